@@ -1,0 +1,82 @@
+/* The machine and its VMs, from one text file. Grammar in docs/config.md. Built for the host as well. */
+#ifndef HV_CONFIG_H
+#define HV_CONFIG_H
+
+#include "lib/cpumask.h"
+
+#define CONFIG_NAME       32
+#define CONFIG_VALUE      256
+#define CONFIG_MAX_VMS    64
+#define CONFIG_MAX_POOLS  16
+#define CONFIG_MAX_PARAMS 16
+
+/* A setting that the parameter table (hv/sched/params.h) knows by name; bound when its object exists. */
+struct config_param {
+    char name[CONFIG_NAME];
+    char value[CONFIG_NAME];
+    u32 line, column; /* of the value, for the error that binding may find */
+};
+
+enum on_crash { ON_CRASH_DESTROY, ON_CRASH_RESTART, ON_CRASH_PRESERVE };
+
+struct config_vm {
+    char name[CONFIG_NAME];
+    char image[CONFIG_VALUE]; /* name of a boot module */
+    char cmdline[CONFIG_VALUE];
+    u64 memory; /* bytes */
+    u32 vcpus;
+    struct cpumask cpus; /* hard affinity; all if not given */
+    bool cpus_given;
+    char pool[CONFIG_NAME]; /* empty: Pool-0 */
+    enum on_crash on_crash;
+    bool debugcon, debug_exit, start; /* optional devices; started at boot (default 1) */
+    u32 demand_permille; /* of one pCPU a vCPU: what the image will ask for (`demand = 40%`); 1000 by default.
+                            For reports only. */
+    struct config_param param[CONFIG_MAX_PARAMS];
+    u32 nr_params;
+    u32 line;
+};
+
+struct config_pool {
+    char name[CONFIG_NAME];
+    char sched[CONFIG_NAME];
+    struct cpumask cpus;
+    struct config_param param[CONFIG_MAX_PARAMS];
+    u32 nr_params;
+    u32 line;
+};
+
+struct config {
+    char sched[CONFIG_NAME];    /* of Pool-0: "credit" */
+    char preset[CONFIG_NAME];   /* "" or a preset of the policy */
+    char console[CONFIG_VALUE]; /* "com1,115200" */
+    char trace_console[CONFIG_VALUE];
+    u32 loglvl;
+    u64 seed;
+    bool noreboot;
+    char script[CONFIG_VALUE];                    /* boot module with timed shell commands */
+    struct config_param param[CONFIG_MAX_PARAMS]; /* of Pool-0 */
+    u32 nr_params;
+    struct config_pool pool[CONFIG_MAX_POOLS];
+    u32 nr_pools;
+    struct config_vm vm[CONFIG_MAX_VMS];
+    u32 nr_vms;
+};
+
+/* Hears of each problem: fatal or a warning. `text` is one sentence that begins with "file:line:column: ". */
+typedef void (*config_report)(void *ctx, bool fatal, const char *text);
+/* Tells whether a key that the grammar does not have is a parameter, and of what: 'p' pool, 'v' VM, 0
+ * unknown. */
+typedef char (*config_is_param)(const char *key);
+
+void config_defaults(struct config *c);
+/* Parses `len` bytes of `text`. Returns 0, or -EINVAL after at least one fatal report; `c` is then unusable.
+ */
+int config_parse(struct config *c, const char *file, const char *text, size_t len, config_is_param is_param,
+                 config_report report, void *ctx);
+/* Overrides from GRUB's command line: sched= sched_credit_tslice_ms= sched_ratelimit_us= console= noreboot
+ * loglvl= seed= ... */
+int config_cmdline(struct config *c, const char *cmdline, config_is_param is_param, config_report report,
+                   void *ctx);
+
+#endif

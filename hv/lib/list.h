@@ -1,0 +1,58 @@
+/* Circular doubly linked list, embedded in what it links. */
+#ifndef HV_LIB_LIST_H
+#define HV_LIB_LIST_H
+
+#include <takt/types.h>
+
+struct list {
+    struct list *next, *prev;
+};
+
+#define list_entry(ptr, type, member)  container_of(ptr, type, member)
+#define list_first(head, type, member) list_entry((head)->next, type, member)
+#define list_for_each(pos, head, type, member)                                                               \
+    for (type *pos = list_entry((head)->next, type, member); &pos->member != (head);                         \
+         pos = list_entry(pos->member.next, type, member))
+/* As list_for_each, but `pos` may be removed from the list in the body. */
+#define list_for_each_safe(pos, head, type, member)                                                          \
+    for (type *pos = list_entry((head)->next, type, member),                                                 \
+              *pos##_next = list_entry(pos->member.next, type, member);                                      \
+         &pos->member != (head); pos = pos##_next, pos##_next = list_entry(pos->member.next, type, member))
+
+static inline void list_init(struct list *l)
+{
+    l->next = l->prev = l;
+}
+
+static inline bool list_empty(const struct list *l)
+{
+    return l->next == l;
+}
+
+static inline void list_insert_between(struct list *l, struct list *prev, struct list *next)
+{
+    l->prev = prev;
+    l->next = next;
+    prev->next = l;
+    next->prev = l;
+}
+
+static inline void list_add_head(struct list *head, struct list *l)
+{
+    list_insert_between(l, head, head->next);
+}
+
+static inline void list_add_tail(struct list *head, struct list *l)
+{
+    list_insert_between(l, head->prev, head);
+}
+
+/* Removes `l` and leaves it empty, so that removing twice is harmless. */
+static inline void list_del(struct list *l)
+{
+    l->prev->next = l->next;
+    l->next->prev = l->prev;
+    list_init(l);
+}
+
+#endif

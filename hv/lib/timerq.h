@@ -1,0 +1,38 @@
+/* A priority queue of timers: a pairing heap, embedded in what is timed. Pure data structure: who owns a
+ * queue locks it and programs the hardware (hv/platform/timer.h) or the event loop (tests/sim). */
+#ifndef HV_LIB_TIMERQ_H
+#define HV_LIB_TIMERQ_H
+
+#include <takt/types.h>
+
+struct timer {
+    u64 when;                                /* ns of the machine's clock */
+    void (*fn)(struct timer *t, u64 now_ns); /* called once, with the timer no longer queued */
+    struct timer *child, *next, *prev;       /* heap links */
+    bool queued;
+    u16 cpu; /* whose queue it is in; set by the owner of the queues */
+};
+
+struct timerq {
+    struct timer *root;
+};
+
+static inline void timer_init(struct timer *t, void (*fn)(struct timer *, u64))
+{
+    *t = (struct timer){ .fn = fn };
+}
+
+void timerq_insert(struct timerq *q, struct timer *t, u64 when); /* t must not be queued; O(1) */
+void timerq_remove(struct timerq *q, struct timer *t); /* harmless if not queued; O(log n) amortised */
+
+/* The earliest deadline, ~0 if none. */
+static inline u64 timerq_next(const struct timerq *q)
+{
+    return q->root ? q->root->when : ~0ull;
+}
+
+/* Takes off and returns the earliest timer that is due at `now`, or NULL. Equal deadlines leave in the order
+ * in which they came. */
+struct timer *timerq_pop(struct timerq *q, u64 now);
+
+#endif

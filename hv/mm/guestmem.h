@@ -1,0 +1,43 @@
+/* RAM of one VM: 2 MiB chunks, all present from the start. The one place where a guest-physical address
+ * becomes memory that the hypervisor may touch; the second-level tables are built from it. */
+#ifndef HV_MM_GUESTMEM_H
+#define HV_MM_GUESTMEM_H
+
+#include <takt/abi.h>
+#include "mm/frame.h"
+
+#define CHUNK_SHIFT 21
+#define CHUNK_SIZE  BIT(CHUNK_SHIFT)
+
+struct guestmem {
+    u64 size;     /* bytes, a multiple of CHUNK_SIZE; constant after creation */
+    u64 low_size; /* of which below TAKT_LOW_RAM_MAX */
+    hpa_t *chunk; /* by chunk number, low RAM first */
+};
+
+/* The address of `gpa`, and in *room how many bytes follow it in the same chunk. NULL if it is not RAM. */
+static inline void *guestmem_at(const struct guestmem *m, gpa_t gpa, u64 *room)
+{
+    u64 off;
+
+    if (gpa < m->low_size)
+        off = gpa;
+    else if (gpa - TAKT_HIGH_RAM < m->size - m->low_size)
+        off = gpa - TAKT_HIGH_RAM + m->low_size;
+    else
+        return NULL;
+    *room = CHUNK_SIZE - (off & (CHUNK_SIZE - 1));
+    return hpa_to_va(m->chunk[off >> CHUNK_SHIFT] + (off & (CHUNK_SIZE - 1)));
+}
+
+/* Reserve the chunk table for `size` bytes: -EINVAL if size is 0 or no multiple of CHUNK_SIZE, -ENOMEM.
+ * Chunks are then added one a step with guestmem_grow(), so that no step is long; each is scrubbed in steps
+ * by the caller. */
+int guestmem_init(struct guestmem *m, u64 size);
+void guestmem_fini(struct guestmem *m); /* frees what was added; contents must have been scrubbed */
+
+/* Copies that check every byte against RAM: 0, or -EFAULT with nothing copied. */
+int guestmem_read(const struct guestmem *m, gpa_t gpa, void *to, u64 len);
+int guestmem_write(const struct guestmem *m, gpa_t gpa, const void *from, u64 len);
+
+#endif

@@ -1,0 +1,19 @@
+/* Per-CPU timer queues on the LAPIC timer (or, while a guest runs under VT-x, its preemption timer). */
+#ifndef HV_PLATFORM_TIMER_H
+#define HV_PLATFORM_TIMER_H
+
+#include "lib/timerq.h"
+
+/* Arms `t` on `cpu` for `when` (ns), moving it if it was armed. From any CPU; kicks `cpu` if its next
+ * deadline came closer. */
+void timer_set(unsigned cpu, struct timer *t, u64 when);
+/* After it returns, fn is not going to be called for the earlier arming; from any CPU. */
+void timer_cancel(struct timer *t);
+
+void timers_init_cpu(void); /* on each CPU */
+u64 timers_next(void);      /* this CPU's next deadline in ns, ~0 if none */
+void timers_run(void);      /* calls what is due on this CPU */
+void lapic_timer_arm(
+    u64 when); /* this CPU's hardware timer, if it is not armed for `when` already; ~0 stops it */
+
+#endif

@@ -1,0 +1,15 @@
+/* What the scheduler needs of the machine: six functions, defined for the image in machine.c (on hv/platform
+ * and hv/mm) and for the host in tests/sim. Nothing else of the machine is visible to hv/sched. */
+#ifndef HV_SCHED_MACHINE_H
+#define HV_SCHED_MACHINE_H
+
+#include "lib/timerq.h"
+
+u64 machine_now(void);      /* ns, never goes back */
+void machine_kick(u32 cpu); /* that pCPU calls sched_run() soon; harmless on itself and twice */
+void machine_timer_set(u32 cpu, struct timer *t, u64 when);
+void machine_timer_cancel(struct timer *t);
+void *machine_alloc(size_t size); /* zeroed; NULL when memory is out */
+void machine_free(void *p);
+
+#endif

@@ -1,0 +1,144 @@
+/* The scheduler core: run states and their times, slices, switching, affinity, migration, pools. Policies own
+ * queues and credit (policy.h).
+ *
+ * Locks: sched_lock (pools, which CPU and which VM is in which) -> pool->lock (everything about scheduling in
+ * that pool). Two pool locks are taken in the order of their ids. Callers hold none. Every entry point reads
+ * the clock once, under the lock, and passes it on; with recording on it is written down as an input
+ * (record.h), so a run can be replayed.
+ *
+ * This header and all of hv/sched include no x86 header: the simulation on the host compiles the same
+ * sources.
+ */
+#ifndef HV_SCHED_SCHED_H
+#define HV_SCHED_SCHED_H
+
+#include "lib/cpumask.h"
+#include "lib/hist.h"
+#include "lib/list.h"
+#include "lib/spinlock.h"
+#include "lib/timerq.h"
+
+#define SCHED_NEVER  (~0ull) /* a slice without end */
+#define SCHED_NO_CPU (~0u)
+#define POOL_NAME    32
+
+enum run_state { RS_RUNNING, RS_RUNNABLE, RS_BLOCKED, RS_OFFLINE, RS_NR }; /* as enum takt_state */
+
+struct sched_dom;
+struct sched_pool;
+
+struct sched_vcpu {
+    /* set by sched_vcpu_init, then constant */
+    struct sched_dom *dom; /* NULL: an idle vCPU */
+    u32 id;
+    /* under the pool's lock */
+    u32 cpu;    /* the pCPU it is assigned to */
+    u32 on_cpu; /* the pCPU that holds its state, SCHED_NO_CPU once saved: nobody else may run it before */
+    enum run_state state;
+    bool blocked;   /* halted or waiting; what the guest asked for, apart from pausing */
+    bool migrating; /* to be moved as soon as its state is saved */
+    struct cpumask affinity;
+    u64 since;                /* when `state` was entered */
+    u64 state_ns[RS_NR];      /* without the time since then */
+    u64 woken_at;             /* when it became runnable by a wake; 0 otherwise */
+    struct hist wake_latency; /* from wake to run, ns */
+    u64 switches;             /* times it was switched to */
+    u64 wakes, migrations;
+    void *priv; /* the policy's */
+};
+
+struct sched_dom {
+    u32 id;
+    const char *name; /* the caller's, constant */
+    struct sched_pool *pool;
+    struct list in_pool;
+    u32 nr_vcpus;
+    struct sched_vcpu **vcpu; /* the caller's array */
+    u32 paused;               /* count: no vCPU runs while it is not 0 */
+    void *priv;
+};
+
+struct sched_policy;
+
+struct sched_pool {
+    u32 id;
+    char name[POOL_NAME];
+    const struct sched_policy *policy;
+    struct spinlock lock;
+    struct cpumask cpus, idlers; /* idlers: members whose current vCPU is idle */
+    struct list doms;
+    u32 nr_doms;
+    u64 sequence; /* of inputs, for recording */
+    void *priv;
+    struct list in_all;
+};
+
+/* ---- start-up and CPUs ---- */
+int sched_init(void);          /* Pool-0 does not exist yet */
+int sched_cpu_online(u32 cpu); /* free, with its idle vCPU current */
+/* The vCPU that is to run on `cpu` from now on, an idle one if nothing can; sets the slice timer. Called by
+ * the pCPU itself when it was kicked for it, or its current vCPU blocked, yielded or was paused. Never
+ * returns a vCPU whose state another pCPU still holds. */
+struct sched_vcpu *sched_run(u32 cpu);
+/* The state of `prev` is saved; completes a migration that waited for that. After sched_run returned another
+ * vCPU. */
+void sched_saved(u32 cpu, struct sched_vcpu *prev);
+struct sched_vcpu *sched_current(u32 cpu);
+static inline bool sched_is_idle(const struct sched_vcpu *v)
+{
+    return v->dom == NULL;
+}
+
+/* ---- VMs ---- */
+/* Adds a dom without vCPUs to `pool`, paused once. -ENOMEM. */
+int sched_dom_init(struct sched_dom *d, u32 id, const char *name, struct sched_vcpu **vcpus,
+                   struct sched_pool *pool);
+void sched_dom_fini(struct sched_dom *d); /* after all its vCPUs are gone */
+/* Adds vCPU `id` (the next number), blocked. `affinity` must meet the pool's CPUs: -EINVAL otherwise;
+ * -ENOMEM. */
+int sched_vcpu_init(struct sched_vcpu *v, struct sched_dom *d, u32 id, const struct cpumask *affinity);
+void sched_vcpu_fini(
+    struct sched_vcpu *v); /* it must not be on a pCPU: pause first and wait for on_cpu == SCHED_NO_CPU */
+void sched_pause(
+    struct sched_dom *d); /* counts; its pCPUs are kicked, so it has stopped when no vCPU has an on_cpu */
+int sched_unpause(struct sched_dom *d); /* -EINVAL if it is not paused */
+bool sched_dom_stopped(struct sched_dom *d);
+int sched_set_affinity(struct sched_vcpu *v,
+                       const struct cpumask *m); /* -EINVAL if it misses the pool's CPUs */
+
+/* ---- what vCPUs do ---- */
+void sched_wake(struct sched_vcpu *v); /* from anywhere; redundant wakes are harmless */
+/* The current vCPU wants to sleep. The caller then looks whether something is pending after all, and if so
+ * wakes it; then sched_run. */
+void sched_block(struct sched_vcpu *v);
+void sched_yield(struct sched_vcpu *v); /* a hint for the next sched_run */
+
+/* ---- pools ---- */
+/* -EEXIST name, -EINVAL unknown policy or bad name, -ENOMEM. Without CPUs. */
+int sched_pool_create(const char *name, const char *policy, struct sched_pool **out);
+int sched_pool_destroy(struct sched_pool *p); /* -EBUSY while it has VMs or CPUs */
+int sched_pool_rename(struct sched_pool *p, const char *name);
+int sched_pool_add_cpu(struct sched_pool *p, u32 cpu); /* -EBUSY if it is in a pool */
+int sched_pool_remove_cpu(struct sched_pool *p,
+                          u32 cpu); /* -EBUSY last one with VMs, or Pool-0's CPU 0; -EAGAIN busy just now */
+int sched_pool_move_dom(struct sched_pool *p,
+                        struct sched_dom *d); /* -EINVAL no CPU there; -ENOMEM: nothing changed */
+struct sched_pool *sched_pool_find(const char *name);
+struct sched_pool *sched_pool_of_cpu(u32 cpu);                /* NULL: free */
+struct sched_pool *sched_pool_next(struct sched_pool *after); /* NULL: the first; returns NULL at the end */
+
+/* ---- reading ---- */
+struct sched_times {
+    u64 state_ns[RS_NR]; /* with the time since `since` added */
+    enum run_state state;
+    u32 cpu;
+    u64 switches, wakes, migrations;
+    u64 wake_p50, wake_p99, wake_max, wake_count; /* ns */
+};
+void sched_times(struct sched_vcpu *v, struct sched_times *out);
+void sched_reset_latency(struct sched_vcpu *v);
+/* Called under the pool's lock at every change of state (hv/vm publishes the vCPU's info page with it). NULL:
+ * none. */
+extern void (*sched_state_hook)(struct sched_vcpu *v, u64 now);
+
+#endif

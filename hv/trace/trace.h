@@ -1,0 +1,82 @@
+/* Trace records in per-CPU rings, and named counters. A full ring loses the new record and counts it; nothing
+ * waits. */
+#ifndef HV_TRACE_TRACE_H
+#define HV_TRACE_TRACE_H
+
+#include <takt/types.h>
+#include "lib/cpumask.h"
+
+struct trace_record { /* 32 bytes, little-endian; also what goes over the wire */
+    u64 ns;
+    u16 event; /* enum trace_event */
+    u16 cpu;
+    u32 who; /* VM << 16 | vCPU, or TRACE_NOBODY */
+    u32 arg[4];
+};
+
+#define TRACE_NOBODY 0xffffffffu
+
+/* class << 8 | number; a class is one bit of trace_mask */
+enum trace_event {
+    TRC_LOST = 0x0001,     /* arg0: how many records were lost before this one */
+    TRC_RUNSTATE = 0x0101, /* from, to, ns in `from` (low, high) */
+    TRC_SWITCH = 0x0102,   /* previous vCPU, ns it ran, slice in ns (low, high) */
+    TRC_WAKE = 0x0103,     /* pCPU chosen */
+    TRC_BLOCK = 0x0104,
+    TRC_YIELD = 0x0105,
+    TRC_BOOST = 0x0106,   /* 1 raised, 0 ended */
+    TRC_KICK = 0x0107,    /* pCPU kicked */
+    TRC_MIGRATE = 0x0108, /* from, to pCPU */
+    TRC_PARK = 0x0109,    /* 1 parked, 0 unparked */
+    TRC_ACCOUNT = 0x010a, /* pool, credit given, balance */
+    TRC_EXIT = 0x0201,    /* reason, rip (low, high), detail */
+    TRC_ENTRY = 0x0202,
+    TRC_INJECT = 0x0203,      /* vector, type */
+    TRC_HYPERCALL = 0x0204,   /* number, first argument, result */
+    TRC_EVTCHN_SEND = 0x0301, /* port, receiving VM */
+    TRC_EVTCHN_TAKE = 0x0302, /* port, ns since it was sent */
+    TRC_SCHED_INPUT = 0x0401, /* see hv/sched/record.h: everything that a replay needs */
+    TRC_SCHED_DECISION = 0x0402,
+};
+
+#define TRACE_CLASS_SCHED  BIT(1)
+#define TRACE_CLASS_EXIT   BIT(2)
+#define TRACE_CLASS_EVENT  BIT(3)
+#define TRACE_CLASS_REPLAY BIT(4)
+
+extern u32 trace_mask; /* 0: tracing is off */
+
+void trace_write(unsigned cpu, u64 ns, u16 event, u32 who, u32 a, u32 b, u32 c, u32 d);
+
+static inline void trace(unsigned cpu, u64 ns, u16 event, u32 who, u32 a, u32 b, u32 c, u32 d)
+{
+    if (__builtin_expect(trace_mask & (1u << (event >> 8)), 0))
+        trace_write(cpu, ns, event, who, a, b, c, d);
+}
+
+/* ---- set-up and reading (hv/shell, main.c) ---- */
+int trace_init(unsigned cpu, struct trace_record *ring,
+               u32 records); /* records: a power of two; owner keeps memory */
+/* Copies up to `max` records of `cpu` out, oldest first, after a TRC_LOST record if some were lost. Returns
+ * how many. One reader at a time. */
+unsigned trace_read(unsigned cpu, struct trace_record *out, unsigned max);
+u64 trace_lost(unsigned cpu);
+
+/* ---- counters: DEFINE_COUNTER(name) in one file, counter_inc(&name, cpu) anywhere ---- */
+struct counter {
+    const char *name;
+    u64 *value; /* one a pCPU */
+};
+
+#define DEFINE_COUNTER(id)                                                                                   \
+    static u64 id##_values[TAKT_MAX_CPUS];                                                                   \
+    __attribute__((section("counters"), used)) struct counter id = { #id, id##_values }
+
+static inline void counter_inc(struct counter *c, unsigned cpu)
+{
+    c->value[cpu]++;
+}
+
+extern struct counter __start_counters[], __stop_counters[];
+
+#endif

@@ -1,0 +1,247 @@
+/* CPU virtualisation: one table of operations, chosen at boot, and decoded exits. Nothing above this room
+ * reads a VMCS or VMCB field.
+ *
+ * A vCPU's hardware state lives in its struct virt_vcpu. On a pCPU it is `load`ed, `run` any number of times,
+ * and `save`d before another is loaded there or before it is loaded elsewhere. GPRs, RIP, RSP and RFLAGS are
+ * valid in `regs` whenever the vCPU is not inside run(), and may be changed there; everything else goes
+ * through the hooks.
+ */
+#ifndef HV_VIRT_VIRT_H
+#define HV_VIRT_VIRT_H
+
+#include "mm/guestmem.h"
+#include "mm/npt.h"
+
+/* In the order in which instructions number them. NASM reads the offsets from a generated file. */
+struct guest_regs {
+    u64 gpr[16]; /* RAX RCX RDX RBX RSP RBP RSI RDI R8..R15 */
+    u64 rip, rflags;
+};
+
+enum gpr { REG_RAX, REG_RCX, REG_RDX, REG_RBX, REG_RSP, REG_RBP, REG_RSI, REG_RDI, REG_R8 };
+
+struct guest_seg {
+    u16 sel;
+    u16 attr; /* as VMCB: bits 0-7 are descriptor bits 40-47, bits 8-11 are descriptor bits 52-55
+                 (APM2 15.5.1) */
+    u32 limit;
+    u64 base;
+};
+
+enum seg_name {
+    SEG_ES,
+    SEG_CS,
+    SEG_SS,
+    SEG_DS,
+    SEG_FS,
+    SEG_GS,
+    SEG_LDTR,
+    SEG_TR,
+    SEG_GDTR,
+    SEG_IDTR,
+    SEG_NR
+};
+
+/* Registers beyond the GPRs that get_reg and set_reg know. set_reg does not validate: vm/ does (msr.c, cr.c).
+ */
+enum virt_reg {
+    VREG_CR0,
+    VREG_CR2,
+    VREG_CR3,
+    VREG_CR4,
+    VREG_CR8,
+    VREG_EFER,
+    VREG_DR7,
+    VREG_PAT,
+    VREG_STAR,
+    VREG_LSTAR,
+    VREG_CSTAR,
+    VREG_FMASK,
+    VREG_KERNEL_GS_BASE,
+    VREG_FS_BASE,
+    VREG_GS_BASE,
+    VREG_SYSENTER_CS,
+    VREG_SYSENTER_ESP,
+    VREG_SYSENTER_EIP,
+    VREG_TSC_AUX,
+    VREG_DEBUGCTL,
+    VREG_SPEC_CTRL,
+    VREG_XCR0,
+    VREG_XSS,
+    VREG_NR
+};
+
+enum exit_reason {
+    EXIT_INTR,       /* a physical interrupt is pending; taken when the caller opens irq_window() */
+    EXIT_TIMER,      /* the deadline given to run() has passed (VT-x preemption timer) */
+    EXIT_NMI,        /* a physical NMI arrived (already handled by its IST handler where the vendor allows) */
+    EXIT_IRQ_WINDOW, /* the guest can take an interrupt now */
+    EXIT_NMI_WINDOW,
+    EXIT_CPUID,
+    EXIT_HYPERCALL,
+    EXIT_RDMSR, /* index in ECX */
+    EXIT_WRMSR,
+    EXIT_IO, /* .io */
+    EXIT_HLT,
+    EXIT_PAUSE,
+    EXIT_NPF,       /* .npf: second-level fault */
+    EXIT_CR,        /* .cr: MOV to or from a control register that is not left to the guest */
+    EXIT_XSETBV,    /* index in ECX, value in EDX:EAX */
+    EXIT_EXCEPTION, /* .exc */
+    EXIT_WBINVD,    /* also INVD: vm/ treats both as a no-op */
+    EXIT_MONITOR,   /* MONITOR or MWAIT: hidden, so #UD */
+    EXIT_HIDDEN, /* an instruction of a feature that guests do not see (VMX, SVM, SKINIT, ENCLS, ...): #UD */
+    EXIT_DR,     /* .cr (with the DR's number): a debug register that is not left to the guest */
+    EXIT_TASK_SWITCH,
+    EXIT_RDPMC,
+    EXIT_SHUTDOWN,      /* triple fault */
+    EXIT_INIT,          /* a physical INIT: ignored */
+    EXIT_NPT_MISCONFIG, /* a second-level entry that is malformed: a bug of ours */
+    EXIT_ENTRY_FAILED,  /* the vendor refused the state; virt_ops.why() has it in words */
+    EXIT_UNKNOWN,
+    EXIT_NR
+};
+
+struct vm_exit {
+    u8 reason;   /* enum exit_reason */
+    u8 insn_len; /* length of the instruction that exited, 0 if it did not or if its bytes were not what was
+                    expected */
+    u32 raw;     /* the vendor's code, for traces and dumps */
+    union {
+        struct {
+            u16 port;
+            u8 size; /* 1, 2, 4 */
+            bool in, string, rep;
+        } io;
+        struct {
+            gpa_t gpa;
+            u64 gva; /* valid if gva_valid */
+            bool gva_valid;
+            bool read, write, exec;
+            bool present; /* a right was missing, not the mapping */
+            bool in_walk; /* while walking the guest's own page tables */
+        } npf;
+        struct {
+            u8 vector;
+            bool has_code;
+            u32 code;
+            u64 addr; /* CR2 of a page fault, DR6 bits of a debug exception */
+        } exc;
+        struct {
+            u8 cr;
+            u8 gpr;
+            bool write;
+            u64 value; /* if write */
+        } cr;
+        u64 info[2]; /* raw qualification, for EXIT_UNKNOWN and EXIT_ENTRY_FAILED */
+    };
+};
+
+enum event_type { EVENT_NONE, EVENT_IRQ, EVENT_NMI, EVENT_EXCEPTION, EVENT_SOFT };
+
+struct virt_event {
+    u8 type; /* enum event_type */
+    u8 vector;
+    bool has_code;
+    u8 insn_len; /* EVENT_SOFT */
+    u32 code;
+};
+
+#define EXC_DE  0
+#define EXC_DB  1
+#define EXC_NMI 2
+#define EXC_BP  3
+#define EXC_UD  6
+#define EXC_DF  8
+#define EXC_TS  10
+#define EXC_NP  11
+#define EXC_SS  12
+#define EXC_GP  13
+#define EXC_PF  14
+#define EXC_AC  17
+#define EXC_MC  18
+
+/* Per VM. */
+struct virt_vm {
+    const struct guestmem *mem; /* set by vm/ before vm_init */
+    struct npt npt;
+    void *priv; /* the vendor's */
+};
+
+/* Per vCPU. */
+struct virt_vcpu {
+    struct guest_regs regs; /* first: the entry code indexes it */
+    struct virt_vm *vm;
+    u64 tsc_offset;            /* constant after creation; guest TSC = TSC + offset */
+    struct virt_event pending; /* to deliver at the next entry; an event whose delivery an exit cut short is
+                                  put back here */
+    bool want_irq_window, want_nmi_window;
+    u16 asid; /* or VPID */
+    u32 asid_epoch;
+    u64 npt_generation; /* of vm->npt, when its translations were last flushed */
+    int last_cpu;       /* where it was loaded last; -1 never */
+    void *priv;         /* VMCS or VMCB and what belongs to it */
+};
+
+/* What the machine's CPUs can do: filled by probe(), read by the pre-flight table. */
+struct virt_caps {
+    bool present, locked_off, second_level, unrestricted, asid, preemption_timer, next_rip, tsc_deadline;
+    u32 nr_asids;
+    const char *reason; /* NULL, or why guests cannot run here, one sentence */
+};
+
+struct virt_ops {
+    const char *name; /* "vmx" or "svm" */
+    void (*probe)(struct virt_caps *caps);
+    int (*cpu_enable)(void); /* on every pCPU, once; -ENODEV with a log line */
+    void (*cpu_disable)(void);
+
+    int (*vm_init)(struct virt_vm *vm); /* -ENOMEM; npt_init is called by it */
+    void (*vm_fini)(struct virt_vm *vm);
+    int (*vcpu_init)(struct virt_vcpu *v);
+    void (*vcpu_fini)(struct virt_vcpu *v);
+    void (*vcpu_reset)(struct virt_vcpu *v); /* to the architectural state after INIT (SDM 3A 10.1.1) */
+
+    void (*load)(struct virt_vcpu *v); /* make it this pCPU's */
+    void (*save)(struct virt_vcpu *v); /* all its state is in memory again */
+    /* Enters the guest and returns after the first exit, decoded. `deadline_ns`: when the pCPU is next needed
+     * (~0: never); the vendor arms the cheapest timer that ends the stay. */
+    void (*run)(struct virt_vcpu *v, u64 deadline_ns, struct vm_exit *exit);
+
+    u64 (*get_reg)(struct virt_vcpu *v, enum virt_reg reg); /* only while loaded, or never yet loaded */
+    void (*set_reg)(struct virt_vcpu *v, enum virt_reg reg, u64 value);
+    void (*get_seg)(struct virt_vcpu *v, enum seg_name seg, struct guest_seg *s);
+    void (*set_seg)(struct virt_vcpu *v, enum seg_name seg, const struct guest_seg *s);
+
+    bool (*can_take_irq)(struct virt_vcpu *v); /* IF set, no shadow, nothing pending */
+    bool (*can_take_nmi)(struct virt_vcpu *v);
+    void (*clear_shadow)(struct virt_vcpu *v); /* STI and MOV SS shadow end with the emulated instruction */
+    unsigned (*cpl)(struct virt_vcpu *v);
+    const char *(*why)(struct virt_vcpu *v); /* after EXIT_ENTRY_FAILED: the failed check, in words */
+};
+
+extern const struct virt_ops vmx_ops, svm_ops;
+extern const struct virt_ops *virt; /* the chosen one; tests put a fake here */
+
+/* Chooses by CPUID. Returns 0, or -ENODEV with caps->reason set. */
+int virt_probe(struct virt_caps *caps);
+
+/* ---- shared by both vendors: gwalk.c ---- */
+
+enum guest_access { GA_READ = 0, GA_WRITE = 1, GA_USER = 2, GA_EXEC = 4 };
+
+/* Walks the guest's page tables (none, 32-bit, PAE, 4-level, 5-level) as the CPU would. 0 and *gpa; or
+ * -EFAULT and *fault = the #PF error code with the address in `gva`. Sets accessed and dirty bits as hardware
+ * does. */
+int guest_translate(struct virt_vcpu *v, u64 gva, unsigned access, gpa_t *gpa, u32 *fault);
+/* Copies instruction bytes at CS:RIP, at most 15, stopping at a page that cannot be read. Returns how many.
+ */
+unsigned guest_fetch(struct virt_vcpu *v, u8 *buf, unsigned max);
+/* Moves RIP over the instruction of `exit` (wrapping at 4 GiB outside 64-bit mode), ends shadows, raises the
+ * single-step trap if TF was set. */
+void guest_skip(struct virt_vcpu *v, const struct vm_exit *exit);
+/* Queue a fault for the next entry; folds a second contributory fault into #DF and a third into a shutdown
+ * (returns false then). */
+bool guest_raise(struct virt_vcpu *v, u8 vector, bool has_code, u32 code);
+
+#endif

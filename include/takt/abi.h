@@ -1,0 +1,92 @@
+/* What Takt and its guests agree on: CPUID leaves, fixed guest-physical places, shared pages, hypercalls.
+ *
+ * A hypercall is VMCALL (Intel) or VMMCALL (AMD) at CPL 0 in protected or long mode; CPUID leaf
+ * 0x40000001 tells which. EAX holds the number, EBX, ECX, EDX, ESI the arguments, EAX the result: >= 0, or a
+ * negative errno. A caller in 64-bit mode passes and receives 64 bits; in any other mode the upper halves
+ * are ignored and the result is sign-extended to 32 bits. Every other register is preserved. From CPL 3 the
+ * result is -EPERM; in real mode it is #UD. Pointers are guest-physical addresses and must lie wholly in RAM,
+ * else -EFAULT. Strings need no terminator; lengths count bytes.
+ */
+#ifndef TAKT_ABI_H
+#define TAKT_ABI_H
+
+#include <takt/types.h>
+
+#define TAKT_ABI_VERSION 0x00010000u /* major << 16 | minor */
+
+/* ---- CPUID, from 0x40000000 ---- */
+#define TAKT_CPUID_BASE   0x40000000u /* eax: highest leaf; ebx, ecx, edx: "TaktTaktTakt" */
+#define TAKT_CPUID_ABI    0x40000001u /* eax: TAKT_ABI_VERSION; ebx: TAKT_FEAT_*; ecx: VM id; edx: vCPU id */
+#define TAKT_CPUID_TIME   0x40000002u /* eax: TSC kHz; ebx: LAPIC timer kHz before the divider */
+#define TAKT_CPUID_INFO   0x40000003u /* eax: TAKT_SHARED_GPA; ebx: TAKT_INFO_GPA; ecx: number of vCPUs */
+#define TAKT_SIGNATURE    "TaktTaktTakt"
+
+#define TAKT_FEAT_VMMCALL 0x1u /* the hypercall instruction is VMMCALL, not VMCALL */
+
+/* ---- Guest-physical layout. RAM is [0, memory) up to TAKT_LOW_RAM_MAX, the rest from 4 GiB ---- */
+#define TAKT_LOW_RAM_MAX 0xc0000000ull
+#define TAKT_HIGH_RAM    0x100000000ull
+#define TAKT_IOAPIC_GPA  0xfec00000ull /* kept free */
+#define TAKT_VIRTIO_GPA  0xfed00000ull /* virtio-mmio transports, 4 KiB each; kept free */
+#define TAKT_SHARED_GPA  0xfed80000ull /* one struct takt_shared, read-write */
+#define TAKT_INFO_GPA    0xfed81000ull /* one struct takt_vcpu_info a vCPU, 4 KiB apart, read-only */
+#define TAKT_LAPIC_GPA   0xfee00000ull
+#define TAKT_MAX_VCPUS   64
+#define TAKT_MAX_PORTS   1024
+#define TAKT_PORT_ANY    0xffffffffu
+
+/* Events of a VM. The hypervisor sets a pending bit, then, if it was clear and is not masked, raises the
+ * vector bound to the port on the vCPU bound to it. The guest clears the bit (locked) before it handles the
+ * event. */
+struct takt_shared {
+    u64 pending[TAKT_MAX_PORTS / 64];
+    u64 mask[TAKT_MAX_PORTS /
+             64]; /* the guest's own word is advice: TAKT_HC_EVTCHN_MASK unmasks with delivery */
+};
+
+/* Time of one vCPU. Read it as a sequence lock: `seq` is odd while it changes. `state` was entered when the
+ * guest's TSC read `since_tsc`; the three sums do not contain the time since then. */
+struct takt_vcpu_info {
+    u32 seq;
+    u32 state; /* TAKT_STATE_* */
+    u64 since_tsc;
+    u64 run_ns;      /* executing */
+    u64 runnable_ns; /* ready, waiting for a pCPU: stolen time */
+    u64 blocked_ns;  /* halted or waiting for an event */
+    u64 tsc_khz;
+    u64 wake_tsc; /* guest's TSC at the last wake that made it runnable */
+    u64 wakes;    /* how many of those */
+};
+
+enum takt_state { TAKT_STATE_RUNNING, TAKT_STATE_RUNNABLE, TAKT_STATE_BLOCKED, TAKT_STATE_OFFLINE };
+
+/* ---- Hypercalls ---- */
+enum takt_hypercall {
+    TAKT_HC_VERSION = 0,       /* () -> TAKT_ABI_VERSION */
+    TAKT_HC_CONSOLE_WRITE = 1, /* (gpa, length <= 4096) -> bytes taken; -EAGAIN when the ring is full */
+    TAKT_HC_CONSOLE_READ = 2,  /* (gpa, length <= 4096) -> bytes given, 0 if none */
+    TAKT_HC_TIME = 3,          /* () -> ns since the hypervisor started; 32-bit callers: -> EAX low half */
+    TAKT_HC_YIELD = 4,         /* () -> 0 */
+    TAKT_HC_POLL = 5, /* (port or TAKT_PORT_ANY, deadline in ns of TAKT_HC_TIME, 0 = none) -> 0; -ETIMEDOUT.
+                         Blocks until the port (any port bound to this vCPU) is pending. */
+    TAKT_HC_EVTCHN_ALLOC = 6,   /* (VM that may bind) -> port */
+    TAKT_HC_EVTCHN_BIND = 7,    /* (VM, its port) -> own port, joined with it */
+    TAKT_HC_EVTCHN_SEND = 8,    /* (port) -> 0: raises the other end */
+    TAKT_HC_EVTCHN_MASK = 9,    /* (port, 0 or 1) -> 0: unmasking delivers what is pending */
+    TAKT_HC_EVTCHN_CLOSE = 10,  /* (port) -> 0 */
+    TAKT_HC_EVTCHN_VECTOR = 11, /* (port, vCPU, vector 32..255, or 0 for none) -> 0 */
+    TAKT_HC_VCPU_INFO = 12,     /* (vCPU, gpa of a struct takt_vcpu_info) -> 0 */
+    TAKT_HC_SHUTDOWN = 13,      /* (TAKT_SHUTDOWN_*, code) -> does not return */
+    TAKT_HC_CONTROL = 64,       /* 64..127 are for a privileged VM: -EPERM from others */
+    TAKT_HC_CONTROL_LAST = 127,
+};
+
+enum takt_shutdown { TAKT_SHUTDOWN_POWEROFF, TAKT_SHUTDOWN_REBOOT, TAKT_SHUTDOWN_CRASH };
+
+/* Optional devices, as QEMU has them: a byte written to TAKT_DEBUGCON_PORT goes to the VM's console; `outl x`
+ * to TAKT_DEBUG_EXIT_PORT ends the VM with exit code (x << 1) | 1. */
+#define TAKT_DEBUGCON_PORT   0xe9
+#define TAKT_DEBUG_EXIT_PORT 0xf4
+#define TAKT_UART_PORT       0x3f8
+
+#endif

@@ -1,0 +1,39 @@
+/* The PVH start of day: EBX points at a struct hvm_start_info when the guest's entry is reached in 32-bit
+ * protected mode without paging, flat segments. Source: Xen, docs/misc/pvh.pandoc and
+ * public/arch-x86/hvm/start_info.h (layout only). */
+#ifndef TAKT_START_INFO_H
+#define TAKT_START_INFO_H
+
+#include <takt/types.h>
+
+#define HVM_START_MAGIC          0x336ec578u
+#define XEN_ELFNOTE_PHYS32_ENTRY 18 /* note owner "Xen", descriptor: 32- or 64-bit entry address */
+
+struct hvm_start_info {
+    u32 magic;
+    u32 version; /* 1: with memory map */
+    u32 flags;
+    u32 nr_modules;
+    u64 modlist_paddr;
+    u64 cmdline_paddr;
+    u64 rsdp_paddr;
+    u64 memmap_paddr;
+    u32 memmap_entries;
+    u32 reserved;
+};
+
+struct hvm_modlist_entry {
+    u64 paddr;
+    u64 size;
+    u64 cmdline_paddr;
+    u64 reserved;
+};
+
+struct hvm_memmap_entry {
+    u64 addr;
+    u64 size;
+    u32 type; /* as in E820: 1 RAM, 2 reserved, 3 ACPI */
+    u32 reserved;
+};
+
+#endif
