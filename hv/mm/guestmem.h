@@ -13,6 +13,7 @@ struct guestmem {
     u64 size;     /* bytes, a multiple of CHUNK_SIZE; constant after creation */
     u64 low_size; /* of which below TAKT_LOW_RAM_MAX */
     hpa_t *chunk; /* by chunk number, low RAM first */
+    u32 grown;    /* chunks that are there; guestmem_at() is for VMs with all of them */
 };
 
 /* The address of `gpa`, and in *room how many bytes follow it in the same chunk. NULL if it is not RAM. */
@@ -34,6 +35,10 @@ static inline void *guestmem_at(const struct guestmem *m, gpa_t gpa, u64 *room)
  * Chunks are then added one a step with guestmem_grow(), so that no step is long; each is scrubbed in steps
  * by the caller. */
 int guestmem_init(struct guestmem *m, u64 size);
+int guestmem_grow(
+    struct guestmem *m); /* one more chunk, contents undefined; -ENOMEM; -ENOSPC: has them all */
+/* Where chunk `n` (below size / CHUNK_SIZE) is in the guest. */
+gpa_t guestmem_chunk_gpa(const struct guestmem *m, u32 n);
 void guestmem_fini(struct guestmem *m); /* frees what was added; contents must have been scrubbed */
 
 /* Copies that check every byte against RAM: 0, or -EFAULT with nothing copied. */

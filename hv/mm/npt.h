@@ -3,13 +3,16 @@
 #define HV_MM_NPT_H
 
 #include "mm/frame.h"
+#include "mm/tlbgen.h"
 #include "lib/spinlock.h"
 
-#define NPT_R   1u
-#define NPT_W   2u
-#define NPT_X   4u
-#define NPT_RW  (NPT_R | NPT_W)
-#define NPT_RWX (NPT_R | NPT_W | NPT_X)
+#define NPT_R     1u
+#define NPT_W     2u
+#define NPT_X     4u
+#define NPT_RW    (NPT_R | NPT_W)
+#define NPT_RWX   (NPT_R | NPT_W | NPT_X)
+
+#define NPT_LIMIT BIT(48)
 
 enum npt_memtype { NPT_UC, NPT_WB };
 
@@ -20,20 +23,22 @@ struct npt {
     const struct npt_format *format;
     hpa_t root;
     u32 table_frames; /* how many frames its tables take */
-    u64 generation;   /* bumped whenever a mapping was taken away or cut; see mm/tlbgen.h */
     struct spinlock lock;
+    struct tlbgen tlb; /* bumped whenever a right was taken away or a mapping changed */
 };
 
 int npt_init(struct npt *t, const struct npt_format *format); /* -ENOMEM */
 void npt_fini(struct npt *t);                                 /* frees tables, not what they map */
 
-/* Maps [gpa, gpa + len) to [hpa, ...), 2 MiB pages where both sides and the length fit; all page aligned.
- * Replaces what was there and bumps the generation if that took a right away. -ENOMEM leaves a mapping of a
- * prefix. */
+/* Maps [gpa, gpa + len) to [hpa, ...), 2 MiB pages where both sides and the length fit; all page aligned,
+ * below NPT_LIMIT, `prot` with NPT_R: else -EINVAL. Replaces what was there. If that took a right away, the
+ * generation is bumped before the return. -ENOMEM leaves a mapping of a prefix. Tables are freed by npt_fini
+ * alone: until then a pCPU may hold a pointer to them. */
 int npt_map(struct npt *t, gpa_t gpa, hpa_t hpa, u64 len, unsigned prot, enum npt_memtype type);
-void npt_unmap(struct npt *t, gpa_t gpa, u64 len);
+/* -ENOMEM if a 2 MiB page had to be split and could not: then a prefix is unmapped. */
+int npt_unmap(struct npt *t, gpa_t gpa, u64 len);
 
-/* What `gpa` maps to: its hpa, or HPA_NONE; *prot (may be NULL) receives the rights. */
+/* What `gpa` maps to: its hpa, or HPA_NONE; *prot (may be NULL) receives the rights. Takes no lock. */
 hpa_t npt_lookup(const struct npt *t, gpa_t gpa, unsigned *prot);
 
 #endif

@@ -176,11 +176,8 @@ struct virt_vcpu {
     struct virt_event pending; /* to deliver at the next entry; an event whose delivery an exit cut short is
                                   put back here */
     bool want_irq_window, want_nmi_window;
-    u16 asid; /* or VPID */
-    u32 asid_epoch;
-    u64 npt_generation; /* of vm->npt, when its translations were last flushed */
-    int last_cpu;       /* where it was loaded last; -1 never */
-    void *priv;         /* VMCS or VMCB and what belongs to it */
+    struct tlb_user tlb; /* ASID or VPID */
+    void *priv;          /* VMCS or VMCB and what belongs to it */
 };
 
 /* What the machine's CPUs can do: filled by probe(), read by the pre-flight table. */
