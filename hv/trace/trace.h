@@ -55,12 +55,13 @@ static inline void trace(unsigned cpu, u64 ns, u16 event, u32 who, u32 a, u32 b,
 }
 
 /* ---- set-up and reading (hv/shell, main.c) ---- */
-int trace_init(unsigned cpu, struct trace_record *ring,
-               u32 records); /* records: a power of two; owner keeps memory */
-/* Copies up to `max` records of `cpu` out, oldest first, after a TRC_LOST record if some were lost. Returns
- * how many. One reader at a time. */
+/* Gives `cpu` its ring: `records` of them, a power of two; the owner keeps the memory. -EINVAL. Before that,
+ * what is written there is gone. */
+int trace_init(unsigned cpu, struct trace_record *ring, u32 records);
+/* Copies up to `max` records of `cpu` out, oldest first, with a TRC_LOST record in the place where some were
+ * lost. Returns how many. One reader at a time. */
 unsigned trace_read(unsigned cpu, struct trace_record *out, unsigned max);
-u64 trace_lost(unsigned cpu);
+u64 trace_lost(unsigned cpu); /* all that were ever lost there */
 
 /* ---- counters: DEFINE_COUNTER(name) in one file, counter_inc(&name, cpu) anywhere ---- */
 struct counter {
@@ -77,6 +78,9 @@ static inline void counter_inc(struct counter *c, unsigned cpu)
     c->value[cpu]++;
 }
 
-extern struct counter __start_counters[], __stop_counters[];
+/* The table of all counters, put together by the linker; empty if there are none. */
+extern struct counter __start_counters[] __attribute__((weak)), __stop_counters[] __attribute__((weak));
+
+u64 counter_sum(const struct counter *c); /* over all pCPUs */
 
 #endif

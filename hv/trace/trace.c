@@ -1,0 +1,138 @@
+/* Trace rings.
+ *
+ * A slot is reserved by moving `head` with one compare-and-swap, filled, and then published by storing its
+ * event number, which is 0 while it is empty or half-written. So an NMI handler may write in the middle of a
+ * write, and the rare record that one pCPU writes on behalf of another one does no harm; neither side waits.
+ * The reader empties a slot before it gives it back by moving `tail`.
+ */
+#include <takt/errno.h>
+#include "trace/trace.h"
+
+struct trace_ring {
+    struct trace_record *slot;
+    u32 size;       /* a power of two; 0: no ring */
+    u32 head, tail; /* free-running; head: writers, tail: the reader */
+    u32 unreported; /* lost since the last TRC_LOST record */
+    u64 lost;       /* ever */
+    u64 last_ns;    /* the reader's: time of the last record that it gave out */
+} __attribute__((aligned(64)));
+
+static struct trace_ring rings[TAKT_MAX_CPUS];
+u32 trace_mask;
+
+int trace_init(unsigned cpu, struct trace_record *ring, u32 records)
+{
+    struct trace_ring *r;
+
+    if (cpu >= TAKT_MAX_CPUS || records == 0 || (records & (records - 1)))
+        return -EINVAL;
+    r = &rings[cpu];
+    *r = (struct trace_ring){ .slot = ring };
+    for (u32 i = 0; i < records; i++)
+        ring[i].event = 0;
+    __atomic_store_n(&r->size, records, __ATOMIC_RELEASE);
+    return 0;
+}
+
+static struct trace_record *reserve(struct trace_ring *r)
+{
+    u32 head = __atomic_load_n(&r->head, __ATOMIC_RELAXED);
+
+    do {
+        if (head - __atomic_load_n(&r->tail, __ATOMIC_ACQUIRE) >= r->size)
+            return NULL;
+    } while (
+        !__atomic_compare_exchange_n(&r->head, &head, head + 1, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED));
+    return &r->slot[head & (r->size - 1)];
+}
+
+static void publish(struct trace_record *t, u16 event)
+{
+    __atomic_store_n(&t->event, event, __ATOMIC_RELEASE);
+}
+
+static struct trace_record lost_record(unsigned cpu, u64 ns, u32 lost)
+{
+    return (struct trace_record){ .ns = ns, .cpu = (u16)cpu, .who = TRACE_NOBODY, .arg = { lost } };
+}
+
+/* There is room again after a loss: say so in the place where it happened. */
+static void report_loss(struct trace_ring *r, unsigned cpu, u64 ns)
+{
+    struct trace_record *t = reserve(r);
+
+    if (t == NULL)
+        return;
+    *t = lost_record(cpu, ns, __atomic_exchange_n(&r->unreported, 0, __ATOMIC_RELAXED));
+    publish(t, TRC_LOST);
+}
+
+void trace_write(unsigned cpu, u64 ns, u16 event, u32 who, u32 a, u32 b, u32 c, u32 d)
+{
+    struct trace_ring *r = &rings[cpu < TAKT_MAX_CPUS ? cpu : 0];
+    struct trace_record *t;
+
+    if (__builtin_expect(__atomic_load_n(&r->unreported, __ATOMIC_RELAXED) != 0, 0))
+        report_loss(r, cpu, ns);
+    t = reserve(r);
+    if (t == NULL) {
+        __atomic_fetch_add(&r->unreported, 1, __ATOMIC_RELAXED);
+        __atomic_fetch_add(&r->lost, 1, __ATOMIC_RELAXED);
+        return;
+    }
+    t->ns = ns;
+    t->cpu = (u16)cpu;
+    t->who = who;
+    t->arg[0] = a;
+    t->arg[1] = b;
+    t->arg[2] = c;
+    t->arg[3] = d;
+    publish(t, event);
+}
+
+unsigned trace_read(unsigned cpu, struct trace_record *out, unsigned max)
+{
+    struct trace_ring *r;
+    unsigned n = 0;
+    u32 lost;
+
+    if (cpu >= TAKT_MAX_CPUS || rings[cpu].size == 0)
+        return 0;
+    r = &rings[cpu];
+    while (n < max) {
+        struct trace_record *t = &r->slot[r->tail & (r->size - 1)];
+        u16 event = __atomic_load_n(&t->event, __ATOMIC_ACQUIRE);
+
+        if (event == 0)
+            break;
+        out[n] = *t;
+        out[n].event = event;
+        r->last_ns = t->ns;
+        n++;
+        __atomic_store_n(&t->event, 0, __ATOMIC_RELAXED);
+        __atomic_store_n(&r->tail, r->tail + 1, __ATOMIC_RELEASE);
+    }
+    /* Nothing follows the loss that could report it. */
+    if (n < max && r->tail == __atomic_load_n(&r->head, __ATOMIC_RELAXED)) {
+        lost = __atomic_exchange_n(&r->unreported, 0, __ATOMIC_RELAXED);
+        if (lost) {
+            out[n] = lost_record(cpu, r->last_ns, lost);
+            out[n++].event = TRC_LOST;
+        }
+    }
+    return n;
+}
+
+u64 trace_lost(unsigned cpu)
+{
+    return cpu < TAKT_MAX_CPUS ? __atomic_load_n(&rings[cpu].lost, __ATOMIC_RELAXED) : 0;
+}
+
+u64 counter_sum(const struct counter *c)
+{
+    u64 sum = 0;
+
+    for (unsigned i = 0; i < TAKT_MAX_CPUS; i++)
+        sum += c->value[i];
+    return sum;
+}
