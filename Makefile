@@ -100,6 +100,10 @@ $(B)/unit/%: $(B)/host/tests/unit/%.o $(B)/libhv.a $(B)/libfakes.a
 unit: $(UNIT)
 	@set -e; for t in $(UNIT); do ./$$t; done
 
+# The configuration parser for scripts: a file as JSON.
+$(B)/cfgdump: $(B)/host/tools/cfgdump.o $(B)/libhv.a $(B)/libfakes.a
+	$(CC) -o $@ $< -Wl,--start-group $(B)/libhv.a $(B)/libfakes.a -Wl,--end-group
+
 # ---- targets --------------------------------------------------------------------------------------------------------
 
 all: $(B)/takt.elf guests

@@ -2,6 +2,7 @@
 #ifndef HV_CONFIG_H
 #define HV_CONFIG_H
 
+#include <takt/types.h>
 #include "lib/cpumask.h"
 
 #define CONFIG_NAME       32
@@ -14,7 +15,7 @@
 struct config_param {
     char name[CONFIG_NAME];
     char value[CONFIG_NAME];
-    u32 line, column; /* of the value, for the error that binding may find */
+    u32 line, column; /* of the value, for the error that binding may find; 0, 0: from the command line */
 };
 
 enum on_crash { ON_CRASH_DESTROY, ON_CRASH_RESTART, ON_CRASH_PRESERVE };
@@ -40,6 +41,7 @@ struct config_vm {
 struct config_pool {
     char name[CONFIG_NAME];
     char sched[CONFIG_NAME];
+    char preset[CONFIG_NAME]; /* as of struct config; applied before the parameters */
     struct cpumask cpus;
     struct config_param param[CONFIG_MAX_PARAMS];
     u32 nr_params;
@@ -54,7 +56,10 @@ struct config {
     u32 loglvl;
     u64 seed;
     bool noreboot;
-    char script[CONFIG_VALUE];                    /* boot module with timed shell commands */
+    bool guest_console_log;    /* guests' output to the log (`guest_console = log`); else kept until somebody
+                                  attaches */
+    bool top;                  /* the live table starts after boot */
+    char script[CONFIG_VALUE]; /* boot module with timed shell commands */
     struct config_param param[CONFIG_MAX_PARAMS]; /* of Pool-0 */
     u32 nr_params;
     struct config_pool pool[CONFIG_MAX_POOLS];
@@ -74,8 +79,10 @@ void config_defaults(struct config *c);
  */
 int config_parse(struct config *c, const char *file, const char *text, size_t len, config_is_param is_param,
                  config_report report, void *ctx);
-/* Overrides from GRUB's command line: sched= sched_credit_tslice_ms= sched_ratelimit_us= console= noreboot
- * loglvl= seed= ... */
+/* Overrides from GRUB's command line, after config_parse: words separated by blanks, `key=value` or a bare
+ * key for "yes". Keys are those of [hypervisor], Xen's sched_credit_tslice_ms= and sched_ratelimit_us=, and
+ * sched_X= for any pool parameter X. Unknown words are a warning. Reports say "command line:1:column: ".
+ * Returns as config_parse. */
 int config_cmdline(struct config *c, const char *cmdline, config_is_param is_param, config_report report,
                    void *ctx);
 

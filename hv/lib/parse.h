@@ -1,0 +1,34 @@
+/* Text to values: numbers with units, times, shares, CPU lists, consoles. All take terminated text and use
+ * all of it. They return 0, -EINVAL for text that is not understood, or -ERANGE for a number that does not
+ * fit; `bad`, unless NULL, then points at the first character that was in the way. */
+#ifndef HV_LIB_PARSE_H
+#define HV_LIB_PARSE_H
+
+#include "lib/cpumask.h"
+
+int parse_u64(const char *s, u64 *value, const char **bad); /* "42", "0x2a" */
+int parse_i64(const char *s, i64 *value, const char **bad); /* the same, perhaps with a sign */
+int parse_size(const char *s, u64 *bytes,
+               const char **bad); /* "64k", "16M", "2G": powers of 1024; no unit: bytes */
+int parse_time(const char *s, u64 *ns, const char **bad); /* "10ms", "50us", "1.5s", "20ns"; no unit: error */
+int parse_permille(const char *s, u32 *permille, const char **bad); /* "40%", "12.5%"; 0 to 100 % */
+int parse_bool(const char *s, bool *value, const char **bad);       /* yes no on off true false 1 0 */
+int parse_cpus(const char *s, struct cpumask *m,
+               const char **bad); /* "0-3,^2,5", "all"; may turn out empty */
+
+struct console_spec {
+    u32 com;  /* 1..4; 0: none */
+    u32 baud; /* 115200 if not given */
+};
+int parse_console(const char *s, struct console_spec *c,
+                  const char **bad); /* "com1", "com2,9600", "com1,115200,8n1", "none" */
+
+/* Writes a CPU list in its shortest form ("0-3,5", "all" for a full mask, "none"); always terminates. Returns
+ * its length. */
+size_t format_cpus(const struct cpumask *m, char *buf, size_t size);
+
+/* Names of VMs and pools: letters, digits, '-', '_', '.'; 1 to 31 characters; not a number, which would be an
+ * id. */
+bool valid_name(const char *s);
+
+#endif

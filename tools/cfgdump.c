@@ -1,0 +1,126 @@
+/* Prints a configuration file as one JSON value, read by the hypervisor's own parser, so that no tool reads
+ * the grammar again. cfgdump FILE [COMMAND-LINE]: 0; 1 with errors on standard error; 2 if the file cannot be
+ * read. */
+#include <stdio.h>
+#include <stdlib.h>
+#include "config.h"
+#include "sched/params.h"
+
+static struct config cfg;
+
+static void hear(void *ctx, bool fatal, const char *text)
+{
+    fprintf(stderr, "%s%s\n", text, fatal ? "" : " (warning)");
+}
+
+static void string(const char *key, const char *s)
+{
+    printf("\"%s\": \"", key);
+    for (; *s; s++) {
+        if (*s == '"' || *s == '\\')
+            printf("\\%c", *s);
+        else if ((unsigned char)*s < ' ')
+            printf("\\u%04x", *s);
+        else
+            putchar(*s);
+    }
+    printf("\", ");
+}
+
+static void boolean(const char *key, bool v)
+{
+    printf("\"%s\": %s, ", key, v ? "true" : "false");
+}
+
+static void cpus(const struct cpumask *m)
+{
+    const char *comma = "";
+
+    printf("\"cpus\": [");
+    cpumask_for_each(cpu, m)
+    {
+        printf("%s%u", comma, cpu);
+        comma = ", ";
+    }
+    printf("], ");
+}
+
+/* Closes the object: parameters come last. */
+static void params(const struct config_param *p, u32 n)
+{
+    printf("\"params\": {");
+    for (u32 i = 0; i < n; i++)
+        printf("%s\"%s\": \"%s\"", i ? ", " : "", p[i].name, p[i].value);
+    printf("}}");
+}
+
+static void dump_vm(const struct config_vm *v)
+{
+    static const char *const on_crash[] = { "destroy", "restart", "preserve" };
+
+    printf("{");
+    string("name", v->name);
+    string("image", v->image);
+    string("cmdline", v->cmdline);
+    printf("\"memory\": %llu, \"vcpus\": %u, ", (unsigned long long)v->memory, v->vcpus);
+    boolean("cpus_given", v->cpus_given);
+    cpus(&v->cpus);
+    string("pool", *v->pool ? v->pool : "Pool-0");
+    string("on_crash", on_crash[v->on_crash]);
+    boolean("debugcon", v->debugcon);
+    boolean("debug_exit", v->debug_exit);
+    boolean("start", v->start);
+    printf("\"demand_permille\": %u, ", v->demand_permille);
+    params(v->param, v->nr_params);
+}
+
+static void dump(void)
+{
+    printf("{\"hypervisor\": {");
+    string("sched", cfg.sched);
+    string("sched_preset", cfg.preset);
+    string("console", cfg.console);
+    string("trace_console", cfg.trace_console);
+    string("script", cfg.script);
+    string("guest_console", cfg.guest_console_log ? "log" : "keep");
+    boolean("noreboot", cfg.noreboot);
+    boolean("top", cfg.top);
+    printf("\"loglvl\": %u, \"seed\": %llu, ", cfg.loglvl, (unsigned long long)cfg.seed);
+    params(cfg.param, cfg.nr_params);
+    printf(",\n \"pools\": [");
+    for (u32 i = 0; i < cfg.nr_pools; i++) {
+        printf("%s{", i ? ",\n  " : "");
+        string("name", cfg.pool[i].name);
+        string("sched", cfg.pool[i].sched);
+        string("sched_preset", cfg.pool[i].preset);
+        cpus(&cfg.pool[i].cpus);
+        params(cfg.pool[i].param, cfg.pool[i].nr_params);
+    }
+    printf("],\n \"vms\": [");
+    for (u32 i = 0; i < cfg.nr_vms; i++) {
+        printf("%s", i ? ",\n  " : "");
+        dump_vm(&cfg.vm[i]);
+    }
+    printf("]}\n");
+}
+
+int main(int argc, char **argv)
+{
+    static char text[1 << 20];
+    FILE *f = argc >= 2 ? fopen(argv[1], "rb") : NULL;
+    size_t n;
+
+    if (!f) {
+        fprintf(stderr, "usage: cfgdump FILE [COMMAND-LINE]\n");
+        return 2;
+    }
+    n = fread(text, 1, sizeof(text), f);
+    fclose(f);
+    config_defaults(&cfg);
+    if (config_parse(&cfg, argv[1], text, n, param_kind, hear, NULL))
+        return 1;
+    if (argc > 2 && config_cmdline(&cfg, argv[2], param_kind, hear, NULL))
+        return 1;
+    dump();
+    return 0;
+}
