@@ -27,7 +27,7 @@ struct bus {
 };
 
 int bus_add(struct bus *b, u64 start, u64 end, void (*fn)(void *, const struct bus_access *, u64 *),
-            void *dev); /* -EBUSY overlap, -ENOSPC */
+            void *dev); /* -EINVAL empty, -EBUSY overlap, -ENOSPC */
 void bus_remove(struct bus *b, u64 start);
 /* False if nobody is there, or if the access crosses the end of a range (then nothing was done). */
 bool bus_do(const struct bus *b, const struct bus_access *a, u64 *value);

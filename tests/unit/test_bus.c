@@ -1,0 +1,98 @@
+/* The bus: who answers where, and nobody across an end. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <takt/errno.h>
+#include "vdev/bus.h"
+
+static u64 last_addr, written;
+
+static void dev(void *d, const struct bus_access *a, u64 *value)
+{
+    last_addr = a->addr;
+    if (a->write)
+        written = *value;
+    else if (d)
+        *value = *(u64 *)d;
+}
+
+static bool rd(struct bus *b, u64 addr, u8 size, u64 *v)
+{
+    const struct bus_access a = { .addr = addr, .size = size };
+
+    return bus_do(b, &a, v);
+}
+
+static void test_routes(void **state)
+{
+    struct bus b = { 0 };
+    u64 one = 1, two = 2, v = 99;
+
+    assert_int_equal(bus_add(&b, 0x3f8, 0x400, dev, &one), 0);
+    assert_int_equal(bus_add(&b, 0xe9, 0xea, dev, &two), 0);
+    assert_int_equal(bus_add(&b, 0x400, 0x402, dev, NULL), 0);
+    assert_true(rd(&b, 0x3f8, 1, &v));
+    assert_int_equal(v, 1);
+    assert_true(rd(&b, 0xe9, 1, &v));
+    assert_int_equal(v, 2);
+    assert_true(rd(&b, 0x401, 1, &v)); /* a device that says nothing reads 0 */
+    assert_int_equal(v, 0);
+    assert_false(rd(&b, 0xe8, 1, &v));
+    assert_false(rd(&b, 0xea, 1, &v));
+    assert_false(rd(&b, 0x402, 1, &v));
+    assert_false(rd(&b, 0xe8, 2, &v));  /* begins before */
+    assert_false(rd(&b, 0x3fd, 4, &v)); /* spans two devices */
+    assert_false(rd(&b, 0x401, 2, &v));
+    assert_true(rd(&b, 0x3fc, 4, &v));
+    assert_int_equal(last_addr, 0x3fc);
+    v = 77;
+    assert_true(bus_do(&b, &(struct bus_access){ .addr = 0x3f9, .size = 1, .write = true }, &v));
+    assert_int_equal(written, 77);
+}
+
+static void test_top_of_the_address_space(void **state)
+{
+    struct bus b = { 0 };
+    u64 one = 1, v;
+
+    assert_int_equal(bus_add(&b, ~0ull - 16, ~0ull, dev, &one), 0);
+    assert_true(rd(&b, ~0ull - 8, 8, &v));
+    assert_false(rd(&b, ~0ull - 7, 8, &v));
+    assert_false(rd(&b, ~0ull, 8, &v));
+}
+
+static void test_add_and_remove(void **state)
+{
+    struct bus b = { 0 };
+    u64 v;
+
+    assert_int_equal(bus_add(&b, 10, 10, dev, NULL), -EINVAL);
+    assert_int_equal(bus_add(&b, 10, 9, dev, NULL), -EINVAL);
+    for (u64 i = 0; i < BUS_RANGES; i++) /* backwards, so that each is inserted in front */
+        assert_int_equal(bus_add(&b, 1000 - 10 * i, 1005 - 10 * i, dev, NULL), 0);
+    assert_int_equal(bus_add(&b, 2000, 2001, dev, NULL), -ENOSPC);
+    bus_remove(&b, 990);
+    bus_remove(&b, 991); /* nobody begins there */
+    assert_int_equal(b.nr, BUS_RANGES - 1);
+    assert_false(rd(&b, 990, 1, &v));
+    assert_true(rd(&b, 980, 1, &v));
+    assert_true(rd(&b, 1000, 1, &v));
+    assert_int_equal(bus_add(&b, 984, 991, dev, NULL), -EBUSY);
+    assert_int_equal(bus_add(&b, 985, 1001, dev, NULL), -EBUSY);
+    assert_int_equal(bus_add(&b, 985, 1000, dev, NULL), 0);
+    for (u32 i = 1; i < b.nr; i++)
+        assert_true(b.range[i - 1].end <= b.range[i].start);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_routes),
+        cmocka_unit_test(test_top_of_the_address_space),
+        cmocka_unit_test(test_add_and_remove),
+    };
+
+    return cmocka_run_group_tests_name("bus", tests, NULL, NULL);
+}
