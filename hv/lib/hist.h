@@ -5,7 +5,7 @@
 #include <takt/types.h>
 
 #define HIST_SUB     8
-#define HIST_OCTAVES 33 /* up to 2^36 ns = 68 s */
+#define HIST_OCTAVES 34 /* up to 2^36 ns = 68 s */
 #define HIST_BUCKETS (HIST_SUB * HIST_OCTAVES)
 
 struct hist {

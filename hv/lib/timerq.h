@@ -8,13 +8,15 @@
 struct timer {
     u64 when;                                /* ns of the machine's clock */
     void (*fn)(struct timer *t, u64 now_ns); /* called once, with the timer no longer queued */
-    struct timer *child, *next, *prev;       /* heap links */
+    struct timer *child, *next, *prev;       /* heap links; prev is the parent in a first child */
+    u64 seq;                                 /* order of arrival, for equal deadlines */
     bool queued;
     u16 cpu; /* whose queue it is in; set by the owner of the queues */
 };
 
 struct timerq {
     struct timer *root;
+    u64 seq;
 };
 
 static inline void timer_init(struct timer *t, void (*fn)(struct timer *, u64))
