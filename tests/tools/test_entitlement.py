@@ -1,0 +1,90 @@
+"""tools/entitlement.py against cases worked out by hand."""
+import random
+from fractions import Fraction as F
+
+import entitlement as e
+
+
+def shares(*specs):
+    """specs: (weight, limit in percent, cpus)"""
+    vcpus = [e.Vcpu("v", i, F(w), F(limit, 100), frozenset(cpus)) for i, (w, limit, cpus) in enumerate(specs)]
+    return [float(s * 100) for s in e.max_min(vcpus)]
+
+
+def test_even():
+    assert shares((256, 100, {0}), (256, 100, {0})) == [50, 50]
+
+
+def test_weights():
+    assert shares((512, 100, {0}), (256, 100, {0}), (256, 100, {0})) == [50, 25, 25]
+
+
+def test_small_demand_is_met_and_the_rest_shared():
+    # the demonstration: two hogs, one of 40 %, one of 1 %: 40 is more than a third of 99, so all three get 33
+    assert shares((256, 100, {0}), (256, 100, {0}), (256, 40, {0}), (256, 1, {0})) == [33, 33, 33, 1]
+
+
+def test_cap_leaves_the_rest_to_others():
+    # weights 3:1 would be 75:25; a cap of 40 leaves 60
+    assert shares((3, 40, {0}), (1, 100, {0})) == [40, 60]
+
+
+def test_nobody_gets_more_than_one_cpu():
+    assert shares((1000, 100, {0, 1}), (1, 100, {0, 1})) == [100, 100]
+
+
+def test_affinities_overlap():
+    # a may use 0, b both, c 1 with weight 2: pCPU 0 is a's and part of b's; all equal: 2/3 each would need c alone 4/3
+    assert shares((1, 100, {0}), (1, 100, {0, 1}), (1, 100, {1})) == [
+        float(F(200, 3))] * 3
+    # weight 2 for c: levels a=b=t, c=2t, t=1/2: c is at its limit of 1 pCPU then, a and b share pCPU 0
+    assert shares((1, 100, {0}), (1, 100, {0, 1}), (2, 100, {1})) == [50, 50, 100]
+
+
+def test_full_cpu_does_not_hold_back_another():
+    # three on pCPU 0, one on 1, one on both: the last goes to 1 wholly: 1/3 each, 50 and 50
+    assert shares((1, 100, {0}), (1, 100, {0}), (1, 100, {0}), (1, 100, {1}), (1, 100, {0, 1})) == [
+        float(F(100, 3))] * 3 + [50, 50]
+
+
+def test_idle_capacity():
+    assert shares((1, 10, {0}), (1, 20, {0})) == [10, 20]
+
+
+def test_no_cpu():
+    assert shares((1, 100, set()), (1, 100, {0})) == [0, 100]
+
+
+def test_of_a_configuration():
+    config = {
+        "pools": [{"name": "fast", "cpus": [1]}],
+        "vms": [
+            {"name": "a", "vcpus": 2, "params": {"weight": "512"}},
+            {"name": "b", "vcpus": 1, "params": {"cap": "20"}},
+            {"name": "c", "vcpus": 1, "pool": "fast", "demand_permille": 400},
+            {"name": "d", "vcpus": 1, "start": False},
+        ],
+    }
+    # Pool-0 has pCPU 0: b takes its cap of 20, a's two vCPUs share the remaining 80
+    assert e.entitlement(config, 2) == {("a", 0): 40, ("a", 1): 40, ("b", 0): 20, ("c", 0): 40}
+
+
+def test_max_min_property():
+    """No vCPU below its limit could rise at the cost of only richer (per weight) ones, nor for free."""
+    rnd = random.Random(1)
+    for _ in range(150):
+        cpus = rnd.randint(1, 4)
+        vcpus = [e.Vcpu("v", i, F(rnd.choice([1, 2, 3, 64, 256])), F(rnd.randint(1, 100), 100),
+                        frozenset(rnd.sample(range(cpus), rnd.randint(1, cpus)))) for i in range(rnd.randint(1, 7))]
+        got = e.max_min(vcpus)
+        cpus_of = [v.cpus for v in vcpus]
+        assert all(0 <= s <= v.limit for s, v in zip(got, vcpus))
+        assert not e.max_flow(got, cpus_of)[1]
+        tiny = F(1, 10**9)
+        for i, v in enumerate(vcpus):
+            if got[i] == v.limit:
+                continue
+            want = [min(s, max(0, s - tiny * len(got))) if j != i and s / vcpus[j].weight > got[i] / v.weight + 2 * tiny
+                    else s for j, s in enumerate(got)]
+            want[i] += tiny
+            assert e.max_flow(want, cpus_of)[1], (vcpus, got, i)

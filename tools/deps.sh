@@ -1,0 +1,170 @@
+#!/usr/bin/env bash
+# Installs what is missing on Debian 12, 13 and Ubuntu 24.04, through apt; says what and why first; does nothing if all is there.
+#   tools/deps.sh [--print] GROUP...      GROUP: build qemu bochs test check
+# --print tells what it would do and does nothing. --backports prints the apt source that a QEMU older than 8 leads to.
+set -eu
+
+QEMU_MIN=8
+PYTHON=/usr/bin/python3                       # apt's own: another one in PATH does not see apt's modules
+APT_DIR=${TAKT_APT_DIR:-/etc/apt}             # tests point these two elsewhere
+OS_RELEASE=${TAKT_OS_RELEASE:-/etc/os-release}
+
+# group | package | what shows that it is there (a command, or a file) | why
+packages() { cat <<'END'
+build|gcc|gcc|compiles the hypervisor and its guests
+build|libc6-dev|/usr/include/stdio.h|host side of the build: configuration dump, simulation
+build|binutils|ld|links the image
+build|nasm|nasm|assembles the entry code
+build|make|make|drives the build
+build|python3|python3|launches the machine, computes entitlements
+build|grub-common|grub-mkrescue|makes the boot image
+build|grub-pc-bin|/usr/lib/grub/i386-pc/moddep.lst|boot image: BIOS
+build|grub-efi-amd64-bin|/usr/lib/grub/x86_64-efi/moddep.lst|boot image: UEFI
+build|xorriso|xorriso|writes the boot image
+build|mtools|mformat|boot image: its EFI partition
+qemu|qemu-system-x86|qemu-system-x86_64|the machine to boot (AMD-V by emulation, or nested KVM)
+bochs|bochs|bochs|the machine to boot (VT-x by emulation)
+bochs|bochsbios|/usr/share/bochs/BIOS-bochs-latest|firmware for Bochs
+bochs|vgabios|/usr/share/vgabios/vgabios.bin|firmware for Bochs
+test|libcmocka-dev|/usr/include/cmocka.h|unit tests
+test|python3-pytest|py:pytest|guest and system tests
+check|ovmf|/usr/share/OVMF/OVMF_CODE_4M.fd|boot by UEFI
+check|clang|clang|fuzz targets (libFuzzer, sanitizers)
+check|clang-format|clang-format|lint
+check|cppcheck|cppcheck|lint
+check|valgrind|valgrind|cost of scheduling decisions (callgrind)
+debug|gdb|gdb|debugger
+END
+}
+
+there() {
+	case $1 in
+	/*) [ -e "$1" ] ;;
+	py:*) "$PYTHON" -c "import ${1#py:}" 2>/dev/null ;;
+	*) command -v "$1" >/dev/null 2>&1 ;;
+	esac
+}
+
+os_field() { sed -n "s/^$1=\"\{0,1\}\([^\"]*\)\"\{0,1\}\$/\1/p" "$OS_RELEASE"; }
+
+# Major version of the QEMU that is installed, 0 if none.
+qemu_major() {
+	command -v qemu-system-x86_64 >/dev/null 2>&1 || { echo 0; return; }
+	qemu-system-x86_64 --version | sed -n '1s/.*version \([0-9]*\).*/\1/p'
+}
+
+# Major version of the QEMU that apt would install, 0 if it knows none.
+qemu_candidate() {
+	LC_ALL=C apt-cache policy qemu-system-x86 2>/dev/null | sed -n 's/^ *Candidate: //p' |
+		sed -n 's/^\([0-9]*:\)\{0,1\}\([0-9]*\).*/\2/p' | grep . || echo 0
+}
+
+# The source of CODENAME-backports, written as this machine writes the source of CODENAME itself: same URIs, same key ring.
+# Prints "sources" or "list" (its file format), then the source. Fails if the machine has no such source.
+backports_source() {
+	code=$1
+	for f in "$APT_DIR"/sources.list.d/*.sources; do
+		[ -e "$f" ] || continue
+		stanza=$(awk -v code="$code" '
+			function flush() {
+				if (suites ~ "(^|[ \t])" code "([ \t]|$)" && types ~ /(^|[ \t])deb([ \t]|$)/ && enabled !~ /no/ && !done) {
+					printf "%s", text; done = 1
+				}
+				text = suites = types = enabled = ""
+			}
+			/^[ \t]*$/ { flush(); field = ""; next }
+			/^#/ { next }
+			/^[^ \t]/ { field = tolower($0); sub(/:.*/, "", field) }
+			{ value = $0; if ($0 ~ /^[^ \t]/) sub(/^[^:]*:/, "", value) }
+			field == "suites" { suites = suites " " value; if ($0 ~ /^[^ \t]/) text = text "Suites: " code "-backports\n"; next }
+			field == "types" { types = types " " value; if ($0 ~ /^[^ \t]/) text = text "Types: deb\n"; next }
+			field == "enabled" { enabled = value; next }
+			{ text = text $0 "\n" }
+			END { flush() }' "$f")
+		[ -z "$stanza" ] || { printf 'sources\n%s\n' "$stanza"; return 0; }
+	done
+	for f in "$APT_DIR"/sources.list "$APT_DIR"/sources.list.d/*.list; do
+		[ -e "$f" ] || continue
+		line=$(awk -v code="$code" '$1 == "deb" {
+			i = 2
+			if ($2 ~ /^\[/) { while ($i !~ /\]$/) i++; i++ }
+			if ($(i + 1) == code) { $(i + 1) = code "-backports"; print; exit }
+		}' "$f")
+		[ -z "$line" ] || { printf 'list\n%s\n' "$line"; return 0; }
+	done
+	return 1
+}
+
+# Does apt look at CODENAME-backports already?
+has_backports() {
+	grep -hs -v '^[[:space:]]*#' "$APT_DIR"/sources.list "$APT_DIR"/sources.list.d/*.list "$APT_DIR"/sources.list.d/*.sources |
+		grep -qE "(^|[[:space:]])$1-backports([[:space:]/]|\$)"
+}
+
+as_root() {
+	if [ -n "$print" ]; then echo "would run: $*"; return; fi
+	if [ "$(id -u)" = 0 ]; then "$@"
+	elif command -v sudo >/dev/null 2>&1; then sudo "$@"
+	else echo "deps: need root for: $* (no sudo here; run it as root and come back)" >&2; exit 1
+	fi
+}
+
+install() { as_root env DEBIAN_FRONTEND=noninteractive apt-get -q install -y --no-install-recommends "$@"; }
+
+install_qemu() {
+	have=$(qemu_candidate)
+	if [ "$have" -ge $QEMU_MIN ]; then install qemu-system-x86; return; fi
+	code=$(os_field VERSION_CODENAME)
+	if ! has_backports "$code"; then
+		if ! src=$(backports_source "$code"); then
+			echo "deps: QEMU $have is too old (need $QEMU_MIN) and apt has no source of '$code' to derive its backports from" >&2
+			exit 1
+		fi
+		file=$APT_DIR/sources.list.d/takt-backports.${src%%$'\n'*}
+		echo "deps: the QEMU of $code is version $have, Takt needs $QEMU_MIN: adding $code-backports as $file"
+		if [ -z "$print" ]; then printf '%s\n' "${src#*$'\n'}" | as_root tee "$file" >/dev/null
+		else printf '%s\n' "${src#*$'\n'}" | sed 's/^/    /'
+		fi
+		as_root apt-get -q update
+	fi
+	install -t "$code-backports" qemu-system-x86
+}
+
+print=
+groups=
+for a in "$@"; do
+	case $a in
+	--print) print=1 ;;
+	--backports) backports_source "$(os_field VERSION_CODENAME)"; exit ;;
+	build | qemu | bochs | test | check | debug) groups="$groups $a" ;;
+	*) sed -n '2,4s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
+	esac
+done
+
+missing=
+qemu_missing=
+while IFS='|' read -r group package shown why; do
+	case " $groups " in *" $group "*) ;; *) continue ;; esac
+	if [ "$package" = qemu-system-x86 ]; then
+		major=$(qemu_major)
+		[ "$major" -lt $QEMU_MIN ] || continue
+		qemu_missing=1
+		[ "$major" = 0 ] || why="$why; version $major is too old, Takt needs $QEMU_MIN"
+	else
+		if there "$shown"; then continue; fi
+		missing="$missing $package"
+	fi
+	[ -n "${told:-}" ] || echo "deps: missing here, to be installed through apt:"
+	told=1
+	printf '  %-20s %s\n' "$package" "$why"
+done <<<"$(packages)"
+
+[ -n "$missing$qemu_missing" ] || exit 0
+if ! command -v apt-get >/dev/null 2>&1; then
+	echo "deps: no apt-get here: install the above by hand and come back" >&2
+	exit 1
+fi
+as_root apt-get -q update
+# shellcheck disable=SC2086
+[ -z "$missing" ] || install $missing
+[ -z "$qemu_missing" ] || install_qemu

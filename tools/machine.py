@@ -1,0 +1,317 @@
+#!/usr/bin/env python3
+"""A machine to boot Takt on: nested KVM, QEMU (AMD-V by TCG) or Bochs (VT-x).
+
+As a module: `Machine(platform, iso, ...)` with start(), wait(), stop(). As a command:
+
+  tools/machine.py platform                     prints the best platform that this host has
+  tools/machine.py run [options] ISO            interactive: this terminal is COM1; Ctrl-A x ends the machine
+  tools/machine.py watch [options] ISO          prints COM1 until --until matches, the machine ends, or time is up
+"""
+import argparse
+import fcntl
+import os
+import re
+import select
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import termios
+import time
+import tty
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+BUILD = os.path.join(ROOT, "build")
+PLATFORMS = ("kvm", "qemu", "bochs", "icount")
+KVM_GET_API_VERSION = 0xAE00
+BOCHS_HZ = 100_000_000  # `ips` below: one instruction is one tick of the TSC
+
+BOCHSRC = """\
+megs: {memory}
+romimage: file=/usr/share/bochs/BIOS-bochs-latest, options=fastboot
+vgaromimage: file=/usr/share/vgabios/vgabios.bin
+cpu: model={model}, count={cpus}, ips={hz}, quantum=1, reset_on_triple_fault=0
+display_library: rfb, options="timeout=0"
+log: {dir}/bochs.log
+panic: action=fatal
+com1: enabled=1, {com1}
+com2: enabled=1, {com2}
+ata0-master: type=cdrom, path={iso}, status=inserted
+boot: cdrom
+clock: sync=none, time0=946681200
+pci: enabled=1, chipset=i440fx
+port_e9_hack: enabled=0
+"""
+
+
+def kvm_nested():
+    """Can a guest of this host use VT-x or AMD-V? The device node alone does not tell."""
+    for module in ("kvm_intel", "kvm_amd"):
+        try:
+            with open(f"/sys/module/{module}/parameters/nested", encoding="ascii") as f:
+                if f.read().strip() not in ("Y", "1"):
+                    continue
+            fd = os.open("/dev/kvm", os.O_RDWR | os.O_CLOEXEC)
+        except OSError:
+            continue
+        try:
+            return fcntl.ioctl(fd, KVM_GET_API_VERSION) == 12
+        except OSError:
+            return False
+        finally:
+            os.close(fd)
+    return False
+
+
+def choose(platform="auto"):
+    if platform in ("", "auto"):
+        return "kvm" if kvm_nested() else "qemu"
+    if platform not in PLATFORMS:
+        sys.exit(f"PLATFORM={platform} is not known: kvm, qemu, bochs or icount")
+    if platform == "kvm" and not kvm_nested():
+        sys.exit("PLATFORM=kvm: this host has no nested KVM (/sys/module/kvm_*/parameters/nested, /dev/kvm)")
+    return platform
+
+
+def bochs_version():
+    done = subprocess.run(["bochs", "--help"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                          errors="replace", stdin=subprocess.DEVNULL, check=False)
+    m = re.search(r"Emulator (\d+)\.(\d+)", done.stdout)
+    return (int(m[1]), int(m[2])) if m else (2, 7)
+
+
+class Machine:
+    """One machine. Serial output is in `dir`/serial.txt; with com1="socket" it can be talked to at `dir`/com1.sock (QEMU),
+    com1="stdio" is this terminal. `com2` may be a path: COM2's output goes there."""
+
+    def __init__(self, platform, iso, cpus=2, memory=256, directory=None, com1="file", com2=None, uefi=False, gdb=False,
+                 extra=()):
+        self.platform, self.iso = platform, os.path.abspath(iso)
+        self.cpus, self.memory, self.com1, self.com2 = cpus, memory, com1, com2
+        self.uefi, self.gdb, self.extra = uefi, gdb, list(extra)
+        self.dir = os.path.abspath(directory or os.path.join(BUILD, "run", f"{platform}-{os.getpid()}"))
+        self.serial_path = os.path.join(self.dir, "serial.txt")
+        self.socket_path = os.path.join(self.dir, "com1.sock")
+        self.process = self.listener = None
+        self.seen = 0  # how much of the serial output wait() has passed
+
+    # ---- command lines ----
+
+    def qemu_command(self):
+        accel = {"kvm": ["-accel", "kvm", "-cpu", "host"], "qemu": ["-accel", "tcg,thread=multi", "-cpu", "max"],
+                 "icount": ["-accel", "tcg", "-icount", "shift=0,sleep=off", "-cpu", "EPYC,-x2apic"]}[self.platform]
+        command = ["qemu-system-x86_64", "-M", "q35", *accel, "-smp", str(self.cpus), "-m", str(self.memory),
+                   "-nodefaults", "-no-user-config", "-display", "none", "-vga", "std", "-no-reboot", "-cdrom", self.iso, "-boot", "d"]
+        if self.com1 == "stdio":
+            command += ["-chardev", f"stdio,id=com1,mux=on,signal=off,logfile={self.serial_path}", "-mon", "chardev=com1"]
+        elif self.com1 == "socket":
+            command += ["-chardev", f"socket,id=com1,path={self.socket_path},server=on,wait=off,logfile={self.serial_path}"]
+        else:
+            command += ["-chardev", f"file,id=com1,path={self.serial_path}"]
+        command += ["-serial", "chardev:com1"]
+        if self.com2:
+            command += ["-serial", f"file:{self.com2}"]
+        if self.uefi:
+            code, variables = "/usr/share/OVMF/OVMF_CODE_4M.fd", os.path.join(self.dir, "vars.fd")
+            shutil.copy("/usr/share/OVMF/OVMF_VARS_4M.fd", variables)
+            command += ["-drive", f"if=pflash,format=raw,unit=0,readonly=on,file={code}",
+                        "-drive", f"if=pflash,format=raw,unit=1,file={variables}"]
+        if self.gdb:
+            command += ["-s", "-S"]
+        return command + self.extra
+
+    def bochs_command(self):
+        com1 = f"mode=file, dev={self.serial_path}"
+        if self.com1 in ("stdio", "socket"):
+            self.listener = socket.create_server(("127.0.0.1", 0))
+            com1 = f"mode=socket-client, dev=127.0.0.1:{self.listener.getsockname()[1]}"
+        version = bochs_version()
+        rc, script = os.path.join(self.dir, "bochsrc"), os.path.join(self.dir, "dbg")
+        with open(rc, "w", encoding="ascii") as f:
+            f.write(BOCHSRC.format(memory=self.memory, cpus=self.cpus, hz=BOCHS_HZ, dir=self.dir, com1=com1, iso=self.iso,
+                                   model="corei7_icelake_u",
+                                   com2=f"mode=file, dev={self.com2}" if self.com2 else "mode=null"))
+        with open(script, "w", encoding="ascii") as f:
+            f.write("c\n")
+        # Time on several CPUs is exact in the debugger's loop only: 2.7 is always in it, 3.0 has to be told.
+        return ["bochs", "-q", "-f", rc] + (["-debugger"] if version >= (3, 0) else []) + ["-rc", script]
+
+    # ---- life ----
+
+    def start(self):
+        os.makedirs(self.dir, exist_ok=True)
+        for path in (self.serial_path, self.socket_path):
+            if os.path.exists(path):
+                os.unlink(path)
+        open(self.serial_path, "wb").close()
+        command = self.bochs_command() if self.platform == "bochs" else self.qemu_command()
+        with open(os.path.join(self.dir, "command"), "w", encoding="utf-8") as f:
+            f.write(" ".join(command) + "\n")
+        stdio = self.com1 == "stdio" and self.platform != "bochs"
+        with open(os.path.join(self.dir, "emulator.log"), "wb") as log:
+            self.process = subprocess.Popen(command, stdin=None if stdio else subprocess.DEVNULL, stdout=None if stdio else log,
+                                            stderr=None if stdio else subprocess.STDOUT, start_new_session=not stdio,
+                                            cwd=self.dir)
+        return self
+
+    def connect(self, timeout=20):
+        """A socket that speaks to COM1 (com1="socket")."""
+        end = time.monotonic() + timeout
+        if self.listener:
+            self.listener.settimeout(timeout)
+            return self.listener.accept()[0]
+        while True:
+            s = socket.socket(socket.AF_UNIX)
+            try:
+                s.connect(self.socket_path)
+                return s
+            except OSError:
+                s.close()
+                if time.monotonic() > end or self.process.poll() is not None:
+                    raise
+                time.sleep(0.05)
+
+    def serial(self):
+        with open(self.serial_path, "rb") as f:
+            return f.read().decode("utf-8", "replace").replace("\r", "")
+
+    def log(self):
+        """What the emulator itself said."""
+        with open(os.path.join(self.dir, "emulator.log"), "rb") as f:
+            return f.read().decode("utf-8", "replace")
+
+    def wait(self, until=None, timeout=60, echo=None):
+        """Until the regular expression `until` matches serial output that no earlier wait() has passed.
+
+        Returns ("matched", match), ("ended", exit code) or ("timeout", None).
+        """
+        end = time.monotonic() + timeout
+        pattern = re.compile(until) if until else None
+        echoed = self.seen
+        while True:
+            code = self.process.poll()
+            text = self.serial()
+            if echo and len(text) > echoed:
+                echo.write(text[echoed:])
+                echo.flush()
+                echoed = len(text)
+            match = pattern.search(text, self.seen) if pattern else None
+            if match:
+                self.seen = match.end()
+                return "matched", match
+            if code is not None:
+                return "ended", code
+            if time.monotonic() > end:
+                return "timeout", None
+            time.sleep(0.05)
+
+    def stop(self):
+        """Ends the machine. Everything it wrote stays in `dir`."""
+        if self.listener:
+            self.listener.close()
+        if not self.process or self.process.poll() is not None:
+            return
+        self.process.send_signal(signal.SIGTERM)
+        try:
+            self.process.wait(3)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+    def __enter__(self):
+        return self.start()
+
+    def __exit__(self, *_):
+        self.stop()
+
+
+def proxy(machine):
+    """This terminal as COM1 of a Bochs machine; Ctrl-A x ends it, as in QEMU."""
+    link = machine.connect()
+    saved = termios.tcgetattr(0) if os.isatty(0) else None
+    prefix = False
+    try:
+        if saved:
+            tty.setraw(0)
+        with open(machine.serial_path, "ab") as log:
+            watched = [0, link]
+            while True:
+                ready, _, _ = select.select(watched, [], [])
+                if link in ready:
+                    data = link.recv(4096)
+                    if not data:
+                        return
+                    log.write(data)
+                    log.flush()
+                    os.write(1, data)
+                if 0 in ready:
+                    data = os.read(0, 64)
+                    if not data:
+                        watched = [link]
+                    for b in data:
+                        if prefix and b in b"xX":
+                            return
+                        if b == 1 and not prefix:
+                            prefix = True
+                            continue
+                        prefix = False
+                        link.send(bytes([b]))
+    finally:
+        if saved:
+            termios.tcsetattr(0, termios.TCSADRAIN, saved)
+        link.close()
+
+
+def run(machine):
+    """Interactive. Returns the exit code for the shell."""
+    print(f"PLATFORM={machine.platform}, {machine.cpus} CPUs, {machine.memory} MiB; Ctrl-A x ends the machine", flush=True)
+    saved = termios.tcgetattr(0) if os.isatty(0) else None
+    with machine:
+        try:
+            if machine.platform == "bochs":
+                proxy(machine)
+                return 0
+            return machine.process.wait()
+        except KeyboardInterrupt:
+            return 130
+        finally:
+            machine.stop()
+            if saved:
+                termios.tcsetattr(0, termios.TCSADRAIN, saved)
+
+
+def main():
+    parser = argparse.ArgumentParser(description="boot an image on this host's best platform")
+    parser.add_argument("verb", choices=["platform", "run", "watch"])
+    parser.add_argument("iso", nargs="?")
+    parser.add_argument("--platform", default="auto")
+    parser.add_argument("--cpus", type=int, default=2)
+    parser.add_argument("--memory", type=int, default=256, help="MiB")
+    parser.add_argument("--dir", help="where serial.txt, bochs.log and the like go")
+    parser.add_argument("--com2", help="file for the output of COM2")
+    parser.add_argument("--uefi", action="store_true")
+    parser.add_argument("--gdb", action="store_true", help="QEMU waits for gdb at :1234")
+    parser.add_argument("--until", help="regular expression that ends `watch` with success")
+    parser.add_argument("--timeout", type=float, default=120, help="wall-clock seconds")
+    args = parser.parse_intermixed_args()
+    platform = choose(args.platform)
+    if args.verb == "platform":
+        print(platform)
+        return 0
+    if not args.iso:
+        parser.error("which ISO?")
+    machine = Machine(platform, args.iso, cpus=args.cpus, memory=args.memory, directory=args.dir, uefi=args.uefi, gdb=args.gdb,
+                      com1="stdio" if args.verb == "run" else "file", com2=args.com2)
+    if args.verb == "run":
+        return run(machine)
+    with machine:
+        how, what = machine.wait(args.until, args.timeout, echo=sys.stdout)
+    if how == "matched" or (how == "ended" and not args.until):
+        return 0
+    print(f"\nmachine: {how}{'' if what is None else f' ({what})'}; see {machine.dir}", file=sys.stderr)
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
