@@ -60,7 +60,7 @@ def test_of_a_configuration():
         "pools": [{"name": "fast", "cpus": [1]}],
         "vms": [
             {"name": "a", "vcpus": 2, "params": {"weight": "512"}},
-            {"name": "b", "vcpus": 1, "params": {"cap": "20"}},
+            {"name": "b", "vcpus": 1, "params": {"cap": "20"}, "cpus_given": False, "cpus": [0, 1]},
             {"name": "c", "vcpus": 1, "pool": "fast", "demand_permille": 400},
             {"name": "d", "vcpus": 1, "start": False},
         ],
