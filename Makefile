@@ -13,7 +13,7 @@ VMS      ?= boot/demo.cfg
 .SECONDARY:
 
 WARN := -Wall -Wextra -Werror -Wno-unused-parameter -Wmissing-prototypes -Wvla
-INC  := -Iinclude -Ihv
+INC  := -Iinclude -Ihv -I.
 
 # ---- the hypervisor image -------------------------------------------------------------------------------------------
 
@@ -40,8 +40,22 @@ $(B)/image/%.o: %.asm $(B)/asm_offsets.inc
 	@mkdir -p $(@D)
 	$(NASM) -f elf64 -g -F dwarf -I$(B)/ -Iboot/ -MD $(@:.o=.d) -o $@ $<
 
-$(B)/takt.elf: $(HV_OBJ) boot/takt.ld
-	ld -nostdlib -z max-page-size=4096 -z noexecstack -T boot/takt.ld -o $@ $(HV_OBJ)
+# Linked twice: the second time with the table of symbols that backtraces need. It lies behind text and data, so that
+# no function moves.
+HV_LD := ld -nostdlib -z max-page-size=4096 -z noexecstack -T boot/takt.ld
+
+$(B)/takt.elf: $(HV_OBJ) boot/takt.ld tools/mksyms.sh
+	$(HV_LD) -o $(B)/takt.pass1 $(HV_OBJ)
+	tools/mksyms.sh $(B)/takt.pass1 > $(B)/symbols.asm
+	$(NASM) -f elf64 -o $(B)/symbols.o $(B)/symbols.asm
+	$(HV_LD) -o $@ $(HV_OBJ) $(B)/symbols.o
+
+# ---- the boot image: VMS is the configuration, MKISO_ARGS is passed on (--cmdline, --module; see tools/mkiso.sh) --------
+
+ISO ?= $(B)/takt.iso
+
+iso: $(B)/takt.elf guests
+	tools/mkiso.sh $(ISO) $(VMS) $(MKISO_ARGS)
 
 # ---- guests ---------------------------------------------------------------------------------------------------------
 
@@ -74,7 +88,7 @@ guests: $(GUESTS) $(GUEST_TESTS)
 
 HOST_CFLAGS := -std=gnu11 -O2 -g $(WARN) $(INC) -D_GNU_SOURCE -fno-strict-aliasing -MMD -MP
 HOST_SKIP   := hv/main.c hv/asm_offsets.c hv/lib/string.c hv/sched/machine.c hv/virt/vmx.c hv/virt/svm.c \
-	$(wildcard hv/x86/*.c) $(filter-out hv/platform/acpi.c,$(wildcard hv/platform/*.c))
+	$(wildcard hv/x86/*.c) $(filter-out hv/platform/acpi.c hv/platform/bootinfo.c,$(wildcard hv/platform/*.c))
 HOST_OBJ    := $(patsubst %.c,$(B)/host/%.o,$(filter-out $(HOST_SKIP),$(HV_C)))
 
 $(B)/host/%.o: %.c
@@ -116,6 +130,6 @@ help:
 
 test: unit
 
-.PHONY: all guests unit test clean help
+.PHONY: all iso guests unit test clean help
 
 -include $(shell find $(B) -name '*.d' 2>/dev/null)

@@ -3,7 +3,8 @@
 #ifndef HV_PLATFORM_CONSOLE_H
 #define HV_PLATFORM_CONSOLE_H
 
-#include <takt/types.h>
+#include "lib/printf.h"
+#include "platform/bootinfo.h"
 
 /* Queues `n` bytes; returns how many were taken, fewer when the queue is full. "\n" is sent as "\r\n". */
 unsigned console_write(const char *s, unsigned n);
@@ -18,6 +19,22 @@ extern void (*console_input)(const char *s, unsigned n);
 /* The shell's. Called before (false) and after (true) lines of the log go to the console, to take away and to
  * draw again the line that is being edited. NULL: none. */
 extern void (*console_log_line)(bool after);
+
+/* ---- set-up (main.c) ---- */
+
+/* COM1 as boot.asm left it. From here on log_at() works. */
+void console_early(void);
+/* "com2,57600", "com1", "none". A port that does not answer is reported, and output goes to log and screen
+ * alone. Returns 0, -EINVAL for what it does not understand, -ENODEV. */
+int console_init(const char *spec);
+/* Until here output waits for the port; from now on it is buffered, and sent by a work item. */
+void console_set_async(void);
+void console_set_level(enum log_level level); /* what goes from the log to the console */
+u64 console_dropped(void);                    /* bytes that found the queue full */
+/* Sends all that is queued, within a bounded time; with `last` also what the log has not shown yet. */
+void console_flush(bool last);
+
+/* ---- the log ---- */
 
 /* Copies whole lines of the log from *position on (0: the oldest there is) and moves it; returns how many
  * bytes, 0 at the end. Lines that were overwritten meanwhile are skipped. */

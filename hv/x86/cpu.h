@@ -1,0 +1,45 @@
+/* A CPU's own tables and stacks. */
+#ifndef HV_X86_CPU_H
+#define HV_X86_CPU_H
+
+#include "x86/percpu.h"
+
+#define STACK_SIZE  16384u
+#define ISTACK_SIZE 8192u
+
+/* The 64-bit TSS (SDM 3A 8.7). */
+struct __attribute__((packed)) tss {
+    u32 reserved0;
+    u64 rsp[3];
+    u64 reserved1;
+    u64 ist[7];
+    u64 reserved2;
+    u16 reserved3, iomap;
+};
+
+enum { IST_NONE, IST_DF, IST_NMI, IST_MC, IST_NR }; /* as in the IDT's gates */
+
+struct cpu {
+    struct percpu p; /* first: GS points here */
+    u64 gdt[5];      /* null, code, data, TSS (two entries): SEL_* of boot/layout.h */
+    struct tss tss;
+    u8 *ist_top[IST_NR];
+    volatile bool dump_wanted; /* an NMI was sent to learn what this CPU does */
+    volatile bool nmi_kicked;  /* an NMI was sent instead of an interrupt that it did not take */
+    u64 nmis, machine_checks;
+};
+
+static inline struct cpu *cpu_of(struct percpu *p)
+{
+    return container_of(p, struct cpu, p);
+}
+
+/* The boot CPU's area, on whose early stack the hypervisor starts. */
+extern struct cpu boot_cpu;
+
+/* Loads GDT, IDT, TSS and GS of `c` on this CPU. c->ist_top may still be empty. */
+void cpu_load_tables(struct cpu *c);
+/* Continues in `fn` on the stack that ends at `top`; never returns. */
+void stack_switch(u8 *top, void (*fn)(void)) __attribute__((noreturn));
+
+#endif
