@@ -43,12 +43,14 @@ $(B)/image/%.o: %.asm $(B)/asm_offsets.inc
 # Linked twice: the second time with the table of symbols that backtraces need. It lies behind text and data, so that
 # no function moves.
 HV_LD := ld -nostdlib -z max-page-size=4096 -z noexecstack -T boot/takt.ld
+# 128-bit division and the like. Its red zone does no harm: interrupts are off, NMI and #MC have stacks of their own.
+LIBGCC := $(shell $(CC) -print-libgcc-file-name)
 
 $(B)/takt.elf: $(HV_OBJ) boot/takt.ld tools/mksyms.sh
-	$(HV_LD) -o $(B)/takt.pass1 $(HV_OBJ)
+	$(HV_LD) -o $(B)/takt.pass1 $(HV_OBJ) $(LIBGCC)
 	tools/mksyms.sh $(B)/takt.pass1 > $(B)/symbols.asm
 	$(NASM) -f elf64 -o $(B)/symbols.o $(B)/symbols.asm
-	$(HV_LD) -o $@ $(HV_OBJ) $(B)/symbols.o
+	$(HV_LD) -o $@ $(HV_OBJ) $(B)/symbols.o $(LIBGCC)
 
 # ---- the boot image: VMS is the configuration, MKISO_ARGS is passed on (--cmdline, --module; see tools/mkiso.sh) --------
 
