@@ -102,7 +102,8 @@ class Machine:
         accel = {"kvm": ["-accel", "kvm", "-cpu", "host"], "qemu": ["-accel", "tcg,thread=multi", "-cpu", "max"],
                  "icount": ["-accel", "tcg", "-icount", "shift=0,sleep=off", "-cpu", "EPYC,-x2apic"]}[self.platform]
         command = ["qemu-system-x86_64", "-M", "q35", *accel, "-smp", str(self.cpus), "-m", str(self.memory),
-                   "-nodefaults", "-no-user-config", "-display", "none", "-vga", "std", "-no-reboot", "-cdrom", self.iso, "-boot", "d"]
+                   "-nodefaults", "-no-user-config", "-display", "none", "-vga", "std", "-no-reboot",
+                   "-cdrom", self.iso, "-boot", "d"]
         if self.com1 == "stdio":
             command += ["-chardev", f"stdio,id=com1,mux=on,signal=off,logfile={self.serial_path}", "-mon", "chardev=com1"]
         elif self.com1 == "socket":

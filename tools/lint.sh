@@ -1,0 +1,69 @@
+#!/usr/bin/env bash
+# Every check of the sources that needs no machine. Prints what is wrong, exits 1 if anything is.
+#   tools/lint.sh [format|headers|width|floors|cppcheck|scripts|words]...      all by default
+set -u
+cd "$(dirname "$0")/.."
+CC=${CC:-gcc}
+bad=0
+
+fail() { echo "lint: $*"; bad=1; }
+
+sources() { git ls-files -co --exclude-standard -- "$@" | while read -r f; do [ -f "$f" ] && echo "$f"; done; }
+
+check_format() {
+	for f in $(sources '*.c' '*.h'); do
+		clang-format --style=file --dry-run -Werror "$f" >/dev/null 2>&1 ||
+			fail "$f: not as .clang-format has it (clang-format -i $f)"
+	done
+}
+
+# Each header compiles alone: hypervisor and guest library with their own flags.
+check_headers() {
+	for f in $(sources 'hv/*.h' 'include/*.h' 'drivers/*.h' 'boot/*.h' 'guestlib/*.h' 'tests/*.h'); do
+		case $f in
+		guestlib/*) inc="-Iinclude -Iguestlib/include -ffreestanding -mgeneral-regs-only" ;;
+		tests/*) inc="-Iinclude -Ihv -I. -D_GNU_SOURCE" ;;
+		*) inc="-Iinclude -Ihv -I. -ffreestanding -mgeneral-regs-only" ;;
+		esac
+		# shellcheck disable=SC2086
+		out=$($CC -std=gnu11 -Wall -Wextra -Wno-unused-parameter -Wno-unused-function -Werror $inc -fsyntax-only -x c - 2>&1 \
+			<<<"#include \"$PWD/$f\"") || fail "$f does not compile alone: $(head -1 <<<"$out")"
+	done
+}
+
+too_wide() { # COLUMNS FILES...
+	columns=$1; shift
+	sources "$@" | xargs awk -v max="$columns" '
+		{ n = length($0); t = gsub(/\t/, ""); n += 3 * t } n > max { print FILENAME ":" FNR ": " n " columns" }'
+}
+
+check_width() {
+	out=$(too_wide 110 '*.c' '*.h' '*.asm' '*.inc' '*.ld'; too_wide 130 '*.py' '*.sh' Makefile)
+	[ -z "$out" ] || fail "lines that are too long:"$'\n'"$out"
+	out=$(sources '*.c' '*.h' '*.asm' '*.py' '*.sh' '*.md' '*.cfg' | xargs grep -nE '[[:space:]]+$')
+	[ -z "$out" ] || fail "blanks at the end of lines:"$'\n'"$out"
+}
+
+check_floors() { out=$(python3 tools/floors.py) || fail "includes that go up:"$'\n'"$out"; }
+
+check_cppcheck() {
+	cppcheck --quiet --std=c11 --language=c --enable=warning,portability --inline-suppr --error-exitcode=1 -j2 \
+		--suppress=missingIncludeSystem --suppress=missingInclude --suppress=unknownMacro --library=gnu -Iinclude -Ihv -Iguestlib/include $(sources 'hv/*.c' 'drivers/*.c' 'guestlib/*.c' 'guests/*.c' 'tools/*.c') ||
+		fail "cppcheck"
+}
+
+check_scripts() {
+	for f in $(sources '*.py'); do python3 -c "import ast,sys; ast.parse(open(sys.argv[1]).read())" "$f" || fail "$f"; done
+	for f in $(sources '*.sh') .ci/run; do bash -n "$f" || fail "$f"; done
+}
+
+# What a published tree must not hold.
+check_words() {
+	out=$(sources | grep -v '^tools/lint.sh$' | xargs grep -nIE '(TODO|FIXME|XXX):|^(<<<<<<<|>>>>>>>) ')
+	[ -z "$out" ] || fail "left-overs:"$'\n'"$out"
+}
+
+[ $# -gt 0 ] || set -- format headers width floors cppcheck scripts words
+for what in "$@"; do "check_$what"; done
+[ $bad = 0 ] && echo "lint: clean ($*)"
+exit $bad

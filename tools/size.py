@@ -1,0 +1,75 @@
+#!/usr/bin/env python3
+"""Counts what is linked into the image: lines of code without blank and comment lines, bytes of text and data.
+
+  tools/size.py OBJECTS-DIR IMAGE SOURCE...      exits 1 if a budget is exceeded
+The headers of this project that a source includes count as well; its objects' .d files name them.
+"""
+import glob
+import os
+import re
+import subprocess
+import sys
+from collections import Counter
+
+BUDGET_LINES = 9500
+BUDGET_TEXT = 256 * 1024
+
+
+def code_lines(path):
+    with open(path, encoding="utf-8") as f:
+        text = f.read()
+    if path.endswith((".asm", ".inc")):
+        text = re.sub(r";[^\n]*", "", text)
+    else:
+        # comments go; strings and character constants stay, whatever they look like
+        keep = re.compile(r'"(?:\\.|[^"\\])*"|\'(?:\\.|[^\'\\])*\'|/\*.*?\*/|//[^\n]*', re.S)
+        text = keep.sub(lambda m: re.sub(r"[^\n]", "", m[0]) if m[0].startswith("/") else m[0], text)
+    return sum(1 for line in text.split("\n") if line.strip())
+
+
+def linked(objects, sources):
+    """The sources, and the project's headers that they include."""
+    files = set(sources)
+    for d in glob.glob(objects + "/**/*.d", recursive=True):
+        with open(d, encoding="utf-8") as f:
+            names = f.read().replace("\\\n", " ").split()
+        names = [os.path.normpath(n) for n in names if not n.endswith(":")]
+        if not files.isdisjoint(names):
+            files.update(n for n in names if not n.startswith(("/", "build/", "..")) and os.path.exists(n))
+    return sorted(files)
+
+
+def room(path):
+    parts = path.split("/")
+    return "/".join(parts[:2]) if parts[0] == "hv" and len(parts) > 2 else parts[0]
+
+
+def main():
+    objects, image, sources = sys.argv[1], sys.argv[2], sys.argv[3:]
+    rooms = Counter()
+    for path in linked(objects, sources):
+        rooms[room(path)] += code_lines(path)
+    total = sum(rooms.values())
+    for name, lines in sorted(rooms.items()):
+        print(f"{name:14} {lines:6}")
+    print(f"{'all':14} {total:6} lines of code in the image, budget {BUDGET_LINES}")
+    text = data = bss = 0
+    for line in subprocess.run(["size", "-A", image], stdout=subprocess.PIPE, text=True, check=True).stdout.splitlines():
+        m = re.match(r"(\.\S+)\s+(\d+)\s+(\d+)$", line)
+        if not m or m[1].startswith((".debug", ".comment", ".note")):
+            continue
+        if m[1].startswith((".text", ".init", ".boot", ".multiboot", ".mb")):
+            text += int(m[2])
+        elif m[1].startswith(".bss"):
+            bss += int(m[2])
+        else:
+            data += int(m[2])
+    print(f"{'text':14} {text:6} bytes, budget {BUDGET_TEXT}; data {data} bytes, bss {bss} bytes")
+    over = [w for w, is_over in (("lines", total > BUDGET_LINES), ("text", text > BUDGET_TEXT)) if is_over]
+    if over:
+        print("size: over budget:", ", ".join(over))
+    return bool(over)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
