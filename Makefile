@@ -3,10 +3,12 @@
 B      := build
 CC     ?= gcc
 NASM   ?= nasm
-PYTHON ?= python3
+PYTHON ?= $(firstword $(wildcard /usr/bin/python3) python3)
 
 PLATFORM ?= auto
 VMS      ?= boot/demo.cfg
+CPUS     ?= 2
+MEMORY   ?= 256
 
 .DEFAULT_GOAL := all
 .DELETE_ON_ERROR:
@@ -52,11 +54,11 @@ $(B)/takt.elf: $(HV_OBJ) boot/takt.ld tools/mksyms.sh
 	$(NASM) -f elf64 -o $(B)/symbols.o $(B)/symbols.asm
 	$(HV_LD) -o $@ $(HV_OBJ) $(B)/symbols.o $(LIBGCC)
 
-# ---- the boot image: VMS is the configuration, MKISO_ARGS is passed on (--cmdline, --module; see tools/mkiso.sh) --------
+# ---- the boot image: VMS is the configuration, MKISO_ARGS is passed on (--cmdline, --module; see tools/mkiso.sh) ---
 
 ISO ?= $(B)/takt.iso
 
-iso: $(B)/takt.elf guests
+iso: $(B)/takt.elf guests ## the boot image alone: BIOS and UEFI, CD and USB stick
 	tools/mkiso.sh $(ISO) $(VMS) $(MKISO_ARGS)
 
 # ---- guests ---------------------------------------------------------------------------------------------------------
@@ -113,25 +115,105 @@ $(B)/unit/%: $(B)/host/tests/unit/%.o $(B)/libhv.a $(B)/libfakes.a
 	@mkdir -p $(@D)
 	$(CC) -o $@ $< -Wl,--start-group $(B)/libhv.a $(B)/libfakes.a -Wl,--end-group -lcmocka
 
-unit: $(UNIT)
+unit-build: $(UNIT)
+unit: $(UNIT) ## unit and property tests, on the host
 	@set -e; for t in $(UNIT); do ./$$t; done
 
 # The configuration parser for scripts: a file as JSON.
 $(B)/cfgdump: $(B)/host/tools/cfgdump.o $(B)/libhv.a $(B)/libfakes.a
 	$(CC) -o $@ $< -Wl,--start-group $(B)/libhv.a $(B)/libfakes.a -Wl,--end-group
 
+# ---- fuzz targets: tests/fuzz/fuzz_*.c with libFuzzer and sanitizers ------------------------------------------------
+
+FUZZ        := $(patsubst tests/fuzz/%.c,$(B)/fuzz/%,$(wildcard tests/fuzz/fuzz_*.c))
+FUZZ_CC     ?= clang
+FUZZ_CFLAGS := $(filter-out -Werror,$(HOST_CFLAGS)) -O1 -fsanitize=fuzzer-no-link,address,undefined \
+	-fno-sanitize-recover=undefined -fno-omit-frame-pointer
+FUZZ_OBJ    := $(patsubst %.c,$(B)/fuzz/obj/%.o,$(filter-out $(HOST_SKIP),$(HV_C)) $(wildcard tests/unit/fake_*.c))
+FUZZ_TIME   ?= 20
+
+$(B)/fuzz/obj/%.o: %.c
+	@mkdir -p $(@D)
+	$(FUZZ_CC) $(FUZZ_CFLAGS) -c $< -o $@
+$(B)/fuzz/libhv.a: $(FUZZ_OBJ)
+	@rm -f $@
+	ar rcs $@ $^
+$(B)/fuzz/%: $(B)/fuzz/obj/tests/fuzz/%.o $(B)/fuzz/libhv.a
+	$(FUZZ_CC) -fsanitize=fuzzer,address,undefined -o $@ $< -Wl,--start-group $(B)/fuzz/libhv.a -Wl,--end-group
+
 # ---- targets --------------------------------------------------------------------------------------------------------
 
-all: $(B)/takt.elf guests
+SUBMAKE  := $(MAKE) --no-print-directory
+EMULATOR := $(if $(filter bochs,$(PLATFORM)),bochs,qemu)
+MACHINE  := --cpus $(CPUS) --memory $(MEMORY)
+PYTEST   := $(PYTHON) -m pytest -p no:cacheprovider -q
 
-clean:
+all: $(B)/takt.elf guests ## everything that goes into an image
+
+run: ## build and boot; a live table, any key leaves for the shell (PLATFORM=auto|kvm|qemu|bochs VMS=file.cfg CPUS=2)
+	@tools/deps.sh build $(EMULATOR)
+	@$(SUBMAKE) -s iso
+	@$(PYTHON) tools/machine.py run --platform $(PLATFORM) $(MACHINE) $(ISO)
+
+demo: ## ten virtual seconds of the same without a person: exit 0 if every vCPU got its share (FAULT=ignore_weight)
+	@tools/deps.sh build $(EMULATOR)
+	@$(SUBMAKE) -s -j2 all $(B)/cfgdump
+	@$(PYTHON) tools/demo.py --platform $(PLATFORM) $(MACHINE) --vms $(VMS) $(if $(FAULT),--fault $(FAULT))
+
+test-needs:
+	@tools/deps.sh build qemu bochs test
+	@$(SUBMAKE) -s -j2 all unit-build $(B)/cfgdump
+test-guest: ## guest tests alone (PLATFORM=qemu|bochs, GUEST=name)
+	@$(PYTEST) tests/guest $(if $(filter-out auto,$(PLATFORM)),--platform $(PLATFORM)) $(if $(GUEST),-k '$(GUEST)')
+pytest:
+	@$(PYTEST) $(TESTS)
+
+test: ## unit tests, guest tests on QEMU and Bochs, system tests; under ten minutes on two cores
+	@$(SUBMAKE) test-needs
+	@$(SUBMAKE) unit
+	@$(PYTEST) tests
+
+check: ## also the long ones: soak, fuzz for a bounded time, boot by UEFI, every lint
+	@tools/deps.sh build qemu bochs test check
+	@$(SUBMAKE) lint
+	@$(SUBMAKE) fuzz
+	@$(SUBMAKE) test-needs unit size mutants
+	@$(PYTEST) tests --long
+
+fuzz: $(FUZZ) ## every fuzz target for FUZZ_TIME seconds
+	@for t in $(FUZZ); do n=$${t##*/}; mkdir -p $(B)/fuzz/corpus/$$n; \
+	    $$t -max_total_time=$(FUZZ_TIME) -timeout=10 -rss_limit_mb=2048 -print_final_stats=1 -artifact_prefix=$(B)/fuzz/ \
+	        $(B)/fuzz/corpus/$$n > $(B)/fuzz/$$n.log 2>&1 || { tail -40 $(B)/fuzz/$$n.log; exit 1; }; \
+	    echo "$$n: $$(sed -n 's/.*executed_units: *//p' $(B)/fuzz/$$n.log) inputs, no finding"; done
+
+bench: ## instructions a round trip, sizes, cost of decisions, against the budgets; build/results/bench.json
+	@tools/deps.sh build qemu check
+	@$(SUBMAKE) -s -j2 all $(B)/cfgdump
+	@$(PYTHON) tools/bench.py
+
+run-gdb: ## QEMU waits for gdb, which is started with the image's symbols
+	@tools/deps.sh build qemu debug
+	@$(SUBMAKE) -s iso
+	@$(PYTHON) tools/machine.py watch --platform qemu --gdb --timeout 86400 $(MACHINE) --dir $(B)/run/gdb $(ISO) & m=$$!; \
+	    trap 'kill $$m 2>/dev/null' EXIT; sleep 1; \
+	    gdb -q -ex 'target remote :1234' -ex 'hbreak hv_main' -ex continue $(B)/takt.elf
+
+lint: ## clang-format, cppcheck, headers alone, line width, floors
+	@tools/lint.sh
+
+size: $(B)/takt.elf ## lines and bytes of the image, against the budgets
+	@$(PYTHON) tools/size.py $(B)/image $(B)/takt.elf $(HV_C) $(HV_ASM)
+
+mutants: ## each fault of tests/mutants.txt must turn its test red
+	@$(PYTHON) tools/mutants.py
+
+clean: ## remove build/
 	rm -rf $(B)
 
-help:
-	@echo "make run | demo | test | check | iso | run-gdb | bench | sim | lint | size | mutants | clean"
+help: ## this list
+	@sed -n 's/^\([a-z][a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | awk -F'\t' '{ printf "%-18s %s\n", $$1, $$2 }'
 
-test: unit
-
-.PHONY: all iso guests unit test clean help
+.PHONY: all iso run demo test test-needs test-guest pytest check fuzz bench run-gdb guests unit unit-build lint size \
+	mutants clean help
 
 -include $(shell find $(B) -name '*.d' 2>/dev/null)
