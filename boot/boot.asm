@@ -10,9 +10,6 @@ align 8
 header:
         dd MB2_MAGIC, 0, header_end - header, -(MB2_MAGIC + 0 + (header_end - header))
         align 8
-        dw 5, 1                 ; frame buffer: any size, 32 bits, only if there is one
-        dd 20, 0, 0, 32
-        align 8
         dw 6, 1                 ; modules on page boundaries
         dd 8
         align 8

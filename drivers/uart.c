@@ -7,6 +7,7 @@ enum { REG_DATA, REG_IER, REG_FCR, REG_LCR, REG_MCR, REG_LSR, REG_MSR, REG_SCRAT
 
 #define LSR_DATA  0x01
 #define LSR_EMPTY 0x20 /* the transmit FIFO is empty */
+#define LSR_IDLE  0x40 /* and the shift register too */
 
 u16 uart_port(unsigned com)
 {
@@ -44,6 +45,11 @@ unsigned uart_write(struct uart *u, const char *s, unsigned n)
     for (unsigned i = 0; i < n; i++)
         outb(u->port + REG_DATA, (u8)s[i]);
     return n;
+}
+
+bool uart_drained(struct uart *u)
+{
+    return !u->port || (inb(u->port + REG_LSR) & LSR_IDLE);
 }
 
 int uart_read(struct uart *u)

@@ -16,6 +16,8 @@ u16 uart_port(unsigned com);
 bool uart_init(struct uart *u, u16 port, u32 baud);
 /* Gives the transmitter what it takes now, at most one FIFO: how many bytes went. */
 unsigned uart_write(struct uart *u, const char *s, unsigned n);
+/* Has the last bit left? Also true where there is no port. */
+bool uart_drained(struct uart *u);
 /* The next byte received, -1 if there is none. */
 int uart_read(struct uart *u);
 

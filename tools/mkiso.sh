@@ -52,7 +52,8 @@ cp "$config" "$tree/boot/takt.cfg"
 
 mkdir -p "$(dirname "$out")"
 # Few GRUB modules: quick to make and to load. Dates fixed: the same input gives the same image.
-modules="multiboot2 iso9660 normal part_gpt part_msdos fat test all_video gfxterm"
+modules="multiboot2 iso9660 normal fat test all_video part_gpt part_msdos
+    part_acorn part_amiga part_apple part_bsd part_dfly part_dvh part_plan part_sun part_sunpc"
 if ! SOURCE_DATE_EPOCH=0 grub-mkrescue --compress=no --fonts= --locales= --themes= \
     --install-modules="$modules" -o "$out" "$tree" > "$tree/log" 2>&1; then
     cat "$tree/log" >&2

@@ -208,6 +208,8 @@ void console_flush(bool last)
     if (last)
         show_log();
     push_all();
+    for (int i = 0; last && i < PATIENCE && !uart_drained(&uart); i++)
+        cpu_relax();
     drop_lock(taken);
 }
 
