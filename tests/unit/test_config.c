@@ -1,0 +1,242 @@
+/* The configuration file: what it means, and what is said about a wrong one. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <cmocka.h>
+#include <takt/errno.h>
+#include "config.h"
+#include "lib/string.h"
+
+static struct config cfg;
+static char said[4096];
+
+static void hear(void *ctx, bool fatal, const char *text)
+{
+    size_t n = strlen(said);
+
+    snprintf(said + n, sizeof(said) - n, "%s%s\n", fatal ? "" : "warning: ", text);
+}
+
+static char kind(const char *key)
+{
+    if (strcmp(key, "weight") == 0 || strcmp(key, "cap") == 0)
+        return 'v';
+    return strcmp(key, "tslice_us") == 0 || strcmp(key, "ratelimit_us") == 0 || strcmp(key, "debit") == 0
+               ? 'p'
+               : 0;
+}
+
+static int parse(const char *text)
+{
+    said[0] = 0;
+    config_defaults(&cfg);
+    return config_parse(&cfg, "t.cfg", text, strlen(text), kind, hear, NULL);
+}
+
+static int cmdline(const char *text)
+{
+    said[0] = 0;
+    return config_cmdline(&cfg, text, kind, hear, NULL);
+}
+
+static void whole_file(void **state)
+{
+    const char *text = "# all that there is\n"
+                       "[hypervisor]\n"
+                       "sched = credit\r\n"
+                       "tslice_us=10000 ; in microseconds\n"
+                       "console = com2,9600\n"
+                       "loglvl = debug\n"
+                       "seed = 42\n"
+                       "guest_console = log\n"
+                       "\n"
+                       "[pool io]\n"
+                       "  cpus = 2-4,^3\n"
+                       "  sched = null\n"
+                       "  sched_preset = faithful-4.2\n"
+                       "[vm web]\n"
+                       "image = busy\n"
+                       "cmdline = \"percent=40 # not a comment \\\"q\\\"\" # a comment\n"
+                       "memory = 32M\n"
+                       "vcpus = 2\n"
+                       "cpus = 2\n"
+                       "pool = io\n"
+                       "on_crash = restart\n"
+                       "debugcon = yes\n"
+                       "start = no\n"
+                       "demand = 40%\n"
+                       "weight = 512\n"
+                       "cap = 25\n"
+                       "[vm bare]\n"
+                       "image = spin";
+
+    assert_int_equal(parse(text), 0);
+    assert_string_equal(said, "");
+    assert_string_equal(cfg.sched, "credit");
+    assert_string_equal(cfg.console, "com2,9600");
+    assert_int_equal(cfg.loglvl, 3);
+    assert_int_equal(cfg.seed, 42);
+    assert_true(cfg.guest_console_log);
+    assert_int_equal(cfg.nr_params, 1);
+    assert_string_equal(cfg.param[0].name, "tslice_us");
+    assert_string_equal(cfg.param[0].value, "10000");
+    assert_int_equal(cfg.param[0].line, 4);
+    assert_int_equal(cfg.param[0].column, 11);
+    assert_int_equal(cfg.nr_pools, 1);
+    assert_int_equal(cfg.pool[0].cpus.w[0], 0x14);
+    assert_string_equal(cfg.pool[0].sched, "null");
+    assert_string_equal(cfg.pool[0].preset, "faithful-4.2");
+    assert_int_equal(cfg.nr_vms, 2);
+
+    struct config_vm *v = &cfg.vm[0];
+
+    assert_string_equal(v->name, "web");
+    assert_string_equal(v->cmdline, "percent=40 # not a comment \"q\"");
+    assert_int_equal(v->memory, 32 << 20);
+    assert_int_equal(v->vcpus, 2);
+    assert_true(v->cpus_given);
+    assert_int_equal(v->cpus.w[0], 4);
+    assert_string_equal(v->pool, "io");
+    assert_int_equal(v->on_crash, ON_CRASH_RESTART);
+    assert_true(v->debugcon && !v->debug_exit && !v->start);
+    assert_int_equal(v->demand_permille, 400);
+    assert_int_equal(v->nr_params, 2);
+    assert_string_equal(v->param[0].value, "512");
+
+    v = &cfg.vm[1];
+    assert_int_equal(v->memory, 16 << 20);
+    assert_int_equal(v->vcpus, 1);
+    assert_false(v->cpus_given);
+    assert_true(v->start);
+    assert_int_equal(v->demand_permille, 1000);
+    assert_int_equal(v->nr_params, 0);
+}
+
+/* Each text must be refused (or warned about) with exactly this. */
+static void complaints(void **state)
+{
+    static const struct {
+        const char *text, *said;
+    } bad[] = {
+        { "x = 1\n", "t.cfg:1:1: expected a [section] before the first key\n" },
+        { "[vm a]\nimage = x\nmemory = 3M\n",
+          "t.cfg:3:10: memory: expected a multiple of 2M such as 16M, from 2M to 1T, not \"3M\"\n" },
+        { "[vm a]\nimage = x\nmemory = 16Mx\n", "t.cfg:3:12: memory: expected a multiple of 2M such as 16M, "
+                                                "from 2M to 1T, but \"16Mx\" goes wrong at "
+                                                "\"Mx\"\n" },
+        { "[vm a]\nimage = x\nvcpus = 0\n", "t.cfg:3:9: vcpus: expected a number from 1 to 64, not \"0\"\n" },
+        { "[vm a]\nimage = x\nvcpus = 65\n",
+          "t.cfg:3:9: vcpus: expected a number from 1 to 64, not \"65\"\n" },
+        { "[vm a]\nimage = x\nvcpus =\n", "t.cfg:3:8: vcpus has no value: expected a number from 1 to 64\n" },
+        { "[vm a]\nimage = x\nimage = y\n", "t.cfg:3:1: image is given twice in this section\n" },
+        { "[vm a]\nimage = x\nweight = 1\nweight = 2\n", "t.cfg:4:10: weight was already given on line 3\n" },
+        { "[vm a]\nimage = x\ncolour = red\n", "warning: t.cfg:3:1: unknown key \"colour\" is ignored\n" },
+        { "[vm a]\nimage = x\ntslice_us = 5\n",
+          "warning: t.cfg:3:1: unknown key \"tslice_us\" is ignored\n" },
+        { "[vm a]\nmemory = 4M\n", "t.cfg:1:1: VM a has no image: expected image = NAME of a boot module\n" },
+        { "[vm a]\nimage = x\n[vm a]\nimage = x\n", "t.cfg:3:1: VM a was already described on line 1\n" },
+        { "[vm 7]\nimage = x\n", "t.cfg:1:1: \"7\" is no name: expected at most 31 letters, digits, '-', '_' "
+                                 "or '.', and not a number\n" },
+        { "[vm]\n", "t.cfg:1:1: expected [hypervisor], [pool NAME] or [vm NAME], not \"[vm]\"\n" },
+        { "[host x]\n", "t.cfg:1:1: expected [hypervisor], [pool NAME] or [vm NAME], not \"[host x]\"\n" },
+        { "[vm a\n", "t.cfg:1:1: expected ']' at the end of the section's heading\n" },
+        { "[hypervisor] x\n", "t.cfg:1:14: expected the end of the line after ']', not \"x\"\n" },
+        { "[hypervisor]\n[hypervisor]\n", "t.cfg:2:1: [hypervisor] is given twice\n" },
+        { "[hypervisor]\nnoreboot\n",
+          "t.cfg:2:1: expected \"key = value\" or a [section], not \"noreboot\"\n" },
+        { "[hypervisor]\n= 3\n", "t.cfg:2:1: expected a key before '='\n" },
+        { "[hypervisor]\nscript = \"a\n", "t.cfg:2:10: the quotation mark is not closed on this line\n" },
+        { "[hypervisor]\nscript = \"a\" b\n",
+          "t.cfg:2:14: expected the end of the line after the quoted value, not \"b\"\n" },
+        { "[hypervisor]\nseed = 1\x01\n", "t.cfg:2:9: expected text, not a control character\n" },
+        { "[hypervisor]\nconsole = com7\n",
+          "t.cfg:2:14: console: expected com1 to com4, perhaps with a rate, as "
+          "com1,115200, or none, but \"com7\" goes wrong at \"7\"\n" },
+        { "[pool Pool-0]\n", "t.cfg:1:1: Pool-0 is always there: its settings belong into [hypervisor]\n" },
+        { "[pool a]\ncpus = 0-1\n", "t.cfg:1:1: pool a cannot have CPU 0, which always belongs to Pool-0\n" },
+        { "[pool a]\ncpus = 1-2\n[pool b]\ncpus = 2\n",
+          "t.cfg:3:1: CPU 2 is in pool b and in one before it\n" },
+        { "[pool a]\n", "warning: t.cfg:1:1: pool a has no CPUs: no VM can run there until it gets one\n" },
+        { "[pool a]\ncpus = 1,^1\n",
+          "t.cfg:2:8: cpus: expected a list of CPUs such as 2-5,^3, not \"1,^1\"\n" },
+        { "[vm a]\nimage = x\npool = b\n",
+          "t.cfg:1:1: VM a wants pool b, which this file does not describe\n" },
+        { "[pool p]\ncpus = 1\n[vm a]\nimage = x\npool = p\ncpus = 2\n",
+          "t.cfg:3:1: VM a may run on none of the CPUs of pool p\n" },
+        { "[pool p]\ncpus = 1\n[vm a]\nimage = x\ncpus = 1\n",
+          "t.cfg:3:1: VM a may run on none of the CPUs of pool Pool-0\n" },
+    };
+
+    for (size_t i = 0; i < ARRAY_SIZE(bad); i++) {
+        int error = parse(bad[i].text);
+
+        assert_string_equal(said, bad[i].said);
+        assert_int_equal(error, strncmp(bad[i].said, "warning", 7) == 0 ? 0 : -EINVAL);
+    }
+}
+
+/* Every prefix of a good file is either good or refused with a report: a truncated module never passes in
+ * silence as an error. */
+static void truncated_anywhere(void **state)
+{
+    const char *text =
+        "[pool io]\ncpus = 2-4\n[vm web]\nimage = busy\nmemory = 32M\npool = io\nweight = 512\n";
+
+    for (size_t n = 0; n <= strlen(text); n++) {
+        said[0] = 0;
+        config_defaults(&cfg);
+        if (config_parse(&cfg, "t.cfg", text, n, kind, hear, NULL))
+            assert_int_not_equal(said[0], 0);
+    }
+}
+
+static void too_many(void **state)
+{
+    static char text[65 * 32];
+    size_t n = 0;
+
+    for (int i = 0; i < 65; i++)
+        n += (size_t)sprintf(text + n, "[vm v%d]\nimage = x\n", i);
+    assert_int_equal(parse(text), -EINVAL);
+    assert_string_equal(said, "t.cfg:129:1: VM v64 is one too many: 64 are allowed\n");
+}
+
+static void command_line(void **state)
+{
+    assert_int_equal(parse("[hypervisor]\ntslice_us = 30000\n"), 0);
+    assert_int_equal(
+        cmdline(" sched=null sched_credit_tslice_ms=5 sched_ratelimit_us=500 console=com3,9600  noreboot "
+                "loglvl=all seed=7 sched_preset=faithful-4.1 sched_debit=tick script=s.txt"),
+        0);
+    assert_string_equal(said, "");
+    assert_string_equal(cfg.sched, "null");
+    assert_string_equal(cfg.console, "com3,9600");
+    assert_string_equal(cfg.preset, "faithful-4.1");
+    assert_string_equal(cfg.script, "s.txt");
+    assert_true(cfg.noreboot);
+    assert_int_equal(cfg.loglvl, 3);
+    assert_int_equal(cfg.seed, 7);
+    assert_int_equal(cfg.nr_params, 3);
+    assert_string_equal(cfg.param[0].name, "tslice_us"); /* overridden in place */
+    assert_string_equal(cfg.param[0].value, "5000");
+    assert_string_equal(cfg.param[1].name, "ratelimit_us");
+    assert_string_equal(cfg.param[1].value, "500");
+    assert_string_equal(cfg.param[2].name, "debit");
+
+    assert_int_equal(cmdline("quiet sched_nonsense=1"), 0);
+    assert_string_equal(said, "warning: command line:1:1: unknown word \"quiet\" is ignored\n"
+                              "warning: command line:1:7: unknown word \"sched_nonsense\" is ignored\n");
+    assert_int_equal(cmdline("noreboot=maybe"), -EINVAL);
+    assert_string_equal(said, "command line:1:10: noreboot: expected yes or no, not \"maybe\"\n");
+    assert_int_equal(cmdline("sched_credit_tslice_ms=30ms"), -EINVAL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(whole_file), cmocka_unit_test(complaints),   cmocka_unit_test(truncated_anywhere),
+        cmocka_unit_test(too_many),   cmocka_unit_test(command_line),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

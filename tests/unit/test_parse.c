@@ -1,0 +1,130 @@
+/* Text to values: units, shares, CPU lists, consoles. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+#include <takt/errno.h>
+#include "lib/parse.h"
+#include "lib/string.h"
+
+static void numbers(void **state)
+{
+    const char *bad;
+    u64 v;
+    i64 i;
+
+    assert_int_equal(parse_u64("18446744073709551615", &v, NULL), 0);
+    assert_true(v == ~0ull);
+    assert_int_equal(parse_u64("18446744073709551616", &v, NULL), -ERANGE);
+    assert_int_equal(parse_u64("0x2a", &v, NULL), 0);
+    assert_int_equal(v, 42);
+    assert_int_equal(parse_u64("12a", &v, &bad), -EINVAL);
+    assert_string_equal(bad, "a");
+    assert_int_equal(parse_u64("", &v, NULL), -EINVAL);
+    assert_int_equal(parse_u64("0x", &v, NULL), -EINVAL);
+    assert_int_equal(parse_u64("-1", &v, NULL), -EINVAL);
+    assert_int_equal(parse_i64("-5", &i, NULL), 0);
+    assert_int_equal(i, -5);
+    assert_int_equal(parse_i64("--5", &i, NULL), -EINVAL);
+    assert_int_equal(parse_i64("9223372036854775808", &i, NULL), -ERANGE);
+}
+
+static void units(void **state)
+{
+    u64 v;
+    u32 share;
+
+    assert_int_equal(parse_size("16M", &v, NULL), 0);
+    assert_int_equal(v, 16 << 20);
+    assert_int_equal(parse_size("1.5k", &v, NULL), 0);
+    assert_int_equal(v, 1536);
+    assert_int_equal(parse_size("4096", &v, NULL), 0);
+    assert_int_equal(v, 4096);
+    assert_int_equal(parse_size("16Q", &v, NULL), -EINVAL);
+    assert_int_equal(parse_size("18446744073709551615G", &v, NULL), -ERANGE);
+    assert_int_equal(parse_time("10ms", &v, NULL), 0);
+    assert_int_equal(v, 10 * NS_PER_MS);
+    assert_int_equal(parse_time("1.5s", &v, NULL), 0);
+    assert_int_equal(v, 1500 * NS_PER_MS);
+    assert_int_equal(parse_time("10", &v, NULL), -EINVAL);
+    assert_int_equal(parse_time("1.s", &v, NULL), -EINVAL);
+    assert_int_equal(parse_permille("40%", &share, NULL), 0);
+    assert_int_equal(share, 400);
+    assert_int_equal(parse_permille("12.5%", &share, NULL), 0);
+    assert_int_equal(share, 125);
+    assert_int_equal(parse_permille("100.1%", &share, NULL), -ERANGE);
+    assert_int_equal(parse_permille("40", &share, NULL), -EINVAL);
+}
+
+static void cpu_lists(void **state)
+{
+    struct cpumask m;
+    char buf[64];
+    const char *bad;
+
+    assert_int_equal(parse_cpus("0-3,^2,5", &m, NULL), 0);
+    assert_int_equal(m.w[0], 0x2b);
+    format_cpus(&m, buf, sizeof(buf));
+    assert_string_equal(buf, "0-1,3,5");
+    assert_int_equal(parse_cpus("all", &m, NULL), 0);
+    assert_int_equal(cpumask_weight(&m), TAKT_MAX_CPUS);
+    assert_int_equal(parse_cpus("all,^0", &m, NULL), 0);
+    assert_int_equal(cpumask_weight(&m), TAKT_MAX_CPUS - 1);
+    assert_int_equal(parse_cpus("^1", &m, NULL), 0);
+    assert_false(cpumask_test(&m, 1));
+    assert_true(cpumask_test(&m, 0));
+    assert_int_equal(parse_cpus("1,^1", &m, NULL), 0);
+    assert_true(cpumask_empty(&m));
+    assert_int_equal(parse_cpus("3-1", &m, &bad), -EINVAL);
+    assert_string_equal(bad, "3-1");
+    assert_int_equal(parse_cpus("64", &m, NULL), -ERANGE);
+    assert_int_equal(parse_cpus("0-99999999999999999999", &m, NULL), -ERANGE);
+    assert_int_equal(parse_cpus("", &m, NULL), -EINVAL);
+    assert_int_equal(parse_cpus("1,", &m, NULL), -EINVAL);
+    assert_int_equal(parse_cpus("1;2", &m, &bad), -EINVAL);
+    assert_string_equal(bad, ";2");
+    assert_int_equal(parse_cpus("allx", &m, NULL), -EINVAL);
+
+    m.w[0] = 0x5555;
+    format_cpus(&m, buf, 6); /* too small: whole ranges only, always terminated */
+    assert_string_equal(buf, "0,2,4");
+}
+
+static void consoles(void **state)
+{
+    struct console_spec c;
+
+    assert_int_equal(parse_console("com2", &c, NULL), 0);
+    assert_int_equal(c.com, 2);
+    assert_int_equal(c.baud, 115200);
+    assert_int_equal(parse_console("com4,9600,8n1", &c, NULL), 0);
+    assert_int_equal(c.com, 4);
+    assert_int_equal(c.baud, 9600);
+    assert_int_equal(parse_console("none", &c, NULL), 0);
+    assert_int_equal(c.com, 0);
+    assert_int_equal(parse_console("com5", &c, NULL), -EINVAL);
+    assert_int_equal(parse_console("com1,0", &c, NULL), -ERANGE);
+    assert_int_equal(parse_console("com1,115200,7e1", &c, NULL), -EINVAL);
+    assert_int_equal(parse_console("vga", &c, NULL), -EINVAL);
+}
+
+static void names(void **state)
+{
+    assert_true(valid_name("vm-1.a_B"));
+    assert_false(valid_name(""));
+    assert_false(valid_name("17"));
+    assert_false(valid_name("a b"));
+    assert_false(valid_name("-d"));
+    assert_true(valid_name("abcdefghijklmnopqrstuvwxyzabcde"));
+    assert_false(valid_name("abcdefghijklmnopqrstuvwxyzabcdef"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(numbers),  cmocka_unit_test(units), cmocka_unit_test(cpu_lists),
+        cmocka_unit_test(consoles), cmocka_unit_test(names),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
