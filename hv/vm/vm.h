@@ -93,6 +93,9 @@ enum vm_stage {
 };
 void vm_on_destroy(enum vm_stage stage, void (*fn)(struct vm *vm));
 
+/* The shell's: every VM's console calls it when output came. Set before the first VM is created; NULL: none. */
+extern void (*vm_console_more)(struct vconsole *c);
+
 /* What a guest did wrong is its problem: log one sentence with its state, stop it, act on on_crash. Callable
  * from an exit handler; the vCPU does not enter again. */
 void vm_crash(struct vm *vm, struct vcpu *v, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
