@@ -51,6 +51,7 @@ enum virt_reg {
     VREG_CR4,
     VREG_CR8,
     VREG_EFER,
+    VREG_DR6,
     VREG_DR7,
     VREG_PAT,
     VREG_STAR,
@@ -137,13 +138,13 @@ struct vm_exit {
     };
 };
 
-enum event_type { EVENT_NONE, EVENT_IRQ, EVENT_NMI, EVENT_EXCEPTION, EVENT_SOFT };
+/* INT n, INT3 and INTO that an exit cut short are executed again instead. */
+enum event_type { EVENT_NONE, EVENT_IRQ, EVENT_NMI, EVENT_EXCEPTION };
 
 struct virt_event {
     u8 type; /* enum event_type */
     u8 vector;
     bool has_code;
-    u8 insn_len; /* EVENT_SOFT */
     u32 code;
 };
 
@@ -151,6 +152,7 @@ struct virt_event {
 #define EXC_DB  1
 #define EXC_NMI 2
 #define EXC_BP  3
+#define EXC_OF  4
 #define EXC_UD  6
 #define EXC_DF  8
 #define EXC_TS  10
@@ -163,7 +165,9 @@ struct virt_event {
 
 /* Per VM. */
 struct virt_vm {
-    const struct guestmem *mem; /* set by vm/ before vm_init */
+    const struct guestmem *mem; /* set by vm/ before vm_init, as is: */
+    u64 cr4_guest; /* CR4 bits of features that this guest sees; setting others is EXIT_CR (SVM: every write of
+                      CR4 is) */
     struct npt npt;
     void *priv; /* the vendor's */
 };
@@ -171,11 +175,13 @@ struct virt_vm {
 /* Per vCPU. */
 struct virt_vcpu {
     struct guest_regs regs; /* first: the entry code indexes it */
+    u8 cr8;                 /* as regs: valid and changeable outside run() */
     struct virt_vm *vm;
     u64 tsc_offset;            /* constant after creation; guest TSC = TSC + offset */
     struct virt_event pending; /* to deliver at the next entry; an event whose delivery an exit cut short is
                                   put back here */
     bool want_irq_window, want_nmi_window;
+    bool want_cr8_exit;  /* an interrupt waits for a lower CR8: writing it is EXIT_CR */
     struct tlb_user tlb; /* ASID or VPID */
     void *priv;          /* VMCS or VMCB and what belongs to it */
 };
@@ -223,7 +229,12 @@ extern const struct virt_ops *virt; /* the chosen one; tests put a fake here */
 /* Chooses by CPUID. Returns 0, or -ENODEV with caps->reason set. */
 int virt_probe(struct virt_caps *caps);
 
-/* ---- shared by both vendors: gwalk.c ---- */
+/* The XCR0 bits that guests may set: those whose state load() and save() switch. 0: no XSAVE. Set by cpu_enable. */
+extern u64 virt_xcr0_mask;
+
+/* ---- shared by both vendors: gwalk.c, common.c ---- */
+
+#define GUEST_NOT_CANONICAL (~0u) /* as *fault: no #PF, but #GP or #SS */
 
 enum guest_access { GA_READ = 0, GA_WRITE = 1, GA_USER = 2, GA_EXEC = 4 };
 
@@ -234,8 +245,9 @@ int guest_translate(struct virt_vcpu *v, u64 gva, unsigned access, gpa_t *gpa, u
 /* Copies instruction bytes at CS:RIP, at most 15, stopping at a page that cannot be read. Returns how many.
  */
 unsigned guest_fetch(struct virt_vcpu *v, u8 *buf, unsigned max);
-/* Moves RIP over the instruction of `exit` (wrapping at 4 GiB outside 64-bit mode), ends shadows, raises the
- * single-step trap if TF was set. */
+/* Moves RIP over the instruction of `exit` (wrapping at 4 GiB outside 64-bit mode; #GP instead if it leaves the
+ * canonical range), ends shadows, raises the single-step trap if TF was set. Does nothing if insn_len is 0: the
+ * instruction is executed again. */
 void guest_skip(struct virt_vcpu *v, const struct vm_exit *exit);
 /* Queue a fault for the next entry; folds a second contributory fault into #DF and a third into a shutdown
  * (returns false then). */
