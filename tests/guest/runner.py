@@ -1,0 +1,118 @@
+"""Runs guest tests: boots an image whose script creates the test VMs one after another, and reads their results from the log.
+
+What a test needs stands in comments at the top of its file, each on a line of its own:
+  /* expect: crashed */    Takt has to stop this VM; the default is a RESULT: SUCCESS of its own
+  /* vcpus: 2 */           virtual CPUs (1)
+  /* memory: 4 */          MiB (4)
+  /* args: one two */      its command line (empty)
+  /* vms: 2 */             that many VMs at once; the second is called NAME-2 and gets `vm=2` in its command line
+  /* time: 800 */          virtual ms it may take (400)
+  /* only: bochs */        a platform that it makes sense on (all)
+"""
+import glob
+import os
+import re
+import subprocess
+from collections import namedtuple
+
+from conftest import BUILD, ROOT
+from machine import Machine
+
+DIRECTORY = os.path.join(ROOT, "tests", "guest")
+DEFAULTS = {"expect": "success", "vcpus": "1", "memory": "4", "args": "", "vms": "1", "time": "400", "only": ""}
+FIRST_MS = 300  # when the first test is created
+PER_BOOT = 24
+
+Test = namedtuple("Test", "name expect vcpus memory args vms time only")
+Result = namedtuple("Result", "verdict text log")  # SUCCESS SKIP ERROR FAILURE CRASH TIMEOUT
+
+
+def read_test(path):
+    values = dict(DEFAULTS)
+    with open(path, encoding="utf-8") as f:
+        for line in f:
+            m = re.match(r"/\*\s*(\w+):\s*(.*?)\s*\*/\s*$", line)
+            if m and m[1] in values:
+                values[m[1]] = m[2]
+            elif line.startswith("#include"):
+                break
+    name = os.path.basename(path)[:-2]
+    return Test(name, values["expect"], int(values["vcpus"]), int(values["memory"]), values["args"], int(values["vms"]),
+                int(values["time"]), values["only"])
+
+
+def all_tests():
+    return [read_test(p) for p in sorted(glob.glob(os.path.join(DIRECTORY, "*.c")))]
+
+
+def vm_names(test):
+    return [test.name if i == 1 else f"{test.name}-{i}" for i in range(1, test.vms + 1)]
+
+
+def write_boot(directory, tests):
+    """The configuration and the script of one boot; returns (configuration, virtual ms it takes)."""
+    config = ["[hypervisor]", "guest_console = log", "top = no", "script = tests.script", "noreboot = no", ""]
+    script, at = [], FIRST_MS
+    for test in tests:
+        for number, vm in enumerate(vm_names(test), 1):
+            args = (test.args + (f" vm={number}" if test.vms > 1 else "")).strip()
+            config += [f"[vm {vm}]", f"image = test-{test.name}", f"memory = {test.memory}M", f"vcpus = {test.vcpus}",
+                       "start = no", "on_crash = preserve", "debug_exit = yes"] + ([f'cmdline = "{args}"'] if args else []) + [""]
+            script.append(f"@{at}ms create {vm}")
+        at += test.time
+        script.append(f"@{at}ms list -j=after-{test.name}")
+        script += [f"@{at}ms destroy {vm}" for vm in vm_names(test)]
+        at += 20
+    script.append(f"@{at + 50}ms poweroff")
+    path = os.path.join(directory, "tests.cfg")
+    with open(path, "w", encoding="ascii") as f:
+        f.write("\n".join(config) + "\n")
+    with open(os.path.join(directory, "tests.script"), "w", encoding="ascii") as f:
+        f.write("\n".join(script) + "\n")
+    return path, at
+
+
+def boot(platform, tests, directory):
+    """Boots once with these tests and returns the serial output and how the machine ended."""
+    os.makedirs(directory, exist_ok=True)
+    config, ms = write_boot(directory, tests)
+    iso = os.path.join(directory, "tests.iso")
+    subprocess.run([os.path.join(ROOT, "tools", "mkiso.sh"), iso, config, "--guests", os.path.join(BUILD, "guests")],
+                   cwd=ROOT, check=True)
+    with Machine(platform, iso, cpus=2, directory=directory) as machine:
+        how, _ = machine.wait(timeout=30 + ms / 1000 * (12 if platform == "bochs" else 3))
+        return machine.serial(), how
+
+
+def judge(test, text, how):
+    """The result of one test from all that a boot printed."""
+    lines = [l for l in text.split("\n") if re.search(rf"\b{re.escape(test.name)}(-\d+)?\b", l)]
+    log = "\n".join(lines[-40:])
+    crashed = next((l for l in lines if re.search(r"crashed", l)), None)
+    results = [re.search(r"RESULT: (SUCCESS|SKIP|ERROR|FAILURE)\s*(.*)", l) for l in lines]
+    results = [r for r in results if r]
+    if test.expect == "crashed":
+        if crashed:
+            return Result("SUCCESS", crashed, log)
+        if results:
+            return Result("FAILURE", f"was to be stopped, but said {results[0][0]}", log)
+    elif crashed:
+        return Result("CRASH", crashed, log)
+    worst = max(results, key=lambda r: ["SUCCESS", "SKIP", "ERROR", "FAILURE"].index(r[1]), default=None)
+    if worst and (len(results) >= test.vms or worst[1] != "SUCCESS"):
+        return Result(worst[1], worst[2], log)
+    if not any("create" in l or "RESULT" in l or l for l in lines) and how != "ended":
+        return Result("TIMEOUT", f"the machine did not get as far as this test: {how}", text[-3000:])
+    return Result("TIMEOUT", f"{len(results)} of {test.vms} VMs had a result after {test.time} virtual ms", log or text[-3000:])
+
+
+def run(platform, tests):
+    """{test name: Result} for tests that make sense on `platform`, a few boots for all."""
+    results = {}
+    for n in range(0, len(tests), PER_BOOT):
+        some = tests[n:n + PER_BOOT]
+        directory = os.path.join(BUILD, "results", "guest", f"{platform}-{n // PER_BOOT}")
+        text, how = boot(platform, some, directory)
+        for test in some:
+            results[test.name] = judge(test, text, how)
+    return results

@@ -1,0 +1,31 @@
+"""One pytest item for each guest test and platform; all that are selected for a platform share its boots."""
+import pytest
+from conftest import platforms
+
+import guest.runner as runner
+
+
+def pytest_generate_tests(metafunc):
+    pairs = [(p, t) for p in platforms(metafunc.config) for t in runner.all_tests() if not t.only or p in t.only.split()]
+    metafunc.parametrize("place,guest_test", pairs, ids=[f"{t.name}-{p}" for p, t in pairs])
+
+
+@pytest.fixture(scope="session")
+def results(request):
+    """{platform: {name: Result}}, run when first asked for."""
+    done = {}
+
+    def get(platform):
+        if platform not in done:
+            chosen = [i.callspec.params for i in request.session.items if "guest_test" in getattr(i, "fixturenames", ())]
+            done[platform] = runner.run(platform, [p["guest_test"] for p in chosen if p["place"] == platform])
+        return done[platform]
+    return get
+
+
+def test_guest(results, place, guest_test):
+    result = results(place)[guest_test.name]
+    if result.verdict == "SKIP":
+        pytest.skip(result.text)
+    if result.verdict != "SUCCESS":
+        pytest.fail(f"{result.verdict}: {result.text}\n{result.log}", pytrace=False)
