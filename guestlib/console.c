@@ -1,0 +1,75 @@
+#include <guest/guest.h>
+#include <guest/printf.h>
+#include <guest/sync.h>
+#include <takt/io.h>
+
+#define UART_LSR  (TAKT_UART_PORT + 5)
+#define LSR_DATA  0x01
+#define LSR_EMPTY 0x20
+#define RETRIES   100000 /* yields until output is dropped: the operator's side may be slow, never dead */
+
+static bool have_debugcon, have_uart;
+static struct spinlock lock;
+
+void console_init(void)
+{
+    have_debugcon = inb(TAKT_DEBUGCON_PORT) == TAKT_DEBUGCON_PORT;
+    have_uart = inb(UART_LSR) != 0xff;
+}
+
+static void write_takt(const char *s, size_t len)
+{
+    unsigned tries = 0;
+
+    while (len) {
+        i64 n = hypercall2(TAKT_HC_CONSOLE_WRITE, (u64)s, MIN(len, (size_t)4096));
+
+        if (n > 0) {
+            s += n;
+            len -= n;
+            tries = 0;
+        } else if (n != -EAGAIN || ++tries == RETRIES) {
+            return;
+        } else {
+            hypercall0(TAKT_HC_YIELD);
+        }
+    }
+}
+
+static void write_ports(const char *s, size_t len)
+{
+    for (; len; len--, s++) {
+        if (have_debugcon) {
+            outb(TAKT_DEBUGCON_PORT, *s);
+        } else if (have_uart) {
+            for (unsigned i = 0; i < RETRIES && !(inb(UART_LSR) & LSR_EMPTY); i++)
+                cpu_relax();
+            outb(TAKT_UART_PORT, *s);
+        }
+    }
+}
+
+void console_write(const char *s, size_t len)
+{
+    u64 f = spin_lock_irqsave(&lock);
+
+    if (on_takt())
+        write_takt(s, len);
+    else
+        write_ports(s, len);
+    spin_unlock_irqrestore(&lock, f);
+}
+
+size_t console_read(char *s, size_t max)
+{
+    size_t n = 0;
+
+    if (on_takt()) {
+        i64 got = hypercall2(TAKT_HC_CONSOLE_READ, (u64)s, MIN(max, (size_t)4096));
+
+        return got > 0 ? got : 0;
+    }
+    while (have_uart && n < max && inb(UART_LSR) & LSR_DATA)
+        s[n++] = inb(TAKT_UART_PORT);
+    return n;
+}

@@ -1,0 +1,54 @@
+/* The guest as a whole: its command line, whether Takt is below, hypercalls, the end.
+ *
+ * A guest defines `int main(void)`. It runs as a thread of vCPU 0 with interrupts on; what it returns is the
+ * exit code of the VM.
+ */
+#ifndef GUEST_GUEST_H
+#define GUEST_GUEST_H
+
+#include <takt/abi.h>
+#include <takt/errno.h>
+#include <takt/types.h>
+
+int main(void);
+
+/* Ends the VM; the code reaches the operator as (code << 1) | 1, as with QEMU's debug-exit device. */
+void guest_exit(int code) __attribute__((noreturn));
+/* One sentence, then the end as a crash. */
+void guest_panic(const char *fmt, ...) __attribute__((noreturn, format(printf, 1, 2)));
+/* Called by guest_panic() with the sentence instead of crashing, if set. */
+extern void (*guest_panic_hook)(const char *why);
+
+/* ---- command line: words `key=value` or `key` ---- */
+const char *cmdline(void);                                   /* the whole; never NULL */
+bool cmdline_has(const char *key);                           /* the word `key`, with or without value */
+u64 cmdline_u64(const char *key, u64 otherwise);             /* decimal, or hexadecimal after 0x */
+size_t cmdline_str(const char *key, char *buf, size_t size); /* length; 0 if not there */
+
+/* ---- Takt ---- */
+bool on_takt(void);
+u32 takt_vm_id(void);
+
+/* By VMCALL or VMMCALL as CPUID says. Only on Takt: elsewhere it is -ENOSYS. */
+i64 hypercall(u32 number, u64 a, u64 b, u64 c, u64 d);
+static inline i64 hypercall0(u32 number)
+{
+    return hypercall(number, 0, 0, 0, 0);
+}
+static inline i64 hypercall1(u32 number, u64 a)
+{
+    return hypercall(number, a, 0, 0, 0);
+}
+static inline i64 hypercall2(u32 number, u64 a, u64 b)
+{
+    return hypercall(number, a, b, 0, 0);
+}
+static inline i64 hypercall3(u32 number, u64 a, u64 b, u64 c)
+{
+    return hypercall(number, a, b, c, 0);
+}
+
+struct hvm_start_info;
+void guest_start(const struct hvm_start_info *si) __attribute__((noreturn)); /* from start.asm */
+
+#endif

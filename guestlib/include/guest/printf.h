@@ -1,0 +1,19 @@
+/* Text to the VM's console. %d %i %u %x %p %s %c %% with -, 0, width, precision of strings, and l, ll, z. */
+#ifndef GUEST_PRINTF_H
+#define GUEST_PRINTF_H
+
+#include <stdarg.h>
+#include <takt/types.h>
+
+int printf(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+int vprintf(const char *fmt, va_list ap);
+int snprintf(char *buf, size_t size, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+int vsnprintf(char *buf, size_t size, const char *fmt, va_list ap);
+
+/* By hypercall under Takt, else to the debug console, else to the UART. Waits a while for room, then drops.
+ */
+void console_write(const char *s, size_t len);
+size_t console_read(char *s, size_t max); /* what is there; 0 if nothing */
+void console_init(void);                  /* start-up only */
+
+#endif

@@ -1,0 +1,70 @@
+/* Spin locks (with interrupts off), and semaphores and mutexes for threads. */
+#ifndef GUEST_SYNC_H
+#define GUEST_SYNC_H
+
+#include <guest/x86.h>
+
+struct spinlock {
+    volatile u32 locked;
+};
+
+static inline void spin_lock(struct spinlock *l)
+{
+    while (__atomic_exchange_n(&l->locked, 1, __ATOMIC_ACQUIRE))
+        while (l->locked)
+            cpu_relax();
+}
+
+static inline void spin_unlock(struct spinlock *l)
+{
+    __atomic_store_n(&l->locked, 0, __ATOMIC_RELEASE);
+}
+
+static inline u64 spin_lock_irqsave(struct spinlock *l)
+{
+    u64 f = irq_save();
+    spin_lock(l);
+    return f;
+}
+
+static inline void spin_unlock_irqrestore(struct spinlock *l, u64 f)
+{
+    spin_unlock(l);
+    irq_restore(f);
+}
+
+struct thread;
+
+struct semaphore {
+    struct spinlock lock;
+    u32 count;
+    struct thread *first, *last; /* who waits, in order */
+};
+
+#define SEMAPHORE(n)                                                                                         \
+    {                                                                                                        \
+        .count = (n)                                                                                         \
+    }
+#define FOREVER (~0ull)
+
+void sem_init(struct semaphore *s, u32 count);
+void sem_up(struct semaphore *s); /* from anywhere, interrupt handlers too */
+void sem_down(struct semaphore *s);
+bool sem_try(struct semaphore *s);
+bool sem_down_until(struct semaphore *s, u64 deadline_ns); /* false: the deadline (time_ns()) came first */
+
+struct mutex {
+    struct semaphore sem;
+    struct thread *owner;
+};
+
+#define MUTEX                                                                                                \
+    {                                                                                                        \
+        .sem = SEMAPHORE(1)                                                                                  \
+    }
+
+void mutex_init(struct mutex *m);
+void mutex_lock(struct mutex *m);
+void mutex_unlock(struct mutex *m);
+
+#endif

@@ -1,0 +1,123 @@
+#include <guest/guest.h>
+#include <guest/lapic.h>
+#include <guest/thread.h>
+#include <guest/trap.h>
+#include <guest/x86.h>
+#include <takt/io.h>
+
+#define BASE_ENABLE BIT(11)
+#define BASE_X2     BIT(10)
+#define SVR_ENABLE  0x100u
+#define X2_MSR(o)   (0x800 + ((o) >> 4))
+
+static bool x2; /* all vCPUs are in the same mode, lapic_set_mode() on one of them apart */
+static bool mixed;
+static u64 timer_khz;
+
+bool lapic_has_x2(void)
+{
+    return cpuid(1, 0).ecx & BIT(21);
+}
+
+bool lapic_has_deadline(void)
+{
+    return cpuid(1, 0).ecx & BIT(24);
+}
+
+bool lapic_is_x2(void)
+{
+    return mixed ? rdmsr(MSR_APIC_BASE) & BASE_X2 : x2;
+}
+
+u32 lapic_read(u32 offset)
+{
+    if (lapic_is_x2())
+        return rdmsr(X2_MSR(offset));
+    return mmio_read32((void *)(TAKT_LAPIC_GPA + offset));
+}
+
+void lapic_write(u32 offset, u32 value)
+{
+    if (lapic_is_x2())
+        wrmsr(X2_MSR(offset), value);
+    else
+        mmio_write32((void *)(TAKT_LAPIC_GPA + offset), value);
+}
+
+u32 lapic_id(void)
+{
+    u32 id = lapic_read(LAPIC_ID);
+
+    return lapic_is_x2() ? id : id >> 24;
+}
+
+void lapic_eoi(void)
+{
+    lapic_write(LAPIC_EOI, 0);
+}
+
+void lapic_icr(u32 id, u32 command)
+{
+    if (lapic_is_x2()) {
+        wrmsr(X2_MSR(LAPIC_ICR), (u64)id << 32 | command);
+        return;
+    }
+    u64 f = irq_save();
+    mmio_write32((void *)(TAKT_LAPIC_GPA + LAPIC_ICR_HIGH), id << 24);
+    mmio_write32((void *)(TAKT_LAPIC_GPA + LAPIC_ICR), command);
+    irq_restore(f);
+}
+
+void lapic_ipi(u32 id, u8 vector)
+{
+    lapic_icr(id, ICR_FIXED | ICR_ASSERT | vector);
+}
+
+void lapic_self_ipi(u8 vector)
+{
+    lapic_icr(0, ICR_SELF | ICR_ASSERT | vector);
+}
+
+static void set_up(void)
+{
+    lapic_write(LAPIC_SVR, SVR_ENABLE | VECTOR_SPURIOUS);
+    lapic_write(LAPIC_TPR, 0);
+    lapic_write(LAPIC_LVT_LINT0, LVT_MASKED);
+    lapic_write(LAPIC_LVT_LINT1, LVT_MASKED);
+    lapic_write(LAPIC_LVT_ERROR, VECTOR_APICERROR);
+    lapic_write(LAPIC_TIMER_DIVIDE, 0xb); /* by 1 */
+}
+
+void lapic_set_mode(bool want_x2)
+{
+    u64 base = rdmsr(MSR_APIC_BASE) & ~(BASE_ENABLE | BASE_X2);
+
+    mixed = true;
+    wrmsr(MSR_APIC_BASE, base);
+    wrmsr(MSR_APIC_BASE, base | BASE_ENABLE);
+    if (want_x2)
+        wrmsr(MSR_APIC_BASE, base | BASE_ENABLE | BASE_X2);
+    set_up();
+}
+
+void lapic_init_cpu(void)
+{
+    u64 base = rdmsr(MSR_APIC_BASE);
+
+    x2 = lapic_has_x2() && !cmdline_has("xapic");
+    if (x2 && !(base & BASE_X2))
+        wrmsr(MSR_APIC_BASE, base | BASE_ENABLE | BASE_X2);
+    else if (!(base & BASE_ENABLE))
+        wrmsr(MSR_APIC_BASE, base | BASE_ENABLE);
+    set_up();
+}
+
+u64 lapic_timer_khz(void)
+{
+    return timer_khz;
+}
+
+void lapic_set_timer_khz(u64 khz)
+{
+    timer_khz = khz;
+}

@@ -1,0 +1,185 @@
+#include <guest/guest.h>
+#include <guest/lapic.h>
+#include <guest/thread.h>
+#include <guest/vcpu.h>
+#include <takt/io.h>
+
+#define PIT_HZ      1193182u
+#define PIT_COUNT   (PIT_HZ / 50) /* 20 ms */
+#define PIT_DATA2   0x42
+#define PIT_COMMAND 0x43
+#define PIT_GATE    0x61 /* bit 0 gate of counter 2, bit 5 its output */
+
+static u64 khz, tsc_start;
+static u64 ns_per_tsc; /* << 32 */
+static u64 tsc_per_ns; /* << 32 */
+static u64 lapic_per_ns;
+static bool deadline_mode;
+
+static u64 scale(u64 v, u64 factor)
+{
+    return (unsigned __int128)v * factor >> 32;
+}
+
+u64 tsc_khz(void)
+{
+    return khz;
+}
+
+u64 time_of_tsc(u64 tsc)
+{
+    return scale(tsc - tsc_start, ns_per_tsc);
+}
+
+u64 tsc_of_time(u64 ns)
+{
+    return tsc_start + scale(ns, tsc_per_ns);
+}
+
+u64 time_ns(void)
+{
+    return time_of_tsc(rdtsc());
+}
+
+void delay_ns(u64 ns)
+{
+    u64 end = time_ns() + ns;
+
+    while (time_ns() < end)
+        cpu_relax();
+}
+
+/* On a bare machine: TSC and LAPIC timer against counter 2 of the PIT. */
+static void calibrate(void)
+{
+    u64 t;
+
+    outb(PIT_GATE, (inb(PIT_GATE) & ~2) | 1);
+    outb(PIT_COMMAND, 0xb0); /* counter 2, both bytes, mode 0 */
+    outb(PIT_DATA2, PIT_COUNT & 0xff);
+    lapic_write(LAPIC_LVT_TIMER, LVT_MASKED);
+    lapic_write(LAPIC_TIMER_INITIAL, ~0u);
+    outb(PIT_DATA2, PIT_COUNT >> 8);
+    t = rdtsc();
+    while (!(inb(PIT_GATE) & 0x20))
+        ;
+    khz = (rdtsc() - t) / 20;
+    lapic_set_timer_khz((~0u - lapic_read(LAPIC_TIMER_CURRENT)) / 20);
+    lapic_write(LAPIC_TIMER_INITIAL, 0);
+}
+
+static void on_timer(void *arg)
+{
+    struct vcpu *v = this_vcpu();
+    u64 now = time_ns();
+    struct timer *t;
+
+    v->timer_armed = 0;
+    while ((t = v->timers) && t->deadline <= now) {
+        v->timers = t->next;
+        t->active = false;
+        if (t->period)
+            timer_start_periodic(t, t->deadline + t->period, t->period, t->fn, t->arg);
+        t->fn(t);
+    }
+    thread_timer(now);
+}
+
+void time_init(void)
+{
+    if (on_takt()) {
+        struct cpuid c = cpuid(TAKT_CPUID_TIME, 0);
+
+        khz = c.eax;
+        lapic_set_timer_khz(c.ebx);
+    } else {
+        calibrate();
+    }
+    if (!khz || !lapic_timer_khz())
+        guest_panic("no clock: TSC %lu kHz, LAPIC timer %lu kHz", khz, lapic_timer_khz());
+    ns_per_tsc = (1000000ull << 32) / khz;
+    tsc_per_ns = (khz << 32) / 1000000;
+    lapic_per_ns = (lapic_timer_khz() << 32) / 1000000;
+    tsc_start = rdtsc();
+    irq_set_handler(VECTOR_TIMER, on_timer, NULL);
+}
+
+void time_init_cpu(void)
+{
+    deadline_mode = lapic_has_deadline() && !cmdline_has("nodeadline");
+    lapic_write(LAPIC_LVT_TIMER, VECTOR_TIMER | (deadline_mode ? LVT_DEADLINE : 0));
+}
+
+void time_arm(u64 not_after)
+{
+    struct vcpu *v = this_vcpu();
+    u64 deadline = not_after, now;
+
+    if (v->timers && (!deadline || v->timers->deadline < deadline))
+        deadline = v->timers->deadline;
+    if (deadline == v->timer_armed)
+        return;
+    v->timer_armed = deadline;
+    if (deadline_mode) {
+        /* A zero would disarm; a time that has passed fires at once. */
+        wrmsr(MSR_TSC_DEADLINE, deadline ? MAX(tsc_of_time(deadline), 1ull) : 0);
+        return;
+    }
+    if (!deadline) {
+        lapic_write(LAPIC_TIMER_INITIAL, 0);
+        return;
+    }
+    now = time_ns();
+    /* Rounded up, or the timer fires a tick early and again at once. */
+    deadline = deadline > now ? scale(deadline - now, lapic_per_ns) + 1 : 1;
+    lapic_write(LAPIC_TIMER_INITIAL, MIN(deadline, 0xffffffffull));
+}
+
+static void insert(struct timer *t)
+{
+    struct timer **at = &this_vcpu()->timers;
+
+    while (*at && (*at)->deadline <= t->deadline)
+        at = &(*at)->next;
+    t->next = *at;
+    *at = t;
+    t->active = true;
+}
+
+void timer_start_periodic(struct timer *t, u64 first_ns, u64 period_ns, void (*fn)(struct timer *t),
+                          void *arg)
+{
+    struct vcpu *v = this_vcpu();
+    u64 f = irq_save();
+
+    if (t->active)
+        timer_stop(t);
+    t->deadline = first_ns;
+    t->period = period_ns;
+    t->fn = fn;
+    t->arg = arg;
+    insert(t);
+    if (!v->timer_armed || first_ns < v->timer_armed)
+        time_arm(v->timer_armed);
+    irq_restore(f);
+}
+
+void timer_start(struct timer *t, u64 deadline_ns, void (*fn)(struct timer *t), void *arg)
+{
+    timer_start_periodic(t, deadline_ns, 0, fn, arg);
+}
+
+void timer_stop(struct timer *t)
+{
+    struct timer **at;
+    u64 f = irq_save();
+
+    /* The hardware timer stays armed: on_timer() will find nothing due. */
+    for (at = &this_vcpu()->timers; *at; at = &(*at)->next)
+        if (*at == t) {
+            *at = t->next;
+            break;
+        }
+    t->active = false;
+    irq_restore(f);
+}

@@ -1,0 +1,226 @@
+#include <guest/guest.h>
+#include <guest/lapic.h>
+#include <guest/printf.h>
+#include <guest/string.h>
+#include <guest/thread.h>
+#include <guest/vcpu.h>
+#include <guest/x86.h>
+
+struct gate {
+    u16 offset_low, sel;
+    u8 ist, attr;
+    u16 offset_mid;
+    u32 offset_high, zero;
+};
+
+struct fixup {
+    u64 at, go_on;
+};
+
+struct irq {
+    irq_handler fn;
+    void *arg;
+};
+
+extern char trap_entries[], user_return[], try_return[];
+extern const struct fixup fixup_first[], fixup_last[];
+
+static struct gate idt[256] __attribute__((aligned(16)));
+static exception_hook hooks[32];
+static struct irq irqs[256];
+static u64 unexpected;
+
+void trap(struct trap_frame *f);
+u64 user_enter(u64 rip, u64 arg, u64 cs, u64 ss, u64 rsp);
+void try_enter(void (*fn)(void *), void *arg);
+
+void trap_init(void)
+{
+    for (unsigned v = 0; v < 256; v++) {
+        u64 entry = (u64)trap_entries + v * 16;
+
+        idt[v].offset_low = entry;
+        idt[v].offset_mid = entry >> 16;
+        idt[v].offset_high = entry >> 32;
+        idt[v].sel = SEL_CODE64;
+        idt[v].ist = v == EXC_DF;
+        idt[v].attr = v == VECTOR_RETURN || v == EXC_BP ? 0xee : 0x8e; /* present, interrupt gate */
+    }
+}
+
+void trap_init_cpu(void)
+{
+    struct {
+        u16 limit;
+        u64 base;
+    } __attribute__((packed)) r = { sizeof(idt) - 1, (u64)idt };
+
+    __asm__ volatile("lidt %0" : : "m"(r));
+}
+
+exception_hook exception_set_hook(u8 vector, exception_hook hook)
+{
+    exception_hook old = hooks[vector & 31];
+
+    hooks[vector & 31] = hook;
+    return old;
+}
+
+void irq_set_handler(u8 vector, irq_handler fn, void *arg)
+{
+    irqs[vector].fn = NULL;
+    irqs[vector].arg = arg;
+    __atomic_store_n(&irqs[vector].fn, fn, __ATOMIC_RELEASE);
+}
+
+u64 irq_unexpected(void)
+{
+    return unexpected;
+}
+
+void exception_clear(void)
+{
+    this_vcpu()->exc.vector = EXC_NONE;
+}
+
+struct exception exception_get(void)
+{
+    return this_vcpu()->exc;
+}
+
+u8 rdmsr_fault(u32 msr, u64 *value)
+{
+    u32 lo = 0, hi = 0;
+
+    exception_clear();
+    __asm__ volatile(FIXUP("rdmsr") : "+a"(lo), "+d"(hi) : "c"(msr));
+    *value = this_vcpu()->exc.vector == EXC_NONE ? (u64)hi << 32 | lo : 0;
+    return this_vcpu()->exc.vector;
+}
+
+u8 wrmsr_fault(u32 msr, u64 value)
+{
+    exception_clear();
+    __asm__ volatile(FIXUP("wrmsr") : : "a"((u32)value), "d"((u32)(value >> 32)), "c"(msr) : "memory");
+    return this_vcpu()->exc.vector;
+}
+
+struct exception try_run(void (*fn)(void *), void *arg)
+{
+    exception_clear();
+    try_enter(fn, arg);
+    return exception_get();
+}
+
+struct exception user_run(const void *rip, u64 arg, bool compat, u64 *rax)
+{
+    static u8 stack[4096] __attribute__((aligned(16)));
+    struct vcpu *v = this_vcpu();
+    u64 f = irq_save(), r;
+
+    exception_clear();
+    v->tss.rsp[0] = (u64)__builtin_frame_address(0) - 4096; /* well below what user_enter() pushes */
+    r = user_enter((u64)rip, arg, compat ? SEL_USER_CODE32 : SEL_USER_CODE64, SEL_USER_DATA,
+                   (u64)stack + sizeof(stack) - 64);
+    v->user_sp = 0;
+    if (rax)
+        *rax = r;
+    irq_restore(f);
+    return v->exc;
+}
+
+const char *exception_name(u8 vector)
+{
+    static const char *const names[] = { "#DE", "#DB", "NMI", "#BP", "#OF", "#BR", "#UD", "#NM",
+                                         "#DF", "9",   "#TS", "#NP", "#SS", "#GP", "#PF", "15",
+                                         "#MF", "#AC", "#MC", "#XM", "#VE", "#CP" };
+
+    return vector == EXC_NONE ? "none" : vector < ARRAY_SIZE(names) ? names[vector] : "reserved";
+}
+
+void trap_dump(const struct trap_frame *f)
+{
+    printf("vCPU %u: exception %u (%s), code %lx at %04lx:%016lx, flags %lx, CR2 %016lx\n", this_vcpu()->id,
+           (u32)f->vector, exception_name(f->vector), f->code, f->cs, f->rip, f->rflags, read_cr2());
+    printf("rax %016lx rbx %016lx rcx %016lx rdx %016lx\n", f->rax, f->rbx, f->rcx, f->rdx);
+    printf("rsi %016lx rdi %016lx rbp %016lx rsp %016lx\n", f->rsi, f->rdi, f->rbp, f->rsp);
+    printf("r8  %016lx r9  %016lx r10 %016lx r11 %016lx\n", f->r8, f->r9, f->r10, f->r11);
+    printf("r12 %016lx r13 %016lx r14 %016lx r15 %016lx\n", f->r12, f->r13, f->r14, f->r15);
+    printf("cr0 %lx cr3 %lx cr4 %lx\n", read_cr0(), read_cr3(), read_cr4());
+}
+
+static void note(struct vcpu *v, const struct trap_frame *f)
+{
+    v->exc.vector = f->vector;
+    v->exc.code = f->code;
+    v->exc.rip = f->rip;
+    v->exc.cr2 = read_cr2();
+}
+
+static bool fixed_up(struct vcpu *v, struct trap_frame *f)
+{
+    for (const struct fixup *x = fixup_first; x < fixup_last; x++)
+        if (x->at == f->rip) {
+            note(v, f);
+            f->rip = x->go_on;
+            return true;
+        }
+    return false;
+}
+
+/* To `rip` with the stack pointer kept there, at CPL 0 with interrupts off. */
+static void go_back(struct trap_frame *f, const void *rip, u64 rsp)
+{
+    f->rip = (u64)rip;
+    f->cs = SEL_CODE64;
+    f->ss = SEL_DATA;
+    f->rsp = rsp;
+    f->rflags = 2;
+}
+
+static void exception(struct vcpu *v, struct trap_frame *f)
+{
+    if (hooks[f->vector] && hooks[f->vector](f))
+        return;
+    if (f->cs & 3 && v->user_sp) {
+        note(v, f);
+        go_back(f, user_return, v->user_sp);
+        return;
+    }
+    if (fixed_up(v, f))
+        return;
+    if (v->try_sp) {
+        note(v, f);
+        go_back(f, try_return, v->try_sp);
+        return;
+    }
+    trap_dump(f);
+    guest_panic("unexpected %s at %lx", exception_name(f->vector), f->rip);
+}
+
+static void interrupt(struct vcpu *v, u8 vector)
+{
+    struct irq *i = &irqs[vector];
+    irq_handler fn = __atomic_load_n(&i->fn, __ATOMIC_ACQUIRE);
+
+    if (vector != VECTOR_SPURIOUS)
+        lapic_eoi();
+    if (fn)
+        fn(i->arg);
+    else if (vector != VECTOR_SPURIOUS)
+        __atomic_add_fetch(&unexpected, 1, __ATOMIC_RELAXED);
+    thread_preempt();
+}
+
+void trap(struct trap_frame *f)
+{
+    struct vcpu *v = this_vcpu();
+
+    if (f->vector < 32) {
+        exception(v, f);
+    } else if (f->vector == VECTOR_RETURN && f->cs & 3) {
+        go_back(f, user_return, v->user_sp);
+    } else {
+        interrupt(v, f->vector);
+    }
+}

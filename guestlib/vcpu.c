@@ -1,0 +1,190 @@
+#include <guest/event.h>
+#include <guest/guest.h>
+#include <guest/lapic.h>
+#include <guest/mem.h>
+#include <guest/string.h>
+#include <guest/thread.h>
+#include <guest/vcpu.h>
+#include <guest/x86.h>
+#include <takt/io.h>
+
+#define AP_PAGE       0x8000 /* also in start.asm */
+#define AP_WAIT_NS    (2 * NS_PER_S)
+#define FW_CFG_SELECT 0x510 /* QEMU's configuration device: where Takt is not */
+#define FW_CFG_DATA   0x511
+#define FW_CFG_CPUS   5
+
+extern char ap_start[], ap_end[];
+extern u64 ap_stack;
+extern struct vcpu *ap_vcpu;
+
+static struct vcpu first;
+static struct vcpu *vcpus[TAKT_MAX_VCPUS];
+static struct spinlock call_lock;
+
+void vcpu_main(struct vcpu *v);
+
+struct vcpu *vcpu_get(unsigned id)
+{
+    return id < TAKT_MAX_VCPUS && vcpus[id] && vcpus[id]->online ? vcpus[id] : NULL;
+}
+
+unsigned vcpu_count(void)
+{
+    unsigned n;
+
+    if (on_takt()) {
+        n = cpuid(TAKT_CPUID_INFO, 0).ecx;
+    } else {
+        outw(FW_CFG_SELECT, FW_CFG_CPUS);
+        n = inb(FW_CFG_DATA);
+    }
+    return n >= 1 && n <= TAKT_MAX_VCPUS ? n : 1;
+}
+
+/* Descriptor tables, GS and traps of the vCPU that calls. */
+static void init_tables(struct vcpu *v)
+{
+    u64 base = (u64)&v->tss;
+    struct {
+        u16 limit;
+        u64 base;
+    } __attribute__((packed)) r = { sizeof(v->gdt) - 1, (u64)v->gdt };
+
+    v->gdt[SEL_CODE64 >> 3] = 0x00af9b000000ffff;
+    v->gdt[SEL_DATA >> 3] = 0x00cf93000000ffff;
+    v->gdt[SEL_CODE32 >> 3] = 0x00cf9b000000ffff;
+    v->gdt[SEL_CODE16 >> 3] = 0x000f9b000000ffff;
+    v->gdt[SEL_USER_CODE32 >> 3] = 0x00cffb000000ffff;
+    v->gdt[SEL_USER_DATA >> 3] = 0x00cff3000000ffff;
+    v->gdt[SEL_USER_CODE64 >> 3] = 0x00affb000000ffff;
+    /* SDM 3A 8.2.3: an available 64-bit TSS takes two slots. */
+    v->gdt[SEL_TSS >> 3] =
+        (sizeof(v->tss) - 1) | (base & 0xffffff) << 16 | 0x89ull << 40 | (base >> 24 & 0xff) << 56;
+    v->gdt[(SEL_TSS >> 3) + 1] = base >> 32;
+    v->tss.ist[0] = (u64)v->df_stack + sizeof(v->df_stack);
+    v->tss.iomap = sizeof(v->tss);
+    v->self = v;
+    v->exc.vector = EXC_NONE;
+    __asm__ volatile("lgdt %0; ltr %w1" : : "m"(r), "r"(SEL_TSS));
+    wrmsr(MSR_GS_BASE, (u64)v);
+    trap_init_cpu();
+}
+
+static void on_call(void *arg)
+{
+    struct vcpu *v = this_vcpu();
+
+    if (!v->call_fn)
+        return;
+    v->call_fn(v->call_arg);
+    __atomic_store_n(&v->call_fn, NULL, __ATOMIC_RELEASE);
+}
+
+void vcpu_init_first(void)
+{
+    vcpus[0] = &first;
+    init_tables(&first);
+    lapic_init_cpu();
+    time_init();
+    time_init_cpu();
+    thread_init_cpu();
+    irq_set_handler(VECTOR_CALL, on_call, NULL);
+    first.online = true;
+}
+
+void vcpu_main(struct vcpu *v)
+{
+    init_tables(v);
+    lapic_init_cpu();
+    time_init_cpu();
+    thread_init_cpu();
+    __atomic_store_n(&v->online, true, __ATOMIC_RELEASE);
+    thread_idle();
+}
+
+void vcpu_start_raw(unsigned id, u8 page)
+{
+    lapic_icr(id, ICR_INIT | ICR_ASSERT);
+    if (!on_takt())
+        delay_ns(10 * NS_PER_MS); /* SDM 3A 9.4.4.1 */
+    lapic_icr(id, ICR_SIPI | ICR_ASSERT | page);
+}
+
+static bool start(unsigned id)
+{
+    struct vcpu *v = calloc(1, sizeof(*v));
+    char *stack = page_alloc(THREAD_STACK / PAGE_SIZE);
+    u64 end;
+
+    if (!v || !stack)
+        return false;
+    v->id = id;
+    ap_vcpu = v;
+    ap_stack = (u64)stack + THREAD_STACK;
+    vcpus[id] = v;
+    vcpu_start_raw(id, AP_PAGE >> 12);
+    for (end = time_ns() + AP_WAIT_NS; !__atomic_load_n(&v->online, __ATOMIC_ACQUIRE);) {
+        if (time_ns() > end)
+            return false;
+        hypercall0(TAKT_HC_YIELD);
+        cpu_relax();
+    }
+    return true;
+}
+
+unsigned vcpu_start_all(void)
+{
+    unsigned n = 1;
+
+    memcpy((void *)AP_PAGE, ap_start, ap_end - ap_start);
+    for (unsigned id = 1; id < vcpu_count(); id++)
+        if (vcpu_get(id) || start(id))
+            n++;
+    return n;
+}
+
+void vcpu_call(unsigned id, void (*fn)(void *), void *arg)
+{
+    struct vcpu *v = vcpu_get(id);
+
+    if (!v)
+        return;
+    while (__atomic_exchange_n(&call_lock.locked, 1, __ATOMIC_ACQUIRE))
+        cpu_relax();
+    v->call_arg = arg;
+    __atomic_store_n(&v->call_fn, fn, __ATOMIC_RELEASE);
+    lapic_ipi(id, VECTOR_CALL);
+    while (__atomic_load_n(&v->call_fn, __ATOMIC_ACQUIRE))
+        cpu_relax();
+    spin_unlock(&call_lock);
+}
+
+struct vcpu_times vcpu_times(unsigned id)
+{
+    struct vcpu_times t = { 0 };
+    const volatile struct takt_vcpu_info *p;
+    u64 since;
+    u32 seq, state;
+
+    if (!on_takt())
+        return t;
+    p = (const volatile void *)(TAKT_INFO_GPA + id * PAGE_SIZE);
+    do {
+        while ((seq = p->seq) & 1)
+            cpu_relax();
+        __atomic_thread_fence(__ATOMIC_ACQUIRE);
+        state = p->state;
+        since = rdtsc() - p->since_tsc;
+        t = (struct vcpu_times){ p->run_ns, p->runnable_ns, p->blocked_ns, p->wakes, p->wake_tsc };
+        __atomic_thread_fence(__ATOMIC_ACQUIRE);
+    } while (p->seq != seq);
+    since = (i64)since > 0 ? since * 1000000 / tsc_khz() : 0;
+    if (state == TAKT_STATE_RUNNING)
+        t.run_ns += since;
+    else if (state == TAKT_STATE_RUNNABLE)
+        t.stolen_ns += since;
+    else if (state == TAKT_STATE_BLOCKED)
+        t.blocked_ns += since;
+    return t;
+}
