@@ -2,12 +2,18 @@
 #ifndef HV_PLATFORM_SMP_H
 #define HV_PLATFORM_SMP_H
 
-#include <takt/types.h>
+#include "mm/frame.h"
+#include "platform/acpi.h"
 
-/* Starts every enabled CPU of the MADT but this one by INIT-SIPI-SIPI; each calls `entry` on its own stack
- * and never returns. Those that do not answer within 200 ms are reported and done without. Sets nr_cpus and
- * percpu_of. */
-void smp_start(void (*entry)(void));
+struct cpu;
+
+int cpu_give_stacks(struct cpu *c); /* its own, and one for each IST entry, guarded; -ENOMEM */
+/* Starts every enabled CPU of the MADT but this one by INIT-SIPI-SIPI through the free page `page` below 1 MiB; each
+ * calls `entry` on its own stack and never returns. Those that do not answer within 200 ms are reported and done
+ * without. Sets nr_cpus and percpu_of. */
+void smp_start(const struct acpi_info *a, hpa_t page, void (*entry)(void));
+/* On each CPU once its timers work: kicks and heartbeats are watched from now on. */
+void smp_watch(void);
 /* Makes `cpu` leave its guest or its halt and pass through its loop, soon. Harmless on itself. */
 void cpu_kick(unsigned cpu);
 /* As cpu_kick by NMI: for a CPU that does not hear interrupts. */

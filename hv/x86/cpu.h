@@ -2,6 +2,7 @@
 #ifndef HV_X86_CPU_H
 #define HV_X86_CPU_H
 
+#include "lib/timerq.h"
 #include "x86/percpu.h"
 
 #define STACK_SIZE  16384u
@@ -26,7 +27,11 @@ struct cpu {
     u8 *ist_top[IST_NR];
     volatile bool dump_wanted; /* an NMI was sent to learn what this CPU does */
     volatile bool nmi_kicked;  /* an NMI was sent instead of an interrupt that it did not take */
-    u64 nmis, machine_checks;
+    volatile u64 kicked_at;    /* TSC of a kick that was not answered yet; 0: none */
+    volatile bool halted;      /* in cpu_halt(): its heartbeat stands still rightly */
+    u32 silent;                /* how often it was found silent in a row */
+    u64 nmis, machine_checks, late_kicks;
+    struct timer kick_timer, heartbeat_timer; /* hv/platform/smp.c's */
 };
 
 static inline struct cpu *cpu_of(struct percpu *p)

@@ -1,0 +1,218 @@
+#include "platform/apic.h"
+
+#include <takt/errno.h>
+#include <takt/io.h>
+#include "lib/printf.h"
+#include "platform/hostmap.h"
+#include "x86/insn.h"
+#include "x86/trap.h"
+
+/* Register numbers: MMIO offset / 16, MSR - 0x800 (SDM 3A table 11-1 and 11-6) */
+enum {
+    REG_ID = 0x02,
+    REG_TPR = 0x08,
+    REG_EOI = 0x0b,
+    REG_LDR = 0x0d,
+    REG_SVR = 0x0f,
+    REG_ESR = 0x28,
+    REG_ICR = 0x30,
+    REG_ICR_HIGH = 0x31,
+    REG_LVT_TIMER = 0x32,
+    REG_LVT_THERMAL = 0x33,
+    REG_LVT_PERF = 0x34,
+    REG_LVT_LINT0 = 0x35,
+    REG_LVT_ERROR = 0x37,
+    REG_TIMER_COUNT = 0x38,
+    REG_TIMER_LEFT = 0x39,
+    REG_TIMER_DIVIDE = 0x3e,
+};
+
+#define LVT_MASKED   BIT(16)
+#define LVT_DEADLINE (2u << 17)
+#define LVT_NMI      (4u << 8)
+#define ICR_BUSY     BIT(12)
+#define ICR_ASSERT   BIT(14)
+
+bool apic_x2, apic_tsc_deadline;
+u64 apic_timer_khz;
+static volatile u8 *regs;
+static const struct acpi_info *acpi;
+static volatile u8 *ioapic[ACPI_MAX_IOAPICS];
+
+static u32 apic_read(u32 reg)
+{
+    return apic_x2 ? (u32)rdmsr(MSR_X2APIC + reg) : mmio_read32(regs + reg * 16);
+}
+
+static void apic_write(u32 reg, u32 v)
+{
+    if (apic_x2)
+        wrmsr(MSR_X2APIC + reg, v);
+    else
+        mmio_write32(regs + reg * 16, v);
+}
+
+u32 apic_id(void)
+{
+    u32 id = apic_read(REG_ID);
+
+    return apic_x2 ? id : id >> 24;
+}
+
+void apic_eoi(void)
+{
+    apic_write(REG_EOI, 0);
+}
+
+void apic_send(u32 dest, enum apic_delivery how, u8 vector)
+{
+    u32 low = (u32)how << 8 | ICR_ASSERT | vector;
+
+    /* An x2APIC write does not order earlier stores (SDM 3A 11.12.3). */
+    __asm__ volatile("mfence; lfence" : : : "memory");
+    if (apic_x2) {
+        wrmsr(MSR_X2APIC + REG_ICR, (u64)dest << 32 | low);
+        return;
+    }
+    for (int i = 0; i < 100000 && (apic_read(REG_ICR) & ICR_BUSY); i++)
+        cpu_relax();
+    apic_write(REG_ICR_HIGH, dest << 24);
+    apic_write(REG_ICR, low);
+}
+
+void apic_timer_count(u32 ticks)
+{
+    apic_write(REG_TIMER_COUNT, ticks);
+}
+
+u32 apic_timer_left(void)
+{
+    return apic_read(REG_TIMER_LEFT);
+}
+
+static void on_error(void)
+{
+    static u32 count;
+
+    apic_write(REG_ESR, 0);
+    if (count++ < 16)
+        log_warn("local APIC error, status 0x%x", apic_read(REG_ESR));
+}
+
+/* ---- the interrupt controllers that Takt does not use ---- */
+
+/* Remapped, so that a spurious one is not taken for an exception, and masked (8259A data sheet). */
+static void silence_8259(void)
+{
+    static const struct {
+        u8 port, value;
+    } init[] = { { 0x20, 0x11 }, { 0xa0, 0x11 }, { 0x21, VEC_PIC }, { 0xa1, VEC_PIC + 8 }, { 0x21, 4 },
+                 { 0xa1, 2 },    { 0x21, 1 },    { 0xa1, 1 },       { 0x21, 0xff },        { 0xa1, 0xff } };
+
+    for (unsigned i = 0; i < ARRAY_SIZE(init); i++)
+        outb(init[i].port, init[i].value);
+}
+
+static u32 ioapic_read(u32 i, u32 reg)
+{
+    mmio_write32(ioapic[i], reg);
+    return mmio_read32(ioapic[i] + 16);
+}
+
+static void ioapic_write(u32 i, u32 reg, u32 v)
+{
+    mmio_write32(ioapic[i], reg);
+    mmio_write32(ioapic[i] + 16, v);
+}
+
+static u32 ioapic_inputs(u32 i)
+{
+    return ioapic[i] ? (ioapic_read(i, 1) >> 16 & 0xff) + 1 : 0;
+}
+
+static void ioapics_init(void)
+{
+    for (u32 i = 0; i < acpi->nr_ioapics; i++) {
+        ioapic[i] = mmio_map(acpi->ioapic[i].addr, PAGE_SIZE);
+        if (!ioapic[i] || ioapic_read(i, 1) == ~0u) {
+            log_warn("no IOAPIC answers at %lx", acpi->ioapic[i].addr);
+            ioapic[i] = NULL;
+        }
+        for (u32 pin = 0; pin < ioapic_inputs(i); pin++)
+            ioapic_write(i, 0x10 + 2 * pin, LVT_MASKED);
+    }
+}
+
+int ioapic_route_isa(u8 irq, u8 vector)
+{
+    u32 gsi = irq, low = vector;
+
+    for (u32 o = 0; o < acpi->nr_overrides; o++)
+        if (acpi->override[o].irq == irq) {
+            gsi = acpi->override[o].gsi;
+            low |= (acpi->override[o].flags & 3) == 3 ? BIT(13) : 0;      /* active low */
+            low |= (acpi->override[o].flags >> 2 & 3) == 3 ? BIT(15) : 0; /* level */
+        }
+    for (u32 i = 0; i < acpi->nr_ioapics; i++) {
+        u32 pin = gsi - acpi->ioapic[i].gsi_base;
+
+        if (gsi < acpi->ioapic[i].gsi_base || pin >= ioapic_inputs(i))
+            continue;
+        ioapic_write(i, 0x11 + 2 * pin, apic_id() << 24);
+        ioapic_write(i, 0x10 + 2 * pin, low);
+        return 0;
+    }
+    return -ENOENT;
+}
+
+void ioapic_mask_vector(u8 vector)
+{
+    for (u32 i = 0; acpi && i < acpi->nr_ioapics; i++)
+        for (u32 pin = 0; pin < ioapic_inputs(i); pin++)
+            if ((ioapic_read(i, 0x10 + 2 * pin) & 0xff) == vector)
+                ioapic_write(i, 0x10 + 2 * pin, LVT_MASKED);
+}
+
+/* ---- set-up ---- */
+
+int apic_init(const struct acpi_info *a)
+{
+    u32 ecx = cpuid(1, 0).ecx;
+
+    acpi = a;
+    if (!(cpuid(1, 0).edx >> 9 & 1))
+        return -ENODEV;
+    apic_x2 = ecx >> 21 & 1;
+    apic_tsc_deadline = ecx >> 24 & 1;
+    if (!apic_x2) {
+        regs = mmio_map(a->lapic_addr, PAGE_SIZE);
+        if (!regs)
+            return -ENODEV;
+    }
+    silence_8259();
+    ioapics_init();
+    irq_eoi = apic_eoi;
+    irq_register(VEC_ERROR, on_error);
+    return 0;
+}
+
+void apic_init_cpu(void)
+{
+    u64 base = rdmsr(MSR_APIC_BASE) | BIT(11);
+
+    wrmsr(MSR_APIC_BASE, base); /* x2APIC is reached through xAPIC mode (SDM 3A 11.12.5) */
+    if (apic_x2)
+        wrmsr(MSR_APIC_BASE, base | BIT(10));
+    apic_write(REG_SVR, BIT(8) | VEC_SPURIOUS);
+    apic_write(REG_TPR, 0);
+    apic_write(REG_LVT_THERMAL, LVT_MASKED);
+    apic_write(REG_LVT_PERF, LVT_MASKED);
+    apic_write(REG_LVT_LINT0 + 0, acpi->nmi_lint == 0 ? LVT_NMI : LVT_MASKED);
+    apic_write(REG_LVT_LINT0 + 1, acpi->nmi_lint == 1 ? LVT_NMI : LVT_MASKED);
+    apic_write(REG_LVT_ERROR, VEC_ERROR);
+    apic_write(REG_ESR, 0);
+    apic_write(REG_TIMER_DIVIDE, 0xb); /* by 1 */
+    apic_write(REG_LVT_TIMER, VEC_TIMER | (apic_tsc_deadline ? LVT_DEADLINE : 0));
+    /* The mode must have changed before the deadline is written (SDM 3A 11.5.4.1). */
+    __asm__ volatile("mfence" : : : "memory");
+}

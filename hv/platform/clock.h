@@ -1,0 +1,18 @@
+/* Learning how fast the TSC runs. */
+#ifndef HV_PLATFORM_CLOCK_H
+#define HV_PLATFORM_CLOCK_H
+
+#include "platform/acpi.h"
+
+/* Calibrates the TSC (and, without TSC deadline, this CPU's APIC timer) against the best known clock, and says in the
+ * log which. -ENODEV if there is none. */
+int clock_calibrate(const struct acpi_info *a);
+/* Waits; for the start of other CPUs only. */
+void delay_ns(u64 ns);
+
+/* Are two CPUs' TSCs the same? Both call it at the same time, the boot CPU until the other one is done. */
+void clock_compare(volatile bool *done, bool mine);
+/* By how many ticks a TSC was seen to go back from one CPU to another; 0 is good. Resets it. */
+u64 clock_worst(void);
+
+#endif

@@ -1,0 +1,219 @@
+#include "platform/smp.h"
+
+#include <takt/errno.h>
+#include "lib/printf.h"
+#include "lib/string.h"
+#include "mm/frame.h"
+#include "platform/apic.h"
+#include "platform/clock.h"
+#include "platform/hostmap.h"
+#include "platform/timer.h"
+#include "x86/cpu.h"
+#include "x86/insn.h"
+#include "x86/trap.h"
+#include "x86/tsc.h"
+
+#define ANSWER_NS (200 * NS_PER_MS)
+#define KICK_NS   NS_PER_MS      /* after which a kick becomes an NMI */
+#define SILENT_NS (2 * NS_PER_S) /* between two looks at every CPU's heartbeat */
+
+extern const u8 trampoline[], trampoline_end[];
+extern u64 ap_cr3, ap_final_cr3, ap_stack;
+
+/* ---- starting ---- */
+
+static struct cpu *volatile starting; /* the AP that is on the trampoline */
+static volatile bool compared;
+static void (*ap_entry)(void);
+
+int cpu_give_stacks(struct cpu *c)
+{
+    c->p.stack_top = stack_map(STACK_SIZE);
+    for (unsigned i = IST_DF; i < IST_NR; i++)
+        if (!(c->ist_top[i] = stack_map(ISTACK_SIZE)))
+            return -ENOMEM;
+    return c->p.stack_top ? 0 : -ENOMEM;
+}
+
+void ap_main(void);
+void ap_main(void)
+{
+    struct cpu *c = starting;
+
+    cpu_load_tables(c);
+    apic_init_cpu();
+    timers_init_cpu();
+    c->p.online = true;
+    clock_compare(&compared, true);
+    ap_entry();
+    panic("CPU %u came back from its loop", c->p.id);
+}
+
+static bool answers(struct cpu *c, u64 ns)
+{
+    for (u64 end = rdtsc() + ns_to_tsc(ns); !c->p.online && rdtsc() < end;)
+        cpu_relax();
+    return c->p.online;
+}
+
+/* SDM 3A 9.4.4.1. The pauses between INIT and SIPI are those of newer CPUs. */
+static bool start_one(struct cpu *c, hpa_t page)
+{
+    u64 worst;
+
+    starting = c;
+    compared = false;
+    ap_stack = (u64)c->p.stack_top;
+    apic_send(c->p.apic_id, APIC_INIT, 0);
+    delay_ns(200 * NS_PER_US);
+    apic_send(c->p.apic_id, APIC_STARTUP, (u8)(page >> PAGE_SHIFT));
+    if (!answers(c, NS_PER_MS)) {
+        apic_send(c->p.apic_id, APIC_STARTUP, (u8)(page >> PAGE_SHIFT));
+        if (!answers(c, ANSWER_NS)) {
+            apic_send(c->p.apic_id, APIC_INIT, 0); /* should it come late, it must not find another's stack */
+            return false;
+        }
+    }
+    clock_compare(&compared, false);
+    worst = clock_worst();
+    if (worst)
+        log_warn("CPU %u: its TSC is up to %lu ticks behind; times will be wrong by that", c->p.id, worst);
+    return true;
+}
+
+void smp_start(const struct acpi_info *a, hpa_t page, void (*entry)(void))
+{
+    u32 boot_id = apic_id();
+
+    ap_entry = entry;
+    ap_cr3 = hostmap_boot_root();
+    ap_final_cr3 = hostmap_root();
+    memcpy(hpa_to_va(page), trampoline, (size_t)(trampoline_end - trampoline));
+    boot_cpu.p.apic_id = boot_id;
+    for (u32 i = 0; i < a->nr_cpus; i++) {
+        struct cpu *c;
+
+        if (a->cpu[i].apic_id == boot_id) {
+            boot_cpu.p.acpi_id = a->cpu[i].acpi_id;
+            continue;
+        }
+        c = heap_alloc(sizeof(*c));
+        if (!c || cpu_give_stacks(c) < 0) {
+            log_warn("no memory for more than %u CPUs", nr_cpus);
+            break;
+        }
+        c->p.self = &c->p;
+        c->p.id = nr_cpus;
+        c->p.apic_id = a->cpu[i].apic_id;
+        c->p.acpi_id = a->cpu[i].acpi_id;
+        percpu_of[nr_cpus] = &c->p;
+        if (start_one(c, page))
+            nr_cpus++;
+        else
+            log_warn("the CPU with APIC id %u does not answer: done without", c->p.apic_id);
+    }
+    if (a->cpus_left_out)
+        log_warn("%u CPUs beyond %u are not used", a->cpus_left_out, ACPI_MAX_CPUS);
+    log_info("%u CPUs%s", nr_cpus, apic_x2 ? ", x2APIC" : "");
+}
+
+/* ---- kicking ---- */
+
+static void on_kick(void)
+{
+    cpu_of(this_cpu())->kicked_at = 0;
+}
+
+void cpu_nmi(unsigned cpu)
+{
+    cpu_of(percpu_of[cpu])->nmi_kicked = true;
+    apic_send(percpu_of[cpu]->apic_id, APIC_NMI, 0);
+}
+
+/* A kick of this CPU is 1 ms old: whoever has not answered by now gets an NMI. */
+static void on_kick_timer(struct timer *t, u64 now)
+{
+    u64 old = rdtsc() - ns_to_tsc(KICK_NS - KICK_NS / 8);
+
+    for (unsigned cpu = 0; cpu < nr_cpus; cpu++) {
+        struct cpu *c = cpu_of(percpu_of[cpu]);
+        u64 at = c->kicked_at;
+
+        if (!at || at > old || cpu == this_cpu()->id)
+            continue;
+        c->kicked_at = 0;
+        c->late_kicks++;
+        cpu_nmi(cpu);
+    }
+}
+
+void cpu_kick(unsigned cpu)
+{
+    struct cpu *c = cpu_of(percpu_of[cpu]), *self = cpu_of(this_cpu());
+    u64 none = 0;
+
+    if (c == self || !__atomic_compare_exchange_n(&c->kicked_at, &none, rdtsc(), false, __ATOMIC_SEQ_CST,
+                                                  __ATOMIC_RELAXED))
+        return; /* the loop is on its way, or the interrupt */
+    apic_send(c->p.apic_id, APIC_FIXED, VEC_KICK);
+    if (!self->kick_timer.queued)
+        timer_set(self->p.id, &self->kick_timer, now_ns() + KICK_NS);
+}
+
+/* ---- waiting ---- */
+
+void irq_window(void)
+{
+    __asm__ volatile("sti; nop; cli" : : : "memory");
+}
+
+void cpu_halt(void)
+{
+    struct cpu *c = cpu_of(this_cpu());
+    u64 from = rdtsc();
+
+    c->halted = true;
+    __asm__ volatile("sti; hlt; cli" : : : "memory");
+    c->halted = false;
+    c->p.idle_tsc += rdtsc() - from;
+}
+
+/* ---- heartbeat: a CPU that did not pass its loop is kicked; one that does not pass it then is dumped ---- */
+
+static void look_at(struct cpu *c)
+{
+    u64 age = rdtsc() - c->p.heartbeat;
+
+    if (c->halted || !c->p.heartbeat || (i64)age < (i64)ns_to_tsc(SILENT_NS)) {
+        c->silent = 0;
+        return;
+    }
+    if (++c->silent == 1) {
+        cpu_kick(c->p.id);
+    } else if (c->silent == 2) {
+        c->dump_wanted = true;
+        apic_send(c->p.apic_id, APIC_NMI, 0);
+    }
+}
+
+/* CPU 0 looks after all others, CPU 1 after CPU 0. */
+static void on_heartbeat(struct timer *t, u64 now)
+{
+    u32 me = this_cpu()->id;
+
+    for (u32 cpu = 0; cpu < nr_cpus; cpu++)
+        if (cpu != me && (me == 0 || cpu == 0))
+            look_at(cpu_of(percpu_of[cpu]));
+    timer_set(me, t, now + SILENT_NS);
+}
+
+void smp_watch(void)
+{
+    struct cpu *c = cpu_of(this_cpu());
+
+    timer_init(&c->kick_timer, on_kick_timer);
+    irq_register(VEC_KICK, on_kick);
+    timer_init(&c->heartbeat_timer, on_heartbeat);
+    if (c->p.id < 2)
+        timer_set(c->p.id, &c->heartbeat_timer, now_ns() + SILENT_NS);
+}

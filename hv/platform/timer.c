@@ -1,0 +1,132 @@
+/* Lock: a queue's, a leaf; timers' functions are called without it. */
+#include "platform/timer.h"
+
+#include "lib/spinlock.h"
+#include "mm/frame.h"
+#include "lib/printf.h"
+#include "platform/apic.h"
+#include "platform/smp.h"
+#include "x86/insn.h"
+#include "x86/percpu.h"
+#include "x86/trap.h"
+#include "x86/tsc.h"
+
+struct cpu_timers {
+    struct spinlock lock;
+    struct timerq q;
+    volatile u64 next;              /* = timerq_next(&q), to be read without the lock */
+    struct timer *volatile running; /* whose fn is being called */
+    u64 armed;                      /* what the hardware was told; own CPU only */
+};
+
+static struct cpu_timers *timers_of(unsigned cpu)
+{
+    return percpu_of[cpu]->timers;
+}
+
+static void remove_locked(struct cpu_timers *c, struct timer *t)
+{
+    timerq_remove(&c->q, t);
+    c->next = timerq_next(&c->q);
+}
+
+void timer_cancel(struct timer *t)
+{
+    /* t->cpu may change until its queue's lock is held */
+    while (__atomic_load_n(&t->queued, __ATOMIC_ACQUIRE)) {
+        u16 cpu = __atomic_load_n(&t->cpu, __ATOMIC_RELAXED);
+        struct cpu_timers *c = timers_of(cpu);
+
+        spin_lock(&c->lock);
+        if (t->queued && t->cpu == cpu)
+            remove_locked(c, t);
+        spin_unlock(&c->lock);
+    }
+}
+
+void timer_cancel_wait(struct timer *t)
+{
+    timer_cancel(t);
+    for (unsigned cpu = 0; cpu < nr_cpus; cpu++)
+        while (cpu != this_cpu()->id && timers_of(cpu)->running == t)
+            cpu_relax();
+}
+
+void timer_set(unsigned cpu, struct timer *t, u64 when)
+{
+    struct cpu_timers *c = timers_of(cpu);
+    bool sooner;
+
+    timer_cancel(t);
+    spin_lock(&c->lock);
+    t->cpu = (u16)cpu;
+    timerq_insert(&c->q, t, when);
+    sooner = when < c->next;
+    c->next = timerq_next(&c->q);
+    spin_unlock(&c->lock);
+    if (sooner && cpu != this_cpu()->id)
+        cpu_kick(cpu);
+}
+
+u64 timers_next(void)
+{
+    return ((struct cpu_timers *)this_cpu()->timers)->next;
+}
+
+void timers_run(void)
+{
+    struct cpu_timers *c = this_cpu()->timers;
+    u64 now = now_ns();
+
+    while (c->next <= now) {
+        struct timer *t;
+
+        spin_lock(&c->lock);
+        t = timerq_pop(&c->q, now);
+        c->next = timerq_next(&c->q);
+        c->running = t;
+        spin_unlock(&c->lock);
+        if (!t)
+            return;
+        t->fn(t, now);
+        c->running = NULL;
+    }
+}
+
+static void on_timer(void)
+{
+    ((struct cpu_timers *)this_cpu()->timers)->armed = ~0ull;
+}
+
+void lapic_timer_arm(u64 when)
+{
+    struct cpu_timers *c = this_cpu()->timers;
+    u64 left;
+
+    if (when == c->armed)
+        return;
+    c->armed = when;
+    if (apic_tsc_deadline) {
+        wrmsr(MSR_TSC_DEADLINE, when == ~0ull ? 0 : tsc_at(when));
+        return;
+    }
+    if (when == ~0ull) {
+        apic_timer_count(0);
+        return;
+    }
+    /* A deadline that is too far for the counter fires early, and is armed anew. */
+    left = now_ns();
+    left = when > left ? when - left : 0;
+    left = left < NS_PER_S ? left * apic_timer_khz / 1000000 + 1 : apic_timer_khz * 1000;
+    apic_timer_count((u32)MIN(left, 0xffffffffull));
+}
+
+void timers_init_cpu(void)
+{
+    struct cpu_timers *c = heap_alloc(sizeof(*c));
+
+    ASSERT(c);
+    c->next = c->armed = ~0ull;
+    this_cpu()->timers = c;
+    irq_register(VEC_TIMER, on_timer);
+}
