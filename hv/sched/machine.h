@@ -1,11 +1,12 @@
-/* What the scheduler needs of the machine: six functions, defined for the image in machine.c (on hv/platform
+/* What the scheduler needs of the machine: seven functions, defined for the image in machine.c (on hv/platform
  * and hv/mm) and for the host in tests/sim. Nothing else of the machine is visible to hv/sched. */
 #ifndef HV_SCHED_MACHINE_H
 #define HV_SCHED_MACHINE_H
 
 #include "lib/timerq.h"
 
-u64 machine_now(void);      /* ns, never goes back */
+u64 machine_now(void);      /* ns; may lag a little behind another CPU's, the core evens that out */
+u32 machine_cpu(void);      /* the CPU that executes this */
 void machine_kick(u32 cpu); /* that pCPU calls sched_run() soon; harmless on itself and twice */
 void machine_timer_set(u32 cpu, struct timer *t, u64 when);
 void machine_timer_cancel(struct timer *t);

@@ -18,9 +18,10 @@
 #include "lib/spinlock.h"
 #include "lib/timerq.h"
 
-#define SCHED_NEVER  (~0ull) /* a slice without end */
-#define SCHED_NO_CPU (~0u)
-#define POOL_NAME    32
+#define SCHED_NEVER     (~0ull) /* a slice without end */
+#define SCHED_NO_CPU    (~0u)
+#define SCHED_MAX_POOLS 32
+#define POOL_NAME       32
 
 enum run_state { RS_RUNNING, RS_RUNNABLE, RS_BLOCKED, RS_OFFLINE, RS_NR }; /* as enum takt_state */
 
@@ -36,7 +37,9 @@ struct sched_vcpu {
     u32 on_cpu; /* the pCPU that holds its state, SCHED_NO_CPU once saved: nobody else may run it before */
     enum run_state state;
     bool blocked;   /* halted or waiting; what the guest asked for, apart from pausing */
+    bool parked;    /* kept from running by the policy (a cap) */
     bool migrating; /* to be moved as soon as its state is saved */
+    bool queued;    /* runnable, not running, handed to the policy */
     struct cpumask affinity;
     u64 since;                /* when `state` was entered */
     u64 state_ns[RS_NR];      /* without the time since then */
@@ -52,36 +55,42 @@ struct sched_dom {
     const char *name; /* the caller's, constant */
     struct sched_pool *pool;
     struct list in_pool;
-    u32 nr_vcpus;
-    struct sched_vcpu **vcpu; /* the caller's array */
+    u32 nr_vcpus;             /* up to the last one that exists */
+    struct sched_vcpu **vcpu; /* the caller's array; NULL where a vCPU is gone */
     u32 paused;               /* count: no vCPU runs while it is not 0 */
     void *priv;
 };
 
 struct sched_policy;
 
+/* Pools live in a static table and their memory is never given back, so that a pool that was found a moment
+ * ago can be locked, and looked at again, without holding sched_lock. */
 struct sched_pool {
     u32 id;
     char name[POOL_NAME];
-    const struct sched_policy *policy;
+    const struct sched_policy *policy; /* NULL: this entry of the table is free */
     struct spinlock lock;
     struct cpumask cpus, idlers; /* idlers: members whose current vCPU is idle */
     struct list doms;
     u32 nr_doms;
-    u64 sequence; /* of inputs, for recording */
+    u32 rotor;    /* where the next new vCPU is put */
+    u32 sequence; /* of the last input, for recording */
+    u64 clock;    /* the latest `now` of all entry points: time does not go back in a pool */
     void *priv;
-    struct list in_all;
 };
 
 /* ---- start-up and CPUs ---- */
-int sched_init(void);          /* Pool-0 does not exist yet */
+int sched_init(void);          /* Pool-0 does not exist yet: the first pool created is it */
 int sched_cpu_online(u32 cpu); /* free, with its idle vCPU current */
 /* The vCPU that is to run on `cpu` from now on, an idle one if nothing can; sets the slice timer. Called by
- * the pCPU itself when it was kicked for it, or its current vCPU blocked, yielded or was paused. Never
- * returns a vCPU whose state another pCPU still holds. */
+ * the pCPU itself when it was kicked for it, or its current vCPU blocked, yielded or was paused. The request
+ * (need_resched) is cleared before the call, never after: each call lets equals take turns, so one too many
+ * costs the new vCPU its slice. Never returns a vCPU whose state another pCPU still holds.
+ * A pool that runs `null` with `sleepless` gets back a vCPU that is `blocked`: the pCPU then halts in place,
+ * its state loaded, until the vCPU is woken. */
 struct sched_vcpu *sched_run(u32 cpu);
 /* The state of `prev` is saved; completes a migration that waited for that. After sched_run returned another
- * vCPU. */
+ * vCPU and before it is called again. */
 void sched_saved(u32 cpu, struct sched_vcpu *prev);
 struct sched_vcpu *sched_current(u32 cpu);
 static inline bool sched_is_idle(const struct sched_vcpu *v)
@@ -114,15 +123,18 @@ void sched_block(struct sched_vcpu *v);
 void sched_yield(struct sched_vcpu *v); /* a hint for the next sched_run */
 
 /* ---- pools ---- */
-/* -EEXIST name, -EINVAL unknown policy or bad name, -ENOMEM. Without CPUs. */
+/* -EEXIST name, -EINVAL unknown policy or bad name, -ENOMEM, -ENOSPC. Without CPUs. */
 int sched_pool_create(const char *name, const char *policy, struct sched_pool **out);
-int sched_pool_destroy(struct sched_pool *p); /* -EBUSY while it has VMs or CPUs */
+int sched_pool_destroy(struct sched_pool *p); /* -EBUSY while it has VMs or CPUs, and always for Pool-0 */
 int sched_pool_rename(struct sched_pool *p, const char *name);
-int sched_pool_add_cpu(struct sched_pool *p, u32 cpu); /* -EBUSY if it is in a pool */
-int sched_pool_remove_cpu(struct sched_pool *p,
-                          u32 cpu); /* -EBUSY last one with VMs, or Pool-0's CPU 0; -EAGAIN busy just now */
-int sched_pool_move_dom(struct sched_pool *p,
-                        struct sched_dom *d); /* -EINVAL no CPU there; -ENOMEM: nothing changed */
+int sched_pool_add_cpu(struct sched_pool *p, u32 cpu); /* -EBUSY if it is in a pool; -ENODEV; -ENOMEM */
+/* -EBUSY last one with VMs, or Pool-0's CPU 0; -EINVAL not in this pool. -EAGAIN: its vCPUs have been sent
+ * elsewhere, and it takes no more, but is not yet rid of the current one: call again until it is 0. A vCPU
+ * that could run nowhere else loses its affinity. */
+int sched_pool_remove_cpu(struct sched_pool *p, u32 cpu);
+/* -EINVAL no CPU there; -ENOMEM; -EAGAIN a vCPU is still on a pCPU (pause the VM, try again): nothing
+ * changed. Parameters go back to their defaults, affinity to all. */
+int sched_pool_move_dom(struct sched_pool *p, struct sched_dom *d);
 struct sched_pool *sched_pool_find(const char *name);
 struct sched_pool *sched_pool_of_cpu(u32 cpu);                /* NULL: free */
 struct sched_pool *sched_pool_next(struct sched_pool *after); /* NULL: the first; returns NULL at the end */
@@ -137,6 +149,7 @@ struct sched_times {
 };
 void sched_times(struct sched_vcpu *v, struct sched_times *out);
 void sched_reset_latency(struct sched_vcpu *v);
+u64 sched_idle_ns(u32 cpu); /* how long it has been idle since it came online */
 /* Called under the pool's lock at every change of state (hv/vm publishes the vCPU's info page with it). NULL:
  * none. */
 extern void (*sched_state_hook)(struct sched_vcpu *v, u64 now);
