@@ -3,40 +3,82 @@
 #include "lib/string.h"
 #include "virt/vendor.h"
 
-#define PTE_P   BIT(0)
-#define PTE_W   BIT(1)
-#define PTE_U   BIT(2)
-#define PTE_A   BIT(5)
-#define PTE_D   BIT(6)
-#define PTE_PS  BIT(7)
-#define PTE_NX  BIT(63)
+#define PTE_P       BIT(0)
+#define PTE_W       BIT(1)
+#define PTE_U       BIT(2)
+#define PTE_A       BIT(5)
+#define PTE_D       BIT(6)
+#define PTE_PS      BIT(7)
+#define PTE_NX      BIT(63)
 
-#define PF_P    1u
-#define PF_W    2u
-#define PF_U    4u
-#define PF_RSVD 8u
-#define PF_I    16u
+#define PF_P        1u
+#define PF_W        2u
+#define PF_U        4u
+#define PF_RSVD     8u
+#define PF_I        16u
 
-const u8 *code_at(const struct guestmem *m, u64 cr3, unsigned levels, u64 rip, u64 *room)
+#define CODE_LEVELS 4
+
+/* Where long-mode code is found: a few pages with the table entries that led there. Guest RAM never moves, so as
+ * long as those entries hold what they held, walking again would end at the same page. */
+static bool is_unchanged(const struct code_page *c)
 {
-    unsigned shift = 12 + 9 * levels;
-    u64 e = cr3, size;
-    const u64 *table;
-    const u8 *p;
+    u64 diff = 0;
 
+#pragma GCC unroll 4
+    for (unsigned i = 0; i < CODE_LEVELS; i++)
+        diff |= __atomic_load_n(c->entry[i], __ATOMIC_RELAXED) ^ c->value[i];
+    return !diff;
+}
+
+static const u8 *walk_code(struct virt_vcpu *v, u64 cr3, unsigned levels, u64 va)
+{
+    const struct guestmem *m = v->vm->mem;
+    struct code_page *c = &v->code[va >> PAGE_SHIFT & (CODE_PAGES - 1)];
+    unsigned shift = PAGE_SHIFT + 9 * levels, n = 0;
+    u64 e = cr3, size, room;
+    const u64 *table, *at;
+    const u8 *page;
+
+    c->page = 0;
     do {
-        table = guestmem_at(m, e & ADDR_52, room);
+        table = guestmem_at(m, e & ADDR_52, &room);
         if (!table)
             return NULL;
         shift -= 9;
-        e = __atomic_load_n(&table[rip >> shift & 511], __ATOMIC_RELAXED);
+        at = &table[va >> shift & 511];
+        e = __atomic_load_n(at, __ATOMIC_RELAXED);
         if (!(e & PTE_P))
             return NULL;
-    } while (shift > 12 && !(e & PTE_PS));
+        c->entry[n & 3] = at;
+        c->value[n++ & 3] = e;
+    } while (shift > PAGE_SHIFT && !(e & PTE_PS));
     size = BIT(shift);
-    p = guestmem_at(m, (e & ADDR_52 & ~(size - 1)) | (rip & (size - 1)), room);
-    *room = PAGE_SIZE - (rip & (PAGE_SIZE - 1));
-    return p;
+    page = guestmem_at(m, ((e & ADDR_52 & ~(size - 1)) | (va & (size - 1))) & ~(PAGE_SIZE - 1), &room);
+    if (!page || n > CODE_LEVELS)
+        return page;
+    for (; n < CODE_LEVELS; n++) { /* fewer levels: the last one counts several times */
+        c->entry[n] = at;
+        c->value[n] = e;
+    }
+    c->cr3 = cr3;
+    c->host = page;
+    c->page = (va & ~(PAGE_SIZE - 1)) | levels;
+    return page;
+}
+
+const u8 *code_at(struct virt_vcpu *v, u64 cr3, unsigned levels, u64 va, u64 *room)
+{
+    const struct code_page *c = &v->code[va >> PAGE_SHIFT & (CODE_PAGES - 1)];
+    u64 off = va & (PAGE_SIZE - 1);
+    const u8 *page;
+
+    if (c->page == (va - off + levels) && c->cr3 == cr3 && is_unchanged(c))
+        page = c->host;
+    else
+        page = walk_code(v, cr3, levels, va);
+    *room = PAGE_SIZE - off;
+    return page ? page + off : NULL;
 }
 
 /* One walk: what it depends on, and the entries that it went through. */
@@ -255,7 +297,7 @@ unsigned guest_fetch(struct virt_vcpu *v, u8 *buf, unsigned max)
     cr3 = virt->get_reg(v, VREG_CR3);
     levels = virt->get_reg(v, VREG_CR4) & CR4_LA57 ? 5 : 4;
     while (n < max) {
-        p = code_at(v->vm->mem, cr3, levels, va + n, &room);
+        p = code_at(v, cr3, levels, va + n, &room);
         if (!p)
             break;
         for (unsigned end = n + (unsigned)MIN(max - n, room); n < end; n++)

@@ -62,9 +62,9 @@ static inline u32 event_encode(const struct virt_event *e, bool protected_mode)
  * they are executed again. */
 void event_requeue(struct virt_vcpu *v, u32 info, u32 code);
 
-/* gwalk.c: the code at `rip` in long mode, as the CPU has just fetched it: no rights are checked. *room: bytes to
- * the end of the page. NULL if it is not there any more. */
-const u8 *code_at(const struct guestmem *m, u64 cr3, unsigned levels, u64 rip, u64 *room);
+/* gwalk.c: the code at `va` in long mode, as the CPU has just fetched it: no rights are checked. *room: bytes to the
+ * end of the page. NULL if it is not there any more. */
+const u8 *code_at(struct virt_vcpu *v, u64 cr3, unsigned levels, u64 va, u64 *room);
 
 /* The hidden state after INIT: SDM 3A table 10-1. */
 struct reset_seg {

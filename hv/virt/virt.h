@@ -172,6 +172,15 @@ struct virt_vm {
     void *priv; /* the vendor's */
 };
 
+/* gwalk.c's: where a page of guest code was found, and by which table entries. All zero: nowhere. */
+#define CODE_PAGES 4
+struct code_page {
+    u64 page, cr3; /* linear address | levels */
+    const u64 *entry[4];
+    u64 value[4];
+    const u8 *host;
+};
+
 /* Per vCPU. */
 struct virt_vcpu {
     struct guest_regs regs; /* first: the entry code indexes it */
@@ -183,7 +192,8 @@ struct virt_vcpu {
     bool want_irq_window, want_nmi_window;
     bool want_cr8_exit;  /* an interrupt waits for a lower CR8: writing it is EXIT_CR */
     struct tlb_user tlb; /* ASID or VPID */
-    void *priv;          /* VMCS or VMCB and what belongs to it */
+    struct code_page code[CODE_PAGES];
+    void *priv; /* VMCS or VMCB and what belongs to it */
 };
 
 /* What the machine's CPUs can do: filled by probe(), read by the pre-flight table. */
