@@ -14,38 +14,55 @@
 
 struct vm;
 
+/* What a vCPU has to look at before it enters its guest: bits of vcpu.todo. */
+#define TODO_EVENT    0x1u /* an interrupt may be deliverable */
+#define TODO_NMI      0x2u
+#define TODO_INIT     0x4u
+#define TODO_SIPI     0x8u /* sipi_vector */
+
+#define MTRR_FIXED    11u
+#define MTRR_VARIABLE 8u
+
 struct vcpu {
-    struct virt_vcpu virt;
+    struct virt_vcpu virt; /* first: hot */
+    u32 todo;              /* TODO_*, set by anybody with an atomic or */
+    u32 id;
+    struct vm *vm;
     struct sched_vcpu sched;
     struct vlapic lapic;
-    struct vm *vm;
-    u32 id;
-    struct takt_vcpu_info *info; /* the page that the guest reads */
-    bool waiting_sipi;           /* after INIT */
+    struct takt_vcpu_info *info; /* the page that the guest reads; written by sched_state_hook */
+    /* of its own pCPU */
+    u8 sipi_vector;
+    bool waiting_sipi; /* after INIT */
     bool nmi_pending;
-    u32 poll_port; /* what TAKT_HC_POLL waits for; TAKT_PORT_ANY */
-    bool polling;
+    bool polling;   /* blocked in TAKT_HC_POLL */
+    u32 event_port; /* of the last event raised here, to time its delivery */
+    u8 event_vector;
     struct timer poll_timer;
-    struct exit_log { /* the last exits, for dumps */
-        u8 reason;
-        u32 raw;
+    u64 mtrr_def, mtrr_fixed[MTRR_FIXED], mtrr_variable[2 * MTRR_VARIABLE]; /* kept, without effect */
+    struct exit_log {                                                       /* the last exits, for dumps */
         u64 rip;
+        u32 raw;
+        u8 reason;
     } last[8];
-    u32 last_at;
-    u64 exits; /* all */
+    u64 exits; /* all; also where in `last` the next goes */
     u64 exit_count[EXIT_NR];
 };
 
 enum vm_state { VM_CREATING, VM_PAUSED, VM_RUNNING, VM_CRASHED, VM_SHUTDOWN, VM_DYING };
 
+typedef void (*vm_done)(void *ctx, struct vm *vm, int error, const char *why);
+
 struct vm {
     u32 id; /* never used again while a reference is held */
     char name[VM_NAME];
     struct config_vm config; /* what it was made from */
-    u32 refs;                /* the list's, and one of everybody who holds a pointer across steps */
-    enum vm_state state;     /* under vm_lock */
-    int exit_code;           /* after VM_SHUTDOWN: by debug-exit or TAKT_HC_SHUTDOWN */
-    char why[128];           /* after VM_CRASHED: one sentence */
+    struct list in_all;
+    u32 refs;            /* the list's, and one of everybody who holds a pointer across steps */
+    u32 pins;            /* of those who are just using vCPUs or ports: destruction waits for them */
+    enum vm_state state; /* under vm_lock */
+    int exit_code;       /* after VM_SHUTDOWN: by debug-exit or TAKT_HC_SHUTDOWN */
+    char why[128];       /* after VM_CRASHED, or when it could not be created: one sentence */
     struct guestmem mem;
     struct virt_vm virt;
     struct sched_dom sched;
@@ -53,10 +70,11 @@ struct vm {
     struct bus ports, mmio;
     struct vconsole console;
     struct vuart uart;
+    u64 tsc_offset;
     u32 nr_vcpus;
-    struct vcpu *vcpu[TAKT_MAX_VCPUS];
+    struct vcpu *vcpu[TAKT_MAX_VCPUS]; /* until the VM is DYING, then only for who destroys it */
     struct sched_vcpu *sched_vcpus[TAKT_MAX_VCPUS];
-    struct list in_all;
+    struct vm_job *job; /* creation or destruction under way */
 };
 
 static inline struct vcpu *vcpu_of_sched(struct sched_vcpu *s)
@@ -69,18 +87,21 @@ static inline struct vcpu *vcpu_of_virt(struct virt_vcpu *v)
     return container_of(v, struct vcpu, virt);
 }
 
-/* ---- life (life.c). Creation and destruction are work items of many short steps; `done` is called at the
- * end, with 0 or the error. ---- */
-typedef void (*vm_done)(void *ctx, struct vm *vm, int error, const char *why);
-int vm_create(const struct config_vm *c, vm_done done, void *ctx); /* -EEXIST name; -ENOMEM */
-int vm_destroy(struct vm *vm, vm_done done, void *ctx);            /* -EBUSY: already dying */
-int vm_pause(struct vm *vm);
-int vm_unpause(struct vm *vm);
-struct vm *vm_find(const char *name_or_id); /* takes a reference; NULL */
-struct vm *vm_by_id(u32 id);                /* takes a reference; NULL */
+/* Once at boot, before the first VM and before cpu_loop(). */
+void vm_init(void);
+
+/* ---- life (life.c). Creation and destruction are work items of many short steps; `done` (may be NULL) is
+ * called at the end, with 0 or the error and one sentence. ---- */
+int vm_create(const struct config_vm *c, vm_done done, void *ctx); /* -EEXIST name; -EINVAL; -ENOMEM */
+int vm_destroy(struct vm *vm, vm_done done, void *ctx);            /* -EBUSY: being made, or already dying */
+int vm_pause(struct vm *vm);                                       /* -EINVAL: neither running nor paused */
+int vm_unpause(struct vm *vm);                                     /* -EINVAL: not paused */
+struct vm *vm_find(const char *name_or_id);                        /* takes a reference; NULL */
+struct vm *vm_by_id(u32 id);                                       /* takes a reference; NULL */
 void vm_put(struct vm *vm);
 /* The VMs in order of id. vm_next(NULL) is the first; takes a reference and drops the one of `after`. */
 struct vm *vm_next(struct vm *after);
+const char *vm_state_name(enum vm_state s);
 
 /* Stages of destruction that rooms register for; called in this order (docs/architecture.md). */
 enum vm_stage {
@@ -97,14 +118,29 @@ void vm_on_destroy(enum vm_stage stage, void (*fn)(struct vm *vm));
 extern void (*vm_console_more)(struct vconsole *c);
 
 /* What a guest did wrong is its problem: log one sentence with its state, stop it, act on on_crash. Callable
- * from an exit handler; the vCPU does not enter again. */
+ * from an exit handler; the vCPU does not enter again. `v` may be NULL. */
 void vm_crash(struct vm *vm, struct vcpu *v, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+/* The guest ends itself: it is destroyed, made anew (reboot), or treated as crashed. */
 void vm_shutdown(struct vm *vm, enum takt_shutdown how, int code);
 
-/* ---- the loop of a pCPU (run.c): never returns ---- */
+/* ---- the loop of a pCPU (run.c): never returns. The pCPU is online in the scheduler, its timers are set up
+ * and virt->cpu_enable() is done ---- */
 void cpu_loop(void) __attribute__((noreturn));
-/* Deliver or wake: something became pending for v. From any pCPU. */
-void vcpu_notify(struct vcpu *v);
+/* Sets `todo` bits of v, and sees to it that v looks at them soon. From any pCPU. */
+void vcpu_notify(struct vcpu *v, u32 todo);
+/* Is there a reason why v, blocked, should run? */
+bool vcpu_has_work(struct vcpu *v);
+/* v, the current one, sleeps until it is notified. */
+void vcpu_block(struct vcpu *v);
+
+/* ---- vCPUs (vcpu.c) ---- */
+int vcpu_create(struct vm *vm, u32 id, const char **why);
+void vcpu_destroy(struct vcpu *v); /* off every pCPU by now; undoes what of vcpu_create was done */
+/* Does what `todo` asks for; false if the vCPU is not to enter its guest now. */
+bool vcpu_prepare(struct vcpu *v);
+/* Registers of the vCPU that starts first: 32-bit protected mode, flat, no paging. */
+void vcpu_start_state(struct vcpu *v, u32 entry, u32 eax, u32 ebx);
+void vcpu_dump(struct vcpu *v); /* to the log */
 
 /* ---- exit handlers (exit.c and friends): functions of (vcpu, exit), also run by fuzzers on the host ---- */
 void vcpu_handle_exit(struct vcpu *v, const struct vm_exit *e);
@@ -114,17 +150,53 @@ void exit_io(struct vcpu *v, const struct vm_exit *e);
 void exit_mmio(struct vcpu *v, const struct vm_exit *e);
 void exit_hypercall(struct vcpu *v, const struct vm_exit *e);
 void exit_cr(struct vcpu *v, const struct vm_exit *e);
+void exit_xsetbv(struct vcpu *v, const struct vm_exit *e);
+/* Queues #GP(0); a fault that cannot be delivered stops the VM. */
+void vcpu_fault(struct vcpu *v, u8 vector, bool has_code, u32 code);
+static inline void vcpu_gp(struct vcpu *v)
+{
+    vcpu_fault(v, EXC_GP, true, 0);
+}
+/* 16, 32 or 64: the default operand size of CS. */
+unsigned vcpu_mode(struct vcpu *v);
 
-/* ---- boot modules, registered by main.c ---- */
+/* What guests see of the CPU (cpuid.c), worked out once at boot. */
+void cpuid_policy_init(void);
+bool cpuid_guest_has(u32 leaf, unsigned reg, unsigned bit); /* reg: 0 EAX .. 3 EDX */
+u64 cpuid_xcr0_allowed(void);
+bool cpuid_is_amd(void);
+
+/* Optional devices of vm->config, the UART and the rest of the bus (io.c). */
+int vm_add_devices(struct vm *vm);
+
+/* ---- boot modules, registered by main.c (load.c) ---- */
 struct module {
     const char *name;
     const void *data;
     size_t size;
 };
+#define MAX_MODULES 64
+int module_add(const struct module *m); /* copies *m, not what it points at; -ENOSPC; -EEXIST */
 const struct module *module_find(const char *name);
 
-/* Loads the image into RAM and prepares vCPU 0: ELF with a PVH note, or multiboot1. 0, or a negative errno
- * and *why. */
-int load_image(struct vm *vm, const struct module *m, const char **why);
+/* Loads an image: ELF with a PVH note, or multiboot1. Everything is checked by load_start(); load_step()
+ * copies at most 64 KiB a call and at last writes the start of day and the registers of vCPU 0. */
+struct load_segment {
+    gpa_t gpa;
+    u64 offset, filesz, memsz;
+};
+#define LOAD_SEGMENTS 32
+struct loader {
+    struct vm *vm;
+    const u8 *image;
+    u64 size;
+    struct load_segment segment[LOAD_SEGMENTS];
+    u32 nr, at;
+    u64 done; /* bytes of segment `at` */
+    u32 entry;
+    bool multiboot;
+};
+int load_start(struct loader *l, struct vm *vm, const struct module *m, const char **why); /* 0, or -EINVAL */
+bool load_step(struct loader *l); /* true: call again */
 
 #endif
