@@ -35,6 +35,7 @@ struct vcpu {
     u8 sipi_vector;
     bool waiting_sipi; /* after INIT */
     bool nmi_pending;
+    bool halted;    /* in HLT until something is delivered */
     bool polling;   /* blocked in TAKT_HC_POLL */
     u32 event_port; /* of the last event raised here, to time its delivery */
     u8 event_vector;
@@ -128,19 +129,23 @@ void vm_shutdown(struct vm *vm, enum takt_shutdown how, int code);
 void cpu_loop(void) __attribute__((noreturn));
 /* Sets `todo` bits of v, and sees to it that v looks at them soon. From any pCPU. */
 void vcpu_notify(struct vcpu *v, u32 todo);
-/* Is there a reason why v, blocked, should run? */
-bool vcpu_has_work(struct vcpu *v);
-/* v, the current one, sleeps until it is notified. */
+/* v, the current one, sleeps until it is notified; not at all if it has something to do. */
 void vcpu_block(struct vcpu *v);
+/* One pass of the loop: what cpu_loop() does for ever. */
+void cpu_pass(void);
 
 /* ---- vCPUs (vcpu.c) ---- */
 int vcpu_create(struct vm *vm, u32 id, const char **why);
 void vcpu_destroy(struct vcpu *v); /* off every pCPU by now; undoes what of vcpu_create was done */
+/* For sched_state_hook: writes the page that the guest reads. */
+void vcpu_publish(struct sched_vcpu *s, u64 now);
 /* Does what `todo` asks for; false if the vCPU is not to enter its guest now. */
 bool vcpu_prepare(struct vcpu *v);
 /* Registers of the vCPU that starts first: 32-bit protected mode, flat, no paging. */
 void vcpu_start_state(struct vcpu *v, u32 entry, u32 eax, u32 ebx);
 void vcpu_dump(struct vcpu *v); /* to the log */
+void vcpu_dump_exits(const struct vcpu *v);
+void cpu_dump_exits(void); /* of the vCPU that this pCPU holds */
 
 /* ---- exit handlers (exit.c and friends): functions of (vcpu, exit), also run by fuzzers on the host ---- */
 void vcpu_handle_exit(struct vcpu *v, const struct vm_exit *e);
@@ -164,6 +169,7 @@ unsigned vcpu_mode(struct vcpu *v);
 void cpuid_policy_init(void);
 bool cpuid_guest_has(u32 leaf, unsigned reg, unsigned bit); /* reg: 0 EAX .. 3 EDX */
 u64 cpuid_xcr0_allowed(void);
+unsigned cpuid_physical_bits(void);
 bool cpuid_is_amd(void);
 
 /* Optional devices of vm->config, the UART and the rest of the bus (io.c). */

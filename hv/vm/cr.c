@@ -1,0 +1,169 @@
+/* Control registers and XCR0: what the CPU would refuse is refused with #GP (SDM 3A 2.5, 4.1; APM2 3.1). */
+#include "vm/vm.h"
+#include "x86/tsc.h"
+
+#define CR0_PE         0x1ull
+#define CR0_ET         0x10ull
+#define CR0_NW         BIT(29)
+#define CR0_CD         BIT(30)
+#define CR0_PG         BIT(31)
+
+#define CR4_VME        BIT(0)
+#define CR4_PVI        BIT(1)
+#define CR4_TSD        BIT(2)
+#define CR4_DE         BIT(3)
+#define CR4_PSE        BIT(4)
+#define CR4_PAE        BIT(5)
+#define CR4_MCE        BIT(6)
+#define CR4_PGE        BIT(7)
+#define CR4_OSFXSR     BIT(9)
+#define CR4_OSXMMEXCPT BIT(10)
+#define CR4_UMIP       BIT(11)
+#define CR4_FSGSBASE   BIT(16)
+#define CR4_OSXSAVE    BIT(18)
+#define CR4_SMEP       BIT(20)
+#define CR4_SMAP       BIT(21)
+
+#define EFER_LME       BIT(8)
+#define EFER_LMA       BIT(10)
+
+#define XCR0_X87       BIT(0)
+#define XCR0_SSE       BIT(1)
+#define XCR0_AVX       BIT(2)
+#define XCR0_AVX512    (BIT(5) | BIT(6) | BIT(7))
+
+#define LAPIC_TPR      0x80
+
+static bool write_cr0(struct vcpu *v, u64 value)
+{
+    u64 old = virt->get_reg(&v->virt, VREG_CR0), efer = virt->get_reg(&v->virt, VREG_EFER);
+    u64 cr4 = virt->get_reg(&v->virt, VREG_CR4);
+
+    value |= CR0_ET;
+    if (value >> 32 || (value & CR0_PG && !(value & CR0_PE)) || (value & CR0_NW && !(value & CR0_CD)))
+        return false;
+    if (value & ~old & CR0_PG && efer & EFER_LME) { /* long mode begins */
+        struct guest_seg cs;
+
+        virt->get_seg(&v->virt, SEG_CS, &cs);
+        if (!(cr4 & CR4_PAE) || cs.attr & BIT(9))
+            return false;
+        virt->set_reg(&v->virt, VREG_EFER, efer | EFER_LMA);
+    }
+    if (old & ~value & CR0_PG && efer & EFER_LMA) { /* and ends, from compatibility mode only */
+        if (vcpu_mode(v) == 64)
+            return false;
+        virt->set_reg(&v->virt, VREG_EFER, efer & ~EFER_LMA);
+    }
+    virt->set_reg(&v->virt, VREG_CR0, value);
+    return true;
+}
+
+/* The bits of features that guests see. */
+static u64 cr4_allowed(void)
+{
+    static u64 allowed;
+
+    if (allowed)
+        return allowed;
+    allowed = CR4_VME | CR4_PVI | CR4_TSD | CR4_DE | CR4_PSE | CR4_PAE | CR4_MCE | CR4_PGE | CR4_OSFXSR |
+              CR4_OSXMMEXCPT;
+    if (cpuid_guest_has(1, 2, 26))
+        allowed |= CR4_OSXSAVE;
+    if (cpuid_guest_has(7, 1, 0))
+        allowed |= CR4_FSGSBASE;
+    if (cpuid_guest_has(7, 1, 7))
+        allowed |= CR4_SMEP;
+    if (cpuid_guest_has(7, 1, 20))
+        allowed |= CR4_SMAP;
+    if (cpuid_guest_has(7, 2, 2))
+        allowed |= CR4_UMIP;
+    return allowed;
+}
+
+static bool write_cr4(struct vcpu *v, u64 value)
+{
+    if (value & ~cr4_allowed())
+        return false;
+    if (!(value & CR4_PAE) && virt->get_reg(&v->virt, VREG_EFER) & EFER_LMA)
+        return false;
+    virt->set_reg(&v->virt, VREG_CR4, value);
+    return true;
+}
+
+/* CR8 is bits 7:4 of the LAPIC's TPR (SDM 3A 11.8.6). */
+static bool write_cr8(struct vcpu *v, u64 value)
+{
+    if (value > 15)
+        return false;
+    vlapic_write(&v->lapic, LAPIC_TPR, (u32)value << 4, now_ns());
+    return true;
+}
+
+static bool write_cr(struct vcpu *v, u8 cr, u64 value)
+{
+    switch (cr) {
+    case 0:
+        return write_cr0(v, value);
+    case 3:
+        if (value >> cpuid_physical_bits())
+            return false;
+        virt->set_reg(&v->virt, VREG_CR3, value);
+        return true;
+    case 4:
+        return write_cr4(v, value);
+    case 8:
+        return write_cr8(v, value);
+    default:
+        return false;
+    }
+}
+
+static u64 read_cr(struct vcpu *v, u8 cr)
+{
+    switch (cr) {
+    case 0:
+        return virt->get_reg(&v->virt, VREG_CR0);
+    case 3:
+        return virt->get_reg(&v->virt, VREG_CR3);
+    case 4:
+        return virt->get_reg(&v->virt, VREG_CR4);
+    case 8:
+        return v->lapic.tpr >> 4;
+    default:
+        return 0;
+    }
+}
+
+void exit_cr(struct vcpu *v, const struct vm_exit *e)
+{
+    if (e->cr.write) {
+        if (!write_cr(v, e->cr.cr, e->cr.value))
+            return vcpu_gp(v);
+    } else {
+        v->virt.regs.gpr[e->cr.gpr & 15] = read_cr(v, e->cr.cr);
+    }
+    guest_skip(&v->virt, e);
+}
+
+static bool xcr0_valid(u64 xcr0)
+{
+    if (!(xcr0 & XCR0_X87) || xcr0 & ~cpuid_xcr0_allowed())
+        return false;
+    if (xcr0 & XCR0_AVX && !(xcr0 & XCR0_SSE))
+        return false;
+    return !(xcr0 & XCR0_AVX512) || ((xcr0 & XCR0_AVX512) == XCR0_AVX512 && xcr0 & XCR0_AVX);
+}
+
+void exit_xsetbv(struct vcpu *v, const struct vm_exit *e)
+{
+    const u64 *gpr = v->virt.regs.gpr;
+    u64 value = (u64)(u32)gpr[REG_RDX] << 32 | (u32)gpr[REG_RAX];
+
+    if (!(virt->get_reg(&v->virt, VREG_CR4) & CR4_OSXSAVE))
+        return vcpu_fault(v, EXC_UD, false, 0);
+    if (virt->cpl(&v->virt) != 0 || (u32)gpr[REG_RCX] != 0 || !xcr0_valid(value))
+        return vcpu_gp(v);
+    virt->set_reg(&v->virt, VREG_XCR0, value);
+    guest_skip(&v->virt, e);
+}

@@ -1,0 +1,232 @@
+/* MSRs by policy: what is not listed here is #GP. Which of them reach this file at all is the vendor's matter
+ * (docs/virt.md): those left to the guest never do. Numbers: SDM 4, table 2-2; APM2 appendix A. */
+#include "vm/vm.h"
+#include "x86/percpu.h"
+#include "x86/tsc.h"
+
+enum msr_kind {
+    MSR_REG,   /* a register of the vCPU; bits outside `value` are #GP when written */
+    MSR_ADDR,  /* the same, and it has to be canonical */
+    MSR_FIXED, /* reads `value`; writing that is harmless, anything else is #GP */
+    MSR_DROP,  /* reads `value`; writes are dropped */
+    MSR_AMD,   /* as MSR_DROP, on AMD-V only */
+    MSR_TSC,   /* its offset is constant, so that it never stops: writes are dropped */
+    MSR_PAT,
+    MSR_EFER,
+    MSR_MTRR,
+    MSR_LAPIC,
+};
+
+static const struct msr_rule {
+    u32 first, last; /* inclusive, ascending */
+    u8 kind;
+    u8 reg; /* enum virt_reg */
+    u64 value;
+} rules[] = {
+    { 0x10, 0x10, MSR_TSC, 0, 0 },
+    { 0x17, 0x17, MSR_DROP, 0, 0 }, /* PLATFORM_ID */
+    { 0x1b, 0x1b, MSR_LAPIC, 0, 0 },
+    { 0x3a, 0x3a, MSR_FIXED, 0, 1 }, /* FEATURE_CONTROL: locked, nothing on */
+    { 0x79, 0x79, MSR_DROP, 0, 0 },  /* BIOS_UPDT_TRIG: no microcode is ever loaded */
+    { 0x8b, 0x8b, MSR_DROP, 0, 0 },  /* BIOS_SIGN_ID */
+    { 0xfe, 0xfe, MSR_MTRR, 0, 0 },
+    { 0x174, 0x174, MSR_REG, VREG_SYSENTER_CS, 0xffffffff },
+    { 0x175, 0x175, MSR_ADDR, VREG_SYSENTER_ESP, ~0ull },
+    { 0x176, 0x176, MSR_ADDR, VREG_SYSENTER_EIP, ~0ull },
+    { 0x179, 0x17a, MSR_FIXED, 0, 0 },     /* MCG_CAP: no banks; MCG_STATUS */
+    { 0x1a0, 0x1a0, MSR_DROP, 0, 0x1801 }, /* MISC_ENABLE: fast strings; no BTS, no PEBS */
+    { 0x1d9, 0x1d9, MSR_FIXED, 0, 0 },     /* DEBUGCTL */
+    { 0x200, 0x20f, MSR_MTRR, 0, 0 },
+    { 0x250, 0x250, MSR_MTRR, 0, 0 },
+    { 0x258, 0x259, MSR_MTRR, 0, 0 },
+    { 0x268, 0x26f, MSR_MTRR, 0, 0 },
+    { 0x277, 0x277, MSR_PAT, VREG_PAT, 0 },
+    { 0x2ff, 0x2ff, MSR_MTRR, 0, 0 },
+    { 0x6e0, 0x6e0, MSR_LAPIC, 0, 0 },
+    { 0x800, 0x8ff, MSR_LAPIC, 0, 0 },
+    { 0xc0000080, 0xc0000080, MSR_EFER, VREG_EFER, 0 },
+    { 0xc0000081, 0xc0000081, MSR_REG, VREG_STAR, ~0ull },
+    { 0xc0000082, 0xc0000082, MSR_ADDR, VREG_LSTAR, ~0ull },
+    { 0xc0000083, 0xc0000083, MSR_ADDR, VREG_CSTAR, ~0ull },
+    { 0xc0000084, 0xc0000084, MSR_REG, VREG_FMASK, 0xffffffff },
+    { 0xc0000100, 0xc0000100, MSR_ADDR, VREG_FS_BASE, ~0ull },
+    { 0xc0000101, 0xc0000101, MSR_ADDR, VREG_GS_BASE, ~0ull },
+    { 0xc0000102, 0xc0000102, MSR_ADDR, VREG_KERNEL_GS_BASE, ~0ull },
+    { 0xc0000103, 0xc0000103, MSR_REG, VREG_TSC_AUX, 0xffffffff },
+    { 0xc0010010, 0xc0010010, MSR_AMD, 0, 0 }, /* SYSCFG */
+    { 0xc0010015, 0xc0010015, MSR_AMD, 0, 0 }, /* HWCR */
+    { 0xc001001f, 0xc001001f, MSR_AMD, 0, 0 }, /* NB_CFG */
+    { 0xc0010055, 0xc0010055, MSR_AMD, 0, 0 }, /* interrupt pending */
+    { 0xc0011029, 0xc0011029, MSR_AMD, 0, 2 }, /* DE_CFG: LFENCE serializes */
+};
+
+#define MTRR_CAP    0xfeu
+#define MTRR_DEF    0x2ffu
+#define MTRR_VAR    0x200u
+#define MTRR_CAP_IS (MTRR_VARIABLE | BIT(8) | BIT(10)) /* fixed ranges, write-combining (SDM 3A 12.11.1) */
+#define EFER_SCE    BIT(0)
+#define EFER_LME    BIT(8)
+#define EFER_LMA    BIT(10)
+#define EFER_NXE    BIT(11)
+#define CR0_PG      BIT(31)
+
+static const struct msr_rule *find(u32 msr)
+{
+    u32 lo = 0, hi = ARRAY_SIZE(rules);
+
+    while (lo < hi) {
+        u32 mid = (lo + hi) / 2;
+
+        if (msr > rules[mid].last)
+            lo = mid + 1;
+        else if (msr < rules[mid].first)
+            hi = mid;
+        else
+            return &rules[mid];
+    }
+    return NULL;
+}
+
+static bool canonical(u64 v)
+{
+    return (u64)((i64)(v << 16) >> 16) == v;
+}
+
+/* ---- memory types: kept and checked; second-level tables decide ---- */
+
+/* UC, WC, WT, WP, WB; with `pat` also UC-. */
+static bool type_valid(u8 type, bool pat)
+{
+    return type == 0 || type == 1 || (type >= 4 && type <= 6) || (pat && type == 7);
+}
+
+static bool types_valid(u64 eight, bool pat)
+{
+    for (unsigned i = 0; i < 8; i++)
+        if (!type_valid((u8)(eight >> (8 * i)), pat))
+            return false;
+    return true;
+}
+
+static u64 *mtrr_at(struct vcpu *v, u32 msr)
+{
+    if (msr == MTRR_DEF)
+        return &v->mtrr_def;
+    if (msr < 0x250)
+        return &v->mtrr_variable[msr - MTRR_VAR];
+    return &v->mtrr_fixed[msr == 0x250 ? 0 : msr < 0x268 ? msr - 0x258 + 1 : msr - 0x268 + 3];
+}
+
+static bool mtrr_write(struct vcpu *v, u32 msr, u64 value)
+{
+    u64 above = ~(BIT(cpuid_physical_bits()) - 1);
+
+    if (msr == MTRR_CAP)
+        return false;
+    if (msr == MTRR_DEF && (value & ~0xcffull || !type_valid((u8)value, false)))
+        return false;
+    if (msr >= 0x250 && msr < MTRR_DEF && !types_valid(value, false))
+        return false;
+    if (msr < 0x250 && !(msr & 1) && (value & (above | 0xf00) || !type_valid((u8)value, false)))
+        return false;
+    if (msr < 0x250 && msr & 1 && value & (above | 0x7ff))
+        return false;
+    *mtrr_at(v, msr) = value;
+    return true;
+}
+
+/* SDM 3A 2.2.1. LMA is the CPU's, and LME must not change while paging is on. */
+static bool efer_write(struct vcpu *v, u64 value)
+{
+    u64 old = virt->get_reg(&v->virt, VREG_EFER);
+
+    if (value & ~(EFER_SCE | EFER_LME | EFER_LMA | EFER_NXE))
+        return false;
+    if ((value ^ old) & EFER_LME && virt->get_reg(&v->virt, VREG_CR0) & CR0_PG)
+        return false;
+    virt->set_reg(&v->virt, VREG_EFER, (value & ~EFER_LMA) | (old & EFER_LMA));
+    return true;
+}
+
+static bool msr_read(struct vcpu *v, u32 msr, u64 *value)
+{
+    const struct msr_rule *r = find(msr);
+
+    if (!r)
+        return false;
+    switch (r->kind) {
+    case MSR_REG:
+    case MSR_ADDR:
+    case MSR_PAT:
+    case MSR_EFER:
+        *value = virt->get_reg(&v->virt, (enum virt_reg)r->reg);
+        return true;
+    case MSR_FIXED:
+    case MSR_DROP:
+        *value = r->value;
+        return true;
+    case MSR_AMD:
+        *value = r->value;
+        return cpuid_is_amd();
+    case MSR_TSC:
+        *value = rdtsc() + v->virt.tsc_offset;
+        return true;
+    case MSR_MTRR:
+        *value = msr == MTRR_CAP ? MTRR_CAP_IS : *mtrr_at(v, msr);
+        return true;
+    default:
+        return vlapic_rdmsr(&v->lapic, msr, value, now_ns()) == 0;
+    }
+}
+
+static bool msr_write(struct vcpu *v, u32 msr, u64 value)
+{
+    const struct msr_rule *r = find(msr);
+
+    if (!r)
+        return false;
+    switch (r->kind) {
+    case MSR_REG:
+    case MSR_ADDR:
+        if (value & ~r->value || (r->kind == MSR_ADDR && !canonical(value)))
+            return false;
+        virt->set_reg(&v->virt, (enum virt_reg)r->reg, value);
+        return true;
+    case MSR_PAT:
+        if (!types_valid(value, true))
+            return false;
+        virt->set_reg(&v->virt, VREG_PAT, value);
+        return true;
+    case MSR_FIXED:
+        return value == r->value;
+    case MSR_DROP:
+    case MSR_TSC:
+        return true;
+    case MSR_AMD:
+        return cpuid_is_amd();
+    case MSR_EFER:
+        return efer_write(v, value);
+    case MSR_MTRR:
+        return mtrr_write(v, msr, value);
+    default:
+        return vlapic_wrmsr(&v->lapic, msr, value, now_ns()) == 0;
+    }
+}
+
+void exit_msr(struct vcpu *v, const struct vm_exit *e)
+{
+    u64 *gpr = v->virt.regs.gpr, value = 0;
+    u32 msr = (u32)gpr[REG_RCX];
+
+    if (e->reason == EXIT_WRMSR) {
+        value = (u64)(u32)gpr[REG_RDX] << 32 | (u32)gpr[REG_RAX];
+        if (!msr_write(v, msr, value))
+            return vcpu_gp(v);
+    } else {
+        if (!msr_read(v, msr, &value))
+            return vcpu_gp(v);
+        gpr[REG_RAX] = (u32)value;
+        gpr[REG_RDX] = value >> 32;
+    }
+    guest_skip(&v->virt, e);
+}

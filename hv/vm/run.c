@@ -1,0 +1,201 @@
+/* The loop of a pCPU: docs/architecture.md, "How a pCPU spends its life". */
+#include "lib/printf.h"
+#include "platform/smp.h"
+#include "platform/timer.h"
+#include "platform/work.h"
+#include "trace/trace.h"
+#include "vm/vm.h"
+#include "x86/percpu.h"
+#include "x86/tsc.h"
+
+/* While guests want to run, work items get one part in WORK_SHARE of the housekeeping pCPU. */
+#define WORK_SHARE 10
+
+struct cpu_vm {
+    struct vcpu *loaded; /* its state is in this pCPU's hardware; NULL: none, the pCPU is idle */
+    struct sched_vcpu *current;
+    u64 mark;    /* TSC when the present kind of time began */
+    u64 work_at; /* TSC from which on a step of work may be put between two guests */
+};
+
+static struct cpu_vm cpu_vms[TAKT_MAX_CPUS];
+
+static inline struct cpu_vm *this_cpu_vm(const struct percpu *cpu)
+{
+    return &cpu_vms[cpu->id];
+}
+
+static inline u64 ns_of(u64 tsc)
+{
+    return tsc_to_ns(tsc - tsc_boot);
+}
+
+/* The time since the mark was of the kind `sum`. */
+static inline void account(struct cpu_vm *c, u64 *sum)
+{
+    u64 t = rdtsc();
+
+    *sum += t - c->mark;
+    c->mark = t;
+}
+
+void vcpu_notify(struct vcpu *v, u32 todo)
+{
+    u32 old = __atomic_fetch_or(&v->todo, todo, __ATOMIC_SEQ_CST);
+    const struct percpu *cpu = this_cpu();
+    u32 on;
+
+    /* On its own pCPU, and not asleep: it looks before it enters. */
+    if (this_cpu_vm(cpu)->loaded == v && !v->sched.blocked)
+        return;
+    sched_wake(&v->sched);
+    if ((old & todo) == todo)
+        return;
+    on = __atomic_load_n(&v->sched.on_cpu, __ATOMIC_SEQ_CST);
+    if (on != SCHED_NO_CPU && on != cpu->id)
+        cpu_kick(on);
+}
+
+void vcpu_block(struct vcpu *v)
+{
+    sched_block(&v->sched);
+    __atomic_thread_fence(
+        __ATOMIC_SEQ_CST); /* against vcpu_notify: it sees us asleep, or we see what it set */
+    if (v->todo)
+        sched_wake(&v->sched);
+    this_cpu()->need_resched = true;
+}
+
+static void reschedule(struct percpu *cpu, struct cpu_vm *c)
+{
+    struct sched_vcpu *prev = c->current, *next;
+
+    cpu->need_resched = false;
+    next = sched_run(cpu->id);
+    if (next == prev)
+        return;
+    if (c->loaded)
+        virt->save(&c->loaded->virt);
+    c->current = next;
+    c->loaded = sched_is_idle(next) ? NULL : vcpu_of_sched(next);
+    if (prev)
+        sched_saved(cpu->id, prev);
+    if (c->loaded)
+        virt->load(&c->loaded->virt);
+    __atomic_thread_fence(__ATOMIC_SEQ_CST); /* on_cpu is out before `todo` is read */
+}
+
+/* A step of work, if one is due and the pCPU has the time for it. */
+static bool do_work(const struct percpu *cpu, struct cpu_vm *c)
+{
+    u64 start = c->mark, end;
+
+    if (cpu->id != WORK_CPU || !work_due() || (c->loaded && start < c->work_at))
+        return false;
+    start = rdtsc();
+    if (!work_run())
+        return false;
+    end = rdtsc();
+    c->work_at = end + (WORK_SHARE - 1) * (end - start);
+    irq_window(); /* with work enough nothing else would open it */
+    return true;
+}
+
+static void idle(struct percpu *cpu, struct cpu_vm *c)
+{
+    lapic_timer_arm(timers_next());
+    account(c, &cpu->hv_tsc);
+    cpu_halt();
+    account(c, &cpu->idle_tsc);
+}
+
+static u32 who(const struct vcpu *v)
+{
+    return v->vm->id << 16 | v->id;
+}
+
+static __attribute__((noinline)) void trace_exit(const struct percpu *cpu, const struct cpu_vm *c,
+                                                 const struct vcpu *v, const struct vm_exit *e)
+{
+    u64 rip = v->virt.regs.rip;
+
+    trace(cpu->id, ns_of(c->mark), TRC_EXIT, who(v), e->reason, (u32)rip, (u32)(rip >> 32), e->raw);
+}
+
+static void run_guest(struct percpu *cpu, struct cpu_vm *c, struct vcpu *v, u64 deadline)
+{
+    struct exit_log *log;
+    struct vm_exit e;
+
+    if (__builtin_expect(trace_mask & TRACE_CLASS_EXIT, 0))
+        trace(cpu->id, now_ns(), TRC_ENTRY, who(v), 0, 0, 0, 0);
+    account(c, &cpu->hv_tsc);
+    virt->run(&v->virt, deadline, &e);
+    account(c, &cpu->guest_tsc);
+
+    log = &v->last[v->exits++ % ARRAY_SIZE(v->last)];
+    log->rip = v->virt.regs.rip;
+    log->raw = e.raw;
+    log->reason = e.reason;
+    v->exit_count[e.reason]++;
+    if (__builtin_expect(trace_mask & TRACE_CLASS_EXIT, 0))
+        trace_exit(cpu, c, v, &e);
+    vcpu_handle_exit(v, &e);
+}
+
+static inline void pass(struct percpu *cpu, struct cpu_vm *c)
+{
+    u64 next = timers_next();
+    struct vcpu *v;
+
+    cpu->heartbeat = c->mark;
+    if (next <= ns_of(c->mark)) {
+        timers_run();
+        next = timers_next();
+    }
+    if (cpu->need_resched) {
+        reschedule(cpu, c);
+        next = timers_next();
+    }
+    if (cpu->id == WORK_CPU && work_due()) {
+        if (do_work(cpu, c)) {
+            account(c, &cpu->hv_tsc);
+            return;
+        }
+        next = MIN(next, ns_of(c->work_at));
+    }
+    v = c->loaded;
+    if (!v)
+        return idle(cpu, c);
+    if (v->todo && !vcpu_prepare(v))
+        return;
+    run_guest(cpu, c, v, next);
+}
+
+/* For dumps: what this pCPU's guest did last. */
+void cpu_dump_exits(void)
+{
+    struct vcpu *v = this_cpu_vm(this_cpu())->loaded;
+
+    if (v)
+        vcpu_dump_exits(v);
+}
+
+void cpu_pass(void)
+{
+    struct percpu *cpu = this_cpu();
+
+    pass(cpu, this_cpu_vm(cpu));
+}
+
+void cpu_loop(void)
+{
+    struct percpu *cpu = this_cpu();
+    struct cpu_vm *c = this_cpu_vm(cpu);
+
+    c->mark = rdtsc();
+    c->current = sched_current(cpu->id);
+    cpu->need_resched = true;
+    for (;;)
+        pass(cpu, c);
+}
