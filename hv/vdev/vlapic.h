@@ -6,6 +6,7 @@
 
 #include "lib/spinlock.h"
 #include "lib/timerq.h"
+#include "x86/insn.h" /* the MSRs */
 
 struct vlapic;
 
@@ -28,9 +29,6 @@ struct vlapic_ops {
 #define APIC_BASE_BSP     BIT(8)
 #define APIC_BASE_EXTD    BIT(10)
 #define APIC_BASE_EN      BIT(11)
-#define MSR_APIC_BASE     0x1bu
-#define MSR_TSC_DEADLINE  0x6e0u
-#define MSR_X2APIC        0x800u
 
 enum vlapic_lvt { LVT_TIMER, LVT_THERMAL, LVT_PMC, LVT_LINT0, LVT_LINT1, LVT_ERROR, LVT_NR };
 
