@@ -1,6 +1,5 @@
 /* Control registers and XCR0: what the CPU would refuse is refused with #GP (SDM 3A 2.5, 4.1; APM2 3.1). */
 #include "vm/vm.h"
-#include "x86/tsc.h"
 
 #define CR0_PE         0x1ull
 #define CR0_ET         0x10ull
@@ -34,7 +33,7 @@
 
 #define LAPIC_TPR      0x80
 
-static bool write_cr0(struct vcpu *v, u64 value)
+static bool set_cr0(struct vcpu *v, u64 value)
 {
     u64 old = virt->get_reg(&v->virt, VREG_CR0), efer = virt->get_reg(&v->virt, VREG_EFER);
     u64 cr4 = virt->get_reg(&v->virt, VREG_CR4);
@@ -81,7 +80,7 @@ static u64 cr4_allowed(void)
     return allowed;
 }
 
-static bool write_cr4(struct vcpu *v, u64 value)
+static bool set_cr4(struct vcpu *v, u64 value)
 {
     if (value & ~cr4_allowed())
         return false;
@@ -91,29 +90,29 @@ static bool write_cr4(struct vcpu *v, u64 value)
     return true;
 }
 
-/* CR8 is bits 7:4 of the LAPIC's TPR (SDM 3A 11.8.6). */
-static bool write_cr8(struct vcpu *v, u64 value)
+static bool set_cr8(struct vcpu *v, u64 value)
 {
     if (value > 15)
         return false;
-    vlapic_write(&v->lapic, LAPIC_TPR, (u32)value << 4, now_ns());
+    vlapic_set_cr8(&v->lapic, value);
+    vcpu_lapic_written(v);
     return true;
 }
 
-static bool write_cr(struct vcpu *v, u8 cr, u64 value)
+static bool set_cr(struct vcpu *v, u8 cr, u64 value)
 {
     switch (cr) {
     case 0:
-        return write_cr0(v, value);
+        return set_cr0(v, value);
     case 3:
         if (value >> cpuid_physical_bits())
             return false;
         virt->set_reg(&v->virt, VREG_CR3, value);
         return true;
     case 4:
-        return write_cr4(v, value);
+        return set_cr4(v, value);
     case 8:
-        return write_cr8(v, value);
+        return set_cr8(v, value);
     default:
         return false;
     }
@@ -129,7 +128,7 @@ static u64 read_cr(struct vcpu *v, u8 cr)
     case 4:
         return virt->get_reg(&v->virt, VREG_CR4);
     case 8:
-        return v->lapic.tpr >> 4;
+        return vlapic_cr8(&v->lapic);
     default:
         return 0;
     }
@@ -138,7 +137,7 @@ static u64 read_cr(struct vcpu *v, u8 cr)
 void exit_cr(struct vcpu *v, const struct vm_exit *e)
 {
     if (e->cr.write) {
-        if (!write_cr(v, e->cr.cr, e->cr.value))
+        if (!set_cr(v, e->cr.cr, e->cr.value))
             return vcpu_gp(v);
     } else {
         v->virt.regs.gpr[e->cr.gpr & 15] = read_cr(v, e->cr.cr);

@@ -9,15 +9,17 @@
 
 static void lapic_access(void *dev, const struct bus_access *a, u64 *value)
 {
-    struct vlapic *l = &((struct vm *)dev)->vcpu[a->vcpu]->lapic;
+    struct vcpu *v = ((struct vm *)dev)->vcpu[a->vcpu];
     u32 offset = (u32)(a->addr - TAKT_LAPIC_GPA);
 
     if (a->size != 4)
         return;
-    if (a->write)
-        vlapic_write(l, offset, (u32)*value, now_ns());
-    else
-        *value = vlapic_read(l, offset, now_ns());
+    if (!a->write) {
+        *value = vlapic_read(&v->lapic, offset, now_ns());
+        return;
+    }
+    vlapic_write(&v->lapic, offset, (u32)*value, now_ns());
+    vcpu_lapic_written(v);
 }
 
 static void debugcon_access(void *dev, const struct bus_access *a, u64 *value)
@@ -36,16 +38,11 @@ static void debug_exit_access(void *dev, const struct bus_access *a, u64 *value)
         vm_shutdown(dev, TAKT_SHUTDOWN_POWEROFF, (int)((u32)*value << 1 | 1));
 }
 
-/* The UART's interrupt has nowhere to go until there is an IOAPIC: guests poll. */
-static void uart_irq(void *ctx, bool level)
-{
-}
-
 int vm_add_devices(struct vm *vm)
 {
     int err;
 
-    vuart_init(&vm->uart, &vm->console, uart_irq, vm);
+    vuart_init(&vm->uart, &vm->console, NULL, NULL); /* no IOAPIC yet, so its interrupt has nowhere to go */
     err = bus_add(&vm->ports, TAKT_UART_PORT, TAKT_UART_PORT + 8, vuart_access, &vm->uart);
     if (!err && vm->config.debugcon)
         err = bus_add(&vm->ports, TAKT_DEBUGCON_PORT, TAKT_DEBUGCON_PORT + 1, debugcon_access, &vm->console);

@@ -209,7 +209,10 @@ static bool msr_write(struct vcpu *v, u32 msr, u64 value)
     case MSR_MTRR:
         return mtrr_write(v, msr, value);
     default:
-        return vlapic_wrmsr(&v->lapic, msr, value, now_ns()) == 0;
+        if (vlapic_wrmsr(&v->lapic, msr, value, now_ns()))
+            return false;
+        vcpu_lapic_written(v);
+        return true;
     }
 }
 

@@ -62,11 +62,6 @@ static u32 lapic_home(struct vlapic *l)
     return vcpu_of_lapic(l)->sched.cpu;
 }
 
-static u64 lapic_guest_tsc(struct vlapic *l, u64 now)
-{
-    return tsc_at(now) + vcpu_of_lapic(l)->vm->tsc_offset;
-}
-
 /* The offset is minus the TSC at creation; what lies beyond the end of time is never. */
 static u64 lapic_tsc_to_ns(struct vlapic *l, u64 tsc)
 {
@@ -75,9 +70,21 @@ static u64 lapic_tsc_to_ns(struct vlapic *l, u64 tsc)
     return host < tsc ? ~0ull : host < tsc_boot ? 0 : tsc_to_ns(host - tsc_boot);
 }
 
-static const struct vlapic_ops lapic_ops = { lapic_peer, lapic_count,     lapic_notify,
-                                             lapic_init, lapic_sipi,      lapic_nmi,
-                                             lapic_home, lapic_guest_tsc, lapic_tsc_to_ns };
+static const struct vlapic_ops lapic_ops = { .peer = lapic_peer,
+                                             .count = lapic_count,
+                                             .notify = lapic_notify,
+                                             .init = lapic_init,
+                                             .sipi = lapic_sipi,
+                                             .nmi = lapic_nmi,
+                                             .home_cpu = lapic_home,
+                                             .tsc_to_ns = lapic_tsc_to_ns };
+
+/* The vCPU wrote to its own LAPIC: EOI or TPR may have let something through that was pending before. */
+void vcpu_lapic_written(struct vcpu *v)
+{
+    if (vlapic_pending(&v->lapic) >= 0)
+        __atomic_fetch_or(&v->todo, TODO_EVENT, __ATOMIC_SEQ_CST);
+}
 
 /* ---- life ---- */
 

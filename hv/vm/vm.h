@@ -139,6 +139,8 @@ int vcpu_create(struct vm *vm, u32 id, const char **why);
 void vcpu_destroy(struct vcpu *v); /* off every pCPU by now; undoes what of vcpu_create was done */
 /* For sched_state_hook: writes the page that the guest reads. */
 void vcpu_publish(struct sched_vcpu *s, u64 now);
+/* After its own write to its LAPIC, by whatever road. */
+void vcpu_lapic_written(struct vcpu *v);
 /* Does what `todo` asks for; false if the vCPU is not to enter its guest now. */
 bool vcpu_prepare(struct vcpu *v);
 /* Registers of the vCPU that starts first: 32-bit protected mode, flat, no paging. */
