@@ -5,16 +5,16 @@
 #include "x86/tsc.h"
 
 enum msr_kind {
-    MSR_REG,   /* a register of the vCPU; bits outside `value` are #GP when written */
-    MSR_ADDR,  /* the same, and it has to be canonical */
-    MSR_FIXED, /* reads `value`; writing that is harmless, anything else is #GP */
-    MSR_DROP,  /* reads `value`; writes are dropped */
-    MSR_AMD,   /* as MSR_DROP, on AMD-V only */
-    MSR_TSC,   /* its offset is constant, so that it never stops: writes are dropped */
-    MSR_PAT,
-    MSR_EFER,
-    MSR_MTRR,
-    MSR_LAPIC,
+    KIND_REG,   /* a register of the vCPU; bits outside `value` are #GP when written */
+    KIND_ADDR,  /* the same, and it has to be canonical */
+    KIND_FIXED, /* reads `value`; writing that is harmless, anything else is #GP */
+    KIND_DROP,  /* reads `value`; writes are dropped */
+    KIND_AMD,   /* as KIND_DROP, on AMD-V only */
+    KIND_TSC,   /* its offset is constant, so that it never stops: writes are dropped */
+    KIND_PAT,
+    KIND_EFER,
+    KIND_MTRR,
+    KIND_LAPIC,
 };
 
 static const struct msr_rule {
@@ -23,41 +23,41 @@ static const struct msr_rule {
     u8 reg; /* enum virt_reg */
     u64 value;
 } rules[] = {
-    { 0x10, 0x10, MSR_TSC, 0, 0 },
-    { 0x17, 0x17, MSR_DROP, 0, 0 }, /* PLATFORM_ID */
-    { 0x1b, 0x1b, MSR_LAPIC, 0, 0 },
-    { 0x3a, 0x3a, MSR_FIXED, 0, 1 }, /* FEATURE_CONTROL: locked, nothing on */
-    { 0x79, 0x79, MSR_DROP, 0, 0 },  /* BIOS_UPDT_TRIG: no microcode is ever loaded */
-    { 0x8b, 0x8b, MSR_DROP, 0, 0 },  /* BIOS_SIGN_ID */
-    { 0xfe, 0xfe, MSR_MTRR, 0, 0 },
-    { 0x174, 0x174, MSR_REG, VREG_SYSENTER_CS, 0xffffffff },
-    { 0x175, 0x175, MSR_ADDR, VREG_SYSENTER_ESP, ~0ull },
-    { 0x176, 0x176, MSR_ADDR, VREG_SYSENTER_EIP, ~0ull },
-    { 0x179, 0x17a, MSR_FIXED, 0, 0 },     /* MCG_CAP: no banks; MCG_STATUS */
-    { 0x1a0, 0x1a0, MSR_DROP, 0, 0x1801 }, /* MISC_ENABLE: fast strings; no BTS, no PEBS */
-    { 0x1d9, 0x1d9, MSR_FIXED, 0, 0 },     /* DEBUGCTL */
-    { 0x200, 0x20f, MSR_MTRR, 0, 0 },
-    { 0x250, 0x250, MSR_MTRR, 0, 0 },
-    { 0x258, 0x259, MSR_MTRR, 0, 0 },
-    { 0x268, 0x26f, MSR_MTRR, 0, 0 },
-    { 0x277, 0x277, MSR_PAT, VREG_PAT, 0 },
-    { 0x2ff, 0x2ff, MSR_MTRR, 0, 0 },
-    { 0x6e0, 0x6e0, MSR_LAPIC, 0, 0 },
-    { 0x800, 0x8ff, MSR_LAPIC, 0, 0 },
-    { 0xc0000080, 0xc0000080, MSR_EFER, VREG_EFER, 0 },
-    { 0xc0000081, 0xc0000081, MSR_REG, VREG_STAR, ~0ull },
-    { 0xc0000082, 0xc0000082, MSR_ADDR, VREG_LSTAR, ~0ull },
-    { 0xc0000083, 0xc0000083, MSR_ADDR, VREG_CSTAR, ~0ull },
-    { 0xc0000084, 0xc0000084, MSR_REG, VREG_FMASK, 0xffffffff },
-    { 0xc0000100, 0xc0000100, MSR_ADDR, VREG_FS_BASE, ~0ull },
-    { 0xc0000101, 0xc0000101, MSR_ADDR, VREG_GS_BASE, ~0ull },
-    { 0xc0000102, 0xc0000102, MSR_ADDR, VREG_KERNEL_GS_BASE, ~0ull },
-    { 0xc0000103, 0xc0000103, MSR_REG, VREG_TSC_AUX, 0xffffffff },
-    { 0xc0010010, 0xc0010010, MSR_AMD, 0, 0 }, /* SYSCFG */
-    { 0xc0010015, 0xc0010015, MSR_AMD, 0, 0 }, /* HWCR */
-    { 0xc001001f, 0xc001001f, MSR_AMD, 0, 0 }, /* NB_CFG */
-    { 0xc0010055, 0xc0010055, MSR_AMD, 0, 0 }, /* interrupt pending */
-    { 0xc0011029, 0xc0011029, MSR_AMD, 0, 2 }, /* DE_CFG: LFENCE serializes */
+    { 0x10, 0x10, KIND_TSC, 0, 0 },
+    { 0x17, 0x17, KIND_DROP, 0, 0 }, /* PLATFORM_ID */
+    { 0x1b, 0x1b, KIND_LAPIC, 0, 0 },
+    { 0x3a, 0x3a, KIND_FIXED, 0, 1 }, /* FEATURE_CONTROL: locked, nothing on */
+    { 0x79, 0x79, KIND_DROP, 0, 0 },  /* BIOS_UPDT_TRIG: no microcode is ever loaded */
+    { 0x8b, 0x8b, KIND_DROP, 0, 0 },  /* BIOS_SIGN_ID */
+    { 0xfe, 0xfe, KIND_MTRR, 0, 0 },
+    { 0x174, 0x174, KIND_REG, VREG_SYSENTER_CS, 0xffffffff },
+    { 0x175, 0x175, KIND_ADDR, VREG_SYSENTER_ESP, ~0ull },
+    { 0x176, 0x176, KIND_ADDR, VREG_SYSENTER_EIP, ~0ull },
+    { 0x179, 0x17a, KIND_FIXED, 0, 0 },     /* MCG_CAP: no banks; MCG_STATUS */
+    { 0x1a0, 0x1a0, KIND_DROP, 0, 0x1801 }, /* MISC_ENABLE: fast strings; no BTS, no PEBS */
+    { 0x1d9, 0x1d9, KIND_FIXED, 0, 0 },     /* DEBUGCTL */
+    { 0x200, 0x20f, KIND_MTRR, 0, 0 },
+    { 0x250, 0x250, KIND_MTRR, 0, 0 },
+    { 0x258, 0x259, KIND_MTRR, 0, 0 },
+    { 0x268, 0x26f, KIND_MTRR, 0, 0 },
+    { 0x277, 0x277, KIND_PAT, VREG_PAT, 0 },
+    { 0x2ff, 0x2ff, KIND_MTRR, 0, 0 },
+    { 0x6e0, 0x6e0, KIND_LAPIC, 0, 0 },
+    { 0x800, 0x8ff, KIND_LAPIC, 0, 0 },
+    { 0xc0000080, 0xc0000080, KIND_EFER, VREG_EFER, 0 },
+    { 0xc0000081, 0xc0000081, KIND_REG, VREG_STAR, ~0ull },
+    { 0xc0000082, 0xc0000082, KIND_ADDR, VREG_LSTAR, ~0ull },
+    { 0xc0000083, 0xc0000083, KIND_ADDR, VREG_CSTAR, ~0ull },
+    { 0xc0000084, 0xc0000084, KIND_REG, VREG_FMASK, 0xffffffff },
+    { 0xc0000100, 0xc0000100, KIND_ADDR, VREG_FS_BASE, ~0ull },
+    { 0xc0000101, 0xc0000101, KIND_ADDR, VREG_GS_BASE, ~0ull },
+    { 0xc0000102, 0xc0000102, KIND_ADDR, VREG_KERNEL_GS_BASE, ~0ull },
+    { 0xc0000103, 0xc0000103, KIND_REG, VREG_TSC_AUX, 0xffffffff },
+    { 0xc0010010, 0xc0010010, KIND_AMD, 0, 0 }, /* SYSCFG */
+    { 0xc0010015, 0xc0010015, KIND_AMD, 0, 0 }, /* HWCR */
+    { 0xc001001f, 0xc001001f, KIND_AMD, 0, 0 }, /* NB_CFG */
+    { 0xc0010055, 0xc0010055, KIND_AMD, 0, 0 }, /* interrupt pending */
+    { 0xc0011029, 0xc0011029, KIND_AMD, 0, 2 }, /* DE_CFG: LFENCE serializes */
 };
 
 #define MTRR_CAP    0xfeu
@@ -155,23 +155,23 @@ static bool msr_read(struct vcpu *v, u32 msr, u64 *value)
     if (!r)
         return false;
     switch (r->kind) {
-    case MSR_REG:
-    case MSR_ADDR:
-    case MSR_PAT:
-    case MSR_EFER:
+    case KIND_REG:
+    case KIND_ADDR:
+    case KIND_PAT:
+    case KIND_EFER:
         *value = virt->get_reg(&v->virt, (enum virt_reg)r->reg);
         return true;
-    case MSR_FIXED:
-    case MSR_DROP:
+    case KIND_FIXED:
+    case KIND_DROP:
         *value = r->value;
         return true;
-    case MSR_AMD:
+    case KIND_AMD:
         *value = r->value;
         return cpuid_is_amd();
-    case MSR_TSC:
+    case KIND_TSC:
         *value = rdtsc() + v->virt.tsc_offset;
         return true;
-    case MSR_MTRR:
+    case KIND_MTRR:
         *value = msr == MTRR_CAP ? MTRR_CAP_IS : *mtrr_at(v, msr);
         return true;
     default:
@@ -186,27 +186,27 @@ static bool msr_write(struct vcpu *v, u32 msr, u64 value)
     if (!r)
         return false;
     switch (r->kind) {
-    case MSR_REG:
-    case MSR_ADDR:
-        if (value & ~r->value || (r->kind == MSR_ADDR && !canonical(value)))
+    case KIND_REG:
+    case KIND_ADDR:
+        if (value & ~r->value || (r->kind == KIND_ADDR && !canonical(value)))
             return false;
         virt->set_reg(&v->virt, (enum virt_reg)r->reg, value);
         return true;
-    case MSR_PAT:
+    case KIND_PAT:
         if (!types_valid(value, true))
             return false;
         virt->set_reg(&v->virt, VREG_PAT, value);
         return true;
-    case MSR_FIXED:
+    case KIND_FIXED:
         return value == r->value;
-    case MSR_DROP:
-    case MSR_TSC:
+    case KIND_DROP:
+    case KIND_TSC:
         return true;
-    case MSR_AMD:
+    case KIND_AMD:
         return cpuid_is_amd();
-    case MSR_EFER:
+    case KIND_EFER:
         return efer_write(v, value);
-    case MSR_MTRR:
+    case KIND_MTRR:
         return mtrr_write(v, msr, value);
     default:
         if (vlapic_wrmsr(&v->lapic, msr, value, now_ns()))
