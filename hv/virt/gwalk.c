@@ -3,35 +3,21 @@
 #include "lib/string.h"
 #include "virt/vendor.h"
 
-#define PTE_P       BIT(0)
-#define PTE_W       BIT(1)
-#define PTE_U       BIT(2)
-#define PTE_A       BIT(5)
-#define PTE_D       BIT(6)
-#define PTE_PS      BIT(7)
-#define PTE_NX      BIT(63)
+#define PTE_P   BIT(0)
+#define PTE_W   BIT(1)
+#define PTE_U   BIT(2)
+#define PTE_A   BIT(5)
+#define PTE_D   BIT(6)
+#define PTE_PS  BIT(7)
+#define PTE_NX  BIT(63)
 
-#define PF_P        1u
-#define PF_W        2u
-#define PF_U        4u
-#define PF_RSVD     8u
-#define PF_I        16u
+#define PF_P    1u
+#define PF_W    2u
+#define PF_U    4u
+#define PF_RSVD 8u
+#define PF_I    16u
 
-#define CODE_LEVELS 4
-
-/* Where long-mode code is found: a few pages with the table entries that led there. Guest RAM never moves, so as
- * long as those entries hold what they held, walking again would end at the same page. */
-static bool is_unchanged(const struct code_page *c)
-{
-    u64 diff = 0;
-
-#pragma GCC unroll 4
-    for (unsigned i = 0; i < CODE_LEVELS; i++)
-        diff |= __atomic_load_n(c->entry[i], __ATOMIC_RELAXED) ^ c->value[i];
-    return !diff;
-}
-
-static const u8 *walk_code(struct virt_vcpu *v, u64 cr3, unsigned levels, u64 va)
+const u8 *code_walk(struct virt_vcpu *v, u64 cr3, unsigned levels, u64 va)
 {
     const struct guestmem *m = v->vm->mem;
     struct code_page *c = &v->code[va >> PAGE_SHIFT & (CODE_PAGES - 1)];
@@ -50,8 +36,8 @@ static const u8 *walk_code(struct virt_vcpu *v, u64 cr3, unsigned levels, u64 va
         e = __atomic_load_n(at, __ATOMIC_RELAXED);
         if (!(e & PTE_P))
             return NULL;
-        c->entry[n & 3] = at;
-        c->value[n++ & 3] = e;
+        c->entry[n & (CODE_LEVELS - 1)] = at;
+        c->value[n++ & (CODE_LEVELS - 1)] = e;
     } while (shift > PAGE_SHIFT && !(e & PTE_PS));
     size = BIT(shift);
     page = guestmem_at(m, ((e & ADDR_52 & ~(size - 1)) | (va & (size - 1))) & ~(PAGE_SIZE - 1), &room);
@@ -65,20 +51,6 @@ static const u8 *walk_code(struct virt_vcpu *v, u64 cr3, unsigned levels, u64 va
     c->host = page;
     c->page = (va & ~(PAGE_SIZE - 1)) | levels;
     return page;
-}
-
-const u8 *code_at(struct virt_vcpu *v, u64 cr3, unsigned levels, u64 va, u64 *room)
-{
-    const struct code_page *c = &v->code[va >> PAGE_SHIFT & (CODE_PAGES - 1)];
-    u64 off = va & (PAGE_SIZE - 1);
-    const u8 *page;
-
-    if (c->page == (va - off + levels) && c->cr3 == cr3 && is_unchanged(c))
-        page = c->host;
-    else
-        page = walk_code(v, cr3, levels, va);
-    *room = PAGE_SIZE - off;
-    return page ? page + off : NULL;
 }
 
 /* One walk: what it depends on, and the entries that it went through. */

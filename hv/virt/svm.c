@@ -34,7 +34,7 @@ struct svm_vcpu {
     hpa_t pa;
     struct guest_state state;
     bool nmi_masked; /* one was delivered, and no IRET came yet */
-    bool flush_all;  /* at the next entry */
+    bool cr8_exit;   /* intercept_cr says so */
 };
 
 void svm_enter(struct guest_regs *regs, u64 vmcb_pa, u64 host_pa);
@@ -457,6 +457,7 @@ static void prepare_events(struct virt_vcpu *v, struct svm_vcpu *s, struct vmcb 
     }
     set_intercept(b, &b->intercept_1, I1_IRET, v->want_nmi_window && s->nmi_masked);
     set_intercept(b, &b->intercept_cr, 1u << (16 + 8), v->want_cr8_exit);
+    s->cr8_exit = v->want_cr8_exit;
 }
 
 /* ---- exit ---- */
@@ -468,7 +469,8 @@ static unsigned code_mode(const struct vmcb *b)
     return b->cs.attr & ATTR_BIG ? 32 : 16;
 }
 
-static u8 length_slow(struct virt_vcpu *v, const struct vmcb *b, enum insn insn, u8 *modrm, u8 *rex)
+static __attribute__((noinline)) u8 length_slow(struct virt_vcpu *v, const struct vmcb *b, enum insn insn,
+                                                u8 *modrm, u8 *rex)
 {
     u8 bytes[15];
     unsigned n = guest_fetch(v, bytes, sizeof(bytes));
@@ -476,19 +478,21 @@ static u8 length_slow(struct virt_vcpu *v, const struct vmcb *b, enum insn insn,
     return (u8)insn_length(bytes, n, code_mode(b), insn, modrm, rex);
 }
 
-/* The length of the two-byte or longer instruction that exited; 0 if it is not there any more. */
-static u8 length_of(struct virt_vcpu *v, const struct vmcb *b, enum insn insn)
+/* The length of the instruction that exited; 0 if it is not there any more. The common case (64-bit mode, 4 levels,
+ * no prefixes) is short. */
+static inline __attribute__((always_inline)) u8 length_of(struct virt_vcpu *v, const struct vmcb *b,
+                                                          enum insn insn)
 {
+    u32 len = insn > 0xffff ? 3 : insn > 0xff ? 2 : 1;
+    const u8 *p = NULL;
     u64 room;
 
     if (features & FEAT_NEXT_RIP)
         return (u8)(b->next_rip - b->rip);
-    if (insn <= 0xffff && insn > 0xff && b->efer & EFER_LMA && b->cs.attr & ATTR_LONG) {
-        const u8 *p = code_at(v, b->cr3, b->cr4 & CR4_LA57 ? 5 : 4, b->rip, &room);
-
-        if (p && room >= 2 && *(const u16 *)p == insn)
-            return 2;
-    }
+    if (b->efer & EFER_LMA && b->cs.attr & ATTR_LONG && !(b->cr4 & CR4_LA57))
+        p = code_at(v, b->cr3, 4, b->rip, &room);
+    if (p && room >= 4 && (*(const u32 *)p & (BIT(8 * len) - 1)) == insn && insn != INSN_PAUSE)
+        return (u8)len;
     return length_slow(v, b, insn, NULL, NULL);
 }
 
@@ -561,6 +565,7 @@ static void decode_iret(struct svm_vcpu *s, struct vm_exit *e)
     /* It has not been executed yet. The shadow keeps the next NMI off until it has. */
     s->nmi_masked = false;
     s->vmcb->int_shadow |= INT_SHADOW;
+    set_intercept(s->vmcb, &s->vmcb->intercept_1, I1_IRET, false);
     e->reason = EXIT_NMI_WINDOW;
 }
 
@@ -582,7 +587,6 @@ static const struct {
     [SVM_EXIT_TASK_SWITCH] = { EXIT_TASK_SWITCH, 0 },
     [SVM_EXIT_SHUTDOWN] = { EXIT_SHUTDOWN, 0 },
     [SVM_EXIT_VMRUN] = { EXIT_HIDDEN, 0 },
-    [SVM_EXIT_VMMCALL] = { EXIT_HYPERCALL, INSN_VMMCALL },
     [SVM_EXIT_VMLOAD] = { EXIT_HIDDEN, 0 },
     [SVM_EXIT_VMSAVE] = { EXIT_HIDDEN, 0 },
     [SVM_EXIT_STGI] = { EXIT_HIDDEN, 0 },
@@ -633,6 +637,10 @@ static void decode(struct virt_vcpu *v, struct svm_vcpu *s, struct vm_exit *e)
         e->reason = EXIT_CPUID;
         e->insn_len = length_of(v, b, INSN_CPUID);
         break;
+    case SVM_EXIT_VMMCALL:
+        e->reason = EXIT_HYPERCALL;
+        e->insn_len = length_of(v, b, INSN_VMMCALL);
+        break;
     case SVM_EXIT_MSR:
         e->reason = b->exit_info1 & 1 ? EXIT_WRMSR : EXIT_RDMSR;
         e->insn_len = length_of(v, b, b->exit_info1 & 1 ? INSN_WRMSR : INSN_RDMSR);
@@ -656,7 +664,7 @@ static void svm_run(struct virt_vcpu *v, u64 deadline_ns, struct vm_exit *e)
 
     if (tlb_stale(&v->vm->npt.tlb, &v->tlb))
         prepare_tlb(v, b);
-    if (v->pending.type | v->want_nmi_window | v->want_cr8_exit | (b->intercept_cr >> (16 + 8)))
+    if (v->pending.type | v->want_nmi_window | (v->want_cr8_exit ^ s->cr8_exit))
         prepare_events(v, s, b);
     if (v->want_irq_window)
         int_ctl |= INT_CTL_IRQ | INT_CTL_IGN_TPR;

@@ -62,9 +62,28 @@ static inline u32 event_encode(const struct virt_event *e, bool protected_mode)
  * they are executed again. */
 void event_requeue(struct virt_vcpu *v, u32 info, u32 code);
 
-/* gwalk.c: the code at `va` in long mode, as the CPU has just fetched it: no rights are checked. *room: bytes to the
- * end of the page. NULL if it is not there any more. */
-const u8 *code_at(struct virt_vcpu *v, u64 cr3, unsigned levels, u64 va, u64 *room);
+/* gwalk.c: the page of code at `va` in long mode, as the CPU has just fetched it: no rights are checked. NULL if it
+ * is not there any more. Remembers it in v->code. */
+const u8 *code_walk(struct virt_vcpu *v, u64 cr3, unsigned levels, u64 va);
+
+/* The same, at the byte; *room: bytes to the end of the page. Guest RAM never moves, so as long as the entries that
+ * led to a page hold what they held then, walking again would end at the same page. */
+static inline const u8 *code_at(struct virt_vcpu *v, u64 cr3, unsigned levels, u64 va, u64 *room)
+{
+    const struct code_page *c = &v->code[va >> PAGE_SHIFT & (CODE_PAGES - 1)];
+    u64 off = va & (PAGE_SIZE - 1), diff = (c->page ^ (va - off + levels)) | (c->cr3 ^ cr3);
+    const u8 *page = c->host;
+
+    if (diff == 0) {
+#pragma GCC unroll 4
+        for (unsigned i = 0; i < CODE_LEVELS; i++)
+            diff |= __atomic_load_n(c->entry[i], __ATOMIC_RELAXED) ^ c->value[i];
+    }
+    if (__builtin_expect(diff != 0, 0))
+        page = code_walk(v, cr3, levels, va);
+    *room = PAGE_SIZE - off;
+    return page ? page + off : NULL;
+}
 
 /* The hidden state after INIT: SDM 3A table 10-1. */
 struct reset_seg {

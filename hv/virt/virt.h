@@ -173,12 +173,14 @@ struct virt_vm {
 };
 
 /* gwalk.c's: where a page of guest code was found, and by which table entries. All zero: nowhere. */
-#define CODE_PAGES 4
+#define CODE_PAGES  4
+#define CODE_LEVELS 4
 struct code_page {
     u64 page, cr3; /* linear address | levels */
-    const u64 *entry[4];
-    u64 value[4];
+    const u64 *entry[CODE_LEVELS];
+    u64 value[CODE_LEVELS];
     const u8 *host;
+    u64 pad[5]; /* to a power of two */
 };
 
 /* Per vCPU. */
