@@ -98,8 +98,8 @@ static void report(struct reader *r, bool fatal, const char *fmt, ...) PRINTF(3,
 
 static void report(struct reader *r, bool fatal, const char *fmt, ...)
 {
-    char text[512];
-    int n = hv_snprintf(text, sizeof(text), "%s:%u:%u: ", r->file, r->line, r->column);
+    char text[512] = "";
+    int n = r->file ? hv_snprintf(text, sizeof(text), "%s:%u:%u: ", r->file, r->line, r->column) : 0;
     va_list ap;
 
     if (n >= (int)sizeof(text))
@@ -120,9 +120,10 @@ void config_defaults(struct config *c)
     c->loglvl = LOG_INFO;
 }
 
-static void vm_defaults(struct config_vm *v)
+void config_vm_defaults(struct config_vm *v, const char *name)
 {
     memset(v, 0, sizeof(*v));
+    hv_snprintf(v->name, sizeof(v->name), "%s", name);
     v->memory = 16 << 20;
     v->vcpus = 1;
     v->start = true;
@@ -373,8 +374,7 @@ static void start_vm(struct reader *r, const char *name)
         return;
     }
     c->nr_vms++;
-    vm_defaults(v);
-    memcpy(v->name, name, strlen(name));
+    config_vm_defaults(v, name);
     v->line = r->line;
     enter(r, vm_keys, v, 'v', v->param, &v->nr_params);
 }
@@ -739,5 +739,29 @@ int config_cmdline(struct config *c, const char *cmdline, config_is_param is_par
         }
         s += n;
     }
+    return r.errors ? -EINVAL : 0;
+}
+
+const struct config_vm *config_find_vm(const struct config *c, const char *name)
+{
+    for (u32 i = 0; i < c->nr_vms; i++) {
+        if (strcmp(c->vm[i].name, name) == 0)
+            return &c->vm[i];
+    }
+    return NULL;
+}
+
+int config_vm_set(struct config_vm *v, const char *key, const char *value, config_is_param param_of,
+                  config_report report_fn, void *ctx)
+{
+    struct reader r = { .is_param = param_of, .report = report_fn, .ctx = ctx };
+
+    enter(&r, vm_keys, v, 'v', v->param, &v->nr_params);
+    if (find_key(vm_keys, key) < 0 && !is_param(&r, key))
+        report(&r, true, "unknown key \"%s\"", key);
+    else if (find_key(vm_keys, key) < 0)
+        set_param(&r, key, value, true);
+    else
+        set_key(&r, key, 0, value);
     return r.errors ? -EINVAL : 0;
 }

@@ -75,6 +75,9 @@ typedef void (*config_report)(void *ctx, bool fatal, const char *text);
 typedef char (*config_is_param)(const char *key);
 
 void config_defaults(struct config *c);
+void config_vm_defaults(struct config_vm *v, const char *name);
+/* NULL: there is none. */
+const struct config_vm *config_find_vm(const struct config *c, const char *name);
 /* Parses `len` bytes of `text`. Returns 0, or -EINVAL after at least one fatal report; `c` is then unusable.
  */
 int config_parse(struct config *c, const char *file, const char *text, size_t len, config_is_param is_param,
@@ -85,5 +88,9 @@ int config_parse(struct config *c, const char *file, const char *text, size_t le
  * Returns as config_parse. */
 int config_cmdline(struct config *c, const char *cmdline, config_is_param is_param, config_report report,
                    void *ctx);
+/* One key of a [vm] section, replacing what is set. Returns as config_parse; an unknown key is an error here. The sentence has no
+ * place in front. */
+int config_vm_set(struct config_vm *v, const char *key, const char *value, config_is_param is_param,
+                  config_report report, void *ctx);
 
 #endif

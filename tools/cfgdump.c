@@ -4,9 +4,52 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include "config.h"
+#include "lib/printf.h"
+#include "sched/machine.h"
 #include "sched/params.h"
 
 static struct config cfg;
+
+/* The names of parameters come with the policies, and these want a machine; nothing here is ever called. */
+void panic(const char *fmt, ...)
+{
+    abort();
+}
+
+u64 machine_now(void)
+{
+    abort();
+}
+
+u32 machine_cpu(void)
+{
+    abort();
+}
+
+void machine_kick(u32 cpu)
+{
+    abort();
+}
+
+void machine_timer_set(u32 cpu, struct timer *t, u64 when)
+{
+    abort();
+}
+
+void machine_timer_cancel(struct timer *t)
+{
+    abort();
+}
+
+void *machine_alloc(size_t size)
+{
+    abort();
+}
+
+void machine_free(void *p)
+{
+    abort();
+}
 
 static void hear(void *ctx, bool fatal, const char *text)
 {

@@ -1,32 +1,94 @@
-/* The operator's shell: commands registered by table, one file per family. */
+/* The operator's shell: a line editor, and commands registered by table, one file per family.
+ *
+ * Everything here runs on the housekeeping pCPU, as steps of one work item. A command that may take long or print much is called
+ * again and again: it does a little each time and says when it wants to go on. Its output goes to a buffer that leaves as the
+ * console takes it; a command is called only when there is room for SHELL_STEP_ROOM bytes.
+ *
+ * With -j a command prints one JSON value, which the shell puts into one line, an envelope that no other output can imitate:
+ *   RS {"id": "TAG", "command": "list", "error": 0, "result": VALUE} LF
+ * RS is 0x1e, as in RFC 7464. TAG is what was given as -j=TAG, or empty. After an error: "error": -2, "message": "one sentence".
+ */
 #ifndef HV_SHELL_SHELL_H
 #define HV_SHELL_SHELL_H
 
+#include "config.h"
 #include "lib/printf.h"
 
-#define SHELL_ARGS 16
+#define SHELL_ARGS      16
+#define SHELL_STEP_ROOM 2048 /* what one call of a command may print */
 
-/* Where a command writes: text for a person, or one JSON value with -j. Output is buffered; a command whose
- * output may be long is a work item. */
-struct shell_out;
-void out(struct shell_out *o, const char *fmt, ...) PRINTF(2, 3);
+/* A command's result beside 0 (done) and a negative errno (failed; say why by shell_fail): call me again, at `at` or soon; call
+ * me after shell_wake, or at `at` if that is set. Either call may come early. */
+enum { SHELL_AGAIN = 1, SHELL_WAIT = 2 };
 
 struct shell_call {
-    struct shell_out *o;
     int argc;
     char **argv; /* argv[0] is the command; -j is taken out */
     bool json;
+    /* for commands of several steps; zero at the first call */
+    u32 step;     /* counts the calls */
+    u64 at;       /* ns; 0 before each call */
+    void *cursor; /* the command's own, as the next two */
+    u32 index, count;
+    bool stop; /* last call, the operator has had enough: put down what is held and return */
+    /* Hears what is typed meanwhile; NULL: ^C sets stop. */
+    void (*typed)(struct shell_call *c, const char *s, unsigned n);
 };
 
 struct shell_command {
     const char *name;
-    const char *usage;               /* "VM VCPU CPUS|all" */
-    const char *help;                /* one line */
-    int (*fn)(struct shell_call *c); /* 0 or a negative errno; it has said why in one sentence */
+    const char *usage; /* "VM VCPU|all CPUS|all" */
+    const char *help;  /* one line */
+    int (*fn)(struct shell_call *c);
+    bool takes_vm; /* completion offers names of VMs */
 };
 
-#define SHELL_COMMAND(id, name, usage, help, fn)                                                             \
-    __attribute__((section("shell_commands"), used)) static const struct shell_command id = { name, usage,   \
-                                                                                              help, fn }
+/* Families, each ending with a NULL name; shell.c lists them. */
+extern const struct shell_command host_commands[], vm_commands[], sched_commands[], pool_commands[],
+    trace_commands[], top_commands[];
+
+/* ---- for commands ---- */
+void out(const char *fmt, ...) PRINTF(1, 2);
+void out_json_string(const char *s); /* in quotes, escaped */
+/* One character of a guest or of a person, made harmless: control and non-ASCII characters as \xNN. */
+void out_escaped(char c, bool newline_too);
+int shell_fail(struct shell_call *c, int error, const char *fmt, ...) PRINTF(3, 4); /* returns `error` */
+int shell_usage(struct shell_call *c); /* -EINVAL, with the usage */
+void shell_wake(void); /* a command that returned SHELL_WAIT wants to be called; from any pCPU */
+
+/* Options as getopt's: "d:t:js". Returns the letter, or '?' after shell_fail; 0 when only operands are left, from argv[*at] on.
+ * *at begins with 1. */
+int shell_option(struct shell_call *c, const char *letters, int *at, const char **value);
+
+const struct shell_command *shell_command_find(const char *name);
+const struct shell_command *shell_command_at(u32 index); /* all in turn; NULL at the end */
+const struct config *shell_config(void);                 /* what shell_init was given */
+void shell_at_end(void (*fn)(void)); /* to be called once all output is with the console */
+
+struct vm;
+struct vcpu;
+struct sched_pool;
+struct sched_pool *shell_pool(struct shell_call *c, const char *name); /* NULL after shell_fail */
+struct vm *shell_vm(struct shell_call *c, const char *name); /* with a reference; NULL after shell_fail */
+/* Calls `row` for the next `rows` vCPUs of all VMs, or of the VM `only`; to be returned by the command, which leaves c->cursor and
+ * c->index alone. */
+int shell_each_vcpu(struct shell_call *c, u32 rows, const char *only,
+                    void (*row)(struct shell_call *, struct vcpu *));
+
+/* Numbers with two digits behind the point, for percentages and seconds: out("%s", fixed2(buf, 1234)) is 12.34. */
+struct fixed {
+    char s[24];
+};
+struct fixed fixed2(u64 hundredths);
+
+/* ---- for main.c ---- */
+/* Starts the shell on the console, and the script module if there is one. Before VMs are created: it wants to hear their
+ * consoles. */
+void shell_init(const struct config *c);
+
+/* ---- pieces that tests take apart ---- */
+/* Splits a line at blanks, in place; quotes of both kinds hold words together, '#' before a word begins a comment. Returns the
+ * number of words, -E2BIG for more than SHELL_ARGS, -EINVAL for a quotation mark that is not closed. argv ends with NULL. */
+int shell_split(char *line, char **argv);
 
 #endif

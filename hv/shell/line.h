@@ -1,0 +1,39 @@
+/* A line editor: bytes of a terminal in, finished lines out. Knows nothing of the machine: it writes through `emit`.
+ * Keys: cursor keys, Home, End, Delete, Backspace, Tab, ^A ^E ^B ^F ^P ^N ^K ^U ^W ^D ^L ^C. */
+#ifndef HV_SHELL_LINE_H
+#define HV_SHELL_LINE_H
+
+#include <takt/types.h>
+
+#define LINE_MAX     256 /* with the terminator */
+#define LINE_HISTORY 16
+
+enum line_event { LINE_MORE, LINE_DONE, LINE_CANCEL };
+
+struct line {
+    /* set once */
+    const char *prompt;
+    void (*emit)(void *ctx, const char *s, size_t n);
+    /* The `n`-th word (from 0) that could stand where `line` has `word`, itself included; NULL: no more. `first` tells that it is
+     * the line's first word. */
+    const char *(*candidate)(void *ctx, const char *word, bool first, unsigned n);
+    void *ctx;
+
+    char text[LINE_MAX]; /* always terminated */
+    u32 len, at;
+    u8 escape;   /* where in an escape sequence */
+    char number; /* its digit */
+    bool was_cr; /* the line feed after a carriage return is not another line */
+    char history[LINE_HISTORY][LINE_MAX];
+    u32 history_nr, history_at; /* lines ever kept; which one is shown, history_nr: none */
+};
+
+/* One byte. After LINE_DONE `text` holds the line until line_start. */
+enum line_event line_feed(struct line *l, char c);
+/* Begins a new line: draws the prompt. */
+void line_start(struct line *l);
+/* Takes the line off the screen (to print something else) and draws it again. */
+void line_hide(struct line *l);
+void line_show(struct line *l);
+
+#endif

@@ -1,0 +1,284 @@
+/* CPU pools, with xl's names: cpupool-create -list -destroy -rename -cpu-add -cpu-remove -migrate. */
+#include <takt/errno.h>
+#include "lib/parse.h"
+#include "lib/string.h"
+#include "sched/policy.h"
+#include "shell/shell.h"
+#include "vm/vm.h"
+#include "x86/percpu.h"
+
+static bool cpu_exists(u32 cpu)
+{
+    return cpu < nr_cpus && percpu_of[cpu]->online;
+}
+
+/* A list of CPUs that are there. */
+static int parse_online(struct shell_call *c, const char *text, struct cpumask *m)
+{
+    if (parse_cpus(text, m, NULL))
+        return shell_fail(c, -EINVAL, "expected a list of CPUs such as 2-5,^3, not %s", text);
+    if (strncmp(text, "all", 3) == 0 || text[0] == '^') { /* of those there are */
+        for (u32 cpu = 0; cpu < TAKT_MAX_CPUS; cpu++)
+            if (!cpu_exists(cpu))
+                cpumask_clear(m, cpu);
+    }
+    cpumask_for_each(cpu, m)
+    {
+        if (!cpu_exists(cpu))
+            return shell_fail(c, -EINVAL, "there is no CPU %u", cpu);
+    }
+    return cpumask_empty(m) ? shell_fail(c, -EINVAL, "%s names no CPU", text) : 0;
+}
+
+static int add_cpus(struct shell_call *c, struct sched_pool *p, const struct cpumask *m)
+{
+    cpumask_for_each(cpu, m)
+    {
+        struct sched_pool *owner = sched_pool_of_cpu(cpu);
+        int error = sched_pool_add_cpu(p, cpu);
+
+        if (error)
+            return shell_fail(
+                c, error, error == -EBUSY && owner ? "CPU %u is in pool %s" : "CPU %u cannot join pool %s",
+                cpu, owner ? owner->name : p->name);
+    }
+    return 0;
+}
+
+/* ---- cpupool-create ---- */
+
+static int create_words(struct shell_call *c, const char **name, const char **sched, struct cpumask *cpus)
+{
+    for (int i = 1; i < c->argc; i++) {
+        char *word = c->argv[i], *value = strchr(word, '=');
+        int error = 0;
+
+        if (value)
+            *value++ = 0;
+        if (!value && i > 1)
+            return shell_usage(c);
+        if (!value)
+            *name = word;
+        else if (strcmp(word, "name") == 0)
+            *name = value;
+        else if (strcmp(word, "sched") == 0)
+            *sched = value;
+        else if (strcmp(word, "cpus") == 0)
+            error = parse_online(c, value, cpus);
+        else
+            error = shell_fail(c, -EINVAL, "expected name=, sched= or cpus=, not %s=", word);
+        if (error)
+            return error;
+    }
+    return *name ? 0 : shell_usage(c);
+}
+
+static int cmd_create(struct shell_call *c)
+{
+    const char *name = NULL, *sched = sched_pool_find("Pool-0")->policy->name;
+    struct sched_pool *p;
+    struct cpumask cpus;
+    int error;
+
+    cpumask_zero(&cpus);
+    error = create_words(c, &name, &sched, &cpus);
+    if (error)
+        return error;
+    if (!valid_name(name))
+        return shell_fail(c, -EINVAL,
+                          "%s is no name: expected letters, digits, '-', '_' or '.', and not a number", name);
+    error = sched_pool_create(name, sched, &p);
+    if (error)
+        return shell_fail(c, error,
+                          error == -EEXIST   ? "there is a pool %s already"
+                          : error == -ENOMEM ? "there is not enough memory for pool %s"
+                                             : "pool %s cannot be created: there is no scheduler %s",
+                          name, sched);
+    error = add_cpus(c, p, &cpus);
+    if (!error)
+        return 0;
+    cpumask_for_each(cpu, &cpus)
+    { /* all or nothing */
+        if (sched_pool_of_cpu(cpu) == p)
+            sched_pool_remove_cpu(p, cpu);
+    }
+    sched_pool_destroy(p);
+    return error;
+}
+
+/* ---- cpupool-list ---- */
+
+static void pool_row(struct shell_call *c, struct sched_pool *p, bool cpus_only)
+{
+    char cpus[128];
+
+    format_cpus(&p->cpus, cpus, sizeof(cpus));
+    if (c->json)
+        out("%s{\"name\": \"%s\", \"id\": %u, \"sched\": \"%s\", \"cpus\": \"%s\", \"nr_cpus\": %u, \"vms\": "
+            "%u}",
+            c->count++ ? ", " : "", p->name, p->id, p->policy->name, cpus, cpumask_weight(&p->cpus),
+            p->nr_doms);
+    else if (cpus_only)
+        out("%-20s %s\n", p->name, cpus);
+    else
+        out("%-20s %5u %10s %10s %10u\n", p->name, cpumask_weight(&p->cpus), p->policy->name, "y",
+            p->nr_doms);
+}
+
+static int cmd_list(struct shell_call *c)
+{
+    bool cpus_only = false;
+    struct sched_pool *one = NULL;
+    const char *value;
+    int at = 1, letter;
+
+    while ((letter = shell_option(c, "c", &at, &value))) {
+        if (letter == '?')
+            return -EINVAL;
+        cpus_only = true;
+    }
+    if (c->argc > at + 1)
+        return shell_usage(c);
+    if (c->argc > at && !(one = shell_pool(c, c->argv[at])))
+        return -ENOENT;
+    if (c->json)
+        out("[");
+    else if (cpus_only)
+        out("%-20s %s\n", "Name", "CPU list");
+    else
+        out("%-20s %5s %10s %10s %10s\n", "Name", "CPUs", "Sched", "Active", "VMs");
+    for (struct sched_pool *p = sched_pool_next(NULL); p; p = sched_pool_next(p)) {
+        if (!one || p == one)
+            pool_row(c, p, cpus_only);
+    }
+    out(c->json ? "]" : "");
+    return 0;
+}
+
+/* ---- the others ---- */
+
+static int cmd_destroy(struct shell_call *c)
+{
+    struct sched_pool *p;
+    struct cpumask cpus;
+    int error;
+
+    if (c->argc != 2)
+        return shell_usage(c);
+    p = shell_pool(c, c->argv[1]);
+    if (!p)
+        return -ENOENT;
+    if (p->nr_doms)
+        return shell_fail(c, -EBUSY, "pool %s has %u VMs", p->name, p->nr_doms);
+    if (p->id == 0)
+        return shell_fail(c, -EBUSY, "Pool-0 stays");
+    cpus = p->cpus;
+    cpumask_for_each(cpu, &cpus) /* as xl: what it had becomes free */
+    {
+        error = sched_pool_remove_cpu(p, cpu);
+        if (error == -EAGAIN)
+            return SHELL_AGAIN;
+        if (error)
+            return shell_fail(c, error, "CPU %u does not leave pool %s", cpu, p->name);
+    }
+    error = sched_pool_destroy(p);
+    return error ? shell_fail(c, error, "pool %s is in use", c->argv[1]) : 0;
+}
+
+static int cmd_rename(struct shell_call *c)
+{
+    struct sched_pool *p;
+    int error;
+
+    if (c->argc != 3)
+        return shell_usage(c);
+    p = shell_pool(c, c->argv[1]);
+    if (!p)
+        return -ENOENT;
+    if (p->id == 0 || !valid_name(c->argv[2]))
+        return shell_fail(c, -EINVAL, p->id == 0 ? "Pool-0 keeps its name" : "%s is no name", c->argv[2]);
+    error = sched_pool_rename(p, c->argv[2]);
+    return error ? shell_fail(c, error, "there is a pool %s already", c->argv[2]) : 0;
+}
+
+static int pool_and_cpus(struct shell_call *c, struct sched_pool **p, struct cpumask *m)
+{
+    if (c->argc != 3)
+        return shell_usage(c);
+    *p = shell_pool(c, c->argv[1]);
+    return *p ? parse_online(c, c->argv[2], m) : -ENOENT;
+}
+
+static int cmd_cpu_add(struct shell_call *c)
+{
+    struct sched_pool *p = NULL;
+    struct cpumask m;
+    int error = pool_and_cpus(c, &p, &m);
+
+    return error ? error : add_cpus(c, p, &m);
+}
+
+static int cmd_cpu_remove(struct shell_call *c)
+{
+    struct sched_pool *p = NULL;
+    struct cpumask m;
+    int error = pool_and_cpus(c, &p, &m);
+
+    if (error)
+        return error;
+    cpumask_for_each(cpu, &m)
+    {
+        if (!cpumask_test(&p->cpus, cpu)) {
+            if (c->step)
+                continue; /* taken out by an earlier call */
+            return shell_fail(c, -EINVAL, "CPU %u is not in pool %s", cpu, p->name);
+        }
+        error = sched_pool_remove_cpu(p, cpu);
+        if (error == -EAGAIN)
+            return SHELL_AGAIN; /* its vCPU has yet to be saved */
+        if (error)
+            return shell_fail(c, error,
+                              p->id == 0 && cpu == 0
+                                  ? "CPU %u always belongs to pool %s"
+                                  : "CPU %u cannot leave pool %s, which has VMs that may run nowhere else",
+                              cpu, p->name);
+    }
+    return 0;
+}
+
+static int cmd_migrate(struct shell_call *c)
+{
+    struct sched_pool *p;
+    struct vm *vm;
+    int error;
+
+    if (c->argc != 3)
+        return shell_usage(c);
+    p = shell_pool(c, c->argv[2]);
+    if (!p)
+        return -ENOENT;
+    vm = shell_vm(c, c->argv[1]);
+    if (!vm)
+        return -ENOENT;
+    error = sched_pool_move_dom(p, &vm->sched);
+    vm_put(vm);
+    if (error)
+        shell_fail(c, error,
+                   error == -ENOMEM   ? "there is not enough memory to move %s to pool %s"
+                   : error == -EINVAL ? "%s may run on none of the CPUs of pool %s"
+                                      : "%s cannot move to pool %s now",
+                   c->argv[1], c->argv[2]);
+    return error;
+}
+
+const struct shell_command pool_commands[] = {
+    { "cpupool-create", "[name=]NAME [sched=POLICY] [cpus=CPUS]",
+      "creates a pool; its scheduler is Pool-0's if not given", cmd_create, false },
+    { "cpupool-list", "[-c] [POOL]", "pools; -c: with their CPUs", cmd_list, false },
+    { "cpupool-destroy", "POOL", "ends a pool without VMs; its CPUs become free", cmd_destroy, false },
+    { "cpupool-rename", "POOL NAME", "gives it another name", cmd_rename, false },
+    { "cpupool-cpu-add", "POOL CPUS", "adds free CPUs", cmd_cpu_add, false },
+    { "cpupool-cpu-remove", "POOL CPUS", "takes CPUs out; they become free", cmd_cpu_remove, false },
+    { "cpupool-migrate", "VM POOL", "moves a VM to another pool", cmd_migrate, true },
+    { NULL, NULL, NULL, NULL, false },
+};

@@ -1,0 +1,601 @@
+/* The shell's engine: one work item that takes input, runs commands step by step and sends their output; timed commands from a boot
+ * module. The families of commands are in the other files. */
+#include "shell/shell.h"
+
+#include <takt/errno.h>
+#include "lib/parse.h"
+#include "lib/string.h"
+#include "platform/console.h"
+#include "platform/timer.h"
+#include "platform/work.h"
+#include "shell/guestcon.h"
+#include "shell/line.h"
+#include "vm/vm.h"
+#include "x86/tsc.h"
+
+#define OUT_SIZE 8192u
+#define IN_SIZE  512u
+#define CTRL_C   3
+
+static const struct shell_command *const families[] = {
+    host_commands, vm_commands, sched_commands, pool_commands, trace_commands, top_commands,
+};
+
+static struct work work;
+static bool queued;           /* the work item is in the platform's hands */
+static struct timer deadline; /* of the next thing that waits for a time */
+static struct timer alarm;    /* brings shell_wake from another pCPU here */
+static bool woken;            /* atomic */
+
+static char in_buf[IN_SIZE];
+static u32 in_head, in_tail; /* free-running */
+static char out_buf[OUT_SIZE];
+static u32 out_head, out_tail;
+static bool line_begun; /* the last byte put out was not a newline */
+
+static struct line line;
+static const struct config *config;
+static void (*at_end)(void);
+static const struct shell_command *running; /* NULL: at the prompt */
+static struct shell_call call;
+static char words[LINE_MAX], json_id[16], failure[160];
+static char *arg[SHELL_ARGS + 1];
+static bool json_begun;
+
+static struct {
+    const char *text, *end; /* what is left of the module */
+    char command[LINE_MAX]; /* the next one; empty: none */
+    u64 when;
+    u32 line;
+    u64 start; /* time 0 of its '@' */
+} script;
+
+/* ---- output ---- */
+
+static void put(const char *s, size_t n)
+{
+    for (; n && out_head - out_tail < OUT_SIZE; n--, s++)
+        out_buf[out_head++ % OUT_SIZE] = *s;
+}
+
+static void put_counted(void *ctx, const char *s, size_t n)
+{
+    put(s, n);
+    if (n)
+        line_begun = s[n - 1] != '\n';
+}
+
+static u32 out_room(void)
+{
+    return OUT_SIZE - (out_head - out_tail);
+}
+
+/* Sends what the console takes. True if some is left. */
+static bool flush(void)
+{
+    char chunk[256];
+    u32 n = 0, room = console_room() / 2; /* a newline may become two bytes */
+
+    while (n < sizeof(chunk) && n < room && out_tail + n != out_head) {
+        chunk[n] = out_buf[(out_tail + n) % OUT_SIZE];
+        n++;
+    }
+    if (n)
+        out_tail += console_write(chunk, n);
+    return out_tail != out_head;
+}
+
+static void json_begin(int error)
+{
+    char head[128];
+    int n = hv_snprintf(head, sizeof(head), "\x1e{\"id\": \"%s\", \"command\": ", json_id);
+
+    json_begun = true;
+    put(head, (size_t)n);
+    out_json_string(call.argv[0]);
+    n = hv_snprintf(head, sizeof(head), ", \"error\": %d, \"%s\": ", error, error ? "message" : "result");
+    put(head, (size_t)n);
+}
+
+void out(const char *fmt, ...)
+{
+    char text[512];
+    va_list ap;
+    int n;
+
+    if (call.json && running && !json_begun)
+        json_begin(0);
+    va_start(ap, fmt);
+    n = hv_vsnprintf(text, sizeof(text), fmt, ap);
+    va_end(ap);
+    n = MIN(n, (int)sizeof(text) - 1);
+    for (int i = 0; i < n && call.json; i++)
+        text[i] = text[i] == '\n' ? ' ' : text[i]; /* one line, whatever a command thinks */
+    put_counted(NULL, text, (size_t)n);
+}
+
+void out_json_string(const char *s)
+{
+    out("\"");
+    for (; *s; s++) {
+        if (*s == '"' || *s == '\\')
+            out("\\%c", *s);
+        else if ((unsigned char)*s < ' ' || (unsigned char)*s >= 127)
+            out("\\u%04x", (unsigned char)*s);
+        else
+            out("%c", *s);
+    }
+    out("\"");
+}
+
+void out_escaped(char c, bool newline_too)
+{
+    if (((unsigned char)c >= ' ' && (unsigned char)c < 127) || (c == '\n' && !newline_too) || c == '\t')
+        out("%c", c);
+    else
+        out("\\x%02x", (unsigned char)c);
+}
+
+struct fixed fixed2(u64 hundredths)
+{
+    struct fixed f;
+
+    hv_snprintf(f.s, sizeof(f.s), "%lu.%02lu", hundredths / 100, hundredths % 100);
+    return f;
+}
+
+int shell_fail(struct shell_call *c, int error, const char *fmt, ...)
+{
+    va_list ap;
+
+    va_start(ap, fmt);
+    hv_vsnprintf(failure, sizeof(failure), fmt, ap);
+    va_end(ap);
+    return error;
+}
+
+int shell_usage(struct shell_call *c)
+{
+    return shell_fail(c, -EINVAL, "usage: %s %s", running->name, running->usage);
+}
+
+/* ---- arguments ---- */
+
+int shell_split(char *s, char **argv)
+{
+    int n = 0;
+
+    for (;;) {
+        char quote = 0, *to;
+
+        while (*s == ' ' || *s == '\t')
+            s++;
+        if (!*s || *s == '#')
+            break;
+        if (n == SHELL_ARGS)
+            return -E2BIG;
+        argv[n++] = to = s;
+        for (; *s && (quote || (*s != ' ' && *s != '\t')); s++) {
+            if (quote ? *s == quote : *s == '"' || *s == '\'')
+                quote = quote ? 0 : *s;
+            else
+                *to++ = *s;
+        }
+        if (quote)
+            return -EINVAL;
+        s += *s != 0;
+        *to = 0;
+    }
+    argv[n] = NULL;
+    return n;
+}
+
+int shell_option(struct shell_call *c, const char *letters, int *at, const char **value)
+{
+    const char *a = *at < c->argc ? c->argv[*at] : NULL, *l;
+
+    if (!a || a[0] != '-' || !a[1])
+        return 0;
+    l = strchr(letters, a[1]);
+    if (!l || a[1] == ':' || (a[2] && l[1] != ':')) {
+        shell_usage(c);
+        return '?';
+    }
+    (*at)++;
+    *value = a + 2;
+    if (l[1] == ':' && !a[2]) {
+        if (*at == c->argc) {
+            shell_fail(c, -EINVAL, "-%c wants a value", a[1]);
+            return '?';
+        }
+        *value = c->argv[(*at)++];
+    }
+    return a[1];
+}
+
+/* Takes -j and -j=TAG out of argv. */
+static void take_json(void)
+{
+    int n = 1;
+
+    json_id[0] = 0;
+    for (int i = 1; i < call.argc; i++) {
+        const char *a = call.argv[i];
+
+        if (strcmp(a, "-j") != 0 && strncmp(a, "-j=", 3) != 0) {
+            call.argv[n++] = call.argv[i];
+            continue;
+        }
+        call.json = true;
+        for (u32 k = 0; a[2] && a[3 + k] && k + 1 < sizeof(json_id); k++) {
+            char ch = a[3 + k];
+            bool plain = (ch >= '0' && ch <= '9') || (ch >= 'a' && ch <= 'z') || (ch >= 'A' && ch <= 'Z');
+
+            json_id[k] = plain ? ch : '_';
+            json_id[k + 1] = 0;
+        }
+    }
+    call.argc = n;
+    call.argv[n] = NULL;
+}
+
+/* ---- commands ---- */
+
+const struct shell_command *shell_command_at(u32 index)
+{
+    for (u32 f = 0; f < ARRAY_SIZE(families); f++) {
+        for (const struct shell_command *c = families[f]; c->name; c++) {
+            if (index-- == 0)
+                return c;
+        }
+    }
+    return NULL;
+}
+
+const struct shell_command *shell_command_find(const char *name)
+{
+    const struct shell_command *c;
+
+    for (u32 i = 0; (c = shell_command_at(i)); i++) {
+        if (strcmp(c->name, name) == 0)
+            return c;
+    }
+    return NULL;
+}
+
+static void finish(int error)
+{
+    if (call.json && error) {
+        if (!json_begun) {
+            json_begin(error);
+            out_json_string(failure);
+        }
+    } else if (call.json && !json_begun) {
+        json_begin(0);
+        put("null", 4);
+    } else if (error) {
+        out("%s: %s\n", call.argv[0], failure);
+    }
+    if (call.json)
+        put_counted(NULL, "}\n", 2);
+    else if (line_begun)
+        put_counted(NULL, "\n", 1);
+    running = NULL;
+    line_start(&line);
+}
+
+static void no_command(struct shell_call *c)
+{
+    static const struct shell_command none = { "?", "", "", NULL, false };
+
+    running = &none;
+    finish(shell_fail(c, -ENOENT, "there is no such command; help lists them all"));
+}
+
+/* Starts the command in `text`. */
+static void start(const char *text)
+{
+    static char nothing[] = "?";
+    int n;
+
+    hv_snprintf(words, sizeof(words), "%s", text);
+    memset(&call, 0, sizeof(call));
+    failure[0] = 0;
+    json_begun = false;
+    call.argv = arg;
+    n = shell_split(words, arg);
+    if (n == 0) {
+        line_start(&line);
+        return;
+    }
+    if (n < 0) {
+        arg[0] = nothing;
+        running = families[0];
+        finish(shell_fail(&call, n, n == -E2BIG ? "too many words" : "a quotation mark is not closed"));
+        return;
+    }
+    call.argc = n;
+    take_json();
+    running = shell_command_find(call.argv[0]);
+    if (!running)
+        no_command(&call);
+}
+
+static void call_command(void)
+{
+    int result;
+
+    call.at = 0;
+    result = running->fn(&call);
+    call.step++;
+    if (result <= 0 || call.stop)
+        finish(MIN(result, 0));
+    else if (result == SHELL_WAIT && !call.at)
+        call.at = ~0ull;
+}
+
+const struct config *shell_config(void)
+{
+    return config;
+}
+
+void shell_at_end(void (*fn)(void))
+{
+    at_end = fn;
+}
+
+/* ---- completion ---- */
+
+static const char *vm_name_at(const char *word, unsigned n)
+{
+    static char name[VM_NAME];
+    size_t len = strlen(word);
+
+    for (struct vm *vm = vm_next(NULL); vm; vm = vm_next(vm)) {
+        if (strncmp(vm->name, word, len) != 0 || n--)
+            continue;
+        memcpy(name, vm->name, sizeof(name));
+        vm_put(vm);
+        return name;
+    }
+    return NULL;
+}
+
+static const char *candidate(void *ctx, const char *word, bool first, unsigned n)
+{
+    const struct shell_command *c;
+
+    if (!first)
+        return vm_name_at(word, n);
+    for (u32 i = 0; (c = shell_command_at(i)); i++) {
+        if (strncmp(c->name, word, strlen(word)) == 0 && n-- == 0)
+            return c->name;
+    }
+    return NULL;
+}
+
+/* ---- timed commands ---- */
+
+/* Splits "@1500ms pause vm2" (since the start) or "+10ms list" (since the command before). */
+static int script_parse(char *s)
+{
+    char *time = s + 1, *rest = strchr(s, ' ');
+    u64 ns;
+
+    if ((*s != '@' && *s != '+') || !rest)
+        return -EINVAL;
+    *rest++ = 0;
+    if (parse_time(time, &ns, NULL))
+        return -EINVAL;
+    script.when = (*s == '@' ? script.start : script.when) + ns;
+    hv_snprintf(script.command, sizeof(script.command), "%s", rest);
+    return 0;
+}
+
+/* Reads lines of the module until there is a command. */
+static void script_next(void)
+{
+    char text[LINE_MAX];
+
+    script.command[0] = 0;
+    while (script.text < script.end && !script.command[0]) {
+        u32 n = 0;
+
+        for (; script.text < script.end && *script.text != '\n'; script.text++) {
+            if (n + 1 < sizeof(text) && *script.text != '\r')
+                text[n++] = *script.text;
+        }
+        text[n] = 0;
+        script.text++;
+        script.line++;
+        if (n && text[0] != '#' && script_parse(text))
+            log_warn("script:%u: expected @TIME COMMAND or +TIME COMMAND, as in @1500ms pause vm2",
+                     script.line);
+    }
+}
+
+static void script_start(const char *name)
+{
+    const struct module *m = module_find(name);
+
+    if (!m) {
+        log_warn("there is no boot module %s with timed commands", name);
+        return;
+    }
+    script.text = m->data;
+    script.end = script.text + m->size;
+    script.start = script.when = now_ns();
+    script_next();
+}
+
+static bool script_due(u64 now)
+{
+    return script.command[0] && script.when <= now;
+}
+
+/* Types the due command, as a person would. */
+static void script_run(void)
+{
+    char text[LINE_MAX];
+
+    memcpy(text, script.command, sizeof(text));
+    script_next();
+    line_hide(&line);
+    put_counted(NULL, line.prompt, strlen(line.prompt));
+    put_counted(NULL, text, strlen(text));
+    put_counted(NULL, "\n", 1);
+    start(text);
+}
+
+/* ---- the work item ---- */
+
+static void kick(void)
+{
+    if (queued)
+        return;
+    queued = true;
+    work_add(&work);
+}
+
+static void on_timer(struct timer *t, u64 now)
+{
+    kick();
+}
+
+void shell_wake(void)
+{
+    if (!__atomic_exchange_n(&woken, true, __ATOMIC_ACQ_REL))
+        timer_set(WORK_CPU, &alarm, now_ns());
+}
+
+static void heard(const char *s, unsigned n)
+{
+    for (; n && in_head - in_tail < IN_SIZE; n--, s++)
+        in_buf[in_head++ % IN_SIZE] = *s;
+    kick();
+}
+
+/* What is typed while a command runs. */
+static bool pass_input(void)
+{
+    char chunk[64];
+    unsigned n = 0;
+
+    while (n < sizeof(chunk) && in_tail != in_head)
+        chunk[n++] = in_buf[in_tail++ % IN_SIZE];
+    if (!n)
+        return false;
+    if (call.typed)
+        call.typed(&call, chunk, n);
+    for (unsigned i = 0; i < n && !call.typed; i++)
+        call.stop |= chunk[i] == CTRL_C;
+    return true;
+}
+
+static void take_byte(void)
+{
+    switch (line_feed(&line, in_buf[in_tail++ % IN_SIZE])) {
+    case LINE_DONE:
+        start(line.text);
+        break;
+    case LINE_CANCEL:
+        line_start(&line);
+        break;
+    case LINE_MORE:
+        break;
+    }
+}
+
+/* Does one thing. False if there is nothing to do now. */
+static bool do_one(u64 now)
+{
+    if (running && pass_input())
+        return true;
+    if (running && script_due(now) && call.typed) /* a live table or an attached console gives way */
+        call.stop = true;
+    if (running) {
+        if (!__atomic_exchange_n(&woken, false, __ATOMIC_ACQ_REL) && !call.stop && call.at > now)
+            return false;
+        call_command();
+        return true;
+    }
+    if (script_due(now)) {
+        script_run();
+        return true;
+    }
+    if (in_tail == in_head)
+        return false;
+    take_byte();
+    return true;
+}
+
+static void sleep_until_next(void)
+{
+    u64 when = ~0ull;
+
+    if (running)
+        when = call.at;
+    if (script.command[0] && (!running || call.typed))
+        when = MIN(when, script.when);
+    if (when != ~0ull)
+        timer_set(WORK_CPU, &deadline, when);
+}
+
+static bool step(struct work *w)
+{
+    u64 now = now_ns();
+    bool more;
+
+    w->not_before = 0;
+    if (flush()) {
+        w->not_before = console_room() < 512 ? now + NS_PER_MS : 0;
+        if (out_room() < SHELL_STEP_ROOM)
+            return true;
+    }
+    more = do_one(now);
+    more |= guestcon_step(now);
+    console_hold(out_tail != out_head || (running && line_begun && !call.typed));
+    if (more || out_tail != out_head)
+        return true;
+    if (at_end)
+        at_end();
+    queued = false;
+    sleep_until_next();
+    return false;
+}
+
+/* Lines of the log go to the console between two of ours; a line that is being edited makes room for them. */
+static void around_log(bool after)
+{
+    static const char clear[] = "\r\x1b[K";
+
+    if (running)
+        return;
+    if (!after) {
+        console_write(clear, sizeof(clear) - 1);
+        return;
+    }
+    line_show(&line);
+    kick();
+}
+
+void shell_init(const struct config *c)
+{
+    config = c;
+    work.step = step;
+    timer_init(&deadline, on_timer);
+    timer_init(&alarm, on_timer);
+    line.prompt = "takt> ";
+    line.emit = put_counted;
+    line.candidate = candidate;
+    guestcon_init(c->guest_console_log);
+    if (*c->script)
+        script_start(c->script);
+    if (c->top)
+        start("top");
+    else
+        line_start(&line);
+    console_input = heard;
+    console_log_line = around_log;
+    kick();
+}

@@ -1,0 +1,388 @@
+/* top: the live table, and measurements of an exact interval for scripts.
+ *
+ * A measurement is a pass over all vCPUs that keeps where each of them is, and a second pass that prints the difference. A share is ns
+ * running over ns elapsed of that vCPU's own run-state times, so how long a pass takes does not matter. */
+#include <takt/errno.h>
+#include "lib/parse.h"
+#include "lib/string.h"
+#include "sched/params.h"
+#include "shell/entitle.h"
+#include "shell/shell.h"
+#include "vm/vm.h"
+#include "x86/percpu.h"
+#include "x86/tsc.h"
+
+#define ROWS      256 /* vCPUs that a table can show */
+#define STEP_ROWS 4
+
+struct sample {
+    u32 vm, vcpu;
+    u64 total, run, switches, exits; /* ns, ns */
+};
+
+struct cpu_sample {
+    u64 guest, hv, idle; /* TSC ticks */
+};
+
+enum phase { WARM_UP, BASE, WAIT, CLAIMS, ENTITLE, CPUS, TABLE, NEXT };
+
+static struct {
+    enum phase phase;
+    u64 warm_up, interval, began, until; /* ns */
+    u32 rounds;                          /* left; 0: without end */
+    bool live, first;                    /* first: of the rounds */
+    u32 nr, row;                         /* samples, and the next one to print */
+    u32 not_shown;
+    struct sample sample[ROWS];
+    struct claim claim[ROWS];
+    struct cpu_sample cpu[TAKT_MAX_CPUS];
+} top;
+
+/* What ends a line: on the live screen it takes away the rest of what stood there. */
+static const char *eol(void)
+{
+    return top.live ? "\x1b[K\n" : "\n";
+}
+
+static u64 total_of(const struct sched_times *t)
+{
+    u64 sum = 0;
+
+    for (u32 i = 0; i < RS_NR; i++)
+        sum += t->state_ns[i];
+    return sum;
+}
+
+/* ---- the first pass ---- */
+
+static void base_cpu(u32 cpu)
+{
+    const struct percpu *p = percpu_of[cpu];
+
+    top.cpu[cpu] = (struct cpu_sample){ p->guest_tsc, p->hv_tsc, p->idle_tsc };
+}
+
+static void take_sample(struct sample *s, struct vcpu *v, const struct sched_times *t)
+{
+    *s = (struct sample){ v->vm->id, v->id, total_of(t), t->state_ns[RS_RUNNING], t->switches, v->exits };
+}
+
+static void claim_of(struct claim *cl, struct vcpu *v)
+{
+    struct sched_pool *pool = v->vm->sched.pool;
+    const struct param *weight = param_find(pool, "weight"), *cap = param_find(pool, "cap");
+    u64 w = weight ? (u64)param_get(weight, pool, &v->vm->sched) : 1;
+    u64 c = cap ? (u64)param_get(cap, pool, &v->vm->sched) : 0, n = v->vm->nr_vcpus;
+
+    cl->cpus = cpumask_and(&v->sched.affinity, &pool->cpus);
+    cl->weight = MAX(w * 4096 / n, 1u);
+    cl->limit = MIN(v->vm->config.demand_permille * 1000, SHARE_ONE);
+    if (c) /* percent of one pCPU, of all its vCPUs together */
+        cl->limit = (u32)MIN(cl->limit, c * (SHARE_ONE / 100) / n);
+    cl->settled = false;
+}
+
+static void base_row(struct shell_call *c, struct vcpu *v)
+{
+    struct sched_times t;
+
+    if (top.nr == ROWS) {
+        top.not_shown++;
+        return;
+    }
+    if (top.first)
+        sched_reset_latency(&v->sched);
+    sched_times(&v->sched, &t);
+    top.claim[top.nr] = (struct claim){ .settled = true }; /* unless it is still there at the end */
+    take_sample(&top.sample[top.nr++], v, &t);
+}
+
+/* ---- the second pass ---- */
+
+static u64 percent(u64 part, u64 whole) /* in hundredths */
+{
+    return whole ? part * 10000 / whole : 0;
+}
+
+static u64 per_second(u64 events, u64 ns) /* in hundredths */
+{
+    return ns < 10000 ? 0 : events * (100 * NS_PER_S / 10000) / (ns / 10000);
+}
+
+static void print_head(struct shell_call *c)
+{
+    u64 seconds = (now_ns() - top.began) / 10000000;
+
+    if (c->json) {
+        out("{\"seconds\": %s, \"vendor\": \"%s\", \"pcpus\": [", fixed2(seconds).s,
+            virt ? virt->name : "none");
+        return;
+    }
+    out("%sTakt, up %s s%s%s", top.live ? "\x1b[H" : "", fixed2(now_ns() / 10000000).s,
+        top.live ? "; any key leaves for the shell" : "", eol());
+}
+
+static void print_cpu(struct shell_call *c, u32 cpu)
+{
+    const struct percpu *p = percpu_of[cpu];
+    u64 guest = p->guest_tsc - top.cpu[cpu].guest, hv = p->hv_tsc - top.cpu[cpu].hv,
+        idle = p->idle_tsc - top.cpu[cpu].idle;
+    u64 all = guest + hv + idle;
+
+    out(c->json ? "%s{\"cpu\": %u, \"guest_pct\": %s, \"hv_pct\": %s, \"idle_pct\": %s}"
+                : "%spCPU %u: guest %s %%, hypervisor %s %%, idle %s %%",
+        c->json && cpu ? ", " : "", cpu, fixed2(percent(guest, all)).s, fixed2(percent(hv, all)).s,
+        fixed2(percent(idle, all)).s);
+    if (!c->json)
+        out("%s", eol());
+}
+
+static void print_columns(struct shell_call *c)
+{
+    if (c->json)
+        out("], \"vcpus\": [");
+    else
+        out("%-14s %4s %4s %-5s %7s %8s %9s %9s %9s %9s %9s%s", "VM", "vCPU", "pCPU", "state", "CPU %",
+            "entitled", "wake p50", "p99", "max us", "switch/s", "exit/s", eol());
+}
+
+struct difference {
+    u64 cpu_pct, entitled_pct, switches, exits; /* hundredths of a percent, hundredths a second */
+};
+
+static void print_json(struct shell_call *c, struct vcpu *v, const struct sched_times *t,
+                       const struct difference *d)
+{
+    static const char *const words[] = { "running", "runnable", "blocked", "offline" };
+
+    out("%s{\"vm\": \"%s\", \"vcpu\": %u, \"pcpu\": %u, \"state\": \"%s\", \"cpu_pct\": %s, "
+        "\"entitled_pct\": %s, ",
+        c->count++ ? ", " : "", v->vm->name, v->id, t->cpu, words[t->state], fixed2(d->cpu_pct).s,
+        fixed2(d->entitled_pct).s);
+    out("\"wake_us\": {\"count\": %lu, \"p50\": %s, \"p99\": %s, \"max\": %s}, \"switches_per_s\": %s, "
+        "\"exits_per_s\": %s}",
+        t->wake_count, fixed2(t->wake_p50 / 10).s, fixed2(t->wake_p99 / 10).s, fixed2(t->wake_max / 10).s,
+        fixed2(d->switches).s, fixed2(d->exits).s);
+}
+
+static void print_text(struct vcpu *v, const struct sched_times *t, const struct difference *d)
+{
+    static const char *const words[] = { "run", "ready", "block", "off" };
+
+    out("%-14.14s %4u %4u %-5s %7s %8s ", v->vm->name, v->id, t->cpu, words[t->state], fixed2(d->cpu_pct).s,
+        fixed2(d->entitled_pct).s);
+    if (t->wake_count)
+        out("%9s %9s %9s", fixed2(t->wake_p50 / 10).s, fixed2(t->wake_p99 / 10).s,
+            fixed2(t->wake_max / 10).s);
+    else
+        out("%9s %9s %9s", "-", "-", "-");
+    out(" %9lu %9lu%s", d->switches / 100, d->exits / 100, eol());
+}
+
+/* NULL for a vCPU that came after the first pass: the next round shows it. */
+static struct sample *sample_of(struct vcpu *v)
+{
+    for (u32 i = 0; i < top.nr; i++) {
+        u32 k = (top.row + i) % top.nr; /* nearly always the first try */
+
+        if (top.sample[k].vm == v->vm->id && top.sample[k].vcpu == v->id) {
+            top.row = k + 1;
+            return &top.sample[k];
+        }
+    }
+    return NULL;
+}
+
+static void table_row(struct shell_call *c, struct vcpu *v)
+{
+    const struct sample *s = sample_of(v);
+    struct difference d;
+    struct sched_times t;
+    u64 ns;
+
+    if (!s)
+        return;
+    sched_times(&v->sched, &t);
+    ns = MAX(total_of(&t) - s->total, 1u);
+    d.cpu_pct = percent(t.state_ns[RS_RUNNING] - s->run, ns);
+    d.entitled_pct = top.claim[s - top.sample].share / 100;
+    d.switches = per_second(t.switches - s->switches, ns);
+    d.exits = per_second(v->exits - s->exits, ns);
+    if (c->json)
+        print_json(c, v, &t, &d);
+    else
+        print_text(v, &t, &d);
+}
+
+static void claim_row(struct shell_call *c, struct vcpu *v)
+{
+    struct sample *s = sample_of(v);
+
+    if (s)
+        claim_of(&top.claim[s - top.sample], v);
+}
+
+static void print_end(struct shell_call *c)
+{
+    if (c->json) {
+        out("]}");
+        return;
+    }
+    if (top.not_shown)
+        out("%u more vCPUs are not shown%s", top.not_shown, eol());
+    out("%s", top.live ? "\x1b[J" : "\n");
+}
+
+/* ---- options ---- */
+
+static int seconds(struct shell_call *c, const char *text, u64 *ns)
+{
+    char buf[24];
+    size_t n = strnlen(text, sizeof(buf) - 2);
+    bool unit = n && text[n - 1] == 's';
+
+    hv_snprintf(buf, sizeof(buf), unit ? "%s" : "%ss", text);
+    if (parse_time(buf, ns, NULL) || *ns > 1000000 * NS_PER_S)
+        return shell_fail(c, -EINVAL, "expected a number of seconds, not %s", text);
+    return 0;
+}
+
+static void any_key(struct shell_call *c, const char *s, unsigned n)
+{
+    c->stop = true;
+}
+
+static int begin(struct shell_call *c)
+{
+    bool batch = false;
+    const char *value;
+    int at = 1, letter, error = 0;
+    u64 n = 0;
+
+    memset(&top, 0, offsetof(__typeof__(top), sample));
+    top.interval = NS_PER_S;
+    top.first = true;
+    while (!error && (letter = shell_option(c, "bd:i:w:", &at, &value))) {
+        if (letter == '?')
+            error = -EINVAL;
+        else if (letter == 'b')
+            batch = true;
+        else if (letter == 'i')
+            error = parse_u64(value, &n, NULL) || n > 1000000
+                        ? shell_fail(c, -EINVAL, "-i wants a number, not %s", value)
+                        : 0;
+        else
+            error = seconds(c, value, letter == 'd' ? &top.interval : &top.warm_up);
+    }
+    if (error)
+        return error;
+    if (at < c->argc)
+        return shell_usage(c);
+    if (!top.interval)
+        return shell_fail(c, -EINVAL, "the interval cannot be 0");
+    if (c->json && n > 1)
+        return shell_fail(c, -EINVAL, "-j gives one interval: -i 1");
+    top.live = !batch && !c->json && !n;
+    top.rounds = c->json ? 1 : (u32)n;
+    if (top.live) {
+        c->typed = any_key;
+        out("\x1b[H\x1b[2J");
+    }
+    c->at = now_ns() + top.warm_up;
+    top.phase = WARM_UP;
+    top.until = c->at;
+    return SHELL_AGAIN;
+}
+
+/* ---- one step ---- */
+
+/* Begins a pass over all vCPUs. */
+static void rewind(struct shell_call *c, enum phase phase)
+{
+    top.phase = phase;
+    top.row = 0;
+    c->index = 0;
+    c->cursor = vm_next(NULL);
+}
+
+static void begin_round(struct shell_call *c)
+{
+    top.began = now_ns();
+    top.until = top.began + top.interval;
+    top.nr = top.not_shown = 0;
+    for (u32 cpu = 0; cpu < nr_cpus; cpu++)
+        base_cpu(cpu);
+    rewind(c, BASE);
+}
+
+/* One step of a pass; goes on to `then` at its end. */
+static int pass(struct shell_call *c, void (*row)(struct shell_call *, struct vcpu *), enum phase then)
+{
+    if (shell_each_vcpu(c, STEP_ROWS, NULL, row) == 0)
+        top.phase = then;
+    return SHELL_AGAIN;
+}
+
+static int cmd_top(struct shell_call *c)
+{
+    if (c->step == 0)
+        return begin(c);
+    if (c->stop) {
+        if (c->cursor)
+            vm_put(c->cursor);
+        out(top.live ? "\n" : "");
+        return 0;
+    }
+    switch (top.phase) {
+    case WARM_UP:
+        if (now_ns() >= top.until)
+            begin_round(c);
+        else
+            c->at = top.until;
+        return SHELL_AGAIN;
+    case BASE:
+        return pass(c, base_row, WAIT);
+    case WAIT:
+        if (now_ns() >= top.until)
+            rewind(c, CLAIMS);
+        else
+            c->at = top.until;
+        return SHELL_AGAIN;
+    case CLAIMS:
+        return pass(c, claim_row, ENTITLE);
+    case ENTITLE:
+        if (!entitle_step(top.claim, top.nr)) {
+            print_head(c);
+            top.phase = CPUS;
+            top.row = 0;
+        }
+        return SHELL_AGAIN;
+    case CPUS:
+        for (u32 end = MIN(top.row + 8, nr_cpus); top.row < end; top.row++)
+            print_cpu(c, top.row);
+        if (top.row == nr_cpus) {
+            print_columns(c);
+            rewind(c, TABLE);
+        }
+        return SHELL_AGAIN;
+    case TABLE:
+        return pass(c, table_row, NEXT);
+    case NEXT:
+        break;
+    }
+    print_end(c);
+    if (top.rounds == 1)
+        return 0;
+    if (top.rounds)
+        top.rounds--;
+    top.first = false;
+    begin_round(c);
+    return SHELL_AGAIN;
+}
+
+const struct shell_command top_commands[] = {
+    { "top", "[-b] [-d SECONDS] [-i ROUNDS] [-w SECONDS]",
+      "what each vCPU gets; live until a key, -b or -i: printed plainly; -w: warm up first; -j: one interval",
+      cmd_top, false },
+    { NULL, NULL, NULL, NULL, false },
+};

@@ -1,0 +1,205 @@
+/* trace: starts and stops the recording, prints records, streams them through a second serial port. */
+#include <takt/errno.h>
+#include "drivers/uart.h"
+#include "lib/parse.h"
+#include "lib/string.h"
+#include "mm/frame.h"
+#include "platform/work.h"
+#include "shell/shell.h"
+#include "trace/trace.h"
+#include "x86/percpu.h"
+#include "x86/tsc.h"
+
+#define RING_ORDER   5 /* 2^5 pages a pCPU */
+#define RING_RECORDS ((u32)(PAGE_SIZE << RING_ORDER) / (u32)sizeof(struct trace_record))
+
+static struct trace_record *ring[TAKT_MAX_CPUS];
+
+static const struct {
+    const char *name;
+    u32 mask;
+} classes[] = {
+    { "sched", TRACE_CLASS_SCHED },
+    { "exit", TRACE_CLASS_EXIT },
+    { "event", TRACE_CLASS_EVENT },
+    { "replay", TRACE_CLASS_REPLAY },
+    { "all", TRACE_CLASS_SCHED | TRACE_CLASS_EXIT | TRACE_CLASS_EVENT | TRACE_CLASS_REPLAY },
+};
+
+/* ---- the stream: raw records, as they lie in memory ---- */
+
+static struct {
+    struct work work;
+    struct uart uart;
+    bool on, queued;
+    u32 cpu; /* whose turn it is */
+    struct trace_record out[8];
+    u32 len, at; /* bytes of `out`, and those that are gone */
+    u64 sent;    /* records */
+} stream;
+
+static bool fill(void)
+{
+    for (u32 i = 0; i < nr_cpus; i++) {
+        u32 cpu = stream.cpu++ % nr_cpus,
+            n = ring[cpu] ? trace_read(cpu, stream.out, ARRAY_SIZE(stream.out)) : 0;
+
+        stream.at = 0;
+        stream.len = n * (u32)sizeof(stream.out[0]);
+        stream.sent += n;
+        if (n)
+            return true;
+    }
+    return false;
+}
+
+static bool stream_step(struct work *w)
+{
+    for (u32 i = 0; i < 8; i++) {
+        unsigned n;
+
+        if (stream.at == stream.len && (!stream.on || !fill())) {
+            w->not_before = now_ns() + 10 * NS_PER_MS;
+            stream.queued = stream.on;
+            return stream.on;
+        }
+        n = uart_write(&stream.uart, (const char *)stream.out + stream.at, stream.len - stream.at);
+        stream.at += n;
+        if (!n)
+            break;
+    }
+    w->not_before = now_ns() + NS_PER_MS;
+    return true;
+}
+
+static int start_stream(struct shell_call *c, const char *where)
+{
+    struct console_spec port, console;
+
+    if (!*where)
+        return shell_fail(c, -ENODEV,
+                          "say which port: trace stream com2, or trace_console = com2 in the configuration");
+    if (parse_console(where, &port, NULL) || !port.com)
+        return shell_fail(c, -EINVAL, "expected com1 to com4, perhaps with a rate, not %s", where);
+    if (!parse_console(shell_config()->console, &console, NULL) && console.com == port.com)
+        return shell_fail(c, -EBUSY, "com%u is the console", port.com);
+    if (!uart_init(&stream.uart, uart_port(port.com), port.baud))
+        return shell_fail(c, -ENODEV, "nothing answers at com%u", port.com);
+    stream.on = true;
+    stream.work.step = stream_step;
+    stream.work.not_before = 0;
+    if (!stream.queued)
+        work_add(&stream.work);
+    stream.queued = true;
+    return 0;
+}
+
+/* ---- start, stop, status, read ---- */
+
+/* Rings come with the first use, one a step: they are filled with zeros. */
+static int add_ring(struct shell_call *c)
+{
+    u32 cpu = c->step;
+    hpa_t pa;
+
+    if (cpu >= nr_cpus || ring[cpu])
+        return 0;
+    pa = frame_alloc_zeroed(RING_ORDER);
+    if (pa == HPA_NONE)
+        return shell_fail(c, -ENOMEM, "there is no memory for the trace of pCPU %u", cpu);
+    ring[cpu] = hpa_to_va(pa);
+    return trace_init(cpu, ring[cpu], RING_RECORDS);
+}
+
+static int start(struct shell_call *c)
+{
+    u32 mask = 0;
+    int error;
+
+    for (int i = 2; i < c->argc; i++) {
+        u32 k = 0;
+
+        while (k < ARRAY_SIZE(classes) && strcmp(classes[k].name, c->argv[i]) != 0)
+            k++;
+        if (k == ARRAY_SIZE(classes))
+            return shell_fail(c, -EINVAL, "expected sched, exit, event, replay or all, not %s", c->argv[i]);
+        mask |= classes[k].mask;
+    }
+    error = add_ring(c);
+    if (error)
+        return error;
+    if (c->step + 1 < nr_cpus)
+        return SHELL_AGAIN;
+    trace_mask = mask ? mask : TRACE_CLASS_SCHED | TRACE_CLASS_EXIT | TRACE_CLASS_EVENT;
+    return 0;
+}
+
+static int status(struct shell_call *c)
+{
+    u64 lost = 0;
+
+    for (u32 cpu = 0; cpu < nr_cpus; cpu++)
+        lost += ring[cpu] ? trace_lost(cpu) : 0;
+    if (c->json) {
+        out("{\"mask\": %u, \"streaming\": %s, \"streamed\": %lu, \"lost\": %lu}", trace_mask,
+            stream.on ? "true" : "false", stream.sent, lost);
+        return 0;
+    }
+    out("tracing:");
+    for (u32 i = 0; i + 1 < ARRAY_SIZE(classes); i++)
+        out("%s%s", trace_mask & classes[i].mask ? " " : "",
+            trace_mask & classes[i].mask ? classes[i].name : "");
+    out("%s; %lu records streamed, %lu lost\n", trace_mask ? "" : " off", stream.sent, lost);
+    return 0;
+}
+
+/* Takes records out of the rings and prints them, those of one pCPU after those of another. */
+static int read_records(struct shell_call *c)
+{
+    struct trace_record r[8];
+    u32 n = 0;
+
+    if (stream.on)
+        return shell_fail(c, -EBUSY, "the records go to the stream");
+    if (c->step == 0)
+        out(c->json ? "[" : "");
+    while (c->index < nr_cpus && !c->stop &&
+           !(n = ring[c->index] ? trace_read(c->index, r, ARRAY_SIZE(r)) : 0))
+        c->index++;
+    for (u32 i = 0; i < n; i++) {
+        out(c->json ? "%s[%lu, %u, %u, %u, %u, %u, %u, %u]" : "%s%lu %u %04x %08x %x %x %x %x\n",
+            c->json && c->count++ ? ", " : "", r[i].ns, r[i].cpu, r[i].event, r[i].who, r[i].arg[0],
+            r[i].arg[1], r[i].arg[2], r[i].arg[3]);
+    }
+    if (n)
+        return SHELL_AGAIN;
+    out(c->json ? "]" : "");
+    return 0;
+}
+
+static int cmd_trace(struct shell_call *c)
+{
+    const char *what = c->argc > 1 ? c->argv[1] : "status";
+
+    if (strcmp(what, "start") == 0)
+        return start(c);
+    if (strcmp(what, "stop") == 0) {
+        trace_mask = 0;
+        stream.on = false;
+        return 0;
+    }
+    if (strcmp(what, "status") == 0)
+        return status(c);
+    if (strcmp(what, "read") == 0)
+        return read_records(c);
+    if (strcmp(what, "stream") == 0)
+        return start_stream(c, c->argc > 2 ? c->argv[2] : shell_config()->trace_console);
+    return shell_usage(c);
+}
+
+const struct shell_command trace_commands[] = {
+    { "trace", "start [sched|exit|event|replay|all...] | stop | status | read | stream [COM]",
+      "records what happens; read prints the records, stream sends them through a second serial port",
+      cmd_trace, false },
+    { NULL, NULL, NULL, NULL, false },
+};
