@@ -78,7 +78,7 @@ static void brand(void)
 
 static void xstate_init(void)
 {
-    xcr0_allowed = cpuid_or_zero(0xd, 0).eax & (XCR0_LEGACY | XCR0_AVX | XCR0_AVX512);
+    xcr0_allowed = cpuid_or_zero(0xd, 0).eax & (XCR0_LEGACY | XCR0_AVX | XCR0_AVX512) & (u32)virt_xcr0_mask;
     if ((xcr0_allowed & XCR0_AVX512) != XCR0_AVX512 || !(xcr0_allowed & XCR0_AVX))
         xcr0_allowed &= ~XCR0_AVX512;
     for (u32 i = 2; i < XSTATES; i++) {

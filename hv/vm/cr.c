@@ -59,14 +59,10 @@ static bool set_cr0(struct vcpu *v, u64 value)
 }
 
 /* The bits of features that guests see. */
-static u64 cr4_allowed(void)
+u64 cr4_guest_mask(void)
 {
-    static u64 allowed;
-
-    if (allowed)
-        return allowed;
-    allowed = CR4_VME | CR4_PVI | CR4_TSD | CR4_DE | CR4_PSE | CR4_PAE | CR4_MCE | CR4_PGE | CR4_OSFXSR |
-              CR4_OSXMMEXCPT;
+    u64 allowed = CR4_VME | CR4_PVI | CR4_TSD | CR4_DE | CR4_PSE | CR4_PAE | CR4_MCE | CR4_PGE | CR4_OSFXSR |
+                  CR4_OSXMMEXCPT;
     if (cpuid_guest_has(1, 2, 26))
         allowed |= CR4_OSXSAVE;
     if (cpuid_guest_has(7, 1, 0))
@@ -82,7 +78,7 @@ static u64 cr4_allowed(void)
 
 static bool set_cr4(struct vcpu *v, u64 value)
 {
-    if (value & ~cr4_allowed())
+    if (value & ~v->virt.vm->cr4_guest)
         return false;
     if (!(value & CR4_PAE) && virt->get_reg(&v->virt, VREG_EFER) & EFER_LMA)
         return false;

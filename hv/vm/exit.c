@@ -59,10 +59,8 @@ static void exit_gp(struct vcpu *v, const struct vm_exit *e)
 /* Those that the vendor intercepts for its own reasons go back to the guest. */
 static void exit_exception(struct vcpu *v, const struct vm_exit *e)
 {
-    if (e->exc.vector == EXC_MC) {
-        vm_crash(v->vm, v, "machine check while it ran");
-        return;
-    }
+    if (e->exc.vector == EXC_MC)
+        return; /* the host's, whose handler has run */
     if (e->exc.vector == EXC_PF)
         virt->set_reg(&v->virt, VREG_CR2, e->exc.addr);
     vcpu_fault(v, e->exc.vector, e->exc.has_code, e->exc.code);

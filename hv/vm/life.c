@@ -226,6 +226,7 @@ static int make_base(struct vm_job *j)
     if (err)
         return failed(j, err, "its memory has to be a multiple of 2 MiB");
     vm->virt.mem = &vm->mem;
+    vm->virt.cr4_guest = cr4_guest_mask();
     err = virt->vm_init(&vm->virt);
     return err ? failed(j, err, "there is not enough memory for its page tables") : 0;
 }

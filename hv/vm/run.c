@@ -132,6 +132,8 @@ static void run_guest(struct percpu *cpu, struct cpu_vm *c, struct vcpu *v, u64 
     account(c, &cpu->hv_tsc);
     virt->run(&v->virt, deadline, &e);
     account(c, &cpu->guest_tsc);
+    if (__builtin_expect(v->virt.cr8 != vlapic_cr8(&v->lapic), 0))
+        vlapic_set_cr8(&v->lapic, v->virt.cr8);
 
     log = &v->last[v->exits++ % ARRAY_SIZE(v->last)];
     log->rip = v->virt.regs.rip;

@@ -82,6 +82,7 @@ static const struct vlapic_ops lapic_ops = { .peer = lapic_peer,
 /* The vCPU wrote to its own LAPIC: EOI or TPR may have let something through that was pending before. */
 void vcpu_lapic_written(struct vcpu *v)
 {
+    v->virt.cr8 = (u8)vlapic_cr8(&v->lapic);
     if (vlapic_pending(&v->lapic) >= 0)
         __atomic_fetch_or(&v->todo, TODO_EVENT, __ATOMIC_SEQ_CST);
 }
@@ -160,7 +161,7 @@ free:
 void vcpu_destroy(struct vcpu *v)
 {
     vlapic_fini(&v->lapic);
-    timer_cancel(&v->poll_timer);
+    timer_cancel_wait(&v->poll_timer);
     sched_vcpu_fini(&v->sched);
     virt->vcpu_fini(&v->virt);
     frame_free(va_to_hpa(v->info), 0);
@@ -226,6 +227,7 @@ static void init_sipi(struct vcpu *v, u32 todo)
     if (todo & TODO_INIT) {
         virt->vcpu_reset(&v->virt);
         vlapic_reset(&v->lapic);
+        v->virt.cr8 = 0;
         timer_cancel(&v->poll_timer);
         v->nmi_pending = v->halted = v->polling = false;
         v->waiting_sipi = true;
@@ -260,23 +262,29 @@ static void inject_irq(struct vcpu *v, u8 vector)
     }
 }
 
+static void deliver_nmi(struct virt_vcpu *hw, struct vcpu *v)
+{
+    if (!v->nmi_pending)
+        return;
+    if (hw->pending.type == EVENT_NONE && virt->can_take_nmi(hw)) {
+        hw->pending = (struct virt_event){ .type = EVENT_NMI, .vector = EXC_NMI };
+        v->nmi_pending = false;
+    } else {
+        hw->want_nmi_window = true;
+    }
+}
+
 static void deliver(struct vcpu *v)
 {
     struct virt_vcpu *hw = &v->virt;
     int vector;
 
-    if (v->nmi_pending) {
-        if (hw->pending.type == EVENT_NONE && virt->can_take_nmi(hw)) {
-            hw->pending = (struct virt_event){ .type = EVENT_NMI, .vector = EXC_NMI };
-            v->nmi_pending = false;
-        } else {
-            hw->want_nmi_window = true;
-        }
-    }
+    hw->want_irq_window = hw->want_nmi_window = hw->want_cr8_exit = false;
+    deliver_nmi(hw, v);
     vector = vlapic_pending(&v->lapic);
-    if (vector < 0)
-        return;
-    if (hw->pending.type == EVENT_NONE && virt->can_take_irq(hw))
+    if (vector < 0) /* what waits for a lower priority is looked at again when that is written */
+        hw->want_cr8_exit = hw->cr8 && v->lapic.irr_any;
+    else if (hw->pending.type == EVENT_NONE && virt->can_take_irq(hw))
         inject_irq(v, (u8)vector);
     else
         hw->want_irq_window = true;

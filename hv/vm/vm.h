@@ -173,6 +173,7 @@ bool cpuid_guest_has(u32 leaf, unsigned reg, unsigned bit); /* reg: 0 EAX .. 3 E
 u64 cpuid_xcr0_allowed(void);
 unsigned cpuid_physical_bits(void);
 bool cpuid_is_amd(void);
+u64 cr4_guest_mask(void); /* CR4 bits of features that guests see */
 
 /* Optional devices of vm->config, the UART and the rest of the bus (io.c). */
 int vm_add_devices(struct vm *vm);
