@@ -29,7 +29,8 @@ bochs|vgabios|/usr/share/vgabios/vgabios.bin|firmware for Bochs
 test|libcmocka-dev|/usr/include/cmocka.h|unit tests
 test|python3-pytest|py:pytest|guest and system tests
 check|ovmf|/usr/share/OVMF/OVMF_CODE_4M.fd|boot by UEFI
-check|clang|clang|fuzz targets (libFuzzer, sanitizers)
+check|clang|clang|fuzz targets
+check|libclang-rt-dev|sanitizers|fuzz targets: libFuzzer and sanitizers
 check|clang-format|clang-format|lint
 check|cppcheck|cppcheck|lint
 check|valgrind|valgrind|cost of scheduling decisions (callgrind)
@@ -40,6 +41,8 @@ END
 there() {
 	case $1 in
 	/*) [ -e "$1" ] ;;
+	sanitizers)
+		dir=$(clang -print-resource-dir 2>/dev/null) && find "$dir/lib/" -name 'libclang_rt.fuzzer*.a' | grep -q . ;;
 	py:*) "$PYTHON" -c "import ${1#py:}" 2>/dev/null ;;
 	*) command -v "$1" >/dev/null 2>&1 ;;
 	esac
