@@ -103,7 +103,7 @@ class Machine:
                  "icount": ["-accel", "tcg", "-icount", "shift=0,sleep=off", "-cpu", "EPYC,-x2apic"]}[self.platform]
         command = ["qemu-system-x86_64", "-M", "q35", *accel, "-smp", str(self.cpus), "-m", str(self.memory),
                    "-nodefaults", "-no-user-config", "-display", "none", "-vga", "std", "-no-reboot",
-                   "-cdrom", self.iso, "-boot", "d"]
+                   "-device", "isa-debug-exit,iobase=0xf4,iosize=4", "-cdrom", self.iso, "-boot", "d"]
         if self.com1 == "stdio":
             command += ["-chardev", f"stdio,id=com1,mux=on,signal=off,logfile={self.serial_path}", "-mon", "chardev=com1"]
         elif self.com1 == "socket":
@@ -273,7 +273,8 @@ def run(machine):
             if machine.platform == "bochs":
                 proxy(machine)
                 return 0
-            return machine.process.wait()
+            code = machine.process.wait()
+            return 0 if code == 1 and machine.serial() else code  # 1: Takt itself ended the machine
         except KeyboardInterrupt:
             return 130
         finally:
