@@ -44,6 +44,18 @@ def room(path):
     return "/".join(parts[:2]) if parts[0] == "hv" and len(parts) > 2 else parts[0]
 
 
+def section_bytes(image):
+    """{"text", "data", "bss"} of what is loaded."""
+    sums = {"text": 0, "data": 0, "bss": 0}
+    for line in subprocess.run(["size", "-A", image], stdout=subprocess.PIPE, text=True, check=True).stdout.splitlines():
+        m = re.match(r"(\.\S+)\s+(\d+)\s+(\d+)$", line)
+        if not m or m[1].startswith((".debug", ".comment", ".note")):
+            continue
+        code = m[1].startswith((".text", ".init", ".boot", ".multiboot"))
+        sums["text" if code else "bss" if m[1].startswith(".bss") else "data"] += int(m[2])
+    return sums
+
+
 def main():
     objects, image, sources = sys.argv[1], sys.argv[2], sys.argv[3:]
     rooms = Counter()
@@ -53,19 +65,9 @@ def main():
     for name, lines in sorted(rooms.items()):
         print(f"{name:14} {lines:6}")
     print(f"{'all':14} {total:6} lines of code in the image, budget {BUDGET_LINES}")
-    text = data = bss = 0
-    for line in subprocess.run(["size", "-A", image], stdout=subprocess.PIPE, text=True, check=True).stdout.splitlines():
-        m = re.match(r"(\.\S+)\s+(\d+)\s+(\d+)$", line)
-        if not m or m[1].startswith((".debug", ".comment", ".note")):
-            continue
-        if m[1].startswith((".text", ".init", ".boot", ".multiboot", ".mb")):
-            text += int(m[2])
-        elif m[1].startswith(".bss"):
-            bss += int(m[2])
-        else:
-            data += int(m[2])
-    print(f"{'text':14} {text:6} bytes, budget {BUDGET_TEXT}; data {data} bytes, bss {bss} bytes")
-    over = [w for w, is_over in (("lines", total > BUDGET_LINES), ("text", text > BUDGET_TEXT)) if is_over]
+    b = section_bytes(image)
+    print(f"{'text':14} {b['text']:6} bytes, budget {BUDGET_TEXT}; data {b['data']} bytes, bss {b['bss']} bytes")
+    over = [w for w, is_over in (("lines", total > BUDGET_LINES), ("text", b["text"] > BUDGET_TEXT)) if is_over]
     if over:
         print("size: over budget:", ", ".join(over))
     return bool(over)
