@@ -165,7 +165,7 @@ int ioapic_route_isa(u8 irq, u8 vector)
     return -ENOENT;
 }
 
-void ioapic_mask_vector(u8 vector)
+static void ioapic_mask_vector(u8 vector)
 {
     for (u32 i = 0; acpi && i < acpi->nr_ioapics; i++)
         for (u32 pin = 0; pin < ioapic_inputs(i); pin++)
@@ -192,6 +192,7 @@ int apic_init(const struct acpi_info *a)
     silence_8259();
     ioapics_init();
     irq_eoi = apic_eoi;
+    irq_mask_vector = ioapic_mask_vector;
     irq_register(VEC_ERROR, on_error);
     return 0;
 }

@@ -21,7 +21,5 @@ void apic_timer_count(u32 ticks); /* one-shot; 0 stops it */
 u32 apic_timer_left(void);
 /* Routes an ISA interrupt to this CPU, obeying the MADT's overrides. -ENOENT if no IOAPIC has it. */
 int ioapic_route_isa(u8 irq, u8 vector);
-/* Masks whichever input raises `vector`. */
-void ioapic_mask_vector(u8 vector);
 
 #endif

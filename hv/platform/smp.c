@@ -170,12 +170,10 @@ void irq_window(void)
 void cpu_halt(void)
 {
     struct cpu *c = cpu_of(this_cpu());
-    u64 from = rdtsc();
 
     c->halted = true;
     __asm__ volatile("sti; hlt; cli" : : : "memory");
     c->halted = false;
-    c->p.idle_tsc += rdtsc() - from;
 }
 
 /* ---- heartbeat: a CPU that did not pass its loop is kicked; one that does not pass it then is dumped ---- */

@@ -1,40 +1,63 @@
-/* Lock: work_lock, a leaf. An item is in `items` until its step returns false; the list is in the order in which they
- * were served last. */
+/* Lock: work_lock, a leaf but for the timer's. An item is in `items` from work_add until its step is run; the list is in
+ * the order in which they came, so that they take turns. */
 #include "platform/work.h"
 
 #include "lib/spinlock.h"
+#include "platform/timer.h"
 #include "x86/tsc.h"
 
 static struct spinlock work_lock;
 static struct list items = { &items, &items };
+static volatile u64 earliest = ~0ull; /* ns; of all items */
+static struct timer wake;             /* makes the loop of WORK_CPU pass at `earliest` */
 
-static struct work *next_due(u64 now)
+static void on_wake(struct timer *t, u64 now)
 {
+}
+
+static void update_locked(void)
+{
+    u64 next = ~0ull;
+
     list_for_each(w, &items, struct work, link)
     {
-        if (w->not_before <= now)
-            return w;
+        next = MIN(next, w->not_before);
     }
-    return NULL;
+    earliest = next;
 }
 
 void work_add(struct work *w)
 {
+    bool sooner;
+
     spin_lock(&work_lock);
     list_add_tail(&items, &w->link);
+    sooner = w->not_before < earliest;
+    update_locked();
+    if (sooner) {
+        wake.fn = on_wake;
+        timer_set(WORK_CPU, &wake, w->not_before);
+    }
     spin_unlock(&work_lock);
 }
 
 bool work_due(void)
 {
-    bool due;
+    return earliest != ~0ull && earliest <= now_ns();
+}
 
-    if (list_empty(&items))
-        return false;
-    spin_lock(&work_lock);
-    due = next_due(now_ns()) != NULL;
-    spin_unlock(&work_lock);
-    return due;
+static struct work *take_due(void)
+{
+    u64 now = now_ns();
+
+    list_for_each(w, &items, struct work, link)
+    {
+        if (w->not_before <= now) {
+            list_del(&w->link);
+            return w;
+        }
+    }
+    return NULL;
 }
 
 bool work_run(void)
@@ -42,9 +65,10 @@ bool work_run(void)
     struct work *w;
 
     spin_lock(&work_lock);
-    w = next_due(now_ns());
-    if (w)
-        list_del(&w->link);
+    w = take_due();
+    update_locked();
+    if (w && earliest != ~0ull)
+        timer_set(WORK_CPU, &wake, earliest);
     spin_unlock(&work_lock);
     if (!w)
         return false;

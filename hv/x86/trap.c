@@ -5,6 +5,8 @@
 #include "x86/cpu.h"
 #include "x86/insn.h"
 
+#define STRAY_STORM 1000u
+
 struct gate {
     u64 low, high;
 };
@@ -13,6 +15,7 @@ static struct gate idt[256];
 extern const u64 trap_stubs[256];
 static void (*irq_fn[256])(void);
 void (*irq_eoi)(void);
+void (*irq_mask_vector)(u8 vector);
 void (*dump_hook)(void);
 u64 stray_irqs;
 
@@ -189,17 +192,32 @@ static void handle_machine_check(struct cpu *c, const struct trap_frame *f)
     wrmsr(MSR_MCG_STATUS, 0);
 }
 
+/* An interrupt on a vector that nobody registered is counted; one that will not stop is masked at its source, if that
+ * is known. */
+static void handle_stray(u8 v)
+{
+    static u32 count[256];
+
+    stray_irqs++;
+    if (++count[v] <= 4)
+        log_warn("CPU %u: stray interrupt, vector 0x%x", this_cpu()->id, v);
+    if (count[v] == STRAY_STORM) {
+        log_warn("vector 0x%x: %u stray interrupts; masking it", v, STRAY_STORM);
+        if (irq_mask_vector)
+            irq_mask_vector(v);
+    }
+}
+
 static void handle_irq(const struct trap_frame *f)
 {
     u8 v = (u8)f->vector;
 
     if (v == VEC_SPURIOUS)
         return; /* no EOI (SDM 3A 10.9) */
-    if (irq_fn[v]) {
+    if (irq_fn[v])
         irq_fn[v]();
-    } else if (stray_irqs++ < 16) {
-        log_warn("CPU %u: stray interrupt, vector 0x%x", this_cpu()->id, v);
-    }
+    else
+        handle_stray(v);
     if (irq_eoi)
         irq_eoi();
 }

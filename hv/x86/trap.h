@@ -26,6 +26,8 @@ void traps_load(void);
 void irq_register(u8 vector, void (*fn)(void));
 /* Sends the end of interrupt; the APIC registers it. */
 extern void (*irq_eoi)(void);
+/* Masks the source of `vector` if there is one; the IOAPICs' driver registers it. */
+extern void (*irq_mask_vector)(u8 vector);
 
 /* Prints the last exits of this CPU's vCPU, for dumps; set by hv/vm. */
 extern void (*dump_hook)(void);
