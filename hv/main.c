@@ -1,5 +1,7 @@
 /* The boot, from top to bottom. */
+#include <takt/errno.h>
 #include "boot/layout.h"
+#include "config.h"
 #include "lib/printf.h"
 #include "platform/apic.h"
 #include "platform/bootinfo.h"
@@ -7,8 +9,12 @@
 #include "platform/console.h"
 #include "platform/hostmap.h"
 #include "platform/power.h"
+#include "platform/preflight.h"
 #include "platform/smp.h"
 #include "platform/timer.h"
+#include "sched/params.h"
+#include "virt/virt.h"
+#include "vm/vm.h"
 #include "x86/cpu.h"
 #include "x86/insn.h"
 #include "x86/trap.h"
@@ -17,6 +23,8 @@
 static struct boot_info boot;
 static struct acpi_info acpi;
 static hpa_t trampoline_page;
+static struct config config;
+static volatile bool boot_done;
 extern const u8 image_end[];
 
 void hv_main(u32 magic, u64 mbi);
@@ -87,25 +95,160 @@ static void platform_init(void)
     cpu_load_tables(&boot_cpu);
 }
 
+/* ---- configuration ---- */
+
+static void report(void *ctx, bool fatal, const char *text)
+{
+    log_at(fatal ? LOG_ERR : LOG_WARN, "%s", text);
+}
+
+/* The first module is the configuration; the others are images, by name. */
+static void read_config(void)
+{
+    const struct boot_module *m = &boot.module[0];
+    int err;
+
+    config_defaults(&config);
+    if (!boot.nr_modules)
+        stop_machine("There is no configuration: it must be the first boot module (docs/config.md).");
+    err = config_parse(&config, m->name, hpa_to_va(m->start), m->end - m->start, param_kind, report, NULL);
+    if (!err)
+        err = config_cmdline(&config, boot.cmdline, param_kind, report, NULL);
+    if (err)
+        stop_machine("The configuration cannot be used.");
+    noreboot = config.noreboot;
+    if (*config.console && console_init(config.console) == -EINVAL)
+        log_warn("console = %s: expected com1 to com4, then a comma and a speed if need be, or none",
+                 config.console);
+    console_set_level((enum log_level)config.loglvl);
+    for (u32 i = 1; i < boot.nr_modules; i++) {
+        const struct boot_module *b = &boot.module[i];
+        struct module image = { b->name, hpa_to_va(b->start), b->end - b->start };
+
+        if (module_add(&image) < 0)
+            log_warn("boot module %s: a second one of this name, or too many; left out", b->name);
+    }
+}
+
+/* ---- what runs ---- */
+
+static void preflight(void)
+{
+    struct virt_caps caps = { 0 };
+    int err = virt_probe(&caps);
+
+    log_info("What this machine has:");
+    preflight_row("VT-x or AMD-V", caps.present, caps.present ? "guests can run" : "none can");
+    preflight_row("left on by firmware", !caps.locked_off,
+                  caps.locked_off ? "switch it on in the firmware's set-up" : "");
+    preflight_row("EPT or nested paging", caps.second_level, "needed");
+    preflight_row("unrestricted guest", caps.unrestricted, "needed: guests start without paging");
+    preflight_row("VPID or ASID", caps.asid,
+                  caps.asid ? "a switch of VMs keeps the TLB" : "every switch flushes the TLB");
+    preflight_row("preemption timer", caps.preemption_timer,
+                  caps.preemption_timer ? "ends slices" : "the APIC timer ends slices");
+    preflight_row("next RIP", caps.next_rip, caps.next_rip ? "" : "instruction lengths are decoded");
+    preflight_platform(&acpi);
+    if (err < 0) {
+        log_err("%s", caps.reason);
+        stop_machine("Guests cannot run on this machine.");
+    }
+    if (virt->cpu_enable() < 0)
+        stop_machine("Guests cannot run on this CPU.");
+}
+
+static void set_params(struct sched_pool *p, const char *preset, const struct config_param *param, u32 nr)
+{
+    if (*preset && param_preset(p, preset) < 0)
+        log_warn("pool %s: there is no preset %s", p->name, preset);
+    for (u32 i = 0; i < nr; i++) {
+        const struct param *e = param_find(p, param[i].name);
+        const char *why = "its policy does not have it";
+
+        if (!e || param_set_text(e, p, p, param[i].value, &why) < 0)
+            log_warn("pool %s: %s = %s: %s", p->name, param[i].name, param[i].value, why ? why : "refused");
+    }
+}
+
+static struct sched_pool *make_pool(const char *name, const char *policy)
+{
+    struct sched_pool *p;
+    int err = sched_pool_create(name, *policy ? policy : config.sched, &p);
+
+    if (err == 0)
+        return p;
+    log_err("pool %s with policy %s cannot be made: error %d", name, policy, -err);
+    return NULL;
+}
+
+static void pools_init(void)
+{
+    struct sched_pool *p0;
+
+    sched_init();
+    for (u32 cpu = 0; cpu < nr_cpus; cpu++)
+        sched_cpu_online(cpu);
+    p0 = make_pool("Pool-0", config.sched);
+    if (!p0)
+        stop_machine("The scheduler cannot be started.");
+    sched_pool_add_cpu(p0, 0);
+    set_params(p0, config.preset, config.param, config.nr_params);
+    for (u32 i = 0; i < config.nr_pools; i++) {
+        const struct config_pool *c = &config.pool[i];
+        struct sched_pool *p = make_pool(c->name, c->sched);
+
+        if (!p)
+            continue;
+        set_params(p, c->preset, c->param, c->nr_params);
+        cpumask_for_each(cpu, &c->cpus)
+        {
+            if (cpu >= nr_cpus || sched_pool_add_cpu(p, cpu) < 0)
+                log_warn("pool %s: CPU %u is not there or belongs to another pool", c->name, cpu);
+        }
+    }
+    for (u32 cpu = 1; cpu < nr_cpus; cpu++)
+        if (!sched_pool_of_cpu(cpu))
+            sched_pool_add_cpu(p0, cpu);
+}
+
+static void vm_made(void *ctx, struct vm *vm, int err, const char *why)
+{
+    const struct config_vm *c = ctx;
+
+    if (err)
+        log_err("VM %s cannot be made: %s (error %d)", c->name, why ? why : "refused", -err);
+}
+
+static void make_vms(void)
+{
+    for (u32 i = 0; i < config.nr_vms; i++) {
+        int err = vm_create(&config.vm[i], vm_made, &config.vm[i]);
+
+        if (err)
+            vm_made(&config.vm[i], NULL, err, NULL);
+    }
+}
+
 static void ap_start(void)
 {
     smp_watch();
-    for (;;)
-        cpu_halt();
+    if (virt->cpu_enable() < 0)
+        panic("CPU %u cannot run guests as the others can", this_cpu()->id);
+    while (!boot_done)
+        cpu_relax();
+    cpu_loop();
 }
 
-static void start_guests(void)
+static void go(void)
 {
     smp_watch();
-    log_info("boot done");
-    for (int i = 0; i < 20; i++) {
-        timers_run();
-        lapic_timer_arm(MIN(timers_next(), now_ns() + 100 * NS_PER_MS));
-        cpu_halt();
-        if (i % 4 == 0)
-            log_info("tick %d", i);
-    }
-    platform_poweroff();
+    pools_init();
+    vm_init();
+    make_vms();
+    log_info("%u pools, %u VMs; boot took %lu us", config.nr_pools + 1, config.nr_vms, now_ns() / 1000);
+    console_set_async();
+    boot_done = true;
+    cpu_loop();
 }
 
 void hv_main(u32 magic, u64 mbi)
@@ -119,7 +262,9 @@ void hv_main(u32 magic, u64 mbi)
     read_boot_info(magic, mbi);
     memory_init();
     log_info("%lu MiB of RAM, %u modules", frame_total() >> 8, boot.nr_modules);
+    read_config();
     platform_init();
+    preflight();
     smp_start(&acpi, trampoline_page, ap_start);
-    stack_switch(boot_cpu.p.stack_top, start_guests);
+    stack_switch(boot_cpu.p.stack_top, go);
 }
