@@ -574,7 +574,6 @@ static const struct {
     u8 reason;
     u32 insn;
 } simple_exits[] = {
-    [SVM_EXIT_INTR] = { EXIT_INTR, 0 },
     [SVM_EXIT_NMI] = { EXIT_NMI, 0 },
     [SVM_EXIT_INIT] = { EXIT_INIT, 0 },
     [SVM_EXIT_VINTR] = { EXIT_IRQ_WINDOW, 0 },
@@ -633,6 +632,9 @@ static void decode(struct virt_vcpu *v, struct svm_vcpu *s, struct vm_exit *e)
     e->raw = (u32)b->exit_code;
     e->insn_len = 0;
     switch (b->exit_code) {
+    case SVM_EXIT_INTR:
+        e->reason = EXIT_INTR;
+        break;
     case SVM_EXIT_CPUID:
         e->reason = EXIT_CPUID;
         e->insn_len = length_of(v, b, INSN_CPUID);
