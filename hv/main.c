@@ -13,6 +13,7 @@
 #include "platform/smp.h"
 #include "platform/timer.h"
 #include "sched/params.h"
+#include "shell/shell.h"
 #include "virt/virt.h"
 #include "vm/vm.h"
 #include "x86/cpu.h"
@@ -244,6 +245,7 @@ static void go(void)
     smp_watch();
     pools_init();
     vm_init();
+    shell_init(&config);
     make_vms();
     log_info("%u pools, %u VMs; boot took %lu us", config.nr_pools + 1, config.nr_vms, now_ns() / 1000);
     console_set_async();
