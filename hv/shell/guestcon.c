@@ -4,8 +4,8 @@
 
 #include <takt/errno.h>
 #include "lib/string.h"
+#include "sched/machine.h"
 #include "vm/vm.h"
-#include "x86/tsc.h"
 
 #define LEAVE       0x1d /* ^], as xl */
 #define SLOTS       64
@@ -97,7 +97,7 @@ bool guestcon_step(u64 now)
 static void on_stopped(struct vm *vm)
 {
     struct slot *s = &slots[vm->id % SLOTS];
-    u64 now = now_ns();
+    u64 now = machine_now();
 
     if (!to_log || &vm->console == attached)
         return;
@@ -177,6 +177,6 @@ int cmd_console(struct shell_call *c)
         if (chunk[i] != '\r')
             out_escaped(chunk[i], false);
     }
-    c->at = n ? 0 : now_ns() + 200 * NS_PER_MS; /* to see the VM go */
+    c->at = n ? 0 : machine_now() + 200 * NS_PER_MS; /* to see the VM go */
     return SHELL_AGAIN;
 }

@@ -4,6 +4,7 @@
 #include "mm/frame.h"
 #include "platform/console.h"
 #include "platform/power.h"
+#include "sched/machine.h"
 #include "sched/policy.h"
 #include "shell/shell.h"
 #include "trace/trace.h"
@@ -71,7 +72,7 @@ static int cmd_info(struct shell_call *c)
 {
     const struct sched_pool *pool0 = sched_pool_find("Pool-0");
     const char *sched = pool0 ? pool0->policy->name : "none", *vendor = virt ? virt->name : "none";
-    u64 up = now_ns() / (NS_PER_S / 100);
+    u64 up = machine_now() / (NS_PER_S / 100);
     u64 total = frame_total() * PAGE_SIZE >> 20, free = frame_free_count() * PAGE_SIZE >> 20;
 
     if (c->json) {

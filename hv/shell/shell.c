@@ -8,10 +8,10 @@
 #include "platform/console.h"
 #include "platform/timer.h"
 #include "platform/work.h"
+#include "sched/machine.h"
 #include "shell/guestcon.h"
 #include "shell/line.h"
 #include "vm/vm.h"
-#include "x86/tsc.h"
 
 #define OUT_SIZE 8192u
 #define IN_SIZE  512u
@@ -424,7 +424,7 @@ static void script_start(const char *name)
     }
     script.text = m->data;
     script.end = script.text + m->size;
-    script.start = script.when = now_ns();
+    script.start = script.when = machine_now();
     script_next();
 }
 
@@ -465,7 +465,7 @@ static void on_timer(struct timer *t, u64 now)
 void shell_wake(void)
 {
     if (!__atomic_exchange_n(&woken, true, __ATOMIC_ACQ_REL))
-        timer_set(WORK_CPU, &alarm, now_ns());
+        timer_set(WORK_CPU, &alarm, machine_now());
 }
 
 static void heard(const char *s, unsigned n)
@@ -543,7 +543,7 @@ static void sleep_until_next(void)
 
 static bool step(struct work *w)
 {
-    u64 now = now_ns();
+    u64 now = machine_now();
     bool more;
 
     w->not_before = 0;

@@ -5,12 +5,12 @@
 #include <takt/errno.h>
 #include "lib/parse.h"
 #include "lib/string.h"
+#include "sched/machine.h"
 #include "sched/params.h"
 #include "shell/entitle.h"
 #include "shell/shell.h"
 #include "vm/vm.h"
 #include "x86/percpu.h"
-#include "x86/tsc.h"
 
 #define ROWS      256 /* vCPUs that a table can show */
 #define STEP_ROWS 4
@@ -111,14 +111,14 @@ static u64 per_second(u64 events, u64 ns) /* in hundredths */
 
 static void print_head(struct shell_call *c)
 {
-    u64 seconds = (now_ns() - top.began) / 10000000;
+    u64 seconds = (machine_now() - top.began) / 10000000;
 
     if (c->json) {
         out("{\"seconds\": %s, \"vendor\": \"%s\", \"pcpus\": [", fixed2(seconds).s,
             virt ? virt->name : "none");
         return;
     }
-    out("%sTakt, up %s s%s%s", top.live ? "\x1b[H" : "", fixed2(now_ns() / 10000000).s,
+    out("%sTakt, up %s s%s%s", top.live ? "\x1b[H" : "", fixed2(machine_now() / 10000000).s,
         top.live ? "; any key leaves for the shell" : "", eol());
 }
 
@@ -288,7 +288,7 @@ static int begin(struct shell_call *c)
         c->typed = any_key;
         out("\x1b[H\x1b[2J");
     }
-    c->at = now_ns() + top.warm_up;
+    c->at = machine_now() + top.warm_up;
     top.phase = WARM_UP;
     top.until = c->at;
     return SHELL_AGAIN;
@@ -307,7 +307,7 @@ static void rewind(struct shell_call *c, enum phase phase)
 
 static void begin_round(struct shell_call *c)
 {
-    top.began = now_ns();
+    top.began = machine_now();
     top.until = top.began + top.interval;
     top.nr = top.not_shown = 0;
     for (u32 cpu = 0; cpu < nr_cpus; cpu++)
@@ -335,7 +335,7 @@ static int cmd_top(struct shell_call *c)
     }
     switch (top.phase) {
     case WARM_UP:
-        if (now_ns() >= top.until)
+        if (machine_now() >= top.until)
             begin_round(c);
         else
             c->at = top.until;
@@ -343,7 +343,7 @@ static int cmd_top(struct shell_call *c)
     case BASE:
         return pass(c, base_row, WAIT);
     case WAIT:
-        if (now_ns() >= top.until)
+        if (machine_now() >= top.until)
             rewind(c, CLAIMS);
         else
             c->at = top.until;

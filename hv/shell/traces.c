@@ -5,10 +5,10 @@
 #include "lib/string.h"
 #include "mm/frame.h"
 #include "platform/work.h"
+#include "sched/machine.h"
 #include "shell/shell.h"
 #include "trace/trace.h"
 #include "x86/percpu.h"
-#include "x86/tsc.h"
 
 #define RING_ORDER   5 /* 2^5 pages a pCPU */
 #define RING_RECORDS ((u32)(PAGE_SIZE << RING_ORDER) / (u32)sizeof(struct trace_record))
@@ -59,7 +59,7 @@ static bool stream_step(struct work *w)
         unsigned n;
 
         if (stream.at == stream.len && (!stream.on || !fill())) {
-            w->not_before = now_ns() + 10 * NS_PER_MS;
+            w->not_before = machine_now() + 10 * NS_PER_MS;
             stream.queued = stream.on;
             return stream.on;
         }
@@ -68,7 +68,7 @@ static bool stream_step(struct work *w)
         if (!n)
             break;
     }
-    w->not_before = now_ns() + NS_PER_MS;
+    w->not_before = machine_now() + NS_PER_MS;
     return true;
 }
 

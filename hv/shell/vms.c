@@ -2,9 +2,9 @@
 #include <takt/errno.h>
 #include "lib/parse.h"
 #include "lib/string.h"
+#include "sched/params.h"
 #include "shell/guestcon.h"
 #include "shell/shell.h"
-#include "sched/params.h"
 #include "vm/vm.h"
 
 #define ROWS 6 /* of a list, in one step */
