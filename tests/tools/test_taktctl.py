@@ -1,0 +1,191 @@
+"""taktctl against a peer that behaves like the shell on a bad day."""
+import importlib.machinery
+import importlib.util
+import io
+import json
+import os
+import pty
+import re
+import socket
+import subprocess
+import sys
+import threading
+import tty
+
+import pytest
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+TAKTCTL = os.path.join(ROOT, "tools", "taktctl")
+spec = importlib.util.spec_from_loader("taktctl", importlib.machinery.SourceFileLoader("taktctl", TAKTCTL))
+taktctl = importlib.util.module_from_spec(spec)
+sys.dont_write_bytecode = True
+spec.loader.exec_module(taktctl)
+
+
+class Peer(threading.Thread):
+    """Listens at a UNIX socket. `answer(tag, line)` returns the bytes to send for a line, or None to hang up."""
+
+    def __init__(self, path, answer):
+        super().__init__(daemon=True)
+        self.server = socket.socket(socket.AF_UNIX)
+        self.server.bind(path)
+        self.server.listen(1)
+        self.answer, self.lines, self.raw = answer, [], b""
+        self.start()
+
+    def run(self):
+        begun = b""
+        while True:
+            try:
+                peer, _ = self.server.accept()
+            except OSError:
+                return
+            with peer:
+                try:
+                    begun = self.serve(peer, begun)
+                except ConnectionError:
+                    begun = b""
+
+    def serve(self, peer, begun):
+        """Returns the line that was begun: the shell keeps it when a connection goes."""
+        while data := peer.recv(4096):
+            self.raw += data
+            peer.sendall(data)  # the echo
+            begun += data
+            begun = begun[begun.rfind(b"\x03") + 1:]  # ^C drops the line
+            while b"\r" in begun:
+                line, _, begun = begun.partition(b"\r")
+                line = line.decode()
+                self.lines.append(line)
+                tag = re.search(r"-j=(\w+)", line)
+                reply = self.answer(tag and tag[1], line)
+                if reply is None:
+                    return begun
+                for i in range(0, len(reply), 7):  # in pieces, wherever they break
+                    peer.sendall(reply[i:i + 7])
+        return begun
+
+
+def envelope(tag, result=None, **more):
+    return b"\x1e" + json.dumps({"id": tag, "command": "x", "error": 0, "result": result, **more}).encode() + b"\n"
+
+
+@pytest.fixture
+def peer(tmp_path):
+    made = []
+
+    def make(answer):
+        made.append(Peer(str(tmp_path / "console"), answer))
+        return made[0], f"unix:{tmp_path}/console"
+
+    yield make
+    for p in made:
+        p.server.close()
+
+
+def test_result_amid_noise(peer):
+    def answer(tag, line):
+        return (b"\r\n[    1.234567] vm1: a line of the log\r\n\x1e{\"id\": \"cut sho" + b"\n" + envelope("999x1", "stale")
+                + b"\x1b[K" + envelope(tag, [1, {"a": "b"}]) + b"takt> ")
+
+    p, address = peer(answer)
+    with taktctl.Takt(address, 5) as takt:
+        assert takt.run("list -x") == [1, {"a": "b"}]
+        assert takt.run("vcpu-pin", "a vm", "0", "all") == [1, {"a": "b"}]
+    assert p.raw.startswith(b"\x1d\x03")
+    assert re.fullmatch(r"list -j=\w+ -x", p.lines[0])
+    assert re.fullmatch(r'vcpu-pin -j=\w+ "a vm" 0 all', p.lines[1])
+    assert p.lines[0].split()[1] != p.lines[1].split()[1]
+
+
+def test_error_is_told(peer):
+    _, address = peer(lambda tag, line: envelope(tag, None, error=-2, message="there is no VM x"))
+    with taktctl.Takt(address, 5) as takt, pytest.raises(taktctl.CommandError, match="there is no VM x") as e:
+        takt.run("pause x")
+    assert e.value.error == -2
+
+
+def test_timeout_then_late_answer_is_not_taken(peer):
+    tags = []
+
+    def answer(tag, line):
+        tags.append(tag)
+        if len(tags) == 1:
+            return b"\x1e{\"id\": \"" + tag.encode() + b"\", "  # cut: the rest never comes
+        return b"\n" + envelope(tags[0], "late") + envelope(tag, "right")
+
+    _, address = peer(answer)
+    with taktctl.Takt(address, 5) as takt:
+        with pytest.raises(taktctl.ConsoleError, match="no answer"):
+            takt.run("info", timeout=0.3)
+        assert takt.run("info") == "right"
+
+
+def test_connection_lost_mid_command(peer):
+    calls = []
+
+    def answer(tag, line):
+        calls.append(line)
+        return None if len(calls) == 1 else envelope(tag, "ok")
+
+    _, address = peer(answer)
+    with taktctl.Takt(address, 5) as takt, pytest.raises(taktctl.ConsoleError):
+        takt.run("destroy vm1")
+    with taktctl.Takt(address, 5) as takt:
+        assert takt.run("info") == "ok"
+    assert len(calls) == 2  # a command is never sent twice
+
+
+def test_half_typed_line_of_somebody_is_dropped(peer):
+    p, address = peer(lambda tag, line: envelope(tag, "ok"))
+    dead = socket.socket(socket.AF_UNIX)
+    dead.connect(address[5:])
+    dead.sendall(b"destroy ")
+    dead.recv(8)
+    dead.close()
+    with taktctl.Takt(address, 5) as takt:
+        assert takt.run("info") == "ok"
+    assert [line.split()[0] for line in p.lines] == ["info"]
+
+
+def test_what_the_shell_cannot_read_is_refused(peer):
+    p, address = peer(lambda tag, line: envelope(tag))
+    with taktctl.Takt(address, 5) as takt:
+        for words in (["list", "a\nb"], ["list", "x" * 256], ["list", "\x1e"], ["list", "'\""], ["list", "ä"]):
+            with pytest.raises(ValueError):
+                takt.run(*words)
+    assert p.lines == []
+
+
+def test_pty(tmp_path):
+    ours, theirs = pty.openpty()
+    tty.setraw(theirs)
+
+    def shell():
+        got = b""
+        while b"\r" not in got:
+            got += os.read(ours, 100)
+        os.write(ours, envelope(re.search(rb"-j=(\w+)", got)[1].decode(), 42))
+
+    threading.Thread(target=shell, daemon=True).start()
+    log = io.BytesIO()
+    with taktctl.Takt(os.ttyname(theirs), 5, log) as takt:
+        assert takt.run("info") == 42
+    assert b"42" in log.getvalue()
+
+
+def command_line(address, *words, stdin=""):
+    return subprocess.run([sys.executable, TAKTCTL, "-t", "3", "-s", address, *words], input=stdin, capture_output=True, text=True,
+                          check=False)
+
+
+def test_command_line(peer, tmp_path):
+    _, address = peer(lambda tag, line: envelope(tag, error=-22, message="no") if "bad" in line else envelope(tag, line.split()[0]))
+    done = command_line(address, "list", "-x")
+    assert (done.returncode, done.stdout) == (0, '"list"\n')
+    done = command_line(address, "-", stdin="list\n\ninfo\n")
+    assert (done.returncode, done.stdout) == (0, '"list"\n"info"\n')
+    done = command_line(address, "bad")
+    assert (done.returncode, done.stdout, done.stderr) == (1, "", "no\n")
+    assert command_line(f"unix:{tmp_path}/nobody", "list").returncode == 3
+    assert command_line(address).returncode == 2
