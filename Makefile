@@ -123,6 +123,26 @@ unit: $(UNIT) ## unit and property tests, on the host
 $(B)/cfgdump: $(B)/host/tools/cfgdump.o $(B)/libhv.a $(B)/libfakes.a
 	$(CC) -o $@ $< -Wl,--start-group $(B)/libhv.a $(B)/libfakes.a -Wl,--end-group
 
+# ---- the simulation of the scheduler: tests/sim with hv/sched ---------------------------------------------------------
+
+SCENARIO ?= tests/sim/scenarios/demo.sim
+SIM_OBJ  := $(patsubst %.c,$(B)/host/%.o,$(filter-out tests/sim/main.c tests/sim/cost.c,$(wildcard tests/sim/*.c)))
+
+$(B)/host/tests/sim/%.o $(B)/host/tests/unit/test_sched%.o: HOST_CFLAGS += -Itests/sim
+$(B)/libsim.a: $(SIM_OBJ)
+	@rm -f $@
+	ar rcs $@ $^
+$(B)/sim: $(B)/host/tests/sim/main.o $(B)/libsim.a $(B)/libhv.a
+	$(CC) -o $@ $^
+$(B)/sched-cost: $(B)/host/tests/sim/cost.o $(B)/libhv.a
+	$(CC) -o $@ $^
+$(B)/unit/test_sched%: $(B)/host/tests/unit/test_sched%.o $(B)/libsim.a $(B)/libhv.a
+	@mkdir -p $(@D)
+	$(CC) -o $@ $^ -lcmocka
+
+sim: $(B)/sim
+	$(B)/sim $(SCENARIO)
+
 # ---- fuzz targets: tests/fuzz/fuzz_*.c with libFuzzer and sanitizers ------------------------------------------------
 
 FUZZ        := $(patsubst tests/fuzz/%.c,$(B)/fuzz/%,$(wildcard tests/fuzz/fuzz_*.c))
@@ -213,7 +233,7 @@ clean: ## remove build/
 help: ## this list
 	@sed -n 's/^\([a-z][a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | awk -F'\t' '{ printf "%-18s %s\n", $$1, $$2 }'
 
-.PHONY: all iso run demo test test-needs test-guest pytest check fuzz bench run-gdb guests unit unit-build lint size \
+.PHONY: all sim iso run demo test test-needs test-guest pytest check fuzz bench run-gdb guests unit unit-build lint size \
 	mutants clean help
 
 -include $(shell find $(B) -name '*.d' 2>/dev/null)

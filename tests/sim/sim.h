@@ -1,0 +1,116 @@
+/* A discrete-event simulation around hv/sched: pCPUs, time and vCPU workloads are modelled, the scheduler is the
+ * very source that the image has. One simulation at a time. Virtual time is in ns from 0. */
+#ifndef TESTS_SIM_SIM_H
+#define TESTS_SIM_SIM_H
+
+#include "sched/core.h"
+#include "trace/trace.h"
+
+#define SIM_MAX_VCPUS 64 /* a VM */
+
+enum work_kind {
+    WORK_IDLE,   /* never wakes */
+    WORK_HOG,    /* never sleeps */
+    WORK_DUTY,   /* computes percent of each period, by the clock on the wall, then sleeps till the next */
+    WORK_WAKER,  /* wakes every period and computes for work_ns */
+    WORK_SERVER, /* requests come at random, rate a second; each takes work_ns */
+    WORK_EVADER, /* sleeps from margin_ns before each tick of its pCPU to rest_ns after it */
+    WORK_SELF,   /* computes work_ns, sleeps rest_ns, and so on: its own alarm clock */
+    WORK_YIELD,  /* computes work_ns, yields, and so on */
+};
+
+struct sim_work {
+    enum work_kind kind;
+    u64 period_ns, work_ns, margin_ns, rest_ns, tick_ns;
+    u32 percent, rate;
+};
+
+struct sim_vcpu {
+    struct sched_vcpu s; /* first */
+    struct sim_work work;
+    struct timer done, alarm;
+    u64 remaining; /* of the present burst, ~0 endless */
+    u64 until;     /* the burst ends at this time whatever is left, ~0: not */
+    u64 started;   /* since when it computes on a pCPU, ~0: it does not */
+    u64 next;      /* of its period */
+    u64 requests;  /* waiting or being served */
+    u64 rng;
+    u64 computed;                   /* ns of work done, without the cost of switches */
+    u64 runnable_since;             /* ~0: it is not runnable */
+    u64 wait_max;                   /* longest time runnable at a stretch */
+    u64 base[RS_NR], base_switches; /* at the end of the warm-up */
+};
+
+struct sim_dom {
+    struct sched_dom d; /* first */
+    char name[32];
+    struct sched_vcpu *slot[SIM_MAX_VCPUS];
+    struct sim_vcpu *vcpu[SIM_MAX_VCPUS];
+    u32 nr_vcpus;
+};
+
+struct sim_options {
+    u32 cpus;
+    u64 seed;
+    u64 kick_ns;   /* from a kick to sched_run */
+    u64 switch_ns; /* from sched_run to the new vCPU, charged to it; the old one's state is saved half-way */
+    bool keep;     /* keep all trace records, of the classes in mask */
+    u32 mask;      /* 0: TRACE_CLASS_SCHED | TRACE_CLASS_REPLAY */
+};
+
+extern struct sim {
+    struct sim_options opt;
+    u64 now;
+    u32 cpu; /* that executes */
+    u64 hash;
+    u64 events, records, policy_timers;
+    struct trace_record *kept;
+    size_t nr_kept, max_kept;
+    u64 rng;
+    u64 fail_alloc;      /* the so-many-th allocation from now on fails; 0: none */
+    u64 allocated;       /* blocks that are out */
+    void (*check)(void); /* after each event */
+    bool replaying;      /* timers and kicks go nowhere */
+} sim;
+
+void sim_start(const struct sim_options *o); /* from nothing: forgets what was before */
+void sim_stop(void);                         /* frees what sim_ functions made */
+void sim_run_until(u64 ns);
+/* Create Pool-0 of `policy` with all CPUs of `cpus`, or another pool. Ends the program if it cannot. */
+struct sched_pool *sim_pool(const char *name, const char *policy, struct cpumask cpus);
+/* A VM with `vcpus` vCPUs that do `work` and start now. */
+struct sim_dom *sim_vm(struct sched_pool *p, const char *name, u32 vcpus, struct cpumask affinity,
+                       struct sim_work work);
+void sim_vm_destroy(struct sim_dom *d); /* stops it, which takes virtual time, and removes it */
+void sim_vm_stop(struct sim_dom *d);    /* pause and wait */
+void sim_param(struct sched_pool *p, void *object, const char *name, i64 value);
+int sim_remove_cpu(struct sched_pool *p, u32 cpu); /* until it is done, or an error other than -EAGAIN */
+int sim_move_vm(struct sched_pool *p, struct sim_dom *d);
+
+u64 sim_random(u64 *state); /* xorshift64* */
+static inline u64 sim_below(u64 *state, u64 n)
+{
+    return sim_random(state) % n;
+}
+struct cpumask sim_cpus(u32 first, u32 last);
+u64 sim_ran(struct sim_vcpu *v);   /* ns running since sim_mark */
+u64 sim_waits(struct sim_vcpu *v); /* longest wait since sim_mark, the present one included */
+void sim_mark(struct sim_dom *d);  /* start to measure here */
+
+/* check.c: what must hold between any two events (P2, P5, and the sums of P6); aborts with a sentence. */
+void sim_check(void);
+void sim_check_work_conserving(void); /* P3, call it when no kick is under way */
+
+/* replay.c */
+struct sim_difference {
+    size_t record; /* of the input whose decision differs */
+    char what[160];
+};
+/* Feeds the inputs among `n` records to the scheduler. 0: all records came again, bit for bit; 1 and *d: they did
+ * not; -1 and *d: the stream cannot be replayed. */
+int sim_replay(struct trace_record *r, size_t n, struct sim_difference *d);
+
+/* scenario.c: reads a file (docs/scheduler.md has the format), runs it, prints the table. Exit status. */
+int scenario_run(const char *file, bool json, const char *record_to);
+
+#endif
