@@ -36,3 +36,21 @@ void fake_advance(u64 ns)
     }
     fake_now = end;
 }
+
+void timer_cancel_wait(struct timer *t)
+{
+    timerq_remove(&queue, t);
+}
+
+u64 timers_next(void)
+{
+    return timerq_next(&queue);
+}
+
+void timers_run(void)
+{
+    struct timer *t;
+
+    while ((t = timerq_pop(&queue, fake_now)))
+        t->fn(t, fake_now);
+}

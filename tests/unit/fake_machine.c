@@ -1,0 +1,397 @@
+#include "fake_machine.h"
+
+#include <asm/prctl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <takt/errno.h>
+#include <takt/start_info.h>
+#include <unistd.h>
+#include "fake_timer.h"
+#include "lib/printf.h"
+#include "platform/smp.h"
+#include "platform/work.h"
+#include "sched/machine.h"
+#include "x86/tsc.h"
+
+/* ---- pCPUs, clock ---- */
+
+static struct percpu cpus[FAKE_CPUS];
+u32 nr_cpus;
+struct percpu *percpu_of[TAKT_MAX_CPUS];
+u64 tsc_khz, tsc_boot, tsc_to_ns_mul, ns_to_tsc_mul;
+void (*dump_hook)(void);
+u32 fake_kicks[FAKE_CPUS], fake_halts;
+
+void fake_cpu(u32 cpu)
+{
+    syscall(SYS_arch_prctl, ARCH_SET_GS, &cpus[cpu]);
+}
+
+/* A nanosecond is 2^32 ticks, so the TSC as good as stands still. */
+void fake_clock(u64 ns)
+{
+    fake_now = ns;
+    tsc_to_ns_mul = 1;
+    ns_to_tsc_mul = ~0ull;
+    tsc_khz = 1000000;
+    tsc_boot = rdtsc() - (ns << 32);
+}
+
+void cpu_kick(unsigned cpu)
+{
+    fake_kicks[cpu]++;
+}
+
+void irq_window(void)
+{
+}
+
+void cpu_halt(void)
+{
+    fake_halts++;
+}
+
+void lapic_timer_arm(u64 when)
+{
+}
+
+u64 machine_now(void)
+{
+    return now_ns();
+}
+
+u32 machine_cpu(void)
+{
+    return this_cpu()->id;
+}
+
+void machine_kick(u32 cpu)
+{
+    percpu_of[cpu]->need_resched = true;
+    if (cpu != this_cpu()->id)
+        cpu_kick(cpu);
+}
+
+void machine_timer_set(u32 cpu, struct timer *t, u64 when)
+{
+    timer_set(cpu, t, when);
+}
+
+void machine_timer_cancel(struct timer *t)
+{
+    timer_cancel(t);
+}
+
+void *machine_alloc(size_t size)
+{
+    return heap_alloc(size);
+}
+
+void machine_free(void *p)
+{
+    heap_free(p);
+}
+
+/* ---- work ---- */
+
+static struct list items = { &items, &items };
+
+void work_add(struct work *w)
+{
+    list_add_tail(&items, &w->link);
+}
+
+bool work_due(void)
+{
+    return !list_empty(&items);
+}
+
+bool work_run(void)
+{
+    struct work *w;
+
+    if (list_empty(&items))
+        return false;
+    w = list_first(&items, struct work, link);
+    list_del(&w->link);
+    if (w->step(w))
+        work_add(w);
+    return true;
+}
+
+void fake_pass(u32 cpu)
+{
+    fake_cpu(cpu);
+    cpu_pass();
+}
+
+void fake_work(void)
+{
+    while (work_due()) {
+        for (u32 i = 0; i < FAKE_CPUS; i++) { /* those that are to stop have to hear of it */
+            fake_cpu(i);
+            if (this_cpu()->need_resched)
+                cpu_pass();
+        }
+        fake_cpu(0);
+        work_run();
+    }
+}
+
+/* ---- the vendor ---- */
+
+void (*fake_run)(struct virt_vcpu *v, struct vm_exit *e);
+
+static struct fake_vcpu *priv(struct virt_vcpu *v)
+{
+    return v->priv;
+}
+
+static int vm_init_op(struct virt_vm *vm)
+{
+    return npt_init(&vm->npt, &npt_format_amd);
+}
+
+static void vm_fini_op(struct virt_vm *vm)
+{
+    npt_fini(&vm->npt);
+}
+
+static void vcpu_reset_op(struct virt_vcpu *v)
+{
+    struct fake_vcpu *f = priv(v);
+
+    memset(f->reg, 0, sizeof(f->reg));
+    memset(f->seg, 0, sizeof(f->seg));
+    memset(&v->regs, 0, sizeof(v->regs));
+    f->reg[VREG_CR0] = 0x60000010;
+    f->reg[VREG_XCR0] = 1;
+    f->seg[SEG_CS] = (struct guest_seg){ 0xf000, 0x9b, 0xffff, 0xffff0000 };
+    f->cpl = 0;
+    f->shadow = f->nmi_masked = false;
+    v->regs.rip = 0xfff0;
+    v->regs.rflags = 2;
+    v->pending.type = EVENT_NONE;
+}
+
+static int vcpu_init_op(struct virt_vcpu *v)
+{
+    v->priv = heap_alloc(sizeof(struct fake_vcpu));
+    if (!v->priv)
+        return -ENOMEM;
+    vcpu_reset_op(v);
+    return 0;
+}
+
+static void vcpu_fini_op(struct virt_vcpu *v)
+{
+    heap_free(v->priv);
+    v->priv = NULL;
+}
+
+static void load_op(struct virt_vcpu *v)
+{
+    ASSERT(!priv(v)->loaded);
+    priv(v)->loaded = true;
+}
+
+static void save_op(struct virt_vcpu *v)
+{
+    ASSERT(priv(v)->loaded);
+    priv(v)->loaded = false;
+}
+
+static void run_op(struct virt_vcpu *v, u64 deadline, struct vm_exit *e)
+{
+    ASSERT(priv(v)->loaded);
+    memset(e, 0, sizeof(*e));
+    e->reason = EXIT_INTR;
+    v->pending.type = EVENT_NONE;
+    if (fake_run)
+        fake_run(v, e);
+}
+
+static u64 get_reg_op(struct virt_vcpu *v, enum virt_reg r)
+{
+    return priv(v)->reg[r];
+}
+
+static void set_reg_op(struct virt_vcpu *v, enum virt_reg r, u64 value)
+{
+    priv(v)->reg[r] = value;
+}
+
+static void get_seg_op(struct virt_vcpu *v, enum seg_name s, struct guest_seg *out)
+{
+    *out = priv(v)->seg[s];
+}
+
+static void set_seg_op(struct virt_vcpu *v, enum seg_name s, const struct guest_seg *in)
+{
+    priv(v)->seg[s] = *in;
+}
+
+static bool can_take_irq_op(struct virt_vcpu *v)
+{
+    return v->regs.rflags & BIT(9) && !priv(v)->shadow && v->pending.type == EVENT_NONE;
+}
+
+static bool can_take_nmi_op(struct virt_vcpu *v)
+{
+    return !priv(v)->nmi_masked && !priv(v)->shadow && v->pending.type == EVENT_NONE;
+}
+
+static void clear_shadow_op(struct virt_vcpu *v)
+{
+    priv(v)->shadow = false;
+}
+
+static unsigned cpl_op(struct virt_vcpu *v)
+{
+    return priv(v)->cpl;
+}
+
+static const char *why_op(struct virt_vcpu *v)
+{
+    return "because";
+}
+
+static const struct virt_ops fake_ops = {
+    .name = "fake",
+    .vm_init = vm_init_op,
+    .vm_fini = vm_fini_op,
+    .vcpu_init = vcpu_init_op,
+    .vcpu_fini = vcpu_fini_op,
+    .vcpu_reset = vcpu_reset_op,
+    .load = load_op,
+    .save = save_op,
+    .run = run_op,
+    .get_reg = get_reg_op,
+    .set_reg = set_reg_op,
+    .get_seg = get_seg_op,
+    .set_seg = set_seg_op,
+    .can_take_irq = can_take_irq_op,
+    .can_take_nmi = can_take_nmi_op,
+    .clear_shadow = clear_shadow_op,
+    .cpl = cpl_op,
+    .why = why_op,
+};
+
+/* ---- VMs ---- */
+
+static const struct {
+    u8 ident[16];
+    u16 type, machine;
+    u32 version;
+    u64 entry, phoff, shoff;
+    u32 flags;
+    u16 ehsize, phentsize, phnum, shentsize, shnum, shstrndx;
+    struct {
+        u32 type, flags;
+        u64 offset, vaddr, paddr, filesz, memsz, align;
+    } ph[2];
+    struct {
+        u32 namesz, descsz, type;
+        char name[4];
+        u32 desc;
+    } note;
+    u8 code[4];
+} null_elf = {
+    .ident = { 0x7f, 'E', 'L', 'F', 2, 1, 1 },
+    .type = 2,
+    .machine = 62,
+    .version = 1,
+    .entry = 0x100000,
+    .phoff = 64,
+    .ehsize = 64,
+    .phentsize = 56,
+    .phnum = 2,
+    .ph = { { 1, 5, 196, 0x100000, 0x100000, 4, 4096, 4096 }, { 4, 4, 176, 0, 0, 20, 20, 4 } },
+    .note = { 4, 4, XEN_ELFNOTE_PHYS32_ENTRY, "Xen", 0x100000 },
+    .code = { 0xf4, 0xeb, 0xfd }, /* hlt; jmp */
+};
+
+const struct module fake_image = { "null", &null_elf, sizeof(null_elf) };
+int fake_error;
+char fake_why[128];
+
+struct config_vm fake_config(const char *name, u32 vcpus)
+{
+    struct config_vm c = { .memory = 2 << 20, .vcpus = vcpus, .on_crash = ON_CRASH_PRESERVE };
+
+    strcpy(c.name, name);
+    strcpy(c.image, "null");
+    return c;
+}
+
+static void made(void *ctx, struct vm *vm, int error, const char *why)
+{
+    fake_error = error;
+    fake_why[0] = 0;
+    if (why)
+        strncpy(fake_why, why, sizeof(fake_why) - 1);
+}
+
+struct vm *fake_vm(const struct config_vm *c)
+{
+    fake_error = vm_create(c, made, NULL);
+    if (fake_error)
+        return NULL;
+    fake_work();
+    return fake_error ? NULL : vm_find(c->name);
+}
+
+void fake_destroy(struct vm *vm)
+{
+    vm_destroy(vm, made, NULL);
+    vm_put(vm);
+    fake_work();
+}
+
+void fake_current(struct vcpu *v)
+{
+    struct fake_vcpu *f = v->virt.priv;
+
+    for (int i = 0; i < 100 && !f->loaded; i++) {
+        sched_wake(&v->sched);
+        v->waiting_sipi = false;
+        this_cpu()->need_resched = true;
+        cpu_pass();
+    }
+    ASSERT(f->loaded);
+    f->cpl = 0;
+    f->reg[VREG_CR0] = 0x80000011;
+    f->reg[VREG_CR4] = 0x20;
+    f->reg[VREG_EFER] = 0x500;
+    f->seg[SEG_CS] = (struct guest_seg){ 8, 0xa9b, 0xffffffff, 0 };
+    v->virt.regs.rflags = 0x202;
+    v->virt.regs.rip = 0x100000;
+    vlapic_write(&v->lapic, 0xf0, 0x1ff, now_ns());
+}
+
+void fake_machine(const char *policy)
+{
+    static void *ram;
+    struct sched_pool *pool;
+
+    if (ram)
+        return;
+    ram = aligned_alloc(2 << 20, FAKE_RAM);
+    directmap_base = (u64)ram - (2 << 20);
+    frame_add(2 << 20, (2 << 20) + FAKE_RAM);
+    for (u32 i = 0; i < FAKE_CPUS; i++) {
+        cpus[i].self = percpu_of[i] = &cpus[i];
+        cpus[i].id = i;
+    }
+    nr_cpus = FAKE_CPUS;
+    fake_cpu(0);
+    fake_clock(1000);
+    virt = &fake_ops;
+    virt_xcr0_mask = 0xe7;
+    ASSERT(sched_init() == 0 && sched_pool_create("Pool-0", policy, &pool) == 0);
+    for (u32 i = 0; i < FAKE_CPUS; i++)
+        ASSERT(sched_cpu_online(i) == 0 && sched_pool_add_cpu(pool, i) == 0);
+    vm_init();
+    module_add(&fake_image);
+}

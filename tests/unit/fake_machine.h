@@ -1,0 +1,47 @@
+/* The machine under hv/vm on the host: two pCPUs that the test is by turns, 64 MiB of RAM, a clock that stands still,
+ * work items, and a CPU vendor whose guests do what the test says. */
+#ifndef FAKE_MACHINE_H
+#define FAKE_MACHINE_H
+
+#include "mm/frame.h"
+#include "virt/virt.h"
+#include "vm/vm.h"
+#include "x86/percpu.h"
+
+#define FAKE_CPUS 2u
+#define FAKE_RAM  (64u << 20)
+
+struct fake_vcpu { /* struct virt_vcpu's priv */
+    u64 reg[VREG_NR];
+    struct guest_seg seg[SEG_NR];
+    unsigned cpl;
+    bool shadow, nmi_masked, loaded;
+};
+
+/* Sets up RAM, clock, pCPUs in Pool-0 under `policy`, hv/vm. Once a program; fuzzers call it again, for nothing. */
+void fake_machine(const char *policy);
+void fake_cpu(u32 cpu);  /* this_cpu() from now on */
+void fake_clock(u64 ns); /* now_ns() from now on: it stands still, for a second or so of real time */
+void fake_work(void);    /* runs all work items to their ends */
+void fake_pass(u32 cpu); /* one pass of its loop */
+
+/* What the guest does when it is entered; fills in the exit. NULL: it is interrupted. */
+extern void (*fake_run)(struct virt_vcpu *v, struct vm_exit *e);
+extern u32 fake_kicks[FAKE_CPUS], fake_halts;
+static inline struct fake_vcpu *fake_of(struct vcpu *v)
+{
+    return v->virt.priv;
+}
+
+/* An image that ends where it starts, for vm_create: ELF64 with a PVH note, at 1 MiB. As boot module "null". */
+extern const struct module fake_image;
+struct config_vm fake_config(const char *name, u32 vcpus); /* 2 MiB */
+struct vm *fake_vm(const struct config_vm *c); /* makes it; the caller puts the reference. NULL: fake_why */
+void fake_destroy(struct vm *vm);              /* and the caller's reference */
+extern int fake_error;
+extern char fake_why[128];
+
+/* Loads v on this pCPU as its current vCPU, 64-bit, CPL 0, IF set, interrupts of its LAPIC on. */
+void fake_current(struct vcpu *v);
+
+#endif
