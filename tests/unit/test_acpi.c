@@ -1,0 +1,299 @@
+/* ACPI tables in a made-up physical memory: good ones, and ones that lie. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "platform/acpi.h"
+
+#define MEM  0x100000u
+#define RSDP 0xe0000u
+#define ROOT 0x1000u
+
+static u8 *mem;
+static struct acpi_info info;
+
+static const void *map(void *ctx, u64 pa, u64 len)
+{
+    return pa < MEM && len <= MEM - pa ? mem + pa : NULL;
+}
+
+static void put(u32 at, u64 v, unsigned bytes)
+{
+    memcpy(mem + at, &v, bytes);
+}
+
+static void seal(u32 at, u32 len, u32 sum_at)
+{
+    u8 sum = 0;
+
+    mem[at + sum_at] = 0;
+    for (u32 i = 0; i < len; i++)
+        sum = (u8)(sum + mem[at + i]);
+    mem[at + sum_at] = (u8)-sum;
+}
+
+static void table(u32 at, const char *signature, u32 len)
+{
+    memcpy(mem + at, signature, 4);
+    put(at + 4, len, 4);
+    seal(at, len, 9);
+}
+
+static void rsdp(u8 revision)
+{
+    memcpy(mem + RSDP, "RSD PTR ", 8);
+    mem[RSDP + 15] = revision;
+    put(RSDP + 16, ROOT, 4);
+    put(RSDP + 20, 36, 4);
+    put(RSDP + 24, ROOT, 8);
+    seal(RSDP, 20, 8);
+}
+
+static int setup(void **state)
+{
+    free(mem);
+    mem = calloc(1, MEM);
+    return 0;
+}
+
+/* A root table that names these. */
+static void root(bool xsdt, unsigned n, const u32 *at)
+{
+    for (unsigned i = 0; i < n; i++)
+        put(ROOT + 36 + i * (xsdt ? 8 : 4), at[i], xsdt ? 8 : 4);
+    table(ROOT, xsdt ? "XSDT" : "RSDT", 36 + n * (xsdt ? 8 : 4));
+}
+
+static int parse(void)
+{
+    return acpi_parse(&info, NULL, 0, map, NULL);
+}
+
+static u32 madt_at;
+
+static void madt_entry(u8 type, u8 len)
+{
+    mem[madt_at] = type;
+    mem[madt_at + 1] = len;
+    madt_at += len;
+}
+
+static void madt_cpu(u8 apic_id, u32 flags)
+{
+    mem[madt_at + 2] = mem[madt_at + 3] = apic_id;
+    put(madt_at + 4, flags, 4);
+    madt_entry(0, 8);
+}
+
+static void madt_x2apic(u32 id, u32 flags)
+{
+    put(madt_at + 4, id, 4);
+    put(madt_at + 8, flags, 4);
+    put(madt_at + 12, id, 4);
+    madt_entry(9, 16);
+}
+
+static void madt_begin(void)
+{
+    static const u32 at[] = { 0x2000 };
+
+    rsdp(2);
+    root(true, 1, at);
+    put(0x2000 + 36, 0xfee00000, 4);
+    madt_at = 0x2000 + 44;
+}
+
+static void madt_end(void)
+{
+    table(0x2000, "APIC", madt_at - 0x2000);
+}
+
+static void test_madt(void **state)
+{
+    madt_begin();
+    madt_cpu(0, 1);
+    madt_cpu(1, 0); /* not enabled */
+    madt_cpu(2, 1);
+    madt_cpu(2, 1); /* twice */
+    madt_cpu(255, 1);
+    madt_x2apic(0x12345, 1);
+    put(madt_at + 4, 0xfec00000, 4);
+    put(madt_at + 8, 24, 4);
+    madt_entry(1, 12);
+    mem[madt_at + 3] = 0;
+    put(madt_at + 4, 2, 4);
+    put(madt_at + 8, 13, 2);
+    madt_entry(2, 10);
+    mem[madt_at + 2] = 255;
+    mem[madt_at + 5] = 0;
+    madt_entry(4, 6);
+    put(madt_at + 4, 0xfee01000, 8);
+    madt_entry(5, 12);
+    madt_entry(0x7f, 2); /* unknown */
+    madt_end();
+    assert_int_equal(parse(), 0);
+    assert_int_equal(info.nr_cpus, 3);
+    assert_int_equal(info.cpu[1].apic_id, 2);
+    assert_int_equal(info.cpu[2].apic_id, 0x12345);
+    assert_int_equal(info.nr_ioapics, 1);
+    assert_int_equal(info.ioapic[0].gsi_base, 24);
+    assert_int_equal(info.nr_overrides, 1);
+    assert_int_equal(info.override[0].gsi, 2);
+    assert_int_equal(info.override[0].flags, 13);
+    assert_int_equal(info.nmi_lint, 0);
+    assert_int_equal(info.lapic_addr, 0xfee01000);
+    assert_int_equal(info.bad_tables, 0);
+}
+
+static void test_madt_lies(void **state)
+{
+    static const u8 lengths[] = { 0, 1, 200 };
+
+    for (unsigned i = 0; i < ARRAY_SIZE(lengths); i++) {
+        setup(NULL);
+        madt_begin();
+        madt_cpu(0, 1);
+        mem[madt_at + 1] = lengths[i];
+        madt_at += 8;
+        madt_end();
+        assert_int_equal(parse(), 0);
+        assert_int_equal(info.nr_cpus, 1);
+        assert_int_equal(info.bad_tables, 1);
+    }
+    setup(NULL);
+    madt_begin();
+    madt_entry(0, 4); /* too short to be what it says */
+    madt_cpu(7, 1);
+    madt_end();
+    assert_int_equal(parse(), 0);
+    assert_int_equal(info.nr_cpus, 1);
+    assert_int_equal(info.cpu[0].apic_id, 7);
+}
+
+static void test_many_cpus(void **state)
+{
+    madt_begin();
+    for (u32 i = 0; i < 100; i++)
+        madt_x2apic(i, 1);
+    madt_end();
+    assert_int_equal(parse(), 0);
+    assert_int_equal(info.nr_cpus, ACPI_MAX_CPUS);
+    assert_int_equal(info.cpus_left_out, 36);
+}
+
+static void test_checksums(void **state)
+{
+    madt_begin();
+    madt_cpu(0, 1);
+    madt_end();
+    mem[0x2000 + 40] ^= 1;
+    assert_int_equal(parse(), 0);
+    assert_int_equal(info.nr_cpus, 0);
+    assert_int_equal(info.bad_tables, 1);
+
+    madt_end();
+    mem[RSDP + 9] ^= 1;
+    assert_true(parse() < 0);
+}
+
+static void test_root_falls_back(void **state)
+{
+    static const u32 at[] = { 0x2000 };
+
+    madt_begin();
+    madt_cpu(3, 1);
+    madt_end();
+    table(ROOT, "XSDT", 36);
+    put(ROOT + 4, 0, 4); /* J7: length 0 */
+    put(RSDP + 16, 0x3000, 4);
+    seal(RSDP, 20, 8);
+    put(0x3000 + 36, at[0], 4);
+    table(0x3000, "RSDT", 40);
+    assert_int_equal(parse(), 0);
+    assert_int_equal(info.nr_cpus, 1);
+    assert_int_equal(info.bad_tables, 1);
+}
+
+static void test_length_beyond_memory(void **state)
+{
+    madt_begin();
+    put(0x2000 + 4, 0xfffff000, 4);
+    memcpy(mem + 0x2000, "APIC", 4);
+    assert_int_equal(parse(), 0);
+    assert_int_equal(info.bad_tables, 1);
+}
+
+static void test_fadt(void **state)
+{
+    static const u32 at[] = { 0x2000, 0x4000, 0x5000, 0x6000 };
+    static const u8 s5[] = { 0x08, '_', 'S', '5', '_', 0x12, 0x06, 0x04, 0x0a, 0x05, 0x0a, 0x05, 0, 0 };
+
+    rsdp(0);
+    root(false, 4, at);
+    memcpy(mem + 0x3000 + 40, s5, sizeof(s5));
+    table(0x3000, "DSDT", 60);
+    put(0x2000 + 40, 0x3000, 4);
+    put(0x2000 + 64, 0xb004, 4);
+    put(0x2000 + 76, 0xb008, 4);
+    mem[0x2000 + 91] = 4;
+    put(0x2000 + 112, 1 << 8 | 1 << 10, 4);
+    mem[0x2000 + 116] = 1;
+    put(0x2000 + 120, 0xcf9, 8);
+    mem[0x2000 + 128] = 6;
+    table(0x2000, "FACP", 132);
+    put(0x4000 + 44, 0xfed00000, 8);
+    table(0x4000, "HPET", 56);
+    put(0x5000 + 44, 0xb0000000, 8);
+    mem[0x5000 + 55] = 255;
+    table(0x5000, "MCFG", 60);
+    table(0x6000, "DMAR", 48);
+    assert_int_equal(parse(), 0);
+    assert_int_equal(info.pm_timer_port, 0xb008);
+    assert_true(info.pm_timer_32);
+    assert_int_equal(info.pm1a_control, 0xb004);
+    assert_int_equal(info.sleep_type, 5);
+    assert_int_equal(info.reset.space, 1);
+    assert_int_equal(info.reset.addr, 0xcf9);
+    assert_int_equal(info.reset.value, 6);
+    assert_int_equal(info.hpet_addr, 0xfed00000);
+    assert_int_equal(info.mcfg_addr, 0xb0000000);
+    assert_int_equal(info.mcfg_last_bus, 255);
+    assert_true(info.dmar);
+}
+
+/* An RSDP that the loader gives is taken before one in memory; a bad one is not. */
+static void test_rsdp_given(void **state)
+{
+    u8 copy[36];
+
+    madt_begin();
+    madt_cpu(0, 1);
+    madt_end();
+    memcpy(copy, mem + RSDP, 36);
+    memset(mem + RSDP, 0, 36);
+    assert_int_equal(acpi_parse(&info, copy, 36, map, NULL), 0);
+    assert_int_equal(info.nr_cpus, 1);
+    copy[8] ^= 1;
+    assert_true(acpi_parse(&info, copy, 36, map, NULL) < 0);
+    copy[8] ^= 1;
+    assert_true(acpi_parse(&info, copy, 19, map, NULL) < 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup(test_madt, setup),
+        cmocka_unit_test_setup(test_madt_lies, setup),
+        cmocka_unit_test_setup(test_many_cpus, setup),
+        cmocka_unit_test_setup(test_checksums, setup),
+        cmocka_unit_test_setup(test_root_falls_back, setup),
+        cmocka_unit_test_setup(test_length_beyond_memory, setup),
+        cmocka_unit_test_setup(test_fadt, setup),
+        cmocka_unit_test_setup(test_rsdp_given, setup),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

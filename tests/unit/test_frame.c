@@ -1,0 +1,178 @@
+/* Frames and heap over an arena of the host's memory. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "mm/frame.h"
+
+#define ARENA (64ull << 20)
+
+/* The arena plays physical [1 MiB, 65 MiB), with a hole. */
+static int group_setup(void **state)
+{
+    u8 *arena = aligned_alloc(1 << 21, ARENA + (2 << 20));
+
+    memset(arena, 0xa5, ARENA + (2 << 20));
+    directmap_base = (u64)arena;
+    assert_int_equal(frame_alloc(0), HPA_NONE);
+    frame_add(0x100000, 0x1000000);
+    frame_add(0x1100800, ARENA + 0x100000 + 0x800); /* partial pages at both ends */
+    return 0;
+}
+
+static void test_all_of_it(void **state)
+{
+    static hpa_t got[32768];
+    u64 total = frame_total(), n = 0;
+
+    assert_true(total > (ARENA >> PAGE_SHIFT) - 300);
+    assert_int_equal(frame_free_count(), total);
+    while (n < ARRAY_SIZE(got) && (got[n] = frame_alloc(0)) != HPA_NONE) {
+        assert_true(got[n] >= 0x100000 && got[n] + PAGE_SIZE <= ARENA + 0x100000);
+        assert_false(got[n] >= 0x1000000 && got[n] < 0x1101000);
+        memset(hpa_to_va(got[n]), 0x11, PAGE_SIZE); /* a frame given twice, or the bits, would show */
+        *(u64 *)hpa_to_va(got[n]) = n;
+        n++;
+    }
+    assert_int_equal(n, total);
+    assert_int_equal(frame_free_count(), 0);
+    for (u64 i = 0; i < n; i++)
+        assert_int_equal(*(u64 *)hpa_to_va(got[i]), i);
+    for (u64 i = 0; i < n; i++)
+        frame_free(got[(i * 7919) % n], 0); /* 7919 is prime and no divisor of n */
+    assert_int_equal(frame_free_count(), total);
+    assert_int_equal(frame_alloc(FRAME_ORDER_MAX + 1), HPA_NONE);
+}
+
+static void test_merge(void **state)
+{
+    hpa_t big = frame_alloc(12), small[4096];
+
+    assert_int_not_equal(big, HPA_NONE);
+    assert_int_equal(big % (PAGE_SIZE << 12), 0);
+    frame_free(big, 12);
+    for (unsigned i = 0; i < 4096; i++)
+        small[i] = frame_alloc(0);
+    for (unsigned i = 0; i < 4096; i += 2)
+        frame_free(small[i], 0);
+    for (unsigned i = 1; i < 4096; i += 2)
+        frame_free(small[i], 0);
+    assert_int_not_equal(big = frame_alloc(12), HPA_NONE);
+    frame_free(big, 12);
+}
+
+static void test_below(void **state)
+{
+    hpa_t pa = frame_alloc_below(0, 0x180000);
+
+    assert_true(pa < 0x180000);
+    frame_free(pa, 0);
+    assert_int_equal(frame_alloc_below(0, 0x100000), HPA_NONE);
+    assert_int_equal(frame_alloc_below(9, 0x200000), HPA_NONE);
+}
+
+static void test_random(void **state)
+{
+    static struct {
+        hpa_t pa;
+        unsigned order;
+    } held[500];
+    u64 before = frame_free_count();
+
+    srand(7);
+    for (int step = 0; step < 50000; step++) {
+        unsigned i = (unsigned)rand() % ARRAY_SIZE(held);
+        u64 *p;
+
+        if (held[i].pa) {
+            p = hpa_to_va(held[i].pa);
+            assert_int_equal(*p, held[i].pa ^ i);
+            frame_free(held[i].pa, held[i].order);
+            held[i].pa = 0;
+            continue;
+        }
+        held[i].order = (unsigned)rand() % 6;
+        held[i].pa = frame_alloc(held[i].order);
+        assert_int_not_equal(held[i].pa, HPA_NONE);
+        p = hpa_to_va(held[i].pa);
+        *p = held[i].pa ^ i;
+    }
+    for (unsigned i = 0; i < ARRAY_SIZE(held); i++)
+        if (held[i].pa)
+            frame_free(held[i].pa, held[i].order);
+    assert_int_equal(frame_free_count(), before);
+}
+
+static void test_heap(void **state)
+{
+    static struct {
+        u8 *p;
+        size_t size;
+    } held[300];
+    u64 before = frame_free_count();
+
+    assert_null(heap_alloc(0));
+    assert_null(heap_alloc(65537));
+    heap_free(NULL);
+    srand(3);
+    for (int step = 0; step < 40000; step++) {
+        unsigned i = (unsigned)rand() % ARRAY_SIZE(held);
+
+        if (held[i].p) {
+            for (size_t b = 0; b < held[i].size; b++)
+                if (held[i].p[b] != (u8)i)
+                    fail();
+            heap_free(held[i].p);
+            held[i].p = NULL;
+            continue;
+        }
+        held[i].size = 1 + (size_t)rand() % (rand() % 10 ? 600 : 65536);
+        held[i].p = heap_alloc(held[i].size);
+        assert_non_null(held[i].p);
+        assert_int_equal((u64)held[i].p % 16, 0);
+        for (size_t b = 0; b < held[i].size; b++)
+            if (held[i].p[b])
+                fail();
+        memset(held[i].p, (int)(u8)i, held[i].size);
+    }
+    assert_true(heap_in_use() > 0);
+    for (unsigned i = 0; i < ARRAY_SIZE(held); i++)
+        heap_free(held[i].p);
+    assert_int_equal(heap_in_use(), 0);
+    assert_int_equal(frame_free_count(), before); /* empty slabs went back */
+}
+
+static void test_out_of_memory(void **state)
+{
+    void *list = NULL, *p;
+    u64 before = frame_free_count();
+
+    while ((p = heap_alloc(60000))) {
+        *(void **)p = list;
+        list = p;
+    }
+    while ((p = heap_alloc(100))) {
+        *(void **)p = list;
+        list = p;
+    }
+    assert_int_equal(frame_free_count(), 0);
+    while (list) {
+        p = *(void **)list;
+        heap_free(list);
+        list = p;
+    }
+    assert_int_equal(frame_free_count(), before);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_all_of_it), cmocka_unit_test(test_merge), cmocka_unit_test(test_below),
+        cmocka_unit_test(test_random),    cmocka_unit_test(test_heap),  cmocka_unit_test(test_out_of_memory),
+    };
+
+    return cmocka_run_group_tests(tests, group_setup, NULL);
+}
