@@ -7,7 +7,8 @@
 #include "platform/work.h"
 #include "sched/machine.h"
 #include "shell/shell.h"
-#include "trace/trace.h"
+#include "trace/stream.h"
+#include "vm/vm.h"
 #include "x86/percpu.h"
 
 #define RING_ORDER   5 /* 2^5 pages a pCPU */
@@ -26,31 +27,58 @@ static const struct {
     { "all", TRACE_CLASS_SCHED | TRACE_CLASS_EXIT | TRACE_CLASS_EVENT | TRACE_CLASS_REPLAY },
 };
 
-/* ---- the stream: raw records, as they lie in memory ---- */
+/* ---- the stream: frames of trace/stream.h ---- */
 
 static struct {
     struct work work;
     struct uart uart;
     bool on, queued;
     u32 cpu; /* whose turn it is */
-    struct trace_record out[8];
-    u32 len, at; /* bytes of `out`, and those that are gone */
-    u64 sent;    /* records */
+    struct stream frames;
+    u8 out[STREAM_FRAME_MAX];
+    u32 len, at;     /* bytes of `out`, and those that are gone */
+    u64 sent;        /* records */
+    u64 describe_at; /* when the header is due again */
+    u32 vm;          /* while describing: 1 + the lowest id that is left; 0: not */
 } stream;
+
+/* Header and VMs, one frame a call, every second, for a reader that comes late. 0: nothing to say. */
+static u32 describe(u64 now)
+{
+    struct vm *vm;
+    u32 n;
+
+    if (stream.vm == 0) {
+        if (now < stream.describe_at)
+            return 0;
+        stream.describe_at = now + NS_PER_S;
+        stream.vm = 1;
+        return stream_header(&stream.frames, stream.out, nr_cpus, now);
+    }
+    for (vm = vm_next(NULL); vm && vm->id + 1 < stream.vm;)
+        vm = vm_next(vm);
+    stream.vm = vm ? vm->id + 2 : 0;
+    if (vm == NULL)
+        return 0;
+    n = stream_vm(&stream.frames, stream.out, vm->id, vm->nr_vcpus, vm->name);
+    vm_put(vm);
+    return n;
+}
 
 static bool fill(void)
 {
-    for (u32 i = 0; i < nr_cpus; i++) {
-        u32 cpu = stream.cpu++ % nr_cpus,
-            n = ring[cpu] ? trace_read(cpu, stream.out, ARRAY_SIZE(stream.out)) : 0;
+    struct trace_record r[STREAM_RECORDS];
 
-        stream.at = 0;
-        stream.len = n * (u32)sizeof(stream.out[0]);
-        stream.sent += n;
+    stream.at = 0;
+    stream.len = describe(machine_now());
+    for (u32 i = 0; i < nr_cpus && !stream.len; i++) {
+        u32 cpu = stream.cpu++ % nr_cpus, n = ring[cpu] ? trace_read(cpu, r, STREAM_RECORDS) : 0;
+
         if (n)
-            return true;
+            stream.len = stream_records(&stream.frames, stream.out, r, n);
+        stream.sent += n;
     }
-    return false;
+    return stream.len;
 }
 
 static bool stream_step(struct work *w)
@@ -86,6 +114,7 @@ static int start_stream(struct shell_call *c, const char *where)
     if (!uart_init(&stream.uart, uart_port(port.com), port.baud))
         return shell_fail(c, -ENODEV, "nothing answers at com%u", port.com);
     stream.on = true;
+    stream.describe_at = stream.vm = 0;
     stream.work.step = stream_step;
     stream.work.not_before = 0;
     if (!stream.queued)

@@ -1,0 +1,170 @@
+"""The trace stream and the tools that read it, on a made-up trace: two pCPUs, three VMs, ten seconds of round robin."""
+import os
+import random
+import shutil
+import struct
+import subprocess
+import sys
+
+import pytest
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+sys.path.insert(0, os.path.join(ROOT, "tools"))
+
+import trace2json  # noqa: E402
+import trace2xen  # noqa: E402
+import tracestream as ts  # noqa: E402
+
+MS = 1_000_000
+BUSY, WAKER, WEB0, WEB1 = 1 << 16, 2 << 16, 3 << 16, 3 << 16 | 1
+
+
+def made_up(rounds=1000):
+    """On pCPU 0 busy for 6 ms, waker for 1, idle for 3; on pCPU 1 web's two vCPUs for 5 each."""
+    out, now = [], 0
+
+    def switch(ns, cpu, prev, ran, to, nxt, slice_ns, waited):
+        out.append(ts.Record(ns, ts.SWITCH, cpu, nxt, prev, ran, slice_ns, 0))
+        out.append(ts.Record(ns, ts.RUNSTATE, cpu, prev, 0, to, ran, 0))
+        out.append(ts.Record(ns, ts.RUNSTATE, cpu, nxt, 2 if nxt == WAKER and not waited else 1, 0, waited, 0))
+
+    for _ in range(rounds):
+        out.append(ts.Record(now + 5 * MS, ts.WAKE, 0, WAKER, 0, 0, 0, 0))
+        out.append(ts.Record(now + 5 * MS, ts.RUNSTATE, 0, WAKER, 2, 1, 8 * MS, 0))
+        out.append(ts.Record(now + 6 * MS - 1000, ts.EXIT, 0, BUSY, 10, 0x1000, 0xFFFF8000, 0x78))
+        switch(now + 6 * MS, 0, BUSY, 6 * MS, 1, WAKER, 30 * MS, 1 * MS)
+        switch(now + 7 * MS, 0, WAKER, 1 * MS, 2, ts.NOBODY, 0, 3 * MS)
+        switch(now + 10 * MS, 0, ts.NOBODY, 3 * MS, 1, BUSY, 30 * MS, 4 * MS)
+        switch(now + 5 * MS, 1, WEB0, 5 * MS, 1, WEB1, 5 * MS, 5 * MS)
+        switch(now + 10 * MS, 1, WEB1, 5 * MS, 1, WEB0, 5 * MS, 5 * MS)
+        now += 10 * MS
+    return out
+
+
+@pytest.fixture(scope="module")
+def stream():
+    """The bytes that the hypervisor's own code makes of it."""
+    subprocess.run(["make", "-s", "build/unit/stream_dump"], cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
+    raw = b"".join(r.pack() for r in made_up())
+    return subprocess.run([os.path.join(ROOT, "build/unit/stream_dump")], input=raw, check=True, stdout=subprocess.PIPE).stdout
+
+
+def test_read_back(stream):
+    trace = ts.parse(stream)
+    want = sorted(made_up(), key=lambda r: r.ns)
+    assert [r.pack() for r in trace.records] == [r.pack() for r in want]
+    assert trace.cpus == 2 and (trace.gaps, trace.skipped, trace.lost) == (0, 0, 0)
+    assert [trace.name(w) for w in (BUSY, WEB1, ts.NOBODY)] == ["busy", "web.1", "idle"]
+
+
+def test_python_frames_as_c_does(stream):
+    assert stream.startswith(ts.frame("H", 250, b"TAKTRACE" + struct.pack("<IIQ", 1, 2, 123)))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_damage_costs_only_what_it_hits(stream, seed):
+    """Bytes lost, changed and put in: every record that comes out is one that went in, and few are missing."""
+    rng = random.Random(seed)
+    damaged = bytearray(stream)
+    for _ in range(20):
+        at = rng.randrange(300, len(damaged))
+        what = rng.randrange(3)
+        if what == 0:
+            del damaged[at:at + rng.randrange(1, 100)]
+        elif what == 1:
+            damaged[at] ^= 1 << rng.randrange(8)
+        else:
+            damaged[at:at] = bytes(rng.randrange(256) for _ in range(rng.randrange(1, 50))) + ts.MARKS
+    trace = ts.parse(bytes(damaged))
+    good = {r.pack() for r in made_up()}
+    assert all(r.pack() in good for r in trace.records)
+    assert len(trace.records) >= len(good) - 20 * 7 * 2
+    assert trace.skipped > 0 or trace.gaps > 0
+
+
+def test_starts_in_the_middle(stream):
+    trace = ts.parse(stream[1000:])
+    assert len(trace.records) > 17900
+
+
+def test_not_a_stream():
+    with pytest.raises(ValueError):
+        ts.parse(b"Takt is a hypervisor\n" * 100)
+    with pytest.raises(ValueError):
+        ts.parse(ts.frame("H", 0, b"TAKTRACE" + struct.pack("<IIQ", 99, 2, 0)))
+
+
+def test_json(stream):
+    trace = ts.parse(stream)
+    events = trace2json.convert(trace)["traceEvents"]
+    ran = {}
+    for e in events:
+        if e["ph"] == "X" and e["pid"] == trace2json.CPUS:
+            ran[e["name"]] = ran.get(e["name"], 0) + e["dur"]
+    assert {k: round(v / 1e6, 2) for k, v in ran.items()} == {"busy": 6.0, "waker": 1.0, "web.0": 5.0, "web.1": 5.0}
+    waits = sum(e["dur"] for e in events if e["ph"] == "X" and e["pid"] == trace2json.VMS + 1 and e["name"] == "runnable")
+    assert round(waits / 1e6, 2) == 4.0
+    exits = [e for e in events if e["name"] == "exit"]
+    assert len(exits) == 1000 and exits[0]["args"] == {"reason": "HLT", "rip": "0xffff800000001000", "raw": "0x78"}
+    on_cpu0 = sorted((e["ts"], e["ts"] + e["dur"]) for e in events if e["ph"] == "X" and e["pid"] == trace2json.CPUS and e["tid"] == 0)
+    assert all(a[1] <= b[0] for a, b in zip(on_cpu0, on_cpu0[1:]))
+
+
+def test_lost_records_are_a_gap_not_a_run():
+    records = made_up(2)
+    lost = ts.Record(8 * MS, ts.LOST, 0, ts.NOBODY, 5, 0, 0, 0)
+    data = b"".join(ts.frame("R", i, r.pack()) for i, r in enumerate([lost] + [r for r in records if not (r.cpu == 0 and 8 * MS < r.ns < 16 * MS)]))
+    trace = ts.parse(data)
+    assert trace.lost == 5
+    runs, _ = trace2json.intervals(trace)
+    assert sum(end - start for cpu, who, start, end in runs if cpu == 0 and who == BUSY) == 6 * MS + 6 * MS
+
+
+def records_of(data):
+    """Takes xentrace's format apart again: [(cpu, ns, event, words)]."""
+    at, cpu, out = 0, None, []
+    while at < len(data):
+        head, = struct.unpack_from("<I", data, at)
+        words, event, stamped = head >> 28 & 7, head & 0x0FFFFFFF, head >> 31
+        ns = struct.unpack_from("<Q", data, at + 4)[0] if stamped else None
+        at += 12 if stamped else 4
+        extra = struct.unpack_from("<%dI" % words, data, at)
+        at += 4 * words
+        if event == trace2xen.CPU_CHANGE:
+            cpu = extra[0]
+            assert at + extra[1] <= len(data)
+        else:
+            out.append((cpu, ns, event, extra))
+    return out
+
+
+def test_xentrace_records(stream):
+    data, without = trace2xen.convert_all(ts.parse(stream))
+    records = records_of(data)
+    assert without == 0
+    assert [r[0] for r in records] == sorted(r[0] for r in records)
+    assert sum(r[2] == trace2xen.VMEXIT64 for r in records) == 999
+    assert (0, 7 * MS, 0x21001 | 0 << 8 | 2 << 4, (WAKER,)) in records
+    assert (0, 7 * MS, 0x21001 | 1 << 8 | 0 << 4, (32767 << 16,)) in records
+
+
+@pytest.mark.skipif(shutil.which("xenalyze") is None, reason="xenalyze is not installed (package xen-utils)")
+def test_xenalyze_reads_it(stream, tmp_path):
+    path = tmp_path / "out.xen"
+    path.write_bytes(trace2xen.convert_all(ts.parse(stream))[0])
+    done = subprocess.run(["xenalyze", "--cpu-hz", "1G", "--svm-mode", "--summary", str(path)], check=True, stdout=subprocess.PIPE,
+                          stderr=subprocess.STDOUT, text=True, timeout=60)
+    assert "FATAL" not in done.stdout
+    lines = done.stdout.splitlines()
+    start = next(i for i, line in enumerate(lines) if "Domain 1" in line)
+    running = next(line for line in lines[start:] if line.strip().startswith("running:"))
+    seconds = float(running.split()[2].rstrip("s"))
+    assert 5.9 < seconds < 6.1
+
+
+def test_picture(stream, tmp_path):
+    pytest.importorskip("matplotlib")
+    (tmp_path / "stream").write_bytes(stream)
+    subprocess.run([sys.executable, os.path.join(ROOT, "tools/trace-picture.py"), str(tmp_path / "stream"), str(tmp_path / "out.png"),
+                    "--length", "0.2"], check=True)
+    assert (tmp_path / "out.png").read_bytes().startswith(b"\x89PNG")

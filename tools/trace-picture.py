@@ -1,0 +1,89 @@
+#!/usr/bin/env python3
+"""Draws who ran where in a stretch of a trace stream.
+
+  tools/trace-picture.py STREAM docs/img/demo.png [--from SECONDS] [--length SECONDS]
+
+One row a pCPU, a colour a vCPU; below, one row a vCPU with when it ran and when it had to wait. Without --from the stretch begins one
+length before the end of the trace, so that it is full.
+"""
+import argparse
+
+import matplotlib
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt  # noqa: E402  (the backend first)
+from matplotlib.patches import Patch  # noqa: E402
+
+import trace2json  # noqa: E402
+import tracestream as ts  # noqa: E402
+
+WAITING = "#d9d9d9"
+
+
+def clip(start, end, low, high):
+    """The part of [start, end) in [low, high) as matplotlib wants it, in ms from low; None if there is none."""
+    start, end = max(start, low), min(end, high)
+    return ((start - low) / 1e6, (end - start) / 1e6) if end > start else None
+
+
+def rows(trace, low, high):
+    """{cpu: {who: [spans]}} of runs, and {who: {state: [spans]}}."""
+    runs, states = trace2json.intervals(trace)
+    by_cpu, by_who = {cpu: {} for cpu in range(trace.cpus)}, {}
+    for cpu, who, start, end in runs:
+        span = clip(start, end, low, high)
+        if span and who != ts.NOBODY:
+            by_cpu[cpu].setdefault(who, []).append(span)
+            by_who.setdefault(who, {}).setdefault(0, []).append(span)
+    for who, state, start, end in states:
+        span = clip(start, end, low, high)
+        if span and state == 1:
+            by_who.setdefault(who, {}).setdefault(1, []).append(span)
+    return {cpu: r for cpu, r in by_cpu.items() if r}, by_who
+
+
+def draw(trace, low, high, path):
+    by_cpu, by_who = rows(trace, low, high)
+    whos = sorted(by_who)
+    colour = {who: matplotlib.colormaps["tab10" if len(whos) <= 10 else "tab20"](i) for i, who in enumerate(whos)}
+    heights = [max(1, len(by_cpu)), max(1, len(whos))]
+    fig, (top, below) = plt.subplots(2, 1, sharex=True, figsize=(11, 1.8 + 0.42 * sum(heights)),
+                                     gridspec_kw={"height_ratios": heights}, constrained_layout=True)
+    for y, cpu in enumerate(sorted(by_cpu)):
+        for who, spans in by_cpu[cpu].items():
+            top.broken_barh(spans, (y - 0.4, 0.8), color=colour[who], linewidth=0)
+    top.set_yticks(range(len(by_cpu)), ["pCPU %d" % cpu for cpu in sorted(by_cpu)])
+    for y, who in enumerate(whos):
+        below.broken_barh(by_who[who].get(1, []), (y - 0.25, 0.5), color=WAITING, linewidth=0)
+        below.broken_barh(by_who[who].get(0, []), (y - 0.4, 0.8), color=colour[who], linewidth=0)
+    below.set_yticks(range(len(whos)), ["%s  %.1f %%" % (trace.name(who), 100 * ran(by_who[who], low, high)) for who in whos])
+    below.set_xlabel("ms")
+    below.set_xlim(0, (high - low) / 1e6)
+    below.legend(handles=[Patch(color=WAITING, label="ready, waiting for a pCPU")], loc="lower right", fontsize="small")
+    for axes in (top, below):
+        axes.invert_yaxis()
+        axes.spines[["top", "right"]].set_visible(False)
+    fig.savefig(path, dpi=110)
+
+
+def ran(states, low, high):
+    return sum(length for _, length in states.get(0, [])) * 1e6 / (high - low)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("stream")
+    parser.add_argument("picture")
+    parser.add_argument("--from", dest="start", type=float, help="seconds after the first record")
+    parser.add_argument("--length", type=float, default=1.0, help="seconds")
+    args = parser.parse_args()
+    trace = ts.load(args.stream)
+    if not trace.records:
+        parser.error("no record in %s" % args.stream)
+    first, last = trace.records[0].ns, trace.records[-1].ns
+    length = int(args.length * 1e9)
+    low = max(first, last - length) if args.start is None else first + int(args.start * 1e9)
+    draw(trace, low, low + length, args.picture)
+
+
+if __name__ == "__main__":
+    main()

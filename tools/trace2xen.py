@@ -1,0 +1,99 @@
+#!/usr/bin/env python3
+"""Turns a trace stream into xentrace's record format, for xenalyze and xentrace_format.
+
+  tools/trace2xen.py STREAM > out.xen
+  xenalyze --cpu-hz 1G [--svm-mode] --summary out.xen
+
+A time stamp is one nanosecond, hence 1G. A record there is a word (event, number of extra words << 28, 1 << 31 if a time stamp follows),
+two words of time, and the extra words; a record that names the pCPU and its bytes comes before each pCPU's (public/trace.h of Xen 4.17).
+"""
+import argparse
+import struct
+import sys
+
+import tracestream as ts
+
+IDLE_DOMAIN = 32767
+CPU_CHANGE, LOST_RECORDS = 0x0001F003, 0x0001F001
+RUNSTATE_CHANGE = 0x00021001
+VERBOSE = {ts.WAKE: 0x00028004, ts.YIELD: 0x00028005, ts.BLOCK: 0x00028006}
+SWITCH, INFPREV, INFNEXT = 0x0002800A, 0x0002800E, 0x0002800F
+STOLEN, TICKLE, BOOST, UNBOOST = 0x00022004, 0x00022006, 0x00022007, 0x00022008
+VMENTRY, VMEXIT64, INJ_EXC, INJ_VIRQ, VMMCALL = 0x00081001, 0x00081102, 0x00082003, 0x00082004, 0x00082012
+EVENT_IRQ = 1
+
+
+def pack(event, words, ns=None):
+    head = event | len(words) << 28
+    if ns is None:
+        return struct.pack("<%dI" % (1 + len(words)), head, *words)
+    return struct.pack("<IQ%dI" % len(words), head | 1 << 31, ns, *words)
+
+
+def who(r_who, cpu):
+    """(domain, vCPU); a pCPU's idle vCPU is one of domain 32767."""
+    return (IDLE_DOMAIN, cpu) if r_who == ts.NOBODY else (r_who >> 16, r_who & 0xFFFF)
+
+
+def convert(r):
+    """The record's bytes in xentrace's format; empty if it has no event for it."""
+    dom, vcpu = who(r.who, r.cpu)
+    if r.event == ts.LOST:
+        return pack(LOST_RECORDS, (r.arg[0], vcpu | dom << 16, r.ns & 0xFFFFFFFF, r.ns >> 32), r.ns)
+    if r.event == ts.RUNSTATE:
+        return pack(RUNSTATE_CHANGE | r.arg[0] << 8 | r.arg[1] << 4, (vcpu | dom << 16,), r.ns)
+    if r.event in VERBOSE:
+        return pack(VERBOSE[r.event], (dom, vcpu), r.ns)
+    if r.event == ts.SWITCH:
+        prev = who(r.arg[0], r.cpu)
+        return pack(INFPREV, prev + (r.arg[1],), r.ns) + pack(INFNEXT, (dom, vcpu, 0, min(r.wide(2), 0xFFFFFFFF)), r.ns) + \
+            pack(SWITCH, prev + (dom, vcpu), r.ns)
+    if r.event == ts.BOOST:
+        return pack(BOOST if r.arg[0] else UNBOOST, (dom, vcpu), r.ns)
+    if r.event == ts.KICK:
+        return pack(TICKLE, (r.arg[0],), r.ns)
+    if r.event == ts.MIGRATE:
+        return pack(STOLEN, (r.arg[0], dom, vcpu), r.ns)
+    if r.event == ts.EXIT:
+        return pack(VMEXIT64, (r.arg[3], r.arg[1], r.arg[2]), r.ns)
+    if r.event == ts.ENTRY:
+        return pack(VMENTRY, (), r.ns)
+    if r.event == ts.INJECT:
+        return pack(INJ_VIRQ if r.arg[1] == EVENT_IRQ else INJ_EXC, (r.arg[0], 0), r.ns)
+    if r.event == ts.HYPERCALL:
+        return pack(VMMCALL, (r.arg[0],), r.ns)
+    return b""
+
+
+def from_first_departure(records):
+    """xenalyze wants to see who leaves a pCPU before it sees who comes: leave out what is before."""
+    for i, r in enumerate(records):
+        if r.event == ts.RUNSTATE and r.arg[0] == 0:
+            return records[i:]
+    return []
+
+
+def convert_all(trace):
+    """(the whole file, records that have no equivalent there)."""
+    out, without = b"", 0
+    for cpu in range(trace.cpus):
+        part = [convert(r) for r in from_first_departure([r for r in trace.records if r.cpu == cpu])]
+        without += sum(not p for p in part)
+        body = b"".join(part)
+        if body:
+            out += pack(CPU_CHANGE, (cpu, len(body))) + body
+    return out, without
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("stream")
+    args = parser.parse_args()
+    data, without = convert_all(ts.load(args.stream))
+    sys.stdout.buffer.write(data)
+    if without:
+        print("%d records have no event in xentrace's format and were left out" % without, file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()
