@@ -96,7 +96,7 @@ def print_ops(off, on):
 def idle_memory(text):
     """Bytes that an idle VM costs beyond its RAM."""
     before, after = demo.answer(text, "before"), demo.answer(text, "after")
-    return (before["free_kib"] - after["free_kib"]) * 1024 - 2 * 1024 * 1024
+    return (before["free_frames"] - after["free_frames"]) * 4096 - 2 * 1024 * 1024
 
 
 def main():

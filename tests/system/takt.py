@@ -1,0 +1,73 @@
+"""A running image, and its shell, for system tests."""
+import importlib.machinery
+import importlib.util
+import os
+import subprocess
+
+from conftest import BUILD, ROOT
+from machine import Machine
+
+
+def load_taktctl():
+    path = os.path.join(ROOT, "tools", "taktctl")
+    loader = importlib.machinery.SourceFileLoader("taktctl", path)
+    module = importlib.util.module_from_spec(importlib.util.spec_from_loader("taktctl", loader))
+    loader.exec_module(module)
+    return module
+
+
+def make_iso(directory, config, cmdline="", modules=None):
+    """Writes the VM file (and modules, {name: text}) to `directory`, builds takt.iso there and returns its path."""
+    os.makedirs(directory, exist_ok=True)
+    path = os.path.join(directory, "test.cfg")
+    with open(path, "w", encoding="ascii") as f:
+        f.write(config)
+    command = [os.path.join(ROOT, "tools", "mkiso.sh"), os.path.join(directory, "takt.iso"), path, "--cmdline", cmdline]
+    for name, text in (modules or {}).items():
+        file = os.path.join(directory, name)
+        with open(file, "w", encoding="ascii") as f:
+            f.write(text)
+        command += ["--module", f"{name}={file}"]
+    subprocess.run(command, cwd=ROOT, check=True)
+    return command[1]
+
+
+def place(name):
+    return os.path.join(BUILD, "results", "system", name)
+
+
+class Takt:
+    """An image that is driven through its console on QEMU.
+
+        with Takt("name", config) as takt:
+            takt("list")            the command's JSON; RuntimeError with the shell's sentence if it fails
+    """
+
+    def __init__(self, name, config, cmdline="", platform="qemu", **machine):
+        directory = place(name)
+        self.machine = Machine(platform, make_iso(directory, config, cmdline), directory=directory, com1="socket", **machine)
+
+    def __enter__(self):
+        self.machine.start()
+        try:
+            how, _ = self.machine.wait(r"takt> ", 60)
+            assert how == "matched", f"no shell: {how}\n{self.machine.serial()[-2000:]}"
+            self.link = load_taktctl().Takt(self.machine.connect())
+        except BaseException:
+            self.machine.stop()
+            raise
+        return self
+
+    def __exit__(self, *_):
+        self.machine.stop()
+
+    def __call__(self, command, timeout=30):
+        return self.link.run(command, timeout)
+
+    def shares(self, seconds=2, warm_up=0.5):
+        """{"vm/vcpu": percent of a pCPU} over some seconds."""
+        top = self(f"top -w {warm_up} -d {seconds}", timeout=30 + 4 * (seconds + warm_up))
+        return {f"{v['vm']}/{v['vcpu']}": v["cpu_pct"] for v in top["vcpus"]}
+
+    def serial(self):
+        return self.machine.serial()
