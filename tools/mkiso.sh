@@ -29,8 +29,8 @@ for name in $(sed -n 's/^[[:space:]]*\(image\|script\)[[:space:]]*=[[:space:]]*"
     [ -n "${module[$name]:-}" ] || die "$config names $name, which is neither beside it nor in $guests"
 done
 
-tree=$(mktemp -d)
-trap 'rm -rf "$tree"' EXIT
+tree=$(mktemp -d) log=$(mktemp)
+trap 'rm -rf "$tree" "$log"' EXIT
 mkdir -p "$tree/boot/grub"
 objcopy --strip-debug "$hv" "$tree/boot/takt.elf"
 cp "$config" "$tree/boot/takt.cfg"
@@ -55,7 +55,7 @@ mkdir -p "$(dirname "$out")"
 modules="multiboot2 iso9660 normal fat test all_video part_gpt part_msdos
     part_acorn part_amiga part_apple part_bsd part_dfly part_dvh part_plan part_sun part_sunpc"
 if ! SOURCE_DATE_EPOCH=0 grub-mkrescue --compress=no --fonts= --locales= --themes= \
-    --install-modules="$modules" -o "$out" "$tree" > "$tree/log" 2>&1; then
-    cat "$tree/log" >&2
+    --install-modules="$modules" -o "$out" "$tree" > "$log" 2>&1; then
+    cat "$log" >&2
     exit 1
 fi
