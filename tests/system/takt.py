@@ -16,6 +16,10 @@ def load_taktctl():
     return module
 
 
+taktctl = load_taktctl()
+CommandError = taktctl.CommandError
+
+
 def make_iso(directory, config, cmdline="", modules=None):
     """Writes the VM file (and modules, {name: text}) to `directory`, builds takt.iso there and returns its path."""
     os.makedirs(directory, exist_ok=True)
@@ -40,7 +44,7 @@ class Takt:
     """An image that is driven through its console on QEMU.
 
         with Takt("name", config) as takt:
-            takt("list")            the command's JSON; RuntimeError with the shell's sentence if it fails
+            takt("list")            the command's JSON; CommandError with the shell's sentence if it fails
     """
 
     def __init__(self, name, config, cmdline="", platform="qemu", **machine):
@@ -52,17 +56,18 @@ class Takt:
         try:
             how, _ = self.machine.wait(r"takt> ", 60)
             assert how == "matched", f"no shell: {how}\n{self.machine.serial()[-2000:]}"
-            self.link = load_taktctl().Takt(self.machine.connect())
+            self.link = taktctl.Takt("unix:" + self.machine.socket_path)
         except BaseException:
             self.machine.stop()
             raise
         return self
 
     def __exit__(self, *_):
+        self.link.close()
         self.machine.stop()
 
     def __call__(self, command, timeout=30):
-        return self.link.run(command, timeout)
+        return self.link.run(command, timeout=timeout)
 
     def shares(self, seconds=2, warm_up=0.5):
         """{"vm/vcpu": percent of a pCPU} over some seconds."""

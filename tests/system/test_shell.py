@@ -1,0 +1,166 @@
+"""The operator's commands against a running image, over the serial line. QEMU: nobody types on Bochs."""
+import pytest
+
+from system.takt import CommandError, Takt
+
+CONFIG = """\
+[hypervisor]
+top = no
+
+[vm a]
+image = spin
+memory = 4M
+cpus = 1
+weight = 256
+
+[vm b]
+image = spin
+memory = 4M
+cpus = 1
+weight = 256
+
+[vm late]
+image = hello
+memory = 4M
+start = no
+"""
+
+
+@pytest.fixture(scope="module")
+def takt():
+    with Takt("shell", CONFIG) as t:
+        yield t
+
+
+def names(takt):
+    return {vm["name"]: vm for vm in takt("list")}
+
+
+def total(shares, *vcpus):
+    return sum(shares[v] for v in vcpus)
+
+
+def test_list_tells_the_vms(takt):
+    vms = names(takt)
+    assert set(vms) >= {"a", "b"} and "late" not in vms
+    assert vms["a"]["vcpus"] == 1 and vms["a"]["memory_mib"] == 4
+
+
+def test_vcpu_list(takt):
+    vcpus = {v["vm"]: v for v in takt("vcpu-list")}
+    assert vcpus["a"]["cpu"] == 1 and vcpus["b"]["cpu"] == 1
+
+
+def test_table_adds_up(takt):
+    shares = takt.shares(2)
+    assert 85 <= total(shares, "a/0", "b/0") <= 100.5
+    top = takt("top -d 1")
+    for cpu in top["pcpus"]:
+        assert abs(cpu["guest_pct"] + cpu["hv_pct"] + cpu["idle_pct"] - 100) < 0.1
+
+
+def test_weight_moves_shares(takt):
+    takt("sched-credit -d a -w 768")
+    try:
+        shares = takt.shares(3)
+        assert shares["a/0"] > 1.8 * shares["b/0"]
+    finally:
+        takt("sched-credit -d a -w 256")
+
+
+def test_pause_and_unpause(takt):
+    takt("pause a")
+    try:
+        shares = takt.shares(1)
+        assert shares["a/0"] == 0 and shares["b/0"] > 85
+        with pytest.raises(CommandError, match="paused"):
+            takt("pause a")
+    finally:
+        takt("unpause a")
+    assert takt.shares(1)["a/0"] > 20
+
+
+def test_destroy_gives_everything_back_and_create_takes_the_same(takt):
+    takt("destroy a")
+    assert "a" not in names(takt)
+    free = takt("info")["free_frames"]
+    for _ in range(3):
+        takt("create a")
+        assert names(takt)["a"]["state"] == "running"
+        takt("destroy a")
+        assert takt("info")["free_frames"] == free
+    takt("create a")
+
+
+def test_pin(takt):
+    takt("vcpu-pin a 0 0")
+    try:
+        assert {v["vm"]: v["cpu"] for v in takt("vcpu-list")}["a"] == 0
+        shares = takt.shares(1)
+        assert shares["a/0"] > 70 and shares["b/0"] > 70
+    finally:
+        takt("vcpu-pin a 0 1")
+    assert {v["vm"]: v["cpu"] for v in takt("vcpu-list")}["a"] == 1
+
+
+def test_pools(takt):
+    takt("vcpu-pin a 0 all")
+    takt("vcpu-pin b 0 all")
+    takt("cpupool-cpu-remove Pool-0 1")
+    try:
+        takt("cpupool-create name=alone sched=null cpus=1")
+        takt("cpupool-migrate a alone")
+        assert {v["vm"]: v["cpu"] for v in takt("vcpu-list")} == {"a": 1, "b": 0}
+        with pytest.raises(CommandError):
+            takt("cpupool-destroy alone")  # it has a VM
+        shares = takt.shares(1)
+        assert shares["a/0"] > 70 and shares["b/0"] > 70
+        takt("cpupool-migrate a Pool-0")
+        takt("cpupool-destroy alone")
+    finally:
+        takt("cpupool-cpu-add Pool-0 1")
+        takt("vcpu-pin a 0 1")
+        takt("vcpu-pin b 0 1")
+    assert [p["name"] for p in takt("cpupool-list")] == ["Pool-0"]
+
+
+@pytest.mark.parametrize("command, sentence", [
+    ("nonsense", "no such command"),
+    ("destroy nobody", "no VM nobody"),
+    ("create a", ""),
+    ("create nobody", "no VM nobody"),
+    ("sched-credit -d a -w 0", ""),
+    ("sched-credit -d a -w 65536", ""),
+    ("sched-credit -d a -c 100000", ""),
+    ("vcpu-pin a 7 0", "no vCPU 7"),
+    ("vcpu-pin a 0 63", ""),
+    ("vcpu-pin a 0 x", "list of CPUs"),
+    ("cpupool-create name=p sched=lottery", ""),
+    ("cpupool-cpu-remove Pool-0 0", ""),
+    ("cpupool-destroy Pool-0", "Pool-0 stays"),
+    ("cpupool-migrate a nowhere", "no pool nowhere"),
+    ("top -d 0", "cannot be 0"),
+    ("param -p Pool-0 nothing 1", "no parameter nothing"),
+])
+def test_errors_are_sentences_and_change_nothing(takt, command, sentence):
+    before = takt("info")["free_frames"], names(takt).keys()
+    with pytest.raises(CommandError, match=sentence):
+        takt(command)
+    assert (takt("info")["free_frames"], names(takt).keys()) == before
+
+
+def test_a_vm_that_ends_by_itself(takt):
+    takt("create late")
+    for _ in range(50):
+        vm = names(takt).get("late")
+        if vm is None or vm["state"] not in ("running", "creating"):
+            break
+    else:
+        pytest.fail(f"hello did not end: {vm}")
+    if vm:
+        takt("destroy late")
+
+
+def test_counters_and_log(takt):
+    assert takt("counters")
+    assert any("Takt" in line for line in takt("dmesg"))
