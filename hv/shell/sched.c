@@ -61,11 +61,13 @@ static int set_pair(struct shell_call *c, struct sched_pool *pool, void *object,
     const struct param *first = param_find(pool, name[0]);
     i64 old = first ? param_get(first, pool, object) : 0;
     int error = text[0] ? set_text(c, pool, name[0], object, text[0]) : 0;
+    const char *why;
 
-    if (!error && text[1])
-        error = set_text(c, pool, name[1], object, text[1]);
+    if (error || !text[1])
+        return error;
+    error = set_text(c, pool, name[1], object, text[1]);
     if (error && first && text[0])
-        param_set(first, pool, object, old, NULL);
+        param_set(first, pool, object, old, &why);
     return error;
 }
 
