@@ -4,7 +4,7 @@
 
 int virt_probe(struct virt_caps *caps)
 {
-    static const struct virt_ops *const all[] = { &svm_ops };
+    static const struct virt_ops *const all[] = { &vmx_ops, &svm_ops };
 
     for (unsigned i = 0; i < ARRAY_SIZE(all); i++) {
         all[i]->probe(caps);

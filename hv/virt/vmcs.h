@@ -1,0 +1,212 @@
+/* The virtual machine control structure of VT-x: field encodings (SDM 3D appendix B), controls (SDM 3C chapter 25),
+ * exit reasons (appendix C), and the instructions that reach it. */
+#ifndef HV_VIRT_VMCS_H
+#define HV_VIRT_VMCS_H
+
+#include "lib/printf.h"
+#include "mm/frame.h"
+
+enum vmcs_field {
+    VMCS_VPID = 0x0000,
+    VMCS_GUEST_SEL = 0x0800, /* + 2 * enum seg_name, as are the limits, rights and bases below */
+    VMCS_HOST_ES = 0x0c00,
+    VMCS_HOST_CS = 0x0c02,
+    VMCS_HOST_SS = 0x0c04,
+    VMCS_HOST_DS = 0x0c06,
+    VMCS_HOST_FS = 0x0c08,
+    VMCS_HOST_GS = 0x0c0a,
+    VMCS_HOST_TR = 0x0c0c,
+    VMCS_MSR_BITMAP = 0x2004,
+    VMCS_TSC_OFFSET = 0x2010,
+    VMCS_VAPIC = 0x2012,
+    VMCS_EPTP = 0x201a,
+    VMCS_ENCLS_BITMAP = 0x202e,
+    VMCS_GPA = 0x2400,
+    VMCS_LINK = 0x2800,
+    VMCS_GUEST_DEBUGCTL = 0x2802,
+    VMCS_GUEST_PAT = 0x2804,
+    VMCS_GUEST_EFER = 0x2806,
+    VMCS_GUEST_PDPTE = 0x280a, /* + 2 * n */
+    VMCS_HOST_PAT = 0x2c00,
+    VMCS_HOST_EFER = 0x2c02,
+    VMCS_PIN = 0x4000,
+    VMCS_PRIMARY = 0x4002,
+    VMCS_EXC_BITMAP = 0x4004,
+    VMCS_EXIT_CTL = 0x400c,
+    VMCS_ENTRY_CTL = 0x4012,
+    VMCS_ENTRY_EVENT = 0x4016,
+    VMCS_ENTRY_CODE = 0x4018,
+    VMCS_SECONDARY = 0x401e,
+    VMCS_PLE_GAP = 0x4020,
+    VMCS_PLE_WINDOW = 0x4022,
+    VMCS_ERROR = 0x4400,
+    VMCS_REASON = 0x4402,
+    VMCS_EXIT_EVENT = 0x4404,
+    VMCS_EXIT_CODE = 0x4406,
+    VMCS_IDT_EVENT = 0x4408,
+    VMCS_IDT_CODE = 0x440a,
+    VMCS_INSN_LEN = 0x440c,
+    VMCS_GUEST_LIMIT = 0x4800,
+    VMCS_GUEST_AR = 0x4814,
+    VMCS_SHADOW = 0x4824, /* "interruptibility state" */
+    VMCS_ACTIVITY = 0x4826,
+    VMCS_SYSENTER_CS = 0x482a,
+    VMCS_PREEMPTION_TIMER = 0x482e,
+    VMCS_CR0_MASK = 0x6000,
+    VMCS_CR4_MASK = 0x6002,
+    VMCS_CR0_SHADOW = 0x6004,
+    VMCS_CR4_SHADOW = 0x6006,
+    VMCS_QUALIFICATION = 0x6400,
+    VMCS_GVA = 0x640a,
+    VMCS_GUEST_CR0 = 0x6800,
+    VMCS_GUEST_CR3 = 0x6802,
+    VMCS_GUEST_CR4 = 0x6804,
+    VMCS_GUEST_BASE = 0x6806,
+    VMCS_GUEST_DR7 = 0x681a,
+    VMCS_GUEST_RSP = 0x681c,
+    VMCS_GUEST_RIP = 0x681e,
+    VMCS_GUEST_RFLAGS = 0x6820,
+    VMCS_PENDING_DEBUG = 0x6822,
+    VMCS_SYSENTER_ESP = 0x6824,
+    VMCS_SYSENTER_EIP = 0x6826,
+    VMCS_HOST_CR0 = 0x6c00,
+    VMCS_HOST_CR3 = 0x6c02,
+    VMCS_HOST_CR4 = 0x6c04,
+    VMCS_HOST_FS_BASE = 0x6c06,
+    VMCS_HOST_GS_BASE = 0x6c08,
+    VMCS_HOST_TR_BASE = 0x6c0a,
+    VMCS_HOST_GDTR_BASE = 0x6c0c,
+    VMCS_HOST_IDTR_BASE = 0x6c0e,
+    VMCS_HOST_RSP = 0x6c14,
+    VMCS_HOST_RIP = 0x6c16,
+};
+
+/* SDM 3C 25.6.1 */
+#define PIN_INTR             BIT(0)
+#define PIN_NMI              BIT(3)
+#define PIN_VIRTUAL_NMI      BIT(5)
+#define PIN_PREEMPTION_TIMER BIT(6)
+/* 25.6.2 */
+#define PRI_IRQ_WINDOW   BIT(2)
+#define PRI_TSC_OFFSET   BIT(3)
+#define PRI_HLT          BIT(7)
+#define PRI_MWAIT        BIT(10)
+#define PRI_RDPMC        BIT(11)
+#define PRI_CR3          (BIT(15) | BIT(16))
+#define PRI_CR8_LOAD     BIT(19)
+#define PRI_TPR_SHADOW   BIT(21)
+#define PRI_NMI_WINDOW   BIT(22)
+#define PRI_IO           BIT(24)
+#define PRI_MSR_BITMAP   BIT(28)
+#define PRI_MONITOR      BIT(29)
+#define PRI_PAUSE        BIT(30)
+#define PRI_SECONDARY    BIT(31)
+#define SEC_EPT          BIT(1)
+#define SEC_RDTSCP       BIT(3)
+#define SEC_VPID         BIT(5)
+#define SEC_WBINVD       BIT(6)
+#define SEC_UNRESTRICTED BIT(7)
+#define SEC_PLE          BIT(10)
+#define SEC_INVPCID      BIT(12)
+#define SEC_ENCLS        BIT(15)
+/* 25.7.1, 25.8.1 */
+#define EXIT_SAVE_DEBUG BIT(2)
+#define EXIT_HOST_64    BIT(9)
+#define EXIT_SAVE_PAT   BIT(18)
+#define EXIT_LOAD_PAT   BIT(19)
+#define EXIT_SAVE_EFER  BIT(20)
+#define EXIT_LOAD_EFER  BIT(21)
+#define ENTRY_DEBUG     BIT(2)
+#define ENTRY_IA32E     BIT(9)
+#define ENTRY_PAT       BIT(14)
+#define ENTRY_EFER      BIT(15)
+
+#define SHADOW_STI      BIT(0)
+#define SHADOW_MOV_SS   BIT(1)
+#define SHADOW_NMI      BIT(3)
+
+#define AR_UNUSABLE     BIT(16)
+
+enum vmx_reason {
+    VMX_EXCEPTION = 0,
+    VMX_INTR,
+    VMX_TRIPLE_FAULT,
+    VMX_INIT,
+    VMX_IRQ_WINDOW = 7,
+    VMX_NMI_WINDOW,
+    VMX_TASK_SWITCH,
+    VMX_CPUID,
+    VMX_GETSEC,
+    VMX_HLT,
+    VMX_INVD,
+    VMX_RDPMC = 15,
+    VMX_RSM = 17,
+    VMX_VMCALL,
+    VMX_VMCLEAR,
+    VMX_VMXON = 27,
+    VMX_CR,
+    VMX_DR,
+    VMX_IO,
+    VMX_RDMSR,
+    VMX_WRMSR,
+    VMX_BAD_GUEST,
+    VMX_BAD_MSR,
+    VMX_MWAIT = 36,
+    VMX_MONITOR = 39,
+    VMX_PAUSE,
+    VMX_MC_ENTRY,
+    VMX_EPT_VIOLATION = 48,
+    VMX_EPT_MISCONFIG,
+    VMX_INVEPT,
+    VMX_PREEMPTION = 52,
+    VMX_INVVPID,
+    VMX_WBINVD,
+    VMX_XSETBV,
+    VMX_INVPCID = 58,
+    VMX_VMFUNC,
+    VMX_ENCLS,
+    VMX_XSAVES = 63,
+    VMX_XRSTORS,
+    VMX_PCONFIG,
+    VMX_UMWAIT = 67,
+    VMX_TPAUSE,
+    VMX_NR
+};
+
+static inline u64 vmread(u64 field)
+{
+    u64 v;
+    __asm__ volatile("vmread %1, %0" : "=r"(v) : "r"(field) : "cc");
+    return v;
+}
+
+static inline void vmwrite(u64 field, u64 v)
+{
+    bool failed;
+    __asm__ volatile("vmwrite %2, %1" : "=@ccbe"(failed) : "r"(field), "r"(v));
+    if (__builtin_expect(failed, 0))
+        panic("VMWRITE of %#lx to field %#lx", v, field);
+}
+
+static inline void vmclear(hpa_t pa)
+{
+    bool failed;
+    __asm__ volatile("vmclear %1" : "=@ccbe"(failed) : "m"(pa) : "memory");
+    if (failed)
+        panic("VMCLEAR of %#lx", pa);
+}
+
+static inline void vmptrld(hpa_t pa)
+{
+    bool failed;
+    __asm__ volatile("vmptrld %1" : "=@ccbe"(failed) : "m"(pa) : "memory");
+    if (failed)
+        panic("VMPTRLD of %#lx", pa);
+}
+
+/* vmx_check.c: which of the rules for the guest's state (SDM 3C 27.3.1) the current VMCS breaks, in words; and what
+ * the number of a failed VMX instruction means (31.4). */
+const char *vmx_broken_rule(void);
+const char *vmx_error(u64 number);
+
+#endif
