@@ -1,0 +1,383 @@
+/* Event channels: each call and each refusal, then a random walk of three VMs against a model. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+#include <takt/errno.h>
+#include "event/evtchn.h"
+#include "fake_machine.h"
+
+#define NR 3u
+
+static struct evtchn_dom dom[NR];
+static struct takt_shared shared[NR];
+static int pins[NR];
+static bool gone[NR];
+static struct {
+    u32 calls, vm, vcpu, port;
+    u8 vector;
+} raised;
+
+static struct evtchn_dom *find(u32 vm)
+{
+    if (vm == 0 || vm > NR || gone[vm - 1])
+        return NULL;
+    pins[vm - 1]++;
+    return &dom[vm - 1];
+}
+
+static void put(struct evtchn_dom *d)
+{
+    pins[d->vm - 1]--;
+}
+
+static void raise_event(struct evtchn_dom *d, u32 vcpu, u8 vector, u32 port)
+{
+    assert_false(spin_is_locked(&d->lock));
+    raised.calls++;
+    raised.vm = d->vm;
+    raised.vcpu = vcpu;
+    raised.vector = vector;
+    raised.port = port;
+}
+
+static void dom_init(u32 i)
+{
+    memset(&shared[i], 0, sizeof(shared[i]));
+    evtchn_init(&dom[i], i + 1, 2, &shared[i]);
+    dom[i].find = find;
+    dom[i].put = put;
+    dom[i].raise = raise_event;
+    gone[i] = false;
+}
+
+static void dom_fini(u32 i)
+{
+    gone[i] = true;
+    while (evtchn_fini(&dom[i]))
+        ;
+}
+
+static int group_setup(void **state)
+{
+    fake_machine("null");
+    return 0;
+}
+
+static int setup(void **state)
+{
+    memset(&raised, 0, sizeof(raised));
+    for (u32 i = 0; i < NR; i++)
+        dom_init(i);
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    for (u32 i = 0; i < NR; i++) {
+        dom_fini(i);
+        assert_int_equal(dom[i].nr_ports, 0);
+        assert_int_equal(pins[i], 0);
+        assert_false(spin_is_locked(&dom[i].lock));
+    }
+    return 0;
+}
+
+static bool pending(u32 i, int port)
+{
+    return shared[i].pending[port / 64] >> (port % 64) & 1;
+}
+
+static void clear(u32 i, int port)
+{
+    shared[i].pending[port / 64] &= ~BIT(port % 64);
+}
+
+static void join(int *a, int *b)
+{
+    *a = evtchn_alloc(&dom[0], 2);
+    *b = evtchn_bind(&dom[1], 1, (u32)*a);
+    assert_true(*a > 0 && *b > 0);
+}
+
+static void test_send(void **state)
+{
+    int a, b;
+
+    join(&a, &b);
+    assert_int_equal(evtchn_vector(&dom[1], (u32)b, 1, 0x55), 0);
+    assert_int_equal(evtchn_send(&dom[0], (u32)a, 10), 0);
+    assert_int_equal(raised.calls, 1);
+    assert_int_equal(raised.vm, 2);
+    assert_int_equal(raised.vcpu, 1);
+    assert_int_equal(raised.vector, 0x55);
+    assert_int_equal(raised.port, b);
+    assert_true(pending(1, b));
+    assert_false(pending(0, a));
+    assert_int_equal(evtchn_send(&dom[0], (u32)a, 20), 0); /* pending already: nothing more to say */
+    assert_int_equal(raised.calls, 1);
+    assert_int_equal(evtchn_taken(&dom[1], (u32)b, 25), 15);
+    assert_int_equal(evtchn_taken(&dom[1], (u32)b, 25), 0);
+    assert_int_equal(dom[1].notify_to_handle.count, 1);
+    clear(1, b);
+    assert_int_equal(evtchn_send(&dom[0], (u32)a, 30), 0);
+    assert_int_equal(raised.calls, 2);
+    assert_int_equal(evtchn_send(&dom[1], (u32)b, 30), 0); /* and the other way */
+    assert_int_equal(raised.vm, 1);
+    assert_int_equal(raised.vector, 0);
+}
+
+static void test_mask(void **state)
+{
+    int a, b;
+
+    join(&a, &b);
+    assert_int_equal(evtchn_mask(&dom[1], (u32)b, true, 1), 0);
+    assert_int_equal(evtchn_send(&dom[0], (u32)a, 2), 0);
+    assert_int_equal(raised.calls, 0);
+    assert_true(pending(1, b));
+    assert_int_equal(evtchn_pending(&dom[1], 0, (u32)b), 0);
+    assert_int_equal(evtchn_mask(&dom[1], (u32)b, false, 3), 0);
+    assert_int_equal(raised.calls, 1);
+    assert_int_equal(raised.port, b);
+    assert_int_equal(evtchn_pending(&dom[1], 0, (u32)b), 1);
+    assert_int_equal(evtchn_pending(&dom[1], 0, TAKT_PORT_ANY), 1);
+    assert_int_equal(evtchn_pending(&dom[1], 1, TAKT_PORT_ANY), 0);
+}
+
+static void test_refusals(void **state)
+{
+    int a, b, c;
+
+    join(&a, &b);
+    assert_int_equal(evtchn_bind(&dom[2], 1, (u32)a), -EPERM);
+    assert_int_equal(evtchn_bind(&dom[1], 1, (u32)a), -EBUSY);
+    assert_int_equal(evtchn_bind(&dom[1], 9, 1), -ENOENT);
+    assert_int_equal(evtchn_bind(&dom[1], 1, 77), -ENOENT);
+    assert_int_equal(evtchn_bind(&dom[1], 1, 0), -EINVAL);
+    assert_int_equal(evtchn_bind(&dom[1], 1, TAKT_MAX_PORTS), -EINVAL);
+    assert_int_equal(evtchn_bind(&dom[1], 1, ~0u), -EINVAL);
+    c = evtchn_alloc(&dom[0], 3);
+    assert_int_equal(evtchn_send(&dom[0], (u32)c, 0), -ENOENT); /* not bound yet */
+    for (u32 i = 0; i < 3; i++) {
+        static const u32 bad[] = { 0, TAKT_MAX_PORTS, ~0u };
+
+        assert_int_equal(evtchn_send(&dom[0], bad[i], 0), -EINVAL);
+        assert_int_equal(evtchn_close(&dom[0], bad[i]), -EINVAL);
+        assert_int_equal(evtchn_mask(&dom[0], bad[i], true, 0), -EINVAL);
+        assert_int_equal(evtchn_vector(&dom[0], bad[i], 0, 40), -EINVAL);
+        if (bad[i] != TAKT_PORT_ANY)
+            assert_int_equal(evtchn_pending(&dom[0], 0, bad[i]), -EINVAL);
+    }
+    assert_int_equal(evtchn_close(&dom[0], 500), -ENOENT);
+    assert_int_equal(evtchn_vector(&dom[0], (u32)a, 2, 40), -EINVAL);
+    assert_int_equal(evtchn_vector(&dom[0], (u32)a, 0, 31), -EINVAL);
+    assert_int_equal(evtchn_vector(&dom[0], (u32)a, 0, 256), -EINVAL);
+    assert_int_equal(evtchn_vector(&dom[0], (u32)a, 0, 0), 0);
+}
+
+static void test_close(void **state)
+{
+    int a, b;
+
+    join(&a, &b);
+    evtchn_send(&dom[0], (u32)a, 1);
+    assert_int_equal(evtchn_close(&dom[1], (u32)b), 0);
+    assert_false(pending(1, b));
+    assert_int_equal(evtchn_close(&dom[1], (u32)b), -ENOENT);
+    assert_int_equal(evtchn_send(&dom[0], (u32)a, 1), -ENOENT);
+    b = evtchn_bind(&dom[1], 1, (u32)a); /* it is unbound again, for the same VM */
+    assert_true(b > 0);
+    dom_fini(0);
+    assert_int_equal(evtchn_send(&dom[1], (u32)b, 1), -ENOENT);
+    assert_int_equal(evtchn_close(&dom[1], (u32)b), 0);
+}
+
+static void test_quota(void **state)
+{
+    u64 heap;
+
+    dom_fini(0);
+    heap = heap_in_use();
+    dom_init(0);
+    for (u32 i = 1; i < TAKT_MAX_PORTS; i++)
+        assert_int_equal(evtchn_alloc(&dom[0], 2), i);
+    assert_int_equal(evtchn_alloc(&dom[0], 2), -ENOSPC);
+    assert_int_equal(evtchn_bind(&dom[0], 1, 5), -ENOSPC);
+    assert_true(evtchn_alloc(&dom[1], 1) > 0); /* the neighbour has its own */
+    assert_int_equal(evtchn_close(&dom[0], 700), 0);
+    assert_int_equal(evtchn_alloc(&dom[0], 2), 700);
+    dom_fini(0);
+    assert_int_equal(heap_in_use(), heap + PORTS_PER_BLOCK * sizeof(struct evtchn_port)); /* dom[1]'s */
+}
+
+static void test_with_itself(void **state)
+{
+    int a = evtchn_alloc(&dom[0], 1), b = evtchn_bind(&dom[0], 1, (u32)a);
+
+    assert_true(b > 0 && b != a);
+    assert_int_equal(evtchn_send(&dom[0], (u32)a, 1), 0);
+    assert_true(pending(0, b));
+    assert_int_equal(evtchn_close(&dom[0], (u32)a), 0);
+    assert_int_equal(evtchn_send(&dom[0], (u32)b, 1), -ENOENT);
+    assert_int_equal(evtchn_close(&dom[0], (u32)b), 0);
+}
+
+/* ---- the model ---- */
+
+#define PORTS 12u /* the walk uses numbers below it, and a few wild ones */
+
+struct model_port {
+    bool used;
+    int vm, port; /* joined with; vm -1: unbound */
+    u32 for_vm;
+    bool pending, masked;
+};
+static struct model_port model[NR][PORTS];
+
+static int model_free(u32 i)
+{
+    for (int p = 1; p < (int)PORTS; p++)
+        if (!model[i][p].used)
+            return p;
+    return -1;
+}
+
+static struct model_port *model_at(u32 i, u32 port)
+{
+    return port < PORTS && model[i][port].used ? &model[i][port] : NULL;
+}
+
+static void check_model(void)
+{
+    for (u32 i = 0; i < NR; i++)
+        for (u32 p = 1; p < PORTS; p++) {
+            assert_int_equal(pending(i, (int)p), model[i][p].used && model[i][p].pending);
+            assert_int_equal(shared[i].mask[0] >> p & 1, model[i][p].used && model[i][p].masked);
+        }
+}
+
+static void walk_alloc(u32 i, u32 vm)
+{
+    int want = model_free(i);
+
+    if (want < 0)
+        return;
+    assert_int_equal(evtchn_alloc(&dom[i], vm), want);
+    model[i][want] = (struct model_port){ .used = true, .vm = -1, .for_vm = vm };
+}
+
+static void walk_bind(u32 i, u32 r, u32 port)
+{
+    struct model_port *q = model_at(r, port);
+    int mine = model_free(i), got, want;
+
+    if (mine < 0)
+        return;
+    got = evtchn_bind(&dom[i], r + 1, port);
+    want = !q                   ? (port == 0 || port >= TAKT_MAX_PORTS ? -EINVAL : -ENOENT)
+           : q->for_vm != i + 1 ? -EPERM
+           : q->vm >= 0         ? -EBUSY
+                                : mine;
+    assert_int_equal(got, want);
+    if (got < 0)
+        return;
+    model[i][mine] = (struct model_port){ .used = true, .vm = (int)r, .port = (int)port, .for_vm = r + 1 };
+    q->vm = (int)i;
+    q->port = mine;
+}
+
+static void walk_send(u32 i, u32 port)
+{
+    struct model_port *p = model_at(i, port), *q = p && p->vm >= 0 ? &model[p->vm][p->port] : NULL;
+    u32 calls = raised.calls;
+    int got = evtchn_send(&dom[i], port, 5);
+
+    assert_int_equal(got, q ? 0 : port == 0 || port >= TAKT_MAX_PORTS ? -EINVAL : -ENOENT);
+    assert_int_equal(raised.calls - calls, q && !q->pending && !q->masked);
+    if (q)
+        q->pending = true;
+}
+
+static void walk_close(u32 i, u32 port)
+{
+    struct model_port *p = model_at(i, port);
+    int got = evtchn_close(&dom[i], port);
+
+    assert_int_equal(got, p ? 0 : port == 0 || port >= TAKT_MAX_PORTS ? -EINVAL : -ENOENT);
+    if (!p)
+        return;
+    if (p->vm >= 0)
+        model[p->vm][p->port].vm = -1;
+    memset(p, 0, sizeof(*p));
+}
+
+static void walk_mask(u32 i, u32 port, bool on)
+{
+    struct model_port *p = model_at(i, port);
+    u32 calls = raised.calls;
+
+    evtchn_mask(&dom[i], port, on, 5);
+    assert_int_equal(raised.calls - calls, p && !on && p->pending);
+    if (p)
+        p->masked = on;
+}
+
+static void test_random_walk(void **state)
+{
+    static const u32 wild[] = { 0, 60, 1023, 1024, ~1u };
+
+    memset(model, 0, sizeof(model));
+    srand(7);
+    for (int n = 0; n < 200000; n++) {
+        u32 i = (u32)rand() % NR, r = (u32)rand() % NR, port = (u32)rand() % PORTS;
+
+        if (rand() % 20 == 0)
+            port = wild[(u32)rand() % ARRAY_SIZE(wild)];
+        switch (rand() % 8) {
+        case 0:
+            walk_alloc(i, r + 1);
+            break;
+        case 1 ... 2:
+            walk_bind(i, r, port);
+            break;
+        case 3 ... 4:
+            walk_send(i, port);
+            break;
+        case 5:
+            walk_mask(i, port, rand() & 1);
+            break;
+        case 6:
+            if (port < PORTS && port) {
+                clear(i, (int)port);
+                model[i][port].pending = false;
+            }
+            break;
+        case 7:
+            if (rand() % 3 == 0)
+                walk_close(i, port);
+            break;
+        }
+        if (n % 64 == 0)
+            check_model();
+    }
+    check_model();
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_send, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_mask, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_refusals, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_close, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_quota, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_with_itself, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_random_walk, setup, teardown),
+    };
+
+    return cmocka_run_group_tests(tests, group_setup, NULL);
+}

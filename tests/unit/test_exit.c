@@ -1,0 +1,799 @@
+/* Exit handlers: CPUID, MSRs, control registers, ports, MMIO and hypercalls against their policies. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+#include <takt/errno.h>
+#include "fake_log.h"
+#include "fake_machine.h"
+#include "fake_timer.h"
+#include "x86/tsc.h"
+
+#define BUF   0x10000u /* a page of guest RAM that the tests use */
+#define CODE  0x100000u
+#define NO_GP 0x100
+
+static struct vm *vm;
+static struct vcpu *v;
+static u64 *gpr;
+
+static int setup(void **state)
+{
+    struct config_vm c = fake_config("guest", 3);
+
+    fake_machine("null");
+    fake_clock(1000);
+    c.debugcon = c.debug_exit = true;
+    vm = fake_vm(&c);
+    v = vm->vcpu[0];
+    fake_cpu(v->sched.cpu);
+    fake_current(v);
+    gpr = v->virt.regs.gpr;
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    fake_destroy(vm);
+    return 0;
+}
+
+/* Handles an exit by an instruction of `len` bytes. Returns the vector of the fault that it raised, or NO_GP. */
+static u32 handle(struct vm_exit e)
+{
+    u64 rip = v->virt.regs.rip;
+    u32 fault = NO_GP;
+
+    if (!e.insn_len)
+        e.insn_len = 2;
+    vcpu_handle_exit(v, &e);
+    if (v->virt.pending.type == EVENT_EXCEPTION) {
+        fault = v->virt.pending.vector;
+        assert_int_equal(v->virt.regs.rip, rip); /* a fault leaves it where it was */
+    }
+    v->virt.pending.type = EVENT_NONE;
+    return fault;
+}
+
+/* ---- CPUID ---- */
+
+static void cpuid_exit(u32 leaf, u32 sub)
+{
+    gpr[REG_RAX] = leaf | 0xdead00000000;
+    gpr[REG_RCX] = sub | 0xdead00000000;
+    gpr[REG_RBX] = gpr[REG_RDX] = ~0ull;
+    assert_int_equal(handle((struct vm_exit){ .reason = EXIT_CPUID }), NO_GP);
+    assert_true((gpr[REG_RAX] | gpr[REG_RBX] | gpr[REG_RCX] | gpr[REG_RDX]) >> 32 == 0);
+}
+
+static bool reads_zero(void)
+{
+    return (gpr[REG_RAX] | gpr[REG_RBX] | gpr[REG_RCX] | gpr[REG_RDX]) == 0;
+}
+
+static void test_cpuid_unlisted(void **state)
+{
+    static const u32 hidden[] = { 3,          5,          6,          8,          9,          0xa,
+                                  0xc,        0xe,        0xf,        0x10,       0x12,       0x14,
+                                  0x15,       0x16,       0x1f,       0x20,       0x40000004, 0x40000010,
+                                  0x400000ff, 0x8000000a, 0x8000001e, 0x8000001f, 0x8fffffff, ~0u };
+    u32 seed = 1;
+
+    for (u32 i = 0; i < ARRAY_SIZE(hidden); i++) {
+        cpuid_exit(hidden[i], 0);
+        assert_true(reads_zero());
+    }
+    for (u32 i = 0; i < 100000; i++) {
+        seed = seed * 1664525 + 1013904223;
+        if (seed < 0x100 || (seed & 0xffffff00) == 0x40000000 || (seed & 0xffffff00) == 0x80000000)
+            continue;
+        cpuid_exit(seed, seed);
+        assert_true(reads_zero());
+    }
+}
+
+static void test_cpuid_features(void **state)
+{
+    cpuid_exit(0, 0);
+    assert_int_equal(gpr[REG_RAX], 0xd);
+    cpuid_exit(1, 0);
+    assert_int_equal(gpr[REG_RCX] & 0x80200000, 0x80200000); /* hypervisor, x2APIC */
+    assert_int_equal(gpr[REG_RCX] & 0x08028068, 0);          /* OSXSAVE, PCID, PDCM, VMX, SMX, MONITOR */
+    assert_int_equal(gpr[REG_RDX] & 0xf0640400, 0x10000000); /* HTT; no PBE, TM, ACPI, DS, PSN */
+    assert_int_equal(gpr[REG_RBX] >> 24, 0);
+    assert_int_equal(gpr[REG_RBX] >> 16 & 0xff, 4); /* 3 vCPUs take 4 ids */
+    fake_of(v)->reg[VREG_CR4] |= BIT(18);
+    cpuid_exit(1, 0);
+    assert_true(gpr[REG_RCX] & BIT(27));
+    cpuid_exit(7, 0);
+    assert_int_equal(gpr[REG_RBX] & 0x00004c12, 0); /* TSC_ADJUST, HLE, INVPCID, RTM, MPX */
+    assert_int_equal(gpr[REG_RCX] & 0x00010038, 0); /* PKU, OSPKE, WAITPKG, LA57 */
+    assert_int_equal(gpr[REG_RDX] & 0xfc000000, 0); /* speculation control */
+    cpuid_exit(0x80000001, 0);
+    assert_int_equal(gpr[REG_RCX] & 4, 0); /* SVM */
+    cpuid_exit(0x80000008, 0);
+    assert_in_range(gpr[REG_RAX] & 0xff, 36, 48);
+    assert_int_equal(gpr[REG_RAX] >> 8, 48);
+}
+
+static void test_cpuid_topology(void **state)
+{
+    cpuid_exit(0xb, 0);
+    assert_int_equal(gpr[REG_RAX], 0);
+    assert_int_equal(gpr[REG_RCX], 0x100);
+    cpuid_exit(0xb, 1);
+    assert_int_equal(gpr[REG_RAX], 2);
+    assert_int_equal(gpr[REG_RBX], 3);
+    assert_int_equal(gpr[REG_RCX], 0x201);
+    cpuid_exit(0xb, 7);
+    assert_int_equal(gpr[REG_RCX], 7);
+    assert_int_equal(gpr[REG_RBX], 0);
+}
+
+static void test_cpuid_xsave(void **state)
+{
+    u32 full;
+
+    if (!cpuid_guest_has(1, 2, 26))
+        skip();
+    fake_of(v)->reg[VREG_XCR0] = 1;
+    cpuid_exit(0xd, 0);
+    assert_int_equal(gpr[REG_RAX], cpuid_xcr0_allowed());
+    assert_int_equal(gpr[REG_RBX], 576);
+    full = (u32)gpr[REG_RCX];
+    fake_of(v)->reg[VREG_XCR0] = cpuid_xcr0_allowed();
+    cpuid_exit(0xd, 0);
+    assert_int_equal(gpr[REG_RBX], full);
+    if (!(cpuid_xcr0_allowed() & 4))
+        skip();
+    fake_of(v)->reg[VREG_XCR0] = 7;
+    cpuid_exit(0xd, 0);
+    assert_int_equal(gpr[REG_RBX], 576 + 256);
+    cpuid_exit(0xd, 2);
+    assert_int_equal(gpr[REG_RAX], 256);
+    cpuid_exit(0xd, 9);
+    assert_true(reads_zero());
+    cpuid_exit(0xd, 1);
+    assert_int_equal(gpr[REG_RAX] & ~7ull, 0);
+}
+
+static void test_cpuid_takt(void **state)
+{
+    cpuid_exit(TAKT_CPUID_BASE, 0);
+    assert_int_equal(gpr[REG_RAX], 0x40000003);
+    assert_memory_equal(&gpr[REG_RBX], "Takt", 4);
+    cpuid_exit(TAKT_CPUID_ABI, 0);
+    assert_int_equal(gpr[REG_RAX], TAKT_ABI_VERSION);
+    assert_int_equal(gpr[REG_RCX], vm->id);
+    assert_int_equal(gpr[REG_RDX], 0);
+    cpuid_exit(TAKT_CPUID_INFO, 0);
+    assert_int_equal(gpr[REG_RAX], TAKT_SHARED_GPA);
+    assert_int_equal(gpr[REG_RCX], 3);
+}
+
+/* ---- MSRs ---- */
+
+static u32 rd(u32 msr)
+{
+    gpr[REG_RCX] = msr | 0xdead00000000;
+    gpr[REG_RAX] = gpr[REG_RDX] = ~0ull;
+    return handle((struct vm_exit){ .reason = EXIT_RDMSR });
+}
+
+static u64 value(void)
+{
+    assert_true((gpr[REG_RAX] | gpr[REG_RDX]) >> 32 == 0);
+    return gpr[REG_RDX] << 32 | gpr[REG_RAX];
+}
+
+static u32 wr(u32 msr, u64 val)
+{
+    gpr[REG_RCX] = msr;
+    gpr[REG_RAX] = (u32)val | 0xdead00000000;
+    gpr[REG_RDX] = val >> 32 | 0xdead00000000;
+    return handle((struct vm_exit){ .reason = EXIT_WRMSR });
+}
+
+static void test_msr_unlisted(void **state)
+{
+    static const u32 hidden[] = { 0,          1,          0x11,       0x3b,       0x48,       0x49,
+                                  0xc1,       0xce,       0xe7,       0x10b,      0x186,      0x1aa,
+                                  0x1ad,      0x1fc,      0x1fff,     0x2000,     0x345,      0x38f,
+                                  0x3f1,      0x400,      0x480,      0x570,      0x7ff,      0x900,
+                                  0xbff,      0xd90,      0xda0,      0xc00,      0x1000,     ~0u,
+                                  0xc0000085, 0xc0000104, 0xc0001fff, 0xc0002000, 0xc0010114, 0xc0010117,
+                                  0x40000000 };
+
+    for (u32 i = 0; i < ARRAY_SIZE(hidden); i++) {
+        assert_int_equal(rd(hidden[i]), EXC_GP);
+        assert_int_equal(wr(hidden[i], 0), EXC_GP);
+    }
+    for (u32 m = 0x820; m < 0x900; m++) /* holes of the x2APIC, while it is not even on */
+        assert_int_equal(rd(m), EXC_GP);
+}
+
+static void test_msr_values(void **state)
+{
+    assert_int_equal(rd(0x1b), NO_GP);
+    assert_int_equal(value(), 0xfee00900);
+    assert_int_equal(rd(0x3a), NO_GP);
+    assert_int_equal(value(), 1);
+    assert_int_equal(wr(0x3a, 5), EXC_GP);
+    assert_int_equal(wr(0x79, 0x1234), NO_GP); /* dropped */
+    assert_int_equal(rd(0x10), NO_GP);
+    assert_true(value() <= rdtsc() + vm->tsc_offset);
+    assert_int_equal(wr(0x10, 0), NO_GP); /* dropped: it never stops */
+    assert_int_equal(v->virt.tsc_offset, vm->tsc_offset);
+    assert_int_equal(wr(0x1b, 0xfee00000 | 0x1000 | 0x900), EXC_GP); /* its page stays */
+}
+
+static void test_msr_addresses(void **state)
+{
+    static const u32 addr[] = { 0x175, 0x176, 0xc0000082, 0xc0000083, 0xc0000100, 0xc0000101, 0xc0000102 };
+
+    for (u32 i = 0; i < ARRAY_SIZE(addr); i++) {
+        assert_int_equal(wr(addr[i], 0xffff800000001234), NO_GP);
+        assert_int_equal(rd(addr[i]), NO_GP);
+        assert_int_equal(value(), 0xffff800000001234);
+        assert_int_equal(wr(addr[i], 0x0000800000000000), EXC_GP);
+        assert_int_equal(wr(addr[i], 0x7fff800000001234), EXC_GP);
+    }
+    assert_int_equal(wr(0xc0000103, BIT(32)), EXC_GP);
+    assert_int_equal(wr(0xc0000084, BIT(32)), EXC_GP);
+}
+
+static void test_msr_memory_types(void **state)
+{
+    assert_int_equal(wr(0x277, 0x0007040600070406), NO_GP);
+    assert_int_equal(wr(0x277, 0x0007040600070402), EXC_GP);
+    assert_int_equal(wr(0x277, 0x0807040600070406), EXC_GP);
+    assert_int_equal(fake_of(v)->reg[VREG_PAT], 0x0007040600070406);
+    assert_int_equal(wr(0x2ff, 0xc06), NO_GP);
+    assert_int_equal(wr(0x2ff, 0xc02), EXC_GP);
+    assert_int_equal(wr(0x2ff, 0x1c06), EXC_GP);
+    assert_int_equal(wr(0xfe, 0), EXC_GP);
+    for (u32 m = 0x200; m < 0x210; m += 2) {
+        assert_int_equal(wr(m, 0x10000006), NO_GP);
+        assert_int_equal(wr(m, 0x10000003), EXC_GP);
+        assert_int_equal(wr(m, 0x10000106), EXC_GP);
+        assert_int_equal(wr(m, BIT(60) | 6), EXC_GP);
+        assert_int_equal(wr(m + 1, 0xf0000800), NO_GP);
+        assert_int_equal(wr(m + 1, 0xf0000400), EXC_GP);
+        assert_int_equal(rd(m), NO_GP);
+        assert_int_equal(value(), 0x10000006);
+    }
+    assert_int_equal(wr(0x26f, 0x0606060606060605), NO_GP);
+    assert_int_equal(wr(0x26f, 0x0207060606060605), EXC_GP);
+    assert_int_equal(rd(0x26f), NO_GP);
+    assert_int_equal(value(), 0x0606060606060605);
+    assert_int_equal(rd(0x268), NO_GP);
+    assert_int_equal(value(), 0x0606060606060606);
+}
+
+static void test_msr_efer(void **state)
+{
+    struct fake_vcpu *f = fake_of(v);
+
+    assert_int_equal(wr(0xc0000080, 0x501), NO_GP);
+    assert_int_equal(wr(0xc0000080, 0x1501), EXC_GP); /* SVME */
+    assert_int_equal(wr(0xc0000080, 0x1), EXC_GP);    /* LME, with paging on */
+    f->reg[VREG_CR0] = 0x11;
+    f->reg[VREG_EFER] = 0;
+    assert_int_equal(wr(0xc0000080, 0xd00), NO_GP);
+    assert_int_equal(f->reg[VREG_EFER], 0x900); /* LMA is the CPU's */
+}
+
+/* ---- control registers ---- */
+
+static u32 cr(u8 n, u64 val)
+{
+    return handle(
+        (struct vm_exit){ .reason = EXIT_CR, .cr = { .cr = n, .write = true, .value = val }, .insn_len = 3 });
+}
+
+static void test_cr0(void **state)
+{
+    struct fake_vcpu *f = fake_of(v);
+
+    assert_int_equal(cr(0, 0x80000010), EXC_GP); /* PG without PE */
+    assert_int_equal(cr(0, 0xa0000011), EXC_GP); /* NW without CD */
+    assert_int_equal(cr(0, 0x100000000 | 0x80000011), EXC_GP);
+    assert_int_equal(cr(0, 0x00000011), EXC_GP); /* out of paging, in 64-bit mode */
+    assert_int_equal(cr(0, 0x80010001), NO_GP);
+    assert_int_equal(f->reg[VREG_CR0], 0x80010011); /* ET stays */
+    f->seg[SEG_CS].attr = 0xc9b;
+    assert_int_equal(cr(0, 0x00000011), NO_GP); /* from compatibility mode */
+    assert_int_equal(f->reg[VREG_EFER], 0x100);
+    f->reg[VREG_CR4] = 0;
+    assert_int_equal(cr(0, 0x80000011), EXC_GP); /* long mode without PAE */
+    f->reg[VREG_CR4] = 0x20;
+    assert_int_equal(cr(0, 0x80000011), NO_GP);
+    assert_int_equal(f->reg[VREG_EFER], 0x500);
+}
+
+static void test_cr4_cr8(void **state)
+{
+    assert_int_equal(cr(4, 0x20 | 0x2000), EXC_GP);  /* VMXE */
+    assert_int_equal(cr(4, 0x20 | 0x20000), EXC_GP); /* PCIDE */
+    assert_int_equal(cr(4, 0x20 | 0x1000), EXC_GP);  /* LA57 */
+    assert_int_equal(cr(4, 0x20 | BIT(63)), EXC_GP);
+    assert_int_equal(cr(4, 0), EXC_GP); /* PAE in long mode */
+    assert_int_equal(cr(4, 0x6a0), NO_GP);
+    assert_int_equal(fake_of(v)->reg[VREG_CR4], 0x6a0);
+    assert_int_equal(cr(8, 16), EXC_GP);
+    assert_int_equal(cr(8, 5), NO_GP);
+    assert_int_equal(v->lapic.tpr, 0x50);
+    assert_int_equal(v->virt.cr8, 5);
+    assert_int_equal(cr(3, BIT(60)), EXC_GP);
+    assert_int_equal(cr(5, 0), EXC_GP);
+    handle((struct vm_exit){ .reason = EXIT_CR, .cr = { .cr = 8, .gpr = 9 } });
+    assert_int_equal(gpr[9], 5);
+}
+
+static u32 xsetbv(u32 index, u64 val)
+{
+    gpr[REG_RCX] = index;
+    gpr[REG_RAX] = (u32)val;
+    gpr[REG_RDX] = val >> 32;
+    return handle((struct vm_exit){ .reason = EXIT_XSETBV, .insn_len = 3 });
+}
+
+static void test_xsetbv(void **state)
+{
+    struct fake_vcpu *f = fake_of(v);
+    u64 all = cpuid_xcr0_allowed();
+
+    assert_int_equal(xsetbv(0, 1), EXC_UD); /* OSXSAVE is off */
+    f->reg[VREG_CR4] |= BIT(18);
+    if (!all)
+        skip();
+    assert_int_equal(xsetbv(0, 3), NO_GP);
+    assert_int_equal(f->reg[VREG_XCR0], 3);
+    assert_int_equal(xsetbv(0, 0), EXC_GP);
+    assert_int_equal(xsetbv(0, 2), EXC_GP);
+    assert_int_equal(xsetbv(0, 5), EXC_GP);       /* AVX without SSE */
+    assert_int_equal(xsetbv(0, 0x27), EXC_GP);    /* part of AVX-512 */
+    assert_int_equal(xsetbv(0, 0xe3), EXC_GP);    /* AVX-512 without AVX */
+    assert_int_equal(xsetbv(0, 0x60007), EXC_GP); /* AMX */
+    assert_int_equal(xsetbv(0, all | BIT(63)), EXC_GP);
+    assert_int_equal(xsetbv(1, 3), EXC_GP);
+    assert_int_equal(xsetbv(0, all), NO_GP);
+    f->cpl = 3;
+    assert_int_equal(xsetbv(0, 3), EXC_GP);
+    assert_int_equal(f->reg[VREG_XCR0], all);
+}
+
+/* ---- ports ---- */
+
+static u64 in(u16 port, u8 size)
+{
+    gpr[REG_RAX] = 0x1122334455667788;
+    handle((struct vm_exit){
+        .reason = EXIT_IO, .insn_len = 1, .io = { .port = port, .size = size, .in = true } });
+    return gpr[REG_RAX];
+}
+
+static void out(u16 port, u8 size, u32 val)
+{
+    gpr[REG_RAX] = val;
+    handle((struct vm_exit){ .reason = EXIT_IO, .insn_len = 1, .io = { .port = port, .size = size } });
+}
+
+static void test_ports(void **state)
+{
+    char c[4];
+
+    for (u32 p = 0; p < 65536; p++) {
+        if (p >= 0x3f8 - 3 && p < 0x400)
+            continue;
+        if (p == 0xe9 || (p > 0xf0 && p < 0xf8) || (p > 0xe5 && p < 0xea))
+            continue;
+        assert_int_equal(in((u16)p, 1), 0x11223344556677ff);
+        assert_int_equal(in((u16)p, 2), 0x112233445566ffff);
+        assert_int_equal(in((u16)p, 4), 0xffffffff);
+        if (p != 0xf4)
+            out((u16)p, 4, 0x80000000); /* 0xcf8 among them */
+    }
+    assert_int_equal(in(0xcfc, 4), 0xffffffff);
+    assert_int_equal(in(0x3fe, 4), 0xffffffff); /* beyond the end of the UART */
+    assert_int_equal(in(0xe9, 1), 0x11223344556677e9);
+    out(0xe9, 1, 'x');
+    out(0x3f8, 1, 'y');
+    assert_int_equal(vconsole_take(&vm->console, c, 4), 2);
+    assert_memory_equal(c, "xy", 2);
+    assert_int_equal(vm->state, VM_RUNNING);
+    out(0xf4, 4, 3);
+    assert_int_equal(vm->state, VM_DYING);
+    assert_int_equal(vm->exit_code, 7);
+}
+
+/* Long mode with an identity map of the first 2 MiB would need tables; paging off is enough to find code. */
+static void real_code(const char *bytes, size_t n)
+{
+    struct fake_vcpu *f = fake_of(v);
+
+    f->reg[VREG_CR0] = 0x11;
+    f->reg[VREG_EFER] = 0;
+    f->seg[SEG_CS] = (struct guest_seg){ 8, 0xc9b, 0xffffffff, 0 };
+    f->seg[SEG_DS] = f->seg[SEG_ES] = (struct guest_seg){ 16, 0xc93, 0xffffffff, 0 };
+    v->virt.regs.rip = CODE;
+    guestmem_write(&vm->mem, CODE, bytes, n);
+}
+
+static void test_string_out(void **state)
+{
+    static char text[201], got[201];
+    struct vm_exit e = { .reason = EXIT_IO, .insn_len = 2, .io = { 0xe9, 1, false, true, true } };
+    u32 turns = 0;
+
+    memset(text, 'a', 200);
+    guestmem_write(&vm->mem, BUF, text, 200);
+    real_code("\xf3\x6e", 2);
+    gpr[REG_RSI] = BUF;
+    gpr[REG_RCX] = 200;
+    while (v->virt.regs.rip == CODE && turns < 10) {
+        vcpu_handle_exit(v, &e);
+        turns++;
+    }
+    assert_in_range(turns, 3, 9); /* in parts, so that others get their turn */
+    assert_int_equal(gpr[REG_RCX], 0);
+    assert_int_equal(gpr[REG_RSI], BUF + 200);
+    assert_int_equal(v->virt.regs.rip, CODE + 2);
+    assert_int_equal(vconsole_take(&vm->console, got, 200), 200);
+    assert_memory_equal(got, text, 200);
+}
+
+static void test_string_edges(void **state)
+{
+    struct vm_exit e = { .reason = EXIT_IO, .insn_len = 2, .io = { 0x1234, 4, true, true, true } };
+    u32 word = 0;
+
+    real_code("\xf3\x6d", 2); /* rep insd, downwards */
+    v->virt.regs.rflags |= BIT(10);
+    gpr[REG_RDI] = BUF + 8;
+    gpr[REG_RCX] = 3;
+    vcpu_handle_exit(v, &e);
+    assert_int_equal(gpr[REG_RDI], BUF - 4);
+    guestmem_read(&vm->mem, BUF + 4, &word, 4);
+    assert_int_equal(word, 0xffffffff);
+    v->virt.regs.rip = CODE;
+    gpr[REG_RCX] = 0; /* nothing to do */
+    vcpu_handle_exit(v, &e);
+    assert_int_equal(v->virt.regs.rip, CODE + 2);
+    v->virt.regs.rip = CODE;
+    gpr[REG_RCX] = 1;
+    fake_of(v)->seg[SEG_ES].limit = 0xfff;
+    vcpu_handle_exit(v, &e);
+    assert_int_equal(v->virt.pending.vector, EXC_GP);
+    fake_of(v)->seg[SEG_ES].limit = 0xffffffff;
+    gpr[REG_RDI] = 0xfee00000; /* C13: not RAM */
+    gpr[REG_RCX] = 1;
+    vcpu_handle_exit(v, &e);
+    assert_int_equal(vm->state, VM_CRASHED);
+}
+
+/* ---- MMIO ---- */
+
+static void npf(u64 gpa, bool write)
+{
+    struct vm_exit e = { .reason = EXIT_NPF, .npf = { .gpa = gpa, .read = !write, .write = write } };
+
+    vcpu_handle_exit(v, &e);
+}
+
+static void test_mmio(void **state)
+{
+    real_code("\x8b\x03", 2); /* mov eax, [ebx] */
+    gpr[REG_RAX] = ~0ull;
+    npf(0xfee00030, false);
+    assert_int_equal(gpr[REG_RAX], vlapic_read(&v->lapic, 0x30, 0)); /* and the upper half is clear */
+    assert_int_equal(v->virt.regs.rip, CODE + 2);
+    real_code("\x89\x03", 2);
+    gpr[REG_RAX] = 0x60;
+    npf(0xfee00080, true);
+    assert_int_equal(v->lapic.tpr, 0x60);
+    assert_int_equal(v->virt.cr8, 6);
+    v->virt.regs.rip = CODE;
+    npf(0xfee00080, false); /* the instruction is another by now: it is executed again */
+    assert_int_equal(v->virt.regs.rip, CODE);
+    assert_int_equal(vm->state, VM_RUNNING);
+    npf(0xfed00000, true);
+    assert_int_equal(vm->state, VM_CRASHED);
+    assert_string_equal(vm->why, "write of guest-physical fed00000: no device there");
+}
+
+static void test_mmio_unknown_insn(void **state)
+{
+    real_code("\x0f\xbb\x03", 3); /* btc */
+    npf(0xfee00080, true);
+    assert_int_equal(vm->state, VM_CRASHED);
+}
+
+/* ---- hypercalls ---- */
+
+static i64 hc(u64 nr, u64 a, u64 b, u64 c)
+{
+    gpr[REG_RAX] = nr;
+    gpr[REG_RBX] = a;
+    gpr[REG_RCX] = b;
+    gpr[REG_RDX] = c;
+    assert_int_equal(handle((struct vm_exit){ .reason = EXIT_HYPERCALL, .insn_len = 3 }), NO_GP);
+    return (i64)gpr[REG_RAX];
+}
+
+static void test_hc_numbers(void **state)
+{
+    assert_int_equal(hc(TAKT_HC_VERSION, 0, 0, 0), TAKT_ABI_VERSION);
+    assert_int_equal(hc(TAKT_HC_TIME, 0, 0, 0), 1000);
+    for (u64 n = 14; n < 64; n++)
+        assert_int_equal(hc(n, 1, 2, 3), -ENOSYS);
+    fake_log_lines = 0;
+    for (u64 n = 64; n < 128; n++)
+        assert_int_equal(hc(n, 1, 2, 3), -EPERM);
+    assert_int_equal(fake_log_lines, 1); /* E7: once a second */
+    assert_int_equal(hc(128, 0, 0, 0), -ENOSYS);
+    assert_int_equal(hc(BIT(32), 0, 0, 0), -ENOSYS);
+    assert_int_equal(hc(~0ull, 0, 0, 0), -ENOSYS);
+}
+
+static void test_hc_modes(void **state)
+{
+    struct fake_vcpu *f = fake_of(v);
+
+    f->cpl = 3;
+    assert_int_equal(hc(TAKT_HC_VERSION, 0, 0, 0), -EPERM);
+    f->cpl = 0;
+    f->seg[SEG_CS].attr = 0xc9b; /* E5: from compatibility mode upper halves do not count */
+    assert_int_equal(hc(0xdead00000000 | TAKT_HC_VERSION, ~0ull, 0, 0), TAKT_ABI_VERSION);
+    assert_int_equal(hc(200, 0, 0, 0), (u32)-ENOSYS);
+    assert_int_equal(hc(TAKT_HC_CONSOLE_WRITE, 0xdead000000000000 | BUF, 0xdead000000000000 | 4, 0), 4);
+    f->reg[VREG_CR0] = 0x10; /* real mode */
+    f->reg[VREG_EFER] = 0;
+    gpr[REG_RAX] = 0;
+    assert_int_equal(handle((struct vm_exit){ .reason = EXIT_HYPERCALL, .insn_len = 3 }), EXC_UD);
+}
+
+static void test_hc_pointers(void **state)
+{
+    static const u64 bad[] = { 0x200000, 0x1ff800,  0xfee00000, TAKT_INFO_GPA, TAKT_SHARED_GPA,
+                               ~0ull,    ~0ull - 5, BIT(63),    1ull << 40,    0xffffffff80000000 };
+
+    for (u32 i = 0; i < ARRAY_SIZE(bad); i++) {
+        assert_int_equal(hc(TAKT_HC_CONSOLE_WRITE, bad[i], 4096, 0), -EFAULT);
+        assert_int_equal(hc(TAKT_HC_CONSOLE_READ, bad[i], 4096, 0), -EFAULT);
+        if (bad[i] != 0x1ff800)
+            assert_int_equal(hc(TAKT_HC_VCPU_INFO, 0, bad[i], 0), -EFAULT);
+    }
+    assert_int_equal(vconsole_take(&vm->console, (char[8]){ 0 }, 8), 0); /* and nothing was written */
+    assert_int_equal(hc(TAKT_HC_CONSOLE_WRITE, 0, 4097, 0), -EINVAL);
+    assert_int_equal(hc(TAKT_HC_CONSOLE_WRITE, 0, BIT(32), 0), -EINVAL);
+    assert_int_equal(hc(TAKT_HC_CONSOLE_WRITE, ~0ull, 0, 0), 0);
+    assert_int_equal(hc(TAKT_HC_VCPU_INFO, 3, BUF, 0), -EINVAL);
+    assert_int_equal(hc(TAKT_HC_VCPU_INFO, BIT(32), BUF, 0), -EINVAL);
+}
+
+static void test_hc_console(void **state)
+{
+    static char text[4096], got[4096];
+    u64 total = 0;
+
+    memset(text, 'q', sizeof(text));
+    guestmem_write(&vm->mem, 0xff800, text, sizeof(text));
+    assert_int_equal(hc(TAKT_HC_CONSOLE_WRITE, 0xff800, 4096, 0), 4096);
+    assert_int_equal(hc(TAKT_HC_CONSOLE_WRITE, 0xff800, 4096, 0), -EAGAIN); /* E16: full */
+    assert_int_equal(vconsole_take(&vm->console, got, 100), 100);
+    assert_int_equal(hc(TAKT_HC_CONSOLE_WRITE, 0xff800, 4096, 0), 100);
+    while (vconsole_take(&vm->console, got, 1))
+        total++;
+    assert_int_equal(total, 4096);
+    vconsole_type(&vm->console, "hello", 5);
+    assert_int_equal(hc(TAKT_HC_CONSOLE_READ, BUF, 3, 0), 3);
+    guestmem_read(&vm->mem, BUF, got, 3);
+    assert_memory_equal(got, "hel", 3);
+    assert_int_equal(hc(TAKT_HC_CONSOLE_READ, BUF, 4096, 0), 2);
+    assert_int_equal(hc(TAKT_HC_CONSOLE_READ, BUF, 4096, 0), 0);
+}
+
+static void test_hc_events(void **state)
+{
+    i64 a = hc(TAKT_HC_EVTCHN_ALLOC, vm->id, 0, 0), b = hc(TAKT_HC_EVTCHN_BIND, vm->id, (u64)a, 0);
+
+    assert_true(a > 0 && b > 0);
+    assert_int_equal(hc(TAKT_HC_EVTCHN_VECTOR, (u64)b, 0, 0x40), 0);
+    assert_int_equal(hc(TAKT_HC_EVTCHN_VECTOR, (u64)b, 3, 0x40), -EINVAL);
+    assert_int_equal(hc(TAKT_HC_EVTCHN_VECTOR, (u64)b, 0, BIT(32)), -EINVAL);
+    assert_int_equal(hc(TAKT_HC_EVTCHN_SEND, (u64)a, 0, 0), 0);
+    assert_true(v->todo & TODO_EVENT);
+    assert_true(vcpu_prepare(v));
+    assert_int_equal(v->virt.pending.type, EVENT_IRQ);
+    assert_int_equal(v->virt.pending.vector, 0x40);
+    v->virt.pending.type = EVENT_NONE;
+    assert_int_equal(vm->events.notify_to_handle.count,
+                     0); /* no time passed since it was sent at ns 1000 .. */
+    assert_int_equal(hc(TAKT_HC_EVTCHN_MASK, (u64)b, 2, 0), -EINVAL);
+    assert_int_equal(hc(TAKT_HC_EVTCHN_MASK, (u64)b, 1, 0), 0);
+    assert_int_equal(hc(TAKT_HC_EVTCHN_CLOSE, (u64)a, 0, 0), 0);
+    assert_int_equal(hc(TAKT_HC_EVTCHN_SEND, BIT(33) | (u64)b, 0, 0), -EINVAL);
+    assert_int_equal(hc(TAKT_HC_EVTCHN_CLOSE, (u64)b, 0, 0), 0);
+}
+
+static void test_hc_poll(void **state)
+{
+    u64 rip;
+    i64 a = hc(TAKT_HC_EVTCHN_ALLOC, vm->id, 0, 0), b = hc(TAKT_HC_EVTCHN_BIND, vm->id, (u64)a, 0);
+
+    assert_int_equal(hc(TAKT_HC_POLL, 0, 0, 0), -EINVAL);
+    assert_int_equal(hc(TAKT_HC_POLL, TAKT_MAX_PORTS, 0, 0), -EINVAL);
+    assert_int_equal(hc(TAKT_HC_POLL, 900, 0, 0), -ENOENT);
+    assert_int_equal(hc(TAKT_HC_POLL, BIT(32), 0, 0), -EINVAL);
+    assert_int_equal(hc(TAKT_HC_POLL, TAKT_PORT_ANY, 999, 0), -ETIMEDOUT);
+    assert_int_equal(hc(TAKT_HC_POLL, TAKT_PORT_ANY, 1, 0), -ETIMEDOUT);
+
+    rip = v->virt.regs.rip;
+    hc(TAKT_HC_POLL, (u64)b, ~0ull, 0); /* E10: a deadline that never comes */
+    assert_int_equal(v->virt.regs.rip, rip);
+    assert_true(v->sched.blocked);
+    assert_true(v->polling);
+    evtchn_send(&vm->events, (u32)a, 1001);
+    assert_false(v->sched.blocked);
+    assert_int_equal(hc(TAKT_HC_POLL, (u64)b, ~0ull, 0), 0); /* as it is executed again */
+    assert_int_equal(v->virt.regs.rip, rip + 3);
+    assert_false(v->polling);
+    assert_false(v->poll_timer.queued);
+
+    assert_true(vcpu_prepare(v)); /* takes note of what woke it */
+    evtchn_mask(&vm->events, (u32)b, true, 0);
+    hc(TAKT_HC_POLL, (u64)b, 5000, 0);
+    assert_true(v->sched.blocked);
+    fake_clock(5000);
+    timers_run();
+    assert_false(v->sched.blocked);
+    assert_int_equal(hc(TAKT_HC_POLL, (u64)b, 5000, 0), -ETIMEDOUT);
+}
+
+static void test_hc_random(void **state)
+{
+    srand(3);
+    for (int i = 0; i < 100000; i++) {
+        static const u64 edge[] = { 0,        1,          2,          0x40,    0x1000, 0x1ff000,
+                                    0x200000, 0xfed81000, 0xffffffff, BIT(32), ~0ull };
+        u64 nr = (u64)rand() % 16;
+
+        if (nr == TAKT_HC_SHUTDOWN || nr == TAKT_HC_POLL)
+            continue;
+        fake_of(v)->cpl = rand() % 8 ? 0 : 3;
+        fake_of(v)->seg[SEG_CS].attr = rand() & 1 ? 0xa9b : 0xc9b;
+        hc(nr, edge[rand() % 11], edge[rand() % 11], edge[rand() % 11]);
+        assert_int_equal(vm->state, VM_RUNNING);
+    }
+}
+
+/* ---- interrupts ---- */
+
+static void test_hlt(void **state)
+{
+    struct vm_exit hlt = { .reason = EXIT_HLT, .insn_len = 1 };
+
+    vcpu_handle_exit(v, &hlt);
+    assert_false(vcpu_prepare(v));
+    assert_true(v->sched.blocked);
+    vlapic_raise(&v->lapic, 0x31);
+    assert_false(v->sched.blocked);
+    assert_true(vcpu_prepare(v));
+    assert_int_equal(v->virt.pending.vector, 0x31);
+    v->virt.pending.type = EVENT_NONE;
+    vlapic_eoi(&v->lapic);
+
+    vlapic_raise(&v->lapic, 0x32); /* pending before it halts: it does not sleep at all */
+    vcpu_handle_exit(v, &hlt);
+    assert_true(vcpu_prepare(v));
+    assert_int_equal(v->virt.pending.vector, 0x32);
+    v->virt.pending.type = EVENT_NONE;
+    vlapic_eoi(&v->lapic);
+
+    v->virt.regs.rflags = 2; /* with interrupts off only an NMI wakes it */
+    vcpu_handle_exit(v, &hlt);
+    assert_false(vcpu_prepare(v));
+    vlapic_raise(&v->lapic, 0x33);
+    assert_false(vcpu_prepare(v));
+    assert_true(v->sched.blocked);
+    vcpu_notify(v, TODO_NMI);
+    assert_true(vcpu_prepare(v));
+    assert_int_equal(v->virt.pending.type, EVENT_NMI);
+    assert_true(v->virt.want_irq_window);
+}
+
+static void test_priorities(void **state)
+{
+    vlapic_raise(&v->lapic, 0x31);
+    assert_int_equal(cr(8, 3), NO_GP);
+    assert_true(vcpu_prepare(v));
+    assert_int_equal(v->virt.pending.type, EVENT_NONE);
+    assert_true(v->virt.want_cr8_exit);
+    assert_int_equal(cr(8, 2), NO_GP);
+    assert_true(v->todo & TODO_EVENT);
+    assert_true(vcpu_prepare(v));
+    assert_int_equal(v->virt.pending.vector, 0x31);
+    assert_false(v->virt.want_cr8_exit);
+}
+
+static void test_init_sipi(void **state)
+{
+    struct vcpu *ap = vm->vcpu[1];
+
+    assert_true(ap->waiting_sipi);
+    vlapic_write(&v->lapic, 0x310, 1 << 24, 0);
+    vlapic_write(&v->lapic, 0x300, 0x4500, 0); /* INIT */
+    vlapic_write(&v->lapic, 0x300, 0x4608, 0); /* SIPI to 0x8000 */
+    assert_true(vcpu_prepare(ap));
+    assert_false(ap->waiting_sipi);
+    assert_int_equal(ap->virt.regs.rip, 0);
+    assert_int_equal(fake_of(ap)->seg[SEG_CS].base, 0x8000);
+    assert_int_equal(fake_of(ap)->seg[SEG_CS].sel, 0x800);
+    vlapic_write(&v->lapic, 0x300, 0x4609, 0); /* D10: to one that runs: dropped */
+    assert_true(vcpu_prepare(ap));
+    assert_int_equal(fake_of(ap)->seg[SEG_CS].base, 0x8000);
+    vlapic_write(&v->lapic, 0x310, 200u << 24, 0);
+    vlapic_write(&v->lapic, 0x300, 0x4608, 0);
+    assert_true(vm->vcpu[2]->waiting_sipi);
+}
+
+static void test_unknown(void **state)
+{
+    static const u8 deadly[] = { EXIT_TASK_SWITCH, EXIT_SHUTDOWN, EXIT_NPT_MISCONFIG, EXIT_ENTRY_FAILED,
+                                 EXIT_UNKNOWN };
+
+    for (u32 i = 0; i < ARRAY_SIZE(deadly); i++) {
+        vcpu_handle_exit(v, &(struct vm_exit){ .reason = deadly[i] });
+        assert_int_equal(vm->state, VM_CRASHED);
+        teardown(state);
+        setup(state);
+    }
+    assert_int_equal(handle((struct vm_exit){ .reason = EXIT_HIDDEN }), EXC_UD);
+    assert_int_equal(handle((struct vm_exit){ .reason = EXIT_MONITOR }), EXC_UD);
+    assert_int_equal(handle((struct vm_exit){ .reason = EXIT_RDPMC }), EXC_GP);
+    vcpu_handle_exit(v, &(struct vm_exit){ .reason = EXIT_CPUID }); /* length 0: it was not to be read */
+    assert_int_equal(vm->state, VM_CRASHED);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(test_cpuid_unlisted),
+        TEST(test_cpuid_features),
+        TEST(test_cpuid_topology),
+        TEST(test_cpuid_xsave),
+        TEST(test_cpuid_takt),
+        TEST(test_msr_unlisted),
+        TEST(test_msr_values),
+        TEST(test_msr_addresses),
+        TEST(test_msr_efer),
+        TEST(test_msr_memory_types),
+        TEST(test_cr0),
+        TEST(test_cr4_cr8),
+        TEST(test_xsetbv),
+        TEST(test_ports),
+        TEST(test_string_out),
+        TEST(test_string_edges),
+        TEST(test_mmio),
+        TEST(test_mmio_unknown_insn),
+        TEST(test_hc_numbers),
+        TEST(test_hc_modes),
+        TEST(test_hc_pointers),
+        TEST(test_hc_console),
+        TEST(test_hc_events),
+        TEST(test_hc_poll),
+        TEST(test_hc_random),
+        TEST(test_hlt),
+        TEST(test_priorities),
+        TEST(test_init_sipi),
+        TEST(test_unknown),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
