@@ -91,10 +91,13 @@ static void test_bad_arguments(void **state)
 
 #define MANY 200000
 
+static unsigned finished;
+
 static void *writer(void *arg)
 {
     for (u32 i = 0; i < MANY; i++)
         trace(3, i, TRC_WAKE, (u32)(uintptr_t)arg, i, ~i, 0, 0);
+    __atomic_add_fetch(&finished, 1, __ATOMIC_RELEASE);
     return NULL;
 }
 
@@ -108,9 +111,12 @@ static void test_beside_writers(void **state)
 
     for (uintptr_t i = 0; i < 2; i++)
         pthread_create(&t[i], NULL, writer, (void *)i);
-    while (got + lost < 2 * MANY) {
+    for (;;) {
+        bool last = __atomic_load_n(&finished, __ATOMIC_ACQUIRE) == 2;
         unsigned n = trace_read(3, out, 64);
 
+        if (last && n == 0)
+            break;
         for (unsigned i = 0; i < n; i++) {
             if (out[i].event == TRC_LOST) {
                 lost += out[i].arg[0];
