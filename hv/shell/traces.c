@@ -86,7 +86,7 @@ static bool stream_step(struct work *w)
     for (u32 i = 0; i < 8; i++) {
         unsigned n;
 
-        if (stream.at == stream.len && (!stream.on || !fill())) {
+        if (stream.at == stream.len && !fill()) { /* after a stop, what is in the rings still goes */
             w->not_before = machine_now() + 10 * NS_PER_MS;
             stream.queued = stream.on;
             return stream.on;
@@ -171,14 +171,15 @@ static int status(struct shell_call *c)
         lost += ring[cpu] ? trace_lost(cpu) : 0;
     if (c->json) {
         out("{\"mask\": %u, \"streaming\": %s, \"streamed\": %lu, \"lost\": %lu}", trace_mask,
-            stream.on ? "true" : "false", stream.sent, lost);
+            stream.queued ? "true" : "false", stream.sent, lost);
         return 0;
     }
     out("tracing:");
     for (u32 i = 0; i + 1 < ARRAY_SIZE(classes); i++)
         out("%s%s", trace_mask & classes[i].mask ? " " : "",
             trace_mask & classes[i].mask ? classes[i].name : "");
-    out("%s; %lu records streamed, %lu lost\n", trace_mask ? "" : " off", stream.sent, lost);
+    out("%s; %lu records streamed%s, %lu lost\n", trace_mask ? "" : " off", stream.sent,
+        stream.queued ? " so far" : "", lost);
     return 0;
 }
 
@@ -188,7 +189,7 @@ static int read_records(struct shell_call *c)
     struct trace_record r[8];
     u32 n = 0;
 
-    if (stream.on)
+    if (stream.queued)
         return shell_fail(c, -EBUSY, "the records go to the stream");
     if (c->step == 0)
         out(c->json ? "[" : "");
