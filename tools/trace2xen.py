@@ -13,7 +13,7 @@ import sys
 
 import tracestream as ts
 
-IDLE_DOMAIN = 32767
+IDLE_DOMAIN, UNKNOWN_DOMAIN = 32767, 32768  # the latter is xenalyze's own, with one vCPU a pCPU
 CPU_CHANGE, LOST_RECORDS = 0x0001F003, 0x0001F001
 RUNSTATE_CHANGE = 0x00021001
 VERBOSE = {ts.WAKE: 0x00028004, ts.YIELD: 0x00028005, ts.BLOCK: 0x00028006}
@@ -39,7 +39,7 @@ def convert(r):
     """The record's bytes in xentrace's format; empty if it has no event for it."""
     dom, vcpu = who(r.who, r.cpu)
     if r.event == ts.LOST:
-        return pack(LOST_RECORDS, (r.arg[0], vcpu | dom << 16, r.ns & 0xFFFFFFFF, r.ns >> 32), r.ns)
+        return pack(LOST_RECORDS, (r.arg[0], UNKNOWN_DOMAIN | r.cpu << 16, r.arg[2], r.arg[3]), r.ns)  # and who runs by then
     if r.event == ts.RUNSTATE:
         return pack(RUNSTATE_CHANGE | r.arg[0] << 8 | r.arg[1] << 4, (vcpu | dom << 16,), r.ns)
     if r.event in VERBOSE:
@@ -73,11 +73,21 @@ def from_first_departure(records):
     return []
 
 
+def with_losses(records):
+    """xenalyze wants a lost record to be later than what is before it, and to say when that was, as a 64-bit time in the last two words."""
+    last = 0
+    for r in records:
+        if r.event == ts.LOST:
+            r = ts.Record(max(r.ns, last + 1), r.event, r.cpu, r.who, r.arg[0], 0, last & 0xFFFFFFFF, last >> 32)
+        last = max(last, r.ns)
+        yield ts.Record(last, r.event, r.cpu, r.who, *r.arg)
+
+
 def convert_all(trace):
     """(the whole file, records that have no equivalent there)."""
     out, without = b"", 0
     for cpu in range(trace.cpus):
-        part = [convert(r) for r in from_first_departure([r for r in trace.records if r.cpu == cpu])]
+        part = [convert(r) for r in with_losses(from_first_departure([r for r in trace.records if r.cpu == cpu]))]
         without += sum(not p for p in part)
         body = b"".join(part)
         if body:

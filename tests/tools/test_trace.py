@@ -1,6 +1,7 @@
 """The trace stream and the tools that read it, on a made-up trace: two pCPUs, three VMs, ten seconds of round robin."""
 import os
 import random
+import re
 import shutil
 import struct
 import subprocess
@@ -160,6 +161,21 @@ def test_xenalyze_reads_it(stream, tmp_path):
     running = next(line for line in lines[start:] if line.strip().startswith("running:"))
     seconds = float(running.split()[2].rstrip("s"))
     assert 5.9 < seconds < 6.1
+
+
+@pytest.mark.skipif(shutil.which("xenalyze") is None, reason="xenalyze is not installed (package xen-utils)")
+def test_xenalyze_reads_losses(tmp_path):
+    """Stretches that are missing on one pCPU, each with a lost record in its place."""
+    gaps = [(t * MS, (t + 37) * MS) for t in range(200, 9000, 400)]
+    records = [r for r in made_up() if r.cpu == 1 or not any(a <= r.ns < b for a, b in gaps)]
+    records += [ts.Record(b, ts.LOST, 0, ts.NOBODY, 30, 0, 0, 0) for _, b in gaps]
+    records.sort(key=lambda r: r.ns)
+    path = tmp_path / "out.xen"
+    path.write_bytes(trace2xen.convert_all(ts.parse(b"".join(ts.frame("R", i, r.pack()) for i, r in enumerate(records))))[0])
+    done = subprocess.run(["xenalyze", "--cpu-hz", "1G", "--svm-mode", "--summary", str(path)], check=True, stdout=subprocess.PIPE,
+                          stderr=subprocess.STDOUT, text=True, timeout=60)
+    assert "FATAL" not in done.stdout and "Total time: 9.99 seconds" in done.stdout
+    assert re.search(r"lost: +\d+ ", done.stdout)
 
 
 def test_picture(stream, tmp_path):
