@@ -167,8 +167,8 @@ def test_xenalyze_reads_it(stream, tmp_path):
 def test_xenalyze_reads_losses(tmp_path):
     """Stretches that are missing on one pCPU, each with a lost record in its place."""
     gaps = [(t * MS, (t + 37) * MS) for t in range(200, 9000, 400)]
-    records = [r for r in made_up() if r.cpu == 1 or not any(a <= r.ns < b for a, b in gaps)]
-    records += [ts.Record(b, ts.LOST, 0, ts.NOBODY, 30, 0, 0, 0) for _, b in gaps]
+    records = [ts.Record(b, ts.LOST, 0, ts.NOBODY, 30, 0, 0, 0) for _, b in gaps]
+    records += [r for r in made_up() if r.cpu == 1 or not any(a <= r.ns < b for a, b in gaps)]
     records.sort(key=lambda r: r.ns)
     path = tmp_path / "out.xen"
     path.write_bytes(trace2xen.convert_all(ts.parse(b"".join(ts.frame("R", i, r.pack()) for i, r in enumerate(records))))[0])
