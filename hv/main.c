@@ -10,6 +10,7 @@
 #include "platform/hostmap.h"
 #include "platform/power.h"
 #include "platform/preflight.h"
+#include "platform/screen.h"
 #include "platform/smp.h"
 #include "platform/timer.h"
 #include "sched/params.h"
@@ -90,6 +91,7 @@ static void platform_init(void)
     apic_init_cpu();
     if (clock_calibrate(&acpi) < 0)
         stop_machine("No clock counts by which the TSC and the APIC timer could be measured.");
+    power_init(&acpi);
     timers_init_cpu();
     if (cpu_give_stacks(&boot_cpu) < 0)
         stop_machine("There is not enough memory for the stacks of a CPU.");
@@ -263,6 +265,7 @@ void hv_main(u32 magic, u64 mbi)
     log_info("Takt, a small hypervisor");
     read_boot_info(magic, mbi);
     memory_init();
+    screen_init(&boot);
     log_info("%lu MiB of RAM, %u modules", frame_total() >> 8, boot.nr_modules);
     read_config();
     platform_init();

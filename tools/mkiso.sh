@@ -33,12 +33,15 @@ tree=$(mktemp -d) log=$(mktemp)
 trap 'rm -rf "$tree" "$log"' EXIT
 mkdir -p "$tree/boot/grub"
 objcopy --strip-debug "$hv" "$tree/boot/takt.elf"
+# The copy for UEFI asks for a frame buffer: see the header in boot/boot.asm.
+LC_ALL=C sed 's/FB\x01\x00\x14\x00\x00\x00/\x05\x00\x01\x00\x14\x00\x00\x00/' "$tree/boot/takt.elf" > "$tree/boot/takt-efi.elf"
 cp "$config" "$tree/boot/takt.cfg"
 {
     echo 'set timeout=0'
-    echo 'if [ "$grub_platform" = efi ]; then insmod all_video; else set gfxpayload=text; fi'
+    echo 'set takt=/boot/takt.elf'
+    echo 'if [ "$grub_platform" = efi ]; then insmod all_video; set takt=/boot/takt-efi.elf; fi'
     echo 'menuentry Takt {'
-    echo "    multiboot2 /boot/takt.elf $cmdline"
+    echo "    multiboot2 \$takt $cmdline"
     echo '    module2 /boot/takt.cfg takt.cfg'
     for name in "${!module[@]}"; do
         cp "${module[$name]}" "$tree/boot/$name"

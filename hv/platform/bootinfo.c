@@ -205,7 +205,7 @@ static void parse_screen(struct boot_info *b, const u8 *tag, u32 size)
     b->screen.bpp = tag[28];
     if (tag[29] == 2)
         b->screen.kind = SCREEN_TEXT;
-    else if (tag[29] == 1 && b->screen.bpp == 32)
+    else if (tag[29] == 1 && (b->screen.bpp == 32 || b->screen.bpp == 24))
         b->screen.kind = SCREEN_PIXELS;
 }
 

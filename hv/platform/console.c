@@ -4,7 +4,7 @@
 #include "drivers/uart.h"
 #include "lib/spinlock.h"
 #include "lib/string.h"
-#include "platform/power.h"
+#include "platform/screen.h"
 #include "platform/work.h"
 #include "x86/cpu.h"
 #include "x86/insn.h"
@@ -172,8 +172,11 @@ static void show_log(void)
         enum log_level at = (enum log_level)log_byte(shown);
         size_t n = line_copy(&shown, line, sizeof(line));
 
-        if (at <= level)
-            write_locked(line, (unsigned)n);
+        if (at > level)
+            continue;
+        write_locked(line, (unsigned)n);
+        if (!async)
+            screen_write(line, n);
     }
 }
 
@@ -242,6 +245,7 @@ int console_init(const char *spec)
     u32 baud = 115200;
     u16 port;
 
+    console_flush(true);
     if (strcmp(spec, "none") == 0) {
         uart.port = 0;
         return 0;
@@ -320,22 +324,8 @@ void console_set_async(void)
     work_add(&work);
 }
 
-/* ---- the end ---- */
-
-void panic(const char *fmt, ...)
+void console_set_panic(void)
 {
-    static u32 depth;
-    char text[192];
-    va_list ap;
-
-    if (__atomic_fetch_add(&depth, 1, __ATOMIC_RELAXED) > 0)
-        for (;;)
-            __asm__ volatile("cli; hlt");
     panicking = true;
     async = false;
-    va_start(ap, fmt);
-    hv_vsnprintf(text, sizeof(text), fmt, ap);
-    va_end(ap);
-    log_err("PANIC on CPU %u: %s", this_cpu()->id, text);
-    stop_machine("Takt has stopped: that was a bug of its own.");
 }

@@ -4,7 +4,6 @@
 #define HV_PLATFORM_CONSOLE_H
 
 #include "lib/printf.h"
-#include "platform/bootinfo.h"
 
 /* Queues `n` bytes; returns how many were taken, fewer when the queue is full. "\n" is sent as "\r\n". */
 unsigned console_write(const char *s, unsigned n);
@@ -29,6 +28,8 @@ void console_early(void);
 int console_init(const char *spec);
 /* Until here output waits for the port; from now on it is buffered, and sent by a work item. */
 void console_set_async(void);
+/* All output waits for the port again, and locks are not taken any more. */
+void console_set_panic(void);
 void console_set_level(enum log_level level); /* what goes from the log to the console */
 u64 console_dropped(void);                    /* bytes that found the queue full */
 /* Sends all that is queued, within a bounded time; with `last` also what the log has not shown yet. */

@@ -1,19 +1,19 @@
-/* Ending the machine. Neither returns; both send out what the console has queued first, within a bounded
+/* Ending the machine. None of these returns; all send out what the console has queued first, within a bounded
  * time. */
 #ifndef HV_PLATFORM_POWER_H
 #define HV_PLATFORM_POWER_H
 
-#include <takt/types.h>
+#include "platform/acpi.h"
 
+void power_init(const struct acpi_info *a); /* keeps `a` */
 void platform_reboot(void) __attribute__((noreturn));
-/* ACPI soft-off; failing that what the emulators have (isa-debug-exit at 0xf4, Bochs' port 0x8900); else
+/* What the emulators have (Bochs' port 0x8900; isa-debug-exit at 0xf4, with code 0); failing that ACPI soft-off; else
  * halts. */
 void platform_poweroff(void) __attribute__((noreturn));
-
-/* Says `why` and ends: reboots or powers off an emulator, or halts here with noreboot. For what makes it impossible to
- * go on and is no bug of ours. */
+/* Says `why` and halts; ends an emulator (isa-debug-exit: code 1) unless noreboot is set. For what makes it impossible
+ * to go on and is no bug of ours. */
 void stop_machine(const char *why) __attribute__((noreturn));
 
-extern bool noreboot; /* stop_machine() and panic() halt */
+extern bool noreboot; /* panic() halts; otherwise it starts the machine again after 5 s */
 
 #endif

@@ -160,6 +160,14 @@ void cpu_kick(unsigned cpu)
         timer_set(self->p.id, &self->kick_timer, now_ns() + KICK_NS);
 }
 
+void smp_stop_others(void)
+{
+    cpus_stop = true;
+    for (unsigned cpu = 0; cpu < nr_cpus; cpu++)
+        if (cpu != this_cpu()->id)
+            apic_send(percpu_of[cpu]->apic_id, APIC_NMI, 0);
+}
+
 /* ---- waiting ---- */
 
 void irq_window(void)

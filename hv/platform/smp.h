@@ -18,6 +18,8 @@ void smp_watch(void);
 void cpu_kick(unsigned cpu);
 /* As cpu_kick by NMI: for a CPU that does not hear interrupts. */
 void cpu_nmi(unsigned cpu);
+/* Halts all other CPUs, for ever. */
+void smp_stop_others(void);
 /* Opens a window in which pending interrupts of this CPU are taken, then closes it again. */
 void irq_window(void);
 /* Halts until an interrupt; interrupts are taken. Returns with them off. */

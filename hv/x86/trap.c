@@ -18,6 +18,7 @@ void (*irq_eoi)(void);
 void (*irq_mask_vector)(u8 vector);
 void (*dump_hook)(void);
 u64 stray_irqs;
+volatile bool cpus_stop;
 
 static const char *const trap_name[32] = {
     "divide error",
@@ -153,6 +154,8 @@ static u64 fixup_find(u64 rip)
 static void handle_nmi(struct cpu *c, const struct trap_frame *f)
 {
     c->nmis++;
+    while (cpus_stop)
+        __asm__ volatile("cli; hlt");
     if (c->dump_wanted) {
         log_err("CPU %u was silent; it is here:", c->p.id);
         dump_frame(f);

@@ -36,6 +36,7 @@ const char *symbol_at(u64 addr, u64 *offset);
 void backtrace(u64 rip, u64 rbp);
 void dump_frame(const struct trap_frame *f);
 
-extern u64 stray_irqs; /* interrupts on vectors that nobody registered */
+extern volatile bool cpus_stop; /* the next NMI halts its CPU for ever */
+extern u64 stray_irqs;          /* interrupts on vectors that nobody registered */
 
 #endif

@@ -1,0 +1,100 @@
+#include "platform/screen.h"
+
+#include "lib/printf.h"
+#include "platform/hostmap.h"
+
+#define CELL_W 6 /* pixels of a character, before they are doubled on large screens */
+#define CELL_H 9
+#define GREY   0xc0u
+
+/* ' ' to '~', 5 by 7: bit 5 * row + column. */
+static const u64 font[95] = {
+    0x000000000, 0x100421084, 0x00000294a, 0x295f57d4a, 0x11f4717c4, 0x632222263, 0x593511526, 0x000000886,
+    0x208210888, 0x088842082, 0x009575480, 0x0084f9080, 0x088600000, 0x0000f8000, 0x18c000000, 0x002222200,
+    0x3a33ae62e, 0x3884210c4, 0x7c444422e, 0x3a304111f, 0x211f4a988, 0x3a3083c3f, 0x3a317844c, 0x08422221f,
+    0x3a317462e, 0x1910f462e, 0x00c6018c0, 0x0886018c0, 0x208208888, 0x001f07c00, 0x088882082, 0x10044422e,
+    0x3ab5b422e, 0x463f8c62e, 0x3e317c62f, 0x3a210862e, 0x1d318c527, 0x7c217843f, 0x04217843f, 0x7a31e862e,
+    0x4631fc631, 0x38842108e, 0x19284211c, 0x452519531, 0x7c2108421, 0x4631ad771, 0x4639ace31, 0x3a318c62e,
+    0x04217c62f, 0x59358c62e, 0x45257c62f, 0x3e107043e, 0x10842109f, 0x3a318c631, 0x11518c631, 0x2ab5ac631,
+    0x462a22a31, 0x108454631, 0x7c222221f, 0x38421084e, 0x020820820, 0x39084210e, 0x000004544, 0x7c0000000,
+    0x000002082, 0x7a3e83800, 0x3e319b421, 0x3a210b800, 0x7a31cda10, 0x383f8b800, 0x084238a4c, 0x3a1e8c7c0,
+    0x46319b421, 0x388421804, 0x192843008, 0x24a32a421, 0x388421086, 0x4635aac00, 0x46319b400, 0x3a318b800,
+    0x042f8bc00, 0x421ecd800, 0x04219b400, 0x3e0e0b800, 0x324211c42, 0x5b318c400, 0x11518c400, 0x2ab58c400,
+    0x454454400, 0x3a1e8c400, 0x7c4447c00, 0x208411088, 0x108421084, 0x088441082, 0x0008a8800,
+};
+
+static enum boot_screen kind;
+static volatile u16 *text;
+static volatile u8 *pixels;
+static u32 pitch, bytes_pp, zoom, rows, columns, row, column;
+
+void screen_init(const struct boot_info *b)
+{
+    u64 bytes = (u64)b->screen.pitch * b->screen.height;
+
+    if (b->screen.kind == SCREEN_TEXT && b->screen.width >= 20 && b->screen.height >= 4 && bytes <= 65536) {
+        text = mmio_map(b->screen.addr, bytes);
+        columns = b->screen.width;
+        rows = b->screen.height;
+        pitch = b->screen.pitch / 2;
+    } else if (b->screen.kind == SCREEN_PIXELS && b->screen.width >= 320 && b->screen.height >= 200 &&
+               b->screen.pitch >= b->screen.width * (b->screen.bpp / 8) && bytes <= BIT(28)) {
+        pixels = mmio_map(b->screen.addr, bytes);
+        zoom = b->screen.width >= 1280 ? 2 : 1;
+        columns = b->screen.width / (CELL_W * zoom);
+        rows = b->screen.height / (CELL_H * zoom);
+        pitch = b->screen.pitch;
+        bytes_pp = b->screen.bpp / 8;
+    }
+    kind = text || pixels ? b->screen.kind : SCREEN_NONE;
+    if (kind != SCREEN_NONE)
+        log_info("screen: %u columns, %u rows%s", columns, rows, pixels ? ", drawn" : "");
+}
+
+/* Grey and black are the same in every order of colours. */
+static void pixel(u32 y, u32 x, bool on)
+{
+    volatile u8 *p = pixels + (u64)y * pitch + x * bytes_pp;
+
+    for (u32 i = 0; i < 3; i++)
+        p[i] = on ? GREY : 0;
+}
+
+static void draw(u32 y, u32 x, char c)
+{
+    u64 glyph = c > ' ' && c <= '~' ? font[c - ' '] : 0;
+
+    if (kind == SCREEN_TEXT) {
+        text[y * pitch + x] = (u16)(0x0700 | (u8)c); /* grey on black */
+        return;
+    }
+    for (u32 py = 0; py < CELL_H * zoom; py++)
+        for (u32 px = 0; px < CELL_W * zoom; px++) {
+            u32 gy = py / zoom, gx = px / zoom;
+            bool on = gy < 7 && gx < 5 && glyph >> (gy * 5 + gx) & 1;
+
+            pixel(y * CELL_H * zoom + py, x * CELL_W * zoom + px, on);
+        }
+}
+
+static void blank(u32 y)
+{
+    for (u32 x = 0; x < columns; x++)
+        draw(y, x, ' ');
+}
+
+void screen_write(const char *s, size_t n)
+{
+    if (kind == SCREEN_NONE)
+        return;
+    for (; n--; s++) {
+        if (*s == '\n' || column == columns) {
+            column = 0;
+            row = (row + 1) % rows;
+            blank(row);
+            blank((row + 1) % rows);
+        }
+        if (*s >= ' ')
+            draw(row, column++, *s);
+    }
+}
