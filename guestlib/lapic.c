@@ -1,17 +1,17 @@
 #include <guest/guest.h>
 #include <guest/lapic.h>
 #include <guest/thread.h>
-#include <guest/trap.h>
+#include <guest/vcpu.h>
 #include <guest/x86.h>
 #include <takt/io.h>
 
 #define BASE_ENABLE BIT(11)
 #define BASE_X2     BIT(10)
+#define PIC1_MASK   0x21
+#define PIC2_MASK   0xa1
 #define SVR_ENABLE  0x100u
 #define X2_MSR(o)   (0x800 + ((o) >> 4))
 
-static bool x2; /* all vCPUs are in the same mode, lapic_set_mode() on one of them apart */
-static bool mixed;
 static u64 timer_khz;
 
 bool lapic_has_x2(void)
@@ -26,7 +26,7 @@ bool lapic_has_deadline(void)
 
 bool lapic_is_x2(void)
 {
-    return mixed ? rdmsr(MSR_APIC_BASE) & BASE_X2 : x2;
+    return this_vcpu()->x2apic;
 }
 
 u32 lapic_read(u32 offset)
@@ -92,11 +92,11 @@ void lapic_set_mode(bool want_x2)
 {
     u64 base = rdmsr(MSR_APIC_BASE) & ~(BASE_ENABLE | BASE_X2);
 
-    mixed = true;
     wrmsr(MSR_APIC_BASE, base);
     wrmsr(MSR_APIC_BASE, base | BASE_ENABLE);
     if (want_x2)
         wrmsr(MSR_APIC_BASE, base | BASE_ENABLE | BASE_X2);
+    this_vcpu()->x2apic = want_x2;
     set_up();
 }
 
@@ -104,7 +104,13 @@ void lapic_init_cpu(void)
 {
     u64 base = rdmsr(MSR_APIC_BASE);
 
-    x2 = lapic_has_x2() && !cmdline_has("xapic");
+    bool x2 = base & BASE_X2 || (lapic_has_x2() && !cmdline_has("xapic"));
+
+    this_vcpu()->x2apic = x2;
+    if (!on_takt()) { /* the 8259s would go on with what firmware made them do */
+        outb(PIC1_MASK, 0xff);
+        outb(PIC2_MASK, 0xff);
+    }
     if (x2 && !(base & BASE_X2))
         wrmsr(MSR_APIC_BASE, base | BASE_ENABLE | BASE_X2);
     else if (!(base & BASE_ENABLE))

@@ -90,9 +90,10 @@ exception_hook exception_set_hook(u8 vector, exception_hook hook);
  * as unexpected). */
 typedef void (*irq_handler)(void *arg);
 void irq_set_handler(u8 vector, irq_handler fn, void *arg);
+/* The same, but the function has to call lapic_eoi(). */
+void irq_set_raw_handler(u8 vector, irq_handler fn, void *arg);
 u64 irq_unexpected(void); /* interrupts that had no handler, all vCPUs */
 
-struct vcpu;
 void trap_init(void);     /* the IDT, once */
 void trap_init_cpu(void); /* load it */
 void trap_dump(const struct trap_frame *f);

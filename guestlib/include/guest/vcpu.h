@@ -24,6 +24,7 @@ struct vcpu {
     u64 try_sp;        /* GS:16, likewise of try_run() */
     u32 id;            /* also its LAPIC id */
     bool online;
+    bool x2apic; /* the mode of its LAPIC */
     struct exception exc;
     /* threads: under lock */
     struct spinlock lock;

@@ -1,0 +1,196 @@
+/* What operations cost as a guest sees them: `BENCH name value`, the median over n=N (10000) iterations of the
+ * TSC ticks between two RDTSC around the operation, an empty bracket subtracted. Where the TSC counts instructions
+ * that is a number of instructions. Give it two vCPUs on one pCPU for the last line. */
+#include <guest/guest.h>
+#include <guest/lapic.h>
+#include <guest/mem.h>
+#include <guest/printf.h>
+#include <guest/thread.h>
+#include <guest/vcpu.h>
+#include <takt/io.h>
+
+#define MAX_N         10000
+#define VECTOR_SELF   0x50
+#define VECTOR_WAKE   0x51
+#define MSR_MISC      0x1a0  /* IA32_MISC_ENABLE: intercepted */
+#define PORT_NOBODY   0x5e4
+#define PORT_SCRATCH  (TAKT_UART_PORT + 7)
+#define HC_UNKNOWN    0x3fff
+#define WAKE_TICKS    100000 /* how far ahead the timer is set */
+#define TOUCHES       256
+
+static u32 sample[MAX_N], iterations, empty;
+
+static u32 median(u32 *a, u32 n)
+{
+    for (u32 gap = n / 2; gap; gap /= 2)
+        for (u32 i = gap; i < n; i++)
+            for (u32 j = i; j >= gap && a[j - gap] > a[j]; j -= gap) {
+                u32 t = a[j];
+                a[j] = a[j - gap];
+                a[j - gap] = t;
+            }
+    return a[n / 2];
+}
+
+static void report(const char *name, u32 n)
+{
+    u32 m = median(sample, n);
+
+    printf("BENCH %s %u\n", name, m > empty ? m - empty : 0);
+}
+
+#define MEASURE(operation)                                                                                   \
+    for (u32 i_ = 0; i_ < iterations; i_++) {                                                                \
+        u64 t_ = rdtsc();                                                                                    \
+        operation;                                                                                           \
+        sample[i_] = rdtsc() - t_;                                                                           \
+    }
+
+static void bench_exits(void)
+{
+    MEASURE(__asm__ volatile("" : : : "memory"));
+    empty = median(sample, iterations);
+    printf("BENCH empty %u\n", empty);
+    MEASURE(cpuid(0, 0));
+    report("cpuid", iterations);
+    if (on_takt()) {
+        MEASURE(hypercall0(HC_UNKNOWN));
+        report("hypercall_null", iterations);
+    }
+    MEASURE(rdmsr(MSR_MISC));
+    report("rdmsr", iterations);
+    MEASURE(inb(PORT_NOBODY));
+    report("pio_unclaimed", iterations);
+    MEASURE(inb(PORT_SCRATCH));
+    report("pio_device", iterations);
+}
+
+static void self_handler(void *arg)
+{
+    mmio_write32((void *)(TAKT_LAPIC_GPA + LAPIC_EOI), 0);
+}
+
+static void bench_lapic(void)
+{
+    u64 f;
+
+    if (lapic_has_x2()) {
+        f = irq_save();
+        lapic_set_mode(true);
+        irq_restore(f);
+        MEASURE(rdmsr(0x800 + LAPIC_ID / 16));
+        report("x2apic_read", iterations);
+    }
+    f = irq_save();
+    lapic_set_mode(false);
+    irq_restore(f);
+    MEASURE(mmio_read32((void *)(TAKT_LAPIC_GPA + LAPIC_ID)));
+    report("lapic_read", iterations);
+    irq_set_raw_handler(VECTOR_SELF, self_handler, NULL);
+    MEASURE(mmio_write32((void *)(TAKT_LAPIC_GPA + LAPIC_ICR), ICR_SELF | ICR_ASSERT | VECTOR_SELF));
+    report("self_ipi", iterations);
+}
+
+static volatile u64 woken;
+
+static void wake_handler(void *arg)
+{
+    woken = rdtsc();
+    lapic_eoi();
+}
+
+/* The library's own timer is quiet meanwhile: nobody sleeps. */
+static void bench_hlt(void)
+{
+    bool deadline = lapic_has_deadline();
+
+    irq_disable();
+    irq_set_raw_handler(VECTOR_WAKE, wake_handler, NULL);
+    lapic_write(LAPIC_LVT_TIMER, VECTOR_WAKE | (deadline ? LVT_DEADLINE : 0));
+    for (u32 i = 0; i < iterations; i++) {
+        u64 due = rdtsc() + WAKE_TICKS;
+
+        woken = 0;
+        if (deadline)
+            wrmsr(MSR_TSC_DEADLINE, due);
+        else
+            lapic_write(LAPIC_TIMER_INITIAL, (u32)(WAKE_TICKS * lapic_timer_khz() / tsc_khz()));
+        while (!woken) {
+            irq_enable_and_halt();
+            irq_disable();
+        }
+        sample[i] = woken > due ? woken - due + empty : empty;
+    }
+    lapic_write(LAPIC_LVT_TIMER, LVT_MASKED);
+    irq_enable();
+    report("hlt_timer", iterations);
+}
+
+/* ---- two vCPUs on one pCPU ---- */
+
+static volatile u64 left; /* when the other one called yield */
+static volatile bool stop;
+
+static void yielder(void *arg)
+{
+    irq_disable();
+    while (!stop) {
+        left = rdtsc();
+        hypercall0(TAKT_HC_YIELD);
+    }
+    irq_enable();
+}
+
+static void bench_switch(void)
+{
+    struct thread *t;
+    u32 n = 0;
+
+    if (!on_takt() || vcpu_start_all() < 2)
+        return;
+    t = thread_start(1, "yielder", yielder, NULL);
+    irq_disable();
+    for (u32 tries = 0; n < iterations && tries < 4 * iterations; tries++) {
+        u64 now, was = left;
+
+        hypercall0(TAKT_HC_YIELD);
+        now = rdtsc();
+        if (left != was) /* else the other one did not run in between */
+            sample[n++] = now - left;
+    }
+    irq_enable();
+    stop = true;
+    thread_join(t);
+    if (n)
+        report("vcpu_switch", n);
+}
+
+static void bench_touch(void)
+{
+    u32 n = MIN(iterations, (u32)TOUCHES);
+    u8 *p = page_alloc(n);
+
+    if (!p)
+        return;
+    for (u32 i = 0; i < n; i++) {
+        u64 t = rdtsc();
+
+        *(volatile u8 *)(p + i * PAGE_SIZE) = 1;
+        sample[i] = rdtsc() - t;
+    }
+    report("first_touch", n);
+}
+
+int main(void)
+{
+    iterations = MIN(cmdline_u64("n", MAX_N), (u64)MAX_N);
+    iterations = MAX(iterations, 1u);
+    bench_exits();
+    bench_touch();
+    bench_lapic();
+    bench_switch();
+    bench_hlt();
+    printf("BENCH end %u\n", iterations);
+    return 0;
+}
