@@ -90,8 +90,8 @@ thread_switch:
         RESTORE
         ret
 
-; u64 user_enter(u64 rip, u64 arg, u64 cs, u64 ss, u64 rsp): to CPL 3. trap() comes back by way of user_return, with
-; RSP as it is after SAVE.
+; u64 user_enter(u64 rip, u64 arg, u64 cs, u64 ss, u64 rsp): to CPL 3. trap() comes back by way of
+; user_return, with RSP as it is after SAVE.
 user_enter:
         SAVE
         mov     [gs:VCPU_USER_SP], rsp

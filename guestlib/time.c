@@ -106,8 +106,13 @@ void time_init(void)
 
 void time_init_cpu(void)
 {
+    u64 f = irq_save();
+
     deadline_mode = lapic_has_deadline() && !cmdline_has("nodeadline");
     lapic_write(LAPIC_LVT_TIMER, VECTOR_TIMER | (deadline_mode ? LVT_DEADLINE : 0));
+    this_vcpu()->timer_armed = 0;
+    time_arm(0);
+    irq_restore(f);
 }
 
 void time_arm(u64 not_after)

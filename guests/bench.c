@@ -1,6 +1,6 @@
-/* What operations cost as a guest sees them: `BENCH name value`, the median over n=N (10000) iterations of the
- * TSC ticks between two RDTSC around the operation, an empty bracket subtracted. Where the TSC counts instructions
- * that is a number of instructions. Give it two vCPUs on one pCPU for the last line. */
+/* What operations cost as a guest sees them: `BENCH name value`, the median over n=N (10000) iterations of
+ * the TSC ticks between two RDTSC around the operation, an empty bracket subtracted. Where the TSC counts
+ * instructions that is a number of instructions. Give it two vCPUs on one pCPU for the last line. */
 #include <guest/guest.h>
 #include <guest/lapic.h>
 #include <guest/mem.h>
@@ -9,15 +9,15 @@
 #include <guest/vcpu.h>
 #include <takt/io.h>
 
-#define MAX_N         10000
-#define VECTOR_SELF   0x50
-#define VECTOR_WAKE   0x51
-#define MSR_MISC      0x1a0  /* IA32_MISC_ENABLE: intercepted */
-#define PORT_NOBODY   0x5e4
-#define PORT_SCRATCH  (TAKT_UART_PORT + 7)
-#define HC_UNKNOWN    0x3fff
-#define WAKE_TICKS    100000 /* how far ahead the timer is set */
-#define TOUCHES       256
+#define MAX_N        10000
+#define VECTOR_SELF  0x50
+#define VECTOR_WAKE  0x51
+#define MSR_MISC     0x1a0 /* IA32_MISC_ENABLE: intercepted */
+#define PORT_NOBODY  0x5e4
+#define PORT_SCRATCH (TAKT_UART_PORT + 7)
+#define HC_UNKNOWN   0x3fff
+#define WAKE_TICKS   100000 /* how far ahead the timer is set */
+#define TOUCHES      256
 
 static u32 sample[MAX_N], iterations, empty;
 
@@ -122,7 +122,7 @@ static void bench_hlt(void)
         }
         sample[i] = woken > due ? woken - due + empty : empty;
     }
-    lapic_write(LAPIC_LVT_TIMER, LVT_MASKED);
+    time_init_cpu();
     irq_enable();
     report("hlt_timer", iterations);
 }

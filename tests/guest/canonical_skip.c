@@ -10,19 +10,18 @@ static const struct {
     const char *name;
     u8 len, code[4];
 } insns[] = {
-    { "CPUID", 2, { 0x0f, 0xa2 } },
-    { "NOP", 1, { 0x90 } },
-    { "IN", 2, { 0xe4, 0x80 } },
-    { "RDMSR", 2, { 0x0f, 0x32 } },
-    { "WBINVD", 2, { 0x0f, 0x09 } },
-    { "MOV from CR0", 3, { 0x0f, 0x20, 0xc0 } },
+    { "CPUID", 2, { 0x0f, 0xa2 } },  { "NOP", 1, { 0x90 } },
+    { "IN", 2, { 0xe4, 0x80 } },     { "RDMSR", 2, { 0x0f, 0x32 } },
+    { "WBINVD", 2, { 0x0f, 0x09 } }, { "MOV from CR0", 3, { 0x0f, 0x20, 0xc0 } },
 };
 
 /* Jumps there with RCX an MSR that exists. */
 static void go(void *arg)
 {
     __asm__ volatile("push %%rbx; xor %%eax, %%eax; call *%0; pop %%rbx"
-                     : : "r"(arg), "c"(0x1a0) : "rax", "rdx", "memory");
+                     :
+                     : "r"(arg), "c"(0x1a0)
+                     : "rax", "rdx", "memory");
 }
 
 int main(void)

@@ -1,6 +1,6 @@
 /* vcpus: 2 */
-/* CPUID by policy, on all leaves: stable, the same on both vCPUs but for the ids, nothing beyond the highest leaf,
- * nothing that is hidden. */
+/* CPUID by policy, on all leaves: stable, the same on both vCPUs but for the ids, nothing beyond the highest
+ * leaf, nothing that is hidden. */
 #include <guest/string.h>
 #include <guest/test.h>
 #include <guest/vcpu.h>
@@ -8,39 +8,47 @@
 
 static const u32 bases[] = { 0, 0x40000000, 0x80000000 };
 
-struct query {
-    u32 leaf, sub;
-    struct cpuid r;
-};
+#define LEAVES 0x25
+#define SUBS   4
+
+static struct cpuid answer[2][ARRAY_SIZE(bases)][LEAVES][SUBS];
+
+static u32 subleaf(u32 n)
+{
+    return n == 3 ? 0xdeadbeef : n;
+}
 
 static void ask(void *arg)
 {
-    struct query *q = arg;
+    u32 me = this_vcpu()->id;
 
-    q->r = cpuid(q->leaf, q->sub);
+    for (unsigned b = 0; b < ARRAY_SIZE(bases); b++)
+        for (u32 i = 0; i < LEAVES; i++)
+            for (u32 sub = 0; sub < SUBS; sub++)
+                answer[me][b][i][sub] = cpuid(bases[b] + i, subleaf(sub));
 }
 
 /* Bits that tell vCPUs apart: leaf, register. */
 static bool has_id(u32 leaf)
 {
-    return leaf == 1 || leaf == 0xb || leaf == 0x1f || leaf == 0x4 || leaf == TAKT_CPUID_ABI || leaf == 0x8000001e ||
-           leaf == 0xd /* depends on XCR0 */;
+    return leaf == 1 || leaf == 0xb || leaf == 0x1f || leaf == 0x4 || leaf == TAKT_CPUID_ABI ||
+           leaf == 0x8000001e || leaf == 0xd /* depends on XCR0 */;
 }
 
 static void sweep(bool two)
 {
+    ask(NULL);
+    if (two)
+        vcpu_call(1, ask, NULL);
     for (unsigned b = 0; b < ARRAY_SIZE(bases); b++)
-        for (u32 i = 0; i <= 0x24; i++)
-            for (u32 sub = 0; sub < 4; sub++) {
+        for (u32 i = 0; i < LEAVES; i++)
+            for (u32 sub = 0; sub < SUBS; sub++) {
                 u32 leaf = bases[b] + i;
-                struct query q = { leaf, sub == 3 ? 0xdeadbeef : sub, { 0 } };
-                struct cpuid one = cpuid(leaf, q.sub), again = cpuid(leaf, q.sub);
+                struct cpuid *first = &answer[0][b][i][sub], again = cpuid(leaf, subleaf(sub));
 
-                CHECK(!memcmp(&one, &again, sizeof(one)), "leaf %x.%x changes", leaf, q.sub);
-                if (!two || has_id(leaf))
-                    continue;
-                vcpu_call(1, ask, &q);
-                CHECK(!memcmp(&one, &q.r, sizeof(one)), "leaf %x.%x differs on vCPU 1", leaf, q.sub);
+                CHECK(!memcmp(first, &again, sizeof(again)), "leaf %x.%x changes", leaf, subleaf(sub));
+                CHECK(!two || has_id(leaf) || !memcmp(first, &answer[1][b][i][sub], sizeof(again)),
+                      "leaf %x.%x differs on vCPU 1", leaf, subleaf(sub));
             }
 }
 
@@ -53,8 +61,8 @@ static void beyond(u32 base)
     for (unsigned i = 0; i < ARRAY_SIZE(further); i++) {
         struct cpuid c = cpuid(max + further[i], 0);
 
-        CHECK(!(c.eax | c.ebx | c.ecx | c.edx), "leaf %x, beyond %x, is %x %x %x %x", max + further[i], max, c.eax,
-              c.ebx, c.ecx, c.edx);
+        CHECK(!(c.eax | c.ebx | c.ecx | c.edx), "leaf %x, beyond %x, is %x %x %x %x", max + further[i], max,
+              c.eax, c.ebx, c.ecx, c.edx);
     }
 }
 
@@ -78,7 +86,8 @@ static void hidden(void)
 
 static void takt_leaves(void)
 {
-    struct cpuid c = cpuid(TAKT_CPUID_BASE, 0), time = cpuid(TAKT_CPUID_TIME, 0), info = cpuid(TAKT_CPUID_INFO, 0);
+    struct cpuid c = cpuid(TAKT_CPUID_BASE, 0), time = cpuid(TAKT_CPUID_TIME, 0),
+                 info = cpuid(TAKT_CPUID_INFO, 0);
 
     CHECK(c.eax == TAKT_CPUID_INFO, "highest Takt leaf %x", c.eax);
     CHECK(cpuid(TAKT_CPUID_ABI, 0).eax == TAKT_ABI_VERSION, "ABI %x", cpuid(TAKT_CPUID_ABI, 0).eax);

@@ -46,7 +46,8 @@ static void cr0(void)
     check_exception(set_cr0(old & ~CR0_WP), EXC_NONE, "CR0.WP off");
     CHECK(!(read_cr0() & CR0_WP), "CR0.WP stays");
     check_exception(set_cr0(old | CR0_CD | CR0_NW), EXC_NONE, "CR0.CD and NW");
-    CHECK((read_cr0() & (CR0_CD | CR0_NW)) == (CR0_CD | CR0_NW) || !on_takt(), "CR0.CD is not kept: %lx", read_cr0());
+    CHECK((read_cr0() & (CR0_CD | CR0_NW)) == (CR0_CD | CR0_NW) || !on_takt(), "CR0.CD is not kept: %lx",
+          read_cr0());
     check_exception(set_cr0(old), EXC_NONE, "CR0 back");
     check_exception(set_cr0(old | CR0_TS), EXC_NONE, "CR0.TS");
     check_exception(FAULT_OF("fninit"), EXC_NM, "x87 with CR0.TS");

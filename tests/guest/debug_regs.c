@@ -61,10 +61,12 @@ static bool on_db_fault(struct trap_frame *f)
         steps = 0;                                                                                           \
         __asm__ volatile("pushfq; orl $0x100, (%%rsp); popfq\n" insn "\nnop\n"                               \
                          "pushfq; andl $~0x100, (%%rsp); popfq"                                              \
-                         : : "a"(0), "c"(0x1a0), "d"(0) : "rbx", "r8", "r9", "memory", "cc");                \
+                         :                                                                                   \
+                         : "a"(0), "c"(0x1a0), "d"(0)                                                        \
+                         : "rbx", "r8", "r9", "memory", "cc");                                               \
         /* the pushfq, the and and the popfq trap as well; popfq itself ends it */                           \
         CHECK(steps == (n) + 4, "%s: %u steps instead of %u", what, steps - 4, n);                           \
-        CHECK(last_dr6 & DR6_BS, "%s: DR6 %lx", what, last_dr6);                                             \
+        CHECK(last_dr6 &DR6_BS, "%s: DR6 %lx", what, last_dr6);                                              \
     } while (0)
 
 static void single_steps(void)

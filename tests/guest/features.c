@@ -12,7 +12,9 @@ static u8 area[4096] __attribute__((aligned(64)));
     static u8 probe_##name(void)                                                                             \
     {                                                                                                        \
         exception_clear();                                                                                   \
-        __asm__ volatile(before "\n" FIXUP(insn) after : : "D"(area), "S"(area + 1024), "a"(0), "c"(0), "d"(0)                 \
+        __asm__ volatile(before "\n" FIXUP(insn) after                                                       \
+                         :                                                                                   \
+                         : "D"(area), "S"(area + 1024), "a"(0), "c"(0), "d"(0)                               \
                          : "memory", "cc", "r8", "r9", "r10", "r11");                                        \
         return exception_get().vector;                                                                       \
     }

@@ -1,4 +1,5 @@
-/* Instructions that exit are skipped by their true length: with prefixes, at a page's end, and over a page boundary. */
+/* Instructions that exit are skipped by their true length: with prefixes, at a page's end, and over a page
+ * boundary. */
 #include <guest/lapic.h>
 #include <guest/mem.h>
 #include <guest/string.h>
@@ -7,14 +8,18 @@
 #include <guest/x86.h>
 #include <takt/io.h>
 
-/* Runs `insn`, then counts the one-byte instructions behind it: a wrong length executes too few, or their middle. */
+/* Runs `insn`, then counts the one-byte instructions behind it: a wrong length executes too few, or their
+ * middle. */
 #define SLED "inc %%ebx; inc %%ebx; inc %%ebx; inc %%ebx; inc %%ebx; inc %%ebx; inc %%ebx; inc %%ebx"
 #define RUN(what, insn, a, c)                                                                                \
     do {                                                                                                     \
         u32 n_ = 0, a_ = (a), c_ = (c), d_ = 0;                                                              \
         u8 v_;                                                                                               \
         exception_clear();                                                                                   \
-        __asm__ volatile(FIXUP(insn) "mov $0, %%ebx; " SLED : "=&b"(n_), "+a"(a_), "+c"(c_), "+d"(d_) : : "memory", "r8", "r9"); \
+        __asm__ volatile(FIXUP(insn) "mov $0, %%ebx; " SLED                                                  \
+                         : "=&b"(n_), "+a"(a_), "+c"(c_), "+d"(d_)                                           \
+                         :                                                                                   \
+                         : "memory", "r8", "r9");                                                            \
         v_ = exception_get().vector;                                                                         \
         check_exception(v_, EXC_NONE, what);                                                                 \
         CHECK(n_ == 8, "%s: %u of 8 instructions behind it ran", what, n_);                                  \
@@ -29,7 +34,9 @@ static void prefixed(void)
     RUN("REX CPUID", ".byte 0x48, 0x0f, 0xa2", 0, 0);
     RUN("CS CPUID", ".byte 0x2e, 0x0f, 0xa2", 0, 0);
     RUN("67 CPUID", ".byte 0x67, 0x0f, 0xa2", 0, 0);
-    RUN("13 prefixes CPUID", ".byte 0x2e, 0x3e, 0x26, 0x36, 0x64, 0x65, 0x66, 0x67, 0x2e, 0x3e, 0x26, 0x36, 0x4f, 0x0f, 0xa2", 0, 0);
+    RUN("13 prefixes CPUID",
+        ".byte 0x2e, 0x3e, 0x26, 0x36, 0x64, 0x65, 0x66, 0x67, 0x2e, 0x3e, 0x26, 0x36, 0x4f, 0x0f, 0xa2", 0,
+        0);
     RUN("RDMSR", "rdmsr", 0, 0x1a0);
     RUN("66 RDMSR", ".byte 0x66, 0x0f, 0x32", 0, 0x1a0);
     RUN("REX DS RDMSR", ".byte 0x3e, 0x41, 0x0f, 0x32", 0, 0x1a0);
@@ -60,15 +67,19 @@ static void hypercalls(void)
     }
 }
 
-/* CPUID; RET as the last bytes before a page that is not there, and across two pages that are apart in memory. */
+/* CPUID; RET as the last bytes before a page that is not there, and across two pages that are apart in
+ * memory. */
 static void at_page_ends(void)
 {
-    static const u8 code[] = { 0x53, 0x31, 0xc0, 0x2e, 0x0f, 0xa2, 0x5b, 0xc3 }; /* push rbx; xor; cs cpuid; pop; ret */
+    static const u8 code[] = {
+        0x53, 0x31, 0xc0, 0x2e, 0x0f, 0xa2, 0x5b, 0xc3
+    }; /* push rbx; xor; cs cpuid; pop; ret */
     u64 va = 0x10000000000;
     u8 *a = page_alloc(1), *gap = page_alloc(1), *b = page_alloc(1);
     struct exception e;
 
-    if (!a || !gap || !b || page_map(va, (u64)a, PTE_P | PTE_W) || page_map(va + PAGE_SIZE, (u64)b, PTE_P | PTE_W))
+    if (!a || !gap || !b || page_map(va, (u64)a, PTE_P | PTE_W) ||
+        page_map(va + PAGE_SIZE, (u64)b, PTE_P | PTE_W))
         test_error("no memory");
     for (unsigned over = 0; over <= sizeof(code); over++) {
         u64 at = va + PAGE_SIZE - sizeof(code) + over;

@@ -1,5 +1,6 @@
 /* expect: crashed */
-/* A bit string instruction with a register index, far from its base, on a device's page: not one that is emulated. */
+/* A bit string instruction with a register index, far from its base, on a device's page: not one that is
+ * emulated. */
 #include <guest/lapic.h>
 #include <guest/test.h>
 

@@ -9,6 +9,9 @@ int main(void)
 
     test_begin();
     lapic_set_mode(false);
-    __asm__ volatile("std; rep movsb; cld" : : "S"(from + 63), "D"(TAKT_LAPIC_GPA + 0x83), "c"(1ull << 32) : "memory");
+    __asm__ volatile("std; rep movsb; cld"
+                     :
+                     : "S"(from + 63), "D"(TAKT_LAPIC_GPA + 0x83), "c"(1ull << 32)
+                     : "memory");
     test_survived();
 }

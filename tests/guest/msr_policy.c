@@ -1,4 +1,5 @@
-/* MSRs: the edges of the bitmaps, addresses that have to be canonical, memory types, and those of the machine. */
+/* MSRs: the edges of the bitmaps, addresses that have to be canonical, memory types, and those of the
+ * machine. */
 #include <guest/mem.h>
 #include <guest/test.h>
 #include <guest/x86.h>
@@ -15,8 +16,9 @@ static u8 rd(u32 msr)
 
 static void edges(void)
 {
-    static const u32 none[] = { 0x1ffe,     0x1fff,     0x2000,     0x2001,     0x0fffffff, 0x40000000, 0x4b564d00, 0x80000000,
-                                0xbfffffff, 0xc0001ffe, 0xc0001fff, 0xc0002000, 0xc0011fff, 0xc0012000, 0xffffffff };
+    static const u32 none[] = { 0x1ffe,     0x1fff,     0x2000,     0x2001,     0x0fffffff,
+                                0x40000000, 0x4b564d00, 0x80000000, 0xbfffffff, 0xc0001ffe,
+                                0xc0001fff, 0xc0002000, 0xc0011fff, 0xc0012000, 0xffffffff };
 
     for (unsigned i = 0; i < ARRAY_SIZE(none); i++) {
         char what[32];
@@ -30,7 +32,8 @@ static void edges(void)
 
 static void addresses(void)
 {
-    static const u32 msrs[] = { MSR_FS_BASE, MSR_KERNEL_GS_BASE, MSR_SYSENTER_ESP, MSR_SYSENTER_EIP, MSR_LSTAR, MSR_CSTAR };
+    static const u32 msrs[] = { MSR_FS_BASE,      MSR_KERNEL_GS_BASE, MSR_SYSENTER_ESP,
+                                MSR_SYSENTER_EIP, MSR_LSTAR,          MSR_CSTAR };
 
     for (unsigned i = 0; i < ARRAY_SIZE(msrs); i++) {
         u64 old = rdmsr(msrs[i]), got;
@@ -81,7 +84,8 @@ static void types(void)
 
 static void machine(void)
 {
-    static const u32 writes[] = { 0x3a, 0x79, 0xce, 0x1a0, 0x1ad, 0x1fc, 0x199, 0x19a, 0x1b0, 0x606, 0x610, 0x620, 0x64c, 0x770,
+    static const u32 writes[] = { 0x3a,  0x79,       0xce,       0x1a0,      0x1ad,      0x1fc,     0x199,
+                                  0x19a, 0x1b0,      0x606,      0x610,      0x620,      0x64c,     0x770,
                                   0x774, 0xc0010015, 0xc0010062, 0xc0010114, 0xc0010117, 0xc0010020 };
     u64 before[ARRAY_SIZE(writes)], after;
     u8 readable[ARRAY_SIZE(writes)];

@@ -1,6 +1,6 @@
 /* vcpus: 2 */
-/* Real-mode and 32-bit code on a vCPU that a SIPI started: I/O, CPUID, a far call, an interrupt through the real-mode
- * table, hypercalls (#UD there), then protected mode, hypercalls there, and back. */
+/* Real-mode and 32-bit code on a vCPU that a SIPI started: I/O, CPUID, a far call, an interrupt through the
+ * real-mode table, hypercalls (#UD there), then protected mode, hypercalls there, and back. */
 #include <guest/mem.h>
 #include <guest/string.h>
 #include <guest/test.h>
@@ -85,7 +85,8 @@ int main(void)
     for (end = time_ns() + NS_PER_S; DATA[STAGE] < 5 && time_ns() < end;)
         thread_yield();
     CHECK(DATA[STAGE] == 5, "got as far as stage %u", DATA[STAGE]);
-    CHECK(DATA[FEATURES] == cpuid(1, 0).ecx, "CPUID in real mode: %x instead of %x", DATA[FEATURES], cpuid(1, 0).ecx);
+    CHECK(DATA[FEATURES] == cpuid(1, 0).ecx, "CPUID in real mode: %x instead of %x", DATA[FEATURES],
+          cpuid(1, 0).ecx);
     CHECK(DATA[PORT] == 0xff || !on_takt(), "IN in real mode: %x", DATA[PORT]);
     CHECK(DATA[SOFT_INT] == 0x60, "INT 60h left %x", DATA[SOFT_INT]);
     CHECK(DATA[BACK] == 0x1234, "back in real mode: %x", DATA[BACK]);

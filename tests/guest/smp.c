@@ -7,7 +7,7 @@
 #include <guest/thread.h>
 #include <guest/vcpu.h>
 
-#define ROUNDS      2000
+#define ROUNDS      200
 #define VECTOR_TEST 0x50
 
 static struct mutex mutex = MUTEX;

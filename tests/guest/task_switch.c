@@ -11,7 +11,8 @@
 
 extern char stub[], stub_end[];
 
-/* In real mode at PAGE: to protected mode, load TR, jump to the other task. The TSSs are at PAGE + 0x200 and 0x300. */
+/* In real mode at PAGE: to protected mode, load TR, jump to the other task. The TSSs are at PAGE + 0x200 and
+ * 0x300. */
 __asm__(".pushsection .text\n"
         "stub: .code16\n"
         "  cli; mov %cs, %ax; mov %ax, %ds\n"

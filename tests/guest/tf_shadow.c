@@ -16,7 +16,9 @@ static bool on_db(struct trap_frame *f)
 #define RUN(what, insns)                                                                                     \
     do {                                                                                                     \
         hits = 0;                                                                                            \
-        __asm__ volatile("mov %%ss, %%r8d\n" TF_ON insns "\n" TF_OFF : : "a"(0), "c"(0)                      \
+        __asm__ volatile("mov %%ss, %%r8d\n" TF_ON insns "\n" TF_OFF                                         \
+                         :                                                                                   \
+                         : "a"(0), "c"(0)                                                                    \
                          : "rbx", "rdx", "r8", "memory", "cc");                                              \
         CHECK(hits > 0, "%s: no #DB at all", what);                                                          \
     } while (0)

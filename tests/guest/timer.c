@@ -1,17 +1,20 @@
 /* time: 1500 */
-/* The LAPIC timer: one-shot, periodic, TSC deadline; small counts, dividers, changes while it runs; masked and stopped. */
+/* The LAPIC timer: one-shot, periodic, TSC deadline; small counts, dividers, changes while it runs; masked
+ * and stopped. */
 #include <guest/lapic.h>
 #include <guest/test.h>
 #include <guest/time.h>
 
 #define VECTOR 0x60
 
-static volatile u64 ticks, when;
+static volatile u64 ticks, when, stop_after;
 
 static void on_tick(void *arg)
 {
     ticks++;
     when = rdtsc();
+    if (ticks == stop_after)
+        lapic_write(LAPIC_TIMER_INITIAL, 0);
 }
 
 static bool wait_ticks(u64 n, u64 ns)
@@ -44,8 +47,8 @@ static void one_shot(void)
         start = rdtsc();
         lapic_write(LAPIC_TIMER_INITIAL, per_ms * 2 >> i);
         CHECK(wait_ticks(1, 500 * NS_PER_MS), "divided by %u it never fired", 1u << i);
-        CHECK(when - start >= tsc_khz() * 19 / 10, "divided by %u it fired after %lu of %lu ticks", 1u << i, when - start,
-              tsc_khz() * 2);
+        CHECK(when - start >= tsc_khz() * 19 / 10, "divided by %u it fired after %lu of %lu ticks", 1u << i,
+              when - start, tsc_khz() * 2);
         CHECK(lapic_read(LAPIC_TIMER_CURRENT) == 0, "a one-shot timer goes on counting");
     }
     lapic_write(LAPIC_TIMER_DIVIDE, 0xb);
@@ -66,7 +69,8 @@ static void periodic(void)
     start = rdtsc();
     lapic_write(LAPIC_TIMER_INITIAL, lapic_timer_khz());
     CHECK(wait_ticks(20, 2 * NS_PER_S), "periodic fired %lu times only", ticks);
-    CHECK(when - start >= 19 * tsc_khz(), "20 periods of 1 ms in %lu ticks of %lu kHz", when - start, tsc_khz());
+    CHECK(when - start >= 19 * tsc_khz(), "20 periods of 1 ms in %lu ticks of %lu kHz", when - start,
+          tsc_khz());
     CHECK(lapic_read(LAPIC_TIMER_CURRENT) <= lapic_timer_khz(), "current count above the initial");
     /* Masked, it counts but does not fire. */
     lapic_write(LAPIC_LVT_TIMER, LVT_MASKED | LVT_PERIODIC | VECTOR);
@@ -76,12 +80,14 @@ static void periodic(void)
     CHECK(ticks == 0, "masked, and fired %lu times", ticks);
     if (!on_takt())
         return;
-    /* The smallest period: it must not take the machine with it. */
+    /* The smallest period: it must not take the machine with it. On a slow one there is no time for anything
+     * but the handler, so it is the handler that stops it. */
     quiet();
+    stop_after = 20;
     lapic_write(LAPIC_LVT_TIMER, LVT_PERIODIC | VECTOR);
     lapic_write(LAPIC_TIMER_INITIAL, 1);
-    CHECK(wait_ticks(3, NS_PER_S), "period 1 fired %lu times", ticks);
-    lapic_write(LAPIC_TIMER_INITIAL, 0);
+    CHECK(wait_ticks(20, NS_PER_S), "period 1 fired %lu times", ticks);
+    stop_after = 0;
     delay_ns(NS_PER_MS);
     ticks = 0;
     delay_ns(5 * NS_PER_MS);
@@ -95,7 +101,8 @@ static void changes(void)
     lapic_write(LAPIC_TIMER_INITIAL, lapic_timer_khz() * 1000);
     for (unsigned i = 0; i < 100; i++) {
         lapic_write(LAPIC_TIMER_DIVIDE, i & 0xb);
-        CHECK(lapic_read(LAPIC_TIMER_CURRENT) <= lapic_timer_khz() * 1000, "current %x", lapic_read(LAPIC_TIMER_CURRENT));
+        CHECK(lapic_read(LAPIC_TIMER_CURRENT) <= lapic_timer_khz() * 1000, "current %x",
+              lapic_read(LAPIC_TIMER_CURRENT));
     }
     lapic_write(LAPIC_TIMER_DIVIDE, 0xb);
     lapic_write(LAPIC_LVT_TIMER, LVT_PERIODIC | VECTOR);
@@ -159,7 +166,8 @@ static void halt(void)
             irq_disable();
         }
         irq_enable();
-        CHECK(when - start >= tsc_khz() * 9 / 10, "HLT ended after %lu of %lu ticks", when - start, tsc_khz());
+        CHECK(when - start >= tsc_khz() * 9 / 10, "HLT ended after %lu of %lu ticks", when - start,
+              tsc_khz());
     }
 }
 

@@ -1,7 +1,7 @@
 /* vcpus: 2 */
 /* time: 1200 */
-/* The TSC never stops and never goes back: over HLT, sleeping, exits, writes to its MSR, and from vCPU to vCPU; and it
- * agrees with the hypervisor's clock. */
+/* The TSC never stops and never goes back: over HLT, sleeping, exits, writes to its MSR, and from vCPU to
+ * vCPU; and it agrees with the hypervisor's clock. */
 #include <guest/test.h>
 #include <guest/thread.h>
 #include <guest/vcpu.h>
@@ -14,7 +14,7 @@ static void relay(void *arg)
 {
     u64 me = (u64)arg;
 
-    for (unsigned i = 0; i < 5000; i++) {
+    for (unsigned i = 0; i < 500; i++) {
         for (unsigned spins = 0; turn % 2 != me; spins++) {
             cpu_relax();
             if (spins % 64 == 63)
@@ -55,7 +55,8 @@ int main(void)
         CHECK(old >= a, "the MSR is behind RDTSC");
         wrmsr_fault(MSR_TSC, 0);
         wrmsr_fault(MSR_TSC, ~0ull);
-        CHECK(rdtsc() >= old && rdtsc() - old < tsc_khz() * 1000, "a write moved it: %lx, was %lx", rdtsc(), old);
+        CHECK(rdtsc() >= old && rdtsc() - old < tsc_khz() * 1000, "a write moved it: %lx, was %lx", rdtsc(),
+              old);
 
         ns = hypercall0(TAKT_HC_TIME);
         tsc = rdtsc();

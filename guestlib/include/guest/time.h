@@ -26,7 +26,7 @@ void timer_start_periodic(struct timer *t, u64 first_ns, u64 period_ns, void (*f
 void timer_stop(struct timer *t);
 
 void time_init(void);         /* start-up only */
-void time_init_cpu(void);     /* likewise, on each vCPU */
+void time_init_cpu(void);     /* on each vCPU; again for who has used the LAPIC timer himself */
 void time_arm(u64 not_after); /* the hardware timer for the first of timers and `not_after`, 0: none */
 
 #endif

@@ -1,0 +1,117 @@
+/* vms: 2 */
+/* time: 1500 */
+/* Two VMs bind event channels to each other and play ping-pong: with handlers, then by polling; masks hold
+ * events back; closing ends it. */
+#include <guest/event.h>
+#include <guest/test.h>
+#include <guest/thread.h>
+#include <guest/vcpu.h>
+
+#define ROUNDS 100
+
+static struct semaphore arrived = SEMAPHORE(0);
+static u64 count;
+
+static void on_event(u32 port, void *arg)
+{
+    count++;
+    sem_up(&arrived);
+}
+
+/* VM 1 makes ports for its peer, which has the next id and tries until it finds them. */
+static int join(bool first, u32 peer)
+{
+    u64 end = time_ns() + NS_PER_S;
+    int port;
+
+    if (first)
+        return event_alloc(peer);
+    do {
+        for (u32 p = 0; p < 8; p++) {
+            port = event_bind(peer, p);
+            if (port >= 0)
+                return port;
+        }
+        sleep_ns(NS_PER_MS);
+    } while (time_ns() < end);
+    return port;
+}
+
+static void by_handler(u32 port, bool first)
+{
+    CHECK(event_set_handler(port, 0, on_event, NULL) == 0, "no vector for the port");
+    if (!first)
+        event_send(port); /* the second one serves: it knows that both are there */
+    for (unsigned i = 0; i < ROUNDS; i++) {
+        if (!sem_down_until(&arrived, time_ns() + 2 * NS_PER_S))
+            test_fatal("round %u of %u: nothing came", i, ROUNDS);
+        if (first || i < ROUNDS - 1)
+            CHECK(event_send(port) == 0, "cannot send");
+    }
+    CHECK(count <= ROUNDS + 1, "%lu events for %u sent", count, ROUNDS);
+}
+
+static void by_poll(u32 port, bool first)
+{
+    CHECK(event_set_handler(port, 0, NULL, NULL) == 0, "the vector stays");
+    if (first)
+        event_send(port);
+    for (unsigned i = 0; i < ROUNDS; i++) {
+        int err = event_poll(port, 2 * NS_PER_S);
+
+        if (err)
+            test_fatal("round %u of %u: poll says %d", i, ROUNDS, err);
+        CHECK(event_take(port), "polled, and not pending");
+        if (!first || i < ROUNDS - 1)
+            event_send(port);
+    }
+}
+
+/* The first one masks, the second one sends: pending, not delivered; unmasking delivers. */
+static void masked(u32 port, bool first)
+{
+    count = 0;
+    while (sem_try(&arrived))
+        ;
+    if (!first) {
+        if (event_poll(port, 2 * NS_PER_S))
+            test_fatal("the peer is not ready for the masks");
+        event_take(port);
+        event_send(port);
+        return;
+    }
+    event_mask(port, true);
+    event_set_handler(port, 0, on_event, NULL);
+    event_send(port);
+    for (u64 end = time_ns() + NS_PER_S; !event_is_pending(port) && time_ns() < end;)
+        sleep_ns(NS_PER_MS);
+    CHECK(event_is_pending(port), "nothing came to a masked port");
+    sleep_ns(2 * NS_PER_MS);
+    CHECK(count == 0, "a masked port raised its vector");
+    event_mask(port, false);
+    CHECK(sem_down_until(&arrived, time_ns() + NS_PER_S), "unmasking delivers nothing");
+    CHECK(count == 1, "%lu events after unmasking", count);
+    CHECK(!event_is_pending(port), "still pending");
+}
+
+int main(void)
+{
+    bool first = cmdline_u64("vm", 1) == 1;
+    u32 peer;
+    int port;
+
+    test_begin();
+    test_needs_takt();
+    peer = takt_vm_id() + (first ? 1 : -1);
+    port = join(first, peer);
+    if (port < 0)
+        test_fatal("cannot join: %d", port);
+    by_handler(port, first);
+    by_poll(port, first);
+    masked(port, first);
+    sleep_ns(20 * NS_PER_MS);
+    CHECK(event_close(port) == 0, "cannot close");
+    CHECK(event_send(port) < 0, "a closed port sends");
+    CHECK(event_close(port) < 0, "it closes twice");
+    return test_end("events there and back");
+}

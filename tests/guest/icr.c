@@ -1,0 +1,173 @@
+/* vcpus: 3 */
+/* time: 1000 */
+/* IPIs that make no sense: vectors below 16, nobody there, reserved modes, NMI and INIT storms, SIPI without
+ * INIT and to a running vCPU. Only our own vCPUs may notice, and none may be lost. */
+#include <guest/lapic.h>
+#include <guest/test.h>
+#include <guest/thread.h>
+#include <guest/vcpu.h>
+
+#define VECTOR 0x70
+
+static u64 taken[TAKT_MAX_VCPUS], nmis;
+
+static void on_ipi(void *arg)
+{
+    __atomic_add_fetch(&taken[this_vcpu()->id], 1, __ATOMIC_RELAXED);
+}
+
+static bool on_nmi(struct trap_frame *f)
+{
+    __atomic_add_fetch(&nmis, 1, __ATOMIC_RELAXED);
+    return true;
+}
+
+static void settle(void)
+{
+    sleep_ns(5 * NS_PER_MS);
+}
+
+static u64 all_taken(unsigned n)
+{
+    u64 s = 0;
+
+    for (unsigned i = 0; i < n; i++)
+        s += __atomic_load_n(&taken[i], __ATOMIC_RELAXED);
+    return s;
+}
+
+static void illegal_vectors(void)
+{
+    lapic_write(LAPIC_ESR, 0);
+    for (u8 v = 0; v < 16; v++) {
+        lapic_self_ipi(v);
+        lapic_ipi(0, v);
+        lapic_icr(0, ICR_ALL | ICR_ASSERT | v);
+    }
+    settle();
+    lapic_write(LAPIC_ESR, 0);
+    CHECK(lapic_read(LAPIC_ESR) & 0x60, "ESR is %x after illegal vectors", lapic_read(LAPIC_ESR));
+    lapic_write(LAPIC_ESR, 0);
+    lapic_write(LAPIC_ESR, 0);
+    CHECK(lapic_read(LAPIC_ESR) == 0, "ESR stays %x", lapic_read(LAPIC_ESR));
+    /* An error vector that is illegal itself must not recurse. */
+    lapic_write(LAPIC_LVT_ERROR, 3);
+    lapic_self_ipi(2);
+    lapic_write(LAPIC_LVT_TIMER, 5);
+    lapic_write(LAPIC_TIMER_INITIAL, 100);
+    delay_ns(NS_PER_MS);
+    lapic_write(LAPIC_LVT_ERROR, VECTOR_APICERROR);
+}
+
+static void nobody(unsigned n)
+{
+    static const u32 ids[] = { 64, 100, 200, 254 };
+    u64 before = all_taken(n);
+
+    for (unsigned i = 0; i < ARRAY_SIZE(ids); i++)
+        lapic_ipi(ids[i], VECTOR);
+    lapic_ipi(n, VECTOR);
+    if (lapic_is_x2()) {
+        lapic_ipi(0x100, VECTOR);
+        lapic_ipi(0x7fffffff, VECTOR);
+        lapic_ipi(0xfffffffe, VECTOR);
+    }
+    settle();
+    CHECK(all_taken(n) == before, "an IPI to nobody reached somebody");
+}
+
+static void shorthands(unsigned n)
+{
+    for (unsigned i = 0; i < n; i++)
+        taken[i] = 0;
+    lapic_icr(0, ICR_ALL | ICR_ASSERT | VECTOR);
+    settle();
+    for (unsigned i = 0; i < n; i++)
+        CHECK(taken[i] == 1, "all: vCPU %u took %lu", i, taken[i]);
+    lapic_icr(0, ICR_OTHERS | ICR_ASSERT | VECTOR);
+    settle();
+    for (unsigned i = 0; i < n; i++)
+        CHECK(taken[i] == (i ? 2 : 1), "others: vCPU %u took %lu", i, taken[i]);
+    lapic_icr(lapic_is_x2() ? 0xffffffff : 255, ICR_ASSERT | VECTOR);
+    settle();
+    for (unsigned i = 0; i < n; i++)
+        CHECK(taken[i] == (i ? 3 : 2), "broadcast: vCPU %u took %lu", i, taken[i]);
+    /* Lowest priority, to all: one takes it, or it is dropped. */
+    lapic_icr(lapic_is_x2() ? 0xffffffff : 255, ICR_LOWEST | ICR_ASSERT | VECTOR);
+    settle();
+    CHECK(all_taken(n) <= 3 * n, "lowest priority reached several");
+    /* Logical, by LDR: clusters of 16 in x2APIC. */
+    if (lapic_is_x2()) {
+        u64 before = taken[n - 1];
+
+        lapic_icr(1u << (n - 1), ICR_LOGICAL | ICR_ASSERT | VECTOR);
+        settle();
+        CHECK(taken[n - 1] == before + 1, "logical: vCPU %u took %lu", n - 1, taken[n - 1] - before);
+    }
+}
+
+static void odd_modes(unsigned n)
+{
+    for (u32 mode = 0; mode < 8; mode++)
+        if (mode == 2 || mode == 3 || mode == 7) /* SMI, reserved, ExtINT */
+            for (u32 sh = 0; sh < 4; sh++) {
+                u32 icr = mode << 8 | sh << 18 | ICR_ASSERT | VECTOR;
+
+                if (lapic_is_x2())
+                    wrmsr_fault(0x830, icr);
+                else
+                    lapic_icr(0, icr);
+            }
+    if (lapic_is_x2())
+        check_exception(wrmsr_fault(0x830, 1ull << 31 | 1 << 13), EXC_GP, "reserved ICR bits");
+    /* SIPI to those that run, and to ourselves; the de-assert of INIT: nothing. */
+    for (unsigned i = 0; i < 20; i++) {
+        lapic_icr(1, ICR_SIPI | ICR_ASSERT | 0x9f);
+        lapic_icr(0, ICR_OTHERS | ICR_SIPI | ICR_ASSERT | 0x9f);
+        lapic_icr(1, ICR_INIT | 0x8000);
+    }
+    settle();
+    shorthands(n);
+}
+
+static void nmi_storm(unsigned n)
+{
+    exception_set_hook(EXC_NMI, on_nmi);
+    for (unsigned i = 0; i < 50; i++)
+        lapic_icr(0, ICR_OTHERS | ICR_NMI | ICR_ASSERT);
+    settle();
+    CHECK(nmis >= n - 1 && nmis <= 50 * (n - 1), "%lu NMIs of 50 a vCPU", nmis);
+}
+
+static void init_storm(unsigned n)
+{
+    for (unsigned i = 0; i < 50; i++)
+        lapic_icr(2, ICR_INIT | ICR_ASSERT);
+    lapic_ipi(2, VECTOR); /* it waits for a SIPI: lost */
+    settle();
+    taken[2] = 0;
+    vcpu_get(2)->online = false;
+    CHECK(vcpu_start_all() == n, "after INITs it does not start again");
+    lapic_ipi(2, VECTOR);
+    settle();
+    CHECK(taken[2] == 1, "and does not take an IPI");
+}
+
+int main(void)
+{
+    unsigned n;
+
+    test_begin();
+    n = vcpu_start_all();
+    if (n < 3)
+        test_error("too few vCPUs");
+    irq_set_handler(VECTOR, on_ipi, NULL);
+    illegal_vectors();
+    time_init_cpu();
+    nobody(n);
+    shorthands(n);
+    odd_modes(n);
+    nmi_storm(n);
+    init_storm(n);
+    return test_end("IPIs go where they should");
+}

@@ -1,0 +1,61 @@
+/* vcpus: 2 */
+/* TAKT_HC_POLL: what is pending already, time-outs, an event that comes while it sleeps, deadlines past and
+ * far away. */
+#include <guest/event.h>
+#include <guest/test.h>
+#include <guest/thread.h>
+#include <guest/vcpu.h>
+
+static int port_a, port_b;
+
+static void later(void *arg)
+{
+    sleep_ns(5 * NS_PER_MS);
+    event_send(port_b);
+}
+
+int main(void)
+{
+    struct thread *t;
+    u64 start, took;
+    int err;
+
+    test_begin();
+    test_needs_takt();
+    port_a = event_alloc(takt_vm_id());
+    port_b = event_bind(takt_vm_id(), port_a);
+    if (port_a < 0 || port_b < 0)
+        test_error("no event channel to ourselves");
+    if (vcpu_start_all() < 2)
+        test_error("one vCPU only");
+
+    event_send(port_b);
+    CHECK(event_poll(port_a, 0) == 0, "pending, and poll does not return 0");
+    CHECK(event_take(port_a), "poll took the bit");
+
+    start = time_ns();
+    err = event_poll(port_a, 5 * NS_PER_MS);
+    took = time_ns() - start;
+    CHECK(err == -ETIMEDOUT, "time-out: %d", err);
+    CHECK(took >= 5 * NS_PER_MS - 50000, "it came after %lu ns", took);
+
+    CHECK(hypercall2(TAKT_HC_POLL, port_a, 1) == -ETIMEDOUT, "a deadline long past");
+    CHECK(hypercall2(TAKT_HC_POLL, TAKT_PORT_ANY, 1) == -ETIMEDOUT, "any port, a deadline long past");
+    CHECK(hypercall2(TAKT_HC_POLL, 1ull << 33, 1) == -EINVAL, "port 2^33");
+    CHECK(hypercall2(TAKT_HC_POLL, TAKT_MAX_PORTS, 1) < 0, "port %u", TAKT_MAX_PORTS);
+
+    t = thread_start(1, "later", later, NULL);
+    CHECK(event_poll(port_a, NS_PER_S) == 0, "an event while it sleeps");
+    CHECK(event_take(port_a), "and no bit");
+    thread_join(t);
+
+    t = thread_start(1, "later", later, NULL);
+    CHECK(hypercall2(TAKT_HC_POLL, port_a, ~0ull) == 0, "a deadline in 584 years");
+    event_take(port_a);
+    thread_join(t);
+
+    event_set_handler(port_a, 0, NULL, NULL);
+    event_send(port_b);
+    CHECK(event_poll(TAKT_PORT_ANY, NS_PER_MS) == 0 || event_is_pending(port_a), "any port");
+    return test_end("polling");
+}
