@@ -1,7 +1,7 @@
 /* off:        nobody is boosted.
  * stock:      Xen's. A wake lifts UNDER, and nothing else, to BOOST; a tick while running ends it.
- * aggressive: every wake boosts, also one that has overdrawn its credit, and boost lasts until the vCPU
- *             sleeps: I/O first at the cost of fairness (vSlicer, section 2.2 and figure 3).
+ * aggressive: every wake boosts, also one that has overdrawn its credit, and it computes for a
+ *             whole slice before that ends: I/O first at the cost of fairness (vSlicer, section 2.2, figure 3).
  * One with levels that outlive a sleep belongs here too. */
 #include "sched/boost.h"
 
@@ -13,6 +13,11 @@ static enum credit_class keep(enum credit_class c)
 static enum credit_class by_credit(enum credit_class c, enum credit_class by_credit)
 {
     return by_credit;
+}
+
+static enum credit_class keep_any(enum credit_class c, enum credit_class by_credit)
+{
+    return c;
 }
 
 static enum credit_class lift_under(enum credit_class c)
@@ -36,9 +41,9 @@ static enum credit_class keep_boost(enum credit_class c, enum credit_class by_cr
 }
 
 const struct boost_policy boost_policies[] = {
-    [BOOST_OFF] = { "off", keep, keep, by_credit },
-    [BOOST_STOCK] = { "stock", lift_under, end_boost, by_credit },
-    [BOOST_AGGRESSIVE] = { "aggressive", lift_all, keep, keep_boost },
+    [BOOST_OFF] = { "off", keep, keep, by_credit, keep_any },
+    [BOOST_STOCK] = { "stock", lift_under, end_boost, by_credit, keep_any },
+    [BOOST_AGGRESSIVE] = { "aggressive", lift_all, keep, keep_boost, by_credit },
 };
 
 const char *const boost_names[] = { "off", "stock", "aggressive", NULL };

@@ -1,21 +1,15 @@
 /* Credit: the proportional-share scheduler of Xen 3.0 to today, with its history as knobs (credit.h).
  *
- * Each accounting period T a pool grants T ns of credit for each of its pCPUs, divided by weight among the
- * VMs that are active; running burns credit. Who has some left is UNDER and goes before those who are OVER;
- * within a class it is first come, first served, a slice each. A wake may lift to BOOST (boost.h).
- *
- *   T            period: 30 ms           tick: 10 ms        slice: 30 ms
- *   fair(VM)     = C * w / W              C: T * pCPUs + what all together overdrew
- *   peak(VM)     = min(T * active vCPUs + its share of the overdraft, cap)
- *   credit(vCPU) in [-T, T] after a pass; above T it has not used its share: inactive, it earns no more
- *                until it runs again
+ * Each accounting period a pool grants credit for the time of its pCPUs, divided by weight among the VMs that
+ * are active (credit_account.c); running burns it. Who has some left is UNDER and goes before those who are OVER;
+ * within a class it is first come, first served, a slice each. A wake may lift to BOOST (boost.c).
  *
  * Lock order: only the pool's lock, held by the core around every hook. Each pCPU has a queue of three FIFO
  * lists, one a class. A vCPU whose class changes while it waits keeps its place until the pCPU sorts its queue,
  * at its first tick after an accounting pass.
  *
- * Where variations attach: slice_of() (how long a pick runs), grant() (how credit is given), boost->wake()
- * (what a wake earns), enqueue() (order within a class).
+ * Where variations attach: slice_of() (how long a pick runs), credit_account() (how credit is granted),
+ * boost->wake() (what a wake earns), enqueue() (order within a class).
  */
 #include <takt/errno.h>
 #include "sched/credit.h"
@@ -34,7 +28,7 @@ static bool is_active(const struct credit_vcpu *cv)
 
 /* ---- weights and the active list ---- */
 
-static u64 weight_of(const struct credit_pool *cp, const struct credit_dom *cd)
+u64 credit_weight(const struct credit_pool *cp, const struct credit_dom *cd)
 {
     u64 w = cp->knob.fault == FAULT_IGNORE_WEIGHT ? CREDIT_DEFAULT_WEIGHT : cd->weight;
 
@@ -46,7 +40,7 @@ void credit_weights_changed(struct credit_pool *cp)
     cp->weight = 0;
     list_for_each(cd, &cp->active, struct credit_dom, link)
     {
-        cp->weight += weight_of(cp, cd);
+        cp->weight += credit_weight(cp, cd);
     }
 }
 
@@ -71,25 +65,25 @@ static void activate(struct sched_pool *p, struct credit_vcpu *cv, u64 now)
 {
     struct credit_pool *cp = p->priv;
     struct credit_dom *cd = credit_dom_of(cv->vcpu);
-    u64 before = cd->nr_active ? weight_of(cp, cd) : 0;
+    u64 before = cd->nr_active ? credit_weight(cp, cd) : 0;
 
     list_add_head(&cd->active, &cv->active);
     if (cd->nr_active++ == 0)
         list_add_head(&cp->active, &cd->link);
-    cp->weight += weight_of(cp, cd) - before;
+    cp->weight += credit_weight(cp, cd) - before;
     if (!cp->accounting)
         set_accounting(p, now);
 }
 
-static void deactivate(struct credit_pool *cp, struct credit_vcpu *cv)
+void credit_deactivate(struct credit_pool *cp, struct credit_vcpu *cv)
 {
     struct credit_dom *cd = credit_dom_of(cv->vcpu);
-    u64 before = weight_of(cp, cd);
+    u64 before = credit_weight(cp, cd);
 
     list_del(&cv->active);
     if (--cd->nr_active == 0)
         list_del(&cd->link);
-    cp->weight -= before - (cd->nr_active ? weight_of(cp, cd) : 0);
+    cp->weight -= before - (cd->nr_active ? credit_weight(cp, cd) : 0);
 }
 
 /* ---- queues ---- */
@@ -104,7 +98,8 @@ static struct credit_vcpu *queue_head(struct credit_cpu *cc)
     return NULL;
 }
 
-/* Behind its equals; after a yield, behind one of the next class too. */
+/* Behind its equals; after a yield, behind one of the next class too; before them, if it was preempted and is to
+ * finish its slice. */
 static void enqueue(struct sched_pool *p, struct credit_vcpu *cv)
 {
     struct credit_pool *cp = p->priv;
@@ -116,6 +111,8 @@ static void enqueue(struct sched_pool *p, struct credit_vcpu *cv)
             at = cc->queue[c].next->next;
             break;
         }
+    if (cv->left && !cv->yielded && cp->knob.requeue == REQUEUE_HEAD)
+        at = at->next;
     list_add_tail(at, &cv->link); /* before `at` */
     if (cc->nr++ == 0)
         cpumask_set(&cp->waiting, cv->vcpu->cpu);
@@ -237,6 +234,7 @@ static void burn(struct sched_pool *p, struct credit_vcpu *cv, u64 now)
     u64 ns = now - cv->billed;
 
     cv->billed = now;
+    cv->left = cv->left > ns + cp->tslice / 16 ? cv->left - ns : 0; /* a rest not worth a switch is none */
     if (ns && cp->knob.debit == DEBIT_TIME)
         charge(p, cv, ns, now);
 }
@@ -252,6 +250,18 @@ static void start_tick(struct sched_pool *p, struct credit_cpu *cc, u32 cpu, u64
 }
 
 static u32 place(struct sched_pool *p, struct sched_vcpu *v);
+static struct credit_vcpu *steal(struct sched_pool *p, u32 cpu, enum credit_class limit, u64 now);
+
+/* Somebody who has credit waits, here or where this pCPU could take it from, while one who has not runs. */
+static bool better_waits(struct sched_pool *p, struct credit_cpu *cc, const struct credit_vcpu *cv, u32 cpu,
+                         u64 now)
+{
+    struct credit_pool *cp = p->priv;
+
+    if (cc->nr && queue_head(cc)->cls < cv->cls)
+        return true;
+    return cp->knob.balance == BALANCE_FULL && cv->cls == CLASS_OVER && steal(p, cpu, CLASS_OVER, now);
+}
 
 static void tick(struct sched_pool *p, u32 cpu, u64 now)
 {
@@ -275,98 +285,15 @@ static void tick(struct sched_pool *p, u32 cpu, u64 now)
         cc->epoch = cp->epoch;
         sort_queue(cc);
     }
+    if (v && cp->knob.demote == DEMOTE_BURN && better_waits(p, cc, v->priv, cpu, now))
+        sched_kick(p, cpu, now);
     if (v || cc->nr)
         start_tick(p, cc, cpu, now);
     else
         cc->ticking = false; /* idle: until the next pick */
 }
 
-/* ---- accounting ---- */
-
-struct pass {
-    i64 credit;  /* C: what is still to be divided, as if among all */
-    u64 weight;  /* W */
-    u64 left;    /* weight of the VMs not yet visited */
-    i64 balance; /* the new one */
-    bool wanted; /* an earlier VM could have used more */
-};
-
-/* What this VM gets. Hands on what it cannot use; a VM with such a surplus moves to the front if it came too
- * late for those before it. */
-static u64 grant(struct credit_pool *cp, struct credit_dom *cd, struct pass *s, u64 *park_at)
-{
-    u64 w = weight_of(cp, cd), a = cd->nr_active, peak = cp->period * a, fair;
-
-    s->left -= w;
-    if (cp->balance < 0)
-        peak += credit_share((u64)-cp->balance, w, s->weight);
-    *park_at = ~0ull >> 1;
-    if (cd->cap) {
-        u64 cap = (cd->cap * cp->period + 99) / 100;
-
-        peak = MIN(peak, cap);
-        *park_at = (cap + a - 1) / a;
-    }
-    fair = credit_share((u64)s->credit, w, s->weight);
-    if (fair < peak) {
-        s->wanted = true;
-        return fair;
-    }
-    if (s->left)
-        s->credit += (i64)credit_share(fair - peak, s->weight, s->left);
-    if (s->wanted) {
-        list_del(&cd->link);
-        list_add_head(&cp->active, &cd->link);
-    }
-    return peak;
-}
-
-/* Gives an active vCPU its part and draws the consequences. */
-static void settle(struct sched_pool *p, struct credit_vcpu *cv, u64 ns, u64 park_at, struct pass *s, u64 now)
-{
-    struct credit_pool *cp = p->priv;
-    struct sched_vcpu *v = cv->vcpu;
-    i64 limit = (i64)cp->period;
-
-    cv->credit += (i64)ns;
-    if (cv->credit < 0) {
-        cv->cls = cp->boost->account(cv->cls, CLASS_OVER);
-        if (cv->credit < -(i64)park_at && !v->parked)
-            sched_park(p, v, true, now);
-        cv->credit = MAX(cv->credit, -limit);
-    } else {
-        cv->cls = cp->boost->account(cv->cls, CLASS_UNDER);
-        if (v->parked)
-            sched_park(p, v, false, now);
-        if (cv->credit > limit) {
-            deactivate(cp, cv);
-            cv->credit = cp->knob.inactive_reset == RESET_HALF ? cv->credit / 2 : 0;
-        }
-    }
-    s->balance += cv->credit;
-}
-
-void credit_account(struct sched_pool *p, u64 now)
-{
-    struct credit_pool *cp = p->priv;
-    struct pass s = { .weight = cp->weight, .left = cp->weight };
-
-    s.credit = (i64)(cp->period * cpumask_weight(&p->cpus)) - MIN(cp->balance, 0);
-    list_for_each_safe(cd, &cp->active, struct credit_dom, link)
-    {
-        u64 park_at, ns = grant(cp, cd, &s, &park_at);
-
-        ns = (ns + cd->nr_active - 1) / cd->nr_active;
-        list_for_each_safe(cv, &cd->active, struct credit_vcpu, active)
-        {
-            settle(p, cv, ns, park_at, &s, now);
-        }
-    }
-    cp->balance = s.balance;
-    cp->epoch++;
-    sched_trace(NULL, now, TRC_ACCOUNT, p->id, (u32)(s.credit / CREDIT_XEN_UNIT),
-                (u32)(s.balance / CREDIT_XEN_UNIT), 0);
-}
+/* ---- timers ---- */
 
 static void accounting_timer(struct sched_pool *p, u64 now)
 {
@@ -377,6 +304,9 @@ static void accounting_timer(struct sched_pool *p, u64 now)
         cp->accounting = false;
         return;
     }
+    if (cp->knob.overflow == OVERFLOW_HAND_ON) /* what is steered is measured to the day */
+        cpumask_for_each(cpu, &p->cpus) if (sched_current_locked(p, cpu))
+            burn(p, sched_current_locked(p, cpu)->priv, now);
     credit_account(p, now);
     set_accounting(p, now);
 }
@@ -475,6 +405,8 @@ static struct sched_pick pick(struct sched_pool *p, u32 cpu, struct sched_vcpu *
         if (sched_runnable(current)) {
             u64 rest = rate_limited(cp, cv, now);
 
+            if (!cv->left)
+                cv->cls = cp->boost->slice_over(cv->cls, cv->credit < 0 ? CLASS_OVER : CLASS_UNDER);
             if (!rest)
                 enqueue(p, cv);
             cv->yielded = false;
@@ -490,9 +422,11 @@ static struct sched_pick pick(struct sched_pool *p, u32 cpu, struct sched_vcpu *
         return (struct sched_pick){ NULL, SCHED_NEVER };
     if (next != cv)
         next->picked_at = next->billed = now;
+    if (!next->left || cp->knob.requeue == REQUEUE_TAIL)
+        next->left = slice_of(cp, next);
     if (!cc->ticking)
         start_tick(p, cc, cpu, now);
-    return (struct sched_pick){ next->vcpu, slice_of(cp, next) };
+    return (struct sched_pick){ next->vcpu, next->left };
 }
 
 /* The pCPU where it is, or the next that it may use; an idle one if it would have to wait there. */
@@ -524,6 +458,7 @@ static void wake(struct sched_pool *p, struct sched_vcpu *v, enum sched_why why,
         if (cv->cls != before)
             sched_trace(v, now, TRC_BOOST, 1, 0, 0, 0);
     }
+    cv->left = 0;
     enqueue(p, cv);
     tickle(p, cv, now);
 }
@@ -624,7 +559,7 @@ static void vcpu_remove(struct sched_pool *p, struct sched_vcpu *v, u64 now)
     struct credit_vcpu *cv = v->priv;
 
     if (is_active(cv))
-        deactivate(p->priv, cv);
+        credit_deactivate(p->priv, cv);
 }
 
 int credit_apply(struct sched_pool *p, const struct credit_knobs *k, const char **why)

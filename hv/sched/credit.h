@@ -16,6 +16,8 @@ enum { TICKLE_ALL, TICKLE_ONE, TICKLE_SMART };
 enum { ACTIVATE_TICK, ACTIVATE_BURN };
 enum { DEMOTE_ACCOUNT, DEMOTE_BURN };
 enum { BALANCE_EVENTS, BALANCE_FULL };
+enum { OVERFLOW_INACTIVE, OVERFLOW_HAND_ON };
+enum { REQUEUE_TAIL, REQUEUE_HEAD };
 enum { FAULT_NONE, FAULT_IGNORE_WEIGHT };
 
 struct credit_knobs {
@@ -23,7 +25,7 @@ struct credit_knobs {
     i64 ratelimit_us, ratelimit_exact;
     i64 migration_delay_us;
     i64 debit, weight_scope, inactive_reset, tickle, activate, demote;
-    i64 boost, boost_on_migrate, yield_hint, balance, fault;
+    i64 boost, boost_on_migrate, yield_hint, balance, overflow, requeue, fault;
 };
 
 struct credit_pool {
@@ -66,6 +68,7 @@ struct credit_vcpu {
     i64 credit;
     u64 billed;    /* running: charged up to here */
     u64 picked_at; /* running: since when */
+    u64 left;      /* of its slice */
     u64 ran_until; /* last time it left a pCPU */
     u64 used;      /* charged in all */
 };
@@ -90,7 +93,9 @@ extern const struct credit_knobs credit_defaults;
 int credit_apply(struct sched_pool *p, const struct credit_knobs *k, const char **why);
 /* A weight of a dom in the pool has changed. */
 void credit_weights_changed(struct credit_pool *cp);
-/* One accounting pass. */
+/* One accounting pass (credit_account.c). */
 void credit_account(struct sched_pool *p, u64 now);
+u64 credit_weight(const struct credit_pool *cp, const struct credit_dom *cd); /* in W, if it is active */
+void credit_deactivate(struct credit_pool *cp, struct credit_vcpu *cv);
 
 #endif

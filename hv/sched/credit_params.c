@@ -38,6 +38,8 @@ KNOB(boost)
 KNOB(boost_on_migrate)
 KNOB(yield_hint)
 KNOB(balance)
+KNOB(overflow)
+KNOB(requeue)
 KNOB(fault)
 
 static const char *const debit_names[] = { "tick", "time", NULL };
@@ -47,6 +49,8 @@ static const char *const tickle_names[] = { "all", "one", "smart", NULL };
 static const char *const activate_names[] = { "tick", "burn", NULL };
 static const char *const demote_names[] = { "account", "burn", NULL };
 static const char *const balance_names[] = { "events", "full", NULL };
+static const char *const overflow_names[] = { "inactive", "hand_on", NULL };
+static const char *const requeue_names[] = { "tail", "head", NULL };
 static const char *const fault_names[] = { "none", "ignore_weight", NULL };
 
 /* ---- VMs ---- */
@@ -104,6 +108,8 @@ const struct param credit_params[] = {
     POOL(boost_on_migrate, "", "1: a migration counts as a wake", 0, 1),
     POOL(yield_hint, "", "1: a yield also lets one of the next class go first", 0, 1),
     WORD(balance, "idle pCPUs look for work: when told, or never missing any", balance_names),
+    WORD(overflow, "credit above the limit: lost and out of the grants, or handed to others", overflow_names),
+    WORD(requeue, "where a preempted vCPU goes; head: to finish its slice", requeue_names),
     WORD(fault, "a built-in fault, for tests", fault_names),
     { 0 },
 };
@@ -123,6 +129,8 @@ const struct credit_knobs credit_defaults = {
     .boost = BOOST_STOCK,
     .yield_hint = 1,
     .balance = BALANCE_FULL,
+    .overflow = OVERFLOW_HAND_ON,
+    .requeue = REQUEUE_HEAD,
 };
 
 #define TIMES(ratelimit)                                                                                     \
@@ -131,38 +139,40 @@ const struct credit_knobs credit_defaults = {
     {                                                                                                        \
         "migration_delay_us", 0                                                                              \
     }
-#define RULES(debit_, scope, reset, tickle_, activate_, demote_, migrate, hint, exact, balance_)             \
+#define RULES(debit_, scope, reset, tickle_, activate_, demote_, migrate, hint, exact, balance_, overflow_,  \
+              requeue_)                                                                                      \
     { "debit", debit_ }, { "weight_scope", scope }, { "inactive_reset", reset }, { "tickle", tickle_ },      \
         { "activate", activate_ }, { "demote", demote_ }, { "boost_on_migrate", migrate },                   \
         { "yield_hint", hint }, { "ratelimit_exact", exact }, { "balance", balance_ },                       \
-        { "boost", BOOST_STOCK },                                                                            \
+        { "overflow", overflow_ }, { "requeue", requeue_ }, { "boost", BOOST_STOCK },                        \
     {                                                                                                        \
         NULL, 0                                                                                              \
     }
 
 static const struct sched_setting hardened[] = {
     TIMES(1000),
-    RULES(DEBIT_TIME, SCOPE_DOM, RESET_HALF, TICKLE_SMART, ACTIVATE_BURN, DEMOTE_BURN, 0, 1, 1, BALANCE_FULL),
+    RULES(DEBIT_TIME, SCOPE_DOM, RESET_HALF, TICKLE_SMART, ACTIVATE_BURN, DEMOTE_BURN, 0, 1, 1, BALANCE_FULL,
+          OVERFLOW_HAND_ON, REQUEUE_HEAD),
 };
 static const struct sched_setting faithful_34[] = {
     TIMES(0),
     RULES(DEBIT_TICK, SCOPE_DOM, RESET_ZERO, TICKLE_ALL, ACTIVATE_TICK, DEMOTE_ACCOUNT, 1, 0, 0,
-          BALANCE_EVENTS),
+          BALANCE_EVENTS, OVERFLOW_INACTIVE, REQUEUE_TAIL),
 };
 static const struct sched_setting faithful_40[] = {
     TIMES(0),
     RULES(DEBIT_TIME, SCOPE_DOM, RESET_ZERO, TICKLE_ALL, ACTIVATE_TICK, DEMOTE_ACCOUNT, 1, 0, 0,
-          BALANCE_EVENTS),
+          BALANCE_EVENTS, OVERFLOW_INACTIVE, REQUEUE_TAIL),
 };
 static const struct sched_setting faithful_41[] = {
     TIMES(0),
     RULES(DEBIT_TIME, SCOPE_VCPU, RESET_HALF, TICKLE_ONE, ACTIVATE_TICK, DEMOTE_ACCOUNT, 1, 1, 0,
-          BALANCE_EVENTS),
+          BALANCE_EVENTS, OVERFLOW_INACTIVE, REQUEUE_TAIL),
 };
 static const struct sched_setting faithful_42[] = {
     TIMES(1000),
     RULES(DEBIT_TIME, SCOPE_VCPU, RESET_HALF, TICKLE_ONE, ACTIVATE_TICK, DEMOTE_ACCOUNT, 1, 1, 0,
-          BALANCE_EVENTS),
+          BALANCE_EVENTS, OVERFLOW_INACTIVE, REQUEUE_TAIL),
 };
 
 const struct sched_preset credit_presets[] = {

@@ -1,0 +1,691 @@
+/* The credit engine: worked grants as exact arithmetic, and the properties C1 to C10 in the simulation. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdlib.h>
+#include <cmocka.h>
+#include "sched/credit.h"
+#include "sim.h"
+
+#define HOG ((struct sim_work){ .kind = WORK_HOG })
+#define MS  NS_PER_MS
+
+static const char *const presets[] = { "hardened", "faithful-3.4", "faithful-4.0", "faithful-4.1",
+                                       "faithful-4.2" };
+
+static struct sched_pool *start(u32 cpus, u64 seed, const char *preset)
+{
+    struct sim_options o = { .cpus = cpus, .seed = seed, .kick_ns = 1000, .switch_ns = 0 };
+
+    sim_start(&o);
+    sim.check = sim_check;
+    struct sched_pool *p = sim_pool("Pool-0", "credit", sim_cpus(0, cpus - 1));
+
+    assert_int_equal(param_preset(p, preset), 0);
+    return p;
+}
+
+static double share(struct sim_dom *d, u64 ns)
+{
+    return 100.0 * (double)sim_ran(d->vcpu[0]) / (double)ns;
+}
+
+static void near(double is, double want, double within, const char *what)
+{
+    if (is < want - within || is > want + within)
+        fail_msg("%s: %.3f, expected %.3f within %.3f (seed %lu)", what, is, want, within,
+                 (unsigned long)sim.opt.seed);
+}
+
+/* ---- arithmetic ---- */
+
+struct grant_case {
+    const char *what;
+    u32 cpus, n;
+    u32 weight[4], cap[4], vcpus[4], credits[4];
+    const char *preset;
+};
+
+/* All vCPUs active, with no credit and no balance, then one pass: what did each get, in credits of 100 us? Visited
+ * in the order of the table. */
+static void check_grants(const struct grant_case *g)
+{
+    struct sched_pool *p = start(g->cpus, 1, g->preset);
+    struct credit_pool *cp = p->priv;
+    struct sim_dom *d[4];
+
+    sim_param(p, p, "fault", FAULT_NONE);
+    for (u32 i = 0; i < g->n; i++) {
+        d[i] = sim_vm(p, "vm", g->vcpus[i], sim_cpus(0, 63), HOG);
+        sim_param(p, &d[i]->d, "weight", g->weight[i]);
+        sim_param(p, &d[i]->d, "cap", g->cap[i]);
+    }
+    sim_run_until(2 * NS_PER_S); /* long enough for a tick to find each */
+    for (u32 i = 0; i < g->n; i++) {
+        struct credit_dom *cd = d[i]->d.priv;
+
+        assert_int_equal(cd->nr_active, g->vcpus[i]);
+        list_del(&cd->link);
+        list_add_tail(&cp->active, &cd->link);
+        for (u32 k = 0; k < g->vcpus[i]; k++)
+            ((struct credit_vcpu *)d[i]->vcpu[k]->s.priv)->credit = 0;
+    }
+    cp->balance = 0;
+    credit_account(p, sim.now);
+    for (u32 i = 0; i < g->n; i++)
+        for (u32 k = 0; k < g->vcpus[i]; k++) {
+            u64 ns = (u64)((struct credit_vcpu *)d[i]->vcpu[k]->s.priv)->credit;
+            u64 credits = (ns + CREDIT_XEN_UNIT - 1) / CREDIT_XEN_UNIT;
+
+            if (credits != g->credits[i])
+                fail_msg("%s: VM %u got %lu credits, not %u", g->what, i, (unsigned long)credits,
+                         g->credits[i]);
+        }
+    sim_stop();
+}
+
+static void test_worked_grants(void **state)
+{
+    static const struct grant_case cases[] = {
+        { "one pCPU, 2:1", 1, 2, { 512, 256 }, { 0 }, { 1, 1 }, { 200, 100 }, "faithful-4.1" },
+        { "one pCPU, 2:1", 1, 2, { 512, 256 }, { 0 }, { 1, 1 }, { 200, 100 }, "hardened" },
+        { "two pCPUs",
+          2,
+          4,
+          { 512, 256, 256, 128 },
+          { 0 },
+          { 1, 1, 1, 1 },
+          { 267, 134, 134, 67 },
+          "faithful-4.1" },
+        { "two pCPUs",
+          2,
+          4,
+          { 512, 256, 256, 128 },
+          { 0 },
+          { 1, 1, 1, 1 },
+          { 267, 134, 134, 67 },
+          "faithful-3.4" },
+        { "cap first",
+          2,
+          3,
+          { 256, 256, 256 },
+          { 50, 0, 0 },
+          { 1, 1, 1 },
+          { 150, 225, 225 },
+          "faithful-4.1" },
+        { "cap last", 2, 3, { 256, 256, 256 }, { 0, 0, 50 }, { 1, 1, 1 }, { 200, 200, 150 }, "faithful-4.1" },
+        { "4 vCPUs and 1", 2, 2, { 256, 256 }, { 0 }, { 4, 1 }, { 120, 120 }, "faithful-4.1" },
+        { "4 vCPUs and 1", 2, 2, { 256, 256 }, { 0 }, { 4, 1 }, { 75, 300 }, "faithful-3.4" },
+        { "above one pCPU", 2, 2, { 768, 256 }, { 0 }, { 1, 1 }, { 300, 300 }, "hardened" },
+    };
+
+    for (u32 i = 0; i < ARRAY_SIZE(cases); i++)
+        check_grants(&cases[i]);
+}
+
+/* C8: a capped VM that comes last moves to the head, and its surplus reaches the others the next time. */
+static void test_reorder(void **state)
+{
+    struct sched_pool *p = start(2, 1, "faithful-4.1");
+    struct credit_pool *cp = p->priv;
+    struct sim_dom *d[3];
+
+    for (u32 i = 0; i < 3; i++)
+        d[i] = sim_vm(p, "vm", 1, sim_cpus(0, 1), HOG);
+    sim_run_until(2 * NS_PER_S);
+    sim_param(p, &d[2]->d, "cap", 50);
+    for (u32 i = 0; i < 3; i++) {
+        struct credit_dom *cd = d[i]->d.priv;
+
+        list_del(&cd->link);
+        list_add_tail(&cp->active, &cd->link);
+    }
+    cp->balance = 0;
+    credit_account(p, sim.now);
+    assert_ptr_equal(list_first(&cp->active, struct credit_dom, link), d[2]->d.priv);
+    sim_stop();
+}
+
+/* C8: over many random pools, the grants of a pass sum to C within a unit a VM and vCPU, none is above its peak,
+ * and afterwards every active credit is in [-T, T]. */
+static void test_grant_sums(void **state)
+{
+    u64 rng = 99;
+
+    for (int round = 0; round < 300; round++) {
+        const char *preset = presets[sim_below(&rng, ARRAY_SIZE(presets))];
+        u32 cpus = 1 + (u32)sim_below(&rng, 4), n = 1 + (u32)sim_below(&rng, 6), active = 0;
+        struct sched_pool *p = start(cpus, (u64)round, preset);
+        struct credit_pool *cp = p->priv;
+        struct sim_dom *d[6];
+        i64 before[6][4], granted = 0, wanted = 0;
+
+        for (u32 i = 0; i < n; i++) {
+            d[i] = sim_vm(p, "vm", 1 + (u32)sim_below(&rng, 4), sim_cpus(0, 63), HOG);
+            sim_param(p, &d[i]->d, "weight", 1 + (i64)sim_below(&rng, 65535));
+        }
+        sim_run_until(300 * MS);
+        for (u32 i = 0; i < n; i++)
+            for (u32 k = 0; k < d[i]->nr_vcpus; k++) {
+                struct credit_vcpu *cv = d[i]->vcpu[k]->s.priv;
+
+                cv->credit = -(i64)sim_below(&rng, 20 * MS);
+                before[i][k] = cv->credit;
+                active += !list_empty(&cv->active);
+                wanted += list_empty(&cv->active) ? 0 : (i64)cp->period;
+            }
+        cp->balance = 0;
+        credit_account(p, sim.now);
+        for (u32 i = 0; i < n; i++)
+            for (u32 k = 0; k < d[i]->nr_vcpus; k++) {
+                struct credit_vcpu *cv = d[i]->vcpu[k]->s.priv;
+                i64 got = cv->credit - before[i][k];
+
+                if (list_empty(&cv->active))
+                    continue;
+                assert_in_range(cv->credit + (i64)cp->period, 0, 2 * cp->period);
+                assert_true(got >= 0);
+                if (cp->knob.overflow == OVERFLOW_INACTIVE)
+                    assert_true(got <= (i64)cp->period + 1);
+                granted += got;
+            }
+        i64 all = (i64)(cp->period * cpus);
+
+        /* Surplus handed on by a VM that comes last is lost this time, so less may be given, never more. */
+        assert_true(granted <= all + (i64)(n + active));
+        if (wanted <= all && cp->knob.overflow == OVERFLOW_INACTIVE)
+            assert_true(granted >= wanted);
+        sim_stop();
+    }
+}
+
+/* ---- shares ---- */
+
+/* C1: equal hogs on one pCPU. */
+static void test_equal_hogs(void **state)
+{
+    for (u32 k = 0; k < ARRAY_SIZE(presets); k++)
+        for (u32 n = 1; n <= 8; n++) {
+            struct sched_pool *p = start(1, n, presets[k]);
+            struct sim_dom *d[8];
+
+            for (u32 i = 0; i < n; i++)
+                d[i] = sim_vm(p, "hog", 1, sim_cpus(0, 0), HOG);
+            sim_run_until(3 * NS_PER_S);
+            for (u32 i = 0; i < n; i++)
+                sim_mark(d[i]);
+            sim_run_until(33 * NS_PER_S);
+            for (u32 i = 0; i < n; i++)
+                near(share(d[i], 30 * NS_PER_S), 100.0 / n, 2.0 / n, presets[k]);
+            sim_stop();
+        }
+}
+
+static void run_weights(const char *preset, u32 cpus, u32 n, const u32 *weight, double *out)
+{
+    struct sched_pool *p = start(cpus, 1, preset);
+    struct sim_dom *d[8];
+
+    for (u32 i = 0; i < n; i++) {
+        d[i] = sim_vm(p, "hog", 1, sim_cpus(0, cpus - 1), HOG);
+        sim_param(p, &d[i]->d, "weight", weight[i]);
+    }
+    sim_run_until(3 * NS_PER_S);
+    for (u32 i = 0; i < n; i++)
+        sim_mark(d[i]);
+    sim_run_until(63 * NS_PER_S);
+    for (u32 i = 0; i < n; i++)
+        out[i] = share(d[i], 60 * NS_PER_S);
+    sim_stop();
+}
+
+/* C2: weights on one pCPU, moderate and extreme. */
+static void test_weights(void **state)
+{
+    static const u32 three[] = { 512, 256, 128 }, four[] = { 1024, 256 }, extreme[] = { 2048, 64 };
+    double s[3];
+
+    for (u32 k = 0; k < ARRAY_SIZE(presets); k++) {
+        run_weights(presets[k], 1, 3, three, s);
+        near(s[0], 57.14, 0.6, presets[k]);
+        near(s[1], 28.57, 0.3, presets[k]);
+        near(s[2], 14.29, 0.15, presets[k]);
+        run_weights(presets[k], 1, 2, four, s);
+        near(s[1], 20, 0.2, presets[k]);
+        run_weights(presets[k], 1, 2, extreme, s);
+        near(s[1], 100.0 / 33, 0.15 * 100 / 33, presets[k]);
+    }
+}
+
+/* The built-in fault is one: with it, weights have no effect. */
+static void test_fault(void **state)
+{
+    struct sched_pool *p = start(1, 1, "hardened");
+    struct sim_dom *a = sim_vm(p, "a", 1, sim_cpus(0, 0), HOG), *b = sim_vm(p, "b", 1, sim_cpus(0, 0), HOG);
+
+    sim_param(p, &a->d, "weight", 1024);
+    sim_param(p, p, "fault", FAULT_IGNORE_WEIGHT);
+    sim_run_until(10 * NS_PER_S);
+    near(share(a, 10 * NS_PER_S), 50, 1, "a");
+    near(share(b, 10 * NS_PER_S), 50, 1, "b");
+    sim_stop();
+}
+
+/* C3: hogs on several pCPUs. */
+static void test_several_cpus(void **state)
+{
+    static const u32 shape[][2] = { { 5, 2 }, { 7, 3 }, { 3, 2 }, { 9, 4 } };
+    static const u32 weight[] = { 512, 256, 256, 128 };
+    double s[4];
+
+    for (u32 k = 0; k < ARRAY_SIZE(presets); k++) {
+        for (u32 i = 0; i < ARRAY_SIZE(shape); i++) {
+            u32 n = shape[i][0], cpus = shape[i][1];
+            struct sched_pool *p = start(cpus, i, presets[k]);
+            struct sim_dom *d[9];
+
+            for (u32 v = 0; v < n; v++) {
+                d[v] = sim_vm(p, "hog", 1, sim_cpus(0, cpus - 1), HOG);
+                sim_run_until(sim.now + 100 * NS_PER_US); /* apart: section 2.8's hole */
+            }
+            sim_run_until(3 * NS_PER_S);
+            for (u32 v = 0; v < n; v++)
+                sim_mark(d[v]);
+            sim_run_until(63 * NS_PER_S);
+            for (u32 v = 0; v < n; v++)
+                near(share(d[v], 60 * NS_PER_S), 100.0 * cpus / n, 1.0 * cpus / n, presets[k]);
+            sim_stop();
+        }
+        if (k != 0)
+            continue;
+        run_weights(presets[k], 2, 4, weight, s);
+        near(s[0], 88.9, 0.15 * 88.9, "weight 512");
+        near(s[1], 44.4, 0.15 * 44.4, "weight 256");
+        near(s[3], 22.2, 0.15 * 22.2, "weight 128");
+        assert_true(s[0] > s[1] && s[2] > s[3] && s[0] <= 100);
+    }
+}
+
+/* C4: caps, alone and beside a hog. */
+static void test_caps(void **state)
+{
+    static const u32 caps[] = { 10, 25, 33, 40, 50, 75, 90 };
+
+    for (u32 k = 0; k < ARRAY_SIZE(presets); k++) {
+        for (u32 i = 0; i < ARRAY_SIZE(caps); i++) {
+            struct sched_pool *p = start(1, i, presets[k]);
+            struct sim_dom *d = sim_vm(p, "capped", 1, sim_cpus(0, 0), HOG);
+
+            sim_param(p, &d->d, "cap", caps[i]);
+            sim_run_until(3 * NS_PER_S);
+            for (u32 window = 0; window < 3; window++) {
+                sim_mark(d);
+                sim_run_until(sim.now + 10 * NS_PER_S);
+                assert_true(share(d, 10 * NS_PER_S) <= caps[i] + 1.0);
+                near(share(d, 10 * NS_PER_S), caps[i], 1, presets[k]);
+            }
+            sim_stop();
+        }
+        struct sched_pool *p = start(1, 1, presets[k]);
+        struct sim_dom *d = sim_vm(p, "capped", 1, sim_cpus(0, 0), HOG);
+        struct sim_dom *hog = sim_vm(p, "hog", 1, sim_cpus(0, 0), HOG);
+
+        sim_param(p, &d->d, "cap", 20);
+        sim_run_until(3 * NS_PER_S);
+        sim_mark(d);
+        sim_mark(hog);
+        sim_run_until(33 * NS_PER_S);
+        near(share(d, 30 * NS_PER_S), 20, 1, presets[k]);
+        near(share(hog, 30 * NS_PER_S), 80, 1, presets[k]);
+        sim_stop();
+    }
+}
+
+/* C5: how long a runnable hog waits. */
+static void test_waits(void **state)
+{
+    for (u32 k = 0; k < ARRAY_SIZE(presets); k++) {
+        for (u32 n = 2; n <= 8; n++) {
+            struct sched_pool *p = start(1, n, presets[k]);
+            struct sim_dom *d[8];
+            u64 bound = MAX(90 * MS, 2 * (n - 1) * 30 * MS);
+
+            for (u32 i = 0; i < n; i++)
+                d[i] = sim_vm(p, "hog", 1, sim_cpus(0, 0), HOG);
+            sim_run_until(3 * NS_PER_S);
+            for (u32 i = 0; i < n; i++)
+                sim_mark(d[i]);
+            sim_run_until(33 * NS_PER_S);
+            for (u32 i = 0; i < n; i++)
+                if (sim_waits(d[i]->vcpu[0]) > bound)
+                    fail_msg("%s, %u hogs: one waited %lu us", presets[k], n,
+                             (unsigned long)(sim_waits(d[i]->vcpu[0]) / 1000));
+            sim_stop();
+        }
+        struct sched_pool *p = start(1, 1, presets[k]); /* 32:1: it waits long, but not for ever */
+        struct sim_dom *big = sim_vm(p, "big", 1, sim_cpus(0, 0), HOG);
+        struct sim_dom *small = sim_vm(p, "small", 1, sim_cpus(0, 0), HOG);
+
+        sim_param(p, &big->d, "weight", 2048);
+        sim_param(p, &small->d, "weight", 64);
+        sim_run_until(3 * NS_PER_S);
+        sim_mark(small);
+        sim_run_until(63 * NS_PER_S);
+        assert_in_range(sim_waits(small->vcpu[0]), 1, 2 * 30 * MS * 33);
+        sim_stop();
+    }
+}
+
+/* C6: a wake from UNDER starts within the kick latency (and the rate limit); nobody who is OVER is boosted; no boost
+ * outlives a tick. */
+static void no_boost_after_tick(void)
+{
+    const struct sched_pool *p = sched_pool_next(NULL);
+    const struct credit_pool *cp = p->priv;
+
+    for (u32 cpu = 0; cpu < sim.opt.cpus; cpu++) {
+        struct sched_vcpu *v = sched_current_locked(p, cpu);
+
+        if (v && ((struct credit_vcpu *)v->priv)->cls == CLASS_BOOST)
+            assert_true(sim.now - ((struct credit_vcpu *)v->priv)->picked_at <= cp->tick);
+    }
+    sim_check();
+}
+
+static void test_boost(void **state)
+{
+    for (u32 k = 0; k < ARRAY_SIZE(presets); k++) {
+        struct sched_pool *p = start(1, k, presets[k]);
+        struct sim_work waker = { .kind = WORK_WAKER, .period_ns = 7 * MS, .work_ns = 50000 };
+        struct sim_dom *w = sim_vm(p, "waker", 1, sim_cpus(0, 0), waker);
+        struct credit_pool *cp = p->priv;
+
+        sim_vm(p, "hog", 1, sim_cpus(0, 0), HOG);
+        sim_vm(p, "hog", 1, sim_cpus(0, 0), HOG);
+        sim.check = no_boost_after_tick;
+        sim_run_until(2 * NS_PER_S);
+        sim_mark(w);
+        sim_run_until(22 * NS_PER_S);
+        struct sched_times t;
+
+        sched_times(&w->vcpu[0]->s, &t);
+        assert_true(t.wake_count > 2000);
+        assert_true(t.wake_max <= sim.opt.kick_ns + 2 * cp->ratelimit);
+
+        struct credit_vcpu *cv = w->vcpu[0]->s.priv; /* asleep now: take its credit away */
+
+        assert_int_equal(w->vcpu[0]->s.state, RS_BLOCKED);
+        cv->cls = CLASS_OVER;
+        sched_wake(&w->vcpu[0]->s);
+        assert_int_equal(cv->cls, CLASS_OVER);
+        sim_stop();
+    }
+}
+
+/* Boost off: a wake waits its turn. Aggressive: it goes first even when it has overdrawn. */
+static void test_boost_policies(void **state)
+{
+    static const struct {
+        int boost;
+        u64 at_least, at_most;
+    } expect[] = { { BOOST_OFF, 5 * MS, 200 * MS },
+                   { BOOST_STOCK, 0, 3 * MS },
+                   { BOOST_AGGRESSIVE, 0, 3 * MS } };
+
+    for (u32 k = 0; k < ARRAY_SIZE(expect); k++) {
+        struct sched_pool *p = start(1, k, "hardened");
+        struct sim_work waker = { .kind = WORK_WAKER, .period_ns = 7 * MS, .work_ns = 50000 };
+        struct sim_dom *w = sim_vm(p, "waker", 1, sim_cpus(0, 0), waker), *hog;
+
+        sim_param(p, p, "boost", expect[k].boost);
+        hog = sim_vm(p, "hog", 1, sim_cpus(0, 0), HOG);
+        sim_run_until(2 * NS_PER_S);
+        sim_mark(w);
+        sim_mark(hog);
+        sim_run_until(12 * NS_PER_S);
+        u64 waited = sim_waits(w->vcpu[0]);
+
+        if (waited < expect[k].at_least || waited > expect[k].at_most)
+            fail_msg("boost %s: waited %lu us", boost_names[expect[k].boost], (unsigned long)(waited / 1000));
+        sim_stop();
+    }
+    struct sched_pool *p = start(1, 1, "hardened");
+    struct sim_work greedy = { .kind = WORK_SELF, .work_ns = 25 * MS, .rest_ns = 100000 };
+
+    sim_param(p, p, "boost", BOOST_AGGRESSIVE); /* and starves who computes: vSlicer, figure 3 */
+    struct sim_dom *g = sim_vm(p, "greedy", 1, sim_cpus(0, 0), greedy);
+
+    sim_vm(p, "hog", 1, sim_cpus(0, 0), HOG);
+    sim_run_until(10 * NS_PER_S);
+    assert_true(share(g, 10 * NS_PER_S) > 90);
+    sim_stop();
+}
+
+/* ---- theft of service (C7) ---- */
+
+static double steals(const char *preset, u32 hogs, struct sim_work work)
+{
+    struct sched_pool *p = start(1, 3, preset);
+    struct sim_dom *e = sim_vm(p, "evader", 1, sim_cpus(0, 0), work);
+
+    for (u32 i = 0; i < hogs; i++)
+        sim_vm(p, "hog", 1, sim_cpus(0, 0), HOG);
+    sim_run_until(2 * NS_PER_S);
+    sim_mark(e);
+    sim_run_until(12 * NS_PER_S);
+    double s = share(e, 10 * NS_PER_S);
+
+    sim_stop();
+    return s;
+}
+
+static void test_theft(void **state)
+{
+    struct sim_work evader = {
+        .kind = WORK_EVADER, .margin_ns = 200000, .rest_ns = 50000, .tick_ns = 10 * MS
+    };
+    struct sim_work self = { .kind = WORK_SELF, .work_ns = 9500000, .rest_ns = 100000 };
+    struct sim_work yields = { .kind = WORK_YIELD, .work_ns = 9500000 };
+
+    assert_true(steals("faithful-3.4", 3, evader) > 90);
+    assert_true(steals("faithful-4.1", 3, evader) > 90);
+    assert_true(steals("faithful-4.2", 3, evader) > 80);
+    for (u32 hogs = 1; hogs <= 4; hogs++) {
+        double fair = 100.0 / (hogs + 1);
+
+        assert_true(steals("hardened", hogs, evader) <= fair + 1);
+        assert_true(steals("hardened", hogs, self) <= fair + 1);
+        assert_true(steals("hardened", hogs, yields) <= fair + 1);
+    }
+}
+
+/* What light VMs do not use goes to the others by weight, without what they wake and sleep disturbing it: the two
+ * pools of the demonstration. */
+static void test_light_and_heavy(void **state)
+{
+    for (u64 seed = 1; seed <= 10; seed++) {
+        u64 rng = seed * 77;
+        struct sched_pool *p = start(1, seed, "hardened");
+        u64 phase = sim_below(&rng, 10 * MS);
+        struct sim_dom *a = sim_vm(p, "hog-a", 1, sim_cpus(0, 0), HOG), *part, *w;
+        struct sim_dom *b = sim_vm(p, "hog-b", 1, sim_cpus(0, 0), HOG);
+
+        sim_run_until(phase);
+        part = sim_vm(p, "part", 1, sim_cpus(0, 0),
+                      (struct sim_work){ .kind = WORK_DUTY, .percent = 40, .period_ns = (8 + seed) * MS });
+        w = sim_vm(p, "waker", 1, sim_cpus(0, 0),
+                   (struct sim_work){ .kind = WORK_WAKER, .work_ns = 50000, .period_ns = 10 * MS });
+        sim_param(p, &a->d, "weight", 128);
+        sim_param(p, &b->d, "weight", 128);
+        sim_run_until(2 * NS_PER_S);
+        sim_mark(a), sim_mark(b), sim_mark(part), sim_mark(w);
+        sim_run_until(12 * NS_PER_S);
+        near(share(part, 10 * NS_PER_S), 40, 0.5, "part");
+        near(share(a, 10 * NS_PER_S), 29.75, 0.5, "hog a");
+        near(share(b, 10 * NS_PER_S), 29.75, 0.5, "hog b");
+        near(share(w, 10 * NS_PER_S), 0.5, 0.1, "waker");
+        sim_stop();
+
+        p = start(1, seed, "hardened");
+        a = sim_vm(p, "heavy", 1, sim_cpus(0, 0), HOG);
+        b = sim_vm(p, "light", 1, sim_cpus(0, 0), HOG);
+        sim_param(p, &a->d, "weight", 768);
+        sim_param(p, &a->d, "cap", 60);
+        sim_run_until(2 * NS_PER_S + phase);
+        sim_mark(a), sim_mark(b);
+        sim_run_until(sim.now + 10 * NS_PER_S);
+        near(share(a, 10 * NS_PER_S), 60, 0.5, "heavy");
+        near(share(b, 10 * NS_PER_S), 40, 0.5, "light");
+        sim_stop();
+    }
+}
+
+/* A time of plenty does not make weights forgotten: both rich, then they compete. */
+static void test_plenty(void **state)
+{
+    struct sched_pool *p = start(1, 1, "hardened");
+    struct sim_work half = { .kind = WORK_DUTY, .percent = 30, .period_ns = 10 * MS };
+    struct sim_dom *a = sim_vm(p, "a", 1, sim_cpus(0, 0), half), *b = sim_vm(p, "b", 1, sim_cpus(0, 0), half);
+
+    sim_param(p, &a->d, "weight", 512);
+    sim_run_until(5 * NS_PER_S);
+    a->vcpu[0]->work.percent = b->vcpu[0]->work.percent = 100;
+    sim_run_until(6 * NS_PER_S);
+    sim_mark(a), sim_mark(b);
+    sim_run_until(16 * NS_PER_S);
+    near(share(a, 10 * NS_PER_S), 66.67, 1, "a");
+    near(share(b, 10 * NS_PER_S), 33.33, 1, "b");
+    sim_stop();
+}
+
+/* ---- slices (C9) and preemption (C10) ---- */
+
+static void test_short_slices(void **state)
+{
+    static const struct {
+        const char *preset;
+        i64 slice, tick;
+        double switches;
+        u64 wait;
+    } expect[] = { { "faithful-4.2", 30000, 0, 33.3, 180 * MS },
+                   { "faithful-4.2", 3000, 1000, 333, 18 * MS },
+                   { "hardened", 30000, 0, 80, 180 * MS },
+                   { "hardened", 3000, 1000, 800, 18 * MS } };
+
+    for (u32 k = 0; k < ARRAY_SIZE(expect); k++) {
+        struct sched_pool *p = start(1, 1, expect[k].preset);
+        struct sim_dom *d[4];
+        double switches = 0;
+
+        sim_param(p, p, "tslice_us", expect[k].slice);
+        sim_param(p, p, "tick_us", expect[k].tick);
+        for (u32 i = 0; i < 4; i++)
+            d[i] = sim_vm(p, "hog", 1, sim_cpus(0, 0), HOG);
+        sim_run_until(3 * NS_PER_S);
+        for (u32 i = 0; i < 4; i++)
+            sim_mark(d[i]);
+        sim_run_until(13 * NS_PER_S);
+        for (u32 i = 0; i < 4; i++) {
+            near(share(d[i], 10 * NS_PER_S), 25, 0.5, "share");
+            assert_true(sim_waits(d[i]->vcpu[0]) <= expect[k].wait);
+            switches += (double)(d[i]->vcpu[0]->s.switches - d[i]->vcpu[0]->base_switches) / 10;
+        }
+        near(switches, expect[k].switches, expect[k].switches / (k < 2 ? 50 : 10), expect[k].preset);
+        sim_stop();
+    }
+}
+
+/* Slices down to 50 us work, and the shares do not suffer. */
+static void test_slice_range(void **state)
+{
+    static const i64 slices[] = { 50, 100, 1000, 10000, 100000, 1000000 };
+
+    for (u32 k = 0; k < ARRAY_SIZE(slices); k++) {
+        struct sched_pool *p = start(1, 1, "hardened");
+        struct sim_dom *a, *b;
+        u64 run = MAX(2 * NS_PER_S, (u64)slices[k] * NS_PER_US * 100);
+
+        sim_param(p, p, "ratelimit_us", 0);
+        sim_param(p, p, "tslice_us", slices[k]);
+        a = sim_vm(p, "a", 1, sim_cpus(0, 0), HOG);
+        b = sim_vm(p, "b", 1, sim_cpus(0, 0), HOG);
+        sim_param(p, &a->d, "weight", 768);
+        sim_run_until(run / 10);
+        sim_mark(a), sim_mark(b);
+        sim_run_until(sim.now + run);
+        near(share(a, run), 75, 1.5, "a");
+        near(share(b, run), 25, 1.5, "b");
+        sim_stop();
+    }
+}
+
+/* C10: with boost off, wakes are of the same class as what runs, and hogs are switched out at slice ends only. */
+static void test_equals_do_not_preempt(void **state)
+{
+    struct sched_pool *p = start(1, 1, "faithful-4.1");
+    struct sim_work waker = { .kind = WORK_WAKER, .period_ns = 3 * MS, .work_ns = 1000 };
+    struct sim_dom *hog, *w[3];
+
+    sim_param(p, p, "boost", BOOST_OFF);
+    hog = sim_vm(p, "hog", 1, sim_cpus(0, 0), HOG);
+    for (u32 i = 0; i < 3; i++)
+        w[i] = sim_vm(p, "waker", 1, sim_cpus(0, 0), waker);
+    sim_param(p, &hog->d, "weight", 65535); /* stays UNDER */
+    for (u32 i = 0; i < 3; i++)
+        sim_param(p, &w[i]->d, "weight", 1);
+    sim_run_until(3 * NS_PER_S);
+    sim_mark(hog);
+    sim_run_until(13 * NS_PER_S);
+    u64 switches = hog->vcpu[0]->s.switches - hog->vcpu[0]->base_switches;
+
+    assert_in_range(switches, 320, 345); /* one a slice of 30 ms */
+    sim_stop();
+}
+
+/* The rate limit holds back a preemption, never a yield or a block, when it is exact. */
+static void test_ratelimit(void **state)
+{
+    struct sim_work yields = { .kind = WORK_YIELD, .work_ns = 100000 };
+
+    for (int exact = 0; exact < 2; exact++) {
+        struct sched_pool *p = start(1, 1, "hardened");
+        struct sim_dom *a, *b;
+
+        sim_param(p, p, "ratelimit_exact", exact);
+        a = sim_vm(p, "a", 1, sim_cpus(0, 0), yields);
+        b = sim_vm(p, "b", 1, sim_cpus(0, 0), yields);
+        sim_run_until(NS_PER_S);
+        u64 switches = a->vcpu[0]->s.switches + b->vcpu[0]->s.switches;
+
+        if (exact)
+            assert_true(switches > 9000);
+        else
+            assert_true(switches < 1100);
+        sim_stop();
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_worked_grants),
+        cmocka_unit_test(test_reorder),
+        cmocka_unit_test(test_grant_sums),
+        cmocka_unit_test(test_equal_hogs),
+        cmocka_unit_test(test_weights),
+        cmocka_unit_test(test_fault),
+        cmocka_unit_test(test_several_cpus),
+        cmocka_unit_test(test_caps),
+        cmocka_unit_test(test_waits),
+        cmocka_unit_test(test_boost),
+        cmocka_unit_test(test_boost_policies),
+        cmocka_unit_test(test_theft),
+        cmocka_unit_test(test_light_and_heavy),
+        cmocka_unit_test(test_plenty),
+        cmocka_unit_test(test_short_slices),
+        cmocka_unit_test(test_slice_range),
+        cmocka_unit_test(test_equals_do_not_preempt),
+        cmocka_unit_test(test_ratelimit),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
