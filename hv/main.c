@@ -225,7 +225,7 @@ static void vm_made(void *ctx, struct vm *vm, int err, const char *why)
 static void make_vms(void)
 {
     for (u32 i = 0; i < config.nr_vms; i++) {
-        int err = vm_create(&config.vm[i], vm_made, &config.vm[i]);
+        int err = config.vm[i].start ? vm_create(&config.vm[i], vm_made, &config.vm[i]) : 0;
 
         if (err)
             vm_made(&config.vm[i], NULL, err, NULL);

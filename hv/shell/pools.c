@@ -228,7 +228,7 @@ static int cmd_cpu_remove(struct shell_call *c)
         return error;
     cpumask_for_each(cpu, &m)
     {
-        if (!cpumask_test(&p->cpus, cpu)) {
+        if (sched_pool_of_cpu(cpu) != p) { /* one that is leaving still counts as its own */
             if (c->step)
                 continue; /* taken out by an earlier call */
             return shell_fail(c, -EINVAL, "CPU %u is not in pool %s", cpu, p->name);
