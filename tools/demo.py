@@ -18,13 +18,14 @@ import machine
 WARM_UP, SECONDS = 2, 8
 TOLERANCE = {"bochs": 1.0}  # points of one pCPU; elsewhere the clock is the host's
 OTHER_TOLERANCE = 2.0
+ATTEMPTS, DISTURBED = 3, 0.02  # measured again if the host took more than this part of a virtual CPU's time
 WALL = {"bochs": 600, "qemu": 90, "kvm": 60, "icount": 300}
 
 
 def build_iso(args, directory):
     script = os.path.join(directory, "demo.script")
     with open(script, "w", encoding="ascii") as f:
-        f.write(f"@0ms top -j=demo -w {args.warm_up} -d {args.seconds}\n+0ms poweroff\n")
+        f.write(f"@0ms top -j=demo -w {args.warm_up} -d {args.seconds}\n")
     iso = os.path.join(directory, "demo.iso")
     cmdline = "script=demo.script top=no"
     if args.fault:
@@ -78,6 +79,19 @@ def print_table(result, tolerance):
     return bad
 
 
+def measure(args, platform, iso, directory):
+    """Boots and returns what the image measured, and how much of a virtual CPU's time the host took for others."""
+    with machine.Machine(platform, iso, cpus=args.cpus, memory=args.memory, directory=directory) as m:
+        how, _ = m.wait("\x1e\\{.*\"id\": *\"demo\".*\n", WALL[platform])
+        took = m.host_took()
+        text = m.serial()
+    measured = answer(text, "demo")
+    if measured is None:
+        print(text[-2000:])
+        sys.exit(f"demo: no measurement came ({how}); see {directory}")
+    return measured, took
+
+
 def main():
     parser = argparse.ArgumentParser(description="the demonstration, without a person")
     parser.add_argument("--platform", default="auto")
@@ -94,20 +108,21 @@ def main():
     os.makedirs(directory, exist_ok=True)
     entitled = entitlement.entitlement(entitlement.load_config(args.vms), args.cpus)
     iso = build_iso(args, directory)
-    with machine.Machine(platform, iso, cpus=args.cpus, memory=args.memory, directory=directory) as m:
-        how, _ = m.wait("\x1e\\{.*\"id\": *\"demo\".*\n", WALL[platform])
-        text = m.serial()
-    measured = answer(text, "demo")
-    if measured is None:
-        print(text[-2000:])
-        sys.exit(f"demo: no measurement came ({how}); see {directory}")
-    result = report(platform, measured, entitled)
+    tolerance = TOLERANCE.get(platform, OTHER_TOLERANCE)
+    for attempt in range(1, ATTEMPTS + 1):
+        measured, took = measure(args, platform, iso, directory)
+        result = report(platform, measured, dict(entitled))
+        bad = print_table(result, tolerance)
+        if not bad or platform == "bochs" or took < DISTURBED or attempt == ATTEMPTS:
+            break
+        print(f"The host took {took:.0%} of its time from a virtual CPU, whose clock went on: measuring again.")
     os.makedirs(os.path.join(machine.BUILD, "results"), exist_ok=True)
     path = os.path.join(machine.BUILD, "results", f"{name}.json")
     with open(path, "w", encoding="utf-8") as f:
         json.dump(result, f, indent=1)
         f.write("\n")
-    bad = print_table(result, TOLERANCE.get(platform, OTHER_TOLERANCE))
+    if bad and platform != "bochs" and took >= DISTURBED:
+        print(f"The host was busy ({took:.0%} of a virtual CPU's time went elsewhere). On Bochs that does not matter: PLATFORM=bochs.")
     print(f"{path}: " + (f"{bad} vCPUs did not get what they are entitled to" if bad else "everybody got what they are entitled to"))
     return bad > 0
 

@@ -9,6 +9,7 @@ As a module: `Machine(platform, iso, ...)` with start(), wait(), stop(). As a co
 """
 import argparse
 import fcntl
+import glob
 import os
 import re
 import select
@@ -206,6 +207,19 @@ class Machine:
             if time.monotonic() > end:
                 return "timeout", None
             time.sleep(0.05)
+
+    def host_took(self):
+        """The largest part of its running time that a thread of the emulator waited for a CPU of the host (0 to 1)."""
+        worst = 0.0
+        for task in glob.glob(f"/proc/{self.process.pid}/task/*/schedstat"):
+            try:
+                with open(task, encoding="ascii") as f:
+                    ran, waited, _ = map(int, f.read().split())
+            except (OSError, ValueError):
+                continue
+            if ran > 1e9:  # a CPU, not a helper
+                worst = max(worst, waited / (ran + waited))
+        return worst
 
     def stop(self):
         """Ends the machine. Everything it wrote stays in `dir`."""
