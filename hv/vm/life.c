@@ -670,6 +670,7 @@ void vm_init(void)
 {
     list_init(&vms);
     cpuid_policy_init();
+    msr_policy_init();
     sched_state_hook = vcpu_publish;
     dump_hook = cpu_dump_exits;
 }

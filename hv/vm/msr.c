@@ -18,7 +18,7 @@ enum msr_kind {
 };
 
 static const struct msr_rule {
-    u32 first, last; /* inclusive, ascending */
+    u32 first, last; /* inclusive */
     u8 kind;
     u8 reg; /* enum virt_reg */
     u64 value;
@@ -70,21 +70,37 @@ static const struct msr_rule {
 #define EFER_NXE    BIT(11)
 #define CR0_PG      BIT(31)
 
+/* Where in `rules` an MSR is, plus one: below LOW_END by number, and the first of the 0xc0000000s. */
+#define LOW_END  0x900u
+#define HIGH     0xc0000000u
+#define HIGH_END 0x108u
+
+static u8 low_index[LOW_END], high_index[HIGH_END];
+
+void msr_policy_init(void)
+{
+    for (u32 i = 0; i < ARRAY_SIZE(rules); i++) {
+        for (u32 m = rules[i].first; m <= rules[i].last; m++) {
+            if (m < LOW_END)
+                low_index[m] = (u8)(i + 1);
+            else if (m - HIGH < HIGH_END)
+                high_index[m - HIGH] = (u8)(i + 1);
+        }
+    }
+}
+
 static const struct msr_rule *find(u32 msr)
 {
-    u32 lo = 0, hi = ARRAY_SIZE(rules);
+    u32 i = 0;
 
-    while (lo < hi) {
-        u32 mid = (lo + hi) / 2;
-
-        if (msr > rules[mid].last)
-            lo = mid + 1;
-        else if (msr < rules[mid].first)
-            hi = mid;
-        else
-            return &rules[mid];
-    }
-    return NULL;
+    if (msr < LOW_END)
+        i = low_index[msr];
+    else if (msr - HIGH < HIGH_END)
+        i = high_index[msr - HIGH];
+    else
+        for (u32 k = ARRAY_SIZE(rules); k && !i; k--)
+            i = rules[k - 1].first == msr ? k : 0;
+    return i ? &rules[i - 1] : NULL;
 }
 
 static bool canonical(u64 v)

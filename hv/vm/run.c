@@ -14,8 +14,10 @@
 struct cpu_vm {
     struct vcpu *loaded; /* its state is in this pCPU's hardware; NULL: none, the pCPU is idle */
     struct sched_vcpu *current;
-    u64 mark;    /* TSC when the present kind of time began */
-    u64 work_at; /* TSC from which on a step of work may be put between two guests */
+    u64 mark;        /* TSC when the present kind of time began */
+    u64 work_at;     /* TSC from which on a step of work may be put between two guests */
+    bool look;       /* a timer or work may be due: there was an interrupt. No interrupt, nothing due */
+    bool work_waits; /* until work_at */
 };
 
 static struct cpu_vm cpu_vms[TAKT_MAX_CPUS];
@@ -88,12 +90,14 @@ static void reschedule(struct percpu *cpu, struct cpu_vm *c)
 /* A step of work, if one is due and the pCPU has the time for it. */
 static bool do_work(const struct percpu *cpu, struct cpu_vm *c)
 {
-    u64 start = c->mark, end;
+    u64 start, end;
 
-    if (cpu->id != WORK_CPU || !work_due() || (c->loaded && start < c->work_at))
+    c->work_waits = false;
+    if (cpu->id != WORK_CPU || !work_due())
         return false;
     start = rdtsc();
-    if (!work_run())
+    c->work_waits = c->loaded && start < c->work_at;
+    if (c->work_waits || !work_run())
         return false;
     end = rdtsc();
     c->work_at = end + (WORK_SHARE - 1) * (end - start);
@@ -109,6 +113,25 @@ static void idle(struct percpu *cpu, struct cpu_vm *c)
     account(c, &cpu->idle_tsc);
 }
 
+/* All that need not be done between any two exits. False: begin the pass anew. */
+static __attribute__((noinline)) bool look_around(struct percpu *cpu, struct cpu_vm *c)
+{
+    c->look = false;
+    cpu->heartbeat = c->mark;
+    if (timers_next() <= ns_of(c->mark))
+        timers_run();
+    if (cpu->need_resched)
+        reschedule(cpu, c);
+    if (do_work(cpu, c))
+        account(c, &cpu->hv_tsc);
+    else if (c->loaded)
+        return true;
+    else
+        idle(cpu, c);
+    c->look = true;
+    return false;
+}
+
 static u32 who(const struct vcpu *v)
 {
     return v->vm->id << 16 | v->id;
@@ -122,56 +145,43 @@ static __attribute__((noinline)) void trace_exit(const struct percpu *cpu, const
     trace(cpu->id, ns_of(c->mark), TRC_EXIT, who(v), e->reason, (u32)rip, (u32)(rip >> 32), e->raw);
 }
 
-static void run_guest(struct percpu *cpu, struct cpu_vm *c, struct vcpu *v, u64 deadline)
+static inline void log_exit(struct vcpu *v, const struct vm_exit *e)
 {
-    struct exit_log *log;
-    struct vm_exit e;
+    struct exit_log *log = &v->last[v->exits++ % ARRAY_SIZE(v->last)];
 
+    log->rip = v->virt.regs.rip;
+    log->raw = e->raw;
+    log->reason = e->reason;
+    v->exit_count[e->reason]++;
+}
+
+static inline __attribute__((always_inline)) void pass(struct percpu *cpu, struct cpu_vm *c)
+{
+    struct vm_exit e;
+    struct vcpu *v;
+    u64 deadline;
+
+    if (__builtin_expect(c->look | cpu->need_resched, 0) && !look_around(cpu, c))
+        return;
+    v = c->loaded;
+    if (v->todo && !vcpu_prepare(v))
+        return;
+    deadline = timers_next();
+    if (__builtin_expect(c->work_waits, 0))
+        deadline = MIN(deadline, ns_of(c->work_at));
     if (__builtin_expect(trace_mask & TRACE_CLASS_EXIT, 0))
         trace(cpu->id, now_ns(), TRC_ENTRY, who(v), 0, 0, 0, 0);
     account(c, &cpu->hv_tsc);
     virt->run(&v->virt, deadline, &e);
     account(c, &cpu->guest_tsc);
+
+    c->look = e.reason <= EXIT_NMI;
+    log_exit(v, &e);
     if (__builtin_expect(v->virt.cr8 != vlapic_cr8(&v->lapic), 0))
         vlapic_set_cr8(&v->lapic, v->virt.cr8);
-
-    log = &v->last[v->exits++ % ARRAY_SIZE(v->last)];
-    log->rip = v->virt.regs.rip;
-    log->raw = e.raw;
-    log->reason = e.reason;
-    v->exit_count[e.reason]++;
     if (__builtin_expect(trace_mask & TRACE_CLASS_EXIT, 0))
         trace_exit(cpu, c, v, &e);
     vcpu_handle_exit(v, &e);
-}
-
-static inline void pass(struct percpu *cpu, struct cpu_vm *c)
-{
-    u64 next = timers_next();
-    struct vcpu *v;
-
-    cpu->heartbeat = c->mark;
-    if (next <= ns_of(c->mark)) {
-        timers_run();
-        next = timers_next();
-    }
-    if (cpu->need_resched) {
-        reschedule(cpu, c);
-        next = timers_next();
-    }
-    if (cpu->id == WORK_CPU && work_due()) {
-        if (do_work(cpu, c)) {
-            account(c, &cpu->hv_tsc);
-            return;
-        }
-        next = MIN(next, ns_of(c->work_at));
-    }
-    v = c->loaded;
-    if (!v)
-        return idle(cpu, c);
-    if (v->todo && !vcpu_prepare(v))
-        return;
-    run_guest(cpu, c, v, next);
 }
 
 /* For dumps: what this pCPU's guest did last. */
@@ -186,8 +196,10 @@ void cpu_dump_exits(void)
 void cpu_pass(void)
 {
     struct percpu *cpu = this_cpu();
+    struct cpu_vm *c = this_cpu_vm(cpu);
 
-    pass(cpu, this_cpu_vm(cpu));
+    c->look |= !c->loaded;
+    pass(cpu, c);
 }
 
 void cpu_loop(void)
@@ -197,7 +209,7 @@ void cpu_loop(void)
 
     c->mark = rdtsc();
     c->current = sched_current(cpu->id);
-    cpu->need_resched = true;
+    c->look = cpu->need_resched = true;
     for (;;)
         pass(cpu, c);
 }

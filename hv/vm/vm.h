@@ -169,6 +169,7 @@ unsigned vcpu_mode(struct vcpu *v);
 
 /* What guests see of the CPU (cpuid.c), worked out once at boot. */
 void cpuid_policy_init(void);
+void msr_policy_init(void);                                 /* msr.c */
 bool cpuid_guest_has(u32 leaf, unsigned reg, unsigned bit); /* reg: 0 EAX .. 3 EDX */
 u64 cpuid_xcr0_allowed(void);
 unsigned cpuid_physical_bits(void);
