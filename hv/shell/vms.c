@@ -6,6 +6,7 @@
 #include "shell/guestcon.h"
 #include "shell/shell.h"
 #include "vm/vm.h"
+#include "x86/tsc.h"
 
 #define ROWS 6 /* of a list, in one step */
 
@@ -348,6 +349,31 @@ static int cmd_unpause(struct shell_call *c)
     return pause_or_not(c, vm_unpause, "only a paused VM can be unpaused");
 }
 
+/* Until the VM has ended or crashed, or the time is over. For scripts. */
+static int cmd_wait(struct shell_call *c)
+{
+    static u64 until;
+    u64 ns = 1000000 * NS_PER_S;
+    struct vm *vm;
+    bool over;
+
+    if (!c->step) {
+        if (c->argc < 2 || c->argc > 3 || (c->argc == 3 && parse_time(c->argv[2], &ns, NULL)))
+            return shell_usage(c);
+        until = now_ns() + ns;
+    }
+    vm = vm_find(c->argv[1]);
+    over = !vm || vm->state == VM_CRASHED || vm->state == VM_SHUTDOWN;
+    if (vm)
+        vm_put(vm);
+    if (over || c->stop)
+        return 0;
+    if (now_ns() >= until)
+        return shell_fail(c, -ETIMEDOUT, "%s has not ended", c->argv[1]);
+    c->at = now_ns() + NS_PER_MS;
+    return SHELL_AGAIN;
+}
+
 const struct shell_command vm_commands[] = {
     { "list", "[VM]", "VMs, their memory, state (r b p s c d) and CPU time", cmd_list, true },
     { "vcpu-list", "[VM]", "vCPUs, where they are and may run", cmd_vcpu_list, true },
@@ -358,6 +384,7 @@ const struct shell_command vm_commands[] = {
     { "destroy", "VM", "ends a VM at once and frees what it had", cmd_destroy, true },
     { "pause", "VM", "keeps a VM from running", cmd_pause, true },
     { "unpause", "VM", "lets it run again", cmd_unpause, true },
+    { "wait", "VM [TIME]", "until it has ended or crashed, at most so long (500ms)", cmd_wait, true },
     { "console", "VM", "connects the terminal to a VM's console; ^] leaves", cmd_console, true },
     { NULL, NULL, NULL, NULL, false },
 };
