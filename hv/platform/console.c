@@ -242,6 +242,7 @@ void console_early(void)
 
 int console_init(const char *spec)
 {
+    struct uart wanted;
     u32 baud = 115200;
     u16 port;
 
@@ -261,10 +262,12 @@ int console_init(const char *spec)
     }
     if (baud < 50 || baud > 115200)
         return -EINVAL;
-    if (!uart_init(&uart, port, baud)) {
-        log_warn("no serial port answers at 0x%x: the console is the log and the screen", port);
+    if (!uart_init(&wanted, port, baud)) {
+        log_warn("no serial port answers at 0x%x: the console stays %s", port,
+                 uart.port ? "where it is" : "the log and the screen");
         return -ENODEV;
     }
+    uart = wanted;
     return 0;
 }
 

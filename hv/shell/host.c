@@ -3,6 +3,7 @@
 #include "lib/string.h"
 #include "mm/frame.h"
 #include "platform/console.h"
+#include "platform/fault.h"
 #include "platform/power.h"
 #include "sched/machine.h"
 #include "sched/policy.h"
@@ -218,12 +219,22 @@ static int cmd_poweroff(struct shell_call *c)
     return 0;
 }
 
+static int cmd_fault(struct shell_call *c)
+{
+    if (c->argc != 2)
+        return shell_usage(c);
+    if (fault_inject(c->argv[1]))
+        return shell_fail(c, -EINVAL, "expected one of %s, not %s", fault_words, c->argv[1]);
+    return 0;
+}
+
 const struct shell_command host_commands[] = {
     { "help", "[COMMAND]", "lists the commands, or tells one's arguments", cmd_help, false },
     { "info", "", "the machine: CPUs, memory, scheduler", cmd_info, false },
     { "dmesg", "", "the hypervisor's log", cmd_dmesg, false },
     { "counters", "[-a]", "named counters, summed over pCPUs; -a: those at zero too", cmd_counters, false },
     { "dump", "[VM]", "what every pCPU, or every vCPU of a VM, is doing", cmd_dump, true },
+    { "fault", "WORD", "a fault of the hypervisor itself, to see it reported", cmd_fault, false },
     { "reboot", "", "restarts the machine", cmd_reboot, false },
     { "poweroff", "", "ends the machine (also an emulator)", cmd_poweroff, false },
     { NULL, NULL, NULL, NULL, false },

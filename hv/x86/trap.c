@@ -249,6 +249,8 @@ void trap_handle(struct trap_frame *f)
     }
     log_err("exception %lu (%s), error code %lx", f->vector,
             trap_name[f->vector] ? trap_name[f->vector] : "reserved", f->code);
+    if (f->vector == 8 && f->rsp >= STACK_BASE && f->rsp - read_cr2() < PAGE_SIZE)
+        log_err("the stack has run into its guard page");
     dump_frame(f);
     panic("exception in the hypervisor");
 }

@@ -1,0 +1,121 @@
+"""The boot: machines that lack something, and faults of the hypervisor itself, which are made on request."""
+import re
+
+import pytest
+
+from machine import Machine
+from system.takt import make_iso, place
+
+HYPERVISOR = "[hypervisor]\nscript = s\nguest_console = log\n{}\n"
+HELLO = "[vm hello]\nimage = hello\nmemory = 4M\n"
+
+
+def boot(platform, name, script="", settings="", vms=HELLO, until=None, timeout=90, cmdline="", **machine):
+    """Boots, waits for the end (or for `until`), returns what the serial port said."""
+    directory = place(f"boot-{name}-{platform}")
+    iso = make_iso(directory, HYPERVISOR.format(settings) + vms, cmdline, {"s": script})
+    m = Machine(platform, iso, directory=directory, **machine)
+    m.start()
+    try:
+        how, _ = m.wait(until, timeout)
+        assert how == ("matched" if until else "ended"), f"{how}\n{m.serial()[-3000:]}"
+        return m.serial()
+    finally:
+        m.stop()
+
+
+def test_guest_runs(platform):
+    text = boot(platform, "hello", "@300ms poweroff\n")
+    assert "hello from a VM of Takt" in text
+    assert "hello: destroyed" in text
+
+
+@pytest.mark.parametrize("word, says, function", [
+    ("pf", r"exception 14 \(page fault\), error code 2", "page_fault"),
+    ("gp", r"exception 13 \(general protection\)", "general_protection"),
+    ("ud", r"exception 6 \(invalid opcode\)", "undefined"),
+    ("df", r"exception 8 \(double fault\)", "double_fault"),
+    ("stack", r"the stack has run into its guard page", "deeper"),
+    ("mc", r"machine check that cannot be gone on from", "machine_check"),
+    ("assert", r"nr_cpus == 0 does not hold", None),
+])
+def test_fault_is_reported(word, says, function):
+    text = boot("qemu", f"fault-{word}", f"@200ms fault {word}\n")
+    report = text[text.index(f"fault on request: {word}"):]
+    assert re.search(says, report), report
+    if function:
+        assert re.search(rf"{function}\+0x", report), report
+        assert re.search(r"cpu_loop\+0x", report) or word == "stack", report  # the backtrace reaches the loop
+    assert "PANIC on CPU 0" in report
+    assert "Rebooting." in report
+
+
+def test_fault_on_bochs():
+    text = boot("bochs", "fault", "@200ms fault pf\n")
+    assert re.search(r"page_fault\+0x[0-9a-f]+\n.*cmd_fault\+0x", text), text[-2000:]
+    assert "PANIC on CPU 0" in text
+
+
+def test_noreboot_stays():
+    text = boot("qemu", "noreboot", "@200ms fault ud\n", "noreboot = yes", until="Stopped, since noreboot is set")
+    assert "Rebooting" not in text
+
+
+@pytest.mark.parametrize("word, says", [
+    ("nmi", "NMI that nobody sent"),
+    ("stray", "stray interrupt, vector 0xd5"),
+    ("storm", "1000 stray interrupts; masking it"),
+])
+def test_fault_is_survived(platform, word, says):
+    text = boot(platform, f"fault-{word}", f"@200ms fault {word}\n@400ms create VM.cfg\n@600ms list\n@700ms poweroff\n")
+    assert says in text
+    assert "PANIC" not in text
+    assert text.count("stray interrupt, vector") <= 4
+
+
+def test_silent_cpu_is_dumped():
+    text = boot("qemu", "hang", "@200ms fault hang\n@11s poweroff\n")
+    assert re.search(r"CPU 0 was silent; it is here:(.*\n)+?.*delay_ns\+0x", text), text[-2000:]
+
+
+def test_no_virtualisation():
+    text = boot("qemu", "no-svm", extra=["-cpu", "max,-svm"])
+    assert re.search(r"this CPU has neither VT-x nor AMD-V", text), text
+    assert "Guests cannot run on this machine." in text
+
+
+def test_absent_serial_port():
+    text = boot("qemu", "no-uart", "@300ms poweroff\n", "console = com3")
+    assert "no serial port answers at 0x3e8: the console stays where it is" in text
+    assert "hello from a VM of Takt" in text
+
+
+def test_console_is_silent():
+    """Nothing waits for a port that is not there."""
+    text = boot("qemu", "none", "@300ms poweroff\n", "console = none")
+    assert "VT-x or AMD-V" not in text
+
+
+def test_many_cpus():
+    text = boot("qemu", "cpus", "@1500ms poweroff\n", cpus=16, timeout=180)
+    assert re.search(r"\] 16 CPUs", text), text
+
+
+def test_too_little_memory(platform):
+    """A guest that does not fit is refused; the others run."""
+    text = boot(platform, "ram", "@500ms poweroff\n", vms=HELLO + "[vm huge]\nimage = spin\nmemory = 1G\n", memory=64)
+    assert re.search(r"VM huge cannot be made", text), text
+    assert "hello from a VM of Takt" in text
+
+
+def test_bad_configuration():
+    text = boot("qemu", "config", vms="[vm x]\nimage = hello\nmemory = much\n")
+    assert re.search(r"takt.cfg:\d+:\d+: ", text), text
+    assert "The configuration cannot be used." in text
+
+
+@pytest.mark.long
+def test_uefi():
+    text = boot("qemu", "uefi", "@500ms poweroff\n", uefi=True, timeout=180)
+    assert re.search(r"screen: \d+ columns, \d+ rows, drawn", text), text
+    assert "hello from a VM of Takt" in text
