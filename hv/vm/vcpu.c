@@ -43,6 +43,7 @@ static void lapic_notify(struct vlapic *l)
 
 static void lapic_init(struct vlapic *l)
 {
+    __atomic_fetch_and(&vcpu_of_lapic(l)->todo, ~TODO_SIPI, __ATOMIC_SEQ_CST); /* one that came too early */
     vcpu_notify(vcpu_of_lapic(l), TODO_INIT);
 }
 
