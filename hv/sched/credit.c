@@ -214,6 +214,25 @@ static void call_for_help(struct sched_pool *p, struct credit_cpu *cc, u64 now)
         }
 }
 
+/* This pCPU was called for help and took somebody else: those who still wait need another one, or the pCPU that they
+ * were to spare. */
+static void pass_on(struct sched_pool *p, u32 cpu, u64 now)
+{
+    struct credit_pool *cp = p->priv;
+
+    cpumask_for_each(peer, &cp->waiting)
+    {
+        struct sched_vcpu *current = sched_current_locked(p, peer);
+        struct credit_vcpu *head = queue_head(cpu_of(p, peer));
+        struct cpumask idlers = idlers_for(p, head->vcpu);
+
+        if (!cpumask_empty(&p->idlers))
+            call_for_help(p, cpu_of(p, peer), now);
+        if (current && cpumask_empty(&idlers) && head->cls < ((struct credit_vcpu *)current->priv)->cls)
+            sched_kick(p, peer, now);
+    }
+}
+
 /* ---- burning ---- */
 
 static void charge(struct sched_pool *p, struct credit_vcpu *cv, u64 ns, u64 now)
@@ -397,7 +416,9 @@ static struct sched_pick pick(struct sched_pool *p, u32 cpu, struct sched_vcpu *
     struct credit_pool *cp = p->priv;
     struct credit_cpu *cc = cpu_of(p, cpu);
     struct credit_vcpu *cv = NULL, *next;
+    bool helping;
 
+    helping = !current && cpumask_test(&cp->kicked, cpu);
     cpumask_clear(&cp->kicked, cpu);
     if (current) {
         cv = current->priv;
@@ -418,6 +439,8 @@ static struct sched_pick pick(struct sched_pool *p, u32 cpu, struct sched_vcpu *
     next = take_best(p, cc, cpu, now);
     if (cc->nr && cp->knob.balance == BALANCE_FULL && !cpumask_empty(&p->idlers))
         call_for_help(p, cc, now);
+    if (helping && next && cp->knob.balance == BALANCE_FULL)
+        pass_on(p, cpu, now);
     if (!next)
         return (struct sched_pick){ NULL, SCHED_NEVER };
     if (next != cv)

@@ -80,11 +80,12 @@ int param_set(const struct param *e, struct sched_pool *pool, void *object, i64 
     spin_lock(&pool->lock);
     *why = "the object is not in that pool";
     if (pool->policy && owner(e, pool, object, &who)) {
+        u64 now = sched_clock(pool);
+
+        record_input(pool, IN_PARAM, now, who, (u32)(e - pool->policy->params), (u64)value);
         *why = NULL;
         error = e->set(object, value, why);
     }
-    if (!error)
-        record_input(pool, IN_PARAM, sched_clock(pool), who, (u32)(e - pool->policy->params), (u64)value);
     spin_unlock(&pool->lock);
     return error;
 }

@@ -352,6 +352,8 @@ static void alarm_rings(struct timer *t, u64 now)
     }
     next_burst(v);
     sched_wake(&v->s);
+    if (pcpus[v->s.cpu].current == &v->s && !pcpus[v->s.cpu].switching)
+        resched(v->s.cpu); /* it waited in place, and the interrupt ends its pCPU's halt */
 }
 
 /* ---- putting a machine together ---- */
@@ -480,6 +482,7 @@ void sim_stop(void)
         machine_free(sched_cpus[cpu].priv);
     for (u32 i = 0; i < SCHED_MAX_POOLS; i++)
         machine_free(sched_pools[i].priv);
+    sched_init();
     free(sim.kept);
     sim.kept = NULL;
     sim.nr_kept = sim.max_kept = 0;

@@ -1,0 +1,135 @@
+/* null (N1) and its option sleepless (N2). */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <cmocka.h>
+#include <takt/errno.h>
+#include "sim.h"
+
+#define HOG ((struct sim_work){ .kind = WORK_HOG })
+#define MS  NS_PER_MS
+#define ALL sim_cpus(0, TAKT_MAX_CPUS - 1)
+
+static struct sched_pool *start(u32 cpus)
+{
+    struct sim_options o = { .cpus = cpus, .kick_ns = 1500 };
+
+    sim_start(&o);
+    sim.check = sim_check;
+    return sim_pool("Pool-0", "null", sim_cpus(0, cpus - 1));
+}
+
+static bool runs(struct sim_dom *d)
+{
+    return d->vcpu[0]->s.state == RS_RUNNING;
+}
+
+static void test_one_each(void **state)
+{
+    struct sched_pool *p = start(2);
+    struct sim_dom *d[4];
+
+    for (u32 i = 0; i < 4; i++)
+        d[i] = sim_vm(p, "vm", 1, ALL, HOG);
+    sim_run_until(10 * NS_PER_S);
+    for (u32 i = 0; i < 4; i++) { /* exactly the surplus waits, and those who came later */
+        assert_int_equal(runs(d[i]), i < 2);
+        assert_int_equal(d[i]->vcpu[0]->s.switches, i < 2);
+    }
+    assert_int_equal(sim.policy_timers, 0);
+    sim_vm_destroy(d[0]); /* the first who waits takes its place */
+    sim_run_until(sim.now + MS);
+    assert_true(runs(d[2]) && !runs(d[3]));
+    sim_vm_destroy(d[1]);
+    sim_run_until(sim.now + MS);
+    assert_true(runs(d[3]));
+    sim_stop();
+}
+
+/* A wake finds its pCPU waiting: it runs after the kick, always. */
+static void test_wake_latency(void **state)
+{
+    struct sched_pool *p = start(2);
+    struct sim_work waker = { .kind = WORK_WAKER, .period_ns = 3 * MS, .work_ns = 10000 };
+    struct sim_dom *w = sim_vm(p, "waker", 1, ALL, waker);
+    struct sched_times t;
+
+    sim_vm(p, "hog", 1, ALL, HOG);
+    sim_run_until(NS_PER_S);
+    sched_times(&w->vcpu[0]->s, &t);
+    assert_true(t.wake_count > 300);
+    assert_true(t.wake_max <= 1500);
+    assert_int_equal(sim.policy_timers, 0);
+    sim_stop();
+}
+
+/* The first waiting vCPU that may, not the first. */
+static void test_affinity(void **state)
+{
+    struct sched_pool *p = start(2);
+    struct sim_dom *a = sim_vm(p, "a", 1, sim_cpus(0, 0), HOG), *b = sim_vm(p, "b", 1, sim_cpus(1, 1), HOG);
+    struct sim_dom *c = sim_vm(p, "c", 1, sim_cpus(0, 0), HOG), *d = sim_vm(p, "d", 1, sim_cpus(1, 1), HOG);
+    struct cpumask one = sim_cpus(1, 1);
+
+    sim_run_until(MS);
+    sim_vm_destroy(b);
+    sim_run_until(sim.now + MS);
+    assert_true(runs(a) && !runs(c) && runs(d));
+    sim_vm_destroy(d);
+    sim_run_until(sim.now + MS);
+    assert_false(runs(c));
+    assert_int_equal(sched_set_affinity(&c->vcpu[0]->s, &one), 0);
+    sim_run_until(sim.now + MS);
+    assert_true(runs(c) && runs(a));
+    assert_int_equal(c->vcpu[0]->s.cpu, 1);
+    sim_stop();
+}
+
+static void test_cpu_comes_and_goes(void **state)
+{
+    struct sched_pool *p = start(2);
+    struct sim_dom *a = sim_vm(p, "a", 1, ALL, HOG), *b = sim_vm(p, "b", 1, ALL, HOG);
+
+    sim_run_until(MS);
+    assert_int_equal(sim_remove_cpu(p, 1), 0);
+    sim_run_until(sim.now + MS);
+    assert_true(runs(a) != runs(b));
+    assert_int_equal(sched_pool_add_cpu(p, 1), 0);
+    sim_run_until(sim.now + MS);
+    assert_true(runs(a) && runs(b));
+    sim_stop();
+}
+
+/* N2: who halts keeps its pCPU: no switch, and 100 % on the clock. A pause takes it off all the same. */
+static void test_sleepless(void **state)
+{
+    struct sched_pool *p = start(1);
+    struct sim_work waker = { .kind = WORK_WAKER, .period_ns = 3 * MS, .work_ns = 10000 };
+    struct sim_dom *w;
+
+    sim_param(p, p, "sleepless", 1);
+    w = sim_vm(p, "waker", 1, ALL, waker);
+    sim_run_until(NS_PER_S);
+    assert_int_equal(w->vcpu[0]->s.switches, 1);
+    assert_true(sim_ran(w->vcpu[0]) >= NS_PER_S - 10000);
+    assert_in_range(w->vcpu[0]->computed, 330 * 10000, 335 * 10000);
+    sim_vm_stop(w);
+    assert_true(sched_is_idle(sched_current(0)));
+    sched_unpause(&w->d);
+    sim_run_until(sim.now + 100 * MS);
+    assert_true(runs(w));
+    sim_param(p, p, "sleepless", 0);
+    sim_run_until(sim.now + 100 * MS);
+    assert_true(w->vcpu[0]->s.switches > 30);
+    sim_stop();
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_one_each),  cmocka_unit_test(test_wake_latency),
+        cmocka_unit_test(test_affinity),  cmocka_unit_test(test_cpu_comes_and_goes),
+        cmocka_unit_test(test_sleepless),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

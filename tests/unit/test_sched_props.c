@@ -1,0 +1,443 @@
+/* What holds for every policy (P1 to P6, X1), over random scenarios; recording and replaying them. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+#include <takt/errno.h>
+#include "sched/credit.h"
+#include "sched/record.h"
+#include "sim.h"
+
+#define MS        NS_PER_MS
+#define ALL       sim_cpus(0, TAKT_MAX_CPUS - 1)
+#define SCENARIOS 400
+
+static const char *const presets[] = { "hardened", "faithful-3.4", "faithful-4.0", "faithful-4.1",
+                                       "faithful-4.2" };
+
+static struct sim_work random_work(u64 *rng)
+{
+    static const enum work_kind kinds[] = { WORK_IDLE,  WORK_HOG,    WORK_HOG,  WORK_DUTY,
+                                            WORK_WAKER, WORK_SERVER, WORK_SELF, WORK_YIELD };
+    struct sim_work w = { .kind = kinds[sim_below(rng, ARRAY_SIZE(kinds))] };
+
+    w.period_ns = (1 + sim_below(rng, 20)) * MS;
+    w.work_ns = (1 + sim_below(rng, 1000)) * 5000;
+    w.rest_ns = (1 + sim_below(rng, 1000)) * 5000;
+    w.percent = 1 + (u32)sim_below(rng, 99);
+    w.rate = 1 + (u32)sim_below(rng, 1000);
+    return w;
+}
+
+static struct cpumask random_affinity(u64 *rng, const struct sched_pool *p)
+{
+    struct cpumask m = ALL, one;
+    u32 cpu = cpumask_cycle(&p->cpus, (u32)sim_below(rng, TAKT_MAX_CPUS));
+
+    switch (sim_below(rng, 4)) {
+    case 0: /* a single one */
+        return sim_cpus(cpu, cpu);
+    case 1: /* two */
+        one = sim_cpus(cpu, cpu);
+        cpumask_set(&one, cpumask_cycle(&p->cpus, cpu + 1));
+        return one;
+    default:
+        return m;
+    }
+}
+
+struct world {
+    u64 rng;
+    u32 cpus;
+    struct sched_pool *pool[3];
+    struct sim_dom *vm[12];
+    u32 nr_vms;
+    u64 gone; /* ns that destroyed VMs ran */
+};
+
+static void add_vm(struct world *w)
+{
+    struct sched_pool *p = w->pool[sim_below(&w->rng, 3)];
+
+    if (w->nr_vms == ARRAY_SIZE(w->vm) || !p || cpumask_empty(&p->cpus))
+        return;
+    w->vm[w->nr_vms++] =
+        sim_vm(p, "vm", 1 + (u32)sim_below(&w->rng, 4), random_affinity(&w->rng, p), random_work(&w->rng));
+}
+
+static void build(struct world *w, u64 seed, bool keep)
+{
+    struct sim_options o = { .seed = seed, .keep = keep };
+
+    *w = (struct world){ .rng = seed * 0x9e3779b97f4a7c15ull + 1 };
+    w->cpus = o.cpus = 1 + (u32)sim_below(&w->rng, 6);
+    o.kick_ns = sim_below(&w->rng, 3) * 1500;
+    o.switch_ns = sim_below(&w->rng, 3) * 2000;
+    sim_start(&o);
+    sim.check = sim_check;
+    w->pool[0] = sim_pool("Pool-0", "credit", sim_cpus(0, w->cpus > 3 ? w->cpus - 2 : w->cpus - 1));
+    param_preset(w->pool[0], presets[sim_below(&w->rng, ARRAY_SIZE(presets))]);
+    if (w->cpus > 3) {
+        w->pool[1] =
+            sim_pool("other", sim_below(&w->rng, 2) ? "null" : "credit", sim_cpus(w->cpus - 1, w->cpus - 1));
+        if (w->pool[1]->policy == &credit_policy)
+            param_preset(w->pool[1], presets[sim_below(&w->rng, ARRAY_SIZE(presets))]);
+        w->pool[2] = sim_pool("empty", "credit", (struct cpumask){ 0 });
+    }
+    for (u32 i = 1 + (u32)sim_below(&w->rng, 6); i; i--)
+        add_vm(w);
+}
+
+static void set_something(struct world *w, struct sim_dom *d)
+{
+    struct sched_pool *p = d->d.pool;
+    const char *why;
+
+    if (p->policy != &credit_policy)
+        return;
+    switch (sim_below(&w->rng, 4)) {
+    case 0:
+        sim_param(p, &d->d, "weight", 1 + (i64)sim_below(&w->rng, 65535));
+        break;
+    case 1:
+        sim_param(p, &d->d, "cap", (i64)sim_below(&w->rng, 2) * (i64)sim_below(&w->rng, 300));
+        break;
+    case 2: /* may be refused, for the rate limit */
+        param_set(param_find(p, "tslice_us"), p, p, 50 + (i64)sim_below(&w->rng, 100000), &why);
+        break;
+    default:
+        param_preset(p, presets[sim_below(&w->rng, ARRAY_SIZE(presets))]);
+    }
+}
+
+/* One random act of administration. */
+static void meddle(struct world *w)
+{
+    u32 i = w->nr_vms ? (u32)sim_below(&w->rng, w->nr_vms) : 0;
+    struct sim_dom *d = w->nr_vms ? w->vm[i] : NULL;
+    struct sched_pool *p = w->pool[sim_below(&w->rng, 3)];
+    u32 cpu = (u32)sim_below(&w->rng, w->cpus);
+
+    switch (sim_below(&w->rng, 8)) {
+    case 0:
+        add_vm(w);
+        break;
+    case 1:
+        if (!d)
+            break;
+        sim_vm_stop(d);
+        for (u32 k = 0; k < d->nr_vcpus; k++)
+            w->gone += d->vcpu[k]->s.state_ns[RS_RUNNING];
+        sim_vm_destroy(d);
+        w->vm[i] = w->vm[--w->nr_vms];
+        break;
+    case 2:
+        if (d && p)
+            sim_move_vm(p, d);
+        break;
+    case 3:
+        if (d) {
+            struct cpumask m = random_affinity(&w->rng, d->d.pool);
+
+            sched_set_affinity(&d->vcpu[sim_below(&w->rng, d->nr_vcpus)]->s, &m);
+        }
+        break;
+    case 4:
+        if (d) {
+            sched_pause(&d->d);
+            sim_run_until(sim.now + sim_below(&w->rng, 20 * MS));
+            sched_unpause(&d->d);
+        }
+        break;
+    case 5:
+        if (p && sched_pool_of_cpu(cpu))
+            sim_remove_cpu(sched_pool_of_cpu(cpu), cpu);
+        if (p && !sched_pool_of_cpu(cpu))
+            assert_int_equal(sched_pool_add_cpu(p, cpu), 0);
+        break;
+    default:
+        if (d)
+            set_something(w, d);
+    }
+}
+
+/* P1: every ns of every pCPU is somebody's, and what was charged is what ran, in time mode. */
+static void check_conservation(struct world *w, bool charged)
+{
+    u64 total = w->gone;
+
+    for (u32 cpu = 0; cpu < w->cpus; cpu++)
+        total += sched_idle_ns(cpu);
+    for (u32 i = 0; i < w->nr_vms; i++)
+        for (u32 k = 0; k < w->vm[i]->nr_vcpus; k++) {
+            struct sched_vcpu *v = &w->vm[i]->vcpu[k]->s;
+            struct sched_times t;
+            u64 sum = 0;
+
+            sched_times(v, &t);
+            total += t.state_ns[RS_RUNNING];
+            for (u32 s = 0; s < RS_NR; s++)
+                sum += t.state_ns[s];
+            assert_true(sum <= sim.now); /* its whole life */
+            if (!charged || v->dom->pool->policy != &credit_policy)
+                continue;
+            const struct credit_vcpu *cv = v->priv;
+            u64 billed = cv->used + (v->state == RS_RUNNING ? sim.now - cv->billed : 0);
+
+            if (billed != t.state_ns[RS_RUNNING])
+                fail_msg("seed %lu: ran %lu ns, charged %lu", (unsigned long)sim.opt.seed,
+                         (unsigned long)t.state_ns[RS_RUNNING], (unsigned long)billed);
+        }
+    if (total != sim.now * w->cpus)
+        fail_msg("seed %lu: %lu ns accounted for of %lu", (unsigned long)sim.opt.seed, (unsigned long)total,
+                 (unsigned long)(sim.now * w->cpus));
+}
+
+/* P1, P2, P5 without meddling. */
+static void test_conservation(void **state)
+{
+    for (u64 seed = 1; seed <= SCENARIOS; seed++) {
+        struct world w;
+        bool time;
+
+        build(&w, seed, false);
+        time = ((struct credit_pool *)w.pool[0]->priv)->knob.debit == DEBIT_TIME;
+        if (w.pool[1] && w.pool[1]->policy == &credit_policy)
+            time &= ((struct credit_pool *)w.pool[1]->priv)->knob.debit == DEBIT_TIME;
+        sim_run_until(500 * MS);
+        check_conservation(&w, time);
+        sim_stop();
+    }
+}
+
+/* P3: with balance = full no pCPU idles beyond the kick while somebody waits who may run there. Looked at when
+ * the dust has settled: no kick under way, nobody between two vCPUs. */
+static void test_work_conserving(void **state)
+{
+    for (u64 seed = 1; seed <= SCENARIOS; seed++) {
+        struct sim_options o = { .seed = seed };
+        u64 rng = seed * 77777;
+        struct sched_pool *p;
+        u32 n = 1 + (u32)sim_below(&rng, 12);
+
+        o.cpus = 1 + (u32)sim_below(&rng, 6);
+        o.kick_ns = 1 + sim_below(&rng, 3) * 1000;
+        sim_start(&o);
+        p = sim_pool("Pool-0", "credit", sim_cpus(0, o.cpus - 1));
+        for (u32 i = 0; i < n; i++) /* all at one instant */
+            sim_vm(p, "vm", 1, random_affinity(&rng, p), random_work(&rng));
+        for (u32 i = 0; i < 200; i++) {
+            u64 events;
+
+            sim_run_until(sim.now + sim_below(&rng, 3 * MS));
+            for (u32 tries = 0; tries < 50; tries++) { /* a quiet stretch of four kicks */
+                events = sim.events;
+                sim_run_until(sim.now + 4 * o.kick_ns);
+                if (sim.events == events)
+                    break;
+            }
+            if (sim.events == events)
+                sim_check_work_conserving();
+        }
+        sim_stop();
+    }
+}
+
+/* The faithful engine has the hole: of hogs that wake at one instant on one of two pCPUs none goes to the other,
+ * until a tick looks where the running one should be. */
+static void test_simultaneous_wakes(void **state)
+{
+    for (int faithful = 0; faithful < 2; faithful++) {
+        struct sim_options o = { .cpus = 2, .kick_ns = 1000 };
+        struct sim_dom *d[4];
+        u64 ran = 0;
+
+        sim_start(&o);
+        struct sched_pool *p = sim_pool("Pool-0", "credit", sim_cpus(0, 1));
+
+        param_preset(p, faithful ? "faithful-4.1" : "hardened");
+        for (u32 i = 0; i < 4; i++) {
+            d[i] = sim_vm(p, "hog", 1, ALL, (struct sim_work){ .kind = WORK_IDLE });
+            d[i]->vcpu[0]->work.kind = WORK_HOG;
+            d[i]->vcpu[0]->remaining = ~0ull;
+            d[i]->vcpu[0]->s.cpu = 0;
+        }
+        sim_run_until(MS);
+        for (u32 i = 0; i < 4; i++)
+            sched_wake(&d[i]->vcpu[0]->s);
+        sim_run_until(9 * MS);
+        for (u32 i = 0; i < 4; i++)
+            ran += sim_ran(d[i]->vcpu[0]);
+        if (faithful)
+            assert_true(ran <= 8 * MS);
+        else
+            assert_true(ran > 15900 * NS_PER_US);
+        sim_stop();
+    }
+}
+
+/* P4: the same seed, the same trace; P6: whatever the administrator does. */
+static u64 meddled(u64 seed)
+{
+    struct world w;
+
+    build(&w, seed, false);
+    for (u32 i = 0; i < 30; i++) {
+        sim_run_until(sim.now + sim_below(&w.rng, 20 * MS));
+        meddle(&w);
+        sim_check();
+    }
+    check_conservation(&w, false);
+    u64 hash = sim.hash;
+
+    sim_stop();
+    if (sim.allocated)
+        fail_msg("seed %lu: %lu blocks of memory lost", (unsigned long)seed, (unsigned long)sim.allocated);
+    return hash;
+}
+
+static void test_meddling(void **state)
+{
+    u64 first = 0;
+
+    for (u64 seed = 1; seed <= SCENARIOS; seed++) {
+        u64 hash = meddled(seed);
+
+        if (seed <= 50)
+            assert_true(meddled(seed) == hash);
+        assert_true(hash != first);
+        first = hash;
+    }
+}
+
+/* X1: what happens in one pool is the same, ns for ns, whatever runs in the other. */
+static u64 switches_of_pool_a(u64 seed, u32 others)
+{
+    struct sim_options o = { .cpus = 4, .seed = seed, .kick_ns = 1000, .switch_ns = 1000, .keep = true };
+    u64 rng = seed, hash = 0xcbf29ce484222325ull;
+
+    o.mask = TRACE_CLASS_SCHED;
+    sim_start(&o);
+    struct sched_pool *a = sim_pool("Pool-0", "credit", sim_cpus(0, 1));
+    struct sched_pool *b = sim_pool("other", "credit", sim_cpus(2, 3));
+
+    for (u32 i = 0; i < 4; i++)
+        sim_vm(a, "a", 2, ALL, random_work(&rng));
+    for (u32 i = 0; i < others; i++)
+        sim_vm(b, "b", 3, ALL, random_work(&rng));
+    sim_run_until(NS_PER_S);
+    for (size_t i = 0; i < sim.nr_kept; i++) {
+        const struct trace_record *r = &sim.kept[i];
+
+        if (r->event == TRC_SWITCH && r->cpu < 2)
+            hash = (hash ^ r->ns ^ (u64)r->who << 32) * 0x100000001b3ull;
+    }
+    sim_stop();
+    return hash;
+}
+
+static void test_pools_are_apart(void **state)
+{
+    for (u64 seed = 1; seed <= 40; seed++) {
+        u64 alone = switches_of_pool_a(seed, 0);
+
+        assert_true(switches_of_pool_a(seed, 1) == alone);
+        assert_true(switches_of_pool_a(seed, 5) == alone);
+    }
+}
+
+/* ---- record and replay ---- */
+
+static struct trace_record *record(u64 seed, size_t *n)
+{
+    struct world w;
+    struct trace_record *r;
+
+    build(&w, seed, true);
+    for (u32 i = 0; i < 15; i++) {
+        sim_run_until(sim.now + sim_below(&w.rng, 20 * MS));
+        meddle(&w);
+    }
+    *n = sim.nr_kept;
+    r = malloc(*n * sizeof(*r));
+    memcpy(r, sim.kept, *n * sizeof(*r));
+    sim_stop();
+    return r;
+}
+
+static void test_replay(void **state)
+{
+    for (u64 seed = 1; seed <= 150; seed++) {
+        struct sim_difference d;
+        size_t n;
+        struct trace_record *r = record(seed, &n), *copy = malloc(n * sizeof(*r));
+        u64 rng = seed;
+        int caught = 0, tries = 0;
+
+        assert_true(n > 20);
+        memcpy(copy, r, n * sizeof(*r));
+        if (sim_replay(copy, n, &d))
+            fail_msg("seed %lu: record %zu: %s", (unsigned long)seed, d.record, d.what);
+        sim_stop();
+        while (tries < 5) { /* one decision is another: it must be found */
+            size_t i = sim_below(&rng, n);
+
+            if (r[i].event != TRC_SCHED_DECISION)
+                continue;
+            memcpy(copy, r, n * sizeof(*r));
+            if (tries % 2)
+                copy[i].who ^= 1;
+            else
+                copy[i].arg[2] ^= 1;
+            caught += sim_replay(copy, n, &d) == 1;
+            sim_stop();
+            tries++;
+        }
+        assert_int_equal(caught, tries);
+        for (size_t i = n / 2; i < n; i++) /* an input is missing */
+            if (r[i].event == TRC_SCHED_INPUT) {
+                memcpy(copy, r, n * sizeof(*r));
+                copy[i].event = TRC_WAKE;
+                assert_int_not_equal(sim_replay(copy, n, &d), 0);
+                sim_stop();
+                break;
+            }
+        copy[0].event = TRC_LOST;
+        assert_int_equal(sim_replay(copy, n, &d), -1);
+        sim_stop();
+        free(copy);
+        free(r);
+    }
+}
+
+/* Rubbish in a recording is refused, or differs; it does not crash the replay. */
+static void test_replay_rubbish(void **state)
+{
+    size_t n;
+    struct trace_record *r = record(5, &n), *copy = malloc(n * sizeof(*r));
+    struct sim_difference d;
+    u64 rng = 12345;
+
+    for (u32 round = 0; round < 300; round++) {
+        memcpy(copy, r, n * sizeof(*r));
+        for (u32 k = 0; k < 3; k++)
+            ((u8 *)copy)[sim_below(&rng, n * sizeof(*r))] ^= (u8)(1 + sim_below(&rng, 255));
+        sim_replay(copy, n, &d);
+        sim_stop();
+    }
+    free(copy);
+    free(r);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_conservation),       cmocka_unit_test(test_work_conserving),
+        cmocka_unit_test(test_simultaneous_wakes), cmocka_unit_test(test_meddling),
+        cmocka_unit_test(test_pools_are_apart),    cmocka_unit_test(test_replay),
+        cmocka_unit_test(test_replay_rubbish),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
