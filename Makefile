@@ -69,7 +69,8 @@ GUEST_CFLAGS := -std=gnu11 -O2 -g $(WARN) -Iinclude -Iguestlib/include -ffreesta
 GUESTLIB_OBJ := $(patsubst %.c,$(B)/guestlib/%.o,$(wildcard guestlib/*.c)) \
 	$(patsubst %.asm,$(B)/guestlib/%.asm.o,$(wildcard guestlib/*.asm))
 GUESTS      := $(patsubst guests/%.c,$(B)/guests/%.elf,$(wildcard guests/*.c))
-GUEST_TESTS := $(patsubst tests/guest/%.c,$(B)/guests/test-%.elf,$(wildcard tests/guest/*.c))
+GUEST_TESTS := $(patsubst tests/guest/%.c,$(B)/guests/test-%.elf,$(wildcard tests/guest/*.c)) \
+	$(patsubst tests/guest32/%.asm,$(B)/guests/test-%.elf,$(wildcard tests/guest32/*.asm))
 
 $(B)/guestlib/guestlib/%.o $(B)/guestlib/%.o: guestlib/%.c
 	@mkdir -p $(@D)
@@ -85,6 +86,12 @@ $(B)/guests/test-%.o: tests/guest/%.c
 	$(CC) $(GUEST_CFLAGS) -c $< -o $@
 $(B)/guests/%.elf: $(B)/guests/%.o $(GUESTLIB_OBJ) guestlib/guest.ld
 	ld -nostdlib -z max-page-size=4096 -z noexecstack -T guestlib/guest.ld -o $@ $< $(GUESTLIB_OBJ)
+
+# 32-bit multiboot1 kernels, without the library.
+$(B)/guests/test-%.elf: tests/guest32/%.asm
+	@mkdir -p $(@D)
+	$(NASM) -f elf32 -o $(@:.elf=.o) $<
+	ld -m elf_i386 -nostdlib -z noexecstack -Ttext-segment=0x100000 -e start32 -o $@ $(@:.elf=.o)
 
 guests: $(GUESTS) $(GUEST_TESTS)
 

@@ -1,4 +1,5 @@
 #include <guest/printf.h>
+#include <guest/string.h>
 #include <guest/test.h>
 
 static unsigned failures;
@@ -74,6 +75,13 @@ void test_survived(void)
 void check_exception(u8 got, u8 want, const char *what)
 {
     CHECK(got == want, "%s: %s instead of %s", what, exception_name(got), exception_name(want));
+}
+
+bool test_on(const char *platform)
+{
+    char name[16];
+
+    return cmdline_str("platform", name, sizeof(name)) && !strcmp(name, platform);
 }
 
 void test_needs_takt(void)

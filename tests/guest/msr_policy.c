@@ -131,7 +131,8 @@ int main(void)
         machine();
         speculation();
     }
-    addresses();
+    if (!test_on("qemu")) /* whose CPU takes any address, where the MSR is left to the guest */
+        addresses();
     types();
     efer();
     return test_end("MSRs by policy");

@@ -1,10 +1,11 @@
 """Runs guest tests: boots an image whose script creates the test VMs one after another, and reads their results from the log.
 
-What a test needs stands in comments at the top of its file, each on a line of its own:
+What a test needs stands in comments at the top of its file, each on a line of its own (in tests/guest32, after `;`):
   /* expect: crashed */    Takt has to stop this VM; the default is a RESULT: SUCCESS of its own
   /* vcpus: 2 */           virtual CPUs (1)
   /* memory: 4 */          MiB (4)
-  /* args: one two */      its command line (empty)
+  /* args: one two */      its command line (empty); `platform=qemu` or the like is appended to it
+  /* cpus: 0 */            pCPUs that its VMs may use, as in a VM file (any)
   /* vms: 2 */             that many VMs at once; the second is called NAME-2 and gets `vm=2` in its command line
   /* time: 800 */          virtual ms it may take (400); on QEMU, whose clock is the host's, several times as many
   /* only: bochs */        a platform that it makes sense on (all)
@@ -19,12 +20,12 @@ from conftest import BUILD, ROOT
 from machine import Machine
 
 DIRECTORY = os.path.join(ROOT, "tests", "guest")
-DEFAULTS = {"expect": "success", "vcpus": "1", "memory": "4", "args": "", "vms": "1", "time": "400", "only": ""}
+DEFAULTS = {"expect": "success", "vcpus": "1", "memory": "4", "args": "", "vms": "1", "time": "400", "only": "", "cpus": ""}
 FIRST_MS = 300  # when the first test is created
 PER_BOOT = 24
 SLACK = {"qemu": 5, "kvm": 5}  # times what a test asks for: the host may be busy
 
-Test = namedtuple("Test", "name expect vcpus memory args vms time only")
+Test = namedtuple("Test", "name expect vcpus memory args vms time only cpus")
 Result = namedtuple("Result", "verdict text log")  # SUCCESS SKIP ERROR FAILURE CRASH TIMEOUT
 
 
@@ -32,18 +33,18 @@ def read_test(path):
     values = dict(DEFAULTS)
     with open(path, encoding="utf-8") as f:
         for line in f:
-            m = re.match(r"/\*\s*(\w+):\s*(.*?)\s*\*/\s*$", line)
+            m = re.match(r"(?:/\*|;)\s*(\w+):\s*(.*?)\s*(?:\*/\s*)?$", line)
             if m and m[1] in values:
                 values[m[1]] = m[2]
             elif line.startswith("#include"):
                 break
-    name = os.path.basename(path)[:-2]
+    name = os.path.splitext(os.path.basename(path))[0]
     return Test(name, values["expect"], int(values["vcpus"]), int(values["memory"]), values["args"], int(values["vms"]),
-                int(values["time"]), values["only"])
+                int(values["time"]), values["only"], values["cpus"])
 
 
 def all_tests():
-    return [read_test(p) for p in sorted(glob.glob(os.path.join(DIRECTORY, "*.c")))]
+    return [read_test(p) for p in sorted(glob.glob(os.path.join(DIRECTORY, "*.c")) + glob.glob(DIRECTORY + "32/*.asm"))]
 
 
 def vm_names(test):
@@ -57,9 +58,10 @@ def write_boot(platform, directory, tests):
     for test in tests:
         names, limit = vm_names(test), test.time * SLACK.get(platform, 1)
         for number, vm in enumerate(names, 1):
-            args = (test.args + (f" vm={number}" if test.vms > 1 else "")).strip()
+            args = (test.args + (f" vm={number}" if test.vms > 1 else "") + f" platform={platform}").strip()
             config += [f"[vm {vm}]", f"image = test-{test.name}", f"memory = {test.memory}M", f"vcpus = {test.vcpus}",
-                       "start = no", "on_crash = preserve", "debug_exit = yes"] + ([f'cmdline = "{args}"'] if args else []) + [""]
+                       "start = no", "on_crash = preserve", "debug_exit = yes", "debugcon = yes",
+                       f'cmdline = "{args}"'] + ([f"cpus = {test.cpus}"] if test.cpus else []) + [""]
             script.append(f"+0ms create {vm}")
         script += [f"+0ms wait {vm} {limit}ms" for vm in names] + [f"+0ms list -j=after-{test.name}"]
         script += [f"+0ms destroy {vm}" for vm in names]
@@ -87,7 +89,7 @@ def boot(platform, tests, directory):
 
 def judge(test, text, how):
     """The result of one test from all that a boot printed."""
-    lines = [l for l in text.split("\n") if re.search(rf"\b{re.escape(test.name)}(-\d+)?\b", l)]
+    lines = [l for l in text.split("\n") if re.search(rf"\]\s*{re.escape(test.name)}(-\d+)?: ", l)]
     log = "\n".join(lines[-40:])
     crashed = next((l for l in lines if re.search(r"crashed", l)), None)
     results = [re.search(r"RESULT: (SUCCESS|SKIP|ERROR|FAILURE)\s*(.*)", l) for l in lines]

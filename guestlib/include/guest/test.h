@@ -41,6 +41,9 @@ void test_survived(void) __attribute__((noreturn));
 /* `got` must be the exception `want` (a vector, or EXC_NONE). */
 void check_exception(u8 got, u8 want, const char *what);
 
+/* Is this the platform of that name (`platform=` of the command line, from the runner)? For checks that an
+ * emulator cannot show, because its CPU forgets them; say which at the place. */
+bool test_on(const char *platform);
 /* Skips unless Takt is below. */
 void test_needs_takt(void);
 
