@@ -1,4 +1,5 @@
 /* vcpus: 2 */
+/* time: 1000 */
 /* CPUID by policy, on all leaves: stable, the same on both vCPUs but for the ids, nothing beyond the highest
  * leaf, nothing that is hidden. */
 #include <guest/string.h>
