@@ -1,0 +1,33 @@
+/* The loader of guest images. Odd first byte: the rest is the file. Even: the rest are changes to a good one. */
+#include "exit_fuzz.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    struct fuzz_input in = { data, size };
+    struct vcpu *v = fuzz_vcpu();
+    struct module m = { "fuzz", NULL, 0 };
+    struct loader l;
+    const char *why = NULL;
+    u8 *file;
+    bool raw = take(&in, 1) & 1;
+
+    m.size = raw ? in.size : fake_image.size;
+    m.data = file = malloc(m.size + !m.size);
+    memcpy(file, raw ? in.data : fake_image.data, m.size);
+    while (!raw && in.size) {
+        u64 at = take(&in, 2) % m.size, value = take_value(&in);
+
+        memcpy(file + at, &value, MIN(8, m.size - at));
+    }
+    if (load_start(&l, v->vm, &m, &why) == 0) {
+        unsigned steps = 0;
+
+        while (load_step(&l))
+            check(++steps < 100);
+        check(v->virt.regs.rip < v->vm->mem.size);
+    } else {
+        check(why != NULL);
+    }
+    free(file);
+    return 0;
+}

@@ -1,0 +1,372 @@
+/* Guest images, good ones and liars: each lie refuses that image with its sentence. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+#include <elf.h>
+#include <takt/errno.h>
+#include <takt/start_info.h>
+#include "fake_machine.h"
+
+#define FILE_SIZE 0x4000u
+
+static struct vm *vm;
+static struct loader loader;
+static u8 *file; /* exactly as long as it says, for ASan and valgrind */
+static u64 file_size;
+
+static Elf64_Ehdr *eh(void)
+{
+    return (Elf64_Ehdr *)file;
+}
+
+static Elf64_Phdr *ph(unsigned n)
+{
+    return (Elf64_Phdr *)(file + 64) + n;
+}
+
+/* Two PT_LOAD, at 1 MiB and 1 MiB + 64 KiB, and a note. */
+static void good_elf(void)
+{
+    static const struct {
+        u32 namesz, descsz, type;
+        char name[4];
+        u32 desc;
+    } note = { 4, 4, XEN_ELFNOTE_PHYS32_ENTRY, "Xen", 0x100010 };
+
+    memset(file, 0, FILE_SIZE);
+    *eh() = (Elf64_Ehdr){ .e_ident = { 0x7f, 'E', 'L', 'F', ELFCLASS64, ELFDATA2LSB, 1 },
+                          .e_type = ET_EXEC,
+                          .e_machine = EM_X86_64,
+                          .e_version = 1,
+                          .e_entry = 0xffffffff80000020,
+                          .e_phoff = 64,
+                          .e_ehsize = 64,
+                          .e_phentsize = sizeof(Elf64_Phdr),
+                          .e_phnum = 3 };
+    *ph(0) = (Elf64_Phdr){ PT_LOAD, 5, 0x1000, 0xffffffff80000000, 0x100000, 0x2000, 0x3000, 4096 };
+    *ph(1) = (Elf64_Phdr){ PT_LOAD, 6, 0x3000, 0xffffffff80010000, 0x110000, 0x1000, 0x1000, 4096 };
+    *ph(2) = (Elf64_Phdr){ PT_NOTE, 4, 0x800, 0, 0, sizeof(note), sizeof(note), 4 };
+    memcpy(file + 0x800, &note, sizeof(note));
+    memset(file + 0x1000, 0x11, 0x2000);
+    memset(file + 0x3000, 0x22, 0x1000);
+}
+
+static int setup(void **state)
+{
+    struct config_vm c = fake_config("loads", 1);
+
+    fake_machine("null");
+    strcpy(c.cmdline, "one two");
+    vm = fake_vm(&c);
+    fake_cpu(vm->vcpu[0]->sched.cpu);
+    file_size = FILE_SIZE;
+    file = malloc(file_size);
+    good_elf();
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    free(file);
+    fake_destroy(vm);
+    return 0;
+}
+
+static const char *refused(void)
+{
+    struct module m = { "test", file, file_size };
+    const char *why = NULL;
+    int err = load_start(&loader, vm, &m, &why);
+
+    assert_true(err == 0 || err == -EINVAL);
+    assert_true(!err || why);
+    return err ? why : "loads";
+}
+
+static void load(void)
+{
+    unsigned steps = 0;
+
+    assert_string_equal(refused(), "loads");
+    while (load_step(&loader))
+        assert_true(++steps < 100);
+}
+
+static u8 ram(gpa_t gpa)
+{
+    u8 b = 0;
+
+    assert_int_equal(guestmem_read(&vm->mem, gpa, &b, 1), 0);
+    return b;
+}
+
+static void test_pvh(void **state)
+{
+    struct vcpu *v = vm->vcpu[0];
+    struct hvm_start_info info;
+    struct hvm_memmap_entry map[8];
+    char cmdline[16];
+
+    load();
+    assert_int_equal(ram(0x100000), 0x11);
+    assert_int_equal(ram(0x101fff), 0x11);
+    assert_int_equal(ram(0x102000), 0);
+    assert_int_equal(ram(0x110fff), 0x22);
+    assert_int_equal(v->virt.regs.rip, 0x100010);
+    assert_int_equal(fake_of(v)->reg[VREG_CR0], 0x11);
+    assert_int_equal(fake_of(v)->reg[VREG_EFER], 0);
+    assert_int_equal(fake_of(v)->seg[SEG_CS].attr, 0xc9b);
+    assert_int_equal(fake_of(v)->seg[SEG_SS].base, 0);
+    guestmem_read(&vm->mem, v->virt.regs.gpr[REG_RBX], &info, sizeof(info));
+    assert_int_equal(info.magic, HVM_START_MAGIC);
+    assert_int_equal(info.version, 1);
+    assert_int_equal(info.nr_modules, 0);
+    guestmem_read(&vm->mem, info.cmdline_paddr, cmdline, sizeof(cmdline));
+    assert_string_equal(cmdline, "one two");
+    assert_int_equal(info.memmap_entries, 4);
+    guestmem_read(&vm->mem, info.memmap_paddr, map, sizeof(map));
+    assert_int_equal(map[0].size + map[1].size + map[2].size, 2 << 20);
+    assert_int_equal(map[1].type, 2);
+    assert_in_range(v->virt.regs.gpr[REG_RBX], map[1].addr, map[1].addr + map[1].size - 1);
+}
+
+/* The start page keeps out of the way of an image in low memory. */
+static void test_low_image(void **state)
+{
+    ph(1)->p_paddr = 0x6000;
+    ph(1)->p_memsz = 0x5000;
+    load();
+    assert_int_equal(ram(0x6000), 0x22);
+    assert_int_equal(vm->vcpu[0]->virt.regs.gpr[REG_RBX], 0xb000);
+}
+
+static void test_no_room_for_start(void **state)
+{
+    ph(0)->p_paddr = 0;
+    ph(0)->p_memsz = 0x200000;
+    ph(1)->p_type = PT_NULL;
+    memcpy(file + 0x800 + 16, &(u32){ 0x10 }, 4);
+    assert_string_equal(refused(),
+                        "the image leaves no room in low memory for what it is to find at its start");
+}
+
+static void test_elf32(void **state)
+{
+    Elf32_Ehdr h = { .e_ident = { 0x7f, 'E', 'L', 'F', ELFCLASS32, ELFDATA2LSB, 1 },
+                     .e_machine = EM_386,
+                     .e_phoff = 64,
+                     .e_phentsize = sizeof(Elf32_Phdr),
+                     .e_phnum = 2 };
+    Elf32_Phdr p[2] = { { PT_LOAD, 0x1000, 0x100000, 0x100000, 0x1000, 0x1000, 5, 4 },
+                        { PT_NOTE, 0x800, 0, 0, 20, 20, 4, 4 } };
+
+    memcpy(file, &h, sizeof(h));
+    memcpy(file + 64, p, sizeof(p));
+    load();
+    assert_int_equal(vm->vcpu[0]->virt.regs.rip, 0x100010);
+}
+
+static void test_lies(void **state)
+{
+    static const struct {
+        unsigned offset, size;
+        u64 value;
+        const char *why;
+    } lies[] = {
+#define EH(field)    offsetof(Elf64_Ehdr, field), sizeof(((Elf64_Ehdr *)0)->field)
+#define PH(n, field) 64 + n * 56 + offsetof(Elf64_Phdr, field), sizeof(((Elf64_Phdr *)0)->field)
+        { 0, 1, 0, "the image is neither ELF nor multiboot" },
+        { 4, 1, 3, "the image's ELF header is cut off or of an unknown class" },
+        { 5, 1, 2, "the image is not for x86" },
+        { EH(e_machine), 40, "the image is not for x86" },
+        { EH(e_phentsize), 55, "the image's program headers have an odd size" },
+        { EH(e_phnum), 65535, "the image has too many program headers" },
+        { EH(e_phnum), 65, "the image has too many program headers" },
+        { EH(e_phnum), 0, "the image has nothing to load" },
+        { EH(e_phoff), ~0ull, "the image's program headers lie outside the file" },
+        { EH(e_phoff), ~0ull - 100, "the image's program headers lie outside the file" },
+        { EH(e_phoff), FILE_SIZE - 100, "the image's program headers lie outside the file" },
+        { PH(0, p_offset), ~0ull - 0xfff, "a segment of the image lies outside the file" },
+        { PH(0, p_offset), 0x2001, "a segment of the image lies outside the file" },
+        { PH(0, p_filesz), ~0ull, "a segment of the image lies outside the file" },
+        { PH(0, p_memsz), 0x1fff, "a segment of the image is larger in the file than in memory" },
+        { PH(0, p_memsz), ~0ull, "a segment of the image lies outside the VM's memory" },
+        { PH(0, p_memsz), 0x100001, "a segment of the image lies outside the VM's memory" },
+        { PH(0, p_paddr), ~0ull - 0x10, "a segment of the image lies outside the VM's memory" },
+        { PH(0, p_paddr), 0x100000000, "a segment of the image lies outside the VM's memory" },
+        { PH(0, p_paddr), 0xfee00000, "a segment of the image lies outside the VM's memory" },
+        { PH(0, p_memsz), 0x10001, "segments of the image overlap" },
+        { PH(1, p_paddr), 0x102fff, "segments of the image overlap" },
+        { 0x800 + 16, 4, 0x103000, "the image's entry lies outside what is loaded" },
+        { 0x800 + 16, 4, 0, "the image's entry lies outside what is loaded" },
+        { 0x800, 4, 5, "the image has neither a PVH note nor a multiboot header" },
+        { 0x800, 4, ~0u, "the image has neither a PVH note nor a multiboot header" },
+        { 0x804, 4, ~0u, "the image has neither a PVH note nor a multiboot header" },
+        { 0x804, 4, 8, "the image has neither a PVH note nor a multiboot header" },
+        { PH(2, p_offset), ~0ull, "the image has neither a PVH note nor a multiboot header" },
+        { PH(2, p_filesz), 19, "the image has neither a PVH note nor a multiboot header" },
+        { PH(2, p_filesz), ~0ull, "the image has neither a PVH note nor a multiboot header" },
+    };
+
+    for (unsigned i = 0; i < ARRAY_SIZE(lies); i++) {
+        good_elf();
+        memcpy(file + lies[i].offset, &lies[i].value, lies[i].size);
+        assert_string_equal(refused(), lies[i].why);
+    }
+    good_elf();
+    for (file_size = 0; file_size < FILE_SIZE; file_size++) { /* cut off anywhere */
+        u8 *all = file;
+
+        if (file_size > 300 && file_size % 61)
+            continue;
+        file = malloc(file_size);
+        memcpy(file, all, file_size);
+        assert_string_not_equal(refused(), "loads");
+        free(file);
+        file = all;
+    }
+}
+
+/* ---- multiboot1 ---- */
+
+static void mb_header(u32 at, u32 flags, u32 header, u32 load, u32 load_end, u32 bss_end, u32 entry)
+{
+    u32 h[8] = { 0x1badb002, flags, -(0x1badb002u + flags), header, load, load_end, bss_end, entry };
+
+    memcpy(file + at, h, sizeof(h));
+}
+
+static void test_multiboot_elf(void **state)
+{
+    struct vcpu *v = vm->vcpu[0];
+    u32 info[16];
+
+    ph(2)->p_type = PT_NULL;
+    mb_header(0x1000, 3, 0, 0, 0, 0, 0);
+    load();
+    assert_int_equal(v->virt.regs.rip, 0x100020); /* the entry is virtual: as physical */
+    assert_int_equal(v->virt.regs.gpr[REG_RAX], 0x2badb002);
+    guestmem_read(&vm->mem, v->virt.regs.gpr[REG_RBX], info, sizeof(info));
+    assert_int_equal(info[0], 0x24d);
+    assert_int_equal(info[1], 640);
+    assert_int_equal(info[2], 1024);
+    assert_int_equal(info[11] % 24, 0);
+    assert_int_equal(ram(info[4]), 'o');
+    assert_int_equal(ram(info[12]), 20); /* size of an entry without itself */
+}
+
+static void test_multiboot_addresses(void **state)
+{
+    memset(file, 0, FILE_SIZE);
+    memset(file + 0x1000, 0x33, 0x3000);
+    mb_header(0x1004, 0x10000, 0x100004, 0x100000, 0x102000, 0x108000, 0x100040);
+    load();
+    assert_int_equal(ram(0x100100), 0x33);
+    assert_int_equal(ram(0x101fff), 0x33);
+    assert_int_equal(ram(0x102000), 0);
+    assert_int_equal(vm->vcpu[0]->virt.regs.rip, 0x100040);
+    mb_header(0x1004, 0x10000, 0x100004, 0x100000, 0, 0, 0x100040); /* the whole file */
+    assert_string_equal(refused(), "loads");
+    assert_int_equal(loader.segment[0].filesz, 0x3000);
+}
+
+static void test_multiboot_lies(void **state)
+{
+    static const struct {
+        u32 flags, header, load, load_end, bss_end, entry;
+        const char *why;
+    } lies[] = {
+        { 0x10004, 0x100004, 0x100000, 0, 0, 0x100000,
+          "the image's multiboot header asks for more than there is" },
+        { 0x10000, 0x100000, 0x100004, 0, 0, 0x100000,
+          "the multiboot header's addresses contradict each other" },
+        { 0x10000, 0x200000, 0x100000, 0, 0, 0x100000,
+          "the multiboot header's addresses contradict each other" },
+        { 0x10000, 0x100004, 0x100000, 0xfffff, 0, 0x100000,
+          "the multiboot header's addresses contradict each other" },
+        { 0x10000, 0x100004, 0x100000, 0x108000, 0, 0x100000,
+          "a segment of the image lies outside the file" },
+        { 0x10000, 0x100004, 0x100000, 0x102000, 0x101000, 0x100000,
+          "a segment of the image is larger in the file than in memory" },
+        { 0x10000, 0x100004, 0x100000, 0x102000, 0x90000, 0x100000,
+          "a segment of the image lies outside the VM's memory" },
+        { 0x10000, 0x100004, 0x100000, 0x102000, 0x300000, 0x100000,
+          "a segment of the image lies outside the VM's memory" },
+        { 0x10000, 0x100004, 0x100000, 0, 0, 0x103000, "the image's entry lies outside what is loaded" },
+    };
+
+    for (unsigned i = 0; i < ARRAY_SIZE(lies); i++) {
+        memset(file, 0, FILE_SIZE);
+        mb_header(0x1004, lies[i].flags, lies[i].header, lies[i].load, lies[i].load_end, lies[i].bss_end,
+                  lies[i].entry);
+        assert_string_equal(refused(), lies[i].why);
+    }
+    memset(file, 0, FILE_SIZE);
+    mb_header(0x2000, 0x10000, 0x100000, 0x100000, 0, 0, 0x100000); /* too far into the file */
+    assert_string_equal(refused(), "the image is neither ELF nor multiboot");
+    mb_header(0x1002, 0x10000, 0x100000, 0x100000, 0, 0, 0x100000); /* not aligned */
+    assert_string_equal(refused(), "the image is neither ELF nor multiboot");
+}
+
+static void test_large_in_steps(void **state)
+{
+    unsigned steps = 0;
+
+    free(file);
+    file = malloc(0x90000);
+    memset(file, 0x44, 0x90000);
+    good_elf();
+    file_size = 0x90000;
+    ph(0)->p_filesz = ph(0)->p_memsz = 0x8f000;
+    ph(1)->p_type = PT_NULL;
+    assert_string_equal(refused(), "loads");
+    while (load_step(&loader))
+        steps++;
+    assert_in_range(steps, 9, 12);
+    assert_int_equal(ram(0x100000 + 0x8efff), 0x44);
+}
+
+static void test_modules(void **state)
+{
+    static const struct module m = { "mod", "x", 1 };
+
+    assert_int_equal(module_add(&m), 0);
+    assert_int_equal(module_add(&m), -EEXIST);
+    assert_non_null(module_find("mod"));
+    assert_null(module_find("mo"));
+    for (int i = 0; i < MAX_MODULES; i++) {
+        struct module n = { strdup("n00"), "x", 1 };
+
+        ((char *)n.name)[1] += (char)(i / 10);
+        ((char *)n.name)[2] += (char)(i % 10);
+        if (module_add(&n)) {
+            assert_int_equal(i, MAX_MODULES - 2); /* two were there */
+            return;
+        }
+    }
+    fail();
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(test_pvh),
+        TEST(test_low_image),
+        TEST(test_no_room_for_start),
+        TEST(test_elf32),
+        TEST(test_lies),
+        TEST(test_multiboot_elf),
+        TEST(test_multiboot_addresses),
+        TEST(test_multiboot_lies),
+        TEST(test_large_in_steps),
+        TEST(test_modules),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
