@@ -103,6 +103,26 @@ static void bad_access(struct vcpu *v, const struct vm_exit *e, const char *what
              (unsigned long long)e->npf.gpa, what);
 }
 
+/* Another vCPU took the second page of an instruction away after the CPU had read it: if byte `n` cannot be fetched
+ * any more, the guest gets the fault that a new fetch takes. */
+static bool fetch_faults(struct vcpu *v, unsigned n)
+{
+    u64 va = v->virt.regs.rip + n;
+    struct guest_seg cs;
+    gpa_t gpa;
+    u32 code;
+
+    virt->get_seg(&v->virt, SEG_CS, &cs);
+    if (vcpu_mode(v) != 64)
+        va = (u32)(va + cs.base);
+    if (n == INSN_MAX ||
+        !guest_translate(&v->virt, va, GA_EXEC | (virt->cpl(&v->virt) == 3 ? GA_USER : 0), &gpa, &code))
+        return false;
+    virt->set_reg(&v->virt, VREG_CR2, va);
+    vcpu_fault(v, EXC_PF, true, code);
+    return true;
+}
+
 void exit_mmio(struct vcpu *v, const struct vm_exit *e)
 {
     struct bus_access a = { .addr = e->npf.gpa, .vcpu = v->id };
@@ -116,8 +136,11 @@ void exit_mmio(struct vcpu *v, const struct vm_exit *e)
     if (e->npf.exec || e->npf.in_walk)
         return bad_access(v, e, e->npf.exec ? "no RAM there" : "a page table has to be in RAM");
     n = guest_fetch(&v->virt, bytes, sizeof(bytes));
-    if (mmio_decode(&in, bytes, n, vcpu_mode(v)))
-        return bad_access(v, e, "not by a MOV that is emulated, or no device there");
+    if (mmio_decode(&in, bytes, n, vcpu_mode(v))) {
+        if (!fetch_faults(v, n))
+            bad_access(v, e, "not by a MOV that is emulated, or no device there");
+        return;
+    }
     if (in.write != e->npf.write)
         return; /* another vCPU changed the instruction meanwhile: execute what is there now */
     gpr = &v->virt.regs.gpr[in.reg];

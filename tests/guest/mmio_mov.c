@@ -119,7 +119,6 @@ static void over_a_boundary(void)
 
         memcpy((void *)at, code, sizeof(code));
         CHECK(fn() == version, "a load with %u bytes in the next page", over);
-        memcpy((void *)at, code, sizeof(code)); /* lest the emulator remembers the instruction */
         page_map(va + PAGE_SIZE, 0, 0);
         e = try_run((void (*)(void *))at, NULL);
         page_map(va + PAGE_SIZE, (u64)b, PTE_P | PTE_W);

@@ -505,6 +505,27 @@ static void test_mmio(void **state)
     assert_string_equal(vm->why, "write of guest-physical fed00000: no device there");
 }
 
+/* Its second byte is in a page that another vCPU has just unmapped: a fault for the guest, not its end. */
+static void test_mmio_cut_off(void **state)
+{
+    struct fake_vcpu *f = fake_of(v);
+    u32 pde = 0x4007, pte = CODE | 7;
+
+    real_code("", 0);
+    f->reg[VREG_CR0] = 0x80000011;
+    f->reg[VREG_CR3] = 0x3000;
+    f->reg[VREG_CR4] = 0;
+    guestmem_write(&vm->mem, 0x3000, &pde, 4);
+    guestmem_write(&vm->mem, 0x4000 + (CODE >> 12) * 4, &pte, 4);
+    v->virt.regs.rip = CODE + 0xfff;
+    guestmem_write(&vm->mem, CODE + 0xfff, "\x8b", 1);
+    npf(0xfee00030, false);
+    assert_int_equal(vm->state, VM_RUNNING);
+    assert_int_equal(v->virt.pending.vector, EXC_PF);
+    assert_int_equal(f->reg[VREG_CR2], CODE + 0x1000);
+    assert_int_equal(v->virt.regs.rip, CODE + 0xfff);
+}
+
 static void test_mmio_unknown_insn(void **state)
 {
     real_code("\x0f\xbb\x03", 3); /* btc */
@@ -780,6 +801,7 @@ int main(void)
         TEST(test_string_out),
         TEST(test_string_edges),
         TEST(test_mmio),
+        TEST(test_mmio_cut_off),
         TEST(test_mmio_unknown_insn),
         TEST(test_hc_numbers),
         TEST(test_hc_modes),
