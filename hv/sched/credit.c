@@ -28,13 +28,6 @@ static bool is_active(const struct credit_vcpu *cv)
 
 /* ---- weights and the active list ---- */
 
-u64 credit_weight(const struct credit_pool *cp, const struct credit_dom *cd)
-{
-    u64 w = cp->knob.fault == FAULT_IGNORE_WEIGHT ? CREDIT_DEFAULT_WEIGHT : cd->weight;
-
-    return cp->knob.weight_scope == SCOPE_VCPU ? w * cd->nr_active : w;
-}
-
 void credit_weights_changed(struct credit_pool *cp)
 {
     cp->weight = 0;

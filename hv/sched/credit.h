@@ -78,6 +78,14 @@ static inline struct credit_dom *credit_dom_of(const struct sched_vcpu *v)
     return v->dom->priv;
 }
 
+/* What a VM counts in W, if it is active. */
+static inline u64 credit_weight(const struct credit_pool *cp, const struct credit_dom *cd)
+{
+    u64 w = cp->knob.fault == FAULT_IGNORE_WEIGHT ? CREDIT_DEFAULT_WEIGHT : cd->weight;
+
+    return cp->knob.weight_scope == SCOPE_VCPU ? w * cd->nr_active : w;
+}
+
 /* a * b / c rounded up, for a result that fits; b and c are weights (below 2^32). */
 static inline u64 credit_share(u64 a, u64 b, u64 c)
 {
@@ -95,7 +103,6 @@ int credit_apply(struct sched_pool *p, const struct credit_knobs *k, const char 
 void credit_weights_changed(struct credit_pool *cp);
 /* One accounting pass (credit_account.c). */
 void credit_account(struct sched_pool *p, u64 now);
-u64 credit_weight(const struct credit_pool *cp, const struct credit_dom *cd); /* in W, if it is active */
 void credit_deactivate(struct credit_pool *cp, struct credit_vcpu *cv);
 
 #endif

@@ -40,6 +40,8 @@ static u64 peak_of(const struct credit_pool *cp, const struct credit_dom *cd, u6
     u64 peak = 0;
 
     if (cp->knob.overflow == OVERFLOW_HAND_ON) {
+        if (cd->nr_active == 1)
+            return room(cp, list_first(&cd->active, struct credit_vcpu, active));
         list_for_each(cv, &cd->active, struct credit_vcpu, active)
         {
             peak += room(cp, cv);
@@ -86,8 +88,8 @@ static void divide(const struct credit_pool *cp, const struct credit_dom *cd, st
     u64 n = cd->nr_active, rest = s->given;
 
     s->level = 0;
-    s->more = (rest + n - 1) / n;
-    if (cp->knob.overflow != OVERFLOW_HAND_ON)
+    s->more = n == 1 ? rest : (rest + n - 1) / n;
+    if (n == 1 || cp->knob.overflow != OVERFLOW_HAND_ON)
         return;
     s->level = rest / n;
     list_for_each(cv, &cd->active, struct credit_vcpu, active)
@@ -113,7 +115,7 @@ static void settle(struct sched_pool *p, struct credit_vcpu *cv, struct pass *s,
     struct credit_pool *cp = p->priv;
     struct sched_vcpu *v = cv->vcpu;
     i64 limit = (i64)cp->period;
-    bool unused = cv->credit >= limit, competes = sched_runnable(v) && cv->cls != CLASS_BOOST;
+    bool unused = cv->credit >= limit, boosted = cv->cls == CLASS_BOOST;
 
     cv->credit += (i64)part_of(cp, cv, s);
     if (cv->credit < 0) {
@@ -132,7 +134,7 @@ static void settle(struct sched_pool *p, struct credit_vcpu *cv, struct pass *s,
             credit_deactivate(cp, cv);
         }
     }
-    if (cp->knob.overflow != OVERFLOW_HAND_ON || cv->credit < limit || competes)
+    if (cp->knob.overflow != OVERFLOW_HAND_ON || cv->credit < limit || (sched_runnable(v) && !boosted))
         s->balance += cv->credit;
 }
 

@@ -75,13 +75,13 @@ static inline bool sched_runnable(const struct sched_vcpu *v)
     return !v->blocked && !v->parked && !v->migrating && v->dom->paused == 0;
 }
 
-/* A record of class TRACE_CLASS_SCHED; v may be NULL. */
+/* A record of class TRACE_CLASS_SCHED; v may be NULL. sched_trace() costs nothing but a test while that is off. */
 void sched_trace_slow(const struct sched_vcpu *v, u64 now, u16 event, u32 a, u32 b, u32 c, u32 d);
-static inline void sched_trace(const struct sched_vcpu *v, u64 now, u16 event, u32 a, u32 b, u32 c, u32 d)
-{
-    if (__builtin_expect(trace_mask & TRACE_CLASS_SCHED, 0))
-        sched_trace_slow(v, now, event, a, b, c, d);
-}
+#define sched_trace(...)                                                                                     \
+    do {                                                                                                     \
+        if (__builtin_expect(trace_mask & TRACE_CLASS_SCHED, 0))                                             \
+            sched_trace_slow(__VA_ARGS__);                                                                   \
+    } while (0)
 
 void *sched_cpu_priv(const struct sched_pool *p, u32 cpu);                    /* cpu_size bytes */
 struct sched_vcpu *sched_current_locked(const struct sched_pool *p, u32 cpu); /* NULL: idle */

@@ -52,17 +52,16 @@ void record_input_slow(struct sched_pool *p, enum sched_input kind, u64 now, u32
 void record_decision_slow(struct sched_pool *p, enum sched_decision kind, u64 now, u32 who, u64 arg);
 void record_restart(void); /* the sequence starts from 0 again: tests */
 
-static inline void record_input(struct sched_pool *p, enum sched_input kind, u64 now, u32 who, u32 small,
-                                u64 arg)
-{
-    if (__builtin_expect(trace_mask & TRACE_CLASS_REPLAY, 0))
-        record_input_slow(p, kind, now, who, small, arg);
-}
-
-static inline void record_decision(struct sched_pool *p, enum sched_decision kind, u64 now, u32 who, u64 arg)
-{
-    if (__builtin_expect(trace_mask & TRACE_CLASS_REPLAY, 0))
-        record_decision_slow(p, kind, now, who, arg);
-}
+/* Macros, so that arguments cost nothing while recording is off. */
+#define record_input(...)                                                                                    \
+    do {                                                                                                     \
+        if (__builtin_expect(trace_mask & TRACE_CLASS_REPLAY, 0))                                            \
+            record_input_slow(__VA_ARGS__);                                                                  \
+    } while (0)
+#define record_decision(...)                                                                                 \
+    do {                                                                                                     \
+        if (__builtin_expect(trace_mask & TRACE_CLASS_REPLAY, 0))                                            \
+            record_decision_slow(__VA_ARGS__);                                                               \
+    } while (0)
 
 #endif
