@@ -4,6 +4,7 @@ const struct virt_ops *virt;
 u64 virt_xcr0_mask;
 
 #define DR6_BS BIT(14)
+#define DR7_GD BIT(13)
 
 const struct reset_seg reset_segs[SEG_NR] = {
     { SEG_ES, { 0, 0x93, 0xffff, 0 } },   { SEG_CS, { 0xf000, 0x9b, 0xffff, 0xffff0000 } },
@@ -110,6 +111,8 @@ bool guest_raise(struct virt_vcpu *v, u8 vector, bool has_code, u32 code)
         has_code = true;
         code = 0;
     }
+    if (vector == EXC_DB) /* the CPU does so when it delivers one, but not one that we inject: SDM 3B 18.2.4 */
+        virt->set_reg(v, VREG_DR7, virt->get_reg(v, VREG_DR7) & ~DR7_GD);
     v->pending =
         (struct virt_event){ .type = EVENT_EXCEPTION, .vector = vector, .has_code = has_code, .code = code };
     return true;
