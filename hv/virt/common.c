@@ -54,26 +54,37 @@ static bool is_canonical(struct virt_vcpu *v, u64 va)
     return (u64)((i64)(va << shift) >> shift) == va;
 }
 
-void guest_skip(struct virt_vcpu *v, const struct vm_exit *exit)
+/* Across a border beyond which RIP wraps or is refused, or with the trap flag set. */
+static __attribute__((noinline)) void skip_carefully(struct virt_vcpu *v, const struct vm_exit *exit)
 {
-    u64 rip = v->regs.rip, next = rip + exit->insn_len;
+    u64 next = v->regs.rip + exit->insn_len;
 
     if (!exit->insn_len)
         return;
-    if (__builtin_expect((rip ^ next) >> 31, 0)) { /* rare enough for the long way */
-        if (!is_64bit(v))
-            next = (u32)next;
-        else if (!is_canonical(v, next)) {
-            guest_raise(v, EXC_GP, true, 0);
-            return;
-        }
+    if (!is_64bit(v))
+        next = (u32)next;
+    else if (!is_canonical(v, next)) {
+        guest_raise(v, EXC_GP, true, 0);
+        return;
     }
     v->regs.rip = next;
     virt->clear_shadow(v);
-    if (__builtin_expect(v->regs.rflags & RFLAGS_TF, 0)) {
+    if (v->regs.rflags & RFLAGS_TF) {
         virt->set_reg(v, VREG_DR6, virt->get_reg(v, VREG_DR6) | DR6_BS);
         guest_raise(v, EXC_DB, false, 0);
     }
+}
+
+void guest_skip(struct virt_vcpu *v, const struct vm_exit *exit)
+{
+    u64 next = v->regs.rip + exit->insn_len;
+
+    if (__builtin_expect((v->regs.rip ^ next) >> 31 | (v->regs.rflags & RFLAGS_TF), 0) || !exit->insn_len) {
+        skip_carefully(v, exit);
+        return;
+    }
+    v->regs.rip = next;
+    virt->clear_shadow(v);
 }
 
 enum exc_class { BENIGN, CONTRIBUTORY, PAGE_FAULT, DOUBLE_FAULT };

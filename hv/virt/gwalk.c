@@ -17,16 +17,20 @@
 #define PF_RSVD 8u
 #define PF_I    16u
 
-const u8 *code_walk(struct virt_vcpu *v, u64 cr3, unsigned levels, u64 va)
+void insn_forget(struct virt_vcpu *v)
 {
-    const struct guestmem *m = v->vm->mem;
-    struct code_page *c = &v->code[va >> PAGE_SHIFT & (CODE_PAGES - 1)];
+    for (unsigned i = 0; i < INSN_CACHE; i++)
+        v->insn[i].rip = BIT(63); /* not canonical */
+}
+
+/* The byte at `va` in long mode, without a look at rights; NULL if it is not in RAM. The entries on the way go to *c,
+ * with 4 levels; those of a large page's missing levels are copies of the last. */
+static const u8 *code_byte(const struct guestmem *m, u64 cr3, unsigned levels, u64 va, struct insn_at *c)
+{
     unsigned shift = PAGE_SHIFT + 9 * levels, n = 0;
     u64 e = cr3, size, room;
     const u64 *table, *at;
-    const u8 *page;
 
-    c->page = 0;
     do {
         table = guestmem_at(m, e & ADDR_52, &room);
         if (!table)
@@ -36,21 +40,30 @@ const u8 *code_walk(struct virt_vcpu *v, u64 cr3, unsigned levels, u64 va)
         e = __atomic_load_n(at, __ATOMIC_RELAXED);
         if (!(e & PTE_P))
             return NULL;
-        c->entry[n & (CODE_LEVELS - 1)] = at;
-        c->value[n++ & (CODE_LEVELS - 1)] = e;
+        c->entry[n & (INSN_LEVELS - 1)] = at;
+        c->value[n++ & (INSN_LEVELS - 1)] = e;
     } while (shift > PAGE_SHIFT && !(e & PTE_PS));
-    size = BIT(shift);
-    page = guestmem_at(m, ((e & ADDR_52 & ~(size - 1)) | (va & (size - 1))) & ~(PAGE_SIZE - 1), &room);
-    if (!page || n > CODE_LEVELS)
-        return page;
-    for (; n < CODE_LEVELS; n++) { /* fewer levels: the last one counts several times */
+    for (; n < INSN_LEVELS; n++) {
         c->entry[n] = at;
         c->value[n] = e;
     }
-    c->cr3 = cr3;
-    c->host = page;
-    c->page = (va & ~(PAGE_SIZE - 1)) | levels;
-    return page;
+    size = BIT(shift);
+    return guestmem_at(m, (e & ADDR_52 & ~(size - 1)) | (va & (size - 1)), &room);
+}
+
+const u8 *insn_find(struct virt_vcpu *v, u64 cr3, u64 rip)
+{
+    struct insn_at *c = &v->insn[rip & (INSN_CACHE - 1)];
+
+    c->rip = BIT(63);
+    if ((rip & (PAGE_SIZE - 1)) > PAGE_SIZE - 15)
+        return NULL;
+    c->bytes = code_byte(v->vm->mem, cr3, INSN_LEVELS, rip, c);
+    if (c->bytes) {
+        c->rip = rip;
+        c->cr3 = cr3;
+    }
+    return c->bytes;
 }
 
 /* One walk: what it depends on, and the entries that it went through. */
@@ -252,10 +265,10 @@ static unsigned fetch_page(struct virt_vcpu *v, u64 va, u8 *buf, unsigned max)
 
 unsigned guest_fetch(struct virt_vcpu *v, u8 *buf, unsigned max)
 {
+    struct insn_at unused;
     struct guest_seg cs;
-    u64 va = v->regs.rip, cr3, room;
+    u64 va = v->regs.rip, cr3;
     unsigned levels, n = 0;
-    const u8 *p;
 
     max = MIN(max, 15u);
     virt->get_seg(v, SEG_CS, &cs);
@@ -269,11 +282,13 @@ unsigned guest_fetch(struct virt_vcpu *v, u8 *buf, unsigned max)
     cr3 = virt->get_reg(v, VREG_CR3);
     levels = virt->get_reg(v, VREG_CR4) & CR4_LA57 ? 5 : 4;
     while (n < max) {
-        p = code_at(v, cr3, levels, va + n, &room);
+        const u8 *p = code_byte(v->vm->mem, cr3, levels, va + n, &unused);
+        unsigned end = MIN(max, n + (unsigned)(PAGE_SIZE - ((va + n) & (PAGE_SIZE - 1))));
+
         if (!p)
             break;
-        for (unsigned end = n + (unsigned)MIN(max - n, room); n < end; n++)
-            buf[n] = *p++;
+        while (n < end)
+            buf[n++] = *p++;
     }
     return n;
 }

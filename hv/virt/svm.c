@@ -31,10 +31,9 @@ struct svm_cpu {
 /* struct virt_vcpu's priv. */
 struct svm_vcpu {
     struct vmcb *vmcb;
-    hpa_t pa;
-    struct guest_state state;
+    hpa_t pa, host;  /* of this VMCB, and of the pCPU's that it is loaded on */
     bool nmi_masked; /* one was delivered, and no IRET came yet */
-    bool cr8_exit;   /* intercept_cr says so */
+    struct guest_state state;
 };
 
 void svm_enter(struct guest_regs *regs, u64 vmcb_pa, u64 host_pa);
@@ -241,6 +240,7 @@ static int svm_vcpu_init(struct virt_vcpu *v)
     s->vmcb = hpa_to_va(s->pa);
     v->priv = s;
     tlb_user_init(&v->tlb);
+    insn_forget(v);
     set_controls(v);
     svm_vcpu_reset(v);
     return 0;
@@ -264,6 +264,7 @@ static void svm_load(struct virt_vcpu *v)
     struct svm_cpu *c = this_svm();
 
     c->vcpu = v;
+    s->host = c->host;
     tlb_load(&v->vm->npt.tlb, &c->tags, &v->tlb, this_cpu()->id);
     s->vmcb->tsc_offset = v->tsc_offset;
     s->vmcb->clean = 0;
@@ -429,12 +430,11 @@ static void flush(enum tlb_flush what, void *ctx)
         ((struct vmcb *)ctx)->tlb_control = TLB_CTL_ALL;
 }
 
-static void prepare_tlb(struct virt_vcpu *v, struct vmcb *b)
+static void prepare_tlb(struct virt_vcpu *v, struct svm_vcpu *s)
 {
-    b->tlb_control = 0;
-    tlb_prepare(&v->vm->npt.tlb, &this_svm()->tags, &v->tlb, this_cpu()->id, flush, b);
-    b->asid = v->tlb.tag;
-    b->clean = 0;
+    tlb_prepare(&v->vm->npt.tlb, &this_svm()->tags, &v->tlb, this_cpu()->id, flush, s->vmcb);
+    s->vmcb->asid = v->tlb.tag;
+    s->vmcb->clean = 0;
 }
 
 static void set_intercept(struct vmcb *b, u32 *word, u32 bits, bool on)
@@ -447,9 +447,11 @@ static void set_intercept(struct vmcb *b, u32 *word, u32 bits, bool on)
     }
 }
 
-/* The rare part of an entry: windows are wanted, or an event is to be delivered. */
-static void prepare_events(struct virt_vcpu *v, struct svm_vcpu *s, struct vmcb *b)
+/* Windows are wanted or were wanted last time, or an event is to be delivered. */
+static void prepare_events(struct virt_vcpu *v, struct svm_vcpu *s)
 {
+    struct vmcb *b = s->vmcb;
+
     if (v->pending.type != EVENT_NONE) {
         b->event_inj = (u64)v->pending.code << 32 | event_encode(&v->pending, b->cr0 & CR0_PE);
         s->nmi_masked |= v->pending.type == EVENT_NMI;
@@ -457,7 +459,19 @@ static void prepare_events(struct virt_vcpu *v, struct svm_vcpu *s, struct vmcb 
     }
     set_intercept(b, &b->intercept_1, I1_IRET, v->want_nmi_window && s->nmi_masked);
     set_intercept(b, &b->intercept_cr, 1u << (16 + 8), v->want_cr8_exit);
-    s->cr8_exit = v->want_cr8_exit;
+    b->int_ctl = INT_CTL_MASKING | v->cr8 | (v->want_irq_window ? INT_CTL_IRQ | INT_CTL_IGN_TPR : 0);
+    b->clean &= ~CLEAN_TPR;
+    v->armed = v->want_irq_window | v->want_nmi_window | v->want_cr8_exit;
+}
+
+/* The rare part of an entry. */
+static __attribute__((noinline)) void prepare(struct virt_vcpu *v)
+{
+    struct svm_vcpu *s = v->priv;
+
+    if (tlb_stale(&v->vm->npt.tlb, &v->tlb))
+        prepare_tlb(v, s);
+    prepare_events(v, s);
 }
 
 /* ---- exit ---- */
@@ -469,8 +483,13 @@ static unsigned code_mode(const struct vmcb *b)
     return b->cs.attr & ATTR_BIG ? 32 : 16;
 }
 
-static __attribute__((noinline)) u8 length_slow(struct virt_vcpu *v, const struct vmcb *b, enum insn insn,
-                                                u8 *modrm, u8 *rex)
+/* 64-bit mode with 4 levels of page tables. */
+static inline bool is_plain_64(const struct vmcb *b)
+{
+    return b->efer & EFER_LMA && b->cs.attr & ATTR_LONG && !(b->cr4 & CR4_LA57);
+}
+
+static u8 length_walk(struct virt_vcpu *v, const struct vmcb *b, enum insn insn, u8 *modrm, u8 *rex)
 {
     u8 bytes[15];
     unsigned n = guest_fetch(v, bytes, sizeof(bytes));
@@ -478,22 +497,33 @@ static __attribute__((noinline)) u8 length_slow(struct virt_vcpu *v, const struc
     return (u8)insn_length(bytes, n, code_mode(b), insn, modrm, rex);
 }
 
-/* The length of the instruction that exited; 0 if it is not there any more. The common case (64-bit mode, 4 levels,
- * no prefixes) is short. */
-static inline __attribute__((always_inline)) u8 length_of(struct virt_vcpu *v, const struct vmcb *b,
-                                                          enum insn insn)
+static __attribute__((noinline)) void set_length_slowly(struct virt_vcpu *v, const struct vmcb *b,
+                                                        enum insn insn, struct vm_exit *e)
+{
+    if (is_plain_64(b))
+        insn_find(v, b->cr3, b->rip); /* for the next time */
+    if (features & FEAT_NEXT_RIP)
+        e->insn_len = (u8)(b->next_rip - b->rip);
+    else
+        e->insn_len = length_walk(v, b, insn, NULL, NULL);
+}
+
+/* The length of the instruction that exited; 0 if it is not there any more. The common case without next-RIP (64-bit
+ * mode, 4 levels, no prefixes) is short. */
+static inline __attribute__((always_inline)) void set_length(struct virt_vcpu *v, const struct vmcb *b,
+                                                             enum insn insn, struct vm_exit *e)
 {
     u32 len = insn > 0xffff ? 3 : insn > 0xff ? 2 : 1;
-    const u8 *p = NULL;
-    u64 room;
+    const u8 *p;
 
-    if (features & FEAT_NEXT_RIP)
-        return (u8)(b->next_rip - b->rip);
-    if (b->efer & EFER_LMA && b->cs.attr & ATTR_LONG && !(b->cr4 & CR4_LA57))
-        p = code_at(v, b->cr3, 4, b->rip, &room);
-    if (p && room >= 4 && (*(const u32 *)p & (BIT(8 * len) - 1)) == insn && insn != INSN_PAUSE)
-        return (u8)len;
-    return length_slow(v, b, insn, NULL, NULL);
+    if (!(features & FEAT_NEXT_RIP) && is_plain_64(b) && insn != INSN_PAUSE) {
+        p = insn_cached(v, b->cr3, b->rip);
+        if (__builtin_expect(p && (*(const u32 *)p & (BIT(8 * len) - 1)) == insn, 1)) {
+            e->insn_len = (u8)len;
+            return;
+        }
+    }
+    set_length_slowly(v, b, insn, e);
 }
 
 static void decode_cr(struct virt_vcpu *v, const struct vmcb *b, struct vm_exit *e)
@@ -505,10 +535,10 @@ static void decode_cr(struct virt_vcpu *v, const struct vmcb *b, struct vm_exit 
     e->cr.cr = b->exit_code & 15;
     e->cr.write = write;
     if (features & FEAT_DECODE && features & FEAT_NEXT_RIP) {
-        e->insn_len = length_of(v, b, write ? INSN_MOV_TO_CR : INSN_MOV_FROM_CR);
+        e->insn_len = (u8)(b->next_rip - b->rip);
         e->cr.gpr = b->exit_info1 & 15; /* APM2 15.8.1; of the CRs that we intercept only MOV is there */
     } else {
-        e->insn_len = length_slow(v, b, write ? INSN_MOV_TO_CR : INSN_MOV_FROM_CR, &modrm, &rex);
+        e->insn_len = length_walk(v, b, write ? INSN_MOV_TO_CR : INSN_MOV_FROM_CR, &modrm, &rex);
         e->cr.gpr = (u8)((modrm & 7) | (rex & 1) << 3);
     }
     e->cr.value = v->regs.gpr[e->cr.gpr];
@@ -516,10 +546,8 @@ static void decode_cr(struct virt_vcpu *v, const struct vmcb *b, struct vm_exit 
         e->cr.value = (u32)e->cr.value;
 }
 
-static void decode_exception(struct virt_vcpu *v, struct svm_vcpu *s, struct vm_exit *e)
+static void decode_exception(struct virt_vcpu *v, const struct vmcb *b, struct vm_exit *e)
 {
-    const struct vmcb *b = s->vmcb;
-
     e->reason = EXIT_EXCEPTION;
     e->exc.vector = (u8)(b->exit_code - SVM_EXIT_EXC);
     e->exc.has_code = e->exc.vector == EXC_AC;
@@ -531,7 +559,18 @@ static void decode_exception(struct virt_vcpu *v, struct svm_vcpu *s, struct vm_
         svm_clear_shadow(v); /* the instruction that it shielded is the one that raised it */
 }
 
-static void decode_npf(const struct vmcb *b, struct vm_exit *e)
+/* The bytes of an instruction that may have to be emulated. */
+static void fetch_npf(struct virt_vcpu *v, const struct vmcb *b, struct vm_exit *e)
+{
+    const u8 *p = is_plain_64(b) ? insn_bytes(v, b->cr3, b->rip) : NULL;
+
+    e->npf.mode = (u8)code_mode(b);
+    e->npf.nr_bytes = p ? sizeof(e->npf.bytes) : 0;
+    if (p)
+        memcpy(e->npf.bytes, p, sizeof(e->npf.bytes));
+}
+
+static void decode_npf(struct virt_vcpu *v, const struct vmcb *b, struct vm_exit *e)
 {
     u64 info = b->exit_info1;
 
@@ -543,11 +582,12 @@ static void decode_npf(const struct vmcb *b, struct vm_exit *e)
     e->npf.exec = info & BIT(4);
     e->npf.read = !e->npf.write && !e->npf.exec;
     e->npf.in_walk = info & BIT(33);
+    fetch_npf(v, b, e);
     if (info & BIT(0) && info & BIT(3)) /* reserved bits in our own tables */
         e->reason = EXIT_NPT_MISCONFIG;
 }
 
-static void decode_io(const struct vmcb *b, struct vm_exit *e)
+static void decode_io(struct virt_vcpu *v, const struct vmcb *b, struct vm_exit *e)
 {
     u32 info = (u32)b->exit_info1; /* APM2 15.10.2 */
 
@@ -560,8 +600,10 @@ static void decode_io(const struct vmcb *b, struct vm_exit *e)
     e->io.rep = info & 8;
 }
 
-static void decode_iret(struct svm_vcpu *s, struct vm_exit *e)
+static void decode_iret(struct virt_vcpu *v, const struct vmcb *b, struct vm_exit *e)
 {
+    struct svm_vcpu *s = v->priv;
+
     /* It has not been executed yet. The shadow keeps the next NMI off until it has. */
     s->nmi_masked = false;
     s->vmcb->int_shadow |= INT_SHADOW;
@@ -569,118 +611,115 @@ static void decode_iret(struct svm_vcpu *s, struct vm_exit *e)
     e->reason = EXIT_NMI_WINDOW;
 }
 
+static void exit_cpuid(struct virt_vcpu *v, const struct vmcb *b, struct vm_exit *e)
+{
+    e->reason = EXIT_CPUID;
+    set_length(v, b, INSN_CPUID, e);
+}
+
+static void exit_vmmcall(struct virt_vcpu *v, const struct vmcb *b, struct vm_exit *e)
+{
+    e->reason = EXIT_HYPERCALL;
+    set_length(v, b, INSN_VMMCALL, e);
+}
+
+static void exit_msr(struct virt_vcpu *v, const struct vmcb *b, struct vm_exit *e)
+{
+    bool write = b->exit_info1 & 1;
+
+    e->reason = write ? EXIT_WRMSR : EXIT_RDMSR;
+    set_length(v, b, write ? INSN_WRMSR : INSN_RDMSR, e);
+}
+
 /* Exits that are told apart by their code alone, with the instruction to check for. */
 static const struct {
     u8 reason;
     u32 insn;
 } simple_exits[] = {
+    [SVM_EXIT_INTR] = { EXIT_INTR, 0 },
     [SVM_EXIT_NMI] = { EXIT_NMI, 0 },
     [SVM_EXIT_INIT] = { EXIT_INIT, 0 },
     [SVM_EXIT_VINTR] = { EXIT_IRQ_WINDOW, 0 },
     [SVM_EXIT_RDPMC] = { EXIT_RDPMC, INSN_RDPMC },
-    [SVM_EXIT_RSM] = { EXIT_HIDDEN, 0 },
     [SVM_EXIT_INVD] = { EXIT_WBINVD, INSN_INVD },
     [SVM_EXIT_PAUSE] = { EXIT_PAUSE, INSN_PAUSE },
     [SVM_EXIT_HLT] = { EXIT_HLT, INSN_HLT },
-    [SVM_EXIT_INVLPGA] = { EXIT_HIDDEN, 0 },
     [SVM_EXIT_TASK_SWITCH] = { EXIT_TASK_SWITCH, 0 },
     [SVM_EXIT_SHUTDOWN] = { EXIT_SHUTDOWN, 0 },
-    [SVM_EXIT_VMRUN] = { EXIT_HIDDEN, 0 },
-    [SVM_EXIT_VMLOAD] = { EXIT_HIDDEN, 0 },
-    [SVM_EXIT_VMSAVE] = { EXIT_HIDDEN, 0 },
-    [SVM_EXIT_STGI] = { EXIT_HIDDEN, 0 },
-    [SVM_EXIT_CLGI] = { EXIT_HIDDEN, 0 },
-    [SVM_EXIT_SKINIT] = { EXIT_HIDDEN, 0 },
     [SVM_EXIT_WBINVD] = { EXIT_WBINVD, INSN_WBINVD },
     [SVM_EXIT_MONITOR] = { EXIT_MONITOR, 0 },
     [SVM_EXIT_MWAIT] = { EXIT_MONITOR, 0 },
     [SVM_EXIT_MWAIT_ARMED] = { EXIT_MONITOR, 0 },
     [SVM_EXIT_XSETBV] = { EXIT_XSETBV, INSN_XSETBV },
-    [SVM_EXIT_RDPRU] = { EXIT_HIDDEN, 0 },
-    [SVM_EXIT_INVLPGB] = { EXIT_HIDDEN, 0 },
-    [SVM_EXIT_INVLPGB_ILLEGAL] = { EXIT_HIDDEN, 0 },
-    [SVM_EXIT_MCOMMIT] = { EXIT_HIDDEN, 0 },
-    [SVM_EXIT_TLBSYNC] = { EXIT_HIDDEN, 0 },
 };
 
-static void decode_rest(struct virt_vcpu *v, struct svm_vcpu *s, struct vm_exit *e)
+static void exit_simple(struct virt_vcpu *v, const struct vmcb *b, struct vm_exit *e)
 {
-    const struct vmcb *b = s->vmcb;
-    u64 code = b->exit_code;
+    u32 insn = simple_exits[b->exit_code].insn;
 
-    if (code < SVM_EXIT_DR_READ)
-        decode_cr(v, b, e);
-    else if (code >= SVM_EXIT_EXC && code < SVM_EXIT_EXC + 32)
-        decode_exception(v, s, e);
-    else if (code == SVM_EXIT_IRET)
-        decode_iret(s, e);
-    else if (code < ARRAY_SIZE(simple_exits) && simple_exits[code].reason) {
-        e->reason = simple_exits[code].reason;
-        if (simple_exits[code].insn)
-            e->insn_len = length_of(v, b, simple_exits[code].insn);
-    } else {
-        e->reason = (i64)code < 0 || (i32)code < 0 ? EXIT_ENTRY_FAILED : EXIT_UNKNOWN;
-        e->info[0] = b->exit_info1;
-        e->info[1] = b->exit_info2;
-    }
+    e->reason = simple_exits[b->exit_code].reason;
+    if (insn)
+        set_length(v, b, insn, e);
 }
 
-static void decode(struct virt_vcpu *v, struct svm_vcpu *s, struct vm_exit *e)
+static void exit_hidden(struct virt_vcpu *v, const struct vmcb *b, struct vm_exit *e)
 {
-    const struct vmcb *b = s->vmcb;
-
-    e->raw = (u32)b->exit_code;
-    e->insn_len = 0;
-    switch (b->exit_code) {
-    case SVM_EXIT_INTR:
-        e->reason = EXIT_INTR;
-        break;
-    case SVM_EXIT_CPUID:
-        e->reason = EXIT_CPUID;
-        e->insn_len = length_of(v, b, INSN_CPUID);
-        break;
-    case SVM_EXIT_VMMCALL:
-        e->reason = EXIT_HYPERCALL;
-        e->insn_len = length_of(v, b, INSN_VMMCALL);
-        break;
-    case SVM_EXIT_MSR:
-        e->reason = b->exit_info1 & 1 ? EXIT_WRMSR : EXIT_RDMSR;
-        e->insn_len = length_of(v, b, b->exit_info1 & 1 ? INSN_WRMSR : INSN_RDMSR);
-        break;
-    case SVM_EXIT_IO:
-        decode_io(b, e);
-        break;
-    case SVM_EXIT_NPF:
-        decode_npf(b, e);
-        break;
-    default:
-        decode_rest(v, s, e);
-    }
+    e->reason = EXIT_HIDDEN;
 }
 
-static void svm_run(struct virt_vcpu *v, u64 deadline_ns, struct vm_exit *e)
+static void (*const decoders[])(struct virt_vcpu *, const struct vmcb *, struct vm_exit *) = {
+    [SVM_EXIT_CR_READ... SVM_EXIT_DR_READ - 1] = decode_cr,
+    [SVM_EXIT_EXC... SVM_EXIT_INTR - 1] = decode_exception,
+    [SVM_EXIT_INTR... SVM_EXIT_NMI] = exit_simple,
+    [SVM_EXIT_INIT... SVM_EXIT_VINTR] = exit_simple,
+    [SVM_EXIT_RDPMC] = exit_simple,
+    [SVM_EXIT_CPUID] = exit_cpuid,
+    [SVM_EXIT_RSM] = exit_hidden,
+    [SVM_EXIT_IRET] = decode_iret,
+    [SVM_EXIT_INVD... SVM_EXIT_HLT] = exit_simple,
+    [SVM_EXIT_INVLPGA] = exit_hidden,
+    [SVM_EXIT_IO] = decode_io,
+    [SVM_EXIT_MSR] = exit_msr,
+    [SVM_EXIT_TASK_SWITCH] = exit_simple,
+    [SVM_EXIT_SHUTDOWN] = exit_simple,
+    [SVM_EXIT_VMRUN] = exit_hidden,
+    [SVM_EXIT_VMMCALL] = exit_vmmcall,
+    [SVM_EXIT_VMLOAD... SVM_EXIT_SKINIT] = exit_hidden,
+    [SVM_EXIT_WBINVD... SVM_EXIT_XSETBV] = exit_simple,
+    [SVM_EXIT_RDPRU] = exit_hidden,
+    [SVM_EXIT_INVLPGB... SVM_EXIT_TLBSYNC] = exit_hidden,
+};
+
+static void decode_rest(struct virt_vcpu *v, const struct vmcb *b, struct vm_exit *e)
 {
-    struct svm_vcpu *s = v->priv;
-    struct vmcb *b = s->vmcb;
-    u64 int_ctl = INT_CTL_MASKING | v->cr8;
+    if (b->exit_code == SVM_EXIT_NPF)
+        return decode_npf(v, b, e);
+    e->reason = (i32)b->exit_code < 0 ? EXIT_ENTRY_FAILED : EXIT_UNKNOWN;
+    e->info[0] = b->exit_info1;
+    e->info[1] = b->exit_info2;
+}
 
-    if (tlb_stale(&v->vm->npt.tlb, &v->tlb))
-        prepare_tlb(v, b);
-    if (v->pending.type | v->want_nmi_window | (v->want_cr8_exit ^ s->cr8_exit))
-        prepare_events(v, s, b);
-    if (v->want_irq_window)
-        int_ctl |= INT_CTL_IRQ | INT_CTL_IGN_TPR;
-    if (b->int_ctl != int_ctl) {
-        b->int_ctl = int_ctl;
-        b->clean &= ~CLEAN_TPR;
-    }
-    b->rax = v->regs.gpr[REG_RAX];
-    b->rsp = v->regs.gpr[REG_RSP];
-    b->rip = v->regs.rip;
-    b->rflags = v->regs.rflags;
-    lapic_timer_arm(deadline_ns);
+static inline __attribute__((always_inline)) void decode(struct virt_vcpu *v, const struct vmcb *b,
+                                                         struct vm_exit *e)
+{
+    if (b->exit_code < ARRAY_SIZE(decoders) && decoders[b->exit_code])
+        decoders[b->exit_code](v, b, e);
+    else
+        decode_rest(v, b, e);
+}
 
-    svm_enter(&v->regs, s->pa, this_svm()->host);
+static __attribute__((noinline)) void requeue(struct virt_vcpu *v, const struct vmcb *b, struct vm_exit *e)
+{
+    event_requeue(v, (u32)b->exit_int_info, (u32)(b->exit_int_info >> 32));
+    if (v->pending.type == EVENT_NMI)
+        ((struct svm_vcpu *)v->priv)->nmi_masked = false;
+    decode(v, b, e);
+}
+
+/* This and svm_run are written so that the common path keeps few registers across calls: it runs at every exit. */
+static __attribute__((noinline)) void after_exit(struct virt_vcpu *v, struct vm_exit *e)
+{
+    struct vmcb *b = ((struct svm_vcpu *)v->priv)->vmcb;
 
     v->regs.gpr[REG_RAX] = b->rax;
     v->regs.gpr[REG_RSP] = b->rsp;
@@ -689,12 +728,34 @@ static void svm_run(struct virt_vcpu *v, u64 deadline_ns, struct vm_exit *e)
     v->cr8 = b->int_ctl & INT_CTL_TPR;
     b->clean = ~0ull;
     b->tlb_control = 0;
-    if (__builtin_expect(b->exit_int_info & EVENT_VALID, 0)) {
-        event_requeue(v, (u32)b->exit_int_info, (u32)(b->exit_int_info >> 32));
-        if (v->pending.type == EVENT_NMI)
-            s->nmi_masked = false;
+    e->raw = (u32)b->exit_code;
+    e->insn_len = 0;
+    if (__builtin_expect(b->exit_int_info & EVENT_VALID, 0))
+        requeue(v, b, e);
+    else
+        decode(v, b, e);
+}
+
+static void svm_run(struct virt_vcpu *v, u64 deadline_ns, struct vm_exit *e)
+{
+    struct svm_vcpu *s;
+    struct vmcb *b;
+
+    lapic_timer_arm(deadline_ns);
+    if (tlb_stale(&v->vm->npt.tlb, &v->tlb) || __builtin_expect(v->wants | v->pending.type, 0))
+        prepare(v);
+    s = v->priv;
+    b = s->vmcb;
+    if ((u8)b->int_ctl != v->cr8) {
+        b->int_ctl = INT_CTL_MASKING | v->cr8;
+        b->clean &= ~CLEAN_TPR;
     }
-    decode(v, s, e);
+    b->rax = v->regs.gpr[REG_RAX];
+    b->rsp = v->regs.gpr[REG_RSP];
+    b->rip = v->regs.rip;
+    b->rflags = v->regs.rflags;
+    svm_enter(&v->regs, s->pa, s->host);
+    after_exit(v, e);
 }
 
 /* ---- why an entry failed: the checks of APM2 15.5.1 that are ours to keep ---- */

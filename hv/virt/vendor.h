@@ -62,27 +62,31 @@ static inline u32 event_encode(const struct virt_event *e, bool protected_mode)
  * they are executed again. */
 void event_requeue(struct virt_vcpu *v, u32 info, u32 code);
 
-/* gwalk.c: the page of code at `va` in long mode, as the CPU has just fetched it: no rights are checked. NULL if it
- * is not there any more. Remembers it in v->code. */
-const u8 *code_walk(struct virt_vcpu *v, u64 cr3, unsigned levels, u64 va);
+/* gwalk.c: at least 15 bytes at `rip` in 64-bit mode with 4 levels of tables, as the CPU has just fetched them: no
+ * rights are checked. NULL if they are not there any more, or go on in the next page. Remembered in v->insn. */
+const u8 *insn_find(struct virt_vcpu *v, u64 cr3, u64 rip);
+void insn_forget(struct virt_vcpu *v);
 
-/* The same, at the byte; *room: bytes to the end of the page. Guest RAM never moves, so as long as the entries that
- * led to a page hold what they held then, walking again would end at the same page. */
-static inline const u8 *code_at(struct virt_vcpu *v, u64 cr3, unsigned levels, u64 va, u64 *room)
+/* The same if it was found before; else NULL. Guest RAM never moves, so as long as the entries that led to a page hold
+ * what they held then, walking again would end at the same page. */
+static inline const u8 *insn_cached(const struct virt_vcpu *v, u64 cr3, u64 rip)
 {
-    const struct code_page *c = &v->code[va >> PAGE_SHIFT & (CODE_PAGES - 1)];
-    u64 off = va & (PAGE_SIZE - 1), diff = (c->page ^ (va - off + levels)) | (c->cr3 ^ cr3);
-    const u8 *page = c->host;
+    const struct insn_at *c = &v->insn[rip & (INSN_CACHE - 1)];
+    u64 diff = 0;
 
-    if (diff == 0) {
+    if (c->rip != rip || c->cr3 != cr3)
+        return NULL;
 #pragma GCC unroll 4
-        for (unsigned i = 0; i < CODE_LEVELS; i++)
-            diff |= __atomic_load_n(c->entry[i], __ATOMIC_RELAXED) ^ c->value[i];
-    }
-    if (__builtin_expect(diff != 0, 0))
-        page = code_walk(v, cr3, levels, va);
-    *room = PAGE_SIZE - off;
-    return page ? page + off : NULL;
+    for (unsigned i = 0; i < INSN_LEVELS; i++)
+        diff |= __atomic_load_n(c->entry[i], __ATOMIC_RELAXED) ^ c->value[i];
+    return diff ? NULL : c->bytes;
+}
+
+static inline const u8 *insn_bytes(struct virt_vcpu *v, u64 cr3, u64 rip)
+{
+    const u8 *p = insn_cached(v, cr3, rip);
+
+    return __builtin_expect(p != NULL, 1) ? p : insn_find(v, cr3, rip);
 }
 
 /* The hidden state after INIT: SDM 3A table 10-1. */

@@ -121,6 +121,9 @@ struct vm_exit {
             bool read, write, exec;
             bool present; /* a right was missing, not the mapping */
             bool in_walk; /* while walking the guest's own page tables */
+            u8 mode;      /* the default operand size of CS: 16, 32, 64 */
+            u8 nr_bytes;  /* of the instruction, if the vendor had them at hand; 0: guest_fetch() */
+            u8 bytes[15];
         } npf;
         struct {
             u8 vector;
@@ -172,14 +175,14 @@ struct virt_vm {
     void *priv; /* the vendor's */
 };
 
-/* gwalk.c's: where a page of guest code was found, and by which table entries. All zero: nowhere. */
-#define CODE_PAGES  4
-#define CODE_LEVELS 4
-struct code_page {
-    u64 page, cr3; /* linear address | levels */
-    const u64 *entry[CODE_LEVELS];
-    u64 value[CODE_LEVELS];
-    const u8 *host;
+/* gwalk.c's: where an instruction that exited was found, and by which entries of the 4 levels of the guest's tables. */
+#define INSN_CACHE  8
+#define INSN_LEVELS 4
+struct insn_at {
+    u64 rip, cr3; /* rip: BIT(63) if nothing is here */
+    const u64 *entry[INSN_LEVELS];
+    u64 value[INSN_LEVELS];
+    const u8 *bytes;
     u64 pad[5]; /* to a power of two */
 };
 
@@ -191,10 +194,16 @@ struct virt_vcpu {
     u64 tsc_offset;            /* constant after creation; guest TSC = TSC + offset */
     struct virt_event pending; /* to deliver at the next entry; an event whose delivery an exit cut short is
                                   put back here */
-    bool want_irq_window, want_nmi_window;
-    bool want_cr8_exit;  /* an interrupt waits for a lower CR8: writing it is EXIT_CR */
+    union {
+        u32 wants; /* any of: */
+        struct {
+            bool want_irq_window, want_nmi_window;
+            bool want_cr8_exit; /* an interrupt waits for a lower CR8: writing it is EXIT_CR */
+            bool armed;         /* the vendor's: one of them was set at the last entry */
+        };
+    };
     struct tlb_user tlb; /* ASID or VPID */
-    struct code_page code[CODE_PAGES];
+    struct insn_at insn[INSN_CACHE];
     void *priv; /* VMCS or VMCB and what belongs to it */
 };
 

@@ -349,6 +349,7 @@ static int vmx_vcpu_init(struct virt_vcpu *v)
     s->host_cpu = -1;
     v->priv = s;
     tlb_user_init(&v->tlb);
+    insn_forget(v);
     *(u32 *)hpa_to_va(s->vmcs) = (u32)rdmsr(MSR_VMX_BASIC) & 0x7fffffff;
     vmclear(s->vmcs);
     borrow(v);
@@ -788,7 +789,22 @@ static void decode_cr(struct virt_vcpu *v, struct vm_exit *e)
         e->cr.value = (u32)e->cr.value;
 }
 
-static void decode_npf(struct vm_exit *e)
+/* The bytes of an instruction that may have to be emulated. */
+static void fetch_npf(struct virt_vcpu *v, struct vm_exit *e)
+{
+    u64 ar = vmread(VMCS_GUEST_AR + 2 * SEG_CS);
+    bool is_64bit = ar & BIT(13) && vmread(VMCS_GUEST_EFER) & EFER_LMA;
+    const u8 *p = NULL;
+
+    if (is_64bit && !(vmread(VMCS_GUEST_CR4) & CR4_LA57))
+        p = insn_bytes(v, vmread(VMCS_GUEST_CR3), v->regs.rip);
+    e->npf.mode = is_64bit ? 64 : ar & BIT(14) ? 32 : 16;
+    e->npf.nr_bytes = p ? sizeof(e->npf.bytes) : 0;
+    if (p)
+        memcpy(e->npf.bytes, p, sizeof(e->npf.bytes));
+}
+
+static void decode_npf(struct virt_vcpu *v, struct vm_exit *e)
 {
     u64 q = vmread(VMCS_QUALIFICATION);
 
@@ -802,6 +818,7 @@ static void decode_npf(struct vm_exit *e)
     e->npf.exec = q & 4;
     e->npf.present = q & 0x38;
     e->npf.in_walk = e->npf.gva_valid && !(q & BIT(8));
+    fetch_npf(v, e);
 }
 
 static void decode_io(struct vm_exit *e)
@@ -873,7 +890,7 @@ static void decode_rest(struct virt_vcpu *v, u32 reason, struct vm_exit *e)
         decode_io(e);
         break;
     case VMX_EPT_VIOLATION:
-        decode_npf(e);
+        decode_npf(v, e);
         break;
     case VMX_MC_ENTRY:
         __asm__ volatile("int $18");

@@ -127,16 +127,21 @@ void exit_mmio(struct vcpu *v, const struct vm_exit *e)
 {
     struct bus_access a = { .addr = e->npf.gpa, .vcpu = v->id };
     struct mmio_insn in;
-    u8 bytes[INSN_MAX];
-    unsigned n;
+    u8 fetched[INSN_MAX];
+    const u8 *bytes = e->npf.bytes;
+    unsigned n = e->npf.nr_bytes, mode = e->npf.mode;
     u64 *gpr, value;
 
     if (e->npf.present)
         return bad_access(v, e, "it has no right to that");
     if (e->npf.exec || e->npf.in_walk)
         return bad_access(v, e, e->npf.exec ? "no RAM there" : "a page table has to be in RAM");
-    n = guest_fetch(&v->virt, bytes, sizeof(bytes));
-    if (mmio_decode(&in, bytes, n, vcpu_mode(v))) {
+    if (!n) {
+        n = guest_fetch(&v->virt, fetched, sizeof(fetched));
+        bytes = fetched;
+        mode = vcpu_mode(v);
+    }
+    if (mmio_decode(&in, bytes, n, mode)) {
         if (!fetch_faults(v, n))
             bad_access(v, e, "not by a MOV that is emulated, or no device there");
         return;
