@@ -175,7 +175,7 @@ int cmd_console(struct shell_call *c)
     n = vconsole_take(&vm->console, chunk, sizeof(chunk));
     for (unsigned i = 0; i < n; i++) {
         if (chunk[i] != '\r')
-            out_escaped(chunk[i], false);
+            out_escaped(chunk[i]);
     }
     c->at = n ? 0 : machine_now() + 200 * NS_PER_MS; /* to see the VM go */
     return SHELL_AGAIN;

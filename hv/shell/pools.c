@@ -108,50 +108,31 @@ static int cmd_create(struct shell_call *c)
 
 /* ---- cpupool-list ---- */
 
-static void pool_row(struct shell_call *c, struct sched_pool *p, bool cpus_only)
-{
-    char cpus[128];
-
-    format_cpus(&p->cpus, cpus, sizeof(cpus));
-    if (c->json)
-        out("%s{\"name\": \"%s\", \"id\": %u, \"sched\": \"%s\", \"cpus\": \"%s\", \"nr_cpus\": %u, \"vms\": "
-            "%u}",
-            c->count++ ? ", " : "", p->name, p->id, p->policy->name, cpus, cpumask_weight(&p->cpus),
-            p->nr_doms);
-    else if (cpus_only)
-        out("%-20s %s\n", p->name, cpus);
-    else
-        out("%-20s %5u %10s %10s %10u\n", p->name, cpumask_weight(&p->cpus), p->policy->name, "y",
-            p->nr_doms);
-}
+COLUMNS(columns, COL("Name", "name", 's', -20), COL(NULL, "id", 'u', 0), COL("CPUs", "nr_cpus", 'u', 5),
+        COL("Sched", "sched", 's', 10), COL("VMs", "vms", 'u', 5), COL("CPU list", "cpus", 's', 0));
 
 static int cmd_list(struct shell_call *c)
 {
-    bool cpus_only = false;
     struct sched_pool *one = NULL;
-    const char *value;
-    int at = 1, letter;
+    char cpus[128];
+    int at = c->argc > 1 && strcmp(c->argv[1], "-c") == 0
+                 ? 2
+                 : 1; /* xl's option: here the CPUs are always shown */
 
-    while ((letter = shell_option(c, "c", &at, &value))) {
-        if (letter == '?')
-            return -EINVAL;
-        cpus_only = true;
-    }
     if (c->argc > at + 1)
         return shell_usage(c);
     if (c->argc > at && !(one = shell_pool(c, c->argv[at])))
         return -ENOENT;
-    if (c->json)
-        out("[");
-    else if (cpus_only)
-        out("%-20s %s\n", "Name", "CPU list");
-    else
-        out("%-20s %5s %10s %10s %10s\n", "Name", "CPUs", "Sched", "Active", "VMs");
+    table_begin(c, columns);
     for (struct sched_pool *p = sched_pool_next(NULL); p; p = sched_pool_next(p)) {
-        if (!one || p == one)
-            pool_row(c, p, cpus_only);
+        if (one && p != one)
+            continue;
+        format_cpus(&p->cpus, cpus, sizeof(cpus));
+        table_row(c, columns,
+                  CELLS(S(p->name), U(p->id), U(cpumask_weight(&p->cpus)), S(p->policy->name), U(p->nr_doms),
+                        S(cpus)));
     }
-    out(c->json ? "]" : "");
+    table_end(c);
     return 0;
 }
 
@@ -274,11 +255,11 @@ static int cmd_migrate(struct shell_call *c)
 const struct shell_command pool_commands[] = {
     { "cpupool-create", "[name=]NAME [sched=POLICY] [cpus=CPUS]",
       "creates a pool; its scheduler is Pool-0's if not given", cmd_create, false },
-    { "cpupool-list", "[-c] [POOL]", "pools; -c: with their CPUs", cmd_list, false },
+    { "cpupool-list", "[-c] [POOL]", "pools and their CPUs", cmd_list, false },
     { "cpupool-destroy", "POOL", "ends a pool without VMs; its CPUs become free", cmd_destroy, false },
     { "cpupool-rename", "POOL NAME", "gives it another name", cmd_rename, false },
     { "cpupool-cpu-add", "POOL CPUS", "adds free CPUs", cmd_cpu_add, false },
     { "cpupool-cpu-remove", "POOL CPUS", "takes CPUs out; they become free", cmd_cpu_remove, false },
     { "cpupool-migrate", "VM POOL", "moves a VM to another pool", cmd_migrate, true },
-    { NULL, NULL, NULL, NULL, false },
+    { 0 },
 };

@@ -111,16 +111,32 @@ static int credit_options(struct shell_call *c, struct credit_options *o)
     return 0;
 }
 
-static void credit_row(struct shell_call *c, struct vm *vm)
+COLUMNS(pool_columns, COL("Cpupool", "pool", 's', -24), COL("Sched", "sched", 's', 10),
+        COL("Tslice(us)", "tslice_us", 'd', 10), COL("Ratelimit(us)", "ratelimit_us", 'd', 13));
+
+COLUMNS(weight_columns, COL("Name", "name", 's', -24), COL("ID", "id", 'u', 5),
+        COL("Weight", "weight", 'd', 6), COL("Cap", "cap", 'd', 5), COL("Cpupool", "pool", 's', 0));
+
+static void pool_rows(struct shell_call *c, const struct sched_pool *only)
+{
+    table_begin(c, pool_columns);
+    for (struct sched_pool *p = sched_pool_next(NULL); p; p = sched_pool_next(p)) {
+        if (!only || p == only)
+            table_row(c, pool_columns,
+                      CELLS(S(p->name), S(p->policy->name), D(value_of(p, "tslice_us", p)),
+                            D(value_of(p, "ratelimit_us", p))));
+    }
+    table_end(c);
+    c->rows = 0;
+}
+
+static void weight_row(struct shell_call *c, struct vm *vm)
 {
     struct sched_pool *pool = vm->sched.pool;
-    i64 weight = value_of(pool, "weight", &vm->sched), cap = value_of(pool, "cap", &vm->sched);
 
-    if (c->json)
-        out("%s{\"name\": \"%s\", \"id\": %u, \"weight\": %ld, \"cap\": %ld}", c->count++ ? ", " : "",
-            vm->name, vm->id, weight, cap);
-    else
-        out("%-32s %5u %6ld %5ld\n", vm->name, vm->id, weight, cap);
+    table_row(c, weight_columns,
+              CELLS(S(vm->name), U(vm->id), D(value_of(pool, "weight", &vm->sched)),
+                    D(value_of(pool, "cap", &vm->sched)), S(pool->name)));
 }
 
 static int credit_vm(struct shell_call *c, const struct credit_options *o)
@@ -134,24 +150,12 @@ static int credit_vm(struct shell_call *c, const struct credit_options *o)
         return -ENOENT;
     error = set_pair(c, vm->sched.pool, &vm->sched, names, texts);
     if (!error && !o->weight && !o->cap) {
-        if (!c->json)
-            out("%-32s %5s %6s %5s\n", "Name", "ID", "Weight", "Cap");
-        credit_row(c, vm);
+        table_begin(c, weight_columns);
+        weight_row(c, vm);
+        table_end(c);
     }
     vm_put(vm);
     return error;
-}
-
-static void pool_line(struct shell_call *c, struct sched_pool *p)
-{
-    i64 tslice = value_of(p, "tslice_us", p), ratelimit = value_of(p, "ratelimit_us", p);
-
-    if (c->json)
-        out("\"pool\": \"%s\", \"sched\": \"%s\", \"tslice_us\": %ld, \"ratelimit_us\": %ld", p->name,
-            p->policy->name, tslice, ratelimit);
-    else
-        out("Cpupool %s: sched=%s tslice=%ldus ratelimit=%ldus\n", p->name, p->policy->name, tslice,
-            ratelimit);
 }
 
 static int credit_pool(struct shell_call *c, const struct credit_options *o)
@@ -173,53 +177,37 @@ static int credit_pool(struct shell_call *c, const struct credit_options *o)
     }
     if (o->tslice || o->ratelimit)
         return set_pair(c, p, p, names, texts);
-    out(c->json ? "{" : "");
-    pool_line(c, p);
-    out(c->json ? "}" : "");
+    pool_rows(c, p);
     return 0;
 }
 
-static struct sched_pool *pool_at(u32 index)
+/* The pools, then all VMs, or those of one pool. */
+static int credit_all(struct shell_call *c, const char *name)
 {
-    struct sched_pool *p = sched_pool_next(NULL);
-
-    for (; p && index; index--)
-        p = sched_pool_next(p);
-    return p;
-}
-
-/* All pools with their VMs: c->index counts pools, c->cursor is the VM that was looked at last. */
-static int credit_list(struct shell_call *c, const char *only)
-{
-    struct sched_pool *p = pool_at(c->index);
+    struct sched_pool *only = name ? shell_pool(c, name) : NULL;
     struct vm *vm = c->cursor;
 
-    for (int rows = 0; p && !c->stop && rows < ROWS; rows++) {
-        if (only && strcmp(only, p->name) != 0) {
-            p = pool_at(++c->index);
-            continue;
-        }
-        if (!vm) {
-            out("%s", !c->json ? "" : c->count ? ", {" : "{");
-            pool_line(c, p);
-            c->count = 0;
-            out(c->json ? ", \"vms\": [" : "%-32s %5s %6s %5s\n", "Name", "ID", "Weight", "Cap");
-        }
-        vm = vm_next(vm);
-        if (vm && vm->sched.pool == p)
-            credit_row(c, vm);
-        if (vm)
-            continue;
-        out(c->json ? "]}" : "");
-        c->count = 1;
-        p = pool_at(++c->index);
+    if (name && !only)
+        return -ENOENT;
+    if (c->step == 0) {
+        out(c->json ? "{\"pools\": " : "");
+        pool_rows(c, only);
+        out(c->json ? ", \"vms\": " : "\n");
+        table_begin(c, weight_columns);
     }
-    c->cursor = vm;
-    if (p && !c->stop)
+    for (int i = 0; !c->stop && i < ROWS; i++) {
+        c->cursor = vm = vm_next(vm);
+        if (!vm)
+            break;
+        if (!only || vm->sched.pool == only)
+            weight_row(c, vm);
+    }
+    if (vm && !c->stop)
         return SHELL_AGAIN;
     if (vm)
         vm_put(vm);
-    out(c->json ? "]" : "");
+    table_end(c);
+    out(c->json ? "}" : "");
     return 0;
 }
 
@@ -230,15 +218,7 @@ static int cmd_sched_credit(struct shell_call *c)
 
     if (error)
         return error;
-    if (o.vm)
-        return credit_vm(c, &o);
-    if (o.schedule)
-        return credit_pool(c, &o);
-    if (o.pool && !shell_pool(c, o.pool))
-        return -ENOENT;
-    if (c->step == 0)
-        out(c->json ? "[" : "");
-    return credit_list(c, o.pool);
+    return o.vm ? credit_vm(c, &o) : o.schedule ? credit_pool(c, &o) : credit_all(c, o.pool);
 }
 
 /* ---- param ---- */
@@ -289,50 +269,47 @@ static void *object_of(const struct target *t, const struct param *p)
     return NULL;
 }
 
+COLUMNS(param_columns, COL("Name", "name", 's', -20), COL("Value", "value", 's', 10),
+        COL("Unit", "unit", 's', -4), COL("", "help", 's', 0));
+
 static void param_row(struct shell_call *c, const struct param *p, struct sched_pool *pool,
                       const void *object)
 {
     char buf[24];
-    const char *value = value_text(p, pool, object, buf, sizeof(buf));
 
-    if (!c->json) {
-        out("%-20s %10s %-4s %s\n", p->name, value, p->unit, p->help);
-        return;
-    }
-    out(p->names ? "%s\"%s\": \"%s\"" : "%s\"%s\": %s", c->count++ ? ", " : "", p->name, value);
+    table_row(c, param_columns,
+              CELLS(S(p->name), S(value_text(p, pool, object, buf, sizeof(buf))), S(p->unit), S(p->help)));
 }
 
-static int list_params(struct shell_call *c, const struct target *t)
+static int list_params(struct shell_call *c, const struct target *t, const char *only)
 {
-    const struct param *p;
+    const struct param *p = only ? param_find(t->pool, only) : NULL;
 
+    if (only && (!p || !object_of(t, p)))
+        return shell_fail(c, -ENOENT, "%s has no parameter %s", t->vm ? t->vm->name : t->pool->name, only);
     if (c->step == 0)
-        out(c->json ? "{" : "");
-    for (u32 i = c->step * ROWS; i < (c->step + 1) * ROWS; i++) {
-        p = param_at(t->pool, i);
-        if (!p) {
-            out(c->json ? "}" : "");
-            return 0;
-        }
-        if (object_of(t, p))
+        table_begin(c, param_columns);
+    for (u32 end = c->index + ROWS; c->index < end; c->index++) {
+        p = param_at(t->pool, c->index);
+        if (!p)
+            break;
+        if (object_of(t, p) && (!only || strcmp(p->name, only) == 0))
             param_row(c, p, t->pool, object_of(t, p));
     }
-    return SHELL_AGAIN;
+    if (p)
+        return SHELL_AGAIN;
+    table_end(c);
+    return 0;
 }
 
-static int one_param(struct shell_call *c, const struct target *t, const char *name, const char *value)
+static int set_one(struct shell_call *c, const struct target *t, const char *name, const char *value)
 {
     const struct param *p = param_find(t->pool, name);
     void *object = p ? object_of(t, p) : NULL;
 
     if (!object)
         return shell_fail(c, -ENOENT, "%s has no parameter %s", t->vm ? t->vm->name : t->pool->name, name);
-    if (value)
-        return set_text(c, t->pool, name, object, value);
-    out(c->json ? "{" : "");
-    param_row(c, p, t->pool, object);
-    out(c->json ? "}" : "");
-    return 0;
+    return set_text(c, t->pool, name, object, value);
 }
 
 static int apply_preset(struct shell_call *c, const struct target *t, const char *preset)
@@ -359,10 +336,10 @@ static int cmd_param(struct shell_call *c)
         return -ENOENT;
     if (preset)
         result = apply_preset(c, &t, preset);
-    else if (at == c->argc)
-        result = list_params(c, &t);
+    else if (c->argc == at + 2)
+        result = set_one(c, &t, c->argv[at], c->argv[at + 1]);
     else
-        result = one_param(c, &t, c->argv[at], c->argv[at + 1]);
+        result = list_params(c, &t, at < c->argc ? c->argv[at] : NULL);
     if (t.vm)
         vm_put(t.vm);
     return result;
@@ -373,5 +350,5 @@ const struct shell_command sched_commands[] = {
       "shows or sets weights, caps, the slice and the rate limit", cmd_sched_credit, true },
     { "param", "[-p POOL | -d VM[/VCPU]] [NAME [VALUE]] | [-p POOL] -P PRESET",
       "shows or sets any entry of the parameter table", cmd_param, true },
-    { NULL, NULL, NULL, NULL, false },
+    { 0 },
 };

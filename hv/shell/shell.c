@@ -85,6 +85,18 @@ static bool flush(void)
     return out_tail != out_head;
 }
 
+static void out_json_string(const char *s)
+{
+    out("\"");
+    for (; *s; s++) {
+        if (*s == '"' || *s == '\\')
+            out("\\%c", *s);
+        else
+            out((unsigned char)*s < ' ' || (unsigned char)*s >= 127 ? "\\u%04x" : "%c", (unsigned char)*s);
+    }
+    out("\"");
+}
+
 static void json_begin(int error)
 {
     char head[128];
@@ -114,34 +126,103 @@ void out(const char *fmt, ...)
     put_counted(NULL, text, (size_t)n);
 }
 
-void out_json_string(const char *s)
+void out_escaped(char c)
 {
-    out("\"");
-    for (; *s; s++) {
-        if (*s == '"' || *s == '\\')
-            out("\\%c", *s);
-        else if ((unsigned char)*s < ' ' || (unsigned char)*s >= 127)
-            out("\\u%04x", (unsigned char)*s);
-        else
-            out("%c", *s);
+    out(((unsigned char)c >= ' ' && (unsigned char)c < 127) || c == '\n' || c == '\t' ? "%c" : "\\x%02x",
+        (unsigned char)c);
+}
+
+/* ---- lists ---- */
+
+/* A cell as text; `buf` is for numbers. */
+static const char *cell_text(char type, const union cell *v, char buf[24])
+{
+    switch (type) {
+    case 's':
+        return v->s;
+    case 'b':
+        return v->u ? "true" : "false";
+    case 'd':
+        hv_snprintf(buf, 24, "%ld", v->d);
+        break;
+    case 'f':
+        hv_snprintf(buf, 24, "%lu.%02lu", v->u / 100, v->u % 100);
+        break;
+    case 't':
+        hv_snprintf(buf, 24, "%lu.%03lu", v->u / 1000000000, v->u / 1000000 % 1000);
+        break;
+    default:
+        hv_snprintf(buf, 24, "%lu", v->u);
     }
-    out("\"");
+    return buf;
 }
 
-void out_escaped(char c, bool newline_too)
+static void json_object(const struct column *col, const union cell *v)
 {
-    if (((unsigned char)c >= ' ' && (unsigned char)c < 127) || (c == '\n' && !newline_too) || c == '\t')
-        out("%c", c);
-    else
-        out("\\x%02x", (unsigned char)c);
+    const char *comma = "{";
+    char buf[24];
+
+    for (; col->type; col++) {
+        if (col->type == '}')
+            out("}");
+        if (col->key) {
+            out("%s\"%s\": ", comma, col->key);
+            comma = col->type == '{' ? "{" : ", ";
+            if (col->type == 's')
+                out_json_string(v->s);
+            else if (col->type != '{')
+                out("%s", cell_text(col->type, v, buf));
+        }
+        v += col->type != '{' && col->type != '}';
+    }
+    out("}");
 }
 
-struct fixed fixed2(u64 hundredths)
+void table_begin(struct shell_call *c, const struct column *col)
 {
-    struct fixed f;
+    if (c->json)
+        out("[");
+    for (; !c->json && col->type; col++) {
+        if (col->head)
+            out("%*s%s", col->width, col->head, col[1].type ? " " : "");
+    }
+    if (!c->json)
+        out("%s", c->eol);
+}
 
-    hv_snprintf(f.s, sizeof(f.s), "%lu.%02lu", hundredths / 100, hundredths % 100);
-    return f;
+void table_row(struct shell_call *c, const struct column *col, const union cell *v)
+{
+    char buf[24];
+
+    if (c->json) {
+        out(c->rows++ ? ", " : "");
+        json_object(col, v);
+        return;
+    }
+    for (; col->type; col++) {
+        if (col->head)
+            out("%*s%s", col->width, cell_text(col->type, v, buf), col[1].type ? " " : "");
+        v += col->type != '{' && col->type != '}';
+    }
+    out("%s", c->eol);
+}
+
+void table_end(struct shell_call *c)
+{
+    if (c->json)
+        out("]");
+}
+
+void record(struct shell_call *c, const struct column *col, const union cell *v)
+{
+    char buf[24];
+
+    if (c->json)
+        json_object(col, v);
+    for (; !c->json && col->type; col++, v++) {
+        if (col->head)
+            out("%-16s: %s\n", col->head, cell_text(col->type, v, buf));
+    }
 }
 
 int shell_fail(struct shell_call *c, int error, const char *fmt, ...)
@@ -252,15 +333,15 @@ const struct shell_command *shell_command_at(u32 index)
     return NULL;
 }
 
-const struct shell_command *shell_command_find(const char *name)
+static const struct shell_command *command_find(const char *name)
 {
     const struct shell_command *c;
 
     for (u32 i = 0; (c = shell_command_at(i)); i++) {
         if (strcmp(c->name, name) == 0)
-            return c;
+            break;
     }
-    return NULL;
+    return c;
 }
 
 static void finish(int error)
@@ -303,6 +384,7 @@ static void start(const char *text)
     failure[0] = 0;
     json_begun = false;
     call.argv = arg;
+    call.eol = "\n";
     n = shell_split(words, arg);
     if (n == 0) {
         line_start(&line);
@@ -316,7 +398,7 @@ static void start(const char *text)
     }
     call.argc = n;
     take_json();
-    running = shell_command_find(call.argv[0]);
+    running = command_find(call.argv[0]);
     if (!running)
         no_command(&call);
 }

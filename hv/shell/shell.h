@@ -28,9 +28,11 @@ struct shell_call {
     /* for commands of several steps; zero at the first call */
     u32 step;     /* counts the calls */
     u64 at;       /* ns; 0 before each call */
-    void *cursor; /* the command's own, as the next two */
-    u32 index, count;
-    bool stop; /* last call, the operator has had enough: put down what is held and return */
+    void *cursor; /* the command's own, as the next */
+    u32 index;
+    u32 rows;        /* of a list so far */
+    const char *eol; /* what ends a line of a table for a person: "\n", unless the command sets another */
+    bool stop;       /* last call, the operator has had enough: put down what is held and return */
     /* Hears what is typed meanwhile; NULL: ^C sets stop. */
     void (*typed)(struct shell_call *c, const char *s, unsigned n);
 };
@@ -49,18 +51,44 @@ extern const struct shell_command host_commands[], vm_commands[], sched_commands
 
 /* ---- for commands ---- */
 void out(const char *fmt, ...) PRINTF(1, 2);
-void out_json_string(const char *s); /* in quotes, escaped */
-/* One character of a guest or of a person, made harmless: control and non-ASCII characters as \xNN. */
-void out_escaped(char c, bool newline_too);
+/* One character of a guest, made harmless: what does not print becomes \xNN. */
+void out_escaped(char c);
+/* A list is a table for a person and an array of objects in JSON; both come from the same columns and cells. */
+struct column {
+    const char *head; /* of the table; NULL: not in it */
+    const char *key;  /* of the object; NULL: not in it */
+    char
+        type; /* s text, u number, d signed number, f hundredths, t nanoseconds shown as seconds, b yes or no,
+                         { begins an object in the object and } ends it: these two have no cell. 0 ends the columns */
+    int width; /* as printf's: negative is flush left */
+};
+union cell {
+    const char *s;
+    u64 u;
+    i64 d;
+};
+#define COLUMNS(id, ...) static const struct column id[] = { __VA_ARGS__, { 0 } }
+#define COL(head, key, type, width)                                                                          \
+    {                                                                                                        \
+        head, key, type, width                                                                               \
+    }
+#define CELLS(...) ((const union cell[]){ __VA_ARGS__ })
+#define S(text)    ((union cell){ .s = (text) })
+#define U(number)  ((union cell){ .u = (number) })
+#define D(number)  ((union cell){ .d = (number) })
+void table_begin(struct shell_call *c, const struct column *columns);
+void table_row(struct shell_call *c, const struct column *columns, const union cell *cells);
+void table_end(struct shell_call *c);
+/* One object; for a person a line for each: "head : value". */
+void record(struct shell_call *c, const struct column *columns, const union cell *cells);
+
 int shell_fail(struct shell_call *c, int error, const char *fmt, ...) PRINTF(3, 4); /* returns `error` */
 int shell_usage(struct shell_call *c); /* -EINVAL, with the usage */
 void shell_wake(void); /* a command that returned SHELL_WAIT wants to be called; from any pCPU */
-
-/* Options as getopt's: "d:t:js". Returns the letter, or '?' after shell_fail; 0 when only operands are left, from argv[*at] on.
+/* Options as getopt's: "d:t:s". Returns the letter, or '?' after shell_fail; 0 when only operands are left, from argv[*at] on.
  * *at begins with 1. */
 int shell_option(struct shell_call *c, const char *letters, int *at, const char **value);
 
-const struct shell_command *shell_command_find(const char *name);
 const struct shell_command *shell_command_at(u32 index); /* all in turn; NULL at the end */
 const struct config *shell_config(void);                 /* what shell_init was given */
 void shell_at_end(void (*fn)(void)); /* to be called once all output is with the console */
@@ -69,17 +97,12 @@ struct vm;
 struct vcpu;
 struct sched_pool;
 struct sched_pool *shell_pool(struct shell_call *c, const char *name); /* NULL after shell_fail */
+const char *run_state_name(u32 state);
 struct vm *shell_vm(struct shell_call *c, const char *name); /* with a reference; NULL after shell_fail */
 /* Calls `row` for the next `rows` vCPUs of all VMs, or of the VM `only`; to be returned by the command, which leaves c->cursor and
  * c->index alone. */
 int shell_each_vcpu(struct shell_call *c, u32 rows, const char *only,
                     void (*row)(struct shell_call *, struct vcpu *));
-
-/* Numbers with two digits behind the point, for percentages and seconds: out("%s", fixed2(buf, 1234)) is 12.34. */
-struct fixed {
-    char s[24];
-};
-struct fixed fixed2(u64 hundredths);
 
 /* ---- for main.c ---- */
 /* Starts the shell on the console, and the script module if there is one. Before VMs are created: it wants to hear their

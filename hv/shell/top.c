@@ -38,12 +38,6 @@ static struct {
     struct cpu_sample cpu[TAKT_MAX_CPUS];
 } top;
 
-/* What ends a line: on the live screen it takes away the rest of what stood there. */
-static const char *eol(void)
-{
-    return top.live ? "\x1b[K\n" : "\n";
-}
-
 static u64 total_of(const struct sched_times *t)
 {
     u64 sum = 0;
@@ -109,75 +103,39 @@ static u64 per_second(u64 events, u64 ns) /* in hundredths */
     return ns < 10000 ? 0 : events * (100 * NS_PER_S / 10000) / (ns / 10000);
 }
 
+COLUMNS(cpu_columns, COL("pCPU", "cpu", 'u', 4), COL("guest %", "guest_pct", 'f', 10),
+        COL("hyperv %", "hv_pct", 'f', 10), COL("idle %", "idle_pct", 'f', 10));
+
 static void print_head(struct shell_call *c)
 {
-    u64 seconds = (machine_now() - top.began) / 10000000;
+    u64 now = machine_now();
 
-    if (c->json) {
-        out("{\"seconds\": %s, \"vendor\": \"%s\", \"pcpus\": [", fixed2(seconds).s,
-            virt ? virt->name : "none");
-        return;
-    }
-    out("%sTakt, up %s s%s%s", top.live ? "\x1b[H" : "", fixed2(machine_now() / 10000000).s,
-        top.live ? "; any key leaves for the shell" : "", eol());
+    if (c->json)
+        out("{\"seconds\": %lu.%03lu, \"vendor\": \"%s\", \"pcpus\": ", (now - top.began) / 1000000000,
+            (now - top.began) / 1000000 % 1000, virt ? virt->name : "none");
+    else
+        out("%sTakt, up %lu s%s%s", top.live ? "\x1b[H" : "", now / 1000000000,
+            top.live ? "; any key leaves for the shell" : "", c->eol);
+    table_begin(c, cpu_columns);
 }
 
-static void print_cpu(struct shell_call *c, u32 cpu)
+static void cpu_row(struct shell_call *c, u32 cpu)
 {
     const struct percpu *p = percpu_of[cpu];
     u64 guest = p->guest_tsc - top.cpu[cpu].guest, hv = p->hv_tsc - top.cpu[cpu].hv,
         idle = p->idle_tsc - top.cpu[cpu].idle;
     u64 all = guest + hv + idle;
 
-    out(c->json ? "%s{\"cpu\": %u, \"guest_pct\": %s, \"hv_pct\": %s, \"idle_pct\": %s}"
-                : "%spCPU %u: guest %s %%, hypervisor %s %%, idle %s %%",
-        c->json && cpu ? ", " : "", cpu, fixed2(percent(guest, all)).s, fixed2(percent(hv, all)).s,
-        fixed2(percent(idle, all)).s);
-    if (!c->json)
-        out("%s", eol());
+    table_row(c, cpu_columns,
+              CELLS(U(cpu), U(percent(guest, all)), U(percent(hv, all)), U(percent(idle, all))));
 }
 
-static void print_columns(struct shell_call *c)
-{
-    if (c->json)
-        out("], \"vcpus\": [");
-    else
-        out("%-14s %4s %4s %-5s %7s %8s %9s %9s %9s %9s %9s%s", "VM", "vCPU", "pCPU", "state", "CPU %",
-            "entitled", "wake p50", "p99", "max us", "switch/s", "exit/s", eol());
-}
-
-struct difference {
-    u64 cpu_pct, entitled_pct, switches, exits; /* hundredths of a percent, hundredths a second */
-};
-
-static void print_json(struct shell_call *c, struct vcpu *v, const struct sched_times *t,
-                       const struct difference *d)
-{
-    static const char *const words[] = { "running", "runnable", "blocked", "offline" };
-
-    out("%s{\"vm\": \"%s\", \"vcpu\": %u, \"pcpu\": %u, \"state\": \"%s\", \"cpu_pct\": %s, "
-        "\"entitled_pct\": %s, ",
-        c->count++ ? ", " : "", v->vm->name, v->id, t->cpu, words[t->state], fixed2(d->cpu_pct).s,
-        fixed2(d->entitled_pct).s);
-    out("\"wake_us\": {\"count\": %lu, \"p50\": %s, \"p99\": %s, \"max\": %s}, \"switches_per_s\": %s, "
-        "\"exits_per_s\": %s}",
-        t->wake_count, fixed2(t->wake_p50 / 10).s, fixed2(t->wake_p99 / 10).s, fixed2(t->wake_max / 10).s,
-        fixed2(d->switches).s, fixed2(d->exits).s);
-}
-
-static void print_text(struct vcpu *v, const struct sched_times *t, const struct difference *d)
-{
-    static const char *const words[] = { "run", "ready", "block", "off" };
-
-    out("%-14.14s %4u %4u %-5s %7s %8s ", v->vm->name, v->id, t->cpu, words[t->state], fixed2(d->cpu_pct).s,
-        fixed2(d->entitled_pct).s);
-    if (t->wake_count)
-        out("%9s %9s %9s", fixed2(t->wake_p50 / 10).s, fixed2(t->wake_p99 / 10).s,
-            fixed2(t->wake_max / 10).s);
-    else
-        out("%9s %9s %9s", "-", "-", "-");
-    out(" %9lu %9lu%s", d->switches / 100, d->exits / 100, eol());
-}
+COLUMNS(columns, COL("VM", "vm", 's', -14), COL("vCPU", "vcpu", 'u', 4), COL("pCPU", "pcpu", 'u', 4),
+        COL("state", "state", 's', -8), COL("CPU %", "cpu_pct", 'f', 7),
+        COL("entitled", "entitled_pct", 'f', 8), COL(NULL, "wake_us", '{', 0), COL(NULL, "count", 'u', 0),
+        COL("wake p50", "p50", 'f', 9), COL("p99", "p99", 'f', 9), COL("max us", "max", 'f', 9),
+        COL(NULL, NULL, '}', 0), COL("switch/s", "switches_per_s", 'f', 9),
+        COL("exit/s", "exits_per_s", 'f', 9));
 
 /* NULL for a vCPU that came after the first pass: the next round shows it. */
 static struct sample *sample_of(struct vcpu *v)
@@ -193,10 +151,9 @@ static struct sample *sample_of(struct vcpu *v)
     return NULL;
 }
 
-static void table_row(struct shell_call *c, struct vcpu *v)
+static void vcpu_row(struct shell_call *c, struct vcpu *v)
 {
     const struct sample *s = sample_of(v);
-    struct difference d;
     struct sched_times t;
     u64 ns;
 
@@ -204,14 +161,11 @@ static void table_row(struct shell_call *c, struct vcpu *v)
         return;
     sched_times(&v->sched, &t);
     ns = MAX(total_of(&t) - s->total, 1u);
-    d.cpu_pct = percent(t.state_ns[RS_RUNNING] - s->run, ns);
-    d.entitled_pct = top.claim[s - top.sample].share / 100;
-    d.switches = per_second(t.switches - s->switches, ns);
-    d.exits = per_second(v->exits - s->exits, ns);
-    if (c->json)
-        print_json(c, v, &t, &d);
-    else
-        print_text(v, &t, &d);
+    table_row(c, columns,
+              CELLS(S(v->vm->name), U(v->id), U(t.cpu), S(run_state_name(t.state)),
+                    U(percent(t.state_ns[RS_RUNNING] - s->run, ns)), U(top.claim[s - top.sample].share / 100),
+                    U(t.wake_count), U(t.wake_p50 / 10), U(t.wake_p99 / 10), U(t.wake_max / 10),
+                    U(per_second(t.switches - s->switches, ns)), U(per_second(v->exits - s->exits, ns))));
 }
 
 static void claim_row(struct shell_call *c, struct vcpu *v)
@@ -224,13 +178,12 @@ static void claim_row(struct shell_call *c, struct vcpu *v)
 
 static void print_end(struct shell_call *c)
 {
-    if (c->json) {
-        out("]}");
-        return;
-    }
-    if (top.not_shown)
-        out("%u more vCPUs are not shown%s", top.not_shown, eol());
-    out("%s", top.live ? "\x1b[J" : "\n");
+    table_end(c);
+    if (c->json)
+        out("}");
+    else if (top.not_shown)
+        out("%u more vCPUs are not shown%s", top.not_shown, c->eol);
+    out(c->json ? "" : top.live ? "\x1b[J" : "\n");
 }
 
 /* ---- options ---- */
@@ -286,6 +239,7 @@ static int begin(struct shell_call *c)
     top.rounds = c->json ? 1 : (u32)n;
     if (top.live) {
         c->typed = any_key;
+        c->eol = "\x1b[K\n"; /* takes away the rest of what stood there */
         out("\x1b[H\x1b[2J");
     }
     c->at = machine_now() + top.warm_up;
@@ -359,14 +313,17 @@ static int cmd_top(struct shell_call *c)
         return SHELL_AGAIN;
     case CPUS:
         for (u32 end = MIN(top.row + 8, nr_cpus); top.row < end; top.row++)
-            print_cpu(c, top.row);
+            cpu_row(c, top.row);
         if (top.row == nr_cpus) {
-            print_columns(c);
+            table_end(c);
+            out(c->json ? ", \"vcpus\": " : "");
+            c->rows = 0;
+            table_begin(c, columns);
             rewind(c, TABLE);
         }
         return SHELL_AGAIN;
     case TABLE:
-        return pass(c, table_row, NEXT);
+        return pass(c, vcpu_row, NEXT);
     case NEXT:
         break;
     }
@@ -384,5 +341,5 @@ const struct shell_command top_commands[] = {
     { "top", "[-b] [-d SECONDS] [-i ROUNDS] [-w SECONDS]",
       "what each vCPU gets; live until a key, -b or -i: printed plainly; -w: warm up first; -j: one interval",
       cmd_top, false },
-    { NULL, NULL, NULL, NULL, false },
+    { 0 },
 };

@@ -165,21 +165,13 @@ static int start(struct shell_call *c)
 
 static int status(struct shell_call *c)
 {
+    COLUMNS(columns, COL("mask", "mask", 'u', 0), COL("streaming", "streaming", 'b', 0),
+            COL("streamed", "streamed", 'u', 0), COL("lost", "lost", 'u', 0));
     u64 lost = 0;
 
     for (u32 cpu = 0; cpu < nr_cpus; cpu++)
         lost += ring[cpu] ? trace_lost(cpu) : 0;
-    if (c->json) {
-        out("{\"mask\": %u, \"streaming\": %s, \"streamed\": %lu, \"lost\": %lu}", trace_mask,
-            stream.queued ? "true" : "false", stream.sent, lost);
-        return 0;
-    }
-    out("tracing:");
-    for (u32 i = 0; i + 1 < ARRAY_SIZE(classes); i++)
-        out("%s%s", trace_mask & classes[i].mask ? " " : "",
-            trace_mask & classes[i].mask ? classes[i].name : "");
-    out("%s; %lu records streamed%s, %lu lost\n", trace_mask ? "" : " off", stream.sent,
-        stream.queued ? " so far" : "", lost);
+    record(c, columns, CELLS(U(trace_mask), U(stream.queued), U(stream.sent), U(lost)));
     return 0;
 }
 
@@ -198,7 +190,7 @@ static int read_records(struct shell_call *c)
         c->index++;
     for (u32 i = 0; i < n; i++) {
         out(c->json ? "%s[%lu, %u, %u, %u, %u, %u, %u, %u]" : "%s%lu %u %04x %08x %x %x %x %x\n",
-            c->json && c->count++ ? ", " : "", r[i].ns, r[i].cpu, r[i].event, r[i].who, r[i].arg[0],
+            c->json && c->rows++ ? ", " : "", r[i].ns, r[i].cpu, r[i].event, r[i].who, r[i].arg[0],
             r[i].arg[1], r[i].arg[2], r[i].arg[3]);
     }
     if (n)
@@ -231,5 +223,5 @@ const struct shell_command trace_commands[] = {
     { "trace", "start [sched|exit|event|replay|all...] | stop | status | read | stream [COM]",
       "records what happens; read prints the records, stream sends them through a second serial port",
       cmd_trace, false },
-    { NULL, NULL, NULL, NULL, false },
+    { 0 },
 };

@@ -41,36 +41,21 @@ static void state_letters(struct vm *vm, char *s, u64 *run_ns)
                 vm->state == VM_CRASHED ? 'c' : '-', vm->state == VM_DYING ? 'd' : '-');
 }
 
-static void list_row(struct shell_call *c, struct vm *vm)
+COLUMNS(vm_columns, COL("Name", "name", 's', -24), COL("ID", "id", 'u', 5), COL("Mem", "memory_mib", 'u', 6),
+        COL("VCPUs", "vcpus", 'u', 6), COL(NULL, "state", 's', 0), COL("State", "flags", 's', 10),
+        COL("Time(s)", "time_s", 't', 11), COL(NULL, "pool", 's', 0), COL(NULL, "exit_code", 'd', 0),
+        COL(NULL, "why", 's', 0));
+
+static void vm_row(struct shell_call *c, struct vm *vm)
 {
     char letters[7];
     u64 run_ns;
 
     state_letters(vm, letters, &run_ns);
-    if (!c->json) {
-        out("%-24s %5u %6lu %6u %10s %10s\n", vm->name, vm->id, vm->config.memory >> 20, vm->nr_vcpus,
-            letters, fixed2(run_ns / 10000000).s);
-        return;
-    }
-    out("%s{\"name\": \"%s\", \"id\": %u, \"memory_mib\": %lu, \"vcpus\": %u, \"state\": \"%s\", \"flags\": "
-        "\"%s\", ",
-        c->index++ ? ", " : "", vm->name, vm->id, vm->config.memory >> 20, vm->nr_vcpus,
-        vm_state_name(vm->state), letters);
-    out("\"time_s\": %s, \"pool\": \"%s\", \"exit_code\": %d, \"why\": ", fixed2(run_ns / 10000000).s,
-        vm->sched.pool ? vm->sched.pool->name : "", vm->exit_code);
-    out_json_string(vm->why);
-    out("}");
-}
-
-static int list_one(struct shell_call *c)
-{
-    struct vm *vm = shell_vm(c, c->argv[1]);
-
-    if (!vm)
-        return -ENOENT;
-    list_row(c, vm);
-    vm_put(vm);
-    return 0;
+    table_row(c, vm_columns,
+              CELLS(S(vm->name), U(vm->id), U(vm->config.memory >> 20), U(vm->nr_vcpus),
+                    S(vm_state_name(vm->state)), S(letters), U(run_ns),
+                    S(vm->sched.pool ? vm->sched.pool->name : ""), D(vm->exit_code), S(vm->why)));
 }
 
 static int cmd_list(struct shell_call *c)
@@ -79,27 +64,24 @@ static int cmd_list(struct shell_call *c)
 
     if (c->argc > 2)
         return shell_usage(c);
-    if (!c->json && c->step == 0)
-        out("%-24s %5s %6s %6s %10s %10s\n", "Name", "ID", "Mem", "VCPUs", "State", "Time(s)");
+    if (c->argc == 2 && !(vm = shell_vm(c, c->argv[1])))
+        return -ENOENT;
+    if (c->step == 0)
+        table_begin(c, vm_columns);
     if (c->argc == 2)
-        return list_one(c);
-    if (c->json && c->step == 0)
-        out("[");
-    if (c->stop) {
-        if (vm)
-            vm_put(vm);
-        return 0;
-    }
-    for (int i = 0; i < ROWS; i++) {
+        vm_row(c, vm);
+    for (int i = 0; c->argc == 1 && !c->stop && i < ROWS; i++) {
         c->cursor = vm = vm_next(vm);
-        if (!vm) {
-            if (c->json)
-                out("]");
-            return 0;
-        }
-        list_row(c, vm);
+        if (!vm)
+            break;
+        vm_row(c, vm);
     }
-    return SHELL_AGAIN;
+    if (vm && c->argc == 1 && !c->stop)
+        return SHELL_AGAIN;
+    if (vm)
+        vm_put(vm);
+    table_end(c);
+    return 0;
 }
 
 /* ---- vcpu-list ---- */
@@ -133,50 +115,52 @@ int shell_each_vcpu(struct shell_call *c, u32 rows, const char *only,
     return 0;
 }
 
+COLUMNS(vcpu_columns, COL("Name", "vm", 's', -24), COL("ID", "id", 'u', 5), COL("VCPU", "vcpu", 'u', 5),
+        COL("CPU", "cpu", 'u', 5), COL("State", "state", 's', 9), COL(NULL, "paused", 'b', 0),
+        COL("Time(s)", "time_s", 't', 11), COL(NULL, "running_ns", 'u', 0), COL(NULL, "runnable_ns", 'u', 0),
+        COL(NULL, "blocked_ns", 'u', 0), COL(NULL, "switches", 'u', 0), COL(NULL, "wakes", 'u', 0),
+        COL(NULL, "migrations", 'u', 0), COL("Affinity", "affinity", 's', 0));
+
+const char *run_state_name(u32 s)
+{
+    static const char *const words[] = { "running", "runnable", "blocked", "offline" };
+
+    return words[s];
+}
+
 static void vcpu_row(struct shell_call *c, struct vcpu *v)
 {
-    static const char letters[] = "rRb-"; /* by enum run_state; R: could run, but waits for a pCPU */
-    static const char *const words[] = { "running", "runnable", "blocked", "offline" };
     char cpus[64];
     struct sched_times t;
 
     sched_times(&v->sched, &t);
     format_cpus(&v->sched.affinity, cpus, sizeof(cpus));
-    if (!c->json) {
-        out("%-24s %5u %5u %5u %5c%c %10s  %s\n", v->vm->name, v->vm->id, v->id, t.cpu, letters[t.state],
-            v->vm->sched.paused ? 'p' : '-', fixed2(t.state_ns[RS_RUNNING] / 10000000).s, cpus);
-        return;
-    }
-    out("%s{\"vm\": \"%s\", \"id\": %u, \"vcpu\": %u, \"cpu\": %u, \"state\": \"%s\", \"paused\": %s, "
-        "\"affinity\": \"%s\", ",
-        c->count++ ? ", " : "", v->vm->name, v->vm->id, v->id, t.cpu, words[t.state],
-        v->vm->sched.paused ? "true" : "false", cpus);
-    out("\"running_ns\": %lu, \"runnable_ns\": %lu, \"blocked_ns\": %lu, \"switches\": %lu, \"wakes\": %lu, "
-        "\"migrations\": %lu}",
-        t.state_ns[RS_RUNNING], t.state_ns[RS_RUNNABLE], t.state_ns[RS_BLOCKED], t.switches, t.wakes,
-        t.migrations);
+    table_row(c, vcpu_columns,
+              CELLS(S(v->vm->name), U(v->vm->id), U(v->id), U(t.cpu), S(run_state_name(t.state)),
+                    U(v->vm->sched.paused), U(t.state_ns[RS_RUNNING]), U(t.state_ns[RS_RUNNING]),
+                    U(t.state_ns[RS_RUNNABLE]), U(t.state_ns[RS_BLOCKED]), U(t.switches), U(t.wakes),
+                    U(t.migrations), S(cpus)));
 }
 
 static int cmd_vcpu_list(struct shell_call *c)
 {
+    const char *only = c->argc == 2 ? c->argv[1] : NULL;
+    struct vm *vm;
     int result;
 
     if (c->argc > 2)
         return shell_usage(c);
-    if (c->step == 0 && c->argc == 2) { /* look before the answer begins */
-        struct vm *vm = shell_vm(c, c->argv[1]);
-
+    if (c->step == 0 && only) { /* look before the answer begins */
+        vm = shell_vm(c, only);
         if (!vm)
             return -ENOENT;
         vm_put(vm);
     }
-    if (c->step == 0 && c->json)
-        out("[");
-    else if (c->step == 0)
-        out("%-24s %5s %5s %5s %6s %10s  %s\n", "Name", "ID", "VCPU", "CPU", "State", "Time(s)", "Affinity");
-    result = shell_each_vcpu(c, ROWS, c->argc == 2 ? c->argv[1] : NULL, vcpu_row);
-    if (result == 0 && c->json)
-        out("]");
+    if (c->step == 0)
+        table_begin(c, vcpu_columns);
+    result = shell_each_vcpu(c, ROWS, only, vcpu_row);
+    if (result == 0)
+        table_end(c);
     return result;
 }
 
@@ -386,5 +370,5 @@ const struct shell_command vm_commands[] = {
     { "unpause", "VM", "lets it run again", cmd_unpause, true },
     { "wait", "VM [TIME]", "until it has ended or crashed, at most so long (500ms)", cmd_wait, true },
     { "console", "VM", "connects the terminal to a VM's console; ^] leaves", cmd_console, true },
-    { NULL, NULL, NULL, NULL, false },
+    { 0 },
 };
