@@ -47,7 +47,7 @@ static u32 free_cpus(void)
     u32 n = 0;
 
     for (u32 cpu = 0; cpu < nr_cpus; cpu++)
-        n += percpu_of[cpu]->online && !sched_pool_of_cpu(cpu);
+        n += !sched_pool_of_cpu(cpu);
     return n;
 }
 

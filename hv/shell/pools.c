@@ -2,15 +2,11 @@
 #include <takt/errno.h>
 #include "lib/parse.h"
 #include "lib/string.h"
+#include "sched/machine.h"
 #include "sched/policy.h"
 #include "shell/shell.h"
 #include "vm/vm.h"
 #include "x86/percpu.h"
-
-static bool cpu_exists(u32 cpu)
-{
-    return cpu < nr_cpus && percpu_of[cpu]->online;
-}
 
 /* A list of CPUs that are there. */
 static int parse_online(struct shell_call *c, const char *text, struct cpumask *m)
@@ -19,12 +15,12 @@ static int parse_online(struct shell_call *c, const char *text, struct cpumask *
         return shell_fail(c, -EINVAL, "expected a list of CPUs such as 2-5,^3, not %s", text);
     if (strncmp(text, "all", 3) == 0 || text[0] == '^') { /* of those there are */
         for (u32 cpu = 0; cpu < TAKT_MAX_CPUS; cpu++)
-            if (!cpu_exists(cpu))
+            if (cpu >= nr_cpus)
                 cpumask_clear(m, cpu);
     }
     cpumask_for_each(cpu, m)
     {
-        if (!cpu_exists(cpu))
+        if (cpu >= nr_cpus)
             return shell_fail(c, -EINVAL, "there is no CPU %u", cpu);
     }
     return cpumask_empty(m) ? shell_fail(c, -EINVAL, "%s names no CPU", text) : 0;
@@ -138,10 +134,16 @@ static int cmd_list(struct shell_call *c)
 
 /* ---- the others ---- */
 
+/* A CPU that is to leave has yet to save its vCPU. */
+static int later(struct shell_call *c)
+{
+    c->at = machine_now() + NS_PER_MS;
+    return SHELL_AGAIN;
+}
+
 static int cmd_destroy(struct shell_call *c)
 {
     struct sched_pool *p;
-    struct cpumask cpus;
     int error;
 
     if (c->argc != 2)
@@ -153,12 +155,10 @@ static int cmd_destroy(struct shell_call *c)
         return shell_fail(c, -EBUSY, "pool %s has %u VMs", p->name, p->nr_doms);
     if (p->id == 0)
         return shell_fail(c, -EBUSY, "Pool-0 stays");
-    cpus = p->cpus;
-    cpumask_for_each(cpu, &cpus) /* as xl: what it had becomes free */
-    {
-        error = sched_pool_remove_cpu(p, cpu);
+    for (u32 cpu = 0; cpu < nr_cpus; cpu++) { /* as xl: what it had becomes free */
+        error = sched_pool_of_cpu(cpu) == p ? sched_pool_remove_cpu(p, cpu) : 0;
         if (error == -EAGAIN)
-            return SHELL_AGAIN;
+            return later(c);
         if (error)
             return shell_fail(c, error, "CPU %u does not leave pool %s", cpu, p->name);
     }
@@ -211,12 +211,12 @@ static int cmd_cpu_remove(struct shell_call *c)
     {
         if (sched_pool_of_cpu(cpu) != p) { /* one that is leaving still counts as its own */
             if (c->step)
-                continue; /* taken out by an earlier call */
+                continue; /* gone since an earlier call */
             return shell_fail(c, -EINVAL, "CPU %u is not in pool %s", cpu, p->name);
         }
         error = sched_pool_remove_cpu(p, cpu);
         if (error == -EAGAIN)
-            return SHELL_AGAIN; /* its vCPU has yet to be saved */
+            return later(c);
         if (error)
             return shell_fail(c, error,
                               p->id == 0 && cpu == 0
@@ -227,28 +227,34 @@ static int cmd_cpu_remove(struct shell_call *c)
     return 0;
 }
 
+/* The VM stands still while it moves: it is held, tried again until no pCPU has its state, and let go. */
 static int cmd_migrate(struct shell_call *c)
 {
+    struct vm *vm = c->cursor;
     struct sched_pool *p;
-    struct vm *vm;
     int error;
 
     if (c->argc != 3)
         return shell_usage(c);
     p = shell_pool(c, c->argv[2]);
-    if (!p)
-        return -ENOENT;
-    vm = shell_vm(c, c->argv[1]);
+    if (!vm && p) {
+        c->cursor = vm = shell_vm(c, c->argv[1]);
+        if (vm)
+            sched_pause(&vm->sched);
+    }
     if (!vm)
         return -ENOENT;
-    error = sched_pool_move_dom(p, &vm->sched);
-    vm_put(vm);
-    if (error)
+    error = !p ? -ENOENT : vm->state == VM_DYING || c->stop ? -EBUSY : sched_pool_move_dom(p, &vm->sched);
+    if (error == -EAGAIN)
+        return later(c);
+    if (error && p)
         shell_fail(c, error,
-                   error == -ENOMEM   ? "there is not enough memory to move %s to pool %s"
-                   : error == -EINVAL ? "%s may run on none of the CPUs of pool %s"
-                                      : "%s cannot move to pool %s now",
-                   c->argv[1], c->argv[2]);
+                   error == -EINVAL   ? "pool %s has no CPUs"
+                   : error == -ENOMEM ? "there is not enough memory in pool %s"
+                                      : "the VM does not move to pool %s",
+                   p->name);
+    sched_unpause(&vm->sched);
+    vm_put(vm);
     return error;
 }
 

@@ -180,11 +180,15 @@ static void json_object(const struct column *col, const union cell *v)
 
 void table_begin(struct shell_call *c, const struct column *col)
 {
+    const char *gap = "";
+
     if (c->json)
         out("[");
     for (; !c->json && col->type; col++) {
-        if (col->head)
-            out("%*s%s", col->width, col->head, col[1].type ? " " : "");
+        if (!col->head)
+            continue;
+        out("%s%*s", gap, col->width, col->head);
+        gap = " ";
     }
     if (!c->json)
         out("%s", c->eol);
@@ -192,16 +196,20 @@ void table_begin(struct shell_call *c, const struct column *col)
 
 void table_row(struct shell_call *c, const struct column *col, const union cell *v)
 {
+    const char *gap = "";
     char buf[24];
 
+    c->rows++;
     if (c->json) {
-        out(c->rows++ ? ", " : "");
+        out(c->rows > 1 ? ", " : "");
         json_object(col, v);
         return;
     }
     for (; col->type; col++) {
-        if (col->head)
-            out("%*s%s", col->width, cell_text(col->type, v, buf), col[1].type ? " " : "");
+        if (col->head) {
+            out("%s%*s", gap, col->width, cell_text(col->type, v, buf));
+            gap = " ";
+        }
         v += col->type != '{' && col->type != '}';
     }
     out("%s", c->eol);
@@ -557,21 +565,26 @@ static void heard(const char *s, unsigned n)
     kick();
 }
 
-/* What is typed while a command runs. */
+/* What is typed while a command runs: the command's, or kept for the prompt, but ^C drops it and stops the command. */
 static bool pass_input(void)
 {
     char chunk[64];
     unsigned n = 0;
 
+    if (!call.typed) {
+        for (u32 i = in_tail; i != in_head; i++) {
+            if (in_buf[i % IN_SIZE] == CTRL_C) {
+                in_tail = i + 1;
+                call.stop = true;
+            }
+        }
+        return false;
+    }
     while (n < sizeof(chunk) && in_tail != in_head)
         chunk[n++] = in_buf[in_tail++ % IN_SIZE];
-    if (!n)
-        return false;
-    if (call.typed)
+    if (n)
         call.typed(&call, chunk, n);
-    for (unsigned i = 0; i < n && !call.typed; i++)
-        call.stop |= chunk[i] == CTRL_C;
-    return true;
+    return n;
 }
 
 static void take_byte(void)
@@ -639,10 +652,10 @@ static bool step(struct work *w)
     console_hold(out_tail != out_head || (running && line_begun && !call.typed));
     if (more || out_tail != out_head)
         return true;
-    if (at_end)
-        at_end();
     queued = false;
     sleep_until_next();
+    if (at_end)
+        at_end();
     return false;
 }
 

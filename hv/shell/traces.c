@@ -176,26 +176,31 @@ static int status(struct shell_call *c)
 }
 
 /* Takes records out of the rings and prints them, those of one pCPU after those of another. */
-static int read_records(struct shell_call *c)
+static int read_records(struct shell_call *c, const char *how_many)
 {
+    COLUMNS(columns, COL("ns", "ns", 'u', 14), COL("cpu", "cpu", 'u', 3), COL("event", "event", 'u', 5),
+            COL("who", "who", 'u', 10), COL("arg", "a", 'u', 10), COL("", "b", 'u', 10),
+            COL("", "c", 'u', 10), COL("", "d", 'u', 10));
     struct trace_record r[8];
+    u64 most;
     u32 n = 0;
 
     if (stream.queued)
         return shell_fail(c, -EBUSY, "the records go to the stream");
+    if (parse_u64(how_many, &most, NULL))
+        return shell_usage(c);
     if (c->step == 0)
-        out(c->json ? "[" : "");
-    while (c->index < nr_cpus && !c->stop &&
-           !(n = ring[c->index] ? trace_read(c->index, r, ARRAY_SIZE(r)) : 0))
+        table_begin(c, columns);
+    most = c->stop || c->rows >= most ? 0 : MIN(most - c->rows, ARRAY_SIZE(r));
+    while (most && c->index < nr_cpus && !(n = ring[c->index] ? trace_read(c->index, r, (u32)most) : 0))
         c->index++;
-    for (u32 i = 0; i < n; i++) {
-        out(c->json ? "%s[%lu, %u, %u, %u, %u, %u, %u, %u]" : "%s%lu %u %04x %08x %x %x %x %x\n",
-            c->json && c->rows++ ? ", " : "", r[i].ns, r[i].cpu, r[i].event, r[i].who, r[i].arg[0],
-            r[i].arg[1], r[i].arg[2], r[i].arg[3]);
-    }
+    for (u32 i = 0; i < n; i++)
+        table_row(c, columns,
+                  CELLS(U(r[i].ns), U(r[i].cpu), U(r[i].event), U(r[i].who), U(r[i].arg[0]), U(r[i].arg[1]),
+                        U(r[i].arg[2]), U(r[i].arg[3])));
     if (n)
         return SHELL_AGAIN;
-    out(c->json ? "]" : "");
+    table_end(c);
     return 0;
 }
 
@@ -213,14 +218,14 @@ static int cmd_trace(struct shell_call *c)
     if (strcmp(what, "status") == 0)
         return status(c);
     if (strcmp(what, "read") == 0)
-        return read_records(c);
+        return read_records(c, c->argc > 2 ? c->argv[2] : "64");
     if (strcmp(what, "stream") == 0)
         return start_stream(c, c->argc > 2 ? c->argv[2] : shell_config()->trace_console);
     return shell_usage(c);
 }
 
 const struct shell_command trace_commands[] = {
-    { "trace", "start [sched|exit|event|replay|all...] | stop | status | read | stream [COM]",
+    { "trace", "start [sched|exit|event|replay|all...] | stop | status | read [N] | stream [COM]",
       "records what happens; read prints the records, stream sends them through a second serial port",
       cmd_trace, false },
     { 0 },

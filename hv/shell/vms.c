@@ -2,11 +2,11 @@
 #include <takt/errno.h>
 #include "lib/parse.h"
 #include "lib/string.h"
+#include "sched/machine.h"
 #include "sched/params.h"
 #include "shell/guestcon.h"
 #include "shell/shell.h"
 #include "vm/vm.h"
-#include "x86/tsc.h"
 
 #define ROWS 6 /* of a list, in one step */
 
@@ -344,7 +344,7 @@ static int cmd_wait(struct shell_call *c)
     if (!c->step) {
         if (c->argc < 2 || c->argc > 3 || (c->argc == 3 && parse_time(c->argv[2], &ns, NULL)))
             return shell_usage(c);
-        until = now_ns() + ns;
+        until = machine_now() + ns;
     }
     vm = vm_find(c->argv[1]);
     over = !vm || vm->state == VM_CRASHED || vm->state == VM_SHUTDOWN;
@@ -352,9 +352,9 @@ static int cmd_wait(struct shell_call *c)
         vm_put(vm);
     if (over || c->stop)
         return 0;
-    if (now_ns() >= until)
+    if (machine_now() >= until)
         return shell_fail(c, -ETIMEDOUT, "%s has not ended", c->argv[1]);
-    c->at = now_ns() + NS_PER_MS;
+    c->at = machine_now() + NS_PER_MS;
     return SHELL_AGAIN;
 }
 

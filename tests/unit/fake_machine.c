@@ -56,9 +56,9 @@ void lapic_timer_arm(u64 when)
 {
 }
 
-u64 machine_now(void)
+u64 machine_now(void) /* unlike now_ns() it has no end after 2^32 ns */
 {
-    return now_ns();
+    return fake_now;
 }
 
 u32 machine_cpu(void)
@@ -107,17 +107,27 @@ bool work_due(void)
     return !list_empty(&items);
 }
 
-bool work_run(void)
+static bool run(struct work *w)
 {
-    struct work *w;
-
-    if (list_empty(&items))
-        return false;
-    w = list_first(&items, struct work, link);
     list_del(&w->link);
     if (w->step(w))
         work_add(w);
     return true;
+}
+
+bool work_run(void)
+{
+    return work_due() && run(list_first(&items, struct work, link));
+}
+
+static bool run_due(void)
+{
+    list_for_each(w, &items, struct work, link)
+    {
+        if (w->not_before <= fake_now)
+            return run(w);
+    }
+    return false;
 }
 
 void fake_pass(u32 cpu)
@@ -126,17 +136,30 @@ void fake_pass(u32 cpu)
     cpu_pass();
 }
 
+/* Those that are to stop have to hear of it. */
+static void pass_where_needed(void)
+{
+    for (u32 i = 0; i < FAKE_CPUS; i++) {
+        if (percpu_of[i]->need_resched)
+            fake_pass(i);
+    }
+    if (this_cpu()->id != 0)
+        fake_cpu(0);
+}
+
 void fake_work(void)
 {
     while (work_due()) {
-        for (u32 i = 0; i < FAKE_CPUS; i++) { /* those that are to stop have to hear of it */
-            fake_cpu(i);
-            if (this_cpu()->need_resched)
-                cpu_pass();
-        }
-        fake_cpu(0);
+        pass_where_needed();
         work_run();
     }
+}
+
+void fake_work_due(void)
+{
+    do
+        pass_where_needed();
+    while (run_due());
 }
 
 /* ---- the vendor ---- */

@@ -1,0 +1,57 @@
+/* The configuration parser: any text, any command line. The first byte says where one ends and the other begins. */
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include "config.h"
+#include "sched/params.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static unsigned complaints;
+
+static void hear(void *ctx, bool fatal, const char *text)
+{
+    complaints += fatal;
+    if (!strchr(text, ':'))
+        abort(); /* every report names its place */
+}
+
+/* What the parser promises of what it accepts. */
+static void check(const struct config *c)
+{
+    for (u32 i = 0; i < c->nr_vms; i++) {
+        const struct config_vm *v = &c->vm[i];
+
+        if (!*v->name || !*v->image || v->vcpus < 1 || v->vcpus > 64 || v->memory < 2 << 20 ||
+            v->memory % (2 << 20) || v->demand_permille > 1000 || cpumask_empty(&v->cpus) ||
+            v->nr_params > CONFIG_MAX_PARAMS)
+            abort();
+    }
+    for (u32 i = 0; i < c->nr_pools; i++) {
+        if (cpumask_test(&c->pool[i].cpus, 0) || !*c->pool[i].name)
+            abort();
+    }
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    static struct config c;
+    static char cmdline[257];
+    size_t n = size ? data[0] : 0;
+
+    if (!size || n > size - 1)
+        return 0;
+    memcpy(cmdline, data + 1, n);
+    cmdline[n] = 0;
+    config_defaults(&c);
+    complaints = 0;
+    if (config_parse(&c, "fuzz", (const char *)data + 1 + n, size - 1 - n, param_kind, hear, NULL) == 0) {
+        if (complaints)
+            abort();
+        check(&c);
+    } else if (!complaints) {
+        abort();
+    }
+    config_cmdline(&c, cmdline, param_kind, hear, NULL);
+    return 0;
+}

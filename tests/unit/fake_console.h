@@ -1,0 +1,19 @@
+/* The console and the second serial port of tests: what is written is kept, what is typed goes to the shell. */
+#ifndef FAKE_CONSOLE_H
+#define FAKE_CONSOLE_H
+
+#include "platform/console.h"
+
+extern char fake_console_text[1 << 20]; /* what was written, terminated */
+extern size_t fake_console_len;
+extern unsigned fake_console_limit; /* bytes that console_write takes at once */
+extern bool fake_console_held;
+extern char fake_uart_text[1 << 16];
+extern size_t fake_uart_len;
+extern bool fake_uart_there;
+extern bool fake_power_off, fake_rebooted; /* asked for; the call comes back, unlike the real one */
+
+void fake_console_reset(void);
+void fake_console_type(const char *s);
+
+#endif

@@ -1,0 +1,658 @@
+/* The shell: words, the line editor, every command on real VMs and pools, timed commands, and a long random walk that a model
+ * follows. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <cmocka.h>
+#include <takt/errno.h>
+#include "shell_rig.h"
+#include "shell/entitle.h"
+#include "shell/line.h"
+
+static struct config cfg;
+static const char script[] = "# timed\n"
+                             "@3ms pause one\n"
+                             "nonsense\n"
+                             "+2ms list -j=later one\n";
+static const struct module script_module = { "script", script, sizeof(script) - 1 };
+
+static int setup(void **state)
+{
+    fake_machine("credit");
+    module_add(&script_module);
+    rig_start(&cfg, "[hypervisor]\nscript = script\n[vm one]\nimage = null\nmemory = 2M\n[vm two]\nimage = "
+                    "null\nmemory = 2M\nvcpus = 2\n"
+                    "weight = 512\n");
+    return 0;
+}
+
+/* ---- words ---- */
+
+static void split(void **state)
+{
+    static const struct {
+        const char *line;
+        int n;
+        const char *word[4];
+    } cases[] = {
+        { "", 0, { 0 } },
+        { "   \t ", 0, { 0 } },
+        { "list", 1, { "list" } },
+        { " a  b\tc ", 3, { "a", "b", "c" } },
+        { "\"a b\" 'c \"d'", 2, { "a b", "c \"d" } },
+        { "a\"b c\"d \"\"", 2, { "ab cd", "" } },
+        { "list # -j", 1, { "list" } },
+        { "a#b", 1, { "a#b" } },
+        { "\"open", -EINVAL, { 0 } },
+        { "1 2 3 4 5 6 7 8 9 0 1 2 3 4 5 6 7", -E2BIG, { 0 } },
+    };
+
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        char line[64], *argv[SHELL_ARGS + 1];
+        int n;
+
+        strcpy(line, cases[i].line);
+        n = shell_split(line, argv);
+        assert_int_equal(n, cases[i].n);
+        for (int k = 0; k < n; k++)
+            assert_string_equal(argv[k], cases[i].word[k]);
+        if (n >= 0)
+            assert_null(argv[n]);
+    }
+}
+
+/* ---- the line editor ---- */
+
+static char screen[8192];
+
+static void keep(void *ctx, const char *s, size_t n)
+{
+    size_t len = strlen(screen);
+
+    if (len + n < sizeof(screen)) {
+        memcpy(screen + len, s, n);
+        screen[len + n] = 0;
+    }
+}
+
+static const char *names(void *ctx, const char *word, bool first, unsigned n)
+{
+    static const char *const first_words[] = { "pause", "param", "list", NULL }, *const others[] = { "vm-a",
+                                                                                                     "vm-b",
+                                                                                                     NULL };
+
+    for (const char *const *w = first ? first_words : others; *w; w++) {
+        if (strncmp(*w, word, strlen(word)) == 0 && n-- == 0)
+            return *w;
+    }
+    return NULL;
+}
+
+/* Feeds keys up to and with the end of a line; returns the line. */
+static const char *edit(struct line *l, const char *keys)
+{
+    enum line_event e = LINE_MORE;
+
+    line_start(l);
+    screen[0] = 0;
+    for (; *keys && e == LINE_MORE; keys++)
+        e = line_feed(l, *keys);
+    if (e != LINE_DONE)
+        fail_msg("no end: \"%s\"", l->text);
+    assert_int_equal(strlen(l->text), l->len);
+    return l->text;
+}
+
+static void editing(void **state)
+{
+    static struct line l = { .prompt = "> ", .emit = keep, .candidate = names };
+
+    assert_string_equal(edit(&l, "list\r"), "list");
+    assert_string_equal(edit(&l, "lit\x1b[Ds\r"), "list");                               /* left */
+    assert_string_equal(edit(&l, "ist\x1b[Hl\r"), "list");                               /* Home */
+    assert_string_equal(edit(&l, "ist\x01l\x05x\r"), "listx");                           /* ^A ^E */
+    assert_string_equal(edit(&l, "lisst\x02\x7f\r"), "list");                            /* ^B, backspace */
+    assert_string_equal(edit(&l, "xlist\x01\x1b[3~\r"), "list");                         /* Delete */
+    assert_string_equal(edit(&l, "a b\x17list\r"), "a list");                            /* ^W */
+    assert_string_equal(edit(&l, "nonsense\x15list\r"), "list");                         /* ^U */
+    assert_string_equal(edit(&l, "list all\x01\x1b[C\x1b[C\x1b[C\x1bOC\x0b\r"), "list"); /* right, ^K */
+    assert_string_equal(edit(&l, "\x1b[A\r"), "list");                                   /* history */
+    assert_string_equal(edit(&l, "new\x1b[A\x1b[A\x1b[B\x1b[B\r"), "");
+    assert_string_equal(edit(&l, "a\xc3\xa4\x1b[99;5Z\x1bxb\x07\r"), "ab"); /* not understood: nothing */
+}
+
+static void editing_limits(void **state)
+{
+    static struct line l = { .prompt = "> ", .emit = keep, .candidate = names };
+    char keys[LINE_MAX * 2];
+
+    memset(keys, 'x', sizeof(keys));
+    keys[sizeof(keys) - 2] = '\r';
+    keys[sizeof(keys) - 1] = 0;
+    assert_int_equal(strlen(edit(&l, keys)), LINE_MAX - 1);
+    for (int i = 0; i < 40; i++) {
+        char line[16];
+
+        sprintf(line, "cmd%d\r", i);
+        edit(&l, line);
+    }
+    assert_string_equal(edit(&l, "\x1b[A\x1b[A\x1b[A\r"), "cmd37");
+    memset(keys, 0, sizeof(keys));
+    for (int i = 0; i < 30; i++)
+        memcpy(keys + 3 * i, "\x1b[A", 3);
+    strcat(keys, "\r");
+    assert_string_equal(edit(&l, keys), "cmd25"); /* sixteen are kept: 25 to 39, and 37 again */
+    assert_int_equal(line_feed(&l, 'x'), LINE_MORE);
+    assert_int_equal(line_feed(&l, 3), LINE_CANCEL);
+    line_start(&l);
+    assert_int_equal(line_feed(&l, '\r'), LINE_DONE);
+    line_start(&l);
+    assert_int_equal(line_feed(&l, '\n'), LINE_MORE); /* belongs to the \r */
+    assert_int_equal(line_feed(&l, '\n'), LINE_DONE);
+}
+
+static void completion(void **state)
+{
+    static struct line l = { .prompt = "> ", .emit = keep, .candidate = names };
+
+    assert_string_equal(edit(&l, "l\t\r"), "list ");
+    assert_string_equal(edit(&l, "pau\tv\ta\t\r"), "pause vm-a ");
+    assert_string_equal(edit(&l, "pa\t\r"), "pa");
+    assert_non_null(strstr(screen, "pause  param"));
+    assert_string_equal(edit(&l, "zzz\t\r"), "zzz");
+    assert_string_equal(edit(&l, "st\x01li\t\r"), "list st"); /* completes what is left of the cursor */
+}
+
+/* ---- commands ---- */
+
+static void answers(const char *line, const char *expected)
+{
+    const char *said = rig_say(line);
+
+    if (!strstr(said, expected))
+        fail_msg("%s\n  said: %s\n  expected: %s", line, said, expected);
+}
+
+static void script_ran(void **state)
+{
+    assert_string_equal(rig_say("create one"), "takt> ");
+    fake_console_reset();
+    rig_run(10 * NS_PER_MS);
+    assert_non_null(strstr(fake_console_text, "takt> pause one\n"));
+    assert_non_null(
+        strstr(fake_console_text,
+               "takt> list -j=later one\n\x1e{\"id\": \"later\", \"command\": \"list\", \"error\": 0"));
+    assert_non_null(strstr(fake_console_text, "\"state\": \"paused\""));
+    answers("unpause one", "takt> ");
+}
+
+static void lists(void **state)
+{
+    assert_string_equal(rig_say("create two"), "takt> ");
+    answers("list", "Name                        ID    Mem  VCPUs      State     Time(s)\n");
+    answers("list", "two ");
+    answers("list two", "     2      2 ");
+    answers("list -j=7 two",
+            "\x1e{\"id\": \"7\", \"command\": \"list\", \"error\": 0, \"result\": [{\"name\": \"two\", ");
+    answers("vcpu-list two", "two ");
+    answers("vcpu-list -j two", "\"vcpu\": 1,");
+    answers("vcpu-list -j", "\"affinity\": \"all\"}]}\n");
+    answers("sched-credit", "two                          ");
+    answers("sched-credit -j", "\"weight\": 512, \"cap\": 0, \"pool\": \"Pool-0\"}]}}\n");
+    answers("cpupool-list -j", "[{\"name\": \"Pool-0\", \"id\": 0, \"nr_cpus\": 2, \"sched\": \"credit\", "
+                               "\"vms\": 2, \"cpus\": \"0-1\"}]");
+    answers("info -j", "\"nr_cpus\": 2, \"free_cpus\": 0");
+    answers("dmesg -j",
+            "[{\"line\": \"[    0.000001] first\"}, {\"line\": \"[    0.000002] \\\"second\\\"\"}, ");
+    answers("dmesg", "[    0.000003] third\ntakt> ");
+    answers("help", "cpupool-migrate");
+    answers("help pause", "pause VM\n");
+    answers("dump -j", "\"cpu\": 1, ");
+    answers("dump two", "two vCPU 1: rip ");
+    answers("trace status -j", "{\"mask\": 0, \"streaming\": false");
+    answers("counters -j", "\"error\": 0, \"result\": [");
+}
+
+static void refusals(void **state)
+{
+    answers("nonsense", "nonsense: there is no such command; help lists them all\n");
+    answers("nonsense -j", "\x1e{\"id\": \"\", \"command\": \"nonsense\", \"error\": -2, \"message\": "
+                           "\"there is no such command; ");
+    answers("pause", "pause: usage: pause VM\n");
+    answers("pause zero", "pause: there is no VM zero\n");
+    answers(
+        "pause -j=\"$}\\\" zero",
+        "\"id\": \"___\", \"command\": \"pause\", \"error\": -2, \"message\": \"there is no VM zero\"}\n");
+    answers("\"open", "a quotation mark is not closed\n");
+    answers("list a b", "usage: list [VM]");
+    answers("vcpu-pin two 2 all", "two has no vCPU 2\n");
+    answers("vcpu-pin two 0 1-", "expected a list of CPUs");
+    answers("vcpu-pin two 0 5", "cannot run there: its pool Pool-0 has none of these CPUs\n");
+    answers("create one", "a VM of this name is there already\n");
+    answers("create three", "the configuration has no VM three, and no image= is given\n");
+    answers("create three image=null memory=3M", "create: memory: expected a multiple of 2M");
+    answers("create three image=null colour=red", "create: unknown key \"colour\"\n");
+    answers("create three image=null cpus", "expected key=value, not cpus\n");
+    answers("create 3 image=null", "3 is no name");
+    answers("create three image=nothing", "create: ");
+    answers("unpause two", "only a paused VM can be unpaused\n");
+    answers("console -j two", "there is no JSON of it");
+    answers("sched-credit -w 3", "-w and -c want a VM: -d VM\n");
+    answers("sched-credit -t 3", "-t and -r set a pool: they go with -s\n");
+    answers("sched-credit -d two -s", "-s and -p do not go with -d, -w and -c\n");
+    answers("sched-credit -p none", "there is no pool none\n");
+    answers("sched-credit -x", "usage: sched-credit ");
+    answers("sched-credit -d", "-d wants a value\n");
+    answers("param nothing", "Pool-0 has no parameter nothing\n");
+    answers("param -d two tslice_us", "two has no parameter tslice_us\n");
+    answers("param -d two/5", "two has no vCPU 5\n");
+    answers("param -P none", "credit has no preset none\n");
+    answers("cpupool-create a sched=none", "there is no scheduler none\n");
+    answers("cpupool-create Pool-0", "there is a pool Pool-0 already\n");
+    answers("cpupool-create a cpus=1", "CPU 1 is in pool Pool-0\n"); /* G7, and nothing is left: */
+    answers("cpupool-list a", "there is no pool a\n");
+    answers("cpupool-create 1", "1 is no name");
+    answers("cpupool-create a cpus=7", "there is no CPU 7\n");
+    answers("cpupool-create a cpus=1,^1", "names no CPU\n"); /* G8 */
+    answers("cpupool-destroy Pool-0", "pool Pool-0 has 2 VMs\n");
+    answers("cpupool-rename Pool-0 x", "Pool-0 keeps its name\n");
+    answers("cpupool-cpu-remove Pool-0 0", "CPU 0 ");
+    answers("cpupool-migrate two none", "there is no pool none\n");
+    answers("top -d 0", "the interval cannot be 0\n");
+    answers("top -d x", "expected a number of seconds, not x\n");
+    answers("top -i 2 -j", "-j gives one interval: -i 1\"");
+    answers("trace start nothing", "expected sched, exit, event, replay or all, not nothing\n");
+    answers("trace stream com1", "com1 is the console\n");
+    answers("trace stream", "say which port");
+}
+
+static void weights_and_slices(void **state)
+{
+    static const struct {
+        const char *option, *value;
+        bool good;
+    } cases[] = {
+        /* G4 */
+        { "-w", "0", false },     { "-w", "1", true },           { "-w", "65535", true },
+        { "-w", "65536", false }, { "-w", "-1", false },         { "-w", "x", false },
+        { "-w", "", false },      { "-c", "-1", false },         { "-c", "1", true },
+        { "-c", "0", true },      { "-c", "1000000000", false }, { "-w", "99999999999999999999", false }
+    };
+    char line[128];
+
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        sprintf(line, "sched-credit -j -d two %s \"%s\"", cases[i].option, cases[i].value);
+        answers(line, cases[i].good ? "\"error\": 0" : "\"error\": -22");
+    }
+    answers("sched-credit -d two -w 300 -c 99999999", "sched-credit: "); /* the pair is set, or nothing is */
+    answers("sched-credit -j -d two", "\"weight\": 65535");
+    answers("sched-credit -j -s -t 0", "\"error\": -22");
+    answers("sched-credit -j -s -t 1001", "\"error\": -22");
+    answers("sched-credit -j -s -t 0.1 -r 50", "\"error\": ");
+    answers("sched-credit -j -s -t 10", "\"error\": 0");
+    answers("sched-credit -j -s -r 10001", "\"error\": -22"); /* above the slice */
+    answers("sched-credit -j -s", "\"tslice_us\": 10000");
+    answers("param -j tslice_us 20000", "\"error\": 0");
+    answers("param -j tslice_us", "\"value\": \"20000\"");
+    answers("param -j -d two cap 50", "\"error\": 0");
+    answers("param -j -d two cap", "\"value\": \"50\"");
+    answers("param -j -P faithful-4.1", "\"error\": 0");
+    answers("sched-credit -j -d two -w 512 -c 0", "\"error\": 0");
+}
+
+static void pools(void **state)
+{
+    answers("cpupool-cpu-remove -j Pool-0 1", "\"error\": 0");
+    answers("info -j", "\"free_cpus\": 1");
+    answers("cpupool-create -j name=io sched=null cpus=1", "\"error\": 0");
+    answers("cpupool-list -j io", "\"sched\": \"null\", \"vms\": 0, \"cpus\": \"1\"}]");
+    answers("cpupool-migrate -j two io", "\"error\": 0");
+    answers("cpupool-destroy io", "pool io has 1 VMs\n");
+    answers("vcpu-pin two all 0", "its pool io has none of these CPUs\n");
+    answers("cpupool-rename -j io net", "\"error\": 0");
+    answers("cpupool-list io", "there is no pool io\n");
+    answers("cpupool-migrate -j two Pool-0", "\"error\": 0");
+    answers("cpupool-destroy -j net", "\"error\": 0");
+    answers("cpupool-cpu-add -j Pool-0 1", "\"error\": 0");
+    answers("cpupool-cpu-add Pool-0 1", "CPU 1 ");
+}
+
+static void attached_console(void **state)
+{
+    struct vm *two = vm_find("two");
+    char got[16] = "";
+
+    vconsole_put(&two->console, "hi\x1b[2J\x07\n", 8);
+    answers("console two", "Connected to two. ^] leaves.\nhi\\x1b[2J\\x07\n");
+    fake_console_type("ab\x03");
+    rig_run(1000);
+    assert_int_equal(vconsole_get(&two->console, got, sizeof(got)), 3); /* ^C is the guest's */
+    assert_string_equal(got, "ab\x03");
+    fake_console_reset();
+    vconsole_put(&two->console, "more", 4);
+    rig_run(NS_PER_MS);
+    assert_string_equal(fake_console_text, "more");
+    fake_console_type("\x1d");
+    rig_run(1000);
+    assert_non_null(strstr(fake_console_text, "\nDisconnected from two.\ntakt> "));
+    vm_put(two);
+}
+
+static void measured(void **state)
+{
+    fake_console_reset();
+    fake_console_type("top -j=m -w 0.005 -d 0.02\r");
+    rig_run(20 * NS_PER_MS);
+    assert_null(strchr(fake_console_text, '\x1e')); /* not before its time */
+    rig_run(10 * NS_PER_MS);
+    assert_non_null(
+        strstr(fake_console_text,
+               "{\"id\": \"m\", \"command\": \"top\", \"error\": 0, \"result\": {\"seconds\": 0.020, "
+               "\"vendor\": \"fake\", \"pcpus\": [{\"cpu\": 0, "));
+    assert_non_null(strstr(fake_console_text, "\"vm\": \"two\", \"vcpu\": 1, "));
+    assert_non_null(strstr(fake_console_text, "\"wake_us\": {\"count\": "));
+    fake_console_reset();
+    fake_console_type("top\r");
+    rig_run(2100 * NS_PER_MS);
+    assert_non_null(strstr(fake_console_text, "\x1b[HTakt, up "));
+    assert_null(strstr(fake_console_text, "takt> "));
+    fake_console_type("q");
+    rig_run(1000);
+    assert_non_null(strstr(fake_console_text, "takt> "));
+}
+
+static void slow_console(void **state)
+{
+    fake_console_limit = 10; /* five bytes at a time */
+    fake_console_reset();
+    fake_console_type("help\rlist\r");
+    rig_run(1000 * NS_PER_MS);
+    fake_console_limit = 1 << 20;
+    assert_non_null(strstr(fake_console_text, "trace "));
+    assert_non_null(strstr(fake_console_text, "takt> list\n"));
+    assert_non_null(strstr(fake_console_text, "Time(s)\n"));
+}
+
+static void interrupted(void **state)
+{
+    fake_console_reset();
+    fake_console_type("top -b -d 1\r");
+    rig_run(NS_PER_MS);
+    assert_null(strstr(fake_console_text, "takt> "));
+    fake_console_type("\x03");
+    rig_run(NS_PER_MS);
+    assert_non_null(strstr(fake_console_text, "takt> "));
+    answers("half a line\x03info -j", "\"error\": 0");
+}
+
+static void trace_stream(void **state)
+{
+    answers("trace start -j", "\"error\": 0");
+    answers("trace stream -j com2", "\"error\": 0");
+    rig_run(20 * NS_PER_MS);
+    assert_memory_equal(fake_uart_text, "\xa5\x54H", 3);
+    answers("trace read", "the records go to the stream\n");
+    answers("trace stop -j", "\"error\": 0");
+    rig_run(20 * NS_PER_MS);
+    answers("trace read -j 3", "\"error\": 0, \"result\": [");
+    fake_uart_there = false;
+    answers("trace stream com2", "nothing answers at com2\n");
+    fake_uart_there = true;
+}
+
+/* ---- entitlement ---- */
+
+static void entitled(const char *text, u32 n, const u32 *weight, const u32 *limit, const u64 *cpus,
+                     const u32 *expected)
+{
+    struct claim c[8];
+
+    for (u32 i = 0; i < n; i++)
+        c[i] = (struct claim){ .cpus = { { cpus[i] } }, .weight = weight[i] * 4096, .limit = limit[i] };
+    while (entitle_step(c, n))
+        ;
+    for (u32 i = 0; i < n; i++) {
+        if (c[i].share + 2 < expected[i] || c[i].share > expected[i] + 2)
+            fail_msg("%s: claim %u got %u, not %u", text, i, c[i].share, expected[i]);
+    }
+}
+
+static void entitlement(void **state)
+{
+    entitled("by weight", 2, (u32[]){ 256, 768 }, (u32[]){ 1000000, 1000000 }, (u64[]){ 1, 1 },
+             (u32[]){ 250000, 750000 });
+    entitled("what a cap leaves", 2, (u32[]){ 768, 256 }, (u32[]){ 600000, 1000000 }, (u64[]){ 1, 1 },
+             (u32[]){ 600000, 400000 });
+    entitled("the demonstration", 4, (u32[]){ 128, 128, 256, 256 }, (u32[]){ 1000000, 1000000, 400000, 5000 },
+             (u64[]){ 2, 2, 2, 2 }, (u32[]){ 297500, 297500, 400000, 5000 });
+    entitled("all content", 2, (u32[]){ 1, 65535 }, (u32[]){ 300000, 200000 }, (u64[]){ 1, 1 },
+             (u32[]){ 300000, 200000 });
+    entitled("two groups", 3, (u32[]){ 1, 1, 1 }, (u32[]){ 1000000, 1000000, 1000000 }, (u64[]){ 1, 2, 2 },
+             (u32[]){ 1000000, 500000, 500000 });
+    entitled("three on two", 3, (u32[]){ 1, 1, 1 }, (u32[]){ 1000000, 1000000, 1000000 }, (u64[]){ 3, 3, 3 },
+             (u32[]){ 666666, 666666, 666666 });
+    entitled("nowhere", 2, (u32[]){ 1, 1 }, (u32[]){ 1000000, 1000000 }, (u64[]){ 0, 1 },
+             (u32[]){ 0, 1000000 });
+}
+
+/* ---- K7: commands in random order, and a model that says what must come of each ---- */
+
+#define VMS   4
+#define POOLS 3
+#define WALK  20000
+
+static struct {
+    struct {
+        bool there, paused;
+        u32 pool, weight, cap;
+        u64 cpus;
+    } vm[VMS];
+    struct {
+        bool there;
+        u64 cpus;
+    } pool[POOLS];
+} model;
+
+static u32 seed = 12345;
+
+static u32 any(u32 n)
+{
+    seed = seed * 1664525 + 1013904223;
+    return (seed >> 8) % n;
+}
+
+static const char *pool_name(u32 p)
+{
+    static const char *const pool_names[] = { "Pool-0", "alpha", "beta" };
+
+    return pool_names[p];
+}
+
+static u32 vms_in(u32 p)
+{
+    u32 n = 0;
+
+    for (u32 i = 0; i < VMS; i++)
+        n += model.vm[i].there && model.vm[i].pool == p;
+    return n;
+}
+
+/* Did the last command succeed, and does it agree with `expected`? */
+static void expect(const char *line, bool expected)
+{
+    const char *said = rig_say(line);
+    bool good = strstr(said, "\"error\": 0") != NULL;
+
+    if (good != expected)
+        fail_msg("%s\n  said: %s\n  expected it to %s", line, said, expected ? "succeed" : "fail");
+}
+
+static void step(u32 what)
+{
+    u32 v = any(VMS), p = any(POOLS), n;
+    u64 cpus = 1 + any(3);
+    char line[128];
+
+    switch (what) {
+    case 0:
+        sprintf(line, "create -j r%u image=null memory=2M vcpus=%u", v, 1 + any(2));
+        expect(line, !model.vm[v].there);
+        if (!model.vm[v].there) {
+            memset(&model.vm[v], 0, sizeof(model.vm[v]));
+            model.vm[v].there = true;
+            model.vm[v].weight = 256;
+            model.vm[v].cpus = 3;
+        }
+        break;
+    case 1:
+        sprintf(line, "destroy -j r%u", v);
+        expect(line, model.vm[v].there);
+        model.vm[v].there = false;
+        break;
+    case 2:
+        sprintf(line, "pause -j r%u", v);
+        expect(line, model.vm[v].there);
+        model.vm[v].paused = true;
+        break;
+    case 3:
+        sprintf(line, "unpause -j r%u", v);
+        expect(line, model.vm[v].there && model.vm[v].paused);
+        model.vm[v].paused = false;
+        break;
+    case 4:
+        n = any(2) ? 1 + any(65535) : any(3) * 65536;
+        sprintf(line, "sched-credit -j -d r%u -w %u", v, n);
+        expect(line, model.vm[v].there && n >= 1 && n <= 65535);
+        if (n >= 1 && n <= 65535)
+            model.vm[v].weight = n;
+        break;
+    case 5:
+        sprintf(line, "cpupool-create -j %s sched=credit", pool_name(p));
+        expect(line, !model.pool[p].there);
+        model.pool[p].there = true;
+        break;
+    case 6:
+        sprintf(line, "cpupool-destroy -j %s", pool_name(p));
+        expect(line, p && model.pool[p].there && !vms_in(p));
+        if (p && !vms_in(p)) {
+            model.pool[p].there = false;
+            model.pool[p].cpus = 0;
+        }
+        break;
+    case 7:
+        sprintf(line, "cpupool-cpu-add -j %s 1", pool_name(p));
+        n = (model.pool[0].cpus | model.pool[1].cpus | model.pool[2].cpus) & 2;
+        expect(line, model.pool[p].there && !n);
+        if (model.pool[p].there && !n)
+            model.pool[p].cpus |= 2;
+        break;
+    case 8:
+        sprintf(line, "cpupool-migrate -j r%u %s", v, pool_name(p));
+        expect(line, model.vm[v].there && model.pool[p].there && model.pool[p].cpus);
+        if (model.vm[v].there && model.pool[p].there && model.pool[p].cpus && model.vm[v].pool != p) {
+            model.vm[v].pool = p; /* and forgets what the old pool's policy was told */
+            model.vm[v].weight = 256;
+            model.vm[v].cpus = 3;
+        }
+        break;
+    case 9:
+        sprintf(line, "vcpu-pin -j r%u all %s", v, cpus == 3 ? "0-1" : cpus == 2 ? "1" : "0");
+        expect(line, model.vm[v].there && (model.pool[model.vm[v].pool].cpus & cpus));
+        if (model.vm[v].there && (model.pool[model.vm[v].pool].cpus & cpus))
+            model.vm[v].cpus = cpus;
+        break;
+    }
+}
+
+static void check_model(void)
+{
+    char key[160];
+
+    for (u32 i = 0; i < VMS; i++) {
+        const char *said;
+
+        sprintf(key, "list -j r%u", i);
+        said = rig_say(key);
+        assert_int_equal(strstr(said, "\"error\": 0") != NULL, model.vm[i].there);
+        if (!model.vm[i].there)
+            continue;
+        sprintf(key, "\"state\": \"%s\"", model.vm[i].paused ? "paused" : "running");
+        assert_non_null(strstr(said, key));
+        sprintf(key, "\"pool\": \"%s\"", pool_name(model.vm[i].pool));
+        assert_non_null(strstr(said, key));
+        sprintf(key, "sched-credit -j -d r%u", i);
+        said = rig_say(key);
+        sprintf(key, "\"weight\": %u,", model.vm[i].weight);
+        assert_non_null(strstr(said, key));
+    }
+    for (u32 p = 0; p < POOLS; p++) {
+        const char *said;
+
+        sprintf(key, "cpupool-list -j %s", pool_name(p));
+        said = rig_say(key);
+        assert_int_equal(strstr(said, "\"error\": 0") != NULL, model.pool[p].there);
+        if (!model.pool[p].there)
+            continue;
+        sprintf(key, "\"vms\": %u, \"cpus\": \"%s\"", vms_in(p),
+                model.pool[p].cpus == 3   ? "0-1"
+                : model.pool[p].cpus == 2 ? "1"
+                : model.pool[p].cpus == 1 ? "0"
+                                          : "none");
+        assert_non_null(strstr(said, key));
+    }
+}
+
+static void random_walk(void **state)
+{
+    u64 frames, heap;
+
+    answers("destroy -j one", "\"error\": 0");
+    answers("destroy -j two", "\"error\": 0");
+    memset(&model, 0, sizeof(model));
+    model.pool[0].there = true;
+    model.pool[0].cpus = 1;
+    answers("cpupool-cpu-remove -j Pool-0 1", "\"error\": 0");
+    frames = frame_free_count();
+    heap = heap_in_use();
+    for (u32 i = 0; i < WALK; i++) {
+        step(any(10));
+        if (i % 100 == 0)
+            check_model();
+    }
+    for (u32 i = 0; i < VMS; i++) {
+        if (model.vm[i].there) {
+            char line[32];
+
+            sprintf(line, "destroy -j r%u", i);
+            expect(line, true);
+        }
+    }
+    for (u32 p = 1; p < POOLS; p++) {
+        char line[32];
+
+        sprintf(line, "cpupool-destroy -j %s", pool_name(p));
+        expect(line, model.pool[p].there);
+    }
+    if (model.pool[0].cpus & 2)
+        expect("cpupool-cpu-remove -j Pool-0 1", true);
+    assert_int_equal(frame_free_count(), frames);
+    assert_int_equal(heap_in_use(), heap);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(split),          cmocka_unit_test(editing),
+        cmocka_unit_test(editing_limits), cmocka_unit_test(completion),
+        cmocka_unit_test(script_ran),     cmocka_unit_test(lists),
+        cmocka_unit_test(refusals),       cmocka_unit_test(weights_and_slices),
+        cmocka_unit_test(pools),          cmocka_unit_test(attached_console),
+        cmocka_unit_test(measured),       cmocka_unit_test(slow_console),
+        cmocka_unit_test(interrupted),    cmocka_unit_test(trace_stream),
+        cmocka_unit_test(entitlement),    cmocka_unit_test(random_walk),
+    };
+
+    return cmocka_run_group_tests(tests, setup, NULL);
+}
