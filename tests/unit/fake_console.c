@@ -3,6 +3,7 @@
 #include <setjmp.h>
 #include <string.h>
 #include "drivers/uart.h"
+#include "platform/fault.h"
 #include "platform/power.h"
 
 char fake_console_text[1 << 20], fake_uart_text[1 << 16];
@@ -79,6 +80,13 @@ void platform_reboot(void)
 }
 
 jmp_buf fake_power_exit;
+
+const char fault_words[] = "none";
+
+int fault_inject(const char *what)
+{
+    return -1;
+}
 
 /* ---- the second serial port ---- */
 
