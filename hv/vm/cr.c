@@ -124,7 +124,7 @@ static u64 read_cr(struct vcpu *v, u8 cr)
     case 4:
         return virt->get_reg(&v->virt, VREG_CR4);
     case 8:
-        return vlapic_cr8(&v->lapic);
+        return v->virt.cr8;
     default:
         return 0;
     }

@@ -10,15 +10,16 @@
 static void lapic_access(void *dev, const struct bus_access *a, u64 *value)
 {
     struct vcpu *v = ((struct vm *)dev)->vcpu[a->vcpu];
+    struct vlapic *l = vcpu_lapic(v);
     u32 offset = (u32)(a->addr - TAKT_LAPIC_GPA);
 
     if (a->size != 4)
         return;
     if (!a->write) {
-        *value = vlapic_read(&v->lapic, offset, now_ns());
+        *value = vlapic_read(l, offset, now_ns());
         return;
     }
-    vlapic_write(&v->lapic, offset, (u32)*value, now_ns());
+    vlapic_write(l, offset, (u32)*value, now_ns());
     vcpu_lapic_written(v);
 }
 
@@ -53,20 +54,17 @@ int vm_add_devices(struct vm *vm)
     return err;
 }
 
-static u64 size_mask(unsigned size)
-{
-    return size >= 8 ? ~0ull : BIT(8 * size) - 1;
-}
+static const u64 size_mask[] = { 0, 0xff, 0xffff, 0, 0xffffffff };
 
 /* One access; `value` is what OUT writes. Returns what IN reads. */
-static u64 port_access(struct vcpu *v, u16 port, u8 size, bool in, u64 value)
+static inline u64 port_access(struct vcpu *v, u16 port, u8 size, bool in, u64 value)
 {
     struct bus_access a = { .addr = port, .size = size, .write = !in, .vcpu = v->id };
 
-    value &= size_mask(size);
+    value &= size_mask[size];
     if (!bus_do(&v->vm->ports, &a, &value))
         value = ~0ull;
-    return value & size_mask(size);
+    return value & size_mask[size];
 }
 
 /* ---- INS and OUTS ---- */
@@ -192,10 +190,10 @@ void exit_io(struct vcpu *v, const struct vm_exit *e)
 {
     u64 *rax = &v->virt.regs.gpr[REG_RAX], value;
 
-    if (e->io.string)
+    if (__builtin_expect(e->io.string, 0))
         return exit_string_io(v, e);
     value = port_access(v, e->io.port, e->io.size, e->io.in, *rax);
     if (e->io.in)
-        *rax = e->io.size == 4 ? value : (*rax & ~size_mask(e->io.size)) | value;
+        *rax = e->io.size == 4 ? value : (*rax & ~size_mask[e->io.size]) | value;
     guest_skip(&v->virt, e);
 }

@@ -60,15 +60,16 @@ static const struct msr_rule {
     { 0xc0011029, 0xc0011029, KIND_AMD, 0, 2 }, /* DE_CFG: LFENCE serializes */
 };
 
-#define MTRR_CAP    0xfeu
-#define MTRR_DEF    0x2ffu
-#define MTRR_VAR    0x200u
-#define MTRR_CAP_IS (MTRR_VARIABLE | BIT(8) | BIT(10)) /* fixed ranges, write-combining (SDM 3A 12.11.1) */
-#define EFER_SCE    BIT(0)
-#define EFER_LME    BIT(8)
-#define EFER_LMA    BIT(10)
-#define EFER_NXE    BIT(11)
-#define CR0_PG      BIT(31)
+#define MSR_X2APIC_COUNT 0x839u
+#define MTRR_CAP         0xfeu
+#define MTRR_DEF         0x2ffu
+#define MTRR_VAR         0x200u
+#define MTRR_CAP_IS      (MTRR_VARIABLE | BIT(8) | BIT(10)) /* fixed ranges, write-combining (SDM 3A 12.11.1) */
+#define EFER_SCE         BIT(0)
+#define EFER_LME         BIT(8)
+#define EFER_LMA         BIT(10)
+#define EFER_NXE         BIT(11)
+#define CR0_PG           BIT(31)
 
 /* Where in `rules` an MSR is, plus one: below LOW_END by number, and the first of the 0xc0000000s. */
 #define LOW_END  0x900u
@@ -191,7 +192,8 @@ static bool msr_read(struct vcpu *v, u32 msr, u64 *value)
         *value = msr == MTRR_CAP ? MTRR_CAP_IS : *mtrr_at(v, msr);
         return true;
     default:
-        return vlapic_rdmsr(&v->lapic, msr, value, now_ns()) == 0;
+        /* of all that can be read only the timer's count depends on the time */
+        return vlapic_rdmsr(vcpu_lapic(v), msr, value, msr == MSR_X2APIC_COUNT ? now_ns() : 0) == 0;
     }
 }
 
@@ -225,7 +227,7 @@ static bool msr_write(struct vcpu *v, u32 msr, u64 value)
     case KIND_MTRR:
         return mtrr_write(v, msr, value);
     default:
-        if (vlapic_wrmsr(&v->lapic, msr, value, now_ns()))
+        if (vlapic_wrmsr(vcpu_lapic(v), msr, value, now_ns()))
             return false;
         vcpu_lapic_written(v);
         return true;

@@ -14,7 +14,8 @@
 struct cpu_vm {
     struct vcpu *loaded; /* its state is in this pCPU's hardware; NULL: none, the pCPU is idle */
     struct sched_vcpu *current;
-    u64 mark;        /* TSC when the present kind of time began */
+    u64 start;       /* TSC when the loop was entered */
+    u64 mark;        /* TSC up to which time is accounted */
     u64 work_at;     /* TSC from which on a step of work may be put between two guests */
     bool look;       /* a timer or work may be due: there was an interrupt. No interrupt, nothing due */
     bool work_waits; /* until work_at */
@@ -30,15 +31,6 @@ static inline struct cpu_vm *this_cpu_vm(const struct percpu *cpu)
 static inline u64 ns_of(u64 tsc)
 {
     return tsc_to_ns(tsc - tsc_boot);
-}
-
-/* The time since the mark was of the kind `sum`. */
-static inline void account(struct cpu_vm *c, u64 *sum)
-{
-    u64 t = rdtsc();
-
-    *sum += t - c->mark;
-    c->mark = t;
 }
 
 void vcpu_notify(struct vcpu *v, u32 todo)
@@ -107,10 +99,13 @@ static bool do_work(const struct percpu *cpu, struct cpu_vm *c)
 
 static void idle(struct percpu *cpu, struct cpu_vm *c)
 {
+    u64 t;
+
     lapic_timer_arm(timers_next());
-    account(c, &cpu->hv_tsc);
+    t = rdtsc();
     cpu_halt();
-    account(c, &cpu->idle_tsc);
+    c->mark = rdtsc();
+    cpu->idle_tsc += c->mark - t;
 }
 
 /* All that need not be done between any two exits. False: begin the pass anew. */
@@ -118,12 +113,13 @@ static __attribute__((noinline)) bool look_around(struct percpu *cpu, struct cpu
 {
     c->look = false;
     cpu->heartbeat = c->mark;
+    cpu->hv_tsc = c->mark - c->start - cpu->guest_tsc - cpu->idle_tsc;
     if (timers_next() <= ns_of(c->mark))
         timers_run();
     if (cpu->need_resched)
         reschedule(cpu, c);
     if (do_work(cpu, c))
-        account(c, &cpu->hv_tsc);
+        c->mark = rdtsc();
     else if (c->loaded)
         return true;
     else
@@ -159,7 +155,7 @@ static inline __attribute__((always_inline)) void pass(struct percpu *cpu, struc
 {
     struct vm_exit e;
     struct vcpu *v;
-    u64 deadline;
+    u64 deadline, t;
 
     if (__builtin_expect(c->look | cpu->need_resched, 0) && !look_around(cpu, c))
         return;
@@ -171,14 +167,13 @@ static inline __attribute__((always_inline)) void pass(struct percpu *cpu, struc
         deadline = MIN(deadline, ns_of(c->work_at));
     if (__builtin_expect(trace_mask & TRACE_CLASS_EXIT, 0))
         trace(cpu->id, now_ns(), TRC_ENTRY, who(v), 0, 0, 0, 0);
-    account(c, &cpu->hv_tsc);
+    t = rdtsc();
     virt->run(&v->virt, deadline, &e);
-    account(c, &cpu->guest_tsc);
+    c->mark = rdtsc();
+    cpu->guest_tsc += c->mark - t;
 
     c->look = e.reason <= EXIT_NMI;
     log_exit(v, &e);
-    if (__builtin_expect(v->virt.cr8 != vlapic_cr8(&v->lapic), 0))
-        vlapic_set_cr8(&v->lapic, v->virt.cr8);
     if (__builtin_expect(trace_mask & TRACE_CLASS_EXIT, 0))
         trace_exit(cpu, c, v, &e);
     vcpu_handle_exit(v, &e);
@@ -207,7 +202,7 @@ void cpu_loop(void)
     struct percpu *cpu = this_cpu();
     struct cpu_vm *c = this_cpu_vm(cpu);
 
-    c->mark = rdtsc();
+    c->start = c->mark = rdtsc();
     c->current = sched_current(cpu->id);
     c->look = cpu->need_resched = true;
     for (;;)

@@ -282,7 +282,7 @@ static void deliver(struct vcpu *v)
 
     hw->want_irq_window = hw->want_nmi_window = hw->want_cr8_exit = false;
     deliver_nmi(hw, v);
-    vector = vlapic_pending(&v->lapic);
+    vector = vlapic_pending(vcpu_lapic(v));
     if (vector < 0) /* what waits for a lower priority is looked at again when that is written */
         hw->want_cr8_exit = hw->cr8 && v->lapic.irr_any;
     else if (hw->pending.type == EVENT_NONE && virt->can_take_irq(hw))

@@ -139,7 +139,13 @@ int vcpu_create(struct vm *vm, u32 id, const char **why);
 void vcpu_destroy(struct vcpu *v); /* off every pCPU by now; undoes what of vcpu_create was done */
 /* For sched_state_hook: writes the page that the guest reads. */
 void vcpu_publish(struct sched_vcpu *s, u64 now);
-/* After its own write to its LAPIC, by whatever road. */
+/* Around its own accesses to its LAPIC, by whatever road: the guest moves CR8, which is TPR, without an exit. */
+static inline struct vlapic *vcpu_lapic(struct vcpu *v)
+{
+    if (v->virt.cr8 != vlapic_cr8(&v->lapic))
+        vlapic_set_cr8(&v->lapic, v->virt.cr8);
+    return &v->lapic;
+}
 void vcpu_lapic_written(struct vcpu *v);
 /* Does what `todo` asks for; false if the vCPU is not to enter its guest now. */
 bool vcpu_prepare(struct vcpu *v);
