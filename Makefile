@@ -214,10 +214,10 @@ fuzz: $(FUZZ) ## every fuzz target for FUZZ_TIME seconds
 	        $(B)/fuzz/corpus/$$n > $(B)/fuzz/$$n.log 2>&1 || { tail -40 $(B)/fuzz/$$n.log; exit 1; }; \
 	    echo "$$n: $$(sed -n 's/.*executed_units: *//p' $(B)/fuzz/$$n.log) inputs, no finding"; done
 
-bench: ## instructions a round trip, sizes, cost of decisions, against the budgets; build/results/bench.json
+bench: ## what each operation costs in instructions, sizes, decisions, against the budgets (N=10000 iterations)
 	@tools/deps.sh build qemu check
-	@$(SUBMAKE) -s -j2 all $(B)/cfgdump
-	@$(PYTHON) tools/bench.py
+	@$(SUBMAKE) -s -j2 all $(B)/sched-cost
+	@$(PYTHON) tools/bench.py $(if $(N),-n $(N))
 
 run-gdb: ## QEMU waits for gdb, which is started with the image's symbols
 	@tools/deps.sh build qemu debug
