@@ -609,7 +609,7 @@ static bool do_one(u64 now)
     if (running && script_due(now) && call.typed) /* a live table or an attached console gives way */
         call.stop = true;
     if (running) {
-        if (!__atomic_exchange_n(&woken, false, __ATOMIC_ACQ_REL) && !call.stop && call.at > now)
+        if (!call.stop && call.at > now)
             return false;
         call_command();
         return true;
@@ -642,6 +642,8 @@ static bool step(struct work *w)
     bool more;
 
     w->not_before = 0;
+    if (__atomic_exchange_n(&woken, false, __ATOMIC_ACQ_REL))
+        call.at = 0;
     if (flush()) {
         w->not_before = console_room() < 512 ? now + NS_PER_MS : 0;
         if (out_room() < SHELL_STEP_ROOM)

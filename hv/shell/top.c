@@ -104,7 +104,7 @@ static u64 per_second(u64 events, u64 ns) /* in hundredths */
 }
 
 COLUMNS(cpu_columns, COL("pCPU", "cpu", 'u', 4), COL("guest %", "guest_pct", 'f', 10),
-        COL("hyperv %", "hv_pct", 'f', 10), COL("idle %", "idle_pct", 'f', 10));
+        COL("hyp %", "hv_pct", 'f', 10), COL("idle %", "idle_pct", 'f', 10));
 
 static void print_head(struct shell_call *c)
 {

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <cmocka.h>
 #include <takt/errno.h>
+#include "fake_log.h"
 #include "shell_rig.h"
 #include "shell/entitle.h"
 #include "shell/line.h"
@@ -22,7 +23,8 @@ static int setup(void **state)
 {
     fake_machine("credit");
     module_add(&script_module);
-    rig_start(&cfg, "[hypervisor]\nscript = script\n[vm one]\nimage = null\nmemory = 2M\n[vm two]\nimage = "
+    rig_start(&cfg, "[hypervisor]\nscript = script\nguest_console = log\n[vm one]\nimage = null\nmemory = "
+                    "2M\n[vm two]\nimage = "
                     "null\nmemory = 2M\nvcpus = 2\n"
                     "weight = 512\n");
     return 0;
@@ -324,8 +326,12 @@ static void attached_console(void **state)
     struct vm *two = vm_find("two");
     char got[16] = "";
 
+    fake_console_reset();
+    fake_console_type("console two\r");
+    rig_run(1000);
     vconsole_put(&two->console, "hi\x1b[2J\x07\n", 8);
-    answers("console two", "Connected to two. ^] leaves.\nhi\\x1b[2J\\x07\n");
+    rig_run(NS_PER_MS);
+    assert_non_null(strstr(fake_console_text, "Connected to two. ^] leaves.\nhi\\x1b[2J\\x07\n"));
     fake_console_type("ab\x03");
     rig_run(1000);
     assert_int_equal(vconsole_get(&two->console, got, sizeof(got)), 3); /* ^C is the guest's */
@@ -337,6 +343,32 @@ static void attached_console(void **state)
     fake_console_type("\x1d");
     rig_run(1000);
     assert_non_null(strstr(fake_console_text, "\nDisconnected from two.\ntakt> "));
+    vm_put(two);
+}
+
+/* At the prompt, with nobody attached: line by line, escaped, and not more than is good for the others. */
+static void guest_log(void **state)
+{
+    struct vm *two = vm_find("two");
+    unsigned lines;
+
+    for (int i = 0; i < 3; i++) {
+        vconsole_put(&two->console, "a\x1b", 2);
+        rig_run(NS_PER_MS);
+        vconsole_put(&two->console, "b\r\nc", 4);
+        rig_run(NS_PER_MS);
+        assert_string_equal(fake_log_last, i ? "two: ca\\x1bb" : "two: a\\x1bb");
+    }
+    lines = fake_log_lines;
+    for (int i = 0; i < 4000; i++) {
+        vconsole_put(&two->console, "flood\n", 6);
+        rig_run(10000);
+    }
+    assert_in_range(fake_log_lines - lines, 90, 110);
+    rig_run(1000 * NS_PER_MS);
+    vconsole_put(&two->console, "\n", 1);
+    rig_run(NS_PER_MS);
+    assert_in_range(fake_log_lines - lines, 92, 112); /* how many were left out, and the line */
     vm_put(two);
 }
 
@@ -649,9 +681,10 @@ int main(void)
         cmocka_unit_test(script_ran),     cmocka_unit_test(lists),
         cmocka_unit_test(refusals),       cmocka_unit_test(weights_and_slices),
         cmocka_unit_test(pools),          cmocka_unit_test(attached_console),
-        cmocka_unit_test(measured),       cmocka_unit_test(slow_console),
-        cmocka_unit_test(interrupted),    cmocka_unit_test(trace_stream),
-        cmocka_unit_test(entitlement),    cmocka_unit_test(random_walk),
+        cmocka_unit_test(guest_log),      cmocka_unit_test(measured),
+        cmocka_unit_test(slow_console),   cmocka_unit_test(interrupted),
+        cmocka_unit_test(trace_stream),   cmocka_unit_test(entitlement),
+        cmocka_unit_test(random_walk),
     };
 
     return cmocka_run_group_tests(tests, setup, NULL);
