@@ -190,7 +190,7 @@ demo: ## ten virtual seconds of the same without a person: exit 0 if every vCPU 
 
 test-needs:
 	@tools/deps.sh build qemu bochs test
-	@$(SUBMAKE) -s -j2 all unit-build $(B)/cfgdump
+	@$(SUBMAKE) -s -j2 all unit-build $(B)/cfgdump $(B)/sim
 test-guest: ## guest tests alone (PLATFORM=qemu|bochs, GUEST=name)
 	@$(PYTEST) tests/guest $(if $(filter-out auto,$(PLATFORM)),--platform $(PLATFORM)) $(if $(GUEST),-k '$(GUEST)')
 pytest:

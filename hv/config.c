@@ -47,6 +47,7 @@ static const struct key hypervisor_keys[] = {
     VALUE_KEY(struct config, "guest_console", guest_console_log, WORD, 0, 0, guest_console_words,
               "keep or log"),
     VALUE_KEY(struct config, "top", top, BOOL, 0, 0, NULL, "yes or no"),
+    VALUE_KEY(struct config, "record", record, BOOL, 0, 0, NULL, "yes or no"),
     TEXT_KEY(struct config, "script", script, TEXT, "the name of a boot module"),
     { NULL, 0, 0, 0, 0, 0, NULL, NULL },
 };

@@ -59,6 +59,7 @@ struct config {
     bool guest_console_log;    /* guests' output to the log (`guest_console = log`); else kept until somebody
                                   attaches */
     bool top;                  /* the live table starts after boot */
+    bool record;               /* the scheduler is recorded from boot, to trace_console */
     char script[CONFIG_VALUE]; /* boot module with timed shell commands */
     struct config_param param[CONFIG_MAX_PARAMS]; /* of Pool-0 */
     u32 nr_params;

@@ -245,6 +245,8 @@ static void ap_start(void)
 static void go(void)
 {
     smp_watch();
+    if (config.record)
+        traces_record(&config);
     pools_init();
     vm_init();
     shell_init(&config);

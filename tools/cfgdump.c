@@ -128,6 +128,7 @@ static void dump(void)
     string("guest_console", cfg.guest_console_log ? "log" : "keep");
     boolean("noreboot", cfg.noreboot);
     boolean("top", cfg.top);
+    boolean("record", cfg.record);
     printf("\"loglvl\": %u, \"seed\": %llu, ", cfg.loglvl, (unsigned long long)cfg.seed);
     params(cfg.param, cfg.nr_params);
     printf(",\n \"pools\": [");

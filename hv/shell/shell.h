@@ -91,6 +91,8 @@ int shell_option(struct shell_call *c, const char *letters, int *at, const char 
 
 const struct shell_command *shell_command_at(u32 index); /* all in turn; NULL at the end */
 const struct config *shell_config(void);                 /* what shell_init was given */
+/* The scheduler is recorded from now on and the records go to c->trace_console; called before there are pools. */
+void traces_record(const struct config *c);
 void shell_at_end(void (*fn)(void)); /* to be called once all output is with the console */
 
 struct vm;

@@ -2,6 +2,7 @@
 #include <takt/errno.h>
 #include "drivers/uart.h"
 #include "lib/parse.h"
+#include "lib/printf.h"
 #include "lib/string.h"
 #include "mm/frame.h"
 #include "platform/work.h"
@@ -11,8 +12,9 @@
 #include "vm/vm.h"
 #include "x86/percpu.h"
 
-#define RING_ORDER   5 /* 2^5 pages a pCPU */
-#define RING_RECORDS ((u32)(PAGE_SIZE << RING_ORDER) / (u32)sizeof(struct trace_record))
+#define RING_ORDER        5 /* 2^5 pages a pCPU */
+#define RECORD_ORDER      9 /* of a recording from boot, which has to be whole */
+#define RECORDS_OF(order) ((u32)(PAGE_SIZE << (order)) / (u32)sizeof(struct trace_record))
 
 static struct trace_record *ring[TAKT_MAX_CPUS];
 
@@ -100,6 +102,20 @@ static bool stream_step(struct work *w)
     return true;
 }
 
+static bool open_stream(const struct console_spec *port)
+{
+    if (!uart_init(&stream.uart, uart_port(port->com), port->baud))
+        return false;
+    stream.on = true;
+    stream.describe_at = stream.vm = 0;
+    stream.work.step = stream_step;
+    stream.work.not_before = 0;
+    if (!stream.queued)
+        work_add(&stream.work);
+    stream.queued = true;
+    return true;
+}
+
 static int start_stream(struct shell_call *c, const char *where)
 {
     struct console_spec port, console;
@@ -111,15 +127,8 @@ static int start_stream(struct shell_call *c, const char *where)
         return shell_fail(c, -EINVAL, "expected com1 to com4, perhaps with a rate, not %s", where);
     if (!parse_console(shell_config()->console, &console, NULL) && console.com == port.com)
         return shell_fail(c, -EBUSY, "com%u is the console", port.com);
-    if (!uart_init(&stream.uart, uart_port(port.com), port.baud))
+    if (!open_stream(&port))
         return shell_fail(c, -ENODEV, "nothing answers at com%u", port.com);
-    stream.on = true;
-    stream.describe_at = stream.vm = 0;
-    stream.work.step = stream_step;
-    stream.work.not_before = 0;
-    if (!stream.queued)
-        work_add(&stream.work);
-    stream.queued = true;
     return 0;
 }
 
@@ -137,7 +146,26 @@ static int add_ring(struct shell_call *c)
     if (pa == HPA_NONE)
         return shell_fail(c, -ENOMEM, "there is no memory for the trace of pCPU %u", cpu);
     ring[cpu] = hpa_to_va(pa);
-    return trace_init(cpu, ring[cpu], RING_RECORDS);
+    return trace_init(cpu, ring[cpu], RECORDS_OF(RING_ORDER));
+}
+
+void traces_record(const struct config *c)
+{
+    struct console_spec port;
+
+    for (u32 cpu = 0; cpu < nr_cpus; cpu++) {
+        hpa_t pa = frame_alloc_zeroed(RECORD_ORDER);
+
+        if (pa == HPA_NONE) {
+            log_warn("no recording: there is no memory for it");
+            return;
+        }
+        ring[cpu] = hpa_to_va(pa);
+        trace_init(cpu, ring[cpu], RECORDS_OF(RECORD_ORDER));
+    }
+    trace_mask = TRACE_CLASS_REPLAY;
+    if (parse_console(c->trace_console, &port, NULL) || !port.com || !open_stream(&port))
+        log_warn("the recording stays in memory: no port at trace_console = %s", c->trace_console);
 }
 
 static int start(struct shell_call *c)
