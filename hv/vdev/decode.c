@@ -5,9 +5,8 @@
 
 struct cursor {
     const u8 *p;
-    unsigned at, len;
+    unsigned at, len; /* at > len: it ran off the end, and what it read there is 0 */
     unsigned mode;
-    bool cut; /* ran off the end: what was read since is 0 */
     bool opsize16, addr_alt;
     u8 rex;
 };
@@ -15,12 +14,11 @@ struct cursor {
 #define REX_W 8
 #define REX_R 4
 
-static u8 next(struct cursor *c)
+static inline u8 next(struct cursor *c)
 {
-    if (c->at < c->len)
-        return c->p[c->at++];
-    c->cut = true;
-    return 0;
+    unsigned at = c->at++;
+
+    return at < c->len ? c->p[at] : 0;
 }
 
 static u64 next_le(struct cursor *c, unsigned bytes)
@@ -34,7 +32,7 @@ static u64 next_le(struct cursor *c, unsigned bytes)
 
 /* Takes the prefixes off and returns the first opcode byte. LOCK and REP are left for the caller, to whom
  * they are unknown opcodes. */
-static u8 skip_prefixes(struct cursor *c)
+static inline u8 skip_prefixes(struct cursor *c)
 {
     for (;;) {
         u8 b = next(c);
@@ -78,7 +76,7 @@ static unsigned address_size(const struct cursor *c)
 }
 
 /* Moves over ModRM, SIB and displacement. Returns the reg field, or -EINVAL if the operand is a register. */
-static int skip_modrm(struct cursor *c)
+static inline int skip_modrm(struct cursor *c)
 {
     u8 modrm = next(c), mod = modrm >> 6, rm = modrm & 7;
     unsigned disp = mod == 1 ? 1 : 0;
@@ -94,12 +92,12 @@ static int skip_modrm(struct cursor *c)
         if (mod == 2 || (mod == 0 && base == 5))
             disp = 4;
     }
-    next_le(c, disp);
+    c->at += disp;
     return modrm >> 3 & 7;
 }
 
 /* A general register as operand: with a REX prefix 4..7 are SPL to DIL, without AH to BH. */
-static void set_reg(struct mmio_insn *in, const struct cursor *c, int field, unsigned size)
+static inline void set_reg(struct mmio_insn *in, const struct cursor *c, int field, unsigned size)
 {
     in->reg_size = (u8)size;
     in->reg = (u8)(field | (c->rex & REX_R ? 8 : 0));
@@ -128,7 +126,7 @@ static int mov_moffs(struct mmio_insn *in, struct cursor *c, u8 op)
     in->write = op & 2;
     in->size = op & 1 ? (u8)operand_size(c) : 1;
     in->reg_size = in->size;
-    next_le(c, address_size(c));
+    c->at += address_size(c);
     return 0;
 }
 
@@ -196,7 +194,7 @@ int mmio_decode(struct mmio_insn *out, const u8 *bytes, unsigned len, unsigned m
 
     *out = (struct mmio_insn){ 0 };
     err = decode_op(out, &c, skip_prefixes(&c));
-    if (err || c.cut)
+    if (err || c.at > c.len)
         return -EINVAL;
     out->len = (u8)c.at;
     return 0;
