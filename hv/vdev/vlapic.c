@@ -393,7 +393,7 @@ static void deliver(struct vlapic *from, struct vlapic *to, u32 kind, u8 vector)
 }
 
 /* To everyone whom shorthand or destination mean; to the one of lowest priority among them. */
-static void send_many(struct vlapic *l, u32 icr, u32 dest)
+static __attribute__((noinline)) void send_many(struct vlapic *l, u32 icr, u32 dest)
 {
     u32 kind = icr >> 8 & 7, shorthand = icr >> 18 & 3, n = l->ops->count(l->vm);
     struct vlapic *best = NULL;
@@ -595,14 +595,18 @@ u32 vlapic_read(struct vlapic *l, u32 offset, u64 now)
     return v;
 }
 
-void vlapic_write(struct vlapic *l, u32 offset, u32 value, u64 now)
+static __attribute__((noinline)) void not_written(struct vlapic *l, u32 reg)
 {
     u32 ignored;
 
-    if (!decodes(l, offset) || reg_write(l, offset >> 4, value, now))
-        return;
-    if (!reg_read(l, offset >> 4, &ignored, now)) /* a read-only one takes the write without complaint */
+    if (!reg_read(l, reg, &ignored, 0)) /* a read-only one takes the write without complaint */
         set_error(l, ESR_ILLEGAL_REG);
+}
+
+void vlapic_write(struct vlapic *l, u32 offset, u32 value, u64 now)
+{
+    if (decodes(l, offset) && !reg_write(l, offset >> 4, value, now))
+        not_written(l, offset >> 4);
 }
 
 /* ---- MSRs (11.12.1) ---- */
