@@ -620,6 +620,9 @@ static void exit_cpuid(struct virt_vcpu *v, const struct vmcb *b, struct vm_exit
 static void exit_vmmcall(struct virt_vcpu *v, const struct vmcb *b, struct vm_exit *e)
 {
     e->reason = EXIT_HYPERCALL;
+    e->hc.mode = (u8)code_mode(b);
+    e->hc.cpl = b->cpl;
+    e->hc.real = !(b->cr0 & CR0_PE);
     set_length(v, b, INSN_VMMCALL, e);
 }
 

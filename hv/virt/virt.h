@@ -79,7 +79,7 @@ enum exit_reason {
     EXIT_IRQ_WINDOW, /* the guest can take an interrupt now */
     EXIT_NMI_WINDOW,
     EXIT_CPUID,
-    EXIT_HYPERCALL,
+    EXIT_HYPERCALL, /* .hc */
     EXIT_RDMSR, /* index in ECX */
     EXIT_WRMSR,
     EXIT_IO, /* .io */
@@ -125,6 +125,11 @@ struct vm_exit {
             u8 nr_bytes;  /* of the instruction, if the vendor had them at hand; 0: guest_fetch() */
             u8 bytes[15];
         } npf;
+        struct {
+            u8 mode; /* the default operand size of CS: 16, 32, 64 */
+            u8 cpl;
+            bool real; /* CR0.PE is clear */
+        } hc;
         struct {
             u8 vector;
             bool has_code;

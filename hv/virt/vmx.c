@@ -850,7 +850,6 @@ static const struct {
     [VMX_INVD] = { EXIT_WBINVD, true },
     [VMX_RDPMC] = { EXIT_RDPMC, true },
     [VMX_RSM] = { EXIT_HIDDEN, true },
-    [VMX_VMCALL] = { EXIT_HYPERCALL, true },
     [VMX_VMCLEAR... VMX_VMXON] = { EXIT_HIDDEN, true },
     [VMX_RDMSR] = { EXIT_RDMSR, true },
     [VMX_WRMSR] = { EXIT_WRMSR, true },
@@ -875,6 +874,18 @@ static const struct {
     [VMX_TPAUSE] = { EXIT_HIDDEN, true },
 };
 
+static void decode_vmcall(struct virt_vcpu *v, struct vm_exit *e)
+{
+    u64 ar = vmread(VMCS_GUEST_AR + 2 * SEG_CS);
+    bool is_64bit = ar & BIT(13) && vmread(VMCS_GUEST_EFER) & EFER_LMA;
+
+    e->reason = EXIT_HYPERCALL;
+    e->insn_len = (u8)vmread(VMCS_INSN_LEN);
+    e->hc.mode = is_64bit ? 64 : ar & BIT(14) ? 32 : 16;
+    e->hc.cpl = (u8)vmx_cpl(v);
+    e->hc.real = !(read_reg(v, VREG_CR0) & CR0_PE);
+}
+
 static void decode_rest(struct virt_vcpu *v, u32 reason, struct vm_exit *e)
 {
     switch (reason) {
@@ -891,6 +902,9 @@ static void decode_rest(struct virt_vcpu *v, u32 reason, struct vm_exit *e)
         break;
     case VMX_EPT_VIOLATION:
         decode_npf(v, e);
+        break;
+    case VMX_VMCALL:
+        decode_vmcall(v, e);
         break;
     case VMX_MC_ENTRY:
         __asm__ volatile("int $18");

@@ -7,9 +7,6 @@
 #include "x86/percpu.h"
 #include "x86/tsc.h"
 
-#define EFER_LMA    BIT(10)
-#define CR0_PE      BIT(0)
-#define CS_LONG     BIT(9)
 #define CONSOLE_MAX 4096u
 #define CONSOLE_BIT 256u /* bytes copied at a time */
 
@@ -226,23 +223,17 @@ void exit_hypercall(struct vcpu *v, const struct vm_exit *e)
 {
     u64 *gpr = v->virt.regs.gpr, nr = gpr[REG_RAX];
     u64 a[4] = { gpr[REG_RBX], gpr[REG_RCX], gpr[REG_RDX], gpr[REG_RSI] };
-    bool wide = false;
+    bool wide = e->hc.mode == 64;
     i64 result;
 
-    if (virt->get_reg(&v->virt, VREG_EFER) & EFER_LMA) {
-        struct guest_seg cs;
-
-        virt->get_seg(&v->virt, SEG_CS, &cs);
-        wide = cs.attr & CS_LONG;
-    } else if (!(virt->get_reg(&v->virt, VREG_CR0) & CR0_PE)) {
+    if (e->hc.real)
         return vcpu_fault(v, EXC_UD, false, 0);
-    }
     if (!wide) {
         nr = (u32)nr;
         for (unsigned i = 0; i < ARRAY_SIZE(a); i++)
             a[i] = (u32)a[i];
     }
-    result = virt->cpl(&v->virt) ? -EPERM : call(v, nr, a);
+    result = e->hc.cpl ? -EPERM : call(v, nr, a);
     if (result == HC_AGAIN)
         return;
     if (__builtin_expect(trace_mask & TRACE_CLASS_EXIT, 0))

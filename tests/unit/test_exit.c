@@ -41,6 +41,18 @@ static int teardown(void **state)
     return 0;
 }
 
+/* The mode of the fake vCPU, as the vendors tell it. */
+static void hc_mode(struct vm_exit *e)
+{
+    struct fake_vcpu *f = fake_of(v);
+
+    e->hc.mode = f->reg[VREG_EFER] & 0x400 && f->seg[SEG_CS].attr & 0x200 ? 64
+                 : f->seg[SEG_CS].attr & 0x400                            ? 32
+                                                                          : 16;
+    e->hc.cpl = (u8)f->cpl;
+    e->hc.real = !(f->reg[VREG_CR0] & 1);
+}
+
 /* Handles an exit by an instruction of `len` bytes. Returns the vector of the fault that it raised, or NO_GP. */
 static u32 handle(struct vm_exit e)
 {
@@ -49,6 +61,8 @@ static u32 handle(struct vm_exit e)
 
     if (!e.insn_len)
         e.insn_len = 2;
+    if (e.reason == EXIT_HYPERCALL)
+        hc_mode(&e);
     vcpu_handle_exit(v, &e);
     if (v->virt.pending.type == EVENT_EXCEPTION) {
         fault = v->virt.pending.vector;
