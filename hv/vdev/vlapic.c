@@ -451,7 +451,7 @@ static void send_ipi(struct vlapic *l, u32 icr, u32 dest)
 
 /* ---- registers ---- */
 
-static bool reg_read(struct vlapic *l, u32 reg, u32 *v, u64 now)
+static inline __attribute__((always_inline)) bool reg_read(struct vlapic *l, u32 reg, u32 *v, u64 now)
 {
     switch (reg) {
     case R_ID:
@@ -689,17 +689,15 @@ static int write_base(struct vlapic *l, u64 value)
 
 int vlapic_rdmsr(struct vlapic *l, u32 msr, u64 *value, u64 now)
 {
-    if (msr == MSR_APIC_BASE) {
+    if (msr - MSR_X2APIC <= 0xff)
+        return vlapic_x2(l) ? x2_read(l, msr - MSR_X2APIC, value, now) : -EINVAL;
+    if (msr == MSR_APIC_BASE)
         *value = l->base;
-        return 0;
-    }
-    if (msr == MSR_TSC_DEADLINE) {
+    else if (msr == MSR_TSC_DEADLINE)
         *value = l->deadline;
-        return 0;
-    }
-    if (msr - MSR_X2APIC > 0xff || !vlapic_x2(l))
+    else
         return -EINVAL;
-    return x2_read(l, msr - MSR_X2APIC, value, now);
+    return 0;
 }
 
 int vlapic_wrmsr(struct vlapic *l, u32 msr, u64 value, u64 now)

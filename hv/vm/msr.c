@@ -165,10 +165,19 @@ static bool efer_write(struct vcpu *v, u64 value)
     return true;
 }
 
+/* Of all that can be read of a LAPIC only the timer's count depends on the time. */
+static inline __attribute__((always_inline)) bool lapic_read(struct vcpu *v, u32 msr, u64 *value)
+{
+    return vlapic_rdmsr(vcpu_lapic(v), msr, value, msr == MSR_X2APIC_COUNT ? now_ns() : 0) == 0;
+}
+
 static bool msr_read(struct vcpu *v, u32 msr, u64 *value)
 {
-    const struct msr_rule *r = find(msr);
+    const struct msr_rule *r;
 
+    if (msr - MSR_X2APIC < 0x100)
+        return lapic_read(v, msr, value);
+    r = find(msr);
     if (!r)
         return false;
     switch (r->kind) {
@@ -192,8 +201,7 @@ static bool msr_read(struct vcpu *v, u32 msr, u64 *value)
         *value = msr == MTRR_CAP ? MTRR_CAP_IS : *mtrr_at(v, msr);
         return true;
     default:
-        /* of all that can be read only the timer's count depends on the time */
-        return vlapic_rdmsr(vcpu_lapic(v), msr, value, msr == MSR_X2APIC_COUNT ? now_ns() : 0) == 0;
+        return lapic_read(v, msr, value);
     }
 }
 
@@ -234,20 +242,22 @@ static bool msr_write(struct vcpu *v, u32 msr, u64 value)
     }
 }
 
-void exit_msr(struct vcpu *v, const struct vm_exit *e)
+void exit_rdmsr(struct vcpu *v, const struct vm_exit *e)
 {
-    u64 *gpr = v->virt.regs.gpr, value = 0;
-    u32 msr = (u32)gpr[REG_RCX];
+    u64 *gpr = v->virt.regs.gpr, value;
 
-    if (e->reason == EXIT_WRMSR) {
-        value = (u64)(u32)gpr[REG_RDX] << 32 | (u32)gpr[REG_RAX];
-        if (!msr_write(v, msr, value))
-            return vcpu_gp(v);
-    } else {
-        if (!msr_read(v, msr, &value))
-            return vcpu_gp(v);
-        gpr[REG_RAX] = (u32)value;
-        gpr[REG_RDX] = value >> 32;
-    }
+    if (!msr_read(v, (u32)gpr[REG_RCX], &value))
+        return vcpu_gp(v);
+    gpr[REG_RAX] = (u32)value;
+    gpr[REG_RDX] = value >> 32;
+    guest_skip(&v->virt, e);
+}
+
+void exit_wrmsr(struct vcpu *v, const struct vm_exit *e)
+{
+    const u64 *gpr = v->virt.regs.gpr;
+
+    if (!msr_write(v, (u32)gpr[REG_RCX], (u64)(u32)gpr[REG_RDX] << 32 | (u32)gpr[REG_RAX]))
+        return vcpu_gp(v);
     guest_skip(&v->virt, e);
 }

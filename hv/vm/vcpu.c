@@ -84,7 +84,7 @@ static const struct vlapic_ops lapic_ops = { .peer = lapic_peer,
 void vcpu_lapic_written(struct vcpu *v)
 {
     v->virt.cr8 = (u8)vlapic_cr8(&v->lapic);
-    if (vlapic_pending(&v->lapic) >= 0)
+    if (!(v->todo & TODO_EVENT) && vlapic_pending(&v->lapic) >= 0)
         __atomic_fetch_or(&v->todo, TODO_EVENT, __ATOMIC_SEQ_CST);
 }
 

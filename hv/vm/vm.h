@@ -158,7 +158,8 @@ void cpu_dump_exits(void); /* of the vCPU that this pCPU holds */
 /* ---- exit handlers (exit.c and friends): functions of (vcpu, exit), also run by fuzzers on the host ---- */
 void vcpu_handle_exit(struct vcpu *v, const struct vm_exit *e);
 void exit_cpuid(struct vcpu *v, const struct vm_exit *e);
-void exit_msr(struct vcpu *v, const struct vm_exit *e);
+void exit_rdmsr(struct vcpu *v, const struct vm_exit *e);
+void exit_wrmsr(struct vcpu *v, const struct vm_exit *e);
 void exit_io(struct vcpu *v, const struct vm_exit *e);
 void exit_mmio(struct vcpu *v, const struct vm_exit *e);
 void exit_hypercall(struct vcpu *v, const struct vm_exit *e);
