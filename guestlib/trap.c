@@ -20,7 +20,6 @@ struct fixup {
 struct irq {
     irq_handler fn;
     void *arg;
-    bool raw;
 };
 
 extern char trap_entries[], user_return[], try_return[];
@@ -35,18 +34,22 @@ void trap(struct trap_frame *f);
 u64 user_enter(u64 rip, u64 arg, u64 cs, u64 ss, u64 rsp);
 void try_enter(void (*fn)(void *), void *arg);
 
+void trap_set_entry(u8 vector, const void *entry)
+{
+    struct gate *g = &idt[vector];
+
+    g->offset_low = (u64)entry;
+    g->offset_mid = (u64)entry >> 16;
+    g->offset_high = (u64)entry >> 32;
+    g->sel = SEL_CODE64;
+    g->ist = vector == EXC_DF;
+    g->attr = vector == VECTOR_RETURN || vector == EXC_BP ? 0xee : 0x8e; /* present, interrupt gate */
+}
+
 void trap_init(void)
 {
-    for (unsigned v = 0; v < 256; v++) {
-        u64 entry = (u64)trap_entries + v * 16;
-
-        idt[v].offset_low = entry;
-        idt[v].offset_mid = entry >> 16;
-        idt[v].offset_high = entry >> 32;
-        idt[v].sel = SEL_CODE64;
-        idt[v].ist = v == EXC_DF;
-        idt[v].attr = v == VECTOR_RETURN || v == EXC_BP ? 0xee : 0x8e; /* present, interrupt gate */
-    }
+    for (unsigned v = 0; v < 256; v++)
+        trap_set_entry(v, trap_entries + v * 16);
 }
 
 void trap_init_cpu(void)
@@ -67,22 +70,11 @@ exception_hook exception_set_hook(u8 vector, exception_hook hook)
     return old;
 }
 
-static void set_handler(u8 vector, irq_handler fn, void *arg, bool raw)
+void irq_set_handler(u8 vector, irq_handler fn, void *arg)
 {
     irqs[vector].fn = NULL;
     irqs[vector].arg = arg;
-    irqs[vector].raw = raw;
     __atomic_store_n(&irqs[vector].fn, fn, __ATOMIC_RELEASE);
-}
-
-void irq_set_handler(u8 vector, irq_handler fn, void *arg)
-{
-    set_handler(vector, fn, arg, false);
-}
-
-void irq_set_raw_handler(u8 vector, irq_handler fn, void *arg)
-{
-    set_handler(vector, fn, arg, true);
 }
 
 u64 irq_unexpected(void)
@@ -215,7 +207,7 @@ static void interrupt(struct vcpu *v, u8 vector)
     struct irq *i = &irqs[vector];
     irq_handler fn = __atomic_load_n(&i->fn, __ATOMIC_ACQUIRE);
 
-    if (vector != VECTOR_SPURIOUS && !i->raw)
+    if (vector != VECTOR_SPURIOUS)
         lapic_eoi();
     if (fn)
         fn(i->arg);

@@ -47,17 +47,25 @@ static void report(const char *name, u32 n)
         sample[i_] = rdtsc() - t_;                                                                           \
     }
 
+static void bench_hypercall(void)
+{
+    if (cpuid(TAKT_CPUID_ABI, 0).ebx & TAKT_FEAT_VMMCALL) {
+        MEASURE(__asm__ volatile("vmmcall" : : "a"(HC_UNKNOWN) : "memory"));
+    } else {
+        MEASURE(__asm__ volatile("vmcall" : : "a"(HC_UNKNOWN) : "memory"));
+    }
+    report("hypercall_null", iterations);
+}
+
 static void bench_exits(void)
 {
     MEASURE(__asm__ volatile("" : : : "memory"));
     empty = median(sample, iterations);
     printf("BENCH empty %u\n", empty);
-    MEASURE(cpuid(0, 0));
+    MEASURE(__asm__ volatile("cpuid" : : "a"(0), "c"(0) : "rbx", "rdx"));
     report("cpuid", iterations);
-    if (on_takt()) {
-        MEASURE(hypercall0(HC_UNKNOWN));
-        report("hypercall_null", iterations);
-    }
+    if (on_takt())
+        bench_hypercall();
     MEASURE(rdmsr(MSR_MISC));
     report("rdmsr", iterations);
     MEASURE(inb(PORT_NOBODY));
@@ -66,10 +74,20 @@ static void bench_exits(void)
     report("pio_device", iterations);
 }
 
-static void self_handler(void *arg)
-{
-    mmio_write32((void *)(TAKT_LAPIC_GPA + LAPIC_EOI), 0);
-}
+/* ---- interrupts, with entries as short as they can be ---- */
+
+extern volatile u64 woken;
+void self_entry(void), wake_entry(void);
+__asm__(".pushsection .text\n"
+        "self_entry:\n"
+        "  push %rax; mov $0xfee000b0, %eax; movl $0, (%rax); pop %rax; iretq\n"
+        "wake_entry:\n"
+        "  push %rax; push %rdx\n"
+        "  rdtsc; mov %eax, woken; mov %edx, woken + 4\n"
+        "  mov $0xfee000b0, %eax; movl $0, (%rax)\n"
+        "  pop %rdx; pop %rax; iretq\n"
+        ".popsection\n"
+        ".pushsection .bss; .balign 8; woken: .quad 0; .popsection");
 
 static void bench_lapic(void)
 {
@@ -87,26 +105,18 @@ static void bench_lapic(void)
     irq_restore(f);
     MEASURE(mmio_read32((void *)(TAKT_LAPIC_GPA + LAPIC_ID)));
     report("lapic_read", iterations);
-    irq_set_raw_handler(VECTOR_SELF, self_handler, NULL);
+    trap_set_entry(VECTOR_SELF, self_entry);
     MEASURE(mmio_write32((void *)(TAKT_LAPIC_GPA + LAPIC_ICR), ICR_SELF | ICR_ASSERT | VECTOR_SELF));
     report("self_ipi", iterations);
 }
 
-static volatile u64 woken;
-
-static void wake_handler(void *arg)
-{
-    woken = rdtsc();
-    lapic_eoi();
-}
-
-/* The library's own timer is quiet meanwhile: nobody sleeps. */
+/* In xAPIC mode. The library's own timer is quiet meanwhile: nobody sleeps. */
 static void bench_hlt(void)
 {
     bool deadline = lapic_has_deadline();
 
     irq_disable();
-    irq_set_raw_handler(VECTOR_WAKE, wake_handler, NULL);
+    trap_set_entry(VECTOR_WAKE, wake_entry);
     lapic_write(LAPIC_LVT_TIMER, VECTOR_WAKE | (deadline ? LVT_DEADLINE : 0));
     for (u32 i = 0; i < iterations; i++) {
         u64 due = rdtsc() + WAKE_TICKS;
