@@ -4,8 +4,15 @@
 #include "vm/vm.h"
 #include "x86/tsc.h"
 
-#define STRING_BURST                                                                                         \
-    64 /* units that one exit of a REP INS or OUTS moves; then the instruction starts again */
+/* struct guest_seg, attr */
+#define SEG_RW      BIT(1) /* data: writable; code: readable */
+#define SEG_DOWN    BIT(2)
+#define SEG_CODE    BIT(3)
+#define SEG_PRESENT BIT(7)
+#define SEG_BIG     BIT(10)
+
+/* Units that one exit of a REP INS or OUTS moves; then the instruction starts again. */
+#define STRING_BURST 64
 
 static void lapic_access(void *dev, const struct bus_access *a, u64 *value)
 {
@@ -117,6 +124,24 @@ static bool string_decode(struct vcpu *v, const struct vm_exit *e, struct string
     return false;
 }
 
+/* May a string instruction do that in this segment? SDM 3A 5.3 to 5.5. */
+static bool seg_allows(const struct guest_seg *seg, bool write, u64 at, unsigned size)
+{
+    bool code = seg->attr & SEG_CODE, rw = seg->attr & SEG_RW;
+    u64 last = at + size - 1;
+
+    if (!(seg->attr & SEG_PRESENT) || (write && code) || ((write || code) && !rw))
+        return false;
+    if (!code && seg->attr & SEG_DOWN)
+        return at > seg->limit && last <= (seg->attr & SEG_BIG ? 0xffffffffu : 0xffffu);
+    return last <= seg->limit;
+}
+
+static void seg_fault(struct vcpu *v, enum seg_name seg)
+{
+    vcpu_fault(v, seg == SEG_SS ? EXC_SS : EXC_GP, true, 0);
+}
+
 /* Moves one unit between the port and memory. False: a fault was raised. */
 static bool string_unit(struct vcpu *v, const struct vm_exit *e, const struct string_io *s, u64 *index)
 {
@@ -128,8 +153,8 @@ static bool string_unit(struct vcpu *v, const struct vm_exit *e, const struct st
     u32 fault;
 
     virt->get_seg(&v->virt, s->seg, &seg);
-    if (s->mode != 64 && (gva > seg.limit || e->io.size - 1u > seg.limit - gva)) {
-        vcpu_gp(v);
+    if (s->mode != 64 && !seg_allows(&seg, e->io.in, gva, e->io.size)) {
+        seg_fault(v, s->seg);
         return false;
     }
     if (s->mode != 64 || s->seg == SEG_FS || s->seg == SEG_GS)
@@ -138,6 +163,10 @@ static bool string_unit(struct vcpu *v, const struct vm_exit *e, const struct st
         gva = (u32)gva;
     for (unsigned i = 0; i < e->io.size; i++) { /* every byte first: it may cross a page */
         if (guest_translate(&v->virt, gva + i, access, &gpa[i], &fault)) {
+            if (fault == GUEST_NOT_CANONICAL) {
+                seg_fault(v, s->seg);
+                return false;
+            }
             virt->set_reg(&v->virt, VREG_CR2, gva + i);
             vcpu_fault(v, EXC_PF, true, fault);
             return false;
