@@ -78,8 +78,9 @@ static void on_timer(void *arg)
     while ((t = v->timers) && t->deadline <= now) {
         v->timers = t->next;
         t->active = false;
-        if (t->period)
-            timer_start_periodic(t, t->deadline + t->period, t->period, t->fn, t->arg);
+        if (t->period) /* periods that were missed are missed */
+            timer_start_periodic(t, MAX(t->deadline + t->period, now + t->period / 2), t->period, t->fn,
+                                 t->arg);
         t->fn(t);
     }
     thread_timer(now);

@@ -20,6 +20,7 @@ struct fixup {
 struct irq {
     irq_handler fn;
     void *arg;
+    bool raw;
 };
 
 extern char trap_entries[], user_return[], try_return[];
@@ -70,11 +71,22 @@ exception_hook exception_set_hook(u8 vector, exception_hook hook)
     return old;
 }
 
-void irq_set_handler(u8 vector, irq_handler fn, void *arg)
+static void set_handler(u8 vector, irq_handler fn, void *arg, bool raw)
 {
     irqs[vector].fn = NULL;
     irqs[vector].arg = arg;
+    irqs[vector].raw = raw;
     __atomic_store_n(&irqs[vector].fn, fn, __ATOMIC_RELEASE);
+}
+
+void irq_set_handler(u8 vector, irq_handler fn, void *arg)
+{
+    set_handler(vector, fn, arg, false);
+}
+
+void irq_set_raw_handler(u8 vector, irq_handler fn, void *arg)
+{
+    set_handler(vector, fn, arg, true);
 }
 
 u64 irq_unexpected(void)
@@ -207,7 +219,7 @@ static void interrupt(struct vcpu *v, u8 vector)
     struct irq *i = &irqs[vector];
     irq_handler fn = __atomic_load_n(&i->fn, __ATOMIC_ACQUIRE);
 
-    if (vector != VECTOR_SPURIOUS)
+    if (vector != VECTOR_SPURIOUS && !i->raw)
         lapic_eoi();
     if (fn)
         fn(i->arg);

@@ -1,5 +1,5 @@
-/* Vectors 0 to 15 in IPIs and in the LAPIC's own table: an error is noted in ESR and raises LVT Error once, and if that is such a
- * vector itself, nothing. */
+/* Vectors 0 to 15 in IPIs and in the LAPIC's own table: an error is noted in ESR and raises LVT Error once,
+ * and if that is such a vector itself, nothing. */
 #include <guest/lapic.h>
 #include <guest/test.h>
 #include <guest/thread.h>

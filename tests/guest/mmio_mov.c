@@ -101,8 +101,8 @@ static void compat(void)
     page_free(page, 1);
 }
 
-/* mov eax, [0xfee00030] by moffs64, nine bytes, over the boundary of two pages that are apart in memory; and with the
- * second one missing: #PF there, and nothing read. */
+/* mov eax, [0xfee00030] by moffs64, nine bytes, over the boundary of two pages that are apart in memory; and
+ * with the second one missing: #PF there, and nothing read. */
 static void over_a_boundary(void)
 {
     static const u8 code[] = { 0x31, 0xc0, 0xa1, 0x30, 0x00, 0xe0, 0xfe, 0, 0, 0, 0, 0xc3 };

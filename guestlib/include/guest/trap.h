@@ -90,6 +90,8 @@ exception_hook exception_set_hook(u8 vector, exception_hook hook);
  * as unexpected). */
 typedef void (*irq_handler)(void *arg);
 void irq_set_handler(u8 vector, irq_handler fn, void *arg);
+/* The same, but the function has to call lapic_eoi(). */
+void irq_set_raw_handler(u8 vector, irq_handler fn, void *arg);
 /* Makes the assembly code at `entry` the vector's own: it is entered from the gate and ends with IRETQ. */
 void trap_set_entry(u8 vector, const void *entry);
 u64 irq_unexpected(void); /* interrupts that had no handler, all vCPUs */

@@ -1,0 +1,79 @@
+/* memory: 8 */
+/* The library's own parts that need no other vCPU: printf, strings, memory, command line. */
+/* args: number=42 hex=0x2a flag text=hello=there bad=4x2 */
+#include <guest/guest.h>
+#include <guest/mem.h>
+#include <guest/string.h>
+#include <guest/test.h>
+
+static void check_format(const char *got, const char *want)
+{
+    CHECK(!strcmp(got, want), "\"%s\" instead of \"%s\"", got, want);
+}
+
+static void formats(void)
+{
+    char b[64];
+
+    snprintf(b, sizeof(b), "%d %i %u %x", -5, 7, 4000000000u, 0xbeef);
+    check_format(b, "-5 7 4000000000 beef");
+    snprintf(b, sizeof(b), "%5d|%-5d|%05d|%*d", 42, 42, -42, 4, 7);
+    check_format(b, "   42|42   |-0042|   7");
+    snprintf(b, sizeof(b), "%ld %lx %zu", (i64)1 << 63, ~0ul, sizeof(u64));
+    check_format(b, "-9223372036854775808 ffffffffffffffff 8");
+    snprintf(b, sizeof(b), "%s|%8s|%-8s|%.3s|%c%%", "abc", "abc", "abc", "abcdef", 'x');
+    check_format(b, "abc|     abc|abc     |abc|x%");
+    CHECK(snprintf(b, 4, "%s", "truncated") == 9, "snprintf returns what it would take");
+    check_format(b, "tru");
+    snprintf(b, sizeof(b), "%p", (void *)0x1234);
+    check_format(b, "0000000000001234");
+}
+
+static void memory(void)
+{
+    void *p[64];
+    size_t before;
+    u64 rnd = 3;
+
+    free(malloc(1)); /* so that the class has its page */
+    before = page_count_free();
+    for (unsigned round = 0; round < 50; round++) {
+        for (unsigned i = 0; i < ARRAY_SIZE(p); i++) {
+            size_t n = (rnd = rnd * 6364136223846793005ull + 1442695040888963407ull) >> 52;
+
+            p[i] = malloc(n);
+            if (!p[i])
+                test_fatal("no memory in round %u", round);
+            CHECK((u64)p[i] % 16 == 0, "malloc gives %lx", (u64)p[i]);
+            memset(p[i], i, n);
+            *(volatile u8 *)p[i] = i;
+        }
+        for (unsigned i = 0; i < ARRAY_SIZE(p); i++) {
+            CHECK(*(u8 *)p[i] == i, "block %u is overwritten", i);
+            free(p[i]);
+        }
+    }
+    CHECK(before - page_count_free() < 300, "%lu pages are gone", before - page_count_free());
+    CHECK(!malloc(1ull << 50), "malloc gives a pebibyte");
+    CHECK(!calloc(1ull << 33, 1ull << 33), "calloc overflows");
+}
+
+static void words(void)
+{
+    char b[16];
+
+    CHECK(cmdline_u64("number", 0) == 42 && cmdline_u64("hex", 0) == 42, "numbers");
+    CHECK(cmdline_u64("bad", 7) == 7 && cmdline_u64("none", 8) == 8, "numbers that are none");
+    CHECK(cmdline_has("flag") && !cmdline_has("fla") && !cmdline_has("flags"), "flags");
+    CHECK(cmdline_str("text", b, sizeof(b)) == 11 && !strcmp(b, "hello=there"), "text is \"%s\"", b);
+    CHECK(cmdline_str("text", b, 4) == 3 && !strcmp(b, "hel"), "cut off, it is \"%s\"", b);
+}
+
+int main(void)
+{
+    test_begin();
+    formats();
+    memory();
+    words();
+    return test_end("the library's small things");
+}
