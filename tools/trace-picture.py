@@ -17,6 +17,7 @@ import trace2json  # noqa: E402
 import tracestream as ts  # noqa: E402
 
 WAITING = "#d9d9d9"
+PIXELS = 1000  # of the time axis, or so
 
 
 def clip(start, end, low, high):
@@ -41,8 +42,14 @@ def rows(trace, low, high):
     return {cpu: r for cpu, r in by_cpu.items() if r}, by_who
 
 
+def visible(spans, high_ms):
+    """At least a pixel wide each: a run of microseconds is short, not absent."""
+    return [(start, max(length, high_ms / PIXELS)) for start, length in spans]
+
+
 def draw(trace, low, high, path):
     by_cpu, by_who = rows(trace, low, high)
+    ms = (high - low) / 1e6
     whos = sorted(by_who)
     colour = {who: matplotlib.colormaps["tab10" if len(whos) <= 10 else "tab20"](i) for i, who in enumerate(whos)}
     heights = [max(1, len(by_cpu)), max(1, len(whos))]
@@ -50,14 +57,14 @@ def draw(trace, low, high, path):
                                      gridspec_kw={"height_ratios": heights}, constrained_layout=True)
     for y, cpu in enumerate(sorted(by_cpu)):
         for who, spans in by_cpu[cpu].items():
-            top.broken_barh(spans, (y - 0.4, 0.8), color=colour[who], linewidth=0)
+            top.broken_barh(visible(spans, ms), (y - 0.4, 0.8), color=colour[who], linewidth=0)
     top.set_yticks(range(len(by_cpu)), ["pCPU %d" % cpu for cpu in sorted(by_cpu)])
     for y, who in enumerate(whos):
         below.broken_barh(by_who[who].get(1, []), (y - 0.25, 0.5), color=WAITING, linewidth=0)
-        below.broken_barh(by_who[who].get(0, []), (y - 0.4, 0.8), color=colour[who], linewidth=0)
+        below.broken_barh(visible(by_who[who].get(0, []), ms), (y - 0.4, 0.8), color=colour[who], linewidth=0)
     below.set_yticks(range(len(whos)), ["%s  %.1f %%" % (trace.name(who), 100 * ran(by_who[who], low, high)) for who in whos])
     below.set_xlabel("ms")
-    below.set_xlim(0, (high - low) / 1e6)
+    below.set_xlim(0, ms)
     below.legend(handles=[Patch(color=WAITING, label="ready, waiting for a pCPU")], loc="lower right", fontsize="small")
     for axes in (top, below):
         axes.invert_yaxis()
