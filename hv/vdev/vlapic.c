@@ -642,11 +642,14 @@ static bool x2_writable(u32 reg, u32 *bits)
 
 static int x2_read(struct vlapic *l, u32 reg, u64 *value, u64 now)
 {
+    const u64 page_only = BIT(R_EOI) | BIT(R_DFR) | BIT(R_ICR_HI);
     u32 v;
 
-    if (reg == R_EOI || reg == R_DFR || reg == R_ICR_HI || !reg_read(l, reg, &v, now))
+    if (reg > R_SELF_IPI || (page_only >> reg & 1) || !reg_read(l, reg, &v, now))
         return -EINVAL;
-    *value = reg == R_ICR_LO ? (u64)l->icr_hi << 32 | v : v;
+    *value = v;
+    if (reg == R_ICR_LO)
+        *value |= (u64)l->icr_hi << 32;
     return 0;
 }
 
