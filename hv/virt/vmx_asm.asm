@@ -6,8 +6,7 @@ section .text
 %define VMCS_HOST_RSP 0x6c14
 
 ; int vmx_enter(struct guest_regs *regs, bool launched): 0 after an exit, 1 if the instruction itself failed.
-; RSP, RIP and RFLAGS are in the VMCS. Interrupts are let in as the guest starts: STI holds them off for one
-; instruction, and the exit clears IF.
+; RSP, RIP and RFLAGS are in the VMCS. Interrupts are off on both sides: in the guest they exit, whatever IF is.
 global vmx_enter, vmx_exit
 vmx_enter:
     push rbx
@@ -36,14 +35,11 @@ vmx_enter:
     mov r15, GPR(15)
     mov rdi, GPR(7)
     jz .launch
-    sti
     vmresume
     jmp .failed
 .launch:
-    sti
     vmlaunch
 .failed:
-    cli
     pop rdi
     mov eax, 1
     jmp .out
