@@ -9,71 +9,72 @@
 
 #define MAX_ERRORS 20 /* then the rest of the file is not looked at */
 
-enum kind { TEXT, NAME, SIZE, NUMBER, NUMBER64, CPUS, BOOL, WORD, SHARE, CONSOLE };
+enum kind { TEXT, NAME, MEMORY, COUNT, NUMBER, CPUS, BOOL, SHARE, CONSOLE, LOGLVL, ON_CRASH, GUEST_CONSOLE };
 
 struct key {
     const char *name;
     u8 kind;
-    u16 offset; /* in the section's structure */
-    u16 size;   /* of a text field */
-    u64 min, max;
-    const char *const *words; /* WORD: the values, in the order of their numbers; NULL at the end */
-    const char *expected;     /* for the error: "expected ..." */
+    u16 offset, size; /* of the field in the section's structure */
 };
 
-static const char *const loglvl_words[] = { "error", "warning", "info", "debug", NULL };
-static const char *const crash_words[] = { "destroy", "restart", "preserve", NULL };
-static const char *const guest_console_words[] = { "keep", "log", NULL };
+static const struct {
+    const char *expected;       /* for the error */
+    const char *const words[5]; /* the values, in the order of their numbers, for kinds that have words */
+} kinds[] = {
+    [TEXT] = { "text of at most 255 characters" },
+    [NAME] = { "a name" },
+    [MEMORY] = { "a multiple of 2M such as 16M, from 2M to 1T" },
+    [COUNT] = { "a number from 1 to 64" },
+    [NUMBER] = { "a number below 2^64" },
+    [CPUS] = { "a list of CPUs such as 0-3,^2, or all" },
+    [BOOL] = { "yes or no" },
+    [SHARE] = { "a share such as 40% or 2.5%" },
+    [CONSOLE] = { "com1 to com4, perhaps with a rate, as com1,115200, or none" },
+    [LOGLVL] = { "error, warning, info or debug", { "error", "warning", "info", "debug" } },
+    [ON_CRASH] = { "destroy, restart or preserve", { "destroy", "restart", "preserve" } },
+    [GUEST_CONSOLE] = { "keep or log", { "keep", "log" } },
+};
 
-#define TEXT_KEY(type, key, field, kind, what)                                                               \
+#define KEY(type, key, kind, field)                                                                          \
     {                                                                                                        \
-        key, kind, offsetof(type, field), sizeof(((type *)0)->field), 0, 0, NULL, what                       \
-    }
-#define VALUE_KEY(type, key, field, kind, min, max, words, what)                                             \
-    {                                                                                                        \
-        key, kind, offsetof(type, field), 0, min, max, words, what                                           \
+        key, kind, offsetof(type, field), sizeof(((type *)0)->field)                                         \
     }
 
 static const struct key hypervisor_keys[] = {
-    TEXT_KEY(struct config, "sched", sched, NAME, "the name of a scheduling policy"),
-    TEXT_KEY(struct config, "sched_preset", preset, NAME, "the name of a preset"),
-    TEXT_KEY(struct config, "console", console, CONSOLE,
-             "com1 to com4, perhaps with a rate, as com1,115200, or none"),
-    TEXT_KEY(struct config, "trace_console", trace_console, CONSOLE,
-             "com1 to com4, perhaps with a rate, as com2,115200, or none"),
-    VALUE_KEY(struct config, "loglvl", loglvl, WORD, 0, 0, loglvl_words, "error, warning, info or debug"),
-    VALUE_KEY(struct config, "seed", seed, NUMBER64, 0, ~0ull, NULL, "a number below 2^64"),
-    VALUE_KEY(struct config, "noreboot", noreboot, BOOL, 0, 0, NULL, "yes or no"),
-    VALUE_KEY(struct config, "guest_console", guest_console_log, WORD, 0, 0, guest_console_words,
-              "keep or log"),
-    VALUE_KEY(struct config, "top", top, BOOL, 0, 0, NULL, "yes or no"),
-    VALUE_KEY(struct config, "record", record, BOOL, 0, 0, NULL, "yes or no"),
-    TEXT_KEY(struct config, "script", script, TEXT, "the name of a boot module"),
-    { NULL, 0, 0, 0, 0, 0, NULL, NULL },
+    KEY(struct config, "sched", NAME, sched),
+    KEY(struct config, "sched_preset", NAME, preset),
+    KEY(struct config, "console", CONSOLE, console),
+    KEY(struct config, "trace_console", CONSOLE, trace_console),
+    KEY(struct config, "loglvl", LOGLVL, loglvl),
+    KEY(struct config, "seed", NUMBER, seed),
+    KEY(struct config, "noreboot", BOOL, noreboot),
+    KEY(struct config, "guest_console", GUEST_CONSOLE, guest_console_log),
+    KEY(struct config, "top", BOOL, top),
+    KEY(struct config, "record", BOOL, record),
+    KEY(struct config, "script", TEXT, script),
+    { 0 },
 };
 
 static const struct key pool_keys[] = {
-    TEXT_KEY(struct config_pool, "sched", sched, NAME, "the name of a scheduling policy"),
-    TEXT_KEY(struct config_pool, "sched_preset", preset, NAME, "the name of a preset"),
-    VALUE_KEY(struct config_pool, "cpus", cpus, CPUS, 0, 0, NULL, "a list of CPUs such as 2-5,^3"),
-    { NULL, 0, 0, 0, 0, 0, NULL, NULL },
+    KEY(struct config_pool, "sched", NAME, sched),
+    KEY(struct config_pool, "sched_preset", NAME, preset),
+    KEY(struct config_pool, "cpus", CPUS, cpus),
+    { 0 },
 };
 
 static const struct key vm_keys[] = {
-    TEXT_KEY(struct config_vm, "image", image, TEXT, "the name of a boot module"),
-    TEXT_KEY(struct config_vm, "cmdline", cmdline, TEXT, "text of at most 255 characters"),
-    VALUE_KEY(struct config_vm, "memory", memory, SIZE, 2ull << 20, 1ull << 40, NULL,
-              "a multiple of 2M such as 16M, from 2M to 1T"),
-    VALUE_KEY(struct config_vm, "vcpus", vcpus, NUMBER, 1, 64, NULL, "a number from 1 to 64"),
-    VALUE_KEY(struct config_vm, "cpus", cpus, CPUS, 0, 0, NULL, "a list of CPUs such as 0-3,^2, or all"),
-    TEXT_KEY(struct config_vm, "pool", pool, NAME, "the name of a pool"),
-    VALUE_KEY(struct config_vm, "on_crash", on_crash, WORD, 0, 0, crash_words,
-              "destroy, restart or preserve"),
-    VALUE_KEY(struct config_vm, "debugcon", debugcon, BOOL, 0, 0, NULL, "yes or no"),
-    VALUE_KEY(struct config_vm, "debug_exit", debug_exit, BOOL, 0, 0, NULL, "yes or no"),
-    VALUE_KEY(struct config_vm, "start", start, BOOL, 0, 0, NULL, "yes or no"),
-    VALUE_KEY(struct config_vm, "demand", demand_permille, SHARE, 0, 0, NULL, "a share such as 40% or 2.5%"),
-    { NULL, 0, 0, 0, 0, 0, NULL, NULL },
+    KEY(struct config_vm, "image", TEXT, image),
+    KEY(struct config_vm, "cmdline", TEXT, cmdline),
+    KEY(struct config_vm, "memory", MEMORY, memory),
+    KEY(struct config_vm, "vcpus", COUNT, vcpus),
+    KEY(struct config_vm, "cpus", CPUS, cpus),
+    KEY(struct config_vm, "pool", NAME, pool),
+    KEY(struct config_vm, "on_crash", ON_CRASH, on_crash),
+    KEY(struct config_vm, "debugcon", BOOL, debugcon),
+    KEY(struct config_vm, "debug_exit", BOOL, debug_exit),
+    KEY(struct config_vm, "start", BOOL, start),
+    KEY(struct config_vm, "demand", SHARE, demand_permille),
+    { 0 },
 };
 
 /* What is being read, and where. */
@@ -134,61 +135,40 @@ void config_vm_defaults(struct config_vm *v, const char *name)
 
 /* ---- values ---- */
 
-static int find_word(const char *const *words, const char *s)
+static int set_word(const struct key *k, u32 *field, const char *value)
 {
-    for (int i = 0; words[i]; i++) {
-        if (strcmp(words[i], s) == 0)
-            return i;
-    }
-    return -1;
-}
+    u32 v = 0;
 
-static int set_word(const struct key *k, void *field, const char *value)
-{
-    int word = find_word(k->words, value);
-
-    if (word < 0 && k->words == loglvl_words) /* Xen's other words for the ends of the scale */
-        word = strcmp(value, "all") == 0 ? LOG_DEBUG : strcmp(value, "none") == 0 ? LOG_ERR : -1;
-    if (word < 0)
+    ASSERT(k->size == sizeof(v));
+    while (v < ARRAY_SIZE(kinds[0].words) && kinds[k->kind].words[v] &&
+           strcmp(kinds[k->kind].words[v], value) != 0)
+        v++;
+    if (k->kind == LOGLVL &&
+        (strcmp(value, "none") == 0 || strcmp(value, "all") == 0)) /* Xen's, for the ends */
+        v = *value == 'n' ? LOG_ERR : LOG_DEBUG;
+    else if (v == ARRAY_SIZE(kinds[0].words) || !kinds[k->kind].words[v])
         return -EINVAL;
-    if (k->words == guest_console_words)
-        *(bool *)field = word;
-    else
-        *(u32 *)field = (u32)word;
+    *field = v;
     return 0;
 }
 
-static int set_number(const struct key *k, void *field, const char *value, const char **bad)
+static int set_number(u8 kind, void *field, const char *value, const char **bad)
 {
     u64 v;
-    int error = k->kind == SIZE ? parse_size(value, &v, bad) : parse_u64(value, &v, bad);
+    int error = kind == MEMORY ? parse_size(value, &v, bad) : parse_u64(value, &v, bad);
 
     if (error)
         return error;
     *bad = value;
-    if (v < k->min || v > k->max)
+    if (kind == MEMORY &&
+        (v < 2 << 20 || v > 1ull << 40 || v % (2 << 20))) /* guest RAM is whole 2 MiB chunks */
         return -ERANGE;
-    if (k->kind == SIZE && v % (2 << 20)) /* guest RAM is whole 2 MiB chunks */
-        return -EINVAL;
-    if (k->kind == NUMBER)
+    if (kind == COUNT && (v < 1 || v > 64))
+        return -ERANGE;
+    if (kind == COUNT)
         *(u32 *)field = (u32)v;
     else
         *(u64 *)field = v;
-    return 0;
-}
-
-static int set_cpus(void *field, const char *value, const char **bad)
-{
-    struct cpumask m;
-    int error = parse_cpus(value, &m, bad);
-
-    if (error)
-        return error;
-    if (cpumask_empty(&m)) {
-        *bad = value;
-        return -EINVAL;
-    }
-    *(struct cpumask *)field = m;
     return 0;
 }
 
@@ -197,20 +177,24 @@ static int set_value(const struct key *k, void *base, const char *value, const c
 {
     void *field = (char *)base + k->offset;
     struct console_spec console;
+    struct cpumask m;
     int error = 0;
 
     *bad = value;
     switch (k->kind) {
+    case COUNT:
     case NUMBER:
-    case NUMBER64:
-    case SIZE:
-        return set_number(k, field, value, bad);
+    case MEMORY:
+        return set_number(k->kind, field, value, bad);
     case CPUS:
-        return set_cpus(field, value, bad);
+        error = parse_cpus(value, &m, bad);
+        if (!error && cpumask_empty(&m))
+            error = -EINVAL;
+        if (!error)
+            *(struct cpumask *)field = m;
+        return error;
     case BOOL:
         return parse_bool(value, field, bad);
-    case WORD:
-        return set_word(k, field, value);
     case SHARE:
         return parse_permille(value, field, bad);
     case CONSOLE:
@@ -219,6 +203,10 @@ static int set_value(const struct key *k, void *base, const char *value, const c
     case NAME:
         error = valid_name(value) ? 0 : -EINVAL;
         break;
+    case TEXT:
+        break;
+    default:
+        return set_word(k, field, value);
     }
     if (!error && strlen(value) >= k->size)
         error = -ERANGE;
@@ -229,13 +217,15 @@ static int set_value(const struct key *k, void *base, const char *value, const c
 
 static void report_value(struct reader *r, const struct key *k, const char *value, const char *bad)
 {
+    const char *expected = kinds[k->kind].expected;
+
     r->column += (u32)(bad - value);
     if (!*value)
-        report(r, true, "%s has no value: expected %s", k->name, k->expected);
+        report(r, true, "%s has no value: expected %s", k->name, expected);
     else if (*bad && bad != value)
-        report(r, true, "%s: expected %s, but \"%s\" goes wrong at \"%s\"", k->name, k->expected, value, bad);
+        report(r, true, "%s: expected %s, but \"%s\" goes wrong at \"%s\"", k->name, expected, value, bad);
     else
-        report(r, true, "%s: expected %s, not \"%s\"", k->name, k->expected, value);
+        report(r, true, "%s: expected %s, not \"%s\"", k->name, expected, value);
 }
 
 /* ---- keys ---- */

@@ -56,7 +56,7 @@ struct config {
     u32 loglvl;
     u64 seed;
     bool noreboot;
-    bool guest_console_log;    /* guests' output to the log (`guest_console = log`); else kept until somebody
+    u32 guest_console_log;     /* guests' output to the log (`guest_console = log`); else kept until somebody
                                   attaches */
     bool top;                  /* the live table starts after boot */
     bool record;               /* the scheduler is recorded from boot, to trace_console */

@@ -158,7 +158,7 @@ static void complaints(void **state)
           "t.cfg:3:1: CPU 2 is in pool b and in one before it\n" },
         { "[pool a]\n", "warning: t.cfg:1:1: pool a has no CPUs: no VM can run there until it gets one\n" },
         { "[pool a]\ncpus = 1,^1\n",
-          "t.cfg:2:8: cpus: expected a list of CPUs such as 2-5,^3, not \"1,^1\"\n" },
+          "t.cfg:2:8: cpus: expected a list of CPUs such as 0-3,^2, or all, not \"1,^1\"\n" },
         { "[vm a]\nimage = x\npool = b\n",
           "t.cfg:1:1: VM a wants pool b, which this file does not describe\n" },
         { "[pool p]\ncpus = 1\n[vm a]\nimage = x\npool = p\ncpus = 2\n",

@@ -14,7 +14,7 @@
 
 static struct config cfg;
 static const char script[] = "# timed\n"
-                             "@3ms pause one\n"
+                             "@300ms pause one\n"
                              "nonsense\n"
                              "+2ms list -j=later one\n";
 static const struct module script_module = { "script", script, sizeof(script) - 1 };
@@ -181,7 +181,7 @@ static void script_ran(void **state)
 {
     assert_string_equal(rig_say("create one"), "takt> ");
     fake_console_reset();
-    rig_run(10 * NS_PER_MS);
+    rig_run(310 * NS_PER_MS);
     assert_non_null(strstr(fake_console_text, "takt> pause one\n"));
     assert_non_null(
         strstr(fake_console_text,
