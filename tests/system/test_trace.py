@@ -1,0 +1,101 @@
+"""The trace of a running image: a ring that nobody reads blocks nobody, and a stream says what happened."""
+import os
+import time
+
+import pytest
+
+import trace2json
+import trace2xen
+import tracestream
+from system.takt import CommandError, Takt, place
+
+CONFIG = """\
+[hypervisor]
+top = no
+
+[pool one]
+cpus = 1
+
+[vm a]
+image = spin
+memory = 4M
+pool = one
+weight = 512
+
+[vm b]
+image = spin
+memory = 4M
+pool = one
+weight = 256
+
+[vm naps]
+image = waker
+cmdline = period_us=2000
+memory = 4M
+"""
+STREAM = os.path.join(place("trace"), "trace.bin")
+
+
+@pytest.fixture(scope="module")
+def takt():
+    os.makedirs(os.path.dirname(STREAM), exist_ok=True)
+    with Takt("trace", CONFIG, com2=STREAM) as t:
+        yield t
+
+
+def until(condition, seconds):
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if condition():
+            return True
+        time.sleep(0.2)
+    return False
+
+
+def test_nobody_reads(takt):
+    """Full rings lose what is new, say how much, and hold up nothing."""
+    takt("trace start all")
+    assert until(lambda: takt("trace status")["lost"] > 1000, 60), takt("trace status")
+    exits = {v["vm"]: v for v in takt("vcpu-list")}
+    assert {"a", "b", "naps"} <= set(exits)
+    shares = takt.shares(1)
+    assert abs(shares["a/0"] - 2 * shares["b/0"]) < 15, shares
+    takt("trace stop")
+    status = takt("trace status")
+    assert status["mask"] == 0 and not status["streaming"]
+
+
+def test_unknown_class_is_refused(takt):
+    with pytest.raises(CommandError):
+        takt("trace start everything")
+
+
+def test_stream(takt):
+    takt("trace stream com2")  # first what the rings still hold from before
+    assert until(lambda: os.path.getsize(STREAM) > 10000, 60)
+    takt("trace start sched exit")
+    time.sleep(1)
+    takt("trace stop")
+    for vm in ("a", "b", "naps"):
+        takt(f"pause {vm}")
+    assert until(lambda: not takt("trace status")["streaming"], 120), takt("trace status")
+    trace = tracestream.load(STREAM)
+    status = takt("trace status")
+    assert (trace.gaps, trace.skipped) == (0, 0)
+    assert len(trace.records) - sum(r.event == tracestream.LOST for r in trace.records) <= status["streamed"] <= len(trace.records) + 8
+    assert trace.lost == status["lost"] > 0
+    assert {name for name, _ in trace.vms.values()} == {"a", "b", "naps"}
+    for cpu in range(trace.cpus):
+        times = [r.ns for r in trace.records if r.cpu == cpu]
+        assert times == sorted(times)
+
+
+def test_tools_on_it(takt):
+    trace = tracestream.load(STREAM)
+    runs, states = trace2json.intervals(trace)
+    for cpu in range(trace.cpus):  # nobody is in two places, no pCPU runs two
+        mine = sorted((start, end) for c, _, start, end in runs if c == cpu)
+        assert all(a[1] <= b[0] for a, b in zip(mine, mine[1:]))
+    assert states and trace2json.convert(trace)["traceEvents"]
+    data, _ = trace2xen.convert_all(trace)
+    assert len(data) > 10000
