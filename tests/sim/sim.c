@@ -196,6 +196,9 @@ static void resched(u32 cpu)
     timerq_remove(&queue, &c->kick);
     stop_computing(prev);
     next = sched_run(cpu);
+    for (u32 i = 0; i < sim.opt.cpus; i++)
+        if (pcpus[i].leaving == next)
+            panic("pCPU %u gets vCPU %x, whose state is still on pCPU %u", cpu, sched_who(next), i);
     c->current = next;
     if (next == prev) {
         start_computing(next, cpu);
