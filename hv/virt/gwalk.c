@@ -114,7 +114,7 @@ static u64 reserved_bits(const struct walk *w, unsigned level, bool leaf)
     if (w->levels == 2)
         return leaf && level == 2 ? BIT(21) : 0;
     if (w->levels == 3 && level == 3)
-        return 0xfff00000000001e6ull; /* of a PDPTE: SDM 3A table 4-8 */
+        return 0xfff00000000001c6ull; /* of a PDPTE: SDM 3A table 4-8; but QEMU's CPU sets bit 5 */
     if (!(w->efer & EFER_NXE))
         r |= PTE_NX;
     if (w->levels == 3)
