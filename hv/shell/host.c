@@ -24,7 +24,7 @@ static int cmd_help(struct shell_call *c)
 
     if (c->step == 0)
         table_begin(c, columns);
-    for (u32 end = c->index + 8; c->index < end; c->index++) {
+    for (u32 end = c->index + 4; c->index < end; c->index++) {
         cmd = shell_command_at(c->index);
         if (!cmd)
             break;
@@ -100,7 +100,7 @@ static int cmd_counters(struct shell_call *c)
 
     if (c->step == 0)
         table_begin(c, columns);
-    for (u32 end = MIN(c->index + 16, nr); c->index < end; c->index++) {
+    for (u32 end = MIN(c->index + 6, nr); c->index < end; c->index++) {
         const struct counter *counter = &__start_counters[c->index];
         u64 sum = 0;
 
@@ -124,7 +124,7 @@ static int dump_cpus(struct shell_call *c)
 
     if (c->step == 0)
         table_begin(c, columns);
-    for (u32 end = MIN(c->index + 8, nr_cpus); c->index < end; c->index++) {
+    for (u32 end = MIN(c->index + 3, nr_cpus); c->index < end; c->index++) {
         const struct percpu *p = percpu_of[c->index];
         const struct sched_pool *pool = sched_pool_of_cpu(c->index);
         const struct sched_vcpu *v = sched_current(c->index);

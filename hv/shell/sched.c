@@ -6,7 +6,7 @@
 #include "shell/shell.h"
 #include "vm/vm.h"
 
-#define ROWS 6 /* of a list, in one step */
+#define ROWS 2 /* of a list, in one step */
 
 struct sched_pool *shell_pool(struct shell_call *c, const char *name)
 {

@@ -65,6 +65,11 @@ static void put_counted(void *ctx, const char *s, size_t n)
         line_begun = s[n - 1] != '\n';
 }
 
+static void put_text(const char *s)
+{
+    put(s, strlen(s));
+}
+
 static u32 out_room(void)
 {
     return OUT_SIZE - (out_head - out_tail);
@@ -87,14 +92,20 @@ static bool flush(void)
 
 static void out_json_string(const char *s)
 {
-    out("\"");
-    for (; *s; s++) {
+    put("\"", 1);
+    while (*s) {
+        size_t n = 0;
+
+        while ((unsigned char)s[n] >= ' ' && (unsigned char)s[n] < 127 && s[n] != '"' && s[n] != '\\')
+            n++;
+        put(s, n);
+        s += n;
         if (*s == '"' || *s == '\\')
-            out("\\%c", *s);
-        else
-            out((unsigned char)*s < ' ' || (unsigned char)*s >= 127 ? "\\u%04x" : "%c", (unsigned char)*s);
+            out("\\%c", *s++);
+        else if (*s)
+            out("\\u%04x", (unsigned char)*s++);
     }
-    out("\"");
+    put("\"", 1);
 }
 
 static void json_begin(int error)
@@ -109,14 +120,19 @@ static void json_begin(int error)
     put(head, (size_t)n);
 }
 
+static void answer_begin(void)
+{
+    if (call.json && running && !json_begun)
+        json_begin(0);
+}
+
 void out(const char *fmt, ...)
 {
     char text[512];
     va_list ap;
     int n;
 
-    if (call.json && running && !json_begun)
-        json_begin(0);
+    answer_begin();
     va_start(ap, fmt);
     n = hv_vsnprintf(text, sizeof(text), fmt, ap);
     va_end(ap);
@@ -128,8 +144,10 @@ void out(const char *fmt, ...)
 
 void out_escaped(char c)
 {
-    out(((unsigned char)c >= ' ' && (unsigned char)c < 127) || c == '\n' || c == '\t' ? "%c" : "\\x%02x",
-        (unsigned char)c);
+    if (((unsigned char)c >= ' ' && (unsigned char)c < 127) || c == '\n' || c == '\t')
+        put_counted(NULL, &c, 1);
+    else
+        out("\\x%02x", (unsigned char)c);
 }
 
 /* ---- lists ---- */
@@ -157,25 +175,29 @@ static const char *cell_text(char type, const union cell *v, char buf[24])
     return buf;
 }
 
+/* Without out(): formatting is most of what a row costs, and a step has to be short. */
 static void json_object(const struct column *col, const union cell *v)
 {
-    const char *comma = "{";
+    const char *before = "{\"";
     char buf[24];
 
+    answer_begin();
     for (; col->type; col++) {
         if (col->type == '}')
-            out("}");
+            put_text("}");
         if (col->key) {
-            out("%s\"%s\": ", comma, col->key);
-            comma = col->type == '{' ? "{" : ", ";
+            put_text(before);
+            put_text(col->key);
+            put_text("\": ");
+            before = col->type == '{' ? "{\"" : ", \"";
             if (col->type == 's')
                 out_json_string(v->s);
             else if (col->type != '{')
-                out("%s", cell_text(col->type, v, buf));
+                put_text(cell_text(col->type, v, buf));
         }
         v += col->type != '{' && col->type != '}';
     }
-    out("}");
+    put_text("}");
 }
 
 void table_begin(struct shell_call *c, const struct column *col)

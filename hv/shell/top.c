@@ -13,7 +13,7 @@
 #include "x86/percpu.h"
 
 #define ROWS      256 /* vCPUs that a table can show */
-#define STEP_ROWS 4
+#define STEP_ROWS 2
 
 struct sample {
     u32 vm, vcpu;
@@ -312,7 +312,7 @@ static int cmd_top(struct shell_call *c)
         }
         return SHELL_AGAIN;
     case CPUS:
-        for (u32 end = MIN(top.row + 8, nr_cpus); top.row < end; top.row++)
+        for (u32 end = MIN(top.row + 4, nr_cpus); top.row < end; top.row++)
             cpu_row(c, top.row);
         if (top.row == nr_cpus) {
             table_end(c);

@@ -209,7 +209,7 @@ static int read_records(struct shell_call *c, const char *how_many)
     COLUMNS(columns, COL("ns", "ns", 'u', 14), COL("cpu", "cpu", 'u', 3), COL("event", "event", 'u', 5),
             COL("who", "who", 'u', 10), COL("arg", "a", 'u', 10), COL("", "b", 'u', 10),
             COL("", "c", 'u', 10), COL("", "d", 'u', 10));
-    struct trace_record r[8];
+    struct trace_record r[2];
     u64 most;
     u32 n = 0;
 

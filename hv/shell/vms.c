@@ -8,7 +8,7 @@
 #include "shell/shell.h"
 #include "vm/vm.h"
 
-#define ROWS 6 /* of a list, in one step */
+#define ROWS 2 /* of a list, in one step */
 
 /* A VM by name or number, with a reference; NULL after shell_fail. */
 struct vm *shell_vm(struct shell_call *c, const char *name)
