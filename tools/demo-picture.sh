@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# demo-picture.sh [PLATFORM] [PNG]: runs the demonstration (boot/demo.cfg) for three virtual seconds on Bochs (or qemu), with one second traced,
+# demo-picture.sh [PLATFORM] [PNG]: runs the demonstration (boot/demo.cfg) on Bochs (or qemu), traces its third second,
 # and draws who ran where: docs/img/demo.png is made by it.
 set -eu
 cd "$(dirname "$0")/.."
@@ -21,6 +21,6 @@ vms=$(sed -n 's/^\[vm \(.*\)\]/\1/p' boot/demo.cfg)
 
 make -s all
 tools/mkiso.sh "$dir/demo.iso" "$dir/demo.cfg" --guests build/guests
-"${PYTHON:-python3}" tools/machine.py watch --platform "$platform" --cpus 2 --timeout 400 --dir "$dir" --com2 "$PWD/$dir/trace.bin" "$dir/demo.iso" > "$dir/log" || true
-grep -a "records streamed" "$dir/log"
+"${PYTHON:-python3}" tools/machine.py watch --platform "$platform" --cpus 2 --timeout 400 --dir "$dir" \
+    --com2 "$PWD/$dir/trace.bin" "$dir/demo.iso" > "$dir/log" || true
 "${PYTHON:-python3}" tools/trace-picture.py "$dir/trace.bin" "$png" --from 0.02

@@ -4,8 +4,9 @@
   tools/trace2xen.py STREAM > out.xen
   xenalyze --cpu-hz 1G [--svm-mode] --summary out.xen
 
-A time stamp is one nanosecond, hence 1G. A record there is a word (event, number of extra words << 28, 1 << 31 if a time stamp follows),
-two words of time, and the extra words; a record that names the pCPU and its bytes comes before each pCPU's (public/trace.h of Xen 4.17).
+A time stamp is one nanosecond, hence 1G. A record there is a word (event, number of extra words << 28, 1 << 31 if a time
+stamp follows), two words of time, and the extra words; a record that names the pCPU and its bytes comes before each pCPU's
+(public/trace.h of Xen 4.17).
 """
 import argparse
 import struct
@@ -74,7 +75,7 @@ def from_first_departure(records):
 
 
 def with_losses(records):
-    """xenalyze wants a lost record to be later than what is before it, and to say when that was, as a 64-bit time in the last two words."""
+    """xenalyze wants a lost record to be later than what is before it, and to say, in its last two words, when that was."""
     last = 0
     for r in records:
         if r.event == ts.LOST:

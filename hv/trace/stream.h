@@ -1,8 +1,8 @@
 /* The trace as a stream of bytes for a serial line: frames that a reader can find again after a lost byte.
  * The format, for those who write a reader, is in docs/trace.md.
  *
- * A frame is two marks, type, sequence number, length of the payload (16 bits), the payload, and Fletcher-16 of
- * everything between marks and sum. All little-endian.
+ * A frame is two marks, type, sequence number, length of the payload (16 bits), the payload, and Fletcher-16
+ * of everything between marks and sum. All little-endian.
  */
 #ifndef HV_TRACE_STREAM_H
 #define HV_TRACE_STREAM_H

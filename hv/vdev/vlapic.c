@@ -1,8 +1,8 @@
 /* The virtual local APIC. Section numbers are of SDM 3A.
  *
- * Storms: an IPI reaches vCPUs of the sender's own VM only, is sent in the sender's own time, and tells a target
- * only if its IRR bit was clear; a periodic timer does not fire again before its last tick was taken, nor more
- * often than every 20 us. So a guest can waste no more than its own share.
+ * Storms: an IPI reaches vCPUs of the sender's own VM only, is sent in the sender's own time, and tells a
+ * target only if its IRR bit was clear; a periodic timer does not fire again before its last tick was taken,
+ * nor more often than every 20 us. So a guest can waste no more than its own share.
  */
 #include <takt/abi.h>
 #include <takt/errno.h>
@@ -69,8 +69,8 @@ static bool set_irr(struct vlapic *l, u8 vector)
     return !(old & bit);
 }
 
-/* 11.5.3: an error raises LVT Error once, until ESR is written. That vector's being illegal is one more error,
- * and raises nothing. */
+/* 11.5.3: an error raises LVT Error once, until ESR is written. That vector's being illegal is one more
+ * error, and raises nothing. */
 static void set_error(struct vlapic *l, u32 bits)
 {
     u32 lvt = l->lvt[LVT_ERROR];
@@ -203,8 +203,8 @@ static u64 timer_due(struct vlapic *l)
     return l->timer_on && !l->timer_held ? l->next_tick : NEVER;
 }
 
-/* Under the lock: if the timer is due, moves it on and returns true: the caller raises its vector once the lock
- * is free. */
+/* Under the lock: if the timer is due, moves it on and returns true: the caller raises its vector once the
+ * lock is free. */
 static bool timer_take(struct vlapic *l, u64 now)
 {
     u8 vector = (u8)l->lvt[LVT_TIMER];
@@ -229,8 +229,8 @@ static bool timer_take(struct vlapic *l, u64 now)
     return true;
 }
 
-/* Puts the hardware timer where the state says. The call out is made without the lock; if another pCPU changed
- * the state meanwhile, again. */
+/* Puts the hardware timer where the state says. The call out is made without the lock; if another pCPU
+ * changed the state meanwhile, again. */
 static void timer_program(struct vlapic *l, bool in_timer)
 {
     u64 due;
@@ -451,66 +451,49 @@ static void send_ipi(struct vlapic *l, u32 icr, u32 dest)
 
 /* ---- registers ---- */
 
-static inline __attribute__((always_inline)) bool reg_read(struct vlapic *l, u32 reg, u32 *v, u64 now)
+#define NO_REG (~0ull)
+
+static inline __attribute__((always_inline)) u64 reg_read(const struct vlapic *l, u32 reg, u64 now)
 {
     switch (reg) {
     case R_ID:
-        *v = vlapic_x2(l) ? l->id : l->id << 24;
-        return true;
+        return vlapic_x2(l) ? l->id : l->id << 24;
     case R_VERSION:
-        *v = VERSION;
-        return true;
+        return VERSION;
     case R_TPR:
-        *v = l->tpr;
-        return true;
+        return l->tpr;
     case R_PPR:
-        *v = priority(l);
-        return true;
+        return priority(l);
     case R_EOI:
-        *v = 0;
-        return true;
+        return 0;
     case R_LDR:
-        *v = vlapic_x2(l) ? x2_ldr(l) : l->ldr;
-        return true;
+        return vlapic_x2(l) ? x2_ldr(l) : l->ldr;
     case R_DFR:
-        *v = l->dfr;
-        return true;
+        return l->dfr;
     case R_SVR:
-        *v = l->svr;
-        return true;
+        return l->svr;
     case R_ISR ... R_ISR + 7:
-        *v = l->isr[reg - R_ISR];
-        return true;
+        return l->isr[reg - R_ISR];
     case R_TMR ... R_TMR + 7:
-        *v = l->tmr[reg - R_TMR];
-        return true;
+        return l->tmr[reg - R_TMR];
     case R_IRR ... R_IRR + 7:
-        *v = __atomic_load_n(&l->irr[reg - R_IRR], __ATOMIC_RELAXED);
-        return true;
+        return __atomic_load_n(&l->irr[reg - R_IRR], __ATOMIC_RELAXED);
     case R_ESR:
-        *v = l->esr;
-        return true;
+        return l->esr;
     case R_ICR_LO:
-        *v = l->icr_lo;
-        return true;
+        return l->icr_lo;
     case R_ICR_HI:
-        *v = l->icr_hi;
-        return true;
+        return l->icr_hi;
     case R_LVT ... R_LVT_LAST:
-        *v = l->lvt[reg - R_LVT];
-        return true;
+        return l->lvt[reg - R_LVT];
     case R_INITIAL:
-        *v = l->initial;
-        return true;
+        return l->initial;
     case R_CURRENT:
-        *v = current_count(l, now);
-        return true;
+        return current_count(l, now);
     case R_DIVIDE:
-        *v = l->divide;
-        return true;
+        return l->divide;
     default:
-        *v = 0;
-        return false;
+        return NO_REG;
     }
 }
 
@@ -586,20 +569,20 @@ static bool decodes(const struct vlapic *l, u32 offset)
 
 u32 vlapic_read(struct vlapic *l, u32 offset, u64 now)
 {
-    u32 v;
+    u64 v;
 
     if (!decodes(l, offset))
         return ~0u;
-    if (!reg_read(l, offset >> 4, &v, now))
-        set_error(l, ESR_ILLEGAL_REG);
-    return v;
+    v = reg_read(l, offset >> 4, now);
+    if (v != NO_REG)
+        return (u32)v;
+    set_error(l, ESR_ILLEGAL_REG);
+    return 0;
 }
 
 static __attribute__((noinline)) void not_written(struct vlapic *l, u32 reg)
 {
-    u32 ignored;
-
-    if (!reg_read(l, reg, &ignored, 0)) /* a read-only one takes the write without complaint */
+    if (reg_read(l, reg, 0) == NO_REG) /* a read-only one takes the write without complaint */
         set_error(l, ESR_ILLEGAL_REG);
 }
 
@@ -643,11 +626,12 @@ static bool x2_writable(u32 reg, u32 *bits)
 static int x2_read(struct vlapic *l, u32 reg, u64 *value, u64 now)
 {
     const u64 page_only = BIT(R_EOI) | BIT(R_DFR) | BIT(R_ICR_HI);
-    u32 v;
 
-    if (reg > R_SELF_IPI || (page_only >> reg & 1) || !reg_read(l, reg, &v, now))
+    if (reg > R_SELF_IPI || (page_only >> reg & 1))
         return -EINVAL;
-    *value = v;
+    *value = reg_read(l, reg, now);
+    if (*value == NO_REG)
+        return -EINVAL;
     if (reg == R_ICR_LO)
         *value |= (u64)l->icr_hi << 32;
     return 0;

@@ -1,6 +1,6 @@
 /* The virtual local APIC: xAPIC by MMIO, x2APIC by MSR; timer one-shot, periodic, TSC deadline; IPIs, INIT,
- * SIPI. SDM 3A chapter 11. Five LVT entries and the error one (no CMCI), no EOI-broadcast suppression. The page
- * stays where it is, and bus arbitration, remote read and SMI do not exist. */
+ * SIPI. SDM 3A chapter 11. Five LVT entries and the error one (no CMCI), no EOI-broadcast suppression. The
+ * page stays where it is, and bus arbitration, remote read and SMI do not exist. */
 #ifndef HV_VDEV_VLAPIC_H
 #define HV_VDEV_VLAPIC_H
 
@@ -81,8 +81,8 @@ void vlapic_init(struct vlapic *l, u32 id, void *vm, const struct vlapic_ops *op
 void vlapic_reset(struct vlapic *l); /* INIT: keeps id and base */
 void vlapic_fini(struct vlapic *l);  /* cancels the timer */
 
-/* xAPIC page: offset < 4096, 32 bits wide. What is not at a 16-byte step, and everything while the LAPIC is off
- * or in x2APIC mode, reads as ones and takes no write. */
+/* xAPIC page: offset < 4096, 32 bits wide. What is not at a 16-byte step, and everything while the LAPIC is
+ * off or in x2APIC mode, reads as ones and takes no write. */
 u32 vlapic_read(struct vlapic *l, u32 offset, u64 now);
 void vlapic_write(struct vlapic *l, u32 offset, u32 value, u64 now);
 /* x2APIC MSRs 0x800..0x8ff and IA32_TSC_DEADLINE, IA32_APIC_BASE: 0, or -EINVAL: #GP. */

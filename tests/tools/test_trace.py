@@ -114,7 +114,8 @@ def test_json(stream):
 def test_lost_records_are_a_gap_not_a_run():
     records = made_up(2)
     lost = ts.Record(8 * MS, ts.LOST, 0, ts.NOBODY, 5, 0, 0, 0)
-    data = b"".join(ts.frame("R", i, r.pack()) for i, r in enumerate([lost] + [r for r in records if not (r.cpu == 0 and 8 * MS < r.ns < 16 * MS)]))
+    left = [lost] + [r for r in records if not (r.cpu == 0 and 8 * MS < r.ns < 16 * MS)]
+    data = b"".join(ts.frame("R", i, r.pack()) for i, r in enumerate(left))
     trace = ts.parse(data)
     assert trace.lost == 5
     runs, _ = trace2json.intervals(trace)
