@@ -1,8 +1,8 @@
 #include "lib/hist.h"
 #include "lib/string.h"
 
-/* Values below 2 * HIST_SUB have a bucket each; from there on, an octave has HIST_SUB buckets, so bucket b holds
- * the values whose top four bits are 8 + b % 8. The last bucket holds all that is larger. */
+/* Values below 2 * HIST_SUB have a bucket each; from there on, an octave has HIST_SUB buckets, so bucket
+ * b holds the values whose top four bits are 8 + b % 8. The last bucket holds all that is larger. */
 static unsigned bucket_of(u64 ns)
 {
     if (ns < 2 * HIST_SUB)

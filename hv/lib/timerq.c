@@ -1,5 +1,5 @@
-/* Pairing heap (Fredman, Sedgewick, Sleator, Tarjan 1986). A node's children are a list through `next`; `prev`
- * points to the left sibling, or to the parent in a first child, so that any node can be cut out. */
+/* Pairing heap (Fredman, Sedgewick, Sleator, Tarjan 1986). A node's children are a list through `next`;
+ * `prev` points to the left sibling, or to the parent in a first child, so that any node can be cut out. */
 #include "lib/timerq.h"
 
 static bool before(const struct timer *a, const struct timer *b)

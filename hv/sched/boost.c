@@ -1,7 +1,7 @@
 /* off:        nobody is boosted.
  * stock:      Xen's. A wake lifts UNDER, and nothing else, to BOOST; a tick while running ends it.
  * aggressive: every wake boosts, also one that has overdrawn its credit, and it computes for a
- *             whole slice before that ends: I/O first at the cost of fairness (vSlicer, section 2.2, figure 3).
+ *             whole slice before that ends: I/O first at the cost of fairness (vSlicer, figure 3).
  * One with levels that outlive a sleep belongs here too. */
 #include "sched/boost.h"
 

@@ -15,7 +15,8 @@ void (*sched_state_hook)(struct sched_vcpu *v, u64 now);
 
 /* ---- locking ---- */
 
-/* The pool of a dom or of a pCPU changes under the locks of both pools, so it is looked at again once locked. */
+/* The pool of a dom or of a pCPU changes under the locks of both pools, so it is looked at again once
+ * locked. */
 static struct sched_pool *lock_pool_of(struct sched_pool *const *where)
 {
     for (;;) {
@@ -435,7 +436,7 @@ int sched_init(void)
 
 int sched_cpu_online(u32 cpu)
 {
-    struct sched_cpu *c = &sched_cpus[cpu];
+    struct sched_cpu *c = sched_cpus + cpu;
 
     if (cpu >= TAKT_MAX_CPUS || c->online)
         return -EINVAL;

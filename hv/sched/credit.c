@@ -1,12 +1,13 @@
 /* Credit: the proportional-share scheduler of Xen 3.0 to today, with its history as knobs (credit.h).
  *
- * Each accounting period a pool grants credit for the time of its pCPUs, divided by weight among the VMs that
- * are active (credit_account.c); running burns it. Who has some left is UNDER and goes before those who are OVER;
- * within a class it is first come, first served, a slice each. A wake may lift to BOOST (boost.c).
+ * Each accounting period a pool grants credit for the time of its pCPUs, divided by weight among the VMs
+ * that are active (credit_account.c); running burns it. Who has some left is UNDER and goes before those
+ * who are OVER; within a class it is first come, first served, a slice each. A wake may lift to BOOST
+ * (boost.c).
  *
- * Lock order: only the pool's lock, held by the core around every hook. Each pCPU has a queue of three FIFO
- * lists, one a class. A vCPU whose class changes while it waits keeps its place until the pCPU sorts its queue,
- * at its first tick after an accounting pass.
+ * Lock order: only the pool's lock, held by the core around every hook. Each pCPU has a queue of three
+ * FIFO lists, one a class. A vCPU whose class changes while it waits keeps its place until the pCPU sorts
+ * its queue, at its first tick after an accounting pass.
  *
  * Where variations attach: slice_of() (how long a pick runs), credit_account() (how credit is granted),
  * boost->wake() (what a wake earns), enqueue() (order within a class).
@@ -91,8 +92,8 @@ static struct credit_vcpu *queue_head(struct credit_cpu *cc)
     return NULL;
 }
 
-/* Behind its equals; after a yield, behind one of the next class too; before them, if it was preempted and is to
- * finish its slice. */
+/* Behind its equals; after a yield, behind one of the next class too; before them, if it was preempted
+ * and is to finish its slice. */
 static void enqueue(struct sched_pool *p, struct credit_vcpu *cv)
 {
     struct credit_pool *cp = p->priv;
@@ -207,8 +208,8 @@ static void call_for_help(struct sched_pool *p, struct credit_cpu *cc, u64 now)
         }
 }
 
-/* This pCPU was called for help and took somebody else: those who still wait need another one, or the pCPU that they
- * were to spare. */
+/* This pCPU was called for help and took somebody else: those who still wait need another one, or the
+ * pCPU that they were to spare. */
 static void pass_on(struct sched_pool *p, u32 cpu, u64 now)
 {
     struct credit_pool *cp = p->priv;

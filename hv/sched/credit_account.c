@@ -4,14 +4,15 @@
  *   fair(VM)   = C * w / W        W: weights of the active VMs (weight_scope = vcpu: times active vCPUs)
  *   peak(VM)   = min(T * active vCPUs + its share of what was overdrawn, cap)
  *
- * A VM gets fair or peak, whichever is less; what it cannot use raises C for those after it. All in ns, rounded
- * up. After a pass the credit of every active vCPU is in [-T, T].
+ * A VM gets fair or peak, whichever is less; what it cannot use raises C for those after it. All in ns,
+ * rounded up. After a pass the credit of every active vCPU is in [-T, T].
  *
- * Above T a vCPU has not used its share. overflow = inactive (Xen): it leaves the list, keeps half or nothing, and
- * earns no more until it runs again; what it was given is lost to the others, and only overdrafts are made
- * good. overflow = hand_on: it is granted no more than brings it to T, the rest goes to the others, and the
- * sum of the credit of those who are below T or compete is steered to 0 from both sides: a light VM takes nothing
- * from the heavy ones but what it runs, and after a time in which everybody was rich weights count again.
+ * Above T a vCPU has not used its share. overflow = inactive (Xen): it leaves the list, keeps half or
+ * nothing, and earns no more until it runs again; what it was given is lost to the others, and only
+ * overdrafts are made good. overflow = hand_on: it is granted no more than brings it to T, the rest goes
+ * to the others, and the sum of the credit of those who are below T or compete is steered to 0 from both
+ * sides: a light VM takes nothing from the heavy ones but what it runs, and after a time in which
+ * everybody was rich weights count again.
  */
 #include "sched/credit.h"
 
@@ -22,10 +23,11 @@ struct pass {
     u64 left;    /* weight of the VMs not yet visited */
     i64 balance; /* the new one */
     bool wanted; /* an earlier VM could have used more */
-    u64 given, level,
-        more;    /* to the present VM: in all; to a vCPU with room for no more than `level`: that room;
-                               to the others `more` */
-    u64 park_at; /* a vCPU of it is parked this far below 0 */
+    /* of the VM whose turn it is */
+    u64 given;   /* to it in all */
+    u64 level;   /* a vCPU with room for no more than this gets that room, */
+    u64 more;    /* the others this */
+    u64 park_at; /* a vCPU is parked so far below 0 */
 };
 
 static u64 room(const struct credit_pool *cp, const struct credit_vcpu *cv)
@@ -52,8 +54,8 @@ static u64 peak_of(const struct credit_pool *cp, const struct credit_dom *cd, u6
     return cp->balance < 0 ? peak + credit_share((u64)-cp->balance, w, s->weight) : peak;
 }
 
-/* How much this VM gets. What it cannot use is handed on; a VM with such a surplus moves to the front if it came
- * too late for those before it. */
+/* How much this VM gets. What it cannot use is handed on; a VM with such a surplus moves to the front if
+ * it came too late for those before it. */
 static void grant(struct credit_pool *cp, struct credit_dom *cd, struct pass *s)
 {
     u64 w = credit_weight(cp, cd), a = cd->nr_active, peak = peak_of(cp, cd, w, s), fair;

@@ -1,5 +1,6 @@
-/* What the scheduler needs of the machine: seven functions, defined for the image in machine.c (on hv/platform
- * and hv/mm) and for the host in tests/sim. Nothing else of the machine is visible to hv/sched. */
+/* What the scheduler needs of the machine: seven functions, defined for the image in machine.c (on
+ * hv/platform and hv/mm) and for the host in tests/sim. Nothing else of the machine is visible to
+ * hv/sched. */
 #ifndef HV_SCHED_MACHINE_H
 #define HV_SCHED_MACHINE_H
 

@@ -75,7 +75,8 @@ static inline bool sched_runnable(const struct sched_vcpu *v)
     return !v->blocked && !v->parked && !v->migrating && v->dom->paused == 0;
 }
 
-/* A record of class TRACE_CLASS_SCHED; v may be NULL. sched_trace() costs nothing but a test while that is off. */
+/* A record of class TRACE_CLASS_SCHED; v may be NULL. sched_trace() costs nothing but a test while that
+ * is off. */
 void sched_trace_slow(const struct sched_vcpu *v, u64 now, u16 event, u32 a, u32 b, u32 c, u32 d);
 #define sched_trace(...)                                                                                     \
     do {                                                                                                     \

@@ -1,6 +1,6 @@
-/* Pools, and what lives in them: creation, destruction, moves of pCPUs and of VMs. All of it is serialised by
- * sched_lock; a pool's own lock is taken where scheduling could look. Memory is had before anything is changed
- * and given back after, so that a call either does all or nothing. */
+/* Pools, and what lives in them: creation, destruction, moves of pCPUs and of VMs. All of it is
+ * serialised by sched_lock; a pool's own lock is taken where scheduling could look. Memory is had before
+ * anything is changed and given back after, so that a call either does all or nothing. */
 #include <takt/errno.h>
 #include "lib/string.h"
 #include "sched/machine.h"
@@ -144,13 +144,13 @@ struct sched_pool *sched_pool_next(struct sched_pool *after)
 
 int sched_pool_add_cpu(struct sched_pool *p, u32 cpu)
 {
-    struct sched_cpu *c = &sched_cpus[cpu];
-    int error = -ENODEV;
+    struct sched_cpu *c = sched_cpus;
+    int error = -EBUSY;
 
+    if (cpu >= TAKT_MAX_CPUS || !sched_cpus[cpu].online)
+        return -ENODEV;
+    c += cpu;
     spin_lock(&sched_lock);
-    if (cpu >= TAKT_MAX_CPUS || !c->online)
-        goto out;
-    error = -EBUSY;
     if (c->pool)
         goto out;
     error = alloc_priv(p->policy->cpu_size, &c->priv);
@@ -194,13 +194,16 @@ static bool evacuate(struct sched_pool *p, u32 cpu, u64 now)
 
 int sched_pool_remove_cpu(struct sched_pool *p, u32 cpu)
 {
-    struct sched_cpu *c = &sched_cpus[cpu];
+    struct sched_cpu *c = sched_cpus;
     void *priv = NULL;
     int error = -EINVAL;
 
+    if (cpu >= TAKT_MAX_CPUS)
+        return -EINVAL;
+    c += cpu;
     spin_lock(&sched_lock);
     spin_lock(&p->lock);
-    if (cpu >= TAKT_MAX_CPUS || c->pool != p)
+    if (c->pool != p)
         goto out;
     error = -EBUSY;
     if (p->id == 0 && cpu == 0)

@@ -47,7 +47,8 @@ static void check_credit_cpu(const struct sched_pool *p, u32 cpu, u32 *queued)
         list_for_each(cv, &cc->queue[c], struct credit_vcpu, link)
         {
             MUST(cv->vcpu->queued && cv->vcpu->cpu == cpu, "vCPU %x in a queue", sched_who(cv->vcpu));
-            /* Sorted: nobody is in a better list than it deserves. A yield may have put it into a worse one. */
+            /* Sorted: nobody is in a better list than it deserves. A yield may have put it into a worse
+             * one. */
             if (cc->epoch == cp->epoch && cp->knob.demote == DEMOTE_ACCOUNT)
                 MUST((int)cv->cls <= c, "vCPU %x of class %d in list %d", sched_who(cv->vcpu), cv->cls, c);
             n++;

@@ -11,7 +11,8 @@ struct replay_dom {
 
 static struct replay_dom *doms[65536];
 
-/* Inputs and decisions only, in the order of their sequence; those of one input came from one CPU, in order. */
+/* Inputs and decisions only, in the order of their sequence; those of one input came from one CPU, in
+ * order. */
 static int by_sequence(const void *a, const void *b)
 {
     const struct trace_record *x = a, *y = b;

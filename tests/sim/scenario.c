@@ -1,5 +1,5 @@
-/* Scenario files: the grammar of a VM file (docs/config.md), with [sim] for the machine and workload keys for a
- * VM. docs/scheduler.md lists them. */
+/* Scenario files: the grammar of a VM file (docs/config.md), with [sim] for the machine and workload keys
+ * for a VM. docs/scheduler.md lists them. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

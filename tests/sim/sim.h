@@ -1,5 +1,5 @@
-/* A discrete-event simulation around hv/sched: pCPUs, time and vCPU workloads are modelled, the scheduler is the
- * very source that the image has. One simulation at a time. Virtual time is in ns from 0. */
+/* A discrete-event simulation around hv/sched: pCPUs, time and vCPU workloads are modelled, the scheduler
+ * is the very source that the image has. One simulation at a time. Virtual time is in ns from 0. */
 #ifndef TESTS_SIM_SIM_H
 #define TESTS_SIM_SIM_H
 
@@ -106,8 +106,8 @@ struct sim_difference {
     size_t record; /* of the input whose decision differs */
     char what[160];
 };
-/* Feeds the inputs among `n` records to the scheduler. 0: all records came again, bit for bit; 1 and *d: they did
- * not; -1 and *d: the stream cannot be replayed. */
+/* Feeds the inputs among `n` records to the scheduler. 0: all records came again, bit for bit; 1 and *d:
+ * they did not; -1 and *d: the stream cannot be replayed. */
 int sim_replay(struct trace_record *r, size_t n, struct sim_difference *d);
 
 /* scenario.c: reads a file (docs/scheduler.md has the format), runs it, prints the table. Exit status. */

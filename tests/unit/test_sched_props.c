@@ -212,8 +212,8 @@ static void test_conservation(void **state)
     }
 }
 
-/* P3: with balance = full no pCPU idles beyond the kick while somebody waits who may run there. Looked at when
- * the dust has settled: no kick under way, nobody between two vCPUs. */
+/* P3: with balance = full no pCPU idles beyond the kick while somebody waits who may run there. Looked at
+ * when the dust has settled: no kick under way, nobody between two vCPUs. */
 static void test_work_conserving(void **state)
 {
     for (u64 seed = 1; seed <= SCENARIOS; seed++) {
@@ -245,8 +245,8 @@ static void test_work_conserving(void **state)
     }
 }
 
-/* The faithful engine has the hole: of hogs that wake at one instant on one of two pCPUs none goes to the other,
- * until a tick looks where the running one should be. */
+/* The faithful engine has the hole: of hogs that wake at one instant on one of two pCPUs none goes to the
+ * other, until a tick looks where the running one should be. */
 static void test_simultaneous_wakes(void **state)
 {
     for (int faithful = 0; faithful < 2; faithful++) {
