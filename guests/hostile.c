@@ -1,5 +1,6 @@
-/* Does its worst, for ever, in one way (mode=io, mmio, hypercall, console, ipi, timer, yield, cli, msr, cpuid, selfwake), to see
- * that the others' shares do not suffer. Every vCPU takes part. */
+/* Does its worst, for ever, in one way (mode=io, mmio, hypercall, console, ipi, timer, yield, cli, msr, cpuid,
+ * selfwake, ports), to see that the others' shares do not suffer. Every vCPU takes part. */
+#include <guest/event.h>
 #include <guest/guest.h>
 #include <guest/lapic.h>
 #include <guest/printf.h>
@@ -82,6 +83,14 @@ static void self_wake(void)
     sleep_until(time_ns() + 1000);
 }
 
+/* Holds all ports that it can get, and waits. */
+static void ports(void)
+{
+    while (event_alloc(takt_vm_id()) > 0)
+        ;
+    sleep_until(time_ns() + NS_PER_S);
+}
+
 static void cli(void)
 {
     irq_disable();
@@ -102,6 +111,7 @@ static const struct {
     { "cli", cli },
     { "cpuid", any_cpuid },
     { "selfwake", self_wake },
+    { "ports", ports },
 };
 
 static void run(void *arg)
