@@ -11,7 +11,7 @@
 #include <guest/thread.h>
 #include <guest/vcpu.h>
 
-#define ROUNDS 40
+#define ROUNDS 20
 
 struct regs {
     u64 gpr[13]; /* all but RAX, RSP and the pointer to this, RDI */

@@ -14,7 +14,7 @@ static void relay(void *arg)
 {
     u64 me = (u64)arg;
 
-    for (unsigned i = 0; i < 500; i++) {
+    for (unsigned i = 0; i < 100; i++) {
         for (unsigned spins = 0; turn % 2 != me; spins++) {
             cpu_relax();
             if (spins % 64 == 63)
