@@ -1,5 +1,5 @@
 /* vcpus: 4 */
-/* time: 1500 */
+/* time: 2500 */
 /* All vCPUs start, take IPIs, and run threads that hand over by semaphore and mutex and are preempted. */
 #include <guest/guest.h>
 #include <guest/lapic.h>
