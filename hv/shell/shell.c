@@ -496,7 +496,8 @@ static int script_parse(char *s)
 
     if ((*s != '@' && *s != '+') || !rest)
         return -EINVAL;
-    *rest++ = 0;
+    while (*rest == ' ')
+        *rest++ = 0;
     if (parse_time(time, &ns, NULL))
         return -EINVAL;
     script.when = (*s == '@' ? script.start : script.when) + ns;
