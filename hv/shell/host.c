@@ -20,7 +20,7 @@
 static int cmd_help(struct shell_call *c)
 {
     COLUMNS(columns, COL("Command", "name", 's', -18), COL(NULL, "usage", 's', 0), COL("", "help", 's', 0));
-    const struct shell_command *cmd;
+    const struct shell_command *cmd = NULL;
 
     if (c->step == 0)
         table_begin(c, columns);
