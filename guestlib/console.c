@@ -11,14 +11,12 @@
 static bool have_debugcon, have_uart;
 static struct spinlock lock;
 
-void console_init(void)
-{
+void console_init(void) {
     have_debugcon = inb(TAKT_DEBUGCON_PORT) == TAKT_DEBUGCON_PORT;
     have_uart = inb(UART_LSR) != 0xff;
 }
 
-static void write_takt(const char *s, size_t len)
-{
+static void write_takt(const char *s, size_t len) {
     unsigned tries = 0;
 
     while (len) {
@@ -36,21 +34,18 @@ static void write_takt(const char *s, size_t len)
     }
 }
 
-static void write_ports(const char *s, size_t len)
-{
+static void write_ports(const char *s, size_t len) {
     for (; len; len--, s++) {
         if (have_debugcon) {
             outb(TAKT_DEBUGCON_PORT, *s);
         } else if (have_uart) {
-            for (unsigned i = 0; i < RETRIES && !(inb(UART_LSR) & LSR_EMPTY); i++)
-                cpu_relax();
+            for (unsigned i = 0; i < RETRIES && !(inb(UART_LSR) & LSR_EMPTY); i++) cpu_relax();
             outb(TAKT_UART_PORT, *s);
         }
     }
 }
 
-void console_write(const char *s, size_t len)
-{
+void console_write(const char *s, size_t len) {
     u64 f = spin_lock_irqsave(&lock);
 
     if (on_takt())
@@ -60,8 +55,7 @@ void console_write(const char *s, size_t len)
     spin_unlock_irqrestore(&lock, f);
 }
 
-size_t console_read(char *s, size_t max)
-{
+size_t console_read(char *s, size_t max) {
     size_t n = 0;
 
     if (on_takt()) {
@@ -69,7 +63,6 @@ size_t console_read(char *s, size_t max)
 
         return got > 0 ? got : 0;
     }
-    while (have_uart && n < max && inb(UART_LSR) & LSR_DATA)
-        s[n++] = inb(TAKT_UART_PORT);
+    while (have_uart && n < max && inb(UART_LSR) & LSR_DATA) s[n++] = inb(TAKT_UART_PORT);
     return n;
 }

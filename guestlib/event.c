@@ -11,29 +11,22 @@ struct handler {
 
 static struct handler handlers[TAKT_MAX_PORTS];
 
-struct takt_shared *event_shared(void)
-{
+struct takt_shared *event_shared(void) {
     return (struct takt_shared *)TAKT_SHARED_GPA;
 }
 
-static u64 bit(u32 port)
-{
-    return 1ull << (port % 64);
-}
+static u64 bit(u32 port) { return 1ull << (port % 64); }
 
-bool event_is_pending(u32 port)
-{
+bool event_is_pending(u32 port) {
     return __atomic_load_n(&event_shared()->pending[port / 64], __ATOMIC_ACQUIRE) & bit(port);
 }
 
-bool event_take(u32 port)
-{
+bool event_take(u32 port) {
     return __atomic_fetch_and(&event_shared()->pending[port / 64], ~bit(port), __ATOMIC_ACQ_REL) & bit(port);
 }
 
 /* One vector serves all ports of a vCPU. */
-static void on_event(void *arg)
-{
+static void on_event(void *arg) {
     struct takt_shared *s = event_shared();
     u32 me = this_vcpu()->id;
 
@@ -44,48 +37,30 @@ static void on_event(void *arg)
             u32 port = w * 64 + __builtin_ctzll(bits);
             struct handler *h = &handlers[port];
 
-            if (h->fn && h->vcpu == me && event_take(port))
-                h->fn(port, h->arg);
+            if (h->fn && h->vcpu == me && event_take(port)) h->fn(port, h->arg);
         }
     }
 }
 
-void event_init(void)
-{
-    irq_set_handler(VECTOR_EVENT, on_event, NULL);
-}
+void event_init(void) { irq_set_handler(VECTOR_EVENT, on_event, NULL); }
 
-int event_alloc(u32 remote_vm)
-{
-    return hypercall1(TAKT_HC_EVTCHN_ALLOC, remote_vm);
-}
+int event_alloc(u32 remote_vm) { return hypercall1(TAKT_HC_EVTCHN_ALLOC, remote_vm); }
 
-int event_bind(u32 remote_vm, u32 remote_port)
-{
+int event_bind(u32 remote_vm, u32 remote_port) {
     return hypercall2(TAKT_HC_EVTCHN_BIND, remote_vm, remote_port);
 }
 
-int event_close(u32 port)
-{
-    if (port < TAKT_MAX_PORTS)
-        handlers[port].fn = NULL;
+int event_close(u32 port) {
+    if (port < TAKT_MAX_PORTS) handlers[port].fn = NULL;
     return hypercall1(TAKT_HC_EVTCHN_CLOSE, port);
 }
 
-int event_send(u32 port)
-{
-    return hypercall1(TAKT_HC_EVTCHN_SEND, port);
-}
+int event_send(u32 port) { return hypercall1(TAKT_HC_EVTCHN_SEND, port); }
 
-int event_mask(u32 port, bool masked)
-{
-    return hypercall2(TAKT_HC_EVTCHN_MASK, port, masked);
-}
+int event_mask(u32 port, bool masked) { return hypercall2(TAKT_HC_EVTCHN_MASK, port, masked); }
 
-int event_set_handler(u32 port, u32 vcpu, event_handler fn, void *arg)
-{
-    if (port >= TAKT_MAX_PORTS)
-        return -EINVAL;
+int event_set_handler(u32 port, u32 vcpu, event_handler fn, void *arg) {
+    if (port >= TAKT_MAX_PORTS) return -EINVAL;
     handlers[port].fn = NULL;
     handlers[port].arg = arg;
     handlers[port].vcpu = vcpu;
@@ -93,8 +68,7 @@ int event_set_handler(u32 port, u32 vcpu, event_handler fn, void *arg)
     return hypercall3(TAKT_HC_EVTCHN_VECTOR, port, vcpu, fn ? VECTOR_EVENT : 0);
 }
 
-int event_poll(u32 port, u64 timeout_ns)
-{
+int event_poll(u32 port, u64 timeout_ns) {
     u64 deadline = timeout_ns ? hypercall0(TAKT_HC_TIME) + timeout_ns : 0;
 
     return hypercall2(TAKT_HC_POLL, port, deadline);

@@ -14,81 +14,57 @@ static char line[1024];
 
 void (*guest_panic_hook)(const char *why);
 
-bool on_takt(void)
-{
-    return takt;
-}
+bool on_takt(void) { return takt; }
 
-u32 takt_vm_id(void)
-{
-    return takt ? cpuid(TAKT_CPUID_ABI, 0).ecx : 0;
-}
+u32 takt_vm_id(void) { return takt ? cpuid(TAKT_CPUID_ABI, 0).ecx : 0; }
 
 i64 hypercall_vmcall(u32 number, u64 a, u64 b, u64 c, u64 d);
 i64 hypercall_vmmcall(u32 number, u64 a, u64 b, u64 c, u64 d);
 
-i64 hypercall(u32 number, u64 a, u64 b, u64 c, u64 d)
-{
-    if (!takt)
-        return -ENOSYS;
+i64 hypercall(u32 number, u64 a, u64 b, u64 c, u64 d) {
+    if (!takt) return -ENOSYS;
     return vmmcall ? hypercall_vmmcall(number, a, b, c, d) : hypercall_vmcall(number, a, b, c, d);
 }
 
-static void detect(void)
-{
+static void detect(void) {
     struct cpuid c = cpuid(TAKT_CPUID_BASE, 0);
 
     takt = !memcmp(&c.ebx, TAKT_SIGNATURE, 12);
     vmmcall = takt && cpuid(TAKT_CPUID_ABI, 0).ebx & TAKT_FEAT_VMMCALL;
 }
 
-const char *cmdline(void)
-{
-    return line;
-}
+const char *cmdline(void) { return line; }
 
 /* What follows the key: at '=', ' ' or the end; NULL if the key is not there. */
-static const char *find(const char *key)
-{
+static const char *find(const char *key) {
     size_t n = strlen(key);
 
     for (const char *p = line; *p;) {
-        while (*p == ' ')
-            p++;
-        if (!strncmp(p, key, n) && (p[n] == '=' || p[n] == ' ' || !p[n]))
-            return p + n;
-        while (*p && *p != ' ')
-            p++;
+        while (*p == ' ') p++;
+        if (!strncmp(p, key, n) && (p[n] == '=' || p[n] == ' ' || !p[n])) return p + n;
+        while (*p && *p != ' ') p++;
     }
     return NULL;
 }
 
-bool cmdline_has(const char *key)
-{
-    return find(key) != NULL;
-}
+bool cmdline_has(const char *key) { return find(key) != NULL; }
 
-size_t cmdline_str(const char *key, char *buf, size_t size)
-{
+size_t cmdline_str(const char *key, char *buf, size_t size) {
     const char *p = find(key);
     size_t n = 0;
 
     if (p && *p == '=')
-        for (p++; *p && *p != ' ' && n + 1 < size;)
-            buf[n++] = *p++;
-    if (size)
-        buf[n] = 0;
+        for (p++; *p && *p != ' ' && n + 1 < size;) buf[n++] = *p++;
+    if (size) buf[n] = 0;
     return n;
 }
 
-u64 cmdline_u64(const char *key, u64 otherwise)
-{
+u64 cmdline_u64(const char *key, u64 otherwise) {
     char buf[24], *p = buf;
     unsigned base = 10;
     u64 v = 0;
 
-    if (!cmdline_str(key, buf, sizeof(buf)))
-        return otherwise;
+    if (!cmdline_str(key, buf, sizeof(buf))) return otherwise;
     if (p[0] == '0' && p[1] == 'x') {
         base = 16;
         p += 2;
@@ -96,24 +72,20 @@ u64 cmdline_u64(const char *key, u64 otherwise)
     for (; *p; p++) {
         unsigned d = *p >= '0' && *p <= '9' ? *p - '0' : (*p | 0x20) - 'a' + 10;
 
-        if (d >= base)
-            return otherwise;
+        if (d >= base) return otherwise;
         v = v * base + d;
     }
     return v;
 }
 
-void guest_exit(int code)
-{
+void guest_exit(int code) {
     hypercall2(TAKT_HC_SHUTDOWN, TAKT_SHUTDOWN_POWEROFF, (u32)code << 1 | 1);
     outl(TAKT_DEBUG_EXIT_PORT, code);
     irq_disable();
-    for (;;)
-        __asm__ volatile("hlt");
+    for (;;) __asm__ volatile("hlt");
 }
 
-void guest_panic(const char *fmt, ...)
-{
+void guest_panic(const char *fmt, ...) {
     char why[256];
     va_list ap;
 
@@ -121,20 +93,15 @@ void guest_panic(const char *fmt, ...)
     va_start(ap, fmt);
     vsnprintf(why, sizeof(why), fmt, ap);
     va_end(ap);
-    if (guest_panic_hook)
-        guest_panic_hook(why);
+    if (guest_panic_hook) guest_panic_hook(why);
     printf("panic: %s\n", why);
     hypercall2(TAKT_HC_SHUTDOWN, TAKT_SHUTDOWN_CRASH, 0);
     guest_exit(127);
 }
 
-static void run_main(void *arg)
-{
-    guest_exit(main());
-}
+static void run_main(void *arg) { guest_exit(main()); }
 
-void guest_start(const struct hvm_start_info *si)
-{
+void guest_start(const struct hvm_start_info *si) {
     if (si->magic == HVM_START_MAGIC && si->cmdline_paddr) {
         const char *s = (const char *)si->cmdline_paddr;
         size_t n = MIN(strlen(s), sizeof(line) - 1);
@@ -147,7 +114,6 @@ void guest_start(const struct hvm_start_info *si)
     mem_init(si);
     vcpu_init_first();
     event_init();
-    if (!thread_start(0, "main", run_main, NULL))
-        guest_panic("no memory for the first thread");
+    if (!thread_start(0, "main", run_main, NULL)) guest_panic("no memory for the first thread");
     thread_idle();
 }

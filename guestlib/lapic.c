@@ -14,50 +14,33 @@
 
 static u64 timer_khz;
 
-bool lapic_has_x2(void)
-{
-    return cpuid(1, 0).ecx & BIT(21);
-}
+bool lapic_has_x2(void) { return cpuid(1, 0).ecx & BIT(21); }
 
-bool lapic_has_deadline(void)
-{
-    return cpuid(1, 0).ecx & BIT(24);
-}
+bool lapic_has_deadline(void) { return cpuid(1, 0).ecx & BIT(24); }
 
-bool lapic_is_x2(void)
-{
-    return this_vcpu()->x2apic;
-}
+bool lapic_is_x2(void) { return this_vcpu()->x2apic; }
 
-u32 lapic_read(u32 offset)
-{
-    if (lapic_is_x2())
-        return rdmsr(X2_MSR(offset));
+u32 lapic_read(u32 offset) {
+    if (lapic_is_x2()) return rdmsr(X2_MSR(offset));
     return mmio_read32((void *)(TAKT_LAPIC_GPA + offset));
 }
 
-void lapic_write(u32 offset, u32 value)
-{
+void lapic_write(u32 offset, u32 value) {
     if (lapic_is_x2())
         wrmsr(X2_MSR(offset), value);
     else
         mmio_write32((void *)(TAKT_LAPIC_GPA + offset), value);
 }
 
-u32 lapic_id(void)
-{
+u32 lapic_id(void) {
     u32 id = lapic_read(LAPIC_ID);
 
     return lapic_is_x2() ? id : id >> 24;
 }
 
-void lapic_eoi(void)
-{
-    lapic_write(LAPIC_EOI, 0);
-}
+void lapic_eoi(void) { lapic_write(LAPIC_EOI, 0); }
 
-void lapic_icr(u32 id, u32 command)
-{
+void lapic_icr(u32 id, u32 command) {
     if (lapic_is_x2()) {
         wrmsr(X2_MSR(LAPIC_ICR), (u64)id << 32 | command);
         return;
@@ -68,18 +51,11 @@ void lapic_icr(u32 id, u32 command)
     irq_restore(f);
 }
 
-void lapic_ipi(u32 id, u8 vector)
-{
-    lapic_icr(id, ICR_FIXED | ICR_ASSERT | vector);
-}
+void lapic_ipi(u32 id, u8 vector) { lapic_icr(id, ICR_FIXED | ICR_ASSERT | vector); }
 
-void lapic_self_ipi(u8 vector)
-{
-    lapic_icr(0, ICR_SELF | ICR_ASSERT | vector);
-}
+void lapic_self_ipi(u8 vector) { lapic_icr(0, ICR_SELF | ICR_ASSERT | vector); }
 
-static void set_up(void)
-{
+static void set_up(void) {
     lapic_write(LAPIC_SVR, SVR_ENABLE | VECTOR_SPURIOUS);
     lapic_write(LAPIC_TPR, 0);
     lapic_write(LAPIC_LVT_LINT0, LVT_MASKED);
@@ -88,20 +64,17 @@ static void set_up(void)
     lapic_write(LAPIC_TIMER_DIVIDE, 0xb); /* by 1 */
 }
 
-void lapic_set_mode(bool want_x2)
-{
+void lapic_set_mode(bool want_x2) {
     u64 base = rdmsr(MSR_APIC_BASE) & ~(BASE_ENABLE | BASE_X2);
 
     wrmsr(MSR_APIC_BASE, base);
     wrmsr(MSR_APIC_BASE, base | BASE_ENABLE);
-    if (want_x2)
-        wrmsr(MSR_APIC_BASE, base | BASE_ENABLE | BASE_X2);
+    if (want_x2) wrmsr(MSR_APIC_BASE, base | BASE_ENABLE | BASE_X2);
     this_vcpu()->x2apic = want_x2;
     set_up();
 }
 
-void lapic_init_cpu(void)
-{
+void lapic_init_cpu(void) {
     u64 base = rdmsr(MSR_APIC_BASE);
 
     bool x2 = base & BASE_X2 || (lapic_has_x2() && !cmdline_has("xapic"));
@@ -118,12 +91,6 @@ void lapic_init_cpu(void)
     set_up();
 }
 
-u64 lapic_timer_khz(void)
-{
-    return timer_khz;
-}
+u64 lapic_timer_khz(void) { return timer_khz; }
 
-void lapic_set_timer_khz(u64 khz)
-{
-    timer_khz = khz;
-}
+void lapic_set_timer_khz(u64 khz) { timer_khz = khz; }

@@ -24,34 +24,24 @@ struct free_page {
 };
 static struct free_page *freed; /* single pages that came back */
 
-const struct mem_range *mem_ranges(unsigned *n)
-{
+const struct mem_range *mem_ranges(unsigned *n) {
     *n = nr_ranges;
     return ranges;
 }
 
-u64 mem_ram(void)
-{
+u64 mem_ram(void) {
     u64 sum = 0;
 
     for (unsigned i = 0; i < nr_ranges; i++)
-        if (ranges[i].type == 1)
-            sum += ranges[i].end - ranges[i].start;
+        if (ranges[i].type == 1) sum += ranges[i].end - ranges[i].start;
     return sum;
 }
 
-u64 mem_image_end(void)
-{
-    return (u64)image_end;
-}
+u64 mem_image_end(void) { return (u64)image_end; }
 
-size_t page_count_free(void)
-{
-    return free_pages;
-}
+size_t page_count_free(void) { return free_pages; }
 
-void *page_alloc(size_t n)
-{
+void *page_alloc(size_t n) {
     u64 f = spin_lock_irqsave(&lock);
     void *p = NULL;
 
@@ -64,14 +54,12 @@ void *page_alloc(size_t n)
             p = (void *)pool[i].start;
             pool[i].start += n * PAGE_SIZE;
         }
-    if (p)
-        free_pages -= n;
+    if (p) free_pages -= n;
     spin_unlock_irqrestore(&lock, f);
     return p;
 }
 
-void page_free(void *p, size_t n)
-{
+void page_free(void *p, size_t n) {
     u64 f = spin_lock_irqsave(&lock);
 
     free_pages += n;
@@ -95,12 +83,10 @@ struct block {
 static struct block *free_blocks[MAX_SHIFT + 1];
 static struct spinlock block_lock;
 
-static bool refill(unsigned shift)
-{
+static bool refill(unsigned shift) {
     char *page = page_alloc(1);
 
-    if (!page)
-        return false;
+    if (!page) return false;
     for (size_t at = 0; at < PAGE_SIZE; at += 1u << shift) {
         struct block *b = (struct block *)(page + at);
 
@@ -110,25 +96,21 @@ static bool refill(unsigned shift)
     return true;
 }
 
-void *malloc(size_t size)
-{
+void *malloc(size_t size) {
     unsigned shift = MIN_SHIFT;
     struct block *b;
     u64 f;
 
-    if (size > 1ull << 40)
-        return NULL;
+    if (size > 1ull << 40) return NULL;
     if (size + HEAD > 1u << MAX_SHIFT) {
         size_t n = (size + HEAD + PAGE_SIZE - 1) / PAGE_SIZE;
 
         b = page_alloc(n);
-        if (!b)
-            return NULL;
+        if (!b) return NULL;
         b->size = n << 8;
         return (char *)b + HEAD;
     }
-    while (size + HEAD > 1u << shift)
-        shift++;
+    while (size + HEAD > 1u << shift) shift++;
     f = spin_lock_irqsave(&block_lock);
     b = free_blocks[shift] || refill(shift) ? free_blocks[shift] : NULL;
     if (b) {
@@ -139,26 +121,21 @@ void *malloc(size_t size)
     return b ? (char *)b + HEAD : NULL;
 }
 
-void *calloc(size_t n, size_t size)
-{
+void *calloc(size_t n, size_t size) {
     size_t bytes;
     void *p;
 
-    if (__builtin_mul_overflow(n, size, &bytes))
-        return NULL;
+    if (__builtin_mul_overflow(n, size, &bytes)) return NULL;
     p = malloc(bytes);
-    if (p)
-        memset(p, 0, bytes);
+    if (p) memset(p, 0, bytes);
     return p;
 }
 
-void free(void *p)
-{
+void free(void *p) {
     struct block *b = (struct block *)((char *)p - HEAD);
     u64 f;
 
-    if (!p)
-        return;
+    if (!p) return;
     if (b->size > MAX_SHIFT) {
         page_free(b, b->size >> 8);
         return;
@@ -172,15 +149,12 @@ void free(void *p)
 /* ---- mapping ---- */
 
 /* The table that the entry points at, made if there is none; a large page is split. */
-static u64 *below(u64 *entry, u64 page_size)
-{
+static u64 *below(u64 *entry, u64 page_size) {
     u64 *table, old = *entry;
 
-    if (old & PTE_P && !(old & PTE_PS))
-        return (u64 *)(old & 0xffffffffff000);
+    if (old & PTE_P && !(old & PTE_PS)) return (u64 *)(old & 0xffffffffff000);
     table = page_alloc(1);
-    if (!table)
-        return NULL;
+    if (!table) return NULL;
     for (unsigned i = 0; i < 512; i++)
         table[i] =
             !(old & PTE_P) ? 0 : (old & ~PTE_PS) + i * page_size + (page_size > PAGE_SIZE ? PTE_PS : 0);
@@ -188,14 +162,12 @@ static u64 *below(u64 *entry, u64 page_size)
     return table;
 }
 
-int page_map(u64 va, u64 pa, u64 flags)
-{
+int page_map(u64 va, u64 pa, u64 flags) {
     u64 *t = boot_pml4;
 
     for (unsigned shift = 39; shift > 12; shift -= 9) {
         t = below(&t[va >> shift & 511], 1ull << (shift - 9));
-        if (!t)
-            return -ENOMEM;
+        if (!t) return -ENOMEM;
     }
     t[va >> 12 & 511] = pa | flags;
     invlpg(va);
@@ -203,40 +175,34 @@ int page_map(u64 va, u64 pa, u64 flags)
 }
 
 /* RAM above 4 GiB, in 2 MiB pages. */
-static void map_high(u64 start, u64 end)
-{
+static void map_high(u64 start, u64 end) {
     for (u64 pa = ALIGN_DOWN(start, 0x200000); pa < end; pa += 0x200000) {
         u64 *t = below(&boot_pml4[pa >> 39 & 511], 1ull << 30);
 
         t = t ? below(&t[pa >> 30 & 511], 1ull << 21) : NULL;
-        if (!t)
-            guest_panic("no memory to map memory");
+        if (!t) guest_panic("no memory to map memory");
         t[pa >> 21 & 511] = pa | PTE_PS | PTE_U | PTE_W | PTE_P;
     }
 }
 
 /* ---- start ---- */
 
-static void add_pool(u64 start, u64 end)
-{
+static void add_pool(u64 start, u64 end) {
     start = ALIGN_UP(MAX(start, MAX(LOW, mem_image_end())), PAGE_SIZE);
     end = ALIGN_DOWN(end, PAGE_SIZE);
-    if (start >= end || nr_pool == MAX_RANGES)
-        return;
+    if (start >= end || nr_pool == MAX_RANGES) return;
     pool[nr_pool++] = (struct mem_range){ start, end, 1 };
     free_pages += (end - start) / PAGE_SIZE;
 }
 
 /* Cuts [start, end) out of the pool. */
-static void reserve(u64 start, u64 end)
-{
+static void reserve(u64 start, u64 end) {
     unsigned n = nr_pool;
 
     for (unsigned i = 0; i < n; i++) {
         struct mem_range r = pool[i];
 
-        if (start >= r.end || end <= r.start)
-            continue;
+        if (start >= r.end || end <= r.start) continue;
         free_pages -= (r.end - r.start) / PAGE_SIZE;
         pool[i].end = pool[i].start;
         add_pool(r.start, MAX(start, r.start));
@@ -244,8 +210,7 @@ static void reserve(u64 start, u64 end)
     }
 }
 
-void mem_init(const struct hvm_start_info *si)
-{
+void mem_init(const struct hvm_start_info *si) {
     const struct hvm_memmap_entry *m = (const void *)si->memmap_paddr;
     const struct hvm_modlist_entry *mod = (const void *)si->modlist_paddr;
 
@@ -254,10 +219,8 @@ void mem_init(const struct hvm_start_info *si)
     for (u32 i = 0; i < si->memmap_entries && nr_ranges < MAX_RANGES; i++)
         ranges[nr_ranges++] = (struct mem_range){ m[i].addr, m[i].addr + m[i].size, m[i].type };
     for (unsigned i = 0; i < nr_ranges; i++)
-        if (ranges[i].type == 1)
-            add_pool(ranges[i].start, MIN(ranges[i].end, MAPPED));
-    for (u32 i = 0; i < si->nr_modules; i++)
-        reserve(mod[i].paddr, mod[i].paddr + mod[i].size);
+        if (ranges[i].type == 1) add_pool(ranges[i].start, MIN(ranges[i].end, MAPPED));
+    for (u32 i = 0; i < si->nr_modules; i++) reserve(mod[i].paddr, mod[i].paddr + mod[i].size);
     for (unsigned i = 0; i < nr_ranges; i++)
         if (ranges[i].type == 1 && ranges[i].end > MAPPED) {
             map_high(MAX(ranges[i].start, MAPPED), ranges[i].end);

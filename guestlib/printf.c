@@ -6,15 +6,12 @@ struct out {
     size_t size, len; /* len: what there would be with room enough */
 };
 
-static void put(struct out *o, char c)
-{
-    if (o->len + 1 < o->size)
-        o->buf[o->len] = c;
+static void put(struct out *o, char c) {
+    if (o->len + 1 < o->size) o->buf[o->len] = c;
     o->len++;
 }
 
-static void put_padded(struct out *o, const char *s, size_t len, unsigned width, char pad, bool left)
-{
+static void put_padded(struct out *o, const char *s, size_t len, unsigned width, char pad, bool left) {
     size_t fill = width > len ? width - len : 0;
 
     /* A zero goes between the sign and the digits. */
@@ -22,16 +19,12 @@ static void put_padded(struct out *o, const char *s, size_t len, unsigned width,
         put(o, *s++);
         len--;
     }
-    while (!left && fill && fill--)
-        put(o, pad);
-    while (len--)
-        put(o, *s++);
-    while (left && fill && fill--)
-        put(o, ' ');
+    while (!left && fill && fill--) put(o, pad);
+    while (len--) put(o, *s++);
+    while (left && fill && fill--) put(o, ' ');
 }
 
-static size_t digits(char *end, u64 v, unsigned base)
-{
+static size_t digits(char *end, u64 v, unsigned base) {
     char *p = end;
 
     do {
@@ -41,16 +34,13 @@ static size_t digits(char *end, u64 v, unsigned base)
     return end - p;
 }
 
-static u64 fetch(va_list *ap, unsigned longs, bool is_signed)
-{
-    if (longs)
-        return va_arg(*ap, u64);
+static u64 fetch(va_list *ap, unsigned longs, bool is_signed) {
+    if (longs) return va_arg(*ap, u64);
     return is_signed ? (u64)(i64)va_arg(*ap, int) : va_arg(*ap, unsigned);
 }
 
 /* One conversion, `f` behind its %. Returns what follows. */
-static const char *convert(struct out *o, const char *f, va_list *ap)
-{
+static const char *convert(struct out *o, const char *f, va_list *ap) {
     bool left = false, neg;
     char pad = ' ', buf[24], c;
     unsigned width = 0, longs = 0;
@@ -58,14 +48,12 @@ static const char *convert(struct out *o, const char *f, va_list *ap)
     const char *s;
     u64 v;
 
-    for (; *f == '-' || *f == '0'; f++)
-        *f == '-' ? (left = true) : (pad = '0');
+    for (; *f == '-' || *f == '0'; f++) *f == '-' ? (left = true) : (pad = '0');
     if (*f == '*') {
         width = va_arg(*ap, int);
         f++;
     }
-    while (*f >= '0' && *f <= '9')
-        width = width * 10 + (*f++ - '0');
+    while (*f >= '0' && *f <= '9') width = width * 10 + (*f++ - '0');
     if (*f == '.') {
         f++;
         precision = 0;
@@ -73,8 +61,7 @@ static const char *convert(struct out *o, const char *f, va_list *ap)
             precision = va_arg(*ap, int);
             f++;
         }
-        while (*f >= '0' && *f <= '9')
-            precision = precision * 10 + (*f++ - '0');
+        while (*f >= '0' && *f <= '9') precision = precision * 10 + (*f++ - '0');
     }
     while (*f == 'l' || *f == 'z') {
         longs++;
@@ -87,8 +74,7 @@ static const char *convert(struct out *o, const char *f, va_list *ap)
         v = fetch(ap, longs, true);
         neg = (i64)v < 0;
         n = digits(buf + sizeof(buf), neg ? -v : v, 10);
-        if (neg)
-            buf[sizeof(buf) - ++n] = '-';
+        if (neg) buf[sizeof(buf) - ++n] = '-';
         put_padded(o, buf + sizeof(buf) - n, n, width, pad, left);
         break;
     case 'u':
@@ -103,24 +89,20 @@ static const char *convert(struct out *o, const char *f, va_list *ap)
     case 's':
         s = va_arg(*ap, const char *);
         s = s ? s : "(null)";
-        for (n = 0; n < precision && s[n];)
-            n++;
+        for (n = 0; n < precision && s[n];) n++;
         put_padded(o, s, n, width, ' ', left);
         break;
     case 'c':
         buf[0] = va_arg(*ap, int);
         put_padded(o, buf, 1, width, ' ', left);
         break;
-    case 0:
-        return f - 1;
-    default:
-        put(o, c);
+    case 0: return f - 1;
+    default: put(o, c);
     }
     return f;
 }
 
-int vsnprintf(char *buf, size_t size, const char *fmt, va_list args)
-{
+int vsnprintf(char *buf, size_t size, const char *fmt, va_list args) {
     struct out o = { buf, size, 0 };
     va_list ap;
 
@@ -132,13 +114,11 @@ int vsnprintf(char *buf, size_t size, const char *fmt, va_list args)
             fmt = convert(&o, fmt + 1, &ap);
     }
     va_end(ap);
-    if (size)
-        buf[MIN(o.len, size - 1)] = 0;
+    if (size) buf[MIN(o.len, size - 1)] = 0;
     return o.len;
 }
 
-int snprintf(char *buf, size_t size, const char *fmt, ...)
-{
+int snprintf(char *buf, size_t size, const char *fmt, ...) {
     va_list ap;
     int n;
 
@@ -148,8 +128,7 @@ int snprintf(char *buf, size_t size, const char *fmt, ...)
     return n;
 }
 
-int vprintf(const char *fmt, va_list ap)
-{
+int vprintf(const char *fmt, va_list ap) {
     char buf[512];
     int n = vsnprintf(buf, sizeof(buf), fmt, ap);
 
@@ -157,8 +136,7 @@ int vprintf(const char *fmt, va_list ap)
     return n;
 }
 
-int printf(const char *fmt, ...)
-{
+int printf(const char *fmt, ...) {
     va_list ap;
     int n;
 

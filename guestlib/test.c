@@ -4,31 +4,22 @@
 
 static unsigned failures;
 
-static int result(enum test_result r, const char *reason)
-{
+static int result(enum test_result r, const char *reason) {
     static const char *const names[] = { "SUCCESS", "SKIP", "ERROR", "FAILURE" };
 
     printf("RESULT: %s %s\n", names[r], reason);
     return r;
 }
 
-static void on_panic(const char *why)
-{
-    guest_exit(result(TEST_FAILURE, why));
-}
+static void on_panic(const char *why) { guest_exit(result(TEST_FAILURE, why)); }
 
-void test_begin(void)
-{
-    guest_panic_hook = on_panic;
-}
+void test_begin(void) { guest_panic_hook = on_panic; }
 
-void test_fail(const char *fmt, ...)
-{
+void test_fail(const char *fmt, ...) {
     va_list ap;
 
     /* The first ones tell; a loop that goes wrong must not flood the console. */
-    if (++failures > 20)
-        return;
+    if (++failures > 20) return;
     printf("  wrong: ");
     va_start(ap, fmt);
     vprintf(fmt, ap);
@@ -36,28 +27,19 @@ void test_fail(const char *fmt, ...)
     printf("\n");
 }
 
-int test_end(const char *reason)
-{
+int test_end(const char *reason) {
     char buf[64];
 
-    if (!failures)
-        return result(TEST_SUCCESS, reason);
+    if (!failures) return result(TEST_SUCCESS, reason);
     snprintf(buf, sizeof(buf), "%u checks failed", failures);
     return result(TEST_FAILURE, buf);
 }
 
-void test_skip(const char *reason)
-{
-    guest_exit(result(TEST_SKIP, reason));
-}
+void test_skip(const char *reason) { guest_exit(result(TEST_SKIP, reason)); }
 
-void test_error(const char *reason)
-{
-    guest_exit(result(TEST_ERROR, reason));
-}
+void test_error(const char *reason) { guest_exit(result(TEST_ERROR, reason)); }
 
-void test_fatal(const char *fmt, ...)
-{
+void test_fatal(const char *fmt, ...) {
     char buf[256];
     va_list ap;
 
@@ -67,25 +49,18 @@ void test_fatal(const char *fmt, ...)
     guest_exit(result(TEST_FAILURE, buf));
 }
 
-void test_survived(void)
-{
-    test_fatal("went on after what should have ended the VM");
-}
+void test_survived(void) { test_fatal("went on after what should have ended the VM"); }
 
-void check_exception(u8 got, u8 want, const char *what)
-{
+void check_exception(u8 got, u8 want, const char *what) {
     CHECK(got == want, "%s: %s instead of %s", what, exception_name(got), exception_name(want));
 }
 
-bool test_on(const char *platform)
-{
+bool test_on(const char *platform) {
     char name[16];
 
     return cmdline_str("platform", name, sizeof(name)) && !strcmp(name, platform);
 }
 
-void test_needs_takt(void)
-{
-    if (!on_takt())
-        test_skip("needs Takt");
+void test_needs_takt(void) {
+    if (!on_takt()) test_skip("needs Takt");
 }

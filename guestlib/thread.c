@@ -12,8 +12,7 @@
 
 void thread_switch(u64 *save_rsp, u64 new_rsp);
 
-struct thread *thread_self(void)
-{
+struct thread *thread_self(void) {
     struct vcpu *v;
     struct thread *t;
     u64 f = irq_save();
@@ -24,8 +23,7 @@ struct thread *thread_self(void)
     return t;
 }
 
-static void enqueue(struct vcpu *v, struct thread *t)
-{
+static void enqueue(struct vcpu *v, struct thread *t) {
     t->state = THREAD_READY;
     t->next = NULL;
     if (v->ready_first)
@@ -35,46 +33,38 @@ static void enqueue(struct vcpu *v, struct thread *t)
     v->ready_last = t;
 }
 
-static struct thread *dequeue(struct vcpu *v)
-{
+static struct thread *dequeue(struct vcpu *v) {
     struct thread *t = v->ready_first;
 
-    if (!t)
-        return v->idle;
+    if (!t) return v->idle;
     v->ready_first = t->next;
     return t;
 }
 
 /* Somebody else wants to run here: see that the quantum ends. */
-static void arm_quantum(struct vcpu *v)
-{
-    if (v->ready_first && (!v->timer_armed || v->timer_armed > v->quantum_end))
-        time_arm(v->quantum_end);
+static void arm_quantum(struct vcpu *v) {
+    if (v->ready_first && (!v->timer_armed || v->timer_armed > v->quantum_end)) time_arm(v->quantum_end);
 }
 
 /* Takes the next thread; interrupts are off. Returns when the caller is the next again. */
-static void schedule(void)
-{
+static void schedule(void) {
     struct vcpu *v = this_vcpu();
     struct thread *prev, *next;
 
     spin_lock(&v->lock);
     prev = v->current;
-    if (prev->state == THREAD_RUNNING && prev != v->idle)
-        enqueue(v, prev);
+    if (prev->state == THREAD_RUNNING && prev != v->idle) enqueue(v, prev);
     next = dequeue(v);
     next->state = THREAD_RUNNING;
     v->current = next;
     v->need_resched = false;
     v->quantum_end = time_ns() + THREAD_QUANTUM;
     arm_quantum(v);
-    if (next != prev)
-        thread_switch(&prev->rsp, next->rsp);
+    if (next != prev) thread_switch(&prev->rsp, next->rsp);
     spin_unlock(&v->lock); /* the lock that the thread before us took */
 }
 
-static void wake(struct thread *t)
-{
+static void wake(struct thread *t) {
     struct vcpu *v = vcpu_get(t->vcpu);
     u64 f = spin_lock_irqsave(&v->lock);
 
@@ -84,40 +74,32 @@ static void wake(struct thread *t)
         enqueue(v, t);
         v->need_resched = true;
     }
-    if (!remote)
-        arm_quantum(v);
+    if (!remote) arm_quantum(v);
     spin_unlock_irqrestore(&v->lock, f);
-    if (remote)
-        lapic_ipi(t->vcpu, VECTOR_RESCHED);
+    if (remote) lapic_ipi(t->vcpu, VECTOR_RESCHED);
 }
 
-void thread_timer(u64 now)
-{
+void thread_timer(u64 now) {
     struct vcpu *v = this_vcpu();
 
-    if (v->ready_first && now >= v->quantum_end)
-        v->need_resched = true;
+    if (v->ready_first && now >= v->quantum_end) v->need_resched = true;
     time_arm(v->ready_first ? MAX(v->quantum_end, now + NS_PER_MS) : 0);
 }
 
-void thread_preempt(void)
-{
+void thread_preempt(void) {
     struct vcpu *v = this_vcpu();
 
-    if (v->need_resched && !v->preempt_off && !v->user_sp)
-        schedule();
+    if (v->need_resched && !v->preempt_off && !v->user_sp) schedule();
 }
 
-void preempt_disable(void)
-{
+void preempt_disable(void) {
     u64 f = irq_save();
 
     this_vcpu()->preempt_off++;
     irq_restore(f);
 }
 
-void preempt_enable(void)
-{
+void preempt_enable(void) {
     u64 f = irq_save();
 
     this_vcpu()->preempt_off--;
@@ -125,8 +107,7 @@ void preempt_enable(void)
     irq_restore(f);
 }
 
-void thread_yield(void)
-{
+void thread_yield(void) {
     u64 f = irq_save();
 
     schedule();
@@ -135,14 +116,10 @@ void thread_yield(void)
 
 /* ---- threads ---- */
 
-static void on_resched(void *arg)
-{
-    /* thread_preempt() follows every interrupt. */
-}
+static void on_resched(void *arg) { /* thread_preempt() follows every interrupt. */ }
 
 /* Where a new thread begins, out of schedule(). */
-static void thread_main(void)
-{
+static void thread_main(void) {
     struct vcpu *v = this_vcpu();
     struct thread *t = v->current;
 
@@ -158,16 +135,13 @@ static void thread_main(void)
     __builtin_unreachable();
 }
 
-struct thread *thread_start(unsigned vcpu, const char *name, void (*fn)(void *), void *arg)
-{
+struct thread *thread_start(unsigned vcpu, const char *name, void (*fn)(void *), void *arg) {
     struct thread *t = calloc(1, sizeof(*t));
     u64 *sp;
 
-    if (!t || !vcpu_get(vcpu))
-        goto fail;
+    if (!t || !vcpu_get(vcpu)) goto fail;
     t->stack = page_alloc(THREAD_STACK / PAGE_SIZE);
-    if (!t->stack)
-        goto fail;
+    if (!t->stack) goto fail;
     t->name = name;
     t->fn = fn;
     t->arg = arg;
@@ -178,8 +152,7 @@ struct thread *thread_start(unsigned vcpu, const char *name, void (*fn)(void *),
     sp = (u64 *)((char *)t->stack + THREAD_STACK);
     *--sp = 0;
     *--sp = (u64)thread_main;
-    for (unsigned i = 0; i < 6; i++)
-        *--sp = 0;
+    for (unsigned i = 0; i < 6; i++) *--sp = 0;
     t->rsp = (u64)sp;
     wake(t);
     return t;
@@ -189,8 +162,7 @@ fail:
     return NULL;
 }
 
-void thread_join(struct thread *t)
-{
+void thread_join(struct thread *t) {
     struct vcpu *v = vcpu_get(t->vcpu);
     bool done = false;
 
@@ -200,20 +172,17 @@ void thread_join(struct thread *t)
         u64 f = spin_lock_irqsave(&v->lock);
         done = t->state == THREAD_DONE && v->current != t;
         spin_unlock_irqrestore(&v->lock, f);
-        if (!done)
-            thread_yield();
+        if (!done) thread_yield();
     }
     page_free(t->stack, THREAD_STACK / PAGE_SIZE);
     free(t);
 }
 
-void thread_init_cpu(void)
-{
+void thread_init_cpu(void) {
     struct vcpu *v = this_vcpu();
     struct thread *t = calloc(1, sizeof(*t));
 
-    if (!t)
-        guest_panic("no memory for the idle thread");
+    if (!t) guest_panic("no memory for the idle thread");
     t->name = "idle";
     t->vcpu = v->id;
     t->state = THREAD_RUNNING;
@@ -221,8 +190,7 @@ void thread_init_cpu(void)
     irq_set_handler(VECTOR_RESCHED, on_resched, NULL);
 }
 
-void thread_idle(void)
-{
+void thread_idle(void) {
     struct vcpu *v = this_vcpu();
 
     for (;;) {
@@ -236,13 +204,9 @@ void thread_idle(void)
 
 /* ---- semaphores ---- */
 
-void sem_init(struct semaphore *s, u32 count)
-{
-    *s = (struct semaphore)SEMAPHORE(count);
-}
+void sem_init(struct semaphore *s, u32 count) { *s = (struct semaphore)SEMAPHORE(count); }
 
-void sem_up(struct semaphore *s)
-{
+void sem_up(struct semaphore *s) {
     u64 f = spin_lock_irqsave(&s->lock);
     struct thread *t = s->first;
 
@@ -253,13 +217,11 @@ void sem_up(struct semaphore *s)
         s->count++;
     }
     spin_unlock(&s->lock);
-    if (t)
-        wake(t);
+    if (t) wake(t);
     irq_restore(f);
 }
 
-bool sem_try(struct semaphore *s)
-{
+bool sem_try(struct semaphore *s) {
     u64 f = spin_lock_irqsave(&s->lock);
     bool ok = s->count;
 
@@ -269,34 +231,28 @@ bool sem_try(struct semaphore *s)
 }
 
 /* In the timer's interrupt, on the vCPU of the thread. */
-static void on_timeout(struct timer *timer)
-{
+static void on_timeout(struct timer *timer) {
     struct thread *t = timer->arg, **at;
     struct semaphore *s = t->waits; /* it can only become NULL meanwhile */
     bool mine;
 
-    if (!s)
-        return;
+    if (!s) return;
     spin_lock(&s->lock);
     mine = t->waits == s;
     if (mine) {
         struct thread *before = NULL;
 
-        for (at = &s->first; *at != t; at = &(*at)->next)
-            before = *at;
+        for (at = &s->first; *at != t; at = &(*at)->next) before = *at;
         *at = t->next;
-        if (s->last == t)
-            s->last = before;
+        if (s->last == t) s->last = before;
         t->waits = NULL;
         t->timed_out = true;
     }
     spin_unlock(&s->lock);
-    if (mine)
-        wake(t);
+    if (mine) wake(t);
 }
 
-bool sem_down_until(struct semaphore *s, u64 deadline_ns)
-{
+bool sem_down_until(struct semaphore *s, u64 deadline_ns) {
     u64 f = spin_lock_irqsave(&s->lock);
     struct thread *t;
     struct vcpu *v;
@@ -320,45 +276,31 @@ bool sem_down_until(struct semaphore *s, u64 deadline_ns)
     t->state = THREAD_BLOCKED;
     spin_unlock(&v->lock);
     spin_unlock(&s->lock);
-    if (deadline_ns != FOREVER)
-        timer_start(&t->timer, deadline_ns, on_timeout, t);
+    if (deadline_ns != FOREVER) timer_start(&t->timer, deadline_ns, on_timeout, t);
     schedule();
-    if (deadline_ns != FOREVER)
-        timer_stop(&t->timer);
+    if (deadline_ns != FOREVER) timer_stop(&t->timer);
     irq_restore(f);
     return !t->timed_out;
 }
 
-void sem_down(struct semaphore *s)
-{
-    sem_down_until(s, FOREVER);
-}
+void sem_down(struct semaphore *s) { sem_down_until(s, FOREVER); }
 
-void sleep_until(u64 deadline_ns)
-{
+void sleep_until(u64 deadline_ns) {
     struct semaphore never = SEMAPHORE(0);
 
     sem_down_until(&never, deadline_ns);
 }
 
-void sleep_ns(u64 ns)
-{
-    sleep_until(time_ns() + ns);
-}
+void sleep_ns(u64 ns) { sleep_until(time_ns() + ns); }
 
-void mutex_init(struct mutex *m)
-{
-    *m = (struct mutex)MUTEX;
-}
+void mutex_init(struct mutex *m) { *m = (struct mutex)MUTEX; }
 
-void mutex_lock(struct mutex *m)
-{
+void mutex_lock(struct mutex *m) {
     sem_down(&m->sem);
     m->owner = thread_self();
 }
 
-void mutex_unlock(struct mutex *m)
-{
+void mutex_unlock(struct mutex *m) {
     if (m->owner != thread_self())
         guest_panic("mutex of thread %s unlocked by %s", m->owner ? m->owner->name : "none",
                     thread_self()->name);

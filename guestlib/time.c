@@ -16,42 +16,24 @@ static u64 tsc_per_ns; /* << 32 */
 static u64 lapic_per_ns;
 static bool deadline_mode;
 
-static u64 scale(u64 v, u64 factor)
-{
-    return (unsigned __int128)v * factor >> 32;
-}
+static u64 scale(u64 v, u64 factor) { return (unsigned __int128)v * factor >> 32; }
 
-u64 tsc_khz(void)
-{
-    return khz;
-}
+u64 tsc_khz(void) { return khz; }
 
-u64 time_of_tsc(u64 tsc)
-{
-    return scale(tsc - tsc_start, ns_per_tsc);
-}
+u64 time_of_tsc(u64 tsc) { return scale(tsc - tsc_start, ns_per_tsc); }
 
-u64 tsc_of_time(u64 ns)
-{
-    return tsc_start + scale(ns, tsc_per_ns);
-}
+u64 tsc_of_time(u64 ns) { return tsc_start + scale(ns, tsc_per_ns); }
 
-u64 time_ns(void)
-{
-    return time_of_tsc(rdtsc());
-}
+u64 time_ns(void) { return time_of_tsc(rdtsc()); }
 
-void delay_ns(u64 ns)
-{
+void delay_ns(u64 ns) {
     u64 end = time_ns() + ns;
 
-    while (time_ns() < end)
-        cpu_relax();
+    while (time_ns() < end) cpu_relax();
 }
 
 /* On a bare machine: TSC and LAPIC timer against counter 2 of the PIT. */
-static void calibrate(void)
-{
+static void calibrate(void) {
     u64 t;
 
     outb(PIT_GATE, (inb(PIT_GATE) & ~2) | 1);
@@ -68,8 +50,7 @@ static void calibrate(void)
     lapic_write(LAPIC_TIMER_INITIAL, 0);
 }
 
-static void on_timer(void *arg)
-{
+static void on_timer(void *arg) {
     struct vcpu *v = this_vcpu();
     u64 now = time_ns();
     struct timer *t;
@@ -86,8 +67,7 @@ static void on_timer(void *arg)
     thread_timer(now);
 }
 
-void time_init(void)
-{
+void time_init(void) {
     if (on_takt()) {
         struct cpuid c = cpuid(TAKT_CPUID_TIME, 0);
 
@@ -105,8 +85,7 @@ void time_init(void)
     irq_set_handler(VECTOR_TIMER, on_timer, NULL);
 }
 
-void time_init_cpu(void)
-{
+void time_init_cpu(void) {
     u64 f = irq_save();
 
     deadline_mode = lapic_has_deadline() && !cmdline_has("nodeadline");
@@ -116,15 +95,12 @@ void time_init_cpu(void)
     irq_restore(f);
 }
 
-void time_arm(u64 not_after)
-{
+void time_arm(u64 not_after) {
     struct vcpu *v = this_vcpu();
     u64 deadline = not_after, now;
 
-    if (v->timers && (!deadline || v->timers->deadline < deadline))
-        deadline = v->timers->deadline;
-    if (deadline == v->timer_armed)
-        return;
+    if (v->timers && (!deadline || v->timers->deadline < deadline)) deadline = v->timers->deadline;
+    if (deadline == v->timer_armed) return;
     v->timer_armed = deadline;
     if (deadline_mode) {
         /* A zero would disarm; a time that has passed fires at once. */
@@ -141,42 +117,35 @@ void time_arm(u64 not_after)
     lapic_write(LAPIC_TIMER_INITIAL, MIN(deadline, 0xffffffffull));
 }
 
-static void insert(struct timer *t)
-{
+static void insert(struct timer *t) {
     struct timer **at = &this_vcpu()->timers;
 
-    while (*at && (*at)->deadline <= t->deadline)
-        at = &(*at)->next;
+    while (*at && (*at)->deadline <= t->deadline) at = &(*at)->next;
     t->next = *at;
     *at = t;
     t->active = true;
 }
 
 void timer_start_periodic(struct timer *t, u64 first_ns, u64 period_ns, void (*fn)(struct timer *t),
-                          void *arg)
-{
+                          void *arg) {
     struct vcpu *v = this_vcpu();
     u64 f = irq_save();
 
-    if (t->active)
-        timer_stop(t);
+    if (t->active) timer_stop(t);
     t->deadline = first_ns;
     t->period = period_ns;
     t->fn = fn;
     t->arg = arg;
     insert(t);
-    if (!v->timer_armed || first_ns < v->timer_armed)
-        time_arm(v->timer_armed);
+    if (!v->timer_armed || first_ns < v->timer_armed) time_arm(v->timer_armed);
     irq_restore(f);
 }
 
-void timer_start(struct timer *t, u64 deadline_ns, void (*fn)(struct timer *t), void *arg)
-{
+void timer_start(struct timer *t, u64 deadline_ns, void (*fn)(struct timer *t), void *arg) {
     timer_start_periodic(t, deadline_ns, 0, fn, arg);
 }
 
-void timer_stop(struct timer *t)
-{
+void timer_stop(struct timer *t) {
     struct timer **at;
     u64 f = irq_save();
 

@@ -35,8 +35,7 @@ void trap(struct trap_frame *f);
 u64 user_enter(u64 rip, u64 arg, u64 cs, u64 ss, u64 rsp);
 void try_enter(void (*fn)(void *), void *arg);
 
-void trap_set_entry(u8 vector, const void *entry)
-{
+void trap_set_entry(u8 vector, const void *entry) {
     struct gate *g = &idt[vector];
 
     g->offset_low = (u64)entry;
@@ -47,14 +46,11 @@ void trap_set_entry(u8 vector, const void *entry)
     g->attr = vector == VECTOR_RETURN || vector == EXC_BP ? 0xee : 0x8e; /* present, interrupt gate */
 }
 
-void trap_init(void)
-{
-    for (unsigned v = 0; v < 256; v++)
-        trap_set_entry(v, trap_entries + v * 16);
+void trap_init(void) {
+    for (unsigned v = 0; v < 256; v++) trap_set_entry(v, trap_entries + v * 16);
 }
 
-void trap_init_cpu(void)
-{
+void trap_init_cpu(void) {
     struct {
         u16 limit;
         u64 base;
@@ -63,49 +59,33 @@ void trap_init_cpu(void)
     __asm__ volatile("lidt %0" : : "m"(r));
 }
 
-exception_hook exception_set_hook(u8 vector, exception_hook hook)
-{
+exception_hook exception_set_hook(u8 vector, exception_hook hook) {
     exception_hook old = hooks[vector & 31];
 
     hooks[vector & 31] = hook;
     return old;
 }
 
-static void set_handler(u8 vector, irq_handler fn, void *arg, bool raw)
-{
+static void set_handler(u8 vector, irq_handler fn, void *arg, bool raw) {
     irqs[vector].fn = NULL;
     irqs[vector].arg = arg;
     irqs[vector].raw = raw;
     __atomic_store_n(&irqs[vector].fn, fn, __ATOMIC_RELEASE);
 }
 
-void irq_set_handler(u8 vector, irq_handler fn, void *arg)
-{
-    set_handler(vector, fn, arg, false);
-}
+void irq_set_handler(u8 vector, irq_handler fn, void *arg) { set_handler(vector, fn, arg, false); }
 
-void irq_set_raw_handler(u8 vector, irq_handler fn, void *arg)
-{
-    set_handler(vector, fn, arg, true);
-}
+void irq_set_raw_handler(u8 vector, irq_handler fn, void *arg) { set_handler(vector, fn, arg, true); }
 
-u64 irq_unexpected(void)
-{
-    return unexpected;
-}
+u64 irq_unexpected(void) { return unexpected; }
 
-void exception_clear(void)
-{
-    this_vcpu()->exc.vector = EXC_NONE;
-}
+void exception_clear(void) { this_vcpu()->exc.vector = EXC_NONE; }
 
-struct exception exception_get(void)
-{
+struct exception exception_get(void) {
     return this_vcpu()->exc;
 }
 
-u8 rdmsr_fault(u32 msr, u64 *value)
-{
+u8 rdmsr_fault(u32 msr, u64 *value) {
     u32 lo = 0, hi = 0;
 
     exception_clear();
@@ -114,22 +94,19 @@ u8 rdmsr_fault(u32 msr, u64 *value)
     return this_vcpu()->exc.vector;
 }
 
-u8 wrmsr_fault(u32 msr, u64 value)
-{
+u8 wrmsr_fault(u32 msr, u64 value) {
     exception_clear();
     __asm__ volatile(FIXUP("wrmsr") : : "a"((u32)value), "d"((u32)(value >> 32)), "c"(msr) : "memory");
     return this_vcpu()->exc.vector;
 }
 
-struct exception try_run(void (*fn)(void *), void *arg)
-{
+struct exception try_run(void (*fn)(void *), void *arg) {
     exception_clear();
     try_enter(fn, arg);
     return exception_get();
 }
 
-struct exception user_run(const void *rip, u64 arg, bool compat, u64 *rax)
-{
+struct exception user_run(const void *rip, u64 arg, bool compat, u64 *rax) {
     static u8 stack[4096] __attribute__((aligned(16)));
     struct vcpu *v = this_vcpu();
     u64 f = irq_save(), r;
@@ -139,14 +116,12 @@ struct exception user_run(const void *rip, u64 arg, bool compat, u64 *rax)
     r = user_enter((u64)rip, arg, compat ? SEL_USER_CODE32 : SEL_USER_CODE64, SEL_USER_DATA,
                    (u64)stack + sizeof(stack) - 64);
     v->user_sp = 0;
-    if (rax)
-        *rax = r;
+    if (rax) *rax = r;
     irq_restore(f);
     return v->exc;
 }
 
-const char *exception_name(u8 vector)
-{
+const char *exception_name(u8 vector) {
     static const char *const names[] = { "#DE", "#DB", "NMI", "#BP", "#OF", "#BR", "#UD", "#NM",
                                          "#DF", "9",   "#TS", "#NP", "#SS", "#GP", "#PF", "15",
                                          "#MF", "#AC", "#MC", "#XM", "#VE", "#CP" };
@@ -154,8 +129,7 @@ const char *exception_name(u8 vector)
     return vector == EXC_NONE ? "none" : vector < ARRAY_SIZE(names) ? names[vector] : "reserved";
 }
 
-void trap_dump(const struct trap_frame *f)
-{
+void trap_dump(const struct trap_frame *f) {
     printf("vCPU %u: exception %u (%s), code %lx at %04lx:%016lx, flags %lx, CR2 %016lx\n", this_vcpu()->id,
            (u32)f->vector, exception_name(f->vector), f->code, f->cs, f->rip, f->rflags, read_cr2());
     printf("rax %016lx rbx %016lx rcx %016lx rdx %016lx\n", f->rax, f->rbx, f->rcx, f->rdx);
@@ -165,16 +139,14 @@ void trap_dump(const struct trap_frame *f)
     printf("cr0 %lx cr3 %lx cr4 %lx\n", read_cr0(), read_cr3(), read_cr4());
 }
 
-static void note(struct vcpu *v, const struct trap_frame *f)
-{
+static void note(struct vcpu *v, const struct trap_frame *f) {
     v->exc.vector = f->vector;
     v->exc.code = f->code;
     v->exc.rip = f->rip;
     v->exc.cr2 = read_cr2();
 }
 
-static bool fixed_up(struct vcpu *v, struct trap_frame *f)
-{
+static bool fixed_up(struct vcpu *v, struct trap_frame *f) {
     for (const struct fixup *x = fixup_first; x < fixup_last; x++)
         if (x->at == f->rip) {
             note(v, f);
@@ -185,8 +157,7 @@ static bool fixed_up(struct vcpu *v, struct trap_frame *f)
 }
 
 /* To `rip` with the stack pointer kept there, at CPL 0 with interrupts off. */
-static void go_back(struct trap_frame *f, const void *rip, u64 rsp)
-{
+static void go_back(struct trap_frame *f, const void *rip, u64 rsp) {
     f->rip = (u64)rip;
     f->cs = SEL_CODE64;
     f->ss = SEL_DATA;
@@ -194,17 +165,14 @@ static void go_back(struct trap_frame *f, const void *rip, u64 rsp)
     f->rflags = 2;
 }
 
-static void exception(struct vcpu *v, struct trap_frame *f)
-{
-    if (hooks[f->vector] && hooks[f->vector](f))
-        return;
+static void exception(struct vcpu *v, struct trap_frame *f) {
+    if (hooks[f->vector] && hooks[f->vector](f)) return;
     if (f->cs & 3 && v->user_sp) {
         note(v, f);
         go_back(f, user_return, v->user_sp);
         return;
     }
-    if (fixed_up(v, f))
-        return;
+    if (fixed_up(v, f)) return;
     if (v->try_sp) {
         note(v, f);
         go_back(f, try_return, v->try_sp);
@@ -214,13 +182,11 @@ static void exception(struct vcpu *v, struct trap_frame *f)
     guest_panic("unexpected %s at %lx", exception_name(f->vector), f->rip);
 }
 
-static void interrupt(struct vcpu *v, u8 vector)
-{
+static void interrupt(struct vcpu *v, u8 vector) {
     struct irq *i = &irqs[vector];
     irq_handler fn = __atomic_load_n(&i->fn, __ATOMIC_ACQUIRE);
 
-    if (vector != VECTOR_SPURIOUS && !i->raw)
-        lapic_eoi();
+    if (vector != VECTOR_SPURIOUS && !i->raw) lapic_eoi();
     if (fn)
         fn(i->arg);
     else if (vector != VECTOR_SPURIOUS)
@@ -228,8 +194,7 @@ static void interrupt(struct vcpu *v, u8 vector)
     thread_preempt();
 }
 
-void trap(struct trap_frame *f)
-{
+void trap(struct trap_frame *f) {
     struct vcpu *v = this_vcpu();
 
     if (f->vector < 32) {

@@ -24,13 +24,11 @@ static struct spinlock call_lock;
 
 void vcpu_main(struct vcpu *v);
 
-struct vcpu *vcpu_get(unsigned id)
-{
+struct vcpu *vcpu_get(unsigned id) {
     return id < TAKT_MAX_VCPUS && vcpus[id] && vcpus[id]->online ? vcpus[id] : NULL;
 }
 
-unsigned vcpu_count(void)
-{
+unsigned vcpu_count(void) {
     unsigned n;
 
     if (on_takt()) {
@@ -43,8 +41,7 @@ unsigned vcpu_count(void)
 }
 
 /* Descriptor tables, GS and traps of the vCPU that calls. */
-static void init_tables(struct vcpu *v)
-{
+static void init_tables(struct vcpu *v) {
     u64 base = (u64)&v->tss;
     struct {
         u16 limit;
@@ -71,18 +68,15 @@ static void init_tables(struct vcpu *v)
     trap_init_cpu();
 }
 
-static void on_call(void *arg)
-{
+static void on_call(void *arg) {
     struct vcpu *v = this_vcpu();
 
-    if (!v->call_fn)
-        return;
+    if (!v->call_fn) return;
     v->call_fn(v->call_arg);
     __atomic_store_n(&v->call_fn, NULL, __ATOMIC_RELEASE);
 }
 
-void vcpu_init_first(void)
-{
+void vcpu_init_first(void) {
     vcpus[0] = &first;
     init_tables(&first);
     lapic_init_cpu();
@@ -93,8 +87,7 @@ void vcpu_init_first(void)
     first.online = true;
 }
 
-void vcpu_main(struct vcpu *v)
-{
+void vcpu_main(struct vcpu *v) {
     init_tables(v);
     lapic_init_cpu();
     time_init_cpu();
@@ -103,76 +96,62 @@ void vcpu_main(struct vcpu *v)
     thread_idle();
 }
 
-void vcpu_start_raw(unsigned id, u8 page)
-{
+void vcpu_start_raw(unsigned id, u8 page) {
     lapic_icr(id, ICR_INIT | ICR_ASSERT);
-    if (!on_takt())
-        delay_ns(10 * NS_PER_MS); /* SDM 3A 9.4.4.1 */
+    if (!on_takt()) delay_ns(10 * NS_PER_MS); /* SDM 3A 9.4.4.1 */
     lapic_icr(id, ICR_SIPI | ICR_ASSERT | page);
 }
 
-static bool start(unsigned id)
-{
+static bool start(unsigned id) {
     struct vcpu *v = calloc(1, sizeof(*v));
     char *stack = page_alloc(THREAD_STACK / PAGE_SIZE);
     u64 end;
 
-    if (!v || !stack)
-        return false;
+    if (!v || !stack) return false;
     v->id = id;
     ap_vcpu = v;
     ap_stack = (u64)stack + THREAD_STACK;
     vcpus[id] = v;
     vcpu_start_raw(id, AP_PAGE >> 12);
     for (end = time_ns() + AP_WAIT_NS; !__atomic_load_n(&v->online, __ATOMIC_ACQUIRE);) {
-        if (time_ns() > end)
-            return false;
+        if (time_ns() > end) return false;
         hypercall0(TAKT_HC_YIELD);
         cpu_relax();
     }
     return true;
 }
 
-unsigned vcpu_start_all(void)
-{
+unsigned vcpu_start_all(void) {
     unsigned n = 1;
 
     memcpy((void *)AP_PAGE, ap_start, ap_end - ap_start);
     for (unsigned id = 1; id < vcpu_count(); id++)
-        if (vcpu_get(id) || start(id))
-            n++;
+        if (vcpu_get(id) || start(id)) n++;
     return n;
 }
 
-void vcpu_call(unsigned id, void (*fn)(void *), void *arg)
-{
+void vcpu_call(unsigned id, void (*fn)(void *), void *arg) {
     struct vcpu *v = vcpu_get(id);
 
-    if (!v)
-        return;
-    while (__atomic_exchange_n(&call_lock.locked, 1, __ATOMIC_ACQUIRE))
-        cpu_relax();
+    if (!v) return;
+    while (__atomic_exchange_n(&call_lock.locked, 1, __ATOMIC_ACQUIRE)) cpu_relax();
     v->call_arg = arg;
     __atomic_store_n(&v->call_fn, fn, __ATOMIC_RELEASE);
     lapic_ipi(id, VECTOR_CALL);
-    while (__atomic_load_n(&v->call_fn, __ATOMIC_ACQUIRE))
-        cpu_relax();
+    while (__atomic_load_n(&v->call_fn, __ATOMIC_ACQUIRE)) cpu_relax();
     spin_unlock(&call_lock);
 }
 
-struct vcpu_times vcpu_times(unsigned id)
-{
+struct vcpu_times vcpu_times(unsigned id) {
     struct vcpu_times t = { 0 };
     const volatile struct takt_vcpu_info *p;
     u64 since;
     u32 seq, state;
 
-    if (!on_takt())
-        return t;
+    if (!on_takt()) return t;
     p = (const volatile void *)(TAKT_INFO_GPA + id * PAGE_SIZE);
     do {
-        while ((seq = p->seq) & 1)
-            cpu_relax();
+        while ((seq = p->seq) & 1) cpu_relax();
         __atomic_thread_fence(__ATOMIC_ACQUIRE);
         state = p->state;
         since = rdtsc() - p->since_tsc;

@@ -21,8 +21,7 @@
 
 static u32 sample[MAX_N], iterations, empty;
 
-static u32 median(u32 *a, u32 n)
-{
+static u32 median(u32 *a, u32 n) {
     for (u32 gap = n / 2; gap; gap /= 2)
         for (u32 i = gap; i < n; i++)
             for (u32 j = i; j >= gap && a[j - gap] > a[j]; j -= gap) {
@@ -33,8 +32,7 @@ static u32 median(u32 *a, u32 n)
     return a[n / 2];
 }
 
-static void report(const char *name, u32 n)
-{
+static void report(const char *name, u32 n) {
     u32 m = median(sample, n);
 
     printf("BENCH %s %u\n", name, m > empty ? m - empty : 0);
@@ -47,8 +45,7 @@ static void report(const char *name, u32 n)
         sample[i_] = rdtsc() - t_;                                                                           \
     }
 
-static void bench_hypercall(void)
-{
+static void bench_hypercall(void) {
     if (cpuid(TAKT_CPUID_ABI, 0).ebx & TAKT_FEAT_VMMCALL) {
         MEASURE(__asm__ volatile("vmmcall" : : "a"(HC_UNKNOWN) : "memory"));
     } else {
@@ -57,15 +54,13 @@ static void bench_hypercall(void)
     report("hypercall_null", iterations);
 }
 
-static void bench_exits(void)
-{
+static void bench_exits(void) {
     MEASURE(__asm__ volatile("" : : : "memory"));
     empty = median(sample, iterations);
     printf("BENCH empty %u\n", empty);
     MEASURE(__asm__ volatile("cpuid" : : "a"(0), "c"(0) : "rbx", "rdx"));
     report("cpuid", iterations);
-    if (on_takt())
-        bench_hypercall();
+    if (on_takt()) bench_hypercall();
     MEASURE(rdmsr(MSR_MISC));
     report("rdmsr", iterations);
     MEASURE(inb(PORT_NOBODY));
@@ -89,8 +84,7 @@ __asm__(".pushsection .text\n"
         ".popsection\n"
         ".pushsection .bss; .balign 8; woken: .quad 0; .popsection");
 
-static void bench_lapic(void)
-{
+static void bench_lapic(void) {
     u64 f;
 
     if (lapic_has_x2()) {
@@ -111,8 +105,7 @@ static void bench_lapic(void)
 }
 
 /* In xAPIC mode. The library's own timer is quiet meanwhile: nobody sleeps. */
-static void bench_hlt(void)
-{
+static void bench_hlt(void) {
     bool deadline = lapic_has_deadline();
 
     irq_disable();
@@ -142,8 +135,7 @@ static void bench_hlt(void)
 static volatile u64 left; /* when the other one called yield */
 static volatile bool stop;
 
-static void yielder(void *arg)
-{
+static void yielder(void *arg) {
     irq_disable();
     while (!stop) {
         left = rdtsc();
@@ -152,13 +144,11 @@ static void yielder(void *arg)
     irq_enable();
 }
 
-static void bench_switch(void)
-{
+static void bench_switch(void) {
     struct thread *t;
     u32 n = 0;
 
-    if (!on_takt() || vcpu_start_all() < 2)
-        return;
+    if (!on_takt() || vcpu_start_all() < 2) return;
     t = thread_start(1, "yielder", yielder, NULL);
     irq_disable();
     for (u32 tries = 0; n < iterations && tries < 4 * iterations; tries++) {
@@ -172,17 +162,14 @@ static void bench_switch(void)
     irq_enable();
     stop = true;
     thread_join(t);
-    if (n)
-        report("vcpu_switch", n);
+    if (n) report("vcpu_switch", n);
 }
 
-static void bench_touch(void)
-{
+static void bench_touch(void) {
     u32 n = MIN(iterations, (u32)TOUCHES);
     u8 *p = page_alloc(n);
 
-    if (!p)
-        return;
+    if (!p) return;
     for (u32 i = 0; i < n; i++) {
         u64 t = rdtsc();
 
@@ -192,8 +179,7 @@ static void bench_touch(void)
     report("first_touch", n);
 }
 
-int main(void)
-{
+int main(void) {
     iterations = MIN(cmdline_u64("n", MAX_N), (u64)MAX_N);
     iterations = MAX(iterations, 1u);
     bench_exits();

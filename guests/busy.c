@@ -9,13 +9,9 @@
 
 static u64 period, work;
 
-static u64 worked(u32 id)
-{
-    return on_takt() ? vcpu_times(id).run_ns : time_ns();
-}
+static u64 worked(u32 id) { return on_takt() ? vcpu_times(id).run_ns : time_ns(); }
 
-static void busy(void *arg)
-{
+static void busy(void *arg) {
     u32 id = (u64)arg;
     u64 next = time_ns();
 
@@ -31,14 +27,12 @@ static void busy(void *arg)
     }
 }
 
-int main(void)
-{
+int main(void) {
     unsigned n = vcpu_start_all();
 
     period = cmdline_u64("period_us", 10000) * NS_PER_US;
     work = period * cmdline_u64("percent", 40) / 100;
-    for (u64 i = 1; i < n; i++)
-        thread_start(i, "busy", busy, (void *)i);
+    for (u64 i = 1; i < n; i++) thread_start(i, "busy", busy, (void *)i);
     busy((void *)0);
     return 0;
 }

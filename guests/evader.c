@@ -7,8 +7,7 @@
 #include <guest/thread.h>
 #include <guest/time.h>
 
-int main(void)
-{
+int main(void) {
     u64 tick = cmdline_u64("tick_us", 10000) * NS_PER_US;
     u64 lead = cmdline_u64("lead_us", 100) * NS_PER_US;
     u64 nap = cmdline_u64("nap_us", 200) * NS_PER_US;
@@ -24,7 +23,6 @@ int main(void)
         }
         sleep_until(next - lead + nap);
         next += tick;
-        if (next < time_ns() + lead)
-            next = time_ns() + tick;
+        if (next < time_ns() + lead) next = time_ns() + tick;
     }
 }

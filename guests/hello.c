@@ -5,8 +5,7 @@
 #include <guest/time.h>
 #include <guest/vcpu.h>
 
-int main(void)
-{
+int main(void) {
     printf("hello from %s: %u vCPUs, %lu KiB, TSC %lu kHz, command line \"%s\"\n",
            on_takt() ? "a VM of Takt" : "a bare machine", vcpu_count(), mem_ram() / 1024, tsc_khz(),
            cmdline());

@@ -9,8 +9,7 @@
 
 static u64 bucket[BUCKETS], total, worst;
 
-static void add(u64 ns)
-{
+static void add(u64 ns) {
     unsigned b = ns ? 64 - __builtin_clzll(ns) : 0;
 
     bucket[MIN(b, BUCKETS - 1u)]++;
@@ -19,26 +18,22 @@ static void add(u64 ns)
 }
 
 /* The upper edge of the bucket in which the sample lies. */
-static u64 percentile(u64 permille)
-{
+static u64 percentile(u64 permille) {
     u64 seen = 0;
 
     for (unsigned b = 0; b < BUCKETS; b++) {
         seen += bucket[b];
-        if (seen * 1000 >= total * permille)
-            return MIN(1ull << b, worst);
+        if (seen * 1000 >= total * permille) return MIN(1ull << b, worst);
     }
     return worst;
 }
 
-static void report(const char *what)
-{
+static void report(const char *what) {
     printf("waker%s: %lu wakes, late by p50 <= %lu us, p99 <= %lu us, max %lu us\n", what, total,
            percentile(500) / 1000, percentile(990) / 1000, worst / 1000);
 }
 
-int main(void)
-{
+int main(void) {
     u64 period = cmdline_u64("period_us", 10000) * NS_PER_US, count = cmdline_u64("count", 0);
     u64 every = cmdline_u64("report_s", 5) * NS_PER_S;
     u64 due = time_ns() + period, next_report = time_ns() + every;
@@ -50,8 +45,7 @@ int main(void)
         now = time_ns();
         add(now - due);
         due += period;
-        if (due < now)
-            due = now + period;
+        if (due < now) due = now + period;
         if (now >= next_report) {
             report("");
             next_report = now + every;

@@ -6,8 +6,7 @@
 #define OFFSET(name, type, member) DEFINE(name, offsetof(type, member))
 
 void asm_offsets(void);
-void asm_offsets(void)
-{
+void asm_offsets(void) {
     DEFINE(LINK_BASE, LINK_BASE);
     DEFINE(BOOT_STACK, BOOT_STACK);
     DEFINE(SEL_CODE, SEL_CODE);

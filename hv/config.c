@@ -36,9 +36,7 @@ static const struct {
 };
 
 #define KEY(type, key, kind, field)                                                                          \
-    {                                                                                                        \
-        key, kind, offsetof(type, field), sizeof(((type *)0)->field)                                         \
-    }
+    { key, kind, offsetof(type, field), sizeof(((type *)0)->field) }
 
 static const struct key hypervisor_keys[] = {
     KEY(struct config, "sched", NAME, sched),
@@ -98,32 +96,27 @@ struct reader {
 
 static void report(struct reader *r, bool fatal, const char *fmt, ...) PRINTF(3, 4);
 
-static void report(struct reader *r, bool fatal, const char *fmt, ...)
-{
+static void report(struct reader *r, bool fatal, const char *fmt, ...) {
     char text[512] = "";
     int n = r->file ? hv_snprintf(text, sizeof(text), "%s:%u:%u: ", r->file, r->line, r->column) : 0;
     va_list ap;
 
-    if (n >= (int)sizeof(text))
-        n = 0;
+    if (n >= (int)sizeof(text)) n = 0;
     va_start(ap, fmt);
     hv_vsnprintf(text + n, sizeof(text) - (size_t)n, fmt, ap);
     va_end(ap);
     r->errors += fatal;
-    if (r->report)
-        r->report(r->ctx, fatal, text);
+    if (r->report) r->report(r->ctx, fatal, text);
 }
 
-void config_defaults(struct config *c)
-{
+void config_defaults(struct config *c) {
     memset(c, 0, sizeof(*c));
     memcpy(c->sched, "credit", 7);
     memcpy(c->console, "com1,115200", 12);
     c->loglvl = LOG_INFO;
 }
 
-void config_vm_defaults(struct config_vm *v, const char *name)
-{
+void config_vm_defaults(struct config_vm *v, const char *name) {
     memset(v, 0, sizeof(*v));
     hv_snprintf(v->name, sizeof(v->name), "%s", name);
     v->memory = 16 << 20;
@@ -135,8 +128,7 @@ void config_vm_defaults(struct config_vm *v, const char *name)
 
 /* ---- values ---- */
 
-static int set_word(const struct key *k, u32 *field, const char *value)
-{
+static int set_word(const struct key *k, u32 *field, const char *value) {
     u32 v = 0;
 
     ASSERT(k->size == sizeof(v));
@@ -152,19 +144,16 @@ static int set_word(const struct key *k, u32 *field, const char *value)
     return 0;
 }
 
-static int set_number(u8 kind, void *field, const char *value, const char **bad)
-{
+static int set_number(u8 kind, void *field, const char *value, const char **bad) {
     u64 v;
     int error = kind == MEMORY ? parse_size(value, &v, bad) : parse_u64(value, &v, bad);
 
-    if (error)
-        return error;
+    if (error) return error;
     *bad = value;
     if (kind == MEMORY &&
         (v < 2 << 20 || v > 1ull << 40 || v % (2 << 20))) /* guest RAM is whole 2 MiB chunks */
         return -ERANGE;
-    if (kind == COUNT && (v < 1 || v > 64))
-        return -ERANGE;
+    if (kind == COUNT && (v < 1 || v > 64)) return -ERANGE;
     if (kind == COUNT)
         *(u32 *)field = (u32)v;
     else
@@ -173,8 +162,7 @@ static int set_number(u8 kind, void *field, const char *value, const char **bad)
 }
 
 /* Sets the field of `k` from text. *bad becomes the character in the way. */
-static int set_value(const struct key *k, void *base, const char *value, const char **bad)
-{
+static int set_value(const struct key *k, void *base, const char *value, const char **bad) {
     void *field = (char *)base + k->offset;
     struct console_spec console;
     struct cpumask m;
@@ -184,39 +172,25 @@ static int set_value(const struct key *k, void *base, const char *value, const c
     switch (k->kind) {
     case COUNT:
     case NUMBER:
-    case MEMORY:
-        return set_number(k->kind, field, value, bad);
+    case MEMORY: return set_number(k->kind, field, value, bad);
     case CPUS:
         error = parse_cpus(value, &m, bad);
-        if (!error && cpumask_empty(&m))
-            error = -EINVAL;
-        if (!error)
-            *(struct cpumask *)field = m;
+        if (!error && cpumask_empty(&m)) error = -EINVAL;
+        if (!error) *(struct cpumask *)field = m;
         return error;
-    case BOOL:
-        return parse_bool(value, field, bad);
-    case SHARE:
-        return parse_permille(value, field, bad);
-    case CONSOLE:
-        error = parse_console(value, &console, bad);
-        break;
-    case NAME:
-        error = valid_name(value) ? 0 : -EINVAL;
-        break;
-    case TEXT:
-        break;
-    default:
-        return set_word(k, field, value);
+    case BOOL: return parse_bool(value, field, bad);
+    case SHARE: return parse_permille(value, field, bad);
+    case CONSOLE: error = parse_console(value, &console, bad); break;
+    case NAME: error = valid_name(value) ? 0 : -EINVAL; break;
+    case TEXT: break;
+    default: return set_word(k, field, value);
     }
-    if (!error && strlen(value) >= k->size)
-        error = -ERANGE;
-    if (!error)
-        memcpy(field, value, strlen(value) + 1);
+    if (!error && strlen(value) >= k->size) error = -ERANGE;
+    if (!error) memcpy(field, value, strlen(value) + 1);
     return error;
 }
 
-static void report_value(struct reader *r, const struct key *k, const char *value, const char *bad)
-{
+static void report_value(struct reader *r, const struct key *k, const char *value, const char *bad) {
     const char *expected = kinds[k->kind].expected;
 
     r->column += (u32)(bad - value);
@@ -230,18 +204,15 @@ static void report_value(struct reader *r, const struct key *k, const char *valu
 
 /* ---- keys ---- */
 
-static struct config_param *find_param(struct reader *r, const char *name)
-{
+static struct config_param *find_param(struct reader *r, const char *name) {
     for (u32 i = 0; i < *r->nr_params; i++) {
-        if (strcmp(r->param[i].name, name) == 0)
-            return &r->param[i];
+        if (strcmp(r->param[i].name, name) == 0) return &r->param[i];
     }
     return NULL;
 }
 
 /* A setting of the parameter table: kept as text until its object exists. */
-static void set_param(struct reader *r, const char *name, const char *value, bool again)
-{
+static void set_param(struct reader *r, const char *name, const char *value, bool again) {
     struct config_param *p = find_param(r, name);
 
     if (p && !again) {
@@ -256,8 +227,7 @@ static void set_param(struct reader *r, const char *name, const char *value, boo
         report(r, true, "%s is one parameter too many: a section can have %u", name, CONFIG_MAX_PARAMS);
         return;
     }
-    if (!p)
-        p = &r->param[(*r->nr_params)++];
+    if (!p) p = &r->param[(*r->nr_params)++];
     memset(p, 0, sizeof(*p));
     memcpy(p->name, name, strlen(name));
     memcpy(p->value, value, strlen(value));
@@ -265,22 +235,18 @@ static void set_param(struct reader *r, const char *name, const char *value, boo
     p->column = again ? 0 : r->column;
 }
 
-static int find_key(const struct key *keys, const char *name)
-{
+static int find_key(const struct key *keys, const char *name) {
     for (int i = 0; keys[i].name; i++) {
-        if (strcmp(keys[i].name, name) == 0)
-            return i;
+        if (strcmp(keys[i].name, name) == 0) return i;
     }
     return -1;
 }
 
-static bool is_param(struct reader *r, const char *name)
-{
+static bool is_param(struct reader *r, const char *name) {
     return strlen(name) < CONFIG_NAME && r->is_param && r->is_param(name) == r->scope;
 }
 
-static void set_key(struct reader *r, const char *name, u32 name_column, const char *value)
-{
+static void set_key(struct reader *r, const char *name, u32 name_column, const char *value) {
     int i = find_key(r->keys, name);
     const char *bad;
 
@@ -308,8 +274,7 @@ static void set_key(struct reader *r, const char *name, u32 name_column, const c
 /* ---- sections ---- */
 
 static void enter(struct reader *r, const struct key *keys, void *base, char scope,
-                  struct config_param *param, u32 *nr_params)
-{
+                  struct config_param *param, u32 *nr_params) {
     r->keys = keys;
     r->base = base;
     r->scope = scope;
@@ -318,13 +283,11 @@ static void enter(struct reader *r, const struct key *keys, void *base, char sco
     r->seen = 0;
 }
 
-static void enter_hypervisor(struct reader *r)
-{
+static void enter_hypervisor(struct reader *r) {
     enter(r, hypervisor_keys, r->c, 'p', r->c->param, &r->c->nr_params);
 }
 
-static void start_pool(struct reader *r, const char *name)
-{
+static void start_pool(struct reader *r, const char *name) {
     struct config *c = r->c;
     struct config_pool *p = &c->pool[c->nr_pools];
 
@@ -349,8 +312,7 @@ static void start_pool(struct reader *r, const char *name)
     enter(r, pool_keys, p, 'p', p->param, &p->nr_params);
 }
 
-static void start_vm(struct reader *r, const char *name)
-{
+static void start_vm(struct reader *r, const char *name) {
     struct config *c = r->c;
     struct config_vm *v = &c->vm[c->nr_vms];
 
@@ -372,15 +334,13 @@ static void start_vm(struct reader *r, const char *name)
 
 /* `text` is what stands between the brackets. Keys of a section that cannot be entered are skipped, not
  * reported one by one. */
-static void start_section(struct reader *r, char *text)
-{
+static void start_section(struct reader *r, char *text) {
     char *name = strchr(text, ' ');
 
     r->keys = NULL;
     if (name) {
         *name++ = 0;
-        while (*name == ' ')
-            name++;
+        while (*name == ' ') name++;
     }
     if (strcmp(text, "hypervisor") == 0 && !name) {
         if (r->hypervisor_seen) {
@@ -410,46 +370,35 @@ static void start_section(struct reader *r, char *text)
 
 /* ---- lines ---- */
 
-static bool blank(char c)
-{
-    return c == ' ' || c == '\t' || c == '\r';
-}
+static bool blank(char c) { return c == ' ' || c == '\t' || c == '\r'; }
 
-static char *skip_blanks(char *s)
-{
-    while (blank(*s))
-        s++;
+static char *skip_blanks(char *s) {
+    while (blank(*s)) s++;
     return s;
 }
 
-static void cut_blanks(char *s)
-{
+static void cut_blanks(char *s) {
     size_t n = strlen(s);
 
-    while (n && blank(s[n - 1]))
-        s[--n] = 0;
+    while (n && blank(s[n - 1])) s[--n] = 0;
 }
 
 /* A value in quotes, in place: \" and \\ are the characters themselves. Returns what follows, NULL if the end
  * is missing. */
-static char *unquote(char *s)
-{
+static char *unquote(char *s) {
     char *to = s;
 
     for (s++; *s && *s != '"'; s++) {
-        if (*s == '\\' && (s[1] == '"' || s[1] == '\\'))
-            s++;
+        if (*s == '\\' && (s[1] == '"' || s[1] == '\\')) s++;
         *to++ = *s;
     }
-    if (!*s)
-        return NULL;
+    if (!*s) return NULL;
     *to = 0;
     return s + 1;
 }
 
 /* Comments begin with '#' or ';' at the start of a line or after a blank. */
-static void cut_comment(char *s)
-{
+static void cut_comment(char *s) {
     for (char *p = s; *p; p++) {
         if ((*p == '#' || *p == ';') && (p == s || blank(p[-1]))) {
             *p = 0;
@@ -458,8 +407,7 @@ static void cut_comment(char *s)
     }
 }
 
-static void read_assignment(struct reader *r, char *line, char *key)
-{
+static void read_assignment(struct reader *r, char *line, char *key) {
     char *equals = strchr(key, '='), *value;
     u32 key_column = (u32)(key - line) + 1;
 
@@ -495,12 +443,10 @@ static void read_assignment(struct reader *r, char *line, char *key)
         report(r, true, "expected a key before '='");
         return;
     }
-    if (r->keys)
-        set_key(r, key, key_column, value);
+    if (r->keys) set_key(r, key, key_column, value);
 }
 
-static void read_section(struct reader *r, char *line, char *s)
-{
+static void read_section(struct reader *r, char *line, char *s) {
     char *end = strchr(s, ']');
 
     if (!end) {
@@ -519,13 +465,11 @@ static void read_section(struct reader *r, char *line, char *s)
     start_section(r, skip_blanks(s + 1));
 }
 
-static void read_line(struct reader *r, char *line, bool *in_section)
-{
+static void read_line(struct reader *r, char *line, bool *in_section) {
     char *s = skip_blanks(line);
 
     r->column = (u32)(s - line) + 1;
-    if (!*s || *s == '#' || *s == ';')
-        return;
+    if (!*s || *s == '#' || *s == ';') return;
     if (*s == '[') {
         *in_section = true;
         read_section(r, line, s);
@@ -540,17 +484,14 @@ static void read_line(struct reader *r, char *line, bool *in_section)
 
 /* ---- what only the whole file can tell ---- */
 
-static const struct config_pool *find_pool(const struct config *c, const char *name)
-{
+static const struct config_pool *find_pool(const struct config *c, const char *name) {
     for (u32 i = 0; i < c->nr_pools; i++) {
-        if (strcmp(c->pool[i].name, name) == 0)
-            return &c->pool[i];
+        if (strcmp(c->pool[i].name, name) == 0) return &c->pool[i];
     }
     return NULL;
 }
 
-static void check_pools(struct reader *r)
-{
+static void check_pools(struct reader *r) {
     struct config *c = r->c;
     struct cpumask taken;
 
@@ -560,29 +501,24 @@ static void check_pools(struct reader *r)
         struct cpumask both = cpumask_and(&taken, &p->cpus);
 
         r->line = p->line;
-        if (!*p->sched)
-            memcpy(p->sched, c->sched, sizeof(p->sched)); /* as xl: by default that of Pool-0 */
+        if (!*p->sched) memcpy(p->sched, c->sched, sizeof(p->sched)); /* as xl: by default that of Pool-0 */
         if (cpumask_test(&p->cpus, 0))
             report(r, true, "pool %s cannot have CPU 0, which always belongs to Pool-0", p->name);
         if (!cpumask_empty(&both))
             report(r, true, "CPU %u is in pool %s and in one before it", cpumask_next(&both, 0), p->name);
         if (cpumask_empty(&p->cpus))
             report(r, false, "pool %s has no CPUs: no VM can run there until it gets one", p->name);
-        for (u32 w = 0; w < CPUMASK_WORDS; w++)
-            taken.w[w] |= p->cpus.w[w];
+        for (u32 w = 0; w < CPUMASK_WORDS; w++) taken.w[w] |= p->cpus.w[w];
     }
 }
 
-static void check_vm(struct reader *r, struct config_vm *v)
-{
+static void check_vm(struct reader *r, struct config_vm *v) {
     const struct config_pool *pool = find_pool(r->c, v->pool);
     struct cpumask cpus = v->cpus;
 
     r->line = v->line;
-    if (!*v->image)
-        report(r, true, "VM %s has no image: expected image = NAME of a boot module", v->name);
-    if (strcmp(v->pool, "Pool-0") == 0)
-        v->pool[0] = 0;
+    if (!*v->image) report(r, true, "VM %s has no image: expected image = NAME of a boot module", v->name);
+    if (strcmp(v->pool, "Pool-0") == 0) v->pool[0] = 0;
     if (*v->pool && !pool) {
         report(r, true, "VM %s wants pool %s, which this file does not describe", v->name, v->pool);
         return;
@@ -591,8 +527,7 @@ static void check_vm(struct reader *r, struct config_vm *v)
         cpus = cpumask_and(&cpus, &pool->cpus);
     } else {
         for (u32 i = 0; !*v->pool && i < r->c->nr_pools; i++) {
-            for (u32 w = 0; w < CPUMASK_WORDS; w++)
-                cpus.w[w] &= ~r->c->pool[i].cpus.w[w];
+            for (u32 w = 0; w < CPUMASK_WORDS; w++) cpus.w[w] &= ~r->c->pool[i].cpus.w[w];
         }
     }
     if (cpumask_empty(&cpus))
@@ -600,12 +535,10 @@ static void check_vm(struct reader *r, struct config_vm *v)
                *v->pool ? v->pool : "Pool-0");
 }
 
-static void check(struct reader *r)
-{
+static void check(struct reader *r) {
     r->column = 1;
     check_pools(r);
-    for (u32 i = 0; i < r->c->nr_vms; i++)
-        check_vm(r, &r->c->vm[i]);
+    for (u32 i = 0; i < r->c->nr_vms; i++) check_vm(r, &r->c->vm[i]);
 }
 
 /* ---- entry points ---- */
@@ -613,16 +546,14 @@ static void check(struct reader *r)
 /* Copies the next line into `buf`, terminated. Returns where the one after it begins; *ok is false if the
  * line is too long or holds a character that text does not have. */
 static size_t next_line(const char *text, size_t len, size_t at, char *buf, size_t size, u32 *column,
-                        bool *ok)
-{
+                        bool *ok) {
     size_t n = 0;
 
     *ok = true;
     for (; at < len && text[at] != '\n'; at++, n++) {
         unsigned char c = (unsigned char)text[at];
 
-        if (!*ok)
-            continue;
+        if (!*ok) continue;
         if (n + 1 >= size || (c < ' ' && c != '\t' && c != '\r') || c == 127) {
             *column = (u32)n + 1;
             *ok = false;
@@ -635,8 +566,7 @@ static size_t next_line(const char *text, size_t len, size_t at, char *buf, size
 }
 
 int config_parse(struct config *c, const char *file, const char *text, size_t len, config_is_param is_param,
-                 config_report report_fn, void *ctx)
-{
+                 config_report report_fn, void *ctx) {
     struct reader r = { .c = c, .file = file, .is_param = is_param, .report = report_fn, .ctx = ctx };
     char line[512];
     bool in_section = false, ok;
@@ -652,14 +582,12 @@ int config_parse(struct config *c, const char *file, const char *text, size_t le
         else
             report(&r, true, "expected text, not a control character");
     }
-    if (!r.errors)
-        check(&r);
+    if (!r.errors) check(&r);
     return r.errors ? -EINVAL : 0;
 }
 
 /* Xen's words that are not keys of ours. */
-static bool xen_word(struct reader *r, const char *key, const char *value)
-{
+static bool xen_word(struct reader *r, const char *key, const char *value) {
     char us[CONFIG_NAME];
     const char *bad;
     u64 v;
@@ -680,8 +608,7 @@ static bool xen_word(struct reader *r, const char *key, const char *value)
     return false;
 }
 
-static void read_word(struct reader *r, char *word)
-{
+static void read_word(struct reader *r, char *word) {
     char *equals = strchr(word, '=');
     const char *value = "yes", *bad;
     int i;
@@ -697,13 +624,11 @@ static void read_word(struct reader *r, char *word)
             report_value(r, &hypervisor_keys[i], value, equals ? bad : value);
         return;
     }
-    if (!xen_word(r, word, value))
-        report(r, false, "unknown word \"%s\" is ignored", word);
+    if (!xen_word(r, word, value)) report(r, false, "unknown word \"%s\" is ignored", word);
 }
 
 int config_cmdline(struct config *c, const char *cmdline, config_is_param is_param, config_report report_fn,
-                   void *ctx)
-{
+                   void *ctx) {
     struct reader r = {
         .c = c, .file = "command line", .line = 1, .is_param = is_param, .report = report_fn, .ctx = ctx
     };
@@ -714,13 +639,10 @@ int config_cmdline(struct config *c, const char *cmdline, config_is_param is_par
     for (;;) {
         size_t n = 0;
 
-        while (*s == ' ' || *s == '\t')
-            s++;
-        if (!*s)
-            break;
+        while (*s == ' ' || *s == '\t') s++;
+        if (!*s) break;
         r.column = (u32)(s - cmdline) + 1;
-        while (s[n] && s[n] != ' ' && s[n] != '\t')
-            n++;
+        while (s[n] && s[n] != ' ' && s[n] != '\t') n++;
         if (n < sizeof(word)) {
             memcpy(word, s, n);
             word[n] = 0;
@@ -733,18 +655,15 @@ int config_cmdline(struct config *c, const char *cmdline, config_is_param is_par
     return r.errors ? -EINVAL : 0;
 }
 
-const struct config_vm *config_find_vm(const struct config *c, const char *name)
-{
+const struct config_vm *config_find_vm(const struct config *c, const char *name) {
     for (u32 i = 0; i < c->nr_vms; i++) {
-        if (strcmp(c->vm[i].name, name) == 0)
-            return &c->vm[i];
+        if (strcmp(c->vm[i].name, name) == 0) return &c->vm[i];
     }
     return NULL;
 }
 
 int config_vm_set(struct config_vm *v, const char *key, const char *value, config_is_param param_of,
-                  config_report report_fn, void *ctx)
-{
+                  config_report report_fn, void *ctx) {
     struct reader r = { .is_param = param_of, .report = report_fn, .ctx = ctx };
 
     enter(&r, vm_keys, v, 'v', v->param, &v->nr_params);

@@ -32,16 +32,13 @@ extern const u8 image_end[];
 void hv_main(u32 magic, u64 mbi);
 
 /* A free page below 640 KiB, where an AP can start; 0 if there is none. */
-static hpa_t low_page(void)
-{
+static hpa_t low_page(void) {
     for (hpa_t pa = 0x9f000; pa; pa -= PAGE_SIZE)
-        if (memmap_contains(&boot.ram, pa, pa + PAGE_SIZE))
-            return pa;
+        if (memmap_contains(&boot.ram, pa, pa + PAGE_SIZE)) return pa;
     return 0;
 }
 
-static void read_boot_info(u32 magic, u64 mbi)
-{
+static void read_boot_info(u32 magic, u64 mbi) {
     const char *why;
 
     if (magic != MB2_BOOT_MAGIC)
@@ -57,8 +54,7 @@ static void read_boot_info(u32 magic, u64 mbi)
         memmap_remove(&boot.ram, boot.module[i].start, ALIGN_UP(boot.module[i].end, PAGE_SIZE));
 }
 
-static void memory_init(void)
-{
+static void memory_init(void) {
     for (u32 i = 0; i < boot.ram.nr; i++)
         if (boot.ram.range[i].start < BIT(32))
             frame_add(boot.ram.range[i].start, MIN(boot.ram.range[i].end, BIT(32)));
@@ -73,41 +69,33 @@ static void memory_init(void)
     }
 }
 
-static const void *map_table(void *ctx, u64 pa, u64 len)
-{
-    if (pa + len < pa)
-        return NULL;
+static const void *map_table(void *ctx, u64 pa, u64 len) {
+    if (pa + len < pa) return NULL;
     return pa + len <= BIT(32) ? hpa_to_va(pa) : (const void *)mmio_map(pa, len);
 }
 
-static void platform_init(void)
-{
+static void platform_init(void) {
     if (acpi_parse(&acpi, boot.rsdp_len ? boot.rsdp : NULL, boot.rsdp_len, map_table, NULL) < 0)
         log_warn("no usable ACPI tables: one CPU, and no way to power off");
-    if (acpi.bad_tables)
-        log_warn("%u ACPI tables are malformed and were left out", acpi.bad_tables);
-    if (apic_init(&acpi) < 0)
-        stop_machine("This CPU has no local APIC, which Takt needs for its timers.");
+    if (acpi.bad_tables) log_warn("%u ACPI tables are malformed and were left out", acpi.bad_tables);
+    if (apic_init(&acpi) < 0) stop_machine("This CPU has no local APIC, which Takt needs for its timers.");
     apic_init_cpu();
     if (clock_calibrate(&acpi) < 0)
         stop_machine("No clock counts by which the TSC and the APIC timer could be measured.");
     power_init(&acpi);
     timers_init_cpu();
-    if (cpu_give_stacks(&boot_cpu) < 0)
-        stop_machine("There is not enough memory for the stacks of a CPU.");
+    if (cpu_give_stacks(&boot_cpu) < 0) stop_machine("There is not enough memory for the stacks of a CPU.");
     cpu_load_tables(&boot_cpu);
 }
 
 /* ---- configuration ---- */
 
-static void report(void *ctx, bool fatal, const char *text)
-{
+static void report(void *ctx, bool fatal, const char *text) {
     log_at(fatal ? LOG_ERR : LOG_WARN, "%s", text);
 }
 
 /* The first module is the configuration; the others are images, by name. */
-static void read_config(void)
-{
+static void read_config(void) {
     const struct boot_module *m = &boot.module[0];
     int err;
 
@@ -115,10 +103,8 @@ static void read_config(void)
     if (!boot.nr_modules)
         stop_machine("There is no configuration: it must be the first boot module (docs/config.md).");
     err = config_parse(&config, m->name, hpa_to_va(m->start), m->end - m->start, param_kind, report, NULL);
-    if (!err)
-        err = config_cmdline(&config, boot.cmdline, param_kind, report, NULL);
-    if (err)
-        stop_machine("The configuration cannot be used.");
+    if (!err) err = config_cmdline(&config, boot.cmdline, param_kind, report, NULL);
+    if (err) stop_machine("The configuration cannot be used.");
     noreboot = config.noreboot;
     if (*config.console && console_init(config.console) == -EINVAL)
         log_warn("console = %s: expected com1 to com4, then a comma and a speed if need be, or none",
@@ -135,8 +121,7 @@ static void read_config(void)
 
 /* ---- what runs ---- */
 
-static void preflight(void)
-{
+static void preflight(void) {
     struct virt_caps caps = { 0 };
     int err = virt_probe(&caps);
 
@@ -156,14 +141,11 @@ static void preflight(void)
         log_err("%s", caps.reason);
         stop_machine("Guests cannot run on this machine.");
     }
-    if (virt->cpu_enable() < 0)
-        stop_machine("Guests cannot run on this CPU.");
+    if (virt->cpu_enable() < 0) stop_machine("Guests cannot run on this CPU.");
 }
 
-static void set_params(struct sched_pool *p, const char *preset, const struct config_param *param, u32 nr)
-{
-    if (*preset && param_preset(p, preset) < 0)
-        log_warn("pool %s: there is no preset %s", p->name, preset);
+static void set_params(struct sched_pool *p, const char *preset, const struct config_param *param, u32 nr) {
+    if (*preset && param_preset(p, preset) < 0) log_warn("pool %s: there is no preset %s", p->name, preset);
     for (u32 i = 0; i < nr; i++) {
         const struct param *e = param_find(p, param[i].name);
         const char *why = "its policy does not have it";
@@ -173,80 +155,63 @@ static void set_params(struct sched_pool *p, const char *preset, const struct co
     }
 }
 
-static struct sched_pool *make_pool(const char *name, const char *policy)
-{
+static struct sched_pool *make_pool(const char *name, const char *policy) {
     struct sched_pool *p;
     int err = sched_pool_create(name, *policy ? policy : config.sched, &p);
 
-    if (err == 0)
-        return p;
+    if (err == 0) return p;
     log_err("pool %s with policy %s cannot be made: error %d", name, policy, -err);
     return NULL;
 }
 
-static void pools_init(void)
-{
+static void pools_init(void) {
     struct sched_pool *p0;
 
     sched_init();
-    for (u32 cpu = 0; cpu < nr_cpus; cpu++)
-        sched_cpu_online(cpu);
+    for (u32 cpu = 0; cpu < nr_cpus; cpu++) sched_cpu_online(cpu);
     p0 = make_pool("Pool-0", config.sched);
-    if (!p0)
-        stop_machine("The scheduler cannot be started.");
+    if (!p0) stop_machine("The scheduler cannot be started.");
     sched_pool_add_cpu(p0, 0);
     set_params(p0, config.preset, config.param, config.nr_params);
     for (u32 i = 0; i < config.nr_pools; i++) {
         const struct config_pool *c = &config.pool[i];
         struct sched_pool *p = make_pool(c->name, c->sched);
 
-        if (!p)
-            continue;
+        if (!p) continue;
         set_params(p, c->preset, c->param, c->nr_params);
-        cpumask_for_each(cpu, &c->cpus)
-        {
+        cpumask_for_each(cpu, &c->cpus) {
             if (cpu >= nr_cpus || sched_pool_add_cpu(p, cpu) < 0)
                 log_warn("pool %s: CPU %u is not there or belongs to another pool", c->name, cpu);
         }
     }
     for (u32 cpu = 1; cpu < nr_cpus; cpu++)
-        if (!sched_pool_of_cpu(cpu))
-            sched_pool_add_cpu(p0, cpu);
+        if (!sched_pool_of_cpu(cpu)) sched_pool_add_cpu(p0, cpu);
 }
 
-static void vm_made(void *ctx, struct vm *vm, int err, const char *why)
-{
+static void vm_made(void *ctx, struct vm *vm, int err, const char *why) {
     const struct config_vm *c = ctx;
 
-    if (err)
-        log_err("VM %s cannot be made: %s (error %d)", c->name, why ? why : "refused", -err);
+    if (err) log_err("VM %s cannot be made: %s (error %d)", c->name, why ? why : "refused", -err);
 }
 
-static void make_vms(void)
-{
+static void make_vms(void) {
     for (u32 i = 0; i < config.nr_vms; i++) {
         int err = config.vm[i].start ? vm_create(&config.vm[i], vm_made, &config.vm[i]) : 0;
 
-        if (err)
-            vm_made(&config.vm[i], NULL, err, NULL);
+        if (err) vm_made(&config.vm[i], NULL, err, NULL);
     }
 }
 
-static void ap_start(void)
-{
+static void ap_start(void) {
     smp_watch();
-    if (virt->cpu_enable() < 0)
-        panic("CPU %u cannot run guests as the others can", this_cpu()->id);
-    while (!boot_done)
-        cpu_relax();
+    if (virt->cpu_enable() < 0) panic("CPU %u cannot run guests as the others can", this_cpu()->id);
+    while (!boot_done) cpu_relax();
     cpu_loop();
 }
 
-static void go(void)
-{
+static void go(void) {
     smp_watch();
-    if (config.record)
-        traces_record(&config);
+    if (config.record) traces_record(&config);
     pools_init();
     vm_init();
     shell_init(&config);
@@ -257,8 +222,7 @@ static void go(void)
     cpu_loop();
 }
 
-void hv_main(u32 magic, u64 mbi)
-{
+void hv_main(u32 magic, u64 mbi) {
     tsc_boot = rdtsc();
     directmap_base = DIRECTMAP;
     traps_init();

@@ -11,53 +11,27 @@
 static struct config cfg;
 
 /* The names of parameters come with the policies, and these want a machine; nothing here is ever called. */
-void panic(const char *fmt, ...)
-{
-    abort();
-}
+void panic(const char *fmt, ...) { abort(); }
 
-u64 machine_now(void)
-{
-    abort();
-}
+u64 machine_now(void) { abort(); }
 
-u32 machine_cpu(void)
-{
-    abort();
-}
+u32 machine_cpu(void) { abort(); }
 
-void machine_kick(u32 cpu)
-{
-    abort();
-}
+void machine_kick(u32 cpu) { abort(); }
 
-void machine_timer_set(u32 cpu, struct timer *t, u64 when)
-{
-    abort();
-}
+void machine_timer_set(u32 cpu, struct timer *t, u64 when) { abort(); }
 
-void machine_timer_cancel(struct timer *t)
-{
-    abort();
-}
+void machine_timer_cancel(struct timer *t) { abort(); }
 
-void *machine_alloc(size_t size)
-{
-    abort();
-}
+void *machine_alloc(size_t size) { abort(); }
 
-void machine_free(void *p)
-{
-    abort();
-}
+void machine_free(void *p) { abort(); }
 
-static void hear(void *ctx, bool fatal, const char *text)
-{
+static void hear(void *ctx, bool fatal, const char *text) {
     fprintf(stderr, "%s%s\n", text, fatal ? "" : " (warning)");
 }
 
-static void string(const char *key, const char *s)
-{
+static void string(const char *key, const char *s) {
     printf("\"%s\": \"", key);
     for (; *s; s++) {
         if (*s == '"' || *s == '\\')
@@ -70,18 +44,13 @@ static void string(const char *key, const char *s)
     printf("\", ");
 }
 
-static void boolean(const char *key, bool v)
-{
-    printf("\"%s\": %s, ", key, v ? "true" : "false");
-}
+static void boolean(const char *key, bool v) { printf("\"%s\": %s, ", key, v ? "true" : "false"); }
 
-static void cpus(const struct cpumask *m)
-{
+static void cpus(const struct cpumask *m) {
     const char *comma = "";
 
     printf("\"cpus\": [");
-    cpumask_for_each(cpu, m)
-    {
+    cpumask_for_each(cpu, m) {
         printf("%s%u", comma, cpu);
         comma = ", ";
     }
@@ -89,16 +58,13 @@ static void cpus(const struct cpumask *m)
 }
 
 /* Closes the object: parameters come last. */
-static void params(const struct config_param *p, u32 n)
-{
+static void params(const struct config_param *p, u32 n) {
     printf("\"params\": {");
-    for (u32 i = 0; i < n; i++)
-        printf("%s\"%s\": \"%s\"", i ? ", " : "", p[i].name, p[i].value);
+    for (u32 i = 0; i < n; i++) printf("%s\"%s\": \"%s\"", i ? ", " : "", p[i].name, p[i].value);
     printf("}}");
 }
 
-static void dump_vm(const struct config_vm *v)
-{
+static void dump_vm(const struct config_vm *v) {
     static const char *const on_crash[] = { "destroy", "restart", "preserve" };
 
     printf("{");
@@ -117,8 +83,7 @@ static void dump_vm(const struct config_vm *v)
     params(v->param, v->nr_params);
 }
 
-static void dump(void)
-{
+static void dump(void) {
     printf("{\"hypervisor\": {");
     string("sched", cfg.sched);
     string("sched_preset", cfg.preset);
@@ -148,8 +113,7 @@ static void dump(void)
     printf("]}\n");
 }
 
-int main(int argc, char **argv)
-{
+int main(int argc, char **argv) {
     static char text[1 << 20];
     FILE *f = argc >= 2 ? fopen(argv[1], "rb") : NULL;
     size_t n;
@@ -161,10 +125,8 @@ int main(int argc, char **argv)
     n = fread(text, 1, sizeof(text), f);
     fclose(f);
     config_defaults(&cfg);
-    if (config_parse(&cfg, argv[1], text, n, param_kind, hear, NULL))
-        return 1;
-    if (argc > 2 && config_cmdline(&cfg, argv[2], param_kind, hear, NULL))
-        return 1;
+    if (config_parse(&cfg, argv[1], text, n, param_kind, hear, NULL)) return 1;
+    if (argc > 2 && config_cmdline(&cfg, argv[2], param_kind, hear, NULL)) return 1;
     dump();
     return 0;
 }

@@ -19,37 +19,27 @@ struct list {
               *pos##_next = list_entry(pos->member.next, type, member);                                      \
          &pos->member != (head); pos = pos##_next, pos##_next = list_entry(pos->member.next, type, member))
 
-static inline void list_init(struct list *l)
-{
-    l->next = l->prev = l;
-}
+static inline void list_init(struct list *l) { l->next = l->prev = l; }
 
-static inline bool list_empty(const struct list *l)
-{
-    return l->next == l;
-}
+static inline bool list_empty(const struct list *l) { return l->next == l; }
 
-static inline void list_insert_between(struct list *l, struct list *prev, struct list *next)
-{
+static inline void list_insert_between(struct list *l, struct list *prev, struct list *next) {
     l->prev = prev;
     l->next = next;
     prev->next = l;
     next->prev = l;
 }
 
-static inline void list_add_head(struct list *head, struct list *l)
-{
+static inline void list_add_head(struct list *head, struct list *l) {
     list_insert_between(l, head, head->next);
 }
 
-static inline void list_add_tail(struct list *head, struct list *l)
-{
+static inline void list_add_tail(struct list *head, struct list *l) {
     list_insert_between(l, head->prev, head);
 }
 
 /* Removes `l` and leaves it empty, so that removing twice is harmless. */
-static inline void list_del(struct list *l)
-{
+static inline void list_del(struct list *l) {
     l->prev->next = l->next;
     l->next->prev = l->prev;
     list_init(l);

@@ -9,15 +9,12 @@ struct unit {
     u64 factor;
 };
 
-static int fail(int error, const char *at, const char **bad)
-{
-    if (bad)
-        *bad = at;
+static int fail(int error, const char *at, const char **bad) {
+    if (bad) *bad = at;
     return error;
 }
 
-static int digit(char c, unsigned base)
-{
+static int digit(char c, unsigned base) {
     int d = c >= '0' && c <= '9'   ? c - '0'
             : c >= 'a' && c <= 'f' ? c - 'a' + 10
             : c >= 'A' && c <= 'F' ? c - 'A' + 10
@@ -27,8 +24,7 @@ static int digit(char c, unsigned base)
 }
 
 /* Reads digits from *s on and moves it behind them. */
-static int take_number(const char **s, u64 *value)
-{
+static int take_number(const char **s, u64 *value) {
     unsigned base = 10;
     u64 v = 0;
 
@@ -36,8 +32,7 @@ static int take_number(const char **s, u64 *value)
         base = 16;
         *s += 2;
     }
-    if (digit(**s, base) < 0)
-        return -EINVAL;
+    if (digit(**s, base) < 0) return -EINVAL;
     for (; digit(**s, base) >= 0; (*s)++) {
         if (__builtin_mul_overflow(v, (u64)base, &v) || __builtin_add_overflow(v, (u64)digit(**s, base), &v))
             return -ERANGE;
@@ -46,55 +41,44 @@ static int take_number(const char **s, u64 *value)
     return 0;
 }
 
-int parse_u64(const char *s, u64 *value, const char **bad)
-{
+int parse_u64(const char *s, u64 *value, const char **bad) {
     int error = take_number(&s, value);
 
-    if (error)
-        return fail(error, s, bad);
+    if (error) return fail(error, s, bad);
     return *s ? fail(-EINVAL, s, bad) : 0;
 }
 
-int parse_i64(const char *s, i64 *value, const char **bad)
-{
+int parse_i64(const char *s, i64 *value, const char **bad) {
     bool negative = *s == '-';
     const char *digits = s + (*s == '-' || *s == '+');
     u64 v;
     int error = parse_u64(digits, &v, bad);
 
-    if (error)
-        return error;
-    if (v > (u64)INT64_MAX)
-        return fail(-ERANGE, s, bad);
+    if (error) return error;
+    if (v > (u64)INT64_MAX) return fail(-ERANGE, s, bad);
     *value = negative ? -(i64)v : (i64)v;
     return 0;
 }
 
 /* "12.5" and a unit: the value in the smallest unit, rounded down. At most nine digits behind the point. */
-static int take_scaled(const char *s, const struct unit *units, u64 *value, const char **bad)
-{
+static int take_scaled(const char *s, const struct unit *units, u64 *value, const char **bad) {
     const char *start = s;
     u64 whole, part = 0, scale = 1, v;
     int error = take_number(&s, &whole);
 
-    if (error)
-        return fail(error, s, bad);
+    if (error) return fail(error, s, bad);
     if (*s == '.') {
         for (s++; digit(*s, 10) >= 0; s++) {
-            if (scale == NS_PER_S)
-                return fail(-ERANGE, s, bad);
+            if (scale == NS_PER_S) return fail(-ERANGE, s, bad);
             part = part * 10 + (u64)digit(*s, 10);
             scale *= 10;
         }
-        if (scale == 1)
-            return fail(-EINVAL, s, bad);
+        if (scale == 1) return fail(-EINVAL, s, bad);
     }
     for (; units->name; units++) {
-        if (strcmp(s, units->name) == 0)
-            break;
+        if (strcmp(s, units->name) == 0) break;
     }
-    if (!units->name)
-        return fail(-EINVAL, s, bad);
+    if (!units->name) return fail(-EINVAL, s, bad);
     v = (u64)((unsigned __int128)part * units->factor / scale);
     if (__builtin_mul_overflow(whole, units->factor, &whole) || __builtin_add_overflow(whole, v, &v))
         return fail(-ERANGE, start, bad);
@@ -102,8 +86,7 @@ static int take_scaled(const char *s, const struct unit *units, u64 *value, cons
     return 0;
 }
 
-int parse_size(const char *s, u64 *bytes, const char **bad)
-{
+int parse_size(const char *s, u64 *bytes, const char **bad) {
     static const struct unit units[] = { { "", 1 },           { "k", 1 << 10 },   { "K", 1 << 10 },
                                          { "M", 1 << 20 },    { "G", 1 << 30 },   { "kiB", 1 << 10 },
                                          { "KiB", 1 << 10 },  { "MiB", 1 << 20 }, { "GiB", 1 << 30 },
@@ -112,8 +95,7 @@ int parse_size(const char *s, u64 *bytes, const char **bad)
     return take_scaled(s, units, bytes, bad);
 }
 
-int parse_time(const char *s, u64 *ns, const char **bad)
-{
+int parse_time(const char *s, u64 *ns, const char **bad) {
     static const struct unit units[] = {
         { "ns", 1 }, { "us", NS_PER_US }, { "ms", NS_PER_MS }, { "s", NS_PER_S }, { NULL, 0 }
     };
@@ -121,22 +103,18 @@ int parse_time(const char *s, u64 *ns, const char **bad)
     return take_scaled(s, units, ns, bad);
 }
 
-int parse_permille(const char *s, u32 *permille, const char **bad)
-{
+int parse_permille(const char *s, u32 *permille, const char **bad) {
     static const struct unit units[] = { { "%", 10 }, { NULL, 0 } };
     u64 v;
     int error = take_scaled(s, units, &v, bad);
 
-    if (error)
-        return error;
-    if (v > 1000)
-        return fail(-ERANGE, s, bad);
+    if (error) return error;
+    if (v > 1000) return fail(-ERANGE, s, bad);
     *permille = (u32)v;
     return 0;
 }
 
-int parse_bool(const char *s, bool *value, const char **bad)
-{
+int parse_bool(const char *s, bool *value, const char **bad) {
     static const char *const words[] = { "no", "yes", "off", "on", "false", "true", "0", "1" };
 
     for (unsigned i = 0; i < ARRAY_SIZE(words); i++) {
@@ -149,8 +127,7 @@ int parse_bool(const char *s, bool *value, const char **bad)
 }
 
 /* One item of a CPU list, "5", "0-3" or either with '^' before it. */
-static int take_cpus(const char **s, struct cpumask *m)
-{
+static int take_cpus(const char **s, struct cpumask *m) {
     const char *start = *s;
     bool exclude = *start == '^';
     u64 first, last;
@@ -158,14 +135,12 @@ static int take_cpus(const char **s, struct cpumask *m)
 
     *s += exclude;
     error = take_number(s, &first);
-    if (error)
-        return error;
+    if (error) return error;
     last = first;
     if (**s == '-') {
         (*s)++;
         error = take_number(s, &last);
-        if (error)
-            return error;
+        if (error) return error;
     }
     if (first > last || last >= TAKT_MAX_CPUS) {
         *s = start;
@@ -180,30 +155,23 @@ static int take_cpus(const char **s, struct cpumask *m)
     return 0;
 }
 
-int parse_cpus(const char *s, struct cpumask *m, const char **bad)
-{
+int parse_cpus(const char *s, struct cpumask *m, const char **bad) {
     struct cpumask set;
 
     cpumask_zero(&set);
     if (strncmp(s, "all", 3) == 0 && (s[3] == 0 || s[3] == ',')) {
-        for (unsigned cpu = 0; cpu < TAKT_MAX_CPUS; cpu++)
-            cpumask_set(&set, cpu);
+        for (unsigned cpu = 0; cpu < TAKT_MAX_CPUS; cpu++) cpumask_set(&set, cpu);
         s += s[3] ? 4 : 3;
-        if (!*s)
-            goto done;
+        if (!*s) goto done;
     } else if (*s == '^') { /* nothing to take away from: all but these, as xl reads it */
-        for (unsigned cpu = 0; cpu < TAKT_MAX_CPUS; cpu++)
-            cpumask_set(&set, cpu);
+        for (unsigned cpu = 0; cpu < TAKT_MAX_CPUS; cpu++) cpumask_set(&set, cpu);
     }
     for (;;) {
         int error = take_cpus(&s, &set);
 
-        if (error)
-            return fail(error, s, bad);
-        if (!*s)
-            break;
-        if (*s != ',')
-            return fail(-EINVAL, s, bad);
+        if (error) return fail(error, s, bad);
+        if (!*s) break;
+        if (*s != ',') return fail(-EINVAL, s, bad);
         s++;
     }
 done:
@@ -211,60 +179,48 @@ done:
     return 0;
 }
 
-int parse_console(const char *s, struct console_spec *c, const char **bad)
-{
+int parse_console(const char *s, struct console_spec *c, const char **bad) {
     u64 baud = 115200;
 
     if (strcmp(s, "none") == 0) {
         *c = (struct console_spec){ 0, 0 };
         return 0;
     }
-    if (strncmp(s, "com", 3) != 0)
-        return fail(-EINVAL, s, bad);
-    if (s[3] < '1' || s[3] > '4')
-        return fail(-EINVAL, s + 3, bad);
+    if (strncmp(s, "com", 3) != 0) return fail(-EINVAL, s, bad);
+    if (s[3] < '1' || s[3] > '4') return fail(-EINVAL, s + 3, bad);
     c->com = (u32)(s[3] - '0');
     s += 4;
     if (*s == ',') {
         const char *start = ++s;
         int error = take_number(&s, &baud);
 
-        if (error)
-            return fail(error, s, bad);
+        if (error) return fail(error, s, bad);
         if (baud == 0 || baud > 115200 || 115200 % baud) /* what the divisor of a 16550 can make */
             return fail(-ERANGE, start, bad);
-        if (strcmp(s, ",8n1") == 0)
-            s += 4;
+        if (strcmp(s, ",8n1") == 0) s += 4;
     }
-    if (*s)
-        return fail(-EINVAL, s, bad);
+    if (*s) return fail(-EINVAL, s, bad);
     c->baud = (u32)baud;
     return 0;
 }
 
 /* Adds ",first-last" at `at` if it fits whole. Returns where the next one goes. */
-static size_t append_range(char *buf, size_t size, size_t at, unsigned first, unsigned last)
-{
+static size_t append_range(char *buf, size_t size, size_t at, unsigned first, unsigned last) {
     char item[32];
     const char *comma = at ? "," : "";
     int n = first == last ? hv_snprintf(item, sizeof(item), "%s%u", comma, first)
                           : hv_snprintf(item, sizeof(item), "%s%u-%u", comma, first, last);
 
-    if (at + (size_t)n < size)
-        memcpy(buf + at, item, (size_t)n + 1);
+    if (at + (size_t)n < size) memcpy(buf + at, item, (size_t)n + 1);
     return at + (size_t)n;
 }
 
-size_t format_cpus(const struct cpumask *m, char *buf, size_t size)
-{
+size_t format_cpus(const struct cpumask *m, char *buf, size_t size) {
     size_t at = 0;
 
-    if (size)
-        buf[0] = 0;
-    if (cpumask_weight(m) == TAKT_MAX_CPUS)
-        return (size_t)hv_snprintf(buf, size, "all");
-    if (cpumask_empty(m))
-        return (size_t)hv_snprintf(buf, size, "none");
+    if (size) buf[0] = 0;
+    if (cpumask_weight(m) == TAKT_MAX_CPUS) return (size_t)hv_snprintf(buf, size, "all");
+    if (cpumask_empty(m)) return (size_t)hv_snprintf(buf, size, "none");
     for (unsigned cpu = cpumask_next(m, 0), last; cpu < TAKT_MAX_CPUS; cpu = cpumask_next(m, last + 1)) {
         for (last = cpu; cpumask_test(m, last + 1); last++)
             ;
@@ -273,8 +229,7 @@ size_t format_cpus(const struct cpumask *m, char *buf, size_t size)
     return at;
 }
 
-bool valid_name(const char *s)
-{
+bool valid_name(const char *s) {
     size_t n = strnlen(s, 32);
     bool number = true;
 
@@ -282,10 +237,8 @@ bool valid_name(const char *s)
         char c = s[i];
         bool letter = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
 
-        if (!letter && !(c >= '0' && c <= '9') && c != '-' && c != '_' && c != '.')
-            return false;
-        if (c < '0' || c > '9')
-            number = false;
+        if (!letter && !(c >= '0' && c <= '9') && c != '-' && c != '_' && c != '.') return false;
+        if (c < '0' || c > '9') number = false;
     }
     return n >= 1 && n <= 31 && !number && s[0] != '-';
 }

@@ -13,42 +13,31 @@ struct spec {
     bool upper;
 };
 
-static void put(struct sink *s, char c)
-{
-    if (s->len + 1 < s->size)
-        s->buf[s->len] = c;
+static void put(struct sink *s, char c) {
+    if (s->len + 1 < s->size) s->buf[s->len] = c;
     s->len++;
 }
 
-static void fill(struct sink *s, char c, unsigned n)
-{
-    while (n--)
-        put(s, c);
+static void fill(struct sink *s, char c, unsigned n) {
+    while (n--) put(s, c);
 }
 
-static void put_string(struct sink *s, const struct spec *f, const char *str)
-{
+static void put_string(struct sink *s, const struct spec *f, const char *str) {
     size_t n = str ? (f->precision >= 0 ? strnlen(str, (size_t)f->precision) : strlen(str)) : 6;
     unsigned pad = f->width > n ? f->width - (unsigned)n : 0;
 
-    if (!str)
-        str = "(null)";
-    if (!f->left)
-        fill(s, ' ', pad);
-    for (size_t i = 0; i < n; i++)
-        put(s, str[i]);
-    if (f->left)
-        fill(s, ' ', pad);
+    if (!str) str = "(null)";
+    if (!f->left) fill(s, ' ', pad);
+    for (size_t i = 0; i < n; i++) put(s, str[i]);
+    if (f->left) fill(s, ' ', pad);
 }
 
-static void put_number(struct sink *s, const struct spec *f, u64 v)
-{
+static void put_number(struct sink *s, const struct spec *f, u64 v) {
     const char *digits = f->upper ? "0123456789ABCDEF" : "0123456789abcdef";
     char tmp[20];
     unsigned n = 0, len, zeros = 0, pad;
 
-    do
-        tmp[n++] = digits[v % f->base];
+    do tmp[n++] = digits[v % f->base];
     while (v /= f->base);
     len = n + f->negative + (f->prefix ? 2 : 0);
     if (f->precision > (int)n)
@@ -57,34 +46,26 @@ static void put_number(struct sink *s, const struct spec *f, u64 v)
         zeros = f->width - len;
     pad = f->width > len + zeros ? f->width - len - zeros : 0;
 
-    if (!f->left)
-        fill(s, ' ', pad);
-    if (f->negative)
-        put(s, '-');
+    if (!f->left) fill(s, ' ', pad);
+    if (f->negative) put(s, '-');
     if (f->prefix) {
         put(s, '0');
         put(s, 'x');
     }
     fill(s, '0', zeros);
-    while (n)
-        put(s, tmp[--n]);
-    if (f->left)
-        fill(s, ' ', pad);
+    while (n) put(s, tmp[--n]);
+    if (f->left) fill(s, ' ', pad);
 }
 
-static const char *parse_number(const char *p, unsigned *out)
-{
+static const char *parse_number(const char *p, unsigned *out) {
     *out = 0;
-    while (*p >= '0' && *p <= '9')
-        *out = *out * 10 + (unsigned)(*p++ - '0');
+    while (*p >= '0' && *p <= '9') *out = *out * 10 + (unsigned)(*p++ - '0');
     return p;
 }
 
 /* Fetches the next integer of the given length ('h', 'H' = hh, 'l', 'z', 0) as 64 bits. */
-static u64 integer(va_list *ap, char length, bool is_signed)
-{
-    if (length == 'l' || length == 'z')
-        return va_arg(*ap, u64);
+static u64 integer(va_list *ap, char length, bool is_signed) {
+    if (length == 'l' || length == 'z') return va_arg(*ap, u64);
     if (is_signed) {
         int v = va_arg(*ap, int);
 
@@ -96,8 +77,7 @@ static u64 integer(va_list *ap, char length, bool is_signed)
     }
 }
 
-static void convert(struct sink *s, struct spec *f, char conv, char length, va_list *ap)
-{
+static void convert(struct sink *s, struct spec *f, char conv, char length, va_list *ap) {
     char c[2] = { 0, 0 };
     u64 v;
 
@@ -114,9 +94,7 @@ static void convert(struct sink *s, struct spec *f, char conv, char length, va_l
     case 'x':
         f->base = 16;
         /* fall through */
-    case 'u':
-        put_number(s, f, integer(ap, length, false));
-        break;
+    case 'u': put_number(s, f, integer(ap, length, false)); break;
     case 'p':
         f->base = 16;
         f->prefix = true;
@@ -124,21 +102,16 @@ static void convert(struct sink *s, struct spec *f, char conv, char length, va_l
         break;
     case 'c':
         c[0] = (char)va_arg(*ap, int);
-        if (c[0])
-            put_string(s, f, c);
+        if (c[0]) put_string(s, f, c);
         break;
-    case 's':
-        put_string(s, f, va_arg(*ap, const char *));
-        break;
+    case 's': put_string(s, f, va_arg(*ap, const char *)); break;
     default:
         put(s, '%');
-        if (conv != '%')
-            put(s, conv);
+        if (conv != '%') put(s, conv);
     }
 }
 
-int hv_vsnprintf(char *buf, size_t size, const char *fmt, va_list args)
-{
+int hv_vsnprintf(char *buf, size_t size, const char *fmt, va_list args) {
     struct sink s = { buf, size, 0 };
     va_list ap;
 
@@ -151,8 +124,7 @@ int hv_vsnprintf(char *buf, size_t size, const char *fmt, va_list args)
             put(&s, *p);
             continue;
         }
-        for (p++; *p == '-' || *p == '0'; p++)
-            *(*p == '-' ? &f.left : &f.zero) = true;
+        for (p++; *p == '-' || *p == '0'; p++) *(*p == '-' ? &f.left : &f.zero) = true;
         if (*p == '*') {
             int w = va_arg(ap, int);
 
@@ -173,20 +145,16 @@ int hv_vsnprintf(char *buf, size_t size, const char *fmt, va_list args)
                 f.precision = (int)n;
             }
         }
-        for (; *p == 'h' || *p == 'l' || *p == 'z'; p++)
-            length = *p == 'h' && length == 'h' ? 'H' : *p;
-        if (!*p)
-            break;
+        for (; *p == 'h' || *p == 'l' || *p == 'z'; p++) length = *p == 'h' && length == 'h' ? 'H' : *p;
+        if (!*p) break;
         convert(&s, &f, *p, length, &ap);
     }
     va_end(ap);
-    if (size)
-        buf[MIN(s.len, size - 1)] = 0;
+    if (size) buf[MIN(s.len, size - 1)] = 0;
     return (int)s.len;
 }
 
-int hv_snprintf(char *buf, size_t size, const char *fmt, ...)
-{
+int hv_snprintf(char *buf, size_t size, const char *fmt, ...) {
     va_list ap;
     int n;
 

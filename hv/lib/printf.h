@@ -29,8 +29,7 @@ void panic(const char *fmt, ...) PRINTF(1, 2) __attribute__((noreturn));
 
 #define ASSERT(cond)                                                                                         \
     do {                                                                                                     \
-        if (__builtin_expect(!(cond), 0))                                                                    \
-            panic("%s:%d: %s does not hold", __FILE__, __LINE__, #cond);                                     \
+        if (__builtin_expect(!(cond), 0)) panic("%s:%d: %s does not hold", __FILE__, __LINE__, #cond);       \
     } while (0)
 
 #endif

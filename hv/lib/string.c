@@ -2,8 +2,7 @@
 
 #include <takt/types.h>
 
-void *memcpy(void *restrict to, const void *restrict from, size_t n)
-{
+void *memcpy(void *restrict to, const void *restrict from, size_t n) {
     void *d = to;
     size_t words = n / 8, rest = n % 8;
 
@@ -16,20 +15,16 @@ void *memcpy(void *restrict to, const void *restrict from, size_t n)
     return to;
 }
 
-void *memmove(void *to, const void *from, size_t n)
-{
+void *memmove(void *to, const void *from, size_t n) {
     char *d = to;
     const char *s = from;
 
-    if (d <= s || d >= s + n)
-        return memcpy(to, from, n);
-    while (n--)
-        d[n] = s[n];
+    if (d <= s || d >= s + n) return memcpy(to, from, n);
+    while (n--) d[n] = s[n];
     return to;
 }
 
-void *memset(void *to, int c, size_t n)
-{
+void *memset(void *to, int c, size_t n) {
     void *d = to;
     size_t words = n / 8, rest = n % 8;
 
@@ -42,52 +37,42 @@ void *memset(void *to, int c, size_t n)
     return to;
 }
 
-int memcmp(const void *a, const void *b, size_t n)
-{
+int memcmp(const void *a, const void *b, size_t n) {
     const u8 *x = a, *y = b;
 
     for (; n--; x++, y++)
-        if (*x != *y)
-            return *x - *y;
+        if (*x != *y) return *x - *y;
     return 0;
 }
 
-size_t strlen(const char *s)
-{
+size_t strlen(const char *s) {
     size_t n = 0;
 
-    while (s[n])
-        n++;
+    while (s[n]) n++;
     return n;
 }
 
-size_t strnlen(const char *s, size_t max)
-{
+size_t strnlen(const char *s, size_t max) {
     size_t n = 0;
 
-    while (n < max && s[n])
-        n++;
+    while (n < max && s[n]) n++;
     return n;
 }
 
-int strcmp(const char *a, const char *b)
-{
+int strcmp(const char *a, const char *b) {
     for (; *a && *a == *b; a++, b++)
         ;
     return (u8)*a - (u8)*b;
 }
 
-int strncmp(const char *a, const char *b, size_t n)
-{
+int strncmp(const char *a, const char *b, size_t n) {
     for (; n && *a && *a == *b; a++, b++, n--)
         ;
     return n ? (u8)*a - (u8)*b : 0;
 }
 
-char *strchr(const char *s, int c)
-{
+char *strchr(const char *s, int c) {
     for (; *s != (char)c; s++)
-        if (!*s)
-            return NULL;
+        if (!*s) return NULL;
     return (char *)s;
 }

@@ -19,8 +19,7 @@ struct timerq {
     u64 seq;
 };
 
-static inline void timer_init(struct timer *t, void (*fn)(struct timer *, u64))
-{
+static inline void timer_init(struct timer *t, void (*fn)(struct timer *, u64)) {
     *t = (struct timer){ .fn = fn };
 }
 
@@ -28,10 +27,7 @@ void timerq_insert(struct timerq *q, struct timer *t, u64 when); /* t must not b
 void timerq_remove(struct timerq *q, struct timer *t); /* harmless if not queued; O(log n) amortised */
 
 /* The earliest deadline, ~0 if none. */
-static inline u64 timerq_next(const struct timerq *q)
-{
-    return q->root ? q->root->when : ~0ull;
-}
+static inline u64 timerq_next(const struct timerq *q) { return q->root ? q->root->when : ~0ull; }
 
 /* Takes off and returns the earliest timer that is due at `now`, or NULL. Equal deadlines leave in the order
  * in which they came. */

@@ -14,15 +14,9 @@ typedef u64 gpa_t; /* guest-physical */
 /* All RAM is mapped at DIRECTMAP + hpa (boot/layout.h). On the host build, tests set directmap_base. */
 extern u64 directmap_base;
 
-static inline void *hpa_to_va(hpa_t pa)
-{
-    return (void *)(directmap_base + pa);
-}
+static inline void *hpa_to_va(hpa_t pa) { return (void *)(directmap_base + pa); }
 
-static inline hpa_t va_to_hpa(const void *va)
-{
-    return (u64)va - directmap_base;
-}
+static inline hpa_t va_to_hpa(const void *va) { return (u64)va - directmap_base; }
 
 /* Gives the allocator [start, end); partial pages at the ends are dropped. Ranges must not overlap. */
 void frame_add(hpa_t start, hpa_t end);

@@ -2,78 +2,59 @@
 #include "lib/string.h"
 #include "mm/guestmem.h"
 
-static u32 nr_chunks(const struct guestmem *m)
-{
-    return (u32)(m->size >> CHUNK_SHIFT);
-}
+static u32 nr_chunks(const struct guestmem *m) { return (u32)(m->size >> CHUNK_SHIFT); }
 
 /* The order of frames that holds the chunk table. */
-static unsigned table_order(const struct guestmem *m)
-{
+static unsigned table_order(const struct guestmem *m) {
     unsigned order = 0;
 
-    while ((PAGE_SIZE << order) < nr_chunks(m) * sizeof(hpa_t))
-        order++;
+    while ((PAGE_SIZE << order) < nr_chunks(m) * sizeof(hpa_t)) order++;
     return order;
 }
 
-int guestmem_init(struct guestmem *m, u64 size)
-{
+int guestmem_init(struct guestmem *m, u64 size) {
     hpa_t table;
 
-    if (size == 0 || size % CHUNK_SIZE || size > BIT(40))
-        return -EINVAL;
+    if (size == 0 || size % CHUNK_SIZE || size > BIT(40)) return -EINVAL;
     *m = (struct guestmem){ .size = size, .low_size = MIN(size, TAKT_LOW_RAM_MAX) };
     table = frame_alloc(table_order(m));
-    if (table == HPA_NONE)
-        return -ENOMEM;
+    if (table == HPA_NONE) return -ENOMEM;
     m->chunk = hpa_to_va(table);
     return 0;
 }
 
-int guestmem_grow(struct guestmem *m)
-{
+int guestmem_grow(struct guestmem *m) {
     hpa_t pa;
 
-    if (m->grown == nr_chunks(m))
-        return -ENOSPC;
+    if (m->grown == nr_chunks(m)) return -ENOSPC;
     pa = frame_alloc(FRAME_ORDER_2M);
-    if (pa == HPA_NONE)
-        return -ENOMEM;
+    if (pa == HPA_NONE) return -ENOMEM;
     m->chunk[m->grown++] = pa;
     return 0;
 }
 
-gpa_t guestmem_chunk_gpa(const struct guestmem *m, u32 n)
-{
+gpa_t guestmem_chunk_gpa(const struct guestmem *m, u32 n) {
     u64 off = (u64)n << CHUNK_SHIFT;
 
     return off < m->low_size ? off : off - m->low_size + TAKT_HIGH_RAM;
 }
 
-void guestmem_fini(struct guestmem *m)
-{
-    if (!m->chunk)
-        return;
-    while (m->grown)
-        frame_free(m->chunk[--m->grown], FRAME_ORDER_2M);
+void guestmem_fini(struct guestmem *m) {
+    if (!m->chunk) return;
+    while (m->grown) frame_free(m->chunk[--m->grown], FRAME_ORDER_2M);
     frame_free(va_to_hpa(m->chunk), table_order(m));
     m->chunk = NULL;
 }
 
-static bool is_ram(const struct guestmem *m, gpa_t gpa, u64 len)
-{
+static bool is_ram(const struct guestmem *m, gpa_t gpa, u64 len) {
     u64 high = m->size - m->low_size;
 
-    if (gpa < m->low_size)
-        return len <= m->low_size - gpa;
+    if (gpa < m->low_size) return len <= m->low_size - gpa;
     return gpa >= TAKT_HIGH_RAM && gpa - TAKT_HIGH_RAM < high && len <= high - (gpa - TAKT_HIGH_RAM);
 }
 
-int guestmem_read(const struct guestmem *m, gpa_t gpa, void *to, u64 len)
-{
-    if (len && !is_ram(m, gpa, len))
-        return -EFAULT;
+int guestmem_read(const struct guestmem *m, gpa_t gpa, void *to, u64 len) {
+    if (len && !is_ram(m, gpa, len)) return -EFAULT;
     while (len) {
         u64 room = 0;
         const void *from = guestmem_at(m, gpa, &room);
@@ -87,10 +68,8 @@ int guestmem_read(const struct guestmem *m, gpa_t gpa, void *to, u64 len)
     return 0;
 }
 
-int guestmem_write(const struct guestmem *m, gpa_t gpa, const void *from, u64 len)
-{
-    if (len && !is_ram(m, gpa, len))
-        return -EFAULT;
+int guestmem_write(const struct guestmem *m, gpa_t gpa, const void *from, u64 len) {
+    if (len && !is_ram(m, gpa, len)) return -EFAULT;
     while (len) {
         u64 room = 0;
         void *to = guestmem_at(m, gpa, &room);

@@ -17,8 +17,7 @@ struct guestmem {
 };
 
 /* The address of `gpa`, and in *room how many bytes follow it in the same chunk. NULL if it is not RAM. */
-static inline void *guestmem_at(const struct guestmem *m, gpa_t gpa, u64 *room)
-{
+static inline void *guestmem_at(const struct guestmem *m, gpa_t gpa, u64 *room) {
     u64 off;
 
     if (gpa < m->low_size)

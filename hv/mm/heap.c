@@ -31,14 +31,12 @@ static struct spinlock heap_lock;
 static struct list partial[CLASSES];
 static u64 in_use;
 
-static struct slab *slab_new(unsigned class)
-{
+static struct slab *slab_new(unsigned class) {
     hpa_t pa = frame_alloc(0);
     struct slab *s;
     char *p;
 
-    if (pa == HPA_NONE)
-        return NULL;
+    if (pa == HPA_NONE) return NULL;
     s = hpa_to_va(pa);
     *s = (struct slab){ .magic = HEAP_MAGIC, .class = (u8) class, .size = class_size[class] };
     for (p = (char *)s + HEADER; p + s->size <= (char *)s + PAGE_SIZE; p += s->size) {
@@ -49,63 +47,51 @@ static struct slab *slab_new(unsigned class)
     return s;
 }
 
-static void *small_alloc(unsigned class)
-{
+static void *small_alloc(unsigned class) {
     struct slab *s;
     void *p;
 
-    if (!partial[class].next)
-        list_init(&partial[class]);
+    if (!partial[class].next) list_init(&partial[class]);
     s = list_empty(&partial[class]) ? slab_new(class) : list_first(&partial[class], struct slab, link);
-    if (!s)
-        return NULL;
+    if (!s) return NULL;
     p = s->free;
     s->free = *(void **)p;
     s->used++;
-    if (!s->free)
-        list_del(&s->link);
+    if (!s->free) list_del(&s->link);
     in_use += s->size;
     return p;
 }
 
-static void *large_alloc(size_t size)
-{
+static void *large_alloc(size_t size) {
     unsigned order = 0;
     struct slab *s;
     hpa_t pa;
 
-    while (PAGE_SIZE << order < size + HEADER)
-        order++;
+    while (PAGE_SIZE << order < size + HEADER) order++;
     pa = frame_alloc(order);
-    if (pa == HPA_NONE)
-        return NULL;
+    if (pa == HPA_NONE) return NULL;
     s = hpa_to_va(pa);
     *s = (struct slab){ .magic = HEAP_MAGIC, .class = LARGE, .order = (u8)order, .size = size };
     in_use += size;
     return (char *)s + HEADER;
 }
 
-void *heap_alloc(size_t size)
-{
+void *heap_alloc(size_t size) {
     unsigned class = 0;
     void *p;
 
-    if (!size || size > 65536)
-        return NULL;
-    while (class < CLASSES && class_size[class] < size)
-        class ++;
+    if (!size || size > 65536) return NULL;
+    while (class < CLASSES && class_size[class] < size) class ++;
     spin_lock(&heap_lock);
     p = class < CLASSES ? small_alloc(class) : large_alloc(size);
     spin_unlock(&heap_lock);
     return p ? memset(p, 0, size) : NULL;
 }
 
-void heap_free(void *p)
-{
+void heap_free(void *p) {
     struct slab *s = (struct slab *)((u64)p & ~(PAGE_SIZE - 1));
 
-    if (!p)
-        return;
+    if (!p) return;
     spin_lock(&heap_lock);
     ASSERT(s->magic == HEAP_MAGIC);
     in_use -= s->size;
@@ -114,8 +100,7 @@ void heap_free(void *p)
         frame_free(va_to_hpa(s), s->order);
         goto out;
     }
-    if (!s->free)
-        list_add_head(&partial[s->class], &s->link);
+    if (!s->free) list_add_head(&partial[s->class], &s->link);
     *(void **)p = s->free;
     s->free = p;
     if (--s->used == 0) {
@@ -127,7 +112,4 @@ out:
     spin_unlock(&heap_lock);
 }
 
-u64 heap_in_use(void)
-{
-    return in_use;
-}
+u64 heap_in_use(void) { return in_use; }

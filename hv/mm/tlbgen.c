@@ -1,41 +1,25 @@
 #include "mm/tlbgen.h"
 
-void tlbgen_init(struct tlbgen *g)
-{
-    *g = (struct tlbgen){ .current = 1 };
-}
+void tlbgen_init(struct tlbgen *g) { *g = (struct tlbgen){ .current = 1 }; }
 
-u64 tlbgen_bump(struct tlbgen *g)
-{
-    return __atomic_add_fetch(&g->current, 1, __ATOMIC_SEQ_CST);
-}
+u64 tlbgen_bump(struct tlbgen *g) { return __atomic_add_fetch(&g->current, 1, __ATOMIC_SEQ_CST); }
 
-bool tlbgen_passed_cpu(const struct tlbgen *g, unsigned cpu, u64 generation)
-{
+bool tlbgen_passed_cpu(const struct tlbgen *g, unsigned cpu, u64 generation) {
     return !__atomic_load_n(&g->loaded[cpu], __ATOMIC_SEQ_CST) ||
            __atomic_load_n(&g->flushed[cpu], __ATOMIC_ACQUIRE) >= generation;
 }
 
-bool tlbgen_passed(const struct tlbgen *g, u64 generation)
-{
+bool tlbgen_passed(const struct tlbgen *g, u64 generation) {
     for (unsigned cpu = 0; cpu < TAKT_MAX_CPUS; cpu++)
-        if (!tlbgen_passed_cpu(g, cpu, generation))
-            return false;
+        if (!tlbgen_passed_cpu(g, cpu, generation)) return false;
     return true;
 }
 
-void tlb_tags_init(struct tlb_tags *t, u32 nr)
-{
-    *t = (struct tlb_tags){ .next = 1, .nr = nr, .epoch = 1 };
-}
+void tlb_tags_init(struct tlb_tags *t, u32 nr) { *t = (struct tlb_tags){ .next = 1, .nr = nr, .epoch = 1 }; }
 
-void tlb_user_init(struct tlb_user *u)
-{
-    *u = (struct tlb_user){ .cpu = -1 };
-}
+void tlb_user_init(struct tlb_user *u) { *u = (struct tlb_user){ .cpu = -1 }; }
 
-void tlb_load(struct tlbgen *g, const struct tlb_tags *t, struct tlb_user *u, unsigned cpu)
-{
+void tlb_load(struct tlbgen *g, const struct tlb_tags *t, struct tlb_user *u, unsigned cpu) {
     /* What other pCPUs flushed says nothing about this one, and a tag of an earlier epoch may be another's.
      */
     if (u->cpu != (int)cpu || u->epoch != t->epoch) {
@@ -47,14 +31,10 @@ void tlb_load(struct tlbgen *g, const struct tlb_tags *t, struct tlb_user *u, un
     __atomic_thread_fence(__ATOMIC_SEQ_CST);
 }
 
-void tlb_save(struct tlbgen *g, unsigned cpu)
-{
-    __atomic_store_n(&g->loaded[cpu], 0, __ATOMIC_RELEASE);
-}
+void tlb_save(struct tlbgen *g, unsigned cpu) { __atomic_store_n(&g->loaded[cpu], 0, __ATOMIC_RELEASE); }
 
 void tlb_prepare(struct tlbgen *g, struct tlb_tags *t, struct tlb_user *u, unsigned cpu,
-                 void (*flush)(enum tlb_flush what, void *ctx), void *ctx)
-{
+                 void (*flush)(enum tlb_flush what, void *ctx), void *ctx) {
     u64 now = __atomic_load_n(&g->current, __ATOMIC_ACQUIRE);
     enum tlb_flush what = g->flushed[cpu] == now ? TLB_KEEP : TLB_FLUSH_VM;
 
@@ -66,7 +46,6 @@ void tlb_prepare(struct tlbgen *g, struct tlb_tags *t, struct tlb_user *u, unsig
     u->tag = t->next++;
     u->epoch = t->epoch;
     u->generation = now;
-    if (what != TLB_KEEP)
-        flush(what, ctx);
+    if (what != TLB_KEEP) flush(what, ctx);
     __atomic_store_n(&g->flushed[cpu], now, __ATOMIC_RELEASE);
 }

@@ -58,14 +58,10 @@ void tlb_load(struct tlbgen *g, const struct tlb_tags *t, struct tlb_user *u, un
 void tlb_save(struct tlbgen *g, unsigned cpu);
 
 /* Forget this vCPU's translations: the hypervisor changed a register that flushes (CR0, CR3, CR4, EFER). */
-static inline void tlb_forget(struct tlb_user *u)
-{
-    u->generation = 0;
-}
+static inline void tlb_forget(struct tlb_user *u) { u->generation = 0; }
 
 /* Before every entry: has tlb_prepare() to be called? */
-static inline bool tlb_stale(const struct tlbgen *g, const struct tlb_user *u)
-{
+static inline bool tlb_stale(const struct tlbgen *g, const struct tlb_user *u) {
     return __builtin_expect(u->generation != __atomic_load_n(&g->current, __ATOMIC_ACQUIRE), 0);
 }
 

@@ -39,33 +39,26 @@ static volatile u8 *regs;
 static const struct acpi_info *acpi;
 static volatile u8 *ioapic[ACPI_MAX_IOAPICS];
 
-static u32 apic_read(u32 reg)
-{
+static u32 apic_read(u32 reg) {
     return apic_x2 ? (u32)rdmsr(MSR_X2APIC + reg) : mmio_read32(regs + reg * 16);
 }
 
-static void apic_write(u32 reg, u32 v)
-{
+static void apic_write(u32 reg, u32 v) {
     if (apic_x2)
         wrmsr(MSR_X2APIC + reg, v);
     else
         mmio_write32(regs + reg * 16, v);
 }
 
-u32 apic_id(void)
-{
+u32 apic_id(void) {
     u32 id = apic_read(REG_ID);
 
     return apic_x2 ? id : id >> 24;
 }
 
-void apic_eoi(void)
-{
-    apic_write(REG_EOI, 0);
-}
+void apic_eoi(void) { apic_write(REG_EOI, 0); }
 
-void apic_send(u32 dest, enum apic_delivery how, u8 vector)
-{
+void apic_send(u32 dest, enum apic_delivery how, u8 vector) {
     u32 low = (u32)how << 8 | ICR_ASSERT | vector;
 
     /* An x2APIC write does not order earlier stores (SDM 3A 11.12.3). */
@@ -74,77 +67,58 @@ void apic_send(u32 dest, enum apic_delivery how, u8 vector)
         wrmsr(MSR_X2APIC + REG_ICR, (u64)dest << 32 | low);
         return;
     }
-    for (int i = 0; i < 100000 && (apic_read(REG_ICR) & ICR_BUSY); i++)
-        cpu_relax();
+    for (int i = 0; i < 100000 && (apic_read(REG_ICR) & ICR_BUSY); i++) cpu_relax();
     apic_write(REG_ICR_HIGH, dest << 24);
     apic_write(REG_ICR, low);
 }
 
-void apic_timer_count(u32 ticks)
-{
-    apic_write(REG_TIMER_COUNT, ticks);
-}
+void apic_timer_count(u32 ticks) { apic_write(REG_TIMER_COUNT, ticks); }
 
-u32 apic_timer_left(void)
-{
-    return apic_read(REG_TIMER_LEFT);
-}
+u32 apic_timer_left(void) { return apic_read(REG_TIMER_LEFT); }
 
-static void on_error(void)
-{
+static void on_error(void) {
     static u32 count;
 
     apic_write(REG_ESR, 0);
-    if (count++ < 16)
-        log_warn("local APIC error, status 0x%x", apic_read(REG_ESR));
+    if (count++ < 16) log_warn("local APIC error, status 0x%x", apic_read(REG_ESR));
 }
 
 /* ---- the interrupt controllers that Takt does not use ---- */
 
 /* Remapped, so that a spurious one is not taken for an exception, and masked (8259A data sheet). */
-static void silence_8259(void)
-{
+static void silence_8259(void) {
     static const struct {
         u8 port, value;
     } init[] = { { 0x20, 0x11 }, { 0xa0, 0x11 }, { 0x21, VEC_PIC }, { 0xa1, VEC_PIC + 8 }, { 0x21, 4 },
                  { 0xa1, 2 },    { 0x21, 1 },    { 0xa1, 1 },       { 0x21, 0xff },        { 0xa1, 0xff } };
 
-    for (unsigned i = 0; i < ARRAY_SIZE(init); i++)
-        outb(init[i].port, init[i].value);
+    for (unsigned i = 0; i < ARRAY_SIZE(init); i++) outb(init[i].port, init[i].value);
 }
 
-static u32 ioapic_read(u32 i, u32 reg)
-{
+static u32 ioapic_read(u32 i, u32 reg) {
     mmio_write32(ioapic[i], reg);
     return mmio_read32(ioapic[i] + 16);
 }
 
-static void ioapic_write(u32 i, u32 reg, u32 v)
-{
+static void ioapic_write(u32 i, u32 reg, u32 v) {
     mmio_write32(ioapic[i], reg);
     mmio_write32(ioapic[i] + 16, v);
 }
 
-static u32 ioapic_inputs(u32 i)
-{
-    return ioapic[i] ? (ioapic_read(i, 1) >> 16 & 0xff) + 1 : 0;
-}
+static u32 ioapic_inputs(u32 i) { return ioapic[i] ? (ioapic_read(i, 1) >> 16 & 0xff) + 1 : 0; }
 
-static void ioapics_init(void)
-{
+static void ioapics_init(void) {
     for (u32 i = 0; i < acpi->nr_ioapics; i++) {
         ioapic[i] = mmio_map(acpi->ioapic[i].addr, PAGE_SIZE);
         if (!ioapic[i] || ioapic_read(i, 1) == ~0u) {
             log_warn("no IOAPIC answers at %lx", acpi->ioapic[i].addr);
             ioapic[i] = NULL;
         }
-        for (u32 pin = 0; pin < ioapic_inputs(i); pin++)
-            ioapic_write(i, 0x10 + 2 * pin, LVT_MASKED);
+        for (u32 pin = 0; pin < ioapic_inputs(i); pin++) ioapic_write(i, 0x10 + 2 * pin, LVT_MASKED);
     }
 }
 
-int ioapic_route_isa(u8 irq, u8 vector)
-{
+int ioapic_route_isa(u8 irq, u8 vector) {
     u32 gsi = irq, low = vector;
 
     for (u32 o = 0; o < acpi->nr_overrides; o++)
@@ -156,8 +130,7 @@ int ioapic_route_isa(u8 irq, u8 vector)
     for (u32 i = 0; i < acpi->nr_ioapics; i++) {
         u32 pin = gsi - acpi->ioapic[i].gsi_base;
 
-        if (gsi < acpi->ioapic[i].gsi_base || pin >= ioapic_inputs(i))
-            continue;
+        if (gsi < acpi->ioapic[i].gsi_base || pin >= ioapic_inputs(i)) continue;
         ioapic_write(i, 0x11 + 2 * pin, apic_id() << 24);
         ioapic_write(i, 0x10 + 2 * pin, low);
         return 0;
@@ -165,8 +138,7 @@ int ioapic_route_isa(u8 irq, u8 vector)
     return -ENOENT;
 }
 
-static void ioapic_mask_vector(u8 vector)
-{
+static void ioapic_mask_vector(u8 vector) {
     for (u32 i = 0; acpi && i < acpi->nr_ioapics; i++)
         for (u32 pin = 0; pin < ioapic_inputs(i); pin++)
             if ((ioapic_read(i, 0x10 + 2 * pin) & 0xff) == vector)
@@ -175,19 +147,16 @@ static void ioapic_mask_vector(u8 vector)
 
 /* ---- set-up ---- */
 
-int apic_init(const struct acpi_info *a)
-{
+int apic_init(const struct acpi_info *a) {
     u32 ecx = cpuid(1, 0).ecx;
 
     acpi = a;
-    if (!(cpuid(1, 0).edx >> 9 & 1))
-        return -ENODEV;
+    if (!(cpuid(1, 0).edx >> 9 & 1)) return -ENODEV;
     apic_x2 = ecx >> 21 & 1;
     apic_tsc_deadline = ecx >> 24 & 1;
     if (!apic_x2) {
         regs = mmio_map(a->lapic_addr, PAGE_SIZE);
-        if (!regs)
-            return -ENODEV;
+        if (!regs) return -ENODEV;
     }
     silence_8259();
     ioapics_init();
@@ -197,13 +166,11 @@ int apic_init(const struct acpi_info *a)
     return 0;
 }
 
-void apic_init_cpu(void)
-{
+void apic_init_cpu(void) {
     u64 base = rdmsr(MSR_APIC_BASE) | BIT(11);
 
     wrmsr(MSR_APIC_BASE, base); /* x2APIC is reached through xAPIC mode (SDM 3A 11.12.5) */
-    if (apic_x2)
-        wrmsr(MSR_APIC_BASE, base | BIT(10));
+    if (apic_x2) wrmsr(MSR_APIC_BASE, base | BIT(10));
     apic_write(REG_SVR, BIT(8) | VEC_SPURIOUS);
     apic_write(REG_TPR, 0);
     apic_write(REG_LVT_THERMAL, LVT_MASKED);

@@ -21,19 +21,12 @@ struct reference {
 static volatile u8 *hpet;
 static u16 pm_port;
 
-static u32 read_hpet(void)
-{
-    return mmio_read32(hpet + 0xf0);
-}
+static u32 read_hpet(void) { return mmio_read32(hpet + 0xf0); }
 
-static u32 read_pm(void)
-{
-    return inl(pm_port);
-}
+static u32 read_pm(void) { return inl(pm_port); }
 
 /* Channel 2 of the 8254, gated on, counting down from 65536 again and again. */
-static u32 read_pit(void)
-{
+static u32 read_pit(void) {
     u32 n;
 
     outb(0x43, 0x80);
@@ -41,8 +34,7 @@ static u32 read_pit(void)
     return 0x10000 - (n | (u32)inb(0x42) << 8);
 }
 
-static bool use_hpet(const struct acpi_info *a, struct reference *r)
-{
+static bool use_hpet(const struct acpi_info *a, struct reference *r) {
     u64 period;
 
     hpet = a->hpet_addr ? mmio_map(a->hpet_addr, PAGE_SIZE) : NULL;
@@ -54,18 +46,15 @@ static bool use_hpet(const struct acpi_info *a, struct reference *r)
     return true;
 }
 
-static bool use_pm(const struct acpi_info *a, struct reference *r)
-{
+static bool use_pm(const struct acpi_info *a, struct reference *r) {
     pm_port = a->pm_timer_port;
-    if (!pm_port)
-        return false;
+    if (!pm_port) return false;
     /* 3.579545 MHz (ACPI 6.5, 4.8.2.1) */
     *r = (struct reference){ "ACPI PM timer", 279365115, a->pm_timer_32 ? ~0u : 0xffffff, read_pm };
     return true;
 }
 
-static void use_pit(struct reference *r)
-{
+static void use_pit(struct reference *r) {
     outb(0x61, (inb(0x61) & ~2) | 1);
     outb(0x43, 0xb4); /* channel 2, both bytes, mode 2 */
     outb(0x42, 0);
@@ -79,8 +68,7 @@ struct sample {
     u64 tsc, width;
 };
 
-static struct sample sample(const struct reference *r)
-{
+static struct sample sample(const struct reference *r) {
     struct sample best = { 0, 0, ~0ull };
 
     for (int i = 0; i < 3; i++) { /* the narrowest of three: the host of an emulator may have been away */
@@ -88,8 +76,7 @@ static struct sample sample(const struct reference *r)
         u32 ref = r->read();
         u64 t1 = rdtsc();
 
-        if (t1 - t0 < best.width)
-            best = (struct sample){ ref, t0 + (t1 - t0) / 2, t1 - t0 };
+        if (t1 - t0 < best.width) best = (struct sample){ ref, t0 + (t1 - t0) / 2, t1 - t0 };
     }
     return best;
 }
@@ -99,8 +86,7 @@ static struct sample sample(const struct reference *r)
 
 /* Watches `r` until both differences are known to one part in GOOD_ENOUGH: the ticks of `r` in *ref, those of the TSC
  * in *tsc. False: it stands still, or counts too slowly. */
-static bool compare(const struct reference *r, u64 *ref, u64 *tsc)
-{
+static bool compare(const struct reference *r, u64 *ref, u64 *tsc) {
     struct sample start = sample(r), now;
 
     for (u32 polls = 0;; polls++) {
@@ -109,90 +95,72 @@ static bool compare(const struct reference *r, u64 *ref, u64 *tsc)
         now = sample(r);
         *ref = (now.ref - start.ref) & r->mask;
         *tsc = now.tsc - start.tsc;
-        if (!*ref && polls > 100000)
-            return false;
-        if (!*ref)
-            continue;
+        if (!*ref && polls > 100000) return false;
+        if (!*ref) continue;
         /* in ticks of the TSC: half of each bracket, and one tick of the reference */
         error = (start.width + now.width) / 2 + *tsc / *ref + 1;
-        if (error < *tsc / GOOD_ENOUGH || (r->fs && *ref * r->fs > LONGEST_FS) || polls > 100000)
-            return true;
+        if (error < *tsc / GOOD_ENOUGH || (r->fs && *ref * r->fs > LONGEST_FS) || polls > 100000) return true;
     }
 }
 
 /* The TSC's speed by `r`, 0 if `r` is of no use. */
-static u64 measure(const struct reference *r)
-{
+static u64 measure(const struct reference *r) {
     u64 ref, tsc;
 
     return compare(r, &ref, &tsc) ? (u64)((unsigned __int128)tsc * 1000000000000ull / (ref * r->fs)) : 0;
 }
 
-static u32 read_apic_timer(void)
-{
-    return ~apic_timer_left();
-}
+static u32 read_apic_timer(void) { return ~apic_timer_left(); }
 
 /* The APIC timer's speed by the TSC. */
-static void measure_apic_timer(void)
-{
+static void measure_apic_timer(void) {
     struct reference r = { "APIC timer", 0, ~0u, read_apic_timer };
     u64 ref, tsc;
 
     apic_timer_count(~0u);
-    if (compare(&r, &ref, &tsc))
-        apic_timer_khz = ref * tsc_khz / tsc;
+    if (compare(&r, &ref, &tsc)) apic_timer_khz = ref * tsc_khz / tsc;
     apic_timer_count(0);
     log_info("APIC timer: %lu.%03lu MHz", apic_timer_khz / 1000, apic_timer_khz % 1000);
 }
 
 /* What CPUID says, 0 if it says nothing (SDM 2A CPUID, leaf 15h). */
-static u64 cpuid_khz(void)
-{
+static u64 cpuid_khz(void) {
     struct cpuid c = cpuid_or_zero(0x15, 0);
 
     return c.eax && c.ebx && c.ecx ? (u64)c.ecx * c.ebx / c.eax / 1000 : 0;
 }
 
-int clock_calibrate(const struct acpi_info *a)
-{
+int clock_calibrate(const struct acpi_info *a) {
     struct reference r;
     u64 khz = 0, said = cpuid_khz();
 
-    if (use_hpet(a, &r))
-        khz = measure(&r);
-    if (!khz && use_pm(a, &r))
-        khz = measure(&r);
+    if (use_hpet(a, &r)) khz = measure(&r);
+    if (!khz && use_pm(a, &r)) khz = measure(&r);
     if (!khz) {
         use_pit(&r);
         khz = measure(&r);
     }
-    if (!khz)
-        return -ENODEV;
+    if (!khz) return -ENODEV;
     if (said && said - said / 1000 < khz && khz < said + said / 1000) {
         khz = said;
         r.name = "CPUID 15h, confirmed";
     }
     tsc_set_khz(khz);
     log_info("TSC: %lu.%03lu MHz by %s", khz / 1000, khz % 1000, r.name);
-    if (!apic_tsc_deadline)
-        measure_apic_timer();
+    if (!apic_tsc_deadline) measure_apic_timer();
     return apic_tsc_deadline || apic_timer_khz ? 0 : -ENODEV;
 }
 
-void delay_ns(u64 ns)
-{
+void delay_ns(u64 ns) {
     u64 end = rdtsc() + ns_to_tsc(ns);
 
-    while (rdtsc() < end)
-        cpu_relax();
+    while (rdtsc() < end) cpu_relax();
 }
 
 static volatile u64 latest, worst;
 
 /* If a value was written before we read our TSC, our TSC must not be smaller. */
-static void compare_once(void)
-{
+static void compare_once(void) {
     u64 seen = latest, t;
 
     __asm__ volatile("lfence" : : : "memory");
@@ -203,19 +171,15 @@ static void compare_once(void)
         __atomic_compare_exchange_n(&latest, &seen, t, false, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED);
 }
 
-void clock_compare(volatile bool *done, bool mine)
-{
+void clock_compare(volatile bool *done, bool mine) {
     if (mine) {
-        for (int i = 0; i < 500; i++)
-            compare_once();
+        for (int i = 0; i < 500; i++) compare_once();
         *done = true;
     }
-    for (u64 end = rdtsc() + ns_to_tsc(100 * NS_PER_MS); !*done && rdtsc() < end;)
-        compare_once();
+    for (u64 end = rdtsc() + ns_to_tsc(100 * NS_PER_MS); !*done && rdtsc() < end;) compare_once();
 }
 
-u64 clock_worst(void)
-{
+u64 clock_worst(void) {
     u64 w = worst;
 
     worst = 0;

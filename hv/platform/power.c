@@ -14,41 +14,31 @@ bool noreboot;
 static const struct acpi_info *acpi;
 static volatile u8 *reset_register; /* if it is in memory: mapped while there is memory for tables */
 
-void power_init(const struct acpi_info *a)
-{
+void power_init(const struct acpi_info *a) {
     acpi = a;
-    if (a->reset.space == 0)
-        reset_register = mmio_map(a->reset.addr, 1);
+    if (a->reset.space == 0) reset_register = mmio_map(a->reset.addr, 1);
 }
 
-static void halt_for_ever(void)
-{
-    for (;;)
-        __asm__ volatile("cli; hlt");
+static void halt_for_ever(void) {
+    for (;;) __asm__ volatile("cli; hlt");
 }
 
 /* Bochs ends at the bytes "Shutdown" on port 0x8900, QEMU at a write to isa-debug-exit. A real machine has nothing
  * there. */
-static void emulator_off(u8 code)
-{
-    for (const char *p = "Shutdown"; *p; p++)
-        outb(0x8900, (u8)*p);
+static void emulator_off(u8 code) {
+    for (const char *p = "Shutdown"; *p; p++) outb(0x8900, (u8)*p);
     outb(0xf4, code);
 }
 
-static void reset(void)
-{
-    if (acpi && acpi->reset.space == 1)
-        outb((u16)acpi->reset.addr, acpi->reset.value);
-    if (reset_register)
-        *reset_register = acpi->reset.value;
+static void reset(void) {
+    if (acpi && acpi->reset.space == 1) outb((u16)acpi->reset.addr, acpi->reset.value);
+    if (reset_register) *reset_register = acpi->reset.value;
     outb(0xcf9, 2); /* the chipset's reset register, then the keyboard controller's line */
     outb(0xcf9, 6);
     outb(0x64, 0xfe);
 }
 
-void platform_poweroff(void)
-{
+void platform_poweroff(void) {
     console_flush(true);
     emulator_off(0);
     /* SLP_TYP and SLP_EN (ACPI 6.5, 4.8.3.2.1) */
@@ -59,40 +49,34 @@ void platform_poweroff(void)
     __builtin_unreachable();
 }
 
-void platform_reboot(void)
-{
+void platform_reboot(void) {
     console_flush(true);
     reset();
     halt_for_ever();
     __builtin_unreachable();
 }
 
-void stop_machine(const char *why)
-{
+void stop_machine(const char *why) {
     log_err("%s", why);
     console_flush(true);
-    if (!noreboot)
-        emulator_off(1);
+    if (!noreboot) emulator_off(1);
     halt_for_ever();
     __builtin_unreachable();
 }
 
-void panic(const char *fmt, ...)
-{
+void panic(const char *fmt, ...) {
     static u32 depth;
     char text[192];
     va_list ap;
 
-    if (__atomic_fetch_add(&depth, 1, __ATOMIC_SEQ_CST) > 0)
-        halt_for_ever();
+    if (__atomic_fetch_add(&depth, 1, __ATOMIC_SEQ_CST) > 0) halt_for_ever();
     smp_stop_others();
     console_set_panic();
     va_start(ap, fmt);
     hv_vsnprintf(text, sizeof(text), fmt, ap);
     va_end(ap);
     log_err("PANIC on CPU %u: %s", this_cpu()->id, text);
-    if (noreboot)
-        stop_machine("Stopped, since noreboot is set.");
+    if (noreboot) stop_machine("Stopped, since noreboot is set.");
     log_err("Rebooting.");
     console_flush(true);
     emulator_off(1);

@@ -28,8 +28,7 @@ static volatile u16 *text;
 static volatile u8 *pixels;
 static u32 pitch, bytes_pp, zoom, rows, columns, row, column;
 
-void screen_init(const struct boot_info *b)
-{
+void screen_init(const struct boot_info *b) {
     u64 bytes = (u64)b->screen.pitch * b->screen.height;
 
     if (b->screen.kind == SCREEN_TEXT && b->screen.width >= 20 && b->screen.height >= 4 && bytes <= 65536) {
@@ -52,16 +51,13 @@ void screen_init(const struct boot_info *b)
 }
 
 /* Grey and black are the same in every order of colours. */
-static void pixel(u32 y, u32 x, bool on)
-{
+static void pixel(u32 y, u32 x, bool on) {
     volatile u8 *p = pixels + (u64)y * pitch + x * bytes_pp;
 
-    for (u32 i = 0; i < 3; i++)
-        p[i] = on ? GREY : 0;
+    for (u32 i = 0; i < 3; i++) p[i] = on ? GREY : 0;
 }
 
-static void draw(u32 y, u32 x, char c)
-{
+static void draw(u32 y, u32 x, char c) {
     u64 glyph = c > ' ' && c <= '~' ? font[c - ' '] : 0;
 
     if (kind == SCREEN_TEXT) {
@@ -77,16 +73,12 @@ static void draw(u32 y, u32 x, char c)
         }
 }
 
-static void blank(u32 y)
-{
-    for (u32 x = 0; x < columns; x++)
-        draw(y, x, ' ');
+static void blank(u32 y) {
+    for (u32 x = 0; x < columns; x++) draw(y, x, ' ');
 }
 
-void screen_write(const char *s, size_t n)
-{
-    if (kind == SCREEN_NONE)
-        return;
+void screen_write(const char *s, size_t n) {
+    if (kind == SCREEN_NONE) return;
     for (; n--; s++) {
         if (*s == '\n' || column == columns) {
             column = 0;
@@ -94,7 +86,6 @@ void screen_write(const char *s, size_t n)
             blank(row);
             blank((row + 1) % rows);
         }
-        if (*s >= ' ')
-            draw(row, column++, *s);
+        if (*s >= ' ') draw(row, column++, *s);
     }
 }

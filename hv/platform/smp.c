@@ -26,18 +26,15 @@ static struct cpu *volatile starting; /* the AP that is on the trampoline */
 static volatile bool compared;
 static void (*ap_entry)(void);
 
-int cpu_give_stacks(struct cpu *c)
-{
+int cpu_give_stacks(struct cpu *c) {
     c->p.stack_top = stack_map(STACK_SIZE);
     for (unsigned i = IST_DF; i < IST_NR; i++)
-        if (!(c->ist_top[i] = stack_map(ISTACK_SIZE)))
-            return -ENOMEM;
+        if (!(c->ist_top[i] = stack_map(ISTACK_SIZE))) return -ENOMEM;
     return c->p.stack_top ? 0 : -ENOMEM;
 }
 
 void ap_main(void);
-void ap_main(void)
-{
+void ap_main(void) {
     struct cpu *c = starting;
 
     cpu_load_tables(c);
@@ -49,16 +46,13 @@ void ap_main(void)
     panic("CPU %u came back from its loop", c->p.id);
 }
 
-static bool answers(struct cpu *c, u64 ns)
-{
-    for (u64 end = rdtsc() + ns_to_tsc(ns); !c->p.online && rdtsc() < end;)
-        cpu_relax();
+static bool answers(struct cpu *c, u64 ns) {
+    for (u64 end = rdtsc() + ns_to_tsc(ns); !c->p.online && rdtsc() < end;) cpu_relax();
     return c->p.online;
 }
 
 /* SDM 3A 9.4.4.1. The pauses between INIT and SIPI are those of newer CPUs. */
-static bool start_one(struct cpu *c, hpa_t page)
-{
+static bool start_one(struct cpu *c, hpa_t page) {
     u64 worst;
 
     starting = c;
@@ -81,8 +75,7 @@ static bool start_one(struct cpu *c, hpa_t page)
     return true;
 }
 
-void smp_start(const struct acpi_info *a, hpa_t page, void (*entry)(void))
-{
+void smp_start(const struct acpi_info *a, hpa_t page, void (*entry)(void)) {
     u32 boot_id = apic_id();
 
     ap_entry = entry;
@@ -112,43 +105,35 @@ void smp_start(const struct acpi_info *a, hpa_t page, void (*entry)(void))
         else
             log_warn("the CPU with APIC id %u does not answer: done without", c->p.apic_id);
     }
-    if (a->cpus_left_out)
-        log_warn("%u CPUs beyond %u are not used", a->cpus_left_out, ACPI_MAX_CPUS);
+    if (a->cpus_left_out) log_warn("%u CPUs beyond %u are not used", a->cpus_left_out, ACPI_MAX_CPUS);
     log_info("%u CPUs%s", nr_cpus, apic_x2 ? ", x2APIC" : "");
 }
 
 /* ---- kicking ---- */
 
-static void on_kick(void)
-{
-    cpu_of(this_cpu())->kicked_at = 0;
-}
+static void on_kick(void) { cpu_of(this_cpu())->kicked_at = 0; }
 
-void cpu_nmi(unsigned cpu)
-{
+void cpu_nmi(unsigned cpu) {
     cpu_of(percpu_of[cpu])->nmi_kicked = true;
     apic_send(percpu_of[cpu]->apic_id, APIC_NMI, 0);
 }
 
 /* A kick of this CPU is 1 ms old: whoever has not answered by now gets an NMI. */
-static void on_kick_timer(struct timer *t, u64 now)
-{
+static void on_kick_timer(struct timer *t, u64 now) {
     u64 old = rdtsc() - ns_to_tsc(KICK_NS - KICK_NS / 8);
 
     for (unsigned cpu = 0; cpu < nr_cpus; cpu++) {
         struct cpu *c = cpu_of(percpu_of[cpu]);
         u64 at = c->kicked_at;
 
-        if (!at || at > old || cpu == this_cpu()->id)
-            continue;
+        if (!at || at > old || cpu == this_cpu()->id) continue;
         c->kicked_at = 0;
         c->late_kicks++;
         cpu_nmi(cpu);
     }
 }
 
-void cpu_kick(unsigned cpu)
-{
+void cpu_kick(unsigned cpu) {
     struct cpu *c = cpu_of(percpu_of[cpu]), *self = cpu_of(this_cpu());
     u64 none = 0;
 
@@ -156,27 +141,20 @@ void cpu_kick(unsigned cpu)
                                                   __ATOMIC_RELAXED))
         return; /* the loop is on its way, or the interrupt */
     apic_send(c->p.apic_id, APIC_FIXED, VEC_KICK);
-    if (!self->kick_timer.queued)
-        timer_set(self->p.id, &self->kick_timer, now_ns() + KICK_NS);
+    if (!self->kick_timer.queued) timer_set(self->p.id, &self->kick_timer, now_ns() + KICK_NS);
 }
 
-void smp_stop_others(void)
-{
+void smp_stop_others(void) {
     cpus_stop = true;
     for (unsigned cpu = 0; cpu < nr_cpus; cpu++)
-        if (cpu != this_cpu()->id)
-            apic_send(percpu_of[cpu]->apic_id, APIC_NMI, 0);
+        if (cpu != this_cpu()->id) apic_send(percpu_of[cpu]->apic_id, APIC_NMI, 0);
 }
 
 /* ---- waiting ---- */
 
-void irq_window(void)
-{
-    __asm__ volatile("sti; nop; cli" : : : "memory");
-}
+void irq_window(void) { __asm__ volatile("sti; nop; cli" : : : "memory"); }
 
-void cpu_halt(void)
-{
+void cpu_halt(void) {
     struct cpu *c = cpu_of(this_cpu());
 
     c->halted = true;
@@ -186,8 +164,7 @@ void cpu_halt(void)
 
 /* ---- heartbeat: a CPU that did not pass its loop is kicked; one that does not pass it then is dumped ---- */
 
-static void look_at(struct cpu *c)
-{
+static void look_at(struct cpu *c) {
     u64 age = rdtsc() - c->p.heartbeat;
 
     if (c->halted || !c->p.heartbeat || (i64)age < (i64)ns_to_tsc(SILENT_NS)) {
@@ -203,23 +180,19 @@ static void look_at(struct cpu *c)
 }
 
 /* CPU 0 looks after all others, CPU 1 after CPU 0. */
-static void on_heartbeat(struct timer *t, u64 now)
-{
+static void on_heartbeat(struct timer *t, u64 now) {
     u32 me = this_cpu()->id;
 
     for (u32 cpu = 0; cpu < nr_cpus; cpu++)
-        if (cpu != me && (me == 0 || cpu == 0))
-            look_at(cpu_of(percpu_of[cpu]));
+        if (cpu != me && (me == 0 || cpu == 0)) look_at(cpu_of(percpu_of[cpu]));
     timer_set(me, t, now + SILENT_NS);
 }
 
-void smp_watch(void)
-{
+void smp_watch(void) {
     struct cpu *c = cpu_of(this_cpu());
 
     timer_init(&c->kick_timer, on_kick_timer);
     irq_register(VEC_KICK, on_kick);
     timer_init(&c->heartbeat_timer, on_heartbeat);
-    if (c->p.id < 2)
-        timer_set(c->p.id, &c->heartbeat_timer, now_ns() + SILENT_NS);
+    if (c->p.id < 2) timer_set(c->p.id, &c->heartbeat_timer, now_ns() + SILENT_NS);
 }

@@ -19,41 +19,32 @@ struct cpu_timers {
     u64 armed;                      /* what the hardware was told; own CPU only */
 };
 
-static struct cpu_timers *timers_of(unsigned cpu)
-{
-    return percpu_of[cpu]->timers;
-}
+static struct cpu_timers *timers_of(unsigned cpu) { return percpu_of[cpu]->timers; }
 
-static void remove_locked(struct cpu_timers *c, struct timer *t)
-{
+static void remove_locked(struct cpu_timers *c, struct timer *t) {
     timerq_remove(&c->q, t);
     c->next = timerq_next(&c->q);
 }
 
-void timer_cancel(struct timer *t)
-{
+void timer_cancel(struct timer *t) {
     /* t->cpu may change until its queue's lock is held */
     while (__atomic_load_n(&t->queued, __ATOMIC_ACQUIRE)) {
         u16 cpu = __atomic_load_n(&t->cpu, __ATOMIC_RELAXED);
         struct cpu_timers *c = timers_of(cpu);
 
         spin_lock(&c->lock);
-        if (t->queued && t->cpu == cpu)
-            remove_locked(c, t);
+        if (t->queued && t->cpu == cpu) remove_locked(c, t);
         spin_unlock(&c->lock);
     }
 }
 
-void timer_cancel_wait(struct timer *t)
-{
+void timer_cancel_wait(struct timer *t) {
     timer_cancel(t);
     for (unsigned cpu = 0; cpu < nr_cpus; cpu++)
-        while (cpu != this_cpu()->id && timers_of(cpu)->running == t)
-            cpu_relax();
+        while (cpu != this_cpu()->id && timers_of(cpu)->running == t) cpu_relax();
 }
 
-void timer_set(unsigned cpu, struct timer *t, u64 when)
-{
+void timer_set(unsigned cpu, struct timer *t, u64 when) {
     struct cpu_timers *c = timers_of(cpu);
     bool sooner;
 
@@ -64,17 +55,12 @@ void timer_set(unsigned cpu, struct timer *t, u64 when)
     sooner = when < c->next;
     c->next = timerq_next(&c->q);
     spin_unlock(&c->lock);
-    if (sooner && cpu != this_cpu()->id)
-        cpu_kick(cpu);
+    if (sooner && cpu != this_cpu()->id) cpu_kick(cpu);
 }
 
-u64 timers_next(void)
-{
-    return ((struct cpu_timers *)this_cpu()->timers)->next;
-}
+u64 timers_next(void) { return ((struct cpu_timers *)this_cpu()->timers)->next; }
 
-void timers_run(void)
-{
+void timers_run(void) {
     struct cpu_timers *c = this_cpu()->timers;
     u64 now = now_ns();
 
@@ -86,25 +72,19 @@ void timers_run(void)
         c->next = timerq_next(&c->q);
         c->running = t;
         spin_unlock(&c->lock);
-        if (!t)
-            return;
+        if (!t) return;
         t->fn(t, now);
         c->running = NULL;
     }
 }
 
-static void on_timer(void)
-{
-    ((struct cpu_timers *)this_cpu()->timers)->armed = ~0ull;
-}
+static void on_timer(void) { ((struct cpu_timers *)this_cpu()->timers)->armed = ~0ull; }
 
-void lapic_timer_arm(u64 when)
-{
+void lapic_timer_arm(u64 when) {
     struct cpu_timers *c = this_cpu()->timers;
     u64 left;
 
-    if (when == c->armed)
-        return;
+    if (when == c->armed) return;
     c->armed = when;
     if (apic_tsc_deadline) {
         wrmsr(MSR_TSC_DEADLINE, when == ~0ull ? 0 : tsc_at(when));
@@ -121,8 +101,7 @@ void lapic_timer_arm(u64 when)
     apic_timer_count((u32)MIN(left, 0xffffffffull));
 }
 
-void timers_init_cpu(void)
-{
+void timers_init_cpu(void) {
     struct cpu_timers *c = heap_alloc(sizeof(*c));
 
     ASSERT(c);

@@ -11,23 +11,18 @@ static struct list items = { &items, &items };
 static volatile u64 earliest = ~0ull; /* ns; of all items */
 static struct timer wake;             /* makes the loop of WORK_CPU pass at `earliest` */
 
-static void on_wake(struct timer *t, u64 now)
-{
-}
+static void on_wake(struct timer *t, u64 now) {}
 
-static void update_locked(void)
-{
+static void update_locked(void) {
     u64 next = ~0ull;
 
-    list_for_each(w, &items, struct work, link)
-    {
+    list_for_each(w, &items, struct work, link) {
         next = MIN(next, w->not_before);
     }
     earliest = next;
 }
 
-void work_add(struct work *w)
-{
+void work_add(struct work *w) {
     bool sooner;
 
     spin_lock(&work_lock);
@@ -41,17 +36,12 @@ void work_add(struct work *w)
     spin_unlock(&work_lock);
 }
 
-bool work_due(void)
-{
-    return earliest != ~0ull && earliest <= now_ns();
-}
+bool work_due(void) { return earliest != ~0ull && earliest <= now_ns(); }
 
-static struct work *take_due(void)
-{
+static struct work *take_due(void) {
     u64 now = now_ns();
 
-    list_for_each(w, &items, struct work, link)
-    {
+    list_for_each(w, &items, struct work, link) {
         if (w->not_before <= now) {
             list_del(&w->link);
             return w;
@@ -60,19 +50,15 @@ static struct work *take_due(void)
     return NULL;
 }
 
-bool work_run(void)
-{
+bool work_run(void) {
     struct work *w;
 
     spin_lock(&work_lock);
     w = take_due();
     update_locked();
-    if (w && earliest != ~0ull)
-        timer_set(WORK_CPU, &wake, earliest);
+    if (w && earliest != ~0ull) timer_set(WORK_CPU, &wake, earliest);
     spin_unlock(&work_lock);
-    if (!w)
-        return false;
-    if (w->step(w))
-        work_add(w);
+    if (!w) return false;
+    if (w->step(w)) work_add(w);
     return true;
 }

@@ -5,38 +5,19 @@
  * One with levels that outlive a sleep belongs here too. */
 #include "sched/boost.h"
 
-static enum credit_class keep(enum credit_class c)
-{
-    return c;
-}
+static enum credit_class keep(enum credit_class c) { return c; }
 
-static enum credit_class by_credit(enum credit_class c, enum credit_class by_credit)
-{
-    return by_credit;
-}
+static enum credit_class by_credit(enum credit_class c, enum credit_class by_credit) { return by_credit; }
 
-static enum credit_class keep_any(enum credit_class c, enum credit_class by_credit)
-{
-    return c;
-}
+static enum credit_class keep_any(enum credit_class c, enum credit_class by_credit) { return c; }
 
-static enum credit_class lift_under(enum credit_class c)
-{
-    return c == CLASS_UNDER ? CLASS_BOOST : c;
-}
+static enum credit_class lift_under(enum credit_class c) { return c == CLASS_UNDER ? CLASS_BOOST : c; }
 
-static enum credit_class end_boost(enum credit_class c)
-{
-    return c == CLASS_BOOST ? CLASS_UNDER : c;
-}
+static enum credit_class end_boost(enum credit_class c) { return c == CLASS_BOOST ? CLASS_UNDER : c; }
 
-static enum credit_class lift_all(enum credit_class c)
-{
-    return CLASS_BOOST;
-}
+static enum credit_class lift_all(enum credit_class c) { return CLASS_BOOST; }
 
-static enum credit_class keep_boost(enum credit_class c, enum credit_class by_credit)
-{
+static enum credit_class keep_boost(enum credit_class c, enum credit_class by_credit) {
     return c == CLASS_BOOST ? c : by_credit;
 }
 

@@ -17,70 +17,56 @@ void (*sched_state_hook)(struct sched_vcpu *v, u64 now);
 
 /* The pool of a dom or of a pCPU changes under the locks of both pools, so it is looked at again once
  * locked. */
-static struct sched_pool *lock_pool_of(struct sched_pool *const *where)
-{
+static struct sched_pool *lock_pool_of(struct sched_pool *const *where) {
     for (;;) {
         struct sched_pool *p = __atomic_load_n(where, __ATOMIC_ACQUIRE);
 
-        if (!p)
-            return NULL;
+        if (!p) return NULL;
         spin_lock(&p->lock);
-        if (__atomic_load_n(where, __ATOMIC_RELAXED) == p)
-            return p;
+        if (__atomic_load_n(where, __ATOMIC_RELAXED) == p) return p;
         spin_unlock(&p->lock);
     }
 }
 
-struct sched_pool *sched_lock_dom(struct sched_dom *d)
-{
+struct sched_pool *sched_lock_dom(struct sched_dom *d) {
     return lock_pool_of(&d->pool);
 }
 
-u64 sched_clock(struct sched_pool *p)
-{
+u64 sched_clock(struct sched_pool *p) {
     u64 now = machine_now();
 
-    if (now > p->clock)
-        p->clock = now;
+    if (now > p->clock) p->clock = now;
     return p->clock;
 }
 
 /* ---- states ---- */
 
-void sched_set_state(struct sched_vcpu *v, enum run_state state, u64 now)
-{
+void sched_set_state(struct sched_vcpu *v, enum run_state state, u64 now) {
     u64 spent = now - v->since;
 
-    if (state == v->state)
-        return;
+    if (state == v->state) return;
     sched_trace(v, now, TRC_RUNSTATE, v->state, state, (u32)spent, (u32)(spent >> 32));
     v->state_ns[v->state] += spent;
     v->since = now;
     v->state = state;
-    if (sched_state_hook)
-        sched_state_hook(v, now);
+    if (sched_state_hook) sched_state_hook(v, now);
 }
 
 /* The state of a vCPU that is not running. */
-static enum run_state state_off_cpu(const struct sched_vcpu *v)
-{
-    if (v->blocked)
-        return RS_BLOCKED;
+static enum run_state state_off_cpu(const struct sched_vcpu *v) {
+    if (v->blocked) return RS_BLOCKED;
     return v->parked || v->dom->paused ? RS_OFFLINE : RS_RUNNABLE;
 }
 
-void sched_update(struct sched_pool *p, struct sched_vcpu *v, enum sched_why why, u64 now)
-{
+void sched_update(struct sched_pool *p, struct sched_vcpu *v, enum sched_why why, u64 now) {
     bool may = sched_runnable(v);
 
     if (sched_cpus[v->cpu].current == v) {
-        if (!may)
-            sched_kick(p, v->cpu, now);
+        if (!may) sched_kick(p, v->cpu, now);
         return;
     }
     sched_set_state(v, state_off_cpu(v), now);
-    if (may == v->queued)
-        return;
+    if (may == v->queued) return;
     v->queued = may;
     if (may)
         p->policy->wake(p, v, why, now);
@@ -90,13 +76,11 @@ void sched_update(struct sched_pool *p, struct sched_vcpu *v, enum sched_why why
 
 /* ---- running ---- */
 
-static void slice_end(struct timer *t, u64 now)
-{
+static void slice_end(struct timer *t, u64 now) {
     machine_kick((u32)(container_of(t, struct sched_cpu, slice) - sched_cpus));
 }
 
-static void set_slice(struct sched_cpu *c, u32 cpu, u64 slice, u64 now)
-{
+static void set_slice(struct sched_cpu *c, u32 cpu, u64 slice, u64 now) {
     if (slice != SCHED_NEVER)
         machine_timer_set(cpu, &c->slice, now + slice);
     else if (c->slice.queued)
@@ -104,8 +88,7 @@ static void set_slice(struct sched_cpu *c, u32 cpu, u64 slice, u64 now)
 }
 
 static void switch_to(struct sched_pool *p, struct sched_cpu *c, u32 cpu, struct sched_vcpu *next, u64 slice,
-                      u64 now)
-{
+                      u64 now) {
     struct sched_vcpu *prev = c->current;
 
     sched_trace(next, now, TRC_SWITCH, sched_who(prev), (u32)MIN(now - prev->since, 0xffffffffu), (u32)slice,
@@ -120,44 +103,37 @@ static void switch_to(struct sched_pool *p, struct sched_cpu *c, u32 cpu, struct
         hist_add(&next->wake_latency, now - next->woken_at);
         next->woken_at = 0;
     }
-    if (sched_is_idle(next) && !c->leaving)
-        cpumask_set(&p->idlers, cpu);
+    if (sched_is_idle(next) && !c->leaving) cpumask_set(&p->idlers, cpu);
     sched_set_state(next, RS_RUNNING, now);
     next->switches++;
     next->on_cpu = cpu;
     c->current = next;
 }
 
-struct sched_vcpu *sched_run(u32 cpu)
-{
+struct sched_vcpu *sched_run(u32 cpu) {
     struct sched_cpu *c = &sched_cpus[cpu];
     struct sched_pool *p = lock_pool_of(&c->pool);
 
-    if (!p)
-        return c->current;
+    if (!p) return c->current;
     u64 now = sched_clock(p);
     struct sched_vcpu *prev = c->current, *next;
     struct sched_pick pick;
     bool idle = sched_is_idle(prev);
 
     record_input(p, IN_RUN, now, TRACE_NOBODY, 0, cpu);
-    if (!idle)
-        prev->queued = sched_runnable(prev);
+    if (!idle) prev->queued = sched_runnable(prev);
     pick = p->policy->pick(p, cpu, idle ? NULL : prev, now);
     next = pick.vcpu ? pick.vcpu : &c->idle;
     next->queued = false;
     record_decision(p, DEC_PICK, now, pick.vcpu ? sched_who(next) : TRACE_NOBODY, pick.slice);
-    if (next != prev)
-        switch_to(p, c, cpu, next, pick.slice, now);
+    if (next != prev) switch_to(p, c, cpu, next, pick.slice, now);
     set_slice(c, cpu, pick.slice, now);
     spin_unlock(&p->lock);
     return next;
 }
 
-void sched_saved(u32 cpu, struct sched_vcpu *prev)
-{
-    if (sched_is_idle(prev))
-        return;
+void sched_saved(u32 cpu, struct sched_vcpu *prev) {
+    if (sched_is_idle(prev)) return;
     struct sched_pool *p = sched_lock_dom(prev->dom);
     u64 now = sched_clock(p);
 
@@ -175,15 +151,13 @@ void sched_saved(u32 cpu, struct sched_vcpu *prev)
     spin_unlock(&p->lock);
 }
 
-struct sched_vcpu *sched_current(u32 cpu)
-{
+struct sched_vcpu *sched_current(u32 cpu) {
     return sched_cpus[cpu].current;
 }
 
 /* ---- what vCPUs do ---- */
 
-void sched_wake(struct sched_vcpu *v)
-{
+void sched_wake(struct sched_vcpu *v) {
     struct sched_pool *p = sched_lock_dom(v->dom);
 
     if (v->blocked) {
@@ -194,8 +168,7 @@ void sched_wake(struct sched_vcpu *v)
         v->blocked = false;
         if (sched_cpus[v->cpu].current != v) {
             v->wakes++;
-            if (state_off_cpu(v) == RS_RUNNABLE)
-                v->woken_at = now;
+            if (state_off_cpu(v) == RS_RUNNABLE) v->woken_at = now;
             sched_update(p, v, SCHED_WAKE, now);
         } else if (v->cpu != machine_cpu()) {
             sched_kick(p, v->cpu, now); /* it may be waiting in place */
@@ -204,8 +177,7 @@ void sched_wake(struct sched_vcpu *v)
     spin_unlock(&p->lock);
 }
 
-void sched_block(struct sched_vcpu *v)
-{
+void sched_block(struct sched_vcpu *v) {
     struct sched_pool *p = sched_lock_dom(v->dom);
     u64 now = sched_clock(p);
 
@@ -217,85 +189,72 @@ void sched_block(struct sched_vcpu *v)
     spin_unlock(&p->lock);
 }
 
-void sched_yield(struct sched_vcpu *v)
-{
+void sched_yield(struct sched_vcpu *v) {
     struct sched_pool *p = sched_lock_dom(v->dom);
     u64 now = sched_clock(p);
 
     record_input(p, IN_YIELD, now, sched_who(v), 0, 0);
     sched_trace(v, now, TRC_YIELD, 0, 0, 0, 0);
-    if (p->policy->yield && sched_cpus[v->cpu].current == v)
-        p->policy->yield(p, v, now);
+    if (p->policy->yield && sched_cpus[v->cpu].current == v) p->policy->yield(p, v, now);
     spin_unlock(&p->lock);
 }
 
 /* ---- pausing ---- */
 
-static void update_all(struct sched_pool *p, struct sched_dom *d, u64 now)
-{
+static void update_all(struct sched_pool *p, struct sched_dom *d, u64 now) {
     for (u32 i = 0; i < d->nr_vcpus; i++)
-        if (d->vcpu[i])
-            sched_update(p, d->vcpu[i], SCHED_UNPAUSE, now);
+        if (d->vcpu[i]) sched_update(p, d->vcpu[i], SCHED_UNPAUSE, now);
 }
 
-void sched_pause(struct sched_dom *d)
-{
+void sched_pause(struct sched_dom *d) {
     struct sched_pool *p = sched_lock_dom(d);
     u64 now = sched_clock(p);
 
     record_input(p, IN_PAUSE, now, d->id << 16, 0, 0);
-    if (d->paused++ == 0)
-        update_all(p, d, now);
+    if (d->paused++ == 0) update_all(p, d, now);
     spin_unlock(&p->lock);
 }
 
-int sched_unpause(struct sched_dom *d)
-{
+int sched_unpause(struct sched_dom *d) {
     struct sched_pool *p = sched_lock_dom(d);
     u64 now = sched_clock(p);
     int error = -EINVAL;
 
     if (d->paused) {
         record_input(p, IN_UNPAUSE, now, d->id << 16, 0, 0);
-        if (--d->paused == 0)
-            update_all(p, d, now);
+        if (--d->paused == 0) update_all(p, d, now);
         error = 0;
     }
     spin_unlock(&p->lock);
     return error;
 }
 
-bool sched_dom_stopped(struct sched_dom *d)
-{
+bool sched_dom_stopped(struct sched_dom *d) {
     struct sched_pool *p = sched_lock_dom(d);
     bool stopped = d->paused > 0;
 
     for (u32 i = 0; i < d->nr_vcpus; i++)
-        if (d->vcpu[i] && d->vcpu[i]->on_cpu != SCHED_NO_CPU)
-            stopped = false;
+        if (d->vcpu[i] && d->vcpu[i]->on_cpu != SCHED_NO_CPU) stopped = false;
     spin_unlock(&p->lock);
     return stopped;
 }
 
 /* ---- affinity and migration ---- */
 
-void sched_place(struct sched_pool *p, struct sched_vcpu *v, u64 now)
-{
+void sched_place(struct sched_pool *p, struct sched_vcpu *v, u64 now) {
     struct cpumask allowed = cpumask_and(&v->affinity, &p->cpus);
     u32 from = v->cpu;
 
     if (cpumask_empty(&allowed))
         cpumask_fill(&v->affinity); /* the last pCPU that it could use has left the pool */
     v->cpu = p->policy->place(p, v);
-    if (v->cpu == from)
-        return;
+    if (v->cpu == from) return;
     v->migrations++;
     sched_trace(v, now, TRC_MIGRATE, from, v->cpu, 0, 0);
     record_decision(p, DEC_MOVE, now, sched_who(v), v->cpu);
 }
 
-void sched_send_away(struct sched_pool *p, struct sched_vcpu *v, u64 now)
-{
+void sched_send_away(struct sched_pool *p, struct sched_vcpu *v, u64 now) {
     if (v->on_cpu != SCHED_NO_CPU) {
         v->migrating = true;
         sched_update(p, v, SCHED_MIGRATE, now);
@@ -309,8 +268,7 @@ void sched_send_away(struct sched_pool *p, struct sched_vcpu *v, u64 now)
     sched_update(p, v, SCHED_MIGRATE, now);
 }
 
-int sched_set_affinity(struct sched_vcpu *v, const struct cpumask *m)
-{
+int sched_set_affinity(struct sched_vcpu *v, const struct cpumask *m) {
     struct sched_pool *p = sched_lock_dom(v->dom);
     u64 now = sched_clock(p);
     struct cpumask allowed = cpumask_and(m, &p->cpus);
@@ -331,38 +289,30 @@ int sched_set_affinity(struct sched_vcpu *v, const struct cpumask *m)
 
 /* ---- services for policies ---- */
 
-void sched_trace_slow(const struct sched_vcpu *v, u64 now, u16 event, u32 a, u32 b, u32 c, u32 d)
-{
+void sched_trace_slow(const struct sched_vcpu *v, u64 now, u16 event, u32 a, u32 b, u32 c, u32 d) {
     trace_write(machine_cpu(), now, event, v ? sched_who(v) : TRACE_NOBODY, a, b, c, d);
 }
 
-void *sched_cpu_priv(const struct sched_pool *p, u32 cpu)
-{
-    return sched_cpus[cpu].priv;
-}
+void *sched_cpu_priv(const struct sched_pool *p, u32 cpu) { return sched_cpus[cpu].priv; }
 
-struct sched_vcpu *sched_current_locked(const struct sched_pool *p, u32 cpu)
-{
+struct sched_vcpu *sched_current_locked(const struct sched_pool *p, u32 cpu) {
     struct sched_vcpu *v = sched_cpus[cpu].current;
 
     return sched_is_idle(v) ? NULL : v;
 }
 
-void sched_kick(struct sched_pool *p, u32 cpu, u64 now)
-{
+void sched_kick(struct sched_pool *p, u32 cpu, u64 now) {
     sched_trace(sched_cpus[cpu].current, now, TRC_KICK, cpu, 0, 0, 0);
     record_decision(p, DEC_KICK, now, TRACE_NOBODY, cpu);
     machine_kick(cpu);
 }
 
-bool sched_may_run(const struct sched_pool *p, const struct sched_vcpu *v, u32 cpu)
-{
+bool sched_may_run(const struct sched_pool *p, const struct sched_vcpu *v, u32 cpu) {
     return cpumask_test(&v->affinity, cpu) && cpumask_test(&p->cpus, cpu) &&
            (v->on_cpu == SCHED_NO_CPU || v->on_cpu == cpu);
 }
 
-void sched_move(struct sched_pool *p, struct sched_vcpu *v, u32 cpu, u64 now)
-{
+void sched_move(struct sched_pool *p, struct sched_vcpu *v, u32 cpu, u64 now) {
     ASSERT(sched_may_run(p, v, cpu));
     sched_trace(v, now, TRC_MIGRATE, v->cpu, cpu, 0, 0);
     record_decision(p, DEC_MOVE, now, sched_who(v), cpu);
@@ -370,29 +320,25 @@ void sched_move(struct sched_pool *p, struct sched_vcpu *v, u32 cpu, u64 now)
     v->migrations++;
 }
 
-void sched_migrate(struct sched_pool *p, struct sched_vcpu *v, u64 now)
-{
+void sched_migrate(struct sched_pool *p, struct sched_vcpu *v, u64 now) {
     v->migrating = true;
     sched_update(p, v, SCHED_MIGRATE, now);
 }
 
-void sched_park(struct sched_pool *p, struct sched_vcpu *v, bool parked, u64 now)
-{
+void sched_park(struct sched_pool *p, struct sched_vcpu *v, bool parked, u64 now) {
     sched_trace(v, now, TRC_PARK, parked, 0, 0, 0);
     v->parked = parked;
     sched_update(p, v, SCHED_UNPARK, now);
 }
 
-void sched_timer_set(struct sched_pool *p, u32 cpu, u32 kind, u64 when)
-{
+void sched_timer_set(struct sched_pool *p, u32 cpu, u32 kind, u64 when) {
     struct policy_timer *t = &sched_cpus[cpu].timer[kind];
 
     t->armed = true;
     machine_timer_set(cpu, &t->t, when);
 }
 
-void sched_timer_cancel(struct sched_pool *p, u32 cpu, u32 kind)
-{
+void sched_timer_cancel(struct sched_pool *p, u32 cpu, u32 kind) {
     struct policy_timer *t = &sched_cpus[cpu].timer[kind];
 
     t->armed = false;
@@ -400,14 +346,12 @@ void sched_timer_cancel(struct sched_pool *p, u32 cpu, u32 kind)
 }
 
 /* A timer may have been moved or cancelled by another CPU while this one waited for the lock. */
-void sched_timer_fire(u32 cpu, u32 kind)
-{
+void sched_timer_fire(u32 cpu, u32 kind) {
     struct sched_cpu *c = &sched_cpus[cpu];
     struct policy_timer *t = &c->timer[kind];
     struct sched_pool *p = lock_pool_of(&c->pool);
 
-    if (!p)
-        return;
+    if (!p) return;
     u64 now = sched_clock(p);
 
     if (t->armed && !t->t.queued) {
@@ -418,8 +362,7 @@ void sched_timer_fire(u32 cpu, u32 kind)
     spin_unlock(&p->lock);
 }
 
-static void policy_timer(struct timer *t, u64 now)
-{
+static void policy_timer(struct timer *t, u64 now) {
     struct policy_timer *pt = container_of(t, struct policy_timer, t);
 
     sched_timer_fire(pt->cpu, pt->kind);
@@ -427,19 +370,16 @@ static void policy_timer(struct timer *t, u64 now)
 
 /* ---- start-up and reading ---- */
 
-int sched_init(void)
-{
+int sched_init(void) {
     memset(sched_cpus, 0, sizeof(sched_cpus));
     memset(sched_pools, 0, sizeof(sched_pools));
     return 0;
 }
 
-int sched_cpu_online(u32 cpu)
-{
+int sched_cpu_online(u32 cpu) {
     struct sched_cpu *c = sched_cpus + cpu;
 
-    if (cpu >= TAKT_MAX_CPUS || c->online)
-        return -EINVAL;
+    if (cpu >= TAKT_MAX_CPUS || c->online) return -EINVAL;
     c->idle = (struct sched_vcpu){ .id = cpu, .cpu = cpu, .on_cpu = cpu, .state = RS_RUNNING };
     c->idle.since = machine_now();
     c->current = &c->idle;
@@ -453,8 +393,7 @@ int sched_cpu_online(u32 cpu)
     return 0;
 }
 
-void sched_times(struct sched_vcpu *v, struct sched_times *out)
-{
+void sched_times(struct sched_vcpu *v, struct sched_times *out) {
     struct sched_pool *p = sched_lock_dom(v->dom);
     u64 now = sched_clock(p);
 
@@ -472,24 +411,20 @@ void sched_times(struct sched_vcpu *v, struct sched_times *out)
     spin_unlock(&p->lock);
 }
 
-void sched_reset_latency(struct sched_vcpu *v)
-{
+void sched_reset_latency(struct sched_vcpu *v) {
     struct sched_pool *p = sched_lock_dom(v->dom);
 
     hist_reset(&v->wake_latency);
     spin_unlock(&p->lock);
 }
 
-u64 sched_idle_ns(u32 cpu)
-{
+u64 sched_idle_ns(u32 cpu) {
     struct sched_cpu *c = &sched_cpus[cpu];
     struct sched_pool *p = lock_pool_of(&c->pool);
     u64 now = p ? sched_clock(p) : machine_now();
     u64 ns = c->idle.state_ns[RS_RUNNING];
 
-    if (c->current == &c->idle && now > c->idle.since)
-        ns += now - c->idle.since;
-    if (p)
-        spin_unlock(&p->lock);
+    if (c->current == &c->idle && now > c->idle.since) ns += now - c->idle.since;
+    if (p) spin_unlock(&p->lock);
     return ns;
 }

@@ -39,8 +39,7 @@ const struct sched_policy *sched_policy_find(const char *name);
 /* A policy's timer of (cpu, kind) fires; also called by the replay. */
 void sched_timer_fire(u32 cpu, u32 kind);
 
-static inline u32 sched_who(const struct sched_vcpu *v)
-{
+static inline u32 sched_who(const struct sched_vcpu *v) {
     return v->dom ? v->dom->id << 16 | v->id : 0xffff0000u | v->id;
 }
 

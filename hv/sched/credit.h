@@ -73,24 +73,17 @@ struct credit_vcpu {
     u64 used;      /* charged in all */
 };
 
-static inline struct credit_dom *credit_dom_of(const struct sched_vcpu *v)
-{
-    return v->dom->priv;
-}
+static inline struct credit_dom *credit_dom_of(const struct sched_vcpu *v) { return v->dom->priv; }
 
 /* What a VM counts in W, if it is active. */
-static inline u64 credit_weight(const struct credit_pool *cp, const struct credit_dom *cd)
-{
+static inline u64 credit_weight(const struct credit_pool *cp, const struct credit_dom *cd) {
     u64 w = cp->knob.fault == FAULT_IGNORE_WEIGHT ? CREDIT_DEFAULT_WEIGHT : cd->weight;
 
     return cp->knob.weight_scope == SCOPE_VCPU ? w * cd->nr_active : w;
 }
 
 /* a * b / c rounded up, for a result that fits; b and c are weights (below 2^32). */
-static inline u64 credit_share(u64 a, u64 b, u64 c)
-{
-    return a / c * b + (a % c * b + c - 1) / c;
-}
+static inline u64 credit_share(u64 a, u64 b, u64 c) { return a / c * b + (a % c * b + c - 1) / c; }
 
 extern const struct param credit_params[];
 extern const struct sched_preset credit_presets[];

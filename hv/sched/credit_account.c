@@ -30,22 +30,18 @@ struct pass {
     u64 park_at; /* a vCPU is parked so far below 0 */
 };
 
-static u64 room(const struct credit_pool *cp, const struct credit_vcpu *cv)
-{
+static u64 room(const struct credit_pool *cp, const struct credit_vcpu *cv) {
     i64 n = (i64)cp->period - cv->credit;
 
     return n > 0 ? (u64)n : 0;
 }
 
-static u64 peak_of(const struct credit_pool *cp, const struct credit_dom *cd, u64 w, const struct pass *s)
-{
+static u64 peak_of(const struct credit_pool *cp, const struct credit_dom *cd, u64 w, const struct pass *s) {
     u64 peak = 0;
 
     if (cp->knob.overflow == OVERFLOW_HAND_ON) {
-        if (cd->nr_active == 1)
-            return room(cp, list_first(&cd->active, struct credit_vcpu, active));
-        list_for_each(cv, &cd->active, struct credit_vcpu, active)
-        {
+        if (cd->nr_active == 1) return room(cp, list_first(&cd->active, struct credit_vcpu, active));
+        list_for_each(cv, &cd->active, struct credit_vcpu, active) {
             peak += room(cp, cv);
         }
         return peak;
@@ -56,8 +52,7 @@ static u64 peak_of(const struct credit_pool *cp, const struct credit_dom *cd, u6
 
 /* How much this VM gets. What it cannot use is handed on; a VM with such a surplus moves to the front if
  * it came too late for those before it. */
-static void grant(struct credit_pool *cp, struct credit_dom *cd, struct pass *s)
-{
+static void grant(struct credit_pool *cp, struct credit_dom *cd, struct pass *s) {
     u64 w = credit_weight(cp, cd), a = cd->nr_active, peak = peak_of(cp, cd, w, s), fair;
 
     s->left -= w;
@@ -76,8 +71,7 @@ static void grant(struct credit_pool *cp, struct credit_dom *cd, struct pass *s)
         s->wanted = true;
         return;
     }
-    if (s->left)
-        s->credit += (i64)credit_share(fair - peak, s->weight, s->left);
+    if (s->left) s->credit += (i64)credit_share(fair - peak, s->weight, s->left);
     if (s->wanted) {
         list_del(&cd->link);
         list_add_head(&cp->active, &cd->link);
@@ -85,35 +79,28 @@ static void grant(struct credit_pool *cp, struct credit_dom *cd, struct pass *s)
 }
 
 /* How it is divided among the VM's active vCPUs: equally, but what one has no room for goes to the others. */
-static void divide(const struct credit_pool *cp, const struct credit_dom *cd, struct pass *s)
-{
+static void divide(const struct credit_pool *cp, const struct credit_dom *cd, struct pass *s) {
     u64 n = cd->nr_active, rest = s->given;
 
     s->level = 0;
     s->more = n == 1 ? rest : (rest + n - 1) / n;
-    if (n == 1 || cp->knob.overflow != OVERFLOW_HAND_ON)
-        return;
+    if (n == 1 || cp->knob.overflow != OVERFLOW_HAND_ON) return;
     s->level = rest / n;
-    list_for_each(cv, &cd->active, struct credit_vcpu, active)
-    {
-        if (room(cp, cv) > s->level)
-            continue;
+    list_for_each(cv, &cd->active, struct credit_vcpu, active) {
+        if (room(cp, cv) > s->level) continue;
         rest -= room(cp, cv);
         n--;
     }
     s->more = n ? (rest + n - 1) / n : 0;
 }
 
-static u64 part_of(const struct credit_pool *cp, const struct credit_vcpu *cv, const struct pass *s)
-{
-    if (cp->knob.overflow != OVERFLOW_HAND_ON)
-        return s->more;
+static u64 part_of(const struct credit_pool *cp, const struct credit_vcpu *cv, const struct pass *s) {
+    if (cp->knob.overflow != OVERFLOW_HAND_ON) return s->more;
     return MIN(room(cp, cv), MAX(s->level, s->more));
 }
 
 /* Gives an active vCPU its part and draws the consequences. */
-static void settle(struct sched_pool *p, struct credit_vcpu *cv, struct pass *s, u64 now)
-{
+static void settle(struct sched_pool *p, struct credit_vcpu *cv, struct pass *s, u64 now) {
     struct credit_pool *cp = p->priv;
     struct sched_vcpu *v = cv->vcpu;
     i64 limit = (i64)cp->period;
@@ -122,13 +109,11 @@ static void settle(struct sched_pool *p, struct credit_vcpu *cv, struct pass *s,
     cv->credit += (i64)part_of(cp, cv, s);
     if (cv->credit < 0) {
         cv->cls = cp->boost->account(cv->cls, CLASS_OVER);
-        if (cv->credit < -(i64)s->park_at && !v->parked)
-            sched_park(p, v, true, now);
+        if (cv->credit < -(i64)s->park_at && !v->parked) sched_park(p, v, true, now);
         cv->credit = MAX(cv->credit, -limit);
     } else {
         cv->cls = cp->boost->account(cv->cls, CLASS_UNDER);
-        if (v->parked)
-            sched_park(p, v, false, now);
+        if (v->parked) sched_park(p, v, false, now);
         if (cv->credit > limit) {
             credit_deactivate(cp, cv);
             cv->credit = cp->knob.inactive_reset == RESET_HALF ? cv->credit / 2 : 0;
@@ -141,26 +126,21 @@ static void settle(struct sched_pool *p, struct credit_vcpu *cv, struct pass *s,
 }
 
 /* C for this pass. */
-static i64 to_divide(const struct credit_pool *cp, i64 all)
-{
-    if (cp->knob.overflow == OVERFLOW_HAND_ON)
-        return MAX(all - cp->balance, 0);
+static i64 to_divide(const struct credit_pool *cp, i64 all) {
+    if (cp->knob.overflow == OVERFLOW_HAND_ON) return MAX(all - cp->balance, 0);
     return all - MIN(cp->balance, 0);
 }
 
-void credit_account(struct sched_pool *p, u64 now)
-{
+void credit_account(struct sched_pool *p, u64 now) {
     struct credit_pool *cp = p->priv;
     struct pass s = { .weight = cp->weight, .left = cp->weight };
 
     s.all = cp->period * cpumask_weight(&p->cpus);
     s.credit = to_divide(cp, (i64)s.all);
-    list_for_each_safe(cd, &cp->active, struct credit_dom, link)
-    {
+    list_for_each_safe(cd, &cp->active, struct credit_dom, link) {
         grant(cp, cd, &s);
         divide(cp, cd, &s);
-        list_for_each_safe(cv, &cd->active, struct credit_vcpu, active)
-        {
+        list_for_each_safe(cv, &cd->active, struct credit_vcpu, active) {
             settle(p, cv, &s, now);
         }
     }

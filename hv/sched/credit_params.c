@@ -4,18 +4,13 @@
 
 /* ---- pools ---- */
 
-static struct credit_knobs *knobs_of(const void *pool)
-{
+static struct credit_knobs *knobs_of(const void *pool) {
     return &((struct credit_pool *)((const struct sched_pool *)pool)->priv)->knob;
 }
 
 #define KNOB(field)                                                                                          \
-    static i64 get_##field(const void *pool)                                                                 \
-    {                                                                                                        \
-        return knobs_of(pool)->field;                                                                        \
-    }                                                                                                        \
-    static int set_##field(void *pool, i64 value, const char **why)                                          \
-    {                                                                                                        \
+    static i64 get_##field(const void *pool) { return knobs_of(pool)->field; }                               \
+    static int set_##field(void *pool, i64 value, const char **why) {                                        \
         struct credit_knobs k = *knobs_of(pool);                                                             \
                                                                                                              \
         k.field = value;                                                                                     \
@@ -55,13 +50,11 @@ static const char *const fault_names[] = { "none", "ignore_weight", NULL };
 
 /* ---- VMs ---- */
 
-static i64 get_weight(const void *dom)
-{
+static i64 get_weight(const void *dom) {
     return ((struct credit_dom *)((const struct sched_dom *)dom)->priv)->weight;
 }
 
-static int set_weight(void *dom, i64 value, const char **why)
-{
+static int set_weight(void *dom, i64 value, const char **why) {
     struct sched_dom *d = dom;
 
     ((struct credit_dom *)d->priv)->weight = (u32)value;
@@ -69,25 +62,19 @@ static int set_weight(void *dom, i64 value, const char **why)
     return 0;
 }
 
-static i64 get_cap(const void *dom)
-{
+static i64 get_cap(const void *dom) {
     return ((struct credit_dom *)((const struct sched_dom *)dom)->priv)->cap;
 }
 
-static int set_cap(void *dom, i64 value, const char **why)
-{
+static int set_cap(void *dom, i64 value, const char **why) {
     ((struct credit_dom *)((struct sched_dom *)dom)->priv)->cap = (u32)value;
     return 0;
 }
 
 #define POOL(field, unit, help, min, max)                                                                    \
-    {                                                                                                        \
-#field, unit, help, PARAM_POOL, min, max, NULL, get_##field, set_##field                             \
-    }
+    { #field, unit, help, PARAM_POOL, min, max, NULL, get_##field, set_##field }
 #define WORD(field, help, names)                                                                             \
-    {                                                                                                        \
-#field, "", help, PARAM_POOL, 0, 0, names, get_##field, set_##field                                  \
-    }
+    { #field, "", help, PARAM_POOL, 0, 0, names, get_##field, set_##field }
 
 const struct param credit_params[] = {
     { "weight", "", "share relative to other VMs", PARAM_DOM, 1, 65535, NULL, get_weight, set_weight },
@@ -135,8 +122,7 @@ const struct credit_knobs credit_defaults = {
 
 #define TIMES(ratelimit)                                                                                     \
     { "ratelimit_us", 0 }, { "tick_us", 0 }, { "period_us", 0 }, { "tslice_us", 30000 },                     \
-        { "ratelimit_us", ratelimit },                                                                       \
-    {                                                                                                        \
+        { "ratelimit_us", ratelimit }, {                                                                     \
         "migration_delay_us", 0                                                                              \
     }
 #define RULES(debit_, scope, reset, tickle_, activate_, demote_, migrate, hint, exact, balance_, overflow_,  \
@@ -144,8 +130,7 @@ const struct credit_knobs credit_defaults = {
     { "debit", debit_ }, { "weight_scope", scope }, { "inactive_reset", reset }, { "tickle", tickle_ },      \
         { "activate", activate_ }, { "demote", demote_ }, { "boost_on_migrate", migrate },                   \
         { "yield_hint", hint }, { "ratelimit_exact", exact }, { "balance", balance_ },                       \
-        { "overflow", overflow_ }, { "requeue", requeue_ }, { "boost", BOOST_STOCK },                        \
-    {                                                                                                        \
+        { "overflow", overflow_ }, { "requeue", requeue_ }, { "boost", BOOST_STOCK }, {                      \
         NULL, 0                                                                                              \
     }
 

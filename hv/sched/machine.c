@@ -6,39 +6,19 @@
 #include "x86/percpu.h"
 #include "x86/tsc.h"
 
-u64 machine_now(void)
-{
-    return now_ns();
-}
+u64 machine_now(void) { return now_ns(); }
 
-u32 machine_cpu(void)
-{
-    return this_cpu()->id;
-}
+u32 machine_cpu(void) { return this_cpu()->id; }
 
-void machine_kick(u32 cpu)
-{
+void machine_kick(u32 cpu) {
     percpu_of[cpu]->need_resched = true;
-    if (cpu != this_cpu()->id)
-        cpu_kick(cpu);
+    if (cpu != this_cpu()->id) cpu_kick(cpu);
 }
 
-void machine_timer_set(u32 cpu, struct timer *t, u64 when)
-{
-    timer_set(cpu, t, when);
-}
+void machine_timer_set(u32 cpu, struct timer *t, u64 when) { timer_set(cpu, t, when); }
 
-void machine_timer_cancel(struct timer *t)
-{
-    timer_cancel(t);
-}
+void machine_timer_cancel(struct timer *t) { timer_cancel(t); }
 
-void *machine_alloc(size_t size)
-{
-    return heap_alloc(size);
-}
+void *machine_alloc(size_t size) { return heap_alloc(size); }
 
-void machine_free(void *p)
-{
-    heap_free(p);
-}
+void machine_free(void *p) { heap_free(p); }

@@ -70,8 +70,7 @@ extern const struct sched_policy *const sched_policies[]; /* NULL at the end */
 extern const struct sched_policy credit_policy, null_policy;
 
 /* ---- the core's services for policies ---- */
-static inline bool sched_runnable(const struct sched_vcpu *v)
-{
+static inline bool sched_runnable(const struct sched_vcpu *v) {
     return !v->blocked && !v->parked && !v->migrating && v->dom->paused == 0;
 }
 
@@ -80,8 +79,7 @@ static inline bool sched_runnable(const struct sched_vcpu *v)
 void sched_trace_slow(const struct sched_vcpu *v, u64 now, u16 event, u32 a, u32 b, u32 c, u32 d);
 #define sched_trace(...)                                                                                     \
     do {                                                                                                     \
-        if (__builtin_expect(trace_mask & TRACE_CLASS_SCHED, 0))                                             \
-            sched_trace_slow(__VA_ARGS__);                                                                   \
+        if (__builtin_expect(trace_mask & TRACE_CLASS_SCHED, 0)) sched_trace_slow(__VA_ARGS__);              \
     } while (0)
 
 void *sched_cpu_priv(const struct sched_pool *p, u32 cpu);                    /* cpu_size bytes */

@@ -55,13 +55,11 @@ void record_restart(void); /* the sequence starts from 0 again: tests */
 /* Macros, so that arguments cost nothing while recording is off. */
 #define record_input(...)                                                                                    \
     do {                                                                                                     \
-        if (__builtin_expect(trace_mask & TRACE_CLASS_REPLAY, 0))                                            \
-            record_input_slow(__VA_ARGS__);                                                                  \
+        if (__builtin_expect(trace_mask & TRACE_CLASS_REPLAY, 0)) record_input_slow(__VA_ARGS__);            \
     } while (0)
 #define record_decision(...)                                                                                 \
     do {                                                                                                     \
-        if (__builtin_expect(trace_mask & TRACE_CLASS_REPLAY, 0))                                            \
-            record_decision_slow(__VA_ARGS__);                                                               \
+        if (__builtin_expect(trace_mask & TRACE_CLASS_REPLAY, 0)) record_decision_slow(__VA_ARGS__);         \
     } while (0)
 
 #endif

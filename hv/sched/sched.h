@@ -93,10 +93,7 @@ struct sched_vcpu *sched_run(u32 cpu);
  * vCPU and before it is called again. */
 void sched_saved(u32 cpu, struct sched_vcpu *prev);
 struct sched_vcpu *sched_current(u32 cpu);
-static inline bool sched_is_idle(const struct sched_vcpu *v)
-{
-    return v->dom == NULL;
-}
+static inline bool sched_is_idle(const struct sched_vcpu *v) { return v->dom == NULL; }
 
 /* ---- VMs ---- */
 /* Adds a dom without vCPUs to `pool`, paused once. -ENOMEM. */

@@ -2,16 +2,14 @@
  * that leaves is divided among the others, until none is below. One round of one group is a step. */
 #include "shell/entitle.h"
 
-static bool overlap(const struct cpumask *a, const struct cpumask *b)
-{
+static bool overlap(const struct cpumask *a, const struct cpumask *b) {
     struct cpumask both = cpumask_and(a, b);
 
     return !cpumask_empty(&both);
 }
 
 /* The CPUs of everybody who competes with claim `i`, directly or through others. */
-static struct cpumask group_of(const struct claim *claims, u32 n, u32 i)
-{
+static struct cpumask group_of(const struct claim *claims, u32 n, u32 i) {
     struct cpumask g = claims[i].cpus;
     bool grew = true;
 
@@ -20,34 +18,27 @@ static struct cpumask group_of(const struct claim *claims, u32 n, u32 i)
         for (u32 k = 0; k < n; k++) {
             struct cpumask rest = claims[k].cpus;
 
-            for (u32 w = 0; w < CPUMASK_WORDS; w++)
-                rest.w[w] &= ~g.w[w];
-            if (cpumask_empty(&rest) || !overlap(&g, &claims[k].cpus))
-                continue;
-            for (u32 w = 0; w < CPUMASK_WORDS; w++)
-                g.w[w] |= rest.w[w];
+            for (u32 w = 0; w < CPUMASK_WORDS; w++) rest.w[w] &= ~g.w[w];
+            if (cpumask_empty(&rest) || !overlap(&g, &claims[k].cpus)) continue;
+            for (u32 w = 0; w < CPUMASK_WORDS; w++) g.w[w] |= rest.w[w];
             grew = true;
         }
     }
     return g;
 }
 
-bool entitle_step(struct claim *claims, u32 n)
-{
+bool entitle_step(struct claim *claims, u32 n) {
     struct cpumask g;
     u64 left, weights = 0;
     u32 first = 0;
     bool some = false;
 
-    while (first < n && claims[first].settled)
-        first++;
-    if (first == n)
-        return false;
+    while (first < n && claims[first].settled) first++;
+    if (first == n) return false;
     g = group_of(claims, n, first);
     left = (u64)cpumask_weight(&g) * SHARE_ONE;
     for (u32 i = 0; i < n; i++) {
-        if (!overlap(&g, &claims[i].cpus))
-            continue;
+        if (!overlap(&g, &claims[i].cpus)) continue;
         if (claims[i].settled)
             left -= claims[i].share;
         else
@@ -63,11 +54,9 @@ bool entitle_step(struct claim *claims, u32 n)
             struct claim *c = &claims[i];
             u64 fair;
 
-            if (c->settled || !overlap(&g, &c->cpus))
-                continue;
+            if (c->settled || !overlap(&g, &c->cpus)) continue;
             fair = left * c->weight / weights;
-            if (pass == 0 && c->limit > fair)
-                continue;
+            if (pass == 0 && c->limit > fair) continue;
             c->share = (u32)(pass ? fair : c->limit);
             c->settled = some = true;
         }

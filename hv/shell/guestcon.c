@@ -28,11 +28,9 @@ static struct vconsole *attached; /* written on WORK_CPU, compared anywhere */
 
 /* ---- to the log ---- */
 
-static void end_line(struct slot *s, const char *name, u64 now)
-{
+static void end_line(struct slot *s, const char *name, u64 now) {
     if (now / NS_PER_S != s->second) {
-        if (s->left_out)
-            log_warn("%s: %u lines were left out", name, s->left_out);
+        if (s->left_out) log_warn("%s: %u lines were left out", name, s->left_out);
         s->second = now / NS_PER_S;
         s->lines = s->left_out = 0;
     }
@@ -44,80 +42,63 @@ static void end_line(struct slot *s, const char *name, u64 now)
         s->left_out++;
 }
 
-static void add(struct slot *s, const char *name, char c, u64 now)
-{
+static void add(struct slot *s, const char *name, char c, u64 now) {
     bool plain = (unsigned char)c >= ' ' && (unsigned char)c < 127;
 
-    if (c == '\r')
-        return;
+    if (c == '\r') return;
     if (c == '\n') {
         end_line(s, name, now);
         return;
     }
-    if (s->len + 5 > sizeof(s->text))
-        end_line(s, name, now);
+    if (s->len + 5 > sizeof(s->text)) end_line(s, name, now);
     s->len += (u32)hv_snprintf(s->text + s->len, sizeof(s->text) - s->len,
                                plain || c == '\t' ? "%c" : "\\x%02x", (unsigned char)c);
 }
 
-static unsigned drain(struct vm *vm, u64 now)
-{
+static unsigned drain(struct vm *vm, u64 now) {
     struct slot *s = &slots[vm->id % SLOTS];
     char chunk[STEP_BYTES];
     unsigned n = vconsole_take(&vm->console, chunk, sizeof(chunk));
 
-    if (n && s->vm != vm->id)
-        *s = (struct slot){ .vm = vm->id };
-    for (unsigned i = 0; i < n; i++)
-        add(s, vm->name, chunk[i], now);
+    if (n && s->vm != vm->id) *s = (struct slot){ .vm = vm->id };
+    for (unsigned i = 0; i < n; i++) add(s, vm->name, chunk[i], now);
     return n;
 }
 
-bool guestcon_step(u64 now)
-{
+bool guestcon_step(u64 now) {
     unsigned done = 0;
     struct vm *vm;
 
-    if (!to_log || !__atomic_exchange_n(&pending, false, __ATOMIC_ACQ_REL))
-        return false;
+    if (!to_log || !__atomic_exchange_n(&pending, false, __ATOMIC_ACQ_REL)) return false;
     for (vm = vm_next(NULL); vm; vm = vm_next(vm)) {
-        if (&vm->console != attached)
-            done += drain(vm, now);
+        if (&vm->console != attached) done += drain(vm, now);
         if (done >= STEP_BYTES) {
             vm_put(vm);
             break;
         }
     }
-    if (done)
-        __atomic_store_n(&pending, true, __ATOMIC_RELEASE);
+    if (done) __atomic_store_n(&pending, true, __ATOMIC_RELEASE);
     return done;
 }
 
 /* Last words: what is still in the ring, and a line without an end. */
-static void on_stopped(struct vm *vm)
-{
+static void on_stopped(struct vm *vm) {
     struct slot *s = &slots[vm->id % SLOTS];
     u64 now = machine_now();
 
-    if (!to_log || &vm->console == attached)
-        return;
+    if (!to_log || &vm->console == attached) return;
     while (drain(vm, now))
         ;
-    if (s->vm == vm->id && s->len)
-        end_line(s, vm->name, now);
+    if (s->vm == vm->id && s->len) end_line(s, vm->name, now);
 }
 
 /* A guest printed. From its exit handler, on any pCPU. */
-static void on_output(struct vconsole *c)
-{
-    if (to_log && !__atomic_exchange_n(&pending, true, __ATOMIC_ACQ_REL))
-        shell_wake();
-    if (c == __atomic_load_n(&attached, __ATOMIC_RELAXED))
-        shell_wake();
+static void on_output(struct vconsole *c) {
+    if (to_log && !__atomic_exchange_n(&pending, true, __ATOMIC_ACQ_REL)) shell_wake();
+    if (c == __atomic_load_n(&attached, __ATOMIC_RELAXED)) shell_wake();
 }
 
-void guestcon_init(bool log)
-{
+void guestcon_init(bool log) {
     to_log = log;
     vm_console_more = on_output;
     vm_on_destroy(VM_STAGE_STOPPED, on_stopped);
@@ -125,8 +106,7 @@ void guestcon_init(bool log)
 
 /* ---- attached ---- */
 
-static void to_guest(struct shell_call *c, const char *s, unsigned n)
-{
+static void to_guest(struct shell_call *c, const char *s, unsigned n) {
     struct vm *vm = c->cursor;
 
     for (unsigned i = 0; i < n && vm; i++) {
@@ -136,21 +116,16 @@ static void to_guest(struct shell_call *c, const char *s, unsigned n)
         }
         vconsole_type(&vm->console, s + i, 1);
     }
-    if (vm)
-        vuart_input(&vm->uart);
+    if (vm) vuart_input(&vm->uart);
 }
 
-static int attach(struct shell_call *c)
-{
+static int attach(struct shell_call *c) {
     struct vm *vm;
 
-    if (c->argc != 2)
-        return shell_usage(c);
-    if (c->json)
-        return shell_fail(c, -EINVAL, "a console is for a person: there is no JSON of it");
+    if (c->argc != 2) return shell_usage(c);
+    if (c->json) return shell_fail(c, -EINVAL, "a console is for a person: there is no JSON of it");
     vm = vm_find(c->argv[1]);
-    if (!vm)
-        return shell_fail(c, -ENOENT, "there is no VM %s", c->argv[1]);
+    if (!vm) return shell_fail(c, -ENOENT, "there is no VM %s", c->argv[1]);
     c->cursor = vm;
     c->typed = to_guest;
     __atomic_store_n(&attached, &vm->console, __ATOMIC_RELEASE);
@@ -158,14 +133,12 @@ static int attach(struct shell_call *c)
     return SHELL_AGAIN;
 }
 
-int cmd_console(struct shell_call *c)
-{
+int cmd_console(struct shell_call *c) {
     struct vm *vm = c->cursor;
     char chunk[STEP_BYTES];
     unsigned n;
 
-    if (c->step == 0)
-        return attach(c);
+    if (c->step == 0) return attach(c);
     if (c->stop || vm->state == VM_DYING) {
         out("\nDisconnected from %s.\n", vm->name);
         __atomic_store_n(&attached, NULL, __ATOMIC_RELEASE);
@@ -174,8 +147,7 @@ int cmd_console(struct shell_call *c)
     }
     n = vconsole_take(&vm->console, chunk, sizeof(chunk));
     for (unsigned i = 0; i < n; i++) {
-        if (chunk[i] != '\r')
-            out_escaped(chunk[i]);
+        if (chunk[i] != '\r') out_escaped(chunk[i]);
     }
     c->at = n ? 0 : machine_now() + 200 * NS_PER_MS; /* to see the VM go */
     return SHELL_AGAIN;

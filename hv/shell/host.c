@@ -17,42 +17,33 @@
 
 /* ---- help ---- */
 
-static int cmd_help(struct shell_call *c)
-{
+static int cmd_help(struct shell_call *c) {
     COLUMNS(columns, COL("Command", "name", 's', -18), COL(NULL, "usage", 's', 0), COL("", "help", 's', 0));
     const struct shell_command *cmd = NULL;
 
-    if (c->step == 0)
-        table_begin(c, columns);
+    if (c->step == 0) table_begin(c, columns);
     for (u32 end = c->index + 4; c->index < end; c->index++) {
         cmd = shell_command_at(c->index);
-        if (!cmd)
-            break;
-        if (c->argc > 1 && strcmp(c->argv[1], cmd->name) != 0)
-            continue;
+        if (!cmd) break;
+        if (c->argc > 1 && strcmp(c->argv[1], cmd->name) != 0) continue;
         table_row(c, columns, CELLS(S(cmd->name), S(cmd->usage), S(cmd->help)));
-        if (c->argc > 1 && !c->json)
-            out("    %s %s\n", cmd->name, cmd->usage);
+        if (c->argc > 1 && !c->json) out("    %s %s\n", cmd->name, cmd->usage);
     }
-    if (cmd)
-        return SHELL_AGAIN;
+    if (cmd) return SHELL_AGAIN;
     table_end(c);
     return 0;
 }
 
 /* ---- info ---- */
 
-static u32 free_cpus(void)
-{
+static u32 free_cpus(void) {
     u32 n = 0;
 
-    for (u32 cpu = 0; cpu < nr_cpus; cpu++)
-        n += !sched_pool_of_cpu(cpu);
+    for (u32 cpu = 0; cpu < nr_cpus; cpu++) n += !sched_pool_of_cpu(cpu);
     return n;
 }
 
-static int cmd_info(struct shell_call *c)
-{
+static int cmd_info(struct shell_call *c) {
     COLUMNS(columns, COL("version", "version", 's', 0), COL("virt", "virt", 's', 0),
             COL("nr_cpus", "nr_cpus", 'u', 0), COL("free_cpus", "free_cpus", 'u', 0),
             COL("cpu_mhz", "cpu_mhz", 'f', 0), COL("total_memory MiB", "total_memory_mib", 'u', 0),
@@ -69,8 +60,7 @@ static int cmd_info(struct shell_call *c)
 
 /* ---- dmesg, counters ---- */
 
-static int cmd_dmesg(struct shell_call *c)
-{
+static int cmd_dmesg(struct shell_call *c) {
     COLUMNS(columns, COL("Log", "line", 's', 0));
     static u64 position;
     char lines[1024];
@@ -87,43 +77,36 @@ static int cmd_dmesg(struct shell_call *c)
         lines[end] = 0;
         table_row(c, columns, CELLS(S(lines + i)));
     }
-    if (n)
-        return SHELL_AGAIN;
+    if (n) return SHELL_AGAIN;
     table_end(c);
     return 0;
 }
 
-static int cmd_counters(struct shell_call *c)
-{
+static int cmd_counters(struct shell_call *c) {
     COLUMNS(columns, COL("Counter", "name", 's', -32), COL("Count", "value", 'u', 20));
     u32 nr = (u32)(__stop_counters - __start_counters);
 
-    if (c->step == 0)
-        table_begin(c, columns);
+    if (c->step == 0) table_begin(c, columns);
     for (u32 end = MIN(c->index + 6, nr); c->index < end; c->index++) {
         const struct counter *counter = &__start_counters[c->index];
         u64 sum = 0;
 
-        for (u32 cpu = 0; cpu < nr_cpus; cpu++)
-            sum += counter->value[cpu];
+        for (u32 cpu = 0; cpu < nr_cpus; cpu++) sum += counter->value[cpu];
         table_row(c, columns, CELLS(S(counter->name), U(sum)));
     }
-    if (c->index < nr)
-        return SHELL_AGAIN;
+    if (c->index < nr) return SHELL_AGAIN;
     table_end(c);
     return 0;
 }
 
 /* ---- dump: what the pCPUs, or a VM's vCPUs, are doing ---- */
 
-static int dump_cpus(struct shell_call *c)
-{
+static int dump_cpus(struct shell_call *c) {
     COLUMNS(columns, COL("pCPU", "cpu", 'u', 4), COL("APIC", "apic", 'u', 5), COL("Pool", "pool", 's', -16),
             COL("Runs", "vm", 's', -24), COL("vCPU", "vcpu", 'u', 4), COL("guest s", "guest_s", 't', 12),
             COL("hypervisor", "hv_s", 't', 12), COL("idle", "idle_s", 't', 12));
 
-    if (c->step == 0)
-        table_begin(c, columns);
+    if (c->step == 0) table_begin(c, columns);
     for (u32 end = MIN(c->index + 3, nr_cpus); c->index < end; c->index++) {
         const struct percpu *p = percpu_of[c->index];
         const struct sched_pool *pool = sched_pool_of_cpu(c->index);
@@ -135,14 +118,12 @@ static int dump_cpus(struct shell_call *c)
                         U(idle ? 0 : v->id), U(tsc_to_ns(p->guest_tsc)), U(tsc_to_ns(p->hv_tsc)),
                         U(tsc_to_ns(p->idle_tsc))));
     }
-    if (c->index < nr_cpus)
-        return SHELL_AGAIN;
+    if (c->index < nr_cpus) return SHELL_AGAIN;
     table_end(c);
     return 0;
 }
 
-static void dump_vcpu(struct shell_call *c, struct vcpu *v)
-{
+static void dump_vcpu(struct shell_call *c, struct vcpu *v) {
     out("%s vCPU %u: rip %016lx rflags %lx, on pCPU %d, exits %lu; the last:", v->vm->name, v->id,
         v->virt.regs.rip, v->virt.regs.rflags, (int)v->sched.on_cpu, v->exits);
     for (u32 i = 0; i < ARRAY_SIZE(v->last); i++) {
@@ -153,33 +134,26 @@ static void dump_vcpu(struct shell_call *c, struct vcpu *v)
     out("\n");
 }
 
-static int cmd_dump(struct shell_call *c)
-{
-    if (c->argc == 1)
-        return dump_cpus(c);
-    if (c->json)
-        return shell_fail(c, -EINVAL, "a VM's dump is for a person: there is no JSON of it");
+static int cmd_dump(struct shell_call *c) {
+    if (c->argc == 1) return dump_cpus(c);
+    if (c->json) return shell_fail(c, -EINVAL, "a VM's dump is for a person: there is no JSON of it");
     return shell_each_vcpu(c, 4, c->argv[1], dump_vcpu);
 }
 
 /* ---- the end ---- */
 
-static int cmd_reboot(struct shell_call *c)
-{
+static int cmd_reboot(struct shell_call *c) {
     shell_at_end(platform_reboot);
     return 0;
 }
 
-static int cmd_poweroff(struct shell_call *c)
-{
+static int cmd_poweroff(struct shell_call *c) {
     shell_at_end(platform_poweroff);
     return 0;
 }
 
-static int cmd_fault(struct shell_call *c)
-{
-    if (c->argc != 2)
-        return shell_usage(c);
+static int cmd_fault(struct shell_call *c) {
+    if (c->argc != 2) return shell_usage(c);
     if (fault_inject(c->argv[1]))
         return shell_fail(c, -EINVAL, "expected one of %s, not %s", fault_words, c->argv[1]);
     return 0;

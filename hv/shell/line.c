@@ -10,18 +10,11 @@
 
 enum { PLAIN, AFTER_ESC, AFTER_BRACKET, AFTER_DIGIT };
 
-static void emit(struct line *l, const char *s)
-{
-    l->emit(l->ctx, s, strlen(s));
-}
+static void emit(struct line *l, const char *s) { l->emit(l->ctx, s, strlen(s)); }
 
-void line_hide(struct line *l)
-{
-    emit(l, "\r\x1b[K");
-}
+void line_hide(struct line *l) { emit(l, "\r\x1b[K"); }
 
-void line_show(struct line *l)
-{
+void line_show(struct line *l) {
     char back[16];
 
     emit(l, "\r");
@@ -34,8 +27,7 @@ void line_show(struct line *l)
     }
 }
 
-void line_start(struct line *l)
-{
+void line_start(struct line *l) {
     l->len = l->at = 0;
     l->text[0] = 0;
     l->escape = PLAIN;
@@ -43,10 +35,8 @@ void line_start(struct line *l)
     emit(l, l->prompt);
 }
 
-static void insert(struct line *l, const char *s, u32 n)
-{
-    if (l->len + n >= LINE_MAX)
-        return;
+static void insert(struct line *l, const char *s, u32 n) {
+    if (l->len + n >= LINE_MAX) return;
     memmove(l->text + l->at + n, l->text + l->at, l->len - l->at + 1);
     memcpy(l->text + l->at, s, n);
     l->len += n;
@@ -58,43 +48,34 @@ static void insert(struct line *l, const char *s, u32 n)
 }
 
 /* Removes `n` characters from `from` on; the cursor ends up there. */
-static void cut(struct line *l, u32 from, u32 n)
-{
-    if (!n)
-        return;
+static void cut(struct line *l, u32 from, u32 n) {
+    if (!n) return;
     memmove(l->text + from, l->text + from + n, l->len - from - n + 1);
     l->len -= n;
     l->at = from;
     line_show(l);
 }
 
-static void move(struct line *l, u32 to)
-{
-    if (to > l->len)
-        return;
+static void move(struct line *l, u32 to) {
+    if (to > l->len) return;
     l->at = to;
     line_show(l);
 }
 
-static u32 word_start(const struct line *l)
-{
+static u32 word_start(const struct line *l) {
     u32 i = l->at;
 
-    while (i && l->text[i - 1] == ' ')
-        i--;
-    while (i && l->text[i - 1] != ' ')
-        i--;
+    while (i && l->text[i - 1] == ' ') i--;
+    while (i && l->text[i - 1] != ' ') i--;
     return i;
 }
 
 /* ---- history ---- */
 
-static void recall(struct line *l, u32 which)
-{
+static void recall(struct line *l, u32 which) {
     u32 oldest = l->history_nr > LINE_HISTORY ? l->history_nr - LINE_HISTORY : 0;
 
-    if (which < oldest || which > l->history_nr || which == l->history_at)
-        return;
+    if (which < oldest || which > l->history_nr || which == l->history_at) return;
     l->history_at = which;
     if (which == l->history_nr)
         l->text[0] = 0;
@@ -104,8 +85,7 @@ static void recall(struct line *l, u32 which)
     line_show(l);
 }
 
-static void keep(struct line *l)
-{
+static void keep(struct line *l) {
     if (!l->len || (l->history_nr && strcmp(l->history[(l->history_nr - 1) % LINE_HISTORY], l->text) == 0))
         return;
     memcpy(l->history[l->history_nr++ % LINE_HISTORY], l->text, LINE_MAX);
@@ -114,35 +94,28 @@ static void keep(struct line *l)
 /* ---- completion ---- */
 
 /* Adds what all candidates have in common; a single one gets a blank behind it; if there is nothing to add, shows them all. */
-static void complete(struct line *l)
-{
+static void complete(struct line *l) {
     char word[LINE_MAX], common[LINE_MAX];
     u32 start = l->at, n = 0, len;
     const char *c;
     bool first;
 
-    while (start && l->text[start - 1] != ' ')
-        start--;
+    while (start && l->text[start - 1] != ' ') start--;
     len = l->at - start;
     memcpy(word, l->text + start, len);
     word[len] = 0;
     first = strnlen(l->text, start) == start;
-    for (u32 i = 0; i < start; i++)
-        first &= l->text[i] == ' ';
+    for (u32 i = 0; i < start; i++) first &= l->text[i] == ' ';
 
     for (common[0] = 0; l->candidate && (c = l->candidate(l->ctx, word, first, n)); n++) {
         u32 same = 0;
 
-        if (n == 0)
-            hv_snprintf(common, sizeof(common), "%s", c);
-        while (common[same] && common[same] == c[same])
-            same++;
+        if (n == 0) hv_snprintf(common, sizeof(common), "%s", c);
+        while (common[same] && common[same] == c[same]) same++;
         common[same] = 0;
     }
-    if (n == 0)
-        return;
-    if (strlen(common) > len)
-        insert(l, common + len, (u32)strlen(common) - len);
+    if (n == 0) return;
+    if (strlen(common) > len) insert(l, common + len, (u32)strlen(common) - len);
     if (n == 1) {
         insert(l, " ", 1);
     } else if (strlen(common) == len) {
@@ -158,92 +131,54 @@ static void complete(struct line *l)
 /* ---- keys ---- */
 
 /* The end of an escape sequence: "ESC [ A", "ESC O A" or "ESC [ 3 ~". */
-static void special(struct line *l, char c)
-{
+static void special(struct line *l, char c) {
     if (c == '~') /* the numbers of rxvt, Linux and VT220 */
         c = l->number == '1' || l->number == '7'   ? 'H'
             : l->number == '4' || l->number == '8' ? 'F'
                                                    : l->number;
     switch (c) {
-    case 'A':
-        recall(l, l->history_at - 1);
-        break;
-    case 'B':
-        recall(l, l->history_at + 1);
-        break;
-    case 'C':
-        move(l, l->at + 1);
-        break;
-    case 'D':
-        move(l, l->at - 1);
-        break;
-    case 'H':
-        move(l, 0);
-        break;
-    case 'F':
-        move(l, l->len);
-        break;
-    case '3':
-        cut(l, l->at, l->at < l->len);
-        break;
+    case 'A': recall(l, l->history_at - 1); break;
+    case 'B': recall(l, l->history_at + 1); break;
+    case 'C': move(l, l->at + 1); break;
+    case 'D': move(l, l->at - 1); break;
+    case 'H': move(l, 0); break;
+    case 'F': move(l, l->len); break;
+    case '3': cut(l, l->at, l->at < l->len); break;
     }
 }
 
-static void in_escape(struct line *l, char c)
-{
+static void in_escape(struct line *l, char c) {
     u8 state = l->escape;
 
     l->escape = PLAIN;
     if (state == AFTER_ESC) {
         l->number = 0;
-        if (c == '[' || c == 'O')
-            l->escape = AFTER_BRACKET;
+        if (c == '[' || c == 'O') l->escape = AFTER_BRACKET;
     } else if ((c >= '0' && c <= '9') || c == ';') {
-        if (!l->number)
-            l->number = c;
+        if (!l->number) l->number = c;
         l->escape = AFTER_DIGIT;
     } else {
         special(l, c);
     }
 }
 
-static void control(struct line *l, char c)
-{
+static void control(struct line *l, char c) {
     u32 start;
 
     switch (c) {
-    case CTRL('A'):
-        move(l, 0);
-        break;
-    case CTRL('E'):
-        move(l, l->len);
-        break;
-    case CTRL('B'):
-        move(l, l->at - 1);
-        break;
-    case CTRL('F'):
-        move(l, l->at + 1);
-        break;
-    case CTRL('P'):
-        recall(l, l->history_at - 1);
-        break;
-    case CTRL('N'):
-        recall(l, l->history_at + 1);
-        break;
-    case CTRL('D'):
-        cut(l, l->at, l->at < l->len);
-        break;
+    case CTRL('A'): move(l, 0); break;
+    case CTRL('E'): move(l, l->len); break;
+    case CTRL('B'): move(l, l->at - 1); break;
+    case CTRL('F'): move(l, l->at + 1); break;
+    case CTRL('P'): recall(l, l->history_at - 1); break;
+    case CTRL('N'): recall(l, l->history_at + 1); break;
+    case CTRL('D'): cut(l, l->at, l->at < l->len); break;
     case CTRL('H'):
     case DEL:
-        if (l->at)
-            cut(l, l->at - 1, 1);
+        if (l->at) cut(l, l->at - 1, 1);
         break;
-    case CTRL('K'):
-        cut(l, l->at, l->len - l->at);
-        break;
-    case CTRL('U'):
-        cut(l, 0, l->at);
-        break;
+    case CTRL('K'): cut(l, l->at, l->len - l->at); break;
+    case CTRL('U'): cut(l, 0, l->at); break;
     case CTRL('W'):
         start = word_start(l);
         cut(l, start, l->at - start);
@@ -252,19 +187,15 @@ static void control(struct line *l, char c)
         emit(l, "\x1b[H\x1b[2J");
         line_show(l);
         break;
-    case '\t':
-        complete(l);
-        break;
+    case '\t': complete(l); break;
     }
 }
 
-enum line_event line_feed(struct line *l, char c)
-{
+enum line_event line_feed(struct line *l, char c) {
     bool after_cr = l->was_cr;
 
     l->was_cr = c == '\r';
-    if (c == '\n' && after_cr)
-        return LINE_MORE;
+    if (c == '\n' && after_cr) return LINE_MORE;
     if (c == '\r' || c == '\n') {
         keep(l);
         l->escape = PLAIN;

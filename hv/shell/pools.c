@@ -9,27 +9,21 @@
 #include "x86/percpu.h"
 
 /* A list of CPUs that are there. */
-static int parse_online(struct shell_call *c, const char *text, struct cpumask *m)
-{
+static int parse_online(struct shell_call *c, const char *text, struct cpumask *m) {
     if (parse_cpus(text, m, NULL))
         return shell_fail(c, -EINVAL, "expected a list of CPUs such as 2-5,^3, not %s", text);
     if (strncmp(text, "all", 3) == 0 || text[0] == '^') { /* of those there are */
         for (u32 cpu = 0; cpu < TAKT_MAX_CPUS; cpu++)
-            if (cpu >= nr_cpus)
-                cpumask_clear(m, cpu);
+            if (cpu >= nr_cpus) cpumask_clear(m, cpu);
     }
-    cpumask_for_each(cpu, m)
-    {
-        if (cpu >= nr_cpus)
-            return shell_fail(c, -EINVAL, "there is no CPU %u", cpu);
+    cpumask_for_each(cpu, m) {
+        if (cpu >= nr_cpus) return shell_fail(c, -EINVAL, "there is no CPU %u", cpu);
     }
     return cpumask_empty(m) ? shell_fail(c, -EINVAL, "%s names no CPU", text) : 0;
 }
 
-static int add_cpus(struct shell_call *c, struct sched_pool *p, const struct cpumask *m)
-{
-    cpumask_for_each(cpu, m)
-    {
+static int add_cpus(struct shell_call *c, struct sched_pool *p, const struct cpumask *m) {
+    cpumask_for_each(cpu, m) {
         struct sched_pool *owner = sched_pool_of_cpu(cpu);
         int error = sched_pool_add_cpu(p, cpu);
 
@@ -43,16 +37,13 @@ static int add_cpus(struct shell_call *c, struct sched_pool *p, const struct cpu
 
 /* ---- cpupool-create ---- */
 
-static int create_words(struct shell_call *c, const char **name, const char **sched, struct cpumask *cpus)
-{
+static int create_words(struct shell_call *c, const char **name, const char **sched, struct cpumask *cpus) {
     for (int i = 1; i < c->argc; i++) {
         char *word = c->argv[i], *value = strchr(word, '=');
         int error = 0;
 
-        if (value)
-            *value++ = 0;
-        if (!value && i > 1)
-            return shell_usage(c);
+        if (value) *value++ = 0;
+        if (!value && i > 1) return shell_usage(c);
         if (!value)
             *name = word;
         else if (strcmp(word, "name") == 0)
@@ -63,14 +54,12 @@ static int create_words(struct shell_call *c, const char **name, const char **sc
             error = parse_online(c, value, cpus);
         else
             error = shell_fail(c, -EINVAL, "expected name=, sched= or cpus=, not %s=", word);
-        if (error)
-            return error;
+        if (error) return error;
     }
     return *name ? 0 : shell_usage(c);
 }
 
-static int cmd_create(struct shell_call *c)
-{
+static int cmd_create(struct shell_call *c) {
     const char *name = NULL, *sched = sched_pool_find("Pool-0")->policy->name;
     struct sched_pool *p;
     struct cpumask cpus;
@@ -78,8 +67,7 @@ static int cmd_create(struct shell_call *c)
 
     cpumask_zero(&cpus);
     error = create_words(c, &name, &sched, &cpus);
-    if (error)
-        return error;
+    if (error) return error;
     if (!valid_name(name))
         return shell_fail(c, -EINVAL,
                           "%s is no name: expected letters, digits, '-', '_' or '.', and not a number", name);
@@ -91,12 +79,9 @@ static int cmd_create(struct shell_call *c)
                                              : "pool %s cannot be created: there is no scheduler %s",
                           name, sched);
     error = add_cpus(c, p, &cpus);
-    if (!error)
-        return 0;
-    cpumask_for_each(cpu, &cpus)
-    { /* all or nothing */
-        if (sched_pool_of_cpu(cpu) == p)
-            sched_pool_remove_cpu(p, cpu);
+    if (!error) return 0;
+    cpumask_for_each(cpu, &cpus) { /* all or nothing */
+        if (sched_pool_of_cpu(cpu) == p) sched_pool_remove_cpu(p, cpu);
     }
     sched_pool_destroy(p);
     return error;
@@ -107,22 +92,18 @@ static int cmd_create(struct shell_call *c)
 COLUMNS(columns, COL("Name", "name", 's', -20), COL(NULL, "id", 'u', 0), COL("CPUs", "nr_cpus", 'u', 5),
         COL("Sched", "sched", 's', 10), COL("VMs", "vms", 'u', 5), COL("CPU list", "cpus", 's', 0));
 
-static int cmd_list(struct shell_call *c)
-{
+static int cmd_list(struct shell_call *c) {
     struct sched_pool *one = NULL;
     char cpus[128];
     int at = c->argc > 1 && strcmp(c->argv[1], "-c") == 0
                  ? 2
                  : 1; /* xl's option: here the CPUs are always shown */
 
-    if (c->argc > at + 1)
-        return shell_usage(c);
-    if (c->argc > at && !(one = shell_pool(c, c->argv[at])))
-        return -ENOENT;
+    if (c->argc > at + 1) return shell_usage(c);
+    if (c->argc > at && !(one = shell_pool(c, c->argv[at]))) return -ENOENT;
     table_begin(c, columns);
     for (struct sched_pool *p = sched_pool_next(NULL); p; p = sched_pool_next(p)) {
-        if (one && p != one)
-            continue;
+        if (one && p != one) continue;
         format_cpus(&p->cpus, cpus, sizeof(cpus));
         table_row(c, columns,
                   CELLS(S(p->name), U(p->id), U(cpumask_weight(&p->cpus)), S(p->policy->name), U(p->nr_doms),
@@ -135,63 +116,49 @@ static int cmd_list(struct shell_call *c)
 /* ---- the others ---- */
 
 /* A CPU that is to leave has yet to save its vCPU. */
-static int later(struct shell_call *c)
-{
+static int later(struct shell_call *c) {
     c->at = machine_now() + NS_PER_MS;
     return SHELL_AGAIN;
 }
 
-static int cmd_destroy(struct shell_call *c)
-{
+static int cmd_destroy(struct shell_call *c) {
     struct sched_pool *p;
     int error;
 
-    if (c->argc != 2)
-        return shell_usage(c);
+    if (c->argc != 2) return shell_usage(c);
     p = shell_pool(c, c->argv[1]);
-    if (!p)
-        return -ENOENT;
-    if (p->nr_doms)
-        return shell_fail(c, -EBUSY, "pool %s has %u VMs", p->name, p->nr_doms);
-    if (p->id == 0)
-        return shell_fail(c, -EBUSY, "Pool-0 stays");
+    if (!p) return -ENOENT;
+    if (p->nr_doms) return shell_fail(c, -EBUSY, "pool %s has %u VMs", p->name, p->nr_doms);
+    if (p->id == 0) return shell_fail(c, -EBUSY, "Pool-0 stays");
     for (u32 cpu = 0; cpu < nr_cpus; cpu++) { /* as xl: what it had becomes free */
         error = sched_pool_of_cpu(cpu) == p ? sched_pool_remove_cpu(p, cpu) : 0;
-        if (error == -EAGAIN)
-            return later(c);
-        if (error)
-            return shell_fail(c, error, "CPU %u does not leave pool %s", cpu, p->name);
+        if (error == -EAGAIN) return later(c);
+        if (error) return shell_fail(c, error, "CPU %u does not leave pool %s", cpu, p->name);
     }
     error = sched_pool_destroy(p);
     return error ? shell_fail(c, error, "pool %s is in use", c->argv[1]) : 0;
 }
 
-static int cmd_rename(struct shell_call *c)
-{
+static int cmd_rename(struct shell_call *c) {
     struct sched_pool *p;
     int error;
 
-    if (c->argc != 3)
-        return shell_usage(c);
+    if (c->argc != 3) return shell_usage(c);
     p = shell_pool(c, c->argv[1]);
-    if (!p)
-        return -ENOENT;
+    if (!p) return -ENOENT;
     if (p->id == 0 || !valid_name(c->argv[2]))
         return shell_fail(c, -EINVAL, p->id == 0 ? "Pool-0 keeps its name" : "%s is no name", c->argv[2]);
     error = sched_pool_rename(p, c->argv[2]);
     return error ? shell_fail(c, error, "there is a pool %s already", c->argv[2]) : 0;
 }
 
-static int pool_and_cpus(struct shell_call *c, struct sched_pool **p, struct cpumask *m)
-{
-    if (c->argc != 3)
-        return shell_usage(c);
+static int pool_and_cpus(struct shell_call *c, struct sched_pool **p, struct cpumask *m) {
+    if (c->argc != 3) return shell_usage(c);
     *p = shell_pool(c, c->argv[1]);
     return *p ? parse_online(c, c->argv[2], m) : -ENOENT;
 }
 
-static int cmd_cpu_add(struct shell_call *c)
-{
+static int cmd_cpu_add(struct shell_call *c) {
     struct sched_pool *p = NULL;
     struct cpumask m;
     int error = pool_and_cpus(c, &p, &m);
@@ -199,24 +166,19 @@ static int cmd_cpu_add(struct shell_call *c)
     return error ? error : add_cpus(c, p, &m);
 }
 
-static int cmd_cpu_remove(struct shell_call *c)
-{
+static int cmd_cpu_remove(struct shell_call *c) {
     struct sched_pool *p = NULL;
     struct cpumask m;
     int error = pool_and_cpus(c, &p, &m);
 
-    if (error)
-        return error;
-    cpumask_for_each(cpu, &m)
-    {
+    if (error) return error;
+    cpumask_for_each(cpu, &m) {
         if (sched_pool_of_cpu(cpu) != p) { /* one that is leaving still counts as its own */
-            if (c->step)
-                continue; /* gone since an earlier call */
+            if (c->step) continue;         /* gone since an earlier call */
             return shell_fail(c, -EINVAL, "CPU %u is not in pool %s", cpu, p->name);
         }
         error = sched_pool_remove_cpu(p, cpu);
-        if (error == -EAGAIN)
-            return later(c);
+        if (error == -EAGAIN) return later(c);
         if (error)
             return shell_fail(c, error,
                               p->id == 0 && cpu == 0
@@ -228,25 +190,20 @@ static int cmd_cpu_remove(struct shell_call *c)
 }
 
 /* The VM stands still while it moves: it is held, tried again until no pCPU has its state, and let go. */
-static int cmd_migrate(struct shell_call *c)
-{
+static int cmd_migrate(struct shell_call *c) {
     struct vm *vm = c->cursor;
     struct sched_pool *p;
     int error;
 
-    if (c->argc != 3)
-        return shell_usage(c);
+    if (c->argc != 3) return shell_usage(c);
     p = shell_pool(c, c->argv[2]);
     if (!vm && p) {
         c->cursor = vm = shell_vm(c, c->argv[1]);
-        if (vm)
-            sched_pause(&vm->sched);
+        if (vm) sched_pause(&vm->sched);
     }
-    if (!vm)
-        return -ENOENT;
+    if (!vm) return -ENOENT;
     error = !p ? -ENOENT : vm->state == VM_DYING || c->stop ? -EBUSY : sched_pool_move_dom(p, &vm->sched);
-    if (error == -EAGAIN)
-        return later(c);
+    if (error == -EAGAIN) return later(c);
     if (error && p)
         shell_fail(c, error,
                    error == -EINVAL   ? "pool %s has no CPUs"

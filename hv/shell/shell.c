@@ -52,32 +52,21 @@ static struct {
 
 /* ---- output ---- */
 
-static void put(const char *s, size_t n)
-{
-    for (; n && out_head - out_tail < OUT_SIZE; n--, s++)
-        out_buf[out_head++ % OUT_SIZE] = *s;
+static void put(const char *s, size_t n) {
+    for (; n && out_head - out_tail < OUT_SIZE; n--, s++) out_buf[out_head++ % OUT_SIZE] = *s;
 }
 
-static void put_counted(void *ctx, const char *s, size_t n)
-{
+static void put_counted(void *ctx, const char *s, size_t n) {
     put(s, n);
-    if (n)
-        line_begun = s[n - 1] != '\n';
+    if (n) line_begun = s[n - 1] != '\n';
 }
 
-static void put_text(const char *s)
-{
-    put(s, strlen(s));
-}
+static void put_text(const char *s) { put(s, strlen(s)); }
 
-static u32 out_room(void)
-{
-    return OUT_SIZE - (out_head - out_tail);
-}
+static u32 out_room(void) { return OUT_SIZE - (out_head - out_tail); }
 
 /* Sends what the console takes. True if some is left. */
-static bool flush(void)
-{
+static bool flush(void) {
     char chunk[256];
     u32 n = 0, room = console_room() / 2; /* a newline may become two bytes */
 
@@ -85,19 +74,16 @@ static bool flush(void)
         chunk[n] = out_buf[(out_tail + n) % OUT_SIZE];
         n++;
     }
-    if (n)
-        out_tail += console_write(chunk, n);
+    if (n) out_tail += console_write(chunk, n);
     return out_tail != out_head;
 }
 
-static void out_json_string(const char *s)
-{
+static void out_json_string(const char *s) {
     put("\"", 1);
     while (*s) {
         size_t n = 0;
 
-        while ((unsigned char)s[n] >= ' ' && (unsigned char)s[n] < 127 && s[n] != '"' && s[n] != '\\')
-            n++;
+        while ((unsigned char)s[n] >= ' ' && (unsigned char)s[n] < 127 && s[n] != '"' && s[n] != '\\') n++;
         put(s, n);
         s += n;
         if (*s == '"' || *s == '\\')
@@ -108,8 +94,7 @@ static void out_json_string(const char *s)
     put("\"", 1);
 }
 
-static void json_begin(int error)
-{
+static void json_begin(int error) {
     char head[128];
     int n = hv_snprintf(head, sizeof(head), "\x1e{\"id\": \"%s\", \"command\": ", json_id);
 
@@ -120,14 +105,11 @@ static void json_begin(int error)
     put(head, (size_t)n);
 }
 
-static void answer_begin(void)
-{
-    if (call.json && running && !json_begun)
-        json_begin(0);
+static void answer_begin(void) {
+    if (call.json && running && !json_begun) json_begin(0);
 }
 
-void out(const char *fmt, ...)
-{
+void out(const char *fmt, ...) {
     char text[512];
     va_list ap;
     int n;
@@ -142,8 +124,7 @@ void out(const char *fmt, ...)
     put_counted(NULL, text, (size_t)n);
 }
 
-void out_escaped(char c)
-{
+void out_escaped(char c) {
     if (((unsigned char)c >= ' ' && (unsigned char)c < 127) || c == '\n' || c == '\t')
         put_counted(NULL, &c, 1);
     else
@@ -153,38 +134,26 @@ void out_escaped(char c)
 /* ---- lists ---- */
 
 /* A cell as text; `buf` is for numbers. */
-static const char *cell_text(char type, const union cell *v, char buf[24])
-{
+static const char *cell_text(char type, const union cell *v, char buf[24]) {
     switch (type) {
-    case 's':
-        return v->s;
-    case 'b':
-        return v->u ? "true" : "false";
-    case 'd':
-        hv_snprintf(buf, 24, "%ld", v->d);
-        break;
-    case 'f':
-        hv_snprintf(buf, 24, "%lu.%02lu", v->u / 100, v->u % 100);
-        break;
-    case 't':
-        hv_snprintf(buf, 24, "%lu.%03lu", v->u / 1000000000, v->u / 1000000 % 1000);
-        break;
-    default:
-        hv_snprintf(buf, 24, "%lu", v->u);
+    case 's': return v->s;
+    case 'b': return v->u ? "true" : "false";
+    case 'd': hv_snprintf(buf, 24, "%ld", v->d); break;
+    case 'f': hv_snprintf(buf, 24, "%lu.%02lu", v->u / 100, v->u % 100); break;
+    case 't': hv_snprintf(buf, 24, "%lu.%03lu", v->u / 1000000000, v->u / 1000000 % 1000); break;
+    default: hv_snprintf(buf, 24, "%lu", v->u);
     }
     return buf;
 }
 
 /* Without out(): formatting is most of what a row costs, and a step has to be short. */
-static void json_object(const struct column *col, const union cell *v)
-{
+static void json_object(const struct column *col, const union cell *v) {
     const char *before = "{\"";
     char buf[24];
 
     answer_begin();
     for (; col->type; col++) {
-        if (col->type == '}')
-            put_text("}");
+        if (col->type == '}') put_text("}");
         if (col->key) {
             put_text(before);
             put_text(col->key);
@@ -200,24 +169,19 @@ static void json_object(const struct column *col, const union cell *v)
     put_text("}");
 }
 
-void table_begin(struct shell_call *c, const struct column *col)
-{
+void table_begin(struct shell_call *c, const struct column *col) {
     const char *gap = "";
 
-    if (c->json)
-        out("[");
+    if (c->json) out("[");
     for (; !c->json && col->type; col++) {
-        if (!col->head)
-            continue;
+        if (!col->head) continue;
         out("%s%*s", gap, col->width, col->head);
         gap = " ";
     }
-    if (!c->json)
-        out("%s", c->eol);
+    if (!c->json) out("%s", c->eol);
 }
 
-void table_row(struct shell_call *c, const struct column *col, const union cell *v)
-{
+void table_row(struct shell_call *c, const struct column *col, const union cell *v) {
     const char *gap = "";
     char buf[24];
 
@@ -237,26 +201,20 @@ void table_row(struct shell_call *c, const struct column *col, const union cell 
     out("%s", c->eol);
 }
 
-void table_end(struct shell_call *c)
-{
-    if (c->json)
-        out("]");
+void table_end(struct shell_call *c) {
+    if (c->json) out("]");
 }
 
-void record(struct shell_call *c, const struct column *col, const union cell *v)
-{
+void record(struct shell_call *c, const struct column *col, const union cell *v) {
     char buf[24];
 
-    if (c->json)
-        json_object(col, v);
+    if (c->json) json_object(col, v);
     for (; !c->json && col->type; col++, v++) {
-        if (col->head)
-            out("%-16s: %s\n", col->head, cell_text(col->type, v, buf));
+        if (col->head) out("%-16s: %s\n", col->head, cell_text(col->type, v, buf));
     }
 }
 
-int shell_fail(struct shell_call *c, int error, const char *fmt, ...)
-{
+int shell_fail(struct shell_call *c, int error, const char *fmt, ...) {
     va_list ap;
 
     va_start(ap, fmt);
@@ -265,26 +223,21 @@ int shell_fail(struct shell_call *c, int error, const char *fmt, ...)
     return error;
 }
 
-int shell_usage(struct shell_call *c)
-{
+int shell_usage(struct shell_call *c) {
     return shell_fail(c, -EINVAL, "usage: %s %s", running->name, running->usage);
 }
 
 /* ---- arguments ---- */
 
-int shell_split(char *s, char **argv)
-{
+int shell_split(char *s, char **argv) {
     int n = 0;
 
     for (;;) {
         char quote = 0, *to;
 
-        while (*s == ' ' || *s == '\t')
-            s++;
-        if (!*s || *s == '#')
-            break;
-        if (n == SHELL_ARGS)
-            return -E2BIG;
+        while (*s == ' ' || *s == '\t') s++;
+        if (!*s || *s == '#') break;
+        if (n == SHELL_ARGS) return -E2BIG;
         argv[n++] = to = s;
         for (; *s && (quote || (*s != ' ' && *s != '\t')); s++) {
             if (quote ? *s == quote : *s == '"' || *s == '\'')
@@ -292,8 +245,7 @@ int shell_split(char *s, char **argv)
             else
                 *to++ = *s;
         }
-        if (quote)
-            return -EINVAL;
+        if (quote) return -EINVAL;
         s += *s != 0;
         *to = 0;
     }
@@ -301,12 +253,10 @@ int shell_split(char *s, char **argv)
     return n;
 }
 
-int shell_option(struct shell_call *c, const char *letters, int *at, const char **value)
-{
+int shell_option(struct shell_call *c, const char *letters, int *at, const char **value) {
     const char *a = *at < c->argc ? c->argv[*at] : NULL, *l;
 
-    if (!a || a[0] != '-' || !a[1])
-        return 0;
+    if (!a || a[0] != '-' || !a[1]) return 0;
     l = strchr(letters, a[1]);
     if (!l || a[1] == ':' || (a[2] && l[1] != ':')) {
         shell_usage(c);
@@ -325,8 +275,7 @@ int shell_option(struct shell_call *c, const char *letters, int *at, const char 
 }
 
 /* Takes -j and -j=TAG out of argv. */
-static void take_json(void)
-{
+static void take_json(void) {
     int n = 1;
 
     json_id[0] = 0;
@@ -352,30 +301,25 @@ static void take_json(void)
 
 /* ---- commands ---- */
 
-const struct shell_command *shell_command_at(u32 index)
-{
+const struct shell_command *shell_command_at(u32 index) {
     for (u32 f = 0; f < ARRAY_SIZE(families); f++) {
         for (const struct shell_command *c = families[f]; c->name; c++) {
-            if (index-- == 0)
-                return c;
+            if (index-- == 0) return c;
         }
     }
     return NULL;
 }
 
-static const struct shell_command *command_find(const char *name)
-{
+static const struct shell_command *command_find(const char *name) {
     const struct shell_command *c;
 
     for (u32 i = 0; (c = shell_command_at(i)); i++) {
-        if (strcmp(c->name, name) == 0)
-            break;
+        if (strcmp(c->name, name) == 0) break;
     }
     return c;
 }
 
-static void finish(int error)
-{
+static void finish(int error) {
     if (call.json && error) {
         if (!json_begun) {
             json_begin(error);
@@ -395,8 +339,7 @@ static void finish(int error)
     line_start(&line);
 }
 
-static void no_command(struct shell_call *c)
-{
+static void no_command(struct shell_call *c) {
     static const struct shell_command none = { "?", "", "", NULL, false };
 
     running = &none;
@@ -404,8 +347,7 @@ static void no_command(struct shell_call *c)
 }
 
 /* Starts the command in `text`. */
-static void start(const char *text)
-{
+static void start(const char *text) {
     static char nothing[] = "?";
     int n;
 
@@ -429,12 +371,10 @@ static void start(const char *text)
     call.argc = n;
     take_json();
     running = command_find(call.argv[0]);
-    if (!running)
-        no_command(&call);
+    if (!running) no_command(&call);
 }
 
-static void call_command(void)
-{
+static void call_command(void) {
     int result;
 
     call.at = 0;
@@ -446,26 +386,18 @@ static void call_command(void)
         call.at = ~0ull;
 }
 
-const struct config *shell_config(void)
-{
-    return config;
-}
+const struct config *shell_config(void) { return config; }
 
-void shell_at_end(void (*fn)(void))
-{
-    at_end = fn;
-}
+void shell_at_end(void (*fn)(void)) { at_end = fn; }
 
 /* ---- completion ---- */
 
-static const char *vm_name_at(const char *word, unsigned n)
-{
+static const char *vm_name_at(const char *word, unsigned n) {
     static char name[VM_NAME];
     size_t len = strlen(word);
 
     for (struct vm *vm = vm_next(NULL); vm; vm = vm_next(vm)) {
-        if (strncmp(vm->name, word, len) != 0 || n--)
-            continue;
+        if (strncmp(vm->name, word, len) != 0 || n--) continue;
         memcpy(name, vm->name, sizeof(name));
         vm_put(vm);
         return name;
@@ -473,15 +405,12 @@ static const char *vm_name_at(const char *word, unsigned n)
     return NULL;
 }
 
-static const char *candidate(void *ctx, const char *word, bool first, unsigned n)
-{
+static const char *candidate(void *ctx, const char *word, bool first, unsigned n) {
     const struct shell_command *c;
 
-    if (!first)
-        return vm_name_at(word, n);
+    if (!first) return vm_name_at(word, n);
     for (u32 i = 0; (c = shell_command_at(i)); i++) {
-        if (strncmp(c->name, word, strlen(word)) == 0 && n-- == 0)
-            return c->name;
+        if (strncmp(c->name, word, strlen(word)) == 0 && n-- == 0) return c->name;
     }
     return NULL;
 }
@@ -489,25 +418,20 @@ static const char *candidate(void *ctx, const char *word, bool first, unsigned n
 /* ---- timed commands ---- */
 
 /* Splits "@1500ms pause vm2" (since the start) or "+10ms list" (since the command before). */
-static int script_parse(char *s)
-{
+static int script_parse(char *s) {
     char *time = s + 1, *rest = strchr(s, ' ');
     u64 ns;
 
-    if ((*s != '@' && *s != '+') || !rest)
-        return -EINVAL;
-    while (*rest == ' ')
-        *rest++ = 0;
-    if (parse_time(time, &ns, NULL))
-        return -EINVAL;
+    if ((*s != '@' && *s != '+') || !rest) return -EINVAL;
+    while (*rest == ' ') *rest++ = 0;
+    if (parse_time(time, &ns, NULL)) return -EINVAL;
     script.when = (*s == '@' ? script.start : script.when) + ns;
     hv_snprintf(script.command, sizeof(script.command), "%s", rest);
     return 0;
 }
 
 /* Reads lines of the module until there is a command. */
-static void script_next(void)
-{
+static void script_next(void) {
     char text[LINE_MAX];
 
     script.command[0] = 0;
@@ -515,8 +439,7 @@ static void script_next(void)
         u32 n = 0;
 
         for (; script.text < script.end && *script.text != '\n'; script.text++) {
-            if (n + 1 < sizeof(text) && *script.text != '\r')
-                text[n++] = *script.text;
+            if (n + 1 < sizeof(text) && *script.text != '\r') text[n++] = *script.text;
         }
         text[n] = 0;
         script.text++;
@@ -527,8 +450,7 @@ static void script_next(void)
     }
 }
 
-static void script_start(const char *name)
-{
+static void script_start(const char *name) {
     const struct module *m = module_find(name);
 
     if (!m) {
@@ -541,14 +463,10 @@ static void script_start(const char *name)
     script_next();
 }
 
-static bool script_due(u64 now)
-{
-    return script.command[0] && script.when <= now;
-}
+static bool script_due(u64 now) { return script.command[0] && script.when <= now; }
 
 /* Types the due command, as a person would. */
-static void script_run(void)
-{
+static void script_run(void) {
     char text[LINE_MAX];
 
     memcpy(text, script.command, sizeof(text));
@@ -562,35 +480,25 @@ static void script_run(void)
 
 /* ---- the work item ---- */
 
-static void kick(void)
-{
-    if (queued)
-        return;
+static void kick(void) {
+    if (queued) return;
     queued = true;
     work_add(&work);
 }
 
-static void on_timer(struct timer *t, u64 now)
-{
-    kick();
+static void on_timer(struct timer *t, u64 now) { kick(); }
+
+void shell_wake(void) {
+    if (!__atomic_exchange_n(&woken, true, __ATOMIC_ACQ_REL)) timer_set(WORK_CPU, &alarm, machine_now());
 }
 
-void shell_wake(void)
-{
-    if (!__atomic_exchange_n(&woken, true, __ATOMIC_ACQ_REL))
-        timer_set(WORK_CPU, &alarm, machine_now());
-}
-
-static void heard(const char *s, unsigned n)
-{
-    for (; n && in_head - in_tail < IN_SIZE; n--, s++)
-        in_buf[in_head++ % IN_SIZE] = *s;
+static void heard(const char *s, unsigned n) {
+    for (; n && in_head - in_tail < IN_SIZE; n--, s++) in_buf[in_head++ % IN_SIZE] = *s;
     kick();
 }
 
 /* What is typed while a command runs: the command's, or kept for the prompt, but ^C drops it and stops the command. */
-static bool pass_input(void)
-{
+static bool pass_input(void) {
     char chunk[64];
     unsigned n = 0;
 
@@ -603,37 +511,26 @@ static bool pass_input(void)
         }
         return false;
     }
-    while (n < sizeof(chunk) && in_tail != in_head)
-        chunk[n++] = in_buf[in_tail++ % IN_SIZE];
-    if (n)
-        call.typed(&call, chunk, n);
+    while (n < sizeof(chunk) && in_tail != in_head) chunk[n++] = in_buf[in_tail++ % IN_SIZE];
+    if (n) call.typed(&call, chunk, n);
     return n;
 }
 
-static void take_byte(void)
-{
+static void take_byte(void) {
     switch (line_feed(&line, in_buf[in_tail++ % IN_SIZE])) {
-    case LINE_DONE:
-        start(line.text);
-        break;
-    case LINE_CANCEL:
-        line_start(&line);
-        break;
-    case LINE_MORE:
-        break;
+    case LINE_DONE: start(line.text); break;
+    case LINE_CANCEL: line_start(&line); break;
+    case LINE_MORE: break;
     }
 }
 
 /* Does one thing. False if there is nothing to do now. */
-static bool do_one(u64 now)
-{
-    if (running && pass_input())
-        return true;
+static bool do_one(u64 now) {
+    if (running && pass_input()) return true;
     if (running && script_due(now) && call.typed) /* a live table or an attached console gives way */
         call.stop = true;
     if (running) {
-        if (!call.stop && call.at > now)
-            return false;
+        if (!call.stop && call.at > now) return false;
         call_command();
         return true;
     }
@@ -641,56 +538,44 @@ static bool do_one(u64 now)
         script_run();
         return true;
     }
-    if (in_tail == in_head)
-        return false;
+    if (in_tail == in_head) return false;
     take_byte();
     return true;
 }
 
-static void sleep_until_next(void)
-{
+static void sleep_until_next(void) {
     u64 when = ~0ull;
 
-    if (running)
-        when = call.at;
-    if (script.command[0] && (!running || call.typed))
-        when = MIN(when, script.when);
-    if (when != ~0ull)
-        timer_set(WORK_CPU, &deadline, when);
+    if (running) when = call.at;
+    if (script.command[0] && (!running || call.typed)) when = MIN(when, script.when);
+    if (when != ~0ull) timer_set(WORK_CPU, &deadline, when);
 }
 
-static bool step(struct work *w)
-{
+static bool step(struct work *w) {
     u64 now = machine_now();
     bool more;
 
     w->not_before = 0;
-    if (__atomic_exchange_n(&woken, false, __ATOMIC_ACQ_REL))
-        call.at = 0;
+    if (__atomic_exchange_n(&woken, false, __ATOMIC_ACQ_REL)) call.at = 0;
     if (flush()) {
         w->not_before = console_room() < 512 ? now + NS_PER_MS : 0;
-        if (out_room() < SHELL_STEP_ROOM)
-            return true;
+        if (out_room() < SHELL_STEP_ROOM) return true;
     }
     more = do_one(now);
     more |= guestcon_step(now);
     console_hold(out_tail != out_head || (running && line_begun && !call.typed));
-    if (more || out_tail != out_head)
-        return true;
+    if (more || out_tail != out_head) return true;
     queued = false;
     sleep_until_next();
-    if (at_end)
-        at_end();
+    if (at_end) at_end();
     return false;
 }
 
 /* Lines of the log go to the console between two of ours; a line that is being edited makes room for them. */
-static void around_log(bool after)
-{
+static void around_log(bool after) {
     static const char clear[] = "\r\x1b[K";
 
-    if (running)
-        return;
+    if (running) return;
     if (!after) {
         console_write(clear, sizeof(clear) - 1);
         return;
@@ -699,8 +584,7 @@ static void around_log(bool after)
     kick();
 }
 
-void shell_init(const struct config *c)
-{
+void shell_init(const struct config *c) {
     config = c;
     work.step = step;
     timer_init(&deadline, on_timer);
@@ -709,8 +593,7 @@ void shell_init(const struct config *c)
     line.emit = put_counted;
     line.candidate = candidate;
     guestcon_init(c->guest_console_log);
-    if (*c->script)
-        script_start(c->script);
+    if (*c->script) script_start(c->script);
     if (c->top)
         start("top");
     else

@@ -69,9 +69,7 @@ union cell {
 };
 #define COLUMNS(id, ...) static const struct column id[] = { __VA_ARGS__, { 0 } }
 #define COL(head, key, type, width)                                                                          \
-    {                                                                                                        \
-        head, key, type, width                                                                               \
-    }
+    { head, key, type, width }
 #define CELLS(...) ((const union cell[]){ __VA_ARGS__ })
 #define S(text)    ((union cell){ .s = (text) })
 #define U(number)  ((union cell){ .u = (number) })

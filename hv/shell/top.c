@@ -38,31 +38,26 @@ static struct {
     struct cpu_sample cpu[TAKT_MAX_CPUS];
 } top;
 
-static u64 total_of(const struct sched_times *t)
-{
+static u64 total_of(const struct sched_times *t) {
     u64 sum = 0;
 
-    for (u32 i = 0; i < RS_NR; i++)
-        sum += t->state_ns[i];
+    for (u32 i = 0; i < RS_NR; i++) sum += t->state_ns[i];
     return sum;
 }
 
 /* ---- the first pass ---- */
 
-static void base_cpu(u32 cpu)
-{
+static void base_cpu(u32 cpu) {
     const struct percpu *p = percpu_of[cpu];
 
     top.cpu[cpu] = (struct cpu_sample){ p->guest_tsc, p->hv_tsc, p->idle_tsc };
 }
 
-static void take_sample(struct sample *s, struct vcpu *v, const struct sched_times *t)
-{
+static void take_sample(struct sample *s, struct vcpu *v, const struct sched_times *t) {
     *s = (struct sample){ v->vm->id, v->id, total_of(t), t->state_ns[RS_RUNNING], t->switches, v->exits };
 }
 
-static void claim_of(struct claim *cl, struct vcpu *v)
-{
+static void claim_of(struct claim *cl, struct vcpu *v) {
     struct sched_pool *pool = v->vm->sched.pool;
     const struct param *weight = param_find(pool, "weight"), *cap = param_find(pool, "cap");
     u64 w = weight ? (u64)param_get(weight, pool, &v->vm->sched) : 1;
@@ -76,16 +71,14 @@ static void claim_of(struct claim *cl, struct vcpu *v)
     cl->settled = false;
 }
 
-static void base_row(struct shell_call *c, struct vcpu *v)
-{
+static void base_row(struct shell_call *c, struct vcpu *v) {
     struct sched_times t;
 
     if (top.nr == ROWS) {
         top.not_shown++;
         return;
     }
-    if (top.first)
-        sched_reset_latency(&v->sched);
+    if (top.first) sched_reset_latency(&v->sched);
     sched_times(&v->sched, &t);
     top.claim[top.nr] = (struct claim){ .settled = true }; /* unless it is still there at the end */
     take_sample(&top.sample[top.nr++], v, &t);
@@ -106,8 +99,7 @@ static u64 per_second(u64 events, u64 ns) /* in hundredths */
 COLUMNS(cpu_columns, COL("pCPU", "cpu", 'u', 4), COL("guest %", "guest_pct", 'f', 10),
         COL("hyp %", "hv_pct", 'f', 10), COL("idle %", "idle_pct", 'f', 10));
 
-static void print_head(struct shell_call *c)
-{
+static void print_head(struct shell_call *c) {
     u64 now = machine_now();
 
     if (c->json)
@@ -119,8 +111,7 @@ static void print_head(struct shell_call *c)
     table_begin(c, cpu_columns);
 }
 
-static void cpu_row(struct shell_call *c, u32 cpu)
-{
+static void cpu_row(struct shell_call *c, u32 cpu) {
     const struct percpu *p = percpu_of[cpu];
     u64 guest = p->guest_tsc - top.cpu[cpu].guest, hv = p->hv_tsc - top.cpu[cpu].hv,
         idle = p->idle_tsc - top.cpu[cpu].idle;
@@ -138,8 +129,7 @@ COLUMNS(columns, COL("VM", "vm", 's', -14), COL("vCPU", "vcpu", 'u', 4), COL("pC
         COL("exit/s", "exits_per_s", 'f', 9));
 
 /* NULL for a vCPU that came after the first pass: the next round shows it. */
-static struct sample *sample_of(struct vcpu *v)
-{
+static struct sample *sample_of(struct vcpu *v) {
     for (u32 i = 0; i < top.nr; i++) {
         u32 k = (top.row + i) % top.nr; /* nearly always the first try */
 
@@ -151,14 +141,12 @@ static struct sample *sample_of(struct vcpu *v)
     return NULL;
 }
 
-static void vcpu_row(struct shell_call *c, struct vcpu *v)
-{
+static void vcpu_row(struct shell_call *c, struct vcpu *v) {
     const struct sample *s = sample_of(v);
     struct sched_times t;
     u64 ns;
 
-    if (!s)
-        return;
+    if (!s) return;
     sched_times(&v->sched, &t);
     ns = MAX(total_of(&t) - s->total, 1u);
     table_row(c, columns,
@@ -168,16 +156,13 @@ static void vcpu_row(struct shell_call *c, struct vcpu *v)
                     U(per_second(t.switches - s->switches, ns)), U(per_second(v->exits - s->exits, ns))));
 }
 
-static void claim_row(struct shell_call *c, struct vcpu *v)
-{
+static void claim_row(struct shell_call *c, struct vcpu *v) {
     struct sample *s = sample_of(v);
 
-    if (s)
-        claim_of(&top.claim[s - top.sample], v);
+    if (s) claim_of(&top.claim[s - top.sample], v);
 }
 
-static void print_end(struct shell_call *c)
-{
+static void print_end(struct shell_call *c) {
     table_end(c);
     if (c->json)
         out("}");
@@ -188,8 +173,7 @@ static void print_end(struct shell_call *c)
 
 /* ---- options ---- */
 
-static int seconds(struct shell_call *c, const char *text, u64 *ns)
-{
+static int seconds(struct shell_call *c, const char *text, u64 *ns) {
     char buf[24];
     size_t n = strnlen(text, sizeof(buf) - 2);
     bool unit = n && text[n - 1] == 's';
@@ -200,13 +184,9 @@ static int seconds(struct shell_call *c, const char *text, u64 *ns)
     return 0;
 }
 
-static void any_key(struct shell_call *c, const char *s, unsigned n)
-{
-    c->stop = true;
-}
+static void any_key(struct shell_call *c, const char *s, unsigned n) { c->stop = true; }
 
-static int begin(struct shell_call *c)
-{
+static int begin(struct shell_call *c) {
     bool batch = false;
     const char *value;
     int at = 1, letter, error = 0;
@@ -227,14 +207,10 @@ static int begin(struct shell_call *c)
         else
             error = seconds(c, value, letter == 'd' ? &top.interval : &top.warm_up);
     }
-    if (error)
-        return error;
-    if (at < c->argc)
-        return shell_usage(c);
-    if (!top.interval)
-        return shell_fail(c, -EINVAL, "the interval cannot be 0");
-    if (c->json && n > 1)
-        return shell_fail(c, -EINVAL, "-j gives one interval: -i 1");
+    if (error) return error;
+    if (at < c->argc) return shell_usage(c);
+    if (!top.interval) return shell_fail(c, -EINVAL, "the interval cannot be 0");
+    if (c->json && n > 1) return shell_fail(c, -EINVAL, "-j gives one interval: -i 1");
     top.live = !batch && !c->json && !n;
     top.rounds = c->json ? 1 : (u32)n;
     if (top.live) {
@@ -251,39 +227,31 @@ static int begin(struct shell_call *c)
 /* ---- one step ---- */
 
 /* Begins a pass over all vCPUs. */
-static void rewind(struct shell_call *c, enum phase phase)
-{
+static void rewind(struct shell_call *c, enum phase phase) {
     top.phase = phase;
     top.row = 0;
     c->index = 0;
     c->cursor = vm_next(NULL);
 }
 
-static void begin_round(struct shell_call *c)
-{
+static void begin_round(struct shell_call *c) {
     top.began = machine_now();
     top.until = top.began + top.interval;
     top.nr = top.not_shown = 0;
-    for (u32 cpu = 0; cpu < nr_cpus; cpu++)
-        base_cpu(cpu);
+    for (u32 cpu = 0; cpu < nr_cpus; cpu++) base_cpu(cpu);
     rewind(c, BASE);
 }
 
 /* One step of a pass; goes on to `then` at its end. */
-static int pass(struct shell_call *c, void (*row)(struct shell_call *, struct vcpu *), enum phase then)
-{
-    if (shell_each_vcpu(c, STEP_ROWS, NULL, row) == 0)
-        top.phase = then;
+static int pass(struct shell_call *c, void (*row)(struct shell_call *, struct vcpu *), enum phase then) {
+    if (shell_each_vcpu(c, STEP_ROWS, NULL, row) == 0) top.phase = then;
     return SHELL_AGAIN;
 }
 
-static int cmd_top(struct shell_call *c)
-{
-    if (c->step == 0)
-        return begin(c);
+static int cmd_top(struct shell_call *c) {
+    if (c->step == 0) return begin(c);
     if (c->stop) {
-        if (c->cursor)
-            vm_put(c->cursor);
+        if (c->cursor) vm_put(c->cursor);
         out(top.live ? "\n" : "");
         return 0;
     }
@@ -294,16 +262,14 @@ static int cmd_top(struct shell_call *c)
         else
             c->at = top.until;
         return SHELL_AGAIN;
-    case BASE:
-        return pass(c, base_row, WAIT);
+    case BASE: return pass(c, base_row, WAIT);
     case WAIT:
         if (machine_now() >= top.until)
             rewind(c, CLAIMS);
         else
             c->at = top.until;
         return SHELL_AGAIN;
-    case CLAIMS:
-        return pass(c, claim_row, ENTITLE);
+    case CLAIMS: return pass(c, claim_row, ENTITLE);
     case ENTITLE:
         if (!entitle_step(top.claim, top.nr)) {
             print_head(c);
@@ -312,8 +278,7 @@ static int cmd_top(struct shell_call *c)
         }
         return SHELL_AGAIN;
     case CPUS:
-        for (u32 end = MIN(top.row + 4, nr_cpus); top.row < end; top.row++)
-            cpu_row(c, top.row);
+        for (u32 end = MIN(top.row + 4, nr_cpus); top.row < end; top.row++) cpu_row(c, top.row);
         if (top.row == nr_cpus) {
             table_end(c);
             out(c->json ? ", \"vcpus\": " : "");
@@ -322,16 +287,12 @@ static int cmd_top(struct shell_call *c)
             rewind(c, TABLE);
         }
         return SHELL_AGAIN;
-    case TABLE:
-        return pass(c, vcpu_row, NEXT);
-    case NEXT:
-        break;
+    case TABLE: return pass(c, vcpu_row, NEXT);
+    case NEXT: break;
     }
     print_end(c);
-    if (top.rounds == 1)
-        return 0;
-    if (top.rounds)
-        top.rounds--;
+    if (top.rounds == 1) return 0;
+    if (top.rounds) top.rounds--;
     top.first = false;
     begin_round(c);
     return SHELL_AGAIN;

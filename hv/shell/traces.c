@@ -45,30 +45,25 @@ static struct {
 } stream;
 
 /* Header and VMs, one frame a call, every second, for a reader that comes late. 0: nothing to say. */
-static u32 describe(u64 now)
-{
+static u32 describe(u64 now) {
     struct vm *vm;
     u32 n;
 
     if (stream.vm == 0) {
-        if (now < stream.describe_at)
-            return 0;
+        if (now < stream.describe_at) return 0;
         stream.describe_at = now + NS_PER_S;
         stream.vm = 1;
         return stream_header(&stream.frames, stream.out, nr_cpus, now);
     }
-    for (vm = vm_next(NULL); vm && vm->id + 1 < stream.vm;)
-        vm = vm_next(vm);
+    for (vm = vm_next(NULL); vm && vm->id + 1 < stream.vm;) vm = vm_next(vm);
     stream.vm = vm ? vm->id + 2 : 0;
-    if (vm == NULL)
-        return 0;
+    if (vm == NULL) return 0;
     n = stream_vm(&stream.frames, stream.out, vm->id, vm->nr_vcpus, vm->name);
     vm_put(vm);
     return n;
 }
 
-static bool fill(void)
-{
+static bool fill(void) {
     struct trace_record r[STREAM_RECORDS];
 
     stream.at = 0;
@@ -76,15 +71,13 @@ static bool fill(void)
     for (u32 i = 0; i < nr_cpus && !stream.len; i++) {
         u32 cpu = stream.cpu++ % nr_cpus, n = ring[cpu] ? trace_read(cpu, r, STREAM_RECORDS) : 0;
 
-        if (n)
-            stream.len = stream_records(&stream.frames, stream.out, r, n);
+        if (n) stream.len = stream_records(&stream.frames, stream.out, r, n);
         stream.sent += n;
     }
     return stream.len;
 }
 
-static bool stream_step(struct work *w)
-{
+static bool stream_step(struct work *w) {
     for (u32 i = 0; i < 8; i++) {
         unsigned n;
 
@@ -95,29 +88,24 @@ static bool stream_step(struct work *w)
         }
         n = uart_write(&stream.uart, (const char *)stream.out + stream.at, stream.len - stream.at);
         stream.at += n;
-        if (!n)
-            break;
+        if (!n) break;
     }
     w->not_before = machine_now() + NS_PER_MS;
     return true;
 }
 
-static bool open_stream(const struct console_spec *port)
-{
-    if (!uart_init(&stream.uart, uart_port(port->com), port->baud))
-        return false;
+static bool open_stream(const struct console_spec *port) {
+    if (!uart_init(&stream.uart, uart_port(port->com), port->baud)) return false;
     stream.on = true;
     stream.describe_at = stream.vm = 0;
     stream.work.step = stream_step;
     stream.work.not_before = 0;
-    if (!stream.queued)
-        work_add(&stream.work);
+    if (!stream.queued) work_add(&stream.work);
     stream.queued = true;
     return true;
 }
 
-static int start_stream(struct shell_call *c, const char *where)
-{
+static int start_stream(struct shell_call *c, const char *where) {
     struct console_spec port, console;
 
     if (!*where)
@@ -127,30 +115,25 @@ static int start_stream(struct shell_call *c, const char *where)
         return shell_fail(c, -EINVAL, "expected com1 to com4, perhaps with a rate, not %s", where);
     if (!parse_console(shell_config()->console, &console, NULL) && console.com == port.com)
         return shell_fail(c, -EBUSY, "com%u is the console", port.com);
-    if (!open_stream(&port))
-        return shell_fail(c, -ENODEV, "nothing answers at com%u", port.com);
+    if (!open_stream(&port)) return shell_fail(c, -ENODEV, "nothing answers at com%u", port.com);
     return 0;
 }
 
 /* ---- start, stop, status, read ---- */
 
 /* Rings come with the first use, one a step: they are filled with zeros. */
-static int add_ring(struct shell_call *c)
-{
+static int add_ring(struct shell_call *c) {
     u32 cpu = c->step;
     hpa_t pa;
 
-    if (cpu >= nr_cpus || ring[cpu])
-        return 0;
+    if (cpu >= nr_cpus || ring[cpu]) return 0;
     pa = frame_alloc_zeroed(RING_ORDER);
-    if (pa == HPA_NONE)
-        return shell_fail(c, -ENOMEM, "there is no memory for the trace of pCPU %u", cpu);
+    if (pa == HPA_NONE) return shell_fail(c, -ENOMEM, "there is no memory for the trace of pCPU %u", cpu);
     ring[cpu] = hpa_to_va(pa);
     return trace_init(cpu, ring[cpu], RECORDS_OF(RING_ORDER));
 }
 
-void traces_record(const struct config *c)
-{
+void traces_record(const struct config *c) {
     struct console_spec port;
 
     for (u32 cpu = 0; cpu < nr_cpus; cpu++) {
@@ -168,44 +151,37 @@ void traces_record(const struct config *c)
         log_warn("the recording stays in memory: no port at trace_console = %s", c->trace_console);
 }
 
-static int start(struct shell_call *c)
-{
+static int start(struct shell_call *c) {
     u32 mask = 0;
     int error;
 
     for (int i = 2; i < c->argc; i++) {
         u32 k = 0;
 
-        while (k < ARRAY_SIZE(classes) && strcmp(classes[k].name, c->argv[i]) != 0)
-            k++;
+        while (k < ARRAY_SIZE(classes) && strcmp(classes[k].name, c->argv[i]) != 0) k++;
         if (k == ARRAY_SIZE(classes))
             return shell_fail(c, -EINVAL, "expected sched, exit, event, replay or all, not %s", c->argv[i]);
         mask |= classes[k].mask;
     }
     error = add_ring(c);
-    if (error)
-        return error;
-    if (c->step + 1 < nr_cpus)
-        return SHELL_AGAIN;
+    if (error) return error;
+    if (c->step + 1 < nr_cpus) return SHELL_AGAIN;
     trace_mask = mask ? mask : TRACE_CLASS_SCHED | TRACE_CLASS_EXIT | TRACE_CLASS_EVENT;
     return 0;
 }
 
-static int status(struct shell_call *c)
-{
+static int status(struct shell_call *c) {
     COLUMNS(columns, COL("mask", "mask", 'u', 0), COL("streaming", "streaming", 'b', 0),
             COL("streamed", "streamed", 'u', 0), COL("lost", "lost", 'u', 0));
     u64 lost = 0;
 
-    for (u32 cpu = 0; cpu < nr_cpus; cpu++)
-        lost += ring[cpu] ? trace_lost(cpu) : 0;
+    for (u32 cpu = 0; cpu < nr_cpus; cpu++) lost += ring[cpu] ? trace_lost(cpu) : 0;
     record(c, columns, CELLS(U(trace_mask), U(stream.queued), U(stream.sent), U(lost)));
     return 0;
 }
 
 /* Takes records out of the rings and prints them, those of one pCPU after those of another. */
-static int read_records(struct shell_call *c, const char *how_many)
-{
+static int read_records(struct shell_call *c, const char *how_many) {
     COLUMNS(columns, COL("ns", "ns", 'u', 14), COL("cpu", "cpu", 'u', 3), COL("event", "event", 'u', 5),
             COL("who", "who", 'u', 10), COL("arg", "a", 'u', 10), COL("", "b", 'u', 10),
             COL("", "c", 'u', 10), COL("", "d", 'u', 10));
@@ -213,12 +189,9 @@ static int read_records(struct shell_call *c, const char *how_many)
     u64 most;
     u32 n = 0;
 
-    if (stream.queued)
-        return shell_fail(c, -EBUSY, "the records go to the stream");
-    if (parse_u64(how_many, &most, NULL))
-        return shell_usage(c);
-    if (c->step == 0)
-        table_begin(c, columns);
+    if (stream.queued) return shell_fail(c, -EBUSY, "the records go to the stream");
+    if (parse_u64(how_many, &most, NULL)) return shell_usage(c);
+    if (c->step == 0) table_begin(c, columns);
     most = c->stop || c->rows >= most ? 0 : MIN(most - c->rows, ARRAY_SIZE(r));
     while (most && c->index < nr_cpus && !(n = ring[c->index] ? trace_read(c->index, r, (u32)most) : 0))
         c->index++;
@@ -226,27 +199,22 @@ static int read_records(struct shell_call *c, const char *how_many)
         table_row(c, columns,
                   CELLS(U(r[i].ns), U(r[i].cpu), U(r[i].event), U(r[i].who), U(r[i].arg[0]), U(r[i].arg[1]),
                         U(r[i].arg[2]), U(r[i].arg[3])));
-    if (n)
-        return SHELL_AGAIN;
+    if (n) return SHELL_AGAIN;
     table_end(c);
     return 0;
 }
 
-static int cmd_trace(struct shell_call *c)
-{
+static int cmd_trace(struct shell_call *c) {
     const char *what = c->argc > 1 ? c->argv[1] : "status";
 
-    if (strcmp(what, "start") == 0)
-        return start(c);
+    if (strcmp(what, "start") == 0) return start(c);
     if (strcmp(what, "stop") == 0) {
         trace_mask = 0;
         stream.on = false;
         return 0;
     }
-    if (strcmp(what, "status") == 0)
-        return status(c);
-    if (strcmp(what, "read") == 0)
-        return read_records(c, c->argc > 2 ? c->argv[2] : "64");
+    if (strcmp(what, "status") == 0) return status(c);
+    if (strcmp(what, "read") == 0) return read_records(c, c->argc > 2 ? c->argv[2] : "64");
     if (strcmp(what, "stream") == 0)
         return start_stream(c, c->argc > 2 ? c->argv[2] : shell_config()->trace_console);
     return shell_usage(c);

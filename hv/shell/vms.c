@@ -11,20 +11,17 @@
 #define ROWS 2 /* of a list, in one step */
 
 /* A VM by name or number, with a reference; NULL after shell_fail. */
-struct vm *shell_vm(struct shell_call *c, const char *name)
-{
+struct vm *shell_vm(struct shell_call *c, const char *name) {
     struct vm *vm = vm_find(name);
 
-    if (!vm)
-        shell_fail(c, -ENOENT, "there is no VM %s", name);
+    if (!vm) shell_fail(c, -ENOENT, "there is no VM %s", name);
     return vm;
 }
 
 /* ---- list ---- */
 
 /* xl's six letters: running, blocked, paused, shut down, crashed, dying. */
-static void state_letters(struct vm *vm, char *s, u64 *run_ns)
-{
+static void state_letters(struct vm *vm, char *s, u64 *run_ns) {
     bool running = false, blocked = vm->nr_vcpus > 0;
 
     *run_ns = 0;
@@ -46,8 +43,7 @@ COLUMNS(vm_columns, COL("Name", "name", 's', -24), COL("ID", "id", 'u', 5), COL(
         COL("Time(s)", "time_s", 't', 11), COL(NULL, "pool", 's', 0), COL(NULL, "exit_code", 'd', 0),
         COL(NULL, "why", 's', 0));
 
-static void vm_row(struct shell_call *c, struct vm *vm)
-{
+static void vm_row(struct shell_call *c, struct vm *vm) {
     char letters[7];
     u64 run_ns;
 
@@ -58,28 +54,20 @@ static void vm_row(struct shell_call *c, struct vm *vm)
                     S(vm->sched.pool ? vm->sched.pool->name : ""), D(vm->exit_code), S(vm->why)));
 }
 
-static int cmd_list(struct shell_call *c)
-{
+static int cmd_list(struct shell_call *c) {
     struct vm *vm = c->cursor;
 
-    if (c->argc > 2)
-        return shell_usage(c);
-    if (c->argc == 2 && !(vm = shell_vm(c, c->argv[1])))
-        return -ENOENT;
-    if (c->step == 0)
-        table_begin(c, vm_columns);
-    if (c->argc == 2)
-        vm_row(c, vm);
+    if (c->argc > 2) return shell_usage(c);
+    if (c->argc == 2 && !(vm = shell_vm(c, c->argv[1]))) return -ENOENT;
+    if (c->step == 0) table_begin(c, vm_columns);
+    if (c->argc == 2) vm_row(c, vm);
     for (int i = 0; c->argc == 1 && !c->stop && i < ROWS; i++) {
         c->cursor = vm = vm_next(vm);
-        if (!vm)
-            break;
+        if (!vm) break;
         vm_row(c, vm);
     }
-    if (vm && c->argc == 1 && !c->stop)
-        return SHELL_AGAIN;
-    if (vm)
-        vm_put(vm);
+    if (vm && c->argc == 1 && !c->stop) return SHELL_AGAIN;
+    if (vm) vm_put(vm);
     table_end(c);
     return 0;
 }
@@ -87,14 +75,12 @@ static int cmd_list(struct shell_call *c)
 /* ---- vcpu-list ---- */
 
 int shell_each_vcpu(struct shell_call *c, u32 rows, const char *only,
-                    void (*row)(struct shell_call *, struct vcpu *))
-{
+                    void (*row)(struct shell_call *, struct vcpu *)) {
     struct vm *vm = c->cursor;
 
     if (c->step == 0) {
         vm = only ? shell_vm(c, only) : vm_next(NULL);
-        if (only && !vm)
-            return -ENOENT;
+        if (only && !vm) return -ENOENT;
     }
     for (; vm && !c->stop && rows; rows--) {
         if (c->index < vm->nr_vcpus && vm->state != VM_DYING && vm->vcpu[c->index]) {
@@ -102,15 +88,12 @@ int shell_each_vcpu(struct shell_call *c, u32 rows, const char *only,
             continue;
         }
         c->index = 0;
-        if (only)
-            break;
+        if (only) break;
         vm = vm_next(vm);
     }
     c->cursor = vm;
-    if (vm && !c->stop && !rows)
-        return SHELL_AGAIN;
-    if (vm)
-        vm_put(vm);
+    if (vm && !c->stop && !rows) return SHELL_AGAIN;
+    if (vm) vm_put(vm);
     c->cursor = NULL;
     return 0;
 }
@@ -121,15 +104,13 @@ COLUMNS(vcpu_columns, COL("Name", "vm", 's', -24), COL("ID", "id", 'u', 5), COL(
         COL(NULL, "blocked_ns", 'u', 0), COL(NULL, "switches", 'u', 0), COL(NULL, "wakes", 'u', 0),
         COL(NULL, "migrations", 'u', 0), COL("Affinity", "affinity", 's', 0));
 
-const char *run_state_name(u32 s)
-{
+const char *run_state_name(u32 s) {
     static const char *const words[] = { "running", "runnable", "blocked", "offline" };
 
     return words[s];
 }
 
-static void vcpu_row(struct shell_call *c, struct vcpu *v)
-{
+static void vcpu_row(struct shell_call *c, struct vcpu *v) {
     char cpus[64];
     struct sched_times t;
 
@@ -142,32 +123,26 @@ static void vcpu_row(struct shell_call *c, struct vcpu *v)
                     U(t.migrations), S(cpus)));
 }
 
-static int cmd_vcpu_list(struct shell_call *c)
-{
+static int cmd_vcpu_list(struct shell_call *c) {
     const char *only = c->argc == 2 ? c->argv[1] : NULL;
     struct vm *vm;
     int result;
 
-    if (c->argc > 2)
-        return shell_usage(c);
+    if (c->argc > 2) return shell_usage(c);
     if (c->step == 0 && only) { /* look before the answer begins */
         vm = shell_vm(c, only);
-        if (!vm)
-            return -ENOENT;
+        if (!vm) return -ENOENT;
         vm_put(vm);
     }
-    if (c->step == 0)
-        table_begin(c, vcpu_columns);
+    if (c->step == 0) table_begin(c, vcpu_columns);
     result = shell_each_vcpu(c, ROWS, only, vcpu_row);
-    if (result == 0)
-        table_end(c);
+    if (result == 0) table_end(c);
     return result;
 }
 
 /* ---- vcpu-pin ---- */
 
-static int pin(struct shell_call *c, struct vm *vm, const char *which, const struct cpumask *m)
-{
+static int pin(struct shell_call *c, struct vm *vm, const char *which, const struct cpumask *m) {
     u64 n = 0;
     bool all = strcmp(which, "all") == 0;
 
@@ -184,19 +159,16 @@ static int pin(struct shell_call *c, struct vm *vm, const char *which, const str
     return 0;
 }
 
-static int cmd_vcpu_pin(struct shell_call *c)
-{
+static int cmd_vcpu_pin(struct shell_call *c) {
     struct cpumask m;
     struct vm *vm;
     int error;
 
-    if (c->argc != 4)
-        return shell_usage(c);
+    if (c->argc != 4) return shell_usage(c);
     if (parse_cpus(c->argv[3], &m, NULL))
         return shell_fail(c, -EINVAL, "expected a list of CPUs such as 0-3,^2, or all, not %s", c->argv[3]);
     vm = shell_vm(c, c->argv[1]);
-    if (!vm)
-        return -ENOENT;
+    if (!vm) return -ENOENT;
     error = pin(c, vm, c->argv[2], &m);
     vm_put(vm);
     return error;
@@ -211,40 +183,33 @@ static struct {
     char why[128];
 } job;
 
-static void job_done(void *ctx, struct vm *vm, int error, const char *why)
-{
-    if ((u64)ctx != job.ticket)
-        return;
+static void job_done(void *ctx, struct vm *vm, int error, const char *why) {
+    if ((u64)ctx != job.ticket) return;
     job.error = error;
     hv_snprintf(job.why, sizeof(job.why), "%s", why ? why : "it failed");
     job.done = true;
     shell_wake();
 }
 
-static void *new_job(void)
-{
+static void *new_job(void) {
     job.ticket++;
     job.done = false;
     return (void *)job.ticket;
 }
 
-static int await_job(struct shell_call *c)
-{
-    if (!job.done)
-        return SHELL_WAIT;
+static int await_job(struct shell_call *c) {
+    if (!job.done) return SHELL_WAIT;
     return job.error ? shell_fail(c, job.error, "%s", job.why) : 0;
 }
 
-static void keep_complaint(void *ctx, bool fatal, const char *text)
-{
+static void keep_complaint(void *ctx, bool fatal, const char *text) {
     struct shell_call *c = ctx;
 
     shell_fail(c, -EINVAL, "%s", text);
 }
 
 /* The VM's section of the file, changed by key=value words. */
-static int describe(struct shell_call *c, struct config_vm *v)
-{
+static int describe(struct shell_call *c, struct config_vm *v) {
     const struct config_vm *known = config_find_vm(shell_config(), c->argv[1]);
 
     if (!known && !valid_name(c->argv[1]))
@@ -252,34 +217,27 @@ static int describe(struct shell_call *c, struct config_vm *v)
                           "%s is no name: expected letters, digits, '-', '_' or '.', and not a number",
                           c->argv[1]);
     config_vm_defaults(v, c->argv[1]);
-    if (known)
-        *v = *known;
+    if (known) *v = *known;
     for (int i = 2; i < c->argc; i++) {
         char *value = strchr(c->argv[i], '=');
 
-        if (!value)
-            return shell_fail(c, -EINVAL, "expected key=value, not %s", c->argv[i]);
+        if (!value) return shell_fail(c, -EINVAL, "expected key=value, not %s", c->argv[i]);
         *value++ = 0;
-        if (config_vm_set(v, c->argv[i], value, param_kind, keep_complaint, c))
-            return -EINVAL;
+        if (config_vm_set(v, c->argv[i], value, param_kind, keep_complaint, c)) return -EINVAL;
     }
     if (!*v->image)
         return shell_fail(c, -EINVAL, "the configuration has no VM %s, and no image= is given", c->argv[1]);
     return 0;
 }
 
-static int cmd_create(struct shell_call *c)
-{
+static int cmd_create(struct shell_call *c) {
     static struct config_vm v; /* too big for the stack */
     int error;
 
-    if (c->step)
-        return await_job(c);
-    if (c->argc < 2)
-        return shell_usage(c);
+    if (c->step) return await_job(c);
+    if (c->argc < 2) return shell_usage(c);
     error = describe(c, &v);
-    if (error)
-        return error;
+    if (error) return error;
     error = vm_create(&v, job_done, new_job());
     if (error)
         return shell_fail(c, error, "%s",
@@ -289,53 +247,40 @@ static int cmd_create(struct shell_call *c)
     return SHELL_WAIT;
 }
 
-static int cmd_destroy(struct shell_call *c)
-{
+static int cmd_destroy(struct shell_call *c) {
     struct vm *vm;
     int error;
 
-    if (c->step)
-        return await_job(c);
-    if (c->argc != 2)
-        return shell_usage(c);
+    if (c->step) return await_job(c);
+    if (c->argc != 2) return shell_usage(c);
     vm = shell_vm(c, c->argv[1]);
-    if (!vm)
-        return -ENOENT;
+    if (!vm) return -ENOENT;
     error = vm_destroy(vm, job_done, new_job());
     vm_put(vm);
     return error ? shell_fail(c, error, "%s is already on its way out", c->argv[1]) : SHELL_WAIT;
 }
 
-static int pause_or_not(struct shell_call *c, int (*act)(struct vm *), const char *not_now)
-{
+static int pause_or_not(struct shell_call *c, int (*act)(struct vm *), const char *not_now) {
     struct vm *vm;
     int error;
 
-    if (c->argc != 2)
-        return shell_usage(c);
+    if (c->argc != 2) return shell_usage(c);
     vm = shell_vm(c, c->argv[1]);
-    if (!vm)
-        return -ENOENT;
+    if (!vm) return -ENOENT;
     error = act(vm);
-    if (error)
-        shell_fail(c, error, "%s is %s: %s", vm->name, vm_state_name(vm->state), not_now);
+    if (error) shell_fail(c, error, "%s is %s: %s", vm->name, vm_state_name(vm->state), not_now);
     vm_put(vm);
     return error;
 }
 
-static int cmd_pause(struct shell_call *c)
-{
-    return pause_or_not(c, vm_pause, "it cannot be paused");
-}
+static int cmd_pause(struct shell_call *c) { return pause_or_not(c, vm_pause, "it cannot be paused"); }
 
-static int cmd_unpause(struct shell_call *c)
-{
+static int cmd_unpause(struct shell_call *c) {
     return pause_or_not(c, vm_unpause, "only a paused VM can be unpaused");
 }
 
 /* Until the VM has ended or crashed, or the time is over. For scripts. */
-static int cmd_wait(struct shell_call *c)
-{
+static int cmd_wait(struct shell_call *c) {
     static u64 until;
     u64 ns = 1000000 * NS_PER_S;
     struct vm *vm;
@@ -348,12 +293,9 @@ static int cmd_wait(struct shell_call *c)
     }
     vm = vm_find(c->argv[1]);
     over = !vm || vm->state == VM_CRASHED || vm->state == VM_SHUTDOWN;
-    if (vm)
-        vm_put(vm);
-    if (over || c->stop)
-        return 0;
-    if (machine_now() >= until)
-        return shell_fail(c, -ETIMEDOUT, "%s has not ended", c->argv[1]);
+    if (vm) vm_put(vm);
+    if (over || c->stop) return 0;
+    if (machine_now() >= until) return shell_fail(c, -ETIMEDOUT, "%s has not ended", c->argv[1]);
     c->at = machine_now() + NS_PER_MS;
     return SHELL_AGAIN;
 }

@@ -20,60 +20,49 @@ struct trace_ring {
 static struct trace_ring rings[TAKT_MAX_CPUS];
 u32 trace_mask;
 
-int trace_init(unsigned cpu, struct trace_record *ring, u32 records)
-{
+int trace_init(unsigned cpu, struct trace_record *ring, u32 records) {
     struct trace_ring *r;
 
-    if (cpu >= TAKT_MAX_CPUS || records == 0 || (records & (records - 1)))
-        return -EINVAL;
+    if (cpu >= TAKT_MAX_CPUS || records == 0 || (records & (records - 1))) return -EINVAL;
     r = &rings[cpu];
     *r = (struct trace_ring){ .slot = ring };
-    for (u32 i = 0; i < records; i++)
-        ring[i].event = 0;
+    for (u32 i = 0; i < records; i++) ring[i].event = 0;
     __atomic_store_n(&r->size, records, __ATOMIC_RELEASE);
     return 0;
 }
 
-static struct trace_record *reserve(struct trace_ring *r)
-{
+static struct trace_record *reserve(struct trace_ring *r) {
     u32 head = __atomic_load_n(&r->head, __ATOMIC_RELAXED);
 
     do {
-        if (head - __atomic_load_n(&r->tail, __ATOMIC_ACQUIRE) >= r->size)
-            return NULL;
+        if (head - __atomic_load_n(&r->tail, __ATOMIC_ACQUIRE) >= r->size) return NULL;
     } while (
         !__atomic_compare_exchange_n(&r->head, &head, head + 1, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED));
     return &r->slot[head & (r->size - 1)];
 }
 
-static void publish(struct trace_record *t, u16 event)
-{
+static void publish(struct trace_record *t, u16 event) {
     __atomic_store_n(&t->event, event, __ATOMIC_RELEASE);
 }
 
-static struct trace_record lost_record(unsigned cpu, u64 ns, u32 lost)
-{
+static struct trace_record lost_record(unsigned cpu, u64 ns, u32 lost) {
     return (struct trace_record){ .ns = ns, .cpu = (u16)cpu, .who = TRACE_NOBODY, .arg = { lost } };
 }
 
 /* There is room again after a loss: say so in the place where it happened. */
-static void report_loss(struct trace_ring *r, unsigned cpu, u64 ns)
-{
+static void report_loss(struct trace_ring *r, unsigned cpu, u64 ns) {
     struct trace_record *t = reserve(r);
 
-    if (t == NULL)
-        return;
+    if (t == NULL) return;
     *t = lost_record(cpu, ns, __atomic_exchange_n(&r->unreported, 0, __ATOMIC_RELAXED));
     publish(t, TRC_LOST);
 }
 
-void trace_write(unsigned cpu, u64 ns, u16 event, u32 who, u32 a, u32 b, u32 c, u32 d)
-{
+void trace_write(unsigned cpu, u64 ns, u16 event, u32 who, u32 a, u32 b, u32 c, u32 d) {
     struct trace_ring *r = &rings[cpu < TAKT_MAX_CPUS ? cpu : 0];
     struct trace_record *t;
 
-    if (__builtin_expect(__atomic_load_n(&r->unreported, __ATOMIC_RELAXED) != 0, 0))
-        report_loss(r, cpu, ns);
+    if (__builtin_expect(__atomic_load_n(&r->unreported, __ATOMIC_RELAXED) != 0, 0)) report_loss(r, cpu, ns);
     t = reserve(r);
     if (t == NULL) {
         __atomic_fetch_add(&r->unreported, 1, __ATOMIC_RELAXED);
@@ -90,21 +79,18 @@ void trace_write(unsigned cpu, u64 ns, u16 event, u32 who, u32 a, u32 b, u32 c, 
     publish(t, event);
 }
 
-unsigned trace_read(unsigned cpu, struct trace_record *out, unsigned max)
-{
+unsigned trace_read(unsigned cpu, struct trace_record *out, unsigned max) {
     struct trace_ring *r;
     unsigned n = 0;
     u32 lost;
 
-    if (cpu >= TAKT_MAX_CPUS || rings[cpu].size == 0)
-        return 0;
+    if (cpu >= TAKT_MAX_CPUS || rings[cpu].size == 0) return 0;
     r = &rings[cpu];
     while (n < max) {
         struct trace_record *t = &r->slot[r->tail & (r->size - 1)];
         u16 event = __atomic_load_n(&t->event, __ATOMIC_ACQUIRE);
 
-        if (event == 0)
-            break;
+        if (event == 0) break;
         out[n] = *t;
         out[n].event = event;
         r->last_ns = t->ns;
@@ -123,16 +109,13 @@ unsigned trace_read(unsigned cpu, struct trace_record *out, unsigned max)
     return n;
 }
 
-u64 trace_lost(unsigned cpu)
-{
+u64 trace_lost(unsigned cpu) {
     return cpu < TAKT_MAX_CPUS ? __atomic_load_n(&rings[cpu].lost, __ATOMIC_RELAXED) : 0;
 }
 
-u64 counter_sum(const struct counter *c)
-{
+u64 counter_sum(const struct counter *c) {
     u64 sum = 0;
 
-    for (unsigned i = 0; i < TAKT_MAX_CPUS; i++)
-        sum += c->value[i];
+    for (unsigned i = 0; i < TAKT_MAX_CPUS; i++) sum += c->value[i];
     return sum;
 }

@@ -48,10 +48,8 @@ extern u32 trace_mask; /* 0: tracing is off */
 
 void trace_write(unsigned cpu, u64 ns, u16 event, u32 who, u32 a, u32 b, u32 c, u32 d);
 
-static inline void trace(unsigned cpu, u64 ns, u16 event, u32 who, u32 a, u32 b, u32 c, u32 d)
-{
-    if (__builtin_expect(trace_mask & (1u << (event >> 8)), 0))
-        trace_write(cpu, ns, event, who, a, b, c, d);
+static inline void trace(unsigned cpu, u64 ns, u16 event, u32 who, u32 a, u32 b, u32 c, u32 d) {
+    if (__builtin_expect(trace_mask & (1u << (event >> 8)), 0)) trace_write(cpu, ns, event, who, a, b, c, d);
 }
 
 /* ---- set-up and reading (hv/shell, main.c) ---- */
@@ -73,10 +71,7 @@ struct counter {
     static u64 id##_values[TAKT_MAX_CPUS];                                                                   \
     __attribute__((section("counters"), used)) struct counter id = { #id, id##_values }
 
-static inline void counter_inc(struct counter *c, unsigned cpu)
-{
-    c->value[cpu]++;
-}
+static inline void counter_inc(struct counter *c, unsigned cpu) { c->value[cpu]++; }
 
 /* The table of all counters, put together by the linker; empty if there are none. */
 extern struct counter __start_counters[] __attribute__((weak)), __stop_counters[] __attribute__((weak));

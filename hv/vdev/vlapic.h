@@ -61,21 +61,12 @@ struct vlapic {
     struct timer timer;
 };
 
-static inline bool vlapic_x2(const struct vlapic *l)
-{
-    return l->base & APIC_BASE_EXTD;
-}
+static inline bool vlapic_x2(const struct vlapic *l) { return l->base & APIC_BASE_EXTD; }
 
 /* TPR and CR8 are one register: CR8 is bits 4..7 of TPR. */
-static inline u64 vlapic_cr8(const struct vlapic *l)
-{
-    return l->tpr >> 4;
-}
+static inline u64 vlapic_cr8(const struct vlapic *l) { return l->tpr >> 4; }
 
-static inline void vlapic_set_cr8(struct vlapic *l, u64 cr8)
-{
-    l->tpr = (u32)(cr8 & 15) << 4;
-}
+static inline void vlapic_set_cr8(struct vlapic *l, u64 cr8) { l->tpr = (u32)(cr8 & 15) << 4; }
 
 void vlapic_init(struct vlapic *l, u32 id, void *vm, const struct vlapic_ops *ops, bool bsp);
 void vlapic_reset(struct vlapic *l); /* INIT: keeps id and base */
@@ -91,10 +82,7 @@ int vlapic_wrmsr(struct vlapic *l, u32 msr, u64 value, u64 now);
 
 /* An interrupt message, from any pCPU. Vectors below 16 set ESR instead. */
 void vlapic_raise_as(struct vlapic *l, u8 vector, bool level);
-static inline void vlapic_raise(struct vlapic *l, u8 vector)
-{
-    vlapic_raise_as(l, vector, false);
-}
+static inline void vlapic_raise(struct vlapic *l, u8 vector) { vlapic_raise_as(l, vector, false); }
 
 int vlapic_pending(const struct vlapic *l); /* the vector to deliver now (its class above PPR's), -1: none */
 void vlapic_accept(struct vlapic *l, u8 vector); /* it is being delivered: IRR to ISR */

@@ -42,20 +42,13 @@ _Static_assert(offsetof(struct virt_vcpu, regs) == 0 && offsetof(struct guest_re
 static u32 features;
 static void *io_bitmap, *msr_bitmap; /* all VMs share them */
 
-static struct svm_cpu *this_svm(void)
-{
-    return this_cpu()->virt;
-}
+static struct svm_cpu *this_svm(void) { return this_cpu()->virt; }
 
-static bool is_loaded(const struct virt_vcpu *v)
-{
-    return this_svm()->vcpu == v;
-}
+static bool is_loaded(const struct virt_vcpu *v) { return this_svm()->vcpu == v; }
 
 /* ---- the CPU ---- */
 
-static void svm_probe(struct virt_caps *caps)
-{
+static void svm_probe(struct virt_caps *caps) {
     u64 vm_cr;
 
     *caps = (struct virt_caps){ .present = cpuid_or_zero(0x80000001, 0).ecx & BIT(2), .unrestricted = true };
@@ -81,43 +74,35 @@ static void svm_probe(struct virt_caps *caps)
 }
 
 /* The bitmap's bit pair of an MSR: APM2 15.11. */
-static void let_through(u32 msr)
-{
+static void let_through(u32 msr) {
     u32 base = msr >= 0xc0000000u ? 0x800 : 0, n = msr & 0x1fff;
 
     ((u8 *)msr_bitmap)[base + n / 4] &= (u8) ~(3u << n % 4 * 2);
 }
 
-static int make_bitmaps(void)
-{
+static int make_bitmaps(void) {
     static const u32 free_msrs[] = { MSR_SYSENTER_CS, MSR_SYSENTER_ESP,  MSR_SYSENTER_EIP, MSR_STAR,
                                      MSR_LSTAR,       MSR_CSTAR,         MSR_FMASK,        MSR_FS_BASE,
                                      MSR_GS_BASE,     MSR_KERNEL_GS_BASE };
     hpa_t io = frame_alloc(2), msr = frame_alloc(1);
 
-    if (io == HPA_NONE || msr == HPA_NONE)
-        return -ENOMEM;
+    if (io == HPA_NONE || msr == HPA_NONE) return -ENOMEM;
     io_bitmap = hpa_to_va(io);
     msr_bitmap = hpa_to_va(msr);
     memset(io_bitmap, 0xff, 4 * PAGE_SIZE);
     memset(msr_bitmap, 0xff, 2 * PAGE_SIZE);
-    for (unsigned i = 0; i < ARRAY_SIZE(free_msrs); i++)
-        let_through(free_msrs[i]);
+    for (unsigned i = 0; i < ARRAY_SIZE(free_msrs); i++) let_through(free_msrs[i]);
     return 0;
 }
 
-static int svm_cpu_enable(void)
-{
+static int svm_cpu_enable(void) {
     struct svm_cpu *c = heap_alloc(sizeof(*c));
     hpa_t hsave = frame_alloc_zeroed(0), host = frame_alloc_zeroed(0);
     int err = c && hsave != HPA_NONE && host != HPA_NONE ? 0 : -ENOMEM;
 
-    if (!err && !msr_bitmap)
-        err = make_bitmaps();
-    if (!err)
-        err = state_cpu_enable();
-    if (err)
-        goto fail;
+    if (!err && !msr_bitmap) err = make_bitmaps();
+    if (!err) err = state_cpu_enable();
+    if (err) goto fail;
     wrmsr(MSR_EFER, rdmsr(MSR_EFER) | EFER_SVME | EFER_NXE);
     wrmsr(MSR_VM_HSAVE_PA, hsave);
     __asm__ volatile("vmsave %0" : : "a"(host) : "memory");
@@ -129,15 +114,12 @@ static int svm_cpu_enable(void)
 fail:
     log_err("AMD-V cannot be enabled on CPU %u", this_cpu()->id);
     heap_free(c);
-    if (hsave != HPA_NONE)
-        frame_free(hsave, 0);
-    if (host != HPA_NONE)
-        frame_free(host, 0);
+    if (hsave != HPA_NONE) frame_free(hsave, 0);
+    if (host != HPA_NONE) frame_free(host, 0);
     return err;
 }
 
-static void svm_cpu_disable(void)
-{
+static void svm_cpu_disable(void) {
     struct svm_cpu *c = this_svm();
     hpa_t hsave = rdmsr(MSR_VM_HSAVE_PA);
 
@@ -151,18 +133,11 @@ static void svm_cpu_disable(void)
 
 /* ---- VMs and vCPUs ---- */
 
-static int svm_vm_init(struct virt_vm *vm)
-{
-    return npt_init(&vm->npt, &npt_format_amd);
-}
+static int svm_vm_init(struct virt_vm *vm) { return npt_init(&vm->npt, &npt_format_amd); }
 
-static void svm_vm_fini(struct virt_vm *vm)
-{
-    npt_fini(&vm->npt);
-}
+static void svm_vm_fini(struct virt_vm *vm) { npt_fini(&vm->npt); }
 
-static void set_controls(struct virt_vcpu *v)
-{
+static void set_controls(struct virt_vcpu *v) {
     struct vmcb *b = ((struct svm_vcpu *)v->priv)->vmcb;
 
     /* #AC and #DB: a guest whose handler faults again while it is being entered would otherwise keep the CPU
@@ -185,21 +160,18 @@ static void set_controls(struct virt_vcpu *v)
     b->n_cr3 = v->vm->npt.root;
 }
 
-static struct guest_seg *seg_of(struct virt_vcpu *v, enum seg_name seg)
-{
+static struct guest_seg *seg_of(struct virt_vcpu *v, enum seg_name seg) {
     static const u8 at[SEG_NR] = { [SEG_LDTR] = 7, [SEG_TR] = 9, [SEG_GDTR] = 6, [SEG_IDTR] = 8, [SEG_CS] = 1,
                                    [SEG_SS] = 2,   [SEG_DS] = 3, [SEG_FS] = 4,   [SEG_GS] = 5 };
 
     return &((struct svm_vcpu *)v->priv)->vmcb->es + at[seg];
 }
 
-static void svm_vcpu_reset(struct virt_vcpu *v)
-{
+static void svm_vcpu_reset(struct virt_vcpu *v) {
     struct svm_vcpu *s = v->priv;
     struct vmcb *b = s->vmcb;
 
-    for (unsigned i = 0; i < SEG_NR; i++)
-        *seg_of(v, reset_segs[i].name) = reset_segs[i].seg;
+    for (unsigned i = 0; i < SEG_NR; i++) *seg_of(v, reset_segs[i].name) = reset_segs[i].seg;
     b->cpl = 0;
     b->cr0 = CR0_ET | CR0_NW | CR0_CD;
     b->cr2 = b->cr3 = b->cr4 = 0;
@@ -224,16 +196,13 @@ static void svm_vcpu_reset(struct virt_vcpu *v)
     tlb_forget(&v->tlb);
 }
 
-static int svm_vcpu_init(struct virt_vcpu *v)
-{
+static int svm_vcpu_init(struct virt_vcpu *v) {
     struct svm_vcpu *s = heap_alloc(sizeof(*s));
 
-    if (!s)
-        return -ENOMEM;
+    if (!s) return -ENOMEM;
     s->pa = frame_alloc_zeroed(0);
     if (s->pa == HPA_NONE || state_init(&s->state)) {
-        if (s->pa != HPA_NONE)
-            frame_free(s->pa, 0);
+        if (s->pa != HPA_NONE) frame_free(s->pa, 0);
         heap_free(s);
         return -ENOMEM;
     }
@@ -246,20 +215,17 @@ static int svm_vcpu_init(struct virt_vcpu *v)
     return 0;
 }
 
-static void svm_vcpu_fini(struct virt_vcpu *v)
-{
+static void svm_vcpu_fini(struct virt_vcpu *v) {
     struct svm_vcpu *s = v->priv;
 
-    if (!s)
-        return;
+    if (!s) return;
     state_fini(&s->state);
     frame_free(s->pa, 0);
     heap_free(s);
     v->priv = NULL;
 }
 
-static void svm_load(struct virt_vcpu *v)
-{
+static void svm_load(struct virt_vcpu *v) {
     struct svm_vcpu *s = v->priv;
     struct svm_cpu *c = this_svm();
 
@@ -271,8 +237,7 @@ static void svm_load(struct virt_vcpu *v)
     state_load(&s->state);
 }
 
-static void svm_save(struct virt_vcpu *v)
-{
+static void svm_save(struct virt_vcpu *v) {
     struct svm_vcpu *s = v->priv;
 
     state_save(&s->state);
@@ -282,89 +247,53 @@ static void svm_save(struct virt_vcpu *v)
 
 /* ---- registers ---- */
 
-static u64 *reg_of(struct virt_vcpu *v, enum virt_reg reg)
-{
+static u64 *reg_of(struct virt_vcpu *v, enum virt_reg reg) {
     struct svm_vcpu *s = v->priv;
     struct vmcb *b = s->vmcb;
 
     switch (reg) {
-    case VREG_CR0:
-        return &b->cr0;
-    case VREG_CR2:
-        return &b->cr2;
-    case VREG_CR3:
-        return &b->cr3;
-    case VREG_CR4:
-        return &b->cr4;
-    case VREG_EFER:
-        return &b->efer;
-    case VREG_DR6:
-        return &b->dr6;
-    case VREG_DR7:
-        return &b->dr7;
-    case VREG_PAT:
-        return &b->pat;
-    case VREG_STAR:
-        return &b->star;
-    case VREG_LSTAR:
-        return &b->lstar;
-    case VREG_CSTAR:
-        return &b->cstar;
-    case VREG_FMASK:
-        return &b->fmask;
-    case VREG_KERNEL_GS_BASE:
-        return &b->kernel_gs_base;
-    case VREG_FS_BASE:
-        return &b->fs.base;
-    case VREG_GS_BASE:
-        return &b->gs.base;
-    case VREG_SYSENTER_CS:
-        return &b->sysenter_cs;
-    case VREG_SYSENTER_ESP:
-        return &b->sysenter_esp;
-    case VREG_SYSENTER_EIP:
-        return &b->sysenter_eip;
-    case VREG_TSC_AUX:
-        return &s->state.tsc_aux;
-    case VREG_DEBUGCTL:
-        return &b->debugctl;
-    case VREG_SPEC_CTRL:
-        return &s->state.spec_ctrl;
-    case VREG_XCR0:
-        return &s->state.xcr0;
-    case VREG_XSS:
-        return &s->state.xss;
-    default:
-        panic("no such register: %d", reg);
+    case VREG_CR0: return &b->cr0;
+    case VREG_CR2: return &b->cr2;
+    case VREG_CR3: return &b->cr3;
+    case VREG_CR4: return &b->cr4;
+    case VREG_EFER: return &b->efer;
+    case VREG_DR6: return &b->dr6;
+    case VREG_DR7: return &b->dr7;
+    case VREG_PAT: return &b->pat;
+    case VREG_STAR: return &b->star;
+    case VREG_LSTAR: return &b->lstar;
+    case VREG_CSTAR: return &b->cstar;
+    case VREG_FMASK: return &b->fmask;
+    case VREG_KERNEL_GS_BASE: return &b->kernel_gs_base;
+    case VREG_FS_BASE: return &b->fs.base;
+    case VREG_GS_BASE: return &b->gs.base;
+    case VREG_SYSENTER_CS: return &b->sysenter_cs;
+    case VREG_SYSENTER_ESP: return &b->sysenter_esp;
+    case VREG_SYSENTER_EIP: return &b->sysenter_eip;
+    case VREG_TSC_AUX: return &s->state.tsc_aux;
+    case VREG_DEBUGCTL: return &b->debugctl;
+    case VREG_SPEC_CTRL: return &s->state.spec_ctrl;
+    case VREG_XCR0: return &s->state.xcr0;
+    case VREG_XSS: return &s->state.xss;
+    default: panic("no such register: %d", reg);
     }
 }
 
-static u64 svm_get_reg(struct virt_vcpu *v, enum virt_reg reg)
-{
-    if (reg == VREG_EFER)
-        return ((struct svm_vcpu *)v->priv)->vmcb->efer & ~EFER_SVME;
+static u64 svm_get_reg(struct virt_vcpu *v, enum virt_reg reg) {
+    if (reg == VREG_EFER) return ((struct svm_vcpu *)v->priv)->vmcb->efer & ~EFER_SVME;
     return reg == VREG_CR8 ? v->cr8 : *reg_of(v, reg);
 }
 
-static void svm_set_reg(struct virt_vcpu *v, enum virt_reg reg, u64 value)
-{
+static void svm_set_reg(struct virt_vcpu *v, enum virt_reg reg, u64 value) {
     struct svm_vcpu *s = v->priv;
     struct vmcb *b = s->vmcb;
 
     b->clean = 0;
     switch (reg) {
-    case VREG_CR8:
-        v->cr8 = value & 15;
-        return;
-    case VREG_XCR0:
-        state_set_xcr0(&s->state, value, is_loaded(v));
-        return;
-    case VREG_TSC_AUX:
-        state_set_tsc_aux(&s->state, value, is_loaded(v));
-        return;
-    case VREG_SPEC_CTRL:
-        state_set_spec_ctrl(&s->state, value, is_loaded(v));
-        return;
+    case VREG_CR8: v->cr8 = value & 15; return;
+    case VREG_XCR0: state_set_xcr0(&s->state, value, is_loaded(v)); return;
+    case VREG_TSC_AUX: state_set_tsc_aux(&s->state, value, is_loaded(v)); return;
+    case VREG_SPEC_CTRL: state_set_spec_ctrl(&s->state, value, is_loaded(v)); return;
     case VREG_EFER:
         b->efer = value | EFER_SVME;
         tlb_forget(&v->tlb);
@@ -378,67 +307,51 @@ static void svm_set_reg(struct virt_vcpu *v, enum virt_reg reg, u64 value)
     case VREG_CR4:
         tlb_forget(&v->tlb);
         /* fall through */
-    default:
-        *reg_of(v, reg) = value;
+    default: *reg_of(v, reg) = value;
     }
 }
 
-static void svm_get_seg(struct virt_vcpu *v, enum seg_name seg, struct guest_seg *out)
-{
+static void svm_get_seg(struct virt_vcpu *v, enum seg_name seg, struct guest_seg *out) {
     *out = *seg_of(v, seg);
 }
 
-static void svm_set_seg(struct virt_vcpu *v, enum seg_name seg, const struct guest_seg *in)
-{
+static void svm_set_seg(struct virt_vcpu *v, enum seg_name seg, const struct guest_seg *in) {
     struct vmcb *b = ((struct svm_vcpu *)v->priv)->vmcb;
 
     b->clean = 0;
     *seg_of(v, seg) = *in;
-    if (seg == SEG_SS)
-        b->cpl = in->attr >> 5 & 3;
+    if (seg == SEG_SS) b->cpl = in->attr >> 5 & 3;
 }
 
-static bool svm_can_take_irq(struct virt_vcpu *v)
-{
+static bool svm_can_take_irq(struct virt_vcpu *v) {
     return v->regs.rflags & RFLAGS_IF && !(((struct svm_vcpu *)v->priv)->vmcb->int_shadow & INT_SHADOW) &&
            v->pending.type == EVENT_NONE;
 }
 
-static bool svm_can_take_nmi(struct virt_vcpu *v)
-{
+static bool svm_can_take_nmi(struct virt_vcpu *v) {
     struct svm_vcpu *s = v->priv;
 
     return !s->nmi_masked && !(s->vmcb->int_shadow & INT_SHADOW) && v->pending.type == EVENT_NONE;
 }
 
-static void svm_clear_shadow(struct virt_vcpu *v)
-{
-    ((struct svm_vcpu *)v->priv)->vmcb->int_shadow = 0;
-}
+static void svm_clear_shadow(struct virt_vcpu *v) { ((struct svm_vcpu *)v->priv)->vmcb->int_shadow = 0; }
 
-static unsigned svm_cpl(struct virt_vcpu *v)
-{
-    return ((struct svm_vcpu *)v->priv)->vmcb->cpl;
-}
+static unsigned svm_cpl(struct virt_vcpu *v) { return ((struct svm_vcpu *)v->priv)->vmcb->cpl; }
 
 /* ---- entry ---- */
 
-static void flush(enum tlb_flush what, void *ctx)
-{
+static void flush(enum tlb_flush what, void *ctx) {
     /* All that is cached of a guest hangs on its ASID, and that is a new one: APM2 15.16. */
-    if (what == TLB_FLUSH_ALL)
-        ((struct vmcb *)ctx)->tlb_control = TLB_CTL_ALL;
+    if (what == TLB_FLUSH_ALL) ((struct vmcb *)ctx)->tlb_control = TLB_CTL_ALL;
 }
 
-static void prepare_tlb(struct virt_vcpu *v, struct svm_vcpu *s)
-{
+static void prepare_tlb(struct virt_vcpu *v, struct svm_vcpu *s) {
     tlb_prepare(&v->vm->npt.tlb, &this_svm()->tags, &v->tlb, this_cpu()->id, flush, s->vmcb);
     s->vmcb->asid = v->tlb.tag;
     s->vmcb->clean = 0;
 }
 
-static void set_intercept(struct vmcb *b, u32 *word, u32 bits, bool on)
-{
+static void set_intercept(struct vmcb *b, u32 *word, u32 bits, bool on) {
     u32 new = on ? *word | bits : *word & ~bits;
 
     if (new != *word) {
@@ -448,8 +361,7 @@ static void set_intercept(struct vmcb *b, u32 *word, u32 bits, bool on)
 }
 
 /* Windows are wanted or were wanted last time, or an event is to be delivered. */
-static void prepare_events(struct virt_vcpu *v, struct svm_vcpu *s)
-{
+static void prepare_events(struct virt_vcpu *v, struct svm_vcpu *s) {
     struct vmcb *b = s->vmcb;
 
     if (v->pending.type != EVENT_NONE) {
@@ -465,32 +377,26 @@ static void prepare_events(struct virt_vcpu *v, struct svm_vcpu *s)
 }
 
 /* The rare part of an entry. */
-static __attribute__((noinline)) void prepare(struct virt_vcpu *v)
-{
+static __attribute__((noinline)) void prepare(struct virt_vcpu *v) {
     struct svm_vcpu *s = v->priv;
 
-    if (tlb_stale(&v->vm->npt.tlb, &v->tlb))
-        prepare_tlb(v, s);
+    if (tlb_stale(&v->vm->npt.tlb, &v->tlb)) prepare_tlb(v, s);
     prepare_events(v, s);
 }
 
 /* ---- exit ---- */
 
-static unsigned code_mode(const struct vmcb *b)
-{
-    if (b->efer & EFER_LMA && b->cs.attr & ATTR_LONG)
-        return 64;
+static unsigned code_mode(const struct vmcb *b) {
+    if (b->efer & EFER_LMA && b->cs.attr & ATTR_LONG) return 64;
     return b->cs.attr & ATTR_BIG ? 32 : 16;
 }
 
 /* 64-bit mode with 4 levels of page tables. */
-static inline bool is_plain_64(const struct vmcb *b)
-{
+static inline bool is_plain_64(const struct vmcb *b) {
     return b->efer & EFER_LMA && b->cs.attr & ATTR_LONG && !(b->cr4 & CR4_LA57);
 }
 
-static u8 length_walk(struct virt_vcpu *v, const struct vmcb *b, enum insn insn, u8 *modrm, u8 *rex)
-{
+static u8 length_walk(struct virt_vcpu *v, const struct vmcb *b, enum insn insn, u8 *modrm, u8 *rex) {
     u8 bytes[15];
     unsigned n = guest_fetch(v, bytes, sizeof(bytes));
 
@@ -498,10 +404,8 @@ static u8 length_walk(struct virt_vcpu *v, const struct vmcb *b, enum insn insn,
 }
 
 static __attribute__((noinline)) void set_length_slowly(struct virt_vcpu *v, const struct vmcb *b,
-                                                        enum insn insn, struct vm_exit *e)
-{
-    if (is_plain_64(b))
-        insn_find(v, b->cr3, b->rip); /* for the next time */
+                                                        enum insn insn, struct vm_exit *e) {
+    if (is_plain_64(b)) insn_find(v, b->cr3, b->rip); /* for the next time */
     if (features & FEAT_NEXT_RIP)
         e->insn_len = (u8)(b->next_rip - b->rip);
     else
@@ -511,8 +415,7 @@ static __attribute__((noinline)) void set_length_slowly(struct virt_vcpu *v, con
 /* The length of the instruction that exited; 0 if it is not there any more. The common case without next-RIP (64-bit
  * mode, 4 levels, no prefixes) is short. */
 static inline __attribute__((always_inline)) void set_length(struct virt_vcpu *v, const struct vmcb *b,
-                                                             enum insn insn, struct vm_exit *e)
-{
+                                                             enum insn insn, struct vm_exit *e) {
     u32 len = insn > 0xffff ? 3 : insn > 0xff ? 2 : 1;
     const u8 *p;
 
@@ -526,8 +429,7 @@ static inline __attribute__((always_inline)) void set_length(struct virt_vcpu *v
     set_length_slowly(v, b, insn, e);
 }
 
-static void decode_cr(struct virt_vcpu *v, const struct vmcb *b, struct vm_exit *e)
-{
+static void decode_cr(struct virt_vcpu *v, const struct vmcb *b, struct vm_exit *e) {
     bool write = b->exit_code >= SVM_EXIT_CR_WRITE;
     u8 modrm = 0, rex = 0;
 
@@ -542,12 +444,10 @@ static void decode_cr(struct virt_vcpu *v, const struct vmcb *b, struct vm_exit 
         e->cr.gpr = (u8)((modrm & 7) | (rex & 1) << 3);
     }
     e->cr.value = v->regs.gpr[e->cr.gpr];
-    if (code_mode(b) != 64)
-        e->cr.value = (u32)e->cr.value;
+    if (code_mode(b) != 64) e->cr.value = (u32)e->cr.value;
 }
 
-static void decode_exception(struct virt_vcpu *v, const struct vmcb *b, struct vm_exit *e)
-{
+static void decode_exception(struct virt_vcpu *v, const struct vmcb *b, struct vm_exit *e) {
     e->reason = EXIT_EXCEPTION;
     e->exc.vector = (u8)(b->exit_code - SVM_EXIT_EXC);
     e->exc.has_code = e->exc.vector == EXC_AC;
@@ -560,18 +460,15 @@ static void decode_exception(struct virt_vcpu *v, const struct vmcb *b, struct v
 }
 
 /* The bytes of an instruction that may have to be emulated. */
-static void fetch_npf(struct virt_vcpu *v, const struct vmcb *b, struct vm_exit *e)
-{
+static void fetch_npf(struct virt_vcpu *v, const struct vmcb *b, struct vm_exit *e) {
     const u8 *p = is_plain_64(b) ? insn_bytes(v, b->cr3, b->rip) : NULL;
 
     e->npf.mode = (u8)code_mode(b);
     e->npf.nr_bytes = p ? sizeof(e->npf.bytes) : 0;
-    if (p)
-        memcpy(e->npf.bytes, p, sizeof(e->npf.bytes));
+    if (p) memcpy(e->npf.bytes, p, sizeof(e->npf.bytes));
 }
 
-static void decode_npf(struct virt_vcpu *v, const struct vmcb *b, struct vm_exit *e)
-{
+static void decode_npf(struct virt_vcpu *v, const struct vmcb *b, struct vm_exit *e) {
     u64 info = b->exit_info1;
 
     e->reason = EXIT_NPF;
@@ -587,8 +484,7 @@ static void decode_npf(struct virt_vcpu *v, const struct vmcb *b, struct vm_exit
         e->reason = EXIT_NPT_MISCONFIG;
 }
 
-static void decode_io(struct virt_vcpu *v, const struct vmcb *b, struct vm_exit *e)
-{
+static void decode_io(struct virt_vcpu *v, const struct vmcb *b, struct vm_exit *e) {
     u32 info = (u32)b->exit_info1; /* APM2 15.10.2 */
 
     e->reason = EXIT_IO;
@@ -600,8 +496,7 @@ static void decode_io(struct virt_vcpu *v, const struct vmcb *b, struct vm_exit 
     e->io.rep = info & 8;
 }
 
-static void decode_iret(struct virt_vcpu *v, const struct vmcb *b, struct vm_exit *e)
-{
+static void decode_iret(struct virt_vcpu *v, const struct vmcb *b, struct vm_exit *e) {
     struct svm_vcpu *s = v->priv;
 
     /* It has not been executed yet. The shadow keeps the next NMI off until it has. */
@@ -611,14 +506,12 @@ static void decode_iret(struct virt_vcpu *v, const struct vmcb *b, struct vm_exi
     e->reason = EXIT_NMI_WINDOW;
 }
 
-static void exit_cpuid(struct virt_vcpu *v, const struct vmcb *b, struct vm_exit *e)
-{
+static void exit_cpuid(struct virt_vcpu *v, const struct vmcb *b, struct vm_exit *e) {
     e->reason = EXIT_CPUID;
     set_length(v, b, INSN_CPUID, e);
 }
 
-static void exit_vmmcall(struct virt_vcpu *v, const struct vmcb *b, struct vm_exit *e)
-{
+static void exit_vmmcall(struct virt_vcpu *v, const struct vmcb *b, struct vm_exit *e) {
     e->reason = EXIT_HYPERCALL;
     e->hc.mode = (u8)code_mode(b);
     e->hc.cpl = b->cpl;
@@ -626,8 +519,7 @@ static void exit_vmmcall(struct virt_vcpu *v, const struct vmcb *b, struct vm_ex
     set_length(v, b, INSN_VMMCALL, e);
 }
 
-static void exit_msr(struct virt_vcpu *v, const struct vmcb *b, struct vm_exit *e)
-{
+static void exit_msr(struct virt_vcpu *v, const struct vmcb *b, struct vm_exit *e) {
     bool write = b->exit_info1 & 1;
 
     e->reason = write ? EXIT_WRMSR : EXIT_RDMSR;
@@ -656,17 +548,14 @@ static const struct {
     [SVM_EXIT_XSETBV] = { EXIT_XSETBV, INSN_XSETBV },
 };
 
-static void exit_simple(struct virt_vcpu *v, const struct vmcb *b, struct vm_exit *e)
-{
+static void exit_simple(struct virt_vcpu *v, const struct vmcb *b, struct vm_exit *e) {
     u32 insn = simple_exits[b->exit_code].insn;
 
     e->reason = simple_exits[b->exit_code].reason;
-    if (insn)
-        set_length(v, b, insn, e);
+    if (insn) set_length(v, b, insn, e);
 }
 
-static void exit_hidden(struct virt_vcpu *v, const struct vmcb *b, struct vm_exit *e)
-{
+static void exit_hidden(struct virt_vcpu *v, const struct vmcb *b, struct vm_exit *e) {
     e->reason = EXIT_HIDDEN;
 }
 
@@ -693,35 +582,29 @@ static void (*const decoders[])(struct virt_vcpu *, const struct vmcb *, struct 
     [SVM_EXIT_INVLPGB... SVM_EXIT_TLBSYNC] = exit_hidden,
 };
 
-static void decode_rest(struct virt_vcpu *v, const struct vmcb *b, struct vm_exit *e)
-{
-    if (b->exit_code == SVM_EXIT_NPF)
-        return decode_npf(v, b, e);
+static void decode_rest(struct virt_vcpu *v, const struct vmcb *b, struct vm_exit *e) {
+    if (b->exit_code == SVM_EXIT_NPF) return decode_npf(v, b, e);
     e->reason = (i32)b->exit_code < 0 ? EXIT_ENTRY_FAILED : EXIT_UNKNOWN;
     e->info[0] = b->exit_info1;
     e->info[1] = b->exit_info2;
 }
 
 static inline __attribute__((always_inline)) void decode(struct virt_vcpu *v, const struct vmcb *b,
-                                                         struct vm_exit *e)
-{
+                                                         struct vm_exit *e) {
     if (b->exit_code < ARRAY_SIZE(decoders) && decoders[b->exit_code])
         decoders[b->exit_code](v, b, e);
     else
         decode_rest(v, b, e);
 }
 
-static __attribute__((noinline)) void requeue(struct virt_vcpu *v, const struct vmcb *b, struct vm_exit *e)
-{
+static __attribute__((noinline)) void requeue(struct virt_vcpu *v, const struct vmcb *b, struct vm_exit *e) {
     event_requeue(v, (u32)b->exit_int_info, (u32)(b->exit_int_info >> 32));
-    if (v->pending.type == EVENT_NMI)
-        ((struct svm_vcpu *)v->priv)->nmi_masked = false;
+    if (v->pending.type == EVENT_NMI) ((struct svm_vcpu *)v->priv)->nmi_masked = false;
     decode(v, b, e);
 }
 
 /* This and svm_run are written so that the common path keeps few registers across calls: it runs at every exit. */
-static __attribute__((noinline)) void after_exit(struct virt_vcpu *v, struct vm_exit *e)
-{
+static __attribute__((noinline)) void after_exit(struct virt_vcpu *v, struct vm_exit *e) {
     struct vmcb *b = ((struct svm_vcpu *)v->priv)->vmcb;
 
     v->regs.gpr[REG_RAX] = b->rax;
@@ -739,14 +622,12 @@ static __attribute__((noinline)) void after_exit(struct virt_vcpu *v, struct vm_
         decode(v, b, e);
 }
 
-static void svm_run(struct virt_vcpu *v, u64 deadline_ns, struct vm_exit *e)
-{
+static void svm_run(struct virt_vcpu *v, u64 deadline_ns, struct vm_exit *e) {
     struct svm_vcpu *s;
     struct vmcb *b;
 
     lapic_timer_arm(deadline_ns);
-    if (tlb_stale(&v->vm->npt.tlb, &v->tlb) || __builtin_expect(v->wants | v->pending.type, 0))
-        prepare(v);
+    if (tlb_stale(&v->vm->npt.tlb, &v->tlb) || __builtin_expect(v->wants | v->pending.type, 0)) prepare(v);
     s = v->priv;
     b = s->vmcb;
     if ((u8)b->int_ctl != v->cr8) {
@@ -763,29 +644,19 @@ static void svm_run(struct virt_vcpu *v, u64 deadline_ns, struct vm_exit *e)
 
 /* ---- why an entry failed: the checks of APM2 15.5.1 that are ours to keep ---- */
 
-static const char *svm_why(struct virt_vcpu *v)
-{
+static const char *svm_why(struct virt_vcpu *v) {
     const struct vmcb *b = ((struct svm_vcpu *)v->priv)->vmcb;
     bool long_mode = b->efer & EFER_LME && b->cr0 & CR0_PG;
 
-    if (!(b->efer & EFER_SVME))
-        return "EFER.SVME is clear";
-    if (b->cr0 & CR0_NW && !(b->cr0 & CR0_CD))
-        return "CR0.NW is set without CR0.CD";
-    if (b->cr0 >> 32)
-        return "CR0 has a bit above 31";
-    if (b->cr0 & CR0_PG && !(b->cr0 & CR0_PE))
-        return "CR0.PG is set without CR0.PE";
-    if (b->dr6 >> 32 || b->dr7 >> 32)
-        return "DR6 or DR7 has a bit above 31";
-    if (long_mode && !(b->cr4 & CR4_PAE))
-        return "long mode with paging but without CR4.PAE";
-    if (long_mode && b->cs.attr & ATTR_LONG && b->cs.attr & ATTR_BIG)
-        return "CS.L and CS.D are both set";
-    if (b->asid == 0)
-        return "ASID 0";
-    if (!(b->intercept_2 & 1))
-        return "VMRUN is not intercepted";
+    if (!(b->efer & EFER_SVME)) return "EFER.SVME is clear";
+    if (b->cr0 & CR0_NW && !(b->cr0 & CR0_CD)) return "CR0.NW is set without CR0.CD";
+    if (b->cr0 >> 32) return "CR0 has a bit above 31";
+    if (b->cr0 & CR0_PG && !(b->cr0 & CR0_PE)) return "CR0.PG is set without CR0.PE";
+    if (b->dr6 >> 32 || b->dr7 >> 32) return "DR6 or DR7 has a bit above 31";
+    if (long_mode && !(b->cr4 & CR4_PAE)) return "long mode with paging but without CR4.PAE";
+    if (long_mode && b->cs.attr & ATTR_LONG && b->cs.attr & ATTR_BIG) return "CS.L and CS.D are both set";
+    if (b->asid == 0) return "ASID 0";
+    if (!(b->intercept_2 & 1)) return "VMRUN is not intercepted";
     if (b->event_inj & EVENT_VALID)
         return "the injected event is not legal, or a reserved bit of EFER, CR3 or CR4 is set";
     return "a reserved bit of EFER, CR3 or CR4 is set";

@@ -48,8 +48,7 @@ enum {
 };
 
 /* Real mode delivers no error codes. */
-static inline u32 event_encode(const struct virt_event *e, bool protected_mode)
-{
+static inline u32 event_encode(const struct virt_event *e, bool protected_mode) {
     static const u8 type[] = {
         [EVENT_IRQ] = EVENT_TYPE_INTR, [EVENT_NMI] = EVENT_TYPE_NMI, [EVENT_EXCEPTION] = EVENT_TYPE_EXC
     };
@@ -69,21 +68,18 @@ void insn_forget(struct virt_vcpu *v);
 
 /* The same if it was found before; else NULL. Guest RAM never moves, so as long as the entries that led to a page hold
  * what they held then, walking again would end at the same page. */
-static inline const u8 *insn_cached(const struct virt_vcpu *v, u64 cr3, u64 rip)
-{
+static inline const u8 *insn_cached(const struct virt_vcpu *v, u64 cr3, u64 rip) {
     const struct insn_at *c = &v->insn[rip & (INSN_CACHE - 1)];
     u64 diff = 0;
 
-    if (c->rip != rip || c->cr3 != cr3)
-        return NULL;
+    if (c->rip != rip || c->cr3 != cr3) return NULL;
 #pragma GCC unroll 4
     for (unsigned i = 0; i < INSN_LEVELS; i++)
         diff |= __atomic_load_n(c->entry[i], __ATOMIC_RELAXED) ^ c->value[i];
     return diff ? NULL : c->bytes;
 }
 
-static inline const u8 *insn_bytes(struct virt_vcpu *v, u64 cr3, u64 rip)
-{
+static inline const u8 *insn_bytes(struct virt_vcpu *v, u64 cr3, u64 rip) {
     const u8 *p = insn_cached(v, cr3, rip);
 
     return __builtin_expect(p != NULL, 1) ? p : insn_find(v, cr3, rip);

@@ -2,16 +2,13 @@
 #include "virt/virt.h"
 #include "x86/insn.h"
 
-int virt_probe(struct virt_caps *caps)
-{
+int virt_probe(struct virt_caps *caps) {
     static const struct virt_ops *const all[] = { &vmx_ops, &svm_ops };
 
     for (unsigned i = 0; i < ARRAY_SIZE(all); i++) {
         all[i]->probe(caps);
-        if (!caps->present)
-            continue;
-        if (caps->reason)
-            return -ENODEV;
+        if (!caps->present) continue;
+        if (caps->reason) return -ENODEV;
         virt = all[i];
         return 0;
     }

@@ -80,7 +80,7 @@ enum exit_reason {
     EXIT_NMI_WINDOW,
     EXIT_CPUID,
     EXIT_HYPERCALL, /* .hc */
-    EXIT_RDMSR, /* index in ECX */
+    EXIT_RDMSR,     /* index in ECX */
     EXIT_WRMSR,
     EXIT_IO, /* .io */
     EXIT_HLT,

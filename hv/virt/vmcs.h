@@ -173,35 +173,28 @@ enum vmx_reason {
     VMX_NR
 };
 
-static inline u64 vmread(u64 field)
-{
+static inline u64 vmread(u64 field) {
     u64 v;
     __asm__ volatile("vmread %1, %0" : "=r"(v) : "r"(field) : "cc");
     return v;
 }
 
-static inline void vmwrite(u64 field, u64 v)
-{
+static inline void vmwrite(u64 field, u64 v) {
     bool failed;
     __asm__ volatile("vmwrite %2, %1" : "=@ccbe"(failed) : "r"(field), "r"(v));
-    if (__builtin_expect(failed, 0))
-        panic("VMWRITE of %#lx to field %#lx", v, field);
+    if (__builtin_expect(failed, 0)) panic("VMWRITE of %#lx to field %#lx", v, field);
 }
 
-static inline void vmclear(hpa_t pa)
-{
+static inline void vmclear(hpa_t pa) {
     bool failed;
     __asm__ volatile("vmclear %1" : "=@ccbe"(failed) : "m"(pa) : "memory");
-    if (failed)
-        panic("VMCLEAR of %#lx", pa);
+    if (failed) panic("VMCLEAR of %#lx", pa);
 }
 
-static inline void vmptrld(hpa_t pa)
-{
+static inline void vmptrld(hpa_t pa) {
     bool failed;
     __asm__ volatile("vmptrld %1" : "=@ccbe"(failed) : "m"(pa) : "memory");
-    if (failed)
-        panic("VMPTRLD of %#lx", pa);
+    if (failed) panic("VMPTRLD of %#lx", pa);
 }
 
 /* vmx_check.c: which of the rules for the guest's state (SDM 3C 27.3.1) the current VMCS breaks, in words; and what

@@ -74,39 +74,29 @@ static bool has_invept_single;
 static unsigned timer_shift;
 static void *msr_bitmap; /* all VMs share it */
 
-static struct vmx_cpu *this_vmx(void)
-{
-    return this_cpu()->virt;
-}
+static struct vmx_cpu *this_vmx(void) { return this_cpu()->virt; }
 
-static bool is_loaded(const struct virt_vcpu *v)
-{
-    return this_vmx()->vcpu == v;
-}
+static bool is_loaded(const struct virt_vcpu *v) { return this_vmx()->vcpu == v; }
 
 /* ---- the CPU ---- */
 
 /* What of `want` the control MSR allows, with what it demands: SDM 3D A.3. */
-static u32 controls(u32 msr, u64 want)
-{
+static u32 controls(u32 msr, u64 want) {
     u64 v = rdmsr(msr);
 
     return (u32)((want | (u32)v) & v >> 32);
 }
 
-static bool choose_controls(void)
-{
+static bool choose_controls(void) {
     u64 needed = SEC_EPT | SEC_UNRESTRICTED | SEC_VPID;
 
     pin = controls(MSR_VMX_TRUE_PIN, PIN_INTR | PIN_NMI | PIN_VIRTUAL_NMI | PIN_PREEMPTION_TIMER);
     primary =
         controls(MSR_VMX_TRUE_PRI, PRI_TSC_OFFSET | PRI_HLT | PRI_MWAIT | PRI_RDPMC | PRI_TPR_SHADOW |
                                        PRI_IO | PRI_MSR_BITMAP | PRI_MONITOR | PRI_PAUSE | PRI_SECONDARY);
-    if (!(primary & PRI_SECONDARY))
-        return false;
+    if (!(primary & PRI_SECONDARY)) return false;
     secondary = controls(MSR_VMX_SECONDARY, needed | SEC_RDTSCP | SEC_WBINVD | SEC_PLE | SEC_ENCLS);
-    if (secondary & SEC_PLE)
-        primary &= ~(u32)PRI_PAUSE; /* only spinning is of interest */
+    if (secondary & SEC_PLE) primary &= ~(u32)PRI_PAUSE; /* only spinning is of interest */
     exit_ctl = controls(MSR_VMX_TRUE_EXIT, EXIT_SAVE_DEBUG | EXIT_HOST_64 | EXIT_SAVE_PAT | EXIT_LOAD_PAT |
                                                EXIT_SAVE_EFER | EXIT_LOAD_EFER);
     entry_ctl = controls(MSR_VMX_TRUE_ENTRY, ENTRY_DEBUG | ENTRY_PAT | ENTRY_EFER);
@@ -116,8 +106,7 @@ static bool choose_controls(void)
            exit_ctl & EXIT_LOAD_EFER && entry_ctl & ENTRY_EFER && pin & PIN_VIRTUAL_NMI;
 }
 
-static void vmx_probe(struct virt_caps *caps)
-{
+static void vmx_probe(struct virt_caps *caps) {
     u64 fc;
 
     *caps = (struct virt_caps){ .present = cpuid(1, 0).ecx & BIT(5) };
@@ -144,15 +133,13 @@ static void vmx_probe(struct virt_caps *caps)
 }
 
 /* The bitmap has a quarter for reads and one for writes of each range: SDM 3C 25.6.9. */
-static int make_msr_bitmap(void)
-{
+static int make_msr_bitmap(void) {
     static const u32 free_msrs[] = { MSR_SYSENTER_CS, MSR_SYSENTER_ESP,  MSR_SYSENTER_EIP, MSR_STAR,
                                      MSR_LSTAR,       MSR_CSTAR,         MSR_FMASK,        MSR_FS_BASE,
                                      MSR_GS_BASE,     MSR_KERNEL_GS_BASE };
     hpa_t pa = frame_alloc(0);
 
-    if (pa == HPA_NONE)
-        return -ENOMEM;
+    if (pa == HPA_NONE) return -ENOMEM;
     msr_bitmap = memset(hpa_to_va(pa), 0xff, PAGE_SIZE);
     for (unsigned i = 0; i < ARRAY_SIZE(free_msrs); i++) {
         u8 *byte = (u8 *)msr_bitmap + (free_msrs[i] >> 31) * 1024 + (free_msrs[i] & 0x1fff) / 8;
@@ -163,38 +150,30 @@ static int make_msr_bitmap(void)
     return 0;
 }
 
-static bool vmxon(hpa_t pa)
-{
+static bool vmxon(hpa_t pa) {
     bool failed;
 
     __asm__ volatile("vmxon %1" : "=@ccbe"(failed) : "m"(pa) : "memory");
     return !failed;
 }
 
-static int vmx_cpu_enable(void)
-{
+static int vmx_cpu_enable(void) {
     struct vmx_cpu *c = heap_alloc(sizeof(*c));
     hpa_t pa = frame_alloc_zeroed(0);
     u64 fc = rdmsr(MSR_FEATURE_CONTROL);
     int err = c && pa != HPA_NONE ? 0 : -ENOMEM;
 
-    if (!err && !msr_bitmap)
-        err = make_msr_bitmap();
-    if (!err)
-        err = state_cpu_enable();
-    if (err)
-        goto fail;
-    if (!(fc & FC_LOCK))
-        wrmsr(MSR_FEATURE_CONTROL, fc | FC_LOCK | FC_VMXON);
+    if (!err && !msr_bitmap) err = make_msr_bitmap();
+    if (!err) err = state_cpu_enable();
+    if (err) goto fail;
+    if (!(fc & FC_LOCK)) wrmsr(MSR_FEATURE_CONTROL, fc | FC_LOCK | FC_VMXON);
     err = -ENODEV;
-    if (!(rdmsr(MSR_FEATURE_CONTROL) & FC_VMXON))
-        goto fail;
+    if (!(rdmsr(MSR_FEATURE_CONTROL) & FC_VMXON)) goto fail;
     write_cr0(read_cr0() | rdmsr(MSR_VMX_CR0_FIXED0));
     write_cr4(read_cr4() | rdmsr(MSR_VMX_CR4_FIXED0));
     wrmsr(MSR_EFER, rdmsr(MSR_EFER) | EFER_NXE);
     *(u32 *)hpa_to_va(pa) = (u32)rdmsr(MSR_VMX_BASIC) & 0x7fffffff;
-    if (!vmxon(pa))
-        goto fail;
+    if (!vmxon(pa)) goto fail;
     c->vmxon = pa;
     tlb_tags_init(&c->tags, VPIDS);
     this_cpu()->virt = c;
@@ -203,13 +182,11 @@ static int vmx_cpu_enable(void)
 fail:
     log_err("VT-x cannot be enabled on CPU %u", this_cpu()->id);
     heap_free(c);
-    if (pa != HPA_NONE)
-        frame_free(pa, 0);
+    if (pa != HPA_NONE) frame_free(pa, 0);
     return err;
 }
 
-static void vmx_cpu_disable(void)
-{
+static void vmx_cpu_disable(void) {
     struct vmx_cpu *c = this_vmx();
 
     __asm__ volatile("vmxoff" : : : "memory", "cc");
@@ -221,48 +198,32 @@ static void vmx_cpu_disable(void)
 
 /* ---- which VMCS is current: that of the loaded vCPU, but for a moment ---- */
 
-static void borrow(struct virt_vcpu *v)
-{
-    if (!is_loaded(v))
-        vmptrld(((struct vmx_vcpu *)v->priv)->vmcs);
+static void borrow(struct virt_vcpu *v) {
+    if (!is_loaded(v)) vmptrld(((struct vmx_vcpu *)v->priv)->vmcs);
 }
 
-static void give_back(struct virt_vcpu *v)
-{
+static void give_back(struct virt_vcpu *v) {
     struct virt_vcpu *own = this_vmx()->vcpu;
 
-    if (own == v)
-        return;
+    if (own == v) return;
     vmclear(((struct vmx_vcpu *)v->priv)->vmcs);
-    if (own)
-        vmptrld(((struct vmx_vcpu *)own->priv)->vmcs);
+    if (own) vmptrld(((struct vmx_vcpu *)own->priv)->vmcs);
 }
 
 /* ---- VMs and vCPUs ---- */
 
-static int vmx_vm_init(struct virt_vm *vm)
-{
-    return npt_init(&vm->npt, &npt_format_ept);
-}
+static int vmx_vm_init(struct virt_vm *vm) { return npt_init(&vm->npt, &npt_format_ept); }
 
-static void vmx_vm_fini(struct virt_vm *vm)
-{
-    npt_fini(&vm->npt);
-}
+static void vmx_vm_fini(struct virt_vm *vm) { npt_fini(&vm->npt); }
 
-static u64 eptp(const struct virt_vm *vm)
-{
+static u64 eptp(const struct virt_vm *vm) {
     return vm->npt.root | 3 << 3 | 6; /* four levels, tables write-back: SDM 3C 25.6.11 */
 }
 
 /* The other CR4 bits are the guest's own to change. */
-static u64 cr4_owned(const struct virt_vcpu *v)
-{
-    return ~v->vm->cr4_guest | rdmsr(MSR_VMX_CR4_FIXED0);
-}
+static u64 cr4_owned(const struct virt_vcpu *v) { return ~v->vm->cr4_guest | rdmsr(MSR_VMX_CR4_FIXED0); }
 
-static void set_controls(struct virt_vcpu *v)
-{
+static void set_controls(struct virt_vcpu *v) {
     struct vmx_vcpu *s = v->priv;
 
     s->primary = primary;
@@ -279,8 +240,7 @@ static void set_controls(struct virt_vcpu *v)
         vmwrite(VMCS_PLE_GAP, 128); /* cycles between two PAUSEs of one loop, and how long it may last */
         vmwrite(VMCS_PLE_WINDOW, 4096);
     }
-    if (secondary & SEC_ENCLS)
-        vmwrite(VMCS_ENCLS_BITMAP, ~0ull);
+    if (secondary & SEC_ENCLS) vmwrite(VMCS_ENCLS_BITMAP, ~0ull);
     vmwrite(VMCS_MSR_BITMAP, va_to_hpa(msr_bitmap));
     vmwrite(VMCS_VAPIC, va_to_hpa(s->vapic));
     vmwrite(VMCS_EPTP, eptp(v->vm));
@@ -298,8 +258,7 @@ static void set_controls(struct virt_vcpu *v)
 static void vmx_set_reg(struct virt_vcpu *v, enum virt_reg reg, u64 value);
 static void vmx_set_seg(struct virt_vcpu *v, enum seg_name seg, const struct guest_seg *in);
 
-static void vmx_vcpu_reset(struct virt_vcpu *v)
-{
+static void vmx_vcpu_reset(struct virt_vcpu *v) {
     static const enum virt_reg zero[] = {
         VREG_EFER,        VREG_CR3,          VREG_CR4,          VREG_STAR,
         VREG_LSTAR,       VREG_CSTAR,        VREG_FMASK,        VREG_KERNEL_GS_BASE,
@@ -317,11 +276,9 @@ static void vmx_vcpu_reset(struct virt_vcpu *v)
     v->want_irq_window = v->want_nmi_window = v->want_cr8_exit = false;
 
     borrow(v);
-    for (unsigned i = 0; i < SEG_NR; i++)
-        vmx_set_seg(v, reset_segs[i].name, &reset_segs[i].seg);
+    for (unsigned i = 0; i < SEG_NR; i++) vmx_set_seg(v, reset_segs[i].name, &reset_segs[i].seg);
     vmx_set_reg(v, VREG_CR0, CR0_ET | CR0_NW | CR0_CD);
-    for (unsigned i = 0; i < ARRAY_SIZE(zero); i++)
-        vmx_set_reg(v, zero[i], 0);
+    for (unsigned i = 0; i < ARRAY_SIZE(zero); i++) vmx_set_reg(v, zero[i], 0);
     vmx_set_reg(v, VREG_DR6, DR6_RESET);
     vmx_set_reg(v, VREG_DR7, DR7_RESET);
     vmx_set_reg(v, VREG_PAT, PAT_RESET);
@@ -333,19 +290,15 @@ static void vmx_vcpu_reset(struct virt_vcpu *v)
     give_back(v);
 }
 
-static int vmx_vcpu_init(struct virt_vcpu *v)
-{
+static int vmx_vcpu_init(struct virt_vcpu *v) {
     struct vmx_vcpu *s = heap_alloc(sizeof(*s));
     hpa_t vapic = frame_alloc_zeroed(0);
 
-    if (!s || vapic == HPA_NONE)
-        goto no_vapic;
+    if (!s || vapic == HPA_NONE) goto no_vapic;
     s->vapic = hpa_to_va(vapic);
     s->vmcs = frame_alloc_zeroed(0);
-    if (s->vmcs == HPA_NONE)
-        goto no_vmcs;
-    if (state_init(&s->state))
-        goto no_state;
+    if (s->vmcs == HPA_NONE) goto no_vmcs;
+    if (state_init(&s->state)) goto no_state;
     s->host_cpu = -1;
     v->priv = s;
     tlb_user_init(&v->tlb);
@@ -364,18 +317,15 @@ no_vmcs:
     frame_free(vapic, 0);
     vapic = HPA_NONE;
 no_vapic:
-    if (vapic != HPA_NONE)
-        frame_free(vapic, 0);
+    if (vapic != HPA_NONE) frame_free(vapic, 0);
     heap_free(s);
     return -ENOMEM;
 }
 
-static void vmx_vcpu_fini(struct virt_vcpu *v)
-{
+static void vmx_vcpu_fini(struct virt_vcpu *v) {
     struct vmx_vcpu *s = v->priv;
 
-    if (!s)
-        return;
+    if (!s) return;
     state_fini(&s->state);
     frame_free(s->vmcs, 0);
     frame_free(va_to_hpa(s->vapic), 0);
@@ -384,8 +334,7 @@ static void vmx_vcpu_fini(struct virt_vcpu *v)
 }
 
 /* What the exits bring this pCPU back to. Its tables and its GS base never change. */
-static void set_host_state(void)
-{
+static void set_host_state(void) {
     struct __attribute__((packed)) {
         u16 limit;
         u64 base;
@@ -408,8 +357,7 @@ static void set_host_state(void)
     vmwrite(VMCS_HOST_PAT, rdmsr(MSR_PAT));
 }
 
-static void vmx_load(struct virt_vcpu *v)
-{
+static void vmx_load(struct virt_vcpu *v) {
     struct vmx_vcpu *s = v->priv;
     struct vmx_cpu *c = this_vmx();
     int cpu = (int)this_cpu()->id;
@@ -426,22 +374,19 @@ static void vmx_load(struct virt_vcpu *v)
     s->rip = vmread(VMCS_GUEST_RIP);
     s->rsp = vmread(VMCS_GUEST_RSP);
     s->rflags = vmread(VMCS_GUEST_RFLAGS);
-    for (unsigned i = 0; i < ARRAY_SIZE(switched_msrs); i++)
-        wrmsr(switched_msrs[i], s->msr[i]);
+    for (unsigned i = 0; i < ARRAY_SIZE(switched_msrs); i++) wrmsr(switched_msrs[i], s->msr[i]);
     write_cr2(s->cr2);
     __asm__ volatile("mov %0, %%dr6" : : "r"(s->dr6));
     state_load(&s->state);
 }
 
-static void vmx_save(struct virt_vcpu *v)
-{
+static void vmx_save(struct virt_vcpu *v) {
     struct vmx_vcpu *s = v->priv;
 
     state_save(&s->state);
     s->cr2 = read_cr2();
     __asm__ volatile("mov %%dr6, %0" : "=r"(s->dr6));
-    for (unsigned i = 0; i < ARRAY_SIZE(switched_msrs); i++)
-        s->msr[i] = rdmsr(switched_msrs[i]);
+    for (unsigned i = 0; i < ARRAY_SIZE(switched_msrs); i++) s->msr[i] = rdmsr(switched_msrs[i]);
     tlb_save(&v->vm->npt.tlb, this_cpu()->id);
     vmclear(s->vmcs);
     this_vmx()->vcpu = NULL;
@@ -464,8 +409,7 @@ static const u16 reg_field[VREG_NR] = {
 };
 
 /* Those that load and save switch by hand: the live MSR, or its copy. */
-static u64 *switched_msr(struct vmx_vcpu *s, enum virt_reg reg, u32 *msr)
-{
+static u64 *switched_msr(struct vmx_vcpu *s, enum virt_reg reg, u32 *msr) {
     unsigned i = reg == VREG_KERNEL_GS_BASE ? 4 : reg - VREG_STAR;
 
     *msr = switched_msrs[i];
@@ -473,8 +417,7 @@ static u64 *switched_msr(struct vmx_vcpu *s, enum virt_reg reg, u32 *msr)
 }
 
 /* MOV to CR0, CR3 or CR4 loads them under PAE paging: SDM 3A 4.4.1. */
-static void load_pdptes(struct virt_vcpu *v)
-{
+static void load_pdptes(struct virt_vcpu *v) {
     u64 pdpte[4];
 
     if (!(vmread(VMCS_GUEST_CR0) & CR0_PG) || !(vmread(VMCS_GUEST_CR4) & CR4_PAE) ||
@@ -482,48 +425,34 @@ static void load_pdptes(struct virt_vcpu *v)
         return;
     if (guestmem_read(v->vm->mem, vmread(VMCS_GUEST_CR3) & 0xffffffe0, pdpte, sizeof(pdpte)))
         memset(pdpte, 0, sizeof(pdpte));
-    for (unsigned i = 0; i < 4; i++)
-        vmwrite(VMCS_GUEST_PDPTE + 2 * i, pdpte[i]);
+    for (unsigned i = 0; i < 4; i++) vmwrite(VMCS_GUEST_PDPTE + 2 * i, pdpte[i]);
 }
 
-static u64 read_reg(struct virt_vcpu *v, enum virt_reg reg)
-{
+static u64 read_reg(struct virt_vcpu *v, enum virt_reg reg) {
     struct vmx_vcpu *s = v->priv;
     u64 *copy, value;
     u32 msr;
 
-    if (reg_field[reg])
-        return vmread(reg_field[reg]);
+    if (reg_field[reg]) return vmread(reg_field[reg]);
     switch (reg) {
-    case VREG_CR0:
-        return (vmread(VMCS_GUEST_CR0) & ~CR0_OWNED) | (vmread(VMCS_CR0_SHADOW) & CR0_OWNED);
+    case VREG_CR0: return (vmread(VMCS_GUEST_CR0) & ~CR0_OWNED) | (vmread(VMCS_CR0_SHADOW) & CR0_OWNED);
     case VREG_CR4:
         value = vmread(VMCS_CR4_MASK);
         return (vmread(VMCS_GUEST_CR4) & ~value) | (vmread(VMCS_CR4_SHADOW) & value);
-    case VREG_CR2:
-        return is_loaded(v) ? read_cr2() : s->cr2;
-    case VREG_CR8:
-        return v->cr8;
+    case VREG_CR2: return is_loaded(v) ? read_cr2() : s->cr2;
+    case VREG_CR8: return v->cr8;
     case VREG_DR6:
-        if (is_loaded(v))
-            __asm__ volatile("mov %%dr6, %0" : "=r"(s->dr6));
+        if (is_loaded(v)) __asm__ volatile("mov %%dr6, %0" : "=r"(s->dr6));
         return s->dr6;
-    case VREG_TSC_AUX:
-        return s->state.tsc_aux;
-    case VREG_SPEC_CTRL:
-        return s->state.spec_ctrl;
-    case VREG_XCR0:
-        return s->state.xcr0;
-    case VREG_XSS:
-        return s->state.xss;
-    default:
-        copy = switched_msr(s, reg, &msr);
-        return is_loaded(v) ? rdmsr(msr) : *copy;
+    case VREG_TSC_AUX: return s->state.tsc_aux;
+    case VREG_SPEC_CTRL: return s->state.spec_ctrl;
+    case VREG_XCR0: return s->state.xcr0;
+    case VREG_XSS: return s->state.xss;
+    default: copy = switched_msr(s, reg, &msr); return is_loaded(v) ? rdmsr(msr) : *copy;
     }
 }
 
-static void write_reg(struct virt_vcpu *v, enum virt_reg reg, u64 value)
-{
+static void write_reg(struct virt_vcpu *v, enum virt_reg reg, u64 value) {
     struct vmx_vcpu *s = v->priv;
     u64 *copy, efer;
     u32 msr;
@@ -554,29 +483,17 @@ static void write_reg(struct virt_vcpu *v, enum virt_reg reg, u64 value)
         break;
     case VREG_CR2:
         s->cr2 = value;
-        if (is_loaded(v))
-            write_cr2(value);
+        if (is_loaded(v)) write_cr2(value);
         break;
-    case VREG_CR8:
-        v->cr8 = value & 15;
-        break;
+    case VREG_CR8: v->cr8 = value & 15; break;
     case VREG_DR6:
         s->dr6 = value;
-        if (is_loaded(v))
-            __asm__ volatile("mov %0, %%dr6" : : "r"(value));
+        if (is_loaded(v)) __asm__ volatile("mov %0, %%dr6" : : "r"(value));
         break;
-    case VREG_TSC_AUX:
-        state_set_tsc_aux(&s->state, value, is_loaded(v));
-        break;
-    case VREG_SPEC_CTRL:
-        state_set_spec_ctrl(&s->state, value, is_loaded(v));
-        break;
-    case VREG_XCR0:
-        state_set_xcr0(&s->state, value, is_loaded(v));
-        break;
-    case VREG_XSS:
-        s->state.xss = value;
-        break;
+    case VREG_TSC_AUX: state_set_tsc_aux(&s->state, value, is_loaded(v)); break;
+    case VREG_SPEC_CTRL: state_set_spec_ctrl(&s->state, value, is_loaded(v)); break;
+    case VREG_XCR0: state_set_xcr0(&s->state, value, is_loaded(v)); break;
+    case VREG_XSS: s->state.xss = value; break;
     case VREG_STAR:
     case VREG_LSTAR:
     case VREG_CSTAR:
@@ -584,16 +501,13 @@ static void write_reg(struct virt_vcpu *v, enum virt_reg reg, u64 value)
     case VREG_KERNEL_GS_BASE:
         copy = switched_msr(s, reg, &msr);
         *copy = value;
-        if (is_loaded(v))
-            wrmsr(msr, value);
+        if (is_loaded(v)) wrmsr(msr, value);
         break;
-    default:
-        vmwrite(reg_field[reg], value);
+    default: vmwrite(reg_field[reg], value);
     }
 }
 
-static u64 vmx_get_reg(struct virt_vcpu *v, enum virt_reg reg)
-{
+static u64 vmx_get_reg(struct virt_vcpu *v, enum virt_reg reg) {
     u64 value;
 
     borrow(v);
@@ -602,15 +516,13 @@ static u64 vmx_get_reg(struct virt_vcpu *v, enum virt_reg reg)
     return value;
 }
 
-static void vmx_set_reg(struct virt_vcpu *v, enum virt_reg reg, u64 value)
-{
+static void vmx_set_reg(struct virt_vcpu *v, enum virt_reg reg, u64 value) {
     borrow(v);
     write_reg(v, reg, value);
     give_back(v);
 }
 
-static void vmx_get_seg(struct virt_vcpu *v, enum seg_name seg, struct guest_seg *out)
-{
+static void vmx_get_seg(struct virt_vcpu *v, enum seg_name seg, struct guest_seg *out) {
     u64 ar;
 
     borrow(v);
@@ -622,8 +534,7 @@ static void vmx_get_seg(struct virt_vcpu *v, enum seg_name seg, struct guest_seg
     give_back(v);
 }
 
-static void vmx_set_seg(struct virt_vcpu *v, enum seg_name seg, const struct guest_seg *in)
-{
+static void vmx_set_seg(struct virt_vcpu *v, enum seg_name seg, const struct guest_seg *in) {
     u64 ar = in->attr & ATTR_P ? (in->attr & 0xffu) | (in->attr & 0xf00u) << 4 : AR_UNUSABLE;
 
     borrow(v);
@@ -636,35 +547,27 @@ static void vmx_set_seg(struct virt_vcpu *v, enum seg_name seg, const struct gue
     give_back(v);
 }
 
-static bool vmx_can_take_irq(struct virt_vcpu *v)
-{
+static bool vmx_can_take_irq(struct virt_vcpu *v) {
     return v->regs.rflags & RFLAGS_IF && v->pending.type == EVENT_NONE &&
            !(vmread(VMCS_SHADOW) & (SHADOW_STI | SHADOW_MOV_SS));
 }
 
-static bool vmx_can_take_nmi(struct virt_vcpu *v)
-{
+static bool vmx_can_take_nmi(struct virt_vcpu *v) {
     return v->pending.type == EVENT_NONE &&
            !(vmread(VMCS_SHADOW) & (SHADOW_STI | SHADOW_MOV_SS | SHADOW_NMI));
 }
 
-static void vmx_clear_shadow(struct virt_vcpu *v)
-{
+static void vmx_clear_shadow(struct virt_vcpu *v) {
     u64 shadow = vmread(VMCS_SHADOW);
 
-    if (shadow & (SHADOW_STI | SHADOW_MOV_SS))
-        vmwrite(VMCS_SHADOW, shadow & ~(SHADOW_STI | SHADOW_MOV_SS));
+    if (shadow & (SHADOW_STI | SHADOW_MOV_SS)) vmwrite(VMCS_SHADOW, shadow & ~(SHADOW_STI | SHADOW_MOV_SS));
 }
 
-static unsigned vmx_cpl(struct virt_vcpu *v)
-{
-    return vmread(VMCS_GUEST_AR + 2 * SEG_SS) >> 5 & 3;
-}
+static unsigned vmx_cpl(struct virt_vcpu *v) { return vmread(VMCS_GUEST_AR + 2 * SEG_SS) >> 5 & 3; }
 
 /* ---- entry ---- */
 
-static void invept(u64 type, u64 eptp)
-{
+static void invept(u64 type, u64 eptp) {
     struct {
         u64 eptp, zero;
     } d = { eptp, 0 };
@@ -672,33 +575,28 @@ static void invept(u64 type, u64 eptp)
     __asm__ volatile("invept %0, %1" : : "m"(d), "r"(type) : "cc", "memory");
 }
 
-static void invvpid_all(void)
-{
+static void invvpid_all(void) {
     static const u64 d[2];
 
     __asm__ volatile("invvpid %0, %1" : : "m"(d), "r"(2ull) : "cc", "memory");
 }
 
-static void flush(enum tlb_flush what, void *ctx)
-{
+static void flush(enum tlb_flush what, void *ctx) {
     const struct virt_vm *vm = ctx;
 
     if (what == TLB_FLUSH_VM && has_invept_single)
         invept(1, eptp(vm));
     else
         invept(2, 0);
-    if (what == TLB_FLUSH_ALL)
-        invvpid_all();
+    if (what == TLB_FLUSH_ALL) invvpid_all();
 }
 
-static void prepare_tlb(struct virt_vcpu *v)
-{
+static void prepare_tlb(struct virt_vcpu *v) {
     tlb_prepare(&v->vm->npt.tlb, &this_vmx()->tags, &v->tlb, this_cpu()->id, flush, v->vm);
     vmwrite(VMCS_VPID, v->tlb.tag);
 }
 
-static void set_primary(struct virt_vcpu *v, struct vmx_vcpu *s)
-{
+static void set_primary(struct virt_vcpu *v, struct vmx_vcpu *s) {
     u32 want = primary | (v->want_irq_window ? (u32)PRI_IRQ_WINDOW : 0) |
                (v->want_nmi_window ? (u32)PRI_NMI_WINDOW : 0) | (v->want_cr8_exit ? (u32)PRI_CR8_LOAD : 0);
 
@@ -708,19 +606,16 @@ static void set_primary(struct virt_vcpu *v, struct vmx_vcpu *s)
     }
 }
 
-static void inject(struct virt_vcpu *v)
-{
+static void inject(struct virt_vcpu *v) {
     u32 event = event_encode(&v->pending, vmread(VMCS_GUEST_CR0) & CR0_PE);
 
     vmwrite(VMCS_ENTRY_EVENT, event);
-    if (event & EVENT_HAS_CODE)
-        vmwrite(VMCS_ENTRY_CODE, v->pending.code);
+    if (event & EVENT_HAS_CODE) vmwrite(VMCS_ENTRY_CODE, v->pending.code);
     v->pending.type = EVENT_NONE;
 }
 
 /* The preemption timer counts at the TSC's rate, shifted, and fires whatever IF is: SDM 3C 26.5.1. */
-static void arm_timer(struct vmx_vcpu *s, u64 deadline_ns)
-{
+static void arm_timer(struct vmx_vcpu *s, u64 deadline_ns) {
     u64 now, left;
 
     if (!(pin & PIN_PREEMPTION_TIMER)) {
@@ -739,14 +634,12 @@ static void arm_timer(struct vmx_vcpu *s, u64 deadline_ns)
 /* ---- exit ---- */
 
 /* An IRET that had ended the blocking of NMIs is executed again: SDM 3C 28.2.3. */
-static void block_nmi_again(u64 info)
-{
+static void block_nmi_again(u64 info) {
     if (info & BIT(12) && !(vmread(VMCS_IDT_EVENT) & EVENT_VALID))
         vmwrite(VMCS_SHADOW, vmread(VMCS_SHADOW) | SHADOW_NMI);
 }
 
-static void decode_exception(struct virt_vcpu *v, struct vm_exit *e)
-{
+static void decode_exception(struct virt_vcpu *v, struct vm_exit *e) {
     u32 event = (u32)vmread(VMCS_EXIT_EVENT);
     u64 dr6;
 
@@ -768,14 +661,12 @@ static void decode_exception(struct virt_vcpu *v, struct vm_exit *e)
     if (e->exc.vector == EXC_DB) { /* neither DR6 nor DR7 have changed yet: SDM 3C 28.1 */
         dr6 = read_reg(v, VREG_DR6);
         write_reg(v, VREG_DR6, (dr6 & ~0xfull) | (e->exc.addr & 0xe00f));
-        if ((event >> 8 & 7) == EVENT_TYPE_ICEBP)
-            v->regs.rip += vmread(VMCS_INSN_LEN);
+        if ((event >> 8 & 7) == EVENT_TYPE_ICEBP) v->regs.rip += vmread(VMCS_INSN_LEN);
     }
     vmx_clear_shadow(v); /* the instruction that it shielded is the one that raised it */
 }
 
-static void decode_cr(struct virt_vcpu *v, struct vm_exit *e)
-{
+static void decode_cr(struct virt_vcpu *v, struct vm_exit *e) {
     u64 q = vmread(VMCS_QUALIFICATION);
 
     e->reason = EXIT_CR;
@@ -790,8 +681,7 @@ static void decode_cr(struct virt_vcpu *v, struct vm_exit *e)
 }
 
 /* The bytes of an instruction that may have to be emulated. */
-static void fetch_npf(struct virt_vcpu *v, struct vm_exit *e)
-{
+static void fetch_npf(struct virt_vcpu *v, struct vm_exit *e) {
     u64 ar = vmread(VMCS_GUEST_AR + 2 * SEG_CS);
     bool is_64bit = ar & BIT(13) && vmread(VMCS_GUEST_EFER) & EFER_LMA;
     const u8 *p = NULL;
@@ -800,12 +690,10 @@ static void fetch_npf(struct virt_vcpu *v, struct vm_exit *e)
         p = insn_bytes(v, vmread(VMCS_GUEST_CR3), v->regs.rip);
     e->npf.mode = is_64bit ? 64 : ar & BIT(14) ? 32 : 16;
     e->npf.nr_bytes = p ? sizeof(e->npf.bytes) : 0;
-    if (p)
-        memcpy(e->npf.bytes, p, sizeof(e->npf.bytes));
+    if (p) memcpy(e->npf.bytes, p, sizeof(e->npf.bytes));
 }
 
-static void decode_npf(struct virt_vcpu *v, struct vm_exit *e)
-{
+static void decode_npf(struct virt_vcpu *v, struct vm_exit *e) {
     u64 q = vmread(VMCS_QUALIFICATION);
 
     block_nmi_again(q);
@@ -821,8 +709,7 @@ static void decode_npf(struct virt_vcpu *v, struct vm_exit *e)
     fetch_npf(v, e);
 }
 
-static void decode_io(struct vm_exit *e)
-{
+static void decode_io(struct vm_exit *e) {
     u64 q = vmread(VMCS_QUALIFICATION);
 
     e->reason = EXIT_IO;
@@ -874,8 +761,7 @@ static const struct {
     [VMX_TPAUSE] = { EXIT_HIDDEN, true },
 };
 
-static void decode_vmcall(struct virt_vcpu *v, struct vm_exit *e)
-{
+static void decode_vmcall(struct virt_vcpu *v, struct vm_exit *e) {
     u64 ar = vmread(VMCS_GUEST_AR + 2 * SEG_CS);
     bool is_64bit = ar & BIT(13) && vmread(VMCS_GUEST_EFER) & EFER_LMA;
 
@@ -886,12 +772,9 @@ static void decode_vmcall(struct virt_vcpu *v, struct vm_exit *e)
     e->hc.real = !(read_reg(v, VREG_CR0) & CR0_PE);
 }
 
-static void decode_rest(struct virt_vcpu *v, u32 reason, struct vm_exit *e)
-{
+static void decode_rest(struct virt_vcpu *v, u32 reason, struct vm_exit *e) {
     switch (reason) {
-    case VMX_EXCEPTION:
-        decode_exception(v, e);
-        break;
+    case VMX_EXCEPTION: decode_exception(v, e); break;
     case VMX_CR:
         e->insn_len = (u8)vmread(VMCS_INSN_LEN);
         decode_cr(v, e);
@@ -900,12 +783,8 @@ static void decode_rest(struct virt_vcpu *v, u32 reason, struct vm_exit *e)
         e->insn_len = (u8)vmread(VMCS_INSN_LEN);
         decode_io(e);
         break;
-    case VMX_EPT_VIOLATION:
-        decode_npf(v, e);
-        break;
-    case VMX_VMCALL:
-        decode_vmcall(v, e);
-        break;
+    case VMX_EPT_VIOLATION: decode_npf(v, e); break;
+    case VMX_VMCALL: decode_vmcall(v, e); break;
     case VMX_MC_ENTRY:
         __asm__ volatile("int $18");
         /* fall through */
@@ -916,8 +795,7 @@ static void decode_rest(struct virt_vcpu *v, u32 reason, struct vm_exit *e)
     }
 }
 
-static void decode(struct virt_vcpu *v, struct vm_exit *e)
-{
+static void decode(struct virt_vcpu *v, struct vm_exit *e) {
     u32 reason = (u16)vmread(VMCS_REASON);
 
     e->raw = reason;
@@ -927,8 +805,7 @@ static void decode(struct virt_vcpu *v, struct vm_exit *e)
             return decode_rest(v, reason, e);
     }
     e->reason = simple_exits[reason].reason;
-    if (simple_exits[reason].insn)
-        e->insn_len = (u8)vmread(VMCS_INSN_LEN);
+    if (simple_exits[reason].insn) e->insn_len = (u8)vmread(VMCS_INSN_LEN);
     if (e->reason == EXIT_ENTRY_FAILED) {
         e->info[0] = vmread(VMCS_QUALIFICATION);
         e->info[1] = 0;
@@ -936,36 +813,27 @@ static void decode(struct virt_vcpu *v, struct vm_exit *e)
 }
 
 /* An exit cut the delivery of an event short. */
-static void requeue(struct virt_vcpu *v, u32 event)
-{
+static void requeue(struct virt_vcpu *v, u32 event) {
     event_requeue(v, event, (u32)vmread(VMCS_IDT_CODE));
-    if (v->pending.type == EVENT_NMI)
-        vmwrite(VMCS_SHADOW, vmread(VMCS_SHADOW) & ~SHADOW_NMI);
+    if (v->pending.type == EVENT_NMI) vmwrite(VMCS_SHADOW, vmread(VMCS_SHADOW) & ~SHADOW_NMI);
 }
 
-static void entry_failed(struct vmx_vcpu *s, struct vm_exit *e)
-{
+static void entry_failed(struct vmx_vcpu *s, struct vm_exit *e) {
     s->error = vmread(VMCS_ERROR);
     *e = (struct vm_exit){ .reason = EXIT_ENTRY_FAILED, .raw = (u32)s->error };
 }
 
-static void vmx_run(struct virt_vcpu *v, u64 deadline_ns, struct vm_exit *e)
-{
+static void vmx_run(struct virt_vcpu *v, u64 deadline_ns, struct vm_exit *e) {
     struct vmx_vcpu *s = v->priv;
     u32 event;
 
-    if (tlb_stale(&v->vm->npt.tlb, &v->tlb))
-        prepare_tlb(v);
-    if (v->regs.rip != s->rip)
-        vmwrite(VMCS_GUEST_RIP, v->regs.rip);
-    if (v->regs.gpr[REG_RSP] != s->rsp)
-        vmwrite(VMCS_GUEST_RSP, v->regs.gpr[REG_RSP]);
-    if (v->regs.rflags != s->rflags)
-        vmwrite(VMCS_GUEST_RFLAGS, v->regs.rflags);
+    if (tlb_stale(&v->vm->npt.tlb, &v->tlb)) prepare_tlb(v);
+    if (v->regs.rip != s->rip) vmwrite(VMCS_GUEST_RIP, v->regs.rip);
+    if (v->regs.gpr[REG_RSP] != s->rsp) vmwrite(VMCS_GUEST_RSP, v->regs.gpr[REG_RSP]);
+    if (v->regs.rflags != s->rflags) vmwrite(VMCS_GUEST_RFLAGS, v->regs.rflags);
     s->vapic[0x80 / 4] = (u32)v->cr8 << 4;
     set_primary(v, s);
-    if (v->pending.type != EVENT_NONE)
-        inject(v);
+    if (v->pending.type != EVENT_NONE) inject(v);
     arm_timer(s, deadline_ns);
 
     if (vmx_enter(&v->regs, s->launched)) {
@@ -980,18 +848,15 @@ static void vmx_run(struct virt_vcpu *v, u64 deadline_ns, struct vm_exit *e)
     v->regs.gpr[REG_RSP] = s->rsp = vmread(VMCS_GUEST_RSP);
     v->regs.rflags = s->rflags = vmread(VMCS_GUEST_RFLAGS);
     event = (u32)vmread(VMCS_IDT_EVENT);
-    if (__builtin_expect(event & EVENT_VALID, 0))
-        requeue(v, event);
+    if (__builtin_expect(event & EVENT_VALID, 0)) requeue(v, event);
     decode(v, e);
 }
 
-static const char *vmx_why(struct virt_vcpu *v)
-{
+static const char *vmx_why(struct virt_vcpu *v) {
     struct vmx_vcpu *s = v->priv;
     const char *why;
 
-    if (s->error)
-        return vmx_error(s->error);
+    if (s->error) return vmx_error(s->error);
     borrow(v);
     why = vmx_broken_rule();
     give_back(v);

@@ -33,8 +33,7 @@
 
 #define LAPIC_TPR      0x80
 
-static bool set_cr0(struct vcpu *v, u64 value)
-{
+static bool set_cr0(struct vcpu *v, u64 value) {
     u64 old = virt->get_reg(&v->virt, VREG_CR0), efer = virt->get_reg(&v->virt, VREG_EFER);
     u64 cr4 = virt->get_reg(&v->virt, VREG_CR4);
 
@@ -45,13 +44,11 @@ static bool set_cr0(struct vcpu *v, u64 value)
         struct guest_seg cs;
 
         virt->get_seg(&v->virt, SEG_CS, &cs);
-        if (!(cr4 & CR4_PAE) || cs.attr & BIT(9))
-            return false;
+        if (!(cr4 & CR4_PAE) || cs.attr & BIT(9)) return false;
         virt->set_reg(&v->virt, VREG_EFER, efer | EFER_LMA);
     }
     if (old & ~value & CR0_PG && efer & EFER_LMA) { /* and ends, from compatibility mode only */
-        if (vcpu_mode(v) == 64)
-            return false;
+        if (vcpu_mode(v) == 64) return false;
         virt->set_reg(&v->virt, VREG_EFER, efer & ~EFER_LMA);
     }
     virt->set_reg(&v->virt, VREG_CR0, value);
@@ -59,106 +56,75 @@ static bool set_cr0(struct vcpu *v, u64 value)
 }
 
 /* The bits of features that guests see. */
-u64 cr4_guest_mask(void)
-{
+u64 cr4_guest_mask(void) {
     u64 allowed = CR4_VME | CR4_PVI | CR4_TSD | CR4_DE | CR4_PSE | CR4_PAE | CR4_MCE | CR4_PGE | CR4_OSFXSR |
                   CR4_OSXMMEXCPT;
-    if (cpuid_guest_has(1, 2, 26))
-        allowed |= CR4_OSXSAVE;
-    if (cpuid_guest_has(7, 1, 0))
-        allowed |= CR4_FSGSBASE;
-    if (cpuid_guest_has(7, 1, 7))
-        allowed |= CR4_SMEP;
-    if (cpuid_guest_has(7, 1, 20))
-        allowed |= CR4_SMAP;
-    if (cpuid_guest_has(7, 2, 2))
-        allowed |= CR4_UMIP;
+    if (cpuid_guest_has(1, 2, 26)) allowed |= CR4_OSXSAVE;
+    if (cpuid_guest_has(7, 1, 0)) allowed |= CR4_FSGSBASE;
+    if (cpuid_guest_has(7, 1, 7)) allowed |= CR4_SMEP;
+    if (cpuid_guest_has(7, 1, 20)) allowed |= CR4_SMAP;
+    if (cpuid_guest_has(7, 2, 2)) allowed |= CR4_UMIP;
     return allowed;
 }
 
-static bool set_cr4(struct vcpu *v, u64 value)
-{
-    if (value & ~v->virt.vm->cr4_guest)
-        return false;
-    if (!(value & CR4_PAE) && virt->get_reg(&v->virt, VREG_EFER) & EFER_LMA)
-        return false;
+static bool set_cr4(struct vcpu *v, u64 value) {
+    if (value & ~v->virt.vm->cr4_guest) return false;
+    if (!(value & CR4_PAE) && virt->get_reg(&v->virt, VREG_EFER) & EFER_LMA) return false;
     virt->set_reg(&v->virt, VREG_CR4, value);
     return true;
 }
 
-static bool set_cr8(struct vcpu *v, u64 value)
-{
-    if (value > 15)
-        return false;
+static bool set_cr8(struct vcpu *v, u64 value) {
+    if (value > 15) return false;
     vlapic_set_cr8(&v->lapic, value);
     vcpu_lapic_written(v);
     return true;
 }
 
-static bool set_cr(struct vcpu *v, u8 cr, u64 value)
-{
+static bool set_cr(struct vcpu *v, u8 cr, u64 value) {
     switch (cr) {
-    case 0:
-        return set_cr0(v, value);
+    case 0: return set_cr0(v, value);
     case 3:
-        if (value >> cpuid_physical_bits())
-            return false;
+        if (value >> cpuid_physical_bits()) return false;
         virt->set_reg(&v->virt, VREG_CR3, value);
         return true;
-    case 4:
-        return set_cr4(v, value);
-    case 8:
-        return set_cr8(v, value);
-    default:
-        return false;
+    case 4: return set_cr4(v, value);
+    case 8: return set_cr8(v, value);
+    default: return false;
     }
 }
 
-static u64 read_cr(struct vcpu *v, u8 cr)
-{
+static u64 read_cr(struct vcpu *v, u8 cr) {
     switch (cr) {
-    case 0:
-        return virt->get_reg(&v->virt, VREG_CR0);
-    case 3:
-        return virt->get_reg(&v->virt, VREG_CR3);
-    case 4:
-        return virt->get_reg(&v->virt, VREG_CR4);
-    case 8:
-        return v->virt.cr8;
-    default:
-        return 0;
+    case 0: return virt->get_reg(&v->virt, VREG_CR0);
+    case 3: return virt->get_reg(&v->virt, VREG_CR3);
+    case 4: return virt->get_reg(&v->virt, VREG_CR4);
+    case 8: return v->virt.cr8;
+    default: return 0;
     }
 }
 
-void exit_cr(struct vcpu *v, const struct vm_exit *e)
-{
+void exit_cr(struct vcpu *v, const struct vm_exit *e) {
     if (e->cr.write) {
-        if (!set_cr(v, e->cr.cr, e->cr.value))
-            return vcpu_gp(v);
+        if (!set_cr(v, e->cr.cr, e->cr.value)) return vcpu_gp(v);
     } else {
         v->virt.regs.gpr[e->cr.gpr & 15] = read_cr(v, e->cr.cr);
     }
     guest_skip(&v->virt, e);
 }
 
-static bool xcr0_valid(u64 xcr0)
-{
-    if (!(xcr0 & XCR0_X87) || xcr0 & ~cpuid_xcr0_allowed())
-        return false;
-    if (xcr0 & XCR0_AVX && !(xcr0 & XCR0_SSE))
-        return false;
+static bool xcr0_valid(u64 xcr0) {
+    if (!(xcr0 & XCR0_X87) || xcr0 & ~cpuid_xcr0_allowed()) return false;
+    if (xcr0 & XCR0_AVX && !(xcr0 & XCR0_SSE)) return false;
     return !(xcr0 & XCR0_AVX512) || ((xcr0 & XCR0_AVX512) == XCR0_AVX512 && xcr0 & XCR0_AVX);
 }
 
-void exit_xsetbv(struct vcpu *v, const struct vm_exit *e)
-{
+void exit_xsetbv(struct vcpu *v, const struct vm_exit *e) {
     const u64 *gpr = v->virt.regs.gpr;
     u64 value = (u64)(u32)gpr[REG_RDX] << 32 | (u32)gpr[REG_RAX];
 
-    if (!(virt->get_reg(&v->virt, VREG_CR4) & CR4_OSXSAVE))
-        return vcpu_fault(v, EXC_UD, false, 0);
-    if (virt->cpl(&v->virt) != 0 || (u32)gpr[REG_RCX] != 0 || !xcr0_valid(value))
-        return vcpu_gp(v);
+    if (!(virt->get_reg(&v->virt, VREG_CR4) & CR4_OSXSAVE)) return vcpu_fault(v, EXC_UD, false, 0);
+    if (virt->cpl(&v->virt) != 0 || (u32)gpr[REG_RCX] != 0 || !xcr0_valid(value)) return vcpu_gp(v);
     virt->set_reg(&v->virt, VREG_XCR0, value);
     guest_skip(&v->virt, e);
 }

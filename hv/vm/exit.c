@@ -6,96 +6,66 @@
 #include "vm/vm.h"
 #include "x86/percpu.h"
 
-void vcpu_fault(struct vcpu *v, u8 vector, bool has_code, u32 code)
-{
-    if (!guest_raise(&v->virt, vector, has_code, code))
-        vm_crash(v->vm, v, "triple fault");
+void vcpu_fault(struct vcpu *v, u8 vector, bool has_code, u32 code) {
+    if (!guest_raise(&v->virt, vector, has_code, code)) vm_crash(v->vm, v, "triple fault");
 }
 
-static void exit_nothing(struct vcpu *v, const struct vm_exit *e)
-{
-}
+static void exit_nothing(struct vcpu *v, const struct vm_exit *e) {}
 
-static void exit_intr(struct vcpu *v, const struct vm_exit *e)
-{
-    irq_window();
-}
+static void exit_intr(struct vcpu *v, const struct vm_exit *e) { irq_window(); }
 
-static void exit_window(struct vcpu *v, const struct vm_exit *e)
-{
+static void exit_window(struct vcpu *v, const struct vm_exit *e) {
     __atomic_fetch_or(&v->todo, TODO_EVENT, __ATOMIC_SEQ_CST);
 }
 
 /* Asleep until vcpu_prepare(), which comes next, finds something to deliver. */
-static void exit_hlt(struct vcpu *v, const struct vm_exit *e)
-{
+static void exit_hlt(struct vcpu *v, const struct vm_exit *e) {
     guest_skip(&v->virt, e);
     v->halted = true;
     __atomic_fetch_or(&v->todo, TODO_EVENT, __ATOMIC_SEQ_CST);
 }
 
-static void exit_pause(struct vcpu *v, const struct vm_exit *e)
-{
+static void exit_pause(struct vcpu *v, const struct vm_exit *e) {
     guest_skip(&v->virt, e);
     sched_yield(&v->sched);
     this_cpu()->need_resched = true;
 }
 
-static void exit_skip(struct vcpu *v, const struct vm_exit *e)
-{
-    guest_skip(&v->virt, e);
-}
+static void exit_skip(struct vcpu *v, const struct vm_exit *e) { guest_skip(&v->virt, e); }
 
-static void exit_ud(struct vcpu *v, const struct vm_exit *e)
-{
-    vcpu_fault(v, EXC_UD, false, 0);
-}
+static void exit_ud(struct vcpu *v, const struct vm_exit *e) { vcpu_fault(v, EXC_UD, false, 0); }
 
-static void exit_gp(struct vcpu *v, const struct vm_exit *e)
-{
-    vcpu_gp(v);
-}
+static void exit_gp(struct vcpu *v, const struct vm_exit *e) { vcpu_gp(v); }
 
 /* Those that the vendor intercepts for its own reasons go back to the guest. */
-static void exit_exception(struct vcpu *v, const struct vm_exit *e)
-{
-    if (e->exc.vector == EXC_MC)
-        return; /* the host's, whose handler has run */
-    if (e->exc.vector == EXC_PF)
-        virt->set_reg(&v->virt, VREG_CR2, e->exc.addr);
+static void exit_exception(struct vcpu *v, const struct vm_exit *e) {
+    if (e->exc.vector == EXC_MC) return; /* the host's, whose handler has run */
+    if (e->exc.vector == EXC_PF) virt->set_reg(&v->virt, VREG_CR2, e->exc.addr);
     vcpu_fault(v, e->exc.vector, e->exc.has_code, e->exc.code);
 }
 
-static void exit_task_switch(struct vcpu *v, const struct vm_exit *e)
-{
+static void exit_task_switch(struct vcpu *v, const struct vm_exit *e) {
     vm_crash(v->vm, v, "hardware task switch");
 }
 
-static void exit_shutdown(struct vcpu *v, const struct vm_exit *e)
-{
-    vm_crash(v->vm, v, "triple fault");
-}
+static void exit_shutdown(struct vcpu *v, const struct vm_exit *e) { vm_crash(v->vm, v, "triple fault"); }
 
-static void exit_misconfig(struct vcpu *v, const struct vm_exit *e)
-{
+static void exit_misconfig(struct vcpu *v, const struct vm_exit *e) {
     vm_crash(v->vm, v, "malformed second-level entry (a fault of the hypervisor)");
 }
 
-static void exit_entry_failed(struct vcpu *v, const struct vm_exit *e)
-{
+static void exit_entry_failed(struct vcpu *v, const struct vm_exit *e) {
     vm_crash(v->vm, v, "the CPU refuses to enter it: %s", virt->why(&v->virt));
 }
 
-static void exit_unknown(struct vcpu *v, const struct vm_exit *e)
-{
+static void exit_unknown(struct vcpu *v, const struct vm_exit *e) {
     vm_crash(v->vm, v, "exit %x that is not known, qualification %llx %llx", e->raw,
              (unsigned long long)e->info[0], (unsigned long long)e->info[1]);
 }
 
 /* ---- MMIO ---- */
 
-static void bad_access(struct vcpu *v, const struct vm_exit *e, const char *what)
-{
+static void bad_access(struct vcpu *v, const struct vm_exit *e, const char *what) {
     vm_crash(v->vm, v, "%s of guest-physical %llx: %s",
              e->npf.exec    ? "execution"
              : e->npf.write ? "write"
@@ -105,16 +75,14 @@ static void bad_access(struct vcpu *v, const struct vm_exit *e, const char *what
 
 /* Another vCPU took the second page of an instruction away after the CPU had read it: if byte `n` cannot be fetched
  * any more, the guest gets the fault that a new fetch takes. */
-static bool fetch_faults(struct vcpu *v, unsigned n)
-{
+static bool fetch_faults(struct vcpu *v, unsigned n) {
     u64 va = v->virt.regs.rip + n;
     struct guest_seg cs;
     gpa_t gpa;
     u32 code;
 
     virt->get_seg(&v->virt, SEG_CS, &cs);
-    if (vcpu_mode(v) != 64)
-        va = (u32)(va + cs.base);
+    if (vcpu_mode(v) != 64) va = (u32)(va + cs.base);
     if (n == INSN_MAX ||
         !guest_translate(&v->virt, va, GA_EXEC | (virt->cpl(&v->virt) == 3 ? GA_USER : 0), &gpa, &code))
         return false;
@@ -123,8 +91,7 @@ static bool fetch_faults(struct vcpu *v, unsigned n)
     return true;
 }
 
-void exit_mmio(struct vcpu *v, const struct vm_exit *e)
-{
+void exit_mmio(struct vcpu *v, const struct vm_exit *e) {
     struct bus_access a = { .addr = e->npf.gpa, .vcpu = v->id };
     struct mmio_insn in;
     u8 fetched[INSN_MAX];
@@ -132,8 +99,7 @@ void exit_mmio(struct vcpu *v, const struct vm_exit *e)
     unsigned n = e->npf.nr_bytes, mode = e->npf.mode;
     u64 *gpr, value;
 
-    if (e->npf.present)
-        return bad_access(v, e, "it has no right to that");
+    if (e->npf.present) return bad_access(v, e, "it has no right to that");
     if (e->npf.exec || e->npf.in_walk)
         return bad_access(v, e, e->npf.exec ? "no RAM there" : "a page table has to be in RAM");
     if (!n) {
@@ -142,8 +108,7 @@ void exit_mmio(struct vcpu *v, const struct vm_exit *e)
         mode = vcpu_mode(v);
     }
     if (mmio_decode(&in, bytes, n, mode)) {
-        if (!fetch_faults(v, n))
-            bad_access(v, e, "not by a MOV that is emulated, or no device there");
+        if (!fetch_faults(v, n)) bad_access(v, e, "not by a MOV that is emulated, or no device there");
         return;
     }
     if (in.write != e->npf.write)
@@ -154,8 +119,7 @@ void exit_mmio(struct vcpu *v, const struct vm_exit *e)
     a.write = in.write;
     if ((e->npf.gpa & (PAGE_SIZE - 1)) + in.size > PAGE_SIZE || !bus_do(&v->vm->mmio, &a, &value))
         return bad_access(v, e, "no device there");
-    if (!in.write)
-        *gpr = mmio_loaded(&in, *gpr, value);
+    if (!in.write) *gpr = mmio_loaded(&in, *gpr, value);
     guest_skip(&v->virt, &(struct vm_exit){ .reason = EXIT_NPF, .insn_len = in.len });
 }
 
@@ -194,8 +158,7 @@ static const struct {
     [EXIT_UNKNOWN] = { exit_unknown, false },
 };
 
-void vcpu_handle_exit(struct vcpu *v, const struct vm_exit *e)
-{
+void vcpu_handle_exit(struct vcpu *v, const struct vm_exit *e) {
     if (__builtin_expect(handlers[e->reason].insn && !e->insn_len, 0)) {
         vm_crash(v->vm, v, "exit %x by an instruction that was not to be read", e->raw);
         return;

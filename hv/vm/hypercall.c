@@ -13,156 +13,116 @@
 /* The call is not finished: the vCPU sleeps, and executes the instruction again when it wakes. */
 #define HC_AGAIN ((i64)1 << 62)
 
-static bool is_u32(u64 v)
-{
-    return v >> 32 == 0;
-}
+static bool is_u32(u64 v) { return v >> 32 == 0; }
 
-static bool is_ram(const struct guestmem *m, gpa_t gpa, u64 len)
-{
+static bool is_ram(const struct guestmem *m, gpa_t gpa, u64 len) {
     u64 room;
 
     for (; guestmem_at(m, gpa, &room); gpa += room, len -= room)
-        if (len <= room)
-            return true;
+        if (len <= room) return true;
     return false;
 }
 
-static i64 hc_version(struct vcpu *v, const u64 *a)
-{
-    return TAKT_ABI_VERSION;
-}
+static i64 hc_version(struct vcpu *v, const u64 *a) { return TAKT_ABI_VERSION; }
 
-static i64 hc_console_write(struct vcpu *v, const u64 *a)
-{
+static i64 hc_console_write(struct vcpu *v, const u64 *a) {
     const struct guestmem *mem = &v->vm->mem;
     char buf[CONSOLE_BIT];
     u64 done = 0;
 
-    if (a[1] > CONSOLE_MAX)
-        return -EINVAL;
-    if (a[1] && !is_ram(mem, a[0], a[1]))
-        return -EFAULT;
+    if (a[1] > CONSOLE_MAX) return -EINVAL;
+    if (a[1] && !is_ram(mem, a[0], a[1])) return -EFAULT;
     while (done < a[1]) {
         unsigned n = (unsigned)MIN(a[1] - done, CONSOLE_BIT), put;
 
         guestmem_read(mem, a[0] + done, buf, n);
         put = vconsole_put(&v->vm->console, buf, n);
         done += put;
-        if (put < n)
-            break;
+        if (put < n) break;
     }
     return a[1] && !done ? -EAGAIN : (i64)done;
 }
 
-static i64 hc_console_read(struct vcpu *v, const u64 *a)
-{
+static i64 hc_console_read(struct vcpu *v, const u64 *a) {
     char buf[CONSOLE_BIT];
     unsigned n;
 
-    if (a[1] > CONSOLE_MAX)
-        return -EINVAL;
-    if (a[1] && !is_ram(&v->vm->mem, a[0], a[1]))
-        return -EFAULT;
+    if (a[1] > CONSOLE_MAX) return -EINVAL;
+    if (a[1] && !is_ram(&v->vm->mem, a[0], a[1])) return -EFAULT;
     n = vconsole_get(&v->vm->console, buf, (unsigned)MIN(a[1], CONSOLE_BIT));
     guestmem_write(&v->vm->mem, a[0], buf, n);
     return n;
 }
 
-static i64 hc_time(struct vcpu *v, const u64 *a)
-{
-    return (i64)now_ns();
-}
+static i64 hc_time(struct vcpu *v, const u64 *a) { return (i64)now_ns(); }
 
-static i64 hc_yield(struct vcpu *v, const u64 *a)
-{
+static i64 hc_yield(struct vcpu *v, const u64 *a) {
     sched_yield(&v->sched);
     this_cpu()->need_resched = true;
     return 0;
 }
 
-static i64 poll_end(struct vcpu *v, i64 result)
-{
-    if (v->polling && v->poll_timer.queued)
-        timer_cancel(&v->poll_timer);
+static i64 poll_end(struct vcpu *v, i64 result) {
+    if (v->polling && v->poll_timer.queued) timer_cancel(&v->poll_timer);
     v->polling = false;
     return result;
 }
 
-static i64 hc_poll(struct vcpu *v, const u64 *a)
-{
+static i64 hc_poll(struct vcpu *v, const u64 *a) {
     u64 now = now_ns();
     int pending;
 
-    if (!is_u32(a[0]))
-        return -EINVAL;
+    if (!is_u32(a[0])) return -EINVAL;
     __atomic_store_n(&v->polling, true, __ATOMIC_SEQ_CST); /* before looking: then a sender wakes us */
     pending = evtchn_pending(&v->vm->events, v->id, (u32)a[0]);
-    if (pending > 0 && a[0] != TAKT_PORT_ANY)
-        evtchn_taken(&v->vm->events, (u32)a[0], now);
-    if (pending)
-        return poll_end(v, pending < 0 ? pending : 0);
-    if (a[1] && now >= a[1])
-        return poll_end(v, -ETIMEDOUT);
-    if (a[1])
-        timer_set(v->sched.cpu, &v->poll_timer, a[1]);
+    if (pending > 0 && a[0] != TAKT_PORT_ANY) evtchn_taken(&v->vm->events, (u32)a[0], now);
+    if (pending) return poll_end(v, pending < 0 ? pending : 0);
+    if (a[1] && now >= a[1]) return poll_end(v, -ETIMEDOUT);
+    if (a[1]) timer_set(v->sched.cpu, &v->poll_timer, a[1]);
     virt->clear_shadow(&v->virt);
-    if (vlapic_pending(vcpu_lapic(v)) >= 0 && virt->can_take_irq(&v->virt))
-        vcpu_notify(v, TODO_EVENT);
+    if (vlapic_pending(vcpu_lapic(v)) >= 0 && virt->can_take_irq(&v->virt)) vcpu_notify(v, TODO_EVENT);
     vcpu_block(v);
     return HC_AGAIN;
 }
 
-static i64 hc_evtchn_alloc(struct vcpu *v, const u64 *a)
-{
+static i64 hc_evtchn_alloc(struct vcpu *v, const u64 *a) {
     return is_u32(a[0]) ? evtchn_alloc(&v->vm->events, (u32)a[0]) : -EINVAL;
 }
 
-static i64 hc_evtchn_bind(struct vcpu *v, const u64 *a)
-{
-    if (!is_u32(a[0]) || !is_u32(a[1]))
-        return -EINVAL;
+static i64 hc_evtchn_bind(struct vcpu *v, const u64 *a) {
+    if (!is_u32(a[0]) || !is_u32(a[1])) return -EINVAL;
     return evtchn_bind(&v->vm->events, (u32)a[0], (u32)a[1]);
 }
 
-static i64 hc_evtchn_send(struct vcpu *v, const u64 *a)
-{
+static i64 hc_evtchn_send(struct vcpu *v, const u64 *a) {
     u64 now = now_ns();
 
-    if (!is_u32(a[0]))
-        return -EINVAL;
+    if (!is_u32(a[0])) return -EINVAL;
     trace(this_cpu()->id, now, TRC_EVTCHN_SEND, v->vm->id << 16 | v->id, (u32)a[0], 0, 0, 0);
     return evtchn_send(&v->vm->events, (u32)a[0], now);
 }
 
-static i64 hc_evtchn_mask(struct vcpu *v, const u64 *a)
-{
-    if (!is_u32(a[0]) || a[1] > 1)
-        return -EINVAL;
+static i64 hc_evtchn_mask(struct vcpu *v, const u64 *a) {
+    if (!is_u32(a[0]) || a[1] > 1) return -EINVAL;
     return evtchn_mask(&v->vm->events, (u32)a[0], a[1], now_ns());
 }
 
-static i64 hc_evtchn_close(struct vcpu *v, const u64 *a)
-{
+static i64 hc_evtchn_close(struct vcpu *v, const u64 *a) {
     return is_u32(a[0]) ? evtchn_close(&v->vm->events, (u32)a[0]) : -EINVAL;
 }
 
-static i64 hc_evtchn_vector(struct vcpu *v, const u64 *a)
-{
-    if (!is_u32(a[0]) || !is_u32(a[1]) || a[2] > 255)
-        return -EINVAL;
+static i64 hc_evtchn_vector(struct vcpu *v, const u64 *a) {
+    if (!is_u32(a[0]) || !is_u32(a[1]) || a[2] > 255) return -EINVAL;
     return evtchn_vector(&v->vm->events, (u32)a[0], (u32)a[1], (u32)a[2]);
 }
 
 /* The page of another vCPU may change while it is read: SDM's word for it is seqlock, and its writer is quick. */
-static i64 hc_vcpu_info(struct vcpu *v, const u64 *a)
-{
+static i64 hc_vcpu_info(struct vcpu *v, const u64 *a) {
     const struct takt_vcpu_info *page;
     struct takt_vcpu_info copy;
     u32 seq;
 
-    if (a[0] >= v->vm->nr_vcpus)
-        return -EINVAL;
+    if (a[0] >= v->vm->nr_vcpus) return -EINVAL;
     page = v->vm->vcpu[a[0]]->info;
     do {
         seq = __atomic_load_n(&page->seq, __ATOMIC_ACQUIRE);
@@ -172,10 +132,8 @@ static i64 hc_vcpu_info(struct vcpu *v, const u64 *a)
     return guestmem_write(&v->vm->mem, a[1], &copy, sizeof(copy));
 }
 
-static i64 hc_shutdown(struct vcpu *v, const u64 *a)
-{
-    if (a[0] > TAKT_SHUTDOWN_CRASH)
-        return -EINVAL;
+static i64 hc_shutdown(struct vcpu *v, const u64 *a) {
+    if (a[0] > TAKT_SHUTDOWN_CRASH) return -EINVAL;
     vm_shutdown(v->vm, (enum takt_shutdown)a[0], (int)a[1]);
     return 0;
 }
@@ -198,8 +156,7 @@ static i64 (*const calls[])(struct vcpu *, const u64 *) = {
 };
 
 /* Nobody is privileged yet. One line a second at most, whoever asks. */
-static i64 refuse_control(const struct vcpu *v, u64 nr)
-{
+static i64 refuse_control(const struct vcpu *v, u64 nr) {
     static u64 quiet_until;
     u64 now = now_ns();
 
@@ -210,32 +167,25 @@ static i64 refuse_control(const struct vcpu *v, u64 nr)
     return -EPERM;
 }
 
-static i64 call(struct vcpu *v, u64 nr, const u64 *a)
-{
-    if (nr < ARRAY_SIZE(calls))
-        return calls[nr](v, a);
-    if (nr >= TAKT_HC_CONTROL && nr <= TAKT_HC_CONTROL_LAST)
-        return refuse_control(v, nr);
+static i64 call(struct vcpu *v, u64 nr, const u64 *a) {
+    if (nr < ARRAY_SIZE(calls)) return calls[nr](v, a);
+    if (nr >= TAKT_HC_CONTROL && nr <= TAKT_HC_CONTROL_LAST) return refuse_control(v, nr);
     return -ENOSYS;
 }
 
-void exit_hypercall(struct vcpu *v, const struct vm_exit *e)
-{
+void exit_hypercall(struct vcpu *v, const struct vm_exit *e) {
     u64 *gpr = v->virt.regs.gpr, nr = gpr[REG_RAX];
     u64 a[4] = { gpr[REG_RBX], gpr[REG_RCX], gpr[REG_RDX], gpr[REG_RSI] };
     bool wide = e->hc.mode == 64;
     i64 result;
 
-    if (e->hc.real)
-        return vcpu_fault(v, EXC_UD, false, 0);
+    if (e->hc.real) return vcpu_fault(v, EXC_UD, false, 0);
     if (!wide) {
         nr = (u32)nr;
-        for (unsigned i = 0; i < ARRAY_SIZE(a); i++)
-            a[i] = (u32)a[i];
+        for (unsigned i = 0; i < ARRAY_SIZE(a); i++) a[i] = (u32)a[i];
     }
     result = e->hc.cpl ? -EPERM : call(v, nr, a);
-    if (result == HC_AGAIN)
-        return;
+    if (result == HC_AGAIN) return;
     if (__builtin_expect(trace_mask & TRACE_CLASS_EXIT, 0))
         trace(this_cpu()->id, now_ns(), TRC_HYPERCALL, v->vm->id << 16 | v->id, (u32)nr, (u32)a[0],
               (u32)result, 0);

@@ -14,14 +14,12 @@
 /* Units that one exit of a REP INS or OUTS moves; then the instruction starts again. */
 #define STRING_BURST 64
 
-static void lapic_access(void *dev, const struct bus_access *a, u64 *value)
-{
+static void lapic_access(void *dev, const struct bus_access *a, u64 *value) {
     struct vcpu *v = ((struct vm *)dev)->vcpu[a->vcpu];
     struct vlapic *l = vcpu_lapic(v);
     u32 offset = (u32)(a->addr - TAKT_LAPIC_GPA);
 
-    if (a->size != 4)
-        return;
+    if (a->size != 4) return;
     if (!a->write) {
         *value = vlapic_read(l, offset, now_ns());
         return;
@@ -30,8 +28,7 @@ static void lapic_access(void *dev, const struct bus_access *a, u64 *value)
     vcpu_lapic_written(v);
 }
 
-static void debugcon_access(void *dev, const struct bus_access *a, u64 *value)
-{
+static void debugcon_access(void *dev, const struct bus_access *a, u64 *value) {
     char c = (char)*value;
 
     if (a->write)
@@ -40,14 +37,11 @@ static void debugcon_access(void *dev, const struct bus_access *a, u64 *value)
         *value = TAKT_DEBUGCON_PORT; /* how guests find out that it is there */
 }
 
-static void debug_exit_access(void *dev, const struct bus_access *a, u64 *value)
-{
-    if (a->write)
-        vm_shutdown(dev, TAKT_SHUTDOWN_POWEROFF, (int)((u32)*value << 1 | 1));
+static void debug_exit_access(void *dev, const struct bus_access *a, u64 *value) {
+    if (a->write) vm_shutdown(dev, TAKT_SHUTDOWN_POWEROFF, (int)((u32)*value << 1 | 1));
 }
 
-int vm_add_devices(struct vm *vm)
-{
+int vm_add_devices(struct vm *vm) {
     int err;
 
     vuart_init(&vm->uart, &vm->console, NULL, NULL); /* no IOAPIC yet, so its interrupt has nowhere to go */
@@ -56,21 +50,18 @@ int vm_add_devices(struct vm *vm)
         err = bus_add(&vm->ports, TAKT_DEBUGCON_PORT, TAKT_DEBUGCON_PORT + 1, debugcon_access, &vm->console);
     if (!err && vm->config.debug_exit)
         err = bus_add(&vm->ports, TAKT_DEBUG_EXIT_PORT, TAKT_DEBUG_EXIT_PORT + 4, debug_exit_access, vm);
-    if (!err)
-        err = bus_add(&vm->mmio, TAKT_LAPIC_GPA, TAKT_LAPIC_GPA + PAGE_SIZE, lapic_access, vm);
+    if (!err) err = bus_add(&vm->mmio, TAKT_LAPIC_GPA, TAKT_LAPIC_GPA + PAGE_SIZE, lapic_access, vm);
     return err;
 }
 
 static const u64 size_mask[] = { 0, 0xff, 0xffff, 0, 0xffffffff };
 
 /* One access; `value` is what OUT writes. Returns what IN reads. */
-static inline u64 port_access(struct vcpu *v, u16 port, u8 size, bool in, u64 value)
-{
+static inline u64 port_access(struct vcpu *v, u16 port, u8 size, bool in, u64 value) {
     struct bus_access a = { .addr = port, .size = size, .write = !in, .vcpu = v->id };
 
     value &= size_mask[size];
-    if (!bus_do(&v->vm->ports, &a, &value))
-        value = ~0ull;
+    if (!bus_do(&v->vm->ports, &a, &value)) value = ~0ull;
     return value & size_mask[size];
 }
 
@@ -82,22 +73,17 @@ struct string_io {
     u8 len;
 };
 
-static u64 low_bits(u64 v, unsigned bits)
-{
-    return bits == 64 ? v : v & (BIT(bits) - 1);
-}
+static u64 low_bits(u64 v, unsigned bits) { return bits == 64 ? v : v & (BIT(bits) - 1); }
 
 /* Registers of a string instruction change in the width of its addresses: 32 clears the upper half. */
-static void reg_add(u64 *reg, i64 by, unsigned bits)
-{
+static void reg_add(u64 *reg, i64 by, unsigned bits) {
     u64 v = low_bits(*reg + (u64)by, bits);
 
     *reg = bits == 16 ? (*reg & ~0xffffull) | v : v;
 }
 
 /* Prefixes of 6C..6F. The vendors tell port, size and direction, but not where the data is. */
-static bool string_decode(struct vcpu *v, const struct vm_exit *e, struct string_io *s)
-{
+static bool string_decode(struct vcpu *v, const struct vm_exit *e, struct string_io *s) {
     static const struct {
         u8 prefix, seg;
     } segs[] = { { 0x26, SEG_ES }, { 0x2e, SEG_CS }, { 0x36, SEG_SS },
@@ -110,13 +96,10 @@ static bool string_decode(struct vcpu *v, const struct vm_exit *e, struct string
     s->seg = SEG_DS;
     for (unsigned i = 0; i < n; i++) {
         for (unsigned k = 0; k < ARRAY_SIZE(segs); k++)
-            if (segs[k].prefix == b[i])
-                s->seg = (enum seg_name)segs[k].seg;
+            if (segs[k].prefix == b[i]) s->seg = (enum seg_name)segs[k].seg;
         other_size |= b[i] == 0x67;
-        if ((b[i] & 0xfc) != 0x6c)
-            continue;
-        if (e->io.in)
-            s->seg = SEG_ES;
+        if ((b[i] & 0xfc) != 0x6c) continue;
+        if (e->io.in) s->seg = SEG_ES;
         s->address_bits = other_size ? (s->mode == 32 ? 16 : 32) : s->mode;
         s->len = (u8)(i + 1);
         return e->io.in == !(b[i] & 2);
@@ -125,26 +108,22 @@ static bool string_decode(struct vcpu *v, const struct vm_exit *e, struct string
 }
 
 /* May a string instruction do that in this segment? SDM 3A 5.3 to 5.5. */
-static bool seg_allows(const struct guest_seg *seg, bool write, u64 at, unsigned size)
-{
+static bool seg_allows(const struct guest_seg *seg, bool write, u64 at, unsigned size) {
     bool code = seg->attr & SEG_CODE, rw = seg->attr & SEG_RW;
     u64 last = at + size - 1;
 
-    if (!(seg->attr & SEG_PRESENT) || (write && code) || ((write || code) && !rw))
-        return false;
+    if (!(seg->attr & SEG_PRESENT) || (write && code) || ((write || code) && !rw)) return false;
     if (!code && seg->attr & SEG_DOWN)
         return at > seg->limit && last <= (seg->attr & SEG_BIG ? 0xffffffffu : 0xffffu);
     return last <= seg->limit;
 }
 
-static void seg_fault(struct vcpu *v, enum seg_name seg)
-{
+static void seg_fault(struct vcpu *v, enum seg_name seg) {
     vcpu_fault(v, seg == SEG_SS ? EXC_SS : EXC_GP, true, 0);
 }
 
 /* Moves one unit between the port and memory. False: a fault was raised. */
-static bool string_unit(struct vcpu *v, const struct vm_exit *e, const struct string_io *s, u64 *index)
-{
+static bool string_unit(struct vcpu *v, const struct vm_exit *e, const struct string_io *s, u64 *index) {
     const struct guestmem *mem = &v->vm->mem;
     unsigned access = (e->io.in ? GA_WRITE : GA_READ) | (virt->cpl(&v->virt) == 3 ? GA_USER : 0);
     struct guest_seg seg;
@@ -157,10 +136,8 @@ static bool string_unit(struct vcpu *v, const struct vm_exit *e, const struct st
         seg_fault(v, s->seg);
         return false;
     }
-    if (s->mode != 64 || s->seg == SEG_FS || s->seg == SEG_GS)
-        gva += seg.base;
-    if (s->mode != 64)
-        gva = (u32)gva;
+    if (s->mode != 64 || s->seg == SEG_FS || s->seg == SEG_GS) gva += seg.base;
+    if (s->mode != 64) gva = (u32)gva;
     for (unsigned i = 0; i < e->io.size; i++) { /* every byte first: it may cross a page */
         if (guest_translate(&v->virt, gva + i, access, &gpa[i], &fault)) {
             if (fault == GUEST_NOT_CANONICAL) {
@@ -172,8 +149,7 @@ static bool string_unit(struct vcpu *v, const struct vm_exit *e, const struct st
             return false;
         }
     }
-    if (e->io.in)
-        value = port_access(v, e->io.port, e->io.size, true, 0);
+    if (e->io.in) value = port_access(v, e->io.port, e->io.size, true, 0);
     for (unsigned i = 0; i < e->io.size; i++) {
         u8 byte = (u8)(value >> (8 * i));
 
@@ -182,17 +158,14 @@ static bool string_unit(struct vcpu *v, const struct vm_exit *e, const struct st
                      (unsigned long long)gpa[i]);
             return false;
         }
-        if (!e->io.in)
-            value |= (u64)byte << (8 * i);
+        if (!e->io.in) value |= (u64)byte << (8 * i);
     }
-    if (!e->io.in)
-        port_access(v, e->io.port, e->io.size, false, value);
+    if (!e->io.in) port_access(v, e->io.port, e->io.size, false, value);
     reg_add(index, v->virt.regs.rflags & BIT(10) ? -(i64)e->io.size : e->io.size, s->address_bits);
     return true;
 }
 
-static void exit_string_io(struct vcpu *v, const struct vm_exit *e)
-{
+static void exit_string_io(struct vcpu *v, const struct vm_exit *e) {
     u64 *gpr = v->virt.regs.gpr, *index = &gpr[e->io.in ? REG_RDI : REG_RSI];
     struct string_io s;
 
@@ -201,12 +174,10 @@ static void exit_string_io(struct vcpu *v, const struct vm_exit *e)
         return;
     }
     if (!e->io.rep) {
-        if (!string_unit(v, e, &s, index))
-            return;
+        if (!string_unit(v, e, &s, index)) return;
     } else {
         for (unsigned n = 0; n < STRING_BURST && low_bits(gpr[REG_RCX], s.address_bits); n++) {
-            if (v->vm->state != VM_RUNNING || !string_unit(v, e, &s, index))
-                return;
+            if (v->vm->state != VM_RUNNING || !string_unit(v, e, &s, index)) return;
             reg_add(&gpr[REG_RCX], -1, s.address_bits);
         }
         if (low_bits(gpr[REG_RCX], s.address_bits))
@@ -215,14 +186,11 @@ static void exit_string_io(struct vcpu *v, const struct vm_exit *e)
     guest_skip(&v->virt, &(struct vm_exit){ .reason = EXIT_IO, .insn_len = s.len });
 }
 
-void exit_io(struct vcpu *v, const struct vm_exit *e)
-{
+void exit_io(struct vcpu *v, const struct vm_exit *e) {
     u64 *rax = &v->virt.regs.gpr[REG_RAX], value;
 
-    if (__builtin_expect(e->io.string, 0))
-        return exit_string_io(v, e);
+    if (__builtin_expect(e->io.string, 0)) return exit_string_io(v, e);
     value = port_access(v, e->io.port, e->io.size, e->io.in, *rax);
-    if (e->io.in)
-        *rax = e->io.size == 4 ? value : (*rax & ~size_mask[e->io.size]) | value;
+    if (e->io.in) *rax = e->io.size == 4 ? value : (*rax & ~size_mask[e->io.size]) | value;
     guest_skip(&v->virt, e);
 }

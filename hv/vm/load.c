@@ -80,74 +80,57 @@ struct start_page {
 static struct module modules[MAX_MODULES];
 static u32 nr_modules;
 
-int module_add(const struct module *m)
-{
-    if (module_find(m->name))
-        return -EEXIST;
-    if (nr_modules == MAX_MODULES)
-        return -ENOSPC;
+int module_add(const struct module *m) {
+    if (module_find(m->name)) return -EEXIST;
+    if (nr_modules == MAX_MODULES) return -ENOSPC;
     modules[nr_modules++] = *m;
     return 0;
 }
 
-const struct module *module_find(const char *name)
-{
+const struct module *module_find(const char *name) {
     for (u32 i = 0; i < nr_modules; i++)
-        if (strcmp(modules[i].name, name) == 0)
-            return &modules[i];
+        if (strcmp(modules[i].name, name) == 0) return &modules[i];
     return NULL;
 }
 
 /* ---- checks ---- */
 
-static int refuse(const char **why, const char *sentence)
-{
+static int refuse(const char **why, const char *sentence) {
     *why = sentence;
     return -EINVAL;
 }
 
-static bool in_file(const struct loader *l, u64 offset, u64 len)
-{
+static bool in_file(const struct loader *l, u64 offset, u64 len) {
     return offset <= l->size && len <= l->size - offset;
 }
 
 /* Start and end lie in the same piece of RAM. */
-static bool in_ram(const struct guestmem *m, gpa_t gpa, u64 len)
-{
+static bool in_ram(const struct guestmem *m, gpa_t gpa, u64 len) {
     u64 start = gpa < m->low_size ? 0 : TAKT_HIGH_RAM;
     u64 size = gpa < m->low_size ? m->low_size : m->size - m->low_size;
 
     return gpa >= start && gpa - start <= size && len <= size - (gpa - start);
 }
 
-static bool overlaps(const struct loader *l, gpa_t gpa, u64 len)
-{
+static bool overlaps(const struct loader *l, gpa_t gpa, u64 len) {
     for (u32 i = 0; i < l->nr; i++)
-        if (gpa < l->segment[i].gpa + l->segment[i].memsz && l->segment[i].gpa < gpa + len)
-            return true;
+        if (gpa < l->segment[i].gpa + l->segment[i].memsz && l->segment[i].gpa < gpa + len) return true;
     return false;
 }
 
-static int add_segment(struct loader *l, gpa_t gpa, u64 offset, u64 filesz, u64 memsz, const char **why)
-{
-    if (memsz == 0 && filesz == 0)
-        return 0;
-    if (l->nr == LOAD_SEGMENTS)
-        return refuse(why, "the image has too many segments");
-    if (!in_file(l, offset, filesz))
-        return refuse(why, "a segment of the image lies outside the file");
-    if (memsz < filesz)
-        return refuse(why, "a segment of the image is larger in the file than in memory");
+static int add_segment(struct loader *l, gpa_t gpa, u64 offset, u64 filesz, u64 memsz, const char **why) {
+    if (memsz == 0 && filesz == 0) return 0;
+    if (l->nr == LOAD_SEGMENTS) return refuse(why, "the image has too many segments");
+    if (!in_file(l, offset, filesz)) return refuse(why, "a segment of the image lies outside the file");
+    if (memsz < filesz) return refuse(why, "a segment of the image is larger in the file than in memory");
     if (!in_ram(&l->vm->mem, gpa, memsz))
         return refuse(why, "a segment of the image lies outside the VM's memory");
-    if (overlaps(l, gpa, memsz))
-        return refuse(why, "segments of the image overlap");
+    if (overlaps(l, gpa, memsz)) return refuse(why, "segments of the image overlap");
     l->segment[l->nr++] = (struct load_segment){ gpa, offset, filesz, memsz };
     return 0;
 }
 
-static bool entry_loaded(const struct loader *l, u64 entry)
-{
+static bool entry_loaded(const struct loader *l, u64 entry) {
     return entry <= 0xffffffffu && overlaps(l, entry, 1);
 }
 
@@ -161,13 +144,11 @@ struct elf {
     u64 pvh_entry;
 };
 
-static int elf_header(const struct loader *l, struct elf *x, const char **why)
-{
+static int elf_header(const struct loader *l, struct elf *x, const char **why) {
     struct elf64_header h;
     struct elf32_header h32;
 
-    if (l->size < sizeof(h32) || memcmp(l->image, "\177ELF", 4) != 0)
-        return -ENOENT;
+    if (l->size < sizeof(h32) || memcmp(l->image, "\177ELF", 4) != 0) return -ENOENT;
     x->is64 = l->image[4] == ELFCLASS64;
     if (x->is64 ? l->size < sizeof(h) : l->image[4] != ELFCLASS32)
         return refuse(why, "the image's ELF header is cut off or of an unknown class");
@@ -183,15 +164,13 @@ static int elf_header(const struct loader *l, struct elf *x, const char **why)
         return refuse(why, "the image is not for x86");
     if (x->phentsize != (x->is64 ? sizeof(struct elf64_phdr) : sizeof(struct elf32_phdr)))
         return refuse(why, "the image's program headers have an odd size");
-    if (x->phnum > 2 * LOAD_SEGMENTS)
-        return refuse(why, "the image has too many program headers");
+    if (x->phnum > 2 * LOAD_SEGMENTS) return refuse(why, "the image has too many program headers");
     if (!in_file(l, x->phoff, (u64)x->phnum * x->phentsize))
         return refuse(why, "the image's program headers lie outside the file");
     return 0;
 }
 
-static struct elf64_phdr elf_phdr(const struct loader *l, const struct elf *x, u32 n)
-{
+static struct elf64_phdr elf_phdr(const struct loader *l, const struct elf *x, u32 n) {
     const u8 *at = l->image + x->phoff + (u64)n * x->phentsize;
     struct elf64_phdr p;
     struct elf32_phdr q;
@@ -205,8 +184,7 @@ static struct elf64_phdr elf_phdr(const struct loader *l, const struct elf *x, u
 }
 
 /* Looks for Xen's PHYS32_ENTRY in one PT_NOTE. Names and descriptors are padded to four bytes. */
-static void elf_notes(const struct loader *l, const struct elf64_phdr *p, struct elf *x)
-{
+static void elf_notes(const struct loader *l, const struct elf64_phdr *p, struct elf *x) {
     u64 at = p->offset, end = p->offset + MIN(p->filesz, NOTES_MAX);
 
     while (end - at >= 12) {
@@ -216,8 +194,7 @@ static void elf_notes(const struct loader *l, const struct elf64_phdr *p, struct
         memcpy(n, l->image + at, sizeof(n));
         name = ALIGN_UP((u64)n[0], 4);
         desc = ALIGN_UP((u64)n[1], 4);
-        if (name > end - at - 12 || desc > end - at - 12 - name)
-            return;
+        if (name > end - at - 12 || desc > end - at - 12 - name) return;
         if (n[2] == XEN_ELFNOTE_PHYS32_ENTRY && n[0] == 4 && memcmp(l->image + at + 12, "Xen", 4) == 0 &&
             (n[1] == 4 || n[1] == 8)) {
             x->pvh = true;
@@ -228,8 +205,7 @@ static void elf_notes(const struct loader *l, const struct elf64_phdr *p, struct
     }
 }
 
-static int elf_load(struct loader *l, struct elf *x, const char **why)
-{
+static int elf_load(struct loader *l, struct elf *x, const char **why) {
     u64 entry = x->entry;
     bool found = false;
 
@@ -237,40 +213,33 @@ static int elf_load(struct loader *l, struct elf *x, const char **why)
         struct elf64_phdr p = elf_phdr(l, x, i);
         int err;
 
-        if (p.type == PT_NOTE && in_file(l, p.offset, p.filesz))
-            elf_notes(l, &p, x);
-        if (p.type != PT_LOAD)
-            continue;
+        if (p.type == PT_NOTE && in_file(l, p.offset, p.filesz)) elf_notes(l, &p, x);
+        if (p.type != PT_LOAD) continue;
         err = add_segment(l, p.paddr, p.offset, p.filesz, p.memsz, why);
-        if (err)
-            return err;
+        if (err) return err;
         if (!found && x->entry >= p.vaddr && x->entry - p.vaddr < p.memsz) { /* e_entry may be virtual */
             entry = x->entry - p.vaddr + p.paddr;
             found = true;
         }
     }
-    if (l->nr == 0)
-        return refuse(why, "the image has nothing to load");
+    if (l->nr == 0) return refuse(why, "the image has nothing to load");
     x->entry = entry;
     return 0;
 }
 
 /* ---- multiboot1 ---- */
 
-static bool mb_find(const struct loader *l, struct mb_header *h, u64 *at)
-{
+static bool mb_find(const struct loader *l, struct mb_header *h, u64 *at) {
     for (*at = 0; *at + 12 <= MIN(l->size, MB_SEARCH); *at += 4) {
         memset(h, 0, sizeof(*h));
         memcpy(h, l->image + *at, MIN(sizeof(*h), l->size - *at));
-        if (h->magic == MB_MAGIC && h->magic + h->flags + h->checksum == 0)
-            return true;
+        if (h->magic == MB_MAGIC && h->magic + h->flags + h->checksum == 0) return true;
     }
     return false;
 }
 
 /* 3.1.3: the header is at `at` in the file and at header_addr in memory. */
-static int mb_addresses(struct loader *l, const struct mb_header *h, u64 at, const char **why)
-{
+static int mb_addresses(struct loader *l, const struct mb_header *h, u64 at, const char **why) {
     u64 offset, filesz, memsz;
 
     if (h->load_addr > h->header_addr || h->header_addr - h->load_addr > at)
@@ -286,27 +255,21 @@ static int mb_addresses(struct loader *l, const struct mb_header *h, u64 at, con
 /* ---- the whole ---- */
 
 /* Where the start page goes: low, if the image leaves it free, else behind the image. */
-static gpa_t start_page_at(const struct loader *l)
-{
+static gpa_t start_page_at(const struct loader *l) {
     u64 len = sizeof(struct start_page);
     gpa_t gpa = 0x6000;
 
-    while (gpa + len <= START_HIGH && overlaps(l, gpa, len))
-        gpa += PAGE_SIZE;
-    if (gpa + len <= START_HIGH)
-        return gpa;
+    while (gpa + len <= START_HIGH && overlaps(l, gpa, len)) gpa += PAGE_SIZE;
+    if (gpa + len <= START_HIGH) return gpa;
     for (u32 i = 0; i < l->nr; i++) {
         gpa = ALIGN_UP(l->segment[i].gpa + l->segment[i].memsz, PAGE_SIZE);
-        if (gpa + len <= 0xffffffffu && in_ram(&l->vm->mem, gpa, len) && !overlaps(l, gpa, len))
-            return gpa;
+        if (gpa + len <= 0xffffffffu && in_ram(&l->vm->mem, gpa, len) && !overlaps(l, gpa, len)) return gpa;
     }
     return 0;
 }
 
-static int set_entry(struct loader *l, u64 entry, bool multiboot, const char **why)
-{
-    if (!entry_loaded(l, entry))
-        return refuse(why, "the image's entry lies outside what is loaded");
+static int set_entry(struct loader *l, u64 entry, bool multiboot, const char **why) {
+    if (!entry_loaded(l, entry)) return refuse(why, "the image's entry lies outside what is loaded");
     if (!start_page_at(l))
         return refuse(why, "the image leaves no room in low memory for what it is to find at its start");
     l->entry = (u32)entry;
@@ -314,8 +277,7 @@ static int set_entry(struct loader *l, u64 entry, bool multiboot, const char **w
     return 0;
 }
 
-int load_start(struct loader *l, struct vm *vm, const struct module *m, const char **why)
-{
+int load_start(struct loader *l, struct vm *vm, const struct module *m, const char **why) {
     struct mb_header mb;
     struct elf x;
     u64 at;
@@ -327,26 +289,20 @@ int load_start(struct loader *l, struct vm *vm, const struct module *m, const ch
     if (has_mb && mb.flags & MB_REQUIRED & ~MB_KNOWN)
         return refuse(why, "the image's multiboot header asks for more than there is");
     elf = elf_header(l, &x, why);
-    if (elf == -EINVAL)
-        return elf;
+    if (elf == -EINVAL) return elf;
     if (has_mb && mb.flags & MB_ADDRESSES) {
         err = mb_addresses(l, &mb, at, why);
         return err ? err : set_entry(l, mb.entry, true, why);
     }
-    if (elf == -ENOENT)
-        return refuse(why, "the image is neither ELF nor multiboot");
+    if (elf == -ENOENT) return refuse(why, "the image is neither ELF nor multiboot");
     err = elf_load(l, &x, why);
-    if (err)
-        return err;
-    if (x.pvh)
-        return set_entry(l, x.pvh_entry, false, why);
-    if (!has_mb)
-        return refuse(why, "the image has neither a PVH note nor a multiboot header");
+    if (err) return err;
+    if (x.pvh) return set_entry(l, x.pvh_entry, false, why);
+    if (!has_mb) return refuse(why, "the image has neither a PVH note nor a multiboot header");
     return set_entry(l, x.entry, true, why);
 }
 
-static u32 memory_map(const struct guestmem *m, gpa_t page, struct hvm_memmap_entry *e)
-{
+static u32 memory_map(const struct guestmem *m, gpa_t page, struct hvm_memmap_entry *e) {
     u64 end = page + ALIGN_UP(sizeof(struct start_page), PAGE_SIZE);
     u32 n = 0;
 
@@ -359,8 +315,7 @@ static u32 memory_map(const struct guestmem *m, gpa_t page, struct hvm_memmap_en
     return n;
 }
 
-static void fill_start_page(struct start_page *s, gpa_t at, const struct vm *vm)
-{
+static void fill_start_page(struct start_page *s, gpa_t at, const struct vm *vm) {
     u32 base = (u32)at, n = memory_map(&vm->mem, at, s->map);
 
     hv_snprintf(s->cmdline, sizeof(s->cmdline), "%s", vm->config.cmdline);
@@ -382,8 +337,7 @@ static void fill_start_page(struct start_page *s, gpa_t at, const struct vm *vm)
                               .loader_name = base + offsetof(struct start_page, loader) };
 }
 
-static void finish(struct loader *l)
-{
+static void finish(struct loader *l) {
     gpa_t at = start_page_at(l);
     struct start_page page = { 0 };
 
@@ -395,8 +349,7 @@ static void finish(struct loader *l)
         vcpu_start_state(l->vm->vcpu[0], l->entry, 0, (u32)at + offsetof(struct start_page, info));
 }
 
-bool load_step(struct loader *l)
-{
+bool load_step(struct loader *l) {
     const struct load_segment *s = &l->segment[l->at];
     u64 n;
 

@@ -78,8 +78,7 @@ static const struct msr_rule {
 
 static u8 low_index[LOW_END], high_index[HIGH_END];
 
-void msr_policy_init(void)
-{
+void msr_policy_init(void) {
     for (u32 i = 0; i < ARRAY_SIZE(rules); i++) {
         for (u32 m = rules[i].first; m <= rules[i].last; m++) {
             if (m < LOW_END)
@@ -90,8 +89,7 @@ void msr_policy_init(void)
     }
 }
 
-static const struct msr_rule *find(u32 msr)
-{
+static const struct msr_rule *find(u32 msr) {
     u32 i = 0;
 
     if (msr < LOW_END)
@@ -99,165 +97,117 @@ static const struct msr_rule *find(u32 msr)
     else if (msr - HIGH < HIGH_END)
         i = high_index[msr - HIGH];
     else
-        for (u32 k = ARRAY_SIZE(rules); k && !i; k--)
-            i = rules[k - 1].first == msr ? k : 0;
+        for (u32 k = ARRAY_SIZE(rules); k && !i; k--) i = rules[k - 1].first == msr ? k : 0;
     return i ? &rules[i - 1] : NULL;
 }
 
-static bool canonical(u64 v)
-{
-    return (u64)((i64)(v << 16) >> 16) == v;
-}
+static bool canonical(u64 v) { return (u64)((i64)(v << 16) >> 16) == v; }
 
 /* ---- memory types: kept and checked; second-level tables decide ---- */
 
 /* UC, WC, WT, WP, WB; with `pat` also UC-. */
-static bool type_valid(u8 type, bool pat)
-{
+static bool type_valid(u8 type, bool pat) {
     return type == 0 || type == 1 || (type >= 4 && type <= 6) || (pat && type == 7);
 }
 
-static bool types_valid(u64 eight, bool pat)
-{
+static bool types_valid(u64 eight, bool pat) {
     for (unsigned i = 0; i < 8; i++)
-        if (!type_valid((u8)(eight >> (8 * i)), pat))
-            return false;
+        if (!type_valid((u8)(eight >> (8 * i)), pat)) return false;
     return true;
 }
 
-static u64 *mtrr_at(struct vcpu *v, u32 msr)
-{
-    if (msr == MTRR_DEF)
-        return &v->mtrr_def;
-    if (msr < 0x250)
-        return &v->mtrr_variable[msr - MTRR_VAR];
+static u64 *mtrr_at(struct vcpu *v, u32 msr) {
+    if (msr == MTRR_DEF) return &v->mtrr_def;
+    if (msr < 0x250) return &v->mtrr_variable[msr - MTRR_VAR];
     return &v->mtrr_fixed[msr == 0x250 ? 0 : msr < 0x268 ? msr - 0x258 + 1 : msr - 0x268 + 3];
 }
 
-static bool mtrr_write(struct vcpu *v, u32 msr, u64 value)
-{
+static bool mtrr_write(struct vcpu *v, u32 msr, u64 value) {
     u64 above = ~(BIT(cpuid_physical_bits()) - 1);
 
-    if (msr == MTRR_CAP)
-        return false;
-    if (msr == MTRR_DEF && (value & ~0xcffull || !type_valid((u8)value, false)))
-        return false;
-    if (msr >= 0x250 && msr < MTRR_DEF && !types_valid(value, false))
-        return false;
-    if (msr < 0x250 && !(msr & 1) && (value & (above | 0xf00) || !type_valid((u8)value, false)))
-        return false;
-    if (msr < 0x250 && msr & 1 && value & (above | 0x7ff))
-        return false;
+    if (msr == MTRR_CAP) return false;
+    if (msr == MTRR_DEF && (value & ~0xcffull || !type_valid((u8)value, false))) return false;
+    if (msr >= 0x250 && msr < MTRR_DEF && !types_valid(value, false)) return false;
+    if (msr < 0x250 && !(msr & 1) && (value & (above | 0xf00) || !type_valid((u8)value, false))) return false;
+    if (msr < 0x250 && msr & 1 && value & (above | 0x7ff)) return false;
     *mtrr_at(v, msr) = value;
     return true;
 }
 
 /* SDM 3A 2.2.1. LMA is the CPU's, and LME must not change while paging is on. */
-static bool efer_write(struct vcpu *v, u64 value)
-{
+static bool efer_write(struct vcpu *v, u64 value) {
     u64 old = virt->get_reg(&v->virt, VREG_EFER);
 
-    if (value & ~(EFER_SCE | EFER_LME | EFER_LMA | EFER_NXE))
-        return false;
-    if ((value ^ old) & EFER_LME && virt->get_reg(&v->virt, VREG_CR0) & CR0_PG)
-        return false;
+    if (value & ~(EFER_SCE | EFER_LME | EFER_LMA | EFER_NXE)) return false;
+    if ((value ^ old) & EFER_LME && virt->get_reg(&v->virt, VREG_CR0) & CR0_PG) return false;
     virt->set_reg(&v->virt, VREG_EFER, (value & ~EFER_LMA) | (old & EFER_LMA));
     return true;
 }
 
 /* Of all that can be read of a LAPIC only the timer's count depends on the time. */
-static inline __attribute__((always_inline)) bool lapic_read(struct vcpu *v, u32 msr, u64 *value)
-{
+static inline __attribute__((always_inline)) bool lapic_read(struct vcpu *v, u32 msr, u64 *value) {
     return vlapic_rdmsr(vcpu_lapic(v), msr, value, msr == MSR_X2APIC_COUNT ? now_ns() : 0) == 0;
 }
 
-static bool msr_read(struct vcpu *v, u32 msr, u64 *value)
-{
+static bool msr_read(struct vcpu *v, u32 msr, u64 *value) {
     const struct msr_rule *r;
 
-    if (msr - MSR_X2APIC < 0x100)
-        return lapic_read(v, msr, value);
+    if (msr - MSR_X2APIC < 0x100) return lapic_read(v, msr, value);
     r = find(msr);
-    if (!r)
-        return false;
+    if (!r) return false;
     switch (r->kind) {
     case KIND_REG:
     case KIND_ADDR:
     case KIND_PAT:
-    case KIND_EFER:
-        *value = virt->get_reg(&v->virt, (enum virt_reg)r->reg);
-        return true;
+    case KIND_EFER: *value = virt->get_reg(&v->virt, (enum virt_reg)r->reg); return true;
     case KIND_FIXED:
-    case KIND_DROP:
-        *value = r->value;
-        return true;
-    case KIND_AMD:
-        *value = r->value;
-        return cpuid_is_amd();
-    case KIND_TSC:
-        *value = rdtsc() + v->virt.tsc_offset;
-        return true;
-    case KIND_MTRR:
-        *value = msr == MTRR_CAP ? MTRR_CAP_IS : *mtrr_at(v, msr);
-        return true;
-    default:
-        return lapic_read(v, msr, value);
+    case KIND_DROP: *value = r->value; return true;
+    case KIND_AMD: *value = r->value; return cpuid_is_amd();
+    case KIND_TSC: *value = rdtsc() + v->virt.tsc_offset; return true;
+    case KIND_MTRR: *value = msr == MTRR_CAP ? MTRR_CAP_IS : *mtrr_at(v, msr); return true;
+    default: return lapic_read(v, msr, value);
     }
 }
 
-static bool msr_write(struct vcpu *v, u32 msr, u64 value)
-{
+static bool msr_write(struct vcpu *v, u32 msr, u64 value) {
     const struct msr_rule *r = find(msr);
 
-    if (!r)
-        return false;
+    if (!r) return false;
     switch (r->kind) {
     case KIND_REG:
     case KIND_ADDR:
-        if (value & ~r->value || (r->kind == KIND_ADDR && !canonical(value)))
-            return false;
+        if (value & ~r->value || (r->kind == KIND_ADDR && !canonical(value))) return false;
         virt->set_reg(&v->virt, (enum virt_reg)r->reg, value);
         return true;
     case KIND_PAT:
-        if (!types_valid(value, true))
-            return false;
+        if (!types_valid(value, true)) return false;
         virt->set_reg(&v->virt, VREG_PAT, value);
         return true;
-    case KIND_FIXED:
-        return value == r->value;
+    case KIND_FIXED: return value == r->value;
     case KIND_DROP:
-    case KIND_TSC:
-        return true;
-    case KIND_AMD:
-        return cpuid_is_amd();
-    case KIND_EFER:
-        return efer_write(v, value);
-    case KIND_MTRR:
-        return mtrr_write(v, msr, value);
+    case KIND_TSC: return true;
+    case KIND_AMD: return cpuid_is_amd();
+    case KIND_EFER: return efer_write(v, value);
+    case KIND_MTRR: return mtrr_write(v, msr, value);
     default:
-        if (vlapic_wrmsr(vcpu_lapic(v), msr, value, now_ns()))
-            return false;
+        if (vlapic_wrmsr(vcpu_lapic(v), msr, value, now_ns())) return false;
         vcpu_lapic_written(v);
         return true;
     }
 }
 
-void exit_rdmsr(struct vcpu *v, const struct vm_exit *e)
-{
+void exit_rdmsr(struct vcpu *v, const struct vm_exit *e) {
     u64 *gpr = v->virt.regs.gpr, value;
 
-    if (!msr_read(v, (u32)gpr[REG_RCX], &value))
-        return vcpu_gp(v);
+    if (!msr_read(v, (u32)gpr[REG_RCX], &value)) return vcpu_gp(v);
     gpr[REG_RAX] = (u32)value;
     gpr[REG_RDX] = value >> 32;
     guest_skip(&v->virt, e);
 }
 
-void exit_wrmsr(struct vcpu *v, const struct vm_exit *e)
-{
+void exit_wrmsr(struct vcpu *v, const struct vm_exit *e) {
     const u64 *gpr = v->virt.regs.gpr;
 
-    if (!msr_write(v, (u32)gpr[REG_RCX], (u64)(u32)gpr[REG_RDX] << 32 | (u32)gpr[REG_RAX]))
-        return vcpu_gp(v);
+    if (!msr_write(v, (u32)gpr[REG_RCX], (u64)(u32)gpr[REG_RDX] << 32 | (u32)gpr[REG_RAX])) return vcpu_gp(v);
     guest_skip(&v->virt, e);
 }

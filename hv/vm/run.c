@@ -23,82 +23,61 @@ struct cpu_vm {
 
 static struct cpu_vm cpu_vms[TAKT_MAX_CPUS];
 
-static inline struct cpu_vm *this_cpu_vm(const struct percpu *cpu)
-{
-    return &cpu_vms[cpu->id];
-}
+static inline struct cpu_vm *this_cpu_vm(const struct percpu *cpu) { return &cpu_vms[cpu->id]; }
 
-static inline u64 ns_of(u64 tsc)
-{
-    return tsc_to_ns(tsc - tsc_boot);
-}
+static inline u64 ns_of(u64 tsc) { return tsc_to_ns(tsc - tsc_boot); }
 
-void vcpu_notify(struct vcpu *v, u32 todo)
-{
+void vcpu_notify(struct vcpu *v, u32 todo) {
     u32 old = __atomic_fetch_or(&v->todo, todo, __ATOMIC_SEQ_CST);
     const struct percpu *cpu = this_cpu();
     u32 on;
 
     /* On its own pCPU, and not asleep: it looks before it enters. */
-    if (this_cpu_vm(cpu)->loaded == v && !v->sched.blocked)
-        return;
+    if (this_cpu_vm(cpu)->loaded == v && !v->sched.blocked) return;
     sched_wake(&v->sched);
-    if ((old & todo) == todo)
-        return;
+    if ((old & todo) == todo) return;
     on = __atomic_load_n(&v->sched.on_cpu, __ATOMIC_SEQ_CST);
-    if (on != SCHED_NO_CPU && on != cpu->id)
-        cpu_kick(on);
+    if (on != SCHED_NO_CPU && on != cpu->id) cpu_kick(on);
 }
 
-void vcpu_block(struct vcpu *v)
-{
+void vcpu_block(struct vcpu *v) {
     sched_block(&v->sched);
     __atomic_thread_fence(
         __ATOMIC_SEQ_CST); /* against vcpu_notify: it sees us asleep, or we see what it set */
-    if (v->todo)
-        sched_wake(&v->sched);
+    if (v->todo) sched_wake(&v->sched);
     this_cpu()->need_resched = true;
 }
 
-static void reschedule(struct percpu *cpu, struct cpu_vm *c)
-{
+static void reschedule(struct percpu *cpu, struct cpu_vm *c) {
     struct sched_vcpu *prev = c->current, *next;
 
     cpu->need_resched = false;
     next = sched_run(cpu->id);
-    if (next == prev)
-        return;
-    if (c->loaded)
-        virt->save(&c->loaded->virt);
+    if (next == prev) return;
+    if (c->loaded) virt->save(&c->loaded->virt);
     c->current = next;
     c->loaded = sched_is_idle(next) ? NULL : vcpu_of_sched(next);
-    if (prev)
-        sched_saved(cpu->id, prev);
-    if (c->loaded)
-        virt->load(&c->loaded->virt);
+    if (prev) sched_saved(cpu->id, prev);
+    if (c->loaded) virt->load(&c->loaded->virt);
     __atomic_thread_fence(__ATOMIC_SEQ_CST); /* on_cpu is out before `todo` is read */
 }
 
 /* A step of work, if one is due and the pCPU has the time for it. */
-static bool do_work(const struct percpu *cpu, struct cpu_vm *c)
-{
+static bool do_work(const struct percpu *cpu, struct cpu_vm *c) {
     u64 start, end;
 
     c->work_waits = false;
-    if (cpu->id != WORK_CPU || !work_due())
-        return false;
+    if (cpu->id != WORK_CPU || !work_due()) return false;
     start = rdtsc();
     c->work_waits = c->loaded && start < c->work_at;
-    if (c->work_waits || !work_run())
-        return false;
+    if (c->work_waits || !work_run()) return false;
     end = rdtsc();
     c->work_at = end + (WORK_SHARE - 1) * (end - start);
     irq_window(); /* with work enough nothing else would open it */
     return true;
 }
 
-static void idle(struct percpu *cpu, struct cpu_vm *c)
-{
+static void idle(struct percpu *cpu, struct cpu_vm *c) {
     u64 t;
 
     lapic_timer_arm(timers_next());
@@ -109,15 +88,12 @@ static void idle(struct percpu *cpu, struct cpu_vm *c)
 }
 
 /* All that need not be done between any two exits. False: begin the pass anew. */
-static __attribute__((noinline)) bool look_around(struct percpu *cpu, struct cpu_vm *c)
-{
+static __attribute__((noinline)) bool look_around(struct percpu *cpu, struct cpu_vm *c) {
     c->look = false;
     cpu->heartbeat = c->mark;
     cpu->hv_tsc = c->mark - c->start - cpu->guest_tsc - cpu->idle_tsc;
-    if (timers_next() <= ns_of(c->mark))
-        timers_run();
-    if (cpu->need_resched)
-        reschedule(cpu, c);
+    if (timers_next() <= ns_of(c->mark)) timers_run();
+    if (cpu->need_resched) reschedule(cpu, c);
     if (do_work(cpu, c))
         c->mark = rdtsc();
     else if (c->loaded)
@@ -128,21 +104,16 @@ static __attribute__((noinline)) bool look_around(struct percpu *cpu, struct cpu
     return false;
 }
 
-static u32 who(const struct vcpu *v)
-{
-    return v->vm->id << 16 | v->id;
-}
+static u32 who(const struct vcpu *v) { return v->vm->id << 16 | v->id; }
 
 static __attribute__((noinline)) void trace_exit(const struct percpu *cpu, const struct cpu_vm *c,
-                                                 const struct vcpu *v, const struct vm_exit *e)
-{
+                                                 const struct vcpu *v, const struct vm_exit *e) {
     u64 rip = v->virt.regs.rip;
 
     trace(cpu->id, ns_of(c->mark), TRC_EXIT, who(v), e->reason, (u32)rip, (u32)(rip >> 32), e->raw);
 }
 
-static inline void log_exit(struct vcpu *v, const struct vm_exit *e)
-{
+static inline void log_exit(struct vcpu *v, const struct vm_exit *e) {
     struct exit_log *log = &v->last[v->exits++ % ARRAY_SIZE(v->last)];
 
     log->rip = v->virt.regs.rip;
@@ -151,20 +122,16 @@ static inline void log_exit(struct vcpu *v, const struct vm_exit *e)
     v->exit_count[e->reason]++;
 }
 
-static inline __attribute__((always_inline)) void pass(struct percpu *cpu, struct cpu_vm *c)
-{
+static inline __attribute__((always_inline)) void pass(struct percpu *cpu, struct cpu_vm *c) {
     struct vm_exit e;
     struct vcpu *v;
     u64 deadline, t;
 
-    if (__builtin_expect(c->look | cpu->need_resched, 0) && !look_around(cpu, c))
-        return;
+    if (__builtin_expect(c->look | cpu->need_resched, 0) && !look_around(cpu, c)) return;
     v = c->loaded;
-    if (v->todo && !vcpu_prepare(v))
-        return;
+    if (v->todo && !vcpu_prepare(v)) return;
     deadline = timers_next();
-    if (__builtin_expect(c->work_waits, 0))
-        deadline = MIN(deadline, ns_of(c->work_at));
+    if (__builtin_expect(c->work_waits, 0)) deadline = MIN(deadline, ns_of(c->work_at));
     if (__builtin_expect(trace_mask & TRACE_CLASS_EXIT, 0))
         trace(cpu->id, now_ns(), TRC_ENTRY, who(v), 0, 0, 0, 0);
     t = rdtsc();
@@ -174,22 +141,18 @@ static inline __attribute__((always_inline)) void pass(struct percpu *cpu, struc
 
     c->look = e.reason <= EXIT_NMI;
     log_exit(v, &e);
-    if (__builtin_expect(trace_mask & TRACE_CLASS_EXIT, 0))
-        trace_exit(cpu, c, v, &e);
+    if (__builtin_expect(trace_mask & TRACE_CLASS_EXIT, 0)) trace_exit(cpu, c, v, &e);
     vcpu_handle_exit(v, &e);
 }
 
 /* For dumps: what this pCPU's guest did last. */
-void cpu_dump_exits(void)
-{
+void cpu_dump_exits(void) {
     struct vcpu *v = this_cpu_vm(this_cpu())->loaded;
 
-    if (v)
-        vcpu_dump_exits(v);
+    if (v) vcpu_dump_exits(v);
 }
 
-void cpu_pass(void)
-{
+void cpu_pass(void) {
     struct percpu *cpu = this_cpu();
     struct cpu_vm *c = this_cpu_vm(cpu);
 
@@ -197,14 +160,12 @@ void cpu_pass(void)
     pass(cpu, c);
 }
 
-void cpu_loop(void)
-{
+void cpu_loop(void) {
     struct percpu *cpu = this_cpu();
     struct cpu_vm *c = this_cpu_vm(cpu);
 
     c->start = c->mark = rdtsc();
     c->current = sched_current(cpu->id);
     c->look = cpu->need_resched = true;
-    for (;;)
-        pass(cpu, c);
+    for (;;) pass(cpu, c);
 }

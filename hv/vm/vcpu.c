@@ -17,55 +17,36 @@
 #define CR0_PE           0x1u
 #define CR0_ET           0x10u
 
-static struct vcpu *vcpu_of_lapic(struct vlapic *l)
-{
-    return container_of(l, struct vcpu, lapic);
-}
+static struct vcpu *vcpu_of_lapic(struct vlapic *l) { return container_of(l, struct vcpu, lapic); }
 
 /* ---- what a LAPIC asks for ---- */
 
-static struct vlapic *lapic_peer(void *vm, u32 id)
-{
+static struct vlapic *lapic_peer(void *vm, u32 id) {
     const struct vm *m = vm;
 
     return id < m->nr_vcpus ? &m->vcpu[id]->lapic : NULL;
 }
 
-static u32 lapic_count(void *vm)
-{
-    return ((const struct vm *)vm)->nr_vcpus;
-}
+static u32 lapic_count(void *vm) { return ((const struct vm *)vm)->nr_vcpus; }
 
-static void lapic_notify(struct vlapic *l)
-{
-    vcpu_notify(vcpu_of_lapic(l), TODO_EVENT);
-}
+static void lapic_notify(struct vlapic *l) { vcpu_notify(vcpu_of_lapic(l), TODO_EVENT); }
 
-static void lapic_init(struct vlapic *l)
-{
+static void lapic_init(struct vlapic *l) {
     __atomic_fetch_and(&vcpu_of_lapic(l)->todo, ~TODO_SIPI, __ATOMIC_SEQ_CST); /* one that came too early */
     vcpu_notify(vcpu_of_lapic(l), TODO_INIT);
 }
 
-static void lapic_sipi(struct vlapic *l, u8 vector)
-{
+static void lapic_sipi(struct vlapic *l, u8 vector) {
     vcpu_of_lapic(l)->sipi_vector = vector;
     vcpu_notify(vcpu_of_lapic(l), TODO_SIPI);
 }
 
-static void lapic_nmi(struct vlapic *l)
-{
-    vcpu_notify(vcpu_of_lapic(l), TODO_NMI);
-}
+static void lapic_nmi(struct vlapic *l) { vcpu_notify(vcpu_of_lapic(l), TODO_NMI); }
 
-static u32 lapic_home(struct vlapic *l)
-{
-    return vcpu_of_lapic(l)->sched.cpu;
-}
+static u32 lapic_home(struct vlapic *l) { return vcpu_of_lapic(l)->sched.cpu; }
 
 /* The offset is minus the TSC at creation; what lies beyond the end of time is never. */
-static u64 lapic_tsc_to_ns(struct vlapic *l, u64 tsc)
-{
+static u64 lapic_tsc_to_ns(struct vlapic *l, u64 tsc) {
     u64 host = tsc - vcpu_of_lapic(l)->vm->tsc_offset;
 
     return host < tsc ? ~0ull : host < tsc_boot ? 0 : tsc_to_ns(host - tsc_boot);
@@ -81,8 +62,7 @@ static const struct vlapic_ops lapic_ops = { .peer = lapic_peer,
                                              .tsc_to_ns = lapic_tsc_to_ns };
 
 /* The vCPU wrote to its own LAPIC: EOI or TPR may have let something through that was pending before. */
-void vcpu_lapic_written(struct vcpu *v)
-{
+void vcpu_lapic_written(struct vcpu *v) {
     v->virt.cr8 = (u8)vlapic_cr8(&v->lapic);
     if (!(v->todo & TODO_EVENT) && vlapic_pending(&v->lapic) >= 0)
         __atomic_fetch_or(&v->todo, TODO_EVENT, __ATOMIC_SEQ_CST);
@@ -90,39 +70,32 @@ void vcpu_lapic_written(struct vcpu *v)
 
 /* ---- life ---- */
 
-static void poll_timeout(struct timer *t, u64 now)
-{
+static void poll_timeout(struct timer *t, u64 now) {
     vcpu_notify(container_of(t, struct vcpu, poll_timer), TODO_EVENT);
 }
 
-static int map_info_page(struct vm *vm, struct vcpu *v)
-{
+static int map_info_page(struct vm *vm, struct vcpu *v) {
     hpa_t page = frame_alloc_zeroed(0);
 
-    if (page == HPA_NONE)
-        return -ENOMEM;
+    if (page == HPA_NONE) return -ENOMEM;
     v->info = hpa_to_va(page);
     v->info->tsc_khz = tsc_khz;
     v->info->state = TAKT_STATE_BLOCKED;
     return npt_map(&vm->virt.npt, TAKT_INFO_GPA + v->id * PAGE_SIZE, page, PAGE_SIZE, NPT_R, NPT_WB);
 }
 
-static void mtrr_reset(struct vcpu *v)
-{
+static void mtrr_reset(struct vcpu *v) {
     v->mtrr_def = 0xc06; /* on, fixed ranges on, write-back: as firmware leaves it */
-    for (u32 i = 0; i < MTRR_FIXED; i++)
-        v->mtrr_fixed[i] = 0x0606060606060606ull;
+    for (u32 i = 0; i < MTRR_FIXED; i++) v->mtrr_fixed[i] = 0x0606060606060606ull;
 }
 
-int vcpu_create(struct vm *vm, u32 id, const char **why)
-{
+int vcpu_create(struct vm *vm, u32 id, const char **why) {
     struct vcpu *v = heap_alloc(sizeof(*v));
     struct cpumask cpus = vm->config.cpus;
     int err = -ENOMEM;
 
     *why = "there is not enough memory for its vCPUs";
-    if (!v)
-        return err;
+    if (!v) return err;
     v->id = id;
     v->vm = vm;
     v->virt.vm = &vm->virt;
@@ -131,20 +104,16 @@ int vcpu_create(struct vm *vm, u32 id, const char **why)
     timer_init(&v->poll_timer, poll_timeout);
     mtrr_reset(v);
     err = virt->vcpu_init(&v->virt);
-    if (err)
-        goto free;
+    if (err) goto free;
     virt->vcpu_reset(&v->virt);
     err = map_info_page(vm, v);
-    if (err)
-        goto fini;
+    if (err) goto fini;
     vlapic_init(&v->lapic, id, vm, &lapic_ops, id == 0);
-    if (!vm->config.cpus_given)
-        cpumask_fill(&cpus);
+    if (!vm->config.cpus_given) cpumask_fill(&cpus);
     vm->sched_vcpus[id] = &v->sched;
     err = sched_vcpu_init(&v->sched, &vm->sched, id, &cpus);
     if (err) {
-        if (err == -EINVAL)
-            *why = "none of the pCPUs in `cpus` belongs to its pool";
+        if (err == -EINVAL) *why = "none of the pCPUs in `cpus` belongs to its pool";
         goto fini;
     }
     vm->vcpu[id] = v;
@@ -152,15 +121,13 @@ int vcpu_create(struct vm *vm, u32 id, const char **why)
     return 0;
 fini:
     virt->vcpu_fini(&v->virt);
-    if (v->info)
-        frame_free(va_to_hpa(v->info), 0);
+    if (v->info) frame_free(va_to_hpa(v->info), 0);
 free:
     heap_free(v);
     return err;
 }
 
-void vcpu_destroy(struct vcpu *v)
-{
+void vcpu_destroy(struct vcpu *v) {
     vlapic_fini(&v->lapic);
     timer_cancel_wait(&v->poll_timer);
     sched_vcpu_fini(&v->sched);
@@ -170,13 +137,11 @@ void vcpu_destroy(struct vcpu *v)
 }
 
 /* sched_state_hook. The sums in `s` do not contain the time since `now`, when the state was entered. */
-void vcpu_publish(struct sched_vcpu *s, u64 now)
-{
+void vcpu_publish(struct sched_vcpu *s, u64 now) {
     const struct vcpu *v = vcpu_of_sched(s);
     struct takt_vcpu_info *i = v->info;
 
-    if (!i)
-        return;
+    if (!i) return;
     __atomic_store_n(&i->seq, i->seq + 1, __ATOMIC_RELAXED);
     __atomic_thread_fence(__ATOMIC_RELEASE);
     i->state = s->state;
@@ -184,26 +149,22 @@ void vcpu_publish(struct sched_vcpu *s, u64 now)
     i->run_ns = s->state_ns[RS_RUNNING];
     i->runnable_ns = s->state_ns[RS_RUNNABLE];
     i->blocked_ns = s->state_ns[RS_BLOCKED];
-    if (s->woken_at)
-        i->wake_tsc = tsc_at(s->woken_at) + v->virt.tsc_offset;
+    if (s->woken_at) i->wake_tsc = tsc_at(s->woken_at) + v->virt.tsc_offset;
     i->wakes = s->wakes;
     __atomic_store_n(&i->seq, i->seq + 1, __ATOMIC_RELEASE);
 }
 
 /* ---- states ---- */
 
-unsigned vcpu_mode(struct vcpu *v)
-{
+unsigned vcpu_mode(struct vcpu *v) {
     struct guest_seg cs;
 
     virt->get_seg(&v->virt, SEG_CS, &cs);
-    if (cs.attr & SEG_ATTR_CS_LONG && virt->get_reg(&v->virt, VREG_EFER) & EFER_LMA)
-        return 64;
+    if (cs.attr & SEG_ATTR_CS_LONG && virt->get_reg(&v->virt, VREG_EFER) & EFER_LMA) return 64;
     return cs.attr & SEG_ATTR_CS_BIG ? 32 : 16;
 }
 
-void vcpu_start_state(struct vcpu *v, u32 entry, u32 eax, u32 ebx)
-{
+void vcpu_start_state(struct vcpu *v, u32 entry, u32 eax, u32 ebx) {
     static const struct guest_seg code = { 0x08, SEG_ATTR_CODE32, 0xffffffff, 0 };
     static const struct guest_seg data = { 0x10, SEG_ATTR_DATA32, 0xffffffff, 0 };
     static const struct guest_seg tss = { 0, SEG_ATTR_TSS32, 0x67, 0 };
@@ -216,15 +177,13 @@ void vcpu_start_state(struct vcpu *v, u32 entry, u32 eax, u32 ebx)
     virt->set_reg(&v->virt, VREG_CR0, CR0_PE | CR0_ET);
     virt->set_seg(&v->virt, SEG_CS, &code);
     for (int s = SEG_ES; s <= SEG_GS; s++)
-        if (s != SEG_CS)
-            virt->set_seg(&v->virt, (enum seg_name)s, &data);
+        if (s != SEG_CS) virt->set_seg(&v->virt, (enum seg_name)s, &data);
     virt->set_seg(&v->virt, SEG_TR, &tss);
 }
 
 /* SDM 3A 9.4.4: INIT makes it wait, a SIPI starts it in real mode at the vector's page. Either alone, or in the
  * wrong order, is dropped. */
-static void init_sipi(struct vcpu *v, u32 todo)
-{
+static void init_sipi(struct vcpu *v, u32 todo) {
     if (todo & TODO_INIT) {
         virt->vcpu_reset(&v->virt);
         vlapic_reset(&v->lapic);
@@ -247,8 +206,7 @@ static void init_sipi(struct vcpu *v, u32 todo)
 
 /* ---- delivery ---- */
 
-static void inject_irq(struct vcpu *v, u8 vector)
-{
+static void inject_irq(struct vcpu *v, u8 vector) {
     struct evtchn_dom *d = &v->vm->events;
 
     vlapic_accept(&v->lapic, vector);
@@ -263,10 +221,8 @@ static void inject_irq(struct vcpu *v, u8 vector)
     }
 }
 
-static void deliver_nmi(struct virt_vcpu *hw, struct vcpu *v)
-{
-    if (!v->nmi_pending)
-        return;
+static void deliver_nmi(struct virt_vcpu *hw, struct vcpu *v) {
+    if (!v->nmi_pending) return;
     if (hw->pending.type == EVENT_NONE && virt->can_take_nmi(hw)) {
         hw->pending = (struct virt_event){ .type = EVENT_NMI, .vector = EXC_NMI };
         v->nmi_pending = false;
@@ -275,8 +231,7 @@ static void deliver_nmi(struct virt_vcpu *hw, struct vcpu *v)
     }
 }
 
-static void deliver(struct vcpu *v)
-{
+static void deliver(struct vcpu *v) {
     struct virt_vcpu *hw = &v->virt;
     int vector;
 
@@ -291,18 +246,15 @@ static void deliver(struct vcpu *v)
         hw->want_irq_window = true;
 }
 
-bool vcpu_prepare(struct vcpu *v)
-{
+bool vcpu_prepare(struct vcpu *v) {
     u32 todo = __atomic_exchange_n(&v->todo, 0, __ATOMIC_SEQ_CST);
 
-    if (todo & (TODO_INIT | TODO_SIPI))
-        init_sipi(v, todo);
+    if (todo & (TODO_INIT | TODO_SIPI)) init_sipi(v, todo);
     if (v->waiting_sipi) {
         vcpu_block(v);
         return false;
     }
-    if (todo & TODO_NMI)
-        v->nmi_pending = true;
+    if (todo & TODO_NMI) v->nmi_pending = true;
     deliver(v);
     if (v->halted && v->virt.pending.type == EVENT_NONE) {
         vcpu_block(v);
@@ -312,8 +264,7 @@ bool vcpu_prepare(struct vcpu *v)
     return true;
 }
 
-void vcpu_dump_exits(const struct vcpu *v)
-{
+void vcpu_dump_exits(const struct vcpu *v) {
     for (unsigned i = 0; i < ARRAY_SIZE(v->last) && i < v->exits; i++) {
         const struct exit_log *l = &v->last[(v->exits - 1 - i) % ARRAY_SIZE(v->last)];
 
@@ -321,8 +272,7 @@ void vcpu_dump_exits(const struct vcpu *v)
     }
 }
 
-void vcpu_dump(struct vcpu *v)
-{
+void vcpu_dump(struct vcpu *v) {
     const struct guest_regs *r = &v->virt.regs;
     struct guest_seg cs;
 

@@ -78,15 +78,9 @@ struct vm {
     struct vm_job *job; /* creation or destruction under way */
 };
 
-static inline struct vcpu *vcpu_of_sched(struct sched_vcpu *s)
-{
-    return container_of(s, struct vcpu, sched);
-}
+static inline struct vcpu *vcpu_of_sched(struct sched_vcpu *s) { return container_of(s, struct vcpu, sched); }
 
-static inline struct vcpu *vcpu_of_virt(struct virt_vcpu *v)
-{
-    return container_of(v, struct vcpu, virt);
-}
+static inline struct vcpu *vcpu_of_virt(struct virt_vcpu *v) { return container_of(v, struct vcpu, virt); }
 
 /* Once at boot, before the first VM and before cpu_loop(). */
 void vm_init(void);
@@ -140,10 +134,8 @@ void vcpu_destroy(struct vcpu *v); /* off every pCPU by now; undoes what of vcpu
 /* For sched_state_hook: writes the page that the guest reads. */
 void vcpu_publish(struct sched_vcpu *s, u64 now);
 /* Around its own accesses to its LAPIC, by whatever road: the guest moves CR8, which is TPR, without an exit. */
-static inline struct vlapic *vcpu_lapic(struct vcpu *v)
-{
-    if (v->virt.cr8 != vlapic_cr8(&v->lapic))
-        vlapic_set_cr8(&v->lapic, v->virt.cr8);
+static inline struct vlapic *vcpu_lapic(struct vcpu *v) {
+    if (v->virt.cr8 != vlapic_cr8(&v->lapic)) vlapic_set_cr8(&v->lapic, v->virt.cr8);
     return &v->lapic;
 }
 void vcpu_lapic_written(struct vcpu *v);
@@ -167,10 +159,7 @@ void exit_cr(struct vcpu *v, const struct vm_exit *e);
 void exit_xsetbv(struct vcpu *v, const struct vm_exit *e);
 /* Queues #GP(0); a fault that cannot be delivered stops the VM. */
 void vcpu_fault(struct vcpu *v, u8 vector, bool has_code, u32 code);
-static inline void vcpu_gp(struct vcpu *v)
-{
-    vcpu_fault(v, EXC_GP, true, 0);
-}
+static inline void vcpu_gp(struct vcpu *v) { vcpu_fault(v, EXC_GP, true, 0); }
 /* 16, 32 or 64: the default operand size of CS. */
 unsigned vcpu_mode(struct vcpu *v);
 

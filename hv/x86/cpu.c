@@ -13,8 +13,7 @@ struct __attribute__((packed)) table_register {
     u64 base;
 };
 
-void cpu_load_tables(struct cpu *c)
-{
+void cpu_load_tables(struct cpu *c) {
     u64 tss = (u64)&c->tss;
     struct table_register gdtr = { sizeof(c->gdt) - 1, (u64)c->gdt };
 
@@ -24,8 +23,7 @@ void cpu_load_tables(struct cpu *c)
     c->gdt[SEL_TSS / 8] =
         (sizeof(c->tss) - 1) | (tss & 0xffffff) << 16 | 0x89ull << 40 | (tss >> 24 & 0xff) << 56;
     c->gdt[SEL_TSS / 8 + 1] = tss >> 32;
-    for (unsigned i = IST_DF; i < IST_NR; i++)
-        c->tss.ist[i - 1] = (u64)c->ist_top[i];
+    for (unsigned i = IST_DF; i < IST_NR; i++) c->tss.ist[i - 1] = (u64)c->ist_top[i];
     c->tss.iomap = sizeof(c->tss);
 
     __asm__ volatile("lgdt %0" : : "m"(gdtr));

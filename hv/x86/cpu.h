@@ -34,10 +34,7 @@ struct cpu {
     struct timer kick_timer, heartbeat_timer; /* hv/platform/smp.c's */
 };
 
-static inline struct cpu *cpu_of(struct percpu *p)
-{
-    return container_of(p, struct cpu, p);
-}
+static inline struct cpu *cpu_of(struct percpu *p) { return container_of(p, struct cpu, p); }
 
 /* The boot CPU's area, on whose early stack the hypervisor starts. */
 extern struct cpu boot_cpu;

@@ -8,28 +8,24 @@ struct cpuid {
     u32 eax, ebx, ecx, edx;
 };
 
-static inline struct cpuid cpuid(u32 leaf, u32 sub)
-{
+static inline struct cpuid cpuid(u32 leaf, u32 sub) {
     struct cpuid r;
     __asm__ volatile("cpuid" : "=a"(r.eax), "=b"(r.ebx), "=c"(r.ecx), "=d"(r.edx) : "a"(leaf), "c"(sub));
     return r;
 }
 
 /* Zeros for a leaf that the CPU does not have. */
-static inline struct cpuid cpuid_or_zero(u32 leaf, u32 sub)
-{
+static inline struct cpuid cpuid_or_zero(u32 leaf, u32 sub) {
     return cpuid(leaf & 0xffff0000u, 0).eax >= leaf ? cpuid(leaf, sub) : (struct cpuid){ 0 };
 }
 
-static inline u64 rdmsr(u32 msr)
-{
+static inline u64 rdmsr(u32 msr) {
     u32 lo, hi;
     __asm__ volatile("rdmsr" : "=a"(lo), "=d"(hi) : "c"(msr) : "memory");
     return (u64)hi << 32 | lo;
 }
 
-static inline void wrmsr(u32 msr, u64 v)
-{
+static inline void wrmsr(u32 msr, u64 v) {
     __asm__ volatile("wrmsr" : : "c"(msr), "a"((u32)v), "d"((u32)(v >> 32)) : "memory");
 }
 
@@ -37,8 +33,7 @@ static inline void wrmsr(u32 msr, u64 v)
 #define EX_TABLE(insn, fixup) ".pushsection ex_table, \"a\"\n\t.quad " #insn ", " #fixup "\n\t.popsection\n\t"
 
 /* False if the MSR does not exist; *v is then 0. */
-static inline bool rdmsr_safe(u32 msr, u64 *v)
-{
+static inline bool rdmsr_safe(u32 msr, u64 *v) {
     u32 lo = 0, hi = 0;
     u8 ok = 0;
     __asm__ volatile("1: rdmsr\n\t"
@@ -52,8 +47,7 @@ static inline bool rdmsr_safe(u32 msr, u64 *v)
 }
 
 /* False if the MSR does not exist or refuses the value. */
-static inline bool wrmsr_safe(u32 msr, u64 v)
-{
+static inline bool wrmsr_safe(u32 msr, u64 v) {
     u8 ok = 0;
     __asm__ volatile("1: wrmsr\n\t"
                      "movb $1, %0\n\t"
@@ -65,31 +59,21 @@ static inline bool wrmsr_safe(u32 msr, u64 v)
 }
 
 #define DEFINE_CR(n)                                                                                         \
-    static inline u64 read_cr##n(void)                                                                       \
-    {                                                                                                        \
+    static inline u64 read_cr##n(void) {                                                                     \
         u64 v;                                                                                               \
         __asm__ volatile("mov %%cr" #n ", %0" : "=r"(v));                                                    \
         return v;                                                                                            \
     }                                                                                                        \
-    static inline void write_cr##n(u64 v)                                                                    \
-    {                                                                                                        \
-        __asm__ volatile("mov %0, %%cr" #n : : "r"(v) : "memory");                                           \
-    }
+    static inline void write_cr##n(u64 v) { __asm__ volatile("mov %0, %%cr" #n : : "r"(v) : "memory"); }
 
 DEFINE_CR(0)
 DEFINE_CR(2)
 DEFINE_CR(3)
 DEFINE_CR(4)
 
-static inline void invlpg(const void *va)
-{
-    __asm__ volatile("invlpg (%0)" : : "r"(va) : "memory");
-}
+static inline void invlpg(const void *va) { __asm__ volatile("invlpg (%0)" : : "r"(va) : "memory"); }
 
-static inline void cpu_relax(void)
-{
-    __builtin_ia32_pause();
-}
+static inline void cpu_relax(void) { __builtin_ia32_pause(); }
 
 /* The architectural MSRs that several rooms use (SDM 4, table 2-2; APM2 appendix A). */
 #define MSR_APIC_BASE       0x01b

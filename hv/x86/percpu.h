@@ -27,8 +27,7 @@ struct percpu {
 extern u32 nr_cpus; /* that answered */
 extern struct percpu *percpu_of[TAKT_MAX_CPUS];
 
-static inline struct percpu *this_cpu(void)
-{
+static inline struct percpu *this_cpu(void) {
     struct percpu *p;
     __asm__("movq %%gs:0, %0" : "=r"(p));
     return p;

@@ -45,8 +45,7 @@ static const char *const trap_name[32] = {
     "control protection",
 };
 
-void traps_init(void)
-{
+void traps_init(void) {
     for (unsigned v = 0; v < 256; v++) {
         u64 fn = trap_stubs[v], ist = v == 8 ? IST_DF : v == 2 ? IST_NMI : v == 18 ? IST_MC : IST_NONE;
 
@@ -56,8 +55,7 @@ void traps_init(void)
     }
 }
 
-void traps_load(void)
-{
+void traps_load(void) {
     struct __attribute__((packed)) {
         u16 limit;
         u64 base;
@@ -66,10 +64,7 @@ void traps_load(void)
     __asm__ volatile("lidt %0" : : "m"(idtr));
 }
 
-void irq_register(u8 vector, void (*fn)(void))
-{
-    irq_fn[vector] = fn;
-}
+void irq_register(u8 vector, void (*fn)(void)) { irq_fn[vector] = fn; }
 
 /* ---- dumps ---- */
 
@@ -83,13 +78,11 @@ extern const struct symbol symtab[] __attribute__((weak));
 extern const u64 symtab_count __attribute__((weak));
 extern const u8 image_text[], image_text_end[];
 
-const char *symbol_at(u64 addr, u64 *offset)
-{
+const char *symbol_at(u64 addr, u64 *offset) {
     u64 lo = 0, hi = &symtab_count ? symtab_count : 0;
 
     *offset = 0;
-    if (addr < (u64)image_text || addr >= (u64)image_text_end || !hi || addr < symtab[0].addr)
-        return "?";
+    if (addr < (u64)image_text || addr >= (u64)image_text_end || !hi || addr < symtab[0].addr) return "?";
     while (hi - lo > 1) {
         u64 mid = (lo + hi) / 2;
 
@@ -101,8 +94,7 @@ const char *symbol_at(u64 addr, u64 *offset)
 
 /* A frame pointer is followed only within the stack page run that it came from, upwards: a broken chain ends
  * it. */
-void backtrace(u64 rip, u64 rbp)
-{
+void backtrace(u64 rip, u64 rbp) {
     u64 off, last = rbp;
     const char *name = symbol_at(rip, &off);
 
@@ -111,19 +103,16 @@ void backtrace(u64 rip, u64 rbp)
          i < 16 && rbp && rbp % 8 == 0 && rbp >= last && rbp - last < STACK_SIZE && rbp >= STACK_BASE; i++) {
         const u64 *f = (const u64 *)rbp;
 
-        if (!f[1])
-            break;
+        if (!f[1]) break;
         name = symbol_at(f[1] - 1, &off);
         log_err("  %016lx %s+0x%lx", f[1], name, off + 1);
         last = rbp;
         rbp = f[0];
-        if (rbp <= last)
-            break;
+        if (rbp <= last) break;
     }
 }
 
-void dump_frame(const struct trap_frame *f)
-{
+void dump_frame(const struct trap_frame *f) {
     log_err("CPU %u: rip %016lx rsp %016lx rflags %lx cs %lx", this_cpu()->id, f->rip, f->rsp, f->rflags,
             f->cs);
     log_err("rax %016lx rbx %016lx rcx %016lx rdx %016lx", f->rax, f->rbx, f->rcx, f->rdx);
@@ -132,8 +121,7 @@ void dump_frame(const struct trap_frame *f)
     log_err("r13 %016lx r14 %016lx r15 %016lx", f->r13, f->r14, f->r15);
     log_err("cr0 %lx cr2 %016lx cr3 %lx cr4 %lx", read_cr0(), read_cr2(), read_cr3(), read_cr4());
     backtrace(f->rip, f->rbp);
-    if (dump_hook)
-        dump_hook();
+    if (dump_hook) dump_hook();
 }
 
 /* ---- dispatch ---- */
@@ -143,19 +131,15 @@ struct fixup {
 };
 extern const struct fixup ex_table[], ex_table_end[];
 
-static u64 fixup_find(u64 rip)
-{
+static u64 fixup_find(u64 rip) {
     for (const struct fixup *e = ex_table; e < ex_table_end; e++)
-        if (e->insn == rip)
-            return e->go_on;
+        if (e->insn == rip) return e->go_on;
     return 0;
 }
 
-static void handle_nmi(struct cpu *c, const struct trap_frame *f)
-{
+static void handle_nmi(struct cpu *c, const struct trap_frame *f) {
     c->nmis++;
-    while (cpus_stop)
-        __asm__ volatile("cli; hlt");
+    while (cpus_stop) __asm__ volatile("cli; hlt");
     if (c->dump_wanted) {
         log_err("CPU %u was silent; it is here:", c->p.id);
         dump_frame(f);
@@ -166,14 +150,12 @@ static void handle_nmi(struct cpu *c, const struct trap_frame *f)
         c->nmi_kicked = false;
         return;
     }
-    if (c->nmis <= 16)
-        log_warn("CPU %u: NMI that nobody sent, at %lx; going on", c->p.id, f->rip);
+    if (c->nmis <= 16) log_warn("CPU %u: NMI that nobody sent, at %lx; going on", c->p.id, f->rip);
 }
 
 /* Logs and clears the banks. What the CPU cannot go on from (MCG_STATUS.RIPV clear, or PCC in a bank, SDM
  * 3B 16.3.2.2) ends here. */
-static void handle_machine_check(struct cpu *c, const struct trap_frame *f)
-{
+static void handle_machine_check(struct cpu *c, const struct trap_frame *f) {
     u64 status = rdmsr(MSR_MCG_STATUS), banks = rdmsr(MSR_MCG_CAP) & 0xff;
     bool fatal = !(status & 1);
 
@@ -182,8 +164,7 @@ static void handle_machine_check(struct cpu *c, const struct trap_frame *f)
     for (u32 i = 0; i < banks; i++) {
         u64 s = rdmsr(MSR_MC0_STATUS + 4 * i);
 
-        if (!(s & BIT(63)))
-            continue;
+        if (!(s & BIT(63))) continue;
         log_err("  bank %u: status %016lx", i, s);
         fatal |= s >> 57 & 1;
         wrmsr(MSR_MC0_STATUS + 4 * i, 0);
@@ -197,37 +178,30 @@ static void handle_machine_check(struct cpu *c, const struct trap_frame *f)
 
 /* An interrupt on a vector that nobody registered is counted; one that will not stop is masked at its source, if that
  * is known. */
-static void handle_stray(u8 v)
-{
+static void handle_stray(u8 v) {
     static u32 count[256];
 
     stray_irqs++;
-    if (++count[v] <= 4)
-        log_warn("CPU %u: stray interrupt, vector 0x%x", this_cpu()->id, v);
+    if (++count[v] <= 4) log_warn("CPU %u: stray interrupt, vector 0x%x", this_cpu()->id, v);
     if (count[v] == STRAY_STORM) {
         log_warn("vector 0x%x: %u stray interrupts; masking it", v, STRAY_STORM);
-        if (irq_mask_vector)
-            irq_mask_vector(v);
+        if (irq_mask_vector) irq_mask_vector(v);
     }
 }
 
-static void handle_irq(const struct trap_frame *f)
-{
+static void handle_irq(const struct trap_frame *f) {
     u8 v = (u8)f->vector;
 
-    if (v == VEC_SPURIOUS)
-        return; /* no EOI (SDM 3A 10.9) */
+    if (v == VEC_SPURIOUS) return; /* no EOI (SDM 3A 10.9) */
     if (irq_fn[v])
         irq_fn[v]();
     else
         handle_stray(v);
-    if (irq_eoi)
-        irq_eoi();
+    if (irq_eoi) irq_eoi();
 }
 
 void trap_handle(struct trap_frame *f);
-void trap_handle(struct trap_frame *f)
-{
+void trap_handle(struct trap_frame *f) {
     u64 go_on;
 
     if (f->vector >= 32) {

@@ -9,33 +9,24 @@ extern u64 tsc_boot;      /* TSC at nanosecond 0 */
 extern u64 tsc_to_ns_mul; /* ns = ticks * mul >> 32 */
 extern u64 ns_to_tsc_mul; /* ticks = ns * mul >> 32 */
 
-static inline u64 rdtsc(void)
-{
+static inline u64 rdtsc(void) {
     u32 lo, hi;
     __asm__ volatile("rdtsc" : "=a"(lo), "=d"(hi));
     return (u64)hi << 32 | lo;
 }
 
-static inline u64 tsc_to_ns(u64 ticks)
-{
-    return (u64)((unsigned __int128)ticks * tsc_to_ns_mul >> 32);
-}
+static inline u64 tsc_to_ns(u64 ticks) { return (u64)((unsigned __int128)ticks * tsc_to_ns_mul >> 32); }
 
 /* Saturates: ~0 stays "never". */
-static inline u64 ns_to_tsc(u64 ns)
-{
+static inline u64 ns_to_tsc(u64 ns) {
     unsigned __int128 t = (unsigned __int128)ns * ns_to_tsc_mul >> 32;
     return t >> 64 ? ~0ull : (u64)t;
 }
 
-static inline u64 now_ns(void)
-{
-    return tsc_to_ns(rdtsc() - tsc_boot);
-}
+static inline u64 now_ns(void) { return tsc_to_ns(rdtsc() - tsc_boot); }
 
 /* The TSC value at nanosecond `ns`; ~0 for ~0. */
-static inline u64 tsc_at(u64 ns)
-{
+static inline u64 tsc_at(u64 ns) {
     u64 t = ns_to_tsc(ns);
     return t > ~0ull - tsc_boot ? ~0ull : t + tsc_boot;
 }

@@ -24,8 +24,7 @@ struct fuzz_input {
     } while (0)
 
 /* The next `n` bytes as a number; zeros at the end. */
-static inline u64 take(struct fuzz_input *in, unsigned n)
-{
+static inline u64 take(struct fuzz_input *in, unsigned n) {
     u64 v = 0;
 
     n = in->size < n ? (unsigned)in->size : n;
@@ -36,30 +35,25 @@ static inline u64 take(struct fuzz_input *in, unsigned n)
 }
 
 /* Mostly values at which something changes. */
-static inline u64 take_value(struct fuzz_input *in)
-{
+static inline u64 take_value(struct fuzz_input *in) {
     static const u64 edge[] = {
         0,       1,          0xffff,     0x10000,    0x1ff000,    0x200000,           0x7fffffff,
         1 << 31, 0xffffffff, 0xfed80000, 0xfee00000, 0x100000000, 0x7fffffffffffffff, ~0ull
     };
     u8 how = (u8)take(in, 1);
 
-    if (how < ARRAY_SIZE(edge))
-        return edge[how];
+    if (how < ARRAY_SIZE(edge)) return edge[how];
     return how & 1 ? take(in, 8) : how & 2 ? take(in, 4) : take(in, 2);
 }
 
-static inline struct vcpu *fuzz_vcpu(void)
-{
+static inline struct vcpu *fuzz_vcpu(void) {
     static struct vm *vm;
     static struct vcpu *v;
 
     fake_machine("null");
-    if (vm && vm->state == VM_RUNNING)
-        return v;
+    if (vm && vm->state == VM_RUNNING) return v;
     if (vm) {
-        if (vm->state == VM_CRASHED)
-            vm_destroy(vm, NULL, NULL);
+        if (vm->state == VM_CRASHED) vm_destroy(vm, NULL, NULL);
         vm_put(vm);
         fake_work();
     }
@@ -67,8 +61,7 @@ static inline struct vcpu *fuzz_vcpu(void)
 
     c.debugcon = c.debug_exit = true;
     vm = vm_find("fuzz"); /* it rebooted */
-    if (!vm)
-        vm = fake_vm(&c);
+    if (!vm) vm = fake_vm(&c);
     check(vm);
     v = vm->vcpu[0];
     fake_cpu(v->sched.cpu);
@@ -77,8 +70,7 @@ static inline struct vcpu *fuzz_vcpu(void)
 }
 
 /* Any mode, any privilege, any registers. */
-static inline void fuzz_mode(struct vcpu *v, u8 how)
-{
+static inline void fuzz_mode(struct vcpu *v, u8 how) {
     struct fake_vcpu *f = fake_of(v);
 
     f->cpl = how & 3;
@@ -89,8 +81,7 @@ static inline void fuzz_mode(struct vcpu *v, u8 how)
     v->virt.pending.type = EVENT_NONE;
 }
 
-static inline void fuzz_handle(struct vcpu *v, struct vm_exit e)
-{
+static inline void fuzz_handle(struct vcpu *v, struct vm_exit e) {
     u64 rip = v->virt.regs.rip;
 
     vcpu_handle_exit(v, &e);

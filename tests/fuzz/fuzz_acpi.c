@@ -12,16 +12,13 @@ static void *mapped[4096];
 static unsigned nr_mapped;
 
 /* A copy of its own for each mapping: a read beyond it is found. */
-static const void *map(void *ctx, u64 pa, u64 len)
-{
+static const void *map(void *ctx, u64 pa, u64 len) {
     bool scan = pa == BASE && len == 0x20000; /* the one that looks for the RSDP: zeros behind the input */
     u64 off = pa - BASE;
     u8 *p;
 
-    if (nr_mapped == ARRAY_SIZE(mapped))
-        return NULL;
-    if (!scan && (pa < BASE || off > memory_size || len > memory_size - off))
-        return NULL;
+    if (nr_mapped == ARRAY_SIZE(mapped)) return NULL;
+    if (!scan && (pa < BASE || off > memory_size || len > memory_size - off)) return NULL;
     p = calloc(1, len);
     mapped[nr_mapped++] = p;
     memcpy(p, memory + off, scan ? memory_size : len);
@@ -29,8 +26,7 @@ static const void *map(void *ctx, u64 pa, u64 len)
 }
 
 /* Puts checksums right, so that what lies behind them is reached. */
-static void repair(u8 *p, size_t size)
-{
+static void repair(u8 *p, size_t size) {
     for (size_t at = 36; at + 36 <= size; at += 4) {
         u32 len;
         u8 sum = 0;
@@ -39,27 +35,22 @@ static void repair(u8 *p, size_t size)
         if (memcmp(p + at, "APIC", 4) && memcmp(p + at, "FACP", 4) && memcmp(p + at, "XSDT", 4) &&
             memcmp(p + at, "RSDT", 4) && memcmp(p + at, "DSDT", 4) && memcmp(p + at, "HPET", 4))
             continue;
-        if (len < 36 || len > size - at)
-            continue;
+        if (len < 36 || len > size - at) continue;
         p[at + 9] = 0;
-        for (u32 i = 0; i < len; i++)
-            sum = (u8)(sum + p[at + i]);
+        for (u32 i = 0; i < len; i++) sum = (u8)(sum + p[at + i]);
         p[at + 9] = (u8)-sum;
     }
     memcpy(p, "RSD PTR ", 8);
     p[8] = 0;
-    for (int i = 0; i < 20; i++)
-        p[8] = (u8)(p[8] - (i == 8 ? 0 : p[i]));
+    for (int i = 0; i < 20; i++) p[8] = (u8)(p[8] - (i == 8 ? 0 : p[i]));
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
-{
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     static struct acpi_info info;
     u8 *copy;
 
-    if (size < 64 || size > 16384)
-        return 0;
+    if (size < 64 || size > 16384) return 0;
     copy = malloc(size);
     memcpy(copy, data, size);
     repair(copy, size);
@@ -70,8 +61,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         info.nr_overrides > ACPI_MAX_OVERRIDES)
         abort();
     acpi_parse(&info, data, (u32)(size < 36 ? size : 36), map, NULL);
-    while (nr_mapped)
-        free(mapped[--nr_mapped]);
+    while (nr_mapped) free(mapped[--nr_mapped]);
     free(copy);
     return 0;
 }

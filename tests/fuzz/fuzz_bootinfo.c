@@ -5,8 +5,7 @@
 #include "platform/bootinfo.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
-{
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     static struct boot_info info;
     const char *why;
     u8 *copy = aligned_alloc(8, ALIGN_UP(size + 8, 8u));
@@ -15,16 +14,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     /* the total size mostly right, so that tags are reached */
     memset(copy, 0, ALIGN_UP(size + 8, 8u));
     memcpy(copy + 8, data, size);
-    if (size > 8 && data[0] == 0xff)
-        memcpy(&total, data + 1, 4);
+    if (size > 8 && data[0] == 0xff) memcpy(&total, data + 1, 4);
     memcpy(copy, &total, 4);
     if (bootinfo_parse(copy, size + 8, &info, &why) == 0) {
         for (u32 i = 0; i < info.ram.nr; i++)
             if (info.ram.range[i].start >= info.ram.range[i].end ||
                 (i && info.ram.range[i - 1].end >= info.ram.range[i].start))
                 abort();
-        if (strlen(info.cmdline) >= sizeof(info.cmdline))
-            abort();
+        if (strlen(info.cmdline) >= sizeof(info.cmdline)) abort();
     }
     free(copy);
     return 0;

@@ -9,16 +9,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static unsigned complaints;
 
-static void hear(void *ctx, bool fatal, const char *text)
-{
+static void hear(void *ctx, bool fatal, const char *text) {
     complaints += fatal;
-    if (!strchr(text, ':'))
-        abort(); /* every report names its place */
+    if (!strchr(text, ':')) abort(); /* every report names its place */
 }
 
 /* What the parser promises of what it accepts. */
-static void check(const struct config *c)
-{
+static void check(const struct config *c) {
     for (u32 i = 0; i < c->nr_vms; i++) {
         const struct config_vm *v = &c->vm[i];
 
@@ -28,26 +25,22 @@ static void check(const struct config *c)
             abort();
     }
     for (u32 i = 0; i < c->nr_pools; i++) {
-        if (cpumask_test(&c->pool[i].cpus, 0) || !*c->pool[i].name)
-            abort();
+        if (cpumask_test(&c->pool[i].cpus, 0) || !*c->pool[i].name) abort();
     }
 }
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
-{
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     static struct config c;
     static char cmdline[257];
     size_t n = size ? data[0] : 0;
 
-    if (!size || n > size - 1)
-        return 0;
+    if (!size || n > size - 1) return 0;
     memcpy(cmdline, data + 1, n);
     cmdline[n] = 0;
     config_defaults(&c);
     complaints = 0;
     if (config_parse(&c, "fuzz", (const char *)data + 1 + n, size - 1 - n, param_kind, hear, NULL) == 0) {
-        if (complaints)
-            abort();
+        if (complaints) abort();
         check(&c);
     } else if (!complaints) {
         abort();

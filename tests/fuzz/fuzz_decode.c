@@ -6,21 +6,17 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-static void check(bool ok)
-{
-    if (!ok)
-        abort();
+static void check(bool ok) {
+    if (!ok) abort();
 }
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
-{
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     static const unsigned modes[] = { 16, 32, 64 };
     struct mmio_insn in, again;
     unsigned mode, n;
     u8 *copy;
 
-    if (size < 1)
-        return 0;
+    if (size < 1) return 0;
     mode = modes[data[0] % 3];
     n = (unsigned)(size - 1 > 64 ? 64 : size - 1);
     copy = malloc(n ? n : 1); /* of its own, so that the sanitizer sees one byte too many */

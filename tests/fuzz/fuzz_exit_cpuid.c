@@ -1,8 +1,7 @@
 /* CPUID: any leaf, twice: the same twice, nothing above bit 31, and never a feature that is hidden. */
 #include "exit_fuzz.h"
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
-{
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     struct fuzz_input in = { data, size };
     struct vcpu *v = fuzz_vcpu();
     u64 *gpr = v->virt.regs.gpr;
@@ -17,16 +16,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             gpr[REG_RCX] = sub;
             fuzz_handle(v, (struct vm_exit){ .reason = EXIT_CPUID, .insn_len = 2 });
             check((gpr[0] | gpr[1] | gpr[2] | gpr[3]) >> 32 == 0);
-            if (i)
-                check(memcmp(first, gpr, sizeof(first)) == 0);
+            if (i) check(memcmp(first, gpr, sizeof(first)) == 0);
             memcpy(first, gpr, sizeof(first));
         }
-        if ((u32)leaf == 1)
-            check(!(gpr[REG_RCX] & 0x28) && gpr[REG_RCX] & BIT(31)); /* MONITOR, VMX */
-        if ((u32)leaf == 0x80000001)
-            check(!(gpr[REG_RCX] & 4)); /* SVM */
-        if ((u32)leaf > 0xd && (u32)leaf < 0x40000000)
-            check(!(gpr[0] | gpr[1] | gpr[2] | gpr[3]));
+        if ((u32)leaf == 1) check(!(gpr[REG_RCX] & 0x28) && gpr[REG_RCX] & BIT(31)); /* MONITOR, VMX */
+        if ((u32)leaf == 0x80000001) check(!(gpr[REG_RCX] & 4));                     /* SVM */
+        if ((u32)leaf > 0xd && (u32)leaf < 0x40000000) check(!(gpr[0] | gpr[1] | gpr[2] | gpr[3]));
     }
     return 0;
 }

@@ -1,8 +1,7 @@
 /* Hypercalls: any number, any arguments, any mode. */
 #include "exit_fuzz.h"
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
-{
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     struct fuzz_input in = { data, size };
 
     while (in.size) {
@@ -12,8 +11,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
         fuzz_mode(v, mode);
         v->virt.regs.rip = 0x100000;
-        for (unsigned i = 0; i < 16; i++)
-            gpr[i] = i * 0x1111111111111111ull;
+        for (unsigned i = 0; i < 16; i++) gpr[i] = i * 0x1111111111111111ull;
         gpr[REG_RAX] = nr < 200 ? nr % 20 : take_value(&in);
         gpr[REG_RBX] = take_value(&in);
         gpr[REG_RCX] = take_value(&in);

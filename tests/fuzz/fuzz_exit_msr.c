@@ -1,19 +1,14 @@
 /* MSRs, control registers, XSETBV: whatever is written, the state stays one that a CPU would take. */
 #include "exit_fuzz.h"
 
-static bool canonical(u64 v)
-{
-    return (u64)((i64)(v << 16) >> 16) == v;
-}
+static bool canonical(u64 v) { return (u64)((i64)(v << 16) >> 16) == v; }
 
-static void invariants(struct vcpu *v)
-{
+static void invariants(struct vcpu *v) {
     static const u8 addresses[] = { VREG_LSTAR,   VREG_CSTAR,        VREG_KERNEL_GS_BASE, VREG_FS_BASE,
                                     VREG_GS_BASE, VREG_SYSENTER_ESP, VREG_SYSENTER_EIP };
     const u64 *r = fake_of(v)->reg;
 
-    for (unsigned i = 0; i < ARRAY_SIZE(addresses); i++)
-        check(canonical(r[addresses[i]]));
+    for (unsigned i = 0; i < ARRAY_SIZE(addresses); i++) check(canonical(r[addresses[i]]));
     check(r[VREG_CR0] >> 32 == 0 && (!(r[VREG_CR0] & BIT(31)) || r[VREG_CR0] & 1));
     check((r[VREG_CR4] & ~v->vm->virt.cr4_guest) == 0);
     check((r[VREG_EFER] & ~0xd01ull) == 0);
@@ -27,8 +22,7 @@ static void invariants(struct vcpu *v)
     check(v->virt.cr8 < 16 && v->virt.tsc_offset == v->vm->tsc_offset);
 }
 
-static u32 take_msr(struct fuzz_input *in)
-{
+static u32 take_msr(struct fuzz_input *in) {
     static const u32 known[] = { 0x10,       0x1b,       0x3a,       0x79,       0x8b,      0xfe,
                                  0x174,      0x175,      0x176,      0x179,      0x1a0,     0x1d9,
                                  0x200,      0x258,      0x277,      0x2ff,      0x6e0,     0x800,
@@ -39,8 +33,7 @@ static u32 take_msr(struct fuzz_input *in)
     return how < 200 ? known[how % ARRAY_SIZE(known)] + (how > 150) * (u32)take(in, 1) : (u32)take(in, 4);
 }
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
-{
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     struct fuzz_input in = { data, size };
     struct vcpu *v = fuzz_vcpu();
     u64 *gpr = v->virt.regs.gpr;
@@ -60,9 +53,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             fuzz_handle(v, (struct vm_exit){ .reason = EXIT_RDMSR, .insn_len = 2 });
             check((gpr[REG_RAX] | gpr[REG_RDX]) >> 32 == 0);
             break;
-        case 1 ... 3:
-            fuzz_handle(v, (struct vm_exit){ .reason = EXIT_WRMSR, .insn_len = 2 });
-            break;
+        case 1 ... 3: fuzz_handle(v, (struct vm_exit){ .reason = EXIT_WRMSR, .insn_len = 2 }); break;
         case 4:
             fuzz_handle(v, (struct vm_exit){
                                .reason = EXIT_CR,
@@ -75,8 +66,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             break;
         }
         invariants(v);
-        if (v->vm->state != VM_RUNNING)
-            break;
+        if (v->vm->state != VM_RUNNING) break;
     }
     return 0;
 }

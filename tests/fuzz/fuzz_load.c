@@ -1,8 +1,7 @@
 /* The loader of guest images. Odd first byte: the rest is the file. Even: the rest are changes to a good one. */
 #include "exit_fuzz.h"
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
-{
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     struct fuzz_input in = { data, size };
     struct vcpu *v = fuzz_vcpu();
     struct module m = { "fuzz", NULL, 0 };
@@ -22,8 +21,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (load_start(&l, v->vm, &m, &why) == 0) {
         unsigned steps = 0;
 
-        while (load_step(&l))
-            check(++steps < 100);
+        while (load_step(&l)) check(++steps < 100);
         check(v->virt.regs.rip < v->vm->mem.size);
     } else {
         check(why != NULL);

@@ -9,20 +9,16 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static struct config cfg;
 
-static void again(const char *line)
-{
+static void again(const char *line) {
     const char *said = rig_say(line);
 
-    if (!strstr(said, "takt> "))
-        abort();
+    if (!strstr(said, "takt> ")) abort();
 }
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
-{
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     static bool started;
 
-    if (size > 2000)
-        return 0;
+    if (size > 2000) return 0;
     if (!started) {
         rig_start(&cfg,
                   "[vm one]\nimage = null\nmemory = 2M\n[vm two]\nimage = null\nmemory = 2M\nvcpus = 2\n");
@@ -41,7 +37,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     console_input("\x1d\x03\r", 3); /* as taktctl begins */
     rig_run(NS_PER_MS);
     again("list -j");
-    if (!strstr(fake_console_text, "\x1e{\"id\": \"\", \"command\": \"list\", \"error\": 0"))
-        abort();
+    if (!strstr(fake_console_text, "\x1e{\"id\": \"\", \"command\": \"list\", \"error\": 0")) abort();
     return 0;
 }

@@ -8,8 +8,7 @@
 #define X2  BIT(10)
 #define EN  BIT(11)
 
-int main(void)
-{
+int main(void) {
     u64 f, base, where;
     u8 v;
 

@@ -11,19 +11,14 @@
 
 static volatile unsigned errors;
 
-static void on_error(void *arg)
-{
-    errors++;
-}
+static void on_error(void *arg) { errors++; }
 
-static u32 take_esr(void)
-{
+static u32 take_esr(void) {
     lapic_write(LAPIC_ESR, 0);
     return lapic_read(LAPIC_ESR);
 }
 
-static void by_ipi(const char *mode)
-{
+static void by_ipi(const char *mode) {
     take_esr();
     for (u32 v = 0; v < 16; v++) {
         unsigned before = errors;
@@ -39,8 +34,7 @@ static void by_ipi(const char *mode)
     }
 }
 
-static void by_timer(const char *mode)
-{
+static void by_timer(const char *mode) {
     unsigned before = errors;
     u64 flags = irq_save(); /* the library's own timer is away meanwhile */
     u32 esr, was = lapic_read(LAPIC_LVT_TIMER);
@@ -56,14 +50,12 @@ static void by_timer(const char *mode)
     CHECK(errors == before + 1, "%s: a timer with vector 7 raised %u errors", mode, errors - before);
 }
 
-static void error_of_the_error(const char *mode)
-{
+static void error_of_the_error(const char *mode) {
     unsigned before = errors;
     u32 esr;
 
     lapic_write(LAPIC_LVT_ERROR, 5);
-    for (unsigned i = 0; i < 100; i++)
-        lapic_self_ipi(3);
+    for (unsigned i = 0; i < 100; i++) lapic_self_ipi(3);
     delay_ns(10 * NS_PER_US);
     esr = take_esr();
     CHECK(esr == (SEND_ILLEGAL | RECEIVE_ILLEGAL), "%s: LVT Error with vector 5: ESR is %x", mode, esr);
@@ -71,8 +63,7 @@ static void error_of_the_error(const char *mode)
     lapic_write(LAPIC_LVT_ERROR, VECTOR_APICERROR);
 }
 
-int main(void)
-{
+int main(void) {
     test_begin();
     test_needs_takt();
     irq_set_handler(VECTOR_APICERROR, on_error, NULL);

@@ -16,21 +16,18 @@ static const struct {
 };
 
 /* Jumps there with RCX an MSR that exists. */
-static void go(void *arg)
-{
+static void go(void *arg) {
     __asm__ volatile("push %%rbx; xor %%eax, %%eax; call *%0; pop %%rbx"
                      :
                      : "r"(arg), "c"(0x1a0)
                      : "rax", "rdx", "memory");
 }
 
-int main(void)
-{
+int main(void) {
     u8 *page = page_alloc(1);
 
     test_begin();
-    if (!page || page_map(TOP - PAGE_SIZE, (u64)page, PTE_P | PTE_W))
-        test_error("no memory");
+    if (!page || page_map(TOP - PAGE_SIZE, (u64)page, PTE_P | PTE_W)) test_error("no memory");
     for (unsigned i = 0; i < ARRAY_SIZE(insns); i++) {
         u64 at = TOP - insns[i].len;
         struct exception e;

@@ -5,8 +5,7 @@
 #include <guest/test.h>
 #include <guest/thread.h>
 
-int main(void)
-{
+int main(void) {
     static const char odd[] = "a\0b\33[2J\33]0;title\7\r\10\177\200\377\n";
     u64 start, taken = 0, full = 0;
     char *flood = page_alloc(1), in[16];
@@ -14,11 +13,9 @@ int main(void)
 
     test_begin();
     test_needs_takt();
-    if (!flood)
-        test_error("no memory");
+    if (!flood) test_error("no memory");
     memset(flood, 'x', PAGE_SIZE);
-    for (unsigned i = 127; i < PAGE_SIZE; i += 128)
-        flood[i] = '\n';
+    for (unsigned i = 127; i < PAGE_SIZE; i += 128) flood[i] = '\n';
     CHECK(hypercall2(TAKT_HC_CONSOLE_WRITE, (u64)odd, sizeof(odd)) == sizeof(odd), "odd bytes");
     CHECK(hypercall2(TAKT_HC_CONSOLE_WRITE, (u64)odd, 0) == 0, "no bytes");
     n = hypercall2(TAKT_HC_CONSOLE_READ, (u64)in, sizeof(in));

@@ -14,33 +14,25 @@ static const u32 bases[] = { 0, 0x40000000, 0x80000000 };
 
 static struct cpuid answer[2][ARRAY_SIZE(bases)][LEAVES][SUBS];
 
-static u32 subleaf(u32 n)
-{
-    return n == 3 ? 0xdeadbeef : n;
-}
+static u32 subleaf(u32 n) { return n == 3 ? 0xdeadbeef : n; }
 
-static void ask(void *arg)
-{
+static void ask(void *arg) {
     u32 me = this_vcpu()->id;
 
     for (unsigned b = 0; b < ARRAY_SIZE(bases); b++)
         for (u32 i = 0; i < LEAVES; i++)
-            for (u32 sub = 0; sub < SUBS; sub++)
-                answer[me][b][i][sub] = cpuid(bases[b] + i, subleaf(sub));
+            for (u32 sub = 0; sub < SUBS; sub++) answer[me][b][i][sub] = cpuid(bases[b] + i, subleaf(sub));
 }
 
 /* Bits that tell vCPUs apart: leaf, register. */
-static bool has_id(u32 leaf)
-{
+static bool has_id(u32 leaf) {
     return leaf == 1 || leaf == 0xb || leaf == 0x1f || leaf == 0x4 || leaf == TAKT_CPUID_ABI ||
            leaf == 0x8000001e || leaf == 0xd /* depends on XCR0 */;
 }
 
-static void sweep(bool two)
-{
+static void sweep(bool two) {
     ask(NULL);
-    if (two)
-        vcpu_call(1, ask, NULL);
+    if (two) vcpu_call(1, ask, NULL);
     for (unsigned b = 0; b < ARRAY_SIZE(bases); b++)
         for (u32 i = 0; i < LEAVES; i++)
             for (u32 sub = 0; sub < SUBS; sub++) {
@@ -53,8 +45,7 @@ static void sweep(bool two)
             }
 }
 
-static void beyond(u32 base)
-{
+static void beyond(u32 base) {
     u32 max = cpuid(base, 0).eax;
     static const u32 further[] = { 1, 2, 7, 0x30, 0xff, 0x1000, 0x0fffffff };
 
@@ -67,8 +58,7 @@ static void beyond(u32 base)
     }
 }
 
-static void hidden(void)
-{
+static void hidden(void) {
     struct cpuid l1 = cpuid(1, 0), l7 = cpuid(7, 0), x1 = cpuid(0x80000001, 0);
 
     CHECK(l1.ecx & BIT(31), "no hypervisor bit");
@@ -85,8 +75,7 @@ static void hidden(void)
     CHECK((l1.ebx >> 24) == this_vcpu()->id, "APIC id %u", l1.ebx >> 24);
 }
 
-static void takt_leaves(void)
-{
+static void takt_leaves(void) {
     struct cpuid c = cpuid(TAKT_CPUID_BASE, 0), time = cpuid(TAKT_CPUID_TIME, 0),
                  info = cpuid(TAKT_CPUID_INFO, 0);
 
@@ -98,8 +87,7 @@ static void takt_leaves(void)
     CHECK(cpuid(TAKT_CPUID_ABI, 0xffffffff).eax == TAKT_ABI_VERSION, "a subleaf of ours matters");
 }
 
-int main(void)
-{
+int main(void) {
     unsigned n;
 
     test_begin();

@@ -4,36 +4,31 @@
 #include <guest/test.h>
 #include <guest/x86.h>
 
-static u8 set_cr0(u64 v)
-{
+static u8 set_cr0(u64 v) {
     exception_clear();
     __asm__ volatile(FIXUP("mov %0, %%cr0") : : "r"(v) : "memory");
     return exception_get().vector;
 }
 
-static u8 set_cr3(u64 v)
-{
+static u8 set_cr3(u64 v) {
     exception_clear();
     __asm__ volatile(FIXUP("mov %0, %%cr3") : : "r"(v) : "memory");
     return exception_get().vector;
 }
 
-static u8 set_cr4(u64 v)
-{
+static u8 set_cr4(u64 v) {
     exception_clear();
     __asm__ volatile(FIXUP("mov %0, %%cr4") : : "r"(v) : "memory");
     return exception_get().vector;
 }
 
-static u8 set_cr8(u64 v)
-{
+static u8 set_cr8(u64 v) {
     exception_clear();
     __asm__ volatile(FIXUP("mov %0, %%cr8") : : "r"(v) : "memory");
     return exception_get().vector;
 }
 
-static void cr0(void)
-{
+static void cr0(void) {
     u64 old = read_cr0();
 
     if (!test_on("qemu")) { /* whose CPU takes anything, and the next VM entry fails of it */
@@ -60,14 +55,12 @@ static void cr0(void)
 }
 
 /* WP toggled: a write to a read-only page faults or does not. */
-static void write_protection(void)
-{
+static void write_protection(void) {
     u64 va = 0x10000000000, old = read_cr0();
     u8 *page = page_alloc(1);
     volatile u8 *p = (volatile u8 *)va;
 
-    if (!page || page_map(va, (u64)page, PTE_P))
-        test_error("no memory");
+    if (!page || page_map(va, (u64)page, PTE_P)) test_error("no memory");
     for (unsigned i = 0; i < 100; i++) {
         exception_clear();
         __asm__ volatile(FIXUP("movb $1, (%0)") : : "r"(p) : "memory");
@@ -80,8 +73,7 @@ static void write_protection(void)
     }
 }
 
-static void cr3(void)
-{
+static void cr3(void) {
     u64 old = read_cr3();
     u32 bits = cpuid(0x80000008, 0).eax & 0xff;
 
@@ -94,17 +86,14 @@ static void cr3(void)
     check_exception(set_cr3(old), EXC_NONE, "CR3 as it was");
 }
 
-static void cr4(void)
-{
+static void cr4(void) {
     u64 old = read_cr4();
 
     check_exception(set_cr4(old & ~CR4_PAE), EXC_GP, "CR4.PAE off in long mode");
     check_exception(set_cr4(old | BIT(31)), EXC_GP, "CR4 bit 31");
     check_exception(set_cr4(old | BIT(40)), EXC_GP, "CR4 bit 40");
-    if (on_takt())
-        check_exception(set_cr4(old | CR4_VMXE), EXC_GP, "CR4.VMXE");
-    if (!(cpuid(1, 0).ecx & BIT(17)))
-        check_exception(set_cr4(old | CR4_PCIDE), EXC_GP, "CR4.PCIDE, hidden");
+    if (on_takt()) check_exception(set_cr4(old | CR4_VMXE), EXC_GP, "CR4.VMXE");
+    if (!(cpuid(1, 0).ecx & BIT(17))) check_exception(set_cr4(old | CR4_PCIDE), EXC_GP, "CR4.PCIDE, hidden");
     check_exception(set_cr4(old | CR4_LA57), EXC_GP, "CR4.LA57 in long mode");
     CHECK(read_cr4() == old, "CR4 is %lx, was %lx", read_cr4(), old);
     check_exception(set_cr4(old | CR4_TSD | CR4_PGE), EXC_NONE, "CR4.TSD and PGE");
@@ -112,8 +101,7 @@ static void cr4(void)
     check_exception(set_cr4(old), EXC_NONE, "CR4 back");
 }
 
-static void cr8(void)
-{
+static void cr8(void) {
     if (!test_on("qemu")) { /* as of CR0 */
         check_exception(set_cr8(16), EXC_GP, "CR8 of 16");
         check_exception(set_cr8(1ull << 32), EXC_GP, "CR8 beyond 32 bits");
@@ -125,15 +113,13 @@ static void cr8(void)
     set_cr8(0);
 }
 
-static void others(void)
-{
+static void others(void) {
     check_exception(FAULT_OF(".byte 0x0f, 0x20, 0xc8", : : : "rax"), EXC_UD, "MOV from CR1");
     check_exception(FAULT_OF(".byte 0x0f, 0x22, 0xe8", : : : "rax"), EXC_UD, "MOV to CR5");
     check_exception(FAULT_OF(".byte 0x44, 0x0f, 0x20, 0xf8", : : : "rax"), EXC_UD, "MOV from CR15");
 }
 
-int main(void)
-{
+int main(void) {
     test_begin();
     cr0();
     write_protection();

@@ -13,8 +13,7 @@ static volatile bool began;
 void db_entry(void);
 __asm__(".pushsection .text; db_entry: jmp db_entry; .popsection");
 
-static void loop(void *arg)
-{
+static void loop(void *arg) {
     struct {
         u16 limit;
         u64 base;
@@ -33,14 +32,11 @@ static void loop(void *arg)
         ;
 }
 
-int main(void)
-{
+int main(void) {
     test_begin();
-    if (vcpu_start_all() < 2)
-        test_error("one vCPU only");
+    if (vcpu_start_all() < 2) test_error("one vCPU only");
     thread_start(1, "loop", loop, NULL);
-    for (unsigned i = 0; i < 10; i++)
-        sleep_ns(5 * NS_PER_MS);
+    for (unsigned i = 0; i < 10; i++) sleep_ns(5 * NS_PER_MS);
     CHECK(began, "the loop never began");
     return test_end("an endless delivery is its own vCPU's problem");
 }

@@ -12,34 +12,25 @@
 static volatile u32 steps;
 static volatile u64 last_dr6, last_rip;
 
-static u64 read_dr6(void)
-{
+static u64 read_dr6(void) {
     u64 v;
 
     __asm__ volatile("mov %%dr6, %0" : "=r"(v));
     return v;
 }
 
-static u64 read_dr7(void)
-{
+static u64 read_dr7(void) {
     u64 v;
 
     __asm__ volatile("mov %%dr7, %0" : "=r"(v));
     return v;
 }
 
-static void write_dr6(u64 v)
-{
-    __asm__ volatile("mov %0, %%dr6" : : "r"(v));
-}
+static void write_dr6(u64 v) { __asm__ volatile("mov %0, %%dr6" : : "r"(v)); }
 
-static void write_dr7(u64 v)
-{
-    __asm__ volatile("mov %0, %%dr7" : : "r"(v));
-}
+static void write_dr7(u64 v) { __asm__ volatile("mov %0, %%dr7" : : "r"(v)); }
 
-static bool on_db(struct trap_frame *f)
-{
+static bool on_db(struct trap_frame *f) {
     steps++;
     last_dr6 = read_dr6();
     last_rip = f->rip;
@@ -48,8 +39,7 @@ static bool on_db(struct trap_frame *f)
 }
 
 /* A fault-class #DB (GD, instruction breakpoint): switch off what raised it. */
-static bool on_db_fault(struct trap_frame *f)
-{
+static bool on_db_fault(struct trap_frame *f) {
     on_db(f);
     write_dr7(0x400);
     return true;
@@ -69,8 +59,7 @@ static bool on_db_fault(struct trap_frame *f)
         CHECK(last_dr6 &DR6_BS, "%s: DR6 %lx", what, last_dr6);                                              \
     } while (0)
 
-static void single_steps(void)
-{
+static void single_steps(void) {
     exception_set_hook(EXC_DB, on_db);
     STEP("nothing", "", 0);
     STEP("NOP", "nop", 1);
@@ -82,8 +71,7 @@ static void single_steps(void)
     STEP("PAUSE", "pause", 1);
 }
 
-static void general_detect(void)
-{
+static void general_detect(void) {
     exception_set_hook(EXC_DB, on_db_fault);
     steps = 0;
     write_dr6(DR6_INIT);
@@ -94,8 +82,7 @@ static void general_detect(void)
     CHECK(!(read_dr7() & DR7_GD), "DR7 %lx keeps GD", read_dr7());
 }
 
-static void breakpoints(void)
-{
+static void breakpoints(void) {
     static volatile u64 watched;
 
     exception_set_hook(EXC_DB, on_db);
@@ -108,8 +95,7 @@ static void breakpoints(void)
     CHECK(steps == 1 && last_dr6 & 1, "data breakpoint: %u #DB, DR6 %lx", steps, last_dr6);
 }
 
-static void reserved(void)
-{
+static void reserved(void) {
     exception_clear();
     __asm__ volatile(FIXUP("mov %0, %%dr6") : : "r"(1ull << 32));
     check_exception(exception_get().vector, EXC_GP, "DR6 beyond 32 bits");
@@ -126,8 +112,7 @@ static void reserved(void)
     write_dr6(DR6_INIT);
 }
 
-int main(void)
-{
+int main(void) {
     test_begin();
     irq_disable();
     single_steps();

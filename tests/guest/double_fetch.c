@@ -11,8 +11,7 @@
 static volatile bool stop;
 static u8 *shared;
 
-static void scribble(void *arg)
-{
+static void scribble(void *arg) {
     u64 x = 1;
 
     while (!stop)
@@ -20,16 +19,14 @@ static void scribble(void *arg)
             ((volatile u64 *)shared)[i] = (x = x * 6364136223846793005ull + 1) | 0x2020202020202020;
 }
 
-int main(void)
-{
+int main(void) {
     struct thread *t;
     u64 wrote = 0;
 
     test_begin();
     test_needs_takt();
     shared = page_alloc(1);
-    if (!shared || vcpu_start_all() < 2)
-        test_error("too little of something");
+    if (!shared || vcpu_start_all() < 2) test_error("too little of something");
     t = thread_start(1, "scribble", scribble, NULL);
     for (unsigned i = 0; i < 200; i++) {
         i64 n = i % 8 ? 7 : hypercall2(TAKT_HC_CONSOLE_WRITE, (u64)shared, 7);

@@ -12,25 +12,21 @@
 static struct semaphore arrived = SEMAPHORE(0);
 static u64 count;
 
-static void on_event(u32 port, void *arg)
-{
+static void on_event(u32 port, void *arg) {
     count++;
     sem_up(&arrived);
 }
 
 /* VM 1 makes ports for its peer, which has the next id and tries until it finds them. */
-static int join(bool first, u32 peer)
-{
+static int join(bool first, u32 peer) {
     u64 end = time_ns() + NS_PER_S;
     int port;
 
-    if (first)
-        return event_alloc(peer);
+    if (first) return event_alloc(peer);
     do {
         for (u32 p = 0; p < 8; p++) {
             port = event_bind(peer, p);
-            if (port >= 0)
-                return port;
+            if (port >= 0) return port;
         }
         sleep_ns(NS_PER_MS);
     } while (time_ns() < end);
@@ -39,61 +35,50 @@ static int join(bool first, u32 peer)
 
 /* Two sends before the first is taken are one event. So it is always the second VM that begins a part: it has
  * received the last event of the part before. */
-static void by_handler(u32 port, bool first)
-{
+static void by_handler(u32 port, bool first) {
     CHECK(event_set_handler(port, 0, on_event, NULL) == 0, "no vector for the port");
-    if (!first)
-        event_send(port); /* the second one serves: it knows that both are there */
+    if (!first) event_send(port); /* the second one serves: it knows that both are there */
     for (unsigned i = 0; i < ROUNDS; i++) {
         if (!sem_down_until(&arrived, time_ns() + 2 * NS_PER_S))
             test_fatal("round %u of %u: nothing came", i, ROUNDS);
-        if (first || i < ROUNDS - 1)
-            CHECK(event_send(port) == 0, "cannot send");
+        if (first || i < ROUNDS - 1) CHECK(event_send(port) == 0, "cannot send");
     }
     CHECK(count <= ROUNDS + 1, "%lu events for %u sent", count, ROUNDS);
 }
 
-static void by_poll(u32 port, bool first)
-{
+static void by_poll(u32 port, bool first) {
     bool early;
 
     CHECK(event_set_handler(port, 0, NULL, NULL) == 0, "the vector stays");
     early = sem_try(&arrived); /* the peer was quicker, and the handler took it */
-    if (!first)
-        event_send(port);
+    if (!first) event_send(port);
     for (unsigned i = 0; i < ROUNDS; i++) {
         int err = i == 0 && early ? 0 : event_poll(port, 2 * NS_PER_S);
 
-        if (err)
-            test_fatal("round %u of %u: poll says %d", i, ROUNDS, err);
+        if (err) test_fatal("round %u of %u: poll says %d", i, ROUNDS, err);
         CHECK((i == 0 && early) || event_take(port), "polled, and not pending");
-        if (first || i < ROUNDS - 1)
-            event_send(port);
+        if (first || i < ROUNDS - 1) event_send(port);
     }
 }
 
 /* The first one masks, the second one sends: pending, not delivered; unmasking delivers. */
-static void masked(u32 port, bool first)
-{
+static void masked(u32 port, bool first) {
     count = 0;
     while (sem_try(&arrived))
         ;
     if (!first) {
         event_send(port);
-        if (event_poll(port, 2 * NS_PER_S))
-            test_fatal("the peer is not ready for the masks");
+        if (event_poll(port, 2 * NS_PER_S)) test_fatal("the peer is not ready for the masks");
         event_take(port);
         event_send(port);
         return;
     }
-    if (event_poll(port, 2 * NS_PER_S))
-        test_fatal("the peer does not come to the masks");
+    if (event_poll(port, 2 * NS_PER_S)) test_fatal("the peer does not come to the masks");
     event_take(port);
     event_mask(port, true);
     event_set_handler(port, 0, on_event, NULL);
     event_send(port);
-    for (u64 end = time_ns() + NS_PER_S; !event_is_pending(port) && time_ns() < end;)
-        sleep_ns(NS_PER_MS);
+    for (u64 end = time_ns() + NS_PER_S; !event_is_pending(port) && time_ns() < end;) sleep_ns(NS_PER_MS);
     CHECK(event_is_pending(port), "nothing came to a masked port");
     sleep_ns(2 * NS_PER_MS);
     CHECK(count == 0, "a masked port raised its vector");
@@ -103,8 +88,7 @@ static void masked(u32 port, bool first)
     CHECK(!event_is_pending(port), "still pending");
 }
 
-int main(void)
-{
+int main(void) {
     bool first = cmdline_u64("vm", 1) == 1;
     u32 peer;
     int port;
@@ -113,8 +97,7 @@ int main(void)
     test_needs_takt();
     peer = takt_vm_id() + (first ? 1 : -1);
     port = join(first, peer);
-    if (port < 0)
-        test_fatal("cannot join: %d", port);
+    if (port < 0) test_fatal("cannot join: %d", port);
     by_handler(port, first);
     by_poll(port, first);
     masked(port, first);

@@ -2,8 +2,7 @@
 /* Executing where there is no RAM stops the VM. */
 #include <guest/test.h>
 
-int main(void)
-{
+int main(void) {
     test_begin();
     __asm__ volatile("call *%0" : : "r"(0xd0000000ull) : "memory");
     test_survived();

@@ -2,8 +2,7 @@
 /* Executing a device's registers stops the VM. */
 #include <guest/test.h>
 
-int main(void)
-{
+int main(void) {
     test_begin();
     __asm__ volatile("call *%0" : : "r"(TAKT_LAPIC_GPA + 0x20) : "memory");
     test_survived();

@@ -9,8 +9,7 @@ static u8 area[4096] __attribute__((aligned(64)));
 
 #define PROBE(name, insn) PROBE_IN(name, "", insn, "")
 #define PROBE_IN(name, before, insn, after)                                                                  \
-    static u8 probe_##name(void)                                                                             \
-    {                                                                                                        \
+    static u8 probe_##name(void) {                                                                           \
         exception_clear();                                                                                   \
         __asm__ volatile(before "\n" FIXUP(insn) after                                                       \
                          :                                                                                   \
@@ -147,36 +146,28 @@ static const struct {
     { "WBNOINVD", 0x80000008, 0, EBX, 9, false, probe_wbnoinvd },
 };
 
-static bool shown(unsigned i)
-{
+static bool shown(unsigned i) {
     struct cpuid c = cpuid(features[i].leaf, features[i].sub);
     const u32 r[] = { c.eax, c.ebx, c.ecx, c.edx };
 
-    if (features[i].leaf > cpuid(features[i].leaf & 0x80000000, 0).eax)
-        return false;
+    if (features[i].leaf > cpuid(features[i].leaf & 0x80000000, 0).eax) return false;
     return r[features[i].reg] >> features[i].bit & 1;
 }
 
 /* Everything on that CPUID allows, so that a feature's own switch is not what refuses it. */
-static void switch_on(void)
-{
+static void switch_on(void) {
     struct cpuid l1 = cpuid(1, 0), l7 = cpuid(7, 0);
     u64 cr4 = read_cr4();
     u32 xcr0 = cpuid(0xd, 0).eax;
 
-    if (l7.ebx & BIT(0))
-        cr4 |= CR4_FSGSBASE;
-    if (l7.ecx & BIT(3))
-        cr4 |= BIT(22);
-    if (l1.ecx & BIT(26))
-        cr4 |= CR4_OSXSAVE;
+    if (l7.ebx & BIT(0)) cr4 |= CR4_FSGSBASE;
+    if (l7.ecx & BIT(3)) cr4 |= BIT(22);
+    if (l1.ecx & BIT(26)) cr4 |= CR4_OSXSAVE;
     write_cr4(cr4);
-    if (l1.ecx & BIT(26))
-        __asm__ volatile("xsetbv" : : "a"(xcr0), "d"(0), "c"(0));
+    if (l1.ecx & BIT(26)) __asm__ volatile("xsetbv" : : "a"(xcr0), "d"(0), "c"(0));
 }
 
-int main(void)
-{
+int main(void) {
     test_begin();
     switch_on();
     for (unsigned i = 0; i < ARRAY_SIZE(features); i++) {

@@ -10,8 +10,7 @@
 
 static u64 gdt[16];
 
-static u8 *gate(u8 vector)
-{
+static u8 *gate(u8 vector) {
     struct {
         u16 limit;
         u64 base;
@@ -21,8 +20,7 @@ static u8 *gate(u8 vector)
     return (u8 *)r.base + vector * 16;
 }
 
-static void through_gate(u8 attr, u8 want, const char *what)
-{
+static void through_gate(u8 attr, u8 want, const char *what) {
     u8 *g = gate(VECTOR), old = g[5];
     struct exception e;
 
@@ -35,15 +33,13 @@ static void through_gate(u8 attr, u8 want, const char *what)
     CHECK(want == EXC_NONE || e.code == VECTOR * 8 + 2, "%s: error code %x", what, e.code);
 }
 
-static u8 load_tr(u16 selector)
-{
+static u8 load_tr(u16 selector) {
     exception_clear();
     __asm__ volatile(FIXUP("ltr %w0") : : "r"(selector) : "memory");
     return exception_get().vector;
 }
 
-static u8 far_jump(u16 selector)
-{
+static u8 far_jump(u16 selector) {
     struct {
         u32 offset;
         u16 selector;
@@ -54,16 +50,13 @@ static u8 far_jump(u16 selector)
     return exception_get().vector;
 }
 
-static void nothing(void *arg)
-{
-}
+static void nothing(void *arg) {}
 
 void user_int(void);
 __asm__(".pushsection .text; user_int: int $0x90; int $0x81; .popsection");
 
 /* IRET with NT set: there is no task to go back to in long mode. */
-static u8 iret_nt(void)
-{
+static u8 iret_nt(void) {
     exception_clear();
     __asm__ volatile("mov %%ss, %%eax; push %%rax; lea 8(%%rsp), %%rax; push %%rax\n"
                      "pushfq; push $0x8; lea 662f(%%rip), %%rax; push %%rax\n"
@@ -78,8 +71,7 @@ static u8 iret_nt(void)
     return exception_get().vector;
 }
 
-int main(void)
-{
+int main(void) {
     struct {
         u16 limit;
         u64 base;

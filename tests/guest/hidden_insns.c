@@ -24,8 +24,7 @@ static u8 area[4096] __attribute__((aligned(4096)));
         CHECK(v_ == EXC_UD || v_ == EXC_GP, "%s: %s", what, exception_name(v_));                             \
     } while (0)
 
-int main(void)
-{
+int main(void) {
     test_begin();
     test_needs_takt();
     UD("MONITOR", "monitor");
@@ -66,10 +65,8 @@ int main(void)
     OK("CLDEMOTE", ".byte 0x0f, 0x1c, 0x07");
     OK("NOP", "nopl (%%rdi)");
     /* What INVD would have thrown away is still there. */
-    for (unsigned i = 0; i < sizeof(area); i++)
-        area[i] = i;
+    for (unsigned i = 0; i < sizeof(area); i++) area[i] = i;
     __asm__ volatile("invd" : : : "memory");
-    for (unsigned i = 0; i < sizeof(area); i++)
-        CHECK(area[i] == (u8)i, "INVD lost byte %u", i);
+    for (unsigned i = 0; i < sizeof(area); i++) CHECK(area[i] == (u8)i, "INVD lost byte %u", i);
     return test_end("what is hidden does not work");
 }

@@ -10,8 +10,7 @@
 
 #define HIGH_DIRT 0xdeadbeef00000000ull
 
-static void numbers(void)
-{
+static void numbers(void) {
     static const u32 some[] = { 14,  15,   32,     63,         128,        129,        255,
                                 256, 1000, 0x3fff, 0x7fffffff, 0x80000000, 0xfffffffe, 0xffffffff };
     u64 rnd = 12345;
@@ -22,8 +21,7 @@ static void numbers(void)
         u32 n = (rnd = rnd * 6364136223846793005ull + 1442695040888963407ull) >> 32;
         i64 want = n >= TAKT_HC_CONTROL && n <= TAKT_HC_CONTROL_LAST ? -EPERM : -ENOSYS;
 
-        if (n > TAKT_HC_SHUTDOWN)
-            CHECK(hypercall(n, rnd, ~rnd, 0, 1) == want, "number %x", n);
+        if (n > TAKT_HC_SHUTDOWN) CHECK(hypercall(n, rnd, ~rnd, 0, 1) == want, "number %x", n);
     }
     for (u32 n = TAKT_HC_CONTROL; n <= TAKT_HC_CONTROL_LAST; n++)
         CHECK(hypercall(n, 0, 0, 0, 0) == -EPERM, "control call %u", n);
@@ -31,8 +29,7 @@ static void numbers(void)
 }
 
 /* Only what cannot hurt: no shutdown, no console flood, no poll without end. */
-static void random_arguments(void)
-{
+static void random_arguments(void) {
     static const u32 calls[] = { TAKT_HC_EVTCHN_ALLOC, TAKT_HC_EVTCHN_BIND,  TAKT_HC_EVTCHN_SEND,
                                  TAKT_HC_EVTCHN_MASK,  TAKT_HC_EVTCHN_CLOSE, TAKT_HC_EVTCHN_VECTOR,
                                  TAKT_HC_VCPU_INFO };
@@ -45,17 +42,14 @@ static void random_arguments(void)
             rnd = rnd * 6364136223846793005ull + 1442695040888963407ull;
             a[j] = rnd >> (rnd & 63);
         }
-        if (calls[i % ARRAY_SIZE(calls)] == TAKT_HC_VCPU_INFO)
-            a[1] |= 1ull << 40; /* never RAM */
+        if (calls[i % ARRAY_SIZE(calls)] == TAKT_HC_VCPU_INFO) a[1] |= 1ull << 40; /* never RAM */
         r = hypercall(calls[i % ARRAY_SIZE(calls)], a[0], a[1], a[2], a[3]);
         CHECK(r >= -200 && r < TAKT_MAX_PORTS, "call %u gives %lx", calls[i % ARRAY_SIZE(calls)], r);
     }
-    for (u32 p = 0; p < TAKT_MAX_PORTS; p++)
-        event_close(p);
+    for (u32 p = 0; p < TAKT_MAX_PORTS; p++) event_close(p);
 }
 
-static void pointers(void)
-{
+static void pointers(void) {
     static const u64 bad[] = { TAKT_LAPIC_GPA,     TAKT_INFO_GPA,
                                TAKT_SHARED_GPA,    TAKT_LOW_RAM_MAX,
                                0xd0000000,         0xfffffff0,
@@ -103,8 +97,7 @@ __asm__(".pushsection .text\n"
         ".code64\n"
         ".popsection");
 
-static void modes(void)
-{
+static void modes(void) {
     bool amd = cpuid(TAKT_CPUID_ABI, 0).ebx & TAKT_FEAT_VMMCALL;
     struct compat_regs r;
     struct exception e;
@@ -138,16 +131,14 @@ static void modes(void)
     CHECK(hypercall1(TAKT_HC_EVTCHN_SEND, 1ull << 32) == -EINVAL, "port 2^32");
 }
 
-static void other_instruction(void)
-{
+static void other_instruction(void) {
     bool amd = cpuid(TAKT_CPUID_ABI, 0).ebx & TAKT_FEAT_VMMCALL;
     u8 v = amd ? FAULT_OF("vmcall", : : "a"(0) : "memory") : FAULT_OF("vmmcall", : : "a"(0) : "memory");
 
     CHECK(v == EXC_UD || v == EXC_NONE, "the other vendor's instruction: %s", exception_name(v));
 }
 
-int main(void)
-{
+int main(void) {
     test_begin();
     test_needs_takt();
     numbers();

@@ -11,33 +11,23 @@
 
 static u64 taken[TAKT_MAX_VCPUS], nmis;
 
-static void on_ipi(void *arg)
-{
-    __atomic_add_fetch(&taken[this_vcpu()->id], 1, __ATOMIC_RELAXED);
-}
+static void on_ipi(void *arg) { __atomic_add_fetch(&taken[this_vcpu()->id], 1, __ATOMIC_RELAXED); }
 
-static bool on_nmi(struct trap_frame *f)
-{
+static bool on_nmi(struct trap_frame *f) {
     __atomic_add_fetch(&nmis, 1, __ATOMIC_RELAXED);
     return true;
 }
 
-static void settle(void)
-{
-    sleep_ns(5 * NS_PER_MS);
-}
+static void settle(void) { sleep_ns(5 * NS_PER_MS); }
 
-static u64 all_taken(unsigned n)
-{
+static u64 all_taken(unsigned n) {
     u64 s = 0;
 
-    for (unsigned i = 0; i < n; i++)
-        s += __atomic_load_n(&taken[i], __ATOMIC_RELAXED);
+    for (unsigned i = 0; i < n; i++) s += __atomic_load_n(&taken[i], __ATOMIC_RELAXED);
     return s;
 }
 
-static void illegal_vectors(void)
-{
+static void illegal_vectors(void) {
     lapic_write(LAPIC_ESR, 0);
     for (u8 v = 0; v < 16; v++) {
         lapic_self_ipi(v);
@@ -59,13 +49,11 @@ static void illegal_vectors(void)
     lapic_write(LAPIC_LVT_ERROR, VECTOR_APICERROR);
 }
 
-static void nobody(unsigned n)
-{
+static void nobody(unsigned n) {
     static const u32 ids[] = { 64, 100, 200, 254 };
     u64 before = all_taken(n);
 
-    for (unsigned i = 0; i < ARRAY_SIZE(ids); i++)
-        lapic_ipi(ids[i], VECTOR);
+    for (unsigned i = 0; i < ARRAY_SIZE(ids); i++) lapic_ipi(ids[i], VECTOR);
     lapic_ipi(n, VECTOR);
     if (lapic_is_x2()) {
         lapic_ipi(0x100, VECTOR);
@@ -76,18 +64,14 @@ static void nobody(unsigned n)
     CHECK(all_taken(n) == before, "an IPI to nobody reached somebody");
 }
 
-static void shorthands(unsigned n)
-{
-    for (unsigned i = 0; i < n; i++)
-        taken[i] = 0;
+static void shorthands(unsigned n) {
+    for (unsigned i = 0; i < n; i++) taken[i] = 0;
     lapic_icr(0, ICR_ALL | ICR_ASSERT | VECTOR);
     settle();
-    for (unsigned i = 0; i < n; i++)
-        CHECK(taken[i] == 1, "all: vCPU %u took %lu", i, taken[i]);
+    for (unsigned i = 0; i < n; i++) CHECK(taken[i] == 1, "all: vCPU %u took %lu", i, taken[i]);
     lapic_icr(0, ICR_OTHERS | ICR_ASSERT | VECTOR);
     settle();
-    for (unsigned i = 0; i < n; i++)
-        CHECK(taken[i] == (i ? 2 : 1), "others: vCPU %u took %lu", i, taken[i]);
+    for (unsigned i = 0; i < n; i++) CHECK(taken[i] == (i ? 2 : 1), "others: vCPU %u took %lu", i, taken[i]);
     lapic_icr(lapic_is_x2() ? 0xffffffff : 255, ICR_ASSERT | VECTOR);
     settle();
     for (unsigned i = 0; i < n; i++)
@@ -106,8 +90,7 @@ static void shorthands(unsigned n)
     }
 }
 
-static void odd_modes(unsigned n)
-{
+static void odd_modes(unsigned n) {
     for (u32 mode = 0; mode < 8; mode++)
         if (mode == 2 || mode == 3 || mode == 7) /* SMI, reserved, ExtINT */
             for (u32 sh = 0; sh < 4; sh++) {
@@ -118,8 +101,7 @@ static void odd_modes(unsigned n)
                 else
                     lapic_icr(0, icr);
             }
-    if (lapic_is_x2())
-        check_exception(wrmsr_fault(0x830, 1ull << 31 | 1 << 13), EXC_GP, "reserved ICR bits");
+    if (lapic_is_x2()) check_exception(wrmsr_fault(0x830, 1ull << 31 | 1 << 13), EXC_GP, "reserved ICR bits");
     /* SIPI to those that run, and to ourselves; the de-assert of INIT: nothing. */
     for (unsigned i = 0; i < 20; i++) {
         lapic_icr(1, ICR_SIPI | ICR_ASSERT | 0x9f);
@@ -130,19 +112,15 @@ static void odd_modes(unsigned n)
     shorthands(n);
 }
 
-static void nmi_storm(unsigned n)
-{
+static void nmi_storm(unsigned n) {
     exception_set_hook(EXC_NMI, on_nmi);
-    for (unsigned i = 0; i < 50; i++)
-        lapic_icr(0, ICR_OTHERS | ICR_NMI | ICR_ASSERT);
+    for (unsigned i = 0; i < 50; i++) lapic_icr(0, ICR_OTHERS | ICR_NMI | ICR_ASSERT);
     settle();
     CHECK(nmis >= n - 1 && nmis <= 50 * (n - 1), "%lu NMIs of 50 a vCPU", nmis);
 }
 
-static void init_storm(unsigned n)
-{
-    for (unsigned i = 0; i < 50; i++)
-        lapic_icr(2, ICR_INIT | ICR_ASSERT);
+static void init_storm(unsigned n) {
+    for (unsigned i = 0; i < 50; i++) lapic_icr(2, ICR_INIT | ICR_ASSERT);
     lapic_ipi(2, VECTOR); /* it waits for a SIPI: lost */
     settle();
     taken[2] = 0;
@@ -153,14 +131,12 @@ static void init_storm(unsigned n)
     CHECK(taken[2] == 1, "and does not take an IPI");
 }
 
-int main(void)
-{
+int main(void) {
     unsigned n;
 
     test_begin();
     n = vcpu_start_all();
-    if (n < 3)
-        test_error("too few vCPUs");
+    if (n < 3) test_error("too few vCPUs");
     irq_set_handler(VECTOR, on_ipi, NULL);
     illegal_vectors();
     time_init_cpu();

@@ -8,19 +8,13 @@
 
 static volatile bool stop;
 
-static void spin(void *arg)
-{
-    while (!stop)
-        cpu_relax();
+static void spin(void *arg) {
+    while (!stop) cpu_relax();
 }
 
-static u64 sum(struct vcpu_times t)
-{
-    return t.run_ns + t.stolen_ns + t.blocked_ns;
-}
+static u64 sum(struct vcpu_times t) { return t.run_ns + t.stolen_ns + t.blocked_ns; }
 
-int main(void)
-{
+int main(void) {
     struct vcpu_times a, b;
     struct thread *t[3];
     u64 start, passed;
@@ -43,12 +37,10 @@ int main(void)
           "the three sums grew by %lu in %lu ns", sum(b) - sum(a), passed);
 
     /* All on one pCPU: each gets a part, and the rest is stolen. */
-    for (unsigned i = 1; i < n; i++)
-        t[i] = thread_start(i, "spin", spin, NULL);
+    for (unsigned i = 1; i < n; i++) t[i] = thread_start(i, "spin", spin, NULL);
     a = vcpu_times(0);
     start = time_ns();
-    while (time_ns() < start + 200 * NS_PER_MS)
-        cpu_relax();
+    while (time_ns() < start + 200 * NS_PER_MS) cpu_relax();
     b = vcpu_times(0);
     passed = time_ns() - start;
     stop = true;
@@ -58,7 +50,6 @@ int main(void)
           b.run_ns - a.run_ns, passed);
     CHECK(sum(b) - sum(a) <= passed + passed / 10 && sum(b) - sum(a) >= passed - passed / 10,
           "the three sums grew by %lu in %lu ns", sum(b) - sum(a), passed);
-    for (unsigned i = 1; i < n; i++)
-        thread_join(t[i]);
+    for (unsigned i = 1; i < n; i++) thread_join(t[i]);
     return test_end("times add up");
 }

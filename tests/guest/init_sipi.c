@@ -23,27 +23,22 @@ __asm__(".pushsection .text\n"
         "stub_end: .code64\n"
         ".popsection");
 
-static bool started(u32 n)
-{
+static bool started(u32 n) {
     u64 end = time_ns() + 200 * NS_PER_MS;
 
-    while (STARTED < n && time_ns() < end)
-        cpu_relax();
+    while (STARTED < n && time_ns() < end) cpu_relax();
     return STARTED == n;
 }
 
-static bool runs(void)
-{
+static bool runs(void) {
     u64 end = time_ns() + 200 * NS_PER_MS;
     u32 before = SPINS;
 
-    while (SPINS == before && time_ns() < end)
-        cpu_relax();
+    while (SPINS == before && time_ns() < end) cpu_relax();
     return SPINS != before;
 }
 
-static bool stands_still(void)
-{
+static bool stands_still(void) {
     u32 before;
 
     delay_ns(5 * NS_PER_MS); /* what was under way */
@@ -52,19 +47,15 @@ static bool stands_still(void)
     return SPINS == before;
 }
 
-int main(void)
-{
+int main(void) {
     test_begin();
-    if (vcpu_count() < 3)
-        test_error("needs three vCPUs");
+    if (vcpu_count() < 3) test_error("needs three vCPUs");
     memset((void *)PAGE, 0, PAGE_SIZE);
     memcpy((void *)PAGE, stub, stub_end - stub);
 
     vcpu_start_raw(1, PAGE >> 12);
-    if (!started(1))
-        test_fatal("vCPU 1 did not start");
-    for (unsigned i = 0; i < 100; i++)
-        lapic_icr(1, SIPI);
+    if (!started(1)) test_fatal("vCPU 1 did not start");
+    for (unsigned i = 0; i < 100; i++) lapic_icr(1, SIPI);
     CHECK(runs() && STARTED == 1, "SIPI to a vCPU that runs started it %u times", STARTED);
     lapic_icr(1, INIT);
     CHECK(stands_still(), "a vCPU runs on after INIT");

@@ -25,8 +25,7 @@
         CHECK(n_ == 8, "%s: %u of 8 instructions behind it ran", what, n_);                                  \
     } while (0)
 
-static void prefixed(void)
-{
+static void prefixed(void) {
     RUN("CPUID", "cpuid", 0, 0);
     RUN("66 CPUID", ".byte 0x66, 0x0f, 0xa2", 0, 0);
     RUN("F2 CPUID", ".byte 0xf2, 0x0f, 0xa2", 0, 0);
@@ -52,8 +51,7 @@ static void prefixed(void)
     RUN("MOV CR8", "mov %%cr8, %%r8; mov %%r8, %%cr8", 0, 0);
 }
 
-static void hypercalls(void)
-{
+static void hypercalls(void) {
     bool amd = cpuid(TAKT_CPUID_ABI, 0).ebx & TAKT_FEAT_VMMCALL;
 
     if (amd) {
@@ -69,8 +67,7 @@ static void hypercalls(void)
 
 /* CPUID; RET as the last bytes before a page that is not there, and across two pages that are apart in
  * memory. */
-static void at_page_ends(void)
-{
+static void at_page_ends(void) {
     static const u8 code[] = {
         0x53, 0x31, 0xc0, 0x2e, 0x0f, 0xa2, 0x5b, 0xc3
     }; /* push rbx; xor; cs cpuid; pop; ret */
@@ -101,12 +98,10 @@ static void at_page_ends(void)
     }
 }
 
-int main(void)
-{
+int main(void) {
     test_begin();
     prefixed();
-    if (on_takt())
-        hypercalls();
+    if (on_takt()) hypercalls();
     at_page_ends();
     return test_end("instructions are as long as they are");
 }

@@ -14,46 +14,36 @@
 
 static u64 ipis[TAKT_MAX_VCPUS], nmis[TAKT_MAX_VCPUS];
 
-static void on_ipi(void *arg)
-{
-    __atomic_add_fetch(&ipis[this_vcpu()->id], 1, __ATOMIC_RELAXED);
-}
+static void on_ipi(void *arg) { __atomic_add_fetch(&ipis[this_vcpu()->id], 1, __ATOMIC_RELAXED); }
 
-static bool on_nmi(struct trap_frame *f)
-{
+static bool on_nmi(struct trap_frame *f) {
     __atomic_add_fetch(&nmis[this_vcpu()->id], 1, __ATOMIC_RELAXED);
     return true;
 }
 
-static u64 sum(const u64 *of, unsigned n)
-{
+static u64 sum(const u64 *of, unsigned n) {
     u64 all = 0;
 
-    for (unsigned i = 0; i < n; i++)
-        all += __atomic_load_n(&of[i], __ATOMIC_RELAXED);
+    for (unsigned i = 0; i < n; i++) all += __atomic_load_n(&of[i], __ATOMIC_RELAXED);
     return all;
 }
 
 /* Waits until there are `want` of them in all, then a while for those that should not come. */
-static u64 settle(const u64 *of, unsigned n, u64 want)
-{
+static u64 settle(const u64 *of, unsigned n, u64 want) {
     u64 end = time_ns() + 300 * NS_PER_MS;
 
-    while (sum(of, n) < want && time_ns() < end)
-        sleep_ns(NS_PER_MS);
+    while (sum(of, n) < want && time_ns() < end) sleep_ns(NS_PER_MS);
     sleep_ns(5 * NS_PER_MS);
     return sum(of, n);
 }
 
-static void expect(const char *what, unsigned n, u64 before, u64 more)
-{
+static void expect(const char *what, unsigned n, u64 before, u64 more) {
     u64 got = settle(ipis, n, before + more) - before;
 
     CHECK(got == more, "%s: %lu vCPUs heard it, not %lu", what, got, more);
 }
 
-static void kinds(const char *mode, unsigned n, u32 everybody)
-{
+static void kinds(const char *mode, unsigned n, u32 everybody) {
     u64 b = sum(ipis, n);
 
     lapic_icr(everybody, ICR_FIXED | ICR_ASSERT | VECTOR);
@@ -68,8 +58,7 @@ static void kinds(const char *mode, unsigned n, u32 everybody)
     lapic_icr(everybody, ICR_LOWEST | ICR_ASSERT | VECTOR);
     expect("lowest priority", n, b, 1);
     b = sum(ipis, n);
-    for (u32 id = n; id < 255; id++)
-        lapic_ipi(id, VECTOR);
+    for (u32 id = n; id < 255; id++) lapic_ipi(id, VECTOR);
     for (u32 kind = 0x100; kind < 0x800; kind += 0x100) /* to oneself only a fixed one is legal */
         lapic_icr(0, ICR_SELF | ICR_ASSERT | kind | VECTOR);
     lapic_icr(everybody, 0x200 | ICR_ASSERT | VECTOR); /* SMI, a reserved mode, ExtINT */
@@ -79,8 +68,7 @@ static void kinds(const char *mode, unsigned n, u32 everybody)
     CHECK(sum(nmis, n) == 0, "%s: an NMI out of nowhere", mode);
 }
 
-static void storm(unsigned n)
-{
+static void storm(unsigned n) {
     u64 b = sum(ipis, n);
 
     for (unsigned i = 0; i < STORM; i++) {
@@ -95,8 +83,7 @@ static void storm(unsigned n)
     CHECK(sum(ipis, n) > b, "no IPI of a storm arrived");
 }
 
-int main(void)
-{
+int main(void) {
     unsigned n;
 
     test_begin();
@@ -111,8 +98,7 @@ int main(void)
               irq_unexpected());
         return test_end("nothing came from the other VM");
     }
-    if (lapic_has_x2())
-        kinds("x2APIC", n, ~0u);
+    if (lapic_has_x2()) kinds("x2APIC", n, ~0u);
     lapic_set_mode(false); /* the sender only; the others stay */
     time_init_cpu();       /* its timer is gone with the old mode */
     this_vcpu()->timer_armed = 0;

@@ -5,24 +5,19 @@
 #include <guest/thread.h>
 #include <guest/vcpu.h>
 
-static void spin(void *arg)
-{
+static void spin(void *arg) {
     irq_disable();
     for (;;)
         ;
 }
 
-int main(void)
-{
+int main(void) {
     unsigned n;
 
     test_begin();
     n = vcpu_start_all();
-    if (n < 3)
-        test_error("too few vCPUs");
-    for (unsigned i = 1; i < n; i++)
-        thread_start(i, "spin", spin, NULL);
-    for (unsigned i = 0; i < 20; i++)
-        sleep_ns(5 * NS_PER_MS);
+    if (n < 3) test_error("too few vCPUs");
+    for (unsigned i = 1; i < n; i++) thread_start(i, "spin", spin, NULL);
+    for (unsigned i = 0; i < 20; i++) sleep_ns(5 * NS_PER_MS);
     return test_end("those who want no interrupts are preempted all the same");
 }

@@ -6,13 +6,11 @@
 #include <guest/string.h>
 #include <guest/test.h>
 
-static void check_format(const char *got, const char *want)
-{
+static void check_format(const char *got, const char *want) {
     CHECK(!strcmp(got, want), "\"%s\" instead of \"%s\"", got, want);
 }
 
-static void formats(void)
-{
+static void formats(void) {
     char b[64];
 
     snprintf(b, sizeof(b), "%d %i %u %x", -5, 7, 4000000000u, 0xbeef);
@@ -29,8 +27,7 @@ static void formats(void)
     check_format(b, "0000000000001234");
 }
 
-static void memory(void)
-{
+static void memory(void) {
     void *p[64];
     size_t before;
     u64 rnd = 3;
@@ -42,8 +39,7 @@ static void memory(void)
             size_t n = (rnd = rnd * 6364136223846793005ull + 1442695040888963407ull) >> 52;
 
             p[i] = malloc(n);
-            if (!p[i])
-                test_fatal("no memory in round %u", round);
+            if (!p[i]) test_fatal("no memory in round %u", round);
             CHECK((u64)p[i] % 16 == 0, "malloc gives %lx", (u64)p[i]);
             memset(p[i], i, n);
             *(volatile u8 *)p[i] = i;
@@ -58,8 +54,7 @@ static void memory(void)
     CHECK(!calloc(1ull << 33, 1ull << 33), "calloc overflows");
 }
 
-static void words(void)
-{
+static void words(void) {
     char b[16];
 
     CHECK(cmdline_u64("number", 0) == 42 && cmdline_u64("hex", 0) == 42, "numbers");
@@ -69,8 +64,7 @@ static void words(void)
     CHECK(cmdline_str("text", b, 4) == 3 && !strcmp(b, "hel"), "cut off, it is \"%s\"", b);
 }
 
-int main(void)
-{
+int main(void) {
     test_begin();
     formats();
     memory();

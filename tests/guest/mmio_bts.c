@@ -4,8 +4,7 @@
 #include <guest/lapic.h>
 #include <guest/test.h>
 
-int main(void)
-{
+int main(void) {
     test_begin();
     lapic_set_mode(false);
     __asm__ volatile("btsq %0, (%1)" : : "r"(-(i64)0x1000 * 8), "r"(TAKT_LAPIC_GPA + 0x1080) : "memory");

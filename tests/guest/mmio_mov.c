@@ -31,8 +31,7 @@ static u32 version;
         lapic_write(LAPIC_TPR, 0);                                                                           \
     } while (0)
 
-static void loads(void)
-{
+static void loads(void) {
     u64 v = version;
 
     LOADS("movl (%%rbx), %%eax", VERSION, v);
@@ -56,8 +55,7 @@ static void loads(void)
     LOADS("movzbl (%%rbx), %%eax; mov $0, %%al", VERSION, 0ull);
 }
 
-static void stores(void)
-{
+static void stores(void) {
     STORES("movl %%eax, (%%rbx)", TPR, 0x50);
     STORES("movl %%eax, (%%rbx)", TPR, 0xffffffff00000050);
     STORES("mov %%eax, %%r15d; movl %%r15d, 0x7f(%%rbx)", TPR - 0x7f, 0x50);
@@ -67,8 +65,7 @@ static void stores(void)
     STORES("mov %%eax, %%ecx; .byte 0x3e; movl %%ecx, (%%rbx)", TPR, 0x50);
 }
 
-static void by_fs(void)
-{
+static void by_fs(void) {
     u64 fs = rdmsr(MSR_FS);
     u32 v;
 
@@ -79,8 +76,7 @@ static void by_fs(void)
 }
 
 /* 32-bit code: absolute, through a register, a constant stored, each with an own length. */
-static void compat(void)
-{
+static void compat(void) {
     static const u8 code[] = {
         0xa1, 0x30, 0x00, 0xe0, 0xfe,                               /* mov eax, [0xfee00030] */
         0x8b, 0x0d, 0x30, 0x00, 0xe0, 0xfe,                         /* mov ecx, [0xfee00030] */
@@ -103,8 +99,7 @@ static void compat(void)
 
 /* mov eax, [0xfee00030] by moffs64, nine bytes, over the boundary of two pages that are apart in memory; and
  * with the second one missing: #PF there, and nothing read. */
-static void over_a_boundary(void)
-{
+static void over_a_boundary(void) {
     static const u8 code[] = { 0x31, 0xc0, 0xa1, 0x30, 0x00, 0xe0, 0xfe, 0, 0, 0, 0, 0xc3 };
     u64 va = 0x10000000000;
     u8 *a = page_alloc(1), *gap = page_alloc(1), *b = page_alloc(1);
@@ -127,8 +122,7 @@ static void over_a_boundary(void)
     }
 }
 
-int main(void)
-{
+int main(void) {
     test_begin();
     lapic_set_mode(false);
     version = lapic_read(LAPIC_VERSION);

@@ -10,16 +10,14 @@
 #define VA  0x10000000000ull
 
 /* Reads narrower than a register, or between registers, give something and hurt nothing. */
-static void odd(void)
-{
+static void odd(void) {
     volatile u8 *page = (volatile u8 *)TAKT_LAPIC_GPA;
     u32 before = lapic_read(LAPIC_SVR);
 
     for (unsigned o = 0; o < 4096 - 8; o += 4) {
         (void)page[o];
         (void)*(volatile u16 *)(page + o);
-        if (o != LAPIC_EOI)
-            (void)*(volatile u32 *)(page + o);
+        if (o != LAPIC_EOI) (void)*(volatile u32 *)(page + o);
     }
     page[LAPIC_TPR + 4] = 1;
     *(volatile u16 *)(page + LAPIC_TPR + 2) = 0xffff;
@@ -31,8 +29,7 @@ static void odd(void)
 }
 
 /* movl %eax, (%rdi); ret over the boundary of two pages, at every place; and with the second one missing. */
-static void crossing(void)
-{
+static void crossing(void) {
     static const u8 code[] = {
         0xc7, 0x87, 0x00, 0x00, 0x00, 0x00, 0x90, 0x00, 0x00, 0x00, 0xc3
     }; /* movl $0x90, 0(%rdi) */
@@ -61,15 +58,13 @@ static void crossing(void)
     *TPR = 0;
 }
 
-int main(void)
-{
+int main(void) {
     u64 f;
 
     test_begin();
     f = irq_save();
     lapic_set_mode(false);
-    if (on_takt())
-        odd();
+    if (on_takt()) odd();
     crossing();
     irq_restore(f);
     return test_end("MOVs to a device");

@@ -3,8 +3,7 @@
 #include <guest/lapic.h>
 #include <guest/test.h>
 
-int main(void)
-{
+int main(void) {
     static u8 from[64];
 
     test_begin();

@@ -7,15 +7,13 @@
 #define NOT_CANONICAL 0x0000900000000000ull
 #define CANONICAL     0xffff800012345000ull
 
-static u8 rd(u32 msr)
-{
+static u8 rd(u32 msr) {
     u64 v;
 
     return rdmsr_fault(msr, &v);
 }
 
-static void edges(void)
-{
+static void edges(void) {
     static const u32 none[] = { 0x1ffe,     0x1fff,     0x2000,     0x2001,     0x0fffffff,
                                 0x40000000, 0x4b564d00, 0x80000000, 0xbfffffff, 0xc0001ffe,
                                 0xc0001fff, 0xc0002000, 0xc0011fff, 0xc0012000, 0xffffffff };
@@ -30,8 +28,7 @@ static void edges(void)
     }
 }
 
-static void addresses(void)
-{
+static void addresses(void) {
     static const u32 msrs[] = { MSR_FS_BASE,      MSR_KERNEL_GS_BASE, MSR_SYSENTER_ESP,
                                 MSR_SYSENTER_EIP, MSR_LSTAR,          MSR_CSTAR };
 
@@ -53,8 +50,7 @@ static void addresses(void)
     check_exception(wrmsr_fault(MSR_GS_BASE, NOT_CANONICAL), EXC_GP, "GS_BASE not canonical");
 }
 
-static void types(void)
-{
+static void types(void) {
     u64 pat = rdmsr(MSR_PAT), v;
 
     check_exception(wrmsr_fault(MSR_PAT, 0x0007040600070402), EXC_GP, "PAT type 2");
@@ -63,8 +59,7 @@ static void types(void)
     check_exception(wrmsr_fault(MSR_PAT, 0x0007010600070405), EXC_NONE, "a valid PAT");
     CHECK(rdmsr(MSR_PAT) == 0x0007010600070405, "PAT reads %lx", rdmsr(MSR_PAT));
     wrmsr(MSR_PAT, pat);
-    if (!(cpuid(1, 0).edx & BIT(12)))
-        return;
+    if (!(cpuid(1, 0).edx & BIT(12))) return;
     check_exception(rdmsr_fault(0xfe, &v), EXC_NONE, "MTRRCAP");
     check_exception(wrmsr_fault(0xfe, v), EXC_GP, "WRMSR MTRRCAP");
     check_exception(wrmsr_fault(0x250, 0x0202020202020202), EXC_GP, "fixed MTRR type 2");
@@ -82,49 +77,42 @@ static void types(void)
     }
 }
 
-static void machine(void)
-{
+static void machine(void) {
     static const u32 writes[] = { 0x3a,  0x79,       0xce,       0x1a0,      0x1ad,      0x1fc,     0x199,
                                   0x19a, 0x1b0,      0x606,      0x610,      0x620,      0x64c,     0x770,
                                   0x774, 0xc0010015, 0xc0010062, 0xc0010114, 0xc0010117, 0xc0010020 };
     u64 before[ARRAY_SIZE(writes)], after;
     u8 readable[ARRAY_SIZE(writes)];
 
-    for (unsigned i = 0; i < ARRAY_SIZE(writes); i++)
-        readable[i] = rdmsr_fault(writes[i], &before[i]);
+    for (unsigned i = 0; i < ARRAY_SIZE(writes); i++) readable[i] = rdmsr_fault(writes[i], &before[i]);
     for (unsigned i = 0; i < ARRAY_SIZE(writes); i++) {
         u8 v = wrmsr_fault(writes[i], 0xffffffffffffffff);
 
         CHECK(v == EXC_GP || v == EXC_NONE, "WRMSR %x: %s", writes[i], exception_name(v));
-        if (readable[i] != EXC_NONE)
-            continue;
+        if (readable[i] != EXC_NONE) continue;
         check_exception(rdmsr_fault(writes[i], &after), EXC_NONE, "reading it again");
         CHECK(after == before[i], "MSR %x took a write: %lx instead of %lx", writes[i], after, before[i]);
     }
 }
 
-static void speculation(void)
-{
+static void speculation(void) {
     check_exception(wrmsr_fault(0x48, 0xfffffffffffffff0), EXC_GP, "SPEC_CTRL reserved bits");
     check_exception(wrmsr_fault(0x49, 0xfffffffffffffffe), EXC_GP, "PRED_CMD reserved bits");
     check_exception(wrmsr_fault(0x10b, 0xfffffffffffffffe), EXC_GP, "FLUSH_CMD reserved bits");
 }
 
-static void efer(void)
-{
+static void efer(void) {
     u64 e = rdmsr(MSR_EFER);
 
     check_exception(wrmsr_fault(MSR_EFER, e | BIT(1)), EXC_GP, "EFER reserved bit");
     check_exception(wrmsr_fault(MSR_EFER, e & ~EFER_LME), EXC_GP, "EFER.LME off while paging");
-    if (on_takt())
-        check_exception(wrmsr_fault(MSR_EFER, e | BIT(12)), EXC_GP, "EFER.SVME");
+    if (on_takt()) check_exception(wrmsr_fault(MSR_EFER, e | BIT(12)), EXC_GP, "EFER.SVME");
     check_exception(wrmsr_fault(MSR_EFER, e | EFER_SCE), EXC_NONE, "EFER.SCE");
     CHECK(rdmsr(MSR_EFER) == (e | EFER_SCE), "EFER reads %lx", rdmsr(MSR_EFER));
     wrmsr(MSR_EFER, e);
 }
 
-int main(void)
-{
+int main(void) {
     test_begin();
     if (on_takt()) {
         edges();

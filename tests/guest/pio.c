@@ -5,32 +5,25 @@
 #include <guest/test.h>
 #include <takt/io.h>
 
-static bool near(u32 port, u32 device, u32 size)
-{
-    return port + 3 >= device && port < device + size;
-}
+static bool near(u32 port, u32 device, u32 size) { return port + 3 >= device && port < device + size; }
 
 /* Those of the VM's devices, and what an access of four bytes before them touches. */
-static bool is_device(u32 port)
-{
+static bool is_device(u32 port) {
     return near(port, TAKT_UART_PORT, 8) || near(port, TAKT_DEBUGCON_PORT, 1) ||
            near(port, TAKT_DEBUG_EXIT_PORT, 4);
 }
 
-static void sweep(void)
-{
+static void sweep(void) {
     u32 step = test_on("bochs") ? 1 : 61; /* odd, so that every alignment comes up */
 
     for (u32 p = 0; p < 0x10000; p += p < 0x400 ? 1 : step) {
-        if (is_device(p))
-            continue;
+        if (is_device(p)) continue;
         u8 b = inb(p);
         u16 w = inw(p);
         u32 d = inl(p);
 
         CHECK(b == 0xff && w == 0xffff && d == 0xffffffff, "port %x reads %x %x %x", p, b, w, d);
-        if (p % 16)
-            continue;
+        if (p % 16) continue;
         outb(p, 0);
         outw(p, 0);
         outl(p, 0);
@@ -38,8 +31,7 @@ static void sweep(void)
 }
 
 /* Accesses that begin in the UART and end outside, or the other way round, do nothing. */
-static void spanning(void)
-{
+static void spanning(void) {
     u8 scratch;
 
     outb(TAKT_UART_PORT + 7, 0x5a);
@@ -54,8 +46,7 @@ static void spanning(void)
     CHECK(inl(0xfffd) == 0xffffffff && inw(0xffff) == 0xffff, "the end of the port space");
 }
 
-static void pci(void)
-{
+static void pci(void) {
     static const u32 addresses[] = { 0x80000000, 0x80000800, 0x8000f800, 0x80ff0000, 0x80fffffc,
                                      0x00000000, 0x80000001, 0x80000003, 0xff000000, 0xffffffff };
 
@@ -73,8 +64,7 @@ static void pci(void)
     }
 }
 
-int main(void)
-{
+int main(void) {
     test_begin();
     test_needs_takt();
     sweep();

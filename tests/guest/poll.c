@@ -8,14 +8,12 @@
 
 static int port_a, port_b;
 
-static void later(void *arg)
-{
+static void later(void *arg) {
     sleep_ns(5 * NS_PER_MS);
     event_send(port_b);
 }
 
-int main(void)
-{
+int main(void) {
     struct thread *t;
     u64 start, took;
     int err;
@@ -24,10 +22,8 @@ int main(void)
     test_needs_takt();
     port_a = event_alloc(takt_vm_id());
     port_b = event_bind(takt_vm_id(), port_a);
-    if (port_a < 0 || port_b < 0)
-        test_error("no event channel to ourselves");
-    if (vcpu_start_all() < 2)
-        test_error("one vCPU only");
+    if (port_a < 0 || port_b < 0) test_error("no event channel to ourselves");
+    if (vcpu_start_all() < 2) test_error("one vCPU only");
 
     event_send(port_b);
     CHECK(event_poll(port_a, 0) == 0, "pending, and poll does not return 0");

@@ -3,8 +3,7 @@
 #include <guest/test.h>
 #include <guest/vcpu.h>
 
-int main(void)
-{
+int main(void) {
     static const u32 odd[] = { TAKT_MAX_PORTS, TAKT_MAX_PORTS + 1, 4096, 0x7fffffff, 0x80000000, 0xfffffffe };
     u32 me = takt_vm_id(), made = 0;
     int a, b, err;
@@ -50,12 +49,10 @@ int main(void)
     }
     /* All there are, then one more; then all free again. */
     for (made = 0; made <= TAKT_MAX_PORTS; made++)
-        if (event_alloc(me) < 0)
-            break;
+        if (event_alloc(me) < 0) break;
     CHECK(made > 0 && made <= TAKT_MAX_PORTS, "%u ports", made);
     CHECK(event_alloc(me) < 0, "one port too many");
-    for (u32 p = 0; p < TAKT_MAX_PORTS; p++)
-        event_close(p);
+    for (u32 p = 0; p < TAKT_MAX_PORTS; p++) event_close(p);
     CHECK(event_alloc(me) >= 0, "no port after all were closed");
     return test_end("event ports keep their bounds");
 }

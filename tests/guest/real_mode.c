@@ -56,22 +56,19 @@ __asm__(".pushsection .text\n"
 extern char int60[], int6[];
 
 /* In the real-mode table, at 0: the compiler must not see that. */
-static void set_vector(u8 vector, u64 offset)
-{
+static void set_vector(u8 vector, u64 offset) {
     volatile u32 *table = NULL;
 
     __asm__("" : "+r"(table));
     table[vector] = (PAGE >> 4) << 16 | (u32)offset;
 }
 
-int main(void)
-{
+int main(void) {
     bool amd = !on_takt() || cpuid(TAKT_CPUID_ABI, 0).ebx & TAKT_FEAT_VMMCALL;
     u64 end;
 
     test_begin();
-    if (vcpu_count() < 2)
-        test_error("needs two vCPUs");
+    if (vcpu_count() < 2) test_error("needs two vCPUs");
     memset((void *)PAGE, 0, PAGE_SIZE);
     memcpy((void *)PAGE, stub, stub_end - stub);
     if (!amd) {
@@ -82,8 +79,7 @@ int main(void)
     set_vector(0x60, int60 - stub);
     set_vector(6, int6 - stub);
     vcpu_start_raw(1, PAGE >> 12);
-    for (end = time_ns() + NS_PER_S; DATA[STAGE] < 5 && time_ns() < end;)
-        thread_yield();
+    for (end = time_ns() + NS_PER_S; DATA[STAGE] < 5 && time_ns() < end;) thread_yield();
     CHECK(DATA[STAGE] == 5, "got as far as stage %u", DATA[STAGE]);
     CHECK(DATA[FEATURES] == cpuid(1, 0).ecx, "CPUID in real mode: %x instead of %x", DATA[FEATURES],
           cpuid(1, 0).ecx);

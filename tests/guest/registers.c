@@ -47,8 +47,7 @@ __asm__(
 void yield_vmmcall(struct regs *r);
 void yield_vmcall(struct regs *r);
 
-static u64 next_random(u64 *state)
-{
+static u64 next_random(u64 *state) {
     *state = *state * 6364136223846793005ull + 1442695040888963407ull;
     return *state ^ *state >> 29;
 }
@@ -74,55 +73,43 @@ static const struct {
 };
 static const u8 pat_types[] = { 0, 1, 4, 5, 6, 7 };
 
-static bool has_msr(unsigned i)
-{
-    return msrs[i].msr != MSR_TSC_AUX || cpuid(0x80000001, 0).edx & BIT(27);
-}
+static bool has_msr(unsigned i) { return msrs[i].msr != MSR_TSC_AUX || cpuid(0x80000001, 0).edx & BIT(27); }
 
-static u64 msr_value(unsigned i, u64 *rnd)
-{
+static u64 msr_value(unsigned i, u64 *rnd) {
     u64 v = next_random(rnd) & msrs[i].mask;
 
     return msrs[i].address ? (u64)((i64)(v << 17) >> 17) & (msrs[i].mask == ~0ull ? ~0ull : 0x7fffffff) : v;
 }
 
-static void write_msrs(u64 *rnd)
-{
+static void write_msrs(u64 *rnd) {
     u64 pat = 0;
 
     for (unsigned i = 0; i < ARRAY_SIZE(msrs); i++)
-        if (has_msr(i))
-            wrmsr(msrs[i].msr, msr_value(i, rnd));
-    for (unsigned i = 1; i < 8; i++)
-        pat |= (u64)pat_types[next_random(rnd) % ARRAY_SIZE(pat_types)] << 8 * i;
+        if (has_msr(i)) wrmsr(msrs[i].msr, msr_value(i, rnd));
+    for (unsigned i = 1; i < 8; i++) pat |= (u64)pat_types[next_random(rnd) % ARRAY_SIZE(pat_types)] << 8 * i;
     wrmsr(MSR_PAT, pat | 6); /* entry 0 is what our memory is */
 }
 
-static void check_msrs(u64 *rnd)
-{
+static void check_msrs(u64 *rnd) {
     u64 pat = 6, got;
 
     for (unsigned i = 0; i < ARRAY_SIZE(msrs); i++) {
         u64 want;
 
-        if (!has_msr(i))
-            continue;
+        if (!has_msr(i)) continue;
         want = msr_value(i, rnd);
         got = rdmsr(msrs[i].msr);
         CHECK(got == want, "%s is %lx instead of %lx", msrs[i].name, got, want);
     }
-    for (unsigned i = 1; i < 8; i++)
-        pat |= (u64)pat_types[next_random(rnd) % ARRAY_SIZE(pat_types)] << 8 * i;
+    for (unsigned i = 1; i < 8; i++) pat |= (u64)pat_types[next_random(rnd) % ARRAY_SIZE(pat_types)] << 8 * i;
     got = rdmsr(MSR_PAT);
     CHECK(got == pat, "PAT is %lx instead of %lx", got, pat);
 }
 
 /* ---- debug registers, XCR0, CR2, CR8, segments ---- */
 
-static void write_others(struct regs *r, u64 *rnd)
-{
-    for (unsigned i = 0; i < 4; i++)
-        r->dr[i] = next_random(rnd) & 0x7ffffffffff8;
+static void write_others(struct regs *r, u64 *rnd) {
+    for (unsigned i = 0; i < 4; i++) r->dr[i] = next_random(rnd) & 0x7ffffffffff8;
     r->dr6 = 0xffff0ff0 | (next_random(rnd) & 0xf) | (next_random(rnd) & BIT(14));
     r->dr7 = 0x400 | (next_random(rnd) & 0xffff0000); /* kinds and sizes, none enabled */
     __asm__ volatile(
@@ -137,18 +124,15 @@ static void write_others(struct regs *r, u64 *rnd)
                        "r"(next_random(rnd) & 1 ? SEL_DATA : 0));
 }
 
-static void check_others(struct regs *r, u64 *rnd)
-{
+static void check_others(struct regs *r, u64 *rnd) {
     u64 d[6], cr2, cr8;
     u16 ds, es, want;
 
-    for (unsigned i = 0; i < 7; i++)
-        next_random(rnd); /* as drawn for the debug registers */
+    for (unsigned i = 0; i < 7; i++) next_random(rnd); /* as drawn for the debug registers */
     __asm__ volatile(
         "mov %%dr0, %0; mov %%dr1, %1; mov %%dr2, %2; mov %%dr3, %3; mov %%dr6, %4; mov %%dr7, %5"
         : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3]), "=r"(d[4]), "=r"(d[5]));
-    for (unsigned i = 0; i < 4; i++)
-        CHECK(d[i] == r->dr[i], "DR%u is %lx instead of %lx", i, d[i], r->dr[i]);
+    for (unsigned i = 0; i < 4; i++) CHECK(d[i] == r->dr[i], "DR%u is %lx instead of %lx", i, d[i], r->dr[i]);
     CHECK(d[4] == r->dr6, "DR6 is %lx instead of %lx", d[4], r->dr6);
     CHECK(d[5] == r->dr7, "DR7 is %lx instead of %lx", d[5], r->dr7);
     cr2 = next_random(rnd);
@@ -176,18 +160,14 @@ static void check_others(struct regs *r, u64 *rnd)
 #define STORE_ZMM(n, p) "vmovups %%zmm" #n ", " #n "*64(%0)\n"
 
 /* Bytes of a vector register that XCR0 lets this vCPU use. */
-static unsigned width(u64 xcr0)
-{
-    if ((xcr0 & 0xe7) == 0xe7 && cpuid(7, 0).ebx & BIT(16))
-        return 64;
+static unsigned width(u64 xcr0) {
+    if ((xcr0 & 0xe7) == 0xe7 && cpuid(7, 0).ebx & BIT(16)) return 64;
     return (xcr0 & 7) == 7 && cpuid(1, 0).ecx & BIT(28) ? 32 : 16;
 }
 
-static void load_vectors(struct regs *r, u64 *rnd, unsigned width)
-{
+static void load_vectors(struct regs *r, u64 *rnd, unsigned width) {
     for (unsigned i = 0; i < 16; i++)
-        for (unsigned j = 0; j < 64; j++)
-            r->vec[i][j] = next_random(rnd) >> 13;
+        for (unsigned j = 0; j < 64; j++) r->vec[i][j] = next_random(rnd) >> 13;
     r->mxcsr = 0x1f80 ^ (next_random(rnd) & 0x6000);
     r->fcw = 0x37f ^ (next_random(rnd) & 0xc00);
     if (width == 64)
@@ -201,8 +181,7 @@ static void load_vectors(struct regs *r, u64 *rnd, unsigned width)
         __asm__ volatile("kmovw %k0, %%k1; kmovw %k1, %%k7" : : "r"(r->mxcsr ^ seed), "r"(r->fcw ^ seed));
 }
 
-static void check_vectors(const struct regs *r, unsigned width)
-{
+static void check_vectors(const struct regs *r, unsigned width) {
     static struct regs seen[TAKT_MAX_VCPUS];
     struct regs *s = &seen[this_vcpu()->id];
     u32 mxcsr = 0, k1 = 0, k7 = 0;
@@ -228,27 +207,22 @@ static void check_vectors(const struct regs *r, unsigned width)
 
 /* ---- */
 
-static u64 set_xcr0(u64 v)
-{
-    if (!(cpuid(1, 0).ecx & BIT(26)))
-        return 3;
+static u64 set_xcr0(u64 v) {
+    if (!(cpuid(1, 0).ecx & BIT(26))) return 3;
     write_cr4(read_cr4() | CR4_OSXSAVE);
     __asm__ volatile("xsetbv" : : "a"((u32)v), "d"(0), "c"(0));
     return v;
 }
 
-static void check_xcr0(u64 want)
-{
+static void check_xcr0(u64 want) {
     u32 lo, hi;
 
-    if (!(read_cr4() & CR4_OSXSAVE))
-        return;
+    if (!(read_cr4() & CR4_OSXSAVE)) return;
     __asm__ volatile("xgetbv" : "=a"(lo), "=d"(hi) : "c"(0));
     CHECK(((u64)hi << 32 | lo) == want, "XCR0 is %x%08x instead of %lx", hi, lo, want);
 }
 
-static void work(void *arg)
-{
+static void work(void *arg) {
     static struct regs all[TAKT_MAX_VCPUS], kept[TAKT_MAX_VCPUS];
     u32 me = this_vcpu()->id;
     struct regs *r = &all[me], *before = &kept[me];
@@ -265,11 +239,9 @@ static void work(void *arg)
         write_msrs(&rnd);
         write_others(r, &rnd);
         load_vectors(r, &rnd, w);
-        for (unsigned g = 0; g < ARRAY_SIZE(r->gpr); g++)
-            r->gpr[g] = next_random(&rnd);
+        for (unsigned g = 0; g < ARRAY_SIZE(r->gpr); g++) r->gpr[g] = next_random(&rnd);
         *before = *r;
-        for (unsigned n = 0; n < 3; n++)
-            vmmcall ? yield_vmmcall(r) : yield_vmcall(r);
+        for (unsigned n = 0; n < 3; n++) vmmcall ? yield_vmmcall(r) : yield_vmcall(r);
         for (unsigned g = 0; g < ARRAY_SIZE(r->gpr); g++)
             CHECK(r->gpr[g] == before->gpr[g], "GPR %u is %lx instead of %lx", g, r->gpr[g], before->gpr[g]);
         check_vectors(before, w);
@@ -283,15 +255,13 @@ static void work(void *arg)
     preempt_enable();
 }
 
-int main(void)
-{
+int main(void) {
     struct thread *t;
 
     test_begin();
     test_needs_takt();
     seed = cmdline_u64("vm", 7) * 0x9e3779b1;
-    if (vcpu_start_all() < 2)
-        test_error("one vCPU only");
+    if (vcpu_start_all() < 2) test_error("one vCPU only");
     t = thread_start(1, "work", work, NULL);
     work(NULL);
     thread_join(t);

@@ -25,15 +25,13 @@ struct call {
     struct compat_regs r;
 };
 
-static void run(void *arg)
-{
+static void run(void *arg) {
     struct call *c = arg;
 
     compat_call((void *)c->fn, &c->r);
 }
 
-static u8 call(void (*fn)(void), u32 selector, u64 address)
-{
+static u8 call(void (*fn)(void), u32 selector, u64 address) {
     struct call c = { fn, { .rax = 1, .rbx = selector, .rcx = address } };
     struct exception e = try_run(run, &c);
 
@@ -42,8 +40,7 @@ static u8 call(void (*fn)(void), u32 selector, u64 address)
     return e.vector;
 }
 
-static void add_descriptors(void)
-{
+static void add_descriptors(void) {
     struct {
         u16 limit;
         u64 base;
@@ -57,8 +54,7 @@ static void add_descriptors(void)
     __asm__ volatile("lgdt %0" : : "m"(r));
 }
 
-int main(void)
-{
+int main(void) {
     u64 w = (u64)&word;
 
     test_begin();

@@ -15,13 +15,9 @@ static u64 shared_count, ipis[TAKT_MAX_VCPUS];
 static struct semaphore ping = SEMAPHORE(0), pong = SEMAPHORE(0);
 static volatile bool stop;
 
-static void on_ipi(void *arg)
-{
-    __atomic_add_fetch(&ipis[this_vcpu()->id], 1, __ATOMIC_RELAXED);
-}
+static void on_ipi(void *arg) { __atomic_add_fetch(&ipis[this_vcpu()->id], 1, __ATOMIC_RELAXED); }
 
-static void adder(void *arg)
-{
+static void adder(void *arg) {
     for (unsigned i = 0; i < ROUNDS; i++) {
         mutex_lock(&mutex);
         u64 v = shared_count;
@@ -31,37 +27,28 @@ static void adder(void *arg)
     }
 }
 
-static void ponger(void *arg)
-{
+static void ponger(void *arg) {
     for (unsigned i = 0; i < ROUNDS; i++) {
         sem_down(&ping);
         sem_up(&pong);
     }
 }
 
-static void hog(void *arg)
-{
-    while (!stop)
-        (*(volatile u64 *)arg)++;
+static void hog(void *arg) {
+    while (!stop) (*(volatile u64 *)arg)++;
 }
 
-static void where(void *arg)
-{
-    *(u32 *)arg = lapic_id();
-}
+static void where(void *arg) { *(u32 *)arg = lapic_id(); }
 
-static void test_ipis(unsigned n)
-{
+static void test_ipis(unsigned n) {
     u64 end;
 
     irq_set_handler(VECTOR_TEST, on_ipi, NULL);
-    for (unsigned i = 0; i < n; i++)
-        lapic_ipi(i, VECTOR_TEST);
+    for (unsigned i = 0; i < n; i++) lapic_ipi(i, VECTOR_TEST);
     lapic_icr(0, ICR_OTHERS | ICR_ASSERT | VECTOR_TEST);
     end = time_ns() + NS_PER_S;
     for (unsigned i = 0; i < n; i++) {
-        while (__atomic_load_n(&ipis[i], __ATOMIC_RELAXED) < (i ? 2 : 1) && time_ns() < end)
-            thread_yield();
+        while (__atomic_load_n(&ipis[i], __ATOMIC_RELAXED) < (i ? 2 : 1) && time_ns() < end) thread_yield();
         /* Two that arrive before the first is taken may merge. */
         CHECK(ipis[i] >= 1 && ipis[i] <= (i ? 2 : 1), "vCPU %u took %lu IPIs", i, ipis[i]);
     }
@@ -72,15 +59,12 @@ static void test_ipis(unsigned n)
     }
 }
 
-static void test_threads(unsigned n)
-{
+static void test_threads(unsigned n) {
     struct thread *t[TAKT_MAX_VCPUS], *p;
     u64 spun[2] = { 0, 0 };
 
-    for (unsigned i = 0; i < n; i++)
-        t[i] = thread_start(i, "adder", adder, NULL);
-    for (unsigned i = 0; i < n; i++)
-        thread_join(t[i]);
+    for (unsigned i = 0; i < n; i++) t[i] = thread_start(i, "adder", adder, NULL);
+    for (unsigned i = 0; i < n; i++) thread_join(t[i]);
     CHECK(shared_count == (u64)n * ROUNDS, "the mutex let %lu of %u additions through", shared_count,
           n * ROUNDS);
 
@@ -100,8 +84,7 @@ static void test_threads(unsigned n)
     CHECK(spun[0] && spun[1], "of two hogs on a vCPU only one ran: %lu %lu", spun[0], spun[1]);
 }
 
-static void test_timeout(void)
-{
+static void test_timeout(void) {
     struct semaphore never = SEMAPHORE(0);
     u64 start = time_ns();
 
@@ -109,8 +92,7 @@ static void test_timeout(void)
     CHECK(time_ns() >= start + 5 * NS_PER_MS, "timed out early");
 }
 
-int main(void)
-{
+int main(void) {
     unsigned want = vcpu_count(), n;
 
     test_begin();

@@ -12,8 +12,7 @@
 
 static u8 buf[256];
 
-static void ins(void)
-{
+static void ins(void) {
     u8 *to = buf + 16;
     u64 n = 8;
 
@@ -48,8 +47,7 @@ static void ins(void)
     CHECK(n == 0 && to[-1] == 0xff && to[-300] == 0xff && to[0] == 0, "300 bytes");
 }
 
-static void outs(void)
-{
+static void outs(void) {
     const char *from = "hello from OUTS\n";
     u64 n = strlen(from);
 
@@ -59,8 +57,7 @@ static void outs(void)
 
 static u64 fault_count, fault_di;
 
-static bool on_pf(struct trap_frame *f)
-{
+static bool on_pf(struct trap_frame *f) {
     fault_count = f->rcx;
     fault_di = f->rdi;
     page_map(VA + PAGE_SIZE, (u64)buf & ~4095ull, PTE_P | PTE_W); /* now it is there */
@@ -68,8 +65,7 @@ static bool on_pf(struct trap_frame *f)
 }
 
 /* From the last bytes of a page into one that is not there; the handler brings it, and the rest goes on. */
-static void fault_in_middle(void)
-{
+static void fault_in_middle(void) {
     u8 *page = page_alloc(1);
     u64 to = VA + PAGE_SIZE - 5, n = 12;
 
@@ -85,20 +81,15 @@ static void fault_in_middle(void)
 
 static volatile u64 ticks;
 
-static void on_timer(struct timer *t)
-{
-    ticks++;
-}
+static void on_timer(struct timer *t) { ticks++; }
 
-static void without_end(void)
-{
+static void without_end(void) {
     struct timer t = { 0 };
     struct exception e;
     u64 va = VA + 0x200000;
 
     /* A count of 2^32, over some pages and then beyond them: a fault, after interrupts have come by. */
-    for (unsigned i = 0; i < 2; i++)
-        page_map(va + i * PAGE_SIZE, (u64)buf & ~4095ull, PTE_P);
+    for (unsigned i = 0; i < 2; i++) page_map(va + i * PAGE_SIZE, (u64)buf & ~4095ull, PTE_P);
     page_map(va + 2 * PAGE_SIZE, 0, 0);
     timer_start_periodic(&t, time_ns() + NS_PER_MS, NS_PER_MS, on_timer, NULL);
     exception_clear();
@@ -109,8 +100,7 @@ static void without_end(void)
     CHECK(e.cr2 == va + 2 * PAGE_SIZE, "fault at %lx", e.cr2);
 }
 
-static void bad_addresses(void)
-{
+static void bad_addresses(void) {
     exception_clear();
     __asm__ volatile(FIXUP("insb") : : "D"(0x0000900000000000ull), "d"(NOBODY) : "memory");
     check_exception(exception_get().vector, EXC_GP, "INS to an address that is not canonical");
@@ -119,8 +109,7 @@ static void bad_addresses(void)
     check_exception(exception_get().vector, EXC_GP, "OUTS from an address that is not canonical");
 }
 
-int main(void)
-{
+int main(void) {
     test_begin();
     test_needs_takt();
     ins();

@@ -30,8 +30,7 @@ __asm__(".pushsection .text\n"
         "stub_end: .code64\n"
         ".popsection");
 
-int main(void)
-{
+int main(void) {
     test_begin();
     memset((void *)PAGE, 0, PAGE_SIZE);
     memcpy((void *)PAGE, stub, stub_end - stub);

@@ -5,8 +5,7 @@
 
 static volatile u32 hits;
 
-static bool on_db(struct trap_frame *f)
-{
+static bool on_db(struct trap_frame *f) {
     hits++;
     return true;
 }
@@ -23,8 +22,7 @@ static bool on_db(struct trap_frame *f)
         CHECK(hits > 0, "%s: no #DB at all", what);                                                          \
     } while (0)
 
-int main(void)
-{
+int main(void) {
     test_begin();
     irq_disable();
     exception_set_hook(EXC_DB, on_db);

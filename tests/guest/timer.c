@@ -9,32 +9,26 @@
 
 static volatile u64 ticks, when, stop_after;
 
-static void on_tick(void *arg)
-{
+static void on_tick(void *arg) {
     ticks++;
     when = rdtsc();
-    if (ticks == stop_after)
-        lapic_write(LAPIC_TIMER_INITIAL, 0);
+    if (ticks == stop_after) lapic_write(LAPIC_TIMER_INITIAL, 0);
 }
 
-static bool wait_ticks(u64 n, u64 ns)
-{
+static bool wait_ticks(u64 n, u64 ns) {
     u64 end = time_ns() + ns;
 
-    while (ticks < n && time_ns() < end)
-        cpu_relax();
+    while (ticks < n && time_ns() < end) cpu_relax();
     return ticks >= n;
 }
 
-static void quiet(void)
-{
+static void quiet(void) {
     lapic_write(LAPIC_LVT_TIMER, LVT_MASKED | VECTOR);
     lapic_write(LAPIC_TIMER_INITIAL, 0);
     ticks = 0;
 }
 
-static void one_shot(void)
-{
+static void one_shot(void) {
     u64 per_ms = lapic_timer_khz(), start;
     static const u8 divide[] = { 0xb, 0x0, 0x1, 0x2, 0x3, 0x8, 0x9, 0xa };
 
@@ -60,8 +54,7 @@ static void one_shot(void)
     CHECK(ticks == 1, "one-shot fired %lu times", ticks);
 }
 
-static void periodic(void)
-{
+static void periodic(void) {
     u64 start;
 
     quiet();
@@ -78,8 +71,7 @@ static void periodic(void)
     ticks = 0;
     delay_ns(5 * NS_PER_MS);
     CHECK(ticks == 0, "masked, and fired %lu times", ticks);
-    if (!on_takt())
-        return;
+    if (!on_takt()) return;
     /* The smallest period: it must not take the machine with it. On a slow one there is no time for anything
      * but the handler, so it is the handler that stops it. */
     quiet();
@@ -94,8 +86,7 @@ static void periodic(void)
     CHECK(ticks == 0, "a count of 0 does not stop it");
 }
 
-static void changes(void)
-{
+static void changes(void) {
     quiet();
     lapic_write(LAPIC_LVT_TIMER, VECTOR);
     lapic_write(LAPIC_TIMER_INITIAL, lapic_timer_khz() * 1000);
@@ -111,8 +102,7 @@ static void changes(void)
     quiet();
 }
 
-static void deadline(void)
-{
+static void deadline(void) {
     u64 due;
 
     if (!lapic_has_deadline()) {
@@ -152,8 +142,7 @@ static void deadline(void)
 }
 
 /* HLT sleeps until the interrupt, no less and not for ever. */
-static void halt(void)
-{
+static void halt(void) {
     u64 start;
 
     for (unsigned i = 0; i < 20; i++) {
@@ -172,8 +161,7 @@ static void halt(void)
     }
 }
 
-int main(void)
-{
+int main(void) {
     test_begin();
     irq_set_handler(VECTOR, on_tick, NULL);
     one_shot();

@@ -2,8 +2,7 @@
 /* A triple fault stops the VM. */
 #include <guest/test.h>
 
-int main(void)
-{
+int main(void) {
     static const u8 no_idt[10];
 
     test_begin();

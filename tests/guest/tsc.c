@@ -10,15 +10,13 @@ static u64 last, backwards, worst;
 static volatile u64 turn;
 
 /* Two vCPUs pass a reading to and fro; each must find the other's in its past. */
-static void relay(void *arg)
-{
+static void relay(void *arg) {
     u64 me = (u64)arg;
 
     for (unsigned i = 0; i < 30; i++) {
         for (unsigned spins = 0; turn % 2 != me; spins++) {
             cpu_relax();
-            if (spins % 64 == 63)
-                hypercall0(TAKT_HC_YIELD);
+            if (spins % 64 == 63) hypercall0(TAKT_HC_YIELD);
         }
         u64 now = rdtsc();
 
@@ -32,8 +30,7 @@ static void relay(void *arg)
 }
 
 /* Two readings of the hypervisor's clock, each between two of the TSC: the vCPU may be off its pCPU anywhere. */
-static void against_hypervisor(void)
-{
+static void against_hypervisor(void) {
     u64 t[4], ns[2], least, most;
 
     t[0] = rdtsc();
@@ -49,8 +46,7 @@ static void against_hypervisor(void)
           "the hypervisor counts %lu ns, the TSC from %lu to %lu", ns[1] - ns[0], least, most);
 }
 
-int main(void)
-{
+int main(void) {
     u64 a, b, old;
     struct thread *t;
 

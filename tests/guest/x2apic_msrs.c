@@ -6,16 +6,14 @@
 
 enum { HOLE, RO, RW, WO };
 
-static u8 kind(u32 r)
-{
+static u8 kind(u32 r) {
     switch (r) {
     case 0x02: /* id */
     case 0x03: /* version */
     case 0x0a: /* PPR */
     case 0x0d: /* LDR */
     case 0x10 ... 0x27:
-    case 0x39: /* current count */
-        return RO;
+    case 0x39: /* current count */ return RO;
     case 0x08: /* TPR */
     case 0x0f: /* SVR */
     case 0x28: /* ESR: only 0 */
@@ -23,38 +21,30 @@ static u8 kind(u32 r)
     case 0x32: /* LVTs */
     case 0x35 ... 0x37:
     case 0x38:
-    case 0x3e:
-        return RW;
+    case 0x3e: return RW;
     case 0x0b: /* EOI */
-    case 0x3f: /* self-IPI */
-        return WO;
-    default:
-        return HOLE;
+    case 0x3f: /* self-IPI */ return WO;
+    default: return HOLE;
     }
 }
 
-int main(void)
-{
+int main(void) {
     u64 f, v;
 
     test_begin();
-    if (!lapic_has_x2())
-        test_skip("no x2APIC");
+    if (!lapic_has_x2()) test_skip("no x2APIC");
     f = irq_save();
-    if (!lapic_is_x2())
-        lapic_set_mode(true);
+    if (!lapic_is_x2()) lapic_set_mode(true);
     for (u32 r = 0; r < 0x400; r++) {
         u8 k = kind(r), got;
         char what[48];
 
         /* CMCI, thermal and performance counter LVTs: a CPU may have them or not. */
-        if (r == 0x2f || r == 0x33 || r == 0x34)
-            continue;
+        if (r == 0x2f || r == 0x33 || r == 0x34) continue;
         snprintf(what, sizeof(what), "RDMSR %x", 0x800 + r);
         check_exception(rdmsr_fault(0x800 + r, &v), k == HOLE || k == WO ? EXC_GP : EXC_NONE, what);
         CHECK(k == HOLE || k == WO || r == 0x30 || v >> 32 == 0, "%x reads %lx", 0x800 + r, v);
-        if (r == 0x30 || r == 0x3f)
-            continue; /* would send something */
+        if (r == 0x30 || r == 0x3f) continue; /* would send something */
         snprintf(what, sizeof(what), "WRMSR %x", 0x800 + r);
         got = wrmsr_fault(0x800 + r, k == RW ? v : 0);
         check_exception(got, k == HOLE || k == RO ? EXC_GP : EXC_NONE, what);

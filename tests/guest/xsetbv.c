@@ -3,15 +3,13 @@
 #include <guest/trap.h>
 #include <guest/x86.h>
 
-static u8 xsetbv(u32 index, u64 v)
-{
+static u8 xsetbv(u32 index, u64 v) {
     exception_clear();
     __asm__ volatile(FIXUP("xsetbv") : : "a"((u32)v), "d"((u32)(v >> 32)), "c"(index) : "memory");
     return exception_get().vector;
 }
 
-static u64 xgetbv(void)
-{
+static u64 xgetbv(void) {
     u32 lo, hi;
 
     __asm__ volatile("xgetbv" : "=a"(lo), "=d"(hi) : "c"(0));
@@ -21,13 +19,11 @@ static u64 xgetbv(void)
 void user_xsetbv(void);
 __asm__("user_xsetbv: xor %ecx, %ecx; xor %edx, %edx; mov $3, %eax; xsetbv; int $0x81");
 
-int main(void)
-{
+int main(void) {
     u64 all, cr4 = read_cr4();
 
     test_begin();
-    if (!(cpuid(1, 0).ecx & BIT(26)))
-        test_skip("no XSAVE");
+    if (!(cpuid(1, 0).ecx & BIT(26))) test_skip("no XSAVE");
     check_exception(xsetbv(0, 1), EXC_UD, "XSETBV without CR4.OSXSAVE");
     CHECK(!(cpuid(1, 0).ecx & BIT(27)), "OSXSAVE is shown too early");
     write_cr4(cr4 | CR4_OSXSAVE);

@@ -4,21 +4,17 @@
 
 #define MUST(cond, fmt, ...)                                                                                 \
     do {                                                                                                     \
-        if (!(cond))                                                                                         \
-            panic("%s does not hold: " fmt, #cond, ##__VA_ARGS__);                                           \
+        if (!(cond)) panic("%s does not hold: " fmt, #cond, ##__VA_ARGS__);                                  \
     } while (0)
 
-static u32 times_current(const struct sched_vcpu *v)
-{
+static u32 times_current(const struct sched_vcpu *v) {
     u32 n = 0;
 
-    for (u32 cpu = 0; cpu < sim.opt.cpus; cpu++)
-        n += sched_cpus[cpu].current == v;
+    for (u32 cpu = 0; cpu < sim.opt.cpus; cpu++) n += sched_cpus[cpu].current == v;
     return n;
 }
 
-static void check_vcpu(const struct sched_pool *p, const struct sched_vcpu *v)
-{
+static void check_vcpu(const struct sched_pool *p, const struct sched_vcpu *v) {
     u32 id = sched_who(v), running = times_current(v);
     const struct sched_cpu *c = &sched_cpus[v->cpu];
 
@@ -37,15 +33,13 @@ static void check_vcpu(const struct sched_pool *p, const struct sched_vcpu *v)
     MUST(!v->queued || cpumask_test(&v->affinity, v->cpu), "vCPU %x waits outside its affinity", id);
 }
 
-static void check_credit_cpu(const struct sched_pool *p, u32 cpu, u32 *queued)
-{
+static void check_credit_cpu(const struct sched_pool *p, u32 cpu, u32 *queued) {
     const struct credit_pool *cp = p->priv;
     const struct credit_cpu *cc = sched_cpus[cpu].priv;
     u32 n = 0;
 
     for (int c = 0; c < CLASS_NR; c++)
-        list_for_each(cv, &cc->queue[c], struct credit_vcpu, link)
-        {
+        list_for_each(cv, &cc->queue[c], struct credit_vcpu, link) {
             MUST(cv->vcpu->queued && cv->vcpu->cpu == cpu, "vCPU %x in a queue", sched_who(cv->vcpu));
             /* Sorted: nobody is in a better list than it deserves. A yield may have put it into a worse
              * one. */
@@ -58,15 +52,13 @@ static void check_credit_cpu(const struct sched_pool *p, u32 cpu, u32 *queued)
     *queued += n;
 }
 
-static void check_credit(const struct sched_pool *p)
-{
+static void check_credit(const struct sched_pool *p) {
     const struct credit_pool *cp = p->priv;
     u32 queued = 0, waiting = 0;
     u64 weight = 0;
 
     cpumask_for_each(cpu, &p->cpus) check_credit_cpu(p, cpu, &queued);
-    list_for_each(d, &p->doms, struct sched_dom, in_pool)
-    {
+    list_for_each(d, &p->doms, struct sched_dom, in_pool) {
         const struct credit_dom *cd = d->priv;
         u64 w = cp->knob.fault == FAULT_IGNORE_WEIGHT ? CREDIT_DEFAULT_WEIGHT : cd->weight;
         u32 active = 0;
@@ -75,8 +67,7 @@ static void check_credit(const struct sched_pool *p)
             const struct sched_vcpu *v = d->vcpu[i];
             const struct credit_vcpu *cv = v ? v->priv : NULL;
 
-            if (!cv)
-                continue;
+            if (!cv) continue;
             waiting += v->queued;
             active += !list_empty(&cv->active);
             MUST(!v->parked || !list_empty(&cv->active), "vCPU %x is parked for ever", sched_who(v));
@@ -89,43 +80,35 @@ static void check_credit(const struct sched_pool *p)
     MUST(weight == 0 || cp->accounting, "active vCPUs and no accounting");
 }
 
-void sim_check(void)
-{
+void sim_check(void) {
     for (struct sched_pool *p = sched_pool_next(NULL); p; p = sched_pool_next(p)) {
         u32 n = 0;
 
         MUST(!spin_is_locked(&p->lock), "pool %s", p->name);
-        list_for_each(d, &p->doms, struct sched_dom, in_pool)
-        {
+        list_for_each(d, &p->doms, struct sched_dom, in_pool) {
             MUST(d->pool == p, "VM %u", d->id);
             for (u32 i = 0; i < d->nr_vcpus; i++)
-                if (d->vcpu[i])
-                    check_vcpu(p, d->vcpu[i]);
+                if (d->vcpu[i]) check_vcpu(p, d->vcpu[i]);
             n++;
         }
         MUST(n == p->nr_doms, "pool %s has %u VMs, counted %u", p->name, n, p->nr_doms);
-        cpumask_for_each(cpu, &p->cpus)
-        {
+        cpumask_for_each(cpu, &p->cpus) {
             bool idle = sched_is_idle(sched_cpus[cpu].current);
 
             MUST(cpumask_test(&p->idlers, cpu) == idle, "pCPU %u", cpu);
             MUST(sched_cpus[cpu].pool == p, "pCPU %u", cpu);
         }
-        if (p->policy == &credit_policy)
-            check_credit(p);
+        if (p->policy == &credit_policy) check_credit(p);
     }
 }
 
-void sim_check_work_conserving(void)
-{
+void sim_check_work_conserving(void) {
     for (struct sched_pool *p = sched_pool_next(NULL); p; p = sched_pool_next(p))
-        list_for_each(d, &p->doms, struct sched_dom, in_pool)
-        {
+        list_for_each(d, &p->doms, struct sched_dom, in_pool) {
             for (u32 i = 0; i < d->nr_vcpus; i++) {
                 const struct sched_vcpu *v = d->vcpu[i];
 
-                if (!v || !v->queued)
-                    continue;
+                if (!v || !v->queued) continue;
                 struct cpumask idle = cpumask_and(&p->idlers, &v->affinity);
 
                 MUST(cpumask_empty(&idle), "vCPU %x waits while pCPU %u is idle", sched_who(v),

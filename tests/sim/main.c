@@ -5,8 +5,7 @@
 #include <string.h>
 #include "sim.h"
 
-static int replay(const char *file)
-{
+static int replay(const char *file) {
     FILE *f = fopen(file, "rb");
     struct trace_record *r = NULL;
     struct sim_difference d;
@@ -35,14 +34,12 @@ static int replay(const char *file)
     return result ? 1 : 0;
 }
 
-int main(int argc, char **argv)
-{
+int main(int argc, char **argv) {
     const char *record_to = NULL;
     bool json = false;
     int i = 1;
 
-    if (argc == 3 && strcmp(argv[1], "replay") == 0)
-        return replay(argv[2]);
+    if (argc == 3 && strcmp(argv[1], "replay") == 0) return replay(argv[2]);
     for (; i < argc && argv[i][0] == '-'; i++) {
         if (strcmp(argv[i], "-j") == 0)
             json = true;

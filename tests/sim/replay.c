@@ -13,19 +13,15 @@ static struct replay_dom *doms[65536];
 
 /* Inputs and decisions only, in the order of their sequence; those of one input came from one CPU, in
  * order. */
-static int by_sequence(const void *a, const void *b)
-{
+static int by_sequence(const void *a, const void *b) {
     const struct trace_record *x = a, *y = b;
 
-    if (x->arg[1] != y->arg[1])
-        return x->arg[1] < y->arg[1] ? -1 : 1;
+    if (x->arg[1] != y->arg[1]) return x->arg[1] < y->arg[1] ? -1 : 1;
     return x->ns != 0 && x->event != y->event ? (x->event < y->event ? -1 : 1) : 0;
 }
 
-static void merge_sort(struct trace_record *r, size_t n, struct trace_record *tmp)
-{
-    if (n < 2)
-        return;
+static void merge_sort(struct trace_record *r, size_t n, struct trace_record *tmp) {
+    if (n < 2) return;
     size_t half = n / 2, i = 0, k = half, out = 0;
 
     merge_sort(r, half, tmp);
@@ -35,16 +31,13 @@ static void merge_sort(struct trace_record *r, size_t n, struct trace_record *tm
     memcpy(r, tmp, n * sizeof(*r));
 }
 
-static size_t select_records(struct trace_record *r, size_t n, bool *lost)
-{
+static size_t select_records(struct trace_record *r, size_t n, bool *lost) {
     size_t out = 0;
 
     *lost = false;
     for (size_t i = 0; i < n; i++) {
-        if (r[i].event == TRC_LOST)
-            *lost = true;
-        if (r[i].event == TRC_SCHED_INPUT || r[i].event == TRC_SCHED_DECISION)
-            r[out++] = r[i];
+        if (r[i].event == TRC_LOST) *lost = true;
+        if (r[i].event == TRC_SCHED_INPUT || r[i].event == TRC_SCHED_DECISION) r[out++] = r[i];
     }
     struct trace_record *tmp = malloc((out + 1) * sizeof(*tmp));
 
@@ -53,8 +46,7 @@ static size_t select_records(struct trace_record *r, size_t n, bool *lost)
     return out;
 }
 
-static struct cpumask mask_of(u64 w)
-{
+static struct cpumask mask_of(u64 w) {
     struct cpumask m;
 
     cpumask_zero(&m);
@@ -62,16 +54,14 @@ static struct cpumask mask_of(u64 w)
     return m;
 }
 
-static void apply_dom(u32 kind, struct sched_pool *p, u32 id)
-{
+static void apply_dom(u32 kind, struct sched_pool *p, u32 id) {
     if (kind == IN_DOM_INIT) {
         free(doms[id]);
         doms[id] = calloc(1, sizeof(*doms[id]));
         sched_dom_init(&doms[id]->d, id, "", doms[id]->slot, p);
         return;
     }
-    if (!doms[id])
-        return;
+    if (!doms[id]) return;
     struct sched_dom *d = &doms[id]->d;
 
     if (kind == IN_DOM_FINI)
@@ -84,8 +74,7 @@ static void apply_dom(u32 kind, struct sched_pool *p, u32 id)
         sched_unpause(d);
 }
 
-static void apply_vcpu(u32 kind, struct sched_dom *d, u32 id, u64 arg)
-{
+static void apply_vcpu(u32 kind, struct sched_dom *d, u32 id, u64 arg) {
     struct cpumask m = mask_of(arg);
     struct sched_vcpu *v = d->vcpu[id];
 
@@ -94,8 +83,7 @@ static void apply_vcpu(u32 kind, struct sched_dom *d, u32 id, u64 arg)
         sched_vcpu_init(v, d, id, &m);
         return;
     }
-    if (!v)
-        return;
+    if (!v) return;
     if (kind == IN_VCPU_FINI)
         sched_vcpu_fini(v);
     else if (kind == IN_AFFINITY)
@@ -110,57 +98,39 @@ static void apply_vcpu(u32 kind, struct sched_dom *d, u32 id, u64 arg)
         sched_saved((u32)arg, v);
 }
 
-static void apply_param(struct sched_pool *p, u32 index, u32 who, i64 value)
-{
+static void apply_param(struct sched_pool *p, u32 index, u32 who, i64 value) {
     const struct param *e = param_at(p, index);
     void *object = p;
     const char *why;
 
-    if (!e)
-        return;
+    if (!e) return;
     if (who != TRACE_NOBODY) {
         struct replay_dom *d = doms[who >> 16];
 
-        if (!d)
-            return;
+        if (!d) return;
         object = e->scope == PARAM_DOM ? (void *)&d->d : (void *)d->slot[who % SIM_MAX_VCPUS];
     }
     param_set(e, p, object, value, &why);
 }
 
-static void apply(const struct trace_record *r)
-{
+static void apply(const struct trace_record *r) {
     u32 kind = r->arg[0] & 0xff, pool = r->arg[0] >> 8 & 0xff, small = r->arg[0] >> 16;
     u64 arg = r->arg[2] | (u64)r->arg[3] << 32;
     struct sched_pool *p = &sched_pools[pool % SCHED_MAX_POOLS];
     char name[16];
 
     switch (kind) {
-    case IN_CPU_ONLINE:
-        sched_cpu_online((u32)arg);
-        break;
+    case IN_CPU_ONLINE: sched_cpu_online((u32)arg); break;
     case IN_POOL_CREATE:
         snprintf(name, sizeof(name), "pool%u", pool);
         sched_pool_create(name, sched_policies[small]->name, &p);
         break;
-    case IN_POOL_DESTROY:
-        sched_pool_destroy(p);
-        break;
-    case IN_CPU_ADD:
-        sched_pool_add_cpu(p, (u32)arg);
-        break;
-    case IN_CPU_REMOVE:
-        sched_pool_remove_cpu(p, (u32)arg);
-        break;
-    case IN_PARAM:
-        apply_param(p, small, r->who, (i64)arg);
-        break;
-    case IN_PRESET:
-        param_preset(p, p->policy->presets[small].name);
-        break;
-    case IN_RUN:
-        sched_run((u32)arg);
-        break;
+    case IN_POOL_DESTROY: sched_pool_destroy(p); break;
+    case IN_CPU_ADD: sched_pool_add_cpu(p, (u32)arg); break;
+    case IN_CPU_REMOVE: sched_pool_remove_cpu(p, (u32)arg); break;
+    case IN_PARAM: apply_param(p, small, r->who, (i64)arg); break;
+    case IN_PRESET: param_preset(p, p->policy->presets[small].name); break;
+    case IN_RUN: sched_run((u32)arg); break;
     case IN_TIMER:
         sched_cpus[arg].timer[small].armed = true;
         sched_timer_fire((u32)arg, small);
@@ -169,56 +139,44 @@ static void apply(const struct trace_record *r)
     case IN_DOM_FINI:
     case IN_DOM_MOVE:
     case IN_PAUSE:
-    case IN_UNPAUSE:
-        apply_dom(kind, p, r->who >> 16);
-        break;
+    case IN_UNPAUSE: apply_dom(kind, p, r->who >> 16); break;
     default:
-        if (doms[r->who >> 16])
-            apply_vcpu(kind, &doms[r->who >> 16]->d, r->who % SIM_MAX_VCPUS, arg);
+        if (doms[r->who >> 16]) apply_vcpu(kind, &doms[r->who >> 16]->d, r->who % SIM_MAX_VCPUS, arg);
     }
 }
 
 /* A record that would have us touch what is not there. */
-static const char *senseless(const struct trace_record *r, size_t i, u32 expected)
-{
+static const char *senseless(const struct trace_record *r, size_t i, u32 expected) {
     u32 kind = r->arg[0] & 0xff, pool = r->arg[0] >> 8 & 0xff, small = r->arg[0] >> 16;
     bool has_pool = kind != IN_CPU_ONLINE, exists = pool < SCHED_MAX_POOLS && sched_pools[pool].policy;
     bool has_cpu = kind == IN_CPU_ONLINE || kind == IN_CPU_ADD || kind == IN_CPU_REMOVE || kind == IN_RUN ||
                    kind == IN_SAVED || kind == IN_TIMER;
 
-    if (r->event != TRC_SCHED_INPUT)
-        return "a decision without its input";
+    if (r->event != TRC_SCHED_INPUT) return "a decision without its input";
     if (r->arg[1] != expected)
         return expected == 1 ? "the recording does not begin at boot" : "an input is missing";
-    if (kind < IN_CPU_ONLINE || kind > IN_TIMER)
-        return "an unknown kind of input";
+    if (kind < IN_CPU_ONLINE || kind > IN_TIMER) return "an unknown kind of input";
     if (has_cpu && (r->arg[2] >= TAKT_MAX_CPUS || (kind != IN_CPU_ONLINE && !sched_cpus[r->arg[2]].online)))
         return "a pCPU that is not there";
-    if (kind == IN_TIMER && small >= SCHED_TIMERS)
-        return "a timer that no policy has";
+    if (kind == IN_TIMER && small >= SCHED_TIMERS) return "a timer that no policy has";
     if (kind == IN_POOL_CREATE) {
         u32 policies = 0;
 
-        while (sched_policies[policies])
-            policies++;
+        while (sched_policies[policies]) policies++;
         return small < policies && !exists ? NULL : "a pool that cannot be";
     }
-    if (has_pool && !exists)
-        return "a pool that is not there";
-    if (kind == IN_PRESET && !sched_pools[pool].policy->presets)
-        return "a preset that is not there";
+    if (has_pool && !exists) return "a pool that is not there";
+    if (kind == IN_PRESET && !sched_pools[pool].policy->presets) return "a preset that is not there";
     return NULL;
 }
 
-static void describe(char *buf, size_t size, const char *what, const struct trace_record *r)
-{
+static void describe(char *buf, size_t size, const char *what, const struct trace_record *r) {
     snprintf(buf, size, "%s: at %lu ns on CPU %u, sequence %u: event %x, vCPU %x, kind %u, argument %lu",
              what, (unsigned long)r->ns, r->cpu, r->arg[1], r->event, r->who, r->arg[0] & 0xff,
              (unsigned long)(r->arg[2] | (u64)r->arg[3] << 32));
 }
 
-int sim_replay(struct trace_record *r, size_t n, struct sim_difference *d)
-{
+int sim_replay(struct trace_record *r, size_t n, struct sim_difference *d) {
     struct sim_options o = { .mask = TRACE_CLASS_REPLAY, .keep = true };
     bool lost;
     u32 expected = 1;

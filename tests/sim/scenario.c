@@ -26,26 +26,21 @@ static struct section sections[MAX_SECTIONS];
 static int nr_sections;
 static const char *file_name;
 
-static void fail(int line, const char *what, const char *more)
-{
+static void fail(int line, const char *what, const char *more) {
     fprintf(stderr, "%s:%d: %s%s%s\n", file_name, line, what, more ? " " : "", more ? more : "");
     exit(2);
 }
 
-static char *trim(char *s)
-{
+static char *trim(char *s) {
     char *end;
 
-    while (*s == ' ' || *s == '\t')
-        s++;
+    while (*s == ' ' || *s == '\t') s++;
     end = s + strlen(s);
-    while (end > s && strchr(" \t\r\n", end[-1]))
-        *--end = 0;
+    while (end > s && strchr(" \t\r\n", end[-1])) *--end = 0;
     return s;
 }
 
-static void read_section(char *s, int line)
-{
+static void read_section(char *s, int line) {
     struct section *x = &sections[nr_sections];
     char *end = strchr(s, ']');
 
@@ -61,31 +56,26 @@ static void read_section(char *s, int line)
     nr_sections++;
 }
 
-static void read_file(FILE *f)
-{
+static void read_file(FILE *f) {
     char buf[512];
 
     for (int line = 1; fgets(buf, sizeof(buf), f); line++) {
         char *s = trim(buf), *eq;
 
         for (char *c = s; *c; c++)
-            if ((*c == '#' || *c == ';') && (c == s || c[-1] == ' ' || c[-1] == '\t'))
-                *c = 0;
+            if ((*c == '#' || *c == ';') && (c == s || c[-1] == ' ' || c[-1] == '\t')) *c = 0;
         s = trim(s);
-        if (!*s)
-            continue;
+        if (!*s) continue;
         if (*s == '[') {
             read_section(s, line);
             continue;
         }
         eq = strchr(s, '=');
-        if (!eq || nr_sections == 0)
-            fail(line, "expected key = value in a section", NULL);
+        if (!eq || nr_sections == 0) fail(line, "expected key = value in a section", NULL);
         *eq = 0;
         struct section *x = &sections[nr_sections - 1];
 
-        if (x->nr_keys == MAX_KEYS)
-            fail(line, "too many keys in this section", NULL);
+        if (x->nr_keys == MAX_KEYS) fail(line, "too many keys in this section", NULL);
         struct key *k = &x->key[x->nr_keys++];
 
         k->line = line;
@@ -95,8 +85,7 @@ static void read_file(FILE *f)
     }
 }
 
-static struct key *find(struct section *x, const char *name)
-{
+static struct key *find(struct section *x, const char *name) {
     for (int i = 0; x && i < x->nr_keys; i++)
         if (strcmp(x->key[i].name, name) == 0) {
             x->key[i].used = true;
@@ -105,73 +94,58 @@ static struct key *find(struct section *x, const char *name)
     return NULL;
 }
 
-static const char *word(struct section *x, const char *name, const char *otherwise)
-{
+static const char *word(struct section *x, const char *name, const char *otherwise) {
     struct key *k = find(x, name);
 
     return k ? k->value : otherwise;
 }
 
-static u64 number(struct section *x, const char *name, u64 otherwise)
-{
+static u64 number(struct section *x, const char *name, u64 otherwise) {
     struct key *k = find(x, name);
     u64 v = otherwise;
 
-    if (k && parse_u64(k->value, &v, NULL))
-        fail(k->line, name, "is not a number");
+    if (k && parse_u64(k->value, &v, NULL)) fail(k->line, name, "is not a number");
     return v;
 }
 
-static u64 duration(struct section *x, const char *name, u64 otherwise)
-{
+static u64 duration(struct section *x, const char *name, u64 otherwise) {
     struct key *k = find(x, name);
     u64 v = otherwise;
 
-    if (k && parse_time(k->value, &v, NULL))
-        fail(k->line, name, "is not a time such as 10ms or 50us");
+    if (k && parse_time(k->value, &v, NULL)) fail(k->line, name, "is not a time such as 10ms or 50us");
     return v;
 }
 
-static struct cpumask cpu_list(struct section *x, struct cpumask otherwise)
-{
+static struct cpumask cpu_list(struct section *x, struct cpumask otherwise) {
     struct key *k = find(x, "cpus");
 
-    if (k && parse_cpus(k->value, &otherwise, NULL))
-        fail(k->line, "cpus", "is not a list such as 0-3,5");
+    if (k && parse_cpus(k->value, &otherwise, NULL)) fail(k->line, "cpus", "is not a list such as 0-3,5");
     return otherwise;
 }
 
-static struct section *next_of(const char *kind, struct section *after)
-{
+static struct section *next_of(const char *kind, struct section *after) {
     for (struct section *x = after ? after + 1 : sections; x < &sections[nr_sections]; x++)
-        if (strcmp(x->kind, kind) == 0)
-            return x;
+        if (strcmp(x->kind, kind) == 0) return x;
     return NULL;
 }
 
 /* Whatever the grammar does not know is a parameter of the policy. */
-static void set_params(struct section *x, struct sched_pool *p, void *object, enum param_scope scope)
-{
+static void set_params(struct section *x, struct sched_pool *p, void *object, enum param_scope scope) {
     struct key *preset = scope == PARAM_POOL ? find(x, "sched_preset") : NULL;
 
-    if (preset && param_preset(p, preset->value))
-        fail(preset->line, "no such preset:", preset->value);
+    if (preset && param_preset(p, preset->value)) fail(preset->line, "no such preset:", preset->value);
     for (int i = 0; x && i < x->nr_keys; i++) {
         struct key *k = &x->key[i];
         const struct param *e = k->used ? NULL : param_find(p, k->name);
         const char *why = NULL;
 
-        if (k->used)
-            continue;
-        if (!e || e->scope != scope)
-            fail(k->line, "unknown key", k->name);
-        if (param_set_text(e, p, object, k->value, &why))
-            fail(k->line, k->name, why);
+        if (k->used) continue;
+        if (!e || e->scope != scope) fail(k->line, "unknown key", k->name);
+        if (param_set_text(e, p, object, k->value, &why)) fail(k->line, k->name, why);
     }
 }
 
-static struct sim_work read_work(struct section *x)
-{
+static struct sim_work read_work(struct section *x) {
     static const char *const names[] = {
         "idle", "hog", "duty", "waker", "server", "evader", "self", "yield"
     };
@@ -182,15 +156,13 @@ static struct sim_work read_work(struct section *x)
     if (k) {
         u32 i = 0;
 
-        while (i < ARRAY_SIZE(names) && strcmp(names[i], k->value))
-            i++;
+        while (i < ARRAY_SIZE(names) && strcmp(names[i], k->value)) i++;
         if (i == ARRAY_SIZE(names))
             fail(k->line, "a workload is one of idle hog duty waker server evader self yield, not", k->value);
         w.kind = i;
     }
     k = find(x, "percent");
-    if (k && parse_permille(k->value, &permille, NULL))
-        fail(k->line, "percent", "is a share such as 40%");
+    if (k && parse_permille(k->value, &permille, NULL)) fail(k->line, "percent", "is a share such as 40%");
     w.percent = k ? permille / 10 : 50;
     w.period_ns = duration(x, "period", 10 * NS_PER_MS);
     w.work_ns = duration(x, "work", 100 * NS_PER_US);
@@ -203,8 +175,7 @@ static struct sim_work read_work(struct section *x)
     return w;
 }
 
-static void make_pools(struct section *hv)
-{
+static void make_pools(struct section *hv) {
     struct cpumask rest = sim_cpus(0, sim.opt.cpus - 1);
     const char *sched = word(hv, "sched", "credit");
     struct sched_pool *p;
@@ -223,8 +194,7 @@ static void make_pools(struct section *hv)
     }
 }
 
-static void make_vms(void)
-{
+static void make_vms(void) {
     for (struct section *x = next_of("vm", NULL); x; x = next_of("vm", x)) {
         struct sched_pool *p = sched_pool_find(word(x, "pool", "Pool-0"));
         struct cpumask m = cpu_list(x, sim_cpus(0, TAKT_MAX_CPUS - 1));
@@ -232,14 +202,11 @@ static void make_vms(void)
         u64 vcpus = number(x, "vcpus", 1);
         struct sim_dom *d;
 
-        if (!p)
-            fail(x->line, "no such pool for", x->name);
-        if (vcpus < 1 || vcpus > SIM_MAX_VCPUS)
-            fail(x->line, "1 to 64 vCPUs for", x->name);
+        if (!p) fail(x->line, "no such pool for", x->name);
+        if (vcpus < 1 || vcpus > SIM_MAX_VCPUS) fail(x->line, "1 to 64 vCPUs for", x->name);
         struct cpumask allowed = cpumask_and(&m, &p->cpus);
 
-        if (cpumask_empty(&allowed))
-            fail(x->line, "its pool has none of its CPUs:", x->name);
+        if (cpumask_empty(&allowed)) fail(x->line, "its pool has none of its CPUs:", x->name);
         d = sim_vm(p, x->name, (u32)vcpus, m, w);
         x->object = d;
         set_params(x, p, &d->d, PARAM_DOM);
@@ -250,8 +217,7 @@ struct row {
     double share, wait_max_ms, p50_us, p99_us, max_us, switches;
 };
 
-static struct row row_of(struct sim_vcpu *v, u64 seconds)
-{
+static struct row row_of(struct sim_vcpu *v, u64 seconds) {
     struct sched_times t;
 
     sched_times(&v->s, &t);
@@ -265,8 +231,7 @@ static struct row row_of(struct sim_vcpu *v, u64 seconds)
     };
 }
 
-static void print(bool json, u64 seconds)
-{
+static void print(bool json, u64 seconds) {
     const char *comma = "";
 
     if (json)
@@ -301,8 +266,7 @@ static void print(bool json, u64 seconds)
                (unsigned long)sim.hash, (unsigned long)sim.records, (unsigned long)seconds);
 }
 
-static void write_records(const char *file)
-{
+static void write_records(const char *file) {
     FILE *f = fopen(file, "wb");
 
     if (!f || fwrite(sim.kept, sizeof(*sim.kept), sim.nr_kept, f) != sim.nr_kept || fclose(f)) {
@@ -311,8 +275,7 @@ static void write_records(const char *file)
     }
 }
 
-int scenario_run(const char *file, bool json, const char *record_to)
-{
+int scenario_run(const char *file, bool json, const char *record_to) {
     FILE *f = fopen(file, "r");
     struct section *machine, *hv;
     struct sim_options o = { 0 };
@@ -340,12 +303,10 @@ int scenario_run(const char *file, bool json, const char *record_to)
     make_pools(hv);
     make_vms();
     sim_run_until(warm * NS_PER_S);
-    for (struct section *x = next_of("vm", NULL); x; x = next_of("vm", x))
-        sim_mark(x->object);
+    for (struct section *x = next_of("vm", NULL); x; x = next_of("vm", x)) sim_mark(x->object);
     sim_run_until((warm + seconds) * NS_PER_S);
     print(json, seconds);
-    if (record_to)
-        write_records(record_to);
+    if (record_to) write_records(record_to);
     sim_stop();
     return 0;
 }

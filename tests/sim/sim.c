@@ -21,16 +21,14 @@ static struct pcpu pcpus[TAKT_MAX_CPUS];
 static struct sim_dom *doms[4096];
 static u32 nr_doms;
 
-u64 sim_random(u64 *s)
-{
+u64 sim_random(u64 *s) {
     *s ^= *s >> 12;
     *s ^= *s << 25;
     *s ^= *s >> 27;
     return *s * 0x2545f4914f6cdd1dull;
 }
 
-static u64 rng_seed(u64 seed)
-{
+static u64 rng_seed(u64 seed) {
     u64 z = seed + 0x9e3779b97f4a7c15ull;
 
     z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9ull;
@@ -40,71 +38,49 @@ static u64 rng_seed(u64 seed)
 
 /* ---- the machine that hv/sched asks for ---- */
 
-u64 machine_now(void)
-{
-    return sim.now;
-}
+u64 machine_now(void) { return sim.now; }
 
-u32 machine_cpu(void)
-{
-    return sim.cpu;
-}
+u32 machine_cpu(void) { return sim.cpu; }
 
-static void queue_at(struct timer *t, u32 cpu, u64 when)
-{
+static void queue_at(struct timer *t, u32 cpu, u64 when) {
     timerq_remove(&queue, t);
     t->cpu = (u16)cpu;
     timerq_insert(&queue, t, MAX(when, sim.now));
 }
 
-void machine_kick(u32 cpu)
-{
+void machine_kick(u32 cpu) {
     struct pcpu *c = &pcpus[cpu];
 
-    if (c->kicked || sim.replaying)
-        return;
+    if (c->kicked || sim.replaying) return;
     c->kicked = true;
-    if (!c->switching)
-        queue_at(&c->kick, cpu, sim.now + (cpu == sim.cpu ? 0 : sim.opt.kick_ns));
+    if (!c->switching) queue_at(&c->kick, cpu, sim.now + (cpu == sim.cpu ? 0 : sim.opt.kick_ns));
 }
 
-void machine_timer_set(u32 cpu, struct timer *t, u64 when)
-{
-    if (!sim.replaying)
-        queue_at(t, cpu, when);
+void machine_timer_set(u32 cpu, struct timer *t, u64 when) {
+    if (!sim.replaying) queue_at(t, cpu, when);
 }
 
-void machine_timer_cancel(struct timer *t)
-{
-    timerq_remove(&queue, t);
-}
+void machine_timer_cancel(struct timer *t) { timerq_remove(&queue, t); }
 
-void *machine_alloc(size_t size)
-{
-    if (sim.fail_alloc && --sim.fail_alloc == 0)
-        return NULL;
+void *machine_alloc(size_t size) {
+    if (sim.fail_alloc && --sim.fail_alloc == 0) return NULL;
     sim.allocated++;
     return calloc(1, size);
 }
 
-void machine_free(void *p)
-{
-    if (p)
-        sim.allocated--;
+void machine_free(void *p) {
+    if (p) sim.allocated--;
     free(p);
 }
 
-void trace_write(unsigned cpu, u64 ns, u16 event, u32 who, u32 a, u32 b, u32 c, u32 d)
-{
+void trace_write(unsigned cpu, u64 ns, u16 event, u32 who, u32 a, u32 b, u32 c, u32 d) {
     struct trace_record r = { ns, event, (u16)cpu, who, { a, b, c, d } };
 
     for (size_t i = 0; i < sizeof(r); i++)
         sim.hash = (sim.hash ^ ((u8 *)&r)[i]) * 0x100000001b3ull; /* FNV-1a */
     sim.records++;
-    if (event == TRC_SCHED_INPUT && (a & 0xff) == IN_TIMER)
-        sim.policy_timers++;
-    if (!sim.opt.keep)
-        return;
+    if (event == TRC_SCHED_INPUT && (a & 0xff) == IN_TIMER) sim.policy_timers++;
+    if (!sim.opt.keep) return;
     if (sim.nr_kept == sim.max_kept) {
         sim.max_kept = sim.max_kept ? sim.max_kept * 2 : 4096;
         sim.kept = realloc(sim.kept, sim.max_kept * sizeof(r));
@@ -112,8 +88,7 @@ void trace_write(unsigned cpu, u64 ns, u16 event, u32 who, u32 a, u32 b, u32 c, 
     sim.kept[sim.nr_kept++] = r;
 }
 
-void panic(const char *fmt, ...)
-{
+void panic(const char *fmt, ...) {
     va_list ap;
 
     va_start(ap, fmt);
@@ -125,54 +100,42 @@ void panic(const char *fmt, ...)
 
 /* ---- pCPUs ---- */
 
-static struct sim_vcpu *of(struct sched_vcpu *s)
-{
-    return container_of(s, struct sim_vcpu, s);
-}
+static struct sim_vcpu *of(struct sched_vcpu *s) { return container_of(s, struct sim_vcpu, s); }
 
-static void stop_computing(struct sched_vcpu *s)
-{
+static void stop_computing(struct sched_vcpu *s) {
     struct sim_vcpu *v = of(s);
 
-    if (sched_is_idle(s) || v->started == ~0ull)
-        return;
+    if (sched_is_idle(s) || v->started == ~0ull) return;
     u64 ns = sim.now - v->started;
 
     v->computed += ns;
-    if (v->remaining != ~0ull)
-        v->remaining -= MIN(ns, v->remaining);
+    if (v->remaining != ~0ull) v->remaining -= MIN(ns, v->remaining);
     v->started = ~0ull;
     timerq_remove(&queue, &v->done);
 }
 
-static void start_computing(struct sched_vcpu *s, u32 cpu)
-{
+static void start_computing(struct sched_vcpu *s, u32 cpu) {
     struct sim_vcpu *v = of(s);
 
-    if (sched_is_idle(s) || s->blocked)
-        return;
+    if (sched_is_idle(s) || s->blocked) return;
     v->started = sim.now;
     u64 end = v->remaining == ~0ull ? ~0ull : sim.now + v->remaining;
 
     end = MIN(end, v->until);
-    if (end != ~0ull)
-        queue_at(&v->done, cpu, end);
+    if (end != ~0ull) queue_at(&v->done, cpu, end);
 }
 
 static void resched(u32 cpu);
 
-static void arrive(u32 cpu)
-{
+static void arrive(u32 cpu) {
     struct pcpu *c = &pcpus[cpu];
 
     c->switching = false;
     start_computing(c->current, cpu);
-    if (c->kicked)
-        queue_at(&c->kick, cpu, sim.now);
+    if (c->kicked) queue_at(&c->kick, cpu, sim.now);
 }
 
-static void switched(struct timer *t, u64 now)
-{
+static void switched(struct timer *t, u64 now) {
     struct pcpu *c = container_of(t, struct pcpu, switched);
     u32 cpu = (u32)(c - pcpus);
 
@@ -187,8 +150,7 @@ static void switched(struct timer *t, u64 now)
     arrive(cpu);
 }
 
-static void resched(u32 cpu)
-{
+static void resched(u32 cpu) {
     struct pcpu *c = &pcpus[cpu];
     struct sched_vcpu *prev = c->current, *next;
 
@@ -214,16 +176,13 @@ static void resched(u32 cpu)
     queue_at(&c->switched, cpu, sim.now + sim.opt.switch_ns / 2);
 }
 
-static void kicked(struct timer *t, u64 now)
-{
+static void kicked(struct timer *t, u64 now) {
     struct pcpu *c = container_of(t, struct pcpu, kick);
 
-    if (c->kicked && !c->switching)
-        resched((u32)(c - pcpus));
+    if (c->kicked && !c->switching) resched((u32)(c - pcpus));
 }
 
-void sim_run_until(u64 end)
-{
+void sim_run_until(u64 end) {
     struct timer *t;
 
     while ((t = timerq_pop(&queue, end))) {
@@ -231,83 +190,63 @@ void sim_run_until(u64 end)
         sim.cpu = t->cpu;
         sim.events++;
         t->fn(t, sim.now);
-        if (sim.check)
-            sim.check();
+        if (sim.check) sim.check();
     }
     sim.now = end;
 }
 
 /* ---- workloads ---- */
 
-static void alarm_at(struct sim_vcpu *v, u64 when)
-{
-    queue_at(&v->alarm, v->s.cpu, when);
-}
+static void alarm_at(struct sim_vcpu *v, u64 when) { queue_at(&v->alarm, v->s.cpu, when); }
 
 /* The next tick of the pCPU, as the credit policy places them. */
-static u64 next_tick(const struct sim_vcpu *v, u64 after)
-{
+static u64 next_tick(const struct sim_vcpu *v, u64 after) {
     u64 tick = v->work.tick_ns, shift = tick / TAKT_MAX_CPUS * v->s.cpu;
 
     return after < shift ? shift : shift + ((after - shift) / tick + 1) * tick;
 }
 
-static u64 exponential(u64 *rng, u64 mean)
-{
+static u64 exponential(u64 *rng, u64 mean) {
     u64 x = 0; /* the first success of trials with probability 1/64: good enough, and all integers */
 
-    while (sim_below(rng, 64))
-        x++;
+    while (sim_below(rng, 64)) x++;
     return x * mean / 63 + 1;
 }
 
 /* A burst is over: sleep until `when`, for ever if ~0. */
-static void go_to_sleep(struct sim_vcpu *v, u64 when)
-{
+static void go_to_sleep(struct sim_vcpu *v, u64 when) {
     u32 cpu = v->s.cpu;
 
     sched_block(&v->s);
-    if (when != ~0ull)
-        alarm_at(v, when);
+    if (when != ~0ull) alarm_at(v, when);
     resched(cpu);
 }
 
-static void next_burst(struct sim_vcpu *v)
-{
+static void next_burst(struct sim_vcpu *v) {
     struct sim_work *w = &v->work;
 
     v->remaining = w->work_ns;
     v->until = ~0ull;
     switch (w->kind) {
-    case WORK_IDLE:
-        v->remaining = 0;
-        break;
-    case WORK_HOG:
-        v->remaining = ~0ull;
-        break;
-    case WORK_DUTY:
-        v->remaining = w->period_ns * w->percent / 100;
-        break;
+    case WORK_IDLE: v->remaining = 0; break;
+    case WORK_HOG: v->remaining = ~0ull; break;
+    case WORK_DUTY: v->remaining = w->period_ns * w->percent / 100; break;
     case WORK_EVADER:
         v->remaining = ~0ull;
         v->until = next_tick(v, sim.now + w->margin_ns) - w->margin_ns;
         break;
-    default:
-        break;
+    default: break;
     }
 }
 
-static void burst_over(struct timer *t, u64 now)
-{
+static void burst_over(struct timer *t, u64 now) {
     struct sim_vcpu *v = container_of(t, struct sim_vcpu, done);
     struct sim_work *w = &v->work;
     u32 cpu = v->s.cpu;
 
     stop_computing(&v->s);
     switch (w->kind) {
-    case WORK_IDLE:
-        go_to_sleep(v, ~0ull);
-        break;
+    case WORK_IDLE: go_to_sleep(v, ~0ull); break;
     case WORK_DUTY:
     case WORK_WAKER:
         v->next += w->period_ns;
@@ -328,30 +267,23 @@ static void burst_over(struct timer *t, u64 now)
             resched(cpu);
         }
         break;
-    case WORK_EVADER:
-        go_to_sleep(v, next_tick(v, sim.now) + w->rest_ns);
-        break;
-    case WORK_SELF:
-        go_to_sleep(v, sim.now + w->rest_ns);
-        break;
+    case WORK_EVADER: go_to_sleep(v, next_tick(v, sim.now) + w->rest_ns); break;
+    case WORK_SELF: go_to_sleep(v, sim.now + w->rest_ns); break;
     case WORK_YIELD:
         next_burst(v);
         sched_yield(&v->s);
         resched(cpu);
         break;
-    default:
-        break;
+    default: break;
     }
 }
 
-static void alarm_rings(struct timer *t, u64 now)
-{
+static void alarm_rings(struct timer *t, u64 now) {
     struct sim_vcpu *v = container_of(t, struct sim_vcpu, alarm);
 
     if (v->work.kind == WORK_SERVER) {
         alarm_at(v, sim.now + exponential(&v->rng, NS_PER_S / v->work.rate));
-        if (v->requests++)
-            return;
+        if (v->requests++) return;
     }
     next_burst(v);
     sched_wake(&v->s);
@@ -361,19 +293,15 @@ static void alarm_rings(struct timer *t, u64 now)
 
 /* ---- putting a machine together ---- */
 
-static void on_state(struct sched_vcpu *s, u64 now)
-{
-    if (sched_is_idle(s))
-        return;
+static void on_state(struct sched_vcpu *s, u64 now) {
+    if (sched_is_idle(s)) return;
     struct sim_vcpu *v = of(s);
 
-    if (v->runnable_since != ~0ull)
-        v->wait_max = MAX(v->wait_max, now - v->runnable_since);
+    if (v->runnable_since != ~0ull) v->wait_max = MAX(v->wait_max, now - v->runnable_since);
     v->runnable_since = s->state == RS_RUNNABLE ? now : ~0ull;
 }
 
-void sim_start(const struct sim_options *o)
-{
+void sim_start(const struct sim_options *o) {
     memset(&sim, 0, sizeof(sim));
     memset(pcpus, 0, sizeof(pcpus));
     queue = (struct timerq){ 0 };
@@ -393,16 +321,13 @@ void sim_start(const struct sim_options *o)
     }
 }
 
-static void must(int error, const char *what, const char *name)
-{
-    if (!error)
-        return;
+static void must(int error, const char *what, const char *name) {
+    if (!error) return;
     fprintf(stderr, "sim: %s %s: error %d\n", what, name, error);
     abort();
 }
 
-struct sched_pool *sim_pool(const char *name, const char *policy, struct cpumask cpus)
-{
+struct sched_pool *sim_pool(const char *name, const char *policy, struct cpumask cpus) {
     struct sched_pool *p = NULL;
 
     must(sched_pool_create(name, policy, &p), "pool", name);
@@ -411,12 +336,10 @@ struct sched_pool *sim_pool(const char *name, const char *policy, struct cpumask
 }
 
 struct sim_dom *sim_vm(struct sched_pool *p, const char *name, u32 vcpus, struct cpumask affinity,
-                       struct sim_work work)
-{
+                       struct sim_work work) {
     struct sim_dom *d = calloc(1, sizeof(*d));
 
-    if (work.kind == WORK_EVADER && !work.tick_ns)
-        work.tick_ns = 10 * NS_PER_MS;
+    if (work.kind == WORK_EVADER && !work.tick_ns) work.tick_ns = 10 * NS_PER_MS;
     snprintf(d->name, sizeof(d->name), "%s", name);
     must(sched_dom_init(&d->d, nr_doms + 1, d->name, d->slot, p), "VM", name);
     for (u32 i = 0; i < vcpus; i++) {
@@ -430,28 +353,24 @@ struct sim_dom *sim_vm(struct sched_pool *p, const char *name, u32 vcpus, struct
         must(sched_vcpu_init(&v->s, &d->d, i, &affinity), "vCPU of", name);
         v->next = sim.now;
         next_burst(v);
-        if (work.kind == WORK_SERVER)
-            alarm_at(v, sim.now + exponential(&v->rng, NS_PER_S / work.rate));
+        if (work.kind == WORK_SERVER) alarm_at(v, sim.now + exponential(&v->rng, NS_PER_S / work.rate));
         d->vcpu[i] = v;
     }
     d->nr_vcpus = vcpus;
     doms[nr_doms++] = d;
     sched_unpause(&d->d);
     for (u32 i = 0; i < vcpus; i++)
-        if (work.kind != WORK_SERVER && work.kind != WORK_IDLE)
-            sched_wake(&d->vcpu[i]->s);
+        if (work.kind != WORK_SERVER && work.kind != WORK_IDLE) sched_wake(&d->vcpu[i]->s);
     return d;
 }
 
-void sim_vm_stop(struct sim_dom *d)
-{
+void sim_vm_stop(struct sim_dom *d) {
     sched_pause(&d->d);
     while (!sched_dom_stopped(&d->d))
         sim_run_until(sim.now + MAX(sim.opt.kick_ns + 2 * sim.opt.switch_ns, 1000));
 }
 
-void sim_vm_destroy(struct sim_dom *d)
-{
+void sim_vm_destroy(struct sim_dom *d) {
     sim_vm_stop(d);
     for (u32 i = 0; i < d->nr_vcpus; i++) {
         timerq_remove(&queue, &d->vcpu[i]->alarm);
@@ -461,19 +380,16 @@ void sim_vm_destroy(struct sim_dom *d)
     }
     sched_dom_fini(&d->d);
     for (u32 i = 0; i < nr_doms; i++)
-        if (doms[i] == d)
-            doms[i] = NULL;
+        if (doms[i] == d) doms[i] = NULL;
     free(d);
 }
 
 /* The pools are forgotten as they are: only memory is given back. */
-void sim_stop(void)
-{
+void sim_stop(void) {
     for (u32 i = 0; i < nr_doms; i++) {
         struct sim_dom *d = doms[i];
 
-        if (!d)
-            continue;
+        if (!d) continue;
         for (u32 k = 0; k < d->nr_vcpus; k++) {
             machine_free(d->vcpu[k]->s.priv);
             free(d->vcpu[k]);
@@ -481,10 +397,8 @@ void sim_stop(void)
         machine_free(d->d.priv);
         free(d);
     }
-    for (u32 cpu = 0; cpu < TAKT_MAX_CPUS; cpu++)
-        machine_free(sched_cpus[cpu].priv);
-    for (u32 i = 0; i < SCHED_MAX_POOLS; i++)
-        machine_free(sched_pools[i].priv);
+    for (u32 cpu = 0; cpu < TAKT_MAX_CPUS; cpu++) machine_free(sched_cpus[cpu].priv);
+    for (u32 i = 0; i < SCHED_MAX_POOLS; i++) machine_free(sched_pools[i].priv);
     sched_init();
     free(sim.kept);
     sim.kept = NULL;
@@ -492,19 +406,16 @@ void sim_stop(void)
     nr_doms = 0;
 }
 
-void sim_param(struct sched_pool *p, void *object, const char *name, i64 value)
-{
+void sim_param(struct sched_pool *p, void *object, const char *name, i64 value) {
     const struct param *e = param_find(p, name);
     const char *why = "there is no such parameter";
 
-    if (e && param_set(e, p, object, value, &why) == 0)
-        return;
+    if (e && param_set(e, p, object, value, &why) == 0) return;
     fprintf(stderr, "sim: %s = %ld: %s\n", name, (long)value, why);
     abort();
 }
 
-int sim_remove_cpu(struct sched_pool *p, u32 cpu)
-{
+int sim_remove_cpu(struct sched_pool *p, u32 cpu) {
     int error;
 
     while ((error = sched_pool_remove_cpu(p, cpu)) == -EAGAIN)
@@ -512,8 +423,7 @@ int sim_remove_cpu(struct sched_pool *p, u32 cpu)
     return error;
 }
 
-int sim_move_vm(struct sched_pool *p, struct sim_dom *d)
-{
+int sim_move_vm(struct sched_pool *p, struct sim_dom *d) {
     int error;
 
     sim_vm_stop(d);
@@ -522,20 +432,17 @@ int sim_move_vm(struct sched_pool *p, struct sim_dom *d)
     return error;
 }
 
-struct cpumask sim_cpus(u32 first, u32 last)
-{
+struct cpumask sim_cpus(u32 first, u32 last) {
     struct cpumask m;
 
     cpumask_zero(&m);
-    for (u32 cpu = first; cpu <= last; cpu++)
-        cpumask_set(&m, cpu);
+    for (u32 cpu = first; cpu <= last; cpu++) cpumask_set(&m, cpu);
     return m;
 }
 
 /* ---- measuring ---- */
 
-void sim_mark(struct sim_dom *d)
-{
+void sim_mark(struct sim_dom *d) {
     for (u32 i = 0; i < d->nr_vcpus; i++) {
         struct sim_vcpu *v = d->vcpu[i];
         struct sched_times t;
@@ -544,21 +451,18 @@ void sim_mark(struct sim_dom *d)
         memcpy(v->base, t.state_ns, sizeof(v->base));
         v->base_switches = t.switches;
         v->wait_max = 0;
-        if (v->runnable_since != ~0ull)
-            v->runnable_since = sim.now;
+        if (v->runnable_since != ~0ull) v->runnable_since = sim.now;
         sched_reset_latency(&v->s);
     }
 }
 
-u64 sim_ran(struct sim_vcpu *v)
-{
+u64 sim_ran(struct sim_vcpu *v) {
     struct sched_times t;
 
     sched_times(&v->s, &t);
     return t.state_ns[RS_RUNNING] - v->base[RS_RUNNING];
 }
 
-u64 sim_waits(struct sim_vcpu *v)
-{
+u64 sim_waits(struct sim_vcpu *v) {
     return v->runnable_since == ~0ull ? v->wait_max : MAX(v->wait_max, sim.now - v->runnable_since);
 }

@@ -88,10 +88,7 @@ int sim_remove_cpu(struct sched_pool *p, u32 cpu); /* until it is done, or an er
 int sim_move_vm(struct sched_pool *p, struct sim_dom *d);
 
 u64 sim_random(u64 *state); /* xorshift64* */
-static inline u64 sim_below(u64 *state, u64 n)
-{
-    return sim_random(state) % n;
-}
+static inline u64 sim_below(u64 *state, u64 n) { return sim_random(state) % n; }
 struct cpumask sim_cpus(u32 first, u32 last);
 u64 sim_ran(struct sim_vcpu *v);   /* ns running since sim_mark */
 u64 sim_waits(struct sim_vcpu *v); /* longest wait since sim_mark, the present one included */

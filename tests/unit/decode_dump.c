@@ -2,8 +2,7 @@
 #include <stdio.h>
 #include "vdev/decode.h"
 
-int main(void)
-{
+int main(void) {
     char hex[64];
     unsigned mode;
 
@@ -12,8 +11,7 @@ int main(void)
         u8 bytes[32];
         unsigned n = 0;
 
-        while (n < sizeof(bytes) && sscanf(hex + 2 * n, "%2hhx", &bytes[n]) == 1)
-            n++;
+        while (n < sizeof(bytes) && sscanf(hex + 2 * n, "%2hhx", &bytes[n]) == 1) n++;
         if (mmio_decode(&in, bytes, n, mode))
             printf("unknown\n");
         else

@@ -14,24 +14,16 @@ bool fake_power_off, fake_rebooted;
 void (*console_input)(const char *s, unsigned n);
 void (*console_log_line)(bool after);
 
-void fake_console_reset(void)
-{
+void fake_console_reset(void) {
     fake_console_len = fake_uart_len = 0;
     fake_console_text[0] = fake_uart_text[0] = 0;
 }
 
-void fake_console_type(const char *s)
-{
-    console_input(s, (unsigned)strlen(s));
-}
+void fake_console_type(const char *s) { console_input(s, (unsigned)strlen(s)); }
 
-unsigned console_room(void)
-{
-    return fake_console_limit;
-}
+unsigned console_room(void) { return fake_console_limit; }
 
-unsigned console_write(const char *s, unsigned n)
-{
+unsigned console_write(const char *s, unsigned n) {
     n = MIN(n, fake_console_limit);
     if (fake_console_len + n >= sizeof(fake_console_text)) /* a fuzzer does not look at it */
         fake_console_len = 0;
@@ -40,39 +32,29 @@ unsigned console_write(const char *s, unsigned n)
     return n;
 }
 
-void console_hold(bool hold)
-{
-    fake_console_held = hold;
-}
+void console_hold(bool hold) { fake_console_held = hold; }
 
-u64 console_dropped(void)
-{
-    return 0;
-}
+u64 console_dropped(void) { return 0; }
 
-size_t log_read(u64 *position, char *buf, size_t size)
-{
+size_t log_read(u64 *position, char *buf, size_t size) {
     static const char *const lines[] = { "[    0.000001] first\n", "[    0.000002] \"second\"\n",
                                          "[    0.000003] third\n" };
 
-    if (*position >= ARRAY_SIZE(lines) || strlen(lines[*position]) > size)
-        return 0;
+    if (*position >= ARRAY_SIZE(lines) || strlen(lines[*position]) > size) return 0;
     strcpy(buf, lines[*position]);
     return strlen(lines[(*position)++]);
 }
 
 /* ---- power: declared to end the program's way ---- */
 
-void platform_poweroff(void)
-{
+void platform_poweroff(void) {
     extern jmp_buf fake_power_exit;
 
     fake_power_off = true;
     longjmp(fake_power_exit, 1);
 }
 
-void platform_reboot(void)
-{
+void platform_reboot(void) {
     extern jmp_buf fake_power_exit;
 
     fake_rebooted = true;
@@ -83,29 +65,20 @@ jmp_buf fake_power_exit;
 
 const char fault_words[] = "none";
 
-int fault_inject(const char *what)
-{
-    return -1;
-}
+int fault_inject(const char *what) { return -1; }
 
 /* ---- the second serial port ---- */
 
-u16 uart_port(unsigned com)
-{
-    return com >= 1 && com <= 4 ? (u16)com : 0;
-}
+u16 uart_port(unsigned com) { return com >= 1 && com <= 4 ? (u16)com : 0; }
 
-bool uart_init(struct uart *u, u16 port, u32 baud)
-{
+bool uart_init(struct uart *u, u16 port, u32 baud) {
     u->port = fake_uart_there ? port : 0;
     return u->port;
 }
 
-unsigned uart_write(struct uart *u, const char *s, unsigned n)
-{
+unsigned uart_write(struct uart *u, const char *s, unsigned n) {
     n = MIN(n, 16u);
-    if (fake_uart_len + n >= sizeof(fake_uart_text))
-        fake_uart_len = 0;
+    if (fake_uart_len + n >= sizeof(fake_uart_text)) fake_uart_len = 0;
     memcpy(fake_uart_text + fake_uart_len, s, n);
     fake_uart_len += n;
     return n;

@@ -23,14 +23,10 @@ u64 tsc_khz, tsc_boot, tsc_to_ns_mul, ns_to_tsc_mul;
 void (*dump_hook)(void);
 u32 fake_kicks[FAKE_CPUS], fake_halts;
 
-void fake_cpu(u32 cpu)
-{
-    syscall(SYS_arch_prctl, ARCH_SET_GS, &cpus[cpu]);
-}
+void fake_cpu(u32 cpu) { syscall(SYS_arch_prctl, ARCH_SET_GS, &cpus[cpu]); }
 
 /* A nanosecond is 2^32 ticks, so the TSC as good as stands still. */
-void fake_clock(u64 ns)
-{
+void fake_clock(u64 ns) {
     fake_now = ns;
     tsc_to_ns_mul = 1;
     ns_to_tsc_mul = ~0ull;
@@ -38,127 +34,79 @@ void fake_clock(u64 ns)
     tsc_boot = rdtsc() - (ns << 32);
 }
 
-void cpu_kick(unsigned cpu)
-{
-    fake_kicks[cpu]++;
-}
+void cpu_kick(unsigned cpu) { fake_kicks[cpu]++; }
 
-void irq_window(void)
-{
-}
+void irq_window(void) {}
 
-void cpu_halt(void)
-{
-    fake_halts++;
-}
+void cpu_halt(void) { fake_halts++; }
 
-void lapic_timer_arm(u64 when)
-{
-}
+void lapic_timer_arm(u64 when) {}
 
 u64 machine_now(void) /* unlike now_ns() it has no end after 2^32 ns */
 {
     return fake_now;
 }
 
-u32 machine_cpu(void)
-{
-    return this_cpu()->id;
-}
+u32 machine_cpu(void) { return this_cpu()->id; }
 
-void machine_kick(u32 cpu)
-{
+void machine_kick(u32 cpu) {
     percpu_of[cpu]->need_resched = true;
-    if (cpu != this_cpu()->id)
-        cpu_kick(cpu);
+    if (cpu != this_cpu()->id) cpu_kick(cpu);
 }
 
-void machine_timer_set(u32 cpu, struct timer *t, u64 when)
-{
-    timer_set(cpu, t, when);
-}
+void machine_timer_set(u32 cpu, struct timer *t, u64 when) { timer_set(cpu, t, when); }
 
-void machine_timer_cancel(struct timer *t)
-{
-    timer_cancel(t);
-}
+void machine_timer_cancel(struct timer *t) { timer_cancel(t); }
 
-void *machine_alloc(size_t size)
-{
-    return heap_alloc(size);
-}
+void *machine_alloc(size_t size) { return heap_alloc(size); }
 
-void machine_free(void *p)
-{
-    heap_free(p);
-}
+void machine_free(void *p) { heap_free(p); }
 
 /* ---- work ---- */
 
 static struct list items = { &items, &items };
 
-void work_add(struct work *w)
-{
-    list_add_tail(&items, &w->link);
-}
+void work_add(struct work *w) { list_add_tail(&items, &w->link); }
 
-bool work_due(void)
-{
-    return !list_empty(&items);
-}
+bool work_due(void) { return !list_empty(&items); }
 
-static bool run(struct work *w)
-{
+static bool run(struct work *w) {
     list_del(&w->link);
-    if (w->step(w))
-        work_add(w);
+    if (w->step(w)) work_add(w);
     return true;
 }
 
-bool work_run(void)
-{
-    return work_due() && run(list_first(&items, struct work, link));
-}
+bool work_run(void) { return work_due() && run(list_first(&items, struct work, link)); }
 
-static bool run_due(void)
-{
-    list_for_each(w, &items, struct work, link)
-    {
-        if (w->not_before <= fake_now)
-            return run(w);
+static bool run_due(void) {
+    list_for_each(w, &items, struct work, link) {
+        if (w->not_before <= fake_now) return run(w);
     }
     return false;
 }
 
-void fake_pass(u32 cpu)
-{
+void fake_pass(u32 cpu) {
     fake_cpu(cpu);
     cpu_pass();
 }
 
 /* Those that are to stop have to hear of it. */
-static void pass_where_needed(void)
-{
+static void pass_where_needed(void) {
     for (u32 i = 0; i < FAKE_CPUS; i++) {
-        if (percpu_of[i]->need_resched)
-            fake_pass(i);
+        if (percpu_of[i]->need_resched) fake_pass(i);
     }
-    if (this_cpu()->id != 0)
-        fake_cpu(0);
+    if (this_cpu()->id != 0) fake_cpu(0);
 }
 
-void fake_work(void)
-{
+void fake_work(void) {
     while (work_due()) {
         pass_where_needed();
         work_run();
     }
 }
 
-void fake_work_due(void)
-{
-    do
-        pass_where_needed();
+void fake_work_due(void) {
+    do pass_where_needed();
     while (run_due());
 }
 
@@ -166,23 +114,13 @@ void fake_work_due(void)
 
 void (*fake_run)(struct virt_vcpu *v, struct vm_exit *e);
 
-static struct fake_vcpu *priv(struct virt_vcpu *v)
-{
-    return v->priv;
-}
+static struct fake_vcpu *priv(struct virt_vcpu *v) { return v->priv; }
 
-static int vm_init_op(struct virt_vm *vm)
-{
-    return npt_init(&vm->npt, &npt_format_amd);
-}
+static int vm_init_op(struct virt_vm *vm) { return npt_init(&vm->npt, &npt_format_amd); }
 
-static void vm_fini_op(struct virt_vm *vm)
-{
-    npt_fini(&vm->npt);
-}
+static void vm_fini_op(struct virt_vm *vm) { npt_fini(&vm->npt); }
 
-static void vcpu_reset_op(struct virt_vcpu *v)
-{
+static void vcpu_reset_op(struct virt_vcpu *v) {
     struct fake_vcpu *f = priv(v);
 
     memset(f->reg, 0, sizeof(f->reg));
@@ -198,87 +136,61 @@ static void vcpu_reset_op(struct virt_vcpu *v)
     v->pending.type = EVENT_NONE;
 }
 
-static int vcpu_init_op(struct virt_vcpu *v)
-{
+static int vcpu_init_op(struct virt_vcpu *v) {
     v->priv = heap_alloc(sizeof(struct fake_vcpu));
-    if (!v->priv)
-        return -ENOMEM;
+    if (!v->priv) return -ENOMEM;
     vcpu_reset_op(v);
     return 0;
 }
 
-static void vcpu_fini_op(struct virt_vcpu *v)
-{
+static void vcpu_fini_op(struct virt_vcpu *v) {
     heap_free(v->priv);
     v->priv = NULL;
 }
 
-static void load_op(struct virt_vcpu *v)
-{
+static void load_op(struct virt_vcpu *v) {
     ASSERT(!priv(v)->loaded);
     priv(v)->loaded = true;
 }
 
-static void save_op(struct virt_vcpu *v)
-{
+static void save_op(struct virt_vcpu *v) {
     ASSERT(priv(v)->loaded);
     priv(v)->loaded = false;
 }
 
-static void run_op(struct virt_vcpu *v, u64 deadline, struct vm_exit *e)
-{
+static void run_op(struct virt_vcpu *v, u64 deadline, struct vm_exit *e) {
     ASSERT(priv(v)->loaded);
     memset(e, 0, sizeof(*e));
     e->reason = EXIT_INTR;
     v->pending.type = EVENT_NONE;
-    if (fake_run)
-        fake_run(v, e);
+    if (fake_run) fake_run(v, e);
 }
 
-static u64 get_reg_op(struct virt_vcpu *v, enum virt_reg r)
-{
-    return priv(v)->reg[r];
-}
+static u64 get_reg_op(struct virt_vcpu *v, enum virt_reg r) { return priv(v)->reg[r]; }
 
-static void set_reg_op(struct virt_vcpu *v, enum virt_reg r, u64 value)
-{
-    priv(v)->reg[r] = value;
-}
+static void set_reg_op(struct virt_vcpu *v, enum virt_reg r, u64 value) { priv(v)->reg[r] = value; }
 
-static void get_seg_op(struct virt_vcpu *v, enum seg_name s, struct guest_seg *out)
-{
+static void get_seg_op(struct virt_vcpu *v, enum seg_name s, struct guest_seg *out) {
     *out = priv(v)->seg[s];
 }
 
-static void set_seg_op(struct virt_vcpu *v, enum seg_name s, const struct guest_seg *in)
-{
+static void set_seg_op(struct virt_vcpu *v, enum seg_name s, const struct guest_seg *in) {
     priv(v)->seg[s] = *in;
 }
 
-static bool can_take_irq_op(struct virt_vcpu *v)
-{
+static bool can_take_irq_op(struct virt_vcpu *v) {
     return v->regs.rflags & BIT(9) && !priv(v)->shadow && v->pending.type == EVENT_NONE;
 }
 
-static bool can_take_nmi_op(struct virt_vcpu *v)
-{
+static bool can_take_nmi_op(struct virt_vcpu *v) {
     return !priv(v)->nmi_masked && !priv(v)->shadow && v->pending.type == EVENT_NONE;
 }
 
-static void clear_shadow_op(struct virt_vcpu *v)
-{
-    priv(v)->shadow = false;
-}
+static void clear_shadow_op(struct virt_vcpu *v) { priv(v)->shadow = false; }
 
-static unsigned cpl_op(struct virt_vcpu *v)
-{
-    return priv(v)->cpl;
-}
+static unsigned cpl_op(struct virt_vcpu *v) { return priv(v)->cpl; }
 
-static const char *why_op(struct virt_vcpu *v)
-{
-    return "because";
-}
+static const char *why_op(struct virt_vcpu *v) { return "because"; }
 
 static const struct virt_ops fake_ops = {
     .name = "fake",
@@ -339,8 +251,7 @@ const struct module fake_image = { "null", &null_elf, sizeof(null_elf) };
 int fake_error;
 char fake_why[128];
 
-struct config_vm fake_config(const char *name, u32 vcpus)
-{
+struct config_vm fake_config(const char *name, u32 vcpus) {
     struct config_vm c = { .memory = 2 << 20, .vcpus = vcpus, .on_crash = ON_CRASH_PRESERVE };
 
     strcpy(c.name, name);
@@ -348,32 +259,26 @@ struct config_vm fake_config(const char *name, u32 vcpus)
     return c;
 }
 
-static void made(void *ctx, struct vm *vm, int error, const char *why)
-{
+static void made(void *ctx, struct vm *vm, int error, const char *why) {
     fake_error = error;
     fake_why[0] = 0;
-    if (why)
-        strncpy(fake_why, why, sizeof(fake_why) - 1);
+    if (why) strncpy(fake_why, why, sizeof(fake_why) - 1);
 }
 
-struct vm *fake_vm(const struct config_vm *c)
-{
+struct vm *fake_vm(const struct config_vm *c) {
     fake_error = vm_create(c, made, NULL);
-    if (fake_error)
-        return NULL;
+    if (fake_error) return NULL;
     fake_work();
     return fake_error ? NULL : vm_find(c->name);
 }
 
-void fake_destroy(struct vm *vm)
-{
+void fake_destroy(struct vm *vm) {
     vm_destroy(vm, made, NULL);
     vm_put(vm);
     fake_work();
 }
 
-void fake_current(struct vcpu *v)
-{
+void fake_current(struct vcpu *v) {
     struct fake_vcpu *f = v->virt.priv;
 
     for (int i = 0; i < 100 && !f->loaded; i++) {
@@ -393,13 +298,11 @@ void fake_current(struct vcpu *v)
     vlapic_write(&v->lapic, 0xf0, 0x1ff, now_ns());
 }
 
-void fake_machine(const char *policy)
-{
+void fake_machine(const char *policy) {
     static void *ram;
     struct sched_pool *pool;
 
-    if (ram)
-        return;
+    if (ram) return;
     ram = aligned_alloc(2 << 20, FAKE_RAM);
     directmap_base = (u64)ram - (2 << 20);
     frame_add(2 << 20, (2 << 20) + FAKE_RAM);
@@ -413,8 +316,7 @@ void fake_machine(const char *policy)
     virt = &fake_ops;
     virt_xcr0_mask = 0xe7;
     ASSERT(sched_init() == 0 && sched_pool_create("Pool-0", policy, &pool) == 0);
-    for (u32 i = 0; i < FAKE_CPUS; i++)
-        ASSERT(sched_cpu_online(i) == 0 && sched_pool_add_cpu(pool, i) == 0);
+    for (u32 i = 0; i < FAKE_CPUS; i++) ASSERT(sched_cpu_online(i) == 0 && sched_pool_add_cpu(pool, i) == 0);
     vm_init();
     module_add(&fake_image);
 }

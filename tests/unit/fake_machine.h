@@ -29,10 +29,7 @@ void fake_pass(u32 cpu);  /* one pass of its loop */
 /* What the guest does when it is entered; fills in the exit. NULL: it is interrupted. */
 extern void (*fake_run)(struct virt_vcpu *v, struct vm_exit *e);
 extern u32 fake_kicks[FAKE_CPUS], fake_halts;
-static inline struct fake_vcpu *fake_of(struct vcpu *v)
-{
-    return v->virt.priv;
-}
+static inline struct fake_vcpu *fake_of(struct vcpu *v) { return v->virt.priv; }
 
 /* An image that ends where it starts, for vm_create: ELF64 with a PVH note, at 1 MiB. As boot module "null". */
 extern const struct module fake_image;

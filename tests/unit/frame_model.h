@@ -16,28 +16,22 @@ static unsigned model_in_use;
 static unsigned model_fail_after = ~0u; /* allocations that still succeed */
 static void (*model_on_free)(hpa_t pa, unsigned order);
 
-static void model_setup(void)
-{
-    if (!model_arena)
-        model_arena = aligned_alloc(BIT(21), MODEL_FRAMES * PAGE_SIZE);
+static void model_setup(void) {
+    if (!model_arena) model_arena = aligned_alloc(BIT(21), MODEL_FRAMES * PAGE_SIZE);
     directmap_base = (u64)model_arena;
     model_fail_after = ~0u;
 }
 
-static bool model_is_free(unsigned at, unsigned n)
-{
+static bool model_is_free(unsigned at, unsigned n) {
     for (unsigned i = at; i < at + n; i++)
-        if (model_used[i])
-            return false;
+        if (model_used[i]) return false;
     return true;
 }
 
-hpa_t frame_alloc(unsigned order)
-{
+hpa_t frame_alloc(unsigned order) {
     unsigned n = 1u << order;
 
-    if (model_fail_after == 0)
-        return HPA_NONE;
+    if (model_fail_after == 0) return HPA_NONE;
     model_fail_after -= model_fail_after != ~0u;
     for (unsigned at = 0; at + n <= MODEL_FRAMES; at += n)
         if (model_is_free(at, n)) {
@@ -49,23 +43,18 @@ hpa_t frame_alloc(unsigned order)
     return HPA_NONE;
 }
 
-hpa_t frame_alloc_zeroed(unsigned order)
-{
+hpa_t frame_alloc_zeroed(unsigned order) {
     hpa_t pa = frame_alloc(order);
 
-    if (pa != HPA_NONE)
-        memset(hpa_to_va(pa), 0, PAGE_SIZE << order);
+    if (pa != HPA_NONE) memset(hpa_to_va(pa), 0, PAGE_SIZE << order);
     return pa;
 }
 
-void frame_free(hpa_t pa, unsigned order)
-{
+void frame_free(hpa_t pa, unsigned order) {
     unsigned at = (unsigned)(pa / PAGE_SIZE), n = 1u << order;
 
-    if (at % n || at + n > MODEL_FRAMES || !model_used[at])
-        abort();
-    if (model_on_free)
-        model_on_free(pa, order);
+    if (at % n || at + n > MODEL_FRAMES || !model_used[at]) abort();
+    if (model_on_free) model_on_free(pa, order);
     memset(model_used + at, 0, n);
     memset(model_arena + pa, 0x5a, n * PAGE_SIZE);
     model_in_use -= n;

@@ -12,8 +12,7 @@
 #include "shell/shell.h"
 
 /* Lets `ns` pass: the two pCPUs and their timers come along every millisecond at most. */
-static inline void rig_run(u64 ns)
-{
+static inline void rig_run(u64 ns) {
     u64 end = fake_now + ns;
 
     for (;;) {
@@ -22,18 +21,15 @@ static inline void rig_run(u64 ns)
         fake_work_due();
         fake_clock(next);
         fake_advance(0);
-        for (u32 cpu = 0; cpu < FAKE_CPUS; cpu++)
-            fake_pass(cpu);
+        for (u32 cpu = 0; cpu < FAKE_CPUS; cpu++) fake_pass(cpu);
         fake_cpu(0);
         fake_work_due();
-        if (next == end)
-            return;
+        if (next == end) return;
     }
 }
 
 /* Types a line and gives back what came up to the next prompt, without the echo. Valid until the next. */
-static inline const char *rig_say(const char *line)
-{
+static inline const char *rig_say(const char *line) {
     char *nl;
 
     fake_console_reset();
@@ -47,8 +43,7 @@ static inline const char *rig_say(const char *line)
     return nl ? nl + 1 : "";
 }
 
-static inline void rig_start(struct config *c, const char *text)
-{
+static inline void rig_start(struct config *c, const char *text) {
     fake_machine("credit");
     config_defaults(c);
     ASSERT(config_parse(c, "rig", text, strlen(text), param_kind, NULL, NULL) == 0);

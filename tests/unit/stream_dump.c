@@ -3,8 +3,7 @@
 #include <stdio.h>
 #include "trace/stream.h"
 
-int main(void)
-{
+int main(void) {
     static const char *const names[] = { "busy", "waker", "web" };
     struct stream s = { .seq = 250 };
     struct trace_record r[STREAM_RECORDS];
@@ -12,8 +11,7 @@ int main(void)
     size_t n;
 
     fwrite(out, 1, stream_header(&s, out, 2, 123), stdout);
-    for (u32 i = 0; i < 3; i++)
-        fwrite(out, 1, stream_vm(&s, out, i + 1, i == 2 ? 2 : 1, names[i]), stdout);
+    for (u32 i = 0; i < 3; i++) fwrite(out, 1, stream_vm(&s, out, i + 1, i == 2 ? 2 : 1, names[i]), stdout);
     while ((n = fread(r, sizeof(r[0]), STREAM_RECORDS, stdin)) > 0)
         fwrite(out, 1, stream_records(&s, out, r, (unsigned)n), stdout);
     return 0;

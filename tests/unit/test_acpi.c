@@ -15,35 +15,25 @@
 static u8 *mem;
 static struct acpi_info info;
 
-static const void *map(void *ctx, u64 pa, u64 len)
-{
-    return pa < MEM && len <= MEM - pa ? mem + pa : NULL;
-}
+static const void *map(void *ctx, u64 pa, u64 len) { return pa < MEM && len <= MEM - pa ? mem + pa : NULL; }
 
-static void put(u32 at, u64 v, unsigned bytes)
-{
-    memcpy(mem + at, &v, bytes);
-}
+static void put(u32 at, u64 v, unsigned bytes) { memcpy(mem + at, &v, bytes); }
 
-static void seal(u32 at, u32 len, u32 sum_at)
-{
+static void seal(u32 at, u32 len, u32 sum_at) {
     u8 sum = 0;
 
     mem[at + sum_at] = 0;
-    for (u32 i = 0; i < len; i++)
-        sum = (u8)(sum + mem[at + i]);
+    for (u32 i = 0; i < len; i++) sum = (u8)(sum + mem[at + i]);
     mem[at + sum_at] = (u8)-sum;
 }
 
-static void table(u32 at, const char *signature, u32 len)
-{
+static void table(u32 at, const char *signature, u32 len) {
     memcpy(mem + at, signature, 4);
     put(at + 4, len, 4);
     seal(at, len, 9);
 }
 
-static void rsdp(u8 revision)
-{
+static void rsdp(u8 revision) {
     memcpy(mem + RSDP, "RSD PTR ", 8);
     mem[RSDP + 15] = revision;
     put(RSDP + 16, ROOT, 4);
@@ -52,52 +42,42 @@ static void rsdp(u8 revision)
     seal(RSDP, 20, 8);
 }
 
-static int setup(void **state)
-{
+static int setup(void **state) {
     free(mem);
     mem = calloc(1, MEM);
     return 0;
 }
 
 /* A root table that names these. */
-static void root(bool xsdt, unsigned n, const u32 *at)
-{
-    for (unsigned i = 0; i < n; i++)
-        put(ROOT + 36 + i * (xsdt ? 8 : 4), at[i], xsdt ? 8 : 4);
+static void root(bool xsdt, unsigned n, const u32 *at) {
+    for (unsigned i = 0; i < n; i++) put(ROOT + 36 + i * (xsdt ? 8 : 4), at[i], xsdt ? 8 : 4);
     table(ROOT, xsdt ? "XSDT" : "RSDT", 36 + n * (xsdt ? 8 : 4));
 }
 
-static int parse(void)
-{
-    return acpi_parse(&info, NULL, 0, map, NULL);
-}
+static int parse(void) { return acpi_parse(&info, NULL, 0, map, NULL); }
 
 static u32 madt_at;
 
-static void madt_entry(u8 type, u8 len)
-{
+static void madt_entry(u8 type, u8 len) {
     mem[madt_at] = type;
     mem[madt_at + 1] = len;
     madt_at += len;
 }
 
-static void madt_cpu(u8 apic_id, u32 flags)
-{
+static void madt_cpu(u8 apic_id, u32 flags) {
     mem[madt_at + 2] = mem[madt_at + 3] = apic_id;
     put(madt_at + 4, flags, 4);
     madt_entry(0, 8);
 }
 
-static void madt_x2apic(u32 id, u32 flags)
-{
+static void madt_x2apic(u32 id, u32 flags) {
     put(madt_at + 4, id, 4);
     put(madt_at + 8, flags, 4);
     put(madt_at + 12, id, 4);
     madt_entry(9, 16);
 }
 
-static void madt_begin(void)
-{
+static void madt_begin(void) {
     static const u32 at[] = { 0x2000 };
 
     rsdp(2);
@@ -106,13 +86,9 @@ static void madt_begin(void)
     madt_at = 0x2000 + 44;
 }
 
-static void madt_end(void)
-{
-    table(0x2000, "APIC", madt_at - 0x2000);
-}
+static void madt_end(void) { table(0x2000, "APIC", madt_at - 0x2000); }
 
-static void test_madt(void **state)
-{
+static void test_madt(void **state) {
     madt_begin();
     madt_cpu(0, 1);
     madt_cpu(1, 0); /* not enabled */
@@ -148,8 +124,7 @@ static void test_madt(void **state)
     assert_int_equal(info.bad_tables, 0);
 }
 
-static void test_madt_lies(void **state)
-{
+static void test_madt_lies(void **state) {
     static const u8 lengths[] = { 0, 1, 200 };
 
     for (unsigned i = 0; i < ARRAY_SIZE(lengths); i++) {
@@ -173,19 +148,16 @@ static void test_madt_lies(void **state)
     assert_int_equal(info.cpu[0].apic_id, 7);
 }
 
-static void test_many_cpus(void **state)
-{
+static void test_many_cpus(void **state) {
     madt_begin();
-    for (u32 i = 0; i < 100; i++)
-        madt_x2apic(i, 1);
+    for (u32 i = 0; i < 100; i++) madt_x2apic(i, 1);
     madt_end();
     assert_int_equal(parse(), 0);
     assert_int_equal(info.nr_cpus, ACPI_MAX_CPUS);
     assert_int_equal(info.cpus_left_out, 36);
 }
 
-static void test_checksums(void **state)
-{
+static void test_checksums(void **state) {
     madt_begin();
     madt_cpu(0, 1);
     madt_end();
@@ -199,8 +171,7 @@ static void test_checksums(void **state)
     assert_true(parse() < 0);
 }
 
-static void test_root_falls_back(void **state)
-{
+static void test_root_falls_back(void **state) {
     static const u32 at[] = { 0x2000 };
 
     madt_begin();
@@ -217,8 +188,7 @@ static void test_root_falls_back(void **state)
     assert_int_equal(info.bad_tables, 1);
 }
 
-static void test_length_beyond_memory(void **state)
-{
+static void test_length_beyond_memory(void **state) {
     madt_begin();
     put(0x2000 + 4, 0xfffff000, 4);
     memcpy(mem + 0x2000, "APIC", 4);
@@ -226,8 +196,7 @@ static void test_length_beyond_memory(void **state)
     assert_int_equal(info.bad_tables, 1);
 }
 
-static void test_fadt(void **state)
-{
+static void test_fadt(void **state) {
     static const u32 at[] = { 0x2000, 0x4000, 0x5000, 0x6000 };
     static const u8 s5[] = { 0x08, '_', 'S', '5', '_', 0x12, 0x06, 0x04, 0x0a, 0x05, 0x0a, 0x05, 0, 0 };
 
@@ -265,8 +234,7 @@ static void test_fadt(void **state)
 }
 
 /* An RSDP that the loader gives is taken before one in memory; a bad one is not. */
-static void test_rsdp_given(void **state)
-{
+static void test_rsdp_given(void **state) {
     u8 copy[36];
 
     madt_begin();
@@ -282,8 +250,7 @@ static void test_rsdp_given(void **state)
     assert_true(acpi_parse(&info, copy, 19, map, NULL) < 0);
 }
 
-int main(void)
-{
+int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(test_madt, setup),
         cmocka_unit_test_setup(test_madt_lies, setup),

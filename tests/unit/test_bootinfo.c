@@ -13,72 +13,57 @@ static u32 used;
 static struct boot_info info;
 static const char *why;
 
-static void put(const void *p, u32 n)
-{
+static void put(const void *p, u32 n) {
     memcpy((char *)block + used, p, n);
     used += n;
 }
 
-static void put32(u32 v)
-{
-    put(&v, 4);
-}
+static void put32(u32 v) { put(&v, 4); }
 
-static void put64(u64 v)
-{
-    put(&v, 8);
-}
+static void put64(u64 v) { put(&v, 8); }
 
-static void tag(u32 type, u32 size)
-{
+static void tag(u32 type, u32 size) {
     used = ALIGN_UP(used, 8u);
     put32(type);
     put32(size);
 }
 
-static void begin(void)
-{
+static void begin(void) {
     memset(block, 0xee, sizeof(block));
     used = 8;
 }
 
-static void end(void)
-{
+static void end(void) {
     tag(0, 8);
     memcpy(block, &used, 4);
 }
 
-static void map_entry(u64 start, u64 len, u32 type)
-{
+static void map_entry(u64 start, u64 len, u32 type) {
     put64(start);
     put64(len);
     put32(type);
     put32(0);
 }
 
-static void map_header(u32 entries)
-{
+static void map_header(u32 entries) {
     tag(6, 16 + 24 * entries);
     put32(24);
     put32(0);
 }
 
-static void map_simple(void)
-{
+static void map_simple(void) {
     map_header(1);
     map_entry(0, 0x8000000, 1);
 }
 
-static void module(u32 start, u32 stop, const char *line)
-{
+static void module(u32 start, u32 stop, const char *line) {
     tag(3, 16 + (u32)strlen(line) + 1);
     put32(start);
     put32(stop);
     put(line, (u32)strlen(line) + 1);
 }
 
-static int parse(void)
-{
+static int parse(void) {
     /* in a block of its own exact size, so that a read beyond it is seen by a sanitizer or valgrind */
     void *copy = malloc(used);
     int err;
@@ -89,8 +74,7 @@ static int parse(void)
     return err;
 }
 
-static void test_good(void **state)
-{
+static void test_good(void **state) {
     static const char line[] = "sched=credit noreboot";
 
     begin();
@@ -109,8 +93,7 @@ static void test_good(void **state)
     assert_int_equal(memmap_bytes(&info.ram), 0x8000000);
 }
 
-static void test_total_size(void **state)
-{
+static void test_total_size(void **state) {
     static const u32 sizes[] = { 0, 7, 15, BOOT_MAX_SIZE + 8, 0xffffffff };
 
     for (unsigned i = 0; i < ARRAY_SIZE(sizes); i++) {
@@ -128,8 +111,7 @@ static void test_total_size(void **state)
     assert_non_null(strstr(why, "aligned"));
 }
 
-static void test_tag_size(void **state)
-{
+static void test_tag_size(void **state) {
     static const u32 sizes[] = { 0, 7, 4096, 0xffffffff, 0xfffffff9 };
 
     for (unsigned i = 0; i < ARRAY_SIZE(sizes); i++) {
@@ -141,8 +123,7 @@ static void test_tag_size(void **state)
     }
 }
 
-static void test_no_end(void **state)
-{
+static void test_no_end(void **state) {
     begin();
     map_simple();
     memcpy(block, &used, 4);
@@ -150,8 +131,7 @@ static void test_no_end(void **state)
     assert_non_null(strstr(why, "end tag"));
 }
 
-static void test_duplicates(void **state)
-{
+static void test_duplicates(void **state) {
     begin();
     map_simple();
     map_header(1);
@@ -162,8 +142,7 @@ static void test_duplicates(void **state)
     assert_true(info.oddities > 0);
 }
 
-static void test_no_map(void **state)
-{
+static void test_no_map(void **state) {
     begin();
     end();
     assert_true(parse() < 0);
@@ -175,8 +154,7 @@ static void test_no_map(void **state)
     assert_non_null(strstr(why, "memory map"));
 }
 
-static void test_odd_maps(void **state)
-{
+static void test_odd_maps(void **state) {
     begin();
     map_header(8);
     map_entry(0x3000000, 0x1000000, 1); /* unsorted */
@@ -191,8 +169,7 @@ static void test_odd_maps(void **state)
     assert_int_equal(parse(), 0);
     assert_int_equal(info.oddities, 3);
     assert_int_equal(info.ram.nr, 4);
-    for (u32 i = 1; i < info.ram.nr; i++)
-        assert_true(info.ram.range[i - 1].end < info.ram.range[i].start);
+    for (u32 i = 1; i < info.ram.nr; i++) assert_true(info.ram.range[i - 1].end < info.ram.range[i].start);
     assert_true(memmap_contains(&info.ram, 0x100000, 0x1800000));
     assert_false(memmap_contains(&info.ram, 0x1800000, 0x1801000));
     assert_true(memmap_contains(&info.ram, 0x1901000, 0x2000000));
@@ -200,8 +177,7 @@ static void test_odd_maps(void **state)
     assert_int_equal(info.ram.range[3].end, BOOT_RAM_LIMIT);
 }
 
-static void test_modules_overlap(void **state)
-{
+static void test_modules_overlap(void **state) {
     begin();
     map_simple();
     module(0x100000, 0x200000, "a");
@@ -216,20 +192,17 @@ static void test_modules_overlap(void **state)
     assert_true(parse() < 0);
 }
 
-static void test_too_many_modules(void **state)
-{
+static void test_too_many_modules(void **state) {
     begin();
     map_simple();
-    for (u32 i = 0; i <= BOOT_MAX_MODULES; i++)
-        module(i << 12, (i + 1) << 12, "m");
+    for (u32 i = 0; i <= BOOT_MAX_MODULES; i++) module(i << 12, (i + 1) << 12, "m");
     end();
     assert_true(parse() < 0);
     assert_non_null(strstr(why, "too many"));
 }
 
 /* The set against a bitmap, with seeds. */
-static void test_memmap_model(void **state)
-{
+static void test_memmap_model(void **state) {
     for (unsigned seed = 0; seed < 300; seed++) {
         struct memmap m = { 0 };
         bool model[256] = { false };
@@ -240,30 +213,24 @@ static void test_memmap_model(void **state)
             bool add = rand() % 3 != 0;
 
             (add ? memmap_add : memmap_remove)(&m, a, b);
-            for (u64 i = a; i < b; i++)
-                model[i] = add;
-            for (u64 i = 0; i < 256; i++)
-                assert_int_equal(memmap_contains(&m, i, i + 1), model[i]);
-            for (u32 i = 1; i < m.nr; i++)
-                assert_true(m.range[i - 1].end < m.range[i].start);
+            for (u64 i = a; i < b; i++) model[i] = add;
+            for (u64 i = 0; i < 256; i++) assert_int_equal(memmap_contains(&m, i, i + 1), model[i]);
+            for (u32 i = 1; i < m.nr; i++) assert_true(m.range[i - 1].end < m.range[i].start);
         }
     }
 }
 
-static void test_memmap_full(void **state)
-{
+static void test_memmap_full(void **state) {
     struct memmap m = { 0 };
 
-    for (u64 i = 0; i < BOOT_MAX_RANGES + 5; i++)
-        memmap_add(&m, i * 10, i * 10 + 5);
+    for (u64 i = 0; i < BOOT_MAX_RANGES + 5; i++) memmap_add(&m, i * 10, i * 10 + 5);
     assert_int_equal(m.nr, BOOT_MAX_RANGES);
     assert_true(m.overflow);
     memmap_remove(&m, 2, 3);
     assert_int_equal(m.nr, BOOT_MAX_RANGES);
 }
 
-int main(void)
-{
+int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_good),
         cmocka_unit_test(test_total_size),

@@ -9,8 +9,7 @@
 
 static u64 last_addr, written;
 
-static void dev(void *d, const struct bus_access *a, u64 *value)
-{
+static void dev(void *d, const struct bus_access *a, u64 *value) {
     last_addr = a->addr;
     if (a->write)
         written = *value;
@@ -18,15 +17,13 @@ static void dev(void *d, const struct bus_access *a, u64 *value)
         *value = *(u64 *)d;
 }
 
-static bool rd(struct bus *b, u64 addr, u8 size, u64 *v)
-{
+static bool rd(struct bus *b, u64 addr, u8 size, u64 *v) {
     const struct bus_access a = { .addr = addr, .size = size };
 
     return bus_do(b, &a, v);
 }
 
-static void test_routes(void **state)
-{
+static void test_routes(void **state) {
     struct bus b = { 0 };
     u64 one = 1, two = 2, v = 99;
 
@@ -52,8 +49,7 @@ static void test_routes(void **state)
     assert_int_equal(written, 77);
 }
 
-static void test_top_of_the_address_space(void **state)
-{
+static void test_top_of_the_address_space(void **state) {
     struct bus b = { 0 };
     u64 one = 1, v;
 
@@ -63,8 +59,7 @@ static void test_top_of_the_address_space(void **state)
     assert_false(rd(&b, ~0ull, 8, &v));
 }
 
-static void test_add_and_remove(void **state)
-{
+static void test_add_and_remove(void **state) {
     struct bus b = { 0 };
     u64 v;
 
@@ -82,12 +77,10 @@ static void test_add_and_remove(void **state)
     assert_int_equal(bus_add(&b, 984, 991, dev, NULL), -EBUSY);
     assert_int_equal(bus_add(&b, 985, 1001, dev, NULL), -EBUSY);
     assert_int_equal(bus_add(&b, 985, 1000, dev, NULL), 0);
-    for (u32 i = 1; i < b.nr; i++)
-        assert_true(b.range[i - 1].end <= b.range[i].start);
+    for (u32 i = 1; i < b.nr; i++) assert_true(b.range[i - 1].end <= b.range[i].start);
 }
 
-int main(void)
-{
+int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_routes),
         cmocka_unit_test(test_top_of_the_address_space),

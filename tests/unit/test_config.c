@@ -10,37 +10,31 @@
 static struct config cfg;
 static char said[4096];
 
-static void hear(void *ctx, bool fatal, const char *text)
-{
+static void hear(void *ctx, bool fatal, const char *text) {
     size_t n = strlen(said);
 
     snprintf(said + n, sizeof(said) - n, "%s%s\n", fatal ? "" : "warning: ", text);
 }
 
-static char kind(const char *key)
-{
-    if (strcmp(key, "weight") == 0 || strcmp(key, "cap") == 0)
-        return 'v';
+static char kind(const char *key) {
+    if (strcmp(key, "weight") == 0 || strcmp(key, "cap") == 0) return 'v';
     return strcmp(key, "tslice_us") == 0 || strcmp(key, "ratelimit_us") == 0 || strcmp(key, "debit") == 0
                ? 'p'
                : 0;
 }
 
-static int parse(const char *text)
-{
+static int parse(const char *text) {
     said[0] = 0;
     config_defaults(&cfg);
     return config_parse(&cfg, "t.cfg", text, strlen(text), kind, hear, NULL);
 }
 
-static int cmdline(const char *text)
-{
+static int cmdline(const char *text) {
     said[0] = 0;
     return config_cmdline(&cfg, text, kind, hear, NULL);
 }
 
-static void whole_file(void **state)
-{
+static void whole_file(void **state) {
     const char *text = "# all that there is\n"
                        "[hypervisor]\n"
                        "sched = credit\r\n"
@@ -113,8 +107,7 @@ static void whole_file(void **state)
 }
 
 /* Each text must be refused (or warned about) with exactly this. */
-static void complaints(void **state)
-{
+static void complaints(void **state) {
     static const struct {
         const char *text, *said;
     } bad[] = {
@@ -177,32 +170,27 @@ static void complaints(void **state)
 
 /* Every prefix of a good file is either good or refused with a report: a truncated module never passes in
  * silence as an error. */
-static void truncated_anywhere(void **state)
-{
+static void truncated_anywhere(void **state) {
     const char *text =
         "[pool io]\ncpus = 2-4\n[vm web]\nimage = busy\nmemory = 32M\npool = io\nweight = 512\n";
 
     for (size_t n = 0; n <= strlen(text); n++) {
         said[0] = 0;
         config_defaults(&cfg);
-        if (config_parse(&cfg, "t.cfg", text, n, kind, hear, NULL))
-            assert_int_not_equal(said[0], 0);
+        if (config_parse(&cfg, "t.cfg", text, n, kind, hear, NULL)) assert_int_not_equal(said[0], 0);
     }
 }
 
-static void too_many(void **state)
-{
+static void too_many(void **state) {
     static char text[65 * 32];
     size_t n = 0;
 
-    for (int i = 0; i < 65; i++)
-        n += (size_t)sprintf(text + n, "[vm v%d]\nimage = x\n", i);
+    for (int i = 0; i < 65; i++) n += (size_t)sprintf(text + n, "[vm v%d]\nimage = x\n", i);
     assert_int_equal(parse(text), -EINVAL);
     assert_string_equal(said, "t.cfg:129:1: VM v64 is one too many: 64 are allowed\n");
 }
 
-static void command_line(void **state)
-{
+static void command_line(void **state) {
     assert_int_equal(parse("[hypervisor]\ntslice_us = 30000\n"), 0);
     assert_int_equal(
         cmdline(" sched=null sched_credit_tslice_ms=5 sched_ratelimit_us=500 console=com3,9600  noreboot "
@@ -231,8 +219,7 @@ static void command_line(void **state)
     assert_int_equal(cmdline("sched_credit_tslice_ms=30ms"), -EINVAL);
 }
 
-int main(void)
-{
+int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(whole_file), cmocka_unit_test(complaints),   cmocka_unit_test(truncated_anywhere),
         cmocka_unit_test(too_many),   cmocka_unit_test(command_line),

@@ -11,13 +11,9 @@
 
 #define B(...) (const u8[]){ __VA_ARGS__ }, sizeof((const u8[]){ __VA_ARGS__ })
 #define LOAD(sz, rsize, n)                                                                                   \
-    {                                                                                                        \
-        .size = sz, .reg_size = rsize, .reg = n                                                              \
-    }
+    { .size = sz, .reg_size = rsize, .reg = n }
 #define STORE(sz, n)                                                                                         \
-    {                                                                                                        \
-        .write = true, .size = sz, .reg_size = sz, .reg = n                                                  \
-    }
+    { .write = true, .size = sz, .reg_size = sz, .reg = n }
 
 static const struct {
     const char *text;
@@ -94,8 +90,7 @@ static const struct {
       { .write = true, .size = 2, .imm = true, .value = 0x1234 } },
 };
 
-static void test_good(void **state)
-{
+static void test_good(void **state) {
     for (unsigned i = 0; i < ARRAY_SIZE(good); i++) {
         struct mmio_insn got, want = good[i].want;
         u8 padded[32];
@@ -106,8 +101,7 @@ static void test_good(void **state)
             assert_int_equal(mmio_decode(&got, padded, sizeof(padded), good[i].mode), -EINVAL);
             continue;
         }
-        if (mmio_decode(&got, padded, sizeof(padded), good[i].mode))
-            fail_msg("%s: unknown", good[i].text);
+        if (mmio_decode(&got, padded, sizeof(padded), good[i].mode)) fail_msg("%s: unknown", good[i].text);
         want.len = (u8)good[i].len;
         if (memcmp(&got, &want, sizeof(got)))
             fail_msg("%s: len %u size %u write %d reg %u/%u", good[i].text, got.len, got.size, got.write,
@@ -149,8 +143,7 @@ static const struct {
       B(0x66, 0x66, 0x66, 0x66, 0x66, 0x66, 0x66, 0x66, 0x66, 0x66, 0x66, 0x66, 0x66, 0x66, 0x89, 0x08) },
 };
 
-static void test_unknown(void **state)
-{
+static void test_unknown(void **state) {
     struct mmio_insn got;
 
     for (unsigned i = 0; i < ARRAY_SIZE(bad); i++)
@@ -159,8 +152,7 @@ static void test_unknown(void **state)
     assert_int_equal(mmio_decode(&got, NULL, 0, 64), -EINVAL);
 }
 
-static void test_values(void **state)
-{
+static void test_values(void **state) {
     const u64 old = 0x1122334455667788ull;
     struct mmio_insn in = { .size = 4, .reg_size = 4 };
 
@@ -186,8 +178,7 @@ static void test_values(void **state)
     assert_int_equal(mmio_stored(&in, old), 0x1234);
 }
 
-int main(void)
-{
+int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_good),
         cmocka_unit_test(test_unknown),

@@ -21,21 +21,15 @@ static struct {
     u8 vector;
 } raised;
 
-static struct evtchn_dom *find(u32 vm)
-{
-    if (vm == 0 || vm > NR || gone[vm - 1])
-        return NULL;
+static struct evtchn_dom *find(u32 vm) {
+    if (vm == 0 || vm > NR || gone[vm - 1]) return NULL;
     pins[vm - 1]++;
     return &dom[vm - 1];
 }
 
-static void put(struct evtchn_dom *d)
-{
-    pins[d->vm - 1]--;
-}
+static void put(struct evtchn_dom *d) { pins[d->vm - 1]--; }
 
-static void raise_event(struct evtchn_dom *d, u32 vcpu, u8 vector, u32 port)
-{
+static void raise_event(struct evtchn_dom *d, u32 vcpu, u8 vector, u32 port) {
     assert_false(spin_is_locked(&d->lock));
     raised.calls++;
     raised.vm = d->vm;
@@ -44,8 +38,7 @@ static void raise_event(struct evtchn_dom *d, u32 vcpu, u8 vector, u32 port)
     raised.port = port;
 }
 
-static void dom_init(u32 i)
-{
+static void dom_init(u32 i) {
     memset(&shared[i], 0, sizeof(shared[i]));
     evtchn_init(&dom[i], i + 1, 2, &shared[i]);
     dom[i].find = find;
@@ -54,29 +47,24 @@ static void dom_init(u32 i)
     gone[i] = false;
 }
 
-static void dom_fini(u32 i)
-{
+static void dom_fini(u32 i) {
     gone[i] = true;
     while (evtchn_fini(&dom[i]))
         ;
 }
 
-static int group_setup(void **state)
-{
+static int group_setup(void **state) {
     fake_machine("null");
     return 0;
 }
 
-static int setup(void **state)
-{
+static int setup(void **state) {
     memset(&raised, 0, sizeof(raised));
-    for (u32 i = 0; i < NR; i++)
-        dom_init(i);
+    for (u32 i = 0; i < NR; i++) dom_init(i);
     return 0;
 }
 
-static int teardown(void **state)
-{
+static int teardown(void **state) {
     for (u32 i = 0; i < NR; i++) {
         dom_fini(i);
         assert_int_equal(dom[i].nr_ports, 0);
@@ -86,25 +74,17 @@ static int teardown(void **state)
     return 0;
 }
 
-static bool pending(u32 i, int port)
-{
-    return shared[i].pending[port / 64] >> (port % 64) & 1;
-}
+static bool pending(u32 i, int port) { return shared[i].pending[port / 64] >> (port % 64) & 1; }
 
-static void clear(u32 i, int port)
-{
-    shared[i].pending[port / 64] &= ~BIT(port % 64);
-}
+static void clear(u32 i, int port) { shared[i].pending[port / 64] &= ~BIT(port % 64); }
 
-static void join(int *a, int *b)
-{
+static void join(int *a, int *b) {
     *a = evtchn_alloc(&dom[0], 2);
     *b = evtchn_bind(&dom[1], 1, (u32)*a);
     assert_true(*a > 0 && *b > 0);
 }
 
-static void test_send(void **state)
-{
+static void test_send(void **state) {
     int a, b;
 
     join(&a, &b);
@@ -130,8 +110,7 @@ static void test_send(void **state)
     assert_int_equal(raised.vector, 0);
 }
 
-static void test_mask(void **state)
-{
+static void test_mask(void **state) {
     int a, b;
 
     join(&a, &b);
@@ -148,8 +127,7 @@ static void test_mask(void **state)
     assert_int_equal(evtchn_pending(&dom[1], 1, TAKT_PORT_ANY), 0);
 }
 
-static void test_refusals(void **state)
-{
+static void test_refusals(void **state) {
     int a, b, c;
 
     join(&a, &b);
@@ -169,8 +147,7 @@ static void test_refusals(void **state)
         assert_int_equal(evtchn_close(&dom[0], bad[i]), -EINVAL);
         assert_int_equal(evtchn_mask(&dom[0], bad[i], true, 0), -EINVAL);
         assert_int_equal(evtchn_vector(&dom[0], bad[i], 0, 40), -EINVAL);
-        if (bad[i] != TAKT_PORT_ANY)
-            assert_int_equal(evtchn_pending(&dom[0], 0, bad[i]), -EINVAL);
+        if (bad[i] != TAKT_PORT_ANY) assert_int_equal(evtchn_pending(&dom[0], 0, bad[i]), -EINVAL);
     }
     assert_int_equal(evtchn_close(&dom[0], 500), -ENOENT);
     assert_int_equal(evtchn_vector(&dom[0], (u32)a, 2, 40), -EINVAL);
@@ -179,8 +156,7 @@ static void test_refusals(void **state)
     assert_int_equal(evtchn_vector(&dom[0], (u32)a, 0, 0), 0);
 }
 
-static void test_close(void **state)
-{
+static void test_close(void **state) {
     int a, b;
 
     join(&a, &b);
@@ -196,15 +172,13 @@ static void test_close(void **state)
     assert_int_equal(evtchn_close(&dom[1], (u32)b), 0);
 }
 
-static void test_quota(void **state)
-{
+static void test_quota(void **state) {
     u64 heap;
 
     dom_fini(0);
     heap = heap_in_use();
     dom_init(0);
-    for (u32 i = 1; i < TAKT_MAX_PORTS; i++)
-        assert_int_equal(evtchn_alloc(&dom[0], 2), i);
+    for (u32 i = 1; i < TAKT_MAX_PORTS; i++) assert_int_equal(evtchn_alloc(&dom[0], 2), i);
     assert_int_equal(evtchn_alloc(&dom[0], 2), -ENOSPC);
     assert_int_equal(evtchn_bind(&dom[0], 1, 5), -ENOSPC);
     assert_true(evtchn_alloc(&dom[1], 1) > 0); /* the neighbour has its own */
@@ -214,8 +188,7 @@ static void test_quota(void **state)
     assert_int_equal(heap_in_use(), heap + PORTS_PER_BLOCK * sizeof(struct evtchn_port)); /* dom[1]'s */
 }
 
-static void test_with_itself(void **state)
-{
+static void test_with_itself(void **state) {
     int a = evtchn_alloc(&dom[0], 1), b = evtchn_bind(&dom[0], 1, (u32)a);
 
     assert_true(b > 0 && b != a);
@@ -238,21 +211,17 @@ struct model_port {
 };
 static struct model_port model[NR][PORTS];
 
-static int model_free(u32 i)
-{
+static int model_free(u32 i) {
     for (int p = 1; p < (int)PORTS; p++)
-        if (!model[i][p].used)
-            return p;
+        if (!model[i][p].used) return p;
     return -1;
 }
 
-static struct model_port *model_at(u32 i, u32 port)
-{
+static struct model_port *model_at(u32 i, u32 port) {
     return port < PORTS && model[i][port].used ? &model[i][port] : NULL;
 }
 
-static void check_model(void)
-{
+static void check_model(void) {
     for (u32 i = 0; i < NR; i++)
         for (u32 p = 1; p < PORTS; p++) {
             assert_int_equal(pending(i, (int)p), model[i][p].used && model[i][p].pending);
@@ -260,74 +229,61 @@ static void check_model(void)
         }
 }
 
-static void walk_alloc(u32 i, u32 vm)
-{
+static void walk_alloc(u32 i, u32 vm) {
     int want = model_free(i);
 
-    if (want < 0)
-        return;
+    if (want < 0) return;
     assert_int_equal(evtchn_alloc(&dom[i], vm), want);
     model[i][want] = (struct model_port){ .used = true, .vm = -1, .for_vm = vm };
 }
 
-static void walk_bind(u32 i, u32 r, u32 port)
-{
+static void walk_bind(u32 i, u32 r, u32 port) {
     struct model_port *q = model_at(r, port);
     int mine = model_free(i), got, want;
 
-    if (mine < 0)
-        return;
+    if (mine < 0) return;
     got = evtchn_bind(&dom[i], r + 1, port);
     want = !q                   ? (port == 0 || port >= TAKT_MAX_PORTS ? -EINVAL : -ENOENT)
            : q->for_vm != i + 1 ? -EPERM
            : q->vm >= 0         ? -EBUSY
                                 : mine;
     assert_int_equal(got, want);
-    if (got < 0)
-        return;
+    if (got < 0) return;
     model[i][mine] = (struct model_port){ .used = true, .vm = (int)r, .port = (int)port, .for_vm = r + 1 };
     q->vm = (int)i;
     q->port = mine;
 }
 
-static void walk_send(u32 i, u32 port)
-{
+static void walk_send(u32 i, u32 port) {
     struct model_port *p = model_at(i, port), *q = p && p->vm >= 0 ? &model[p->vm][p->port] : NULL;
     u32 calls = raised.calls;
     int got = evtchn_send(&dom[i], port, 5);
 
     assert_int_equal(got, q ? 0 : port == 0 || port >= TAKT_MAX_PORTS ? -EINVAL : -ENOENT);
     assert_int_equal(raised.calls - calls, q && !q->pending && !q->masked);
-    if (q)
-        q->pending = true;
+    if (q) q->pending = true;
 }
 
-static void walk_close(u32 i, u32 port)
-{
+static void walk_close(u32 i, u32 port) {
     struct model_port *p = model_at(i, port);
     int got = evtchn_close(&dom[i], port);
 
     assert_int_equal(got, p ? 0 : port == 0 || port >= TAKT_MAX_PORTS ? -EINVAL : -ENOENT);
-    if (!p)
-        return;
-    if (p->vm >= 0)
-        model[p->vm][p->port].vm = -1;
+    if (!p) return;
+    if (p->vm >= 0) model[p->vm][p->port].vm = -1;
     memset(p, 0, sizeof(*p));
 }
 
-static void walk_mask(u32 i, u32 port, bool on)
-{
+static void walk_mask(u32 i, u32 port, bool on) {
     struct model_port *p = model_at(i, port);
     u32 calls = raised.calls;
 
     evtchn_mask(&dom[i], port, on, 5);
     assert_int_equal(raised.calls - calls, p && !on && p->pending);
-    if (p)
-        p->masked = on;
+    if (p) p->masked = on;
 }
 
-static void test_random_walk(void **state)
-{
+static void test_random_walk(void **state) {
     static const u32 wild[] = { 0, 60, 1023, 1024, ~1u };
 
     memset(model, 0, sizeof(model));
@@ -335,21 +291,12 @@ static void test_random_walk(void **state)
     for (int n = 0; n < 200000; n++) {
         u32 i = (u32)rand() % NR, r = (u32)rand() % NR, port = (u32)rand() % PORTS;
 
-        if (rand() % 20 == 0)
-            port = wild[(u32)rand() % ARRAY_SIZE(wild)];
+        if (rand() % 20 == 0) port = wild[(u32)rand() % ARRAY_SIZE(wild)];
         switch (rand() % 8) {
-        case 0:
-            walk_alloc(i, r + 1);
-            break;
-        case 1 ... 2:
-            walk_bind(i, r, port);
-            break;
-        case 3 ... 4:
-            walk_send(i, port);
-            break;
-        case 5:
-            walk_mask(i, port, rand() & 1);
-            break;
+        case 0: walk_alloc(i, r + 1); break;
+        case 1 ... 2: walk_bind(i, r, port); break;
+        case 3 ... 4: walk_send(i, port); break;
+        case 5: walk_mask(i, port, rand() & 1); break;
         case 6:
             if (port < PORTS && port) {
                 clear(i, (int)port);
@@ -357,18 +304,15 @@ static void test_random_walk(void **state)
             }
             break;
         case 7:
-            if (rand() % 3 == 0)
-                walk_close(i, port);
+            if (rand() % 3 == 0) walk_close(i, port);
             break;
         }
-        if (n % 64 == 0)
-            check_model();
+        if (n % 64 == 0) check_model();
     }
     check_model();
 }
 
-int main(void)
-{
+int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_send, setup, teardown),
         cmocka_unit_test_setup_teardown(test_mask, setup, teardown),

@@ -20,8 +20,7 @@ static struct vm *vm;
 static struct vcpu *v;
 static u64 *gpr;
 
-static int setup(void **state)
-{
+static int setup(void **state) {
     struct config_vm c = fake_config("guest", 3);
 
     fake_machine("null");
@@ -35,15 +34,13 @@ static int setup(void **state)
     return 0;
 }
 
-static int teardown(void **state)
-{
+static int teardown(void **state) {
     fake_destroy(vm);
     return 0;
 }
 
 /* The mode of the fake vCPU, as the vendors tell it. */
-static void hc_mode(struct vm_exit *e)
-{
+static void hc_mode(struct vm_exit *e) {
     struct fake_vcpu *f = fake_of(v);
 
     e->hc.mode = f->reg[VREG_EFER] & 0x400 && f->seg[SEG_CS].attr & 0x200 ? 64
@@ -54,15 +51,12 @@ static void hc_mode(struct vm_exit *e)
 }
 
 /* Handles an exit by an instruction of `len` bytes. Returns the vector of the fault that it raised, or NO_GP. */
-static u32 handle(struct vm_exit e)
-{
+static u32 handle(struct vm_exit e) {
     u64 rip = v->virt.regs.rip;
     u32 fault = NO_GP;
 
-    if (!e.insn_len)
-        e.insn_len = 2;
-    if (e.reason == EXIT_HYPERCALL)
-        hc_mode(&e);
+    if (!e.insn_len) e.insn_len = 2;
+    if (e.reason == EXIT_HYPERCALL) hc_mode(&e);
     vcpu_handle_exit(v, &e);
     if (v->virt.pending.type == EVENT_EXCEPTION) {
         fault = v->virt.pending.vector;
@@ -74,8 +68,7 @@ static u32 handle(struct vm_exit e)
 
 /* ---- CPUID ---- */
 
-static void cpuid_exit(u32 leaf, u32 sub)
-{
+static void cpuid_exit(u32 leaf, u32 sub) {
     gpr[REG_RAX] = leaf | 0xdead00000000;
     gpr[REG_RCX] = sub | 0xdead00000000;
     gpr[REG_RBX] = gpr[REG_RDX] = ~0ull;
@@ -83,13 +76,9 @@ static void cpuid_exit(u32 leaf, u32 sub)
     assert_true((gpr[REG_RAX] | gpr[REG_RBX] | gpr[REG_RCX] | gpr[REG_RDX]) >> 32 == 0);
 }
 
-static bool reads_zero(void)
-{
-    return (gpr[REG_RAX] | gpr[REG_RBX] | gpr[REG_RCX] | gpr[REG_RDX]) == 0;
-}
+static bool reads_zero(void) { return (gpr[REG_RAX] | gpr[REG_RBX] | gpr[REG_RCX] | gpr[REG_RDX]) == 0; }
 
-static void test_cpuid_unlisted(void **state)
-{
+static void test_cpuid_unlisted(void **state) {
     static const u32 hidden[] = { 3,          5,          6,          8,          9,          0xa,
                                   0xc,        0xe,        0xf,        0x10,       0x12,       0x14,
                                   0x15,       0x16,       0x1f,       0x20,       0x40000004, 0x40000010,
@@ -102,15 +91,13 @@ static void test_cpuid_unlisted(void **state)
     }
     for (u32 i = 0; i < 100000; i++) {
         seed = seed * 1664525 + 1013904223;
-        if (seed < 0x100 || (seed & 0xffffff00) == 0x40000000 || (seed & 0xffffff00) == 0x80000000)
-            continue;
+        if (seed < 0x100 || (seed & 0xffffff00) == 0x40000000 || (seed & 0xffffff00) == 0x80000000) continue;
         cpuid_exit(seed, seed);
         assert_true(reads_zero());
     }
 }
 
-static void test_cpuid_features(void **state)
-{
+static void test_cpuid_features(void **state) {
     cpuid_exit(0, 0);
     assert_int_equal(gpr[REG_RAX], 0xd);
     cpuid_exit(1, 0);
@@ -133,8 +120,7 @@ static void test_cpuid_features(void **state)
     assert_int_equal(gpr[REG_RAX] >> 8, 48);
 }
 
-static void test_cpuid_topology(void **state)
-{
+static void test_cpuid_topology(void **state) {
     cpuid_exit(0xb, 0);
     assert_int_equal(gpr[REG_RAX], 0);
     assert_int_equal(gpr[REG_RCX], 0x100);
@@ -147,12 +133,10 @@ static void test_cpuid_topology(void **state)
     assert_int_equal(gpr[REG_RBX], 0);
 }
 
-static void test_cpuid_xsave(void **state)
-{
+static void test_cpuid_xsave(void **state) {
     u32 full;
 
-    if (!cpuid_guest_has(1, 2, 26))
-        skip();
+    if (!cpuid_guest_has(1, 2, 26)) skip();
     fake_of(v)->reg[VREG_XCR0] = 1;
     cpuid_exit(0xd, 0);
     assert_int_equal(gpr[REG_RAX], cpuid_xcr0_allowed());
@@ -161,8 +145,7 @@ static void test_cpuid_xsave(void **state)
     fake_of(v)->reg[VREG_XCR0] = cpuid_xcr0_allowed();
     cpuid_exit(0xd, 0);
     assert_int_equal(gpr[REG_RBX], full);
-    if (!(cpuid_xcr0_allowed() & 4))
-        skip();
+    if (!(cpuid_xcr0_allowed() & 4)) skip();
     fake_of(v)->reg[VREG_XCR0] = 7;
     cpuid_exit(0xd, 0);
     assert_int_equal(gpr[REG_RBX], 576 + 256);
@@ -174,8 +157,7 @@ static void test_cpuid_xsave(void **state)
     assert_int_equal(gpr[REG_RAX] & ~7ull, 0);
 }
 
-static void test_cpuid_takt(void **state)
-{
+static void test_cpuid_takt(void **state) {
     cpuid_exit(TAKT_CPUID_BASE, 0);
     assert_int_equal(gpr[REG_RAX], 0x40000003);
     assert_memory_equal(&gpr[REG_RBX], "Takt", 4);
@@ -190,29 +172,25 @@ static void test_cpuid_takt(void **state)
 
 /* ---- MSRs ---- */
 
-static u32 rd(u32 msr)
-{
+static u32 rd(u32 msr) {
     gpr[REG_RCX] = msr | 0xdead00000000;
     gpr[REG_RAX] = gpr[REG_RDX] = ~0ull;
     return handle((struct vm_exit){ .reason = EXIT_RDMSR });
 }
 
-static u64 value(void)
-{
+static u64 value(void) {
     assert_true((gpr[REG_RAX] | gpr[REG_RDX]) >> 32 == 0);
     return gpr[REG_RDX] << 32 | gpr[REG_RAX];
 }
 
-static u32 wr(u32 msr, u64 val)
-{
+static u32 wr(u32 msr, u64 val) {
     gpr[REG_RCX] = msr;
     gpr[REG_RAX] = (u32)val | 0xdead00000000;
     gpr[REG_RDX] = val >> 32 | 0xdead00000000;
     return handle((struct vm_exit){ .reason = EXIT_WRMSR });
 }
 
-static void test_msr_unlisted(void **state)
-{
+static void test_msr_unlisted(void **state) {
     static const u32 hidden[] = { 0,          1,          0x11,       0x3b,       0x48,       0x49,
                                   0xc1,       0xce,       0xe7,       0x10b,      0x186,      0x1aa,
                                   0x1ad,      0x1fc,      0x1fff,     0x2000,     0x345,      0x38f,
@@ -229,8 +207,7 @@ static void test_msr_unlisted(void **state)
         assert_int_equal(rd(m), EXC_GP);
 }
 
-static void test_msr_values(void **state)
-{
+static void test_msr_values(void **state) {
     assert_int_equal(rd(0x1b), NO_GP);
     assert_int_equal(value(), 0xfee00900);
     assert_int_equal(rd(0x3a), NO_GP);
@@ -244,8 +221,7 @@ static void test_msr_values(void **state)
     assert_int_equal(wr(0x1b, 0xfee00000 | 0x1000 | 0x900), EXC_GP); /* its page stays */
 }
 
-static void test_msr_addresses(void **state)
-{
+static void test_msr_addresses(void **state) {
     static const u32 addr[] = { 0x175, 0x176, 0xc0000082, 0xc0000083, 0xc0000100, 0xc0000101, 0xc0000102 };
 
     for (u32 i = 0; i < ARRAY_SIZE(addr); i++) {
@@ -259,8 +235,7 @@ static void test_msr_addresses(void **state)
     assert_int_equal(wr(0xc0000084, BIT(32)), EXC_GP);
 }
 
-static void test_msr_memory_types(void **state)
-{
+static void test_msr_memory_types(void **state) {
     assert_int_equal(wr(0x277, 0x0007040600070406), NO_GP);
     assert_int_equal(wr(0x277, 0x0007040600070402), EXC_GP);
     assert_int_equal(wr(0x277, 0x0807040600070406), EXC_GP);
@@ -287,8 +262,7 @@ static void test_msr_memory_types(void **state)
     assert_int_equal(value(), 0x0606060606060606);
 }
 
-static void test_msr_efer(void **state)
-{
+static void test_msr_efer(void **state) {
     struct fake_vcpu *f = fake_of(v);
 
     assert_int_equal(wr(0xc0000080, 0x501), NO_GP);
@@ -302,14 +276,12 @@ static void test_msr_efer(void **state)
 
 /* ---- control registers ---- */
 
-static u32 cr(u8 n, u64 val)
-{
+static u32 cr(u8 n, u64 val) {
     return handle(
         (struct vm_exit){ .reason = EXIT_CR, .cr = { .cr = n, .write = true, .value = val }, .insn_len = 3 });
 }
 
-static void test_cr0(void **state)
-{
+static void test_cr0(void **state) {
     struct fake_vcpu *f = fake_of(v);
 
     assert_int_equal(cr(0, 0x80000010), EXC_GP); /* PG without PE */
@@ -328,8 +300,7 @@ static void test_cr0(void **state)
     assert_int_equal(f->reg[VREG_EFER], 0x500);
 }
 
-static void test_cr4_cr8(void **state)
-{
+static void test_cr4_cr8(void **state) {
     assert_int_equal(cr(4, 0x20 | 0x2000), EXC_GP);  /* VMXE */
     assert_int_equal(cr(4, 0x20 | 0x20000), EXC_GP); /* PCIDE */
     assert_int_equal(cr(4, 0x20 | 0x1000), EXC_GP);  /* LA57 */
@@ -347,23 +318,20 @@ static void test_cr4_cr8(void **state)
     assert_int_equal(gpr[9], 5);
 }
 
-static u32 xsetbv(u32 index, u64 val)
-{
+static u32 xsetbv(u32 index, u64 val) {
     gpr[REG_RCX] = index;
     gpr[REG_RAX] = (u32)val;
     gpr[REG_RDX] = val >> 32;
     return handle((struct vm_exit){ .reason = EXIT_XSETBV, .insn_len = 3 });
 }
 
-static void test_xsetbv(void **state)
-{
+static void test_xsetbv(void **state) {
     struct fake_vcpu *f = fake_of(v);
     u64 all = cpuid_xcr0_allowed();
 
     assert_int_equal(xsetbv(0, 1), EXC_UD); /* OSXSAVE is off */
     f->reg[VREG_CR4] |= BIT(18);
-    if (!all)
-        skip();
+    if (!all) skip();
     assert_int_equal(xsetbv(0, 3), NO_GP);
     assert_int_equal(f->reg[VREG_XCR0], 3);
     assert_int_equal(xsetbv(0, 0), EXC_GP);
@@ -382,34 +350,28 @@ static void test_xsetbv(void **state)
 
 /* ---- ports ---- */
 
-static u64 in(u16 port, u8 size)
-{
+static u64 in(u16 port, u8 size) {
     gpr[REG_RAX] = 0x1122334455667788;
     handle((struct vm_exit){
         .reason = EXIT_IO, .insn_len = 1, .io = { .port = port, .size = size, .in = true } });
     return gpr[REG_RAX];
 }
 
-static void out(u16 port, u8 size, u32 val)
-{
+static void out(u16 port, u8 size, u32 val) {
     gpr[REG_RAX] = val;
     handle((struct vm_exit){ .reason = EXIT_IO, .insn_len = 1, .io = { .port = port, .size = size } });
 }
 
-static void test_ports(void **state)
-{
+static void test_ports(void **state) {
     char c[4];
 
     for (u32 p = 0; p < 65536; p++) {
-        if (p >= 0x3f8 - 3 && p < 0x400)
-            continue;
-        if (p == 0xe9 || (p > 0xf0 && p < 0xf8) || (p > 0xe5 && p < 0xea))
-            continue;
+        if (p >= 0x3f8 - 3 && p < 0x400) continue;
+        if (p == 0xe9 || (p > 0xf0 && p < 0xf8) || (p > 0xe5 && p < 0xea)) continue;
         assert_int_equal(in((u16)p, 1), 0x11223344556677ff);
         assert_int_equal(in((u16)p, 2), 0x112233445566ffff);
         assert_int_equal(in((u16)p, 4), 0xffffffff);
-        if (p != 0xf4)
-            out((u16)p, 4, 0x80000000); /* 0xcf8 among them */
+        if (p != 0xf4) out((u16)p, 4, 0x80000000); /* 0xcf8 among them */
     }
     assert_int_equal(in(0xcfc, 4), 0xffffffff);
     assert_int_equal(in(0x3fe, 4), 0xffffffff); /* beyond the end of the UART */
@@ -425,8 +387,7 @@ static void test_ports(void **state)
 }
 
 /* Long mode with an identity map of the first 2 MiB would need tables; paging off is enough to find code. */
-static void real_code(const char *bytes, size_t n)
-{
+static void real_code(const char *bytes, size_t n) {
     struct fake_vcpu *f = fake_of(v);
 
     f->reg[VREG_CR0] = 0x11;
@@ -437,8 +398,7 @@ static void real_code(const char *bytes, size_t n)
     guestmem_write(&vm->mem, CODE, bytes, n);
 }
 
-static void test_string_out(void **state)
-{
+static void test_string_out(void **state) {
     static char text[201], got[201];
     struct vm_exit e = { .reason = EXIT_IO, .insn_len = 2, .io = { 0xe9, 1, false, true, true } };
     u32 turns = 0;
@@ -460,8 +420,7 @@ static void test_string_out(void **state)
     assert_memory_equal(got, text, 200);
 }
 
-static void test_string_edges(void **state)
-{
+static void test_string_edges(void **state) {
     struct vm_exit e = { .reason = EXIT_IO, .insn_len = 2, .io = { 0x1234, 4, true, true, true } };
     u32 word = 0;
 
@@ -491,15 +450,13 @@ static void test_string_edges(void **state)
 
 /* ---- MMIO ---- */
 
-static void npf(u64 gpa, bool write)
-{
+static void npf(u64 gpa, bool write) {
     struct vm_exit e = { .reason = EXIT_NPF, .npf = { .gpa = gpa, .read = !write, .write = write } };
 
     vcpu_handle_exit(v, &e);
 }
 
-static void test_mmio(void **state)
-{
+static void test_mmio(void **state) {
     real_code("\x8b\x03", 2); /* mov eax, [ebx] */
     gpr[REG_RAX] = ~0ull;
     npf(0xfee00030, false);
@@ -520,8 +477,7 @@ static void test_mmio(void **state)
 }
 
 /* Its second byte is in a page that another vCPU has just unmapped: a fault for the guest, not its end. */
-static void test_mmio_cut_off(void **state)
-{
+static void test_mmio_cut_off(void **state) {
     struct fake_vcpu *f = fake_of(v);
     u32 pde = 0x4007, pte = CODE | 7;
 
@@ -540,8 +496,7 @@ static void test_mmio_cut_off(void **state)
     assert_int_equal(v->virt.regs.rip, CODE + 0xfff);
 }
 
-static void test_mmio_unknown_insn(void **state)
-{
+static void test_mmio_unknown_insn(void **state) {
     real_code("\x0f\xbb\x03", 3); /* btc */
     npf(0xfee00080, true);
     assert_int_equal(vm->state, VM_CRASHED);
@@ -549,8 +504,7 @@ static void test_mmio_unknown_insn(void **state)
 
 /* ---- hypercalls ---- */
 
-static i64 hc(u64 nr, u64 a, u64 b, u64 c)
-{
+static i64 hc(u64 nr, u64 a, u64 b, u64 c) {
     gpr[REG_RAX] = nr;
     gpr[REG_RBX] = a;
     gpr[REG_RCX] = b;
@@ -559,23 +513,19 @@ static i64 hc(u64 nr, u64 a, u64 b, u64 c)
     return (i64)gpr[REG_RAX];
 }
 
-static void test_hc_numbers(void **state)
-{
+static void test_hc_numbers(void **state) {
     assert_int_equal(hc(TAKT_HC_VERSION, 0, 0, 0), TAKT_ABI_VERSION);
     assert_int_equal(hc(TAKT_HC_TIME, 0, 0, 0), 1000);
-    for (u64 n = 14; n < 64; n++)
-        assert_int_equal(hc(n, 1, 2, 3), -ENOSYS);
+    for (u64 n = 14; n < 64; n++) assert_int_equal(hc(n, 1, 2, 3), -ENOSYS);
     fake_log_lines = 0;
-    for (u64 n = 64; n < 128; n++)
-        assert_int_equal(hc(n, 1, 2, 3), -EPERM);
+    for (u64 n = 64; n < 128; n++) assert_int_equal(hc(n, 1, 2, 3), -EPERM);
     assert_int_equal(fake_log_lines, 1); /* E7: once a second */
     assert_int_equal(hc(128, 0, 0, 0), -ENOSYS);
     assert_int_equal(hc(BIT(32), 0, 0, 0), -ENOSYS);
     assert_int_equal(hc(~0ull, 0, 0, 0), -ENOSYS);
 }
 
-static void test_hc_modes(void **state)
-{
+static void test_hc_modes(void **state) {
     struct fake_vcpu *f = fake_of(v);
 
     f->cpl = 3;
@@ -591,16 +541,14 @@ static void test_hc_modes(void **state)
     assert_int_equal(handle((struct vm_exit){ .reason = EXIT_HYPERCALL, .insn_len = 3 }), EXC_UD);
 }
 
-static void test_hc_pointers(void **state)
-{
+static void test_hc_pointers(void **state) {
     static const u64 bad[] = { 0x200000, 0x1ff800,  0xfee00000, TAKT_INFO_GPA, TAKT_SHARED_GPA,
                                ~0ull,    ~0ull - 5, BIT(63),    1ull << 40,    0xffffffff80000000 };
 
     for (u32 i = 0; i < ARRAY_SIZE(bad); i++) {
         assert_int_equal(hc(TAKT_HC_CONSOLE_WRITE, bad[i], 4096, 0), -EFAULT);
         assert_int_equal(hc(TAKT_HC_CONSOLE_READ, bad[i], 4096, 0), -EFAULT);
-        if (bad[i] != 0x1ff800)
-            assert_int_equal(hc(TAKT_HC_VCPU_INFO, 0, bad[i], 0), -EFAULT);
+        if (bad[i] != 0x1ff800) assert_int_equal(hc(TAKT_HC_VCPU_INFO, 0, bad[i], 0), -EFAULT);
     }
     assert_int_equal(vconsole_take(&vm->console, (char[8]){ 0 }, 8), 0); /* and nothing was written */
     assert_int_equal(hc(TAKT_HC_CONSOLE_WRITE, 0, 4097, 0), -EINVAL);
@@ -610,8 +558,7 @@ static void test_hc_pointers(void **state)
     assert_int_equal(hc(TAKT_HC_VCPU_INFO, BIT(32), BUF, 0), -EINVAL);
 }
 
-static void test_hc_console(void **state)
-{
+static void test_hc_console(void **state) {
     static char text[4096], got[4096];
     u64 total = 0;
 
@@ -621,8 +568,7 @@ static void test_hc_console(void **state)
     assert_int_equal(hc(TAKT_HC_CONSOLE_WRITE, 0xff800, 4096, 0), -EAGAIN); /* E16: full */
     assert_int_equal(vconsole_take(&vm->console, got, 100), 100);
     assert_int_equal(hc(TAKT_HC_CONSOLE_WRITE, 0xff800, 4096, 0), 100);
-    while (vconsole_take(&vm->console, got, 1))
-        total++;
+    while (vconsole_take(&vm->console, got, 1)) total++;
     assert_int_equal(total, 4096);
     vconsole_type(&vm->console, "hello", 5);
     assert_int_equal(hc(TAKT_HC_CONSOLE_READ, BUF, 3, 0), 3);
@@ -632,8 +578,7 @@ static void test_hc_console(void **state)
     assert_int_equal(hc(TAKT_HC_CONSOLE_READ, BUF, 4096, 0), 0);
 }
 
-static void test_hc_events(void **state)
-{
+static void test_hc_events(void **state) {
     i64 a = hc(TAKT_HC_EVTCHN_ALLOC, vm->id, 0, 0), b = hc(TAKT_HC_EVTCHN_BIND, vm->id, (u64)a, 0);
 
     assert_true(a > 0 && b > 0);
@@ -654,8 +599,7 @@ static void test_hc_events(void **state)
     assert_int_equal(hc(TAKT_HC_EVTCHN_CLOSE, (u64)b, 0, 0), 0);
 }
 
-static void test_hc_poll(void **state)
-{
+static void test_hc_poll(void **state) {
     u64 rip;
     i64 a = hc(TAKT_HC_EVTCHN_ALLOC, vm->id, 0, 0), b = hc(TAKT_HC_EVTCHN_BIND, vm->id, (u64)a, 0);
 
@@ -688,16 +632,14 @@ static void test_hc_poll(void **state)
     assert_int_equal(hc(TAKT_HC_POLL, (u64)b, 5000, 0), -ETIMEDOUT);
 }
 
-static void test_hc_random(void **state)
-{
+static void test_hc_random(void **state) {
     srand(3);
     for (int i = 0; i < 100000; i++) {
         static const u64 edge[] = { 0,        1,          2,          0x40,    0x1000, 0x1ff000,
                                     0x200000, 0xfed81000, 0xffffffff, BIT(32), ~0ull };
         u64 nr = (u64)rand() % 16;
 
-        if (nr == TAKT_HC_SHUTDOWN || nr == TAKT_HC_POLL)
-            continue;
+        if (nr == TAKT_HC_SHUTDOWN || nr == TAKT_HC_POLL) continue;
         fake_of(v)->cpl = rand() % 8 ? 0 : 3;
         fake_of(v)->seg[SEG_CS].attr = rand() & 1 ? 0xa9b : 0xc9b;
         hc(nr, edge[rand() % 11], edge[rand() % 11], edge[rand() % 11]);
@@ -707,8 +649,7 @@ static void test_hc_random(void **state)
 
 /* ---- interrupts ---- */
 
-static void test_hlt(void **state)
-{
+static void test_hlt(void **state) {
     struct vm_exit hlt = { .reason = EXIT_HLT, .insn_len = 1 };
 
     vcpu_handle_exit(v, &hlt);
@@ -740,8 +681,7 @@ static void test_hlt(void **state)
     assert_true(v->virt.want_irq_window);
 }
 
-static void test_priorities(void **state)
-{
+static void test_priorities(void **state) {
     vlapic_raise(&v->lapic, 0x31);
     assert_int_equal(cr(8, 3), NO_GP);
     assert_true(vcpu_prepare(v));
@@ -754,8 +694,7 @@ static void test_priorities(void **state)
     assert_false(v->virt.want_cr8_exit);
 }
 
-static void test_init_sipi(void **state)
-{
+static void test_init_sipi(void **state) {
     struct vcpu *ap = vm->vcpu[1];
 
     assert_true(ap->waiting_sipi);
@@ -775,8 +714,7 @@ static void test_init_sipi(void **state)
     assert_true(vm->vcpu[2]->waiting_sipi);
 }
 
-static void test_unknown(void **state)
-{
+static void test_unknown(void **state) {
     static const u8 deadly[] = { EXIT_TASK_SWITCH, EXIT_SHUTDOWN, EXIT_NPT_MISCONFIG, EXIT_ENTRY_FAILED,
                                  EXIT_UNKNOWN };
 
@@ -795,8 +733,7 @@ static void test_unknown(void **state)
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
-int main(void)
-{
+int main(void) {
     const struct CMUnitTest tests[] = {
         TEST(test_cpuid_unlisted),
         TEST(test_cpuid_features),

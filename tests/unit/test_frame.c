@@ -11,8 +11,7 @@
 #define ARENA (64ull << 20)
 
 /* The arena plays physical [1 MiB, 65 MiB), with a hole. */
-static int group_setup(void **state)
-{
+static int group_setup(void **state) {
     u8 *arena = aligned_alloc(1 << 21, ARENA + (2 << 20));
 
     memset(arena, 0xa5, ARENA + (2 << 20));
@@ -23,8 +22,7 @@ static int group_setup(void **state)
     return 0;
 }
 
-static void test_all_of_it(void **state)
-{
+static void test_all_of_it(void **state) {
     static hpa_t got[32768];
     u64 total = frame_total(), n = 0;
 
@@ -39,33 +37,26 @@ static void test_all_of_it(void **state)
     }
     assert_int_equal(n, total);
     assert_int_equal(frame_free_count(), 0);
-    for (u64 i = 0; i < n; i++)
-        assert_int_equal(*(u64 *)hpa_to_va(got[i]), i);
-    for (u64 i = 0; i < n; i++)
-        frame_free(got[(i * 7919) % n], 0); /* 7919 is prime and no divisor of n */
+    for (u64 i = 0; i < n; i++) assert_int_equal(*(u64 *)hpa_to_va(got[i]), i);
+    for (u64 i = 0; i < n; i++) frame_free(got[(i * 7919) % n], 0); /* 7919 is prime and no divisor of n */
     assert_int_equal(frame_free_count(), total);
     assert_int_equal(frame_alloc(FRAME_ORDER_MAX + 1), HPA_NONE);
 }
 
-static void test_merge(void **state)
-{
+static void test_merge(void **state) {
     hpa_t big = frame_alloc(12), small[4096];
 
     assert_int_not_equal(big, HPA_NONE);
     assert_int_equal(big % (PAGE_SIZE << 12), 0);
     frame_free(big, 12);
-    for (unsigned i = 0; i < 4096; i++)
-        small[i] = frame_alloc(0);
-    for (unsigned i = 0; i < 4096; i += 2)
-        frame_free(small[i], 0);
-    for (unsigned i = 1; i < 4096; i += 2)
-        frame_free(small[i], 0);
+    for (unsigned i = 0; i < 4096; i++) small[i] = frame_alloc(0);
+    for (unsigned i = 0; i < 4096; i += 2) frame_free(small[i], 0);
+    for (unsigned i = 1; i < 4096; i += 2) frame_free(small[i], 0);
     assert_int_not_equal(big = frame_alloc(12), HPA_NONE);
     frame_free(big, 12);
 }
 
-static void test_below(void **state)
-{
+static void test_below(void **state) {
     hpa_t pa = frame_alloc_below(0, 0x180000);
 
     assert_true(pa < 0x180000);
@@ -74,8 +65,7 @@ static void test_below(void **state)
     assert_int_equal(frame_alloc_below(9, 0x200000), HPA_NONE);
 }
 
-static void test_random(void **state)
-{
+static void test_random(void **state) {
     static struct {
         hpa_t pa;
         unsigned order;
@@ -101,13 +91,11 @@ static void test_random(void **state)
         *p = held[i].pa ^ i;
     }
     for (unsigned i = 0; i < ARRAY_SIZE(held); i++)
-        if (held[i].pa)
-            frame_free(held[i].pa, held[i].order);
+        if (held[i].pa) frame_free(held[i].pa, held[i].order);
     assert_int_equal(frame_free_count(), before);
 }
 
-static void test_heap(void **state)
-{
+static void test_heap(void **state) {
     static struct {
         u8 *p;
         size_t size;
@@ -123,8 +111,7 @@ static void test_heap(void **state)
 
         if (held[i].p) {
             for (size_t b = 0; b < held[i].size; b++)
-                if (held[i].p[b] != (u8)i)
-                    fail();
+                if (held[i].p[b] != (u8)i) fail();
             heap_free(held[i].p);
             held[i].p = NULL;
             continue;
@@ -134,19 +121,16 @@ static void test_heap(void **state)
         assert_non_null(held[i].p);
         assert_int_equal((u64)held[i].p % 16, 0);
         for (size_t b = 0; b < held[i].size; b++)
-            if (held[i].p[b])
-                fail();
+            if (held[i].p[b]) fail();
         memset(held[i].p, (int)(u8)i, held[i].size);
     }
     assert_true(heap_in_use() > 0);
-    for (unsigned i = 0; i < ARRAY_SIZE(held); i++)
-        heap_free(held[i].p);
+    for (unsigned i = 0; i < ARRAY_SIZE(held); i++) heap_free(held[i].p);
     assert_int_equal(heap_in_use(), 0);
     assert_int_equal(frame_free_count(), before); /* empty slabs went back */
 }
 
-static void test_out_of_memory(void **state)
-{
+static void test_out_of_memory(void **state) {
     void *list = NULL, *p;
     u64 before = frame_free_count();
 
@@ -167,8 +151,7 @@ static void test_out_of_memory(void **state)
     assert_int_equal(frame_free_count(), before);
 }
 
-int main(void)
-{
+int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_all_of_it), cmocka_unit_test(test_merge), cmocka_unit_test(test_below),
         cmocka_unit_test(test_random),    cmocka_unit_test(test_heap),  cmocka_unit_test(test_out_of_memory),

@@ -6,16 +6,14 @@
 #include "frame_model.h"
 #include "mm/guestmem.h"
 
-static void fill(struct guestmem *m, u64 size)
-{
+static void fill(struct guestmem *m, u64 size) {
     assert_int_equal(guestmem_init(m, size), 0);
     while (guestmem_grow(m) == 0)
         ;
     assert_int_equal(m->grown, size / CHUNK_SIZE);
 }
 
-static void test_sizes(void **state)
-{
+static void test_sizes(void **state) {
     struct guestmem m;
 
     assert_int_equal(guestmem_init(&m, 0), -EINVAL);
@@ -28,8 +26,7 @@ static void test_sizes(void **state)
     assert_int_equal(model_in_use, 0);
 }
 
-static void test_memory_runs_out(void **state)
-{
+static void test_memory_runs_out(void **state) {
     struct guestmem m;
 
     model_fail_after = 2;
@@ -41,8 +38,7 @@ static void test_memory_runs_out(void **state)
     assert_int_equal(model_in_use, 0);
 }
 
-static void test_every_byte_is_checked(void **state)
-{
+static void test_every_byte_is_checked(void **state) {
     struct guestmem m;
     u8 buf[64];
     const u64 end = 2 * CHUNK_SIZE;
@@ -61,8 +57,7 @@ static void test_every_byte_is_checked(void **state)
 }
 
 /* Chunks need not be neighbours in host memory: a copy across the border has to look up both. */
-static void test_across_chunks(void **state)
-{
+static void test_across_chunks(void **state) {
     struct guestmem m;
     char buf[10] = "";
     u64 room;
@@ -83,15 +78,13 @@ static void test_across_chunks(void **state)
 }
 
 /* RAM beyond 3 GiB goes on at 4 GiB. The chunks all stand for the same frame here. */
-static void test_hole_below_4g(void **state)
-{
+static void test_hole_below_4g(void **state) {
     struct guestmem m;
     u64 room;
     u8 b[2];
 
     assert_int_equal(guestmem_init(&m, TAKT_LOW_RAM_MAX + 2 * CHUNK_SIZE), 0);
-    for (u64 i = 0; i < m.size / CHUNK_SIZE; i++)
-        m.chunk[i] = 0;
+    for (u64 i = 0; i < m.size / CHUNK_SIZE; i++) m.chunk[i] = 0;
     assert_int_equal(guestmem_chunk_gpa(&m, 1535), TAKT_LOW_RAM_MAX - CHUNK_SIZE);
     assert_int_equal(guestmem_chunk_gpa(&m, 1536), TAKT_HIGH_RAM);
     assert_non_null(guestmem_at(&m, TAKT_LOW_RAM_MAX - 1, &room));
@@ -106,8 +99,7 @@ static void test_hole_below_4g(void **state)
     assert_int_equal(model_in_use, 0);
 }
 
-int main(void)
-{
+int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_sizes),
         cmocka_unit_test(test_memory_runs_out),

@@ -25,30 +25,15 @@ static struct guest_seg cs;
 static unsigned cpl;
 static bool shadow;
 
-static u64 get_reg(struct virt_vcpu *v, enum virt_reg reg)
-{
-    return regs[reg];
-}
+static u64 get_reg(struct virt_vcpu *v, enum virt_reg reg) { return regs[reg]; }
 
-static void set_reg(struct virt_vcpu *v, enum virt_reg reg, u64 value)
-{
-    regs[reg] = value;
-}
+static void set_reg(struct virt_vcpu *v, enum virt_reg reg, u64 value) { regs[reg] = value; }
 
-static void get_seg(struct virt_vcpu *v, enum seg_name seg, struct guest_seg *s)
-{
-    *s = cs;
-}
+static void get_seg(struct virt_vcpu *v, enum seg_name seg, struct guest_seg *s) { *s = cs; }
 
-static void clear_shadow(struct virt_vcpu *v)
-{
-    shadow = false;
-}
+static void clear_shadow(struct virt_vcpu *v) { shadow = false; }
 
-static unsigned get_cpl(struct virt_vcpu *v)
-{
-    return cpl;
-}
+static unsigned get_cpl(struct virt_vcpu *v) { return cpl; }
 
 static const struct virt_ops fake = {
     .get_reg = get_reg, .set_reg = set_reg, .get_seg = get_seg, .clear_shadow = clear_shadow, .cpl = get_cpl
@@ -59,13 +44,11 @@ static struct virt_vcpu v = { .vm = &vm };
 
 enum mode { NO_PAGING, BITS32, PAE, LEVELS4, LEVELS5 };
 
-static int setup(void **state)
-{
+static int setup(void **state) {
     model_setup();
     virt = &fake;
     assert_int_equal(guestmem_init(&mem, 4 * CHUNK_SIZE), 0);
-    while (guestmem_grow(&mem) == 0)
-        memset(hpa_to_va(mem.chunk[mem.grown - 1]), 0, CHUNK_SIZE);
+    while (guestmem_grow(&mem) == 0) memset(hpa_to_va(mem.chunk[mem.grown - 1]), 0, CHUNK_SIZE);
     memset(regs, 0, sizeof(regs));
     memset(&v.regs, 0, sizeof(v.regs));
     v.pending.type = EVENT_NONE;
@@ -75,15 +58,13 @@ static int setup(void **state)
     return 0;
 }
 
-static int teardown(void **state)
-{
+static int teardown(void **state) {
     guestmem_fini(&mem);
     assert_int_equal(model_in_use, 0);
     return 0;
 }
 
-static void set_mode(enum mode m)
-{
+static void set_mode(enum mode m) {
     regs[VREG_CR0] = m == NO_PAGING ? CR0_PE : CR0_PE | CR0_PG | CR0_WP;
     regs[VREG_CR4] = m == BITS32 ? CR4_PSE : m == LEVELS5 ? CR4_PAE | CR4_LA57 : CR4_PAE;
     regs[VREG_EFER] = m >= LEVELS4 ? EFER_LME | EFER_LMA | EFER_NXE : 0;
@@ -91,37 +72,28 @@ static void set_mode(enum mode m)
     regs[VREG_CR3] = 0x1000;
 }
 
-static void put64(gpa_t at, u64 e)
-{
-    assert_int_equal(guestmem_write(&mem, at, &e, 8), 0);
-}
+static void put64(gpa_t at, u64 e) { assert_int_equal(guestmem_write(&mem, at, &e, 8), 0); }
 
-static u64 entry64(gpa_t at)
-{
+static u64 entry64(gpa_t at) {
     u64 e;
 
     assert_int_equal(guestmem_read(&mem, at, &e, 8), 0);
     return e;
 }
 
-static void put32(gpa_t at, u32 e)
-{
-    assert_int_equal(guestmem_write(&mem, at, &e, 4), 0);
-}
+static void put32(gpa_t at, u32 e) { assert_int_equal(guestmem_write(&mem, at, &e, 4), 0); }
 
 /* Linear 0x40201000 + x -> 0x300000 + x by tables at 0x1000, 0x2000, 0x3000, 0x4000, with `leaf` bits at the end. */
 #define VA 0x40201000ull
 
-static void map4(u64 leaf)
-{
+static void map4(u64 leaf) {
     put64(0x1000, 0x2000 | P | W | U);
     put64(0x2000 + 1 * 8, 0x3000 | P | W | U);
     put64(0x3000 + 1 * 8, 0x4000 | P | W | U);
     put64(0x4000 + 1 * 8, 0x300000 | leaf);
 }
 
-static void ok(u64 va, unsigned access, gpa_t want)
-{
+static void ok(u64 va, unsigned access, gpa_t want) {
     gpa_t gpa = 0;
     u32 fault = 0x77;
 
@@ -129,8 +101,7 @@ static void ok(u64 va, unsigned access, gpa_t want)
     assert_int_equal(gpa, want);
 }
 
-static void fails(u64 va, unsigned access, u32 want)
-{
+static void fails(u64 va, unsigned access, u32 want) {
     gpa_t gpa;
     u32 fault = 0x77;
 
@@ -140,15 +111,13 @@ static void fails(u64 va, unsigned access, u32 want)
 
 /* ---- translation ---- */
 
-static void test_no_paging(void **state)
-{
+static void test_no_paging(void **state) {
     set_mode(NO_PAGING);
     ok(0x12345678, GA_WRITE, 0x12345678);
     ok(0xffffffff00000010, GA_READ, 0x10);
 }
 
-static void test_32_bit(void **state)
-{
+static void test_32_bit(void **state) {
     set_mode(BITS32);
     put32(0x1000 + 4 * 0x101, 0x2000 | P | W);
     put32(0x2000 + 4 * 3, 0x300000 | P | W);
@@ -164,8 +133,7 @@ static void test_32_bit(void **state)
     fails(0x40812345, GA_READ, 0);
 }
 
-static void test_pae(void **state)
-{
+static void test_pae(void **state) {
     set_mode(PAE);
     regs[VREG_CR3] = 0x1020;
     put64(0x1020 + 1 * 8, 0x3000 | P); /* a PDPTE has no rights */
@@ -184,8 +152,7 @@ static void test_pae(void **state)
     fails(VA, GA_READ, PF_P | PF_RSVD);
 }
 
-static void test_4_and_5_levels(void **state)
-{
+static void test_4_and_5_levels(void **state) {
     set_mode(LEVELS4);
     map4(P | W | U);
     ok(VA + 0xfff, GA_READ, 0x300fff);
@@ -209,8 +176,7 @@ static void test_4_and_5_levels(void **state)
     fails(0x0100000000000000, GA_READ, GUEST_NOT_CANONICAL);
 }
 
-static void test_tables_outside_ram(void **state)
-{
+static void test_tables_outside_ram(void **state) {
     set_mode(LEVELS4);
     regs[VREG_CR3] = mem.size;
     fails(VA, GA_READ, 0);
@@ -218,8 +184,7 @@ static void test_tables_outside_ram(void **state)
     fails(VA, GA_READ, 0);
 }
 
-static void test_rights(void **state)
-{
+static void test_rights(void **state) {
     static const struct {
         u64 leaf;
         unsigned access;
@@ -256,8 +221,7 @@ static void test_rights(void **state)
     fails(VA, GA_WRITE | GA_USER, PF_P | PF_W | PF_U);
 }
 
-static void test_smep_smap(void **state)
-{
+static void test_smep_smap(void **state) {
     set_mode(LEVELS4);
     map4(P | W | U);
     ok(VA, GA_EXEC, 0x300000);
@@ -272,8 +236,7 @@ static void test_smep_smap(void **state)
     fails(VA, GA_EXEC, PF_P | PF_I);
 }
 
-static void test_accessed_and_dirty(void **state)
-{
+static void test_accessed_and_dirty(void **state) {
     set_mode(LEVELS4);
     map4(P | U);
     fails(VA, GA_WRITE, PF_P | PF_W);
@@ -290,12 +253,10 @@ static void test_accessed_and_dirty(void **state)
 
 /* ---- code ---- */
 
-static void test_fetch(void **state)
-{
+static void test_fetch(void **state) {
     u8 code[16], buf[15];
 
-    for (unsigned i = 0; i < sizeof(code); i++)
-        code[i] = (u8)(i + 1);
+    for (unsigned i = 0; i < sizeof(code); i++) code[i] = (u8)(i + 1);
     set_mode(LEVELS4);
     map4(P | U);
     put64(0x4000 + 2 * 8, 0x500000 | P);
@@ -317,8 +278,7 @@ static void test_fetch(void **state)
 }
 
 /* What was found once is only used as long as a walk would find it again. */
-static void test_found_code_is_checked(void **state)
-{
+static void test_found_code_is_checked(void **state) {
     const u8 a = 0xaa, b = 0xbb;
     const u8 *first;
 
@@ -352,8 +312,7 @@ static void test_found_code_is_checked(void **state)
     assert_null(insn_bytes(&v, 0x1000, VA + PAGE_SIZE - 14));
 }
 
-static void skip_over(u64 rip, u8 len)
-{
+static void skip_over(u64 rip, u8 len) {
     struct vm_exit e = { .insn_len = len };
 
     v.regs.rip = rip;
@@ -361,8 +320,7 @@ static void skip_over(u64 rip, u8 len)
     guest_skip(&v, &e);
 }
 
-static void test_skip(void **state)
-{
+static void test_skip(void **state) {
     set_mode(LEVELS4);
     skip_over(0x1000, 2);
     assert_int_equal(v.regs.rip, 0x1002);
@@ -394,8 +352,7 @@ static void test_skip(void **state)
 }
 
 /* SDM 3A table 6-5. */
-static void test_double_faults(void **state)
-{
+static void test_double_faults(void **state) {
     static const u8 vec[] = { EXC_DB, EXC_AC, EXC_GP, EXC_TS, EXC_PF };
     /* rows: pending, columns: raised; what is pending then */
     static const u8 want[5][5] = {
@@ -420,8 +377,7 @@ static void test_double_faults(void **state)
     assert_int_equal(v.pending.vector, EXC_GP);
 }
 
-static void test_requeue(void **state)
-{
+static void test_requeue(void **state) {
     event_requeue(&v, (u32)EVENT_VALID | 0x41, 0);
     assert_int_equal(v.pending.type, EVENT_IRQ);
     assert_int_equal(v.pending.vector, 0x41);
@@ -436,8 +392,7 @@ static void test_requeue(void **state)
     assert_int_equal(v.pending.type, EVENT_NONE);
 }
 
-static void test_lengths(void **state)
-{
+static void test_lengths(void **state) {
     static const struct {
         u8 bytes[17];
         u8 n, mode, want;
@@ -478,8 +433,7 @@ static void test_lengths(void **state)
     assert_int_equal(insn_length((const u8[]){ 0x0f, 0x22, 0xe3 }, 2, 64, INSN_MOV_TO_CR, &modrm, &rex), 0);
 }
 
-int main(void)
-{
+int main(void) {
 #define T(fn) cmocka_unit_test_setup_teardown(fn, setup, teardown)
     const struct CMUnitTest tests[] = {
         T(test_no_paging),

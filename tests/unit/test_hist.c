@@ -4,13 +4,11 @@
 #include <cmocka.h>
 #include "lib/hist.h"
 
-static void test_percentiles(void **state)
-{
+static void test_percentiles(void **state) {
     static struct hist h;
 
     assert_int_equal(hist_percentile(&h, 500), 0);
-    for (u64 i = 1; i <= 1000; i++)
-        hist_add(&h, i * 1000);
+    for (u64 i = 1; i <= 1000; i++) hist_add(&h, i * 1000);
     u64 p50 = hist_percentile(&h, 500), p99 = hist_percentile(&h, 990);
 
     assert_in_range(p50, 500000, 500000 * 9 / 8);
@@ -22,8 +20,7 @@ static void test_percentiles(void **state)
 }
 
 /* Every bucket's edge: a single sample comes back exactly (capped by the maximum), and never below itself. */
-static void test_single_values(void **state)
-{
+static void test_single_values(void **state) {
     static struct hist h;
 
     for (unsigned s = 0; s < 64; s++)
@@ -36,8 +33,7 @@ static void test_single_values(void **state)
         }
 }
 
-static void test_error_bound(void **state)
-{
+static void test_error_bound(void **state) {
     static struct hist h;
 
     for (u64 v = 1; v < 1ull << 35; v = v * 17 / 16 + 1) {
@@ -50,8 +46,7 @@ static void test_error_bound(void **state)
     }
 }
 
-int main(void)
-{
+int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_percentiles),
         cmocka_unit_test(test_single_values),

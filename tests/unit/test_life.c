@@ -11,8 +11,7 @@
 
 static u64 frames, heap;
 
-static int setup(void **state)
-{
+static int setup(void **state) {
     struct config_vm c = fake_config("first", 2);
 
     fake_machine("credit");
@@ -22,14 +21,12 @@ static int setup(void **state)
     return 0;
 }
 
-static void assert_no_leak(void)
-{
+static void assert_no_leak(void) {
     assert_int_equal(frame_free_count(), frames);
     assert_int_equal(heap_in_use(), heap);
 }
 
-static void test_ten_thousand(void **state)
-{
+static void test_ten_thousand(void **state) {
     struct config_vm c = fake_config("again", 1);
 
     for (int i = 0; i < 10000; i++) {
@@ -46,8 +43,7 @@ static void test_ten_thousand(void **state)
     assert_no_leak();
 }
 
-static void test_scrubbed(void **state)
-{
+static void test_scrubbed(void **state) {
     struct config_vm c = fake_config("secret", 1);
     struct vm *vm = fake_vm(&c);
     u64 room;
@@ -60,17 +56,14 @@ static void test_scrubbed(void **state)
         const u8 *page = guestmem_at(&vm->mem, at, &room);
 
         if (at != 0x6000 && at != 0x100000) /* start page and image */
-            for (int i = 0; i < 4096; i++)
-                assert_int_equal(page[i], 0);
+            for (int i = 0; i < 4096; i++) assert_int_equal(page[i], 0);
     }
-    for (size_t i = 0; i < sizeof(*vm->events.shared); i++)
-        assert_int_equal(((u8 *)vm->events.shared)[i], 0);
+    for (size_t i = 0; i < sizeof(*vm->events.shared); i++) assert_int_equal(((u8 *)vm->events.shared)[i], 0);
     fake_destroy(vm);
     assert_no_leak();
 }
 
-static void test_no_memory(void **state)
-{
+static void test_no_memory(void **state) {
     struct config_vm c = fake_config("big", 1);
     struct vm *vm[FAKE_RAM >> 21];
     u32 n = 0;
@@ -87,8 +80,7 @@ static void test_no_memory(void **state)
     for (;; n++) { /* until RAM is out: the others stay */
         hv_snprintf(c.name, sizeof(c.name), "vm%u", n);
         vm[n] = fake_vm(&c);
-        if (!vm[n])
-            break;
+        if (!vm[n]) break;
     }
     assert_int_equal(fake_error, -ENOMEM);
     assert_in_range(n, 20, 31);
@@ -99,8 +91,7 @@ static void test_no_memory(void **state)
     assert_no_leak();
 }
 
-static void test_every_failing_frame(void **state)
-{
+static void test_every_failing_frame(void **state) {
     struct config_vm c = fake_config("fails", 2);
     hpa_t *held = test_malloc(FAKE_RAM / PAGE_SIZE * sizeof(hpa_t));
 
@@ -110,25 +101,21 @@ static void test_every_failing_frame(void **state)
         u32 n = 0;
         struct vm *vm;
 
-        while ((held[n] = frame_alloc(0)) != HPA_NONE)
-            n++;
-        for (u32 i = 0; i < keep; i++)
-            frame_free(held[--n], 0);
+        while ((held[n] = frame_alloc(0)) != HPA_NONE) n++;
+        for (u32 i = 0; i < keep; i++) frame_free(held[--n], 0);
         frame_free(chunk, FRAME_ORDER_2M);
         vm = fake_vm(&c);
         if (vm)
             fake_destroy(vm);
         else
             assert_int_equal(fake_error, -ENOMEM);
-        while (n)
-            frame_free(held[--n], 0);
+        while (n) frame_free(held[--n], 0);
         assert_no_leak();
     }
     test_free(held);
 }
 
-static void test_refused(void **state)
-{
+static void test_refused(void **state) {
     struct config_vm c = fake_config("one", 1);
     struct vm *vm = fake_vm(&c);
 
@@ -155,8 +142,7 @@ static void test_refused(void **state)
     assert_no_leak();
 }
 
-static void test_find_and_next(void **state)
-{
+static void test_find_and_next(void **state) {
     struct config_vm a = fake_config("a", 1), b = fake_config("b", 3);
     struct vm *va = fake_vm(&a), *vb = fake_vm(&b), *v;
     char id[16];
@@ -177,8 +163,7 @@ static void test_find_and_next(void **state)
     assert_no_leak();
 }
 
-static void test_pause(void **state)
-{
+static void test_pause(void **state) {
     struct config_vm c = fake_config("p", 1);
     struct vm *vm = fake_vm(&c);
 
@@ -197,8 +182,7 @@ static void test_pause(void **state)
     assert_no_leak();
 }
 
-static void test_crash(void **state)
-{
+static void test_crash(void **state) {
     struct config_vm c = fake_config("bad", 2), d = fake_config("other", 1);
     struct vm *vm = fake_vm(&c), *other = fake_vm(&d), *again;
     u32 id = vm->id;
@@ -234,8 +218,7 @@ static void test_crash(void **state)
     assert_no_leak();
 }
 
-static void test_shutdown(void **state)
-{
+static void test_shutdown(void **state) {
     struct config_vm c = fake_config("ends", 1);
     struct vm *vm = fake_vm(&c), *again;
 
@@ -254,29 +237,25 @@ static void test_shutdown(void **state)
 
 static u32 stages_seen;
 
-static void on_stopped(struct vm *vm)
-{
+static void on_stopped(struct vm *vm) {
     assert_int_equal(stages_seen, 0);
     assert_true(sched_dom_stopped(&vm->sched));
     stages_seen |= 1;
 }
 
-static void on_events(struct vm *vm)
-{
+static void on_events(struct vm *vm) {
     assert_int_equal(stages_seen, 1);
     assert_int_equal(vm->events.nr_ports, 0);
     stages_seen |= 2;
 }
 
-static void on_maps(struct vm *vm)
-{
+static void on_maps(struct vm *vm) {
     assert_int_equal(stages_seen, 3);
     assert_int_equal(vm->mem.grown, 1);
     stages_seen |= 4;
 }
 
-static void test_order_of_destruction(void **state)
-{
+static void test_order_of_destruction(void **state) {
     struct config_vm c = fake_config("ordered", 2);
     struct vm *vm = fake_vm(&c);
 
@@ -290,8 +269,7 @@ static void test_order_of_destruction(void **state)
     assert_no_leak();
 }
 
-int main(void)
-{
+int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_ten_thousand), cmocka_unit_test(test_scrubbed),
         cmocka_unit_test(test_no_memory),    cmocka_unit_test(test_every_failing_frame),

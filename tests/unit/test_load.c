@@ -18,19 +18,12 @@ static struct loader loader;
 static u8 *file; /* exactly as long as it says, for ASan and valgrind */
 static u64 file_size;
 
-static Elf64_Ehdr *eh(void)
-{
-    return (Elf64_Ehdr *)file;
-}
+static Elf64_Ehdr *eh(void) { return (Elf64_Ehdr *)file; }
 
-static Elf64_Phdr *ph(unsigned n)
-{
-    return (Elf64_Phdr *)(file + 64) + n;
-}
+static Elf64_Phdr *ph(unsigned n) { return (Elf64_Phdr *)(file + 64) + n; }
 
 /* Two PT_LOAD, at 1 MiB and 1 MiB + 64 KiB, and a note. */
-static void good_elf(void)
-{
+static void good_elf(void) {
     static const struct {
         u32 namesz, descsz, type;
         char name[4];
@@ -55,8 +48,7 @@ static void good_elf(void)
     memset(file + 0x3000, 0x22, 0x1000);
 }
 
-static int setup(void **state)
-{
+static int setup(void **state) {
     struct config_vm c = fake_config("loads", 1);
 
     fake_machine("null");
@@ -69,15 +61,13 @@ static int setup(void **state)
     return 0;
 }
 
-static int teardown(void **state)
-{
+static int teardown(void **state) {
     free(file);
     fake_destroy(vm);
     return 0;
 }
 
-static const char *refused(void)
-{
+static const char *refused(void) {
     struct module m = { "test", file, file_size };
     const char *why = NULL;
     int err = load_start(&loader, vm, &m, &why);
@@ -87,25 +77,21 @@ static const char *refused(void)
     return err ? why : "loads";
 }
 
-static void load(void)
-{
+static void load(void) {
     unsigned steps = 0;
 
     assert_string_equal(refused(), "loads");
-    while (load_step(&loader))
-        assert_true(++steps < 100);
+    while (load_step(&loader)) assert_true(++steps < 100);
 }
 
-static u8 ram(gpa_t gpa)
-{
+static u8 ram(gpa_t gpa) {
     u8 b = 0;
 
     assert_int_equal(guestmem_read(&vm->mem, gpa, &b, 1), 0);
     return b;
 }
 
-static void test_pvh(void **state)
-{
+static void test_pvh(void **state) {
     struct vcpu *v = vm->vcpu[0];
     struct hvm_start_info info;
     struct hvm_memmap_entry map[8];
@@ -135,8 +121,7 @@ static void test_pvh(void **state)
 }
 
 /* The start page keeps out of the way of an image in low memory. */
-static void test_low_image(void **state)
-{
+static void test_low_image(void **state) {
     ph(1)->p_paddr = 0x6000;
     ph(1)->p_memsz = 0x5000;
     load();
@@ -144,8 +129,7 @@ static void test_low_image(void **state)
     assert_int_equal(vm->vcpu[0]->virt.regs.gpr[REG_RBX], 0xb000);
 }
 
-static void test_no_room_for_start(void **state)
-{
+static void test_no_room_for_start(void **state) {
     ph(0)->p_paddr = 0;
     ph(0)->p_memsz = 0x200000;
     ph(1)->p_type = PT_NULL;
@@ -154,8 +138,7 @@ static void test_no_room_for_start(void **state)
                         "the image leaves no room in low memory for what it is to find at its start");
 }
 
-static void test_elf32(void **state)
-{
+static void test_elf32(void **state) {
     Elf32_Ehdr h = { .e_ident = { 0x7f, 'E', 'L', 'F', ELFCLASS32, ELFDATA2LSB, 1 },
                      .e_machine = EM_386,
                      .e_phoff = 64,
@@ -170,8 +153,7 @@ static void test_elf32(void **state)
     assert_int_equal(vm->vcpu[0]->virt.regs.rip, 0x100010);
 }
 
-static void test_lies(void **state)
-{
+static void test_lies(void **state) {
     static const struct {
         unsigned offset, size;
         u64 value;
@@ -221,8 +203,7 @@ static void test_lies(void **state)
     for (file_size = 0; file_size < FILE_SIZE; file_size++) { /* cut off anywhere */
         u8 *all = file;
 
-        if (file_size > 300 && file_size % 61)
-            continue;
+        if (file_size > 300 && file_size % 61) continue;
         file = malloc(file_size);
         memcpy(file, all, file_size);
         assert_string_not_equal(refused(), "loads");
@@ -233,15 +214,13 @@ static void test_lies(void **state)
 
 /* ---- multiboot1 ---- */
 
-static void mb_header(u32 at, u32 flags, u32 header, u32 load, u32 load_end, u32 bss_end, u32 entry)
-{
+static void mb_header(u32 at, u32 flags, u32 header, u32 load, u32 load_end, u32 bss_end, u32 entry) {
     u32 h[8] = { 0x1badb002, flags, -(0x1badb002u + flags), header, load, load_end, bss_end, entry };
 
     memcpy(file + at, h, sizeof(h));
 }
 
-static void test_multiboot_elf(void **state)
-{
+static void test_multiboot_elf(void **state) {
     struct vcpu *v = vm->vcpu[0];
     u32 info[16];
 
@@ -259,8 +238,7 @@ static void test_multiboot_elf(void **state)
     assert_int_equal(ram(info[12]), 20); /* size of an entry without itself */
 }
 
-static void test_multiboot_addresses(void **state)
-{
+static void test_multiboot_addresses(void **state) {
     memset(file, 0, FILE_SIZE);
     memset(file + 0x1000, 0x33, 0x3000);
     mb_header(0x1004, 0x10000, 0x100004, 0x100000, 0x102000, 0x108000, 0x100040);
@@ -274,8 +252,7 @@ static void test_multiboot_addresses(void **state)
     assert_int_equal(loader.segment[0].filesz, 0x3000);
 }
 
-static void test_multiboot_lies(void **state)
-{
+static void test_multiboot_lies(void **state) {
     static const struct {
         u32 flags, header, load, load_end, bss_end, entry;
         const char *why;
@@ -312,8 +289,7 @@ static void test_multiboot_lies(void **state)
     assert_string_equal(refused(), "the image is neither ELF nor multiboot");
 }
 
-static void test_large_in_steps(void **state)
-{
+static void test_large_in_steps(void **state) {
     unsigned steps = 0;
 
     free(file);
@@ -324,14 +300,12 @@ static void test_large_in_steps(void **state)
     ph(0)->p_filesz = ph(0)->p_memsz = 0x8f000;
     ph(1)->p_type = PT_NULL;
     assert_string_equal(refused(), "loads");
-    while (load_step(&loader))
-        steps++;
+    while (load_step(&loader)) steps++;
     assert_in_range(steps, 9, 12);
     assert_int_equal(ram(0x100000 + 0x8efff), 0x44);
 }
 
-static void test_modules(void **state)
-{
+static void test_modules(void **state) {
     static const struct module m = { "mod", "x", 1 };
 
     assert_int_equal(module_add(&m), 0);
@@ -353,8 +327,7 @@ static void test_modules(void **state)
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
-int main(void)
-{
+int main(void) {
     const struct CMUnitTest tests[] = {
         TEST(test_pvh),
         TEST(test_low_image),

@@ -10,8 +10,7 @@
 
 static const struct npt_format *const formats[] = { &npt_format_ept, &npt_format_amd };
 
-static u64 raw(struct npt *t, gpa_t gpa, unsigned level)
-{
+static u64 raw(struct npt *t, gpa_t gpa, unsigned level) {
     const u64 *table = hpa_to_va(t->root);
 
     for (unsigned l = 4; l > level; l--)
@@ -19,16 +18,14 @@ static u64 raw(struct npt *t, gpa_t gpa, unsigned level)
     return table[gpa >> (12 + 9 * (level - 1)) & 511];
 }
 
-static void maps(struct npt *t, gpa_t gpa, hpa_t hpa, unsigned prot)
-{
+static void maps(struct npt *t, gpa_t gpa, hpa_t hpa, unsigned prot) {
     unsigned p = 99;
 
     assert_int_equal(npt_lookup(t, gpa, &p), hpa);
     assert_int_equal(p, prot);
 }
 
-static void test_entries(void **state)
-{
+static void test_entries(void **state) {
     struct npt t;
 
     assert_int_equal(npt_init(&t, &npt_format_ept), 0);
@@ -48,8 +45,7 @@ static void test_entries(void **state)
     assert_int_equal(model_in_use, 0);
 }
 
-static void test_split_and_generation(void **state)
-{
+static void test_split_and_generation(void **state) {
     for (unsigned f = 0; f < ARRAY_SIZE(formats); f++) {
         struct npt t;
         u64 g;
@@ -91,8 +87,7 @@ static void test_split_and_generation(void **state)
     }
 }
 
-static void test_status_bits_are_no_loss(void **state)
-{
+static void test_status_bits_are_no_loss(void **state) {
     struct npt t;
     u64 g, *table;
 
@@ -106,8 +101,7 @@ static void test_status_bits_are_no_loss(void **state)
     npt_fini(&t);
 }
 
-static void test_refused(void **state)
-{
+static void test_refused(void **state) {
     struct npt t;
 
     assert_int_equal(npt_init(&t, &npt_format_ept), 0);
@@ -124,8 +118,7 @@ static void test_refused(void **state)
     npt_fini(&t);
 }
 
-static void test_out_of_memory(void **state)
-{
+static void test_out_of_memory(void **state) {
     for (unsigned n = 0; n < 5; n++) {
         struct npt t;
 
@@ -141,8 +134,7 @@ static void test_out_of_memory(void **state)
 }
 
 /* Random maps and unmaps against a flat array. */
-static void test_random(void **state)
-{
+static void test_random(void **state) {
     enum { PAGES = 4 * 512 };
     static struct {
         hpa_t hpa;
@@ -152,8 +144,7 @@ static void test_random(void **state)
     struct npt t;
 
     srand(1);
-    for (unsigned i = 0; i < PAGES; i++)
-        want[i].hpa = HPA_NONE;
+    for (unsigned i = 0; i < PAGES; i++) want[i].hpa = HPA_NONE;
     assert_int_equal(npt_init(&t, &npt_format_amd), 0);
     for (unsigned n = 0; n < 2000; n++) {
         unsigned at = (unsigned)rand() % PAGES, len = (unsigned)rand() % 1200, prot = prots[rand() % 4];
@@ -178,8 +169,7 @@ static void test_random(void **state)
             want[i].hpa = to;
             want[i].prot = prot;
         }
-        if (loss)
-            assert_true(t.tlb.current > before);
+        if (loss) assert_true(t.tlb.current > before);
         for (unsigned i = 0; i < PAGES; i++) {
             unsigned p = want[i].prot;
 
@@ -191,8 +181,7 @@ static void test_random(void **state)
     assert_int_equal(model_in_use, 0);
 }
 
-int main(void)
-{
+int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_entries),
         cmocka_unit_test(test_split_and_generation),

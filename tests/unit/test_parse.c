@@ -7,8 +7,7 @@
 #include "lib/parse.h"
 #include "lib/string.h"
 
-static void numbers(void **state)
-{
+static void numbers(void **state) {
     const char *bad;
     u64 v;
     i64 i;
@@ -29,8 +28,7 @@ static void numbers(void **state)
     assert_int_equal(parse_i64("9223372036854775808", &i, NULL), -ERANGE);
 }
 
-static void units(void **state)
-{
+static void units(void **state) {
     u64 v;
     u32 share;
 
@@ -56,8 +54,7 @@ static void units(void **state)
     assert_int_equal(parse_permille("40", &share, NULL), -EINVAL);
 }
 
-static void cpu_lists(void **state)
-{
+static void cpu_lists(void **state) {
     struct cpumask m;
     char buf[64];
     const char *bad;
@@ -90,8 +87,7 @@ static void cpu_lists(void **state)
     assert_string_equal(buf, "0,2,4");
 }
 
-static void consoles(void **state)
-{
+static void consoles(void **state) {
     struct console_spec c;
 
     assert_int_equal(parse_console("com2", &c, NULL), 0);
@@ -108,8 +104,7 @@ static void consoles(void **state)
     assert_int_equal(parse_console("vga", &c, NULL), -EINVAL);
 }
 
-static void names(void **state)
-{
+static void names(void **state) {
     assert_true(valid_name("vm-1.a_B"));
     assert_false(valid_name(""));
     assert_false(valid_name("17"));
@@ -119,8 +114,7 @@ static void names(void **state)
     assert_false(valid_name("abcdefghijklmnopqrstuvwxyzabcdef"));
 }
 
-int main(void)
-{
+int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(numbers),  cmocka_unit_test(units), cmocka_unit_test(cpu_lists),
         cmocka_unit_test(consoles), cmocka_unit_test(names),

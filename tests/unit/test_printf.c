@@ -39,8 +39,7 @@
         assert_int_equal(n_, m_);                                                                            \
     } while (0)
 
-static void test_numbers(void **state)
-{
+static void test_numbers(void **state) {
     SAME("%d %d %d", 0, -1, 2147483647);
     SAME("%d", (int)-2147483647 - 1);
     SAME("%ld %lu", (long)-9223372036854775807 - 1, ~0ul);
@@ -56,8 +55,7 @@ static void test_numbers(void **state)
     SAME("%i", -5);
 }
 
-static void test_strings(void **state)
-{
+static void test_strings(void **state) {
     char exact[4] = { 'a', 'b', 'c', 'd' };
 
     SAME("[%s|%8s|%-8s|%.2s|%6.2s]", "text", "text", "text", "text", "text");
@@ -65,8 +63,7 @@ static void test_strings(void **state)
     SAME("[%.4s]", exact);
 }
 
-static void test_bounds(void **state)
-{
+static void test_bounds(void **state) {
     char buf[8];
 
     memset(buf, 'x', sizeof(buf));
@@ -77,16 +74,14 @@ static void test_bounds(void **state)
     assert_int_equal(buf[0], 0);
 }
 
-static void test_string_functions(void **state)
-{
+static void test_string_functions(void **state) {
     u8 a[300], b[300];
 
     srand(1);
     for (int i = 0; i < 5000; i++) {
         size_t n = (size_t)rand() % 100, from = (size_t)rand() % 100, to = (size_t)rand() % 100;
 
-        for (size_t k = 0; k < sizeof(a); k++)
-            a[k] = b[k] = (u8)rand();
+        for (size_t k = 0; k < sizeof(a); k++) a[k] = b[k] = (u8)rand();
         own_memmove(a + to, a + from, n);
         memmove(b + to, b + from, n);
         assert_memory_equal(a, b, sizeof(a));
@@ -106,8 +101,7 @@ static void test_string_functions(void **state)
     assert_null(own_strchr("ab", '='));
 }
 
-int main(void)
-{
+int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_numbers),
         cmocka_unit_test(test_strings),

@@ -13,8 +13,7 @@
 static const char *const presets[] = { "hardened", "faithful-3.4", "faithful-4.0", "faithful-4.1",
                                        "faithful-4.2" };
 
-static struct sched_pool *start(u32 cpus, u64 seed, const char *preset)
-{
+static struct sched_pool *start(u32 cpus, u64 seed, const char *preset) {
     struct sim_options o = { .cpus = cpus, .seed = seed, .kick_ns = 1000, .switch_ns = 0 };
 
     sim_start(&o);
@@ -25,13 +24,9 @@ static struct sched_pool *start(u32 cpus, u64 seed, const char *preset)
     return p;
 }
 
-static double share(struct sim_dom *d, u64 ns)
-{
-    return 100.0 * (double)sim_ran(d->vcpu[0]) / (double)ns;
-}
+static double share(struct sim_dom *d, u64 ns) { return 100.0 * (double)sim_ran(d->vcpu[0]) / (double)ns; }
 
-static void near(double is, double want, double within, const char *what)
-{
+static void near(double is, double want, double within, const char *what) {
     if (is < want - within || is > want + within)
         fail_msg("%s: %.3f, expected %.3f within %.3f (seed %lu)", what, is, want, within,
                  (unsigned long)sim.opt.seed);
@@ -48,8 +43,7 @@ struct grant_case {
 
 /* All vCPUs active, with no credit and no balance, then one pass: what did each get, in credits of 100
  * us? Visited in the order of the table. */
-static void check_grants(const struct grant_case *g)
-{
+static void check_grants(const struct grant_case *g) {
     struct sched_pool *p = start(g->cpus, 1, g->preset);
     struct credit_pool *cp = p->priv;
     struct sim_dom *d[4];
@@ -67,8 +61,7 @@ static void check_grants(const struct grant_case *g)
         assert_int_equal(cd->nr_active, g->vcpus[i]);
         list_del(&cd->link);
         list_add_tail(&cp->active, &cd->link);
-        for (u32 k = 0; k < g->vcpus[i]; k++)
-            ((struct credit_vcpu *)d[i]->vcpu[k]->s.priv)->credit = 0;
+        for (u32 k = 0; k < g->vcpus[i]; k++) ((struct credit_vcpu *)d[i]->vcpu[k]->s.priv)->credit = 0;
     }
     cp->balance = 0;
     credit_account(p, sim.now);
@@ -84,8 +77,7 @@ static void check_grants(const struct grant_case *g)
     sim_stop();
 }
 
-static void test_worked_grants(void **state)
-{
+static void test_worked_grants(void **state) {
     static const struct grant_case cases[] = {
         { "one pCPU, 2:1", 1, 2, { 512, 256 }, { 0 }, { 1, 1 }, { 200, 100 }, "faithful-4.1" },
         { "one pCPU, 2:1", 1, 2, { 512, 256 }, { 0 }, { 1, 1 }, { 200, 100 }, "hardened" },
@@ -119,19 +111,16 @@ static void test_worked_grants(void **state)
         { "above one pCPU", 2, 2, { 768, 256 }, { 0 }, { 1, 1 }, { 300, 300 }, "hardened" },
     };
 
-    for (u32 i = 0; i < ARRAY_SIZE(cases); i++)
-        check_grants(&cases[i]);
+    for (u32 i = 0; i < ARRAY_SIZE(cases); i++) check_grants(&cases[i]);
 }
 
 /* C8: a capped VM that comes last moves to the head, and its surplus reaches the others the next time. */
-static void test_reorder(void **state)
-{
+static void test_reorder(void **state) {
     struct sched_pool *p = start(2, 1, "faithful-4.1");
     struct credit_pool *cp = p->priv;
     struct sim_dom *d[3];
 
-    for (u32 i = 0; i < 3; i++)
-        d[i] = sim_vm(p, "vm", 1, sim_cpus(0, 1), HOG);
+    for (u32 i = 0; i < 3; i++) d[i] = sim_vm(p, "vm", 1, sim_cpus(0, 1), HOG);
     sim_run_until(2 * NS_PER_S);
     sim_param(p, &d[2]->d, "cap", 50);
     for (u32 i = 0; i < 3; i++) {
@@ -148,8 +137,7 @@ static void test_reorder(void **state)
 
 /* C8: over many random pools, the grants of a pass sum to C within a unit a VM and vCPU, none is above
  * its peak, and afterwards every active credit is in [-T, T]. */
-static void test_grant_sums(void **state)
-{
+static void test_grant_sums(void **state) {
     u64 rng = 99;
 
     for (int round = 0; round < 300; round++) {
@@ -181,20 +169,17 @@ static void test_grant_sums(void **state)
                 struct credit_vcpu *cv = d[i]->vcpu[k]->s.priv;
                 i64 got = cv->credit - before[i][k];
 
-                if (list_empty(&cv->active))
-                    continue;
+                if (list_empty(&cv->active)) continue;
                 assert_in_range(cv->credit + (i64)cp->period, 0, 2 * cp->period);
                 assert_true(got >= 0);
-                if (cp->knob.overflow == OVERFLOW_INACTIVE)
-                    assert_true(got <= (i64)cp->period + 1);
+                if (cp->knob.overflow == OVERFLOW_INACTIVE) assert_true(got <= (i64)cp->period + 1);
                 granted += got;
             }
         i64 all = (i64)(cp->period * cpus);
 
         /* Surplus handed on by a VM that comes last is lost this time, so less may be given, never more. */
         assert_true(granted <= all + (i64)(n + active));
-        if (wanted <= all && cp->knob.overflow == OVERFLOW_INACTIVE)
-            assert_true(granted >= wanted);
+        if (wanted <= all && cp->knob.overflow == OVERFLOW_INACTIVE) assert_true(granted >= wanted);
         sim_stop();
     }
 }
@@ -202,27 +187,22 @@ static void test_grant_sums(void **state)
 /* ---- shares ---- */
 
 /* C1: equal hogs on one pCPU. */
-static void test_equal_hogs(void **state)
-{
+static void test_equal_hogs(void **state) {
     for (u32 k = 0; k < ARRAY_SIZE(presets); k++)
         for (u32 n = 1; n <= 8; n++) {
             struct sched_pool *p = start(1, n, presets[k]);
             struct sim_dom *d[8];
 
-            for (u32 i = 0; i < n; i++)
-                d[i] = sim_vm(p, "hog", 1, sim_cpus(0, 0), HOG);
+            for (u32 i = 0; i < n; i++) d[i] = sim_vm(p, "hog", 1, sim_cpus(0, 0), HOG);
             sim_run_until(3 * NS_PER_S);
-            for (u32 i = 0; i < n; i++)
-                sim_mark(d[i]);
+            for (u32 i = 0; i < n; i++) sim_mark(d[i]);
             sim_run_until(33 * NS_PER_S);
-            for (u32 i = 0; i < n; i++)
-                near(share(d[i], 30 * NS_PER_S), 100.0 / n, 2.0 / n, presets[k]);
+            for (u32 i = 0; i < n; i++) near(share(d[i], 30 * NS_PER_S), 100.0 / n, 2.0 / n, presets[k]);
             sim_stop();
         }
 }
 
-static void run_weights(const char *preset, u32 cpus, u32 n, const u32 *weight, double *out)
-{
+static void run_weights(const char *preset, u32 cpus, u32 n, const u32 *weight, double *out) {
     struct sched_pool *p = start(cpus, 1, preset);
     struct sim_dom *d[8];
 
@@ -231,17 +211,14 @@ static void run_weights(const char *preset, u32 cpus, u32 n, const u32 *weight, 
         sim_param(p, &d[i]->d, "weight", weight[i]);
     }
     sim_run_until(3 * NS_PER_S);
-    for (u32 i = 0; i < n; i++)
-        sim_mark(d[i]);
+    for (u32 i = 0; i < n; i++) sim_mark(d[i]);
     sim_run_until(63 * NS_PER_S);
-    for (u32 i = 0; i < n; i++)
-        out[i] = share(d[i], 60 * NS_PER_S);
+    for (u32 i = 0; i < n; i++) out[i] = share(d[i], 60 * NS_PER_S);
     sim_stop();
 }
 
 /* C2: weights on one pCPU, moderate and extreme. */
-static void test_weights(void **state)
-{
+static void test_weights(void **state) {
     static const u32 three[] = { 512, 256, 128 }, four[] = { 1024, 256 }, extreme[] = { 2048, 64 };
     double s[3];
 
@@ -258,8 +235,7 @@ static void test_weights(void **state)
 }
 
 /* The built-in fault is one: with it, weights have no effect. */
-static void test_fault(void **state)
-{
+static void test_fault(void **state) {
     struct sched_pool *p = start(1, 1, "hardened");
     struct sim_dom *a = sim_vm(p, "a", 1, sim_cpus(0, 0), HOG), *b = sim_vm(p, "b", 1, sim_cpus(0, 0), HOG);
 
@@ -272,8 +248,7 @@ static void test_fault(void **state)
 }
 
 /* C3: hogs on several pCPUs. */
-static void test_several_cpus(void **state)
-{
+static void test_several_cpus(void **state) {
     static const u32 shape[][2] = { { 5, 2 }, { 7, 3 }, { 3, 2 }, { 9, 4 } };
     static const u32 weight[] = { 512, 256, 256, 128 };
     double s[4];
@@ -289,15 +264,13 @@ static void test_several_cpus(void **state)
                 sim_run_until(sim.now + 100 * NS_PER_US); /* apart: section 2.8's hole */
             }
             sim_run_until(3 * NS_PER_S);
-            for (u32 v = 0; v < n; v++)
-                sim_mark(d[v]);
+            for (u32 v = 0; v < n; v++) sim_mark(d[v]);
             sim_run_until(63 * NS_PER_S);
             for (u32 v = 0; v < n; v++)
                 near(share(d[v], 60 * NS_PER_S), 100.0 * cpus / n, 1.0 * cpus / n, presets[k]);
             sim_stop();
         }
-        if (k != 0)
-            continue;
+        if (k != 0) continue;
         run_weights(presets[k], 2, 4, weight, s);
         near(s[0], 88.9, 0.15 * 88.9, "weight 512");
         near(s[1], 44.4, 0.15 * 44.4, "weight 256");
@@ -307,8 +280,7 @@ static void test_several_cpus(void **state)
 }
 
 /* C4: caps, alone and beside a hog. */
-static void test_caps(void **state)
-{
+static void test_caps(void **state) {
     static const u32 caps[] = { 10, 25, 33, 40, 50, 75, 90 };
 
     for (u32 k = 0; k < ARRAY_SIZE(presets); k++) {
@@ -342,8 +314,7 @@ static void test_caps(void **state)
 }
 
 /* C5: how long a runnable hog waits. */
-static void test_waits(void **state)
-{
+static void test_waits(void **state) {
     for (u32 k = 0; k < ARRAY_SIZE(presets); k++) {
         for (u32 n = 2; n <= 8; n++) {
             struct sched_pool *p = start(1, n, presets[k]);
@@ -353,11 +324,9 @@ static void test_waits(void **state)
             if (k == 0 && n > 2) /* hardened: round robin's */
                 bound = (n - 1) * 30 * MS;
 
-            for (u32 i = 0; i < n; i++)
-                d[i] = sim_vm(p, "hog", 1, sim_cpus(0, 0), HOG);
+            for (u32 i = 0; i < n; i++) d[i] = sim_vm(p, "hog", 1, sim_cpus(0, 0), HOG);
             sim_run_until(3 * NS_PER_S);
-            for (u32 i = 0; i < n; i++)
-                sim_mark(d[i]);
+            for (u32 i = 0; i < n; i++) sim_mark(d[i]);
             sim_run_until(33 * NS_PER_S);
             for (u32 i = 0; i < n; i++)
                 if (sim_waits(d[i]->vcpu[0]) > bound)
@@ -381,8 +350,7 @@ static void test_waits(void **state)
 
 /* C6: a wake from UNDER starts within the kick latency (and the rate limit); nobody who is OVER is
  * boosted; no boost outlives a tick. */
-static void no_boost_after_tick(void)
-{
+static void no_boost_after_tick(void) {
     const struct sched_pool *p = sched_pool_next(NULL);
     const struct credit_pool *cp = p->priv;
 
@@ -395,8 +363,7 @@ static void no_boost_after_tick(void)
     sim_check();
 }
 
-static void test_boost(void **state)
-{
+static void test_boost(void **state) {
     for (u32 k = 0; k < ARRAY_SIZE(presets); k++) {
         struct sched_pool *p = start(1, k, presets[k]);
         struct sim_work waker = { .kind = WORK_WAKER, .period_ns = 7 * MS, .work_ns = 50000 };
@@ -426,8 +393,7 @@ static void test_boost(void **state)
 }
 
 /* Boost off: a wake waits its turn. Aggressive: it goes first even when it has overdrawn. */
-static void test_boost_policies(void **state)
-{
+static void test_boost_policies(void **state) {
     static const struct {
         int boost;
         u64 at_least, at_most;
@@ -466,13 +432,11 @@ static void test_boost_policies(void **state)
 
 /* ---- theft of service (C7) ---- */
 
-static double steals(const char *preset, u32 hogs, struct sim_work work)
-{
+static double steals(const char *preset, u32 hogs, struct sim_work work) {
     struct sched_pool *p = start(1, 3, preset);
     struct sim_dom *e = sim_vm(p, "evader", 1, sim_cpus(0, 0), work);
 
-    for (u32 i = 0; i < hogs; i++)
-        sim_vm(p, "hog", 1, sim_cpus(0, 0), HOG);
+    for (u32 i = 0; i < hogs; i++) sim_vm(p, "hog", 1, sim_cpus(0, 0), HOG);
     sim_run_until(2 * NS_PER_S);
     sim_mark(e);
     sim_run_until(12 * NS_PER_S);
@@ -482,8 +446,7 @@ static double steals(const char *preset, u32 hogs, struct sim_work work)
     return s;
 }
 
-static void test_theft(void **state)
-{
+static void test_theft(void **state) {
     struct sim_work evader = {
         .kind = WORK_EVADER, .margin_ns = 200000, .rest_ns = 50000, .tick_ns = 10 * MS
     };
@@ -504,8 +467,7 @@ static void test_theft(void **state)
 
 /* What light VMs do not use goes to the others by weight, without what they wake and sleep disturbing it:
  * the two pools of the demonstration. */
-static void test_light_and_heavy(void **state)
-{
+static void test_light_and_heavy(void **state) {
     for (u64 seed = 1; seed <= 10; seed++) {
         u64 rng = seed * 77;
         struct sched_pool *p = start(1, seed, "hardened");
@@ -544,8 +506,7 @@ static void test_light_and_heavy(void **state)
 }
 
 /* A time of plenty does not make weights forgotten: both rich, then they compete. */
-static void test_plenty(void **state)
-{
+static void test_plenty(void **state) {
     struct sched_pool *p = start(1, 1, "hardened");
     struct sim_work half = { .kind = WORK_DUTY, .percent = 30, .period_ns = 10 * MS };
     struct sim_dom *a = sim_vm(p, "a", 1, sim_cpus(0, 0), half), *b = sim_vm(p, "b", 1, sim_cpus(0, 0), half);
@@ -563,8 +524,7 @@ static void test_plenty(void **state)
 
 /* ---- slices (C9) and preemption (C10) ---- */
 
-static void test_short_slices(void **state)
-{
+static void test_short_slices(void **state) {
     static const struct {
         const char *preset;
         i64 slice, tick;
@@ -582,11 +542,9 @@ static void test_short_slices(void **state)
 
         sim_param(p, p, "tslice_us", expect[k].slice);
         sim_param(p, p, "tick_us", expect[k].tick);
-        for (u32 i = 0; i < 4; i++)
-            d[i] = sim_vm(p, "hog", 1, sim_cpus(0, 0), HOG);
+        for (u32 i = 0; i < 4; i++) d[i] = sim_vm(p, "hog", 1, sim_cpus(0, 0), HOG);
         sim_run_until(3 * NS_PER_S);
-        for (u32 i = 0; i < 4; i++)
-            sim_mark(d[i]);
+        for (u32 i = 0; i < 4; i++) sim_mark(d[i]);
         sim_run_until(13 * NS_PER_S);
         for (u32 i = 0; i < 4; i++) {
             near(share(d[i], 10 * NS_PER_S), 25, 0.5, "share");
@@ -599,8 +557,7 @@ static void test_short_slices(void **state)
 }
 
 /* Slices down to 50 us work, and the shares do not suffer. */
-static void test_slice_range(void **state)
-{
+static void test_slice_range(void **state) {
     static const i64 slices[] = { 50, 100, 1000, 10000, 100000, 1000000 };
 
     for (u32 k = 0; k < ARRAY_SIZE(slices); k++) {
@@ -624,19 +581,16 @@ static void test_slice_range(void **state)
 
 /* C10: with boost off, wakes are of the same class as what runs, and hogs are switched out at slice ends
  * only. */
-static void test_equals_do_not_preempt(void **state)
-{
+static void test_equals_do_not_preempt(void **state) {
     struct sched_pool *p = start(1, 1, "faithful-4.1");
     struct sim_work waker = { .kind = WORK_WAKER, .period_ns = 3 * MS, .work_ns = 1000 };
     struct sim_dom *hog, *w[3];
 
     sim_param(p, p, "boost", BOOST_OFF);
     hog = sim_vm(p, "hog", 1, sim_cpus(0, 0), HOG);
-    for (u32 i = 0; i < 3; i++)
-        w[i] = sim_vm(p, "waker", 1, sim_cpus(0, 0), waker);
+    for (u32 i = 0; i < 3; i++) w[i] = sim_vm(p, "waker", 1, sim_cpus(0, 0), waker);
     sim_param(p, &hog->d, "weight", 65535); /* stays UNDER */
-    for (u32 i = 0; i < 3; i++)
-        sim_param(p, &w[i]->d, "weight", 1);
+    for (u32 i = 0; i < 3; i++) sim_param(p, &w[i]->d, "weight", 1);
     sim_run_until(3 * NS_PER_S);
     sim_mark(hog);
     sim_run_until(13 * NS_PER_S);
@@ -647,8 +601,7 @@ static void test_equals_do_not_preempt(void **state)
 }
 
 /* The rate limit holds back a preemption, never a yield or a block, when it is exact. */
-static void test_ratelimit(void **state)
-{
+static void test_ratelimit(void **state) {
     struct sim_work yields = { .kind = WORK_YIELD, .work_ns = 100000 };
 
     for (int exact = 0; exact < 2; exact++) {
@@ -669,8 +622,7 @@ static void test_ratelimit(void **state)
     }
 }
 
-int main(void)
-{
+int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_worked_grants),
         cmocka_unit_test(test_reorder),

@@ -10,8 +10,7 @@
 #define MS  NS_PER_MS
 #define ALL sim_cpus(0, TAKT_MAX_CPUS - 1)
 
-static struct sched_pool *start(u32 cpus)
-{
+static struct sched_pool *start(u32 cpus) {
     struct sim_options o = { .cpus = cpus, .kick_ns = 1500 };
 
     sim_start(&o);
@@ -19,18 +18,13 @@ static struct sched_pool *start(u32 cpus)
     return sim_pool("Pool-0", "null", sim_cpus(0, cpus - 1));
 }
 
-static bool runs(struct sim_dom *d)
-{
-    return d->vcpu[0]->s.state == RS_RUNNING;
-}
+static bool runs(struct sim_dom *d) { return d->vcpu[0]->s.state == RS_RUNNING; }
 
-static void test_one_each(void **state)
-{
+static void test_one_each(void **state) {
     struct sched_pool *p = start(2);
     struct sim_dom *d[4];
 
-    for (u32 i = 0; i < 4; i++)
-        d[i] = sim_vm(p, "vm", 1, ALL, HOG);
+    for (u32 i = 0; i < 4; i++) d[i] = sim_vm(p, "vm", 1, ALL, HOG);
     sim_run_until(10 * NS_PER_S);
     for (u32 i = 0; i < 4; i++) { /* exactly the surplus waits, and those who came later */
         assert_int_equal(runs(d[i]), i < 2);
@@ -47,8 +41,7 @@ static void test_one_each(void **state)
 }
 
 /* A wake finds its pCPU waiting: it runs after the kick, always. */
-static void test_wake_latency(void **state)
-{
+static void test_wake_latency(void **state) {
     struct sched_pool *p = start(2);
     struct sim_work waker = { .kind = WORK_WAKER, .period_ns = 3 * MS, .work_ns = 10000 };
     struct sim_dom *w = sim_vm(p, "waker", 1, ALL, waker);
@@ -64,8 +57,7 @@ static void test_wake_latency(void **state)
 }
 
 /* The first waiting vCPU that may, not the first. */
-static void test_affinity(void **state)
-{
+static void test_affinity(void **state) {
     struct sched_pool *p = start(2);
     struct sim_dom *a = sim_vm(p, "a", 1, sim_cpus(0, 0), HOG), *b = sim_vm(p, "b", 1, sim_cpus(1, 1), HOG);
     struct sim_dom *c = sim_vm(p, "c", 1, sim_cpus(0, 0), HOG), *d = sim_vm(p, "d", 1, sim_cpus(1, 1), HOG);
@@ -85,8 +77,7 @@ static void test_affinity(void **state)
     sim_stop();
 }
 
-static void test_cpu_comes_and_goes(void **state)
-{
+static void test_cpu_comes_and_goes(void **state) {
     struct sched_pool *p = start(2);
     struct sim_dom *a = sim_vm(p, "a", 1, ALL, HOG), *b = sim_vm(p, "b", 1, ALL, HOG);
 
@@ -101,8 +92,7 @@ static void test_cpu_comes_and_goes(void **state)
 }
 
 /* N2: who halts keeps its pCPU: no switch, and 100 % on the clock. A pause takes it off all the same. */
-static void test_sleepless(void **state)
-{
+static void test_sleepless(void **state) {
     struct sched_pool *p = start(1);
     struct sim_work waker = { .kind = WORK_WAKER, .period_ns = 3 * MS, .work_ns = 10000 };
     struct sim_dom *w;
@@ -124,8 +114,7 @@ static void test_sleepless(void **state)
     sim_stop();
 }
 
-int main(void)
-{
+int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_one_each),  cmocka_unit_test(test_wake_latency),
         cmocka_unit_test(test_affinity),  cmocka_unit_test(test_cpu_comes_and_goes),

@@ -13,8 +13,7 @@
 #define MS   NS_PER_MS
 #define ALL  sim_cpus(0, TAKT_MAX_CPUS - 1)
 
-static struct sched_pool *start(u32 cpus, u32 in_pool)
-{
+static struct sched_pool *start(u32 cpus, u32 in_pool) {
     struct sim_options o = { .cpus = cpus, .kick_ns = 1000, .switch_ns = 1000 };
 
     sim_start(&o);
@@ -22,8 +21,7 @@ static struct sched_pool *start(u32 cpus, u32 in_pool)
     return sim_pool("Pool-0", "credit", sim_cpus(0, in_pool - 1));
 }
 
-static void test_names(void **state)
-{
+static void test_names(void **state) {
     struct sched_pool *p = start(2, 1), *q = NULL;
     char long_name[40];
 
@@ -54,8 +52,7 @@ static void test_names(void **state)
     sim_stop();
 }
 
-static void test_cpus(void **state)
-{
+static void test_cpus(void **state) {
     struct sched_pool *p = start(3, 2), *q = sim_pool("q", "credit", (struct cpumask){ 0 });
 
     assert_int_equal(sched_pool_add_cpu(q, 1), -EBUSY);
@@ -77,8 +74,7 @@ static void test_cpus(void **state)
 
 /* A pCPU that is taken from a pool hands on its vCPUs, the one that runs included; who could run only
  * there may run anywhere from then on. */
-static void test_evacuation(void **state)
-{
+static void test_evacuation(void **state) {
     struct sched_pool *p = start(2, 2);
     struct sim_dom *pinned = sim_vm(p, "pinned", 1, sim_cpus(1, 1), HOG);
     struct sim_dom *d = sim_vm(p, "vm", 3, ALL, HOG);
@@ -86,8 +82,7 @@ static void test_evacuation(void **state)
     sim_run_until(100 * MS);
     assert_int_equal(sched_pool_remove_cpu(p, 1), -EAGAIN); /* one is running there */
     assert_int_equal(sim_remove_cpu(p, 1), 0);
-    for (u32 i = 0; i < 3; i++)
-        assert_int_equal(d->vcpu[i]->s.cpu, 0);
+    for (u32 i = 0; i < 3; i++) assert_int_equal(d->vcpu[i]->s.cpu, 0);
     assert_int_equal(pinned->vcpu[0]->s.cpu, 0);
     u64 ran = sim_ran(pinned->vcpu[0]);
 
@@ -97,8 +92,7 @@ static void test_evacuation(void **state)
     sim_stop();
 }
 
-static void test_affinity(void **state)
-{
+static void test_affinity(void **state) {
     struct sched_pool *p = start(3, 2);
     struct sim_dom *d = sim_vm(p, "vm", 1, sim_cpus(0, 0), HOG);
     struct sched_vcpu extra;
@@ -117,8 +111,7 @@ static void test_affinity(void **state)
     sim_stop();
 }
 
-static void test_pause_counts(void **state)
-{
+static void test_pause_counts(void **state) {
     struct sched_pool *p = start(1, 1);
     struct sim_dom *d = sim_vm(p, "vm", 2, ALL, HOG);
 
@@ -140,8 +133,7 @@ static void test_pause_counts(void **state)
 }
 
 /* A wake that comes between sched_block and sched_run is not lost, and redundant ones do nothing. */
-static void test_wake_races(void **state)
-{
+static void test_wake_races(void **state) {
     struct sched_pool *p = start(1, 1);
     struct sim_dom *d = sim_vm(p, "vm", 1, ALL, HOG);
     struct sched_vcpu *v = &d->vcpu[0]->s;
@@ -166,8 +158,7 @@ static void test_wake_races(void **state)
 
 /* ---- moving a VM ---- */
 
-static void test_move(void **state)
-{
+static void test_move(void **state) {
     struct sched_pool *p = start(3, 1), *q = sim_pool("q", "credit", sim_cpus(1, 2));
     struct sched_pool *empty = sim_pool("empty", "credit", (struct cpumask){ 0 });
     struct sim_dom *d = sim_vm(p, "vm", 3, sim_cpus(0, 0), HOG);
@@ -186,22 +177,19 @@ static void test_move(void **state)
     assert_int_equal(p->nr_doms, 0);
     sim_run_until(300 * MS);
     assert_int_equal(cq->weight, CREDIT_DEFAULT_WEIGHT); /* parameters do not come along */
-    for (u32 i = 0; i < 3; i++)
-        assert_true(cpumask_test(&q->cpus, d->vcpu[i]->s.cpu));
+    for (u32 i = 0; i < 3; i++) assert_true(cpumask_test(&q->cpus, d->vcpu[i]->s.cpu));
     assert_true(sched_is_idle(sched_current(0)));
     assert_int_equal(sched_pool_move_dom(q, &d->d), 0); /* where it is */
     sim_stop();
 }
 
 /* A vCPU parked for its cap is not parked for ever when its VM moves. */
-static void test_move_parked(void **state)
-{
+static void test_move_parked(void **state) {
     struct sched_pool *p = start(2, 1), *q = sim_pool("q", "credit", sim_cpus(1, 1));
     struct sim_dom *d = sim_vm(p, "vm", 1, ALL, HOG);
 
     sim_param(p, &d->d, "cap", 10);
-    while (!d->vcpu[0]->s.parked)
-        sim_run_until(sim.now + MS);
+    while (!d->vcpu[0]->s.parked) sim_run_until(sim.now + MS);
     assert_int_equal(sim_move_vm(q, d), 0);
     sim_mark(d);
     sim_run_until(sim.now + 100 * MS);
@@ -210,8 +198,7 @@ static void test_move_parked(void **state)
 }
 
 /* Each allocation in turn fails: -ENOMEM, everything as before, no memory lost. */
-static void test_no_memory(void **state)
-{
+static void test_no_memory(void **state) {
     struct sched_pool *p = start(3, 1), *q = sim_pool("q", "credit", sim_cpus(1, 1)), *r = NULL;
     struct sim_dom *d = sim_vm(p, "vm", 3, ALL, IDLE);
     struct sched_dom extra;
@@ -248,8 +235,7 @@ static void test_no_memory(void **state)
 
 /* ---- parameters ---- */
 
-static void refuse(struct sched_pool *p, void *object, const char *name, i64 value)
-{
+static void refuse(struct sched_pool *p, void *object, const char *name, i64 value) {
     const struct param *e = param_find(p, name);
     const char *why = NULL;
     i64 before = param_get(e, p, object);
@@ -259,16 +245,13 @@ static void refuse(struct sched_pool *p, void *object, const char *name, i64 val
     assert_true(param_get(e, p, object) == before);
 }
 
-static void test_parameters(void **state)
-{
+static void test_parameters(void **state) {
     struct sched_pool *p = start(1, 1);
     struct sim_dom *d = sim_vm(p, "vm", 1, ALL, HOG);
     static const i64 weights[] = { 0, -1, 65536, 1000000000 }, caps[] = { -1, 1000000000, INT64_MAX };
 
-    for (u32 i = 0; i < ARRAY_SIZE(weights); i++)
-        refuse(p, &d->d, "weight", weights[i]);
-    for (u32 i = 0; i < ARRAY_SIZE(caps); i++)
-        refuse(p, &d->d, "cap", caps[i]);
+    for (u32 i = 0; i < ARRAY_SIZE(weights); i++) refuse(p, &d->d, "weight", weights[i]);
+    for (u32 i = 0; i < ARRAY_SIZE(caps); i++) refuse(p, &d->d, "cap", caps[i]);
     refuse(p, p, "tslice_us", 0);
     refuse(p, p, "tslice_us", 49);
     refuse(p, p, "tslice_us", 1000001);
@@ -280,8 +263,7 @@ static void test_parameters(void **state)
     sim_stop();
 }
 
-static void test_parameter_text(void **state)
-{
+static void test_parameter_text(void **state) {
     struct sched_pool *p = start(2, 1), *q = sim_pool("q", "null", sim_cpus(1, 1));
     struct sim_dom *d = sim_vm(p, "vm", 1, ALL, HOG), *n = sim_vm(q, "n", 1, ALL, HOG);
     const struct param *weight = param_find(p, "weight"), *debit = param_find(p, "debit");
@@ -312,8 +294,7 @@ static void test_parameter_text(void **state)
 }
 
 /* hardened is what a new pool has. */
-static void test_default_is_hardened(void **state)
-{
+static void test_default_is_hardened(void **state) {
     struct sched_pool *p = start(1, 1);
     struct credit_knobs before = ((struct credit_pool *)p->priv)->knob;
 
@@ -324,29 +305,24 @@ static void test_default_is_hardened(void **state)
 }
 
 /* Derived values follow at once: the period, the tick, the grants and the totals. */
-static void test_slice_online(void **state)
-{
+static void test_slice_online(void **state) {
     struct sched_pool *p = start(2, 2);
     struct credit_pool *cp = p->priv;
     struct sim_dom *d[4];
 
-    for (u32 i = 0; i < 4; i++)
-        d[i] = sim_vm(p, "vm", 1, ALL, HOG);
+    for (u32 i = 0; i < 4; i++) d[i] = sim_vm(p, "vm", 1, ALL, HOG);
     sim_run_until(NS_PER_S);
     sim_param(p, p, "ratelimit_us", 100);
     sim_param(p, p, "tslice_us", 3000);
     assert_int_equal(cp->tick, MS);
     assert_int_equal(cp->period, 3 * MS);
-    for (u32 i = 0; i < 4; i++)
-        sim_mark(d[i]);
+    for (u32 i = 0; i < 4; i++) sim_mark(d[i]);
     sim_run_until(2 * NS_PER_S);
-    for (u32 i = 0; i < 4; i++)
-        assert_in_range(sim_ran(d[i]->vcpu[0]), 480 * MS, 520 * MS);
+    for (u32 i = 0; i < 4; i++) assert_in_range(sim_ran(d[i]->vcpu[0]), 480 * MS, 520 * MS);
     sim_stop();
 }
 
-int main(void)
-{
+int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_names),          cmocka_unit_test(test_cpus),
         cmocka_unit_test(test_evacuation),     cmocka_unit_test(test_affinity),

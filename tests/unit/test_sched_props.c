@@ -17,8 +17,7 @@
 static const char *const presets[] = { "hardened", "faithful-3.4", "faithful-4.0", "faithful-4.1",
                                        "faithful-4.2" };
 
-static struct sim_work random_work(u64 *rng)
-{
+static struct sim_work random_work(u64 *rng) {
     static const enum work_kind kinds[] = { WORK_IDLE,  WORK_HOG,    WORK_HOG,  WORK_DUTY,
                                             WORK_WAKER, WORK_SERVER, WORK_SELF, WORK_YIELD };
     struct sim_work w = { .kind = kinds[sim_below(rng, ARRAY_SIZE(kinds))] };
@@ -31,20 +30,17 @@ static struct sim_work random_work(u64 *rng)
     return w;
 }
 
-static struct cpumask random_affinity(u64 *rng, const struct sched_pool *p)
-{
+static struct cpumask random_affinity(u64 *rng, const struct sched_pool *p) {
     struct cpumask m = ALL, one;
     u32 cpu = cpumask_cycle(&p->cpus, (u32)sim_below(rng, TAKT_MAX_CPUS));
 
     switch (sim_below(rng, 4)) {
-    case 0: /* a single one */
-        return sim_cpus(cpu, cpu);
+    case 0: /* a single one */ return sim_cpus(cpu, cpu);
     case 1: /* two */
         one = sim_cpus(cpu, cpu);
         cpumask_set(&one, cpumask_cycle(&p->cpus, cpu + 1));
         return one;
-    default:
-        return m;
+    default: return m;
     }
 }
 
@@ -57,18 +53,15 @@ struct world {
     u64 gone; /* ns that destroyed VMs ran */
 };
 
-static void add_vm(struct world *w)
-{
+static void add_vm(struct world *w) {
     struct sched_pool *p = w->pool[sim_below(&w->rng, 3)];
 
-    if (w->nr_vms == ARRAY_SIZE(w->vm) || !p || cpumask_empty(&p->cpus))
-        return;
+    if (w->nr_vms == ARRAY_SIZE(w->vm) || !p || cpumask_empty(&p->cpus)) return;
     w->vm[w->nr_vms++] =
         sim_vm(p, "vm", 1 + (u32)sim_below(&w->rng, 4), random_affinity(&w->rng, p), random_work(&w->rng));
 }
 
-static void build(struct world *w, u64 seed, bool keep)
-{
+static void build(struct world *w, u64 seed, bool keep) {
     struct sim_options o = { .seed = seed, .keep = keep };
 
     *w = (struct world){ .rng = seed * 0x9e3779b97f4a7c15ull + 1 };
@@ -86,56 +79,42 @@ static void build(struct world *w, u64 seed, bool keep)
             param_preset(w->pool[1], presets[sim_below(&w->rng, ARRAY_SIZE(presets))]);
         w->pool[2] = sim_pool("empty", "credit", (struct cpumask){ 0 });
     }
-    for (u32 i = 1 + (u32)sim_below(&w->rng, 6); i; i--)
-        add_vm(w);
+    for (u32 i = 1 + (u32)sim_below(&w->rng, 6); i; i--) add_vm(w);
 }
 
-static void set_something(struct world *w, struct sim_dom *d)
-{
+static void set_something(struct world *w, struct sim_dom *d) {
     struct sched_pool *p = d->d.pool;
     const char *why;
 
-    if (p->policy != &credit_policy)
-        return;
+    if (p->policy != &credit_policy) return;
     switch (sim_below(&w->rng, 4)) {
-    case 0:
-        sim_param(p, &d->d, "weight", 1 + (i64)sim_below(&w->rng, 65535));
-        break;
-    case 1:
-        sim_param(p, &d->d, "cap", (i64)sim_below(&w->rng, 2) * (i64)sim_below(&w->rng, 300));
-        break;
+    case 0: sim_param(p, &d->d, "weight", 1 + (i64)sim_below(&w->rng, 65535)); break;
+    case 1: sim_param(p, &d->d, "cap", (i64)sim_below(&w->rng, 2) * (i64)sim_below(&w->rng, 300)); break;
     case 2: /* may be refused, for the rate limit */
         param_set(param_find(p, "tslice_us"), p, p, 50 + (i64)sim_below(&w->rng, 100000), &why);
         break;
-    default:
-        param_preset(p, presets[sim_below(&w->rng, ARRAY_SIZE(presets))]);
+    default: param_preset(p, presets[sim_below(&w->rng, ARRAY_SIZE(presets))]);
     }
 }
 
 /* One random act of administration. */
-static void meddle(struct world *w)
-{
+static void meddle(struct world *w) {
     u32 i = w->nr_vms ? (u32)sim_below(&w->rng, w->nr_vms) : 0;
     struct sim_dom *d = w->nr_vms ? w->vm[i] : NULL;
     struct sched_pool *p = w->pool[sim_below(&w->rng, 3)];
     u32 cpu = (u32)sim_below(&w->rng, w->cpus);
 
     switch (sim_below(&w->rng, 8)) {
-    case 0:
-        add_vm(w);
-        break;
+    case 0: add_vm(w); break;
     case 1:
-        if (!d)
-            break;
+        if (!d) break;
         sim_vm_stop(d);
-        for (u32 k = 0; k < d->nr_vcpus; k++)
-            w->gone += d->vcpu[k]->s.state_ns[RS_RUNNING];
+        for (u32 k = 0; k < d->nr_vcpus; k++) w->gone += d->vcpu[k]->s.state_ns[RS_RUNNING];
         sim_vm_destroy(d);
         w->vm[i] = w->vm[--w->nr_vms];
         break;
     case 2:
-        if (d && p)
-            sim_move_vm(p, d);
+        if (d && p) sim_move_vm(p, d);
         break;
     case 3:
         if (d) {
@@ -152,24 +131,19 @@ static void meddle(struct world *w)
         }
         break;
     case 5:
-        if (p && sched_pool_of_cpu(cpu))
-            sim_remove_cpu(sched_pool_of_cpu(cpu), cpu);
-        if (p && !sched_pool_of_cpu(cpu))
-            assert_int_equal(sched_pool_add_cpu(p, cpu), 0);
+        if (p && sched_pool_of_cpu(cpu)) sim_remove_cpu(sched_pool_of_cpu(cpu), cpu);
+        if (p && !sched_pool_of_cpu(cpu)) assert_int_equal(sched_pool_add_cpu(p, cpu), 0);
         break;
     default:
-        if (d)
-            set_something(w, d);
+        if (d) set_something(w, d);
     }
 }
 
 /* P1: every ns of every pCPU is somebody's, and what was charged is what ran, in time mode. */
-static void check_conservation(struct world *w, bool charged)
-{
+static void check_conservation(struct world *w, bool charged) {
     u64 total = w->gone;
 
-    for (u32 cpu = 0; cpu < w->cpus; cpu++)
-        total += sched_idle_ns(cpu);
+    for (u32 cpu = 0; cpu < w->cpus; cpu++) total += sched_idle_ns(cpu);
     for (u32 i = 0; i < w->nr_vms; i++)
         for (u32 k = 0; k < w->vm[i]->nr_vcpus; k++) {
             struct sched_vcpu *v = &w->vm[i]->vcpu[k]->s;
@@ -178,11 +152,9 @@ static void check_conservation(struct world *w, bool charged)
 
             sched_times(v, &t);
             total += t.state_ns[RS_RUNNING];
-            for (u32 s = 0; s < RS_NR; s++)
-                sum += t.state_ns[s];
+            for (u32 s = 0; s < RS_NR; s++) sum += t.state_ns[s];
             assert_true(sum <= sim.now); /* its whole life */
-            if (!charged || v->dom->pool->policy != &credit_policy)
-                continue;
+            if (!charged || v->dom->pool->policy != &credit_policy) continue;
             const struct credit_vcpu *cv = v->priv;
             u64 billed = cv->used + (v->state == RS_RUNNING ? sim.now - cv->billed : 0);
 
@@ -196,8 +168,7 @@ static void check_conservation(struct world *w, bool charged)
 }
 
 /* P1, P2, P5 without meddling. */
-static void test_conservation(void **state)
-{
+static void test_conservation(void **state) {
     for (u64 seed = 1; seed <= SCENARIOS; seed++) {
         struct world w;
         bool time;
@@ -214,8 +185,7 @@ static void test_conservation(void **state)
 
 /* P3: with balance = full no pCPU idles beyond the kick while somebody waits who may run there. Looked at
  * when the dust has settled: no kick under way, nobody between two vCPUs. */
-static void test_work_conserving(void **state)
-{
+static void test_work_conserving(void **state) {
     for (u64 seed = 1; seed <= SCENARIOS; seed++) {
         struct sim_options o = { .seed = seed };
         u64 rng = seed * 77777;
@@ -235,11 +205,9 @@ static void test_work_conserving(void **state)
             for (u32 tries = 0; tries < 50; tries++) { /* a quiet stretch of four kicks */
                 events = sim.events;
                 sim_run_until(sim.now + 4 * o.kick_ns);
-                if (sim.events == events)
-                    break;
+                if (sim.events == events) break;
             }
-            if (sim.events == events)
-                sim_check_work_conserving();
+            if (sim.events == events) sim_check_work_conserving();
         }
         sim_stop();
     }
@@ -247,8 +215,7 @@ static void test_work_conserving(void **state)
 
 /* The faithful engine has the hole: of hogs that wake at one instant on one of two pCPUs none goes to the
  * other, until a tick looks where the running one should be. */
-static void test_simultaneous_wakes(void **state)
-{
+static void test_simultaneous_wakes(void **state) {
     for (int faithful = 0; faithful < 2; faithful++) {
         struct sim_options o = { .cpus = 2, .kick_ns = 1000 };
         struct sim_dom *d[4];
@@ -265,11 +232,9 @@ static void test_simultaneous_wakes(void **state)
             d[i]->vcpu[0]->s.cpu = 0;
         }
         sim_run_until(MS);
-        for (u32 i = 0; i < 4; i++)
-            sched_wake(&d[i]->vcpu[0]->s);
+        for (u32 i = 0; i < 4; i++) sched_wake(&d[i]->vcpu[0]->s);
         sim_run_until(9 * MS);
-        for (u32 i = 0; i < 4; i++)
-            ran += sim_ran(d[i]->vcpu[0]);
+        for (u32 i = 0; i < 4; i++) ran += sim_ran(d[i]->vcpu[0]);
         if (faithful)
             assert_true(ran <= 8 * MS);
         else
@@ -279,8 +244,7 @@ static void test_simultaneous_wakes(void **state)
 }
 
 /* P4: the same seed, the same trace; P6: whatever the administrator does. */
-static u64 meddled(u64 seed)
-{
+static u64 meddled(u64 seed) {
     struct world w;
 
     build(&w, seed, false);
@@ -298,23 +262,20 @@ static u64 meddled(u64 seed)
     return hash;
 }
 
-static void test_meddling(void **state)
-{
+static void test_meddling(void **state) {
     u64 first = 0;
 
     for (u64 seed = 1; seed <= SCENARIOS; seed++) {
         u64 hash = meddled(seed);
 
-        if (seed <= 50)
-            assert_true(meddled(seed) == hash);
+        if (seed <= 50) assert_true(meddled(seed) == hash);
         assert_true(hash != first);
         first = hash;
     }
 }
 
 /* X1: what happens in one pool is the same, ns for ns, whatever runs in the other. */
-static u64 switches_of_pool_a(u64 seed, u32 others)
-{
+static u64 switches_of_pool_a(u64 seed, u32 others) {
     struct sim_options o = { .cpus = 4, .seed = seed, .kick_ns = 1000, .switch_ns = 1000, .keep = true };
     u64 rng = seed, hash = 0xcbf29ce484222325ull;
 
@@ -323,10 +284,8 @@ static u64 switches_of_pool_a(u64 seed, u32 others)
     struct sched_pool *a = sim_pool("Pool-0", "credit", sim_cpus(0, 1));
     struct sched_pool *b = sim_pool("other", "credit", sim_cpus(2, 3));
 
-    for (u32 i = 0; i < 4; i++)
-        sim_vm(a, "a", 2, ALL, random_work(&rng));
-    for (u32 i = 0; i < others; i++)
-        sim_vm(b, "b", 3, ALL, random_work(&rng));
+    for (u32 i = 0; i < 4; i++) sim_vm(a, "a", 2, ALL, random_work(&rng));
+    for (u32 i = 0; i < others; i++) sim_vm(b, "b", 3, ALL, random_work(&rng));
     sim_run_until(NS_PER_S);
     for (size_t i = 0; i < sim.nr_kept; i++) {
         const struct trace_record *r = &sim.kept[i];
@@ -338,8 +297,7 @@ static u64 switches_of_pool_a(u64 seed, u32 others)
     return hash;
 }
 
-static void test_pools_are_apart(void **state)
-{
+static void test_pools_are_apart(void **state) {
     for (u64 seed = 1; seed <= 40; seed++) {
         u64 alone = switches_of_pool_a(seed, 0);
 
@@ -350,8 +308,7 @@ static void test_pools_are_apart(void **state)
 
 /* ---- record and replay ---- */
 
-static struct trace_record *record(u64 seed, size_t *n)
-{
+static struct trace_record *record(u64 seed, size_t *n) {
     struct world w;
     struct trace_record *r;
 
@@ -367,8 +324,7 @@ static struct trace_record *record(u64 seed, size_t *n)
     return r;
 }
 
-static void test_replay(void **state)
-{
+static void test_replay(void **state) {
     for (u64 seed = 1; seed <= 150; seed++) {
         struct sim_difference d;
         size_t n;
@@ -384,8 +340,7 @@ static void test_replay(void **state)
         while (tries < 5) { /* one decision is another: it must be found */
             size_t i = sim_below(&rng, n);
 
-            if (r[i].event != TRC_SCHED_DECISION)
-                continue;
+            if (r[i].event != TRC_SCHED_DECISION) continue;
             memcpy(copy, r, n * sizeof(*r));
             if (tries % 2)
                 copy[i].who ^= 1;
@@ -413,8 +368,7 @@ static void test_replay(void **state)
 }
 
 /* Rubbish in a recording is refused, or differs; it does not crash the replay. */
-static void test_replay_rubbish(void **state)
-{
+static void test_replay_rubbish(void **state) {
     size_t n;
     struct trace_record *r = record(5, &n), *copy = malloc(n * sizeof(*r));
     struct sim_difference d;
@@ -431,8 +385,7 @@ static void test_replay_rubbish(void **state)
     free(r);
 }
 
-int main(void)
-{
+int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_conservation),       cmocka_unit_test(test_work_conserving),
         cmocka_unit_test(test_simultaneous_wakes), cmocka_unit_test(test_meddling),

@@ -19,8 +19,7 @@ static const char script[] = "# timed\n"
                              "+2ms list -j=later one\n";
 static const struct module script_module = { "script", script, sizeof(script) - 1 };
 
-static int setup(void **state)
-{
+static int setup(void **state) {
     fake_machine("credit");
     module_add(&script_module);
     rig_start(&cfg, "[hypervisor]\nscript = script\nguest_console = log\n[vm one]\nimage = null\nmemory = "
@@ -32,8 +31,7 @@ static int setup(void **state)
 
 /* ---- words ---- */
 
-static void split(void **state)
-{
+static void split(void **state) {
     static const struct {
         const char *line;
         int n;
@@ -58,10 +56,8 @@ static void split(void **state)
         strcpy(line, cases[i].line);
         n = shell_split(line, argv);
         assert_int_equal(n, cases[i].n);
-        for (int k = 0; k < n; k++)
-            assert_string_equal(argv[k], cases[i].word[k]);
-        if (n >= 0)
-            assert_null(argv[n]);
+        for (int k = 0; k < n; k++) assert_string_equal(argv[k], cases[i].word[k]);
+        if (n >= 0) assert_null(argv[n]);
     }
 }
 
@@ -69,8 +65,7 @@ static void split(void **state)
 
 static char screen[8192];
 
-static void keep(void *ctx, const char *s, size_t n)
-{
+static void keep(void *ctx, const char *s, size_t n) {
     size_t len = strlen(screen);
 
     if (len + n < sizeof(screen)) {
@@ -79,36 +74,30 @@ static void keep(void *ctx, const char *s, size_t n)
     }
 }
 
-static const char *names(void *ctx, const char *word, bool first, unsigned n)
-{
+static const char *names(void *ctx, const char *word, bool first, unsigned n) {
     static const char *const first_words[] = { "pause", "param", "list", NULL }, *const others[] = { "vm-a",
                                                                                                      "vm-b",
                                                                                                      NULL };
 
     for (const char *const *w = first ? first_words : others; *w; w++) {
-        if (strncmp(*w, word, strlen(word)) == 0 && n-- == 0)
-            return *w;
+        if (strncmp(*w, word, strlen(word)) == 0 && n-- == 0) return *w;
     }
     return NULL;
 }
 
 /* Feeds keys up to and with the end of a line; returns the line. */
-static const char *edit(struct line *l, const char *keys)
-{
+static const char *edit(struct line *l, const char *keys) {
     enum line_event e = LINE_MORE;
 
     line_start(l);
     screen[0] = 0;
-    for (; *keys && e == LINE_MORE; keys++)
-        e = line_feed(l, *keys);
-    if (e != LINE_DONE)
-        fail_msg("no end: \"%s\"", l->text);
+    for (; *keys && e == LINE_MORE; keys++) e = line_feed(l, *keys);
+    if (e != LINE_DONE) fail_msg("no end: \"%s\"", l->text);
     assert_int_equal(strlen(l->text), l->len);
     return l->text;
 }
 
-static void editing(void **state)
-{
+static void editing(void **state) {
     static struct line l = { .prompt = "> ", .emit = keep, .candidate = names };
 
     assert_string_equal(edit(&l, "list\r"), "list");
@@ -125,8 +114,7 @@ static void editing(void **state)
     assert_string_equal(edit(&l, "a\xc3\xa4\x1b[99;5Z\x1bxb\x07\r"), "ab"); /* not understood: nothing */
 }
 
-static void editing_limits(void **state)
-{
+static void editing_limits(void **state) {
     static struct line l = { .prompt = "> ", .emit = keep, .candidate = names };
     char keys[LINE_MAX * 2];
 
@@ -142,8 +130,7 @@ static void editing_limits(void **state)
     }
     assert_string_equal(edit(&l, "\x1b[A\x1b[A\x1b[A\r"), "cmd37");
     memset(keys, 0, sizeof(keys));
-    for (int i = 0; i < 30; i++)
-        memcpy(keys + 3 * i, "\x1b[A", 3);
+    for (int i = 0; i < 30; i++) memcpy(keys + 3 * i, "\x1b[A", 3);
     strcat(keys, "\r");
     assert_string_equal(edit(&l, keys), "cmd25"); /* sixteen are kept: 25 to 39, and 37 again */
     assert_int_equal(line_feed(&l, 'x'), LINE_MORE);
@@ -155,8 +142,7 @@ static void editing_limits(void **state)
     assert_int_equal(line_feed(&l, '\n'), LINE_DONE);
 }
 
-static void completion(void **state)
-{
+static void completion(void **state) {
     static struct line l = { .prompt = "> ", .emit = keep, .candidate = names };
 
     assert_string_equal(edit(&l, "l\t\r"), "list ");
@@ -169,16 +155,13 @@ static void completion(void **state)
 
 /* ---- commands ---- */
 
-static void answers(const char *line, const char *expected)
-{
+static void answers(const char *line, const char *expected) {
     const char *said = rig_say(line);
 
-    if (!strstr(said, expected))
-        fail_msg("%s\n  said: %s\n  expected: %s", line, said, expected);
+    if (!strstr(said, expected)) fail_msg("%s\n  said: %s\n  expected: %s", line, said, expected);
 }
 
-static void script_ran(void **state)
-{
+static void script_ran(void **state) {
     assert_string_equal(rig_say("create one"), "takt> ");
     fake_console_reset();
     rig_run(310 * NS_PER_MS);
@@ -190,8 +173,7 @@ static void script_ran(void **state)
     answers("unpause one", "takt> ");
 }
 
-static void lists(void **state)
-{
+static void lists(void **state) {
     assert_string_equal(rig_say("create two"), "takt> ");
     answers("list", "Name                        ID    Mem  VCPUs      State     Time(s)\n");
     answers("list", "two ");
@@ -217,8 +199,7 @@ static void lists(void **state)
     answers("counters -j", "\"error\": 0, \"result\": [");
 }
 
-static void refusals(void **state)
-{
+static void refusals(void **state) {
     answers("nonsense", "nonsense: there is no such command; help lists them all\n");
     answers("nonsense -j", "\x1e{\"id\": \"\", \"command\": \"nonsense\", \"error\": -2, \"message\": "
                            "\"there is no such command; ");
@@ -270,8 +251,7 @@ static void refusals(void **state)
     answers("trace stream", "say which port");
 }
 
-static void weights_and_slices(void **state)
-{
+static void weights_and_slices(void **state) {
     static const struct {
         const char *option, *value;
         bool good;
@@ -304,8 +284,7 @@ static void weights_and_slices(void **state)
     answers("sched-credit -j -d two -w 512 -c 0", "\"error\": 0");
 }
 
-static void pools(void **state)
-{
+static void pools(void **state) {
     answers("cpupool-cpu-remove -j Pool-0 1", "\"error\": 0");
     answers("info -j", "\"free_cpus\": 1");
     answers("cpupool-create -j name=io sched=null cpus=1", "\"error\": 0");
@@ -321,8 +300,7 @@ static void pools(void **state)
     answers("cpupool-cpu-add Pool-0 1", "CPU 1 ");
 }
 
-static void attached_console(void **state)
-{
+static void attached_console(void **state) {
     struct vm *two = vm_find("two");
     char got[16] = "";
 
@@ -347,8 +325,7 @@ static void attached_console(void **state)
 }
 
 /* At the prompt, with nobody attached: line by line, escaped, and not more than is good for the others. */
-static void guest_log(void **state)
-{
+static void guest_log(void **state) {
     struct vm *two = vm_find("two");
     unsigned lines;
 
@@ -372,8 +349,7 @@ static void guest_log(void **state)
     vm_put(two);
 }
 
-static void measured(void **state)
-{
+static void measured(void **state) {
     fake_console_reset();
     fake_console_type("top -j=m -w 0.005 -d 0.02\r");
     rig_run(20 * NS_PER_MS);
@@ -395,8 +371,7 @@ static void measured(void **state)
     assert_non_null(strstr(fake_console_text, "takt> "));
 }
 
-static void slow_console(void **state)
-{
+static void slow_console(void **state) {
     fake_console_limit = 10; /* five bytes at a time */
     fake_console_reset();
     fake_console_type("help\rlist\r");
@@ -407,8 +382,7 @@ static void slow_console(void **state)
     assert_non_null(strstr(fake_console_text, "Time(s)\n"));
 }
 
-static void interrupted(void **state)
-{
+static void interrupted(void **state) {
     fake_console_reset();
     fake_console_type("top -b -d 1\r");
     rig_run(NS_PER_MS);
@@ -419,8 +393,7 @@ static void interrupted(void **state)
     answers("half a line\x03info -j", "\"error\": 0");
 }
 
-static void trace_stream(void **state)
-{
+static void trace_stream(void **state) {
     answers("trace start -j", "\"error\": 0");
     answers("trace stream -j com2", "\"error\": 0");
     rig_run(20 * NS_PER_MS);
@@ -437,8 +410,7 @@ static void trace_stream(void **state)
 /* ---- entitlement ---- */
 
 static void entitled(const char *text, u32 n, const u32 *weight, const u32 *limit, const u64 *cpus,
-                     const u32 *expected)
-{
+                     const u32 *expected) {
     struct claim c[8];
 
     for (u32 i = 0; i < n; i++)
@@ -451,8 +423,7 @@ static void entitled(const char *text, u32 n, const u32 *weight, const u32 *limi
     }
 }
 
-static void entitlement(void **state)
-{
+static void entitlement(void **state) {
     entitled("by weight", 2, (u32[]){ 256, 768 }, (u32[]){ 1000000, 1000000 }, (u64[]){ 1, 1 },
              (u32[]){ 250000, 750000 });
     entitled("what a cap leaves", 2, (u32[]){ 768, 256 }, (u32[]){ 600000, 1000000 }, (u64[]){ 1, 1 },
@@ -489,31 +460,26 @@ static struct {
 
 static u32 seed = 12345;
 
-static u32 any(u32 n)
-{
+static u32 any(u32 n) {
     seed = seed * 1664525 + 1013904223;
     return (seed >> 8) % n;
 }
 
-static const char *pool_name(u32 p)
-{
+static const char *pool_name(u32 p) {
     static const char *const pool_names[] = { "Pool-0", "alpha", "beta" };
 
     return pool_names[p];
 }
 
-static u32 vms_in(u32 p)
-{
+static u32 vms_in(u32 p) {
     u32 n = 0;
 
-    for (u32 i = 0; i < VMS; i++)
-        n += model.vm[i].there && model.vm[i].pool == p;
+    for (u32 i = 0; i < VMS; i++) n += model.vm[i].there && model.vm[i].pool == p;
     return n;
 }
 
 /* Did the last command succeed, and does it agree with `expected`? */
-static void expect(const char *line, bool expected)
-{
+static void expect(const char *line, bool expected) {
     const char *said = rig_say(line);
     bool good = strstr(said, "\"error\": 0") != NULL;
 
@@ -521,8 +487,7 @@ static void expect(const char *line, bool expected)
         fail_msg("%s\n  said: %s\n  expected it to %s", line, said, expected ? "succeed" : "fail");
 }
 
-static void step(u32 what)
-{
+static void step(u32 what) {
     u32 v = any(VMS), p = any(POOLS), n;
     u64 cpus = 1 + any(3);
     char line[128];
@@ -557,8 +522,7 @@ static void step(u32 what)
         n = any(2) ? 1 + any(65535) : any(3) * 65536;
         sprintf(line, "sched-credit -j -d r%u -w %u", v, n);
         expect(line, model.vm[v].there && n >= 1 && n <= 65535);
-        if (n >= 1 && n <= 65535)
-            model.vm[v].weight = n;
+        if (n >= 1 && n <= 65535) model.vm[v].weight = n;
         break;
     case 5:
         sprintf(line, "cpupool-create -j %s sched=credit", pool_name(p));
@@ -577,8 +541,7 @@ static void step(u32 what)
         sprintf(line, "cpupool-cpu-add -j %s 1", pool_name(p));
         n = (model.pool[0].cpus | model.pool[1].cpus | model.pool[2].cpus) & 2;
         expect(line, model.pool[p].there && !n);
-        if (model.pool[p].there && !n)
-            model.pool[p].cpus |= 2;
+        if (model.pool[p].there && !n) model.pool[p].cpus |= 2;
         break;
     case 8:
         sprintf(line, "cpupool-migrate -j r%u %s", v, pool_name(p));
@@ -592,14 +555,12 @@ static void step(u32 what)
     case 9:
         sprintf(line, "vcpu-pin -j r%u all %s", v, cpus == 3 ? "0-1" : cpus == 2 ? "1" : "0");
         expect(line, model.vm[v].there && (model.pool[model.vm[v].pool].cpus & cpus));
-        if (model.vm[v].there && (model.pool[model.vm[v].pool].cpus & cpus))
-            model.vm[v].cpus = cpus;
+        if (model.vm[v].there && (model.pool[model.vm[v].pool].cpus & cpus)) model.vm[v].cpus = cpus;
         break;
     }
 }
 
-static void check_model(void)
-{
+static void check_model(void) {
     char key[160];
 
     for (u32 i = 0; i < VMS; i++) {
@@ -608,8 +569,7 @@ static void check_model(void)
         sprintf(key, "list -j r%u", i);
         said = rig_say(key);
         assert_int_equal(strstr(said, "\"error\": 0") != NULL, model.vm[i].there);
-        if (!model.vm[i].there)
-            continue;
+        if (!model.vm[i].there) continue;
         sprintf(key, "\"state\": \"%s\"", model.vm[i].paused ? "paused" : "running");
         assert_non_null(strstr(said, key));
         sprintf(key, "\"pool\": \"%s\"", pool_name(model.vm[i].pool));
@@ -625,8 +585,7 @@ static void check_model(void)
         sprintf(key, "cpupool-list -j %s", pool_name(p));
         said = rig_say(key);
         assert_int_equal(strstr(said, "\"error\": 0") != NULL, model.pool[p].there);
-        if (!model.pool[p].there)
-            continue;
+        if (!model.pool[p].there) continue;
         sprintf(key, "\"vms\": %u, \"cpus\": \"%s\"", vms_in(p),
                 model.pool[p].cpus == 3   ? "0-1"
                 : model.pool[p].cpus == 2 ? "1"
@@ -636,8 +595,7 @@ static void check_model(void)
     }
 }
 
-static void random_walk(void **state)
-{
+static void random_walk(void **state) {
     u64 frames, heap;
 
     answers("destroy -j one", "\"error\": 0");
@@ -650,8 +608,7 @@ static void random_walk(void **state)
     heap = heap_in_use();
     for (u32 i = 0; i < WALK; i++) {
         step(any(10));
-        if (i % 100 == 0)
-            check_model();
+        if (i % 100 == 0) check_model();
     }
     for (u32 i = 0; i < VMS; i++) {
         if (model.vm[i].there) {
@@ -667,14 +624,12 @@ static void random_walk(void **state)
         sprintf(line, "cpupool-destroy -j %s", pool_name(p));
         expect(line, model.pool[p].there);
     }
-    if (model.pool[0].cpus & 2)
-        expect("cpupool-cpu-remove -j Pool-0 1", true);
+    if (model.pool[0].cpus & 2) expect("cpupool-cpu-remove -j Pool-0 1", true);
     assert_int_equal(frame_free_count(), frames);
     assert_int_equal(heap_in_use(), heap);
 }
 
-int main(void)
-{
+int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(split),          cmocka_unit_test(editing),
         cmocka_unit_test(editing_limits), cmocka_unit_test(completion),

@@ -9,8 +9,7 @@
 
 static u8 out[STREAM_FRAME_MAX];
 
-static void test_known_bytes(void **state)
-{
+static void test_known_bytes(void **state) {
     /* Payload and sum worked out by hand: Fletcher-16 of 56 09 28 00 and 40 bytes of payload. */
     struct stream s = { .seq = 9 };
     u32 a = 0, b = 0;
@@ -27,8 +26,7 @@ static void test_known_bytes(void **state)
     assert_int_equal(s.seq, 10);
 }
 
-static void test_names_are_cut(void **state)
-{
+static void test_names_are_cut(void **state) {
     struct stream s = { 0 };
     char name[40];
 
@@ -37,8 +35,7 @@ static void test_names_are_cut(void **state)
     assert_int_equal(out[45], 'x');
 }
 
-static void test_records(void **state)
-{
+static void test_records(void **state) {
     struct trace_record r[9] = { { .ns = 5, .event = TRC_WAKE }, { .ns = 6 } };
     struct stream s = { .seq = 255 };
 
@@ -51,8 +48,7 @@ static void test_records(void **state)
     assert_memory_equal(out + 6, "TAKTRACE\1\0\0\0\4\0\0\0\x4d", 17);
 }
 
-int main(void)
-{
+int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_known_bytes),
         cmocka_unit_test(test_names_are_cut),

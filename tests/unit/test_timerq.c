@@ -5,8 +5,7 @@
 #include <cmocka.h>
 #include "lib/timerq.h"
 
-static void test_order_and_ties(void **state)
-{
+static void test_order_and_ties(void **state) {
     struct timerq q = { 0 };
     struct timer t[5];
     static const u64 when[5] = { 30, 10, 20, 10, 10 };
@@ -27,16 +26,14 @@ static void test_order_and_ties(void **state)
 }
 
 /* Against a plain array: random inserts, removals and pops, many equal deadlines. */
-static void test_against_array(void **state)
-{
+static void test_against_array(void **state) {
     enum { N = 200 };
     static struct timer t[N];
     static u64 came[N], clock;
     struct timerq q = { 0 };
 
     srandom(7);
-    for (int i = 0; i < N; i++)
-        timer_init(&t[i], NULL);
+    for (int i = 0; i < N; i++) timer_init(&t[i], NULL);
     for (int step = 0; step < 200000; step++) {
         int i = (int)(random() % N);
 
@@ -58,8 +55,7 @@ static void test_against_array(void **state)
     }
 }
 
-int main(void)
-{
+int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_order_and_ties),
         cmocka_unit_test(test_against_array),

@@ -49,8 +49,7 @@ struct flush_ctx {
     unsigned vm;
 };
 
-static void flush(enum tlb_flush what, void *ctx)
-{
+static void flush(enum tlb_flush what, void *ctx) {
     struct flush_ctx *f = ctx;
 
     flushes++;
@@ -62,14 +61,12 @@ static void flush(enum tlb_flush what, void *ctx)
     }
 }
 
-static void load(unsigned cpu)
-{
+static void load(unsigned cpu) {
     struct model_cpu *c = &cpus[cpu];
     unsigned vm = (unsigned)rand() % VMS, n = (unsigned)rand() % VCPUS;
     struct model_vcpu *v = &vms[vm].vcpu[n];
 
-    if (c->vm >= 0 || v->on >= 0)
-        return;
+    if (c->vm >= 0 || v->on >= 0) return;
     c->vm = (int)vm;
     c->vcpu = (int)n;
     v->on = (int)cpu;
@@ -77,44 +74,37 @@ static void load(unsigned cpu)
     tlb_load(&vms[vm].npt.tlb, &c->tags, &v->user, cpu);
 }
 
-static void save(unsigned cpu)
-{
+static void save(unsigned cpu) {
     struct model_cpu *c = &cpus[cpu];
 
-    if (c->vm < 0)
-        return;
+    if (c->vm < 0) return;
     c->in_guest = false;
     tlb_save(&vms[c->vm].npt.tlb, cpu);
     vms[c->vm].vcpu[c->vcpu].on = -1;
     c->vm = c->vcpu = -1;
 }
 
-static void enter(unsigned cpu)
-{
+static void enter(unsigned cpu) {
     struct model_cpu *c = &cpus[cpu];
     struct flush_ctx ctx = { c, (unsigned)c->vm };
     struct tlb_user *u;
 
-    if (c->vm < 0)
-        return;
+    if (c->vm < 0) return;
     u = &vms[c->vm].vcpu[c->vcpu].user;
-    if (tlb_stale(&vms[c->vm].npt.tlb, u))
-        tlb_prepare(&vms[c->vm].npt.tlb, &c->tags, u, cpu, flush, &ctx);
+    if (tlb_stale(&vms[c->vm].npt.tlb, u)) tlb_prepare(&vms[c->vm].npt.tlb, &c->tags, u, cpu, flush, &ctx);
     assert_in_range(u->tag, 1, TAGS - 1);
     c->in_guest = true;
 }
 
 /* One memory access of the guest. */
-static void translate(unsigned cpu)
-{
+static void translate(unsigned cpu) {
     struct model_cpu *c = &cpus[cpu];
     unsigned page = (unsigned)rand() % PAGES;
     struct model_vm *vm;
     struct cached *t, *r;
     hpa_t hpa;
 
-    if (!c->in_guest)
-        return;
+    if (!c->in_guest) return;
     vm = &vms[c->vm];
     t = &c->by_tag[vm->vcpu[c->vcpu].user.tag][page];
     r = &c->by_root[c->vm][page];
@@ -124,22 +114,18 @@ static void translate(unsigned cpu)
         hpa = r->hpa;
     else
         hpa = npt_lookup(&vm->npt, page * PAGE_SIZE, NULL);
-    if (hpa == HPA_NONE)
-        return;
+    if (hpa == HPA_NONE) return;
     *t = (struct cached){ true, hpa };
-    if (ept)
-        *r = *t;
+    if (ept) *r = *t;
     translated++;
     /* Right, or unmapped but not freed: then its owner waits for us. */
     assert_true(hpa == vm->frame[page] || hpa == vm->dying[page]);
 }
 
-static void map_or_unmap(struct model_vm *vm)
-{
+static void map_or_unmap(struct model_vm *vm) {
     unsigned page = (unsigned)rand() % PAGES;
 
-    if (vm->dying[page] != HPA_NONE)
-        return;
+    if (vm->dying[page] != HPA_NONE) return;
     if (vm->frame[page] == HPA_NONE) {
         vm->frame[page] = frame_alloc(0);
         assert_int_equal(npt_map(&vm->npt, page * PAGE_SIZE, vm->frame[page], PAGE_SIZE, NPT_RW, NPT_WB), 0);
@@ -151,8 +137,7 @@ static void map_or_unmap(struct model_vm *vm)
     vm->frame[page] = HPA_NONE;
 }
 
-static void reap(struct model_vm *vm)
-{
+static void reap(struct model_vm *vm) {
     for (unsigned page = 0; page < PAGES; page++)
         if (vm->dying[page] != HPA_NONE && tlbgen_passed(&vm->npt.tlb, vm->dying_gen[page])) {
             frame_free(vm->dying[page], 0);
@@ -162,14 +147,12 @@ static void reap(struct model_vm *vm)
 }
 
 /* Nobody who is running, or who enters next without having been checked, may hold the frame. */
-static void check_free(hpa_t pa, unsigned order)
-{
+static void check_free(hpa_t pa, unsigned order) {
     for (unsigned cpu = 0; cpu < CPUS; cpu++) {
         struct model_cpu *c = &cpus[cpu];
         struct tlb_user *u;
 
-        if (!c->in_guest)
-            continue;
+        if (!c->in_guest) continue;
         u = &vms[c->vm].vcpu[c->vcpu].user;
         for (unsigned page = 0; page < PAGES; page++) {
             assert_false(c->by_tag[u->tag][page].valid && c->by_tag[u->tag][page].hpa == pa);
@@ -178,11 +161,9 @@ static void check_free(hpa_t pa, unsigned order)
     }
 }
 
-static void vm_start(struct model_vm *vm)
-{
+static void vm_start(struct model_vm *vm) {
     assert_int_equal(npt_init(&vm->npt, ept ? &npt_format_ept : &npt_format_amd), 0);
-    for (unsigned i = 0; i < PAGES; i++)
-        vm->frame[i] = vm->dying[i] = HPA_NONE;
+    for (unsigned i = 0; i < PAGES; i++) vm->frame[i] = vm->dying[i] = HPA_NONE;
     for (unsigned i = 0; i < VCPUS; i++) {
         tlb_user_init(&vm->vcpu[i].user);
         vm->vcpu[i].on = -1;
@@ -191,26 +172,22 @@ static void vm_start(struct model_vm *vm)
 
 /* Destroys a VM and makes a new one, with the old one's root: what was cached of it must not be the new
  * one's. */
-static void vm_restart(unsigned n)
-{
+static void vm_restart(unsigned n) {
     struct model_vm *vm = &vms[n];
 
     for (unsigned cpu = 0; cpu < CPUS; cpu++)
-        if (cpus[cpu].vm == (int)n)
-            save(cpu);
+        if (cpus[cpu].vm == (int)n) save(cpu);
     reap(vm);
     for (unsigned i = 0; i < PAGES; i++) {
         assert_int_equal(vm->dying[i], HPA_NONE);
-        if (vm->frame[i] != HPA_NONE)
-            frame_free(vm->frame[i], 0);
+        if (vm->frame[i] != HPA_NONE) frame_free(vm->frame[i], 0);
         vm->frame[i] = HPA_NONE;
     }
     npt_fini(&vm->npt);
     vm_start(vm);
 }
 
-static void run_model(bool is_ept)
-{
+static void run_model(bool is_ept) {
     ept = is_ept;
     freed = translated = flushes = 0;
     srand(7);
@@ -220,8 +197,7 @@ static void run_model(bool is_ept)
         cpus[i].vm = cpus[i].vcpu = -1;
         tlb_tags_init(&cpus[i].tags, TAGS);
     }
-    for (unsigned i = 0; i < VMS; i++)
-        vm_start(&vms[i]);
+    for (unsigned i = 0; i < VMS; i++) vm_start(&vms[i]);
 
     for (unsigned n = 0; n < STEPS; n++) {
         unsigned cpu = (unsigned)rand() % CPUS, vm = (unsigned)rand() % VMS;
@@ -231,12 +207,8 @@ static void run_model(bool is_ept)
             save(cpu);
             load(cpu);
             break;
-        case 1:
-            map_or_unmap(&vms[vm]);
-            break;
-        case 2:
-            reap(&vms[vm]);
-            break;
+        case 1: map_or_unmap(&vms[vm]); break;
+        case 2: reap(&vms[vm]); break;
         case 3:
         case 4:
             enter(cpu); /* an exit, and the next entry */
@@ -247,8 +219,7 @@ static void run_model(bool is_ept)
             else if (cpus[cpu].vm >= 0)
                 tlb_forget(&vms[cpus[cpu].vm].vcpu[cpus[cpu].vcpu].user);
             break;
-        default:
-            translate(cpu);
+        default: translate(cpu);
         }
     }
     assert_true(freed > 1000 && translated > 50000 && flushes > 100);
@@ -259,19 +230,12 @@ static void run_model(bool is_ept)
     assert_int_equal(model_in_use, 0);
 }
 
-static void test_tagged_only(void **state)
-{
-    run_model(false);
-}
+static void test_tagged_only(void **state) { run_model(false); }
 
-static void test_cached_by_root_too(void **state)
-{
-    run_model(true);
-}
+static void test_cached_by_root_too(void **state) { run_model(true); }
 
 /* The waiting itself: a frame is held back exactly as long as a pCPU has not passed. */
-static void test_passing(void **state)
-{
+static void test_passing(void **state) {
     struct tlbgen g;
     struct tlb_tags tags;
     struct tlb_user u;
@@ -299,8 +263,7 @@ static void test_passing(void **state)
     assert_true(tlb_stale(&g, &u));
 }
 
-int main(void)
-{
+int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_passing),
         cmocka_unit_test(test_tagged_only),

@@ -15,21 +15,15 @@ static struct trace_record ring[RING], out[64];
 DEFINE_COUNTER(test_apples);
 DEFINE_COUNTER(test_pears);
 
-static int setup(void **state)
-{
+static int setup(void **state) {
     trace_mask = TRACE_CLASS_SCHED;
     return trace_init(3, ring, RING);
 }
 
-static void put(u32 n)
-{
-    trace(3, 1000 + n, TRC_WAKE, 7, n, n + 1, n + 2, n + 3);
-}
+static void put(u32 n) { trace(3, 1000 + n, TRC_WAKE, 7, n, n + 1, n + 2, n + 3); }
 
-static void test_order_and_content(void **state)
-{
-    for (u32 i = 0; i < 5; i++)
-        put(i);
+static void test_order_and_content(void **state) {
+    for (u32 i = 0; i < 5; i++) put(i);
     assert_int_equal(trace_read(3, out, 3), 3);
     assert_int_equal(trace_read(3, out + 3, 60), 2);
     for (u32 i = 0; i < 5; i++) {
@@ -43,8 +37,7 @@ static void test_order_and_content(void **state)
     assert_int_equal(sizeof(struct trace_record), 32);
 }
 
-static void test_mask(void **state)
-{
+static void test_mask(void **state) {
     trace(3, 1, TRC_EXIT, 0, 0, 0, 0, 0); /* its class is off */
     assert_int_equal(trace_read(3, out, 64), 0);
     trace_mask = 0;
@@ -52,10 +45,8 @@ static void test_mask(void **state)
     assert_int_equal(trace_read(3, out, 64), 0);
 }
 
-static void test_full_ring_loses_the_new(void **state)
-{
-    for (u32 i = 0; i < RING + 5; i++)
-        put(i);
+static void test_full_ring_loses_the_new(void **state) {
+    for (u32 i = 0; i < RING + 5; i++) put(i);
     assert_int_equal(trace_lost(3), 5);
     /* Room for one comes back, and the loss is told where it happened. */
     assert_int_equal(trace_read(3, out, 2), 2);
@@ -68,10 +59,8 @@ static void test_full_ring_loses_the_new(void **state)
     assert_int_equal(trace_read(3, out, 64), 0);
 }
 
-static void test_loss_at_the_end_is_told(void **state)
-{
-    for (u32 i = 0; i < RING + 2; i++)
-        put(i);
+static void test_loss_at_the_end_is_told(void **state) {
+    for (u32 i = 0; i < RING + 2; i++) put(i);
     assert_int_equal(trace_read(3, out, 64), RING + 1);
     assert_int_equal(out[RING].event, TRC_LOST);
     assert_int_equal(out[RING].arg[0], 2);
@@ -79,8 +68,7 @@ static void test_loss_at_the_end_is_told(void **state)
     assert_int_equal(trace_read(3, out, 64), 0);
 }
 
-static void test_bad_arguments(void **state)
-{
+static void test_bad_arguments(void **state) {
     assert_int_equal(trace_init(TAKT_MAX_CPUS, ring, RING), -EINVAL);
     assert_int_equal(trace_init(0, ring, 3), -EINVAL);
     assert_int_equal(trace_init(0, ring, 0), -EINVAL);
@@ -93,30 +81,25 @@ static void test_bad_arguments(void **state)
 
 static unsigned finished;
 
-static void *writer(void *arg)
-{
-    for (u32 i = 0; i < MANY; i++)
-        trace(3, i, TRC_WAKE, (u32)(uintptr_t)arg, i, ~i, 0, 0);
+static void *writer(void *arg) {
+    for (u32 i = 0; i < MANY; i++) trace(3, i, TRC_WAKE, (u32)(uintptr_t)arg, i, ~i, 0, 0);
     __atomic_add_fetch(&finished, 1, __ATOMIC_RELEASE);
     return NULL;
 }
 
 /* Two writers of one ring (a pCPU and the NMI in its middle, at worst) and a reader: nothing is torn, each
  * writer's records stay in order, and what is not read is counted. */
-static void test_beside_writers(void **state)
-{
+static void test_beside_writers(void **state) {
     pthread_t t[2];
     u32 next[2] = { 0, 0 };
     u64 got = 0, lost = 0;
 
-    for (uintptr_t i = 0; i < 2; i++)
-        pthread_create(&t[i], NULL, writer, (void *)i);
+    for (uintptr_t i = 0; i < 2; i++) pthread_create(&t[i], NULL, writer, (void *)i);
     for (;;) {
         bool last = __atomic_load_n(&finished, __ATOMIC_ACQUIRE) == 2;
         unsigned n = trace_read(3, out, 64);
 
-        if (last && n == 0)
-            break;
+        if (last && n == 0) break;
         for (unsigned i = 0; i < n; i++) {
             if (out[i].event == TRC_LOST) {
                 lost += out[i].arg[0];
@@ -129,15 +112,13 @@ static void test_beside_writers(void **state)
             got++;
         }
     }
-    for (int i = 0; i < 2; i++)
-        pthread_join(t[i], NULL);
+    for (int i = 0; i < 2; i++) pthread_join(t[i], NULL);
     assert_int_equal(got + lost, 2 * MANY);
     assert_int_equal(trace_lost(3), lost);
     assert_true(got > 0);
 }
 
-static void test_counters(void **state)
-{
+static void test_counters(void **state) {
     unsigned found = 0;
 
     counter_inc(&test_apples, 0);
@@ -149,8 +130,7 @@ static void test_counters(void **state)
     assert_int_equal(found, 2);
 }
 
-int main(void)
-{
+int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(test_order_and_content, setup),
         cmocka_unit_test_setup(test_mask, setup),

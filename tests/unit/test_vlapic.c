@@ -47,47 +47,29 @@ static struct vlapic apic[NR];
 static unsigned notified[NR], inits[NR], sipis[NR], nmis[NR], eois;
 static u8 last_sipi, last_eoi;
 
-static struct vlapic *peer(void *vm, u32 id)
-{
+static struct vlapic *peer(void *vm, u32 id) {
     return id < NR && id != 13 ? &apic[id] : NULL; /* vCPU 13 does not exist */
 }
 
-static u32 count(void *vm)
-{
-    return NR;
-}
+static u32 count(void *vm) { return NR; }
 
-static void notify(struct vlapic *l)
-{
-    notified[l->id]++;
-}
+static void notify(struct vlapic *l) { notified[l->id]++; }
 
-static void init(struct vlapic *l)
-{
-    inits[l->id]++;
-}
+static void init(struct vlapic *l) { inits[l->id]++; }
 
-static void sipi(struct vlapic *l, u8 vector)
-{
+static void sipi(struct vlapic *l, u8 vector) {
     sipis[l->id]++;
     last_sipi = vector;
 }
 
-static void nmi(struct vlapic *l)
-{
-    nmis[l->id]++;
-}
+static void nmi(struct vlapic *l) { nmis[l->id]++; }
 
-static void eoi(struct vlapic *l, u8 vector)
-{
+static void eoi(struct vlapic *l, u8 vector) {
     eois++;
     last_eoi = vector;
 }
 
-static u32 home(struct vlapic *l)
-{
-    return 5;
-}
+static u32 home(struct vlapic *l) { return 5; }
 
 static u64 tsc_to_ns(struct vlapic *l, u64 tsc) /* 2 GHz, offset 1000 */
 {
@@ -106,18 +88,11 @@ static const struct vlapic_ops ops = {
     .tsc_to_ns = tsc_to_ns,
 };
 
-static u32 rd(unsigned id, u32 reg)
-{
-    return vlapic_read(&apic[id], reg, fake_now);
-}
+static u32 rd(unsigned id, u32 reg) { return vlapic_read(&apic[id], reg, fake_now); }
 
-static void wr(unsigned id, u32 reg, u32 v)
-{
-    vlapic_write(&apic[id], reg, v, fake_now);
-}
+static void wr(unsigned id, u32 reg, u32 v) { vlapic_write(&apic[id], reg, v, fake_now); }
 
-static int setup(void **state)
-{
+static int setup(void **state) {
     fake_timers_reset();
     memset(notified, 0, sizeof(notified));
     memset(inits, 0, sizeof(inits));
@@ -131,40 +106,33 @@ static int setup(void **state)
     return 0;
 }
 
-static void x2(unsigned id)
-{
+static void x2(unsigned id) {
     assert_int_equal(vlapic_wrmsr(&apic[id], MSR_APIC_BASE, apic[id].base | APIC_BASE_EXTD, 0), 0);
 }
 
-static int wx(unsigned id, u32 reg, u64 v)
-{
+static int wx(unsigned id, u32 reg, u64 v) {
     return vlapic_wrmsr(&apic[id], MSR_X2APIC + (reg >> 4), v, fake_now);
 }
 
-static int rx(unsigned id, u32 reg, u64 *v)
-{
+static int rx(unsigned id, u32 reg, u64 *v) {
     return vlapic_rdmsr(&apic[id], MSR_X2APIC + (reg >> 4), v, fake_now);
 }
 
 /* Takes what is pending, as the vCPU's loop does. */
-static int take(unsigned id)
-{
+static int take(unsigned id) {
     int v = vlapic_pending(&apic[id]);
 
-    if (v >= 0)
-        vlapic_accept(&apic[id], (u8)v);
+    if (v >= 0) vlapic_accept(&apic[id], (u8)v);
     return v;
 }
 
-static bool has(unsigned id, u32 base, u8 vector)
-{
+static bool has(unsigned id, u32 base, u8 vector) {
     return rd(id, base + (vector >> 5) * 16u) >> (vector & 31) & 1;
 }
 
 /* ---- registers ---- */
 
-static void test_after_reset(void **state)
-{
+static void test_after_reset(void **state) {
     vlapic_init(&apic[3], 3, NULL, &ops, false);
     assert_int_equal(rd(3, ID), 3 << 24);
     assert_int_equal(rd(3, VER), 0x50014);
@@ -172,8 +140,7 @@ static void test_after_reset(void **state)
     assert_int_equal(rd(3, LDR), 0);
     assert_int_equal(rd(3, DFR), 0xffffffff);
     assert_int_equal(rd(3, SVR), 0xff);
-    for (u32 r = TIMER; r <= ERROR; r += 16)
-        assert_int_equal(rd(3, r), MASKED);
+    for (u32 r = TIMER; r <= ERROR; r += 16) assert_int_equal(rd(3, r), MASKED);
     assert_int_equal(rd(3, TICR), 0);
     assert_int_equal(rd(3, TCCR), 0);
     assert_int_equal(apic[3].base, 0xfee00800);
@@ -181,8 +148,7 @@ static void test_after_reset(void **state)
     assert_int_equal(vlapic_pending(&apic[3]), -1);
 }
 
-static void test_writable_bits(void **state)
-{
+static void test_writable_bits(void **state) {
     static const struct {
         u32 reg, wrote, reads;
     } t[] = {
@@ -209,8 +175,7 @@ static void test_writable_bits(void **state)
     assert_int_equal(rd(0, ESR), 0);
 }
 
-static void test_odd_accesses(void **state)
-{
+static void test_odd_accesses(void **state) {
     for (u32 off = 0; off < 4096; off++)
         if (off & 15) {
             assert_int_equal(rd(0, off), 0xffffffff);
@@ -228,8 +193,7 @@ static void test_odd_accesses(void **state)
     assert_int_equal(rd(0, ESR), 0);
 }
 
-static void test_apic_base(void **state)
-{
+static void test_apic_base(void **state) {
     const u64 off = 0xfee00100, on = off | 0x800, both = on | 0x400;
     u64 v;
 
@@ -258,8 +222,7 @@ static void test_apic_base(void **state)
 }
 
 /* B5: which x2APIC MSRs exist, can be read, can be written, and with what. */
-static void test_x2apic_map(void **state)
-{
+static void test_x2apic_map(void **state) {
     static const u8 readable[] = { 0x02, 0x03, 0x08, 0x0a, 0x0d, 0x0f, 0x10, 0x11, 0x12, 0x13, 0x14,
                                    0x15, 0x16, 0x17, 0x18, 0x19, 0x1a, 0x1b, 0x1c, 0x1d, 0x1e, 0x1f,
                                    0x20, 0x21, 0x22, 0x23, 0x24, 0x25, 0x26, 0x27, 0x28, 0x30, 0x32,
@@ -286,12 +249,10 @@ static void test_x2apic_map(void **state)
     assert_int_equal(wx(0, TDCR, 4), -EINVAL);
     assert_int_equal(wx(0, 0x3f0, 0x100), -EINVAL);
     for (u32 bit = 0; bit < 32; bit++)
-        if (0xfff33000u >> bit & 1)
-            assert_int_equal(wx(0, ICR, BIT(bit) | 0x40), -EINVAL);
+        if (0xfff33000u >> bit & 1) assert_int_equal(wx(0, ICR, BIT(bit) | 0x40), -EINVAL);
 }
 
-static void test_x2apic_ids(void **state)
-{
+static void test_x2apic_ids(void **state) {
     u64 v;
 
     x2(0);
@@ -316,8 +277,7 @@ static void test_x2apic_ids(void **state)
 
 /* ---- priorities ---- */
 
-static void test_order_and_eoi(void **state)
-{
+static void test_order_and_eoi(void **state) {
     vlapic_raise(&apic[0], 0x31);
     vlapic_raise(&apic[0], 0x51);
     vlapic_raise(&apic[0], 0xf3);
@@ -343,12 +303,10 @@ static void test_order_and_eoi(void **state)
     wr(0, EOI, 0); /* one too many */
     assert_int_equal(rd(0, PPR), 0);
     assert_int_equal(take(0), -1);
-    for (u32 i = 0; i < 8; i++)
-        assert_int_equal(rd(0, ISR + 16 * i) | rd(0, IRR + 16 * i), 0);
+    for (u32 i = 0; i < 8; i++) assert_int_equal(rd(0, ISR + 16 * i) | rd(0, IRR + 16 * i), 0);
 }
 
-static void test_task_priority(void **state)
-{
+static void test_task_priority(void **state) {
     vlapic_raise(&apic[0], 0x45);
     wr(0, TPR, 0x40);
     assert_int_equal(vlapic_pending(&apic[0]), -1);
@@ -362,8 +320,7 @@ static void test_task_priority(void **state)
     assert_int_equal(vlapic_pending(&apic[0]), -1);
 }
 
-static void test_raise_twice_notifies_once(void **state)
-{
+static void test_raise_twice_notifies_once(void **state) {
     vlapic_raise(&apic[0], 0x45);
     vlapic_raise(&apic[0], 0x45);
     assert_int_equal(notified[0], 1);
@@ -375,8 +332,7 @@ static void test_raise_twice_notifies_once(void **state)
     assert_int_equal(take(0), 0x45);
 }
 
-static void test_every_vector(void **state)
-{
+static void test_every_vector(void **state) {
     for (int v = 16; v < 256; v++) {
         vlapic_raise(&apic[0], (u8)v);
         assert_int_equal(take(0), v);
@@ -386,8 +342,7 @@ static void test_every_vector(void **state)
     }
 }
 
-static void test_level_and_eoi_broadcast(void **state)
-{
+static void test_level_and_eoi_broadcast(void **state) {
     vlapic_raise_as(&apic[0], 0x45, true);
     assert_true(has(0, TMR, 0x45));
     assert_int_equal(take(0), 0x45);
@@ -401,8 +356,7 @@ static void test_level_and_eoi_broadcast(void **state)
     assert_int_equal(eois, 1);
 }
 
-static void test_software_disable(void **state)
-{
+static void test_software_disable(void **state) {
     wr(0, ERROR, 0x50);
     wr(0, TIMER, 0x60);
     vlapic_raise(&apic[0], 0x45);
@@ -425,8 +379,7 @@ static void test_software_disable(void **state)
 
 /* ---- errors (D2) ---- */
 
-static void test_illegal_vectors(void **state)
-{
+static void test_illegal_vectors(void **state) {
     wr(0, ERROR, 0xfe);
     for (u32 v = 0; v < 16; v++) {
         wr(0, ICR, SHORT_SELF | v);
@@ -451,33 +404,28 @@ static void test_illegal_vectors(void **state)
     assert_int_equal(rd(0, ESR), 0x40);
 }
 
-static void test_illegal_error_vector_does_not_recurse(void **state)
-{
+static void test_illegal_error_vector_does_not_recurse(void **state) {
     wr(0, ERROR, 5);
     wr(0, ICR, SHORT_SELF | 2);
     assert_int_equal(vlapic_pending(&apic[0]), -1);
     wr(0, ESR, 0);
     assert_int_equal(rd(0, ESR), 0x60);
-    for (u32 i = 0; i < 8; i++)
-        assert_int_equal(rd(0, IRR + 16 * i), 0);
+    for (u32 i = 0; i < 8; i++) assert_int_equal(rd(0, IRR + 16 * i), 0);
 }
 
 /* ---- IPIs (D1, D10) ---- */
 
-static unsigned who_has(u8 vector)
-{
+static unsigned who_has(u8 vector) {
     unsigned mask = 0;
 
     for (unsigned i = 0; i < NR; i++)
-        if (i != 13 && has(i, IRR, vector))
-            mask |= 1u << i;
+        if (i != 13 && has(i, IRR, vector)) mask |= 1u << i;
     return mask;
 }
 
 #define EVERYBODY (((1u << NR) - 1) & ~(1u << 13))
 
-static void test_physical(void **state)
-{
+static void test_physical(void **state) {
     wr(0, ICR2, 7u << 24);
     wr(0, ICR, 0x41);
     assert_int_equal(who_has(0x41), 1 << 7);
@@ -486,8 +434,7 @@ static void test_physical(void **state)
     assert_int_equal(who_has(0x42), EVERYBODY);
     for (u32 id = 13; id < 256; id += id == 13 ? NR - 13 : 1) { /* nobody there */
         wr(0, ICR2, id << 24);
-        if (id != 255)
-            wr(0, ICR, 0x43);
+        if (id != 255) wr(0, ICR, 0x43);
     }
     assert_int_equal(who_has(0x43), 0);
     assert_int_equal(apic[0].dropped, 1 + 255 - NR);
@@ -495,8 +442,7 @@ static void test_physical(void **state)
     assert_int_equal(rd(0, ICR) & 0x1000, 0); /* always idle */
 }
 
-static void test_shorthands(void **state)
-{
+static void test_shorthands(void **state) {
     wr(2, ICR, SHORT_SELF | 0x41);
     assert_int_equal(who_has(0x41), 1 << 2);
     wr(2, ICR, SHORT_ALL | 0x42);
@@ -505,10 +451,8 @@ static void test_shorthands(void **state)
     assert_int_equal(who_has(0x43), EVERYBODY & ~(1 << 2));
 }
 
-static void test_logical_flat_and_cluster(void **state)
-{
-    for (unsigned i = 0; i < 8; i++)
-        wr(i, LDR, 1u << (24 + i));
+static void test_logical_flat_and_cluster(void **state) {
+    for (unsigned i = 0; i < 8; i++) wr(i, LDR, 1u << (24 + i));
     wr(0, ICR2, 0xa5u << 24);
     wr(0, ICR, LOGICAL | 0x41);
     assert_int_equal(who_has(0x41), 0xa5);
@@ -524,10 +468,8 @@ static void test_logical_flat_and_cluster(void **state)
     assert_int_equal(who_has(0x43), EVERYBODY);
 }
 
-static void test_lowest_priority(void **state)
-{
-    for (unsigned i = 0; i < NR; i++)
-        wr(i, TPR, 0x80);
+static void test_lowest_priority(void **state) {
+    for (unsigned i = 0; i < NR; i++) wr(i, TPR, 0x80);
     wr(4, TPR, 0x20);
     wr(9, TPR, 0x30);
     wr(0, ICR2, 0xffu << 24);
@@ -538,8 +480,7 @@ static void test_lowest_priority(void **state)
     assert_int_equal(who_has(0x42), 1 << 9);
 }
 
-static void test_nmi_init_sipi(void **state)
-{
+static void test_nmi_init_sipi(void **state) {
     wr(0, ICR2, 6u << 24);
     wr(0, ICR, 0x4500);
     assert_int_equal(inits[6], 1);
@@ -559,8 +500,7 @@ static void test_nmi_init_sipi(void **state)
     assert_int_equal(apic[0].dropped, 0);
 }
 
-static void test_what_cannot_be_sent(void **state)
-{
+static void test_what_cannot_be_sent(void **state) {
     wr(0, ICR2, 6u << 24);
     wr(0, ICR, 0x4200); /* SMI */
     wr(0, ICR, 0x4300); /* reserved */
@@ -576,12 +516,10 @@ static void test_what_cannot_be_sent(void **state)
     wr(0, ICR, 0x4612);
     assert_int_equal(apic[0].dropped, 19);
     assert_int_equal(who_has(0x41), 0);
-    for (unsigned i = 0; i < NR; i++)
-        assert_int_equal(inits[i] + sipis[i] + nmis[i], 0);
+    for (unsigned i = 0; i < NR; i++) assert_int_equal(inits[i] + sipis[i] + nmis[i], 0);
 }
 
-static void test_init_resets(void **state)
-{
+static void test_init_resets(void **state) {
     vlapic_raise(&apic[3], 0x45);
     vlapic_raise(&apic[3], 0x35);
     take(3);
@@ -599,8 +537,7 @@ static void test_init_resets(void **state)
 
 /* ---- timer (D4) ---- */
 
-static void test_one_shot(void **state)
-{
+static void test_one_shot(void **state) {
     wr(0, TDCR, DIV1);
     wr(0, TIMER, 0x60);
     wr(0, TICR, 1000);
@@ -619,8 +556,7 @@ static void test_one_shot(void **state)
     assert_int_equal(take(0), -1);
 }
 
-static void test_dividers(void **state)
-{
+static void test_dividers(void **state) {
     static const struct {
         u32 dcr, by;
     } t[] = { { 0, 2 }, { 1, 4 }, { 2, 8 }, { 3, 16 }, { 8, 32 }, { 9, 64 }, { 10, 128 }, { 11, 1 } };
@@ -639,8 +575,7 @@ static void test_dividers(void **state)
     }
 }
 
-static void test_divider_changes_while_running(void **state)
-{
+static void test_divider_changes_while_running(void **state) {
     wr(0, TIMER, 0x60);
     wr(0, TDCR, DIV1);
     wr(0, TICR, 1000);
@@ -653,8 +588,7 @@ static void test_divider_changes_while_running(void **state)
     assert_int_equal(take(0), 0x60);
 }
 
-static void test_periodic(void **state)
-{
+static void test_periodic(void **state) {
     unsigned ticks = 0;
 
     wr(0, TDCR, DIV1);
@@ -676,8 +610,7 @@ static void test_periodic(void **state)
 }
 
 /* A tick that is not taken stops the timer until it is: a masked or descheduled vCPU costs nothing. */
-static void test_periodic_waits_for_the_guest(void **state)
-{
+static void test_periodic_waits_for_the_guest(void **state) {
     unsigned before;
 
     wr(0, TDCR, DIV1);
@@ -700,22 +633,19 @@ static void test_periodic_waits_for_the_guest(void **state)
     assert_int_equal(take(0), 0x60);
 }
 
-static void test_no_storm(void **state)
-{
+static void test_no_storm(void **state) {
     wr(0, TDCR, DIV1);
     wr(0, TIMER, PERIODIC | 0x60);
     wr(0, TICR, 1);
     for (int i = 0; i < 10000; i++) {
         fake_advance(100); /* 1 ms in all */
-        if (take(0) == 0x60)
-            wr(0, EOI, 0);
+        if (take(0) == 0x60) wr(0, EOI, 0);
     }
     assert_in_range(fake_sets, 40, 110);
     assert_in_range(notified[0], 40, 55);
 }
 
-static void test_mode_switches(void **state)
-{
+static void test_mode_switches(void **state) {
     wr(0, TDCR, DIV1);
     wr(0, TIMER, 0x60);
     wr(0, TICR, 100000);
@@ -751,8 +681,7 @@ static void test_mode_switches(void **state)
     assert_int_equal(take(0), -1);
 }
 
-static void test_masking(void **state)
-{
+static void test_masking(void **state) {
     wr(0, TDCR, DIV1);
     wr(0, TIMER, MASKED | 0x60);
     wr(0, TICR, 1000);
@@ -771,8 +700,7 @@ static void test_masking(void **state)
 }
 
 /* The timer is due but the service was late: whatever the guest does then, it gets its interrupt. */
-static void test_late_timer_is_not_lost(void **state)
-{
+static void test_late_timer_is_not_lost(void **state) {
     static const u32 regs[] = { TIMER, TDCR, TICR };
 
     wr(0, TDCR, DIV1);
@@ -787,8 +715,7 @@ static void test_late_timer_is_not_lost(void **state)
     }
 }
 
-static void test_deadline(void **state)
-{
+static void test_deadline(void **state) {
     u64 v;
 
     assert_int_equal(vlapic_wrmsr(&apic[0], MSR_TSC_DEADLINE, 5000, fake_now), 0);
@@ -820,8 +747,7 @@ static void test_deadline(void **state)
 
 #define T(f) cmocka_unit_test_setup(f, setup)
 
-int main(void)
-{
+int main(void) {
     const struct CMUnitTest tests[] = {
         T(test_after_reset),
         T(test_writable_bits),

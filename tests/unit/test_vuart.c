@@ -13,20 +13,15 @@ static struct vuart uart;
 static unsigned mores, edges;
 static bool level;
 
-static void more(struct vconsole *c)
-{
-    mores++;
-}
+static void more(struct vconsole *c) { mores++; }
 
-static void irq(void *ctx, bool l)
-{
+static void irq(void *ctx, bool l) {
     assert_ptr_equal(ctx, &con);
     level = l;
     edges++;
 }
 
-static int setup(void **state)
-{
+static int setup(void **state) {
     vconsole_init(&con);
     con.more = more;
     mores = edges = 0;
@@ -35,26 +30,22 @@ static int setup(void **state)
     return 0;
 }
 
-static u64 in(unsigned reg, u8 size)
-{
+static u64 in(unsigned reg, u8 size) {
     u64 v = 0;
 
     vuart_access(&uart, &(struct bus_access){ .addr = TAKT_UART_PORT + reg, .size = size }, &v);
     return v;
 }
 
-static void outp(unsigned reg, u8 size, u64 v)
-{
+static void outp(unsigned reg, u8 size, u64 v) {
     vuart_access(&uart, &(struct bus_access){ .addr = TAKT_UART_PORT + reg, .size = size, .write = true },
                  &v);
 }
 
-static void test_ring(void **state)
-{
+static void test_ring(void **state) {
     static char big[CONSOLE_RING + 100], back[CONSOLE_RING];
 
-    for (unsigned i = 0; i < sizeof(big); i++)
-        big[i] = (char)(i * 7);
+    for (unsigned i = 0; i < sizeof(big); i++) big[i] = (char)(i * 7);
     assert_int_equal(vconsole_put(&con, big, 100), 100);
     assert_int_equal(vconsole_take(&con, back, 60), 60);
     assert_int_equal(vconsole_put(&con, big, sizeof(big)), CONSOLE_RING - 40);
@@ -79,8 +70,7 @@ static void test_ring(void **state)
     assert_false(vconsole_typed(&con));
 }
 
-static void test_output(void **state)
-{
+static void test_output(void **state) {
     char back[8];
 
     assert_int_equal(in(5, 1), 0x60);
@@ -91,8 +81,7 @@ static void test_output(void **state)
     assert_memory_equal(back, "hi", 2);
 }
 
-static void test_registers(void **state)
-{
+static void test_registers(void **state) {
     outp(7, 1, 0x5a);
     assert_int_equal(in(7, 1), 0x5a);
     outp(3, 1, 0x83);
@@ -112,8 +101,7 @@ static void test_registers(void **state)
     assert_int_equal(in(2, 1) & 0xc0, 0xc0); /* how drivers tell a 16550A */
 }
 
-static void test_loopback(void **state)
-{
+static void test_loopback(void **state) {
     outp(4, 1, 0x1a); /* as Linux does to see whether it is there */
     assert_int_equal(in(6, 1), 0x90);
     outp(4, 1, 0x15);
@@ -124,8 +112,7 @@ static void test_loopback(void **state)
     assert_int_equal(con.out_head, 0);
 }
 
-static void test_input_interrupt(void **state)
-{
+static void test_input_interrupt(void **state) {
     outp(4, 1, 8);
     outp(1, 1, 1);
     assert_int_equal(in(2, 1), 1);
@@ -146,8 +133,7 @@ static void test_input_interrupt(void **state)
     assert_int_equal(in(5, 1), 0x60);
 }
 
-static void test_output_interrupt(void **state)
-{
+static void test_output_interrupt(void **state) {
     outp(4, 1, 8);
     outp(1, 1, 2);
     assert_true(level); /* the transmitter is empty */
@@ -163,8 +149,7 @@ static void test_output_interrupt(void **state)
     assert_false(level);
 }
 
-static void test_wide(void **state)
-{
+static void test_wide(void **state) {
     outp(4, 4, 0x5a000000 | 0x03); /* MCR .. SCR */
     assert_int_equal(in(7, 1), 0x5a);
     assert_int_equal(in(4, 1), 0x03);
@@ -173,8 +158,7 @@ static void test_wide(void **state)
 
 #define T(f) cmocka_unit_test_setup(f, setup)
 
-int main(void)
-{
+int main(void) {
     const struct CMUnitTest tests[] = {
         T(test_ring),     T(test_output),          T(test_registers),
         T(test_loopback), T(test_input_interrupt), T(test_output_interrupt),

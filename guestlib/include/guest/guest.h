@@ -31,22 +31,10 @@ u32 takt_vm_id(void);
 
 /* By VMCALL or VMMCALL as CPUID says. Only on Takt: elsewhere it is -ENOSYS. */
 i64 hypercall(u32 number, u64 a, u64 b, u64 c, u64 d);
-static inline i64 hypercall0(u32 number)
-{
-    return hypercall(number, 0, 0, 0, 0);
-}
-static inline i64 hypercall1(u32 number, u64 a)
-{
-    return hypercall(number, a, 0, 0, 0);
-}
-static inline i64 hypercall2(u32 number, u64 a, u64 b)
-{
-    return hypercall(number, a, b, 0, 0);
-}
-static inline i64 hypercall3(u32 number, u64 a, u64 b, u64 c)
-{
-    return hypercall(number, a, b, c, 0);
-}
+static inline i64 hypercall0(u32 number) { return hypercall(number, 0, 0, 0, 0); }
+static inline i64 hypercall1(u32 number, u64 a) { return hypercall(number, a, 0, 0, 0); }
+static inline i64 hypercall2(u32 number, u64 a, u64 b) { return hypercall(number, a, b, 0, 0); }
+static inline i64 hypercall3(u32 number, u64 a, u64 b, u64 c) { return hypercall(number, a, b, c, 0); }
 
 struct hvm_start_info;
 void guest_start(const struct hvm_start_info *si) __attribute__((noreturn)); /* from start.asm */

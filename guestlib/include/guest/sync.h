@@ -8,27 +8,20 @@ struct spinlock {
     volatile u32 locked;
 };
 
-static inline void spin_lock(struct spinlock *l)
-{
+static inline void spin_lock(struct spinlock *l) {
     while (__atomic_exchange_n(&l->locked, 1, __ATOMIC_ACQUIRE))
-        while (l->locked)
-            cpu_relax();
+        while (l->locked) cpu_relax();
 }
 
-static inline void spin_unlock(struct spinlock *l)
-{
-    __atomic_store_n(&l->locked, 0, __ATOMIC_RELEASE);
-}
+static inline void spin_unlock(struct spinlock *l) { __atomic_store_n(&l->locked, 0, __ATOMIC_RELEASE); }
 
-static inline u64 spin_lock_irqsave(struct spinlock *l)
-{
+static inline u64 spin_lock_irqsave(struct spinlock *l) {
     u64 f = irq_save();
     spin_lock(l);
     return f;
 }
 
-static inline void spin_unlock_irqrestore(struct spinlock *l, u64 f)
-{
+static inline void spin_unlock_irqrestore(struct spinlock *l, u64 f) {
     spin_unlock(l);
     irq_restore(f);
 }
@@ -42,9 +35,7 @@ struct semaphore {
 };
 
 #define SEMAPHORE(n)                                                                                         \
-    {                                                                                                        \
-        .count = (n)                                                                                         \
-    }
+    { .count = (n) }
 #define FOREVER (~0ull)
 
 void sem_init(struct semaphore *s, u32 count);
@@ -59,9 +50,7 @@ struct mutex {
 };
 
 #define MUTEX                                                                                                \
-    {                                                                                                        \
-        .sem = SEMAPHORE(1)                                                                                  \
-    }
+    { .sem = SEMAPHORE(1) }
 
 void mutex_init(struct mutex *m);
 void mutex_lock(struct mutex *m);

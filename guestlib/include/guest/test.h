@@ -34,8 +34,7 @@ void test_survived(void) __attribute__((noreturn));
 
 #define CHECK(cond, ...)                                                                                     \
     do {                                                                                                     \
-        if (!(cond))                                                                                         \
-            test_fail(__VA_ARGS__);                                                                          \
+        if (!(cond)) test_fail(__VA_ARGS__);                                                                 \
     } while (0)
 
 /* `got` must be the exception `want` (a vector, or EXC_NONE). */

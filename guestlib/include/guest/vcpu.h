@@ -44,8 +44,7 @@ struct vcpu {
     u8 df_stack[1024] __attribute__((aligned(16)));
 };
 
-static inline struct vcpu *this_vcpu(void)
-{
+static inline struct vcpu *this_vcpu(void) {
     struct vcpu *v;
     __asm__ volatile("mov %%gs:0, %0" : "=r"(v));
     return v;

@@ -73,94 +73,67 @@ struct cpuid {
     u32 eax, ebx, ecx, edx;
 };
 
-static inline struct cpuid cpuid(u32 leaf, u32 subleaf)
-{
+static inline struct cpuid cpuid(u32 leaf, u32 subleaf) {
     struct cpuid r;
     __asm__ volatile("cpuid" : "=a"(r.eax), "=b"(r.ebx), "=c"(r.ecx), "=d"(r.edx) : "a"(leaf), "c"(subleaf));
     return r;
 }
 
-static inline u64 rdtsc(void)
-{
+static inline u64 rdtsc(void) {
     u32 lo, hi;
     __asm__ volatile("rdtsc" : "=a"(lo), "=d"(hi));
     return (u64)hi << 32 | lo;
 }
 
-static inline u64 rdmsr(u32 msr)
-{
+static inline u64 rdmsr(u32 msr) {
     u32 lo, hi;
     __asm__ volatile("rdmsr" : "=a"(lo), "=d"(hi) : "c"(msr));
     return (u64)hi << 32 | lo;
 }
 
-static inline void wrmsr(u32 msr, u64 v)
-{
+static inline void wrmsr(u32 msr, u64 v) {
     __asm__ volatile("wrmsr" : : "c"(msr), "a"((u32)v), "d"((u32)(v >> 32)) : "memory");
 }
 
 #define DEFINE_CR(n)                                                                                         \
-    static inline u64 read_cr##n(void)                                                                       \
-    {                                                                                                        \
+    static inline u64 read_cr##n(void) {                                                                     \
         u64 v;                                                                                               \
         __asm__ volatile("mov %%cr" #n ", %0" : "=r"(v) : : "memory");                                       \
         return v;                                                                                            \
     }                                                                                                        \
-    static inline void write_cr##n(u64 v)                                                                    \
-    {                                                                                                        \
-        __asm__ volatile("mov %0, %%cr" #n : : "r"(v) : "memory");                                           \
-    }
+    static inline void write_cr##n(u64 v) { __asm__ volatile("mov %0, %%cr" #n : : "r"(v) : "memory"); }
 DEFINE_CR(0)
 DEFINE_CR(2)
 DEFINE_CR(3)
 DEFINE_CR(4)
 DEFINE_CR(8)
 
-static inline u64 read_rflags(void)
-{
+static inline u64 read_rflags(void) {
     u64 f;
     __asm__ volatile("pushfq; pop %0" : "=r"(f) : : "memory");
     return f;
 }
 
-static inline void cpu_relax(void)
-{
-    __asm__ volatile("pause" : : : "memory");
-}
+static inline void cpu_relax(void) { __asm__ volatile("pause" : : : "memory"); }
 
-static inline void irq_enable(void)
-{
-    __asm__ volatile("sti" : : : "memory");
-}
+static inline void irq_enable(void) { __asm__ volatile("sti" : : : "memory"); }
 
-static inline void irq_disable(void)
-{
-    __asm__ volatile("cli" : : : "memory");
-}
+static inline void irq_disable(void) { __asm__ volatile("cli" : : : "memory"); }
 
 /* Waits for an interrupt; one that came after the caller's irq_disable() is not lost. Returns with
  * interrupts on. */
-static inline void irq_enable_and_halt(void)
-{
-    __asm__ volatile("sti; hlt" : : : "memory");
-}
+static inline void irq_enable_and_halt(void) { __asm__ volatile("sti; hlt" : : : "memory"); }
 
-static inline u64 irq_save(void)
-{
+static inline u64 irq_save(void) {
     u64 f = read_rflags();
     irq_disable();
     return f;
 }
 
-static inline void irq_restore(u64 f)
-{
-    if (f & RFLAGS_IF)
-        irq_enable();
+static inline void irq_restore(u64 f) {
+    if (f & RFLAGS_IF) irq_enable();
 }
 
-static inline void invlpg(u64 va)
-{
-    __asm__ volatile("invlpg (%0)" : : "r"(va) : "memory");
-}
+static inline void invlpg(u64 va) { __asm__ volatile("invlpg (%0)" : : "r"(va) : "memory"); }
 
 #endif
