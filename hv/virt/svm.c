@@ -9,6 +9,7 @@
 #include "virt/vmcb.h"
 #include "x86/insn.h"
 #include "x86/percpu.h"
+#include "x86/tsc.h"
 
 #define MSR_VM_HSAVE_PA 0xc0010117u
 #define VM_CR_LOCK      BIT(3)
@@ -376,12 +377,15 @@ static void prepare_events(struct virt_vcpu *v, struct svm_vcpu *s) {
     v->armed = v->want_irq_window | v->want_nmi_window | v->want_cr8_exit;
 }
 
-/* The rare part of an entry. */
-static __attribute__((noinline)) void prepare(struct virt_vcpu *v) {
+/* The rare part of an entry. False if it is not to happen: a guest whose exceptions never end, each delivery causing
+ * the next, exits for each of them before the pending interrupt of the timer is recognised. */
+static __attribute__((noinline)) bool prepare(struct virt_vcpu *v, u64 deadline_ns) {
     struct svm_vcpu *s = v->priv;
 
+    if (v->pending.type == EVENT_EXCEPTION && now_ns() >= deadline_ns) return false;
     if (tlb_stale(&v->vm->npt.tlb, &v->tlb)) prepare_tlb(v, s);
     prepare_events(v, s);
+    return true;
 }
 
 /* ---- exit ---- */
@@ -626,8 +630,12 @@ static void svm_run(struct virt_vcpu *v, u64 deadline_ns, struct vm_exit *e) {
     struct svm_vcpu *s;
     struct vmcb *b;
 
+    if ((tlb_stale(&v->vm->npt.tlb, &v->tlb) || __builtin_expect(v->wants | v->pending.type, 0)) &&
+        !prepare(v, deadline_ns)) {
+        *e = (struct vm_exit){ .reason = EXIT_INTR };
+        return;
+    }
     lapic_timer_arm(deadline_ns);
-    if (tlb_stale(&v->vm->npt.tlb, &v->tlb) || __builtin_expect(v->wants | v->pending.type, 0)) prepare(v);
     s = v->priv;
     b = s->vmcb;
     if ((u8)b->int_ctl != v->cr8) {

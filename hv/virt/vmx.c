@@ -614,21 +614,23 @@ static void inject(struct virt_vcpu *v) {
     v->pending.type = EVENT_NONE;
 }
 
-/* The preemption timer counts at the TSC's rate, shifted, and fires whatever IF is: SDM 3C 26.5.1. */
-static void arm_timer(struct vmx_vcpu *s, u64 deadline_ns) {
-    u64 now, left;
+/* The preemption timer counts at the TSC's rate, shifted, and fires whatever IF is: SDM 3C 26.5.1. But debug exceptions
+ * come before it, and a guest's may never end; so false if the deadline has passed already. */
+static bool arm_timer(struct vmx_vcpu *s, u64 deadline_ns) {
+    u64 now = rdtsc(), left;
 
-    if (!(pin & PIN_PREEMPTION_TIMER)) {
-        lapic_timer_arm(deadline_ns);
-        return;
-    }
     if (deadline_ns != s->deadline_ns) {
         s->deadline_ns = deadline_ns;
         s->deadline_tsc = tsc_at(deadline_ns);
     }
-    now = rdtsc();
-    left = s->deadline_tsc > now ? ((s->deadline_tsc - now) >> timer_shift) + 1 : 0;
+    if (now >= s->deadline_tsc) return false;
+    if (!(pin & PIN_PREEMPTION_TIMER)) {
+        lapic_timer_arm(deadline_ns);
+        return true;
+    }
+    left = ((s->deadline_tsc - now) >> timer_shift) + 1;
     vmwrite(VMCS_PREEMPTION_TIMER, MIN(left, 0xffffffffull));
+    return true;
 }
 
 /* ---- exit ---- */
@@ -827,6 +829,10 @@ static void vmx_run(struct virt_vcpu *v, u64 deadline_ns, struct vm_exit *e) {
     struct vmx_vcpu *s = v->priv;
     u32 event;
 
+    if (!arm_timer(s, deadline_ns)) {
+        *e = (struct vm_exit){ .reason = EXIT_TIMER };
+        return;
+    }
     if (tlb_stale(&v->vm->npt.tlb, &v->tlb)) prepare_tlb(v);
     if (v->regs.rip != s->rip) vmwrite(VMCS_GUEST_RIP, v->regs.rip);
     if (v->regs.gpr[REG_RSP] != s->rsp) vmwrite(VMCS_GUEST_RSP, v->regs.gpr[REG_RSP]);
@@ -834,8 +840,6 @@ static void vmx_run(struct virt_vcpu *v, u64 deadline_ns, struct vm_exit *e) {
     s->vapic[0x80 / 4] = (u32)v->cr8 << 4;
     set_primary(v, s);
     if (v->pending.type != EVENT_NONE) inject(v);
-    arm_timer(s, deadline_ns);
-
     if (vmx_enter(&v->regs, s->launched)) {
         entry_failed(s, e);
         return;

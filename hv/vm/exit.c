@@ -39,6 +39,7 @@ static void exit_gp(struct vcpu *v, const struct vm_exit *e) { vcpu_gp(v); }
 
 /* Those that the vendor intercepts for its own reasons go back to the guest. */
 static void exit_exception(struct vcpu *v, const struct vm_exit *e) {
+    irq_window();                        /* exceptions that never end would keep interrupts out */
     if (e->exc.vector == EXC_MC) return; /* the host's, whose handler has run */
     if (e->exc.vector == EXC_PF) virt->set_reg(&v->virt, VREG_CR2, e->exc.addr);
     vcpu_fault(v, e->exc.vector, e->exc.has_code, e->exc.code);
