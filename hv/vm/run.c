@@ -96,10 +96,10 @@ static __attribute__((noinline)) bool look_around(struct percpu *cpu, struct cpu
     if (cpu->need_resched) reschedule(cpu, c);
     if (do_work(cpu, c))
         c->mark = rdtsc();
-    else if (c->loaded)
+    else if (c->loaded && !c->loaded->sched.blocked)
         return true;
     else
-        idle(cpu, c);
+        idle(cpu, c); /* perhaps with a vCPU that keeps its pCPU while it sleeps: null's `sleepless` */
     c->look = true;
     return false;
 }
