@@ -122,46 +122,64 @@ static void seg_fault(struct vcpu *v, enum seg_name seg) {
     vcpu_fault(v, seg == SEG_SS ? EXC_SS : EXC_GP, true, 0);
 }
 
+/* Where the unit at `at` is in guest-physical memory: in two pieces if it crosses a page. False: a fault. */
+static bool string_translate(struct vcpu *v, enum seg_name seg, u64 at, unsigned size, bool write,
+                             gpa_t gpa[2]) {
+    unsigned access = (write ? GA_WRITE : GA_READ) | (virt->cpl(&v->virt) == 3 ? GA_USER : 0);
+    u32 fault;
+
+    for (unsigned i = 0; i < 2; i++) {
+        if (guest_translate(&v->virt, at, access, &gpa[i], &fault)) {
+            if (fault == GUEST_NOT_CANONICAL) {
+                seg_fault(v, seg);
+                return false;
+            }
+            virt->set_reg(&v->virt, VREG_CR2, at);
+            vcpu_fault(v, EXC_PF, true, fault);
+            return false;
+        }
+        if ((at & (PAGE_SIZE - 1)) + size <= PAGE_SIZE) break;
+        at = ALIGN_UP(at + 1, PAGE_SIZE);
+    }
+    return true;
+}
+
 /* Moves one unit between the port and memory. False: a fault was raised. */
 static bool string_unit(struct vcpu *v, const struct vm_exit *e, const struct string_io *s, u64 *index) {
     const struct guestmem *mem = &v->vm->mem;
-    unsigned access = (e->io.in ? GA_WRITE : GA_READ) | (virt->cpl(&v->virt) == 3 ? GA_USER : 0);
+    unsigned size = e->io.size, first;
     struct guest_seg seg;
-    u64 gva = low_bits(*index, s->address_bits), value = 0;
-    gpa_t gpa[4];
-    u32 fault;
+    u64 gva = low_bits(*index, s->address_bits);
+    u32 value = 0;
+    gpa_t gpa[2];
+    int err;
 
     virt->get_seg(&v->virt, s->seg, &seg);
-    if (s->mode != 64 && !seg_allows(&seg, e->io.in, gva, e->io.size)) {
+    if (s->mode != 64 && !seg_allows(&seg, e->io.in, gva, size)) {
         seg_fault(v, s->seg);
         return false;
     }
     if (s->mode != 64 || s->seg == SEG_FS || s->seg == SEG_GS) gva += seg.base;
     if (s->mode != 64) gva = (u32)gva;
-    for (unsigned i = 0; i < e->io.size; i++) { /* every byte first: it may cross a page */
-        if (guest_translate(&v->virt, gva + i, access, &gpa[i], &fault)) {
-            if (fault == GUEST_NOT_CANONICAL) {
-                seg_fault(v, s->seg);
-                return false;
-            }
-            virt->set_reg(&v->virt, VREG_CR2, gva + i);
-            vcpu_fault(v, EXC_PF, true, fault);
-            return false;
-        }
+    if (!string_translate(v, s->seg, gva, size, e->io.in,
+                          gpa)) /* before the port: it may have to be done again */
+        return false;
+    first = MIN(size, (unsigned)(PAGE_SIZE - (gva & (PAGE_SIZE - 1))));
+    if (e->io.in) {
+        value = (u32)port_access(v, e->io.port, e->io.size, true, 0);
+        err = guestmem_write(mem, gpa[0], &value, first) ||
+              guestmem_write(mem, gpa[1], (u8 *)&value + first, size - first);
+    } else {
+        err = guestmem_read(mem, gpa[0], &value, first) ||
+              guestmem_read(mem, gpa[1], (u8 *)&value + first, size - first);
     }
-    if (e->io.in) value = port_access(v, e->io.port, e->io.size, true, 0);
-    for (unsigned i = 0; i < e->io.size; i++) {
-        u8 byte = (u8)(value >> (8 * i));
-
-        if (e->io.in ? guestmem_write(mem, gpa[i], &byte, 1) : guestmem_read(mem, gpa[i], &byte, 1)) {
-            vm_crash(v->vm, v, "string I/O with memory at %llx, where there is no RAM",
-                     (unsigned long long)gpa[i]);
-            return false;
-        }
-        if (!e->io.in) value |= (u64)byte << (8 * i);
+    if (err) {
+        vm_crash(v->vm, v, "string I/O with memory at %llx, where there is no RAM",
+                 (unsigned long long)gpa[0]);
+        return false;
     }
     if (!e->io.in) port_access(v, e->io.port, e->io.size, false, value);
-    reg_add(index, v->virt.regs.rflags & BIT(10) ? -(i64)e->io.size : e->io.size, s->address_bits);
+    reg_add(index, v->virt.regs.rflags & BIT(10) ? -(i64)size : size, s->address_bits);
     return true;
 }
 

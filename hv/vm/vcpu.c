@@ -129,6 +129,7 @@ free:
 
 void vcpu_destroy(struct vcpu *v) {
     vlapic_fini(&v->lapic);
+    timer_cancel_wait(&v->lapic.timer);
     timer_cancel_wait(&v->poll_timer);
     sched_vcpu_fini(&v->sched);
     virt->vcpu_fini(&v->virt);
