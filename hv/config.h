@@ -89,8 +89,8 @@ int config_parse(struct config *c, const char *file, const char *text, size_t le
  * Returns as config_parse. */
 int config_cmdline(struct config *c, const char *cmdline, config_is_param is_param, config_report report,
                    void *ctx);
-/* One key of a [vm] section, replacing what is set. Returns as config_parse; an unknown key is an error here. The sentence has no
- * place in front. */
+/* One key of a [vm] section, replacing what is set. Returns as config_parse; an unknown key is an error here.
+ * The sentence has no place in front. */
 int config_vm_set(struct config_vm *v, const char *key, const char *value, config_is_param is_param,
                   config_report report, void *ctx);
 

@@ -1,5 +1,6 @@
-/* Weighted max-min by water-filling: in a group that shares CPUs, everybody whose limit is below the fair share gets the limit; what
- * that leaves is divided among the others, until none is below. One round of one group is a step. */
+/* Weighted max-min by water-filling: in a group that shares CPUs, everybody whose limit is below the fair
+ * share gets the limit; what that leaves is divided among the others, until none is below. One round of one
+ * group is a step. */
 #include "shell/entitle.h"
 
 static bool overlap(const struct cpumask *a, const struct cpumask *b) {

@@ -1,5 +1,5 @@
-/* What each vCPU is entitled to: max-min by weight, within its demand and cap. Integers only; a share is in parts per million of one
- * pCPU. */
+/* What each vCPU is entitled to: max-min by weight, within its demand and cap. Integers only; a share is in
+ * parts per million of one pCPU. */
 #ifndef HV_SHELL_ENTITLE_H
 #define HV_SHELL_ENTITLE_H
 
@@ -15,8 +15,9 @@ struct claim {
     bool settled;
 };
 
-/* Computes a little; false when all shares are there. Begin with `settled` false in all claims. Exact if any two sets of CPUs are the
- * same or have nothing in common; sets that overlap in part are taken as one, in which everybody may run everywhere. */
+/* Computes a little; false when all shares are there. Begin with `settled` false in all claims. Exact if any
+ * two sets of CPUs are the same or have nothing in common; sets that overlap in part are taken as one, in
+ * which everybody may run everywhere. */
 bool entitle_step(struct claim *claims, u32 n);
 
 #endif

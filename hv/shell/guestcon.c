@@ -1,5 +1,5 @@
-/* Guests' consoles. Nothing that a guest prints reaches a terminal unescaped, and a guest that prints without end costs itself lines,
- * not the others time. */
+/* Guests' consoles. Nothing that a guest prints reaches a terminal unescaped, and a guest that prints without
+ * end costs itself lines, not the others time. */
 #include "shell/guestcon.h"
 
 #include <takt/errno.h>

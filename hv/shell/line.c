@@ -1,4 +1,5 @@
-/* The line editor. A change in the middle of a line draws all of it again: short, and right on any terminal. */
+/* The line editor. A change in the middle of a line draws all of it again: short, and right on any terminal.
+ */
 #include "shell/line.h"
 
 #include "lib/printf.h"
@@ -93,7 +94,8 @@ static void keep(struct line *l) {
 
 /* ---- completion ---- */
 
-/* Adds what all candidates have in common; a single one gets a blank behind it; if there is nothing to add, shows them all. */
+/* Adds what all candidates have in common; a single one gets a blank behind it; if there is nothing to add,
+ * shows them all. */
 static void complete(struct line *l) {
     char word[LINE_MAX], common[LINE_MAX];
     u32 start = l->at, n = 0, len;

@@ -1,5 +1,5 @@
-/* A line editor: bytes of a terminal in, finished lines out. Knows nothing of the machine: it writes through `emit`.
- * Keys: cursor keys, Home, End, Delete, Backspace, Tab, ^A ^E ^B ^F ^P ^N ^K ^U ^W ^D ^L ^C. */
+/* A line editor: bytes of a terminal in, finished lines out. Knows nothing of the machine: it writes through
+ * `emit`. Keys: cursor keys, Home, End, Delete, Backspace, Tab, ^A ^E ^B ^F ^P ^N ^K ^U ^W ^D ^L ^C. */
 #ifndef HV_SHELL_LINE_H
 #define HV_SHELL_LINE_H
 
@@ -14,8 +14,8 @@ struct line {
     /* set once */
     const char *prompt;
     void (*emit)(void *ctx, const char *s, size_t n);
-    /* The `n`-th word (from 0) that could stand where `line` has `word`, itself included; NULL: no more. `first` tells that it is
-     * the line's first word. */
+    /* The `n`-th word (from 0) that could stand where `line` has `word`, itself included; NULL: no more.
+     * `first` tells that it is the line's first word. */
     const char *(*candidate)(void *ctx, const char *word, bool first, unsigned n);
     void *ctx;
 

@@ -1,4 +1,5 @@
-/* Commands that set how things are scheduled: sched-credit as xl has it, and param for every entry of the parameter table. */
+/* Commands that set how things are scheduled: sched-credit as xl has it, and param for every entry of the
+ * parameter table. */
 #include <takt/errno.h>
 #include "lib/parse.h"
 #include "lib/string.h"

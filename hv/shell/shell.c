@@ -1,5 +1,5 @@
-/* The shell's engine: one work item that takes input, runs commands step by step and sends their output; timed commands from a boot
- * module. The families of commands are in the other files. */
+/* The shell's engine: one work item that takes input, runs commands step by step and sends their output;
+ * timed commands from a boot module. The families of commands are in the other files. */
 #include "shell/shell.h"
 
 #include <takt/errno.h>
@@ -497,7 +497,8 @@ static void heard(const char *s, unsigned n) {
     kick();
 }
 
-/* What is typed while a command runs: the command's, or kept for the prompt, but ^C drops it and stops the command. */
+/* What is typed while a command runs: the command's, or kept for the prompt, but ^C drops it and stops the
+ * command. */
 static bool pass_input(void) {
     char chunk[64];
     unsigned n = 0;

@@ -1,12 +1,15 @@
-/* The operator's shell: a line editor, and commands registered by table, one file per family.
+/* The operator's shell: a line editor, and commands in tables, one file per family.
  *
- * Everything here runs on the housekeeping pCPU, as steps of one work item. A command that may take long or print much is called
- * again and again: it does a little each time and says when it wants to go on. Its output goes to a buffer that leaves as the
- * console takes it; a command is called only when there is room for SHELL_STEP_ROOM bytes.
+ * Everything here runs on the housekeeping pCPU, as steps of one work item. A command that may take long or
+ * print much is called again and again: it does a little each time and says when it wants to go on. Its
+ * output goes to a buffer that leaves as the console takes it; a command is called only when there is room
+ * for SHELL_STEP_ROOM bytes.
  *
- * With -j a command prints one JSON value, which the shell puts into one line, an envelope that no other output can imitate:
+ * With -j a command prints one JSON value, which the shell puts into one line, an envelope that no other
+ * output can imitate (RS is 0x1e, as in RFC 7464; TAG is what was given as -j=TAG, or empty):
+ *
  *   RS {"id": "TAG", "command": "list", "error": 0, "result": VALUE} LF
- * RS is 0x1e, as in RFC 7464. TAG is what was given as -j=TAG, or empty. After an error: "error": -2, "message": "one sentence".
+ *   RS {"id": "TAG", "command": "pause", "error": -2, "message": "one sentence"} LF
  */
 #ifndef HV_SHELL_SHELL_H
 #define HV_SHELL_SHELL_H
@@ -17,8 +20,8 @@
 #define SHELL_ARGS      16
 #define SHELL_STEP_ROOM 2048 /* what one call of a command may print */
 
-/* A command's result beside 0 (done) and a negative errno (failed; say why by shell_fail): call me again, at `at` or soon; call
- * me after shell_wake, or at `at` if that is set. Either call may come early. */
+/* A command's result beside 0 (done) and a negative errno (failed; say why by shell_fail): call me again, at
+ * `at` or soon; call me after shell_wake, or at `at` if that is set. Either call may come early. */
 enum { SHELL_AGAIN = 1, SHELL_WAIT = 2 };
 
 struct shell_call {
@@ -53,13 +56,14 @@ extern const struct shell_command host_commands[], vm_commands[], sched_commands
 void out(const char *fmt, ...) PRINTF(1, 2);
 /* One character of a guest, made harmless: what does not print becomes \xNN. */
 void out_escaped(char c);
-/* A list is a table for a person and an array of objects in JSON; both come from the same columns and cells. */
+/* A list is a table for a person and an array of objects in JSON; both come from the same columns and cells.
+ */
 struct column {
     const char *head; /* of the table; NULL: not in it */
     const char *key;  /* of the object; NULL: not in it */
-    char
-        type; /* s text, u number, d signed number, f hundredths, t nanoseconds shown as seconds, b yes or no,
-                         { begins an object in the object and } ends it: these two have no cell. 0 ends the columns */
+    char type; /* s text, u number, d signed number, f hundredths, t nanoseconds shown as seconds, b yes or
+                  no, { begins an object in the object and } ends it: these two have no cell. 0 ends the
+                  columns */
     int width; /* as printf's: negative is flush left */
 };
 union cell {
@@ -83,13 +87,14 @@ void record(struct shell_call *c, const struct column *columns, const union cell
 int shell_fail(struct shell_call *c, int error, const char *fmt, ...) PRINTF(3, 4); /* returns `error` */
 int shell_usage(struct shell_call *c); /* -EINVAL, with the usage */
 void shell_wake(void); /* a command that returned SHELL_WAIT wants to be called; from any pCPU */
-/* Options as getopt's: "d:t:s". Returns the letter, or '?' after shell_fail; 0 when only operands are left, from argv[*at] on.
- * *at begins with 1. */
+/* Options as getopt's: "d:t:s". Returns the letter, or '?' after shell_fail; 0 when only operands are left,
+ * from argv[*at] on. *at begins with 1. */
 int shell_option(struct shell_call *c, const char *letters, int *at, const char **value);
 
 const struct shell_command *shell_command_at(u32 index); /* all in turn; NULL at the end */
 const struct config *shell_config(void);                 /* what shell_init was given */
-/* The scheduler is recorded from now on and the records go to c->trace_console; called before there are pools. */
+/* The scheduler is recorded from now on and the records go to c->trace_console; called before there are
+ * pools. */
 void traces_record(const struct config *c);
 void shell_at_end(void (*fn)(void)); /* to be called once all output is with the console */
 
@@ -99,19 +104,20 @@ struct sched_pool;
 struct sched_pool *shell_pool(struct shell_call *c, const char *name); /* NULL after shell_fail */
 const char *run_state_name(u32 state);
 struct vm *shell_vm(struct shell_call *c, const char *name); /* with a reference; NULL after shell_fail */
-/* Calls `row` for the next `rows` vCPUs of all VMs, or of the VM `only`; to be returned by the command, which leaves c->cursor and
- * c->index alone. */
+/* Calls `row` for the next `rows` vCPUs of all VMs, or of the VM `only`; to be returned by the command, which
+ * leaves c->cursor and c->index alone. */
 int shell_each_vcpu(struct shell_call *c, u32 rows, const char *only,
                     void (*row)(struct shell_call *, struct vcpu *));
 
 /* ---- for main.c ---- */
-/* Starts the shell on the console, and the script module if there is one. Before VMs are created: it wants to hear their
- * consoles. */
+/* Starts the shell on the console, and the script module if there is one. Before VMs are created: it wants to
+ * hear their consoles. */
 void shell_init(const struct config *c);
 
 /* ---- pieces that tests take apart ---- */
-/* Splits a line at blanks, in place; quotes of both kinds hold words together, '#' before a word begins a comment. Returns the
- * number of words, -E2BIG for more than SHELL_ARGS, -EINVAL for a quotation mark that is not closed. argv ends with NULL. */
+/* Splits a line at blanks, in place; quotes of both kinds hold words together, '#' before a word begins a
+ * comment. Returns the number of words, -E2BIG for more than SHELL_ARGS, -EINVAL for a quotation mark that is
+ * not closed. argv ends with NULL. */
 int shell_split(char *line, char **argv);
 
 #endif

@@ -1,7 +1,8 @@
 /* top: the live table, and measurements of an exact interval for scripts.
  *
- * A measurement is a pass over all vCPUs that keeps where each of them is, and a second pass that prints the difference. A share is ns
- * running over ns elapsed of that vCPU's own run-state times, so how long a pass takes does not matter. */
+ * A measurement is a pass over all vCPUs that keeps where each of them is, and a second pass that prints the
+ * difference. A share is ns running over ns elapsed of that vCPU's own run-state times, so how long a pass
+ * takes does not matter. */
 #include <takt/errno.h>
 #include "lib/parse.h"
 #include "lib/string.h"

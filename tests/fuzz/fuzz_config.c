@@ -1,4 +1,5 @@
-/* The configuration parser: any text, any command line. The first byte says where one ends and the other begins. */
+/* The configuration parser: any text, any command line. The first byte says where one ends and the other
+ * begins. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>

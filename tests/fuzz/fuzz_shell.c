@@ -1,4 +1,5 @@
-/* The shell: any bytes typed at it, with two VMs and a second pool there. It has to come back to its prompt afterwards. */
+/* The shell: any bytes typed at it, with two VMs and a second pool there. It has to come back to its prompt
+ * afterwards. */
 #include <setjmp.h>
 #include <stdint.h>
 #include <stdlib.h>

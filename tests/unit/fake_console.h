@@ -1,4 +1,5 @@
-/* The console and the second serial port of tests: what is written is kept, what is typed goes to the shell. */
+/* The console and the second serial port of tests: what is written is kept, what is typed goes to the shell.
+ */
 #ifndef FAKE_CONSOLE_H
 #define FAKE_CONSOLE_H
 

@@ -1,4 +1,5 @@
-/* The shell on the fake machine: real VMs, real scheduler, a console of memory. Included by the one source of a test or fuzzer. */
+/* The shell on the fake machine: real VMs, real scheduler, a console of memory. Included by the one source of
+ * a test or fuzzer. */
 #ifndef SHELL_RIG_H
 #define SHELL_RIG_H
 

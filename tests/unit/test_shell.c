@@ -1,5 +1,5 @@
-/* The shell: words, the line editor, every command on real VMs and pools, timed commands, and a long random walk that a model
- * follows. */
+/* The shell: words, the line editor, every command on real VMs and pools, timed commands, and a long random
+ * walk that a model follows. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
