@@ -7,7 +7,7 @@
 #include <guest/thread.h>
 #include <guest/vcpu.h>
 
-#define ROUNDS      50
+#define ROUNDS      20
 #define VECTOR_TEST 0x50
 
 static struct mutex mutex = MUTEX;

@@ -13,10 +13,9 @@ static volatile u64 turn;
 static void relay(void *arg) {
     u64 me = (u64)arg;
 
-    for (unsigned i = 0; i < 30; i++) {
+    for (unsigned i = 0; i < 10; i++) {
         for (unsigned spins = 0; turn % 2 != me; spins++) {
-            cpu_relax();
-            if (spins % 64 == 63) hypercall0(TAKT_HC_YIELD);
+            if (spins % 1024 == 1023) hypercall0(TAKT_HC_YIELD);
         }
         u64 now = rdtsc();
 
