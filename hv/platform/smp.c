@@ -8,10 +8,14 @@
 #include "platform/clock.h"
 #include "platform/hostmap.h"
 #include "platform/timer.h"
+#include "trace/trace.h"
 #include "x86/cpu.h"
 #include "x86/insn.h"
 #include "x86/trap.h"
 #include "x86/tsc.h"
+
+DEFINE_COUNTER(kicks);
+DEFINE_COUNTER(kicks_by_nmi);
 
 #define ANSWER_NS (200 * NS_PER_MS)
 #define KICK_NS   NS_PER_MS      /* after which a kick becomes an NMI */
@@ -114,6 +118,7 @@ void smp_start(const struct acpi_info *a, hpa_t page, void (*entry)(void)) {
 static void on_kick(void) { cpu_of(this_cpu())->kicked_at = 0; }
 
 void cpu_nmi(unsigned cpu) {
+    counter_inc(&kicks_by_nmi, this_cpu()->id);
     cpu_of(percpu_of[cpu])->nmi_kicked = true;
     apic_send(percpu_of[cpu]->apic_id, APIC_NMI, 0);
 }
@@ -140,6 +145,7 @@ void cpu_kick(unsigned cpu) {
     if (c == self || !__atomic_compare_exchange_n(&c->kicked_at, &none, rdtsc(), false, __ATOMIC_SEQ_CST,
                                                   __ATOMIC_RELAXED))
         return; /* the loop is on its way, or the interrupt */
+    counter_inc(&kicks, self->p.id);
     apic_send(c->p.apic_id, APIC_FIXED, VEC_KICK);
     if (!self->kick_timer.queued) timer_set(self->p.id, &self->kick_timer, now_ns() + KICK_NS);
 }

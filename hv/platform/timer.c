@@ -6,10 +6,13 @@
 #include "lib/printf.h"
 #include "platform/apic.h"
 #include "platform/smp.h"
+#include "trace/trace.h"
 #include "x86/insn.h"
 #include "x86/percpu.h"
 #include "x86/trap.h"
 #include "x86/tsc.h"
+
+DEFINE_COUNTER(timers_fired);
 
 struct cpu_timers {
     struct spinlock lock;
@@ -73,6 +76,7 @@ void timers_run(void) {
         c->running = t;
         spin_unlock(&c->lock);
         if (!t) return;
+        counter_inc(&timers_fired, this_cpu()->id);
         t->fn(t, now);
         c->running = NULL;
     }

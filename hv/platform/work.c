@@ -4,7 +4,10 @@
 
 #include "lib/spinlock.h"
 #include "platform/timer.h"
+#include "trace/trace.h"
 #include "x86/tsc.h"
+
+DEFINE_COUNTER(work_steps);
 
 static struct spinlock work_lock;
 static struct list items = { &items, &items };
@@ -59,6 +62,7 @@ bool work_run(void) {
     if (w && earliest != ~0ull) timer_set(WORK_CPU, &wake, earliest);
     spin_unlock(&work_lock);
     if (!w) return false;
+    counter_inc(&work_steps, WORK_CPU);
     if (w->step(w)) work_add(w);
     return true;
 }

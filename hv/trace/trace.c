@@ -112,10 +112,3 @@ unsigned trace_read(unsigned cpu, struct trace_record *out, unsigned max) {
 u64 trace_lost(unsigned cpu) {
     return cpu < TAKT_MAX_CPUS ? __atomic_load_n(&rings[cpu].lost, __ATOMIC_RELAXED) : 0;
 }
-
-u64 counter_sum(const struct counter *c) {
-    u64 sum = 0;
-
-    for (unsigned i = 0; i < TAKT_MAX_CPUS; i++) sum += c->value[i];
-    return sum;
-}

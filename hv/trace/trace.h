@@ -76,6 +76,4 @@ static inline void counter_inc(struct counter *c, unsigned cpu) { c->value[cpu]+
 /* The table of all counters, put together by the linker; empty if there are none. */
 extern struct counter __start_counters[] __attribute__((weak)), __stop_counters[] __attribute__((weak));
 
-u64 counter_sum(const struct counter *c); /* over all pCPUs */
-
 #endif

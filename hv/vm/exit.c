@@ -2,9 +2,12 @@
 #include "lib/printf.h"
 #include "lib/string.h"
 #include "platform/smp.h"
+#include "trace/trace.h"
 #include "vdev/decode.h"
 #include "vm/vm.h"
 #include "x86/percpu.h"
+
+DEFINE_COUNTER(mmio_emulated);
 
 void vcpu_fault(struct vcpu *v, u8 vector, bool has_code, u32 code) {
     if (!guest_raise(&v->virt, vector, has_code, code)) vm_crash(v->vm, v, "triple fault");
@@ -103,6 +106,7 @@ void exit_mmio(struct vcpu *v, const struct vm_exit *e) {
     if (e->npf.present) return bad_access(v, e, "it has no right to that");
     if (e->npf.exec || e->npf.in_walk)
         return bad_access(v, e, e->npf.exec ? "no RAM there" : "a page table has to be in RAM");
+    counter_inc(&mmio_emulated, this_cpu()->id);
     if (!n) {
         n = guest_fetch(&v->virt, fetched, sizeof(fetched));
         bytes = fetched;

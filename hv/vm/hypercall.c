@@ -7,6 +7,8 @@
 #include "x86/percpu.h"
 #include "x86/tsc.h"
 
+DEFINE_COUNTER(hypercalls);
+
 #define CONSOLE_MAX 4096u
 #define CONSOLE_BIT 256u /* bytes copied at a time */
 
@@ -184,6 +186,7 @@ void exit_hypercall(struct vcpu *v, const struct vm_exit *e) {
         nr = (u32)nr;
         for (unsigned i = 0; i < ARRAY_SIZE(a); i++) a[i] = (u32)a[i];
     }
+    counter_inc(&hypercalls, this_cpu()->id);
     result = e->hc.cpl ? -EPERM : call(v, nr, a);
     if (result == HC_AGAIN) return;
     if (__builtin_expect(trace_mask & TRACE_CLASS_EXIT, 0))

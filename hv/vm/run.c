@@ -8,6 +8,8 @@
 #include "x86/percpu.h"
 #include "x86/tsc.h"
 
+DEFINE_COUNTER(exits);
+
 /* While guests want to run, work items get one part in WORK_SHARE of the housekeeping pCPU. */
 #define WORK_SHARE 10
 
@@ -141,6 +143,7 @@ static inline __attribute__((always_inline)) void pass(struct percpu *cpu, struc
 
     c->look = e.reason <= EXIT_NMI;
     log_exit(v, &e);
+    counter_inc(&exits, cpu->id);
     if (__builtin_expect(trace_mask & TRACE_CLASS_EXIT, 0)) trace_exit(cpu, c, v, &e);
     vcpu_handle_exit(v, &e);
 }

@@ -8,6 +8,8 @@
 #include "x86/percpu.h"
 #include "x86/tsc.h"
 
+DEFINE_COUNTER(interrupts_injected);
+
 #define SEG_ATTR_CODE32  0xc9b /* present, code, readable, accessed; 32-bit, 4 KiB granules (SDM 3A 3.4.5) */
 #define SEG_ATTR_DATA32  0xc93
 #define SEG_ATTR_TSS32   0x08b /* busy, as a loaded TR is */
@@ -210,6 +212,7 @@ static void init_sipi(struct vcpu *v, u32 todo) {
 static void inject_irq(struct vcpu *v, u8 vector) {
     struct evtchn_dom *d = &v->vm->events;
 
+    counter_inc(&interrupts_injected, this_cpu()->id);
     vlapic_accept(&v->lapic, vector);
     v->virt.pending = (struct virt_event){ .type = EVENT_IRQ, .vector = vector };
     if (__builtin_expect(trace_mask & TRACE_CLASS_EXIT, 0))

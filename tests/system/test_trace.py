@@ -65,6 +65,12 @@ def test_nobody_reads(takt):
     assert status["mask"] == 0 and not status["streaming"]
 
 
+def test_counters(takt):
+    before = {c["name"]: c["value"] for c in takt("counters")}
+    assert {"exits", "interrupts_injected", "timers_fired", "hypercalls", "kicks", "work_steps"} <= set(before)
+    assert until(lambda: {c["name"]: c["value"] for c in takt("counters")}["exits"] > before["exits"] > 0, 20)
+
+
 def test_unknown_class_is_refused(takt):
     with pytest.raises(CommandError):
         takt("trace start everything")
