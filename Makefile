@@ -148,7 +148,7 @@ $(B)/unit/test_sched%: $(B)/host/tests/unit/test_sched%.o $(B)/libsim.a $(B)/lib
 	@mkdir -p $(@D)
 	$(CC) -o $@ $^ -lcmocka
 
-sim: $(B)/sim
+sim: $(B)/sim ## a scenario of the scheduler in virtual time (SCENARIO=file)
 	$(B)/sim $(SCENARIO)
 
 # ---- fuzz targets: tests/fuzz/fuzz_*.c with libFuzzer and sanitizers ------------------------------------------------

@@ -451,6 +451,7 @@ static void test_theft(void **state) {
         .kind = WORK_EVADER, .margin_ns = 200000, .rest_ns = 50000, .tick_ns = 10 * MS
     };
     struct sim_work self = { .kind = WORK_SELF, .work_ns = 9500000, .rest_ns = 100000 };
+    struct sim_work boosted = { .kind = WORK_SELF, .work_ns = 900000, .rest_ns = 10000 };
     struct sim_work yields = { .kind = WORK_YIELD, .work_ns = 9500000 };
 
     assert_true(steals("faithful-3.4", 3, evader) > 90);
@@ -461,8 +462,57 @@ static void test_theft(void **state) {
 
         assert_true(steals("hardened", hogs, evader) <= fair + 1);
         assert_true(steals("hardened", hogs, self) <= fair + 1);
+        assert_true(steals("hardened", hogs, boosted) <= fair + 1);
         assert_true(steals("hardened", hogs, yields) <= fair + 1);
     }
+}
+
+/* Two VMs that sleep and wake 20,000 times a second do not take anything from a hog. */
+static void test_wake_storm(void **state) {
+    struct sched_pool *p = start(1, 9, "hardened");
+    struct sim_work storm = { .kind = WORK_SELF, .work_ns = 20000, .rest_ns = 30000 };
+    struct sim_dom *a = sim_vm(p, "a", 1, sim_cpus(0, 0), storm),
+                   *b = sim_vm(p, "b", 1, sim_cpus(0, 0), storm);
+    struct sim_dom *hog = sim_vm(p, "hog", 1, sim_cpus(0, 0), HOG);
+
+    sim_run_until(2 * NS_PER_S);
+    sim_mark(a), sim_mark(b), sim_mark(hog);
+    sim_run_until(12 * NS_PER_S);
+    assert_true(share(hog, 10 * NS_PER_S) >= 100.0 / 3 - 1);
+    assert_true(share(a, 10 * NS_PER_S) <= 100.0 / 3 + 1);
+    assert_true(share(b, 10 * NS_PER_S) <= 100.0 / 3 + 1);
+    sim_stop();
+}
+
+/* A thousand VMs on a pCPU: each gets its turn, and nobody more than another. All capped: the pCPU idles,
+ * and goes on. */
+static void test_crowd(void **state) {
+    struct sim_options o = { .cpus = 1, .kick_ns = 1000, .mask = TRACE_CLASS_EVENT };
+    static struct sim_dom *d[1000];
+    struct sched_pool *p;
+    u64 least = ~0ull, most = 0;
+
+    sim_start(&o);
+    p = sim_pool("Pool-0", "credit", sim_cpus(0, 0));
+    for (u32 i = 0; i < 1000; i++) d[i] = sim_vm(p, "vm", 1, sim_cpus(0, 0), HOG);
+    sim_run_until(150 * NS_PER_S);
+    for (u32 i = 0; i < 1000; i++) {
+        least = MIN(least, sim_ran(d[i]->vcpu[0]));
+        most = MAX(most, sim_ran(d[i]->vcpu[0]));
+    }
+    assert_true(least >= 100 * MS && most <= 210 * MS); /* 150 on average, in slices of 30 */
+    sim_stop();
+
+    p = start(1, 1, "hardened");
+    for (u32 i = 0; i < 4; i++) {
+        d[i] = sim_vm(p, "vm", 1, sim_cpus(0, 0), HOG);
+        sim_param(p, &d[i]->d, "cap", 5);
+    }
+    sim_run_until(2 * NS_PER_S);
+    for (u32 i = 0; i < 4; i++) sim_mark(d[i]);
+    sim_run_until(32 * NS_PER_S);
+    for (u32 i = 0; i < 4; i++) near(share(d[i], 30 * NS_PER_S), 5, 0.3, "capped");
+    sim_stop();
 }
 
 /* What light VMs do not use goes to the others by weight, without what they wake and sleep disturbing it:
@@ -501,6 +551,35 @@ static void test_light_and_heavy(void **state) {
         sim_run_until(sim.now + 10 * NS_PER_S);
         near(share(a, 10 * NS_PER_S), 60, 0.5, "heavy");
         near(share(b, 10 * NS_PER_S), 40, 0.5, "light");
+        sim_stop();
+    }
+}
+
+/* The same in one pool of two pCPUs, pinned: credit is the whole pool's, and the shares are right all the same. */
+static void test_pinned(void **state) {
+    static const u32 weight[] = { 128, 128, 256, 256, 768, 256 };
+    static const double entitled[] = { 29.75, 29.75, 40, 0.5, 60, 40 };
+
+    for (u64 seed = 1; seed <= 20; seed++) {
+        u64 rng = seed * 77;
+        struct sched_pool *p = start(2, seed, "hardened");
+        struct sim_work part = { .kind = WORK_DUTY, .percent = 40, .period_ns = (4 + seed) * MS };
+        struct sim_work waker = { .kind = WORK_WAKER, .work_ns = 50000, .period_ns = 10 * MS };
+        struct sim_dom *d[6];
+
+        for (u32 i = 0; i < 6; i++) {
+            d[i] = sim_vm(p, "vm", 1, i < 4 ? sim_cpus(1, 1) : sim_cpus(0, 0),
+                          i == 2   ? part
+                          : i == 3 ? waker
+                                   : HOG);
+            sim_param(p, &d[i]->d, "weight", weight[i]);
+            sim_run_until(sim.now + sim_below(&rng, 10 * MS));
+        }
+        sim_param(p, &d[4]->d, "cap", 60);
+        sim_run_until(2 * NS_PER_S);
+        for (u32 i = 0; i < 6; i++) sim_mark(d[i]);
+        sim_run_until(12 * NS_PER_S);
+        for (u32 i = 0; i < 6; i++) near(share(d[i], 10 * NS_PER_S), entitled[i], 1, "pinned");
         sim_stop();
     }
 }
@@ -624,23 +703,16 @@ static void test_ratelimit(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_worked_grants),
-        cmocka_unit_test(test_reorder),
-        cmocka_unit_test(test_grant_sums),
-        cmocka_unit_test(test_equal_hogs),
-        cmocka_unit_test(test_weights),
-        cmocka_unit_test(test_fault),
-        cmocka_unit_test(test_several_cpus),
-        cmocka_unit_test(test_caps),
-        cmocka_unit_test(test_waits),
-        cmocka_unit_test(test_boost),
-        cmocka_unit_test(test_boost_policies),
-        cmocka_unit_test(test_theft),
-        cmocka_unit_test(test_light_and_heavy),
-        cmocka_unit_test(test_plenty),
-        cmocka_unit_test(test_short_slices),
-        cmocka_unit_test(test_slice_range),
-        cmocka_unit_test(test_equals_do_not_preempt),
+        cmocka_unit_test(test_worked_grants),   cmocka_unit_test(test_reorder),
+        cmocka_unit_test(test_grant_sums),      cmocka_unit_test(test_equal_hogs),
+        cmocka_unit_test(test_weights),         cmocka_unit_test(test_fault),
+        cmocka_unit_test(test_several_cpus),    cmocka_unit_test(test_caps),
+        cmocka_unit_test(test_waits),           cmocka_unit_test(test_boost),
+        cmocka_unit_test(test_boost_policies),  cmocka_unit_test(test_theft),
+        cmocka_unit_test(test_wake_storm),      cmocka_unit_test(test_crowd),
+        cmocka_unit_test(test_light_and_heavy), cmocka_unit_test(test_pinned),
+        cmocka_unit_test(test_plenty),          cmocka_unit_test(test_short_slices),
+        cmocka_unit_test(test_slice_range),     cmocka_unit_test(test_equals_do_not_preempt),
         cmocka_unit_test(test_ratelimit),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
