@@ -44,6 +44,7 @@ static const char *check_registers(void) {
 static const char *check_segments(void) {
     static const char *const name[] = { "ES", "CS", "SS", "DS", "FS", "GS", "LDTR", "TR" };
     static char text[64];
+    bool ia32e = vmread(VMCS_ENTRY_CTL) & ENTRY_IA32E;
 
     for (unsigned i = SEG_ES; i <= SEG_TR; i++) {
         u64 ar = vmread(VMCS_GUEST_AR + 2 * i), limit = vmread(VMCS_GUEST_LIMIT + 2 * i);
@@ -56,7 +57,7 @@ static const char *check_segments(void) {
             what = "is not present";
         else if (!!(ar & BIT(4)) != (i < SEG_LDTR))
             what = "has the wrong S bit";
-        else if (i == SEG_TR && (ar & 15) != 11 && (ar & 15) != 3)
+        else if (i == SEG_TR && (ar & 15) != 11 && ((ar & 15) != 3 || ia32e))
             what = "is no busy TSS";
         else if (i == SEG_CS && (ar & 9) != 9 && (ar & 15) != 3)
             what = "is no accessed code segment";
