@@ -2,6 +2,7 @@
 
 #include <takt/errno.h>
 #include "drivers/uart.h"
+#include "lib/parse.h"
 #include "lib/spinlock.h"
 #include "lib/string.h"
 #include "platform/screen.h"
@@ -198,26 +199,17 @@ void console_set_level(enum log_level l) { level = l; }
 void console_early(void) { uart_init(&uart, uart_port(1), 115200); }
 
 int console_init(const char *spec) {
+    struct console_spec want;
     struct uart wanted;
-    u32 baud = 115200;
-    u16 port;
 
+    if (parse_console(spec, &want, NULL)) return -EINVAL;
     console_flush(true);
-    if (strcmp(spec, "none") == 0) {
+    if (!want.com) {
         uart.port = 0;
         return 0;
     }
-    if (strncmp(spec, "com", 3) || !(port = uart_port((unsigned)(spec[3] - '0')))) return -EINVAL;
-    if (spec[4] == ',') {
-        baud = 0;
-        for (const char *p = spec + 5; *p >= '0' && *p <= '9' && baud < 1000000; p++)
-            baud = baud * 10 + (u32)(*p - '0');
-    } else if (spec[4]) {
-        return -EINVAL;
-    }
-    if (baud < 50 || baud > 115200) return -EINVAL;
-    if (!uart_init(&wanted, port, baud)) {
-        log_warn("no serial port answers at 0x%x: the console stays %s", port,
+    if (!uart_init(&wanted, uart_port(want.com), want.baud)) {
+        log_warn("no serial port answers as com%u: the console stays %s", want.com,
                  uart.port ? "where it is" : "the log and the screen");
         return -ENODEV;
     }

@@ -9,7 +9,7 @@
 #define ESC     0x1b
 #define DEL     0x7f
 
-enum { PLAIN, AFTER_ESC, AFTER_BRACKET, AFTER_DIGIT };
+enum { PLAIN, AFTER_ESC, AFTER_BRACKET };
 
 static void emit(struct line *l, const char *s) { l->emit(l->ctx, s, strlen(s)); }
 
@@ -132,19 +132,19 @@ static void complete(struct line *l) {
 
 /* ---- keys ---- */
 
-/* The end of an escape sequence: "ESC [ A", "ESC O A" or "ESC [ 3 ~". */
-static void special(struct line *l, char c) {
-    if (c == '~') /* the numbers of rxvt, Linux and VT220 */
-        c = l->number == '1' || l->number == '7'   ? 'H'
-            : l->number == '4' || l->number == '8' ? 'F'
-                                                   : l->number;
-    switch (c) {
+/* A key by the last letter of its sequence, "ESC [ A" or "ESC O A", or by its number, "ESC [ 3 ~". */
+static void special(struct line *l, char key) {
+    switch (key) {
     case 'A': recall(l, l->history_at - 1); break;
     case 'B': recall(l, l->history_at + 1); break;
     case 'C': move(l, l->at + 1); break;
     case 'D': move(l, l->at - 1); break;
-    case 'H': move(l, 0); break;
-    case 'F': move(l, l->len); break;
+    case 'H':
+    case '1':
+    case '7': move(l, 0); break;
+    case 'F':
+    case '4':
+    case '8': move(l, l->len); break;
     case '3': cut(l, l->at, l->at < l->len); break;
     }
 }
@@ -158,33 +158,26 @@ static void in_escape(struct line *l, char c) {
         if (c == '[' || c == 'O') l->escape = AFTER_BRACKET;
     } else if ((c >= '0' && c <= '9') || c == ';') {
         if (!l->number) l->number = c;
-        l->escape = AFTER_DIGIT;
+        l->escape = AFTER_BRACKET;
     } else {
-        special(l, c);
+        special(l, c == '~' ? l->number : c);
     }
 }
 
 static void control(struct line *l, char c) {
-    u32 start;
+    static const char same[] = { CTRL('A'), 'H',       CTRL('E'), 'F',       CTRL('B'), 'D',       CTRL('F'),
+                                 'C',       CTRL('P'), 'A',       CTRL('N'), 'B',       CTRL('D'), '3' };
+    u32 start = word_start(l);
 
+    for (u32 i = 0; i < sizeof(same); i += 2) {
+        if (same[i] == c) special(l, same[i + 1]);
+    }
     switch (c) {
-    case CTRL('A'): move(l, 0); break;
-    case CTRL('E'): move(l, l->len); break;
-    case CTRL('B'): move(l, l->at - 1); break;
-    case CTRL('F'): move(l, l->at + 1); break;
-    case CTRL('P'): recall(l, l->history_at - 1); break;
-    case CTRL('N'): recall(l, l->history_at + 1); break;
-    case CTRL('D'): cut(l, l->at, l->at < l->len); break;
     case CTRL('H'):
-    case DEL:
-        if (l->at) cut(l, l->at - 1, 1);
-        break;
+    case DEL: cut(l, l->at - 1, l->at > 0); break;
     case CTRL('K'): cut(l, l->at, l->len - l->at); break;
     case CTRL('U'): cut(l, 0, l->at); break;
-    case CTRL('W'):
-        start = word_start(l);
-        cut(l, start, l->at - start);
-        break;
+    case CTRL('W'): cut(l, start, l->at - start); break;
     case CTRL('L'):
         emit(l, "\x1b[H\x1b[2J");
         line_show(l);

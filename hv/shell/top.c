@@ -25,7 +25,7 @@ struct cpu_sample {
     u64 guest, hv, idle; /* TSC ticks */
 };
 
-enum phase { WARM_UP, BASE, WAIT, CLAIMS, ENTITLE, CPUS, TABLE, NEXT };
+enum phase { WARM_UP, BASE, WAIT, ENTITLE, CPUS, TABLE, NEXT };
 
 static struct {
     enum phase phase;
@@ -54,10 +54,6 @@ static void base_cpu(u32 cpu) {
     top.cpu[cpu] = (struct cpu_sample){ p->guest_tsc, p->hv_tsc, p->idle_tsc };
 }
 
-static void take_sample(struct sample *s, struct vcpu *v, const struct sched_times *t) {
-    *s = (struct sample){ v->vm->id, v->id, total_of(t), t->state_ns[RS_RUNNING], t->switches, v->exits };
-}
-
 static void claim_of(struct claim *cl, struct vcpu *v) {
     struct sched_pool *pool = v->vm->sched.pool;
     const struct param *weight = param_find(pool, "weight"), *cap = param_find(pool, "cap");
@@ -81,8 +77,9 @@ static void base_row(struct shell_call *c, struct vcpu *v) {
     }
     if (top.first) sched_reset_latency(&v->sched);
     sched_times(&v->sched, &t);
-    top.claim[top.nr] = (struct claim){ .settled = true }; /* unless it is still there at the end */
-    take_sample(&top.sample[top.nr++], v, &t);
+    claim_of(&top.claim[top.nr], v);
+    top.sample[top.nr++] =
+        (struct sample){ v->vm->id, v->id, total_of(&t), t.state_ns[RS_RUNNING], t.switches, v->exits };
 }
 
 /* ---- the second pass ---- */
@@ -155,12 +152,6 @@ static void vcpu_row(struct shell_call *c, struct vcpu *v) {
                     U(percent(t.state_ns[RS_RUNNING] - s->run, ns)), U(top.claim[s - top.sample].share / 100),
                     U(t.wake_count), U(t.wake_p50 / 10), U(t.wake_p99 / 10), U(t.wake_max / 10),
                     U(per_second(t.switches - s->switches, ns)), U(per_second(v->exits - s->exits, ns))));
-}
-
-static void claim_row(struct shell_call *c, struct vcpu *v) {
-    struct sample *s = sample_of(v);
-
-    if (s) claim_of(&top.claim[s - top.sample], v);
 }
 
 static void print_end(struct shell_call *c) {
@@ -258,19 +249,15 @@ static int cmd_top(struct shell_call *c) {
     }
     switch (top.phase) {
     case WARM_UP:
-        if (machine_now() >= top.until)
+    case WAIT:
+        if (machine_now() < top.until)
+            c->at = top.until;
+        else if (top.phase == WARM_UP)
             begin_round(c);
         else
-            c->at = top.until;
+            top.phase = ENTITLE;
         return SHELL_AGAIN;
     case BASE: return pass(c, base_row, WAIT);
-    case WAIT:
-        if (machine_now() >= top.until)
-            rewind(c, CLAIMS);
-        else
-            c->at = top.until;
-        return SHELL_AGAIN;
-    case CLAIMS: return pass(c, claim_row, ENTITLE);
     case ENTITLE:
         if (!entitle_step(top.claim, top.nr)) {
             print_head(c);

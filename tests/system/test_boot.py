@@ -86,7 +86,7 @@ def test_no_virtualisation():
 
 def test_absent_serial_port():
     text = boot("qemu", "no-uart", "@300ms poweroff\n", "console = com3")
-    assert "no serial port answers at 0x3e8: the console stays where it is" in text
+    assert "no serial port answers as com3: the console stays where it is" in text
     assert "hello from a VM of Takt" in text
 
 
