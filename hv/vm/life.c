@@ -1,6 +1,7 @@
 /* Life of a VM. Making and destroying one are jobs: lists of phases that a work item goes through in short steps.
  * A VM that cannot be made is destroyed by the same phases as any other, each of which undoes what it finds. */
 #include <takt/errno.h>
+#include "lib/parse.h"
 #include "lib/printf.h"
 #include "lib/string.h"
 #include "platform/timer.h"
@@ -40,7 +41,7 @@ static struct list vms;
 static u32 last_id;
 static void (*destroy_hooks[VM_STAGES][4])(struct vm *);
 
-static void ref_drop(struct vm *vm) {
+void vm_put(struct vm *vm) {
     bool last;
 
     spin_lock(&vm_lock);
@@ -51,42 +52,20 @@ static void ref_drop(struct vm *vm) {
     heap_free(vm);
 }
 
-void vm_put(struct vm *vm) { ref_drop(vm); }
-
 static struct vm *find_locked(u32 id) {
     list_for_each(vm, &vms, struct vm, in_all)
         if (vm->id == id) return vm;
     return NULL;
 }
 
-struct vm *vm_by_id(u32 id) {
-    struct vm *vm;
-
-    spin_lock(&vm_lock);
-    vm = find_locked(id);
-    if (vm) vm->refs++;
-    spin_unlock(&vm_lock);
-    return vm;
-}
-
-static bool parse_id(const char *s, u32 *id) {
-    *id = 0;
-    if (!*s || strnlen(s, 10) > 9) return false;
-    for (; *s; s++) {
-        if (*s < '0' || *s > '9') return false;
-        *id = *id * 10 + (u32)(*s - '0');
-    }
-    return true;
-}
-
 struct vm *vm_find(const char *name_or_id) {
     struct vm *found = NULL;
-    u32 id;
+    u64 id;
 
     spin_lock(&vm_lock);
     list_for_each(vm, &vms, struct vm, in_all)
         if (strcmp(vm->name, name_or_id) == 0) found = vm;
-    if (!found && parse_id(name_or_id, &id)) found = find_locked(id);
+    if (!found && parse_u64(name_or_id, &id, NULL) == 0 && id == (u32)id) found = find_locked((u32)id);
     if (found) found->refs++;
     spin_unlock(&vm_lock);
     return found;

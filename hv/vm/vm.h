@@ -92,7 +92,6 @@ int vm_destroy(struct vm *vm, vm_done done, void *ctx);            /* -EBUSY: be
 int vm_pause(struct vm *vm);                                       /* -EINVAL: neither running nor paused */
 int vm_unpause(struct vm *vm);                                     /* -EINVAL: not paused */
 struct vm *vm_find(const char *name_or_id);                        /* takes a reference; NULL */
-struct vm *vm_by_id(u32 id);                                       /* takes a reference; NULL */
 void vm_put(struct vm *vm);
 /* The VMs in order of id. vm_next(NULL) is the first; takes a reference and drops the one of `after`. */
 struct vm *vm_next(struct vm *after);
