@@ -555,7 +555,8 @@ static void test_light_and_heavy(void **state) {
     }
 }
 
-/* The same in one pool of two pCPUs, pinned: credit is the whole pool's, and the shares are right all the same. */
+/* The same in one pool of two pCPUs, pinned: credit is the whole pool's, and the shares are right all the
+ * same. */
 static void test_pinned(void **state) {
     static const u32 weight[] = { 128, 128, 256, 256, 768, 256 };
     static const double entitled[] = { 29.75, 29.75, 40, 0.5, 60, 40 };
