@@ -234,8 +234,10 @@ static void tick(struct sched_pool *p, u32 cpu, u64 now) {
 
     if (v) {
         struct credit_vcpu *cv = v->priv;
+        enum credit_class before = cv->cls;
 
-        cv->cls = cp->boost->tick(cv->cls);
+        cv->cls = cp->boost->tick(before);
+        if (cv->cls != before) sched_trace(v, now, TRC_BOOST, 0, 0, 0, 0);
         burn(p, cv, now);
         if (cp->knob.debit == DEBIT_TICK) charge(p, cv, cp->tick, now);
         if (!is_active(cv))
@@ -265,7 +267,7 @@ static void accounting_timer(struct sched_pool *p, u64 now) {
         cp->accounting = false;
         return;
     }
-    if (cp->knob.overflow == OVERFLOW_HAND_ON) /* what is steered is measured to the day */
+    if (cp->knob.overflow == OVERFLOW_HAND_ON) /* what is steered is measured up to now */
         cpumask_for_each(cpu, &p->cpus)
             if (sched_current_locked(p, cpu)) burn(p, sched_current_locked(p, cpu)->priv, now);
     credit_account(p, now);
