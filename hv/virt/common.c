@@ -89,8 +89,8 @@ static enum exc_class class_of(u8 vector) {
     }
 }
 
-/* SDM 3A table 6-5. What was pending is lost where the two are delivered one after the other: as on hardware, a
- * fault is found again when its instruction is executed again. */
+/* SDM 3A table 6-5. What was pending is lost where the two are delivered one after the other: as on
+ * hardware, a fault is found again when its instruction is executed again. */
 bool guest_raise(struct virt_vcpu *v, u8 vector, bool has_code, u32 code) {
     enum exc_class first = v->pending.type == EVENT_EXCEPTION ? class_of(v->pending.vector) : BENIGN;
     enum exc_class second = class_of(vector);

@@ -21,8 +21,8 @@ void insn_forget(struct virt_vcpu *v) {
     for (unsigned i = 0; i < INSN_CACHE; i++) v->insn[i].rip = BIT(63); /* not canonical */
 }
 
-/* The byte at `va` in long mode, without a look at rights; NULL if it is not in RAM. The entries on the way go to *c,
- * with 4 levels; those of a large page's missing levels are copies of the last. */
+/* The byte at `va` in long mode, without a look at rights; NULL if it is not in RAM. The entries on the way
+ * go to *c, with 4 levels; those of a large page's missing levels are copies of the last. */
 static const u8 *code_byte(const struct guestmem *m, u64 cr3, unsigned levels, u64 va, struct insn_at *c) {
     unsigned shift = PAGE_SHIFT + 9 * levels, n = 0;
     u64 e = cr3, size, room;

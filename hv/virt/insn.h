@@ -1,5 +1,5 @@
-/* The length of an instruction that the CPU has just exited on, checked against its bytes. For CPUs that do not
- * give the next RIP. Pure. */
+/* The length of an instruction that the CPU has just exited on, checked against its bytes. For CPUs that do
+ * not give the next RIP. Pure. */
 #ifndef HV_VIRT_INSN_H
 #define HV_VIRT_INSN_H
 
@@ -21,8 +21,8 @@ enum insn {
     INSN_MOV_TO_CR = 0x220f,
 };
 
-/* 0 if the bytes are not `insn` after at most 14 legal prefixes. `mode` is the default operand size of CS: 16,
- * 32 or 64. For MOV CR, *modrm and *rex (0 if none) tell the registers; else they may be NULL. */
+/* 0 if the bytes are not `insn` after at most 14 legal prefixes. `mode` is the default operand size of CS:
+ * 16, 32 or 64. For MOV CR, *modrm and *rex (0 if none) tell the registers; else they may be NULL. */
 unsigned insn_length(const u8 *bytes, unsigned len, unsigned mode, enum insn insn, u8 *modrm, u8 *rex);
 
 #endif

@@ -1,5 +1,6 @@
-/* State that neither VMCB nor VMCS holds and that exits leave alone: FPU (XSAVE), debug addresses and a few MSRs
- * stay the guest's while the hypervisor runs, which uses none of them, and are switched by load and save. */
+/* State that neither VMCB nor VMCS holds and that exits leave alone: FPU (XSAVE), debug addresses and a few
+ * MSRs stay the guest's while the hypervisor runs, which uses none of them, and are switched by load and
+ * save. */
 #ifndef HV_VIRT_STATE_H
 #define HV_VIRT_STATE_H
 

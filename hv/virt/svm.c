@@ -377,8 +377,9 @@ static void prepare_events(struct virt_vcpu *v, struct svm_vcpu *s) {
     v->armed = v->want_irq_window | v->want_nmi_window | v->want_cr8_exit;
 }
 
-/* The rare part of an entry. False if it is not to happen: a guest whose exceptions never end, each delivery causing
- * the next, exits for each of them before the pending interrupt of the timer is recognised. */
+/* The rare part of an entry. False if it is not to happen: a guest whose exceptions never end, each
+ * delivery causing the next, exits for each of them before the pending interrupt of the timer is
+ * recognised. */
 static __attribute__((noinline)) bool prepare(struct virt_vcpu *v, u64 deadline_ns) {
     struct svm_vcpu *s = v->priv;
 
@@ -416,8 +417,8 @@ static __attribute__((noinline)) void set_length_slowly(struct virt_vcpu *v, con
         e->insn_len = length_walk(v, b, insn, NULL, NULL);
 }
 
-/* The length of the instruction that exited; 0 if it is not there any more. The common case without next-RIP (64-bit
- * mode, 4 levels, no prefixes) is short. */
+/* The length of the instruction that exited; 0 if it is not there any more. The common case without next-
+ * RIP (64-bit mode, 4 levels, no prefixes) is short. */
 static inline __attribute__((always_inline)) void set_length(struct virt_vcpu *v, const struct vmcb *b,
                                                              enum insn insn, struct vm_exit *e) {
     u32 len = insn > 0xffff ? 3 : insn > 0xff ? 2 : 1;
@@ -607,7 +608,8 @@ static __attribute__((noinline)) void requeue(struct virt_vcpu *v, const struct 
     decode(v, b, e);
 }
 
-/* This and svm_run are written so that the common path keeps few registers across calls: it runs at every exit. */
+/* This and svm_run are written so that the common path keeps few registers across calls: it runs at every
+ * exit. */
 static __attribute__((noinline)) void after_exit(struct virt_vcpu *v, struct vm_exit *e) {
     struct vmcb *b = ((struct svm_vcpu *)v->priv)->vmcb;
 

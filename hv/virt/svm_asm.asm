@@ -5,8 +5,9 @@ section .text
 %define GPR(n) [rdi + 8 * n]
 
 ; void svm_enter(struct guest_regs *regs, u64 vmcb_pa, u64 host_pa)
-; RAX, RSP, RIP and RFLAGS are in the VMCB. Physical interrupts are taken by the guest's side of VMRUN only: the
-; global interrupt flag is off around it, and the host's IF is on while the guest runs so that they end its stay.
+; RAX, RSP, RIP and RFLAGS are in the VMCB. Physical interrupts are taken by the guest's side of VMRUN only:
+; the global interrupt flag is off around it, and the host's IF is on while the guest runs so that they end
+; its stay.
 global svm_enter
 svm_enter:
     push rbx

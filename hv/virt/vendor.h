@@ -34,8 +34,8 @@
 #define ATTR_P     BIT(7)
 #define ADDR_52    0x000ffffffffff000ull
 
-/* An event as both vendors write it down: VMCB EVENTINJ and EXITINTINFO (APM2 15.20), VMX interruption information
- * (SDM 3C 25.8.3, 25.9.2) without the latter's software types beyond 4. */
+/* An event as both vendors write it down: VMCB EVENTINJ and EXITINTINFO (APM2 15.20), VMX interruption
+ * information (SDM 3C 25.8.3, 25.9.2) without the latter's software types beyond 4. */
 #define EVENT_HAS_CODE BIT(11)
 #define EVENT_VALID    BIT(31)
 enum {
@@ -57,17 +57,18 @@ static inline u32 event_encode(const struct virt_event *e, bool protected_mode) 
            (e->has_code && protected_mode ? (u32)EVENT_HAS_CODE : 0);
 }
 
-/* What an exit cut short, back into v->pending. INT n, INT3 and INTO are dropped: RIP still points at them, and
- * they are executed again. */
+/* What an exit cut short, back into v->pending. INT n, INT3 and INTO are dropped: RIP still points at them,
+ * and they are executed again. */
 void event_requeue(struct virt_vcpu *v, u32 info, u32 code);
 
-/* gwalk.c: at least 15 bytes at `rip` in 64-bit mode with 4 levels of tables, as the CPU has just fetched them: no
- * rights are checked. NULL if they are not there any more, or go on in the next page. Remembered in v->insn. */
+/* gwalk.c: at least 15 bytes at `rip` in 64-bit mode with 4 levels of tables, as the CPU has just fetched
+ * them: no rights are checked. NULL if they are not there any more, or go on in the next page. Remembered
+ * in v->insn. */
 const u8 *insn_find(struct virt_vcpu *v, u64 cr3, u64 rip);
 void insn_forget(struct virt_vcpu *v);
 
-/* The same if it was found before; else NULL. Guest RAM never moves, so as long as the entries that led to a page hold
- * what they held then, walking again would end at the same page. */
+/* The same if it was found before; else NULL. Guest RAM never moves, so as long as the entries that led to
+ * a page hold what they held then, walking again would end at the same page. */
 static inline const u8 *insn_cached(const struct virt_vcpu *v, u64 cr3, u64 rip) {
     const struct insn_at *c = &v->insn[rip & (INSN_CACHE - 1)];
     u64 diff = 0;

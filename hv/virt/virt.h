@@ -174,13 +174,13 @@ struct virt_event {
 /* Per VM. */
 struct virt_vm {
     const struct guestmem *mem; /* set by vm/ before vm_init, as is: */
-    u64 cr4_guest; /* CR4 bits of features that this guest sees; setting others is EXIT_CR (SVM: every write of
-                      CR4 is) */
+    u64 cr4_guest; /* CR4 bits that this guest sees; setting others is EXIT_CR (SVM: every write is) */
     struct npt npt;
     void *priv; /* the vendor's */
 };
 
-/* gwalk.c's: where an instruction that exited was found, and by which entries of the 4 levels of the guest's tables. */
+/* gwalk.c's: where an instruction that exited was found, and by which entries of the 4 levels of the
+ * guest's tables. */
 #define INSN_CACHE  8
 #define INSN_LEVELS 4
 struct insn_at {
@@ -255,7 +255,8 @@ extern const struct virt_ops *virt; /* the chosen one; tests put a fake here */
 /* Chooses by CPUID. Returns 0, or -ENODEV with caps->reason set. */
 int virt_probe(struct virt_caps *caps);
 
-/* The XCR0 bits that guests may set: those whose state load() and save() switch. 0: no XSAVE. Set by cpu_enable. */
+/* The XCR0 bits that guests may set: those whose state load() and save() switch. 0: no XSAVE. Set by
+ * cpu_enable. */
 extern u64 virt_xcr0_mask;
 
 /* ---- shared by both vendors: gwalk.c, common.c ---- */
@@ -271,9 +272,9 @@ int guest_translate(struct virt_vcpu *v, u64 gva, unsigned access, gpa_t *gpa, u
 /* Copies instruction bytes at CS:RIP, at most 15, stopping at a page that cannot be read. Returns how many.
  */
 unsigned guest_fetch(struct virt_vcpu *v, u8 *buf, unsigned max);
-/* Moves RIP over the instruction of `exit` (wrapping at 4 GiB outside 64-bit mode; #GP instead if it leaves the
- * canonical range), ends shadows, raises the single-step trap if TF was set. Does nothing if insn_len is 0: the
- * instruction is executed again. */
+/* Moves RIP over the instruction of `exit` (wrapping at 4 GiB outside 64-bit mode; #GP instead if it leaves
+ * the canonical range), ends shadows, raises the single-step trap if TF was set. Does nothing if insn_len
+ * is 0: the instruction is executed again. */
 void guest_skip(struct virt_vcpu *v, const struct vm_exit *exit);
 /* Queue a fault for the next entry; folds a second contributory fault into #DF and a third into a shutdown
  * (returns false then). */

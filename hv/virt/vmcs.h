@@ -1,5 +1,5 @@
-/* The virtual machine control structure of VT-x: field encodings (SDM 3D appendix B), controls (SDM 3C chapter 25),
- * exit reasons (appendix C), and the instructions that reach it. */
+/* The virtual machine control structure of VT-x: field encodings (SDM 3D appendix B), controls (SDM 3C
+ * chapter 25), exit reasons (appendix C), and the instructions that reach it. */
 #ifndef HV_VIRT_VMCS_H
 #define HV_VIRT_VMCS_H
 
@@ -197,8 +197,8 @@ static inline void vmptrld(hpa_t pa) {
     if (failed) panic("VMPTRLD of %#lx", pa);
 }
 
-/* vmx_check.c: which of the rules for the guest's state (SDM 3C 27.3.1) the current VMCS breaks, in words; and what
- * the number of a failed VMX instruction means (31.4). */
+/* vmx_check.c: which of the rules for the guest's state (SDM 3C 27.3.1) the current VMCS breaks, in words;
+ * and what the number of a failed VMX instruction means (31.4). */
 const char *vmx_broken_rule(void);
 const char *vmx_error(u64 number);
 

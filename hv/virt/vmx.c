@@ -1,4 +1,5 @@
-/* VT-x: SDM 3C chapters 24 to 31. Needs EPT, unrestricted guest, VPID and the "true" control MSRs (2010 and later). */
+/* VT-x: SDM 3C chapters 24 to 31. Needs EPT, unrestricted guest, VPID and the "true" control MSRs (2010 and
+ * later). */
 #include <takt/errno.h>
 #include "boot/layout.h"
 #include "lib/printf.h"
@@ -59,7 +60,7 @@ struct vmx_vcpu {
     u32 primary, secondary;
     u64 rip, rsp, rflags; /* as the VMCS has them */
     u64 deadline_ns, deadline_tsc;
-    u64 error; /* of the last entry that failed: VM-instruction error, or 0 and the guest's state was refused */
+    u64 error; /* of an entry that failed: VM-instruction error; 0: the guest's state was refused */
 };
 
 int vmx_enter(struct guest_regs *regs, bool launched);
@@ -614,8 +615,9 @@ static void inject(struct virt_vcpu *v) {
     v->pending.type = EVENT_NONE;
 }
 
-/* The preemption timer counts at the TSC's rate, shifted, and fires whatever IF is: SDM 3C 26.5.1. But debug exceptions
- * come before it, and a guest's may never end; so false if the deadline has passed already. */
+/* The preemption timer counts at the TSC's rate, shifted, and fires whatever IF is: SDM 3C 26.5.1. But
+ * debug exceptions come before it, and a guest's may never end; so false if the deadline has passed
+ * already. */
 static bool arm_timer(struct vmx_vcpu *s, u64 deadline_ns) {
     u64 now = rdtsc(), left;
 

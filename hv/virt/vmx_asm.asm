@@ -1,4 +1,5 @@
-; World switch of VT-x: SDM 3C 27 and 28. GPR n is at regs + 8 * n, in the order in which instructions number them.
+; World switch of VT-x: SDM 3C 27 and 28. GPR n is at regs + 8 * n, in the order in which instructions
+; number them.
 bits 64
 section .text
 
@@ -6,7 +7,8 @@ section .text
 %define VMCS_HOST_RSP 0x6c14
 
 ; int vmx_enter(struct guest_regs *regs, bool launched): 0 after an exit, 1 if the instruction itself failed.
-; RSP, RIP and RFLAGS are in the VMCS. Interrupts are off on both sides: in the guest they exit, whatever IF is.
+; RSP, RIP and RFLAGS are in the VMCS. Interrupts are off on both sides: in the guest they exit, whatever IF
+; is.
 global vmx_enter, vmx_exit
 vmx_enter:
     push rbx

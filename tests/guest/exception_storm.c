@@ -17,8 +17,8 @@ struct __attribute__((packed)) table {
 static u8 stack[4096] __attribute__((aligned(16)));
 static volatile bool started;
 
-/* #DB is delivered on a stack of its own (IST 7), always the same; a breakpoint watches the first word that is
- * pushed there. So the handler's first instruction is never executed. */
+/* #DB is delivered on a stack of its own (IST 7), always the same; a breakpoint watches the first word that
+ * is pushed there. So the handler's first instruction is never executed. */
 static void storm(void *arg)
 {
     u64 *watched = (u64 *)(stack + sizeof(stack)) - 1;

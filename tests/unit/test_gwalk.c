@@ -83,7 +83,8 @@ static u64 entry64(gpa_t at) {
 
 static void put32(gpa_t at, u32 e) { assert_int_equal(guestmem_write(&mem, at, &e, 4), 0); }
 
-/* Linear 0x40201000 + x -> 0x300000 + x by tables at 0x1000, 0x2000, 0x3000, 0x4000, with `leaf` bits at the end. */
+/* Linear 0x40201000 + x -> 0x300000 + x by tables at 0x1000, 0x2000, 0x3000, 0x4000, with `leaf` bits at
+ * the end. */
 #define VA 0x40201000ull
 
 static void map4(u64 leaf) {
