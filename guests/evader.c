@@ -1,28 +1,28 @@
-/* Computes between the scheduler's ticks and sleeps over each of them: tick_us=T (10000), lead_us=L (100) is
- * how long before the tick it goes to sleep, nap_us=N (200) for how long. Where time is charged by who runs
- * at the tick, it runs for nothing.
+/* Sleeps over the scheduler's ticks: where time is charged to whom the tick finds running, it runs for nothing.
  *
- * It finds the phase of the ticks by itself: being descheduled in the middle of a period shifts its guess. */
+ * The credit scheduler's ticks are at multiples of tick_us=T (10000) of the hypervisor's time, later by T/64 on each
+ * further pCPU; phase_us=P (0) is added. It goes to sleep lead_us=L (200) before a tick, for nap_us=N (600). */
 #include <guest/guest.h>
 #include <guest/thread.h>
 #include <guest/time.h>
 
-int main(void) {
+int main(void)
+{
     u64 tick = cmdline_u64("tick_us", 10000) * NS_PER_US;
-    u64 lead = cmdline_u64("lead_us", 100) * NS_PER_US;
-    u64 nap = cmdline_u64("nap_us", 200) * NS_PER_US;
-    u64 next = time_ns() + tick;
+    u64 lead = cmdline_u64("lead_us", 200) * NS_PER_US;
+    u64 nap = cmdline_u64("nap_us", 600) * NS_PER_US;
+    u64 next = time_ns() + tick; /* time_ns() at a tick */
 
+    if (on_takt())
+        next -= hypercall0(TAKT_HC_TIME) % tick;
+    next += cmdline_u64("phase_us", 0) * NS_PER_US;
     for (;;) {
-        u64 last = time_ns(), now;
+        u64 now = time_ns();
 
-        while ((now = time_ns()) < next - lead) {
-            if (now - last > tick / 10)
-                next = now + tick; /* somebody ran: he was let in at a tick, or when one came */
-            last = now;
-        }
+        while (next < now + lead)
+            next += tick;
+        while (time_ns() < next - lead)
+            ;
         sleep_until(next - lead + nap);
-        next += tick;
-        if (next < time_ns() + lead) next = time_ns() + tick;
     }
 }
