@@ -31,7 +31,19 @@
 #define XCR0_AVX       BIT(2)
 #define XCR0_AVX512    (BIT(5) | BIT(6) | BIT(7))
 
-#define LAPIC_TPR      0x80
+#define PDPTE_RESERVED 0x1e6ull /* and what is above the physical address bits */
+
+/* With PAE paging outside long mode the CPU reads four entries at once, and refuses reserved bits (SDM 3A 4.4.1). */
+static bool pae_entries_valid(struct vcpu *v, u64 cr0, u64 cr4, u64 efer) {
+    u64 entry[4], reserved = PDPTE_RESERVED | ~(BIT(cpuid_physical_bits()) - 1);
+
+    if (!(cr0 & CR0_PG) || !(cr4 & CR4_PAE) || efer & EFER_LME) return true;
+    if (guestmem_read(&v->vm->mem, virt->get_reg(&v->virt, VREG_CR3) & 0xffffffe0, entry, sizeof(entry)))
+        return false;
+    for (unsigned i = 0; i < ARRAY_SIZE(entry); i++)
+        if (entry[i] & 1 && entry[i] & reserved) return false;
+    return true;
+}
 
 static bool set_cr0(struct vcpu *v, u64 value) {
     u64 old = virt->get_reg(&v->virt, VREG_CR0), efer = virt->get_reg(&v->virt, VREG_EFER);
@@ -40,6 +52,7 @@ static bool set_cr0(struct vcpu *v, u64 value) {
     value |= CR0_ET;
     if (value >> 32 || (value & CR0_PG && !(value & CR0_PE)) || (value & CR0_NW && !(value & CR0_CD)))
         return false;
+    if (!pae_entries_valid(v, value, cr4, efer)) return false;
     if (value & ~old & CR0_PG && efer & EFER_LME) { /* long mode begins */
         struct guest_seg cs;
 
@@ -68,8 +81,11 @@ u64 cr4_guest_mask(void) {
 }
 
 static bool set_cr4(struct vcpu *v, u64 value) {
+    u64 efer = virt->get_reg(&v->virt, VREG_EFER);
+
     if (value & ~v->virt.vm->cr4_guest) return false;
-    if (!(value & CR4_PAE) && virt->get_reg(&v->virt, VREG_EFER) & EFER_LMA) return false;
+    if (!(value & CR4_PAE) && efer & EFER_LMA) return false;
+    if (!pae_entries_valid(v, virt->get_reg(&v->virt, VREG_CR0), value, efer)) return false;
     virt->set_reg(&v->virt, VREG_CR4, value);
     return true;
 }

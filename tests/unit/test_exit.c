@@ -300,6 +300,31 @@ static void test_cr0(void **state) {
     assert_int_equal(f->reg[VREG_EFER], 0x500);
 }
 
+/* A13: with PAE paging the four entries at CR3 are read at once. */
+static void test_pae_entries(void **state) {
+    struct fake_vcpu *f = fake_of(v);
+    u64 entry[4] = { 0x20001, 0, 0x20002, 0x20001 }; /* one that is absent may hold anything */
+
+    f->reg[VREG_CR0] = 0x11;
+    f->reg[VREG_EFER] = 0;
+    f->reg[VREG_CR3] = BUF + 0x20;
+    f->seg[SEG_CS].attr = 0xc9b;
+    guestmem_write(&vm->mem, BUF + 0x20, entry, sizeof(entry));
+    assert_int_equal(cr(0, 0x80000011), NO_GP);
+    assert_int_equal(cr(4, 0xa0), NO_GP);
+    entry[3] |= 2;
+    guestmem_write(&vm->mem, BUF + 0x20, entry, sizeof(entry));
+    assert_int_equal(cr(4, 0x20), EXC_GP);
+    assert_int_equal(cr(0, 0x11), NO_GP); /* out of paging nobody looks */
+    assert_int_equal(cr(0, 0x80000011), EXC_GP);
+    entry[3] = 1ull << 52 | 1;
+    guestmem_write(&vm->mem, BUF + 0x20, entry, sizeof(entry));
+    assert_int_equal(cr(0, 0x80000011), EXC_GP);
+    f->reg[VREG_CR4] = 0;
+    assert_int_equal(cr(0, 0x80000011), NO_GP);
+    assert_int_equal(cr(4, 0x20), EXC_GP);
+}
+
 static void test_cr4_cr8(void **state) {
     assert_int_equal(cr(4, 0x20 | 0x2000), EXC_GP);  /* VMXE */
     assert_int_equal(cr(4, 0x20 | 0x20000), EXC_GP); /* PCIDE */
@@ -746,6 +771,7 @@ int main(void) {
         TEST(test_msr_efer),
         TEST(test_msr_memory_types),
         TEST(test_cr0),
+        TEST(test_pae_entries),
         TEST(test_cr4_cr8),
         TEST(test_xsetbv),
         TEST(test_ports),
