@@ -19,7 +19,7 @@
 #define XSAVE_FCW   0 /* offsets in the legacy area, SDM 1 table 13-1 */
 #define XSAVE_MXCSR 24
 
-static bool has_rdtscp, has_spec_ctrl;
+static bool has_rdtscp;
 
 static void xsetbv(u64 v) {
     __asm__ volatile("xsetbv" : : "c"(0), "a"((u32)v), "d"((u32)(v >> 32)) : "memory");
@@ -31,7 +31,6 @@ int state_cpu_enable(void) {
     write_cr0((read_cr0() & ~(CR0_EM | CR0_TS)) | CR0_MP);
     write_cr4(read_cr4() | CR4_OSFXSR | CR4_OSXMMEXCPT);
     has_rdtscp = cpuid_or_zero(0x80000001, 0).edx & BIT(27);
-    has_spec_ctrl = cpuid_or_zero(7, 0).edx & BIT(26) || cpuid_or_zero(0x80000008, 0).ebx & BIT(14);
     if (!(cpuid(1, 0).ecx & BIT(26))) return 0;
     write_cr4(read_cr4() | CR4_OSXSAVE);
     mask = cpuid(0xd, 0).eax & XCR0_KNOWN;
@@ -66,7 +65,7 @@ void state_fini(struct guest_state *s) {
 
 void state_reset(struct guest_state *s) {
     s->xcr0 = 1;
-    s->xss = s->tsc_aux = s->spec_ctrl = 0;
+    s->tsc_aux = 0;
     memset(s->dr, 0, sizeof(s->dr));
 }
 
@@ -82,7 +81,6 @@ void state_load(const struct guest_state *s) {
                      :
                      : "r"(s->dr[0]), "r"(s->dr[1]), "r"(s->dr[2]), "r"(s->dr[3]));
     if (has_rdtscp) wrmsr(MSR_TSC_AUX, s->tsc_aux);
-    if (s->spec_ctrl) wrmsr(MSR_SPEC_CTRL, s->spec_ctrl);
 }
 
 void state_save(struct guest_state *s) {
@@ -95,7 +93,6 @@ void state_save(struct guest_state *s) {
         __asm__ volatile("fxsave64 (%0)" : : "r"(s->xsave) : "memory");
     __asm__ volatile("mov %%dr0, %0\n\tmov %%dr1, %1\n\tmov %%dr2, %2\n\tmov %%dr3, %3"
                      : "=r"(s->dr[0]), "=r"(s->dr[1]), "=r"(s->dr[2]), "=r"(s->dr[3]));
-    if (s->spec_ctrl) wrmsr(MSR_SPEC_CTRL, 0);
 }
 
 void state_set_xcr0(struct guest_state *s, u64 v, bool loaded) {
@@ -106,10 +103,4 @@ void state_set_xcr0(struct guest_state *s, u64 v, bool loaded) {
 void state_set_tsc_aux(struct guest_state *s, u64 v, bool loaded) {
     s->tsc_aux = (u32)v;
     if (loaded && has_rdtscp) wrmsr(MSR_TSC_AUX, s->tsc_aux);
-}
-
-void state_set_spec_ctrl(struct guest_state *s, u64 v, bool loaded) {
-    if (!has_spec_ctrl) return;
-    s->spec_ctrl = v;
-    if (loaded) wrmsr(MSR_SPEC_CTRL, v);
 }

@@ -8,9 +8,9 @@
 
 struct guest_state {
     void *xsave; /* a frame; FXSAVE format on CPUs without XSAVE */
-    u64 xcr0, xss;
+    u64 xcr0;
     u64 dr[4];
-    u64 tsc_aux, spec_ctrl; /* written through state_set_*, never by the guest itself */
+    u64 tsc_aux; /* written through state_set_*, never by the guest itself */
 };
 
 int state_cpu_enable(void); /* CR0, CR4 and XCR0 of this pCPU; -ENODEV with a log line */
@@ -22,6 +22,5 @@ void state_save(struct guest_state *s);
 /* `loaded`: it is in this pCPU's registers now. */
 void state_set_xcr0(struct guest_state *s, u64 v, bool loaded);
 void state_set_tsc_aux(struct guest_state *s, u64 v, bool loaded);
-void state_set_spec_ctrl(struct guest_state *s, u64 v, bool loaded);
 
 #endif

@@ -120,18 +120,6 @@ fail:
     return err;
 }
 
-static void svm_cpu_disable(void) {
-    struct svm_cpu *c = this_svm();
-    hpa_t hsave = rdmsr(MSR_VM_HSAVE_PA);
-
-    wrmsr(MSR_VM_HSAVE_PA, 0);
-    wrmsr(MSR_EFER, rdmsr(MSR_EFER) & ~EFER_SVME);
-    frame_free(hsave, 0);
-    frame_free(c->host, 0);
-    heap_free(c);
-    this_cpu()->virt = NULL;
-}
-
 /* ---- VMs and vCPUs ---- */
 
 static int svm_vm_init(struct virt_vm *vm) { return npt_init(&vm->npt, &npt_format_amd); }
@@ -180,7 +168,6 @@ static void svm_vcpu_reset(struct virt_vcpu *v) {
     b->dr6 = DR6_RESET;
     b->dr7 = DR7_RESET;
     b->pat = PAT_RESET;
-    b->debugctl = 0;
     b->star = b->lstar = b->cstar = b->fmask = b->kernel_gs_base = 0;
     b->sysenter_cs = b->sysenter_esp = b->sysenter_eip = 0;
     b->int_shadow = 0;
@@ -248,36 +235,33 @@ static void svm_save(struct virt_vcpu *v) {
 
 /* ---- registers ---- */
 
+/* Those that are plain fields of the VMCB; 0: not so. */
+static const u16 reg_at[VREG_NR] = {
+    [VREG_CR0] = offsetof(struct vmcb, cr0),
+    [VREG_CR2] = offsetof(struct vmcb, cr2),
+    [VREG_CR3] = offsetof(struct vmcb, cr3),
+    [VREG_CR4] = offsetof(struct vmcb, cr4),
+    [VREG_EFER] = offsetof(struct vmcb, efer),
+    [VREG_DR6] = offsetof(struct vmcb, dr6),
+    [VREG_DR7] = offsetof(struct vmcb, dr7),
+    [VREG_PAT] = offsetof(struct vmcb, pat),
+    [VREG_STAR] = offsetof(struct vmcb, star),
+    [VREG_LSTAR] = offsetof(struct vmcb, lstar),
+    [VREG_CSTAR] = offsetof(struct vmcb, cstar),
+    [VREG_FMASK] = offsetof(struct vmcb, fmask),
+    [VREG_KERNEL_GS_BASE] = offsetof(struct vmcb, kernel_gs_base),
+    [VREG_SYSENTER_CS] = offsetof(struct vmcb, sysenter_cs),
+    [VREG_SYSENTER_ESP] = offsetof(struct vmcb, sysenter_esp),
+    [VREG_SYSENTER_EIP] = offsetof(struct vmcb, sysenter_eip),
+    [VREG_FS_BASE] = offsetof(struct vmcb, fs.base),
+    [VREG_GS_BASE] = offsetof(struct vmcb, gs.base),
+};
+
 static u64 *reg_of(struct virt_vcpu *v, enum virt_reg reg) {
     struct svm_vcpu *s = v->priv;
-    struct vmcb *b = s->vmcb;
 
-    switch (reg) {
-    case VREG_CR0: return &b->cr0;
-    case VREG_CR2: return &b->cr2;
-    case VREG_CR3: return &b->cr3;
-    case VREG_CR4: return &b->cr4;
-    case VREG_EFER: return &b->efer;
-    case VREG_DR6: return &b->dr6;
-    case VREG_DR7: return &b->dr7;
-    case VREG_PAT: return &b->pat;
-    case VREG_STAR: return &b->star;
-    case VREG_LSTAR: return &b->lstar;
-    case VREG_CSTAR: return &b->cstar;
-    case VREG_FMASK: return &b->fmask;
-    case VREG_KERNEL_GS_BASE: return &b->kernel_gs_base;
-    case VREG_FS_BASE: return &b->fs.base;
-    case VREG_GS_BASE: return &b->gs.base;
-    case VREG_SYSENTER_CS: return &b->sysenter_cs;
-    case VREG_SYSENTER_ESP: return &b->sysenter_esp;
-    case VREG_SYSENTER_EIP: return &b->sysenter_eip;
-    case VREG_TSC_AUX: return &s->state.tsc_aux;
-    case VREG_DEBUGCTL: return &b->debugctl;
-    case VREG_SPEC_CTRL: return &s->state.spec_ctrl;
-    case VREG_XCR0: return &s->state.xcr0;
-    case VREG_XSS: return &s->state.xss;
-    default: panic("no such register: %d", reg);
-    }
+    if (reg_at[reg]) return (u64 *)((u8 *)s->vmcb + reg_at[reg]);
+    return reg == VREG_XCR0 ? &s->state.xcr0 : &s->state.tsc_aux;
 }
 
 static u64 svm_get_reg(struct virt_vcpu *v, enum virt_reg reg) {
@@ -294,7 +278,6 @@ static void svm_set_reg(struct virt_vcpu *v, enum virt_reg reg, u64 value) {
     case VREG_CR8: v->cr8 = value & 15; return;
     case VREG_XCR0: state_set_xcr0(&s->state, value, is_loaded(v)); return;
     case VREG_TSC_AUX: state_set_tsc_aux(&s->state, value, is_loaded(v)); return;
-    case VREG_SPEC_CTRL: state_set_spec_ctrl(&s->state, value, is_loaded(v)); return;
     case VREG_EFER:
         b->efer = value | EFER_SVME;
         tlb_forget(&v->tlb);
@@ -676,7 +659,6 @@ const struct virt_ops svm_ops = {
     .name = "svm",
     .probe = svm_probe,
     .cpu_enable = svm_cpu_enable,
-    .cpu_disable = svm_cpu_disable,
     .vm_init = svm_vm_init,
     .vm_fini = svm_vm_fini,
     .vcpu_init = svm_vcpu_init,

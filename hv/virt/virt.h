@@ -65,10 +65,7 @@ enum virt_reg {
     VREG_SYSENTER_ESP,
     VREG_SYSENTER_EIP,
     VREG_TSC_AUX,
-    VREG_DEBUGCTL,
-    VREG_SPEC_CTRL,
     VREG_XCR0,
-    VREG_XSS,
     VREG_NR
 };
 
@@ -223,7 +220,6 @@ struct virt_ops {
     const char *name; /* "vmx" or "svm" */
     void (*probe)(struct virt_caps *caps);
     int (*cpu_enable)(void); /* on every pCPU, once; -ENODEV with a log line */
-    void (*cpu_disable)(void);
 
     int (*vm_init)(struct virt_vm *vm); /* -ENOMEM; npt_init is called by it */
     void (*vm_fini)(struct virt_vm *vm);

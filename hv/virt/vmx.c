@@ -43,7 +43,6 @@
 
 /* struct percpu's virt. */
 struct vmx_cpu {
-    hpa_t vmxon;
     struct virt_vcpu *vcpu; /* loaded, or NULL */
     struct tlb_tags tags;
 };
@@ -175,7 +174,6 @@ static int vmx_cpu_enable(void) {
     wrmsr(MSR_EFER, rdmsr(MSR_EFER) | EFER_NXE);
     *(u32 *)hpa_to_va(pa) = (u32)rdmsr(MSR_VMX_BASIC) & 0x7fffffff;
     if (!vmxon(pa)) goto fail;
-    c->vmxon = pa;
     tlb_tags_init(&c->tags, VPIDS);
     this_cpu()->virt = c;
     return 0;
@@ -185,16 +183,6 @@ fail:
     heap_free(c);
     if (pa != HPA_NONE) frame_free(pa, 0);
     return err;
-}
-
-static void vmx_cpu_disable(void) {
-    struct vmx_cpu *c = this_vmx();
-
-    __asm__ volatile("vmxoff" : : : "memory", "cc");
-    write_cr4(read_cr4() & ~CR4_VMXE);
-    frame_free(c->vmxon, 0);
-    heap_free(c);
-    this_cpu()->virt = NULL;
 }
 
 /* ---- which VMCS is current: that of the loaded vCPU, but for a moment ---- */
@@ -246,6 +234,7 @@ static void set_controls(struct virt_vcpu *v) {
     vmwrite(VMCS_VAPIC, va_to_hpa(s->vapic));
     vmwrite(VMCS_EPTP, eptp(v->vm));
     vmwrite(VMCS_LINK, ~0ull);
+    vmwrite(VMCS_GUEST_DEBUGCTL, 0);
     vmwrite(VMCS_CR0_MASK, CR0_OWNED);
     vmwrite(VMCS_CR4_MASK, cr4_owned(v));
 
@@ -261,9 +250,9 @@ static void vmx_set_seg(struct virt_vcpu *v, enum seg_name seg, const struct gue
 
 static void vmx_vcpu_reset(struct virt_vcpu *v) {
     static const enum virt_reg zero[] = {
-        VREG_EFER,        VREG_CR3,          VREG_CR4,          VREG_STAR,
-        VREG_LSTAR,       VREG_CSTAR,        VREG_FMASK,        VREG_KERNEL_GS_BASE,
-        VREG_SYSENTER_CS, VREG_SYSENTER_ESP, VREG_SYSENTER_EIP, VREG_DEBUGCTL
+        VREG_EFER,        VREG_CR3,          VREG_CR4,         VREG_STAR,
+        VREG_LSTAR,       VREG_CSTAR,        VREG_FMASK,       VREG_KERNEL_GS_BASE,
+        VREG_SYSENTER_CS, VREG_SYSENTER_ESP, VREG_SYSENTER_EIP
     };
     struct vmx_vcpu *s = v->priv;
 
@@ -406,7 +395,6 @@ static const u16 reg_field[VREG_NR] = {
     [VREG_SYSENTER_CS] = VMCS_SYSENTER_CS,
     [VREG_SYSENTER_ESP] = VMCS_SYSENTER_ESP,
     [VREG_SYSENTER_EIP] = VMCS_SYSENTER_EIP,
-    [VREG_DEBUGCTL] = VMCS_GUEST_DEBUGCTL,
 };
 
 /* Those that load and save switch by hand: the live MSR, or its copy. */
@@ -446,9 +434,7 @@ static u64 read_reg(struct virt_vcpu *v, enum virt_reg reg) {
         if (is_loaded(v)) __asm__ volatile("mov %%dr6, %0" : "=r"(s->dr6));
         return s->dr6;
     case VREG_TSC_AUX: return s->state.tsc_aux;
-    case VREG_SPEC_CTRL: return s->state.spec_ctrl;
     case VREG_XCR0: return s->state.xcr0;
-    case VREG_XSS: return s->state.xss;
     default: copy = switched_msr(s, reg, &msr); return is_loaded(v) ? rdmsr(msr) : *copy;
     }
 }
@@ -492,9 +478,7 @@ static void write_reg(struct virt_vcpu *v, enum virt_reg reg, u64 value) {
         if (is_loaded(v)) __asm__ volatile("mov %0, %%dr6" : : "r"(value));
         break;
     case VREG_TSC_AUX: state_set_tsc_aux(&s->state, value, is_loaded(v)); break;
-    case VREG_SPEC_CTRL: state_set_spec_ctrl(&s->state, value, is_loaded(v)); break;
     case VREG_XCR0: state_set_xcr0(&s->state, value, is_loaded(v)); break;
-    case VREG_XSS: s->state.xss = value; break;
     case VREG_STAR:
     case VREG_LSTAR:
     case VREG_CSTAR:
@@ -873,7 +857,6 @@ const struct virt_ops vmx_ops = {
     .name = "vmx",
     .probe = vmx_probe,
     .cpu_enable = vmx_cpu_enable,
-    .cpu_disable = vmx_cpu_disable,
     .vm_init = vmx_vm_init,
     .vm_fini = vmx_vm_fini,
     .vcpu_init = vmx_vcpu_init,
