@@ -349,10 +349,10 @@ static void destroyed(struct vm_job *j) {
     spin_lock(&vm_lock);
     list_del(&vm->in_all);
     spin_unlock(&vm_lock);
-    if (j->error)
-        log_err("%s: not created: %s", vm->name, j->why);
-    else
+    if (!j->error)
         log_info("%s: destroyed", vm->name);
+    else if (!j->done) /* else that is whose sentence it is */
+        log_err("%s: not made anew: %s", vm->name, j->why);
     if (j->again) {
         err = queue_create(&vm->config, NULL, NULL);
         if (err) log_err("%s: not made anew: error %d", vm->name, err);
