@@ -1,4 +1,5 @@
-/* CPUID by policy: what is not listed here reads 0, so nothing of the host leaks. A feature is shown only if its
+/* CPUID by policy: what is not listed here reads 0, so nothing of the host leaks. A feature is shown only if
+ * its
  * instructions work in a guest. Leaves: SDM 2A CPUID; APM3 appendix E. */
 #include "lib/string.h"
 #include "vm/vm.h"
@@ -25,8 +26,10 @@
 #define XCR0_AVX512    0xe0u
 #define XSAVE_FIXED    576u /* legacy region and header */
 
-/* Bits that are the host's, by leaf. Left out of leaf 1: MONITOR, VMX, SMX, EIST, TM, PDCM, PCID, DCA, PSN, DS,
- * ACPI, PBE; of leaf 7: TSC_ADJUST, HLE, RTM, INVPCID, MPX, PKU, LA57, WAITPKG, CET, all of speculation control. */
+/* Bits that are the host's, by leaf. Left out of leaf 1: MONITOR, VMX, SMX, EIST, TM, PDCM, PCID, DCA, PSN,
+ * DS,
+ * ACPI, PBE; of leaf 7: TSC_ADJUST, HLE, RTM, INVPCID, MPX, PKU, LA57, WAITPKG, CET, all of speculation
+ * control. */
 static const struct policy {
     u32 leaf, sub;
     struct cpuid mask;

@@ -33,7 +33,8 @@
 
 #define PDPTE_RESERVED 0x1e6ull /* and what is above the physical address bits */
 
-/* With PAE paging outside long mode the CPU reads four entries at once, and refuses reserved bits (SDM 3A 4.4.1). */
+/* With PAE paging outside long mode the CPU reads four entries at once, and refuses reserved bits (SDM 3A
+ * 4.4.1). */
 static bool pae_entries_valid(struct vcpu *v, u64 cr0, u64 cr4, u64 efer) {
     u64 entry[4], reserved = PDPTE_RESERVED | ~(BIT(cpuid_physical_bits()) - 1);
 

@@ -77,7 +77,8 @@ static void bad_access(struct vcpu *v, const struct vm_exit *e, const char *what
              (unsigned long long)e->npf.gpa, what);
 }
 
-/* Another vCPU took the second page of an instruction away after the CPU had read it: if byte `n` cannot be fetched
+/* Another vCPU took the second page of an instruction away after the CPU had read it: if byte `n` cannot be
+ * fetched
  * any more, the guest gets the fault that a new fetch takes. */
 static bool fetch_faults(struct vcpu *v, unsigned n) {
     u64 va = v->virt.regs.rip + n;

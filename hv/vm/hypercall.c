@@ -118,7 +118,8 @@ static i64 hc_evtchn_vector(struct vcpu *v, const u64 *a) {
     return evtchn_vector(&v->vm->events, (u32)a[0], (u32)a[1], (u32)a[2]);
 }
 
-/* The page of another vCPU may change while it is read: SDM's word for it is seqlock, and its writer is quick. */
+/* The page of another vCPU may change while it is read: SDM's word for it is seqlock, and its writer is
+ * quick. */
 static i64 hc_vcpu_info(struct vcpu *v, const u64 *a) {
     const struct takt_vcpu_info *page;
     struct takt_vcpu_info copy;

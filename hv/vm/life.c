@@ -1,5 +1,7 @@
-/* Life of a VM. Making and destroying one are jobs: lists of phases that a work item goes through in short steps.
- * A VM that cannot be made is destroyed by the same phases as any other, each of which undoes what it finds. */
+/* Life of a VM. Making and destroying one are jobs: lists of phases that a work item goes through in short
+ * steps.
+ * A VM that cannot be made is destroyed by the same phases as any other, each of which undoes what it finds.
+ * */
 #include <takt/errno.h>
 #include "lib/parse.h"
 #include "lib/printf.h"

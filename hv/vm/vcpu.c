@@ -1,4 +1,5 @@
-/* vCPUs: creation, start states, INIT and SIPI, delivery of interrupts, and the page that tells a guest its time. */
+/* vCPUs: creation, start states, INIT and SIPI, delivery of interrupts, and the page that tells a guest its
+ * time. */
 #include <takt/errno.h>
 #include "lib/printf.h"
 #include "lib/string.h"
@@ -184,7 +185,8 @@ void vcpu_start_state(struct vcpu *v, u32 entry, u32 eax, u32 ebx) {
     virt->set_seg(&v->virt, SEG_TR, &tss);
 }
 
-/* SDM 3A 9.4.4: INIT makes it wait, a SIPI starts it in real mode at the vector's page. Either alone, or in the
+/* SDM 3A 9.4.4: INIT makes it wait, a SIPI starts it in real mode at the vector's page. Either alone, or in
+ * the
  * wrong order, is dropped. */
 static void init_sipi(struct vcpu *v, u32 todo) {
     if (todo & TODO_INIT) {

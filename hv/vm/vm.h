@@ -108,7 +108,8 @@ enum vm_stage {
 };
 void vm_on_destroy(enum vm_stage stage, void (*fn)(struct vm *vm));
 
-/* The shell's: every VM's console calls it when output came. Set before the first VM is created; NULL: none. */
+/* The shell's: every VM's console calls it when output came. Set before the first VM is created; NULL: none.
+ * */
 extern void (*vm_console_more)(struct vconsole *c);
 
 /* What a guest did wrong is its problem: log one sentence with its state, stop it, act on on_crash. Callable
@@ -132,7 +133,8 @@ int vcpu_create(struct vm *vm, u32 id, const char **why);
 void vcpu_destroy(struct vcpu *v); /* off every pCPU by now; undoes what of vcpu_create was done */
 /* For sched_state_hook: writes the page that the guest reads. */
 void vcpu_publish(struct sched_vcpu *s, u64 now);
-/* Around its own accesses to its LAPIC, by whatever road: the guest moves CR8, which is TPR, without an exit. */
+/* Around its own accesses to its LAPIC, by whatever road: the guest moves CR8, which is TPR, without an
+ * exit. */
 static inline struct vlapic *vcpu_lapic(struct vcpu *v) {
     if (v->virt.cr8 != vlapic_cr8(&v->lapic)) vlapic_set_cr8(&v->lapic, v->virt.cr8);
     return &v->lapic;

@@ -1,4 +1,5 @@
-/* What the fuzzers of exit handlers share: a VM of two vCPUs that is made anew when it has come to an end, and what
+/* What the fuzzers of exit handlers share: a VM of two vCPUs that is made anew when it has come to an end,
+ * and what
  * must hold after any exit. */
 #ifndef EXIT_FUZZ_H
 #define EXIT_FUZZ_H

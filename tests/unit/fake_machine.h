@@ -1,4 +1,5 @@
-/* The machine under hv/vm on the host: two pCPUs that the test is by turns, 64 MiB of RAM, a clock that stands still,
+/* The machine under hv/vm on the host: two pCPUs that the test is by turns, 64 MiB of RAM, a clock that
+ * stands still,
  * work items, and a CPU vendor whose guests do what the test says. */
 #ifndef FAKE_MACHINE_H
 #define FAKE_MACHINE_H
@@ -18,7 +19,8 @@ struct fake_vcpu { /* struct virt_vcpu's priv */
     bool shadow, nmi_masked, loaded;
 };
 
-/* Sets up RAM, clock, pCPUs in Pool-0 under `policy`, hv/vm. Once a program; fuzzers call it again, for nothing. */
+/* Sets up RAM, clock, pCPUs in Pool-0 under `policy`, hv/vm. Once a program; fuzzers call it again, for
+ * nothing. */
 void fake_machine(const char *policy);
 void fake_cpu(u32 cpu);   /* this_cpu() from now on */
 void fake_clock(u64 ns);  /* now_ns() from now on: it stands still, for a second or so of real time */
@@ -31,7 +33,8 @@ extern void (*fake_run)(struct virt_vcpu *v, struct vm_exit *e);
 extern u32 fake_kicks[FAKE_CPUS], fake_halts;
 static inline struct fake_vcpu *fake_of(struct vcpu *v) { return v->virt.priv; }
 
-/* An image that ends where it starts, for vm_create: ELF64 with a PVH note, at 1 MiB. As boot module "null". */
+/* An image that ends where it starts, for vm_create: ELF64 with a PVH note, at 1 MiB. As boot module "null".
+ * */
 extern const struct module fake_image;
 struct config_vm fake_config(const char *name, u32 vcpus); /* 2 MiB */
 struct vm *fake_vm(const struct config_vm *c); /* makes it; the caller puts the reference. NULL: fake_why */

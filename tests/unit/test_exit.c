@@ -50,7 +50,8 @@ static void hc_mode(struct vm_exit *e) {
     e->hc.real = !(f->reg[VREG_CR0] & 1);
 }
 
-/* Handles an exit by an instruction of `len` bytes. Returns the vector of the fault that it raised, or NO_GP. */
+/* Handles an exit by an instruction of `len` bytes. Returns the vector of the fault that it raised, or
+ * NO_GP. */
 static u32 handle(struct vm_exit e) {
     u64 rip = v->virt.regs.rip;
     u32 fault = NO_GP;

@@ -95,7 +95,8 @@ static void test_every_failing_frame(void **state) {
     struct config_vm c = fake_config("fails", 2);
     hpa_t *held = test_malloc(FAKE_RAM / PAGE_SIZE * sizeof(hpa_t));
 
-    /* With 0, 1, 2 ... small frames left and whole chunks in plenty, making it fails ever later, and leaks nothing. */
+    /* With 0, 1, 2 ... small frames left and whole chunks in plenty, making it fails ever later, and leaks
+     * nothing. */
     for (u32 keep = 0; keep < 40; keep++) {
         hpa_t chunk = frame_alloc(FRAME_ORDER_2M);
         u32 n = 0;
