@@ -90,6 +90,19 @@ static void write_msrs(u64 *rnd) {
     wrmsr(MSR_PAT, pat | 6); /* entry 0 is what our memory is */
 }
 
+/* What an instruction finds, not only what RDMSR is told. */
+static void check_in_use(void) {
+    u64 want = rdmsr(MSR_KERNEL_GS_BASE), got;
+    u32 lo, hi, aux;
+
+    __asm__ volatile("swapgs; rdmsr; swapgs" : "=a"(lo), "=d"(hi) : "c"(MSR_GS_BASE));
+    got = (u64)hi << 32 | lo;
+    CHECK(got == want, "SWAPGS finds %lx instead of %lx", got, want);
+    if (!has_msr(ARRAY_SIZE(msrs) - 1)) return;
+    __asm__ volatile("rdtscp" : "=c"(aux) : : "rax", "rdx");
+    CHECK(aux == rdmsr(MSR_TSC_AUX), "RDTSCP finds %x instead of %lx", aux, rdmsr(MSR_TSC_AUX));
+}
+
 static void check_msrs(u64 *rnd) {
     u64 pat = 6, got;
 
@@ -102,6 +115,7 @@ static void check_msrs(u64 *rnd) {
         CHECK(got == want, "%s is %lx instead of %lx", msrs[i].name, got, want);
     }
     for (unsigned i = 1; i < 8; i++) pat |= (u64)pat_types[next_random(rnd) % ARRAY_SIZE(pat_types)] << 8 * i;
+    check_in_use();
     got = rdmsr(MSR_PAT);
     CHECK(got == pat, "PAT is %lx instead of %lx", got, pat);
 }
