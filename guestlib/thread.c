@@ -116,7 +116,8 @@ void thread_yield(void) {
 
 /* ---- threads ---- */
 
-static void on_resched(void *arg) { /* thread_preempt() follows every interrupt. */ }
+static void on_resched(void *arg) { /* thread_preempt() follows every interrupt. */
+}
 
 /* Where a new thread begins, out of schedule(). */
 static void thread_main(void) {

@@ -6,21 +6,18 @@
 #include <guest/thread.h>
 #include <guest/time.h>
 
-int main(void)
-{
+int main(void) {
     u64 tick = cmdline_u64("tick_us", 10000) * NS_PER_US;
     u64 lead = cmdline_u64("lead_us", 200) * NS_PER_US;
     u64 nap = cmdline_u64("nap_us", 600) * NS_PER_US;
     u64 next = time_ns() + tick; /* time_ns() at a tick */
 
-    if (on_takt())
-        next -= hypercall0(TAKT_HC_TIME) % tick;
+    if (on_takt()) next -= hypercall0(TAKT_HC_TIME) % tick;
     next += cmdline_u64("phase_us", 0) * NS_PER_US;
     for (;;) {
         u64 now = time_ns();
 
-        while (next < now + lead)
-            next += tick;
+        while (next < now + lead) next += tick;
         while (time_ns() < next - lead)
             ;
         sleep_until(next - lead + nap);

@@ -19,8 +19,7 @@ static volatile bool started;
 
 /* #DB is delivered on a stack of its own (IST 7), always the same; a breakpoint watches the first word that
  * is pushed there. So the handler's first instruction is never executed. */
-static void storm(void *arg)
-{
+static void storm(void *arg) {
     u64 *watched = (u64 *)(stack + sizeof(stack)) - 1;
     struct table gdt, idt;
     u32 *descriptor;
@@ -42,14 +41,11 @@ static void storm(void *arg)
         ;
 }
 
-int main(void)
-{
+int main(void) {
     test_begin();
-    if (vcpu_start_all() < 2)
-        test_error("too few vCPUs");
+    if (vcpu_start_all() < 2) test_error("too few vCPUs");
     thread_start(1, "storm", storm, NULL);
-    for (unsigned i = 0; i < 20; i++)
-        sleep_ns(5 * NS_PER_MS);
+    for (unsigned i = 0; i < 20; i++) sleep_ns(5 * NS_PER_MS);
     CHECK(started, "the other vCPU never ran");
     return test_end("an endless delivery of exceptions is preempted");
 }
