@@ -10,7 +10,8 @@ align 8
 header:
         dd MB2_MAGIC, 0, header_end - header, -(MB2_MAGIC + 0 + (header_end - header))
         align 8
-        db 'FB'                 ; of no meaning; type 5, a frame buffer of 32 bits, in the copy that tools/mkiso.sh
+        ; type 5, a frame buffer of 32 bits, in the copy that tools/mkiso.sh
+        db 'FB'                 ; of no meaning
         dw 1                    ; makes for UEFI. BIOS keeps its text mode: GRUB fails to set others in Bochs.
         dd 20, 0, 0, 32
         align 8

@@ -1,4 +1,5 @@
-; The road of an AP from its SIPI, in real mode at page P, to ap_main in 64-bit C. The code between trampoline and
+; The road of an AP from its SIPI, in real mode at page P, to ap_main in 64-bit C. The code between trampoline
+; and
 ; trampoline_end is copied to P; one AP takes it at a time.
 %include "asm_offsets.inc"
 %define PHYS(sym) ((sym) - LINK_BASE)

@@ -1,5 +1,5 @@
-/* Does its worst, for ever, in one way (mode=io, mmio, hypercall, console, ipi, timer, yield, cli, msr, cpuid,
- * selfwake, ports), to see that the others' shares do not suffer. Every vCPU takes part. */
+/* Does its worst, for ever, in one way (mode=io, mmio, hypercall, console, ipi, timer, yield, cli, msr,
+ * cpuid, selfwake, ports), to see that the others' shares do not suffer. Every vCPU takes part. */
 #include <guest/event.h>
 #include <guest/guest.h>
 #include <guest/lapic.h>

@@ -21,7 +21,8 @@ while [ $# -gt 0 ]; do
     shift 2
 done
 
-for name in $(sed -n 's/^[[:space:]]*\(image\|script\)[[:space:]]*=[[:space:]]*"\{0,1\}\([^[:space:]"#;]*\).*/\2/p' "$config" | sort -u); do
+key='s/^[[:space:]]*\(image\|script\)[[:space:]]*=[[:space:]]*"\{0,1\}\([^[:space:]"#;]*\).*/\2/p'
+for name in $(sed -n "$key" "$config" | sort -u); do
     [ -n "${module[$name]:-}" ] && continue
     for file in "$(dirname "$config")/$name" "$guests/$name" "$guests/$name.elf"; do
         [ -f "$file" ] && module[$name]=$file && break

@@ -1,4 +1,5 @@
-/* What the firmware's ACPI tables tell, with every length and checksum checked. Built for the host as well. */
+/* What the firmware's ACPI tables tell, with every length and checksum checked. Built for the host as well.
+ */
 #ifndef HV_PLATFORM_ACPI_H
 #define HV_PLATFORM_ACPI_H
 
@@ -45,7 +46,8 @@ struct acpi_info {
 /* Makes [pa, pa + len) readable; NULL if it cannot. What it gave stays valid. */
 typedef const void *(*acpi_map_fn)(void *ctx, u64 pa, u64 len);
 
-/* `rsdp`: a copy of rsdp_len bytes from the loader, or NULL: it is then looked for below 1 MiB (ACPI 6.5, 5.2.5.1).
+/* `rsdp`: a copy of rsdp_len bytes from the loader, or NULL: it is then looked for below 1 MiB (ACPI 6.5,
+ * 5.2.5.1).
  * 0, or -ENOENT without usable root table; `out` then holds the defaults. Without a MADT nr_cpus is 0. */
 int acpi_parse(struct acpi_info *out, const void *rsdp, u32 rsdp_len, acpi_map_fn map, void *ctx);
 

@@ -84,8 +84,8 @@ static struct sample sample(const struct reference *r) {
 #define GOOD_ENOUGH 20000 /* stop when the error is under one part in so many */
 #define LONGEST_FS  (50 * NS_PER_MS * FS_PER_NS)
 
-/* Watches `r` until both differences are known to one part in GOOD_ENOUGH: the ticks of `r` in *ref, those of the TSC
- * in *tsc. False: it stands still, or counts too slowly. */
+/* Watches `r` until both differences are known to one part in GOOD_ENOUGH: the ticks of `r` in *ref, those of
+ * the TSC in *tsc. False: it stands still, or counts too slowly. */
 static bool compare(const struct reference *r, u64 *ref, u64 *tsc) {
     struct sample start = sample(r), now;
 

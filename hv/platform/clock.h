@@ -4,8 +4,8 @@
 
 #include "platform/acpi.h"
 
-/* Calibrates the TSC (and, without TSC deadline, this CPU's APIC timer) against the best known clock, and says in the
- * log which. -ENODEV if there is none. */
+/* Calibrates the TSC (and, without TSC deadline, this CPU's APIC timer) against the best known clock, and
+ * says in the log which. -ENODEV if there is none. */
 int clock_calibrate(const struct acpi_info *a);
 /* Waits; for the start of other CPUs only. */
 void delay_ns(u64 ns);

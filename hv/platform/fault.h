@@ -2,8 +2,8 @@
 #ifndef HV_PLATFORM_FAULT_H
 #define HV_PLATFORM_FAULT_H
 
-/* Does on this CPU what the word says: pf gp ud df stack mc assert (none of which returns), nmi, stray, storm, hang (which
- * take a while at most). -EINVAL for another word. */
+/* Does on this CPU what the word says: pf gp ud df stack mc assert (none of which returns), nmi, stray,
+ * storm, hang (which take a while at most). -EINVAL for another word. */
 int fault_inject(const char *what);
 
 extern const char fault_words[]; /* "pf|gp|..." */

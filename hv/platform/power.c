@@ -23,8 +23,8 @@ static void halt_for_ever(void) {
     for (;;) __asm__ volatile("cli; hlt");
 }
 
-/* Bochs ends at the bytes "Shutdown" on port 0x8900, QEMU at a write to isa-debug-exit. A real machine has nothing
- * there. */
+/* Bochs ends at the bytes "Shutdown" on port 0x8900, QEMU at a write to isa-debug-exit. A real machine has
+ * nothing there. */
 static void emulator_off(u8 code) {
     for (const char *p = "Shutdown"; *p; p++) outb(0x8900, (u8)*p);
     outb(0xf4, code);

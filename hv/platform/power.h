@@ -7,11 +7,11 @@
 
 void power_init(const struct acpi_info *a); /* keeps `a` */
 void platform_reboot(void) __attribute__((noreturn));
-/* What the emulators have (Bochs' port 0x8900; isa-debug-exit at 0xf4, with code 0); failing that ACPI soft-off; else
- * halts. */
+/* What the emulators have (Bochs' port 0x8900; isa-debug-exit at 0xf4, with code 0); failing that ACPI
+ * soft-off; else halts. */
 void platform_poweroff(void) __attribute__((noreturn));
-/* Says `why` and halts; ends an emulator (isa-debug-exit: code 1) unless noreboot is set. For what makes it impossible
- * to go on and is no bug of ours. */
+/* Says `why` and halts; ends an emulator (isa-debug-exit: code 1) unless noreboot is set. For what makes it
+ * impossible to go on and is no bug of ours. */
 void stop_machine(const char *why) __attribute__((noreturn));
 
 extern bool noreboot; /* panic() halts; otherwise it starts the machine again after 5 s */

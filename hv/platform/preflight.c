@@ -8,8 +8,8 @@ void preflight_row(const char *what, bool found, const char *effect) {
     log_info("  %-22s %-3s  %s", what, found ? "yes" : "no", effect);
 }
 
-/* Does the CPU say that it leaks? In one line, since Takt does nothing against it (SDM 4, IA32_ARCH_CAPABILITIES; CPUID
- * 7.EDX; CPUID 80000008h.EBX). */
+/* Does the CPU say that it leaks? In one line, since Takt does nothing against it (SDM 4,
+ * IA32_ARCH_CAPABILITIES; CPUID 7.EDX; CPUID 80000008h.EBX). */
 static void speculation(void) {
     u32 edx = cpuid_or_zero(7, 0).edx, amd = cpuid_or_zero(0x80000008, 0).ebx;
     bool ibpb = edx >> 26 & 1 || amd >> 12 & 1;

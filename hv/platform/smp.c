@@ -168,7 +168,8 @@ void cpu_halt(void) {
     c->halted = false;
 }
 
-/* ---- heartbeat: a CPU that did not pass its loop is kicked; one that does not pass it then is dumped ---- */
+/* ---- heartbeat: a CPU that did not pass its loop is kicked; one that does not pass it then is dumped ----
+ */
 
 static void look_at(struct cpu *c) {
     u64 age = rdtsc() - c->p.heartbeat;

@@ -7,11 +7,11 @@
 /* Arms `t` on `cpu` for `when` (ns), moving it if it was armed. From any CPU; kicks `cpu` if its next
  * deadline came closer. */
 void timer_set(unsigned cpu, struct timer *t, u64 when);
-/* After it returns, fn is not going to be called for the earlier arming, but a call may be under way on the pCPU where it
- * was armed. From any CPU, with any lock held. */
+/* After it returns, fn is not going to be called for the earlier arming, but a call may be under way on the
+ * pCPU where it was armed. From any CPU, with any lock held. */
 void timer_cancel(struct timer *t);
-/* As timer_cancel, and no call is under way any more when it returns: before `t` is freed. Not from fn, nor with a lock
- * that fn takes. */
+/* As timer_cancel, and no call is under way any more when it returns: before `t` is freed. Not from fn, nor
+ * with a lock that fn takes. */
 void timer_cancel_wait(struct timer *t);
 
 void timers_init_cpu(void); /* on each CPU */

@@ -1,5 +1,5 @@
-/* Lock: work_lock, a leaf but for the timer's. An item is in `items` from work_add until its step is run; the list is in
- * the order in which they came, so that they take turns. */
+/* Lock: work_lock, a leaf but for the timer's. An item is in `items` from work_add until its step is run; the
+ * list is in the order in which they came, so that they take turns. */
 #include "platform/work.h"
 
 #include "lib/spinlock.h"

@@ -16,7 +16,8 @@ struct work {
 
 void work_add(struct work *w); /* from any pCPU; the caller owns `w` until step returned false */
 
-/* For the loop of the housekeeping pCPU: is a step due? Items that wait for their `not_before` have a timer. */
+/* For the loop of the housekeeping pCPU: is a step due? Items that wait for their `not_before` have a timer.
+ */
 bool work_due(void);
 /* Runs one step of the item that waited longest. False if none was due. */
 bool work_run(void);

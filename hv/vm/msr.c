@@ -64,12 +64,13 @@ static const struct msr_rule {
 #define MTRR_CAP         0xfeu
 #define MTRR_DEF         0x2ffu
 #define MTRR_VAR         0x200u
-#define MTRR_CAP_IS      (MTRR_VARIABLE | BIT(8) | BIT(10)) /* fixed ranges, write-combining (SDM 3A 12.11.1) */
-#define EFER_SCE         BIT(0)
-#define EFER_LME         BIT(8)
-#define EFER_LMA         BIT(10)
-#define EFER_NXE         BIT(11)
-#define CR0_PG           BIT(31)
+/* fixed ranges, write-combining (SDM 3A 12.11.1) */
+#define MTRR_CAP_IS (MTRR_VARIABLE | BIT(8) | BIT(10))
+#define EFER_SCE    BIT(0)
+#define EFER_LME    BIT(8)
+#define EFER_LMA    BIT(10)
+#define EFER_NXE    BIT(11)
+#define CR0_PG      BIT(31)
 
 /* Where in `rules` an MSR is, plus one: below LOW_END by number, and the first of the 0xc0000000s. */
 #define LOW_END  0x900u

@@ -176,8 +176,8 @@ static void handle_machine_check(struct cpu *c, const struct trap_frame *f) {
     wrmsr(MSR_MCG_STATUS, 0);
 }
 
-/* An interrupt on a vector that nobody registered is counted; one that will not stop is masked at its source, if that
- * is known. */
+/* An interrupt on a vector that nobody registered is counted; one that will not stop is masked at its source,
+ * if that is known. */
 static void handle_stray(u8 v) {
     static u32 count[256];
 

@@ -1,4 +1,5 @@
-/* ACPI tables, as any bytes: the input is the physical memory from 0xe0000 on, with lengths mapped exactly. */
+/* ACPI tables, as any bytes: the input is the physical memory from 0xe0000 on, with lengths mapped exactly.
+ */
 #include <stdlib.h>
 #include <string.h>
 

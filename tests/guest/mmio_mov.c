@@ -49,7 +49,8 @@ static void loads(void) {
     LOADS("movslq (%%rbx), %%rax", LDR, 0xffffffff80000000ull);
     LOADS("movl (%%rbx), %%eax", LDR, 0x80000000ull);
     __asm__ volatile("movl $0, (%0)" : : "r"(LDR) : "memory");
-    /* Not 32 bits wide: there is no value to speak of, but the rest of the register stays or goes as it should. */
+    /* Not 32 bits wide: there is no value to speak of, but the rest of the register stays or goes as it
+     * should. */
     LOADS("movw (%%rbx), %%ax; mov $0, %%ax", VERSION, FILL & ~0xffffull);
     LOADS("movb (%%rbx), %%ah; mov $0, %%ah", VERSION, FILL & ~0xff00ull);
     LOADS("movzbl (%%rbx), %%eax; mov $0, %%al", VERSION, 0ull);

@@ -60,7 +60,8 @@ def test_replay(platform, preset, request):
     if platform == "bochs" and preset and not request.config.getoption("--long"):
         pytest.skip("takes long; make check runs it")
     directory = place(f"replay-{platform}-{'faithful' if preset else 'hardened'}")
-    iso = make_iso(directory, CONFIG.format(preset=preset), modules={"script": SCRIPT.format(stop=1200 if platform == "qemu" else 500)})
+    script = SCRIPT.format(stop=1200 if platform == "qemu" else 500)
+    iso = make_iso(directory, CONFIG.format(preset=preset), modules={"script": script})
     stream = os.path.join(directory, "trace.bin")
     with Machine(platform, iso, cpus=2, directory=directory, com2=stream) as machine:
         how, match = machine.wait(r"streaming\s*: false\s+streamed\s*: (\d+)\s+lost\s*: (\d+)", 170)
