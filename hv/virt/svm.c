@@ -353,7 +353,7 @@ static void prepare_events(struct virt_vcpu *v, struct svm_vcpu *s) {
         s->nmi_masked |= v->pending.type == EVENT_NMI;
         v->pending.type = EVENT_NONE;
     }
-    set_intercept(b, &b->intercept_1, I1_IRET, v->want_nmi_window && s->nmi_masked);
+    set_intercept(b, &b->intercept_1, I1_IRET, s->nmi_masked);
     set_intercept(b, &b->intercept_cr, 1u << (16 + 8), v->want_cr8_exit);
     b->int_ctl = INT_CTL_MASKING | v->cr8 | (v->want_irq_window ? INT_CTL_IRQ | INT_CTL_IGN_TPR : 0);
     b->clean &= ~CLEAN_TPR;
@@ -601,7 +601,7 @@ static __attribute__((noinline)) void after_exit(struct virt_vcpu *v, struct vm_
     v->regs.rip = b->rip;
     v->regs.rflags = b->rflags;
     v->cr8 = b->int_ctl & INT_CTL_TPR;
-    b->clean = ~0ull;
+    b->clean = CLEAN_ALL;
     b->tlb_control = 0;
     e->raw = (u32)b->exit_code;
     e->insn_len = 0;

@@ -87,7 +87,7 @@ _Static_assert(sizeof(struct vmcb) == 4096, "APM2 15.5.1");
 
 #define CLEAN_INTERCEPTS BIT(0) /* APM2 15.15.3; 1: unchanged since the last VMRUN */
 #define CLEAN_TPR        BIT(3)
-#define CLEAN_CR2        BIT(9)
+#define CLEAN_ALL        0x3ffull
 
 #define TLB_CTL_ALL      1
 
