@@ -28,7 +28,7 @@ static void relay(void *arg) {
     }
 }
 
-/* Two readings of the hypervisor's clock, each between two of the TSC: the vCPU may lose its pCPU anywhere. */
+/* Two readings of the hypervisor's clock, each between two of the TSC: the vCPU may lose its CPU anywhere. */
 static void against_hypervisor(void) {
     u64 t[4], ns[2], least, most;
 
