@@ -353,7 +353,7 @@ static void prepare_events(struct virt_vcpu *v, struct svm_vcpu *s) {
         s->nmi_masked |= v->pending.type == EVENT_NMI;
         v->pending.type = EVENT_NONE;
     }
-    set_intercept(b, &b->intercept_1, I1_IRET, s->nmi_masked);
+    set_intercept(b, &b->intercept_1, I1_IRET, v->want_nmi_window && s->nmi_masked);
     set_intercept(b, &b->intercept_cr, 1u << (16 + 8), v->want_cr8_exit);
     b->int_ctl = INT_CTL_MASKING | v->cr8 | (v->want_irq_window ? INT_CTL_IRQ | INT_CTL_IGN_TPR : 0);
     b->clean &= ~CLEAN_TPR;
