@@ -107,45 +107,33 @@ void guestcon_init(bool log) {
 /* ---- attached ---- */
 
 static void to_guest(struct shell_call *c, const char *s, unsigned n) {
-    struct vm *vm = c->cursor;
-
-    for (unsigned i = 0; i < n && vm; i++) {
-        if (s[i] == LEAVE) {
+    for (unsigned i = 0; i < n && !c->stop; i++) {
+        if (s[i] == LEAVE)
             c->stop = true;
-            return;
-        }
-        vconsole_type(&vm->console, s + i, 1);
+        else
+            vconsole_type(&c->vm->console, s + i, 1);
     }
-    if (vm) vuart_input(&vm->uart);
+    vuart_input(&c->vm->uart);
 }
 
-static int attach(struct shell_call *c) {
-    struct vm *vm;
-
-    if (c->argc != 2) return shell_usage(c);
-    if (c->json) return shell_fail(c, -EINVAL, "a console is for a person: there is no JSON of it");
-    vm = vm_find(c->argv[1]);
-    if (!vm) return shell_fail(c, -ENOENT, "there is no VM %s", c->argv[1]);
-    c->cursor = vm;
-    c->typed = to_guest;
-    __atomic_store_n(&attached, &vm->console, __ATOMIC_RELEASE);
-    out("Connected to %s. ^] leaves.\n", vm->name);
-    return SHELL_AGAIN;
+static void detach(struct shell_call *c) {
+    out("\nDisconnected from %s.\n", c->vm->name);
+    __atomic_store_n(&attached, NULL, __ATOMIC_RELEASE);
 }
 
 int cmd_console(struct shell_call *c) {
-    struct vm *vm = c->cursor;
     char chunk[STEP_BYTES];
     unsigned n;
 
-    if (c->step == 0) return attach(c);
-    if (c->stop || vm->state == VM_DYING) {
-        out("\nDisconnected from %s.\n", vm->name);
-        __atomic_store_n(&attached, NULL, __ATOMIC_RELEASE);
-        vm_put(vm);
-        return 0;
+    if (c->json) return shell_fail(c, -EINVAL, "a console is for a person: there is no JSON of it");
+    if (c->step == 0) {
+        c->typed = to_guest;
+        c->end = detach;
+        __atomic_store_n(&attached, &c->vm->console, __ATOMIC_RELEASE);
+        out("Connected to %s. ^] leaves.\n", c->vm->name);
     }
-    n = vconsole_take(&vm->console, chunk, sizeof(chunk));
+    if (c->vm->state == VM_DYING) return 0;
+    n = vconsole_take(&c->vm->console, chunk, sizeof(chunk));
     for (unsigned i = 0; i < n; i++) {
         if (chunk[i] != '\r') out_escaped(chunk[i]);
     }

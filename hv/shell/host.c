@@ -19,19 +19,14 @@
 
 static int cmd_help(struct shell_call *c) {
     COLUMNS(columns, COL("Command", "name", 's', -18), COL(NULL, "usage", 's', 0), COL("", "help", 's', 0));
-    const struct shell_command *cmd = NULL;
+    const struct shell_command *cmd = shell_command_at(c->index++);
 
-    if (c->step == 0) table_begin(c, columns);
-    for (u32 end = c->index + 4; c->index < end; c->index++) {
-        cmd = shell_command_at(c->index);
-        if (!cmd) break;
-        if (c->argc > 1 && strcmp(c->argv[1], cmd->name) != 0) continue;
-        table_row(c, columns, CELLS(S(cmd->name), S(cmd->usage), S(cmd->help)));
-        if (c->argc > 1 && !c->json) out("    %s %s\n", cmd->name, cmd->usage);
-    }
-    if (cmd) return SHELL_AGAIN;
-    table_end(c);
-    return 0;
+    c->columns = columns;
+    if (!cmd) return 0;
+    if (c->argc > 1 && strcmp(c->argv[1], cmd->name) != 0) return SHELL_AGAIN;
+    table_row(c, CELLS(S(cmd->name), S(cmd->usage), S(cmd->help)));
+    if (c->argc > 1 && !c->json) out("    %s %s\n", cmd->name, cmd->usage);
+    return SHELL_AGAIN;
 }
 
 /* ---- info ---- */
@@ -66,37 +61,28 @@ static int cmd_dmesg(struct shell_call *c) {
     char lines[1024];
     size_t n, end;
 
-    if (c->step == 0) {
-        position = 0;
-        table_begin(c, columns);
-    }
-    n = c->stop ? 0 : log_read(&position, lines, sizeof(lines));
+    if (c->step == 0) position = 0;
+    c->columns = columns;
+    n = log_read(&position, lines, sizeof(lines));
     for (size_t i = 0; i < n; i = end + 1) {
         for (end = i; end + 1 < n && lines[end] != '\n'; end++)
             ;
         lines[end] = 0;
-        table_row(c, columns, CELLS(S(lines + i)));
+        table_row(c, CELLS(S(lines + i)));
     }
-    if (n) return SHELL_AGAIN;
-    table_end(c);
-    return 0;
+    return n ? SHELL_AGAIN : 0;
 }
 
 static int cmd_counters(struct shell_call *c) {
     COLUMNS(columns, COL("Counter", "name", 's', -32), COL("Count", "value", 'u', 20));
-    u32 nr = (u32)(__stop_counters - __start_counters);
+    const struct counter *counter = &__start_counters[c->index++];
+    u64 sum = 0;
 
-    if (c->step == 0) table_begin(c, columns);
-    for (u32 end = MIN(c->index + 6, nr); c->index < end; c->index++) {
-        const struct counter *counter = &__start_counters[c->index];
-        u64 sum = 0;
-
-        for (u32 cpu = 0; cpu < nr_cpus; cpu++) sum += counter->value[cpu];
-        table_row(c, columns, CELLS(S(counter->name), U(sum)));
-    }
-    if (c->index < nr) return SHELL_AGAIN;
-    table_end(c);
-    return 0;
+    c->columns = columns;
+    if (counter >= __stop_counters) return 0;
+    for (u32 cpu = 0; cpu < nr_cpus; cpu++) sum += counter->value[cpu];
+    table_row(c, CELLS(S(counter->name), U(sum)));
+    return SHELL_AGAIN;
 }
 
 /* ---- dump: what the pCPUs, or a VM's vCPUs, are doing ---- */
@@ -106,24 +92,31 @@ static int dump_cpus(struct shell_call *c) {
             COL("Runs", "vm", 's', -24), COL("vCPU", "vcpu", 'u', 4), COL("guest s", "guest_s", 't', 12),
             COL("hypervisor", "hv_s", 't', 12), COL("idle", "idle_s", 't', 12));
 
-    if (c->step == 0) table_begin(c, columns);
-    for (u32 end = MIN(c->index + 3, nr_cpus); c->index < end; c->index++) {
-        const struct percpu *p = percpu_of[c->index];
-        const struct sched_pool *pool = sched_pool_of_cpu(c->index);
-        const struct sched_vcpu *v = sched_current(c->index);
-        bool idle = !v || sched_is_idle(v);
+    u32 cpu = c->index++;
+    const struct percpu *p;
+    const struct sched_pool *pool;
+    const struct sched_vcpu *v;
+    bool idle;
 
-        table_row(c, columns,
-                  CELLS(U(c->index), U(p->apic_id), S(pool ? pool->name : ""), S(idle ? "" : v->dom->name),
-                        U(idle ? 0 : v->id), U(tsc_to_ns(p->guest_tsc)), U(tsc_to_ns(p->hv_tsc)),
-                        U(tsc_to_ns(p->idle_tsc))));
-    }
-    if (c->index < nr_cpus) return SHELL_AGAIN;
-    table_end(c);
-    return 0;
+    c->columns = columns;
+    if (cpu >= nr_cpus) return 0;
+    p = percpu_of[cpu];
+    pool = sched_pool_of_cpu(cpu);
+    v = sched_current(cpu);
+    idle = !v || sched_is_idle(v);
+    table_row(c, CELLS(U(cpu), U(p->apic_id), S(pool ? pool->name : ""), S(idle ? "" : v->dom->name),
+                       U(idle ? 0 : v->id), U(tsc_to_ns(p->guest_tsc)), U(tsc_to_ns(p->hv_tsc)),
+                       U(tsc_to_ns(p->idle_tsc))));
+    return SHELL_AGAIN;
 }
 
-static void dump_vcpu(struct shell_call *c, struct vcpu *v) {
+static int cmd_dump(struct shell_call *c) {
+    struct vcpu *v;
+
+    if (!c->vm) return dump_cpus(c);
+    if (c->json) return shell_fail(c, -EINVAL, "a VM's dump is for a person: there is no JSON of it");
+    v = shell_next_vcpu(c);
+    if (!v) return 0;
     out("%s vCPU %u: rip %016lx rflags %lx, on pCPU %d, exits %lu; the last:", v->vm->name, v->id,
         v->virt.regs.rip, v->virt.regs.rflags, (int)v->sched.on_cpu, v->exits);
     for (u32 i = 0; i < ARRAY_SIZE(v->last); i++) {
@@ -132,42 +125,32 @@ static void dump_vcpu(struct shell_call *c, struct vcpu *v) {
         out(" %u@%lx", e->reason, e->rip);
     }
     out("\n");
-}
-
-static int cmd_dump(struct shell_call *c) {
-    if (c->argc == 1) return dump_cpus(c);
-    if (c->json) return shell_fail(c, -EINVAL, "a VM's dump is for a person: there is no JSON of it");
-    return shell_each_vcpu(c, 4, c->argv[1], dump_vcpu);
+    return SHELL_AGAIN;
 }
 
 /* ---- the end ---- */
 
-static int cmd_reboot(struct shell_call *c) {
-    shell_at_end(platform_reboot);
-    return 0;
-}
-
-static int cmd_poweroff(struct shell_call *c) {
-    shell_at_end(platform_poweroff);
+static int cmd_end(struct shell_call *c) {
+    shell_at_end(c->argv[0][0] == 'r' ? platform_reboot : platform_poweroff);
     return 0;
 }
 
 static int cmd_fault(struct shell_call *c) {
-    if (c->argc != 2) return shell_usage(c);
     if (fault_inject(c->argv[1]))
         return shell_fail(c, -EINVAL, "expected one of %s, not %s", fault_words, c->argv[1]);
     return 0;
 }
 
 const struct shell_command host_commands[] = {
-    { "help", "[COMMAND]", "the commands, or one's arguments; nearly all answer in JSON with -j", cmd_help,
-      false },
-    { "info", "", "the machine: CPUs, memory, scheduler", cmd_info, false },
-    { "dmesg", "", "the hypervisor's log", cmd_dmesg, false },
-    { "counters", "", "named counters, summed over pCPUs", cmd_counters, false },
-    { "dump", "[VM]", "what every pCPU, or every vCPU of a VM, is doing", cmd_dump, true },
-    { "fault", "WORD", "a fault of the hypervisor itself, to see it reported", cmd_fault, false },
-    { "reboot", "", "restarts the machine", cmd_reboot, false },
-    { "poweroff", "", "ends the machine (also an emulator)", cmd_poweroff, false },
+    { "help", "[COMMAND]", "the commands, or one's arguments; nearly all answer in JSON with -j", cmd_help, 0,
+      1, TAKES_WORDS, NULL },
+    { "info", "", "the machine: CPUs, memory, scheduler", cmd_info, 0, 0, TAKES_WORDS, NULL },
+    { "dmesg", "", "the hypervisor's log", cmd_dmesg, 0, 0, TAKES_WORDS, NULL },
+    { "counters", "", "named counters, summed over pCPUs", cmd_counters, 0, 0, TAKES_WORDS, NULL },
+    { "dump", "[VM]", "what every pCPU, or every vCPU of a VM, is doing", cmd_dump, 0, 1, TAKES_VM, NULL },
+    { "fault", "WORD", "a fault of the hypervisor itself, to see it reported", cmd_fault, 1, 1, TAKES_WORDS,
+      NULL },
+    { "reboot", "", "restarts the machine", cmd_end, 0, 0, TAKES_WORDS, NULL },
+    { "poweroff", "", "ends the machine (also an emulator)", cmd_end, 0, 0, TAKES_WORDS, NULL },
     { 0 },
 };

@@ -37,24 +37,22 @@ static int add_cpus(struct shell_call *c, struct sched_pool *p, const struct cpu
 
 /* ---- cpupool-create ---- */
 
+/* The pool's name, alone or as name=, and the other words. */
 static int create_words(struct shell_call *c, const char **name, const char **sched, struct cpumask *cpus) {
     for (int i = 1; i < c->argc; i++) {
-        char *word = c->argv[i], *value = strchr(word, '=');
-        int error = 0;
+        char *value = strchr(c->argv[i], '=');
+        const char *key = value ? c->argv[i] : "name";
 
-        if (value) *value++ = 0;
         if (!value && i > 1) return shell_usage(c);
-        if (!value)
-            *name = word;
-        else if (strcmp(word, "name") == 0)
-            *name = value;
-        else if (strcmp(word, "sched") == 0)
+        if (value) *value++ = 0;
+        if (strcmp(key, "name") == 0)
+            *name = value ? value : c->argv[i];
+        else if (strcmp(key, "sched") == 0)
             *sched = value;
-        else if (strcmp(word, "cpus") == 0)
-            error = parse_online(c, value, cpus);
-        else
-            error = shell_fail(c, -EINVAL, "expected name=, sched= or cpus=, not %s=", word);
-        if (error) return error;
+        else if (strcmp(key, "cpus") != 0)
+            return shell_fail(c, -EINVAL, "expected name=, sched= or cpus=, not %s=", key);
+        else if (parse_online(c, value, cpus))
+            return -EINVAL;
     }
     return *name ? 0 : shell_usage(c);
 }
@@ -93,23 +91,15 @@ COLUMNS(columns, COL("Name", "name", 's', -20), COL(NULL, "id", 'u', 0), COL("CP
         COL("Sched", "sched", 's', 10), COL("VMs", "vms", 'u', 5), COL("CPU list", "cpus", 's', 0));
 
 static int cmd_list(struct shell_call *c) {
-    struct sched_pool *one = NULL;
     char cpus[128];
-    int at = c->argc > 1 && strcmp(c->argv[1], "-c") == 0
-                 ? 2
-                 : 1; /* xl's option: here the CPUs are always shown */
 
-    if (c->argc > at + 1) return shell_usage(c);
-    if (c->argc > at && !(one = shell_pool(c, c->argv[at]))) return -ENOENT;
-    table_begin(c, columns);
+    c->columns = columns;
     for (struct sched_pool *p = sched_pool_next(NULL); p; p = sched_pool_next(p)) {
-        if (one && p != one) continue;
+        if (c->pool && p != c->pool) continue;
         format_cpus(&p->cpus, cpus, sizeof(cpus));
-        table_row(c, columns,
-                  CELLS(S(p->name), U(p->id), U(cpumask_weight(&p->cpus)), S(p->policy->name), U(p->nr_doms),
-                        S(cpus)));
+        table_row(c, CELLS(S(p->name), U(p->id), U(cpumask_weight(&p->cpus)), S(p->policy->name),
+                           U(p->nr_doms), S(cpus)));
     }
-    table_end(c);
     return 0;
 }
 
@@ -122,12 +112,9 @@ static int later(struct shell_call *c) {
 }
 
 static int cmd_destroy(struct shell_call *c) {
-    struct sched_pool *p;
+    struct sched_pool *p = c->pool;
     int error;
 
-    if (c->argc != 2) return shell_usage(c);
-    p = shell_pool(c, c->argv[1]);
-    if (!p) return -ENOENT;
     if (p->nr_doms) return shell_fail(c, -EBUSY, "pool %s has %u VMs", p->name, p->nr_doms);
     if (p->id == 0) return shell_fail(c, -EBUSY, "Pool-0 stays");
     for (u32 cpu = 0; cpu < nr_cpus; cpu++) { /* as xl: what it had becomes free */
@@ -140,36 +127,25 @@ static int cmd_destroy(struct shell_call *c) {
 }
 
 static int cmd_rename(struct shell_call *c) {
-    struct sched_pool *p;
     int error;
 
-    if (c->argc != 3) return shell_usage(c);
-    p = shell_pool(c, c->argv[1]);
-    if (!p) return -ENOENT;
-    if (p->id == 0 || !valid_name(c->argv[2]))
-        return shell_fail(c, -EINVAL, p->id == 0 ? "Pool-0 keeps its name" : "%s is no name", c->argv[2]);
-    error = sched_pool_rename(p, c->argv[2]);
+    if (c->pool->id == 0) return shell_fail(c, -EINVAL, "Pool-0 keeps its name");
+    if (!valid_name(c->argv[2])) return shell_fail(c, -EINVAL, "%s is no name", c->argv[2]);
+    error = sched_pool_rename(c->pool, c->argv[2]);
     return error ? shell_fail(c, error, "there is a pool %s already", c->argv[2]) : 0;
 }
 
-static int pool_and_cpus(struct shell_call *c, struct sched_pool **p, struct cpumask *m) {
-    if (c->argc != 3) return shell_usage(c);
-    *p = shell_pool(c, c->argv[1]);
-    return *p ? parse_online(c, c->argv[2], m) : -ENOENT;
-}
-
 static int cmd_cpu_add(struct shell_call *c) {
-    struct sched_pool *p = NULL;
     struct cpumask m;
-    int error = pool_and_cpus(c, &p, &m);
+    int error = parse_online(c, c->argv[2], &m);
 
-    return error ? error : add_cpus(c, p, &m);
+    return error ? error : add_cpus(c, c->pool, &m);
 }
 
 static int cmd_cpu_remove(struct shell_call *c) {
-    struct sched_pool *p = NULL;
+    struct sched_pool *p = c->pool;
     struct cpumask m;
-    int error = pool_and_cpus(c, &p, &m);
+    int error = parse_online(c, c->argv[2], &m);
 
     if (error) return error;
     cpumask_for_each(cpu, &m) {
@@ -189,40 +165,39 @@ static int cmd_cpu_remove(struct shell_call *c) {
     return 0;
 }
 
+static void let_go(struct shell_call *c) { sched_unpause(&c->vm->sched); }
+
 /* The VM stands still while it moves: it is held, tried again until no pCPU has its state, and let go. */
 static int cmd_migrate(struct shell_call *c) {
-    struct vm *vm = c->cursor;
-    struct sched_pool *p;
     int error;
 
-    if (c->argc != 3) return shell_usage(c);
-    p = shell_pool(c, c->argv[2]);
-    if (!vm && p) {
-        c->cursor = vm = shell_vm(c, c->argv[1]);
-        if (vm) sched_pause(&vm->sched);
+    if (c->step == 0) {
+        c->pool = shell_pool(c, c->argv[2]);
+        if (!c->pool) return -ENOENT;
+        sched_pause(&c->vm->sched);
+        c->end = let_go;
     }
-    if (!vm) return -ENOENT;
-    error = !p ? -ENOENT : vm->state == VM_DYING || c->stop ? -EBUSY : sched_pool_move_dom(p, &vm->sched);
+    error = c->vm->state == VM_DYING ? -EBUSY : sched_pool_move_dom(c->pool, &c->vm->sched);
+    if (!error) return 0;
     if (error == -EAGAIN) return later(c);
-    if (error && p)
-        shell_fail(c, error,
-                   error == -EINVAL   ? "pool %s has no CPUs"
-                   : error == -ENOMEM ? "there is not enough memory in pool %s"
-                                      : "the VM does not move to pool %s",
-                   p->name);
-    sched_unpause(&vm->sched);
-    vm_put(vm);
-    return error;
+    return shell_fail(c, error,
+                      error == -EINVAL   ? "pool %s has no CPUs"
+                      : error == -ENOMEM ? "there is not enough memory in pool %s"
+                                         : "the VM does not move to pool %s",
+                      c->pool->name);
 }
 
 const struct shell_command pool_commands[] = {
     { "cpupool-create", "[name=]NAME [sched=POLICY] [cpus=CPUS]",
-      "creates a pool; its scheduler is Pool-0's if not given", cmd_create, false },
-    { "cpupool-list", "[-c] [POOL]", "pools and their CPUs", cmd_list, false },
-    { "cpupool-destroy", "POOL", "ends a pool without VMs; its CPUs become free", cmd_destroy, false },
-    { "cpupool-rename", "POOL NAME", "gives it another name", cmd_rename, false },
-    { "cpupool-cpu-add", "POOL CPUS", "adds free CPUs", cmd_cpu_add, false },
-    { "cpupool-cpu-remove", "POOL CPUS", "takes CPUs out; they become free", cmd_cpu_remove, false },
-    { "cpupool-migrate", "VM POOL", "moves a VM to another pool", cmd_migrate, true },
+      "creates a pool; its scheduler is Pool-0's if not given", cmd_create, 1, 3, TAKES_WORDS, NULL },
+    { "cpupool-list", "[-c] [POOL]", "pools and their CPUs", cmd_list, 0, 1, TAKES_POOL,
+      "c" /* xl's: here the CPUs are always shown */ },
+    { "cpupool-destroy", "POOL", "ends a pool without VMs; its CPUs become free", cmd_destroy, 1, 1,
+      TAKES_POOL, NULL },
+    { "cpupool-rename", "POOL NAME", "gives it another name", cmd_rename, 2, 2, TAKES_POOL, NULL },
+    { "cpupool-cpu-add", "POOL CPUS", "adds free CPUs", cmd_cpu_add, 2, 2, TAKES_POOL, NULL },
+    { "cpupool-cpu-remove", "POOL CPUS", "takes CPUs out; they become free", cmd_cpu_remove, 2, 2, TAKES_POOL,
+      NULL },
+    { "cpupool-migrate", "VM POOL", "moves a VM to another pool", cmd_migrate, 2, 2, TAKES_VM, NULL },
     { 0 },
 };

@@ -7,8 +7,6 @@
 #include "shell/shell.h"
 #include "vm/vm.h"
 
-#define ROWS 2 /* of a list, in one step */
-
 struct sched_pool *shell_pool(struct shell_call *c, const char *name) {
     struct sched_pool *p = sched_pool_find(name);
 
@@ -65,171 +63,97 @@ static int set_pair(struct shell_call *c, struct sched_pool *pool, void *object,
 
 /* ---- sched-credit ---- */
 
-struct credit_options {
-    const char *vm, *pool, *weight, *cap, *tslice, *ratelimit;
-    bool schedule; /* -s */
-};
-
-static int credit_options(struct shell_call *c, struct credit_options *o) {
-    const char *value;
-    int at = 1, letter;
-
-    memset(o, 0, sizeof(*o));
-    while ((letter = shell_option(c, "d:w:c:p:st:r:", &at, &value))) {
-        const char **to = letter == 'd'   ? &o->vm
-                          : letter == 'w' ? &o->weight
-                          : letter == 'c' ? &o->cap
-                          : letter == 'p' ? &o->pool
-                          : letter == 't' ? &o->tslice
-                          : letter == 'r' ? &o->ratelimit
-                                          : NULL;
-
-        if (letter == '?') return -EINVAL;
-        if (to)
-            *to = value;
-        else
-            o->schedule = true;
-    }
-    if (at < c->argc) return shell_usage(c);
-    if ((o->schedule || o->pool) && (o->vm || o->weight || o->cap))
-        return shell_fail(c, -EINVAL, "-s and -p do not go with -d, -w and -c");
-    if (!o->vm && (o->weight || o->cap)) return shell_fail(c, -EINVAL, "-w and -c want a VM: -d VM");
-    if (!o->schedule && (o->tslice || o->ratelimit))
-        return shell_fail(c, -EINVAL, "-t and -r set a pool: they go with -s");
-    return 0;
-}
-
 COLUMNS(pool_columns, COL("Cpupool", "pool", 's', -24), COL("Sched", "sched", 's', 10),
         COL("Tslice(us)", "tslice_us", 'd', 10), COL("Ratelimit(us)", "ratelimit_us", 'd', 13));
 
 COLUMNS(weight_columns, COL("Name", "name", 's', -24), COL("ID", "id", 'u', 5),
         COL("Weight", "weight", 'd', 6), COL("Cap", "cap", 'd', 5), COL("Cpupool", "pool", 's', 0));
 
-static void pool_rows(struct shell_call *c, const struct sched_pool *only) {
-    table_begin(c, pool_columns);
-    for (struct sched_pool *p = sched_pool_next(NULL); p; p = sched_pool_next(p)) {
-        if (!only || p == only)
-            table_row(c, pool_columns,
-                      CELLS(S(p->name), S(p->policy->name), D(value_of(p, "tslice_us", p)),
-                            D(value_of(p, "ratelimit_us", p))));
-    }
-    table_end(c);
-    c->rows = 0;
-}
+static int credit_check(struct shell_call *c) {
+    const char *const *o = c->opt;
 
-static void weight_row(struct shell_call *c, struct vm *vm) {
-    struct sched_pool *pool = vm->sched.pool;
-
-    table_row(c, weight_columns,
-              CELLS(S(vm->name), U(vm->id), D(value_of(pool, "weight", &vm->sched)),
-                    D(value_of(pool, "cap", &vm->sched)), S(pool->name)));
-}
-
-static int credit_vm(struct shell_call *c, const struct credit_options *o) {
-    static const char *const names[] = { "weight", "cap" };
-    const char *const texts[] = { o->weight, o->cap };
-    struct vm *vm = shell_vm(c, o->vm);
-    int error;
-
-    if (!vm) return -ENOENT;
-    error = set_pair(c, vm->sched.pool, &vm->sched, names, texts);
-    if (!error && !o->weight && !o->cap) {
-        table_begin(c, weight_columns);
-        weight_row(c, vm);
-        table_end(c);
-    }
-    vm_put(vm);
-    return error;
-}
-
-static int credit_pool(struct shell_call *c, const struct credit_options *o) {
-    static const char *const names[] = { "tslice_us", "ratelimit_us" };
-    struct sched_pool *p = shell_pool(c, o->pool ? o->pool : "Pool-0");
-    const char *texts[] = { o->tslice, o->ratelimit };
-    char us[24];
-    u64 ns = 0;
-
-    if (!p) return -ENOENT;
-    if (o->tslice) { /* xl's milliseconds, here perhaps with a fraction */
-        hv_snprintf(us, sizeof(us), "%sms", o->tslice);
-        if (parse_time(us, &ns, NULL))
-            return shell_fail(c, -EINVAL, "expected a number of milliseconds, not %s", o->tslice);
-        hv_snprintf(us, sizeof(us), "%lu", ns / 1000);
-        texts[0] = us;
-    }
-    if (o->tslice || o->ratelimit) return set_pair(c, p, p, names, texts);
-    pool_rows(c, p);
+    if ((o['s'] || o['p']) && (o['d'] || o['w'] || o['c']))
+        return shell_fail(c, -EINVAL, "-s and -p do not go with -d, -w and -c");
+    if (!o['d'] && (o['w'] || o['c'])) return shell_fail(c, -EINVAL, "-w and -c want a VM: -d VM");
+    if (!o['s'] && (o['t'] || o['r'])) return shell_fail(c, -EINVAL, "-t and -r set a pool: they go with -s");
+    c->only = o['d'];
+    if (o['d'] && !(c->vm = shell_vm(c, o['d']))) return -ENOENT;
+    if ((o['s'] || o['p']) && !(c->pool = shell_pool(c, o['p'] ? o['p'] : "Pool-0"))) return -ENOENT;
     return 0;
 }
 
-/* The pools, then all VMs, or those of one pool. */
-static int credit_all(struct shell_call *c, const char *name) {
-    struct sched_pool *only = name ? shell_pool(c, name) : NULL;
-    struct vm *vm = c->cursor;
+static int credit_pool(struct shell_call *c) {
+    static const char *const names[] = { "tslice_us", "ratelimit_us" };
+    const char *texts[] = { c->opt['t'], c->opt['r'] };
+    struct sched_pool *p = c->pool;
+    char us[24];
+    u64 ns = 0;
 
-    if (name && !only) return -ENOENT;
-    if (c->step == 0) {
-        out(c->json ? "{\"pools\": " : "");
-        pool_rows(c, only);
-        out(c->json ? ", \"vms\": " : "\n");
-        table_begin(c, weight_columns);
+    if (texts[0]) { /* xl's milliseconds, here perhaps with a fraction */
+        hv_snprintf(us, sizeof(us), "%sms", texts[0]);
+        if (parse_time(us, &ns, NULL))
+            return shell_fail(c, -EINVAL, "expected a number of milliseconds, not %s", texts[0]);
+        hv_snprintf(us, sizeof(us), "%lu", ns / 1000);
+        texts[0] = us;
     }
-    for (int i = 0; !c->stop && i < ROWS; i++) {
-        c->cursor = vm = vm_next(vm);
-        if (!vm) break;
-        if (!only || vm->sched.pool == only) weight_row(c, vm);
-    }
-    if (vm && !c->stop) return SHELL_AGAIN;
-    if (vm) vm_put(vm);
-    table_end(c);
-    out(c->json ? "}" : "");
+    if (texts[0] || texts[1]) return set_pair(c, p, p, names, texts);
+    c->columns = pool_columns;
+    table_row(c, CELLS(S(p->name), S(p->policy->name), D(value_of(p, "tslice_us", p)),
+                       D(value_of(p, "ratelimit_us", p))));
     return 0;
 }
 
 static int cmd_sched_credit(struct shell_call *c) {
-    struct credit_options o;
-    int error = credit_options(c, &o);
+    static const char *const names[] = { "weight", "cap" };
+    const char *const texts[] = { c->opt['w'], c->opt['c'] };
+    int error = c->step ? 0 : credit_check(c);
+    struct sched_pool *pool;
 
     if (error) return error;
-    return o.vm ? credit_vm(c, &o) : o.schedule ? credit_pool(c, &o) : credit_all(c, o.pool);
+    if (c->opt['s']) return credit_pool(c);
+    if (texts[0] || texts[1]) return set_pair(c, c->vm->sched.pool, &c->vm->sched, names, texts);
+    c->columns = weight_columns;
+    if (!shell_next_vm(c)) return 0;
+    pool = c->vm->sched.pool;
+    if (!c->pool || pool == c->pool)
+        table_row(c, CELLS(S(c->vm->name), U(c->vm->id), D(value_of(pool, "weight", &c->vm->sched)),
+                           D(value_of(pool, "cap", &c->vm->sched)), S(pool->name)));
+    return SHELL_AGAIN;
 }
 
 /* ---- param ---- */
 
-/* What -d VM, -d VM/VCPU or -p POOL names. */
-struct target {
-    struct vm *vm; /* with a reference; NULL: a pool */
-    struct sched_vcpu *vcpu;
-    struct sched_pool *pool;
-};
-
-static int find_target(struct shell_call *c, const char *what, struct target *t) {
-    char name[VM_NAME];
-    char *slash;
+/* Sets c->vm and c->pool, and *vcpu, to what -d VM, -d VM/VCPU or -p POOL names. At each step: a VM may go
+ * meanwhile. */
+static int find_target(struct shell_call *c, struct sched_vcpu **vcpu) {
+    char name[VM_NAME], *slash;
     u64 n;
 
-    hv_snprintf(name, sizeof(name), "%s", what);
+    *vcpu = NULL;
+    if (!c->opt['d']) {
+        c->pool = shell_pool(c, c->opt['p'] ? c->opt['p'] : "Pool-0");
+        return c->pool ? 0 : -ENOENT;
+    }
+    hv_snprintf(name, sizeof(name), "%s", c->opt['d']);
     slash = strchr(name, '/');
     if (slash) *slash++ = 0;
-    t->vm = shell_vm(c, name);
-    if (!t->vm) return -ENOENT;
-    t->pool = t->vm->sched.pool;
+    if (c->vm) vm_put(c->vm);
+    c->vm = shell_vm(c, name);
+    if (!c->vm) return -ENOENT;
+    c->pool = c->vm->sched.pool;
     if (!slash) return 0;
-    if (parse_u64(slash, &n, NULL) || n >= t->vm->nr_vcpus || !t->vm->vcpu[n]) {
-        shell_fail(c, -EINVAL, "%s has no vCPU %s", name, slash);
-        vm_put(t->vm);
-        return -EINVAL;
-    }
-    t->vcpu = &t->vm->vcpu[n]->sched;
+    if (parse_u64(slash, &n, NULL) || n >= c->vm->nr_vcpus || !c->vm->vcpu[n])
+        return shell_fail(c, -EINVAL, "%s has no vCPU %s", name, slash);
+    *vcpu = &c->vm->vcpu[n]->sched;
     return 0;
 }
 
 /* The object that `p` belongs to, NULL if the target has none such. */
-static void *object_of(const struct target *t, const struct param *p) {
+static void *object_of(const struct shell_call *c, struct sched_vcpu *vcpu, const struct param *p) {
     switch (p->scope) {
-    case PARAM_POOL: return t->vm ? NULL : t->pool;
-    case PARAM_DOM: return t->vm && !t->vcpu ? &t->vm->sched : NULL;
-    case PARAM_VCPU: return t->vcpu;
+    case PARAM_POOL: return c->vm ? NULL : c->pool;
+    case PARAM_DOM: return c->vm && !vcpu ? &c->vm->sched : NULL;
+    case PARAM_VCPU: return vcpu;
     }
     return NULL;
 }
@@ -237,71 +161,37 @@ static void *object_of(const struct target *t, const struct param *p) {
 COLUMNS(param_columns, COL("Name", "name", 's', -20), COL("Value", "value", 's', 10),
         COL("Unit", "unit", 's', -4), COL("", "help", 's', 0));
 
-static void param_row(struct shell_call *c, const struct param *p, struct sched_pool *pool,
-                      const void *object) {
-    char buf[24];
-
-    table_row(c, param_columns,
-              CELLS(S(p->name), S(value_text(p, pool, object, buf, sizeof(buf))), S(p->unit), S(p->help)));
-}
-
-static int list_params(struct shell_call *c, const struct target *t, const char *only) {
-    const struct param *p = only ? param_find(t->pool, only) : NULL;
-
-    if (only && (!p || !object_of(t, p)))
-        return shell_fail(c, -ENOENT, "%s has no parameter %s", t->vm ? t->vm->name : t->pool->name, only);
-    if (c->step == 0) table_begin(c, param_columns);
-    for (u32 end = c->index + ROWS; c->index < end; c->index++) {
-        p = param_at(t->pool, c->index);
-        if (!p) break;
-        if (object_of(t, p) && (!only || strcmp(p->name, only) == 0))
-            param_row(c, p, t->pool, object_of(t, p));
-    }
-    if (p) return SHELL_AGAIN;
-    table_end(c);
-    return 0;
-}
-
-static int set_one(struct shell_call *c, const struct target *t, const char *name, const char *value) {
-    const struct param *p = param_find(t->pool, name);
-    void *object = p ? object_of(t, p) : NULL;
-
-    if (!object)
-        return shell_fail(c, -ENOENT, "%s has no parameter %s", t->vm ? t->vm->name : t->pool->name, name);
-    return set_text(c, t->pool, name, object, value);
-}
-
-static int apply_preset(struct shell_call *c, const struct target *t, const char *preset) {
-    int error = param_preset(t->pool, preset);
-
-    return error ? shell_fail(c, error, "%s has no preset %s", t->pool->policy->name, preset) : 0;
-}
-
 static int cmd_param(struct shell_call *c) {
-    const char *value, *vm = NULL, *pool = "Pool-0", *preset = NULL;
-    struct target t = { 0 };
-    int at = 1, letter, result;
+    const char *name = c->argc > 1 ? c->argv[1] : NULL, *preset = c->opt['P'];
+    const struct param *p;
+    struct sched_vcpu *vcpu;
+    void *object;
+    char buf[24];
+    int error = find_target(c, &vcpu);
 
-    while ((letter = shell_option(c, "d:p:P:", &at, &value))) {
-        if (letter == '?') return -EINVAL;
-        *(letter == 'd' ? &vm : letter == 'p' ? &pool : &preset) = value;
+    if (error) return error;
+    if (preset) {
+        if (c->vm || name) return shell_usage(c);
+        error = param_preset(c->pool, preset);
+        return error ? shell_fail(c, error, "%s has no preset %s", c->pool->policy->name, preset) : 0;
     }
-    if (c->argc > at + 2 || (vm && preset)) return shell_usage(c);
-    if (vm ? find_target(c, vm, &t) : !(t.pool = shell_pool(c, pool))) return -ENOENT;
-    if (preset)
-        result = apply_preset(c, &t, preset);
-    else if (c->argc == at + 2)
-        result = set_one(c, &t, c->argv[at], c->argv[at + 1]);
-    else
-        result = list_params(c, &t, at < c->argc ? c->argv[at] : NULL);
-    if (t.vm) vm_put(t.vm);
-    return result;
+    p = name ? param_find(c->pool, name) : param_at(c->pool, c->index++);
+    object = p ? object_of(c, vcpu, p) : NULL;
+    if (name && !object)
+        return shell_fail(c, -ENOENT, "%s has no parameter %s", c->vm ? c->vm->name : c->pool->name, name);
+    if (c->argc > 2) return set_text(c, c->pool, name, object, c->argv[2]);
+    c->columns = param_columns;
+    if (object)
+        table_row(c, CELLS(S(p->name), S(value_text(p, c->pool, object, buf, sizeof(buf))), S(p->unit),
+                           S(p->help)));
+    return p && !name ? SHELL_AGAIN : 0;
 }
 
 const struct shell_command sched_commands[] = {
     { "sched-credit", "[-d VM [-w WEIGHT] [-c CAP]] | [-p POOL] | -s [-p POOL] [-t MS] [-r US]",
-      "shows or sets weights, caps, the slice and the rate limit", cmd_sched_credit, true },
+      "shows or sets weights and caps; with -s a pool's slice and rate limit", cmd_sched_credit, 0, 0,
+      TAKES_WORDS, "d:w:c:p:st:r:" },
     { "param", "[-p POOL | -d VM[/VCPU]] [NAME [VALUE]] | [-p POOL] -P PRESET",
-      "shows or sets any entry of the parameter table", cmd_param, true },
+      "shows or sets any entry of the parameter table", cmd_param, 0, 2, TAKES_WORDS, "d:p:P:" },
     { 0 },
 };

@@ -169,23 +169,27 @@ static void json_object(const struct column *col, const union cell *v) {
     put_text("}");
 }
 
-void table_begin(struct shell_call *c, const struct column *col) {
+static void table_begin(struct shell_call *c) {
     const char *gap = "";
 
-    if (c->json) out("[");
-    for (; !c->json && col->type; col++) {
+    if (c->json) {
+        out("[");
+        return;
+    }
+    for (const struct column *col = c->columns; col->type; col++) {
         if (!col->head) continue;
         out("%s%*s", gap, col->width, col->head);
         gap = " ";
     }
-    if (!c->json) out("%s", c->eol);
+    out("%s", c->eol);
 }
 
-void table_row(struct shell_call *c, const struct column *col, const union cell *v) {
+void table_row(struct shell_call *c, const union cell *v) {
+    const struct column *col = c->columns;
     const char *gap = "";
     char buf[24];
 
-    c->rows++;
+    if (!c->rows++) table_begin(c);
     if (c->json) {
         out(c->rows > 1 ? ", " : "");
         json_object(col, v);
@@ -202,7 +206,11 @@ void table_row(struct shell_call *c, const struct column *col, const union cell 
 }
 
 void table_end(struct shell_call *c) {
+    if (!c->columns) return;
+    if (!c->rows) table_begin(c);
     if (c->json) out("]");
+    c->columns = NULL;
+    c->rows = 0;
 }
 
 void record(struct shell_call *c, const struct column *col, const union cell *v) {
@@ -253,25 +261,20 @@ int shell_split(char *s, char **argv) {
     return n;
 }
 
-int shell_option(struct shell_call *c, const char *letters, int *at, const char **value) {
-    const char *a = *at < c->argc ? c->argv[*at] : NULL, *l;
+/* Takes the options that `letters` tells into c->opt, and out of argv. */
+static int take_options(struct shell_call *c, const char *letters) {
+    int at = 1, n = 1;
 
-    if (!a || a[0] != '-' || !a[1]) return 0;
-    l = strchr(letters, a[1]);
-    if (!l || a[1] == ':' || (a[2] && l[1] != ':')) {
-        shell_usage(c);
-        return '?';
+    for (const char *a; at < c->argc && (a = c->argv[at])[0] == '-' && a[1]; at++) {
+        const char *l = letters ? strchr(letters, a[1]) : NULL;
+
+        if (!l || a[1] == ':' || (a[2] && l[1] != ':')) return shell_usage(c);
+        if (l[1] == ':' && !a[2] && ++at == c->argc) return shell_fail(c, -EINVAL, "-%c wants a value", a[1]);
+        c->opt[(u8)*l] = l[1] == ':' && !a[2] ? c->argv[at] : a + 2;
     }
-    (*at)++;
-    *value = a + 2;
-    if (l[1] == ':' && !a[2]) {
-        if (*at == c->argc) {
-            shell_fail(c, -EINVAL, "-%c wants a value", a[1]);
-            return '?';
-        }
-        *value = c->argv[(*at)++];
-    }
-    return a[1];
+    while (at < c->argc) c->argv[n++] = c->argv[at++];
+    c->argc = n;
+    return 0;
 }
 
 /* Takes -j and -j=TAG out of argv. */
@@ -320,6 +323,8 @@ static const struct shell_command *command_find(const char *name) {
 }
 
 static void finish(int error) {
+    if (call.end) call.end(&call);
+    if (!error) table_end(&call);
     if (call.json && error) {
         if (!json_begun) {
             json_begin(error);
@@ -335,21 +340,33 @@ static void finish(int error) {
         put_counted(NULL, "}\n", 2);
     else if (line_begun)
         put_counted(NULL, "\n", 1);
+    if (call.vm) vm_put(call.vm);
     running = NULL;
     line_start(&line);
 }
 
-static void no_command(struct shell_call *c) {
-    static const struct shell_command none = { "?", "", "", NULL, false };
+/* What the command's table entry asks for. */
+static int prepare(struct shell_call *c) {
+    int error = take_options(c, running->options);
 
-    running = &none;
-    finish(shell_fail(c, -ENOENT, "there is no such command; help lists them all"));
+    if (error) return error;
+    if (c->argc - 1 < running->least || c->argc - 1 > running->most) return shell_usage(c);
+    if (c->argc == 1 || running->first == TAKES_WORDS) return 0;
+    if (running->first == TAKES_POOL) {
+        c->pool = shell_pool(c, c->argv[1]);
+        return c->pool ? 0 : -ENOENT;
+    }
+    c->vm = shell_vm(c, c->argv[1]);
+    c->only = true;
+    return c->vm ? 0 : -ENOENT;
 }
 
 /* Starts the command in `text`. */
 static void start(const char *text) {
+    static const struct shell_command none = { .name = "?" };
     static char nothing[] = "?";
-    int n;
+    const struct shell_command *found;
+    int n, error;
 
     hv_snprintf(words, sizeof(words), "%s", text);
     memset(&call, 0, sizeof(call));
@@ -362,16 +379,19 @@ static void start(const char *text) {
         line_start(&line);
         return;
     }
+    running = &none;
     if (n < 0) {
         arg[0] = nothing;
-        running = families[0];
-        finish(shell_fail(&call, n, n == -E2BIG ? "too many words" : "a quotation mark is not closed"));
-        return;
+        error = shell_fail(&call, n, n == -E2BIG ? "too many words" : "a quotation mark is not closed");
+    } else {
+        call.argc = n;
+        take_json();
+        found = command_find(call.argv[0]);
+        if (found) running = found;
+        error = found ? prepare(&call)
+                      : shell_fail(&call, -ENOENT, "there is no such command; help lists them all");
     }
-    call.argc = n;
-    take_json();
-    running = command_find(call.argv[0]);
-    if (!running) no_command(&call);
+    if (error) finish(error);
 }
 
 static void call_command(void) {
@@ -380,8 +400,8 @@ static void call_command(void) {
     call.at = 0;
     result = running->fn(&call);
     call.step++;
-    if (result <= 0 || call.stop)
-        finish(MIN(result, 0));
+    if (result <= 0)
+        finish(result);
     else if (result == SHELL_WAIT && !call.at)
         call.at = ~0ull;
 }
@@ -530,8 +550,12 @@ static bool do_one(u64 now) {
     if (running && pass_input()) return true;
     if (running && script_due(now) && call.typed) /* a live table or an attached console gives way */
         call.stop = true;
+    if (running && call.stop) {
+        finish(0);
+        return true;
+    }
     if (running) {
-        if (!call.stop && call.at > now) return false;
+        if (call.at > now) return false;
         call_command();
         return true;
     }

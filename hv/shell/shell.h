@@ -24,28 +24,42 @@
  * `at` or soon; call me after shell_wake, or at `at` if that is set. Either call may come early. */
 enum { SHELL_AGAIN = 1, SHELL_WAIT = 2 };
 
+struct column;
+struct vm;
+struct vcpu;
+struct sched_pool;
+
 struct shell_call {
     int argc;
-    char **argv; /* argv[0] is the command; -j is taken out */
+    char **argv;          /* argv[0] is the command; options are taken out */
+    const char *opt[128]; /* by letter: what was given with it, "" if it takes nothing; NULL: not given */
     bool json;
+    struct vm *vm;           /* the command's, or where a walk is; the shell drops the reference at the end */
+    bool only;               /* a walk is over `vm` alone */
+    struct sched_pool *pool; /* the command's */
     /* for commands of several steps; zero at the first call */
-    u32 step;     /* counts the calls */
-    u64 at;       /* ns; 0 before each call */
-    void *cursor; /* the command's own, as the next */
-    u32 index;
-    u32 rows;        /* of a list so far */
+    u32 step;                     /* counts the calls */
+    u64 at;                       /* ns; 0 before each call */
+    u32 index;                    /* the command's own; that of a vCPU in a walk */
+    const struct column *columns; /* of the list that is the answer */
+    u32 rows;                     /* of it so far */
     const char *eol; /* what ends a line of a table for a person: "\n", unless the command sets another */
-    bool stop;       /* last call, the operator has had enough: put down what is held and return */
+    bool stop;       /* the operator has had enough: no further call */
+    void (*end)(struct shell_call *c); /* called last in any case; may be NULL */
     /* Hears what is typed meanwhile; NULL: ^C sets stop. */
     void (*typed)(struct shell_call *c, const char *s, unsigned n);
 };
+
+enum shell_takes { TAKES_WORDS, TAKES_VM, TAKES_POOL };
 
 struct shell_command {
     const char *name;
     const char *usage; /* "VM VCPU|all CPUS|all" */
     const char *help;  /* one line */
     int (*fn)(struct shell_call *c);
-    bool takes_vm; /* completion offers names of VMs */
+    int least, most;        /* operands */
+    enum shell_takes first; /* what the first one is, if given; found before the first call */
+    const char *options;    /* as getopt's: "d:t:s"; NULL: none */
 };
 
 /* Families, each ending with a NULL name; shell.c lists them. */
@@ -57,7 +71,7 @@ void out(const char *fmt, ...) PRINTF(1, 2);
 /* One character of a guest, made harmless: what does not print becomes \xNN. */
 void out_escaped(char c);
 /* A list is a table for a person and an array of objects in JSON; both come from the same columns and cells.
- */
+ * A command sets c->columns and gives rows; the shell puts the heads before them and the end behind them. */
 struct column {
     const char *head; /* of the table; NULL: not in it */
     const char *key;  /* of the object; NULL: not in it */
@@ -78,19 +92,14 @@ union cell {
 #define S(text)    ((union cell){ .s = (text) })
 #define U(number)  ((union cell){ .u = (number) })
 #define D(number)  ((union cell){ .d = (number) })
-void table_begin(struct shell_call *c, const struct column *columns);
-void table_row(struct shell_call *c, const struct column *columns, const union cell *cells);
-void table_end(struct shell_call *c);
+void table_row(struct shell_call *c, const union cell *cells);
+void table_end(struct shell_call *c); /* only to begin another one */
 /* One object; for a person a line for each: "head : value". */
 void record(struct shell_call *c, const struct column *columns, const union cell *cells);
 
 int shell_fail(struct shell_call *c, int error, const char *fmt, ...) PRINTF(3, 4); /* returns `error` */
 int shell_usage(struct shell_call *c); /* -EINVAL, with the usage */
 void shell_wake(void); /* a command that returned SHELL_WAIT wants to be called; from any pCPU */
-/* Options as getopt's: "d:t:s". Returns the letter, or '?' after shell_fail; 0 when only operands are left,
- * from argv[*at] on. *at begins with 1. */
-int shell_option(struct shell_call *c, const char *letters, int *at, const char **value);
-
 const struct shell_command *shell_command_at(u32 index); /* all in turn; NULL at the end */
 const struct config *shell_config(void);                 /* what shell_init was given */
 /* The scheduler is recorded from now on and the records go to c->trace_console; called before there are
@@ -98,16 +107,14 @@ const struct config *shell_config(void);                 /* what shell_init was 
 void traces_record(const struct config *c);
 void shell_at_end(void (*fn)(void)); /* to be called once all output is with the console */
 
-struct vm;
-struct vcpu;
-struct sched_pool;
-struct sched_pool *shell_pool(struct shell_call *c, const char *name); /* NULL after shell_fail */
+/* NULL after shell_fail; a VM comes with a reference. */
+struct vm *shell_vm(struct shell_call *c, const char *name);
+struct sched_pool *shell_pool(struct shell_call *c, const char *name);
+/* Walks, a call a step: to the next VM in c->vm, or the next vCPU; all there are, or those of the VM that c->vm
+ * was at first, if c->only. False or NULL at the end. */
+bool shell_next_vm(struct shell_call *c);
+struct vcpu *shell_next_vcpu(struct shell_call *c);
 const char *run_state_name(u32 state);
-struct vm *shell_vm(struct shell_call *c, const char *name); /* with a reference; NULL after shell_fail */
-/* Calls `row` for the next `rows` vCPUs of all VMs, or of the VM `only`; to be returned by the command, which
- * leaves c->cursor and c->index alone. */
-int shell_each_vcpu(struct shell_call *c, u32 rows, const char *only,
-                    void (*row)(struct shell_call *, struct vcpu *));
 
 /* ---- for main.c ---- */
 /* Starts the shell on the console, and the script module if there is one. Before VMs are created: it wants to

@@ -13,8 +13,7 @@
 #include "vm/vm.h"
 #include "x86/percpu.h"
 
-#define ROWS      256 /* vCPUs that a table can show */
-#define STEP_ROWS 2
+#define ROWS 256 /* vCPUs that a table can show */
 
 struct sample {
     u32 vm, vcpu;
@@ -106,7 +105,7 @@ static void print_head(struct shell_call *c) {
     else
         out("%sTakt, up %lu s%s%s", top.live ? "\x1b[H" : "", now / 1000000000,
             top.live ? "; any key leaves for the shell" : "", c->eol);
-    table_begin(c, cpu_columns);
+    c->columns = cpu_columns;
 }
 
 static void cpu_row(struct shell_call *c, u32 cpu) {
@@ -115,8 +114,7 @@ static void cpu_row(struct shell_call *c, u32 cpu) {
         idle = p->idle_tsc - top.cpu[cpu].idle;
     u64 all = guest + hv + idle;
 
-    table_row(c, cpu_columns,
-              CELLS(U(cpu), U(percent(guest, all)), U(percent(hv, all)), U(percent(idle, all))));
+    table_row(c, CELLS(U(cpu), U(percent(guest, all)), U(percent(hv, all)), U(percent(idle, all))));
 }
 
 COLUMNS(columns, COL("VM", "vm", 's', -14), COL("vCPU", "vcpu", 'u', 4), COL("pCPU", "pcpu", 'u', 4),
@@ -147,7 +145,7 @@ static void vcpu_row(struct shell_call *c, struct vcpu *v) {
     if (!s) return;
     sched_times(&v->sched, &t);
     ns = MAX(total_of(&t) - s->total, 1u);
-    table_row(c, columns,
+    table_row(c,
               CELLS(S(v->vm->name), U(v->id), U(t.cpu), S(run_state_name(t.state)),
                     U(percent(t.state_ns[RS_RUNNING] - s->run, ns)), U(top.claim[s - top.sample].share / 100),
                     U(t.wake_count), U(t.wake_p50 / 10), U(t.wake_p99 / 10), U(t.wake_max / 10),
@@ -179,31 +177,19 @@ static int seconds(struct shell_call *c, const char *text, u64 *ns) {
 static void any_key(struct shell_call *c, const char *s, unsigned n) { c->stop = true; }
 
 static int begin(struct shell_call *c) {
-    bool batch = false;
-    const char *value;
-    int at = 1, letter, error = 0;
+    const char *const *o = c->opt;
     u64 n = 0;
 
     memset(&top, 0, offsetof(__typeof__(top), sample));
     top.interval = NS_PER_S;
     top.first = true;
-    while (!error && (letter = shell_option(c, "bd:i:w:", &at, &value))) {
-        if (letter == '?')
-            error = -EINVAL;
-        else if (letter == 'b')
-            batch = true;
-        else if (letter == 'i')
-            error = parse_u64(value, &n, NULL) || n > 1000000
-                        ? shell_fail(c, -EINVAL, "-i wants a number, not %s", value)
-                        : 0;
-        else
-            error = seconds(c, value, letter == 'd' ? &top.interval : &top.warm_up);
-    }
-    if (error) return error;
-    if (at < c->argc) return shell_usage(c);
+    if (o['i'] && (parse_u64(o['i'], &n, NULL) || n > 1000000))
+        return shell_fail(c, -EINVAL, "-i wants a number, not %s", o['i']);
+    if ((o['d'] && seconds(c, o['d'], &top.interval)) || (o['w'] && seconds(c, o['w'], &top.warm_up)))
+        return -EINVAL;
     if (!top.interval) return shell_fail(c, -EINVAL, "the interval cannot be 0");
     if (c->json && n > 1) return shell_fail(c, -EINVAL, "-j gives one interval: -i 1");
-    top.live = !batch && !c->json && !n;
+    top.live = !o['b'] && !c->json && !n;
     top.rounds = c->json ? 1 : (u32)n;
     if (top.live) {
         c->typed = any_key;
@@ -218,35 +204,27 @@ static int begin(struct shell_call *c) {
 
 /* ---- one step ---- */
 
-/* Begins a pass over all vCPUs. */
-static void rewind(struct shell_call *c, enum phase phase) {
-    top.phase = phase;
-    top.row = 0;
-    c->index = 0;
-    c->cursor = vm_next(NULL);
-}
-
 static void begin_round(struct shell_call *c) {
     top.began = machine_now();
     top.until = top.began + top.interval;
     top.nr = top.not_shown = 0;
     for (u32 cpu = 0; cpu < nr_cpus; cpu++) base_cpu(cpu);
-    rewind(c, BASE);
+    top.phase = BASE;
 }
 
-/* One step of a pass; goes on to `then` at its end. */
+/* One step of a pass over all vCPUs; goes on to `then` at its end. */
 static int pass(struct shell_call *c, void (*row)(struct shell_call *, struct vcpu *), enum phase then) {
-    if (shell_each_vcpu(c, STEP_ROWS, NULL, row) == 0) top.phase = then;
+    struct vcpu *v = shell_next_vcpu(c);
+
+    if (v)
+        row(c, v);
+    else
+        top.phase = then;
     return SHELL_AGAIN;
 }
 
 static int cmd_top(struct shell_call *c) {
     if (c->step == 0) return begin(c);
-    if (c->stop) {
-        if (c->cursor) vm_put(c->cursor);
-        out(top.live ? "\n" : "");
-        return 0;
-    }
     switch (top.phase) {
     case WARM_UP:
     case WAIT:
@@ -266,13 +244,14 @@ static int cmd_top(struct shell_call *c) {
         }
         return SHELL_AGAIN;
     case CPUS:
-        for (u32 end = MIN(top.row + 4, nr_cpus); top.row < end; top.row++) cpu_row(c, top.row);
-        if (top.row == nr_cpus) {
+        if (top.row < nr_cpus) {
+            cpu_row(c, top.row++);
+        } else {
             table_end(c);
             out(c->json ? ", \"vcpus\": " : "");
-            c->rows = 0;
-            table_begin(c, columns);
-            rewind(c, TABLE);
+            c->columns = columns;
+            top.row = 0;
+            top.phase = TABLE;
         }
         return SHELL_AGAIN;
     case TABLE: return pass(c, vcpu_row, NEXT);
@@ -289,6 +268,6 @@ static int cmd_top(struct shell_call *c) {
 const struct shell_command top_commands[] = {
     { "top", "[-b] [-d SECONDS] [-i ROUNDS] [-w SECONDS]",
       "what each vCPU gets; live until a key, -b or -i: printed plainly; -w: warm up first; -j: one interval",
-      cmd_top, false },
+      cmd_top, 0, 0, TAKES_WORDS, "bd:i:w:" },
     { 0 },
 };

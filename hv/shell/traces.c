@@ -121,30 +121,23 @@ static int start_stream(struct shell_call *c, const char *where) {
 
 /* ---- start, stop, status, read ---- */
 
-/* Rings come with the first use, one a step: they are filled with zeros. */
-static int add_ring(struct shell_call *c) {
-    u32 cpu = c->step;
-    hpa_t pa;
+/* Rings come with the first use: they are filled with zeros, and that takes a while. */
+static bool add_ring(u32 cpu, unsigned order) {
+    hpa_t pa = ring[cpu] ? HPA_NONE : frame_alloc_zeroed(order);
 
-    if (cpu >= nr_cpus || ring[cpu]) return 0;
-    pa = frame_alloc_zeroed(RING_ORDER);
-    if (pa == HPA_NONE) return shell_fail(c, -ENOMEM, "there is no memory for the trace of pCPU %u", cpu);
+    if (pa == HPA_NONE) return ring[cpu];
     ring[cpu] = hpa_to_va(pa);
-    return trace_init(cpu, ring[cpu], RECORDS_OF(RING_ORDER));
+    return trace_init(cpu, ring[cpu], RECORDS_OF(order)) == 0;
 }
 
 void traces_record(const struct config *c) {
     struct console_spec port;
 
     for (u32 cpu = 0; cpu < nr_cpus; cpu++) {
-        hpa_t pa = frame_alloc_zeroed(RECORD_ORDER);
-
-        if (pa == HPA_NONE) {
+        if (!add_ring(cpu, RECORD_ORDER)) {
             log_warn("no recording: there is no memory for it");
             return;
         }
-        ring[cpu] = hpa_to_va(pa);
-        trace_init(cpu, ring[cpu], RECORDS_OF(RECORD_ORDER));
     }
     trace_mask = TRACE_CLASS_REPLAY;
     if (parse_console(c->trace_console, &port, NULL) || !port.com || !open_stream(&port))
@@ -153,7 +146,6 @@ void traces_record(const struct config *c) {
 
 static int start(struct shell_call *c) {
     u32 mask = 0;
-    int error;
 
     for (int i = 2; i < c->argc; i++) {
         u32 k = 0;
@@ -163,8 +155,8 @@ static int start(struct shell_call *c) {
             return shell_fail(c, -EINVAL, "expected sched, exit, event, replay or all, not %s", c->argv[i]);
         mask |= classes[k].mask;
     }
-    error = add_ring(c);
-    if (error) return error;
+    if (!add_ring(c->step, RING_ORDER))
+        return shell_fail(c, -ENOMEM, "there is no memory for the trace of pCPU %u", c->step);
     if (c->step + 1 < nr_cpus) return SHELL_AGAIN;
     trace_mask = mask ? mask : TRACE_CLASS_SCHED | TRACE_CLASS_EXIT | TRACE_CLASS_EVENT;
     return 0;
@@ -191,17 +183,14 @@ static int read_records(struct shell_call *c, const char *how_many) {
 
     if (stream.queued) return shell_fail(c, -EBUSY, "the records go to the stream");
     if (parse_u64(how_many, &most, NULL)) return shell_usage(c);
-    if (c->step == 0) table_begin(c, columns);
-    most = c->stop || c->rows >= most ? 0 : MIN(most - c->rows, ARRAY_SIZE(r));
+    c->columns = columns;
+    most = c->rows >= most ? 0 : MIN(most - c->rows, ARRAY_SIZE(r));
     while (most && c->index < nr_cpus && !(n = ring[c->index] ? trace_read(c->index, r, (u32)most) : 0))
         c->index++;
     for (u32 i = 0; i < n; i++)
-        table_row(c, columns,
-                  CELLS(U(r[i].ns), U(r[i].cpu), U(r[i].event), U(r[i].who), U(r[i].arg[0]), U(r[i].arg[1]),
-                        U(r[i].arg[2]), U(r[i].arg[3])));
-    if (n) return SHELL_AGAIN;
-    table_end(c);
-    return 0;
+        table_row(c, CELLS(U(r[i].ns), U(r[i].cpu), U(r[i].event), U(r[i].who), U(r[i].arg[0]),
+                           U(r[i].arg[1]), U(r[i].arg[2]), U(r[i].arg[3])));
+    return n ? SHELL_AGAIN : 0;
 }
 
 static int cmd_trace(struct shell_call *c) {
@@ -223,6 +212,6 @@ static int cmd_trace(struct shell_call *c) {
 const struct shell_command trace_commands[] = {
     { "trace", "start [sched|exit|event|replay|all...] | stop | status | read [N] | stream [COM]",
       "records what happens; read prints the records, stream sends them through a second serial port",
-      cmd_trace, false },
+      cmd_trace, 0, SHELL_ARGS, TAKES_WORDS, NULL },
     { 0 },
 };

@@ -184,7 +184,7 @@ static void lists(void **state) {
     answers("vcpu-list -j two", "\"vcpu\": 1,");
     answers("vcpu-list -j", "\"affinity\": \"all\"}]}\n");
     answers("sched-credit", "two                          ");
-    answers("sched-credit -j", "\"weight\": 512, \"cap\": 0, \"pool\": \"Pool-0\"}]}}\n");
+    answers("sched-credit -j", "\"weight\": 512, \"cap\": 0, \"pool\": \"Pool-0\"}]}\n");
     answers("cpupool-list -j", "[{\"name\": \"Pool-0\", \"id\": 0, \"nr_cpus\": 2, \"sched\": \"credit\", "
                                "\"vms\": 2, \"cpus\": \"0-1\"}]");
     answers("info -j", "\"nr_cpus\": 2, \"free_cpus\": 0");
