@@ -90,7 +90,8 @@ struct reader {
     char scope;             /* of its parameters: 'p' or 'v' */
     struct config_param *param;
     u32 *nr_params;
-    u64 seen; /* keys given in this section, by index */
+    bool again; /* what is set is replaced, and an unknown key is an error: not a file's */
+    u64 seen;   /* keys given in this section, by index */
     bool hypervisor_seen;
 };
 
@@ -123,7 +124,7 @@ void config_vm_defaults(struct config_vm *v, const char *name) {
     v->vcpus = 1;
     v->start = true;
     v->demand_permille = 1000;
-    parse_cpus("all", &v->cpus, NULL);
+    cpumask_fill(&v->cpus);
 }
 
 /* ---- values ---- */
@@ -212,10 +213,10 @@ static struct config_param *find_param(struct reader *r, const char *name) {
 }
 
 /* A setting of the parameter table: kept as text until its object exists. */
-static void set_param(struct reader *r, const char *name, const char *value, bool again) {
+static void set_param(struct reader *r, const char *name, const char *value) {
     struct config_param *p = find_param(r, name);
 
-    if (p && !again) {
+    if (p && !r->again) {
         report(r, true, "%s was already given on line %u", name, p->line);
         return;
     }
@@ -231,8 +232,8 @@ static void set_param(struct reader *r, const char *name, const char *value, boo
     memset(p, 0, sizeof(*p));
     memcpy(p->name, name, strlen(name));
     memcpy(p->value, value, strlen(value));
-    p->line = again ? 0 : r->line;
-    p->column = again ? 0 : r->column;
+    p->line = r->again ? 0 : r->line;
+    p->column = r->again ? 0 : r->column;
 }
 
 static int find_key(const struct key *keys, const char *name) {
@@ -251,12 +252,12 @@ static void set_key(struct reader *r, const char *name, u32 name_column, const c
     const char *bad;
 
     if (i < 0 && is_param(r, name)) {
-        set_param(r, name, value, false);
+        set_param(r, name, value);
         return;
     }
     if (i < 0) {
         r->column = name_column;
-        report(r, false, "unknown key \"%s\" is ignored", name);
+        report(r, r->again, r->again ? "unknown key \"%s\"" : "unknown key \"%s\" is ignored", name);
         return;
     }
     if (r->seen & BIT(i)) {
@@ -287,24 +288,39 @@ static void enter_hypervisor(struct reader *r) {
     enter(r, hypervisor_keys, r->c, 'p', r->c->param, &r->c->nr_params);
 }
 
+const struct config_vm *config_find_vm(const struct config *c, const char *name) {
+    for (u32 i = 0; i < c->nr_vms; i++) {
+        if (strcmp(c->vm[i].name, name) == 0) return &c->vm[i];
+    }
+    return NULL;
+}
+
+static const struct config_pool *find_pool(const struct config *c, const char *name) {
+    for (u32 i = 0; i < c->nr_pools; i++) {
+        if (strcmp(c->pool[i].name, name) == 0) return &c->pool[i];
+    }
+    return NULL;
+}
+
+/* Is there room for one more, and is its name new? `line` is where one of this name is described; 0: nowhere. */
+static bool may_add(struct reader *r, const char *what, const char *name, u32 line, u32 nr, u32 most) {
+    if (line)
+        report(r, true, "%s %s was already described on line %u", what, name, line);
+    else if (nr == most)
+        report(r, true, "%s %s is one too many: %u are allowed", what, name, most);
+    return !line && nr < most;
+}
+
 static void start_pool(struct reader *r, const char *name) {
     struct config *c = r->c;
+    const struct config_pool *old = find_pool(c, name);
     struct config_pool *p = &c->pool[c->nr_pools];
 
-    for (u32 i = 0; i < c->nr_pools; i++) {
-        if (strcmp(c->pool[i].name, name) == 0) {
-            report(r, true, "pool %s was already described on line %u", name, c->pool[i].line);
-            return;
-        }
-    }
     if (strcmp(name, "Pool-0") == 0) {
         report(r, true, "Pool-0 is always there: its settings belong into [hypervisor]");
         return;
     }
-    if (c->nr_pools == CONFIG_MAX_POOLS) {
-        report(r, true, "pool %s is one too many: %u are allowed", name, CONFIG_MAX_POOLS);
-        return;
-    }
+    if (!may_add(r, "pool", name, old ? old->line : 0, c->nr_pools, CONFIG_MAX_POOLS)) return;
     c->nr_pools++;
     memset(p, 0, sizeof(*p));
     memcpy(p->name, name, strlen(name));
@@ -314,18 +330,10 @@ static void start_pool(struct reader *r, const char *name) {
 
 static void start_vm(struct reader *r, const char *name) {
     struct config *c = r->c;
+    const struct config_vm *old = config_find_vm(c, name);
     struct config_vm *v = &c->vm[c->nr_vms];
 
-    for (u32 i = 0; i < c->nr_vms; i++) {
-        if (strcmp(c->vm[i].name, name) == 0) {
-            report(r, true, "VM %s was already described on line %u", name, c->vm[i].line);
-            return;
-        }
-    }
-    if (c->nr_vms == CONFIG_MAX_VMS) {
-        report(r, true, "VM %s is one too many: %u are allowed", name, CONFIG_MAX_VMS);
-        return;
-    }
+    if (!may_add(r, "VM", name, old ? old->line : 0, c->nr_vms, CONFIG_MAX_VMS)) return;
     c->nr_vms++;
     config_vm_defaults(v, name);
     v->line = r->line;
@@ -484,13 +492,6 @@ static void read_line(struct reader *r, char *line, bool *in_section) {
 
 /* ---- what only the whole file can tell ---- */
 
-static const struct config_pool *find_pool(const struct config *c, const char *name) {
-    for (u32 i = 0; i < c->nr_pools; i++) {
-        if (strcmp(c->pool[i].name, name) == 0) return &c->pool[i];
-    }
-    return NULL;
-}
-
 static void check_pools(struct reader *r) {
     struct config *c = r->c;
     struct cpumask taken;
@@ -598,11 +599,11 @@ static bool xen_word(struct reader *r, const char *key, const char *value) {
             return true;
         }
         hv_snprintf(us, sizeof(us), "%llu", (unsigned long long)v * 1000);
-        set_param(r, "tslice_us", us, true);
+        set_param(r, "tslice_us", us);
         return true;
     }
     if (strncmp(key, "sched_", 6) == 0 && is_param(r, key + 6)) {
-        set_param(r, key + 6, value, true);
+        set_param(r, key + 6, value);
         return true;
     }
     return false;
@@ -629,9 +630,13 @@ static void read_word(struct reader *r, char *word) {
 
 int config_cmdline(struct config *c, const char *cmdline, config_is_param is_param, config_report report_fn,
                    void *ctx) {
-    struct reader r = {
-        .c = c, .file = "command line", .line = 1, .is_param = is_param, .report = report_fn, .ctx = ctx
-    };
+    struct reader r = { .c = c,
+                        .file = "command line",
+                        .line = 1,
+                        .again = true,
+                        .is_param = is_param,
+                        .report = report_fn,
+                        .ctx = ctx };
     char word[CONFIG_VALUE];
     const char *s = cmdline;
 
@@ -655,23 +660,11 @@ int config_cmdline(struct config *c, const char *cmdline, config_is_param is_par
     return r.errors ? -EINVAL : 0;
 }
 
-const struct config_vm *config_find_vm(const struct config *c, const char *name) {
-    for (u32 i = 0; i < c->nr_vms; i++) {
-        if (strcmp(c->vm[i].name, name) == 0) return &c->vm[i];
-    }
-    return NULL;
-}
-
 int config_vm_set(struct config_vm *v, const char *key, const char *value, config_is_param param_of,
                   config_report report_fn, void *ctx) {
-    struct reader r = { .is_param = param_of, .report = report_fn, .ctx = ctx };
+    struct reader r = { .again = true, .is_param = param_of, .report = report_fn, .ctx = ctx };
 
     enter(&r, vm_keys, v, 'v', v->param, &v->nr_params);
-    if (find_key(vm_keys, key) < 0 && !is_param(&r, key))
-        report(&r, true, "unknown key \"%s\"", key);
-    else if (find_key(vm_keys, key) < 0)
-        set_param(&r, key, value, true);
-    else
-        set_key(&r, key, 0, value);
+    set_key(&r, key, 0, value);
     return r.errors ? -EINVAL : 0;
 }

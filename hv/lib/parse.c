@@ -48,18 +48,6 @@ int parse_u64(const char *s, u64 *value, const char **bad) {
     return *s ? fail(-EINVAL, s, bad) : 0;
 }
 
-int parse_i64(const char *s, i64 *value, const char **bad) {
-    bool negative = *s == '-';
-    const char *digits = s + (*s == '-' || *s == '+');
-    u64 v;
-    int error = parse_u64(digits, &v, bad);
-
-    if (error) return error;
-    if (v > (u64)INT64_MAX) return fail(-ERANGE, s, bad);
-    *value = negative ? -(i64)v : (i64)v;
-    return 0;
-}
-
 /* "12.5" and a unit: the value in the smallest unit, rounded down. At most nine digits behind the point. */
 static int take_scaled(const char *s, const struct unit *units, u64 *value, const char **bad) {
     const char *start = s;
@@ -87,10 +75,9 @@ static int take_scaled(const char *s, const struct unit *units, u64 *value, cons
 }
 
 int parse_size(const char *s, u64 *bytes, const char **bad) {
-    static const struct unit units[] = { { "", 1 },           { "k", 1 << 10 },   { "K", 1 << 10 },
-                                         { "M", 1 << 20 },    { "G", 1 << 30 },   { "kiB", 1 << 10 },
-                                         { "KiB", 1 << 10 },  { "MiB", 1 << 20 }, { "GiB", 1 << 30 },
-                                         { "T", 1ull << 40 }, { NULL, 0 } };
+    static const struct unit units[] = { { "", 1 },        { "k", 1 << 10 }, { "K", 1 << 10 },
+                                         { "M", 1 << 20 }, { "G", 1 << 30 }, { "T", 1ull << 40 },
+                                         { NULL, 0 } };
 
     return take_scaled(s, units, bytes, bad);
 }
@@ -126,22 +113,25 @@ int parse_bool(const char *s, bool *value, const char **bad) {
     return fail(-EINVAL, s, bad);
 }
 
-/* One item of a CPU list, "5", "0-3" or either with '^' before it. */
+/* One item of a CPU list: "5", "0-3" or "all", or one of these with '^' before it. */
 static int take_cpus(const char **s, struct cpumask *m) {
     const char *start = *s;
     bool exclude = *start == '^';
-    u64 first, last;
-    int error;
+    u64 first = 0, last = TAKT_MAX_CPUS - 1;
+    int error = 0;
 
     *s += exclude;
-    error = take_number(s, &first);
-    if (error) return error;
-    last = first;
-    if (**s == '-') {
-        (*s)++;
-        error = take_number(s, &last);
-        if (error) return error;
+    if (strncmp(*s, "all", 3) == 0) {
+        *s += 3;
+    } else {
+        error = take_number(s, &first);
+        last = first;
+        if (!error && **s == '-') {
+            (*s)++;
+            error = take_number(s, &last);
+        }
     }
+    if (error) return error;
     if (first > last || last >= TAKT_MAX_CPUS) {
         *s = start;
         return first > last ? -EINVAL : -ERANGE;
@@ -157,24 +147,15 @@ static int take_cpus(const char **s, struct cpumask *m) {
 
 int parse_cpus(const char *s, struct cpumask *m, const char **bad) {
     struct cpumask set;
+    int error;
 
     cpumask_zero(&set);
-    if (strncmp(s, "all", 3) == 0 && (s[3] == 0 || s[3] == ',')) {
-        for (unsigned cpu = 0; cpu < TAKT_MAX_CPUS; cpu++) cpumask_set(&set, cpu);
-        s += s[3] ? 4 : 3;
-        if (!*s) goto done;
-    } else if (*s == '^') { /* nothing to take away from: all but these, as xl reads it */
-        for (unsigned cpu = 0; cpu < TAKT_MAX_CPUS; cpu++) cpumask_set(&set, cpu);
-    }
-    for (;;) {
-        int error = take_cpus(&s, &set);
-
+    if (*s == '^') cpumask_fill(&set); /* nothing to take away from: all but these, as xl reads it */
+    do {
+        error = take_cpus(&s, &set);
         if (error) return fail(error, s, bad);
-        if (!*s) break;
-        if (*s != ',') return fail(-EINVAL, s, bad);
-        s++;
-    }
-done:
+    } while (*s == ',' && s++);
+    if (*s) return fail(-EINVAL, s, bad);
     *m = set;
     return 0;
 }

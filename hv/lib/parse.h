@@ -7,7 +7,6 @@
 #include "lib/cpumask.h"
 
 int parse_u64(const char *s, u64 *value, const char **bad); /* "42", "0x2a" */
-int parse_i64(const char *s, i64 *value, const char **bad); /* the same, perhaps with a sign */
 int parse_size(const char *s, u64 *bytes,
                const char **bad); /* "64k", "16M", "2G": powers of 1024; no unit: bytes */
 int parse_time(const char *s, u64 *ns, const char **bad); /* "10ms", "50us", "1.5s", "20ns"; no unit: error */
