@@ -17,6 +17,7 @@ static u64 sum(struct vcpu_times t) { return t.run_ns + t.stolen_ns + t.blocked_
 int main(void) {
     struct vcpu_times a, b;
     struct thread *t[3];
+    u64 slack = test_on("qemu") ? 50 * NS_PER_MS : 0; /* its host may stop us between two readings */
     u64 start, passed;
     unsigned n;
 
@@ -33,7 +34,8 @@ int main(void) {
           b.stolen_ns - a.stolen_ns);
     CHECK(b.wakes > a.wakes, "no wake was counted");
     CHECK(b.wake_tsc > a.wake_tsc && b.wake_tsc <= rdtsc(), "woken at %lx, now %lx", b.wake_tsc, rdtsc());
-    CHECK(sum(b) - sum(a) <= passed + passed / 10 && sum(b) - sum(a) >= passed - passed / 4 - 1000000,
+    CHECK(sum(b) - sum(a) <= passed + passed / 10 + slack &&
+              sum(b) - sum(a) + slack >= passed - passed / 4 - 1000000,
           "the three sums grew by %lu in %lu ns", sum(b) - sum(a), passed);
 
     /* All on one pCPU: each gets a part, and the rest is stolen. */
@@ -48,7 +50,7 @@ int main(void) {
           b.stolen_ns - a.stolen_ns, passed);
     CHECK(b.run_ns - a.run_ns > passed / 10 && b.run_ns - a.run_ns < passed, "ran %lu of %lu ns",
           b.run_ns - a.run_ns, passed);
-    CHECK(sum(b) - sum(a) <= passed + passed / 10 && sum(b) - sum(a) >= passed - passed / 10,
+    CHECK(sum(b) - sum(a) <= passed + passed / 10 + slack && sum(b) - sum(a) + slack >= passed - passed / 10,
           "the three sums grew by %lu in %lu ns", sum(b) - sum(a), passed);
     for (unsigned i = 1; i < n; i++) thread_join(t[i]);
     return test_end("times add up");
