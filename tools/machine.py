@@ -321,6 +321,7 @@ def main():
                       com1="stdio" if args.verb == "run" else "file", com2=args.com2)
     if args.verb == "run":
         return run(machine)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the machine ends with us
     with machine:
         how, what = machine.wait(args.until, args.timeout, echo=sys.stdout)
     if how == "matched" or (how == "ended" and not args.until):
