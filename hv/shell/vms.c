@@ -65,7 +65,7 @@ static int cmd_list(struct shell_call *c) {
     if (!shell_next_vm(c)) return 0;
     vm = c->vm;
     state_letters(vm, letters, &run_ns);
-    table_row(c, CELLS(S(vm->name), U(vm->id), U(vm->config.memory >> 20), U(vm->nr_vcpus),
+    table_row(c, CELLS(S(vm->name), U(vm->id), U(vm->config.memory >> 20), U(vm->config.vcpus),
                        S(vm_state_name(vm->state)), S(letters), U(run_ns),
                        S(vm->sched.pool ? vm->sched.pool->name : ""), D(vm->exit_code), S(vm->why)));
     return SHELL_AGAIN;
