@@ -302,7 +302,7 @@ static const struct config_pool *find_pool(const struct config *c, const char *n
     return NULL;
 }
 
-/* Is there room for one more, and is its name new? `line` is where one of this name is described; 0: nowhere. */
+/* Is there room for one more, and is its name new? `line` is where one of this name is described, or 0. */
 static bool may_add(struct reader *r, const char *what, const char *name, u32 line, u32 nr, u32 most) {
     if (line)
         report(r, true, "%s %s was already described on line %u", what, name, line);
