@@ -110,8 +110,8 @@ void shell_at_end(void (*fn)(void)); /* to be called once all output is with the
 /* NULL after shell_fail; a VM comes with a reference. */
 struct vm *shell_vm(struct shell_call *c, const char *name);
 struct sched_pool *shell_pool(struct shell_call *c, const char *name);
-/* Walks, a call a step: to the next VM in c->vm, or the next vCPU; all there are, or those of the VM that c->vm
- * was at first, if c->only. False or NULL at the end. */
+/* Walks, a call a step: to the next VM in c->vm, or the next vCPU; all there are, or those of the VM that
+ * c->vm was at first, if c->only. False or NULL at the end. */
 bool shell_next_vm(struct shell_call *c);
 struct vcpu *shell_next_vcpu(struct shell_call *c);
 const char *run_state_name(u32 state);
