@@ -174,6 +174,7 @@ static int cmd_migrate(struct shell_call *c) {
     if (c->step == 0) {
         c->pool = shell_pool(c, c->argv[2]);
         if (!c->pool) return -ENOENT;
+        if (!shell_vm_has_pool(c, c->vm)) return -EAGAIN;
         sched_pause(&c->vm->sched);
         c->end = let_go;
     }

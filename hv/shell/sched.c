@@ -111,10 +111,14 @@ static int cmd_sched_credit(struct shell_call *c) {
 
     if (error) return error;
     if (c->opt['s']) return credit_pool(c);
-    if (texts[0] || texts[1]) return set_pair(c, c->vm->sched.pool, &c->vm->sched, names, texts);
+    if (texts[0] || texts[1]) {
+        if (!shell_vm_has_pool(c, c->vm)) return -EAGAIN;
+        return set_pair(c, c->vm->sched.pool, &c->vm->sched, names, texts);
+    }
     c->columns = weight_columns;
     if (!shell_next_vm(c)) return 0;
     pool = c->vm->sched.pool;
+    if (!pool) return SHELL_AGAIN; /* still being made, or on its way out */
     if (!c->pool || pool == c->pool)
         table_row(c, CELLS(S(c->vm->name), U(c->vm->id), D(value_of(pool, "weight", &c->vm->sched)),
                            D(value_of(pool, "cap", &c->vm->sched)), S(pool->name)));
@@ -140,6 +144,7 @@ static int find_target(struct shell_call *c, struct sched_vcpu **vcpu) {
     if (c->vm) vm_put(c->vm);
     c->vm = shell_vm(c, name);
     if (!c->vm) return -ENOENT;
+    if (!shell_vm_has_pool(c, c->vm)) return -EAGAIN;
     c->pool = c->vm->sched.pool;
     if (!slash) return 0;
     if (parse_u64(slash, &n, NULL) || n >= c->vm->nr_vcpus || !c->vm->vcpu[n])

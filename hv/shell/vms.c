@@ -15,6 +15,12 @@ struct vm *shell_vm(struct shell_call *c, const char *name) {
     return vm;
 }
 
+bool shell_vm_has_pool(struct shell_call *c, struct vm *vm) {
+    if (vm->sched.pool) return true;
+    shell_fail(c, -EAGAIN, "%s is still being made, or on its way out", vm->name);
+    return false;
+}
+
 bool shell_next_vm(struct shell_call *c) {
     if (c->only) return c->step == 0;
     c->vm = vm_next(c->vm);
