@@ -109,7 +109,8 @@ void shell_at_end(void (*fn)(void)); /* to be called once all output is with the
 
 /* NULL after shell_fail; a VM comes with a reference. */
 struct vm *shell_vm(struct shell_call *c, const char *name);
-/* False after shell_fail for a VM that is being made or on its way out: nothing of its scheduling can be set. */
+/* False after shell_fail for a VM that is being made or on its way out: nothing of its scheduling can be
+ * set. */
 bool shell_vm_has_pool(struct shell_call *c, struct vm *vm);
 struct sched_pool *shell_pool(struct shell_call *c, const char *name);
 /* Walks, a call a step: to the next VM in c->vm, or the next vCPU; all there are, or those of the VM that
