@@ -165,7 +165,9 @@ static int cmd_cpu_remove(struct shell_call *c) {
     return 0;
 }
 
-static void let_go(struct shell_call *c) { sched_unpause(&c->vm->sched); }
+static void let_go(struct shell_call *c) {
+    if (c->vm->sched.pool) sched_unpause(&c->vm->sched); /* it may be gone by now */
+}
 
 /* The VM stands still while it moves: it is held, tried again until no pCPU has its state, and let go. */
 static int cmd_migrate(struct shell_call *c) {

@@ -161,6 +161,24 @@ static void answers(const char *line, const char *expected) {
     if (!strstr(said, expected)) fail_msg("%s\n  said: %s\n  expected: %s", line, said, expected);
 }
 
+/* A VM is in the list before it is in a pool. */
+static void not_yet_made(void **state) {
+    static const char *const lines[] = { "sched-credit -d early -w 1000", "param -d early",
+                                         "cpupool-migrate early Pool-0", "sched-credit" };
+    struct config_vm c;
+
+    config_vm_defaults(&c, "early");
+    strcpy(c.image, "null");
+    c.memory = 2 << 20;
+    for (int i = 0; i < 4; i++) {
+        assert_int_equal(vm_create(&c, NULL, NULL), 0);
+        answers(lines[i], i < 3 ? "early is still being made, or on its way out\n" : "Weight");
+        rig_run(NS_PER_S);
+        answers("destroy early", "takt> ");
+        rig_run(NS_PER_S);
+    }
+}
+
 static void script_ran(void **state) {
     assert_string_equal(rig_say("create one"), "takt> ");
     fake_console_reset();
@@ -639,7 +657,7 @@ int main(void) {
         cmocka_unit_test(guest_log),      cmocka_unit_test(measured),
         cmocka_unit_test(slow_console),   cmocka_unit_test(interrupted),
         cmocka_unit_test(trace_stream),   cmocka_unit_test(entitlement),
-        cmocka_unit_test(random_walk),
+        cmocka_unit_test(random_walk),    cmocka_unit_test(not_yet_made),
     };
 
     return cmocka_run_group_tests(tests, setup, NULL);
