@@ -1,5 +1,7 @@
 #include <guest/event.h>
 #include <guest/guest.h>
+#include <guest/thread.h>
+#include <guest/time.h>
 #include <guest/trap.h>
 #include <guest/vcpu.h>
 
@@ -72,4 +74,13 @@ int event_poll(u32 port, u64 timeout_ns) {
     u64 deadline = timeout_ns ? hypercall0(TAKT_HC_TIME) + timeout_ns : 0;
 
     return hypercall2(TAKT_HC_POLL, port, deadline);
+}
+
+void nap_until(u64 deadline_ns) {
+    u64 now = time_ns();
+
+    if (!on_takt())
+        sleep_until(deadline_ns);
+    else if (deadline_ns > now)
+        event_poll(TAKT_PORT_ANY, deadline_ns - now);
 }

@@ -3,6 +3,7 @@
  * Work is measured by the vCPU's own run time, so that time stolen by others does not count as work; in each
  * period it does its share or, if it does not get that far, goes on until the period is over. Without Takt
  * the clock is all there is. */
+#include <guest/event.h>
 #include <guest/guest.h>
 #include <guest/thread.h>
 #include <guest/vcpu.h>
@@ -23,7 +24,7 @@ static void busy(void *arg) {
             next = time_ns() + period; /* a whole period was stolen: what was missed is not made up for */
         while (worked(id) < until && time_ns() < next)
             ;
-        sleep_until(next);
+        nap_until(next);
     }
 }
 

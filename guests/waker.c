@@ -1,5 +1,6 @@
 /* Sleeps and wakes every period_us=T (10000) by the LAPIC timer, and reports how late it woke: every
  * report_s=R (5) seconds, and at the end if it has one (count=N wakes). */
+#include <guest/event.h>
 #include <guest/guest.h>
 #include <guest/printf.h>
 #include <guest/string.h>
@@ -41,7 +42,7 @@ int main(void) {
     for (u64 i = 0; !count || i < count; i++) {
         u64 now;
 
-        sleep_until(due);
+        nap_until(due);
         now = time_ns();
         add(now - due);
         due += period;
