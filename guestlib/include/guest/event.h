@@ -20,8 +20,8 @@ bool event_is_pending(u32 port);
 /* Blocks the vCPU until the port is pending, or for at most `timeout_ns` (0: as long as it takes). 0;
  * -ETIMEDOUT. The bit is left for event_take(). */
 int event_poll(u32 port, u64 timeout_ns);
-/* Puts the whole vCPU to sleep, other threads too, until time_ns() reaches the deadline or an event comes: two exits in place of
- * the seven of a timer interrupt. Off Takt as sleep_until(). */
+/* Puts the whole vCPU to sleep, other threads too, until time_ns() reaches the deadline or an event comes:
+ * two exits in place of the seven of a timer interrupt. Off Takt as sleep_until(). */
 void nap_until(u64 deadline_ns);
 
 struct takt_shared *event_shared(void);
