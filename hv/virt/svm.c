@@ -11,6 +11,7 @@
 #include "x86/percpu.h"
 #include "x86/tsc.h"
 
+#define DR6_BS          BIT(14)
 #define MSR_VM_HSAVE_PA 0xc0010117u
 #define VM_CR_LOCK      BIT(3)
 #define VM_CR_SVMDIS    BIT(4)
@@ -32,8 +33,10 @@ struct svm_cpu {
 /* struct virt_vcpu's priv. */
 struct svm_vcpu {
     struct vmcb *vmcb;
-    hpa_t pa, host;  /* of this VMCB, and of the pCPU's that it is loaded on */
-    bool nmi_masked; /* one was delivered, and no IRET came yet */
+    hpa_t pa, host;         /* of this VMCB, and of the pCPU's that it is loaded on */
+    bool nmi_masked;        /* one was delivered, and no IRET came yet */
+    bool stepping;          /* over one instruction, in whose shadow an NMI waits: TF is ours */
+    u64 step_rip, iret_rip; /* where that was; and where the last IRET was that exited */
     struct guest_state state;
 };
 
@@ -172,7 +175,7 @@ static void svm_vcpu_reset(struct virt_vcpu *v) {
     b->sysenter_cs = b->sysenter_esp = b->sysenter_eip = 0;
     b->int_shadow = 0;
     b->clean = 0;
-    s->nmi_masked = false;
+    s->nmi_masked = s->stepping = false;
     state_reset(&s->state);
     memset(&v->regs, 0, sizeof(v->regs));
     v->regs.gpr[REG_RDX] = 0x600; /* family 6 */
@@ -344,6 +347,31 @@ static void set_intercept(struct vmcb *b, u32 *word, u32 bits, bool on) {
     }
 }
 
+/* There is no window for the end of a shadow, which is all that keeps an NMI off now: so a single step ends
+ * this stay. */
+static void step(struct virt_vcpu *v, struct svm_vcpu *s) {
+    s->stepping = true;
+    s->step_rip = v->regs.rip;
+    s->vmcb->clean = 0;
+    s->vmcb->dr6 &= ~DR6_BS;
+    v->regs.rflags |= RFLAGS_TF;
+}
+
+/* After any exit. True if it was for the step alone. */
+static __attribute__((noinline)) bool step_done(struct virt_vcpu *v, struct svm_vcpu *s) {
+    struct vmcb *b = s->vmcb;
+    bool stepped = b->exit_code == SVM_EXIT_EXC + EXC_DB && b->dr6 & DR6_BS;
+
+    s->stepping = false;
+    if (v->regs.rip == s->step_rip || s->step_rip != s->iret_rip)
+        v->regs.rflags &= ~RFLAGS_TF; /* an IRET has loaded its own */
+    if (!stepped) return false;
+    svm_clear_shadow(v);
+    b->dr6 &= ~DR6_BS;
+    b->clean = 0;
+    return !(b->dr6 & 0xf); /* else a breakpoint was hit as well */
+}
+
 /* Windows are wanted or were wanted last time, or an event is to be delivered. */
 static void prepare_events(struct virt_vcpu *v, struct svm_vcpu *s) {
     struct vmcb *b = s->vmcb;
@@ -353,7 +381,8 @@ static void prepare_events(struct virt_vcpu *v, struct svm_vcpu *s) {
         s->nmi_masked |= v->pending.type == EVENT_NMI;
         v->pending.type = EVENT_NONE;
     }
-    set_intercept(b, &b->intercept_1, I1_IRET, v->want_nmi_window && s->nmi_masked);
+    set_intercept(b, &b->intercept_1, I1_IRET, s->nmi_masked);
+    if (v->want_nmi_window && !s->nmi_masked && !(v->regs.rflags & RFLAGS_TF)) step(v, s);
     set_intercept(b, &b->intercept_cr, 1u << (16 + 8), v->want_cr8_exit);
     b->int_ctl = INT_CTL_MASKING | v->cr8 | (v->want_irq_window ? INT_CTL_IRQ | INT_CTL_IGN_TPR : 0);
     b->clean &= ~CLEAN_TPR;
@@ -489,6 +518,7 @@ static void decode_iret(struct virt_vcpu *v, const struct vmcb *b, struct vm_exi
 
     /* It has not been executed yet. The shadow keeps the next NMI off until it has. */
     s->nmi_masked = false;
+    s->iret_rip = b->rip;
     s->vmcb->int_shadow |= INT_SHADOW;
     set_intercept(s->vmcb, &s->vmcb->intercept_1, I1_IRET, false);
     e->reason = EXIT_NMI_WINDOW;
@@ -594,7 +624,8 @@ static __attribute__((noinline)) void requeue(struct virt_vcpu *v, const struct 
 /* This and svm_run are written so that the common path keeps few registers across calls: it runs at every
  * exit. */
 static __attribute__((noinline)) void after_exit(struct virt_vcpu *v, struct vm_exit *e) {
-    struct vmcb *b = ((struct svm_vcpu *)v->priv)->vmcb;
+    struct svm_vcpu *s = v->priv;
+    struct vmcb *b = s->vmcb;
 
     v->regs.gpr[REG_RAX] = b->rax;
     v->regs.gpr[REG_RSP] = b->rsp;
@@ -605,7 +636,9 @@ static __attribute__((noinline)) void after_exit(struct virt_vcpu *v, struct vm_
     b->tlb_control = 0;
     e->raw = (u32)b->exit_code;
     e->insn_len = 0;
-    if (__builtin_expect(b->exit_int_info & EVENT_VALID, 0))
+    if (__builtin_expect(v->wants, 0) && s->stepping && step_done(v, s))
+        e->reason = EXIT_NMI_WINDOW;
+    else if (__builtin_expect(b->exit_int_info & EVENT_VALID, 0))
         requeue(v, b, e);
     else
         decode(v, b, e);

@@ -581,9 +581,13 @@ static void prepare_tlb(struct virt_vcpu *v) {
     vmwrite(VMCS_VPID, v->tlb.tag);
 }
 
+/* An NMI window may open in the shadow of STI, where none is delivered. There IF is set, so that the end of the
+ * shadow is the next interrupt window. */
 static void set_primary(struct virt_vcpu *v, struct vmx_vcpu *s) {
-    u32 want = primary | (v->want_irq_window ? (u32)PRI_IRQ_WINDOW : 0) |
-               (v->want_nmi_window ? (u32)PRI_NMI_WINDOW : 0) | (v->want_cr8_exit ? (u32)PRI_CR8_LOAD : 0);
+    bool sti = v->want_nmi_window && vmread(VMCS_SHADOW) & SHADOW_STI;
+    u32 want = primary | (v->want_irq_window || sti ? (u32)PRI_IRQ_WINDOW : 0) |
+               (v->want_nmi_window && !sti ? (u32)PRI_NMI_WINDOW : 0) |
+               (v->want_cr8_exit ? (u32)PRI_CR8_LOAD : 0);
 
     if (want != s->primary) {
         s->primary = want;

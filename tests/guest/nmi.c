@@ -1,5 +1,4 @@
 /* vcpus: 2 */
-/* only: bochs */
 /* NMIs reach a vCPU that has interrupts off, one after the other: the next not before the handler's IRET. */
 #include <guest/lapic.h>
 #include <guest/test.h>
