@@ -509,7 +509,7 @@ static void check_pools(struct reader *r) {
             report(r, true, "CPU %u is in pool %s and in one before it", cpumask_next(&both, 0), p->name);
         if (cpumask_empty(&p->cpus))
             report(r, false, "pool %s has no CPUs: no VM can run there until it gets one", p->name);
-        for (u32 w = 0; w < CPUMASK_WORDS; w++) taken.w[w] |= p->cpus.w[w];
+        taken.bits |= p->cpus.bits;
     }
 }
 
@@ -527,9 +527,8 @@ static void check_vm(struct reader *r, struct config_vm *v) {
     if (pool) {
         cpus = cpumask_and(&cpus, &pool->cpus);
     } else {
-        for (u32 i = 0; !*v->pool && i < r->c->nr_pools; i++) {
-            for (u32 w = 0; w < CPUMASK_WORDS; w++) cpus.w[w] &= ~r->c->pool[i].cpus.w[w];
-        }
+        for (u32 i = 0; !*v->pool && i < r->c->nr_pools; i++)
+            cpus = cpumask_minus(&cpus, &r->c->pool[i].cpus);
     }
     if (cpumask_empty(&cpus))
         report(r, true, "VM %s may run on none of the CPUs of pool %s", v->name,

@@ -7,7 +7,7 @@
 
 #define PRINTF(fmt, args) __attribute__((format(printf, fmt, args)))
 
-/* %d %u %x %X %p %c %s %% with flags '-', '0', width, precision (strings) and h, l, ll, z. Always terminates;
+/* %d %u %x %c %s %% with the flags '-', '0' and '#', a width, l and ll; no precision. Always terminates;
  * returns the length it would have had, as C's snprintf does. Named apart so that the host build can test it
  * beside libc's. */
 int hv_vsnprintf(char *buf, size_t size, const char *fmt, va_list ap);
@@ -19,10 +19,9 @@ enum log_level { LOG_ERR, LOG_WARN, LOG_INFO, LOG_DEBUG };
  * console's. May be called from anywhere in root mode; never waits after boot. */
 void log_at(enum log_level level, const char *fmt, ...) PRINTF(2, 3);
 
-#define log_err(...)   log_at(LOG_ERR, __VA_ARGS__)
-#define log_warn(...)  log_at(LOG_WARN, __VA_ARGS__)
-#define log_info(...)  log_at(LOG_INFO, __VA_ARGS__)
-#define log_debug(...) log_at(LOG_DEBUG, __VA_ARGS__)
+#define log_err(...)  log_at(LOG_ERR, __VA_ARGS__)
+#define log_warn(...) log_at(LOG_WARN, __VA_ARGS__)
+#define log_info(...) log_at(LOG_INFO, __VA_ARGS__)
 
 /* A broken invariant of the hypervisor itself: prints, dumps, stops or reboots. */
 void panic(const char *fmt, ...) PRINTF(1, 2) __attribute__((noreturn));

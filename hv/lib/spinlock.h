@@ -9,9 +9,6 @@ struct spinlock {
     u16 next, owner;
 };
 
-#define SPINLOCK_INIT                                                                                        \
-    { 0, 0 }
-
 static inline void spin_lock(struct spinlock *l) {
     u16 me = __atomic_fetch_add(&l->next, 1, __ATOMIC_RELAXED);
 

@@ -45,13 +45,6 @@ int memcmp(const void *a, const void *b, size_t n) {
     return 0;
 }
 
-size_t strlen(const char *s) {
-    size_t n = 0;
-
-    while (s[n]) n++;
-    return n;
-}
-
 size_t strnlen(const char *s, size_t max) {
     size_t n = 0;
 
@@ -59,17 +52,14 @@ size_t strnlen(const char *s, size_t max) {
     return n;
 }
 
-int strcmp(const char *a, const char *b) {
-    for (; *a && *a == *b; a++, b++)
-        ;
-    return (u8)*a - (u8)*b;
-}
+size_t strlen(const char *s) { return strnlen(s, ~0ul); }
 
 int strncmp(const char *a, const char *b, size_t n) {
-    for (; n && *a && *a == *b; a++, b++, n--)
-        ;
+    for (; n && *a && *a == *b; n--) a++, b++;
     return n ? (u8)*a - (u8)*b : 0;
 }
+
+int strcmp(const char *a, const char *b) { return strncmp(a, b, ~0ul); }
 
 char *strchr(const char *s, int c) {
     for (; *s != (char)c; s++)

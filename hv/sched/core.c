@@ -275,7 +275,7 @@ int sched_set_affinity(struct sched_vcpu *v, const struct cpumask *m) {
     int error = -EINVAL;
 
     if (!cpumask_empty(&allowed)) {
-        record_input(p, IN_AFFINITY, now, sched_who(v), 0, m->w[0]);
+        record_input(p, IN_AFFINITY, now, sched_who(v), 0, m->bits);
         v->affinity = *m;
         if (!cpumask_test(&allowed, v->cpu))
             sched_send_away(p, v, now);

@@ -119,9 +119,7 @@ static struct cpumask idlers_for(const struct sched_pool *p, const struct sched_
     const struct credit_pool *cp = p->priv;
     struct cpumask m = cpumask_and(&p->idlers, &v->affinity);
 
-    if (cp->knob.balance == BALANCE_FULL)
-        for (unsigned i = 0; i < CPUMASK_WORDS; i++) m.w[i] &= ~cp->kicked.w[i];
-    return m;
+    return cp->knob.balance == BALANCE_FULL ? cpumask_minus(&m, &cp->kicked) : m;
 }
 
 static void kick_one(struct sched_pool *p, const struct cpumask *idlers, u64 now) {
@@ -300,8 +298,7 @@ static struct credit_vcpu *steal(struct sched_pool *p, u32 cpu, enum credit_clas
     struct credit_pool *cp = p->priv;
     struct cpumask peers = cp->waiting;
 
-    if (cp->knob.balance == BALANCE_EVENTS)
-        for (unsigned i = 0; i < CPUMASK_WORDS; i++) peers.w[i] &= ~p->idlers.w[i];
+    if (cp->knob.balance == BALANCE_EVENTS) peers = cpumask_minus(&peers, &p->idlers);
     cpumask_clear(&peers, cpu);
     while (!cpumask_empty(&peers)) {
         u32 peer = cpumask_cycle(&peers, cpu + 1);

@@ -257,7 +257,7 @@ int sched_vcpu_init(struct sched_vcpu *v, struct sched_dom *d, u32 id, const str
     if (!error) {
         u64 now = sched_clock(p);
 
-        record_input(p, IN_VCPU_INIT, now, sched_who(v), 0, affinity->w[0]);
+        record_input(p, IN_VCPU_INIT, now, sched_who(v), 0, affinity->bits);
         v->since = now;
         d->vcpu[id] = v;
         d->nr_vcpus = MAX(d->nr_vcpus, id + 1);

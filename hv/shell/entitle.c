@@ -17,11 +17,10 @@ static struct cpumask group_of(const struct claim *claims, u32 n, u32 i) {
     while (grew) {
         grew = false;
         for (u32 k = 0; k < n; k++) {
-            struct cpumask rest = claims[k].cpus;
+            struct cpumask rest = cpumask_minus(&claims[k].cpus, &g);
 
-            for (u32 w = 0; w < CPUMASK_WORDS; w++) rest.w[w] &= ~g.w[w];
             if (cpumask_empty(&rest) || !overlap(&g, &claims[k].cpus)) continue;
-            for (u32 w = 0; w < CPUMASK_WORDS; w++) g.w[w] |= rest.w[w];
+            g.bits |= rest.bits;
             grew = true;
         }
     }

@@ -7,7 +7,7 @@
 void vconsole_init(struct vconsole *c) {
     c->out_head = c->out_tail = c->in_head = c->in_tail = 0;
     c->dropped = 0;
-    c->lock = (struct spinlock)SPINLOCK_INIT;
+    c->lock = (struct spinlock){ 0 };
     c->more = NULL;
 }
 

@@ -32,8 +32,4 @@ static inline u32 mmio_read32(const volatile void *p) { return *(const volatile 
 
 static inline void mmio_write32(volatile void *p, u32 v) { *(volatile u32 *)p = v; }
 
-static inline u64 mmio_read64(const volatile void *p) { return *(const volatile u64 *)p; }
-
-static inline void mmio_write64(volatile void *p, u64 v) { *(volatile u64 *)p = v; }
-
 #endif

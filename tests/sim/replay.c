@@ -50,7 +50,7 @@ static struct cpumask mask_of(u64 w) {
     struct cpumask m;
 
     cpumask_zero(&m);
-    m.w[0] = w;
+    m.bits = w;
     return m;
 }
 

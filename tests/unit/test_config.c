@@ -77,7 +77,7 @@ static void whole_file(void **state) {
     assert_int_equal(cfg.param[0].line, 4);
     assert_int_equal(cfg.param[0].column, 11);
     assert_int_equal(cfg.nr_pools, 1);
-    assert_int_equal(cfg.pool[0].cpus.w[0], 0x14);
+    assert_int_equal(cfg.pool[0].cpus.bits, 0x14);
     assert_string_equal(cfg.pool[0].sched, "null");
     assert_string_equal(cfg.pool[0].preset, "faithful-4.2");
     assert_int_equal(cfg.nr_vms, 2);
@@ -89,7 +89,7 @@ static void whole_file(void **state) {
     assert_int_equal(v->memory, 32 << 20);
     assert_int_equal(v->vcpus, 2);
     assert_true(v->cpus_given);
-    assert_int_equal(v->cpus.w[0], 4);
+    assert_int_equal(v->cpus.bits, 4);
     assert_string_equal(v->pool, "io");
     assert_int_equal(v->on_crash, ON_CRASH_RESTART);
     assert_true(v->debugcon && !v->debug_exit && !v->start);

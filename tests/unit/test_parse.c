@@ -55,7 +55,7 @@ static void cpu_lists(void **state) {
     const char *bad;
 
     assert_int_equal(parse_cpus("0-3,^2,5", &m, NULL), 0);
-    assert_int_equal(m.w[0], 0x2b);
+    assert_int_equal(m.bits, 0x2b);
     format_cpus(&m, buf, sizeof(buf));
     assert_string_equal(buf, "0-1,3,5");
     assert_int_equal(parse_cpus("all", &m, NULL), 0);
@@ -77,7 +77,7 @@ static void cpu_lists(void **state) {
     assert_string_equal(bad, ";2");
     assert_int_equal(parse_cpus("allx", &m, NULL), -EINVAL);
 
-    m.w[0] = 0x5555;
+    m.bits = 0x5555;
     format_cpus(&m, buf, 6); /* too small: whole ranges only, always terminated */
     assert_string_equal(buf, "0,2,4");
 }

@@ -43,24 +43,17 @@ static void test_numbers(void **state) {
     SAME("%d %d %d", 0, -1, 2147483647);
     SAME("%d", (int)-2147483647 - 1);
     SAME("%ld %lu", (long)-9223372036854775807 - 1, ~0ul);
-    SAME("%llx %llX", 0x123456789abcdefull, ~0ull);
+    SAME("%llx %#lx %#x", 0x123456789abcdefull, ~0ul, 42);
+    SAME("[%#8x|%-#8x|%016lx]", 42, 42, ~0ul);
     SAME("[%5d|%-5d|%05d]", 42, 42, 42);
     SAME("[%5d|%-5d|%05d]", -42, -42, -42);
-    SAME("[%.3d|%8.3d|%-8.3d]", 7, 7, 7);
     SAME("%u%% %c%c", 99u, 'o', 'k');
-    SAME("%hhd %hhu %hd %hu", -1, 255, -1, 65535);
-    SAME("%zu %zd", (size_t)12, (ssize_t)-12);
     SAME("[%*d|%-*d|%*d]", 6, 1, 6, 2, -6, 3);
     SAME("%02x:%02x", 0xa, 0x1f);
-    SAME("%i", -5);
 }
 
 static void test_strings(void **state) {
-    char exact[4] = { 'a', 'b', 'c', 'd' };
-
-    SAME("[%s|%8s|%-8s|%.2s|%6.2s]", "text", "text", "text", "text", "text");
-    SAME("[%.*s]", 3, "abcdef");
-    SAME("[%.4s]", exact);
+    SAME("[%s|%8s|%-8s|%*s|%2s]", "text", "text", "text", -6, "text", "text");
 }
 
 static void test_bounds(void **state) {
