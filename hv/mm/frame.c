@@ -1,5 +1,5 @@
-/* A buddy allocator. Each range carries, in its own first frames, one bit for every block of every order: set
- * while that block is on the free list of its order. Blocks never reach across ranges.
+/* A buddy allocator. Each range carries, in its own first frames, one byte for every frame: 0, or one more than the
+ * order of the free block that begins there. Blocks never reach across ranges.
  *
  * Lock: frame_lock, a leaf. */
 #include "mm/frame.h"
@@ -13,135 +13,87 @@
 #define ORDERS     (FRAME_ORDER_MAX + 1)
 
 struct range {
-    u64 first, end; /* frame numbers, the bits' own frames included */
-    u64 *bits;
-    u64 offset[ORDERS]; /* where the bits of an order start */
+    u64 first, end; /* frame numbers, the bytes' own frames included */
+    u8 *free;
 };
 
 u64 directmap_base;
 static struct spinlock frame_lock;
 static struct range range[MAX_RANGES];
 static u32 nr_ranges;
-static struct list free_list[ORDERS];
+static struct list free_list[ORDERS]; /* initialised with the first range */
 static u64 nr_free, nr_total;
+
+static struct range *range_of(u64 frame) {
+    struct range *r = range;
+
+    while (r < range + nr_ranges && (frame < r->first || frame >= r->end)) r++;
+    ASSERT(r < range + nr_ranges);
+    return r;
+}
 
 static struct list *block_at(u64 frame) { return hpa_to_va(frame << PAGE_SHIFT); }
 
-static u64 frame_of(const struct list *l) { return va_to_hpa(l) >> PAGE_SHIFT; }
-
-static struct range *range_of(u64 frame) {
-    for (u32 i = 0; i < nr_ranges; i++)
-        if (frame >= range[i].first && frame < range[i].end) return &range[i];
-    return NULL;
-}
-
-static u64 bit_of(const struct range *r, u64 frame, unsigned order) {
-    return r->offset[order] + (frame >> order) - (r->first >> order);
-}
-
-static bool is_free(const struct range *r, u64 frame, unsigned order) {
-    u64 b = bit_of(r, frame, order);
-
-    return r->bits[b / 64] >> (b % 64) & 1;
-}
-
-static void flip(struct range *r, u64 frame, unsigned order) {
-    u64 b = bit_of(r, frame, order);
-
-    r->bits[b / 64] ^= BIT(b % 64);
-}
-
 static void block_put(struct range *r, u64 frame, unsigned order) {
-    flip(r, frame, order);
+    r->free[frame - r->first] = (u8)(order + 1);
     list_add_head(&free_list[order], block_at(frame));
+    nr_free += 1ull << order;
 }
 
 static void block_take(struct range *r, u64 frame, unsigned order) {
-    flip(r, frame, order);
+    r->free[frame - r->first] = 0;
     list_del(block_at(frame));
+    nr_free -= 1ull << order;
 }
 
-/* Frees a block, joining it with its buddy as often as that is free too. */
-static void block_free(struct range *r, u64 frame, unsigned order) {
-    ASSERT(!is_free(r, frame, order));
-    nr_free += 1ull << order;
-    for (; order < FRAME_ORDER_MAX; order++) {
-        u64 buddy = frame ^ (1ull << order);
-
-        if (buddy < r->first || buddy + (1ull << order) > r->end || !is_free(r, buddy, order)) break;
-        block_take(r, buddy, order);
-        frame &= ~(1ull << order);
-    }
-    block_put(r, frame, order);
+static bool is_free(const struct range *r, u64 frame, unsigned order) {
+    return frame >= r->first && frame < r->end && r->free[frame - r->first] == order + 1;
 }
 
 void frame_add(hpa_t start, hpa_t end) {
-    u64 first = ALIGN_UP(start, PAGE_SIZE) >> PAGE_SHIFT, last = end >> PAGE_SHIFT, bits = 0, own;
+    u64 first = ALIGN_UP(start, PAGE_SIZE) >> PAGE_SHIFT, last = end >> PAGE_SHIFT, own, f;
     struct range *r = &range[nr_ranges];
 
-    if (!free_list[0].next)
-        for (unsigned o = 0; o < ORDERS; o++) list_init(&free_list[o]);
-    if (first >= last || last - first < 2) return;
+    for (unsigned o = 0; o < ORDERS && nr_ranges == 0; o++) list_init(&free_list[o]);
+    if (first + 1 >= last) return;
     if (nr_ranges == MAX_RANGES) {
         log_warn("memory at %lx left out: more than %u ranges", start, MAX_RANGES);
         return;
     }
-    for (unsigned o = 0; o < ORDERS; o++) {
-        r->offset[o] = bits;
-        bits += ((last - first) >> o) + 2;
-    }
-    own = (bits / 8 + 8 + PAGE_SIZE - 1) >> PAGE_SHIFT;
-    if (own >= last - first) return;
-    r->first = first;
-    r->end = last;
-    r->bits = hpa_to_va(first << PAGE_SHIFT);
-    memset(r->bits, 0, own << PAGE_SHIFT);
+    own = ALIGN_UP(last - first, PAGE_SIZE) >> PAGE_SHIFT;
+    *r = (struct range){ first, last, hpa_to_va(first << PAGE_SHIFT) };
+    memset(r->free, 0, own << PAGE_SHIFT);
     spin_lock(&frame_lock);
     nr_ranges++;
     nr_total += last - first - own;
-    for (u64 f = first + own; f < last;) {
-        unsigned o = f ? (unsigned)__builtin_ctzll(f) : FRAME_ORDER_MAX;
+    for (f = first + own; f < last;) {
+        unsigned o = MIN((unsigned)__builtin_ctzll(f), FRAME_ORDER_MAX);
 
-        for (o = MIN(o, FRAME_ORDER_MAX); f + (1ull << o) > last; o--)
-            ;
-        nr_free += 1ull << o;
+        while (f + (1ull << o) > last) o--;
         block_put(r, f, o);
         f += 1ull << o;
     }
     spin_unlock(&frame_lock);
 }
 
-static struct list *find_below(unsigned order, u64 limit) {
-    for (struct list *l = free_list[order].next; l != &free_list[order]; l = l->next)
-        if (frame_of(l) < limit) return l;
-    return NULL;
-}
-
-hpa_t frame_alloc_below(unsigned order, hpa_t limit) {
-    u64 last = limit >> PAGE_SHIFT, frame = 0;
-    struct list *l = NULL;
+hpa_t frame_alloc(unsigned order) {
     unsigned o = order;
     struct range *r;
+    u64 frame;
 
-    if (order > FRAME_ORDER_MAX || !free_list[0].next || last < 1ull << order) return HPA_NONE;
     spin_lock(&frame_lock);
-    for (; o <= FRAME_ORDER_MAX && !l; o++) l = find_below(o, last - (1ull << order) + 1);
-    if (!l) goto out;
-    o--;
-    frame = frame_of(l);
+    while (o < ORDERS && nr_free && list_empty(&free_list[o])) o++;
+    if (o >= ORDERS || !nr_free) {
+        spin_unlock(&frame_lock);
+        return HPA_NONE;
+    }
+    frame = va_to_hpa(free_list[o].next) >> PAGE_SHIFT;
     r = range_of(frame);
     block_take(r, frame, o);
-    while (o > order) { /* the lower half stays ours */
-        o--;
-        block_put(r, frame + (1ull << o), o);
-    }
-    nr_free -= 1ull << order;
-out:
+    while (o-- > order) block_put(r, frame + (1ull << o), o); /* the lower half stays ours */
     spin_unlock(&frame_lock);
-    return l ? frame << PAGE_SHIFT : HPA_NONE;
+    return frame << PAGE_SHIFT;
 }
-
-hpa_t frame_alloc(unsigned order) { return frame_alloc_below(order, ~0ull); }
 
 hpa_t frame_alloc_zeroed(unsigned order) {
     hpa_t pa = frame_alloc(order);
@@ -150,15 +102,20 @@ hpa_t frame_alloc_zeroed(unsigned order) {
     return pa;
 }
 
+/* Joins the block with its buddy as often as that is free too. */
 void frame_free(hpa_t pa, unsigned order) {
-    u64 frame = pa >> PAGE_SHIFT;
+    u64 frame = pa >> PAGE_SHIFT, buddy;
     struct range *r;
 
-    ASSERT(order <= FRAME_ORDER_MAX && (pa & ((PAGE_SIZE << order) - 1)) == 0);
+    ASSERT(order < ORDERS && (pa & ((PAGE_SIZE << order) - 1)) == 0);
     spin_lock(&frame_lock);
     r = range_of(frame);
-    ASSERT(r && frame + (1ull << order) <= r->end);
-    block_free(r, frame, order);
+    ASSERT(frame + (1ull << order) <= r->end && !r->free[frame - r->first]);
+    for (; order < FRAME_ORDER_MAX && is_free(r, buddy = frame ^ (1ull << order), order); order++) {
+        block_take(r, buddy, order);
+        frame &= buddy;
+    }
+    block_put(r, frame, order);
     spin_unlock(&frame_lock);
 }
 

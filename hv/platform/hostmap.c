@@ -64,7 +64,7 @@ void hostmap_image(void) {
     hpa_t pd = frame_alloc_zeroed(0);
     u64 *copy;
 
-    boot_root = frame_alloc_below(0, BIT(32));
+    boot_root = frame_alloc(0); /* of RAM below 4 GiB: there is no other yet */
     if (pd == HPA_NONE || boot_root == HPA_NONE) panic("no memory for the hypervisor's page tables");
     copy = hpa_to_va(boot_root);
     for (int i = 0; i < 512; i++) copy[i] = boot_pml4[i];

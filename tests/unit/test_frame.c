@@ -56,15 +56,6 @@ static void test_merge(void **state) {
     frame_free(big, 12);
 }
 
-static void test_below(void **state) {
-    hpa_t pa = frame_alloc_below(0, 0x180000);
-
-    assert_true(pa < 0x180000);
-    frame_free(pa, 0);
-    assert_int_equal(frame_alloc_below(0, 0x100000), HPA_NONE);
-    assert_int_equal(frame_alloc_below(9, 0x200000), HPA_NONE);
-}
-
 static void test_random(void **state) {
     static struct {
         hpa_t pa;
@@ -153,8 +144,8 @@ static void test_out_of_memory(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_all_of_it), cmocka_unit_test(test_merge), cmocka_unit_test(test_below),
-        cmocka_unit_test(test_random),    cmocka_unit_test(test_heap),  cmocka_unit_test(test_out_of_memory),
+        cmocka_unit_test(test_all_of_it), cmocka_unit_test(test_merge),         cmocka_unit_test(test_random),
+        cmocka_unit_test(test_heap),      cmocka_unit_test(test_out_of_memory),
     };
 
     return cmocka_run_group_tests(tests, group_setup, NULL);
