@@ -41,10 +41,20 @@ void timer_cancel(struct timer *t) {
     }
 }
 
+/* Under the lock: what has just been taken off its queue is marked by the time that it is free. */
+static bool is_running(struct cpu_timers *c, const struct timer *t) {
+    bool running;
+
+    spin_lock(&c->lock);
+    running = c->running == t;
+    spin_unlock(&c->lock);
+    return running;
+}
+
 void timer_cancel_wait(struct timer *t) {
     timer_cancel(t);
     for (unsigned cpu = 0; cpu < nr_cpus; cpu++)
-        while (cpu != this_cpu()->id && timers_of(cpu)->running == t) cpu_relax();
+        while (cpu != this_cpu()->id && is_running(timers_of(cpu), t)) cpu_relax();
 }
 
 void timer_set(unsigned cpu, struct timer *t, u64 when) {

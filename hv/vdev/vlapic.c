@@ -119,7 +119,7 @@ int vlapic_pending(const struct vlapic *l) {
     return -1;
 }
 
-static void timer_program(struct vlapic *l, bool in_timer);
+static void timer_program(struct vlapic *l);
 
 void vlapic_accept(struct vlapic *l, u8 vector) {
     unsigned w = vector >> 5;
@@ -134,7 +134,11 @@ void vlapic_accept(struct vlapic *l, u8 vector) {
     l->isr[w] |= bit;
     l->isr_any |= 1u << w;
     l->isr_top = vector; /* it was above what was in service */
-    if (__builtin_expect(l->timer_held, 0) && vector == (u8)l->lvt[LVT_TIMER]) timer_program(l, false);
+    if (__builtin_expect(l->timer_held, 0) && vector == (u8)l->lvt[LVT_TIMER]) {
+        spin_lock(&l->lock);
+        timer_program(l);
+        spin_unlock(&l->lock);
+    }
 }
 
 void vlapic_eoi(struct vlapic *l) {
@@ -179,7 +183,6 @@ static bool timer_take(struct vlapic *l, u64 now) {
     u64 period;
 
     if (timer_due(l) > now) return false;
-    l->timer_seq++;
     l->deadline = 0;
     if (timer_mode(l) != TIMER_PERIODIC) {
         l->timer_on = false;
@@ -196,27 +199,21 @@ static bool timer_take(struct vlapic *l, u64 now) {
     return true;
 }
 
-/* Puts the hardware timer where the state says. The call out is made without the lock; if another pCPU
- * changed the state meanwhile, again. */
-static void timer_program(struct vlapic *l, bool in_timer) {
+/* Puts the hardware timer where the state says. Under the lock: the pCPU where it fires and the vCPU's own,
+ * arming it at the same time, would put it into queues twice. */
+static void timer_program(struct vlapic *l) {
+    u8 vector = (u8)l->lvt[LVT_TIMER];
     u64 due;
-    u32 seq;
 
-    do {
-        spin_lock(&l->lock);
-        if (l->timer_held) {
-            u8 vector = (u8)l->lvt[LVT_TIMER];
-
-            l->timer_held = __atomic_load_n(&l->irr[vector >> 5], __ATOMIC_RELAXED) >> (vector & 31) & 1;
-        }
-        due = timer_due(l);
-        seq = l->timer_seq;
-        spin_unlock(&l->lock);
-        if (due != NEVER)
-            timer_set(l->ops->home_cpu(l), &l->timer, due);
-        else if (!in_timer)
-            timer_cancel(&l->timer);
-    } while (__atomic_load_n(&l->timer_seq, __ATOMIC_ACQUIRE) != seq);
+    if (l->timer_held) {
+        __atomic_thread_fence(__ATOMIC_SEQ_CST); /* vlapic_accept() sees it held, or we see the tick taken */
+        l->timer_held = __atomic_load_n(&l->irr[vector >> 5], __ATOMIC_RELAXED) >> (vector & 31) & 1;
+    }
+    due = timer_due(l);
+    if (due != NEVER)
+        timer_set(l->ops->home_cpu(l), &l->timer, due);
+    else
+        timer_cancel(&l->timer);
 }
 
 static void timer_fired(struct timer *t, u64 now) {
@@ -227,9 +224,9 @@ static void timer_fired(struct timer *t, u64 now) {
     spin_lock(&l->lock);
     vector = (u8)l->lvt[LVT_TIMER];
     fire = timer_take(l, now); /* not if it was set anew just now */
+    timer_program(l);
     spin_unlock(&l->lock);
     if (fire) vlapic_raise(l, vector);
-    timer_program(l, true);
 }
 
 /* Every change of the timer goes through here: what is due comes first, then `change`, then the hardware. */
@@ -243,10 +240,9 @@ static void timer_change(struct vlapic *l, u64 now, void (*change)(struct vlapic
     fire = timer_take(l, now);
     l->timer_held = false;
     change(l, now, value);
-    l->timer_seq++;
+    timer_program(l);
     spin_unlock(&l->lock);
     if (fire) vlapic_raise(l, vector);
-    timer_program(l, false);
 }
 
 /* Go on from count `count` at `now`, in the mode and with the divider that are set. */

@@ -10,7 +10,8 @@
 
 struct vlapic;
 
-/* What a VM's LAPICs need of the room above. None of these is called with a lock held. */
+/* What a VM's LAPICs need of the room above. home_cpu and tsc_to_ns are called under the lock of the timer, the others
+ * with none. */
 struct vlapic_ops {
     struct vlapic *(*peer)(void *vm, u32 id); /* NULL: no such vCPU */
     u32 (*count)(void *vm);                   /* ids are below it */
@@ -55,7 +56,6 @@ struct vlapic {
     bool timer_held;      /* a period ended before the last tick was taken: no more until it is */
     u8 shift;             /* of the divider */
     u32 divide, initial;  /* as written */
-    u32 timer_seq;        /* bumped at each change */
     u64 start, next_tick; /* ns: when the count was `initial`, when it next reaches 0 */
     u64 deadline;         /* guest TSC; 0: none */
     struct timer timer;
