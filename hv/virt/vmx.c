@@ -581,8 +581,8 @@ static void prepare_tlb(struct virt_vcpu *v) {
     vmwrite(VMCS_VPID, v->tlb.tag);
 }
 
-/* An NMI window may open in the shadow of STI, where none is delivered. There IF is set, so that the end of the
- * shadow is the next interrupt window. */
+/* An NMI window may open in the shadow of STI, where none is delivered. There IF is set, so that the end of
+ * the shadow is the next interrupt window. */
 static void set_primary(struct virt_vcpu *v, struct vmx_vcpu *s) {
     bool sti = v->want_nmi_window && vmread(VMCS_SHADOW) & SHADOW_STI;
     u32 want = primary | (v->want_irq_window || sti ? (u32)PRI_IRQ_WINDOW : 0) |

@@ -13,7 +13,8 @@ static volatile bool ready, stop;
 static bool on_nmi(struct trap_frame *f) {
     nested += inside;
     inside = 1;
-    for (unsigned i = 0; i < 2000; i++) cpu_relax();
+    for (volatile unsigned i = 0; i < 2000; i++) /* no PAUSE: that may exit */
+        ;
     inside = 0;
     taken++;
     return true;
