@@ -1,50 +1,48 @@
 /* Event channels: ports of a VM joined in pairs, with pending and mask bits in a page that guest and
  * hypervisor share.
  *
- * Locks: one a VM (struct evtchn_dom), a leaf. Those of a pair are taken in the order of VM ids; `find`,
- * `put` and `raise` are called with none held.
+ * Lock: one for all, held for some hundred instructions; a leaf but for the heap's. `raise` is called
+ * without it.
  */
 #ifndef HV_EVENT_EVTCHN_H
 #define HV_EVENT_EVTCHN_H
 
 #include <takt/abi.h>
 #include "lib/hist.h"
+#include "lib/list.h"
 #include "lib/spinlock.h"
 
-/* PORT_RESERVED: being bound, not yet joined. */
-enum port_state { PORT_FREE, PORT_UNBOUND, PORT_RESERVED, PORT_JOINED };
-
-#define PORTS_PER_BLOCK 128u
+struct evtchn_dom;
 
 struct evtchn_port {
-    u8 state;  /* enum port_state */
-    u8 vector; /* 0: none; only the pending bit */
-    u16 vcpu;
-    u32 remote_vm; /* who may bind (unbound), who is bound (joined) */
-    u32 remote_port;
-    u64 sent_ns; /* when the pending bit was set; 0 after it was seen taken */
+    struct evtchn_dom *peer; /* joined with its `peer_port`; NULL: unbound */
+    u32 remote_vm;           /* who may bind, or is bound */
+    u16 peer_port;
+    u8 vcpu, vector; /* vector 0: none; only the pending bit */
+    u64 sent_ns;     /* when the pending bit was set; 0 after it was seen taken */
 };
 
 struct evtchn_dom {
-    /* set by evtchn_init and hv/vm, then constant */
-    u32 vm;
-    u32 nr_vcpus;
+    /* set by evtchn_init, then constant */
+    u32 vm, nr_vcpus;
     struct takt_shared *shared; /* the page, the hypervisor's address */
     /* Raise `vector` on a vCPU, waking it; vector 0: only wake it if it polls. */
     void (*raise)(struct evtchn_dom *d, u32 vcpu, u8 vector, u32 port);
-    struct evtchn_dom *(*find)(u32 vm); /* pins that VM; NULL: no such VM */
-    void (*put)(struct evtchn_dom *d);  /* unpins */
+    u32 users; /* who is just raising here, atomically */
     /* under the lock */
-    struct spinlock lock;
-    u32 nr_ports;                                                /* in use */
-    struct evtchn_port *block[TAKT_MAX_PORTS / PORTS_PER_BLOCK]; /* grown when needed */
-    struct hist notify_to_handle;                                /* ns */
+    struct list link;
+    u64 used[TAKT_MAX_PORTS / 64]; /* a bit a port */
+    struct evtchn_port *port;      /* all of them; allocated with the first */
+    struct hist notify_to_handle;  /* ns */
 };
 
-/* The page must be zeroed. Port 0 is never handed out. */
-void evtchn_init(struct evtchn_dom *d, u32 vm, u32 nr_vcpus, struct takt_shared *shared);
-/* Closes all, a part a call: true if there is more. The other ends become unbound. Whoever comes later finds
- * no port and does not touch the page. */
+extern struct spinlock evtchn_lock;
+
+/* `d` and the page must be zeroed. Port 0 is never handed out. */
+void evtchn_init(struct evtchn_dom *d, u32 vm, u32 nr_vcpus, struct takt_shared *shared,
+                 void (*raise)(struct evtchn_dom *, u32, u8, u32));
+/* Closes all, a part a call: true if there is more, or somebody is just raising an event here. The other ends
+ * become unbound. Afterwards nobody finds this VM or touches its page. */
 bool evtchn_fini(struct evtchn_dom *d);
 
 /* Each as its hypercall: a port or 0; -EINVAL: no such port number or argument; -ENOENT: the port, its other

@@ -101,7 +101,7 @@ static void on_output(struct vconsole *c) {
 void guestcon_init(bool log) {
     to_log = log;
     vm_console_more = on_output;
-    vm_on_destroy(VM_STAGE_STOPPED, on_stopped);
+    vm_stopped = on_stopped;
 }
 
 /* ---- attached ---- */

@@ -41,17 +41,14 @@ static void debug_exit_access(void *dev, const struct bus_access *a, u64 *value)
     if (a->write) vm_shutdown(dev, TAKT_SHUTDOWN_POWEROFF, (int)((u32)*value << 1 | 1));
 }
 
-int vm_add_devices(struct vm *vm) {
-    int err;
-
+void vm_add_devices(struct vm *vm) {
     vuart_init(&vm->uart, &vm->console, NULL, NULL); /* no IOAPIC yet, so its interrupt has nowhere to go */
-    err = bus_add(&vm->ports, TAKT_UART_PORT, TAKT_UART_PORT + 8, vuart_access, &vm->uart);
-    if (!err && vm->config.debugcon)
-        err = bus_add(&vm->ports, TAKT_DEBUGCON_PORT, TAKT_DEBUGCON_PORT + 1, debugcon_access, &vm->console);
-    if (!err && vm->config.debug_exit)
-        err = bus_add(&vm->ports, TAKT_DEBUG_EXIT_PORT, TAKT_DEBUG_EXIT_PORT + 4, debug_exit_access, vm);
-    if (!err) err = bus_add(&vm->mmio, TAKT_LAPIC_GPA, TAKT_LAPIC_GPA + PAGE_SIZE, lapic_access, vm);
-    return err;
+    bus_add(&vm->ports, TAKT_UART_PORT, TAKT_UART_PORT + 8, vuart_access, &vm->uart);
+    if (vm->config.debugcon)
+        bus_add(&vm->ports, TAKT_DEBUGCON_PORT, TAKT_DEBUGCON_PORT + 1, debugcon_access, &vm->console);
+    if (vm->config.debug_exit)
+        bus_add(&vm->ports, TAKT_DEBUG_EXIT_PORT, TAKT_DEBUG_EXIT_PORT + 4, debug_exit_access, vm);
+    bus_add(&vm->mmio, TAKT_LAPIC_GPA, TAKT_LAPIC_GPA + PAGE_SIZE, lapic_access, vm);
 }
 
 static const u64 size_mask[] = { 0, 0xff, 0xffff, 0, 0xffffffff };

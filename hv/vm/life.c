@@ -1,47 +1,28 @@
-/* Life of a VM. Making and destroying one are jobs: lists of phases that a work item goes through in short
- * steps.
- * A VM that cannot be made is destroyed by the same phases as any other, each of which undoes what it finds.
- * */
+/* Life of a VM. Making one goes through the rows of a table, in short parts that a work item does; destroying
+ * it goes back through them, from the last that was begun. So each row's `undo` may find only a part of what
+ * its `make` does. */
 #include <takt/errno.h>
 #include "lib/parse.h"
 #include "lib/printf.h"
 #include "lib/string.h"
 #include "platform/timer.h"
-#include "platform/work.h"
 #include "sched/params.h"
 #include "vm/vm.h"
 #include "x86/percpu.h"
 #include "x86/trap.h"
 #include "x86/tsc.h"
 
-#define SCRUB_STEP    65536u
+#define SCRUB_PART    65536u
 #define RESTART_PAUSE NS_PER_S /* before a VM that crashed starts again */
 
-/* One step of a phase: 1 to be called again, 0 when the phase is done, or an error. */
-struct vm_job {
-    struct work work;
-    struct vm *vm;
-    int (*const *phase)(struct vm_job *j);
-    u32 at;      /* chunk, vCPU or stage: the phase's own */
-    u32 chunk;   /* that is being scrubbed */
-    u64 offset;  /* in it */
-    bool making; /* else destroying */
-    bool again;  /* make it anew when it is gone */
-    int error;
-    const char *why;
-    vm_done done;
-    void *ctx;
-    struct loader loader;
-};
-
 void (*vm_console_more)(struct vconsole *c);
+void (*vm_stopped)(struct vm *vm);
 
-/* ---- the list of VMs ---- */
+/* ---- the list of VMs, and their states ---- */
 
 static struct spinlock vm_lock;
-static struct list vms;
+static struct list vms = { &vms, &vms };
 static u32 last_id;
-static void (*destroy_hooks[VM_STAGES][4])(struct vm *);
 
 void vm_put(struct vm *vm) {
     bool last;
@@ -54,20 +35,14 @@ void vm_put(struct vm *vm) {
     heap_free(vm);
 }
 
-static struct vm *find_locked(u32 id) {
-    list_for_each(vm, &vms, struct vm, in_all)
-        if (vm->id == id) return vm;
-    return NULL;
-}
-
 struct vm *vm_find(const char *name_or_id) {
     struct vm *found = NULL;
     u64 id;
 
+    if (parse_u64(name_or_id, &id, NULL)) id = 0;
     spin_lock(&vm_lock);
     list_for_each(vm, &vms, struct vm, in_all)
-        if (strcmp(vm->name, name_or_id) == 0) found = vm;
-    if (!found && parse_u64(name_or_id, &id, NULL) == 0 && id == (u32)id) found = find_locked((u32)id);
+        if (strcmp(vm->name, name_or_id) == 0 || (vm->id == id && !found)) found = vm;
     if (found) found->refs++;
     spin_unlock(&vm_lock);
     return found;
@@ -77,13 +52,9 @@ struct vm *vm_next(struct vm *after) {
     struct vm *next = NULL;
 
     spin_lock(&vm_lock);
-    list_for_each(vm, &vms, struct vm, in_all) { /* by id: `after` may be off the list by now */
-        if (!after || vm->id > after->id) {
-            next = vm;
-            next->refs++;
-            break;
-        }
-    }
+    list_for_each(vm, &vms, struct vm, in_all) /* by id: `after` may be off the list by now */
+        if (!next && (!after || vm->id > after->id)) next = vm;
+    if (next) next->refs++;
     spin_unlock(&vm_lock);
     if (after) vm_put(after);
     return next;
@@ -95,38 +66,110 @@ const char *vm_state_name(enum vm_state s) {
     return names[s];
 }
 
-void vm_on_destroy(enum vm_stage stage, void (*fn)(struct vm *vm)) {
-    for (u32 i = 0; i < ARRAY_SIZE(destroy_hooks[stage]); i++) {
-        if (!destroy_hooks[stage][i]) {
-            destroy_hooks[stage][i] = fn;
-            return;
-        }
+#define ALIVE    (BIT(VM_RUNNING) | BIT(VM_PAUSED))
+#define STANDING (ALIVE | BIT(VM_CRASHED) | BIT(VM_SHUTDOWN))
+
+/* From one of the states in `from` to `to`; its vCPUs stop with that, or go on. False: it was in another. */
+static bool change(struct vm *vm, u64 from, enum vm_state to) {
+    bool may;
+
+    spin_lock(&vm_lock);
+    may = from & BIT(vm->state);
+    if (may) {
+        vm->state = to;
+        if (to == VM_RUNNING)
+            sched_unpause(&vm->sched);
+        else
+            sched_pause(&vm->sched);
     }
-    panic("too many hooks for stage %d of a VM's destruction", stage);
-}
-
-static void run_hooks(enum vm_stage stage, struct vm *vm) {
-    for (u32 i = 0; i < ARRAY_SIZE(destroy_hooks[stage]) && destroy_hooks[stage][i]; i++)
-        destroy_hooks[stage][i](vm);
-}
-
-/* ---- what event channels ask for ---- */
-
-static struct evtchn_dom *events_find(u32 id) {
-    struct vm *vm;
-
-    spin_lock(&vm_lock);
-    vm = find_locked(id);
-    if (vm && (vm->state == VM_CREATING || vm->state == VM_DYING)) vm = NULL;
-    if (vm) vm->pins++;
     spin_unlock(&vm_lock);
-    return vm ? &vm->events : NULL;
+    return may;
 }
 
-static void events_put(struct evtchn_dom *d) {
-    spin_lock(&vm_lock);
-    container_of(d, struct vm, events)->pins--;
-    spin_unlock(&vm_lock);
+int vm_pause(struct vm *vm) {
+    return change(vm, BIT(VM_RUNNING), VM_PAUSED) || vm->state == VM_PAUSED ? 0 : -EINVAL;
+}
+
+int vm_unpause(struct vm *vm) { return change(vm, BIT(VM_PAUSED), VM_RUNNING) ? 0 : -EINVAL; }
+
+/* ---- what it is made of. A part returns 1 to be called again, 0 when all is done, or, making, an error and
+ * job.why if that is other than a lack of memory ---- */
+
+static int failed(struct vm *vm, int error, const char *why) {
+    vm->job.why = why;
+    return error;
+}
+
+static int make_memory(struct vm *vm) {
+    int err;
+
+    if (vm->config.memory / PAGE_SIZE > frame_free_count()) return -ENOMEM;
+    err = guestmem_init(&vm->mem, vm->config.memory);
+    if (err == -EINVAL) return failed(vm, err, "its memory has to be a multiple of 2 MiB");
+    if (err) return err;
+    vm->virt.mem = &vm->mem;
+    vm->virt.cr4_guest = cr4_guest_mask();
+    return virt->vm_init(&vm->virt);
+}
+
+static int undo_memory(struct vm *vm) {
+    if (vm->virt.mem) virt->vm_fini(&vm->virt);
+    guestmem_fini(&vm->mem);
+    return 0;
+}
+
+/* Scrubs the next part of the chunk that is its turn; true when that chunk is done. */
+static bool scrub_part(struct vm *vm) {
+    struct vm_job *j = &vm->job;
+
+    memset((u8 *)hpa_to_va(vm->mem.chunk[j->at]) + j->offset, 0, SCRUB_PART);
+    j->offset = (j->offset + SCRUB_PART) % CHUNK_SIZE;
+    if (j->offset == 0) j->at++;
+    return j->offset == 0;
+}
+
+/* A chunk is there for the guest only once it is scrubbed. */
+static int make_ram(struct vm *vm) {
+    struct vm_job *j = &vm->job;
+    u32 n = j->at;
+
+    if (j->offset == 0 && guestmem_grow(&vm->mem)) return -ENOMEM;
+    if (!scrub_part(vm)) return 1;
+    if (npt_map(&vm->virt.npt, guestmem_chunk_gpa(&vm->mem, n), vm->mem.chunk[n], CHUNK_SIZE, NPT_RWX,
+                NPT_WB))
+        return -ENOMEM;
+    return (u64)j->at << CHUNK_SHIFT < vm->mem.size;
+}
+
+static int undo_ram(struct vm *vm) {
+    if (vm->job.at == vm->mem.grown) return 0;
+    scrub_part(vm);
+    return 1;
+}
+
+static int make_sched(struct vm *vm) {
+    struct sched_pool *pool = sched_pool_find(vm->config.pool[0] ? vm->config.pool : "Pool-0");
+
+    if (!pool) return failed(vm, -ENOENT, "there is no such pool");
+    return sched_dom_init(&vm->sched, vm->id, vm->name, vm->sched_vcpus, pool);
+}
+
+static int undo_sched(struct vm *vm) {
+    if (vm->sched.pool) sched_dom_fini(&vm->sched);
+    return 0;
+}
+
+static int make_vcpus(struct vm *vm) {
+    int err = vcpu_create(vm, vm->nr_vcpus);
+
+    if (err == -EINVAL) return failed(vm, err, "none of the pCPUs in `cpus` belongs to its pool");
+    return err ? err : vm->nr_vcpus < vm->config.vcpus;
+}
+
+static int undo_vcpus(struct vm *vm) {
+    if (vm->job.at == vm->nr_vcpus) return 0;
+    vcpu_destroy(vm->vcpu[vm->nr_vcpus - 1 - vm->job.at++]);
+    return 1;
 }
 
 static void events_raise(struct evtchn_dom *d, u32 vcpu, u8 vector, u32 port) {
@@ -140,213 +183,85 @@ static void events_raise(struct evtchn_dom *d, u32 vcpu, u8 vector, u32 port) {
     if (__atomic_load_n(&v->polling, __ATOMIC_SEQ_CST)) vcpu_notify(v, TODO_EVENT);
 }
 
-/* ---- jobs ---- */
-
-static bool job_step(struct work *w);
-
-static void job_begin(struct vm_job *j, int (*const *phases)(struct vm_job *)) {
-    j->phase = phases;
-    j->at = j->chunk = 0;
-    j->offset = 0;
-}
-
-static int failed(struct vm_job *j, int error, const char *why) {
-    j->why = why;
-    return error;
-}
-
-/* Scrubs the next part of the chunk that is its turn; true when that chunk is done. */
-static bool scrub_part(struct vm_job *j) {
-    memset((u8 *)hpa_to_va(j->vm->mem.chunk[j->chunk]) + j->offset, 0, SCRUB_STEP);
-    j->offset += SCRUB_STEP;
-    if (j->offset < CHUNK_SIZE) return false;
-    j->offset = 0;
-    j->chunk++;
-    return true;
-}
-
-/* ---- making ---- */
-
-static int make_base(struct vm_job *j) {
-    struct vm *vm = j->vm;
-    int err;
-
-    if (vm->config.memory / PAGE_SIZE > frame_free_count())
-        return failed(j, -ENOMEM, "there is not enough free memory for it");
-    err = guestmem_init(&vm->mem, vm->config.memory);
-    if (err) return failed(j, err, "its memory has to be a multiple of 2 MiB");
-    vm->virt.mem = &vm->mem;
-    vm->virt.cr4_guest = cr4_guest_mask();
-    err = virt->vm_init(&vm->virt);
-    return err ? failed(j, err, "there is not enough memory for its page tables") : 0;
-}
-
-/* A chunk is there for the guest only once it is scrubbed. */
-static int make_ram(struct vm_job *j) {
-    struct guestmem *mem = &j->vm->mem;
-    int err;
-
-    if (j->offset == 0 && guestmem_grow(mem))
-        return failed(j, -ENOMEM, "there is not enough free memory for it");
-    if (!scrub_part(j)) return 1;
-    err = npt_map(&j->vm->virt.npt, guestmem_chunk_gpa(mem, j->chunk - 1), mem->chunk[j->chunk - 1],
-                  CHUNK_SIZE, NPT_RWX, NPT_WB);
-    if (err) return failed(j, err, "there is not enough memory for its page tables");
-    return (u64)j->chunk << CHUNK_SHIFT < mem->size;
-}
-
-static int make_shared(struct vm_job *j) {
-    struct vm *vm = j->vm;
+static int make_events(struct vm *vm) {
     hpa_t page = frame_alloc_zeroed(0);
 
-    if (page == HPA_NONE) return failed(j, -ENOMEM, "there is not enough free memory for it");
-    evtchn_init(&vm->events, vm->id, vm->config.vcpus, hpa_to_va(page));
-    vm->events.find = events_find;
-    vm->events.put = events_put;
-    vm->events.raise = events_raise;
-    if (npt_map(&vm->virt.npt, TAKT_SHARED_GPA, page, PAGE_SIZE, NPT_RW, NPT_WB))
-        return failed(j, -ENOMEM, "there is not enough memory for its page tables");
-    return 0;
+    if (page == HPA_NONE) return -ENOMEM;
+    evtchn_init(&vm->events, vm->id, vm->nr_vcpus, hpa_to_va(page), events_raise);
+    return npt_map(&vm->virt.npt, TAKT_SHARED_GPA, page, PAGE_SIZE, NPT_RW, NPT_WB);
 }
 
-static int make_sched(struct vm_job *j) {
-    struct vm *vm = j->vm;
-    struct sched_pool *pool = sched_pool_find(vm->config.pool[0] ? vm->config.pool : "Pool-0");
-
-    if (!pool) return failed(j, -ENOENT, "there is no such pool");
-    if (sched_dom_init(&vm->sched, vm->id, vm->name, vm->sched_vcpus, pool))
-        return failed(j, -ENOMEM, "there is not enough memory to schedule it");
+static int undo_events(struct vm *vm) {
+    if (!vm->events.shared) return 0;
+    if (evtchn_fini(&vm->events)) return 1;
+    frame_free(va_to_hpa(vm->events.shared), 0);
     return 0;
-}
-
-static int make_vcpu(struct vm_job *j) {
-    int err = vcpu_create(j->vm, j->at, &j->why);
-
-    return err ? err : ++j->at < j->vm->config.vcpus;
 }
 
 /* Parameters of the VM file that the policy of its pool knows. */
-static int make_params(struct vm_job *j) {
-    struct vm *vm = j->vm;
+static int make_params(struct vm *vm) {
+    struct sched_pool *pool = vm->sched.pool;
+    const char *why = "a parameter of its policy is refused";
 
     for (u32 i = 0; i < vm->config.nr_params; i++) {
         const struct config_param *c = &vm->config.param[i];
-        const struct param *p = param_find(vm->sched.pool, c->name);
-        u32 n = p && p->scope == PARAM_VCPU ? vm->nr_vcpus : 1;
+        const struct param *p = param_find(pool, c->name);
+        bool each = p && p->scope == PARAM_VCPU;
 
         if (!p || p->scope == PARAM_POOL) {
             log_warn("%s: its pool's policy has no parameter %s", vm->name, c->name);
             continue;
         }
-        for (u32 k = 0; k < n; k++) {
-            void *object = p->scope == PARAM_VCPU ? (void *)&vm->vcpu[k]->sched : &vm->sched;
-            const char *why = "a parameter of its policy is refused";
+        for (u32 k = 0; k < (each ? vm->nr_vcpus : 1); k++) {
+            void *object = each ? (void *)vm->sched_vcpus[k] : &vm->sched;
 
-            if (param_set_text(p, vm->sched.pool, object, c->value, &why)) return failed(j, -EINVAL, why);
+            if (param_set_text(p, pool, object, c->value, &why)) return failed(vm, -EINVAL, why);
         }
     }
     return 0;
 }
 
-static int make_devices(struct vm_job *j) {
-    const struct module *m = module_find(j->vm->config.image);
+static int make_image(struct vm *vm) {
+    const struct module *m = module_find(vm->config.image);
 
-    if (vm_add_devices(j->vm)) return failed(j, -ENOSPC, "it has too many devices");
-    if (!m) return failed(j, -ENOENT, "its image is not among the boot modules");
-    return load_start(&j->loader, j->vm, m, &j->why);
+    if (vm->job.at++) return load_step(&vm->job.loader);
+    if (!m) return failed(vm, -ENOENT, "its image is not among the boot modules");
+    vm_add_devices(vm);
+    return load_start(&vm->job.loader, vm, m, &vm->job.why) ? -EINVAL : 1;
 }
 
-static int make_image(struct vm_job *j) { return load_step(&j->loader); }
+/* Once it runs, the job is the one of whoever destroys it. */
+static int make_run(struct vm *vm) {
+    vm_done done = vm->job.done;
+    void *ctx = vm->job.ctx;
 
-static int make_start(struct vm_job *j) {
-    struct vm *vm = j->vm;
-
-    spin_lock(&vm_lock);
-    vm->state = VM_RUNNING;
-    spin_unlock(&vm_lock);
+    log_info("%s: id %u, %u vCPU%s, %u MiB, runs", vm->name, vm->id, vm->nr_vcpus,
+             vm->nr_vcpus == 1 ? "" : "s", (unsigned)(vm->mem.size >> 20));
     sched_wake(&vm->vcpu[0]->sched);
-    sched_unpause(&vm->sched);
+    change(vm, BIT(VM_CREATING), VM_RUNNING);
+    if (done) done(ctx, vm, 0, NULL);
     return 0;
 }
 
-static int (*const make_phases[])(struct vm_job *) = { make_base,  make_ram,    make_shared,  make_sched,
-                                                       make_vcpu,  make_params, make_devices, make_image,
-                                                       make_start, NULL };
-
-/* ---- destroying: in the order of docs/architecture.md ---- */
-
-static int end_stop(struct vm_job *j) {
-    struct vm *vm = j->vm;
-
-    if (!vm->sched.pool) return 0;
-    if (j->at++ == 0) sched_pause(&vm->sched);
+static int undo_run(struct vm *vm) {
     if (!sched_dom_stopped(&vm->sched)) return 1;
-    run_hooks(VM_STAGE_STOPPED, vm);
+    if (vm_stopped) vm_stopped(vm);
     return 0;
 }
 
-static int end_devices(struct vm_job *j) {
-    run_hooks(VM_STAGE_DEVICES, j->vm);
-    run_hooks(VM_STAGE_IOMMU, j->vm);
-    return 0;
-}
+static const struct {
+    int (*make)(struct vm *vm);
+    int (*undo)(struct vm *vm);
+} rows[] = {
+    { make_memory, undo_memory }, { make_ram, undo_ram },       { make_sched, undo_sched },
+    { make_vcpus, undo_vcpus },   { make_events, undo_events }, { make_params, NULL },
+    { make_image, NULL },         { make_run, undo_run },
+};
 
-/* Who is just sending to it holds a pin, and may still touch its vCPUs. */
-static int end_events(struct vm_job *j) {
-    bool pinned;
+/* ---- the work ---- */
 
-    if (j->vm->events.shared && evtchn_fini(&j->vm->events)) return 1;
-    spin_lock(&vm_lock);
-    pinned = j->vm->pins != 0;
-    spin_unlock(&vm_lock);
-    if (pinned) return 1;
-    run_hooks(VM_STAGE_EVENTS, j->vm);
-    return 0;
-}
-
-static int end_maps(struct vm_job *j) {
-    run_hooks(VM_STAGE_MAPS, j->vm);
-    return 0;
-}
-
-static int end_vcpu(struct vm_job *j) {
-    struct vm *vm = j->vm;
-
-    if (j->at == vm->nr_vcpus) return 0;
-    vcpu_destroy(vm->vcpu[vm->nr_vcpus - 1 - j->at++]);
-    return j->at < vm->nr_vcpus;
-}
-
-static int end_sched(struct vm_job *j) {
-    if (j->vm->sched.pool) sched_dom_fini(&j->vm->sched);
-    return 0;
-}
-
-static int end_scrub(struct vm_job *j) {
-    if (j->chunk == j->vm->mem.grown) return 0;
-    scrub_part(j);
-    return 1;
-}
-
-static int end_memory(struct vm_job *j) {
-    struct vm *vm = j->vm;
-
-    if (vm->virt.mem) virt->vm_fini(&vm->virt);
-    if (vm->events.shared) frame_free(va_to_hpa(vm->events.shared), 0);
-    guestmem_fini(&vm->mem);
-    return 0;
-}
-
-static int (*const end_phases[])(struct vm_job *) = { end_stop,  end_devices, end_events, end_maps, end_vcpu,
-                                                      end_sched, end_scrub,   end_memory, NULL };
-
-/* ---- */
-
-static int queue_create(const struct config_vm *c, vm_done done, void *ctx);
-
-static void destroyed(struct vm_job *j) {
-    struct vm *vm = j->vm;
-    int err;
+static void destroyed(struct vm *vm) {
+    struct vm_job *j = &vm->job;
 
     spin_lock(&vm_lock);
     list_del(&vm->in_all);
@@ -355,77 +270,41 @@ static void destroyed(struct vm_job *j) {
         log_info("%s: destroyed", vm->name);
     else if (!j->done) /* else that is whose sentence it is */
         log_err("%s: not made anew: %s", vm->name, j->why);
-    if (j->again) {
-        err = queue_create(&vm->config, NULL, NULL);
-        if (err) log_err("%s: not made anew: error %d", vm->name, err);
-    }
+    if (j->again && vm_create(&vm->config, NULL, NULL)) log_err("%s: not made anew", vm->name);
     if (j->done) j->done(j->ctx, vm, j->error, j->why);
-    heap_free(j);
     vm_put(vm);
 }
 
-static void made(struct vm_job *j) {
-    log_info("%s: id %u, %u vCPU%s, %u MiB, runs", j->vm->name, j->vm->id, j->vm->nr_vcpus,
-             j->vm->nr_vcpus == 1 ? "" : "s", (unsigned)(j->vm->mem.size >> 20));
-    if (j->done) j->done(j->ctx, j->vm, 0, NULL);
-    heap_free(j);
-}
-
 static bool job_step(struct work *w) {
-    struct vm_job *j = container_of(w, struct vm_job, work);
-    int r = (*j->phase)(j);
+    struct vm *vm = container_of(w, struct vm, job.work);
+    struct vm_job *j = &vm->job;
+    bool making = vm->state == VM_CREATING;
+    int (*part)(struct vm *) = making ? rows[j->row].make : rows[j->row].undo;
+    int r = part ? part(vm) : 0;
 
     if (r > 0) return true;
-    if (r < 0) { /* only while making */
-        j->error = r;
-        j->making = false;
-        spin_lock(&vm_lock);
-        j->vm->state = VM_DYING;
-        spin_unlock(&vm_lock);
-        job_begin(j, end_phases);
-        return true;
-    }
-    j->at = j->chunk = 0;
+    if (making && r == 0 && j->row + 1 == ARRAY_SIZE(rows)) return false;
+    j->at = 0;
     j->offset = 0;
-    if (*++j->phase) return true;
-    if (j->making)
-        made(j);
-    else
-        destroyed(j);
-    return false;
-}
-
-static struct vm_job *job_new(struct vm *vm, vm_done done, void *ctx) {
-    struct vm_job *j = heap_alloc(sizeof(*j));
-
-    if (!j) return NULL;
-    j->vm = vm;
-    j->done = done;
-    j->ctx = ctx;
-    j->work.step = job_step;
-    return j;
-}
-
-static int enlist(struct vm *vm) {
-    spin_lock(&vm_lock);
-    list_for_each(other, &vms, struct vm, in_all) {
-        if (strcmp(other->name, vm->name) == 0) {
-            spin_unlock(&vm_lock);
-            return -EEXIST;
-        }
+    if (r < 0) { /* this row is the first to be undone */
+        j->error = r;
+        vm->state = VM_DYING;
+    } else if (making) {
+        j->row++;
+    } else if (j->row-- == 0) {
+        destroyed(vm);
+        return false;
     }
-    vm->id = ++last_id;
-    list_add_tail(&vms, &vm->in_all);
-    spin_unlock(&vm_lock);
-    return 0;
+    return true;
 }
 
-static int queue_create(const struct config_vm *c, vm_done done, void *ctx) {
-    struct vm *vm = heap_alloc(sizeof(*vm));
-    struct vm_job *j = vm ? job_new(vm, done, ctx) : NULL;
-    int err = -ENOMEM;
+int vm_create(const struct config_vm *c, vm_done done, void *ctx) {
+    bool taken = false;
+    struct vm *vm;
 
-    if (!j) goto free;
+    if (!c->name[0] || c->vcpus == 0 || c->vcpus > TAKT_MAX_VCPUS) return -EINVAL;
+    vm = heap_alloc(sizeof(*vm));
+    if (!vm) return -ENOMEM;
     vm->config = *c;
     memcpy(vm->name, c->name, sizeof(vm->name));
     vm->refs = 1;
@@ -433,97 +312,48 @@ static int queue_create(const struct config_vm *c, vm_done done, void *ctx) {
     vm->tsc_offset = -rdtsc();
     vconsole_init(&vm->console);
     vm->console.more = vm_console_more;
-    err = enlist(vm);
-    if (err) goto free;
-    j->making = true;
-    job_begin(j, make_phases);
-    work_add(&j->work);
-    return 0;
-free:
-    heap_free(j);
-    heap_free(vm);
-    return err;
-}
-
-int vm_create(const struct config_vm *c, vm_done done, void *ctx) {
-    if (!c->name[0] || c->vcpus == 0 || c->vcpus > TAKT_MAX_VCPUS) return -EINVAL;
-    return queue_create(c, done, ctx);
-}
-
-static int queue_destroy(struct vm *vm, vm_done done, void *ctx, bool again, u64 delay) {
-    struct vm_job *j = job_new(vm, done, ctx);
-    bool busy;
-
-    if (!j) return -ENOMEM;
+    vm->job = (struct vm_job){ .work.step = job_step, .done = done, .ctx = ctx };
+    vm->job.why = "there is not enough free memory for it";
     spin_lock(&vm_lock);
-    busy = vm->state == VM_DYING || vm->state == VM_CREATING;
-    if (!busy) vm->state = VM_DYING;
-    spin_unlock(&vm_lock);
-    if (busy) {
-        heap_free(j);
-        return -EBUSY;
+    list_for_each(other, &vms, struct vm, in_all) taken |= strcmp(other->name, vm->name) == 0;
+    if (!taken) {
+        vm->id = ++last_id;
+        list_add_tail(&vms, &vm->in_all);
     }
+    spin_unlock(&vm_lock);
+    if (taken) {
+        heap_free(vm);
+        return -EEXIST;
+    }
+    work_add(&vm->job.work);
+    return 0;
+}
+
+static int queue_destroy(struct vm *vm, vm_done done, void *ctx, bool again, u64 not_before) {
+    struct vm_job *j = &vm->job;
+
+    if (!change(vm, STANDING, VM_DYING)) return -EBUSY;
+    j->done = done;
+    j->ctx = ctx;
+    j->why = NULL;
     j->again = again;
-    j->work.not_before = delay ? now_ns() + delay : 0;
-    job_begin(j, end_phases);
+    j->work.not_before = not_before;
     work_add(&j->work);
     return 0;
 }
 
 int vm_destroy(struct vm *vm, vm_done done, void *ctx) { return queue_destroy(vm, done, ctx, false, 0); }
 
-/* ---- while it lives ---- */
-
-int vm_pause(struct vm *vm) {
-    int err = 0;
-
-    spin_lock(&vm_lock);
-    if (vm->state == VM_RUNNING) {
-        vm->state = VM_PAUSED;
-        sched_pause(&vm->sched);
-    } else if (vm->state != VM_PAUSED) {
-        err = -EINVAL;
-    }
-    spin_unlock(&vm_lock);
-    return err;
-}
-
-int vm_unpause(struct vm *vm) {
-    int err = -EINVAL;
-
-    spin_lock(&vm_lock);
-    if (vm->state == VM_PAUSED) {
-        vm->state = VM_RUNNING;
-        err = sched_unpause(&vm->sched);
-    }
-    spin_unlock(&vm_lock);
-    return err;
-}
+/* ---- ends of its own making ---- */
 
 /* The first to say so stops it; its vCPUs leave their pCPUs at their next pass. */
 static bool stop(struct vm *vm, enum vm_state state) {
-    bool first;
-
-    spin_lock(&vm_lock);
-    first = vm->state == VM_RUNNING || vm->state == VM_PAUSED;
-    if (first) {
-        vm->state = state;
-        sched_pause(&vm->sched);
-    }
-    spin_unlock(&vm_lock);
     this_cpu()->need_resched = true;
-    return first;
-}
-
-static void act_on_crash(struct vm *vm) {
-    bool again = vm->config.on_crash == ON_CRASH_RESTART;
-
-    if (vm->config.on_crash == ON_CRASH_PRESERVE) return;
-    if (queue_destroy(vm, NULL, NULL, again, again ? RESTART_PAUSE : 0))
-        log_err("%s: stays as it is: there is no memory to destroy it", vm->name);
+    return change(vm, ALIVE, state);
 }
 
 void vm_crash(struct vm *vm, struct vcpu *v, const char *fmt, ...) {
+    bool again = vm->config.on_crash == ON_CRASH_RESTART;
     va_list ap;
 
     if (!stop(vm, VM_CRASHED)) return;
@@ -532,24 +362,22 @@ void vm_crash(struct vm *vm, struct vcpu *v, const char *fmt, ...) {
     va_end(ap);
     log_err("%s: crashed: %s", vm->name, vm->why);
     if (v) vcpu_dump(v);
-    act_on_crash(vm);
+    if (vm->config.on_crash != ON_CRASH_PRESERVE)
+        queue_destroy(vm, NULL, NULL, again, again ? now_ns() + RESTART_PAUSE : 0);
 }
 
 void vm_shutdown(struct vm *vm, enum takt_shutdown how, int code) {
-    if (!stop(vm, how == TAKT_SHUTDOWN_CRASH ? VM_CRASHED : VM_SHUTDOWN)) return;
-    vm->exit_code = code;
     if (how == TAKT_SHUTDOWN_CRASH) {
-        hv_snprintf(vm->why, sizeof(vm->why), "it says so itself, with code %d", code);
-        log_err("%s: crashed: %s", vm->name, vm->why);
-        act_on_crash(vm);
-        return;
+        vm->exit_code = code;
+        vm_crash(vm, NULL, "it says so itself, with code %d", code);
+    } else if (stop(vm, VM_SHUTDOWN)) {
+        vm->exit_code = code;
+        log_info("%s: %s with code %d", vm->name, how == TAKT_SHUTDOWN_REBOOT ? "reboots" : "ends", code);
+        queue_destroy(vm, NULL, NULL, how == TAKT_SHUTDOWN_REBOOT, 0);
     }
-    log_info("%s: %s with code %d", vm->name, how == TAKT_SHUTDOWN_REBOOT ? "reboots" : "ends", code);
-    queue_destroy(vm, NULL, NULL, how == TAKT_SHUTDOWN_REBOOT, 0);
 }
 
 void vm_init(void) {
-    list_init(&vms);
     cpuid_policy_init();
     msr_policy_init();
     sched_state_hook = vcpu_publish;

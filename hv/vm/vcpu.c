@@ -92,12 +92,11 @@ static void mtrr_reset(struct vcpu *v) {
     for (u32 i = 0; i < MTRR_FIXED; i++) v->mtrr_fixed[i] = 0x0606060606060606ull;
 }
 
-int vcpu_create(struct vm *vm, u32 id, const char **why) {
+int vcpu_create(struct vm *vm, u32 id) {
     struct vcpu *v = heap_alloc(sizeof(*v));
     struct cpumask cpus = vm->config.cpus;
     int err = -ENOMEM;
 
-    *why = "there is not enough memory for its vCPUs";
     if (!v) return err;
     v->id = id;
     v->vm = vm;
@@ -115,10 +114,7 @@ int vcpu_create(struct vm *vm, u32 id, const char **why) {
     if (!vm->config.cpus_given) cpumask_fill(&cpus);
     vm->sched_vcpus[id] = &v->sched;
     err = sched_vcpu_init(&v->sched, &vm->sched, id, &cpus);
-    if (err) {
-        if (err == -EINVAL) *why = "none of the pCPUs in `cpus` belongs to its pool";
-        goto fini;
-    }
+    if (err) goto fini;
     vm->vcpu[id] = v;
     vm->nr_vcpus = id + 1;
     return 0;

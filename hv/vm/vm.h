@@ -4,6 +4,7 @@
 
 #include "config.h"
 #include "event/evtchn.h"
+#include "platform/work.h"
 #include "sched/sched.h"
 #include "vdev/bus.h"
 #include "vdev/vlapic.h"
@@ -54,13 +55,56 @@ enum vm_state { VM_CREATING, VM_PAUSED, VM_RUNNING, VM_CRASHED, VM_SHUTDOWN, VM_
 
 typedef void (*vm_done)(void *ctx, struct vm *vm, int error, const char *why);
 
+/* ---- boot modules, registered by main.c (load.c) ---- */
+struct module {
+    const char *name;
+    const void *data;
+    size_t size;
+};
+#define MAX_MODULES 64
+int module_add(const struct module *m); /* copies *m, not what it points at; -ENOSPC; -EEXIST */
+const struct module *module_find(const char *name);
+
+/* Loads an image: ELF with a PVH note, or multiboot1. Everything is checked by load_start(); load_step()
+ * copies at most 64 KiB a call and at last writes the start of day and the registers of vCPU 0. */
+struct load_segment {
+    gpa_t gpa;
+    u64 offset, filesz, memsz;
+};
+#define LOAD_SEGMENTS 32
+struct loader {
+    struct vm *vm;
+    const u8 *image;
+    u64 size;
+    struct load_segment segment[LOAD_SEGMENTS];
+    u32 nr, at;
+    u64 done; /* bytes of segment `at` */
+    u32 entry;
+    bool multiboot;
+};
+int load_start(struct loader *l, struct vm *vm, const struct module *m, const char **why); /* 0, or -EINVAL */
+bool load_step(struct loader *l); /* true: call again */
+
+/* Creation or destruction under way: at most one at a time. Of the housekeeping pCPU, once queued. */
+struct vm_job {
+    struct work work;
+    u32 row;    /* of life.c's table */
+    u32 at;     /* chunk, vCPU: the row's own */
+    u64 offset; /* in the chunk that is scrubbed */
+    bool again; /* make it anew when it is gone */
+    int error;
+    const char *why;
+    vm_done done;
+    void *ctx;
+    struct loader loader;
+};
+
 struct vm {
     u32 id; /* never used again while a reference is held */
     char name[VM_NAME];
     struct config_vm config; /* what it was made from */
     struct list in_all;
     u32 refs;            /* the list's, and one of everybody who holds a pointer across steps */
-    u32 pins;            /* of those who are just using vCPUs or ports: destruction waits for them */
     enum vm_state state; /* under vm_lock */
     int exit_code;       /* after VM_SHUTDOWN: by debug-exit or TAKT_HC_SHUTDOWN */
     char why[128];       /* after VM_CRASHED, or when it could not be created: one sentence */
@@ -75,7 +119,7 @@ struct vm {
     u32 nr_vcpus;
     struct vcpu *vcpu[TAKT_MAX_VCPUS]; /* until the VM is DYING, then only for who destroys it */
     struct sched_vcpu *sched_vcpus[TAKT_MAX_VCPUS];
-    struct vm_job *job; /* creation or destruction under way */
+    struct vm_job job;
 };
 
 static inline struct vcpu *vcpu_of_sched(struct sched_vcpu *s) { return container_of(s, struct vcpu, sched); }
@@ -97,20 +141,10 @@ void vm_put(struct vm *vm);
 struct vm *vm_next(struct vm *after);
 const char *vm_state_name(enum vm_state s);
 
-/* Stages of destruction that rooms register for; called in this order (docs/architecture.md). */
-enum vm_stage {
-    VM_STAGE_STOPPED,
-    VM_STAGE_DEVICES,
-    VM_STAGE_IOMMU,
-    VM_STAGE_EVENTS,
-    VM_STAGE_MAPS,
-    VM_STAGES
-};
-void vm_on_destroy(enum vm_stage stage, void (*fn)(struct vm *vm));
-
-/* The shell's: every VM's console calls it when output came. Set before the first VM is created; NULL: none.
- * */
+/* The shell's, set before the first VM is created; NULL: none. Every VM's console calls the first when output
+ * came; a VM that is destroyed the second, when its vCPUs have stopped. */
 extern void (*vm_console_more)(struct vconsole *c);
+extern void (*vm_stopped)(struct vm *vm);
 
 /* What a guest did wrong is its problem: log one sentence with its state, stop it, act on on_crash. Callable
  * from an exit handler; the vCPU does not enter again. `v` may be NULL. */
@@ -129,8 +163,8 @@ void vcpu_block(struct vcpu *v);
 void cpu_pass(void);
 
 /* ---- vCPUs (vcpu.c) ---- */
-int vcpu_create(struct vm *vm, u32 id, const char **why);
-void vcpu_destroy(struct vcpu *v); /* off every pCPU by now; undoes what of vcpu_create was done */
+int vcpu_create(struct vm *vm, u32 id); /* -ENOMEM; -EINVAL: no pCPU of its pool is in `cpus` */
+void vcpu_destroy(struct vcpu *v);      /* off every pCPU by now; undoes what of vcpu_create was done */
 /* For sched_state_hook: writes the page that the guest reads. */
 void vcpu_publish(struct sched_vcpu *s, u64 now);
 /* Around its own accesses to its LAPIC, by whatever road: the guest moves CR8, which is TPR, without an
@@ -174,36 +208,6 @@ bool cpuid_is_amd(void);
 u64 cr4_guest_mask(void); /* CR4 bits of features that guests see */
 
 /* Optional devices of vm->config, the UART and the rest of the bus (io.c). */
-int vm_add_devices(struct vm *vm);
-
-/* ---- boot modules, registered by main.c (load.c) ---- */
-struct module {
-    const char *name;
-    const void *data;
-    size_t size;
-};
-#define MAX_MODULES 64
-int module_add(const struct module *m); /* copies *m, not what it points at; -ENOSPC; -EEXIST */
-const struct module *module_find(const char *name);
-
-/* Loads an image: ELF with a PVH note, or multiboot1. Everything is checked by load_start(); load_step()
- * copies at most 64 KiB a call and at last writes the start of day and the registers of vCPU 0. */
-struct load_segment {
-    gpa_t gpa;
-    u64 offset, filesz, memsz;
-};
-#define LOAD_SEGMENTS 32
-struct loader {
-    struct vm *vm;
-    const u8 *image;
-    u64 size;
-    struct load_segment segment[LOAD_SEGMENTS];
-    u32 nr, at;
-    u64 done; /* bytes of segment `at` */
-    u32 entry;
-    bool multiboot;
-};
-int load_start(struct loader *l, struct vm *vm, const struct module *m, const char **why); /* 0, or -EINVAL */
-bool load_step(struct loader *l); /* true: call again */
+void vm_add_devices(struct vm *vm);
 
 #endif

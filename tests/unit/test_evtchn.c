@@ -14,23 +14,14 @@
 
 static struct evtchn_dom dom[NR];
 static struct takt_shared shared[NR];
-static int pins[NR];
-static bool gone[NR];
 static struct {
     u32 calls, vm, vcpu, port;
     u8 vector;
 } raised;
 
-static struct evtchn_dom *find(u32 vm) {
-    if (vm == 0 || vm > NR || gone[vm - 1]) return NULL;
-    pins[vm - 1]++;
-    return &dom[vm - 1];
-}
-
-static void put(struct evtchn_dom *d) { pins[d->vm - 1]--; }
-
 static void raise_event(struct evtchn_dom *d, u32 vcpu, u8 vector, u32 port) {
-    assert_false(spin_is_locked(&d->lock));
+    assert_false(spin_is_locked(&evtchn_lock));
+    assert_int_equal(d->users, 1); /* it is not destroyed meanwhile */
     raised.calls++;
     raised.vm = d->vm;
     raised.vcpu = vcpu;
@@ -40,15 +31,11 @@ static void raise_event(struct evtchn_dom *d, u32 vcpu, u8 vector, u32 port) {
 
 static void dom_init(u32 i) {
     memset(&shared[i], 0, sizeof(shared[i]));
-    evtchn_init(&dom[i], i + 1, 2, &shared[i]);
-    dom[i].find = find;
-    dom[i].put = put;
-    dom[i].raise = raise_event;
-    gone[i] = false;
+    memset(&dom[i], 0, sizeof(dom[i]));
+    evtchn_init(&dom[i], i + 1, 2, &shared[i], raise_event);
 }
 
 static void dom_fini(u32 i) {
-    gone[i] = true;
     while (evtchn_fini(&dom[i]))
         ;
 }
@@ -67,9 +54,9 @@ static int setup(void **state) {
 static int teardown(void **state) {
     for (u32 i = 0; i < NR; i++) {
         dom_fini(i);
-        assert_int_equal(dom[i].nr_ports, 0);
-        assert_int_equal(pins[i], 0);
-        assert_false(spin_is_locked(&dom[i].lock));
+        for (u32 w = 0; w < ARRAY_SIZE(dom[i].used); w++) assert_int_equal(dom[i].used[w], 0);
+        assert_int_equal(dom[i].users, 0);
+        assert_false(spin_is_locked(&evtchn_lock));
     }
     return 0;
 }
@@ -185,7 +172,7 @@ static void test_quota(void **state) {
     assert_int_equal(evtchn_close(&dom[0], 700), 0);
     assert_int_equal(evtchn_alloc(&dom[0], 2), 700);
     dom_fini(0);
-    assert_int_equal(heap_in_use(), heap + PORTS_PER_BLOCK * sizeof(struct evtchn_port)); /* dom[1]'s */
+    assert_int_equal(heap_in_use(), heap + TAKT_MAX_PORTS * sizeof(struct evtchn_port)); /* dom[1]'s */
 }
 
 static void test_with_itself(void **state) {
