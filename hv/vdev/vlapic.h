@@ -10,8 +10,8 @@
 
 struct vlapic;
 
-/* What a VM's LAPICs need of the room above. home_cpu and tsc_to_ns are called under the lock of the timer, the others
- * with none. */
+/* What a VM's LAPICs need of the room above. home_cpu and tsc_to_ns are called under the lock of the timer,
+ * the others with none. */
 struct vlapic_ops {
     struct vlapic *(*peer)(void *vm, u32 id); /* NULL: no such vCPU */
     u32 (*count)(void *vm);                   /* ids are below it */

@@ -18,7 +18,7 @@
 #define PF_I    16u
 
 void insn_forget(struct virt_vcpu *v) {
-    for (unsigned i = 0; i < INSN_CACHE; i++) v->insn[i].rip = BIT(63); /* not canonical */
+    for (unsigned i = 0; i < INSN_CACHE; i++) v->insn[i].cr3 = ~0ull;
 }
 
 /* The byte at `va` in long mode, without a look at rights; NULL if it is not in RAM. The entries on the way
@@ -49,7 +49,7 @@ static const u8 *code_byte(const struct guestmem *m, u64 cr3, unsigned levels, u
 const u8 *insn_find(struct virt_vcpu *v, u64 cr3, u64 rip) {
     struct insn_at *c = &v->insn[rip & (INSN_CACHE - 1)];
 
-    c->rip = BIT(63);
+    c->cr3 = ~0ull;
     if ((rip & (PAGE_SIZE - 1)) > PAGE_SIZE - 15) return NULL;
     c->bytes = code_byte(v->vm->mem, cr3, INSN_LEVELS, rip, c);
     if (c->bytes) {

@@ -181,7 +181,7 @@ struct virt_vm {
 #define INSN_CACHE  8
 #define INSN_LEVELS 4
 struct insn_at {
-    u64 rip, cr3; /* rip: BIT(63) if nothing is here */
+    u64 rip, cr3; /* cr3: ~0 if nothing is here; a RIP can be anything, even one that is not canonical */
     const u64 *entry[INSN_LEVELS];
     u64 value[INSN_LEVELS];
     const u8 *bytes;

@@ -313,6 +313,19 @@ static void test_found_code_is_checked(void **state) {
     assert_null(insn_bytes(&v, 0x1000, VA + PAGE_SIZE - 14));
 }
 
+/* A guest that has jumped to an address that is not canonical exits there when the stack for its #GP is
+ * missing; and nothing was ever found yet. */
+static void test_no_rip_is_special(void **state) {
+    struct virt_vcpu fresh = { .vm = &vm };
+
+    insn_forget(&fresh);
+    for (unsigned i = 0; i < 64; i++) {
+        assert_null(insn_bytes(&fresh, 0, BIT(i)));
+        assert_null(insn_bytes(&fresh, 0, BIT(i)));
+        assert_null(insn_bytes(&fresh, 0, ~0ull - BIT(i)));
+    }
+}
+
 static void skip_over(u64 rip, u8 len) {
     struct vm_exit e = { .insn_len = len };
 
@@ -447,6 +460,7 @@ int main(void) {
         T(test_accessed_and_dirty),
         T(test_fetch),
         T(test_found_code_is_checked),
+        T(test_no_rip_is_special),
         T(test_skip),
         T(test_double_faults),
         T(test_requeue),
