@@ -46,39 +46,28 @@ void guestmem_fini(struct guestmem *m) {
     m->chunk = NULL;
 }
 
+/* All of it is RAM if both ends are, and as far apart there as here. */
 static bool is_ram(const struct guestmem *m, gpa_t gpa, u64 len) {
-    u64 high = m->size - m->low_size;
+    u64 first = guestmem_offset(m, gpa);
 
-    if (gpa < m->low_size) return len <= m->low_size - gpa;
-    return gpa >= TAKT_HIGH_RAM && gpa - TAKT_HIGH_RAM < high && len <= high - (gpa - TAKT_HIGH_RAM);
+    return first < m->size && len <= m->size && guestmem_offset(m, gpa + len - 1) - first == len - 1;
+}
+
+static int copy(const struct guestmem *m, gpa_t gpa, u8 *buf, u64 len, bool write) {
+    if (len && !is_ram(m, gpa, len)) return -EFAULT;
+    for (u64 n, room = 0; len; gpa += n, buf += n, len -= n) {
+        void *at = guestmem_at(m, gpa, &room);
+
+        n = MIN(room, len);
+        memcpy(write ? at : buf, write ? buf : at, n);
+    }
+    return 0;
 }
 
 int guestmem_read(const struct guestmem *m, gpa_t gpa, void *to, u64 len) {
-    if (len && !is_ram(m, gpa, len)) return -EFAULT;
-    while (len) {
-        u64 room = 0;
-        const void *from = guestmem_at(m, gpa, &room);
-        u64 n = MIN(room, len);
-
-        memcpy(to, from, n);
-        to = (u8 *)to + n;
-        gpa += n;
-        len -= n;
-    }
-    return 0;
+    return copy(m, gpa, to, len, false);
 }
 
 int guestmem_write(const struct guestmem *m, gpa_t gpa, const void *from, u64 len) {
-    if (len && !is_ram(m, gpa, len)) return -EFAULT;
-    while (len) {
-        u64 room = 0;
-        void *to = guestmem_at(m, gpa, &room);
-        u64 n = MIN(room, len);
-
-        memcpy(to, from, n);
-        from = (const u8 *)from + n;
-        gpa += n;
-        len -= n;
-    }
-    return 0;
+    return copy(m, gpa, (u8 *)from, len, true);
 }

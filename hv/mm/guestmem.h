@@ -16,16 +16,17 @@ struct guestmem {
     u32 grown;    /* chunks that are there; guestmem_at() is for VMs with all of them */
 };
 
+/* How far into RAM `gpa` is; ~0 if it is not RAM. */
+static inline u64 guestmem_offset(const struct guestmem *m, gpa_t gpa) {
+    if (gpa < m->low_size) return gpa;
+    return gpa - TAKT_HIGH_RAM < m->size - m->low_size ? gpa - TAKT_HIGH_RAM + m->low_size : ~0ull;
+}
+
 /* The address of `gpa`, and in *room how many bytes follow it in the same chunk. NULL if it is not RAM. */
 static inline void *guestmem_at(const struct guestmem *m, gpa_t gpa, u64 *room) {
-    u64 off;
+    u64 off = guestmem_offset(m, gpa);
 
-    if (gpa < m->low_size)
-        off = gpa;
-    else if (gpa - TAKT_HIGH_RAM < m->size - m->low_size)
-        off = gpa - TAKT_HIGH_RAM + m->low_size;
-    else
-        return NULL;
+    if (off == ~0ull) return NULL;
     *room = CHUNK_SIZE - (off & (CHUNK_SIZE - 1));
     return hpa_to_va(m->chunk[off >> CHUNK_SHIFT] + (off & (CHUNK_SIZE - 1)));
 }

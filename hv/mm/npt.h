@@ -22,23 +22,19 @@ extern const struct npt_format npt_format_ept, npt_format_amd;
 struct npt {
     const struct npt_format *format;
     hpa_t root;
-    u32 table_frames; /* how many frames its tables take */
     struct spinlock lock;
-    struct tlbgen tlb; /* bumped whenever a right was taken away or a mapping changed */
+    struct tlbgen tlb; /* bumped whenever a mapping was replaced or taken away */
 };
 
 int npt_init(struct npt *t, const struct npt_format *format); /* -ENOMEM */
 void npt_fini(struct npt *t);                                 /* frees tables, not what they map */
 
 /* Maps [gpa, gpa + len) to [hpa, ...), 2 MiB pages where both sides and the length fit; all page aligned,
- * below NPT_LIMIT, `prot` with NPT_R: else -EINVAL. Replaces what was there. If that took a right away, the
- * generation is bumped before the return. -ENOMEM leaves a mapping of a prefix. Tables are freed by npt_fini
+ * below NPT_LIMIT, `prot` with NPT_R. Replaces what was there; if there was anything, the generation is
+ * bumped before the return. -ENOMEM leaves a mapping of a prefix. Tables are freed by npt_fini
  * alone: until then a pCPU may hold a pointer to them. */
 int npt_map(struct npt *t, gpa_t gpa, hpa_t hpa, u64 len, unsigned prot, enum npt_memtype type);
 /* -ENOMEM if a 2 MiB page had to be split and could not: then a prefix is unmapped. */
 int npt_unmap(struct npt *t, gpa_t gpa, u64 len);
-
-/* What `gpa` maps to: its hpa, or HPA_NONE; *prot (may be NULL) receives the rights. Takes no lock. */
-hpa_t npt_lookup(const struct npt *t, gpa_t gpa, unsigned *prot);
 
 #endif

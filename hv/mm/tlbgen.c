@@ -1,29 +1,22 @@
 #include "mm/tlbgen.h"
 
-void tlbgen_init(struct tlbgen *g) { *g = (struct tlbgen){ .current = 1 }; }
-
 u64 tlbgen_bump(struct tlbgen *g) { return __atomic_add_fetch(&g->current, 1, __ATOMIC_SEQ_CST); }
-
-bool tlbgen_passed_cpu(const struct tlbgen *g, unsigned cpu, u64 generation) {
-    return !__atomic_load_n(&g->loaded[cpu], __ATOMIC_SEQ_CST) ||
-           __atomic_load_n(&g->flushed[cpu], __ATOMIC_ACQUIRE) >= generation;
-}
 
 bool tlbgen_passed(const struct tlbgen *g, u64 generation) {
     for (unsigned cpu = 0; cpu < TAKT_MAX_CPUS; cpu++)
-        if (!tlbgen_passed_cpu(g, cpu, generation)) return false;
+        if (__atomic_load_n(&g->loaded[cpu], __ATOMIC_SEQ_CST) &&
+            __atomic_load_n(&g->flushed[cpu], __ATOMIC_ACQUIRE) < generation)
+            return false;
     return true;
 }
 
 void tlb_tags_init(struct tlb_tags *t, u32 nr) { *t = (struct tlb_tags){ .next = 1, .nr = nr, .epoch = 1 }; }
 
-void tlb_user_init(struct tlb_user *u) { *u = (struct tlb_user){ .cpu = -1 }; }
-
 void tlb_load(struct tlbgen *g, const struct tlb_tags *t, struct tlb_user *u, unsigned cpu) {
     /* What other pCPUs flushed says nothing about this one, and a tag of an earlier epoch may be another's.
      */
-    if (u->cpu != (int)cpu || u->epoch != t->epoch) {
-        u->cpu = (int)cpu;
+    if (u->cpu != cpu || u->epoch != t->epoch) {
+        u->cpu = cpu;
         u->generation = 0;
     }
     /* Whoever bumps either sees us loaded, or we see the bump at the next entry. */

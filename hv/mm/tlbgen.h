@@ -15,7 +15,7 @@
 
 #include "lib/cpumask.h"
 
-/* Per VM. Generations start at 1, so that 0 is "never flushed". */
+/* Per VM. `current` starts at 1, so that 0 is "never flushed". */
 struct tlbgen {
     u64 current;
     u64 flushed[TAKT_MAX_CPUS]; /* written by that pCPU */
@@ -28,12 +28,12 @@ struct tlb_tags {
     u64 epoch;
 };
 
-/* Per vCPU. */
+/* Per vCPU; all zero at first, when no pCPU has such an epoch. */
 struct tlb_user {
     u32 tag;
     u64 epoch;      /* of the tags of `cpu` */
     u64 generation; /* to which the translations under `tag` are known to be flushed; 0: none are good */
-    int cpu;        /* where it was loaded last; -1: nowhere yet */
+    u32 cpu;        /* where it was loaded last */
 };
 
 enum tlb_flush {
@@ -43,16 +43,12 @@ enum tlb_flush {
     TLB_FLUSH_ALL, /* everything of all tags on this pCPU */
 };
 
-void tlbgen_init(struct tlbgen *g);
 /* After the entries were changed. Returns the generation that pCPUs have to pass. A full barrier. */
 u64 tlbgen_bump(struct tlbgen *g);
 /* No pCPU can use a translation that is older than `generation`. */
 bool tlbgen_passed(const struct tlbgen *g, u64 generation);
-/* The same for one pCPU: whom to kick. */
-bool tlbgen_passed_cpu(const struct tlbgen *g, unsigned cpu, u64 generation);
 
 void tlb_tags_init(struct tlb_tags *t, u32 nr); /* nr >= 2 */
-void tlb_user_init(struct tlb_user *u);
 /* The vCPU becomes this pCPU's, and leaves it. */
 void tlb_load(struct tlbgen *g, const struct tlb_tags *t, struct tlb_user *u, unsigned cpu);
 void tlb_save(struct tlbgen *g, unsigned cpu);

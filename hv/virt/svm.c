@@ -199,7 +199,6 @@ static int svm_vcpu_init(struct virt_vcpu *v) {
     }
     s->vmcb = hpa_to_va(s->pa);
     v->priv = s;
-    tlb_user_init(&v->tlb);
     insn_forget(v);
     set_controls(v);
     svm_vcpu_reset(v);

@@ -291,7 +291,6 @@ static int vmx_vcpu_init(struct virt_vcpu *v) {
     if (state_init(&s->state)) goto no_state;
     s->host_cpu = -1;
     v->priv = s;
-    tlb_user_init(&v->tlb);
     insn_forget(v);
     *(u32 *)hpa_to_va(s->vmcs) = (u32)rdmsr(MSR_VMX_BASIC) & 0x7fffffff;
     vmclear(s->vmcs);
@@ -359,7 +358,7 @@ static void vmx_load(struct virt_vcpu *v) {
         s->host_cpu = cpu;
         set_host_state();
     }
-    tlb_load(&v->vm->npt.tlb, &c->tags, &v->tlb, (unsigned)cpu);
+    tlb_load(&v->vm->npt.tlb, &c->tags, &v->tlb, (u32)cpu);
     vmwrite(VMCS_TSC_OFFSET, v->tsc_offset);
     s->rip = vmread(VMCS_GUEST_RIP);
     s->rsp = vmread(VMCS_GUEST_RSP);
