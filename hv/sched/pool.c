@@ -225,6 +225,7 @@ void sched_dom_fini(struct sched_dom *d) {
     if (p->policy->dom_remove) p->policy->dom_remove(p, d);
     list_del(&d->in_pool);
     p->nr_doms--;
+    __atomic_store_n(&d->pool, NULL, __ATOMIC_RELEASE);
     spin_unlock(&p->lock);
     spin_unlock(&sched_lock);
     machine_free(d->priv);

@@ -52,8 +52,8 @@ struct sched_vcpu {
 
 struct sched_dom {
     u32 id;
-    const char *name; /* the caller's, constant */
-    struct sched_pool *pool;
+    const char *name;        /* the caller's, constant */
+    struct sched_pool *pool; /* NULL before sched_dom_init and after sched_dom_fini */
     struct list in_pool;
     u32 nr_vcpus;             /* up to the last one that exists */
     struct sched_vcpu **vcpu; /* the caller's array; NULL where a vCPU is gone */

@@ -16,7 +16,7 @@ struct vm *shell_vm(struct shell_call *c, const char *name) {
 }
 
 bool shell_vm_has_pool(struct shell_call *c, struct vm *vm) {
-    if (vm->sched.pool) return true;
+    if (vm->sched.pool && vm->state != VM_DYING) return true;
     shell_fail(c, -EAGAIN, "%s is still being made, or on its way out", vm->name);
     return false;
 }

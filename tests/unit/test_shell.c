@@ -179,6 +179,28 @@ static void not_yet_made(void **state) {
     }
 }
 
+/* Nor has it one to its end: its scheduling is gone while its memory is still being scrubbed. */
+static void on_its_way_out(void **state) {
+    static const char *const lines[] = { "sched-credit", "sched-credit -d early -w 1000", "param -d early",
+                                         "param -d early/0", "vcpu-list early" };
+    struct config_vm c = fake_config("early", 1);
+
+    for (int steps = 0; steps < 80; steps++) {
+        struct vm *vm = fake_vm(&c);
+
+        assert_int_equal(vm_destroy(vm, NULL, NULL), 0);
+        vm_put(vm);
+        for (int i = 0; i < steps; i++) {
+            for (u32 cpu = 0; cpu < FAKE_CPUS; cpu++) fake_pass(cpu);
+            fake_cpu(0);
+            work_run();
+        }
+        rig_say(lines[steps % ARRAY_SIZE(lines)]);
+        rig_run(NS_PER_S);
+    }
+    answers("list", "Name");
+}
+
 static void script_ran(void **state) {
     assert_string_equal(rig_say("create one"), "takt> ");
     fake_console_reset();
@@ -658,6 +680,7 @@ int main(void) {
         cmocka_unit_test(slow_console),   cmocka_unit_test(interrupted),
         cmocka_unit_test(trace_stream),   cmocka_unit_test(entitlement),
         cmocka_unit_test(random_walk),    cmocka_unit_test(not_yet_made),
+        cmocka_unit_test(on_its_way_out),
     };
 
     return cmocka_run_group_tests(tests, setup, NULL);
