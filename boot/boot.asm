@@ -158,7 +158,7 @@ high64:
 
 section .bss
 alignb 4096
-global boot_pml4, boot_pdpt, boot_pdpt_high
+global boot_pml4
 boot_pml4:      resb 4096
 boot_pdpt:      resb 4096
 boot_pdpt_high: resb 4096

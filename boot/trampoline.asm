@@ -44,8 +44,8 @@ ap32:
         lea esp, [ebx + 4096]   ; the rest of the page
         mov eax, 0x80000001
         cpuid
-        mov eax, [PHYS(ap_cr3)]
-        extern enter_long
+        mov eax, PHYS(boot_pml4)
+        extern enter_long, boot_pml4
         call enter_long
         jmp SEL_CODE:ap64
 bits 64
@@ -67,8 +67,7 @@ ap_high:
         ud2
 
 section .bss
-global ap_cr3, ap_final_cr3, ap_stack
+global ap_final_cr3, ap_stack
 alignb 8
-ap_cr3:         resq 1
 ap_final_cr3:   resq 1
 ap_stack:       resq 1

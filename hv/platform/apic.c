@@ -12,7 +12,6 @@ enum {
     REG_ID = 0x02,
     REG_TPR = 0x08,
     REG_EOI = 0x0b,
-    REG_LDR = 0x0d,
     REG_SVR = 0x0f,
     REG_ESR = 0x28,
     REG_ICR = 0x30,
@@ -21,6 +20,7 @@ enum {
     REG_LVT_THERMAL = 0x33,
     REG_LVT_PERF = 0x34,
     REG_LVT_LINT0 = 0x35,
+    REG_LVT_LINT1 = 0x36,
     REG_LVT_ERROR = 0x37,
     REG_TIMER_COUNT = 0x38,
     REG_TIMER_LEFT = 0x39,
@@ -34,7 +34,6 @@ enum {
 #define ICR_ASSERT   BIT(14)
 
 bool apic_x2, apic_tsc_deadline;
-u64 apic_timer_khz;
 static volatile u8 *regs;
 static const struct acpi_info *acpi;
 static volatile u8 *ioapic[ACPI_MAX_IOAPICS];
@@ -56,7 +55,7 @@ u32 apic_id(void) {
     return apic_x2 ? id : id >> 24;
 }
 
-void apic_eoi(void) { apic_write(REG_EOI, 0); }
+static void eoi(void) { apic_write(REG_EOI, 0); }
 
 void apic_send(u32 dest, enum apic_delivery how, u8 vector) {
     u32 low = (u32)how << 8 | ICR_ASSERT | vector;
@@ -105,63 +104,38 @@ static void ioapic_write(u32 i, u32 reg, u32 v) {
     mmio_write32(ioapic[i] + 16, v);
 }
 
-static u32 ioapic_inputs(u32 i) { return ioapic[i] ? (ioapic_read(i, 1) >> 16 & 0xff) + 1 : 0; }
+/* All of them: none is used. Also the answer to a storm, whatever its vector. */
+static void mask_ioapics(u8 vector) {
+    for (u32 i = 0; i < acpi->nr_ioapics; i++)
+        for (u32 pin = 0; ioapic[i] && pin <= (ioapic_read(i, 1) >> 16 & 0xff); pin++)
+            ioapic_write(i, 0x10 + 2 * pin, LVT_MASKED);
+}
 
 static void ioapics_init(void) {
     for (u32 i = 0; i < acpi->nr_ioapics; i++) {
         ioapic[i] = mmio_map(acpi->ioapic[i].addr, PAGE_SIZE);
-        if (!ioapic[i] || ioapic_read(i, 1) == ~0u) {
-            log_warn("no IOAPIC answers at %lx", acpi->ioapic[i].addr);
-            ioapic[i] = NULL;
-        }
-        for (u32 pin = 0; pin < ioapic_inputs(i); pin++) ioapic_write(i, 0x10 + 2 * pin, LVT_MASKED);
+        if (ioapic[i] && ioapic_read(i, 1) != ~0u) continue;
+        log_warn("no IOAPIC answers at %lx", acpi->ioapic[i].addr);
+        ioapic[i] = NULL;
     }
-}
-
-int ioapic_route_isa(u8 irq, u8 vector) {
-    u32 gsi = irq, low = vector;
-
-    for (u32 o = 0; o < acpi->nr_overrides; o++)
-        if (acpi->override[o].irq == irq) {
-            gsi = acpi->override[o].gsi;
-            low |= (acpi->override[o].flags & 3) == 3 ? BIT(13) : 0;      /* active low */
-            low |= (acpi->override[o].flags >> 2 & 3) == 3 ? BIT(15) : 0; /* level */
-        }
-    for (u32 i = 0; i < acpi->nr_ioapics; i++) {
-        u32 pin = gsi - acpi->ioapic[i].gsi_base;
-
-        if (gsi < acpi->ioapic[i].gsi_base || pin >= ioapic_inputs(i)) continue;
-        ioapic_write(i, 0x11 + 2 * pin, apic_id() << 24);
-        ioapic_write(i, 0x10 + 2 * pin, low);
-        return 0;
-    }
-    return -ENOENT;
-}
-
-static void ioapic_mask_vector(u8 vector) {
-    for (u32 i = 0; acpi && i < acpi->nr_ioapics; i++)
-        for (u32 pin = 0; pin < ioapic_inputs(i); pin++)
-            if ((ioapic_read(i, 0x10 + 2 * pin) & 0xff) == vector)
-                ioapic_write(i, 0x10 + 2 * pin, LVT_MASKED);
+    mask_ioapics(0);
 }
 
 /* ---- set-up ---- */
 
 int apic_init(const struct acpi_info *a) {
-    u32 ecx = cpuid(1, 0).ecx;
+    struct cpuid c = cpuid(1, 0);
 
     acpi = a;
-    if (!(cpuid(1, 0).edx >> 9 & 1)) return -ENODEV;
-    apic_x2 = ecx >> 21 & 1;
-    apic_tsc_deadline = ecx >> 24 & 1;
-    if (!apic_x2) {
-        regs = mmio_map(a->lapic_addr, PAGE_SIZE);
-        if (!regs) return -ENODEV;
-    }
+    if (!(c.edx >> 9 & 1)) return -ENODEV;
+    apic_x2 = c.ecx >> 21 & 1;
+    apic_tsc_deadline = c.ecx >> 24 & 1;
+    if (!apic_x2) regs = mmio_map(ALIGN_DOWN(rdmsr(MSR_APIC_BASE), PAGE_SIZE), PAGE_SIZE);
+    if (!apic_x2 && !regs) return -ENODEV;
     silence_8259();
     ioapics_init();
-    irq_eoi = apic_eoi;
-    irq_mask_vector = ioapic_mask_vector;
+    irq_eoi = eoi;
+    irq_mask_vector = mask_ioapics;
     irq_register(VEC_ERROR, on_error);
     return 0;
 }
@@ -175,8 +149,8 @@ void apic_init_cpu(void) {
     apic_write(REG_TPR, 0);
     apic_write(REG_LVT_THERMAL, LVT_MASKED);
     apic_write(REG_LVT_PERF, LVT_MASKED);
-    apic_write(REG_LVT_LINT0 + 0, acpi->nmi_lint == 0 ? LVT_NMI : LVT_MASKED);
-    apic_write(REG_LVT_LINT0 + 1, acpi->nmi_lint == 1 ? LVT_NMI : LVT_MASKED);
+    apic_write(REG_LVT_LINT0, acpi->nmi_lint == 0 ? LVT_NMI : LVT_MASKED);
+    apic_write(REG_LVT_LINT1, acpi->nmi_lint == 1 ? LVT_NMI : LVT_MASKED);
     apic_write(REG_LVT_ERROR, VEC_ERROR);
     apic_write(REG_ESR, 0);
     apic_write(REG_TIMER_DIVIDE, 0xb); /* by 1 */

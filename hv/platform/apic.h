@@ -3,25 +3,21 @@
 #ifndef HV_PLATFORM_APIC_H
 #define HV_PLATFORM_APIC_H
 
-#include "platform/acpi.h"
+#include "platform/firmware.h"
 
 extern bool apic_x2, apic_tsc_deadline;
-extern u64 apic_timer_khz; /* of the timer before its divider, which is 1; 0 until calibrated */
 
 /* On the boot CPU: chooses the mode, finds the registers, silences 8259s and IOAPICs. -ENODEV without an
  * APIC. */
 int apic_init(const struct acpi_info *a);
 void apic_init_cpu(void); /* on each CPU */
 u32 apic_id(void);
-void apic_eoi(void);
 
 enum apic_delivery { APIC_FIXED = 0, APIC_NMI = 4, APIC_INIT = 5, APIC_STARTUP = 6 };
 /* `vector` is the page number for APIC_STARTUP, and ignored for APIC_NMI and APIC_INIT. */
 void apic_send(u32 apic_id, enum apic_delivery how, u8 vector);
 
-void apic_timer_count(u32 ticks); /* one-shot; 0 stops it */
+void apic_timer_count(u32 ticks); /* one-shot, undivided; 0 stops it */
 u32 apic_timer_left(void);
-/* Routes an ISA interrupt to this CPU, obeying the MADT's overrides. -ENOENT if no IOAPIC has it. */
-int ioapic_route_isa(u8 irq, u8 vector);
 
 #endif

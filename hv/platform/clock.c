@@ -18,12 +18,10 @@ struct reference {
     u32 (*read)(void);
 };
 
+u64 apic_timer_khz;
 static volatile u8 *hpet;
-static u16 pm_port;
 
 static u32 read_hpet(void) { return mmio_read32(hpet + 0xf0); }
-
-static u32 read_pm(void) { return inl(pm_port); }
 
 /* Channel 2 of the 8254, gated on, counting down from 65536 again and again. */
 static u32 read_pit(void) {
@@ -34,32 +32,27 @@ static u32 read_pit(void) {
     return 0x10000 - (n | (u32)inb(0x42) << 8);
 }
 
+static u32 read_apic_timer(void) { return ~apic_timer_left(); }
+
+/* IA-PC HPET 2.3 */
 static bool use_hpet(const struct acpi_info *a, struct reference *r) {
     u64 period;
 
     hpet = a->hpet_addr ? mmio_map(a->hpet_addr, PAGE_SIZE) : NULL;
     period = hpet ? mmio_read32(hpet + 4) : 0;
-    if (!period || period > 100 * FS_PER_NS) /* IA-PC HPET 2.3.4 */
-        return false;
+    if (!period || period > 100 * FS_PER_NS) return false;
     mmio_write32(hpet + 0x10, mmio_read32(hpet + 0x10) | 1);
     *r = (struct reference){ "HPET", period, ~0u, read_hpet };
     return true;
 }
 
-static bool use_pm(const struct acpi_info *a, struct reference *r) {
-    pm_port = a->pm_timer_port;
-    if (!pm_port) return false;
-    /* 3.579545 MHz (ACPI 6.5, 4.8.2.1) */
-    *r = (struct reference){ "ACPI PM timer", 279365115, a->pm_timer_32 ? ~0u : 0xffffff, read_pm };
-    return true;
-}
-
-static void use_pit(struct reference *r) {
+static bool use_pit(struct reference *r) {
     outb(0x61, (inb(0x61) & ~2) | 1);
     outb(0x43, 0xb4); /* channel 2, both bytes, mode 2 */
     outb(0x42, 0);
     outb(0x42, 0);
     *r = (struct reference){ "8254", 838095344, 0xffff, read_pit };
+    return true;
 }
 
 /* One reading of the reference, between two of the TSC. */
@@ -84,23 +77,20 @@ static struct sample sample(const struct reference *r) {
 #define GOOD_ENOUGH 20000 /* stop when the error is under one part in so many */
 #define LONGEST_FS  (50 * NS_PER_MS * FS_PER_NS)
 
-/* Watches `r` until both differences are known to one part in GOOD_ENOUGH: the ticks of `r` in *ref, those of
- * the TSC in *tsc. False: it stands still, or counts too slowly. */
+/* Watches `r` until both differences are known to one part in GOOD_ENOUGH, or as well as can be: the ticks
+ * of `r` in *ref, those of the TSC in *tsc. False: it stands still. */
 static bool compare(const struct reference *r, u64 *ref, u64 *tsc) {
     struct sample start = sample(r), now;
 
-    for (u32 polls = 0;; polls++) {
-        u64 error;
-
+    *ref = 0;
+    for (u32 polls = 0; polls < 100000 && *ref * r->fs <= LONGEST_FS; polls++) {
         now = sample(r);
         *ref = (now.ref - start.ref) & r->mask;
         *tsc = now.tsc - start.tsc;
-        if (!*ref && polls > 100000) return false;
-        if (!*ref) continue;
         /* in ticks of the TSC: half of each bracket, and one tick of the reference */
-        error = (start.width + now.width) / 2 + *tsc / *ref + 1;
-        if (error < *tsc / GOOD_ENOUGH || (r->fs && *ref * r->fs > LONGEST_FS) || polls > 100000) return true;
+        if (*ref && (start.width + now.width) / 2 + *tsc / *ref + 1 < *tsc / GOOD_ENOUGH) break;
     }
+    return *ref;
 }
 
 /* The TSC's speed by `r`, 0 if `r` is of no use. */
@@ -110,11 +100,9 @@ static u64 measure(const struct reference *r) {
     return compare(r, &ref, &tsc) ? (u64)((unsigned __int128)tsc * 1000000000000ull / (ref * r->fs)) : 0;
 }
 
-static u32 read_apic_timer(void) { return ~apic_timer_left(); }
-
 /* The APIC timer's speed by the TSC. */
 static void measure_apic_timer(void) {
-    struct reference r = { "APIC timer", 0, ~0u, read_apic_timer };
+    struct reference r = { .mask = ~0u, .read = read_apic_timer };
     u64 ref, tsc;
 
     apic_timer_count(~0u);
@@ -123,28 +111,18 @@ static void measure_apic_timer(void) {
     log_info("APIC timer: %lu.%03lu MHz", apic_timer_khz / 1000, apic_timer_khz % 1000);
 }
 
-/* What CPUID says, 0 if it says nothing (SDM 2A CPUID, leaf 15h). */
-static u64 cpuid_khz(void) {
-    struct cpuid c = cpuid_or_zero(0x15, 0);
-
-    return c.eax && c.ebx && c.ecx ? (u64)c.ecx * c.ebx / c.eax / 1000 : 0;
-}
-
 int clock_calibrate(const struct acpi_info *a) {
+    struct cpuid c = cpuid_or_zero(0x15, 0); /* SDM 2A CPUID, leaf 15h */
+    u64 said = c.eax && c.ebx && c.ecx ? (u64)c.ecx * c.ebx / c.eax / 1000 : 0, khz = 0;
     struct reference r;
-    u64 khz = 0, said = cpuid_khz();
 
     if (use_hpet(a, &r)) khz = measure(&r);
-    if (!khz && use_pm(a, &r)) khz = measure(&r);
-    if (!khz) {
-        use_pit(&r);
-        khz = measure(&r);
+    if (!khz && use_pit(&r)) khz = measure(&r);
+    if (said && (!khz || (said - said / 1000 < khz && khz < said + said / 1000))) {
+        r.name = khz ? "CPUID 15h, confirmed" : "CPUID 15h: no clock counts that could confirm it";
+        khz = said;
     }
     if (!khz) return -ENODEV;
-    if (said && said - said / 1000 < khz && khz < said + said / 1000) {
-        khz = said;
-        r.name = "CPUID 15h, confirmed";
-    }
     tsc_set_khz(khz);
     log_info("TSC: %lu.%03lu MHz by %s", khz / 1000, khz % 1000, r.name);
     if (!apic_tsc_deadline) measure_apic_timer();
@@ -172,16 +150,14 @@ static void compare_once(void) {
 }
 
 void clock_compare(volatile bool *done, bool mine) {
-    if (mine) {
-        for (int i = 0; i < 500; i++) compare_once();
-        *done = true;
-    }
+    for (int i = 0; mine && i < 500; i++) compare_once();
+    if (mine) *done = true;
     for (u64 end = rdtsc() + ns_to_tsc(100 * NS_PER_MS); !*done && rdtsc() < end;) compare_once();
 }
 
 u64 clock_worst(void) {
     u64 w = worst;
 
-    worst = 0;
+    latest = worst = 0;
     return w;
 }

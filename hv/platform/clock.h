@@ -2,7 +2,9 @@
 #ifndef HV_PLATFORM_CLOCK_H
 #define HV_PLATFORM_CLOCK_H
 
-#include "platform/acpi.h"
+#include "platform/firmware.h"
+
+extern u64 apic_timer_khz; /* measured where there is no TSC deadline */
 
 /* Calibrates the TSC (and, without TSC deadline, this CPU's APIC timer) against the best known clock, and
  * says in the log which. -ENODEV if there is none. */
@@ -12,7 +14,7 @@ void delay_ns(u64 ns);
 
 /* Are two CPUs' TSCs the same? Both call it at the same time, the boot CPU until the other one is done. */
 void clock_compare(volatile bool *done, bool mine);
-/* By how many ticks a TSC was seen to go back from one CPU to another; 0 is good. Resets it. */
+/* By how many ticks a TSC was seen to go back from one CPU to another; 0 is good. Starts anew. */
 u64 clock_worst(void);
 
 #endif

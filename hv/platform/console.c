@@ -3,8 +3,6 @@
 #include <takt/errno.h>
 #include "drivers/uart.h"
 #include "lib/parse.h"
-#include "lib/spinlock.h"
-#include "lib/string.h"
 #include "platform/screen.h"
 #include "platform/work.h"
 #include "x86/cpu.h"
@@ -29,71 +27,59 @@ static bool held;
 void (*console_input)(const char *s, unsigned n);
 void (*console_log_line)(bool after);
 
-/* One lock for log and output. An NMI or exception that hits its holder goes on without it: a garbled line is
- * better than none. */
-static struct spinlock lock;
-static volatile u32 lock_owner = ~0u; /* CPU */
+/* One lock for log and output: the CPU that holds it. An NMI or exception that hits the holder goes on
+ * without it, since a garbled line is better than none; one that hits a CPU which waits takes its turn
+ * before that, which a lock with tickets would not let it. */
+#define NOBODY ~0u
+static volatile u32 owner = NOBODY;
 static volatile bool panicking;
 
 static bool take_lock(void) {
-    if (panicking || lock_owner == this_cpu()->id) return false;
-    spin_lock(&lock);
-    lock_owner = this_cpu()->id;
+    u32 me = this_cpu()->id;
+
+    if (panicking || owner == me) return false;
+    while (owner != NOBODY || !__sync_bool_compare_and_swap(&owner, NOBODY, me)) cpu_relax();
     return true;
 }
 
 static void drop_lock(bool taken) {
-    if (!taken) return;
-    lock_owner = ~0u;
-    spin_unlock(&lock);
+    if (taken) __atomic_store_n(&owner, NOBODY, __ATOMIC_RELEASE);
 }
 
 /* ---- output ---- */
 
+/* Gives the transmitter what it takes now. */
 static unsigned push_some(void) {
-    char chunk[UART_FIFO];
-    unsigned n = 0, sent;
+    u64 at = out_tail % OUT_SIZE;
+    unsigned sent = uart_write(&uart, out_buf + at, (unsigned)MIN(out_head - out_tail, OUT_SIZE - at));
 
-    while (n < UART_FIFO && out_tail + n < out_head) {
-        chunk[n] = out_buf[(out_tail + n) % OUT_SIZE];
-        n++;
-    }
-    sent = uart_write(&uart, chunk, n);
     out_tail += sent;
     return sent;
 }
 
-/* Sends all that is queued. A transmitter that does not move is given up, once and for all. */
+/* Sends all that is queued. A transmitter that does not move is waited for no more, once and for all. */
 static void push_all(void) {
-    for (int idle = 0; out_tail < out_head && uart.port && !uart_stuck;) {
-        if (push_some())
-            idle = 0;
-        else if (++idle == PATIENCE)
-            uart_stuck = true;
-        else
-            cpu_relax();
+    for (int idle = 0; out_tail < out_head && uart.port && !uart_stuck; cpu_relax()) {
+        idle = push_some() ? 0 : idle + 1;
+        uart_stuck = idle == PATIENCE;
     }
     if (uart_stuck || !uart.port) out_tail = out_head;
 }
 
-/* False: no room. Before console_set_async() it makes room by waiting. */
-static bool queue(char c) {
-    if (out_head - out_tail == OUT_SIZE) {
-        if (async) {
-            dropped++;
-            return false;
-        }
-        push_all();
-    }
-    out_buf[out_head++ % OUT_SIZE] = c;
-    return true;
+unsigned console_room(void) {
+    return (unsigned)(OUT_SIZE - (out_head - out_tail)) / 2; /* each might be a "\n" */
 }
 
+/* Before console_set_async() it makes room by waiting. */
 static unsigned write_locked(const char *s, unsigned n) {
     unsigned i;
 
-    for (i = 0; i < n; i++)
-        if ((s[i] == '\n' && !queue('\r')) || !queue(s[i])) break;
+    for (i = 0; i < n; i++) {
+        if (!async && !console_room()) push_all();
+        if (!console_room()) break;
+        if (s[i] == '\n') out_buf[out_head++ % OUT_SIZE] = '\r';
+        out_buf[out_head++ % OUT_SIZE] = s[i];
+    }
     if (!async) push_all();
     return i;
 }
@@ -104,12 +90,6 @@ unsigned console_write(const char *s, unsigned n) {
 
     drop_lock(taken);
     return done;
-}
-
-u64 console_dropped(void) { return dropped; }
-
-unsigned console_room(void) {
-    return (unsigned)(OUT_SIZE - (out_head - out_tail)) / 2; /* each might be a "\n" */
 }
 
 void console_hold(bool hold) { held = hold; }
@@ -123,30 +103,32 @@ static u64 line_from(u64 pos) {
     if (log_end - pos <= LOG_SIZE) return pos;
     for (pos = log_end - LOG_SIZE; pos < log_end && log_byte(pos) != '\n'; pos++)
         ;
-    return pos + 1;
+    return MIN(pos + 1, log_end);
 }
 
-/* Copies the line at *pos, without its level, and moves on. 0: it does not fit in `size`. */
-static size_t line_copy(u64 *pos, char *buf, size_t size) {
+/* Copies the line at *pos, without its level, and moves on. A line that an NMI or the halt of its CPU cut
+ * into may lack its end, or be too long. */
+static size_t line_copy(u64 *pos, char line[LOG_LINE]) {
     size_t n = 0;
 
-    do {
-        if (n == size) return 0;
-        buf[n] = log_byte(*pos + 1 + n);
-    } while (buf[n++] != '\n');
-    *pos += n + 1;
+    for (++*pos; *pos < log_end && log_byte(*pos) != '\n'; ++*pos)
+        if (n < LOG_LINE - 1) line[n++] = log_byte(*pos);
+    *pos = MIN(*pos + 1, log_end);
+    line[n++] = '\n';
     return n;
 }
 
 /* Sends lines from the log to the console while there is room for a long one. */
 static void show_log(void) {
+    u64 from = line_from(shown);
     char line[LOG_LINE];
 
-    for (shown = line_from(shown); shown < log_end && (!async || console_room() > sizeof(line));) {
-        enum log_level at = (enum log_level)log_byte(shown);
-        size_t n = line_copy(&shown, line, sizeof(line));
+    dropped += from - shown;
+    for (shown = from; shown < log_end && (!async || console_room() > sizeof(line));) {
+        bool wanted = (enum log_level)log_byte(shown) <= level;
+        size_t n = line_copy(&shown, line);
 
-        if (at > level) continue;
+        if (!wanted) continue;
         write_locked(line, (unsigned)n);
         if (!async) screen_write(line, n);
     }
@@ -173,42 +155,31 @@ void log_at(enum log_level at, const char *fmt, ...) {
     drop_lock(taken);
 }
 
-void console_flush(bool last) {
-    bool taken = take_lock();
-
-    if (last) show_log();
-    push_all();
-    for (int i = 0; last && i < PATIENCE && !uart_drained(&uart); i++) cpu_relax();
-    drop_lock(taken);
-}
-
 size_t log_read(u64 *position, char *buf, size_t size) {
     bool taken = take_lock();
-    size_t n = 0, one;
+    size_t n = 0;
 
     *position = line_from(*position);
-    while (*position < log_end && (one = line_copy(position, buf + n, size - n))) n += one;
+    while (*position < log_end && size - n >= LOG_LINE) n += line_copy(position, buf + n);
     drop_lock(taken);
     return n;
 }
 
+u64 console_dropped(void) { return dropped; }
+
 void console_set_level(enum log_level l) { level = l; }
 
-/* ---- set-up ---- */
+/* ---- set-up, and the end ---- */
 
 void console_early(void) { uart_init(&uart, uart_port(1), 115200); }
 
 int console_init(const char *spec) {
     struct console_spec want;
-    struct uart wanted;
+    struct uart wanted = { 0 };
 
     if (parse_console(spec, &want, NULL)) return -EINVAL;
-    console_flush(true);
-    if (!want.com) {
-        uart.port = 0;
-        return 0;
-    }
-    if (!uart_init(&wanted, uart_port(want.com), want.baud)) {
+    console_flush();
+    if (want.com && !uart_init(&wanted, uart_port(want.com), want.baud)) {
         log_warn("no serial port answers as com%u: the console stays %s", want.com,
                  uart.port ? "where it is" : "the log and the screen");
         return -ENODEV;
@@ -217,42 +188,47 @@ int console_init(const char *spec) {
     return 0;
 }
 
+void console_flush(void) {
+    bool taken = take_lock();
+
+    show_log();
+    push_all();
+    for (int i = 0; i < PATIENCE && !uart_drained(&uart); i++) cpu_relax();
+    drop_lock(taken);
+}
+
+void console_set_panic(void) {
+    panicking = true;
+    async = false;
+}
+
 /* ---- after boot: a work item moves what is queued ---- */
 
 #define PUMP_IDLE_NS (10 * NS_PER_MS)
 #define PUMP_BUSY_NS 1300000ull /* a FIFO takes 1.4 ms at 115200 baud */
 
-static void poll_input(void) {
+static void take_input(void) {
     char in[UART_FIFO];
     unsigned n = 0;
     int c;
 
     while (n < sizeof(in) && (c = uart_read(&uart)) >= 0) in[n++] = (char)c;
-    if (n && console_input) console_input(in, n);
-}
-
-static void pump_log(void) {
-    bool taken;
-
-    if (held || line_from(shown) == log_end) return;
-    if (console_log_line) console_log_line(false);
-    taken = take_lock();
-    show_log();
-    drop_lock(taken);
-    if (console_log_line) console_log_line(true);
+    if (n) console_input(in, n);
 }
 
 static bool pump(struct work *w) {
-    bool taken;
+    bool logs = !held && shown < log_end, taken;
 
-    poll_input();
-    pump_log();
+    take_input();
+    if (logs) console_log_line(false);
     taken = take_lock();
+    if (logs) show_log();
     for (int i = 0; i < 16 && out_tail < out_head && push_some(); i++)
         ;
     if (!uart.port) out_tail = out_head;
     w->not_before = now_ns() + (out_tail < out_head ? PUMP_BUSY_NS : PUMP_IDLE_NS);
     drop_lock(taken);
+    if (logs) console_log_line(true);
     return true;
 }
 
@@ -261,9 +237,4 @@ void console_set_async(void) {
 
     async = true;
     work_add(&work);
-}
-
-void console_set_panic(void) {
-    panicking = true;
-    async = false;
 }

@@ -13,10 +13,10 @@ unsigned console_room(void); /* bytes that console_write would take now */
  * panic does not care. */
 void console_hold(bool hold);
 
-/* The shell's. Hears what was typed, on WORK_CPU from its loop; NULL: input is thrown away. */
+/* The shell's, set before console_set_async(). Hears what was typed, on WORK_CPU from its loop. */
 extern void (*console_input)(const char *s, unsigned n);
-/* The shell's. Called before (false) and after (true) lines of the log go to the console, to take away and to
- * draw again the line that is being edited. NULL: none. */
+/* The shell's as well. Called before (false) and after (true) lines of the log go to the console, to take
+ * away and to draw again the line that is being edited. */
 extern void (*console_log_line)(bool after);
 
 /* ---- set-up (main.c) ---- */
@@ -31,14 +31,14 @@ void console_set_async(void);
 /* All output waits for the port again, and locks are not taken any more. */
 void console_set_panic(void);
 void console_set_level(enum log_level level); /* what goes from the log to the console */
-u64 console_dropped(void);                    /* bytes that found the queue full */
-/* Sends all that is queued, within a bounded time; with `last` also what the log has not shown yet. */
-void console_flush(bool last);
+u64 console_dropped(void);                    /* bytes of the log that were overwritten before they left */
+/* Sends all that is queued and what the log has not shown yet, within a bounded time. */
+void console_flush(void);
 
 /* ---- the log ---- */
 
 /* Copies whole lines of the log from *position on (0: the oldest there is) and moves it; returns how many
- * bytes, 0 at the end. Lines that were overwritten meanwhile are skipped. */
+ * bytes, 0 at the end. Lines that were overwritten meanwhile are skipped. `size` is at least 256. */
 size_t log_read(u64 *position, char *buf, size_t size);
 
 #endif

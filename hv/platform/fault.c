@@ -1,4 +1,4 @@
-#include "platform/fault.h"
+#include "platform/power.h"
 
 #include <takt/errno.h>
 #include "lib/printf.h"

@@ -2,7 +2,7 @@
 
 #include "boot/layout.h"
 #include "lib/printf.h"
-#include "lib/spinlock.h"
+#include "platform/firmware.h"
 #include "x86/insn.h"
 
 /* SDM 3A 4.5, table 4-15 and on */
@@ -17,19 +17,18 @@
 #define SIZE_2M   BIT(21)
 #define SIZE_1G   BIT(30)
 
-extern u64 boot_pml4[512], boot_pdpt[512], boot_pdpt_high[512];
+extern const u64 boot_pml4[512];
 extern const u8 image_text[], image_rodata[], image_data[], image_end[];
 
 static u64 mmio_next = MMIO_BASE, stack_next = STACK_BASE;
-static struct spinlock map_lock;
-static hpa_t boot_root;
+static u64 *root; /* the PML4 */
 
 static u64 nx(void) { return rdmsr(MSR_EFER) & BIT(11) ? PTE_NX : 0; }
 
 /* The entry for `va` in the table of level `level` (0: 4 KiB pages), making tables on the way. NULL when
  * memory is out. */
 static u64 *entry_of(u64 va, int level) {
-    u64 *table = boot_pml4;
+    u64 *table = root;
 
     for (int l = 3; l > level; l--) {
         u64 *e = &table[va >> (12 + 9 * l) & 511];
@@ -46,6 +45,14 @@ static u64 *entry_of(u64 va, int level) {
     return &table[va >> (12 + 9 * level) & 511];
 }
 
+/* Maps the 4 KiB page at `va`, which nobody uses yet: so no CPU has to be told. False: memory is out. */
+static bool map_page(u64 va, hpa_t pa, u64 flags) {
+    u64 *e = entry_of(va, 0);
+
+    if (e) *e = pa | PTE_P | flags;
+    return e;
+}
+
 void hostmap_direct(hpa_t start, hpa_t end) {
     bool giant = cpuid(0x80000001, 0).edx >> 26 & 1;
     u64 size = giant ? SIZE_1G : SIZE_2M;
@@ -59,73 +66,43 @@ void hostmap_direct(hpa_t start, hpa_t end) {
     }
 }
 
+/* New tables beside those of boot.asm, then one switch. */
 void hostmap_image(void) {
-    u64 va = LINK_BASE + LOAD_BASE;
-    hpa_t pd = frame_alloc_zeroed(0);
-    u64 *copy;
+    hpa_t pa = frame_alloc_zeroed(0);
 
-    boot_root = frame_alloc(0); /* of RAM below 4 GiB: there is no other yet */
-    if (pd == HPA_NONE || boot_root == HPA_NONE) panic("no memory for the hypervisor's page tables");
-    copy = hpa_to_va(boot_root);
-    for (int i = 0; i < 512; i++) copy[i] = boot_pml4[i];
-    /* A new table beside the old one, then one switch: this code runs from what is changed. */
-    boot_pdpt_high[511] = 0;
-    u64 *new_pd = hpa_to_va(pd);
-    for (; va < (u64)image_end; va += PAGE_SIZE) {
+    if (pa == HPA_NONE) panic("no memory for the hypervisor's page tables");
+    root = hpa_to_va(pa);
+    root[DIRECTMAP >> 39 & 511] = boot_pml4[DIRECTMAP >> 39 & 511] | nx();
+    for (u64 va = LINK_BASE + LOAD_BASE; va < (u64)image_end; va += PAGE_SIZE) {
         u64 flags = va < (u64)image_rodata ? 0 : va < (u64)image_data ? nx() : nx() | PTE_W;
-        u64 *pde = &new_pd[va >> 21 & 511];
 
-        if (!*pde) {
-            hpa_t pt = frame_alloc_zeroed(0);
-
-            if (pt == HPA_NONE) panic("no memory for the hypervisor's page tables");
-            *pde = pt | PTE_P | PTE_W;
-        }
-        ((u64 *)hpa_to_va(*pde & PTE_ADDR))[va >> 12 & 511] = (va - LINK_BASE) | PTE_P | flags;
+        if (!map_page(va, va - LINK_BASE, flags)) panic("no memory for the hypervisor's page tables");
     }
-    boot_pdpt_high[510] = pd | PTE_P | PTE_W;
-    boot_pml4[0] = 0;
-    boot_pml4[256] |= nx();
     write_cr3(hostmap_root());
 }
 
-hpa_t hostmap_root(void) { return (u64)boot_pml4 - LINK_BASE; }
-
-hpa_t hostmap_boot_root(void) { return boot_root; }
+hpa_t hostmap_root(void) { return va_to_hpa(root); }
 
 volatile void *mmio_map(hpa_t pa, u64 len) {
-    u64 first = ALIGN_DOWN(pa, PAGE_SIZE), end = ALIGN_UP(pa + len, PAGE_SIZE), va;
-    volatile void *result = NULL;
+    u32 width = cpuid_or_zero(0x80000008, 0).eax & 0xff;
+    u64 va = mmio_next + pa % PAGE_SIZE, last = pa + len - 1;
 
-    spin_lock(&map_lock);
-    va = mmio_next;
-    for (hpa_t p = first; p < end; p += PAGE_SIZE) {
-        u64 *e = entry_of(va + p - first, 0);
+    if (last < pa || last >> MAX(width, 36u)) return NULL;
+    for (hpa_t p = ALIGN_DOWN(pa, PAGE_SIZE); p <= last; p += PAGE_SIZE, mmio_next += PAGE_SIZE)
+        if (!map_page(mmio_next, p, PTE_W | PTE_PWT | PTE_PCD | nx())) return NULL;
+    return (volatile void *)va;
+}
 
-        if (!e) goto out;
-        *e = p | PTE_P | PTE_W | PTE_PWT | PTE_PCD | nx();
-    }
-    mmio_next += end - first;
-    result = (volatile void *)(va + pa - first);
-out:
-    spin_unlock(&map_lock);
-    return result;
+const void *acpi_map(u64 pa, u64 len) {
+    return pa < BIT(32) && len <= BIT(32) - pa ? hpa_to_va(pa) : (const void *)mmio_map(pa, len);
 }
 
 u8 *stack_map(u32 size) {
-    u8 *top = NULL;
+    stack_next += PAGE_SIZE; /* the guard */
+    for (u64 end = stack_next + size; stack_next < end; stack_next += PAGE_SIZE) {
+        hpa_t pa = frame_alloc(0);
 
-    spin_lock(&map_lock);
-    stack_next += PAGE_SIZE;
-    for (u32 off = 0; off < size; off += PAGE_SIZE, stack_next += PAGE_SIZE) {
-        u64 *e = entry_of(stack_next, 0);
-        hpa_t pa = e ? frame_alloc(0) : HPA_NONE;
-
-        if (pa == HPA_NONE) goto out;
-        *e = pa | PTE_P | PTE_W | nx();
+        if (pa == HPA_NONE || !map_page(stack_next, pa, PTE_W | nx())) return NULL;
     }
-    top = (u8 *)stack_next;
-out:
-    spin_unlock(&map_lock);
-    return top;
+    return (u8 *)stack_next;
 }

@@ -19,8 +19,15 @@ void power_init(const struct acpi_info *a) {
     if (a->reset.space == 0) reset_register = mmio_map(a->reset.addr, 1);
 }
 
-static void halt_for_ever(void) {
+static void __attribute__((noreturn)) halt(void) {
     for (;;) __asm__ volatile("cli; hlt");
+}
+
+/* The other CPUs stand still from here on, and all that the console has goes out. */
+static void last_words(void) {
+    smp_stop_others();
+    console_set_panic();
+    console_flush();
 }
 
 /* Bochs ends at the bytes "Shutdown" on port 0x8900, QEMU at a write to isa-debug-exit. A real machine has
@@ -30,38 +37,35 @@ static void emulator_off(u8 code) {
     outb(0xf4, code);
 }
 
-static void reset(void) {
+static void __attribute__((noreturn)) reset(void) {
     if (acpi && acpi->reset.space == 1) outb((u16)acpi->reset.addr, acpi->reset.value);
     if (reset_register) *reset_register = acpi->reset.value;
     outb(0xcf9, 2); /* the chipset's reset register, then the keyboard controller's line */
     outb(0xcf9, 6);
     outb(0x64, 0xfe);
+    halt();
 }
 
 void platform_poweroff(void) {
-    console_flush(true);
+    last_words();
     emulator_off(0);
     /* SLP_TYP and SLP_EN (ACPI 6.5, 4.8.3.2.1) */
     if (acpi && acpi->pm1a_control)
         outw(acpi->pm1a_control,
              (u16)((inw(acpi->pm1a_control) & 0xc3ff) | acpi->sleep_type << 10 | BIT(13)));
-    halt_for_ever();
-    __builtin_unreachable();
+    halt();
 }
 
 void platform_reboot(void) {
-    console_flush(true);
+    last_words();
     reset();
-    halt_for_ever();
-    __builtin_unreachable();
 }
 
 void stop_machine(const char *why) {
     log_err("%s", why);
-    console_flush(true);
+    last_words();
     if (!noreboot) emulator_off(1);
-    halt_for_ever();
-    __builtin_unreachable();
+    halt();
 }
 
 void panic(const char *fmt, ...) {
@@ -69,19 +73,16 @@ void panic(const char *fmt, ...) {
     char text[192];
     va_list ap;
 
-    if (__atomic_fetch_add(&depth, 1, __ATOMIC_SEQ_CST) > 0) halt_for_ever();
-    smp_stop_others();
-    console_set_panic();
+    if (__atomic_fetch_add(&depth, 1, __ATOMIC_SEQ_CST) > 0) halt();
+    last_words();
     va_start(ap, fmt);
     hv_vsnprintf(text, sizeof(text), fmt, ap);
     va_end(ap);
     log_err("PANIC on CPU %u: %s", this_cpu()->id, text);
     if (noreboot) stop_machine("Stopped, since noreboot is set.");
     log_err("Rebooting.");
-    console_flush(true);
+    console_flush();
     emulator_off(1);
     delay_ns(READING_TIME);
     reset();
-    halt_for_ever();
-    __builtin_unreachable();
 }

@@ -1,9 +1,9 @@
-/* Ending the machine. None of these returns; all send out what the console has queued first, within a bounded
- * time. */
+/* Ending the machine. None of the first three returns: they halt the other CPUs and send out what the
+ * console has queued, within a bounded time. */
 #ifndef HV_PLATFORM_POWER_H
 #define HV_PLATFORM_POWER_H
 
-#include "platform/acpi.h"
+#include "platform/firmware.h"
 
 void power_init(const struct acpi_info *a); /* keeps `a` */
 void platform_reboot(void) __attribute__((noreturn));
@@ -15,5 +15,11 @@ void platform_poweroff(void) __attribute__((noreturn));
 void stop_machine(const char *why) __attribute__((noreturn));
 
 extern bool noreboot; /* panic() halts; otherwise it starts the machine again after 5 s */
+
+/* Faults of the hypervisor on request, to see that each is reported as it should be. Does on this CPU what
+ * the word says: pf gp ud df stack mc assert (none of which returns), nmi, stray, storm, hang (which take
+ * a while at most). -EINVAL for another word. */
+int fault_inject(const char *what);
+extern const char fault_words[]; /* "pf|gp|..." */
 
 #endif

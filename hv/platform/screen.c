@@ -23,36 +23,31 @@ static const u64 font[95] = {
     0x454454400, 0x3a1e8c400, 0x7c4447c00, 0x208411088, 0x108421084, 0x088441082, 0x0008a8800,
 };
 
-static enum boot_screen kind;
-static volatile u16 *text;
-static volatile u8 *pixels;
-static u32 pitch, bytes_pp, zoom, rows, columns, row, column;
+static volatile u8 *cells; /* text: a character and its colour each; else pixels */
+static u32 kind, pitch, bytes_per_cell, zoom, rows, columns, row, column;
 
-void screen_init(const struct boot_info *b) {
-    u64 bytes = (u64)b->screen.pitch * b->screen.height;
+void screen_init(const struct boot_screen *b) {
+    u64 bytes = (u64)b->pitch * b->height;
+    bool is_text = b->kind == SCREEN_TEXT;
+    u32 least = is_text ? 20 : 320;
 
-    if (b->screen.kind == SCREEN_TEXT && b->screen.width >= 20 && b->screen.height >= 4 && bytes <= 65536) {
-        text = mmio_map(b->screen.addr, bytes);
-        columns = b->screen.width;
-        rows = b->screen.height;
-        pitch = b->screen.pitch / 2;
-    } else if (b->screen.kind == SCREEN_PIXELS && b->screen.width >= 320 && b->screen.height >= 200 &&
-               b->screen.pitch >= b->screen.width * (b->screen.bpp / 8) && bytes <= BIT(28)) {
-        pixels = mmio_map(b->screen.addr, bytes);
-        zoom = b->screen.width >= 1280 ? 2 : 1;
-        columns = b->screen.width / (CELL_W * zoom);
-        rows = b->screen.height / (CELL_H * zoom);
-        pitch = b->screen.pitch;
-        bytes_pp = b->screen.bpp / 8;
-    }
-    kind = text || pixels ? b->screen.kind : SCREEN_NONE;
-    if (kind != SCREEN_NONE)
-        log_info("screen: %u columns, %u rows%s", columns, rows, pixels ? ", drawn" : "");
+    bytes_per_cell = is_text ? 2 : b->bpp / 8;
+    if (b->kind == SCREEN_NONE || b->width < least || b->height < least / 5 || bytes > BIT(28) ||
+        (u64)b->width * bytes_per_cell > b->pitch)
+        return;
+    cells = mmio_map(b->addr, bytes);
+    if (!cells) return;
+    zoom = b->width >= 1280 ? 2 : 1;
+    columns = is_text ? b->width : b->width / (CELL_W * zoom);
+    rows = is_text ? b->height : b->height / (CELL_H * zoom);
+    pitch = b->pitch;
+    kind = b->kind;
+    log_info("screen: %u columns, %u rows%s", columns, rows, is_text ? "" : ", drawn");
 }
 
 /* Grey and black are the same in every order of colours. */
 static void pixel(u32 y, u32 x, bool on) {
-    volatile u8 *p = pixels + (u64)y * pitch + x * bytes_pp;
+    volatile u8 *p = cells + (u64)y * pitch + x * bytes_per_cell;
 
     for (u32 i = 0; i < 3; i++) p[i] = on ? GREY : 0;
 }
@@ -61,7 +56,7 @@ static void draw(u32 y, u32 x, char c) {
     u64 glyph = c > ' ' && c <= '~' ? font[c - ' '] : 0;
 
     if (kind == SCREEN_TEXT) {
-        text[y * pitch + x] = (u16)(0x0700 | (u8)c); /* grey on black */
+        *(volatile u16 *)(cells + y * pitch + x * 2) = (u16)(0x0700 | (u8)c); /* grey on black */
         return;
     }
     for (u32 py = 0; py < CELL_H * zoom; py++)

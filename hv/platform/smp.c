@@ -22,7 +22,7 @@ DEFINE_COUNTER(kicks_by_nmi);
 #define SILENT_NS (2 * NS_PER_S) /* between two looks at every CPU's heartbeat */
 
 extern const u8 trampoline[], trampoline_end[];
-extern u64 ap_cr3, ap_final_cr3, ap_stack;
+extern u64 ap_final_cr3, ap_stack;
 
 /* ---- starting ---- */
 
@@ -50,8 +50,12 @@ void ap_main(void) {
     panic("CPU %u came back from its loop", c->p.id);
 }
 
-static bool answers(struct cpu *c, u64 ns) {
-    for (u64 end = rdtsc() + ns_to_tsc(ns); !c->p.online && rdtsc() < end;) cpu_relax();
+/* Sends a SIPI, and waits for an answer. */
+static bool startup(struct cpu *c, hpa_t page, u64 ns) {
+    u64 end = rdtsc() + ns_to_tsc(ns);
+
+    apic_send(c->p.apic_id, APIC_STARTUP, (u8)(page >> PAGE_SHIFT));
+    while (!c->p.online && rdtsc() < end) cpu_relax();
     return c->p.online;
 }
 
@@ -64,13 +68,9 @@ static bool start_one(struct cpu *c, hpa_t page) {
     ap_stack = (u64)c->p.stack_top;
     apic_send(c->p.apic_id, APIC_INIT, 0);
     delay_ns(200 * NS_PER_US);
-    apic_send(c->p.apic_id, APIC_STARTUP, (u8)(page >> PAGE_SHIFT));
-    if (!answers(c, NS_PER_MS)) {
-        apic_send(c->p.apic_id, APIC_STARTUP, (u8)(page >> PAGE_SHIFT));
-        if (!answers(c, ANSWER_NS)) {
-            apic_send(c->p.apic_id, APIC_INIT, 0); /* should it come late, it must not find another's stack */
-            return false;
-        }
+    if (!startup(c, page, NS_PER_MS) && !startup(c, page, ANSWER_NS)) {
+        apic_send(c->p.apic_id, APIC_INIT, 0); /* should it come late, it must not find another's stack */
+        return false;
     }
     clock_compare(&compared, false);
     worst = clock_worst();
@@ -80,20 +80,18 @@ static bool start_one(struct cpu *c, hpa_t page) {
 }
 
 void smp_start(const struct acpi_info *a, hpa_t page, void (*entry)(void)) {
-    u32 boot_id = apic_id();
+    u32 boot_id = apic_id(), nr = page ? a->nr_cpus : 0;
 
+    if (!page) log_warn("no page below 640 KiB is free: other CPUs cannot be started");
     ap_entry = entry;
-    ap_cr3 = hostmap_boot_root();
     ap_final_cr3 = hostmap_root();
-    memcpy(hpa_to_va(page), trampoline, (size_t)(trampoline_end - trampoline));
     boot_cpu.p.apic_id = boot_id;
-    for (u32 i = 0; i < a->nr_cpus; i++) {
+    if (nr) memcpy(hpa_to_va(page), trampoline, (size_t)(trampoline_end - trampoline));
+    for (u32 i = 0; i < nr; i++) {
+        u32 id = a->apic_id[i];
         struct cpu *c;
 
-        if (a->cpu[i].apic_id == boot_id) {
-            boot_cpu.p.acpi_id = a->cpu[i].acpi_id;
-            continue;
-        }
+        if (id == boot_id) continue;
         c = heap_alloc(sizeof(*c));
         if (!c || cpu_give_stacks(c) < 0) {
             log_warn("no memory for more than %u CPUs", nr_cpus);
@@ -101,13 +99,13 @@ void smp_start(const struct acpi_info *a, hpa_t page, void (*entry)(void)) {
         }
         c->p.self = &c->p;
         c->p.id = nr_cpus;
-        c->p.apic_id = a->cpu[i].apic_id;
-        c->p.acpi_id = a->cpu[i].acpi_id;
+        c->p.apic_id = id;
         percpu_of[nr_cpus] = &c->p;
-        if (start_one(c, page))
+        /* xAPIC mode has 8 bits for an id, and another CPU would hear the rest */
+        if ((apic_x2 || id < 255) && start_one(c, page))
             nr_cpus++;
         else
-            log_warn("the CPU with APIC id %u does not answer: done without", c->p.apic_id);
+            log_warn("the CPU with APIC id %u does not answer: done without", id);
     }
     if (a->cpus_left_out) log_warn("%u CPUs beyond %u are not used", a->cpus_left_out, ACPI_MAX_CPUS);
     log_info("%u CPUs%s", nr_cpus, apic_x2 ? ", x2APIC" : "");
@@ -126,14 +124,18 @@ void cpu_nmi(unsigned cpu) {
 /* A kick of this CPU is 1 ms old: whoever has not answered by now gets an NMI. */
 static void on_kick_timer(struct timer *t, u64 now) {
     u64 old = rdtsc() - ns_to_tsc(KICK_NS - KICK_NS / 8);
+    u32 me = this_cpu()->id;
 
     for (unsigned cpu = 0; cpu < nr_cpus; cpu++) {
         struct cpu *c = cpu_of(percpu_of[cpu]);
         u64 at = c->kicked_at;
 
-        if (!at || at > old || cpu == this_cpu()->id) continue;
+        if (!at || cpu == me) continue;
+        if (at > old) { /* a younger one: its 1 ms begins anew */
+            timer_set(me, t, now + KICK_NS);
+            continue;
+        }
         c->kicked_at = 0;
-        c->late_kicks++;
         cpu_nmi(cpu);
     }
 }

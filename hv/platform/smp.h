@@ -3,14 +3,14 @@
 #define HV_PLATFORM_SMP_H
 
 #include "mm/frame.h"
-#include "platform/acpi.h"
+#include "platform/firmware.h"
 
 struct cpu;
 
 int cpu_give_stacks(struct cpu *c); /* its own, and one for each IST entry, guarded; -ENOMEM */
 /* Starts every enabled CPU of the MADT but this one by INIT-SIPI-SIPI through the free page `page` below 1
- * MiB; each calls `entry` on its own stack and never returns. Those that do not answer within 200 ms are
- * reported and done without. Sets nr_cpus and percpu_of. */
+ * MiB (0: there is none, and none is started); each calls `entry` on its own stack and never returns.
+ * Those that do not answer within 200 ms are reported and done without. Sets nr_cpus and percpu_of. */
 void smp_start(const struct acpi_info *a, hpa_t page, void (*entry)(void));
 /* On each CPU once its timers work: kicks and heartbeats are watched from now on. */
 void smp_watch(void);

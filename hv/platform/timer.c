@@ -5,6 +5,7 @@
 #include "mm/frame.h"
 #include "lib/printf.h"
 #include "platform/apic.h"
+#include "platform/clock.h"
 #include "platform/smp.h"
 #include "trace/trace.h"
 #include "x86/insn.h"
@@ -17,17 +18,12 @@ DEFINE_COUNTER(timers_fired);
 struct cpu_timers {
     struct spinlock lock;
     struct timerq q;
-    volatile u64 next;              /* = timerq_next(&q), to be read without the lock */
-    struct timer *volatile running; /* whose fn is being called */
-    u64 armed;                      /* what the hardware was told; own CPU only */
+    volatile u64 next;     /* = timerq_next(&q), to be read without the lock */
+    struct timer *running; /* whose fn is being called */
+    u64 armed;             /* what the hardware was told; own CPU only */
 };
 
 static struct cpu_timers *timers_of(unsigned cpu) { return percpu_of[cpu]->timers; }
-
-static void remove_locked(struct cpu_timers *c, struct timer *t) {
-    timerq_remove(&c->q, t);
-    c->next = timerq_next(&c->q);
-}
 
 void timer_cancel(struct timer *t) {
     /* t->cpu may change until its queue's lock is held */
@@ -36,19 +32,20 @@ void timer_cancel(struct timer *t) {
         struct cpu_timers *c = timers_of(cpu);
 
         spin_lock(&c->lock);
-        if (t->queued && t->cpu == cpu) remove_locked(c, t);
+        if (t->cpu == cpu) timerq_remove(&c->q, t);
+        c->next = timerq_next(&c->q);
         spin_unlock(&c->lock);
     }
 }
 
-/* Under the lock: what has just been taken off its queue is marked by the time that it is free. */
+/* Asked under the lock: a timer leaves the queue and is noted as running in one hold of it. */
 static bool is_running(struct cpu_timers *c, const struct timer *t) {
-    bool running;
+    bool yes;
 
     spin_lock(&c->lock);
-    running = c->running == t;
+    yes = c->running == t;
     spin_unlock(&c->lock);
-    return running;
+    return yes;
 }
 
 void timer_cancel_wait(struct timer *t) {
@@ -96,7 +93,7 @@ static void on_timer(void) { ((struct cpu_timers *)this_cpu()->timers)->armed = 
 
 void lapic_timer_arm(u64 when) {
     struct cpu_timers *c = this_cpu()->timers;
-    u64 left;
+    u64 left, now;
 
     if (when == c->armed) return;
     c->armed = when;
@@ -104,15 +101,10 @@ void lapic_timer_arm(u64 when) {
         wrmsr(MSR_TSC_DEADLINE, when == ~0ull ? 0 : tsc_at(when));
         return;
     }
-    if (when == ~0ull) {
-        apic_timer_count(0);
-        return;
-    }
     /* A deadline that is too far for the counter fires early, and is armed anew. */
-    left = now_ns();
-    left = when > left ? when - left : 0;
-    left = left < NS_PER_S ? left * apic_timer_khz / 1000000 + 1 : apic_timer_khz * 1000;
-    apic_timer_count((u32)MIN(left, 0xffffffffull));
+    now = now_ns();
+    left = when > now ? MIN(when - now, NS_PER_S) * apic_timer_khz / 1000000 + 1 : 1;
+    apic_timer_count(when == ~0ull ? 0 : (u32)MIN(left, 0xffffffffull));
 }
 
 void timers_init_cpu(void) {

@@ -3,7 +3,6 @@
 #include "lib/string.h"
 #include "mm/frame.h"
 #include "platform/console.h"
-#include "platform/fault.h"
 #include "platform/power.h"
 #include "sched/machine.h"
 #include "sched/policy.h"

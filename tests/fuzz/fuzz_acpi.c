@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "platform/acpi.h"
+#include "platform/firmware.h"
 
 #define BASE 0xe0000u
 
@@ -13,7 +13,7 @@ static void *mapped[4096];
 static unsigned nr_mapped;
 
 /* A copy of its own for each mapping: a read beyond it is found. */
-static const void *map(void *ctx, u64 pa, u64 len) {
+const void *acpi_map(u64 pa, u64 len) {
     bool scan = pa == BASE && len == 0x20000; /* the one that looks for the RSDP: zeros behind the input */
     u64 off = pa - BASE;
     u8 *p;
@@ -44,6 +44,8 @@ static void repair(u8 *p, size_t size) {
     memcpy(p, "RSD PTR ", 8);
     p[8] = 0;
     for (int i = 0; i < 20; i++) p[8] = (u8)(p[8] - (i == 8 ? 0 : p[i]));
+    p[32] = 0;
+    for (int i = 0; i < 36; i++) p[32] = (u8)(p[32] - (i == 32 ? 0 : p[i]));
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -57,11 +59,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     repair(copy, size);
     memory = copy;
     memory_size = size;
-    acpi_parse(&info, NULL, 0, map, NULL);
+    acpi_parse(&info, data, 0);
     if (info.nr_cpus > ACPI_MAX_CPUS || info.nr_ioapics > ACPI_MAX_IOAPICS ||
         info.nr_overrides > ACPI_MAX_OVERRIDES)
         abort();
-    acpi_parse(&info, data, (u32)(size < 36 ? size : 36), map, NULL);
+    acpi_parse(&info, data, (u32)(size < 36 ? size : 36));
     while (nr_mapped) free(mapped[--nr_mapped]);
     free(copy);
     return 0;

@@ -3,7 +3,6 @@
 #include <setjmp.h>
 #include <string.h>
 #include "drivers/uart.h"
-#include "platform/fault.h"
 #include "platform/power.h"
 
 char fake_console_text[1 << 20], fake_uart_text[1 << 16];

@@ -1,0 +1,105 @@
+/* What the loader (multiboot2 tags) and the firmware (ACPI tables) tell, checked and copied: nothing that
+ * they say is believed beyond a length that was checked. No privileged instruction: also built for the
+ * host, where it is tested and fuzzed. */
+#ifndef HV_PLATFORM_FIRMWARE_H
+#define HV_PLATFORM_FIRMWARE_H
+
+#include <takt/types.h>
+#include "lib/string.h"
+
+/* The number of `bytes` bytes at `p`, which need not be aligned. */
+static inline u64 table_get(const u8 *p, unsigned bytes) {
+    u64 v = 0;
+
+    memcpy(&v, p, bytes);
+    return v;
+}
+
+/* ---- the loader: bootinfo.c ---- */
+
+#define MB2_BOOT_MAGIC   0x36d76289u
+#define BOOT_MAX_SIZE    (1u << 20) /* of the information block: more is not believed */
+#define BOOT_MAX_MODULES 80
+#define BOOT_MAX_RANGES  128
+#define BOOT_NAME        64
+#define BOOT_CMDLINE     1024
+#define BOOT_RAM_LIMIT   (1ull << 46) /* 64 TiB, as the direct map */
+
+/* A set of bytes, as ranges that are disjoint, not empty and never adjacent, in any order. What makes more
+ * ranges than fit is left out. */
+struct memmap {
+    u32 nr;
+    struct {
+        u64 start, end; /* end is the first that does not belong */
+    } range[BOOT_MAX_RANGES];
+};
+
+void memmap_add(struct memmap *m, u64 start, u64 end);
+void memmap_remove(struct memmap *m, u64 start, u64 end);
+bool memmap_contains(const struct memmap *m, u64 start, u64 end);
+
+struct boot_module {
+    char name[BOOT_NAME]; /* the first word of its line, without directories */
+    u64 start, end;
+};
+
+struct boot_screen {
+    enum { SCREEN_NONE, SCREEN_TEXT, SCREEN_PIXELS } kind;
+    u64 addr;
+    u32 pitch, width, height, bpp;
+};
+
+struct boot_info {
+    char cmdline[BOOT_CMDLINE];
+    struct memmap ram; /* usable: what is reserved in any entry is taken out */
+    u32 nr_modules;
+    struct boot_module module[BOOT_MAX_MODULES];
+    u8 rsdp[36]; /* copy of the newest; rsdp_len 0: none */
+    u32 rsdp_len;
+    struct boot_screen screen;
+};
+
+/* Parses the block of at most `room` bytes at `mbi`. NULL, or why it is refused, one sentence. */
+const char *bootinfo_parse(const void *mbi, size_t room, struct boot_info *out);
+
+/* ---- the firmware: acpi.c ---- */
+
+#define ACPI_MAX_CPUS      64
+#define ACPI_MAX_IOAPICS   16
+#define ACPI_MAX_OVERRIDES 16
+
+struct acpi_info {
+    u32 nr_cpus, cpus_left_out; /* enabled ones; beyond ACPI_MAX_CPUS */
+    u32 apic_id[ACPI_MAX_CPUS];
+    u32 nr_ioapics, nr_overrides;
+    struct {
+        u64 addr;
+        u32 gsi_base;
+    } ioapic[ACPI_MAX_IOAPICS];
+    struct {
+        u32 gsi;
+        u16 flags; /* MPS INTI flags: polarity, trigger */
+        u8 irq;
+    } override[ACPI_MAX_OVERRIDES];
+    u8 nmi_lint; /* the local interrupt pin on which NMI comes */
+
+    u16 pm1a_control; /* 0: no soft-off */
+    u8 sleep_type;    /* SLP_TYPa of S5 */
+    struct {
+        u8 space; /* 0 memory, 1 port; 0xff: none */
+        u8 value;
+        u64 addr;
+    } reset;
+    u64 hpet_addr; /* 0: none */
+    bool iommu;
+    u32 bad_tables; /* a length or checksum did not hold: ignored, or what follows in it */
+};
+
+/* `rsdp`: a copy of rsdp_len bytes from the loader; if it is of no use, one is looked for below 1 MiB
+ * (ACPI 6.5, 5.2.5.1). 0, or -ENOENT without usable root table; `out` then holds the defaults. Without a
+ * MADT nr_cpus is 0. */
+int acpi_parse(struct acpi_info *out, const u8 *rsdp, u32 rsdp_len);
+/* Makes [pa, pa + len) readable, for ever; NULL if it cannot. hostmap.c's in the image. */
+const void *acpi_map(u64 pa, u64 len);
+
+#endif
