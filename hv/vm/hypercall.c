@@ -65,8 +65,8 @@ static i64 hc_yield(struct vcpu *v, const u64 *a) {
 }
 
 static i64 poll_end(struct vcpu *v, i64 result) {
-    if (v->polling && v->poll_timer.queued) timer_cancel(&v->poll_timer);
-    v->polling = false;
+    timer_cancel(&v->poll_timer);
+    v->poll_port = 0;
     return result;
 }
 
@@ -75,7 +75,7 @@ static i64 hc_poll(struct vcpu *v, const u64 *a) {
     int pending;
 
     if (!is_u32(a[0])) return -EINVAL;
-    __atomic_store_n(&v->polling, true, __ATOMIC_SEQ_CST); /* before looking: then a sender wakes us */
+    __atomic_store_n(&v->poll_port, (u32)a[0], __ATOMIC_SEQ_CST); /* before looking: then a sender wakes us */
     pending = evtchn_pending(&v->vm->events, v->id, (u32)a[0]);
     if (pending > 0 && a[0] != TAKT_PORT_ANY) evtchn_taken(&v->vm->events, (u32)a[0], now);
     if (pending) return poll_end(v, pending < 0 ? pending : 0);

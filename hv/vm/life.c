@@ -173,14 +173,19 @@ static int undo_vcpus(struct vm *vm) {
 }
 
 static void events_raise(struct evtchn_dom *d, u32 vcpu, u8 vector, u32 port) {
-    struct vcpu *v = container_of(d, struct vm, events)->vcpu[vcpu];
+    const struct vm *vm = container_of(d, struct vm, events);
+    struct vcpu *v = vm->vcpu[vcpu];
 
     if (vector) {
         v->event_port = port;
         v->event_vector = vector;
         vlapic_raise(&v->lapic, vector);
     }
-    if (__atomic_load_n(&v->polling, __ATOMIC_SEQ_CST)) vcpu_notify(v, TODO_EVENT);
+    for (u32 i = 0; i < vm->nr_vcpus; i++) { /* any of them may poll for this very port */
+        u32 polled = __atomic_load_n(&vm->vcpu[i]->poll_port, __ATOMIC_SEQ_CST);
+
+        if (polled == port || (polled == TAKT_PORT_ANY && i == vcpu)) vcpu_notify(vm->vcpu[i], TODO_EVENT);
+    }
 }
 
 static int make_events(struct vm *vm) {

@@ -190,7 +190,8 @@ static void init_sipi(struct vcpu *v, u32 todo) {
         vlapic_reset(&v->lapic);
         v->virt.cr8 = 0;
         timer_cancel(&v->poll_timer);
-        v->nmi_pending = v->halted = v->polling = false;
+        v->nmi_pending = v->halted = false;
+        v->poll_port = 0;
         v->waiting_sipi = true;
     }
     if (todo & TODO_SIPI && v->waiting_sipi) {

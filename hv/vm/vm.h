@@ -37,7 +37,7 @@ struct vcpu {
     bool waiting_sipi; /* after INIT */
     bool nmi_pending;
     bool halted;    /* in HLT until something is delivered */
-    bool polling;   /* blocked in TAKT_HC_POLL */
+    u32 poll_port;  /* TAKT_HC_POLL waits for it, or for TAKT_PORT_ANY; 0: no poll */
     u32 event_port; /* of the last event raised here, to time its delivery */
     u8 event_vector;
     struct timer poll_timer;

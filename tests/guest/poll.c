@@ -7,6 +7,13 @@
 #include <guest/vcpu.h>
 
 static int port_a, port_b;
+static u64 woken;
+
+/* From a vCPU that the port is not bound to. */
+static void polls(void *arg) {
+    event_poll(port_a, NS_PER_S);
+    woken = time_ns();
+}
 
 static void later(void *arg) {
     sleep_ns(5 * NS_PER_MS);
@@ -51,6 +58,14 @@ int main(void) {
     thread_join(t);
 
     event_set_handler(port_a, 0, NULL, NULL);
+    t = thread_start(1, "polls", polls, NULL);
+    sleep_ns(5 * NS_PER_MS);
+    start = time_ns();
+    event_send(port_b);
+    thread_join(t);
+    CHECK(woken - start < NS_PER_S / 2, "vCPU 1, which polls a port of vCPU 0, woke after %lu ns",
+          woken - start);
+    CHECK(event_take(port_a), "the poll on vCPU 1 took the bit");
     event_send(port_b);
     CHECK(event_poll(TAKT_PORT_ANY, NS_PER_MS) == 0 || event_is_pending(port_a), "any port");
     return test_end("polling");

@@ -640,12 +640,12 @@ static void test_hc_poll(void **state) {
     hc(TAKT_HC_POLL, (u64)b, ~0ull, 0); /* E10: a deadline that never comes */
     assert_int_equal(v->virt.regs.rip, rip);
     assert_true(v->sched.blocked);
-    assert_true(v->polling);
+    assert_int_equal(v->poll_port, (u32)b);
     evtchn_send(&vm->events, (u32)a, 1001);
     assert_false(v->sched.blocked);
     assert_int_equal(hc(TAKT_HC_POLL, (u64)b, ~0ull, 0), 0); /* as it is executed again */
     assert_int_equal(v->virt.regs.rip, rip + 3);
-    assert_false(v->polling);
+    assert_int_equal(v->poll_port, 0);
     assert_false(v->poll_timer.queued);
 
     assert_true(vcpu_prepare(v)); /* takes note of what woke it */

@@ -1,4 +1,4 @@
-/* The timer queues and the virtual LAPIC's timer with two real threads for pCPUs: one is the vCPU's own, which
+/* The timer queues and the virtual LAPIC's timer with two real threads for pCPUs. One is the vCPU's own, and
  * arms its timer at the very time when the other, where it was armed before, lets it fire. */
 #include <asm/prctl.h>
 #include <pthread.h>
