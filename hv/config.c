@@ -9,117 +9,229 @@
 
 #define MAX_ERRORS 20 /* then the rest of the file is not looked at */
 
-enum kind { TEXT, NAME, MEMORY, COUNT, NUMBER, CPUS, BOOL, SHARE, CONSOLE, LOGLVL, ON_CRASH, GUEST_CONSOLE };
+enum kind { TEXT, NAME, CONSOLE, MEMORY, COUNT, NUMBER, CPUS, SHARE, BOOL, LOGLVL, ON_CRASH, GUEST_CONSOLE };
 
-struct key {
-    const char *name;
-    u8 kind;
-    u16 offset, size; /* of the field in the section's structure */
-};
-
+/* What values there are. Up to CONSOLE they are text and kept as such; all others are kept as a number. Word n means
+ * n % (max + 1). */
 static const struct {
-    const char *expected;       /* for the error */
-    const char *const words[5]; /* the values, in the order of their numbers, for kinds that have words */
+    const char *expected; /* for the error */
+    u64 min, max;
+    const char *words[8];
 } kinds[] = {
     [TEXT] = { "text of at most 255 characters" },
     [NAME] = { "a name" },
-    [MEMORY] = { "a multiple of 2M such as 16M, from 2M to 1T" },
-    [COUNT] = { "a number from 1 to 64" },
-    [NUMBER] = { "a number below 2^64" },
-    [CPUS] = { "a list of CPUs such as 0-3,^2, or all" },
-    [BOOL] = { "yes or no" },
-    [SHARE] = { "a share such as 40% or 2.5%" },
     [CONSOLE] = { "com1 to com4, perhaps with a rate, as com1,115200, or none" },
-    [LOGLVL] = { "error, warning, info or debug", { "error", "warning", "info", "debug" } },
-    [ON_CRASH] = { "destroy, restart or preserve", { "destroy", "restart", "preserve" } },
-    [GUEST_CONSOLE] = { "keep or log", { "keep", "log" } },
+    [MEMORY] = { "a multiple of 2M such as 16M, from 2M to 1T", 2 << 20, 1ull << 40 },
+    [COUNT] = { "a number from 1 to 64", 1, 64 },
+    [NUMBER] = { "a number below 2^64", 0, ~0ull },
+    [CPUS] = { "a list of CPUs such as 0-3,^2, or all", 1, ~0ull },
+    [SHARE] = { "a share such as 40% or 2.5%", 0, 1000 },
+    [BOOL] = { "yes or no", 0, 1, { "no", "yes", "off", "on", "false", "true", "0", "1" } },
+    /* with Xen's for the ends */
+    [LOGLVL] = { "error, warning, info or debug",
+                 0,
+                 3,
+                 { "error", "warning", "info", "debug", "none", [7] = "all" } },
+    [ON_CRASH] = { "destroy, restart or preserve", 0, 2, { "destroy", "restart", "preserve" } },
+    [GUEST_CONSOLE] = { "keep or log", 0, 1, { "keep", "log" } },
 };
 
-#define KEY(type, key, kind, field)                                                                          \
-    { key, kind, offsetof(type, field), sizeof(((type *)0)->field) }
+enum section { NO_SECTION, BAD_SECTION, HYPERVISOR, POOL, VM };
 
-static const struct key hypervisor_keys[] = {
-    KEY(struct config, "sched", NAME, sched),
-    KEY(struct config, "sched_preset", NAME, preset),
-    KEY(struct config, "console", CONSOLE, console),
-    KEY(struct config, "trace_console", CONSOLE, trace_console),
-    KEY(struct config, "loglvl", LOGLVL, loglvl),
-    KEY(struct config, "seed", NUMBER, seed),
-    KEY(struct config, "noreboot", BOOL, noreboot),
-    KEY(struct config, "guest_console", GUEST_CONSOLE, guest_console_log),
-    KEY(struct config, "top", BOOL, top),
-    KEY(struct config, "record", BOOL, record),
-    KEY(struct config, "script", TEXT, script),
-    { 0 },
-};
+#define KEY(section, type, name, kind, field)                                                                \
+    { name, section, kind, offsetof(struct type, field), sizeof(((struct type *)0)->field) }
 
-static const struct key pool_keys[] = {
-    KEY(struct config_pool, "sched", NAME, sched),
-    KEY(struct config_pool, "sched_preset", NAME, preset),
-    KEY(struct config_pool, "cpus", CPUS, cpus),
-    { 0 },
-};
-
-static const struct key vm_keys[] = {
-    KEY(struct config_vm, "image", TEXT, image),
-    KEY(struct config_vm, "cmdline", TEXT, cmdline),
-    KEY(struct config_vm, "memory", MEMORY, memory),
-    KEY(struct config_vm, "vcpus", COUNT, vcpus),
-    KEY(struct config_vm, "cpus", CPUS, cpus),
-    KEY(struct config_vm, "pool", NAME, pool),
-    KEY(struct config_vm, "on_crash", ON_CRASH, on_crash),
-    KEY(struct config_vm, "debugcon", BOOL, debugcon),
-    KEY(struct config_vm, "debug_exit", BOOL, debug_exit),
-    KEY(struct config_vm, "start", BOOL, start),
-    KEY(struct config_vm, "demand", SHARE, demand_permille),
-    { 0 },
+static const struct key {
+    const char *name;
+    u8 section, kind;
+    u16 offset, size; /* of the field in the section's structure */
+} keys[] = {
+    KEY(HYPERVISOR, config, "sched", NAME, pool[0].sched),
+    KEY(HYPERVISOR, config, "sched_preset", NAME, pool[0].preset),
+    KEY(HYPERVISOR, config, "console", CONSOLE, console),
+    KEY(HYPERVISOR, config, "trace_console", CONSOLE, trace_console),
+    KEY(HYPERVISOR, config, "loglvl", LOGLVL, loglvl),
+    KEY(HYPERVISOR, config, "seed", NUMBER, seed),
+    KEY(HYPERVISOR, config, "noreboot", BOOL, noreboot),
+    KEY(HYPERVISOR, config, "guest_console", GUEST_CONSOLE, guest_console_log),
+    KEY(HYPERVISOR, config, "top", BOOL, top),
+    KEY(HYPERVISOR, config, "record", BOOL, record),
+    KEY(HYPERVISOR, config, "script", TEXT, script),
+    KEY(POOL, config_pool, "sched", NAME, sched),
+    KEY(POOL, config_pool, "sched_preset", NAME, preset),
+    KEY(POOL, config_pool, "cpus", CPUS, cpus),
+    KEY(VM, config_vm, "image", TEXT, image),
+    KEY(VM, config_vm, "cmdline", TEXT, cmdline),
+    KEY(VM, config_vm, "memory", MEMORY, memory),
+    KEY(VM, config_vm, "vcpus", COUNT, vcpus),
+    KEY(VM, config_vm, "cpus", CPUS, cpus),
+    KEY(VM, config_vm, "pool", NAME, pool),
+    KEY(VM, config_vm, "on_crash", ON_CRASH, on_crash),
+    KEY(VM, config_vm, "debugcon", BOOL, debugcon),
+    KEY(VM, config_vm, "debug_exit", BOOL, debug_exit),
+    KEY(VM, config_vm, "start", BOOL, start),
+    KEY(VM, config_vm, "demand", SHARE, demand_permille),
 };
 
 /* What is being read, and where. */
 struct reader {
     struct config *c;
-    const char *file;
-    u32 line, column; /* of what a report is about */
+    const char *file; /* NULL: reports name no place, and an unknown key is an error */
+    const char *text; /* the line or word that is looked at */
+    u32 line, column; /* where that begins */
     config_is_param is_param;
     config_report report;
     void *ctx;
     u32 errors;
 
-    const struct key *keys; /* the section's; NULL before the first, or after a bad heading */
-    void *base;             /* the section's structure */
-    char scope;             /* of its parameters: 'p' or 'v' */
-    struct config_param *param;
-    u32 *nr_params;
-    bool again; /* what is set is replaced, and an unknown key is an error: not a file's */
-    u64 seen;   /* keys given in this section, by index */
-    bool hypervisor_seen;
+    enum section section;
+    struct config_head *head; /* the section's structure begins with it */
+    u64 seen;                 /* keys given in this section, by index */
+    bool again;               /* what is set is replaced: not a file's */
 };
 
-static void report(struct reader *r, bool fatal, const char *fmt, ...) PRINTF(3, 4);
+enum severity { WARNING, ERROR };
 
-static void report(struct reader *r, bool fatal, const char *fmt, ...) {
-    char text[512] = "";
-    int n = r->file ? hv_snprintf(text, sizeof(text), "%s:%u:%u: ", r->file, r->line, r->column) : 0;
+/* `at`: the character that it is about, NULL for the whole section. Returns 0 or -EINVAL. */
+static int report(struct reader *r, const char *at, enum severity severity, const char *fmt, ...)
+    PRINTF(4, 5);
+
+static int report(struct reader *r, const char *at, enum severity severity, const char *fmt, ...) {
+    u32 column = at ? (u32)(at - r->text) + r->column : 1;
+    char text[512];
+    int n = r->file ? hv_snprintf(text, sizeof(text), "%s:%u:%u: ", r->file, r->line, column) : 0;
     va_list ap;
 
     if (n >= (int)sizeof(text)) n = 0;
     va_start(ap, fmt);
     hv_vsnprintf(text + n, sizeof(text) - (size_t)n, fmt, ap);
     va_end(ap);
-    r->errors += fatal;
-    if (r->report) r->report(r->ctx, fatal, text);
+    r->errors += severity == ERROR;
+    if (r->report) r->report(r->ctx, severity == ERROR, text);
+    return severity == ERROR ? -EINVAL : 0;
 }
+
+/* ---- values ---- */
+
+static int read_word(enum kind kind, const char *value, u64 *v) {
+    const char *const *words = kinds[kind].words;
+    u64 n = 0;
+
+    while (n < ARRAY_SIZE(kinds[0].words) && !(words[n] && strcmp(words[n], value) == 0)) n++;
+    *v = n % (kinds[kind].max + 1);
+    return n < ARRAY_SIZE(kinds[0].words) ? 0 : -EINVAL;
+}
+
+/* *bad becomes the character in the way. */
+static int read_number(enum kind kind, const char *value, u64 *v, const char **bad) {
+    struct cpumask cpus = { 0 };
+    u32 permille = 0;
+    int error;
+
+    switch (kind) {
+    case MEMORY: error = parse_size(value, v, bad); break;
+    case COUNT:
+    case NUMBER: error = parse_u64(value, v, bad); break;
+    case CPUS:
+        error = parse_cpus(value, &cpus, bad);
+        *v = cpus.bits;
+        break;
+    case SHARE:
+        error = parse_permille(value, &permille, bad);
+        *v = permille;
+        break;
+    default: error = read_word(kind, value, v);
+    }
+    if (error) return error;
+    *bad = value;
+    if (kind == MEMORY && *v % (2 << 20)) return -ERANGE; /* guest RAM is whole 2 MiB chunks */
+    return *v < kinds[kind].min || *v > kinds[kind].max ? -ERANGE : 0;
+}
+
+static int check_text(const struct key *k, const char *value, const char **bad) {
+    struct console_spec console;
+
+    if (strlen(value) >= k->size) return -ERANGE;
+    if (k->kind == CONSOLE) return parse_console(value, &console, bad);
+    return k->kind == NAME && !valid_name(value) ? -EINVAL : 0;
+}
+
+static int set_value(struct reader *r, const struct key *k, const char *value) {
+    const char *bad = value, *expected = kinds[k->kind].expected;
+    bool is_text = k->kind <= CONSOLE;
+    u64 v;
+
+    if (!(is_text ? check_text(k, value, &bad) : read_number(k->kind, value, &v, &bad))) {
+        memcpy((char *)r->head + k->offset, is_text ? value : (char *)&v,
+               is_text ? strlen(value) + 1 : k->size);
+        return 0;
+    }
+    if (!*value) return report(r, bad, ERROR, "%s has no value: expected %s", k->name, expected);
+    if (!*bad || bad == value)
+        return report(r, bad, ERROR, "%s: expected %s, not \"%s\"", k->name, expected, value);
+    return report(r, bad, ERROR, "%s: expected %s, but \"%s\" goes wrong at \"%s\"", k->name, expected, value,
+                  bad);
+}
+
+/* ---- keys ---- */
+
+static bool is_param(struct reader *r, const char *name) {
+    char scope = r->section == VM ? 'v' : 'p';
+
+    return strlen(name) < CONFIG_NAME && r->is_param && r->is_param(name) == scope;
+}
+
+/* A setting of the parameter table: kept as text until its object exists. */
+static int set_param(struct reader *r, const char *name, const char *value, const char *at) {
+    struct config_param *p = r->head->param, *end = p + r->head->nr_params;
+
+    while (p < end && strcmp(p->name, name) != 0) p++;
+    if (p < end && !r->again) return report(r, at, ERROR, "%s was already given on line %u", name, p->line);
+    if (!*value || strlen(value) >= sizeof(p->value))
+        return report(r, at, ERROR, "%s: expected a number or a word, not \"%s\"", name, value);
+    if (p == r->head->param + CONFIG_MAX_PARAMS)
+        return report(r, at, ERROR, "%s is one parameter too many: a section can have %u", name,
+                      CONFIG_MAX_PARAMS);
+    r->head->nr_params += p == end;
+    memcpy(p->name, name, strlen(name) + 1);
+    memcpy(p->value, value, strlen(value) + 1);
+    p->line = r->again ? 0 : r->line;
+    return 0;
+}
+
+static int set_key(struct reader *r, const char *name, const char *value) {
+    const struct key *k = keys;
+
+    while (k < keys + ARRAY_SIZE(keys) && (k->section != r->section || strcmp(k->name, name) != 0)) k++;
+    if (k < keys + ARRAY_SIZE(keys)) {
+        if (r->seen & BIT(k - keys) && !r->again)
+            return report(r, name, ERROR, "%s is given twice in this section", name);
+        r->seen |= BIT(k - keys);
+        return set_value(r, k, value);
+    }
+    if (is_param(r, name)) return set_param(r, name, value, value);
+    return report(r, name, r->file ? WARNING : ERROR, "unknown key \"%s\"%s", name,
+                  r->file ? " is ignored" : "");
+}
+
+/* ---- sections ---- */
+
+static void set_name(char *field, const char *name) { hv_snprintf(field, CONFIG_NAME, "%s", name); }
 
 void config_defaults(struct config *c) {
     memset(c, 0, sizeof(*c));
-    memcpy(c->sched, "credit", 7);
-    memcpy(c->console, "com1,115200", 12);
+    set_name(c->pool[0].head.name, "Pool-0");
+    set_name(c->pool[0].sched, "credit");
+    cpumask_fill(&c->pool[0].cpus);
+    c->nr_pools = 1;
+    set_name(c->console, "com1,115200");
     c->loglvl = LOG_INFO;
 }
 
 void config_vm_defaults(struct config_vm *v, const char *name) {
     memset(v, 0, sizeof(*v));
-    hv_snprintf(v->name, sizeof(v->name), "%s", name);
+    set_name(v->head.name, name);
+    set_name(v->pool, "Pool-0");
     v->memory = 16 << 20;
     v->vcpus = 1;
     v->start = true;
@@ -127,276 +239,76 @@ void config_vm_defaults(struct config_vm *v, const char *name) {
     cpumask_fill(&v->cpus);
 }
 
-/* ---- values ---- */
-
-static int set_word(const struct key *k, u32 *field, const char *value) {
-    u32 v = 0;
-
-    ASSERT(k->size == sizeof(v));
-    while (v < ARRAY_SIZE(kinds[0].words) && kinds[k->kind].words[v] &&
-           strcmp(kinds[k->kind].words[v], value) != 0)
-        v++;
-    if (k->kind == LOGLVL &&
-        (strcmp(value, "none") == 0 || strcmp(value, "all") == 0)) /* Xen's, for the ends */
-        v = *value == 'n' ? LOG_ERR : LOG_DEBUG;
-    else if (v == ARRAY_SIZE(kinds[0].words) || !kinds[k->kind].words[v])
-        return -EINVAL;
-    *field = v;
-    return 0;
-}
-
-static int set_number(u8 kind, void *field, const char *value, const char **bad) {
-    u64 v;
-    int error = kind == MEMORY ? parse_size(value, &v, bad) : parse_u64(value, &v, bad);
-
-    if (error) return error;
-    *bad = value;
-    if (kind == MEMORY &&
-        (v < 2 << 20 || v > 1ull << 40 || v % (2 << 20))) /* guest RAM is whole 2 MiB chunks */
-        return -ERANGE;
-    if (kind == COUNT && (v < 1 || v > 64)) return -ERANGE;
-    if (kind == COUNT)
-        *(u32 *)field = (u32)v;
-    else
-        *(u64 *)field = v;
-    return 0;
-}
-
-/* Sets the field of `k` from text. *bad becomes the character in the way. */
-static int set_value(const struct key *k, void *base, const char *value, const char **bad) {
-    void *field = (char *)base + k->offset;
-    struct console_spec console;
-    struct cpumask m;
-    int error = 0;
-
-    *bad = value;
-    switch (k->kind) {
-    case COUNT:
-    case NUMBER:
-    case MEMORY: return set_number(k->kind, field, value, bad);
-    case CPUS:
-        error = parse_cpus(value, &m, bad);
-        if (!error && cpumask_empty(&m)) error = -EINVAL;
-        if (!error) *(struct cpumask *)field = m;
-        return error;
-    case BOOL: return parse_bool(value, field, bad);
-    case SHARE: return parse_permille(value, field, bad);
-    case CONSOLE: error = parse_console(value, &console, bad); break;
-    case NAME: error = valid_name(value) ? 0 : -EINVAL; break;
-    case TEXT: break;
-    default: return set_word(k, field, value);
-    }
-    if (!error && strlen(value) >= k->size) error = -ERANGE;
-    if (!error) memcpy(field, value, strlen(value) + 1);
-    return error;
-}
-
-static void report_value(struct reader *r, const struct key *k, const char *value, const char *bad) {
-    const char *expected = kinds[k->kind].expected;
-
-    r->column += (u32)(bad - value);
-    if (!*value)
-        report(r, true, "%s has no value: expected %s", k->name, expected);
-    else if (*bad && bad != value)
-        report(r, true, "%s: expected %s, but \"%s\" goes wrong at \"%s\"", k->name, expected, value, bad);
-    else
-        report(r, true, "%s: expected %s, not \"%s\"", k->name, expected, value);
-}
-
-/* ---- keys ---- */
-
-static struct config_param *find_param(struct reader *r, const char *name) {
-    for (u32 i = 0; i < *r->nr_params; i++) {
-        if (strcmp(r->param[i].name, name) == 0) return &r->param[i];
-    }
+/* The one of `nr` pools or VMs that has this name; NULL: none. */
+static const void *find(const void *first, size_t size, u32 nr, const char *name) {
+    for (const char *p = first; nr--; p += size)
+        if (strcmp(((const struct config_head *)p)->name, name) == 0) return p;
     return NULL;
-}
-
-/* A setting of the parameter table: kept as text until its object exists. */
-static void set_param(struct reader *r, const char *name, const char *value) {
-    struct config_param *p = find_param(r, name);
-
-    if (p && !r->again) {
-        report(r, true, "%s was already given on line %u", name, p->line);
-        return;
-    }
-    if (!*value || strlen(value) >= sizeof(p->value)) {
-        report(r, true, "%s: expected a number or a word, not \"%s\"", name, value);
-        return;
-    }
-    if (!p && *r->nr_params == CONFIG_MAX_PARAMS) {
-        report(r, true, "%s is one parameter too many: a section can have %u", name, CONFIG_MAX_PARAMS);
-        return;
-    }
-    if (!p) p = &r->param[(*r->nr_params)++];
-    memset(p, 0, sizeof(*p));
-    memcpy(p->name, name, strlen(name));
-    memcpy(p->value, value, strlen(value));
-    p->line = r->again ? 0 : r->line;
-    p->column = r->again ? 0 : r->column;
-}
-
-static int find_key(const struct key *keys, const char *name) {
-    for (int i = 0; keys[i].name; i++) {
-        if (strcmp(keys[i].name, name) == 0) return i;
-    }
-    return -1;
-}
-
-static bool is_param(struct reader *r, const char *name) {
-    return strlen(name) < CONFIG_NAME && r->is_param && r->is_param(name) == r->scope;
-}
-
-static void set_key(struct reader *r, const char *name, u32 name_column, const char *value) {
-    int i = find_key(r->keys, name);
-    const char *bad;
-
-    if (i < 0 && is_param(r, name)) {
-        set_param(r, name, value);
-        return;
-    }
-    if (i < 0) {
-        r->column = name_column;
-        report(r, r->again, r->again ? "unknown key \"%s\"" : "unknown key \"%s\" is ignored", name);
-        return;
-    }
-    if (r->seen & BIT(i)) {
-        r->column = name_column;
-        report(r, true, "%s is given twice in this section", name);
-        return;
-    }
-    r->seen |= BIT(i);
-    if (set_value(&r->keys[i], r->base, value, &bad))
-        report_value(r, &r->keys[i], value, bad);
-    else if (r->keys == vm_keys && r->keys[i].kind == CPUS)
-        ((struct config_vm *)r->base)->cpus_given = true;
-}
-
-/* ---- sections ---- */
-
-static void enter(struct reader *r, const struct key *keys, void *base, char scope,
-                  struct config_param *param, u32 *nr_params) {
-    r->keys = keys;
-    r->base = base;
-    r->scope = scope;
-    r->param = param;
-    r->nr_params = nr_params;
-    r->seen = 0;
-}
-
-static void enter_hypervisor(struct reader *r) {
-    enter(r, hypervisor_keys, r->c, 'p', r->c->param, &r->c->nr_params);
 }
 
 const struct config_vm *config_find_vm(const struct config *c, const char *name) {
-    for (u32 i = 0; i < c->nr_vms; i++) {
-        if (strcmp(c->vm[i].name, name) == 0) return &c->vm[i];
-    }
-    return NULL;
+    return find(c->vm, sizeof(c->vm[0]), c->nr_vms, name);
 }
 
 static const struct config_pool *find_pool(const struct config *c, const char *name) {
-    for (u32 i = 0; i < c->nr_pools; i++) {
-        if (strcmp(c->pool[i].name, name) == 0) return &c->pool[i];
-    }
-    return NULL;
+    return find(c->pool, sizeof(c->pool[0]), c->nr_pools, name);
 }
 
-/* Is there room for one more, and is its name new? `line` is where one of this name is described, or 0. */
-static bool may_add(struct reader *r, const char *what, const char *name, u32 line, u32 nr, u32 most) {
-    if (line)
-        report(r, true, "%s %s was already described on line %u", what, name, line);
-    else if (nr == most)
-        report(r, true, "%s %s is one too many: %u are allowed", what, name, most);
-    return !line && nr < most;
+static int enter(struct reader *r, enum section section, struct config_head *head) {
+    r->section = section;
+    r->head = head;
+    r->seen = 0;
+    head->line = r->line;
+    return 0;
 }
 
-static void start_pool(struct reader *r, const char *name) {
+static int start_section(struct reader *r, const char *at, enum section section, const char *name) {
+    bool is_vm = section == VM;
     struct config *c = r->c;
-    const struct config_pool *old = find_pool(c, name);
-    struct config_pool *p = &c->pool[c->nr_pools];
-
-    if (strcmp(name, "Pool-0") == 0) {
-        report(r, true, "Pool-0 is always there: its settings belong into [hypervisor]");
-        return;
-    }
-    if (!may_add(r, "pool", name, old ? old->line : 0, c->nr_pools, CONFIG_MAX_POOLS)) return;
-    c->nr_pools++;
-    memset(p, 0, sizeof(*p));
-    memcpy(p->name, name, strlen(name));
-    p->line = r->line;
-    enter(r, pool_keys, p, 'p', p->param, &p->nr_params);
-}
-
-static void start_vm(struct reader *r, const char *name) {
-    struct config *c = r->c;
-    const struct config_vm *old = config_find_vm(c, name);
     struct config_vm *v = &c->vm[c->nr_vms];
+    struct config_pool *p = &c->pool[c->nr_pools];
+    const struct config_head *old = is_vm ? (const void *)config_find_vm(c, name) : find_pool(c, name);
+    const char *what = is_vm ? "VM" : "pool";
+    u32 *nr = is_vm ? &c->nr_vms : &c->nr_pools, most = is_vm ? CONFIG_MAX_VMS : CONFIG_MAX_POOLS;
 
-    if (!may_add(r, "VM", name, old ? old->line : 0, c->nr_vms, CONFIG_MAX_VMS)) return;
-    c->nr_vms++;
-    config_vm_defaults(v, name);
-    v->line = r->line;
-    enter(r, vm_keys, v, 'v', v->param, &v->nr_params);
-}
-
-/* `text` is what stands between the brackets. Keys of a section that cannot be entered are skipped, not
- * reported one by one. */
-static void start_section(struct reader *r, char *text) {
-    char *name = strchr(text, ' ');
-
-    r->keys = NULL;
-    if (name) {
-        *name++ = 0;
-        while (*name == ' ') name++;
-    }
-    if (strcmp(text, "hypervisor") == 0 && !name) {
-        if (r->hypervisor_seen) {
-            report(r, true, "[hypervisor] is given twice");
-            return;
-        }
-        r->hypervisor_seen = true;
-        enter_hypervisor(r);
-        return;
-    }
-    if ((strcmp(text, "pool") != 0 && strcmp(text, "vm") != 0) || !name) {
-        report(r, true, "expected [hypervisor], [pool NAME] or [vm NAME], not \"[%s%s%s]\"", text,
-               name ? " " : "", name ? name : "");
-        return;
-    }
-    if (!valid_name(name)) {
-        report(r, true,
-               "\"%s\" is no name: expected at most %u letters, digits, '-', '_' or '.', and not a number",
-               name, CONFIG_NAME - 1);
-        return;
-    }
-    if (text[0] == 'p')
-        start_pool(r, name);
+    if (old == &c->pool[0].head)
+        return report(r, at, ERROR, "Pool-0 is always there: its settings belong into [hypervisor]");
+    if (old) return report(r, at, ERROR, "%s %s was already described on line %u", what, name, old->line);
+    if (*nr == most) return report(r, at, ERROR, "%s %s is one too many: %u are allowed", what, name, most);
+    ++*nr;
+    if (is_vm)
+        config_vm_defaults(v, name);
     else
-        start_vm(r, name);
+        set_name(p->head.name, name);
+    return enter(r, section, is_vm ? &v->head : &p->head);
 }
 
 /* ---- lines ---- */
 
 static bool blank(char c) { return c == ' ' || c == '\t' || c == '\r'; }
 
-static char *skip_blanks(char *s) {
+/* Without the blanks at both ends, in place. */
+static char *trim(char *s) {
+    size_t n;
+
     while (blank(*s)) s++;
+    for (n = strlen(s); n && blank(s[n - 1]); n--) s[n - 1] = 0;
     return s;
 }
 
-static void cut_blanks(char *s) {
-    size_t n = strlen(s);
-
-    while (n && blank(s[n - 1])) s[--n] = 0;
+/* Without the comment either, which begins with '#' or ';' at the start or after a blank. */
+static char *trim_comment(char *s) {
+    for (char *p = s; *p; p++)
+        if ((*p == '#' || *p == ';') && (p == s || blank(p[-1]))) *p = 0;
+    return trim(s);
 }
 
-/* A value in quotes, in place: \" and \\ are the characters themselves. Returns what follows, NULL if the end
- * is missing. */
+/* The value behind a quotation mark, in place: \" and \\ are the characters themselves. Returns what follows,
+ * NULL if the end is missing. */
 static char *unquote(char *s) {
     char *to = s;
 
-    for (s++; *s && *s != '"'; s++) {
+    for (; *s && *s != '"'; s++) {
         if (*s == '\\' && (s[1] == '"' || s[1] == '\\')) s++;
         *to++ = *s;
     }
@@ -405,226 +317,146 @@ static char *unquote(char *s) {
     return s + 1;
 }
 
-/* Comments begin with '#' or ';' at the start of a line or after a blank. */
-static void cut_comment(char *s) {
-    for (char *p = s; *p; p++) {
-        if ((*p == '#' || *p == ';') && (p == s || blank(p[-1]))) {
-            *p = 0;
-            return;
-        }
-    }
-}
+static int read_assignment(struct reader *r, char *key) {
+    char *value = strchr(key, '='), *rest;
 
-static void read_assignment(struct reader *r, char *line, char *key) {
-    char *equals = strchr(key, '='), *value;
-    u32 key_column = (u32)(key - line) + 1;
-
-    if (!equals) {
-        report(r, true, "expected \"key = value\" or a [section], not \"%s\"", key);
-        return;
-    }
-    value = skip_blanks(equals + 1);
-    r->column = (u32)(value - line) + 1;
+    if (!value) return report(r, key, ERROR, "expected \"key = value\" or a [section], not \"%s\"", key);
+    *value = 0;
+    value = trim(value + 1);
     if (*value == '"') {
-        char *rest = unquote(value);
-
-        if (!rest) {
-            report(r, true, "the quotation mark is not closed on this line");
-            return;
-        }
-        cut_comment(rest);
-        rest = skip_blanks(rest);
-        if (*rest) {
-            r->column = (u32)(rest - line) + 1;
-            report(r, true, "expected the end of the line after the quoted value, not \"%s\"", rest);
-            return;
-        }
-        r->column++;
+        rest = unquote(++value);
+        if (!rest) return report(r, value - 1, ERROR, "the quotation mark is not closed on this line");
+        rest = trim_comment(rest);
+        if (*rest)
+            return report(r, rest, ERROR, "expected the end of the line after the quoted value, not \"%s\"",
+                          rest);
     } else {
-        cut_comment(value);
-        cut_blanks(value);
+        value = trim_comment(value);
     }
-    *equals = 0;
-    cut_blanks(key);
-    if (!*key) {
-        r->column = key_column;
-        report(r, true, "expected a key before '='");
-        return;
-    }
-    if (r->keys) set_key(r, key, key_column, value);
+    key = trim(key);
+    if (!*key) return report(r, key, ERROR, "expected a key before '='");
+    return r->section == BAD_SECTION ? 0 : set_key(r, key, value);
 }
 
-static void read_section(struct reader *r, char *line, char *s) {
-    char *end = strchr(s, ']');
+/* Keys of a section that cannot be entered are skipped, not reported one by one. */
+static int read_heading(struct reader *r, char *s) {
+    char *end = strchr(s, ']'), *text, *name;
 
-    if (!end) {
-        report(r, true, "expected ']' at the end of the section's heading");
-        r->keys = NULL;
-        return;
-    }
+    r->section = BAD_SECTION;
+    if (!end) return report(r, s, ERROR, "expected ']' at the end of the section's heading");
     *end = 0;
-    cut_comment(end + 1);
-    end = skip_blanks(end + 1);
-    if (*end) {
-        r->column = (u32)(end - line) + 1;
-        report(r, true, "expected the end of the line after ']', not \"%s\"", end);
-    }
-    cut_blanks(s + 1);
-    start_section(r, skip_blanks(s + 1));
+    end = trim_comment(end + 1);
+    if (*end) return report(r, end, ERROR, "expected the end of the line after ']', not \"%s\"", end);
+    text = trim(s + 1);
+    if (strcmp(text, "hypervisor") == 0 && r->c->pool[0].head.line)
+        return report(r, s, ERROR, "[hypervisor] is given twice");
+    if (strcmp(text, "hypervisor") == 0) return enter(r, HYPERVISOR, &r->c->pool[0].head);
+    name = strchr(text, ' ');
+    if (!name || (strncmp(text, "pool ", 5) != 0 && strncmp(text, "vm ", 3) != 0))
+        return report(r, s, ERROR, "expected [hypervisor], [pool NAME] or [vm NAME], not \"[%s]\"", text);
+    name = trim(name);
+    if (!valid_name(name))
+        return report(
+            r, s, ERROR,
+            "\"%s\" is no name: expected at most %u letters, digits, '-', '_' or '.', and not a number", name,
+            CONFIG_NAME - 1);
+    return start_section(r, s, *text == 'p' ? POOL : VM, name);
 }
 
-static void read_line(struct reader *r, char *line, bool *in_section) {
-    char *s = skip_blanks(line);
+static int read_line(struct reader *r, const char *text, size_t n) {
+    char line[512], *s;
 
-    r->column = (u32)(s - line) + 1;
-    if (!*s || *s == '#' || *s == ';') return;
-    if (*s == '[') {
-        *in_section = true;
-        read_section(r, line, s);
-        return;
+    r->text = line;
+    for (size_t i = 0; i < n; i++) {
+        unsigned char c = (unsigned char)text[i];
+
+        if (i + 1 == sizeof(line))
+            return report(r, line + i, ERROR, "expected a line of at most %u characters",
+                          (u32)sizeof(line) - 1);
+        if ((c < ' ' && !blank(text[i])) || c == 127)
+            return report(r, line + i, ERROR, "expected text, not a control character");
+        line[i] = text[i];
     }
-    if (!*in_section) {
-        report(r, true, "expected a [section] before the first key");
-        *in_section = true; /* once is enough */
-    }
-    read_assignment(r, line, s);
+    line[n] = 0;
+    s = trim(line);
+    if (!*s || *s == '#' || *s == ';') return 0;
+    if (*s == '[') return read_heading(r, s);
+    if (r->section != NO_SECTION) return read_assignment(r, s);
+    r->section = BAD_SECTION; /* once is enough */
+    return report(r, s, ERROR, "expected a [section] before the first key");
 }
 
 /* ---- what only the whole file can tell ---- */
 
-static void check_pools(struct reader *r) {
-    struct config *c = r->c;
-    struct cpumask taken;
+static void check_pool(struct reader *r, struct config_pool *p) {
+    struct cpumask *left = &r->c->pool[0].cpus, taken = cpumask_minus(&p->cpus, left);
 
-    cpumask_zero(&taken);
-    for (u32 i = 0; i < c->nr_pools; i++) {
-        struct config_pool *p = &c->pool[i];
-        struct cpumask both = cpumask_and(&taken, &p->cpus);
-
-        r->line = p->line;
-        if (!*p->sched) memcpy(p->sched, c->sched, sizeof(p->sched)); /* as xl: by default that of Pool-0 */
-        if (cpumask_test(&p->cpus, 0))
-            report(r, true, "pool %s cannot have CPU 0, which always belongs to Pool-0", p->name);
-        if (!cpumask_empty(&both))
-            report(r, true, "CPU %u is in pool %s and in one before it", cpumask_next(&both, 0), p->name);
-        if (cpumask_empty(&p->cpus))
-            report(r, false, "pool %s has no CPUs: no VM can run there until it gets one", p->name);
-        taken.bits |= p->cpus.bits;
-    }
+    r->line = p->head.line;
+    if (!*p->sched) set_name(p->sched, r->c->pool[0].sched); /* as xl: by default that of Pool-0 */
+    if (cpumask_test(&p->cpus, 0))
+        report(r, NULL, ERROR, "pool %s cannot have CPU 0, which always belongs to Pool-0", p->head.name);
+    if (!cpumask_empty(&taken))
+        report(r, NULL, ERROR, "CPU %u is in pool %s and in one before it", cpumask_next(&taken, 0),
+               p->head.name);
+    if (cpumask_empty(&p->cpus))
+        report(r, NULL, WARNING, "pool %s has no CPUs: no VM can run there until it gets one", p->head.name);
+    *left = cpumask_minus(left, &p->cpus);
 }
 
 static void check_vm(struct reader *r, struct config_vm *v) {
     const struct config_pool *pool = find_pool(r->c, v->pool);
-    struct cpumask cpus = v->cpus;
+    struct cpumask cpus = cpumask_and(&v->cpus, pool ? &pool->cpus : &v->cpus);
 
-    r->line = v->line;
-    if (!*v->image) report(r, true, "VM %s has no image: expected image = NAME of a boot module", v->name);
-    if (strcmp(v->pool, "Pool-0") == 0) v->pool[0] = 0;
-    if (*v->pool && !pool) {
-        report(r, true, "VM %s wants pool %s, which this file does not describe", v->name, v->pool);
-        return;
-    }
-    if (pool) {
-        cpus = cpumask_and(&cpus, &pool->cpus);
-    } else {
-        for (u32 i = 0; !*v->pool && i < r->c->nr_pools; i++)
-            cpus = cpumask_minus(&cpus, &r->c->pool[i].cpus);
-    }
+    r->line = v->head.line;
+    if (!*v->image)
+        report(r, NULL, ERROR, "VM %s has no image: expected image = NAME of a boot module", v->head.name);
+    if (!pool)
+        report(r, NULL, ERROR, "VM %s wants pool %s, which this file does not describe", v->head.name,
+               v->pool);
     if (cpumask_empty(&cpus))
-        report(r, true, "VM %s may run on none of the CPUs of pool %s", v->name,
-               *v->pool ? v->pool : "Pool-0");
-}
-
-static void check(struct reader *r) {
-    r->column = 1;
-    check_pools(r);
-    for (u32 i = 0; i < r->c->nr_vms; i++) check_vm(r, &r->c->vm[i]);
+        report(r, NULL, ERROR, "VM %s may run on none of the CPUs of pool %s", v->head.name, v->pool);
 }
 
 /* ---- entry points ---- */
 
-/* Copies the next line into `buf`, terminated. Returns where the one after it begins; *ok is false if the
- * line is too long or holds a character that text does not have. */
-static size_t next_line(const char *text, size_t len, size_t at, char *buf, size_t size, u32 *column,
-                        bool *ok) {
-    size_t n = 0;
-
-    *ok = true;
-    for (; at < len && text[at] != '\n'; at++, n++) {
-        unsigned char c = (unsigned char)text[at];
-
-        if (!*ok) continue;
-        if (n + 1 >= size || (c < ' ' && c != '\t' && c != '\r') || c == 127) {
-            *column = (u32)n + 1;
-            *ok = false;
-            continue;
-        }
-        buf[n] = text[at];
-    }
-    buf[*ok ? n : 0] = 0;
-    return at + 1;
-}
-
 int config_parse(struct config *c, const char *file, const char *text, size_t len, config_is_param is_param,
                  config_report report_fn, void *ctx) {
-    struct reader r = { .c = c, .file = file, .is_param = is_param, .report = report_fn, .ctx = ctx };
-    char line[512];
-    bool in_section = false, ok;
+    struct reader r = {
+        .c = c, .file = file, .column = 1, .is_param = is_param, .report = report_fn, .ctx = ctx
+    };
 
-    for (size_t at = 0; at < len && r.errors < MAX_ERRORS;) {
+    for (size_t at = 0, n; at < len && r.errors < MAX_ERRORS; at += n + 1) {
+        for (n = 0; at + n < len && text[at + n] != '\n';) n++;
         r.line++;
-        r.column = 1;
-        at = next_line(text, len, at, line, sizeof(line), &r.column, &ok);
-        if (ok)
-            read_line(&r, line, &in_section);
-        else if (r.column >= sizeof(line))
-            report(&r, true, "expected a line of at most %u characters", (u32)sizeof(line) - 1);
-        else
-            report(&r, true, "expected text, not a control character");
+        read_line(&r, text + at, n);
     }
-    if (!r.errors) check(&r);
+    for (u32 i = 1; i < c->nr_pools && !r.errors; i++) check_pool(&r, &c->pool[i]);
+    for (u32 i = 0; i < c->nr_vms && !r.errors; i++) check_vm(&r, &c->vm[i]);
     return r.errors ? -EINVAL : 0;
 }
 
-/* Xen's words that are not keys of ours. */
-static bool xen_word(struct reader *r, const char *key, const char *value) {
-    char us[CONFIG_NAME];
+/* A word of the command line: a key of [hypervisor], or one of Xen's or ours that sets a parameter of Pool-0. */
+static int read_cmdline_word(struct reader *r, const char *s, size_t n) {
+    char word[CONFIG_VALUE + 4], us[CONFIG_NAME], *value;
     const char *bad;
     u64 v;
 
-    if (strcmp(key, "sched_credit_tslice_ms") == 0) {
-        if (parse_u64(value, &v, &bad) || v > 1000000) {
-            report(r, true, "%s: expected a number of milliseconds, not \"%s\"", key, value);
-            return true;
-        }
-        hv_snprintf(us, sizeof(us), "%llu", (unsigned long long)v * 1000);
-        set_param(r, "tslice_us", us);
-        return true;
-    }
-    if (strncmp(key, "sched_", 6) == 0 && is_param(r, key + 6)) {
-        set_param(r, key + 6, value);
-        return true;
-    }
-    return false;
-}
-
-static void read_word(struct reader *r, char *word) {
-    char *equals = strchr(word, '=');
-    const char *value = "yes", *bad;
-    int i;
-
-    if (equals) {
-        *equals = 0;
-        value = equals + 1;
-    }
-    i = find_key(hypervisor_keys, word);
-    if (i >= 0) {
-        r->column += equals ? (u32)(value - word) : 0;
-        if (set_value(&hypervisor_keys[i], r->c, value, &bad))
-            report_value(r, &hypervisor_keys[i], value, equals ? bad : value);
-        return;
-    }
-    if (!xen_word(r, word, value)) report(r, false, "unknown word \"%s\" is ignored", word);
+    r->text = word;
+    if (n >= CONFIG_VALUE)
+        return report(r, word, ERROR, "expected words of at most %u characters", CONFIG_VALUE - 1);
+    memcpy(word, s, n);
+    word[n] = 0;
+    value = strchr(word, '=');
+    if (value)
+        *value++ = 0;
+    else
+        value = memcpy(word + n + 1, "yes", 4);
+    if (strncmp(word, "sched_", 6) == 0 && is_param(r, word + 6)) return set_param(r, word + 6, value, word);
+    if (strcmp(word, "sched_credit_tslice_ms") != 0) return set_key(r, word, value);
+    if (parse_u64(value, &v, &bad) || v > 1000000)
+        return report(r, word, ERROR, "%s: expected a number of milliseconds, not \"%s\"", word, value);
+    hv_snprintf(us, sizeof(us), "%lu", v * 1000);
+    return set_param(r, "tslice_us", us, word);
 }
 
 int config_cmdline(struct config *c, const char *cmdline, config_is_param is_param, config_report report_fn,
@@ -636,25 +468,12 @@ int config_cmdline(struct config *c, const char *cmdline, config_is_param is_par
                         .is_param = is_param,
                         .report = report_fn,
                         .ctx = ctx };
-    char word[CONFIG_VALUE];
-    const char *s = cmdline;
 
-    enter_hypervisor(&r);
-    for (;;) {
-        size_t n = 0;
-
-        while (*s == ' ' || *s == '\t') s++;
-        if (!*s) break;
-        r.column = (u32)(s - cmdline) + 1;
-        while (s[n] && s[n] != ' ' && s[n] != '\t') n++;
-        if (n < sizeof(word)) {
-            memcpy(word, s, n);
-            word[n] = 0;
-            read_word(&r, word);
-        } else {
-            report(&r, true, "expected words of at most %u characters", CONFIG_VALUE - 1);
-        }
-        s += n;
+    enter(&r, HYPERVISOR, &c->pool[0].head);
+    for (size_t at = 0, n; cmdline[at]; at += n ? n : 1) {
+        for (n = 0; cmdline[at + n] && !blank(cmdline[at + n]);) n++;
+        r.column = (u32)at + 1;
+        if (n) read_cmdline_word(&r, cmdline + at, n);
     }
     return r.errors ? -EINVAL : 0;
 }
@@ -663,7 +482,6 @@ int config_vm_set(struct config_vm *v, const char *key, const char *value, confi
                   config_report report_fn, void *ctx) {
     struct reader r = { .again = true, .is_param = param_of, .report = report_fn, .ctx = ctx };
 
-    enter(&r, vm_keys, v, 'v', v->param, &v->nr_params);
-    set_key(&r, key, 0, value);
-    return r.errors ? -EINVAL : 0;
+    enter(&r, VM, &v->head);
+    return set_key(&r, key, value);
 }

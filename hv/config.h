@@ -8,49 +8,51 @@
 #define CONFIG_NAME       32
 #define CONFIG_VALUE      256
 #define CONFIG_MAX_VMS    64
-#define CONFIG_MAX_POOLS  16
+#define CONFIG_MAX_POOLS  17 /* Pool-0 among them */
 #define CONFIG_MAX_PARAMS 16
 
 /* A setting that the parameter table (hv/sched/params.h) knows by name; bound when its object exists. */
 struct config_param {
     char name[CONFIG_NAME];
     char value[CONFIG_NAME];
-    u32 line, column; /* of the value, for the error that binding may find; 0, 0: from the command line */
+    u32 line; /* 0: from the command line */
+};
+
+/* What a pool and a VM begin with. */
+struct config_head {
+    char name[CONFIG_NAME];
+    u32 line; /* of its heading; 0: none */
+    u32 nr_params;
+    struct config_param param[CONFIG_MAX_PARAMS];
 };
 
 enum on_crash { ON_CRASH_DESTROY, ON_CRASH_RESTART, ON_CRASH_PRESERVE };
 
 struct config_vm {
-    char name[CONFIG_NAME];
+    struct config_head head;
     char image[CONFIG_VALUE]; /* name of a boot module */
     char cmdline[CONFIG_VALUE];
     u64 memory; /* bytes */
     u32 vcpus;
-    struct cpumask cpus; /* hard affinity; all if not given */
-    bool cpus_given;
-    char pool[CONFIG_NAME]; /* empty: Pool-0 */
+    struct cpumask cpus; /* hard affinity */
+    char pool[CONFIG_NAME];
     enum on_crash on_crash;
     bool debugcon, debug_exit, start; /* optional devices; started at boot (default 1) */
     u32 demand_permille; /* of one pCPU a vCPU: what the image will ask for (`demand = 40%`); 1000 by default.
                             For reports only. */
-    struct config_param param[CONFIG_MAX_PARAMS];
-    u32 nr_params;
-    u32 line;
 };
 
 struct config_pool {
-    char name[CONFIG_NAME];
+    struct config_head head;
     char sched[CONFIG_NAME];
-    char preset[CONFIG_NAME]; /* as of struct config; applied before the parameters */
-    struct cpumask cpus;
-    struct config_param param[CONFIG_MAX_PARAMS];
-    u32 nr_params;
-    u32 line;
+    char preset[CONFIG_NAME]; /* "" or a preset of the policy; applied before the parameters */
+    struct cpumask cpus;      /* of Pool-0 those that no other pool has */
 };
 
 struct config {
-    char sched[CONFIG_NAME];    /* of Pool-0: "credit" */
-    char preset[CONFIG_NAME];   /* "" or a preset of the policy */
+    struct config_pool
+        pool[CONFIG_MAX_POOLS]; /* first; the first of them is Pool-0, which [hypervisor] describes */
+    u32 nr_pools;
     char console[CONFIG_VALUE]; /* "com1,115200" */
     char trace_console[CONFIG_VALUE];
     u32 loglvl;
@@ -61,10 +63,6 @@ struct config {
     bool top;                  /* the live table starts after boot */
     bool record;               /* the scheduler is recorded from boot, to trace_console */
     char script[CONFIG_VALUE]; /* boot module with timed shell commands */
-    struct config_param param[CONFIG_MAX_PARAMS]; /* of Pool-0 */
-    u32 nr_params;
-    struct config_pool pool[CONFIG_MAX_POOLS];
-    u32 nr_pools;
     struct config_vm vm[CONFIG_MAX_VMS];
     u32 nr_vms;
 };

@@ -155,24 +155,25 @@ static void preflight(void) {
     if (virt->cpu_enable() < 0) stop_machine("Guests cannot run on this CPU.");
 }
 
-static void set_params(struct sched_pool *p, const char *preset, const struct config_param *param, u32 nr) {
-    if (*preset && param_preset(p, preset) < 0) log_warn("pool %s: there is no preset %s", p->name, preset);
-    for (u32 i = 0; i < nr; i++) {
-        const struct param *e = param_find(p, param[i].name);
+static struct sched_pool *make_pool(const struct config_pool *c) {
+    const char *name = c->head.name;
+    struct sched_pool *p;
+    int err = sched_pool_create(name, c->sched, &p);
+
+    if (err) {
+        log_err("pool %s with policy %s cannot be made: error %d", name, c->sched, -err);
+        return NULL;
+    }
+    if (*c->preset && param_preset(p, c->preset) < 0)
+        log_warn("pool %s: there is no preset %s", name, c->preset);
+    for (const struct config_param *s = c->head.param; s < c->head.param + c->head.nr_params; s++) {
+        const struct param *e = param_find(p, s->name);
         const char *why = "its policy does not have it";
 
-        if (!e || param_set_text(e, p, p, param[i].value, &why) < 0)
-            log_warn("pool %s: %s = %s: %s", p->name, param[i].name, param[i].value, why ? why : "refused");
+        if (!e || param_set_text(e, p, p, s->value, &why) < 0)
+            log_warn("pool %s: %s = %s: %s", name, s->name, s->value, why ? why : "refused");
     }
-}
-
-static struct sched_pool *make_pool(const char *name, const char *policy) {
-    struct sched_pool *p;
-    int err = sched_pool_create(name, *policy ? policy : config.sched, &p);
-
-    if (err == 0) return p;
-    log_err("pool %s with policy %s cannot be made: error %d", name, policy, -err);
-    return NULL;
+    return p;
 }
 
 static void pools_init(void) {
@@ -180,19 +181,16 @@ static void pools_init(void) {
 
     sched_init();
     for (u32 cpu = 0; cpu < nr_cpus; cpu++) sched_cpu_online(cpu);
-    p0 = make_pool("Pool-0", config.sched);
+    p0 = make_pool(&config.pool[0]);
     if (!p0) stop_machine("The scheduler cannot be started.");
     sched_pool_add_cpu(p0, 0);
-    set_params(p0, config.preset, config.param, config.nr_params);
-    for (u32 i = 0; i < config.nr_pools; i++) {
-        const struct config_pool *c = &config.pool[i];
-        struct sched_pool *p = make_pool(c->name, c->sched);
+    for (const struct config_pool *c = config.pool + 1; c < config.pool + config.nr_pools; c++) {
+        struct sched_pool *p = make_pool(c);
 
         if (!p) continue;
-        set_params(p, c->preset, c->param, c->nr_params);
         cpumask_for_each(cpu, &c->cpus) {
             if (cpu >= nr_cpus || sched_pool_add_cpu(p, cpu) < 0)
-                log_warn("pool %s: CPU %u is not there or belongs to another pool", c->name, cpu);
+                log_warn("pool %s: CPU %u is not there or belongs to another pool", c->head.name, cpu);
         }
     }
     for (u32 cpu = 1; cpu < nr_cpus; cpu++)
@@ -202,7 +200,7 @@ static void pools_init(void) {
 static void vm_made(void *ctx, struct vm *vm, int err, const char *why) {
     const struct config_vm *c = ctx;
 
-    if (err) log_err("VM %s cannot be made: %s (error %d)", c->name, why ? why : "refused", -err);
+    if (err) log_err("VM %s cannot be made: %s (error %d)", c->head.name, why ? why : "refused", -err);
 }
 
 static void make_vms(void) {
@@ -227,7 +225,7 @@ static void go(void) {
     vm_init();
     shell_init(&config);
     make_vms();
-    log_info("%u pools, %u VMs; boot took %lu us", config.nr_pools + 1, config.nr_vms, now_ns() / 1000);
+    log_info("%u pools, %u VMs; boot took %lu us", config.nr_pools, config.nr_vms, now_ns() / 1000);
     console_set_async();
     boot_done = true;
     cpu_loop();

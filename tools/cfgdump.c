@@ -58,9 +58,10 @@ static void cpus(const struct cpumask *m) {
 }
 
 /* Closes the object: parameters come last. */
-static void params(const struct config_param *p, u32 n) {
+static void params(const struct config_head *h) {
     printf("\"params\": {");
-    for (u32 i = 0; i < n; i++) printf("%s\"%s\": \"%s\"", i ? ", " : "", p[i].name, p[i].value);
+    for (u32 i = 0; i < h->nr_params; i++)
+        printf("%s\"%s\": \"%s\"", i ? ", " : "", h->param[i].name, h->param[i].value);
     printf("}}");
 }
 
@@ -68,25 +69,25 @@ static void dump_vm(const struct config_vm *v) {
     static const char *const on_crash[] = { "destroy", "restart", "preserve" };
 
     printf("{");
-    string("name", v->name);
+    string("name", v->head.name);
     string("image", v->image);
     string("cmdline", v->cmdline);
     printf("\"memory\": %llu, \"vcpus\": %u, ", (unsigned long long)v->memory, v->vcpus);
-    boolean("cpus_given", v->cpus_given);
+    boolean("cpus_given", cpumask_weight(&v->cpus) < TAKT_MAX_CPUS);
     cpus(&v->cpus);
-    string("pool", *v->pool ? v->pool : "Pool-0");
+    string("pool", v->pool);
     string("on_crash", on_crash[v->on_crash]);
     boolean("debugcon", v->debugcon);
     boolean("debug_exit", v->debug_exit);
     boolean("start", v->start);
     printf("\"demand_permille\": %u, ", v->demand_permille);
-    params(v->param, v->nr_params);
+    params(&v->head);
 }
 
 static void dump(void) {
     printf("{\"hypervisor\": {");
-    string("sched", cfg.sched);
-    string("sched_preset", cfg.preset);
+    string("sched", cfg.pool[0].sched);
+    string("sched_preset", cfg.pool[0].preset);
     string("console", cfg.console);
     string("trace_console", cfg.trace_console);
     string("script", cfg.script);
@@ -95,15 +96,15 @@ static void dump(void) {
     boolean("top", cfg.top);
     boolean("record", cfg.record);
     printf("\"loglvl\": %u, \"seed\": %llu, ", cfg.loglvl, (unsigned long long)cfg.seed);
-    params(cfg.param, cfg.nr_params);
+    params(&cfg.pool[0].head);
     printf(",\n \"pools\": [");
-    for (u32 i = 0; i < cfg.nr_pools; i++) {
-        printf("%s{", i ? ",\n  " : "");
-        string("name", cfg.pool[i].name);
+    for (u32 i = 1; i < cfg.nr_pools; i++) {
+        printf("%s{", i > 1 ? ",\n  " : "");
+        string("name", cfg.pool[i].head.name);
         string("sched", cfg.pool[i].sched);
         string("sched_preset", cfg.pool[i].preset);
         cpus(&cfg.pool[i].cpus);
-        params(cfg.pool[i].param, cfg.pool[i].nr_params);
+        params(&cfg.pool[i].head);
     }
     printf("],\n \"vms\": [");
     for (u32 i = 0; i < cfg.nr_vms; i++) {

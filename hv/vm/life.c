@@ -148,7 +148,7 @@ static int undo_ram(struct vm *vm) {
 }
 
 static int make_sched(struct vm *vm) {
-    struct sched_pool *pool = sched_pool_find(vm->config.pool[0] ? vm->config.pool : "Pool-0");
+    struct sched_pool *pool = sched_pool_find(vm->config.pool);
 
     if (!pool) return failed(vm, -ENOENT, "there is no such pool");
     return sched_dom_init(&vm->sched, vm->id, vm->name, vm->sched_vcpus, pool);
@@ -208,8 +208,8 @@ static int make_params(struct vm *vm) {
     struct sched_pool *pool = vm->sched.pool;
     const char *why = "a parameter of its policy is refused";
 
-    for (u32 i = 0; i < vm->config.nr_params; i++) {
-        const struct config_param *c = &vm->config.param[i];
+    for (u32 i = 0; i < vm->config.head.nr_params; i++) {
+        const struct config_param *c = &vm->config.head.param[i];
         const struct param *p = param_find(pool, c->name);
         bool each = p && p->scope == PARAM_VCPU;
 
@@ -307,11 +307,11 @@ int vm_create(const struct config_vm *c, vm_done done, void *ctx) {
     bool taken = false;
     struct vm *vm;
 
-    if (!c->name[0] || c->vcpus == 0 || c->vcpus > TAKT_MAX_VCPUS) return -EINVAL;
+    if (!c->head.name[0] || c->vcpus == 0 || c->vcpus > TAKT_MAX_VCPUS) return -EINVAL;
     vm = heap_alloc(sizeof(*vm));
     if (!vm) return -ENOMEM;
     vm->config = *c;
-    memcpy(vm->name, c->name, sizeof(vm->name));
+    memcpy(vm->name, c->head.name, sizeof(vm->name));
     vm->refs = 1;
     vm->state = VM_CREATING;
     vm->tsc_offset = -rdtsc();

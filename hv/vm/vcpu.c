@@ -94,7 +94,6 @@ static void mtrr_reset(struct vcpu *v) {
 
 int vcpu_create(struct vm *vm, u32 id) {
     struct vcpu *v = heap_alloc(sizeof(*v));
-    struct cpumask cpus = vm->config.cpus;
     int err = -ENOMEM;
 
     if (!v) return err;
@@ -111,9 +110,8 @@ int vcpu_create(struct vm *vm, u32 id) {
     err = map_info_page(vm, v);
     if (err) goto fini;
     vlapic_init(&v->lapic, id, vm, &lapic_ops, id == 0);
-    if (!vm->config.cpus_given) cpumask_fill(&cpus);
     vm->sched_vcpus[id] = &v->sched;
-    err = sched_vcpu_init(&v->sched, &vm->sched, id, &cpus);
+    err = sched_vcpu_init(&v->sched, &vm->sched, id, &vm->config.cpus);
     if (err) goto fini;
     vm->vcpu[id] = v;
     vm->nr_vcpus = id + 1;

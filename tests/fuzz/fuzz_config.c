@@ -20,13 +20,13 @@ static void check(const struct config *c) {
     for (u32 i = 0; i < c->nr_vms; i++) {
         const struct config_vm *v = &c->vm[i];
 
-        if (!*v->name || !*v->image || v->vcpus < 1 || v->vcpus > 64 || v->memory < 2 << 20 ||
+        if (!*v->head.name || !*v->image || v->vcpus < 1 || v->vcpus > 64 || v->memory < 2 << 20 ||
             v->memory % (2 << 20) || v->demand_permille > 1000 || cpumask_empty(&v->cpus) ||
-            v->nr_params > CONFIG_MAX_PARAMS)
+            v->head.nr_params > CONFIG_MAX_PARAMS)
             abort();
     }
-    for (u32 i = 0; i < c->nr_pools; i++) {
-        if (cpumask_test(&c->pool[i].cpus, 0) || !*c->pool[i].name) abort();
+    for (u32 i = 1; i < c->nr_pools; i++) {
+        if (cpumask_test(&c->pool[i].cpus, 0) || !*c->pool[i].head.name) abort();
     }
 }
 

@@ -254,7 +254,9 @@ char fake_why[128];
 struct config_vm fake_config(const char *name, u32 vcpus) {
     struct config_vm c = { .memory = 2 << 20, .vcpus = vcpus, .on_crash = ON_CRASH_PRESERVE };
 
-    strcpy(c.name, name);
+    cpumask_fill(&c.cpus);
+    strcpy(c.head.name, name);
+    strcpy(c.pool, "Pool-0");
     strcpy(c.image, "null");
     return c;
 }
@@ -269,7 +271,7 @@ struct vm *fake_vm(const struct config_vm *c) {
     fake_error = vm_create(c, made, NULL);
     if (fake_error) return NULL;
     fake_work();
-    return fake_error ? NULL : vm_find(c->name);
+    return fake_error ? NULL : vm_find(c->head.name);
 }
 
 void fake_destroy(struct vm *vm) {

@@ -66,44 +66,43 @@ static void whole_file(void **state) {
 
     assert_int_equal(parse(text), 0);
     assert_string_equal(said, "");
-    assert_string_equal(cfg.sched, "credit");
+    assert_string_equal(cfg.pool[0].sched, "credit");
     assert_string_equal(cfg.console, "com2,9600");
     assert_int_equal(cfg.loglvl, 3);
     assert_int_equal(cfg.seed, 42);
     assert_true(cfg.guest_console_log);
-    assert_int_equal(cfg.nr_params, 1);
-    assert_string_equal(cfg.param[0].name, "tslice_us");
-    assert_string_equal(cfg.param[0].value, "10000");
-    assert_int_equal(cfg.param[0].line, 4);
-    assert_int_equal(cfg.param[0].column, 11);
-    assert_int_equal(cfg.nr_pools, 1);
-    assert_int_equal(cfg.pool[0].cpus.bits, 0x14);
-    assert_string_equal(cfg.pool[0].sched, "null");
-    assert_string_equal(cfg.pool[0].preset, "faithful-4.2");
+    assert_int_equal(cfg.pool[0].head.nr_params, 1);
+    assert_string_equal(cfg.pool[0].head.param[0].name, "tslice_us");
+    assert_string_equal(cfg.pool[0].head.param[0].value, "10000");
+    assert_int_equal(cfg.pool[0].head.param[0].line, 4);
+    assert_int_equal(cfg.nr_pools, 2);
+    assert_int_equal(cfg.pool[1].cpus.bits, 0x14);
+    assert_string_equal(cfg.pool[1].sched, "null");
+    assert_string_equal(cfg.pool[1].preset, "faithful-4.2");
     assert_int_equal(cfg.nr_vms, 2);
 
     struct config_vm *v = &cfg.vm[0];
 
-    assert_string_equal(v->name, "web");
+    assert_string_equal(v->head.name, "web");
     assert_string_equal(v->cmdline, "percent=40 # not a comment \"q\"");
     assert_int_equal(v->memory, 32 << 20);
     assert_int_equal(v->vcpus, 2);
-    assert_true(v->cpus_given);
+    assert_int_equal(cfg.pool[0].cpus.bits, ~0x14ull);
     assert_int_equal(v->cpus.bits, 4);
     assert_string_equal(v->pool, "io");
     assert_int_equal(v->on_crash, ON_CRASH_RESTART);
     assert_true(v->debugcon && !v->debug_exit && !v->start);
     assert_int_equal(v->demand_permille, 400);
-    assert_int_equal(v->nr_params, 2);
-    assert_string_equal(v->param[0].value, "512");
+    assert_int_equal(v->head.nr_params, 2);
+    assert_string_equal(v->head.param[0].value, "512");
 
     v = &cfg.vm[1];
     assert_int_equal(v->memory, 16 << 20);
     assert_int_equal(v->vcpus, 1);
-    assert_false(v->cpus_given);
+    assert_int_equal(v->cpus.bits, ~0ull);
     assert_true(v->start);
     assert_int_equal(v->demand_permille, 1000);
-    assert_int_equal(v->nr_params, 0);
+    assert_int_equal(v->head.nr_params, 0);
 }
 
 /* Each text must be refused (or warned about) with exactly this. */
@@ -197,23 +196,23 @@ static void command_line(void **state) {
                 "loglvl=all seed=7 sched_preset=faithful-4.1 sched_debit=tick script=s.txt"),
         0);
     assert_string_equal(said, "");
-    assert_string_equal(cfg.sched, "null");
+    assert_string_equal(cfg.pool[0].sched, "null");
     assert_string_equal(cfg.console, "com3,9600");
-    assert_string_equal(cfg.preset, "faithful-4.1");
+    assert_string_equal(cfg.pool[0].preset, "faithful-4.1");
     assert_string_equal(cfg.script, "s.txt");
     assert_true(cfg.noreboot);
     assert_int_equal(cfg.loglvl, 3);
     assert_int_equal(cfg.seed, 7);
-    assert_int_equal(cfg.nr_params, 3);
-    assert_string_equal(cfg.param[0].name, "tslice_us"); /* overridden in place */
-    assert_string_equal(cfg.param[0].value, "5000");
-    assert_string_equal(cfg.param[1].name, "ratelimit_us");
-    assert_string_equal(cfg.param[1].value, "500");
-    assert_string_equal(cfg.param[2].name, "debit");
+    assert_int_equal(cfg.pool[0].head.nr_params, 3);
+    assert_string_equal(cfg.pool[0].head.param[0].name, "tslice_us"); /* overridden in place */
+    assert_string_equal(cfg.pool[0].head.param[0].value, "5000");
+    assert_string_equal(cfg.pool[0].head.param[1].name, "ratelimit_us");
+    assert_string_equal(cfg.pool[0].head.param[1].value, "500");
+    assert_string_equal(cfg.pool[0].head.param[2].name, "debit");
 
     assert_int_equal(cmdline("quiet sched_nonsense=1"), 0);
-    assert_string_equal(said, "warning: command line:1:1: unknown word \"quiet\" is ignored\n"
-                              "warning: command line:1:7: unknown word \"sched_nonsense\" is ignored\n");
+    assert_string_equal(said, "warning: command line:1:1: unknown key \"quiet\" is ignored\n"
+                              "warning: command line:1:7: unknown key \"sched_nonsense\" is ignored\n");
     assert_int_equal(cmdline("noreboot=maybe"), -EINVAL);
     assert_string_equal(said, "command line:1:10: noreboot: expected yes or no, not \"maybe\"\n");
     assert_int_equal(cmdline("sched_credit_tslice_ms=30ms"), -EINVAL);

@@ -78,7 +78,7 @@ static void test_no_memory(void **state) {
     assert_int_equal(fake_error, -EINVAL);
     c.memory = 2 << 20;
     for (;; n++) { /* until RAM is out: the others stay */
-        hv_snprintf(c.name, sizeof(c.name), "vm%u", n);
+        hv_snprintf(c.head.name, sizeof(c.head.name), "vm%u", n);
         vm[n] = fake_vm(&c);
         if (!vm[n]) break;
     }
@@ -121,7 +121,7 @@ static void test_refused(void **state) {
     struct vm *vm = fake_vm(&c);
 
     assert_int_equal(vm_create(&c, NULL, NULL), -EEXIST);
-    strcpy(c.name, "two");
+    strcpy(c.head.name, "two");
     c.vcpus = 0;
     assert_int_equal(vm_create(&c, NULL, NULL), -EINVAL);
     c.vcpus = 65;
@@ -134,8 +134,8 @@ static void test_refused(void **state) {
     strcpy(c.pool, "nowhere");
     assert_null(fake_vm(&c));
     assert_string_equal(fake_why, "there is no such pool");
-    c.pool[0] = 0;
-    c.cpus_given = true;
+    strcpy(c.pool, "Pool-0");
+    cpumask_zero(&c.cpus);
     cpumask_set(&c.cpus, 40);
     assert_null(fake_vm(&c));
     assert_string_equal(fake_why, "none of the pCPUs in `cpus` belongs to its pool");
