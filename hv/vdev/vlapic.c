@@ -7,448 +7,319 @@
 #include <takt/abi.h>
 #include <takt/errno.h>
 #include "lib/string.h"
-#include "platform/timer.h"
+#include "trace/trace.h"
 #include "vdev/vlapic.h"
+#include "x86/percpu.h"
 
-#define NEVER (~0ull)
+DEFINE_COUNTER(interrupts_dropped); /* to a disabled LAPIC, to nobody, of no known kind */
 
-/* Register numbers: the offset in the page, or the MSR from 0x800, by 16 (11.4.1, 11.12.1.2). */
-enum {
-    R_ID = 0x02,
-    R_VERSION = 0x03,
-    R_TPR = 0x08,
-    R_PPR = 0x0a,
-    R_EOI = 0x0b,
-    R_LDR = 0x0d,
-    R_DFR = 0x0e,
-    R_SVR = 0x0f,
-    R_ISR = 0x10,
-    R_TMR = 0x18,
-    R_IRR = 0x20,
-    R_ESR = 0x28,
-    R_ICR_LO = 0x30,
-    R_ICR_HI = 0x31,
-    R_LVT = 0x32,
-    R_LVT_LAST = R_LVT + LVT_NR - 1,
-    R_INITIAL = 0x38,
-    R_CURRENT = 0x39,
-    R_DIVIDE = 0x3e,
-    R_SELF_IPI = 0x3f,
-};
+#define NEVER            (~0ull)
 
-#define VERSION          (0x14u | (LVT_NR - 1) << 16)
 #define SVR_ENABLE       0x100u
-#define SVR_WRITABLE     0x3ffu
 #define LVT_MASKED       0x10000u
 #define LVT_READ_ONLY    0x5000u /* delivery status, remote IRR */
-#define LVT_TIMER_MODE   0x60000u
-#define TIMER_ONE_SHOT   0x00000u
+#define TIMER_MODE       0x60000u
 #define TIMER_PERIODIC   0x20000u
 #define TIMER_DEADLINE   0x40000u
-#define TIMER_RESERVED   0x60000u
 #define ESR_SEND_ILLEGAL BIT(5) /* 11.5.3 */
 #define ESR_RECV_ILLEGAL BIT(6)
 #define ESR_ILLEGAL_REG  BIT(7)
 
-static const u32 lvt_writable[LVT_NR] = { 0x700ff, 0x107ff, 0x107ff, 0x1a7ff, 0x1a7ff, 0x100ff };
+/* Whether the page (P) or an MSR (X) reads (R) or writes (W) a register. */
+#define PR       1
+#define PW       2
+#define XR       4
+#define XW       8
+#define COMPUTED 16
+#define RO       (PR | XR)
+#define RW       (PR | PW | XR | XW)
+
+/* The bits that a write may set: others are dropped by the page, and #GP as an MSR. */
+static const struct {
+    u8 how;
+    u32 bits;
+} regs[VLAPIC_REGS] = {
+    [R_ID] = { RO },
+    [R_VERSION] = { RO },
+    [R_TPR] = { RW, 0xff },
+    [R_PPR] = { RO | COMPUTED },
+    [R_EOI] = { PR | PW | XW },
+    [R_LDR] = { PR | PW | XR, 0xff000000 },
+    [R_DFR] = { PR | PW, 0xf0000000 },
+    [R_SVR] = { RW, 0x3ff },
+    [R_ISR... R_IRR + 7] = { RO },
+    [R_ESR] = { RW },
+    [R_ICR] = { RW | COMPUTED, 0xccfff },
+    [R_ICR_HI] = { PR | PW, 0xff000000 },
+    [R_LVT_TIMER] = { RW, 0x750ff },
+    [R_LVT_TIMER + 1 ... R_LVT_TIMER + 2] = { RW, 0x157ff }, /* thermal, performance counters */
+    [R_LVT_TIMER + 3 ... R_LVT_TIMER + 4] = { RW, 0x1f7ff }, /* LINT0, LINT1 */
+    [R_LVT_ERROR] = { RW, 0x150ff },
+    [R_INITIAL] = { RW, 0xffffffff },
+    [R_CURRENT] = { RO | COMPUTED },
+    [R_DIVIDE] = { RW, 0xb },
+    [R_SELF_IPI] = { XW, 0xff },
+};
 
 /* ---- interrupts in, and their priorities (11.8.3, 11.8.4) ---- */
 
-static void count_drop(struct vlapic *l) { __atomic_fetch_add(&l->dropped, 1, __ATOMIC_RELAXED); }
+static void count_drop(void) { counter_inc(&interrupts_dropped, this_cpu()->id); }
 
-/* True if it was not set before. */
-static bool set_irr(struct vlapic *l, u8 vector) {
-    u32 bit = 1u << (vector & 31), old;
+static bool enabled(const struct vlapic *l) { return l->reg[R_SVR] & SVR_ENABLE; }
 
-    old = __atomic_fetch_or(&l->irr[vector >> 5], bit, __ATOMIC_SEQ_CST);
-    __atomic_fetch_or(&l->irr_any, 1u << (vector >> 5), __ATOMIC_SEQ_CST);
-    return !(old & bit);
+static void set_irr(struct vlapic *l, u8 vector) {
+    u32 bit = 1u << (vector & 31);
+
+    if (!(__atomic_fetch_or(&l->reg[R_IRR + (vector >> 5)], bit, __ATOMIC_SEQ_CST) & bit))
+        l->ops->notify(l, DM_FIXED, vector);
 }
 
 /* 11.5.3: an error raises LVT Error once, until ESR is written. That vector's being illegal is one more
  * error, and raises nothing. */
 static void set_error(struct vlapic *l, u32 bits) {
-    u32 lvt = l->lvt[LVT_ERROR];
-    u8 vector = (u8)lvt;
+    u32 lvt = l->reg[R_LVT_ERROR];
 
-    if (__atomic_fetch_or(&l->esr_pending, bits, __ATOMIC_RELAXED) || (lvt & LVT_MASKED)) return;
-    if (vector < 16)
-        __atomic_fetch_or(&l->esr_pending, ESR_RECV_ILLEGAL, __ATOMIC_RELAXED);
-    else if (set_irr(l, vector))
-        l->ops->notify(l);
+    if (__atomic_fetch_or(&l->errors, bits, __ATOMIC_RELAXED) || (lvt & LVT_MASKED)) return;
+    if ((u8)lvt < 16)
+        __atomic_fetch_or(&l->errors, ESR_RECV_ILLEGAL, __ATOMIC_RELAXED);
+    else
+        set_irr(l, (u8)lvt);
 }
 
-void vlapic_raise_as(struct vlapic *l, u8 vector, bool level) {
-    u32 bit = 1u << (vector & 31);
-
-    if (!(l->base & APIC_BASE_EN) || !(l->svr & SVR_ENABLE)) { /* 11.4.7.2 */
-        count_drop(l);
-        return;
-    }
-    if (vector < 16) {
+void vlapic_raise(struct vlapic *l, u8 vector) {
+    if (!(l->base & APIC_BASE_EN) || !enabled(l)) /* 11.4.7.2 */
+        count_drop();
+    else if (vector < 16)
         set_error(l, ESR_RECV_ILLEGAL);
-        return;
-    }
-    if (level)
-        __atomic_fetch_or(&l->tmr[vector >> 5], bit, __ATOMIC_RELAXED);
-    else if (l->tmr[vector >> 5] & bit)
-        __atomic_fetch_and(&l->tmr[vector >> 5], ~bit, __ATOMIC_RELAXED);
-    if (set_irr(l, vector)) l->ops->notify(l);
+    else
+        set_irr(l, vector);
 }
 
-static unsigned highest(u32 word) { return 31 - (unsigned)__builtin_clz(word); }
+/* The highest vector of IRR or ISR; 0: none. */
+static u32 highest(const struct vlapic *l, enum vlapic_reg n) {
+#pragma GCC unroll 4
+    for (u32 i = 4; i-- > 0;) {
+        u64 bits = __atomic_load_n(&l->pair[n / 2 + i], __ATOMIC_RELAXED);
+
+        if (bits) return i * 64 + 63 - (u32)__builtin_clzll(bits);
+    }
+    return 0;
+}
 
 static u32 priority(const struct vlapic *l) {
-    return (l->tpr & 0xf0) >= (l->isr_top & 0xf0) ? l->tpr : l->isr_top & 0xf0;
+    u32 tpr = l->reg[R_TPR], service = l->isr_top & 0xf0;
+
+    return (tpr & 0xf0) >= service ? tpr : service;
 }
 
 int vlapic_pending(const struct vlapic *l) {
-    u32 any = __atomic_load_n(&l->irr_any, __ATOMIC_SEQ_CST);
+    u32 vector = highest(l, R_IRR);
 
-    while (any) {
-        unsigned w = highest(any);
-        u32 word = __atomic_load_n(&l->irr[w], __ATOMIC_RELAXED);
-
-        if (word) {
-            u32 vector = w * 32 + highest(word);
-
-            return vector >> 4 > priority(l) >> 4 ? (int)vector : -1;
-        }
-        any &= ~(1u << w);
-    }
-    return -1;
-}
-
-static void timer_program(struct vlapic *l);
-
-void vlapic_accept(struct vlapic *l, u8 vector) {
-    unsigned w = vector >> 5;
-    u32 bit = 1u << (vector & 31);
-
-    if (__atomic_and_fetch(&l->irr[w], ~bit, __ATOMIC_SEQ_CST) == 0) {
-        __atomic_fetch_and(&l->irr_any, ~(1u << w), __ATOMIC_SEQ_CST);
-        /* Somebody may have set a bit in between, and irr_any before we cleared it. */
-        if (__atomic_load_n(&l->irr[w], __ATOMIC_SEQ_CST))
-            __atomic_fetch_or(&l->irr_any, 1u << w, __ATOMIC_SEQ_CST);
-    }
-    l->isr[w] |= bit;
-    l->isr_any |= 1u << w;
-    l->isr_top = vector; /* it was above what was in service */
-    if (__builtin_expect(l->timer_held, 0) && vector == (u8)l->lvt[LVT_TIMER]) {
-        spin_lock(&l->lock);
-        timer_program(l);
-        spin_unlock(&l->lock);
-    }
-}
-
-void vlapic_eoi(struct vlapic *l) {
-    u8 vector = (u8)l->isr_top;
-    u32 bit = 1u << (vector & 31);
-    unsigned w = vector >> 5;
-
-    if (vector == 0) return;
-    l->isr[w] &= ~bit;
-    if (l->isr[w] == 0) l->isr_any &= ~(1u << w);
-    w = l->isr_any ? highest(l->isr_any) : 0;
-    l->isr_top = l->isr_any ? w * 32 + highest(l->isr[w]) : 0;
-    if ((l->tmr[vector >> 5] & bit) && l->ops->eoi) l->ops->eoi(l, vector);
+    return vector == 0 || vector >> 4 > priority(l) >> 4 ? (int)vector : -1;
 }
 
 /* ---- timer (11.5.4) ---- */
 
-static u64 total_ns(const struct vlapic *l) { return (u64)l->initial << l->shift; }
+static u32 timer_mode(const struct vlapic *l) { return l->reg[R_LVT_TIMER] & TIMER_MODE; }
 
-static u32 timer_mode(const struct vlapic *l) { return l->lvt[LVT_TIMER] & LVT_TIMER_MODE; }
+static u32 timer_shift(const struct vlapic *l) {
+    u32 divide = l->reg[R_DIVIDE];
+
+    return (((divide & 3) | (divide >> 1 & 4)) + 1) & 7; /* 0 is 2, 6 is 128, 7 is 1 */
+}
+
+static u64 timer_period(const struct vlapic *l) {
+    u64 ns = (u64)l->reg[R_INITIAL] << timer_shift(l);
+
+    return timer_mode(l) == TIMER_PERIODIC ? MAX(ns, VLAPIC_MIN_PERIOD) : ns;
+}
 
 static u32 current_count(const struct vlapic *l, u64 now) {
-    u64 ticks;
+    u64 left = l->next - now, period = timer_period(l);
 
-    if (!l->timer_on) return 0;
-    ticks = (i64)(now - l->start) > 0 ? (now - l->start) >> l->shift : 0; /* start may be before 0 */
-    if (timer_mode(l) == TIMER_PERIODIC) return l->initial - (u32)(ticks % l->initial);
-    return ticks < l->initial ? l->initial - (u32)ticks : 0;
+    if (l->next == NEVER || timer_mode(l) == TIMER_DEADLINE) return 0;
+    if (l->next <= now) left = timer_mode(l) == TIMER_PERIODIC ? period - (now - l->next) % period : 0;
+    return (u32)MIN((left + BIT(timer_shift(l)) - 1) >> timer_shift(l), l->reg[R_INITIAL]);
 }
 
-/* When the timer next raises its vector, as things stand. Under the lock. */
-static u64 timer_due(struct vlapic *l) {
-    if (l->lvt[LVT_TIMER] & LVT_MASKED || timer_mode(l) == TIMER_RESERVED) return NEVER;
-    if (timer_mode(l) == TIMER_DEADLINE) return l->deadline ? l->ops->tsc_to_ns(l, l->deadline) : NEVER;
-    return l->timer_on && !l->timer_held ? l->next_tick : NEVER;
+/* A periodic timer is held while its last tick has not been taken. */
+static bool timer_held(const struct vlapic *l) {
+    u8 vector = (u8)l->reg[R_LVT_TIMER];
+
+    return timer_mode(l) == TIMER_PERIODIC && l->reg[R_IRR + (vector >> 5)] >> (vector & 31) & 1;
 }
 
-/* Under the lock: if the timer is due, moves it on and returns true: the caller raises its vector once the
- * lock is free. */
-static bool timer_take(struct vlapic *l, u64 now) {
-    u8 vector = (u8)l->lvt[LVT_TIMER];
-    u64 period;
+static void timer_arm(struct vlapic *l) {
+    l->ops->arm(l, timer_held(l) || l->reg[R_LVT_TIMER] & LVT_MASKED ? NEVER : l->next);
+}
 
-    if (timer_due(l) > now) return false;
+static void timer_stop(struct vlapic *l) {
+    l->next = NEVER;
     l->deadline = 0;
-    if (timer_mode(l) != TIMER_PERIODIC) {
-        l->timer_on = false;
-        return true;
-    }
-    if (l->irr[vector >> 5] & 1u << (vector & 31)) {
-        l->timer_held = true;
-        return false;
-    }
-    period = MAX(total_ns(l), VLAPIC_MIN_PERIOD);
-    l->next_tick += period;
-    if (l->next_tick <= now) /* what was missed is missed; the phase stays */
-        l->next_tick = now + period - (now - l->next_tick) % period;
-    return true;
 }
 
-/* Puts the hardware timer where the state says. Under the lock: the pCPU where it fires and the vCPU's own,
- * arming it at the same time, would put it into queues twice. */
-static void timer_program(struct vlapic *l) {
-    u8 vector = (u8)l->lvt[LVT_TIMER];
-    u64 due;
+/* If the time has come. What a periodic timer missed is missed; its phase stays. */
+static void timer_take(struct vlapic *l, u64 now) {
+    u32 lvt = l->reg[R_LVT_TIMER];
+    u64 period = timer_period(l);
 
-    if (l->timer_held) {
-        __atomic_thread_fence(__ATOMIC_SEQ_CST); /* vlapic_accept() sees it held, or we see the tick taken */
-        l->timer_held = __atomic_load_n(&l->irr[vector >> 5], __ATOMIC_RELAXED) >> (vector & 31) & 1;
-    }
-    due = timer_due(l);
-    if (due != NEVER)
-        timer_set(l->ops->home_cpu(l), &l->timer, due);
+    if (l->next > now || timer_held(l)) return;
+    if (timer_mode(l) == TIMER_PERIODIC)
+        l->next += ((now - l->next) / period + 1) * period;
     else
-        timer_cancel(&l->timer);
+        timer_stop(l);
+    if (!(lvt & LVT_MASKED)) vlapic_raise(l, (u8)lvt);
 }
 
-static void timer_fired(struct timer *t, u64 now) {
-    struct vlapic *l = container_of(t, struct vlapic, timer);
-    u8 vector;
-    bool fire;
-
-    spin_lock(&l->lock);
-    vector = (u8)l->lvt[LVT_TIMER];
-    fire = timer_take(l, now); /* not if it was set anew just now */
-    timer_program(l);
-    spin_unlock(&l->lock);
-    if (fire) vlapic_raise(l, vector);
+void vlapic_tick(struct vlapic *l, u64 now) {
+    timer_take(l, now);
+    timer_arm(l);
 }
 
-/* Every change of the timer goes through here: what is due comes first, then `change`, then the hardware. */
-static void timer_change(struct vlapic *l, u64 now, void (*change)(struct vlapic *l, u64 now, u64 value),
-                         u64 value) {
-    u8 vector;
-    bool fire;
+/* LVT, initial count, divider or deadline. What is due comes first; then the count goes on from where it was,
+ * in the mode and with the divider that are set now. */
+static void timer_write(struct vlapic *l, enum vlapic_reg n, u64 value, u64 now) {
+    bool was = timer_mode(l) == TIMER_DEADLINE, is;
+    u64 count;
 
-    spin_lock(&l->lock);
-    vector = (u8)l->lvt[LVT_TIMER];
-    fire = timer_take(l, now);
-    l->timer_held = false;
-    change(l, now, value);
-    timer_program(l);
-    spin_unlock(&l->lock);
-    if (fire) vlapic_raise(l, vector);
+    if (n == (was ? R_INITIAL : R_DEADLINE)) return; /* 11.5.4.1 */
+    timer_take(l, now);
+    count = n == R_INITIAL ? value : current_count(l, now);
+    if (n == R_DEADLINE)
+        l->deadline = value;
+    else
+        l->reg[n] = (u32)value;
+    is = timer_mode(l) == TIMER_DEADLINE;
+    if (was != is || !(is ? l->deadline : count))
+        timer_stop(l);
+    else if (is)
+        l->next = l->ops->tsc_to_ns(l, l->deadline);
+    else
+        l->next = now + (n == R_INITIAL ? timer_period(l) : count << timer_shift(l));
+    timer_arm(l);
 }
 
-/* Go on from count `count` at `now`, in the mode and with the divider that are set. */
-static void timer_rebase(struct vlapic *l, u64 now, u32 count) {
-    l->timer_on = count != 0;
-    l->start = now - ((u64)(l->initial - count) << l->shift);
-    l->next_tick = l->start + total_ns(l);
+/* ---- delivery ---- */
+
+void vlapic_accept(struct vlapic *l, u8 vector) {
+    u32 word = vector >> 5, bit = 1u << (vector & 31);
+
+    __atomic_fetch_and(&l->reg[R_IRR + word], ~bit, __ATOMIC_SEQ_CST);
+    l->reg[R_ISR + word] |= bit;
+    l->isr_top = vector; /* it was above what was in service */
+    if (vector == (u8)l->reg[R_LVT_TIMER]) timer_arm(l);
 }
 
-static void change_initial(struct vlapic *l, u64 now, u64 value) {
-    if (timer_mode(l) == TIMER_DEADLINE) return;
-    l->initial = (u32)value;
-    timer_rebase(l, now, l->initial);
-    if (timer_mode(l) == TIMER_PERIODIC) l->next_tick = l->start + MAX(total_ns(l), VLAPIC_MIN_PERIOD);
-}
-
-static void change_divide(struct vlapic *l, u64 now, u64 value) {
-    u32 count = current_count(l, now);
-
-    l->divide = value & 0xb;
-    l->shift = (((value & 3) | (value >> 1 & 4)) + 1) & 7; /* 0 is 2, 6 is 128, 7 is 1 */
-    timer_rebase(l, now, count);
-}
-
-static void change_lvt(struct vlapic *l, u64 now, u64 value) {
-    u32 count = current_count(l, now), was = timer_mode(l);
-
-    l->lvt[LVT_TIMER] = (u32)value;
-    if (timer_mode(l) != was && (was == TIMER_DEADLINE || timer_mode(l) == TIMER_DEADLINE)) {
-        l->deadline = 0; /* 11.5.4.1 */
-        count = 0;
-    }
-    timer_rebase(l, now, count);
-}
-
-static void change_deadline(struct vlapic *l, u64 now, u64 value) {
-    if (timer_mode(l) == TIMER_DEADLINE) l->deadline = value;
-}
-
-static void change_stop(struct vlapic *l, u64 now, u64 value) {
-    l->timer_on = false;
-    l->initial = l->divide = 0;
-    l->shift = 1;
-    l->deadline = 0;
-    l->lvt[LVT_TIMER] = LVT_MASKED;
+static void end_of_interrupt(struct vlapic *l) {
+    l->reg[R_ISR + (l->isr_top >> 5)] &= ~(1u << (l->isr_top & 31)); /* bit 0 is never set */
+    l->isr_top = highest(l, R_ISR);
 }
 
 /* ---- interrupts out (11.6) ---- */
 
-enum { DM_FIXED, DM_LOWEST, DM_SMI, DM_RESERVED, DM_NMI, DM_INIT, DM_SIPI, DM_EXTINT };
 enum { SH_NONE, SH_SELF, SH_ALL, SH_OTHERS };
 
-#define ICR_LOGICAL     0x800u
-#define ICR_ASSERT      0x4000u
-#define ICR_LEVEL       0x8000u
-#define ICR_WRITABLE    0xccfffu
-#define ICR_X2_RESERVED 0xfff33000u
-#define BROADCAST       0xffffffffu
-
-static u32 x2_ldr(const struct vlapic *l) /* 11.12.10.2 */
-{
-    return (l->id >> 4) << 16 | 1u << (l->id & 15);
-}
+#define ICR_LOGICAL 0x800u
+#define ICR_ASSERT  0x4000u
+#define ICR_LEVEL   0x8000u
+#define BROADCAST   0xffffffffu
 
 /* Is `dest` this one? In the receiver's mode (11.6.2, 11.12.10). */
 static bool is_dest(const struct vlapic *l, u32 dest, bool logical) {
-    u32 ldr = l->ldr >> 24;
+    u32 ldr = l->reg[R_LDR], model = l->reg[R_DFR] >> 28;
 
     if (!(l->base & APIC_BASE_EN)) return false;
     if (dest == BROADCAST) return true;
     if (!logical) return dest == l->id;
-    if (vlapic_x2(l)) return dest >> 16 == x2_ldr(l) >> 16 && (dest & x2_ldr(l) & 0xffff);
+    if (vlapic_x2(l)) return dest >> 16 == ldr >> 16 && (dest & ldr & 0xffff);
+    ldr >>= 24;
     if (dest > 0xff) return false;
-    if (l->dfr >> 28 == 0xf) return dest & ldr;
-    return l->dfr >> 28 == 0 && dest >> 4 == ldr >> 4 && (dest & ldr & 0xf);
+    return model == 0xf ? dest & ldr : model == 0 && dest >> 4 == ldr >> 4 && (dest & ldr & 0xf);
 }
 
-static void deliver(struct vlapic *from, struct vlapic *to, u32 kind, u8 vector) {
-    if (kind == DM_FIXED || kind == DM_LOWEST)
+static void deliver(struct vlapic *l, struct vlapic *to, enum delivery_mode kind, u8 vector) {
+    if (kind <= DM_LOWEST)
         vlapic_raise(to, vector);
-    else if (kind == DM_NMI)
-        to->ops->nmi(to);
-    else if (from == to)
-        count_drop(from); /* it would reset itself in the middle of the instruction that says so */
-    else if (kind == DM_INIT)
-        to->ops->init(to);
+    else if (kind == DM_NMI || to != l)
+        l->ops->notify(to, kind, vector);
     else
-        to->ops->sipi(to, vector);
+        count_drop(); /* it would reset itself in the middle of the instruction that says so */
 }
 
-/* To everyone whom shorthand or destination mean; to the one of lowest priority among them. */
-static __attribute__((noinline)) void send_many(struct vlapic *l, u32 icr, u32 dest) {
-    u32 kind = icr >> 8 & 7, shorthand = icr >> 18 & 3, n = l->ops->count(l->vm);
-    struct vlapic *best = NULL;
-    bool heard = false;
-
-    for (u32 i = 0; i < n; i++) {
-        struct vlapic *to = l->ops->peer(l->vm, i);
-
-        if (to == NULL || (to == l && shorthand == SH_OTHERS)) continue;
-        if (!is_dest(to, shorthand == SH_NONE ? dest : BROADCAST, icr & ICR_LOGICAL)) continue;
-        heard = true;
-        if (kind != DM_LOWEST)
-            deliver(l, to, kind, (u8)icr);
-        else if ((to->svr & SVR_ENABLE) && (best == NULL || priority(to) < priority(best)))
-            best = to;
-    }
-    if (best)
-        deliver(l, best, kind, (u8)icr);
-    else if (!heard || kind == DM_LOWEST)
-        count_drop(l);
-}
-
+/* To everyone whom shorthand or destination mean. "Lowest priority" depends on the model (11.6.2.4): the first
+ * of them that can take it. */
 static void send_ipi(struct vlapic *l, u32 icr, u32 dest) {
-    u32 kind = icr >> 8 & 7, shorthand = icr >> 18 & 3;
+    enum delivery_mode kind = icr >> 8 & 7;
+    u32 shorthand = icr >> 18 & 3;
+    bool logical = !shorthand && icr & ICR_LOGICAL, one, heard = false;
     struct vlapic *to;
+    u32 id;
 
-    if ((kind == DM_FIXED || kind == DM_LOWEST) && (u8)icr < 16) {
-        set_error(l, ESR_SEND_ILLEGAL);
-        return;
-    }
+    if (kind <= DM_LOWEST && (u8)icr < 16) return set_error(l, ESR_SEND_ILLEGAL);
     if (kind == DM_INIT && (icr & (ICR_LEVEL | ICR_ASSERT)) == ICR_LEVEL)
         return; /* INIT de-assert: nothing since the Pentium 4 */
     if (kind == DM_SMI || kind == DM_RESERVED || kind == DM_EXTINT ||
-        ((shorthand == SH_SELF || shorthand == SH_ALL) && kind != DM_FIXED)) { /* table 11-3 */
-        count_drop(l);
-        return;
-    }
-    if (shorthand == SH_SELF) {
-        vlapic_raise(l, (u8)icr);
-        return;
-    }
-    if (shorthand != SH_NONE || (icr & ICR_LOGICAL) || dest == BROADCAST) {
-        send_many(l, icr, dest);
-        return;
-    }
-    to = dest < l->ops->count(l->vm) ? l->ops->peer(l->vm, dest) : NULL;
-    if (to && is_dest(to, dest, false))
+        ((shorthand == SH_SELF || shorthand == SH_ALL) && kind != DM_FIXED)) /* table 11-3 */
+        return count_drop();
+    if (shorthand == SH_SELF) return vlapic_raise(l, (u8)icr);
+    if (shorthand) dest = BROADCAST;
+    one = !logical && dest != BROADCAST;
+    id = one ? dest : 0;
+    do {
+        to = l->ops->peer(l, id++);
+        if (!to || !is_dest(to, dest, logical) || (shorthand == SH_OTHERS && to == l)) continue;
+        if (kind == DM_LOWEST && !enabled(to)) continue;
         deliver(l, to, kind, (u8)icr);
-    else
-        count_drop(l);
+        heard = true;
+        one |= kind == DM_LOWEST;
+    } while (to && !one);
+    if (!heard) count_drop();
 }
 
 /* ---- registers ---- */
 
-#define NO_REG (~0ull)
+static bool may(u32 n, u8 how) { return n < VLAPIC_REGS && regs[n].how & how; }
 
-static inline __attribute__((always_inline)) u64 reg_read(const struct vlapic *l, u32 reg, u64 now) {
-    switch (reg) {
-    case R_ID: return vlapic_x2(l) ? l->id : l->id << 24;
-    case R_VERSION: return VERSION;
-    case R_TPR: return l->tpr;
-    case R_PPR: return priority(l);
-    case R_EOI: return 0;
-    case R_LDR: return vlapic_x2(l) ? x2_ldr(l) : l->ldr;
-    case R_DFR: return l->dfr;
-    case R_SVR: return l->svr;
-    case R_ISR ... R_ISR + 7: return l->isr[reg - R_ISR];
-    case R_TMR ... R_TMR + 7: return l->tmr[reg - R_TMR];
-    case R_IRR ... R_IRR + 7: return __atomic_load_n(&l->irr[reg - R_IRR], __ATOMIC_RELAXED);
-    case R_ESR: return l->esr;
-    case R_ICR_LO: return l->icr_lo;
-    case R_ICR_HI: return l->icr_hi;
-    case R_LVT ... R_LVT_LAST: return l->lvt[reg - R_LVT];
-    case R_INITIAL: return l->initial;
-    case R_CURRENT: return current_count(l, now);
-    case R_DIVIDE: return l->divide;
-    default: return NO_REG;
+static u64 computed(const struct vlapic *l, u32 n, u64 now) {
+    if (n == R_ICR) return (u64)l->reg[R_ICR_HI] << 32 | l->reg[R_ICR]; /* one register, as an MSR */
+    return n == R_PPR ? priority(l) : current_count(l, now);
+}
+
+static inline u64 reg_read(const struct vlapic *l, u32 n, u64 now) {
+    if (__builtin_expect(regs[n].how & COMPUTED, 0)) return computed(l, n, now);
+    return __atomic_load_n(&l->reg[n], __ATOMIC_RELAXED);
+}
+
+/* A register that may be written, with the bits that may be set. */
+static void reg_write(struct vlapic *l, u32 n, u32 value, u64 now) {
+    switch (n) {
+    case R_EOI: return end_of_interrupt(l);
+    case R_DFR: value |= 0x0fffffff; break;
+    case R_ESR: value = __atomic_exchange_n(&l->errors, 0, __ATOMIC_RELAXED); break;
+    case R_LVT_TIMER ... R_LVT_ERROR:
+        value = (value & ~LVT_READ_ONLY) | (enabled(l) ? 0 : LVT_MASKED);
+        if (n != R_LVT_TIMER) break;
+        if ((value & TIMER_MODE) == TIMER_MODE) value |= LVT_MASKED; /* reserved */
+        /* fall through */
+    case R_INITIAL:
+    case R_DIVIDE: return timer_write(l, n, value, now);
+    case R_SELF_IPI: return send_ipi(l, SH_SELF << 18 | value, 0);
+    }
+    l->reg[n] = value;
+    if (n == R_ICR) {
+        u32 dest = l->reg[R_ICR_HI];
+
+        send_ipi(l, value, vlapic_x2(l) ? dest : dest >> 24 == 0xff ? BROADCAST : dest >> 24);
+    } else if (n == R_SVR && !enabled(l)) { /* 11.4.7.2: masks the LVT */
+        for (u32 i = R_LVT_TIMER; i <= R_LVT_ERROR; i++) reg_write(l, i, l->reg[i], now);
     }
 }
 
-static void write_lvt(struct vlapic *l, unsigned n, u32 value, u64 now) {
-    value &= lvt_writable[n];
-    if (!(l->svr & SVR_ENABLE)) value |= LVT_MASKED;
-    if (n == LVT_TIMER)
-        timer_change(l, now, change_lvt, value);
-    else
-        l->lvt[n] = value;
-}
-
-/* 11.4.7.2: what is disabled by software has all LVT entries masked. */
-static void write_svr(struct vlapic *l, u32 value, u64 now) {
-    l->svr = value & SVR_WRITABLE;
-    if (l->svr & SVR_ENABLE) return;
-    for (unsigned n = 0; n < LVT_NR; n++) write_lvt(l, n, l->lvt[n], now);
-}
-
-/* False: there is no such register, or it cannot be written. */
-static bool reg_write(struct vlapic *l, u32 reg, u32 value, u64 now) {
-    switch (reg) {
-    case R_TPR: l->tpr = value & 0xff; return true;
-    case R_EOI: vlapic_eoi(l); return true;
-    case R_LDR: l->ldr = value & 0xff000000; return true;
-    case R_DFR: l->dfr = value | 0x0fffffff; return true;
-    case R_SVR: write_svr(l, value, now); return true;
-    case R_ESR: l->esr = __atomic_exchange_n(&l->esr_pending, 0, __ATOMIC_RELAXED); return true;
-    case R_ICR_LO:
-        l->icr_lo = value & ICR_WRITABLE;
-        send_ipi(l, l->icr_lo, l->icr_hi >> 24 == 0xff ? BROADCAST : l->icr_hi >> 24);
-        return true;
-    case R_ICR_HI: l->icr_hi = value & 0xff000000; return true;
-    case R_LVT ... R_LVT_LAST: write_lvt(l, reg - R_LVT, value, now); return true;
-    case R_INITIAL: timer_change(l, now, change_initial, value); return true;
-    case R_DIVIDE: timer_change(l, now, change_divide, value); return true;
-    default: return false;
-    }
+/* What x2APIC mode says of who it is (11.12.10.2). */
+static void name_x2(struct vlapic *l) {
+    if (!vlapic_x2(l)) return;
+    l->reg[R_ID] = l->id;
+    l->reg[R_LDR] = (l->id >> 4) << 16 | 1u << (l->id & 15);
 }
 
 /* Does the page answer at `offset`? */
@@ -456,69 +327,27 @@ static bool decodes(const struct vlapic *l, u32 offset) {
     return (l->base & (APIC_BASE_EN | APIC_BASE_EXTD)) == APIC_BASE_EN && (offset & 15) == 0;
 }
 
-u32 vlapic_read(struct vlapic *l, u32 offset, u64 now) {
-    u64 v;
-
-    if (!decodes(l, offset)) return ~0u;
-    v = reg_read(l, offset >> 4, now);
-    if (v != NO_REG) return (u32)v;
+static __attribute__((noinline)) u32 no_register(struct vlapic *l) {
     set_error(l, ESR_ILLEGAL_REG);
     return 0;
 }
 
-static __attribute__((noinline)) void not_written(struct vlapic *l, u32 reg) {
-    if (reg_read(l, reg, 0) == NO_REG) /* a read-only one takes the write without complaint */
-        set_error(l, ESR_ILLEGAL_REG);
+u32 vlapic_read(struct vlapic *l, u32 offset, u64 now) {
+    if (!decodes(l, offset)) return ~0u;
+    return may(offset >> 4, PR) ? (u32)reg_read(l, offset >> 4, now) : no_register(l);
 }
 
 void vlapic_write(struct vlapic *l, u32 offset, u32 value, u64 now) {
-    if (decodes(l, offset) && !reg_write(l, offset >> 4, value, now)) not_written(l, offset >> 4);
+    u32 n = offset >> 4;
+
+    if (!decodes(l, offset)) return;
+    if (may(n, PW))
+        reg_write(l, n, value & regs[n].bits, now);
+    else if (!may(n, PR)) /* one that is only read takes the write without complaint */
+        no_register(l);
 }
 
 /* ---- MSRs (11.12.1) ---- */
-
-/* The bits of an x2APIC register that may be written as 1; false: it cannot be written. ICR is apart. */
-static bool x2_writable(u32 reg, u32 *bits) {
-    switch (reg) {
-    case R_EOI:
-    case R_ESR: *bits = 0; return true;
-    case R_TPR:
-    case R_SELF_IPI: *bits = 0xff; return true;
-    case R_SVR: *bits = SVR_WRITABLE; return true;
-    case R_LVT ... R_LVT_LAST: *bits = lvt_writable[reg - R_LVT] | LVT_READ_ONLY; return true;
-    case R_INITIAL: *bits = ~0u; return true;
-    case R_DIVIDE: *bits = 0xb; return true;
-    default: return false;
-    }
-}
-
-static int x2_read(struct vlapic *l, u32 reg, u64 *value, u64 now) {
-    const u64 page_only = BIT(R_EOI) | BIT(R_DFR) | BIT(R_ICR_HI);
-
-    if (reg > R_SELF_IPI || (page_only >> reg & 1)) return -EINVAL;
-    *value = reg_read(l, reg, now);
-    if (*value == NO_REG) return -EINVAL;
-    if (reg == R_ICR_LO) *value |= (u64)l->icr_hi << 32;
-    return 0;
-}
-
-static int x2_write(struct vlapic *l, u32 reg, u64 value, u64 now) {
-    u32 bits;
-
-    if (reg == R_ICR_LO) {
-        if ((u32)value & ICR_X2_RESERVED) return -EINVAL;
-        l->icr_lo = (u32)value;
-        l->icr_hi = (u32)(value >> 32);
-        send_ipi(l, l->icr_lo, l->icr_hi);
-        return 0;
-    }
-    if (!x2_writable(reg, &bits) || (value & ~(u64)bits)) return -EINVAL;
-    if (reg == R_SELF_IPI)
-        send_ipi(l, SH_SELF << 18 | (u32)value, 0);
-    else
-        reg_write(l, reg, (u32)value, now);
-    return 0;
-}
 
 /* 11.12.5: off -> xAPIC -> x2APIC -> off, and xAPIC -> off; nothing else, and nothing but these two bits. */
 static int write_base(struct vlapic *l, u64 value) {
@@ -529,13 +358,19 @@ static int write_base(struct vlapic *l, u64 value) {
     if (to == APIC_BASE_EXTD || (from == modes && to == APIC_BASE_EN) || (from == 0 && to == modes))
         return -EINVAL;
     l->base = value;
-    if (to == 0) vlapic_reset(l);
+    if (to == 0)
+        vlapic_reset(l);
+    else
+        name_x2(l);
     return 0;
 }
 
 int vlapic_rdmsr(struct vlapic *l, u32 msr, u64 *value, u64 now) {
-    if (msr - MSR_X2APIC <= 0xff) return vlapic_x2(l) ? x2_read(l, msr - MSR_X2APIC, value, now) : -EINVAL;
-    if (msr == MSR_APIC_BASE)
+    u32 n = msr - MSR_X2APIC;
+
+    if (vlapic_x2(l) && may(n, XR))
+        *value = reg_read(l, n, now);
+    else if (msr == MSR_APIC_BASE)
         *value = l->base;
     else if (msr == MSR_TSC_DEADLINE)
         *value = l->deadline;
@@ -545,33 +380,38 @@ int vlapic_rdmsr(struct vlapic *l, u32 msr, u64 *value, u64 now) {
 }
 
 int vlapic_wrmsr(struct vlapic *l, u32 msr, u64 value, u64 now) {
+    u32 n = msr - MSR_X2APIC;
+
     if (msr == MSR_APIC_BASE) return write_base(l, value);
     if (msr == MSR_TSC_DEADLINE) {
-        timer_change(l, now, change_deadline, value);
+        timer_write(l, R_DEADLINE, value, now);
         return 0;
     }
-    if (msr - MSR_X2APIC > 0xff || !vlapic_x2(l)) return -EINVAL;
-    return x2_write(l, msr - MSR_X2APIC, value, now);
+    if (!vlapic_x2(l) || !may(n, XW)) return -EINVAL;
+    if ((n == R_ICR ? (u32)value : value) & ~(u64)regs[n].bits) return -EINVAL;
+    if (n == R_ICR) l->reg[R_ICR_HI] = (u32)(value >> 32);
+    reg_write(l, n, (u32)value, now);
+    return 0;
 }
 
 /* ---- life ---- */
 
-void vlapic_init(struct vlapic *l, u32 id, void *vm, const struct vlapic_ops *ops, bool bsp) {
-    *l = (struct vlapic){ .id = id, .vm = vm, .ops = ops };
-    l->base = TAKT_LAPIC_GPA | APIC_BASE_EN | (bsp ? APIC_BASE_BSP : 0);
-    timer_init(&l->timer, timer_fired);
+void vlapic_init(struct vlapic *l, u32 id, const struct vlapic_ops *ops) {
+    *l = (struct vlapic){ .id = id, .ops = ops };
+    l->base = TAKT_LAPIC_GPA | APIC_BASE_EN | (id == 0 ? APIC_BASE_BSP : 0);
     vlapic_reset(l);
 }
 
 /* 11.4.7.1, 11.4.7.3 */
 void vlapic_reset(struct vlapic *l) {
-    timer_change(l, 0, change_stop, 0);
-    for (unsigned w = 0; w < 8; w++) l->irr[w] = l->isr[w] = l->tmr[w] = 0;
-    l->irr_any = l->isr_any = l->isr_top = 0;
-    l->tpr = l->ldr = l->esr = l->esr_pending = l->icr_lo = l->icr_hi = 0;
-    l->dfr = ~0u;
-    l->svr = 0xff;
-    for (unsigned n = 0; n < LVT_NR; n++) l->lvt[n] = LVT_MASKED;
+    memset(l->reg, 0, sizeof(l->reg));
+    l->reg[R_ID] = l->id << 24;
+    l->reg[R_VERSION] = 0x14 | (R_LVT_ERROR - R_LVT_TIMER) << 16;
+    l->reg[R_DFR] = ~0u;
+    l->reg[R_SVR] = 0xff;
+    for (u32 n = R_LVT_TIMER; n <= R_LVT_ERROR; n++) l->reg[n] = LVT_MASKED;
+    name_x2(l);
+    l->errors = l->isr_top = 0;
+    timer_stop(l);
+    timer_arm(l);
 }
-
-void vlapic_fini(struct vlapic *l) { timer_change(l, 0, change_stop, 0); }

@@ -24,29 +24,35 @@ static struct vcpu *vcpu_of_lapic(struct vlapic *l) { return container_of(l, str
 
 /* ---- what a LAPIC asks for ---- */
 
-static struct vlapic *lapic_peer(void *vm, u32 id) {
-    const struct vm *m = vm;
+static struct vlapic *lapic_peer(struct vlapic *l, u32 id) {
+    const struct vm *vm = vcpu_of_lapic(l)->vm;
 
-    return id < m->nr_vcpus ? &m->vcpu[id]->lapic : NULL;
+    return id < vm->nr_vcpus ? &vm->vcpu[id]->lapic : NULL;
 }
 
-static u32 lapic_count(void *vm) { return ((const struct vm *)vm)->nr_vcpus; }
+static void lapic_notify(struct vlapic *l, enum delivery_mode what, u8 vector) {
+    static const u32 todo[] = {
+        [DM_FIXED] = TODO_EVENT, [DM_NMI] = TODO_NMI, [DM_INIT] = TODO_INIT, [DM_SIPI] = TODO_SIPI
+    };
+    struct vcpu *v = vcpu_of_lapic(l);
 
-static void lapic_notify(struct vlapic *l) { vcpu_notify(vcpu_of_lapic(l), TODO_EVENT); }
-
-static void lapic_init(struct vlapic *l) {
-    __atomic_fetch_and(&vcpu_of_lapic(l)->todo, ~TODO_SIPI, __ATOMIC_SEQ_CST); /* one that came too early */
-    vcpu_notify(vcpu_of_lapic(l), TODO_INIT);
+    if (what == DM_INIT) __atomic_fetch_and(&v->todo, ~TODO_SIPI, __ATOMIC_SEQ_CST); /* it came too early */
+    if (what == DM_SIPI) v->sipi_vector = vector;
+    vcpu_notify(v, todo[what]);
 }
 
-static void lapic_sipi(struct vlapic *l, u8 vector) {
-    vcpu_of_lapic(l)->sipi_vector = vector;
-    vcpu_notify(vcpu_of_lapic(l), TODO_SIPI);
+static void lapic_arm(struct vlapic *l, u64 when) {
+    struct vcpu *v = vcpu_of_lapic(l);
+
+    if (when == ~0ull)
+        timer_cancel(&v->lapic_timer);
+    else
+        timer_set(v->sched.cpu, &v->lapic_timer, when);
 }
 
-static void lapic_nmi(struct vlapic *l) { vcpu_notify(vcpu_of_lapic(l), TODO_NMI); }
-
-static u32 lapic_home(struct vlapic *l) { return vcpu_of_lapic(l)->sched.cpu; }
+static void lapic_timeout(struct timer *t, u64 now) {
+    vcpu_notify(container_of(t, struct vcpu, lapic_timer), TODO_TICK);
+}
 
 /* The offset is minus the TSC at creation; what lies beyond the end of time is never. */
 static u64 lapic_tsc_to_ns(struct vlapic *l, u64 tsc) {
@@ -55,19 +61,14 @@ static u64 lapic_tsc_to_ns(struct vlapic *l, u64 tsc) {
     return host < tsc ? ~0ull : host < tsc_boot ? 0 : tsc_to_ns(host - tsc_boot);
 }
 
-static const struct vlapic_ops lapic_ops = { .peer = lapic_peer,
-                                             .count = lapic_count,
-                                             .notify = lapic_notify,
-                                             .init = lapic_init,
-                                             .sipi = lapic_sipi,
-                                             .nmi = lapic_nmi,
-                                             .home_cpu = lapic_home,
-                                             .tsc_to_ns = lapic_tsc_to_ns };
+static const struct vlapic_ops lapic_ops = {
+    .peer = lapic_peer, .notify = lapic_notify, .arm = lapic_arm, .tsc_to_ns = lapic_tsc_to_ns
+};
 
 /* The vCPU wrote to its own LAPIC: EOI or TPR may have let something through that was pending before. */
 void vcpu_lapic_written(struct vcpu *v) {
     v->virt.cr8 = (u8)vlapic_cr8(&v->lapic);
-    if (!(v->todo & TODO_EVENT) && vlapic_pending(&v->lapic) >= 0)
+    if (!(v->todo & TODO_EVENT) && vlapic_pending(&v->lapic) > 0)
         __atomic_fetch_or(&v->todo, TODO_EVENT, __ATOMIC_SEQ_CST);
 }
 
@@ -103,13 +104,14 @@ int vcpu_create(struct vm *vm, u32 id) {
     v->virt.tsc_offset = vm->tsc_offset;
     v->waiting_sipi = id != 0;
     timer_init(&v->poll_timer, poll_timeout);
+    timer_init(&v->lapic_timer, lapic_timeout);
     mtrr_reset(v);
     err = virt->vcpu_init(&v->virt);
     if (err) goto free;
     virt->vcpu_reset(&v->virt);
     err = map_info_page(vm, v);
     if (err) goto fini;
-    vlapic_init(&v->lapic, id, vm, &lapic_ops, id == 0);
+    vlapic_init(&v->lapic, id, &lapic_ops);
     vm->sched_vcpus[id] = &v->sched;
     err = sched_vcpu_init(&v->sched, &vm->sched, id, &vm->config.cpus);
     if (err) goto fini;
@@ -125,8 +127,7 @@ free:
 }
 
 void vcpu_destroy(struct vcpu *v) {
-    vlapic_fini(&v->lapic);
-    timer_cancel_wait(&v->lapic.timer);
+    timer_cancel_wait(&v->lapic_timer);
     timer_cancel_wait(&v->poll_timer);
     sched_vcpu_fini(&v->sched);
     virt->vcpu_fini(&v->virt);
@@ -239,8 +240,8 @@ static void deliver(struct vcpu *v) {
     hw->want_irq_window = hw->want_nmi_window = hw->want_cr8_exit = false;
     deliver_nmi(hw, v);
     vector = vlapic_pending(vcpu_lapic(v));
-    if (vector < 0) /* what waits for a lower priority is looked at again when that is written */
-        hw->want_cr8_exit = hw->cr8 && v->lapic.irr_any;
+    if (vector <= 0) /* what waits for a lower priority is looked at again when that is written */
+        hw->want_cr8_exit = hw->cr8 && vector < 0;
     else if (hw->pending.type == EVENT_NONE && virt->can_take_irq(hw))
         inject_irq(v, (u8)vector);
     else
@@ -256,6 +257,7 @@ bool vcpu_prepare(struct vcpu *v) {
         return false;
     }
     if (todo & TODO_NMI) v->nmi_pending = true;
+    if (todo & TODO_TICK) vlapic_tick(vcpu_lapic(v), now_ns());
     deliver(v);
     if (v->halted && v->virt.pending.type == EVENT_NONE) {
         vcpu_block(v);

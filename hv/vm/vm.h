@@ -19,7 +19,8 @@ struct vm;
 #define TODO_EVENT    0x1u /* an interrupt may be deliverable */
 #define TODO_NMI      0x2u
 #define TODO_INIT     0x4u
-#define TODO_SIPI     0x8u /* sipi_vector */
+#define TODO_SIPI     0x8u  /* sipi_vector */
+#define TODO_TICK     0x10u /* its LAPIC's timer may be due */
 
 #define MTRR_FIXED    11u
 #define MTRR_VARIABLE 8u
@@ -40,7 +41,7 @@ struct vcpu {
     u32 poll_port;  /* TAKT_HC_POLL waits for it, or for TAKT_PORT_ANY; 0: no poll */
     u32 event_port; /* of the last event raised here, to time its delivery */
     u8 event_vector;
-    struct timer poll_timer;
+    struct timer poll_timer, lapic_timer;
     u64 mtrr_def, mtrr_fixed[MTRR_FIXED], mtrr_variable[2 * MTRR_VARIABLE]; /* kept, without effect */
     struct exit_log {                                                       /* the last exits, for dumps */
         u64 rip;

@@ -1,7 +1,8 @@
 /* Random accesses to four LAPICs of one VM, with time passing; after each the invariants of every one. */
 #include <stdlib.h>
 #include <string.h>
-#include "platform/timer.h"
+#include "../unit/fake_machine.h"
+#include "lib/timerq.h"
 #include "vdev/vlapic.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -9,6 +10,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 #define NR 4
 
 static struct vlapic apic[NR];
+static struct timer timers[NR];
 static u64 now;
 static struct timerq queue;
 static unsigned fired;
@@ -17,65 +19,44 @@ static void check(bool ok) {
     if (!ok) abort();
 }
 
-void timer_set(unsigned cpu, struct timer *t, u64 when) {
-    check(cpu == 0);
-    timerq_remove(&queue, t);
-    timerq_insert(&queue, t, when);
-}
+static struct vlapic *peer(struct vlapic *l, u32 id) { return id < NR ? &apic[id] : NULL; }
 
-void timer_cancel(struct timer *t) { timerq_remove(&queue, t); }
-
-static struct vlapic *peer(void *vm, u32 id) {
-    check(vm == apic && id < NR);
-    return id == 2 ? NULL : &apic[id];
-}
-
-static u32 count(void *vm) { return NR; }
-
-static void unlocked(struct vlapic *l) {
-    for (unsigned i = 0; i < NR; i++) check(!spin_is_locked(&apic[i].lock));
+static void notify(struct vlapic *l, enum delivery_mode what, u8 vector) {
     check(l >= apic && l < apic + NR);
+    check(what == DM_FIXED || what == DM_NMI || what == DM_INIT || what == DM_SIPI);
+    if (what == DM_INIT) vlapic_reset(l);
 }
 
-static void sipi(struct vlapic *l, u8 vector) { unlocked(l); }
+static void arm(struct vlapic *l, u64 when) {
+    timerq_remove(&queue, &timers[l - apic]);
+    if (when != ~0ull) timerq_insert(&queue, &timers[l - apic], when);
+}
 
-static u32 home(struct vlapic *l) { return 0; }
+static void tick(struct timer *t, u64 ns) { vlapic_tick(&apic[t - timers], ns); }
 
 static u64 tsc_to_ns(struct vlapic *l, u64 tsc) { return tsc; }
 
-static const struct vlapic_ops ops = {
-    .peer = peer,
-    .count = count,
-    .notify = unlocked,
-    .init = vlapic_reset,
-    .sipi = sipi,
-    .nmi = unlocked,
-    .eoi = sipi,
-    .home_cpu = home,
-    .tsc_to_ns = tsc_to_ns,
-};
+static const struct vlapic_ops ops = { .peer = peer, .notify = notify, .arm = arm, .tsc_to_ns = tsc_to_ns };
 
 static void invariants(struct vlapic *l) {
+    const u32 *irr = l->reg + R_IRR, *isr = l->reg + R_ISR;
+    u32 tpr = l->reg[R_TPR], highest = 0, top = 0;
     int pending = vlapic_pending(l);
-    u32 top = 0;
 
-    unlocked(l);
-    for (unsigned w = 0; w < 8; w++) {
-        check(!l->irr[w] || (l->irr_any >> w & 1));
-        check(!!l->isr[w] == (l->isr_any >> w & 1));
-        if (l->isr[w]) top = w * 32 + 31 - (unsigned)__builtin_clz(l->isr[w]);
+    for (u32 v = 0; v < 256; v++) {
+        if (irr[v / 32] >> (v & 31) & 1) highest = v;
+        if (isr[v / 32] >> (v & 31) & 1) top = v;
     }
     check(top == l->isr_top);
-    check(((l->irr[0] | l->isr[0]) & 0xffff) == 0); /* D2: never a vector below 16 */
-    check(pending < 0 || (pending >> 4 > (int)(l->tpr >> 4) && pending >> 4 > (int)(top >> 4)));
-    check(l->tpr <= 0xff && l->isr_any <= 0xff);
+    check(((irr[0] | isr[0]) & 0xffff) == 0); /* D2: never a vector below 16 */
+    check(pending == (highest >> 4 > MAX(tpr, top) >> 4 ? (int)highest : highest ? -1 : 0));
+    check(tpr <= 0xff);
     check((l->base & ~(APIC_BASE_EN | APIC_BASE_EXTD | APIC_BASE_BSP)) == 0xfee00000);
     check((l->base & (APIC_BASE_EN | APIC_BASE_EXTD)) != APIC_BASE_EXTD);
-    if (!(l->svr & 0x100))
-        for (unsigned i = 0; i < LVT_NR; i++) check(l->lvt[i] & 0x10000);
-    if (l->base & APIC_BASE_EN && !vlapic_x2(l)) check(vlapic_read(l, 0x390, now) <= l->initial);
-    check(!l->timer_on || l->initial);
-    check(!l->timer.queued || !(l->lvt[LVT_TIMER] & 0x10000));
+    for (u32 n = R_LVT_TIMER; n <= R_LVT_ERROR; n++) check(l->reg[R_SVR] & 0x100 || l->reg[n] & 0x10000);
+    if (l->base & APIC_BASE_EN && !vlapic_x2(l)) check(vlapic_read(l, 0x390, now) <= l->reg[R_INITIAL]);
+    check(l->next == ~0ull || l->reg[R_INITIAL] || l->deadline);
+    check(!timers[l - apic].queued || !(l->reg[R_LVT_TIMER] & 0x10000));
 }
 
 static void pass(u64 ns) {
@@ -98,7 +79,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     now = 1;
     fired = 0;
     queue.root = NULL;
-    for (unsigned i = 0; i < NR; i++) vlapic_init(&apic[i], i, apic, &ops, i == 0);
+    fake_machine("null"); /* for the counters */
+    for (u32 i = 0; i < NR; i++) {
+        timer_init(&timers[i], tick);
+        vlapic_init(&apic[i], i, &ops);
+    }
     for (; size >= 8; data += 8, size -= 8) {
         struct vlapic *l = &apic[data[0] & 3];
         u32 value, reg = (u32)data[1] << 4;
@@ -116,10 +101,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
             vlapic_wrmsr(l, MSR_APIC_BASE, l->base ^ (value & 0xc00) ^ (data[7] == 1 ? wide : 0), now);
             break;
         case 10: vlapic_wrmsr(l, MSR_TSC_DEADLINE, data[7] & 1 ? now + value : wide, now); break;
-        case 11: vlapic_raise_as(l, data[1], data[2] & 1); break;
+        case 11: vlapic_raise(l, data[1]); break;
         case 12:
             v = vlapic_pending(l);
-            if (v >= 0) vlapic_accept(l, (u8)v);
+            if (v > 0) vlapic_accept(l, (u8)v);
             break;
         case 13:
             vlapic_write(l, 0xf0, 0x1ff, now); /* most of it is asleep without */
@@ -129,7 +114,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         }
         for (unsigned i = 0; i < NR; i++) invariants(&apic[i]);
     }
-    for (unsigned i = 0; i < NR; i++) vlapic_fini(&apic[i]);
+    for (u32 i = 0; i < NR; i++) vlapic_reset(&apic[i]);
     check(queue.root == NULL);
     return 0;
 }

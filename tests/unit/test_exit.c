@@ -336,7 +336,7 @@ static void test_cr4_cr8(void **state) {
     assert_int_equal(fake_of(v)->reg[VREG_CR4], 0x6a0);
     assert_int_equal(cr(8, 16), EXC_GP);
     assert_int_equal(cr(8, 5), NO_GP);
-    assert_int_equal(v->lapic.tpr, 0x50);
+    assert_int_equal(v->lapic.reg[R_TPR], 0x50);
     assert_int_equal(v->virt.cr8, 5);
     assert_int_equal(cr(3, BIT(60)), EXC_GP);
     assert_int_equal(cr(5, 0), EXC_GP);
@@ -491,7 +491,7 @@ static void test_mmio(void **state) {
     real_code("\x89\x03", 2);
     gpr[REG_RAX] = 0x60;
     npf(0xfee00080, true);
-    assert_int_equal(v->lapic.tpr, 0x60);
+    assert_int_equal(v->lapic.reg[R_TPR], 0x60);
     assert_int_equal(v->virt.cr8, 6);
     v->virt.regs.rip = CODE;
     npf(0xfee00080, false); /* the instruction is another by now: it is executed again */
@@ -686,14 +686,14 @@ static void test_hlt(void **state) {
     assert_true(vcpu_prepare(v));
     assert_int_equal(v->virt.pending.vector, 0x31);
     v->virt.pending.type = EVENT_NONE;
-    vlapic_eoi(&v->lapic);
+    vlapic_write(&v->lapic, R_EOI << 4, 0, 0);
 
     vlapic_raise(&v->lapic, 0x32); /* pending before it halts: it does not sleep at all */
     vcpu_handle_exit(v, &hlt);
     assert_true(vcpu_prepare(v));
     assert_int_equal(v->virt.pending.vector, 0x32);
     v->virt.pending.type = EVENT_NONE;
-    vlapic_eoi(&v->lapic);
+    vlapic_write(&v->lapic, R_EOI << 4, 0, 0);
 
     v->virt.regs.rflags = 2; /* with interrupts off only an NMI wakes it */
     vcpu_handle_exit(v, &hlt);

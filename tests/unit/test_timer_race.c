@@ -1,5 +1,5 @@
-/* The timer queues and the virtual LAPIC's timer with two real threads for pCPUs. One is the vCPU's own, and
- * arms its timer at the very time when the other, where it was armed before, lets it fire. */
+/* The timer queues with two real threads for pCPUs: one is the pCPU of a vCPU, which arms its LAPIC's timer at the
+ * very time when the other, where it was armed before, lets it fire. */
 #include <asm/prctl.h>
 #include <pthread.h>
 #include <setjmp.h>
@@ -34,11 +34,23 @@ static void become(u32 cpu) { syscall(SYS_arch_prctl, ARCH_SET_GS, &cpus[cpu]); 
 static u32 home; /* of the vCPU */
 static struct vlapic lapic;
 
-static u32 home_cpu(struct vlapic *l) { return __atomic_load_n(&home, __ATOMIC_RELAXED); }
-static void notify(struct vlapic *l) {}
+static struct timer timer;
+static bool due;
+
+static void fired(struct timer *t, u64 now) { __atomic_store_n(&due, true, __ATOMIC_SEQ_CST); }
+
+static void notify(struct vlapic *l, enum delivery_mode what, u8 vector) {}
+
+static void arm(struct vlapic *l, u64 when) {
+    if (when == ~0ull)
+        timer_cancel(&timer);
+    else
+        timer_set(home, &timer, when);
+}
+
 static u64 to_ns(struct vlapic *l, u64 tsc) { return tsc; }
 
-static const struct vlapic_ops ops = { .notify = notify, .home_cpu = home_cpu, .tsc_to_ns = to_ns };
+static const struct vlapic_ops ops = { .notify = notify, .arm = arm, .tsc_to_ns = to_ns };
 
 static int setup(void **state) {
     for (u32 i = 0; i < 2; i++) {
@@ -47,7 +59,8 @@ static int setup(void **state) {
     }
     tsc_boot = rdtsc();
     become(0);
-    vlapic_init(&lapic, 0, NULL, &ops, true);
+    timer_init(&timer, fired);
+    vlapic_init(&lapic, 0, &ops);
     vlapic_write(&lapic, 0xf0, 0x1ff, 0);
     return 0;
 }
@@ -74,7 +87,7 @@ static void check_queues(void) {
     u32 n = length(queues[0].q.root) + length(queues[1].q.root);
 
     assert_true(n <= 1);
-    assert_int_equal(n, lapic.timer.queued);
+    assert_int_equal(n, timer.queued);
 }
 
 static void race(void (*one)(u64 now)) {
@@ -86,6 +99,7 @@ static void race(void (*one)(u64 now)) {
     while (now_ns() < end) {
         one(now_ns());
         timers_run();
+        if (__atomic_exchange_n(&due, false, __ATOMIC_SEQ_CST)) vlapic_tick(&lapic, now_ns());
     }
     stop = true;
     pthread_join(thread, NULL);
@@ -118,9 +132,8 @@ static void fini(u64 now) {
     home = 1;
     vlapic_write(&lapic, 0x380, 20000, now);
     while (now_ns() < now + 20000 + (now & 1023)) __builtin_ia32_pause();
-    vlapic_fini(&lapic);
-    timer_cancel_wait(&lapic.timer);
-    if (lapic.timer.queued || queues[1].running == &lapic.timer) abort();
+    timer_cancel_wait(&timer);
+    if (timer.queued || queues[1].running == &timer) abort();
 }
 
 static void test_gone_while_it_fires(void **state) {
