@@ -374,14 +374,15 @@ static __attribute__((noinline)) bool step_done(struct virt_vcpu *v, struct svm_
 /* Windows are wanted or were wanted last time, or an event is to be delivered. */
 static void prepare_events(struct virt_vcpu *v, struct svm_vcpu *s) {
     struct vmcb *b = s->vmcb;
+    bool event = v->pending.type != EVENT_NONE; /* which would take the step's TF to the guest's stack */
 
-    if (v->pending.type != EVENT_NONE) {
+    if (event) {
         b->event_inj = (u64)v->pending.code << 32 | event_encode(&v->pending, b->cr0 & CR0_PE);
         s->nmi_masked |= v->pending.type == EVENT_NMI;
         v->pending.type = EVENT_NONE;
     }
     set_intercept(b, &b->intercept_1, I1_IRET, s->nmi_masked);
-    if (v->want_nmi_window && !s->nmi_masked && !(v->regs.rflags & RFLAGS_TF)) step(v, s);
+    if (v->want_nmi_window && !s->nmi_masked && !event && !(v->regs.rflags & RFLAGS_TF)) step(v, s);
     set_intercept(b, &b->intercept_cr, 1u << (16 + 8), v->want_cr8_exit);
     b->int_ctl = INT_CTL_MASKING | v->cr8 | (v->want_irq_window ? INT_CTL_IRQ | INT_CTL_IGN_TPR : 0);
     b->clean &= ~CLEAN_TPR;
