@@ -70,14 +70,12 @@ static void memory_init(void) {
 }
 
 static void platform_init(void) {
-    if (acpi_parse(&acpi, boot.rsdp, boot.rsdp_len) < 0)
-        log_warn("no usable ACPI tables: one CPU, and no way to power off");
+    if (acpi_parse(&acpi, boot.rsdp, boot.rsdp_len) < 0) log_warn("no usable ACPI tables: one CPU");
     if (acpi.bad_tables) log_warn("%u ACPI tables are malformed and were left out", acpi.bad_tables);
     if (apic_init(&acpi) < 0) stop_machine("This CPU has no local APIC, which Takt needs for its timers.");
     apic_init_cpu();
     if (clock_calibrate(&acpi) < 0)
         stop_machine("No clock counts by which the TSC and the APIC timer could be measured.");
-    power_init(&acpi);
     timers_init_cpu();
     if (cpu_give_stacks(&boot_cpu) < 0) stop_machine("There is not enough memory for the stacks of a CPU.");
     cpu_load_tables(&boot_cpu);

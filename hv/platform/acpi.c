@@ -1,4 +1,5 @@
-/* ACPI 6.5, section 5.2. Tables lie: nothing is read beyond what a checked length covers. */
+/* ACPI 6.5, section 5.2. Tables lie: nothing is read beyond what a checked length covers. The FADT is of
+ * no use as long as no device of ACPI's own is. */
 #include <takt/errno.h>
 #include "platform/firmware.h"
 
@@ -69,34 +70,6 @@ static void parse_madt(struct acpi_info *a, const u8 *t, u32 len) {
     }
 }
 
-/* SLP_TYPa of S5 is the first element of the package \_S5: looked for as bytes, since all else would take an
- * interpreter (ACPI 6.5, 7.4.2 and 20.2). */
-static bool find_s5(const u8 *t, u32 len, u8 *type) {
-    for (u32 i = HEADER; i + 9 < len; i++) {
-        u32 at = i + 5;
-
-        if (memcmp(t + i, "_S5_", 4) || t[i + 4] != 0x12) continue;
-        at += (t[at] >> 6) + 2; /* the package's length, the number of elements */
-        if (at + 1 >= len) return false;
-        *type = t[at] == 0x0a ? t[at + 1] : t[at];
-        return *type < 8;
-    }
-    return false;
-}
-
-static void parse_fadt(struct acpi_info *a, const u8 *t, u32 len) {
-    u64 dsdt_pa = len >= 148 ? table_get(t + 140, 8) : 0;
-    u32 flags = (u32)table_get(t + 112, 4), dsdt_len;
-    const u8 *dsdt = table_at(a, dsdt_pa ? dsdt_pa : table_get(t + 40, 4), &dsdt_len);
-
-    if (len >= 129 && flags >> 10 & 1 && t[116] <= 1) {
-        a->reset.space = t[116];
-        a->reset.addr = table_get(t + 120, 8);
-        a->reset.value = t[128];
-    }
-    if (dsdt && find_s5(dsdt, dsdt_len, &a->sleep_type)) a->pm1a_control = (u16)table_get(t + 64, 4);
-}
-
 static void parse_hpet(struct acpi_info *a, const u8 *t, u32 len) {
     if (t[40] == 0) a->hpet_addr = table_get(t + 44, 8);
 }
@@ -109,7 +82,6 @@ static void parse_table(struct acpi_info *a, u64 pa) {
         u8 least;
         void (*parse)(struct acpi_info *a, const u8 *t, u32 len);
     } kinds[] = { { "APIC", 44, parse_madt },
-                  { "FACP", 116, parse_fadt },
                   { "HPET", 56, parse_hpet },
                   { "DMAR", 48, parse_iommu },
                   { "IVRS", 48, parse_iommu } };
@@ -156,7 +128,6 @@ int acpi_parse(struct acpi_info *out, const u8 *rsdp, u32 rsdp_len) {
 
     memset(out, 0, sizeof(*out));
     out->nmi_lint = 1;
-    out->reset.space = 0xff;
     if (!p) return -ENOENT;
     /* from revision 2 on the XSDT, under a checksum of its own; the RSDT if that does not hold */
     if (p[15] >= 2 && table_get(p + 20, 4) == 36 && sums_to_zero(p, 36) &&

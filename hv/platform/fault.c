@@ -24,23 +24,7 @@ static void double_fault(void) {
     __asm__ volatile("mov %0, %%rsp; push %%rax" : : "r"(0x1000ull) : "memory");
 }
 
-/* By pointer, or the compiler makes a loop of it. */
-static void deeper(volatile u8 *caller_room);
-static void (*volatile go_deeper)(volatile u8 *) = deeper;
-
-static void deeper(volatile u8 *caller_room) {
-    volatile u8 room[512];
-
-    room[0] = (u8)(caller_room[0] + 1);
-    go_deeper(room);
-    caller_room[0] = room[0];
-}
-
-static void stack_overflow(void) {
-    volatile u8 room = 0;
-
-    go_deeper(&room);
-}
+static void deeper(void) { __asm__ volatile("call *%0" : : "r"(deeper) : "memory"); }
 
 static void machine_check(void) { __asm__ volatile("int $18"); }
 
@@ -48,16 +32,14 @@ static void assertion(void) { ASSERT(nr_cpus == 0); }
 
 static void nmi(void) { apic_send(this_cpu()->apic_id, APIC_NMI, 0); }
 
-static void stray_n(u32 n) {
-    while (n--) {
-        apic_send(this_cpu()->apic_id, APIC_FIXED, STRAY_VECTOR);
-        irq_window();
-    }
+static void stray(void) {
+    apic_send(this_cpu()->apic_id, APIC_FIXED, STRAY_VECTOR);
+    irq_window();
 }
 
-static void stray(void) { stray_n(1); }
-
-static void storm(void) { stray_n(1200); }
+static void storm(void) {
+    for (int i = 0; i < 1200; i++) stray();
+}
 
 static void hang(void) { delay_ns(10 * NS_PER_S); }
 
@@ -66,25 +48,16 @@ int fault_inject(const char *what) {
         const char *word;
         void (*fn)(void);
     } faults[] = {
-        { "pf", page_fault },
-        { "gp", general_protection },
-        { "ud", undefined },
-        { "df", double_fault },
-        { "stack", stack_overflow },
-        { "mc", machine_check },
-        { "assert", assertion },
-        { "nmi", nmi },
-        { "stray", stray },
-        { "storm", storm },
-        { "hang", hang },
+        { "pf", page_fault }, { "gp", general_protection }, { "ud", undefined },     { "df", double_fault },
+        { "stack", deeper },  { "mc", machine_check },      { "assert", assertion }, { "nmi", nmi },
+        { "stray", stray },   { "storm", storm },           { "hang", hang }
     };
 
     for (u32 i = 0; i < ARRAY_SIZE(faults); i++) {
-        if (strcmp(what, faults[i].word) == 0) {
-            log_warn("fault on request: %s", what);
-            faults[i].fn();
-            return 0;
-        }
+        if (strcmp(what, faults[i].word)) continue;
+        log_warn("fault on request: %s", what);
+        faults[i].fn();
+        return 0;
     }
     return -EINVAL;
 }

@@ -81,15 +81,7 @@ struct acpi_info {
         u16 flags; /* MPS INTI flags: polarity, trigger */
         u8 irq;
     } override[ACPI_MAX_OVERRIDES];
-    u8 nmi_lint; /* the local interrupt pin on which NMI comes */
-
-    u16 pm1a_control; /* 0: no soft-off */
-    u8 sleep_type;    /* SLP_TYPa of S5 */
-    struct {
-        u8 space; /* 0 memory, 1 port; 0xff: none */
-        u8 value;
-        u64 addr;
-    } reset;
+    u8 nmi_lint;   /* the local interrupt pin on which NMI comes */
     u64 hpet_addr; /* 0: none */
     bool iommu;
     u32 bad_tables; /* a length or checksum did not hold: ignored, or what follows in it */

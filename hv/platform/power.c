@@ -4,20 +4,12 @@
 #include "lib/printf.h"
 #include "platform/clock.h"
 #include "platform/console.h"
-#include "platform/hostmap.h"
 #include "platform/smp.h"
 #include "x86/percpu.h"
 
 #define READING_TIME (5 * NS_PER_S) /* before a machine that panicked starts again */
 
 bool noreboot;
-static const struct acpi_info *acpi;
-static volatile u8 *reset_register; /* if it is in memory: mapped while there is memory for tables */
-
-void power_init(const struct acpi_info *a) {
-    acpi = a;
-    if (a->reset.space == 0) reset_register = mmio_map(a->reset.addr, 1);
-}
 
 static void __attribute__((noreturn)) halt(void) {
     for (;;) __asm__ volatile("cli; hlt");
@@ -37,22 +29,23 @@ static void emulator_off(u8 code) {
     outb(0xf4, code);
 }
 
+/* By the chipset's reset register, the keyboard controller's line, and an exception without an IDT (SDM 3A
+ * 6.15), whichever comes first. */
 static void __attribute__((noreturn)) reset(void) {
-    if (acpi && acpi->reset.space == 1) outb((u16)acpi->reset.addr, acpi->reset.value);
-    if (reset_register) *reset_register = acpi->reset.value;
-    outb(0xcf9, 2); /* the chipset's reset register, then the keyboard controller's line */
+    static const u8 no_idt[10];
+
+    outb(0xcf9, 2);
     outb(0xcf9, 6);
     outb(0x64, 0xfe);
-    halt();
+    delay_ns(NS_PER_S);
+    __asm__ volatile("lidt %0; ud2" : : "m"(no_idt));
+    __builtin_unreachable();
 }
 
 void platform_poweroff(void) {
+    log_info("The machine may be switched off.");
     last_words();
     emulator_off(0);
-    /* SLP_TYP and SLP_EN (ACPI 6.5, 4.8.3.2.1) */
-    if (acpi && acpi->pm1a_control)
-        outw(acpi->pm1a_control,
-             (u16)((inw(acpi->pm1a_control) & 0xc3ff) | acpi->sleep_type << 10 | BIT(13)));
     halt();
 }
 

@@ -3,12 +3,11 @@
 #ifndef HV_PLATFORM_POWER_H
 #define HV_PLATFORM_POWER_H
 
-#include "platform/firmware.h"
+#include <takt/types.h>
 
-void power_init(const struct acpi_info *a); /* keeps `a` */
 void platform_reboot(void) __attribute__((noreturn));
-/* What the emulators have (Bochs' port 0x8900; isa-debug-exit at 0xf4, with code 0); failing that ACPI
- * soft-off; else halts. */
+/* What the emulators have (Bochs' port 0x8900; isa-debug-exit at 0xf4, with code 0); else halts: a
+ * power-off of ACPI's would take an interpreter. */
 void platform_poweroff(void) __attribute__((noreturn));
 /* Says `why` and halts; ends an emulator (isa-debug-exit: code 1) unless noreboot is set. For what makes it
  * impossible to go on and is no bug of ours. */
