@@ -25,20 +25,18 @@ HV_CFLAGS := -std=gnu11 -O2 -g $(WARN) $(INC) -ffreestanding -fno-pic -fno-pie -
 
 HV_C   := $(sort $(wildcard hv/*.c hv/*/*.c hv/*/*/*.c drivers/uart.c))
 HV_ASM := $(sort $(wildcard boot/*.asm hv/*/*.asm))
-HV_OFFSETS := $(filter hv/asm_offsets.c,$(HV_C))
-HV_OBJ := $(patsubst %.c,$(B)/image/%.o,$(filter-out $(HV_OFFSETS),$(HV_C))) $(patsubst %.asm,$(B)/image/%.o,$(HV_ASM))
+HV_OBJ := $(patsubst %.c,$(B)/image/%.o,$(HV_C)) $(patsubst %.asm,$(B)/image/%.o,$(HV_ASM))
 
 $(B)/image/%.o: %.c
 	@mkdir -p $(@D)
 	$(CC) $(HV_CFLAGS) -c $< -o $@
 
-# Structure offsets for NASM: hv/asm_offsets.c compiled to assembly, its marked lines turned into %define.
-$(B)/asm_offsets.inc: hv/asm_offsets.c
+# The numbers of boot/layout.h for NASM.
+$(B)/layout.inc: boot/layout.h
 	@mkdir -p $(@D)
-	$(CC) $(HV_CFLAGS) -S $< -o $(B)/asm_offsets.s
-	sed -n 's/^#*->\([A-Z0-9_]*\) \$$*\(-*[0-9]*\).*/%define \1 \2/p' $(B)/asm_offsets.s > $@
+	sed -n 's/^#define *\([A-Z0-9_]*\) *\([0-9][0-9a-fx]*\).*/%define \1 \2/p' $< > $@
 
-$(B)/image/%.o: %.asm $(B)/asm_offsets.inc
+$(B)/image/%.o: %.asm $(B)/layout.inc
 	@mkdir -p $(@D)
 	$(NASM) -f elf64 -g -F dwarf -I$(B)/ -Iboot/ -MD $(@:.o=.d) -o $@ $<
 
@@ -99,7 +97,7 @@ guests: $(GUESTS) $(GUEST_TESTS)
 
 # libc has a sched_yield of its own, which sanitizers call.
 HOST_CFLAGS := -std=gnu11 -O2 -g $(WARN) $(INC) -D_GNU_SOURCE -Dsched_yield=hv_sched_yield -fno-strict-aliasing -MMD -MP
-HOST_SKIP   := hv/main.c drivers/uart.c hv/asm_offsets.c hv/lib/string.c hv/sched/machine.c \
+HOST_SKIP   := hv/main.c drivers/uart.c hv/lib/string.c hv/sched/machine.c \
 	$(addprefix hv/virt/,virt.c state.c svm.c vmx.c vmx_check.c) \
 	$(wildcard hv/x86/*.c) $(filter-out hv/platform/acpi.c hv/platform/bootinfo.c,$(wildcard hv/platform/*.c))
 HOST_OBJ    := $(patsubst %.c,$(B)/host/%.o,$(filter-out $(HOST_SKIP),$(HV_C)))

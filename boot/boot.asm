@@ -1,8 +1,10 @@
-; Entry from GRUB (multiboot2) to 64-bit C. Multiboot2 specification 3.1 (header), 3.3 (machine state).
-%include "asm_offsets.inc"
+; The roads to 64-bit C: the boot CPU's from GRUB (multiboot2 specification 3.1, header, and 3.3, machine state), the others' from
+; their SIPI.
+%include "layout.inc"
 
 MB2_MAGIC  equ 0xe85250d6
 COM1       equ 0x3f8
+SEL_CODE32 equ 0x18
 %define PHYS(sym) ((sym) - LINK_BASE)
 
 section .multiboot
@@ -31,12 +33,11 @@ start32:
         mov esp, PHYS(boot_stack_top)
         mov [PHYS(loader_magic)], eax
         mov [PHYS(loader_info)], ebx
+        mov edx, COM1
         mov esi, uart_setup
-.uart:  movzx edx, byte [esi]
-        add edx, COM1
-        mov al, [esi + 1]
+.uart:  lodsw
+        mov dl, ah
         out dx, al
-        add esi, 2
         cmp esi, uart_setup_end
         jb .uart
         mov esi, hello
@@ -50,54 +51,38 @@ start32:
         cpuid
         bt edx, 29              ; LM
         jnc no_long_mode
-        mov edi, edx            ; bit 20: NX
+        mov esi, PHYS(bsp64)
 
-        ; 4 GiB in 2 MiB pages: identity, at DIRECTMAP, and the first 2 GiB at LINK_BASE
-        mov eax, 0x83           ; present, writable, large
-        xor ecx, ecx
-.fill:  mov [PHYS(boot_pd) + ecx * 8], eax
-        add eax, 0x200000
-        inc ecx
-        cmp ecx, 2048
-        jb .fill
-        mov eax, PHYS(boot_pd) + 3
-        xor ecx, ecx
-.pdpt:  mov [PHYS(boot_pdpt) + ecx * 8], eax
-        add eax, 4096
-        inc ecx
-        cmp ecx, 4
-        jb .pdpt
-        mov dword [PHYS(boot_pdpt_high) + 510 * 8], PHYS(boot_pd) + 3
-        mov dword [PHYS(boot_pdpt_high) + 511 * 8], PHYS(boot_pd) + 4096 + 3
-        mov dword [PHYS(boot_pml4)], PHYS(boot_pdpt) + 3
-        mov dword [PHYS(boot_pml4) + 256 * 8], PHYS(boot_pdpt) + 3
-        mov dword [PHYS(boot_pml4) + 511 * 8], PHYS(boot_pdpt_high) + 3
-
+; Goes on at ESI in long mode, with the registers as every CPU has them.
+long_mode:
         mov eax, PHYS(boot_pml4)
-        mov edx, edi
-        call enter_long
-        jmp SEL_CODE:start64
-
-; Switches long mode on with the page tables at EAX; CPUID 80000001h EDX is in EDX. Also the road of the APs.
-global enter_long
-enter_long:
         mov cr3, eax
-        mov edi, edx
-        mov eax, cr4
-        or eax, 0x20            ; PAE
+        mov eax, 0x60           ; MCE PAE
         mov cr4, eax
-        mov ecx, 0xc0000080     ; EFER: LME, and NXE if there is NX (SDM 3A 10.8.5)
-        rdmsr
-        or eax, 0x100
-        bt edi, 20
-        jnc .no_nx
-        or eax, 0x800
-.no_nx: wrmsr
+        mov eax, 0x80000001
+        cpuid
+        and edx, 1 << 20        ; NX
+        shr edx, 20 - 11
+        lea eax, [edx + 0x100]  ; EFER: LME, and NXE if there is NX (SDM 3A 10.8.5)
+        xor edx, edx
+        mov ecx, 0xc0000080
+        wrmsr
         mov eax, 0x80010033     ; PG WP NE ET MP PE
         mov cr0, eax
         lgdt [boot_gdtr]
-        ret
+        mov eax, SEL_DATA
+        mov ds, eax
+        mov es, eax
+        mov ss, eax
+        mov fs, eax
+        mov gs, eax
+        jmp SEL_CODE:.high
+bits 64
+.high:  mov rax, LINK_BASE
+        add rax, rsi
+        jmp rax
 
+bits 32
 no_long_mode:
         mov esi, no_long_text
         call puts32
@@ -105,65 +90,99 @@ no_long_mode:
         jmp .stop
 
 ; ESI: text. Waits a bounded time for the transmitter.
-puts32: lodsb
-        test al, al
-        jz .done
-        mov ah, al
-        mov ecx, 100000
-.wait:  mov edx, COM1 + 5
-        in al, dx
+puts32: mov ecx, 100000
+        mov edx, COM1 + 5
+.wait:  in al, dx
         test al, 0x20
         loopz .wait
         mov edx, COM1
-        mov al, ah
+        lodsb
         out dx, al
-        jmp puts32
-.done:  ret
+        test al, al
+        jnz puts32
+        ret
 
-bits 64
-start64:
-        mov rax, high64
-        jmp rax
-
-; 115200 baud 8n1, FIFO on, no interrupts: offset and value (PC16550D 8.0)
-uart_setup:     db 1, 0, 3, 0x80, 0, 1, 1, 0, 3, 3, 2, 7, 4, 3
+; 115200 baud 8n1, FIFO on, no interrupts: value and low half of the port's number (PC16550D 8.0)
+uart_setup:     dw 0xf900, 0xfb80, 0xf801, 0xf900, 0xfb03, 0xfa07, 0xfc03
 uart_setup_end:
 hello:          db 13, 10, "Takt", 13, 10, 0
 no_long_text:   db "Takt needs a 64-bit CPU; this one has no long mode. Stopped.", 13, 10, 0
 
 align 8
-boot_gdt:
-        dq 0, 0x00af9b000000ffff, 0x00cf93000000ffff
-global boot_gdtr
-boot_gdtr:
-        dw boot_gdtr - boot_gdt - 1
-        dq boot_gdt
+boot_gdt:       dq 0, 0x00af9b000000ffff, 0x00cf93000000ffff, 0x00cf9b000000ffff
+boot_gdtr:      dw boot_gdtr - boot_gdt - 1
+                dd boot_gdt
 
 section .text
-high64:
-        mov eax, SEL_DATA
-        mov ds, eax
-        mov es, eax
-        mov ss, eax
-        xor eax, eax
-        mov fs, eax
-        mov gs, eax
-        mov rsp, boot_stack_top
+bits 64
+extern hv_main, ap_main
+bsp64:  mov rsp, boot_stack_top
         mov edi, [loader_magic]
         mov esi, [loader_info]
         xor ebp, ebp
-        extern hv_main
         call hv_main
         ud2
 
-section .bss
-alignb 4096
+; ---- an AP. What lies between trampoline and trampoline_end is copied to a page below 640 KiB, where the SIPI finds it in
+; real mode; one AP takes it at a time ----
+
+section .rodata
+bits 16
+global trampoline, trampoline_end
+trampoline:
+        mov ax, cs
+        mov ds, ax
+        o32 lgdt [.gdtr - trampoline]
+        mov eax, 0x11           ; PE ET; caches on (CD and NW are set after INIT)
+        mov cr0, eax
+        jmp dword SEL_CODE32:ap32
+.gdtr:  dw boot_gdtr - boot_gdt - 1
+        dd boot_gdt
+trampoline_end:
+
+section .boot
+bits 32
+ap32:   mov ax, SEL_DATA
+        mov ds, ax
+        mov esi, PHYS(ap64)
+        jmp long_mode
+
+section .text
+bits 64
+ap64:   mov rax, [ap_final_cr3]
+        mov cr3, rax
+        mov rsp, [ap_stack]
+        xor ebp, ebp
+        call ap_main
+        ud2
+
+; ---- 4 GiB in 2 MiB pages: identity, at DIRECTMAP, and the first 2 GiB at LINK_BASE ----
+
+section .data
+align 4096
 global boot_pml4
-boot_pml4:      resb 4096
-boot_pdpt:      resb 4096
-boot_pdpt_high: resb 4096
-boot_pd:        resb 4 * 4096
+boot_pml4:      dq PHYS(boot_pdpt) + 3
+                times 255 dq 0
+                dq PHYS(boot_pdpt) + 3
+                times 254 dq 0
+                dq PHYS(boot_pdpt_high) + 3
+boot_pdpt:      dq PHYS(boot_pd) + 0x0003, PHYS(boot_pd) + 0x1003, PHYS(boot_pd) + 0x2003, PHYS(boot_pd) + 0x3003
+                times 508 dq 0
+boot_pdpt_high: times 510 dq 0
+                dq PHYS(boot_pd) + 0x0003, PHYS(boot_pd) + 0x1003
+boot_pd:
+%assign page 0x83               ; present, writable, large
+%rep 2048
+                dq page
+  %assign page page + 0x200000
+%endrep
+
+section .bss
+global ap_final_cr3, ap_stack
+alignb 16
                 resb BOOT_STACK
 boot_stack_top:
 loader_magic:   resd 1
 loader_info:    resd 1
+ap_final_cr3:   resq 1
+ap_stack:       resq 1

@@ -1,5 +1,4 @@
 ; One stub a vector; vectors 8, 10-14, 17, 21, 29, 30 push an error code themselves (SDM 3A 6.15, APM2 8.2).
-%include "asm_offsets.inc"
 
 section .text
 
