@@ -13,7 +13,7 @@
 #include "x86/tsc.h"
 
 #define SCRUB_PART    65536u
-#define RESTART_PAUSE NS_PER_S /* before a VM that crashed starts again */
+#define RESTART_PAUSE NS_PER_S /* a VM that crashes or reboots as soon as it runs does so no more often */
 
 void (*vm_console_more)(struct vconsole *c);
 void (*vm_stopped)(struct vm *vm);
@@ -334,20 +334,26 @@ int vm_create(const struct config_vm *c, vm_done done, void *ctx) {
     return 0;
 }
 
-static int queue_destroy(struct vm *vm, vm_done done, void *ctx, bool again, u64 not_before) {
+static int queue_destroy(struct vm *vm, vm_done done, void *ctx, bool again) {
     struct vm_job *j = &vm->job;
+    u64 made = tsc_to_ns(-vm->tsc_offset - tsc_boot);
 
     if (!change(vm, STANDING, VM_DYING)) return -EBUSY;
     j->done = done;
     j->ctx = ctx;
     j->why = NULL;
     j->again = again;
-    j->work.not_before = not_before;
+    j->work.not_before = again ? made + RESTART_PAUSE : 0;
     work_add(&j->work);
     return 0;
 }
 
-int vm_destroy(struct vm *vm, vm_done done, void *ctx) { return queue_destroy(vm, done, ctx, false, 0); }
+int vm_destroy(struct vm *vm, vm_done done, void *ctx) {
+    int err = queue_destroy(vm, done, ctx, false);
+
+    if (err) vm->job.again = false; /* it goes already, and now it will not come again */
+    return err;
+}
 
 /* ---- ends of its own making ---- */
 
@@ -358,7 +364,6 @@ static bool stop(struct vm *vm, enum vm_state state) {
 }
 
 void vm_crash(struct vm *vm, struct vcpu *v, const char *fmt, ...) {
-    bool again = vm->config.on_crash == ON_CRASH_RESTART;
     va_list ap;
 
     if (!stop(vm, VM_CRASHED)) return;
@@ -368,7 +373,7 @@ void vm_crash(struct vm *vm, struct vcpu *v, const char *fmt, ...) {
     log_err("%s: crashed: %s", vm->name, vm->why);
     if (v) vcpu_dump(v);
     if (vm->config.on_crash != ON_CRASH_PRESERVE)
-        queue_destroy(vm, NULL, NULL, again, again ? now_ns() + RESTART_PAUSE : 0);
+        queue_destroy(vm, NULL, NULL, vm->config.on_crash == ON_CRASH_RESTART);
 }
 
 void vm_shutdown(struct vm *vm, enum takt_shutdown how, int code) {
@@ -378,7 +383,7 @@ void vm_shutdown(struct vm *vm, enum takt_shutdown how, int code) {
     } else if (stop(vm, VM_SHUTDOWN)) {
         vm->exit_code = code;
         log_info("%s: %s with code %d", vm->name, how == TAKT_SHUTDOWN_REBOOT ? "reboots" : "ends", code);
-        queue_destroy(vm, NULL, NULL, how == TAKT_SHUTDOWN_REBOOT, 0);
+        queue_destroy(vm, NULL, NULL, how == TAKT_SHUTDOWN_REBOOT);
     }
 }
 

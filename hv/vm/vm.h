@@ -133,10 +133,11 @@ void vm_init(void);
 /* ---- life (life.c). Creation and destruction are work items of many short steps; `done` (may be NULL) is
  * called at the end, with 0 or the error and one sentence. ---- */
 int vm_create(const struct config_vm *c, vm_done done, void *ctx); /* -EEXIST name; -EINVAL; -ENOMEM */
-int vm_destroy(struct vm *vm, vm_done done, void *ctx);            /* -EBUSY: being made, or already dying */
-int vm_pause(struct vm *vm);                                       /* -EINVAL: neither running nor paused */
-int vm_unpause(struct vm *vm);                                     /* -EINVAL: not paused */
-struct vm *vm_find(const char *name_or_id);                        /* takes a reference; NULL */
+int vm_destroy(struct vm *vm, vm_done done,
+               void *ctx);                  /* -EBUSY: being made, or already dying: for good now */
+int vm_pause(struct vm *vm);                /* -EINVAL: neither running nor paused */
+int vm_unpause(struct vm *vm);              /* -EINVAL: not paused */
+struct vm *vm_find(const char *name_or_id); /* takes a reference; NULL */
 void vm_put(struct vm *vm);
 /* The VMs in order of id. vm_next(NULL) is the first; takes a reference and drops the one of `after`. */
 struct vm *vm_next(struct vm *after);

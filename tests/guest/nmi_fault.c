@@ -1,6 +1,6 @@
 /* vcpus: 2 */
-/* NMIs that come while a fault is on its way to the guest leave no trace in it: neither a trap flag in the registers
- * that the fault's handler finds, nor a trap. */
+/* NMIs that come while a fault is on its way to the guest leave no trace in it: neither a trap flag in the
+ * registers that the handler of the fault finds, nor a trap. */
 #include <guest/lapic.h>
 #include <guest/test.h>
 #include <guest/thread.h>

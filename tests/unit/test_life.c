@@ -220,15 +220,25 @@ static void test_crash(void **state) {
 }
 
 static void test_shutdown(void **state) {
-    struct config_vm c = fake_config("ends", 1);
+    struct config_vm c = fake_config("ends", 2);
     struct vm *vm = fake_vm(&c), *again;
 
     vm_shutdown(vm, TAKT_SHUTDOWN_REBOOT, 3);
     assert_int_equal(vm->exit_code, 3);
+    fake_work_due(); /* not before it is a second old: else it could do that for ever, and fill the log */
+    again = vm_find("ends");
+    assert_ptr_equal(again, vm);
+    vm_put(again);
     vm_put(vm);
     fake_work();
     again = vm_find("ends");
     assert_non_null(again);
+    vm_shutdown(again, TAKT_SHUTDOWN_REBOOT, 0);
+    assert_int_equal(vm_destroy(again, NULL, NULL), -EBUSY); /* and then it does not come again */
+    vm_put(again);
+    fake_work();
+    assert_null(vm_find("ends"));
+    again = fake_vm(&c);
     vm_shutdown(again, TAKT_SHUTDOWN_POWEROFF, 0);
     vm_put(again);
     fake_work();
