@@ -11,7 +11,7 @@
 #define CONFIG_MAX_POOLS  17 /* Pool-0 among them */
 #define CONFIG_MAX_PARAMS 16
 
-/* A setting that the parameter table (hv/sched/params.h) knows by name; bound when its object exists. */
+/* A setting that the parameter table (hv/sched/policy.h) knows by name; bound when its object exists. */
 struct config_param {
     char name[CONFIG_NAME];
     char value[CONFIG_NAME];

@@ -11,7 +11,7 @@
 #include "platform/screen.h"
 #include "platform/smp.h"
 #include "platform/timer.h"
-#include "sched/params.h"
+#include "sched/policy.h"
 #include "shell/shell.h"
 #include "virt/virt.h"
 #include "vm/vm.h"

@@ -6,7 +6,7 @@
 #include "config.h"
 #include "lib/printf.h"
 #include "sched/machine.h"
-#include "sched/params.h"
+#include "sched/policy.h"
 
 static struct config cfg;
 
@@ -22,10 +22,6 @@ void machine_kick(u32 cpu) { abort(); }
 void machine_timer_set(u32 cpu, struct timer *t, u64 when) { abort(); }
 
 void machine_timer_cancel(struct timer *t) { abort(); }
-
-void *machine_alloc(size_t size) { abort(); }
-
-void machine_free(void *p) { abort(); }
 
 static void hear(void *ctx, bool fatal, const char *text) {
     fprintf(stderr, "%s%s\n", text, fatal ? "" : " (warning)");

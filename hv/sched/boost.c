@@ -3,28 +3,36 @@
  * aggressive: every wake boosts, also one that has overdrawn its credit, and it computes for a
  *             whole slice before that ends: I/O first at the cost of fairness (vSlicer, figure 3).
  * One with levels that outlive a sleep belongs here too. */
-#include "sched/boost.h"
+#include "sched/credit.h"
 
-static enum credit_class keep(enum credit_class c) { return c; }
-
-static enum credit_class by_credit(enum credit_class c, enum credit_class by_credit) { return by_credit; }
-
-static enum credit_class keep_any(enum credit_class c, enum credit_class by_credit) { return c; }
-
-static enum credit_class lift_under(enum credit_class c) { return c == CLASS_UNDER ? CLASS_BOOST : c; }
-
-static enum credit_class end_boost(enum credit_class c) { return c == CLASS_BOOST ? CLASS_UNDER : c; }
-
-static enum credit_class lift_all(enum credit_class c) { return CLASS_BOOST; }
-
-static enum credit_class keep_boost(enum credit_class c, enum credit_class by_credit) {
-    return c == CLASS_BOOST ? c : by_credit;
+static enum credit_class by_credit(const struct credit_vcpu *cv) {
+    return cv->credit < 0 ? CLASS_OVER : CLASS_UNDER;
 }
 
-const struct boost_policy boost_policies[] = {
-    [BOOST_OFF] = { "off", keep, keep, by_credit, keep_any },
-    [BOOST_STOCK] = { "stock", lift_under, end_boost, by_credit, keep_any },
-    [BOOST_AGGRESSIVE] = { "aggressive", lift_all, keep, keep_boost, by_credit },
-};
+static enum credit_class off(struct credit_vcpu *cv, enum boost_event event, u64 now) {
+    return event == BOOST_CREDIT ? by_credit(cv) : cv->cls;
+}
 
-const char *const boost_names[] = { "off", "stock", "aggressive", NULL };
+static enum credit_class stock(struct credit_vcpu *cv, enum boost_event event, u64 now) {
+    switch (event) {
+    case BOOST_CREDIT: return by_credit(cv);
+    case BOOST_WAKE: return cv->cls == CLASS_UNDER ? CLASS_BOOST : cv->cls;
+    case BOOST_TICK: return cv->cls == CLASS_BOOST ? CLASS_UNDER : cv->cls;
+    default: return cv->cls;
+    }
+}
+
+static enum credit_class aggressive(struct credit_vcpu *cv, enum boost_event event, u64 now) {
+    switch (event) {
+    case BOOST_WAKE: return CLASS_BOOST;
+    case BOOST_CREDIT: return cv->cls == CLASS_BOOST ? CLASS_BOOST : by_credit(cv);
+    case BOOST_SLICE_OVER: return by_credit(cv);
+    default: return cv->cls;
+    }
+}
+
+boost_policy *const boost_policies[] = {
+    [BOOST_OFF] = off,
+    [BOOST_STOCK] = stock,
+    [BOOST_AGGRESSIVE] = aggressive,
+};

@@ -6,72 +6,86 @@
 #include <takt/errno.h>
 #include "lib/printf.h"
 #include "lib/string.h"
+#include "sched/core.h"
 #include "sched/machine.h"
-#include "sched/record.h"
 
 struct spinlock sched_lock;
 struct sched_cpu sched_cpus[TAKT_MAX_CPUS];
 void (*sched_state_hook)(struct sched_vcpu *v, u64 now);
 
-/* ---- locking ---- */
-
 /* The pool of a dom or of a pCPU changes under the locks of both pools, so it is looked at again once
  * locked. */
-static struct sched_pool *lock_pool_of(struct sched_pool *const *where) {
-    for (;;) {
-        struct sched_pool *p = __atomic_load_n(where, __ATOMIC_ACQUIRE);
+struct sched_pool *sched_enter(struct sched_pool *const *where) {
+    struct sched_pool *p;
 
-        if (!p) return NULL;
+    while ((p = __atomic_load_n(where, __ATOMIC_ACQUIRE))) {
         spin_lock(&p->lock);
-        if (__atomic_load_n(where, __ATOMIC_RELAXED) == p) return p;
+        if (__atomic_load_n(where, __ATOMIC_RELAXED) == p) {
+            u64 now = machine_now();
+
+            if (now > p->now) p->now = now;
+            return p;
+        }
         spin_unlock(&p->lock);
     }
+    return NULL;
 }
 
-struct sched_pool *sched_lock_dom(struct sched_dom *d) {
-    return lock_pool_of(&d->pool);
+/* ---- tracing and recording ---- */
+
+static u32 sequence; /* of inputs to all pools */
+
+void sched_trace_slow(const struct sched_pool *p, const struct sched_vcpu *v, u16 event, u32 a, u32 b,
+                      u64 c) {
+    trace_write(machine_cpu(), p->now, event, v ? sched_who(v) : TRACE_NOBODY, a, b, (u32)c, (u32)(c >> 32));
 }
 
-u64 sched_clock(struct sched_pool *p) {
-    u64 now = machine_now();
-
-    if (now > p->clock) p->clock = now;
-    return p->clock;
+void sched_record(struct sched_pool *p, u16 event, u32 kind, u32 who, u32 small, u64 arg) {
+    if (event == TRC_SCHED_INPUT) p->sequence = __atomic_add_fetch(&sequence, 1, __ATOMIC_RELAXED);
+    trace_write(machine_cpu(), p->now, event, who, kind | p->id << 8 | small << 16, p->sequence, (u32)arg,
+                (u32)(arg >> 32));
 }
 
 /* ---- states ---- */
 
-void sched_set_state(struct sched_vcpu *v, enum run_state state, u64 now) {
-    u64 spent = now - v->since;
+static void set_state(struct sched_pool *p, struct sched_vcpu *v, enum run_state state) {
+    u64 spent = p->now - v->since;
 
     if (state == v->state) return;
-    sched_trace(v, now, TRC_RUNSTATE, v->state, state, (u32)spent, (u32)(spent >> 32));
+    sched_trace(p, v, TRC_RUNSTATE, v->state, state, spent);
     v->state_ns[v->state] += spent;
-    v->since = now;
+    v->since = p->now;
     v->state = state;
-    if (sched_state_hook) sched_state_hook(v, now);
+    if (sched_state_hook) sched_state_hook(v, p->now);
 }
 
 /* The state of a vCPU that is not running. */
 static enum run_state state_off_cpu(const struct sched_vcpu *v) {
     if (v->blocked) return RS_BLOCKED;
-    return v->parked || v->dom->paused ? RS_OFFLINE : RS_RUNNABLE;
+    return v->parked || (!sched_is_idle(v) && v->dom->paused) ? RS_OFFLINE : RS_RUNNABLE;
 }
 
-void sched_update(struct sched_pool *p, struct sched_vcpu *v, enum sched_why why, u64 now) {
+static bool is_current(const struct sched_vcpu *v) { return sched_cpus[v->cpu].current == v; }
+
+void sched_update(struct sched_pool *p, struct sched_vcpu *v, enum sched_why why) {
     bool may = sched_runnable(v);
 
-    if (sched_cpus[v->cpu].current == v) {
-        if (!may) sched_kick(p, v->cpu, now);
+    if (is_current(v)) {
+        if (!may) sched_kick(p, v->cpu);
         return;
     }
-    sched_set_state(v, state_off_cpu(v), now);
-    if (may == v->queued) return;
-    v->queued = may;
-    if (may)
-        p->policy->wake(p, v, why, now);
-    else
-        p->policy->sleep(p, v, now);
+    set_state(p, v, state_off_cpu(v));
+    if (!may) {
+        sched_unqueue(p, v);
+    } else if (!v->queued) {
+        v->queued = true;
+        p->policy->wake(p, v, why);
+    }
+}
+
+void sched_unqueue(struct sched_pool *p, struct sched_vcpu *v) {
+    if (v->queued) p->policy->sleep(p, v);
+    v->queued = false;
 }
 
 /* ---- running ---- */
@@ -80,31 +94,19 @@ static void slice_end(struct timer *t, u64 now) {
     machine_kick((u32)(container_of(t, struct sched_cpu, slice) - sched_cpus));
 }
 
-static void set_slice(struct sched_cpu *c, u32 cpu, u64 slice, u64 now) {
-    if (slice != SCHED_NEVER)
-        machine_timer_set(cpu, &c->slice, now + slice);
-    else if (c->slice.queued)
-        machine_timer_cancel(&c->slice);
-}
-
-static void switch_to(struct sched_pool *p, struct sched_cpu *c, u32 cpu, struct sched_vcpu *next, u64 slice,
-                      u64 now) {
+static void switch_to(struct sched_pool *p, struct sched_cpu *c, u32 cpu, struct sched_vcpu *next,
+                      u64 slice) {
     struct sched_vcpu *prev = c->current;
 
-    sched_trace(next, now, TRC_SWITCH, sched_who(prev), (u32)MIN(now - prev->since, 0xffffffffu), (u32)slice,
-                (u32)(slice >> 32));
-    if (sched_is_idle(prev)) {
-        cpumask_clear(&p->idlers, cpu);
-        sched_set_state(prev, RS_RUNNABLE, now);
-    } else {
-        sched_set_state(prev, state_off_cpu(prev), now);
-    }
+    sched_trace(p, next, TRC_SWITCH, sched_who(prev), (u32)MIN(p->now - prev->since, 0xffffffffu), slice);
+    set_state(p, prev, state_off_cpu(prev));
     if (next->woken_at) {
-        hist_add(&next->wake_latency, now - next->woken_at);
+        hist_add(&next->wake_latency, p->now - next->woken_at);
         next->woken_at = 0;
     }
+    cpumask_clear(&p->idlers, cpu);
     if (sched_is_idle(next) && !c->leaving) cpumask_set(&p->idlers, cpu);
-    sched_set_state(next, RS_RUNNING, now);
+    set_state(p, next, RS_RUNNING);
     next->switches++;
     next->on_cpu = cpu;
     c->current = next;
@@ -112,40 +114,39 @@ static void switch_to(struct sched_pool *p, struct sched_cpu *c, u32 cpu, struct
 
 struct sched_vcpu *sched_run(u32 cpu) {
     struct sched_cpu *c = &sched_cpus[cpu];
-    struct sched_pool *p = lock_pool_of(&c->pool);
-
-    if (!p) return c->current;
-    u64 now = sched_clock(p);
     struct sched_vcpu *prev = c->current, *next;
+    struct sched_pool *p = sched_enter(&c->pool);
     struct sched_pick pick;
     bool idle = sched_is_idle(prev);
 
-    record_input(p, IN_RUN, now, TRACE_NOBODY, 0, cpu);
+    if (!p) return prev;
+    record_input(p, IN_RUN, TRACE_NOBODY, 0, cpu);
     if (!idle) prev->queued = sched_runnable(prev);
-    pick = p->policy->pick(p, cpu, idle ? NULL : prev, now);
+    pick = p->policy->pick(p, cpu, idle ? NULL : prev);
     next = pick.vcpu ? pick.vcpu : &c->idle;
     next->queued = false;
-    record_decision(p, DEC_PICK, now, pick.vcpu ? sched_who(next) : TRACE_NOBODY, pick.slice);
-    if (next != prev) switch_to(p, c, cpu, next, pick.slice, now);
-    set_slice(c, cpu, pick.slice, now);
+    record_decision(p, DEC_PICK, pick.vcpu ? sched_who(next) : TRACE_NOBODY, pick.slice);
+    if (next != prev) switch_to(p, c, cpu, next, pick.slice);
+    if (pick.slice != SCHED_NEVER)
+        machine_timer_set(cpu, &c->slice, p->now + pick.slice);
+    else if (c->slice.queued)
+        machine_timer_cancel(&c->slice);
     spin_unlock(&p->lock);
     return next;
 }
 
 void sched_saved(u32 cpu, struct sched_vcpu *prev) {
     if (sched_is_idle(prev)) return;
-    struct sched_pool *p = sched_lock_dom(prev->dom);
-    u64 now = sched_clock(p);
+    struct sched_pool *p = sched_enter(&prev->dom->pool);
 
-    record_input(p, IN_SAVED, now, sched_who(prev), 0, cpu);
+    record_input(p, IN_SAVED, sched_who(prev), 0, cpu);
     if (sched_cpus[cpu].current != prev && prev->on_cpu == cpu) {
         prev->on_cpu = SCHED_NO_CPU;
         if (prev->migrating) {
             prev->migrating = false;
-            sched_place(p, prev, now);
-            sched_update(p, prev, SCHED_MIGRATE, now);
+            sched_migrate(p, prev);
         } else if (prev->queued && p->policy->saved) {
-            p->policy->saved(p, prev, now);
+            p->policy->saved(p, prev);
         }
     }
     spin_unlock(&p->lock);
@@ -158,130 +159,115 @@ struct sched_vcpu *sched_current(u32 cpu) {
 /* ---- what vCPUs do ---- */
 
 void sched_wake(struct sched_vcpu *v) {
-    struct sched_pool *p = sched_lock_dom(v->dom);
+    struct sched_pool *p = sched_enter(&v->dom->pool);
 
     if (v->blocked) {
-        u64 now = sched_clock(p);
-
-        record_input(p, IN_WAKE, now, sched_who(v), 0, 0);
-        sched_trace(v, now, TRC_WAKE, v->cpu, 0, 0, 0);
+        record_input(p, IN_WAKE, sched_who(v), 0, 0);
+        sched_trace(p, v, TRC_WAKE, v->cpu, 0, 0);
         v->blocked = false;
-        if (sched_cpus[v->cpu].current != v) {
+        if (!is_current(v)) {
             v->wakes++;
-            if (state_off_cpu(v) == RS_RUNNABLE) v->woken_at = now;
-            sched_update(p, v, SCHED_WAKE, now);
+            if (state_off_cpu(v) == RS_RUNNABLE) v->woken_at = p->now;
+            sched_update(p, v, SCHED_WAKE);
         } else if (v->cpu != machine_cpu()) {
-            sched_kick(p, v->cpu, now); /* it may be waiting in place */
+            sched_kick(p, v->cpu); /* it may be waiting in place */
         }
     }
     spin_unlock(&p->lock);
 }
 
 void sched_block(struct sched_vcpu *v) {
-    struct sched_pool *p = sched_lock_dom(v->dom);
-    u64 now = sched_clock(p);
+    struct sched_pool *p = sched_enter(&v->dom->pool);
 
-    record_input(p, IN_BLOCK, now, sched_who(v), 0, 0);
-    sched_trace(v, now, TRC_BLOCK, 0, 0, 0, 0);
+    record_input(p, IN_BLOCK, sched_who(v), 0, 0);
+    sched_trace(p, v, TRC_BLOCK, 0, 0, 0);
     v->blocked = true;
-    if (sched_cpus[v->cpu].current != v) /* stopped in the meantime */
-        sched_update(p, v, SCHED_WAKE, now);
+    if (!is_current(v)) sched_update(p, v, SCHED_WAKE); /* stopped in the meantime */
     spin_unlock(&p->lock);
 }
 
 void sched_yield(struct sched_vcpu *v) {
-    struct sched_pool *p = sched_lock_dom(v->dom);
-    u64 now = sched_clock(p);
+    struct sched_pool *p = sched_enter(&v->dom->pool);
 
-    record_input(p, IN_YIELD, now, sched_who(v), 0, 0);
-    sched_trace(v, now, TRC_YIELD, 0, 0, 0, 0);
-    if (p->policy->yield && sched_cpus[v->cpu].current == v) p->policy->yield(p, v, now);
+    record_input(p, IN_YIELD, sched_who(v), 0, 0);
+    sched_trace(p, v, TRC_YIELD, 0, 0, 0);
+    if (p->policy->yield && is_current(v)) p->policy->yield(p, v);
     spin_unlock(&p->lock);
 }
 
 /* ---- pausing ---- */
 
-static void update_all(struct sched_pool *p, struct sched_dom *d, u64 now) {
-    for (u32 i = 0; i < d->nr_vcpus; i++)
-        if (d->vcpu[i]) sched_update(p, d->vcpu[i], SCHED_UNPAUSE, now);
-}
-
 void sched_pause(struct sched_dom *d) {
-    struct sched_pool *p = sched_lock_dom(d);
-    u64 now = sched_clock(p);
+    struct sched_pool *p = sched_enter(&d->pool);
 
-    record_input(p, IN_PAUSE, now, d->id << 16, 0, 0);
-    if (d->paused++ == 0) update_all(p, d, now);
+    record_input(p, IN_PAUSE, d->id << 16, 0, 0);
+    if (d->paused++ == 0)
+        for_each_vcpu(v, d) sched_update(p, v, SCHED_UNPAUSE);
     spin_unlock(&p->lock);
 }
 
 int sched_unpause(struct sched_dom *d) {
-    struct sched_pool *p = sched_lock_dom(d);
-    u64 now = sched_clock(p);
-    int error = -EINVAL;
+    struct sched_pool *p = sched_enter(&d->pool);
+    int error = d->paused ? 0 : -EINVAL;
 
-    if (d->paused) {
-        record_input(p, IN_UNPAUSE, now, d->id << 16, 0, 0);
-        if (--d->paused == 0) update_all(p, d, now);
-        error = 0;
+    if (!error) {
+        record_input(p, IN_UNPAUSE, d->id << 16, 0, 0);
+        if (--d->paused == 0)
+            for_each_vcpu(v, d) sched_update(p, v, SCHED_UNPAUSE);
     }
     spin_unlock(&p->lock);
     return error;
 }
 
 bool sched_dom_stopped(struct sched_dom *d) {
-    struct sched_pool *p = sched_lock_dom(d);
+    struct sched_pool *p = sched_enter(&d->pool);
     bool stopped = d->paused > 0;
 
-    for (u32 i = 0; i < d->nr_vcpus; i++)
-        if (d->vcpu[i] && d->vcpu[i]->on_cpu != SCHED_NO_CPU) stopped = false;
+    for_each_vcpu(v, d) stopped &= v->on_cpu == SCHED_NO_CPU;
     spin_unlock(&p->lock);
     return stopped;
 }
 
 /* ---- affinity and migration ---- */
 
-void sched_place(struct sched_pool *p, struct sched_vcpu *v, u64 now) {
-    struct cpumask allowed = cpumask_and(&v->affinity, &p->cpus);
-    u32 from = v->cpu;
+void sched_move(struct sched_pool *p, struct sched_vcpu *v, u32 cpu) {
+    if (cpu == v->cpu) return;
+    sched_trace(p, v, TRC_MIGRATE, v->cpu, cpu, 0);
+    record_decision(p, DEC_MOVE, sched_who(v), cpu);
+    v->cpu = cpu;
+    v->migrations++;
+}
+
+void sched_place(struct sched_pool *p, struct sched_vcpu *v) {
+    struct cpumask allowed = sched_allowed(p, v);
 
     if (cpumask_empty(&allowed))
         cpumask_fill(&v->affinity); /* the last pCPU that it could use has left the pool */
-    v->cpu = p->policy->place(p, v);
-    if (v->cpu == from) return;
-    v->migrations++;
-    sched_trace(v, now, TRC_MIGRATE, from, v->cpu, 0, 0);
-    record_decision(p, DEC_MOVE, now, sched_who(v), v->cpu);
+    sched_move(p, v, p->policy->place(p, v));
 }
 
-void sched_send_away(struct sched_pool *p, struct sched_vcpu *v, u64 now) {
-    if (v->on_cpu != SCHED_NO_CPU) {
+void sched_migrate(struct sched_pool *p, struct sched_vcpu *v) {
+    if (v->on_cpu == SCHED_NO_CPU) {
+        sched_unqueue(p, v);
+        sched_place(p, v);
+    } else {
         v->migrating = true;
-        sched_update(p, v, SCHED_MIGRATE, now);
-        return;
     }
-    if (v->queued) {
-        v->queued = false;
-        p->policy->sleep(p, v, now);
-    }
-    sched_place(p, v, now);
-    sched_update(p, v, SCHED_MIGRATE, now);
+    sched_update(p, v, SCHED_MIGRATE);
 }
 
 int sched_set_affinity(struct sched_vcpu *v, const struct cpumask *m) {
-    struct sched_pool *p = sched_lock_dom(v->dom);
-    u64 now = sched_clock(p);
+    struct sched_pool *p = sched_enter(&v->dom->pool);
     struct cpumask allowed = cpumask_and(m, &p->cpus);
-    int error = -EINVAL;
+    int error = cpumask_empty(&allowed) ? -EINVAL : 0;
 
-    if (!cpumask_empty(&allowed)) {
-        record_input(p, IN_AFFINITY, now, sched_who(v), 0, m->bits);
+    if (!error) {
+        record_input(p, IN_AFFINITY, sched_who(v), 0, m->bits);
         v->affinity = *m;
         if (!cpumask_test(&allowed, v->cpu))
-            sched_send_away(p, v, now);
+            sched_migrate(p, v);
         else if (p->policy->affinity)
-            p->policy->affinity(p, v, now);
-        error = 0;
+            p->policy->affinity(p, v);
     }
     spin_unlock(&p->lock);
     return error;
@@ -289,75 +275,38 @@ int sched_set_affinity(struct sched_vcpu *v, const struct cpumask *m) {
 
 /* ---- services for policies ---- */
 
-void sched_trace_slow(const struct sched_vcpu *v, u64 now, u16 event, u32 a, u32 b, u32 c, u32 d) {
-    trace_write(machine_cpu(), now, event, v ? sched_who(v) : TRACE_NOBODY, a, b, c, d);
-}
-
-void *sched_cpu_priv(const struct sched_pool *p, u32 cpu) { return sched_cpus[cpu].priv; }
-
-struct sched_vcpu *sched_current_locked(const struct sched_pool *p, u32 cpu) {
-    struct sched_vcpu *v = sched_cpus[cpu].current;
-
-    return sched_is_idle(v) ? NULL : v;
-}
-
-void sched_kick(struct sched_pool *p, u32 cpu, u64 now) {
-    sched_trace(sched_cpus[cpu].current, now, TRC_KICK, cpu, 0, 0, 0);
-    record_decision(p, DEC_KICK, now, TRACE_NOBODY, cpu);
+void sched_kick(struct sched_pool *p, u32 cpu) {
+    sched_trace(p, sched_cpus[cpu].current, TRC_KICK, cpu, 0, 0);
+    record_decision(p, DEC_KICK, TRACE_NOBODY, cpu);
     machine_kick(cpu);
 }
 
-bool sched_may_run(const struct sched_pool *p, const struct sched_vcpu *v, u32 cpu) {
-    return cpumask_test(&v->affinity, cpu) && cpumask_test(&p->cpus, cpu) &&
-           (v->on_cpu == SCHED_NO_CPU || v->on_cpu == cpu);
-}
-
-void sched_move(struct sched_pool *p, struct sched_vcpu *v, u32 cpu, u64 now) {
-    ASSERT(sched_may_run(p, v, cpu));
-    sched_trace(v, now, TRC_MIGRATE, v->cpu, cpu, 0, 0);
-    record_decision(p, DEC_MOVE, now, sched_who(v), cpu);
-    v->cpu = cpu;
-    v->migrations++;
-}
-
-void sched_migrate(struct sched_pool *p, struct sched_vcpu *v, u64 now) {
-    v->migrating = true;
-    sched_update(p, v, SCHED_MIGRATE, now);
-}
-
-void sched_park(struct sched_pool *p, struct sched_vcpu *v, bool parked, u64 now) {
-    sched_trace(v, now, TRC_PARK, parked, 0, 0, 0);
+void sched_park(struct sched_pool *p, struct sched_vcpu *v, bool parked) {
+    sched_trace(p, v, TRC_PARK, parked, 0, 0);
     v->parked = parked;
-    sched_update(p, v, SCHED_UNPARK, now);
+    sched_update(p, v, SCHED_UNPARK);
 }
 
-void sched_timer_set(struct sched_pool *p, u32 cpu, u32 kind, u64 when) {
-    struct policy_timer *t = &sched_cpus[cpu].timer[kind];
-
-    t->armed = true;
-    machine_timer_set(cpu, &t->t, when);
+void sched_timer_set(u32 cpu, u32 kind, u64 when) {
+    sched_cpus[cpu].timer[kind].armed = true;
+    machine_timer_set(cpu, &sched_cpus[cpu].timer[kind].t, when);
 }
 
-void sched_timer_cancel(struct sched_pool *p, u32 cpu, u32 kind) {
-    struct policy_timer *t = &sched_cpus[cpu].timer[kind];
-
-    t->armed = false;
-    machine_timer_cancel(&t->t);
+void sched_timer_cancel(u32 cpu, u32 kind) {
+    sched_cpus[cpu].timer[kind].armed = false;
+    machine_timer_cancel(&sched_cpus[cpu].timer[kind].t);
 }
 
 /* A timer may have been moved or cancelled by another CPU while this one waited for the lock. */
 void sched_timer_fire(u32 cpu, u32 kind) {
-    struct sched_cpu *c = &sched_cpus[cpu];
-    struct policy_timer *t = &c->timer[kind];
-    struct sched_pool *p = lock_pool_of(&c->pool);
+    struct policy_timer *t = &sched_cpus[cpu].timer[kind];
+    struct sched_pool *p = sched_enter(&sched_cpus[cpu].pool);
 
     if (!p) return;
-    u64 now = sched_clock(p);
-
     if (t->armed && !t->t.queued) {
-        record_input(p, IN_TIMER, now, TRACE_NOBODY, kind, cpu);
+        record_input(p, IN_TIMER, TRACE_NOBODY, kind, cpu);
         t->armed = false;
-        p->policy->timer(p, cpu, kind, now);
+        p->policy->timer(p, cpu, kind);
     }
     spin_unlock(&p->lock);
 }
@@ -370,18 +319,20 @@ static void policy_timer(struct timer *t, u64 now) {
 
 /* ---- start-up and reading ---- */
 
-int sched_init(void) {
+void sched_init(void) {
     memset(sched_cpus, 0, sizeof(sched_cpus));
     memset(sched_pools, 0, sizeof(sched_pools));
-    return 0;
+    sequence = 0;
 }
 
 int sched_cpu_online(u32 cpu) {
+    static struct sched_pool none = { .id = 0xff };
     struct sched_cpu *c = sched_cpus + cpu;
 
     if (cpu >= TAKT_MAX_CPUS || c->online) return -EINVAL;
-    c->idle = (struct sched_vcpu){ .id = cpu, .cpu = cpu, .on_cpu = cpu, .state = RS_RUNNING };
-    c->idle.since = machine_now();
+    none.now = machine_now();
+    record_input(&none, IN_CPU_ONLINE, TRACE_NOBODY, 0, cpu);
+    c->idle = (struct sched_vcpu){ .id = cpu, .cpu = cpu, .on_cpu = cpu, .since = none.now };
     c->current = &c->idle;
     timer_init(&c->slice, slice_end);
     for (u32 i = 0; i < SCHED_TIMERS; i++) {
@@ -389,30 +340,30 @@ int sched_cpu_online(u32 cpu) {
         timer_init(&c->timer[i].t, policy_timer);
     }
     c->online = true;
-    record_input(NULL, IN_CPU_ONLINE, c->idle.since, TRACE_NOBODY, 0, cpu);
     return 0;
 }
 
 void sched_times(struct sched_vcpu *v, struct sched_times *out) {
-    struct sched_pool *p = sched_lock_dom(v->dom);
-    u64 now = sched_clock(p);
+    struct sched_pool *p = sched_enter(&v->dom->pool);
 
+    *out = (struct sched_times){
+        .state = v->state,
+        .cpu = v->cpu,
+        .switches = v->switches,
+        .wakes = v->wakes,
+        .migrations = v->migrations,
+        .wake_p50 = hist_percentile(&v->wake_latency, 500),
+        .wake_p99 = hist_percentile(&v->wake_latency, 990),
+        .wake_max = v->wake_latency.max,
+        .wake_count = v->wake_latency.count,
+    };
     memcpy(out->state_ns, v->state_ns, sizeof(out->state_ns));
-    out->state_ns[v->state] += now - v->since;
-    out->state = v->state;
-    out->cpu = v->cpu;
-    out->switches = v->switches;
-    out->wakes = v->wakes;
-    out->migrations = v->migrations;
-    out->wake_p50 = hist_percentile(&v->wake_latency, 500);
-    out->wake_p99 = hist_percentile(&v->wake_latency, 990);
-    out->wake_max = v->wake_latency.max;
-    out->wake_count = v->wake_latency.count;
+    out->state_ns[v->state] += p->now - v->since;
     spin_unlock(&p->lock);
 }
 
 void sched_reset_latency(struct sched_vcpu *v) {
-    struct sched_pool *p = sched_lock_dom(v->dom);
+    struct sched_pool *p = sched_enter(&v->dom->pool);
 
     hist_reset(&v->wake_latency);
     spin_unlock(&p->lock);
@@ -420,9 +371,8 @@ void sched_reset_latency(struct sched_vcpu *v) {
 
 u64 sched_idle_ns(u32 cpu) {
     struct sched_cpu *c = &sched_cpus[cpu];
-    struct sched_pool *p = lock_pool_of(&c->pool);
-    u64 now = p ? sched_clock(p) : machine_now();
-    u64 ns = c->idle.state_ns[RS_RUNNING];
+    struct sched_pool *p = sched_enter(&c->pool);
+    u64 now = p ? p->now : machine_now(), ns = c->idle.state_ns[RS_RUNNING];
 
     if (c->current == &c->idle && now > c->idle.since) ns += now - c->idle.since;
     if (p) spin_unlock(&p->lock);

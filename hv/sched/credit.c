@@ -9,26 +9,22 @@
  * FIFO lists, one a class. A vCPU whose class changes while it waits keeps its place until the pCPU sorts
  * its queue, at its first tick after an accounting pass.
  *
- * Where variations attach: slice_of() (how long a pick runs), credit_account() (how credit is granted),
- * boost->wake() (what a wake earns), enqueue() (order within a class).
+ * Where variations attach: slice_of() (how long a pick runs), position() (where in the queue one is put
+ * back), credit_account() (how credit is granted), boost (what a wake earns).
  */
 #include <takt/errno.h>
+#include "lib/string.h"
 #include "sched/credit.h"
 
 enum { TIMER_TICK, TIMER_ACCOUNT };
 
-static struct credit_cpu *cpu_of(const struct sched_pool *p, u32 cpu) { return sched_cpu_priv(p, cpu); }
-
 static bool is_active(const struct credit_vcpu *cv) { return !list_empty(&cv->active); }
 
-/* ---- weights and the active list ---- */
-
-void credit_weights_changed(struct credit_pool *cp) {
-    cp->weight = 0;
-    list_for_each(cd, &cp->active, struct credit_dom, link) {
-        cp->weight += credit_weight(cp, cd);
-    }
+static void boost(struct sched_pool *p, struct credit_vcpu *cv, enum boost_event event) {
+    cv->cls = credit_pool(p)->boost(cv, event, p->now);
 }
+
+/* ---- timers ---- */
 
 /* The next multiple of `period` on the pool's clock, shifted a little from pCPU to pCPU so that they do not
  * all want the lock at once. */
@@ -38,64 +34,75 @@ static u64 next_beat(u64 period, u32 cpu, u64 now) {
     return now < shift ? shift : shift + ((now - shift) / period + 1) * period;
 }
 
-static void set_accounting(struct sched_pool *p, u64 now) {
-    struct credit_pool *cp = p->priv;
+static void set_accounting(struct sched_pool *p) {
+    struct credit_pool *cp = credit_pool(p);
 
     cp->accounting = true;
-    sched_timer_set(p, cp->master, TIMER_ACCOUNT, next_beat(cp->period, 0, now));
+    sched_timer_set(cp->master, TIMER_ACCOUNT, next_beat(cp->period, 0, p->now));
 }
 
-static void activate(struct sched_pool *p, struct credit_vcpu *cv, u64 now) {
-    struct credit_pool *cp = p->priv;
-    struct credit_dom *cd = credit_dom_of(cv->vcpu);
-    u64 before = cd->nr_active ? credit_weight(cp, cd) : 0;
-
-    list_add_head(&cd->active, &cv->active);
-    if (cd->nr_active++ == 0) list_add_head(&cp->active, &cd->link);
-    cp->weight += credit_weight(cp, cd) - before;
-    if (!cp->accounting) set_accounting(p, now);
+static void start_tick(struct sched_pool *p, u32 cpu) {
+    credit_cpu(cpu)->ticking = true;
+    sched_timer_set(cpu, TIMER_TICK, next_beat(credit_pool(p)->tick, cpu, p->now));
 }
 
-void credit_deactivate(struct credit_pool *cp, struct credit_vcpu *cv) {
-    struct credit_dom *cd = credit_dom_of(cv->vcpu);
-    u64 before = credit_weight(cp, cd);
+/* ---- the active list ---- */
 
-    list_del(&cv->active);
-    if (--cd->nr_active == 0) list_del(&cd->link);
-    cp->weight -= before - (cd->nr_active ? credit_weight(cp, cd) : 0);
+/* Brings up to date what an active VM counts in W. */
+static void count_weight(struct credit_pool *cp, struct credit_dom *cd) {
+    u64 w = cp->knob.fault == FAULT_IGNORE_WEIGHT ? CREDIT_DEFAULT_WEIGHT : cd->weight;
+
+    cp->weight -= cd->counted;
+    cd->counted = cp->knob.weight_scope == SCOPE_VCPU ? w * cd->nr_active : cd->nr_active ? w : 0;
+    cp->weight += cd->counted;
+}
+
+void credit_set_active(struct sched_pool *p, struct credit_vcpu *cv, bool active) {
+    struct credit_pool *cp = credit_pool(p);
+    struct credit_dom *cd = credit_dom(cv->vcpu->dom);
+
+    if (active) {
+        list_add_head(&cd->active, &cv->active);
+        if (cd->nr_active++ == 0) list_add_head(&cp->active, &cd->link);
+    } else {
+        list_del(&cv->active);
+        if (--cd->nr_active == 0) list_del(&cd->link);
+    }
+    count_weight(cp, cd);
+    if (active && !cp->accounting) set_accounting(p);
 }
 
 /* ---- queues ---- */
 
 static struct credit_vcpu *queue_head(struct credit_cpu *cc) {
-    if (!cc->nr) return NULL;
-    for (int c = CLASS_BOOST; c < CLASS_NR; c++)
+    for (int c = CLASS_BOOST; cc->nr && c < CLASS_NR; c++)
         if (!list_empty(&cc->queue[c])) return list_first(&cc->queue[c], struct credit_vcpu, link);
     return NULL;
 }
 
-/* Behind its equals; after a yield, behind one of the next class too; before them, if it was preempted
- * and is to finish its slice. */
-static void enqueue(struct sched_pool *p, struct credit_vcpu *cv) {
-    struct credit_pool *cp = p->priv;
-    struct credit_cpu *cc = cpu_of(p, cv->vcpu->cpu);
-    struct list *at = &cc->queue[cv->cls];
+/* Before whom it is put: behind its equals; after a yield, behind one of the next class too; before them, if
+ * it was preempted and is to finish its slice. */
+static struct list *position(const struct credit_pool *cp, struct credit_cpu *cc, struct credit_vcpu *cv) {
+    struct list *equals = &cc->queue[cv->cls];
 
-    for (int c = cv->cls + 1; cv->yielded && c < CLASS_NR; c++)
-        if (!list_empty(&cc->queue[c])) {
-            at = cc->queue[c].next->next;
-            break;
-        }
-    if (cv->left && !cv->yielded && cp->knob.requeue == REQUEUE_HEAD) at = at->next;
-    list_add_tail(at, &cv->link); /* before `at` */
-    if (cc->nr++ == 0) cpumask_set(&cp->waiting, cv->vcpu->cpu);
+    if (cv->yielded) {
+        for (int c = cv->cls + 1; c < CLASS_NR; c++)
+            if (!list_empty(&cc->queue[c])) return cc->queue[c].next->next;
+        return equals;
+    }
+    return cv->left && cp->knob.requeue == REQUEUE_HEAD ? equals->next : equals;
+}
+
+static void enqueue(struct sched_pool *p, struct credit_vcpu *cv) {
+    struct credit_cpu *cc = credit_cpu(cv->vcpu->cpu);
+
+    list_add_tail(position(credit_pool(p), cc, cv), &cv->link);
+    if (cc->nr++ == 0) cpumask_set(&credit_pool(p)->waiting, cv->vcpu->cpu);
 }
 
 static void dequeue(struct sched_pool *p, struct credit_vcpu *cv) {
-    struct credit_pool *cp = p->priv;
-
     list_del(&cv->link);
-    if (--cpu_of(p, cv->vcpu->cpu)->nr == 0) cpumask_clear(&cp->waiting, cv->vcpu->cpu);
+    if (--credit_cpu(cv->vcpu->cpu)->nr == 0) cpumask_clear(&credit_pool(p)->waiting, cv->vcpu->cpu);
 }
 
 /* A stable partition by what the classes are by now. */
@@ -116,47 +123,48 @@ static void sort_queue(struct credit_cpu *cc) {
 /* ---- who is to be kicked ---- */
 
 static struct cpumask idlers_for(const struct sched_pool *p, const struct sched_vcpu *v) {
-    const struct credit_pool *cp = p->priv;
+    const struct credit_pool *cp = credit_pool(p);
     struct cpumask m = cpumask_and(&p->idlers, &v->affinity);
 
     return cp->knob.balance == BALANCE_FULL ? cpumask_minus(&m, &cp->kicked) : m;
 }
 
-static void kick_one(struct sched_pool *p, const struct cpumask *idlers, u64 now) {
-    struct credit_pool *cp = p->priv;
+static bool outranks(const struct credit_vcpu *cv, const struct sched_vcpu *current) {
+    return cv->cls < credit_vcpu(current)->cls;
+}
+
+static void kick_one(struct sched_pool *p, const struct cpumask *idlers) {
+    struct credit_pool *cp = credit_pool(p);
     u32 cpu = cpumask_cycle(idlers, cp->rotor);
 
     cp->rotor = cpu + 1;
     cpumask_set(&cp->kicked, cpu);
-    sched_kick(p, cpu, now);
+    sched_kick(p, cpu);
 }
 
 /* Somebody new is in a queue: find it a pCPU. */
-static void tickle(struct sched_pool *p, struct credit_vcpu *cv, u64 now) {
-    struct credit_pool *cp = p->priv;
-    struct sched_vcpu *v = cv->vcpu, *current = sched_current_locked(p, v->cpu);
-    struct cpumask idlers = idlers_for(p, v);
-    bool outranks = !current || cv->cls < ((struct credit_vcpu *)current->priv)->cls;
+static void tickle(struct sched_pool *p, struct credit_vcpu *cv) {
+    struct credit_pool *cp = credit_pool(p);
+    u32 own = cv->vcpu->cpu;
+    const struct sched_vcpu *current = sched_current_locked(own);
+    struct cpumask idlers = idlers_for(p, cv->vcpu);
     bool others = current && !cpumask_empty(&idlers);
 
-    if (cp->knob.tickle == TICKLE_SMART && others) outranks = false; /* leave the current one alone */
-    if (outranks) {
-        if (!current) cpumask_set(&cp->kicked, v->cpu);
-        sched_kick(p, v->cpu, now);
-    }
+    if (!current) cpumask_set(&cp->kicked, own);
+    if (!current || (outranks(cv, current) && !(cp->knob.tickle == TICKLE_SMART && others)))
+        sched_kick(p, own); /* smart: leave the current one alone if there are others */
     if (!others) return;
-    if (cp->knob.tickle != TICKLE_ALL) {
-        kick_one(p, &idlers, now);
-        return;
-    }
-    cpumask_for_each(cpu, &idlers) sched_kick(p, cpu, now);
+    if (cp->knob.tickle != TICKLE_ALL)
+        kick_one(p, &idlers);
+    else
+        cpumask_for_each(cpu, &idlers) sched_kick(p, cpu);
 }
 
 #define HELP_SCAN 16 /* so many waiting vCPUs are offered to idle pCPUs after a pick; the rest later */
 
 /* Xen's balancing is driven by events alone: of several vCPUs that wake on one idle pCPU at once, all but one
  * wait, however many pCPUs idle. */
-static void call_for_help(struct sched_pool *p, struct credit_cpu *cc, u64 now) {
+static void call_for_help(struct sched_pool *p, struct credit_cpu *cc) {
     int left = HELP_SCAN;
 
     for (int c = 0; c < CLASS_NR; c++)
@@ -164,101 +172,117 @@ static void call_for_help(struct sched_pool *p, struct credit_cpu *cc, u64 now) 
             struct cpumask idlers = idlers_for(p, cv->vcpu);
 
             if (left-- == 0) return;
-            if (cv->vcpu->on_cpu == SCHED_NO_CPU && !cpumask_empty(&idlers)) kick_one(p, &idlers, now);
+            if (cv->vcpu->on_cpu == SCHED_NO_CPU && !cpumask_empty(&idlers)) kick_one(p, &idlers);
         }
 }
 
 /* This pCPU was called for help and took somebody else: those who still wait need another one, or the
  * pCPU that they were to spare. */
-static void pass_on(struct sched_pool *p, u32 cpu, u64 now) {
-    struct credit_pool *cp = p->priv;
-
-    cpumask_for_each(peer, &cp->waiting) {
-        struct sched_vcpu *current = sched_current_locked(p, peer);
-        struct credit_vcpu *head = queue_head(cpu_of(p, peer));
+static void pass_on(struct sched_pool *p) {
+    cpumask_for_each(peer, &credit_pool(p)->waiting) {
+        const struct sched_vcpu *current = sched_current_locked(peer);
+        struct credit_vcpu *head = queue_head(credit_cpu(peer));
         struct cpumask idlers = idlers_for(p, head->vcpu);
 
-        if (!cpumask_empty(&p->idlers)) call_for_help(p, cpu_of(p, peer), now);
-        if (current && cpumask_empty(&idlers) && head->cls < ((struct credit_vcpu *)current->priv)->cls)
-            sched_kick(p, peer, now);
+        if (!cpumask_empty(&p->idlers)) call_for_help(p, credit_cpu(peer));
+        if (current && cpumask_empty(&idlers) && outranks(head, current)) sched_kick(p, peer);
     }
+}
+
+/* ---- stealing ---- */
+
+/* The first vCPU better than `limit` in the queue of `peer` that may run on `cpu`. */
+static struct credit_vcpu *steal_from(struct sched_pool *p, u32 peer, u32 cpu, enum credit_class limit) {
+    u64 delay = credit_pool(p)->knob.migration_delay_us * NS_PER_US;
+
+    for (int c = 0; c < (int)limit; c++)
+        list_for_each(cv, &credit_cpu(peer)->queue[c], struct credit_vcpu, link) {
+            if (cv->cls >= limit) return NULL;
+            if (sched_may_run(p, cv->vcpu, cpu) && p->now - cv->ran_until >= delay) return cv;
+        }
+    return NULL;
+}
+
+static struct credit_vcpu *steal(struct sched_pool *p, u32 cpu, enum credit_class limit) {
+    struct cpumask peers = credit_pool(p)->waiting;
+    struct credit_vcpu *cv = NULL;
+
+    if (credit_pool(p)->knob.balance == BALANCE_EVENTS) peers = cpumask_minus(&peers, &p->idlers);
+    cpumask_clear(&peers, cpu);
+    while (!cv && !cpumask_empty(&peers)) {
+        u32 peer = cpumask_cycle(&peers, cpu + 1);
+
+        cv = steal_from(p, peer, cpu, limit);
+        cpumask_clear(&peers, peer);
+    }
+    return cv;
 }
 
 /* ---- burning ---- */
 
-static void charge(struct sched_pool *p, struct credit_vcpu *cv, u64 ns, u64 now) {
-    struct credit_pool *cp = p->priv;
+static void charge(struct sched_pool *p, struct credit_vcpu *cv, u64 ns) {
+    const struct credit_pool *cp = credit_pool(p);
 
     cv->credit -= (i64)ns;
     cv->used += ns;
-    if (cp->knob.activate == ACTIVATE_BURN && !is_active(cv)) activate(p, cv, now);
-    if (cp->knob.demote == DEMOTE_BURN && cv->credit < 0) cv->cls = cp->boost->account(cv->cls, CLASS_OVER);
+    if (cp->knob.activate == ACTIVATE_BURN && !is_active(cv)) credit_set_active(p, cv, true);
+    if (cp->knob.demote == DEMOTE_BURN && cv->credit < 0) boost(p, cv, BOOST_CREDIT);
 }
 
-static void burn(struct sched_pool *p, struct credit_vcpu *cv, u64 now) {
-    struct credit_pool *cp = p->priv;
-    u64 ns = now - cv->billed;
+static void burn(struct sched_pool *p, struct credit_vcpu *cv) {
+    const struct credit_pool *cp = credit_pool(p);
+    u64 ns = p->now - cv->billed;
 
-    cv->billed = now;
+    cv->billed = p->now;
     cv->left = cv->left > ns + cp->tslice / 16 ? cv->left - ns : 0; /* a rest not worth a switch is none */
-    if (ns && cp->knob.debit == DEBIT_TIME) charge(p, cv, ns, now);
+    if (ns && cp->knob.debit == DEBIT_TIME) charge(p, cv, ns);
 }
 
-/* ---- tick ---- */
-
-static void start_tick(struct sched_pool *p, struct credit_cpu *cc, u32 cpu, u64 now) {
-    struct credit_pool *cp = p->priv;
-
-    cc->ticking = true;
-    sched_timer_set(p, cpu, TIMER_TICK, next_beat(cp->tick, cpu, now));
-}
+/* ---- tick and accounting ---- */
 
 static u32 place(struct sched_pool *p, struct sched_vcpu *v);
-static struct credit_vcpu *steal(struct sched_pool *p, u32 cpu, enum credit_class limit, u64 now);
 
 /* Somebody who has credit waits, here or where this pCPU could take it from, while one who has not runs. */
-static bool better_waits(struct sched_pool *p, struct credit_cpu *cc, const struct credit_vcpu *cv, u32 cpu,
-                         u64 now) {
-    struct credit_pool *cp = p->priv;
+static bool better_waits(struct sched_pool *p, u32 cpu, const struct sched_vcpu *v) {
+    struct credit_vcpu *head = queue_head(credit_cpu(cpu));
 
-    if (cc->nr && queue_head(cc)->cls < cv->cls) return true;
-    return cp->knob.balance == BALANCE_FULL && cv->cls == CLASS_OVER && steal(p, cpu, CLASS_OVER, now);
+    if (head && outranks(head, v)) return true;
+    return credit_pool(p)->knob.balance == BALANCE_FULL && credit_vcpu(v)->cls == CLASS_OVER &&
+           steal(p, cpu, CLASS_OVER);
 }
 
-static void tick(struct sched_pool *p, u32 cpu, u64 now) {
-    struct credit_pool *cp = p->priv;
-    struct credit_cpu *cc = cpu_of(p, cpu);
-    struct sched_vcpu *v = sched_current_locked(p, cpu);
+static void tick_current(struct sched_pool *p, u32 cpu, struct sched_vcpu *v) {
+    const struct credit_pool *cp = credit_pool(p);
+    struct credit_vcpu *cv = credit_vcpu(v);
+    enum credit_class before = cv->cls;
 
-    if (v) {
-        struct credit_vcpu *cv = v->priv;
-        enum credit_class before = cv->cls;
+    boost(p, cv, BOOST_TICK);
+    if (cv->cls != before) sched_trace(p, v, TRC_BOOST, 0, 0, 0);
+    burn(p, cv);
+    if (cp->knob.debit == DEBIT_TICK) charge(p, cv, cp->tick);
+    if (!is_active(cv))
+        credit_set_active(p, cv, true);
+    else if (!v->migrating && sched_runnable(v) && place(p, v) != cpu)
+        sched_migrate(p, v);
+}
 
-        cv->cls = cp->boost->tick(before);
-        if (cv->cls != before) sched_trace(v, now, TRC_BOOST, 0, 0, 0, 0);
-        burn(p, cv, now);
-        if (cp->knob.debit == DEBIT_TICK) charge(p, cv, cp->tick, now);
-        if (!is_active(cv))
-            activate(p, cv, now);
-        else if (!v->migrating && sched_runnable(v) && place(p, v) != cpu)
-            sched_migrate(p, v, now);
-    }
+static void tick(struct sched_pool *p, u32 cpu) {
+    const struct credit_pool *cp = credit_pool(p);
+    struct credit_cpu *cc = credit_cpu(cpu);
+    struct sched_vcpu *v = sched_current_locked(cpu);
+
+    if (v) tick_current(p, cpu, v);
     if (cc->epoch != cp->epoch) {
         cc->epoch = cp->epoch;
         sort_queue(cc);
     }
-    if (v && cp->knob.demote == DEMOTE_BURN && better_waits(p, cc, v->priv, cpu, now))
-        sched_kick(p, cpu, now);
-    if (v || cc->nr)
-        start_tick(p, cc, cpu, now);
-    else
-        cc->ticking = false; /* idle: until the next pick */
+    if (v && cp->knob.demote == DEMOTE_BURN && better_waits(p, cpu, v)) sched_kick(p, cpu);
+    cc->ticking = false; /* idle: until the next pick */
+    if (v || cc->nr) start_tick(p, cpu);
 }
 
-/* ---- timers ---- */
-
-static void accounting_timer(struct sched_pool *p, u64 now) {
-    struct credit_pool *cp = p->priv;
+static void account(struct sched_pool *p) {
+    struct credit_pool *cp = credit_pool(p);
 
     if (cp->weight == 0) { /* until somebody is active again */
         cp->balance = 0;
@@ -267,48 +291,19 @@ static void accounting_timer(struct sched_pool *p, u64 now) {
     }
     if (cp->knob.overflow == OVERFLOW_HAND_ON) /* what is steered is measured up to now */
         cpumask_for_each(cpu, &p->cpus)
-            if (sched_current_locked(p, cpu)) burn(p, sched_current_locked(p, cpu)->priv, now);
-    credit_account(p, now);
-    set_accounting(p, now);
+            if (sched_current_locked(cpu)) burn(p, credit_vcpu(sched_current_locked(cpu)));
+    credit_account(p);
+    set_accounting(p);
 }
 
-static void timer(struct sched_pool *p, u32 cpu, u32 kind, u64 now) {
+static void timer(struct sched_pool *p, u32 cpu, u32 kind) {
     if (kind == TIMER_TICK)
-        tick(p, cpu, now);
+        tick(p, cpu);
     else
-        accounting_timer(p, now);
+        account(p);
 }
 
 /* ---- the decision ---- */
-
-/* The first vCPU better than `limit` in the queue of `peer` that may run on `cpu`. */
-static struct credit_vcpu *steal_from(struct sched_pool *p, u32 peer, u32 cpu, enum credit_class limit,
-                                      u64 now) {
-    struct credit_pool *cp = p->priv;
-
-    for (int c = 0; c < (int)limit; c++)
-        list_for_each(cv, &cpu_of(p, peer)->queue[c], struct credit_vcpu, link) {
-            if (cv->cls >= limit) return NULL;
-            if (sched_may_run(p, cv->vcpu, cpu) && now - cv->ran_until >= cp->migration_delay) return cv;
-        }
-    return NULL;
-}
-
-static struct credit_vcpu *steal(struct sched_pool *p, u32 cpu, enum credit_class limit, u64 now) {
-    struct credit_pool *cp = p->priv;
-    struct cpumask peers = cp->waiting;
-
-    if (cp->knob.balance == BALANCE_EVENTS) peers = cpumask_minus(&peers, &p->idlers);
-    cpumask_clear(&peers, cpu);
-    while (!cpumask_empty(&peers)) {
-        u32 peer = cpumask_cycle(&peers, cpu + 1);
-        struct credit_vcpu *cv = steal_from(p, peer, cpu, limit, now);
-
-        if (cv) return cv;
-        cpumask_clear(&peers, peer);
-    }
-    return NULL;
-}
 
 static u64 slice_of(const struct credit_pool *cp, const struct credit_vcpu *cv) { return cp->tslice; }
 
@@ -321,148 +316,116 @@ static u64 rate_limited(const struct credit_pool *cp, const struct credit_vcpu *
     return cv->yielded ? 0 : cp->ratelimit - ran;
 }
 
-static struct credit_vcpu *take_best(struct sched_pool *p, struct credit_cpu *cc, u32 cpu, u64 now) {
-    struct credit_pool *cp = p->priv;
-    struct credit_vcpu *head = queue_head(cc), *stolen = NULL;
+static struct credit_vcpu *take_best(struct sched_pool *p, u32 cpu) {
+    struct credit_vcpu *head = queue_head(credit_cpu(cpu)), *stolen = NULL;
 
-    if ((!head || head->cls >= CLASS_OVER) && !cpumask_empty(&cp->waiting))
-        stolen = steal(p, cpu, head ? head->cls : CLASS_NR, now);
-    if (stolen) {
-        dequeue(p, stolen);
-        sched_move(p, stolen->vcpu, cpu, now);
-        return stolen;
-    }
+    if ((!head || head->cls >= CLASS_OVER) && !cpumask_empty(&credit_pool(p)->waiting))
+        stolen = steal(p, cpu, head ? head->cls : CLASS_NR);
+    if (stolen) head = stolen;
     if (head) dequeue(p, head);
+    if (stolen) sched_move(p, stolen->vcpu, cpu);
     return head;
 }
 
-static struct sched_pick pick(struct sched_pool *p, u32 cpu, struct sched_vcpu *current, u64 now) {
-    struct credit_pool *cp = p->priv;
-    struct credit_cpu *cc = cpu_of(p, cpu);
+static struct sched_pick pick(struct sched_pool *p, u32 cpu, struct sched_vcpu *current) {
+    struct credit_pool *cp = credit_pool(p);
+    struct credit_cpu *cc = credit_cpu(cpu);
     struct credit_vcpu *cv = NULL, *next;
-    bool helping;
+    bool full = cp->knob.balance == BALANCE_FULL, helping = !current && cpumask_test(&cp->kicked, cpu);
 
-    helping = !current && cpumask_test(&cp->kicked, cpu);
     cpumask_clear(&cp->kicked, cpu);
     if (current) {
-        cv = current->priv;
-        burn(p, cv, now);
+        cv = credit_vcpu(current);
+        burn(p, cv);
         if (sched_runnable(current)) {
-            u64 rest = rate_limited(cp, cv, now);
+            u64 rest = rate_limited(cp, cv, p->now);
 
-            if (!cv->left)
-                cv->cls = cp->boost->slice_over(cv->cls, cv->credit < 0 ? CLASS_OVER : CLASS_UNDER);
+            if (!cv->left) boost(p, cv, BOOST_SLICE_OVER);
             if (!rest) enqueue(p, cv);
             cv->yielded = false;
             if (rest) return (struct sched_pick){ current, rest };
         }
-        cv->ran_until = now;
+        cv->ran_until = p->now;
     }
-    next = take_best(p, cc, cpu, now);
-    if (cc->nr && cp->knob.balance == BALANCE_FULL && !cpumask_empty(&p->idlers)) call_for_help(p, cc, now);
-    if (helping && next && cp->knob.balance == BALANCE_FULL) pass_on(p, cpu, now);
+    next = take_best(p, cpu);
+    if (cc->nr && full && !cpumask_empty(&p->idlers)) call_for_help(p, cc);
+    if (helping && next && full) pass_on(p);
     if (!next) return (struct sched_pick){ NULL, SCHED_NEVER };
-    if (next != cv) next->picked_at = next->billed = now;
+    if (next != cv) next->picked_at = next->billed = p->now;
     if (!next->left || cp->knob.requeue == REQUEUE_TAIL) next->left = slice_of(cp, next);
-    if (!cc->ticking) start_tick(p, cc, cpu, now);
+    if (!cc->ticking) start_tick(p, cpu);
     return (struct sched_pick){ next->vcpu, next->left };
 }
 
 /* The pCPU where it is, or the next that it may use; an idle one if it would have to wait there. */
 static u32 place(struct sched_pool *p, struct sched_vcpu *v) {
-    struct cpumask allowed = cpumask_and(&v->affinity, &p->cpus), idle = idlers_for(p, v);
+    struct cpumask allowed = sched_allowed(p, v), idle = idlers_for(p, v);
     u32 cpu = cpumask_cycle(&allowed, v->cpu);
-    struct sched_vcpu *current = sched_current_locked(p, cpu);
+    struct sched_vcpu *current = sched_current_locked(cpu);
 
-    if (cpu_of(p, cpu)->nr == 0 && (!current || current == v)) return cpu;
-    idle = cpumask_and(&idle, &p->cpus);
-    return cpumask_empty(&idle) ? cpu : cpumask_cycle(&idle, cpu + 1);
+    if (cpumask_empty(&idle) || (credit_cpu(cpu)->nr == 0 && (!current || current == v))) return cpu;
+    return cpumask_cycle(&idle, cpu + 1);
 }
 
 /* ---- what happens to vCPUs ---- */
 
-static void wake(struct sched_pool *p, struct sched_vcpu *v, enum sched_why why, u64 now) {
-    struct credit_pool *cp = p->priv;
-    struct credit_vcpu *cv = v->priv;
-    bool earns =
-        why == SCHED_WAKE || why == SCHED_UNPAUSE || (why == SCHED_MIGRATE && cp->knob.boost_on_migrate);
+static void wake(struct sched_pool *p, struct sched_vcpu *v, enum sched_why why) {
+    struct credit_vcpu *cv = credit_vcpu(v);
+    enum credit_class before = cv->cls;
 
-    if (earns) {
-        enum credit_class before = cv->cls;
-
-        cv->cls = cp->boost->wake(before);
-        if (cv->cls != before) sched_trace(v, now, TRC_BOOST, 1, 0, 0, 0);
-    }
+    if (why != SCHED_UNPARK && (why != SCHED_MIGRATE || credit_pool(p)->knob.boost_on_migrate))
+        boost(p, cv, BOOST_WAKE);
+    if (cv->cls != before) sched_trace(p, v, TRC_BOOST, 1, 0, 0);
     cv->left = 0;
     enqueue(p, cv);
-    tickle(p, cv, now);
+    tickle(p, cv);
 }
 
-static void sleep(struct sched_pool *p, struct sched_vcpu *v, u64 now) { dequeue(p, v->priv); }
+static void sleep(struct sched_pool *p, struct sched_vcpu *v) { dequeue(p, credit_vcpu(v)); }
 
-static void yield(struct sched_pool *p, struct sched_vcpu *v, u64 now) {
-    struct credit_pool *cp = p->priv;
-
-    ((struct credit_vcpu *)v->priv)->yielded = cp->knob.yield_hint;
+static void yield(struct sched_pool *p, struct sched_vcpu *v) {
+    credit_vcpu(v)->yielded = credit_pool(p)->knob.yield_hint;
 }
 
 /* It was put back into a queue before its state was saved, and could not be taken by anybody until now. */
-static void saved(struct sched_pool *p, struct sched_vcpu *v, u64 now) {
-    struct credit_pool *cp = p->priv;
-
-    if (cp->knob.balance != BALANCE_FULL || cpumask_empty(&p->idlers)) return;
+static void saved(struct sched_pool *p, struct sched_vcpu *v) {
     struct cpumask idlers = idlers_for(p, v);
 
-    if (!cpumask_empty(&idlers)) kick_one(p, &idlers, now);
+    if (credit_pool(p)->knob.balance == BALANCE_FULL && !cpumask_empty(&idlers)) kick_one(p, &idlers);
 }
 
-static void affinity(struct sched_pool *p, struct sched_vcpu *v, u64 now) {
-    if (v->queued) tickle(p, v->priv, now);
+static void affinity(struct sched_pool *p, struct sched_vcpu *v) {
+    if (v->queued) tickle(p, credit_vcpu(v));
 }
 
-/* ---- membership ---- */
+/* ---- membership and knobs ---- */
 
-static void pool_init(struct sched_pool *p) {
-    struct credit_pool *cp = p->priv;
-    const char *why;
-
-    list_init(&cp->active);
-    credit_apply(p, &credit_defaults, &why);
+static void cpu_add(struct sched_pool *p, u32 cpu) {
+    for (int c = 0; c < CLASS_NR; c++) list_init(&credit_cpu(cpu)->queue[c]);
+    credit_cpu(cpu)->epoch = credit_pool(p)->epoch;
+    if (cpumask_weight(&p->cpus) == 1) credit_pool(p)->master = cpu;
 }
 
-static void cpu_add(struct sched_pool *p, u32 cpu, u64 now) {
-    struct credit_pool *cp = p->priv;
-    struct credit_cpu *cc = cpu_of(p, cpu);
-
-    for (int c = 0; c < CLASS_NR; c++) list_init(&cc->queue[c]);
-    cc->epoch = cp->epoch;
-    if (cpumask_weight(&p->cpus) == 1) cp->master = cpu;
-}
-
-static void cpu_remove(struct sched_pool *p, u32 cpu, u64 now) {
-    struct credit_pool *cp = p->priv;
+static void cpu_remove(struct sched_pool *p, u32 cpu) {
+    struct credit_pool *cp = credit_pool(p);
 
     cpumask_clear(&cp->kicked, cpu);
     if (cp->master != cpu) return;
-    if (cp->accounting) sched_timer_cancel(p, cpu, TIMER_ACCOUNT);
-    if (cpumask_empty(&p->cpus)) {
-        cp->accounting = false;
-        return;
-    }
     cp->master = cpumask_next(&p->cpus, 0);
-    if (cp->accounting) set_accounting(p, now);
+    cp->accounting &= !cpumask_empty(&p->cpus);
+    if (cp->accounting) set_accounting(p);
 }
 
 static void dom_add(struct sched_pool *p, struct sched_dom *d) {
-    struct credit_dom *cd = d->priv;
+    struct credit_dom *cd = credit_dom(d);
 
     cd->weight = CREDIT_DEFAULT_WEIGHT;
     list_init(&cd->active);
     list_init(&cd->link);
 }
 
-static void vcpu_add(struct sched_pool *p, struct sched_vcpu *v, u64 now) {
-    struct credit_vcpu *cv = v->priv;
+static void vcpu_add(struct sched_pool *p, struct sched_vcpu *v) {
+    struct credit_vcpu *cv = credit_vcpu(v);
 
     cv->vcpu = v;
     cv->cls = CLASS_UNDER;
@@ -470,15 +433,14 @@ static void vcpu_add(struct sched_pool *p, struct sched_vcpu *v, u64 now) {
     list_init(&cv->active);
 }
 
-static void vcpu_remove(struct sched_pool *p, struct sched_vcpu *v, u64 now) {
-    struct credit_vcpu *cv = v->priv;
-
-    if (is_active(cv)) credit_deactivate(p->priv, cv);
+static void vcpu_remove(struct sched_pool *p, struct sched_vcpu *v) {
+    if (is_active(credit_vcpu(v))) credit_set_active(p, credit_vcpu(v), false);
 }
 
-int credit_apply(struct sched_pool *p, const struct credit_knobs *k, const char **why) {
-    struct credit_pool *cp = p->priv;
-    i64 slice = k->tslice_us, tick = k->tick_us, period = k->period_us;
+static int knobs_changed(struct sched_pool *p, const char **why) {
+    struct credit_pool *cp = credit_pool(p);
+    const struct credit_knobs *k = &cp->knob;
+    u32 slice = k->tslice_us, tick = k->tick_us, period = k->period_us;
 
     if (!tick) /* three a slice, one if the slice is short, but not more than a thousand a second */
         tick = MAX(slice >= 3000 ? slice / 3 : slice, 1000);
@@ -490,30 +452,41 @@ int credit_apply(struct sched_pool *p, const struct credit_knobs *k, const char 
     *why = "ratelimit_us is 0 or at least 100";
     if (k->ratelimit_us && k->ratelimit_us < 100) return -EINVAL;
 
-    cp->knob = *k;
-    cp->tslice = (u64)slice * NS_PER_US;
-    cp->tick = (u64)tick * NS_PER_US;
-    cp->period = (u64)period * NS_PER_US;
-    cp->ratelimit = (u64)k->ratelimit_us * NS_PER_US;
-    cp->migration_delay = (u64)k->migration_delay_us * NS_PER_US;
-    cp->boost = &boost_policies[k->boost];
-    credit_weights_changed(cp);
+    cp->tslice = slice * NS_PER_US;
+    cp->tick = tick * NS_PER_US;
+    cp->period = period * NS_PER_US;
+    cp->ratelimit = k->ratelimit_us * NS_PER_US;
+    cp->boost = boost_policies[k->boost];
     cpumask_for_each(cpu, &p->cpus) {
-        if (cpu_of(p, cpu)->ticking) start_tick(p, cpu_of(p, cpu), cpu, p->clock);
-        sched_kick(p, cpu, p->clock); /* the slice that runs now is an old one */
+        if (credit_cpu(cpu)->ticking) start_tick(p, cpu);
+        sched_kick(p, cpu); /* the slice that runs now is an old one */
     }
-    if (cp->accounting) set_accounting(p, p->clock);
+    if (cp->accounting) set_accounting(p);
     return 0;
+}
+
+static int changed(struct sched_pool *p, const struct param *e, const char **why) {
+    struct credit_pool *cp = credit_pool(p);
+    int error = e && e->scope != PARAM_POOL ? 0 : knobs_changed(p, why);
+
+    if (!error)
+        list_for_each(cd, &cp->active, struct credit_dom, link) count_weight(cp, cd);
+    return error;
+}
+
+static void pool_init(struct sched_pool *p) {
+    const char *why;
+
+    list_init(&credit_pool(p)->active);
+    memcpy(p->priv, credit_presets[0].values, sizeof(struct credit_knobs));
+    changed(p, NULL, &why);
 }
 
 const struct sched_policy credit_policy = {
     .name = "credit",
     .params = credit_params,
     .presets = credit_presets,
-    .pool_size = sizeof(struct credit_pool),
-    .cpu_size = sizeof(struct credit_cpu),
-    .dom_size = sizeof(struct credit_dom),
-    .vcpu_size = sizeof(struct credit_vcpu),
+    .preset_size = sizeof(struct credit_knobs),
     .pool_init = pool_init,
     .cpu_add = cpu_add,
     .cpu_remove = cpu_remove,
@@ -528,4 +501,5 @@ const struct sched_policy credit_policy = {
     .saved = saved,
     .affinity = affinity,
     .timer = timer,
+    .changed = changed,
 };

@@ -3,61 +3,33 @@
 #ifndef HV_SCHED_CREDIT_H
 #define HV_SCHED_CREDIT_H
 
-#include "sched/boost.h"
 #include "sched/policy.h"
 
 #define CREDIT_XEN_UNIT       100000 /* ns that Xen calls one credit */
 #define CREDIT_DEFAULT_WEIGHT 256
 
+/* The words of the knobs. 0 is what the oldest Xen does. */
 enum { DEBIT_TICK, DEBIT_TIME };
 enum { SCOPE_DOM, SCOPE_VCPU };
 enum { RESET_ZERO, RESET_HALF };
 enum { TICKLE_ALL, TICKLE_ONE, TICKLE_SMART };
 enum { ACTIVATE_TICK, ACTIVATE_BURN };
 enum { DEMOTE_ACCOUNT, DEMOTE_BURN };
+enum { BOOST_OFF, BOOST_STOCK, BOOST_AGGRESSIVE };
 enum { BALANCE_EVENTS, BALANCE_FULL };
 enum { OVERFLOW_INACTIVE, OVERFLOW_HAND_ON };
 enum { REQUEUE_TAIL, REQUEUE_HEAD };
 enum { FAULT_NONE, FAULT_IGNORE_WEIGHT };
 
 struct credit_knobs {
-    i64 tslice_us, tick_us, period_us; /* tick, period: 0 is derived from the slice */
-    i64 ratelimit_us, ratelimit_exact;
-    i64 migration_delay_us;
-    i64 debit, weight_scope, inactive_reset, tickle, activate, demote;
-    i64 boost, boost_on_migrate, yield_hint, balance, overflow, requeue, fault;
+    u32 tslice_us, tick_us, period_us; /* tick, period: 0 is derived from the slice */
+    u32 ratelimit_us, ratelimit_exact, migration_delay_us;
+    u32 debit, weight_scope, inactive_reset, tickle, activate, demote;
+    u32 boost, boost_on_migrate, yield_hint, balance, overflow, requeue, fault;
 };
 
-struct credit_pool {
-    struct credit_knobs knob;
-    /* derived from the knobs, ns */
-    u64 tslice, tick, period, ratelimit, migration_delay;
-    const struct boost_policy *boost;
-
-    struct list active;     /* doms with an active vCPU */
-    u64 weight;             /* of them, as weight_scope counts */
-    i64 balance;            /* sum of the credit of active vCPUs after the last pass */
-    u32 epoch;              /* of accounting passes: queues are sorted at the first tick of a new one */
-    u32 master;             /* the pCPU of the accounting timer */
-    bool accounting;        /* that timer is set */
-    u32 rotor;              /* where the search for an idle pCPU starts */
-    struct cpumask waiting; /* pCPUs with somebody in their queue */
-    struct cpumask kicked;  /* idle pCPUs that were kicked and have not come yet */
-};
-
-struct credit_cpu {
-    struct list queue[CLASS_NR];
-    u32 nr; /* in all three */
-    u32 epoch;
-    bool ticking;
-};
-
-struct credit_dom {
-    u32 weight, cap; /* cap: % of one pCPU, 0 none */
-    u32 nr_active;
-    struct list active; /* its active vCPUs */
-    struct list link;   /* in credit_pool.active */
-};
+/* The classes of the engine, best first; a vCPU's class by credit is UNDER or OVER. */
+enum credit_class { CLASS_BOOST, CLASS_UNDER, CLASS_OVER, CLASS_NR };
 
 struct credit_vcpu {
     struct sched_vcpu *vcpu;
@@ -73,29 +45,62 @@ struct credit_vcpu {
     u64 used;      /* charged in all */
 };
 
-static inline struct credit_dom *credit_dom_of(const struct sched_vcpu *v) { return v->dom->priv; }
+struct credit_dom {
+    u32 weight, cap; /* cap: % of one pCPU, 0 none */
+    u32 nr_active;
+    u64 counted;        /* what it counts in credit_pool.weight */
+    struct list active; /* its active vCPUs */
+    struct list link;   /* in credit_pool.active */
+};
 
-/* What a VM counts in W, if it is active. */
-static inline u64 credit_weight(const struct credit_pool *cp, const struct credit_dom *cd) {
-    u64 w = cp->knob.fault == FAULT_IGNORE_WEIGHT ? CREDIT_DEFAULT_WEIGHT : cd->weight;
+struct credit_cpu {
+    struct list queue[CLASS_NR];
+    u32 nr; /* in all three */
+    u32 epoch;
+    bool ticking;
+};
 
-    return cp->knob.weight_scope == SCOPE_VCPU ? w * cd->nr_active : w;
-}
+/* What a wake-up earns: a small policy of its own beside the engine (boost.c). Says the class of a vCPU to
+ * which something has happened. */
+enum boost_event {
+    BOOST_WAKE,      /* woken, unpaused */
+    BOOST_TICK,      /* found running by a tick, before it is charged */
+    BOOST_CREDIT,    /* its credit was looked at */
+    BOOST_SLICE_OVER /* it ran for a whole slice */
+};
+typedef enum credit_class boost_policy(struct credit_vcpu *cv, enum boost_event event, u64 now);
+extern boost_policy *const boost_policies[]; /* by the knob */
 
-/* a * b / c rounded up, for a result that fits; b and c are weights (below 2^32). */
-static inline u64 credit_share(u64 a, u64 b, u64 c) { return a / c * b + (a % c * b + c - 1) / c; }
+struct credit_pool {
+    struct credit_knobs knob;            /* first: it is what presets set */
+    u64 tslice, tick, period, ratelimit; /* derived from the knobs, ns */
+    boost_policy *boost;
+
+    struct list active;     /* doms with an active vCPU */
+    u64 weight;             /* of them, as weight_scope counts */
+    i64 balance;            /* sum of the credit of active vCPUs after the last pass */
+    u32 epoch;              /* of accounting passes: queues are sorted at the first tick of a new one */
+    u32 master;             /* the pCPU of the accounting timer */
+    bool accounting;        /* that timer is set */
+    u32 rotor;              /* where the search for an idle pCPU starts */
+    struct cpumask waiting; /* pCPUs with somebody in their queue */
+    struct cpumask kicked;  /* idle pCPUs that were kicked and have not come yet */
+};
+
+_Static_assert(sizeof(struct credit_pool) <= SCHED_PRIV * 8, "room for private data");
+_Static_assert(sizeof(struct credit_vcpu) <= SCHED_PRIV * 8, "room for private data");
+
+static inline struct credit_pool *credit_pool(const struct sched_pool *p) { return (void *)p->priv; }
+static inline struct credit_cpu *credit_cpu(u32 cpu) { return (void *)sched_cpus[cpu].priv; }
+static inline struct credit_dom *credit_dom(const struct sched_dom *d) { return (void *)d->priv; }
+static inline struct credit_vcpu *credit_vcpu(const struct sched_vcpu *v) { return (void *)v->priv; }
+
+/* Puts a vCPU among those that are granted credit, or takes it out. */
+void credit_set_active(struct sched_pool *p, struct credit_vcpu *cv, bool active);
+/* One accounting pass (credit_account.c). */
+void credit_account(struct sched_pool *p);
 
 extern const struct param credit_params[];
-extern const struct sched_preset credit_presets[];
-extern const struct credit_knobs credit_defaults;
-
-/* Takes new knobs into use, all derived values at once. -EINVAL and *why, nothing changed, if they do not go
- * together. */
-int credit_apply(struct sched_pool *p, const struct credit_knobs *k, const char **why);
-/* A weight of a dom in the pool has changed. */
-void credit_weights_changed(struct credit_pool *cp);
-/* One accounting pass (credit_account.c). */
-void credit_account(struct sched_pool *p, u64 now);
-void credit_deactivate(struct credit_pool *cp, struct credit_vcpu *cv);
+extern const struct sched_preset credit_presets[]; /* the first one is the default */
 
 #endif

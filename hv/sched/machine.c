@@ -1,6 +1,5 @@
 /* The machine under the scheduler, in the image. */
 #include "sched/machine.h"
-#include "mm/frame.h"
 #include "platform/smp.h"
 #include "platform/timer.h"
 #include "x86/percpu.h"
@@ -18,7 +17,3 @@ void machine_kick(u32 cpu) {
 void machine_timer_set(u32 cpu, struct timer *t, u64 when) { timer_set(cpu, t, when); }
 
 void machine_timer_cancel(struct timer *t) { timer_cancel(t); }
-
-void *machine_alloc(size_t size) { return heap_alloc(size); }
-
-void machine_free(void *p) { heap_free(p); }

@@ -1,5 +1,5 @@
-/* What the scheduler needs of the machine: seven functions, defined for the image in machine.c (on
- * hv/platform and hv/mm) and for the host in tests/sim. Nothing else of the machine is visible to
+/* What the scheduler needs of the machine: five functions, defined for the image in machine.c (on
+ * hv/platform) and for the host in tests/sim. Nothing else of the machine is visible to
  * hv/sched. */
 #ifndef HV_SCHED_MACHINE_H
 #define HV_SCHED_MACHINE_H
@@ -11,7 +11,5 @@ u32 machine_cpu(void);      /* the CPU that executes this */
 void machine_kick(u32 cpu); /* that pCPU calls sched_run() soon; harmless on itself and twice */
 void machine_timer_set(u32 cpu, struct timer *t, u64 when);
 void machine_timer_cancel(struct timer *t);
-void *machine_alloc(size_t size); /* zeroed; NULL when memory is out */
-void machine_free(void *p);
 
 #endif

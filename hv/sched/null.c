@@ -10,147 +10,110 @@
 #include "sched/policy.h"
 
 struct null_pool {
-    bool sleepless;
+    u32 sleepless;
     struct list waiting;
 };
 
-struct null_cpu {
-    struct sched_vcpu *assigned;
-};
-
 struct null_vcpu {
-    struct list waiting; /* empty: assigned, or not yet in the pool */
+    struct list waiting; /* empty: assigned */
     struct sched_vcpu *vcpu;
 };
 
-static struct null_cpu *cpu_of(const struct sched_pool *p, u32 cpu) { return sched_cpu_priv(p, cpu); }
+static struct null_pool *pool_of(const struct sched_pool *p) { return (void *)p->priv; }
 
-static bool assigned(const struct sched_pool *p, const struct sched_vcpu *v) {
-    return cpu_of(p, v->cpu) && cpu_of(p, v->cpu)->assigned == v;
-}
+static struct null_vcpu *vcpu_of(const struct sched_vcpu *v) { return (void *)v->priv; }
 
-static void release(struct sched_pool *p, struct sched_vcpu *v, u64 now) {
-    struct null_vcpu *nv = v->priv;
+/* The vCPU that is assigned to a pCPU. */
+static struct sched_vcpu **owner(u32 cpu) { return (void *)sched_cpus[cpu].priv; }
 
-    if (assigned(p, v)) {
-        cpu_of(p, v->cpu)->assigned = NULL;
-        sched_kick(p, v->cpu, now); /* it takes on the next one that waits */
+static void release(struct sched_pool *p, struct sched_vcpu *v) {
+    if (*owner(v->cpu) == v) {
+        *owner(v->cpu) = NULL;
+        sched_kick(p, v->cpu); /* it takes on the next one that waits */
     }
-    list_del(&nv->waiting);
+    list_del(&vcpu_of(v)->waiting);
 }
 
 /* Gives a pCPU that has nobody the first one that waits and may run there. */
-static struct sched_vcpu *take_on(struct sched_pool *p, u32 cpu, u64 now) {
-    struct null_pool *np = p->priv;
-
-    list_for_each(nv, &np->waiting, struct null_vcpu, waiting) {
-        struct sched_vcpu *v = nv->vcpu;
-
-        if (!sched_may_run(p, v, cpu)) continue;
+static void take_on(struct sched_pool *p, u32 cpu) {
+    list_for_each(nv, &pool_of(p)->waiting, struct null_vcpu, waiting) {
+        if (!sched_may_run(p, nv->vcpu, cpu)) continue;
         list_del(&nv->waiting);
-        cpu_of(p, cpu)->assigned = v;
-        if (v->cpu != cpu) sched_move(p, v, cpu, now);
-        return v;
+        *owner(cpu) = nv->vcpu;
+        sched_move(p, nv->vcpu, cpu);
+        return;
     }
-    return NULL;
 }
 
-static void pool_init(struct sched_pool *p) {
-    struct null_pool *np = p->priv;
+static void pool_init(struct sched_pool *p) { list_init(&pool_of(p)->waiting); }
 
-    list_init(&np->waiting);
+static void vcpu_add(struct sched_pool *p, struct sched_vcpu *v) {
+    vcpu_of(v)->vcpu = v;
+    list_init(&vcpu_of(v)->waiting);
 }
 
-/* Its present pCPU if that is free, else the first that is; else it waits, wherever that may be. */
+/* Where it is, if it may, or the first. */
+static u32 near(const struct cpumask *m, const struct sched_vcpu *v) {
+    return cpumask_test(m, v->cpu) ? v->cpu : cpumask_next(m, 0);
+}
+
 static u32 place(struct sched_pool *p, struct sched_vcpu *v) {
-    struct cpumask allowed = cpumask_and(&v->affinity, &p->cpus);
-    struct null_pool *np = p->priv;
-    struct null_vcpu *nv = v->priv;
-    u32 cpu;
+    struct cpumask allowed = sched_allowed(p, v), free = allowed;
 
-    if (!nv->vcpu) { /* new here */
-        nv->vcpu = v;
-        list_init(&nv->waiting);
-    } else {
-        release(p, v, p->clock);
+    release(p, v);
+    cpumask_for_each(cpu, &allowed)
+        if (*owner(cpu)) cpumask_clear(&free, cpu);
+    if (cpumask_empty(&free)) {
+        list_add_tail(&pool_of(p)->waiting, &vcpu_of(v)->waiting);
+        return near(&allowed, v);
     }
-    if (cpumask_test(&allowed, v->cpu) && !cpu_of(p, v->cpu)->assigned)
-        cpu = v->cpu;
-    else
-        for (cpu = cpumask_next(&allowed, 0); cpu < TAKT_MAX_CPUS; cpu = cpumask_next(&allowed, cpu + 1))
-            if (!cpu_of(p, cpu)->assigned) break;
-    if (cpu < TAKT_MAX_CPUS) {
-        cpu_of(p, cpu)->assigned = v;
-        return cpu;
-    }
-    list_add_tail(&np->waiting, &nv->waiting);
-    return cpumask_test(&allowed, v->cpu) ? v->cpu : cpumask_next(&allowed, 0);
+    *owner(near(&free, v)) = v;
+    return near(&free, v);
 }
 
-static void vcpu_add(struct sched_pool *p, struct sched_vcpu *v, u64 now) {}
-
-static void vcpu_remove(struct sched_pool *p, struct sched_vcpu *v, u64 now) { release(p, v, now); }
-
-static void kick_own(struct sched_pool *p, struct sched_vcpu *v, u64 now) {
-    if (assigned(p, v)) sched_kick(p, v->cpu, now);
+static void kick_own(struct sched_pool *p, struct sched_vcpu *v) {
+    if (*owner(v->cpu) == v) sched_kick(p, v->cpu);
 }
 
-static void wake(struct sched_pool *p, struct sched_vcpu *v, enum sched_why why, u64 now) {
-    kick_own(p, v, now);
-}
+static void wake(struct sched_pool *p, struct sched_vcpu *v, enum sched_why why) { kick_own(p, v); }
 
 /* A waiting vCPU may have been let on to a pCPU that is free. */
-static void affinity(struct sched_pool *p, struct sched_vcpu *v, u64 now) {
-    if (assigned(p, v)) return;
+static void affinity(struct sched_pool *p, struct sched_vcpu *v) {
+    if (*owner(v->cpu) == v) return;
     cpumask_for_each(cpu, &p->cpus)
-        if (!cpu_of(p, cpu)->assigned && sched_may_run(p, v, cpu)) sched_kick(p, cpu, now);
+        if (!*owner(cpu) && sched_may_run(p, v, cpu)) sched_kick(p, cpu);
 }
 
-static struct sched_pick pick(struct sched_pool *p, u32 cpu, struct sched_vcpu *current, u64 now) {
-    const struct null_pool *np = p->priv;
-    struct sched_vcpu *v = cpu_of(p, cpu)->assigned;
+static struct sched_pick pick(struct sched_pool *p, u32 cpu, struct sched_vcpu *current) {
+    if (!*owner(cpu)) take_on(p, cpu);
+    struct sched_vcpu *v = *owner(cpu);
+    bool stays = v && v == current && pool_of(p)->sleepless && !v->migrating && v->dom->paused == 0;
 
-    if (!v) v = take_on(p, cpu, now);
-    if (v && !sched_runnable(v)) {
-        bool only_blocked = v->blocked && !v->migrating && !v->parked && v->dom->paused == 0;
-
-        if (!np->sleepless || v != current || !only_blocked) v = NULL;
-    }
+    if (v && !stays && !sched_runnable(v)) v = NULL;
     return (struct sched_pick){ v, SCHED_NEVER };
 }
 
-static i64 get_sleepless(const void *pool) {
-    return ((struct null_pool *)((const struct sched_pool *)pool)->priv)->sleepless;
-}
-
-static int set_sleepless(void *pool, i64 value, const char **why) {
-    struct sched_pool *p = pool;
-
-    ((struct null_pool *)p->priv)->sleepless = value;
-    cpumask_for_each(cpu, &p->cpus) sched_kick(p, cpu, p->clock);
+static int changed(struct sched_pool *p, const struct param *e, const char **why) {
+    cpumask_for_each(cpu, &p->cpus) sched_kick(p, cpu);
     return 0;
 }
 
-static const char *const off_on[] = { "off", "on", NULL };
-
 static const struct param params[] = {
-    { "sleepless", "", "a vCPU that halts keeps its pCPU", PARAM_POOL, 0, 1, off_on, get_sleepless,
-      set_sleepless },
+    { "sleepless", "", "a vCPU that halts keeps its pCPU", PARAM_POOL, offsetof(struct null_pool, sleepless),
+      0, PARAM_WORDS("off", "on") },
     { 0 },
 };
 
 const struct sched_policy null_policy = {
     .name = "null",
     .params = params,
-    .pool_size = sizeof(struct null_pool),
-    .cpu_size = sizeof(struct null_cpu),
-    .vcpu_size = sizeof(struct null_vcpu),
     .pool_init = pool_init,
     .vcpu_add = vcpu_add,
-    .vcpu_remove = vcpu_remove,
+    .vcpu_remove = release,
     .wake = wake,
     .sleep = kick_own,
     .pick = pick,
     .place = place,
     .affinity = affinity,
+    .changed = changed,
 };

@@ -1,8 +1,8 @@
 #include <takt/errno.h>
+#include "lib/parse.h"
 #include "lib/printf.h"
 #include "lib/string.h"
-#include "sched/machine.h"
-#include "sched/record.h"
+#include "sched/core.h"
 
 static const struct param *find_in(const struct sched_policy *policy, const char *name) {
     for (const struct param *e = policy->params; e && e->name; e++)
@@ -17,9 +17,8 @@ const struct param *param_find(const struct sched_pool *pool, const char *name) 
 const struct param *param_at(const struct sched_pool *pool, unsigned index) {
     const struct param *e = pool->policy->params;
 
-    for (unsigned i = 0; e && e[i].name; i++)
-        if (i == index) return &e[i];
-    return NULL;
+    while (e && e->name && index--) e++;
+    return e && e->name ? e : NULL;
 }
 
 char param_kind(const char *name) {
@@ -31,91 +30,72 @@ char param_kind(const char *name) {
     return 0;
 }
 
-i64 param_get(const struct param *e, struct sched_pool *pool, const void *object) {
-    spin_lock(&pool->lock);
-    i64 value = e->get(object);
+/* Where the value is, and whose it is for a recording; NULL if the object is no longer in that pool. */
+static u32 *field(const struct param *e, struct sched_pool *pool, const void *object, u32 *who) {
+    const struct sched_vcpu *v = object;
+    const struct sched_dom *d = e->scope == PARAM_VCPU ? v->dom : object;
+    const u64 *priv = e->scope == PARAM_POOL ? pool->priv : e->scope == PARAM_DOM ? d->priv : v->priv;
 
+    *who = e->scope == PARAM_POOL ? TRACE_NOBODY : e->scope == PARAM_DOM ? d->id << 16 : sched_who(v);
+    if (!pool->policy || (e->scope == PARAM_POOL ? object != pool : d->pool != pool)) return NULL;
+    return (u32 *)((char *)priv + e->offset);
+}
+
+i64 param_get(const struct param *e, struct sched_pool *pool, const void *object) {
+    u32 who, *at;
+    i64 value;
+
+    spin_lock(&pool->lock);
+    at = field(e, pool, object, &who);
+    value = at ? *at : 0;
     spin_unlock(&pool->lock);
     return value;
 }
 
-static bool in_range(const struct param *e, i64 value) {
-    if (!e->names) return value >= e->min && value <= e->max;
-    for (i64 i = 0; e->names[i]; i++)
-        if (i == value) return true;
-    return false;
-}
-
-/* Whose parameter it is, for a recording; false if that object is no longer in `pool`. */
-static bool owner(const struct param *e, const struct sched_pool *pool, const void *object, u32 *who) {
-    *who = TRACE_NOBODY;
-    if (e->scope == PARAM_POOL) return object == pool;
-    const struct sched_dom *d = e->scope == PARAM_DOM ? object : ((const struct sched_vcpu *)object)->dom;
-
-    *who = e->scope == PARAM_DOM ? d->id << 16 : sched_who(object);
-    return d->pool == pool;
-}
-
 int param_set(const struct param *e, struct sched_pool *pool, void *object, i64 value, const char **why) {
-    u32 who;
+    u32 who, *at, old;
     int error = -EINVAL;
 
     *why = e->names ? "that is none of its values" : "the value is out of range";
-    if (!in_range(e, value)) return -EINVAL;
-    spin_lock(&pool->lock);
+    if (value < e->min || value > e->max) return -EINVAL;
+    sched_enter(&pool);
     *why = "the object is not in that pool";
-    if (pool->policy && owner(e, pool, object, &who)) {
-        u64 now = sched_clock(pool);
-
-        record_input(pool, IN_PARAM, now, who, (u32)(e - pool->policy->params), (u64)value);
+    at = field(e, pool, object, &who);
+    if (at) {
+        record_input(pool, IN_PARAM, who, (u32)(e - pool->policy->params), (u64)value);
         *why = NULL;
-        error = e->set(object, value, why);
+        old = *at;
+        *at = (u32)value;
+        error = pool->policy->changed ? pool->policy->changed(pool, e, why) : 0;
+        if (error) *at = old;
     }
     spin_unlock(&pool->lock);
     return error;
 }
 
-static int parse_number(const char *text, i64 *out) {
-    bool minus = *text == '-';
-    i64 n = 0;
-
-    text += minus;
-    if (!*text) return -EINVAL;
-    for (; *text; text++) {
-        if (*text < '0' || *text > '9' || n > INT64_MAX / 10 - 1) return -EINVAL;
-        n = n * 10 + (*text - '0');
-    }
-    *out = minus ? -n : n;
-    return 0;
-}
-
 int param_set_text(const struct param *e, struct sched_pool *pool, void *object, const char *text,
                    const char **why) {
-    i64 value = -1;
+    u64 value = 0;
 
     if (e->names) {
-        for (i64 i = 0; e->names[i]; i++)
-            if (strcmp(e->names[i], text) == 0) value = i;
-    } else if (parse_number(text, &value)) {
+        while (e->names[value] && strcmp(e->names[value], text)) value++;
+    } else if (parse_u64(text, &value, NULL) || (text[1] | ' ') == 'x') {
         *why = "a whole number was expected";
         return -EINVAL;
     }
-    return param_set(e, pool, object, value, why);
+    return param_set(e, pool, object, (i64)MIN(value, (u64)INT64_MAX), why);
 }
 
 int param_preset(struct sched_pool *pool, const char *preset) {
     const struct sched_preset *x = pool->policy->presets;
+    const char *why;
 
     while (x && x->name && strcmp(x->name, preset)) x++;
     if (!x || !x->name) return -ENOENT;
-    spin_lock(&pool->lock);
-    record_input(pool, IN_PRESET, sched_clock(pool), TRACE_NOBODY, (u32)(x - pool->policy->presets), 0);
-    for (const struct sched_setting *s = x->set; s->param; s++) {
-        const char *why = NULL;
-        int error = param_find(pool, s->param)->set(pool, s->value, &why);
-
-        if (error) panic("preset %s: %s: %s", preset, s->param, why);
-    }
+    sched_enter(&pool);
+    record_input(pool, IN_PRESET, TRACE_NOBODY, (u32)(x - pool->policy->presets), 0);
+    memcpy(pool->priv, x->values, pool->policy->preset_size);
+    if (pool->policy->changed(pool, NULL, &why)) panic("preset %s: %s", preset, why);
     spin_unlock(&pool->lock);
     return 0;
 }

@@ -1,14 +1,18 @@
 /* What a scheduling policy is: one const struct sched_policy, in one file that includes this header and
- * nothing of the machine. How to write one: docs/writing-a-policy.md. All hooks run under the pool's lock,
- * with the clock passed in as `now`. Those marked "may be NULL" a small policy does without.
+ * nothing of the machine. How to write one: docs/writing-a-policy.md. All hooks run under the pool's lock;
+ * p->now is the time. Those marked "may be NULL" a small policy does without.
  *
  * A policy keeps the runnable, not running vCPUs of its pool in queues of its own; the core keeps everything
- * else. `pick` returns what is to run.
+ * else. `pick` returns what is to run. What the policy knows of a pool, a pCPU, a VM and a vCPU is in the
+ * `priv` of each.
+ *
+ * Below: the parameter table, the one way to set anything that schedules. The VM file, the command line, the
+ * shell and the store bind to it.
  */
 #ifndef HV_SCHED_POLICY_H
 #define HV_SCHED_POLICY_H
 
-#include "sched/params.h"
+#include "sched/sched.h"
 #include "trace/trace.h"
 
 struct sched_pick {
@@ -19,86 +23,151 @@ struct sched_pick {
 /* Why a vCPU became runnable: it decides what that earns. */
 enum sched_why { SCHED_WAKE, SCHED_UNPAUSE, SCHED_UNPARK, SCHED_MIGRATE };
 
+enum param_scope { PARAM_POOL, PARAM_DOM, PARAM_VCPU };
+
+/* A number, a u32 in the private data of a pool, VM or vCPU. */
+struct param {
+    const char *name; /* as in the VM file: "weight", "tslice_us" */
+    const char *unit; /* "us", "%", "" */
+    const char *help; /* one line */
+    enum param_scope scope;
+    u32 offset;               /* in `priv` */
+    u32 min, max;             /* inclusive */
+    const char *const *names; /* NULL, or the values 0 to max by word, NULL-terminated */
+};
+
+/* max and names of a parameter whose values are words. */
+#define PARAM_WORDS(...)                                                                                     \
+    ARRAY_SIZE(((const char *const[]){ __VA_ARGS__ })) - 1, (const char *const[]) { __VA_ARGS__, NULL }
+
+/* A named group of the pool's parameters, e.g. "faithful-4.2": what its private data then begins with. */
+struct sched_preset {
+    const char *name;
+    const void *values;
+};
+
 struct sched_policy {
     const char *name;
     const struct param *params;         /* ends with a NULL name; may be NULL */
     const struct sched_preset *presets; /* ends with a NULL name; may be NULL */
-
-    /* Sizes of the private data, which the core allocates zeroed before it calls the add hooks, so that moves
-     * are all or nothing. 0: none. */
-    u32 pool_size, cpu_size, dom_size, vcpu_size;
+    u32 preset_size;
 
     void (*pool_init)(struct sched_pool *p);                    /* may be NULL */
-    void (*cpu_add)(struct sched_pool *p, u32 cpu, u64 now);    /* may be NULL */
-    void (*cpu_remove)(struct sched_pool *p, u32 cpu, u64 now); /* its queue is empty by then; may be NULL */
+    void (*cpu_add)(struct sched_pool *p, u32 cpu);             /* may be NULL */
+    void (*cpu_remove)(struct sched_pool *p, u32 cpu);          /* its queue is empty by then; may be NULL */
     void (*dom_add)(struct sched_pool *p, struct sched_dom *d); /* may be NULL */
-    void (*dom_remove)(struct sched_pool *p, struct sched_dom *d);            /* may be NULL */
-    void (*vcpu_add)(struct sched_pool *p, struct sched_vcpu *v, u64 now);    /* not queued; after place() */
-    void (*vcpu_remove)(struct sched_pool *p, struct sched_vcpu *v, u64 now); /* not queued, not running */
+    void (*vcpu_add)(struct sched_pool *p, struct sched_vcpu *v);    /* before place() */
+    void (*vcpu_remove)(struct sched_pool *p, struct sched_vcpu *v); /* not queued, not running */
 
     /* Runnable now, on v->cpu: queue it, kick whoever should run it. */
-    void (*wake)(struct sched_pool *p, struct sched_vcpu *v, enum sched_why why, u64 now);
+    void (*wake)(struct sched_pool *p, struct sched_vcpu *v, enum sched_why why);
     /* A queued vCPU is no longer runnable, or leaves v->cpu: off the queue. */
-    void (*sleep)(struct sched_pool *p, struct sched_vcpu *v, u64 now);
-    void (*yield)(struct sched_pool *p, struct sched_vcpu *v, u64 now); /* the current one; may be NULL */
+    void (*sleep)(struct sched_pool *p, struct sched_vcpu *v);
+    void (*yield)(struct sched_pool *p, struct sched_vcpu *v); /* the current one; may be NULL */
     /* Charge `current` (idle: NULL) up to now, put it back if it is sched_runnable(), take and return the
      * next. Only a current vCPU that is no more than blocked may be kept although it cannot run. */
-    struct sched_pick (*pick)(struct sched_pool *p, u32 cpu, struct sched_vcpu *current, u64 now);
+    struct sched_pick (*pick)(struct sched_pool *p, u32 cpu, struct sched_vcpu *current);
     /* The pCPU for v, within p->cpus and its affinity (their meeting is not empty). v is not queued; the core
      * assigns it there. */
     u32 (*place)(struct sched_pool *p, struct sched_vcpu *v);
     /* The state of v is in memory: other pCPUs may take it, if it is queued. May be NULL. */
-    void (*saved)(struct sched_pool *p, struct sched_vcpu *v, u64 now);
+    void (*saved)(struct sched_pool *p, struct sched_vcpu *v);
     /* v->affinity has changed, and v->cpu is still within it. May be NULL. */
-    void (*affinity)(struct sched_pool *p, struct sched_vcpu *v, u64 now);
+    void (*affinity)(struct sched_pool *p, struct sched_vcpu *v);
     /* A timer of the policy, set by sched_timer_set, fired. May be NULL. */
-    void (*timer)(struct sched_pool *p, u32 cpu, u32 kind, u64 now);
+    void (*timer)(struct sched_pool *p, u32 cpu, u32 kind);
+    /* A parameter was set, or (NULL) all the pool's were by a preset: take it into use. -EINVAL and *why, a
+     * sentence, if it does not go with the others; its old value is then put back. May be NULL. */
+    int (*changed)(struct sched_pool *p, const struct param *e, const char **why);
 };
 
-struct sched_setting {
-    const char *param;
-    i64 value;
-};
-
-struct sched_preset {
-    const char *name;
-    const struct sched_setting *set; /* ends with a NULL param */
-};
-
-/* The table of policies: one line each in policies.c. */
-extern const struct sched_policy *const sched_policies[]; /* NULL at the end */
 extern const struct sched_policy credit_policy, null_policy;
+extern const struct sched_policy *const sched_policies[]; /* NULL at the end */
 
 /* ---- the core's services for policies ---- */
+
+#define SCHED_TIMERS 4
+
+struct sched_cpu {
+    /* under sched_lock and the pool's lock */
+    struct sched_pool *pool; /* NULL: free, and then idle */
+    bool online, leaving;    /* leaving: no longer in pool->cpus, but not yet rid of its last vCPU */
+    u64 priv[SCHED_PRIV];
+    /* under the pool's lock; `current` is changed by the CPU itself alone */
+    struct sched_vcpu *current;
+    struct sched_vcpu idle;
+    struct timer slice; /* set and run by the CPU itself alone */
+    struct policy_timer {
+        struct timer t;
+        u32 cpu, kind;
+        bool armed;
+    } timer[SCHED_TIMERS];
+};
+extern struct sched_cpu sched_cpus[TAKT_MAX_CPUS];
+
+static inline struct sched_vcpu *sched_current_locked(u32 cpu) { /* NULL: idle */
+    struct sched_vcpu *v = sched_cpus[cpu].current;
+
+    return sched_is_idle(v) ? NULL : v;
+}
+
 static inline bool sched_runnable(const struct sched_vcpu *v) {
     return !v->blocked && !v->parked && !v->migrating && v->dom->paused == 0;
 }
 
-/* A record of class TRACE_CLASS_SCHED; v may be NULL. sched_trace() costs nothing but a test while that
- * is off. */
-void sched_trace_slow(const struct sched_vcpu *v, u64 now, u16 event, u32 a, u32 b, u32 c, u32 d);
+/* Within affinity and pool, and its state is saved, or held by `cpu` itself. */
+static inline bool sched_may_run(const struct sched_pool *p, const struct sched_vcpu *v, u32 cpu) {
+    return cpumask_test(&v->affinity, cpu) && cpumask_test(&p->cpus, cpu) &&
+           (v->on_cpu == SCHED_NO_CPU || v->on_cpu == cpu);
+}
+
+/* The pCPUs of the pool that v may use. */
+static inline struct cpumask sched_allowed(const struct sched_pool *p, const struct sched_vcpu *v) {
+    return cpumask_and(&v->affinity, &p->cpus);
+}
+
+static inline u32 sched_who(const struct sched_vcpu *v) {
+    return v->dom ? v->dom->id << 16 | v->id : 0xffff0000u | v->id;
+}
+
+/* A record of class TRACE_CLASS_SCHED; v may be NULL. A macro: arguments cost nothing while that is off. */
+void sched_trace_slow(const struct sched_pool *p, const struct sched_vcpu *v, u16 event, u32 a, u32 b, u64 c);
 #define sched_trace(...)                                                                                     \
     do {                                                                                                     \
         if (__builtin_expect(trace_mask & TRACE_CLASS_SCHED, 0)) sched_trace_slow(__VA_ARGS__);              \
     } while (0)
 
-void *sched_cpu_priv(const struct sched_pool *p, u32 cpu);                    /* cpu_size bytes */
-struct sched_vcpu *sched_current_locked(const struct sched_pool *p, u32 cpu); /* NULL: idle */
-void sched_kick(struct sched_pool *p, u32 cpu, u64 now);                      /* that CPU decides anew */
-/* Within affinity and pool, and its state is saved, or held by `cpu` itself. */
-bool sched_may_run(const struct sched_pool *p, const struct sched_vcpu *v, u32 cpu);
-/* Assigns a queued vCPU to the pCPU that is about to run it, e.g. because it steals it. The policy has taken
- * it off its queue. */
-void sched_move(struct sched_pool *p, struct sched_vcpu *v, u32 cpu, u64 now);
-/* A running vCPU had better be elsewhere: it is taken off, placed and woken again (SCHED_MIGRATE). */
-void sched_migrate(struct sched_pool *p, struct sched_vcpu *v, u64 now);
+void sched_kick(struct sched_pool *p, u32 cpu); /* that CPU decides anew */
+/* Assigns a vCPU that the policy has taken off its queue to the pCPU that is about to run it, e.g. because it
+ * steals it. */
+void sched_move(struct sched_pool *p, struct sched_vcpu *v, u32 cpu);
+/* v may not stay on v->cpu, or had better not: it is placed anew and, if it can run, woken (SCHED_MIGRATE);
+ * now or, if its state is on a pCPU, as soon as it is taken off and saved. */
+void sched_migrate(struct sched_pool *p, struct sched_vcpu *v);
 /* Keep from running, whatever its state; calls sleep or wake. */
-void sched_park(struct sched_pool *p, struct sched_vcpu *v, bool parked, u64 now);
+void sched_park(struct sched_pool *p, struct sched_vcpu *v, bool parked);
 
 /* Timers of the policy, named by (pCPU, kind); setting one that is set moves it. The core cancels them when
  * the pCPU leaves the pool. */
-#define SCHED_TIMERS 4
-void sched_timer_set(struct sched_pool *p, u32 cpu, u32 kind, u64 when);
-void sched_timer_cancel(struct sched_pool *p, u32 cpu, u32 kind);
+void sched_timer_set(u32 cpu, u32 kind, u64 when);
+void sched_timer_cancel(u32 cpu, u32 kind);
+
+/* ---- parameters, for everybody ---- */
+
+/* The entry of `name` for the policy that `pool` runs, NULL if there is none. */
+const struct param *param_find(const struct sched_pool *pool, const char *name);
+/* All of a pool's entries in turn: index from 0, NULL at the end. */
+const struct param *param_at(const struct sched_pool *pool, unsigned index);
+/* Is `name` a parameter of any policy: 'p' pool, 'v' VM or vCPU, 0 no. For the configuration parser. */
+char param_kind(const char *name);
+/* `object`: the struct sched_pool, sched_dom or sched_vcpu. A value with words is their index. Setting is
+ * atomic under the pool's lock: 0, or -EINVAL with nothing changed and *why a sentence. */
+i64 param_get(const struct param *e, struct sched_pool *pool, const void *object);
+int param_set(const struct param *e, struct sched_pool *pool, void *object, i64 value, const char **why);
+/* The same from text: a word of `names`, or a decimal number. */
+int param_set_text(const struct param *e, struct sched_pool *pool, void *object, const char *text,
+                   const char **why);
+/* Sets a named group of pool parameters at once. -ENOENT. */
+int param_preset(struct sched_pool *pool, const char *preset);
 
 #endif

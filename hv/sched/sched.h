@@ -3,8 +3,11 @@
  *
  * Locks: sched_lock (pools, which CPU and which VM is in which) -> pool->lock (everything about scheduling in
  * that pool). Two pool locks are taken in the order of their ids. Callers hold none. Every entry point reads
- * the clock once, under the lock, and passes it on; with recording on it is written down as an input
- * (record.h), so a run can be replayed.
+ * the clock once, under the lock, into pool->now; with recording on it is written down as an input (core.h),
+ * so a run can be replayed.
+ *
+ * Nothing here allocates: what the core and the policies know of a vCPU, a VM, a pCPU and a pool is in these
+ * structures.
  *
  * This header and all of hv/sched include no x86 header: the simulation on the host compiles the same
  * sources.
@@ -22,11 +25,9 @@
 #define SCHED_NO_CPU    (~0u)
 #define SCHED_MAX_POOLS 32
 #define POOL_NAME       32
+#define SCHED_PRIV      48 /* words of room for what the policy knows of an object; 0 when that comes to it */
 
 enum run_state { RS_RUNNING, RS_RUNNABLE, RS_BLOCKED, RS_OFFLINE, RS_NR }; /* as enum takt_state */
-
-struct sched_dom;
-struct sched_pool;
 
 struct sched_vcpu {
     /* set by sched_vcpu_init, then constant */
@@ -47,7 +48,7 @@ struct sched_vcpu {
     struct hist wake_latency; /* from wake to run, ns */
     u64 switches;             /* times it was switched to */
     u64 wakes, migrations;
-    void *priv; /* the policy's */
+    u64 priv[SCHED_PRIV]; /* the policy's */
 };
 
 struct sched_dom {
@@ -58,13 +59,11 @@ struct sched_dom {
     u32 nr_vcpus;             /* up to the last one that exists */
     struct sched_vcpu **vcpu; /* the caller's array; NULL where a vCPU is gone */
     u32 paused;               /* count: no vCPU runs while it is not 0 */
-    void *priv;
+    u64 priv[SCHED_PRIV];
 };
 
-struct sched_policy;
-
-/* Pools live in a static table and their memory is never given back, so that a pool that was found a moment
- * ago can be locked, and looked at again, without holding sched_lock. */
+/* Pools live in a static table, so that a pool that was found a moment ago can be locked, and looked at
+ * again, without holding sched_lock. */
 struct sched_pool {
     u32 id;
     char name[POOL_NAME];
@@ -75,12 +74,12 @@ struct sched_pool {
     u32 nr_doms;
     u32 rotor;    /* where the next new vCPU is put */
     u32 sequence; /* of the last input, for recording */
-    u64 clock;    /* the latest `now` of all entry points: time does not go back in a pool */
-    void *priv;
+    u64 now;      /* when the lock was last taken; does not go back */
+    u64 priv[SCHED_PRIV];
 };
 
 /* ---- start-up and CPUs ---- */
-int sched_init(void);          /* Pool-0 does not exist yet: the first pool created is it */
+void sched_init(void);         /* Pool-0 does not exist yet: the first pool created is it */
 int sched_cpu_online(u32 cpu); /* free, with its idle vCPU current */
 /* The vCPU that is to run on `cpu` from now on, an idle one if nothing can; sets the slice timer. Called by
  * the pCPU itself when it was kicked for it, or its current vCPU blocked, yielded or was paused. The request
@@ -96,21 +95,18 @@ struct sched_vcpu *sched_current(u32 cpu);
 static inline bool sched_is_idle(const struct sched_vcpu *v) { return v->dom == NULL; }
 
 /* ---- VMs ---- */
-/* Adds a dom without vCPUs to `pool`, paused once. -ENOMEM. */
-int sched_dom_init(struct sched_dom *d, u32 id, const char *name, struct sched_vcpu **vcpus,
+/* Adds a dom without vCPUs to `pool`, paused once. -EINVAL: the pool is gone. */
+int sched_dom_init(struct sched_dom *d, u32 id, const char *name, struct sched_vcpu **vcpu,
                    struct sched_pool *pool);
 void sched_dom_fini(struct sched_dom *d); /* after all its vCPUs are gone */
-/* Adds vCPU `id` (the next number), blocked. `affinity` must meet the pool's CPUs: -EINVAL otherwise;
- * -ENOMEM. */
+/* Adds vCPU `id` (the next number), blocked. `affinity` must meet the pool's CPUs: -EINVAL otherwise. */
 int sched_vcpu_init(struct sched_vcpu *v, struct sched_dom *d, u32 id, const struct cpumask *affinity);
-void sched_vcpu_fini(
-    struct sched_vcpu *v); /* it must not be on a pCPU: pause first and wait for on_cpu == SCHED_NO_CPU */
-void sched_pause(
-    struct sched_dom *d); /* counts; its pCPUs are kicked, so it has stopped when no vCPU has an on_cpu */
-int sched_unpause(struct sched_dom *d); /* -EINVAL if it is not paused */
-bool sched_dom_stopped(struct sched_dom *d);
-int sched_set_affinity(struct sched_vcpu *v,
-                       const struct cpumask *m); /* -EINVAL if it misses the pool's CPUs */
+/* It must not be on a pCPU: pause first and wait for sched_dom_stopped. */
+void sched_vcpu_fini(struct sched_vcpu *v);
+void sched_pause(struct sched_dom *d);       /* counts; its pCPUs are kicked */
+int sched_unpause(struct sched_dom *d);      /* -EINVAL if it is not paused */
+bool sched_dom_stopped(struct sched_dom *d); /* paused, and no pCPU holds the state of one of its vCPUs */
+int sched_set_affinity(struct sched_vcpu *v, const struct cpumask *m); /* -EINVAL: misses the pool's CPUs */
 
 /* ---- what vCPUs do ---- */
 void sched_wake(struct sched_vcpu *v); /* from anywhere; redundant wakes are harmless */
@@ -120,17 +116,17 @@ void sched_block(struct sched_vcpu *v);
 void sched_yield(struct sched_vcpu *v); /* a hint for the next sched_run */
 
 /* ---- pools ---- */
-/* -EEXIST name, -EINVAL unknown policy or bad name, -ENOMEM, -ENOSPC. Without CPUs. */
+/* -EEXIST name, -EINVAL unknown policy or bad name, -ENOSPC. Without CPUs. */
 int sched_pool_create(const char *name, const char *policy, struct sched_pool **out);
 int sched_pool_destroy(struct sched_pool *p); /* -EBUSY while it has VMs or CPUs, and always for Pool-0 */
 int sched_pool_rename(struct sched_pool *p, const char *name);
-int sched_pool_add_cpu(struct sched_pool *p, u32 cpu); /* -EBUSY if it is in a pool; -ENODEV; -ENOMEM */
+int sched_pool_add_cpu(struct sched_pool *p, u32 cpu); /* -EBUSY if it is in a pool; -ENODEV */
 /* -EBUSY last one with VMs, or Pool-0's CPU 0; -EINVAL not in this pool. -EAGAIN: its vCPUs have been sent
  * elsewhere, and it takes no more, but is not yet rid of the current one: call again until it is 0. A vCPU
  * that could run nowhere else loses its affinity. */
 int sched_pool_remove_cpu(struct sched_pool *p, u32 cpu);
-/* -EINVAL no CPU there; -ENOMEM; -EAGAIN a vCPU is still on a pCPU (pause the VM, try again): nothing
- * changed. Parameters go back to their defaults, affinity to all. */
+/* -EINVAL no CPU there; -EAGAIN a vCPU is still on a pCPU (pause the VM, try again): nothing changed.
+ * Parameters go back to their defaults, affinity to all. */
 int sched_pool_move_dom(struct sched_pool *p, struct sched_dom *d);
 struct sched_pool *sched_pool_find(const char *name);
 struct sched_pool *sched_pool_of_cpu(u32 cpu);                /* NULL: free */

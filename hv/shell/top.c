@@ -7,7 +7,7 @@
 #include "lib/parse.h"
 #include "lib/string.h"
 #include "sched/machine.h"
-#include "sched/params.h"
+#include "sched/policy.h"
 #include "shell/entitle.h"
 #include "shell/shell.h"
 #include "vm/vm.h"

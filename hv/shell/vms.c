@@ -3,7 +3,7 @@
 #include "lib/parse.h"
 #include "lib/string.h"
 #include "sched/machine.h"
-#include "sched/params.h"
+#include "sched/policy.h"
 #include "shell/guestcon.h"
 #include "shell/shell.h"
 #include "vm/vm.h"

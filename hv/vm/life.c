@@ -6,7 +6,7 @@
 #include "lib/printf.h"
 #include "lib/string.h"
 #include "platform/timer.h"
-#include "sched/params.h"
+#include "sched/policy.h"
 #include "vm/vm.h"
 #include "x86/percpu.h"
 #include "x86/trap.h"

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "config.h"
-#include "sched/params.h"
+#include "sched/policy.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

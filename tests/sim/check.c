@@ -34,8 +34,8 @@ static void check_vcpu(const struct sched_pool *p, const struct sched_vcpu *v) {
 }
 
 static void check_credit_cpu(const struct sched_pool *p, u32 cpu, u32 *queued) {
-    const struct credit_pool *cp = p->priv;
-    const struct credit_cpu *cc = sched_cpus[cpu].priv;
+    const struct credit_pool *cp = credit_pool(p);
+    const struct credit_cpu *cc = credit_cpu(cpu);
     u32 n = 0;
 
     for (int c = 0; c < CLASS_NR; c++)
@@ -53,19 +53,19 @@ static void check_credit_cpu(const struct sched_pool *p, u32 cpu, u32 *queued) {
 }
 
 static void check_credit(const struct sched_pool *p) {
-    const struct credit_pool *cp = p->priv;
+    const struct credit_pool *cp = credit_pool(p);
     u32 queued = 0, waiting = 0;
     u64 weight = 0;
 
     cpumask_for_each(cpu, &p->cpus) check_credit_cpu(p, cpu, &queued);
     list_for_each(d, &p->doms, struct sched_dom, in_pool) {
-        const struct credit_dom *cd = d->priv;
+        const struct credit_dom *cd = credit_dom(d);
         u64 w = cp->knob.fault == FAULT_IGNORE_WEIGHT ? CREDIT_DEFAULT_WEIGHT : cd->weight;
         u32 active = 0;
 
         for (u32 i = 0; i < d->nr_vcpus; i++) {
             const struct sched_vcpu *v = d->vcpu[i];
-            const struct credit_vcpu *cv = v ? v->priv : NULL;
+            const struct credit_vcpu *cv = v ? credit_vcpu(v) : NULL;
 
             if (!cv) continue;
             waiting += v->queued;

@@ -38,10 +38,6 @@ void machine_timer_set(u32 cpu, struct timer *t, u64 when) {
 
 void machine_timer_cancel(struct timer *t) { t->queued = false; }
 
-void *machine_alloc(size_t size) { return calloc(1, size); }
-
-void machine_free(void *p) { free(p); }
-
 static void timers(void) {
     for (u32 k = SCHED_TIMERS; k-- > 0;) {
         struct timer *t = &sched_cpus[0].timer[k].t;

@@ -1,7 +1,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "sched/record.h"
+#include "sched/core.h"
 #include "sim.h"
 
 struct replay_dom {
@@ -156,7 +156,8 @@ static const char *senseless(const struct trace_record *r, size_t i, u32 expecte
     if (r->arg[1] != expected)
         return expected == 1 ? "the recording does not begin at boot" : "an input is missing";
     if (kind < IN_CPU_ONLINE || kind > IN_TIMER) return "an unknown kind of input";
-    if (has_cpu && (r->arg[2] >= TAKT_MAX_CPUS || (kind != IN_CPU_ONLINE && !sched_cpus[r->arg[2]].online)))
+    if (has_cpu &&
+        (r->arg[3] || r->arg[2] >= TAKT_MAX_CPUS || (kind != IN_CPU_ONLINE && !sched_cpus[r->arg[2]].online)))
         return "a pCPU that is not there";
     if (kind == IN_TIMER && small >= SCHED_TIMERS) return "a timer that no policy has";
     if (kind == IN_POOL_CREATE) {
@@ -166,7 +167,12 @@ static const char *senseless(const struct trace_record *r, size_t i, u32 expecte
         return small < policies && !exists ? NULL : "a pool that cannot be";
     }
     if (has_pool && !exists) return "a pool that is not there";
-    if (kind == IN_PRESET && !sched_pools[pool].policy->presets) return "a preset that is not there";
+    if (kind == IN_PRESET) {
+        const struct sched_preset *x = sched_pools[pool].policy->presets;
+
+        for (u32 k = 0; x && x->name && k < small; k++) x++;
+        if (!x || !x->name) return "a preset that is not there";
+    }
     return NULL;
 }
 

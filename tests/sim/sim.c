@@ -4,7 +4,7 @@
 #include <takt/errno.h>
 #include "lib/printf.h"
 #include "sched/machine.h"
-#include "sched/record.h"
+#include "sched/core.h"
 #include "sim.h"
 
 struct sim sim;
@@ -61,17 +61,6 @@ void machine_timer_set(u32 cpu, struct timer *t, u64 when) {
 }
 
 void machine_timer_cancel(struct timer *t) { timerq_remove(&queue, t); }
-
-void *machine_alloc(size_t size) {
-    if (sim.fail_alloc && --sim.fail_alloc == 0) return NULL;
-    sim.allocated++;
-    return calloc(1, size);
-}
-
-void machine_free(void *p) {
-    if (p) sim.allocated--;
-    free(p);
-}
 
 void trace_write(unsigned cpu, u64 ns, u16 event, u32 who, u32 a, u32 b, u32 c, u32 d) {
     struct trace_record r = { ns, event, (u16)cpu, who, { a, b, c, d } };
@@ -310,7 +299,6 @@ void sim_start(const struct sim_options *o) {
     sim.hash = 0xcbf29ce484222325ull;
     sim.rng = rng_seed(o->seed);
     trace_mask = o->mask ? o->mask : TRACE_CLASS_SCHED | TRACE_CLASS_REPLAY;
-    record_restart();
     sched_init();
     sched_state_hook = on_state;
     for (u32 cpu = 0; cpu < o->cpus; cpu++) {
@@ -390,15 +378,9 @@ void sim_stop(void) {
         struct sim_dom *d = doms[i];
 
         if (!d) continue;
-        for (u32 k = 0; k < d->nr_vcpus; k++) {
-            machine_free(d->vcpu[k]->s.priv);
-            free(d->vcpu[k]);
-        }
-        machine_free(d->d.priv);
+        for (u32 k = 0; k < d->nr_vcpus; k++) free(d->vcpu[k]);
         free(d);
     }
-    for (u32 cpu = 0; cpu < TAKT_MAX_CPUS; cpu++) machine_free(sched_cpus[cpu].priv);
-    for (u32 i = 0; i < SCHED_MAX_POOLS; i++) machine_free(sched_pools[i].priv);
     sched_init();
     free(sim.kept);
     sim.kept = NULL;

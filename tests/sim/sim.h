@@ -67,8 +67,6 @@ extern struct sim {
     struct trace_record *kept;
     size_t nr_kept, max_kept;
     u64 rng;
-    u64 fail_alloc;      /* the so-many-th allocation from now on fails; 0: none */
-    u64 allocated;       /* blocks that are out */
     void (*check)(void); /* after each event */
     bool replaying;      /* timers and kicks go nowhere */
 } sim;

@@ -9,7 +9,7 @@
 #include "fake_console.h"
 #include "fake_machine.h"
 #include "fake_timer.h"
-#include "sched/params.h"
+#include "sched/policy.h"
 #include "shell/shell.h"
 
 /* Lets `ns` pass: the two pCPUs and their timers come along every millisecond at most. */

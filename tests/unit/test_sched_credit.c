@@ -45,7 +45,7 @@ struct grant_case {
  * us? Visited in the order of the table. */
 static void check_grants(const struct grant_case *g) {
     struct sched_pool *p = start(g->cpus, 1, g->preset);
-    struct credit_pool *cp = p->priv;
+    struct credit_pool *cp = credit_pool(p);
     struct sim_dom *d[4];
 
     sim_param(p, p, "fault", FAULT_NONE);
@@ -56,18 +56,18 @@ static void check_grants(const struct grant_case *g) {
     }
     sim_run_until(2 * NS_PER_S); /* long enough for a tick to find each */
     for (u32 i = 0; i < g->n; i++) {
-        struct credit_dom *cd = d[i]->d.priv;
+        struct credit_dom *cd = credit_dom(&d[i]->d);
 
         assert_int_equal(cd->nr_active, g->vcpus[i]);
         list_del(&cd->link);
         list_add_tail(&cp->active, &cd->link);
-        for (u32 k = 0; k < g->vcpus[i]; k++) ((struct credit_vcpu *)d[i]->vcpu[k]->s.priv)->credit = 0;
+        for (u32 k = 0; k < g->vcpus[i]; k++) credit_vcpu(&d[i]->vcpu[k]->s)->credit = 0;
     }
     cp->balance = 0;
-    credit_account(p, sim.now);
+    credit_account(p);
     for (u32 i = 0; i < g->n; i++)
         for (u32 k = 0; k < g->vcpus[i]; k++) {
-            u64 ns = (u64)((struct credit_vcpu *)d[i]->vcpu[k]->s.priv)->credit;
+            u64 ns = (u64)credit_vcpu(&d[i]->vcpu[k]->s)->credit;
             u64 credits = (ns + CREDIT_XEN_UNIT - 1) / CREDIT_XEN_UNIT;
 
             if (credits != g->credits[i])
@@ -117,20 +117,20 @@ static void test_worked_grants(void **state) {
 /* C8: a capped VM that comes last moves to the head, and its surplus reaches the others the next time. */
 static void test_reorder(void **state) {
     struct sched_pool *p = start(2, 1, "faithful-4.1");
-    struct credit_pool *cp = p->priv;
+    struct credit_pool *cp = credit_pool(p);
     struct sim_dom *d[3];
 
     for (u32 i = 0; i < 3; i++) d[i] = sim_vm(p, "vm", 1, sim_cpus(0, 1), HOG);
     sim_run_until(2 * NS_PER_S);
     sim_param(p, &d[2]->d, "cap", 50);
     for (u32 i = 0; i < 3; i++) {
-        struct credit_dom *cd = d[i]->d.priv;
+        struct credit_dom *cd = credit_dom(&d[i]->d);
 
         list_del(&cd->link);
         list_add_tail(&cp->active, &cd->link);
     }
     cp->balance = 0;
-    credit_account(p, sim.now);
+    credit_account(p);
     assert_ptr_equal(list_first(&cp->active, struct credit_dom, link), d[2]->d.priv);
     sim_stop();
 }
@@ -144,7 +144,7 @@ static void test_grant_sums(void **state) {
         const char *preset = presets[sim_below(&rng, ARRAY_SIZE(presets))];
         u32 cpus = 1 + (u32)sim_below(&rng, 4), n = 1 + (u32)sim_below(&rng, 6), active = 0;
         struct sched_pool *p = start(cpus, (u64)round, preset);
-        struct credit_pool *cp = p->priv;
+        struct credit_pool *cp = credit_pool(p);
         struct sim_dom *d[6];
         i64 before[6][4], granted = 0, wanted = 0;
 
@@ -155,7 +155,7 @@ static void test_grant_sums(void **state) {
         sim_run_until(300 * MS);
         for (u32 i = 0; i < n; i++)
             for (u32 k = 0; k < d[i]->nr_vcpus; k++) {
-                struct credit_vcpu *cv = d[i]->vcpu[k]->s.priv;
+                struct credit_vcpu *cv = credit_vcpu(&d[i]->vcpu[k]->s);
 
                 cv->credit = -(i64)sim_below(&rng, 20 * MS);
                 before[i][k] = cv->credit;
@@ -163,10 +163,10 @@ static void test_grant_sums(void **state) {
                 wanted += list_empty(&cv->active) ? 0 : (i64)cp->period;
             }
         cp->balance = 0;
-        credit_account(p, sim.now);
+        credit_account(p);
         for (u32 i = 0; i < n; i++)
             for (u32 k = 0; k < d[i]->nr_vcpus; k++) {
-                struct credit_vcpu *cv = d[i]->vcpu[k]->s.priv;
+                struct credit_vcpu *cv = credit_vcpu(&d[i]->vcpu[k]->s);
                 i64 got = cv->credit - before[i][k];
 
                 if (list_empty(&cv->active)) continue;
@@ -352,13 +352,13 @@ static void test_waits(void **state) {
  * boosted; no boost outlives a tick. */
 static void no_boost_after_tick(void) {
     const struct sched_pool *p = sched_pool_next(NULL);
-    const struct credit_pool *cp = p->priv;
+    const struct credit_pool *cp = credit_pool(p);
 
     for (u32 cpu = 0; cpu < sim.opt.cpus; cpu++) {
-        struct sched_vcpu *v = sched_current_locked(p, cpu);
+        struct sched_vcpu *v = sched_current_locked(cpu);
 
-        if (v && ((struct credit_vcpu *)v->priv)->cls == CLASS_BOOST)
-            assert_true(sim.now - ((struct credit_vcpu *)v->priv)->picked_at <= cp->tick);
+        if (v && credit_vcpu(v)->cls == CLASS_BOOST)
+            assert_true(sim.now - credit_vcpu(v)->picked_at <= cp->tick);
     }
     sim_check();
 }
@@ -368,7 +368,7 @@ static void test_boost(void **state) {
         struct sched_pool *p = start(1, k, presets[k]);
         struct sim_work waker = { .kind = WORK_WAKER, .period_ns = 7 * MS, .work_ns = 50000 };
         struct sim_dom *w = sim_vm(p, "waker", 1, sim_cpus(0, 0), waker);
-        struct credit_pool *cp = p->priv;
+        struct credit_pool *cp = credit_pool(p);
 
         sim_vm(p, "hog", 1, sim_cpus(0, 0), HOG);
         sim_vm(p, "hog", 1, sim_cpus(0, 0), HOG);
@@ -382,7 +382,7 @@ static void test_boost(void **state) {
         assert_true(t.wake_count > 2000);
         assert_true(t.wake_max <= sim.opt.kick_ns + 2 * cp->ratelimit);
 
-        struct credit_vcpu *cv = w->vcpu[0]->s.priv; /* asleep now: take its credit away */
+        struct credit_vcpu *cv = credit_vcpu(&w->vcpu[0]->s); /* asleep now: take its credit away */
 
         assert_int_equal(w->vcpu[0]->s.state, RS_BLOCKED);
         cv->cls = CLASS_OVER;
@@ -415,7 +415,8 @@ static void test_boost_policies(void **state) {
         u64 waited = sim_waits(w->vcpu[0]);
 
         if (waited < expect[k].at_least || waited > expect[k].at_most)
-            fail_msg("boost %s: waited %lu us", boost_names[expect[k].boost], (unsigned long)(waited / 1000));
+            fail_msg("boost %s: waited %lu us", param_find(p, "boost")->names[expect[k].boost],
+                     (unsigned long)(waited / 1000));
         sim_stop();
     }
     struct sched_pool *p = start(1, 1, "hardened");
