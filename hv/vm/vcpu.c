@@ -257,7 +257,11 @@ bool vcpu_prepare(struct vcpu *v) {
         return false;
     }
     if (todo & TODO_NMI) v->nmi_pending = true;
-    if (todo & TODO_TICK) vlapic_tick(vcpu_lapic(v), now_ns());
+    if (todo & TODO_TICK) {
+        vlapic_tick(vcpu_lapic(v), now_ns());
+        /* What it raised is delivered now. A bit that stayed would tell others that we were kicked already. */
+        __atomic_fetch_and(&v->todo, ~TODO_EVENT, __ATOMIC_SEQ_CST);
+    }
     deliver(v);
     if (v->halted && v->virt.pending.type == EVENT_NONE) {
         vcpu_block(v);

@@ -720,6 +720,16 @@ static void test_priorities(void **state) {
     assert_false(v->virt.want_cr8_exit);
 }
 
+/* Whoever raises something while it runs has to find nothing set, or does not kick it. */
+static void test_timer_leaves_nothing_to_do(void **state) {
+    vlapic_write(&v->lapic, 0x320, 0x40, 0);
+    vlapic_write(&v->lapic, 0x380, 1, 0);
+    vcpu_notify(v, TODO_TICK);
+    assert_true(vcpu_prepare(v));
+    assert_int_equal(v->virt.pending.vector, 0x40);
+    assert_int_equal(v->todo, 0);
+}
+
 static void test_init_sipi(void **state) {
     struct vcpu *ap = vm->vcpu[1];
 
@@ -790,6 +800,7 @@ int main(void) {
         TEST(test_hc_random),
         TEST(test_hlt),
         TEST(test_priorities),
+        TEST(test_timer_leaves_nothing_to_do),
         TEST(test_init_sipi),
         TEST(test_unknown),
     };
