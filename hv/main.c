@@ -17,7 +17,6 @@
 #include "vm/vm.h"
 #include "x86/cpu.h"
 #include "x86/insn.h"
-#include "x86/trap.h"
 #include "x86/tsc.h"
 
 static struct boot_info boot;
@@ -232,7 +231,6 @@ static void go(void) {
 void hv_main(u32 magic, u64 mbi) {
     tsc_boot = rdtsc();
     directmap_base = DIRECTMAP;
-    traps_init();
     cpu_load_tables(&boot_cpu);
     console_early();
     log_info("Takt, a small hypervisor");

@@ -2,21 +2,33 @@
 
 #include "boot/layout.h"
 #include "x86/insn.h"
-#include "x86/trap.h"
 
 u32 nr_cpus = 1;
 struct cpu boot_cpu = { .p = { .self = &boot_cpu.p, .online = true } };
 struct percpu *percpu_of[TAKT_MAX_CPUS] = { &boot_cpu.p };
 
-struct __attribute__((packed)) table_register {
-    u16 limit;
-    u64 base;
-};
+extern const u8 trap_stubs[256][16];
+static u64 idt[256][2]; /* all CPUs share it */
 
+/* 64-bit interrupt gates (SDM 3A 6.14.1). */
+static void fill_idt(void) {
+    for (unsigned v = 0; v < 256; v++) {
+        u64 fn = (u64)trap_stubs[v], ist = v == 8 ? IST_DF : v == 2 ? IST_NMI : v == 18 ? IST_MC : IST_NONE;
+
+        idt[v][0] = (fn & 0xffff) | SEL_CODE << 16 | ist << 32 | 0x8eull << 40 | (fn >> 16 & 0xffff) << 48;
+        idt[v][1] = fn >> 32;
+    }
+}
+
+/* The segment registers keep what boot.asm gave them: its GDT has the same descriptors at the same places. */
 void cpu_load_tables(struct cpu *c) {
     u64 tss = (u64)&c->tss;
-    struct table_register gdtr = { sizeof(c->gdt) - 1, (u64)c->gdt };
+    struct __attribute__((packed)) {
+        u16 limit;
+        u64 base;
+    } gdtr = { sizeof(c->gdt) - 1, (u64)c->gdt }, idtr = { sizeof(idt) - 1, (u64)idt };
 
+    if (c == &boot_cpu) fill_idt();
     c->gdt[SEL_CODE / 8] = 0x00af9b000000ffff;
     c->gdt[SEL_DATA / 8] = 0x00cf93000000ffff;
     /* an available 64-bit TSS (SDM 3A 8.2.3) */
@@ -25,20 +37,11 @@ void cpu_load_tables(struct cpu *c) {
     c->gdt[SEL_TSS / 8 + 1] = tss >> 32;
     for (unsigned i = IST_DF; i < IST_NR; i++) c->tss.ist[i - 1] = (u64)c->ist_top[i];
     c->tss.iomap = sizeof(c->tss);
-
-    __asm__ volatile("lgdt %0" : : "m"(gdtr));
-    __asm__ volatile("pushq %0\n\t"
-                     "leaq 1f(%%rip), %%rax\n\t"
-                     "pushq %%rax\n\t"
-                     "lretq\n"
-                     "1:"
-                     :
-                     : "i"(SEL_CODE)
-                     : "rax", "memory");
-    __asm__ volatile("mov %0, %%ds\n\tmov %0, %%es\n\tmov %0, %%ss\n\tmov %1, %%fs\n\tmov %1, %%gs"
-                     :
-                     : "r"(SEL_DATA), "r"(0));
+    __asm__ volatile("lgdt %0\n\tlidt %1\n\tltr %2" : : "m"(gdtr), "m"(idtr), "r"((u16)SEL_TSS) : "memory");
     wrmsr(MSR_GS_BASE, (u64)&c->p);
-    __asm__ volatile("ltr %0" : : "r"((u16)SEL_TSS));
-    traps_load();
+}
+
+void stack_switch(u8 *top, void (*fn)(void)) {
+    __asm__ volatile("mov %0, %%rsp\n\txor %%ebp, %%ebp\n\tcall *%1\n\tud2" : : "r"(top), "r"(fn));
+    __builtin_unreachable();
 }

@@ -30,7 +30,6 @@ struct cpu {
     volatile u64 kicked_at;    /* TSC of a kick that was not answered yet; 0: none */
     volatile bool halted;      /* in cpu_halt(): its heartbeat stands still rightly */
     u32 silent;                /* how often it was found silent in a row */
-    u64 nmis, machine_checks;
     struct timer kick_timer, heartbeat_timer; /* hv/platform/smp.c's */
 };
 

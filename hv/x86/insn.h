@@ -29,7 +29,7 @@ static inline void wrmsr(u32 msr, u64 v) {
     __asm__ volatile("wrmsr" : : "c"(msr), "a"((u32)v), "d"((u32)(v >> 32)) : "memory");
 }
 
-/* An instruction that may fault: on #GP or #UD control goes on at `fixup` (see fixup_find). */
+/* An instruction that may fault: on #GP or #UD control goes on at `fixup` (trap.c). */
 #define EX_TABLE(insn, fixup) ".pushsection ex_table, \"a\"\n\t.quad " #insn ", " #fixup "\n\t.popsection\n\t"
 
 /* False if the MSR does not exist; *v is then 0. */
@@ -71,28 +71,20 @@ DEFINE_CR(2)
 DEFINE_CR(3)
 DEFINE_CR(4)
 
-static inline void invlpg(const void *va) { __asm__ volatile("invlpg (%0)" : : "r"(va) : "memory"); }
-
 static inline void cpu_relax(void) { __builtin_ia32_pause(); }
 
 /* The architectural MSRs that several rooms use (SDM 4, table 2-2; APM2 appendix A). */
 #define MSR_APIC_BASE       0x01b
 #define MSR_FEATURE_CONTROL 0x03a
-#define MSR_TSC_ADJUST      0x03b
-#define MSR_SPEC_CTRL       0x048
-#define MSR_ARCH_CAPS       0x10a
 #define MSR_SYSENTER_CS     0x174
 #define MSR_SYSENTER_ESP    0x175
 #define MSR_SYSENTER_EIP    0x176
 #define MSR_MCG_CAP         0x179
 #define MSR_MCG_STATUS      0x17a
-#define MSR_DEBUGCTL        0x1d9
 #define MSR_PAT             0x277
-#define MSR_MC0_CTL         0x400
 #define MSR_MC0_STATUS      0x401
 #define MSR_TSC_DEADLINE    0x6e0
 #define MSR_X2APIC          0x800
-#define MSR_XSS             0xda0
 #define MSR_EFER            0xc0000080u
 #define MSR_STAR            0xc0000081u
 #define MSR_LSTAR           0xc0000082u

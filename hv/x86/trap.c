@@ -2,67 +2,33 @@
 
 #include "boot/layout.h"
 #include "lib/printf.h"
+#include "lib/string.h"
 #include "x86/cpu.h"
 #include "x86/insn.h"
 
 #define STRAY_STORM 1000u
 
-struct gate {
-    u64 low, high;
+enum { TRAP_NMI = 2, TRAP_UD = 6, TRAP_DF = 8, TRAP_GP = 13, TRAP_MC = 18 };
+
+/* What the stubs of traps.asm leave on the stack. */
+struct trap_frame {
+    u64 r15, r14, r13, r12, r11, r10, r9, r8, rdi, rsi, rbp, rbx, rdx, rcx, rax;
+    u64 vector, code;
+    u64 rip, cs, rflags, rsp, ss;
 };
 
-static struct gate idt[256];
-extern const u64 trap_stubs[256];
 static void (*irq_fn[256])(void);
 void (*irq_eoi)(void);
 void (*irq_mask_vector)(u8 vector);
 void (*dump_hook)(void);
-u64 stray_irqs;
 volatile bool cpus_stop;
 
-static const char *const trap_name[32] = {
-    "divide error",
-    "debug",
-    "NMI",
-    "breakpoint",
-    "overflow",
-    "bound",
-    "invalid opcode",
-    "device not available",
-    "double fault",
-    NULL,
-    "invalid TSS",
-    "segment not present",
-    "stack fault",
-    "general protection",
-    "page fault",
-    NULL,
-    "x87 error",
-    "alignment check",
-    "machine check",
-    "SIMD error",
-    "virtualization exception",
-    "control protection",
-};
-
-void traps_init(void) {
-    for (unsigned v = 0; v < 256; v++) {
-        u64 fn = trap_stubs[v], ist = v == 8 ? IST_DF : v == 2 ? IST_NMI : v == 18 ? IST_MC : IST_NONE;
-
-        /* a 64-bit interrupt gate (SDM 3A 6.14.1) */
-        idt[v].low = (fn & 0xffff) | SEL_CODE << 16 | ist << 32 | 0x8eull << 40 | (fn >> 16 & 0xffff) << 48;
-        idt[v].high = fn >> 32;
-    }
-}
-
-void traps_load(void) {
-    struct __attribute__((packed)) {
-        u16 limit;
-        u64 base;
-    } idtr = { sizeof(idt) - 1, (u64)idt };
-
-    __asm__ volatile("lidt %0" : : "m"(idtr));
-}
+/* In order, each with its terminator; what is behind them has an empty name. */
+static const char trap_names[] =
+    "divide error\0debug\0NMI\0breakpoint\0overflow\0bound\0invalid opcode\0device not available\0"
+    "double fault\0reserved\0invalid TSS\0segment not present\0stack fault\0general protection\0"
+    "page fault\0reserved\0x87 error\0alignment check\0machine check\0SIMD error\0"
+    "virtualization exception\0control protection\0";
 
 void irq_register(u8 vector, void (*fn)(void)) { irq_fn[vector] = fn; }
 
@@ -76,43 +42,33 @@ struct symbol {
 /* From nm, in order of address; the first link of two has none. */
 extern const struct symbol symtab[] __attribute__((weak));
 extern const u64 symtab_count __attribute__((weak));
-extern const u8 image_text[], image_text_end[];
+extern const u8 image_text_end[];
 
-const char *symbol_at(u64 addr, u64 *offset) {
-    u64 lo = 0, hi = &symtab_count ? symtab_count : 0;
+/* With the function that `in` lies in: for a return address the byte before it, since a call may end a function. */
+static void log_address(u64 addr, u64 in) {
+    u64 n = 0;
 
-    *offset = 0;
-    if (addr < (u64)image_text || addr >= (u64)image_text_end || !hi || addr < symtab[0].addr) return "?";
-    while (hi - lo > 1) {
-        u64 mid = (lo + hi) / 2;
-
-        *(symtab[mid].addr <= addr ? &lo : &hi) = mid;
-    }
-    *offset = addr - symtab[lo].addr;
-    return symtab[lo].name;
+    while (&symtab_count && n < symtab_count && symtab[n].addr <= in) n++;
+    if (n && in < (u64)image_text_end)
+        log_err("  %016lx %s+0x%lx", addr, symtab[n - 1].name, addr - symtab[n - 1].addr);
+    else
+        log_err("  %016lx ?", addr);
 }
 
-/* A frame pointer is followed only within the stack page run that it came from, upwards: a broken chain ends
- * it. */
-void backtrace(u64 rip, u64 rbp) {
-    u64 off, last = rbp;
-    const char *name = symbol_at(rip, &off);
-
-    log_err("  %016lx %s+0x%lx", rip, name, off);
-    for (int i = 0;
-         i < 16 && rbp && rbp % 8 == 0 && rbp >= last && rbp - last < STACK_SIZE && rbp >= STACK_BASE; i++) {
-        const u64 *f = (const u64 *)rbp;
+/* A frame pointer is followed only within the stack that it came from, upwards: a broken chain ends it. */
+static void backtrace(u64 rip, u64 rbp) {
+    log_address(rip, rip);
+    for (int i = 0; i < 16 && rbp % 8 == 0 && rbp >= STACK_BASE; i++) {
+        const u64 *f = (const u64 *)rbp; /* the caller's frame pointer, the return address */
 
         if (!f[1]) break;
-        name = symbol_at(f[1] - 1, &off);
-        log_err("  %016lx %s+0x%lx", f[1], name, off + 1);
-        last = rbp;
+        log_address(f[1], f[1] - 1);
+        if (f[0] <= rbp || f[0] - rbp >= STACK_SIZE) break;
         rbp = f[0];
-        if (rbp <= last) break;
     }
 }
 
-void dump_frame(const struct trap_frame *f) {
+static void dump_frame(const struct trap_frame *f) {
     log_err("CPU %u: rip %016lx rsp %016lx rflags %lx cs %lx", this_cpu()->id, f->rip, f->rsp, f->rflags,
             f->cs);
     log_err("rax %016lx rbx %016lx rcx %016lx rdx %016lx", f->rax, f->rbx, f->rcx, f->rdx);
@@ -126,41 +82,28 @@ void dump_frame(const struct trap_frame *f) {
 
 /* ---- dispatch ---- */
 
-struct fixup {
-    u64 insn, go_on;
-};
-extern const struct fixup ex_table[], ex_table_end[];
-
-static u64 fixup_find(u64 rip) {
-    for (const struct fixup *e = ex_table; e < ex_table_end; e++)
-        if (e->insn == rip) return e->go_on;
-    return 0;
-}
-
 static void handle_nmi(struct cpu *c, const struct trap_frame *f) {
-    c->nmis++;
+    static u32 strangers;
+
     while (cpus_stop) __asm__ volatile("cli; hlt");
     if (c->dump_wanted) {
         log_err("CPU %u was silent; it is here:", c->p.id);
         dump_frame(f);
         c->dump_wanted = false;
-        return;
-    }
-    if (c->nmi_kicked) {
+    } else if (c->nmi_kicked) {
         c->nmi_kicked = false;
-        return;
+    } else if (strangers++ < 16) {
+        log_warn("CPU %u: NMI that nobody sent, at %lx; going on", c->p.id, f->rip);
     }
-    if (c->nmis <= 16) log_warn("CPU %u: NMI that nobody sent, at %lx; going on", c->p.id, f->rip);
 }
 
 /* Logs and clears the banks. What the CPU cannot go on from (MCG_STATUS.RIPV clear, or PCC in a bank, SDM
  * 3B 16.3.2.2) ends here. */
-static void handle_machine_check(struct cpu *c, const struct trap_frame *f) {
+static void handle_machine_check(const struct trap_frame *f) {
     u64 status = rdmsr(MSR_MCG_STATUS), banks = rdmsr(MSR_MCG_CAP) & 0xff;
     bool fatal = !(status & 1);
 
-    c->machine_checks++;
-    log_err("CPU %u: machine check, MCG_STATUS %lx", c->p.id, status);
+    log_err("CPU %u: machine check, MCG_STATUS %lx", this_cpu()->id, status);
     for (u32 i = 0; i < banks; i++) {
         u64 s = rdmsr(MSR_MC0_STATUS + 4 * i);
 
@@ -181,7 +124,6 @@ static void handle_machine_check(struct cpu *c, const struct trap_frame *f) {
 static void handle_stray(u8 v) {
     static u32 count[256];
 
-    stray_irqs++;
     if (++count[v] <= 4) log_warn("CPU %u: stray interrupt, vector 0x%x", this_cpu()->id, v);
     if (count[v] == STRAY_STORM) {
         log_warn("vector 0x%x: %u stray interrupts; masking it", v, STRAY_STORM);
@@ -189,9 +131,7 @@ static void handle_stray(u8 v) {
     }
 }
 
-static void handle_irq(const struct trap_frame *f) {
-    u8 v = (u8)f->vector;
-
+static void handle_irq(u8 v) {
     if (v == VEC_SPURIOUS) return; /* no EOI (SDM 3A 10.9) */
     if (irq_fn[v])
         irq_fn[v]();
@@ -200,31 +140,37 @@ static void handle_irq(const struct trap_frame *f) {
     if (irq_eoi) irq_eoi();
 }
 
-void trap_handle(struct trap_frame *f);
-void trap_handle(struct trap_frame *f) {
-    u64 go_on;
+/* Was it an instruction that may fault (EX_TABLE)? Then it goes on where that said. */
+static bool fixed_up(struct trap_frame *f) {
+    extern const struct { u64 insn, go_on; } ex_table[], ex_table_end[];
 
-    if (f->vector >= 32) {
-        handle_irq(f);
-        return;
+    for (u32 i = 0; &ex_table[i] < ex_table_end; i++) {
+        if (ex_table[i].insn != f->rip || (f->vector != TRAP_GP && f->vector != TRAP_UD)) continue;
+        f->rip = ex_table[i].go_on;
+        return true;
     }
-    if (f->vector == 2) {
-        handle_nmi(cpu_of(this_cpu()), f);
-        return;
-    }
-    if (f->vector == 18) {
-        handle_machine_check(cpu_of(this_cpu()), f);
-        return;
-    }
-    go_on = f->vector == 13 || f->vector == 6 ? fixup_find(f->rip) : 0;
-    if (go_on) {
-        f->rip = go_on;
-        return;
-    }
-    log_err("exception %lu (%s), error code %lx", f->vector,
-            trap_name[f->vector] ? trap_name[f->vector] : "reserved", f->code);
-    if (f->vector == 8 && f->rsp >= STACK_BASE && f->rsp - read_cr2() < PAGE_SIZE)
+    return false;
+}
+
+static void die(const struct trap_frame *f) {
+    const char *name = trap_names;
+
+    for (u64 v = f->vector; v && *name; v--) name += strlen(name) + 1;
+    log_err("exception %lu (%s), error code %lx", f->vector, name, f->code);
+    if (f->vector == TRAP_DF && f->rsp >= STACK_BASE && f->rsp - read_cr2() < PAGE_SIZE)
         log_err("the stack has run into its guard page");
     dump_frame(f);
     panic("exception in the hypervisor");
+}
+
+void trap_handle(struct trap_frame *f);
+void trap_handle(struct trap_frame *f) {
+    if (f->vector >= 32)
+        handle_irq((u8)f->vector);
+    else if (f->vector == TRAP_NMI)
+        handle_nmi(cpu_of(this_cpu()), f);
+    else if (f->vector == TRAP_MC)
+        handle_machine_check(f);
+    else if (!fixed_up(f))
+        die(f);
 }

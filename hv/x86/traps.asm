@@ -1,38 +1,32 @@
-; One stub a vector; vectors 8, 10-14, 17, 21, 29, 30 push an error code themselves (SDM 3A 6.15, APM2 8.2).
-
+; One stub of 16 bytes a vector; 8, 10-14, 17, 21, 29, 30 push an error code themselves (SDM 3A 6.15, APM2 8.2).
+bits 64
 section .text
 
-%macro stub 1
-trap_%1:
-  %if !(%1 == 8 || (%1 >= 10 && %1 <= 14) || %1 == 17 || %1 == 21 || %1 == 29 || %1 == 30)
-        push 0
-  %endif
-        push %1
-        jmp save_all
+; each push, rax, rcx: the same instruction for each register
+%macro each 2-*
+  %define insn %1
+  %rep %0 - 1
+    %rotate 1
+        insn %1
+  %endrep
 %endmacro
 
-%assign i 0
+global trap_stubs
+align 16
+trap_stubs:
+%assign v 0
 %rep 256
-        stub i
-  %assign i i + 1
+  %if !(v == 8 || (v >= 10 && v <= 14) || v == 17 || v == 21 || v == 29 || v == 30)
+        push 0
+  %endif
+        push v
+        jmp save_all
+        align 16
+  %assign v v + 1
 %endrep
 
 save_all:
-        push rax
-        push rcx
-        push rdx
-        push rbx
-        push rbp
-        push rsi
-        push rdi
-        push r8
-        push r9
-        push r10
-        push r11
-        push r12
-        push r13
-        push r14
-        push r15
+        each push, rax, rcx, rdx, rbx, rbp, rsi, rdi, r8, r9, r10, r11, r12, r13, r14, r15
         cld
         mov rdi, rsp
         mov rbp, rsp
@@ -40,37 +34,6 @@ save_all:
         extern trap_handle
         call trap_handle
         mov rsp, rbp
-        pop r15
-        pop r14
-        pop r13
-        pop r12
-        pop r11
-        pop r10
-        pop r9
-        pop r8
-        pop rdi
-        pop rsi
-        pop rbp
-        pop rbx
-        pop rdx
-        pop rcx
-        pop rax
+        each pop, r15, r14, r13, r12, r11, r10, r9, r8, rdi, rsi, rbp, rbx, rdx, rcx, rax
         add rsp, 16
         iretq
-
-global stack_switch
-stack_switch:
-        mov rsp, rdi
-        xor ebp, ebp
-        call rsi
-        ud2
-
-section .rodata
-align 8
-global trap_stubs
-trap_stubs:
-%assign i 0
-%rep 256
-        dq trap_ %+ i
-  %assign i i + 1
-%endrep
