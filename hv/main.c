@@ -1,5 +1,4 @@
 /* The boot, from top to bottom. */
-#include <takt/errno.h>
 #include "boot/layout.h"
 #include "config.h"
 #include "lib/printf.h"
@@ -28,44 +27,37 @@ extern const u8 image_end[];
 
 void hv_main(u32 magic, u64 mbi);
 
-/* A free page below 640 KiB, where an AP can start; 0 if there is none. */
-static hpa_t low_page(void) {
-    for (hpa_t pa = 0x9f000; pa; pa -= PAGE_SIZE)
-        if (memmap_contains(&boot.ram, pa, pa + PAGE_SIZE)) return pa;
-    return 0;
-}
-
 static void read_boot_info(u32 magic, u64 mbi) {
     const char *why;
 
     if (magic != MB2_BOOT_MAGIC)
         stop_machine("The loader is no multiboot2 loader: boot Takt with GRUB's multiboot2 command.");
     why = bootinfo_parse(hpa_to_va(mbi), BOOT_MAX_SIZE, &boot);
-    if (why) {
-        log_err("%s", why);
-        stop_machine("The loader's information cannot be used.");
-    }
+    if (why) stop_machine(why);
     for (u32 i = 0; i < boot.nr_modules; i++)
         memmap_remove(&boot.ram, ALIGN_DOWN(boot.module[i].start, PAGE_SIZE),
                       ALIGN_UP(boot.module[i].end, PAGE_SIZE));
     memmap_remove(&boot.ram, LOAD_BASE, (u64)image_end - LINK_BASE);
-    trampoline_page = low_page();
+    /* below 640 KiB, where an AP can start */
+    for (hpa_t pa = 0x9f000; pa && !trampoline_page; pa -= PAGE_SIZE)
+        if (memmap_contains(&boot.ram, pa, pa + PAGE_SIZE)) trampoline_page = pa;
     memmap_remove(&boot.ram, 0, 0x100000); /* left to the firmware and to the trampoline */
 }
 
-static void memory_init(void) {
-    for (u32 i = 0; i < boot.ram.nr; i++)
-        if (boot.ram.range[i].start < BIT(32))
-            frame_add(boot.ram.range[i].start, MIN(boot.ram.range[i].end, BIT(32)));
-    hostmap_image();
+static void add_ram(hpa_t from, hpa_t to) {
     for (u32 i = 0; i < boot.ram.nr; i++) {
-        u64 start = MAX(boot.ram.range[i].start, BIT(32)), end = boot.ram.range[i].end;
+        hpa_t start = MAX(boot.ram.range[i].start, from), end = MIN(boot.ram.range[i].end, to);
 
-        if (start < end) {
-            hostmap_direct(start, end);
-            frame_add(start, end);
-        }
+        if (start >= end) continue;
+        hostmap_direct(start, end);
+        frame_add(start, end);
     }
+}
+
+static void memory_init(void) {
+    add_ram(0, BIT(32));
+    hostmap_image();
+    add_ram(BIT(32), BOOT_RAM_LIMIT);
 }
 
 static void platform_init(void) {
@@ -89,25 +81,21 @@ static void report(void *ctx, bool fatal, const char *text) {
 /* The first module is the configuration; the others are images, by name. */
 static void read_config(void) {
     const struct boot_module *m = &boot.module[0];
-    int err;
 
     config_defaults(&config);
     if (!boot.nr_modules)
         stop_machine("There is no configuration: it must be the first boot module (docs/config.md).");
-    err = config_parse(&config, m->name, hpa_to_va(m->start), m->end - m->start, param_kind, report, NULL);
-    if (!err) err = config_cmdline(&config, boot.cmdline, param_kind, report, NULL);
-    if (err) stop_machine("The configuration cannot be used.");
+    if (config_parse(&config, m->name, hpa_to_va(m->start), m->end - m->start, param_kind, report, NULL) ||
+        config_cmdline(&config, boot.cmdline, param_kind, report, NULL))
+        stop_machine("The configuration cannot be used.");
     noreboot = config.noreboot;
-    if (*config.console && console_init(config.console) == -EINVAL)
-        log_warn("console = %s: expected com1 to com4, then a comma and a speed if need be, or none",
-                 config.console);
+    console_init(config.console);
     console_set_level((enum log_level)config.loglvl);
-    for (u32 i = 1; i < boot.nr_modules; i++) {
-        const struct boot_module *b = &boot.module[i];
-        struct module image = { b->name, hpa_to_va(b->start), b->end - b->start };
+    for (m++; m < boot.module + boot.nr_modules; m++) {
+        struct module image = { m->name, hpa_to_va(m->start), m->end - m->start };
 
         if (module_add(&image) < 0)
-            log_warn("boot module %s: a second one of this name, or too many; left out", b->name);
+            log_warn("boot module %s: a second one of this name, or too many; left out", m->name);
     }
 }
 
@@ -152,14 +140,14 @@ static void preflight(void) {
     if (virt->cpu_enable() < 0) stop_machine("Guests cannot run on this CPU.");
 }
 
-static struct sched_pool *make_pool(const struct config_pool *c) {
+static void make_pool(const struct config_pool *c) {
     const char *name = c->head.name;
     struct sched_pool *p;
     int err = sched_pool_create(name, c->sched, &p);
 
     if (err) {
         log_err("pool %s with policy %s cannot be made: error %d", name, c->sched, -err);
-        return NULL;
+        return;
     }
     if (*c->preset && param_preset(p, c->preset) < 0)
         log_warn("pool %s: there is no preset %s", name, c->preset);
@@ -170,7 +158,10 @@ static struct sched_pool *make_pool(const struct config_pool *c) {
         if (!e || param_set_text(e, p, p, s->value, &why) < 0)
             log_warn("pool %s: %s = %s: %s", name, s->name, s->value, why ? why : "refused");
     }
-    return p;
+    cpumask_for_each(cpu, &c->cpus) {
+        if (cpu >= nr_cpus || sched_pool_add_cpu(p, cpu) < 0)
+            log_warn("pool %s: CPU %u is not there or belongs to another pool", name, cpu);
+    }
 }
 
 static void pools_init(void) {
@@ -178,19 +169,11 @@ static void pools_init(void) {
 
     sched_init();
     for (u32 cpu = 0; cpu < nr_cpus; cpu++) sched_cpu_online(cpu);
-    p0 = make_pool(&config.pool[0]);
+    cpumask_set(&config.pool[0].cpus, 0);
+    for (u32 i = 0; i < config.nr_pools; i++) make_pool(&config.pool[i]);
+    p0 = sched_pool_find("Pool-0");
     if (!p0) stop_machine("The scheduler cannot be started.");
-    sched_pool_add_cpu(p0, 0);
-    for (const struct config_pool *c = config.pool + 1; c < config.pool + config.nr_pools; c++) {
-        struct sched_pool *p = make_pool(c);
-
-        if (!p) continue;
-        cpumask_for_each(cpu, &c->cpus) {
-            if (cpu >= nr_cpus || sched_pool_add_cpu(p, cpu) < 0)
-                log_warn("pool %s: CPU %u is not there or belongs to another pool", c->head.name, cpu);
-        }
-    }
-    for (u32 cpu = 1; cpu < nr_cpus; cpu++)
+    for (u32 cpu = 0; cpu < nr_cpus; cpu++)
         if (!sched_pool_of_cpu(cpu)) sched_pool_add_cpu(p0, cpu);
 }
 
@@ -201,10 +184,10 @@ static void vm_made(void *ctx, struct vm *vm, int err, const char *why) {
 }
 
 static void make_vms(void) {
-    for (u32 i = 0; i < config.nr_vms; i++) {
-        int err = config.vm[i].start ? vm_create(&config.vm[i], vm_made, &config.vm[i]) : 0;
+    for (struct config_vm *c = config.vm; c < config.vm + config.nr_vms; c++) {
+        int err = c->start ? vm_create(c, vm_made, c) : 0;
 
-        if (err) vm_made(&config.vm[i], NULL, err, NULL);
+        if (err) vm_made(c, NULL, err, NULL);
     }
 }
 

@@ -8,24 +8,17 @@
 #include "x86/trap.h"
 
 /* Register numbers: MMIO offset / 16, MSR - 0x800 (SDM 3A table 11-1 and 11-6) */
+enum { REG_ID = 0x02, REG_TPR = 0x08, REG_EOI = 0x0b, REG_SVR = 0x0f, REG_ESR = 0x28 };
+enum { REG_ICR = 0x30, REG_ICR_HIGH = 0x31 };
 enum {
-    REG_ID = 0x02,
-    REG_TPR = 0x08,
-    REG_EOI = 0x0b,
-    REG_SVR = 0x0f,
-    REG_ESR = 0x28,
-    REG_ICR = 0x30,
-    REG_ICR_HIGH = 0x31,
-    REG_LVT_TIMER = 0x32,
-    REG_LVT_THERMAL = 0x33,
-    REG_LVT_PERF = 0x34,
-    REG_LVT_LINT0 = 0x35,
-    REG_LVT_LINT1 = 0x36,
-    REG_LVT_ERROR = 0x37,
-    REG_TIMER_COUNT = 0x38,
-    REG_TIMER_LEFT = 0x39,
-    REG_TIMER_DIVIDE = 0x3e,
+    LVT_TIMER = 0x32,
+    LVT_THERMAL = 0x33,
+    LVT_PERF = 0x34,
+    LVT_LINT0 = 0x35,
+    LVT_LINT1 = 0x36,
+    LVT_ERROR = 0x37
 };
+enum { TIMER_COUNT = 0x38, TIMER_LEFT = 0x39, TIMER_DIVIDE = 0x3e };
 
 #define LVT_MASKED   BIT(16)
 #define LVT_DEADLINE (2u << 17)
@@ -71,9 +64,9 @@ void apic_send(u32 dest, enum apic_delivery how, u8 vector) {
     apic_write(REG_ICR, low);
 }
 
-void apic_timer_count(u32 ticks) { apic_write(REG_TIMER_COUNT, ticks); }
+void apic_timer_count(u32 ticks) { apic_write(TIMER_COUNT, ticks); }
 
-u32 apic_timer_left(void) { return apic_read(REG_TIMER_LEFT); }
+u32 apic_timer_left(void) { return apic_read(TIMER_LEFT); }
 
 static void on_error(void) {
     static u32 count;
@@ -94,27 +87,23 @@ static void silence_8259(void) {
     for (unsigned i = 0; i < ARRAY_SIZE(init); i++) outb(init[i].port, init[i].value);
 }
 
-static u32 ioapic_read(u32 i, u32 reg) {
+/* The data of register `reg` of IOAPIC `i` (82093AA, 3.1). */
+static volatile u8 *ioapic_reg(u32 i, u32 reg) {
     mmio_write32(ioapic[i], reg);
-    return mmio_read32(ioapic[i] + 16);
-}
-
-static void ioapic_write(u32 i, u32 reg, u32 v) {
-    mmio_write32(ioapic[i], reg);
-    mmio_write32(ioapic[i] + 16, v);
+    return ioapic[i] + 16;
 }
 
 /* All of them: none is used. Also the answer to a storm, whatever its vector. */
 static void mask_ioapics(u8 vector) {
     for (u32 i = 0; i < acpi->nr_ioapics; i++)
-        for (u32 pin = 0; ioapic[i] && pin <= (ioapic_read(i, 1) >> 16 & 0xff); pin++)
-            ioapic_write(i, 0x10 + 2 * pin, LVT_MASKED);
+        for (u32 pin = 0; ioapic[i] && pin <= (mmio_read32(ioapic_reg(i, 1)) >> 16 & 0xff); pin++)
+            mmio_write32(ioapic_reg(i, 0x10 + 2 * pin), LVT_MASKED);
 }
 
 static void ioapics_init(void) {
     for (u32 i = 0; i < acpi->nr_ioapics; i++) {
         ioapic[i] = mmio_map(acpi->ioapic[i].addr, PAGE_SIZE);
-        if (ioapic[i] && ioapic_read(i, 1) != ~0u) continue;
+        if (ioapic[i] && mmio_read32(ioapic_reg(i, 1)) != ~0u) continue;
         log_warn("no IOAPIC answers at %lx", acpi->ioapic[i].addr);
         ioapic[i] = NULL;
     }
@@ -147,14 +136,14 @@ void apic_init_cpu(void) {
     if (apic_x2) wrmsr(MSR_APIC_BASE, base | BIT(10));
     apic_write(REG_SVR, BIT(8) | VEC_SPURIOUS);
     apic_write(REG_TPR, 0);
-    apic_write(REG_LVT_THERMAL, LVT_MASKED);
-    apic_write(REG_LVT_PERF, LVT_MASKED);
-    apic_write(REG_LVT_LINT0, acpi->nmi_lint == 0 ? LVT_NMI : LVT_MASKED);
-    apic_write(REG_LVT_LINT1, acpi->nmi_lint == 1 ? LVT_NMI : LVT_MASKED);
-    apic_write(REG_LVT_ERROR, VEC_ERROR);
+    apic_write(LVT_THERMAL, LVT_MASKED);
+    apic_write(LVT_PERF, LVT_MASKED);
+    apic_write(LVT_LINT0, acpi->nmi_lint == 0 ? LVT_NMI : LVT_MASKED);
+    apic_write(LVT_LINT1, acpi->nmi_lint == 1 ? LVT_NMI : LVT_MASKED);
+    apic_write(LVT_ERROR, VEC_ERROR);
     apic_write(REG_ESR, 0);
-    apic_write(REG_TIMER_DIVIDE, 0xb); /* by 1 */
-    apic_write(REG_LVT_TIMER, VEC_TIMER | (apic_tsc_deadline ? LVT_DEADLINE : 0));
+    apic_write(TIMER_DIVIDE, 0xb); /* by 1 */
+    apic_write(LVT_TIMER, VEC_TIMER | (apic_tsc_deadline ? LVT_DEADLINE : 0));
     /* The mode must have changed before the deadline is written (SDM 3A 11.5.4.1). */
     __asm__ volatile("mfence" : : : "memory");
 }

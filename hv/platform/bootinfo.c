@@ -98,24 +98,13 @@ static const char *parse_mmap(struct boot_info *b, const u8 *tag, u32 len) {
     return NULL;
 }
 
-static void parse_screen(struct boot_screen *s, const u8 *tag) {
-    s->addr = table_get(tag, 8);
-    s->pitch = (u32)table_get(tag + 8, 4);
-    s->width = (u32)table_get(tag + 12, 4);
-    s->height = (u32)table_get(tag + 16, 4);
-    s->bpp = tag[20];
-    s->kind = tag[21] == 2                                     ? SCREEN_TEXT
-              : tag[21] == 1 && (s->bpp == 32 || s->bpp == 24) ? SCREEN_PIXELS
-                                                               : SCREEN_NONE;
-}
-
 static const char *parse_tag(struct boot_info *b, u32 type, const u8 *tag, u32 len) {
     switch (type) {
     case TAG_CMDLINE: copy_text(b->cmdline, sizeof(b->cmdline), tag, len); break;
     case TAG_MODULE: return parse_module(b, tag, len);
     case TAG_MMAP: return parse_mmap(b, tag, len);
     case TAG_SCREEN:
-        if (len >= 23) parse_screen(&b->screen, tag);
+        if (len >= 22) memcpy(&b->screen, tag, 22);
         break;
     case TAG_RSDP1:
     case TAG_RSDP2:

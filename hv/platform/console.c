@@ -1,6 +1,5 @@
 #include "platform/console.h"
 
-#include <takt/errno.h>
 #include "drivers/uart.h"
 #include "lib/parse.h"
 #include "platform/screen.h"
@@ -173,19 +172,17 @@ void console_set_level(enum log_level l) { level = l; }
 
 void console_early(void) { uart_init(&uart, uart_port(1), 115200); }
 
-int console_init(const char *spec) {
-    struct console_spec want;
+void console_init(const char *spec) {
+    struct console_spec want = { 0, 0 };
     struct uart wanted = { 0 };
 
-    if (parse_console(spec, &want, NULL)) return -EINVAL;
+    parse_console(spec, &want, NULL);
     console_flush();
-    if (want.com && !uart_init(&wanted, uart_port(want.com), want.baud)) {
+    if (!want.com || uart_init(&wanted, uart_port(want.com), want.baud))
+        uart = wanted;
+    else
         log_warn("no serial port answers as com%u: the console stays %s", want.com,
                  uart.port ? "where it is" : "the log and the screen");
-        return -ENODEV;
-    }
-    uart = wanted;
-    return 0;
 }
 
 void console_flush(void) {

@@ -23,9 +23,9 @@ extern void (*console_log_line)(bool after);
 
 /* COM1 as boot.asm left it. From here on log_at() works. */
 void console_early(void);
-/* "com2,57600", "com1", "none". A port that does not answer is reported, and the console stays what it was.
- * Returns 0, -EINVAL for what it does not understand, -ENODEV. */
-int console_init(const char *spec);
+/* "com2,57600", "com1", "none", as the configuration has checked it. A port that does not answer is
+ * reported, and the console stays what it was. */
+void console_init(const char *spec);
 /* Until here output waits for the port; from now on it is buffered, and sent by a work item. */
 void console_set_async(void);
 /* All output waits for the port again, and locks are not taken any more. */

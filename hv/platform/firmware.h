@@ -43,10 +43,13 @@ struct boot_module {
     u64 start, end;
 };
 
+enum { SCREEN_PIXELS = 1, SCREEN_TEXT = 2 };
+
+/* As the tag has it (3.6.12). */
 struct boot_screen {
-    enum { SCREEN_NONE, SCREEN_TEXT, SCREEN_PIXELS } kind;
     u64 addr;
-    u32 pitch, width, height, bpp;
+    u32 pitch, width, height; /* bytes; then pixels or characters */
+    u8 bits, kind;            /* of a pixel; SCREEN_*, else it is of no use */
 };
 
 struct boot_info {

@@ -29,18 +29,16 @@ static u32 kind, pitch, bytes_per_cell, zoom, rows, columns, row, column;
 void screen_init(const struct boot_screen *b) {
     u64 bytes = (u64)b->pitch * b->height;
     bool is_text = b->kind == SCREEN_TEXT;
-    u32 least = is_text ? 20 : 320;
 
-    bytes_per_cell = is_text ? 2 : b->bpp / 8;
-    if (b->kind == SCREEN_NONE || b->width < least || b->height < least / 5 || bytes > BIT(28) ||
-        (u64)b->width * bytes_per_cell > b->pitch)
-        return;
-    cells = mmio_map(b->addr, bytes);
-    if (!cells) return;
+    bytes_per_cell = is_text ? 2 : b->bits / 8;
+    if (!is_text && (b->kind != SCREEN_PIXELS || bytes_per_cell < 3 || bytes_per_cell > 4)) return;
     zoom = b->width >= 1280 ? 2 : 1;
     columns = is_text ? b->width : b->width / (CELL_W * zoom);
     rows = is_text ? b->height : b->height / (CELL_H * zoom);
     pitch = b->pitch;
+    if (columns < 20 || rows < 4 || (u64)b->width * bytes_per_cell > pitch || bytes > BIT(28)) return;
+    cells = mmio_map(b->addr, bytes);
+    if (!cells) return;
     kind = b->kind;
     log_info("screen: %u columns, %u rows%s", columns, rows, is_text ? "" : ", drawn");
 }
@@ -73,7 +71,7 @@ static void blank(u32 y) {
 }
 
 void screen_write(const char *s, size_t n) {
-    if (kind == SCREEN_NONE) return;
+    if (!cells) return;
     for (; n--; s++) {
         if (*s == '\n' || column == columns) {
             column = 0;

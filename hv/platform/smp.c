@@ -19,7 +19,7 @@ DEFINE_COUNTER(kicks_by_nmi);
 
 #define ANSWER_NS (200 * NS_PER_MS)
 #define KICK_NS   NS_PER_MS      /* after which a kick becomes an NMI */
-#define SILENT_NS (2 * NS_PER_S) /* between two looks at every CPU's heartbeat */
+#define SILENT_NS (2 * NS_PER_S) /* between two looks at a CPU's heartbeat */
 
 extern const u8 trampoline[], trampoline_end[];
 extern u64 ap_final_cr3, ap_stack;
@@ -170,30 +170,20 @@ void cpu_halt(void) {
     c->halted = false;
 }
 
-/* ---- heartbeat: a CPU that did not pass its loop is kicked; one that does not pass it then is dumped ----
- */
+/* ---- heartbeat: each CPU watches the next one ---- */
 
-static void look_at(struct cpu *c) {
-    u64 age = rdtsc() - c->p.heartbeat;
+/* One that did not pass its loop is kicked; if it does not pass it then, it is dumped. */
+static void on_heartbeat(struct timer *t, u64 now) {
+    u32 me = this_cpu()->id;
+    struct cpu *c = cpu_of(percpu_of[(me + 1) % nr_cpus]);
+    i64 age = (i64)(rdtsc() - c->p.heartbeat);
 
-    if (c->halted || !c->p.heartbeat || (i64)age < (i64)ns_to_tsc(SILENT_NS)) {
-        c->silent = 0;
-        return;
-    }
-    if (++c->silent == 1) {
-        cpu_kick(c->p.id);
-    } else if (c->silent == 2) {
+    c->silent = c->halted || !c->p.heartbeat || age < (i64)ns_to_tsc(SILENT_NS) ? 0 : c->silent + 1;
+    if (c->silent == 1) cpu_kick(c->p.id);
+    if (c->silent == 2) {
         c->dump_wanted = true;
         apic_send(c->p.apic_id, APIC_NMI, 0);
     }
-}
-
-/* CPU 0 looks after all others, CPU 1 after CPU 0. */
-static void on_heartbeat(struct timer *t, u64 now) {
-    u32 me = this_cpu()->id;
-
-    for (u32 cpu = 0; cpu < nr_cpus; cpu++)
-        if (cpu != me && (me == 0 || cpu == 0)) look_at(cpu_of(percpu_of[cpu]));
     timer_set(me, t, now + SILENT_NS);
 }
 
@@ -203,5 +193,5 @@ void smp_watch(void) {
     timer_init(&c->kick_timer, on_kick_timer);
     irq_register(VEC_KICK, on_kick);
     timer_init(&c->heartbeat_timer, on_heartbeat);
-    if (c->p.id < 2) timer_set(c->p.id, &c->heartbeat_timer, now_ns() + SILENT_NS);
+    timer_set(c->p.id, &c->heartbeat_timer, now_ns() + SILENT_NS);
 }
