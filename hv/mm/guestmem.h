@@ -41,6 +41,7 @@ int guestmem_grow(
 gpa_t guestmem_chunk_gpa(const struct guestmem *m, u32 n);
 void guestmem_fini(struct guestmem *m); /* frees what was added; contents must have been scrubbed */
 
+bool guestmem_has(const struct guestmem *m, gpa_t gpa, u64 len); /* is all of it RAM? len: not 0 */
 /* Copies that check every byte against RAM: 0, or -EFAULT with nothing copied. */
 int guestmem_read(const struct guestmem *m, gpa_t gpa, void *to, u64 len);
 int guestmem_write(const struct guestmem *m, gpa_t gpa, const void *from, u64 len);

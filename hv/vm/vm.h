@@ -80,7 +80,7 @@ struct loader {
     struct load_segment segment[LOAD_SEGMENTS];
     u32 nr, at;
     u64 done; /* bytes of segment `at` */
-    u32 entry;
+    u64 entry;
     bool multiboot;
 };
 int load_start(struct loader *l, struct vm *vm, const struct module *m, const char **why); /* 0, or -EINVAL */
