@@ -58,7 +58,7 @@ static void bench_exits(void) {
     MEASURE(__asm__ volatile("" : : : "memory"));
     empty = median(sample, iterations);
     printf("BENCH empty %u\n", empty);
-    MEASURE(__asm__ volatile("cpuid" : : "a"(0), "c"(0) : "rbx", "rdx"));
+    MEASURE(cpuid(0, 0));
     report("cpuid", iterations);
     if (on_takt()) bench_hypercall();
     MEASURE(rdmsr(MSR_MISC));

@@ -2,6 +2,7 @@
 #include "lib/printf.h"
 #include "lib/string.h"
 #include "mm/frame.h"
+#include "virt/bits.h"
 #include "virt/state.h"
 #include "virt/virt.h"
 #include "x86/insn.h"
@@ -11,7 +12,6 @@
 #define CR0_TS         BIT(3)
 #define CR4_OSFXSR     BIT(9)
 #define CR4_OSXMMEXCPT BIT(10)
-#define CR4_OSXSAVE    BIT(18)
 
 /* x87, SSE, AVX, AVX-512 (three), PKRU: SDM 1 13.1. MPX and AMX stay hidden. */
 #define XCR0_KNOWN  (0x7ull | 0xe0 | BIT(9))

@@ -2,37 +2,13 @@
 #ifndef HV_VIRT_VENDOR_H
 #define HV_VIRT_VENDOR_H
 
+#include "virt/bits.h"
 #include "virt/virt.h"
 
-#define CR0_PE     BIT(0)
-#define CR0_ET     BIT(4)
-#define CR0_NE     BIT(5)
-#define CR0_WP     BIT(16)
-#define CR0_NW     BIT(29)
-#define CR0_CD     BIT(30)
-#define CR0_PG     BIT(31)
-#define CR4_PSE    BIT(4)
-#define CR4_PAE    BIT(5)
-#define CR4_LA57   BIT(12)
-#define CR4_VMXE   BIT(13)
-#define CR4_SMEP   BIT(20)
-#define CR4_SMAP   BIT(21)
-#define EFER_LME   BIT(8)
-#define EFER_LMA   BIT(10)
-#define EFER_NXE   BIT(11)
-#define EFER_SVME  BIT(12)
-#define RFLAGS_ONE BIT(1)
-#define RFLAGS_TF  BIT(8)
-#define RFLAGS_IF  BIT(9)
-#define RFLAGS_VM  BIT(17)
-#define RFLAGS_AC  BIT(18)
-#define DR6_RESET  0xffff0ff0ull
-#define DR7_RESET  0x400ull
-#define PAT_RESET  0x0007040600070406ull
-#define ATTR_LONG  BIT(9)  /* of struct guest_seg: CS.L */
-#define ATTR_BIG   BIT(10) /* D or B */
-#define ATTR_P     BIT(7)
-#define ADDR_52    0x000ffffffffff000ull
+#define DR6_RESET 0xffff0ff0ull
+#define DR7_RESET 0x400ull
+#define PAT_RESET 0x0007040600070406ull
+#define ADDR_52   0x000ffffffffff000ull
 
 /* An event as both vendors write it down: VMCB EVENTINJ and EXITINTINFO (APM2 15.20), VMX interruption
  * information (SDM 3C 25.8.3, 25.9.2) without the latter's software types beyond 4. */

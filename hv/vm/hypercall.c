@@ -10,35 +10,19 @@
 DEFINE_COUNTER(hypercalls);
 
 #define CONSOLE_MAX 4096u
-#define CONSOLE_BIT 256u /* bytes copied at a time */
 
 /* The call is not finished: the vCPU sleeps, and executes the instruction again when it wakes. */
 #define HC_AGAIN ((i64)1 << 62)
 
-static bool is_u32(u64 v) { return v >> 32 == 0; }
-
-static bool is_ram(const struct guestmem *m, gpa_t gpa, u64 len) {
-    u64 room;
-
-    for (; guestmem_at(m, gpa, &room); gpa += room, len -= room)
-        if (len <= room) return true;
-    return false;
-}
-
 static i64 hc_version(struct vcpu *v, const u64 *a) { return TAKT_ABI_VERSION; }
 
 static i64 hc_console_write(struct vcpu *v, const u64 *a) {
-    const struct guestmem *mem = &v->vm->mem;
-    char buf[CONSOLE_BIT];
-    u64 done = 0;
+    u64 done = 0, room = 0;
 
-    if (a[1] > CONSOLE_MAX) return -EINVAL;
-    if (a[1] && !is_ram(mem, a[0], a[1])) return -EFAULT;
     while (done < a[1]) {
-        unsigned n = (unsigned)MIN(a[1] - done, CONSOLE_BIT), put;
+        const char *from = guestmem_at(&v->vm->mem, a[0] + done, &room);
+        unsigned n = (unsigned)MIN(a[1] - done, room), put = vconsole_put(&v->vm->console, from, n);
 
-        guestmem_read(mem, a[0] + done, buf, n);
-        put = vconsole_put(&v->vm->console, buf, n);
         done += put;
         if (put < n) break;
     }
@@ -46,12 +30,9 @@ static i64 hc_console_write(struct vcpu *v, const u64 *a) {
 }
 
 static i64 hc_console_read(struct vcpu *v, const u64 *a) {
-    char buf[CONSOLE_BIT];
-    unsigned n;
+    char buf[256];
+    unsigned n = vconsole_get(&v->vm->console, buf, (unsigned)MIN(a[1], sizeof(buf)));
 
-    if (a[1] > CONSOLE_MAX) return -EINVAL;
-    if (a[1] && !is_ram(&v->vm->mem, a[0], a[1])) return -EFAULT;
-    n = vconsole_get(&v->vm->console, buf, (unsigned)MIN(a[1], CONSOLE_BIT));
     guestmem_write(&v->vm->mem, a[0], buf, n);
     return n;
 }
@@ -74,7 +55,6 @@ static i64 hc_poll(struct vcpu *v, const u64 *a) {
     u64 now = now_ns();
     int pending;
 
-    if (!is_u32(a[0])) return -EINVAL;
     __atomic_store_n(&v->poll_port, (u32)a[0], __ATOMIC_SEQ_CST); /* before looking: then a sender wakes us */
     pending = evtchn_pending(&v->vm->events, v->id, (u32)a[0]);
     if (pending > 0 && a[0] != TAKT_PORT_ANY) evtchn_taken(&v->vm->events, (u32)a[0], now);
@@ -87,34 +67,26 @@ static i64 hc_poll(struct vcpu *v, const u64 *a) {
     return HC_AGAIN;
 }
 
-static i64 hc_evtchn_alloc(struct vcpu *v, const u64 *a) {
-    return is_u32(a[0]) ? evtchn_alloc(&v->vm->events, (u32)a[0]) : -EINVAL;
-}
+static i64 hc_evtchn_alloc(struct vcpu *v, const u64 *a) { return evtchn_alloc(&v->vm->events, (u32)a[0]); }
 
 static i64 hc_evtchn_bind(struct vcpu *v, const u64 *a) {
-    if (!is_u32(a[0]) || !is_u32(a[1])) return -EINVAL;
     return evtchn_bind(&v->vm->events, (u32)a[0], (u32)a[1]);
 }
 
 static i64 hc_evtchn_send(struct vcpu *v, const u64 *a) {
     u64 now = now_ns();
 
-    if (!is_u32(a[0])) return -EINVAL;
     trace(this_cpu()->id, now, TRC_EVTCHN_SEND, v->vm->id << 16 | v->id, (u32)a[0], 0, 0, 0);
     return evtchn_send(&v->vm->events, (u32)a[0], now);
 }
 
 static i64 hc_evtchn_mask(struct vcpu *v, const u64 *a) {
-    if (!is_u32(a[0]) || a[1] > 1) return -EINVAL;
-    return evtchn_mask(&v->vm->events, (u32)a[0], a[1], now_ns());
+    return a[1] > 1 ? -EINVAL : evtchn_mask(&v->vm->events, (u32)a[0], a[1], now_ns());
 }
 
-static i64 hc_evtchn_close(struct vcpu *v, const u64 *a) {
-    return is_u32(a[0]) ? evtchn_close(&v->vm->events, (u32)a[0]) : -EINVAL;
-}
+static i64 hc_evtchn_close(struct vcpu *v, const u64 *a) { return evtchn_close(&v->vm->events, (u32)a[0]); }
 
 static i64 hc_evtchn_vector(struct vcpu *v, const u64 *a) {
-    if (!is_u32(a[0]) || !is_u32(a[1]) || a[2] > 255) return -EINVAL;
     return evtchn_vector(&v->vm->events, (u32)a[0], (u32)a[1], (u32)a[2]);
 }
 
@@ -141,21 +113,27 @@ static i64 hc_shutdown(struct vcpu *v, const u64 *a) {
     return 0;
 }
 
-static i64 (*const calls[])(struct vcpu *, const u64 *) = {
-    [TAKT_HC_VERSION] = hc_version,
-    [TAKT_HC_CONSOLE_WRITE] = hc_console_write,
-    [TAKT_HC_CONSOLE_READ] = hc_console_read,
-    [TAKT_HC_TIME] = hc_time,
-    [TAKT_HC_YIELD] = hc_yield,
-    [TAKT_HC_POLL] = hc_poll,
-    [TAKT_HC_EVTCHN_ALLOC] = hc_evtchn_alloc,
-    [TAKT_HC_EVTCHN_BIND] = hc_evtchn_bind,
-    [TAKT_HC_EVTCHN_SEND] = hc_evtchn_send,
-    [TAKT_HC_EVTCHN_MASK] = hc_evtchn_mask,
-    [TAKT_HC_EVTCHN_CLOSE] = hc_evtchn_close,
-    [TAKT_HC_EVTCHN_VECTOR] = hc_evtchn_vector,
-    [TAKT_HC_VCPU_INFO] = hc_vcpu_info,
-    [TAKT_HC_SHUTDOWN] = hc_shutdown,
+/* Arguments are checked as told here, before the call. */
+static const struct {
+    i64 (*fn)(struct vcpu *, const u64 *);
+    u8 words; /* so many, from the first, must fit into 32 bits: -EINVAL */
+    bool
+        buffer; /* the first two are the address and length of at most CONSOLE_MAX bytes of RAM: -EINVAL, -EFAULT */
+} calls[] = {
+    [TAKT_HC_VERSION] = { hc_version },
+    [TAKT_HC_CONSOLE_WRITE] = { hc_console_write, .buffer = true },
+    [TAKT_HC_CONSOLE_READ] = { hc_console_read, .buffer = true },
+    [TAKT_HC_TIME] = { hc_time },
+    [TAKT_HC_YIELD] = { hc_yield },
+    [TAKT_HC_POLL] = { hc_poll, 1 },
+    [TAKT_HC_EVTCHN_ALLOC] = { hc_evtchn_alloc, 1 },
+    [TAKT_HC_EVTCHN_BIND] = { hc_evtchn_bind, 2 },
+    [TAKT_HC_EVTCHN_SEND] = { hc_evtchn_send, 1 },
+    [TAKT_HC_EVTCHN_MASK] = { hc_evtchn_mask, 2 },
+    [TAKT_HC_EVTCHN_CLOSE] = { hc_evtchn_close, 1 },
+    [TAKT_HC_EVTCHN_VECTOR] = { hc_evtchn_vector, 3 },
+    [TAKT_HC_VCPU_INFO] = { hc_vcpu_info, 1 },
+    [TAKT_HC_SHUTDOWN] = { hc_shutdown, 1 },
 };
 
 /* Nobody is privileged yet. One line a second at most, whoever asks. */
@@ -171,9 +149,13 @@ static i64 refuse_control(const struct vcpu *v, u64 nr) {
 }
 
 static i64 call(struct vcpu *v, u64 nr, const u64 *a) {
-    if (nr < ARRAY_SIZE(calls)) return calls[nr](v, a);
     if (nr >= TAKT_HC_CONTROL && nr <= TAKT_HC_CONTROL_LAST) return refuse_control(v, nr);
-    return -ENOSYS;
+    if (nr >= ARRAY_SIZE(calls)) return -ENOSYS;
+    for (unsigned i = 0; i < calls[nr].words; i++)
+        if (a[i] >> 32) return -EINVAL;
+    if (calls[nr].buffer && a[1] > CONSOLE_MAX) return -EINVAL;
+    if (calls[nr].buffer && a[1] && !guestmem_has(&v->vm->mem, a[0], a[1])) return -EFAULT;
+    return calls[nr].fn(v, a);
 }
 
 void exit_hypercall(struct vcpu *v, const struct vm_exit *e) {

@@ -1,15 +1,13 @@
-/* Ports, and a VM's devices on its buses. Ports that nobody claims read as all ones: so do, among others, the
- * ports of PCI configuration, of the PIT and of the 8259s. */
-#include <takt/errno.h>
+/* Ports and MMIO, and a VM's devices there. Ports that nobody claims read as all ones: so do, among others,
+ * the ports of PCI configuration, of the PIT and of the 8259s. */
+#include "trace/trace.h"
+#include "vdev/decode.h"
+#include "virt/bits.h"
 #include "vm/vm.h"
+#include "x86/percpu.h"
 #include "x86/tsc.h"
 
-/* struct guest_seg, attr */
-#define SEG_RW      BIT(1) /* data: writable; code: readable */
-#define SEG_DOWN    BIT(2)
-#define SEG_CODE    BIT(3)
-#define SEG_PRESENT BIT(7)
-#define SEG_BIG     BIT(10)
+DEFINE_COUNTER(mmio_emulated);
 
 /* Units that one exit of a REP INS or OUTS moves; then the instruction starts again. */
 #define STRING_BURST 64
@@ -81,10 +79,6 @@ static void reg_add(u64 *reg, i64 by, unsigned bits) {
 
 /* Prefixes of 6C..6F. The vendors tell port, size and direction, but not where the data is. */
 static bool string_decode(struct vcpu *v, const struct vm_exit *e, struct string_io *s) {
-    static const struct {
-        u8 prefix, seg;
-    } segs[] = { { 0x26, SEG_ES }, { 0x2e, SEG_CS }, { 0x36, SEG_SS },
-                 { 0x3e, SEG_DS }, { 0x64, SEG_FS }, { 0x65, SEG_GS } };
     u8 b[15];
     unsigned n = guest_fetch(&v->virt, b, sizeof(b));
     bool other_size = false;
@@ -92,8 +86,8 @@ static bool string_decode(struct vcpu *v, const struct vm_exit *e, struct string
     s->mode = vcpu_mode(v);
     s->seg = SEG_DS;
     for (unsigned i = 0; i < n; i++) {
-        for (unsigned k = 0; k < ARRAY_SIZE(segs); k++)
-            if (segs[k].prefix == b[i]) s->seg = (enum seg_name)segs[k].seg;
+        if ((b[i] & 0xe7) == 0x26) s->seg = (enum seg_name)(b[i] >> 3 & 3); /* 26 ES, 2E CS, 36 SS, 3E DS */
+        if ((b[i] & 0xfe) == 0x64) s->seg = (enum seg_name)(SEG_FS + (b[i] & 1));
         other_size |= b[i] == 0x67;
         if ((b[i] & 0xfc) != 0x6c) continue;
         if (e->io.in) s->seg = SEG_ES;
@@ -106,77 +100,58 @@ static bool string_decode(struct vcpu *v, const struct vm_exit *e, struct string
 
 /* May a string instruction do that in this segment? SDM 3A 5.3 to 5.5. */
 static bool seg_allows(const struct guest_seg *seg, bool write, u64 at, unsigned size) {
-    bool code = seg->attr & SEG_CODE, rw = seg->attr & SEG_RW;
+    bool code = seg->attr & ATTR_CODE, rw = seg->attr & ATTR_RW;
     u64 last = at + size - 1;
 
-    if (!(seg->attr & SEG_PRESENT) || (write && code) || ((write || code) && !rw)) return false;
-    if (!code && seg->attr & SEG_DOWN)
-        return at > seg->limit && last <= (seg->attr & SEG_BIG ? 0xffffffffu : 0xffffu);
+    if (!(seg->attr & ATTR_P) || (write && code) || ((write || code) && !rw)) return false;
+    if (!code && seg->attr & ATTR_DOWN)
+        return at > seg->limit && last <= (seg->attr & ATTR_BIG ? 0xffffffffu : 0xffffu);
     return last <= seg->limit;
 }
 
-static void seg_fault(struct vcpu *v, enum seg_name seg) {
+static bool string_fault(struct vcpu *v, enum seg_name seg) {
     vcpu_fault(v, seg == SEG_SS ? EXC_SS : EXC_GP, true, 0);
+    return false;
 }
 
-/* Where the unit at `at` is in guest-physical memory: in two pieces if it crosses a page. False: a fault. */
-static bool string_translate(struct vcpu *v, enum seg_name seg, u64 at, unsigned size, bool write,
-                             gpa_t gpa[2]) {
+static bool string_translate(struct vcpu *v, enum seg_name seg, u64 gva, bool write, gpa_t *gpa) {
     unsigned access = (write ? GA_WRITE : GA_READ) | (virt->cpl(&v->virt) == 3 ? GA_USER : 0);
     u32 fault;
 
-    for (unsigned i = 0; i < 2; i++) {
-        if (guest_translate(&v->virt, at, access, &gpa[i], &fault)) {
-            if (fault == GUEST_NOT_CANONICAL) {
-                seg_fault(v, seg);
-                return false;
-            }
-            virt->set_reg(&v->virt, VREG_CR2, at);
-            vcpu_fault(v, EXC_PF, true, fault);
-            return false;
-        }
-        if ((at & (PAGE_SIZE - 1)) + size <= PAGE_SIZE) break;
-        at = ALIGN_UP(at + 1, PAGE_SIZE);
-    }
-    return true;
+    if (!guest_translate(&v->virt, gva, access, gpa, &fault)) return true;
+    if (fault == GUEST_NOT_CANONICAL) return string_fault(v, seg);
+    vcpu_page_fault(v, gva, fault);
+    return false;
 }
 
-/* Moves one unit between the port and memory. False: a fault was raised. */
+/* Moves one unit between the port and memory. False: a fault was raised, and the port was not touched. */
 static bool string_unit(struct vcpu *v, const struct vm_exit *e, const struct string_io *s, u64 *index) {
     const struct guestmem *mem = &v->vm->mem;
     unsigned size = e->io.size, first;
-    struct guest_seg seg;
     u64 gva = low_bits(*index, s->address_bits);
+    struct guest_seg seg;
+    gpa_t gpa[2] = { 0 };
     u32 value = 0;
-    gpa_t gpa[2];
-    int err;
 
     virt->get_seg(&v->virt, s->seg, &seg);
-    if (s->mode != 64 && !seg_allows(&seg, e->io.in, gva, size)) {
-        seg_fault(v, s->seg);
-        return false;
-    }
+    if (s->mode != 64 && !seg_allows(&seg, e->io.in, gva, size)) return string_fault(v, s->seg);
     if (s->mode != 64 || s->seg == SEG_FS || s->seg == SEG_GS) gva += seg.base;
     if (s->mode != 64) gva = (u32)gva;
-    if (!string_translate(v, s->seg, gva, size, e->io.in,
-                          gpa)) /* before the port: it may have to be done again */
+    first = MIN(size, (unsigned)(PAGE_SIZE - (gva & (PAGE_SIZE - 1)))); /* the rest is in the next page */
+    if (!string_translate(v, s->seg, gva, e->io.in, &gpa[0]) ||
+        (first < size && !string_translate(v, s->seg, gva + first, e->io.in, &gpa[1])))
         return false;
-    first = MIN(size, (unsigned)(PAGE_SIZE - (gva & (PAGE_SIZE - 1))));
+    if (guestmem_read(mem, gpa[0], &value, first) ||
+        guestmem_read(mem, gpa[1], (u8 *)&value + first, size - first)) {
+        vm_crash(v->vm, v, "string I/O with memory at %lx, where there is no RAM", gpa[0]);
+        return false;
+    }
+    value = (u32)port_access(v, e->io.port, e->io.size, e->io.in, value);
     if (e->io.in) {
-        value = (u32)port_access(v, e->io.port, e->io.size, true, 0);
-        err = guestmem_write(mem, gpa[0], &value, first) ||
-              guestmem_write(mem, gpa[1], (u8 *)&value + first, size - first);
-    } else {
-        err = guestmem_read(mem, gpa[0], &value, first) ||
-              guestmem_read(mem, gpa[1], (u8 *)&value + first, size - first);
+        guestmem_write(mem, gpa[0], &value, first);
+        guestmem_write(mem, gpa[1], (u8 *)&value + first, size - first);
     }
-    if (err) {
-        vm_crash(v->vm, v, "string I/O with memory at %llx, where there is no RAM",
-                 (unsigned long long)gpa[0]);
-        return false;
-    }
-    if (!e->io.in) port_access(v, e->io.port, e->io.size, false, value);
-    reg_add(index, v->virt.regs.rflags & BIT(10) ? -(i64)size : size, s->address_bits);
+    reg_add(index, v->virt.regs.rflags & RFLAGS_DF ? -(i64)size : size, s->address_bits);
     return true;
 }
 
@@ -184,19 +159,13 @@ static void exit_string_io(struct vcpu *v, const struct vm_exit *e) {
     u64 *gpr = v->virt.regs.gpr, *index = &gpr[e->io.in ? REG_RDI : REG_RSI];
     struct string_io s;
 
-    if (!string_decode(v, e, &s)) {
-        vm_crash(v->vm, v, "string I/O by an instruction that changed meanwhile");
-        return;
-    }
-    if (!e->io.rep) {
-        if (!string_unit(v, e, &s, index)) return;
-    } else {
-        for (unsigned n = 0; n < STRING_BURST && low_bits(gpr[REG_RCX], s.address_bits); n++) {
-            if (v->vm->state != VM_RUNNING || !string_unit(v, e, &s, index)) return;
-            reg_add(&gpr[REG_RCX], -1, s.address_bits);
-        }
-        if (low_bits(gpr[REG_RCX], s.address_bits))
-            return; /* as after an interrupt: it goes on when the instruction is executed again */
+    if (!string_decode(v, e, &s))
+        return vm_crash(v->vm, v, "string I/O by an instruction that changed meanwhile");
+    for (unsigned n = 0; !e->io.rep || low_bits(gpr[REG_RCX], s.address_bits); n++) {
+        /* the rest as after an interrupt: when the instruction is executed again */
+        if (n == STRING_BURST || v->vm->state != VM_RUNNING || !string_unit(v, e, &s, index)) return;
+        if (!e->io.rep) break;
+        reg_add(&gpr[REG_RCX], -1, s.address_bits);
     }
     guest_skip(&v->virt, &(struct vm_exit){ .reason = EXIT_IO, .insn_len = s.len });
 }
@@ -208,4 +177,62 @@ void exit_io(struct vcpu *v, const struct vm_exit *e) {
     value = port_access(v, e->io.port, e->io.size, e->io.in, *rax);
     if (e->io.in) *rax = e->io.size == 4 ? value : (*rax & ~size_mask[e->io.size]) | value;
     guest_skip(&v->virt, e);
+}
+
+/* ---- MMIO ---- */
+
+static void bad_access(struct vcpu *v, const struct vm_exit *e, const char *what) {
+    const char *kind = e->npf.exec ? "execution" : e->npf.write ? "write" : "read";
+
+    vm_crash(v->vm, v, "%s of guest-physical %lx: %s", kind, e->npf.gpa, what);
+}
+
+/* Another vCPU took the second page of an instruction away after the CPU had read it: if byte `n` cannot be
+ * fetched any more, the guest gets the fault that a new fetch takes. */
+static bool fetch_faults(struct vcpu *v, unsigned n) {
+    u64 va = v->virt.regs.rip + n;
+    struct guest_seg cs;
+    gpa_t gpa;
+    u32 code;
+
+    virt->get_seg(&v->virt, SEG_CS, &cs);
+    if (vcpu_mode(v) != 64) va = (u32)(va + cs.base);
+    if (n == INSN_MAX ||
+        !guest_translate(&v->virt, va, GA_EXEC | (virt->cpl(&v->virt) == 3 ? GA_USER : 0), &gpa, &code))
+        return false;
+    vcpu_page_fault(v, va, code);
+    return true;
+}
+
+void exit_mmio(struct vcpu *v, const struct vm_exit *e) {
+    struct bus_access a = { .addr = e->npf.gpa, .vcpu = v->id };
+    struct mmio_insn in;
+    u8 fetched[INSN_MAX];
+    const u8 *bytes = e->npf.bytes;
+    unsigned n = e->npf.nr_bytes, mode = e->npf.mode;
+    u64 *gpr, value;
+
+    if (e->npf.present) return bad_access(v, e, "it has no right to that");
+    if (e->npf.exec) return bad_access(v, e, "no RAM there");
+    if (e->npf.in_walk) return bad_access(v, e, "a page table has to be in RAM");
+    counter_inc(&mmio_emulated, this_cpu()->id);
+    if (!n) {
+        n = guest_fetch(&v->virt, fetched, sizeof(fetched));
+        bytes = fetched;
+        mode = vcpu_mode(v);
+    }
+    if (mmio_decode(&in, bytes, n, mode)) {
+        if (!fetch_faults(v, n)) bad_access(v, e, "not by a MOV that is emulated, or no device there");
+        return;
+    }
+    if (in.write != e->npf.write)
+        return; /* another vCPU changed the instruction meanwhile: execute what is there now */
+    gpr = &v->virt.regs.gpr[in.reg];
+    value = in.write ? mmio_stored(&in, *gpr) : 0;
+    a.size = in.size;
+    a.write = in.write;
+    if ((e->npf.gpa & (PAGE_SIZE - 1)) + in.size > PAGE_SIZE || !bus_do(&v->vm->mmio, &a, &value))
+        return bad_access(v, e, "no device there");
+    if (!in.write) *gpr = mmio_loaded(&in, *gpr, value);
+    guest_skip(&v->virt, &(struct vm_exit){ .reason = EXIT_NPF, .insn_len = in.len });
 }

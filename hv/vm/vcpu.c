@@ -88,11 +88,6 @@ static int map_info_page(struct vm *vm, struct vcpu *v) {
     return npt_map(&vm->virt.npt, TAKT_INFO_GPA + v->id * PAGE_SIZE, page, PAGE_SIZE, NPT_R, NPT_WB);
 }
 
-static void mtrr_reset(struct vcpu *v) {
-    v->mtrr_def = 0xc06; /* on, fixed ranges on, write-back: as firmware leaves it */
-    for (u32 i = 0; i < MTRR_FIXED; i++) v->mtrr_fixed[i] = 0x0606060606060606ull;
-}
-
 int vcpu_create(struct vm *vm, u32 id) {
     struct vcpu *v = heap_alloc(sizeof(*v));
     int err = -ENOMEM;
@@ -105,7 +100,6 @@ int vcpu_create(struct vm *vm, u32 id) {
     v->waiting_sipi = id != 0;
     timer_init(&v->poll_timer, poll_timeout);
     timer_init(&v->lapic_timer, lapic_timeout);
-    mtrr_reset(v);
     err = virt->vcpu_init(&v->virt);
     if (err) goto free;
     virt->vcpu_reset(&v->virt);

@@ -16,14 +16,11 @@
 struct vm;
 
 /* What a vCPU has to look at before it enters its guest: bits of vcpu.todo. */
-#define TODO_EVENT    0x1u /* an interrupt may be deliverable */
-#define TODO_NMI      0x2u
-#define TODO_INIT     0x4u
-#define TODO_SIPI     0x8u  /* sipi_vector */
-#define TODO_TICK     0x10u /* its LAPIC's timer may be due */
-
-#define MTRR_FIXED    11u
-#define MTRR_VARIABLE 8u
+#define TODO_EVENT 0x1u /* an interrupt may be deliverable */
+#define TODO_NMI   0x2u
+#define TODO_INIT  0x4u
+#define TODO_SIPI  0x8u  /* sipi_vector */
+#define TODO_TICK  0x10u /* its LAPIC's timer may be due */
 
 struct vcpu {
     struct virt_vcpu virt; /* first: hot */
@@ -42,8 +39,7 @@ struct vcpu {
     u32 event_port; /* of the last event raised here, to time its delivery */
     u8 event_vector;
     struct timer poll_timer, lapic_timer;
-    u64 mtrr_def, mtrr_fixed[MTRR_FIXED], mtrr_variable[2 * MTRR_VARIABLE]; /* kept, without effect */
-    struct exit_log {                                                       /* the last exits, for dumps */
+    struct exit_log { /* the last exits, for dumps */
         u64 rip;
         u32 raw;
         u8 reason;
@@ -169,6 +165,10 @@ int vcpu_create(struct vm *vm, u32 id); /* -ENOMEM; -EINVAL: no pCPU of its pool
 void vcpu_destroy(struct vcpu *v);      /* off every pCPU by now; undoes what of vcpu_create was done */
 /* For sched_state_hook: writes the page that the guest reads. */
 void vcpu_publish(struct sched_vcpu *s, u64 now);
+static inline u64 vcpu_reg(struct vcpu *v, enum virt_reg r) { return virt->get_reg(&v->virt, r); }
+static inline void vcpu_set_reg(struct vcpu *v, enum virt_reg r, u64 value) {
+    virt->set_reg(&v->virt, r, value);
+}
 /* Around its own accesses to its LAPIC, by whatever road: the guest moves CR8, which is TPR, without an
  * exit. */
 static inline struct vlapic *vcpu_lapic(struct vcpu *v) {
@@ -196,6 +196,7 @@ void exit_cr(struct vcpu *v, const struct vm_exit *e);
 void exit_xsetbv(struct vcpu *v, const struct vm_exit *e);
 /* Queues #GP(0); a fault that cannot be delivered stops the VM. */
 void vcpu_fault(struct vcpu *v, u8 vector, bool has_code, u32 code);
+void vcpu_page_fault(struct vcpu *v, u64 addr, u32 code);
 static inline void vcpu_gp(struct vcpu *v) { vcpu_fault(v, EXC_GP, true, 0); }
 /* 16, 32 or 64: the default operand size of CS. */
 unsigned vcpu_mode(struct vcpu *v);
@@ -206,7 +207,6 @@ void msr_policy_init(void);                                 /* msr.c */
 bool cpuid_guest_has(u32 leaf, unsigned reg, unsigned bit); /* reg: 0 EAX .. 3 EDX */
 u64 cpuid_xcr0_allowed(void);
 unsigned cpuid_physical_bits(void);
-bool cpuid_is_amd(void);
 u64 cr4_guest_mask(void); /* CR4 bits of features that guests see */
 
 /* Optional devices of vm->config, the UART and the rest of the bus (io.c). */

@@ -59,7 +59,13 @@ static void types(void) {
     check_exception(wrmsr_fault(MSR_PAT, 0x0007010600070405), EXC_NONE, "a valid PAT");
     CHECK(rdmsr(MSR_PAT) == 0x0007010600070405, "PAT reads %lx", rdmsr(MSR_PAT));
     wrmsr(MSR_PAT, pat);
-    if (!(cpuid(1, 0).edx & BIT(12))) return;
+    if (!(cpuid(1, 0).edx & BIT(12))) {
+        check_exception(rdmsr_fault(0xfe, &v), EXC_GP, "MTRRCAP, hidden");
+        check_exception(wrmsr_fault(0x250, 0x0202020202020202), EXC_GP, "fixed MTRR, hidden");
+        check_exception(wrmsr_fault(0x2ff, 0xc06), EXC_GP, "default MTRR type, hidden");
+        check_exception(wrmsr_fault(0x200, 0x80000006), EXC_GP, "variable MTRR, hidden");
+        return;
+    }
     check_exception(rdmsr_fault(0xfe, &v), EXC_NONE, "MTRRCAP");
     check_exception(wrmsr_fault(0xfe, v), EXC_GP, "WRMSR MTRRCAP");
     check_exception(wrmsr_fault(0x250, 0x0202020202020202), EXC_GP, "fixed MTRR type 2");
