@@ -116,9 +116,8 @@ static i64 hc_shutdown(struct vcpu *v, const u64 *a) {
 /* Arguments are checked as told here, before the call. */
 static const struct {
     i64 (*fn)(struct vcpu *, const u64 *);
-    u8 words; /* so many, from the first, must fit into 32 bits: -EINVAL */
-    bool
-        buffer; /* the first two are the address and length of at most CONSOLE_MAX bytes of RAM: -EINVAL, -EFAULT */
+    u8 words;    /* so many, from the first, must fit into 32 bits: -EINVAL */
+    bool buffer; /* the first two are address and length of RAM: -EINVAL if over CONSOLE_MAX, -EFAULT */
 } calls[] = {
     [TAKT_HC_VERSION] = { hc_version },
     [TAKT_HC_CONSOLE_WRITE] = { hc_console_write, .buffer = true },
