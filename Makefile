@@ -98,7 +98,7 @@ guests: $(GUESTS) $(GUEST_TESTS)
 # libc has a sched_yield of its own, which sanitizers call.
 HOST_CFLAGS := -std=gnu11 -O2 -g $(WARN) $(INC) -D_GNU_SOURCE -Dsched_yield=hv_sched_yield -fno-strict-aliasing -MMD -MP
 HOST_SKIP   := hv/main.c drivers/uart.c hv/lib/string.c hv/sched/machine.c \
-	$(addprefix hv/virt/,virt.c state.c svm.c vmx.c vmx_check.c) \
+	$(addprefix hv/virt/,virt.c svm.c vmx.c) \
 	$(wildcard hv/x86/*.c) $(filter-out hv/platform/acpi.c hv/platform/bootinfo.c,$(wildcard hv/platform/*.c))
 HOST_OBJ    := $(patsubst %.c,$(B)/host/%.o,$(filter-out $(HOST_SKIP),$(HV_C)))
 

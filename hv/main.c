@@ -118,7 +118,6 @@ static void preflight(void) {
         { "unrestricted guest", v.unrestricted, "needed: guests start without paging", "needed" },
         { "VPID or ASID", v.asid, "a switch of VMs keeps the TLB", "every switch flushes the TLB" },
         { "preemption timer", v.preemption_timer, "ends slices", "the APIC timer ends slices" },
-        { "next RIP", v.next_rip, "", "instruction lengths are decoded" },
         { "x2APIC", apic_x2, "used", "the APIC is reached by MMIO, at most 255 CPUs" },
         { "TSC deadline", apic_tsc_deadline, "used", "timers by APIC count" },
         { "invariant TSC", cpuid_or_zero(0x80000007, 0).edx >> 8 & 1, "time is right in all power states",

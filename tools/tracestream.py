@@ -17,9 +17,9 @@ NAMES = {LOST: "lost", RUNSTATE: "runstate", SWITCH: "switch", WAKE: "wake", BLO
          EVTCHN_TAKE: "event take"}
 STATES = ("running", "runnable", "blocked", "offline")
 # enum exit_reason of hv/virt/virt.h
-EXITS = ("interrupt", "timer", "NMI", "irq window", "NMI window", "CPUID", "hypercall", "RDMSR", "WRMSR", "I/O", "HLT",
-         "PAUSE", "NPF", "CR", "XSETBV", "exception", "WBINVD", "MONITOR", "hidden", "DR", "task switch", "RDPMC",
-         "shutdown", "INIT", "NPT misconfiguration", "entry failed", "unknown")
+EXITS = ("unknown", "interrupt", "timer", "NMI", "irq window", "NMI window", "CPUID", "hypercall", "RDMSR", "WRMSR", "I/O", "HLT",
+         "PAUSE", "NPF", "CR", "XSETBV", "exception", "WBINVD", "hidden", "task switch", "RDPMC",
+         "shutdown", "INIT", "NPT misconfiguration", "entry failed")
 
 
 class Record:

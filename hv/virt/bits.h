@@ -15,7 +15,6 @@
 #define CR4_PAE      BIT(5)
 #define CR4_UMIP     BIT(11)
 #define CR4_LA57     BIT(12)
-#define CR4_VMXE     BIT(13)
 #define CR4_FSGSBASE BIT(16)
 #define CR4_OSXSAVE  BIT(18)
 #define CR4_SMEP     BIT(20)
@@ -29,7 +28,6 @@
 #define RFLAGS_TF    BIT(8)
 #define RFLAGS_IF    BIT(9)
 #define RFLAGS_DF    BIT(10)
-#define RFLAGS_VM    BIT(17)
 #define RFLAGS_AC    BIT(18)
 
 #define ATTR_RW      BIT(1) /* data: writable; code: readable */

@@ -1,47 +1,92 @@
+#include "lib/printf.h"
+#include "lib/string.h"
 #include "virt/vendor.h"
+#include "x86/insn.h"
 
 const struct virt_ops *virt;
 u64 virt_xcr0_mask;
 
-#define DR6_BS BIT(14)
-#define DR7_GD BIT(13)
+#define DR7_GD       BIT(13)
+#define ATTR_S       BIT(4) /* code or data */
+#define ATTR_A       BIT(0) /* accessed, or a busy TSS */
+#define ACCESS(attr) ((attr) & (ATTR_P | ATTR_S | ATTR_A))
 
-const struct reset_seg reset_segs[SEG_NR] = {
-    { SEG_ES, { 0, 0x93, 0xffff, 0 } },   { SEG_CS, { 0xf000, 0x9b, 0xffff, 0xffff0000 } },
-    { SEG_SS, { 0, 0x93, 0xffff, 0 } },   { SEG_DS, { 0, 0x93, 0xffff, 0 } },
-    { SEG_FS, { 0, 0x93, 0xffff, 0 } },   { SEG_GS, { 0, 0x93, 0xffff, 0 } },
-    { SEG_LDTR, { 0, 0x82, 0xffff, 0 } }, { SEG_TR, { 0, 0x8b, 0xffff, 0 } },
-    { SEG_GDTR, { 0, 0, 0xffff, 0 } },    { SEG_IDTR, { 0, 0, 0xffff, 0 } },
-};
+const u32 free_msrs[FREE_MSRS] = { MSR_SYSENTER_CS, MSR_SYSENTER_ESP,  MSR_SYSENTER_EIP, MSR_STAR,
+                                   MSR_LSTAR,       MSR_CSTAR,         MSR_FMASK,        MSR_FS_BASE,
+                                   MSR_GS_BASE,     MSR_KERNEL_GS_BASE };
+
+/* SDM 3A table 10-1. */
+void guest_reset(struct virt_vcpu *v) {
+    static const struct guest_seg segs[SEG_NR] = {
+        [SEG_ES] = { 0, 0x93, 0xffff, 0 },   [SEG_CS] = { 0xf000, 0x9b, 0xffff, 0xffff0000 },
+        [SEG_SS] = { 0, 0x93, 0xffff, 0 },   [SEG_DS] = { 0, 0x93, 0xffff, 0 },
+        [SEG_FS] = { 0, 0x93, 0xffff, 0 },   [SEG_GS] = { 0, 0x93, 0xffff, 0 },
+        [SEG_LDTR] = { 0, 0x82, 0xffff, 0 }, [SEG_TR] = { 0, 0x8b, 0xffff, 0 },
+        [SEG_GDTR] = { 0, 0, 0xffff, 0 },    [SEG_IDTR] = { 0, 0, 0xffff, 0 },
+    };
+    static const u64 regs[VREG_NR] = {
+        [VREG_CR0] = CR0_ET | CR0_NW | CR0_CD, [VREG_DR6] = 0xffff0ff0, [VREG_DR7] = 0x400,
+        [VREG_PAT] = 0x0007040600070406,       [VREG_XCR0] = 1,
+    };
+
+    memset(&v->regs, 0, sizeof(v->regs));
+    v->regs.gpr[REG_RDX] = 0x600; /* family 6 */
+    v->regs.rip = 0xfff0;
+    v->regs.rflags = RFLAGS_ONE;
+    v->pending.type = EVENT_NONE;
+    for (unsigned i = 0; i < SEG_NR; i++) virt->set_seg(v, (enum seg_name)i, &segs[i]);
+    for (unsigned i = 0; i < VREG_NR; i++) virt->set_reg(v, (enum virt_reg)i, regs[i]);
+    virt->reset_events(v);
+}
+
+/* ---- events ---- */
 
 void event_requeue(struct virt_vcpu *v, u32 info, u32 code) {
-    struct virt_event e = { .vector = (u8)info, .has_code = info & EVENT_HAS_CODE, .code = code };
+    static const u8 types[8] = {
+        [EVENT_TYPE_INTR] = EVENT_IRQ, [EVENT_TYPE_NMI] = EVENT_NMI, [EVENT_TYPE_EXC] = EVENT_EXCEPTION
+    };
+    struct virt_event e = { types[info >> 8 & 7], (u8)info, info & EVENT_HAS_CODE, code };
 
-    switch (info >> 8 & 7) {
-    case EVENT_TYPE_INTR: e.type = EVENT_IRQ; break;
-    case EVENT_TYPE_NMI: e.type = EVENT_NMI; break;
-    case EVENT_TYPE_EXC:
-        /* AMD-V reports INT3 and INTO like this; as faults they do not exist. */
-        if (e.vector == EXC_BP || e.vector == EXC_OF) return;
-        e.type = EVENT_EXCEPTION;
-        break;
-    default: return;
-    }
-    v->pending = e;
+    /* AMD-V reports INT3 and INTO as exceptions; as faults they do not exist. */
+    if (e.type == EVENT_EXCEPTION && (e.vector == EXC_BP || e.vector == EXC_OF)) return;
+    if (e.type != EVENT_NONE) v->pending = e;
 }
+
+enum exc_class { BENIGN, CONTRIBUTORY, PAGE_FAULT, DOUBLE_FAULT };
+
+static enum exc_class class_of(u8 vector) {
+    static const u8 classes[32] = {
+        [EXC_DE] = CONTRIBUTORY, [EXC_TS] = CONTRIBUTORY, [EXC_NP] = CONTRIBUTORY, [EXC_SS] = CONTRIBUTORY,
+        [EXC_GP] = CONTRIBUTORY, [EXC_PF] = PAGE_FAULT,   [EXC_DF] = DOUBLE_FAULT
+    };
+
+    return (enum exc_class)classes[vector & 31];
+}
+
+/* SDM 3A table 6-5. What was pending is lost where the two are delivered one after the other: as on
+ * hardware, a fault is found again when its instruction is executed again. */
+bool guest_raise(struct virt_vcpu *v, u8 vector, bool has_code, u32 code) {
+    enum exc_class first = v->pending.type == EVENT_EXCEPTION ? class_of(v->pending.vector) : BENIGN;
+    enum exc_class second = class_of(vector);
+
+    if (first == DOUBLE_FAULT && second != BENIGN) return false;
+    v->pending = (struct virt_event){ EVENT_EXCEPTION, vector, has_code, code };
+    if ((first == CONTRIBUTORY && second == CONTRIBUTORY) ||
+        (first == PAGE_FAULT && (second == CONTRIBUTORY || second == PAGE_FAULT)))
+        v->pending = (struct virt_event){ EVENT_EXCEPTION, EXC_DF, true, 0 };
+    if (vector ==
+        EXC_DB) /* the CPU does so when it delivers one, but not one that we inject: SDM 3B 18.2.4 */
+        virt->set_reg(v, VREG_DR7, virt->get_reg(v, VREG_DR7) & ~DR7_GD);
+    return true;
+}
+
+/* ---- instructions ---- */
 
 static bool is_64bit(struct virt_vcpu *v) {
     struct guest_seg cs;
 
-    if (!(virt->get_reg(v, VREG_EFER) & EFER_LMA)) return false;
     virt->get_seg(v, SEG_CS, &cs);
-    return cs.attr & ATTR_LONG;
-}
-
-static bool is_canonical(struct virt_vcpu *v, u64 va) {
-    unsigned shift = virt->get_reg(v, VREG_CR4) & CR4_LA57 ? 7 : 16;
-
-    return (u64)((i64)(va << shift) >> shift) == va;
+    return code_mode(virt->get_reg(v, VREG_EFER), cs.attr) == 64;
 }
 
 /* Across a border beyond which RIP wraps or is refused, or with the trap flag set. */
@@ -51,7 +96,7 @@ static __attribute__((noinline)) void skip_carefully(struct virt_vcpu *v, const 
     if (!exit->insn_len) return;
     if (!is_64bit(v))
         next = (u32)next;
-    else if (!is_canonical(v, next)) {
+    else if (!is_canonical(next, virt->get_reg(v, VREG_CR4))) {
         guest_raise(v, EXC_GP, true, 0);
         return;
     }
@@ -74,38 +119,48 @@ void guest_skip(struct virt_vcpu *v, const struct vm_exit *exit) {
     virt->clear_shadow(v);
 }
 
-enum exc_class { BENIGN, CONTRIBUTORY, PAGE_FAULT, DOUBLE_FAULT };
+/* ---- why an entry failed: SDM 3C 27.3.1, APM2 15.5.1; those rules that registers or an injected event
+ * can break ---- */
 
-static enum exc_class class_of(u8 vector) {
-    switch (vector) {
-    case EXC_DE:
-    case EXC_TS:
-    case EXC_NP:
-    case EXC_SS:
-    case EXC_GP: return CONTRIBUTORY;
-    case EXC_PF: return PAGE_FAULT;
-    case EXC_DF: return DOUBLE_FAULT;
-    default: return BENIGN;
+/* What the rights of a segment have to be if it is used: present, and of its kind. */
+static const char *broken_segment(struct virt_vcpu *v) {
+    static const char *const names[] = { "ES", "CS", "SS", "DS", "FS", "GS", "LDTR", "TR" };
+    static char text[64];
+
+    for (unsigned i = SEG_ES; i <= SEG_TR; i++) {
+        u16 kind = i == SEG_LDTR ? ATTR_P : i == SEG_TR ? ATTR_P | ATTR_A : ATTR_P | ATTR_S | ATTR_A;
+        struct guest_seg s;
+
+        virt->get_seg(v, (enum seg_name)i, &s);
+        if ((!(s.attr & ATTR_P) && i != SEG_CS && i != SEG_TR) || ACCESS(s.attr) == kind) continue;
+        hv_snprintf(text, sizeof(text), "%s has the rights %#x", names[i], s.attr);
+        return text;
     }
+    return NULL;
 }
 
-/* SDM 3A table 6-5. What was pending is lost where the two are delivered one after the other: as on
- * hardware, a fault is found again when its instruction is executed again. */
-bool guest_raise(struct virt_vcpu *v, u8 vector, bool has_code, u32 code) {
-    enum exc_class first = v->pending.type == EVENT_EXCEPTION ? class_of(v->pending.vector) : BENIGN;
-    enum exc_class second = class_of(vector);
+const char *guest_why(struct virt_vcpu *v) {
+    u64 cr0 = virt->get_reg(v, VREG_CR0), cr4 = virt->get_reg(v, VREG_CR4),
+        efer = virt->get_reg(v, VREG_EFER);
+    u64 rip = v->regs.rip, flags = v->regs.rflags;
+    bool long_mode = cr0 & CR0_PG && efer & EFER_LME;
+    const struct {
+        bool broken;
+        const char *rule;
+    } rules[] = {
+        { cr0 & CR0_PG && !(cr0 & CR0_PE), "CR0.PG is set without CR0.PE" },
+        { cr0 & CR0_NW && !(cr0 & CR0_CD), "CR0.NW is set without CR0.CD" },
+        { (cr0 | cr4 | virt->get_reg(v, VREG_DR7)) >> 32, "CR0, CR4 or DR7 has a bit above 31" },
+        { virt->get_reg(v, VREG_CR3) >> 52, "CR3 is beyond the physical addresses" },
+        { long_mode && !(cr4 & CR4_PAE), "long mode with paging but without CR4.PAE" },
+        { long_mode != !!(efer & EFER_LMA), "EFER.LMA is not EFER.LME under paging" },
+        { rip >> 32 && !is_64bit(v), "RIP is above 4 GiB outside 64-bit mode" },
+        { !(flags & RFLAGS_ONE) || flags & 0xffffffffffc08028ull, "RFLAGS has a reserved bit" },
+    };
+    const char *why = virt->why(v);
 
-    if (first == DOUBLE_FAULT && second != BENIGN) return false;
-    if ((first == CONTRIBUTORY && second == CONTRIBUTORY) ||
-        (first == PAGE_FAULT && (second == CONTRIBUTORY || second == PAGE_FAULT))) {
-        vector = EXC_DF;
-        has_code = true;
-        code = 0;
-    }
-    if (vector ==
-        EXC_DB) /* the CPU does so when it delivers one, but not one that we inject: SDM 3B 18.2.4 */
-        virt->set_reg(v, VREG_DR7, virt->get_reg(v, VREG_DR7) & ~DR7_GD);
-    v->pending =
-        (struct virt_event){ .type = EVENT_EXCEPTION, .vector = vector, .has_code = has_code, .code = code };
-    return true;
+    for (unsigned i = 0; !why && i < ARRAY_SIZE(rules); i++)
+        if (rules[i].broken) why = rules[i].rule;
+    if (!why) why = broken_segment(v);
+    return why ? why : "a rule that is not among those checked here";
 }

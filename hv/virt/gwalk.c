@@ -17,83 +17,33 @@
 #define PF_RSVD 8u
 #define PF_I    16u
 
-void insn_forget(struct virt_vcpu *v) {
-    for (unsigned i = 0; i < INSN_CACHE; i++) v->insn[i].cr3 = ~0ull;
-}
-
-/* The byte at `va` in long mode, without a look at rights; NULL if it is not in RAM. The entries on the way
- * go to *c, with 4 levels; those of a large page's missing levels are copies of the last. */
-static const u8 *code_byte(const struct guestmem *m, u64 cr3, unsigned levels, u64 va, struct insn_at *c) {
-    unsigned shift = PAGE_SHIFT + 9 * levels, n = 0;
-    u64 e = cr3, size, room;
-    const u64 *table, *at;
-
-    do {
-        table = guestmem_at(m, e & ADDR_52, &room);
-        if (!table) return NULL;
-        shift -= 9;
-        at = &table[va >> shift & 511];
-        e = __atomic_load_n(at, __ATOMIC_RELAXED);
-        if (!(e & PTE_P)) return NULL;
-        c->entry[n & (INSN_LEVELS - 1)] = at;
-        c->value[n++ & (INSN_LEVELS - 1)] = e;
-    } while (shift > PAGE_SHIFT && !(e & PTE_PS));
-    for (; n < INSN_LEVELS; n++) {
-        c->entry[n] = at;
-        c->value[n] = e;
-    }
-    size = BIT(shift);
-    return guestmem_at(m, (e & ADDR_52 & ~(size - 1)) | (va & (size - 1)), &room);
-}
-
-const u8 *insn_find(struct virt_vcpu *v, u64 cr3, u64 rip) {
-    struct insn_at *c = &v->insn[rip & (INSN_CACHE - 1)];
-
-    c->cr3 = ~0ull;
-    if ((rip & (PAGE_SIZE - 1)) > PAGE_SIZE - 15) return NULL;
-    c->bytes = code_byte(v->vm->mem, cr3, INSN_LEVELS, rip, c);
-    if (c->bytes) {
-        c->rip = rip;
-        c->cr3 = cr3;
-    }
-    return c->bytes;
-}
-
-/* One walk: what it depends on, and the entries that it went through. */
+/* One walk: what it depends on, and what it found. */
 struct walk {
     const struct guestmem *mem;
-    u64 cr0, cr3, cr4, efer, rflags;
-    unsigned access;
-    unsigned levels; /* 0: no paging; 2: entries of 32 bits */
-    unsigned depth;
-    struct {
-        void *at;
-        u64 value;
-    } entry[5];
-    unsigned page_shift;
+    u64 cr0, cr3, cr4, efer;
+    unsigned levels; /* 0: no paging; 2: entries of 32 bits; 3: PAE */
+    unsigned depth;  /* how many entries it went through */
+    void *at[5];     /* where they are, and what they were */
+    u64 value[5];
+    u64 all, any;  /* rights: bits that all of them had, bits that any had */
+    bool reserved; /* one of them had a bit that must be 0 */
+    gpa_t gpa;
 };
 
-static void walk_init(struct walk *w, struct virt_vcpu *v, unsigned access) {
-    *w = (struct walk){
+static struct walk walk_of(struct virt_vcpu *v) {
+    struct walk w = {
         .mem = v->vm->mem,
         .cr0 = virt->get_reg(v, VREG_CR0),
         .cr3 = virt->get_reg(v, VREG_CR3),
         .cr4 = virt->get_reg(v, VREG_CR4),
         .efer = virt->get_reg(v, VREG_EFER),
-        .rflags = v->regs.rflags,
-        .access = access,
     };
-    if (!(w->cr0 & CR0_PG))
-        w->levels = 0;
-    else if (w->efer & EFER_LMA)
-        w->levels = w->cr4 & CR4_LA57 ? 5 : 4;
-    else
-        w->levels = w->cr4 & CR4_PAE ? 3 : 2;
-}
 
-static u64 load_entry(const struct walk *w, const void *at) {
-    return w->levels == 2 ? __atomic_load_n((const u32 *)at, __ATOMIC_RELAXED)
-                          : __atomic_load_n((const u64 *)at, __ATOMIC_RELAXED);
+    if (w.efer & EFER_LMA)
+        w.levels = w.cr4 & CR4_LA57 ? 5 : 4;
+    else if (w.cr0 & CR0_PG)
+        w.levels = w.cr4 & CR4_PAE ? 3 : 2;
+    return w;
 }
 
 /* Bits that must be 0 in an entry at `level` (1: of a 4 KiB page); `leaf`: it maps a page. Bits above the
@@ -118,134 +68,127 @@ static bool maps_page(const struct walk *w, unsigned level, u64 e) {
     return level == 2 || (level == 3 && w->levels > 3);
 }
 
-/* The #PF error code of the access against the rights gathered on the way, 0 if it is allowed. */
-static u32 check_rights(const struct walk *w, u64 all, u64 any) {
-    bool user = w->access & GA_USER, write = w->access & GA_WRITE, exec = w->access & GA_EXEC;
-    bool user_page = all & PTE_U;
-
-    if (user && !user_page) return PF_P;
-    if (write && !(all & PTE_W) && (user || w->cr0 & CR0_WP)) return PF_P;
-    if (exec && any & PTE_NX && w->efer & EFER_NXE) return PF_P;
-    if (!user && user_page && exec && w->cr4 & CR4_SMEP) return PF_P;
-    if (!user && user_page && !exec && w->cr4 & CR4_SMAP && !(w->rflags & RFLAGS_AC)) return PF_P;
-    return 0;
-}
-
-/* Goes down the tables. True and *gpa, or false and the P and RSVD bits of the error code. */
-static bool descend(struct walk *w, u64 gva, gpa_t *gpa, u32 *fault) {
-    unsigned bits = w->levels == 2 ? 10 : 9;
+/* Goes down the tables to w->gpa. False: an entry is not present; a table that is not in RAM reads as
+ * empty. */
+static bool descend(struct walk *w, u64 va) {
+    unsigned entry_size = w->levels == 2 ? 4 : 8, bits = w->levels == 2 ? 10 : 9, shift;
     u64 table = w->levels == 3 ? w->cr3 & 0xffffffe0u : w->cr3 & ADDR_52;
-    u64 all = PTE_W | PTE_U, any = 0, room, e = 0, size;
-    unsigned level;
+    bool leaf = false;
+    u64 e = 0, room;
 
-    *fault = 0;
-    for (level = w->levels;; level--) {
-        unsigned index = gva >> (12 + bits * (level - 1)) & ((1u << bits) - 1);
-        void *at = guestmem_at(w->mem, table + index * (w->levels == 2 ? 4 : 8), &room);
+    w->depth = 0;
+    w->all = PTE_W | PTE_U;
+    w->any = w->reserved = 0;
+    for (unsigned level = w->levels; !leaf; level--) {
+        shift = PAGE_SHIFT + bits * (level - 1);
+        void *at = guestmem_at(w->mem, table + (va >> shift & (BIT(bits) - 1)) * entry_size, &room);
 
-        if (!at) return false; /* a table that is not in RAM reads as empty */
-        e = load_entry(w, at);
+        if (!at) return false;
+        e = entry_size == 4 ? __atomic_load_n((u32 *)at, __ATOMIC_RELAXED)
+                            : __atomic_load_n((u64 *)at, __ATOMIC_RELAXED);
         if (!(e & PTE_P)) return false;
-        w->entry[w->depth].at = at;
-        w->entry[w->depth++].value = e;
-        if (e & reserved_bits(w, level, maps_page(w, level, e))) {
-            *fault = PF_P | PF_RSVD;
-            return false;
-        }
-        if (!(w->levels == 3 && level == 3)) { /* PDPTEs of PAE grant nothing and forbid nothing */
-            all &= e;
-            any |= e;
-        }
-        if (maps_page(w, level, e)) break;
+        leaf = maps_page(w, level, e);
+        w->at[w->depth] = at;
+        w->value[w->depth++] = e;
+        w->reserved |= (e & reserved_bits(w, level, leaf)) != 0;
+        if (w->levels == 3 && level == 3)
+            e |= PTE_W | PTE_U; /* PDPTEs of PAE grant nothing and forbid nothing */
+        w->all &= e;
+        w->any |= e;
         table = e & ADDR_52;
     }
-    *fault = check_rights(w, all, any);
-    w->page_shift = 12 + bits * (level - 1);
-    size = BIT(w->page_shift);
-    *gpa = (e & ADDR_52 & ~(size - 1)) | (gva & (size - 1));
-    if (w->levels == 2 && level == 2) *gpa |= (e >> 13 & 0xff) << 32; /* PSE-36 */
-    return !*fault;
+    w->gpa = (table & ~(BIT(shift) - 1)) | (va & (BIT(shift) - 1));
+    if (w->levels == 2 && shift > PAGE_SHIFT) w->gpa |= (e >> 13 & 0xff) << 32; /* PSE-36 */
+    return true;
 }
 
-/* Sets A on the way and D in the leaf. False: an entry changed under us. */
-static bool set_accessed(struct walk *w) {
+/* Do the rights gathered on the way allow the access? */
+static bool allowed(const struct walk *w, unsigned access, u64 rflags) {
+    bool user = access & GA_USER, exec = access & GA_EXEC, user_page = w->all & PTE_U;
+
+    if (user && !user_page) return false;
+    if (access & GA_WRITE && !(w->all & PTE_W) && (user || w->cr0 & CR0_WP)) return false;
+    if (exec && w->any & PTE_NX && w->efer & EFER_NXE) return false;
+    if (user || !user_page) return true;
+    return !(exec ? w->cr4 & CR4_SMEP : w->cr4 & CR4_SMAP && !(rflags & RFLAGS_AC));
+}
+
+/* Sets A on the way and D in the leaf; both are in the lower half. False: an entry changed under us. */
+static bool set_accessed(const struct walk *w, bool write) {
     for (unsigned i = 0; i < w->depth; i++) {
-        bool leaf = i == w->depth - 1;
-        u64 old = w->entry[i].value, new = old | PTE_A | (leaf && w->access & GA_WRITE ? PTE_D : 0);
-        u32 old32 = (u32)old;
+        u32 old = (u32)w->value[i], new = old | PTE_A | (i == w->depth - 1 && write ? PTE_D : 0);
 
         if (new == old || (w->levels == 3 && i == 0)) continue;
-        if (w->levels == 2 ? !__atomic_compare_exchange_n((u32 *)w->entry[i].at, &old32, (u32) new, false,
-                                                          __ATOMIC_RELAXED, __ATOMIC_RELAXED)
-                           : !__atomic_compare_exchange_n((u64 *)w->entry[i].at, &old, new, false,
-                                                          __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+        if (!__atomic_compare_exchange_n((u32 *)w->at[i], &old, new, false, __ATOMIC_RELAXED,
+                                         __ATOMIC_RELAXED))
             return false;
     }
     return true;
 }
 
 int guest_translate(struct virt_vcpu *v, u64 gva, unsigned access, gpa_t *gpa, u32 *fault) {
-    struct walk w;
+    struct walk w = walk_of(v);
 
-    walk_init(&w, v, access);
     if (w.levels < 4) gva = (u32)gva;
-    if (!w.levels) {
-        *gpa = gva;
-        return 0;
-    }
-    if (w.levels > 3 && (u64)((i64)(gva << (w.levels == 5 ? 7 : 16)) >> (w.levels == 5 ? 7 : 16)) != gva) {
-        *fault = GUEST_NOT_CANONICAL;
-        return -EFAULT;
-    }
+    *gpa = gva;
+    if (!w.levels) return 0;
+    *fault = GUEST_NOT_CANONICAL;
+    if (w.levels > 3 && !is_canonical(gva, w.cr4)) return -EFAULT;
     do {
-        w.depth = 0;
-        if (!descend(&w, gva, gpa, fault)) goto fault;
-    } while (!set_accessed(&w));
-    return 0;
+        bool present = descend(&w, gva);
 
-fault:
-    *fault |= (access & GA_WRITE ? PF_W : 0) | (access & GA_USER ? PF_U : 0);
-    if (access & GA_EXEC && (w.efer & EFER_NXE || w.cr4 & CR4_SMEP)) *fault |= PF_I;
-    return -EFAULT;
+        *gpa = w.gpa;
+        *fault = w.reserved ? PF_P | PF_RSVD : present ? PF_P : 0;
+        if (w.reserved || !present || !allowed(&w, access, v->regs.rflags)) {
+            *fault |= (access & GA_WRITE ? PF_W : 0) | (access & GA_USER ? PF_U : 0);
+            if (access & GA_EXEC && (w.efer & EFER_NXE || w.cr4 & CR4_SMEP)) *fault |= PF_I;
+            return -EFAULT;
+        }
+    } while (!set_accessed(&w, access & GA_WRITE));
+    return 0;
 }
 
-/* Some bytes at `va`, as far as the page goes. */
-static unsigned fetch_page(struct virt_vcpu *v, u64 va, u8 *buf, unsigned max) {
-    gpa_t gpa;
-    u32 fault;
-    u64 room;
-    const u8 *p;
+/* ---- code: the CPU has just fetched it, so rights are not looked at ---- */
 
-    if (guest_translate(v, va, GA_EXEC | (virt->cpl(v) == 3 ? GA_USER : 0), &gpa, &fault)) return 0;
-    p = guestmem_at(v->vm->mem, gpa, &room);
-    if (!p) return 0;
-    max = (unsigned)MIN(max, PAGE_SIZE - (va & (PAGE_SIZE - 1)));
-    memcpy(buf, p, max);
-    return max;
+void insn_forget(struct virt_vcpu *v) {
+    for (unsigned i = 0; i < INSN_CACHE; i++) v->insn[i].cr3 = ~0ull;
+}
+
+const u8 *insn_find(struct virt_vcpu *v, u64 cr3, u64 rip) {
+    struct walk w = { .mem = v->vm->mem, .cr3 = cr3, .levels = INSN_LEVELS };
+    struct insn_at *c = &v->insn[rip & (INSN_CACHE - 1)];
+    u64 room;
+
+    c->cr3 = ~0ull;
+    if ((rip & (PAGE_SIZE - 1)) > PAGE_SIZE - 15 || !descend(&w, rip)) return NULL;
+    c->bytes = guestmem_at(v->vm->mem, w.gpa, &room);
+    if (!c->bytes) return NULL;
+    for (unsigned i = 0; i < INSN_LEVELS; i++) { /* a large page's missing levels: the last one again */
+        c->entry[i] = w.at[MIN(i, w.depth - 1)];
+        c->value[i] = w.value[MIN(i, w.depth - 1)];
+    }
+    c->rip = rip;
+    c->cr3 = cr3;
+    return c->bytes;
 }
 
 unsigned guest_fetch(struct virt_vcpu *v, u8 *buf, unsigned max) {
-    struct insn_at unused;
+    struct walk w = walk_of(v);
     struct guest_seg cs;
-    u64 va = v->regs.rip, cr3;
-    unsigned levels, n = 0;
+    unsigned n = 0;
 
-    max = MIN(max, 15u);
     virt->get_seg(v, SEG_CS, &cs);
-    if (!(virt->get_reg(v, VREG_EFER) & EFER_LMA)) {
-        va = (u32)(cs.base + va);
-        n = fetch_page(v, va, buf, max);
-        return n && n < max ? n + fetch_page(v, va + n, buf + n, max - n) : n;
-    }
-    if (!(cs.attr & ATTR_LONG)) va = (u32)(cs.base + va);
-    cr3 = virt->get_reg(v, VREG_CR3);
-    levels = virt->get_reg(v, VREG_CR4) & CR4_LA57 ? 5 : 4;
-    while (n < max) {
-        const u8 *p = code_byte(v->vm->mem, cr3, levels, va + n, &unused);
-        unsigned end = MIN(max, n + (unsigned)(PAGE_SIZE - ((va + n) & (PAGE_SIZE - 1))));
+    for (unsigned take; n < max; n += take) {
+        u64 va = v->regs.rip + n, room;
+        const u8 *p;
 
+        if (code_mode(w.efer, cs.attr) != 64) va = (u32)(cs.base + va);
+        w.gpa = va;
+        if (w.levels && !descend(&w, va)) break;
+        p = guestmem_at(w.mem, w.gpa, &room);
         if (!p) break;
-        while (n < end) buf[n++] = *p++;
+        take = (unsigned)MIN(max - n, PAGE_SIZE - (va & (PAGE_SIZE - 1)));
+        memcpy(buf + n, p, take);
     }
     return n;
 }

@@ -3,23 +3,17 @@
 #include "lib/printf.h"
 #include "lib/string.h"
 #include "platform/timer.h"
-#include "virt/insn.h"
-#include "virt/state.h"
 #include "virt/vendor.h"
 #include "virt/vmcb.h"
 #include "x86/insn.h"
 #include "x86/percpu.h"
 #include "x86/tsc.h"
 
-#define DR6_BS          BIT(14)
 #define MSR_VM_HSAVE_PA 0xc0010117u
 #define VM_CR_LOCK      BIT(3)
 #define VM_CR_SVMDIS    BIT(4)
 
 #define FEAT_NP         BIT(0) /* CPUID 8000000A EDX */
-#define FEAT_NEXT_RIP   BIT(3)
-#define FEAT_CLEAN      BIT(5)
-#define FEAT_DECODE     BIT(7)
 #define FEAT_PAUSE      BIT(10)
 #define FEAT_THRESHOLD  BIT(12)
 
@@ -37,38 +31,35 @@ struct svm_vcpu {
     bool nmi_masked;        /* one was delivered, and no IRET came yet */
     bool stepping;          /* over one instruction, in whose shadow an NMI waits: TF is ours */
     u64 step_rip, iret_rip; /* where that was; and where the last IRET was that exited */
-    struct guest_state state;
 };
 
 void svm_enter(struct guest_regs *regs, u64 vmcb_pa, u64 host_pa);
-_Static_assert(offsetof(struct virt_vcpu, regs) == 0 && offsetof(struct guest_regs, gpr) == 0, "svm_asm.asm");
+_Static_assert(offsetof(struct virt_vcpu, regs) == 0 && offsetof(struct guest_regs, gpr) == 0, "entry.asm");
 
 static u32 features;
-static void *io_bitmap, *msr_bitmap; /* all VMs share them */
+static u8 *io_bitmap, *msr_bitmap; /* all VMs share them */
 
 static struct svm_cpu *this_svm(void) { return this_cpu()->virt; }
 
 static bool is_loaded(const struct virt_vcpu *v) { return this_svm()->vcpu == v; }
 
+static struct vmcb *vmcb_of(const struct virt_vcpu *v) { return ((struct svm_vcpu *)v->priv)->vmcb; }
+
 /* ---- the CPU ---- */
 
 static void svm_probe(struct virt_caps *caps) {
+    struct cpuid svm = cpuid_or_zero(0x8000000a, 0);
     u64 vm_cr;
 
-    *caps = (struct virt_caps){ .present = cpuid_or_zero(0x80000001, 0).ecx & BIT(2), .unrestricted = true };
-    if (!caps->present) {
-        caps->reason = "this CPU has no AMD-V.";
-        return;
-    }
-    features = cpuid_or_zero(0x8000000a, 0).edx;
+    caps->present = cpuid_or_zero(0x80000001, 0).ecx & BIT(2);
+    if (!caps->present) return;
+    features = svm.edx;
     rdmsr_safe(MSR_VM_CR, &vm_cr);
     caps->locked_off =
         vm_cr & VM_CR_SVMDIS && (vm_cr & VM_CR_LOCK || !wrmsr_safe(MSR_VM_CR, vm_cr & ~VM_CR_SVMDIS));
     caps->second_level = features & FEAT_NP;
-    caps->nr_asids = cpuid_or_zero(0x8000000a, 0).ebx;
-    caps->asid = caps->nr_asids > 1;
-    caps->next_rip = features & FEAT_NEXT_RIP;
-    caps->tsc_deadline = cpuid(1, 0).ecx & BIT(24);
+    caps->unrestricted = true;
+    caps->asid = svm.ebx > 1;
     if (caps->locked_off)
         caps->reason = "the firmware has switched AMD-V off and locked it: allow SVM in its set-up.";
     else if (!caps->second_level)
@@ -77,25 +68,18 @@ static void svm_probe(struct virt_caps *caps) {
         caps->reason = "this CPU has AMD-V without address space identifiers.";
 }
 
-/* The bitmap's bit pair of an MSR: APM2 15.11. */
-static void let_through(u32 msr) {
-    u32 base = msr >= 0xc0000000u ? 0x800 : 0, n = msr & 0x1fff;
-
-    ((u8 *)msr_bitmap)[base + n / 4] &= (u8) ~(3u << n % 4 * 2);
-}
-
+/* Two bits for each MSR: APM2 15.11. */
 static int make_bitmaps(void) {
-    static const u32 free_msrs[] = { MSR_SYSENTER_CS, MSR_SYSENTER_ESP,  MSR_SYSENTER_EIP, MSR_STAR,
-                                     MSR_LSTAR,       MSR_CSTAR,         MSR_FMASK,        MSR_FS_BASE,
-                                     MSR_GS_BASE,     MSR_KERNEL_GS_BASE };
     hpa_t io = frame_alloc(2), msr = frame_alloc(1);
 
     if (io == HPA_NONE || msr == HPA_NONE) return -ENOMEM;
-    io_bitmap = hpa_to_va(io);
-    msr_bitmap = hpa_to_va(msr);
-    memset(io_bitmap, 0xff, 4 * PAGE_SIZE);
-    memset(msr_bitmap, 0xff, 2 * PAGE_SIZE);
-    for (unsigned i = 0; i < ARRAY_SIZE(free_msrs); i++) let_through(free_msrs[i]);
+    io_bitmap = memset(hpa_to_va(io), 0xff, 4 * PAGE_SIZE);
+    msr_bitmap = memset(hpa_to_va(msr), 0xff, 2 * PAGE_SIZE);
+    for (unsigned i = 0; i < FREE_MSRS; i++) {
+        u32 n = free_msrs[i] & 0x1fff;
+
+        msr_bitmap[(free_msrs[i] >> 31) * 0x800 + n / 4] &= (u8) ~(3u << n % 4 * 2);
+    }
     return 0;
 }
 
@@ -105,7 +89,7 @@ static int svm_cpu_enable(void) {
     int err = c && hsave != HPA_NONE && host != HPA_NONE ? 0 : -ENOMEM;
 
     if (!err && !msr_bitmap) err = make_bitmaps();
-    if (!err) err = state_cpu_enable();
+    if (!err) err = state_cpu_enable(false);
     if (err) goto fail;
     wrmsr(MSR_EFER, rdmsr(MSR_EFER) | EFER_SVME | EFER_NXE);
     wrmsr(MSR_VM_HSAVE_PA, hsave);
@@ -125,94 +109,25 @@ fail:
 
 /* ---- VMs and vCPUs ---- */
 
-static int svm_vm_init(struct virt_vm *vm) { return npt_init(&vm->npt, &npt_format_amd); }
-
-static void svm_vm_fini(struct virt_vm *vm) { npt_fini(&vm->npt); }
-
-static void set_controls(struct virt_vcpu *v) {
-    struct vmcb *b = ((struct svm_vcpu *)v->priv)->vmcb;
-
-    /* #AC and #DB: a guest whose handler faults again while it is being entered would otherwise keep the CPU
-     * for ever, inside one instruction (CVE-2015-5307, CVE-2015-8104). #MC is the host's. */
-    b->intercept_exc = 1u << EXC_DB | 1u << EXC_AC | 1u << EXC_MC;
-    b->intercept_cr = 1u << (16 + 4); /* writes of CR4: what guests do not see must fault */
-    b->intercept_1 =
-        (u32)(I1_INTR | I1_NMI | I1_INIT | I1_VINTR | I1_RDPMC | I1_CPUID | I1_RSM | I1_INVD | I1_PAUSE |
-              I1_HLT | I1_INVLPGA | I1_IO | I1_MSR | I1_TASK_SWITCH | I1_FERR_FREEZE | I1_SHUTDOWN);
-    b->intercept_2 = I2_ALL;
-    b->intercept_3 = I3_ALL;
-    if (features & FEAT_PAUSE) {
-        b->pause_count = 3000; /* a spin that is longer than most critical sections */
-        b->pause_threshold = features & FEAT_THRESHOLD ? 128 : 0;
-    }
-    b->iopm = va_to_hpa(io_bitmap);
-    b->msrpm = va_to_hpa(msr_bitmap);
-    b->int_ctl = INT_CTL_MASKING;
-    b->np_enable = 1;
-    b->n_cr3 = v->vm->npt.root;
-}
-
-static struct guest_seg *seg_of(struct virt_vcpu *v, enum seg_name seg) {
-    static const u8 at[SEG_NR] = { [SEG_LDTR] = 7, [SEG_TR] = 9, [SEG_GDTR] = 6, [SEG_IDTR] = 8, [SEG_CS] = 1,
-                                   [SEG_SS] = 2,   [SEG_DS] = 3, [SEG_FS] = 4,   [SEG_GS] = 5 };
-
-    return &((struct svm_vcpu *)v->priv)->vmcb->es + at[seg];
-}
-
-static void svm_vcpu_reset(struct virt_vcpu *v) {
-    struct svm_vcpu *s = v->priv;
-    struct vmcb *b = s->vmcb;
-
-    for (unsigned i = 0; i < SEG_NR; i++) *seg_of(v, reset_segs[i].name) = reset_segs[i].seg;
-    b->cpl = 0;
-    b->cr0 = CR0_ET | CR0_NW | CR0_CD;
-    b->cr2 = b->cr3 = b->cr4 = 0;
-    b->efer = EFER_SVME; /* VMRUN demands it; guests do not see it */
-    b->dr6 = DR6_RESET;
-    b->dr7 = DR7_RESET;
-    b->pat = PAT_RESET;
-    b->star = b->lstar = b->cstar = b->fmask = b->kernel_gs_base = 0;
-    b->sysenter_cs = b->sysenter_esp = b->sysenter_eip = 0;
-    b->int_shadow = 0;
-    b->clean = 0;
-    s->nmi_masked = s->stepping = false;
-    state_reset(&s->state);
-    memset(&v->regs, 0, sizeof(v->regs));
-    v->regs.gpr[REG_RDX] = 0x600; /* family 6 */
-    v->regs.rip = 0xfff0;
-    v->regs.rflags = RFLAGS_ONE;
-    v->cr8 = 0;
-    v->pending.type = EVENT_NONE;
-    v->want_irq_window = v->want_nmi_window = v->want_cr8_exit = false;
-    tlb_forget(&v->tlb);
-}
+static void set_controls(const struct virt_vcpu *v);
 
 static int svm_vcpu_init(struct virt_vcpu *v) {
-    struct svm_vcpu *s = heap_alloc(sizeof(*s));
+    u8 *pages = vcpu_pages(v);
+    struct svm_vcpu *s = (struct svm_vcpu *)(pages + 2 * PAGE_SIZE);
 
-    if (!s) return -ENOMEM;
-    s->pa = frame_alloc_zeroed(0);
-    if (s->pa == HPA_NONE || state_init(&s->state)) {
-        if (s->pa != HPA_NONE) frame_free(s->pa, 0);
-        heap_free(s);
-        return -ENOMEM;
-    }
-    s->vmcb = hpa_to_va(s->pa);
+    if (!pages) return -ENOMEM;
+    s->vmcb = (struct vmcb *)pages;
+    s->pa = va_to_hpa(pages);
     v->priv = s;
-    insn_forget(v);
     set_controls(v);
-    svm_vcpu_reset(v);
     return 0;
 }
 
-static void svm_vcpu_fini(struct virt_vcpu *v) {
+static void svm_reset_events(struct virt_vcpu *v) {
     struct svm_vcpu *s = v->priv;
 
-    if (!s) return;
-    state_fini(&s->state);
-    frame_free(s->pa, 0);
-    heap_free(s);
-    v->priv = NULL;
+    s->vmcb->int_shadow = 0;
+    s->nmi_masked = s->stepping = false;
 }
 
 static void svm_load(struct virt_vcpu *v) {
@@ -224,13 +139,11 @@ static void svm_load(struct virt_vcpu *v) {
     tlb_load(&v->vm->npt.tlb, &c->tags, &v->tlb, this_cpu()->id);
     s->vmcb->tsc_offset = v->tsc_offset;
     s->vmcb->clean = 0;
-    state_load(&s->state);
+    state_load(v);
 }
 
 static void svm_save(struct virt_vcpu *v) {
-    struct svm_vcpu *s = v->priv;
-
-    state_save(&s->state);
+    state_save(v);
     tlb_save(&v->vm->npt.tlb, this_cpu()->id);
     this_svm()->vcpu = NULL;
 }
@@ -259,42 +172,33 @@ static const u16 reg_at[VREG_NR] = {
     [VREG_GS_BASE] = offsetof(struct vmcb, gs.base),
 };
 
-static u64 *reg_of(struct virt_vcpu *v, enum virt_reg reg) {
-    struct svm_vcpu *s = v->priv;
-
-    if (reg_at[reg]) return (u64 *)((u8 *)s->vmcb + reg_at[reg]);
-    return reg == VREG_XCR0 ? &s->state.xcr0 : &s->state.tsc_aux;
+static u64 *field_of(const struct virt_vcpu *v, enum virt_reg reg) {
+    return (u64 *)((u8 *)vmcb_of(v) + reg_at[reg]);
 }
 
 static u64 svm_get_reg(struct virt_vcpu *v, enum virt_reg reg) {
-    if (reg == VREG_EFER) return ((struct svm_vcpu *)v->priv)->vmcb->efer & ~EFER_SVME;
-    return reg == VREG_CR8 ? v->cr8 : *reg_of(v, reg);
+    if (reg == VREG_CR8) return v->cr8;
+    if (!reg_at[reg]) return state_get(v, reg, is_loaded(v));
+    return *field_of(v, reg) & ~(reg == VREG_EFER ? EFER_SVME : 0);
 }
 
+/* VMRUN demands EFER.SVME; guests do not see it. */
 static void svm_set_reg(struct virt_vcpu *v, enum virt_reg reg, u64 value) {
-    struct svm_vcpu *s = v->priv;
-    struct vmcb *b = s->vmcb;
+    if (reg == VREG_CR8)
+        v->cr8 = value & 15;
+    else if (!reg_at[reg])
+        state_set(v, reg, value, is_loaded(v));
+    else
+        *field_of(v, reg) = value | (reg == VREG_EFER ? EFER_SVME : reg == VREG_CR0 ? CR0_ET : 0);
+    vmcb_of(v)->clean = 0;
+    tlb_forget(&v->tlb);
+}
 
-    b->clean = 0;
-    switch (reg) {
-    case VREG_CR8: v->cr8 = value & 15; return;
-    case VREG_XCR0: state_set_xcr0(&s->state, value, is_loaded(v)); return;
-    case VREG_TSC_AUX: state_set_tsc_aux(&s->state, value, is_loaded(v)); return;
-    case VREG_EFER:
-        b->efer = value | EFER_SVME;
-        tlb_forget(&v->tlb);
-        return;
-    case VREG_CR0:
-        b->cr0 = value | CR0_ET;
-        b->efer = value & CR0_PG && b->efer & EFER_LME ? b->efer | EFER_LMA : b->efer & ~EFER_LMA;
-        tlb_forget(&v->tlb);
-        return;
-    case VREG_CR3:
-    case VREG_CR4:
-        tlb_forget(&v->tlb);
-        /* fall through */
-    default: *reg_of(v, reg) = value;
-    }
+static struct guest_seg *seg_of(const struct virt_vcpu *v, enum seg_name seg) {
+    static const u8 at[SEG_NR] = { [SEG_LDTR] = 7, [SEG_TR] = 9, [SEG_GDTR] = 6, [SEG_IDTR] = 8, [SEG_CS] = 1,
+                                   [SEG_SS] = 2,   [SEG_DS] = 3, [SEG_FS] = 4,   [SEG_GS] = 5 };
+
+    return &vmcb_of(v)->es + at[seg];
 }
 
 static void svm_get_seg(struct virt_vcpu *v, enum seg_name seg, struct guest_seg *out) {
@@ -302,27 +206,25 @@ static void svm_get_seg(struct virt_vcpu *v, enum seg_name seg, struct guest_seg
 }
 
 static void svm_set_seg(struct virt_vcpu *v, enum seg_name seg, const struct guest_seg *in) {
-    struct vmcb *b = ((struct svm_vcpu *)v->priv)->vmcb;
-
-    b->clean = 0;
+    vmcb_of(v)->clean = 0;
     *seg_of(v, seg) = *in;
-    if (seg == SEG_SS) b->cpl = in->attr >> 5 & 3;
+    if (seg == SEG_SS) vmcb_of(v)->cpl = in->attr >> 5 & 3;
 }
 
 static bool svm_can_take_irq(struct virt_vcpu *v) {
-    return v->regs.rflags & RFLAGS_IF && !(((struct svm_vcpu *)v->priv)->vmcb->int_shadow & INT_SHADOW) &&
+    return v->regs.rflags & RFLAGS_IF && !(vmcb_of(v)->int_shadow & INT_SHADOW) &&
            v->pending.type == EVENT_NONE;
 }
 
 static bool svm_can_take_nmi(struct virt_vcpu *v) {
-    struct svm_vcpu *s = v->priv;
+    const struct svm_vcpu *s = v->priv;
 
     return !s->nmi_masked && !(s->vmcb->int_shadow & INT_SHADOW) && v->pending.type == EVENT_NONE;
 }
 
-static void svm_clear_shadow(struct virt_vcpu *v) { ((struct svm_vcpu *)v->priv)->vmcb->int_shadow = 0; }
+static void svm_clear_shadow(struct virt_vcpu *v) { vmcb_of(v)->int_shadow = 0; }
 
-static unsigned svm_cpl(struct virt_vcpu *v) { return ((struct svm_vcpu *)v->priv)->vmcb->cpl; }
+static unsigned svm_cpl(struct virt_vcpu *v) { return vmcb_of(v)->cpl; }
 
 /* ---- entry ---- */
 
@@ -337,13 +239,11 @@ static void prepare_tlb(struct virt_vcpu *v, struct svm_vcpu *s) {
     s->vmcb->clean = 0;
 }
 
-static void set_intercept(struct vmcb *b, u32 *word, u32 bits, bool on) {
-    u32 new = on ? *word | bits : *word & ~bits;
+static void watch_iret(struct vmcb *b, bool on) {
+    u32 bit = 1u << (SVM_EXIT_IRET - SVM_EXIT_WORD1);
 
-    if (new != *word) {
-        *word = new;
-        b->clean &= ~CLEAN_INTERCEPTS;
-    }
+    b->intercept[0] = on ? b->intercept[0] | bit : b->intercept[0] & ~bit;
+    b->clean &= ~CLEAN_INTERCEPTS;
 }
 
 /* There is no window for the end of a shadow, which is all that keeps an NMI off now: so a single step ends
@@ -357,7 +257,7 @@ static void step(struct virt_vcpu *v, struct svm_vcpu *s) {
 }
 
 /* After any exit. True if it was for the step alone. */
-static __attribute__((noinline)) bool step_done(struct virt_vcpu *v, struct svm_vcpu *s) {
+static bool step_done(struct virt_vcpu *v, struct svm_vcpu *s) {
     struct vmcb *b = s->vmcb;
     bool stepped = b->exit_code == SVM_EXIT_EXC + EXC_DB && b->dr6 & DR6_BS;
 
@@ -381,9 +281,9 @@ static void prepare_events(struct virt_vcpu *v, struct svm_vcpu *s) {
         s->nmi_masked |= v->pending.type == EVENT_NMI;
         v->pending.type = EVENT_NONE;
     }
-    set_intercept(b, &b->intercept_1, I1_IRET, s->nmi_masked);
+    watch_iret(b, s->nmi_masked);
     if (v->want_nmi_window && !s->nmi_masked && !event && !(v->regs.rflags & RFLAGS_TF)) step(v, s);
-    set_intercept(b, &b->intercept_cr, 1u << (16 + 8), v->want_cr8_exit);
+    b->intercept_cr = CR_WRITE(4) | (v->want_cr8_exit ? CR_WRITE(8) : 0);
     b->int_ctl = INT_CTL_MASKING | v->cr8 | (v->want_irq_window ? INT_CTL_IRQ | INT_CTL_IGN_TPR : 0);
     b->clean &= ~CLEAN_TPR;
     v->armed = v->want_irq_window | v->want_nmi_window | v->want_cr8_exit;
@@ -403,105 +303,72 @@ static __attribute__((noinline)) bool prepare(struct virt_vcpu *v, u64 deadline_
 
 /* ---- exit ---- */
 
-static unsigned code_mode(const struct vmcb *b) {
-    if (b->efer & EFER_LMA && b->cs.attr & ATTR_LONG) return 64;
-    return b->cs.attr & ATTR_BIG ? 32 : 16;
-}
+static u8 mode_of(const struct vmcb *b) { return code_mode(b->efer, b->cs.attr); }
 
 /* 64-bit mode with 4 levels of page tables. */
 static inline bool is_plain_64(const struct vmcb *b) {
     return b->efer & EFER_LMA && b->cs.attr & ATTR_LONG && !(b->cr4 & CR4_LA57);
 }
 
-static u8 length_walk(struct virt_vcpu *v, const struct vmcb *b, enum insn insn, u8 *modrm, u8 *rex) {
+static unsigned length_walk(struct virt_vcpu *v, const struct vmcb *b, enum insn insn, u8 *gpr) {
     u8 bytes[15];
-    unsigned n = guest_fetch(v, bytes, sizeof(bytes));
 
-    return (u8)insn_length(bytes, n, code_mode(b), insn, modrm, rex);
+    return insn_length(bytes, guest_fetch(v, bytes, sizeof(bytes)), mode_of(b), insn, gpr);
 }
 
 static __attribute__((noinline)) void set_length_slowly(struct virt_vcpu *v, const struct vmcb *b,
-                                                        enum insn insn, struct vm_exit *e) {
+                                                        struct vm_exit *e, enum insn insn) {
     if (is_plain_64(b)) insn_find(v, b->cr3, b->rip); /* for the next time */
-    if (features & FEAT_NEXT_RIP)
-        e->insn_len = (u8)(b->next_rip - b->rip);
-    else
-        e->insn_len = length_walk(v, b, insn, NULL, NULL);
+    e->insn_len = (u8)length_walk(v, b, insn, NULL);
 }
 
-/* The length of the instruction that exited; 0 if it is not there any more. The common case without next-
- * RIP (64-bit mode, 4 levels, no prefixes) is short. */
+/* The length of the instruction that exited; 0 if it is not there any more. The next RIP, which not all
+ * CPUs give, is not needed for that. The common case (64-bit mode, 4 levels, no prefixes) is short. */
 static inline __attribute__((always_inline)) void set_length(struct virt_vcpu *v, const struct vmcb *b,
-                                                             enum insn insn, struct vm_exit *e) {
-    u32 len = insn > 0xffff ? 3 : insn > 0xff ? 2 : 1;
-    const u8 *p;
+                                                             struct vm_exit *e, u32 insn, u32 len) {
+    const u8 *p = is_plain_64(b) ? insn_cached(v, b->cr3, b->rip) : NULL;
 
-    if (!(features & FEAT_NEXT_RIP) && is_plain_64(b) && insn != INSN_PAUSE) {
-        p = insn_cached(v, b->cr3, b->rip);
-        if (__builtin_expect(p && (*(const u32 *)p & (BIT(8 * len) - 1)) == insn, 1)) {
-            e->insn_len = (u8)len;
-            return;
-        }
-    }
-    set_length_slowly(v, b, insn, e);
+    e->insn_len = (u8)len;
+    if (__builtin_expect(!p || (*(const u32 *)p ^ insn) << (32 - 8 * len), 0))
+        set_length_slowly(v, b, e, (enum insn)insn);
 }
 
-static void decode_cr(struct virt_vcpu *v, const struct vmcb *b, struct vm_exit *e) {
-    bool write = b->exit_code >= SVM_EXIT_CR_WRITE;
-    u8 modrm = 0, rex = 0;
-
+static void decode_cr(struct virt_vcpu *v, struct vmcb *b, struct vm_exit *e) {
     e->reason = EXIT_CR;
     e->cr.cr = b->exit_code & 15;
-    e->cr.write = write;
-    if (features & FEAT_DECODE && features & FEAT_NEXT_RIP) {
-        e->insn_len = (u8)(b->next_rip - b->rip);
-        e->cr.gpr = b->exit_info1 & 15; /* APM2 15.8.1; of the CRs that we intercept only MOV is there */
-    } else {
-        e->insn_len = length_walk(v, b, write ? INSN_MOV_TO_CR : INSN_MOV_FROM_CR, &modrm, &rex);
-        e->cr.gpr = (u8)((modrm & 7) | (rex & 1) << 3);
-    }
+    e->cr.write = b->exit_code >= SVM_EXIT_CR_WRITE;
+    e->cr.gpr = 0;
+    e->insn_len = (u8)length_walk(v, b, e->cr.write ? INSN_MOV_TO_CR : INSN_MOV_FROM_CR, &e->cr.gpr);
     e->cr.value = v->regs.gpr[e->cr.gpr];
-    if (code_mode(b) != 64) e->cr.value = (u32)e->cr.value;
+    if (mode_of(b) != 64) e->cr.value = (u32)e->cr.value;
 }
 
-static void decode_exception(struct virt_vcpu *v, const struct vmcb *b, struct vm_exit *e) {
+static void decode_exception(struct virt_vcpu *v, struct vmcb *b, struct vm_exit *e) {
     e->reason = EXIT_EXCEPTION;
     e->exc.vector = (u8)(b->exit_code - SVM_EXIT_EXC);
     e->exc.has_code = e->exc.vector == EXC_AC;
     e->exc.code = 0;
-    e->exc.addr = e->exc.vector == EXC_DB ? b->dr6 : 0;
     if (e->exc.vector == EXC_MC)
         __asm__ volatile("int $18"); /* the host's handler; the guest goes on if it returns */
     else
         svm_clear_shadow(v); /* the instruction that it shielded is the one that raised it */
 }
 
-/* The bytes of an instruction that may have to be emulated. */
-static void fetch_npf(struct virt_vcpu *v, const struct vmcb *b, struct vm_exit *e) {
-    const u8 *p = is_plain_64(b) ? insn_bytes(v, b->cr3, b->rip) : NULL;
-
-    e->npf.mode = (u8)code_mode(b);
-    e->npf.nr_bytes = p ? sizeof(e->npf.bytes) : 0;
-    if (p) memcpy(e->npf.bytes, p, sizeof(e->npf.bytes));
-}
-
-static void decode_npf(struct virt_vcpu *v, const struct vmcb *b, struct vm_exit *e) {
-    u64 info = b->exit_info1;
+static void decode_npf(struct virt_vcpu *v, struct vmcb *b, struct vm_exit *e) {
+    u64 info = b->exit_info1; /* APM2 15.25.6 */
 
     e->reason = EXIT_NPF;
     e->npf.gpa = b->exit_info2;
-    e->npf.gva_valid = false;
     e->npf.present = info & BIT(0);
     e->npf.write = info & BIT(1);
     e->npf.exec = info & BIT(4);
-    e->npf.read = !e->npf.write && !e->npf.exec;
     e->npf.in_walk = info & BIT(33);
-    fetch_npf(v, b, e);
+    npf_bytes(v, e, mode_of(b), b->cr3, b->cr4);
     if (info & BIT(0) && info & BIT(3)) /* reserved bits in our own tables */
         e->reason = EXIT_NPT_MISCONFIG;
 }
 
-static void decode_io(struct virt_vcpu *v, const struct vmcb *b, struct vm_exit *e) {
+static void decode_io(struct virt_vcpu *v, struct vmcb *b, struct vm_exit *e) {
     u32 info = (u32)b->exit_info1; /* APM2 15.10.2 */
 
     e->reason = EXIT_IO;
@@ -513,119 +380,140 @@ static void decode_io(struct virt_vcpu *v, const struct vmcb *b, struct vm_exit 
     e->io.rep = info & 8;
 }
 
-static void decode_iret(struct virt_vcpu *v, const struct vmcb *b, struct vm_exit *e) {
+/* It has not been executed yet. The shadow keeps the next NMI off until it has. */
+static void decode_iret(struct virt_vcpu *v, struct vmcb *b, struct vm_exit *e) {
     struct svm_vcpu *s = v->priv;
 
-    /* It has not been executed yet. The shadow keeps the next NMI off until it has. */
+    e->reason = EXIT_NMI_WINDOW;
     s->nmi_masked = false;
     s->iret_rip = b->rip;
-    s->vmcb->int_shadow |= INT_SHADOW;
-    set_intercept(s->vmcb, &s->vmcb->intercept_1, I1_IRET, false);
-    e->reason = EXIT_NMI_WINDOW;
+    b->int_shadow |= INT_SHADOW;
+    watch_iret(b, false);
 }
 
-static void exit_cpuid(struct virt_vcpu *v, const struct vmcb *b, struct vm_exit *e) {
+static void decode_cpuid(struct virt_vcpu *v, struct vmcb *b, struct vm_exit *e) {
     e->reason = EXIT_CPUID;
-    set_length(v, b, INSN_CPUID, e);
+    set_length(v, b, e, INSN_CPUID, 2);
 }
 
-static void exit_vmmcall(struct virt_vcpu *v, const struct vmcb *b, struct vm_exit *e) {
+static void decode_vmmcall(struct virt_vcpu *v, struct vmcb *b, struct vm_exit *e) {
     e->reason = EXIT_HYPERCALL;
-    e->hc.mode = (u8)code_mode(b);
+    e->hc.mode = mode_of(b);
     e->hc.cpl = b->cpl;
     e->hc.real = !(b->cr0 & CR0_PE);
-    set_length(v, b, INSN_VMMCALL, e);
+    set_length(v, b, e, INSN_VMMCALL, 3);
 }
 
-static void exit_msr(struct virt_vcpu *v, const struct vmcb *b, struct vm_exit *e) {
+static void decode_msr(struct virt_vcpu *v, struct vmcb *b, struct vm_exit *e) {
     bool write = b->exit_info1 & 1;
 
     e->reason = write ? EXIT_WRMSR : EXIT_RDMSR;
-    set_length(v, b, write ? INSN_WRMSR : INSN_RDMSR, e);
+    set_length(v, b, e, write ? INSN_WRMSR : INSN_RDMSR, 2);
 }
 
-/* Exits that are told apart by their code alone, with the instruction to check for. */
+static void decode_plain(struct virt_vcpu *v, struct vmcb *b, struct vm_exit *e);
+
+/* What is in this table is intercepted: from 0x60 on each code has a bit. */
+#define PLAIN(reason)                                                                                        \
+    { decode_plain, reason, 0, 0 }
+#define INSN(reason, insn, len)                                                                              \
+    { decode_plain, reason, len, insn } /* len: without prefixes */
+#define BY(decode)                                                                                           \
+    { decode, 0, 0, 0 }
 static const struct {
-    u8 reason;
+    void (*decode)(struct virt_vcpu *v, struct vmcb *b, struct vm_exit *e);
+    u8 reason, len;
     u32 insn;
-} simple_exits[] = {
-    [SVM_EXIT_INTR] = { EXIT_INTR, 0 },
-    [SVM_EXIT_NMI] = { EXIT_NMI, 0 },
-    [SVM_EXIT_INIT] = { EXIT_INIT, 0 },
-    [SVM_EXIT_VINTR] = { EXIT_IRQ_WINDOW, 0 },
-    [SVM_EXIT_RDPMC] = { EXIT_RDPMC, INSN_RDPMC },
-    [SVM_EXIT_INVD] = { EXIT_WBINVD, INSN_INVD },
-    [SVM_EXIT_PAUSE] = { EXIT_PAUSE, INSN_PAUSE },
-    [SVM_EXIT_HLT] = { EXIT_HLT, INSN_HLT },
-    [SVM_EXIT_TASK_SWITCH] = { EXIT_TASK_SWITCH, 0 },
-    [SVM_EXIT_SHUTDOWN] = { EXIT_SHUTDOWN, 0 },
-    [SVM_EXIT_WBINVD] = { EXIT_WBINVD, INSN_WBINVD },
-    [SVM_EXIT_MONITOR] = { EXIT_MONITOR, 0 },
-    [SVM_EXIT_MWAIT] = { EXIT_MONITOR, 0 },
-    [SVM_EXIT_MWAIT_ARMED] = { EXIT_MONITOR, 0 },
-    [SVM_EXIT_XSETBV] = { EXIT_XSETBV, INSN_XSETBV },
+} exits[] = {
+    [0x00 ... 0x1f] = BY(decode_cr),
+    [0x40 ... 0x5f] = BY(decode_exception),
+    [0x60] = PLAIN(EXIT_INTR),
+    [0x61] = PLAIN(EXIT_NMI),
+    [0x63] = PLAIN(EXIT_INIT),
+    [0x64] = PLAIN(EXIT_IRQ_WINDOW),
+    [0x6f] = INSN(EXIT_RDPMC, INSN_RDPMC, 2),
+    [0x72] = BY(decode_cpuid),
+    [0x73] = PLAIN(EXIT_HIDDEN), /* RSM */
+    [SVM_EXIT_IRET] = BY(decode_iret),
+    [0x76] = INSN(EXIT_WBINVD, INSN_INVD, 2),
+    [0x77] = INSN(EXIT_PAUSE, INSN_PAUSE, 1),
+    [0x78] = INSN(EXIT_HLT, INSN_HLT, 1),
+    [0x7a] = PLAIN(EXIT_HIDDEN), /* INVLPGA */
+    [0x7b] = BY(decode_io),
+    [0x7c] = BY(decode_msr),
+    [0x7d] = PLAIN(EXIT_TASK_SWITCH),
+    [0x7f] = PLAIN(EXIT_SHUTDOWN),
+    [0x80] = PLAIN(EXIT_HIDDEN), /* VMRUN, whose intercept VMRUN demands */
+    [0x81] = BY(decode_vmmcall),
+    [0x82 ... 0x86] = PLAIN(EXIT_HIDDEN), /* VMLOAD VMSAVE STGI CLGI SKINIT */
+    [0x89] = INSN(EXIT_WBINVD, INSN_WBINVD, 2),
+    [0x8a ... 0x8c] = PLAIN(EXIT_HIDDEN), /* MONITOR, MWAIT, and MWAIT when armed */
+    [0x8d] = INSN(EXIT_XSETBV, INSN_XSETBV, 3),
+    [0x8e] = PLAIN(EXIT_HIDDEN),          /* RDPRU */
+    [0xa0 ... 0xa4] = PLAIN(EXIT_HIDDEN), /* INVLPGB, the same if illegal, INVPCID MCOMMIT TLBSYNC */
 };
 
-static void exit_simple(struct virt_vcpu *v, const struct vmcb *b, struct vm_exit *e) {
-    u32 insn = simple_exits[b->exit_code].insn;
+static void decode_plain(struct virt_vcpu *v, struct vmcb *b, struct vm_exit *e) {
+    u64 code = b->exit_code;
 
-    e->reason = simple_exits[b->exit_code].reason;
-    if (insn) set_length(v, b, insn, e);
+    e->reason = exits[code].reason;
+    if (exits[code].len) set_length(v, b, e, exits[code].insn, exits[code].len);
 }
 
-static void exit_hidden(struct virt_vcpu *v, const struct vmcb *b, struct vm_exit *e) {
-    e->reason = EXIT_HIDDEN;
+static void set_controls(const struct virt_vcpu *v) {
+    struct vmcb *b = vmcb_of(v);
+
+    /* #AC and #DB: a guest whose handler faults again while it is being entered would otherwise keep the CPU
+     * for ever, inside one instruction (CVE-2015-5307, CVE-2015-8104). #MC is the host's. */
+    b->intercept_exc = 1u << EXC_DB | 1u << EXC_AC | 1u << EXC_MC;
+    b->intercept_cr = CR_WRITE(4); /* what guests do not see must fault */
+    for (unsigned code = SVM_EXIT_WORD1; code < ARRAY_SIZE(exits); code++)
+        if (exits[code].decode) b->intercept[(code - SVM_EXIT_WORD1) / 32] |= 1u << code % 32;
+    watch_iret(b, false);
+    if (features & FEAT_PAUSE) {
+        b->pause_count = 3000; /* a spin that is longer than most critical sections */
+        b->pause_threshold = features & FEAT_THRESHOLD ? 128 : 0;
+    }
+    b->iopm = va_to_hpa(io_bitmap);
+    b->msrpm = va_to_hpa(msr_bitmap);
+    b->int_ctl = INT_CTL_MASKING;
+    b->np_enable = 1;
+    b->n_cr3 = v->vm->npt.root;
 }
 
-static void (*const decoders[])(struct virt_vcpu *, const struct vmcb *, struct vm_exit *) = {
-    [SVM_EXIT_CR_READ... SVM_EXIT_DR_READ - 1] = decode_cr,
-    [SVM_EXIT_EXC... SVM_EXIT_INTR - 1] = decode_exception,
-    [SVM_EXIT_INTR... SVM_EXIT_NMI] = exit_simple,
-    [SVM_EXIT_INIT... SVM_EXIT_VINTR] = exit_simple,
-    [SVM_EXIT_RDPMC] = exit_simple,
-    [SVM_EXIT_CPUID] = exit_cpuid,
-    [SVM_EXIT_RSM] = exit_hidden,
-    [SVM_EXIT_IRET] = decode_iret,
-    [SVM_EXIT_INVD... SVM_EXIT_HLT] = exit_simple,
-    [SVM_EXIT_INVLPGA] = exit_hidden,
-    [SVM_EXIT_IO] = decode_io,
-    [SVM_EXIT_MSR] = exit_msr,
-    [SVM_EXIT_TASK_SWITCH] = exit_simple,
-    [SVM_EXIT_SHUTDOWN] = exit_simple,
-    [SVM_EXIT_VMRUN] = exit_hidden,
-    [SVM_EXIT_VMMCALL] = exit_vmmcall,
-    [SVM_EXIT_VMLOAD... SVM_EXIT_SKINIT] = exit_hidden,
-    [SVM_EXIT_WBINVD... SVM_EXIT_XSETBV] = exit_simple,
-    [SVM_EXIT_RDPRU] = exit_hidden,
-    [SVM_EXIT_INVLPGB... SVM_EXIT_TLBSYNC] = exit_hidden,
-};
-
-static void decode_rest(struct virt_vcpu *v, const struct vmcb *b, struct vm_exit *e) {
+static void decode_rest(struct virt_vcpu *v, struct vmcb *b, struct vm_exit *e) {
     if (b->exit_code == SVM_EXIT_NPF) return decode_npf(v, b, e);
     e->reason = (i32)b->exit_code < 0 ? EXIT_ENTRY_FAILED : EXIT_UNKNOWN;
     e->info[0] = b->exit_info1;
     e->info[1] = b->exit_info2;
 }
 
-static inline __attribute__((always_inline)) void decode(struct virt_vcpu *v, const struct vmcb *b,
-                                                         struct vm_exit *e) {
-    if (b->exit_code < ARRAY_SIZE(decoders) && decoders[b->exit_code])
-        decoders[b->exit_code](v, b, e);
+static inline void decode(struct virt_vcpu *v, struct vmcb *b, struct vm_exit *e) {
+    if (b->exit_code < ARRAY_SIZE(exits) && exits[b->exit_code].decode)
+        exits[b->exit_code].decode(v, b, e);
     else
         decode_rest(v, b, e);
 }
 
-static __attribute__((noinline)) void requeue(struct virt_vcpu *v, const struct vmcb *b, struct vm_exit *e) {
-    event_requeue(v, (u32)b->exit_int_info, (u32)(b->exit_int_info >> 32));
-    if (v->pending.type == EVENT_NMI) ((struct svm_vcpu *)v->priv)->nmi_masked = false;
-    decode(v, b, e);
+/* An event was on its way into the guest, or a window was wanted. */
+static __attribute__((noinline)) void decode_carefully(struct virt_vcpu *v, struct vmcb *b,
+                                                       struct vm_exit *e) {
+    struct svm_vcpu *s = v->priv;
+
+    if (b->exit_int_info & EVENT_VALID) {
+        event_requeue(v, (u32)b->exit_int_info, (u32)(b->exit_int_info >> 32));
+        if (v->pending.type == EVENT_NMI) s->nmi_masked = false;
+    }
+    if (s->stepping && step_done(v, s))
+        e->reason = EXIT_NMI_WINDOW;
+    else
+        decode(v, b, e);
 }
 
 /* This and svm_run are written so that the common path keeps few registers across calls: it runs at every
  * exit. */
 static __attribute__((noinline)) void after_exit(struct virt_vcpu *v, struct vm_exit *e) {
-    struct svm_vcpu *s = v->priv;
-    struct vmcb *b = s->vmcb;
+    struct vmcb *b = vmcb_of(v);
 
     v->regs.gpr[REG_RAX] = b->rax;
     v->regs.gpr[REG_RSP] = b->rsp;
@@ -636,10 +524,8 @@ static __attribute__((noinline)) void after_exit(struct virt_vcpu *v, struct vm_
     b->tlb_control = 0;
     e->raw = (u32)b->exit_code;
     e->insn_len = 0;
-    if (__builtin_expect(v->wants, 0) && s->stepping && step_done(v, s))
-        e->reason = EXIT_NMI_WINDOW;
-    else if (__builtin_expect(b->exit_int_info & EVENT_VALID, 0))
-        requeue(v, b, e);
+    if (__builtin_expect((b->exit_int_info & EVENT_VALID) | v->wants, 0))
+        decode_carefully(v, b, e);
     else
         decode(v, b, e);
 }
@@ -668,35 +554,16 @@ static void svm_run(struct virt_vcpu *v, u64 deadline_ns, struct vm_exit *e) {
     after_exit(v, e);
 }
 
-/* ---- why an entry failed: the checks of APM2 15.5.1 that are ours to keep ---- */
-
-static const char *svm_why(struct virt_vcpu *v) {
-    const struct vmcb *b = ((struct svm_vcpu *)v->priv)->vmcb;
-    bool long_mode = b->efer & EFER_LME && b->cr0 & CR0_PG;
-
-    if (!(b->efer & EFER_SVME)) return "EFER.SVME is clear";
-    if (b->cr0 & CR0_NW && !(b->cr0 & CR0_CD)) return "CR0.NW is set without CR0.CD";
-    if (b->cr0 >> 32) return "CR0 has a bit above 31";
-    if (b->cr0 & CR0_PG && !(b->cr0 & CR0_PE)) return "CR0.PG is set without CR0.PE";
-    if (b->dr6 >> 32 || b->dr7 >> 32) return "DR6 or DR7 has a bit above 31";
-    if (long_mode && !(b->cr4 & CR4_PAE)) return "long mode with paging but without CR4.PAE";
-    if (long_mode && b->cs.attr & ATTR_LONG && b->cs.attr & ATTR_BIG) return "CS.L and CS.D are both set";
-    if (b->asid == 0) return "ASID 0";
-    if (!(b->intercept_2 & 1)) return "VMRUN is not intercepted";
-    if (b->event_inj & EVENT_VALID)
-        return "the injected event is not legal, or a reserved bit of EFER, CR3 or CR4 is set";
-    return "a reserved bit of EFER, CR3 or CR4 is set";
-}
+static const char *svm_why(struct virt_vcpu *v) { return NULL; }
 
 const struct virt_ops svm_ops = {
     .name = "svm",
     .probe = svm_probe,
     .cpu_enable = svm_cpu_enable,
-    .vm_init = svm_vm_init,
-    .vm_fini = svm_vm_fini,
+    .npt_format = &npt_format_amd,
     .vcpu_init = svm_vcpu_init,
-    .vcpu_fini = svm_vcpu_fini,
-    .vcpu_reset = svm_vcpu_reset,
+    .vcpu_fini = vcpu_free_pages,
+    .reset_events = svm_reset_events,
     .load = svm_load,
     .save = svm_save,
     .run = svm_run,

@@ -5,10 +5,8 @@
 #include "virt/bits.h"
 #include "virt/virt.h"
 
-#define DR6_RESET 0xffff0ff0ull
-#define DR7_RESET 0x400ull
-#define PAT_RESET 0x0007040600070406ull
-#define ADDR_52   0x000ffffffffff000ull
+#define DR6_BS  BIT(14)
+#define ADDR_52 0x000ffffffffff000ull
 
 /* An event as both vendors write it down: VMCB EVENTINJ and EXITINTINFO (APM2 15.20), VMX interruption
  * information (SDM 3C 25.8.3, 25.9.2) without the latter's software types beyond 4. */
@@ -37,6 +35,22 @@ static inline u32 event_encode(const struct virt_event *e, bool protected_mode) 
  * and they are executed again. */
 void event_requeue(struct virt_vcpu *v, u32 info, u32 code);
 
+/* virt.c: CR0, CR4 and XCR0 of this pCPU; -ENODEV with a log line. `all`: the vendor's entry and exit
+ * leave CR2, DR6, KERNEL_GS_BASE and the MSRs of SYSCALL alone. */
+int state_cpu_enable(bool all);
+/* Four pages in a row, zeroed: VMCS or VMCB, XSAVE area, two that are the vendor's. NULL: no memory. */
+u8 *vcpu_pages(struct virt_vcpu *v);
+void vcpu_free_pages(struct virt_vcpu *v);
+void state_load(struct virt_vcpu *v);
+void state_save(struct virt_vcpu *v);
+/* Those of v->reg. `loaded`: they are in this pCPU's registers now. */
+u64 state_get(struct virt_vcpu *v, enum virt_reg reg, bool loaded);
+void state_set(struct virt_vcpu *v, enum virt_reg reg, u64 value, bool loaded);
+
+/* The MSRs that are left to guests; each has its register among enum virt_reg (docs/virt.md). */
+#define FREE_MSRS 10
+extern const u32 free_msrs[FREE_MSRS];
+
 /* gwalk.c: at least 15 bytes at `rip` in 64-bit mode with 4 levels of tables, as the CPU has just fetched
  * them: no rights are checked. NULL if they are not there any more, or go on in the next page. Remembered
  * in v->insn. */
@@ -62,11 +76,46 @@ static inline const u8 *insn_bytes(struct virt_vcpu *v, u64 cr3, u64 rip) {
     return __builtin_expect(p != NULL, 1) ? p : insn_find(v, cr3, rip);
 }
 
-/* The hidden state after INIT: SDM 3A table 10-1. */
-struct reset_seg {
-    enum seg_name name;
-    struct guest_seg seg;
+static inline bool is_canonical(u64 va, u64 cr4) {
+    unsigned shift = cr4 & CR4_LA57 ? 7 : 16;
+
+    return (u64)((i64)(va << shift) >> shift) == va;
+}
+
+/* The default operand size of a code segment. */
+static inline u8 code_mode(u64 efer, u16 cs_attr) {
+    return efer & EFER_LMA && cs_attr & ATTR_LONG ? 64 : cs_attr & ATTR_BIG ? 32 : 16;
+}
+
+/* For EXIT_NPF: the bytes of an instruction that may have to be emulated. */
+static inline void npf_bytes(struct virt_vcpu *v, struct vm_exit *e, u8 mode, u64 cr3, u64 cr4) {
+    const u8 *p = mode == 64 && !(cr4 & CR4_LA57) ? insn_bytes(v, cr3, v->regs.rip) : NULL;
+
+    e->npf.mode = mode;
+    e->npf.nr_bytes = p ? sizeof(e->npf.bytes) : 0;
+    if (p) __builtin_memcpy(e->npf.bytes, p, sizeof(e->npf.bytes));
+}
+
+/* Opcodes as they stand in memory after the prefixes, first byte in the lowest. */
+enum insn {
+    INSN_CPUID = 0xa20f,
+    INSN_RDMSR = 0x320f,
+    INSN_WRMSR = 0x300f,
+    INSN_RDPMC = 0x330f,
+    INSN_INVD = 0x080f,
+    INSN_WBINVD = 0x090f,
+    INSN_HLT = 0xf4,
+    INSN_PAUSE = 0x90, /* with F3; without, it may be skipped as well */
+    INSN_VMMCALL = 0xd9010f,
+    INSN_XSETBV = 0xd1010f,
+    INSN_MOV_FROM_CR = 0x200f, /* with ModRM */
+    INSN_MOV_TO_CR = 0x220f,
 };
-extern const struct reset_seg reset_segs[SEG_NR];
+
+/* insn.c: the length of an instruction that the CPU has just exited on, checked against its bytes, for
+ * CPUs that do not give the next RIP. 0 if the bytes are not `insn` after at most 14 legal prefixes.
+ * `mode` is the default operand size of CS: 16, 32 or 64. For MOV CR, *gpr is the register; else it may be
+ * NULL. */
+unsigned insn_length(const u8 *bytes, unsigned len, unsigned mode, enum insn insn, u8 *gpr);
 
 #endif

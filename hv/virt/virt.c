@@ -1,17 +1,150 @@
+/* The vendor is chosen; and what neither VMCS nor VMCB holds and exits leave alone: FPU (XSAVE), debug
+ * addresses and a few more registers stay the guest's while the hypervisor runs, which uses none of them.
+ * They are switched by load and save. */
 #include <takt/errno.h>
-#include "virt/virt.h"
+#include "lib/printf.h"
+#include "virt/vendor.h"
 #include "x86/insn.h"
+
+#define CR0_MP         BIT(1)
+#define CR0_EM         BIT(2)
+#define CR0_TS         BIT(3)
+#define CR4_OSFXSR     BIT(9)
+#define CR4_OSXMMEXCPT BIT(10)
+
+/* x87, SSE, AVX, AVX-512 (three), PKRU: SDM 1 13.1. MPX and AMX stay hidden. */
+#define XCR0_KNOWN  (0x7ull | 0xe0 | BIT(9))
+
+#define XSAVE_FCW   0 /* offsets in the legacy area, SDM 1 table 13-1 */
+#define XSAVE_MXCSR 24
+
+/* The pages of a vCPU: VMCS or VMCB, XSAVE area, the vendor's two. */
+#define VCPU_ORDER 2
+
+/* From VREG_STAR on. */
+static const u32 syscall_msrs[] = { MSR_STAR, MSR_LSTAR, MSR_CSTAR, MSR_FMASK, MSR_KERNEL_GS_BASE };
+
+static bool has_rdtscp, switch_all;
 
 int virt_probe(struct virt_caps *caps) {
     static const struct virt_ops *const all[] = { &vmx_ops, &svm_ops };
 
     for (unsigned i = 0; i < ARRAY_SIZE(all); i++) {
+        *caps = (struct virt_caps){ 0 };
         all[i]->probe(caps);
         if (!caps->present) continue;
-        if (caps->reason) return -ENODEV;
         virt = all[i];
-        return 0;
+        return caps->reason ? -ENODEV : 0;
     }
     caps->reason = "this CPU has neither VT-x nor AMD-V.";
     return -ENODEV;
+}
+
+static u64 xgetbv(void) {
+    u32 lo, hi;
+
+    __asm__ volatile("xgetbv" : "=a"(lo), "=d"(hi) : "c"(0));
+    return (u64)hi << 32 | lo;
+}
+
+/* The hypervisor's own XCR0 has all that guests may have. */
+static void set_xcr0(u64 v) {
+    if (virt_xcr0_mask && xgetbv() != v)
+        __asm__ volatile("xsetbv" : : "c"(0), "a"((u32)v), "d"((u32)(v >> 32)) : "memory");
+}
+
+int state_cpu_enable(bool all) {
+    bool xsave = cpuid(1, 0).ecx & BIT(26);
+    u64 mask = xsave ? cpuid(0xd, 0).eax & XCR0_KNOWN : 0;
+
+    switch_all = all;
+    has_rdtscp = cpuid_or_zero(0x80000001, 0).edx & BIT(27);
+    write_cr0((read_cr0() & ~(CR0_EM | CR0_TS)) | CR0_MP);
+    write_cr4(read_cr4() | CR4_OSFXSR | CR4_OSXMMEXCPT | (xsave ? CR4_OSXSAVE : 0));
+    if (virt_xcr0_mask && virt_xcr0_mask != mask) {
+        log_err("XCR0 differs from the first CPU's: %#llx", (unsigned long long)mask);
+        return -ENODEV;
+    }
+    virt_xcr0_mask = mask;
+    set_xcr0(mask);
+    if (mask && cpuid(0xd, 0).ebx > PAGE_SIZE) {
+        log_err("XSAVE area of %u bytes is larger than a page", cpuid(0xd, 0).ebx);
+        return -ENODEV;
+    }
+    return 0;
+}
+
+u8 *vcpu_pages(struct virt_vcpu *v) {
+    hpa_t pa = frame_alloc_zeroed(VCPU_ORDER);
+    u8 *pages = hpa_to_va(pa);
+
+    if (pa == HPA_NONE) return NULL;
+    v->xsave = pages + PAGE_SIZE;
+    *(u16 *)((u8 *)v->xsave + XSAVE_FCW) = 0x37f;
+    *(u32 *)((u8 *)v->xsave + XSAVE_MXCSR) = 0x1f80;
+    insn_forget(v);
+    return pages;
+}
+
+void vcpu_free_pages(struct virt_vcpu *v) {
+    frame_free(va_to_hpa(v->xsave) - PAGE_SIZE, VCPU_ORDER);
+    v->xsave = v->priv = NULL;
+}
+
+/* TSC_AUX and XCR0 are the guest's only through us. */
+static void read_regs(struct virt_vcpu *v) {
+    u64 *r = v->reg;
+
+    __asm__ volatile("mov %%dr0, %0\n\tmov %%dr1, %1\n\tmov %%dr2, %2\n\tmov %%dr3, %3"
+                     : "=r"(r[VREG_DR0]), "=r"(r[VREG_DR1]), "=r"(r[VREG_DR2]), "=r"(r[VREG_DR3]));
+    if (!switch_all) return;
+    for (unsigned i = 0; i < ARRAY_SIZE(syscall_msrs); i++) r[VREG_STAR + i] = rdmsr(syscall_msrs[i]);
+    r[VREG_CR2] = read_cr2();
+    __asm__ volatile("mov %%dr6, %0" : "=r"(r[VREG_DR6]));
+}
+
+static void write_regs(const struct virt_vcpu *v) {
+    const u64 *r = v->reg;
+
+    set_xcr0(r[VREG_XCR0]);
+    __asm__ volatile("mov %0, %%dr0\n\tmov %1, %%dr1\n\tmov %2, %%dr2\n\tmov %3, %%dr3"
+                     :
+                     : "r"(r[VREG_DR0]), "r"(r[VREG_DR1]), "r"(r[VREG_DR2]), "r"(r[VREG_DR3]));
+    if (has_rdtscp) wrmsr(MSR_TSC_AUX, r[VREG_TSC_AUX]);
+    if (!switch_all) return;
+    for (unsigned i = 0; i < ARRAY_SIZE(syscall_msrs); i++) wrmsr(syscall_msrs[i], r[VREG_STAR + i]);
+    write_cr2(r[VREG_CR2]);
+    __asm__ volatile("mov %0, %%dr6" : : "r"(r[VREG_DR6]));
+}
+
+void state_load(struct virt_vcpu *v) {
+    u64 mask = virt_xcr0_mask;
+
+    if (mask)
+        __asm__ volatile("xrstor64 (%0)" : : "r"(v->xsave), "a"((u32)mask), "d"(0) : "memory");
+    else
+        __asm__ volatile("fxrstor64 (%0)" : : "r"(v->xsave) : "memory");
+    write_regs(v);
+}
+
+void state_save(struct virt_vcpu *v) {
+    u64 mask = virt_xcr0_mask;
+
+    read_regs(v);
+    set_xcr0(mask);
+    if (mask)
+        __asm__ volatile("xsave64 (%0)" : : "r"(v->xsave), "a"((u32)mask), "d"(0) : "memory");
+    else
+        __asm__ volatile("fxsave64 (%0)" : : "r"(v->xsave) : "memory");
+}
+
+u64 state_get(struct virt_vcpu *v, enum virt_reg reg, bool loaded) {
+    if (loaded) read_regs(v);
+    return v->reg[reg];
+}
+
+void state_set(struct virt_vcpu *v, enum virt_reg reg, u64 value, bool loaded) {
+    if (loaded) read_regs(v);
+    v->reg[reg] = value;
+    if (loaded) write_regs(v);
 }

@@ -51,6 +51,10 @@ enum virt_reg {
     VREG_CR4,
     VREG_CR8,
     VREG_EFER,
+    VREG_DR0,
+    VREG_DR1,
+    VREG_DR2,
+    VREG_DR3,
     VREG_DR6,
     VREG_DR7,
     VREG_PAT,
@@ -70,6 +74,7 @@ enum virt_reg {
 };
 
 enum exit_reason {
+    EXIT_UNKNOWN,    /* .info */
     EXIT_INTR,       /* a physical interrupt is pending; taken when the caller opens irq_window() */
     EXIT_TIMER,      /* the deadline given to run() has passed (VT-x preemption timer) */
     EXIT_NMI,        /* a physical NMI arrived (already handled by its IST handler where the vendor allows) */
@@ -87,23 +92,19 @@ enum exit_reason {
     EXIT_XSETBV,    /* index in ECX, value in EDX:EAX */
     EXIT_EXCEPTION, /* .exc */
     EXIT_WBINVD,    /* also INVD: vm/ treats both as a no-op */
-    EXIT_MONITOR,   /* MONITOR or MWAIT: hidden, so #UD */
-    EXIT_HIDDEN, /* an instruction of a feature that guests do not see (VMX, SVM, SKINIT, ENCLS, ...): #UD */
-    EXIT_DR,     /* .cr (with the DR's number): a debug register that is not left to the guest */
+    EXIT_HIDDEN, /* an instruction of a feature that guests do not see (MWAIT, VMX, SVM, ENCLS, ...): #UD */
     EXIT_TASK_SWITCH,
     EXIT_RDPMC,
     EXIT_SHUTDOWN,      /* triple fault */
     EXIT_INIT,          /* a physical INIT: ignored */
     EXIT_NPT_MISCONFIG, /* a second-level entry that is malformed: a bug of ours */
-    EXIT_ENTRY_FAILED,  /* the vendor refused the state; virt_ops.why() has it in words */
-    EXIT_UNKNOWN,
+    EXIT_ENTRY_FAILED,  /* the CPU refused the state; guest_why() has it in words */
     EXIT_NR
 };
 
 struct vm_exit {
     u8 reason;   /* enum exit_reason */
-    u8 insn_len; /* length of the instruction that exited, 0 if it did not or if its bytes were not what was
-                    expected */
+    u8 insn_len; /* length of the instruction, if one exited; 0 if its bytes were not what was expected */
     u32 raw;     /* the vendor's code, for traces and dumps */
     union {
         struct {
@@ -113,9 +114,7 @@ struct vm_exit {
         } io;
         struct {
             gpa_t gpa;
-            u64 gva; /* valid if gva_valid */
-            bool gva_valid;
-            bool read, write, exec;
+            bool write, exec;
             bool present; /* a right was missing, not the mapping */
             bool in_walk; /* while walking the guest's own page tables */
             u8 mode;      /* the default operand size of CS: 16, 32, 64 */
@@ -131,7 +130,6 @@ struct vm_exit {
             u8 vector;
             bool has_code;
             u32 code;
-            u64 addr; /* CR2 of a page fault, DR6 bits of a debug exception */
         } exc;
         struct {
             u8 cr;
@@ -139,7 +137,7 @@ struct vm_exit {
             bool write;
             u64 value; /* if write */
         } cr;
-        u64 info[2]; /* raw qualification, for EXIT_UNKNOWN and EXIT_ENTRY_FAILED */
+        u64 info[2]; /* raw qualification, for EXIT_UNKNOWN */
     };
 };
 
@@ -170,10 +168,9 @@ struct virt_event {
 
 /* Per VM. */
 struct virt_vm {
-    const struct guestmem *mem; /* set by vm/ before vm_init, as is: */
-    u64 cr4_guest; /* CR4 bits that this guest sees; setting others is EXIT_CR (SVM: every write is) */
-    struct npt npt;
-    void *priv; /* the vendor's */
+    const struct guestmem *mem;
+    u64 cr4_guest;  /* CR4 bits that this guest sees; setting others is EXIT_CR (SVM: every write is) */
+    struct npt npt; /* of virt->npt_format */
 };
 
 /* gwalk.c's: where an instruction that exited was found, and by which entries of the 4 levels of the
@@ -206,13 +203,14 @@ struct virt_vcpu {
     };
     struct tlb_user tlb; /* ASID or VPID */
     struct insn_at insn[INSN_CACHE];
-    void *priv; /* VMCS or VMCB and what belongs to it */
+    u64 reg[VREG_NR]; /* virt.c's: those that are in the CPU while it is loaded, and else here */
+    void *xsave;      /* a page; FXSAVE format on CPUs without XSAVE */
+    void *priv;       /* VMCS or VMCB and what belongs to it */
 };
 
 /* What the machine's CPUs can do: filled by probe(), read by the pre-flight table. */
 struct virt_caps {
-    bool present, locked_off, second_level, unrestricted, asid, preemption_timer, next_rip, tsc_deadline;
-    u32 nr_asids;
+    bool present, locked_off, second_level, unrestricted, asid, preemption_timer;
     const char *reason; /* NULL, or why guests cannot run here, one sentence */
 };
 
@@ -221,11 +219,10 @@ struct virt_ops {
     void (*probe)(struct virt_caps *caps);
     int (*cpu_enable)(void); /* on every pCPU, once; -ENODEV with a log line */
 
-    int (*vm_init)(struct virt_vm *vm); /* -ENOMEM; npt_init is called by it */
-    void (*vm_fini)(struct virt_vm *vm);
-    int (*vcpu_init)(struct virt_vcpu *v);
+    const struct npt_format *npt_format;
+    int (*vcpu_init)(struct virt_vcpu *v); /* -ENOMEM; guest_reset() comes next */
     void (*vcpu_fini)(struct virt_vcpu *v);
-    void (*vcpu_reset)(struct virt_vcpu *v); /* to the architectural state after INIT (SDM 3A 10.1.1) */
+    void (*reset_events)(struct virt_vcpu *v); /* ends shadows, blocking of NMIs and the like */
 
     void (*load)(struct virt_vcpu *v); /* make it this pCPU's */
     void (*save)(struct virt_vcpu *v); /* all its state is in memory again */
@@ -242,7 +239,7 @@ struct virt_ops {
     bool (*can_take_nmi)(struct virt_vcpu *v);
     void (*clear_shadow)(struct virt_vcpu *v); /* STI and MOV SS shadow end with the emulated instruction */
     unsigned (*cpl)(struct virt_vcpu *v);
-    const char *(*why)(struct virt_vcpu *v); /* after EXIT_ENTRY_FAILED: the failed check, in words */
+    const char *(*why)(struct virt_vcpu *v); /* after EXIT_ENTRY_FAILED: what the CPU told, or NULL */
 };
 
 extern const struct virt_ops vmx_ops, svm_ops;
@@ -272,6 +269,10 @@ unsigned guest_fetch(struct virt_vcpu *v, u8 *buf, unsigned max);
  * the canonical range), ends shadows, raises the single-step trap if TF was set. Does nothing if insn_len
  * is 0: the instruction is executed again. */
 void guest_skip(struct virt_vcpu *v, const struct vm_exit *exit);
+/* The architectural state after INIT (SDM 3A 10.1.1); FPU state is kept. */
+void guest_reset(struct virt_vcpu *v);
+/* After EXIT_ENTRY_FAILED: the rule that is broken, in words. */
+const char *guest_why(struct virt_vcpu *v);
 /* Queue a fault for the next entry; folds a second contributory fault into #DF and a third into a shutdown
  * (returns false then). */
 bool guest_raise(struct virt_vcpu *v, u8 vector, bool has_code, u32 code);

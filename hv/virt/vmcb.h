@@ -8,7 +8,7 @@ struct vmcb {
     u32 intercept_cr; /* low half reads, high half writes */
     u32 intercept_dr;
     u32 intercept_exc;
-    u32 intercept_1, intercept_2, intercept_3;
+    u32 intercept[3]; /* bit n of the first word is exit code 0x60 + n, and so on */
     u8 reserved_018[0x3c - 0x18];
     u16 pause_threshold, pause_count;
     u64 iopm, msrpm;
@@ -24,8 +24,7 @@ struct vmcb {
     u64 n_cr3;
     u64 lbr_ctl;
     u64 clean;
-    u64 next_rip;
-    u8 reserved_0d0[0x400 - 0xd0];
+    u8 reserved_0c8[0x400 - 0xc8];
     /* 0x400: the state save area */
     struct guest_seg es, cs, ss, ds, fs, gs, gdtr, ldtr, idtr, tr;
     u8 reserved_4a0[0x4cb - 0x4a0];
@@ -42,41 +41,17 @@ struct vmcb {
     u64 sysenter_cs, sysenter_esp, sysenter_eip;
     u64 cr2;
     u8 reserved_648[0x668 - 0x648];
-    u64 pat, debugctl;
-    u8 reserved_678[0x1000 - 0x678];
+    u64 pat;
+    u8 reserved_670[0x1000 - 0x670];
 };
 
 _Static_assert(offsetof(struct vmcb, iopm) == 0x40, "APM2 table B-1");
-_Static_assert(offsetof(struct vmcb, exit_code) == 0x70, "APM2 table B-1");
-_Static_assert(offsetof(struct vmcb, next_rip) == 0xc8, "APM2 table B-1");
-_Static_assert(offsetof(struct vmcb, efer) == 0x4d0, "APM2 table B-2");
+_Static_assert(offsetof(struct vmcb, clean) == 0xc0, "APM2 table B-1");
 _Static_assert(offsetof(struct vmcb, rip) == 0x578, "APM2 table B-2");
-_Static_assert(offsetof(struct vmcb, rax) == 0x5f8, "APM2 table B-2");
-_Static_assert(offsetof(struct vmcb, pat) == 0x668, "APM2 table B-2");
+_Static_assert(offsetof(struct vmcb, cr2) == 0x640, "APM2 table B-2");
 _Static_assert(sizeof(struct vmcb) == 4096, "APM2 15.5.1");
 
-/* intercept_1, and intercept_2 */
-#define I1_INTR        BIT(0)
-#define I1_NMI         BIT(1)
-#define I1_INIT        BIT(3)
-#define I1_VINTR       BIT(4)
-#define I1_RDPMC       BIT(15)
-#define I1_CPUID       BIT(18)
-#define I1_RSM         BIT(19)
-#define I1_IRET        BIT(20)
-#define I1_INVD        BIT(22)
-#define I1_PAUSE       BIT(23)
-#define I1_HLT         BIT(24)
-#define I1_INVLPGA     BIT(26)
-#define I1_IO          BIT(27)
-#define I1_MSR         BIT(28)
-#define I1_TASK_SWITCH BIT(29)
-#define I1_FERR_FREEZE BIT(30)
-#define I1_SHUTDOWN    BIT(31)
-/* VMRUN VMMCALL VMLOAD VMSAVE STGI CLGI SKINIT, WBINVD MONITOR MWAIT MWAIT-armed XSETBV RDPRU */
-#define I2_ALL 0x7e7fu
-/* INVLPGB, MCOMMIT, TLBSYNC */
-#define I3_ALL           0x1bu
+#define CR_WRITE(n)      (1u << (16 + (n))) /* of intercept_cr */
 
 #define INT_CTL_TPR      0xfull
 #define INT_CTL_IRQ      BIT(8)
@@ -91,48 +66,13 @@ _Static_assert(sizeof(struct vmcb) == 4096, "APM2 15.5.1");
 
 #define TLB_CTL_ALL      1
 
+/* Exit codes: APM2 appendix C. */
 enum {
     SVM_EXIT_CR_READ = 0x00,
     SVM_EXIT_CR_WRITE = 0x10,
-    SVM_EXIT_DR_READ = 0x20,
-    SVM_EXIT_DR_WRITE = 0x30,
     SVM_EXIT_EXC = 0x40,
-    SVM_EXIT_INTR = 0x60,
-    SVM_EXIT_NMI,
-    SVM_EXIT_SMI,
-    SVM_EXIT_INIT,
-    SVM_EXIT_VINTR,
-    SVM_EXIT_RDPMC = 0x6f,
-    SVM_EXIT_CPUID = 0x72,
-    SVM_EXIT_RSM,
-    SVM_EXIT_IRET,
-    SVM_EXIT_INVD = 0x76,
-    SVM_EXIT_PAUSE,
-    SVM_EXIT_HLT,
-    SVM_EXIT_INVLPGA = 0x7a,
-    SVM_EXIT_IO,
-    SVM_EXIT_MSR,
-    SVM_EXIT_TASK_SWITCH,
-    SVM_EXIT_FERR_FREEZE,
-    SVM_EXIT_SHUTDOWN,
-    SVM_EXIT_VMRUN,
-    SVM_EXIT_VMMCALL,
-    SVM_EXIT_VMLOAD,
-    SVM_EXIT_VMSAVE,
-    SVM_EXIT_STGI,
-    SVM_EXIT_CLGI,
-    SVM_EXIT_SKINIT,
-    SVM_EXIT_WBINVD = 0x89,
-    SVM_EXIT_MONITOR,
-    SVM_EXIT_MWAIT,
-    SVM_EXIT_MWAIT_ARMED,
-    SVM_EXIT_XSETBV,
-    SVM_EXIT_RDPRU,
-    SVM_EXIT_INVLPGB = 0xa0,
-    SVM_EXIT_INVLPGB_ILLEGAL,
-    SVM_EXIT_INVPCID,
-    SVM_EXIT_MCOMMIT,
-    SVM_EXIT_TLBSYNC,
+    SVM_EXIT_WORD1 = 0x60, /* from here on with a bit each in `intercept` */
+    SVM_EXIT_IRET = 0x74,
     SVM_EXIT_NPF = 0x400,
 };
 

@@ -13,8 +13,6 @@ enum vmcs_field {
     VMCS_HOST_CS = 0x0c02,
     VMCS_HOST_SS = 0x0c04,
     VMCS_HOST_DS = 0x0c06,
-    VMCS_HOST_FS = 0x0c08,
-    VMCS_HOST_GS = 0x0c0a,
     VMCS_HOST_TR = 0x0c0c,
     VMCS_MSR_BITMAP = 0x2004,
     VMCS_TSC_OFFSET = 0x2010,
@@ -23,7 +21,6 @@ enum vmcs_field {
     VMCS_ENCLS_BITMAP = 0x202e,
     VMCS_GPA = 0x2400,
     VMCS_LINK = 0x2800,
-    VMCS_GUEST_DEBUGCTL = 0x2802,
     VMCS_GUEST_PAT = 0x2804,
     VMCS_GUEST_EFER = 0x2806,
     VMCS_GUEST_PDPTE = 0x280a, /* + 2 * n */
@@ -49,7 +46,6 @@ enum vmcs_field {
     VMCS_GUEST_LIMIT = 0x4800,
     VMCS_GUEST_AR = 0x4814,
     VMCS_SHADOW = 0x4824, /* "interruptibility state" */
-    VMCS_ACTIVITY = 0x4826,
     VMCS_SYSENTER_CS = 0x482a,
     VMCS_PREEMPTION_TIMER = 0x482e,
     VMCS_CR0_MASK = 0x6000,
@@ -57,7 +53,6 @@ enum vmcs_field {
     VMCS_CR0_SHADOW = 0x6004,
     VMCS_CR4_SHADOW = 0x6006,
     VMCS_QUALIFICATION = 0x6400,
-    VMCS_GVA = 0x640a,
     VMCS_GUEST_CR0 = 0x6800,
     VMCS_GUEST_CR3 = 0x6802,
     VMCS_GUEST_CR4 = 0x6804,
@@ -72,54 +67,51 @@ enum vmcs_field {
     VMCS_HOST_CR0 = 0x6c00,
     VMCS_HOST_CR3 = 0x6c02,
     VMCS_HOST_CR4 = 0x6c04,
-    VMCS_HOST_FS_BASE = 0x6c06,
     VMCS_HOST_GS_BASE = 0x6c08,
     VMCS_HOST_TR_BASE = 0x6c0a,
     VMCS_HOST_GDTR_BASE = 0x6c0c,
     VMCS_HOST_IDTR_BASE = 0x6c0e,
-    VMCS_HOST_RSP = 0x6c14,
     VMCS_HOST_RIP = 0x6c16,
 };
 
 /* SDM 3C 25.6.1 */
-#define PIN_INTR             BIT(0)
-#define PIN_NMI              BIT(3)
-#define PIN_VIRTUAL_NMI      BIT(5)
-#define PIN_PREEMPTION_TIMER BIT(6)
+#define PIN_INTR             (1u << 0)
+#define PIN_NMI              (1u << 3)
+#define PIN_VIRTUAL_NMI      (1u << 5)
+#define PIN_PREEMPTION_TIMER (1u << 6)
 /* 25.6.2 */
-#define PRI_IRQ_WINDOW   BIT(2)
-#define PRI_TSC_OFFSET   BIT(3)
-#define PRI_HLT          BIT(7)
-#define PRI_MWAIT        BIT(10)
-#define PRI_RDPMC        BIT(11)
-#define PRI_CR3          (BIT(15) | BIT(16))
-#define PRI_CR8_LOAD     BIT(19)
-#define PRI_TPR_SHADOW   BIT(21)
-#define PRI_NMI_WINDOW   BIT(22)
-#define PRI_IO           BIT(24)
-#define PRI_MSR_BITMAP   BIT(28)
-#define PRI_MONITOR      BIT(29)
-#define PRI_PAUSE        BIT(30)
-#define PRI_SECONDARY    BIT(31)
-#define SEC_EPT          BIT(1)
-#define SEC_RDTSCP       BIT(3)
-#define SEC_VPID         BIT(5)
-#define SEC_WBINVD       BIT(6)
-#define SEC_UNRESTRICTED BIT(7)
-#define SEC_PLE          BIT(10)
-#define SEC_INVPCID      BIT(12)
-#define SEC_ENCLS        BIT(15)
+#define PRI_IRQ_WINDOW   (1u << 2)
+#define PRI_TSC_OFFSET   (1u << 3)
+#define PRI_HLT          (1u << 7)
+#define PRI_MWAIT        (1u << 10)
+#define PRI_RDPMC        (1u << 11)
+#define PRI_CR3          (3u << 15)
+#define PRI_CR8_LOAD     (1u << 19)
+#define PRI_TPR_SHADOW   (1u << 21)
+#define PRI_NMI_WINDOW   (1u << 22)
+#define PRI_IO           (1u << 24)
+#define PRI_MSR_BITMAP   (1u << 28)
+#define PRI_MONITOR      (1u << 29)
+#define PRI_PAUSE        (1u << 30)
+#define PRI_SECONDARY    (1u << 31)
+#define SEC_EPT          (1u << 1)
+#define SEC_RDTSCP       (1u << 3)
+#define SEC_VPID         (1u << 5)
+#define SEC_WBINVD       (1u << 6)
+#define SEC_UNRESTRICTED (1u << 7)
+#define SEC_PLE          (1u << 10)
+#define SEC_ENCLS        (1u << 15)
 /* 25.7.1, 25.8.1 */
-#define EXIT_SAVE_DEBUG BIT(2)
-#define EXIT_HOST_64    BIT(9)
-#define EXIT_SAVE_PAT   BIT(18)
-#define EXIT_LOAD_PAT   BIT(19)
-#define EXIT_SAVE_EFER  BIT(20)
-#define EXIT_LOAD_EFER  BIT(21)
-#define ENTRY_DEBUG     BIT(2)
-#define ENTRY_IA32E     BIT(9)
-#define ENTRY_PAT       BIT(14)
-#define ENTRY_EFER      BIT(15)
+#define EXIT_SAVE_DEBUG (1u << 2)
+#define EXIT_HOST_64    (1u << 9)
+#define EXIT_SAVE_PAT   (1u << 18)
+#define EXIT_LOAD_PAT   (1u << 19)
+#define EXIT_SAVE_EFER  (1u << 20)
+#define EXIT_LOAD_EFER  (1u << 21)
+#define ENTRY_DEBUG     (1u << 2)
+#define ENTRY_IA32E     (1u << 9)
+#define ENTRY_PAT       (1u << 14)
+#define ENTRY_EFER      (1u << 15)
 
 #define SHADOW_STI      BIT(0)
 #define SHADOW_MOV_SS   BIT(1)
@@ -127,50 +119,14 @@ enum vmcs_field {
 
 #define AR_UNUSABLE     BIT(16)
 
+/* Basic exit reasons that take more than a table: SDM 3D appendix C. */
 enum vmx_reason {
     VMX_EXCEPTION = 0,
-    VMX_INTR,
-    VMX_TRIPLE_FAULT,
-    VMX_INIT,
-    VMX_IRQ_WINDOW = 7,
-    VMX_NMI_WINDOW,
-    VMX_TASK_SWITCH,
-    VMX_CPUID,
-    VMX_GETSEC,
-    VMX_HLT,
-    VMX_INVD,
-    VMX_RDPMC = 15,
-    VMX_RSM = 17,
-    VMX_VMCALL,
-    VMX_VMCLEAR,
-    VMX_VMXON = 27,
-    VMX_CR,
-    VMX_DR,
-    VMX_IO,
-    VMX_RDMSR,
-    VMX_WRMSR,
-    VMX_BAD_GUEST,
-    VMX_BAD_MSR,
-    VMX_MWAIT = 36,
-    VMX_MONITOR = 39,
-    VMX_PAUSE,
-    VMX_MC_ENTRY,
+    VMX_VMCALL = 18,
+    VMX_CR = 28,
+    VMX_IO = 30,
+    VMX_MC_ENTRY = 41,
     VMX_EPT_VIOLATION = 48,
-    VMX_EPT_MISCONFIG,
-    VMX_INVEPT,
-    VMX_PREEMPTION = 52,
-    VMX_INVVPID,
-    VMX_WBINVD,
-    VMX_XSETBV,
-    VMX_INVPCID = 58,
-    VMX_VMFUNC,
-    VMX_ENCLS,
-    VMX_XSAVES = 63,
-    VMX_XRSTORS,
-    VMX_PCONFIG,
-    VMX_UMWAIT = 67,
-    VMX_TPAUSE,
-    VMX_NR
 };
 
 static inline u64 vmread(u64 field) {
@@ -196,10 +152,5 @@ static inline void vmptrld(hpa_t pa) {
     __asm__ volatile("vmptrld %1" : "=@ccbe"(failed) : "m"(pa) : "memory");
     if (failed) panic("VMPTRLD of %#lx", pa);
 }
-
-/* vmx_check.c: which of the rules for the guest's state (SDM 3C 27.3.1) the current VMCS breaks, in words;
- * and what the number of a failed VMX instruction means (31.4). */
-const char *vmx_broken_rule(void);
-const char *vmx_error(u64 number);
 
 #endif

@@ -5,7 +5,6 @@
 #include "lib/printf.h"
 #include "lib/string.h"
 #include "platform/timer.h"
-#include "virt/state.h"
 #include "virt/vendor.h"
 #include "virt/vmcs.h"
 #include "x86/insn.h"
@@ -16,12 +15,7 @@
 #define MSR_VMX_MISC       0x485
 #define MSR_VMX_CR0_FIXED0 0x486
 #define MSR_VMX_CR4_FIXED0 0x488
-#define MSR_VMX_SECONDARY  0x48b
 #define MSR_VMX_EPT_VPID   0x48c
-#define MSR_VMX_TRUE_PIN   0x48d
-#define MSR_VMX_TRUE_PRI   0x48e
-#define MSR_VMX_TRUE_EXIT  0x48f
-#define MSR_VMX_TRUE_ENTRY 0x490
 
 #define FC_LOCK            BIT(0)
 #define FC_VMXON           BIT(2)
@@ -51,28 +45,42 @@ struct vmx_cpu {
 struct vmx_vcpu {
     hpa_t vmcs;
     u32 *vapic; /* the page that holds the guest's TPR */
-    struct guest_state state;
-    u64 cr2, dr6;
-    u64 msr[5]; /* switched_msrs */
     bool launched;
-    int host_cpu; /* whose state the host fields hold */
-    u32 primary, secondary;
-    u64 rip, rsp, rflags; /* as the VMCS has them */
+    u32 host_cpu; /* whose state the host fields hold, plus 1; 0: none's */
+    u32 primary;  /* as the VMCS has it, and these */
+    u64 rip, rsp, rflags;
     u64 deadline_ns, deadline_tsc;
     u64 error; /* of an entry that failed: VM-instruction error; 0: the guest's state was refused */
 };
 
 int vmx_enter(struct guest_regs *regs, bool launched);
 void vmx_exit(void);
-_Static_assert(offsetof(struct virt_vcpu, regs) == 0 && offsetof(struct guest_regs, gpr) == 0, "vmx_asm.asm");
+_Static_assert(offsetof(struct virt_vcpu, regs) == 0 && offsetof(struct guest_regs, gpr) == 0, "entry.asm");
 
-static const u32 switched_msrs[] = { MSR_STAR, MSR_LSTAR, MSR_CSTAR, MSR_FMASK, MSR_KERNEL_GS_BASE };
+/* The controls, as chosen once by what this machine's CPUs offer: SDM 3D A.3 to A.5 ("true" MSRs). */
+enum { PIN, PRIMARY, SECONDARY, EXIT, ENTRY, CONTROLS };
+static struct {
+    u16 field, msr;
+    u32 needed, wanted;
+    u32 value;
+} controls[CONTROLS] = {
+    [PIN] = { VMCS_PIN, 0x48d, PIN_INTR | PIN_NMI | PIN_VIRTUAL_NMI, PIN_PREEMPTION_TIMER, 0 },
+    [PRIMARY] = { VMCS_PRIMARY, 0x48e,
+                  PRI_TSC_OFFSET | PRI_HLT | PRI_MWAIT | PRI_RDPMC | PRI_TPR_SHADOW | PRI_IO |
+                      PRI_MSR_BITMAP | PRI_MONITOR | PRI_SECONDARY,
+                  PRI_PAUSE, 0 },
+    [SECONDARY] = { VMCS_SECONDARY, 0x48b, SEC_EPT | SEC_UNRESTRICTED | SEC_VPID,
+                    SEC_RDTSCP | SEC_WBINVD | SEC_PLE | SEC_ENCLS, 0 },
+    [EXIT] = { VMCS_EXIT_CTL, 0x48f,
+               EXIT_SAVE_DEBUG | EXIT_HOST_64 | EXIT_SAVE_PAT | EXIT_LOAD_PAT | EXIT_SAVE_EFER |
+                   EXIT_LOAD_EFER,
+               0, 0 },
+    [ENTRY] = { VMCS_ENTRY_CTL, 0x490, ENTRY_DEBUG | ENTRY_PAT | ENTRY_EFER, 0, 0 },
+};
 
-/* The controls that this machine's CPUs offer, chosen once. */
-static u32 pin, primary, secondary, exit_ctl, entry_ctl;
 static bool has_invept_single;
 static unsigned timer_shift;
-static void *msr_bitmap; /* all VMs share it */
+static u8 *msr_bitmap; /* all VMs share it */
 
 static struct vmx_cpu *this_vmx(void) { return this_cpu()->virt; }
 
@@ -80,69 +88,50 @@ static bool is_loaded(const struct virt_vcpu *v) { return this_vmx()->vcpu == v;
 
 /* ---- the CPU ---- */
 
-/* What of `want` the control MSR allows, with what it demands: SDM 3D A.3. */
-static u32 controls(u32 msr, u64 want) {
-    u64 v = rdmsr(msr);
-
-    return (u32)((want | (u32)v) & v >> 32);
-}
-
+/* What is wanted and offered, with what the CPU demands. False if something that is needed is not offered. */
 static bool choose_controls(void) {
-    u64 needed = SEC_EPT | SEC_UNRESTRICTED | SEC_VPID;
+    bool ok = true;
 
-    pin = controls(MSR_VMX_TRUE_PIN, PIN_INTR | PIN_NMI | PIN_VIRTUAL_NMI | PIN_PREEMPTION_TIMER);
-    primary =
-        controls(MSR_VMX_TRUE_PRI, PRI_TSC_OFFSET | PRI_HLT | PRI_MWAIT | PRI_RDPMC | PRI_TPR_SHADOW |
-                                       PRI_IO | PRI_MSR_BITMAP | PRI_MONITOR | PRI_PAUSE | PRI_SECONDARY);
-    if (!(primary & PRI_SECONDARY)) return false;
-    secondary = controls(MSR_VMX_SECONDARY, needed | SEC_RDTSCP | SEC_WBINVD | SEC_PLE | SEC_ENCLS);
-    if (secondary & SEC_PLE) primary &= ~(u32)PRI_PAUSE; /* only spinning is of interest */
-    exit_ctl = controls(MSR_VMX_TRUE_EXIT, EXIT_SAVE_DEBUG | EXIT_HOST_64 | EXIT_SAVE_PAT | EXIT_LOAD_PAT |
-                                               EXIT_SAVE_EFER | EXIT_LOAD_EFER);
-    entry_ctl = controls(MSR_VMX_TRUE_ENTRY, ENTRY_DEBUG | ENTRY_PAT | ENTRY_EFER);
+    for (unsigned i = 0; i < CONTROLS; i++) {
+        u64 offer = rdmsr(controls[i].msr);
+
+        controls[i].value = (controls[i].needed | controls[i].wanted | (u32)offer) & (u32)(offer >> 32);
+        ok &= !(controls[i].needed & ~controls[i].value);
+    }
+    if (controls[SECONDARY].value & SEC_PLE)
+        controls[PRIMARY].value &= ~PRI_PAUSE; /* only spinning is of interest */
     timer_shift = rdmsr(MSR_VMX_MISC) & 31;
     has_invept_single = rdmsr(MSR_VMX_EPT_VPID) & EPT_INVEPT_SINGLE;
-    return (secondary & needed) == needed && primary & PRI_TPR_SHADOW && !(primary & PRI_CR3) &&
-           exit_ctl & EXIT_LOAD_EFER && entry_ctl & ENTRY_EFER && pin & PIN_VIRTUAL_NMI;
+    return ok && !(controls[PRIMARY].value & PRI_CR3) && (rdmsr(MSR_VMX_EPT_VPID) & EPT_NEEDED) == EPT_NEEDED;
 }
 
 static void vmx_probe(struct virt_caps *caps) {
     u64 fc;
 
-    *caps = (struct virt_caps){ .present = cpuid(1, 0).ecx & BIT(5) };
-    if (!caps->present) {
-        caps->reason = "this CPU has no VT-x.";
-        return;
-    }
-    caps->tsc_deadline = cpuid(1, 0).ecx & BIT(24);
-    caps->next_rip = true;
+    caps->present = cpuid(1, 0).ecx & BIT(5);
+    if (!caps->present) return;
     rdmsr_safe(MSR_FEATURE_CONTROL, &fc);
     caps->locked_off = fc & FC_LOCK && !(fc & FC_VMXON);
     if (caps->locked_off) {
         caps->reason = "the firmware has switched VT-x off and locked it: allow it in its set-up.";
         return;
     }
-    if (!(rdmsr(MSR_VMX_BASIC) & BASIC_TRUE_MSRS) || !choose_controls() ||
-        (rdmsr(MSR_VMX_EPT_VPID) & EPT_NEEDED) != EPT_NEEDED)
+    if (!(rdmsr(MSR_VMX_BASIC) & BASIC_TRUE_MSRS) || !choose_controls())
         caps->reason = "VT-x of this CPU lacks EPT, VPID or unrestricted guest, which Takt needs.";
-    caps->second_level = secondary & SEC_EPT;
-    caps->unrestricted = secondary & SEC_UNRESTRICTED;
-    caps->asid = secondary & SEC_VPID;
-    caps->nr_asids = caps->asid ? VPIDS : 0;
-    caps->preemption_timer = pin & PIN_PREEMPTION_TIMER;
+    caps->second_level = controls[SECONDARY].value & SEC_EPT;
+    caps->unrestricted = controls[SECONDARY].value & SEC_UNRESTRICTED;
+    caps->asid = controls[SECONDARY].value & SEC_VPID;
+    caps->preemption_timer = controls[PIN].value & PIN_PREEMPTION_TIMER;
 }
 
 /* The bitmap has a quarter for reads and one for writes of each range: SDM 3C 25.6.9. */
 static int make_msr_bitmap(void) {
-    static const u32 free_msrs[] = { MSR_SYSENTER_CS, MSR_SYSENTER_ESP,  MSR_SYSENTER_EIP, MSR_STAR,
-                                     MSR_LSTAR,       MSR_CSTAR,         MSR_FMASK,        MSR_FS_BASE,
-                                     MSR_GS_BASE,     MSR_KERNEL_GS_BASE };
     hpa_t pa = frame_alloc(0);
 
     if (pa == HPA_NONE) return -ENOMEM;
     msr_bitmap = memset(hpa_to_va(pa), 0xff, PAGE_SIZE);
-    for (unsigned i = 0; i < ARRAY_SIZE(free_msrs); i++) {
-        u8 *byte = (u8 *)msr_bitmap + (free_msrs[i] >> 31) * 1024 + (free_msrs[i] & 0x1fff) / 8;
+    for (unsigned i = 0; i < FREE_MSRS; i++) {
+        u8 *byte = msr_bitmap + (free_msrs[i] >> 31) * 1024 + (free_msrs[i] & 0x1fff) / 8;
 
         byte[0] &= (u8) ~(1u << free_msrs[i] % 8);
         byte[2048] &= (u8) ~(1u << free_msrs[i] % 8);
@@ -164,7 +153,7 @@ static int vmx_cpu_enable(void) {
     int err = c && pa != HPA_NONE ? 0 : -ENOMEM;
 
     if (!err && !msr_bitmap) err = make_msr_bitmap();
-    if (!err) err = state_cpu_enable();
+    if (!err) err = state_cpu_enable(true);
     if (err) goto fail;
     if (!(fc & FC_LOCK)) wrmsr(MSR_FEATURE_CONTROL, fc | FC_LOCK | FC_VMXON);
     err = -ENODEV;
@@ -187,139 +176,92 @@ fail:
 
 /* ---- which VMCS is current: that of the loaded vCPU, but for a moment ---- */
 
-static void borrow(struct virt_vcpu *v) {
-    if (!is_loaded(v)) vmptrld(((struct vmx_vcpu *)v->priv)->vmcs);
-}
-
-static void give_back(struct virt_vcpu *v) {
-    struct virt_vcpu *own = this_vmx()->vcpu;
+/* Makes that of `v` current; `done` undoes it. */
+static void borrow(const struct virt_vcpu *v, bool done) {
+    const struct vmx_vcpu *s = v->priv;
+    const struct virt_vcpu *own = this_vmx()->vcpu;
 
     if (own == v) return;
-    vmclear(((struct vmx_vcpu *)v->priv)->vmcs);
+    if (!done) return vmptrld(s->vmcs);
+    vmclear(s->vmcs);
     if (own) vmptrld(((struct vmx_vcpu *)own->priv)->vmcs);
 }
 
+static u64 read_field(const struct virt_vcpu *v, u64 field) {
+    u64 value;
+
+    borrow(v, false);
+    value = vmread(field);
+    borrow(v, true);
+    return value;
+}
+
+static void write_field(const struct virt_vcpu *v, u64 field, u64 value) {
+    borrow(v, false);
+    vmwrite(field, value);
+    borrow(v, true);
+}
+
 /* ---- VMs and vCPUs ---- */
-
-static int vmx_vm_init(struct virt_vm *vm) { return npt_init(&vm->npt, &npt_format_ept); }
-
-static void vmx_vm_fini(struct virt_vm *vm) { npt_fini(&vm->npt); }
 
 static u64 eptp(const struct virt_vm *vm) {
     return vm->npt.root | 3 << 3 | 6; /* four levels, tables write-back: SDM 3C 25.6.11 */
 }
 
-/* The other CR4 bits are the guest's own to change. */
-static u64 cr4_owned(const struct virt_vcpu *v) { return ~v->vm->cr4_guest | rdmsr(MSR_VMX_CR4_FIXED0); }
+/* The fields that stay as they are; the VMCS comes zeroed. The other CR4 bits are the guest's own to
+ * change. */
+static void set_controls(const struct virt_vcpu *v) {
+    const struct vmx_vcpu *s = v->priv;
+    u64 cr4_owned = ~v->vm->cr4_guest | rdmsr(MSR_VMX_CR4_FIXED0);
+    const struct {
+        u64 field, value;
+    } fields[] = {
+        /* #AC and #DB: a guest whose handler faults again while it is being entered would otherwise keep the
+         * CPU for ever, inside one instruction (CVE-2015-5307, CVE-2015-8104). #MC is the host's. */
+        { VMCS_EXC_BITMAP, 1u << EXC_DB | 1u << EXC_AC | 1u << EXC_MC },
+        { VMCS_MSR_BITMAP, va_to_hpa(msr_bitmap) },
+        { VMCS_VAPIC, va_to_hpa(s->vapic) },
+        { VMCS_EPTP, eptp(v->vm) },
+        { VMCS_LINK, ~0ull },
+        { VMCS_TSC_OFFSET, v->tsc_offset },
+        { VMCS_CR0_MASK, CR0_OWNED },
+        { VMCS_CR4_MASK, cr4_owned },
+        { VMCS_HOST_CS, SEL_CODE },
+        { VMCS_HOST_SS, SEL_DATA },
+        { VMCS_HOST_DS, SEL_DATA },
+        { VMCS_HOST_ES, SEL_DATA },
+        { VMCS_HOST_RIP, (u64)vmx_exit },
+    };
 
-static void set_controls(struct virt_vcpu *v) {
-    struct vmx_vcpu *s = v->priv;
-
-    s->primary = primary;
-    s->secondary = secondary;
-    vmwrite(VMCS_PIN, pin);
-    vmwrite(VMCS_PRIMARY, primary);
-    vmwrite(VMCS_SECONDARY, secondary);
-    vmwrite(VMCS_EXIT_CTL, exit_ctl);
-    vmwrite(VMCS_ENTRY_CTL, entry_ctl);
-    /* #AC and #DB: a guest whose handler faults again while it is being entered would otherwise keep the CPU
-     * for ever, inside one instruction (CVE-2015-5307, CVE-2015-8104). #MC is the host's. */
-    vmwrite(VMCS_EXC_BITMAP, 1u << EXC_DB | 1u << EXC_AC | 1u << EXC_MC);
-    if (secondary & SEC_PLE) {
+    for (unsigned i = 0; i < CONTROLS; i++) vmwrite(controls[i].field, controls[i].value);
+    for (unsigned i = 0; i < ARRAY_SIZE(fields); i++) vmwrite(fields[i].field, fields[i].value);
+    if (controls[SECONDARY].value & SEC_PLE) {
         vmwrite(VMCS_PLE_GAP, 128); /* cycles between two PAUSEs of one loop, and how long it may last */
         vmwrite(VMCS_PLE_WINDOW, 4096);
     }
-    if (secondary & SEC_ENCLS) vmwrite(VMCS_ENCLS_BITMAP, ~0ull);
-    vmwrite(VMCS_MSR_BITMAP, va_to_hpa(msr_bitmap));
-    vmwrite(VMCS_VAPIC, va_to_hpa(s->vapic));
-    vmwrite(VMCS_EPTP, eptp(v->vm));
-    vmwrite(VMCS_LINK, ~0ull);
-    vmwrite(VMCS_GUEST_DEBUGCTL, 0);
-    vmwrite(VMCS_CR0_MASK, CR0_OWNED);
-    vmwrite(VMCS_CR4_MASK, cr4_owned(v));
-
-    vmwrite(VMCS_HOST_CS, SEL_CODE);
-    vmwrite(VMCS_HOST_SS, SEL_DATA);
-    vmwrite(VMCS_HOST_DS, SEL_DATA);
-    vmwrite(VMCS_HOST_ES, SEL_DATA);
-    vmwrite(VMCS_HOST_RIP, (u64)vmx_exit);
-}
-
-static void vmx_set_reg(struct virt_vcpu *v, enum virt_reg reg, u64 value);
-static void vmx_set_seg(struct virt_vcpu *v, enum seg_name seg, const struct guest_seg *in);
-
-static void vmx_vcpu_reset(struct virt_vcpu *v) {
-    static const enum virt_reg zero[] = {
-        VREG_EFER,        VREG_CR3,          VREG_CR4,         VREG_STAR,
-        VREG_LSTAR,       VREG_CSTAR,        VREG_FMASK,       VREG_KERNEL_GS_BASE,
-        VREG_SYSENTER_CS, VREG_SYSENTER_ESP, VREG_SYSENTER_EIP
-    };
-    struct vmx_vcpu *s = v->priv;
-
-    state_reset(&s->state);
-    memset(&v->regs, 0, sizeof(v->regs));
-    v->regs.gpr[REG_RDX] = 0x600; /* family 6 */
-    v->regs.rip = 0xfff0;
-    v->regs.rflags = RFLAGS_ONE;
-    v->cr8 = 0;
-    v->pending.type = EVENT_NONE;
-    v->want_irq_window = v->want_nmi_window = v->want_cr8_exit = false;
-
-    borrow(v);
-    for (unsigned i = 0; i < SEG_NR; i++) vmx_set_seg(v, reset_segs[i].name, &reset_segs[i].seg);
-    vmx_set_reg(v, VREG_CR0, CR0_ET | CR0_NW | CR0_CD);
-    for (unsigned i = 0; i < ARRAY_SIZE(zero); i++) vmx_set_reg(v, zero[i], 0);
-    vmx_set_reg(v, VREG_DR6, DR6_RESET);
-    vmx_set_reg(v, VREG_DR7, DR7_RESET);
-    vmx_set_reg(v, VREG_PAT, PAT_RESET);
-    borrow(v);
-    vmwrite(VMCS_SHADOW, 0);
-    vmwrite(VMCS_PENDING_DEBUG, 0);
-    vmwrite(VMCS_ACTIVITY, 0);
-    vmwrite(VMCS_ENTRY_EVENT, 0);
-    give_back(v);
+    if (controls[SECONDARY].value & SEC_ENCLS) vmwrite(VMCS_ENCLS_BITMAP, ~0ull);
 }
 
 static int vmx_vcpu_init(struct virt_vcpu *v) {
-    struct vmx_vcpu *s = heap_alloc(sizeof(*s));
-    hpa_t vapic = frame_alloc_zeroed(0);
+    u8 *pages = vcpu_pages(v);
+    struct vmx_vcpu *s = (struct vmx_vcpu *)(pages + 3 * PAGE_SIZE);
 
-    if (!s || vapic == HPA_NONE) goto no_vapic;
-    s->vapic = hpa_to_va(vapic);
-    s->vmcs = frame_alloc_zeroed(0);
-    if (s->vmcs == HPA_NONE) goto no_vmcs;
-    if (state_init(&s->state)) goto no_state;
-    s->host_cpu = -1;
+    if (!pages) return -ENOMEM;
+    s->vmcs = va_to_hpa(pages);
+    s->vapic = (u32 *)(pages + 2 * PAGE_SIZE);
+    s->primary = controls[PRIMARY].value;
     v->priv = s;
-    insn_forget(v);
-    *(u32 *)hpa_to_va(s->vmcs) = (u32)rdmsr(MSR_VMX_BASIC) & 0x7fffffff;
+    *(u32 *)pages = (u32)rdmsr(MSR_VMX_BASIC) & 0x7fffffff;
     vmclear(s->vmcs);
-    borrow(v);
+    borrow(v, false);
     set_controls(v);
-    give_back(v);
-    vmx_vcpu_reset(v);
+    borrow(v, true);
     return 0;
-
-no_state:
-    frame_free(s->vmcs, 0);
-no_vmcs:
-    frame_free(vapic, 0);
-    vapic = HPA_NONE;
-no_vapic:
-    if (vapic != HPA_NONE) frame_free(vapic, 0);
-    heap_free(s);
-    return -ENOMEM;
 }
 
-static void vmx_vcpu_fini(struct virt_vcpu *v) {
-    struct vmx_vcpu *s = v->priv;
-
-    if (!s) return;
-    state_fini(&s->state);
-    frame_free(s->vmcs, 0);
-    frame_free(va_to_hpa(s->vapic), 0);
-    heap_free(s);
-    v->priv = NULL;
+static void vmx_reset_events(struct virt_vcpu *v) {
+    write_field(v, VMCS_SHADOW, 0);
+    write_field(v, VMCS_PENDING_DEBUG, 0);
 }
 
 /* What the exits bring this pCPU back to. Its tables and its GS base never change. */
@@ -349,42 +291,32 @@ static void set_host_state(void) {
 static void vmx_load(struct virt_vcpu *v) {
     struct vmx_vcpu *s = v->priv;
     struct vmx_cpu *c = this_vmx();
-    int cpu = (int)this_cpu()->id;
+    u32 cpu = this_cpu()->id;
 
     vmptrld(s->vmcs);
     c->vcpu = v;
     s->launched = false;
-    if (s->host_cpu != cpu) {
-        s->host_cpu = cpu;
+    if (s->host_cpu != cpu + 1) {
+        s->host_cpu = cpu + 1;
         set_host_state();
     }
-    tlb_load(&v->vm->npt.tlb, &c->tags, &v->tlb, (u32)cpu);
-    vmwrite(VMCS_TSC_OFFSET, v->tsc_offset);
-    s->rip = vmread(VMCS_GUEST_RIP);
-    s->rsp = vmread(VMCS_GUEST_RSP);
-    s->rflags = vmread(VMCS_GUEST_RFLAGS);
-    for (unsigned i = 0; i < ARRAY_SIZE(switched_msrs); i++) wrmsr(switched_msrs[i], s->msr[i]);
-    write_cr2(s->cr2);
-    __asm__ volatile("mov %0, %%dr6" : : "r"(s->dr6));
-    state_load(&s->state);
+    tlb_load(&v->vm->npt.tlb, &c->tags, &v->tlb, cpu);
+    state_load(v);
 }
 
 static void vmx_save(struct virt_vcpu *v) {
-    struct vmx_vcpu *s = v->priv;
-
-    state_save(&s->state);
-    s->cr2 = read_cr2();
-    __asm__ volatile("mov %%dr6, %0" : "=r"(s->dr6));
-    for (unsigned i = 0; i < ARRAY_SIZE(switched_msrs); i++) s->msr[i] = rdmsr(switched_msrs[i]);
+    state_save(v);
     tlb_save(&v->vm->npt.tlb, this_cpu()->id);
-    vmclear(s->vmcs);
+    vmclear(((struct vmx_vcpu *)v->priv)->vmcs);
     this_vmx()->vcpu = NULL;
 }
 
 /* ---- registers ---- */
 
-/* Those that are plain fields of the VMCS; 0: not so. */
+/* Those that are fields of the VMCS; 0: not so. */
 static const u16 reg_field[VREG_NR] = {
+    [VREG_CR0] = VMCS_GUEST_CR0,
+    [VREG_CR4] = VMCS_GUEST_CR4,
     [VREG_CR3] = VMCS_GUEST_CR3,
     [VREG_EFER] = VMCS_GUEST_EFER,
     [VREG_DR7] = VMCS_GUEST_DR7,
@@ -396,139 +328,71 @@ static const u16 reg_field[VREG_NR] = {
     [VREG_SYSENTER_EIP] = VMCS_SYSENTER_EIP,
 };
 
-/* Those that load and save switch by hand: the live MSR, or its copy. */
-static u64 *switched_msr(struct vmx_vcpu *s, enum virt_reg reg, u32 *msr) {
-    unsigned i = reg == VREG_KERNEL_GS_BASE ? 4 : reg - VREG_STAR;
-
-    *msr = switched_msrs[i];
-    return &s->msr[i];
-}
+/* Access rights as struct guest_seg has them. */
+static u16 seg_attr(u64 ar) { return (u16)((ar & 0xff) | (ar >> 4 & 0xf00)); }
 
 /* MOV to CR0, CR3 or CR4 loads them under PAE paging: SDM 3A 4.4.1. */
-static void load_pdptes(struct virt_vcpu *v) {
-    u64 pdpte[4];
+static void load_pdptes(const struct virt_vcpu *v) {
+    u64 pdpte[4] = { 0 };
 
-    if (!(vmread(VMCS_GUEST_CR0) & CR0_PG) || !(vmread(VMCS_GUEST_CR4) & CR4_PAE) ||
-        vmread(VMCS_GUEST_EFER) & EFER_LMA)
+    if (!(read_field(v, VMCS_GUEST_CR0) & CR0_PG) || !(read_field(v, VMCS_GUEST_CR4) & CR4_PAE) ||
+        read_field(v, VMCS_GUEST_EFER) & EFER_LMA)
         return;
-    if (guestmem_read(v->vm->mem, vmread(VMCS_GUEST_CR3) & 0xffffffe0, pdpte, sizeof(pdpte)))
-        memset(pdpte, 0, sizeof(pdpte));
-    for (unsigned i = 0; i < 4; i++) vmwrite(VMCS_GUEST_PDPTE + 2 * i, pdpte[i]);
+    guestmem_read(v->vm->mem, read_field(v, VMCS_GUEST_CR3) & 0xffffffe0, pdpte, sizeof(pdpte));
+    for (unsigned i = 0; i < 4; i++) write_field(v, VMCS_GUEST_PDPTE + 2 * i, pdpte[i]);
 }
 
-static u64 read_reg(struct virt_vcpu *v, enum virt_reg reg) {
-    struct vmx_vcpu *s = v->priv;
-    u64 *copy, value;
-    u32 msr;
-
-    if (reg_field[reg]) return vmread(reg_field[reg]);
-    switch (reg) {
-    case VREG_CR0: return (vmread(VMCS_GUEST_CR0) & ~CR0_OWNED) | (vmread(VMCS_CR0_SHADOW) & CR0_OWNED);
-    case VREG_CR4:
-        value = vmread(VMCS_CR4_MASK);
-        return (vmread(VMCS_GUEST_CR4) & ~value) | (vmread(VMCS_CR4_SHADOW) & value);
-    case VREG_CR2: return is_loaded(v) ? read_cr2() : s->cr2;
-    case VREG_CR8: return v->cr8;
-    case VREG_DR6:
-        if (is_loaded(v)) __asm__ volatile("mov %%dr6, %0" : "=r"(s->dr6));
-        return s->dr6;
-    case VREG_TSC_AUX: return s->state.tsc_aux;
-    case VREG_XCR0: return s->state.xcr0;
-    default: copy = switched_msr(s, reg, &msr); return is_loaded(v) ? rdmsr(msr) : *copy;
-    }
-}
-
-static void write_reg(struct virt_vcpu *v, enum virt_reg reg, u64 value) {
-    struct vmx_vcpu *s = v->priv;
-    u64 *copy, efer;
-    u32 msr;
-
-    switch (reg) {
-    case VREG_CR0:
-        efer = vmread(VMCS_GUEST_EFER) & ~EFER_LMA;
-        vmwrite(VMCS_GUEST_CR0, (value & ~CR0_OWNED) | CR0_NE | CR0_ET);
-        vmwrite(VMCS_CR0_SHADOW, value | CR0_ET);
-        write_reg(v, VREG_EFER, value & CR0_PG && efer & EFER_LME ? efer | EFER_LMA : efer);
-        load_pdptes(v);
-        break;
-    case VREG_CR4:
-        vmwrite(VMCS_GUEST_CR4, value | rdmsr(MSR_VMX_CR4_FIXED0));
-        vmwrite(VMCS_CR4_SHADOW, value);
-        tlb_forget(&v->tlb);
-        load_pdptes(v);
-        break;
-    case VREG_CR3:
-        vmwrite(VMCS_GUEST_CR3, value);
-        tlb_forget(&v->tlb);
-        load_pdptes(v);
-        break;
-    case VREG_EFER:
-        vmwrite(VMCS_GUEST_EFER, value);
-        vmwrite(VMCS_ENTRY_CTL, value & EFER_LMA ? entry_ctl | ENTRY_IA32E : entry_ctl);
-        tlb_forget(&v->tlb);
-        break;
-    case VREG_CR2:
-        s->cr2 = value;
-        if (is_loaded(v)) write_cr2(value);
-        break;
-    case VREG_CR8: v->cr8 = value & 15; break;
-    case VREG_DR6:
-        s->dr6 = value;
-        if (is_loaded(v)) __asm__ volatile("mov %0, %%dr6" : : "r"(value));
-        break;
-    case VREG_TSC_AUX: state_set_tsc_aux(&s->state, value, is_loaded(v)); break;
-    case VREG_XCR0: state_set_xcr0(&s->state, value, is_loaded(v)); break;
-    case VREG_STAR:
-    case VREG_LSTAR:
-    case VREG_CSTAR:
-    case VREG_FMASK:
-    case VREG_KERNEL_GS_BASE:
-        copy = switched_msr(s, reg, &msr);
-        *copy = value;
-        if (is_loaded(v)) wrmsr(msr, value);
-        break;
-    default: vmwrite(reg_field[reg], value);
-    }
-}
-
+/* Of CR0 and CR4 the guest reads our bits in the shadow. */
 static u64 vmx_get_reg(struct virt_vcpu *v, enum virt_reg reg) {
-    u64 value;
+    unsigned cr4 = reg == VREG_CR4 ? VMCS_CR4_MASK - VMCS_CR0_MASK : 0;
+    u64 mask, value;
 
-    borrow(v);
-    value = read_reg(v, reg);
-    give_back(v);
-    return value;
+    if (reg == VREG_CR8) return v->cr8;
+    if (!reg_field[reg]) return state_get(v, reg, is_loaded(v));
+    value = read_field(v, reg_field[reg]);
+    if (reg != VREG_CR0 && reg != VREG_CR4) return value;
+    mask = read_field(v, VMCS_CR0_MASK + cr4);
+    return (value & ~mask) | (read_field(v, VMCS_CR0_SHADOW + cr4) & mask);
 }
 
 static void vmx_set_reg(struct virt_vcpu *v, enum virt_reg reg, u64 value) {
-    borrow(v);
-    write_reg(v, reg, value);
-    give_back(v);
+    if (reg == VREG_CR8) {
+        v->cr8 = value & 15;
+        return;
+    }
+    if (!reg_field[reg]) return state_set(v, reg, value, is_loaded(v));
+    if (reg == VREG_CR0) {
+        write_field(v, VMCS_CR0_SHADOW, value | CR0_ET);
+        value = (value & ~CR0_OWNED) | CR0_NE | CR0_ET;
+    } else if (reg == VREG_CR4) {
+        write_field(v, VMCS_CR4_SHADOW, value);
+        value |= rdmsr(MSR_VMX_CR4_FIXED0);
+    } else if (reg == VREG_EFER) {
+        write_field(v, VMCS_ENTRY_CTL, controls[ENTRY].value | (value & EFER_LMA ? ENTRY_IA32E : 0));
+    }
+    write_field(v, reg_field[reg], value);
+    if (reg == VREG_CR0 || reg == VREG_CR3 || reg == VREG_CR4) load_pdptes(v);
+    tlb_forget(&v->tlb);
 }
 
 static void vmx_get_seg(struct virt_vcpu *v, enum seg_name seg, struct guest_seg *out) {
-    u64 ar;
+    bool table = seg >= SEG_GDTR; /* base and limit alone */
+    u64 ar = table ? 0 : read_field(v, VMCS_GUEST_AR + 2 * seg);
 
-    borrow(v);
-    out->base = vmread(VMCS_GUEST_BASE + 2 * seg);
-    out->limit = (u32)vmread(VMCS_GUEST_LIMIT + 2 * seg);
-    out->sel = seg < SEG_GDTR ? (u16)vmread(VMCS_GUEST_SEL + 2 * seg) : 0;
-    ar = seg < SEG_GDTR ? vmread(VMCS_GUEST_AR + 2 * seg) : 0;
-    out->attr = ar & AR_UNUSABLE ? 0 : (u16)((ar & 0xff) | (ar >> 4 & 0xf00));
-    give_back(v);
+    out->base = read_field(v, VMCS_GUEST_BASE + 2 * seg);
+    out->limit = (u32)read_field(v, VMCS_GUEST_LIMIT + 2 * seg);
+    out->sel = table ? 0 : (u16)read_field(v, VMCS_GUEST_SEL + 2 * seg);
+    out->attr = ar & AR_UNUSABLE ? 0 : seg_attr(ar);
 }
 
 static void vmx_set_seg(struct virt_vcpu *v, enum seg_name seg, const struct guest_seg *in) {
     u64 ar = in->attr & ATTR_P ? (in->attr & 0xffu) | (in->attr & 0xf00u) << 4 : AR_UNUSABLE;
 
-    borrow(v);
-    vmwrite(VMCS_GUEST_BASE + 2 * seg, in->base);
-    vmwrite(VMCS_GUEST_LIMIT + 2 * seg, in->limit);
-    if (seg < SEG_GDTR) {
-        vmwrite(VMCS_GUEST_SEL + 2 * seg, in->sel);
-        vmwrite(VMCS_GUEST_AR + 2 * seg, ar);
-    }
-    give_back(v);
+    write_field(v, VMCS_GUEST_BASE + 2 * seg, in->base);
+    write_field(v, VMCS_GUEST_LIMIT + 2 * seg, in->limit);
+    if (seg >= SEG_GDTR) return;
+    write_field(v, VMCS_GUEST_SEL + 2 * seg, in->sel);
+    write_field(v, VMCS_GUEST_AR + 2 * seg, ar);
 }
 
 static bool vmx_can_take_irq(struct virt_vcpu *v) {
@@ -584,9 +448,8 @@ static void prepare_tlb(struct virt_vcpu *v) {
  * the shadow is the next interrupt window. */
 static void set_primary(struct virt_vcpu *v, struct vmx_vcpu *s) {
     bool sti = v->want_nmi_window && vmread(VMCS_SHADOW) & SHADOW_STI;
-    u32 want = primary | (v->want_irq_window || sti ? (u32)PRI_IRQ_WINDOW : 0) |
-               (v->want_nmi_window && !sti ? (u32)PRI_NMI_WINDOW : 0) |
-               (v->want_cr8_exit ? (u32)PRI_CR8_LOAD : 0);
+    u32 want = controls[PRIMARY].value | (v->want_irq_window || sti ? PRI_IRQ_WINDOW : 0) |
+               (v->want_nmi_window && !sti ? PRI_NMI_WINDOW : 0) | (v->want_cr8_exit ? PRI_CR8_LOAD : 0);
 
     if (want != s->primary) {
         s->primary = want;
@@ -613,7 +476,7 @@ static bool arm_timer(struct vmx_vcpu *s, u64 deadline_ns) {
         s->deadline_tsc = tsc_at(deadline_ns);
     }
     if (now >= s->deadline_tsc) return false;
-    if (!(pin & PIN_PREEMPTION_TIMER)) {
+    if (!(controls[PIN].value & PIN_PREEMPTION_TIMER)) {
         lapic_timer_arm(deadline_ns);
         return true;
     }
@@ -630,11 +493,14 @@ static void block_nmi_again(u64 info) {
         vmwrite(VMCS_SHADOW, vmread(VMCS_SHADOW) | SHADOW_NMI);
 }
 
-static void decode_exception(struct virt_vcpu *v, struct vm_exit *e) {
-    u32 event = (u32)vmread(VMCS_EXIT_EVENT);
-    u64 dr6;
+static u8 mode_now(void) {
+    return code_mode(vmread(VMCS_GUEST_EFER), seg_attr(vmread(VMCS_GUEST_AR + 2 * SEG_CS)));
+}
 
-    if ((event >> 8 & 7) == EVENT_TYPE_NMI) {
+static void decode_exception(struct virt_vcpu *v, struct vm_exit *e) {
+    u32 event = (u32)vmread(VMCS_EXIT_EVENT), type = event >> 8 & 7;
+
+    if (type == EVENT_TYPE_NMI) {
         __asm__ volatile("int $2"); /* the host's handler; its IRET lets the next NMI in */
         e->reason = EXIT_NMI;
         return;
@@ -643,16 +509,15 @@ static void decode_exception(struct virt_vcpu *v, struct vm_exit *e) {
     e->exc.vector = (u8)event;
     e->exc.has_code = event & EVENT_HAS_CODE;
     e->exc.code = e->exc.has_code ? (u32)vmread(VMCS_EXIT_CODE) : 0;
-    e->exc.addr = vmread(VMCS_QUALIFICATION);
     if (e->exc.vector == EXC_MC) {
         __asm__ volatile("int $18");
         return;
     }
     block_nmi_again(event);
     if (e->exc.vector == EXC_DB) { /* neither DR6 nor DR7 have changed yet: SDM 3C 28.1 */
-        dr6 = read_reg(v, VREG_DR6);
-        write_reg(v, VREG_DR6, (dr6 & ~0xfull) | (e->exc.addr & 0xe00f));
-        if ((event >> 8 & 7) == EVENT_TYPE_ICEBP) v->regs.rip += vmread(VMCS_INSN_LEN);
+        vmx_set_reg(v, VREG_DR6,
+                    (vmx_get_reg(v, VREG_DR6) & ~0xfull) | (vmread(VMCS_QUALIFICATION) & 0xe00f));
+        if (type == EVENT_TYPE_ICEBP) v->regs.rip += vmread(VMCS_INSN_LEN);
     }
     vmx_clear_shadow(v); /* the instruction that it shielded is the one that raised it */
 }
@@ -660,44 +525,26 @@ static void decode_exception(struct virt_vcpu *v, struct vm_exit *e) {
 static void decode_cr(struct virt_vcpu *v, struct vm_exit *e) {
     u64 q = vmread(VMCS_QUALIFICATION);
 
-    e->reason = EXIT_CR;
+    e->reason =
+        (q >> 4 & 3) > 1 ? EXIT_UNKNOWN : EXIT_CR; /* CLTS and LMSW do not reach the bits that we own */
     e->cr.cr = q & 15;
     e->cr.write = (q >> 4 & 3) == 0;
     e->cr.gpr = q >> 8 & 15;
     e->cr.value = v->regs.gpr[e->cr.gpr];
-    if ((q >> 4 & 3) > 1) /* CLTS and LMSW do not reach the bits that we own */
-        e->reason = EXIT_UNKNOWN;
-    if (!(read_reg(v, VREG_EFER) & EFER_LMA && vmread(VMCS_GUEST_AR + 2 * SEG_CS) & BIT(13)))
-        e->cr.value = (u32)e->cr.value;
-}
-
-/* The bytes of an instruction that may have to be emulated. */
-static void fetch_npf(struct virt_vcpu *v, struct vm_exit *e) {
-    u64 ar = vmread(VMCS_GUEST_AR + 2 * SEG_CS);
-    bool is_64bit = ar & BIT(13) && vmread(VMCS_GUEST_EFER) & EFER_LMA;
-    const u8 *p = NULL;
-
-    if (is_64bit && !(vmread(VMCS_GUEST_CR4) & CR4_LA57))
-        p = insn_bytes(v, vmread(VMCS_GUEST_CR3), v->regs.rip);
-    e->npf.mode = is_64bit ? 64 : ar & BIT(14) ? 32 : 16;
-    e->npf.nr_bytes = p ? sizeof(e->npf.bytes) : 0;
-    if (p) memcpy(e->npf.bytes, p, sizeof(e->npf.bytes));
+    if (mode_now() != 64) e->cr.value = (u32)e->cr.value;
 }
 
 static void decode_npf(struct virt_vcpu *v, struct vm_exit *e) {
-    u64 q = vmread(VMCS_QUALIFICATION);
+    u64 q = vmread(VMCS_QUALIFICATION); /* SDM 3C table 28-7 */
 
     block_nmi_again(q);
     e->reason = EXIT_NPF;
     e->npf.gpa = vmread(VMCS_GPA);
-    e->npf.gva_valid = q & BIT(7);
-    e->npf.gva = e->npf.gva_valid ? vmread(VMCS_GVA) : 0;
-    e->npf.read = q & 1;
     e->npf.write = q & 2;
     e->npf.exec = q & 4;
     e->npf.present = q & 0x38;
-    e->npf.in_walk = e->npf.gva_valid && !(q & BIT(8));
-    fetch_npf(v, e);
+    e->npf.in_walk = q & BIT(7) && !(q & BIT(8));
+    npf_bytes(v, e, mode_now(), vmread(VMCS_GUEST_CR3), vmread(VMCS_GUEST_CR4));
 }
 
 static void decode_io(struct vm_exit *e) {
@@ -711,107 +558,68 @@ static void decode_io(struct vm_exit *e) {
     e->io.rep = q & 32;
 }
 
-/* Exits that are told apart by their reason alone. */
-static const struct {
-    u8 reason;
-    bool insn;
-} simple_exits[VMX_NR] = {
-    [VMX_INTR] = { EXIT_INTR, false },
-    [VMX_TRIPLE_FAULT] = { EXIT_SHUTDOWN, false },
-    [VMX_INIT] = { EXIT_INIT, false },
-    [VMX_IRQ_WINDOW] = { EXIT_IRQ_WINDOW, false },
-    [VMX_NMI_WINDOW] = { EXIT_NMI_WINDOW, false },
-    [VMX_TASK_SWITCH] = { EXIT_TASK_SWITCH, false },
-    [VMX_CPUID] = { EXIT_CPUID, true },
-    [VMX_GETSEC] = { EXIT_HIDDEN, true },
-    [VMX_HLT] = { EXIT_HLT, true },
-    [VMX_INVD] = { EXIT_WBINVD, true },
-    [VMX_RDPMC] = { EXIT_RDPMC, true },
-    [VMX_RSM] = { EXIT_HIDDEN, true },
-    [VMX_VMCLEAR... VMX_VMXON] = { EXIT_HIDDEN, true },
-    [VMX_RDMSR] = { EXIT_RDMSR, true },
-    [VMX_WRMSR] = { EXIT_WRMSR, true },
-    [VMX_BAD_GUEST] = { EXIT_ENTRY_FAILED, false },
-    [VMX_BAD_MSR] = { EXIT_ENTRY_FAILED, false },
-    [VMX_MWAIT] = { EXIT_MONITOR, true },
-    [VMX_MONITOR] = { EXIT_MONITOR, true },
-    [VMX_PAUSE] = { EXIT_PAUSE, true },
-    [VMX_EPT_MISCONFIG] = { EXIT_NPT_MISCONFIG, false },
-    [VMX_INVEPT] = { EXIT_HIDDEN, true },
-    [VMX_PREEMPTION] = { EXIT_TIMER, false },
-    [VMX_INVVPID] = { EXIT_HIDDEN, true },
-    [VMX_WBINVD] = { EXIT_WBINVD, true },
-    [VMX_XSETBV] = { EXIT_XSETBV, true },
-    [VMX_INVPCID] = { EXIT_HIDDEN, true },
-    [VMX_VMFUNC] = { EXIT_HIDDEN, true },
-    [VMX_ENCLS] = { EXIT_HIDDEN, true },
-    [VMX_XSAVES] = { EXIT_HIDDEN, true },
-    [VMX_XRSTORS] = { EXIT_HIDDEN, true },
-    [VMX_PCONFIG] = { EXIT_HIDDEN, true },
-    [VMX_UMWAIT] = { EXIT_HIDDEN, true },
-    [VMX_TPAUSE] = { EXIT_HIDDEN, true },
-};
-
 static void decode_vmcall(struct virt_vcpu *v, struct vm_exit *e) {
-    u64 ar = vmread(VMCS_GUEST_AR + 2 * SEG_CS);
-    bool is_64bit = ar & BIT(13) && vmread(VMCS_GUEST_EFER) & EFER_LMA;
-
     e->reason = EXIT_HYPERCALL;
-    e->insn_len = (u8)vmread(VMCS_INSN_LEN);
-    e->hc.mode = is_64bit ? 64 : ar & BIT(14) ? 32 : 16;
+    e->hc.mode = mode_now();
     e->hc.cpl = (u8)vmx_cpl(v);
-    e->hc.real = !(read_reg(v, VREG_CR0) & CR0_PE);
+    e->hc.real = !(vmread(VMCS_GUEST_CR0) & CR0_PE);
 }
 
-static void decode_rest(struct virt_vcpu *v, u32 reason, struct vm_exit *e) {
-    switch (reason) {
-    case VMX_EXCEPTION: decode_exception(v, e); break;
-    case VMX_CR:
-        e->insn_len = (u8)vmread(VMCS_INSN_LEN);
-        decode_cr(v, e);
-        break;
-    case VMX_IO:
-        e->insn_len = (u8)vmread(VMCS_INSN_LEN);
-        decode_io(e);
-        break;
-    case VMX_EPT_VIOLATION: decode_npf(v, e); break;
-    case VMX_VMCALL: decode_vmcall(v, e); break;
-    case VMX_MC_ENTRY:
-        __asm__ volatile("int $18");
-        /* fall through */
-    default:
-        e->reason = EXIT_UNKNOWN;
-        e->info[0] = vmread(VMCS_QUALIFICATION);
-        e->info[1] = 0;
-    }
-}
+/* Exits that are told apart by their basic reason alone: SDM 3D appendix C. */
+static const u8 simple_exits[] = {
+    [1] = EXIT_INTR,
+    [2] = EXIT_SHUTDOWN,
+    [3] = EXIT_INIT,
+    [7] = EXIT_IRQ_WINDOW,
+    [8] = EXIT_NMI_WINDOW,
+    [9] = EXIT_TASK_SWITCH,
+    [10] = EXIT_CPUID,
+    [11] = EXIT_HIDDEN, /* GETSEC */
+    [12] = EXIT_HLT,
+    [13] = EXIT_WBINVD, /* INVD */
+    [15] = EXIT_RDPMC,
+    [17] = EXIT_HIDDEN,        /* RSM */
+    [19 ... 27] = EXIT_HIDDEN, /* VMCLEAR to VMXON */
+    [31] = EXIT_RDMSR,
+    [32] = EXIT_WRMSR,
+    [33 ... 34] = EXIT_ENTRY_FAILED, /* guest state, MSRs */
+    [36] = EXIT_HIDDEN,              /* MWAIT */
+    [39] = EXIT_HIDDEN,              /* MONITOR */
+    [40] = EXIT_PAUSE,
+    [49] = EXIT_NPT_MISCONFIG,
+    [50] = EXIT_HIDDEN, /* INVEPT */
+    [52] = EXIT_TIMER,
+    [53] = EXIT_HIDDEN, /* INVVPID */
+    [54] = EXIT_WBINVD,
+    [55] = EXIT_XSETBV,
+    [58 ... 60] = EXIT_HIDDEN, /* INVPCID, VMFUNC, ENCLS */
+    [63 ... 65] = EXIT_HIDDEN, /* XSAVES, XRSTORS, PCONFIG */
+    [67 ... 68] = EXIT_HIDDEN, /* UMWAIT, TPAUSE */
+};
 
 static void decode(struct virt_vcpu *v, struct vm_exit *e) {
     u32 reason = (u16)vmread(VMCS_REASON);
 
     e->raw = reason;
-    e->insn_len = 0;
-    if (reason >= VMX_NR || !simple_exits[reason].reason) {
-        if (reason != VMX_INTR) /* EXIT_INTR is 0 */
-            return decode_rest(v, reason, e);
+    e->insn_len = (u8)vmread(VMCS_INSN_LEN);
+    switch (reason) {
+    case VMX_EXCEPTION: return decode_exception(v, e);
+    case VMX_VMCALL: return decode_vmcall(v, e);
+    case VMX_CR: return decode_cr(v, e);
+    case VMX_IO: return decode_io(e);
+    case VMX_EPT_VIOLATION: return decode_npf(v, e);
+    case VMX_MC_ENTRY: __asm__ volatile("int $18"); break;
     }
-    e->reason = simple_exits[reason].reason;
-    if (simple_exits[reason].insn) e->insn_len = (u8)vmread(VMCS_INSN_LEN);
-    if (e->reason == EXIT_ENTRY_FAILED) {
-        e->info[0] = vmread(VMCS_QUALIFICATION);
-        e->info[1] = 0;
-    }
+    e->reason = reason < ARRAY_SIZE(simple_exits) ? simple_exits[reason] : EXIT_UNKNOWN;
+    if (e->reason != EXIT_UNKNOWN) return;
+    e->info[0] = vmread(VMCS_QUALIFICATION);
+    e->info[1] = 0;
 }
 
 /* An exit cut the delivery of an event short. */
 static void requeue(struct virt_vcpu *v, u32 event) {
     event_requeue(v, event, (u32)vmread(VMCS_IDT_CODE));
     if (v->pending.type == EVENT_NMI) vmwrite(VMCS_SHADOW, vmread(VMCS_SHADOW) & ~SHADOW_NMI);
-}
-
-static void entry_failed(struct vmx_vcpu *s, struct vm_exit *e) {
-    s->error = vmread(VMCS_ERROR);
-    *e = (struct vm_exit){ .reason = EXIT_ENTRY_FAILED, .raw = (u32)s->error };
 }
 
 static void vmx_run(struct virt_vcpu *v, u64 deadline_ns, struct vm_exit *e) {
@@ -830,12 +638,12 @@ static void vmx_run(struct virt_vcpu *v, u64 deadline_ns, struct vm_exit *e) {
     set_primary(v, s);
     if (v->pending.type != EVENT_NONE) inject(v);
     if (vmx_enter(&v->regs, s->launched)) {
-        entry_failed(s, e);
+        s->error = vmread(VMCS_ERROR);
+        *e = (struct vm_exit){ .reason = EXIT_ENTRY_FAILED, .raw = (u32)s->error };
         return;
     }
 
     s->launched = true;
-    s->error = 0;
     v->cr8 = (u8)(s->vapic[0x80 / 4] >> 4);
     v->regs.rip = s->rip = vmread(VMCS_GUEST_RIP);
     v->regs.gpr[REG_RSP] = s->rsp = vmread(VMCS_GUEST_RSP);
@@ -845,26 +653,24 @@ static void vmx_run(struct virt_vcpu *v, u64 deadline_ns, struct vm_exit *e) {
     decode(v, e);
 }
 
-static const char *vmx_why(struct virt_vcpu *v) {
-    struct vmx_vcpu *s = v->priv;
-    const char *why;
-
-    if (s->error) return vmx_error(s->error);
-    borrow(v);
-    why = vmx_broken_rule();
-    give_back(v);
-    return why;
+static const char *vmx_why(struct virt_vcpu *v) { /* SDM 3C 31.4 */
+    switch (((struct vmx_vcpu *)v->priv)->error) {
+    case 0: return NULL; /* the guest's state */
+    case 7: return "invalid control fields";
+    case 8: return "invalid host state";
+    case 26: return "events blocked by MOV SS";
+    default: return "VMLAUNCH or VMRESUME at the wrong time";
+    }
 }
 
 const struct virt_ops vmx_ops = {
     .name = "vmx",
     .probe = vmx_probe,
     .cpu_enable = vmx_cpu_enable,
-    .vm_init = vmx_vm_init,
-    .vm_fini = vmx_vm_fini,
+    .npt_format = &npt_format_ept,
     .vcpu_init = vmx_vcpu_init,
-    .vcpu_fini = vmx_vcpu_fini,
-    .vcpu_reset = vmx_vcpu_reset,
+    .vcpu_fini = vcpu_free_pages,
+    .reset_events = vmx_reset_events,
     .load = vmx_load,
     .save = vmx_save,
     .run = vmx_run,

@@ -38,20 +38,17 @@ static __attribute__((noinline)) void handle_rare(struct vcpu *v, const struct v
         return guest_skip(&v->virt, e);
     case EXIT_WBINVD: return guest_skip(&v->virt, e);
     case EXIT_XSETBV: return exit_xsetbv(v, e);
-    case EXIT_MONITOR:
-    case EXIT_HIDDEN:
-    case EXIT_DR: return vcpu_fault(v, EXC_UD, false, 0);
+    case EXIT_HIDDEN: return vcpu_fault(v, EXC_UD, false, 0);
     case EXIT_RDPMC: return vcpu_gp(v);
     case EXIT_EXCEPTION:                     /* those that the vendor intercepts for its own reasons */
         irq_window();                        /* exceptions that never end would keep interrupts out */
         if (e->exc.vector == EXC_MC) return; /* the host's, whose handler has run */
-        if (e->exc.vector == EXC_PF) return vcpu_page_fault(v, e->exc.addr, e->exc.code);
         return vcpu_fault(v, e->exc.vector, e->exc.has_code, e->exc.code);
     case EXIT_TASK_SWITCH: return vm_crash(v->vm, v, "hardware task switch");
     case EXIT_SHUTDOWN: return vm_crash(v->vm, v, "triple fault");
     case EXIT_NPT_MISCONFIG:
         return vm_crash(v->vm, v, "malformed second-level entry (a fault of the hypervisor)");
-    case EXIT_ENTRY_FAILED: return vm_crash(v->vm, v, "the CPU refuses to enter it: %s", virt->why(&v->virt));
+    case EXIT_ENTRY_FAILED: return vm_crash(v->vm, v, "the CPU refuses to enter it: %s", guest_why(&v->virt));
     default:
         return vm_crash(v->vm, v, "exit %x that is not known, qualification %lx %lx", e->raw, e->info[0],
                         e->info[1]);

@@ -109,11 +109,11 @@ static int make_memory(struct vm *vm) {
     if (err) return err;
     vm->virt.mem = &vm->mem;
     vm->virt.cr4_guest = cr4_guest_mask();
-    return virt->vm_init(&vm->virt);
+    return npt_init(&vm->virt.npt, virt->npt_format);
 }
 
 static int undo_memory(struct vm *vm) {
-    if (vm->virt.mem) virt->vm_fini(&vm->virt);
+    if (vm->virt.mem) npt_fini(&vm->virt.npt);
     guestmem_fini(&vm->mem);
     return 0;
 }

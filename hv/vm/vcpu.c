@@ -102,7 +102,7 @@ int vcpu_create(struct vm *vm, u32 id) {
     timer_init(&v->lapic_timer, lapic_timeout);
     err = virt->vcpu_init(&v->virt);
     if (err) goto free;
-    virt->vcpu_reset(&v->virt);
+    guest_reset(&v->virt);
     err = map_info_page(vm, v);
     if (err) goto fini;
     vlapic_init(&v->lapic, id, &lapic_ops);
@@ -179,9 +179,8 @@ void vcpu_start_state(struct vcpu *v, u32 entry, u32 eax, u32 ebx) {
  * wrong order, is dropped. */
 static void init_sipi(struct vcpu *v, u32 todo) {
     if (todo & TODO_INIT) {
-        virt->vcpu_reset(&v->virt);
+        guest_reset(&v->virt);
         vlapic_reset(&v->lapic);
-        v->virt.cr8 = 0;
         timer_cancel(&v->poll_timer);
         v->nmi_pending = v->halted = false;
         v->poll_port = 0;

@@ -21,7 +21,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
             e.reason = EXIT_NPF;
             e.npf.gpa = how & 4 ? 0xfee00000 + take(&in, 2) % 4097 : take_value(&in);
             e.npf.write = how & 8;
-            e.npf.read = !e.npf.write;
             e.npf.exec = (how & 0x30) == 0x30;
         } else {
             e.io.port = (u16)(how & 4   ? 0x3f0 + take(&in, 1) % 20

@@ -112,31 +112,14 @@ void (*fake_run)(struct virt_vcpu *v, struct vm_exit *e);
 
 static struct fake_vcpu *priv(struct virt_vcpu *v) { return v->priv; }
 
-static int vm_init_op(struct virt_vm *vm) { return npt_init(&vm->npt, &npt_format_amd); }
-
-static void vm_fini_op(struct virt_vm *vm) { npt_fini(&vm->npt); }
-
-static void vcpu_reset_op(struct virt_vcpu *v) {
-    struct fake_vcpu *f = priv(v);
-
-    memset(f->reg, 0, sizeof(f->reg));
-    memset(f->seg, 0, sizeof(f->seg));
-    memset(&v->regs, 0, sizeof(v->regs));
-    f->reg[VREG_CR0] = 0x60000010;
-    f->reg[VREG_XCR0] = 1;
-    f->seg[SEG_CS] = (struct guest_seg){ 0xf000, 0x9b, 0xffff, 0xffff0000 };
-    f->cpl = 0;
-    f->shadow = f->nmi_masked = false;
-    v->regs.rip = 0xfff0;
-    v->regs.rflags = 2;
-    v->pending.type = EVENT_NONE;
+static void reset_events_op(struct virt_vcpu *v) {
+    priv(v)->cpl = 0;
+    priv(v)->shadow = priv(v)->nmi_masked = false;
 }
 
 static int vcpu_init_op(struct virt_vcpu *v) {
     v->priv = heap_alloc(sizeof(struct fake_vcpu));
-    if (!v->priv) return -ENOMEM;
-    vcpu_reset_op(v);
-    return 0;
+    return v->priv ? 0 : -ENOMEM;
 }
 
 static void vcpu_fini_op(struct virt_vcpu *v) {
@@ -186,15 +169,14 @@ static void clear_shadow_op(struct virt_vcpu *v) { priv(v)->shadow = false; }
 
 static unsigned cpl_op(struct virt_vcpu *v) { return priv(v)->cpl; }
 
-static const char *why_op(struct virt_vcpu *v) { return "because"; }
+static const char *why_op(struct virt_vcpu *v) { return NULL; }
 
 static const struct virt_ops fake_ops = {
     .name = "fake",
-    .vm_init = vm_init_op,
-    .vm_fini = vm_fini_op,
+    .npt_format = &npt_format_amd,
     .vcpu_init = vcpu_init_op,
     .vcpu_fini = vcpu_fini_op,
-    .vcpu_reset = vcpu_reset_op,
+    .reset_events = reset_events_op,
     .load = load_op,
     .save = save_op,
     .run = run_op,

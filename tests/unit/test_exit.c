@@ -457,7 +457,7 @@ static void test_string_edges(void **state) {
 /* ---- MMIO ---- */
 
 static void npf(u64 gpa, bool write) {
-    struct vm_exit e = { .reason = EXIT_NPF, .npf = { .gpa = gpa, .read = !write, .write = write } };
+    struct vm_exit e = { .reason = EXIT_NPF, .npf = { .gpa = gpa, .write = write } };
 
     vcpu_handle_exit(v, &e);
 }
@@ -741,7 +741,6 @@ static void test_unknown(void **state) {
         setup(state);
     }
     assert_int_equal(handle((struct vm_exit){ .reason = EXIT_HIDDEN }), EXC_UD);
-    assert_int_equal(handle((struct vm_exit){ .reason = EXIT_MONITOR }), EXC_UD);
     assert_int_equal(handle((struct vm_exit){ .reason = EXIT_RDPMC }), EXC_GP);
     vcpu_handle_exit(v, &(struct vm_exit){ .reason = EXIT_CPUID }); /* length 0: it was not to be read */
     assert_int_equal(vm->state, VM_CRASHED);
