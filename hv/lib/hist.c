@@ -1,5 +1,4 @@
 #include "lib/hist.h"
-#include "lib/string.h"
 
 /* Values below 2 * HIST_SUB have a bucket each; from there on, an octave has HIST_SUB buckets, so bucket
  * b holds the values whose top four bits are 8 + b % 8. The last bucket holds all that is larger. */
@@ -34,5 +33,3 @@ u64 hist_percentile(const struct hist *h, unsigned permille) {
     }
     return h->max;
 }
-
-void hist_reset(struct hist *h) { memset(h, 0, sizeof(*h)); }

@@ -17,6 +17,5 @@ void hist_add(struct hist *h, u64 ns);
 /* The value below which `permille`/1000 of the samples lie: the upper edge of its bucket, never above the
  * maximum seen. 0 if empty. */
 u64 hist_percentile(const struct hist *h, unsigned permille);
-void hist_reset(struct hist *h);
 
 #endif

@@ -1,74 +1,40 @@
-/* Pairing heap (Fredman, Sedgewick, Sleator, Tarjan 1986). A node's children are a list through `next`;
- * `prev` points to the left sibling, or to the parent in a first child, so that any node can be cut out. */
+/* Skew heap (Sleator, Tarjan 1986): a heap-ordered binary tree without any balance kept; that each merge
+ * swaps the children of every node that it passes makes it short on average, in O(log n) amortised. */
 #include "lib/timerq.h"
 
 static bool before(const struct timer *a, const struct timer *b) {
     return a->when < b->when || (a->when == b->when && a->seq < b->seq);
 }
 
-/* Joins two heaps; either may be NULL. Their roots have no siblings. */
-static struct timer *meld(struct timer *a, struct timer *b) {
-    if (!a) return b;
-    if (!b) return a;
-    if (before(b, a)) {
-        struct timer *t = a;
-        a = b;
-        b = t;
+/* Puts the two heaps, of which each may be empty, as one where *at points from. */
+static void merge(struct timer **at, struct timer *parent, struct timer *a, struct timer *b) {
+    while (a && b) {
+        struct timer *first = before(b, a) ? b : a;
+
+        b = first == a ? b : a;
+        a = first->right;
+        first->right = first->left;
+        first->parent = parent;
+        *at = parent = first;
+        at = &first->left;
     }
-    b->prev = a;
-    b->next = a->child;
-    if (a->child) a->child->prev = b;
-    a->child = b;
-    return a;
-}
-
-/* One heap from a list of siblings: pairs from left to right, then the pairs from right to left. */
-static struct timer *merge_pairs(struct timer *first) {
-    struct timer *pairs = NULL, *heap = NULL;
-
-    while (first) {
-        struct timer *a = first, *b = a->next;
-
-        first = b ? b->next : NULL;
-        a->next = a->prev = NULL;
-        if (b) b->next = b->prev = NULL;
-        a = meld(a, b);
-        a->next = pairs;
-        pairs = a;
-    }
-    while (pairs) {
-        struct timer *p = pairs;
-
-        pairs = p->next;
-        p->next = NULL;
-        heap = meld(heap, p);
-    }
-    return heap;
+    *at = a ? a : b;
+    if (*at) (*at)->parent = parent;
 }
 
 void timerq_insert(struct timerq *q, struct timer *t, u64 when) {
     t->when = when;
     t->seq = q->seq++;
-    t->child = t->next = t->prev = NULL;
+    t->left = t->right = NULL;
     t->queued = true;
-    q->root = meld(q->root, t);
+    merge(&q->root, NULL, q->root, t);
 }
 
 void timerq_remove(struct timerq *q, struct timer *t) {
-    if (!t->queued) return;
-    struct timer *rest = merge_pairs(t->child);
+    struct timer *up = t->parent;
 
-    if (t == q->root) {
-        q->root = rest;
-    } else {
-        if (t->prev->child == t)
-            t->prev->child = t->next;
-        else
-            t->prev->next = t->next;
-        if (t->next) t->next->prev = t->prev;
-        q->root = meld(q->root, rest);
-    }
-    t->child = t->next = t->prev = NULL;
+    if (!t->queued) return;
+    merge(!up ? &q->root : up->left == t ? &up->left : &up->right, up, t->left, t->right);
     t->queued = false;
 }
 

@@ -292,11 +292,6 @@ void sched_timer_set(u32 cpu, u32 kind, u64 when) {
     machine_timer_set(cpu, &sched_cpus[cpu].timer[kind].t, when);
 }
 
-void sched_timer_cancel(u32 cpu, u32 kind) {
-    sched_cpus[cpu].timer[kind].armed = false;
-    machine_timer_cancel(&sched_cpus[cpu].timer[kind].t);
-}
-
 /* A timer may have been moved or cancelled by another CPU while this one waited for the lock. */
 void sched_timer_fire(u32 cpu, u32 kind) {
     struct policy_timer *t = &sched_cpus[cpu].timer[kind];
@@ -346,26 +341,24 @@ int sched_cpu_online(u32 cpu) {
 void sched_times(struct sched_vcpu *v, struct sched_times *out) {
     struct sched_pool *p = sched_enter(&v->dom->pool);
 
-    *out = (struct sched_times){
-        .state = v->state,
-        .cpu = v->cpu,
-        .switches = v->switches,
-        .wakes = v->wakes,
-        .migrations = v->migrations,
-        .wake_p50 = hist_percentile(&v->wake_latency, 500),
-        .wake_p99 = hist_percentile(&v->wake_latency, 990),
-        .wake_max = v->wake_latency.max,
-        .wake_count = v->wake_latency.count,
-    };
     memcpy(out->state_ns, v->state_ns, sizeof(out->state_ns));
     out->state_ns[v->state] += p->now - v->since;
+    out->state = v->state;
+    out->cpu = v->cpu;
+    out->switches = v->switches;
+    out->wakes = v->wakes;
+    out->migrations = v->migrations;
+    out->wake_p50 = hist_percentile(&v->wake_latency, 500);
+    out->wake_p99 = hist_percentile(&v->wake_latency, 990);
+    out->wake_max = v->wake_latency.max;
+    out->wake_count = v->wake_latency.count;
     spin_unlock(&p->lock);
 }
 
 void sched_reset_latency(struct sched_vcpu *v) {
     struct sched_pool *p = sched_enter(&v->dom->pool);
 
-    hist_reset(&v->wake_latency);
+    v->wake_latency = (struct hist){ 0 };
     spin_unlock(&p->lock);
 }
 

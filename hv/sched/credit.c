@@ -240,7 +240,15 @@ static void burn(struct sched_pool *p, struct credit_vcpu *cv) {
 
 /* ---- tick and accounting ---- */
 
-static u32 place(struct sched_pool *p, struct sched_vcpu *v);
+/* The pCPU where it is, or the next that it may use; an idle one if it would have to wait there. */
+static u32 place(struct sched_pool *p, struct sched_vcpu *v) {
+    struct cpumask allowed = sched_allowed(p, v), idle = idlers_for(p, v);
+    u32 cpu = cpumask_cycle(&allowed, v->cpu);
+    struct sched_vcpu *current = sched_current_locked(cpu);
+
+    if (cpumask_empty(&idle) || (credit_cpu(cpu)->nr == 0 && (!current || current == v))) return cpu;
+    return cpumask_cycle(&idle, cpu + 1);
+}
 
 /* Somebody who has credit waits, here or where this pCPU could take it from, while one who has not runs. */
 static bool better_waits(struct sched_pool *p, u32 cpu, const struct sched_vcpu *v) {
@@ -284,11 +292,6 @@ static void tick(struct sched_pool *p, u32 cpu) {
 static void account(struct sched_pool *p) {
     struct credit_pool *cp = credit_pool(p);
 
-    if (cp->weight == 0) { /* until somebody is active again */
-        cp->balance = 0;
-        cp->accounting = false;
-        return;
-    }
     if (cp->knob.overflow == OVERFLOW_HAND_ON) /* what is steered is measured up to now */
         cpumask_for_each(cpu, &p->cpus)
             if (sched_current_locked(cpu)) burn(p, credit_vcpu(sched_current_locked(cpu)));
@@ -297,10 +300,16 @@ static void account(struct sched_pool *p) {
 }
 
 static void timer(struct sched_pool *p, u32 cpu, u32 kind) {
-    if (kind == TIMER_TICK)
+    struct credit_pool *cp = credit_pool(p);
+
+    if (kind == TIMER_TICK) {
         tick(p, cpu);
-    else
+    } else if (cp->weight) {
         account(p);
+    } else { /* until somebody is active again */
+        cp->balance = 0;
+        cp->accounting = false;
+    }
 }
 
 /* ---- the decision ---- */
@@ -355,16 +364,6 @@ static struct sched_pick pick(struct sched_pool *p, u32 cpu, struct sched_vcpu *
     if (!next->left || cp->knob.requeue == REQUEUE_TAIL) next->left = slice_of(cp, next);
     if (!cc->ticking) start_tick(p, cpu);
     return (struct sched_pick){ next->vcpu, next->left };
-}
-
-/* The pCPU where it is, or the next that it may use; an idle one if it would have to wait there. */
-static u32 place(struct sched_pool *p, struct sched_vcpu *v) {
-    struct cpumask allowed = sched_allowed(p, v), idle = idlers_for(p, v);
-    u32 cpu = cpumask_cycle(&allowed, v->cpu);
-    struct sched_vcpu *current = sched_current_locked(cpu);
-
-    if (cpumask_empty(&idle) || (credit_cpu(cpu)->nr == 0 && (!current || current == v))) return cpu;
-    return cpumask_cycle(&idle, cpu + 1);
 }
 
 /* ---- what happens to vCPUs ---- */
@@ -437,25 +436,25 @@ static void vcpu_remove(struct sched_pool *p, struct sched_vcpu *v) {
     if (is_active(credit_vcpu(v))) credit_set_active(p, credit_vcpu(v), false);
 }
 
-static int knobs_changed(struct sched_pool *p, const char **why) {
+static int changed(struct sched_pool *p, const struct param *e, const char **why) {
     struct credit_pool *cp = credit_pool(p);
     const struct credit_knobs *k = &cp->knob;
-    u32 slice = k->tslice_us, tick = k->tick_us, period = k->period_us;
+    u32 slice = k->tslice_us, tick = k->tick_us, period = k->period_us, limit = k->ratelimit_us;
 
     if (!tick) /* three a slice, one if the slice is short, but not more than a thousand a second */
         tick = MAX(slice >= 3000 ? slice / 3 : slice, 1000);
     if (!period) period = MAX(slice, tick);
-    *why = "tick_us is longer than period_us";
-    if (tick > period) return -EINVAL;
-    *why = "ratelimit_us is longer than tslice_us";
-    if (k->ratelimit_us > slice) return -EINVAL;
-    *why = "ratelimit_us is 0 or at least 100";
-    if (k->ratelimit_us && k->ratelimit_us < 100) return -EINVAL;
-
+    *why = tick > period          ? "tick_us is longer than period_us"
+           : limit > slice        ? "ratelimit_us is longer than tslice_us"
+           : limit && limit < 100 ? "ratelimit_us is 0 or at least 100"
+                                  : NULL;
+    if (*why) return -EINVAL;
+    list_for_each(cd, &cp->active, struct credit_dom, link) count_weight(cp, cd);
+    if (e && e->scope != PARAM_POOL) return 0;
     cp->tslice = slice * NS_PER_US;
     cp->tick = tick * NS_PER_US;
     cp->period = period * NS_PER_US;
-    cp->ratelimit = k->ratelimit_us * NS_PER_US;
+    cp->ratelimit = limit * NS_PER_US;
     cp->boost = boost_policies[k->boost];
     cpumask_for_each(cpu, &p->cpus) {
         if (credit_cpu(cpu)->ticking) start_tick(p, cpu);
@@ -463,15 +462,6 @@ static int knobs_changed(struct sched_pool *p, const char **why) {
     }
     if (cp->accounting) set_accounting(p);
     return 0;
-}
-
-static int changed(struct sched_pool *p, const struct param *e, const char **why) {
-    struct credit_pool *cp = credit_pool(p);
-    int error = e && e->scope != PARAM_POOL ? 0 : knobs_changed(p, why);
-
-    if (!error)
-        list_for_each(cd, &cp->active, struct credit_dom, link) count_weight(cp, cd);
-    return error;
 }
 
 static void pool_init(struct sched_pool *p) {

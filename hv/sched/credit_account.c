@@ -22,10 +22,6 @@ struct pass {
     u64 weight;  /* W */
     u64 left;    /* weight of the VMs not yet visited */
     bool wanted; /* an earlier VM could have used more */
-    /* of the VM whose turn it is */
-    u64 given;   /* to it in all */
-    u64 each;    /* a vCPU gets this, or what it has room for if that is less */
-    i64 park_at; /* a vCPU is parked below this */
 };
 
 /* a * b / c rounded up, for a result that fits; b and c are weights (below 2^32). */
@@ -48,71 +44,70 @@ static u64 peak_of(const struct credit_pool *cp, const struct credit_dom *cd, u6
     return peak;
 }
 
+static u64 cap_of(const struct credit_pool *cp, const struct credit_dom *cd) {
+    return (cd->cap * cp->period + 99) / 100;
+}
+
 /* How much this VM gets. What it cannot use is handed on; a VM with such a surplus moves to the front if
  * it came too late for those before it. */
-static void grant(struct credit_pool *cp, struct credit_dom *cd, struct pass *s) {
-    u64 w = cd->counted, a = cd->nr_active, peak = peak_of(cp, cd, w, s);
-    u64 fair = part((u64)s->credit, w, s->weight);
+static u64 grant(struct credit_pool *cp, struct credit_dom *cd, struct pass *s) {
+    u64 w = cd->counted, peak = peak_of(cp, cd, w, s), fair = part((u64)s->credit, w, s->weight);
 
     s->left -= w;
-    s->park_at = INT64_MIN;
     if (cd->cap) {
-        u64 cap = (cd->cap * cp->period + 99) / 100;
-
-        peak = MIN(peak, cap);
-        s->park_at = -(i64)((cap + a - 1) / a);
+        peak = MIN(peak, cap_of(cp, cd));
         if (cp->knob.overflow == OVERFLOW_HAND_ON && part(s->all, w, s->weight) >= peak)
             fair = MAX(fair, peak); /* steering is not to cut into what the cap leaves */
     }
-    s->given = MIN(fair, peak);
     if (fair < peak) {
         s->wanted = true;
-        return;
+        return fair;
     }
     if (s->left) s->credit += (i64)part(fair - peak, s->weight, s->left);
     if (s->wanted) {
         list_del(&cd->link);
         list_add_head(&cp->active, &cd->link);
     }
+    return peak;
 }
 
-/* How it is divided among the VM's active vCPUs: equally, but what one has no room for goes to the others. */
-static void divide(const struct credit_pool *cp, const struct credit_dom *cd, struct pass *s) {
-    u64 n = cd->nr_active, rest = s->given, level;
+/* What each of the VM's active vCPUs gets of that: equal parts, but what one has no room for goes to the
+ * others. */
+static u64 divide(const struct credit_pool *cp, const struct credit_dom *cd, u64 given) {
+    u64 n = cd->nr_active, level;
 
-    s->each = rest;
-    if (n == 1) return;
-    level = rest / n;
+    if (n == 1) return given;
+    level = given / n;
     if (cp->knob.overflow == OVERFLOW_HAND_ON)
         list_for_each(cv, &cd->active, struct credit_vcpu, active) {
             u64 r = room(cp, cv);
 
-            rest -= r <= level ? r : 0;
+            given -= r <= level ? r : 0;
             n -= r <= level;
         }
-    s->each = n ? (rest + n - 1) / n : level;
+    return n ? (given + n - 1) / n : level;
 }
 
-/* Gives an active vCPU its part and draws the consequences. */
-static void settle(struct sched_pool *p, struct credit_vcpu *cv, const struct pass *s, i64 *balance) {
+/* Gives an active vCPU its part and draws the consequences; it is parked below `park`. Returns what counts
+ * in the balance. */
+static i64 settle(struct sched_pool *p, struct credit_vcpu *cv, u64 part, i64 park) {
     struct credit_pool *cp = credit_pool(p);
     struct sched_vcpu *v = cv->vcpu;
-    i64 limit = (i64)cp->period;
-    u64 part = s->each, most = room(cp, cv);
+    i64 limit = (i64)cp->period, had = cv->credit;
     bool hand_on = cp->knob.overflow == OVERFLOW_HAND_ON, boosted = cv->cls == CLASS_BOOST;
 
-    if (hand_on && most < part) part = most;
+    if (hand_on) part = MIN(part, room(cp, cv));
     cv->credit += (i64)part;
     cv->cls = cp->boost(cv, BOOST_CREDIT, p->now);
     if (cv->credit < 0) {
-        if (cv->credit < s->park_at && !v->parked) sched_park(p, v, true);
+        if (cv->credit < park && !v->parked) sched_park(p, v, true);
         if (cv->credit < -limit) cv->credit = -limit;
-    } else {
-        if (v->parked) sched_park(p, v, false);
-        if (cv->credit > limit || (most == 0 && !sched_runnable(v))) credit_set_active(p, cv, false);
-        if (cv->credit > limit) cv->credit = cp->knob.inactive_reset == RESET_HALF ? cv->credit / 2 : 0;
+        return cv->credit;
     }
-    if (!hand_on || cv->credit < limit || (!boosted && sched_runnable(v))) *balance += cv->credit;
+    if (v->parked) sched_park(p, v, false);
+    if (cv->credit > limit || (had >= limit && !sched_runnable(v))) credit_set_active(p, cv, false);
+    if (cv->credit > limit) cv->credit = cp->knob.inactive_reset == RESET_HALF ? cv->credit / 2 : 0;
+    return !hand_on || cv->credit < limit || (!boosted && sched_runnable(v)) ? cv->credit : 0;
 }
 
 void credit_account(struct sched_pool *p) {
@@ -122,10 +117,11 @@ void credit_account(struct sched_pool *p) {
 
     s.credit = cp->knob.overflow == OVERFLOW_HAND_ON ? MAX(all - cp->balance, 0) : all - MIN(cp->balance, 0);
     list_for_each_safe(cd, &cp->active, struct credit_dom, link) {
-        grant(cp, cd, &s);
-        divide(cp, cd, &s);
+        u64 each = divide(cp, cd, grant(cp, cd, &s)), a = cd->nr_active;
+        i64 park = cd->cap ? -(i64)((cap_of(cp, cd) + a - 1) / a) : INT64_MIN;
+
         list_for_each_safe(cv, &cd->active, struct credit_vcpu, active) {
-            settle(p, cv, &s, &balance);
+            balance += settle(p, cv, each, park);
         }
     }
     cp->balance = balance;

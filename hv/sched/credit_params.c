@@ -34,32 +34,19 @@ const struct param credit_params[] = {
     { 0 },
 };
 
-/* What all Xens up to 4.2 have in common; what is not named is 0, the oldest. */
+/* What is not named is 0, the oldest. */
+#define HARDENED                                                                                             \
+    .tslice_us = 30000, .ratelimit_us = 1000, .ratelimit_exact = 1, .debit = DEBIT_TIME,                     \
+    .weight_scope = SCOPE_DOM, .inactive_reset = RESET_HALF, .tickle = TICKLE_SMART,                         \
+    .activate = ACTIVATE_BURN, .demote = DEMOTE_BURN, .boost = BOOST_STOCK, .yield_hint = 1,                 \
+    .balance = BALANCE_FULL, .overflow = OVERFLOW_HAND_ON, .requeue = REQUEUE_HEAD
 #define XEN .tslice_us = 30000, .boost = BOOST_STOCK, .boost_on_migrate = 1
-
-static const struct credit_knobs hardened = {
-    .tslice_us = 30000,
-    .ratelimit_us = 1000,
-    .ratelimit_exact = 1,
-    .debit = DEBIT_TIME,
-    .weight_scope = SCOPE_DOM,
-    .inactive_reset = RESET_HALF,
-    .tickle = TICKLE_SMART,
-    .activate = ACTIVATE_BURN,
-    .demote = DEMOTE_BURN,
-    .boost = BOOST_STOCK,
-    .yield_hint = 1,
-    .balance = BALANCE_FULL,
-    .overflow = OVERFLOW_HAND_ON,
-    .requeue = REQUEUE_HEAD,
-};
-
 #define XEN_41                                                                                               \
     XEN, .debit = DEBIT_TIME, .weight_scope = SCOPE_VCPU, .inactive_reset = RESET_HALF, .yield_hint = 1,     \
          .tickle = TICKLE_ONE
 
 const struct sched_preset credit_presets[] = {
-    { "hardened", &hardened },
+    { "hardened", &(const struct credit_knobs){ HARDENED } },
     { "faithful-3.4", &(const struct credit_knobs){ XEN } },
     { "faithful-4.0", &(const struct credit_knobs){ XEN, .debit = DEBIT_TIME } },
     { "faithful-4.1", &(const struct credit_knobs){ XEN_41 } },

@@ -30,40 +30,37 @@ char param_kind(const char *name) {
     return 0;
 }
 
-/* Where the value is, and whose it is for a recording; NULL if the object is no longer in that pool. */
-static u32 *field(const struct param *e, struct sched_pool *pool, const void *object, u32 *who) {
-    const struct sched_vcpu *v = object;
-    const struct sched_dom *d = e->scope == PARAM_VCPU ? v->dom : object;
-    const u64 *priv = e->scope == PARAM_POOL ? pool->priv : e->scope == PARAM_DOM ? d->priv : v->priv;
+/* Where the value is; the pool that the object is in, and who that is in a recording. */
+static u32 *field(const struct param *e, void *object, struct sched_pool **owner, u32 *who) {
+    struct sched_pool *p = object;
+    struct sched_dom *d = object;
+    struct sched_vcpu *v = object;
+    bool pool = e->scope == PARAM_POOL, dom = e->scope == PARAM_DOM;
 
-    *who = e->scope == PARAM_POOL ? TRACE_NOBODY : e->scope == PARAM_DOM ? d->id << 16 : sched_who(v);
-    if (!pool->policy || (e->scope == PARAM_POOL ? object != pool : d->pool != pool)) return NULL;
-    return (u32 *)((char *)priv + e->offset);
+    *owner = pool ? p : dom ? d->pool : v->dom->pool;
+    *who = pool ? TRACE_NOBODY : dom ? d->id << 16 : sched_who(v);
+    return (u32 *)((char *)(pool ? p->priv : dom ? d->priv : v->priv) + e->offset);
 }
 
 i64 param_get(const struct param *e, struct sched_pool *pool, const void *object) {
-    u32 who, *at;
-    i64 value;
+    struct sched_pool *owner;
+    u32 who;
 
-    spin_lock(&pool->lock);
-    at = field(e, pool, object, &who);
-    value = at ? *at : 0;
-    spin_unlock(&pool->lock);
-    return value;
+    return *field(e, (void *)object, &owner, &who);
 }
 
 int param_set(const struct param *e, struct sched_pool *pool, void *object, i64 value, const char **why) {
-    u32 who, *at, old;
+    struct sched_pool *owner;
     int error = -EINVAL;
+    u32 who, *at, old;
 
     *why = e->names ? "that is none of its values" : "the value is out of range";
     if (value < e->min || value > e->max) return -EINVAL;
-    sched_enter(&pool);
     *why = "the object is not in that pool";
-    at = field(e, pool, object, &who);
-    if (at) {
+    sched_enter(&pool);
+    at = field(e, object, &owner, &who);
+    if (owner == pool && pool->policy) {
         record_input(pool, IN_PARAM, who, (u32)(e - pool->policy->params), (u64)value);
-        *why = NULL;
         old = *at;
         *at = (u32)value;
         error = pool->policy->changed ? pool->policy->changed(pool, e, why) : 0;

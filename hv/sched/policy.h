@@ -150,7 +150,6 @@ void sched_park(struct sched_pool *p, struct sched_vcpu *v, bool parked);
 /* Timers of the policy, named by (pCPU, kind); setting one that is set moves it. The core cancels them when
  * the pCPU leaves the pool. */
 void sched_timer_set(u32 cpu, u32 kind, u64 when);
-void sched_timer_cancel(u32 cpu, u32 kind);
 
 /* ---- parameters, for everybody ---- */
 

@@ -4,6 +4,7 @@
 #include <takt/errno.h>
 #include "lib/string.h"
 #include "sched/core.h"
+#include "sched/machine.h"
 
 struct sched_pool sched_pools[SCHED_MAX_POOLS];
 
@@ -113,12 +114,11 @@ int sched_pool_add_cpu(struct sched_pool *p, u32 cpu) {
 static bool evacuate(struct sched_pool *p, u32 cpu) {
     bool busy = false;
 
-    list_for_each(d, &p->doms, struct sched_dom, in_pool) {
+    list_for_each(d, &p->doms, struct sched_dom, in_pool)
         for_each_vcpu(v, d) {
             if (v->cpu == cpu && !v->migrating) sched_migrate(p, v);
             busy |= v->cpu == cpu;
         }
-    }
     return busy;
 }
 
@@ -136,7 +136,10 @@ int sched_pool_remove_cpu(struct sched_pool *p, u32 cpu) {
     cpumask_clear(&p->idlers, cpu);
     if (evacuate(p, cpu) || c->current != &c->idle) return end(p, -EAGAIN);
     if (p->policy->cpu_remove) p->policy->cpu_remove(p, cpu);
-    for (u32 i = 0; i < SCHED_TIMERS; i++) sched_timer_cancel(cpu, i);
+    for (u32 i = 0; i < SCHED_TIMERS; i++) {
+        c->timer[i].armed = false;
+        machine_timer_cancel(&c->timer[i].t);
+    }
     c->leaving = false;
     __atomic_store_n(&c->pool, NULL, __ATOMIC_RELEASE);
     return end(p, 0);

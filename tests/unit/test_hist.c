@@ -15,7 +15,7 @@ static void test_percentiles(void **state) {
     assert_in_range(p99, 990000, 1000000);
     assert_int_equal(hist_percentile(&h, 1000), 1000000);
     assert_int_equal(h.count, 1000);
-    hist_reset(&h);
+    h = (struct hist){ 0 };
     assert_int_equal(h.max, 0);
 }
 
@@ -27,7 +27,7 @@ static void test_single_values(void **state) {
         for (int d = -1; d <= 1; d++) {
             u64 v = (1ull << s) + (u64)(i64)d;
 
-            hist_reset(&h);
+            h = (struct hist){ 0 };
             hist_add(&h, v);
             assert_true(hist_percentile(&h, 500) == v);
         }
@@ -37,7 +37,7 @@ static void test_error_bound(void **state) {
     static struct hist h;
 
     for (u64 v = 1; v < 1ull << 35; v = v * 17 / 16 + 1) {
-        hist_reset(&h);
+        h = (struct hist){ 0 };
         hist_add(&h, v);
         hist_add(&h, 1ull << 40);
         u64 p = hist_percentile(&h, 500);
