@@ -58,7 +58,7 @@ static void add(struct slot *s, const char *name, char c, u64 now) {
 static unsigned drain(struct vm *vm, u64 now) {
     struct slot *s = &slots[vm->id % SLOTS];
     char chunk[STEP_BYTES];
-    unsigned n = vconsole_take(&vm->console, chunk, sizeof(chunk));
+    unsigned n = ring_get(&vm->console.out, chunk, sizeof(chunk));
 
     if (n && s->vm != vm->id) *s = (struct slot){ .vm = vm->id };
     for (unsigned i = 0; i < n; i++) add(s, vm->name, chunk[i], now);
@@ -100,7 +100,7 @@ static void on_output(struct vconsole *c) {
 
 void guestcon_init(bool log) {
     to_log = log;
-    vm_console_more = on_output;
+    vconsole_more = on_output;
     vm_stopped = on_stopped;
 }
 
@@ -111,9 +111,8 @@ static void to_guest(struct shell_call *c, const char *s, unsigned n) {
         if (s[i] == LEAVE)
             c->stop = true;
         else
-            vconsole_type(&c->vm->console, s + i, 1);
+            ring_put(&c->vm->console.in, s + i, 1);
     }
-    vuart_input(&c->vm->uart);
 }
 
 static void detach(struct shell_call *c) {
@@ -133,7 +132,7 @@ int cmd_console(struct shell_call *c) {
         out("Connected to %s. ^] leaves.\n", c->vm->name);
     }
     if (c->vm->state == VM_DYING) return 0;
-    n = vconsole_take(&c->vm->console, chunk, sizeof(chunk));
+    n = ring_get(&c->vm->console.out, chunk, sizeof(chunk));
     for (unsigned i = 0; i < n; i++) {
         if (chunk[i] != '\r') out_escaped(chunk[i]);
     }

@@ -15,20 +15,19 @@ struct bus_access {
     u32 vcpu; /* who makes it */
 };
 
-struct bus_range {
-    u64 start, end; /* [start, end) */
-    void (*fn)(void *dev, const struct bus_access *a, u64 *value);
-    void *dev;
-};
+typedef void (*bus_fn)(void *dev, const struct bus_access *a, u64 *value);
 
 struct bus {
     u32 nr;
-    struct bus_range range[BUS_RANGES]; /* sorted by start */
+    struct bus_range {
+        u64 start, size;
+        bus_fn fn;
+        void *dev;
+    } range[BUS_RANGES];
 };
 
-int bus_add(struct bus *b, u64 start, u64 end, void (*fn)(void *, const struct bus_access *, u64 *),
-            void *dev); /* -EINVAL empty, -EBUSY overlap, -ENOSPC */
-void bus_remove(struct bus *b, u64 start);
+/* The devices of a VM are at addresses of their own: ranges do not overlap. */
+void bus_add(struct bus *b, u64 start, u64 size, bus_fn fn, void *dev);
 /* False if nobody is there, or if the access crosses the end of a range (then nothing was done). */
 bool bus_do(const struct bus *b, const struct bus_access *a, u64 *value);
 

@@ -23,7 +23,9 @@ static inline u8 next(struct cursor *c) {
 static u64 next_le(struct cursor *c, unsigned bytes) {
     u64 v = 0;
 
-    for (unsigned i = 0; i < bytes; i++) v |= (u64)next(c) << (8 * i);
+    c->at += bytes;
+    if (c->at > c->len) return 0;
+    for (unsigned i = 1; i <= bytes; i++) v = v << 8 | c->p[c->at - i];
     return v;
 }
 
@@ -36,12 +38,11 @@ static inline u8 skip_prefixes(struct cursor *c) {
         switch (b) {
         case 0x66: c->opsize16 = true; break;
         case 0x67: c->addr_alt = true; break;
-        case 0x26: /* segments: ES CS SS DS FS GS */
+        case 0x64 ... 0x65: /* segments: FS GS, ES CS SS DS */
+        case 0x26:
         case 0x2e:
         case 0x36:
-        case 0x3e:
-        case 0x64:
-        case 0x65: break;
+        case 0x3e: break;
         default:
             if (c->mode != 64 || (b & 0xf0) != 0x40) return b;
             c->rex = b;
@@ -51,7 +52,7 @@ static inline u8 skip_prefixes(struct cursor *c) {
     }
 }
 
-static unsigned operand_size(const struct cursor *c) {
+static u8 operand_size(const struct cursor *c) {
     if (c->rex & REX_W) return 8;
     return (c->mode == 16) != c->opsize16 ? 2 : 4;
 }
@@ -78,87 +79,44 @@ static inline int skip_modrm(struct cursor *c) {
     return modrm >> 3 & 7;
 }
 
-/* A general register as operand: with a REX prefix 4..7 are SPL to DIL, without AH to BH. */
-static inline void set_reg(struct mmio_insn *in, const struct cursor *c, int field, unsigned size) {
-    in->reg_size = (u8)size;
-    in->reg = (u8)(field | (c->rex & REX_R ? 8 : 0));
-    if (size == 1 && !c->rex && field >= 4) {
-        in->high = true;
-        in->reg = (u8)(field - 4);
-    }
-}
-
-/* 88 to 8B: bit 1 tells the direction, bit 0 whether it is wider than a byte. */
-static int mov_reg(struct mmio_insn *in, struct cursor *c, u8 op) {
-    int field = skip_modrm(c);
-
-    if (field < 0) return -EINVAL;
-    in->write = !(op & 2);
-    in->size = op & 1 ? (u8)operand_size(c) : 1;
-    set_reg(in, c, field, in->size);
-    return 0;
-}
-
-/* A0 to A3: the accumulator and an absolute address. Here bit 1 means a store. */
-static int mov_moffs(struct mmio_insn *in, struct cursor *c, u8 op) {
-    in->write = op & 2;
-    in->size = op & 1 ? (u8)operand_size(c) : 1;
-    in->reg_size = in->size;
-    c->at += address_size(c);
-    return 0;
-}
-
-/* C6 /0 and C7 /0. An immediate is 4 bytes at most, extended by sign. */
-static int mov_imm(struct mmio_insn *in, struct cursor *c, u8 op) {
-    if (skip_modrm(c) != 0) return -EINVAL;
-    in->write = in->imm = true;
-    in->size = op & 1 ? (u8)operand_size(c) : 1;
-    in->value = next_le(c, MIN(in->size, 4u));
-    if (in->size == 8) in->value = (u64)(i64)(i32)in->value;
-    return 0;
-}
-
-/* A read of `size` bytes that is extended to the operand size. */
-static int mov_extend(struct mmio_insn *in, struct cursor *c, unsigned size, bool sign) {
-    int field = skip_modrm(c);
-
-    if (field < 0) return -EINVAL;
-    in->size = (u8)size;
-    in->sign = sign;
-    in->reg_size = (u8)operand_size(c);
-    in->reg = (u8)(field | (c->rex & REX_R ? 8 : 0));
-    return 0;
-}
-
-static int decode_0f(struct mmio_insn *in, struct cursor *c) {
-    u8 op = next(c);
-
-    if ((op & 0xf6) != 0xb6) /* B6 B7 BE BF */
-        return -EINVAL;
-    return mov_extend(in, c, op & 1 ? 2 : 1, op & 8);
-}
-
-static int decode_op(struct mmio_insn *in, struct cursor *c, u8 op) {
-    switch (op) {
-    case 0x88 ... 0x8b: return mov_reg(in, c, op);
-    case 0xa0 ... 0xa3: return mov_moffs(in, c, op);
-    case 0xc6:
-    case 0xc7: return mov_imm(in, c, op);
-    case 0x63: /* MOVSXD; ARPL outside 64-bit mode. To 16 bits the vendors read different sizes. */
-        if (c->mode != 64 || operand_size(c) == 2) return -EINVAL;
-        return mov_extend(in, c, 4, true);
-    case 0x0f: return decode_0f(in, c);
-    default: return -EINVAL;
-    }
-}
-
 int mmio_decode(struct mmio_insn *out, const u8 *bytes, unsigned len, unsigned mode) {
     struct cursor c = { .p = bytes, .len = MIN(len, INSN_MAX), .mode = mode };
-    int err;
+    u8 op = skip_prefixes(&c), operand = operand_size(&c), size = op & 1 ? operand : 1;
+    int field = 0;
 
-    *out = (struct mmio_insn){ 0 };
-    err = decode_op(out, &c, skip_prefixes(&c));
-    if (err || c.at > c.len) return -EINVAL;
+    *out = (struct mmio_insn){ .size = size, .reg_size = size };
+    switch (op) {
+    case 0x88 ... 0x8b:
+        field = skip_modrm(&c);
+        out->write = !(op & 2);
+        out->high = size == 1 && !c.rex && field >= 4; /* with REX they are SPL to DIL */
+        break;
+    case 0xa0 ... 0xa3: /* the accumulator and an absolute address */
+        out->write = op & 2;
+        c.at += address_size(&c);
+        c.rex = 0;
+        break;
+    case 0xc6 ... 0xc7: /* an immediate: 4 bytes at most, extended by sign */
+        if (skip_modrm(&c) != 0) return -EINVAL;
+        out->write = out->imm = true;
+        out->value = next_le(&c, MIN(size, 4u));
+        if (size == 8) out->value = (u64)(i64)(i32)out->value;
+        break;
+    case 0x63: /* MOVSXD; ARPL outside 64-bit mode. To 16 bits the vendors read different sizes. */
+        if (mode != 64 || operand == 2) return -EINVAL;
+        *out = (struct mmio_insn){ .size = 4, .reg_size = operand, .sign = true };
+        field = skip_modrm(&c);
+        break;
+    case 0x0f: /* MOVZX, MOVSX of a byte or a word: B6 B7 BE BF */
+        op = next(&c);
+        if ((op & 0xf6) != 0xb6) return -EINVAL;
+        *out = (struct mmio_insn){ .size = op & 1 ? 2 : 1, .reg_size = operand, .sign = op & 8 };
+        field = skip_modrm(&c);
+        break;
+    default: return -EINVAL;
+    }
+    if (field < 0 || c.at > c.len) return -EINVAL;
+    out->reg = out->high ? (u8)field - 4 : (u8)field | (c.rex & REX_R) << 1;
     out->len = (u8)c.at;
     return 0;
 }

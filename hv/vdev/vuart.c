@@ -1,76 +1,40 @@
-/* Console ring, and a 16550 on it that is always ready to send (data sheet: National PC16550D). */
+/* Console rings, and a 16550 on them that is always ready to send (data sheet: National PC16550D). */
 #include <takt/abi.h>
+#include "trace/trace.h"
 #include "vdev/vuart.h"
+#include "x86/percpu.h"
 
-/* ---- console ring ---- */
+DEFINE_COUNTER(console_bytes_dropped); /* output that found its ring full */
 
-void vconsole_init(struct vconsole *c) {
-    c->out_head = c->out_tail = c->in_head = c->in_tail = 0;
-    c->dropped = 0;
-    c->lock = (struct spinlock){ 0 };
-    c->more = NULL;
+void (*vconsole_more)(struct vconsole *c);
+
+unsigned ring_put(struct console_ring *r, const char *s, unsigned len) {
+    spin_lock(&r->lock);
+    len = MIN(len, CONSOLE_RING - (r->head - r->tail));
+    for (unsigned i = 0; i < len; i++) r->data[r->head++ % CONSOLE_RING] = s[i];
+    spin_unlock(&r->lock);
+    return len;
 }
 
-/* Both rings' sizes are powers of two. */
-static unsigned ring_put(char *ring, u32 size, u32 *head, u32 tail, const char *s, unsigned len) {
-    unsigned n = MIN(len, size - (*head - tail));
-
-    for (unsigned i = 0; i < n; i++) ring[(*head)++ & (size - 1)] = s[i];
-    return n;
-}
-
-static unsigned ring_get(const char *ring, u32 size, u32 head, u32 *tail, char *s, unsigned max) {
-    unsigned n = MIN(max, head - *tail);
-
-    for (unsigned i = 0; i < n; i++) s[i] = ring[(*tail)++ & (size - 1)];
-    return n;
+unsigned ring_get(struct console_ring *r, char *s, unsigned max) {
+    spin_lock(&r->lock);
+    max = MIN(max, r->head - r->tail);
+    for (unsigned i = 0; i < max; i++) s[i] = r->data[r->tail++ % CONSOLE_RING];
+    spin_unlock(&r->lock);
+    return max;
 }
 
 unsigned vconsole_put(struct vconsole *c, const char *s, unsigned len) {
-    unsigned n;
+    unsigned n = ring_put(&c->out, s, len);
 
-    spin_lock(&c->lock);
-    n = ring_put(c->out, sizeof(c->out), &c->out_head, c->out_tail, s, len);
-    c->dropped += len - n;
-    spin_unlock(&c->lock);
-    if (c->more && n) c->more(c);
+    console_bytes_dropped.value[this_cpu()->id] += len - n;
+    if (vconsole_more && n) vconsole_more(c);
     return n;
-}
-
-unsigned vconsole_take(struct vconsole *c, char *s, unsigned max) {
-    unsigned n;
-
-    spin_lock(&c->lock);
-    n = ring_get(c->out, sizeof(c->out), c->out_head, &c->out_tail, s, max);
-    spin_unlock(&c->lock);
-    return n;
-}
-
-unsigned vconsole_type(struct vconsole *c, const char *s, unsigned len) {
-    unsigned n;
-
-    spin_lock(&c->lock);
-    n = ring_put(c->in, sizeof(c->in), &c->in_head, c->in_tail, s, len);
-    spin_unlock(&c->lock);
-    return n;
-}
-
-unsigned vconsole_get(struct vconsole *c, char *s, unsigned max) {
-    unsigned n;
-
-    spin_lock(&c->lock);
-    n = ring_get(c->in, sizeof(c->in), c->in_head, &c->in_tail, s, max);
-    spin_unlock(&c->lock);
-    return n;
-}
-
-bool vconsole_typed(const struct vconsole *c) {
-    return __atomic_load_n(&c->in_head, __ATOMIC_RELAXED) != __atomic_load_n(&c->in_tail, __ATOMIC_RELAXED);
 }
 
 /* ---- 16550 ---- */
 
-enum { RBR, IER, IIR, LCR, MCR, LSR, MSR, SCR };
+enum { DATA, IER, IIR, LCR, MCR, LSR, MSR, SCR, FCR = IIR };
 
 #define IER_RDA     0x01
 #define IER_THRE    0x02
@@ -80,112 +44,64 @@ enum { RBR, IER, IIR, LCR, MCR, LSR, MSR, SCR };
 #define FCR_ENABLE  0x01
 #define FCR_CLEAR_R 0x02
 #define LCR_DLAB    0x80
-#define MCR_OUT2    0x08 /* on a PC it lets the interrupt through */
 #define MCR_LOOP    0x10
 #define LSR_READY   0x01
 #define LSR_EMPTY   0x60 /* holding register and transmitter */
 #define MSR_PRESENT 0xb0 /* carrier, data set ready, clear to send */
 
-static u8 cause(const struct vuart *u) {
-    if ((u->ier & IER_RDA) && vconsole_typed(u->console)) return IIR_RDA;
-    if ((u->ier & IER_THRE) && u->thr_pending) return IIR_THRE;
-    return IIR_NONE;
+static bool typed(const struct vuart *u) {
+    return __atomic_load_n(&u->console->in.head, __ATOMIC_RELAXED) != u->console->in.tail;
 }
 
-static void update_line(struct vuart *u) {
-    bool level = cause(u) != IIR_NONE && (u->mcr & MCR_OUT2);
-
-    if (level == u->line) return;
-    u->line = level;
-    if (u->irq) u->irq(u->ctx, level);
+/* The cause of an interrupt, if there were one. */
+static u8 take_cause(struct vuart *u) {
+    if (typed(u) && u->reg[IER] & IER_RDA) return IIR_RDA;
+    if (!u->thr_pending || !(u->reg[IER] & IER_THRE)) return IIR_NONE;
+    u->thr_pending = false;
+    return IIR_THRE;
 }
 
-static u8 modem_status(const struct vuart *u) {
-    u8 m = u->mcr;
-
-    if (!(m & MCR_LOOP)) return MSR_PRESENT;
-    /* RTS, DTR, OUT1, OUT2 come back as CTS, DSR, RI, DCD. */
-    return (u8)((m & 2) << 3 | (m & 1) << 5 | (m & 4) << 4 | (m & 8) << 4);
-}
-
-static u8 read_reg(struct vuart *u, unsigned reg) {
+static u8 read_reg(struct vuart *u, unsigned n) {
+    u8 mcr = u->reg[MCR];
     char c = 0;
-    u8 v;
 
-    switch (reg) {
-    case RBR:
-        if (u->lcr & LCR_DLAB) return u->dll;
-        vconsole_get(u->console, &c, 1);
-        return (u8)c;
-    case IER: return u->lcr & LCR_DLAB ? u->dlm : u->ier;
-    case IIR:
-        v = cause(u);
-        if (v == IIR_THRE) u->thr_pending = false;
-        return v | (u->fcr & FCR_ENABLE ? 0xc0 : 0);
-    case LCR: return u->lcr;
-    case MCR: return u->mcr;
-    case LSR: return LSR_EMPTY | (vconsole_typed(u->console) ? LSR_READY : 0);
-    case MSR: return modem_status(u);
-    default: return u->scr;
+    if (n <= IER && u->reg[LCR] & LCR_DLAB) return u->divisor[n];
+    switch (n) {
+    case DATA: ring_get(&u->console->in, &c, 1); return (u8)c;
+    case IIR: return take_cause(u) | (u->reg[FCR] & FCR_ENABLE ? 0xc0 : 0);
+    case LSR: return LSR_EMPTY | (typed(u) ? LSR_READY : 0);
+    case MSR: /* looped, RTS, DTR, OUT1, OUT2 come back as CTS, DSR, RI, DCD */
+        if (!(mcr & MCR_LOOP)) return MSR_PRESENT;
+        return (u8)((mcr & 2) << 3 | (mcr & 1) << 5 | (mcr & 4) << 4 | (mcr & 8) << 4);
+    default: return u->reg[n];
     }
 }
 
-static void send(struct vuart *u, char c) {
-    if (u->mcr & MCR_LOOP)
-        vconsole_type(u->console, &c, 1);
-    else
+static void write_reg(struct vuart *u, unsigned n, u8 v) {
+    static const u8 writable[8] = { [IER] = 0xf, [FCR] = 0xc9, [LCR] = 0xff, [MCR] = 0x1f, [SCR] = 0xff };
+    char c = (char)v;
+
+    if (n <= IER && u->reg[LCR] & LCR_DLAB) {
+        u->divisor[n] = v;
+        return;
+    }
+    if (n == DATA && u->reg[MCR] & MCR_LOOP)
+        ring_put(&u->console->in, &c, 1);
+    else if (n == DATA)
         vconsole_put(u->console, &c, 1);
-    u->thr_pending = true;
-}
-
-static void write_fcr(struct vuart *u, u8 v) {
-    char c;
-
-    u->fcr = v & 0xc9;
-    while ((v & FCR_CLEAR_R) && vconsole_get(u->console, &c, 1))
+    while (n == FCR && v & FCR_CLEAR_R && ring_get(&u->console->in, &c, 1))
         ;
-}
-
-static void write_reg(struct vuart *u, unsigned reg, u8 v) {
-    switch (reg) {
-    case RBR:
-        if (u->lcr & LCR_DLAB)
-            u->dll = v;
-        else
-            send(u, (char)v);
-        break;
-    case IER:
-        if (u->lcr & LCR_DLAB) {
-            u->dlm = v;
-            break;
-        }
-        u->thr_pending |= (v & IER_THRE) && !(u->ier & IER_THRE);
-        u->ier = v & 0xf;
-        break;
-    case IIR: write_fcr(u, v); break;
-    case LCR: u->lcr = v; break;
-    case MCR: u->mcr = v & 0x1f; break;
-    case SCR: u->scr = v; break;
-    }
-}
-
-void vuart_init(struct vuart *u, struct vconsole *c, void (*irq)(void *, bool), void *ctx) {
-    *u = (struct vuart){ .console = c, .irq = irq, .ctx = ctx, .dll = 1 };
+    if (n == DATA || (n == IER && v & ~u->reg[IER] & IER_THRE)) u->thr_pending = true;
+    u->reg[n] = v & writable[n];
 }
 
 void vuart_access(void *dev, const struct bus_access *a, u64 *value) {
-    struct vuart *u = dev;
-    bool quiet = !a->write && a->addr > TAKT_UART_PORT + IIR; /* reading those changes nothing */
-
     for (unsigned i = 0; i < a->size; i++) {
-        unsigned reg = (unsigned)(a->addr - TAKT_UART_PORT + i) & 7;
+        unsigned n = (unsigned)(a->addr - TAKT_UART_PORT + i) & 7;
 
         if (a->write)
-            write_reg(u, reg, (u8)(*value >> (8 * i)));
+            write_reg(dev, n, (u8)(*value >> (8 * i)));
         else
-            *value |= (u64)read_reg(u, reg) << (8 * i);
+            *value |= (u64)read_reg(dev, n) << (8 * i);
     }
-    if (!quiet) update_line(u);
 }
-
-void vuart_input(struct vuart *u) { update_line(u); }

@@ -31,7 +31,7 @@ static i64 hc_console_write(struct vcpu *v, const u64 *a) {
 
 static i64 hc_console_read(struct vcpu *v, const u64 *a) {
     char buf[256];
-    unsigned n = vconsole_get(&v->vm->console, buf, (unsigned)MIN(a[1], sizeof(buf)));
+    unsigned n = ring_get(&v->vm->console.in, buf, (unsigned)MIN(a[1], sizeof(buf)));
 
     guestmem_write(&v->vm->mem, a[0], buf, n);
     return n;

@@ -40,13 +40,11 @@ static void debug_exit_access(void *dev, const struct bus_access *a, u64 *value)
 }
 
 void vm_add_devices(struct vm *vm) {
-    vuart_init(&vm->uart, &vm->console, NULL, NULL); /* no IOAPIC yet, so its interrupt has nowhere to go */
-    bus_add(&vm->ports, TAKT_UART_PORT, TAKT_UART_PORT + 8, vuart_access, &vm->uart);
-    if (vm->config.debugcon)
-        bus_add(&vm->ports, TAKT_DEBUGCON_PORT, TAKT_DEBUGCON_PORT + 1, debugcon_access, &vm->console);
-    if (vm->config.debug_exit)
-        bus_add(&vm->ports, TAKT_DEBUG_EXIT_PORT, TAKT_DEBUG_EXIT_PORT + 4, debug_exit_access, vm);
-    bus_add(&vm->mmio, TAKT_LAPIC_GPA, TAKT_LAPIC_GPA + PAGE_SIZE, lapic_access, vm);
+    vm->uart.console = &vm->console;
+    bus_add(&vm->ports, TAKT_UART_PORT, 8, vuart_access, &vm->uart);
+    if (vm->config.debugcon) bus_add(&vm->ports, TAKT_DEBUGCON_PORT, 1, debugcon_access, &vm->console);
+    if (vm->config.debug_exit) bus_add(&vm->ports, TAKT_DEBUG_EXIT_PORT, 4, debug_exit_access, vm);
+    bus_add(&vm->mmio, TAKT_LAPIC_GPA, PAGE_SIZE, lapic_access, vm);
 }
 
 static const u64 size_mask[] = { 0, 0xff, 0xffff, 0, 0xffffffff };

@@ -15,7 +15,6 @@
 #define SCRUB_PART    65536u
 #define RESTART_PAUSE NS_PER_S /* a VM that crashes or reboots as soon as it runs does so no more often */
 
-void (*vm_console_more)(struct vconsole *c);
 void (*vm_stopped)(struct vm *vm);
 
 /* ---- the list of VMs, and their states ---- */
@@ -315,8 +314,6 @@ int vm_create(const struct config_vm *c, vm_done done, void *ctx) {
     vm->refs = 1;
     vm->state = VM_CREATING;
     vm->tsc_offset = -rdtsc();
-    vconsole_init(&vm->console);
-    vm->console.more = vm_console_more;
     vm->job = (struct vm_job){ .work.step = job_step, .done = done, .ctx = ctx };
     vm->job.why = "there is not enough free memory for it";
     spin_lock(&vm_lock);

@@ -139,9 +139,7 @@ void vm_put(struct vm *vm);
 struct vm *vm_next(struct vm *after);
 const char *vm_state_name(enum vm_state s);
 
-/* The shell's, set before the first VM is created; NULL: none. Every VM's console calls the first when output
- * came; a VM that is destroyed the second, when its vCPUs have stopped. */
-extern void (*vm_console_more)(struct vconsole *c);
+/* The shell's, set before the first VM is created; NULL: none. A VM is destroyed, and its vCPUs have stopped. */
 extern void (*vm_stopped)(struct vm *vm);
 
 /* What a guest did wrong is its problem: log one sentence with its state, stop it, act on on_crash. Callable

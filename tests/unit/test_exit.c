@@ -384,7 +384,7 @@ static void test_ports(void **state) {
     assert_int_equal(in(0xe9, 1), 0x11223344556677e9);
     out(0xe9, 1, 'x');
     out(0x3f8, 1, 'y');
-    assert_int_equal(vconsole_take(&vm->console, c, 4), 2);
+    assert_int_equal(ring_get(&vm->console.out, c, 4), 2);
     assert_memory_equal(c, "xy", 2);
     assert_int_equal(vm->state, VM_RUNNING);
     out(0xf4, 4, 3);
@@ -422,7 +422,7 @@ static void test_string_out(void **state) {
     assert_int_equal(gpr[REG_RCX], 0);
     assert_int_equal(gpr[REG_RSI], BUF + 200);
     assert_int_equal(v->virt.regs.rip, CODE + 2);
-    assert_int_equal(vconsole_take(&vm->console, got, 200), 200);
+    assert_int_equal(ring_get(&vm->console.out, got, 200), 200);
     assert_memory_equal(got, text, 200);
 }
 
@@ -556,7 +556,7 @@ static void test_hc_pointers(void **state) {
         assert_int_equal(hc(TAKT_HC_CONSOLE_READ, bad[i], 4096, 0), -EFAULT);
         if (bad[i] != 0x1ff800) assert_int_equal(hc(TAKT_HC_VCPU_INFO, 0, bad[i], 0), -EFAULT);
     }
-    assert_int_equal(vconsole_take(&vm->console, (char[8]){ 0 }, 8), 0); /* and nothing was written */
+    assert_int_equal(ring_get(&vm->console.out, (char[8]){ 0 }, 8), 0); /* and nothing was written */
     assert_int_equal(hc(TAKT_HC_CONSOLE_WRITE, 0, 4097, 0), -EINVAL);
     assert_int_equal(hc(TAKT_HC_CONSOLE_WRITE, 0, BIT(32), 0), -EINVAL);
     assert_int_equal(hc(TAKT_HC_CONSOLE_WRITE, ~0ull, 0, 0), 0);
@@ -572,11 +572,11 @@ static void test_hc_console(void **state) {
     guestmem_write(&vm->mem, 0xff800, text, sizeof(text));
     assert_int_equal(hc(TAKT_HC_CONSOLE_WRITE, 0xff800, 4096, 0), 4096);
     assert_int_equal(hc(TAKT_HC_CONSOLE_WRITE, 0xff800, 4096, 0), -EAGAIN); /* E16: full */
-    assert_int_equal(vconsole_take(&vm->console, got, 100), 100);
+    assert_int_equal(ring_get(&vm->console.out, got, 100), 100);
     assert_int_equal(hc(TAKT_HC_CONSOLE_WRITE, 0xff800, 4096, 0), 100);
-    while (vconsole_take(&vm->console, got, 1)) total++;
+    while (ring_get(&vm->console.out, got, 1)) total++;
     assert_int_equal(total, 4096);
-    vconsole_type(&vm->console, "hello", 5);
+    ring_put(&vm->console.in, "hello", 5);
     assert_int_equal(hc(TAKT_HC_CONSOLE_READ, BUF, 3, 0), 3);
     guestmem_read(&vm->mem, BUF, got, 3);
     assert_memory_equal(got, "hel", 3);

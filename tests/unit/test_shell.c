@@ -352,7 +352,7 @@ static void attached_console(void **state) {
     assert_non_null(strstr(fake_console_text, "Connected to two. ^] leaves.\nhi\\x1b[2J\\x07\n"));
     fake_console_type("ab\x03");
     rig_run(1000);
-    assert_int_equal(vconsole_get(&two->console, got, sizeof(got)), 3); /* ^C is the guest's */
+    assert_int_equal(ring_get(&two->console.in, got, sizeof(got)), 3); /* ^C is the guest's */
     assert_string_equal(got, "ab\x03");
     fake_console_reset();
     vconsole_put(&two->console, "more", 4);
