@@ -15,10 +15,9 @@ DEFINE_COUNTER(exits);
 
 struct cpu_vm {
     struct vcpu *loaded; /* its state is in this pCPU's hardware; NULL: none, the pCPU is idle */
-    struct sched_vcpu *current;
-    u64 start;       /* TSC when the loop was entered */
-    u64 mark;        /* TSC up to which time is accounted */
-    u64 work_at;     /* TSC from which on a step of work may be put between two guests */
+    /* TSC: when the loop was entered; up to which time is accounted; from which on a step of work may be put
+     * between two guests */
+    u64 start, mark, work_at;
     bool look;       /* a timer or work may be due: there was an interrupt. No interrupt, nothing due */
     bool work_waits; /* until work_at */
 };
@@ -44,22 +43,21 @@ void vcpu_notify(struct vcpu *v, u32 todo) {
 
 void vcpu_block(struct vcpu *v) {
     sched_block(&v->sched);
-    __atomic_thread_fence(
-        __ATOMIC_SEQ_CST); /* against vcpu_notify: it sees us asleep, or we see what it set */
+    /* against vcpu_notify: it sees us asleep, or we see what it set */
+    __atomic_thread_fence(__ATOMIC_SEQ_CST);
     if (v->todo) sched_wake(&v->sched);
     this_cpu()->need_resched = true;
 }
 
 static void reschedule(struct percpu *cpu, struct cpu_vm *c) {
-    struct sched_vcpu *prev = c->current, *next;
+    struct sched_vcpu *prev = sched_current(cpu->id), *next;
 
     cpu->need_resched = false;
     next = sched_run(cpu->id);
     if (next == prev) return;
     if (c->loaded) virt->save(&c->loaded->virt);
-    c->current = next;
     c->loaded = sched_is_idle(next) ? NULL : vcpu_of_sched(next);
-    if (prev) sched_saved(cpu->id, prev);
+    sched_saved(cpu->id, prev);
     if (c->loaded) virt->load(&c->loaded->virt);
     __atomic_thread_fence(__ATOMIC_SEQ_CST); /* on_cpu is out before `todo` is read */
 }
@@ -79,16 +77,6 @@ static bool do_work(const struct percpu *cpu, struct cpu_vm *c) {
     return true;
 }
 
-static void idle(struct percpu *cpu, struct cpu_vm *c) {
-    u64 t;
-
-    lapic_timer_arm(timers_next());
-    t = rdtsc();
-    cpu_halt();
-    c->mark = rdtsc();
-    cpu->idle_tsc += c->mark - t;
-}
-
 /* All that need not be done between any two exits. False: begin the pass anew. */
 static __attribute__((noinline)) bool look_around(struct percpu *cpu, struct cpu_vm *c) {
     c->look = false;
@@ -96,23 +84,26 @@ static __attribute__((noinline)) bool look_around(struct percpu *cpu, struct cpu
     cpu->hv_tsc = c->mark - c->start - cpu->guest_tsc - cpu->idle_tsc;
     if (timers_next() <= ns_of(c->mark)) timers_run();
     if (cpu->need_resched) reschedule(cpu, c);
-    if (do_work(cpu, c))
+    if (do_work(cpu, c)) {
         c->mark = rdtsc();
-    else if (c->loaded && !c->loaded->sched.blocked)
+    } else if (c->loaded && !c->loaded->sched.blocked) {
         return true;
-    else
-        idle(cpu, c); /* perhaps with a vCPU that keeps its pCPU while it sleeps: null's `sleepless` */
+    } else { /* perhaps with a vCPU that keeps its pCPU while it sleeps: null's `sleepless` */
+        u64 t;
+
+        lapic_timer_arm(timers_next());
+        t = rdtsc();
+        cpu_halt();
+        c->mark = rdtsc();
+        cpu->idle_tsc += c->mark - t;
+    }
     c->look = true;
     return false;
 }
 
-static u32 who(const struct vcpu *v) { return v->vm->id << 16 | v->id; }
-
-static __attribute__((noinline)) void trace_exit(const struct percpu *cpu, const struct cpu_vm *c,
-                                                 const struct vcpu *v, const struct vm_exit *e) {
-    u64 rip = v->virt.regs.rip;
-
-    trace(cpu->id, ns_of(c->mark), TRC_EXIT, who(v), e->reason, (u32)rip, (u32)(rip >> 32), e->raw);
+static __attribute__((noinline)) void trace_pass(const struct vcpu *v, u64 ns, u16 event, u32 reason, u64 rip,
+                                                 u32 raw) {
+    trace(this_cpu()->id, ns, event, v->vm->id << 16 | v->id, reason, (u32)rip, (u32)(rip >> 32), raw);
 }
 
 static inline void log_exit(struct vcpu *v, const struct vm_exit *e) {
@@ -121,7 +112,6 @@ static inline void log_exit(struct vcpu *v, const struct vm_exit *e) {
     log->rip = v->virt.regs.rip;
     log->raw = e->raw;
     log->reason = e->reason;
-    v->exit_count[e->reason]++;
 }
 
 static inline __attribute__((always_inline)) void pass(struct percpu *cpu, struct cpu_vm *c) {
@@ -134,8 +124,7 @@ static inline __attribute__((always_inline)) void pass(struct percpu *cpu, struc
     if (v->todo && !vcpu_prepare(v)) return;
     deadline = timers_next();
     if (__builtin_expect(c->work_waits, 0)) deadline = MIN(deadline, ns_of(c->work_at));
-    if (__builtin_expect(trace_mask & TRACE_CLASS_EXIT, 0))
-        trace(cpu->id, now_ns(), TRC_ENTRY, who(v), 0, 0, 0, 0);
+    if (__builtin_expect(trace_mask & TRACE_CLASS_EXIT, 0)) trace_pass(v, now_ns(), TRC_ENTRY, 0, 0, 0);
     t = rdtsc();
     virt->run(&v->virt, deadline, &e);
     c->mark = rdtsc();
@@ -144,7 +133,8 @@ static inline __attribute__((always_inline)) void pass(struct percpu *cpu, struc
     c->look = e.reason <= EXIT_NMI;
     log_exit(v, &e);
     counter_inc(&exits, cpu->id);
-    if (__builtin_expect(trace_mask & TRACE_CLASS_EXIT, 0)) trace_exit(cpu, c, v, &e);
+    if (__builtin_expect(trace_mask & TRACE_CLASS_EXIT, 0))
+        trace_pass(v, ns_of(c->mark), TRC_EXIT, e.reason, v->virt.regs.rip, e.raw);
     vcpu_handle_exit(v, &e);
 }
 
@@ -168,7 +158,6 @@ void cpu_loop(void) {
     struct cpu_vm *c = this_cpu_vm(cpu);
 
     c->start = c->mark = rdtsc();
-    c->current = sched_current(cpu->id);
     c->look = cpu->need_resched = true;
     for (;;) pass(cpu, c);
 }

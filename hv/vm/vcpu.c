@@ -5,20 +5,12 @@
 #include "lib/string.h"
 #include "platform/timer.h"
 #include "trace/trace.h"
+#include "virt/bits.h"
 #include "vm/vm.h"
 #include "x86/percpu.h"
 #include "x86/tsc.h"
 
 DEFINE_COUNTER(interrupts_injected);
-
-#define SEG_ATTR_CODE32  0xc9b /* present, code, readable, accessed; 32-bit, 4 KiB granules (SDM 3A 3.4.5) */
-#define SEG_ATTR_DATA32  0xc93
-#define SEG_ATTR_TSS32   0x08b /* busy, as a loaded TR is */
-#define SEG_ATTR_CS_LONG BIT(9)
-#define SEG_ATTR_CS_BIG  BIT(10)
-#define EFER_LMA         BIT(10)
-#define CR0_PE           0x1u
-#define CR0_ET           0x10u
 
 static struct vcpu *vcpu_of_lapic(struct vlapic *l) { return container_of(l, struct vcpu, lapic); }
 
@@ -153,30 +145,27 @@ unsigned vcpu_mode(struct vcpu *v) {
     struct guest_seg cs;
 
     virt->get_seg(&v->virt, SEG_CS, &cs);
-    if (cs.attr & SEG_ATTR_CS_LONG && virt->get_reg(&v->virt, VREG_EFER) & EFER_LMA) return 64;
-    return cs.attr & SEG_ATTR_CS_BIG ? 32 : 16;
+    if (cs.attr & ATTR_LONG && vcpu_reg(v, VREG_EFER) & EFER_LMA) return 64;
+    return cs.attr & ATTR_BIG ? 32 : 16;
 }
 
 void vcpu_start_state(struct vcpu *v, u32 entry, u32 eax, u32 ebx) {
-    static const struct guest_seg code = { 0x08, SEG_ATTR_CODE32, 0xffffffff, 0 };
-    static const struct guest_seg data = { 0x10, SEG_ATTR_DATA32, 0xffffffff, 0 };
-    static const struct guest_seg tss = { 0, SEG_ATTR_TSS32, 0x67, 0 };
+    /* SDM 3A 3.4.5: present, accessed, 32-bit, 4 KiB granules; TR is busy, as a loaded one is */
+    static const struct guest_seg code = { 0x08, 0xc9b, 0xffffffff, 0 },
+                                  data = { 0x10, 0xc93, 0xffffffff, 0 };
+    static const struct guest_seg tss = { 0, 0x08b, 0x67, 0 };
 
-    memset(&v->virt.regs, 0, sizeof(v->virt.regs));
-    v->virt.regs.rip = entry;
-    v->virt.regs.rflags = 2;
+    v->virt.regs = (struct guest_regs){ .rip = entry, .rflags = 2 };
     v->virt.regs.gpr[REG_RAX] = eax;
     v->virt.regs.gpr[REG_RBX] = ebx;
-    virt->set_reg(&v->virt, VREG_CR0, CR0_PE | CR0_ET);
-    virt->set_seg(&v->virt, SEG_CS, &code);
+    vcpu_set_reg(v, VREG_CR0, CR0_PE | CR0_ET);
     for (int s = SEG_ES; s <= SEG_GS; s++)
-        if (s != SEG_CS) virt->set_seg(&v->virt, (enum seg_name)s, &data);
+        virt->set_seg(&v->virt, (enum seg_name)s, s == SEG_CS ? &code : &data);
     virt->set_seg(&v->virt, SEG_TR, &tss);
 }
 
 /* SDM 3A 9.4.4: INIT makes it wait, a SIPI starts it in real mode at the vector's page. Either alone, or in
- * the
- * wrong order, is dropped. */
+ * the wrong order, is dropped. */
 static void init_sipi(struct vcpu *v, u32 todo) {
     if (todo & TODO_INIT) {
         guest_reset(&v->virt);
@@ -216,22 +205,16 @@ static void inject_irq(struct vcpu *v, u8 vector) {
     }
 }
 
-static void deliver_nmi(struct virt_vcpu *hw, struct vcpu *v) {
-    if (!v->nmi_pending) return;
-    if (hw->pending.type == EVENT_NONE && virt->can_take_nmi(hw)) {
-        hw->pending = (struct virt_event){ .type = EVENT_NMI, .vector = EXC_NMI };
-        v->nmi_pending = false;
-    } else {
-        hw->want_nmi_window = true;
-    }
-}
-
 static void deliver(struct vcpu *v) {
     struct virt_vcpu *hw = &v->virt;
     int vector;
 
-    hw->want_irq_window = hw->want_nmi_window = hw->want_cr8_exit = false;
-    deliver_nmi(hw, v);
+    hw->want_irq_window = hw->want_cr8_exit = false;
+    if (v->nmi_pending && hw->pending.type == EVENT_NONE && virt->can_take_nmi(hw)) {
+        hw->pending = (struct virt_event){ .type = EVENT_NMI, .vector = EXC_NMI };
+        v->nmi_pending = false;
+    }
+    hw->want_nmi_window = v->nmi_pending;
     vector = vlapic_pending(vcpu_lapic(v));
     if (vector <= 0) /* what waits for a lower priority is looked at again when that is written */
         hw->want_cr8_exit = hw->cr8 && vector < 0;
@@ -245,18 +228,16 @@ bool vcpu_prepare(struct vcpu *v) {
     u32 todo = __atomic_exchange_n(&v->todo, 0, __ATOMIC_SEQ_CST);
 
     if (todo & (TODO_INIT | TODO_SIPI)) init_sipi(v, todo);
-    if (v->waiting_sipi) {
-        vcpu_block(v);
-        return false;
+    if (!v->waiting_sipi) {
+        v->nmi_pending |= (todo & TODO_NMI) != 0;
+        if (todo & TODO_TICK) {
+            vlapic_tick(vcpu_lapic(v), now_ns());
+            /* What it raised is delivered now. A bit that stayed would tell others that we were kicked. */
+            __atomic_fetch_and(&v->todo, ~TODO_EVENT, __ATOMIC_SEQ_CST);
+        }
+        deliver(v);
     }
-    if (todo & TODO_NMI) v->nmi_pending = true;
-    if (todo & TODO_TICK) {
-        vlapic_tick(vcpu_lapic(v), now_ns());
-        /* What it raised is delivered now. A bit that stayed would tell others that we were kicked already. */
-        __atomic_fetch_and(&v->todo, ~TODO_EVENT, __ATOMIC_SEQ_CST);
-    }
-    deliver(v);
-    if (v->halted && v->virt.pending.type == EVENT_NONE) {
+    if (v->waiting_sipi || (v->halted && v->virt.pending.type == EVENT_NONE)) {
         vcpu_block(v);
         return false;
     }
@@ -268,7 +249,7 @@ void vcpu_dump_exits(const struct vcpu *v) {
     for (unsigned i = 0; i < ARRAY_SIZE(v->last) && i < v->exits; i++) {
         const struct exit_log *l = &v->last[(v->exits - 1 - i) % ARRAY_SIZE(v->last)];
 
-        log_err("  exit -%u: reason %u raw %x rip %llx", i, l->reason, l->raw, (unsigned long long)l->rip);
+        log_err("  exit -%u: reason %u raw %x rip %lx", i, l->reason, l->raw, l->rip);
     }
 }
 
@@ -277,15 +258,11 @@ void vcpu_dump(struct vcpu *v) {
     struct guest_seg cs;
 
     virt->get_seg(&v->virt, SEG_CS, &cs);
-    log_err("  vCPU %u: rip %04x:%016llx rflags %llx cr0 %llx cr3 %llx cr4 %llx efer %llx", v->id, cs.sel,
-            (unsigned long long)r->rip, (unsigned long long)r->rflags,
-            (unsigned long long)virt->get_reg(&v->virt, VREG_CR0),
-            (unsigned long long)virt->get_reg(&v->virt, VREG_CR3),
-            (unsigned long long)virt->get_reg(&v->virt, VREG_CR4),
-            (unsigned long long)virt->get_reg(&v->virt, VREG_EFER));
+    log_err("  vCPU %u: rip %04x:%016lx rflags %lx cr0 %lx cr3 %lx cr4 %lx efer %lx", v->id, cs.sel, r->rip,
+            r->rflags, vcpu_reg(v, VREG_CR0), vcpu_reg(v, VREG_CR3), vcpu_reg(v, VREG_CR4),
+            vcpu_reg(v, VREG_EFER));
     for (unsigned i = 0; i < 16; i += 4)
-        log_err("  r%u-%u: %016llx %016llx %016llx %016llx", i, i + 3, (unsigned long long)r->gpr[i],
-                (unsigned long long)r->gpr[i + 1], (unsigned long long)r->gpr[i + 2],
-                (unsigned long long)r->gpr[i + 3]);
+        log_err("  r%u-%u: %016lx %016lx %016lx %016lx", i, i + 3, r->gpr[i], r->gpr[i + 1], r->gpr[i + 2],
+                r->gpr[i + 3]);
     vcpu_dump_exits(v);
 }

@@ -31,13 +31,10 @@ struct vcpu {
     struct vlapic lapic;
     struct takt_vcpu_info *info; /* the page that the guest reads; written by sched_state_hook */
     /* of its own pCPU */
-    u8 sipi_vector;
-    bool waiting_sipi; /* after INIT */
-    bool nmi_pending;
-    bool halted;    /* in HLT until something is delivered */
+    bool waiting_sipi, nmi_pending, halted; /* the first: since INIT; the last: in HLT */
+    u8 sipi_vector, event_vector;
+    u32 event_port; /* with its vector: the last event raised here, to time its delivery */
     u32 poll_port;  /* TAKT_HC_POLL waits for it, or for TAKT_PORT_ANY; 0: no poll */
-    u32 event_port; /* of the last event raised here, to time its delivery */
-    u8 event_vector;
     struct timer poll_timer, lapic_timer;
     struct exit_log { /* the last exits, for dumps */
         u64 rip;
@@ -45,7 +42,6 @@ struct vcpu {
         u8 reason;
     } last[8];
     u64 exits; /* all; also where in `last` the next goes */
-    u64 exit_count[EXIT_NR];
 };
 
 enum vm_state { VM_CREATING, VM_PAUSED, VM_RUNNING, VM_CRASHED, VM_SHUTDOWN, VM_DYING };
@@ -121,16 +117,14 @@ struct vm {
 
 static inline struct vcpu *vcpu_of_sched(struct sched_vcpu *s) { return container_of(s, struct vcpu, sched); }
 
-static inline struct vcpu *vcpu_of_virt(struct virt_vcpu *v) { return container_of(v, struct vcpu, virt); }
-
 /* Once at boot, before the first VM and before cpu_loop(). */
 void vm_init(void);
 
 /* ---- life (life.c). Creation and destruction are work items of many short steps; `done` (may be NULL) is
  * called at the end, with 0 or the error and one sentence. ---- */
 int vm_create(const struct config_vm *c, vm_done done, void *ctx); /* -EEXIST name; -EINVAL; -ENOMEM */
-int vm_destroy(struct vm *vm, vm_done done,
-               void *ctx);                  /* -EBUSY: being made, or already dying: for good now */
+/* -EBUSY: being made, or already dying: for good now. */
+int vm_destroy(struct vm *vm, vm_done done, void *ctx);
 int vm_pause(struct vm *vm);                /* -EINVAL: neither running nor paused */
 int vm_unpause(struct vm *vm);              /* -EINVAL: not paused */
 struct vm *vm_find(const char *name_or_id); /* takes a reference; NULL */
