@@ -56,7 +56,7 @@ static void set_state(struct sched_pool *p, struct sched_vcpu *v, enum run_state
     v->state_ns[v->state] += spent;
     v->since = p->now;
     v->state = state;
-    if (sched_state_hook) sched_state_hook(v, p->now);
+    if (sched_state_hook && !sched_is_idle(v)) sched_state_hook(v, p->now);
 }
 
 /* The state of a vCPU that is not running. */

@@ -246,6 +246,24 @@ static void test_shutdown(void **state) {
     assert_no_leak();
 }
 
+/* Its room makes a struct vcpu of what it gets, and an idle one is in none. */
+static u32 idle_ones;
+
+static void count_idle(struct sched_vcpu *s, u64 now) { idle_ones += sched_is_idle(s); }
+
+static void test_published_are_vcpus(void **state) {
+    struct config_vm c = fake_config("shown", 2);
+    struct vm *vm;
+
+    sched_state_hook = count_idle;
+    vm = fake_vm(&c);
+    for (u32 cpu = 0; cpu < FAKE_CPUS; cpu++) fake_pass(cpu);
+    fake_cpu(0);
+    fake_destroy(vm);
+    sched_state_hook = vcpu_publish;
+    assert_int_equal(idle_ones, 0);
+}
+
 static u32 stops_seen;
 
 static void on_stopped(struct vm *vm) {
@@ -270,11 +288,17 @@ static void test_order_of_destruction(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_ten_thousand), cmocka_unit_test(test_scrubbed),
-        cmocka_unit_test(test_no_memory),    cmocka_unit_test(test_every_failing_frame),
-        cmocka_unit_test(test_refused),      cmocka_unit_test(test_find_and_next),
-        cmocka_unit_test(test_pause),        cmocka_unit_test(test_crash),
-        cmocka_unit_test(test_shutdown),     cmocka_unit_test(test_order_of_destruction),
+        cmocka_unit_test(test_ten_thousand),
+        cmocka_unit_test(test_scrubbed),
+        cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_every_failing_frame),
+        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_find_and_next),
+        cmocka_unit_test(test_pause),
+        cmocka_unit_test(test_crash),
+        cmocka_unit_test(test_shutdown),
+        cmocka_unit_test(test_published_are_vcpus),
+        cmocka_unit_test(test_order_of_destruction),
     };
 
     return cmocka_run_group_tests(tests, setup, NULL);
