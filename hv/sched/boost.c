@@ -31,8 +31,4 @@ static enum credit_class aggressive(struct credit_vcpu *cv, enum boost_event eve
     }
 }
 
-boost_policy *const boost_policies[] = {
-    [BOOST_OFF] = off,
-    [BOOST_STOCK] = stock,
-    [BOOST_AGGRESSIVE] = aggressive,
-};
+boost_policy *const boost_policies[] = { off, stock, aggressive }; /* as the words of the knob */

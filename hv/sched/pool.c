@@ -155,11 +155,6 @@ static void dom_join(struct sched_pool *p, struct sched_dom *d) {
     if (p->policy->dom_add) p->policy->dom_add(p, d);
 }
 
-static void dom_leave(struct sched_pool *p, struct sched_dom *d) {
-    list_del(&d->in_pool);
-    p->nr_doms--;
-}
-
 /* A first pCPU for v, in turn among those it may use; then what the policy thinks best. */
 static void vcpu_join(struct sched_pool *p, struct sched_vcpu *v) {
     struct cpumask allowed = sched_allowed(p, v);
@@ -191,7 +186,8 @@ void sched_dom_fini(struct sched_dom *d) {
     struct sched_pool *p = begin(&d->pool);
 
     record_input(p, IN_DOM_FINI, d->id << 16, 0, 0);
-    dom_leave(p, d);
+    list_del(&d->in_pool);
+    p->nr_doms--;
     __atomic_store_n(&d->pool, NULL, __ATOMIC_RELEASE);
     end(p, 0);
 }
@@ -234,7 +230,8 @@ static int move(struct sched_pool *to, struct sched_dom *d) {
     record_input(to, IN_DOM_MOVE, d->id << 16, 0, 0);
     from->sequence = to->sequence;
     for_each_vcpu(v, d) vcpu_leave(from, v);
-    dom_leave(from, d);
+    list_del(&d->in_pool);
+    from->nr_doms--;
     dom_join(to, d);
     for_each_vcpu(v, d) {
         cpumask_fill(&v->affinity);
