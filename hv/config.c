@@ -93,10 +93,8 @@ struct reader {
 enum severity { WARNING, ERROR };
 
 /* `at`: the character that it is about, NULL for the whole section. Returns 0 or -EINVAL. */
-static int report(struct reader *r, const char *at, enum severity severity, const char *fmt, ...)
-    PRINTF(4, 5);
-
-static int report(struct reader *r, const char *at, enum severity severity, const char *fmt, ...) {
+static PRINTF(4, 5) int report(struct reader *r, const char *at, enum severity severity, const char *fmt,
+                               ...) {
     u32 column = at ? (u32)(at - r->text) + r->column : 1;
     char text[512];
     int n = r->file ? hv_snprintf(text, sizeof(text), "%s:%u:%u: ", r->file, r->line, column) : 0;
@@ -157,7 +155,7 @@ static int check_text(const struct key *k, const char *value, const char **bad) 
 }
 
 static int set_value(struct reader *r, const struct key *k, const char *value) {
-    const char *bad = value, *expected = kinds[k->kind].expected;
+    const char *bad = value;
     bool is_text = k->kind <= CONSOLE;
     u64 v;
 
@@ -166,11 +164,7 @@ static int set_value(struct reader *r, const struct key *k, const char *value) {
                is_text ? strlen(value) + 1 : k->size);
         return 0;
     }
-    if (!*value) return report(r, bad, ERROR, "%s has no value: expected %s", k->name, expected);
-    if (!*bad || bad == value)
-        return report(r, bad, ERROR, "%s: expected %s, not \"%s\"", k->name, expected, value);
-    return report(r, bad, ERROR, "%s: expected %s, but \"%s\" goes wrong at \"%s\"", k->name, expected, value,
-                  bad);
+    return report(r, bad, ERROR, "%s: expected %s, not \"%s\"", k->name, kinds[k->kind].expected, value);
 }
 
 /* ---- keys ---- */
@@ -239,19 +233,16 @@ void config_vm_defaults(struct config_vm *v, const char *name) {
     cpumask_fill(&v->cpus);
 }
 
-/* The one of `nr` pools or VMs that has this name; NULL: none. */
-static const void *find(const void *first, size_t size, u32 nr, const char *name) {
-    for (const char *p = first; nr--; p += size)
-        if (strcmp(((const struct config_head *)p)->name, name) == 0) return p;
+const struct config_vm *config_find_vm(const struct config *c, const char *name) {
+    for (const struct config_vm *v = c->vm; v < c->vm + c->nr_vms; v++)
+        if (strcmp(v->head.name, name) == 0) return v;
     return NULL;
 }
 
-const struct config_vm *config_find_vm(const struct config *c, const char *name) {
-    return find(c->vm, sizeof(c->vm[0]), c->nr_vms, name);
-}
-
 static const struct config_pool *find_pool(const struct config *c, const char *name) {
-    return find(c->pool, sizeof(c->pool[0]), c->nr_pools, name);
+    for (const struct config_pool *p = c->pool; p < c->pool + c->nr_pools; p++)
+        if (strcmp(p->head.name, name) == 0) return p;
+    return NULL;
 }
 
 static int enter(struct reader *r, enum section section, struct config_head *head) {

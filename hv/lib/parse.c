@@ -101,18 +101,6 @@ int parse_permille(const char *s, u32 *permille, const char **bad) {
     return 0;
 }
 
-int parse_bool(const char *s, bool *value, const char **bad) {
-    static const char *const words[] = { "no", "yes", "off", "on", "false", "true", "0", "1" };
-
-    for (unsigned i = 0; i < ARRAY_SIZE(words); i++) {
-        if (strcmp(s, words[i]) == 0) {
-            *value = i & 1;
-            return 0;
-        }
-    }
-    return fail(-EINVAL, s, bad);
-}
-
 /* One item of a CPU list: "5", "0-3" or "all", or one of these with '^' before it. */
 static int take_cpus(const char **s, struct cpumask *m) {
     const char *start = *s;

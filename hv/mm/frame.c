@@ -9,7 +9,7 @@
 #include "lib/spinlock.h"
 #include "lib/string.h"
 
-#define MAX_RANGES 128
+#define MAX_RANGES 130 /* a memory map has up to 128, and one may be cut at 4 GiB */
 #define ORDERS     (FRAME_ORDER_MAX + 1)
 
 struct range {
@@ -50,30 +50,39 @@ static bool is_free(const struct range *r, u64 frame, unsigned order) {
     return frame >= r->first && frame < r->end && r->free[frame - r->first] == order + 1;
 }
 
+/* Joins the block with its buddy as often as that is free too. */
+void frame_free(hpa_t pa, unsigned order) {
+    u64 frame = pa >> PAGE_SHIFT, buddy;
+    struct range *r;
+
+    ASSERT(order < ORDERS && (pa & ((PAGE_SIZE << order) - 1)) == 0);
+    spin_lock(&frame_lock);
+    r = range_of(frame);
+    ASSERT(frame + (1ull << order) <= r->end && !r->free[frame - r->first]);
+    for (; order < FRAME_ORDER_MAX && is_free(r, buddy = frame ^ (1ull << order), order); order++) {
+        block_take(r, buddy, order);
+        frame &= buddy;
+    }
+    block_put(r, frame, order);
+    spin_unlock(&frame_lock);
+}
+
 void frame_add(hpa_t start, hpa_t end) {
-    u64 first = ALIGN_UP(start, PAGE_SIZE) >> PAGE_SHIFT, last = end >> PAGE_SHIFT, own, f;
+    u64 first = ALIGN_UP(start, PAGE_SIZE) >> PAGE_SHIFT, last = end >> PAGE_SHIFT, own;
     struct range *r = &range[nr_ranges];
 
     for (unsigned o = 0; o < ORDERS && nr_ranges == 0; o++) list_init(&free_list[o]);
     if (first + 1 >= last) return;
-    if (nr_ranges == MAX_RANGES) {
-        log_warn("memory at %lx left out: more than %u ranges", start, MAX_RANGES);
-        return;
-    }
+    ASSERT(nr_ranges < MAX_RANGES);
     own = ALIGN_UP(last - first, PAGE_SIZE) >> PAGE_SHIFT;
     *r = (struct range){ first, last, hpa_to_va(first << PAGE_SHIFT) };
     memset(r->free, 0, own << PAGE_SHIFT);
-    spin_lock(&frame_lock);
     nr_ranges++;
     nr_total += last - first - own;
-    for (f = first + own; f < last;) {
-        unsigned o = MIN((unsigned)__builtin_ctzll(f), FRAME_ORDER_MAX);
-
-        while (f + (1ull << o) > last) o--;
-        block_put(r, f, o);
-        f += 1ull << o;
+    for (u64 f = first + own, o; f < last; f += 1ull << o) {
+        for (o = MIN((u64)__builtin_ctzll(f), FRAME_ORDER_MAX); f + (1ull << o) > last;) o--;
+        frame_free(f << PAGE_SHIFT, (unsigned)o);
     }
-    spin_unlock(&frame_lock);
 }
 
 hpa_t frame_alloc(unsigned order) {
@@ -100,23 +109,6 @@ hpa_t frame_alloc_zeroed(unsigned order) {
 
     if (pa != HPA_NONE) memset(hpa_to_va(pa), 0, PAGE_SIZE << order);
     return pa;
-}
-
-/* Joins the block with its buddy as often as that is free too. */
-void frame_free(hpa_t pa, unsigned order) {
-    u64 frame = pa >> PAGE_SHIFT, buddy;
-    struct range *r;
-
-    ASSERT(order < ORDERS && (pa & ((PAGE_SIZE << order) - 1)) == 0);
-    spin_lock(&frame_lock);
-    r = range_of(frame);
-    ASSERT(frame + (1ull << order) <= r->end && !r->free[frame - r->first]);
-    for (; order < FRAME_ORDER_MAX && is_free(r, buddy = frame ^ (1ull << order), order); order++) {
-        block_take(r, buddy, order);
-        frame &= buddy;
-    }
-    block_put(r, frame, order);
-    spin_unlock(&frame_lock);
 }
 
 u64 frame_free_count(void) { return nr_free; }

@@ -54,9 +54,9 @@ static void svm_probe(struct virt_caps *caps) {
     caps->present = cpuid_or_zero(0x80000001, 0).ecx & BIT(2);
     if (!caps->present) return;
     features = svm.edx;
-    rdmsr_safe(MSR_VM_CR, &vm_cr);
-    caps->locked_off =
-        vm_cr & VM_CR_SVMDIS && (vm_cr & VM_CR_LOCK || !wrmsr_safe(MSR_VM_CR, vm_cr & ~VM_CR_SVMDIS));
+    vm_cr = rdmsr(MSR_VM_CR);
+    caps->locked_off = vm_cr & VM_CR_SVMDIS && vm_cr & VM_CR_LOCK;
+    if (vm_cr & VM_CR_SVMDIS && !caps->locked_off) wrmsr(MSR_VM_CR, vm_cr & ~VM_CR_SVMDIS);
     caps->second_level = features & FEAT_NP;
     caps->unrestricted = true;
     caps->asid = svm.ebx > 1;

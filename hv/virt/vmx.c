@@ -110,7 +110,7 @@ static void vmx_probe(struct virt_caps *caps) {
 
     caps->present = cpuid(1, 0).ecx & BIT(5);
     if (!caps->present) return;
-    rdmsr_safe(MSR_FEATURE_CONTROL, &fc);
+    fc = rdmsr(MSR_FEATURE_CONTROL);
     caps->locked_off = fc & FC_LOCK && !(fc & FC_VMXON);
     if (caps->locked_off) {
         caps->reason = "the firmware has switched VT-x off and locked it: allow it in its set-up.";

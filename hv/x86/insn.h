@@ -29,35 +29,6 @@ static inline void wrmsr(u32 msr, u64 v) {
     __asm__ volatile("wrmsr" : : "c"(msr), "a"((u32)v), "d"((u32)(v >> 32)) : "memory");
 }
 
-/* An instruction that may fault: on #GP or #UD control goes on at `fixup` (trap.c). */
-#define EX_TABLE(insn, fixup) ".pushsection ex_table, \"a\"\n\t.quad " #insn ", " #fixup "\n\t.popsection\n\t"
-
-/* False if the MSR does not exist; *v is then 0. */
-static inline bool rdmsr_safe(u32 msr, u64 *v) {
-    u32 lo = 0, hi = 0;
-    u8 ok = 0;
-    __asm__ volatile("1: rdmsr\n\t"
-                     "movb $1, %2\n\t"
-                     "2:\n\t" EX_TABLE(1b, 2b)
-                     : "+a"(lo), "+d"(hi), "+q"(ok)
-                     : "c"(msr)
-                     : "memory");
-    *v = ok ? (u64)hi << 32 | lo : 0;
-    return ok;
-}
-
-/* False if the MSR does not exist or refuses the value. */
-static inline bool wrmsr_safe(u32 msr, u64 v) {
-    u8 ok = 0;
-    __asm__ volatile("1: wrmsr\n\t"
-                     "movb $1, %0\n\t"
-                     "2:\n\t" EX_TABLE(1b, 2b)
-                     : "+q"(ok)
-                     : "c"(msr), "a"((u32)v), "d"((u32)(v >> 32))
-                     : "memory");
-    return ok;
-}
-
 #define DEFINE_CR(n)                                                                                         \
     static inline u64 read_cr##n(void) {                                                                     \
         u64 v;                                                                                               \

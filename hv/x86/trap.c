@@ -8,7 +8,7 @@
 
 #define STRAY_STORM 1000u
 
-enum { TRAP_NMI = 2, TRAP_UD = 6, TRAP_DF = 8, TRAP_GP = 13, TRAP_MC = 18 };
+enum { TRAP_NMI = 2, TRAP_DF = 8, TRAP_MC = 18 };
 
 /* What the stubs of traps.asm leave on the stack. */
 struct trap_frame {
@@ -140,18 +140,6 @@ static void handle_irq(u8 v) {
     if (irq_eoi) irq_eoi();
 }
 
-/* Was it an instruction that may fault (EX_TABLE)? Then it goes on where that said. */
-static bool fixed_up(struct trap_frame *f) {
-    extern const struct { u64 insn, go_on; } ex_table[], ex_table_end[];
-
-    for (u32 i = 0; &ex_table[i] < ex_table_end; i++) {
-        if (ex_table[i].insn != f->rip || (f->vector != TRAP_GP && f->vector != TRAP_UD)) continue;
-        f->rip = ex_table[i].go_on;
-        return true;
-    }
-    return false;
-}
-
 static void die(const struct trap_frame *f) {
     const char *name = trap_names;
 
@@ -171,6 +159,6 @@ void trap_handle(struct trap_frame *f) {
         handle_nmi(cpu_of(this_cpu()), f);
     else if (f->vector == TRAP_MC)
         handle_machine_check(f);
-    else if (!fixed_up(f))
+    else
         die(f);
 }

@@ -37,11 +37,10 @@
 
 /* Events of a VM. The hypervisor sets a pending bit, then, if it was clear and is not masked, raises the
  * vector bound to the port on the vCPU bound to it. The guest clears the bit (locked) before it handles the
- * event. */
+ * event. Its own word in the mask is advice: TAKT_HC_EVTCHN_MASK unmasks with delivery. */
 struct takt_shared {
     u64 pending[TAKT_MAX_PORTS / 64];
-    u64 mask[TAKT_MAX_PORTS /
-             64]; /* the guest's own word is advice: TAKT_HC_EVTCHN_MASK unmasks with delivery */
+    u64 mask[TAKT_MAX_PORTS / 64];
 };
 
 /* Time of one vCPU. Read it as a sequence lock: `seq` is odd while it changes. `state` was entered when the

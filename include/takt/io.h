@@ -4,29 +4,19 @@
 
 #include <takt/types.h>
 
-static inline void outb(u16 port, u8 v) { __asm__ volatile("outb %0, %1" : : "a"(v), "Nd"(port)); }
+#define DEFINE_PORT(suffix, type)                                                                            \
+    static inline void out##suffix(u16 port, type v) {                                                       \
+        __asm__ volatile("out" #suffix " %0, %1" : : "a"(v), "Nd"(port));                                    \
+    }                                                                                                        \
+    static inline type in##suffix(u16 port) {                                                                \
+        type v;                                                                                              \
+        __asm__ volatile("in" #suffix " %1, %0" : "=a"(v) : "Nd"(port));                                     \
+        return v;                                                                                            \
+    }
 
-static inline void outw(u16 port, u16 v) { __asm__ volatile("outw %0, %1" : : "a"(v), "Nd"(port)); }
-
-static inline void outl(u16 port, u32 v) { __asm__ volatile("outl %0, %1" : : "a"(v), "Nd"(port)); }
-
-static inline u8 inb(u16 port) {
-    u8 v;
-    __asm__ volatile("inb %1, %0" : "=a"(v) : "Nd"(port));
-    return v;
-}
-
-static inline u16 inw(u16 port) {
-    u16 v;
-    __asm__ volatile("inw %1, %0" : "=a"(v) : "Nd"(port));
-    return v;
-}
-
-static inline u32 inl(u16 port) {
-    u32 v;
-    __asm__ volatile("inl %1, %0" : "=a"(v) : "Nd"(port));
-    return v;
-}
+DEFINE_PORT(b, u8)
+DEFINE_PORT(w, u16)
+DEFINE_PORT(l, u32)
 
 static inline u32 mmio_read32(const volatile void *p) { return *(const volatile u32 *)p; }
 

@@ -10,30 +10,19 @@
 #define XEN_ELFNOTE_PHYS32_ENTRY 18 /* note owner "Xen", descriptor: 32- or 64-bit entry address */
 
 struct hvm_start_info {
-    u32 magic;
-    u32 version; /* 1: with memory map */
-    u32 flags;
-    u32 nr_modules;
-    u64 modlist_paddr;
-    u64 cmdline_paddr;
-    u64 rsdp_paddr;
-    u64 memmap_paddr;
-    u32 memmap_entries;
-    u32 reserved;
+    u32 magic, version; /* version 1: with memory map */
+    u32 flags, nr_modules;
+    u64 modlist_paddr, cmdline_paddr, rsdp_paddr, memmap_paddr;
+    u32 memmap_entries, reserved;
 };
 
 struct hvm_modlist_entry {
-    u64 paddr;
-    u64 size;
-    u64 cmdline_paddr;
-    u64 reserved;
+    u64 paddr, size, cmdline_paddr, reserved;
 };
 
 struct hvm_memmap_entry {
-    u64 addr;
-    u64 size;
-    u32 type; /* as in E820: 1 RAM, 2 reserved, 3 ACPI */
-    u32 reserved;
+    u64 addr, size;
+    u32 type, reserved; /* type as in E820: 1 RAM, 2 reserved, 3 ACPI */
 };
 
 #endif
