@@ -214,7 +214,7 @@ void hv_main(u32 magic, u64 mbi) {
     tsc_boot = rdtsc();
     directmap_base = DIRECTMAP;
     cpu_load_tables(&boot_cpu);
-    console_early();
+    console_init("com1");
     log_info("Takt, a small hypervisor");
     read_boot_info(magic, mbi);
     memory_init();

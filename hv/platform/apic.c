@@ -8,7 +8,7 @@
 #include "x86/trap.h"
 
 /* Register numbers: MMIO offset / 16, MSR - 0x800 (SDM 3A table 11-1 and 11-6) */
-enum { REG_ID = 0x02, REG_TPR = 0x08, REG_EOI = 0x0b, REG_SVR = 0x0f, REG_ESR = 0x28 };
+enum { REG_ID = 0x02, REG_TPR = 0x08, REG_EOI = 0x0b, REG_SVR = 0x0f };
 enum { REG_ICR = 0x30, REG_ICR_HIGH = 0x31 };
 enum {
     LVT_TIMER = 0x32,
@@ -68,13 +68,6 @@ void apic_timer_count(u32 ticks) { apic_write(TIMER_COUNT, ticks); }
 
 u32 apic_timer_left(void) { return apic_read(TIMER_LEFT); }
 
-static void on_error(void) {
-    static u32 count;
-
-    apic_write(REG_ESR, 0);
-    if (count++ < 16) log_warn("local APIC error, status 0x%x", apic_read(REG_ESR));
-}
-
 /* ---- the interrupt controllers that Takt does not use ---- */
 
 /* Remapped, so that a spurious one is not taken for an exception, and masked (8259A data sheet). */
@@ -125,7 +118,6 @@ int apic_init(const struct acpi_info *a) {
     ioapics_init();
     irq_eoi = eoi;
     irq_mask_vector = mask_ioapics;
-    irq_register(VEC_ERROR, on_error);
     return 0;
 }
 
@@ -140,8 +132,7 @@ void apic_init_cpu(void) {
     apic_write(LVT_PERF, LVT_MASKED);
     apic_write(LVT_LINT0, acpi->nmi_lint == 0 ? LVT_NMI : LVT_MASKED);
     apic_write(LVT_LINT1, acpi->nmi_lint == 1 ? LVT_NMI : LVT_MASKED);
-    apic_write(LVT_ERROR, VEC_ERROR);
-    apic_write(REG_ESR, 0);
+    apic_write(LVT_ERROR, LVT_MASKED);
     apic_write(TIMER_DIVIDE, 0xb); /* by 1 */
     apic_write(LVT_TIMER, VEC_TIMER | (apic_tsc_deadline ? LVT_DEADLINE : 0));
     /* The mode must have changed before the deadline is written (SDM 3A 11.5.4.1). */

@@ -2,24 +2,29 @@
 
 #include "drivers/uart.h"
 #include "lib/parse.h"
+#include "lib/string.h"
 #include "platform/screen.h"
-#include "platform/work.h"
+#include "platform/timer.h"
 #include "x86/cpu.h"
 #include "x86/insn.h"
 #include "x86/tsc.h"
 
-#define LOG_SIZE 65536u
-#define OUT_SIZE 16384u
-#define LOG_LINE 256u
-#define PATIENCE 200000 /* polls of a transmitter that stays busy, before it is given up */
+#define LOG_LINES 512u
+#define OUT_SIZE  16384u
+#define LOG_LINE  252
+#define PATIENCE  200000 /* polls of a transmitter that stays busy, before it is given up */
 
 static struct uart uart;
 static bool async, uart_stuck;
 static enum log_level level = LOG_INFO;
-static char log_buf[LOG_SIZE], out_buf[OUT_SIZE];
-static u64 log_end;            /* bytes ever logged */
+static struct line {
+    enum log_level level;
+    char text[LOG_LINE];
+} lines[LOG_LINES];
+static char out_buf[OUT_SIZE];
+static u64 log_end;            /* lines ever logged */
 static u64 out_head, out_tail; /* bytes ever queued, bytes ever sent */
-static u64 shown;              /* bytes of the log that went to the console or were not meant for it */
+static u64 shown;              /* lines of the log that went to the console or were not meant for it */
 static u64 dropped;
 static bool held;
 
@@ -93,73 +98,55 @@ unsigned console_write(const char *s, unsigned n) {
 
 void console_hold(bool hold) { held = hold; }
 
-/* ---- the log: lines, each after a byte that tells its level ---- */
+/* ---- the log ---- */
 
-static char log_byte(u64 at) { return log_buf[at % LOG_SIZE]; }
-
-/* The start of the first line at or after `pos` that is still kept. */
-static u64 line_from(u64 pos) {
-    if (log_end - pos <= LOG_SIZE) return pos;
-    for (pos = log_end - LOG_SIZE; pos < log_end && log_byte(pos) != '\n'; pos++)
-        ;
-    return MIN(pos + 1, log_end);
-}
-
-/* Copies the line at *pos, without its level, and moves on. A line that an NMI or the halt of its CPU cut
- * into may lack its end, or be too long. */
-static size_t line_copy(u64 *pos, char line[LOG_LINE]) {
-    size_t n = 0;
-
-    for (++*pos; *pos < log_end && log_byte(*pos) != '\n'; ++*pos)
-        if (n < LOG_LINE - 1) line[n++] = log_byte(*pos);
-    *pos = MIN(*pos + 1, log_end);
-    line[n++] = '\n';
-    return n;
-}
+/* The oldest line from `line` on that is still kept. */
+static u64 kept(u64 line) { return log_end > LOG_LINES ? MAX(line, log_end - LOG_LINES) : line; }
 
 /* Sends lines from the log to the console while there is room for a long one. */
 static void show_log(void) {
-    u64 from = line_from(shown);
-    char line[LOG_LINE];
+    dropped += kept(shown) - shown;
+    for (shown = kept(shown); shown < log_end && (!async || console_room() > LOG_LINE); shown++) {
+        const struct line *l = &lines[shown % LOG_LINES];
+        size_t n = strnlen(l->text, LOG_LINE);
 
-    dropped += from - shown;
-    for (shown = from; shown < log_end && (!async || console_room() > sizeof(line));) {
-        bool wanted = (enum log_level)log_byte(shown) <= level;
-        size_t n = line_copy(&shown, line);
-
-        if (!wanted) continue;
-        write_locked(line, (unsigned)n);
-        if (!async) screen_write(line, n);
+        if (l->level > level) continue;
+        write_locked(l->text, (unsigned)n);
+        if (!async) screen_write(l->text, n);
     }
 }
 
 void log_at(enum log_level at, const char *fmt, ...) {
     u64 us = tsc_khz ? now_ns() / 1000 : 0;
-    char line[LOG_LINE];
+    struct line l = { .level = at };
     bool taken;
     va_list ap;
-    int n, m;
+    int n;
 
-    line[0] = (char)at;
-    n = 1 + hv_snprintf(line + 1, sizeof(line) - 1, "[%5lu.%06lu] ", us / 1000000, us % 1000000);
+    n = hv_snprintf(l.text, LOG_LINE, "[%5lu.%06lu] ", us / 1000000, us % 1000000);
     va_start(ap, fmt);
-    m = hv_vsnprintf(line + n, sizeof(line) - (size_t)n, fmt, ap);
+    n += hv_vsnprintf(l.text + n, (size_t)(LOG_LINE - n), fmt, ap);
     va_end(ap);
-    n = MIN(n + m, (int)sizeof(line) - 1);
-    line[n++] = '\n';
+    l.text[MIN(n, LOG_LINE - 2)] = '\n';
+    l.text[MIN(n, LOG_LINE - 2) + 1] = 0;
 
     taken = take_lock();
-    for (int i = 0; i < n; i++) log_buf[log_end++ % LOG_SIZE] = line[i];
+    lines[log_end++ % LOG_LINES] = l;
     if (!async) show_log();
     drop_lock(taken);
 }
 
 size_t log_read(u64 *position, char *buf, size_t size) {
     bool taken = take_lock();
-    size_t n = 0;
+    size_t n = 0, len;
 
-    *position = line_from(*position);
-    while (*position < log_end && size - n >= LOG_LINE) n += line_copy(position, buf + n);
+    for (*position = kept(*position); *position < log_end; ++*position, n += len) {
+        const char *text = lines[*position % LOG_LINES].text;
+
+        len = strnlen(text, LOG_LINE);
+        if (len > size - n) break;
+        memcpy(buf + n, text, len);
+    }
     drop_lock(taken);
     return n;
 }
@@ -169,8 +156,6 @@ u64 console_dropped(void) { return dropped; }
 void console_set_level(enum log_level l) { level = l; }
 
 /* ---- set-up, and the end ---- */
-
-void console_early(void) { uart_init(&uart, uart_port(1), 115200); }
 
 void console_init(const char *spec) {
     struct console_spec want = { 0, 0 };

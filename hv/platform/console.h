@@ -21,8 +21,6 @@ extern void (*console_log_line)(bool after);
 
 /* ---- set-up (main.c) ---- */
 
-/* COM1 as boot.asm left it. From here on log_at() works. */
-void console_early(void);
 /* "com2,57600", "com1", "none", as the configuration has checked it. A port that does not answer is
  * reported, and the console stays what it was. */
 void console_init(const char *spec);
@@ -31,14 +29,14 @@ void console_set_async(void);
 /* All output waits for the port again, and locks are not taken any more. */
 void console_set_panic(void);
 void console_set_level(enum log_level level); /* what goes from the log to the console */
-u64 console_dropped(void);                    /* bytes of the log that were overwritten before they left */
+u64 console_dropped(void);                    /* lines of the log that were overwritten before they left */
 /* Sends all that is queued and what the log has not shown yet, within a bounded time. */
 void console_flush(void);
 
 /* ---- the log ---- */
 
 /* Copies whole lines of the log from *position on (0: the oldest there is) and moves it; returns how many
- * bytes, 0 at the end. Lines that were overwritten meanwhile are skipped. `size` is at least 256. */
+ * bytes, 0 at the end. Lines that were overwritten meanwhile are skipped. */
 size_t log_read(u64 *position, char *buf, size_t size);
 
 #endif

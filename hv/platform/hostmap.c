@@ -15,7 +15,6 @@
 #define PTE_ADDR  0x000ffffffffff000ull
 
 #define SIZE_2M   BIT(21)
-#define SIZE_1G   BIT(30)
 
 extern const u64 boot_pml4[512];
 extern const u8 image_text[], image_rodata[], image_data[], image_end[];
@@ -54,12 +53,8 @@ static bool map_page(u64 va, hpa_t pa, u64 flags) {
 }
 
 void hostmap_direct(hpa_t start, hpa_t end) {
-    bool giant = cpuid(0x80000001, 0).edx >> 26 & 1;
-    u64 size = giant ? SIZE_1G : SIZE_2M;
-
-    start = MAX(ALIGN_DOWN(start, size), SIZE_1G * 4);
-    for (hpa_t pa = start; pa < end; pa += size) {
-        u64 *e = entry_of(DIRECTMAP + pa, giant ? 2 : 1);
+    for (hpa_t pa = MAX(ALIGN_DOWN(start, SIZE_2M), BIT(32)); pa < end; pa += SIZE_2M) {
+        u64 *e = entry_of(DIRECTMAP + pa, 1);
 
         if (!e) panic("no memory for the page tables of the direct map");
         *e = pa | PTE_P | PTE_W | PTE_LARGE | nx();

@@ -17,7 +17,7 @@
 DEFINE_COUNTER(kicks);
 DEFINE_COUNTER(kicks_by_nmi);
 
-#define ANSWER_NS (200 * NS_PER_MS)
+#define ANSWER_NS NS_PER_S
 #define KICK_NS   NS_PER_MS      /* after which a kick becomes an NMI */
 #define SILENT_NS (2 * NS_PER_S) /* between two looks at a CPU's heartbeat */
 
@@ -115,12 +115,6 @@ void smp_start(const struct acpi_info *a, hpa_t page, void (*entry)(void)) {
 
 static void on_kick(void) { cpu_of(this_cpu())->kicked_at = 0; }
 
-void cpu_nmi(unsigned cpu) {
-    counter_inc(&kicks_by_nmi, this_cpu()->id);
-    cpu_of(percpu_of[cpu])->nmi_kicked = true;
-    apic_send(percpu_of[cpu]->apic_id, APIC_NMI, 0);
-}
-
 /* A kick of this CPU is 1 ms old: whoever has not answered by now gets an NMI. */
 static void on_kick_timer(struct timer *t, u64 now) {
     u64 old = rdtsc() - ns_to_tsc(KICK_NS - KICK_NS / 8);
@@ -136,7 +130,9 @@ static void on_kick_timer(struct timer *t, u64 now) {
             continue;
         }
         c->kicked_at = 0;
-        cpu_nmi(cpu);
+        c->nmi_kicked = true;
+        counter_inc(&kicks_by_nmi, me);
+        apic_send(c->p.apic_id, APIC_NMI, 0);
     }
 }
 

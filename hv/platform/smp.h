@@ -10,14 +10,12 @@ struct cpu;
 int cpu_give_stacks(struct cpu *c); /* its own, and one for each IST entry, guarded; -ENOMEM */
 /* Starts every enabled CPU of the MADT but this one by INIT-SIPI-SIPI through the free page `page` below 1
  * MiB (0: there is none, and none is started); each calls `entry` on its own stack and never returns.
- * Those that do not answer within 200 ms are reported and done without. Sets nr_cpus and percpu_of. */
+ * Those that do not answer within 1 s are reported and done without. Sets nr_cpus and percpu_of. */
 void smp_start(const struct acpi_info *a, hpa_t page, void (*entry)(void));
 /* On each CPU once its timers work: kicks and heartbeats are watched from now on. */
 void smp_watch(void);
 /* Makes `cpu` leave its guest or its halt and pass through its loop, soon. Harmless on itself. */
 void cpu_kick(unsigned cpu);
-/* As cpu_kick by NMI: for a CPU that does not hear interrupts. */
-void cpu_nmi(unsigned cpu);
 /* Halts all other CPUs, for ever. */
 void smp_stop_others(void);
 /* Opens a window in which pending interrupts of this CPU are taken, then closes it again. */

@@ -14,6 +14,7 @@
 #include "x86/tsc.h"
 
 DEFINE_COUNTER(timers_fired);
+DEFINE_COUNTER(work_steps);
 
 struct cpu_timers {
     struct spinlock lock;
@@ -114,4 +115,29 @@ void timers_init_cpu(void) {
     c->next = c->armed = ~0ull;
     this_cpu()->timers = c;
     irq_register(VEC_TIMER, on_timer);
+}
+
+/* ---- work items ---- */
+
+static struct list due_work = { &due_work, &due_work }; /* WORK_CPU's own: no lock */
+
+static void on_due(struct timer *t, u64 now) {
+    list_add_tail(&due_work, &container_of(t, struct work, timer)->link);
+}
+
+void work_add(struct work *w) {
+    w->timer.fn = on_due;
+    timer_set(WORK_CPU, &w->timer, w->not_before);
+}
+
+bool work_due(void) { return !list_empty(&due_work); }
+
+bool work_run(void) {
+    struct work *w = list_first(&due_work, struct work, link);
+
+    if (!work_due()) return false;
+    list_del(&w->link);
+    counter_inc(&work_steps, WORK_CPU);
+    if (w->step(w)) work_add(w);
+    return true;
 }

@@ -1,7 +1,10 @@
-/* Per-CPU timer queues on the LAPIC timer (or, while a guest runs under VT-x, its preemption timer). */
+/* Per-CPU timer queues on the LAPIC timer (or, while a guest runs under VT-x, its preemption timer); and
+ * work items: what takes longer than an exit handler may is a series of short steps, run on the
+ * housekeeping pCPU between guests. */
 #ifndef HV_PLATFORM_TIMER_H
 #define HV_PLATFORM_TIMER_H
 
+#include "lib/list.h"
 #include "lib/timerq.h"
 
 /* Arms `t` on `cpu` for `when` (ns), moving it if it was armed. From any CPU, but for one timer not from
@@ -17,7 +20,26 @@ void timer_cancel_wait(struct timer *t);
 void timers_init_cpu(void); /* on each CPU */
 u64 timers_next(void);      /* this CPU's next deadline in ns, ~0 if none */
 void timers_run(void);      /* calls what is due on this CPU */
-void lapic_timer_arm(
-    u64 when); /* this CPU's hardware timer, if it is not armed for `when` already; ~0 stops it */
+/* This CPU's hardware timer, if it is not armed for `when` already; ~0 stops it. */
+void lapic_timer_arm(u64 when);
+
+/* ---- work items ---- */
+
+#define WORK_CPU 0u /* the housekeeping pCPU */
+
+struct work {
+    /* One step, at most some 20,000 instructions. True: call me again. */
+    bool (*step)(struct work *w);
+    u64 not_before;     /* ns; 0: now */
+    struct timer timer; /* until it is due; then it is in the list of those that take turns */
+    struct list link;
+};
+
+void work_add(struct work *w); /* from any pCPU; the caller owns `w` until step returned false */
+
+/* For the loop of the housekeeping pCPU, after its timers ran: is a step due? */
+bool work_due(void);
+/* Runs one step of the item that waited longest. False if none was due. */
+bool work_run(void);
 
 #endif

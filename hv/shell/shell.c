@@ -7,7 +7,6 @@
 #include "lib/string.h"
 #include "platform/console.h"
 #include "platform/timer.h"
-#include "platform/work.h"
 #include "sched/machine.h"
 #include "shell/guestcon.h"
 #include "shell/line.h"

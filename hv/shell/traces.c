@@ -5,7 +5,7 @@
 #include "lib/printf.h"
 #include "lib/string.h"
 #include "mm/frame.h"
-#include "platform/work.h"
+#include "platform/timer.h"
 #include "sched/machine.h"
 #include "shell/shell.h"
 #include "trace/stream.h"

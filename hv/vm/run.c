@@ -2,7 +2,6 @@
 #include "lib/printf.h"
 #include "platform/smp.h"
 #include "platform/timer.h"
-#include "platform/work.h"
 #include "trace/trace.h"
 #include "vm/vm.h"
 #include "x86/percpu.h"
@@ -69,7 +68,7 @@ static bool do_work(const struct percpu *cpu, struct cpu_vm *c) {
     c->work_waits = false;
     if (cpu->id != WORK_CPU || !work_due()) return false;
     start = rdtsc();
-    c->work_waits = c->loaded && start < c->work_at;
+    c->work_waits = c->loaded && !c->loaded->sched.blocked && start < c->work_at;
     if (c->work_waits || !work_run()) return false;
     end = rdtsc();
     c->work_at = end + (WORK_SHARE - 1) * (end - start);

@@ -4,7 +4,7 @@
 
 #include "config.h"
 #include "event/evtchn.h"
-#include "platform/work.h"
+#include "platform/timer.h"
 #include "sched/sched.h"
 #include "vdev/bus.h"
 #include "vdev/vlapic.h"

@@ -8,7 +8,6 @@
 #define VEC_PIC      0x20
 #define VEC_TIMER    0xf0
 #define VEC_KICK     0xf1
-#define VEC_ERROR    0xf2
 #define VEC_SPURIOUS 0xff
 
 /* `fn` runs with interrupts off; it sets a flag and no more. The trap code sends the EOI after it. */

@@ -10,7 +10,7 @@
 #include "fake_timer.h"
 #include "lib/printf.h"
 #include "platform/smp.h"
-#include "platform/work.h"
+#include "platform/timer.h"
 #include "sched/machine.h"
 #include "x86/tsc.h"
 
