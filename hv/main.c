@@ -136,7 +136,7 @@ static void preflight(void) {
         log_err("%s", v.reason);
         stop_machine("Guests cannot run on this machine.");
     }
-    if (virt->cpu_enable() < 0) stop_machine("Guests cannot run on this CPU.");
+    if (virt_cpu_enable() < 0) stop_machine("Guests cannot run on this CPU.");
 }
 
 static void make_pool(const struct config_pool *c) {
@@ -192,7 +192,7 @@ static void make_vms(void) {
 
 static void ap_start(void) {
     smp_watch();
-    if (virt->cpu_enable() < 0) panic("CPU %u cannot run guests as the others can", this_cpu()->id);
+    if (virt_cpu_enable() < 0) panic("CPU %u cannot run guests as the others can", this_cpu()->id);
     while (!boot_done) cpu_relax();
     cpu_loop();
 }

@@ -6,7 +6,6 @@
 #include "virt/vendor.h"
 #include "virt/vmcb.h"
 #include "x86/insn.h"
-#include "x86/percpu.h"
 #include "x86/tsc.h"
 
 #define MSR_VM_HSAVE_PA 0xc0010117u
@@ -16,13 +15,6 @@
 #define FEAT_NP         BIT(0) /* CPUID 8000000A EDX */
 #define FEAT_PAUSE      BIT(10)
 #define FEAT_THRESHOLD  BIT(12)
-
-/* struct percpu's virt. */
-struct svm_cpu {
-    hpa_t host;             /* what VMRUN does not switch: FS, GS, TR ... by VMSAVE at start */
-    struct virt_vcpu *vcpu; /* loaded, or NULL */
-    struct tlb_tags tags;
-};
 
 /* struct virt_vcpu's priv. */
 struct svm_vcpu {
@@ -38,10 +30,6 @@ _Static_assert(offsetof(struct virt_vcpu, regs) == 0 && offsetof(struct guest_re
 
 static u32 features;
 static u8 *io_bitmap, *msr_bitmap; /* all VMs share them */
-
-static struct svm_cpu *this_svm(void) { return this_cpu()->virt; }
-
-static bool is_loaded(const struct virt_vcpu *v) { return this_svm()->vcpu == v; }
 
 static struct vmcb *vmcb_of(const struct virt_vcpu *v) { return ((struct svm_vcpu *)v->priv)->vmcb; }
 
@@ -83,28 +71,13 @@ static int make_bitmaps(void) {
     return 0;
 }
 
-static int svm_cpu_enable(void) {
-    struct svm_cpu *c = heap_alloc(sizeof(*c));
-    hpa_t hsave = frame_alloc_zeroed(0), host = frame_alloc_zeroed(0);
-    int err = c && hsave != HPA_NONE && host != HPA_NONE ? 0 : -ENOMEM;
-
-    if (!err && !msr_bitmap) err = make_bitmaps();
-    if (!err) err = state_cpu_enable(false);
-    if (err) goto fail;
-    wrmsr(MSR_EFER, rdmsr(MSR_EFER) | EFER_SVME | EFER_NXE);
-    wrmsr(MSR_VM_HSAVE_PA, hsave);
-    __asm__ volatile("vmsave %0" : : "a"(host) : "memory");
-    c->host = host;
-    tlb_tags_init(&c->tags, cpuid(0x8000000a, 0).ebx);
-    this_cpu()->virt = c;
-    return 0;
-
-fail:
-    log_err("AMD-V cannot be enabled on CPU %u", this_cpu()->id);
-    heap_free(c);
-    if (hsave != HPA_NONE) frame_free(hsave, 0);
-    if (host != HPA_NONE) frame_free(host, 0);
-    return err;
+/* The host's save area, and what VMRUN does not switch: FS, GS, TR ... */
+static int svm_cpu_enable(u8 *pages) {
+    if (!msr_bitmap && make_bitmaps()) return -ENODEV;
+    wrmsr(MSR_EFER, rdmsr(MSR_EFER) | EFER_SVME);
+    wrmsr(MSR_VM_HSAVE_PA, va_to_hpa(pages));
+    __asm__ volatile("vmsave %0" : : "a"(va_to_hpa(pages + PAGE_SIZE)) : "memory");
+    return (int)cpuid(0x8000000a, 0).ebx;
 }
 
 /* ---- VMs and vCPUs ---- */
@@ -132,45 +105,34 @@ static void svm_reset_events(struct virt_vcpu *v) {
 
 static void svm_load(struct virt_vcpu *v) {
     struct svm_vcpu *s = v->priv;
-    struct svm_cpu *c = this_svm();
 
-    c->vcpu = v;
-    s->host = c->host;
-    tlb_load(&v->vm->npt.tlb, &c->tags, &v->tlb, this_cpu()->id);
-    s->vmcb->tsc_offset = v->tsc_offset;
-    s->vmcb->clean = 0;
     state_load(v);
-}
-
-static void svm_save(struct virt_vcpu *v) {
-    state_save(v);
-    tlb_save(&v->vm->npt.tlb, this_cpu()->id);
-    this_svm()->vcpu = NULL;
+    s->host = va_to_hpa(this_virt()->pages + PAGE_SIZE);
+    s->vmcb->clean = 0;
 }
 
 /* ---- registers ---- */
 
 /* Those that are plain fields of the VMCB; 0: not so. */
-static const u16 reg_at[VREG_NR] = {
-    [VREG_CR0] = offsetof(struct vmcb, cr0),
-    [VREG_CR2] = offsetof(struct vmcb, cr2),
-    [VREG_CR3] = offsetof(struct vmcb, cr3),
-    [VREG_CR4] = offsetof(struct vmcb, cr4),
-    [VREG_EFER] = offsetof(struct vmcb, efer),
-    [VREG_DR6] = offsetof(struct vmcb, dr6),
-    [VREG_DR7] = offsetof(struct vmcb, dr7),
-    [VREG_PAT] = offsetof(struct vmcb, pat),
-    [VREG_STAR] = offsetof(struct vmcb, star),
-    [VREG_LSTAR] = offsetof(struct vmcb, lstar),
-    [VREG_CSTAR] = offsetof(struct vmcb, cstar),
-    [VREG_FMASK] = offsetof(struct vmcb, fmask),
-    [VREG_KERNEL_GS_BASE] = offsetof(struct vmcb, kernel_gs_base),
-    [VREG_SYSENTER_CS] = offsetof(struct vmcb, sysenter_cs),
-    [VREG_SYSENTER_ESP] = offsetof(struct vmcb, sysenter_esp),
-    [VREG_SYSENTER_EIP] = offsetof(struct vmcb, sysenter_eip),
-    [VREG_FS_BASE] = offsetof(struct vmcb, fs.base),
-    [VREG_GS_BASE] = offsetof(struct vmcb, gs.base),
-};
+#define AT(field) offsetof(struct vmcb, field)
+static const u16 reg_at[VREG_NR] = { [VREG_CR0] = AT(cr0),
+                                     [VREG_CR2] = AT(cr2),
+                                     [VREG_CR3] = AT(cr3),
+                                     [VREG_CR4] = AT(cr4),
+                                     [VREG_EFER] = AT(efer),
+                                     [VREG_DR6] = AT(dr6),
+                                     [VREG_DR7] = AT(dr7),
+                                     [VREG_PAT] = AT(pat),
+                                     [VREG_STAR] = AT(star),
+                                     [VREG_LSTAR] = AT(lstar),
+                                     [VREG_CSTAR] = AT(cstar),
+                                     [VREG_FMASK] = AT(fmask),
+                                     [VREG_KERNEL_GS_BASE] = AT(kernel_gs_base),
+                                     [VREG_FS_BASE] = AT(fs.base),
+                                     [VREG_GS_BASE] = AT(gs.base),
+                                     [VREG_SYSENTER_CS] = AT(sysenter_cs),
+                                     [VREG_SYSENTER_ESP] = AT(sysenter_esp),
+                                     [VREG_SYSENTER_EIP] = AT(sysenter_eip) };
 
 static u64 *field_of(const struct virt_vcpu *v, enum virt_reg reg) {
     return (u64 *)((u8 *)vmcb_of(v) + reg_at[reg]);
@@ -178,7 +140,7 @@ static u64 *field_of(const struct virt_vcpu *v, enum virt_reg reg) {
 
 static u64 svm_get_reg(struct virt_vcpu *v, enum virt_reg reg) {
     if (reg == VREG_CR8) return v->cr8;
-    if (!reg_at[reg]) return state_get(v, reg, is_loaded(v));
+    if (!reg_at[reg]) return state_get(v, reg);
     return *field_of(v, reg) & ~(reg == VREG_EFER ? EFER_SVME : 0);
 }
 
@@ -187,7 +149,7 @@ static void svm_set_reg(struct virt_vcpu *v, enum virt_reg reg, u64 value) {
     if (reg == VREG_CR8)
         v->cr8 = value & 15;
     else if (!reg_at[reg])
-        state_set(v, reg, value, is_loaded(v));
+        state_set(v, reg, value);
     else
         *field_of(v, reg) = value | (reg == VREG_EFER ? EFER_SVME : reg == VREG_CR0 ? CR0_ET : 0);
     vmcb_of(v)->clean = 0;
@@ -211,15 +173,10 @@ static void svm_set_seg(struct virt_vcpu *v, enum seg_name seg, const struct gue
     if (seg == SEG_SS) vmcb_of(v)->cpl = in->attr >> 5 & 3;
 }
 
-static bool svm_can_take_irq(struct virt_vcpu *v) {
-    return v->regs.rflags & RFLAGS_IF && !(vmcb_of(v)->int_shadow & INT_SHADOW) &&
-           v->pending.type == EVENT_NONE;
-}
-
-static bool svm_can_take_nmi(struct virt_vcpu *v) {
+static unsigned svm_blocked(struct virt_vcpu *v) {
     const struct svm_vcpu *s = v->priv;
 
-    return !s->nmi_masked && !(s->vmcb->int_shadow & INT_SHADOW) && v->pending.type == EVENT_NONE;
+    return (s->vmcb->int_shadow & INT_SHADOW ? BLOCKED_SHADOW : 0) | (s->nmi_masked ? BLOCKED_NMI : 0);
 }
 
 static void svm_clear_shadow(struct virt_vcpu *v) { vmcb_of(v)->int_shadow = 0; }
@@ -234,7 +191,7 @@ static void flush(enum tlb_flush what, void *ctx) {
 }
 
 static void prepare_tlb(struct virt_vcpu *v, struct svm_vcpu *s) {
-    tlb_prepare(&v->vm->npt.tlb, &this_svm()->tags, &v->tlb, this_cpu()->id, flush, s->vmcb);
+    tlb_prepare(&v->vm->npt.tlb, &this_virt()->tags, &v->tlb, this_cpu()->id, flush, s->vmcb);
     s->vmcb->asid = v->tlb.tag;
     s->vmcb->clean = 0;
 }
@@ -310,14 +267,14 @@ static inline bool is_plain_64(const struct vmcb *b) {
     return b->efer & EFER_LMA && b->cs.attr & ATTR_LONG && !(b->cr4 & CR4_LA57);
 }
 
-static unsigned length_walk(struct virt_vcpu *v, const struct vmcb *b, enum insn insn, u8 *gpr) {
+static unsigned length_walk(struct virt_vcpu *v, const struct vmcb *b, u32 insn, u8 *gpr) {
     u8 bytes[15];
 
     return insn_length(bytes, guest_fetch(v, bytes, sizeof(bytes)), mode_of(b), insn, gpr);
 }
 
 static __attribute__((noinline)) void set_length_slowly(struct virt_vcpu *v, const struct vmcb *b,
-                                                        struct vm_exit *e, enum insn insn) {
+                                                        struct vm_exit *e, u32 insn) {
     if (is_plain_64(b)) insn_find(v, b->cr3, b->rip); /* for the next time */
     e->insn_len = (u8)length_walk(v, b, insn, NULL);
 }
@@ -330,7 +287,7 @@ static inline __attribute__((always_inline)) void set_length(struct virt_vcpu *v
 
     e->insn_len = (u8)len;
     if (__builtin_expect(!p || (*(const u32 *)p ^ insn) << (32 - 8 * len), 0))
-        set_length_slowly(v, b, e, (enum insn)insn);
+        set_length_slowly(v, b, e, insn);
 }
 
 static void decode_cr(struct virt_vcpu *v, struct vmcb *b, struct vm_exit *e) {
@@ -338,7 +295,7 @@ static void decode_cr(struct virt_vcpu *v, struct vmcb *b, struct vm_exit *e) {
     e->cr.cr = b->exit_code & 15;
     e->cr.write = b->exit_code >= SVM_EXIT_CR_WRITE;
     e->cr.gpr = 0;
-    e->insn_len = (u8)length_walk(v, b, e->cr.write ? INSN_MOV_TO_CR : INSN_MOV_FROM_CR, &e->cr.gpr);
+    e->insn_len = (u8)length_walk(v, b, e->cr.write ? 0x220f : 0x200f, &e->cr.gpr);
     e->cr.value = v->regs.gpr[e->cr.gpr];
     if (mode_of(b) != 64) e->cr.value = (u32)e->cr.value;
 }
@@ -393,7 +350,7 @@ static void decode_iret(struct virt_vcpu *v, struct vmcb *b, struct vm_exit *e) 
 
 static void decode_cpuid(struct virt_vcpu *v, struct vmcb *b, struct vm_exit *e) {
     e->reason = EXIT_CPUID;
-    set_length(v, b, e, INSN_CPUID, 2);
+    set_length(v, b, e, 0xa20f, 2);
 }
 
 static void decode_vmmcall(struct virt_vcpu *v, struct vmcb *b, struct vm_exit *e) {
@@ -401,14 +358,14 @@ static void decode_vmmcall(struct virt_vcpu *v, struct vmcb *b, struct vm_exit *
     e->hc.mode = mode_of(b);
     e->hc.cpl = b->cpl;
     e->hc.real = !(b->cr0 & CR0_PE);
-    set_length(v, b, e, INSN_VMMCALL, 3);
+    set_length(v, b, e, 0xd9010f, 3);
 }
 
 static void decode_msr(struct virt_vcpu *v, struct vmcb *b, struct vm_exit *e) {
     bool write = b->exit_info1 & 1;
 
     e->reason = write ? EXIT_WRMSR : EXIT_RDMSR;
-    set_length(v, b, e, write ? INSN_WRMSR : INSN_RDMSR, 2);
+    set_length(v, b, e, write ? 0x300f : 0x320f, 2);
 }
 
 static void decode_plain(struct virt_vcpu *v, struct vmcb *b, struct vm_exit *e);
@@ -417,7 +374,7 @@ static void decode_plain(struct virt_vcpu *v, struct vmcb *b, struct vm_exit *e)
 #define PLAIN(reason)                                                                                        \
     { decode_plain, reason, 0, 0 }
 #define INSN(reason, insn, len)                                                                              \
-    { decode_plain, reason, len, insn } /* len: without prefixes */
+    { decode_plain, reason, len, insn } /* its bytes without prefixes, first in the lowest */
 #define BY(decode)                                                                                           \
     { decode, 0, 0, 0 }
 static const struct {
@@ -431,13 +388,13 @@ static const struct {
     [0x61] = PLAIN(EXIT_NMI),
     [0x63] = PLAIN(EXIT_INIT),
     [0x64] = PLAIN(EXIT_IRQ_WINDOW),
-    [0x6f] = INSN(EXIT_RDPMC, INSN_RDPMC, 2),
+    [0x6f] = INSN(EXIT_RDPMC, 0x330f, 2),
     [0x72] = BY(decode_cpuid),
     [0x73] = PLAIN(EXIT_HIDDEN), /* RSM */
     [SVM_EXIT_IRET] = BY(decode_iret),
-    [0x76] = INSN(EXIT_WBINVD, INSN_INVD, 2),
-    [0x77] = INSN(EXIT_PAUSE, INSN_PAUSE, 1),
-    [0x78] = INSN(EXIT_HLT, INSN_HLT, 1),
+    [0x76] = INSN(EXIT_WBINVD, 0x080f, 2),
+    [0x77] = INSN(EXIT_PAUSE, 0x90, 1), /* with F3; without, it may be skipped as well */
+    [0x78] = INSN(EXIT_HLT, 0xf4, 1),
     [0x7a] = PLAIN(EXIT_HIDDEN), /* INVLPGA */
     [0x7b] = BY(decode_io),
     [0x7c] = BY(decode_msr),
@@ -446,9 +403,9 @@ static const struct {
     [0x80] = PLAIN(EXIT_HIDDEN), /* VMRUN, whose intercept VMRUN demands */
     [0x81] = BY(decode_vmmcall),
     [0x82 ... 0x86] = PLAIN(EXIT_HIDDEN), /* VMLOAD VMSAVE STGI CLGI SKINIT */
-    [0x89] = INSN(EXIT_WBINVD, INSN_WBINVD, 2),
+    [0x89] = INSN(EXIT_WBINVD, 0x090f, 2),
     [0x8a ... 0x8c] = PLAIN(EXIT_HIDDEN), /* MONITOR, MWAIT, and MWAIT when armed */
-    [0x8d] = INSN(EXIT_XSETBV, INSN_XSETBV, 3),
+    [0x8d] = INSN(EXIT_XSETBV, 0xd1010f, 3),
     [0x8e] = PLAIN(EXIT_HIDDEN),          /* RDPRU */
     [0xa0 ... 0xa4] = PLAIN(EXIT_HIDDEN), /* INVLPGB, the same if illegal, INVPCID MCOMMIT TLBSYNC */
 };
@@ -477,6 +434,7 @@ static void set_controls(const struct virt_vcpu *v) {
     b->iopm = va_to_hpa(io_bitmap);
     b->msrpm = va_to_hpa(msr_bitmap);
     b->int_ctl = INT_CTL_MASKING;
+    b->tsc_offset = v->tsc_offset;
     b->np_enable = 1;
     b->n_cr3 = v->vm->npt.root;
 }
@@ -565,14 +523,13 @@ const struct virt_ops svm_ops = {
     .vcpu_fini = vcpu_free_pages,
     .reset_events = svm_reset_events,
     .load = svm_load,
-    .save = svm_save,
+    .save = state_save,
     .run = svm_run,
     .get_reg = svm_get_reg,
     .set_reg = svm_set_reg,
     .get_seg = svm_get_seg,
     .set_seg = svm_set_seg,
-    .can_take_irq = svm_can_take_irq,
-    .can_take_nmi = svm_can_take_nmi,
+    .blocked = svm_blocked,
     .clear_shadow = svm_clear_shadow,
     .cpl = svm_cpl,
     .why = svm_why,

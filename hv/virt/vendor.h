@@ -4,6 +4,7 @@
 
 #include "virt/bits.h"
 #include "virt/virt.h"
+#include "x86/percpu.h"
 
 #define DR6_BS  BIT(14)
 #define ADDR_52 0x000ffffffffff000ull
@@ -12,14 +13,7 @@
  * information (SDM 3C 25.8.3, 25.9.2) without the latter's software types beyond 4. */
 #define EVENT_HAS_CODE BIT(11)
 #define EVENT_VALID    BIT(31)
-enum {
-    EVENT_TYPE_INTR,
-    EVENT_TYPE_NMI = 2,
-    EVENT_TYPE_EXC,
-    EVENT_TYPE_SOFT,
-    EVENT_TYPE_ICEBP,
-    EVENT_TYPE_INT3
-};
+enum { EVENT_TYPE_INTR, EVENT_TYPE_NMI = 2, EVENT_TYPE_EXC, EVENT_TYPE_SOFT, EVENT_TYPE_ICEBP };
 
 /* Real mode delivers no error codes. */
 static inline u32 event_encode(const struct virt_event *e, bool protected_mode) {
@@ -35,17 +29,26 @@ static inline u32 event_encode(const struct virt_event *e, bool protected_mode) 
  * and they are executed again. */
 void event_requeue(struct virt_vcpu *v, u32 info, u32 code);
 
-/* virt.c: CR0, CR4 and XCR0 of this pCPU; -ENODEV with a log line. `all`: the vendor's entry and exit
- * leave CR2, DR6, KERNEL_GS_BASE and the MSRs of SYSCALL alone. */
-int state_cpu_enable(bool all);
+/* virt.c's: struct percpu's virt. */
+struct virt_cpu {
+    u8 *pages;              /* as given to cpu_enable() */
+    struct virt_vcpu *vcpu; /* loaded, or NULL */
+    struct tlb_tags tags;
+};
+
+static inline struct virt_cpu *this_virt(void) { return this_cpu()->virt; }
+
+static inline bool is_loaded(const struct virt_vcpu *v) { return this_virt()->vcpu == v; }
+
 /* Four pages in a row, zeroed: VMCS or VMCB, XSAVE area, two that are the vendor's. NULL: no memory. */
 u8 *vcpu_pages(struct virt_vcpu *v);
 void vcpu_free_pages(struct virt_vcpu *v);
+/* `v` becomes this pCPU's, and leaves it. */
 void state_load(struct virt_vcpu *v);
 void state_save(struct virt_vcpu *v);
-/* Those of v->reg. `loaded`: they are in this pCPU's registers now. */
-u64 state_get(struct virt_vcpu *v, enum virt_reg reg, bool loaded);
-void state_set(struct virt_vcpu *v, enum virt_reg reg, u64 value, bool loaded);
+/* Those of v->reg. */
+u64 state_get(struct virt_vcpu *v, enum virt_reg reg);
+void state_set(struct virt_vcpu *v, enum virt_reg reg, u64 value);
 
 /* The MSRs that are left to guests; each has its register among enum virt_reg (docs/virt.md). */
 #define FREE_MSRS 10
@@ -96,26 +99,10 @@ static inline void npf_bytes(struct virt_vcpu *v, struct vm_exit *e, u8 mode, u6
     if (p) __builtin_memcpy(e->npf.bytes, p, sizeof(e->npf.bytes));
 }
 
-/* Opcodes as they stand in memory after the prefixes, first byte in the lowest. */
-enum insn {
-    INSN_CPUID = 0xa20f,
-    INSN_RDMSR = 0x320f,
-    INSN_WRMSR = 0x300f,
-    INSN_RDPMC = 0x330f,
-    INSN_INVD = 0x080f,
-    INSN_WBINVD = 0x090f,
-    INSN_HLT = 0xf4,
-    INSN_PAUSE = 0x90, /* with F3; without, it may be skipped as well */
-    INSN_VMMCALL = 0xd9010f,
-    INSN_XSETBV = 0xd1010f,
-    INSN_MOV_FROM_CR = 0x200f, /* with ModRM */
-    INSN_MOV_TO_CR = 0x220f,
-};
-
-/* insn.c: the length of an instruction that the CPU has just exited on, checked against its bytes, for
- * CPUs that do not give the next RIP. 0 if the bytes are not `insn` after at most 14 legal prefixes.
- * `mode` is the default operand size of CS: 16, 32 or 64. For MOV CR, *gpr is the register; else it may be
- * NULL. */
-unsigned insn_length(const u8 *bytes, unsigned len, unsigned mode, enum insn insn, u8 *gpr);
+/* The length of an instruction that the CPU has just exited on, checked against its bytes; 0 if they are
+ * not `insn` after at most 14 legal prefixes. `insn` is the opcode as it stands in memory, first byte in
+ * the lowest. `mode` is the default operand size of CS: 16, 32 or 64. `gpr`: NULL, or where the register
+ * of the ModRM byte that follows goes. */
+unsigned insn_length(const u8 *bytes, unsigned len, unsigned mode, u32 insn, u8 *gpr);
 
 #endif

@@ -53,24 +53,37 @@ static void set_xcr0(u64 v) {
         __asm__ volatile("xsetbv" : : "c"(0), "a"((u32)v), "d"((u32)(v >> 32)) : "memory");
 }
 
-int state_cpu_enable(bool all) {
+/* CR0, CR4 and XCR0 of this pCPU. NULL, or what is wrong. */
+static const char *state_cpu_enable(void) {
     bool xsave = cpuid(1, 0).ecx & BIT(26);
     u64 mask = xsave ? cpuid(0xd, 0).eax & XCR0_KNOWN : 0;
 
-    switch_all = all;
+    switch_all = virt == &vmx_ops;
     has_rdtscp = cpuid_or_zero(0x80000001, 0).edx & BIT(27);
     write_cr0((read_cr0() & ~(CR0_EM | CR0_TS)) | CR0_MP);
     write_cr4(read_cr4() | CR4_OSFXSR | CR4_OSXMMEXCPT | (xsave ? CR4_OSXSAVE : 0));
-    if (virt_xcr0_mask && virt_xcr0_mask != mask) {
-        log_err("XCR0 differs from the first CPU's: %#llx", (unsigned long long)mask);
-        return -ENODEV;
-    }
+    if (virt_xcr0_mask && virt_xcr0_mask != mask) return "its XCR0 differs from the first CPU's";
     virt_xcr0_mask = mask;
     set_xcr0(mask);
-    if (mask && cpuid(0xd, 0).ebx > PAGE_SIZE) {
-        log_err("XSAVE area of %u bytes is larger than a page", cpuid(0xd, 0).ebx);
-        return -ENODEV;
+    return mask && cpuid(0xd, 0).ebx > PAGE_SIZE ? "its XSAVE area is larger than a page" : NULL;
+}
+
+int virt_cpu_enable(void) {
+    struct virt_cpu *c = heap_alloc(sizeof(*c));
+    hpa_t pages = frame_alloc_zeroed(1);
+    const char *why = state_cpu_enable();
+    int tags;
+
+    if (!c || pages == HPA_NONE) return -ENOMEM;
+    c->pages = hpa_to_va(pages);
+    wrmsr(MSR_EFER, rdmsr(MSR_EFER) | EFER_NXE);
+    tags = why ? -ENODEV : virt->cpu_enable(c->pages);
+    if (tags < 0) {
+        log_err("%s cannot be enabled on CPU %u: %s", virt->name, this_cpu()->id, why ? why : "it refuses");
+        return tags;
     }
+    tlb_tags_init(&c->tags, (u32)tags);
+    this_cpu()->virt = c;
     return 0;
 }
 
@@ -125,6 +138,8 @@ void state_load(struct virt_vcpu *v) {
     else
         __asm__ volatile("fxrstor64 (%0)" : : "r"(v->xsave) : "memory");
     write_regs(v);
+    this_virt()->vcpu = v;
+    tlb_load(&v->vm->npt.tlb, &this_virt()->tags, &v->tlb, this_cpu()->id);
 }
 
 void state_save(struct virt_vcpu *v) {
@@ -136,15 +151,17 @@ void state_save(struct virt_vcpu *v) {
         __asm__ volatile("xsave64 (%0)" : : "r"(v->xsave), "a"((u32)mask), "d"(0) : "memory");
     else
         __asm__ volatile("fxsave64 (%0)" : : "r"(v->xsave) : "memory");
+    tlb_save(&v->vm->npt.tlb, this_cpu()->id);
+    this_virt()->vcpu = NULL;
 }
 
-u64 state_get(struct virt_vcpu *v, enum virt_reg reg, bool loaded) {
-    if (loaded) read_regs(v);
+u64 state_get(struct virt_vcpu *v, enum virt_reg reg) {
+    if (is_loaded(v)) read_regs(v);
     return v->reg[reg];
 }
 
-void state_set(struct virt_vcpu *v, enum virt_reg reg, u64 value, bool loaded) {
-    if (loaded) read_regs(v);
+void state_set(struct virt_vcpu *v, enum virt_reg reg, u64 value) {
+    state_get(v, reg);
     v->reg[reg] = value;
-    if (loaded) write_regs(v);
+    if (is_loaded(v)) write_regs(v);
 }

@@ -151,20 +151,9 @@ struct virt_event {
     u32 code;
 };
 
-#define EXC_DE  0
-#define EXC_DB  1
-#define EXC_NMI 2
-#define EXC_BP  3
-#define EXC_OF  4
-#define EXC_UD  6
-#define EXC_DF  8
-#define EXC_TS  10
-#define EXC_NP  11
-#define EXC_SS  12
-#define EXC_GP  13
-#define EXC_PF  14
-#define EXC_AC  17
-#define EXC_MC  18
+/* Vectors: SDM 3A table 6-1. */
+enum { EXC_DE = 0, EXC_DB = 1, EXC_NMI = 2, EXC_BP = 3, EXC_OF = 4, EXC_UD = 6, EXC_DF = 8, EXC_TS = 10 };
+enum { EXC_NP = 11, EXC_SS = 12, EXC_GP = 13, EXC_PF = 14, EXC_AC = 17, EXC_MC = 18 };
 
 /* Per VM. */
 struct virt_vm {
@@ -217,7 +206,8 @@ struct virt_caps {
 struct virt_ops {
     const char *name; /* "vmx" or "svm" */
     void (*probe)(struct virt_caps *caps);
-    int (*cpu_enable)(void); /* on every pCPU, once; -ENODEV with a log line */
+    /* `pages`: two, zeroed, for the pCPU's own use. How many ASIDs or VPIDs there are; -ENODEV. */
+    int (*cpu_enable)(u8 *pages);
 
     const struct npt_format *npt_format;
     int (*vcpu_init)(struct virt_vcpu *v); /* -ENOMEM; guest_reset() comes next */
@@ -235,12 +225,14 @@ struct virt_ops {
     void (*get_seg)(struct virt_vcpu *v, enum seg_name seg, struct guest_seg *s);
     void (*set_seg)(struct virt_vcpu *v, enum seg_name seg, const struct guest_seg *s);
 
-    bool (*can_take_irq)(struct virt_vcpu *v); /* IF set, no shadow, nothing pending */
-    bool (*can_take_nmi)(struct virt_vcpu *v);
+    unsigned (*blocked)(struct virt_vcpu *v);  /* BLOCKED_*, whatever IF is */
     void (*clear_shadow)(struct virt_vcpu *v); /* STI and MOV SS shadow end with the emulated instruction */
     unsigned (*cpl)(struct virt_vcpu *v);
     const char *(*why)(struct virt_vcpu *v); /* after EXIT_ENTRY_FAILED: what the CPU told, or NULL */
 };
+
+#define BLOCKED_SHADOW 1u /* of STI or MOV SS */
+#define BLOCKED_NMI    2u /* by an NMI whose handler has not come to its IRET */
 
 extern const struct virt_ops vmx_ops, svm_ops;
 extern const struct virt_ops *virt; /* the chosen one; tests put a fake here */
@@ -248,8 +240,11 @@ extern const struct virt_ops *virt; /* the chosen one; tests put a fake here */
 /* Chooses by CPUID. Returns 0, or -ENODEV with caps->reason set. */
 int virt_probe(struct virt_caps *caps);
 
+/* On every pCPU, once: -ENODEV or -ENOMEM with a log line. */
+int virt_cpu_enable(void);
+
 /* The XCR0 bits that guests may set: those whose state load() and save() switch. 0: no XSAVE. Set by
- * cpu_enable. */
+ * virt_cpu_enable. */
 extern u64 virt_xcr0_mask;
 
 /* ---- shared by both vendors: gwalk.c, common.c ---- */
@@ -273,6 +268,14 @@ void guest_skip(struct virt_vcpu *v, const struct vm_exit *exit);
 void guest_reset(struct virt_vcpu *v);
 /* After EXIT_ENTRY_FAILED: the rule that is broken, in words. */
 const char *guest_why(struct virt_vcpu *v);
+static inline bool guest_can_take_irq(struct virt_vcpu *v) {
+    return v->regs.rflags & BIT(9) && v->pending.type == EVENT_NONE && !(virt->blocked(v) & BLOCKED_SHADOW);
+}
+
+static inline bool guest_can_take_nmi(struct virt_vcpu *v) {
+    return v->pending.type == EVENT_NONE && !virt->blocked(v);
+}
+
 /* Queue a fault for the next entry; folds a second contributory fault into #DF and a third into a shutdown
  * (returns false then). */
 bool guest_raise(struct virt_vcpu *v, u8 vector, bool has_code, u32 code);

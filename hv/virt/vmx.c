@@ -8,7 +8,6 @@
 #include "virt/vendor.h"
 #include "virt/vmcs.h"
 #include "x86/insn.h"
-#include "x86/percpu.h"
 #include "x86/tsc.h"
 
 #define MSR_VMX_BASIC      0x480
@@ -25,21 +24,16 @@
 #define EPT_WB             BIT(14)
 #define EPT_2M             BIT(16)
 #define EPT_INVEPT         BIT(20)
-#define EPT_INVEPT_SINGLE  BIT(25)
+#define EPT_INVEPT_ALL     BIT(26)
 #define EPT_INVVPID        BIT(32)
 #define EPT_INVVPID_ALL    BIT(42)
-#define EPT_NEEDED         (EPT_LEVELS_4 | EPT_WB | EPT_2M | EPT_INVEPT | EPT_INVVPID | EPT_INVVPID_ALL)
+#define EPT_NEEDED                                                                                           \
+    (EPT_LEVELS_4 | EPT_WB | EPT_2M | EPT_INVEPT | EPT_INVEPT_ALL | EPT_INVVPID | EPT_INVVPID_ALL)
 
 /* CR0 bits that are not the guest's: VT-x keeps NE set, and CD and NW of a guest would reach the host. */
 #define CR0_OWNED (CR0_NE | CR0_NW | CR0_CD)
 
 #define VPIDS     65536u
-
-/* struct percpu's virt. */
-struct vmx_cpu {
-    struct virt_vcpu *vcpu; /* loaded, or NULL */
-    struct tlb_tags tags;
-};
 
 /* struct virt_vcpu's priv. */
 struct vmx_vcpu {
@@ -57,34 +51,31 @@ int vmx_enter(struct guest_regs *regs, bool launched);
 void vmx_exit(void);
 _Static_assert(offsetof(struct virt_vcpu, regs) == 0 && offsetof(struct guest_regs, gpr) == 0, "entry.asm");
 
-/* The controls, as chosen once by what this machine's CPUs offer: SDM 3D A.3 to A.5 ("true" MSRs). */
+/* The controls, as chosen once by what this machine's CPUs offer: SDM 3D A.3 to A.5 ("true" MSRs). The
+ * bits: SDM 3C 25.6.1 to 25.8.1. */
 enum { PIN, PRIMARY, SECONDARY, EXIT, ENTRY, CONTROLS };
 static struct {
     u16 field, msr;
     u32 needed, wanted;
     u32 value;
 } controls[CONTROLS] = {
-    [PIN] = { VMCS_PIN, 0x48d, PIN_INTR | PIN_NMI | PIN_VIRTUAL_NMI, PIN_PREEMPTION_TIMER, 0 },
+    /* exits by interrupts and NMIs, virtual NMIs */
+    [PIN] = { 0x4000, 0x48d, 1 << 0 | 1 << 3 | 1 << 5, PIN_PREEMPTION_TIMER, 0 },
+    /* TSC offset; HLT, MWAIT, RDPMC; TPR shadow, I/O, MSR bitmap, MONITOR, secondary controls */
     [PRIMARY] = { VMCS_PRIMARY, 0x48e,
-                  PRI_TSC_OFFSET | PRI_HLT | PRI_MWAIT | PRI_RDPMC | PRI_TPR_SHADOW | PRI_IO |
-                      PRI_MSR_BITMAP | PRI_MONITOR | PRI_SECONDARY,
+                  1 << 3 | 1 << 7 | 1 << 10 | 1 << 11 | 1 << 21 | 1 << 24 | 1 << 28 | 1 << 29 | 1u << 31,
                   PRI_PAUSE, 0 },
-    [SECONDARY] = { VMCS_SECONDARY, 0x48b, SEC_EPT | SEC_UNRESTRICTED | SEC_VPID,
-                    SEC_RDTSCP | SEC_WBINVD | SEC_PLE | SEC_ENCLS, 0 },
-    [EXIT] = { VMCS_EXIT_CTL, 0x48f,
-               EXIT_SAVE_DEBUG | EXIT_HOST_64 | EXIT_SAVE_PAT | EXIT_LOAD_PAT | EXIT_SAVE_EFER |
-                   EXIT_LOAD_EFER,
-               0, 0 },
-    [ENTRY] = { VMCS_ENTRY_CTL, 0x490, ENTRY_DEBUG | ENTRY_PAT | ENTRY_EFER, 0, 0 },
+    /* WBINVD is wanted, too; RDTSCP is let through */
+    [SECONDARY] = { 0x401e, 0x48b, SEC_EPT | SEC_UNRESTRICTED | SEC_VPID,
+                    1 << 3 | 1 << 6 | SEC_PLE | SEC_ENCLS, 0 },
+    /* debug controls, 64-bit host, PAT and EFER saved and loaded */
+    [EXIT] = { 0x400c, 0x48f, 1 << 2 | 1 << 9 | 15 << 18, 0, 0 },
+    /* debug controls, PAT, EFER */
+    [ENTRY] = { VMCS_ENTRY_CTL, 0x490, 1 << 2 | 1 << 14 | 1 << 15, 0, 0 }
 };
 
-static bool has_invept_single;
 static unsigned timer_shift;
 static u8 *msr_bitmap; /* all VMs share it */
-
-static struct vmx_cpu *this_vmx(void) { return this_cpu()->virt; }
-
-static bool is_loaded(const struct virt_vcpu *v) { return this_vmx()->vcpu == v; }
 
 /* ---- the CPU ---- */
 
@@ -101,7 +92,6 @@ static bool choose_controls(void) {
     if (controls[SECONDARY].value & SEC_PLE)
         controls[PRIMARY].value &= ~PRI_PAUSE; /* only spinning is of interest */
     timer_shift = rdmsr(MSR_VMX_MISC) & 31;
-    has_invept_single = rdmsr(MSR_VMX_EPT_VPID) & EPT_INVEPT_SINGLE;
     return ok && !(controls[PRIMARY].value & PRI_CR3) && (rdmsr(MSR_VMX_EPT_VPID) & EPT_NEEDED) == EPT_NEEDED;
 }
 
@@ -139,39 +129,19 @@ static int make_msr_bitmap(void) {
     return 0;
 }
 
-static bool vmxon(hpa_t pa) {
+static int vmx_cpu_enable(u8 *pages) {
+    hpa_t pa = va_to_hpa(pages);
+    u64 fc = rdmsr(MSR_FEATURE_CONTROL);
     bool failed;
 
-    __asm__ volatile("vmxon %1" : "=@ccbe"(failed) : "m"(pa) : "memory");
-    return !failed;
-}
-
-static int vmx_cpu_enable(void) {
-    struct vmx_cpu *c = heap_alloc(sizeof(*c));
-    hpa_t pa = frame_alloc_zeroed(0);
-    u64 fc = rdmsr(MSR_FEATURE_CONTROL);
-    int err = c && pa != HPA_NONE ? 0 : -ENOMEM;
-
-    if (!err && !msr_bitmap) err = make_msr_bitmap();
-    if (!err) err = state_cpu_enable(true);
-    if (err) goto fail;
+    if (!msr_bitmap && make_msr_bitmap()) return -ENODEV;
     if (!(fc & FC_LOCK)) wrmsr(MSR_FEATURE_CONTROL, fc | FC_LOCK | FC_VMXON);
-    err = -ENODEV;
-    if (!(rdmsr(MSR_FEATURE_CONTROL) & FC_VMXON)) goto fail;
+    if (!(rdmsr(MSR_FEATURE_CONTROL) & FC_VMXON)) return -ENODEV;
     write_cr0(read_cr0() | rdmsr(MSR_VMX_CR0_FIXED0));
     write_cr4(read_cr4() | rdmsr(MSR_VMX_CR4_FIXED0));
-    wrmsr(MSR_EFER, rdmsr(MSR_EFER) | EFER_NXE);
-    *(u32 *)hpa_to_va(pa) = (u32)rdmsr(MSR_VMX_BASIC) & 0x7fffffff;
-    if (!vmxon(pa)) goto fail;
-    tlb_tags_init(&c->tags, VPIDS);
-    this_cpu()->virt = c;
-    return 0;
-
-fail:
-    log_err("VT-x cannot be enabled on CPU %u", this_cpu()->id);
-    heap_free(c);
-    if (pa != HPA_NONE) frame_free(pa, 0);
-    return err;
+    *(u32 *)pages = (u32)rdmsr(MSR_VMX_BASIC) & 0x7fffffff;
+    __asm__ volatile("vmxon %1" : "=@ccbe"(failed) : "m"(pa) : "memory");
+    return failed ? -ENODEV : (int)VPIDS;
 }
 
 /* ---- which VMCS is current: that of the loaded vCPU, but for a moment ---- */
@@ -179,7 +149,7 @@ fail:
 /* Makes that of `v` current; `done` undoes it. */
 static void borrow(const struct virt_vcpu *v, bool done) {
     const struct vmx_vcpu *s = v->priv;
-    const struct virt_vcpu *own = this_vmx()->vcpu;
+    const struct virt_vcpu *own = this_virt()->vcpu;
 
     if (own == v) return;
     if (!done) return vmptrld(s->vmcs);
@@ -204,42 +174,37 @@ static void write_field(const struct virt_vcpu *v, u64 field, u64 value) {
 
 /* ---- VMs and vCPUs ---- */
 
-static u64 eptp(const struct virt_vm *vm) {
-    return vm->npt.root | 3 << 3 | 6; /* four levels, tables write-back: SDM 3C 25.6.11 */
-}
-
 /* The fields that stay as they are; the VMCS comes zeroed. The other CR4 bits are the guest's own to
  * change. */
 static void set_controls(const struct virt_vcpu *v) {
     const struct vmx_vcpu *s = v->priv;
-    u64 cr4_owned = ~v->vm->cr4_guest | rdmsr(MSR_VMX_CR4_FIXED0);
     const struct {
         u64 field, value;
     } fields[] = {
         /* #AC and #DB: a guest whose handler faults again while it is being entered would otherwise keep the
          * CPU for ever, inside one instruction (CVE-2015-5307, CVE-2015-8104). #MC is the host's. */
-        { VMCS_EXC_BITMAP, 1u << EXC_DB | 1u << EXC_AC | 1u << EXC_MC },
-        { VMCS_MSR_BITMAP, va_to_hpa(msr_bitmap) },
-        { VMCS_VAPIC, va_to_hpa(s->vapic) },
-        { VMCS_EPTP, eptp(v->vm) },
-        { VMCS_LINK, ~0ull },
-        { VMCS_TSC_OFFSET, v->tsc_offset },
+        { 0x4004, 1u << EXC_DB | 1u << EXC_AC | 1u << EXC_MC },
+        { 0x2004, va_to_hpa(msr_bitmap) },
+        { 0x2010, v->tsc_offset },
+        { 0x2012, va_to_hpa(s->vapic) },
+        { 0x201a, v->vm->npt.root | 3 << 3 | 6 }, /* EPT, four levels, tables write-back: SDM 3C 25.6.11 */
+        { 0x2800, ~0ull },                        /* no shadow VMCS */
         { VMCS_CR0_MASK, CR0_OWNED },
-        { VMCS_CR4_MASK, cr4_owned },
-        { VMCS_HOST_CS, SEL_CODE },
-        { VMCS_HOST_SS, SEL_DATA },
-        { VMCS_HOST_DS, SEL_DATA },
-        { VMCS_HOST_ES, SEL_DATA },
-        { VMCS_HOST_RIP, (u64)vmx_exit },
+        { VMCS_CR4_MASK, ~v->vm->cr4_guest | rdmsr(MSR_VMX_CR4_FIXED0) },
+        { VMCS_HOST + 0, SEL_DATA }, /* ES */
+        { VMCS_HOST + 2, SEL_CODE }, /* CS */
+        { VMCS_HOST + 4, SEL_DATA }, /* SS */
+        { VMCS_HOST + 6, SEL_DATA }, /* DS */
+        { 0x6c16, (u64)vmx_exit },   /* RIP */
     };
 
     for (unsigned i = 0; i < CONTROLS; i++) vmwrite(controls[i].field, controls[i].value);
     for (unsigned i = 0; i < ARRAY_SIZE(fields); i++) vmwrite(fields[i].field, fields[i].value);
     if (controls[SECONDARY].value & SEC_PLE) {
-        vmwrite(VMCS_PLE_GAP, 128); /* cycles between two PAUSEs of one loop, and how long it may last */
-        vmwrite(VMCS_PLE_WINDOW, 4096);
+        vmwrite(0x4020, 128); /* cycles between two PAUSEs of one loop, and how long it may last */
+        vmwrite(0x4022, 4096);
     }
-    if (controls[SECONDARY].value & SEC_ENCLS) vmwrite(VMCS_ENCLS_BITMAP, ~0ull);
+    if (controls[SECONDARY].value & SEC_ENCLS) vmwrite(0x202e, ~0ull); /* all leaves */
 }
 
 static int vmx_vcpu_init(struct virt_vcpu *v) {
@@ -275,58 +240,48 @@ static void set_host_state(void) {
 
     __asm__ volatile("sgdt %0\n\tsidt %1\n\tstr %2" : "=m"(gdt), "=m"(idt), "=r"(tr));
     tss = (const u32 *)(gdt.base + tr); /* a 16-byte descriptor: SDM 3A 8.2.3 */
-    vmwrite(VMCS_HOST_CR0, read_cr0());
-    vmwrite(VMCS_HOST_CR3, read_cr3());
-    vmwrite(VMCS_HOST_CR4, read_cr4());
-    vmwrite(VMCS_HOST_TR, tr);
-    vmwrite(VMCS_HOST_TR_BASE,
-            (tss[0] >> 16) | (tss[1] & 0xff) << 16 | (tss[1] & 0xff000000) | (u64)tss[2] << 32);
-    vmwrite(VMCS_HOST_GDTR_BASE, gdt.base);
-    vmwrite(VMCS_HOST_IDTR_BASE, idt.base);
-    vmwrite(VMCS_HOST_GS_BASE, rdmsr(MSR_GS_BASE));
-    vmwrite(VMCS_HOST_EFER, rdmsr(MSR_EFER));
-    vmwrite(VMCS_HOST_PAT, rdmsr(MSR_PAT));
+    vmwrite(VMCS_HOST + 12, tr);
+    vmwrite(0x2c00, rdmsr(MSR_PAT));
+    vmwrite(0x2c02, rdmsr(MSR_EFER));
+    vmwrite(0x6c00, read_cr0());
+    vmwrite(0x6c02, read_cr3());
+    vmwrite(0x6c04, read_cr4());
+    vmwrite(0x6c08, rdmsr(MSR_GS_BASE));
+    vmwrite(0x6c0a, (tss[0] >> 16) | (tss[1] & 0xff) << 16 | (tss[1] & 0xff000000) | (u64)tss[2] << 32);
+    vmwrite(0x6c0c, gdt.base);
+    vmwrite(0x6c0e, idt.base);
 }
 
 static void vmx_load(struct virt_vcpu *v) {
     struct vmx_vcpu *s = v->priv;
-    struct vmx_cpu *c = this_vmx();
-    u32 cpu = this_cpu()->id;
+    u32 cpu = this_cpu()->id + 1;
 
     vmptrld(s->vmcs);
-    c->vcpu = v;
     s->launched = false;
-    if (s->host_cpu != cpu + 1) {
-        s->host_cpu = cpu + 1;
-        set_host_state();
-    }
-    tlb_load(&v->vm->npt.tlb, &c->tags, &v->tlb, cpu);
+    if (s->host_cpu != cpu) set_host_state();
+    s->host_cpu = cpu;
     state_load(v);
 }
 
 static void vmx_save(struct virt_vcpu *v) {
     state_save(v);
-    tlb_save(&v->vm->npt.tlb, this_cpu()->id);
     vmclear(((struct vmx_vcpu *)v->priv)->vmcs);
-    this_vmx()->vcpu = NULL;
 }
 
 /* ---- registers ---- */
 
 /* Those that are fields of the VMCS; 0: not so. */
-static const u16 reg_field[VREG_NR] = {
-    [VREG_CR0] = VMCS_GUEST_CR0,
-    [VREG_CR4] = VMCS_GUEST_CR4,
-    [VREG_CR3] = VMCS_GUEST_CR3,
-    [VREG_EFER] = VMCS_GUEST_EFER,
-    [VREG_DR7] = VMCS_GUEST_DR7,
-    [VREG_PAT] = VMCS_GUEST_PAT,
-    [VREG_FS_BASE] = VMCS_GUEST_BASE + 2 * SEG_FS,
-    [VREG_GS_BASE] = VMCS_GUEST_BASE + 2 * SEG_GS,
-    [VREG_SYSENTER_CS] = VMCS_SYSENTER_CS,
-    [VREG_SYSENTER_ESP] = VMCS_SYSENTER_ESP,
-    [VREG_SYSENTER_EIP] = VMCS_SYSENTER_EIP,
-};
+static const u16 reg_field[VREG_NR] = { [VREG_CR0] = VMCS_GUEST_CR0,
+                                        [VREG_CR3] = VMCS_GUEST_CR3,
+                                        [VREG_CR4] = VMCS_GUEST_CR4,
+                                        [VREG_EFER] = VMCS_GUEST_EFER,
+                                        [VREG_DR7] = 0x681a,
+                                        [VREG_PAT] = 0x2804,
+                                        [VREG_FS_BASE] = VMCS_GUEST_BASE + 2 * SEG_FS,
+                                        [VREG_GS_BASE] = VMCS_GUEST_BASE + 2 * SEG_GS,
+                                        [VREG_SYSENTER_CS] = 0x482a,
+                                        [VREG_SYSENTER_ESP] = 0x6824,
+                                        [VREG_SYSENTER_EIP] = 0x6826 };
 
 /* Access rights as struct guest_seg has them. */
 static u16 seg_attr(u64 ar) { return (u16)((ar & 0xff) | (ar >> 4 & 0xf00)); }
@@ -348,7 +303,7 @@ static u64 vmx_get_reg(struct virt_vcpu *v, enum virt_reg reg) {
     u64 mask, value;
 
     if (reg == VREG_CR8) return v->cr8;
-    if (!reg_field[reg]) return state_get(v, reg, is_loaded(v));
+    if (!reg_field[reg]) return state_get(v, reg);
     value = read_field(v, reg_field[reg]);
     if (reg != VREG_CR0 && reg != VREG_CR4) return value;
     mask = read_field(v, VMCS_CR0_MASK + cr4);
@@ -360,7 +315,7 @@ static void vmx_set_reg(struct virt_vcpu *v, enum virt_reg reg, u64 value) {
         v->cr8 = value & 15;
         return;
     }
-    if (!reg_field[reg]) return state_set(v, reg, value, is_loaded(v));
+    if (!reg_field[reg]) return state_set(v, reg, value);
     if (reg == VREG_CR0) {
         write_field(v, VMCS_CR0_SHADOW, value | CR0_ET);
         value = (value & ~CR0_OWNED) | CR0_NE | CR0_ET;
@@ -395,14 +350,11 @@ static void vmx_set_seg(struct virt_vcpu *v, enum seg_name seg, const struct gue
     write_field(v, VMCS_GUEST_AR + 2 * seg, ar);
 }
 
-static bool vmx_can_take_irq(struct virt_vcpu *v) {
-    return v->regs.rflags & RFLAGS_IF && v->pending.type == EVENT_NONE &&
-           !(vmread(VMCS_SHADOW) & (SHADOW_STI | SHADOW_MOV_SS));
-}
+static unsigned vmx_blocked(struct virt_vcpu *v) {
+    u64 shadow = vmread(VMCS_SHADOW);
 
-static bool vmx_can_take_nmi(struct virt_vcpu *v) {
-    return v->pending.type == EVENT_NONE &&
-           !(vmread(VMCS_SHADOW) & (SHADOW_STI | SHADOW_MOV_SS | SHADOW_NMI));
+    return (shadow & (SHADOW_STI | SHADOW_MOV_SS) ? BLOCKED_SHADOW : 0) |
+           (shadow & SHADOW_NMI ? BLOCKED_NMI : 0);
 }
 
 static void vmx_clear_shadow(struct virt_vcpu *v) {
@@ -415,32 +367,16 @@ static unsigned vmx_cpl(struct virt_vcpu *v) { return vmread(VMCS_GUEST_AR + 2 *
 
 /* ---- entry ---- */
 
-static void invept(u64 type, u64 eptp) {
-    struct {
-        u64 eptp, zero;
-    } d = { eptp, 0 };
-
-    __asm__ volatile("invept %0, %1" : : "m"(d), "r"(type) : "cc", "memory");
-}
-
-static void invvpid_all(void) {
-    static const u64 d[2];
-
-    __asm__ volatile("invvpid %0, %1" : : "m"(d), "r"(2ull) : "cc", "memory");
-}
-
+/* Translations without a VPID hang on no tag. */
 static void flush(enum tlb_flush what, void *ctx) {
-    const struct virt_vm *vm = ctx;
+    static const u64 all[2];
 
-    if (what == TLB_FLUSH_VM && has_invept_single)
-        invept(1, eptp(vm));
-    else
-        invept(2, 0);
-    if (what == TLB_FLUSH_ALL) invvpid_all();
+    __asm__ volatile("invept %0, %1" : : "m"(all), "r"(2ull) : "cc", "memory");
+    if (what == TLB_FLUSH_ALL) __asm__ volatile("invvpid %0, %1" : : "m"(all), "r"(2ull) : "cc", "memory");
 }
 
 static void prepare_tlb(struct virt_vcpu *v) {
-    tlb_prepare(&v->vm->npt.tlb, &this_vmx()->tags, &v->tlb, this_cpu()->id, flush, v->vm);
+    tlb_prepare(&v->vm->npt.tlb, &this_virt()->tags, &v->tlb, this_cpu()->id, flush, NULL);
     vmwrite(VMCS_VPID, v->tlb.tag);
 }
 
@@ -565,37 +501,23 @@ static void decode_vmcall(struct virt_vcpu *v, struct vm_exit *e) {
     e->hc.real = !(vmread(VMCS_GUEST_CR0) & CR0_PE);
 }
 
-/* Exits that are told apart by their basic reason alone: SDM 3D appendix C. */
-static const u8 simple_exits[] = {
-    [1] = EXIT_INTR,
-    [2] = EXIT_SHUTDOWN,
-    [3] = EXIT_INIT,
-    [7] = EXIT_IRQ_WINDOW,
-    [8] = EXIT_NMI_WINDOW,
-    [9] = EXIT_TASK_SWITCH,
-    [10] = EXIT_CPUID,
-    [11] = EXIT_HIDDEN, /* GETSEC */
-    [12] = EXIT_HLT,
-    [13] = EXIT_WBINVD, /* INVD */
-    [15] = EXIT_RDPMC,
-    [17] = EXIT_HIDDEN,        /* RSM */
-    [19 ... 27] = EXIT_HIDDEN, /* VMCLEAR to VMXON */
-    [31] = EXIT_RDMSR,
-    [32] = EXIT_WRMSR,
-    [33 ... 34] = EXIT_ENTRY_FAILED, /* guest state, MSRs */
-    [36] = EXIT_HIDDEN,              /* MWAIT */
-    [39] = EXIT_HIDDEN,              /* MONITOR */
-    [40] = EXIT_PAUSE,
-    [49] = EXIT_NPT_MISCONFIG,
-    [50] = EXIT_HIDDEN, /* INVEPT */
-    [52] = EXIT_TIMER,
-    [53] = EXIT_HIDDEN, /* INVVPID */
-    [54] = EXIT_WBINVD,
-    [55] = EXIT_XSETBV,
-    [58 ... 60] = EXIT_HIDDEN, /* INVPCID, VMFUNC, ENCLS */
-    [63 ... 65] = EXIT_HIDDEN, /* XSAVES, XRSTORS, PCONFIG */
-    [67 ... 68] = EXIT_HIDDEN, /* UMWAIT, TPAUSE */
-};
+/* Exits that are told apart by their basic reason alone: SDM 3D appendix C. Hidden are GETSEC, RSM, the
+ * instructions of VMX (19 to 27, 50, 53, 59), MWAIT, MONITOR, INVPCID, ENCLS, XSAVES, XRSTORS, PCONFIG,
+ * UMWAIT and TPAUSE. */
+static const u8 simple_exits[] = { [1] = EXIT_INTR,           [2] = EXIT_SHUTDOWN,
+                                   [3] = EXIT_INIT,           [7] = EXIT_IRQ_WINDOW,
+                                   [8] = EXIT_NMI_WINDOW,     [9] = EXIT_TASK_SWITCH,
+                                   [10] = EXIT_CPUID,         [11] = EXIT_HIDDEN,
+                                   [12] = EXIT_HLT,           [13] = EXIT_WBINVD,
+                                   [15] = EXIT_RDPMC,         [17] = EXIT_HIDDEN,
+                                   [19 ... 27] = EXIT_HIDDEN, [31] = EXIT_RDMSR,
+                                   [32] = EXIT_WRMSR,         [33 ... 34] = EXIT_ENTRY_FAILED,
+                                   [36] = EXIT_HIDDEN,        [39] = EXIT_HIDDEN,
+                                   [40] = EXIT_PAUSE,         [49] = EXIT_NPT_MISCONFIG,
+                                   [50] = EXIT_HIDDEN,        [52] = EXIT_TIMER,
+                                   [53] = EXIT_HIDDEN,        [54] = EXIT_WBINVD,
+                                   [55] = EXIT_XSETBV,        [58 ... 60] = EXIT_HIDDEN,
+                                   [63 ... 65] = EXIT_HIDDEN, [67 ... 68] = EXIT_HIDDEN };
 
 static void decode(struct virt_vcpu *v, struct vm_exit *e) {
     u32 reason = (u16)vmread(VMCS_REASON);
@@ -678,8 +600,7 @@ const struct virt_ops vmx_ops = {
     .set_reg = vmx_set_reg,
     .get_seg = vmx_get_seg,
     .set_seg = vmx_set_seg,
-    .can_take_irq = vmx_can_take_irq,
-    .can_take_nmi = vmx_can_take_nmi,
+    .blocked = vmx_blocked,
     .clear_shadow = vmx_clear_shadow,
     .cpl = vmx_cpl,
     .why = vmx_why,

@@ -62,7 +62,7 @@ static i64 hc_poll(struct vcpu *v, const u64 *a) {
     if (a[1] && now >= a[1]) return poll_end(v, -ETIMEDOUT);
     if (a[1]) timer_set(v->sched.cpu, &v->poll_timer, a[1]);
     virt->clear_shadow(&v->virt);
-    if (vlapic_pending(vcpu_lapic(v)) > 0 && virt->can_take_irq(&v->virt)) vcpu_notify(v, TODO_EVENT);
+    if (vlapic_pending(vcpu_lapic(v)) > 0 && guest_can_take_irq(&v->virt)) vcpu_notify(v, TODO_EVENT);
     vcpu_block(v);
     return HC_AGAIN;
 }

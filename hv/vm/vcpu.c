@@ -210,7 +210,7 @@ static void deliver(struct vcpu *v) {
     int vector;
 
     hw->want_irq_window = hw->want_cr8_exit = false;
-    if (v->nmi_pending && hw->pending.type == EVENT_NONE && virt->can_take_nmi(hw)) {
+    if (v->nmi_pending && guest_can_take_nmi(hw)) {
         hw->pending = (struct virt_event){ .type = EVENT_NMI, .vector = EXC_NMI };
         v->nmi_pending = false;
     }
@@ -218,7 +218,7 @@ static void deliver(struct vcpu *v) {
     vector = vlapic_pending(vcpu_lapic(v));
     if (vector <= 0) /* what waits for a lower priority is looked at again when that is written */
         hw->want_cr8_exit = hw->cr8 && vector < 0;
-    else if (hw->pending.type == EVENT_NONE && virt->can_take_irq(hw))
+    else if (guest_can_take_irq(hw))
         inject_irq(v, (u8)vector);
     else
         hw->want_irq_window = true;

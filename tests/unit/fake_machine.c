@@ -157,12 +157,8 @@ static void set_seg_op(struct virt_vcpu *v, enum seg_name s, const struct guest_
     priv(v)->seg[s] = *in;
 }
 
-static bool can_take_irq_op(struct virt_vcpu *v) {
-    return v->regs.rflags & BIT(9) && !priv(v)->shadow && v->pending.type == EVENT_NONE;
-}
-
-static bool can_take_nmi_op(struct virt_vcpu *v) {
-    return !priv(v)->nmi_masked && !priv(v)->shadow && v->pending.type == EVENT_NONE;
+static unsigned blocked_op(struct virt_vcpu *v) {
+    return (priv(v)->shadow ? BLOCKED_SHADOW : 0) | (priv(v)->nmi_masked ? BLOCKED_NMI : 0);
 }
 
 static void clear_shadow_op(struct virt_vcpu *v) { priv(v)->shadow = false; }
@@ -184,8 +180,7 @@ static const struct virt_ops fake_ops = {
     .set_reg = set_reg_op,
     .get_seg = get_seg_op,
     .set_seg = set_seg_op,
-    .can_take_irq = can_take_irq_op,
-    .can_take_nmi = can_take_nmi_op,
+    .blocked = blocked_op,
     .clear_shadow = clear_shadow_op,
     .cpl = cpl_op,
     .why = why_op,

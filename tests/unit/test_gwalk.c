@@ -17,6 +17,15 @@
 
 enum { PF_P = 1, PF_W = 2, PF_U = 4, PF_RSVD = 8, PF_I = 16 };
 
+enum {
+    INSN_CPUID = 0xa20f,
+    INSN_RDMSR = 0x320f,
+    INSN_HLT = 0xf4,
+    INSN_PAUSE = 0x90,
+    INSN_VMMCALL = 0xd9010f
+};
+enum { INSN_MOV_TO_CR = 0x220f };
+
 /* ---- a vCPU whose registers are an array ---- */
 
 static u64 regs[VREG_NR];
@@ -409,7 +418,7 @@ static void test_lengths(void **state) {
     static const struct {
         u8 bytes[17];
         u8 n, mode, want;
-        enum insn insn;
+        u32 insn;
     } t[] = {
         { { 0x0f, 0xa2 }, 15, 64, 2, INSN_CPUID },
         { { 0x0f, 0xa2 }, 2, 16, 2, INSN_CPUID },
