@@ -130,9 +130,18 @@ static void write_regs(const struct virt_vcpu *v) {
     __asm__ volatile("mov %0, %%dr6" : : "r"(r[VREG_DR6]));
 }
 
+/* Where no x87 exception is pending AMD's CPUs leave the last instruction's opcode and addresses as they are
+ * when they restore, and so another VM's (CVE-2006-1056, CVE-2013-2076): put what tells nothing there. */
+static void forget_x87_pointers(void) {
+    static const u32 zero;
+
+    __asm__ volatile("fnclex\n\tffree %%st(7)\n\tfildl %0" : : "m"(zero));
+}
+
 void state_load(struct virt_vcpu *v) {
     u64 mask = virt_xcr0_mask;
 
+    if (!switch_all) forget_x87_pointers();
     if (mask)
         __asm__ volatile("xrstor64 (%0)" : : "r"(v->xsave), "a"((u32)mask), "d"(0) : "memory");
     else
