@@ -117,32 +117,32 @@ static int undo_memory(struct vm *vm) {
     return 0;
 }
 
-/* Scrubs the next part of the chunk that is its turn; true when that chunk is done. */
+/* Scrubs the next part of the last chunk; true when that is done. */
 static bool scrub_part(struct vm *vm) {
-    struct vm_job *j = &vm->job;
+    u64 *offset = &vm->job.offset;
 
-    memset((u8 *)hpa_to_va(vm->mem.chunk[j->at]) + j->offset, 0, SCRUB_PART);
-    j->offset = (j->offset + SCRUB_PART) % CHUNK_SIZE;
-    if (j->offset == 0) j->at++;
-    return j->offset == 0;
+    memset((u8 *)hpa_to_va(vm->mem.chunk[vm->mem.grown - 1]) + *offset, 0, SCRUB_PART);
+    *offset = (*offset + SCRUB_PART) % CHUNK_SIZE;
+    return *offset == 0;
 }
 
 /* A chunk is there for the guest only once it is scrubbed. */
 static int make_ram(struct vm *vm) {
-    struct vm_job *j = &vm->job;
-    u32 n = j->at;
+    struct guestmem *m = &vm->mem;
+    u32 n;
 
-    if (j->offset == 0 && guestmem_grow(&vm->mem)) return -ENOMEM;
+    if (vm->job.offset == 0 && guestmem_grow(m)) return -ENOMEM;
     if (!scrub_part(vm)) return 1;
-    if (npt_map(&vm->virt.npt, guestmem_chunk_gpa(&vm->mem, n), vm->mem.chunk[n], CHUNK_SIZE, NPT_RWX,
-                NPT_WB))
+    n = m->grown - 1;
+    if (npt_map(&vm->virt.npt, guestmem_chunk_gpa(m, n), m->chunk[n], CHUNK_SIZE, NPT_RWX, NPT_WB))
         return -ENOMEM;
-    return (u64)j->at << CHUNK_SHIFT < vm->mem.size;
+    return (u64)m->grown << CHUNK_SHIFT < m->size;
 }
 
+/* And free once it is scrubbed again. */
 static int undo_ram(struct vm *vm) {
-    if (vm->job.at == vm->mem.grown) return 0;
-    scrub_part(vm);
+    if (!vm->mem.grown) return 0;
+    if (scrub_part(vm)) frame_free(vm->mem.chunk[--vm->mem.grown], FRAME_ORDER_2M);
     return 1;
 }
 
