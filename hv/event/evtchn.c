@@ -13,13 +13,13 @@ static bool test(const u64 *words, u32 port) {
     return __atomic_load_n(&words[port / 64], __ATOMIC_SEQ_CST) >> (port % 64) & 1;
 }
 
-/* The bit as it was. */
+/* The bit as it was: these two. */
 static bool set(u64 *words, u32 port) {
     return __atomic_fetch_or(&words[port / 64], BIT(port % 64), __ATOMIC_SEQ_CST) >> (port % 64) & 1;
 }
 
-static void clear(u64 *words, u32 port) {
-    __atomic_fetch_and(&words[port / 64], ~BIT(port % 64), __ATOMIC_SEQ_CST);
+static bool clear(u64 *words, u32 port) {
+    return __atomic_fetch_and(&words[port / 64], ~BIT(port % 64), __ATOMIC_SEQ_CST) >> (port % 64) & 1;
 }
 
 /* ---- ports, under the lock ---- */
@@ -28,6 +28,16 @@ static void clear(u64 *words, u32 port) {
 static struct evtchn_port *port_used(struct evtchn_dom *d, u32 port, int *error) {
     *error = port == 0 || port >= TAKT_MAX_PORTS ? -EINVAL : test(d->used, port) ? 0 : -ENOENT;
     return *error ? NULL : &d->port[port];
+}
+
+/* The same with the lock taken, and kept unless the port is not in use. */
+static struct evtchn_port *port_lock(struct evtchn_dom *d, u32 port, int *error) {
+    struct evtchn_port *p;
+
+    spin_lock(&evtchn_lock);
+    p = port_used(d, port, error);
+    if (!p) spin_unlock(&evtchn_lock);
+    return p;
 }
 
 /* The lowest number that is free. */
@@ -106,71 +116,58 @@ int evtchn_bind(struct evtchn_dom *d, u32 remote_vm, u32 remote_port) {
 }
 
 int evtchn_send(struct evtchn_dom *d, u32 port, u64 now) {
-    struct evtchn_port *p;
-    struct evtchn_dom *r;
     int error;
+    struct evtchn_port *p = port_lock(d, port, &error);
 
-    spin_lock(&evtchn_lock);
-    p = port_used(d, port, &error);
-    r = p ? p->peer : NULL;
-    if (r && !set(r->shared->pending, p->peer_port)) {
-        r->port[p->peer_port].sent_ns = now;
-        raise_and_unlock(r, p->peer_port);
+    if (!p) return error;
+    if (p->peer && !set(p->peer->shared->pending, p->peer_port)) {
+        p->peer->port[p->peer_port].sent_ns = now;
+        raise_and_unlock(p->peer, p->peer_port);
         return 0;
     }
+    error = p->peer ? 0 : -ENOENT;
     spin_unlock(&evtchn_lock);
-    return p && !r ? -ENOENT : error;
+    return error;
 }
 
 int evtchn_mask(struct evtchn_dom *d, u32 port, bool masked, u64 now) {
-    struct evtchn_port *p;
     int error;
+    struct evtchn_port *p = port_lock(d, port, &error);
 
-    spin_lock(&evtchn_lock);
-    p = port_used(d, port, &error);
-    if (p && masked) {
-        set(d->shared->mask, port);
-    } else if (p) {
-        clear(d->shared->mask, port);
-        if (test(d->shared->pending, port)) {
-            if (!p->sent_ns) p->sent_ns = now;
-            raise_and_unlock(d, port);
-            return 0;
-        }
+    if (!p) return error;
+    (masked ? set : clear)(d->shared->mask, port);
+    if (!masked && test(d->shared->pending, port)) {
+        if (!p->sent_ns) p->sent_ns = now;
+        raise_and_unlock(d, port);
+    } else {
+        spin_unlock(&evtchn_lock);
     }
-    spin_unlock(&evtchn_lock);
-    return error;
+    return 0;
 }
 
 int evtchn_close(struct evtchn_dom *d, u32 port) {
-    struct evtchn_port *p;
     int error;
+    struct evtchn_port *p = port_lock(d, port, &error);
 
-    spin_lock(&evtchn_lock);
-    p = port_used(d, port, &error);
-    if (p) {
-        if (p->peer) p->peer->port[p->peer_port].peer = NULL;
-        clear(d->used, port);
-        clear(d->shared->pending, port);
-        clear(d->shared->mask, port);
-    }
+    if (!p) return error;
+    if (p->peer) p->peer->port[p->peer_port].peer = NULL;
+    clear(d->used, port);
+    clear(d->shared->pending, port);
+    clear(d->shared->mask, port);
     spin_unlock(&evtchn_lock);
-    return error;
+    return 0;
 }
 
 int evtchn_vector(struct evtchn_dom *d, u32 port, u32 vcpu, u32 vector) {
-    struct evtchn_port *p;
-    int error;
+    bool valid = vcpu < d->nr_vcpus && (vector == 0 || (vector >= 32 && vector <= 255));
+    int error = -EINVAL;
+    struct evtchn_port *p = valid ? port_lock(d, port, &error) : NULL;
 
-    if (vcpu >= d->nr_vcpus || vector > 255 || (vector && vector < 32)) return -EINVAL;
-    spin_lock(&evtchn_lock);
-    p = port_used(d, port, &error);
-    if (p) {
-        p->vcpu = (u8)vcpu;
-        p->vector = (u8)vector;
-    }
+    if (!p) return error;
+    p->vcpu = (u8)vcpu;
+    p->vector = (u8)vector;
     spin_unlock(&evtchn_lock);
-    return error;
+    return 0;
 }
 
 static bool any_pending(struct evtchn_dom *d, u32 vcpu) {
@@ -197,17 +194,16 @@ int evtchn_pending(struct evtchn_dom *d, u32 vcpu, u32 port) {
 }
 
 u64 evtchn_taken(struct evtchn_dom *d, u32 port, u64 now) {
-    struct evtchn_port *p;
-    u64 ns = 0;
     int error;
+    struct evtchn_port *p = port_lock(d, port, &error);
+    u64 ns = 0;
 
-    spin_lock(&evtchn_lock);
-    p = port_used(d, port, &error);
-    if (p && p->sent_ns && p->sent_ns <= now) {
+    if (!p) return 0;
+    if (p->sent_ns && p->sent_ns <= now) {
         ns = now - p->sent_ns;
         hist_add(&d->notify_to_handle, ns);
     }
-    if (p) p->sent_ns = 0;
+    p->sent_ns = 0;
     spin_unlock(&evtchn_lock);
     return ns;
 }

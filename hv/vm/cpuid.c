@@ -20,14 +20,11 @@
 #define F1D_APIC       BIT(9)
 #define F1D_HTT        BIT(28)
 
-#define XCR0_LEGACY    0x3u
-#define XCR0_AVX       0x4u
-#define XCR0_AVX512    0xe0u
 #define XSAVE_FIXED    576u /* legacy region and header */
 
 static struct cpuid basic[BASIC_MAX + 1], ext[EXT_MAX + 1], leaf7_1, leafd_1;
 static struct cpuid xstate[XSTATES]; /* size, offset, ECX bit 1: 64-byte aligned when compacted */
-static u32 xcr0_allowed;
+static u64 xcr0_allowed;
 static bool amd;
 
 /* Bits that are the host's, by leaf. Left out of leaf 1: MONITOR, VMX, SMX, EIST, TM, PDCM, PCID, DCA, PSN,
@@ -48,9 +45,9 @@ static const struct {
 };
 
 static void xstate_init(void) {
-    u32 avx512 = XCR0_AVX512 | XCR0_AVX;
+    u64 avx512 = XCR0_AVX512 | XCR0_AVX;
 
-    xcr0_allowed = cpuid_or_zero(0xd, 0).eax & (XCR0_LEGACY | avx512) & (u32)virt_xcr0_mask;
+    xcr0_allowed = cpuid_or_zero(0xd, 0).eax & (XCR0_X87 | XCR0_SSE | avx512) & virt_xcr0_mask;
     if ((xcr0_allowed & avx512) != avx512) xcr0_allowed &= ~XCR0_AVX512;
     for (u32 i = 2; i < XSTATES; i++)
         if (xcr0_allowed >> i & 1) xstate[i] = cpuid_or_zero(0xd, i);
@@ -97,7 +94,7 @@ static struct cpuid xsave(struct vcpu *v, u32 sub) {
     if (sub >= XSTATES || !xcr0_allowed) return (struct cpuid){ 0 };
     if (sub >= 2) return (struct cpuid){ xstate[sub].eax, xstate[sub].ebx, xstate[sub].ecx & 2, 0 };
     xcr0 = vcpu_reg(v, VREG_XCR0);
-    if (sub == 0) r = (struct cpuid){ xcr0_allowed, XSAVE_FIXED, XSAVE_FIXED, 0 };
+    if (sub == 0) r = (struct cpuid){ (u32)xcr0_allowed, XSAVE_FIXED, XSAVE_FIXED, 0 };
     if (compact) r.ebx = XSAVE_FIXED;
     for (u32 i = 2; i < XSTATES; i++) {
         u32 end = xstate[i].ebx + xstate[i].eax;

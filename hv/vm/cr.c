@@ -4,11 +4,6 @@
 
 #define CR4_ALWAYS     0x6ffull /* VME PVI TSD DE PSE PAE MCE PGE OSFXSR OSXMMEXCPT */
 
-#define XCR0_X87       BIT(0)
-#define XCR0_SSE       BIT(1)
-#define XCR0_AVX       BIT(2)
-#define XCR0_AVX512    (BIT(5) | BIT(6) | BIT(7))
-
 #define PDPTE_RESERVED 0x1e6ull /* and what is above the physical address bits */
 
 /* With PAE paging outside long mode the CPU reads four entries at once, and refuses reserved bits (SDM 3A

@@ -227,11 +227,13 @@ static int make_params(struct vm *vm) {
 
 static int make_image(struct vm *vm) {
     const struct module *m = module_find(vm->config.image);
+    const char *why;
 
     if (vm->job.at++) return load_step(&vm->job.loader);
     if (!m) return failed(vm, -ENOENT, "its image is not among the boot modules");
     vm_add_devices(vm);
-    return load_start(&vm->job.loader, vm, m, &vm->job.why) ? -EINVAL : 1;
+    why = load_start(&vm->job.loader, vm, m);
+    return why ? failed(vm, -EINVAL, why) : 1;
 }
 
 /* Once it runs, the job is the one of whoever destroys it. */

@@ -1,31 +1,29 @@
 /* Guest images: ELF with a PVH note (Xen's docs/misc/pvh.pandoc), or multiboot1 (specification 0.6.96).
- * Nothing in
- * a file is believed: each offset and size is checked against the file and the VM's RAM before a byte is
- * copied.
- * RAM is zero already, so what a segment has in memory beyond the file needs no work. */
+ * Nothing in a file is believed: each offset and size is checked against the file and the VM's RAM before a
+ * byte is copied; the checks return NULL, or why the image is refused. RAM is zero already, so what a segment has in memory beyond the file needs no work. */
 #include <takt/errno.h>
 #include <takt/start_info.h>
 #include "lib/printf.h"
 #include "lib/string.h"
 #include "vm/vm.h"
 
-#define COPY_STEP    65536u
-#define NOTES_MAX    4096u /* bytes of notes that are searched */
-#define MB_SEARCH    8192u /* multiboot1, 3.1: the header is in here */
-#define START_LOW    0x6000u
-#define START_HIGH   0x90000u
+#define COPY_STEP  65536u
+#define NOTES_MAX  4096u /* bytes of notes that are searched */
+#define MB_SEARCH  8192u /* multiboot1, 3.1: the header is in here */
+#define START_LOW  0x6000u
+#define START_HIGH 0x90000u
 
-#define ELF_MAGIC    0x464c457fu
-#define PT_LOAD      1
-#define PT_NOTE      4
-#define EM_386       3
-#define EM_X86_64    62
-#define XEN_NAME     0x6e6558u /* "Xen" and its end */
+#define ELF_MAGIC  0x464c457fu
+#define PT_LOAD    1
+#define PT_NOTE    4
+#define EM_386     3
+#define EM_X86_64  62
+#define XEN_NAME   0x6e6558u /* "Xen" and its end */
 
-#define MB_MAGIC     0x1badb002u
-#define MB_BOOTED    0x2badb002u
-#define MB_REQUIRED  0xffffu /* flags that a loader has to know */
-#define MB_KNOWN     0x3u    /* page-aligned modules, memory information */
+#define MB_MAGIC   0x1badb002u
+#define MB_BOOTED  0x2badb002u
+#define MB_UNKNOWN                                                                                           \
+    0xfffcu /* of the flags that a loader has to know; known are page-aligned modules, memory */
 #define MB_ADDRESSES BIT(16)
 
 struct mb_info {
@@ -69,11 +67,6 @@ const struct module *module_find(const char *name) {
 
 /* ---- checks ---- */
 
-static int refuse(const char **why, const char *sentence) {
-    *why = sentence;
-    return -EINVAL;
-}
-
 static bool in_file(const struct loader *l, u64 offset, u64 len) {
     return offset <= l->size && len <= l->size - offset;
 }
@@ -84,16 +77,15 @@ static bool overlaps(const struct loader *l, gpa_t gpa, u64 len) {
     return false;
 }
 
-static int add_segment(struct loader *l, gpa_t gpa, u64 offset, u64 filesz, u64 memsz, const char **why) {
-    if (memsz == 0 && filesz == 0) return 0;
-    if (l->nr == LOAD_SEGMENTS) return refuse(why, "the image has too many segments");
-    if (!in_file(l, offset, filesz)) return refuse(why, "a segment of the image lies outside the file");
-    if (memsz < filesz) return refuse(why, "a segment of the image is larger in the file than in memory");
-    if (!guestmem_has(&l->vm->mem, gpa, memsz))
-        return refuse(why, "a segment of the image lies outside the VM's memory");
-    if (overlaps(l, gpa, memsz)) return refuse(why, "segments of the image overlap");
+static const char *add_segment(struct loader *l, gpa_t gpa, u64 offset, u64 filesz, u64 memsz) {
+    if (memsz == 0 && filesz == 0) return NULL;
+    if (l->nr == LOAD_SEGMENTS) return "the image has too many segments";
+    if (!in_file(l, offset, filesz)) return "a segment of the image lies outside the file";
+    if (memsz < filesz) return "a segment of the image is larger in the file than in memory";
+    if (!guestmem_has(&l->vm->mem, gpa, memsz)) return "a segment of the image lies outside the VM's memory";
+    if (overlaps(l, gpa, memsz)) return "segments of the image overlap";
     l->segment[l->nr++] = (struct load_segment){ gpa, offset, filesz, memsz };
-    return 0;
+    return NULL;
 }
 
 /* Bytes of the file as a number; 0 if they are not all there. */
@@ -108,10 +100,10 @@ static u64 get(const struct loader *l, u64 at, unsigned bytes) {
 
 /* Looks for Xen's PHYS32_ENTRY in one PT_NOTE. Names and descriptors are padded to four bytes. */
 static bool find_pvh(struct loader *l, u64 at, u64 len) {
-    u64 end = at + MIN(len, NOTES_MAX), name, desc, next;
+    u64 end = in_file(l, at, len) ? at + MIN(len, NOTES_MAX) : at, name, desc, next;
     bool found = false;
 
-    for (; in_file(l, at, len) && end - at >= 12; at = next) {
+    for (; end - at >= 12; at = next) {
         name = get(l, at, 4);
         desc = get(l, at + 4, 4);
         next = at + 12 + ALIGN_UP(name, 4) + ALIGN_UP(desc, 4);
@@ -125,34 +117,35 @@ static bool find_pvh(struct loader *l, u64 at, u64 len) {
     return found;
 }
 
-static int elf_load(struct loader *l, bool multiboot, const char **why) {
+static const char *elf_load(struct loader *l, bool multiboot) {
     unsigned class = (unsigned)get(l, 4, 1), w = class == 2 ? 8 : 4;
     u64 machine = get(l, 18, 2), start = get(l, 24, w), ph = get(l, 24 + w, w);
     u64 ph_size = get(l, 30 + 3 * w, 2), n = get(l, 32 + 3 * w, 2), entry = start;
+    const char *why;
     bool pvh = false;
 
     if (l->size < 40 + 3 * w || class < 1 || class > 2)
-        return refuse(why, "the image's ELF header is cut off or of an unknown class");
-    if (get(l, 5, 1) != 1 || (machine != EM_386 && machine != EM_X86_64))
-        return refuse(why, "the image is not for x86");
-    if (ph_size != (w == 8 ? 56 : 32)) return refuse(why, "the image's program headers have an odd size");
-    if (n > 2 * LOAD_SEGMENTS) return refuse(why, "the image has too many program headers");
-    if (!in_file(l, ph, n * ph_size)) return refuse(why, "the image's program headers lie outside the file");
+        return "the image's ELF header is cut off or of an unknown class";
+    if (get(l, 5, 1) != 1 || (machine != EM_386 && machine != EM_X86_64)) return "the image is not for x86";
+    if (ph_size != (w == 8 ? 56 : 32)) return "the image's program headers have an odd size";
+    if (n > 2 * LOAD_SEGMENTS) return "the image has too many program headers";
+    if (!in_file(l, ph, n * ph_size)) return "the image's program headers lie outside the file";
     for (; n; n--, ph += ph_size) {
         u64 type = get(l, ph, 4), offset = get(l, ph + w, w), vaddr = get(l, ph + 2 * w, w);
         u64 paddr = get(l, ph + 3 * w, w), filesz = get(l, ph + 4 * w, w), memsz = get(l, ph + 5 * w, w);
 
         if (type == PT_NOTE) pvh |= find_pvh(l, offset, filesz);
         if (type != PT_LOAD) continue;
-        if (add_segment(l, paddr, offset, filesz, memsz, why)) return -EINVAL;
+        why = add_segment(l, paddr, offset, filesz, memsz);
+        if (why) return why;
         if (entry == start && start - vaddr < memsz) entry = start - vaddr + paddr; /* it may be virtual */
     }
-    if (l->nr == 0) return refuse(why, "the image has nothing to load");
-    if (pvh) return 0;
-    if (!multiboot) return refuse(why, "the image has neither a PVH note nor a multiboot header");
+    if (l->nr == 0) return "the image has nothing to load";
+    if (pvh) return NULL;
+    if (!multiboot) return "the image has neither a PVH note nor a multiboot header";
     l->multiboot = true;
     l->entry = entry;
-    return 0;
+    return NULL;
 }
 
 /* ---- multiboot1 ---- */
@@ -165,17 +158,17 @@ static bool mb_find(const struct loader *l, u64 *at) {
 }
 
 /* 3.1.3: the header is at `at` in the file and at header_addr in memory. */
-static int mb_load(struct loader *l, u64 at, const char **why) {
+static const char *mb_load(struct loader *l, u64 at) {
     u64 header = get(l, at + 12, 4), start = get(l, at + 16, 4), end = get(l, at + 20, 4);
     u64 bss_end = get(l, at + 24, 4), offset = at - (header - start), filesz, memsz;
 
     if (start > header || header - start > at || (end && end < start))
-        return refuse(why, "the multiboot header's addresses contradict each other");
+        return "the multiboot header's addresses contradict each other";
     filesz = end ? end - start : l->size - offset;
     memsz = bss_end ? bss_end - start : filesz;
     l->multiboot = true;
     l->entry = get(l, at + 28, 4);
-    return add_segment(l, start, offset, filesz, memsz, why);
+    return add_segment(l, start, offset, filesz, memsz);
 }
 
 /* ---- the whole ---- */
@@ -188,23 +181,23 @@ static gpa_t start_page_at(const struct loader *l) {
     return gpa + sizeof(struct start_page) <= START_HIGH ? gpa : 0;
 }
 
-int load_start(struct loader *l, struct vm *vm, const struct module *m, const char **why) {
+const char *load_start(struct loader *l, struct vm *vm, const struct module *m) {
+    const char *why;
     u64 at, flags;
     bool multiboot;
 
     *l = (struct loader){ .vm = vm, .image = m->data, .size = m->size };
     multiboot = mb_find(l, &at);
     flags = multiboot ? get(l, at + 4, 4) : 0;
-    if (flags & MB_REQUIRED & ~MB_KNOWN)
-        return refuse(why, "the image's multiboot header asks for more than there is");
-    if (!(flags & MB_ADDRESSES) && get(l, 0, 4) != ELF_MAGIC)
-        return refuse(why, "the image is neither ELF nor multiboot");
-    if (flags & MB_ADDRESSES ? mb_load(l, at, why) : elf_load(l, multiboot, why)) return -EINVAL;
+    if (flags & MB_UNKNOWN) return "the image's multiboot header asks for more than there is";
+    if (!(flags & MB_ADDRESSES) && get(l, 0, 4) != ELF_MAGIC) return "the image is neither ELF nor multiboot";
+    why = flags & MB_ADDRESSES ? mb_load(l, at) : elf_load(l, multiboot);
+    if (why) return why;
     if (l->entry > 0xffffffffu || !overlaps(l, l->entry, 1))
-        return refuse(why, "the image's entry lies outside what is loaded");
+        return "the image's entry lies outside what is loaded";
     if (!start_page_at(l))
-        return refuse(why, "the image leaves no room in low memory for what it is to find at its start");
-    return 0;
+        return "the image leaves no room in low memory for what it is to find at its start";
+    return NULL;
 }
 
 static void finish(struct loader *l) {

@@ -75,8 +75,9 @@ struct loader {
     u64 entry;
     bool multiboot;
 };
-int load_start(struct loader *l, struct vm *vm, const struct module *m, const char **why); /* 0, or -EINVAL */
-bool load_step(struct loader *l); /* true: call again */
+const char *load_start(struct loader *l, struct vm *vm,
+                       const struct module *m); /* NULL, or why it is refused */
+bool load_step(struct loader *l);               /* true: call again */
 
 /* Creation or destruction under way: at most one at a time. Of the housekeeping pCPU, once queued. */
 struct vm_job {
