@@ -21,16 +21,20 @@ static struct trace_ring rings[TAKT_MAX_CPUS];
 u32 trace_mask;
 
 int trace_init(unsigned cpu, struct trace_record *ring, u32 records) {
-    struct trace_ring *r;
+    struct trace_ring *r = &rings[cpu];
 
-    if (cpu >= TAKT_MAX_CPUS || records == 0 || (records & (records - 1))) return -EINVAL;
-    r = &rings[cpu];
+    if (records == 0 || (records & (records - 1))) return -EINVAL;
     *r = (struct trace_ring){ .slot = ring };
     for (u32 i = 0; i < records; i++) ring[i].event = 0;
     __atomic_store_n(&r->size, records, __ATOMIC_RELEASE);
     return 0;
 }
 
+static struct trace_record lost_record(unsigned cpu, u64 ns, u32 lost) {
+    return (struct trace_record){ ns, 0, (u16)cpu, TRACE_NOBODY, { lost } };
+}
+
+/* A slot to fill; NULL: there is no room. */
 static struct trace_record *reserve(struct trace_ring *r) {
     u32 head = __atomic_load_n(&r->head, __ATOMIC_RELAXED);
 
@@ -45,48 +49,30 @@ static void publish(struct trace_record *t, u16 event) {
     __atomic_store_n(&t->event, event, __ATOMIC_RELEASE);
 }
 
-static struct trace_record lost_record(unsigned cpu, u64 ns, u32 lost) {
-    return (struct trace_record){ .ns = ns, .cpu = (u16)cpu, .who = TRACE_NOBODY, .arg = { lost } };
-}
-
-/* There is room again after a loss: say so in the place where it happened. */
-static void report_loss(struct trace_ring *r, unsigned cpu, u64 ns) {
+void trace_write(unsigned cpu, u64 ns, u16 event, u32 who, u32 a, u32 b, u32 c, u32 d) {
+    struct trace_ring *r = &rings[cpu];
     struct trace_record *t = reserve(r);
 
-    if (t == NULL) return;
-    *t = lost_record(cpu, ns, __atomic_exchange_n(&r->unreported, 0, __ATOMIC_RELAXED));
-    publish(t, TRC_LOST);
-}
-
-void trace_write(unsigned cpu, u64 ns, u16 event, u32 who, u32 a, u32 b, u32 c, u32 d) {
-    struct trace_ring *r = &rings[cpu < TAKT_MAX_CPUS ? cpu : 0];
-    struct trace_record *t;
-
-    if (__builtin_expect(__atomic_load_n(&r->unreported, __ATOMIC_RELAXED) != 0, 0)) report_loss(r, cpu, ns);
-    t = reserve(r);
+    if (t && __builtin_expect(__atomic_load_n(&r->unreported, __ATOMIC_RELAXED) != 0, 0)) {
+        *t = lost_record(cpu, ns, __atomic_exchange_n(&r->unreported, 0, __ATOMIC_RELAXED));
+        publish(t, TRC_LOST);
+        t = reserve(r);
+    }
     if (t == NULL) {
         __atomic_fetch_add(&r->unreported, 1, __ATOMIC_RELAXED);
         __atomic_fetch_add(&r->lost, 1, __ATOMIC_RELAXED);
         return;
     }
-    t->ns = ns;
-    t->cpu = (u16)cpu;
-    t->who = who;
-    t->arg[0] = a;
-    t->arg[1] = b;
-    t->arg[2] = c;
-    t->arg[3] = d;
+    *t = (struct trace_record){ ns, 0, (u16)cpu, who, { a, b, c, d } };
     publish(t, event);
 }
 
 unsigned trace_read(unsigned cpu, struct trace_record *out, unsigned max) {
-    struct trace_ring *r;
+    struct trace_ring *r = &rings[cpu];
     unsigned n = 0;
     u32 lost;
 
-    if (cpu >= TAKT_MAX_CPUS || rings[cpu].size == 0) return 0;
-    r = &rings[cpu];
-    while (n < max) {
+    for (; n < max && r->size; n++) {
         struct trace_record *t = &r->slot[r->tail & (r->size - 1)];
         u16 event = __atomic_load_n(&t->event, __ATOMIC_ACQUIRE);
 
@@ -94,21 +80,16 @@ unsigned trace_read(unsigned cpu, struct trace_record *out, unsigned max) {
         out[n] = *t;
         out[n].event = event;
         r->last_ns = t->ns;
-        n++;
         __atomic_store_n(&t->event, 0, __ATOMIC_RELAXED);
         __atomic_store_n(&r->tail, r->tail + 1, __ATOMIC_RELEASE);
     }
     /* Nothing follows the loss that could report it. */
-    if (n < max && r->tail == __atomic_load_n(&r->head, __ATOMIC_RELAXED)) {
-        lost = __atomic_exchange_n(&r->unreported, 0, __ATOMIC_RELAXED);
-        if (lost) {
-            out[n] = lost_record(cpu, r->last_ns, lost);
-            out[n++].event = TRC_LOST;
-        }
-    }
-    return n;
+    if (n == max || !r->size || r->tail != __atomic_load_n(&r->head, __ATOMIC_RELAXED)) return n;
+    lost = __atomic_exchange_n(&r->unreported, 0, __ATOMIC_RELAXED);
+    if (lost == 0) return n;
+    out[n] = lost_record(cpu, r->last_ns, lost);
+    out[n].event = TRC_LOST;
+    return n + 1;
 }
 
-u64 trace_lost(unsigned cpu) {
-    return cpu < TAKT_MAX_CPUS ? __atomic_load_n(&rings[cpu].lost, __ATOMIC_RELAXED) : 0;
-}
+u64 trace_lost(unsigned cpu) { return __atomic_load_n(&rings[cpu].lost, __ATOMIC_RELAXED); }

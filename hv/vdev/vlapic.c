@@ -237,17 +237,8 @@ static bool is_dest(const struct vlapic *l, u32 dest, bool logical) {
     return model == 0xf ? dest & ldr : model == 0 && dest >> 4 == ldr >> 4 && (dest & ldr & 0xf);
 }
 
-static void deliver(struct vlapic *l, struct vlapic *to, enum delivery_mode kind, u8 vector) {
-    if (kind <= DM_LOWEST)
-        vlapic_raise(to, vector);
-    else if (kind == DM_NMI || to != l)
-        l->ops->notify(to, kind, vector);
-    else
-        count_drop(); /* it would reset itself in the middle of the instruction that says so */
-}
-
-/* To everyone whom shorthand or destination mean. "Lowest priority" depends on the model (11.6.2.4): the first
- * of them that can take it. */
+/* To everyone whom shorthand or destination mean. "Lowest priority" depends on the model (11.6.2.4): here the
+ * first that can take it. */
 static void send_ipi(struct vlapic *l, u32 icr, u32 dest) {
     enum delivery_mode kind = icr >> 8 & 7;
     u32 shorthand = icr >> 18 & 3;
@@ -269,8 +260,13 @@ static void send_ipi(struct vlapic *l, u32 icr, u32 dest) {
         to = l->ops->peer(l, id++);
         if (!to || !is_dest(to, dest, logical) || (shorthand == SH_OTHERS && to == l)) continue;
         if (kind == DM_LOWEST && !enabled(to)) continue;
-        deliver(l, to, kind, (u8)icr);
         heard = true;
+        if (kind <= DM_LOWEST)
+            vlapic_raise(to, (u8)icr);
+        else if (kind == DM_NMI || to != l)
+            l->ops->notify(to, kind, (u8)icr);
+        else
+            count_drop(); /* it would reset itself in the middle of the instruction that says so */
         one |= kind == DM_LOWEST;
     } while (to && !one);
     if (!heard) count_drop();
@@ -349,14 +345,13 @@ void vlapic_write(struct vlapic *l, u32 offset, u32 value, u64 now) {
 
 /* ---- MSRs (11.12.1) ---- */
 
-/* 11.12.5: off -> xAPIC -> x2APIC -> off, and xAPIC -> off; nothing else, and nothing but these two bits. */
+/* 11.12.5: off (0) -> xAPIC (2) -> x2APIC (3) -> off, and xAPIC -> off; nothing else, and nothing but these
+ * two bits. */
 static int write_base(struct vlapic *l, u64 value) {
-    const u64 modes = APIC_BASE_EN | APIC_BASE_EXTD;
-    u64 from = l->base & modes, to = value & modes;
+    static const u8 ways[4] = { BIT(0) | BIT(2), 0, BIT(0) | BIT(2) | BIT(3), BIT(0) | BIT(3) };
+    u32 from = l->base >> 10 & 3, to = value >> 10 & 3;
 
-    if ((value ^ l->base) & ~modes) return -EINVAL;
-    if (to == APIC_BASE_EXTD || (from == modes && to == APIC_BASE_EN) || (from == 0 && to == modes))
-        return -EINVAL;
+    if ((value ^ l->base) & ~(APIC_BASE_EN | APIC_BASE_EXTD) || !(ways[from] >> to & 1)) return -EINVAL;
     l->base = value;
     if (to == 0)
         vlapic_reset(l);

@@ -32,7 +32,7 @@ def made_up(rounds=1000):
     for _ in range(rounds):
         out.append(ts.Record(now + 5 * MS, ts.WAKE, 0, WAKER, 0, 0, 0, 0))
         out.append(ts.Record(now + 5 * MS, ts.RUNSTATE, 0, WAKER, 2, 1, 8 * MS, 0))
-        out.append(ts.Record(now + 6 * MS - 1000, ts.EXIT, 0, BUSY, 10, 0x1000, 0xFFFF8000, 0x78))
+        out.append(ts.Record(now + 6 * MS - 1000, ts.EXIT, 0, BUSY, ts.EXITS.index("HLT"), 0x1000, 0xFFFF8000, 0x78))
         switch(now + 6 * MS, 0, BUSY, 6 * MS, 1, WAKER, 30 * MS, 1 * MS)
         switch(now + 7 * MS, 0, WAKER, 1 * MS, 2, ts.NOBODY, 0, 3 * MS)
         switch(now + 10 * MS, 0, ts.NOBODY, 3 * MS, 1, BUSY, 30 * MS, 4 * MS)
