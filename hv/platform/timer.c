@@ -61,6 +61,7 @@ void timer_set(unsigned cpu, struct timer *t, u64 when) {
 
     timer_cancel(t);
     spin_lock(&c->lock);
+    timerq_remove(&c->q, t); /* another pCPU has put it here meanwhile */
     t->cpu = (u16)cpu;
     timerq_insert(&c->q, t, when);
     sooner = when < c->next;

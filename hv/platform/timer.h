@@ -7,8 +7,8 @@
 #include "lib/list.h"
 #include "lib/timerq.h"
 
-/* Arms `t` on `cpu` for `when` (ns), moving it if it was armed. From any CPU, but for one timer not from
- * two at a time; kicks `cpu` if its next deadline came closer. */
+/* Arms `t` on `cpu` for `when` (ns), moving it if it was armed. From any CPU; from two at a time only
+ * if both mean the same `cpu`. Kicks `cpu` if its next deadline came closer. */
 void timer_set(unsigned cpu, struct timer *t, u64 when);
 /* After it returns, fn is not going to be called for the earlier arming, but a call may be under way on the
  * pCPU where it was armed. From any CPU, with any lock held. */

@@ -69,9 +69,14 @@ static int setup(void **state) {
 
 static bool stop;
 
+static bool sets_too; /* the same timer, for the first pCPU */
+
 static void *other_cpu(void *unused) {
     become(1);
-    while (!__atomic_load_n(&stop, __ATOMIC_RELAXED)) timers_run();
+    while (!__atomic_load_n(&stop, __ATOMIC_RELAXED)) {
+        if (sets_too) timer_set(0, &timer, now_ns());
+        timers_run();
+    }
     return NULL;
 }
 
@@ -143,10 +148,22 @@ static void test_gone_while_it_fires(void **state) {
     alarm(0);
 }
 
+/* Both want it on the first one, as when guests on two of them print, and wake the shell. */
+static void wake(u64 now) { timer_set(0, &timer, now); }
+
+static void test_set_by_two(void **state) {
+    sets_too = true;
+    alarm(20);
+    race(wake);
+    alarm(0);
+    sets_too = false;
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(test_armed_while_it_fires, setup),
         cmocka_unit_test_setup(test_gone_while_it_fires, setup),
+        cmocka_unit_test_setup(test_set_by_two, setup),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
