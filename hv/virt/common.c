@@ -1,4 +1,3 @@
-#include "lib/printf.h"
 #include "lib/string.h"
 #include "virt/vendor.h"
 #include "x86/insn.h"
@@ -6,10 +5,7 @@
 const struct virt_ops *virt;
 u64 virt_xcr0_mask;
 
-#define DR7_GD       BIT(13)
-#define ATTR_S       BIT(4) /* code or data */
-#define ATTR_A       BIT(0) /* accessed, or a busy TSS */
-#define ACCESS(attr) ((attr) & (ATTR_P | ATTR_S | ATTR_A))
+#define DR7_GD BIT(13)
 
 const u32 free_msrs[FREE_MSRS] = { MSR_SYSENTER_CS, MSR_SYSENTER_ESP,  MSR_SYSENTER_EIP, MSR_STAR,
                                    MSR_LSTAR,       MSR_CSTAR,         MSR_FMASK,        MSR_FS_BASE,
@@ -119,25 +115,7 @@ void guest_skip(struct virt_vcpu *v, const struct vm_exit *exit) {
     virt->clear_shadow(v);
 }
 
-/* ---- why an entry failed: SDM 3C 27.3.1, APM2 15.5.1; those rules that registers or an injected event
- * can break ---- */
-
-/* What the rights of a segment have to be if it is used: present, and of its kind. */
-static const char *broken_segment(struct virt_vcpu *v) {
-    static const char *const names[] = { "ES", "CS", "SS", "DS", "FS", "GS", "LDTR", "TR" };
-    static char text[64];
-
-    for (unsigned i = SEG_ES; i <= SEG_TR; i++) {
-        u16 kind = i == SEG_LDTR ? ATTR_P : i == SEG_TR ? ATTR_P | ATTR_A : ATTR_P | ATTR_S | ATTR_A;
-        struct guest_seg s;
-
-        virt->get_seg(v, (enum seg_name)i, &s);
-        if ((!(s.attr & ATTR_P) && i != SEG_CS && i != SEG_TR) || ACCESS(s.attr) == kind) continue;
-        hv_snprintf(text, sizeof(text), "%s has the rights %#x", names[i], s.attr);
-        return text;
-    }
-    return NULL;
-}
+/* ---- why an entry failed: SDM 3C 27.3.1, APM2 15.5.1; the rules that registers can break ---- */
 
 const char *guest_why(struct virt_vcpu *v) {
     u64 cr0 = virt->get_reg(v, VREG_CR0), cr4 = virt->get_reg(v, VREG_CR4),
@@ -161,6 +139,5 @@ const char *guest_why(struct virt_vcpu *v) {
 
     for (unsigned i = 0; !why && i < ARRAY_SIZE(rules); i++)
         if (rules[i].broken) why = rules[i].rule;
-    if (!why) why = broken_segment(v);
     return why ? why : "a rule that is not among those checked here";
 }

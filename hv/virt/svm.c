@@ -113,45 +113,38 @@ static void svm_load(struct virt_vcpu *v) {
 
 /* ---- registers ---- */
 
-/* Those that are plain fields of the VMCB; 0: not so. */
-#define AT(field) offsetof(struct vmcb, field)
-static const u16 reg_at[VREG_NR] = { [VREG_CR0] = AT(cr0),
-                                     [VREG_CR2] = AT(cr2),
-                                     [VREG_CR3] = AT(cr3),
-                                     [VREG_CR4] = AT(cr4),
-                                     [VREG_EFER] = AT(efer),
-                                     [VREG_DR6] = AT(dr6),
-                                     [VREG_DR7] = AT(dr7),
-                                     [VREG_PAT] = AT(pat),
-                                     [VREG_STAR] = AT(star),
-                                     [VREG_LSTAR] = AT(lstar),
-                                     [VREG_CSTAR] = AT(cstar),
-                                     [VREG_FMASK] = AT(fmask),
-                                     [VREG_KERNEL_GS_BASE] = AT(kernel_gs_base),
-                                     [VREG_FS_BASE] = AT(fs.base),
-                                     [VREG_GS_BASE] = AT(gs.base),
-                                     [VREG_SYSENTER_CS] = AT(sysenter_cs),
-                                     [VREG_SYSENTER_ESP] = AT(sysenter_esp),
-                                     [VREG_SYSENTER_EIP] = AT(sysenter_eip) };
-
+/* NULL: it is no field of the VMCB. */
 static u64 *field_of(const struct virt_vcpu *v, enum virt_reg reg) {
-    return (u64 *)((u8 *)vmcb_of(v) + reg_at[reg]);
+    struct vmcb *b = vmcb_of(v);
+
+    switch (reg) {
+    case VREG_CR4 ... VREG_DR6: return &b->cr4 + (reg - VREG_CR4);
+    case VREG_STAR ... VREG_CR2: return &b->star + (reg - VREG_STAR);
+    case VREG_EFER: return &b->efer;
+    case VREG_PAT: return &b->pat;
+    case VREG_FS_BASE: return &b->fs.base;
+    case VREG_GS_BASE: return &b->gs.base;
+    default: return NULL;
+    }
 }
 
 static u64 svm_get_reg(struct virt_vcpu *v, enum virt_reg reg) {
+    const u64 *field = field_of(v, reg);
+
     if (reg == VREG_CR8) return v->cr8;
-    if (!reg_at[reg]) return state_get(v, reg);
-    return *field_of(v, reg) & ~(reg == VREG_EFER ? EFER_SVME : 0);
+    return field ? *field & ~(reg == VREG_EFER ? EFER_SVME : 0) : state_get(v, reg);
 }
 
 /* VMRUN demands EFER.SVME; guests do not see it. */
 static void svm_set_reg(struct virt_vcpu *v, enum virt_reg reg, u64 value) {
+    u64 *field = field_of(v, reg);
+
     if (reg == VREG_CR8)
         v->cr8 = value & 15;
-    else if (!reg_at[reg])
+    else if (!field)
         state_set(v, reg, value);
     else
-        *field_of(v, reg) = value | (reg == VREG_EFER ? EFER_SVME : reg == VREG_CR0 ? CR0_ET : 0);
+        *field = value | (reg == VREG_EFER ? EFER_SVME : reg == VREG_CR0 ? CR0_ET : 0);
     vmcb_of(v)->clean = 0;
     tlb_forget(&v->tlb);
 }

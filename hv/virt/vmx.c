@@ -7,6 +7,7 @@
 #include "platform/timer.h"
 #include "virt/vendor.h"
 #include "virt/vmcs.h"
+#include "x86/cpu.h"
 #include "x86/insn.h"
 #include "x86/tsc.h"
 
@@ -231,24 +232,22 @@ static void vmx_reset_events(struct virt_vcpu *v) {
 
 /* What the exits bring this pCPU back to. Its tables and its GS base never change. */
 static void set_host_state(void) {
+    const struct cpu *c = cpu_of(this_cpu());
     struct __attribute__((packed)) {
         u16 limit;
         u64 base;
-    } gdt, idt;
-    const u32 *tss;
-    u16 tr;
+    } idt;
 
-    __asm__ volatile("sgdt %0\n\tsidt %1\n\tstr %2" : "=m"(gdt), "=m"(idt), "=r"(tr));
-    tss = (const u32 *)(gdt.base + tr); /* a 16-byte descriptor: SDM 3A 8.2.3 */
-    vmwrite(VMCS_HOST + 12, tr);
+    __asm__ volatile("sidt %0" : "=m"(idt));
+    vmwrite(VMCS_HOST + 12, SEL_TSS);
     vmwrite(0x2c00, rdmsr(MSR_PAT));
     vmwrite(0x2c02, rdmsr(MSR_EFER));
     vmwrite(0x6c00, read_cr0());
     vmwrite(0x6c02, read_cr3());
     vmwrite(0x6c04, read_cr4());
-    vmwrite(0x6c08, rdmsr(MSR_GS_BASE));
-    vmwrite(0x6c0a, (tss[0] >> 16) | (tss[1] & 0xff) << 16 | (tss[1] & 0xff000000) | (u64)tss[2] << 32);
-    vmwrite(0x6c0c, gdt.base);
+    vmwrite(0x6c08, (u64)c); /* GS */
+    vmwrite(0x6c0a, (u64)&c->tss);
+    vmwrite(0x6c0c, (u64)c->gdt);
     vmwrite(0x6c0e, idt.base);
 }
 
