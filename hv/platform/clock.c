@@ -100,21 +100,10 @@ static u64 measure(const struct reference *r) {
     return compare(r, &ref, &tsc) ? (u64)((unsigned __int128)tsc * 1000000000000ull / (ref * r->fs)) : 0;
 }
 
-/* The APIC timer's speed by the TSC. */
-static void measure_apic_timer(void) {
-    struct reference r = { .mask = ~0u, .read = read_apic_timer };
-    u64 ref, tsc;
-
-    apic_timer_count(~0u);
-    if (compare(&r, &ref, &tsc)) apic_timer_khz = ref * tsc_khz / tsc;
-    apic_timer_count(0);
-    log_info("APIC timer: %lu.%03lu MHz", apic_timer_khz / 1000, apic_timer_khz % 1000);
-}
-
 int clock_calibrate(const struct acpi_info *a) {
     struct cpuid c = cpuid_or_zero(0x15, 0); /* SDM 2A CPUID, leaf 15h */
-    u64 said = c.eax && c.ebx && c.ecx ? (u64)c.ecx * c.ebx / c.eax / 1000 : 0, khz = 0;
-    struct reference r;
+    u64 said = c.eax && c.ebx && c.ecx ? (u64)c.ecx * c.ebx / c.eax / 1000 : 0, khz = 0, ref, tsc;
+    struct reference r, timer = { .mask = ~0u, .read = read_apic_timer };
 
     if (use_hpet(a, &r)) khz = measure(&r);
     if (!khz && use_pit(&r)) khz = measure(&r);
@@ -125,8 +114,12 @@ int clock_calibrate(const struct acpi_info *a) {
     if (!khz) return -ENODEV;
     tsc_set_khz(khz);
     log_info("TSC: %lu.%03lu MHz by %s", khz / 1000, khz % 1000, r.name);
-    if (!apic_tsc_deadline) measure_apic_timer();
-    return apic_tsc_deadline || apic_timer_khz ? 0 : -ENODEV;
+    if (apic_tsc_deadline) return 0;
+    apic_timer_count(~0u);
+    if (compare(&timer, &ref, &tsc)) apic_timer_khz = ref * khz / tsc;
+    apic_timer_count(0);
+    log_info("APIC timer: %lu.%03lu MHz", apic_timer_khz / 1000, apic_timer_khz % 1000);
+    return apic_timer_khz ? 0 : -ENODEV;
 }
 
 void delay_ns(u64 ns) {

@@ -5,7 +5,7 @@
 
 #define CELL_W 6 /* pixels of a character, before they are doubled on large screens */
 #define CELL_H 9
-#define GREY   0xc0u
+#define GREY   0xc0
 
 /* ' ' to '~', 5 by 7: bit 5 * row + column. */
 static const u64 font[95] = {
@@ -43,27 +43,21 @@ void screen_init(const struct boot_screen *b) {
     log_info("screen: %u columns, %u rows%s", columns, rows, is_text ? "" : ", drawn");
 }
 
-/* Grey and black are the same in every order of colours. */
-static void pixel(u32 y, u32 x, bool on) {
-    volatile u8 *p = cells + (u64)y * pitch + x * bytes_per_cell;
-
-    for (u32 i = 0; i < 3; i++) p[i] = on ? GREY : 0;
-}
-
 static void draw(u32 y, u32 x, char c) {
     u64 glyph = c > ' ' && c <= '~' ? font[c - ' '] : 0;
+    u32 height = CELL_H * zoom, width = CELL_W * zoom;
 
     if (kind == SCREEN_TEXT) {
         *(volatile u16 *)(cells + y * pitch + x * 2) = (u16)(0x0700 | (u8)c); /* grey on black */
         return;
     }
-    for (u32 py = 0; py < CELL_H * zoom; py++)
-        for (u32 px = 0; px < CELL_W * zoom; px++) {
-            u32 gy = py / zoom, gx = px / zoom;
-            bool on = gy < 7 && gx < 5 && glyph >> (gy * 5 + gx) & 1;
+    for (u32 i = 0; i < height * width; i++) {
+        u32 py = i / width, px = i % width, gy = py / zoom, gx = px / zoom;
+        volatile u8 *p = cells + (u64)(y * height + py) * pitch + (x * width + px) * bytes_per_cell;
 
-            pixel(y * CELL_H * zoom + py, x * CELL_W * zoom + px, on);
-        }
+        /* grey and black are the same in every order of colours */
+        p[0] = p[1] = p[2] = gy < 7 && gx < 5 && glyph >> (gy * 5 + gx) & 1 ? GREY : 0;
+    }
 }
 
 static void blank(u32 y) {
