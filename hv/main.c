@@ -168,6 +168,7 @@ static void pools_init(void) {
 
     sched_init();
     for (u32 cpu = 0; cpu < nr_cpus; cpu++) sched_cpu_online(cpu);
+    cpumask_zero(&config.pool[0].cpus); /* gets what the others leave, and CPU 0 */
     cpumask_set(&config.pool[0].cpus, 0);
     for (u32 i = 0; i < config.nr_pools; i++) make_pool(&config.pool[i]);
     p0 = sched_pool_find("Pool-0");
