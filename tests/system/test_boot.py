@@ -105,7 +105,7 @@ def test_pools_of_the_configuration():
     """Each gets its CPUs, Pool-0 the rest, and nobody is told of CPUs that nobody asked for."""
     text = boot("qemu", "pools", "@200ms cpupool-list\n@400ms poweroff\n", cpus=4,
                 vms="[pool a]\ncpus = 2\n[pool b]\ncpus = 1,9\n" + HELLO)
-    assert re.findall(r"\n(Pool-0|a|b) +\d+ +\d+ +\S+ +\d+ +(\S+)", text.replace("\r", "")) == [
+    assert re.findall(r"\n(Pool-0|a|b) +\d+ +\S+ +\d+ +(\S+)", text.replace("\r", "")) == [
         ("Pool-0", "0,3"), ("a", "2"), ("b", "1")], text
     assert re.findall(r"pool (\S+): CPU (\d+) is not there", text) == [("b", "9")]
 
