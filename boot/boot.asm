@@ -1,11 +1,12 @@
-; The roads to 64-bit C: the boot CPU's from GRUB (multiboot2 specification 3.1, header, and 3.3, machine state), the others' from
-; their SIPI.
+; The roads to 64-bit C: the boot CPU's from GRUB (multiboot2 specification 3.1, header, and 3.3, machine
+; state), the others' from their SIPI.
 %include "layout.inc"
 
 MB2_MAGIC  equ 0xe85250d6
 COM1       equ 0x3f8
 SEL_CODE32 equ 0x18
 %define PHYS(sym) ((sym) - LINK_BASE)
+%define PD(n) (PHYS(boot_pd) + 4096 * (n) + 3)
 
 section .multiboot
 align 8
@@ -123,8 +124,8 @@ bsp64:  mov rsp, boot_stack_top
         call hv_main
         ud2
 
-; ---- an AP. What lies between trampoline and trampoline_end is copied to a page below 640 KiB, where the SIPI finds it in
-; real mode; one AP takes it at a time ----
+; ---- an AP. What lies between trampoline and trampoline_end is copied to a page below 640 KiB, where the
+; SIPI finds it in real mode; one AP takes it at a time ----
 
 section .rodata
 bits 16
@@ -166,10 +167,10 @@ boot_pml4:      dq PHYS(boot_pdpt) + 3
                 dq PHYS(boot_pdpt) + 3
                 times 254 dq 0
                 dq PHYS(boot_pdpt_high) + 3
-boot_pdpt:      dq PHYS(boot_pd) + 0x0003, PHYS(boot_pd) + 0x1003, PHYS(boot_pd) + 0x2003, PHYS(boot_pd) + 0x3003
+boot_pdpt:      dq PD(0), PD(1), PD(2), PD(3)
                 times 508 dq 0
 boot_pdpt_high: times 510 dq 0
-                dq PHYS(boot_pd) + 0x0003, PHYS(boot_pd) + 0x1003
+                dq PD(0), PD(1)
 boot_pd:
 %assign page 0x83               ; present, writable, large
 %rep 2048

@@ -11,8 +11,8 @@
 
 enum kind { TEXT, NAME, CONSOLE, MEMORY, COUNT, NUMBER, CPUS, SHARE, BOOL, LOGLVL, ON_CRASH, GUEST_CONSOLE };
 
-/* What values there are. Up to CONSOLE they are text and kept as such; all others are kept as a number. Word n means
- * n % (max + 1). */
+/* What values there are. Up to CONSOLE they are text and kept as such; all others are kept as a number. Word
+ * n means n % (max + 1). */
 static const struct {
     const char *expected; /* for the error */
     u64 min, max;
@@ -426,7 +426,7 @@ int config_parse(struct config *c, const char *file, const char *text, size_t le
     return r.errors ? -EINVAL : 0;
 }
 
-/* A word of the command line: a key of [hypervisor], or one of Xen's or ours that sets a parameter of Pool-0. */
+/* A key of [hypervisor], or one of Xen's or ours that sets a parameter of Pool-0. */
 static int read_cmdline_word(struct reader *r, const char *s, size_t n) {
     char word[CONFIG_VALUE + 4], us[CONFIG_NAME], *value;
     const char *bad;

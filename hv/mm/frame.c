@@ -1,5 +1,5 @@
-/* A buddy allocator. Each range carries, in its own first frames, one byte for every frame: 0, or one more than the
- * order of the free block that begins there. Blocks never reach across ranges.
+/* A buddy allocator. Each range carries, in its own first frames, one byte for every frame: 0, or one more
+ * than the order of the free block that begins there. Blocks never reach across ranges.
  *
  * Lock: frame_lock, a leaf. */
 #include "mm/frame.h"

@@ -1,6 +1,6 @@
-/* Objects in slabs by size class. A slab of small ones is one frame; what is larger has a slab of several frames to
- * itself. A header begins the slab, and every object begins in the slab's first frame, so its header is found by
- * rounding down. Empty slabs go back to the frames.
+/* Objects in slabs by size class. A slab of small ones is one frame; what is larger has a slab of several
+ * frames to itself. A header begins the slab, and every object begins in the slab's first frame, so its
+ * header is found by rounding down. Empty slabs go back to the frames.
  *
  * Lock: heap_lock, a leaf but for frame_lock. */
 #include "lib/list.h"

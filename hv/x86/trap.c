@@ -44,7 +44,7 @@ extern const struct symbol symtab[] __attribute__((weak));
 extern const u64 symtab_count __attribute__((weak));
 extern const u8 image_text_end[];
 
-/* With the function that `in` lies in: for a return address the byte before it, since a call may end a function. */
+/* With the function that `in` lies in: for a return address the byte before it, which is the call's. */
 static void log_address(u64 addr, u64 in) {
     u64 n = 0;
 
