@@ -7,13 +7,10 @@
 #include <guest/vcpu.h>
 
 static int port_a, port_b;
-static u64 woken;
+static int result;
 
 /* From a vCPU that the port is not bound to. */
-static void polls(void *arg) {
-    event_poll(port_a, NS_PER_S);
-    woken = time_ns();
-}
+static void polls(void *arg) { result = event_poll(port_a, 4 * NS_PER_S); }
 
 static void later(void *arg) {
     sleep_ns(5 * NS_PER_MS);
@@ -48,7 +45,7 @@ int main(void) {
     CHECK(hypercall2(TAKT_HC_POLL, TAKT_MAX_PORTS, 1) < 0, "port %u", TAKT_MAX_PORTS);
 
     t = thread_start(1, "later", later, NULL);
-    CHECK(event_poll(port_a, NS_PER_S) == 0, "an event while it sleeps");
+    CHECK(event_poll(port_a, 4 * NS_PER_S) == 0, "an event while it sleeps");
     CHECK(event_take(port_a), "and no bit");
     thread_join(t);
 
@@ -60,11 +57,9 @@ int main(void) {
     event_set_handler(port_a, 0, NULL, NULL);
     t = thread_start(1, "polls", polls, NULL);
     sleep_ns(5 * NS_PER_MS);
-    start = time_ns();
     event_send(port_b);
     thread_join(t);
-    CHECK(woken - start < NS_PER_S / 2, "vCPU 1, which polls a port of vCPU 0, woke after %lu ns",
-          woken - start);
+    CHECK(result == 0, "vCPU 1, which polls a port of vCPU 0: %d", result);
     CHECK(event_take(port_a), "the poll on vCPU 1 took the bit");
     event_send(port_b);
     CHECK(event_poll(TAKT_PORT_ANY, NS_PER_MS) == 0 || event_is_pending(port_a), "any port");

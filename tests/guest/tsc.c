@@ -68,8 +68,8 @@ int main(void) {
         CHECK(old >= a, "the MSR is behind RDTSC");
         wrmsr_fault(MSR_TSC, 0);
         wrmsr_fault(MSR_TSC, ~0ull);
-        CHECK(rdtsc() >= old && rdtsc() - old < tsc_khz() * 1000, "a write moved it: %lx, was %lx", rdtsc(),
-              old);
+        CHECK(rdtsc() >= old && rdtsc() - old < tsc_khz() * 1000000, "a write moved it: %lx, was %lx",
+              rdtsc(), old);
 
         against_hypervisor();
     }
