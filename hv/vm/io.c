@@ -198,7 +198,10 @@ static bool fetch_faults(struct vcpu *v, unsigned n) {
     if (n == INSN_MAX ||
         !guest_translate(&v->virt, va, GA_EXEC | (virt->cpl(&v->virt) == 3 ? GA_USER : 0), &gpa, &code))
         return false;
-    vcpu_page_fault(v, va, code);
+    if (code == GUEST_NOT_CANONICAL)
+        vcpu_gp(v);
+    else
+        vcpu_page_fault(v, va, code);
     return true;
 }
 

@@ -500,6 +500,15 @@ static void test_mmio_cut_off(void **state) {
     assert_int_equal(v->virt.pending.vector, EXC_PF);
     assert_int_equal(f->reg[VREG_CR2], CODE + 0x1000);
     assert_int_equal(v->virt.regs.rip, CODE + 0xfff);
+
+    f->reg[VREG_CR4] = 0x20; /* in 64-bit mode a RIP can be one that is no address at all */
+    f->reg[VREG_EFER] = 0x500;
+    f->seg[SEG_CS].attr = 0xa9b;
+    v->virt.regs.rip = BIT(63);
+    v->virt.pending.type = EVENT_NONE;
+    npf(0xfee00030, false);
+    assert_int_equal(v->virt.pending.vector, EXC_GP);
+    assert_int_equal(v->virt.pending.code, 0);
 }
 
 static void test_mmio_unknown_insn(void **state) {

@@ -1,5 +1,5 @@
-/* The timer queues with two real threads for pCPUs: one is the pCPU of a vCPU, which arms its LAPIC's timer at
- * the very time when the other, where it was armed before, lets it fire. */
+/* The timer queues with two real threads for pCPUs: one is the pCPU of a vCPU, which arms its LAPIC's timer
+ * at the very time when the other, where it was armed before, lets it fire. */
 #include <asm/prctl.h>
 #include <pthread.h>
 #include <setjmp.h>
