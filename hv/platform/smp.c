@@ -33,7 +33,7 @@ static void (*ap_entry)(void);
 int cpu_give_stacks(struct cpu *c) {
     c->p.stack_top = stack_map(STACK_SIZE);
     for (unsigned i = IST_DF; i < IST_NR; i++)
-        if (!(c->ist_top[i] = stack_map(ISTACK_SIZE))) return -ENOMEM;
+        if (!(c->tss.ist[i - 1] = (u64)stack_map(ISTACK_SIZE))) return -ENOMEM;
     return c->p.stack_top ? 0 : -ENOMEM;
 }
 

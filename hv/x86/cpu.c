@@ -35,7 +35,6 @@ void cpu_load_tables(struct cpu *c) {
     c->gdt[SEL_TSS / 8] =
         (sizeof(c->tss) - 1) | (tss & 0xffffff) << 16 | 0x89ull << 40 | (tss >> 24 & 0xff) << 56;
     c->gdt[SEL_TSS / 8 + 1] = tss >> 32;
-    for (unsigned i = IST_DF; i < IST_NR; i++) c->tss.ist[i - 1] = (u64)c->ist_top[i];
     c->tss.iomap = sizeof(c->tss);
     __asm__ volatile("lgdt %0\n\tlidt %1\n\tltr %2" : : "m"(gdtr), "m"(idtr), "r"((u16)SEL_TSS) : "memory");
     wrmsr(MSR_GS_BASE, (u64)&c->p);

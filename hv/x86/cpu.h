@@ -21,10 +21,9 @@ struct __attribute__((packed)) tss {
 enum { IST_NONE, IST_DF, IST_NMI, IST_MC, IST_NR }; /* as in the IDT's gates */
 
 struct cpu {
-    struct percpu p; /* first: GS points here */
-    u64 gdt[5];      /* null, code, data, TSS (two entries): SEL_* of boot/layout.h */
-    struct tss tss;
-    u8 *ist_top[IST_NR];
+    struct percpu p;           /* first: GS points here */
+    u64 gdt[5];                /* null, code, data, TSS (two entries): SEL_* of boot/layout.h */
+    struct tss tss;            /* its ist[n - 1] is where stack IST_n ends */
     volatile bool dump_wanted; /* an NMI was sent to learn what this CPU does */
     volatile bool nmi_kicked;  /* an NMI was sent instead of an interrupt that it did not take */
     volatile u64 kicked_at;    /* TSC of a kick that was not answered yet; 0: none */
@@ -38,7 +37,7 @@ static inline struct cpu *cpu_of(struct percpu *p) { return container_of(p, stru
 /* The boot CPU's area, on whose early stack the hypervisor starts. */
 extern struct cpu boot_cpu;
 
-/* Loads GDT, IDT, TSS and GS of `c` on this CPU. c->ist_top may still be empty. */
+/* Loads GDT, IDT, TSS and GS of `c` on this CPU. c->tss.ist may still be empty. */
 void cpu_load_tables(struct cpu *c);
 /* Continues in `fn` on the stack that ends at `top`; never returns. */
 void stack_switch(u8 *top, void (*fn)(void)) __attribute__((noreturn));
