@@ -6,7 +6,7 @@
 
 #include "lib/cpumask.h"
 
-int parse_u64(const char *s, u64 *value, const char **bad); /* "42", "0x2a" */
+int parse_u64(const char *s, u64 *value, const char **bad); /* "42" */
 int parse_size(const char *s, u64 *bytes,
                const char **bad); /* "64k", "16M", "2G": powers of 1024; no unit: bytes */
 int parse_time(const char *s, u64 *ns, const char **bad); /* "10ms", "50us", "1.5s", "20ns"; no unit: error */
@@ -21,9 +21,9 @@ struct console_spec {
 int parse_console(const char *s, struct console_spec *c,
                   const char **bad); /* "com1", "com2,9600", "com1,115200,8n1", "none" */
 
-/* Writes a CPU list in its shortest form ("0-3,5", "all" for a full mask, "none"); always terminates. Returns
- * its length. */
-size_t format_cpus(const struct cpumask *m, char *buf, size_t size);
+#define CPUS_TEXT (3 * TAKT_MAX_CPUS) /* any list: of 64 CPUs, "0-1,3-4,6-7,..." is 121 characters at most */
+/* Writes a CPU list in its shortest form ("0-3,5", "all" for a full mask, "none"). */
+void format_cpus(const struct cpumask *m, char buf[CPUS_TEXT]);
 
 /* Names of VMs and pools: letters, digits, '-', '_', '.'; 1 to 31 characters; not a number, which would be an
  * id. */

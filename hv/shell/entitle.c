@@ -12,17 +12,13 @@ static bool overlap(const struct cpumask *a, const struct cpumask *b) {
 /* The CPUs of everybody who competes with claim `i`, directly or through others. */
 static struct cpumask group_of(const struct claim *claims, u32 n, u32 i) {
     struct cpumask g = claims[i].cpus;
-    bool grew = true;
 
-    while (grew) {
-        grew = false;
-        for (u32 k = 0; k < n; k++) {
-            struct cpumask rest = cpumask_minus(&claims[k].cpus, &g);
+    for (u32 k = 0; k < n; k++) {
+        struct cpumask more = cpumask_minus(&claims[k].cpus, &g);
 
-            if (cpumask_empty(&rest) || !overlap(&g, &claims[k].cpus)) continue;
-            g.bits |= rest.bits;
-            grew = true;
-        }
+        if (cpumask_empty(&more) || !overlap(&g, &claims[k].cpus)) continue;
+        g.bits |= more.bits;
+        k = ~0u; /* those before may now compete as well */
     }
     return g;
 }

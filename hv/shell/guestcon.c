@@ -1,141 +1,87 @@
-/* Guests' consoles. Nothing that a guest prints reaches a terminal unescaped, and a guest that prints without
- * end costs itself lines, not the others time. */
-#include "shell/guestcon.h"
-
+/* Guests' consoles. Nothing that a guest prints reaches a terminal unescaped. A guest that prints without end
+ * costs itself lines, not the others time: the log takes a line of each VM every 10 ms, and what finds the
+ * VM's ring full is counted there. */
 #include <takt/errno.h>
-#include "lib/string.h"
 #include "sched/machine.h"
+#include "shell/shell.h"
 #include "vm/vm.h"
 
-#define LEAVE       0x1d /* ^], as xl */
-#define SLOTS       64
-#define LINES_PER_S 100 /* to the log, of one VM */
-#define LINE_CHARS  160
-#define STEP_BYTES  256u
+#define LEAVE      0x1d /* ^], as xl */
+#define ROUND_NS   (10 * NS_PER_MS)
+#define LINE_CHARS 160u
+#define LAST_LINES 100 /* that a VM may leave behind */
 
-/* The line that a VM is printing, for the log. */
-struct slot {
-    u32 vm;
-    u32 len, lines, left_out;
-    u64 second; /* in which `lines` were counted */
-    char text[LINE_CHARS];
-};
-
-static struct slot slots[SLOTS];
 static bool to_log;
-static bool pending;              /* some ring may hold something; atomic */
-static struct vconsole *attached; /* written on WORK_CPU, compared anywhere */
+static struct vconsole *attached;
+
+static void escape(char *to, const char *s, unsigned n) {
+    for (*to = 0; n; n--, s++) {
+        bool plain = (*s >= ' ' && *s < 127) || *s == '\n' || *s == '\t';
+
+        if (*s != '\r') to += hv_snprintf(to, 5, plain ? "%c" : "\\x%02x", (unsigned char)*s);
+    }
+}
 
 /* ---- to the log ---- */
 
-static void end_line(struct slot *s, const char *name, u64 now) {
-    if (now / NS_PER_S != s->second) {
-        if (s->left_out) log_warn("%s: %u lines were left out", name, s->left_out);
-        s->second = now / NS_PER_S;
-        s->lines = s->left_out = 0;
-    }
-    s->text[s->len] = 0;
-    s->len = 0;
-    if (s->lines++ < LINES_PER_S)
-        log_info("%s: %s", name, s->text);
-    else
-        s->left_out++;
-}
+/* With `rest` also what has no end. */
+static bool log_line(struct vm *vm, bool rest) {
+    char raw[LINE_CHARS], text[4 * LINE_CHARS + 1];
+    unsigned n = ring_get_line(&vm->console.out, raw, sizeof(raw));
 
-static void add(struct slot *s, const char *name, char c, u64 now) {
-    bool plain = (unsigned char)c >= ' ' && (unsigned char)c < 127;
-
-    if (c == '\r') return;
-    if (c == '\n') {
-        end_line(s, name, now);
-        return;
-    }
-    if (s->len + 5 > sizeof(s->text)) end_line(s, name, now);
-    s->len += (u32)hv_snprintf(s->text + s->len, sizeof(s->text) - s->len,
-                               plain || c == '\t' ? "%c" : "\\x%02x", (unsigned char)c);
-}
-
-static unsigned drain(struct vm *vm, u64 now) {
-    struct slot *s = &slots[vm->id % SLOTS];
-    char chunk[STEP_BYTES];
-    unsigned n = ring_get(&vm->console.out, chunk, sizeof(chunk));
-
-    if (n && s->vm != vm->id) *s = (struct slot){ .vm = vm->id };
-    for (unsigned i = 0; i < n; i++) add(s, vm->name, chunk[i], now);
+    if (!n && rest) n = ring_get(&vm->console.out, raw, sizeof(raw));
+    escape(text, raw, n - (n && raw[n - 1] == '\n'));
+    if (n) log_info("%s: %s", vm->name, text);
     return n;
 }
 
-bool guestcon_step(u64 now) {
-    unsigned done = 0;
-    struct vm *vm;
+u64 guestcon_step(u64 now) {
+    static struct vm *vm;
+    static u64 round;
 
-    if (!to_log || !__atomic_exchange_n(&pending, false, __ATOMIC_ACQ_REL)) return false;
-    for (vm = vm_next(NULL); vm; vm = vm_next(vm)) {
-        if (&vm->console != attached) done += drain(vm, now);
-        if (done >= STEP_BYTES) {
-            vm_put(vm);
-            break;
-        }
-    }
-    if (done) __atomic_store_n(&pending, true, __ATOMIC_RELEASE);
-    return done;
+    if (!to_log || (!vm && now < round)) return to_log ? round : ~0ull;
+    if (!vm) round = now + ROUND_NS;
+    vm = vm_next(vm);
+    if (!vm) return round;
+    if (&vm->console != attached) log_line(vm, false);
+    return 0;
 }
 
-/* Last words: what is still in the ring, and a line without an end. */
+/* Last words. */
 static void on_stopped(struct vm *vm) {
-    struct slot *s = &slots[vm->id % SLOTS];
-    u64 now = machine_now();
-
-    if (!to_log || &vm->console == attached) return;
-    while (drain(vm, now))
-        ;
-    if (s->vm == vm->id && s->len) end_line(s, vm->name, now);
-}
-
-/* A guest printed. From its exit handler, on any pCPU. */
-static void on_output(struct vconsole *c) {
-    if (to_log && !__atomic_exchange_n(&pending, true, __ATOMIC_ACQ_REL)) shell_wake();
-    if (c == __atomic_load_n(&attached, __ATOMIC_RELAXED)) shell_wake();
+    for (u32 i = 0; to_log && &vm->console != attached && i < LAST_LINES && log_line(vm, true);) i++;
 }
 
 void guestcon_init(bool log) {
     to_log = log;
-    vconsole_more = on_output;
     vm_stopped = on_stopped;
 }
 
 /* ---- attached ---- */
 
-static void to_guest(struct shell_call *c, const char *s, unsigned n) {
-    for (unsigned i = 0; i < n && !c->stop; i++) {
-        if (s[i] == LEAVE)
-            c->stop = true;
-        else
-            ring_put(&c->vm->console.in, s + i, 1);
-    }
-}
-
 static void detach(struct shell_call *c) {
-    out("\nDisconnected from %s.\n", c->vm->name);
-    __atomic_store_n(&attached, NULL, __ATOMIC_RELEASE);
+    attached = NULL;
+    out("Disconnected from %s.\n", c->vm->name);
 }
 
 int cmd_console(struct shell_call *c) {
-    char chunk[STEP_BYTES];
+    char raw[LINE_CHARS], text[4 * LINE_CHARS + 1];
     unsigned n;
 
-    if (c->json) return shell_fail(c, -EINVAL, "a console is for a person: there is no JSON of it");
+    if (c->json) return shell_fail(-EINVAL, "a console is for a person: there is no JSON of it");
     if (c->step == 0) {
-        c->typed = to_guest;
+        c->live = true;
         c->end = detach;
-        __atomic_store_n(&attached, &c->vm->console, __ATOMIC_RELEASE);
+        attached = &c->vm->console;
         out("Connected to %s. ^] leaves.\n", c->vm->name);
     }
-    if (c->vm->state == VM_DYING) return 0;
-    n = ring_get(&c->vm->console.out, chunk, sizeof(chunk));
-    for (unsigned i = 0; i < n; i++) {
-        if (chunk[i] != '\r') out_escaped(chunk[i]);
+    for (int key; (key = shell_key()) >= 0;) {
+        if (key == LEAVE) return 0;
+        ring_put(&attached->in, (char[]){ (char)key }, 1);
     }
-    c->at = n ? 0 : machine_now() + 200 * NS_PER_MS; /* to see the VM go */
-    return SHELL_AGAIN;
+    if (c->vm->state == VM_DYING) return 0;
+    n = ring_get(&attached->out, raw, sizeof(raw));
+    escape(text, raw, n);
+    out("%s", text);
+    return n ? SHELL_AGAIN : shell_later();
 }

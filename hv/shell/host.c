@@ -1,4 +1,4 @@
-/* Commands about the machine: help info dmesg counters dump reboot poweroff. */
+/* Commands about the machine: help info dmesg counters fault reboot poweroff. */
 #include <takt/errno.h>
 #include "lib/string.h"
 #include "mm/frame.h"
@@ -84,72 +84,31 @@ static int cmd_counters(struct shell_call *c) {
     return SHELL_AGAIN;
 }
 
-/* ---- dump: what the pCPUs, or a VM's vCPUs, are doing ---- */
-
-static int dump_cpus(struct shell_call *c) {
-    COLUMNS(columns, COL("pCPU", "cpu", 'u', 4), COL("APIC", "apic", 'u', 5), COL("Pool", "pool", 's', -16),
-            COL("Runs", "vm", 's', -24), COL("vCPU", "vcpu", 'u', 4), COL("guest s", "guest_s", 't', 12),
-            COL("hypervisor", "hv_s", 't', 12), COL("idle", "idle_s", 't', 12));
-
-    u32 cpu = c->index++;
-    const struct percpu *p;
-    const struct sched_pool *pool;
-    const struct sched_vcpu *v;
-    bool idle;
-
-    c->columns = columns;
-    if (cpu >= nr_cpus) return 0;
-    p = percpu_of[cpu];
-    pool = sched_pool_of_cpu(cpu);
-    v = sched_current(cpu);
-    idle = !v || sched_is_idle(v);
-    table_row(c, CELLS(U(cpu), U(p->apic_id), S(pool ? pool->name : ""), S(idle ? "" : v->dom->name),
-                       U(idle ? 0 : v->id), U(tsc_to_ns(p->guest_tsc)), U(tsc_to_ns(p->hv_tsc)),
-                       U(tsc_to_ns(p->idle_tsc))));
-    return SHELL_AGAIN;
-}
-
-static int cmd_dump(struct shell_call *c) {
-    struct vcpu *v;
-
-    if (!c->vm) return dump_cpus(c);
-    if (c->json) return shell_fail(c, -EINVAL, "a VM's dump is for a person: there is no JSON of it");
-    v = shell_next_vcpu(c);
-    if (!v) return 0;
-    out("%s vCPU %u: rip %016lx rflags %lx, on pCPU %d, exits %lu; the last:", v->vm->name, v->id,
-        v->virt.regs.rip, v->virt.regs.rflags, (int)v->sched.on_cpu, v->exits);
-    for (u32 i = 0; i < ARRAY_SIZE(v->last); i++) {
-        const struct exit_log *e = &v->last[(v->exits + i) % ARRAY_SIZE(v->last)];
-
-        out(" %u@%lx", e->reason, e->rip);
-    }
-    out("\n");
-    return SHELL_AGAIN;
-}
-
 /* ---- the end ---- */
 
+static void end_machine(struct shell_call *c) {
+    if (c->argv[0][0] == 'r') platform_reboot();
+    platform_poweroff();
+}
+
 static int cmd_end(struct shell_call *c) {
-    shell_at_end(c->argv[0][0] == 'r' ? platform_reboot : platform_poweroff);
+    c->end = end_machine;
     return 0;
 }
 
 static int cmd_fault(struct shell_call *c) {
-    if (fault_inject(c->argv[1]))
-        return shell_fail(c, -EINVAL, "expected one of %s, not %s", fault_words, c->argv[1]);
-    return 0;
+    if (fault_inject(c->argv[1]) == 0) return 0;
+    return shell_fail(-EINVAL, "expected one of %s, not %s", fault_words, c->argv[1]);
 }
 
 const struct shell_command host_commands[] = {
-    { "help", "[COMMAND]", "the commands, or one's arguments; nearly all answer in JSON with -j", cmd_help, 0,
-      1, TAKES_WORDS, NULL },
-    { "info", "", "the machine: CPUs, memory, scheduler", cmd_info, 0, 0, TAKES_WORDS, NULL },
-    { "dmesg", "", "the hypervisor's log", cmd_dmesg, 0, 0, TAKES_WORDS, NULL },
-    { "counters", "", "named counters, summed over pCPUs", cmd_counters, 0, 0, TAKES_WORDS, NULL },
-    { "dump", "[VM]", "what every pCPU, or every vCPU of a VM, is doing", cmd_dump, 0, 1, TAKES_VM, NULL },
-    { "fault", "WORD", "a fault of the hypervisor itself, to see it reported", cmd_fault, 1, 1, TAKES_WORDS,
-      NULL },
-    { "reboot", "", "restarts the machine", cmd_end, 0, 0, TAKES_WORDS, NULL },
-    { "poweroff", "", "ends the machine (also an emulator)", cmd_end, 0, 0, TAKES_WORDS, NULL },
+    { "help", "[COMMAND]", "the commands, or one's arguments; nearly all answer in JSON with -j", cmd_help,
+      "?w", "" },
+    { "info", "", "the machine: CPUs, memory, scheduler", cmd_info, "", "" },
+    { "dmesg", "", "the hypervisor's log", cmd_dmesg, "", "" },
+    { "counters", "", "named counters, summed over pCPUs", cmd_counters, "", "" },
+    { "fault", "WORD", "a fault of the hypervisor itself, to see it reported", cmd_fault, "w", "" },
+    { "reboot", "", "restarts the machine", cmd_end, "", "" },
+    { "poweroff", "", "ends the machine (also an emulator)", cmd_end, "", "" },
     { 0 },
 };

@@ -9,53 +9,43 @@
 #define ESC     0x1b
 #define DEL     0x7f
 
-enum { PLAIN, AFTER_ESC, AFTER_BRACKET };
-
-static void emit(struct line *l, const char *s) { l->emit(l->ctx, s, strlen(s)); }
-
-void line_hide(struct line *l) { emit(l, "\r\x1b[K"); }
+static void emit(struct line *l, const char *s) { l->emit(s, strlen(s)); }
 
 void line_show(struct line *l) {
     char back[16];
 
-    emit(l, "\r");
+    emit(l, LINE_CLEAR);
     emit(l, l->prompt);
-    l->emit(l->ctx, l->text, l->len);
-    emit(l, "\x1b[K");
-    if (l->at < l->len) {
-        hv_snprintf(back, sizeof(back), "\x1b[%uD", l->len - l->at);
-        emit(l, back);
-    }
+    emit(l, l->text);
+    if (l->at == l->len) return;
+    hv_snprintf(back, sizeof(back), "\x1b[%uD", l->len - l->at);
+    emit(l, back);
 }
 
 void line_start(struct line *l) {
     l->len = l->at = 0;
-    l->text[0] = 0;
-    l->escape = PLAIN;
+    l->text[0] = l->escape = 0;
     l->history_at = l->history_nr;
     emit(l, l->prompt);
 }
 
-static void insert(struct line *l, const char *s, u32 n) {
-    if (l->len + n >= LINE_MAX) return;
-    memmove(l->text + l->at + n, l->text + l->at, l->len - l->at + 1);
-    memcpy(l->text + l->at, s, n);
-    l->len += n;
-    l->at += n;
-    if (l->at == l->len)
-        l->emit(l->ctx, s, n);
+/* Puts `s` in the place of `gone` characters from `from` on; the cursor ends up behind it. */
+static void replace(struct line *l, u32 from, u32 gone, const char *s) {
+    u32 n = (u32)strlen(s);
+    bool append = from == l->len && n;
+
+    if (l->len - gone + n >= LINE_MAX) return;
+    memmove(l->text + from + n, l->text + from + gone, l->len - from - gone + 1);
+    memcpy(l->text + from, s, n);
+    l->len += n - gone;
+    l->at = from + n;
+    if (append)
+        emit(l, s);
     else
         line_show(l);
 }
 
-/* Removes `n` characters from `from` on; the cursor ends up there. */
-static void cut(struct line *l, u32 from, u32 n) {
-    if (!n) return;
-    memmove(l->text + from, l->text + from + n, l->len - from - n + 1);
-    l->len -= n;
-    l->at = from;
-    line_show(l);
-}
+static void insert(struct line *l, const char *s) { replace(l, l->at, 0, s); }
 
 static void move(struct line *l, u32 to) {
     if (to > l->len) return;
@@ -63,27 +53,14 @@ static void move(struct line *l, u32 to) {
     line_show(l);
 }
 
-static u32 word_start(const struct line *l) {
-    u32 i = l->at;
-
-    while (i && l->text[i - 1] == ' ') i--;
-    while (i && l->text[i - 1] != ' ') i--;
-    return i;
-}
-
 /* ---- history ---- */
 
 static void recall(struct line *l, u32 which) {
     u32 oldest = l->history_nr > LINE_HISTORY ? l->history_nr - LINE_HISTORY : 0;
 
-    if (which < oldest || which > l->history_nr || which == l->history_at) return;
+    if (which < oldest || which > l->history_nr) return;
     l->history_at = which;
-    if (which == l->history_nr)
-        l->text[0] = 0;
-    else
-        memcpy(l->text, l->history[which % LINE_HISTORY], LINE_MAX);
-    l->len = l->at = (u32)strlen(l->text);
-    line_show(l);
+    replace(l, 0, l->len, which == l->history_nr ? "" : l->history[which % LINE_HISTORY]);
 }
 
 static void keep(struct line *l) {
@@ -97,19 +74,15 @@ static void keep(struct line *l) {
 /* Adds what all candidates have in common; a single one gets a blank behind it; if there is nothing to add,
  * shows them all. */
 static void complete(struct line *l) {
-    char word[LINE_MAX], common[LINE_MAX];
-    u32 start = l->at, n = 0, len;
+    char word[LINE_MAX], common[LINE_MAX] = "";
+    u32 start = l->at, n, len;
     const char *c;
-    bool first;
 
     while (start && l->text[start - 1] != ' ') start--;
     len = l->at - start;
     memcpy(word, l->text + start, len);
     word[len] = 0;
-    first = strnlen(l->text, start) == start;
-    for (u32 i = 0; i < start; i++) first &= l->text[i] == ' ';
-
-    for (common[0] = 0; l->candidate && (c = l->candidate(l->ctx, word, first, n)); n++) {
+    for (n = 0; (c = l->candidate(word, start == 0, n)); n++) {
         u32 same = 0;
 
         if (n == 0) hv_snprintf(common, sizeof(common), "%s", c);
@@ -117,11 +90,11 @@ static void complete(struct line *l) {
         common[same] = 0;
     }
     if (n == 0) return;
-    if (strlen(common) > len) insert(l, common + len, (u32)strlen(common) - len);
+    insert(l, common + len);
     if (n == 1) {
-        insert(l, " ", 1);
+        insert(l, " ");
     } else if (strlen(common) == len) {
-        for (u32 i = 0; (c = l->candidate(l->ctx, word, first, i)); i++) {
+        for (u32 i = 0; (c = l->candidate(word, start == 0, i)); i++) {
             emit(l, i ? "  " : "\n");
             emit(l, c);
         }
@@ -132,57 +105,39 @@ static void complete(struct line *l) {
 
 /* ---- keys ---- */
 
-/* A key by the last letter of its sequence, "ESC [ A" or "ESC O A", or by its number, "ESC [ 3 ~". */
+/* A key by the last letter of its sequence, "ESC [ A" or "ESC O A". */
 static void special(struct line *l, char key) {
     switch (key) {
     case 'A': recall(l, l->history_at - 1); break;
     case 'B': recall(l, l->history_at + 1); break;
     case 'C': move(l, l->at + 1); break;
     case 'D': move(l, l->at - 1); break;
-    case 'H':
-    case '1':
-    case '7': move(l, 0); break;
-    case 'F':
-    case '4':
-    case '8': move(l, l->len); break;
-    case '3': cut(l, l->at, l->at < l->len); break;
+    case 'H': move(l, 0); break;
+    case 'F': move(l, l->len); break;
     }
 }
 
+/* A byte of an escape sequence: '[' or 'O', then digits and the like, then a letter. */
 static void in_escape(struct line *l, char c) {
-    u8 state = l->escape;
+    bool begins = l->escape == ESC, goes_on = begins ? c == '[' || c == 'O' : c >= ' ' && c < '@';
 
-    l->escape = PLAIN;
-    if (state == AFTER_ESC) {
-        l->number = 0;
-        if (c == '[' || c == 'O') l->escape = AFTER_BRACKET;
-    } else if ((c >= '0' && c <= '9') || c == ';') {
-        if (!l->number) l->number = c;
-        l->escape = AFTER_BRACKET;
-    } else {
-        special(l, c == '~' ? l->number : c);
-    }
+    l->escape = goes_on ? c : 0;
+    if (!begins && !goes_on) special(l, c);
 }
 
-static void control(struct line *l, char c) {
-    static const char same[] = { CTRL('A'), 'H',       CTRL('E'), 'F',       CTRL('B'), 'D',       CTRL('F'),
-                                 'C',       CTRL('P'), 'A',       CTRL('N'), 'B',       CTRL('D'), '3' };
-    u32 start = word_start(l);
-
-    for (u32 i = 0; i < sizeof(same); i += 2) {
-        if (same[i] == c) special(l, same[i + 1]);
-    }
+static void plain(struct line *l, char c) {
     switch (c) {
+    case ESC: l->escape = ESC; break;
+    case CTRL('A'): move(l, 0); break;
+    case CTRL('E'): move(l, l->len); break;
+    case CTRL('U'): replace(l, 0, l->len, ""); break;
     case CTRL('H'):
-    case DEL: cut(l, l->at - 1, l->at > 0); break;
-    case CTRL('K'): cut(l, l->at, l->len - l->at); break;
-    case CTRL('U'): cut(l, 0, l->at); break;
-    case CTRL('W'): cut(l, start, l->at - start); break;
-    case CTRL('L'):
-        emit(l, "\x1b[H\x1b[2J");
-        line_show(l);
+    case DEL:
+        if (l->at) replace(l, l->at - 1, 1, "");
         break;
     case '\t': complete(l); break;
+    default:
+        if (c >= ' ') insert(l, (char[]){ c, 0 });
     }
 }
 
@@ -193,7 +148,6 @@ enum line_event line_feed(struct line *l, char c) {
     if (c == '\n' && after_cr) return LINE_MORE;
     if (c == '\r' || c == '\n') {
         keep(l);
-        l->escape = PLAIN;
         emit(l, "\n");
         return LINE_DONE;
     }
@@ -201,13 +155,9 @@ enum line_event line_feed(struct line *l, char c) {
         emit(l, "^C\n");
         return LINE_CANCEL;
     }
-    if (c == ESC)
-        l->escape = AFTER_ESC;
-    else if (l->escape)
+    if (l->escape)
         in_escape(l, c);
-    else if ((unsigned char)c < ' ' || c == DEL)
-        control(l, c);
-    else if ((unsigned char)c < DEL)
-        insert(l, &c, 1);
+    else
+        plain(l, c);
     return LINE_MORE;
 }

@@ -1,5 +1,5 @@
 /* A line editor: bytes of a terminal in, finished lines out. Knows nothing of the machine: it writes through
- * `emit`. Keys: cursor keys, Home, End, Delete, Backspace, Tab, ^A ^E ^B ^F ^P ^N ^K ^U ^W ^D ^L ^C. */
+ * `emit`. Keys: cursor keys, Home, End, Backspace, Tab, ^A ^E ^U ^C. */
 #ifndef HV_SHELL_LINE_H
 #define HV_SHELL_LINE_H
 
@@ -13,16 +13,14 @@ enum line_event { LINE_MORE, LINE_DONE, LINE_CANCEL };
 struct line {
     /* set once */
     const char *prompt;
-    void (*emit)(void *ctx, const char *s, size_t n);
-    /* The `n`-th word (from 0) that could stand where `line` has `word`, itself included; NULL: no more.
+    void (*emit)(const char *s, size_t n);
+    /* The `n`-th word (from 0) that could stand where the line has `word`, itself included; NULL: no more.
      * `first` tells that it is the line's first word. */
-    const char *(*candidate)(void *ctx, const char *word, bool first, unsigned n);
-    void *ctx;
+    const char *(*candidate)(const char *word, bool first, unsigned n);
 
     char text[LINE_MAX]; /* always terminated */
     u32 len, at;
-    u8 escape;   /* where in an escape sequence */
-    char number; /* its digit */
+    char escape; /* the last byte of an escape sequence that goes on; 0: none does */
     bool was_cr; /* the line feed after a carriage return is not another line */
     char history[LINE_HISTORY][LINE_MAX];
     u32 history_nr, history_at; /* lines ever kept; which one is shown, history_nr: none */
@@ -32,8 +30,9 @@ struct line {
 enum line_event line_feed(struct line *l, char c);
 /* Begins a new line: draws the prompt. */
 void line_start(struct line *l);
-/* Takes the line off the screen (to print something else) and draws it again. */
-void line_hide(struct line *l);
+/* Draws prompt and line again, on an empty line of the screen or over itself. */
 void line_show(struct line *l);
+
+#define LINE_CLEAR "\r\x1b[K" /* takes the line off the screen */
 
 #endif

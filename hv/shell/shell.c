@@ -1,5 +1,5 @@
-/* The shell's engine: one work item that takes input, runs commands step by step and sends their output;
- * timed commands from a boot module. The families of commands are in the other files. */
+/* The shell's engine: one work item that takes input, runs commands step by step, and types the timed
+ * commands of a boot module. The families of commands are in the other files. */
 #include "shell/shell.h"
 
 #include <takt/errno.h>
@@ -8,206 +8,136 @@
 #include "platform/console.h"
 #include "platform/timer.h"
 #include "sched/machine.h"
-#include "shell/guestcon.h"
 #include "shell/line.h"
 #include "vm/vm.h"
 
-#define OUT_SIZE 8192u
-#define IN_SIZE  512u
-#define CTRL_C   3
+#define IN_SIZE   512u
+#define CTRL_C    3
+#define DROP_LINE "\x15" /* ^U */
+#define AT_ONCE   64     /* bytes of a line that one step takes */
 
 static const struct shell_command *const families[] = {
-    host_commands, vm_commands, sched_commands, pool_commands, trace_commands, top_commands,
+    host_commands, vm_commands, sched_commands, trace_commands, top_commands,
 };
 
 static struct work work;
-static bool queued;           /* the work item is in the platform's hands */
-static struct timer deadline; /* of the next thing that waits for a time */
-static struct timer alarm;    /* brings shell_wake from another pCPU here */
-static bool woken;            /* atomic */
-
-static char in_buf[IN_SIZE];
-static u32 in_head, in_tail; /* free-running */
-static char out_buf[OUT_SIZE];
-static u32 out_head, out_tail;
-static bool line_begun; /* the last byte put out was not a newline */
-
-static struct line line;
 static const struct config *config;
-static void (*at_end)(void);
 static const struct shell_command *running; /* NULL: at the prompt */
 static struct shell_call call;
-static char words[LINE_MAX], json_id[16], failure[160];
+static char words[LINE_MAX], failure[160];
 static char *arg[SHELL_ARGS + 1];
-static bool json_begun;
+static bool answer_begun; /* the JSON envelope's head is out */
+static bool line_begun;   /* the last byte put out was not a newline */
+static char in_buf[IN_SIZE];
+static u32 in_head, in_tail; /* free-running */
 
-static struct {
-    const char *text, *end; /* what is left of the module */
-    char command[LINE_MAX]; /* the next one; empty: none */
-    u64 when;
-    u32 line;
-    u64 start; /* time 0 of its '@' */
-} script;
+static void put(const char *s, size_t n);
+static const char *candidate(const char *word, bool first, unsigned n);
+static struct line line = { .prompt = "takt> ", .emit = put, .candidate = candidate };
 
 /* ---- output ---- */
 
 static void put(const char *s, size_t n) {
-    for (; n && out_head - out_tail < OUT_SIZE; n--, s++) out_buf[out_head++ % OUT_SIZE] = *s;
-}
-
-static void put_counted(void *ctx, const char *s, size_t n) {
-    put(s, n);
+    console_write(s, (unsigned)n);
     if (n) line_begun = s[n - 1] != '\n';
 }
 
 static void put_text(const char *s) { put(s, strlen(s)); }
 
-static u32 out_room(void) { return OUT_SIZE - (out_head - out_tail); }
-
-/* Sends what the console takes. True if some is left. */
-static bool flush(void) {
-    char chunk[256];
-    u32 n = 0, room = console_room() / 2; /* a newline may become two bytes */
-
-    while (n < sizeof(chunk) && n < room && out_tail + n != out_head) {
-        chunk[n] = out_buf[(out_tail + n) % OUT_SIZE];
-        n++;
-    }
-    if (n) out_tail += console_write(chunk, n);
-    return out_tail != out_head;
-}
-
-static void out_json_string(const char *s) {
-    put("\"", 1);
+static void put_json_string(const char *s) {
+    put_text("\"");
     while (*s) {
+        char escaped[8];
         size_t n = 0;
 
-        while ((unsigned char)s[n] >= ' ' && (unsigned char)s[n] < 127 && s[n] != '"' && s[n] != '\\') n++;
+        while (s[n] >= ' ' && s[n] < 127 && s[n] != '"' && s[n] != '\\') n++;
         put(s, n);
         s += n;
-        if (*s == '"' || *s == '\\')
-            out("\\%c", *s++);
-        else if (*s)
-            out("\\u%04x", (unsigned char)*s++);
+        if (!*s) break;
+        hv_snprintf(escaped, sizeof(escaped), *s == '"' || *s == '\\' ? "\\%c" : "\\u%04x",
+                    (unsigned char)*s);
+        s++;
+        put_text(escaped);
     }
-    put("\"", 1);
+    put_text("\"");
 }
 
-static void json_begin(int error) {
-    char head[128];
-    int n = hv_snprintf(head, sizeof(head), "\x1e{\"id\": \"%s\", \"command\": ", json_id);
-
-    json_begun = true;
-    put(head, (size_t)n);
-    out_json_string(call.argv[0]);
-    n = hv_snprintf(head, sizeof(head), ", \"error\": %d, \"%s\": ", error, error ? "message" : "result");
-    put(head, (size_t)n);
-}
-
-static void answer_begin(void) {
-    if (call.json && running && !json_begun) json_begin(0);
+static void answer_begin(int error) {
+    if (!call.json || answer_begun) return;
+    answer_begun = true;
+    put_text("\x1e{\"id\": ");
+    put_json_string(call.opt['j'] + (call.opt['j'][0] == '='));
+    put_text(", \"command\": ");
+    put_json_string(call.argv[0]);
+    out(", \"error\": %d, \"%s\": ", error, error ? "message" : "result");
 }
 
 void out(const char *fmt, ...) {
-    char text[512];
+    char text[768];
     va_list ap;
     int n;
 
-    answer_begin();
+    answer_begin(0);
     va_start(ap, fmt);
     n = hv_vsnprintf(text, sizeof(text), fmt, ap);
     va_end(ap);
-    n = MIN(n, (int)sizeof(text) - 1);
-    for (int i = 0; i < n && call.json; i++)
-        text[i] = text[i] == '\n' ? ' ' : text[i]; /* one line, whatever a command thinks */
-    put_counted(NULL, text, (size_t)n);
+    put(text, MIN((size_t)n, sizeof(text) - 1));
 }
 
-void out_escaped(char c) {
-    if (((unsigned char)c >= ' ' && (unsigned char)c < 127) || c == '\n' || c == '\t')
-        put_counted(NULL, &c, 1);
-    else
-        out("\\x%02x", (unsigned char)c);
-}
-
-/* ---- lists ---- */
+/* ---- tables ---- */
 
 /* A cell as text; `buf` is for numbers. */
 static const char *cell_text(char type, const union cell *v, char buf[24]) {
     switch (type) {
-    case 's': return v->s;
-    case 'b': return v->u ? "true" : "false";
+    case 'u': hv_snprintf(buf, 24, "%lu", v->u); break;
     case 'd': hv_snprintf(buf, 24, "%ld", v->d); break;
     case 'f': hv_snprintf(buf, 24, "%lu.%02lu", v->u / 100, v->u % 100); break;
     case 't': hv_snprintf(buf, 24, "%lu.%03lu", v->u / 1000000000, v->u / 1000000 % 1000); break;
-    default: hv_snprintf(buf, 24, "%lu", v->u);
+    case 'b': return v->u ? "true" : "false";
+    default: return v->s;
     }
     return buf;
 }
 
-/* Without out(): formatting is most of what a row costs, and a step has to be short. */
-static void json_object(const struct column *col, const union cell *v) {
-    const char *before = "{\"";
+/* A line of a table, or an object. Without `v`: the heads. */
+static void row(const struct shell_call *c, const struct column *col, const union cell *v) {
+    const char *before = c->json ? "{" : "";
     char buf[24];
 
-    answer_begin();
+    answer_begin(0);
     for (; col->type; col++) {
-        if (col->type == '}') put_text("}");
-        if (col->key) {
+        const char *text = v ? cell_text(col->type, v++, buf) : col->head;
+
+        if (c->json && col->key) {
             put_text(before);
-            put_text(col->key);
-            put_text("\": ");
-            before = col->type == '{' ? "{\"" : ", \"";
-            if (col->type == 's')
-                out_json_string(v->s);
-            else if (col->type != '{')
-                put_text(cell_text(col->type, v, buf));
+            put_json_string(col->key);
+            put_text(": ");
         }
-        v += col->type != '{' && col->type != '}';
+        if (c->json && col->type == 's')
+            put_json_string(text);
+        else if (c->json)
+            put_text(text);
+        else if (col->head)
+            out("%s%*s", before, col->width, text);
+        before = col->type == '{' ? "" : c->json ? ", " : " ";
     }
-    put_text("}");
-}
-
-static void table_begin(struct shell_call *c) {
-    const char *gap = "";
-
-    if (c->json) {
-        out("[");
-        return;
-    }
-    for (const struct column *col = c->columns; col->type; col++) {
-        if (!col->head) continue;
-        out("%s%*s", gap, col->width, col->head);
-        gap = " ";
-    }
-    out("%s", c->eol);
+    put_text(c->json ? "}" : c->eol);
 }
 
 void table_row(struct shell_call *c, const union cell *v) {
-    const struct column *col = c->columns;
-    const char *gap = "";
-    char buf[24];
-
-    if (!c->rows++) table_begin(c);
-    if (c->json) {
-        out(c->rows > 1 ? ", " : "");
-        json_object(col, v);
-        return;
-    }
-    for (; col->type; col++) {
-        if (col->head) {
-            out("%s%*s", gap, col->width, cell_text(col->type, v, buf));
-            gap = " ";
-        }
-        v += col->type != '{' && col->type != '}';
-    }
-    out("%s", c->eol);
+    if (c->json)
+        out(c->rows ? ", " : "[");
+    else if (!c->rows)
+        row(c, c->columns, NULL);
+    c->rows++;
+    row(c, c->columns, v);
 }
 
 void table_end(struct shell_call *c) {
-    if (!c->columns) return;
-    if (!c->rows) table_begin(c);
-    if (c->json) out("]");
+    if (c->columns && c->json)
+        out(c->rows ? "]" : "[]");
+    else if (c->columns && !c->rows)
+        row(c, c->columns, NULL);
     c->columns = NULL;
     c->rows = 0;
 }
@@ -215,13 +145,14 @@ void table_end(struct shell_call *c) {
 void record(struct shell_call *c, const struct column *col, const union cell *v) {
     char buf[24];
 
-    if (c->json) json_object(col, v);
-    for (; !c->json && col->type; col++, v++) {
+    if (c->json) row(c, col, v);
+    for (; !c->json && col->type; col++, v++)
         if (col->head) out("%-16s: %s\n", col->head, cell_text(col->type, v, buf));
-    }
 }
 
-int shell_fail(struct shell_call *c, int error, const char *fmt, ...) {
+/* ---- results ---- */
+
+int shell_fail(int error, const char *fmt, ...) {
     va_list ap;
 
     va_start(ap, fmt);
@@ -230,8 +161,22 @@ int shell_fail(struct shell_call *c, int error, const char *fmt, ...) {
     return error;
 }
 
-int shell_usage(struct shell_call *c) {
-    return shell_fail(c, -EINVAL, "usage: %s %s", running->name, running->usage);
+int shell_usage(void) { return shell_fail(-EINVAL, "usage: %s %s", running->name, running->usage); }
+
+int shell_later(void) {
+    call.at = machine_now() + NS_PER_MS;
+    return SHELL_AGAIN;
+}
+
+int shell_done(int error, const char *kind, const char *name) {
+    if (error == -EAGAIN) return shell_later();
+    if (!error) return 0;
+    return shell_fail(error, "%s %s %s", kind, name,
+                      error == -EEXIST   ? "is there already"
+                      : error == -EBUSY  ? "is in use"
+                      : error == -ENOMEM ? "finds not enough memory"
+                      : error == -EINVAL ? "cannot be that"
+                                         : "is not there");
 }
 
 /* ---- arguments ---- */
@@ -260,136 +205,110 @@ int shell_split(char *s, char **argv) {
     return n;
 }
 
-/* Takes the options that `letters` tells into c->opt, and out of argv. */
+/* Takes -j, -j=TAG and the options that `letters` tells into c->opt, and out of argv, wherever they stand. */
 static int take_options(struct shell_call *c, const char *letters) {
-    int at = 1, n = 1;
+    int n = 1;
 
-    for (const char *a; at < c->argc && (a = c->argv[at])[0] == '-' && a[1]; at++) {
-        const char *l = letters ? strchr(letters, a[1]) : NULL;
+    for (int i = 1; i < c->argc; i++) {
+        char *a = c->argv[i], letter = a[0] == '-' ? a[1] : 0;
+        const char *l = letter && letter != ':' ? strchr(letters, letter) : NULL;
+        bool json = letter == 'j' && (!a[2] || a[2] == '='), value = l && l[1] == ':';
 
-        if (!l || a[1] == ':' || (a[2] && l[1] != ':')) return shell_usage(c);
-        if (l[1] == ':' && !a[2] && ++at == c->argc) return shell_fail(c, -EINVAL, "-%c wants a value", a[1]);
-        c->opt[(u8)*l] = l[1] == ':' && !a[2] ? c->argv[at] : a + 2;
+        if (!letter) {
+            c->argv[n++] = a;
+            continue;
+        }
+        if (!json && (!l || (a[2] && !value))) return shell_usage();
+        c->json |= json;
+        c->opt[(u8)letter] = value && !a[2] ? c->argv[++i] : a + 2; /* argv ends with NULL */
+        if (!c->opt[(u8)letter]) return shell_fail(-EINVAL, "-%c wants a value", letter);
     }
-    while (at < c->argc) c->argv[n++] = c->argv[at++];
     c->argc = n;
+    c->argv[n] = NULL;
     return 0;
 }
 
-/* Takes -j and -j=TAG out of argv. */
-static void take_json(void) {
-    int n = 1;
+static int take_operands(struct shell_call *c, const char *kinds) {
+    size_t most = strlen(kinds) - (strchr(kinds, '?') != NULL);
+    bool optional = false;
+    int i = 1;
 
-    json_id[0] = 0;
-    for (int i = 1; i < call.argc; i++) {
-        const char *a = call.argv[i];
+    if ((size_t)c->argc - 1 > most && !strchr(kinds, '*')) return shell_usage();
+    for (; *kinds && *kinds != '*'; kinds++) {
+        const char *a = c->argv[i];
 
-        if (strcmp(a, "-j") != 0 && strncmp(a, "-j=", 3) != 0) {
-            call.argv[n++] = call.argv[i];
-            continue;
-        }
-        call.json = true;
-        for (u32 k = 0; a[2] && a[3 + k] && k + 1 < sizeof(json_id); k++) {
-            char ch = a[3 + k];
-            bool plain = (ch >= '0' && ch <= '9') || (ch >= 'a' && ch <= 'z') || (ch >= 'A' && ch <= 'Z');
-
-            json_id[k] = plain ? ch : '_';
-            json_id[k + 1] = 0;
-        }
+        optional |= *kinds == '?';
+        if (*kinds == '?') continue;
+        if (!a) return optional ? 0 : shell_usage();
+        if (*kinds == 'V' && !(c->vm = shell_vm(a))) return -ENOENT;
+        if (*kinds == 'P' && !(c->pool = shell_pool(a))) return -ENOENT;
+        if (*kinds == 'C' && (parse_cpus(a, &c->cpus, NULL) || cpumask_empty(&c->cpus)))
+            return shell_fail(-EINVAL, "expected a list of CPUs such as 0-3,^2, or all, not %s", a);
+        i++;
     }
-    call.argc = n;
-    call.argv[n] = NULL;
+    return 0;
 }
 
 /* ---- commands ---- */
 
 const struct shell_command *shell_command_at(u32 index) {
     for (u32 f = 0; f < ARRAY_SIZE(families); f++) {
-        for (const struct shell_command *c = families[f]; c->name; c++) {
+        for (const struct shell_command *c = families[f]; c->name; c++)
             if (index-- == 0) return c;
-        }
     }
     return NULL;
 }
 
-static const struct shell_command *command_find(const char *name) {
-    const struct shell_command *c;
-
-    for (u32 i = 0; (c = shell_command_at(i)); i++) {
-        if (strcmp(c->name, name) == 0) break;
-    }
-    return c;
-}
-
 static void finish(int error) {
-    if (call.end) call.end(&call);
-    if (!error) table_end(&call);
-    if (call.json && error) {
-        if (!json_begun) {
-            json_begin(error);
-            out_json_string(failure);
-        }
-    } else if (call.json && !json_begun) {
-        json_begin(0);
-        put("null", 4);
-    } else if (error) {
+    void (*end)(struct shell_call * c) = call.end;
+
+    if (!error)
+        table_end(&call);
+    else if (!call.json)
         out("%s: %s\n", call.argv[0], failure);
+    if (call.json) {
+        bool empty = !answer_begun;
+
+        answer_begin(error);
+        if (empty && error)
+            put_json_string(failure);
+        else if (empty)
+            put_text("null");
+        put_text("}\n");
     }
-    if (call.json)
-        put_counted(NULL, "}\n", 2);
-    else if (line_begun)
-        put_counted(NULL, "\n", 1);
-    if (call.vm) vm_put(call.vm);
+    if (line_begun) put_text("\n");
     running = NULL;
+    if (end) end(&call);
+    if (call.vm) vm_put(call.vm);
     line_start(&line);
-}
-
-/* What the command's table entry asks for. */
-static int prepare(struct shell_call *c) {
-    int error = take_options(c, running->options);
-
-    if (error) return error;
-    if (c->argc - 1 < running->least || c->argc - 1 > running->most) return shell_usage(c);
-    if (c->argc == 1 || running->first == TAKES_WORDS) return 0;
-    if (running->first == TAKES_POOL) {
-        c->pool = shell_pool(c, c->argv[1]);
-        return c->pool ? 0 : -ENOENT;
-    }
-    c->vm = shell_vm(c, c->argv[1]);
-    c->only = true;
-    return c->vm ? 0 : -ENOENT;
 }
 
 /* Starts the command in `text`. */
 static void start(const char *text) {
-    static const struct shell_command none = { .name = "?" };
+    static const struct shell_command unknown = { "?", "", "", NULL, "*", "" };
     static char nothing[] = "?";
-    const struct shell_command *found;
+    const struct shell_command *command;
     int n, error;
 
     hv_snprintf(words, sizeof(words), "%s", text);
-    memset(&call, 0, sizeof(call));
-    failure[0] = 0;
-    json_begun = false;
-    call.argv = arg;
-    call.eol = "\n";
     n = shell_split(words, arg);
     if (n == 0) {
         line_start(&line);
         return;
     }
-    running = &none;
-    if (n < 0) {
-        arg[0] = nothing;
-        error = shell_fail(&call, n, n == -E2BIG ? "too many words" : "a quotation mark is not closed");
-    } else {
-        call.argc = n;
-        take_json();
-        found = command_find(call.argv[0]);
-        if (found) running = found;
-        error = found ? prepare(&call)
-                      : shell_fail(&call, -ENOENT, "there is no such command; help lists them all");
-    }
+    if (n < 0) arg[0] = nothing;
+    call = (struct shell_call){ .argv = arg, .argc = MAX(n, 1), .eol = "\n" };
+    answer_begun = false;
+    for (u32 i = 0; (command = shell_command_at(i)) && strcmp(command->name, arg[0]) != 0;) i++;
+    running = command ? command : &unknown;
+    error = take_options(&call, running->options);
+    if (n < 0)
+        error = shell_fail(n, n == -E2BIG ? "too many words" : "a quotation mark is not closed");
+    else if (!command)
+        error = shell_fail(-ENOENT, "there is no such command; help lists them all");
+    else if (!error)
+        error = take_operands(&call, running->operands);
+    call.only = call.vm;
     if (error) finish(error);
 }
 
@@ -399,17 +318,12 @@ static void call_command(void) {
     call.at = 0;
     result = running->fn(&call);
     call.step++;
-    if (result <= 0)
-        finish(result);
-    else if (result == SHELL_WAIT && !call.at)
-        call.at = ~0ull;
+    if (result <= 0) finish(result);
 }
 
 const struct config *shell_config(void) { return config; }
 
-void shell_at_end(void (*fn)(void)) { at_end = fn; }
-
-/* ---- completion ---- */
+/* ---- input ---- */
 
 static const char *vm_name_at(const char *word, unsigned n) {
     static char name[VM_NAME];
@@ -424,48 +338,88 @@ static const char *vm_name_at(const char *word, unsigned n) {
     return NULL;
 }
 
-static const char *candidate(void *ctx, const char *word, bool first, unsigned n) {
+static const char *candidate(const char *word, bool first, unsigned n) {
     const struct shell_command *c;
 
     if (!first) return vm_name_at(word, n);
-    for (u32 i = 0; (c = shell_command_at(i)); i++) {
+    for (u32 i = 0; (c = shell_command_at(i)); i++)
         if (strncmp(c->name, word, strlen(word)) == 0 && n-- == 0) return c->name;
-    }
     return NULL;
 }
 
-/* ---- timed commands ---- */
-
-/* Splits "@1500ms pause vm2" (since the start) or "+10ms list" (since the command before). */
-static int script_parse(char *s) {
-    char *time = s + 1, *rest = strchr(s, ' ');
-    u64 ns;
-
-    if ((*s != '@' && *s != '+') || !rest) return -EINVAL;
-    while (*rest == ' ') *rest++ = 0;
-    if (parse_time(time, &ns, NULL)) return -EINVAL;
-    script.when = (*s == '@' ? script.start : script.when) + ns;
-    hv_snprintf(script.command, sizeof(script.command), "%s", rest);
-    return 0;
+static void heard(const char *s, unsigned n) {
+    for (; n && in_head - in_tail < IN_SIZE; n--, s++) in_buf[in_head++ % IN_SIZE] = *s;
+    if (work.not_before <= machine_now()) return;
+    work.not_before = 0;
+    work_add(&work);
 }
+
+int shell_key(void) { return in_tail == in_head ? -1 : (unsigned char)in_buf[in_tail++ % IN_SIZE]; }
+
+/* ^C, and what was typed before it, are taken out. */
+static bool interrupted(void) {
+    for (u32 i = in_tail; i != in_head; i++) {
+        if (in_buf[i % IN_SIZE] != CTRL_C) continue;
+        in_tail = i + 1;
+        return true;
+    }
+    return false;
+}
+
+static void edit(void) {
+    for (u32 i = 0; i < AT_ONCE && !running && in_tail != in_head; i++) {
+        enum line_event e;
+
+        if (console_room() < SHELL_STEP_ROOM) return;
+        e = line_feed(&line, (char)shell_key());
+        if (e == LINE_DONE)
+            start(line.text);
+        else if (e == LINE_CANCEL)
+            line_start(&line);
+    }
+}
+
+/* Lines of the log go to the console between two of ours; a line that is being edited makes room for them. */
+static void around_log(bool after) {
+    if (running) return;
+    if (after)
+        line_show(&line);
+    else
+        put_text(LINE_CLEAR);
+}
+
+/* ---- timed commands: lines "@1500ms pause vm2", since the start, or "+10ms list", since the one before was
+ * due ---- */
+
+static struct {
+    const char *text, *end; /* what is left of the module */
+    const char *command;    /* the next one */
+    unsigned length;        /* of it; 0: there is none */
+    u64 start, when;        /* time 0 of '@'; when the command is due */
+    u32 line;               /* of `text`, from 0 */
+} script;
 
 /* Reads lines of the module until there is a command. */
 static void script_next(void) {
-    char text[LINE_MAX];
+    for (script.length = 0; !script.length && script.text < script.end; script.line++) {
+        const char *s = script.text, *blank, *end;
+        char time[24] = "";
+        u64 ns;
 
-    script.command[0] = 0;
-    while (script.text < script.end && !script.command[0]) {
-        u32 n = 0;
-
-        for (; script.text < script.end && *script.text != '\n'; script.text++) {
-            if (n + 1 < sizeof(text) && *script.text != '\r') text[n++] = *script.text;
-        }
-        text[n] = 0;
-        script.text++;
-        script.line++;
-        if (n && text[0] != '#' && script_parse(text))
+        for (end = s; end < script.end && *end != '\n';) end++;
+        for (blank = s; blank < end && *blank != ' ';) blank++;
+        script.text = end + 1;
+        if (s == end || *s == '#') continue;
+        memcpy(time, s, MIN((size_t)(blank - s), sizeof(time) - 1));
+        if ((*s != '@' && *s != '+') || blank == end || parse_time(time + 1, &ns, NULL)) {
             log_warn("script:%u: expected @TIME COMMAND or +TIME COMMAND, as in @1500ms pause vm2",
-                     script.line);
+                     script.line + 1);
+            continue;
+        }
+        while (blank < end && *blank == ' ') blank++;
+        script.when = (*s == '@' ? script.start : script.when) + ns;
+        script.command = blank;
+        script.length = (unsigned)MIN(end - blank, LINE_MAX);
     }
 }
 
@@ -482,147 +436,49 @@ static void script_start(const char *name) {
     script_next();
 }
 
-static bool script_due(u64 now) { return script.command[0] && script.when <= now; }
-
-/* Types the due command, as a person would. */
-static void script_run(void) {
-    char text[LINE_MAX];
-
-    memcpy(text, script.command, sizeof(text));
+/* Types the command that is due, as a person would. A live table or an attached console gives way to it, and
+ * so does a line that somebody has begun. */
+static void script_type(u64 now) {
+    if (!script.length || script.when > now || (running ? !call.live : in_tail != in_head)) return;
+    if (running) finish(0);
+    in_tail = in_head;
+    heard(DROP_LINE, 1);
+    heard(script.command, script.length);
+    heard("\r", 1);
     script_next();
-    line_hide(&line);
-    put_counted(NULL, line.prompt, strlen(line.prompt));
-    put_counted(NULL, text, strlen(text));
-    put_counted(NULL, "\n", 1);
-    start(text);
 }
 
 /* ---- the work item ---- */
 
-static void kick(void) {
-    if (queued) return;
-    queued = true;
-    work_add(&work);
-}
-
-static void on_timer(struct timer *t, u64 now) { kick(); }
-
-void shell_wake(void) {
-    if (!__atomic_exchange_n(&woken, true, __ATOMIC_ACQ_REL)) timer_set(WORK_CPU, &alarm, machine_now());
-}
-
-static void heard(const char *s, unsigned n) {
-    for (; n && in_head - in_tail < IN_SIZE; n--, s++) in_buf[in_head++ % IN_SIZE] = *s;
-    kick();
-}
-
-/* What is typed while a command runs: the command's, or kept for the prompt, but ^C drops it and stops the
- * command. */
-static bool pass_input(void) {
-    char chunk[64];
-    unsigned n = 0;
-
-    if (!call.typed) {
-        for (u32 i = in_tail; i != in_head; i++) {
-            if (in_buf[i % IN_SIZE] == CTRL_C) {
-                in_tail = i + 1;
-                call.stop = true;
-            }
-        }
-        return false;
-    }
-    while (n < sizeof(chunk) && in_tail != in_head) chunk[n++] = in_buf[in_tail++ % IN_SIZE];
-    if (n) call.typed(&call, chunk, n);
-    return n;
-}
-
-static void take_byte(void) {
-    switch (line_feed(&line, in_buf[in_tail++ % IN_SIZE])) {
-    case LINE_DONE: start(line.text); break;
-    case LINE_CANCEL: line_start(&line); break;
-    case LINE_MORE: break;
-    }
-}
-
-/* Does one thing. False if there is nothing to do now. */
-static bool do_one(u64 now) {
-    if (running && pass_input()) return true;
-    if (running && script_due(now) && call.typed) /* a live table or an attached console gives way */
-        call.stop = true;
-    if (running && call.stop) {
-        finish(0);
-        return true;
-    }
-    if (running) {
-        if (call.at > now) return false;
-        call_command();
-        return true;
-    }
-    if (script_due(now)) {
-        script_run();
-        return true;
-    }
-    if (in_tail == in_head) return false;
-    take_byte();
-    return true;
-}
-
-static void sleep_until_next(void) {
-    u64 when = ~0ull;
-
-    if (running) when = call.at;
-    if (script.command[0] && (!running || call.typed)) when = MIN(when, script.when);
-    if (when != ~0ull) timer_set(WORK_CPU, &deadline, when);
-}
-
 static bool step(struct work *w) {
-    u64 now = machine_now();
-    bool more;
+    u64 now = machine_now(), next = guestcon_step(now);
 
-    w->not_before = 0;
-    if (__atomic_exchange_n(&woken, false, __ATOMIC_ACQ_REL)) call.at = 0;
-    if (flush()) {
-        w->not_before = console_room() < 512 ? now + NS_PER_MS : 0;
-        if (out_room() < SHELL_STEP_ROOM) return true;
+    w->not_before = now + NS_PER_MS;
+    if (console_room() < SHELL_STEP_ROOM) return true;
+    script_type(now);
+    if (!running)
+        edit();
+    else if (!call.live && interrupted())
+        finish(0);
+    else if (call.at <= now || (call.live && in_tail != in_head))
+        call_command();
+    console_hold(running && line_begun && !call.live);
+    if (running) next = MIN(next, call.at);
+    if (!running || call.live) {
+        if (in_tail != in_head) next = 0;
+        if (script.length) next = MIN(next, script.when);
     }
-    more = do_one(now);
-    more |= guestcon_step(now);
-    console_hold(out_tail != out_head || (running && line_begun && !call.typed));
-    if (more || out_tail != out_head) return true;
-    queued = false;
-    sleep_until_next();
-    if (at_end) at_end();
-    return false;
-}
-
-/* Lines of the log go to the console between two of ours; a line that is being edited makes room for them. */
-static void around_log(bool after) {
-    static const char clear[] = "\r\x1b[K";
-
-    if (running) return;
-    if (!after) {
-        console_write(clear, sizeof(clear) - 1);
-        return;
-    }
-    line_show(&line);
-    kick();
+    w->not_before = next;
+    return true;
 }
 
 void shell_init(const struct config *c) {
     config = c;
-    work.step = step;
-    timer_init(&deadline, on_timer);
-    timer_init(&alarm, on_timer);
-    line.prompt = "takt> ";
-    line.emit = put_counted;
-    line.candidate = candidate;
     guestcon_init(c->guest_console_log);
     if (*c->script) script_start(c->script);
-    if (c->top)
-        start("top");
-    else
-        line_start(&line);
     console_input = heard;
     console_log_line = around_log;
-    kick();
+    heard(DROP_LINE "top\r", c->top ? 5 : 1); /* which draws the prompt */
+    work.step = step;
+    work_add(&work);
 }

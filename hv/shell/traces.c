@@ -1,4 +1,4 @@
-/* trace: starts and stops the recording, prints records, streams them through a second serial port. */
+/* trace: starts and stops the recording, streams records through a second serial port. */
 #include <takt/errno.h>
 #include "drivers/uart.h"
 #include "lib/parse.h"
@@ -12,9 +12,8 @@
 #include "vm/vm.h"
 #include "x86/percpu.h"
 
-#define RING_ORDER        5 /* 2^5 pages a pCPU */
-#define RECORD_ORDER      9 /* of a recording from boot, which has to be whole */
-#define RECORDS_OF(order) ((u32)(PAGE_SIZE << (order)) / (u32)sizeof(struct trace_record))
+#define RING_ORDER   5 /* 2^5 pages a pCPU */
+#define RECORD_ORDER 9 /* of a recording from boot, which has to be whole */
 
 static struct trace_record *ring[TAKT_MAX_CPUS];
 
@@ -37,37 +36,28 @@ static struct {
     bool on, queued;
     u32 cpu; /* whose turn it is */
     struct stream frames;
-    u8 out[STREAM_FRAME_MAX];
+    u8 out[4096];
     u32 len, at;     /* bytes of `out`, and those that are gone */
     u64 sent;        /* records */
-    u64 describe_at; /* when the header is due again */
-    u32 vm;          /* while describing: 1 + the lowest id that is left; 0: not */
+    u64 describe_at; /* when header and VMs are due again, for a reader that comes late */
 } stream;
 
-/* Header and VMs, one frame a call, every second, for a reader that comes late. 0: nothing to say. */
-static u32 describe(u64 now) {
-    struct vm *vm;
-    u32 n;
-
-    if (stream.vm == 0) {
-        if (now < stream.describe_at) return 0;
-        stream.describe_at = now + NS_PER_S;
-        stream.vm = 1;
-        return stream_header(&stream.frames, stream.out, nr_cpus, now);
+static void describe(u64 now) {
+    stream.describe_at = now + NS_PER_S;
+    stream.len = stream_header(&stream.frames, stream.out, nr_cpus, now);
+    for (struct vm *vm = vm_next(NULL); vm; vm = vm_next(vm)) {
+        if (stream.len + STREAM_FRAME_MAX > sizeof(stream.out)) continue;
+        stream.len += stream_vm(&stream.frames, stream.out + stream.len, vm->id, vm->nr_vcpus, vm->name);
     }
-    for (vm = vm_next(NULL); vm && vm->id + 1 < stream.vm;) vm = vm_next(vm);
-    stream.vm = vm ? vm->id + 2 : 0;
-    if (vm == NULL) return 0;
-    n = stream_vm(&stream.frames, stream.out, vm->id, vm->nr_vcpus, vm->name);
-    vm_put(vm);
-    return n;
 }
 
+/* What is to be sent next. False: nothing. */
 static bool fill(void) {
     struct trace_record r[STREAM_RECORDS];
+    u64 now = machine_now();
 
-    stream.at = 0;
-    stream.len = describe(machine_now());
+    stream.at = stream.len = 0;
+    if (now >= stream.describe_at) describe(now);
     for (u32 i = 0; i < nr_cpus && !stream.len; i++) {
         u32 cpu = stream.cpu++ % nr_cpus, n = ring[cpu] ? trace_read(cpu, r, STREAM_RECORDS) : 0;
 
@@ -78,26 +68,25 @@ static bool fill(void) {
 }
 
 static bool stream_step(struct work *w) {
-    for (u32 i = 0; i < 8; i++) {
-        unsigned n;
+    unsigned n = 1;
 
+    w->not_before = machine_now() + NS_PER_MS;
+    for (u32 i = 0; i < 8 && n; i++) {
         if (stream.at == stream.len && !fill()) { /* after a stop, what is in the rings still goes */
-            w->not_before = machine_now() + 10 * NS_PER_MS;
+            w->not_before += 9 * NS_PER_MS;
             stream.queued = stream.on;
             return stream.on;
         }
         n = uart_write(&stream.uart, (const char *)stream.out + stream.at, stream.len - stream.at);
         stream.at += n;
-        if (!n) break;
     }
-    w->not_before = machine_now() + NS_PER_MS;
     return true;
 }
 
 static bool open_stream(const struct console_spec *port) {
     if (!uart_init(&stream.uart, uart_port(port->com), port->baud)) return false;
     stream.on = true;
-    stream.describe_at = stream.vm = 0;
+    stream.describe_at = 0;
     stream.work.step = stream_step;
     stream.work.not_before = 0;
     if (!stream.queued) work_add(&stream.work);
@@ -105,21 +94,17 @@ static bool open_stream(const struct console_spec *port) {
     return true;
 }
 
-static int start_stream(struct shell_call *c, const char *where) {
+/* ---- subcommands ---- */
+
+static int start_stream(const char *where) {
     struct console_spec port, console;
 
-    if (!*where)
-        return shell_fail(c, -ENODEV,
-                          "say which port: trace stream com2, or trace_console = com2 in the configuration");
     if (parse_console(where, &port, NULL) || !port.com)
-        return shell_fail(c, -EINVAL, "expected com1 to com4, perhaps with a rate, not %s", where);
+        return shell_fail(-EINVAL, "expected com1 to com4, perhaps with a rate, not %s", where);
     if (!parse_console(shell_config()->console, &console, NULL) && console.com == port.com)
-        return shell_fail(c, -EBUSY, "com%u is the console", port.com);
-    if (!open_stream(&port)) return shell_fail(c, -ENODEV, "nothing answers at com%u", port.com);
-    return 0;
+        return shell_fail(-EBUSY, "com%u is the console", port.com);
+    return open_stream(&port) ? 0 : shell_fail(-ENODEV, "nothing answers at com%u", port.com);
 }
-
-/* ---- start, stop, status, read ---- */
 
 /* Rings come with the first use: they are filled with zeros, and that takes a while. */
 static bool add_ring(u32 cpu, unsigned order) {
@@ -127,7 +112,7 @@ static bool add_ring(u32 cpu, unsigned order) {
 
     if (pa == HPA_NONE) return ring[cpu];
     ring[cpu] = hpa_to_va(pa);
-    return trace_init(cpu, ring[cpu], RECORDS_OF(order)) == 0;
+    return trace_init(cpu, ring[cpu], (u32)(PAGE_SIZE << order) / (u32)sizeof(struct trace_record)) == 0;
 }
 
 void traces_record(const struct config *c) {
@@ -152,13 +137,19 @@ static int start(struct shell_call *c) {
 
         while (k < ARRAY_SIZE(classes) && strcmp(classes[k].name, c->argv[i]) != 0) k++;
         if (k == ARRAY_SIZE(classes))
-            return shell_fail(c, -EINVAL, "expected sched, exit, event, replay or all, not %s", c->argv[i]);
+            return shell_fail(-EINVAL, "expected sched, exit, event, replay or all, not %s", c->argv[i]);
         mask |= classes[k].mask;
     }
     if (!add_ring(c->step, RING_ORDER))
-        return shell_fail(c, -ENOMEM, "there is no memory for the trace of pCPU %u", c->step);
+        return shell_fail(-ENOMEM, "there is no memory for the trace of pCPU %u", c->step);
     if (c->step + 1 < nr_cpus) return SHELL_AGAIN;
     trace_mask = mask ? mask : TRACE_CLASS_SCHED | TRACE_CLASS_EXIT | TRACE_CLASS_EVENT;
+    return 0;
+}
+
+static int stop(void) {
+    trace_mask = 0;
+    stream.on = false;
     return 0;
 }
 
@@ -172,46 +163,18 @@ static int status(struct shell_call *c) {
     return 0;
 }
 
-/* Takes records out of the rings and prints them, those of one pCPU after those of another. */
-static int read_records(struct shell_call *c, const char *how_many) {
-    COLUMNS(columns, COL("ns", "ns", 'u', 14), COL("cpu", "cpu", 'u', 3), COL("event", "event", 'u', 5),
-            COL("who", "who", 'u', 10), COL("arg", "a", 'u', 10), COL("", "b", 'u', 10),
-            COL("", "c", 'u', 10), COL("", "d", 'u', 10));
-    struct trace_record r[2];
-    u64 most;
-    u32 n = 0;
-
-    if (stream.queued) return shell_fail(c, -EBUSY, "the records go to the stream");
-    if (parse_u64(how_many, &most, NULL)) return shell_usage(c);
-    c->columns = columns;
-    most = c->rows >= most ? 0 : MIN(most - c->rows, ARRAY_SIZE(r));
-    while (most && c->index < nr_cpus && !(n = ring[c->index] ? trace_read(c->index, r, (u32)most) : 0))
-        c->index++;
-    for (u32 i = 0; i < n; i++)
-        table_row(c, CELLS(U(r[i].ns), U(r[i].cpu), U(r[i].event), U(r[i].who), U(r[i].arg[0]),
-                           U(r[i].arg[1]), U(r[i].arg[2]), U(r[i].arg[3])));
-    return n ? SHELL_AGAIN : 0;
-}
-
 static int cmd_trace(struct shell_call *c) {
-    const char *what = c->argc > 1 ? c->argv[1] : "status";
+    const char *what = c->argc > 1 ? c->argv[1] : "status", *more = c->argc > 2 ? c->argv[2] : NULL;
 
     if (strcmp(what, "start") == 0) return start(c);
-    if (strcmp(what, "stop") == 0) {
-        trace_mask = 0;
-        stream.on = false;
-        return 0;
-    }
+    if (strcmp(what, "stop") == 0) return stop();
     if (strcmp(what, "status") == 0) return status(c);
-    if (strcmp(what, "read") == 0) return read_records(c, c->argc > 2 ? c->argv[2] : "64");
-    if (strcmp(what, "stream") == 0)
-        return start_stream(c, c->argc > 2 ? c->argv[2] : shell_config()->trace_console);
-    return shell_usage(c);
+    if (strcmp(what, "stream") == 0) return start_stream(more ? more : shell_config()->trace_console);
+    return shell_usage();
 }
 
 const struct shell_command trace_commands[] = {
-    { "trace", "start [sched|exit|event|replay|all...] | stop | status | read [N] | stream [COM]",
-      "records what happens; read prints the records, stream sends them through a second serial port",
-      cmd_trace, 0, SHELL_ARGS, TAKES_WORDS, NULL },
+    { "trace", "start [sched|exit|event|replay|all...] | stop | status | stream [COM]",
+      "records what happens; stream sends it through a second serial port", cmd_trace, "*", "" },
     { 0 },
 };

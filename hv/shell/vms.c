@@ -4,21 +4,25 @@
 #include "lib/string.h"
 #include "sched/machine.h"
 #include "sched/policy.h"
-#include "shell/guestcon.h"
 #include "shell/shell.h"
 #include "vm/vm.h"
 
-struct vm *shell_vm(struct shell_call *c, const char *name) {
+struct vm *shell_vm(const char *name) {
     struct vm *vm = vm_find(name);
 
-    if (!vm) shell_fail(c, -ENOENT, "there is no VM %s", name);
+    if (!vm) shell_fail(-ENOENT, "there is no VM %s", name);
     return vm;
 }
 
-bool shell_vm_has_pool(struct shell_call *c, struct vm *vm) {
-    if (vm->sched.pool && vm->state != VM_DYING) return true;
-    shell_fail(c, -EAGAIN, "%s is still being made, or on its way out", vm->name);
-    return false;
+int shell_vm_pool(const struct vm *vm, struct sched_pool **pool) {
+    *pool = vm->state == VM_DYING ? NULL : vm->sched.pool;
+    return *pool ? 0 : shell_fail(-EAGAIN, "%s is still being made, or on its way out", vm->name);
+}
+
+int shell_new_name(const char *name) {
+    if (valid_name(name)) return 0;
+    return shell_fail(-EINVAL, "%s is no name: expected letters, digits, '-', '_' or '.', and not a number",
+                      name);
 }
 
 bool shell_next_vm(struct shell_call *c) {
@@ -94,12 +98,12 @@ const char *run_state_name(u32 s) {
 static int cmd_vcpu_list(struct shell_call *c) {
     struct vcpu *v = shell_next_vcpu(c);
     struct sched_times t;
-    char cpus[64];
+    char cpus[CPUS_TEXT];
 
     c->columns = vcpu_columns;
     if (!v) return 0;
     sched_times(&v->sched, &t);
-    format_cpus(&v->sched.affinity, cpus, sizeof(cpus));
+    format_cpus(&v->sched.affinity, cpus);
     table_row(c, CELLS(S(v->vm->name), U(v->vm->id), U(v->id), U(t.cpu), S(run_state_name(t.state)),
                        U(v->vm->sched.paused), U(t.state_ns[RS_RUNNING]), U(t.state_ns[RS_RUNNING]),
                        U(t.state_ns[RS_RUNNABLE]), U(t.state_ns[RS_BLOCKED]), U(t.switches), U(t.wakes),
@@ -111,81 +115,60 @@ static int cmd_vcpu_list(struct shell_call *c) {
 
 static int cmd_vcpu_pin(struct shell_call *c) {
     struct vm *vm = c->vm;
-    struct cpumask m;
     u64 first = 0, last = vm->nr_vcpus - 1;
 
-    if (parse_cpus(c->argv[3], &m, NULL))
-        return shell_fail(c, -EINVAL, "expected a list of CPUs such as 0-3,^2, or all, not %s", c->argv[3]);
     if (strcmp(c->argv[2], "all") != 0) {
         if (parse_u64(c->argv[2], &first, NULL) || first > last)
-            return shell_fail(c, -EINVAL, "%s has no vCPU %s", vm->name, c->argv[2]);
+            return shell_fail(-EINVAL, "%s has no vCPU %s", vm->name, c->argv[2]);
         last = first;
     }
     for (u64 i = first; i <= last; i++) {
-        int error =
-            vm->state != VM_DYING && vm->vcpu[i] ? sched_set_affinity(&vm->vcpu[i]->sched, &m) : -ENOENT;
+        struct vcpu *v = vm->state == VM_DYING ? NULL : vm->vcpu[i];
 
-        if (error)
-            return shell_fail(c, error, "vCPU %lu of %s cannot run there: its pool %s has none of these CPUs",
-                              i, vm->name, vm->sched.pool ? vm->sched.pool->name : "");
+        if (!v || sched_set_affinity(&v->sched, &c->cpus))
+            return shell_fail(-EINVAL, "vCPU %lu of %s cannot run there: its pool has none of these CPUs", i,
+                              vm->name);
     }
     return 0;
 }
 
 /* ---- create, destroy: work of many steps; the command waits for its end, but ^C leaves it to itself ---- */
 
-static struct {
-    u64 ticket; /* of the command that waits; a later answer to an earlier one is nobody's */
-    bool done;
-    int error;
-    char why[128];
-} job;
+static u64 ticket; /* of the command that waits; a later answer to an earlier one is nobody's */
+static int outcome;
 
 static void job_done(void *ctx, struct vm *vm, int error, const char *why) {
-    if ((u64)ctx != job.ticket) return;
-    job.error = error;
-    hv_snprintf(job.why, sizeof(job.why), "%s", why ? why : "it failed");
-    job.done = true;
-    shell_wake();
+    if ((u64)ctx == ticket) outcome = error ? shell_fail(error, "%s", why ? why : "it failed") : 0;
 }
 
-static void *new_job(void) {
-    job.ticket++;
-    job.done = false;
-    return (void *)job.ticket;
+static void forget_job(struct shell_call *c) { ticket++; }
+
+static void *new_job(struct shell_call *c) {
+    c->end = forget_job;
+    outcome = SHELL_AGAIN;
+    return (void *)ticket;
 }
 
-static int await_job(struct shell_call *c) {
-    if (!job.done) return SHELL_WAIT;
-    return job.error ? shell_fail(c, job.error, "%s", job.why) : 0;
-}
+static int await_job(struct shell_call *c) { return outcome == SHELL_AGAIN ? shell_later() : outcome; }
 
-static void keep_complaint(void *ctx, bool fatal, const char *text) {
-    struct shell_call *c = ctx;
-
-    shell_fail(c, -EINVAL, "%s", text);
-}
+static void keep_complaint(void *ctx, bool fatal, const char *text) { shell_fail(-EINVAL, "%s", text); }
 
 /* The VM's section of the file, changed by key=value words. */
 static int describe(struct shell_call *c, struct config_vm *v) {
     const struct config_vm *known = config_find_vm(shell_config(), c->argv[1]);
 
-    if (!known && !valid_name(c->argv[1]))
-        return shell_fail(c, -EINVAL,
-                          "%s is no name: expected letters, digits, '-', '_' or '.', and not a number",
-                          c->argv[1]);
+    if (!known && shell_new_name(c->argv[1])) return -EINVAL;
     config_vm_defaults(v, c->argv[1]);
     if (known) *v = *known;
     for (int i = 2; i < c->argc; i++) {
         char *value = strchr(c->argv[i], '=');
 
-        if (!value) return shell_fail(c, -EINVAL, "expected key=value, not %s", c->argv[i]);
+        if (!value) return shell_fail(-EINVAL, "expected key=value, not %s", c->argv[i]);
         *value++ = 0;
-        if (config_vm_set(v, c->argv[i], value, param_kind, keep_complaint, c)) return -EINVAL;
+        if (config_vm_set(v, c->argv[i], value, param_kind, keep_complaint, NULL)) return -EINVAL;
     }
-    if (!*v->image)
-        return shell_fail(c, -EINVAL, "the configuration has no VM %s, and no image= is given", c->argv[1]);
-    return 0;
+    if (*v->image) return 0;
+    return shell_fail(-EINVAL, "the configuration has no VM %s, and no image= is given", c->argv[1]);
 }
 
 static int cmd_create(struct shell_call *c) {
@@ -195,23 +178,18 @@ static int cmd_create(struct shell_call *c) {
     if (c->step) return await_job(c);
     error = describe(c, &v);
     if (error) return error;
-    error = vm_create(&v, job_done, new_job());
-    if (error)
-        return shell_fail(c, error, "%s",
-                          error == -EEXIST   ? "a VM of this name is there already"
-                          : error == -ENOMEM ? "there is not enough memory"
-                                             : "it cannot be created");
-    return SHELL_WAIT;
+    error = vm_create(&v, job_done, new_job(c));
+    return error ? shell_done(error, "VM", c->argv[1]) : SHELL_AGAIN;
 }
 
 static int cmd_destroy(struct shell_call *c) {
     int error;
 
     if (c->step) return await_job(c);
-    error = vm_destroy(c->vm, job_done, new_job());
+    error = vm_destroy(c->vm, job_done, new_job(c));
     vm_put(c->vm); /* the end waits for the last reference */
     c->vm = NULL;
-    return error ? shell_fail(c, error, "%s is already on its way out", c->argv[1]) : SHELL_WAIT;
+    return error ? shell_fail(error, "%s is already on its way out", c->argv[1]) : SHELL_AGAIN;
 }
 
 static int cmd_pause(struct shell_call *c) {
@@ -219,7 +197,7 @@ static int cmd_pause(struct shell_call *c) {
     int error = pause ? vm_pause(c->vm) : vm_unpause(c->vm);
 
     if (!error) return 0;
-    return shell_fail(c, error, "%s is %s: %s", c->vm->name, vm_state_name(c->vm->state),
+    return shell_fail(error, "%s is %s: %s", c->vm->name, vm_state_name(c->vm->state),
                       pause ? "it cannot be paused" : "only a paused VM can be unpaused");
 }
 
@@ -227,35 +205,30 @@ static int cmd_pause(struct shell_call *c) {
 static int cmd_wait(struct shell_call *c) {
     static u64 until;
     u64 ns = 1000000 * NS_PER_S;
-    struct vm *vm;
-    bool over;
+    struct vm *vm = vm_find(c->argv[1]);
+    bool over = !vm || vm->state == VM_CRASHED || vm->state == VM_SHUTDOWN;
 
+    if (vm) vm_put(vm);
     if (!c->step) {
-        if (c->argc == 3 && parse_time(c->argv[2], &ns, NULL)) return shell_usage(c);
+        if (c->argc == 3 && parse_time(c->argv[2], &ns, NULL)) return shell_usage();
         until = machine_now() + ns;
     }
-    vm = vm_find(c->argv[1]);
-    over = !vm || vm->state == VM_CRASHED || vm->state == VM_SHUTDOWN;
-    if (vm) vm_put(vm);
     if (over) return 0;
-    if (machine_now() >= until) return shell_fail(c, -ETIMEDOUT, "%s has not ended", c->argv[1]);
-    c->at = machine_now() + NS_PER_MS;
-    return SHELL_AGAIN;
+    if (machine_now() >= until) return shell_fail(-ETIMEDOUT, "%s has not ended", c->argv[1]);
+    return shell_later();
 }
 
 const struct shell_command vm_commands[] = {
-    { "list", "[VM]", "VMs, their memory, state (r b p s c d) and CPU time", cmd_list, 0, 1, TAKES_VM, NULL },
-    { "vcpu-list", "[VM]", "vCPUs, where they are and may run", cmd_vcpu_list, 0, 1, TAKES_VM, NULL },
-    { "vcpu-pin", "VM VCPU|all CPUS|all", "sets where vCPUs may run", cmd_vcpu_pin, 3, 3, TAKES_VM, NULL },
+    { "list", "[VM]", "VMs, their memory, state (r b p s c d) and CPU time", cmd_list, "?V", "" },
+    { "vcpu-list", "[VM]", "vCPUs, where they are and may run", cmd_vcpu_list, "?V", "" },
+    { "vcpu-pin", "VM VCPU|all CPUS|all", "sets where vCPUs may run", cmd_vcpu_pin, "VwC", "" },
     { "create", "VM [KEY=VALUE...]",
-      "creates a VM of the configuration file, or one described by keys of its [vm] section", cmd_create, 1,
-      SHELL_ARGS, TAKES_WORDS, NULL },
-    { "destroy", "VM", "ends a VM at once and frees what it had", cmd_destroy, 1, 1, TAKES_VM, NULL },
-    { "pause", "VM", "keeps a VM from running", cmd_pause, 1, 1, TAKES_VM, NULL },
-    { "unpause", "VM", "lets it run again", cmd_pause, 1, 1, TAKES_VM, NULL },
-    { "wait", "VM [TIME]", "until it has ended or crashed, at most so long (500ms)", cmd_wait, 1, 2,
-      TAKES_WORDS, NULL },
-    { "console", "VM", "connects the terminal to a VM's console; ^] leaves", cmd_console, 1, 1, TAKES_VM,
-      NULL },
+      "creates a VM of the configuration file, or one described by keys of its [vm] section", cmd_create,
+      "w*", "" },
+    { "destroy", "VM", "ends a VM at once and frees what it had", cmd_destroy, "V", "" },
+    { "pause", "VM", "keeps a VM from running", cmd_pause, "V", "" },
+    { "unpause", "VM", "lets it run again", cmd_pause, "V", "" },
+    { "wait", "VM [TIME]", "until it has ended or crashed, at most so long (500ms)", cmd_wait, "w?w", "" },
+    { "console", "VM", "connects the terminal to a VM's console; ^] leaves", cmd_console, "V", "" },
     { 0 },
 };

@@ -6,8 +6,6 @@
 
 DEFINE_COUNTER(console_bytes_dropped); /* output that found its ring full */
 
-void (*vconsole_more)(struct vconsole *c);
-
 unsigned ring_put(struct console_ring *r, const char *s, unsigned len) {
     spin_lock(&r->lock);
     len = MIN(len, CONSOLE_RING - (r->head - r->tail));
@@ -24,11 +22,25 @@ unsigned ring_get(struct console_ring *r, char *s, unsigned max) {
     return max;
 }
 
+unsigned ring_get_line(struct console_ring *r, char *s, unsigned max) {
+    unsigned n = 0;
+    bool whole = false;
+
+    spin_lock(&r->lock);
+    for (; n < max && !whole && r->tail + n != r->head; n++) {
+        s[n] = r->data[(r->tail + n) % CONSOLE_RING];
+        whole = s[n] == '\n';
+    }
+    if (n < max && !whole) n = 0;
+    r->tail += n;
+    spin_unlock(&r->lock);
+    return n;
+}
+
 unsigned vconsole_put(struct vconsole *c, const char *s, unsigned len) {
     unsigned n = ring_put(&c->out, s, len);
 
     console_bytes_dropped.value[this_cpu()->id] += len - n;
-    if (vconsole_more && n) vconsole_more(c);
     return n;
 }
 

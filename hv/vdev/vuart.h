@@ -17,12 +17,11 @@ struct vconsole {
     struct console_ring out, in; /* from the guest, to the guest; all zeros: empty */
 };
 
-/* The shell's: output came. NULL: nobody wants to know. */
-extern void (*vconsole_more)(struct vconsole *c);
-
 /* Each returns how many bytes went; what does not fit is dropped. */
 unsigned ring_put(struct console_ring *r, const char *s, unsigned len);
 unsigned ring_get(struct console_ring *r, char *s, unsigned max);
+/* The same of one line, with its end; nothing until it has one, or fills `max`. */
+unsigned ring_get_line(struct console_ring *r, char *s, unsigned max);
 unsigned vconsole_put(struct vconsole *c, const char *s, unsigned len); /* into `out` */
 
 /* Registers 16550 drivers look for, without the interrupt line: there is no controller that it could lead to.

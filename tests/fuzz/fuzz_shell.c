@@ -33,7 +33,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         }
         rig_run(3 * NS_PER_MS);
     } else {
-        shell_at_end(NULL); /* the machine is still there, unlike after a real end */
+        fake_work_resume(); /* the machine is still there, unlike after a real end */
     }
     console_input("\x1d\x03\r", 3); /* as taktctl begins */
     rig_run(NS_PER_MS);

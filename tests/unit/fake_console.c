@@ -8,7 +8,7 @@
 char fake_console_text[1 << 20], fake_uart_text[1 << 16];
 size_t fake_console_len, fake_uart_len;
 unsigned fake_console_limit = 1 << 20;
-bool fake_console_held, fake_uart_there = true;
+bool fake_console_held, fake_console_full, fake_uart_there = true;
 bool fake_power_off, fake_rebooted;
 void (*console_input)(const char *s, unsigned n);
 void (*console_log_line)(bool after);
@@ -24,6 +24,7 @@ unsigned console_room(void) { return fake_console_limit; }
 
 unsigned console_write(const char *s, unsigned n) {
     n = MIN(n, fake_console_limit);
+    if (fake_console_full) fake_console_limit -= n;
     if (fake_console_len + n >= sizeof(fake_console_text)) /* a fuzzer does not look at it */
         fake_console_len = 0;
     memcpy(fake_console_text + fake_console_len, s, n);

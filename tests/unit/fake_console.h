@@ -7,7 +7,8 @@
 
 extern char fake_console_text[1 << 20]; /* what was written, terminated */
 extern size_t fake_console_len;
-extern unsigned fake_console_limit; /* bytes that console_write takes at once */
+extern unsigned fake_console_limit; /* bytes that console_write takes */
+extern bool fake_console_full;      /* what it took counts against the limit */
 extern bool fake_console_held;
 extern char fake_uart_text[1 << 16];
 extern size_t fake_uart_len;

@@ -22,11 +22,12 @@ struct fake_vcpu { /* struct virt_vcpu's priv */
 /* Sets up RAM, clock, pCPUs in Pool-0 under `policy`, hv/vm. Once a program; fuzzers call it again, for
  * nothing. */
 void fake_machine(const char *policy);
-void fake_cpu(u32 cpu);   /* this_cpu() from now on */
-void fake_clock(u64 ns);  /* now_ns() from now on: it stands still, for a second or so of real time */
-void fake_work(void);     /* runs all work items to their ends, without waiting for their times */
-void fake_work_due(void); /* runs those whose time has come, until all wait for theirs */
-void fake_pass(u32 cpu);  /* one pass of its loop */
+void fake_cpu(u32 cpu);      /* this_cpu() from now on */
+void fake_clock(u64 ns);     /* now_ns() from now on: it stands still, for a second or so of real time */
+void fake_work(void);        /* runs all work items to their ends, without waiting for their times */
+void fake_work_resume(void); /* after a longjmp out of a step: its item goes on */
+void fake_work_due(void);    /* runs those whose time has come, until all wait for theirs */
+void fake_pass(u32 cpu);     /* one pass of its loop */
 
 /* What the guest does when it is entered; fills in the exit. NULL: it is interrupted. */
 extern void (*fake_run)(struct virt_vcpu *v, struct vm_exit *e);

@@ -14,12 +14,10 @@ static void numbers(void **state) {
     assert_int_equal(parse_u64("18446744073709551615", &v, NULL), 0);
     assert_true(v == ~0ull);
     assert_int_equal(parse_u64("18446744073709551616", &v, NULL), -ERANGE);
-    assert_int_equal(parse_u64("0x2a", &v, NULL), 0);
-    assert_int_equal(v, 42);
     assert_int_equal(parse_u64("12a", &v, &bad), -EINVAL);
     assert_string_equal(bad, "a");
     assert_int_equal(parse_u64("", &v, NULL), -EINVAL);
-    assert_int_equal(parse_u64("0x", &v, NULL), -EINVAL);
+    assert_int_equal(parse_u64("0x2a", &v, NULL), -EINVAL);
     assert_int_equal(parse_u64("-1", &v, NULL), -EINVAL);
 }
 
@@ -51,12 +49,12 @@ static void units(void **state) {
 
 static void cpu_lists(void **state) {
     struct cpumask m;
-    char buf[64];
+    char buf[CPUS_TEXT];
     const char *bad;
 
     assert_int_equal(parse_cpus("0-3,^2,5", &m, NULL), 0);
     assert_int_equal(m.bits, 0x2b);
-    format_cpus(&m, buf, sizeof(buf));
+    format_cpus(&m, buf);
     assert_string_equal(buf, "0-1,3,5");
     assert_int_equal(parse_cpus("all", &m, NULL), 0);
     assert_int_equal(cpumask_weight(&m), TAKT_MAX_CPUS);
@@ -77,9 +75,12 @@ static void cpu_lists(void **state) {
     assert_string_equal(bad, ";2");
     assert_int_equal(parse_cpus("allx", &m, NULL), -EINVAL);
 
-    m.bits = 0x5555;
-    format_cpus(&m, buf, 6); /* too small: whole ranges only, always terminated */
-    assert_string_equal(buf, "0,2,4");
+    m.bits = 0xb6db6db6db6db6db; /* the longest there is */
+    format_cpus(&m, buf);
+    assert_int_equal(strlen(buf), 121);
+    m.bits = 0;
+    format_cpus(&m, buf);
+    assert_string_equal(buf, "none");
 }
 
 static void consoles(void **state) {
