@@ -12,7 +12,7 @@
 #include "mm/guestmem.h"
 #include "mm/npt.h"
 
-/* In the order in which instructions number them. NASM reads the offsets from a generated file. */
+/* In the order in which instructions number them; entry.asm knows it. */
 struct guest_regs {
     u64 gpr[16]; /* RAX RCX RDX RBX RSP RBP RSI RDI R8..R15 */
     u64 rip, rflags;
