@@ -18,14 +18,15 @@ static i64 hc_version(struct vcpu *v, const u64 *a) { return TAKT_ABI_VERSION; }
 
 static i64 hc_console_write(struct vcpu *v, const u64 *a) {
     u64 done = 0, room = 0;
+    unsigned n, put = 0;
 
-    while (done < a[1]) {
+    do {
         const char *from = guestmem_at(&v->vm->mem, a[0] + done, &room);
-        unsigned n = (unsigned)MIN(a[1] - done, room), put = vconsole_put(&v->vm->console, from, n);
 
+        n = from ? (unsigned)MIN(a[1] - done, room) : 0;
+        put = vconsole_put(&v->vm->console, from, n);
         done += put;
-        if (put < n) break;
-    }
+    } while (n && put == n);
     return a[1] && !done ? -EAGAIN : (i64)done;
 }
 

@@ -8,6 +8,7 @@
 #include <takt/errno.h>
 #include "fake_log.h"
 #include "fake_machine.h"
+#include "platform/timer.h"
 
 static u64 frames, heap;
 
@@ -281,7 +282,11 @@ static void test_order_of_destruction(void **state) {
     evtchn_alloc(&vm->events, 1);
     fake_current(vm->vcpu[1]); /* on a pCPU: destruction has to wait for it */
     vm_stopped = on_stopped;
-    fake_destroy(vm);
+    vm_destroy(vm, NULL, NULL);
+    for (int i = 0; i < 3; i++) work_run(); /* its pCPU has not heard of it yet */
+    assert_int_equal(stops_seen, 0);
+    vm_put(vm);
+    fake_work();
     assert_int_equal(stops_seen, 1);
     assert_no_leak();
 }
