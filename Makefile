@@ -208,9 +208,11 @@ check: ## also the long ones: soak, fuzz for a bounded time, boot by UEFI, every
 	@$(PYTEST) tests --long
 
 fuzz: $(FUZZ) ## every fuzz target for FUZZ_TIME seconds
-	@for t in $(FUZZ); do n=$${t##*/}; mkdir -p $(B)/fuzz/corpus/$$n; \
-	    $$t -max_total_time=$(FUZZ_TIME) -timeout=10 -rss_limit_mb=2048 -print_final_stats=1 -artifact_prefix=$(B)/fuzz/ \
-	        $(B)/fuzz/corpus/$$n > $(B)/fuzz/$$n.log 2>&1 || { tail -40 $(B)/fuzz/$$n.log; exit 1; }; \
+	@for t in $(FUZZ); do n=$${t##*/}; d=; mkdir -p $(B)/fuzz/corpus/$$n; \
+	    if [ -f tests/fuzz/$$n.dict ]; then d=-dict=tests/fuzz/$$n.dict; fi; \
+	    seeds=$$(find tests/fuzz/seeds -name $$n); \
+	    $$t $$d -max_total_time=$(FUZZ_TIME) -timeout=10 -rss_limit_mb=2048 -print_final_stats=1 -artifact_prefix=$(B)/fuzz/ \
+	        $(B)/fuzz/corpus/$$n $$seeds > $(B)/fuzz/$$n.log 2>&1 || { tail -40 $(B)/fuzz/$$n.log; exit 1; }; \
 	    echo "$$n: $$(sed -n 's/.*executed_units: *//p' $(B)/fuzz/$$n.log) inputs, no finding"; done
 
 bench: ## what each operation costs in instructions, sizes, decisions, against the budgets (N=10000 iterations)

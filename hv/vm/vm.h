@@ -134,7 +134,8 @@ void vm_put(struct vm *vm);
 struct vm *vm_next(struct vm *after);
 const char *vm_state_name(enum vm_state s);
 
-/* The shell's, set before the first VM is created; NULL: none. A VM is destroyed, and its vCPUs have stopped. */
+/* The shell's, set before the first VM is created; NULL: none. A VM that is destroyed calls it when its vCPUs
+ * have stopped. */
 extern void (*vm_stopped)(struct vm *vm);
 
 /* What a guest did wrong is its problem: log one sentence with its state, stop it, act on on_crash. Callable

@@ -14,7 +14,7 @@ static void spin(void *arg) {
 
 static u64 sum(struct vcpu_times t) { return t.run_ns + t.stolen_ns + t.blocked_ns; }
 
-/* A reading, between two of the clock: the vCPU may lose its CPU anywhere, and on QEMU that may lose the host's. */
+/* A reading, between two of the clock: the vCPU may lose its CPU anywhere, and QEMU the host's. */
 struct reading {
     u64 before, after;
     struct vcpu_times times;
