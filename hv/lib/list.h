@@ -38,6 +38,16 @@ static inline void list_add_tail(struct list *head, struct list *l) {
     list_insert_between(l, head->prev, head);
 }
 
+/* Moves all of `from` behind all of `to`. */
+static inline void list_join(struct list *to, struct list *from) {
+    if (list_empty(from)) return;
+    from->next->prev = to->prev;
+    to->prev->next = from->next;
+    from->prev->next = to;
+    to->prev = from->prev;
+    list_init(from);
+}
+
 /* Removes `l` and leaves it empty, so that removing twice is harmless. */
 static inline void list_del(struct list *l) {
     l->prev->next = l->next;

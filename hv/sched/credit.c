@@ -21,7 +21,7 @@ enum { TIMER_TICK, TIMER_ACCOUNT };
 static bool is_active(const struct credit_vcpu *cv) { return !list_empty(&cv->active); }
 
 static void boost(struct sched_pool *p, struct credit_vcpu *cv, enum boost_event event) {
-    cv->cls = credit_pool(p)->boost(cv, event, p->now);
+    cv->cls = credit_pool(p)->boost(p, cv, event);
 }
 
 /* ---- timers ---- */
@@ -38,7 +38,8 @@ static void set_accounting(struct sched_pool *p) {
     struct credit_pool *cp = credit_pool(p);
 
     cp->accounting = true;
-    sched_timer_set(cp->master, TIMER_ACCOUNT, next_beat(cp->period, 0, p->now));
+    sched_timer_set(cp->master, TIMER_ACCOUNT,
+                    cp->this_period < cp->period ? p->now + cp->this_period : next_beat(cp->period, 0, p->now));
 }
 
 static void start_tick(struct sched_pool *p, u32 cpu) {
@@ -69,33 +70,46 @@ void credit_set_active(struct sched_pool *p, struct credit_vcpu *cv, bool active
         if (--cd->nr_active == 0) list_del(&cd->link);
     }
     count_weight(cp, cd);
+    vslicer_count(p, cv, active);
     if (active && !cp->accounting) set_accounting(p);
 }
 
 /* ---- queues ---- */
 
+static const enum credit_class class_of[Q_NR] = { CLASS_BOOST, CLASS_UNDER, CLASS_UNDER, CLASS_UNDER, CLASS_OVER };
+static const enum credit_queue queue_of[CLASS_NR] = { Q_BOOST, Q_UNDER, Q_OVER };
+
 static struct credit_vcpu *queue_head(struct credit_cpu *cc) {
-    for (int c = CLASS_BOOST; cc->nr && c < CLASS_NR; c++)
-        if (!list_empty(&cc->queue[c])) return list_first(&cc->queue[c], struct credit_vcpu, link);
+    for (int q = Q_BOOST; cc->nr && q < Q_NR; q++)
+        if (!list_empty(&cc->queue[q])) return list_first(&cc->queue[q], struct credit_vcpu, link);
     return NULL;
 }
 
 /* Before whom it is put: behind its equals; after a yield, behind one of the next class too; before them, if
  * it was preempted and is to finish its slice. */
 static struct list *position(const struct credit_pool *cp, struct credit_cpu *cc, struct credit_vcpu *cv) {
-    struct list *equals = &cc->queue[cv->cls];
+    struct list *equals = &cc->queue[cv->queue], *at = equals;
 
     if (cv->yielded) {
-        for (int c = cv->cls + 1; c < CLASS_NR; c++)
-            if (!list_empty(&cc->queue[c])) return cc->queue[c].next->next;
+        for (int q = cv->queue + 1; q < Q_NR; q++)
+            if (!list_empty(&cc->queue[q])) {
+                cv->queue = q;
+                return cc->queue[q].next->next;
+            }
         return equals;
     }
+    if (cv->level)
+        while (at->prev != equals && list_entry(at->prev, struct credit_vcpu, link)->level < cv->level) at = at->prev;
+    if (cv->queue == Q_MICRO && cp->knob.slicer != SLICER_VSLICER)
+        while (at->prev != equals && list_entry(at->prev, struct credit_vcpu, link)->key > cv->key) at = at->prev;
+    if (at != equals) return at;
     return cv->left && cp->knob.requeue == REQUEUE_HEAD ? equals->next : equals;
 }
 
 static void enqueue(struct sched_pool *p, struct credit_vcpu *cv) {
     struct credit_cpu *cc = credit_cpu(cv->vcpu->cpu);
 
+    cv->queue = cv->cls == CLASS_UNDER && credit_pool(p)->nr_ls ? vslicer_queue(p, cv) : queue_of[cv->cls];
     list_add_tail(position(credit_pool(p), cc, cv), &cv->link);
     if (cc->nr++ == 0) cpumask_set(&credit_pool(p)->waiting, cv->vcpu->cpu);
 }
@@ -107,17 +121,25 @@ static void dequeue(struct sched_pool *p, struct credit_vcpu *cv) {
 
 /* A stable partition by what the classes are by now. */
 static void sort_queue(struct credit_cpu *cc) {
-    struct list sorted[CLASS_NR];
+    struct list sorted[Q_NR];
 
-    for (int c = 0; c < CLASS_NR; c++) list_init(&sorted[c]);
-    for (int c = 0; c < CLASS_NR; c++)
-        list_for_each_safe(cv, &cc->queue[c], struct credit_vcpu, link) {
-            list_add_tail(&sorted[cv->cls], &cv->link);
+    for (int q = 0; q < Q_NR; q++) list_init(&sorted[q]);
+    for (int q = 0; q < Q_NR; q++)
+        list_for_each_safe(cv, &cc->queue[q], struct credit_vcpu, link) {
+            if (class_of[q] != cv->cls) cv->queue = queue_of[cv->cls];
+            list_add_tail(&sorted[cv->queue], &cv->link);
         }
-    for (int c = 0; c < CLASS_NR; c++) {
-        list_init(&cc->queue[c]);
-        if (!list_empty(&sorted[c])) list_insert_between(&cc->queue[c], sorted[c].prev, sorted[c].next);
+    for (int q = 0; q < Q_NR; q++) {
+        list_init(&cc->queue[q]);
+        list_join(&cc->queue[q], &sorted[q]);
     }
+}
+
+/* Somebody without micro-slices runs, a T_S is over: those who waited for that come next. */
+static void next_round(struct credit_cpu *cc) {
+    cc->round++;
+    list_for_each(cv, &cc->queue[Q_LATER], struct credit_vcpu, link) cv->queue = Q_MICRO;
+    list_join(&cc->queue[Q_MICRO], &cc->queue[Q_LATER]);
 }
 
 /* ---- who is to be kicked ---- */
@@ -167,8 +189,8 @@ static void tickle(struct sched_pool *p, struct credit_vcpu *cv) {
 static void call_for_help(struct sched_pool *p, struct credit_cpu *cc) {
     int left = HELP_SCAN;
 
-    for (int c = 0; c < CLASS_NR; c++)
-        list_for_each(cv, &cc->queue[c], struct credit_vcpu, link) {
+    for (int q = 0; q < Q_NR; q++)
+        list_for_each(cv, &cc->queue[q], struct credit_vcpu, link) {
             struct cpumask idlers = idlers_for(p, cv->vcpu);
 
             if (left-- == 0) return;
@@ -195,8 +217,8 @@ static void pass_on(struct sched_pool *p) {
 static struct credit_vcpu *steal_from(struct sched_pool *p, u32 peer, u32 cpu, enum credit_class limit) {
     u64 delay = credit_pool(p)->knob.migration_delay_us * NS_PER_US;
 
-    for (int c = 0; c < (int)limit; c++)
-        list_for_each(cv, &credit_cpu(peer)->queue[c], struct credit_vcpu, link) {
+    for (int q = 0; q < Q_NR && class_of[q] < limit; q++)
+        list_for_each(cv, &credit_cpu(peer)->queue[q], struct credit_vcpu, link) {
             if (cv->cls >= limit) return NULL;
             if (sched_may_run(p, cv->vcpu, cpu) && p->now - cv->ran_until >= delay) return cv;
         }
@@ -226,7 +248,7 @@ static void charge(struct sched_pool *p, struct credit_vcpu *cv, u64 ns) {
     cv->credit -= (i64)ns;
     cv->used += ns;
     if (cp->knob.activate == ACTIVATE_BURN && !is_active(cv)) credit_set_active(p, cv, true);
-    if (cp->knob.demote == DEMOTE_BURN && cv->credit < 0) boost(p, cv, BOOST_CREDIT);
+    if (cp->knob.demote == DEMOTE_BURN && cv->credit < cp->over_below) boost(p, cv, BOOST_CREDIT);
 }
 
 static void burn(struct sched_pool *p, struct credit_vcpu *cv) {
@@ -235,6 +257,7 @@ static void burn(struct sched_pool *p, struct credit_vcpu *cv) {
 
     cv->billed = p->now;
     cv->left = cv->left > ns + cp->tslice / 16 ? cv->left - ns : 0; /* a rest not worth a switch is none */
+    cv->micro -= MIN(cv->micro, ns);
     if (ns && cp->knob.debit == DEBIT_TIME) charge(p, cv, ns);
 }
 
@@ -296,6 +319,7 @@ static void account(struct sched_pool *p) {
         cpumask_for_each(cpu, &p->cpus)
             if (sched_current_locked(cpu)) burn(p, credit_vcpu(sched_current_locked(cpu)));
     credit_account(p);
+    if (cp->nr_ls) vslicer_recount(p);
     set_accounting(p);
 }
 
@@ -314,7 +338,9 @@ static void timer(struct sched_pool *p, u32 cpu, u32 kind) {
 
 /* ---- the decision ---- */
 
-static u64 slice_of(const struct credit_pool *cp, const struct credit_vcpu *cv) { return cp->tslice; }
+static u64 slice_of(const struct credit_pool *cp, const struct credit_vcpu *cv) {
+    return cp->nr_ls ? vslicer_slice(cp, credit_cpu(cv->vcpu->cpu), cv) : cp->tslice;
+}
 
 /* How much longer the current vCPU is not to be disturbed, 0 if it may be. */
 static u64 rate_limited(const struct credit_pool *cp, const struct credit_vcpu *cv, u64 now) {
@@ -332,6 +358,7 @@ static struct credit_vcpu *take_best(struct sched_pool *p, u32 cpu) {
         stolen = steal(p, cpu, head ? head->cls : CLASS_NR);
     if (stolen) head = stolen;
     if (head) dequeue(p, head);
+    if (head && !stolen && head->queue >= Q_UNDER) next_round(credit_cpu(cpu));
     if (stolen) sched_move(p, stolen->vcpu, cpu);
     return head;
 }
@@ -400,7 +427,7 @@ static void affinity(struct sched_pool *p, struct sched_vcpu *v) {
 /* ---- membership and knobs ---- */
 
 static void cpu_add(struct sched_pool *p, u32 cpu) {
-    for (int c = 0; c < CLASS_NR; c++) list_init(&credit_cpu(cpu)->queue[c]);
+    for (int q = 0; q < Q_NR; q++) list_init(&credit_cpu(cpu)->queue[q]);
     credit_cpu(cpu)->epoch = credit_pool(p)->epoch;
     if (cpumask_weight(&p->cpus) == 1) credit_pool(p)->master = cpu;
 }
@@ -436,6 +463,15 @@ static void vcpu_remove(struct sched_pool *p, struct sched_vcpu *v) {
     if (is_active(credit_vcpu(v))) credit_set_active(p, credit_vcpu(v), false);
 }
 
+/* What a VM's label, or what is said instead, means; with aca it then has all its vCPUs on the active list. */
+static void label(struct sched_pool *p, struct sched_dom *d) {
+    struct credit_dom *cd = credit_dom(d);
+
+    cd->io = cd->io_setting == IO_AUTO ? d->io : cd->io_setting == IO_YES;
+    for (u32 i = 0; i < d->nr_vcpus && credit_kept(credit_pool(p), cd); i++)
+        if (d->vcpu[i] && !is_active(credit_vcpu(d->vcpu[i]))) credit_set_active(p, credit_vcpu(d->vcpu[i]), true);
+}
+
 static int changed(struct sched_pool *p, const struct param *e, const char **why) {
     struct credit_pool *cp = credit_pool(p);
     const struct credit_knobs *k = &cp->knob;
@@ -450,10 +486,12 @@ static int changed(struct sched_pool *p, const struct param *e, const char **why
                                   : NULL;
     if (*why) return -EINVAL;
     list_for_each(cd, &cp->active, struct credit_dom, link) count_weight(cp, cd);
+    vslicer_recount(p);
+    list_for_each(d, &p->doms, struct sched_dom, in_pool) label(p, d);
     if (e && e->scope != PARAM_POOL) return 0;
     cp->tslice = slice * NS_PER_US;
     cp->tick = tick * NS_PER_US;
-    cp->period = period * NS_PER_US;
+    cp->period = cp->this_period = period * NS_PER_US;
     cp->ratelimit = limit * NS_PER_US;
     cp->boost = boost_policies[k->boost];
     cpumask_for_each(cpu, &p->cpus) {
@@ -492,4 +530,5 @@ const struct sched_policy credit_policy = {
     .affinity = affinity,
     .timer = timer,
     .changed = changed,
+    .label = label,
 };

@@ -15,26 +15,35 @@ enum { RESET_ZERO, RESET_HALF };
 enum { TICKLE_ALL, TICKLE_ONE, TICKLE_SMART };
 enum { ACTIVATE_TICK, ACTIVATE_BURN };
 enum { DEMOTE_ACCOUNT, DEMOTE_BURN };
-enum { BOOST_OFF, BOOST_STOCK, BOOST_AGGRESSIVE };
+enum { BOOST_OFF, BOOST_STOCK, BOOST_AGGRESSIVE, BOOST_ANTICIPATORY };
 enum { BALANCE_EVENTS, BALANCE_FULL };
 enum { OVERFLOW_INACTIVE, OVERFLOW_HAND_ON };
 enum { REQUEUE_TAIL, REQUEUE_HEAD };
+enum { SLICER_OFF, SLICER_VSLICER, SLICER_EDF, SLICER_FREQUENCY };
+enum { SHARE_OFF, SHARE_PRORATA, SHARE_SEQUENTIAL };
+enum { IO_AUTO, IO_YES, IO_NO };
 enum { FAULT_NONE, FAULT_IGNORE_WEIGHT };
 
 struct credit_knobs {
     u32 tslice_us, tick_us, period_us; /* tick, period: 0 is derived from the slice */
     u32 ratelimit_us, ratelimit_exact, migration_delay_us;
     u32 debit, weight_scope, inactive_reset, tickle, activate, demote;
-    u32 boost, boost_on_migrate, yield_hint, balance, overflow, requeue, fault;
+    u32 boost, boost_levels, boost_hold_us, boost_on_migrate, yield_hint, balance, overflow, requeue;
+    u32 slicer, share, aca, aca_shorten, fault;
 };
 
 /* The classes of the engine, best first; a vCPU's class by credit is UNDER or OVER. */
 enum credit_class { CLASS_BOOST, CLASS_UNDER, CLASS_OVER, CLASS_NR };
 
+/* The queues of a pCPU in the order in which they are served: the classes, and those with micro-slices, who
+ * run before the next vCPU that is UNDER or after one of them (vslicer.c). */
+enum credit_queue { Q_BOOST, Q_MICRO, Q_UNDER, Q_LATER, Q_OVER, Q_NR };
+
 struct credit_vcpu {
     struct sched_vcpu *vcpu;
     struct list link; /* in a queue */
     enum credit_class cls;
+    enum credit_queue queue; /* where it is, or was */
     bool yielded;
     struct list active; /* in credit_dom.active; empty: inactive */
     i64 credit;
@@ -43,10 +52,24 @@ struct credit_vcpu {
     u64 left;      /* of its slice */
     u64 ran_until; /* last time it left a pCPU */
     u64 used;      /* charged in all */
+    u32 level;     /* of BOOST, boost.c */
+    /* vslicer.c */
+    u64 micro;   /* left of its time in this T_S */
+    u32 round;   /* the T_S of its pCPU that this is for */
+    u32 counted; /* 1 + the pCPU that counts it, 0 none; as what: */
+    u32 counted_weight;
+    bool counted_ls;
+    u64 key; /* order among those with micro-slices: edf, frequency */
 };
 
 struct credit_dom {
     u32 weight, cap; /* cap: % of one pCPU, 0 none */
+    u32 micro_us, latency_us; /* the micro-slice it asks for, or the latency that is to give one; 0 none */
+    u32 share_pct, queues;    /* shared.c: P_i; V_i, 0 its active vCPUs */
+    u32 io_setting;           /* auto: the label */
+    bool io;
+    u64 given, need; /* in the last pass, ns */
+    i64 moved;       /* of it by sharing */
     u32 nr_active;
     u64 counted;        /* what it counts in credit_pool.weight */
     struct list active; /* its active vCPUs */
@@ -54,10 +77,14 @@ struct credit_dom {
 };
 
 struct credit_cpu {
-    struct list queue[CLASS_NR];
-    u32 nr; /* in all three */
+    struct list queue[Q_NR];
+    u32 nr; /* in all of them */
     u32 epoch;
     bool ticking;
+    /* vslicer.c */
+    u32 round;     /* counts T_S, one for each run of somebody without micro-slices */
+    u32 ls, nl;    /* active vCPUs here with micro-slices, and without */
+    u32 nl_weight; /* the largest of the latter, a vCPU's part of its VM's */
 };
 
 /* What a wake-up earns: a small policy of its own beside the engine (boost.c). Says the class of a vCPU to
@@ -68,13 +95,16 @@ enum boost_event {
     BOOST_CREDIT,    /* its credit was looked at */
     BOOST_SLICE_OVER /* it ran for a whole slice */
 };
-typedef enum credit_class boost_policy(struct credit_vcpu *cv, enum boost_event event, u64 now);
+typedef enum credit_class boost_policy(const struct sched_pool *p, struct credit_vcpu *cv, enum boost_event event);
 extern boost_policy *const boost_policies[]; /* by the knob */
 
 struct credit_pool {
     struct credit_knobs knob;            /* first: it is what presets set */
     u64 tslice, tick, period, ratelimit; /* derived from the knobs, ns */
     boost_policy *boost;
+    u64 this_period; /* the one that runs: aca_shorten */
+    i64 over_below;  /* whose credit is less is OVER */
+    u32 nr_ls;       /* active vCPUs with micro-slices */
 
     struct list active;     /* doms with an active vCPU */
     u64 weight;             /* of them, as weight_scope counts */
@@ -94,6 +124,30 @@ static inline struct credit_pool *credit_pool(const struct sched_pool *p) { retu
 static inline struct credit_cpu *credit_cpu(u32 cpu) { return (void *)sched_cpus[cpu].priv; }
 static inline struct credit_dom *credit_dom(const struct sched_dom *d) { return (void *)d->priv; }
 static inline struct credit_vcpu *credit_vcpu(const struct sched_vcpu *v) { return (void *)v->priv; }
+
+/* What its cap leaves a VM of a period's credit. */
+static inline u64 credit_cap(const struct credit_pool *cp, const struct credit_dom *cd) {
+    return cd->cap ? (cd->cap * cp->period + 99) / 100 : ~0ull;
+}
+
+/* Takes part in the grants whether it runs or not. */
+static inline bool credit_kept(const struct credit_pool *cp, const struct credit_dom *cd) {
+    return cp->knob.aca && cd->io;
+}
+
+/* a * b / c rounded up, for a result that fits; b and c are below 2^32. */
+static inline u64 credit_part(u64 a, u64 b, u64 c) { return a / c * b + (a % c * b + c - 1) / c; }
+
+/* How much more the active vCPUs of a VM can hold. */
+u64 credit_room(const struct credit_pool *cp, const struct credit_dom *cd);
+/* Moves credit between the grants of a pass (shared.c). */
+void shared_credit(struct sched_pool *p);
+
+/* vslicer.c, for the engine */
+void vslicer_count(struct sched_pool *p, struct credit_vcpu *cv, bool active);
+void vslicer_recount(struct sched_pool *p);
+u64 vslicer_slice(const struct credit_pool *cp, const struct credit_cpu *cc, const struct credit_vcpu *cv);
+enum credit_queue vslicer_queue(struct sched_pool *p, struct credit_vcpu *cv);
 
 /* Puts a vCPU among those that are granted credit, or takes it out. */
 void credit_set_active(struct sched_pool *p, struct credit_vcpu *cv, bool active);

@@ -24,46 +24,44 @@ struct pass {
     bool wanted; /* an earlier VM could have used more */
 };
 
-/* a * b / c rounded up, for a result that fits; b and c are weights (below 2^32). */
-static u64 part(u64 a, u64 b, u64 c) { return a / c * b + (a % c * b + c - 1) / c; }
-
 static u64 room(const struct credit_pool *cp, const struct credit_vcpu *cv) {
     i64 n = (i64)cp->period - cv->credit;
 
     return n > 0 ? (u64)n : 0;
 }
 
-static u64 peak_of(const struct credit_pool *cp, const struct credit_dom *cd, u64 w, const struct pass *s) {
-    u64 peak = 0;
+u64 credit_room(const struct credit_pool *cp, const struct credit_dom *cd) {
+    u64 sum = 0;
 
-    if (cp->knob.overflow != OVERFLOW_HAND_ON)
-        return cp->period * cd->nr_active + (cp->balance < 0 ? part((u64)-cp->balance, w, s->weight) : 0);
     list_for_each(cv, &cd->active, struct credit_vcpu, active) {
-        peak += room(cp, cv);
+        sum += room(cp, cv);
     }
-    return peak;
+    return sum;
 }
 
-static u64 cap_of(const struct credit_pool *cp, const struct credit_dom *cd) {
-    return (cd->cap * cp->period + 99) / 100;
+static u64 peak_of(const struct credit_pool *cp, const struct credit_dom *cd, u64 w, const struct pass *s) {
+    if (credit_kept(cp, cd)) return ~0ull;
+    if (cp->knob.overflow != OVERFLOW_HAND_ON)
+        return cp->period * cd->nr_active + (cp->balance < 0 ? credit_part((u64)-cp->balance, w, s->weight) : 0);
+    return credit_room(cp, cd);
 }
 
 /* How much this VM gets. What it cannot use is handed on; a VM with such a surplus moves to the front if
  * it came too late for those before it. */
 static u64 grant(struct credit_pool *cp, struct credit_dom *cd, struct pass *s) {
-    u64 w = cd->counted, peak = peak_of(cp, cd, w, s), fair = part((u64)s->credit, w, s->weight);
+    u64 w = cd->counted, peak = peak_of(cp, cd, w, s), fair = credit_part((u64)s->credit, w, s->weight);
 
     s->left -= w;
     if (cd->cap) {
-        peak = MIN(peak, cap_of(cp, cd));
-        if (cp->knob.overflow == OVERFLOW_HAND_ON && part(s->all, w, s->weight) >= peak)
+        peak = MIN(peak, credit_cap(cp, cd));
+        if (cp->knob.overflow == OVERFLOW_HAND_ON && credit_part(s->all, w, s->weight) >= peak)
             fair = MAX(fair, peak); /* steering is not to cut into what the cap leaves */
     }
     if (fair < peak) {
         s->wanted = true;
         return fair;
     }
-    if (s->left) s->credit += (i64)part(fair - peak, s->weight, s->left);
+    if (s->left) s->credit += (i64)credit_part(fair - peak, s->weight, s->left);
     if (s->wanted) {
         list_del(&cd->link);
         list_add_head(&cp->active, &cd->link);
@@ -94,17 +92,19 @@ static i64 settle(struct sched_pool *p, struct credit_vcpu *cv, u64 part, i64 pa
     struct credit_pool *cp = credit_pool(p);
     struct sched_vcpu *v = cv->vcpu;
     i64 limit = (i64)cp->period, had = cv->credit;
+    bool kept = credit_kept(cp, credit_dom(v->dom));
     bool hand_on = cp->knob.overflow == OVERFLOW_HAND_ON, boosted = cv->cls == CLASS_BOOST;
 
     if (hand_on) part = MIN(part, room(cp, cv));
     cv->credit += (i64)part;
-    cv->cls = cp->boost(cv, BOOST_CREDIT, p->now);
+    cv->cls = cp->boost(p, cv, BOOST_CREDIT);
     if (cv->credit < 0) {
         if (cv->credit < park && !v->parked) sched_park(p, v, true);
-        if (cv->credit < -limit) cv->credit = -limit;
+        cv->credit = MAX(cv->credit, cp->over_below - limit);
         return cv->credit;
     }
     if (v->parked) sched_park(p, v, false);
+    if (kept) return cv->credit = MIN(cv->credit, limit);
     if (cv->credit > limit || (had >= limit && !sched_runnable(v))) credit_set_active(p, cv, false);
     if (cv->credit > limit) cv->credit = cp->knob.inactive_reset == RESET_HALF ? cv->credit / 2 : 0;
     return !hand_on || cv->credit < limit || (!boosted && sched_runnable(v)) ? cv->credit : 0;
@@ -112,19 +112,27 @@ static i64 settle(struct sched_pool *p, struct credit_vcpu *cv, u64 part, i64 pa
 
 void credit_account(struct sched_pool *p) {
     struct credit_pool *cp = credit_pool(p);
-    i64 all = (i64)(cp->period * cpumask_weight(&p->cpus)), balance = 0;
+    i64 all = (i64)(cp->this_period * cpumask_weight(&p->cpus)), balance = 0;
+    u32 taking_part = 0, asleep = 0;
     struct pass s = { .all = (u64)all, .weight = cp->weight, .left = cp->weight };
 
     s.credit = cp->knob.overflow == OVERFLOW_HAND_ON ? MAX(all - cp->balance, 0) : all - MIN(cp->balance, 0);
     list_for_each_safe(cd, &cp->active, struct credit_dom, link) {
-        u64 each = divide(cp, cd, grant(cp, cd, &s)), a = cd->nr_active;
-        i64 park = cd->cap ? -(i64)((cap_of(cp, cd) + a - 1) / a) : INT64_MIN;
+        cd->given = grant(cp, cd, &s);
+    }
+    if (cp->knob.share) shared_credit(p);
+    list_for_each_safe(cd, &cp->active, struct credit_dom, link) {
+        u64 each = divide(cp, cd, cd->given), a = cd->nr_active;
+        i64 park = cd->cap ? -(i64)((credit_cap(cp, cd) + a - 1) / a) : INT64_MIN;
 
         list_for_each_safe(cv, &cd->active, struct credit_vcpu, active) {
+            taking_part++;
+            asleep += credit_kept(cp, cd) && !sched_runnable(cv->vcpu);
             balance += settle(p, cv, each, park);
         }
     }
     cp->balance = balance;
+    if (cp->knob.aca_shorten) cp->this_period = MAX(cp->period * (taking_part - asleep) / taking_part, cp->tick);
     cp->epoch++;
     sched_trace(p, NULL, TRC_ACCOUNT, p->id, (u32)(s.credit / CREDIT_XEN_UNIT),
                 (u32)(balance / CREDIT_XEN_UNIT));

@@ -11,6 +11,12 @@
 const struct param credit_params[] = {
     VM(weight, "", "share relative to other VMs", 1, 65535),
     VM(cap, "%", "of one pCPU, 0 none", 0, 100 * TAKT_MAX_CPUS),
+    VM(micro_us, "us", "micro-slice wanted (slicer), 0 none", 0, 1000000),
+    VM(latency_us, "us", "the latency that is to give a micro-slice, 0 none", 0, 1000000),
+    VM(share_pct, "%", "of its credit may be lent to I/O-intensive VMs", 0, 100),
+    VM(queues, "", "I/O queues that it serves at a time, 0: its vCPUs", 0, 64),
+    { "io", "", "I/O-intensive: as counted, or as said", PARAM_DOM, offsetof(struct credit_dom, io_setting), 0,
+      PARAM_WORDS("auto", "io", "cpu") },
     NUM(tslice_us, "us", "how long a pick runs", 50, 1000000),
     NUM(tick_us, "us", "sampling, 0: a third of the slice", 0, 1000000),
     NUM(period_us, "us", "accounting period, 0: the slice", 0, 1000000),
@@ -23,24 +29,32 @@ const struct param credit_params[] = {
     WORD(tickle, "which idle pCPUs a wake kicks", "all", "one", "smart"),
     WORD(activate, "active again when a tick or when any debit finds it", "tick", "burn"),
     WORD(demote, "OVER at accounting only, or as soon as credit is gone", "account", "burn"),
-    WORD(boost, "what a wake earns", "off", "stock", "aggressive"),
+    WORD(boost, "what a wake earns", "off", "stock", "aggressive", "anticipatory"),
+    NUM(boost_levels, "", "of an anticipatory boost", 1, 16),
+    NUM(boost_hold_us, "us", "of sleep that cost an anticipatory boost one level, 0: none do", 0, 1000000),
     NUM(boost_on_migrate, "", "1: a migration counts as a wake", 0, 1),
     NUM(yield_hint, "", "1: a yield also lets one of the next class go first", 0, 1),
     WORD(balance, "idle pCPUs look for work: when told, or never missing any", "events", "full"),
     WORD(overflow, "credit above the limit: lost and out of the grants, or handed to others", "inactive",
          "hand_on"),
     WORD(requeue, "where a preempted vCPU goes; head: to finish its slice", "tail", "head"),
+    WORD(slicer, "micro-slices for VMs that want them", "off", "vslicer", "edf", "frequency"),
+    WORD(share, "VMs that compute lend credit to I/O-intensive ones, as share_pct allows", "off", "prorata",
+         "sequential"),
+    NUM(aca, "", "1: I/O-intensive VMs are granted credit also while they sleep", 0, 1),
+    NUM(aca_shorten, "", "1: aca shortens the period instead of keeping credit back", 0, 1),
     WORD(fault, "a built-in fault, for tests", "none", "ignore_weight"),
     { 0 },
 };
 
 /* What is not named is 0, the oldest. */
+#define BOOST(kind) .boost = kind, .boost_levels = 3, .boost_hold_us = 10000
 #define HARDENED                                                                                             \
     .tslice_us = 30000, .ratelimit_us = 1000, .ratelimit_exact = 1, .debit = DEBIT_TIME,                     \
     .weight_scope = SCOPE_DOM, .inactive_reset = RESET_HALF, .tickle = TICKLE_SMART,                         \
-    .activate = ACTIVATE_BURN, .demote = DEMOTE_BURN, .boost = BOOST_STOCK, .yield_hint = 1,                 \
+    .activate = ACTIVATE_BURN, .demote = DEMOTE_BURN, BOOST(BOOST_STOCK), .yield_hint = 1,                 \
     .balance = BALANCE_FULL, .overflow = OVERFLOW_HAND_ON, .requeue = REQUEUE_HEAD
-#define XEN .tslice_us = 30000, .boost = BOOST_STOCK, .boost_on_migrate = 1
+#define XEN .tslice_us = 30000, BOOST(BOOST_STOCK), .boost_on_migrate = 1
 #define XEN_41                                                                                               \
     XEN, .debit = DEBIT_TIME, .weight_scope = SCOPE_VCPU, .inactive_reset = RESET_HALF, .yield_hint = 1,     \
          .tickle = TICKLE_ONE

@@ -79,6 +79,8 @@ struct sched_policy {
     /* A parameter was set, or (NULL) all the pool's were by a preset: take it into use. -EINVAL and *why, a
      * sentence, if it does not go with the others; its old value is then put back. May be NULL. */
     int (*changed)(struct sched_pool *p, const struct param *e, const char **why);
+    /* d->io, whether the VM is I/O-intensive, has changed. May be NULL. */
+    void (*label)(struct sched_pool *p, struct sched_dom *d);
 };
 
 extern const struct sched_policy credit_policy, null_policy;

@@ -58,6 +58,7 @@ struct sched_dom {
     struct list in_pool;
     u32 nr_vcpus;             /* up to the last one that exists */
     struct sched_vcpu **vcpu; /* the caller's array; NULL where a vCPU is gone */
+    bool io;                  /* labelled I/O-intensive (monitor.c) */
     u32 paused;               /* count: no vCPU runs while it is not 0 */
     u64 priv[SCHED_PRIV];
 };

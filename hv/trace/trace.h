@@ -29,6 +29,8 @@ enum trace_event {
     TRC_MIGRATE = 0x0108, /* from, to pCPU */
     TRC_PARK = 0x0109,    /* 1 parked, 0 unparked */
     TRC_ACCOUNT = 0x010a, /* pool, credit given, balance */
+    TRC_MICRO = 0x010b,   /* vSlicer: LS and NL on its pCPU, a new T_n in ns (low, high) */
+    TRC_SHARE = 0x010c,   /* shared credit: ns moved to the VM, signed (low, high), in the last two */
     TRC_EXIT = 0x0201,    /* reason, rip (low, high), detail */
     TRC_ENTRY = 0x0202,
     TRC_INJECT = 0x0203,      /* vector, type */

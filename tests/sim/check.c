@@ -38,13 +38,15 @@ static void check_credit_cpu(const struct sched_pool *p, u32 cpu, u32 *queued) {
     const struct credit_cpu *cc = credit_cpu(cpu);
     u32 n = 0;
 
-    for (int c = 0; c < CLASS_NR; c++)
-        list_for_each(cv, &cc->queue[c], struct credit_vcpu, link) {
+    for (int q = 0; q < Q_NR; q++)
+        list_for_each(cv, &cc->queue[q], struct credit_vcpu, link) {
             MUST(cv->vcpu->queued && cv->vcpu->cpu == cpu, "vCPU %x in a queue", sched_who(cv->vcpu));
             /* Sorted: nobody is in a better list than it deserves. A yield may have put it into a worse
              * one. */
             if (cc->epoch == cp->epoch && cp->knob.demote == DEMOTE_ACCOUNT)
-                MUST((int)cv->cls <= c, "vCPU %x of class %d in list %d", sched_who(cv->vcpu), cv->cls, c);
+                MUST(2 * (int)cv->cls <= q || cv->queue == Q_MICRO, "vCPU %x of class %d in list %d",
+                     sched_who(cv->vcpu), cv->cls, q);
+            MUST((int)cv->queue == q, "vCPU %x in list %d, not %d", sched_who(cv->vcpu), q, cv->queue);
             n++;
         }
     MUST(n == cc->nr, "%u in the queue of pCPU %u, counted %u", n, cpu, cc->nr);

@@ -1,0 +1,116 @@
+/* vSlicer: latency-sensitive VMs (LS) run more often for less long, at an equal share of the CPU (C. Xu et al.,
+ * HPDC 2012, sections 3.1 and 4, Algorithm 1). For m LS and n other vCPUs (NL) of a pCPU:
+ *
+ *   T_N = tslice_us           an NL's slice, once a round of T_P = (m + n) T_N; it is not cut
+ *   T_n = T_N / n             an LS's time in each T_S = m T_n, between two NL slices
+ *   T_m = T_n / r             its micro-slice, r = ceil(T_n / what it asks for): micro_us, or for a latency_us of
+ *                             T_l at most T_l / (m - 1)
+ *   worst wait of an LS = T_N + (m - 1) T_m
+ *
+ * Our reading where the paper leaves it open: an LS whose T_n is used up gets the next one and waits for one NL to
+ * run first (Q_LATER, which follows Q_UNDER's first and then is Q_MICRO); m and n count active vCPUs; T_n is by weight,
+ * relative to the mean of the NLs; the classes of credit stay, so that weights and caps hold, but OVER begins a slice
+ * below 0, for a round swings credit by as much. With n = 0 the LS take turns by what they ask for; with m = 0 this is
+ * plain credit. Micro-slices of different sizes (section 6): `edf` runs first whose next is due first, T_S / r after
+ * the last; `frequency` who has used least of its T_n, so that runs in a T_S are inverse to T_m.
+ */
+#include "sched/credit.h"
+
+struct micro {
+    u64 budget, slice; /* T_n, T_m: ns */
+};
+
+static u64 asked_for(const struct credit_pool *cp, const struct credit_cpu *cc, const struct credit_dom *cd) {
+    u64 ns = cd->micro_us * NS_PER_US;
+
+    if (!ns) ns = cc->ls > 1 ? cd->latency_us * NS_PER_US / (cc->ls - 1) : cp->tslice;
+    return MAX(ns, MAX(cp->ratelimit, 50 * NS_PER_US));
+}
+
+/* What cv has in a round: T_N for the heaviest NL. */
+static u64 round_time(const struct credit_pool *cp, const struct credit_cpu *cc, const struct credit_vcpu *cv) {
+    return cc->nl_weight ? MAX(cp->tslice * cv->counted_weight / cc->nl_weight, 50 * NS_PER_US) : cp->tslice;
+}
+
+static struct micro micro_of(const struct credit_pool *cp, const struct credit_cpu *cc, const struct credit_vcpu *cv) {
+    const struct credit_dom *cd = credit_dom(cv->vcpu->dom);
+    u64 ns = asked_for(cp, cc, cd), budget;
+
+    if (!cc->nl) return (struct micro){ ns, ns };
+    budget = MAX(round_time(cp, cc, cv) / cc->nl, 1);
+    return (struct micro){ budget, budget / ((budget + ns - 1) / ns) };
+}
+
+static bool is_ls(const struct credit_pool *cp, const struct credit_vcpu *cv) {
+    const struct credit_dom *cd = credit_dom(cv->vcpu->dom);
+
+    return cp->knob.slicer && (cd->micro_us || cd->latency_us);
+}
+
+/* Takes cv out of the counts of the pCPU where it was, and into those of the one where it is now if it is active. To
+ * be called whenever one of these has changed, or what its VM asks for. */
+void vslicer_count(struct sched_pool *p, struct credit_vcpu *cv, bool active) {
+    struct credit_pool *cp = credit_pool(p);
+    struct credit_cpu *cc;
+
+    if (cv->counted) {
+        cc = credit_cpu(cv->counted - 1);
+        cp->nr_ls -= cv->counted_ls;
+        cc->ls -= cv->counted_ls;
+        cc->nl -= !cv->counted_ls;
+    }
+    cv->counted = active ? cv->vcpu->cpu + 1 : 0;
+    if (active) {
+        struct credit_dom *cd = credit_dom(cv->vcpu->dom);
+
+        cc = credit_cpu(cv->vcpu->cpu);
+        cv->counted_ls = is_ls(cp, cv);
+        cv->counted_weight = MAX((u32)(cd->counted / cd->nr_active), 1);
+        cp->nr_ls += cv->counted_ls;
+        cc->ls += cv->counted_ls;
+        cc->nl += !cv->counted_ls;
+        if (!cv->counted_ls) cc->nl_weight = MAX(cc->nl_weight, cv->counted_weight);
+    }
+    cp->over_below = cp->nr_ls ? -(i64)cp->tslice : 0;
+}
+
+/* All anew, once an accounting period and when what the counts are made of has changed. */
+void vslicer_recount(struct sched_pool *p) {
+    struct credit_pool *cp = credit_pool(p);
+
+    cpumask_for_each(cpu, &p->cpus) credit_cpu(cpu)->nl_weight = 0;
+    list_for_each(cd, &cp->active, struct credit_dom, link) {
+        list_for_each(cv, &cd->active, struct credit_vcpu, active) {
+            vslicer_count(p, cv, true);
+        }
+    }
+}
+
+/* How long a pick of cv runs. */
+u64 vslicer_slice(const struct credit_pool *cp, const struct credit_cpu *cc, const struct credit_vcpu *cv) {
+    struct micro m;
+
+    if (!is_ls(cp, cv)) return cc->ls && cv->counted ? MIN(round_time(cp, cc, cv), cp->tslice) : cp->tslice;
+    m = micro_of(cp, cc, cv);
+    return cv->micro < m.slice / 16 ? m.slice : MIN(m.slice, cv->micro); /* boosted, or OVER: it has none left */
+}
+
+/* The queue for a runnable cv of class UNDER. A T_n is for one T_S: who has used it up has the next one, and waits. */
+enum credit_queue vslicer_queue(struct sched_pool *p, struct credit_vcpu *cv) {
+    struct credit_pool *cp = credit_pool(p);
+    struct credit_cpu *cc = credit_cpu(cv->vcpu->cpu);
+    struct micro m;
+    bool used_up;
+
+    if (cv->counted && cv->counted != cv->vcpu->cpu + 1) vslicer_count(p, cv, true);
+    if (!is_ls(cp, cv)) return Q_UNDER;
+    m = micro_of(cp, cc, cv);
+    used_up = cv->round == cc->round && cv->micro < m.slice / 16;
+    if (used_up || (i32)(cv->round - cc->round) < 0) {
+        cv->micro = m.budget;
+        cv->round = cc->round + used_up;
+        sched_trace(p, cv->vcpu, TRC_MICRO, cc->ls, cc->nl, m.budget);
+    }
+    cv->key = cp->knob.slicer == SLICER_EDF ? p->now + cc->ls * m.slice : m.budget - MIN(cv->micro, m.budget);
+    return cv->round == cc->round ? Q_MICRO : Q_LATER;
+}

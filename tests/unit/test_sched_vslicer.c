@@ -1,0 +1,288 @@
+/* vSlicer: the model's schedules and bounds (V1), what stays plain credit (V2), and that a request for micro-slices
+ * buys no CPU. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+#include "sched/credit.h"
+#include "sim.h"
+
+#define HOG ((struct sim_work){ .kind = WORK_HOG })
+#define MS  NS_PER_MS
+
+static struct sched_pool *start(u64 seed, i64 slicer, bool keep) {
+    struct sim_options o = { .cpus = 1, .seed = seed, .keep = keep, .mask = TRACE_CLASS_SCHED };
+
+    sim_start(&o);
+    sim.check = sim_check;
+    struct sched_pool *p = sim_pool("Pool-0", "credit", sim_cpus(0, 0));
+
+    sim_param(p, p, "boost", BOOST_OFF);
+    sim_param(p, p, "slicer", slicer);
+    return p;
+}
+
+static struct sim_dom *vm(struct sched_pool *p, const char *name, i64 micro_us, struct sim_work work) {
+    struct sim_dom *d = sim_vm(p, name, 1, sim_cpus(0, 0), work);
+
+    sim_param(p, &d->d, "micro_us", micro_us);
+    return d;
+}
+
+static double share(struct sim_dom *d, u64 ns) { return 100.0 * (double)sim_ran(d->vcpu[0]) / (double)ns; }
+
+static void near(double is, double want, double within, const char *what) {
+    if (is < want - within || is > want + within) fail_msg("%s: %.3f, expected %.3f within %.3f", what, is, want, within);
+}
+
+/* Who ran for how long, as "L1:5 N1:30 ...", from the first time that NL 1 starts after `from`. Runs of one vCPU that
+ * follow each other are told apart by the slice. */
+static void sequence(u64 from, u32 m, u32 steps, char *out, size_t size) {
+    u32 done = 0, first = m + 1;
+    size_t at = 0;
+
+    out[0] = 0;
+    for (size_t i = 0; i + 1 < sim.nr_kept && done < steps; i++) {
+        const struct trace_record *r = &sim.kept[i];
+        u32 vm = r->who >> 16;
+        u64 end = ~0ull;
+
+        if (r->event != TRC_SWITCH || r->ns < from || (done == 0 && vm != first)) continue;
+        for (size_t k = i + 1; k < sim.nr_kept; k++)
+            if (sim.kept[k].event == TRC_SWITCH) {
+                end = sim.kept[k].ns;
+                break;
+            }
+        at += (size_t)snprintf(out + at, size - at, "%s%c%u:%lu", done ? " " : "", vm <= m ? 'L' : 'N',
+                               vm <= m ? vm : vm - m, (unsigned long)((end - r->ns) / MS));
+        done++;
+    }
+}
+
+/* V1: one round of the table as it was drawn, from NL 1 on; the waits and the shares. */
+static void test_model(void **state) {
+    static const struct {
+        u32 m, n, micro_us, wait_ms, steps;
+        const char *round;
+    } cases[] = {
+        { 1, 3, 10000, 30, 6, "N1:30 L1:10 N2:30 L1:10 N3:30 L1:10" },
+        { 2, 2, 5000, 35, 14,
+          "N1:30 L1:5 L2:5 L1:5 L2:5 L1:5 L2:5 N2:30 L1:5 L2:5 L1:5 L2:5 L1:5 L2:5" },
+        { 1, 2, 15000, 30, 4, "N1:30 L1:15 N2:30 L1:15" },
+        { 2, 3, 5000, 35, 15,
+          "N1:30 L1:5 L2:5 L1:5 L2:5 N2:30 L1:5 L2:5 L1:5 L2:5 N3:30 L1:5 L2:5 L1:5 L2:5" },
+    };
+
+    for (u32 i = 0; i < ARRAY_SIZE(cases); i++) {
+        u32 m = cases[i].m, n = cases[i].n;
+        struct sched_pool *p = start(i, SLICER_VSLICER, true);
+        struct sim_dom *d[5];
+        char name[8], seen[300];
+
+        for (u32 k = 0; k < m + n; k++) {
+            snprintf(name, sizeof(name), "%u", k);
+            d[k] = vm(p, name, k < m ? cases[i].micro_us : 0, HOG);
+        }
+        sim_run_until(3 * NS_PER_S);
+        for (u32 k = 0; k < m + n; k++) sim_mark(d[k]);
+        sim_run_until(33 * NS_PER_S);
+        for (u32 k = 0; k < m + n; k++) {
+            near(share(d[k], 30 * NS_PER_S), 100.0 / (m + n), 0.5, "share");
+            if (k < m) assert_true(sim_waits(d[k]->vcpu[0]) <= cases[i].wait_ms * MS);
+        }
+        sequence(3 * NS_PER_S, m, cases[i].steps, seen, sizeof(seen));
+        if (strstr(seen, "L2:5 L1") && strncmp(seen, "N1:30 L2", 8) == 0) { /* the LS may have come the other way round */
+            for (char *c = seen; *c; c++)
+                if (*c == 'L') c[1] = c[1] == '1' ? '2' : '1';
+        }
+        assert_string_equal(seen, cases[i].round);
+        sim_stop();
+    }
+}
+
+/* The mean wait of a request that comes at random: 33.75 ms among four hogs, 11.25 ms for vSlicer's 1 + 3. Found from
+ * the times at which L1 is off the pCPU: sum of w^2 / 2 over the time watched. */
+static void test_mean_wait(void **state) {
+    for (int slicer = SLICER_OFF; slicer <= SLICER_VSLICER; slicer++) {
+        struct sched_pool *p = start(1, slicer, true);
+        double sum = 0;
+        u64 off = 0;
+
+        sim_param(p, p, "demote", DEMOTE_ACCOUNT); /* round robin */
+        vm(p, "l", 10000, HOG);
+        for (u32 k = 0; k < 3; k++) vm(p, "n", 0, HOG);
+        sim_run_until(33 * NS_PER_S);
+        for (size_t i = 0; i < sim.nr_kept; i++) {
+            const struct trace_record *r = &sim.kept[i];
+
+            if (r->event != TRC_SWITCH || r->ns < 3 * NS_PER_S) continue;
+            if (r->arg[0] >> 16 == 1) off = r->ns;
+            if (r->who >> 16 == 1 && off) sum += (double)(r->ns - off) / 1e6 * (double)(r->ns - off) / 1e6 / 2;
+        }
+        near(sum / 30000, slicer ? 11.25 : 33.75, slicer ? 1.1 : 3.4, "mean wait, ms");
+        sim_stop();
+    }
+}
+
+/* V1, over random sets with m + n <= 5: waits, shares, and with boost off an NL's slice is never cut. */
+static void test_bounds(void **state) {
+    u64 rng = 7;
+
+    for (u64 round = 0; round < 300; round++) {
+        u32 m = 1 + (u32)sim_below(&rng, 3), n = 1 + (u32)sim_below(&rng, 5 - m);
+        i64 micro_us = 1000 * (i64)(1 + sim_below(&rng, 15));
+        struct sched_pool *p = start(round, SLICER_VSLICER, true);
+        struct sim_dom *d[5];
+        u64 r = (30 * MS / n + (u64)micro_us * 1000 - 1) / ((u64)micro_us * 1000), tm = 30 * MS / n / r;
+
+        for (u32 k = 0; k < m + n; k++) {
+            d[k] = vm(p, k < m ? "l" : "n", k < m ? micro_us : 0, HOG);
+            sim_run_until(sim.now + sim_below(&rng, 50 * MS));
+        }
+        sim_run_until(3 * NS_PER_S);
+        for (u32 k = 0; k < m + n; k++) sim_mark(d[k]);
+        size_t mark = sim.nr_kept;
+
+        sim_run_until(18 * NS_PER_S);
+        for (u32 k = 0; k < m + n; k++) {
+            near(share(d[k], 15 * NS_PER_S), 100.0 / (m + n), 0.5 + 15 / 150.0, "share");
+            if (k < m && sim_waits(d[k]->vcpu[0]) > 30 * MS + (m - 1) * tm + MS)
+                fail_msg("round %lu: %u + %u, %ld us: waits %lu us", (unsigned long)round, m, n, (long)micro_us,
+                         (unsigned long)sim_waits(d[k]->vcpu[0]) / 1000);
+        }
+        for (size_t i = mark; i < sim.nr_kept; i++) { /* arg1: how long the one that leaves has run */
+            const struct trace_record *x = &sim.kept[i];
+
+            if (x->event == TRC_SWITCH && x->arg[0] >> 16 > m && i > mark + 100) assert_true(x->arg[1] >= 30 * MS);
+        }
+        sim_stop();
+    }
+}
+
+/* V2: nobody asks for micro-slices: the same trace as plain credit, boost and sleepers included. */
+static void test_nobody_asks(void **state) {
+    static const struct sim_work waker = { .kind = WORK_WAKER, .period_ns = 10 * MS, .work_ns = MS / 2 };
+    static const struct sim_work server = { .kind = WORK_SERVER, .rate = 200, .work_ns = MS };
+
+    for (u64 seed = 0; seed < 100; seed++) {
+        u64 hash[2];
+
+        for (int on = 0; on < 2; on++) {
+            struct sched_pool *p = start(seed, SLICER_OFF, false);
+
+            sim_param(p, p, "boost", BOOST_STOCK);
+            for (int k = 0; k < 2; k++) vm(p, "n", 0, HOG);
+            vm(p, "w", 0, waker);
+            vm(p, "s", 0, server);
+            sim.hash = 0;
+            if (on) credit_pool(p)->knob.slicer = SLICER_VSLICER; /* no record of the setting */
+            sim_run_until(3 * NS_PER_S);
+            hash[on] = sim.hash;
+            sim_stop();
+        }
+        assert_true(hash[0] == hash[1]);
+    }
+}
+
+/* Weights and caps hold among both kinds. */
+static void test_weights_and_caps(void **state) {
+    static const u32 weight[] = { 512, 256, 512, 256 }, cap[] = { 10, 0, 20, 0 };
+    static const double by_weight[] = { 33.33, 16.67, 33.33, 16.67 }, by_cap[] = { 10, 35, 20, 35 };
+    static const i64 micro[] = { 5000, 5000, 0, 0 };
+
+    for (int caps = 0; caps < 2; caps++) {
+        struct sched_pool *p = start(1, SLICER_VSLICER, false);
+        struct sim_dom *d[4];
+
+        for (u32 k = 0; k < 4; k++) {
+            d[k] = vm(p, "vm", micro[k], HOG);
+            if (caps) sim_param(p, &d[k]->d, "cap", cap[k]);
+            else sim_param(p, &d[k]->d, "weight", weight[k]);
+        }
+        sim_run_until(3 * NS_PER_S);
+        for (u32 k = 0; k < 4; k++) sim_mark(d[k]);
+        sim_run_until(33 * NS_PER_S);
+        for (u32 k = 0; k < 4; k++)
+            near(share(d[k], 30 * NS_PER_S), caps ? by_cap[k] : by_weight[k], 0.5, caps ? "cap" : "weight");
+        sim_stop();
+    }
+}
+
+/* Micro-slices of different sizes: edf serves the small one between two of the large one; under frequency the number of
+ * runs is inverse to their size. Equal shares under both. */
+static void test_sizes(void **state) {
+    for (int slicer = SLICER_VSLICER; slicer <= SLICER_FREQUENCY; slicer++) {
+        struct sched_pool *p = start(1, slicer, false);
+        struct sim_dom *large = vm(p, "large", 5000, HOG), *small = vm(p, "small", 1000, HOG);
+
+        vm(p, "n", 0, HOG);
+        vm(p, "n", 0, HOG);
+        sim_run_until(3 * NS_PER_S);
+        sim_mark(large);
+        sim_mark(small);
+        sim_run_until(33 * NS_PER_S);
+        near(share(large, 30 * NS_PER_S), 25, 0.5, "large");
+        near(share(small, 30 * NS_PER_S), 25, 0.5, "small");
+        if (slicer == SLICER_EDF) assert_in_range(sim_waits(large->vcpu[0]), 0, 32 * MS);
+        if (slicer != SLICER_VSLICER) assert_in_range(sim_waits(small->vcpu[0]), 0, 36 * MS);
+        sim_stop();
+    }
+}
+
+/* A latency target gives the micro-slice: T_m = T_l / (m - 1). */
+static void test_latency_target(void **state) {
+    struct sched_pool *p = start(1, SLICER_VSLICER, false);
+    struct sim_dom *d[5];
+
+    for (u32 k = 0; k < 5; k++) d[k] = vm(p, "vm", 0, HOG);
+    for (u32 k = 0; k < 3; k++) sim_param(p, &d[k]->d, "latency_us", 4000);
+    sim_run_until(3 * NS_PER_S);
+    for (u32 k = 0; k < 5; k++) sim_mark(d[k]);
+    sim_run_until(33 * NS_PER_S);
+    for (u32 k = 0; k < 3; k++) assert_in_range(sim_waits(d[k]->vcpu[0]), 33 * MS, 34 * MS + MS / 10);
+    sim_stop();
+}
+
+/* Who lies about being latency-sensitive, or evades the tick, gets no more than its share. */
+static void test_liars(void **state) {
+    static const struct sim_work works[] = {
+        { .kind = WORK_HOG },
+        { .kind = WORK_SELF, .work_ns = 4900 * NS_PER_US, .rest_ns = 100 * NS_PER_US },
+        { .kind = WORK_EVADER, .margin_ns = 500 * NS_PER_US, .rest_ns = 100 * NS_PER_US, .tick_ns = 10 * MS },
+        { .kind = WORK_YIELD, .work_ns = 700 * NS_PER_US },
+    };
+
+    for (u32 boost = 0; boost < 2; boost++)
+        for (u32 w = 0; w < ARRAY_SIZE(works); w++)
+            for (i64 micro_us = 1000; micro_us <= 20000; micro_us += 4000) {
+                struct sched_pool *p = start(w, SLICER_VSLICER, false);
+                struct sim_dom *liar;
+
+                sim_param(p, p, "boost", boost ? BOOST_STOCK : BOOST_OFF);
+                liar = vm(p, "liar", micro_us, works[w]);
+                for (u32 k = 0; k < 3; k++) vm(p, "n", 0, HOG);
+                sim_run_until(3 * NS_PER_S);
+                sim_mark(liar);
+                sim_run_until(13 * NS_PER_S);
+                assert_true(share(liar, 10 * NS_PER_S) <= 26);
+                sim_stop();
+            }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_model),
+        cmocka_unit_test(test_mean_wait),
+        cmocka_unit_test(test_bounds),
+        cmocka_unit_test(test_nobody_asks),
+        cmocka_unit_test(test_weights_and_caps),
+        cmocka_unit_test(test_sizes),
+        cmocka_unit_test(test_latency_target),
+        cmocka_unit_test(test_liars),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
