@@ -255,6 +255,8 @@ static void test_effect(void **state) {
         for (u32 i = 1; i < 4; i++) vm[i] = sim_vm(p, "hog", 1, sim_cpus(0, 0), HOG);
         sim_param(p, &vm[0]->d, "io", IO_YES);
         sim_param(p, p, "aca", on);
+        sim_run_until(3 * NS_PER_S);
+        sim_mark(vm[0]);
         sim_run_until(33 * NS_PER_S);
         wait[on] = sim_waits(vm[0]->vcpu[0]);
         sim_stop();
