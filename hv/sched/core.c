@@ -295,14 +295,17 @@ void sched_timer_set(u32 cpu, u32 kind, u64 when) {
 /* A timer may have been moved or cancelled by another CPU while this one waited for the lock. */
 void sched_timer_fire(u32 cpu, u32 kind) {
     struct policy_timer *t = &sched_cpus[cpu].timer[kind];
-    struct sched_pool *p = sched_enter(&sched_cpus[cpu].pool);
+    struct sched_pool *p = sched_enter(&sched_cpus[cpu].pool), *turbo;
 
     if (!p) return;
+    turbo = kind == SCHED_TIMER_BOTH ? sched_enter(&p->turbo) : NULL;
     if (t->armed && !t->t.queued) {
+        if (turbo) p->now = turbo->now = MAX(p->now, turbo->now);
         record_input(p, IN_TIMER, TRACE_NOBODY, kind, cpu);
         t->armed = false;
         p->policy->timer(p, cpu, kind);
     }
+    if (turbo) spin_unlock(&turbo->lock);
     spin_unlock(&p->lock);
 }
 

@@ -41,6 +41,9 @@ enum sched_input {
     IN_RUN,   /* arg: pCPU */
     IN_SAVED, /* arg: pCPU */
     IN_TIMER, /* small: kind; arg: pCPU */
+    IN_PAIR,  /* pool: the turbo pool; arg: 1 + the pool it serves, 0 none */
+    IN_TURBO, /* who: the VM that gets a turbo part */
+    IN_LABEL, /* small: I/O-intensive or not */
 };
 
 enum sched_decision {

@@ -16,7 +16,7 @@
 #include "lib/string.h"
 #include "sched/credit.h"
 
-enum { TIMER_TICK, TIMER_ACCOUNT };
+enum { TIMER_TICK, TIMER_ACCOUNT = SCHED_TIMER_BOTH };
 
 static bool is_active(const struct credit_vcpu *cv) { return !list_empty(&cv->active); }
 
@@ -53,9 +53,14 @@ static void start_tick(struct sched_pool *p, u32 cpu) {
 static void count_weight(struct credit_pool *cp, struct credit_dom *cd) {
     u64 w = cp->knob.fault == FAULT_IGNORE_WEIGHT ? CREDIT_DEFAULT_WEIGHT : cd->weight;
 
+    if (cd->share_ns) w = cd->share_ns;
     cp->weight -= cd->counted;
     cd->counted = cp->knob.weight_scope == SCOPE_VCPU ? w * cd->nr_active : cd->nr_active ? w : 0;
     cp->weight += cd->counted;
+}
+
+void credit_weights_changed(struct sched_pool *p) {
+    list_for_each(cd, &credit_pool(p)->active, struct credit_dom, link) count_weight(credit_pool(p), cd);
 }
 
 void credit_set_active(struct sched_pool *p, struct credit_vcpu *cv, bool active) {
@@ -247,6 +252,7 @@ static void charge(struct sched_pool *p, struct credit_vcpu *cv, u64 ns) {
 
     cv->credit -= (i64)ns;
     cv->used += ns;
+    credit_dom(cv->vcpu->dom)->used += ns;
     if (cp->knob.activate == ACTIVATE_BURN && !is_active(cv)) credit_set_active(p, cv, true);
     if (cp->knob.demote == DEMOTE_BURN && cv->credit < cp->over_below) boost(p, cv, BOOST_CREDIT);
 }
@@ -312,12 +318,19 @@ static void tick(struct sched_pool *p, u32 cpu) {
     if (v || cc->nr) start_tick(p, cpu);
 }
 
+static void burn_all(struct sched_pool *p) {
+    cpumask_for_each(cpu, &p->cpus)
+        if (sched_current_locked(cpu)) burn(p, credit_vcpu(sched_current_locked(cpu)));
+}
+
 static void account(struct sched_pool *p) {
     struct credit_pool *cp = credit_pool(p);
 
-    if (cp->knob.overflow == OVERFLOW_HAND_ON) /* what is steered is measured up to now */
-        cpumask_for_each(cpu, &p->cpus)
-            if (sched_current_locked(cpu)) burn(p, credit_vcpu(sched_current_locked(cpu)));
+    if (p->turbo || cp->knob.overflow == OVERFLOW_HAND_ON) burn_all(p); /* what is steered is measured up to now */
+    if (p->turbo) {
+        burn_all(p->turbo);
+        vturbo_exchange(p);
+    }
     credit_account(p);
     if (cp->nr_ls) vslicer_recount(p);
     set_accounting(p);
@@ -485,7 +498,7 @@ static int changed(struct sched_pool *p, const struct param *e, const char **why
            : limit && limit < 100 ? "ratelimit_us is 0 or at least 100"
                                   : NULL;
     if (*why) return -EINVAL;
-    list_for_each(cd, &cp->active, struct credit_dom, link) count_weight(cp, cd);
+    credit_weights_changed(p);
     vslicer_recount(p);
     list_for_each(d, &p->doms, struct sched_dom, in_pool) label(p, d);
     if (e && e->scope != PARAM_POOL) return 0;
@@ -531,4 +544,5 @@ const struct sched_policy credit_policy = {
     .timer = timer,
     .changed = changed,
     .label = label,
+    .pairs = true,
 };

@@ -70,6 +70,10 @@ struct credit_dom {
     bool io;
     u64 given, need; /* in the last pass, ns */
     i64 moved;       /* of it by sharing */
+    /* vturbo.c, ns */
+    u64 used, used_before; /* charged in all, and up to the last exchange */
+    u64 turbo_ns;          /* of the turbo pool in the last period: a cap is of both */
+    u64 share_ns;          /* FS^R, in place of the weight; 0: none */
     u32 nr_active;
     u64 counted;        /* what it counts in credit_pool.weight */
     struct list active; /* its active vCPUs */
@@ -127,7 +131,9 @@ static inline struct credit_vcpu *credit_vcpu(const struct sched_vcpu *v) { retu
 
 /* What its cap leaves a VM of a period's credit. */
 static inline u64 credit_cap(const struct credit_pool *cp, const struct credit_dom *cd) {
-    return cd->cap ? (cd->cap * cp->period + 99) / 100 : ~0ull;
+    u64 ns = (cd->cap * cp->period + 99) / 100;
+
+    return cd->cap ? ns - MIN(ns, cd->turbo_ns) : ~0ull;
 }
 
 /* Takes part in the grants whether it runs or not. */
@@ -142,6 +148,11 @@ static inline u64 credit_part(u64 a, u64 b, u64 c) { return a / c * b + (a % c *
 u64 credit_room(const struct credit_pool *cp, const struct credit_dom *cd);
 /* Moves credit between the grants of a pass (shared.c). */
 void shared_credit(struct sched_pool *p);
+
+/* A pool's regular and its turbo share are brought together, once an accounting period (vturbo.c). */
+void vturbo_exchange(struct sched_pool *r);
+/* Counts W anew. */
+void credit_weights_changed(struct sched_pool *p);
 
 /* vslicer.c, for the engine */
 void vslicer_count(struct sched_pool *p, struct credit_vcpu *cv, bool active);

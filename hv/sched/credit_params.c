@@ -48,22 +48,36 @@ const struct param credit_params[] = {
 };
 
 /* What is not named is 0, the oldest. */
-#define BOOST(kind) .boost = kind, .boost_levels = 3, .boost_hold_us = 10000
-#define HARDENED                                                                                             \
-    .tslice_us = 30000, .ratelimit_us = 1000, .ratelimit_exact = 1, .debit = DEBIT_TIME,                     \
-    .weight_scope = SCOPE_DOM, .inactive_reset = RESET_HALF, .tickle = TICKLE_SMART,                         \
-    .activate = ACTIVATE_BURN, .demote = DEMOTE_BURN, BOOST(BOOST_STOCK), .yield_hint = 1,                 \
+#define BOOST(kind)          .boost = kind, .boost_levels = 3, .boost_hold_us = 10000
+#define TIMES(slice, limit)  .tslice_us = slice, .ratelimit_us = limit
+#define RULES                                                                                                \
+    .ratelimit_exact = 1, .debit = DEBIT_TIME, .weight_scope = SCOPE_DOM, .inactive_reset = RESET_HALF,      \
+    .tickle = TICKLE_SMART, .activate = ACTIVATE_BURN, .demote = DEMOTE_BURN, .yield_hint = 1,               \
     .balance = BALANCE_FULL, .overflow = OVERFLOW_HAND_ON, .requeue = REQUEUE_HEAD
-#define XEN .tslice_us = 30000, BOOST(BOOST_STOCK), .boost_on_migrate = 1
+#define HARDENED TIMES(30000, 1000), BOOST(BOOST_STOCK), RULES
+#define XEN      BOOST(BOOST_STOCK), .boost_on_migrate = 1
 #define XEN_41                                                                                               \
     XEN, .debit = DEBIT_TIME, .weight_scope = SCOPE_VCPU, .inactive_reset = RESET_HALF, .yield_hint = 1,     \
          .tickle = TICKLE_ONE
+#define PRESET(name, ...) { name, &(const struct credit_knobs){ __VA_ARGS__ } }
 
 const struct sched_preset credit_presets[] = {
-    { "hardened", &(const struct credit_knobs){ HARDENED } },
-    { "faithful-3.4", &(const struct credit_knobs){ XEN } },
-    { "faithful-4.0", &(const struct credit_knobs){ XEN, .debit = DEBIT_TIME } },
-    { "faithful-4.1", &(const struct credit_knobs){ XEN_41 } },
-    { "faithful-4.2", &(const struct credit_knobs){ XEN_41, .ratelimit_us = 1000 } },
+    PRESET("hardened", HARDENED),
+    PRESET("faithful-3.4", TIMES(30000, 0), XEN),
+    PRESET("faithful-4.0", TIMES(30000, 0), XEN, .debit = DEBIT_TIME),
+    PRESET("faithful-4.1", TIMES(30000, 0), XEN_41),
+    PRESET("faithful-4.2", TIMES(30000, 1000), XEN_41),
+    PRESET("uniform-1ms", TIMES(1000, 500), BOOST(BOOST_STOCK), RULES),
+    PRESET("aggressive", TIMES(30000, 1000), BOOST(BOOST_AGGRESSIVE), RULES),
+    PRESET("anticipatory", TIMES(30000, 1000), BOOST(BOOST_ANTICIPATORY), RULES),
+    PRESET("vslicer", TIMES(30000, 1000), BOOST(BOOST_OFF), RULES, .slicer = SLICER_VSLICER),
+    PRESET("vslicer-paper-prototype", TIMES(30000, 0), XEN, .debit = DEBIT_TIME, .slicer = SLICER_VSLICER),
+    PRESET("sc", HARDENED, .share = SHARE_PRORATA),
+    PRESET("aca", HARDENED, .aca = 1),
+    PRESET("sc+aca", HARDENED, .share = SHARE_PRORATA, .aca = 1),
+    /* "Coexisting scheduling policies", section 4: slices of 3 ms and ten times the accounting */
+    PRESET("pool-io", TIMES(3000, 500), BOOST(BOOST_STOCK), RULES),
+    /* a turbo pool: short slices, and accounting as often (VT-22); who has credit goes round, nobody is boosted */
+    PRESET("turbo", TIMES(100, 0), .tick_us = 100, .period_us = 100, BOOST(BOOST_OFF), RULES),
     { NULL, NULL },
 };

@@ -79,6 +79,9 @@ struct sched_policy {
     /* A parameter was set, or (NULL) all the pool's were by a preset: take it into use. -EINVAL and *why, a
      * sentence, if it does not go with the others; its old value is then put back. May be NULL. */
     int (*changed)(struct sched_pool *p, const struct param *e, const char **why);
+    /* The policy can run a turbo pool and its regular one: timers of kind SCHED_TIMER_BOTH of the latter have
+     * the locks of both. */
+    bool pairs;
     /* d->io, whether the VM is I/O-intensive, has changed. May be NULL. */
     void (*label)(struct sched_pool *p, struct sched_dom *d);
 };
@@ -88,7 +91,8 @@ extern const struct sched_policy *const sched_policies[]; /* NULL at the end */
 
 /* ---- the core's services for policies ---- */
 
-#define SCHED_TIMERS 4
+#define SCHED_TIMERS     4
+#define SCHED_TIMER_BOTH 1
 
 struct sched_cpu {
     /* under sched_lock and the pool's lock */

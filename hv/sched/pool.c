@@ -22,6 +22,20 @@ static int end(struct sched_pool *p, int error) {
     return error;
 }
 
+/* Two pools, by id, and one time for both. sched_lock is held. */
+static void lock_both(struct sched_pool *a, struct sched_pool *b) {
+    struct sched_pool *low = MIN(a, b), *high = MAX(a, b);
+
+    sched_enter(&low);
+    sched_enter(&high);
+    low->now = high->now = MAX(low->now, high->now);
+}
+
+static void unlock_both(struct sched_pool *a, struct sched_pool *b) {
+    spin_unlock(&a->lock);
+    spin_unlock(&b->lock);
+}
+
 /* ---- pools ---- */
 
 struct sched_pool *sched_pool_next(struct sched_pool *after) {
@@ -81,7 +95,7 @@ int sched_pool_destroy(struct sched_pool *p) {
     begin(&p);
     for (u32 cpu = 0; cpu < TAKT_MAX_CPUS; cpu++)
         if (sched_cpus[cpu].pool == p) return end(p, -EBUSY);
-    if (p->id == 0 || p->nr_doms) return end(p, -EBUSY);
+    if (p->id == 0 || p->nr_doms || p->turbo || p->regular) return end(p, -EBUSY);
     record_input(p, IN_POOL_DESTROY, TRACE_NOBODY, 0, 0);
     p->policy = NULL;
     return end(p, 0);
@@ -90,6 +104,25 @@ int sched_pool_destroy(struct sched_pool *p) {
 int sched_pool_rename(struct sched_pool *p, const char *name) {
     begin(&p);
     return end(p, set_name(p, name));
+}
+
+int sched_pool_pair(struct sched_pool *t, struct sched_pool *p) {
+    struct sched_pool *other = p ? p : t->regular;
+    int error = 0;
+
+    if (!other) return 0;
+    if (other >= t || t->policy != other->policy || !t->policy->pairs) return -EINVAL;
+    spin_lock(&sched_lock);
+    lock_both(t, other);
+    if (t->nr_doms || (p && (p->turbo || p->regular || t->turbo || t->regular))) error = -EBUSY;
+    if (!error) {
+        record_input(t, IN_PAIR, TRACE_NOBODY, 0, p ? p->id + 1 : 0);
+        t->regular = p;
+        other->turbo = p ? t : NULL;
+    }
+    unlock_both(t, other);
+    spin_unlock(&sched_lock);
+    return error;
 }
 
 /* ---- pCPUs ---- */
@@ -182,14 +215,43 @@ int sched_dom_init(struct sched_dom *d, u32 id, const char *name, struct sched_v
     return end(p, 0);
 }
 
-void sched_dom_fini(struct sched_dom *d) {
-    struct sched_pool *p = begin(&d->pool);
+int sched_dom_init_turbo(struct sched_dom *t, struct sched_dom *d, struct sched_vcpu **vcpu) {
+    struct sched_pool *p, *turbo;
 
+    spin_lock(&sched_lock);
+    p = d->pool;
+    turbo = p->turbo;
+    if (turbo) {
+        *t = (struct sched_dom){ .id = d->id | SCHED_TURBO, .name = d->name, .vcpu = vcpu, .paused = 1, .peer = d };
+        lock_both(p, turbo);
+        record_input(p, IN_TURBO, d->id << 16, 0, 0);
+        d->peer = t;
+        dom_join(turbo, t);
+        unlock_both(p, turbo);
+    }
+    spin_unlock(&sched_lock);
+    return turbo ? 0 : -EINVAL;
+}
+
+void sched_dom_fini(struct sched_dom *d) {
+    struct sched_dom *peer = d->peer;
+    struct sched_pool *p = d->pool, *other = peer ? peer->pool : NULL;
+
+    spin_lock(&sched_lock);
+    if (peer)
+        lock_both(p, other);
+    else
+        sched_enter(&p);
     record_input(p, IN_DOM_FINI, d->id << 16, 0, 0);
+    if (peer) peer->peer = NULL;
     list_del(&d->in_pool);
     p->nr_doms--;
     __atomic_store_n(&d->pool, NULL, __ATOMIC_RELEASE);
-    end(p, 0);
+    if (peer)
+        unlock_both(p, other);
+    else
+        spin_unlock(&p->lock);
+    spin_unlock(&sched_lock);
 }
 
 int sched_vcpu_init(struct sched_vcpu *v, struct sched_dom *d, u32 id, const struct cpumask *affinity) {
@@ -226,7 +288,6 @@ static int move(struct sched_pool *to, struct sched_dom *d) {
     if (!to->policy || cpumask_empty(&to->cpus)) return -EINVAL;
     for_each_vcpu(v, d)
         if (v->on_cpu != SCHED_NO_CPU) return -EAGAIN;
-    from->now = to->now = MAX(from->now, to->now);
     record_input(to, IN_DOM_MOVE, d->id << 16, 0, 0);
     from->sequence = to->sequence;
     for_each_vcpu(v, d) vcpu_leave(from, v);
@@ -242,17 +303,15 @@ static int move(struct sched_pool *to, struct sched_dom *d) {
 }
 
 int sched_pool_move_dom(struct sched_pool *to, struct sched_dom *d) {
+    struct sched_pool *from;
     int error = 0;
 
     spin_lock(&sched_lock);
-    struct sched_pool *from = d->pool, *low = MIN(from, to), *high = MAX(from, to);
-
+    from = d->pool;
     if (from != to) {
-        sched_enter(&low);
-        sched_enter(&high);
-        error = move(to, d);
-        spin_unlock(&high->lock);
-        spin_unlock(&low->lock);
+        lock_both(from, to);
+        error = d->peer ? -EBUSY : move(to, d);
+        unlock_both(from, to);
     }
     spin_unlock(&sched_lock);
     return error;

@@ -25,6 +25,7 @@
 #define SCHED_NO_CPU    (~0u)
 #define SCHED_MAX_POOLS 32
 #define POOL_NAME       32
+#define SCHED_TURBO     0x8000 /* in the id of the part of a VM that is in a turbo pool */
 #define SCHED_PRIV      48 /* words of room for what the policy knows of an object; 0 when that comes to it */
 
 enum run_state { RS_RUNNING, RS_RUNNABLE, RS_BLOCKED, RS_OFFLINE, RS_NR }; /* as enum takt_state */
@@ -58,6 +59,7 @@ struct sched_dom {
     struct list in_pool;
     u32 nr_vcpus;             /* up to the last one that exists */
     struct sched_vcpu **vcpu; /* the caller's array; NULL where a vCPU is gone */
+    struct sched_dom *peer;   /* the VM's other part, where one is in a turbo pool; NULL */
     bool io;                  /* labelled I/O-intensive (monitor.c) */
     u32 paused;               /* count: no vCPU runs while it is not 0 */
     u64 priv[SCHED_PRIV];
@@ -73,6 +75,8 @@ struct sched_pool {
     struct cpumask cpus, idlers; /* idlers: members whose current vCPU is idle */
     struct list doms;
     u32 nr_doms;
+    struct sched_pool *turbo;   /* its turbo pool; NULL. Changes under both locks */
+    struct sched_pool *regular; /* a turbo pool's: the one that it serves; NULL */
     u32 rotor;    /* where the next new vCPU is put */
     u32 sequence; /* of the last input, for recording */
     u64 now;      /* when the lock was last taken; does not go back */
@@ -99,6 +103,9 @@ static inline bool sched_is_idle(const struct sched_vcpu *v) { return v->dom == 
 /* Adds a dom without vCPUs to `pool`, paused once. -EINVAL: the pool is gone. */
 int sched_dom_init(struct sched_dom *d, u32 id, const char *name, struct sched_vcpu **vcpu,
                    struct sched_pool *pool);
+/* The part of the VM of `d` that holds its turbo vCPU: in the turbo pool of d's pool, with SCHED_TURBO in its
+ * id, paused once. -EINVAL: there is none. Ends before d does. */
+int sched_dom_init_turbo(struct sched_dom *t, struct sched_dom *d, struct sched_vcpu **vcpu);
 void sched_dom_fini(struct sched_dom *d); /* after all its vCPUs are gone */
 /* Adds vCPU `id` (the next number), blocked. `affinity` must meet the pool's CPUs: -EINVAL otherwise. */
 int sched_vcpu_init(struct sched_vcpu *v, struct sched_dom *d, u32 id, const struct cpumask *affinity);
@@ -119,7 +126,12 @@ void sched_yield(struct sched_vcpu *v); /* a hint for the next sched_run */
 /* ---- pools ---- */
 /* -EEXIST name, -EINVAL unknown policy or bad name, -ENOSPC. Without CPUs. */
 int sched_pool_create(const char *name, const char *policy, struct sched_pool **out);
-int sched_pool_destroy(struct sched_pool *p); /* -EBUSY while it has VMs or CPUs, and always for Pool-0 */
+/* -EBUSY while it has VMs, CPUs or a turbo pool or is one, and always for Pool-0. */
+int sched_pool_destroy(struct sched_pool *p);
+/* Makes t the turbo pool of p (vTurbo): VMs of p may have a turbo vCPU there, and the two divide CPU time
+ * together. NULL: of none. -EINVAL unless both run a policy that can, and t was created after p; -EBUSY if
+ * one of them is in such a pair already, or t has VMs. */
+int sched_pool_pair(struct sched_pool *t, struct sched_pool *p);
 int sched_pool_rename(struct sched_pool *p, const char *name);
 int sched_pool_add_cpu(struct sched_pool *p, u32 cpu); /* -EBUSY if it is in a pool; -ENODEV */
 /* -EBUSY last one with VMs, or Pool-0's CPU 0; -EINVAL not in this pool. -EAGAIN: its vCPUs have been sent

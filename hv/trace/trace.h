@@ -31,6 +31,8 @@ enum trace_event {
     TRC_ACCOUNT = 0x010a, /* pool, credit given, balance */
     TRC_MICRO = 0x010b,   /* vSlicer: LS and NL on its pCPU, a new T_n in ns (low, high) */
     TRC_SHARE = 0x010c,   /* shared credit: ns moved to the VM, signed (low, high), in the last two */
+    TRC_TURBO = 0x010d,   /* vTurbo: VM, us on turbo cores, FS^R in ns (low, high) */
+    TRC_LABEL = 0x010e,   /* VM, 1 I/O-intensive now, 0 no longer, events a second (low, high) */
     TRC_EXIT = 0x0201,    /* reason, rip (low, high), detail */
     TRC_ENTRY = 0x0202,
     TRC_INJECT = 0x0203,      /* vector, type */

@@ -63,6 +63,8 @@ static void check_credit(const struct sched_pool *p) {
     list_for_each(d, &p->doms, struct sched_dom, in_pool) {
         const struct credit_dom *cd = credit_dom(d);
         u64 w = cp->knob.fault == FAULT_IGNORE_WEIGHT ? CREDIT_DEFAULT_WEIGHT : cd->weight;
+
+        if (cd->share_ns) w = cd->share_ns;
         u32 active = 0;
 
         for (u32 i = 0; i < d->nr_vcpus; i++) {

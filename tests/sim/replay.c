@@ -54,11 +54,22 @@ static struct cpumask mask_of(u64 w) {
     return m;
 }
 
+static struct replay_dom *new_dom(u32 id) {
+    free(doms[id]);
+    return doms[id] = calloc(1, sizeof(*doms[id]));
+}
+
 static void apply_dom(u32 kind, struct sched_pool *p, u32 id) {
     if (kind == IN_DOM_INIT) {
-        free(doms[id]);
-        doms[id] = calloc(1, sizeof(*doms[id]));
-        sched_dom_init(&doms[id]->d, id, "", doms[id]->slot, p);
+        struct replay_dom *d = new_dom(id);
+
+        sched_dom_init(&d->d, id, "", d->slot, p);
+        return;
+    }
+    if (kind == IN_TURBO) {
+        struct replay_dom *t = new_dom(id | SCHED_TURBO);
+
+        if (doms[id]) sched_dom_init_turbo(&t->d, &doms[id]->d, t->slot);
         return;
     }
     if (!doms[id]) return;
@@ -130,6 +141,7 @@ static void apply(const struct trace_record *r) {
     case IN_CPU_REMOVE: sched_pool_remove_cpu(p, (u32)arg); break;
     case IN_PARAM: apply_param(p, small, r->who, (i64)arg); break;
     case IN_PRESET: param_preset(p, p->policy->presets[small].name); break;
+    case IN_PAIR: sched_pool_pair(p, arg ? &sched_pools[(arg - 1) % SCHED_MAX_POOLS] : NULL); break;
     case IN_RUN: sched_run((u32)arg); break;
     case IN_TIMER:
         sched_cpus[arg].timer[small].armed = true;
@@ -139,6 +151,7 @@ static void apply(const struct trace_record *r) {
     case IN_DOM_FINI:
     case IN_DOM_MOVE:
     case IN_PAUSE:
+    case IN_TURBO:
     case IN_UNPAUSE: apply_dom(kind, p, r->who >> 16); break;
     default:
         if (doms[r->who >> 16]) apply_vcpu(kind, &doms[r->who >> 16]->d, r->who % SIM_MAX_VCPUS, arg);
@@ -155,7 +168,7 @@ static const char *senseless(const struct trace_record *r, size_t i, u32 expecte
     if (r->event != TRC_SCHED_INPUT) return "a decision without its input";
     if (r->arg[1] != expected)
         return expected == 1 ? "the recording does not begin at boot" : "an input is missing";
-    if (kind < IN_CPU_ONLINE || kind > IN_TIMER) return "an unknown kind of input";
+    if (kind < IN_CPU_ONLINE || kind > IN_LABEL) return "an unknown kind of input";
     if (has_cpu &&
         (r->arg[3] || r->arg[2] >= TAKT_MAX_CPUS || (kind != IN_CPU_ONLINE && !sched_cpus[r->arg[2]].online)))
         return "a pCPU that is not there";

@@ -323,13 +323,9 @@ struct sched_pool *sim_pool(const char *name, const char *policy, struct cpumask
     return p;
 }
 
-struct sim_dom *sim_vm(struct sched_pool *p, const char *name, u32 vcpus, struct cpumask affinity,
-                       struct sim_work work) {
-    struct sim_dom *d = calloc(1, sizeof(*d));
-
+/* The vCPUs of d, whose dom is there, and off they go. */
+static struct sim_dom *populate(struct sim_dom *d, u32 vcpus, struct cpumask affinity, struct sim_work work) {
     if (work.kind == WORK_EVADER && !work.tick_ns) work.tick_ns = 10 * NS_PER_MS;
-    snprintf(d->name, sizeof(d->name), "%s", name);
-    must(sched_dom_init(&d->d, nr_doms + 1, d->name, d->slot, p), "VM", name);
     for (u32 i = 0; i < vcpus; i++) {
         struct sim_vcpu *v = calloc(1, sizeof(*v));
 
@@ -338,7 +334,7 @@ struct sim_dom *sim_vm(struct sched_pool *p, const char *name, u32 vcpus, struct
         v->rng = rng_seed(sim.opt.seed ^ (u64)(nr_doms + 1) << 32 ^ i);
         timer_init(&v->done, burst_over);
         timer_init(&v->alarm, alarm_rings);
-        must(sched_vcpu_init(&v->s, &d->d, i, &affinity), "vCPU of", name);
+        must(sched_vcpu_init(&v->s, &d->d, i, &affinity), "vCPU of", d->name);
         v->next = sim.now;
         next_burst(v);
         if (work.kind == WORK_SERVER) alarm_at(v, sim.now + exponential(&v->rng, NS_PER_S / work.rate));
@@ -350,6 +346,23 @@ struct sim_dom *sim_vm(struct sched_pool *p, const char *name, u32 vcpus, struct
     for (u32 i = 0; i < vcpus; i++)
         if (work.kind != WORK_SERVER && work.kind != WORK_IDLE) sched_wake(&d->vcpu[i]->s);
     return d;
+}
+
+struct sim_dom *sim_vm(struct sched_pool *p, const char *name, u32 vcpus, struct cpumask affinity,
+                       struct sim_work work) {
+    struct sim_dom *d = calloc(1, sizeof(*d));
+
+    snprintf(d->name, sizeof(d->name), "%s", name);
+    must(sched_dom_init(&d->d, nr_doms + 1, d->name, d->slot, p), "VM", name);
+    return populate(d, vcpus, affinity, work);
+}
+
+struct sim_dom *sim_turbo(struct sim_dom *d, struct sim_work work) {
+    struct sim_dom *t = calloc(1, sizeof(*t));
+
+    snprintf(t->name, sizeof(t->name), "%s", d->name);
+    must(sched_dom_init_turbo(&t->d, &d->d, t->slot), "turbo vCPU of", d->name);
+    return populate(t, 1, sim_cpus(0, TAKT_MAX_CPUS - 1), work);
 }
 
 void sim_vm_stop(struct sim_dom *d) {

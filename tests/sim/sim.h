@@ -79,6 +79,8 @@ struct sched_pool *sim_pool(const char *name, const char *policy, struct cpumask
 /* A VM with `vcpus` vCPUs that do `work` and start now. */
 struct sim_dom *sim_vm(struct sched_pool *p, const char *name, u32 vcpus, struct cpumask affinity,
                        struct sim_work work);
+/* Gives it a turbo vCPU, which is a sim_dom of its own, in its pool's turbo pool. */
+struct sim_dom *sim_turbo(struct sim_dom *d, struct sim_work work);
 void sim_vm_destroy(struct sim_dom *d); /* stops it, which takes virtual time, and removes it */
 void sim_vm_stop(struct sim_dom *d);    /* pause and wait */
 void sim_param(struct sched_pool *p, void *object, const char *name, i64 value);

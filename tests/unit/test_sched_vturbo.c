@@ -1,0 +1,245 @@
+/* vTurbo: Table 1 as exact arithmetic and in the simulation, waits on a turbo core, fairness over both pools (T1, T2),
+ * and that a turbo vCPU buys no CPU. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdlib.h>
+#include <cmocka.h>
+#include <takt/errno.h>
+#include "sched/credit.h"
+#include "sim.h"
+
+#define HOG  ((struct sim_work){ .kind = WORK_HOG })
+#define IDLE ((struct sim_work){ .kind = WORK_IDLE })
+#define MS   NS_PER_MS
+#define US   NS_PER_US
+
+static struct sched_pool *regular, *turbo;
+static struct sim_dom *vm[8], *tvm[8];
+
+static void start(u32 cpus, u64 seed) {
+    struct sim_options o = { .cpus = cpus, .seed = seed };
+
+    sim_start(&o);
+    sim.check = sim_check;
+    regular = sim_pool("Pool-0", "credit", sim_cpus(0, cpus - 2));
+    turbo = sim_pool("turbo", "credit", sim_cpus(cpus - 1, cpus - 1));
+    assert_int_equal(param_preset(turbo, "turbo"), 0);
+    assert_int_equal(sched_pool_pair(turbo, regular), 0);
+}
+
+static void add(u32 i, struct sim_work work, struct sim_work turbo_work) {
+    vm[i] = sim_vm(regular, "vm", 1, sim_cpus(0, 63), work);
+    tvm[i] = sim_turbo(vm[i], turbo_work);
+}
+
+static void measure(u32 n, u64 warm, u64 ns) {
+    sim_run_until(sim.now + warm);
+    for (u32 i = 0; i < n; i++) {
+        sim_mark(vm[i]);
+        sim_mark(tvm[i]);
+    }
+    sim_run_until(sim.now + ns);
+}
+
+static double share(struct sim_dom *d, u64 ns) { return 100.0 * (double)sim_ran(d->vcpu[0]) / (double)ns; }
+
+static void near(double is, double want, double within, const char *what) {
+    if (is < want - within || is > want + within) fail_msg("%s: %.3f, expected %.3f within %.3f", what, is, want, within);
+}
+
+/* Table 1: two VMs of equal weight, one core of each kind; percent of a core. */
+static const struct row {
+    u32 rd[2], td[2], fs_r[2], fs_t[2];
+} table[] = {
+    { { 50, 50 }, { 0, 0 }, { 50, 50 }, { 0, 0 } },
+    { { 50, 50 }, { 0, 100 }, { 100, 0 }, { 0, 100 } },
+    { { 50, 50 }, { 50, 50 }, { 50, 50 }, { 50, 50 } },
+    { { 50, 50 }, { 15, 55 }, { 70, 30 }, { 35, 35 } },
+};
+
+/* One exchange from given uses: FS^R exactly. FS^T follows from equal weights. */
+static void test_table(void **state) {
+    for (u32 k = 0; k < ARRAY_SIZE(table); k++) {
+        start(2, k);
+        for (u32 i = 0; i < 2; i++) {
+            add(i, HOG, table[k].td[i] ? HOG : IDLE);
+        }
+        sim_run_until(200 * MS); /* until they are active */
+        for (u32 i = 0; i < 2; i++) {
+            credit_dom(&vm[i]->d)->used = credit_dom(&vm[i]->d)->used_before + table[k].rd[i] * 300 * US;
+            credit_dom(&tvm[i]->d)->used = credit_dom(&tvm[i]->d)->used_before + table[k].td[i] * 300 * US;
+        }
+        vturbo_exchange(regular);
+        for (u32 i = 0; i < 2; i++) {
+            assert_int_equal(credit_dom(&vm[i]->d)->share_ns, MAX(table[k].fs_r[i] * 300 * US, 1));
+            assert_int_equal(credit_dom(&tvm[i]->d)->weight, credit_dom(&vm[i]->d)->weight);
+        }
+        sim_stop();
+    }
+}
+
+/* The introduction's example: one VM on a regular core, the other on both: 75 and 25 of it. */
+static void test_introduction(void **state) {
+    start(2, 1);
+    add(0, HOG, IDLE);
+    add(1, HOG, (struct sim_work){ .kind = WORK_DUTY, .period_ns = 4 * MS, .percent = 50 });
+    measure(2, 3 * NS_PER_S, 20 * NS_PER_S);
+    near(share(vm[0], 20 * NS_PER_S), 75, 1.5, "regular, VM 1");
+    near(share(vm[1], 20 * NS_PER_S), 25, 1.5, "regular, VM 2");
+    near(share(tvm[1], 20 * NS_PER_S), 50, 1, "turbo, VM 2");
+    sim_stop();
+}
+
+/* T1: the rows as what VMs do, which are fixed points. */
+static void test_table_in_time(void **state) {
+    for (u32 k = 0; k < ARRAY_SIZE(table); k++) {
+        start(2, k);
+        for (u32 i = 0; i < 2; i++) {
+            u32 td = table[k].td[i];
+            struct sim_work part = { .kind = WORK_DUTY, .period_ns = 2 * MS, .percent = td };
+
+            add(i, HOG, td == 0 ? IDLE : td == 100 || (td == 50 && k == 2) ? HOG : part);
+        }
+        measure(2, 3 * NS_PER_S, 20 * NS_PER_S);
+        for (u32 i = 0; i < 2; i++) {
+            near(share(vm[i], 20 * NS_PER_S), table[k].fs_r[i], 2, "regular");
+            near(share(tvm[i], 20 * NS_PER_S), table[k].td[i], 2, "turbo");
+        }
+        sim_stop();
+    }
+}
+
+/* Backlogged VMs of equal weight use the same in all, whatever part of it is turbo; nobody crosses; W and the sum of
+ * FS^R are right (T2). */
+static void test_fair(void **state) {
+    u64 rng = 3;
+
+    for (u64 round = 0; round < 200; round++) {
+        u32 cpus = 1 + (u32)sim_below(&rng, 3), n = 2 * cpus + (u32)sim_below(&rng, 3);
+        double total[8], sum = 0;
+        u64 fs = 0, used = 0;
+        bool clamped = false;
+
+        start(cpus + 1, round);
+        for (u32 i = 0; i < n; i++) {
+            u32 percent = (u32)sim_below(&rng, 90 / n);
+            struct sim_work part = { .kind = WORK_DUTY, .period_ns = 2 * MS, .percent = percent };
+
+            add(i, HOG, percent ? part : IDLE);
+        }
+        measure(n, 2 * NS_PER_S, 10 * NS_PER_S);
+        for (u32 i = 0; i < n; i++) {
+            total[i] = share(vm[i], 10 * NS_PER_S) + share(tvm[i], 10 * NS_PER_S);
+            sum += total[i];
+            assert_true(vm[i]->vcpu[0]->s.cpu < cpus && tvm[i]->vcpu[0]->s.cpu == cpus);
+        }
+        for (u32 i = 0; i < n; i++) near(total[i], sum / n, sum / n * 0.02, "total");
+        for (u32 i = 0; i < n; i++) {
+            credit_dom(&vm[i]->d)->used = credit_dom(&vm[i]->d)->used_before + sim_below(&rng, 30 * MS);
+            credit_dom(&tvm[i]->d)->used = credit_dom(&tvm[i]->d)->used_before + sim_below(&rng, 10 * MS);
+            used += credit_dom(&vm[i]->d)->used - credit_dom(&vm[i]->d)->used_before;
+        }
+        vturbo_exchange(regular);
+        for (u32 i = 0; i < n; i++) {
+            fs += credit_dom(&vm[i]->d)->share_ns;
+            clamped |= credit_dom(&vm[i]->d)->share_ns <= 1;
+        }
+        if (!clamped) assert_true(fs <= used && fs + n >= used);
+        sim_stop();
+    }
+}
+
+/* Who waits for a turbo core waits for at most a slice of each of the others there. */
+static void test_wait(void **state) {
+    for (u32 n = 2; n <= 5; n++) {
+        start(2, n);
+        for (u32 i = 0; i < n; i++) add(i, HOG, HOG);
+        measure(n, 3 * NS_PER_S, 10 * NS_PER_S);
+        for (u32 i = 0; i < n; i++) {
+            assert_in_range(sim_waits(tvm[i]->vcpu[0]), 0, (n - 1) * 100 * US + n * sim.opt.switch_ns + 1000);
+            near(share(tvm[i], 10 * NS_PER_S), 100.0 / n, 1, "turbo");
+        }
+        sim_stop();
+        start(2, n); /* one does I/O, the others compute on their turbo vCPUs */
+        add(0, HOG, (struct sim_work){ .kind = WORK_SERVER, .rate = 1000, .work_ns = 20 * US });
+        for (u32 i = 1; i < n; i++) add(i, HOG, HOG);
+        measure(n, 3 * NS_PER_S, 10 * NS_PER_S);
+        assert_in_range(sim_waits(tvm[0]->vcpu[0]), 0, (n - 1) * 100 * US + 1000);
+        sim_stop();
+    }
+}
+
+/* Whoever computes or evades on its turbo vCPU gets no more of both pools than its share. */
+static void test_liars(void **state) {
+    static const struct sim_work works[] = {
+        { .kind = WORK_HOG },
+        { .kind = WORK_SELF, .work_ns = 90 * US, .rest_ns = 10 * US },
+        { .kind = WORK_SELF, .work_ns = 300 * US, .rest_ns = 100 * US },
+        { .kind = WORK_EVADER, .margin_ns = 20 * US, .rest_ns = 5 * US, .tick_ns = 100 * US },
+    };
+
+    for (u32 w = 0; w < ARRAY_SIZE(works); w++) {
+        start(2, w);
+        for (u32 i = 0; i < 4; i++) add(i, HOG, i ? (struct sim_work){ .kind = WORK_SERVER, .rate = 500, .work_ns = 50 * US } : works[w]);
+        measure(4, 3 * NS_PER_S, 10 * NS_PER_S);
+        double turbo_used = 0, all = 0, mine = share(vm[0], 10 * NS_PER_S) + share(tvm[0], 10 * NS_PER_S);
+
+        for (u32 i = 0; i < 4; i++) {
+            turbo_used += share(tvm[i], 10 * NS_PER_S);
+            all += share(vm[i], 10 * NS_PER_S) + share(tvm[i], 10 * NS_PER_S);
+        }
+        /* what nobody else wants of the turbo core is there for the taking; beyond it, a share of the whole */
+        assert_true(mine <= MAX(all / 4, share(tvm[0], 10 * NS_PER_S)) + 1);
+        sim_stop();
+    }
+}
+
+/* A cap is of both pools together. */
+static void test_cap(void **state) {
+    start(2, 1);
+    add(0, HOG, (struct sim_work){ .kind = WORK_DUTY, .period_ns = 2 * MS, .percent = 10 });
+    add(1, HOG, IDLE);
+    sim_param(regular, &vm[0]->d, "cap", 30);
+    measure(2, 3 * NS_PER_S, 20 * NS_PER_S);
+    near(share(vm[0], 20 * NS_PER_S) + share(tvm[0], 20 * NS_PER_S), 30, 1, "cap");
+    near(share(vm[1], 20 * NS_PER_S), 80, 1, "the other");
+    sim_stop();
+}
+
+static void test_administration(void **state) {
+    struct sched_pool *third, *null;
+    struct sched_dom t;
+    struct sched_vcpu *slot[1];
+
+    start(3, 1);
+    assert_int_equal(sched_pool_create("third", "credit", &third), 0);
+    assert_int_equal(sched_pool_create("null", "null", &null), 0);
+    assert_int_equal(sched_pool_pair(null, third), -EINVAL);    /* a policy that cannot */
+    assert_int_equal(sched_pool_pair(regular, third), -EINVAL); /* created before what it is to serve */
+    assert_int_equal(sched_pool_pair(third, regular), -EBUSY);  /* it has one */
+    assert_int_equal(sched_pool_pair(third, turbo), -EBUSY);
+    add(0, HOG, HOG);
+    assert_int_equal(sched_pool_pair(turbo, NULL), -EBUSY); /* it has VMs */
+    assert_int_equal(sched_pool_destroy(turbo), -EBUSY);
+    assert_int_equal(sched_pool_move_dom(third, &vm[0]->d), -EBUSY);
+    struct sim_dom *alone = sim_vm(turbo, "alone", 1, sim_cpus(0, 63), IDLE);
+
+    assert_int_equal(sched_dom_init_turbo(&t, &alone->d, slot), -EINVAL); /* its pool has no turbo pool */
+    sim_vm_destroy(alone);
+    sim_vm_destroy(tvm[0]);
+    sim_run_until(sim.now + 100 * MS);
+    sim_vm_destroy(vm[0]);
+    assert_int_equal(sched_pool_pair(turbo, NULL), 0);
+    sim_stop();
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_table),   cmocka_unit_test(test_introduction), cmocka_unit_test(test_table_in_time),
+        cmocka_unit_test(test_fair),    cmocka_unit_test(test_wait),         cmocka_unit_test(test_liars),
+        cmocka_unit_test(test_cap),     cmocka_unit_test(test_administration),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
