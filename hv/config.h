@@ -34,6 +34,7 @@ struct config_vm {
     char cmdline[CONFIG_VALUE];
     u64 memory; /* bytes */
     u32 vcpus;
+    bool turbo;          /* one vCPU more, number 0, in the turbo pool of its pool */
     struct cpumask cpus; /* hard affinity */
     char pool[CONFIG_NAME];
     enum on_crash on_crash;
@@ -45,7 +46,8 @@ struct config_vm {
 struct config_pool {
     struct config_head head;
     char sched[CONFIG_NAME];
-    char preset[CONFIG_NAME]; /* "" or a preset of the policy; applied before the parameters */
+    char preset[CONFIG_NAME];   /* "" or a preset of the policy; applied before the parameters */
+    char turbo_of[CONFIG_NAME]; /* "" or the pool above that it is the turbo pool of */
     struct cpumask cpus;      /* of Pool-0 those that no other pool has */
 };
 

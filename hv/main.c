@@ -148,6 +148,13 @@ static void make_pool(const struct config_pool *c) {
         log_err("pool %s with policy %s cannot be made: error %d", name, c->sched, -err);
         return;
     }
+    if (*c->turbo_of) {
+        struct sched_pool *served = sched_pool_find(c->turbo_of);
+
+        if (!served || sched_pool_pair(p, served) < 0)
+            log_warn("pool %s: it cannot be the turbo pool of %s", name, c->turbo_of);
+        param_preset(p, "turbo"); /* unless it says otherwise */
+    }
     if (*c->preset && param_preset(p, c->preset) < 0)
         log_warn("pool %s: there is no preset %s", name, c->preset);
     for (const struct config_param *s = c->head.param; s < c->head.param + c->head.nr_params; s++) {

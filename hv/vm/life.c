@@ -68,6 +68,13 @@ const char *vm_state_name(enum vm_state s) {
 #define ALIVE    (BIT(VM_RUNNING) | BIT(VM_PAUSED))
 #define STANDING (ALIVE | BIT(VM_CRASHED) | BIT(VM_SHUTDOWN))
 
+void vm_sched_pause(struct vm *vm, bool pause) {
+    struct sched_dom *parts[] = { &vm->sched, &vm->turbo };
+
+    for (u32 i = 0; i < 2; i++)
+        if (parts[i]->pool) pause ? sched_pause(parts[i]) : (void)sched_unpause(parts[i]);
+}
+
 /* From one of the states in `from` to `to`; its vCPUs stop with that, or go on. False: it was in another. */
 static bool change(struct vm *vm, u64 from, enum vm_state to) {
     bool may;
@@ -76,10 +83,7 @@ static bool change(struct vm *vm, u64 from, enum vm_state to) {
     may = from & BIT(vm->state);
     if (may) {
         vm->state = to;
-        if (to == VM_RUNNING)
-            sched_unpause(&vm->sched);
-        else
-            sched_pause(&vm->sched);
+        vm_sched_pause(vm, to != VM_RUNNING);
     }
     spin_unlock(&vm_lock);
     return may;
@@ -150,10 +154,14 @@ static int make_sched(struct vm *vm) {
     struct sched_pool *pool = sched_pool_find(vm->config.pool);
 
     if (!pool) return failed(vm, -ENOENT, "there is no such pool");
-    return sched_dom_init(&vm->sched, vm->id, vm->name, vm->sched_vcpus, pool);
+    if (sched_dom_init(&vm->sched, vm->id, vm->name, vm->sched_vcpus, pool)) return -EINVAL;
+    if (vm->config.turbo && sched_dom_init_turbo(&vm->turbo, &vm->sched, &vm->turbo_vcpu))
+        return failed(vm, -EINVAL, "its pool has no turbo pool");
+    return 0;
 }
 
 static int undo_sched(struct vm *vm) {
+    if (vm->turbo.pool) sched_dom_fini(&vm->turbo);
     if (vm->sched.pool) sched_dom_fini(&vm->sched);
     return 0;
 }
@@ -162,7 +170,7 @@ static int make_vcpus(struct vm *vm) {
     int err = vcpu_create(vm, vm->nr_vcpus);
 
     if (err == -EINVAL) return failed(vm, err, "none of the pCPUs in `cpus` belongs to its pool");
-    return err ? err : vm->nr_vcpus < vm->config.vcpus;
+    return err ? err : vm->nr_vcpus < vm->config.vcpus + vm->config.turbo;
 }
 
 static int undo_vcpus(struct vm *vm) {
@@ -250,7 +258,7 @@ static int make_run(struct vm *vm) {
 }
 
 static int undo_run(struct vm *vm) {
-    if (!sched_dom_stopped(&vm->sched)) return 1;
+    if (!sched_dom_stopped(&vm->sched) || (vm->turbo.pool && !sched_dom_stopped(&vm->turbo))) return 1;
     if (vm_stopped) vm_stopped(vm);
     return 0;
 }
@@ -308,7 +316,7 @@ int vm_create(const struct config_vm *c, vm_done done, void *ctx) {
     bool taken = false;
     struct vm *vm;
 
-    if (!c->head.name[0] || c->vcpus == 0 || c->vcpus > TAKT_MAX_VCPUS) return -EINVAL;
+    if (!c->head.name[0] || c->vcpus == 0 || c->vcpus + c->turbo > TAKT_MAX_VCPUS) return -EINVAL;
     vm = heap_alloc(sizeof(*vm));
     if (!vm) return -ENOMEM;
     vm->config = *c;

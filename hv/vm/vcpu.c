@@ -82,8 +82,10 @@ static int map_info_page(struct vm *vm, struct vcpu *v) {
 
 int vcpu_create(struct vm *vm, u32 id) {
     struct vcpu *v = heap_alloc(sizeof(*v));
+    struct cpumask any;
     int err = -ENOMEM;
 
+    cpumask_fill(&any);
     if (!v) return err;
     v->id = id;
     v->vm = vm;
@@ -98,8 +100,10 @@ int vcpu_create(struct vm *vm, u32 id) {
     err = map_info_page(vm, v);
     if (err) goto fini;
     vlapic_init(&v->lapic, id, &lapic_ops);
-    vm->sched_vcpus[id] = &v->sched;
-    err = sched_vcpu_init(&v->sched, &vm->sched, id, &vm->config.cpus);
+    if (id == 0 && vm->config.turbo)
+        err = sched_vcpu_init(&v->sched, &vm->turbo, id, &any);
+    else
+        err = sched_vcpu_init(&v->sched, &vm->sched, id, &vm->config.cpus);
     if (err) goto fini;
     vm->vcpu[id] = v;
     vm->nr_vcpus = id + 1;

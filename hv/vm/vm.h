@@ -104,7 +104,7 @@ struct vm {
     char why[128];       /* after VM_CRASHED, or when it could not be created: one sentence */
     struct guestmem mem;
     struct virt_vm virt;
-    struct sched_dom sched;
+    struct sched_dom sched, turbo; /* the latter: with a turbo vCPU, 0, that one */
     struct evtchn_dom events;
     struct bus ports, mmio;
     struct vconsole console;
@@ -112,7 +112,7 @@ struct vm {
     u64 tsc_offset;
     u32 nr_vcpus;
     struct vcpu *vcpu[TAKT_MAX_VCPUS]; /* until the VM is DYING, then only for who destroys it */
-    struct sched_vcpu *sched_vcpus[TAKT_MAX_VCPUS];
+    struct sched_vcpu *sched_vcpus[TAKT_MAX_VCPUS], *turbo_vcpu;
     struct vm_job job;
 };
 
@@ -133,6 +133,9 @@ void vm_put(struct vm *vm);
 /* The VMs in order of id. vm_next(NULL) is the first; takes a reference and drops the one of `after`. */
 struct vm *vm_next(struct vm *after);
 const char *vm_state_name(enum vm_state s);
+
+/* Counts: no vCPU of it runs while it is paused once. */
+void vm_sched_pause(struct vm *vm, bool pause);
 
 /* The shell's, set before the first VM is created; NULL: none. A VM that is destroyed calls it when its vCPUs
  * have stopped. */

@@ -54,8 +54,9 @@ static struct cpumask mask_of(u64 w) {
     return m;
 }
 
+/* One that a recording takes up again without having let it go stays as it is, in its pool's list. */
 static struct replay_dom *new_dom(u32 id) {
-    free(doms[id]);
+    if (doms[id] && !doms[id]->d.pool) free(doms[id]);
     return doms[id] = calloc(1, sizeof(*doms[id]));
 }
 
@@ -67,9 +68,11 @@ static void apply_dom(u32 kind, struct sched_pool *p, u32 id) {
         return;
     }
     if (kind == IN_TURBO) {
-        struct replay_dom *t = new_dom(id | SCHED_TURBO);
+        struct sched_dom *d = doms[id] ? &doms[id]->d : NULL;
+        struct replay_dom *t = NULL;
 
-        if (doms[id]) sched_dom_init_turbo(&t->d, &doms[id]->d, t->slot);
+        if (d && d->pool && !d->peer && !(id & SCHED_TURBO)) t = new_dom(id | SCHED_TURBO);
+        if (t) sched_dom_init_turbo(&t->d, d, t->slot);
         return;
     }
     if (!doms[id]) return;
