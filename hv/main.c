@@ -10,6 +10,7 @@
 #include "platform/screen.h"
 #include "platform/smp.h"
 #include "platform/timer.h"
+#include "sched/governor.h"
 #include "sched/policy.h"
 #include "shell/shell.h"
 #include "virt/virt.h"
@@ -170,7 +171,13 @@ static void make_pool(const struct config_pool *c) {
     }
 }
 
+static bool govern(struct work *w) {
+    w->not_before = governor_step(now_ns());
+    return true;
+}
+
 static void pools_init(void) {
+    static struct work governor = { .step = govern };
     struct sched_pool *p0;
 
     sched_init();
@@ -182,6 +189,7 @@ static void pools_init(void) {
     if (!p0) stop_machine("The scheduler cannot be started.");
     for (u32 cpu = 0; cpu < nr_cpus; cpu++)
         if (!sched_pool_of_cpu(cpu)) sched_pool_add_cpu(p0, cpu);
+    work_add(&governor);
 }
 
 static void vm_made(void *ctx, struct vm *vm, int err, const char *why) {

@@ -29,7 +29,9 @@ struct credit_knobs {
     u32 ratelimit_us, ratelimit_exact, migration_delay_us;
     u32 debit, weight_scope, inactive_reset, tickle, activate, demote;
     u32 boost, boost_levels, boost_hold_us, boost_on_migrate, yield_hint, balance, overflow, requeue;
-    u32 slicer, share, aca, aca_shorten, fault;
+    u32 slicer, share, aca, aca_shorten;
+    u32 turbo_max, turbo_low, turbo_high, auto_io; /* governor.c */
+    u32 fault;
 };
 
 /* The classes of the engine, best first; a vCPU's class by credit is UNDER or OVER. */

@@ -43,12 +43,17 @@ const struct param credit_params[] = {
          "sequential"),
     NUM(aca, "", "1: I/O-intensive VMs are granted credit also while they sleep", 0, 1),
     NUM(aca_shorten, "", "1: aca shortens the period instead of keeping credit back", 0, 1),
+    NUM(turbo_max, "", "a turbo pool's cores by load up to so many, 0: as they are", 0, TAKT_MAX_CPUS),
+    NUM(turbo_low, "%", "one turbo core less if the others would be busy for less", 0, 100),
+    NUM(turbo_high, "%", "one turbo core more if they are busy for more", 0, 100),
+    NUM(auto_io, "", "1: I/O-intensive VMs move here, and pCPUs come and go by load", 0, 1),
     WORD(fault, "a built-in fault, for tests", "none", "ignore_weight"),
     { 0 },
 };
 
 /* What is not named is 0, the oldest. */
-#define BOOST(kind)          .boost = kind, .boost_levels = 3, .boost_hold_us = 10000
+#define BOOST(kind)                                                                                          \
+    .boost = kind, .boost_levels = 3, .boost_hold_us = 10000, .turbo_low = 40, .turbo_high = 80
 #define TIMES(slice, limit)  .tslice_us = slice, .ratelimit_us = limit
 #define RULES                                                                                                \
     .ratelimit_exact = 1, .debit = DEBIT_TIME, .weight_scope = SCOPE_DOM, .inactive_reset = RESET_HALF,      \

@@ -5,6 +5,7 @@
 #include "lib/printf.h"
 #include "sched/machine.h"
 #include "sched/core.h"
+#include "sched/governor.h"
 #include "sim.h"
 
 struct sim sim;
@@ -290,6 +291,13 @@ static void on_state(struct sched_vcpu *s, u64 now) {
     v->runnable_since = s->state == RS_RUNNABLE ? now : ~0ull;
 }
 
+static struct timer governor;
+
+static void govern(struct timer *t, u64 now) {
+    sim.cpu = 0;
+    timerq_insert(&queue, t, MAX(governor_step(now), now + NS_PER_US));
+}
+
 void sim_start(const struct sim_options *o) {
     memset(&sim, 0, sizeof(sim));
     memset(pcpus, 0, sizeof(pcpus));
@@ -307,6 +315,9 @@ void sim_start(const struct sim_options *o) {
         timer_init(&pcpus[cpu].kick, kicked);
         timer_init(&pcpus[cpu].switched, switched);
     }
+    governor_reset();
+    timer_init(&governor, govern);
+    if (o->governed) timerq_insert(&queue, &governor, NS_PER_S);
 }
 
 static void must(int error, const char *what, const char *name) {

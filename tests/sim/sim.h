@@ -54,6 +54,7 @@ struct sim_options {
     u64 seed;
     u64 kick_ns;   /* from a kick to sched_run */
     u64 switch_ns; /* from sched_run to the new vCPU, charged to it; the old one's state is saved half-way */
+    bool governed; /* pools change by themselves, if they are told to */
     bool keep;     /* keep all trace records, of the classes in mask */
     u32 mask;      /* 0: TRACE_CLASS_SCHED | TRACE_CLASS_REPLAY */
 };
