@@ -37,7 +37,7 @@ enum trace_event {
     TRC_ENTRY = 0x0202,
     TRC_INJECT = 0x0203,      /* vector, type */
     TRC_HYPERCALL = 0x0204,   /* number, first argument, result */
-    TRC_EVTCHN_SEND = 0x0301, /* port, receiving VM */
+    TRC_EVTCHN_SEND = 0x0301, /* port */
     TRC_EVTCHN_TAKE = 0x0302, /* port, ns since it was sent */
     TRC_SCHED_INPUT = 0x0401, /* see hv/sched/core.h: everything that a replay needs */
     TRC_SCHED_DECISION = 0x0402,

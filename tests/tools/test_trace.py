@@ -1,4 +1,5 @@
 """The trace stream and the tools that read it, on a made-up trace: two pCPUs, three VMs, ten seconds of round robin."""
+import json
 import os
 import random
 import re
@@ -185,3 +186,19 @@ def test_picture(stream, tmp_path):
     subprocess.run([sys.executable, os.path.join(ROOT, "tools/trace-picture.py"), str(tmp_path / "stream"), str(tmp_path / "out.png"),
                     "--length", "0.2"], check=True)
     assert (tmp_path / "out.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_event_times(tmp_path):
+    """Both directions between two VMs, and what a megabyte of 4096-byte events waits."""
+    records = [ts.Record(i * MS, ts.EVTCHN_TAKE, 0, BUSY if i % 2 else WAKER, 3 if i % 2 else 5, 2000 * (1 + i % 2) + i * 10, 0, 0)
+               for i in range(200)]
+    payload = b"".join(r.pack() for r in records[:31]), b"".join(r.pack() for r in records[31:62])
+    stream = tmp_path / "s"
+    head = struct.pack("<8sII", b"TAKTRACE", ts.VERSION, 1)
+    stream.write_bytes(ts.frame("H", 0, head) + ts.frame("R", 1, payload[0]) + ts.frame("R", 2, payload[1]))
+    out = subprocess.run([os.path.join(ROOT, "tools/event-times.py"), "-j", "--bytes-per-event", "4096", str(stream)],
+                         check=True, stdout=subprocess.PIPE, text=True).stdout
+    rows = json.loads(out)
+    assert [(r["port"], r["events"]) for r in rows] == [(3, 31), (5, 31)]
+    assert rows[0]["p50_us"] == pytest.approx(4.31) and rows[1]["max_us"] == pytest.approx(2.6)
+    assert rows[0]["mean_us"] == pytest.approx(4.31) and rows[0]["us_per_mb"] == pytest.approx(4.31 * 256)
