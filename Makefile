@@ -132,10 +132,10 @@ $(B)/cfgdump: $(B)/host/tools/cfgdump.o $(B)/libhv.a $(B)/libfakes.a
 
 # ---- the simulation of the scheduler: tests/sim with hv/sched ---------------------------------------------------------
 
-SCENARIO ?= tests/sim/scenarios/demo.sim
+SCENARIO ?= boot/demo.cfg
 SIM_OBJ  := $(patsubst %.c,$(B)/host/%.o,$(filter-out tests/sim/main.c tests/sim/cost.c,$(wildcard tests/sim/*.c)))
 
-$(B)/host/tests/sim/%.o $(B)/host/tests/unit/test_sched%.o: HOST_CFLAGS += -Itests/sim
+$(B)/host/tests/sim/%.o $(B)/host/tests/unit/test_sched%.o: HOST_CFLAGS += -Itests/sim -Iguestlib/include
 $(B)/libsim.a: $(SIM_OBJ)
 	@rm -f $@
 	ar rcs $@ $^
@@ -147,8 +147,8 @@ $(B)/unit/test_sched%: $(B)/host/tests/unit/test_sched%.o $(B)/libsim.a $(B)/lib
 	@mkdir -p $(@D)
 	$(CC) -o $@ $^ -lcmocka
 
-sim: $(B)/sim ## a scenario of the scheduler in virtual time (SCENARIO=file)
-	$(B)/sim $(SCENARIO)
+sim: $(B)/sim ## the VMs of a file in the simulation, in virtual time (SCENARIO=file.cfg CPUS=2)
+	$(B)/sim -p $(CPUS) $(SCENARIO)
 
 # ---- fuzz targets: tests/fuzz/fuzz_*.c with libFuzzer and sanitizers ------------------------------------------------
 

@@ -1,8 +1,10 @@
-/* build/sim [-j] [-r RECORD-TO] SCENARIO     run a scenario
- * build/sim replay FILE                      replay a recording of the image or of -r */
+/* build/sim [OPTIONS] FILE   runs a VM file (docs/scheduler.md has the options)
+ * build/sim replay FILE      replays a recording of the image or of -r */
+#include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "lib/parse.h"
 #include "sim.h"
 
 static int replay(const char *file) {
@@ -34,23 +36,37 @@ static int replay(const char *file) {
     return result ? 1 : 0;
 }
 
+static int usage(void) {
+    fprintf(stderr,
+            "usage: sim [-j] [-n] [-p CPUS] [-w WARM-UP] [-t TIME] [-k KICK] [-s SWITCH] [-c COMMAND-LINE] "
+            "[-r RECORD-TO] FILE | sim replay FILE\n");
+    return 2;
+}
+
 int main(int argc, char **argv) {
-    const char *record_to = NULL;
-    bool json = false;
-    int i = 1;
+    struct scenario sc = { .cpus = 2,
+                           .warm_up_ns = 2 * NS_PER_S,
+                           .run_ns = 10 * NS_PER_S,
+                           .kick_ns = 2 * NS_PER_US,
+                           .switch_ns = 2 * NS_PER_US };
+    int error = 0;
 
     if (argc == 3 && strcmp(argv[1], "replay") == 0) return replay(argv[2]);
-    for (; i < argc && argv[i][0] == '-'; i++) {
-        if (strcmp(argv[i], "-j") == 0)
-            json = true;
-        else if (strcmp(argv[i], "-r") == 0 && i + 1 < argc)
-            record_to = argv[++i];
-        else
-            break;
+    for (int o; (o = getopt(argc, argv, "jnp:w:t:k:s:c:r:")) != -1;) {
+        switch (o) {
+        case 'j': sc.json = true; break;
+        case 'n': sc.check = true; break;
+        case 'p': sc.cpus = (u32)atoi(optarg); break;
+        case 'w': error |= parse_time(optarg, &sc.warm_up_ns, NULL); break;
+        case 't': error |= parse_time(optarg, &sc.run_ns, NULL); break;
+        case 'k': error |= parse_time(optarg, &sc.kick_ns, NULL); break;
+        case 's': error |= parse_time(optarg, &sc.switch_ns, NULL); break;
+        case 'c': sc.cmdline = optarg; break;
+        case 'r': sc.record_to = optarg; break;
+        default: return usage();
+        }
     }
-    if (i + 1 != argc) {
-        fprintf(stderr, "usage: sim [-j] [-r RECORD-TO] SCENARIO | sim replay FILE\n");
-        return 2;
-    }
-    return scenario_run(argv[i], json, record_to);
+    if (error || optind + 1 != argc || sc.cpus < 1 || sc.cpus > TAKT_MAX_CPUS || !sc.run_ns) return usage();
+    sc.file = argv[optind];
+    return scenario_run(&sc);
 }

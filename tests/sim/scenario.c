@@ -1,269 +1,245 @@
-/* Scenario files: the grammar of a VM file (docs/config.md), with [sim] for the machine and workload keys
- * for a VM. docs/scheduler.md lists them. */
+/* Runs a VM file (docs/config.md), the very one that the image boots: read by the image's parser, and instead of a guest
+ * there is a model of what it does, with the parameters of its command line. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "config.h"
 #include "lib/parse.h"
 #include "sim.h"
 
-#define MAX_SECTIONS 80
-#define MAX_KEYS     24
+#define WAKE_NS   (50 * NS_PER_US) /* what waker.c does each time */
+#define CLIENT_NS (20 * NS_PER_US) /* and client.c */
 
-struct key {
-    char name[32], value[64];
-    int line;
-    bool used;
-};
+static struct config cfg;
+static struct sim_dom *vm[CONFIG_MAX_VMS], *turbo_vm[CONFIG_MAX_VMS];
+static struct sim_vcpu *server[CONFIG_MAX_VMS + 1]; /* vCPU 0 of a VM, by id */
 
-struct section {
-    char kind[16], name[32];
-    struct key key[MAX_KEYS];
-    int nr_keys, line;
-    void *object; /* struct sched_pool or sim_dom */
-};
-
-static struct section sections[MAX_SECTIONS];
-static int nr_sections;
-static const char *file_name;
-
-static void fail(int line, const char *what, const char *more) {
-    fprintf(stderr, "%s:%d: %s%s%s\n", file_name, line, what, more ? " " : "", more ? more : "");
+static void fail(const char *what, const char *name, const char *more) {
+    fprintf(stderr, "sim: %s %s%s%s\n", what, name, more ? ": " : "", more ? more : "");
     exit(2);
 }
 
-static char *trim(char *s) {
-    char *end;
+/* ---- what a guest does ---- */
 
-    while (*s == ' ' || *s == '\t') s++;
-    end = s + strlen(s);
-    while (end > s && strchr(" \t\r\n", end[-1])) *--end = 0;
-    return s;
-}
+/* The value of `key` on the guest's command line, as cmdline_u64() of the guest library. */
+static u64 number(const char *cmdline, const char *key, u64 otherwise) {
+    size_t n = strlen(key);
 
-static void read_section(char *s, int line) {
-    struct section *x = &sections[nr_sections];
-    char *end = strchr(s, ']');
-
-    if (!end || end[1] || nr_sections == MAX_SECTIONS)
-        fail(line, "expected [section] or [section NAME]", NULL);
-    *end = 0;
-    if (sscanf(s + 1, "%15s %31s", x->kind, x->name) < 1)
-        fail(line, "expected [section] or [section NAME]", NULL);
-    if (strcmp(x->kind, "sim") && strcmp(x->kind, "hypervisor") && strcmp(x->kind, "pool") &&
-        strcmp(x->kind, "vm"))
-        fail(line, "unknown section", x->kind);
-    x->line = line;
-    nr_sections++;
-}
-
-static void read_file(FILE *f) {
-    char buf[512];
-
-    for (int line = 1; fgets(buf, sizeof(buf), f); line++) {
-        char *s = trim(buf), *eq;
-
-        for (char *c = s; *c; c++)
-            if ((*c == '#' || *c == ';') && (c == s || c[-1] == ' ' || c[-1] == '\t')) *c = 0;
-        s = trim(s);
-        if (!*s) continue;
-        if (*s == '[') {
-            read_section(s, line);
-            continue;
-        }
-        eq = strchr(s, '=');
-        if (!eq || nr_sections == 0) fail(line, "expected key = value in a section", NULL);
-        *eq = 0;
-        struct section *x = &sections[nr_sections - 1];
-
-        if (x->nr_keys == MAX_KEYS) fail(line, "too many keys in this section", NULL);
-        struct key *k = &x->key[x->nr_keys++];
-
-        k->line = line;
-        k->used = false;
-        snprintf(k->name, sizeof(k->name), "%s", trim(s));
-        snprintf(k->value, sizeof(k->value), "%s", trim(eq + 1));
-    }
-}
-
-static struct key *find(struct section *x, const char *name) {
-    for (int i = 0; x && i < x->nr_keys; i++)
-        if (strcmp(x->key[i].name, name) == 0) {
-            x->key[i].used = true;
-            return &x->key[i];
-        }
-    return NULL;
-}
-
-static const char *word(struct section *x, const char *name, const char *otherwise) {
-    struct key *k = find(x, name);
-
-    return k ? k->value : otherwise;
-}
-
-static u64 number(struct section *x, const char *name, u64 otherwise) {
-    struct key *k = find(x, name);
-    u64 v = otherwise;
-
-    if (k && parse_u64(k->value, &v, NULL)) fail(k->line, name, "is not a number");
-    return v;
-}
-
-static u64 duration(struct section *x, const char *name, u64 otherwise) {
-    struct key *k = find(x, name);
-    u64 v = otherwise;
-
-    if (k && parse_time(k->value, &v, NULL)) fail(k->line, name, "is not a time such as 10ms or 50us");
-    return v;
-}
-
-static struct cpumask cpu_list(struct section *x, struct cpumask otherwise) {
-    struct key *k = find(x, "cpus");
-
-    if (k && parse_cpus(k->value, &otherwise, NULL)) fail(k->line, "cpus", "is not a list such as 0-3,5");
+    for (const char *p = cmdline; (p = strstr(p, key)); p += n)
+        if ((p == cmdline || p[-1] == ' ') && p[n] == '=') return strtoull(p + n + 1, NULL, 0);
     return otherwise;
 }
 
-static struct section *next_of(const char *kind, struct section *after) {
-    for (struct section *x = after ? after + 1 : sections; x < &sections[nr_sections]; x++)
-        if (strcmp(x->kind, kind) == 0) return x;
-    return NULL;
+static u64 micro(const char *cmdline, const char *key, u64 otherwise) {
+    return number(cmdline, key, otherwise) * NS_PER_US;
 }
 
-/* Whatever the grammar does not know is a parameter of the policy. */
-static void set_params(struct section *x, struct sched_pool *p, void *object, enum param_scope scope) {
-    struct key *preset = scope == PARAM_POOL ? find(x, "sched_preset") : NULL;
+static struct sim_work busy(const char *c) {
+    return (struct sim_work){ .kind = WORK_DUTY,
+                              .percent = (u32)number(c, "percent", 40),
+                              .period_ns = micro(c, "period_us", 10000) };
+}
 
-    if (preset && param_preset(p, preset->value)) fail(preset->line, "no such preset:", preset->value);
-    for (int i = 0; x && i < x->nr_keys; i++) {
-        struct key *k = &x->key[i];
-        const struct param *e = k->used ? NULL : param_find(p, k->name);
-        const char *why = NULL;
+static struct sim_work waker(const char *c) {
+    return (
+        struct sim_work){ .kind = WORK_WAKER, .period_ns = micro(c, "period_us", 10000), .work_ns = WAKE_NS };
+}
 
-        if (k->used) continue;
-        if (!e || e->scope != scope) fail(k->line, "unknown key", k->name);
-        if (param_set_text(e, p, object, k->value, &why)) fail(k->line, k->name, why);
+static struct sim_work evader(const char *c) {
+    u64 lead = micro(c, "lead_us", 200), nap = micro(c, "nap_us", 600);
+
+    return (struct sim_work){ .kind = WORK_EVADER,
+                              .tick_ns = micro(c, "tick_us", 10000),
+                              .margin_ns = lead,
+                              .rest_ns = nap > lead ? nap - lead : 0 };
+}
+
+static struct sim_work hostile(const char *c) {
+    const char *mode = strstr(c, "mode=");
+
+    if (mode && strncmp(mode + 5, "selfwake", 8) == 0)
+        return (struct sim_work){ .kind = WORK_SELF, .work_ns = 10 * NS_PER_US, .rest_ns = NS_PER_US };
+    if (mode && strncmp(mode + 5, "yield", 5) == 0)
+        return (struct sim_work){ .kind = WORK_YIELD, .work_ns = 5 * NS_PER_US };
+    return (struct sim_work){ .kind = WORK_HOG };
+}
+
+static struct arrivals due(const char *c) {
+    return arrivals_begin(number(c, "seed", 1), number(c, "rate", 300),
+                          number(c, "start_ms", 1000) * NS_PER_MS);
+}
+
+static struct sim_work mixed(const char *c) {
+    return (struct sim_work){ .kind = WORK_MIXED,
+                              .percent = (u32)number(c, "percent", 100),
+                              .period_ns = micro(c, "period_us", 10000),
+                              .work_ns = micro(c, "work_us", 50),
+                              .due = due(c) };
+}
+
+static struct sim_work client(const char *c) {
+    u64 id = number(c, "server", 1);
+
+    if (id > CONFIG_MAX_VMS) fail("there is no VM", c, NULL);
+    return (
+        struct sim_work){ .kind = WORK_CLIENT, .work_ns = CLIENT_NS, .due = due(c), .server = &server[id] };
+}
+
+static struct sim_work spin(const char *c) { return (struct sim_work){ .kind = WORK_HOG }; }
+
+static struct sim_work hello(const char *c) { return (struct sim_work){ .kind = WORK_IDLE }; }
+
+static const struct {
+    const char *image;
+    struct sim_work (*work)(const char *cmdline);
+} models[] = {
+    { "spin", spin },       { "busy", busy },   { "waker", waker },   { "evader", evader },
+    { "hostile", hostile }, { "mixed", mixed }, { "client", client }, { "hello", hello },
+};
+
+static struct sim_work work_of(const struct config_vm *v) {
+    for (u32 i = 0; i < ARRAY_SIZE(models); i++)
+        if (strcmp(models[i].image, v->image) == 0) return models[i].work(v->cmdline);
+    fail("no model of the guest", v->image, v->head.name);
+    return (struct sim_work){ 0 };
+}
+
+/* ---- pools and VMs, as hv/main.c and hv/vm make them; but what they warn of is an error here ---- */
+
+static void set_params(const struct config_head *h, struct sched_pool *p, void *object) {
+    for (const struct config_param *s = h->param; s < h->param + h->nr_params; s++) {
+        const struct param *e = param_find(p, s->name);
+        const char *why = "its policy does not have it";
+        char what[128];
+
+        snprintf(what, sizeof(what), "%.31s = %.31s", s->name, s->value);
+        if (!e || param_set_text(e, p, object, s->value, &why)) fail(h->name, what, why);
     }
 }
 
-static struct sim_work read_work(struct section *x) {
-    static const char *const names[] = {
-        "idle", "hog", "duty", "waker", "server", "evader", "self", "yield"
-    };
-    struct key *k = find(x, "workload");
-    struct sim_work w = { .kind = WORK_HOG };
-    u32 permille;
+static void make_pool(const struct config_pool *c) {
+    struct cpumask here = sim_cpus(0, sim.opt.cpus - 1);
+    struct sched_pool *p = sim_pool(c->head.name, c->sched, cpumask_and(&c->cpus, &here));
 
-    if (k) {
-        u32 i = 0;
-
-        while (i < ARRAY_SIZE(names) && strcmp(names[i], k->value)) i++;
-        if (i == ARRAY_SIZE(names))
-            fail(k->line, "a workload is one of idle hog duty waker server evader self yield, not", k->value);
-        w.kind = i;
-    }
-    k = find(x, "percent");
-    if (k && parse_permille(k->value, &permille, NULL)) fail(k->line, "percent", "is a share such as 40%");
-    w.percent = k ? permille / 10 : 50;
-    w.period_ns = duration(x, "period", 10 * NS_PER_MS);
-    w.work_ns = duration(x, "work", 100 * NS_PER_US);
-    w.rate = (u32)number(x, "rate", 100);
-    w.margin_ns = duration(x, "margin", 500 * NS_PER_US);
-    w.rest_ns = duration(x, "rest", 100 * NS_PER_US);
-    w.tick_ns = duration(x, "tick", 10 * NS_PER_MS);
-    if (!w.period_ns || !w.work_ns || !w.rate || w.margin_ns >= w.tick_ns)
-        fail(x->line, "the workload of", x->name);
-    return w;
+    if (*c->preset && param_preset(p, c->preset)) fail(c->head.name, "there is no preset", c->preset);
+    set_params(&c->head, p, p);
 }
 
-static void make_pools(struct section *hv) {
-    struct cpumask rest = sim_cpus(0, sim.opt.cpus - 1);
-    const char *sched = word(hv, "sched", "credit");
-    struct sched_pool *p;
+static void make_vm(u32 i) {
+    const struct config_vm *c = &cfg.vm[i];
+    struct sched_pool *p = sched_pool_find(c->pool);
+    struct cpumask allowed = cpumask_and(&c->cpus, &p->cpus);
 
-    for (struct section *x = next_of("pool", NULL); x; x = next_of("pool", x)) {
-        struct cpumask m = cpu_list(x, (struct cpumask){ 0 });
-
-        cpumask_for_each(cpu, &m) cpumask_clear(&rest, cpu);
-    }
-    p = sim_pool("Pool-0", sched, rest);
-    number(hv, "seed", 0); /* taken before */
-    set_params(hv, p, p, PARAM_POOL);
-    for (struct section *x = next_of("pool", NULL); x; x = next_of("pool", x)) {
-        p = sim_pool(x->name, word(x, "sched", sched), cpu_list(x, (struct cpumask){ 0 }));
-        set_params(x, p, p, PARAM_POOL);
-    }
+    if (!c->start) return;
+    if (cpumask_empty(&allowed)) fail("its pool has none of its CPUs:", c->head.name, NULL);
+    vm[i] = sim_vm(p, c->head.name, c->vcpus, c->cpus, work_of(c));
+    set_params(&c->head, p, &vm[i]->d);
+    server[i + 1] = vm[i]->vcpu[0];
 }
 
-static void make_vms(void) {
-    for (struct section *x = next_of("vm", NULL); x; x = next_of("vm", x)) {
-        struct sched_pool *p = sched_pool_find(word(x, "pool", "Pool-0"));
-        struct cpumask m = cpu_list(x, sim_cpus(0, TAKT_MAX_CPUS - 1));
-        struct sim_work w = read_work(x);
-        u64 vcpus = number(x, "vcpus", 1);
-        struct sim_dom *d;
-
-        if (!p) fail(x->line, "no such pool for", x->name);
-        if (vcpus < 1 || vcpus > SIM_MAX_VCPUS) fail(x->line, "1 to 64 vCPUs for", x->name);
-        struct cpumask allowed = cpumask_and(&m, &p->cpus);
-
-        if (cpumask_empty(&allowed)) fail(x->line, "its pool has none of its CPUs:", x->name);
-        d = sim_vm(p, x->name, (u32)vcpus, m, w);
-        x->object = d;
-        set_params(x, p, &d->d, PARAM_DOM);
-    }
+static void hear(void *ctx, bool fatal, const char *text) {
+    fprintf(stderr, "%s\n", text);
+    *(bool *)ctx = true;
 }
+
+static void read_config(const struct scenario *sc) {
+    static char text[1 << 20];
+    FILE *f = fopen(sc->file, "rb");
+    bool complained = false;
+    size_t n;
+
+    if (!f) fail("cannot read", sc->file, NULL);
+    n = fread(text, 1, sizeof(text), f);
+    fclose(f);
+    config_defaults(&cfg);
+    config_parse(&cfg, sc->file, text, n, param_kind, hear, &complained);
+    if (sc->cmdline) config_cmdline(&cfg, sc->cmdline, param_kind, hear, &complained);
+    if (complained) exit(2);
+}
+
+/* ---- what came of it ---- */
 
 struct row {
     double share, wait_max_ms, p50_us, p99_us, max_us, switches;
 };
 
-static struct row row_of(struct sim_vcpu *v, u64 seconds) {
+static struct row row_of(struct sim_vcpu *v, double seconds) {
     struct sched_times t;
 
     sched_times(&v->s, &t);
     return (struct row){
-        .share = 100.0 * (double)sim_ran(v) / (double)(seconds * NS_PER_S),
+        .share = 100.0 * (double)sim_ran(v) / (seconds * 1e9),
         .wait_max_ms = (double)sim_waits(v) / 1e6,
         .p50_us = (double)t.wake_p50 / 1e3,
         .p99_us = (double)t.wake_p99 / 1e3,
         .max_us = (double)t.wake_max / 1e3,
-        .switches = (double)(t.switches - v->base_switches) / (double)seconds,
+        .switches = (double)(t.switches - v->base_switches) / seconds,
     };
 }
 
-static void print(bool json, u64 seconds) {
-    const char *comma = "";
+static int by_size(const void *a, const void *b) {
+    u32 x = *(const u32 *)a, y = *(const u32 *)b;
 
-    if (json)
-        printf("{\"seconds\": %lu, \"seed\": %lu, \"trace\": \"%016lx\", \"vcpus\": [",
-               (unsigned long)seconds, (unsigned long)sim.opt.seed, (unsigned long)sim.hash);
+    return x < y ? -1 : x > y;
+}
+
+struct lateness {
+    double mean, p99, max; /* us */
+};
+
+static struct lateness lateness_of(const struct sim_late *l) {
+    double sum = 0;
+
+    qsort(l->ns, l->nr, sizeof(*l->ns), by_size);
+    for (u32 i = 0; i < l->nr; i++) sum += l->ns[i];
+    return (struct lateness){ sum / l->nr / 1e3, l->ns[(l->nr * 99 + 99) / 100 - 1] / 1e3,
+                              l->ns[l->nr - 1] / 1e3 };
+}
+
+static void print_vcpu(const struct scenario *sc, const char *name, u32 number, struct sim_vcpu *v) {
+    static const char *comma = "";
+    struct row r = row_of(v, (double)sc->run_ns / 1e9);
+    struct lateness l = v->late.nr ? lateness_of(&v->late) : (struct lateness){ 0 };
+
+    if (!sc->json) {
+        printf("%-16s %4u %4u %7.2f %6.1f ms %6.0f us %6.0f us %6.0f us %7.1f/s\n", name, number, v->s.cpu,
+               r.share, r.wait_max_ms, r.p50_us, r.p99_us, r.max_us, r.switches);
+        if (v->late.nr)
+            printf("%-16s %u events, us from raised to done: mean %.0f, p99 %.0f, max %.0f\n", "", v->late.nr,
+                   l.mean, l.p99, l.max);
+        return;
+    }
+    printf("%s\n {\"vm\": \"%s\", \"vcpu\": %u, \"pcpu\": %u, \"cpu_pct\": %.3f, \"wait_max_ms\": %.3f, "
+           "\"wake_us\": {\"p50\": %.1f, \"p99\": %.1f, \"max\": %.1f}, \"switches_per_s\": %.1f",
+           comma, name, number, v->s.cpu, r.share, r.wait_max_ms, r.p50_us, r.p99_us, r.max_us, r.switches);
+    if (v->late.nr)
+        printf(", \"events\": %u, \"event_us\": {\"mean\": %.1f, \"p99\": %.1f, \"max\": %.1f}", v->late.nr,
+               l.mean, l.p99, l.max);
+    printf("}");
+    comma = ",";
+}
+
+static void print(const struct scenario *sc) {
+    double seconds = (double)sc->run_ns / 1e9;
+
+    if (sc->json)
+        printf("{\"seconds\": %g, \"seed\": %lu, \"trace\": \"%016lx\", \"vcpus\": [", seconds,
+               (unsigned long)sim.opt.seed, (unsigned long)sim.hash);
     else
         printf("%-16s %4s %4s %7s %9s %9s %9s %9s %9s\n", "VM", "vCPU", "pCPU", "CPU %", "wait max",
                "wake p50", "p99", "max", "switches");
-    for (struct section *x = next_of("vm", NULL); x; x = next_of("vm", x)) {
-        struct sim_dom *d = x->object;
+    for (u32 i = 0; i < cfg.nr_vms; i++) {
+        u32 first = turbo_vm[i] ? 1 : 0;
 
-        for (u32 i = 0; i < d->nr_vcpus; i++) {
-            struct row r = row_of(d->vcpu[i], seconds);
-
-            if (json)
-                printf(
-                    "%s\n {\"vm\": \"%s\", \"vcpu\": %u, \"pcpu\": %u, \"cpu_pct\": %.3f, \"wait_max_ms\": "
-                    "%.3f, "
-                    "\"wake_us\": {\"p50\": %.1f, \"p99\": %.1f, \"max\": %.1f}, \"switches_per_s\": %.1f}",
-                    comma, x->name, i, d->vcpu[i]->s.cpu, r.share, r.wait_max_ms, r.p50_us, r.p99_us,
-                    r.max_us, r.switches);
-            else
-                printf("%-16s %4u %4u %7.2f %6.1f ms %6.0f us %6.0f us %6.0f us %7.1f/s\n", x->name, i,
-                       d->vcpu[i]->s.cpu, r.share, r.wait_max_ms, r.p50_us, r.p99_us, r.max_us, r.switches);
-            comma = ",";
-        }
+        if (turbo_vm[i]) print_vcpu(sc, cfg.vm[i].head.name, 0, turbo_vm[i]->vcpu[0]);
+        for (u32 k = 0; vm[i] && k < vm[i]->nr_vcpus; k++)
+            print_vcpu(sc, cfg.vm[i].head.name, first + k, vm[i]->vcpu[k]);
     }
-    if (json)
+    if (sc->json)
         printf("]}\n");
     else
-        printf("seed %lu, trace %016lx, %lu records, %lu s\n", (unsigned long)sim.opt.seed,
-               (unsigned long)sim.hash, (unsigned long)sim.records, (unsigned long)seconds);
+        printf("seed %lu, trace %016lx, %lu records, %g s\n", (unsigned long)sim.opt.seed,
+               (unsigned long)sim.hash, (unsigned long)sim.records, seconds);
 }
 
 static void write_records(const char *file) {
@@ -275,38 +251,25 @@ static void write_records(const char *file) {
     }
 }
 
-int scenario_run(const char *file, bool json, const char *record_to) {
-    FILE *f = fopen(file, "r");
-    struct section *machine, *hv;
-    struct sim_options o = { 0 };
-    u64 seconds, warm;
-
-    if (!f) {
-        perror(file);
-        return 2;
+int scenario_run(const struct scenario *sc) {
+    read_config(sc);
+    sim_start(&(struct sim_options){ .cpus = sc->cpus,
+                                     .seed = cfg.seed,
+                                     .kick_ns = sc->kick_ns,
+                                     .switch_ns = sc->switch_ns,
+                                     .keep = sc->record_to != NULL });
+    for (u32 i = 0; i < cfg.nr_pools; i++) make_pool(&cfg.pool[i]);
+    for (u32 i = 0; i < cfg.nr_vms; i++) make_vm(i);
+    if (!sc->check) {
+        sim_run_until(sc->warm_up_ns);
+        for (u32 i = 0; i < cfg.nr_vms; i++) {
+            if (vm[i]) sim_mark(vm[i]);
+            if (turbo_vm[i]) sim_mark(turbo_vm[i]);
+        }
+        sim_run_until(sc->warm_up_ns + sc->run_ns);
+        print(sc);
+        if (sc->record_to) write_records(sc->record_to);
     }
-    file_name = file;
-    read_file(f);
-    fclose(f);
-    machine = next_of("sim", NULL);
-    hv = next_of("hypervisor", NULL);
-    o.cpus = (u32)number(machine, "cpus", 1);
-    o.seed = number(hv, "seed", 0);
-    o.kick_ns = duration(machine, "kick", 2 * NS_PER_US);
-    o.switch_ns = duration(machine, "switch", 2 * NS_PER_US);
-    o.keep = record_to != NULL;
-    seconds = number(machine, "seconds", 10);
-    warm = number(machine, "warmup", 2);
-    if (o.cpus < 1 || o.cpus > TAKT_MAX_CPUS || seconds < 1)
-        fail(machine ? machine->line : 1, "1 to 64 cpus and at least one second", NULL);
-    sim_start(&o);
-    make_pools(hv);
-    make_vms();
-    sim_run_until(warm * NS_PER_S);
-    for (struct section *x = next_of("vm", NULL); x; x = next_of("vm", x)) sim_mark(x->object);
-    sim_run_until((warm + seconds) * NS_PER_S);
-    print(json, seconds);
-    if (record_to) write_records(record_to);
     sim_stop();
     return 0;
 }

@@ -66,8 +66,10 @@ void machine_timer_cancel(struct timer *t) { timerq_remove(&queue, t); }
 void trace_write(unsigned cpu, u64 ns, u16 event, u32 who, u32 a, u32 b, u32 c, u32 d) {
     struct trace_record r = { ns, event, (u16)cpu, who, { a, b, c, d } };
 
-    for (size_t i = 0; i < sizeof(r); i++)
-        sim.hash = (sim.hash ^ ((u8 *)&r)[i]) * 0x100000001b3ull; /* FNV-1a */
+    for (size_t i = 0; i < sizeof(r) / sizeof(u64); i++) {
+        sim.hash = (sim.hash ^ ((u64 *)&r)[i]) * 0x9e3779b97f4a7c15ull;
+        sim.hash ^= sim.hash >> 32;
+    }
     sim.records++;
     if (event == TRC_SCHED_INPUT && (a & 0xff) == IN_TIMER) sim.policy_timers++;
     if (!sim.opt.keep) return;
@@ -133,6 +135,7 @@ static void switched(struct timer *t, u64 now) {
         struct sched_vcpu *leaving = c->leaving;
 
         c->leaving = NULL;
+        if (!sched_is_idle(leaving)) of(leaving)->leaving = false;
         sched_saved(cpu, leaving);
         queue_at(&c->switched, cpu, sim.now + sim.opt.switch_ns - sim.opt.switch_ns / 2);
         return;
@@ -148,9 +151,8 @@ static void resched(u32 cpu) {
     timerq_remove(&queue, &c->kick);
     stop_computing(prev);
     next = sched_run(cpu);
-    for (u32 i = 0; i < sim.opt.cpus; i++)
-        if (pcpus[i].leaving == next)
-            panic("pCPU %u gets vCPU %x, whose state is still on pCPU %u", cpu, sched_who(next), i);
+    if (!sched_is_idle(next) && of(next)->leaving)
+        panic("pCPU %u gets vCPU %x, whose state is still on another one", cpu, sched_who(next));
     c->current = next;
     if (next == prev) {
         start_computing(next, cpu);
@@ -163,6 +165,7 @@ static void resched(u32 cpu) {
         return;
     }
     c->leaving = prev;
+    if (!sched_is_idle(prev)) of(prev)->leaving = true;
     queue_at(&c->switched, cpu, sim.now + sim.opt.switch_ns / 2);
 }
 
@@ -220,7 +223,11 @@ static void next_burst(struct sim_vcpu *v) {
     switch (w->kind) {
     case WORK_IDLE: v->remaining = 0; break;
     case WORK_HOG: v->remaining = ~0ull; break;
-    case WORK_DUTY: v->remaining = w->period_ns * w->percent / 100; break;
+    case WORK_MIXED:
+    case WORK_DUTY:
+        v->remaining = w->period_ns * w->percent / 100;
+        v->until = v->next + w->period_ns;
+        break;
     case WORK_EVADER:
         v->remaining = ~0ull;
         v->until = next_tick(v, sim.now + w->margin_ns) - w->margin_ns;
@@ -229,14 +236,89 @@ static void next_burst(struct sim_vcpu *v) {
     }
 }
 
+/* What an alarm or an event brings a vCPU to. */
+static void go_on(struct sim_vcpu *v) {
+    bool here = pcpus[v->s.cpu].current == &v->s && !pcpus[v->s.cpu].switching;
+
+    if (!v->s.blocked) {
+        if (here) start_computing(&v->s, v->s.cpu);
+        return;
+    }
+    sched_wake(&v->s);
+    if (here && v->s.cpu == sim.cpu)
+        resched(v->s.cpu); /* it waited in place, and the interrupt ends its pCPU's halt */
+}
+
+/* ---- events: a client raises them, a vCPU of a mixed workload is interrupted by them ---- */
+
+/* It interrupts what is computed, or ends the vCPU's sleep. */
+static void raise_event(struct sim_vcpu *v) {
+    if (v->serving || v->due.next > sim.now) return;
+    stop_computing(&v->s);
+    v->serving = true;
+    v->rest = v->s.blocked ? 0 : MAX(v->remaining, 1);
+    v->rest_until = v->until;
+    v->remaining = v->work.work_ns;
+    v->until = ~0ull;
+    go_on(v);
+}
+
+static void remember(struct sim_late *l, u64 ns) {
+    if (l->nr == l->max) {
+        l->max = l->max ? 2 * l->max : 1024;
+        l->ns = realloc(l->ns, l->max * sizeof(*l->ns));
+    }
+    l->ns[l->nr++] = (u32)MIN(ns, 0xffffffffull);
+}
+
+/* An event is done with: the next that is due, or what was interrupted, or sleep. */
+static void event_done(struct sim_vcpu *v) {
+    if (v->due.next >= v->marked) remember(&v->late, sim.now - v->due.next);
+    arrivals_advance(&v->due);
+    v->remaining = v->work.work_ns;
+    if (v->due.next > sim.now) {
+        v->serving = false;
+        v->remaining = v->rest;
+        v->until = v->rest_until;
+    }
+    if (v->remaining)
+        start_computing(&v->s, v->s.cpu);
+    else
+        go_to_sleep(v, ~0ull); /* an alarm that was set stays */
+}
+
+static void client_sends(struct sim_vcpu *v) {
+    struct sim_work *w = &v->work;
+
+    if (*w->server) raise_event(*w->server);
+    arrivals_advance(&v->due);
+    v->remaining = w->work_ns;
+    if (v->due.next <= sim.now)
+        start_computing(&v->s, v->s.cpu);
+    else
+        go_to_sleep(v, v->due.next);
+}
+
 static void burst_over(struct timer *t, u64 now) {
     struct sim_vcpu *v = container_of(t, struct sim_vcpu, done);
     struct sim_work *w = &v->work;
     u32 cpu = v->s.cpu;
 
     stop_computing(&v->s);
+    if (v->serving) {
+        event_done(v);
+        return;
+    }
     switch (w->kind) {
     case WORK_IDLE: go_to_sleep(v, ~0ull); break;
+    case WORK_CLIENT: client_sends(v); break;
+    case WORK_MIXED:
+        v->remaining = 0;
+        if (!w->percent) {
+            go_to_sleep(v, ~0ull);
+            break;
+        }
+        __attribute__((fallthrough));
     case WORK_DUTY:
     case WORK_WAKER:
         v->next += w->period_ns;
@@ -275,10 +357,13 @@ static void alarm_rings(struct timer *t, u64 now) {
         alarm_at(v, sim.now + exponential(&v->rng, NS_PER_S / v->work.rate));
         if (v->requests++) return;
     }
+    if (v->serving) { /* the next period begins when that is done */
+        v->rest = v->work.period_ns * v->work.percent / 100;
+        v->rest_until = v->next + v->work.period_ns;
+        return;
+    }
     next_burst(v);
-    sched_wake(&v->s);
-    if (pcpus[v->s.cpu].current == &v->s && !pcpus[v->s.cpu].switching)
-        resched(v->s.cpu); /* it waited in place, and the interrupt ends its pCPU's halt */
+    go_on(v);
 }
 
 /* ---- putting a machine together ---- */
@@ -306,7 +391,7 @@ void sim_start(const struct sim_options *o) {
     sim.opt = *o;
     sim.hash = 0xcbf29ce484222325ull;
     sim.rng = rng_seed(o->seed);
-    trace_mask = o->mask ? o->mask : TRACE_CLASS_SCHED | TRACE_CLASS_REPLAY;
+    trace_mask = o->quiet ? 0 : o->mask ? o->mask : TRACE_CLASS_SCHED | TRACE_CLASS_REPLAY;
     sched_init();
     sched_state_hook = on_state;
     for (u32 cpu = 0; cpu < o->cpus; cpu++) {
@@ -341,6 +426,11 @@ static struct sim_dom *populate(struct sim_dom *d, u32 vcpus, struct cpumask aff
         struct sim_vcpu *v = calloc(1, sizeof(*v));
 
         v->work = work;
+        if (work.kind == WORK_MIXED && vcpus > 1) {
+            v->work.kind = i ? WORK_DUTY : WORK_MIXED;
+            v->work.percent = i ? work.percent : 0;
+        }
+        v->due = work.due;
         v->started = v->runnable_since = ~0ull;
         v->rng = rng_seed(sim.opt.seed ^ (u64)(nr_doms + 1) << 32 ^ i);
         timer_init(&v->done, burst_over);
@@ -349,13 +439,15 @@ static struct sim_dom *populate(struct sim_dom *d, u32 vcpus, struct cpumask aff
         v->next = sim.now;
         next_burst(v);
         if (work.kind == WORK_SERVER) alarm_at(v, sim.now + exponential(&v->rng, NS_PER_S / work.rate));
+        if (work.kind == WORK_CLIENT) alarm_at(v, work.due.next);
         d->vcpu[i] = v;
     }
     d->nr_vcpus = vcpus;
     doms[nr_doms++] = d;
     sched_unpause(&d->d);
     for (u32 i = 0; i < vcpus; i++)
-        if (work.kind != WORK_SERVER && work.kind != WORK_IDLE) sched_wake(&d->vcpu[i]->s);
+        if (work.kind != WORK_SERVER && work.kind != WORK_IDLE && work.kind != WORK_CLIENT)
+            sched_wake(&d->vcpu[i]->s);
     return d;
 }
 
@@ -388,6 +480,7 @@ void sim_vm_destroy(struct sim_dom *d) {
         timerq_remove(&queue, &d->vcpu[i]->alarm);
         timerq_remove(&queue, &d->vcpu[i]->done);
         sched_vcpu_fini(&d->vcpu[i]->s);
+        free(d->vcpu[i]->late.ns);
         free(d->vcpu[i]);
     }
     sched_dom_fini(&d->d);
@@ -402,7 +495,10 @@ void sim_stop(void) {
         struct sim_dom *d = doms[i];
 
         if (!d) continue;
-        for (u32 k = 0; k < d->nr_vcpus; k++) free(d->vcpu[k]);
+        for (u32 k = 0; k < d->nr_vcpus; k++) {
+            free(d->vcpu[k]->late.ns);
+            free(d->vcpu[k]);
+        }
         free(d);
     }
     sched_init();
@@ -457,6 +553,8 @@ void sim_mark(struct sim_dom *d) {
         memcpy(v->base, t.state_ns, sizeof(v->base));
         v->base_switches = t.switches;
         v->wait_max = 0;
+        v->late.nr = 0;
+        v->marked = sim.now;
         if (v->runnable_since != ~0ull) v->runnable_since = sim.now;
         sched_reset_latency(&v->s);
     }

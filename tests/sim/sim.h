@@ -3,6 +3,7 @@
 #ifndef TESTS_SIM_SIM_H
 #define TESTS_SIM_SIM_H
 
+#include <guest/arrivals.h>
 #include "sched/core.h"
 #include "trace/trace.h"
 
@@ -17,23 +18,40 @@ enum work_kind {
     WORK_EVADER, /* sleeps from margin_ns before each tick of its pCPU to rest_ns after it */
     WORK_SELF,   /* computes work_ns, sleeps rest_ns, and so on: its own alarm clock */
     WORK_YIELD,  /* computes work_ns, yields, and so on */
+    WORK_MIXED, /* computes as DUTY, if percent is not 0; on its first vCPU a client's events interrupt that, of which each
+                    takes work_ns. With more vCPUs the first one only serves. */
+    WORK_CLIENT, /* the client of a MIXED: wakes at random, computes for work_ns and sends an event */
 };
 
 struct sim_work {
     enum work_kind kind;
     u64 period_ns, work_ns, margin_ns, rest_ns, tick_ns;
     u32 percent, rate;
+    struct arrivals due;      /* MIXED, CLIENT: when events are to be raised */
+    struct sim_vcpu **server; /* CLIENT: whose events they are, when it is there */
+};
+
+/* How late events were done with, in ns: of those that were raised since sim_mark. */
+struct sim_late {
+    u32 *ns;
+    u32 nr, max;
 };
 
 struct sim_vcpu {
     struct sched_vcpu s; /* first */
     struct sim_work work;
     struct timer done, alarm;
-    u64 remaining; /* of the present burst, ~0 endless */
-    u64 until;     /* the burst ends at this time whatever is left, ~0: not */
-    u64 started;   /* since when it computes on a pCPU, ~0: it does not */
-    u64 next;      /* of its period */
-    u64 requests;  /* waiting or being served */
+    u64 remaining;       /* of the present burst, ~0 endless */
+    u64 until;           /* the burst ends at this time whatever is left, ~0: not */
+    u64 started;         /* since when it computes on a pCPU, ~0: it does not */
+    u64 next;            /* of its period */
+    u64 requests;        /* waiting or being served */
+    struct arrivals due; /* the events not yet done */
+    bool leaving;        /* its pCPU, and its state is not yet saved */
+    bool serving;        /* one of them; the burst that it interrupted: */
+    u64 rest, rest_until;
+    struct sim_late late;
+    u64 marked;
     u64 rng;
     u64 computed;                   /* ns of work done, without the cost of switches */
     u64 runnable_since;             /* ~0: it is not runnable */
@@ -55,6 +73,7 @@ struct sim_options {
     u64 kick_ns;   /* from a kick to sched_run */
     u64 switch_ns; /* from sched_run to the new vCPU, charged to it; the old one's state is saved half-way */
     bool governed; /* pools change by themselves, if they are told to */
+    bool quiet;    /* no trace: the hash says nothing */
     bool keep;     /* keep all trace records, of the classes in mask */
     u32 mask;      /* 0: TRACE_CLASS_SCHED | TRACE_CLASS_REPLAY */
 };
@@ -108,7 +127,15 @@ struct sim_difference {
  * they did not; -1 and *d: the stream cannot be replayed. */
 int sim_replay(struct trace_record *r, size_t n, struct sim_difference *d);
 
-/* scenario.c: reads a file (docs/scheduler.md has the format), runs it, prints the table. Exit status. */
-int scenario_run(const char *file, bool json, const char *record_to);
+/* scenario.c: runs the VMs of a file (docs/config.md) and prints a table. Exit status. */
+struct scenario {
+    const char *file, *cmdline; /* the latter: overrides as from GRUB; may be NULL */
+    u32 cpus;
+    u64 warm_up_ns, run_ns, kick_ns, switch_ns;
+    bool json;
+    bool check; /* only see whether it can be set up */
+    const char *record_to;
+};
+int scenario_run(const struct scenario *sc);
 
 #endif
