@@ -37,9 +37,10 @@ static int replay(const char *file) {
 }
 
 static int usage(void) {
-    fprintf(stderr,
-            "usage: sim [-j] [-n] [-p CPUS] [-w WARM-UP] [-t TIME] [-k KICK] [-s SWITCH] [-c COMMAND-LINE] "
-            "[-r RECORD-TO] FILE | sim replay FILE\n");
+    fprintf(
+        stderr,
+        "usage: sim [-j] [-n] [-q] [-p CPUS] [-w WARM-UP] [-t TIME] [-k KICK] [-s SWITCH] [-c COMMAND-LINE] "
+        "[-r RECORD-TO] FILE | sim replay FILE\n");
     return 2;
 }
 
@@ -52,9 +53,10 @@ int main(int argc, char **argv) {
     int error = 0;
 
     if (argc == 3 && strcmp(argv[1], "replay") == 0) return replay(argv[2]);
-    for (int o; (o = getopt(argc, argv, "jnp:w:t:k:s:c:r:")) != -1;) {
+    for (int o; (o = getopt(argc, argv, "jnqp:w:t:k:s:c:r:")) != -1;) {
         switch (o) {
         case 'j': sc.json = true; break;
+        case 'q': sc.quiet = true; break;
         case 'n': sc.check = true; break;
         case 'p': sc.cpus = (u32)atoi(optarg); break;
         case 'w': error |= parse_time(optarg, &sc.warm_up_ns, NULL); break;

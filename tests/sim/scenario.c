@@ -223,8 +223,8 @@ static void print(const struct scenario *sc) {
     double seconds = (double)sc->run_ns / 1e9;
 
     if (sc->json)
-        printf("{\"seconds\": %g, \"seed\": %lu, \"trace\": \"%016lx\", \"vcpus\": [", seconds,
-               (unsigned long)sim.opt.seed, (unsigned long)sim.hash);
+        printf("{\"seconds\": %g, \"seed\": %lu, \"trace\": \"%016lx\", \"decisions\": %lu, \"vcpus\": [",
+               seconds, (unsigned long)sim.opt.seed, (unsigned long)sim.hash, (unsigned long)sim.decisions);
     else
         printf("%-16s %4s %4s %7s %9s %9s %9s %9s %9s\n", "VM", "vCPU", "pCPU", "CPU %", "wait max",
                "wake p50", "p99", "max", "switches");
@@ -255,6 +255,7 @@ int scenario_run(const struct scenario *sc) {
     read_config(sc);
     sim_start(&(struct sim_options){ .cpus = sc->cpus,
                                      .seed = cfg.seed,
+                                     .quiet = sc->quiet,
                                      .kick_ns = sc->kick_ns,
                                      .switch_ns = sc->switch_ns,
                                      .keep = sc->record_to != NULL });

@@ -150,6 +150,7 @@ static void resched(u32 cpu) {
     c->kicked = false;
     timerq_remove(&queue, &c->kick);
     stop_computing(prev);
+    sim.decisions++;
     next = sched_run(cpu);
     if (!sched_is_idle(next) && of(next)->leaving)
         panic("pCPU %u gets vCPU %x, whose state is still on another one", cpu, sched_who(next));

@@ -83,7 +83,7 @@ extern struct sim {
     u64 now;
     u32 cpu; /* that executes */
     u64 hash;
-    u64 events, records, policy_timers;
+    u64 events, records, decisions, policy_timers;
     struct trace_record *kept;
     size_t nr_kept, max_kept;
     u64 rng;
@@ -132,8 +132,8 @@ struct scenario {
     const char *file, *cmdline; /* the latter: overrides as from GRUB; may be NULL */
     u32 cpus;
     u64 warm_up_ns, run_ns, kick_ns, switch_ns;
-    bool json;
-    bool check; /* only see whether it can be set up */
+    bool json, quiet; /* quiet: no trace */
+    bool check;       /* only see whether it can be set up */
     const char *record_to;
 };
 int scenario_run(const struct scenario *sc);

@@ -1,0 +1,15 @@
+"""The same file in the simulation and on Bochs: the same shares within a point, and the same latency in kind."""
+import argparse
+
+import compare
+import pytest
+
+
+@pytest.mark.parametrize("policy", ["credit", "vslicer", pytest.param("uniform-1ms", marks=pytest.mark.long)])
+def test_same_file_same_shares(policy):
+    sim, bochs = (compare.run(policy, 1, argparse.Namespace(platform=platform, warm_up=2, percent=40, seconds=4, commit="-"))
+                  for platform in ("sim", "bochs"))
+    for a, b in zip(sim["vms"], bochs["vms"]):
+        assert a["vm"] == b["vm"] and abs(a["cpu_pct"] - b["cpu_pct"]) < 1, (policy, sim["vms"], bochs["vms"])
+    assert abs(sim["events"] - bochs["events"]) <= 2
+    assert sim["latency_us"]["mean"] == pytest.approx(bochs["latency_us"]["mean"], rel=0.5)
