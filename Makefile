@@ -133,7 +133,7 @@ $(B)/cfgdump: $(B)/host/tools/cfgdump.o $(B)/libhv.a $(B)/libfakes.a
 # ---- the simulation of the scheduler: tests/sim with hv/sched ---------------------------------------------------------
 
 SCENARIO ?= boot/demo.cfg
-SIM_OBJ  := $(patsubst %.c,$(B)/host/%.o,$(filter-out tests/sim/main.c tests/sim/cost.c,$(wildcard tests/sim/*.c)))
+SIM_OBJ  := $(patsubst %.c,$(B)/host/%.o,$(filter-out $(addprefix tests/sim/,main.c cost.c scale.c),$(wildcard tests/sim/*.c)))
 
 $(B)/host/tests/sim/%.o $(B)/host/tests/unit/test_sched%.o: HOST_CFLAGS += -Itests/sim -Iguestlib/include
 $(B)/libsim.a: $(SIM_OBJ)
@@ -149,6 +149,23 @@ $(B)/unit/test_sched%: $(B)/host/tests/unit/test_sched%.o $(B)/libsim.a $(B)/lib
 
 sim: $(B)/sim ## the VMs of a file in the simulation, in virtual time (SCENARIO=file.cfg CPUS=2)
 	$(B)/sim -p $(CPUS) $(SCENARIO)
+
+# How fast it is: a release build without assertions of its own, all in one, and one for machines of up to 512 pCPUs.
+RELEASE     := $(filter-out -O2 -g -MMD -MP,$(HOST_CFLAGS)) -O3 -flto -march=native -DNDEBUG -Itests/sim -Iguestlib/include
+RELEASE_SRC := tests/sim/scale.c tests/sim/sim.c $(filter-out hv/sched/machine.c,$(wildcard hv/sched/*.c)) \
+	$(addprefix hv/lib/,timerq.c hist.c parse.c printf.c)
+RELEASE_DEP := $(RELEASE_SRC) $(wildcard hv/sched/*.h hv/lib/*.h tests/sim/*.h tests/sim/wide/lib/*.h)
+
+$(B)/release/scale: $(RELEASE_DEP)
+	@mkdir -p $(@D)
+	$(CC) $(RELEASE) -o $@ $(RELEASE_SRC)
+$(B)/release/scale-wide: $(RELEASE_DEP)
+	@mkdir -p $(@D)
+	$(CC) $(patsubst -Ihv,-Itests/sim/wide -Ihv,$(RELEASE)) -o $@ $(RELEASE_SRC)
+
+sim-scale: $(B)/release/scale $(B)/release/scale-wide ## how fast the simulation is: 4 cores with 16 VMs, 512 with 4,096 vCPUs
+	$(B)/release/scale
+	$(B)/release/scale-wide
 
 # ---- fuzz targets: tests/fuzz/fuzz_*.c with libFuzzer and sanitizers ------------------------------------------------
 
@@ -247,7 +264,7 @@ clean: ## remove build/
 help: ## this list
 	@sed -n 's/^\([a-z][a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | awk -F'\t' '{ printf "%-18s %s\n", $$1, $$2 }'
 
-.PHONY: all sim iso run demo test test-needs test-guest pytest check fuzz bench compare run-gdb guests unit unit-build lint size \
+.PHONY: all sim sim-scale iso run demo test test-needs test-guest pytest check fuzz bench compare run-gdb guests unit unit-build lint size \
 	mutants clean help
 
 -include $(shell find $(B) -name '*.d' 2>/dev/null)

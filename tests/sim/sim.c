@@ -118,6 +118,8 @@ static void start_computing(struct sched_vcpu *s, u32 cpu) {
 }
 
 static void resched(u32 cpu);
+static void burst_over(struct timer *t, u64 now);
+static void alarm_rings(struct timer *t, u64 now);
 
 static void arrive(u32 cpu) {
     struct pcpu *c = &pcpus[cpu];
@@ -136,6 +138,7 @@ static void switched(struct timer *t, u64 now) {
 
         c->leaving = NULL;
         if (!sched_is_idle(leaving)) of(leaving)->leaving = false;
+        sim.inputs++;
         sched_saved(cpu, leaving);
         queue_at(&c->switched, cpu, sim.now + sim.opt.switch_ns - sim.opt.switch_ns / 2);
         return;
@@ -151,6 +154,7 @@ static void resched(u32 cpu) {
     timerq_remove(&queue, &c->kick);
     stop_computing(prev);
     sim.decisions++;
+    sim.inputs++;
     next = sched_run(cpu);
     if (!sched_is_idle(next) && of(next)->leaving)
         panic("pCPU %u gets vCPU %x, whose state is still on another one", cpu, sched_who(next));
@@ -161,6 +165,7 @@ static void resched(u32 cpu) {
     }
     c->switching = true;
     if (sim.opt.switch_ns == 0) {
+        sim.inputs++;
         sched_saved(cpu, prev);
         arrive(cpu);
         return;
@@ -183,6 +188,7 @@ void sim_run_until(u64 end) {
         sim.now = MAX(sim.now, t->when);
         sim.cpu = t->cpu;
         sim.events++;
+        sim.inputs += t->fn != kicked && t->fn != switched && t->fn != burst_over && t->fn != alarm_rings;
         t->fn(t, sim.now);
         if (sim.check) sim.check();
     }
@@ -211,6 +217,7 @@ static u64 exponential(u64 *rng, u64 mean) {
 static void go_to_sleep(struct sim_vcpu *v, u64 when) {
     u32 cpu = v->s.cpu;
 
+    sim.inputs++;
     sched_block(&v->s);
     if (when != ~0ull) alarm_at(v, when);
     resched(cpu);
@@ -245,6 +252,7 @@ static void go_on(struct sim_vcpu *v) {
         if (here) start_computing(&v->s, v->s.cpu);
         return;
     }
+    sim.inputs++;
     sched_wake(&v->s);
     if (here && v->s.cpu == sim.cpu)
         resched(v->s.cpu); /* it waited in place, and the interrupt ends its pCPU's halt */
@@ -336,6 +344,7 @@ static void burst_over(struct timer *t, u64 now) {
             next_burst(v);
             start_computing(&v->s, cpu);
         } else {
+            sim.inputs++;
             sched_block(&v->s);
             resched(cpu);
         }
@@ -344,6 +353,7 @@ static void burst_over(struct timer *t, u64 now) {
     case WORK_SELF: go_to_sleep(v, sim.now + w->rest_ns); break;
     case WORK_YIELD:
         next_burst(v);
+        sim.inputs++;
         sched_yield(&v->s);
         resched(cpu);
         break;

@@ -83,7 +83,9 @@ extern struct sim {
     u64 now;
     u32 cpu; /* that executes */
     u64 hash;
-    u64 events, records, decisions, policy_timers;
+    u64 events, records, policy_timers;
+    u64 decisions; /* calls of sched_run */
+    u64 inputs; /* these, and all else that the scheduler is told: wakes, blocks, yields, saved states, its timers */
     struct trace_record *kept;
     size_t nr_kept, max_kept;
     u64 rng;

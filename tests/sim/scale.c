@@ -1,0 +1,104 @@
+/* build/release/scale[-wide] [SECONDS]: how fast the simulation is, in a release build without a trace. A core has four VMs, of which
+ * one is mixed and has a client, and three compute. Times are of this process alone. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/resource.h>
+#include "sim.h"
+
+static double cpu_seconds(void) {
+    struct rusage u;
+
+    getrusage(RUSAGE_SELF, &u);
+    return (double)u.ru_utime.tv_sec + (double)u.ru_stime.tv_sec +
+           (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec) / 1e6;
+}
+
+static double resident_mib(void) {
+    struct rusage u;
+
+    getrusage(RUSAGE_SELF, &u);
+    return (double)u.ru_maxrss / 1024;
+}
+
+static struct sim_work mixed(u64 seed) {
+    return (struct sim_work){ .kind = WORK_MIXED,
+                              .percent = 40,
+                              .period_ns = 10 * NS_PER_MS,
+                              .work_ns = 50 * NS_PER_US,
+                              .due = arrivals_begin(seed, 300, 0) };
+}
+
+/* `cores` of them and `vms` a core, with `vcpus` each; with a client for each VM that serves, on a pCPU of its own. */
+static void four_a_core(struct sched_pool *p, u32 cores, u32 vms, u32 vcpus, struct sched_pool *turbo,
+                        struct sched_pool *world) {
+    static struct sim_vcpu *server[4096];
+    struct cpumask all;
+
+    cpumask_fill(&all);
+    for (u32 i = 0; i < cores * vms; i++) {
+        struct sim_work w = i % 4 ? (struct sim_work){ .kind = WORK_HOG } : mixed(i);
+        struct sim_work serve = w, compute = w;
+        struct sim_dom *d;
+
+        if (i % 4 || !turbo) {
+            d = sim_vm(p, "vm", vcpus, all, w);
+            server[i] = d->vcpu[0];
+        } else {
+            serve.percent = 0;
+            compute.kind = WORK_DUTY;
+            d = sim_vm(p, "vm", vcpus, all, compute);
+            server[i] = sim_turbo(d, serve)->vcpu[0];
+        }
+        if (i % 4 == 0)
+            sim_vm(world, "client", 1, all,
+                   (struct sim_work){
+                       .kind = WORK_CLIENT, .work_ns = 20 * NS_PER_US, .due = w.due, .server = &server[i] });
+    }
+}
+
+static void measure(const char *what, u64 seconds) {
+    double before, took;
+    u64 inputs;
+
+    sim_run_until(NS_PER_S / 2);
+    inputs = sim.inputs;
+    before = cpu_seconds();
+    sim_run_until(sim.now + seconds * NS_PER_S);
+    took = cpu_seconds() - before;
+    printf("%-52s %8.2f million events/s  %9.1f virtual s/s  %7.1f MiB\n", what,
+           (double)(sim.inputs - inputs) / took / 1e6, (double)seconds / took, resident_mib());
+    fflush(stdout);
+    sim_stop();
+}
+
+static struct sched_pool *start(u32 cores, u32 extra) {
+    sim_start(&(struct sim_options){
+        .cpus = cores + extra, .seed = 1, .kick_ns = 2000, .switch_ns = 2000, .quiet = true });
+    return sim_pool("Pool-0", "credit", sim_cpus(0, cores - 1));
+}
+
+int main(int argc, char **argv) {
+    u64 seconds = argc > 1 ? strtoull(argv[1], NULL, 0) : 100;
+
+    struct sched_pool *p;
+
+#if TAKT_MAX_CPUS > 64
+    /* a rack: the last pCPU is the world's */
+    p = start(511, 1);
+    four_a_core(p, 1, 64, 64, NULL, sim_pool("world", "credit", sim_cpus(511, 511)));
+    measure("512 cores, 4096 vCPUs, credit", MAX(seconds / 50, 1ull));
+#else
+    struct sched_pool *turbo;
+
+    p = start(4, 1);
+    four_a_core(p, 4, 4, 1, NULL, sim_pool("world", "credit", sim_cpus(4, 4)));
+    measure("4 cores, 16 VMs, credit", 10 * seconds);
+    p = start(4, 2);
+    turbo = sim_pool("turbo", "credit", sim_cpus(4, 4));
+    param_preset(turbo, "turbo");
+    sched_pool_pair(turbo, p);
+    four_a_core(p, 4, 4, 1, turbo, sim_pool("world", "credit", sim_cpus(5, 5)));
+    measure("the same and a turbo core, vturbo", 10 * seconds);
+#endif
+    return 0;
+}
