@@ -121,6 +121,13 @@ static void make_pool(const struct config_pool *c) {
     struct cpumask here = sim_cpus(0, sim.opt.cpus - 1);
     struct sched_pool *p = sim_pool(c->head.name, c->sched, cpumask_and(&c->cpus, &here));
 
+    if (*c->turbo_of) {
+        struct sched_pool *served = sched_pool_find(c->turbo_of);
+
+        if (!served || sched_pool_pair(p, served))
+            fail(c->head.name, "cannot be the turbo pool of", c->turbo_of);
+        param_preset(p, "turbo"); /* unless it says otherwise */
+    }
     if (*c->preset && param_preset(p, c->preset)) fail(c->head.name, "there is no preset", c->preset);
     set_params(&c->head, p, p);
 }
@@ -129,12 +136,21 @@ static void make_vm(u32 i) {
     const struct config_vm *c = &cfg.vm[i];
     struct sched_pool *p = sched_pool_find(c->pool);
     struct cpumask allowed = cpumask_and(&c->cpus, &p->cpus);
+    struct sim_work w = work_of(c), serve = w;
 
     if (!c->start) return;
     if (cpumask_empty(&allowed)) fail("its pool has none of its CPUs:", c->head.name, NULL);
-    vm[i] = sim_vm(p, c->head.name, c->vcpus, c->cpus, work_of(c));
+    if (c->turbo && w.kind == WORK_MIXED) { /* vCPU 0 only serves, the others only compute */
+        serve.percent = 0;
+        w.kind = WORK_DUTY;
+    } else {
+        serve.kind = WORK_IDLE;
+    }
+    vm[i] = sim_vm(p, c->head.name, c->vcpus, c->cpus, w);
+    if (c->turbo && !p->turbo) fail(c->head.name, "its pool has no turbo pool", NULL);
+    if (c->turbo) turbo_vm[i] = sim_turbo(vm[i], serve);
     set_params(&c->head, p, &vm[i]->d);
-    server[i + 1] = vm[i]->vcpu[0];
+    server[i + 1] = (c->turbo ? turbo_vm[i] : vm[i])->vcpu[0];
 }
 
 static void hear(void *ctx, bool fatal, const char *text) {
