@@ -47,7 +47,7 @@ static const struct key {
     u16 offset, size; /* of the field in the section's structure */
 } keys[] = {
     KEY(HYPERVISOR, config, "sched", NAME, pool[0].sched),
-    KEY(HYPERVISOR, config, "sched_preset", NAME, pool[0].preset),
+    KEY(HYPERVISOR, config, "sched_preset", TEXT, pool[0].preset),
     KEY(HYPERVISOR, config, "console", CONSOLE, console),
     KEY(HYPERVISOR, config, "trace_console", CONSOLE, trace_console),
     KEY(HYPERVISOR, config, "loglvl", LOGLVL, loglvl),
@@ -58,7 +58,7 @@ static const struct key {
     KEY(HYPERVISOR, config, "record", BOOL, record),
     KEY(HYPERVISOR, config, "script", TEXT, script),
     KEY(POOL, config_pool, "sched", NAME, sched),
-    KEY(POOL, config_pool, "sched_preset", NAME, preset),
+    KEY(POOL, config_pool, "sched_preset", TEXT, preset),
     KEY(POOL, config_pool, "cpus", CPUS, cpus),
     KEY(POOL, config_pool, "turbo_of", NAME, turbo_of),
     KEY(VM, config_vm, "image", TEXT, image),

@@ -65,7 +65,7 @@ POLICIES = {
     "vturbo": TURBO,
     "sc": both(preset("sc"), IO, LENDERS),
     "aca": both(preset("aca"), IO),
-    "sc+aca": both({CORE: {"share": "prorata", "aca": "1"}}, IO, LENDERS),
+    "sc+aca": both(preset("sc+aca"), IO, LENDERS),
     "pools": {"pool io": {"sched_preset": "pool-io", "cpus": "2"}, SERVER: {"pool": "io"}},
     "anticipatory": preset("anticipatory"),
     "vturbo+vslicer": both(TURBO, preset("vslicer"), MICRO),
