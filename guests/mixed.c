@@ -14,7 +14,7 @@
 #define MAX_SAMPLES 65536
 
 static u64 offset; /* from time_ns() to the hypervisor's time */
-static u64 period, work, service, from, to;
+static u64 period, share, service, from, to;
 static struct arrivals due;
 static u32 late[MAX_SAMPLES], samples; /* ns */
 
@@ -55,13 +55,14 @@ static void report(void) {
     irq_enable();
 }
 
-static void compute(u32 id, u32 reporter) {
+/* `work` of each period. */
+static void compute(u32 id, u64 work) {
     u64 next = time_ns();
 
     for (bool told = false;;) {
         u64 until = worked(id) + work;
 
-        if (id == reporter && !told && now() > to + NS_PER_S / 4) {
+        if (id == 0 && !told && now() > to + NS_PER_S / 4) {
             report();
             told = true;
         }
@@ -73,7 +74,7 @@ static void compute(u32 id, u32 reporter) {
     }
 }
 
-static void other(void *arg) { compute((u64)arg, 0); }
+static void other(void *arg) { compute((u64)arg, share); }
 
 int main(void) {
     u64 n = vcpu_start_all();
@@ -82,7 +83,7 @@ int main(void) {
     if (!on_takt()) return 1;
     offset = hypercall0(TAKT_HC_TIME) - time_ns();
     period = cmdline_u64("period_us", 10000) * NS_PER_US;
-    work = period * cmdline_u64("percent", 100) / 100;
+    share = period * cmdline_u64("percent", 100) / 100;
     service = cmdline_u64("work_us", 50) * NS_PER_US;
     from = cmdline_u64("from_ms", 2000) * NS_PER_MS;
     to = cmdline_u64("to_ms", 10000) * NS_PER_MS;
@@ -92,7 +93,6 @@ int main(void) {
     if (port < 0 || event_set_handler(port, 0, on_event, NULL))
         guest_panic("no port for client=%lu", cmdline_u64("client", 0));
     for (u64 i = 1; i < n; i++) thread_start(i, "compute", other, (void *)i);
-    if (n > 1) work = 0;
-    compute(0, 0);
+    compute(0, n > 1 ? 0 : share);
     return 0;
 }
