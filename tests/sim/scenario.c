@@ -272,6 +272,7 @@ int scenario_run(const struct scenario *sc) {
     sim_start(&(struct sim_options){ .cpus = sc->cpus,
                                      .seed = cfg.seed,
                                      .quiet = sc->quiet,
+                                     .governed = true,
                                      .kick_ns = sc->kick_ns,
                                      .switch_ns = sc->switch_ns,
                                      .keep = sc->record_to != NULL });

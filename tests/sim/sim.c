@@ -120,6 +120,7 @@ static void start_computing(struct sched_vcpu *s, u32 cpu) {
 static void resched(u32 cpu);
 static void burst_over(struct timer *t, u64 now);
 static void alarm_rings(struct timer *t, u64 now);
+static void govern(struct timer *t, u64 now);
 
 static void arrive(u32 cpu) {
     struct pcpu *c = &pcpus[cpu];
@@ -188,7 +189,8 @@ void sim_run_until(u64 end) {
         sim.now = MAX(sim.now, t->when);
         sim.cpu = t->cpu;
         sim.events++;
-        sim.inputs += t->fn != kicked && t->fn != switched && t->fn != burst_over && t->fn != alarm_rings;
+        sim.inputs += t->fn != kicked && t->fn != switched && t->fn != burst_over && t->fn != alarm_rings &&
+                      t->fn != govern;
         t->fn(t, sim.now);
         if (sim.check) sim.check();
     }
