@@ -161,6 +161,11 @@ static int set_value(struct reader *r, const struct key *k, const char *value) {
     bool is_text = k->kind <= CONSOLE;
     u64 v;
 
+    if (r->section == POOL && k->kind == CPUS) {
+        struct config_pool *p = (struct config_pool *)r->head;
+
+        if (!parse_choice(value, &p->choice)) return 0;
+    }
     if (!(is_text ? check_text(k, value, &bad) : read_number(k->kind, value, &v, &bad))) {
         memcpy((char *)r->head + k->offset, is_text ? value : (char *)&v,
                is_text ? strlen(value) + 1 : k->size);
@@ -391,14 +396,15 @@ static void check_pool(struct reader *r, struct config_pool *p) {
     if (!cpumask_empty(&taken))
         report(r, NULL, ERROR, "CPU %u is in pool %s and in one before it", cpumask_next(&taken, 0),
                p->head.name);
-    if (cpumask_empty(&p->cpus))
+    if (cpumask_empty(&p->cpus) && !p->choice.nr)
         report(r, NULL, WARNING, "pool %s has no CPUs: no VM can run there until it gets one", p->head.name);
     *left = cpumask_minus(left, &p->cpus);
 }
 
 static void check_vm(struct reader *r, struct config_vm *v) {
     const struct config_pool *pool = find_pool(r->c, v->pool);
-    struct cpumask cpus = cpumask_and(&v->cpus, pool ? &pool->cpus : &v->cpus);
+    bool known = pool && !pool->choice.nr;
+    struct cpumask cpus = cpumask_and(&v->cpus, known ? &pool->cpus : &v->cpus);
 
     r->line = v->head.line;
     if (!*v->image)

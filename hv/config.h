@@ -3,7 +3,7 @@
 #define HV_CONFIG_H
 
 #include <takt/types.h>
-#include "lib/cpumask.h"
+#include "lib/parse.h"
 
 #define CONFIG_NAME       32
 #define CONFIG_VALUE      256
@@ -48,7 +48,8 @@ struct config_pool {
     char sched[CONFIG_NAME];
     char preset[CONFIG_NAME];   /* "" or a preset of the policy; applied before the parameters */
     char turbo_of[CONFIG_NAME]; /* "" or the pool above that it is the turbo pool of */
-    struct cpumask cpus;      /* of Pool-0 those that no other pool has */
+    struct cpumask cpus;        /* of Pool-0 those that no other pool has */
+    struct cpu_choice choice;   /* instead: of those that no pool names, chosen at boot */
 };
 
 struct config {

@@ -1,6 +1,7 @@
 /* The boot, from top to bottom. */
 #include "boot/layout.h"
 #include "config.h"
+#include "lib/choose.h"
 #include "lib/printf.h"
 #include "platform/apic.h"
 #include "platform/clock.h"
@@ -17,6 +18,7 @@
 #include "vm/vm.h"
 #include "x86/cpu.h"
 #include "x86/insn.h"
+#include "x86/topology.h"
 #include "x86/tsc.h"
 
 static struct boot_info boot;
@@ -142,6 +144,7 @@ static void preflight(void) {
 
 static void make_pool(const struct config_pool *c) {
     const char *name = c->head.name;
+    const char *why;
     struct sched_pool *p;
     int err = sched_pool_create(name, c->sched, &p);
 
@@ -156,12 +159,12 @@ static void make_pool(const struct config_pool *c) {
             log_warn("pool %s: it cannot be the turbo pool of %s", name, c->turbo_of);
         param_preset(p, "turbo"); /* unless it says otherwise */
     }
-    if (*c->preset && param_preset(p, c->preset) < 0)
-        log_warn("pool %s: there is no preset %s", name, c->preset);
+    if (*c->preset && param_preset_why(p, c->preset, &why) < 0)
+        log_warn("pool %s: preset %s: %s", name, c->preset, why);
     for (const struct config_param *s = c->head.param; s < c->head.param + c->head.nr_params; s++) {
         const struct param *e = param_find(p, s->name);
-        const char *why = "its policy does not have it";
 
+        why = "its policy does not have it";
         if (!e || param_set_text(e, p, p, s->value, &why) < 0)
             log_warn("pool %s: %s = %s: %s", name, s->name, s->value, why ? why : "refused");
     }
@@ -176,11 +179,28 @@ static bool govern(struct work *w) {
     return true;
 }
 
+/* Pools that say how many CPUs, not which: of those that no pool names. */
+static void choose_cpus(void) {
+    struct cpumask *left = &config.pool[0].cpus, there = { nr_cpus < 64 ? BIT(nr_cpus) - 1 : ~0ull };
+
+    *left = cpumask_and(left, &there);
+    cpumask_clear(left, 0);
+    for (u32 i = 1; i < config.nr_pools; i++) {
+        struct config_pool *c = &config.pool[i];
+
+        if (!c->choice.nr) continue;
+        c->cpus = cpus_choose(&c->choice, left, config.seed + i, cpu_cache);
+        *left = cpumask_minus(left, &c->cpus);
+        if (cpumask_weight(&c->cpus) < c->choice.nr) log_warn("pool %s: there are not so many CPUs left", c->head.name);
+    }
+}
+
 static void pools_init(void) {
     static struct work governor = { .step = govern };
     struct sched_pool *p0;
 
     sched_init();
+    choose_cpus();
     for (u32 cpu = 0; cpu < nr_cpus; cpu++) sched_cpu_online(cpu);
     cpumask_zero(&config.pool[0].cpus); /* gets what the others leave, and CPU 0 */
     cpumask_set(&config.pool[0].cpus, 0);

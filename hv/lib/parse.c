@@ -123,6 +123,17 @@ int parse_cpus(const char *s, struct cpumask *m, const char **bad) {
     return error;
 }
 
+int parse_choice(const char *s, struct cpu_choice *c) {
+    bool random = strncmp(s, "random:", 7) == 0;
+    u64 nr;
+
+    *c = (struct cpu_choice){ CHOOSE_NONE, 0 };
+    if (!random && strncmp(s, "cache:", 6) != 0) return -EINVAL;
+    if (parse_u64(s + 6 + random, &nr, NULL) || nr < 1 || nr > TAKT_MAX_CPUS) return -ERANGE;
+    *c = (struct cpu_choice){ random ? CHOOSE_RANDOM : CHOOSE_CACHE, (u32)nr };
+    return 0;
+}
+
 int parse_console(const char *s, struct console_spec *c, const char **bad) {
     u64 baud = 115200;
     int error = 0;

@@ -14,6 +14,13 @@ int parse_permille(const char *s, u32 *permille, const char **bad); /* "40%", "1
 int parse_cpus(const char *s, struct cpumask *m,
                const char **bad); /* "0-3,^2,5", "all"; may turn out empty */
 
+/* "random:2", "cache:1": so many CPUs, chosen in that way. */
+struct cpu_choice {
+    enum { CHOOSE_NONE, CHOOSE_RANDOM, CHOOSE_CACHE } how;
+    u32 nr;
+};
+int parse_choice(const char *s, struct cpu_choice *c); /* -EINVAL, -ERANGE: *c is then CHOOSE_NONE */
+
 struct console_spec {
     u32 com;  /* 1..4; 0: none */
     u32 baud; /* 115200 if not given */

@@ -355,6 +355,10 @@ void sched_times(struct sched_vcpu *v, struct sched_times *out) {
     out->wake_p99 = hist_percentile(&v->wake_latency, 990);
     out->wake_max = v->wake_latency.max;
     out->wake_count = v->wake_latency.count;
+    out->kind = "";
+    out->micro_ns = out->turbo_pct = 0;
+    out->moved_ns = out->boost = 0;
+    if (p->policy->view) p->policy->view(p, v, out);
     spin_unlock(&p->lock);
 }
 

@@ -496,7 +496,7 @@ static int changed(struct sched_pool *p, const struct param *e, const char **why
     *why = tick > period          ? "tick_us is longer than period_us"
            : limit > slice        ? "ratelimit_us is longer than tslice_us"
            : limit && limit < 100 ? "ratelimit_us is 0 or at least 100"
-                                  : NULL;
+                                  : credit_conflict(p);
     if (*why) return -EINVAL;
     credit_weights_changed(p);
     vslicer_recount(p);
@@ -513,6 +513,24 @@ static int changed(struct sched_pool *p, const struct param *e, const char **why
     }
     if (cp->accounting) set_accounting(p);
     return 0;
+}
+
+static void view(struct sched_pool *p, struct sched_vcpu *v, struct sched_times *out) {
+    const struct credit_pool *cp = credit_pool(p);
+    const struct credit_vcpu *cv = credit_vcpu(v);
+    const struct sched_dom *regular = v->dom->id & SCHED_TURBO ? v->dom->peer : v->dom;
+    const struct credit_dom *cd = credit_dom(regular);
+
+    out->micro_ns = vslicer_micro(cp, cv);
+    if (regular != v->dom)
+        out->kind = "turbo";
+    else if (out->micro_ns)
+        out->kind = cd->io ? "LS+io" : "LS";
+    else
+        out->kind = cd->io ? "io" : cp->nr_ls ? "NL" : "";
+    out->turbo_pct = cd->turbo_ns / NS_PER_US * 10000 / MAX(credit_pool(regular->pool)->period / NS_PER_US, 1);
+    out->moved_ns = cp->knob.share ? cd->moved : 0;
+    out->boost = cv->cls == CLASS_BOOST ? MAX(cv->level, 1) : 0;
 }
 
 static void pool_init(struct sched_pool *p) {
@@ -544,5 +562,7 @@ const struct sched_policy credit_policy = {
     .timer = timer,
     .changed = changed,
     .label = label,
+    .view = view,
     .pairs = true,
+    .conflict = credit_conflict,
 };

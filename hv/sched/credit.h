@@ -161,11 +161,15 @@ void vslicer_count(struct sched_pool *p, struct credit_vcpu *cv, bool active);
 void vslicer_recount(struct sched_pool *p);
 u64 vslicer_slice(const struct credit_pool *cp, const struct credit_cpu *cc, const struct credit_vcpu *cv);
 enum credit_queue vslicer_queue(struct sched_pool *p, struct credit_vcpu *cv);
+u64 vslicer_micro(const struct credit_pool *cp, const struct credit_vcpu *cv); /* its T_m, 0 if it has none */
 
 /* Puts a vCPU among those that are granted credit, or takes it out. */
 void credit_set_active(struct sched_pool *p, struct credit_vcpu *cv, bool active);
 /* One accounting pass (credit_account.c). */
 void credit_account(struct sched_pool *p);
+
+/* Why the pool's knobs do not go together, a sentence (docs/policies.md has the table); NULL: they do. */
+const char *credit_conflict(const struct sched_pool *p);
 
 extern const struct param credit_params[];
 extern const struct sched_preset credit_presets[]; /* the first one is the default */

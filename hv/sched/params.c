@@ -76,6 +76,8 @@ int param_set_text(const struct param *e, struct sched_pool *pool, void *object,
 
     if (e->names) {
         while (e->names[value] && strcmp(e->names[value], text)) value++;
+    } else if (e->max == 1 && (strcmp(text, "on") == 0 || strcmp(text, "off") == 0)) {
+        value = text[1] == 'n';
     } else if (parse_u64(text, &value, NULL) || (text[1] | ' ') == 'x') {
         *why = "a whole number was expected";
         return -EINVAL;
@@ -83,16 +85,20 @@ int param_set_text(const struct param *e, struct sched_pool *pool, void *object,
     return param_set(e, pool, object, (i64)MIN(value, (u64)INT64_MAX), why);
 }
 
-int param_preset(struct sched_pool *pool, const char *preset) {
+int param_preset_why(struct sched_pool *pool, const char *preset, const char **why) {
     const struct sched_preset *x = pool->policy->presets;
-    const char *why;
+    u64 old[SCHED_PRIV];
+    int error;
 
     while (x && x->name && strcmp(x->name, preset)) x++;
+    *why = "the scheduler has no such preset";
     if (!x || !x->name) return -ENOENT;
     sched_enter(&pool);
     record_input(pool, IN_PRESET, TRACE_NOBODY, (u32)(x - pool->policy->presets), 0);
+    memcpy(old, pool->priv, pool->policy->preset_size);
     memcpy(pool->priv, x->values, pool->policy->preset_size);
-    if (pool->policy->changed(pool, NULL, &why)) panic("preset %s: %s", preset, why);
+    error = pool->policy->changed(pool, NULL, why);
+    if (error) memcpy(pool->priv, old, pool->policy->preset_size);
     spin_unlock(&pool->lock);
-    return 0;
+    return error;
 }

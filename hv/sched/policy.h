@@ -82,8 +82,11 @@ struct sched_policy {
     /* The policy can run a turbo pool and its regular one: timers of kind SCHED_TIMER_BOTH of the latter have
      * the locks of both. */
     bool pairs;
+    const char *(*conflict)(const struct sched_pool *p); /* with `pairs`: why p cannot be in a pair; NULL: it can */
     /* d->io, whether the VM is I/O-intensive, has changed. May be NULL. */
     void (*label)(struct sched_pool *p, struct sched_dom *d);
+    /* Adds to *out what it has to say of v. May be NULL. */
+    void (*view)(struct sched_pool *p, struct sched_vcpu *v, struct sched_times *out);
 };
 
 extern const struct sched_policy credit_policy, null_policy;
@@ -172,7 +175,13 @@ int param_set(const struct param *e, struct sched_pool *pool, void *object, i64 
 /* The same from text: a word of `names`, or a decimal number. */
 int param_set_text(const struct param *e, struct sched_pool *pool, void *object, const char *text,
                    const char **why);
-/* Sets a named group of pool parameters at once. -ENOENT. */
-int param_preset(struct sched_pool *pool, const char *preset);
+/* Sets a named group of pool parameters at once. -ENOENT: there is none of that name; -EINVAL: it does not go with
+ * what the pool is, and nothing is changed. *why: a sentence. */
+int param_preset_why(struct sched_pool *pool, const char *preset, const char **why);
+static inline int param_preset(struct sched_pool *pool, const char *preset) {
+    const char *why;
+
+    return param_preset_why(pool, preset, &why);
+}
 
 #endif

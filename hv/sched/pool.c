@@ -119,6 +119,10 @@ int sched_pool_pair(struct sched_pool *t, struct sched_pool *p) {
         record_input(t, IN_PAIR, TRACE_NOBODY, 0, p ? p->id + 1 : 0);
         t->regular = p;
         other->turbo = p ? t : NULL;
+        if (p && (t->policy->conflict(t) || p->policy->conflict(p))) {
+            t->regular = other->turbo = NULL;
+            error = -EINVAL;
+        }
     }
     unlock_both(t, other);
     spin_unlock(&sched_lock);

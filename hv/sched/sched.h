@@ -129,7 +129,7 @@ int sched_pool_create(const char *name, const char *policy, struct sched_pool **
 /* -EBUSY while it has VMs, CPUs or a turbo pool or is one, and always for Pool-0. */
 int sched_pool_destroy(struct sched_pool *p);
 /* Makes t the turbo pool of p (vTurbo): VMs of p may have a turbo vCPU there, and the two divide CPU time
- * together. NULL: of none. -EINVAL unless both run a policy that can, and t was created after p; -EBUSY if
+ * together. NULL: of none. -EINVAL unless both run a policy that can with the settings that they have, and t was created after p; -EBUSY if
  * one of them is in such a pair already, or t has VMs. */
 int sched_pool_pair(struct sched_pool *t, struct sched_pool *p);
 int sched_pool_rename(struct sched_pool *p, const char *name);
@@ -152,6 +152,12 @@ struct sched_times {
     u32 cpu;
     u64 switches, wakes, migrations;
     u64 wake_p50, wake_p99, wake_max, wake_count; /* ns */
+    /* what its policy says of it; 0 and "" where that has no meaning */
+    const char *kind; /* LS or NL (vSlicer), io (labelled), LS+io, turbo */
+    u64 micro_ns;     /* its micro-slice */
+    u64 turbo_pct;    /* of one pCPU, what its VM used of turbo cores in the last period, in hundredths of a percent */
+    i64 moved_ns;     /* credit that sharing gave to its VM in the last period, or took */
+    u32 boost;        /* level */
 };
 void sched_times(struct sched_vcpu *v, struct sched_times *out);
 void sched_reset_latency(struct sched_vcpu *v);

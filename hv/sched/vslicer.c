@@ -95,6 +95,10 @@ u64 vslicer_slice(const struct credit_pool *cp, const struct credit_cpu *cc, con
     return cv->micro < m.slice / 16 ? m.slice : MIN(m.slice, cv->micro); /* boosted, or OVER: it has none left */
 }
 
+u64 vslicer_micro(const struct credit_pool *cp, const struct credit_vcpu *cv) {
+    return is_ls(cp, cv) ? micro_of(cp, credit_cpu(cv->vcpu->cpu), cv).slice : 0;
+}
+
 /* The queue for a runnable cv of class UNDER. A T_n is for one T_S: who has used it up has the next one, and waits. */
 enum credit_queue vslicer_queue(struct sched_pool *p, struct credit_vcpu *cv) {
     struct credit_pool *cp = credit_pool(p);

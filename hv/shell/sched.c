@@ -1,11 +1,13 @@
 /* Commands that set how things are scheduled: sched-credit and cpupool-* as xl has them, and param for every
  * entry of the parameter table. */
 #include <takt/errno.h>
-#include "lib/parse.h"
+#include "lib/choose.h"
 #include "lib/string.h"
 #include "sched/policy.h"
 #include "shell/shell.h"
 #include "vm/vm.h"
+#include "x86/percpu.h"
+#include "x86/topology.h"
 
 static i64 value_of(struct sched_pool *pool, const char *name, const void *object) {
     const struct param *p = param_find(pool, name);
@@ -13,89 +15,167 @@ static i64 value_of(struct sched_pool *pool, const char *name, const void *objec
     return p ? param_get(p, pool, object) : 0;
 }
 
-static int set(struct sched_pool *pool, const char *name, void *object, const char *text) {
+/* A parameter as it is shown: a word or a number; "" if the pool's policy has none of that name. */
+static const char *text_of(struct sched_pool *pool, const char *name, const void *object, char number[24]) {
     const struct param *p = param_find(pool, name);
-    const char *why = NULL;
-    int error;
+    i64 v = p ? param_get(p, pool, object) : 0;
 
-    if (!p)
-        return shell_fail(-ENOENT, "pool %s, which runs %s, has no parameter %s", pool->name,
-                          pool->policy->name, name);
-    error = param_set_text(p, pool, object, text, &why);
-    return error ? shell_fail(error, "%s", why ? why : "the value is not allowed") : 0;
+    hv_snprintf(number, 24, p ? "%ld" : "", v);
+    return p && p->names ? p->names[v] : number;
 }
 
-/* Sets two parameters or none; a text that is NULL leaves its parameter alone. */
-static int set_pair(struct sched_pool *pool, void *object, const char *const name[2],
-                    const char *const text[2]) {
-    i64 old = value_of(pool, name[0], object);
-    int error = text[0] ? set(pool, name[0], object, text[0]) : 0;
-    const char *why;
+/* ---- several at once ---- */
 
-    if (error || !text[1]) return error;
-    error = set(pool, name[1], object, text[1]);
-    if (error && text[0]) param_set(param_find(pool, name[0]), pool, object, old, &why);
-    return error;
+struct setting {
+    const struct param *param;
+    const char *text;
+    i64 old;
+};
+
+/* Sets all or none, in an order in which none stands in another's way if there is one. */
+static int set_all(struct sched_pool *pool, void *object, struct setting *s, u32 n) {
+    const char *why = NULL;
+    u32 done = 0, failed = 0, i;
+
+    for (i = 0; i < n; i++) { /* those before `done` are set, in this order; `failed` in a row were refused */
+        struct setting x = s[i];
+
+        x.old = param_get(x.param, pool, object);
+        if (param_set_text(x.param, pool, object, x.text, &why)) {
+            if (++failed == n - done) break;
+            memmove(&s[i], &s[i + 1], (n - i - 1) * sizeof(*s));
+            s[n - 1] = x;
+            i--;
+            continue;
+        }
+        s[i] = x;
+        done++;
+        failed = 0;
+    }
+    if (done == n) return 0;
+    shell_fail(-EINVAL, "%s = %s: %s", s[i].param->name, s[i].text, why ? why : "that is not allowed");
+    while (done--) param_set(s[done].param, pool, object, s[done].old, &why);
+    return -EINVAL;
+}
+
+/* Adds NAME = TEXT to s[*n] unless text is NULL. `object`: the pool, or a VM of it. */
+static int add_setting(struct sched_pool *pool, void *object, const char *name, const char *text, struct setting *s,
+                       u32 *n) {
+    const struct param *p = param_find(pool, name);
+    const bool of_pool = object == pool;
+
+    if (!text) return 0;
+    if (!p)
+        return shell_fail(-ENOENT, "pool %s, which runs %s, has no parameter %s", pool->name, pool->policy->name, name);
+    if ((p->scope == PARAM_POOL) != of_pool)
+        return shell_fail(-EINVAL, "%s belongs to a %s", name, of_pool ? "VM: -d VM" : "pool: -s -p POOL");
+    for (u32 i = 0; i < *n; i++)
+        if (s[i].param == p) return shell_fail(-EINVAL, "%s is given twice", name);
+    s[(*n)++] = (struct setting){ p, text, 0 };
+    return 0;
 }
 
 /* ---- sched-credit ---- */
 
 COLUMNS(pool_columns, COL("Cpupool", "pool", 's', -24), COL("Sched", "sched", 's', 10),
-        COL("Tslice(us)", "tslice_us", 'd', 10), COL("Ratelimit(us)", "ratelimit_us", 'd', 13));
+        COL("Tslice(us)", "tslice_us", 'd', 10), COL("Ratelimit(us)", "ratelimit_us", 'd', 13),
+        COL("Boost", "boost", 's', 12), COL("Slicer", "slicer", 's', 9), COL("Share", "share", 's', 10),
+        COL("ACA", "aca", 's', 3), COL("IO threshold", "io_threshold", 's', 12));
 
 COLUMNS(weight_columns, COL("Name", "name", 's', -24), COL("ID", "id", 'u', 5),
-        COL("Weight", "weight", 'd', 6), COL("Cap", "cap", 'd', 5), COL("Cpupool", "pool", 's', 0));
+        COL("Weight", "weight", 'd', 6), COL("Cap", "cap", 'd', 5), COL("Micro(us)", "micro_us", 'd', 9),
+        COL("Latency(us)", "latency_us", 'd', 11), COL("Share(%)", "share_pct", 'd', 8), COL("I/O", "io", 's', 4),
+        COL("Cpupool", "pool", 's', 0));
 
 static int credit_check(struct shell_call *c) {
     const char *const *o = c->opt;
 
     if (o['d'] ? o['s'] || o['p'] : o['w'] || o['c']) return shell_usage();
-    if (!o['s'] && (o['t'] || o['r'])) return shell_usage();
+    if (!o['s'] && (o['t'] || o['r'] || o['m'])) return shell_usage();
+    if (c->nr_settings && !o['d'] && !o['s']) return shell_usage();
     c->only = o['d'];
     if (o['d'] && !(c->vm = shell_vm(o['d']))) return -ENOENT;
     if ((o['s'] || o['p']) && !(c->pool = shell_pool(o['p'] ? o['p'] : "Pool-0"))) return -ENOENT;
     return 0;
 }
 
+static int set_preset(struct sched_pool *pool, const char *preset) {
+    const char *why;
+    int error = param_preset_why(pool, preset, &why);
+
+    if (error == -ENOENT) return shell_fail(error, "%s has no preset %s", pool->policy->name, preset);
+    return error ? shell_fail(error, "%s: %s", preset, why) : 0;
+}
+
+/* Every option that sets something; `us`: -t in microseconds. */
+static int credit_set(struct shell_call *c, struct sched_pool *pool, void *object, const char *us) {
+    static const struct {
+        char letter;
+        const char *name;
+    } letters[] = { { 'w', "weight" }, { 'c', "cap" }, { 'r', "ratelimit_us" }, { 'm', "migration_delay_us" } };
+    struct setting s[SHELL_ARGS + ARRAY_SIZE(letters) + 1];
+    u32 n = 0;
+    int error = add_setting(pool, object, "tslice_us", us, s, &n);
+
+    for (u32 i = 0; !error && i < ARRAY_SIZE(letters); i++)
+        error = add_setting(pool, object, letters[i].name, c->opt[(u8)letters[i].letter], s, &n);
+    for (u32 i = 0; !error && i < c->nr_settings; i++) {
+        if (strcmp(c->setting[i].name, "policy"))
+            error = add_setting(pool, object, c->setting[i].name, c->setting[i].value, s, &n);
+        else if (object != pool || c->nr_settings > 1 || n)
+            error = shell_fail(-EINVAL, "--policy is a pool's, and sets all there is: it goes alone, with -s -p POOL");
+        else
+            return set_preset(pool, c->setting[i].value);
+    }
+    return error ? error : set_all(pool, object, s, n);
+}
+
+static bool sets_something(const struct shell_call *c) {
+    const char *const *o = c->opt;
+
+    return c->nr_settings || o['w'] || o['c'] || o['t'] || o['r'] || o['m'];
+}
+
 static int credit_pool(struct shell_call *c) {
-    static const char *const names[] = { "tslice_us", "ratelimit_us" };
-    const char *texts[] = { c->opt['t'], c->opt['r'] };
+    const char *ms = c->opt['t'];
     struct sched_pool *p = c->pool;
-    char us[24];
+    char us[24], text[5][24];
     u64 ns = 0;
 
-    if (texts[0]) { /* xl's milliseconds, here perhaps with a fraction */
-        hv_snprintf(us, sizeof(us), "%sms", texts[0]);
-        if (parse_time(us, &ns, NULL))
-            return shell_fail(-EINVAL, "expected a number of milliseconds, not %s", texts[0]);
+    if (ms) { /* xl's milliseconds, here perhaps with a fraction */
+        hv_snprintf(us, sizeof(us), "%sms", ms);
+        if (parse_time(us, &ns, NULL)) return shell_fail(-EINVAL, "expected a number of milliseconds, not %s", ms);
         hv_snprintf(us, sizeof(us), "%lu", ns / 1000);
-        texts[0] = us;
     }
-    if (texts[0] || texts[1]) return set_pair(p, p, names, texts);
+    if (sets_something(c)) return credit_set(c, p, p, ms ? us : NULL);
     c->columns = pool_columns;
     table_row(c, CELLS(S(p->name), S(p->policy->name), D(value_of(p, "tslice_us", p)),
-                       D(value_of(p, "ratelimit_us", p))));
+                       D(value_of(p, "ratelimit_us", p)), S(text_of(p, "boost", p, text[0])),
+                       S(text_of(p, "slicer", p, text[1])), S(text_of(p, "share", p, text[2])),
+                       S(text_of(p, "aca", p, text[3])), S(text_of(p, "io_threshold", p, text[4]))));
     return 0;
 }
 
 static int cmd_sched_credit(struct shell_call *c) {
-    static const char *const names[] = { "weight", "cap" };
-    const char *const texts[] = { c->opt['w'], c->opt['c'] };
     int error = c->step ? 0 : credit_check(c);
     struct sched_pool *pool;
+    struct sched_dom *d;
+    char io[24];
 
     if (error) return error;
     if (c->opt['s']) return credit_pool(c);
-    if (texts[0] || texts[1]) {
+    if (sets_something(c)) {
         error = shell_vm_pool(c->vm, &pool);
-        return error ? error : set_pair(pool, &c->vm->sched, names, texts);
+        return error ? error : credit_set(c, pool, &c->vm->sched, NULL);
     }
     c->columns = weight_columns;
     if (!shell_next_vm(c)) return 0;
-    pool = c->vm->sched.pool; /* NULL: still being made, or on its way out */
+    d = &c->vm->sched;
+    pool = d->pool; /* NULL: still being made, or on its way out */
     if (pool && (!c->pool || pool == c->pool))
-        table_row(c, CELLS(S(c->vm->name), U(c->vm->id), D(value_of(pool, "weight", &c->vm->sched)),
-                           D(value_of(pool, "cap", &c->vm->sched)), S(pool->name)));
+        table_row(c, CELLS(S(c->vm->name), U(c->vm->id), D(value_of(pool, "weight", d)), D(value_of(pool, "cap", d)),
+                           D(value_of(pool, "micro_us", d)), D(value_of(pool, "latency_us", d)),
+                           D(value_of(pool, "share_pct", d)), S(text_of(pool, "io", d, io)), S(pool->name)));
     return SHELL_AGAIN;
 }
 
@@ -105,11 +185,9 @@ COLUMNS(param_columns, COL("Name", "name", 's', -20), COL("Value", "value", 's',
         COL("Unit", "unit", 's', -4), COL("", "help", 's', 0));
 
 static void param_row(struct shell_call *c, const struct param *p, const void *object) {
-    i64 v = param_get(p, c->pool, object);
     char number[24];
 
-    hv_snprintf(number, sizeof(number), "%ld", v);
-    table_row(c, CELLS(S(p->name), S(p->names ? p->names[v] : number), S(p->unit), S(p->help)));
+    table_row(c, CELLS(S(p->name), S(text_of(c->pool, p->name, object, number)), S(p->unit), S(p->help)));
 }
 
 static int cmd_param(struct shell_call *c) {
@@ -127,14 +205,13 @@ static int cmd_param(struct shell_call *c) {
     }
     if (preset) {
         if (c->vm || name) return shell_usage();
-        error = param_preset(c->pool, preset);
-        return error ? shell_fail(error, "%s has no preset %s", c->pool->policy->name, preset) : 0;
+        return set_preset(c->pool, preset);
     }
     p = name ? param_find(c->pool, name) : param_at(c->pool, c->index++);
     object = !p || (p->scope == PARAM_POOL) == !!c->vm ? NULL : c->vm ? (void *)&c->vm->sched : c->pool;
     if (name && !object)
         return shell_fail(-ENOENT, "%s has no parameter %s", c->vm ? c->vm->name : c->pool->name, name);
-    if (c->argc > 2) return set(c->pool, name, object, c->argv[2]);
+    if (c->argc > 2) return set_all(c->pool, object, &(struct setting){ p, c->argv[2], 0 }, 1);
     c->columns = param_columns;
     if (object) param_row(c, p, object);
     return p && !name ? SHELL_AGAIN : 0;
@@ -176,43 +253,93 @@ static int cmd_cpu_remove(struct shell_call *c) {
     return 0;
 }
 
+/* What cpupool-create is told, by key. */
+enum { NAME, SCHED, CPUS, TURBO_OF, PRESET, NR_KEYS };
+
 /* The pool's name, alone or as name=, and the other words. */
-static int create_words(struct shell_call *c, const char **name, const char **sched) {
+static int create_words(struct shell_call *c, const char *word[NR_KEYS]) {
+    static const char *const keys[NR_KEYS] = { "name", "sched", "cpus", "turbo_of", "preset" };
+
     for (int i = 1; i < c->argc; i++) {
         char *value = strchr(c->argv[i], '=');
         const char *key = value || i > 1 ? c->argv[i] : "name";
+        u32 k = 0;
 
         if (value) *value++ = 0;
-        if (strcmp(key, "name") == 0)
-            *name = value ? value : c->argv[i];
-        else if (value && strcmp(key, "sched") == 0)
-            *sched = value;
-        else if (!value || strcmp(key, "cpus") != 0 || parse_cpus(value, &c->cpus, NULL) ||
-                 cpumask_empty(&c->cpus))
-            return shell_usage();
+        while (k < NR_KEYS && strcmp(keys[k], key) != 0) k++;
+        if (k == NR_KEYS || (!value && (i > 1 || k))) return shell_usage();
+        word[k] = value ? value : c->argv[i];
     }
-    return *name ? shell_new_name(*name) : shell_usage();
+    return word[NAME] ? shell_new_name(word[NAME]) : shell_usage();
+}
+
+/* A list, or random:N or cache:N of those that are free. */
+static int create_cpus(struct shell_call *c, const char *text) {
+    struct cpumask free = { 0 };
+    struct cpu_choice choice;
+
+    for (u32 cpu = 0; cpu < nr_cpus; cpu++)
+        if (!sched_pool_of_cpu(cpu)) cpumask_set(&free, cpu);
+    if (!text) return 0;
+    if (!parse_choice(text, &choice)) {
+        if (cpumask_weight(&free) < choice.nr) return shell_fail(-EBUSY, "only %u CPUs are free", cpumask_weight(&free));
+        c->cpus = cpus_choose(&choice, &free, shell_config()->seed, cpu_cache);
+        return 0;
+    }
+    if (!parse_cpus(text, &c->cpus, NULL) && !cpumask_empty(&c->cpus)) return 0;
+    return shell_usage();
+}
+
+static int pair(struct sched_pool *turbo, struct sched_pool *pool) {
+    int error = sched_pool_pair(turbo, pool);
+
+    if (error == -EBUSY && (!pool || turbo->nr_doms)) return shell_fail(error, "pool %s has VMs", turbo->name);
+    if (error == -EBUSY) return shell_fail(error, "%s or %s is in a pair already", turbo->name, pool->name);
+    if (!error) return 0;
+    return shell_fail(error,
+                      "%s cannot be the turbo pool of %s: both have to run credit with debit time and weight_scope dom, "
+                      "without share and aca, and the turbo pool is the newer one and without a slicer",
+                      turbo->name, pool->name);
+}
+
+static int cmd_pool_turbo(struct shell_call *c) {
+    struct sched_pool *pool = c->argc > 2 ? shell_pool(c->argv[2]) : NULL;
+
+    if (c->argc > 2 && !pool) return -ENOENT;
+    return pair(c->pool, pool);
+}
+
+static int create_settings(struct shell_call *c, struct sched_pool *served, const char *preset) {
+    int error = served || preset ? set_preset(c->pool, preset ? preset : "turbo") : 0;
+
+    if (!error && served) error = pair(c->pool, served);
+    return error ? error : cmd_cpu_add(c);
 }
 
 static int cmd_pool_create(struct shell_call *c) {
-    const char *name = NULL, *sched = sched_pool_find("Pool-0")->policy->name;
-    int error = create_words(c, &name, &sched);
+    const char *word[NR_KEYS] = { [SCHED] = sched_pool_find("Pool-0")->policy->name };
+    struct sched_pool *served = NULL;
+    int error = create_words(c, word);
 
+    if (!error) error = create_cpus(c, word[CPUS]);
+    if (!error && word[TURBO_OF] && !(served = shell_pool(word[TURBO_OF]))) error = -ENOENT;
     if (error) return error;
-    error = sched_pool_create(name, sched, &c->pool);
-    if (error == -EINVAL) return shell_fail(error, "there is no scheduler %s", sched);
-    if (error) return shell_done(error, "pool", name);
-    error = cmd_cpu_add(c);
+    error = sched_pool_create(word[NAME], word[SCHED], &c->pool);
+    if (error == -EINVAL) return shell_fail(error, "there is no scheduler %s", word[SCHED]);
+    if (error) return shell_done(error, "pool", word[NAME]);
+    error = create_settings(c, served, word[PRESET]);
     if (!error) return 0;
     cpumask_for_each(cpu, &c->cpus) { /* all or nothing */
         if (sched_pool_of_cpu(cpu) == c->pool) sched_pool_remove_cpu(c->pool, cpu);
     }
+    sched_pool_pair(c->pool, NULL);
     sched_pool_destroy(c->pool);
     return error;
 }
 
 COLUMNS(columns, COL("Name", "name", 's', -20), COL(NULL, "id", 'u', 0), COL("CPUs", "nr_cpus", 'u', 5),
-        COL("Sched", "sched", 's', 10), COL("VMs", "vms", 'u', 5), COL("CPU list", "cpus", 's', 0));
+        COL("Sched", "sched", 's', 10), COL("VMs", "vms", 'u', 5), COL("CPU list", "cpus", 's', -12),
+        COL("Turbo pool", "turbo", 's', 0), COL(NULL, "turbo_of", 's', 0));
 
 static int cmd_pool_list(struct shell_call *c) {
     char cpus[CPUS_TEXT];
@@ -222,7 +349,8 @@ static int cmd_pool_list(struct shell_call *c) {
         if (c->pool && p != c->pool) continue;
         format_cpus(&p->cpus, cpus);
         table_row(c, CELLS(S(p->name), U(p->id), U(cpumask_weight(&p->cpus)), S(p->policy->name),
-                           U(p->nr_doms), S(cpus)));
+                           U(p->nr_doms), S(cpus), S(p->turbo ? p->turbo->name : ""),
+                           S(p->regular ? p->regular->name : "")));
     }
     return 0;
 }
@@ -233,6 +361,9 @@ static int cmd_pool_destroy(struct shell_call *c) {
     int error;
 
     if (p->nr_doms || p->id == 0) return shell_done(-EBUSY, "pool", p->name);
+    if (p->turbo || p->regular)
+        return shell_fail(-EBUSY, "pool %s is half of a pair: cpupool-turbo %s ends that", p->name,
+                          p->turbo ? p->turbo->name : p->name);
     c->cpus = p->cpus;
     error = cmd_cpu_remove(c);
     return error ? error : shell_done(sched_pool_destroy(p), "pool", c->argv[1]);
@@ -256,6 +387,7 @@ static int cmd_pool_migrate(struct shell_call *c) {
     if (c->step == 0) {
         error = shell_vm_pool(c->vm, &from);
         if (error) return error;
+        if (c->vm->turbo.pool) return shell_fail(-EBUSY, "%s has a turbo vCPU, and stays where that is", c->vm->name);
         sched_pause(&c->vm->sched);
         c->end = let_go;
     }
@@ -265,13 +397,16 @@ static int cmd_pool_migrate(struct shell_call *c) {
 }
 
 const struct shell_command sched_commands[] = {
-    { "sched-credit", "[-d VM [-w WEIGHT] [-c CAP]] | [-p POOL] | -s [-p POOL] [-t MS] [-r US]",
-      "shows or sets weights and caps; with -s a pool's slice and rate limit", cmd_sched_credit, "",
-      "d:w:c:p:st:r:" },
+    { "sched-credit",
+      "[-d VM [-w WEIGHT] [-c CAP] [--NAME VALUE...]] | [-p POOL] | -s [-p POOL] [-t MS] [-r US] [-m US] [--NAME VALUE...] "
+      "| -s [-p POOL] --policy PRESET",
+      "shows or sets what VMs have, or with -s a pool; --NAME is any parameter, as in --micro-us 5000", cmd_sched_credit,
+      "", "d:w:c:p:st:r:m:-" },
     { "param", "[-p POOL | -d VM] [NAME [VALUE]] | [-p POOL] -P PRESET",
       "shows or sets any entry of the parameter table", cmd_param, "?ww", "d:p:P:" },
-    { "cpupool-create", "[name=]NAME [sched=POLICY] [cpus=CPUS]",
+    { "cpupool-create", "[name=]NAME [sched=POLICY] [preset=PRESET] [turbo_of=POOL] [cpus=CPUS|random:N|cache:N]",
       "creates a pool; its scheduler is Pool-0's if not given", cmd_pool_create, "w*", "" },
+    { "cpupool-turbo", "POOL [SERVED]", "makes POOL the turbo pool of another, or of none", cmd_pool_turbo, "P?w", "" },
     { "cpupool-list", "[-c] [POOL]", "pools and their CPUs", cmd_pool_list, "?P",
       "c" /* xl's: here the CPUs are always shown */ },
     { "cpupool-destroy", "POOL", "ends a pool without VMs; its CPUs become free", cmd_pool_destroy, "P", "" },

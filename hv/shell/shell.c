@@ -205,6 +205,20 @@ int shell_split(char *s, char **argv) {
     return n;
 }
 
+/* --NAME=VALUE, or --NAME and the next word. */
+static int take_setting(struct shell_call *c, char *name, int *i) {
+    char *value = strchr(name, '=');
+
+    if (value) *value++ = 0;
+    for (char *s = name; *s; s++)
+        if (*s == '-') *s = '_';
+    if (!value) value = c->argv[++*i]; /* argv ends with NULL */
+    if (!*name || !value) return shell_fail(-EINVAL, "--%s wants a value", name);
+    c->setting[c->nr_settings].name = name;
+    c->setting[c->nr_settings++].value = value;
+    return 0;
+}
+
 /* Takes -j, -j=TAG and the options that `letters` tells into c->opt, and out of argv, wherever they stand. */
 static int take_options(struct shell_call *c, const char *letters) {
     int n = 1;
@@ -216,6 +230,12 @@ static int take_options(struct shell_call *c, const char *letters) {
 
         if (!letter) {
             c->argv[n++] = a;
+            continue;
+        }
+        if (l && letter == '-') {
+            int error = take_setting(c, a + 2, &i);
+
+            if (error) return error;
             continue;
         }
         if (!json && (!l || (a[2] && !value))) return shell_usage();

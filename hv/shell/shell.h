@@ -32,6 +32,10 @@ struct shell_call {
     int argc;
     char **argv;             /* argv[0] is the command; options are taken out */
     const char *opt[128];    /* by letter: what was given with it, "" if it takes nothing; NULL: not given */
+    struct {
+        const char *name, *value;
+    } setting[SHELL_ARGS]; /* --NAME VALUE or --NAME=VALUE, with '_' for '-' in the name */
+    u32 nr_settings;
     bool json;               /* opt['j'] */
     struct vm *vm;           /* the command's, or where a walk is; the shell drops the reference at the end */
     bool only;               /* a walk is over `vm` alone */
@@ -58,7 +62,7 @@ struct shell_command {
     /* What each operand is: V a VM, P a pool, C a list of CPUs (they are in the call before it begins), w a
      * word. Those behind ? may be missing, * is any number of words. */
     const char *operands;
-    const char *options; /* as getopt's: "d:t:s"; all have -j as well */
+    const char *options; /* as getopt's: "d:t:s"; all have -j as well. With a '-' at the end: --NAME VALUE */
 };
 
 /* Families, each ending with a NULL name; shell.c lists them. */

@@ -312,6 +312,17 @@ static bool job_step(struct work *w) {
     return true;
 }
 
+/* Gives it the next id that is free, below SCHED_TURBO, and a place in the list, which is in the order of ids. */
+static void enlist(struct vm *vm) {
+    struct list *at;
+
+    do {
+        vm->id = last_id = last_id % (SCHED_TURBO - 1) + 1;
+        for (at = vms.next; at != &vms && list_entry(at, struct vm, in_all)->id < vm->id;) at = at->next;
+    } while (at != &vms && list_entry(at, struct vm, in_all)->id == vm->id);
+    list_add_tail(at, &vm->in_all);
+}
+
 int vm_create(const struct config_vm *c, vm_done done, void *ctx) {
     bool taken = false;
     struct vm *vm;
@@ -328,10 +339,7 @@ int vm_create(const struct config_vm *c, vm_done done, void *ctx) {
     vm->job.why = "there is not enough free memory for it";
     spin_lock(&vm_lock);
     list_for_each(other, &vms, struct vm, in_all) taken |= strcmp(other->name, vm->name) == 0;
-    if (!taken) {
-        vm->id = ++last_id;
-        list_add_tail(&vms, &vm->in_all);
-    }
+    if (!taken) enlist(vm);
     spin_unlock(&vm_lock);
     if (taken) {
         heap_free(vm);

@@ -94,7 +94,7 @@ struct vm_job {
 };
 
 struct vm {
-    u32 id; /* never used again while a reference is held */
+    u32 id; /* below SCHED_TURBO; used again only after all the others */
     char name[VM_NAME];
     struct config_vm config; /* what it was made from */
     struct list in_all;

@@ -12,6 +12,7 @@
 #include "platform/smp.h"
 #include "platform/timer.h"
 #include "sched/machine.h"
+#include "x86/topology.h"
 #include "x86/tsc.h"
 
 /* ---- pCPUs, clock ---- */
@@ -19,6 +20,8 @@
 static struct percpu cpus[FAKE_CPUS];
 u32 nr_cpus;
 struct percpu *percpu_of[TAKT_MAX_CPUS];
+
+u32 cpu_cache(u32 cpu) { return cpu; }
 u64 tsc_khz, tsc_boot, tsc_to_ns_mul, ns_to_tsc_mul;
 void (*dump_hook)(void);
 u32 fake_kicks[FAKE_CPUS], fake_halts;

@@ -229,9 +229,9 @@ static void lists(void **state) {
     answers("vcpu-list -j two", "\"vcpu\": 1,");
     answers("vcpu-list -j", "\"affinity\": \"all\"}]}\n");
     answers("sched-credit", "two                          ");
-    answers("sched-credit -j", "\"weight\": 512, \"cap\": 0, \"pool\": \"Pool-0\"}]}\n");
+    answers("sched-credit -j", "\"weight\": 512, \"cap\": 0, ");
     answers("cpupool-list -j", "[{\"name\": \"Pool-0\", \"id\": 0, \"nr_cpus\": 2, \"sched\": \"credit\", "
-                               "\"vms\": 2, \"cpus\": \"0-1\"}]");
+                               "\"vms\": 2, \"cpus\": \"0-1\", \"turbo\": \"\", \"turbo_of\": \"\"}]");
     answers("info -j", "\"nr_cpus\": 2, \"free_cpus\": 0");
     answers("dmesg -j",
             "[{\"line\": \"[    0.000001] first\"}, {\"line\": \"[    0.000002] \\\"second\\\"\"}, ");
@@ -329,7 +329,7 @@ static void pools(void **state) {
     answers("cpupool-cpu-remove -j Pool-0 1", "\"error\": 0");
     answers("info -j", "\"free_cpus\": 1");
     answers("cpupool-create -j name=io sched=null cpus=1", "\"error\": 0");
-    answers("cpupool-list -j io", "\"sched\": \"null\", \"vms\": 0, \"cpus\": \"1\"}]");
+    answers("cpupool-list -j io", "\"sched\": \"null\", \"vms\": 0, \"cpus\": \"1\"");
     answers("cpupool-migrate -j two io", "\"error\": 0");
     answers("cpupool-destroy io", "pool io is in use\n");
     answers("vcpu-pin two all 0", "its pool has none of these CPUs\n");
@@ -339,6 +339,129 @@ static void pools(void **state) {
     answers("cpupool-destroy -j net", "\"error\": 0");
     answers("cpupool-cpu-add -j Pool-0 1", "\"error\": 0");
     answers("cpupool-cpu-add Pool-0 1", "CPU 1 ");
+}
+
+/* Options of sched-credit go through the parameter table, all of them or none. */
+static void settings(void **state) {
+    static const struct {
+        const char *line, *expected;
+    } cases[] = {
+        { "sched-credit -j -d two --micro-us 5000 --share-pct=50 --io io", "\"error\": 0" },
+        { "sched-credit -j -d two", "\"micro_us\": 5000, \"latency_us\": 0, \"share_pct\": 50, \"io\": \"io\"" },
+        { "sched-credit -d two --share-pct 101 --micro-us 1", "share_pct = 101: the value is out of range\n" },
+        { "sched-credit -d two --micro-us 1 --share-pct 101", "share_pct = 101: the value is out of range\n" },
+        { "sched-credit -d two --weight 7 --io maybe --cap 50", "io = maybe: that is none of its values\n" },
+        { "sched-credit -d two --micro-us", "--micro_us wants a value\n" },
+        { "sched-credit -d two --nothing 5", "pool Pool-0, which runs credit, has no parameter nothing\n" },
+        { "sched-credit -d two --boost off", "boost belongs to a pool: -s -p POOL\n" },
+        { "sched-credit -d two -w 5 --weight 6", "weight is given twice\n" },
+        { "sched-credit -d two --policy vslicer", "--policy is a pool's, and sets all there is: " },
+        { "sched-credit --boost off", "usage: sched-credit " },
+        { "pause --boost off", "usage: pause VM\n" },
+        { "sched-credit -s --micro-us 100", "micro_us belongs to a VM: -d VM\n" },
+        { "sched-credit -s --sleepless on", "pool Pool-0, which runs credit, has no parameter sleepless\n" },
+        { "sched-credit -j -d two", "\"weight\": 512, \"cap\": 0, \"micro_us\": 5000, \"latency_us\": 0, \"share_pct\": 50" },
+        { "sched-credit -j -d two --micro-us 0 --share-pct 0 --io auto", "\"error\": 0" },
+        { "sched-credit -j -s --policy vslicer", "\"error\": 0" },
+        { "sched-credit -j -s", "\"boost\": \"off\", \"slicer\": \"vslicer\", \"share\": \"off\", \"aca\": \"0\"" },
+        { "sched-credit -s --policy nothing", "credit has no preset nothing\n" },
+        { "sched-credit -s --policy sc --boost off", "--policy is a pool's, " },
+        { "sched-credit -s -t 5 --policy sc", "--policy is a pool's, " },
+        { "sched-credit -j -s --policy hardened", "\"error\": 0" },
+        { "sched-credit -j -s --aca on --boost anticipatory", "\"error\": 0" },
+        { "sched-credit -j -s", "\"boost\": \"anticipatory\", \"slicer\": \"off\", \"share\": \"off\", \"aca\": \"1\"" },
+        { "sched-credit -j -s --aca off --boost stock", "\"error\": 0" },
+        { "sched-credit -j -s -t 0.1 -r 0", "\"error\": 0" },       /* one after the other it works in one order alone */
+        { "sched-credit -j -s -r 1000 -t 30", "\"error\": 0" },
+        { "sched-credit -j -s -r 40000 -t 20", "\"error\": -22" }, /* and this in none */
+        { "sched-credit -j -s", "\"tslice_us\": 30000, \"ratelimit_us\": 1000" },
+    };
+
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) answers(cases[i].line, cases[i].expected);
+}
+
+/* What makes no sense together is refused with a sentence, in whatever order, and changes nothing. */
+static void combinations(void **state) {
+    static const struct {
+        const char *first, *second, *why;
+    } cases[] = {
+        { "--slicer vslicer", "--boost aggressive", "boost is off or stock" },
+        { "--slicer edf", "--boost anticipatory", "boost is off or stock" },
+        { "--slicer frequency", "--debit tick", "no tick sees a micro-slice" },
+        { "--slicer vslicer", "--share prorata", "exclude each other" },
+        { "--slicer vslicer", "--aca on", "exclude each other" },
+    };
+    char line[128], before[512];
+
+    for (size_t i = 0; i < 2 * ARRAY_SIZE(cases); i++) {
+        const char *one = i % 2 ? cases[i / 2].first : cases[i / 2].second;
+        const char *other = i % 2 ? cases[i / 2].second : cases[i / 2].first;
+
+        answers("sched-credit -j -s --policy hardened", "\"error\": 0");
+        sprintf(line, "sched-credit -j -s %s", one);
+        answers(line, "\"error\": 0");
+        snprintf(before, sizeof(before), "%s", rig_say("sched-credit -j -s"));
+        sprintf(line, "sched-credit -s %s", other);
+        answers(line, cases[i / 2].why);
+        assert_string_equal(rig_say("sched-credit -j -s"), before);
+    }
+    answers("sched-credit -j -s --policy hardened", "\"error\": 0");
+}
+
+/* Turbo pools: made, paired, refused, and a VM with a turbo vCPU in what lists VMs. */
+static void turbo(void **state) {
+    answers("cpupool-cpu-remove -j Pool-0 1", "\"error\": 0");
+    answers("cpupool-create t turbo_of=nothing", "there is no pool nothing\n");
+    answers("cpupool-create t turbo_of=Pool-0 preset=nothing", "credit has no preset nothing\n");
+    answers("cpupool-create t turbo_of=Pool-0 preset=vslicer", "t cannot be the turbo pool of Pool-0: ");
+    answers("cpupool-create t turbo_of=Pool-0 sched=null", "null has no preset turbo\n");
+    answers("cpupool-create t cpus=random:2", "only 1 CPUs are free\n");
+    answers("cpupool-create t cpus=random:0", "usage: cpupool-create ");
+    answers("cpupool-create t cpus=cache:x", "usage: cpupool-create ");
+    answers("cpupool-list t", "there is no pool t\n"); /* nothing is left of all that */
+    answers("create fast image=null memory=2M turbo=yes", "its pool has no turbo pool\n");
+    answers("cpupool-create -j t turbo_of=Pool-0 cpus=random:1", "\"error\": 0");
+    answers("sched-credit -j -s -p t", "\"tslice_us\": 100, \"ratelimit_us\": 0, \"boost\": \"off\"");
+    answers("cpupool-list -j t", "\"cpus\": \"1\", \"turbo\": \"\", \"turbo_of\": \"Pool-0\"}]");
+    answers("cpupool-list -j Pool-0", "\"turbo\": \"t\", \"turbo_of\": \"\"}]");
+    answers("cpupool-destroy t", "pool t is half of a pair: cpupool-turbo t ends that\n");
+    answers("info -j", "\"free_cpus\": 0"); /* it kept its CPU */
+    answers("cpupool-create u turbo_of=Pool-0", "u or Pool-0 is in a pair already\n");
+    answers("sched-credit -s -p t --slicer vslicer", "in a turbo pool slicer is off");
+    answers("sched-credit -s --debit tick", "debit is time");
+    answers("sched-credit -s --policy faithful-4.1", "faithful-4.1: in a turbo pool, and one that has one, weight_scope is dom");
+    answers("sched-credit -s --share prorata", "vTurbo goes with neither share nor aca");
+    answers("sched-credit -j -s --slicer vslicer --boost off", "\"error\": 0"); /* but with this */
+    answers("sched-credit -j -s --policy hardened", "\"error\": 0");
+    answers("create -j fast image=null memory=2M vcpus=2 turbo=yes weight=300", "\"error\": 0");
+    answers("list -j fast", "\"vcpus\": 3, ");
+    answers("vcpu-list -j fast", "\"vcpu\": 0, \"cpu\": 1, ");
+    answers("vcpu-list -j fast", "\"pool\": \"t\", \"class\": \"turbo\", \"micro_us\": 0, \"turbo_pct\": ");
+    answers("vcpu-list -j fast", "\"vcpu\": 2, \"cpu\": 0, ");
+    answers("vcpu-list -j fast", "\"pool\": \"Pool-0\", \"class\": \"\", ");
+    answers("pause fast", "takt> ");
+    answers("vcpu-list -j fast", "\"state\": \"offline\", \"paused\": true, ");
+    answers("unpause fast", "takt> ");
+    answers("vcpu-pin fast 0 0", "vCPU 0 of fast cannot run there: its pool has none of these CPUs\n");
+    answers("vcpu-pin -j fast 0 1", "\"error\": 0");
+    answers("vcpu-pin fast 1 1", "vCPU 1 of fast cannot run there: its pool has none of these CPUs\n");
+    answers("top -j -d 0.01", "\"vm\": \"fast\", \"vcpu\": 0, ");
+    answers("top -j -d 0.01", "\"class\": \"turbo\", \"micro_us\": 0, \"turbo_pct\": ");
+    answers("cpupool-create -j other", "\"error\": 0");
+    answers("cpupool-migrate fast other", "fast has a turbo vCPU, and stays where that is\n");
+    answers("cpupool-turbo t", "pool t has VMs\n");
+    answers("cpupool-turbo other t", "other or t is in a pair already\n");
+    answers("destroy -j fast", "\"error\": 0");
+    answers("cpupool-cpu-remove -j t 1", "\"error\": 0"); /* the number of turbo cores changes at run time */
+    answers("cpupool-cpu-add -j t 1", "\"error\": 0");
+    answers("cpupool-turbo -j t", "\"error\": 0");
+    answers("cpupool-turbo t nothing", "there is no pool nothing\n");
+    answers("cpupool-turbo t other", "t cannot be the turbo pool of other: "); /* older than that */
+    answers("cpupool-turbo -j other t", "\"error\": 0");
+    answers("cpupool-turbo -j other", "\"error\": 0");
+    answers("cpupool-destroy -j other", "\"error\": 0");
+    answers("cpupool-destroy -j t", "\"error\": 0");
+    answers("cpupool-cpu-add -j Pool-0 1", "\"error\": 0");
 }
 
 static void attached_console(void **state) {
@@ -690,7 +813,9 @@ int main(void) {
         cmocka_unit_test(editing_limits), cmocka_unit_test(completion),
         cmocka_unit_test(script_ran),     cmocka_unit_test(lists),
         cmocka_unit_test(refusals),       cmocka_unit_test(weights_and_slices),
-        cmocka_unit_test(pools),          cmocka_unit_test(attached_console),
+        cmocka_unit_test(settings),       cmocka_unit_test(combinations),
+        cmocka_unit_test(pools),          cmocka_unit_test(turbo),
+        cmocka_unit_test(attached_console),
         cmocka_unit_test(guest_log),      cmocka_unit_test(measured),
         cmocka_unit_test(slow_console),   cmocka_unit_test(interrupted),
         cmocka_unit_test(trace_stream),   cmocka_unit_test(entitlement),

@@ -1,0 +1,43 @@
+#include "lib/choose.h"
+
+/* The upper bits of a linear congruential generator (Knuth's MMIX). */
+static u32 random_one(const struct cpumask *left, u64 *seed) {
+    u32 cpu = cpumask_next(left, 0);
+
+    *seed = *seed * 6364136223846793005ull + 1442695040888963407ull;
+    for (u64 skip = (*seed >> 33) % cpumask_weight(left); skip; skip--) cpu = cpumask_next(left, cpu + 1);
+    return cpu;
+}
+
+static u32 sharing(u32 cache, const struct cpumask *m, u32 (*cache_of)(u32 cpu)) {
+    u32 n = 0;
+
+    cpumask_for_each(cpu, m) n += cache_of(cpu) == cache;
+    return n;
+}
+
+/* Of the cache with most that are left for each that is chosen. */
+static u32 next_by_cache(const struct cpumask *left, const struct cpumask *chosen, u32 (*cache_of)(u32 cpu)) {
+    u32 best = TAKT_MAX_CPUS, most = 0;
+
+    cpumask_for_each(cpu, left) {
+        u32 cache = cache_of(cpu), taken = sharing(cache, chosen, cache_of);
+        u32 score = sharing(cache, left, cache_of) * TAKT_MAX_CPUS / (taken + 1);
+
+        if (score >= most) best = cpu;
+        most = MAX(most, score);
+    }
+    return best;
+}
+
+struct cpumask cpus_choose(const struct cpu_choice *c, const struct cpumask *from, u64 seed, u32 (*cache_of)(u32 cpu)) {
+    struct cpumask left = *from, chosen = { 0 };
+
+    for (u32 n = 0; n < c->nr && !cpumask_empty(&left); n++) {
+        u32 cpu = c->how == CHOOSE_RANDOM ? random_one(&left, &seed) : next_by_cache(&left, &chosen, cache_of);
+
+        cpumask_set(&chosen, cpu);
+        cpumask_clear(&left, cpu);
+    }
+    return chosen;
+}

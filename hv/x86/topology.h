@@ -1,0 +1,10 @@
+/* What pCPUs share. */
+#ifndef HV_X86_TOPOLOGY_H
+#define HV_X86_TOPOLOGY_H
+
+#include <takt/types.h>
+
+/* The last-level cache of a pCPU: the same number for all that share it. */
+u32 cpu_cache(u32 cpu);
+
+#endif
