@@ -388,6 +388,7 @@ static int read_line(struct reader *r, const char *text, size_t n) {
 
 static void check_pool(struct reader *r, struct config_pool *p) {
     struct cpumask *left = &r->c->pool[0].cpus, taken = cpumask_minus(&p->cpus, left);
+    const struct config_pool *served = find_pool(r->c, p->turbo_of);
 
     r->line = p->head.line;
     if (!*p->sched) set_name(p->sched, r->c->pool[0].sched); /* as xl: by default that of Pool-0 */
@@ -396,6 +397,9 @@ static void check_pool(struct reader *r, struct config_pool *p) {
     if (!cpumask_empty(&taken))
         report(r, NULL, ERROR, "CPU %u is in pool %s and in one before it", cpumask_next(&taken, 0),
                p->head.name);
+    if (*p->turbo_of && (!served || served >= p))
+        report(r, NULL, ERROR, "pool %s is to be the turbo pool of %s, which is not described before it",
+               p->head.name, p->turbo_of);
     if (cpumask_empty(&p->cpus) && !p->choice.nr)
         report(r, NULL, WARNING, "pool %s has no CPUs: no VM can run there until it gets one", p->head.name);
     *left = cpumask_minus(left, &p->cpus);
@@ -403,7 +407,7 @@ static void check_pool(struct reader *r, struct config_pool *p) {
 
 static void check_vm(struct reader *r, struct config_vm *v) {
     const struct config_pool *pool = find_pool(r->c, v->pool);
-    bool known = pool && !pool->choice.nr;
+    bool known = pool && !pool->choice.nr, turbo = false;
     struct cpumask cpus = cpumask_and(&v->cpus, known ? &pool->cpus : &v->cpus);
 
     r->line = v->head.line;
@@ -411,6 +415,11 @@ static void check_vm(struct reader *r, struct config_vm *v) {
         report(r, NULL, ERROR, "VM %s has no image: expected image = NAME of a boot module", v->head.name);
     if (!pool)
         report(r, NULL, ERROR, "VM %s wants pool %s, which this file does not describe", v->head.name,
+               v->pool);
+    for (const struct config_pool *p = r->c->pool; p < r->c->pool + r->c->nr_pools; p++)
+        turbo |= strcmp(p->turbo_of, v->pool) == 0;
+    if (v->turbo && !turbo)
+        report(r, NULL, ERROR, "VM %s is to have a turbo vCPU, but pool %s has no turbo pool", v->head.name,
                v->pool);
     if (cpumask_empty(&cpus))
         report(r, NULL, ERROR, "VM %s may run on none of the CPUs of pool %s", v->head.name, v->pool);

@@ -191,7 +191,8 @@ static void choose_cpus(void) {
         if (!c->choice.nr) continue;
         c->cpus = cpus_choose(&c->choice, left, config.seed + i, cpu_cache);
         *left = cpumask_minus(left, &c->cpus);
-        if (cpumask_weight(&c->cpus) < c->choice.nr) log_warn("pool %s: there are not so many CPUs left", c->head.name);
+        if (cpumask_weight(&c->cpus) < c->choice.nr)
+            log_warn("pool %s: there are not so many CPUs left", c->head.name);
     }
 }
 

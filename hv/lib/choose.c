@@ -30,11 +30,13 @@ static u32 next_by_cache(const struct cpumask *left, const struct cpumask *chose
     return best;
 }
 
-struct cpumask cpus_choose(const struct cpu_choice *c, const struct cpumask *from, u64 seed, u32 (*cache_of)(u32 cpu)) {
+struct cpumask cpus_choose(const struct cpu_choice *c, const struct cpumask *from, u64 seed,
+                           u32 (*cache_of)(u32 cpu)) {
     struct cpumask left = *from, chosen = { 0 };
 
     for (u32 n = 0; n < c->nr && !cpumask_empty(&left); n++) {
-        u32 cpu = c->how == CHOOSE_RANDOM ? random_one(&left, &seed) : next_by_cache(&left, &chosen, cache_of);
+        u32 cpu =
+            c->how == CHOOSE_RANDOM ? random_one(&left, &seed) : next_by_cache(&left, &chosen, cache_of);
 
         cpumask_set(&chosen, cpu);
         cpumask_clear(&left, cpu);

@@ -528,7 +528,8 @@ static void view(struct sched_pool *p, struct sched_vcpu *v, struct sched_times 
         out->kind = cd->io ? "LS+io" : "LS";
     else
         out->kind = cd->io ? "io" : cp->nr_ls ? "NL" : "";
-    out->turbo_pct = cd->turbo_ns / NS_PER_US * 10000 / MAX(credit_pool(regular->pool)->period / NS_PER_US, 1);
+    out->turbo_pct =
+        cd->turbo_ns / NS_PER_US * 10000 / MAX(credit_pool(regular->pool)->period / NS_PER_US, 1);
     out->moved_ns = cp->knob.share ? cd->moved : 0;
     out->boost = cv->cls == CLASS_BOOST ? MAX(cv->level, 1) : 0;
 }

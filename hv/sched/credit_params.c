@@ -94,13 +94,18 @@ const char *credit_conflict(const struct sched_pool *p) {
         bool conflict;
         const char *why;
     } rules[] = {
-        { k->slicer && k->boost > BOOST_STOCK, "with a slicer boost is off or stock: it is built on slices that are not cut" },
+        { k->slicer && k->boost > BOOST_STOCK,
+          "with a slicer boost is off or stock: it is built on slices that are not cut" },
         { k->slicer && k->debit == DEBIT_TICK, "with a slicer debit is time: no tick sees a micro-slice" },
-        { k->slicer && k->share, "slicer and share exclude each other: a round is by weight, whatever credit was moved" },
+        { k->slicer && k->share,
+          "slicer and share exclude each other: a round is by weight, whatever credit was moved" },
         { k->slicer && k->aca, "slicer and aca exclude each other: who sleeps would be counted in a round" },
-        { pair && k->debit == DEBIT_TICK, "in a turbo pool, and one that has one, debit is time: both are charged for use" },
-        { pair && k->weight_scope == SCOPE_VCPU, "in a turbo pool, and one that has one, weight_scope is dom: shares are a VM's" },
-        { pair && (k->share || k->aca), "vTurbo goes with neither share nor aca: it would take back what they move" },
+        { pair && k->debit == DEBIT_TICK,
+          "in a turbo pool, and one that has one, debit is time: both are charged for use" },
+        { pair && k->weight_scope == SCOPE_VCPU,
+          "in a turbo pool, and one that has one, weight_scope is dom: shares are a VM's" },
+        { pair && (k->share || k->aca),
+          "vTurbo goes with neither share nor aca: it would take back what they move" },
         { p->regular && k->slicer, "in a turbo pool slicer is off: all its slices are short" },
     };
 

@@ -82,7 +82,8 @@ struct sched_policy {
     /* The policy can run a turbo pool and its regular one: timers of kind SCHED_TIMER_BOTH of the latter have
      * the locks of both. */
     bool pairs;
-    const char *(*conflict)(const struct sched_pool *p); /* with `pairs`: why p cannot be in a pair; NULL: it can */
+    const char *(*conflict)(
+        const struct sched_pool *p); /* with `pairs`: why p cannot be in a pair; NULL: it can */
     /* d->io, whether the VM is I/O-intensive, has changed. May be NULL. */
     void (*label)(struct sched_pool *p, struct sched_dom *d);
     /* Adds to *out what it has to say of v. May be NULL. */

@@ -77,9 +77,9 @@ struct sched_pool {
     u32 nr_doms;
     struct sched_pool *turbo;   /* its turbo pool; NULL. Changes under both locks */
     struct sched_pool *regular; /* a turbo pool's: the one that it serves; NULL */
-    u32 rotor;    /* where the next new vCPU is put */
-    u32 sequence; /* of the last input, for recording */
-    u64 now;      /* when the lock was last taken; does not go back */
+    u32 rotor;                  /* where the next new vCPU is put */
+    u32 sequence;               /* of the last input, for recording */
+    u64 now;                    /* when the lock was last taken; does not go back */
     u64 priv[SCHED_PRIV];
 };
 
@@ -155,9 +155,9 @@ struct sched_times {
     /* what its policy says of it; 0 and "" where that has no meaning */
     const char *kind; /* LS or NL (vSlicer), io (labelled), LS+io, turbo */
     u64 micro_ns;     /* its micro-slice */
-    u64 turbo_pct;    /* of one pCPU, what its VM used of turbo cores in the last period, in hundredths of a percent */
-    i64 moved_ns;     /* credit that sharing gave to its VM in the last period, or took */
-    u32 boost;        /* level */
+    u64 turbo_pct; /* of one pCPU, what its VM used of turbo cores in the last period, in hundredths of a percent */
+    i64 moved_ns; /* credit that sharing gave to its VM in the last period, or took */
+    u32 boost;    /* level */
 };
 void sched_times(struct sched_vcpu *v, struct sched_times *out);
 void sched_reset_latency(struct sched_vcpu *v);

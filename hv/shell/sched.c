@@ -59,14 +59,15 @@ static int set_all(struct sched_pool *pool, void *object, struct setting *s, u32
 }
 
 /* Adds NAME = TEXT to s[*n] unless text is NULL. `object`: the pool, or a VM of it. */
-static int add_setting(struct sched_pool *pool, void *object, const char *name, const char *text, struct setting *s,
-                       u32 *n) {
+static int add_setting(struct sched_pool *pool, void *object, const char *name, const char *text,
+                       struct setting *s, u32 *n) {
     const struct param *p = param_find(pool, name);
     const bool of_pool = object == pool;
 
     if (!text) return 0;
     if (!p)
-        return shell_fail(-ENOENT, "pool %s, which runs %s, has no parameter %s", pool->name, pool->policy->name, name);
+        return shell_fail(-ENOENT, "pool %s, which runs %s, has no parameter %s", pool->name,
+                          pool->policy->name, name);
     if ((p->scope == PARAM_POOL) != of_pool)
         return shell_fail(-EINVAL, "%s belongs to a %s", name, of_pool ? "VM: -d VM" : "pool: -s -p POOL");
     for (u32 i = 0; i < *n; i++)
@@ -84,8 +85,8 @@ COLUMNS(pool_columns, COL("Cpupool", "pool", 's', -24), COL("Sched", "sched", 's
 
 COLUMNS(weight_columns, COL("Name", "name", 's', -24), COL("ID", "id", 'u', 5),
         COL("Weight", "weight", 'd', 6), COL("Cap", "cap", 'd', 5), COL("Micro(us)", "micro_us", 'd', 9),
-        COL("Latency(us)", "latency_us", 'd', 11), COL("Share(%)", "share_pct", 'd', 8), COL("I/O", "io", 's', 4),
-        COL("Cpupool", "pool", 's', 0));
+        COL("Latency(us)", "latency_us", 'd', 11), COL("Share(%)", "share_pct", 'd', 8),
+        COL("I/O", "io", 's', 4), COL("Cpupool", "pool", 's', 0));
 
 static int credit_check(struct shell_call *c) {
     const char *const *o = c->opt;
@@ -112,7 +113,9 @@ static int credit_set(struct shell_call *c, struct sched_pool *pool, void *objec
     static const struct {
         char letter;
         const char *name;
-    } letters[] = { { 'w', "weight" }, { 'c', "cap" }, { 'r', "ratelimit_us" }, { 'm', "migration_delay_us" } };
+    } letters[] = {
+        { 'w', "weight" }, { 'c', "cap" }, { 'r', "ratelimit_us" }, { 'm', "migration_delay_us" }
+    };
     struct setting s[SHELL_ARGS + ARRAY_SIZE(letters) + 1];
     u32 n = 0;
     int error = add_setting(pool, object, "tslice_us", us, s, &n);
@@ -123,7 +126,8 @@ static int credit_set(struct shell_call *c, struct sched_pool *pool, void *objec
         if (strcmp(c->setting[i].name, "policy"))
             error = add_setting(pool, object, c->setting[i].name, c->setting[i].value, s, &n);
         else if (object != pool || c->nr_settings > 1 || n)
-            error = shell_fail(-EINVAL, "--policy is a pool's, and sets all there is: it goes alone, with -s -p POOL");
+            error = shell_fail(-EINVAL,
+                               "--policy is a pool's, and sets all there is: it goes alone, with -s -p POOL");
         else
             return set_preset(pool, c->setting[i].value);
     }
@@ -144,7 +148,8 @@ static int credit_pool(struct shell_call *c) {
 
     if (ms) { /* xl's milliseconds, here perhaps with a fraction */
         hv_snprintf(us, sizeof(us), "%sms", ms);
-        if (parse_time(us, &ns, NULL)) return shell_fail(-EINVAL, "expected a number of milliseconds, not %s", ms);
+        if (parse_time(us, &ns, NULL))
+            return shell_fail(-EINVAL, "expected a number of milliseconds, not %s", ms);
         hv_snprintf(us, sizeof(us), "%lu", ns / 1000);
     }
     if (sets_something(c)) return credit_set(c, p, p, ms ? us : NULL);
@@ -173,9 +178,10 @@ static int cmd_sched_credit(struct shell_call *c) {
     d = &c->vm->sched;
     pool = d->pool; /* NULL: still being made, or on its way out */
     if (pool && (!c->pool || pool == c->pool))
-        table_row(c, CELLS(S(c->vm->name), U(c->vm->id), D(value_of(pool, "weight", d)), D(value_of(pool, "cap", d)),
-                           D(value_of(pool, "micro_us", d)), D(value_of(pool, "latency_us", d)),
-                           D(value_of(pool, "share_pct", d)), S(text_of(pool, "io", d, io)), S(pool->name)));
+        table_row(c, CELLS(S(c->vm->name), U(c->vm->id), D(value_of(pool, "weight", d)),
+                           D(value_of(pool, "cap", d)), D(value_of(pool, "micro_us", d)),
+                           D(value_of(pool, "latency_us", d)), D(value_of(pool, "share_pct", d)),
+                           S(text_of(pool, "io", d, io)), S(pool->name)));
     return SHELL_AGAIN;
 }
 
@@ -282,7 +288,8 @@ static int create_cpus(struct shell_call *c, const char *text) {
         if (!sched_pool_of_cpu(cpu)) cpumask_set(&free, cpu);
     if (!text) return 0;
     if (!parse_choice(text, &choice)) {
-        if (cpumask_weight(&free) < choice.nr) return shell_fail(-EBUSY, "only %u CPUs are free", cpumask_weight(&free));
+        if (cpumask_weight(&free) < choice.nr)
+            return shell_fail(-EBUSY, "only %u CPUs are free", cpumask_weight(&free));
         c->cpus = cpus_choose(&choice, &free, shell_config()->seed, cpu_cache);
         return 0;
     }
@@ -293,13 +300,15 @@ static int create_cpus(struct shell_call *c, const char *text) {
 static int pair(struct sched_pool *turbo, struct sched_pool *pool) {
     int error = sched_pool_pair(turbo, pool);
 
-    if (error == -EBUSY && (!pool || turbo->nr_doms)) return shell_fail(error, "pool %s has VMs", turbo->name);
+    if (error == -EBUSY && (!pool || turbo->nr_doms))
+        return shell_fail(error, "pool %s has VMs", turbo->name);
     if (error == -EBUSY) return shell_fail(error, "%s or %s is in a pair already", turbo->name, pool->name);
     if (!error) return 0;
-    return shell_fail(error,
-                      "%s cannot be the turbo pool of %s: both have to run credit with debit time and weight_scope dom, "
-                      "without share and aca, and the turbo pool is the newer one and without a slicer",
-                      turbo->name, pool->name);
+    return shell_fail(
+        error,
+        "%s cannot be the turbo pool of %s: both have to run credit with debit time and weight_scope dom, "
+        "without share and aca, and the turbo pool is the newer one and without a slicer",
+        turbo->name, pool->name);
 }
 
 static int cmd_pool_turbo(struct shell_call *c) {
@@ -348,9 +357,9 @@ static int cmd_pool_list(struct shell_call *c) {
     for (struct sched_pool *p = sched_pool_next(NULL); p; p = sched_pool_next(p)) {
         if (c->pool && p != c->pool) continue;
         format_cpus(&p->cpus, cpus);
-        table_row(c, CELLS(S(p->name), U(p->id), U(cpumask_weight(&p->cpus)), S(p->policy->name),
-                           U(p->nr_doms), S(cpus), S(p->turbo ? p->turbo->name : ""),
-                           S(p->regular ? p->regular->name : "")));
+        table_row(c,
+                  CELLS(S(p->name), U(p->id), U(cpumask_weight(&p->cpus)), S(p->policy->name), U(p->nr_doms),
+                        S(cpus), S(p->turbo ? p->turbo->name : ""), S(p->regular ? p->regular->name : "")));
     }
     return 0;
 }
@@ -387,7 +396,8 @@ static int cmd_pool_migrate(struct shell_call *c) {
     if (c->step == 0) {
         error = shell_vm_pool(c->vm, &from);
         if (error) return error;
-        if (c->vm->turbo.pool) return shell_fail(-EBUSY, "%s has a turbo vCPU, and stays where that is", c->vm->name);
+        if (c->vm->turbo.pool)
+            return shell_fail(-EBUSY, "%s has a turbo vCPU, and stays where that is", c->vm->name);
         sched_pause(&c->vm->sched);
         c->end = let_go;
     }
@@ -398,15 +408,18 @@ static int cmd_pool_migrate(struct shell_call *c) {
 
 const struct shell_command sched_commands[] = {
     { "sched-credit",
-      "[-d VM [-w WEIGHT] [-c CAP] [--NAME VALUE...]] | [-p POOL] | -s [-p POOL] [-t MS] [-r US] [-m US] [--NAME VALUE...] "
+      "[-d VM [-w WEIGHT] [-c CAP] [--NAME VALUE...]] | [-p POOL] | -s [-p POOL] [-t MS] [-r US] [-m US] "
+      "[--NAME VALUE...] "
       "| -s [-p POOL] --policy PRESET",
-      "shows or sets what VMs have, or with -s a pool; --NAME is any parameter, as in --micro-us 5000", cmd_sched_credit,
-      "", "d:w:c:p:st:r:m:-" },
+      "shows or sets what VMs have, or with -s a pool; --NAME is any parameter, as in --micro-us 5000",
+      cmd_sched_credit, "", "d:w:c:p:st:r:m:-" },
     { "param", "[-p POOL | -d VM] [NAME [VALUE]] | [-p POOL] -P PRESET",
       "shows or sets any entry of the parameter table", cmd_param, "?ww", "d:p:P:" },
-    { "cpupool-create", "[name=]NAME [sched=POLICY] [preset=PRESET] [turbo_of=POOL] [cpus=CPUS|random:N|cache:N]",
+    { "cpupool-create",
+      "[name=]NAME [sched=POLICY] [preset=PRESET] [turbo_of=POOL] [cpus=CPUS|random:N|cache:N]",
       "creates a pool; its scheduler is Pool-0's if not given", cmd_pool_create, "w*", "" },
-    { "cpupool-turbo", "POOL [SERVED]", "makes POOL the turbo pool of another, or of none", cmd_pool_turbo, "P?w", "" },
+    { "cpupool-turbo", "POOL [SERVED]", "makes POOL the turbo pool of another, or of none", cmd_pool_turbo,
+      "P?w", "" },
     { "cpupool-list", "[-c] [POOL]", "pools and their CPUs", cmd_pool_list, "?P",
       "c" /* xl's: here the CPUs are always shown */ },
     { "cpupool-destroy", "POOL", "ends a pool without VMs; its CPUs become free", cmd_pool_destroy, "P", "" },

@@ -30,8 +30,8 @@ struct sched_pool;
 
 struct shell_call {
     int argc;
-    char **argv;             /* argv[0] is the command; options are taken out */
-    const char *opt[128];    /* by letter: what was given with it, "" if it takes nothing; NULL: not given */
+    char **argv;          /* argv[0] is the command; options are taken out */
+    const char *opt[128]; /* by letter: what was given with it, "" if it takes nothing; NULL: not given */
     struct {
         const char *name, *value;
     } setting[SHELL_ARGS]; /* --NAME VALUE or --NAME=VALUE, with '_' for '-' in the name */

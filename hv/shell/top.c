@@ -81,7 +81,8 @@ static struct claim claim_of(struct vcpu *v) {
     u64 n = v->vm->nr_vcpus, cap = param_or(v->vm, "cap", 0); /* percent of one pCPU, of all its vCPUs */
     u64 limit = MIN(v->vm->config.demand_permille * 1000, SHARE_ONE);
 
-    if (turbo->pool) cpus.bits |= v->vm->sched.pool->cpus.bits | turbo->pool->cpus.bits; /* what is fair is fair in both */
+    if (turbo->pool)
+        cpus.bits |= v->vm->sched.pool->cpus.bits | turbo->pool->cpus.bits; /* what is fair is fair in both */
     return (struct claim){
         .cpus = cpus,
         .weight = MAX(param_or(v->vm, "weight", 1) * 4096 / n, 1u),
@@ -94,8 +95,9 @@ COLUMNS(columns, COL("VM", "vm", 's', -14), COL("vCPU", "vcpu", 'u', 4), COL("pC
         COL("entitled", "entitled_pct", 'f', 8), COL(NULL, "wake_us", '{', 0), COL(NULL, "count", 'u', 0),
         COL("wake p50", "p50", 'f', 9), COL("p99", "p99", 'f', 9), COL("max us", "max", 'f', 9),
         COL(NULL, NULL, '}', 0), COL("switch/s", "switches_per_s", 'f', 9),
-        COL("exit/s", "exits_per_s", 'f', 9), COL("class", "class", 's', -5), COL("micro us", "micro_us", 'u', 8),
-        COL("turbo %", "turbo_pct", 'f', 7), COL("moved us", "moved_us", 'd', 8), COL("boost", "boost", 'u', 5));
+        COL("exit/s", "exits_per_s", 'f', 9), COL("class", "class", 's', -5),
+        COL("micro us", "micro_us", 'u', 8), COL("turbo %", "turbo_pct", 'f', 7),
+        COL("moved us", "moved_us", 'd', 8), COL("boost", "boost", 'u', 5));
 
 /* What the look before saw of it; NULL for a vCPU that is new: the next round shows it. Both looks are in the
  * order of VMs. */
@@ -126,8 +128,8 @@ static void look_at_vcpu(struct shell_call *c, struct vcpu *v) {
                        U(percent(s->run - old->run, ns)), U(before->claim[old - before->sample].share / 100),
                        S("{"), U(t.wake_count), U(t.wake_p50 / 10), U(t.wake_p99 / 10), U(t.wake_max / 10),
                        S("}"), U(per_second(s->switches - old->switches, ns)),
-                       U(per_second(s->exits - old->exits, ns)), S(t.kind), U(t.micro_ns / NS_PER_US), U(t.turbo_pct),
-                       D(t.moved_ns / (i64)NS_PER_US), U(t.boost)));
+                       U(per_second(s->exits - old->exits, ns)), S(t.kind), U(t.micro_ns / NS_PER_US),
+                       U(t.turbo_pct), D(t.moved_ns / (i64)NS_PER_US), U(t.boost)));
 }
 
 /* ---- a look ---- */

@@ -132,6 +132,15 @@ static void complaints(void **state) {
         { "[host x]\n", "t.cfg:1:1: expected [hypervisor], [pool NAME] or [vm NAME], not \"[host x]\"\n" },
         { "[vm a\n", "t.cfg:1:1: expected ']' at the end of the section's heading\n" },
         { "[hypervisor] x\n", "t.cfg:1:14: expected the end of the line after ']', not \"x\"\n" },
+        { "[pool t]\nturbo_of = p\ncpus = 1\n[pool p]\ncpus = 2\n",
+          "t.cfg:1:1: pool t is to be the turbo pool of p, which is not described before it\n" },
+        { "[pool t]\nturbo_of = none\ncpus = 1\n",
+          "t.cfg:1:1: pool t is to be the turbo pool of none, which is not described before it\n" },
+        { "[pool t]\nturbo_of = Pool-0\ncpus = 1\n[pool p]\ncpus = 2\n[vm a]\nimage = x\npool = p\nturbo = "
+          "yes\n",
+          "t.cfg:6:1: VM a is to have a turbo vCPU, but pool p has no turbo pool\n" },
+        { "[pool t]\ncpus = random:0\n",
+          "t.cfg:2:8: cpus: expected a list of CPUs such as 0-3,^2, or all, not \"random:0\"\n" },
         { "[hypervisor]\n[hypervisor]\n", "t.cfg:2:1: [hypervisor] is given twice\n" },
         { "[hypervisor]\nnoreboot\n",
           "t.cfg:2:1: expected \"key = value\" or a [section], not \"noreboot\"\n" },
@@ -168,6 +177,23 @@ static void complaints(void **state) {
 
 /* Every prefix of a good file is either good or refused with a report: a truncated module never passes in
  * silence as an error. */
+/* A turbo pool whose CPUs are chosen at boot, and a VM with a turbo vCPU in the pool that it serves. */
+static void turbo(void **state) {
+    assert_int_equal(
+        parse(
+            "[pool p]\ncpus = cache:3\n[pool t]\nturbo_of = p\ncpus = random:2\n[vm a]\nimage = x\npool = p\n"
+            "turbo = yes\n"),
+        0);
+    assert_string_equal(said, "");
+    assert_string_equal(cfg.pool[2].turbo_of, "p");
+    assert_int_equal(cfg.pool[1].choice.how, CHOOSE_CACHE);
+    assert_int_equal(cfg.pool[1].choice.nr, 3);
+    assert_int_equal(cfg.pool[2].choice.how, CHOOSE_RANDOM);
+    assert_int_equal(cfg.pool[2].choice.nr, 2);
+    assert_true(cfg.vm[0].turbo);
+    assert_int_equal(cfg.vm[0].vcpus, 1);
+}
+
 static void truncated_anywhere(void **state) {
     const char *text =
         "[pool io]\ncpus = 2-4\n[vm web]\nimage = busy\nmemory = 32M\npool = io\nweight = 512\n";
@@ -220,7 +246,7 @@ static void command_line(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(whole_file), cmocka_unit_test(complaints),   cmocka_unit_test(truncated_anywhere),
-        cmocka_unit_test(too_many),   cmocka_unit_test(command_line),
+        cmocka_unit_test(too_many),   cmocka_unit_test(command_line), cmocka_unit_test(turbo),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -247,6 +247,37 @@ static void test_shutdown(void **state) {
     assert_no_leak();
 }
 
+/* Ids stay below what marks the turbo part of a VM; those that are taken are left out, and the list stays in order. */
+static void test_ids_come_round(void **state) {
+    struct config_vm c = fake_config("stays", 1), none = fake_config("none", 1);
+    struct vm *first = fake_vm(&c), *second, *at;
+    u32 id = 0;
+
+    vm_stopped = NULL;
+    none.memory = 1ull << 40; /* ends at once */
+    for (u32 i = 0; i < SCHED_TURBO + 10; i++) {
+        struct vm *vm;
+
+        assert_int_equal(vm_create(&none, NULL, NULL), 0);
+        vm = vm_find("none");
+        assert_true(vm->id > 0 && vm->id < SCHED_TURBO && vm->id != first->id && vm->id != id);
+        id = vm->id;
+        vm_put(vm);
+        fake_work();
+    }
+    strcpy(c.head.name, "second");
+    second = fake_vm(&c);
+    assert_true(second->id > 0 && second->id != first->id);
+    at = vm_next(NULL);
+    assert_ptr_equal(at, first->id < second->id ? first : second);
+    at = vm_next(at);
+    assert_ptr_equal(at, first->id < second->id ? second : first);
+    assert_null(vm_next(at));
+    fake_destroy(first);
+    fake_destroy(second);
+    assert_no_leak();
+}
+
 /* Its room makes a struct vcpu of what it gets, and an idle one is in none. */
 static u32 idle_ones;
 
@@ -304,6 +335,7 @@ int main(void) {
         cmocka_unit_test(test_shutdown),
         cmocka_unit_test(test_published_are_vcpus),
         cmocka_unit_test(test_order_of_destruction),
+        cmocka_unit_test(test_ids_come_round),
     };
 
     return cmocka_run_group_tests(tests, setup, NULL);

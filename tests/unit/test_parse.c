@@ -4,7 +4,7 @@
 #include <stddef.h>
 #include <cmocka.h>
 #include <takt/errno.h>
-#include "lib/parse.h"
+#include "lib/choose.h"
 #include "lib/string.h"
 
 static void numbers(void **state) {
@@ -100,6 +100,43 @@ static void consoles(void **state) {
     assert_int_equal(parse_console("vga", &c, NULL), -EINVAL);
 }
 
+/* Two caches: pCPUs 0 to 3, and 4 and 5. */
+static u32 two_caches(u32 cpu) { return cpu / 4; }
+
+static u64 chosen(const char *how, u64 from, u64 seed) {
+    struct cpu_choice c;
+
+    assert_int_equal(parse_choice(how, &c), 0);
+    return cpus_choose(&c, &(struct cpumask){ from }, seed, two_caches).bits;
+}
+
+static void choices(void **state) {
+    static const char *const bad[] = { "random:0", "random:65", "cache:",   "cache:1x",
+                                       "cache",    "3",         "random:-1" };
+    u64 seen = 0;
+    struct cpu_choice c;
+
+    for (u32 i = 0; i < ARRAY_SIZE(bad); i++) {
+        assert_int_not_equal(parse_choice(bad[i], &c), 0);
+        assert_int_equal(c.nr, 0);
+    }
+    assert_int_equal(chosen("cache:1", 0x3f, 0), 0x08); /* the larger one */
+    assert_int_equal(chosen("cache:2", 0x3f, 0),
+                     0x28); /* two are left there for one, and two here for none */
+    assert_int_equal(chosen("cache:3", 0x3f, 0), 0x2c);
+    assert_int_equal(chosen("cache:9", 0x36, 0), 0x36); /* all there are */
+    for (u64 seed = 0; seed < 64; seed++) {
+        u64 one = chosen("random:1", 0x3e, seed), two = chosen("random:2", 0x3e, seed);
+
+        assert_int_equal(__builtin_popcountll(one), 1);
+        assert_int_equal(__builtin_popcountll(two), 2);
+        assert_int_equal((one | two) & ~0x3eull, 0);
+        assert_int_equal(two, chosen("random:2", 0x3e, seed)); /* the same for the same seed */
+        seen |= one;
+    }
+    assert_int_equal(seen, 0x3e); /* each at some time */
+}
+
 static void names(void **state) {
     assert_true(valid_name("vm-1.a_B"));
     assert_false(valid_name(""));
@@ -113,7 +150,7 @@ static void names(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(numbers),  cmocka_unit_test(units), cmocka_unit_test(cpu_lists),
-        cmocka_unit_test(consoles), cmocka_unit_test(names),
+        cmocka_unit_test(consoles), cmocka_unit_test(names), cmocka_unit_test(choices),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

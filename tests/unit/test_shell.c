@@ -347,9 +347,12 @@ static void settings(void **state) {
         const char *line, *expected;
     } cases[] = {
         { "sched-credit -j -d two --micro-us 5000 --share-pct=50 --io io", "\"error\": 0" },
-        { "sched-credit -j -d two", "\"micro_us\": 5000, \"latency_us\": 0, \"share_pct\": 50, \"io\": \"io\"" },
-        { "sched-credit -d two --share-pct 101 --micro-us 1", "share_pct = 101: the value is out of range\n" },
-        { "sched-credit -d two --micro-us 1 --share-pct 101", "share_pct = 101: the value is out of range\n" },
+        { "sched-credit -j -d two",
+          "\"micro_us\": 5000, \"latency_us\": 0, \"share_pct\": 50, \"io\": \"io\"" },
+        { "sched-credit -d two --share-pct 101 --micro-us 1",
+          "share_pct = 101: the value is out of range\n" },
+        { "sched-credit -d two --micro-us 1 --share-pct 101",
+          "share_pct = 101: the value is out of range\n" },
         { "sched-credit -d two --weight 7 --io maybe --cap 50", "io = maybe: that is none of its values\n" },
         { "sched-credit -d two --micro-us", "--micro_us wants a value\n" },
         { "sched-credit -d two --nothing 5", "pool Pool-0, which runs credit, has no parameter nothing\n" },
@@ -360,18 +363,22 @@ static void settings(void **state) {
         { "pause --boost off", "usage: pause VM\n" },
         { "sched-credit -s --micro-us 100", "micro_us belongs to a VM: -d VM\n" },
         { "sched-credit -s --sleepless on", "pool Pool-0, which runs credit, has no parameter sleepless\n" },
-        { "sched-credit -j -d two", "\"weight\": 512, \"cap\": 0, \"micro_us\": 5000, \"latency_us\": 0, \"share_pct\": 50" },
+        { "sched-credit -j -d two",
+          "\"weight\": 512, \"cap\": 0, \"micro_us\": 5000, \"latency_us\": 0, \"share_pct\": 50" },
         { "sched-credit -j -d two --micro-us 0 --share-pct 0 --io auto", "\"error\": 0" },
         { "sched-credit -j -s --policy vslicer", "\"error\": 0" },
-        { "sched-credit -j -s", "\"boost\": \"off\", \"slicer\": \"vslicer\", \"share\": \"off\", \"aca\": \"0\"" },
+        { "sched-credit -j -s",
+          "\"boost\": \"off\", \"slicer\": \"vslicer\", \"share\": \"off\", \"aca\": \"0\"" },
         { "sched-credit -s --policy nothing", "credit has no preset nothing\n" },
         { "sched-credit -s --policy sc --boost off", "--policy is a pool's, " },
         { "sched-credit -s -t 5 --policy sc", "--policy is a pool's, " },
         { "sched-credit -j -s --policy hardened", "\"error\": 0" },
         { "sched-credit -j -s --aca on --boost anticipatory", "\"error\": 0" },
-        { "sched-credit -j -s", "\"boost\": \"anticipatory\", \"slicer\": \"off\", \"share\": \"off\", \"aca\": \"1\"" },
+        { "sched-credit -j -s",
+          "\"boost\": \"anticipatory\", \"slicer\": \"off\", \"share\": \"off\", \"aca\": \"1\"" },
         { "sched-credit -j -s --aca off --boost stock", "\"error\": 0" },
-        { "sched-credit -j -s -t 0.1 -r 0", "\"error\": 0" },       /* one after the other it works in one order alone */
+        { "sched-credit -j -s -t 0.1 -r 0",
+          "\"error\": 0" }, /* one after the other it works in one order alone */
         { "sched-credit -j -s -r 1000 -t 30", "\"error\": 0" },
         { "sched-credit -j -s -r 40000 -t 20", "\"error\": -22" }, /* and this in none */
         { "sched-credit -j -s", "\"tslice_us\": 30000, \"ratelimit_us\": 1000" },
@@ -429,7 +436,8 @@ static void turbo(void **state) {
     answers("cpupool-create u turbo_of=Pool-0", "u or Pool-0 is in a pair already\n");
     answers("sched-credit -s -p t --slicer vslicer", "in a turbo pool slicer is off");
     answers("sched-credit -s --debit tick", "debit is time");
-    answers("sched-credit -s --policy faithful-4.1", "faithful-4.1: in a turbo pool, and one that has one, weight_scope is dom");
+    answers("sched-credit -s --policy faithful-4.1",
+            "faithful-4.1: in a turbo pool, and one that has one, weight_scope is dom");
     answers("sched-credit -s --share prorata", "vTurbo goes with neither share nor aca");
     answers("sched-credit -j -s --slicer vslicer --boost off", "\"error\": 0"); /* but with this */
     answers("sched-credit -j -s --policy hardened", "\"error\": 0");
@@ -809,17 +817,27 @@ static void random_walk(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(split),          cmocka_unit_test(editing),
-        cmocka_unit_test(editing_limits), cmocka_unit_test(completion),
-        cmocka_unit_test(script_ran),     cmocka_unit_test(lists),
-        cmocka_unit_test(refusals),       cmocka_unit_test(weights_and_slices),
-        cmocka_unit_test(settings),       cmocka_unit_test(combinations),
-        cmocka_unit_test(pools),          cmocka_unit_test(turbo),
+        cmocka_unit_test(split),
+        cmocka_unit_test(editing),
+        cmocka_unit_test(editing_limits),
+        cmocka_unit_test(completion),
+        cmocka_unit_test(script_ran),
+        cmocka_unit_test(lists),
+        cmocka_unit_test(refusals),
+        cmocka_unit_test(weights_and_slices),
+        cmocka_unit_test(settings),
+        cmocka_unit_test(combinations),
+        cmocka_unit_test(pools),
+        cmocka_unit_test(turbo),
         cmocka_unit_test(attached_console),
-        cmocka_unit_test(guest_log),      cmocka_unit_test(measured),
-        cmocka_unit_test(slow_console),   cmocka_unit_test(interrupted),
-        cmocka_unit_test(trace_stream),   cmocka_unit_test(entitlement),
-        cmocka_unit_test(random_walk),    cmocka_unit_test(not_yet_made),
+        cmocka_unit_test(guest_log),
+        cmocka_unit_test(measured),
+        cmocka_unit_test(slow_console),
+        cmocka_unit_test(interrupted),
+        cmocka_unit_test(trace_stream),
+        cmocka_unit_test(entitlement),
+        cmocka_unit_test(random_walk),
+        cmocka_unit_test(not_yet_made),
         cmocka_unit_test(on_its_way_out),
     };
 
