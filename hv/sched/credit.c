@@ -39,7 +39,8 @@ static void set_accounting(struct sched_pool *p) {
 
     cp->accounting = true;
     sched_timer_set(cp->master, TIMER_ACCOUNT,
-                    cp->this_period < cp->period ? p->now + cp->this_period : next_beat(cp->period, 0, p->now));
+                    cp->this_period < cp->period ? p->now + cp->this_period
+                                                 : next_beat(cp->period, 0, p->now));
 }
 
 static void start_tick(struct sched_pool *p, u32 cpu) {
@@ -81,7 +82,8 @@ void credit_set_active(struct sched_pool *p, struct credit_vcpu *cv, bool active
 
 /* ---- queues ---- */
 
-static const enum credit_class class_of[Q_NR] = { CLASS_BOOST, CLASS_UNDER, CLASS_UNDER, CLASS_UNDER, CLASS_OVER };
+static const enum credit_class class_of[Q_NR] = { CLASS_BOOST, CLASS_UNDER, CLASS_UNDER, CLASS_UNDER,
+                                                  CLASS_OVER };
 static const enum credit_queue queue_of[CLASS_NR] = { Q_BOOST, Q_UNDER, Q_OVER };
 
 static struct credit_vcpu *queue_head(struct credit_cpu *cc) {
@@ -104,9 +106,11 @@ static struct list *position(const struct credit_pool *cp, struct credit_cpu *cc
         return equals;
     }
     if (cv->level)
-        while (at->prev != equals && list_entry(at->prev, struct credit_vcpu, link)->level < cv->level) at = at->prev;
+        while (at->prev != equals && list_entry(at->prev, struct credit_vcpu, link)->level < cv->level)
+            at = at->prev;
     if (cv->queue == Q_MICRO && cp->knob.slicer != SLICER_VSLICER)
-        while (at->prev != equals && list_entry(at->prev, struct credit_vcpu, link)->key > cv->key) at = at->prev;
+        while (at->prev != equals && list_entry(at->prev, struct credit_vcpu, link)->key > cv->key)
+            at = at->prev;
     if (at != equals) return at;
     return cv->left && cp->knob.requeue == REQUEUE_HEAD ? equals->next : equals;
 }
@@ -326,7 +330,8 @@ static void burn_all(struct sched_pool *p) {
 static void account(struct sched_pool *p) {
     struct credit_pool *cp = credit_pool(p);
 
-    if (p->turbo || cp->knob.overflow == OVERFLOW_HAND_ON) burn_all(p); /* what is steered is measured up to now */
+    if (p->turbo || cp->knob.overflow == OVERFLOW_HAND_ON)
+        burn_all(p); /* what is steered is measured up to now */
     if (p->turbo) {
         burn_all(p->turbo);
         vturbo_exchange(p);
@@ -476,13 +481,15 @@ static void vcpu_remove(struct sched_pool *p, struct sched_vcpu *v) {
     if (is_active(credit_vcpu(v))) credit_set_active(p, credit_vcpu(v), false);
 }
 
-/* What a VM's label, or what is said instead, means; with aca it then has all its vCPUs on the active list. */
+/* What a VM's label, or what is said instead, means; with aca it then has all its vCPUs on the active list.
+ */
 static void label(struct sched_pool *p, struct sched_dom *d) {
     struct credit_dom *cd = credit_dom(d);
 
     cd->io = cd->io_setting == IO_AUTO ? d->io : cd->io_setting == IO_YES;
     for (u32 i = 0; i < d->nr_vcpus && credit_kept(credit_pool(p), cd); i++)
-        if (d->vcpu[i] && !is_active(credit_vcpu(d->vcpu[i]))) credit_set_active(p, credit_vcpu(d->vcpu[i]), true);
+        if (d->vcpu[i] && !is_active(credit_vcpu(d->vcpu[i])))
+            credit_set_active(p, credit_vcpu(d->vcpu[i]), true);
 }
 
 static int changed(struct sched_pool *p, const struct param *e, const char **why) {

@@ -65,7 +65,7 @@ struct credit_vcpu {
 };
 
 struct credit_dom {
-    u32 weight, cap; /* cap: % of one pCPU, 0 none */
+    u32 weight, cap;          /* cap: % of one pCPU, 0 none */
     u32 micro_us, latency_us; /* the micro-slice it asks for, or the latency that is to give one; 0 none */
     u32 share_pct, queues;    /* shared.c: P_i; V_i, 0 its active vCPUs */
     u32 io_setting;           /* auto: the label */
@@ -101,7 +101,8 @@ enum boost_event {
     BOOST_CREDIT,    /* its credit was looked at */
     BOOST_SLICE_OVER /* it ran for a whole slice */
 };
-typedef enum credit_class boost_policy(const struct sched_pool *p, struct credit_vcpu *cv, enum boost_event event);
+typedef enum credit_class boost_policy(const struct sched_pool *p, struct credit_vcpu *cv,
+                                       enum boost_event event);
 extern boost_policy *const boost_policies[]; /* by the knob */
 
 struct credit_pool {

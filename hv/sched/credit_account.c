@@ -42,7 +42,8 @@ u64 credit_room(const struct credit_pool *cp, const struct credit_dom *cd) {
 static u64 peak_of(const struct credit_pool *cp, const struct credit_dom *cd, u64 w, const struct pass *s) {
     if (credit_kept(cp, cd)) return ~0ull;
     if (cp->knob.overflow != OVERFLOW_HAND_ON)
-        return cp->period * cd->nr_active + (cp->balance < 0 ? credit_part((u64)-cp->balance, w, s->weight) : 0);
+        return cp->period * cd->nr_active +
+               (cp->balance < 0 ? credit_part((u64)-cp->balance, w, s->weight) : 0);
     return credit_room(cp, cd);
 }
 
@@ -132,7 +133,8 @@ void credit_account(struct sched_pool *p) {
         }
     }
     cp->balance = balance;
-    if (cp->knob.aca_shorten) cp->this_period = MAX(cp->period * (taking_part - asleep) / taking_part, cp->tick);
+    if (cp->knob.aca_shorten)
+        cp->this_period = MAX(cp->period * (taking_part - asleep) / taking_part, cp->tick);
     cp->epoch++;
     sched_trace(p, NULL, TRC_ACCOUNT, p->id, (u32)(s.credit / CREDIT_XEN_UNIT),
                 (u32)(balance / CREDIT_XEN_UNIT));

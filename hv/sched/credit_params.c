@@ -15,8 +15,8 @@ const struct param credit_params[] = {
     VM(latency_us, "us", "the latency that is to give a micro-slice, 0 none", 0, 1000000),
     VM(share_pct, "%", "of its credit may be lent to I/O-intensive VMs", 0, 100),
     VM(queues, "", "I/O queues that it serves at a time, 0: its vCPUs", 0, 64),
-    { "io", "", "I/O-intensive: as counted, or as said", PARAM_DOM, offsetof(struct credit_dom, io_setting), 0,
-      PARAM_WORDS("auto", "io", "cpu") },
+    { "io", "", "I/O-intensive: as counted, or as said", PARAM_DOM, offsetof(struct credit_dom, io_setting),
+      0, PARAM_WORDS("auto", "io", "cpu") },
     NUM(tslice_us, "us", "how long a pick runs", 50, 1000000),
     NUM(tick_us, "us", "sampling, 0: a third of the slice", 0, 1000000),
     NUM(period_us, "us", "accounting period, 0: the slice", 0, 1000000),
@@ -54,7 +54,7 @@ const struct param credit_params[] = {
 /* What is not named is 0, the oldest. */
 #define BOOST(kind)                                                                                          \
     .boost = kind, .boost_levels = 3, .boost_hold_us = 10000, .turbo_low = 40, .turbo_high = 80
-#define TIMES(slice, limit)  .tslice_us = slice, .ratelimit_us = limit
+#define TIMES(slice, limit) .tslice_us = slice, .ratelimit_us = limit
 #define RULES                                                                                                \
     .ratelimit_exact = 1, .debit = DEBIT_TIME, .weight_scope = SCOPE_DOM, .inactive_reset = RESET_HALF,      \
     .tickle = TICKLE_SMART, .activate = ACTIVATE_BURN, .demote = DEMOTE_BURN, .yield_hint = 1,               \
@@ -64,7 +64,10 @@ const struct param credit_params[] = {
 #define XEN_41                                                                                               \
     XEN, .debit = DEBIT_TIME, .weight_scope = SCOPE_VCPU, .inactive_reset = RESET_HALF, .yield_hint = 1,     \
          .tickle = TICKLE_ONE
-#define PRESET(name, ...) { name, &(const struct credit_knobs){ __VA_ARGS__ } }
+#define PRESET(name, ...)                                                                                    \
+    {                                                                                                        \
+        name, &(const struct credit_knobs) { __VA_ARGS__ }                                                   \
+    }
 
 const struct sched_preset credit_presets[] = {
     PRESET("hardened", HARDENED),
@@ -82,7 +85,8 @@ const struct sched_preset credit_presets[] = {
     PRESET("sc+aca", HARDENED, .share = SHARE_PRORATA, .aca = 1),
     /* "Coexisting scheduling policies", section 4: slices of 3 ms and ten times the accounting */
     PRESET("pool-io", TIMES(3000, 500), BOOST(BOOST_STOCK), RULES),
-    /* a turbo pool: short slices, and accounting as often (VT-22); who has credit goes round, nobody is boosted */
+    /* a turbo pool: short slices, and accounting as often (VT-22); who has credit goes round, nobody is
+     * boosted */
     PRESET("turbo", TIMES(100, 0), .tick_us = 100, .period_us = 100, BOOST(BOOST_OFF), RULES),
     { NULL, NULL },
 };

@@ -1,14 +1,15 @@
-/* Pools that change by themselves: how many turbo cores there are, by their load (vTurbo, section 3.1, "future work");
- * which VMs are in a pool for I/O and how many pCPUs it has, by their label and the load ("Coexisting scheduling
- * policies", section 6). Once a window, at most one change is decided; it is carried out in steps, as an administrator
- * would do it.
+/* Pools that change by themselves: how many turbo cores there are, by their load (vTurbo, section 3.1,
+ * "future work"); which VMs are in a pool for I/O and how many pCPUs it has, by their label and the load
+ * ("Coexisting scheduling policies", section 6). Once a window, at most one change is decided; it is
+ * carried out in steps, as an administrator would do it.
  *
- *   turbo_max N:  one core more, up to N, if the load of the turbo pool was more than turbo_high % of its cores; one
- *                 less, down to one, if it was less than turbo_low % of the others
- *   auto_io 1:    I/O-intensive VMs move into this pool, the others back to Pool-0; pCPUs are divided between the two by
- *                 load, and one changes sides when the division is off by 0.75 of it
+ *   turbo_max N:  one core more, up to N, if the load of the turbo pool was more than turbo_high % of its
+ *                 cores; one less, down to one, if it was less than turbo_low % of the others
+ *   auto_io 1:    I/O-intensive VMs move into this pool, the others back to Pool-0; pCPUs are divided
+ *                 between the two by load, and one changes sides when the division is off by 0.75 of it
  *
- * The load of a pool is how many of its vCPUs run or want to, on average: it tells also what a full pool lacks.
+ * The load of a pool is how many of its vCPUs run or want to, on average: it tells also what a full pool
+ * lacks.
  */
 #include <takt/errno.h>
 #include "sched/core.h"

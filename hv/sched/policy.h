@@ -176,8 +176,8 @@ int param_set(const struct param *e, struct sched_pool *pool, void *object, i64 
 /* The same from text: a word of `names`, or a decimal number. */
 int param_set_text(const struct param *e, struct sched_pool *pool, void *object, const char *text,
                    const char **why);
-/* Sets a named group of pool parameters at once. -ENOENT: there is none of that name; -EINVAL: it does not go with
- * what the pool is, and nothing is changed. *why: a sentence. */
+/* Sets a named group of pool parameters at once. -ENOENT: there is none of that name; -EINVAL: it does not
+ * go with what the pool is, and nothing is changed. *why: a sentence. */
 int param_preset_why(struct sched_pool *pool, const char *preset, const char **why);
 static inline int param_preset(struct sched_pool *pool, const char *preset) {
     const char *why;

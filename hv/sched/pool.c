@@ -226,7 +226,9 @@ int sched_dom_init_turbo(struct sched_dom *t, struct sched_dom *d, struct sched_
     p = d->pool;
     turbo = p->turbo;
     if (turbo) {
-        *t = (struct sched_dom){ .id = d->id | SCHED_TURBO, .name = d->name, .vcpu = vcpu, .paused = 1, .peer = d };
+        *t = (struct sched_dom){
+            .id = d->id | SCHED_TURBO, .name = d->name, .vcpu = vcpu, .paused = 1, .peer = d
+        };
         lock_both(p, turbo);
         record_input(p, IN_TURBO, d->id << 16, 0, 0);
         d->peer = t;

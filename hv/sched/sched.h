@@ -129,8 +129,8 @@ int sched_pool_create(const char *name, const char *policy, struct sched_pool **
 /* -EBUSY while it has VMs, CPUs or a turbo pool or is one, and always for Pool-0. */
 int sched_pool_destroy(struct sched_pool *p);
 /* Makes t the turbo pool of p (vTurbo): VMs of p may have a turbo vCPU there, and the two divide CPU time
- * together. NULL: of none. -EINVAL unless both run a policy that can with the settings that they have, and t was created after p; -EBUSY if
- * one of them is in such a pair already, or t has VMs. */
+ * together. NULL: of none. -EINVAL unless both run a policy that can with the settings that they have, and
+ * t was created after p; -EBUSY if one of them is in such a pair already, or t has VMs. */
 int sched_pool_pair(struct sched_pool *t, struct sched_pool *p);
 int sched_pool_rename(struct sched_pool *p, const char *name);
 int sched_pool_add_cpu(struct sched_pool *p, u32 cpu); /* -EBUSY if it is in a pool; -ENODEV */

@@ -1,5 +1,6 @@
-/* Shared credit: VMs that compute lend credit to VMs labelled I/O-intensive, as far as they consent ("Workload-aware
- * credit scheduler", section 4.2). Right after the grants C_i of an accounting pass, for I/O VMs j and CPU VMs i:
+/* Shared credit: VMs that compute lend credit to VMs labelled I/O-intensive, as far as they consent
+ * ("Workload-aware credit scheduler", section 4.2). Right after the grants C_i of an accounting pass, for
+ * I/O VMs j and CPU VMs i:
  *
  *   need   = sum max(0, C_c V_j - C_j)     C_c: a pCPU's credit of a period, V_j: queues (VFs; else vCPUs)
  *   S_i    = P_i C_i                       what i offers; P_i: share_pct
@@ -7,12 +8,13 @@
  *
  * Our reading where the paper leaves it open: no need is below 0, and none is above what a vCPU may hold.
  *
- * ACA (section 4.3): an I/O VM takes part in the grants though it sleeps, so that it has credit when it wakes:
+ * ACA (section 4.3): an I/O VM takes part in the grants though it sleeps, so that it has credit when it
+ * wakes:
  *
  *   mu = active / (active + inactive I/O)  the active share mu C, the rest is kept for the inactive
  *
- * which is what comes of leaving its vCPUs on the active list, clipped at a period's credit. aca_shorten also makes
- * the period mu times as long.
+ * which is what comes of leaving its vCPUs on the active list, clipped at a period's credit. aca_shorten
+ * also makes the period mu times as long.
  */
 #include "sched/credit.h"
 
@@ -67,6 +69,7 @@ void shared_credit(struct sched_pool *p) {
         cd->given += mine;
         cd->moved += (i64)mine;
         if (cd->moved)
-            sched_trace(p, list_first(&cd->active, struct credit_vcpu, active)->vcpu, TRC_SHARE, 0, 0, (u64)cd->moved);
+            sched_trace(p, list_first(&cd->active, struct credit_vcpu, active)->vcpu, TRC_SHARE, 0, 0,
+                        (u64)cd->moved);
     }
 }

@@ -1,18 +1,19 @@
-/* vSlicer: latency-sensitive VMs (LS) run more often for less long, at an equal share of the CPU (C. Xu et al.,
- * HPDC 2012, sections 3.1 and 4, Algorithm 1). For m LS and n other vCPUs (NL) of a pCPU:
+/* vSlicer: latency-sensitive VMs (LS) run more often for less long, at an equal share of the CPU (C. Xu et
+ * al., HPDC 2012, sections 3.1 and 4, Algorithm 1). For m LS and n other vCPUs (NL) of a pCPU:
  *
  *   T_N = tslice_us           an NL's slice, once a round of T_P = (m + n) T_N; it is not cut
  *   T_n = T_N / n             an LS's time in each T_S = m T_n, between two NL slices
- *   T_m = T_n / r             its micro-slice, r = ceil(T_n / what it asks for): micro_us, or for a latency_us of
- *                             T_l at most T_l / (m - 1)
+ *   T_m = T_n / r             its micro-slice, r = ceil(T_n / what it asks for): micro_us, or for a
+ *                             latency_us of T_l at most T_l / (m - 1)
  *   worst wait of an LS = T_N + (m - 1) T_m
  *
- * Our reading where the paper leaves it open: an LS whose T_n is used up gets the next one and waits for one NL to
- * run first (Q_LATER, which follows Q_UNDER's first and then is Q_MICRO); m and n count active vCPUs; T_n is by weight,
- * relative to the mean of the NLs; the classes of credit stay, so that weights and caps hold, but OVER begins a slice
- * below 0, for a round swings credit by as much. With n = 0 the LS take turns by what they ask for; with m = 0 this is
- * plain credit. Micro-slices of different sizes (section 6): `edf` runs first whose next is due first, T_S / r after
- * the last; `frequency` who has used least of its T_n, so that runs in a T_S are inverse to T_m.
+ * Our reading where the paper leaves it open: an LS whose T_n is used up gets the next one and waits for
+ * one NL to run first (Q_LATER, which follows Q_UNDER's first and then is Q_MICRO); m and n count active
+ * vCPUs; T_n and T_N are by weight, relative to the heaviest NL; the classes of credit stay, so that weights and
+ * caps hold, but OVER begins a slice below 0, for a round swings credit by as much. With n = 0 the LS take
+ * turns by what they ask for; with m = 0 this is plain credit. Micro-slices of different sizes (section 6):
+ * `edf` runs first whose next is due first, T_S / r after the last; `frequency` who has used least of its
+ * T_n, so that runs in a T_S are inverse to T_m.
  */
 #include "sched/credit.h"
 
@@ -28,11 +29,13 @@ static u64 asked_for(const struct credit_pool *cp, const struct credit_cpu *cc, 
 }
 
 /* What cv has in a round: T_N for the heaviest NL. */
-static u64 round_time(const struct credit_pool *cp, const struct credit_cpu *cc, const struct credit_vcpu *cv) {
+static u64 round_time(const struct credit_pool *cp, const struct credit_cpu *cc,
+                      const struct credit_vcpu *cv) {
     return cc->nl_weight ? MAX(cp->tslice * cv->counted_weight / cc->nl_weight, 50 * NS_PER_US) : cp->tslice;
 }
 
-static struct micro micro_of(const struct credit_pool *cp, const struct credit_cpu *cc, const struct credit_vcpu *cv) {
+static struct micro micro_of(const struct credit_pool *cp, const struct credit_cpu *cc,
+                             const struct credit_vcpu *cv) {
     const struct credit_dom *cd = credit_dom(cv->vcpu->dom);
     u64 ns = asked_for(cp, cc, cd), budget;
 
@@ -47,8 +50,8 @@ static bool is_ls(const struct credit_pool *cp, const struct credit_vcpu *cv) {
     return cp->knob.slicer && (cd->micro_us || cd->latency_us);
 }
 
-/* Takes cv out of the counts of the pCPU where it was, and into those of the one where it is now if it is active. To
- * be called whenever one of these has changed, or what its VM asks for. */
+/* Takes cv out of the counts of the pCPU where it was, and into those of the one where it is now if it is
+ * active. To be called whenever one of these has changed, or what its VM asks for. */
 void vslicer_count(struct sched_pool *p, struct credit_vcpu *cv, bool active) {
     struct credit_pool *cp = credit_pool(p);
     struct credit_cpu *cc;
@@ -92,14 +95,16 @@ u64 vslicer_slice(const struct credit_pool *cp, const struct credit_cpu *cc, con
 
     if (!is_ls(cp, cv)) return cc->ls && cv->counted ? MIN(round_time(cp, cc, cv), cp->tslice) : cp->tslice;
     m = micro_of(cp, cc, cv);
-    return cv->micro < m.slice / 16 ? m.slice : MIN(m.slice, cv->micro); /* boosted, or OVER: it has none left */
+    return cv->micro < m.slice / 16 ? m.slice
+                                    : MIN(m.slice, cv->micro); /* boosted, or OVER: it has none left */
 }
 
 u64 vslicer_micro(const struct credit_pool *cp, const struct credit_vcpu *cv) {
     return is_ls(cp, cv) ? micro_of(cp, credit_cpu(cv->vcpu->cpu), cv).slice : 0;
 }
 
-/* The queue for a runnable cv of class UNDER. A T_n is for one T_S: who has used it up has the next one, and waits. */
+/* The queue for a runnable cv of class UNDER. A T_n is for one T_S: who has used it up has the next one,
+ * and waits. */
 enum credit_queue vslicer_queue(struct sched_pool *p, struct credit_vcpu *cv) {
     struct credit_pool *cp = credit_pool(p);
     struct credit_cpu *cc = credit_cpu(cv->vcpu->cpu);

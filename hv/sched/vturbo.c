@@ -1,16 +1,16 @@
-/* vTurbo: a VM has a turbo vCPU on a core whose slices are a few hundred times shorter, for the interrupt half of its
- * I/O, and gets no more CPU by it (C. Xu et al., USENIX ATC 2013, section 3.1). For VMs i of weights w_i that used
- * rd_i of the regular pool and td_i of the turbo pool in the last accounting period:
+/* vTurbo: a VM has a turbo vCPU on a core whose slices are a few hundred times shorter, for the interrupt
+ * half of its I/O, and gets no more CPU by it (C. Xu et al., USENIX ATC 2013, section 3.1). For VMs i of
+ * weights w_i that used rd_i of the regular pool and td_i of the turbo pool in the last accounting period:
  *
  *   C^R = sum rd_i,  C^T = sum td_i,  C = C^R + C^T
  *   FS_i   = C w_i / W          what is fair in all; W: of the VMs that are active
  *   FS^T_i = C^T w_i / W^T      of the turbo pool; W^T: of the VMs that are active there
  *   FS^R_i = max(0, FS_i - td_i)   of the regular pool
  *
- * Each pool is an accounting group of its own and divides its credit by FS^T and FS^R; the engine does so if they are
- * the weights, and normalises them (section 4, Algorithm 2, which mixes the two up; our reading). FS^T is in proportion
- * to w_i, so the turbo pool's weights are the VMs' own. A cap is of both together. A VM that used nothing is given
- * what its weight would have got it, so that it can start.
+ * Each pool is an accounting group of its own and divides its credit by FS^T and FS^R; the engine does so
+ * if they are the weights, and normalises them (section 4, Algorithm 2, which mixes the two up; our
+ * reading). FS^T is in proportion to w_i, so the turbo pool's weights are the VMs' own. A cap is of both
+ * together. A VM that used nothing is given what its weight would have got it, so that it can start.
  */
 #include "sched/credit.h"
 

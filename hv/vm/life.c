@@ -312,7 +312,8 @@ static bool job_step(struct work *w) {
     return true;
 }
 
-/* Gives it the next id that is free, below SCHED_TURBO, and a place in the list, which is in the order of ids. */
+/* Gives it the next id that is free, below SCHED_TURBO, and a place in the list, which is in the order of
+ * ids. */
 static void enlist(struct vm *vm) {
     struct list *at;
 

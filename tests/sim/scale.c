@@ -1,5 +1,6 @@
-/* build/release/scale[-wide] [SECONDS]: how fast the simulation is, in a release build without a trace. A core has four VMs, of which
- * one is mixed and has a client, and three compute. Times are of this process alone. */
+/* build/release/scale[-wide] [SECONDS]: how fast the simulation is, in a release build without a trace. A
+ * core has four VMs, of which one is mixed and has a client, and three compute. Times are of this process
+ * alone. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/resource.h>
@@ -28,7 +29,8 @@ static struct sim_work mixed(u64 seed) {
                               .due = arrivals_begin(seed, 300, 0) };
 }
 
-/* `cores` of them and `vms` a core, with `vcpus` each; with a client for each VM that serves, on a pCPU of its own. */
+/* `cores` of them and `vms` a core, with `vcpus` each; with a client for each VM that serves, on a pCPU of
+ * its own. */
 static void four_a_core(struct sched_pool *p, u32 cores, u32 vms, u32 vcpus, struct sched_pool *turbo,
                         struct sched_pool *world) {
     static struct sim_vcpu *server[4096];

@@ -46,7 +46,8 @@ static void test_io_pool(void **state) {
     struct sim_dom *d[6];
 
     start(4);
-    struct sched_pool *p = sim_pool("Pool-0", "credit", sim_cpus(0, 2)), *io = sim_pool("io", "credit", sim_cpus(3, 3));
+    struct sched_pool *p = sim_pool("Pool-0", "credit", sim_cpus(0, 2)),
+                      *io = sim_pool("io", "credit", sim_cpus(3, 3));
 
     param_preset(io, "pool-io");
     sim_param(io, io, "auto_io", 1);
@@ -72,7 +73,8 @@ static void test_io_pool(void **state) {
 /* Nobody told them to: nothing changes. */
 static void test_static(void **state) {
     start(4);
-    struct sched_pool *p = sim_pool("Pool-0", "credit", sim_cpus(0, 2)), *t = sim_pool("turbo", "credit", sim_cpus(3, 3));
+    struct sched_pool *p = sim_pool("Pool-0", "credit", sim_cpus(0, 2)),
+                      *t = sim_pool("turbo", "credit", sim_cpus(3, 3));
 
     param_preset(t, "turbo");
     sched_pool_pair(t, p);

@@ -1,4 +1,5 @@
-/* Shared credit and ACA: the worked examples as exact arithmetic, and their properties over random pools (S1, S2, A1). */
+/* Shared credit and ACA: the worked examples as exact arithmetic, and their properties over random pools
+ * (S1, S2, A1). */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -7,10 +8,10 @@
 #include "sched/credit.h"
 #include "sim.h"
 
-#define HOG    ((struct sim_work){ .kind = WORK_HOG })
-#define IDLE   ((struct sim_work){ .kind = WORK_IDLE })
-#define MS     NS_PER_MS
-#define CREDIT CREDIT_XEN_UNIT
+#define HOG     ((struct sim_work){ .kind = WORK_HOG })
+#define IDLE    ((struct sim_work){ .kind = WORK_IDLE })
+#define MS      NS_PER_MS
+#define CREDIT  CREDIT_XEN_UNIT
 #define MAX_VMS 12
 
 static struct sim_dom *vm[MAX_VMS];
@@ -31,7 +32,8 @@ static double share(struct sim_dom *d, u64 ns) { return 100.0 * (double)sim_ran(
 static struct credit_dom *dom(u32 i) { return credit_dom(&vm[i]->d); }
 static struct credit_vcpu *vcpu(u32 i) { return credit_vcpu(&vm[i]->vcpu[0]->s); }
 
-/* n VMs of one vCPU: `io` of them I/O-intensive, which is said, and `inactive` of these asleep. All others are hogs. */
+/* n VMs of one vCPU: `io` of them I/O-intensive, which is said, and `inactive` of these asleep. All others
+ * are hogs. */
 static struct sched_pool *pool_of(u32 cpus, u32 n, u32 io, u32 inactive, const char *preset) {
     struct sched_pool *p = start(cpus, 1, preset);
 
@@ -54,7 +56,8 @@ static void pass(struct sched_pool *p, u32 n, i64 *got) {
 static void about(i64 is, double credits, const char *what) {
     double c = (double)is / CREDIT;
 
-    if (c < credits - 0.01 || c > credits + 0.01) fail_msg("%s: %.3f credits, expected %.3f", what, c, credits);
+    if (c < credits - 0.01 || c > credits + 0.01)
+        fail_msg("%s: %.3f credits, expected %.3f", what, c, credits);
 }
 
 static int descending(const void *a, const void *b) {
@@ -122,13 +125,17 @@ static void test_aca_examples(void **state) {
             sim_param(p, p, "aca", on);
             pass(p, n, got);
             for (u32 i = 0; i < n; i++)
-                about(got[i], i < cases[c].inactive_io ? (on ? 112.5 : 0) : on ? cases[c].with_aca : cases[c].plain,
+                about(got[i],
+                      i < cases[c].inactive_io ? (on ? 112.5 : 0)
+                      : on                     ? cases[c].with_aca
+                                               : cases[c].plain,
                       i < cases[c].inactive_io ? "an inactive I/O VM" : "an active VM");
             sim_stop();
         }
 }
 
-/* S1, over random pools: moved = min(need, offer), nobody pays more than P_i, no I/O VM above C_c V_i, the sum stays. */
+/* S1, over random pools: moved = min(need, offer), nobody pays more than P_i, no I/O VM above C_c V_i, the
+ * sum stays. */
 static void test_sc_properties(void **state) {
     u64 rng = 5;
 
@@ -179,7 +186,8 @@ static void test_sc_properties(void **state) {
     }
 }
 
-/* S2: nobody consents, or nobody does I/O: the trace of plain credit. A1: so does ACA when no I/O VM is inactive. */
+/* S2: nobody consents, or nobody does I/O: the trace of plain credit. A1: so does ACA when no I/O VM is
+ * inactive. */
 static void test_same_as_credit(void **state) {
     for (u64 seed = 0; seed < 200; seed++) {
         u64 rng = seed, hash[2];
@@ -187,13 +195,15 @@ static void test_same_as_credit(void **state) {
 
         for (u32 on = 0; on < 2; on++) {
             u64 r = rng;
-            struct sched_pool *p = start(1 + (u32)sim_below(&r, 3), seed, sim_below(&r, 2) ? "hardened" : "faithful-4.2");
+            struct sched_pool *p =
+                start(1 + (u32)sim_below(&r, 3), seed, sim_below(&r, 2) ? "hardened" : "faithful-4.2");
 
             for (u32 i = 0; i < 6; i++) {
                 bool hog = kind == 2 || sim_below(&r, 2);
 
-                vm[i] = sim_vm(p, "vm", 1, sim_cpus(0, 63),
-                               hog ? HOG : (struct sim_work){ .kind = WORK_SERVER, .rate = 200, .work_ns = MS });
+                vm[i] =
+                    sim_vm(p, "vm", 1, sim_cpus(0, 63),
+                           hog ? HOG : (struct sim_work){ .kind = WORK_SERVER, .rate = 200, .work_ns = MS });
                 sim_param(p, &vm[i]->d, "share_pct", kind == 1 ? 50 : 0);
                 sim_param(p, &vm[i]->d, "io", kind == 1 || sim_below(&r, 2) ? IO_NO : IO_YES);
             }
@@ -223,7 +233,8 @@ static void test_label(void **state) {
     sim_stop();
 }
 
-/* A hog that says it does I/O gains what donors consented to and no more, under either; alone, ACA gives it nothing. */
+/* A hog that says it does I/O gains what donors consented to and no more, under either; alone, ACA gives it
+ * nothing. */
 static void test_liar(void **state) {
     static const char *const names[] = { "hardened", "faithful-4.2" };
 
@@ -243,15 +254,16 @@ static void test_liar(void **state) {
             }
 }
 
-/* What they are for: a VM that wakes 200 times a second for a little waits less with ACA; one that does I/O and computes
- * gets more with shared credit. */
+/* What they are for: a VM that wakes 200 times a second for a little waits less with ACA; one that does I/O
+ * and computes gets more with shared credit. */
 static void test_effect(void **state) {
     u64 wait[2], ran[2];
 
     for (u32 on = 0; on < 2; on++) {
         struct sched_pool *p = start(1, 3, "faithful-4.2");
 
-        vm[0] = sim_vm(p, "io", 1, sim_cpus(0, 0), (struct sim_work){ .kind = WORK_SERVER, .rate = 200, .work_ns = MS / 10 });
+        vm[0] = sim_vm(p, "io", 1, sim_cpus(0, 0),
+                       (struct sim_work){ .kind = WORK_SERVER, .rate = 200, .work_ns = MS / 10 });
         for (u32 i = 1; i < 4; i++) vm[i] = sim_vm(p, "hog", 1, sim_cpus(0, 0), HOG);
         sim_param(p, &vm[0]->d, "io", IO_YES);
         sim_param(p, p, "aca", on);
@@ -261,8 +273,9 @@ static void test_effect(void **state) {
         wait[on] = sim_waits(vm[0]->vcpu[0]);
         sim_stop();
         p = start(1, 3, "hardened");
-        vm[0] = sim_vm(p, "io", 1, sim_cpus(0, 0),
-                       (struct sim_work){ .kind = WORK_SELF, .work_ns = 900 * NS_PER_US, .rest_ns = 600 * NS_PER_US });
+        vm[0] = sim_vm(
+            p, "io", 1, sim_cpus(0, 0),
+            (struct sim_work){ .kind = WORK_SELF, .work_ns = 900 * NS_PER_US, .rest_ns = 600 * NS_PER_US });
         for (u32 i = 1; i < 4; i++) {
             vm[i] = sim_vm(p, "hog", 1, sim_cpus(0, 0), HOG);
             sim_param(p, &vm[i]->d, "share_pct", 50);
@@ -279,14 +292,10 @@ static void test_effect(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_sc_examples),
-        cmocka_unit_test(test_queues),
-        cmocka_unit_test(test_aca_examples),
-        cmocka_unit_test(test_sc_properties),
-        cmocka_unit_test(test_same_as_credit),
-        cmocka_unit_test(test_label),
-        cmocka_unit_test(test_liar),
-        cmocka_unit_test(test_effect),
+        cmocka_unit_test(test_sc_examples),    cmocka_unit_test(test_queues),
+        cmocka_unit_test(test_aca_examples),   cmocka_unit_test(test_sc_properties),
+        cmocka_unit_test(test_same_as_credit), cmocka_unit_test(test_label),
+        cmocka_unit_test(test_liar),           cmocka_unit_test(test_effect),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

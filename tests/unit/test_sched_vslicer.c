@@ -1,5 +1,5 @@
-/* vSlicer: the model's schedules and bounds (V1), what stays plain credit (V2), and that a request for micro-slices
- * buys no CPU. */
+/* vSlicer: the model's schedules and bounds (V1), what stays plain credit (V2), and that a request for
+ * micro-slices buys no CPU. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -35,11 +35,12 @@ static struct sim_dom *vm(struct sched_pool *p, const char *name, i64 micro_us, 
 static double share(struct sim_dom *d, u64 ns) { return 100.0 * (double)sim_ran(d->vcpu[0]) / (double)ns; }
 
 static void near(double is, double want, double within, const char *what) {
-    if (is < want - within || is > want + within) fail_msg("%s: %.3f, expected %.3f within %.3f", what, is, want, within);
+    if (is < want - within || is > want + within)
+        fail_msg("%s: %.3f, expected %.3f within %.3f", what, is, want, within);
 }
 
-/* Who ran for how long, as "L1:5 N1:30 ...", from the first time that NL 1 starts after `from`. Runs of one vCPU that
- * follow each other are told apart by the slice. */
+/* Who ran for how long, as "L1:5 N1:30 ...", from the first time that NL 1 starts after `from`. Runs of one
+ * vCPU that follow each other are told apart by the slice. */
 static void sequence(u64 from, u32 m, u32 steps, char *out, size_t size) {
     u32 done = 0, first = m + 1;
     size_t at = 0;
@@ -69,8 +70,7 @@ static void test_model(void **state) {
         const char *round;
     } cases[] = {
         { 1, 3, 10000, 30, 6, "N1:30 L1:10 N2:30 L1:10 N3:30 L1:10" },
-        { 2, 2, 5000, 35, 14,
-          "N1:30 L1:5 L2:5 L1:5 L2:5 L1:5 L2:5 N2:30 L1:5 L2:5 L1:5 L2:5 L1:5 L2:5" },
+        { 2, 2, 5000, 35, 14, "N1:30 L1:5 L2:5 L1:5 L2:5 L1:5 L2:5 N2:30 L1:5 L2:5 L1:5 L2:5 L1:5 L2:5" },
         { 1, 2, 15000, 30, 4, "N1:30 L1:15 N2:30 L1:15" },
         { 2, 3, 5000, 35, 15,
           "N1:30 L1:5 L2:5 L1:5 L2:5 N2:30 L1:5 L2:5 L1:5 L2:5 N3:30 L1:5 L2:5 L1:5 L2:5" },
@@ -94,7 +94,8 @@ static void test_model(void **state) {
             if (k < m) assert_true(sim_waits(d[k]->vcpu[0]) <= cases[i].wait_ms * MS);
         }
         sequence(3 * NS_PER_S, m, cases[i].steps, seen, sizeof(seen));
-        if (strstr(seen, "L2:5 L1") && strncmp(seen, "N1:30 L2", 8) == 0) { /* the LS may have come the other way round */
+        if (strstr(seen, "L2:5 L1") &&
+            strncmp(seen, "N1:30 L2", 8) == 0) { /* the LS may have come the other way round */
             for (char *c = seen; *c; c++)
                 if (*c == 'L') c[1] = c[1] == '1' ? '2' : '1';
         }
@@ -103,8 +104,8 @@ static void test_model(void **state) {
     }
 }
 
-/* The mean wait of a request that comes at random: 33.75 ms among four hogs, 11.25 ms for vSlicer's 1 + 3. Found from
- * the times at which L1 is off the pCPU: sum of w^2 / 2 over the time watched. */
+/* The mean wait of a request that comes at random: 33.75 ms among four hogs, 11.25 ms for vSlicer's 1 + 3.
+ * Found from the times at which L1 is off the pCPU: sum of w^2 / 2 over the time watched. */
 static void test_mean_wait(void **state) {
     for (int slicer = SLICER_OFF; slicer <= SLICER_VSLICER; slicer++) {
         struct sched_pool *p = start(1, slicer, true);
@@ -120,7 +121,8 @@ static void test_mean_wait(void **state) {
 
             if (r->event != TRC_SWITCH || r->ns < 3 * NS_PER_S) continue;
             if (r->arg[0] >> 16 == 1) off = r->ns;
-            if (r->who >> 16 == 1 && off) sum += (double)(r->ns - off) / 1e6 * (double)(r->ns - off) / 1e6 / 2;
+            if (r->who >> 16 == 1 && off)
+                sum += (double)(r->ns - off) / 1e6 * (double)(r->ns - off) / 1e6 / 2;
         }
         near(sum / 30000, slicer ? 11.25 : 33.75, slicer ? 1.1 : 3.4, "mean wait, ms");
         sim_stop();
@@ -150,13 +152,14 @@ static void test_bounds(void **state) {
         for (u32 k = 0; k < m + n; k++) {
             near(share(d[k], 15 * NS_PER_S), 100.0 / (m + n), 0.5 + 15 / 150.0, "share");
             if (k < m && sim_waits(d[k]->vcpu[0]) > 30 * MS + (m - 1) * tm + MS)
-                fail_msg("round %lu: %u + %u, %ld us: waits %lu us", (unsigned long)round, m, n, (long)micro_us,
-                         (unsigned long)sim_waits(d[k]->vcpu[0]) / 1000);
+                fail_msg("round %lu: %u + %u, %ld us: waits %lu us", (unsigned long)round, m, n,
+                         (long)micro_us, (unsigned long)sim_waits(d[k]->vcpu[0]) / 1000);
         }
         for (size_t i = mark; i < sim.nr_kept; i++) { /* arg1: how long the one that leaves has run */
             const struct trace_record *x = &sim.kept[i];
 
-            if (x->event == TRC_SWITCH && x->arg[0] >> 16 > m && i > mark + 100) assert_true(x->arg[1] >= 30 * MS);
+            if (x->event == TRC_SWITCH && x->arg[0] >> 16 > m && i > mark + 100)
+                assert_true(x->arg[1] >= 30 * MS);
         }
         sim_stop();
     }
@@ -199,8 +202,10 @@ static void test_weights_and_caps(void **state) {
 
         for (u32 k = 0; k < 4; k++) {
             d[k] = vm(p, "vm", micro[k], HOG);
-            if (caps) sim_param(p, &d[k]->d, "cap", cap[k]);
-            else sim_param(p, &d[k]->d, "weight", weight[k]);
+            if (caps)
+                sim_param(p, &d[k]->d, "cap", cap[k]);
+            else
+                sim_param(p, &d[k]->d, "weight", weight[k]);
         }
         sim_run_until(3 * NS_PER_S);
         for (u32 k = 0; k < 4; k++) sim_mark(d[k]);
@@ -211,8 +216,8 @@ static void test_weights_and_caps(void **state) {
     }
 }
 
-/* Micro-slices of different sizes: edf serves the small one between two of the large one; under frequency the number of
- * runs is inverse to their size. Equal shares under both. */
+/* Micro-slices of different sizes: edf serves the small one between two of the large one; under frequency
+ * the number of runs is inverse to their size. Equal shares under both. */
 static void test_sizes(void **state) {
     for (int slicer = SLICER_VSLICER; slicer <= SLICER_FREQUENCY; slicer++) {
         struct sched_pool *p = start(1, slicer, false);

@@ -1,5 +1,5 @@
-/* vTurbo: Table 1 as exact arithmetic and in the simulation, waits on a turbo core, fairness over both pools (T1, T2),
- * and that a turbo vCPU buys no CPU. */
+/* vTurbo: Table 1 as exact arithmetic and in the simulation, waits on a turbo core, fairness over both
+ * pools (T1, T2), and that a turbo vCPU buys no CPU. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -45,7 +45,8 @@ static void measure(u32 n, u64 warm, u64 ns) {
 static double share(struct sim_dom *d, u64 ns) { return 100.0 * (double)sim_ran(d->vcpu[0]) / (double)ns; }
 
 static void near(double is, double want, double within, const char *what) {
-    if (is < want - within || is > want + within) fail_msg("%s: %.3f, expected %.3f within %.3f", what, is, want, within);
+    if (is < want - within || is > want + within)
+        fail_msg("%s: %.3f, expected %.3f within %.3f", what, is, want, within);
 }
 
 /* Table 1: two VMs of equal weight, one core of each kind; percent of a core. */
@@ -110,8 +111,8 @@ static void test_table_in_time(void **state) {
     }
 }
 
-/* Backlogged VMs of equal weight use the same in all, whatever part of it is turbo; nobody crosses; W and the sum of
- * FS^R are right (T2). */
+/* Backlogged VMs of equal weight use the same in all, whatever part of it is turbo; nobody crosses; W and
+ * the sum of FS^R are right (T2). */
 static void test_fair(void **state) {
     u64 rng = 3;
 
@@ -181,7 +182,9 @@ static void test_liars(void **state) {
 
     for (u32 w = 0; w < ARRAY_SIZE(works); w++) {
         start(2, w);
-        for (u32 i = 0; i < 4; i++) add(i, HOG, i ? (struct sim_work){ .kind = WORK_SERVER, .rate = 500, .work_ns = 50 * US } : works[w]);
+        for (u32 i = 0; i < 4; i++)
+            add(i, HOG,
+                i ? (struct sim_work){ .kind = WORK_SERVER, .rate = 500, .work_ns = 50 * US } : works[w]);
         measure(4, 3 * NS_PER_S, 10 * NS_PER_S);
         double turbo_used = 0, all = 0, mine = share(vm[0], 10 * NS_PER_S) + share(tvm[0], 10 * NS_PER_S);
 
@@ -189,7 +192,8 @@ static void test_liars(void **state) {
             turbo_used += share(tvm[i], 10 * NS_PER_S);
             all += share(vm[i], 10 * NS_PER_S) + share(tvm[i], 10 * NS_PER_S);
         }
-        /* what nobody else wants of the turbo core is there for the taking; beyond it, a share of the whole */
+        /* what nobody else wants of the turbo core is there for the taking; beyond it, a share of the whole
+         */
         assert_true(mine <= MAX(all / 4, share(tvm[0], 10 * NS_PER_S)) + 1);
         sim_stop();
     }
@@ -236,9 +240,10 @@ static void test_administration(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_table),   cmocka_unit_test(test_introduction), cmocka_unit_test(test_table_in_time),
-        cmocka_unit_test(test_fair),    cmocka_unit_test(test_wait),         cmocka_unit_test(test_liars),
-        cmocka_unit_test(test_cap),     cmocka_unit_test(test_administration),
+        cmocka_unit_test(test_table),         cmocka_unit_test(test_introduction),
+        cmocka_unit_test(test_table_in_time), cmocka_unit_test(test_fair),
+        cmocka_unit_test(test_wait),          cmocka_unit_test(test_liars),
+        cmocka_unit_test(test_cap),           cmocka_unit_test(test_administration),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
