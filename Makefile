@@ -240,7 +240,8 @@ bench: ## what each operation costs in instructions, sizes, decisions, against t
 compare: ## the policies of five papers side by side, in the simulation and on Bochs (PLATFORM=bochs|qemu|kvm SEEDS=n)
 	@tools/deps.sh build $(if $(filter qemu kvm,$(PLATFORM)),qemu,bochs) compare
 	@$(SUBMAKE) -s -j2 all $(B)/sim
-	@$(PYTHON) tools/compare.py --platform sim --platform $(if $(filter qemu kvm,$(PLATFORM)),$(PLATFORM),bochs) $(if $(SEEDS),--seeds $(SEEDS))
+	@$(PYTHON) tools/compare.py --platform sim --platform $(if $(filter qemu kvm,$(PLATFORM)),$(PLATFORM),bochs) \
+	    $(if $(SEEDS),--seeds $(SEEDS))
 
 run-gdb: ## QEMU waits for gdb, which is started with the image's symbols
 	@tools/deps.sh build qemu debug
@@ -264,7 +265,7 @@ clean: ## remove build/
 help: ## this list
 	@sed -n 's/^\([a-z][a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | awk -F'\t' '{ printf "%-18s %s\n", $$1, $$2 }'
 
-.PHONY: all sim sim-scale iso run demo test test-needs test-guest pytest check fuzz bench compare run-gdb guests unit unit-build lint size \
-	mutants clean help
+.PHONY: all sim sim-scale iso run demo test test-needs test-guest pytest check fuzz bench compare run-gdb guests unit \
+	unit-build lint size mutants clean help
 
 -include $(shell find $(B) -name '*.d' 2>/dev/null)

@@ -1,9 +1,9 @@
-/* Computes, and serves: percent=P (100) of each period_us=T (10000) on every vCPU, and a client's events on vCPU 0, each of which
- * takes work_us=W (50) of its time. With more than one vCPU, vCPU 0 only serves.
+/* Computes, and serves: percent=P (100) of each period_us=T (10000) on every vCPU, and a client's events on
+ * vCPU 0, each of which takes work_us=W (50) of its time. With more than one vCPU, vCPU 0 only serves.
  *
- * client=ID is the VM that sends; its guest is client.c, with the same rate=R (300 a second), seed=S (1) and start_ms=M (1000,
- * hypervisor's time). For the events from from_ms=F (2000) to to_ms=E (10000) it reports how long after they were raised
- * they were done with. */
+ * client=ID is the VM that sends; its guest is client.c, with the same rate=R (300/s), seed=S (1) and
+ * start_ms=M (1000, hypervisor's time). For the events from from_ms=F (2000) to to_ms=E (10000) it tells how
+ * long after they were raised they were done with. */
 #include <guest/arrivals.h>
 #include <guest/event.h>
 #include <guest/guest.h>

@@ -260,7 +260,8 @@ def draw(summaries, platform, path):
     right.grid(axis="x", which="both", color="#e4e4e4")
     right.set_axisbelow(True)
     right.legend(fontsize=8)
-    fig.suptitle(f"Four VMs a core, one of them serving 300 events a second ({platform}, {summaries[0]['runs']} runs each)", fontsize=10)
+    fig.suptitle(f"Four VMs a core, one of them serving 300 events a second ({platform}, {summaries[0]['runs']} runs each)",
+                 fontsize=10)
     fig.tight_layout()
     fig.savefig(path, dpi=110)
     plt.close(fig)
@@ -312,8 +313,9 @@ def main():
     given = parser.parse_args()
     failed = 0
     for platform in given.platform or ["sim"]:
-        args = argparse.Namespace(platform=platform, warm_up=given.warm_up, percent=given.percent, seconds=given.seconds or SECONDS[platform],
-                                  seeds=given.seeds or SEEDS.get(platform, 1), commit=commit())
+        args = argparse.Namespace(platform=platform, warm_up=given.warm_up, percent=given.percent,
+                                  seconds=given.seconds or SECONDS[platform], seeds=given.seeds or SEEDS.get(platform, 1),
+                                  commit=commit())
         failed |= compare(args, given.policy or list(POLICIES))
     return failed
 

@@ -1,6 +1,5 @@
 /* build/release/scale[-wide] [SECONDS]: how fast the simulation is, in a release build without a trace. A
- * core has four VMs, of which one is mixed and has a client, and three compute. Times are of this process
- * alone. */
+ * core has four VMs: one is mixed and has a client, three compute. Times are of this process alone. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/resource.h>
@@ -29,8 +28,7 @@ static struct sim_work mixed(u64 seed) {
                               .due = arrivals_begin(seed, 300, 0) };
 }
 
-/* `cores` of them and `vms` a core, with `vcpus` each; with a client for each VM that serves, on a pCPU of
- * its own. */
+/* `vms` for each of `cores`, with `vcpus` each, and a client for each VM that serves, in another pool. */
 static void four_a_core(struct sched_pool *p, u32 cores, u32 vms, u32 vcpus, struct sched_pool *turbo,
                         struct sched_pool *world) {
     static struct sim_vcpu *server[4096];

@@ -1,5 +1,5 @@
-/* Runs a VM file (docs/config.md), the very one that the image boots: read by the image's parser, and
- * instead of a guest there is a model of what it does, with the parameters of its command line. */
+/* Runs a VM file (docs/config.md), the very one that the image boots: read by the image's parser, and instead
+ * of a guest there is a model of what it does, with the parameters of its command line. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

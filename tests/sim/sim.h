@@ -18,8 +18,8 @@ enum work_kind {
     WORK_EVADER, /* sleeps from margin_ns before each tick of its pCPU to rest_ns after it */
     WORK_SELF,   /* computes work_ns, sleeps rest_ns, and so on: its own alarm clock */
     WORK_YIELD,  /* computes work_ns, yields, and so on */
-    WORK_MIXED, /* computes as DUTY, if percent is not 0; on its first vCPU a client's events interrupt that, of which each
-                    takes work_ns. With more vCPUs the first one only serves. */
+    WORK_MIXED,  /* computes as DUTY, if percent is not 0; on its first vCPU events interrupt that, each
+                  * of which takes work_ns. With more vCPUs the first one only serves. */
     WORK_CLIENT, /* the client of a MIXED: wakes at random, computes for work_ns and sends an event */
 };
 
@@ -85,7 +85,7 @@ extern struct sim {
     u64 hash;
     u64 events, records, policy_timers;
     u64 decisions; /* calls of sched_run */
-    u64 inputs; /* these, and all else that the scheduler is told: wakes, blocks, yields, saved states, its timers */
+    u64 inputs;    /* whatever the scheduler is told: that, wakes, blocks, yields, saved states, its timers */
     struct trace_record *kept;
     size_t nr_kept, max_kept;
     u64 rng;

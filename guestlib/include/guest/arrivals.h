@@ -1,5 +1,5 @@
-/* Arrivals at random, in a sequence that follows from the seed alone: who sends events and who receives them both compute
- * it, so that the receiver knows how late each one is. The simulation includes this as well. */
+/* Arrivals at random, in a sequence that follows from the seed alone: who sends events and who receives them
+ * both compute it, so that the receiver knows how late each one is. The simulation includes this as well. */
 #ifndef GUEST_ARRIVALS_H
 #define GUEST_ARRIVALS_H
 
@@ -11,8 +11,8 @@ struct arrivals {
     u64 next; /* when the next one is, ns */
 };
 
-/* About exponentially distributed, in integers: -log2 of a number at random, with the logarithm linear between powers
- * of two; the mean of that is 1.5. */
+/* About exponentially distributed, in integers: -log2 of a number at random, the logarithm linear between
+ * powers of two; the mean of that is 1.5. */
 static inline void arrivals_advance(struct arrivals *a) {
     a->rng ^= a->rng >> 12; /* xorshift64* */
     a->rng ^= a->rng << 25;

@@ -1,4 +1,4 @@
-/* hv/lib/cpumask.h for 512 pCPUs: found instead of that one by the simulation's wide build (make sim-scale). */
+/* hv/lib/cpumask.h for 512 pCPUs: the simulation's wide build finds it instead of that one. */
 #ifndef HV_LIB_CPUMASK_H
 #define HV_LIB_CPUMASK_H
 
