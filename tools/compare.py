@@ -62,6 +62,7 @@ POLICIES = {
     "uniform-1ms": preset("uniform-1ms"),
     "aggressive": preset("aggressive"),
     "vslicer": both(preset("vslicer"), MICRO),
+    "vslicer-prototype": both(preset("vslicer-paper-prototype"), MICRO),
     "vturbo": TURBO,
     "sc": both(preset("sc"), IO, LENDERS),
     "aca": both(preset("aca"), IO),
@@ -160,7 +161,7 @@ def run(policy, seed, args):
         vm["cpu_pct"] = round(vm["cpu_pct"] + v["cpu_pct"], 3)
         vm["switches_per_s"] = round(vm["switches_per_s"] + v["switches_per_s"], 2)
     return {"policy": policy, "seed": seed, "commit": args.commit, "knobs": POLICIES[policy], "pcpus": PCPUS,
-            "seconds": args.seconds, "vms": list(vms.values()), "events": events,
+            "warm_up": args.warm_up, "seconds": args.seconds, "percent": args.percent, "vms": list(vms.values()), "events": events,
             "latency_us": {k: round(latency[k], 1) for k in ("mean", "p99", "max")},
             "switches_per_s": round(sum(vm["switches_per_s"] for vm in vms.values() if vm["vm"] != "client"), 2)}
 

@@ -1,0 +1,84 @@
+"""build/sim: VM files in the simulation, and that it can be built for machines that the image has no room for."""
+import json
+import os
+import re
+import subprocess
+
+import pytest
+from conftest import BUILD, ROOT
+
+SIM = os.path.join(BUILD, "sim")
+DEMO = os.path.join(ROOT, "boot", "demo.cfg")
+MIXED = os.path.join(ROOT, "boot", "mixed.cfg")
+
+
+def sim(*args):
+    return subprocess.run([SIM, *args], capture_output=True, text=True, check=False)
+
+
+def result(*args):
+    done = sim("-j", *args)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def shares(r):
+    return {v["vm"]: v["cpu_pct"] for v in r["vcpus"]}
+
+
+def one(tmp_path, text):
+    path = tmp_path / "one.cfg"
+    path.write_text(text)
+    return str(path)
+
+
+def test_the_demonstration():
+    got, want = shares(result(DEMO)), {"hog-a": 29.8, "hog-b": 29.8, "part": 40, "waker": 0.5, "heavy": 60, "light": 40}
+    assert got == {vm: pytest.approx(share, abs=0.5) for vm, share in want.items()}
+
+
+def test_the_same_seed_is_the_same_trace():
+    traces = [result("-p", "3", "-t", "1s", MIXED)["trace"] for _ in range(2)]
+    assert traces[0] == traces[1]
+
+
+def test_command_line_overrides():
+    assert result("-p", "3", "-t", "1s", "-c", "seed=9", MIXED)["seed"] == 9
+    assert sim("-c", "sched_tslice_us=1", DEMO).returncode == 2
+    assert "nosuch" in sim("-c", "nosuch=1", DEMO).stderr
+
+
+def test_events_wake_who_sleeps_and_interrupt_who_computes(tmp_path):
+    text = "[vm s]\nimage = mixed\ncmdline = client=2 work_us=100 percent={p}\n\n[vm c]\nimage = client\ncpus = 1\ncmdline = server=1\n"
+    for percent in (0, 30, 100):
+        r = result("-t", "4s", one(tmp_path, text.format(p=percent)))
+        v = r["vcpus"][0]
+        assert 1100 < v["events"] < 1300
+        # alone on its pCPU it serves at once: the client's work, and its own; more only if events come closely together
+        assert 120 <= v["event_us"]["mean"] < 160
+        assert v["cpu_pct"] == pytest.approx(min(100, percent + 3 + 0.1), abs=0.5)
+
+
+def test_clients_of_one_seed_raise_events_at_the_same_times(tmp_path):
+    vms = "".join(f"[vm s{i}]\nimage = mixed\ncmdline = client={i + 1} seed={seed}\n\n[vm c{i}]\nimage = client\n"
+                  f"cmdline = server={i} seed={seed}\n" for i, seed in ((1, 5), (3, 5), (5, 6)))
+    r = result("-p", "6", "-t", "4s", one(tmp_path, vms))
+    events = [v["events"] for v in r["vcpus"] if "events" in v]
+    assert events[0] == events[1] != events[2]
+
+
+@pytest.mark.parametrize("text, why", [
+    ("[vm a]\nimage = linux\n", "no model of the guest linux: a"),
+    ("[vm a]\nimage = spin\nspeed = 1\n", 'unknown key "speed"'),
+    ("[vm a]\nimage = spin\nweight = 0\n", "weight = 0: the value is out of range"),
+    ("[pool b]\ncpus = 1\nturbo_of = x\n", "x"),
+])
+def test_refused(tmp_path, text, why):
+    done = sim("-n", one(tmp_path, text))
+    assert done.returncode == 2 and why in done.stderr
+
+
+def test_512_cores():
+    subprocess.run(["make", "-s", "build/release/scale-wide"], cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
+    done = subprocess.run([os.path.join(BUILD, "release", "scale-wide"), "1"], capture_output=True, text=True, check=True)
+    assert re.search(r"512 cores, 4096 vCPUs, credit +[\d.]+ million events/s +[\d.]+ virtual s/s +[\d.]+ MiB", done.stdout)
