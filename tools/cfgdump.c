@@ -69,6 +69,7 @@ static void dump_vm(const struct config_vm *v) {
     string("image", v->image);
     string("cmdline", v->cmdline);
     printf("\"memory\": %llu, \"vcpus\": %u, ", (unsigned long long)v->memory, v->vcpus);
+    boolean("turbo", v->turbo);
     boolean("cpus_given", cpumask_weight(&v->cpus) < TAKT_MAX_CPUS);
     cpus(&v->cpus);
     string("pool", v->pool);
@@ -99,6 +100,8 @@ static void dump(void) {
         string("name", cfg.pool[i].head.name);
         string("sched", cfg.pool[i].sched);
         string("sched_preset", cfg.pool[i].preset);
+        string("turbo_of", cfg.pool[i].turbo_of);
+        printf("\"chosen_cpus\": %u, ", cfg.pool[i].choice.nr);
         cpus(&cfg.pool[i].cpus);
         params(&cfg.pool[i].head);
     }

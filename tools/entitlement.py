@@ -7,6 +7,9 @@ its cap, or pCPUs that are full ("progressive filling", Bertsekas and Gallager, 
 full is a question of flow, as affinities may overlap: a vCPU can use any mixture of the pCPUs it may run on. All
 arithmetic is in fractions, so the result is exact.
 
+A VM with a turbo vCPU is entitled to its share of both pools together (vTurbo's FS): each of its vCPUs counts as if it could run in
+either, and what is compared with a measurement is the sum over the VM, as what it computes where is its own affair.
+
   tools/entitlement.py --cpus N FILE.cfg      prints a table (-j: JSON)
 """
 import argparse
@@ -133,6 +136,10 @@ def vcpus_of_config(config, nr_cpus):
     """The vCPUs of a configuration as tools/cfgdump prints it."""
     every = frozenset(range(nr_cpus))
     pools = {p["name"]: frozenset(p["cpus"]) & every for p in config.get("pools", ())}
+    turbo = {p["turbo_of"]: p["name"] for p in config.get("pools", ()) if p.get("turbo_of")}
+    for p in config.get("pools", ()):
+        if p.get("chosen_cpus"):
+            sys.exit(f"entitlement: the CPUs of pool {p['name']} are chosen at boot; name them to compute shares")
     taken = frozenset().union(*(c for n, c in pools.items() if n != "Pool-0")) if pools else frozenset()
     pools.setdefault("Pool-0", every - taken)
     out = []
@@ -144,6 +151,9 @@ def vcpus_of_config(config, nr_cpus):
             cpus &= frozenset(vm["cpus"])
         params = vm.get("params", {})
         n = vm["vcpus"]
+        if vm.get("turbo"):
+            n += 1
+            cpus |= pools[turbo[vm.get("pool") or "Pool-0"]]
         weight = Fraction(int(params.get("weight", DEFAULT_WEIGHT)), n)
         cap = Fraction(int(params.get("cap", 0)), 100 * n)
         limit = min(Fraction(1), Fraction(vm.get("demand_permille", DEFAULT_DEMAND), 1000))
@@ -157,6 +167,11 @@ def entitlement(config, nr_cpus):
     """{(vm, vcpu): percent of one pCPU}"""
     vcpus = vcpus_of_config(config, nr_cpus)
     return {(v.vm, v.vcpu): float(s * 100) for v, s in zip(vcpus, max_min(vcpus))}
+
+
+def turbo_vms(config):
+    """Names of VMs of which only the sum over their vCPUs says something."""
+    return {vm["name"] for vm in config["vms"] if vm.get("turbo")}
 
 
 def load_config(path, cfgdump=None):

@@ -2,6 +2,8 @@
 import random
 from fractions import Fraction as F
 
+import pytest
+
 import entitlement as e
 
 
@@ -67,6 +69,60 @@ def test_of_a_configuration():
     }
     # Pool-0 has pCPU 0: b takes its cap of 20, a's two vCPUs share the remaining 80
     assert e.entitlement(config, 2) == {("a", 0): 40, ("a", 1): 40, ("b", 0): 20, ("c", 0): 40}
+
+
+TURBO = {
+    "pools": [{"name": "core", "cpus": [1]}, {"name": "turbo", "cpus": [2], "turbo_of": "core"}],
+    "vms": [
+        {"name": "both", "vcpus": 1, "pool": "core", "turbo": True},
+        {"name": "plain", "vcpus": 1, "pool": "core", "turbo": False},
+    ],
+}
+
+
+def of_vms(got):
+    sums = {}
+    for (vm, _), pct in got.items():
+        sums[vm] = sums.get(vm, 0) + pct
+    return sums
+
+
+def test_turbo_is_entitled_in_both_pools_together():
+    # the paper's introduction: 100 on the regular core, or 50 and 50; max-min gives the one that may use both what the other cannot
+    assert of_vms(e.entitlement(TURBO, 3)) == {"both": 100, "plain": 100}
+    assert set(e.entitlement(TURBO, 3)) == {("both", 0), ("both", 1), ("plain", 0)}
+    assert e.turbo_vms(TURBO) == {"both"}
+
+
+def test_turbo_by_weight():
+    # three VMs on a core and a turbo core, of which one cannot use the latter: 200 in thirds, as FS says
+    vms = [{"name": n, "vcpus": 1, "pool": "core", "turbo": n != "c", "params": {"weight": "256"}} for n in "abc"]
+    got = of_vms(e.entitlement({**TURBO, "vms": vms}, 3))
+    assert all(abs(pct - 200 / 3) < 1e-9 for pct in got.values())
+    vms[2]["params"] = {"weight": "128"}  # 2:2:1
+    got = of_vms(e.entitlement({**TURBO, "vms": vms}, 3))
+    assert {n: round(pct, 6) for n, pct in got.items()} == {"a": 80, "b": 80, "c": 40}
+
+
+def test_turbo_cap_is_of_both():
+    vms = [{**vm, "params": {"cap": "60"}} if vm["turbo"] else vm for vm in TURBO["vms"]]
+    assert of_vms(e.entitlement({**TURBO, "vms": vms}, 3)) == {"both": 60, "plain": 100}
+
+
+def test_demo_compares_sums():
+    import demo  # noqa: E402
+    rows = [{"vm": "both", "vcpu": n, "pcpu": n, "cpu_pct": pct, "entitled_pct": 50, "switches_per_s": 0, "exits_per_s": 0,
+             "wake_us": {"p50": 0, "p99": 0, "max": 0}} for n, pct in enumerate((20, 80))]
+    result = {"platform": "x", "vendor": "y", "seconds": 1, "vcpus": rows}
+    assert demo.print_table(result, 1.0, {"both"}) == 0
+    assert demo.print_table(result, 1.0) == 2
+    rows[0]["cpu_pct"] = 10
+    assert demo.print_table(result, 1.0, {"both"}) == 1
+
+
+def test_cpus_chosen_at_boot_are_not_known():
+    with pytest.raises(SystemExit):
+        e.entitlement({**TURBO, "pools": [{"name": "core", "cpus": [], "chosen_cpus": 1}]}, 3)
 
 
 def test_max_min_property():
