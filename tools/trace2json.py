@@ -41,6 +41,14 @@ def describe(r):
     """What a click on an instant shows."""
     if r.event == ts.EXIT:
         return {"reason": ts.EXITS[r.arg[0]] if r.arg[0] < len(ts.EXITS) else r.arg[0], "rip": hex(r.wide(1)), "raw": hex(r.arg[3])}
+    if r.event == ts.MICRO:
+        return {"latency-sensitive here": r.arg[0], "others": r.arg[1], "T_n us": us(r.wide(2))}
+    if r.event == ts.SHARE:
+        return {"credit moved us": us(r.signed(2))}
+    if r.event == ts.TURBO:
+        return {"turbo us": r.arg[1], "FS^R us": us(r.wide(2))}
+    if r.event == ts.LABEL:
+        return {"label": "io" if r.arg[1] else "cpu", "events a second": r.wide(2)}
     return {"args": list(r.arg)}
 
 
@@ -48,24 +56,26 @@ def convert(trace):
     events = [{"ph": "M", "pid": CPUS, "name": "process_name", "args": {"name": "pCPUs"}}]
     for cpu in range(trace.cpus):
         events.append({"ph": "M", "pid": CPUS, "tid": cpu, "name": "thread_name", "args": {"name": "pCPU %d" % cpu}})
-    whos = sorted({r.who for r in trace.records if r.who != ts.NOBODY})
-    for vm in sorted({w >> 16 for w in whos}):
+    whos = sorted({r.about for r in trace.records if r.about != ts.NOBODY})
+    for vm in sorted({ts.vm_of(w) for w in whos}):
         events.append({"ph": "M", "pid": VMS + vm, "name": "process_name",
                        "args": {"name": trace.vms.get(vm, ("vm%d" % vm, 1))[0]}})
     for who in whos:
-        events.append({"ph": "M", "pid": VMS + (who >> 16), "tid": who & 0xFFFF, "name": "thread_name",
+        events.append({"ph": "M", "pid": VMS + ts.vm_of(who), "tid": who & 0xFFFF, "name": "thread_name",
                        "args": {"name": "vCPU %d" % (who & 0xFFFF)}})
     runs, states = intervals(trace)
     for cpu, who, start, end in runs:
         if who != ts.NOBODY:
             events.append({"ph": "X", "pid": CPUS, "tid": cpu, "name": trace.name(who), "ts": us(start), "dur": us(end - start)})
     for who, state, start, end in states:
-        events.append({"ph": "X", "pid": VMS + (who >> 16), "tid": who & 0xFFFF, "ts": us(start), "dur": us(end - start),
+        events.append({"ph": "X", "pid": VMS + ts.vm_of(who), "tid": who & 0xFFFF, "ts": us(start), "dur": us(end - start),
                        "name": ts.STATES[state] if state < len(ts.STATES) else "state %d" % state})
     for r in trace.records:
         if r.event in (ts.SWITCH, ts.RUNSTATE, ts.ENTRY):
             continue
-        where = {"pid": CPUS, "tid": r.cpu} if r.who == ts.NOBODY else {"pid": VMS + r.vm, "tid": r.vcpu}
+        where = {"pid": CPUS, "tid": r.cpu}
+        if r.about != ts.NOBODY:
+            where = {"pid": VMS + ts.vm_of(r.about), "tid": r.about & 0xFFFF}
         events.append({"ph": "i", "s": "t", "ts": us(r.ns), "name": ts.NAMES.get(r.event, hex(r.event)), "args": describe(r), **where})
     return {"traceEvents": events, "displayTimeUnit": "ns",
             "otherData": {"lost records": trace.lost, "lost frames": trace.gaps, "bytes skipped": trace.skipped}}

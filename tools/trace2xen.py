@@ -20,6 +20,8 @@ RUNSTATE_CHANGE = 0x00021001
 VERBOSE = {ts.WAKE: 0x00028004, ts.YIELD: 0x00028005, ts.BLOCK: 0x00028006}
 SWITCH, INFPREV, INFNEXT = 0x0002800A, 0x0002800E, 0x0002800F
 STOLEN, TICKLE, BOOST, UNBOOST = 0x00022004, 0x00022006, 0x00022007, 0x00022008
+# of the credit policy's events (class 0x22000) numbers that Xen does not use
+OURS = {ts.MICRO: 0x00022040, ts.SHARE: 0x00022041, ts.TURBO: 0x00022042, ts.LABEL: 0x00022043}
 VMENTRY, VMEXIT64, INJ_EXC, INJ_VIRQ, VMMCALL = 0x00081001, 0x00081102, 0x00082003, 0x00082004, 0x00082012
 EVENT_IRQ = 1
 
@@ -33,7 +35,7 @@ def pack(event, words, ns=None):
 
 def who(r_who, cpu):
     """(domain, vCPU); a pCPU's idle vCPU is one of domain 32767."""
-    return (IDLE_DOMAIN, cpu) if r_who == ts.NOBODY else (r_who >> 16, r_who & 0xFFFF)
+    return (IDLE_DOMAIN, cpu) if r_who == ts.NOBODY else (ts.vm_of(r_who), r_who & 0xFFFF)
 
 
 def convert(r):
@@ -43,6 +45,8 @@ def convert(r):
         return pack(LOST_RECORDS, (r.arg[0], UNKNOWN_DOMAIN | r.cpu << 16, r.arg[2], r.arg[3]), r.ns)  # and who runs by then
     if r.event == ts.RUNSTATE:
         return pack(RUNSTATE_CHANGE | r.arg[0] << 8 | r.arg[1] << 4, (vcpu | dom << 16,), r.ns)
+    if r.event in OURS:
+        return pack(OURS[r.event], who(r.about, r.cpu) + r.arg, r.ns)
     if r.event in VERBOSE:
         return pack(VERBOSE[r.event], (dom, vcpu), r.ns)
     if r.event == ts.SWITCH:

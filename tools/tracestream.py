@@ -12,14 +12,22 @@ EXIT, ENTRY, INJECT, HYPERCALL = range(0x0201, 0x0205)
 EVTCHN_SEND, EVTCHN_TAKE = 0x0301, 0x0302
 
 NAMES = {LOST: "lost", RUNSTATE: "runstate", SWITCH: "switch", WAKE: "wake", BLOCK: "block", YIELD: "yield",
-         BOOST: "boost", KICK: "kick", MIGRATE: "migrate", PARK: "park", ACCOUNT: "account", MICRO: "micro", SHARE: "share", TURBO: "turbo", LABEL: "label", EXIT: "exit",
-         ENTRY: "entry", INJECT: "inject", HYPERCALL: "hypercall", EVTCHN_SEND: "event send",
+         BOOST: "boost", KICK: "kick", MIGRATE: "migrate", PARK: "park", ACCOUNT: "account", MICRO: "micro",
+         SHARE: "share", TURBO: "turbo", LABEL: "label", EXIT: "exit", ENTRY: "entry", INJECT: "inject", HYPERCALL: "hypercall", EVTCHN_SEND: "event send",
          EVTCHN_TAKE: "event take"}
 STATES = ("running", "runnable", "blocked", "offline")
 # enum exit_reason of hv/virt/virt.h
 EXITS = ("unknown", "interrupt", "timer", "NMI", "irq window", "NMI window", "CPUID", "hypercall", "RDMSR", "WRMSR", "I/O", "HLT",
          "PAUSE", "NPF", "CR", "XSETBV", "exception", "WBINVD", "hidden", "task switch", "RDPMC",
          "shutdown", "INIT", "NPT misconfiguration", "entry failed")
+
+
+TURBO_PART = 0x8000  # in the id of the part of a VM that is in a turbo pool: its vCPU 0
+
+
+def vm_of(who):
+    """The VM, whichever of its parts is meant."""
+    return who >> 16 & ~TURBO_PART
 
 
 class Record:
@@ -37,13 +45,23 @@ class Record:
         """Two arguments that are one 64-bit number."""
         return self.arg[i] | self.arg[i + 1] << 32
 
+    def signed(self, i):
+        """The same, with a sign."""
+        n = self.wide(i)
+        return n - (1 << 64) if n >> 63 else n
+
     @property
     def vm(self):
-        return self.who >> 16
+        return vm_of(self.who)
 
     @property
     def vcpu(self):
         return self.who & 0xFFFF
+
+    @property
+    def about(self):
+        """Whom it is about; turbo shares and labels are a VM's, which is in the first argument."""
+        return self.arg[0] << 16 if self.event in (TURBO, LABEL) else self.who
 
 
 class Trace:
@@ -60,7 +78,7 @@ class Trace:
     def name(self, who):
         if who == NOBODY:
             return "idle"
-        vm, vcpu = who >> 16, who & 0xFFFF
+        vm, vcpu = vm_of(who), who & 0xFFFF
         name, vcpus = self.vms.get(vm, ("vm%d" % vm, 2))
         return name if vcpus == 1 else "%s.%d" % (name, vcpu)
 
