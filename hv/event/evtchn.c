@@ -73,20 +73,20 @@ static int join(struct evtchn_dom *d, struct evtchn_dom *r, u32 remote_port) {
 }
 
 /* Something is pending at `port`. Gives up the lock; the VM stays while it is told. */
-static void raise_and_unlock(struct evtchn_dom *d, u32 port) {
+static void raise_and_unlock(struct evtchn_dom *d, u32 port, bool other) {
     bool masked = test(d->shared->mask, port);
     u8 vcpu = d->port[port].vcpu, vector = d->port[port].vector;
 
     __atomic_fetch_add(&d->users, 1, __ATOMIC_SEQ_CST);
     spin_unlock(&evtchn_lock);
-    if (!masked) d->raise(d, vcpu, vector, port);
+    if (!masked) d->raise(d, vcpu, vector, port, other);
     __atomic_fetch_sub(&d->users, 1, __ATOMIC_SEQ_CST);
 }
 
 /* ---- the calls ---- */
 
 void evtchn_init(struct evtchn_dom *d, u32 vm, u32 nr_vcpus, struct takt_shared *shared,
-                 void (*raise)(struct evtchn_dom *, u32, u8, u32)) {
+                 void (*raise)(struct evtchn_dom *, u32, u8, u32, bool)) {
     d->vm = vm;
     d->nr_vcpus = nr_vcpus;
     d->shared = shared;
@@ -122,7 +122,7 @@ int evtchn_send(struct evtchn_dom *d, u32 port, u64 now) {
     if (!p) return error;
     if (p->peer && !set(p->peer->shared->pending, p->peer_port)) {
         p->peer->port[p->peer_port].sent_ns = now;
-        raise_and_unlock(p->peer, p->peer_port);
+        raise_and_unlock(p->peer, p->peer_port, p->peer != d);
         return 0;
     }
     error = p->peer ? 0 : -ENOENT;
@@ -138,7 +138,7 @@ int evtchn_mask(struct evtchn_dom *d, u32 port, bool masked, u64 now) {
     (masked ? set : clear)(d->shared->mask, port);
     if (!masked && test(d->shared->pending, port)) {
         if (!p->sent_ns) p->sent_ns = now;
-        raise_and_unlock(d, port);
+        raise_and_unlock(d, port, false);
     } else {
         spin_unlock(&evtchn_lock);
     }

@@ -26,8 +26,8 @@ struct evtchn_dom {
     /* set by evtchn_init, then constant */
     u32 vm, nr_vcpus;
     struct takt_shared *shared; /* the page, the hypervisor's address */
-    /* Raise `vector` on a vCPU, waking it; vector 0: only wake it if it polls. */
-    void (*raise)(struct evtchn_dom *d, u32 vcpu, u8 vector, u32 port);
+    /* Raise `vector` on a vCPU, waking it; vector 0: only wake it if it polls. `other`: not the VM itself did it. */
+    void (*raise)(struct evtchn_dom *d, u32 vcpu, u8 vector, u32 port, bool other);
     u32 users; /* who is just raising here, atomically */
     /* under the lock */
     struct list link;
@@ -40,7 +40,7 @@ extern struct spinlock evtchn_lock;
 
 /* `d` and the page must be zeroed. Port 0 is never handed out. */
 void evtchn_init(struct evtchn_dom *d, u32 vm, u32 nr_vcpus, struct takt_shared *shared,
-                 void (*raise)(struct evtchn_dom *, u32, u8, u32));
+                 void (*raise)(struct evtchn_dom *, u32, u8, u32, bool));
 /* Closes all, a part a call: true if there is more, or somebody is just raising an event here. The other ends
  * become unbound. Afterwards nobody finds this VM or touches its page. */
 bool evtchn_fini(struct evtchn_dom *d);

@@ -71,6 +71,11 @@ void sched_update(struct sched_pool *p, struct sched_vcpu *v, enum sched_why why
 void sched_unqueue(struct sched_pool *p, struct sched_vcpu *v);
 /* Finds v a pCPU that it may run on, because it is new or may not stay on v->cpu. Not queued, state saved. */
 void sched_place(struct sched_pool *p, struct sched_vcpu *v);
+/* monitor.c: p is new; it has a CPU. */
+void sched_monitor_init(struct sched_pool *p);
+void sched_monitor_start(struct sched_pool *p, u32 cpu);
+/* What the monitor does with a VM; also called by the replay. */
+void sched_label(struct sched_dom *d, bool io);
 /* A policy's timer of (cpu, kind) fires; also called by the replay. */
 void sched_timer_fire(u32 cpu, u32 kind);
 

@@ -464,6 +464,7 @@ static void dom_add(struct sched_pool *p, struct sched_dom *d) {
     struct credit_dom *cd = credit_dom(d);
 
     cd->weight = CREDIT_DEFAULT_WEIGHT;
+    cd->io = d->io;
     list_init(&cd->active);
     list_init(&cd->link);
 }
@@ -483,13 +484,18 @@ static void vcpu_remove(struct sched_pool *p, struct sched_vcpu *v) {
 
 /* What a VM's label, or what is said instead, means; with aca it then has all its vCPUs on the active list.
  */
-static void label(struct sched_pool *p, struct sched_dom *d) {
+static void classify(struct sched_pool *p, struct sched_dom *d) {
     struct credit_dom *cd = credit_dom(d);
 
     cd->io = cd->io_setting == IO_AUTO ? d->io : cd->io_setting == IO_YES;
     for (u32 i = 0; i < d->nr_vcpus && credit_kept(credit_pool(p), cd); i++)
         if (d->vcpu[i] && !is_active(credit_vcpu(d->vcpu[i])))
             credit_set_active(p, credit_vcpu(d->vcpu[i]), true);
+}
+
+static void label(struct sched_pool *p, struct sched_dom *d) {
+    classify(p, d);
+    vslicer_recount(p);
 }
 
 static int changed(struct sched_pool *p, const struct param *e, const char **why) {
@@ -506,8 +512,8 @@ static int changed(struct sched_pool *p, const struct param *e, const char **why
                                   : credit_conflict(p);
     if (*why) return -EINVAL;
     credit_weights_changed(p);
+    list_for_each(d, &p->doms, struct sched_dom, in_pool) classify(p, d);
     vslicer_recount(p);
-    list_for_each(d, &p->doms, struct sched_dom, in_pool) label(p, d);
     if (e && e->scope != PARAM_POOL) return 0;
     cp->tslice = slice * NS_PER_US;
     cp->tick = tick * NS_PER_US;

@@ -29,7 +29,7 @@ struct credit_knobs {
     u32 ratelimit_us, ratelimit_exact, migration_delay_us;
     u32 debit, weight_scope, inactive_reset, tickle, activate, demote;
     u32 boost, boost_levels, boost_hold_us, boost_on_migrate, yield_hint, balance, overflow, requeue;
-    u32 slicer, share, aca, aca_shorten;
+    u32 slicer, slicer_infer_us, share, aca, aca_shorten;
     u32 turbo_max, turbo_low, turbo_high, auto_io; /* governor.c */
     u32 fault;
 };

@@ -17,6 +17,7 @@ const struct param credit_params[] = {
     VM(queues, "", "I/O queues that it serves at a time, 0: its vCPUs", 0, 64),
     { "io", "", "I/O-intensive: as counted, or as said", PARAM_DOM, offsetof(struct credit_dom, io_setting),
       0, PARAM_WORDS("auto", "io", "cpu") },
+    SCHED_VM_PARAMS,
     NUM(tslice_us, "us", "how long a pick runs", 50, 1000000),
     NUM(tick_us, "us", "sampling, 0: a third of the slice", 0, 1000000),
     NUM(period_us, "us", "accounting period, 0: the slice", 0, 1000000),
@@ -39,6 +40,7 @@ const struct param credit_params[] = {
          "hand_on"),
     WORD(requeue, "where a preempted vCPU goes; head: to finish its slice", "tail", "head"),
     WORD(slicer, "micro-slices for VMs that want them", "off", "vslicer", "edf", "frequency"),
+    NUM(slicer_infer_us, "us", "micro-slice of an I/O-intensive VM that asks for none, 0 none", 0, 1000000),
     WORD(share, "VMs that compute lend credit to I/O-intensive ones, as share_pct allows", "off", "prorata",
          "sequential"),
     NUM(aca, "", "1: I/O-intensive VMs are granted credit also while they sleep", 0, 1),
@@ -48,6 +50,7 @@ const struct param credit_params[] = {
     NUM(turbo_high, "%", "one turbo core more if they are busy for more", 0, 100),
     NUM(auto_io, "", "1: I/O-intensive VMs move here, and pCPUs come and go by load", 0, 1),
     WORD(fault, "a built-in fault, for tests", "none", "ignore_weight"),
+    SCHED_POOL_PARAMS,
     { 0 },
 };
 

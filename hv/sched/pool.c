@@ -81,6 +81,7 @@ int sched_pool_create(const char *name, const char *policy, struct sched_pool **
         p->rotor = 0;
         p->policy = sched_policies[i];
         list_init(&p->doms);
+        sched_monitor_init(p);
         memset(p->priv, 0, sizeof(p->priv));
         record_input(p, IN_POOL_CREATE, TRACE_NOBODY, i, 0);
         if (p->policy->pool_init) p->policy->pool_init(p);
@@ -143,6 +144,7 @@ int sched_pool_add_cpu(struct sched_pool *p, u32 cpu) {
     cpumask_set(&p->cpus, cpu);
     cpumask_set(&p->idlers, cpu);
     if (p->policy->cpu_add) p->policy->cpu_add(p, cpu);
+    sched_monitor_start(p, cpu);
     sched_kick(p, cpu);
     return end(p, 0);
 }
@@ -186,6 +188,7 @@ int sched_pool_remove_cpu(struct sched_pool *p, u32 cpu) {
 
 static void dom_join(struct sched_pool *p, struct sched_dom *d) {
     memset(d->priv, 0, sizeof(d->priv));
+    d->route = ROUTE_FIXED;
     list_add_tail(&p->doms, &d->in_pool);
     p->nr_doms++;
     __atomic_store_n(&d->pool, p, __ATOMIC_RELEASE);

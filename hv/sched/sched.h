@@ -60,10 +60,17 @@ struct sched_dom {
     u32 nr_vcpus;             /* up to the last one that exists */
     struct sched_vcpu **vcpu; /* the caller's array; NULL where a vCPU is gone */
     struct sched_dom *peer;   /* the VM's other part, where one is in a turbo pool; NULL */
-    bool io;                  /* labelled I/O-intensive (monitor.c) */
     u32 paused;               /* count: no vCPU runs while it is not 0 */
+    bool io;                  /* labelled I/O-intensive (monitor.c) */
+    u64 io_rate;              /* events in 1000 s, smoothed */
+    u64 io_events;            /* in this window, atomically */
     u64 priv[SCHED_PRIV];
+    /* a parameter of every policy: which vCPU takes an event, enum sched_route */
+    u32 route;
 };
+
+/* The one that it is bound to; each in turn; one that runs, else the one that it is bound to. */
+enum sched_route { ROUTE_FIXED, ROUTE_SPREAD, ROUTE_RUNNING };
 
 /* Pools live in a static table, so that a pool that was found a moment ago can be locked, and looked at
  * again, without holding sched_lock. */
@@ -80,7 +87,11 @@ struct sched_pool {
     u32 rotor;                  /* where the next new vCPU is put */
     u32 sequence;               /* of the last input, for recording */
     u64 now;                    /* when the lock was last taken; does not go back */
+    u64 window_start;           /* monitor.c */
+    struct timer window;
     u64 priv[SCHED_PRIV];
+    /* parameters of every policy: events a second, ms, %, % (monitor.c) */
+    u32 io_threshold, io_window_ms, io_smoothing, io_hysteresis;
 };
 
 /* ---- start-up and CPUs ---- */
@@ -122,6 +133,9 @@ void sched_wake(struct sched_vcpu *v); /* from anywhere; redundant wakes are har
  * wakes it; then sched_run. */
 void sched_block(struct sched_vcpu *v);
 void sched_yield(struct sched_vcpu *v); /* a hint for the next sched_run */
+
+/* Others raised n events for a VM: its devices, or other VMs. From anywhere, without a lock. */
+void sched_io_events(struct sched_dom *d, u32 n);
 
 /* ---- pools ---- */
 /* -EEXIST name, -EINVAL unknown policy or bad name, -ENOSPC. Without CPUs. */

@@ -21,8 +21,15 @@ struct micro {
     u64 budget, slice; /* T_n, T_m: ns */
 };
 
+/* The micro-slice that a VM asks for, or that its label asks for (section 6: the class inferred); 0: none. */
+static u64 micro_wanted(const struct credit_pool *cp, const struct credit_dom *cd) {
+    bool inferred = cd->io && !cd->micro_us && !cd->latency_us;
+
+    return (inferred ? cp->knob.slicer_infer_us : cd->micro_us) * NS_PER_US;
+}
+
 static u64 asked_for(const struct credit_pool *cp, const struct credit_cpu *cc, const struct credit_dom *cd) {
-    u64 ns = cd->micro_us * NS_PER_US;
+    u64 ns = micro_wanted(cp, cd);
 
     if (!ns) ns = cc->ls > 1 ? cd->latency_us * NS_PER_US / (cc->ls - 1) : cp->tslice;
     return MAX(ns, MAX(cp->ratelimit, 50 * NS_PER_US));
@@ -47,7 +54,7 @@ static struct micro micro_of(const struct credit_pool *cp, const struct credit_c
 static bool is_ls(const struct credit_pool *cp, const struct credit_vcpu *cv) {
     const struct credit_dom *cd = credit_dom(cv->vcpu->dom);
 
-    return cp->knob.slicer && (cd->micro_us || cd->latency_us);
+    return cp->knob.slicer && (micro_wanted(cp, cd) || cd->latency_us);
 }
 
 /* Takes cv out of the counts of the pCPU where it was, and into those of the one where it is now if it is

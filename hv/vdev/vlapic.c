@@ -86,8 +86,10 @@ static void set_error(struct vlapic *l, u32 bits) {
         set_irr(l, (u8)lvt);
 }
 
+bool vlapic_on(const struct vlapic *l) { return l->base & APIC_BASE_EN && enabled(l); } /* 11.4.7.2 */
+
 void vlapic_raise(struct vlapic *l, u8 vector) {
-    if (!(l->base & APIC_BASE_EN) || !enabled(l)) /* 11.4.7.2 */
+    if (!vlapic_on(l))
         count_drop();
     else if (vector < 16)
         set_error(l, ESR_RECV_ILLEGAL);

@@ -88,6 +88,8 @@ void vlapic_write(struct vlapic *l, u32 offset, u32 value, u64 now);
 int vlapic_rdmsr(struct vlapic *l, u32 msr, u64 *value, u64 now);
 int vlapic_wrmsr(struct vlapic *l, u32 msr, u64 value, u64 now);
 
+/* Takes interrupt messages: the guest has switched it on. */
+bool vlapic_on(const struct vlapic *l);
 /* An interrupt message, from any pCPU. Vectors below 16 set ESR instead. */
 void vlapic_raise(struct vlapic *l, u8 vector);
 /* The time that arm() asked for has come; one call too many does no harm. */

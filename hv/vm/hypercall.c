@@ -114,6 +114,12 @@ static i64 hc_shutdown(struct vcpu *v, const u64 *a) {
     return 0;
 }
 
+static i64 hc_io_report(struct vcpu *v, const u64 *a) {
+    if (a[0] > TAKT_IO_REPORT_MAX) return -EINVAL;
+    sched_io_events(&v->vm->sched, (u32)a[0]);
+    return 0;
+}
+
 /* Arguments are checked as told here, before the call. */
 static const struct {
     i64 (*fn)(struct vcpu *, const u64 *);
@@ -134,6 +140,7 @@ static const struct {
     [TAKT_HC_EVTCHN_VECTOR] = { hc_evtchn_vector, 3 },
     [TAKT_HC_VCPU_INFO] = { hc_vcpu_info, 1 },
     [TAKT_HC_SHUTDOWN] = { hc_shutdown, 1 },
+    [TAKT_HC_IO_REPORT] = { hc_io_report, 1 },
 };
 
 /* Nobody is privileged yet. One line a second at most, whoever asks. */

@@ -179,11 +179,26 @@ static int undo_vcpus(struct vm *vm) {
     return 1;
 }
 
-static void events_raise(struct evtchn_dom *d, u32 vcpu, u8 vector, u32 port) {
-    const struct vm *vm = container_of(d, struct vm, events);
-    struct vcpu *v = vm->vcpu[vcpu];
+/* Who takes an event that is bound to a vCPU, as the VM's `route` says; only who takes interrupts at all. */
+static struct vcpu *route(struct vm *vm, u32 bound) {
+    u32 how = vm->sched.route, n = vm->nr_vcpus;
+    u32 first = how == ROUTE_SPREAD ? __atomic_fetch_add(&vm->routed, 1, __ATOMIC_RELAXED) : bound;
 
+    for (u32 i = 0; how != ROUTE_FIXED && i < n; i++) {
+        struct vcpu *v = vm->vcpu[(first + i) % n];
+
+        if (vlapic_on(&v->lapic) && (how == ROUTE_SPREAD || v->sched.state == RS_RUNNING)) return v;
+    }
+    return vm->vcpu[bound];
+}
+
+static void events_raise(struct evtchn_dom *d, u32 vcpu, u8 vector, u32 port, bool other) {
+    struct vm *vm = container_of(d, struct vm, events);
+
+    if (other) sched_io_events(&vm->sched, 1);
     if (vector) {
+        struct vcpu *v = route(vm, vcpu);
+
         v->event_port = port;
         v->event_vector = vector;
         vlapic_raise(&v->lapic, vector);

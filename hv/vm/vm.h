@@ -110,7 +110,7 @@ struct vm {
     struct vconsole console;
     struct vuart uart;
     u64 tsc_offset;
-    u32 nr_vcpus;
+    u32 nr_vcpus, routed;              /* the latter, atomically: events with route = spread */
     struct vcpu *vcpu[TAKT_MAX_VCPUS]; /* until the VM is DYING, then only for who destroys it */
     struct sched_vcpu *sched_vcpus[TAKT_MAX_VCPUS], *turbo_vcpu;
     struct vm_job job;

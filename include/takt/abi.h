@@ -76,9 +76,14 @@ enum takt_hypercall {
     TAKT_HC_EVTCHN_VECTOR = 11, /* (port, vCPU, vector 32..255, or 0 for none) -> 0 */
     TAKT_HC_VCPU_INFO = 12,     /* (vCPU, gpa of a struct takt_vcpu_info) -> 0 */
     TAKT_HC_SHUTDOWN = 13,      /* (TAKT_SHUTDOWN_*, code) -> does not return */
-    TAKT_HC_CONTROL = 64,       /* 64..127 are for a privileged VM: -EPERM from others */
+    TAKT_HC_IO_REPORT =
+        14, /* (n <= TAKT_IO_REPORT_MAX) -> 0: the driver took n device interrupts since its last
+                                   report that Takt did not see. They count as events that others raised. */
+    TAKT_HC_CONTROL = 64, /* 64..127 are for a privileged VM: -EPERM from others */
     TAKT_HC_CONTROL_LAST = 127,
 };
+
+#define TAKT_IO_REPORT_MAX 1000000u
 
 enum takt_shutdown { TAKT_SHUTDOWN_POWEROFF, TAKT_SHUTDOWN_REBOOT, TAKT_SHUTDOWN_CRASH };
 

@@ -60,7 +60,7 @@ static struct replay_dom *new_dom(u32 id) {
     return doms[id] = calloc(1, sizeof(*doms[id]));
 }
 
-static void apply_dom(u32 kind, struct sched_pool *p, u32 id) {
+static void apply_dom(u32 kind, struct sched_pool *p, u32 id, u32 small) {
     if (kind == IN_DOM_INIT) {
         struct replay_dom *d = new_dom(id);
 
@@ -80,6 +80,8 @@ static void apply_dom(u32 kind, struct sched_pool *p, u32 id) {
 
     if (kind == IN_DOM_FINI)
         sched_dom_fini(d);
+    else if (kind == IN_LABEL)
+        sched_label(d, small);
     else if (kind == IN_DOM_MOVE)
         sched_pool_move_dom(p, d);
     else if (kind == IN_PAUSE)
@@ -155,7 +157,8 @@ static void apply(const struct trace_record *r) {
     case IN_DOM_MOVE:
     case IN_PAUSE:
     case IN_TURBO:
-    case IN_UNPAUSE: apply_dom(kind, p, r->who >> 16); break;
+    case IN_LABEL:
+    case IN_UNPAUSE: apply_dom(kind, p, r->who >> 16, small); break;
     default:
         if (doms[r->who >> 16]) apply_vcpu(kind, &doms[r->who >> 16]->d, r->who % SIM_MAX_VCPUS, arg);
     }

@@ -17,9 +17,10 @@ static struct takt_shared shared[NR];
 static struct {
     u32 calls, vm, vcpu, port;
     u8 vector;
+    bool other;
 } raised;
 
-static void raise_event(struct evtchn_dom *d, u32 vcpu, u8 vector, u32 port) {
+static void raise_event(struct evtchn_dom *d, u32 vcpu, u8 vector, u32 port, bool other) {
     assert_false(spin_is_locked(&evtchn_lock));
     assert_int_equal(d->users, 1); /* it is not destroyed meanwhile */
     raised.calls++;
@@ -27,6 +28,7 @@ static void raise_event(struct evtchn_dom *d, u32 vcpu, u8 vector, u32 port) {
     raised.vcpu = vcpu;
     raised.vector = vector;
     raised.port = port;
+    raised.other = other;
 }
 
 static void dom_init(u32 i) {
@@ -82,6 +84,7 @@ static void test_send(void **state) {
     assert_int_equal(raised.vcpu, 1);
     assert_int_equal(raised.vector, 0x55);
     assert_int_equal(raised.port, b);
+    assert_true(raised.other);
     assert_true(pending(1, b));
     assert_false(pending(0, a));
     assert_int_equal(evtchn_send(&dom[0], (u32)a, 20), 0); /* pending already: nothing more to say */
@@ -97,6 +100,15 @@ static void test_send(void **state) {
     assert_int_equal(raised.vector, 0);
 }
 
+static void test_own(void **state) {
+    int a = evtchn_alloc(&dom[0], 1), b = evtchn_bind(&dom[0], 1, (u32)a);
+
+    raised.other = true;
+    assert_int_equal(evtchn_send(&dom[0], (u32)a, 10), 0);
+    assert_int_equal(raised.port, b);
+    assert_false(raised.other);
+}
+
 static void test_mask(void **state) {
     int a, b;
 
@@ -109,6 +121,7 @@ static void test_mask(void **state) {
     assert_int_equal(evtchn_mask(&dom[1], (u32)b, false, 3), 0);
     assert_int_equal(raised.calls, 1);
     assert_int_equal(raised.port, b);
+    assert_false(raised.other); /* who unmasks raises it itself */
     assert_int_equal(evtchn_pending(&dom[1], 0, (u32)b), 1);
     assert_int_equal(evtchn_pending(&dom[1], 0, TAKT_PORT_ANY), 1);
     assert_int_equal(evtchn_pending(&dom[1], 1, TAKT_PORT_ANY), 0);
@@ -302,6 +315,7 @@ static void test_random_walk(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_send, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_own, setup, teardown),
         cmocka_unit_test_setup_teardown(test_mask, setup, teardown),
         cmocka_unit_test_setup_teardown(test_refusals, setup, teardown),
         cmocka_unit_test_setup_teardown(test_close, setup, teardown),

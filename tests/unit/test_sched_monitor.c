@@ -1,0 +1,279 @@
+/* The I/O monitor: thresholds, windows, smoothing and hysteresis to the event; what losing a label does (A1); what lies
+ * gain; vSlicer's inference of the class; replay of labels. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+#include "sched/credit.h"
+#include "sim.h"
+
+#define HOG  ((struct sim_work){ .kind = WORK_HOG })
+#define IDLE ((struct sim_work){ .kind = WORK_IDLE })
+#define MS   NS_PER_MS
+#define ALL  sim_cpus(0, TAKT_MAX_CPUS - 1)
+
+static struct sched_pool *start(u32 cpus, const char *preset) {
+    struct sim_options o = { .cpus = cpus, .seed = 1, .kick_ns = 1000 };
+
+    sim_start(&o);
+    sim.check = sim_check;
+    struct sched_pool *p = sim_pool("Pool-0", "credit", sim_cpus(0, cpus - 1));
+
+    assert_int_equal(param_preset(p, preset), 0);
+    return p;
+}
+
+static double share(struct sim_dom *d, u64 ns) { return 100.0 * (double)sim_ran(d->vcpu[0]) / (double)ns; }
+
+static bool active(struct sim_dom *d) { return !list_empty(&credit_vcpu(&d->vcpu[0]->s)->active); }
+
+/* n events at once, half-way to the end of the present window of `ms`; the label afterwards. */
+static bool window(struct sim_dom *d, u64 ms, u32 n) {
+    u64 end = (sim.now / (ms * MS) + 1) * ms * MS;
+
+    sim_run_until(end - ms * MS / 2);
+    sched_io_events(&d->d, n);
+    sim_run_until(end - 1);
+    sim_run_until(end);
+    return d->d.io;
+}
+
+static void test_threshold(void **state) {
+    struct sched_pool *p = start(1, "hardened");
+    struct sim_dom *d = sim_vm(p, "vm", 1, ALL, IDLE), *other = sim_vm(p, "other", 1, ALL, HOG);
+
+    assert_false(window(d, 1000, 500)); /* strictly above */
+    assert_true(window(d, 1000, 501));
+    assert_true(window(d, 1000, 501));
+    assert_false(other->d.io);
+    assert_false(window(d, 1000, 500));
+    assert_true(window(d, 1000, 5000));
+    assert_false(window(d, 1000, 0));
+    sim_param(p, p, "io_threshold", 1);
+    assert_false(window(d, 1000, 1));
+    assert_true(window(d, 1000, 2));
+    sim_param(p, p, "io_threshold", 500);
+    sim_param(p, p, "io_window_ms", 100); /* from the next window on */
+    assert_false(window(d, 1000, 500));
+    assert_false(window(d, 100, 50));
+    assert_true(window(d, 100, 51));
+    assert_true(credit_dom(&d->d)->io);
+    assert_false(credit_dom(&other->d)->io);
+    sim_stop();
+}
+
+static void test_smoothing(void **state) {
+    struct sched_pool *p = start(1, "hardened");
+    struct sim_dom *d = sim_vm(p, "vm", 1, ALL, IDLE);
+
+    sim_param(p, p, "io_smoothing", 80);
+    for (u32 k = 1; k <= 8; k++) assert_false(window(d, 1000, 600)); /* 600 (1 - 0.8^8) = 499.3 */
+    assert_true(window(d, 1000, 600));                               /* 519.5 */
+    assert_true(window(d, 1000, 425));                               /* 500.6 */
+    assert_false(window(d, 1000, 425));                              /* 485.5 */
+    sim_stop();
+}
+
+static void test_hysteresis(void **state) {
+    struct sched_pool *p = start(1, "hardened");
+    struct sim_dom *d = sim_vm(p, "vm", 1, ALL, IDLE);
+
+    sim_param(p, p, "io_hysteresis", 40);
+    assert_false(window(d, 1000, 500));
+    assert_true(window(d, 1000, 501));
+    assert_true(window(d, 1000, 301));
+    assert_false(window(d, 1000, 300));
+    assert_false(window(d, 1000, 499));
+    sim_param(p, p, "io_hysteresis", 100);
+    assert_true(window(d, 1000, 501));
+    assert_true(window(d, 1000, 1));
+    assert_false(window(d, 1000, 0));
+    sim_stop();
+}
+
+/* A1, the last of it: without its label a VM is out of the grants within 1 s + T. */
+static void test_label_lost(void **state) {
+    static const char *const presets[] = { "hardened", "faithful-4.2", "faithful-3.4" };
+
+    for (u32 i = 0; i < ARRAY_SIZE(presets); i++) {
+        struct sched_pool *p = start(1, presets[i]);
+        struct sim_dom *d = sim_vm(p, "io", 1, ALL, IDLE);
+
+        for (u32 k = 0; k < 3; k++) sim_vm(p, "hog", 1, ALL, HOG);
+        sim_param(p, p, "aca", 1);
+        assert_false(active(d));
+        for (u32 k = 0; k < 5; k++) {
+            assert_true(window(d, 1000, 600));
+            assert_true(active(d)); /* though it sleeps */
+        }
+        sim_run_until(sim.now + NS_PER_S + 2 * credit_pool(p)->period);
+        assert_false(d->d.io);
+        assert_false(active(d));
+        sim_stop();
+    }
+}
+
+/* A hog that reports more than there can be is labelled, and gains what donors offered: nothing. It is forgotten soon,
+ * however much of the old rate is kept. */
+static void test_liar(void **state) {
+    struct sched_pool *p = start(1, "sc+aca");
+    struct sim_dom *d[4];
+
+    for (u32 i = 0; i < 4; i++) d[i] = sim_vm(p, "hog", 1, ALL, HOG);
+    sim_param(p, p, "io_smoothing", 90);
+    sim_mark(d[0]);
+    for (u64 ms = 1; ms <= 12000; ms++) {
+        sim_run_until(ms * MS);
+        for (u32 i = 0; i < 10; i++) sched_io_events(&d[0]->d, 0xffffffff);
+    }
+    assert_true(d[0]->d.io);
+    assert_in_range(d[0]->d.io_rate / 1000, 700000, 1000000);
+    assert_true(share(d[0], 12 * NS_PER_S) <= 26);
+    sim_run_until(sim.now + 75 * NS_PER_S);
+    assert_false(d[0]->d.io);
+    sim_stop();
+}
+
+/* What an administrator says is stronger, and stays. */
+static void test_said(void **state) {
+    struct sched_pool *p = start(1, "hardened");
+    struct sim_dom *d = sim_vm(p, "vm", 1, ALL, IDLE);
+
+    sim_param(p, &d->d, "io", IO_NO);
+    assert_true(window(d, 1000, 600));
+    assert_false(credit_dom(&d->d)->io);
+    sim_param(p, &d->d, "io", IO_AUTO);
+    assert_true(credit_dom(&d->d)->io);
+    sim_param(p, &d->d, "io", IO_YES);
+    assert_false(window(d, 1000, 0));
+    assert_true(credit_dom(&d->d)->io);
+    sim_stop();
+}
+
+/* Windows go on when pCPUs leave, and start again in a pool that is made anew; a label goes with its VM. */
+static void test_pools(void **state) {
+    struct sched_pool *p = start(3, "hardened"), *q;
+    struct sim_dom *d;
+
+    assert_int_equal(sim_remove_cpu(p, 1), 0);
+    assert_int_equal(sim_remove_cpu(p, 2), 0);
+    for (u32 round = 0; round < 3; round++) {
+        q = sim_pool("q", round % 2 ? "null" : "credit", sim_cpus(1, 2));
+        d = sim_vm(p, "vm", 1, ALL, IDLE);
+        assert_true(window(d, 1000, 600));
+        assert_int_equal(sim_move_vm(q, d), 0);
+        assert_true(d->d.io);
+        if (round % 2 == 0) assert_true(credit_dom(&d->d)->io);
+        assert_int_equal(sim_remove_cpu(q, 1), 0);
+        sim_run_until(sim.now + 1500 * MS);
+        assert_false(d->d.io);
+        sched_io_events(&d->d, 10000);
+        sim_run_until(sim.now + NS_PER_S);
+        assert_true(d->d.io);
+        sim_vm_destroy(d);
+        assert_int_equal(sim_remove_cpu(q, 2), 0);
+        assert_int_equal(sched_pool_destroy(q), 0);
+        if (round == 1) sim_run_until(sim.now + 5 * NS_PER_S);
+        sim_run_until((sim.now / NS_PER_S + 1) * NS_PER_S);
+    }
+    sim_stop();
+}
+
+/* vSlicer: a hog among three that is labelled gets micro-slices and waits 30 ms instead of up to 70, at the same share; both
+ * ways at run time. */
+static void test_inference(void **state) {
+    struct sched_pool *p = start(1, "vslicer");
+    struct sim_dom *d[4];
+    bool io;
+
+    for (u32 i = 0; i < 4; i++) d[i] = sim_vm(p, "vm", 1, ALL, HOG);
+    sim_param(p, p, "slicer_infer_us", 10000);
+    for (u32 round = 0; round < 4; round++) {
+        io = round % 2;
+        sim_param(p, p, "slicer_infer_us", round == 3 ? 0 : 10000);
+        for (u32 k = 0; k < 3; k++) assert_int_equal(window(d[0], 1000, io ? 600 : 0), io);
+        for (u32 i = 0; i < 4; i++) sim_mark(d[i]);
+        for (u32 k = 0; k < 30; k++) window(d[0], 1000, io ? 600 : 0);
+        assert_int_equal(credit_pool(p)->nr_ls, io && round < 3);
+        assert_true(sim_waits(d[0]->vcpu[0]) <= (io && round < 3 ? 30 : 120) * MS);
+        if (round != 1) assert_true(sim_waits(d[0]->vcpu[0]) > 40 * MS);
+        for (u32 i = 0; i < 4; i++)
+            assert_true(share(d[i], 30 * NS_PER_S) > 24.5 && share(d[i], 30 * NS_PER_S) < 25.5);
+    }
+    sim_param(p, p, "slicer_infer_us", 10000);
+    sim_param(p, &d[0]->d, "latency_us", 20000); /* what it asks for itself goes before */
+    assert_int_equal(credit_pool(p)->nr_ls, 1);
+    sim_stop();
+}
+
+/* Counts, and knobs of what is off, leave the trace as it is. */
+static void test_same_as_credit(void **state) {
+    u64 hash[2];
+
+    for (u32 on = 0; on < 2; on++) {
+        struct sched_pool *p = start(2, "vslicer");
+        struct sim_dom *d =
+            sim_vm(p, "vm", 2, ALL, (struct sim_work){ .kind = WORK_SERVER, .rate = 300, .work_ns = MS });
+
+        sim_vm(p, "hog", 2, ALL, HOG);
+        sim.hash = 0;
+        if (on) credit_pool(p)->knob.slicer_infer_us = 5000;
+        for (u32 k = 0; k < 5; k++) window(d, 1000, on ? 500 : 0);
+        hash[on] = sim.hash;
+        sim_stop();
+    }
+    assert_true(hash[0] == hash[1]);
+}
+
+/* VMs raise events at random, so that labels come and go under SC, ACA and vSlicer: the recording replays without them. */
+static void test_replay(void **state) {
+    for (u64 seed = 1; seed <= 60; seed++) {
+        struct sim_options o = { .cpus = 2, .seed = seed, .keep = true, .mask = TRACE_CLASS_REPLAY };
+        struct sim_difference diff;
+        struct sim_dom *d[5];
+        u64 rng = seed, labels = 0;
+        size_t n;
+
+        sim_start(&o);
+        struct sched_pool *p = sim_pool("Pool-0", "credit", sim_cpus(0, 1));
+
+        assert_int_equal(param_preset(p, seed % 2 ? "sc+aca" : "vslicer"), 0);
+        sim_param(p, p, "slicer_infer_us", 5000);
+        sim_param(p, p, "io_window_ms", 20);
+        for (u32 i = 0; i < 5; i++) {
+            d[i] = sim_vm(p, "vm", 1, ALL,
+                          i < 2 ? HOG : (struct sim_work){ .kind = WORK_SERVER, .rate = 400, .work_ns = MS });
+            sim_param(p, &d[i]->d, "share_pct", 50);
+        }
+        for (u32 ms = 1; ms <= 1500; ms++) {
+            sim_run_until(ms * MS);
+            for (u32 i = 0; i < 5; i++) sched_io_events(&d[i]->d, (u32)sim_below(&rng, 2));
+        }
+        n = sim.nr_kept;
+        struct trace_record *r = malloc(n * sizeof(*r));
+
+        memcpy(r, sim.kept, n * sizeof(*r));
+        sim_stop();
+        for (size_t i = 0; i < n; i++)
+            labels += r[i].event == TRC_SCHED_INPUT && (r[i].arg[0] & 0xff) == IN_LABEL;
+        assert_true(labels > 20);
+        if (sim_replay(r, n, &diff))
+            fail_msg("seed %lu: record %zu: %s", (unsigned long)seed, diff.record, diff.what);
+        sim_stop();
+        free(r);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_threshold),      cmocka_unit_test(test_smoothing),
+        cmocka_unit_test(test_hysteresis),     cmocka_unit_test(test_label_lost),
+        cmocka_unit_test(test_liar),           cmocka_unit_test(test_said),
+        cmocka_unit_test(test_pools),          cmocka_unit_test(test_inference),
+        cmocka_unit_test(test_same_as_credit), cmocka_unit_test(test_replay),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
