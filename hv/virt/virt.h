@@ -158,7 +158,7 @@ enum { EXC_NP = 11, EXC_SS = 12, EXC_GP = 13, EXC_PF = 14, EXC_AC = 17, EXC_MC =
 /* Per VM. */
 struct virt_vm {
     const struct guestmem *mem;
-    u64 cr4_guest;  /* CR4 bits that this guest sees; setting others is EXIT_CR (SVM: every write is) */
+    u64 cr4_guest;  /* CR4 bits that this guest sees; setting others is EXIT_CR (SVM: every access is) */
     struct npt npt; /* of virt->npt_format */
 };
 
