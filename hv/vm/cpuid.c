@@ -5,7 +5,6 @@
 #include "virt/bits.h"
 #include "vm/vm.h"
 #include "x86/insn.h"
-#include "x86/percpu.h"
 #include "x86/tsc.h"
 
 #define BASIC_MAX      0xdu
