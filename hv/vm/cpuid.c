@@ -1,6 +1,5 @@
 /* CPUID by policy: what is not listed here reads 0, so nothing of the host leaks. A feature is shown only if
- * its
- * instructions work in a guest. Leaves: SDM 2A CPUID; APM3 appendix E. */
+ * its instructions work in a guest. Leaves: SDM 2A CPUID; APM3 appendix E. */
 #include "lib/string.h"
 #include "virt/bits.h"
 #include "vm/vm.h"

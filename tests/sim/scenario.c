@@ -151,7 +151,7 @@ static struct sim_work read_work(struct section *x) {
     };
     struct key *k = find(x, "workload");
     struct sim_work w = { .kind = WORK_HOG };
-    u32 permille;
+    u64 permille;
 
     if (k) {
         u32 i = 0;
@@ -163,7 +163,7 @@ static struct sim_work read_work(struct section *x) {
     }
     k = find(x, "percent");
     if (k && parse_permille(k->value, &permille, NULL)) fail(k->line, "percent", "is a share such as 40%");
-    w.percent = k ? permille / 10 : 50;
+    w.percent = k ? (u32)permille / 10 : 50;
     w.period_ns = duration(x, "period", 10 * NS_PER_MS);
     w.work_ns = duration(x, "work", 100 * NS_PER_US);
     w.rate = (u32)number(x, "rate", 100);
