@@ -125,7 +125,6 @@ static int read_word(enum kind kind, const char *value, u64 *v) {
 /* *bad becomes the character in the way. */
 static int read_number(enum kind kind, const char *value, u64 *v, const char **bad) {
     struct cpumask cpus = { 0 };
-    u32 permille = 0;
     int error;
 
     switch (kind) {
@@ -136,10 +135,7 @@ static int read_number(enum kind kind, const char *value, u64 *v, const char **b
         error = parse_cpus(value, &cpus, bad);
         *v = cpus.bits;
         break;
-    case SHARE:
-        error = parse_permille(value, &permille, bad);
-        *v = permille;
-        break;
+    case SHARE: error = parse_permille(value, v, bad); break;
     default: error = read_word(kind, value, v);
     }
     if (error) return error;

@@ -2,8 +2,8 @@
 """What scheduling costs, in instructions, counted by callgrind on the host build.
 
 A decision is wake + insert + charge + pick; it must not grow by more than a factor of 2 from 2 to 256 vCPUs on a
-CPU. An accounting pass with the sorting that follows may take 150 instructions per active vCPU. The machine's part
-(clock, timer, kick) is left out. Prints a table, with -j JSON; exits 1 if a limit is exceeded.
+CPU. An accounting pass with the sorting that follows may take 150 instructions per active vCPU, beyond what a pass
+costs whoever is active (two timers, the tick of the current vCPU). The machine's part (clock, timer, kick) is left out. Prints a table, with -j JSON; exits 1 if a limit is exceeded.
 """
 
 import json
@@ -25,21 +25,25 @@ def measure(mode, vcpus):
 
 
 def main():
-    result = {"decision": {}, "handover": {}, "pass_per_vcpu": {}}
+    result = {"decision": {}, "handover": {}, "pass": {}}
     for n in SIZES:
         result["decision"][n] = round(measure("decision", n), 1)
         result["handover"][n] = round(measure("handover", n), 1)
-        result["pass_per_vcpu"][n] = round(measure("pass", n) / n, 1)
+        result["pass"][n] = round(measure("pass", n), 1)
     growth = result["decision"][SIZES[-1]] / result["decision"][SIZES[0]]
-    ok = growth <= 2 and result["pass_per_vcpu"][SIZES[-1]] <= 150
+    few, many = result["pass"][SIZES[0]], result["pass"][SIZES[-1]]
+    per_vcpu = (many - few) / (SIZES[-1] - SIZES[0])
+    result["pass_per_vcpu"], result["pass_fixed"] = round(per_vcpu, 1), round(few - SIZES[0] * per_vcpu, 1)
+    ok = growth <= 2 and per_vcpu <= 150
     if "-j" in sys.argv[1:]:
         print(json.dumps({**result, "growth": round(growth, 3), "ok": ok}))
     else:
         print(f"{'vCPUs on the CPU':28}" + "".join(f"{n:>8}" for n in SIZES))
         for key, what in (("decision", "decision"), ("handover", "handover by yield"),
-                          ("pass_per_vcpu", "accounting, per active vCPU")):
+                          ("pass", "accounting, a pass")):
             print(f"{what:28}" + "".join(f"{result[key][n]:8.0f}" for n in SIZES) + "  instructions")
-        print(f"a decision grows by {growth:.2f} (at most 2); accounting at most 150: {'ok' if ok else 'EXCEEDED'}")
+        print(f"a decision grows by {growth:.2f} (at most 2); accounting {result['pass_fixed']:.0f} and "
+              f"{per_vcpu:.0f} per active vCPU (at most 150): {'ok' if ok else 'EXCEEDED'}")
     return 0 if ok else 1
 
 

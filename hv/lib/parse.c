@@ -72,15 +72,11 @@ int parse_time(const char *s, u64 *ns, const char **bad) {
     return parse_scaled(s, units, ns, bad);
 }
 
-int parse_permille(const char *s, u32 *permille, const char **bad) {
+int parse_permille(const char *s, u64 *permille, const char **bad) {
     static const struct unit units[] = { { "%", 10 }, { NULL, 0 } };
-    u64 v;
-    int error = parse_scaled(s, units, &v, bad);
+    int error = parse_scaled(s, units, permille, bad);
 
-    if (error) return error;
-    if (v > 1000) return done(-ERANGE, s, bad);
-    *permille = (u32)v;
-    return 0;
+    return !error && *permille > 1000 ? done(-ERANGE, s, bad) : error;
 }
 
 /* One item of a CPU list: "5", "0-3" or "all", or one of these with '^' before it. */

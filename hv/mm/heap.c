@@ -9,12 +9,10 @@
 #include "lib/string.h"
 #include "mm/frame.h"
 
-#define HEAP_MAGIC 0x7a6b7374u
-#define HEADER     64u
+#define HEADER 64u
 
 struct slab {
     struct list link; /* in partial[kind], while something is free in it */
-    u32 magic;
     u8 kind, order;
     u16 used;
     void *free; /* chain through the first word of free objects */
@@ -40,7 +38,7 @@ static struct slab *slab_new(unsigned kind, size_t size) {
     pa = frame_alloc(order);
     if (pa == HPA_NONE) return NULL;
     s = hpa_to_va(pa);
-    *s = (struct slab){ .magic = HEAP_MAGIC, .kind = (u8)kind, .order = (u8)order, .size = size };
+    *s = (struct slab){ .kind = (u8)kind, .order = (u8)order, .size = size };
     p = (char *)s + HEADER;
     do {
         *(void **)p = s->free;
@@ -78,14 +76,13 @@ void heap_free(void *p) {
 
     if (!p) return;
     spin_lock(&heap_lock);
-    ASSERT(s->magic == HEAP_MAGIC);
+    ASSERT(s->used); /* else it was freed twice, or is none of ours */
     in_use -= s->size;
     if (!s->free) list_add_head(&partial[s->kind], &s->link);
     *(void **)p = s->free;
     s->free = p;
     if (--s->used == 0) {
         list_del(&s->link);
-        s->magic = 0;
         frame_free(va_to_hpa(s), s->order);
     }
     spin_unlock(&heap_lock);

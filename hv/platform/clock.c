@@ -18,7 +18,7 @@ struct reference {
     u32 (*read)(void);
 };
 
-u64 apic_timer_khz;
+u64 tsc_khz, tsc_boot, tsc_to_ns_mul, ns_to_tsc_mul, apic_timer_khz;
 static volatile u8 *hpet;
 
 static u32 read_hpet(void) { return mmio_read32(hpet + 0xf0); }
@@ -112,7 +112,9 @@ int clock_calibrate(const struct acpi_info *a) {
         khz = said;
     }
     if (!khz) return -ENODEV;
-    tsc_set_khz(khz);
+    tsc_khz = khz;
+    tsc_to_ns_mul = (1000000ull << 32) / khz;
+    ns_to_tsc_mul = (khz << 32) / 1000000;
     log_info("TSC: %lu.%03lu MHz by %s", khz / 1000, khz % 1000, r.name);
     if (apic_tsc_deadline) return 0;
     apic_timer_count(~0u);

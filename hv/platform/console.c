@@ -5,8 +5,8 @@
 #include "lib/string.h"
 #include "platform/screen.h"
 #include "platform/timer.h"
-#include "x86/cpu.h"
 #include "x86/insn.h"
+#include "x86/percpu.h"
 #include "x86/tsc.h"
 
 #define LOG_LINES 512u

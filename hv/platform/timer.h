@@ -35,8 +35,8 @@ struct work {
     struct list link;
 };
 
-/* From any pCPU; the caller owns `w` until step returned false. On WORK_CPU also for an item whose time has not
- * come: it is due at not_before as it is now. */
+/* From any pCPU; the caller owns `w` until step returned false. On WORK_CPU also for an item whose time has
+ * not come: it is due at not_before as it is now. */
 void work_add(struct work *w);
 
 /* For the loop of the housekeeping pCPU, after its timers ran: is a step due? */

@@ -4,7 +4,6 @@
  * draws the consequences for its state and for the policy's queue. A vCPU that is current on a pCPU is left
  * alone by everybody else: that pCPU is kicked, and sched_run() takes it off. */
 #include <takt/errno.h>
-#include "lib/printf.h"
 #include "lib/string.h"
 #include "sched/core.h"
 #include "sched/machine.h"

@@ -2,7 +2,6 @@
  * costs itself lines, not the others time: the log takes a line of each VM every 10 ms, and what finds the
  * VM's ring full is counted there. */
 #include <takt/errno.h>
-#include "sched/machine.h"
 #include "shell/shell.h"
 #include "vm/vm.h"
 

@@ -41,13 +41,10 @@ static struct {
 
 static struct look looks[2], *seen = &looks[0], *before = &looks[1];
 
-static u64 percent(u64 part, u64 whole) /* in hundredths */
-{
-    return whole ? part * 10000 / whole : 0;
-}
+/* Both in hundredths. */
+static u64 percent(u64 part, u64 whole) { return whole ? part * 10000 / whole : 0; }
 
-static u64 per_second(u64 events, u64 ns) /* in hundredths */
-{
+static u64 per_second(u64 events, u64 ns) {
     return ns < 10000 ? 0 : events * (100 * NS_PER_S / 10000) / (ns / 10000);
 }
 

@@ -13,6 +13,7 @@
 #define CR0_PG       BIT(31)
 #define CR4_PSE      BIT(4)
 #define CR4_PAE      BIT(5)
+#define CR4_MCE      BIT(6)
 #define CR4_UMIP     BIT(11)
 #define CR4_LA57     BIT(12)
 #define CR4_FSGSBASE BIT(16)

@@ -12,6 +12,8 @@
 #define VM_CR_LOCK      BIT(3)
 #define VM_CR_SVMDIS    BIT(4)
 
+#define CR4_ACCESS      (CR_READ(4) | CR_WRITE(4)) /* what guests do not see must fault, or is not theirs */
+
 #define FEAT_NP         BIT(0) /* CPUID 8000000A EDX */
 #define FEAT_PAUSE      BIT(10)
 #define FEAT_THRESHOLD  BIT(12)
@@ -114,11 +116,12 @@ static void svm_load(struct virt_vcpu *v) {
 /* ---- registers ---- */
 
 /* NULL: it is no field of the VMCB. */
-static u64 *field_of(const struct virt_vcpu *v, enum virt_reg reg) {
+static u64 *field_of(struct virt_vcpu *v, enum virt_reg reg) {
     struct vmcb *b = vmcb_of(v);
 
     switch (reg) {
-    case VREG_CR4 ... VREG_DR6: return &b->cr4 + (reg - VREG_CR4);
+    case VREG_CR4: return &v->reg[reg]; /* as the guest sees it */
+    case VREG_CR3 ... VREG_DR6: return &b->cr3 + (reg - VREG_CR3);
     case VREG_STAR ... VREG_CR2: return &b->star + (reg - VREG_STAR);
     case VREG_EFER: return &b->efer;
     case VREG_PAT: return &b->pat;
@@ -135,7 +138,8 @@ static u64 svm_get_reg(struct virt_vcpu *v, enum virt_reg reg) {
     return field ? *field & ~(reg == VREG_EFER ? EFER_SVME : 0) : state_get(v, reg);
 }
 
-/* VMRUN demands EFER.SVME; guests do not see it. */
+/* VMRUN demands EFER.SVME; guests do not see it. Nor that CR4.MCE is always set: a machine check, which is
+ * the host's, would shut the machine down without it. */
 static void svm_set_reg(struct virt_vcpu *v, enum virt_reg reg, u64 value) {
     u64 *field = field_of(v, reg);
 
@@ -145,6 +149,7 @@ static void svm_set_reg(struct virt_vcpu *v, enum virt_reg reg, u64 value) {
         state_set(v, reg, value);
     else
         *field = value | (reg == VREG_EFER ? EFER_SVME : reg == VREG_CR0 ? CR0_ET : 0);
+    if (reg == VREG_CR4) vmcb_of(v)->cr4 = value | CR4_MCE;
     vmcb_of(v)->clean = 0;
     tlb_forget(&v->tlb);
 }
@@ -233,7 +238,7 @@ static void prepare_events(struct virt_vcpu *v, struct svm_vcpu *s) {
     }
     watch_iret(b, s->nmi_masked);
     if (v->want_nmi_window && !s->nmi_masked && !event && !(v->regs.rflags & RFLAGS_TF)) step(v, s);
-    b->intercept_cr = CR_WRITE(4) | (v->want_cr8_exit ? CR_WRITE(8) : 0);
+    b->intercept_cr = CR4_ACCESS | (v->want_cr8_exit ? CR_WRITE(8) : 0);
     b->int_ctl = INT_CTL_MASKING | v->cr8 | (v->want_irq_window ? INT_CTL_IRQ | INT_CTL_IGN_TPR : 0);
     b->clean &= ~CLEAN_TPR;
     v->armed = v->want_irq_window | v->want_nmi_window | v->want_cr8_exit;
@@ -416,7 +421,7 @@ static void set_controls(const struct virt_vcpu *v) {
     /* #AC and #DB: a guest whose handler faults again while it is being entered would otherwise keep the CPU
      * for ever, inside one instruction (CVE-2015-5307, CVE-2015-8104). #MC is the host's. */
     b->intercept_exc = 1u << EXC_DB | 1u << EXC_AC | 1u << EXC_MC;
-    b->intercept_cr = CR_WRITE(4); /* what guests do not see must fault */
+    b->intercept_cr = CR4_ACCESS;
     for (unsigned code = SVM_EXIT_WORD1; code < ARRAY_SIZE(exits); code++)
         if (exits[code].decode) b->intercept[(code - SVM_EXIT_WORD1) / 32] |= 1u << code % 32;
     watch_iret(b, false);

@@ -15,8 +15,7 @@
 /* x87, SSE, AVX, AVX-512 (three), PKRU: SDM 1 13.1. MPX and AMX stay hidden. */
 #define XCR0_KNOWN  (0x7ull | 0xe0 | BIT(9))
 
-#define XSAVE_FCW   0 /* offsets in the legacy area, SDM 1 table 13-1 */
-#define XSAVE_MXCSR 24
+#define XSAVE_MXCSR 24 /* offset in the legacy area, SDM 1 table 13-1: XRSTOR loads it in any case */
 
 /* The pages of a vCPU: VMCS or VMCB, XSAVE area, the vendor's two. */
 #define VCPU_ORDER 2
@@ -49,23 +48,22 @@ static u64 xgetbv(void) {
 
 /* The hypervisor's own XCR0 has all that guests may have. */
 static void set_xcr0(u64 v) {
-    if (virt_xcr0_mask && xgetbv() != v)
-        __asm__ volatile("xsetbv" : : "c"(0), "a"((u32)v), "d"((u32)(v >> 32)) : "memory");
+    if (xgetbv() != v) __asm__ volatile("xsetbv" : : "c"(0), "a"((u32)v), "d"((u32)(v >> 32)) : "memory");
 }
 
 /* CR0, CR4 and XCR0 of this pCPU. NULL, or what is wrong. */
 static const char *state_cpu_enable(void) {
-    bool xsave = cpuid(1, 0).ecx & BIT(26);
-    u64 mask = xsave ? cpuid(0xd, 0).eax & XCR0_KNOWN : 0;
+    u64 mask = cpuid_or_zero(0xd, 0).eax & XCR0_KNOWN;
 
+    if (!(cpuid(1, 0).ecx & BIT(26))) return "it has no XSAVE, which Takt needs";
     switch_all = virt == &vmx_ops;
     has_rdtscp = cpuid_or_zero(0x80000001, 0).edx & BIT(27);
     write_cr0((read_cr0() & ~(CR0_EM | CR0_TS)) | CR0_MP);
-    write_cr4(read_cr4() | CR4_OSFXSR | CR4_OSXMMEXCPT | (xsave ? CR4_OSXSAVE : 0));
+    write_cr4(read_cr4() | CR4_OSFXSR | CR4_OSXMMEXCPT | CR4_OSXSAVE);
     if (virt_xcr0_mask && virt_xcr0_mask != mask) return "its XCR0 differs from the first CPU's";
     virt_xcr0_mask = mask;
     set_xcr0(mask);
-    return mask && cpuid(0xd, 0).ebx > PAGE_SIZE ? "its XSAVE area is larger than a page" : NULL;
+    return cpuid(0xd, 0).ebx > PAGE_SIZE ? "its XSAVE area is larger than a page" : NULL;
 }
 
 int virt_cpu_enable(void) {
@@ -93,7 +91,6 @@ u8 *vcpu_pages(struct virt_vcpu *v) {
 
     if (pa == HPA_NONE) return NULL;
     v->xsave = pages + PAGE_SIZE;
-    *(u16 *)((u8 *)v->xsave + XSAVE_FCW) = 0x37f;
     *(u32 *)((u8 *)v->xsave + XSAVE_MXCSR) = 0x1f80;
     insn_forget(v);
     return pages;
@@ -139,27 +136,17 @@ static void forget_x87_pointers(void) {
 }
 
 void state_load(struct virt_vcpu *v) {
-    u64 mask = virt_xcr0_mask;
-
     if (!switch_all) forget_x87_pointers();
-    if (mask)
-        __asm__ volatile("xrstor64 (%0)" : : "r"(v->xsave), "a"((u32)mask), "d"(0) : "memory");
-    else
-        __asm__ volatile("fxrstor64 (%0)" : : "r"(v->xsave) : "memory");
+    __asm__ volatile("xrstor64 (%0)" : : "r"(v->xsave), "a"((u32)virt_xcr0_mask), "d"(0) : "memory");
     write_regs(v);
     this_virt()->vcpu = v;
     tlb_load(&v->vm->npt.tlb, &this_virt()->tags, &v->tlb, this_cpu()->id);
 }
 
 void state_save(struct virt_vcpu *v) {
-    u64 mask = virt_xcr0_mask;
-
     read_regs(v);
-    set_xcr0(mask);
-    if (mask)
-        __asm__ volatile("xsave64 (%0)" : : "r"(v->xsave), "a"((u32)mask), "d"(0) : "memory");
-    else
-        __asm__ volatile("fxsave64 (%0)" : : "r"(v->xsave) : "memory");
+    set_xcr0(virt_xcr0_mask);
+    __asm__ volatile("xsave64 (%0)" : : "r"(v->xsave), "a"((u32)virt_xcr0_mask), "d"(0) : "memory");
     tlb_save(&v->vm->npt.tlb, this_cpu()->id);
     this_virt()->vcpu = NULL;
 }

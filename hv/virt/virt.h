@@ -158,7 +158,7 @@ enum { EXC_NP = 11, EXC_SS = 12, EXC_GP = 13, EXC_PF = 14, EXC_AC = 17, EXC_MC =
 /* Per VM. */
 struct virt_vm {
     const struct guestmem *mem;
-    u64 cr4_guest;  /* CR4 bits that this guest sees; setting others is EXIT_CR (SVM: every write is) */
+    u64 cr4_guest;  /* CR4 bits that this guest sees; setting others is EXIT_CR (SVM: every access is) */
     struct npt npt; /* of virt->npt_format */
 };
 
@@ -193,7 +193,7 @@ struct virt_vcpu {
     struct tlb_user tlb; /* ASID or VPID */
     struct insn_at insn[INSN_CACHE];
     u64 reg[VREG_NR]; /* virt.c's: those that are in the CPU while it is loaded, and else here */
-    void *xsave;      /* a page; FXSAVE format on CPUs without XSAVE */
+    void *xsave;      /* a page */
     void *priv;       /* VMCS or VMCB and what belongs to it */
 };
 
@@ -243,7 +243,7 @@ int virt_probe(struct virt_caps *caps);
 /* On every pCPU, once: -ENODEV or -ENOMEM with a log line. */
 int virt_cpu_enable(void);
 
-/* The XCR0 bits that guests may set: those whose state load() and save() switch. 0: no XSAVE. Set by
+/* The XCR0 bits that guests may set: those whose state load() and save() switch. Set by
  * virt_cpu_enable. */
 extern u64 virt_xcr0_mask;
 

@@ -51,7 +51,8 @@ _Static_assert(offsetof(struct vmcb, rip) == 0x578, "APM2 table B-2");
 _Static_assert(offsetof(struct vmcb, cr2) == 0x640, "APM2 table B-2");
 _Static_assert(sizeof(struct vmcb) == 4096, "APM2 15.5.1");
 
-#define CR_WRITE(n)      (1u << (16 + (n))) /* of intercept_cr */
+#define CR_READ(n)       (1u << (n)) /* of intercept_cr */
+#define CR_WRITE(n)      (1u << (16 + (n)))
 
 #define INT_CTL_TPR      0xfull
 #define INT_CTL_IRQ      BIT(8)

@@ -31,8 +31,11 @@
 #define EPT_NEEDED                                                                                           \
     (EPT_LEVELS_4 | EPT_WB | EPT_2M | EPT_INVEPT | EPT_INVEPT_ALL | EPT_INVVPID | EPT_INVVPID_ALL)
 
-/* CR0 bits that are not the guest's: VT-x keeps NE set, and CD and NW of a guest would reach the host. */
+/* Bits that are not the guest's. CR0: VT-x keeps NE set, and CD and NW of a guest would reach the host. CR4:
+ * what VT-x keeps set, and MCE, without which a machine check, which is the host's, would shut the machine
+ * down. */
 #define CR0_OWNED (CR0_NE | CR0_NW | CR0_CD)
+#define CR4_OWNED (rdmsr(MSR_VMX_CR4_FIXED0) | CR4_MCE)
 
 #define VPIDS     65536u
 
@@ -191,7 +194,7 @@ static void set_controls(const struct virt_vcpu *v) {
         { 0x201a, v->vm->npt.root | 3 << 3 | 6 }, /* EPT, four levels, tables write-back: SDM 3C 25.6.11 */
         { 0x2800, ~0ull },                        /* no shadow VMCS */
         { VMCS_CR0_MASK, CR0_OWNED },
-        { VMCS_CR4_MASK, ~v->vm->cr4_guest | rdmsr(MSR_VMX_CR4_FIXED0) },
+        { VMCS_CR4_MASK, ~v->vm->cr4_guest | CR4_OWNED },
         { VMCS_HOST + 0, SEL_DATA }, /* ES */
         { VMCS_HOST + 2, SEL_CODE }, /* CS */
         { VMCS_HOST + 4, SEL_DATA }, /* SS */
@@ -320,7 +323,7 @@ static void vmx_set_reg(struct virt_vcpu *v, enum virt_reg reg, u64 value) {
         value = (value & ~CR0_OWNED) | CR0_NE | CR0_ET;
     } else if (reg == VREG_CR4) {
         write_field(v, VMCS_CR4_SHADOW, value);
-        value |= rdmsr(MSR_VMX_CR4_FIXED0);
+        value |= CR4_OWNED;
     } else if (reg == VREG_EFER) {
         write_field(v, VMCS_ENTRY_CTL, controls[ENTRY].value | (value & EFER_LMA ? ENTRY_IA32E : 0));
     }

@@ -1,11 +1,9 @@
 /* CPUID by policy: what is not listed here reads 0, so nothing of the host leaks. A feature is shown only if
- * its
- * instructions work in a guest. Leaves: SDM 2A CPUID; APM3 appendix E. */
+ * its instructions work in a guest. Leaves: SDM 2A CPUID; APM3 appendix E. */
 #include "lib/string.h"
 #include "virt/bits.h"
 #include "vm/vm.h"
 #include "x86/insn.h"
-#include "x86/percpu.h"
 #include "x86/tsc.h"
 
 #define BASIC_MAX      0xdu

@@ -1,7 +1,7 @@
 /* Guest images: ELF with a PVH note (Xen's docs/misc/pvh.pandoc), or multiboot1 (specification 0.6.96).
  * Nothing in a file is believed: each offset and size is checked against the file and the VM's RAM before a
- * byte is copied; the checks return NULL, or why the image is refused. RAM is zero already, so what a
- * segment has in memory beyond the file needs no work. */
+ * byte is copied; the checks return NULL, or why the image is refused. RAM is zero already, so what a segment
+ * has in memory beyond the file needs no work. */
 #include <takt/errno.h>
 #include <takt/start_info.h>
 #include "lib/printf.h"

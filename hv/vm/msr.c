@@ -2,7 +2,6 @@
  * (docs/virt.md): those left to the guest never do. Numbers: SDM 4, table 2-2; APM2 appendix A. */
 #include "virt/bits.h"
 #include "vm/vm.h"
-#include "x86/percpu.h"
 #include "x86/tsc.h"
 
 enum msr_kind {

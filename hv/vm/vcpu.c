@@ -2,7 +2,6 @@
  * time. */
 #include <takt/errno.h>
 #include "lib/printf.h"
-#include "lib/string.h"
 #include "platform/timer.h"
 #include "trace/trace.h"
 #include "virt/bits.h"
@@ -83,10 +82,12 @@ static int map_info_page(struct vm *vm, struct vcpu *v) {
 int vcpu_create(struct vm *vm, u32 id) {
     struct vcpu *v = heap_alloc(sizeof(*v));
     struct cpumask any;
-    int err = -ENOMEM;
+    int err;
 
     cpumask_fill(&any);
-    if (!v) return err;
+    if (!v) return -ENOMEM;
+    vm->vcpu[id] = v; /* from here on vcpu_destroy() undoes it */
+    vm->nr_vcpus = id + 1;
     v->id = id;
     v->vm = vm;
     v->virt.vm = &vm->virt;
@@ -95,33 +96,21 @@ int vcpu_create(struct vm *vm, u32 id) {
     timer_init(&v->poll_timer, poll_timeout);
     timer_init(&v->lapic_timer, lapic_timeout);
     err = virt->vcpu_init(&v->virt);
-    if (err) goto free;
+    if (err) return err;
     guest_reset(&v->virt);
     err = map_info_page(vm, v);
-    if (err) goto fini;
+    if (err) return err;
     vlapic_init(&v->lapic, id, &lapic_ops);
-    if (id == 0 && vm->config.turbo)
-        err = sched_vcpu_init(&v->sched, &vm->turbo, id, &any);
-    else
-        err = sched_vcpu_init(&v->sched, &vm->sched, id, &vm->config.cpus);
-    if (err) goto fini;
-    vm->vcpu[id] = v;
-    vm->nr_vcpus = id + 1;
-    return 0;
-fini:
-    virt->vcpu_fini(&v->virt);
-    if (v->info) frame_free(va_to_hpa(v->info), 0);
-free:
-    heap_free(v);
-    return err;
+    if (id == 0 && vm->config.turbo) return sched_vcpu_init(&v->sched, &vm->turbo, id, &any);
+    return sched_vcpu_init(&v->sched, &vm->sched, id, &vm->config.cpus);
 }
 
 void vcpu_destroy(struct vcpu *v) {
     timer_cancel_wait(&v->lapic_timer);
     timer_cancel_wait(&v->poll_timer);
-    sched_vcpu_fini(&v->sched);
-    virt->vcpu_fini(&v->virt);
-    frame_free(va_to_hpa(v->info), 0);
+    if (v->sched.dom) sched_vcpu_fini(&v->sched);
+    if (v->virt.priv) virt->vcpu_fini(&v->virt);
+    if (v->info) frame_free(va_to_hpa(v->info), 0);
     v->info = NULL;
 }
 

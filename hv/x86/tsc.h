@@ -1,4 +1,4 @@
-/* The machine's clock: nanoseconds since boot, from the TSC, calibrated at boot. */
+/* The machine's clock: nanoseconds since boot, from the TSC, calibrated at boot by hv/platform/clock.c. */
 #ifndef HV_X86_TSC_H
 #define HV_X86_TSC_H
 
@@ -30,7 +30,5 @@ static inline u64 tsc_at(u64 ns) {
     u64 t = ns_to_tsc(ns);
     return t > ~0ull - tsc_boot ? ~0ull : t + tsc_boot;
 }
-
-void tsc_set_khz(u64 khz); /* fixes the multipliers */
 
 #endif

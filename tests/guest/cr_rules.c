@@ -98,6 +98,11 @@ static void cr4(void) {
     CHECK(read_cr4() == old, "CR4 is %lx, was %lx", read_cr4(), old);
     check_exception(set_cr4(old | CR4_TSD | CR4_PGE), EXC_NONE, "CR4.TSD and PGE");
     CHECK(read_cr4() == (old | CR4_TSD | CR4_PGE), "CR4 is %lx", read_cr4());
+    check_exception(set_cr4(old | CR4_MCE), EXC_NONE, "CR4.MCE on");
+    CHECK(read_cr4() == (old | CR4_MCE), "CR4 is %lx with MCE", read_cr4());
+    check_exception(set_cr4(old & ~CR4_MCE), EXC_NONE, "CR4.MCE off");
+    if (!test_on("qemu")) /* which intercepts reads of CR4 only together with those of CR0 */
+        CHECK(read_cr4() == (old & ~CR4_MCE), "CR4 is %lx without MCE", read_cr4());
     check_exception(set_cr4(old), EXC_NONE, "CR4 back");
 }
 

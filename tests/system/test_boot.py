@@ -1,5 +1,7 @@
 """The boot: machines that lack something, and faults of the hypervisor itself, which are made on request."""
 import re
+import socket
+import time
 
 import pytest
 
@@ -82,6 +84,23 @@ def test_no_virtualisation():
     text = boot("qemu", "no-svm", extra=["-cpu", "max,-svm"])
     assert re.search(r"this CPU has neither VT-x nor AMD-V", text), text
     assert "Guests cannot run on this machine." in text
+
+
+def test_machine_check_in_a_guest():
+    """CR4.MCE is set while a guest runs that has it clear: else a machine check would shut the machine down."""
+    directory = place("boot-mce")
+    iso = make_iso(directory, HYPERVISOR.format("") + "[vm spin]\nimage = spin\ncpus = 1\n", "", {"s": "@6s poweroff\n"})
+    m = Machine("qemu", iso, directory=directory, extra=["-monitor", f"unix:{directory}/monitor,server=on,wait=off"])
+    m.start()
+    try:
+        assert m.wait("boot took", 60)[0] == "matched"
+        time.sleep(1)
+        with socket.socket(socket.AF_UNIX) as monitor:
+            monitor.connect(f"{directory}/monitor")
+            monitor.sendall(b"mce 1 3 0xbe00000000000000 5 0 0\n")
+            assert m.wait("powering off|poweroff|Powering", 60)[0] == "matched", m.serial()[-3000:]
+    finally:
+        m.stop()
 
 
 def test_absent_serial_port():

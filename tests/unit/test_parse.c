@@ -23,7 +23,7 @@ static void numbers(void **state) {
 
 static void units(void **state) {
     u64 v;
-    u32 share;
+    u64 share;
 
     assert_int_equal(parse_size("16M", &v, NULL), 0);
     assert_int_equal(v, 16 << 20);
