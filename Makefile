@@ -23,7 +23,8 @@ HV_CFLAGS := -std=gnu11 -O2 -g $(WARN) $(INC) -ffreestanding -fno-pic -fno-pie -
 	-mgeneral-regs-only -mno-red-zone -fno-stack-protector -fcf-protection=none \
 	-fno-asynchronous-unwind-tables -fno-omit-frame-pointer -fno-strict-aliasing -fno-common -MMD -MP
 
-HV_C   := $(sort $(wildcard hv/*.c hv/*/*.c hv/*/*/*.c drivers/uart.c))
+LABS   :=# policies of labs/ that the image is to have: docs/writing-a-policy.md
+HV_C   := $(sort $(wildcard hv/*.c hv/*/*.c hv/*/*/*.c drivers/uart.c) $(LABS) $(if $(LABS),labs/policies.c))
 HV_ASM := $(sort $(wildcard boot/*.asm hv/*/*.asm))
 HV_OBJ := $(patsubst %.c,$(B)/image/%.o,$(HV_C)) $(patsubst %.asm,$(B)/image/%.o,$(HV_ASM))
 
@@ -100,7 +101,8 @@ HOST_CFLAGS := -std=gnu11 -O2 -g $(WARN) $(INC) -D_GNU_SOURCE -Dsched_yield=hv_s
 HOST_SKIP   := hv/main.c drivers/uart.c hv/lib/string.c hv/sched/machine.c \
 	$(addprefix hv/virt/,virt.c svm.c vmx.c) \
 	$(wildcard hv/x86/*.c) $(filter-out hv/platform/acpi.c hv/platform/bootinfo.c,$(wildcard hv/platform/*.c))
-HOST_OBJ    := $(patsubst %.c,$(B)/host/%.o,$(filter-out $(HOST_SKIP),$(HV_C)))
+HOST_OBJ    := $(patsubst %.c,$(B)/host/%.o,$(filter-out $(HOST_SKIP) labs/%,$(HV_C)))
+LABS_OBJ    := $(patsubst %.c,$(B)/host/%.o,$(wildcard labs/*.c))
 
 $(B)/host/%.o: %.c
 	@mkdir -p $(@D)
@@ -139,11 +141,11 @@ $(B)/host/tests/sim/%.o $(B)/host/tests/unit/test_sched%.o: HOST_CFLAGS += -Ites
 $(B)/libsim.a: $(SIM_OBJ)
 	@rm -f $@
 	ar rcs $@ $^
-$(B)/sim: $(B)/host/tests/sim/main.o $(B)/libsim.a $(B)/libhv.a
+$(B)/sim: $(B)/host/tests/sim/main.o $(LABS_OBJ) $(B)/libsim.a $(B)/libhv.a
 	$(CC) -o $@ $^
 $(B)/sched-cost: $(B)/host/tests/sim/cost.o $(B)/libhv.a
 	$(CC) -o $@ $^
-$(B)/unit/test_sched%: $(B)/host/tests/unit/test_sched%.o $(B)/libsim.a $(B)/libhv.a
+$(B)/unit/test_sched%: $(B)/host/tests/unit/test_sched%.o $(LABS_OBJ) $(B)/libsim.a $(B)/libhv.a
 	@mkdir -p $(@D)
 	$(CC) -o $@ $^ -lcmocka
 

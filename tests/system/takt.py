@@ -20,13 +20,15 @@ taktctl = load_taktctl()
 CommandError = taktctl.CommandError
 
 
-def make_iso(directory, config, cmdline="", modules=None):
+def make_iso(directory, config, cmdline="", modules=None, hv=None):
     """Writes the VM file (and modules, {name: text}) to `directory`, builds takt.iso there and returns its path."""
     os.makedirs(directory, exist_ok=True)
     path = os.path.join(directory, "test.cfg")
     with open(path, "w", encoding="ascii") as f:
         f.write(config)
     command = [os.path.join(ROOT, "tools", "mkiso.sh"), os.path.join(directory, "takt.iso"), path, "--cmdline", cmdline]
+    if hv:
+        command += ["--hv", hv]
     for name, text in (modules or {}).items():
         file = os.path.join(directory, name)
         with open(file, "w", encoding="ascii") as f:
@@ -47,9 +49,9 @@ class Takt:
             takt("list")            the command's JSON; CommandError with the shell's sentence if it fails
     """
 
-    def __init__(self, name, config, cmdline="", platform="qemu", **machine):
+    def __init__(self, name, config, cmdline="", platform="qemu", hv=None, **machine):
         directory = place(name)
-        self.machine = Machine(platform, make_iso(directory, config, cmdline), directory=directory, com1="socket", **machine)
+        self.machine = Machine(platform, make_iso(directory, config, cmdline, hv=hv), directory=directory, com1="socket", **machine)
 
     def __enter__(self):
         self.machine.start()

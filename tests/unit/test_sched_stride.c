@@ -1,0 +1,122 @@
+/* The policy that docs/writing-a-policy.md builds, labs/stride.c, in the simulation. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+#include "sim.h"
+
+#define HOG ((struct sim_work){ .kind = WORK_HOG })
+#define MS  NS_PER_MS
+#define ALL sim_cpus(0, TAKT_MAX_CPUS - 1)
+
+static struct sched_pool *start(u32 cpus) {
+    struct sim_options o = { .cpus = cpus, .seed = 1, .kick_ns = 2000, .switch_ns = 2000, .keep = true };
+
+    sim_start(&o);
+    sim.check = sim_check;
+    return sim_pool("Pool-0", "stride", sim_cpus(0, cpus - 1));
+}
+
+static struct sim_dom *vm(struct sched_pool *p, const char *name, u32 weight, struct sim_work work) {
+    struct sim_dom *d = sim_vm(p, name, 1, ALL, work);
+
+    sim_param(p, &d->d, "weight", weight);
+    return d;
+}
+
+/* Shares are by weight to a slice of the VM with the largest stride, at any time. */
+static void test_weights(void **state) {
+    static const u32 weight[] = { 512, 256, 128, 128 };
+    struct sched_pool *p = start(1);
+    struct sim_dom *d[4];
+
+    for (u32 i = 0; i < 4; i++) d[i] = vm(p, "hog", weight[i], HOG);
+    for (u64 second = 1; second <= 20; second++) {
+        sim_run_until(second * NS_PER_S);
+        for (u32 i = 0; i < 4; i++) {
+            i64 fair = (i64)(second * NS_PER_S * weight[i] / 1024), off = (i64)sim_ran(d[i]->vcpu[0]) - fair;
+
+            assert_in_range(off + 20 * (i64)MS, 0, 40 * MS);
+        }
+    }
+    sim_stop();
+}
+
+/* Who slept does not catch up, and who sleeps often gets what it asks for. */
+static void test_sleepers(void **state) {
+    struct sched_pool *p = start(1);
+    struct sim_dom *late = vm(p, "late", 256, HOG), *hog, *light;
+
+    sched_pause(&late->d);
+    hog = vm(p, "hog", 256, HOG);
+    light = vm(p, "light", 256, (struct sim_work){ .kind = WORK_DUTY, .percent = 10, .period_ns = 50 * MS });
+    sim_run_until(5 * NS_PER_S);
+    assert_in_range(sim_ran(light->vcpu[0]), 480 * MS, 510 * MS);
+    sched_unpause(&late->d);
+    sim_mark(late);
+    sim_mark(hog);
+    sim_run_until(7 * NS_PER_S);
+    assert_in_range(sim_ran(late->vcpu[0]), 880 * MS, 920 * MS);
+    assert_in_range(sim_ran(hog->vcpu[0]), 880 * MS, 920 * MS);
+    sim_stop();
+}
+
+/* Several pCPUs, random comings and goings: the core's rules hold after every event, nobody waits beside an idle pCPU, and
+ * the recording replays to the same decisions. */
+static void test_several_cpus(void **state) {
+    for (u64 seed = 1; seed <= 30; seed++) {
+        struct sched_pool *p = start(3);
+        struct sim_dom *d[6] = { 0 };
+        struct sim_difference diff;
+        struct trace_record *r;
+        u64 rng = seed * 77777;
+        size_t n;
+
+        for (u32 step = 0; step < 60; step++) {
+            u32 i = (u32)sim_below(&rng, 6);
+            struct cpumask m = { 1 + sim_below(&rng, 7) };
+
+            if (!d[i])
+                d[i] =
+                    sim_vm(p, "vm", 1 + (u32)sim_below(&rng, 3), ALL,
+                           sim_below(&rng, 2)
+                               ? HOG
+                               : (struct sim_work){ .kind = WORK_WAKER, .period_ns = 3 * MS, .work_ns = MS });
+            else if (sim_below(&rng, 3))
+                sched_set_affinity(&d[i]->vcpu[0]->s, &m);
+            else {
+                sim_vm_destroy(d[i]);
+                d[i] = NULL;
+            }
+            sim_run_until(sim.now + 7 * MS);
+        }
+        for (u32 i = 0; i < 6; i++)
+            if (d[i]) sim_vm_destroy(d[i]);
+        for (u32 i = 0; i < 4; i++) d[i] = sim_vm(p, "hog", 1, ALL, HOG);
+        sim_run_until(sim.now + 50 * MS);
+        for (u32 i = 0; i < 4; i++) sim_mark(d[i]);
+        sim_run_until(sim.now + 4 * NS_PER_S);
+        for (u32 i = 0; i < 4; i++)
+            assert_in_range(sim_ran(d[i]->vcpu[0]), 2970 * MS, 3030 * MS); /* 3 pCPUs for 4 */
+        sim_check_work_conserving();
+        n = sim.nr_kept;
+        r = malloc(n * sizeof(*r));
+        memcpy(r, sim.kept, n * sizeof(*r));
+        sim_stop();
+        if (sim_replay(r, n, &diff))
+            fail_msg("seed %lu: record %zu: %s", (unsigned long)seed, diff.record, diff.what);
+        free(r);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_weights),
+        cmocka_unit_test(test_sleepers),
+        cmocka_unit_test(test_several_cpus),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
