@@ -5,7 +5,10 @@ import compare
 import pytest
 
 
-@pytest.mark.parametrize("policy", ["credit", "vslicer", pytest.param("uniform-1ms", marks=pytest.mark.long)])
+LONG = [pytest.param(policy, marks=pytest.mark.long) for policy in ("uniform-1ms", "vturbo")]
+
+
+@pytest.mark.parametrize("policy", ["credit", "vslicer", *LONG])
 def test_same_file_same_shares(policy):
     sim, bochs = (compare.run(policy, 1, argparse.Namespace(platform=platform, warm_up=2, percent=40, seconds=4, commit="-"))
                   for platform in ("sim", "bochs"))
