@@ -33,7 +33,7 @@ PERCENT = 40  # of a pCPU, beside serving: more than its share, and little enoug
 WARM_UP, SECONDS = 2, {"sim": 10, "bochs": 4, "qemu": 6, "kvm": 6}
 
 CORE, SERVER, OTHERS = "pool core", "vm mixed", ("vm hog-1", "vm hog-2", "vm hog-3")
-IO = {SERVER: {"io": "io"}}
+IO = {CORE: {"io_threshold": "100"}}  # 300 events a second: I/O-intensive
 LENDERS = {vm: {"share_pct": "50"} for vm in OTHERS}
 MICRO = {SERVER: {"micro_us": "5000"}}
 TURBO = {"pool turbo": {"cpus": "2", "turbo_of": "core"}, SERVER: {"turbo": "yes"}}

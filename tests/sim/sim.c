@@ -301,7 +301,12 @@ static void event_done(struct sim_vcpu *v) {
 static void client_sends(struct sim_vcpu *v) {
     struct sim_work *w = &v->work;
 
-    if (*w->server) raise_event(*w->server);
+    if (*w->server) {
+        struct sched_dom *d = (*w->server)->s.dom;
+
+        sched_io_events(d->id & SCHED_TURBO ? d->peer : d, 1);
+        raise_event(*w->server);
+    }
     arrivals_advance(&v->due);
     v->remaining = w->work_ns;
     if (v->due.next <= sim.now)
