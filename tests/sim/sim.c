@@ -262,8 +262,16 @@ static void go_on(struct sim_vcpu *v) {
 
 /* ---- events: a client raises them, a vCPU of a mixed workload is interrupted by them ---- */
 
+/* Others raised one: it counts for the VM, not for its turbo part. */
+static void count_event(struct sim_vcpu *v) {
+    struct sched_dom *d = v->s.dom;
+
+    sched_io_events(d->id & SCHED_TURBO ? d->peer : d, 1);
+}
+
 /* It interrupts what is computed, or ends the vCPU's sleep. */
 static void raise_event(struct sim_vcpu *v) {
+    count_event(v);
     if (v->serving || v->due.next > sim.now) return;
     stop_computing(&v->s);
     v->serving = true;
@@ -373,6 +381,7 @@ static void alarm_rings(struct timer *t, u64 now) {
 
     if (v->work.kind == WORK_SERVER) {
         alarm_at(v, sim.now + exponential(&v->rng, NS_PER_S / v->work.rate));
+        count_event(v);
         if (v->requests++) return;
     }
     if (v->serving) { /* the next period begins when that is done */

@@ -3,10 +3,13 @@ import os
 
 import pytest
 
+import tracestream
 from conftest import BUILD
 from machine import Machine
 from replay import replay
 from system.takt import make_iso, place
+
+SCHED_INPUT, IN_LABEL = 0x0401, 24  # trace.h, hv/sched/core.h
 
 CONFIG = """\
 [hypervisor]
@@ -14,6 +17,8 @@ record = yes
 trace_console = com2
 script = script
 seed = 7
+io_window_ms = 50
+aca = 1
 
 [pool second]
 cpus = 1
@@ -27,6 +32,11 @@ memory = 4M
 image = waker
 memory = 4M
 cmdline = period_us=5000
+
+[vm reporter]
+image = test-io_report
+memory = 4M
+cmdline = "every=100 ms=200 quiet=10000"
 
 [vm part]
 image = busy
@@ -50,6 +60,7 @@ SCRIPT = """\
 @{stop}ms trace stop
 @{stop}ms pause hog
 +0ms pause waker
++0ms pause reporter
 +0ms pause part
 +0ms pause capped
 """ + "".join(f"@{s}s trace status\n" for s in range(2, 60))
@@ -71,3 +82,5 @@ def test_replay(platform, preset, request):
     status, text = replay(stream)
     assert status == 0, text
     assert "identical" in text
+    labels = [r.arg[0] >> 16 for r in tracestream.load(stream).records if r.event == SCHED_INPUT and r.arg[0] & 0xFF == IN_LABEL]
+    assert set(labels) == {0, 1}  # one came and went

@@ -614,6 +614,25 @@ static void test_hc_events(void **state) {
     assert_int_equal(hc(TAKT_HC_EVTCHN_CLOSE, (u64)b, 0, 0), 0);
 }
 
+static void test_hc_io_report(void **state) {
+    u64 before = vm->sched.io_events;
+    i64 a, b;
+
+    assert_int_equal(hc(TAKT_HC_IO_REPORT, 0, 0, 0), 0);
+    assert_int_equal(hc(TAKT_HC_IO_REPORT, 7, 0, 0), 0);
+    assert_int_equal(hc(TAKT_HC_IO_REPORT, TAKT_IO_REPORT_MAX, 0, 0), 0);
+    assert_int_equal(hc(TAKT_HC_IO_REPORT, TAKT_IO_REPORT_MAX + 1, 0, 0), -EINVAL);
+    assert_int_equal(hc(TAKT_HC_IO_REPORT, BIT(32), 0, 0), -EINVAL);
+    assert_int_equal(hc(TAKT_HC_IO_REPORT, ~0ull, 0, 0), -EINVAL);
+    assert_int_equal(vm->sched.io_events - before, TAKT_IO_REPORT_MAX + 7);
+    a = hc(TAKT_HC_EVTCHN_ALLOC, vm->id, 0, 0);
+    b = hc(TAKT_HC_EVTCHN_BIND, vm->id, (u64)a, 0);
+    assert_int_equal(hc(TAKT_HC_EVTCHN_SEND, (u64)a, 0, 0), 0); /* to itself: does not count */
+    hc(TAKT_HC_EVTCHN_CLOSE, (u64)a, 0, 0);
+    hc(TAKT_HC_EVTCHN_CLOSE, (u64)b, 0, 0);
+    assert_int_equal(vm->sched.io_events - before, TAKT_IO_REPORT_MAX + 7);
+}
+
 static void test_hc_poll(void **state) {
     u64 rip;
     i64 a = hc(TAKT_HC_EVTCHN_ALLOC, vm->id, 0, 0), b = hc(TAKT_HC_EVTCHN_BIND, vm->id, (u64)a, 0);
@@ -784,6 +803,7 @@ int main(void) {
         TEST(test_hc_pointers),
         TEST(test_hc_console),
         TEST(test_hc_events),
+        TEST(test_hc_io_report),
         TEST(test_hc_poll),
         TEST(test_hc_random),
         TEST(test_hlt),

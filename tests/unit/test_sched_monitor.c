@@ -64,6 +64,25 @@ static void test_threshold(void **state) {
     sim_stop();
 }
 
+/* What the workloads of a simulation raise: requests count, a vCPU's own alarms do not. */
+static void test_workloads(void **state) {
+    struct sched_pool *p = start(4, "hardened");
+    struct sim_dom *busy, *calm, *own;
+
+    busy =
+        sim_vm(p, "busy", 1, ALL, (struct sim_work){ .kind = WORK_SERVER, .rate = 800, .work_ns = MS / 10 });
+    calm =
+        sim_vm(p, "calm", 1, ALL, (struct sim_work){ .kind = WORK_SERVER, .rate = 300, .work_ns = MS / 10 });
+    own = sim_vm(p, "own", 1, ALL,
+                 (struct sim_work){ .kind = WORK_SELF, .rest_ns = MS / 10, .work_ns = MS / 10 });
+    sim_run_until(5 * NS_PER_S);
+    assert_true(busy->d.io);
+    assert_false(calm->d.io);
+    assert_in_range(calm->d.io_rate, 200000, 400000);
+    assert_int_equal(own->d.io_rate, 0);
+    sim_stop();
+}
+
 static void test_smoothing(void **state) {
     struct sched_pool *p = start(1, "hardened");
     struct sim_dom *d = sim_vm(p, "vm", 1, ALL, IDLE);
@@ -215,12 +234,12 @@ static void test_same_as_credit(void **state) {
     for (u32 on = 0; on < 2; on++) {
         struct sched_pool *p = start(2, "vslicer");
         struct sim_dom *d =
-            sim_vm(p, "vm", 2, ALL, (struct sim_work){ .kind = WORK_SERVER, .rate = 300, .work_ns = MS });
+            sim_vm(p, "vm", 2, ALL, (struct sim_work){ .kind = WORK_SERVER, .rate = 100, .work_ns = MS });
 
         sim_vm(p, "hog", 2, ALL, HOG);
         sim.hash = 0;
         if (on) credit_pool(p)->knob.slicer_infer_us = 5000;
-        for (u32 k = 0; k < 5; k++) window(d, 1000, on ? 500 : 0);
+        for (u32 k = 0; k < 5; k++) window(d, 1000, on ? 200 : 0);
         hash[on] = sim.hash;
         sim_stop();
     }
@@ -268,11 +287,12 @@ static void test_replay(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_threshold),      cmocka_unit_test(test_smoothing),
-        cmocka_unit_test(test_hysteresis),     cmocka_unit_test(test_label_lost),
-        cmocka_unit_test(test_liar),           cmocka_unit_test(test_said),
-        cmocka_unit_test(test_pools),          cmocka_unit_test(test_inference),
-        cmocka_unit_test(test_same_as_credit), cmocka_unit_test(test_replay),
+        cmocka_unit_test(test_workloads),  cmocka_unit_test(test_threshold),
+        cmocka_unit_test(test_smoothing),  cmocka_unit_test(test_hysteresis),
+        cmocka_unit_test(test_label_lost), cmocka_unit_test(test_liar),
+        cmocka_unit_test(test_said),       cmocka_unit_test(test_pools),
+        cmocka_unit_test(test_inference),  cmocka_unit_test(test_same_as_credit),
+        cmocka_unit_test(test_replay),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,55 @@
+/* vcpus: 2 */
+/* time: 800 */
+/* Events that are bound to vCPU 0 while it sleeps and vCPU 1 runs and sends them: who takes them, as the VM's `route`
+ * says (fixed, if nothing). */
+#include <guest/event.h>
+#include <guest/guest.h>
+#include <guest/string.h>
+#include <guest/test.h>
+#include <guest/thread.h>
+#include <guest/vcpu.h>
+
+#define ROUNDS      40
+#define VECTOR_TEST 0x50
+
+static u32 sender, receiver, taken[2];
+static struct semaphore done = SEMAPHORE(0);
+
+static void on_event(void *arg) {
+    if (event_take(receiver)) __atomic_add_fetch(&taken[this_vcpu()->id], 1, __ATOMIC_SEQ_CST);
+}
+
+static void send(void *arg) {
+    sleep_ns(5 * NS_PER_MS); /* vCPU 0 is asleep by then */
+    for (u32 i = 0; i < ROUNDS; i++) {
+        u64 end = time_ns() + NS_PER_S;
+
+        CHECK(event_send(sender) == 0, "cannot send");
+        while (__atomic_load_n(&taken[0], __ATOMIC_SEQ_CST) + __atomic_load_n(&taken[1], __ATOMIC_SEQ_CST) <=
+               i)
+            if (time_ns() > end) test_fatal("round %u: nobody took it", i);
+    }
+    sem_up(&done);
+}
+
+int main(void) {
+    char route[16];
+    struct thread *t;
+
+    test_begin();
+    test_needs_takt();
+    if (!cmdline_str("route", route, sizeof(route))) memcpy(route, "fixed", 6);
+    CHECK(vcpu_start_all() == 2, "vCPUs");
+    irq_set_handler(VECTOR_TEST, on_event, NULL);
+    sender = (u32)event_alloc(takt_vm_id());
+    receiver = (u32)event_bind(takt_vm_id(), sender);
+    CHECK(hypercall3(TAKT_HC_EVTCHN_VECTOR, receiver, 0, VECTOR_TEST) == 0, "no vector");
+    t = thread_start(1, "send", send, NULL);
+    sem_down(&done);
+    thread_join(t);
+    if (strcmp(route, "fixed") == 0) CHECK(taken[0] == ROUNDS, "vCPU 0 took %u of %u", taken[0], ROUNDS);
+    if (strcmp(route, "spread") == 0) CHECK(taken[0] == ROUNDS / 2, "vCPU 0 took %u of %u", taken[0], ROUNDS);
+    if (strcmp(route, "running") == 0)
+        CHECK(taken[1] >= ROUNDS - ROUNDS / 8, "vCPU 1 took %u of %u", taken[1], ROUNDS);
+    return test_end(route);
+}
