@@ -82,14 +82,25 @@ void credit_set_active(struct sched_pool *p, struct credit_vcpu *cv, bool active
 
 /* ---- queues ---- */
 
-static const enum credit_class class_of[Q_NR] = { CLASS_BOOST, CLASS_UNDER, CLASS_UNDER, CLASS_UNDER,
-                                                  CLASS_OVER };
 static const enum credit_queue queue_of[CLASS_NR] = { Q_BOOST, Q_UNDER, Q_OVER };
 
+/* The first that is not empty, from one on; Q_NR. */
+static u32 next_queue(const struct credit_cpu *cc, u32 from) {
+    return (u32)__builtin_ctz((cc->queues | 1u << Q_NR) & (~0u << from));
+}
+
 static struct credit_vcpu *queue_head(struct credit_cpu *cc) {
-    for (int q = Q_BOOST; cc->nr && q < Q_NR; q++)
-        if (!list_empty(&cc->queue[q])) return list_first(&cc->queue[q], struct credit_vcpu, link);
-    return NULL;
+    return cc->queues ? list_first(&cc->queue[next_queue(cc, 0)], struct credit_vcpu, link) : NULL;
+}
+
+/* The queue for a vCPU of its class, among those of UNDER by its credit. */
+static enum credit_queue queue_for(const struct credit_pool *cp, const struct credit_vcpu *cv) {
+    u32 missing;
+
+    if (cv->cls != CLASS_UNDER || cp->knob.order != ORDER_CREDIT) return queue_of[cv->cls];
+    missing =
+        (u32)((cp->period - MIN((u64)MAX(cv->credit, 0), cp->period)) * (Q_LATER - Q_UNDER) / cp->period);
+    return Q_UNDER + MIN(missing, Q_LATER - Q_UNDER - 1);
 }
 
 /* Before whom it is put: behind its equals; after a yield, behind one of the next class too; before them, if
@@ -98,12 +109,11 @@ static struct list *position(const struct credit_pool *cp, struct credit_cpu *cc
     struct list *equals = &cc->queue[cv->queue], *at = equals;
 
     if (cv->yielded) {
-        for (int q = cv->queue + 1; q < Q_NR; q++)
-            if (!list_empty(&cc->queue[q])) {
-                cv->queue = q;
-                return cc->queue[q].next->next;
-            }
-        return equals;
+        u32 worse = next_queue(cc, cv->queue + 1);
+
+        if (worse == Q_NR) return equals;
+        cv->queue = worse;
+        return cc->queue[cv->queue].next->next;
     }
     if (cv->level)
         while (at->prev != equals && list_entry(at->prev, struct credit_vcpu, link)->level < cv->level)
@@ -116,30 +126,41 @@ static struct list *position(const struct credit_pool *cp, struct credit_cpu *cc
 }
 
 static void enqueue(struct sched_pool *p, struct credit_vcpu *cv) {
+    struct credit_pool *cp = credit_pool(p);
     struct credit_cpu *cc = credit_cpu(cv->vcpu->cpu);
 
-    cv->queue = cv->cls == CLASS_UNDER && credit_pool(p)->nr_ls ? vslicer_queue(p, cv) : queue_of[cv->cls];
-    list_add_tail(position(credit_pool(p), cc, cv), &cv->link);
-    if (cc->nr++ == 0) cpumask_set(&credit_pool(p)->waiting, cv->vcpu->cpu);
+    cv->queue = cv->cls == CLASS_UNDER && cp->nr_ls ? vslicer_queue(p, cv) : queue_for(cp, cv);
+    list_add_tail(position(cp, cc, cv), &cv->link);
+    if (!cc->queues) cpumask_set(&cp->waiting, cv->vcpu->cpu);
+    cc->queues |= BIT(cv->queue);
 }
 
 static void dequeue(struct sched_pool *p, struct credit_vcpu *cv) {
+    struct credit_cpu *cc = credit_cpu(cv->vcpu->cpu);
+
     list_del(&cv->link);
-    if (--credit_cpu(cv->vcpu->cpu)->nr == 0) cpumask_clear(&credit_pool(p)->waiting, cv->vcpu->cpu);
+    if (list_empty(&cc->queue[cv->queue])) cc->queues &= ~(u32)BIT(cv->queue);
+    if (!cc->queues) cpumask_clear(&credit_pool(p)->waiting, cv->vcpu->cpu);
 }
 
-/* A stable partition by what the classes are by now. */
-static void sort_queue(struct credit_cpu *cc) {
+/* A stable partition by what classes and credits are by now. */
+static void sort_queue(const struct credit_pool *cp, struct credit_cpu *cc) {
     struct list sorted[Q_NR];
 
     for (int q = 0; q < Q_NR; q++) list_init(&sorted[q]);
-    for (int q = 0; q < Q_NR; q++)
+    for (u32 q = next_queue(cc, 0); q < Q_NR; q = next_queue(cc, q + 1)) {
+        enum credit_class cls = class_of_queue(q);
+        bool by_credit = (cp->knob.order == ORDER_CREDIT && q == Q_UNDER) || (q > Q_UNDER && q < Q_LATER);
+
         list_for_each_safe(cv, &cc->queue[q], struct credit_vcpu, link) {
-            if (class_of[q] != cv->cls) cv->queue = queue_of[cv->cls];
+            if (cls != cv->cls || by_credit) cv->queue = queue_for(cp, cv);
             list_add_tail(&sorted[cv->queue], &cv->link);
         }
+    }
+    cc->queues = 0;
     for (int q = 0; q < Q_NR; q++) {
         list_init(&cc->queue[q]);
+        if (!list_empty(&sorted[q])) cc->queues |= BIT(q);
         list_join(&cc->queue[q], &sorted[q]);
     }
 }
@@ -147,8 +168,10 @@ static void sort_queue(struct credit_cpu *cc) {
 /* Somebody without micro-slices runs, a T_S is over: those who waited for that come next. */
 static void next_round(struct credit_cpu *cc) {
     cc->round++;
+    if (!(cc->queues & BIT(Q_LATER))) return;
     list_for_each(cv, &cc->queue[Q_LATER], struct credit_vcpu, link) cv->queue = Q_MICRO;
     list_join(&cc->queue[Q_MICRO], &cc->queue[Q_LATER]);
+    cc->queues = (cc->queues & ~(u32)BIT(Q_LATER)) | BIT(Q_MICRO);
 }
 
 /* ---- who is to be kicked ---- */
@@ -198,7 +221,7 @@ static void tickle(struct sched_pool *p, struct credit_vcpu *cv) {
 static void call_for_help(struct sched_pool *p, struct credit_cpu *cc) {
     int left = HELP_SCAN;
 
-    for (int q = 0; q < Q_NR; q++)
+    for (u32 q = next_queue(cc, 0); q < Q_NR; q = next_queue(cc, q + 1))
         list_for_each(cv, &cc->queue[q], struct credit_vcpu, link) {
             struct cpumask idlers = idlers_for(p, cv->vcpu);
 
@@ -224,10 +247,11 @@ static void pass_on(struct sched_pool *p) {
 
 /* The first vCPU better than `limit` in the queue of `peer` that may run on `cpu`. */
 static struct credit_vcpu *steal_from(struct sched_pool *p, u32 peer, u32 cpu, enum credit_class limit) {
+    struct credit_cpu *cc = credit_cpu(peer);
     u64 delay = credit_pool(p)->knob.migration_delay_us * NS_PER_US;
 
-    for (int q = 0; q < Q_NR && class_of[q] < limit; q++)
-        list_for_each(cv, &credit_cpu(peer)->queue[q], struct credit_vcpu, link) {
+    for (u32 q = next_queue(cc, 0); q < Q_NR && class_of_queue(q) < limit; q = next_queue(cc, q + 1))
+        list_for_each(cv, &cc->queue[q], struct credit_vcpu, link) {
             if (cv->cls >= limit) return NULL;
             if (sched_may_run(p, cv->vcpu, cpu) && p->now - cv->ran_until >= delay) return cv;
         }
@@ -279,7 +303,7 @@ static u32 place(struct sched_pool *p, struct sched_vcpu *v) {
     u32 cpu = cpumask_cycle(&allowed, v->cpu);
     struct sched_vcpu *current = sched_current_locked(cpu);
 
-    if (cpumask_empty(&idle) || (credit_cpu(cpu)->nr == 0 && (!current || current == v))) return cpu;
+    if (cpumask_empty(&idle) || (!credit_cpu(cpu)->queues && (!current || current == v))) return cpu;
     return cpumask_cycle(&idle, cpu + 1);
 }
 
@@ -315,11 +339,11 @@ static void tick(struct sched_pool *p, u32 cpu) {
     if (v) tick_current(p, cpu, v);
     if (cc->epoch != cp->epoch) {
         cc->epoch = cp->epoch;
-        sort_queue(cc);
+        sort_queue(cp, cc);
     }
     if (v && cp->knob.demote == DEMOTE_BURN && better_waits(p, cpu, v)) sched_kick(p, cpu);
     cc->ticking = false; /* idle: until the next pick */
-    if (v || cc->nr) start_tick(p, cpu);
+    if (v || cc->queues) start_tick(p, cpu);
 }
 
 static void burn_all(struct sched_pool *p) {
@@ -402,7 +426,7 @@ static struct sched_pick pick(struct sched_pool *p, u32 cpu, struct sched_vcpu *
         cv->ran_until = p->now;
     }
     next = take_best(p, cpu);
-    if (cc->nr && full && !cpumask_empty(&p->idlers)) call_for_help(p, cc);
+    if (cc->queues && full && !cpumask_empty(&p->idlers)) call_for_help(p, cc);
     if (helping && next && full) pass_on(p);
     if (!next) return (struct sched_pick){ NULL, SCHED_NEVER };
     if (next != cv) next->picked_at = next->billed = p->now;
@@ -488,7 +512,8 @@ static void classify(struct sched_pool *p, struct sched_dom *d) {
     struct credit_dom *cd = credit_dom(d);
 
     cd->io = cd->io_setting == IO_AUTO ? d->io : cd->io_setting == IO_YES;
-    for (u32 i = 0; i < d->nr_vcpus && credit_kept(credit_pool(p), cd); i++)
+    cd->kept = credit_pool(p)->knob.aca && cd->io;
+    for (u32 i = 0; i < d->nr_vcpus && cd->kept; i++)
         if (d->vcpu[i] && !is_active(credit_vcpu(d->vcpu[i])))
             credit_set_active(p, credit_vcpu(d->vcpu[i]), true);
 }

@@ -19,6 +19,7 @@ enum { BOOST_OFF, BOOST_STOCK, BOOST_AGGRESSIVE, BOOST_ANTICIPATORY };
 enum { BALANCE_EVENTS, BALANCE_FULL };
 enum { OVERFLOW_INACTIVE, OVERFLOW_HAND_ON };
 enum { REQUEUE_TAIL, REQUEUE_HEAD };
+enum { ORDER_FIFO, ORDER_CREDIT };
 enum { SLICER_OFF, SLICER_VSLICER, SLICER_EDF, SLICER_FREQUENCY };
 enum { SHARE_OFF, SHARE_PRORATA, SHARE_SEQUENTIAL };
 enum { IO_AUTO, IO_YES, IO_NO };
@@ -29,7 +30,7 @@ struct credit_knobs {
     u32 ratelimit_us, ratelimit_exact, migration_delay_us;
     u32 debit, weight_scope, inactive_reset, tickle, activate, demote;
     u32 boost, boost_levels, boost_hold_us, boost_on_migrate, yield_hint, balance, overflow, requeue;
-    u32 slicer, slicer_infer_us, share, aca, aca_shorten;
+    u32 order, slicer, slicer_infer_us, share, aca, aca_shorten;
     u32 turbo_max, turbo_low, turbo_high, auto_io; /* governor.c */
     u32 fault;
 };
@@ -38,8 +39,13 @@ struct credit_knobs {
 enum credit_class { CLASS_BOOST, CLASS_UNDER, CLASS_OVER, CLASS_NR };
 
 /* The queues of a pCPU in the order in which they are served: the classes, and those with micro-slices, who
- * run before the next vCPU that is UNDER or after one of them (vslicer.c). */
-enum credit_queue { Q_BOOST, Q_MICRO, Q_UNDER, Q_LATER, Q_OVER, Q_NR };
+ * run before the next vCPU that is UNDER or after one of them (vslicer.c). UNDER has several, for order = credit: who
+ * has more of a period's credit left is in an earlier one. */
+enum credit_queue { Q_BOOST, Q_MICRO, Q_UNDER, Q_LATER = Q_UNDER + 8, Q_OVER, Q_NR };
+
+static inline enum credit_class class_of_queue(enum credit_queue q) {
+    return q == Q_BOOST ? CLASS_BOOST : q == Q_OVER ? CLASS_OVER : CLASS_UNDER;
+}
 
 struct credit_vcpu {
     struct sched_vcpu *vcpu;
@@ -69,9 +75,9 @@ struct credit_dom {
     u32 micro_us, latency_us; /* the micro-slice it asks for, or the latency that is to give one; 0 none */
     u32 share_pct, queues;    /* shared.c: P_i; V_i, 0 its active vCPUs */
     u32 io_setting;           /* auto: the label */
-    bool io;
-    u64 given, need; /* in the last pass, ns */
-    i64 moved;       /* of it by sharing */
+    bool io, kept;            /* kept: is granted credit whether it runs or not (aca) */
+    u64 given, need;          /* in the last pass, ns */
+    i64 moved;                /* of it by sharing */
     /* vturbo.c, ns */
     u64 used, used_before; /* charged in all, and up to the last exchange */
     u64 turbo_ns;          /* of the turbo pool in the last period: a cap is of both */
@@ -84,7 +90,7 @@ struct credit_dom {
 
 struct credit_cpu {
     struct list queue[Q_NR];
-    u32 nr; /* in all of them */
+    u32 queues; /* bits: those that are not empty */
     u32 epoch;
     bool ticking;
     /* vslicer.c */
@@ -137,11 +143,6 @@ static inline u64 credit_cap(const struct credit_pool *cp, const struct credit_d
     u64 ns = (cd->cap * cp->period + 99) / 100;
 
     return cd->cap ? ns - MIN(ns, cd->turbo_ns) : ~0ull;
-}
-
-/* Takes part in the grants whether it runs or not. */
-static inline bool credit_kept(const struct credit_pool *cp, const struct credit_dom *cd) {
-    return cp->knob.aca && cd->io;
 }
 
 /* a * b / c rounded up, for a result that fits; b and c are below 2^32. */

@@ -40,7 +40,7 @@ u64 credit_room(const struct credit_pool *cp, const struct credit_dom *cd) {
 }
 
 static u64 peak_of(const struct credit_pool *cp, const struct credit_dom *cd, u64 w, const struct pass *s) {
-    if (credit_kept(cp, cd)) return ~0ull;
+    if (cd->kept) return ~0ull;
     if (cp->knob.overflow != OVERFLOW_HAND_ON)
         return cp->period * cd->nr_active +
                (cp->balance < 0 ? credit_part((u64)-cp->balance, w, s->weight) : 0);
@@ -93,7 +93,6 @@ static i64 settle(struct sched_pool *p, struct credit_vcpu *cv, u64 part, i64 pa
     struct credit_pool *cp = credit_pool(p);
     struct sched_vcpu *v = cv->vcpu;
     i64 limit = (i64)cp->period, had = cv->credit;
-    bool kept = credit_kept(cp, credit_dom(v->dom));
     bool hand_on = cp->knob.overflow == OVERFLOW_HAND_ON, boosted = cv->cls == CLASS_BOOST;
 
     if (hand_on) part = MIN(part, room(cp, cv));
@@ -105,16 +104,28 @@ static i64 settle(struct sched_pool *p, struct credit_vcpu *cv, u64 part, i64 pa
         return cv->credit;
     }
     if (v->parked) sched_park(p, v, false);
-    if (kept) return cv->credit = MIN(cv->credit, limit);
+    if (credit_dom(v->dom)->kept) return cv->credit = MIN(cv->credit, limit);
     if (cv->credit > limit || (had >= limit && !sched_runnable(v))) credit_set_active(p, cv, false);
     if (cv->credit > limit) cv->credit = cp->knob.inactive_reset == RESET_HALF ? cv->credit / 2 : 0;
     return !hand_on || cv->credit < limit || (!boosted && sched_runnable(v)) ? cv->credit : 0;
 }
 
+/* aca_shorten: the part of a period in which those that take part do not sleep. */
+static u64 shortened(const struct credit_pool *cp) {
+    u64 all = 0, asleep = 0;
+
+    list_for_each(cd, &cp->active, struct credit_dom, link) {
+        list_for_each(cv, &cd->active, struct credit_vcpu, active) {
+            all++;
+            asleep += cd->kept && !sched_runnable(cv->vcpu);
+        }
+    }
+    return all ? MAX(cp->period * (all - asleep) / all, cp->tick) : cp->period;
+}
+
 void credit_account(struct sched_pool *p) {
     struct credit_pool *cp = credit_pool(p);
     i64 all = (i64)(cp->this_period * cpumask_weight(&p->cpus)), balance = 0;
-    u32 taking_part = 0, asleep = 0;
     struct pass s = { .all = (u64)all, .weight = cp->weight, .left = cp->weight };
 
     s.credit = cp->knob.overflow == OVERFLOW_HAND_ON ? MAX(all - cp->balance, 0) : all - MIN(cp->balance, 0);
@@ -124,17 +135,15 @@ void credit_account(struct sched_pool *p) {
     if (cp->knob.share) shared_credit(p);
     list_for_each_safe(cd, &cp->active, struct credit_dom, link) {
         u64 each = divide(cp, cd, cd->given), a = cd->nr_active;
-        i64 park = cd->cap ? -(i64)((credit_cap(cp, cd) + a - 1) / a) : INT64_MIN;
+        i64 park = INT64_MIN;
 
+        if (cd->cap) park = -(i64)((credit_cap(cp, cd) + a - 1) / a);
         list_for_each_safe(cv, &cd->active, struct credit_vcpu, active) {
-            taking_part++;
-            asleep += credit_kept(cp, cd) && !sched_runnable(cv->vcpu);
             balance += settle(p, cv, each, park);
         }
     }
     cp->balance = balance;
-    if (cp->knob.aca_shorten)
-        cp->this_period = MAX(cp->period * (taking_part - asleep) / taking_part, cp->tick);
+    if (cp->knob.aca_shorten) cp->this_period = shortened(cp);
     cp->epoch++;
     sched_trace(p, NULL, TRC_ACCOUNT, p->id, (u32)(s.credit / CREDIT_XEN_UNIT),
                 (u32)(balance / CREDIT_XEN_UNIT));

@@ -39,6 +39,7 @@ const struct param credit_params[] = {
     WORD(overflow, "credit above the limit: lost and out of the grants, or handed to others", "inactive",
          "hand_on"),
     WORD(requeue, "where a preempted vCPU goes; head: to finish its slice", "tail", "head"),
+    WORD(order, "within a class: first come, first served, or by remaining credit", "fifo", "credit"),
     WORD(slicer, "micro-slices for VMs that want them", "off", "vslicer", "edf", "frequency"),
     NUM(slicer_infer_us, "us", "micro-slice of an I/O-intensive VM that asks for none, 0 none", 0, 1000000),
     WORD(share, "VMs that compute lend credit to I/O-intensive ones, as share_pct allows", "off", "prorata",

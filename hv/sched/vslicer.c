@@ -41,8 +41,8 @@ static u64 round_time(const struct credit_pool *cp, const struct credit_cpu *cc,
     return cc->nl_weight ? MAX(cp->tslice * cv->counted_weight / cc->nl_weight, 50 * NS_PER_US) : cp->tslice;
 }
 
-static struct micro micro_of(const struct credit_pool *cp, const struct credit_cpu *cc,
-                             const struct credit_vcpu *cv) {
+static inline struct micro micro_of(const struct credit_pool *cp, const struct credit_cpu *cc,
+                                    const struct credit_vcpu *cv) {
     const struct credit_dom *cd = credit_dom(cv->vcpu->dom);
     u64 ns = asked_for(cp, cc, cd), budget;
 

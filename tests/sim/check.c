@@ -44,12 +44,12 @@ static void check_credit_cpu(const struct sched_pool *p, u32 cpu, u32 *queued) {
             /* Sorted: nobody is in a better list than it deserves. A yield may have put it into a worse
              * one. */
             if (cc->epoch == cp->epoch && cp->knob.demote == DEMOTE_ACCOUNT)
-                MUST(2 * (int)cv->cls <= q || cv->queue == Q_MICRO, "vCPU %x of class %d in list %d",
-                     sched_who(cv->vcpu), cv->cls, q);
+                MUST(cv->cls <= class_of_queue(q), "vCPU %x of class %d in list %d", sched_who(cv->vcpu),
+                     cv->cls, q);
             MUST((int)cv->queue == q, "vCPU %x in list %d, not %d", sched_who(cv->vcpu), q, cv->queue);
             n++;
         }
-    MUST(n == cc->nr, "%u in the queue of pCPU %u, counted %u", n, cpu, cc->nr);
+    for (int q = 0; q < Q_NR; q++) MUST(!(cc->queues & BIT(q)) == list_empty(&cc->queue[q]), "list %d", q);
     MUST(cpumask_test(&cp->waiting, cpu) == (n > 0), "pCPU %u", cpu);
     *queued += n;
 }
