@@ -1,14 +1,17 @@
-/* build/sched-cost MODE VCPUS: does a fixed trace of scheduling on one pCPU, the part to be measured inside
- * measured_*(), so that callgrind counts its instructions exactly (tools/sched-cost.py).
+/* build/sched-cost MODE VCPUS [POLICY]: does a fixed trace of scheduling on one pCPU, the part to be measured
+ * inside measured_*(), so that callgrind counts its instructions exactly (tools/sched-cost.py). Without
+ * arguments: the names of the policies.
  *
  *   decision   a blocked vCPU wakes and the pCPU decides anew: wake + insert + charge the current one + pick
  *   handover   a vCPU yields to the next: sched_yield + sched_run + sched_saved
- *   pass       an accounting pass and the tick that sorts the queue, all vCPUs active */
+ *   pass       an accounting pass and the tick that sorts the queue, all vCPUs active
+ *   exchange   vTurbo brings the shares of a pool and its turbo pool together, once a period */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "lib/printf.h"
 #include "sched/core.h"
+#include "sched/credit.h"
 #include "sched/machine.h"
 #include "trace/trace.h"
 
@@ -17,6 +20,32 @@
 void measured_decision(struct sched_vcpu *v);
 void measured_handover(void);
 void measured_pass(void);
+void measured_exchange(void);
+
+/* What VMs ask for is asked for by every second one. */
+static const struct {
+    const char *name, *preset;
+    struct {
+        const char *name;
+        i64 value;
+    } pool, vm;
+} policies[] = {
+    { "credit", "hardened", { 0 }, { 0 } },
+    { "faithful-3.4", "faithful-3.4", { 0 }, { 0 } },
+    { "faithful-4.2", "faithful-4.2", { 0 }, { 0 } },
+    { "uniform-1ms", "uniform-1ms", { 0 }, { 0 } },
+    { "aggressive", "aggressive", { 0 }, { 0 } },
+    { "anticipatory", "anticipatory", { 0 }, { 0 } },
+    { "vslicer", "vslicer", { 0 }, { "micro_us", 5000 } },
+    { "vslicer-edf", "vslicer", { "slicer", SLICER_EDF }, { "micro_us", 5000 } },
+    { "vslicer-frequency", "vslicer", { "slicer", SLICER_FREQUENCY }, { "micro_us", 5000 } },
+    { "sc", "sc", { 0 }, { "io", IO_YES } },
+    { "aca", "aca", { 0 }, { "io", IO_YES } },
+    { "sc+aca", "sc+aca", { 0 }, { "io", IO_YES } },
+    { "order-credit", "hardened", { "order", ORDER_CREDIT }, { 0 } },
+    { "pool-io", "pool-io", { 0 }, { 0 } },
+    { "turbo", "turbo", { 0 }, { 0 } },
+};
 
 u32 trace_mask;
 static u64 clock_ns;
@@ -70,31 +99,71 @@ __attribute__((noinline)) void measured_pass(void) {
     sched_timer_fire(0, 0);
 }
 
+__attribute__((noinline)) void measured_exchange(void) { vturbo_exchange(&sched_pools[0]); }
+
 static void block_current(void) {
     sched_block(sched_current(0));
     run();
 }
 
+/* The current one has credit, more or less of it: with every vCPU after more all would be OVER. */
+static void give_credit(u32 round) {
+    struct credit_vcpu *cv = credit_vcpu(sched_current(0));
+
+    cv->credit = round * 37 % 100 * 300000;
+    cv->cls = CLASS_UNDER;
+}
+
 static struct sched_vcpu **vcpus;
 
-static void make(u32 n) {
-    struct sched_pool *p;
+static void set(struct sched_pool *p, void *object, const char *name, i64 value) {
+    const char *why = "";
+
+    if (name && param_set(param_find(p, name), p, object, value, &why)) {
+        fprintf(stderr, "%s: %s\n", name, why);
+        exit(2);
+    }
+}
+
+static void make(u32 n, u32 policy, bool pair) {
+    struct sched_pool *p, *t;
     struct cpumask all;
 
     cpumask_fill(&all);
     sched_init();
     sched_cpu_online(0);
+    sched_cpu_online(1);
     if (sched_pool_create("Pool-0", "credit", &p) || sched_pool_add_cpu(p, 0)) exit(2);
-    vcpus = calloc(n, sizeof(*vcpus));
+    if (param_preset(p, policies[policy].preset)) exit(2);
+    if (pair &&
+        (sched_pool_create("turbo", "credit", &t) || sched_pool_add_cpu(t, 1) || sched_pool_pair(t, p)))
+        exit(2);
+    set(p, p, policies[policy].pool.name, policies[policy].pool.value);
+    vcpus = calloc(2 * n, sizeof(*vcpus));
     for (u32 i = 0; i < n; i++) {
-        struct sched_dom *d = calloc(1, sizeof(*d));
+        struct sched_dom *d = calloc(2, sizeof(*d));
 
         vcpus[i] = calloc(1, sizeof(**vcpus));
         if (sched_dom_init(d, i, "", &vcpus[i], p) || sched_vcpu_init(vcpus[i], d, 0, &all)) exit(2);
+        if (i % 2) set(p, d, policies[policy].vm.name, policies[policy].vm.value);
         sched_unpause(d);
         sched_wake(vcpus[i]);
+        if (!pair) continue;
+        vcpus[n + i] = calloc(1, sizeof(**vcpus));
+        if (sched_dom_init_turbo(d + 1, d, &vcpus[n + i]) || sched_vcpu_init(vcpus[n + i], d + 1, 0, &all))
+            exit(2);
+        sched_unpause(d + 1);
     }
     run();
+}
+
+/* As if all had used a little of both pools, so that every step is taken. */
+static void use_both(u32 n) {
+    for (u32 i = 0; i < 2 * n; i++) {
+        credit_dom(vcpus[i]->dom)->used += (i + 1) * 100 * NS_PER_US;
+        if (list_empty(&credit_vcpu(vcpus[i])->active))
+            credit_set_active(vcpus[i]->dom->pool, credit_vcpu(vcpus[i]), true);
+    }
 }
 
 /* Let everybody run, so that all are active. */
@@ -108,26 +177,34 @@ static void warm_up(u32 n) {
 }
 
 int main(int argc, char **argv) {
-    u32 n = argc == 3 ? (u32)atoi(argv[2]) : 0;
+    u32 n = argc >= 3 ? (u32)atoi(argv[2]) : 0, policy = 0;
 
-    if (n < 2) {
-        fprintf(stderr, "usage: sched-cost decision|handover|pass VCPUS\n");
+    while (argc == 4 && policy < ARRAY_SIZE(policies) && strcmp(policies[policy].name, argv[3])) policy++;
+    for (u32 i = 0; argc == 1 && i < ARRAY_SIZE(policies); i++) printf("%s\n", policies[i].name);
+    if (argc == 1) return 0;
+    if (n < 2 || policy == ARRAY_SIZE(policies)) {
+        fprintf(stderr, "usage: sched-cost [decision|handover|pass|exchange VCPUS [POLICY]]\n");
         return 2;
     }
-    make(n);
+    make(n, policy, strcmp(argv[1], "exchange") == 0);
     warm_up(n);
     for (u32 i = 0; i < ROUNDS; i++) {
-        clock_ns += 2 * NS_PER_MS;
+        clock_ns += strcmp(argv[1], "decision") ? 2 * NS_PER_MS : NS_PER_MS / 10;
         if (strcmp(argv[1], "decision") == 0) {
             struct sched_vcpu *v = sched_current(0);
 
             block_current();
-            clock_ns += 2 * NS_PER_MS;
+            clock_ns += 4 * NS_PER_MS;
+            give_credit(i);
             measured_decision(v);
             timers();
         } else if (strcmp(argv[1], "handover") == 0) {
+            give_credit(i);
             measured_handover();
             timers();
+        } else if (strcmp(argv[1], "exchange") == 0) {
+            use_both(n);
+            measured_exchange();
         } else {
             clock_ns += 28 * NS_PER_MS;
             run();
