@@ -22,7 +22,9 @@ aca = 1
 
 [pool second]
 cpus = 1
-{preset}
+{pool}
+
+{pools}
 
 [vm hog]
 image = spin
@@ -32,6 +34,8 @@ memory = 4M
 image = waker
 memory = 4M
 cmdline = period_us=5000
+pool = second
+{waker}
 
 [vm reporter]
 image = test-io_report
@@ -44,6 +48,7 @@ memory = 4M
 cmdline = percent=40
 pool = second
 weight = 512
+{part}
 
 [vm capped]
 image = spin
@@ -52,11 +57,32 @@ pool = second
 cap = 30
 """
 
+TURBO = "[pool fast]\ncpus = 2\nturbo_of = second"
+BOTH = {"waker": "turbo = yes", "part": "turbo = yes", "pools": TURBO}
+# What differs from one to the next: keys of the pool, of the VM that wakes and of one that computes, more pools.
+POLICIES = {
+    "hardened": {},
+    "faithful-4.2": {},
+    "vslicer": {"waker": "micro_us = 5000"},
+    "vslicer-edf": {"pool": "sched_preset = vslicer\nslicer = edf", "waker": "micro_us = 5000", "part": "latency_us = 15000"},
+    "sc": {"waker": "io = io", "part": "share_pct = 50"},
+    "aca": {"waker": "io = io", "part": "io = cpu"},
+    "sc+aca": {"waker": "io = io", "part": "share_pct = 50"},
+    "anticipatory": {},
+    "aggressive": {},
+    "uniform-1ms": {},
+    "pool-io": {},
+    "order-credit": {"pool": "order = credit"},
+    "vturbo": {**BOTH, "pool": ""},
+    "vturbo+vslicer": {**BOTH, "pool": "sched_preset = vslicer", "waker": "turbo = yes\nmicro_us = 5000"},
+}
+QUICK = {"qemu": ("hardened", "faithful-4.2", "vslicer", "sc+aca", "anticipatory", "vturbo"), "bochs": ("hardened", "vturbo")}
+
 # The recording stops before its records are all on the line, which on Bochs carries 360 a virtual second.
 SCRIPT = """\
-@200ms sched-credit -d hog -w 1000
-@300ms pause waker
-@350ms unpause waker
+@{0}ms sched-credit -d hog -w 1000
+@{1}ms pause waker
+@{2}ms unpause waker
 @{stop}ms trace stop
 @{stop}ms pause hog
 +0ms pause waker
@@ -66,15 +92,17 @@ SCRIPT = """\
 """ + "".join(f"@{s}s trace status\n" for s in range(2, 60))
 
 
-@pytest.mark.parametrize("preset", ["", "sched_preset = faithful-4.2"], ids=["hardened", "faithful"])
-def test_replay(platform, preset, request):
-    if platform == "bochs" and preset and not request.config.getoption("--long"):
+@pytest.mark.parametrize("policy", POLICIES)
+def test_replay(platform, policy, request):
+    if policy not in QUICK[platform] and not request.config.getoption("--long"):
         pytest.skip("takes long; make check runs it")
-    directory = place(f"replay-{platform}-{'faithful' if preset else 'hardened'}")
-    script = SCRIPT.format(stop=1200 if platform == "qemu" else 500)
-    iso = make_iso(directory, CONFIG.format(preset=preset), modules={"script": script})
+    keys = {"pool": f"sched_preset = {policy}", "waker": "", "part": "", "pools": "", **POLICIES[policy]}
+    directory = place(f"replay-{platform}-{policy}")
+    stop = 1200 if platform == "qemu" else 150 if keys["pools"] else 500
+    script = SCRIPT.format(stop * 4 // 10, stop * 6 // 10, stop * 7 // 10, stop=stop)
+    iso = make_iso(directory, CONFIG.format(**keys), modules={"script": script})
     stream = os.path.join(directory, "trace.bin")
-    with Machine(platform, iso, cpus=2, directory=directory, com2=stream) as machine:
+    with Machine(platform, iso, cpus=3 if keys["pools"] else 2, directory=directory, com2=stream) as machine:
         how, match = machine.wait(r"streaming\s*: false\s+streamed\s*: (\d+)\s+lost\s*: (\d+)", 170)
         assert how == "matched", f"{how}\n{machine.serial()[-2000:]}"
     assert os.path.exists(os.path.join(BUILD, "sim")), "make build/sim first"
