@@ -10,7 +10,7 @@
 #include "sched/credit.h"
 
 static enum credit_class by_credit(const struct sched_pool *p, const struct credit_vcpu *cv) {
-    return cv->credit < credit_pool(p)->over_below ? CLASS_OVER : CLASS_UNDER;
+    return credit_class_of(credit_pool(p), cv);
 }
 
 static enum credit_class off(const struct sched_pool *p, struct credit_vcpu *cv, enum boost_event event) {

@@ -138,6 +138,11 @@ static inline struct credit_cpu *credit_cpu(u32 cpu) { return (void *)sched_cpus
 static inline struct credit_dom *credit_dom(const struct sched_dom *d) { return (void *)d->priv; }
 static inline struct credit_vcpu *credit_vcpu(const struct sched_vcpu *v) { return (void *)v->priv; }
 
+/* The class of a vCPU that is not boosted: every boost policy's, if it was not before. */
+static inline enum credit_class credit_class_of(const struct credit_pool *cp, const struct credit_vcpu *cv) {
+    return cv->credit < cp->over_below ? CLASS_OVER : CLASS_UNDER;
+}
+
 /* What its cap leaves a VM of a period's credit. */
 static inline u64 credit_cap(const struct credit_pool *cp, const struct credit_dom *cd) {
     u64 ns = (cd->cap * cp->period + 99) / 100;

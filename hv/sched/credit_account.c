@@ -97,7 +97,10 @@ static i64 settle(struct sched_pool *p, struct credit_vcpu *cv, u64 part, i64 pa
 
     if (hand_on) part = MIN(part, room(cp, cv));
     cv->credit += (i64)part;
-    cv->cls = cp->boost(p, cv, BOOST_CREDIT);
+    if (cv->cls == CLASS_BOOST || cv->level)
+        cv->cls = cp->boost(p, cv, BOOST_CREDIT);
+    else
+        cv->cls = credit_class_of(cp, cv);
     if (cv->credit < 0) {
         if (cv->credit < park && !v->parked) sched_park(p, v, true);
         cv->credit = MAX(cv->credit, cp->over_below - limit);
