@@ -120,6 +120,7 @@ static void set_params(const struct config_head *h, struct sched_pool *p, void *
 static void make_pool(const struct config_pool *c) {
     struct cpumask here = sim_cpus(0, sim.opt.cpus - 1);
     struct sched_pool *p = sim_pool(c->head.name, c->sched, cpumask_and(&c->cpus, &here));
+    const char *why;
 
     if (*c->turbo_of) {
         struct sched_pool *served = sched_pool_find(c->turbo_of);
@@ -128,7 +129,7 @@ static void make_pool(const struct config_pool *c) {
             fail(c->head.name, "cannot be the turbo pool of", c->turbo_of);
         param_preset(p, "turbo"); /* unless it says otherwise */
     }
-    if (*c->preset && param_preset(p, c->preset)) fail(c->head.name, "there is no preset", c->preset);
+    if (*c->preset && param_preset_why(p, c->preset, &why)) fail(c->head.name, c->preset, why);
     set_params(&c->head, p, p);
 }
 
@@ -143,7 +144,7 @@ static void make_vm(u32 i) {
     if (c->turbo && w.kind == WORK_MIXED) { /* vCPU 0 only serves, the others only compute */
         serve.percent = 0;
         w.kind = WORK_DUTY;
-    } else {
+    } else if (w.kind != WORK_HOG && w.kind != WORK_DUTY) { /* these guests do the same on every vCPU */
         serve.kind = WORK_IDLE;
     }
     vm[i] = sim_vm(p, c->head.name, c->vcpus, c->cpus, w);
