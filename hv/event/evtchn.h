@@ -26,7 +26,8 @@ struct evtchn_dom {
     /* set by evtchn_init, then constant */
     u32 vm, nr_vcpus;
     struct takt_shared *shared; /* the page, the hypervisor's address */
-    /* Raise `vector` on a vCPU, waking it; vector 0: only wake it if it polls. `other`: not the VM itself did it. */
+    /* Raise `vector` on a vCPU, waking it; vector 0: only wake it if it polls. `other`: it was not the VM
+     * itself. */
     void (*raise)(struct evtchn_dom *d, u32 vcpu, u8 vector, u32 port, bool other);
     u32 users; /* who is just raising here, atomically */
     /* under the lock */

@@ -1,15 +1,16 @@
-/* The I/O monitor: which VMs are I/O-intensive ("Workload-aware credit scheduler", section 4.1), the one classifier of
- * shared credit, ACA, vSlicer's inference and dynamic pools. For a VM that others raised n events for in a window of t:
+/* The I/O monitor: which VMs are I/O-intensive ("Workload-aware credit scheduler", section 4.1), the one
+ * classifier of shared credit, ACA, vSlicer's inference and dynamic pools. For a VM that others raised n
+ * events for in a window of t:
  *
  *   rate = (1 - s) n / t + s rate       s: io_smoothing
  *   I/O-intensive from rate > theta on, until rate <= (1 - h) theta
  *
- * theta: io_threshold, h: io_hysteresis; the paper has 500/s, a second, s = h = 0. Our reading: it counts for the VM,
- * all vCPUs together; "exceeds", not the "reaches" of another place. What a VM raises to itself does not count, nor
- * what it unmasks; no rate is above MOST, so that smoothing does not keep a lie for long.
+ * theta: io_threshold, h: io_hysteresis; the paper has 500/s, a second, s = h = 0. Our reading: it counts for
+ * the VM, all vCPUs together; "exceeds", not the "reaches" of another place. What a VM raises to itself does
+ * not count, nor what it unmasks; no rate is above MOST, so that smoothing does not keep a lie for long.
  *
- * Counting takes no lock. Windows are a pool's own timer, not the policy's, and only a change of a label is an input of
- * recordings: a replay needs no counts.
+ * Counting takes no lock. Windows are a pool's own timer, not the policy's, and only a change of a label is
+ * an input of recordings: a replay needs no counts.
  */
 #include "sched/core.h"
 #include "sched/machine.h"

@@ -1,7 +1,7 @@
 /* vcpus: 2 */
 /* time: 800 */
-/* Events that are bound to vCPU 0 while it sleeps and vCPU 1 runs and sends them: who takes them, as the VM's `route`
- * says (fixed, if nothing). */
+/* Events that are bound to vCPU 0 while it sleeps and vCPU 1 runs and sends them: who takes them, as the VM's
+ * `route` says (fixed, if nothing). */
 #include <guest/event.h>
 #include <guest/guest.h>
 #include <guest/string.h>

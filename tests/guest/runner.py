@@ -21,7 +21,8 @@ from conftest import BUILD, ROOT
 from machine import Machine
 
 DIRECTORY = os.path.join(ROOT, "tests", "guest")
-DEFAULTS = {"expect": "success", "vcpus": "1", "memory": "4", "args": "", "vms": "1", "time": "400", "only": "", "cpus": "", "keys": ""}
+DEFAULTS = {"expect": "success", "vcpus": "1", "memory": "4", "args": "", "vms": "1", "time": "400", "only": "",
+            "cpus": "", "keys": ""}
 FIRST_MS = 300  # when the first test is created
 PER_BOOT = 24
 SLACK = {"qemu": 5, "kvm": 5}  # times what a test asks for: the host may be busy
