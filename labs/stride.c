@@ -86,6 +86,8 @@ static u32 place(struct sched_pool *p, struct sched_vcpu *v) {
 
 static const struct param params[] = {
     { "weight", "", "share relative to other VMs", PARAM_DOM, 0, 1, 65535, NULL },
+    SCHED_VM_PARAMS,
+    SCHED_POOL_PARAMS,
     { 0 },
 };
 
