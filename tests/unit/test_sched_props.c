@@ -14,8 +14,28 @@
 #define ALL       sim_cpus(0, TAKT_MAX_CPUS - 1)
 #define SCENARIOS 400
 
-static const char *const presets[] = { "hardened", "faithful-3.4", "faithful-4.0", "faithful-4.1",
-                                       "faithful-4.2" };
+/* Any of them; some do not go with a pair of pools, and are then refused. */
+static void random_preset(u64 *rng, struct sched_pool *p) {
+    u32 n = 0;
+
+    while (credit_presets[n].name) n++;
+    param_preset(p, credit_presets[sim_below(rng, n)].name);
+}
+
+/* A parameter of the pool or VM, at random; refused if it does not go with the others. Slices are not so short, and
+ * accounting not so frequent, that a scenario takes long. */
+static void random_param(u64 *rng, struct sched_pool *p, void *object, enum param_scope scope) {
+    const struct param *e;
+    const char *why;
+    u32 n = 0;
+
+    while (param_at(p, n)) n++;
+    e = param_at(p, (u32)sim_below(rng, n));
+    if (e->scope != scope || strcmp(e->name, "fault") == 0) return;
+    u64 lowest = e->names || e->max <= 1000 ? e->min : 500, range = MIN(e->max, 100000u) - lowest + 1;
+
+    param_set(e, p, object, (i64)(lowest + sim_below(rng, range)), &why);
+}
 
 static struct sim_work random_work(u64 *rng) {
     static const enum work_kind kinds[] = { WORK_IDLE,  WORK_HOG,    WORK_HOG,  WORK_DUTY,
@@ -48,7 +68,7 @@ struct world {
     u64 rng;
     u32 cpus;
     struct sched_pool *pool[3];
-    struct sim_dom *vm[12];
+    struct sim_dom *vm[12], *turbo[12]; /* turbo: its other part; NULL */
     u32 nr_vms;
     u64 gone; /* ns that destroyed VMs ran */
 };
@@ -57,8 +77,12 @@ static void add_vm(struct world *w) {
     struct sched_pool *p = w->pool[sim_below(&w->rng, 3)];
 
     if (w->nr_vms == ARRAY_SIZE(w->vm) || !p || cpumask_empty(&p->cpus)) return;
-    w->vm[w->nr_vms++] =
+    w->vm[w->nr_vms] =
         sim_vm(p, "vm", 1 + (u32)sim_below(&w->rng, 4), random_affinity(&w->rng, p), random_work(&w->rng));
+    w->turbo[w->nr_vms] = p->turbo && !cpumask_empty(&p->turbo->cpus) && sim_below(&w->rng, 2)
+                              ? sim_turbo(w->vm[w->nr_vms], random_work(&w->rng))
+                              : NULL;
+    w->nr_vms++;
 }
 
 static void build(struct world *w, u64 seed, bool keep) {
@@ -71,12 +95,20 @@ static void build(struct world *w, u64 seed, bool keep) {
     sim_start(&o);
     sim.check = sim_check;
     w->pool[0] = sim_pool("Pool-0", "credit", sim_cpus(0, w->cpus > 3 ? w->cpus - 2 : w->cpus - 1));
-    param_preset(w->pool[0], presets[sim_below(&w->rng, ARRAY_SIZE(presets))]);
+    random_preset(&w->rng, w->pool[0]);
     if (w->cpus > 3) {
-        w->pool[1] =
-            sim_pool("other", sim_below(&w->rng, 2) ? "null" : "credit", sim_cpus(w->cpus - 1, w->cpus - 1));
-        if (w->pool[1]->policy == &credit_policy)
-            param_preset(w->pool[1], presets[sim_below(&w->rng, ARRAY_SIZE(presets))]);
+        bool pair = sim_below(&w->rng, 2);
+
+        w->pool[1] = sim_pool("other", pair || sim_below(&w->rng, 2) ? "credit" : "null",
+                              sim_cpus(w->cpus - 1, w->cpus - 1));
+        if (pair) {
+            param_preset(w->pool[0], "hardened"); /* the one it has may not go with a pair */
+            param_preset(w->pool[1], "turbo");
+            assert_int_equal(sched_pool_pair(w->pool[1], w->pool[0]), 0);
+            random_preset(&w->rng, w->pool[0]);
+        } else if (w->pool[1]->policy == &credit_policy) {
+            random_preset(&w->rng, w->pool[1]);
+        }
         w->pool[2] = sim_pool("empty", "credit", (struct cpumask){ 0 });
     }
     for (u32 i = 1 + (u32)sim_below(&w->rng, 6); i; i--) add_vm(w);
@@ -87,14 +119,24 @@ static void set_something(struct world *w, struct sim_dom *d) {
     const char *why;
 
     if (p->policy != &credit_policy) return;
-    switch (sim_below(&w->rng, 4)) {
+    switch (sim_below(&w->rng, 8)) {
     case 0: sim_param(p, &d->d, "weight", 1 + (i64)sim_below(&w->rng, 65535)); break;
     case 1: sim_param(p, &d->d, "cap", (i64)sim_below(&w->rng, 2) * (i64)sim_below(&w->rng, 300)); break;
     case 2: /* may be refused, for the rate limit */
         param_set(param_find(p, "tslice_us"), p, p, 50 + (i64)sim_below(&w->rng, 100000), &why);
         break;
-    default: param_preset(p, presets[sim_below(&w->rng, ARRAY_SIZE(presets))]);
+    case 3: sched_label(&d->d, sim_below(&w->rng, 2)); break;
+    case 4:
+    case 5: random_param(&w->rng, p, &d->d, PARAM_DOM); break;
+    case 6: random_param(&w->rng, p, p, PARAM_POOL); break;
+    default: random_preset(&w->rng, p);
     }
+}
+
+static void destroy(struct world *w, struct sim_dom *d) {
+    sim_vm_stop(d);
+    for (u32 k = 0; k < d->nr_vcpus; k++) w->gone += d->vcpu[k]->s.state_ns[RS_RUNNING];
+    sim_vm_destroy(d);
 }
 
 /* One random act of administration. */
@@ -108,10 +150,10 @@ static void meddle(struct world *w) {
     case 0: add_vm(w); break;
     case 1:
         if (!d) break;
-        sim_vm_stop(d);
-        for (u32 k = 0; k < d->nr_vcpus; k++) w->gone += d->vcpu[k]->s.state_ns[RS_RUNNING];
-        sim_vm_destroy(d);
+        if (w->turbo[i]) destroy(w, w->turbo[i]);
+        destroy(w, d);
         w->vm[i] = w->vm[--w->nr_vms];
+        w->turbo[i] = w->turbo[w->nr_vms];
         break;
     case 2:
         if (d && p) sim_move_vm(p, d);
@@ -139,29 +181,36 @@ static void meddle(struct world *w) {
     }
 }
 
+/* What the vCPUs of a VM ran; with `charged`, that they were charged for it exactly. */
+static u64 ran_of(const struct sim_dom *d, bool charged) {
+    u64 total = 0;
+
+    for (u32 k = 0; d && k < d->nr_vcpus; k++) {
+        struct sched_vcpu *v = &d->vcpu[k]->s;
+        struct sched_times t;
+        u64 sum = 0;
+
+        sched_times(v, &t);
+        total += t.state_ns[RS_RUNNING];
+        for (u32 s = 0; s < RS_NR; s++) sum += t.state_ns[s];
+        assert_true(sum <= sim.now); /* its whole life */
+        if (!charged || v->dom->pool->policy != &credit_policy) continue;
+        const struct credit_vcpu *cv = credit_vcpu(v);
+        u64 billed = cv->used + (v->state == RS_RUNNING ? sim.now - cv->billed : 0);
+
+        if (billed != t.state_ns[RS_RUNNING])
+            fail_msg("seed %lu: ran %lu ns, charged %lu", (unsigned long)sim.opt.seed,
+                     (unsigned long)t.state_ns[RS_RUNNING], (unsigned long)billed);
+    }
+    return total;
+}
+
 /* P1: every ns of every pCPU is somebody's, and what was charged is what ran, in time mode. */
 static void check_conservation(struct world *w, bool charged) {
     u64 total = w->gone;
 
     for (u32 cpu = 0; cpu < w->cpus; cpu++) total += sched_idle_ns(cpu);
-    for (u32 i = 0; i < w->nr_vms; i++)
-        for (u32 k = 0; k < w->vm[i]->nr_vcpus; k++) {
-            struct sched_vcpu *v = &w->vm[i]->vcpu[k]->s;
-            struct sched_times t;
-            u64 sum = 0;
-
-            sched_times(v, &t);
-            total += t.state_ns[RS_RUNNING];
-            for (u32 s = 0; s < RS_NR; s++) sum += t.state_ns[s];
-            assert_true(sum <= sim.now); /* its whole life */
-            if (!charged || v->dom->pool->policy != &credit_policy) continue;
-            const struct credit_vcpu *cv = credit_vcpu(v);
-            u64 billed = cv->used + (v->state == RS_RUNNING ? sim.now - cv->billed : 0);
-
-            if (billed != t.state_ns[RS_RUNNING])
-                fail_msg("seed %lu: ran %lu ns, charged %lu", (unsigned long)sim.opt.seed,
-                         (unsigned long)t.state_ns[RS_RUNNING], (unsigned long)billed);
-        }
+    for (u32 i = 0; i < w->nr_vms; i++) total += ran_of(w->vm[i], charged) + ran_of(w->turbo[i], charged);
     if (total != sim.now * w->cpus)
         fail_msg("seed %lu: %lu ns accounted for of %lu", (unsigned long)sim.opt.seed, (unsigned long)total,
                  (unsigned long)(sim.now * w->cpus));
@@ -196,8 +245,15 @@ static void test_work_conserving(void **state) {
         o.kick_ns = 1 + sim_below(&rng, 3) * 1000;
         sim_start(&o);
         p = sim_pool("Pool-0", "credit", sim_cpus(0, o.cpus - 1));
-        for (u32 i = 0; i < n; i++) /* all at one instant */
-            sim_vm(p, "vm", 1, random_affinity(&rng, p), random_work(&rng));
+        do random_preset(&rng, p);
+        while (credit_pool(p)->knob.balance != BALANCE_FULL);
+        sim_param(p, p, "order", (i64)sim_below(&rng, 2));
+        for (u32 i = 0; i < n; i++) { /* all at one instant */
+            struct sim_dom *d = sim_vm(p, "vm", 1, random_affinity(&rng, p), random_work(&rng));
+
+            if (sim_below(&rng, 2)) sim_param(p, &d->d, "micro_us", 1000 * (1 + (i64)sim_below(&rng, 20)));
+            if (sim_below(&rng, 2)) sim_param(p, &d->d, "io", IO_YES);
+        }
         for (u32 i = 0; i < 200; i++) {
             u64 events;
 
@@ -282,7 +338,13 @@ static u64 switches_of_pool_a(u64 seed, u32 others) {
     struct sched_pool *a = sim_pool("Pool-0", "credit", sim_cpus(0, 1));
     struct sched_pool *b = sim_pool("other", "credit", sim_cpus(2, 3));
 
-    for (u32 i = 0; i < 4; i++) sim_vm(a, "a", 2, ALL, random_work(&rng));
+    random_preset(&rng, a);
+    for (u32 i = 0; i < 4; i++) {
+        struct sim_dom *d = sim_vm(a, "a", 2, ALL, random_work(&rng));
+
+        random_param(&rng, a, &d->d, PARAM_DOM);
+    }
+    random_preset(&rng, b);
     for (u32 i = 0; i < others; i++) sim_vm(b, "b", 3, ALL, random_work(&rng));
     sim_run_until(NS_PER_S);
     for (size_t i = 0; i < sim.nr_kept; i++) {
@@ -323,6 +385,8 @@ static struct trace_record *record(u64 seed, size_t *n) {
 }
 
 static void test_replay(void **state) {
+    bool seen[IN_LABEL + 1] = { [IN_POOL_DESTROY] = true };
+
     for (u64 seed = 1; seed <= 150; seed++) {
         struct sim_difference d;
         size_t n;
@@ -331,6 +395,8 @@ static void test_replay(void **state) {
         int caught = 0, tries = 0;
 
         assert_true(n >= 10);
+        for (size_t i = 0; i < n; i++)
+            if (r[i].event == TRC_SCHED_INPUT) seen[r[i].arg[0] & 0xff] = true;
         memcpy(copy, r, n * sizeof(*r));
         if (sim_replay(copy, n, &d))
             fail_msg("seed %lu: record %zu: %s", (unsigned long)seed, d.record, d.what);
@@ -363,6 +429,8 @@ static void test_replay(void **state) {
         free(copy);
         free(r);
     }
+    for (u32 kind = 1; kind <= IN_LABEL; kind++)
+        if (!seen[kind]) fail_msg("no recording has an input of kind %u", kind);
 }
 
 /* Rubbish in a recording is refused, or differs; it does not crash the replay. */
