@@ -388,7 +388,8 @@ static u64 slice_of(const struct credit_pool *cp, const struct credit_vcpu *cv) 
 static u64 rate_limited(const struct credit_pool *cp, const struct credit_vcpu *cv, u64 now) {
     u64 ran = now - cv->picked_at;
 
-    if (ran >= cp->ratelimit) return 0;
+    if (ran >= cp->ratelimit || (cp->nr_ls && !cv->left))
+        return 0; /* a micro-slice may be shorter than the limit */
     if (!cp->knob.ratelimit_exact) return cp->ratelimit;
     return cv->yielded ? 0 : cp->ratelimit - ran;
 }
