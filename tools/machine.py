@@ -84,13 +84,14 @@ def bochs_version():
 
 class Machine:
     """One machine. Serial output is in `dir`/serial.txt; with com1="socket" it can be talked to at `dir`/com1.sock (QEMU),
-    com1="stdio" is this terminal. `com2` may be a path: COM2's output goes there."""
+    com1="stdio" is this terminal. `com2` may be a path: COM2's output goes there.
+    `hz`: how many instructions Bochs executes a virtual second."""
 
     def __init__(self, platform, iso, cpus=2, memory=256, directory=None, com1="file", com2=None, uefi=False, gdb=False,
-                 extra=()):
+                 extra=(), hz=BOCHS_HZ):
         self.platform, self.iso = platform, os.path.abspath(iso)
         self.cpus, self.memory, self.com1, self.com2 = cpus, memory, com1, com2
-        self.uefi, self.gdb, self.extra = uefi, gdb, list(extra)
+        self.uefi, self.gdb, self.extra, self.hz = uefi, gdb, list(extra), hz
         self.dir = os.path.abspath(directory or os.path.join(BUILD, "run", f"{platform}-{os.getpid()}"))
         self.serial_path = os.path.join(self.dir, "serial.txt")
         self.socket_path = os.path.join(self.dir, "com1.sock")
@@ -131,7 +132,7 @@ class Machine:
         version = bochs_version()
         rc, script = os.path.join(self.dir, "bochsrc"), os.path.join(self.dir, "dbg")
         with open(rc, "w", encoding="ascii") as f:
-            f.write(BOCHSRC.format(memory=self.memory, cpus=self.cpus, hz=BOCHS_HZ, dir=self.dir, com1=com1, iso=self.iso,
+            f.write(BOCHSRC.format(memory=self.memory, cpus=self.cpus, hz=self.hz, dir=self.dir, com1=com1, iso=self.iso,
                                    model="corei7_icelake_u",
                                    com2=f"mode=file, dev={self.com2}" if self.com2 else "mode=null"))
         with open(script, "w", encoding="ascii") as f:

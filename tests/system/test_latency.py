@@ -1,0 +1,92 @@
+"""How long who wakes waits for its pCPU at most, among 2 to 5 VMs, by the hypervisor's own histogram. On Bochs: time is exact."""
+import json
+import os
+import re
+
+import pytest
+from machine import Machine
+
+from system.takt import make_iso, place
+
+SWITCH_US = 60  # an interrupt, the decision and the switch, at 100 million instructions a second
+TURBO_SWITCH_US = 6  # at 1,000 million
+SLICE_US = 30000
+
+VM = """\
+[vm {name}]
+image = {image}
+memory = 2M
+pool = {pool}
+{keys}
+
+"""
+
+
+def measured(name, config, cpus, seconds, warm, hz):
+    """{VM/vCPU: what top says of it}."""
+    directory = place(f"latency-{name}")
+    script = f"@100ms top -j=latency -w {warm} -d {seconds}\n+10ms poweroff\n"
+    iso = make_iso(directory, config, modules={"latency.script": script})
+    with Machine("bochs", iso, cpus=cpus, directory=directory, hz=hz) as machine:
+        how, _ = machine.wait(timeout=900)
+        text = machine.serial()
+    assert how == "ended", f"{how}: see {directory}"
+    answers = [json.loads(m[1]) for m in re.finditer("\x1e(\\{.*\\})\n", text)]
+    result = next((a["result"] for a in answers if a["id"] == "latency"), None)
+    assert result, f"no measurement: see {os.path.join(directory, 'serial.txt')}"
+    return {f"{v['vm']}/{v['vcpu']}": v for v in result["vcpus"]}
+
+
+def pools(preset, wakers, keys):
+    """A pool of one pCPU for each number of VMs, of which `wakers(n)` wake, the others compute."""
+    config = f"[hypervisor]\ntop = no\nscript = latency.script\n{preset}\n\n"
+    config += "".join(f"[pool pool{n}]\ncpus = {n - 2}\n{preset}\n\n" for n in (3, 4, 5))
+    for n in (2, 3, 4, 5):
+        pool = "Pool-0" if n == 2 else f"pool{n}"
+        for i in range(n):
+            if i < wakers(n):
+                config += VM.format(name=f"waker{n}-{i}", image="waker", pool=pool,
+                                    keys=f"cmdline = period_us={17300 + 1900 * i} report_s=1000\n{keys}")
+            else:
+                config += VM.format(name=f"spin{n}-{i}", image="spin", pool=pool, keys="")
+    return config
+
+
+def check(vcpus, n, wakers, bound_us, least_us):
+    for i in range(wakers):
+        wake = vcpus[f"waker{n}-{i}/0"]["wake_us"]
+        assert wake["count"] >= 30, wake
+        assert wake["max"] <= bound_us + n * SWITCH_US, f"{n} VMs: {wake}, bound {bound_us} us"
+    assert max(vcpus[f"waker{n}-{i}/0"]["wake_us"]["max"] for i in range(wakers)) >= least_us  # it did have to wait
+
+
+@pytest.mark.long
+def test_credit():
+    """C5, without boost: a slice of each of the others, at most."""
+    vcpus = measured("credit", pools("boost = off", lambda n: 1, ""), 4, 2, 0.5, 100_000_000)
+    for n in (2, 3, 4, 5):
+        check(vcpus, n, 1, (n - 1) * SLICE_US, 5000 if n > 2 else 0)  # a single one that computes is OVER: no wait
+
+
+@pytest.mark.long
+def test_vslicer():
+    """T_N + (m - 1) T_m, for one latency-sensitive VM beside one other, two of them beside one to three."""
+    vcpus = measured("vslicer", pools("sched_preset = vslicer", lambda n: min(n - 1, 2), "micro_us = 5000"), 4, 2, 0.5, 100_000_000)
+    for n in (2, 3, 4, 5):
+        m = min(n - 1, 2)
+        budget = SLICE_US / (n - m)
+        micro = budget / -(-budget // 5000)
+        check(vcpus, n, m, SLICE_US + (m - 1) * micro, SLICE_US / 2)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("n", [2, 3, 4, 5])
+def test_vturbo(n):
+    """(l - 1) x 0.1 ms and l switches on a turbo core."""
+    config = "[hypervisor]\ntop = no\nscript = latency.script\n\n[pool fast]\ncpus = 1\nturbo_of = Pool-0\n\n"
+    config += VM.format(name="waker", image="waker", pool="Pool-0", keys="cmdline = period_us=1730 report_s=1000\nturbo = yes")
+    for i in range(1, n):
+        config += VM.format(name=f"spin{i}", image="spin", pool="Pool-0", keys="turbo = yes")
+    wake = measured(f"vturbo-{n}", config, 2, 0.2, 0.05, 1_000_000_000)["waker/0"]["wake_us"]
+    assert wake["count"] >= 50, wake
+    assert (30 if n > 2 else 0) <= wake["max"] <= (n - 1) * 100 + n * TURBO_SWITCH_US, f"{n} VMs: {wake}"
