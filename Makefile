@@ -173,8 +173,8 @@ sim-scale: $(B)/release/scale $(B)/release/scale-wide ## how fast the simulation
 
 FUZZ        := $(patsubst tests/fuzz/%.c,$(B)/fuzz/%,$(wildcard tests/fuzz/fuzz_*.c))
 FUZZ_CC     ?= clang
-FUZZ_CFLAGS := $(filter-out -Werror,$(HOST_CFLAGS)) -O1 -fsanitize=fuzzer-no-link,address,undefined \
-	-fno-sanitize-recover=undefined -fno-omit-frame-pointer
+FUZZ_CFLAGS := $(filter-out -Werror,$(HOST_CFLAGS)) -O1 -Wno-missing-field-initializers \
+	-fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer
 FUZZ_OBJ    := $(patsubst %.c,$(B)/fuzz/obj/%.o,$(filter-out $(HOST_SKIP),$(HV_C)) $(wildcard tests/unit/fake_*.c))
 FUZZ_TIME   ?= 20
 

@@ -147,13 +147,13 @@ static __attribute__((noinline)) struct cpuid varying(struct vcpu *v, u32 leaf, 
 void exit_cpuid(struct vcpu *v, const struct vm_exit *e) {
     u64 *gpr = v->virt.regs.gpr;
     u32 leaf = (u32)gpr[REG_RAX];
-    const struct cpuid *c = &basic[leaf];
     struct cpuid r;
+    const struct cpuid *c = &r;
 
-    if (leaf > BASIC_MAX || VARYING >> leaf & 1) {
+    if (leaf <= BASIC_MAX && !(VARYING >> leaf & 1))
+        c = &basic[leaf];
+    else
         r = varying(v, leaf, (u32)gpr[REG_RCX]);
-        c = &r;
-    }
     gpr[REG_RAX] = c->eax;
     gpr[REG_RBX] = c->ebx;
     gpr[REG_RCX] = c->ecx;

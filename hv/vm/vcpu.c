@@ -45,11 +45,11 @@ static void lapic_timeout(struct timer *t, u64 now) {
     vcpu_notify(container_of(t, struct vcpu, lapic_timer), TODO_TICK);
 }
 
-/* The offset is minus the TSC at creation; what lies beyond the end of time is never. */
+/* The offset is minus the TSC at creation; what lies beyond the end of time, or 2^59 ticks, is never. */
 static u64 lapic_tsc_to_ns(struct vlapic *l, u64 tsc) {
-    u64 host = tsc - vcpu_of_lapic(l)->vm->tsc_offset;
+    u64 host = tsc - vcpu_of_lapic(l)->vm->tsc_offset, ticks = host - tsc_boot;
 
-    return host < tsc ? ~0ull : host < tsc_boot ? 0 : tsc_to_ns(host - tsc_boot);
+    return host < tsc ? ~0ull : host < tsc_boot ? 0 : ticks >> 59 ? ~0ull : tsc_to_ns(ticks);
 }
 
 static const struct vlapic_ops lapic_ops = {

@@ -738,6 +738,31 @@ static void test_timer_leaves_nothing_to_do(void **state) {
     assert_int_equal(v->todo, 0);
 }
 
+/* A17: however far a deadline is, it is not taken for one that is near, nor has the slice's timer a count of
+ * that. At 100 MHz nanoseconds overflow before ticks do. */
+static void test_deadline_far(void **state) {
+    static const u64 far[] = { 1ull << 58, 1ull << 60, ~0ull / 10, ~0ull / 10 + 1000,
+                               1ull << 63, ~0ull - 1,  ~0ull };
+
+    tsc_khz = 100000;
+    tsc_to_ns_mul = 10ull << 32;
+    ns_to_tsc_mul = (1ull << 32) / 10;
+    tsc_boot = rdtsc();
+    vm->tsc_offset = -tsc_boot;
+    vlapic_write(&v->lapic, 0x320, 0x40040, 0); /* TSC deadline */
+    for (u32 i = 0; i < ARRAY_SIZE(far); i++) {
+        vlapic_wrmsr(&v->lapic, MSR_TSC_DEADLINE, far[i], now_ns());
+        assert_true(v->lapic.next > 1ull << 60);
+        assert_true(tsc_at(v->lapic.next) - tsc_boot > (1ull << 60) / 11);
+        vcpu_notify(v, TODO_TICK);
+        assert_true(vcpu_prepare(v));
+        assert_int_equal(v->virt.pending.type, EVENT_NONE);
+        assert_int_equal(v->lapic.deadline, far[i]);
+    }
+    assert_true(tsc_at(~0ull) > 1ull << 60 && tsc_at(0) == tsc_boot);
+    fake_clock(1000);
+}
+
 static void test_init_sipi(void **state) {
     struct vcpu *ap = vm->vcpu[1];
 
@@ -809,6 +834,7 @@ int main(void) {
         TEST(test_hlt),
         TEST(test_priorities),
         TEST(test_timer_leaves_nothing_to_do),
+        TEST(test_deadline_far),
         TEST(test_init_sipi),
         TEST(test_unknown),
     };
