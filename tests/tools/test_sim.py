@@ -9,6 +9,7 @@ from conftest import BUILD, ROOT
 
 SIM = os.path.join(BUILD, "sim")
 DEMO = os.path.join(ROOT, "boot", "demo.cfg")
+POOLS = os.path.join(ROOT, "boot", "pools.cfg")
 MIXED = os.path.join(ROOT, "boot", "mixed.cfg")
 
 
@@ -35,6 +36,25 @@ def one(tmp_path, text):
 def test_the_demonstration():
     got, want = shares(result(DEMO)), {"hog-a": 29.8, "hog-b": 29.8, "part": 40, "waker": 0.5, "heavy": 60, "light": 40}
     assert got == {vm: pytest.approx(share, abs=0.5) for vm, share in want.items()}
+
+
+def test_three_pools(tmp_path):
+    """5/8 of a pCPU for who computes, whatever the others do; who does I/O waits no longer than beside those in one pool."""
+    apart = result("-p", "8", POOLS)
+    with open(POOLS, encoding="utf-8") as f:
+        text = f.read()
+    for line in ("sched = null\n", "sched_preset = pool-io\n", "pool = io\n", "pool = cpu\n"):
+        text = text.replace(line, "")
+    together = result("-p", "8", one(tmp_path, re.sub(r"\[pool (io|cpu)\]\nsched = credit\ncpus = .*\n", "", text)))
+    for vm, share in shares(apart).items():
+        if vm.startswith("cpu-"):
+            assert share == pytest.approx(62.5, abs=0.3)
+    assert shares(apart)["dom0"] == pytest.approx(30, abs=0.2)
+    assert sum(shares(together)[f"cpu-{c}"] for c in "abcdefgh") > 5.5 * 100  # nothing is kept for I/O there
+    worst = {how: max(v["wake_us"]["max"] for v in r["vcpus"] if v["vm"].startswith("io-")) for how, r in
+             (("apart", apart), ("together", together))}
+    assert worst["apart"] <= 3000 + 100  # a slice of one other: three that compute share two pCPUs
+    assert worst["apart"] < worst["together"]
 
 
 def test_the_same_seed_is_the_same_trace():

@@ -286,6 +286,38 @@ static void test_slice_online(void **state) {
     sim_stop();
 }
 
+/* "Coexisting scheduling policies": of 8 pCPUs one for dom0 without scheduling, two for I/O with slices of 3 ms, ticked and
+ * accounted ten times as often, five for those that compute: eight of them have 5/8 each. */
+static void test_three_pools(void **state) {
+    struct sim_options o = { .cpus = 8, .kick_ns = 1000 };
+    struct sched_pool *zero, *io, *cpu;
+    struct sim_dom *d[8], *dom0;
+
+    sim_start(&o);
+    sim.check = sim_check;
+    zero = sim_pool("Pool-0", "null", sim_cpus(0, 0));
+    io = sim_pool("io", "credit", sim_cpus(1, 2));
+    cpu = sim_pool("cpu", "credit", sim_cpus(3, 7));
+    assert_int_equal(param_preset(io, "pool-io"), 0);
+    assert_int_equal(credit_pool(io)->tslice, 3000000);
+    assert_int_equal(credit_pool(io)->tick, 1000000);
+    assert_int_equal(credit_pool(io)->period, 3000000);
+    dom0 = sim_vm(zero, "dom0", 1, sim_cpus(0, 63), (struct sim_work){ .kind = WORK_HOG });
+    for (u32 i = 0; i < 4; i++)
+        sim_vm(io, "io", 1, sim_cpus(0, 63),
+               (struct sim_work){ .kind = WORK_SERVER, .rate = 1000, .work_ns = 300000 });
+    for (u32 i = 0; i < 8; i++)
+        d[i] = sim_vm(cpu, "cpu", 1, sim_cpus(0, 63), (struct sim_work){ .kind = WORK_HOG });
+    sim_run_until(3 * NS_PER_S);
+    for (u32 i = 0; i < 8; i++) sim_mark(d[i]);
+    sim_mark(dom0);
+    sim_run_until(33 * NS_PER_S);
+    assert_int_equal(sim_ran(dom0->vcpu[0]), 30 * NS_PER_S);
+    for (u32 i = 0; i < 8; i++)
+        assert_in_range(sim_ran(d[i]->vcpu[0]), 30 * NS_PER_S * 622 / 1000, 30 * NS_PER_S * 628 / 1000);
+    sim_stop();
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_names),
@@ -299,6 +331,7 @@ int main(void) {
         cmocka_unit_test(test_parameters),
         cmocka_unit_test(test_parameter_text),
         cmocka_unit_test(test_default_is_hardened),
+        cmocka_unit_test(test_three_pools),
         cmocka_unit_test(test_slice_online),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
