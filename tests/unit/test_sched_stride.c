@@ -63,6 +63,17 @@ static void test_sleepers(void **state) {
     sim_stop();
 }
 
+/* Three pCPUs that decide at the same instant, and four that want them: what one puts back the others cannot take yet. */
+static void test_in_phase(void **state) {
+    struct sched_pool *p = start(3);
+    struct sim_dom *d[4];
+
+    for (u32 i = 0; i < 4; i++) d[i] = vm(p, "hog", 256, HOG);
+    sim_run_until(4 * NS_PER_S);
+    for (u32 i = 0; i < 4; i++) assert_in_range(sim_ran(d[i]->vcpu[0]), 2970 * MS, 3030 * MS);
+    sim_stop();
+}
+
 /* Several pCPUs, random comings and goings: the core's rules hold after every event, nobody waits beside an idle pCPU, and
  * the recording replays to the same decisions. */
 static void test_several_cpus(void **state) {
@@ -115,6 +126,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_weights),
         cmocka_unit_test(test_sleepers),
+        cmocka_unit_test(test_in_phase),
         cmocka_unit_test(test_several_cpus),
     };
 
