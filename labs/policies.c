@@ -1,5 +1,6 @@
-/* The scheduling policies that there are, those of labs/ with them; linked in place of the list in hv/sched/pool.c into
- * the simulation, and into an image by make LABS=labs/stride.c. New ones go to the end: recordings tell them by number. */
+/* The scheduling policies that there are, those of labs/ with them; linked in place of the list in
+ * hv/sched/pool.c into the simulation, and into an image by make LABS=labs/stride.c. New ones go to the end:
+ * recordings tell them by number. */
 #include "sched/policy.h"
 
 extern const struct sched_policy stride_policy;

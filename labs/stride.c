@@ -1,5 +1,5 @@
-/* Stride scheduling: whoever has the lowest pass runs next, and its pass grows by what it ran over its VM's weight
- * (C. Waldspurger and W. Weihl, "Stride scheduling", MIT/LCS/TM-528, 1995, section 2):
+/* Stride scheduling: whoever has the lowest pass runs next, and its pass grows by what it ran over its VM's
+ * weight (C. Waldspurger and W. Weihl, "Stride scheduling", MIT/LCS/TM-528, 1995, section 2):
  *
  *   pass += ran / weight            after a sleep: pass = max(pass, that of who was picked last)
  *
@@ -39,7 +39,7 @@ static void enqueue(struct sched_pool *p, struct stride_vcpu *s) {
     list_add_tail(at, &s->link);
 }
 
-/* v waits: a pCPU where it may run decides anew, if there is one that idles or whose vCPU is two slices ahead. */
+/* v waits: a pCPU where it may run decides anew, if one idles or its vCPU is two slices ahead. */
 static void offer(struct sched_pool *p, struct sched_vcpu *v) {
     struct cpumask allowed = sched_allowed(p, v);
 

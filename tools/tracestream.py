@@ -7,13 +7,15 @@ NOBODY = 0xFFFFFFFF
 MAX_PAYLOAD = 1024
 
 LOST = 0x0001
-RUNSTATE, SWITCH, WAKE, BLOCK, YIELD, BOOST, KICK, MIGRATE, PARK, ACCOUNT, MICRO, SHARE, TURBO, LABEL = range(0x0101, 0x010F)
+RUNSTATE, SWITCH, WAKE, BLOCK, YIELD, BOOST, KICK, MIGRATE, PARK, ACCOUNT = range(0x0101, 0x010B)
+MICRO, SHARE, TURBO, LABEL = range(0x010B, 0x010F)
 EXIT, ENTRY, INJECT, HYPERCALL = range(0x0201, 0x0205)
 EVTCHN_SEND, EVTCHN_TAKE = 0x0301, 0x0302
 
 NAMES = {LOST: "lost", RUNSTATE: "runstate", SWITCH: "switch", WAKE: "wake", BLOCK: "block", YIELD: "yield",
          BOOST: "boost", KICK: "kick", MIGRATE: "migrate", PARK: "park", ACCOUNT: "account", MICRO: "micro",
-         SHARE: "share", TURBO: "turbo", LABEL: "label", EXIT: "exit", ENTRY: "entry", INJECT: "inject", HYPERCALL: "hypercall", EVTCHN_SEND: "event send",
+         SHARE: "share", TURBO: "turbo", LABEL: "label", EXIT: "exit", ENTRY: "entry",
+         INJECT: "inject", HYPERCALL: "hypercall", EVTCHN_SEND: "event send",
          EVTCHN_TAKE: "event take"}
 STATES = ("running", "runnable", "blocked", "offline")
 # enum exit_reason of hv/virt/virt.h

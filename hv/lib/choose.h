@@ -5,7 +5,7 @@
 #include "lib/parse.h"
 
 /* As many of `from` as `c` says, or all if there are fewer. CHOOSE_RANDOM: by `seed`, always the same ones.
- * CHOOSE_CACHE: each cache gives in proportion to the pCPUs of `from` that share it, the last ones of them. */
+ * CHOOSE_CACHE: each cache gives in proportion to the pCPUs of `from` that share it, the last of them. */
 struct cpumask cpus_choose(const struct cpu_choice *c, const struct cpumask *from, u64 seed,
                            u32 (*cache_of)(u32 cpu));
 

@@ -9,7 +9,8 @@
 struct sched_pool sched_pools[SCHED_MAX_POOLS];
 
 /* Weak: labs/policies.c has a longer list. */
-const struct sched_policy *const sched_policies[] __attribute__((weak)) = { &credit_policy, &null_policy, NULL };
+const struct sched_policy *const sched_policies[]
+    __attribute__((weak)) = { &credit_policy, &null_policy, NULL };
 
 /* Takes both locks; end() gives them back, and returns what the caller is to. */
 static struct sched_pool *begin(struct sched_pool *const *where) {

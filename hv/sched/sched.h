@@ -169,9 +169,9 @@ struct sched_times {
     /* what its policy says of it; 0 and "" where that has no meaning */
     const char *kind; /* LS or NL (vSlicer), io (labelled), LS+io, turbo */
     u64 micro_ns;     /* its micro-slice */
-    u64 turbo_pct; /* of one pCPU, what its VM used of turbo cores in the last period, in hundredths of a percent */
-    i64 moved_ns; /* credit that sharing gave to its VM in the last period, or took */
-    u32 boost;    /* level */
+    u64 turbo_pct;    /* what its VM used of turbo cores in the last period, 1/10000 of a pCPU */
+    i64 moved_ns;     /* credit that sharing gave to its VM in the last period, or took */
+    u32 boost;        /* level */
 };
 void sched_times(struct sched_vcpu *v, struct sched_times *out);
 void sched_reset_latency(struct sched_vcpu *v);

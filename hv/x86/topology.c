@@ -2,8 +2,9 @@
 #include "x86/insn.h"
 #include "x86/percpu.h"
 
-/* The APIC ids of those who share a cache differ only in their lower bits; how many, bits 25 to 14 of EAX of the last
- * subleaf that has a cache tell (SDM 2A CPUID leaf 4; APM3 E.4.15 8000_001D). With neither leaf all share one. */
+/* The APIC ids of those who share a cache differ only in their lower bits; how many, bits 25 to 14 of EAX of
+ * the last subleaf that has a cache tell (SDM 2A CPUID leaf 4; APM3 E.4.15 8000_001D). With neither leaf all
+ * share one. */
 u32 cpu_cache(u32 cpu) {
     u32 leaf = cpuid_or_zero(0x8000001d, 0).eax & 31 ? 0x8000001d : 4, shift = 31;
 

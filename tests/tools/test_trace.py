@@ -132,14 +132,16 @@ POLICY = [ts.Record(1000, ts.MICRO, 0, BUSY, 1, 3, 10_000_000, 0),
 
 def test_records_of_policies():
     trace = ts.parse(b"".join(ts.frame("R", i, r.pack()) for i, r in enumerate(POLICY)))
-    got = {e["name"]: (e["pid"] - trace2json.VMS, e["tid"], e["args"]) for e in trace2json.convert(trace)["traceEvents"] if e["ph"] == "i"}
+    got = {e["name"]: (e["pid"] - trace2json.VMS, e["tid"], e["args"])
+           for e in trace2json.convert(trace)["traceEvents"] if e["ph"] == "i"}
     assert got == {"micro": (1, 0, {"latency-sensitive here": 1, "others": 3, "T_n us": 10000}),
                    "share": (2, 0, {"credit moved us": -5000}),
                    "turbo": (3, 0, {"turbo us": 1500, "FS^R us": 28500}),
                    "label": (3, 0, {"label": "io", "events a second": 700}),
                    "wake": (3, 0, {"args": [0, 0, 0, 0]})}
     first = ts.Record(0, ts.RUNSTATE, 0, BUSY, 0, 1, 0, 0)
-    records = records_of(trace2xen.convert_all(ts.parse(b"".join(ts.frame("R", i, r.pack()) for i, r in enumerate([first] + POLICY))))[0])
+    data = b"".join(ts.frame("R", i, r.pack()) for i, r in enumerate([first] + POLICY))
+    records = records_of(trace2xen.convert_all(ts.parse(data))[0])
     assert (0, 1000, 0x22040, (1, 0, 1, 3, 10_000_000, 0)) in records
     assert (0, 3000, 0x22042, (3, 0, 3, 1500, 28_500_000, 0)) in records
     assert (0, 4000, 0x22043, (3, 0, 3, 1, 700, 0)) in records

@@ -63,7 +63,8 @@ static void test_sleepers(void **state) {
     sim_stop();
 }
 
-/* Three pCPUs that decide at the same instant, and four that want them: what one puts back the others cannot take yet. */
+/* Three pCPUs that decide at the same instant, and four that want them: what one puts back the others cannot
+ * take yet. */
 static void test_in_phase(void **state) {
     struct sched_pool *p = start(3);
     struct sim_dom *d[4];
@@ -74,8 +75,8 @@ static void test_in_phase(void **state) {
     sim_stop();
 }
 
-/* Several pCPUs, random comings and goings: the core's rules hold after every event, nobody waits beside an idle pCPU, and
- * the recording replays to the same decisions. */
+/* Several pCPUs, random comings and goings: the core's rules hold after every event, nobody waits beside an
+ * idle pCPU, and the recording replays to the same decisions. */
 static void test_several_cpus(void **state) {
     for (u64 seed = 1; seed <= 30; seed++) {
         struct sched_pool *p = start(3);
