@@ -464,6 +464,8 @@ static struct sim_dom *populate(struct sim_dom *d, u32 vcpus, struct cpumask aff
         timer_init(&v->alarm, alarm_rings);
         must(sched_vcpu_init(&v->s, &d->d, i, &affinity), "vCPU of", d->name);
         v->next = sim.now;
+        if (work.kind == WORK_MIXED)
+            v->next -= sim_below(&v->rng, work.period_ns); /* in no phase with ticks */
         next_burst(v);
         if (work.kind == WORK_SERVER) alarm_at(v, sim.now + exponential(&v->rng, NS_PER_S / work.rate));
         if (work.kind == WORK_CLIENT) alarm_at(v, work.due.next);

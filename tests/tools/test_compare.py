@@ -92,7 +92,7 @@ def test_what_was_not_counted():
 
 @pytest.mark.parametrize("settings, why", [
     ({"pool core": {"no_such_knob": "1"}}, "no_such_knob"),
-    ({"pool core": {"sched_preset": "nosuch"}}, "there is no preset: nosuch"),
+    ({"pool core": {"sched_preset": "nosuch"}}, "core nosuch: .*no such preset"),
     ({"pool core": {"tslice_us": "7"}}, "tslice_us = 7: the value is out of range"),
     ({"vm mixed": {"weight": "0"}}, "weight = 0"),
     ({"pool core": {"sched": "nosuch"}}, "pool core: error"),

@@ -69,7 +69,7 @@ def test_command_line_overrides():
 
 
 def test_events_wake_who_sleeps_and_interrupt_who_computes(tmp_path):
-    text = ("[vm s]\nimage = mixed\ncmdline = client=2 work_us=100 percent={p}\n\n"
+    text = ("[vm s]\nimage = mixed\ncpus = 0\ncmdline = client=2 work_us=100 percent={p}\n\n"
             "[vm c]\nimage = client\ncpus = 1\ncmdline = server=1\n")
     for percent in (0, 30, 100):
         r = result("-t", "4s", one(tmp_path, text.format(p=percent)))
