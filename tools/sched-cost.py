@@ -63,9 +63,11 @@ def main():
             for p, of in costs[mode].items():
                 worst = max(of[n] / plain[mode][n] for n in SIZES)
                 print(f"{mode + ', ' + p:28}" + "".join(f"{of[n]:8.0f}" for n in SIZES) +
-                      f"  instructions, at most {worst:.2f} times plain credit's" + (f": {faults[mode, p]}" if faults[mode, p] else ""))
+                      f"  instructions, at most {worst:.2f} times plain credit's" +
+                      (f": {faults[mode, p]}" if faults[mode, p] else ""))
         print(f"{'accounting, a pass':28}" + "".join(f"{passes[n]:8.0f}" for n in SIZES) + "  instructions")
-        print(f"a decision grows by {growth:.2f} (at most {GROWTH}, by {ORDERED_GROWTH} if ordered by credit or deadline) and takes at "
+        print(f"a decision grows by {growth:.2f} (at most {GROWTH}, by {ORDERED_GROWTH} if ordered by credit or deadline)"
+              " and takes at "
               f"most {MOST} times plain credit's; accounting {result['pass_fixed']:.0f} and {per_vcpu:.0f} per active vCPU (at most "
               f"{PASS}); vTurbo's exchange for 8 VMs {exchange:.0f} (at most {EXCHANGE}): {'ok' if ok else 'EXCEEDED'}")
     return 0 if ok else 1

@@ -39,8 +39,8 @@ struct credit_knobs {
 enum credit_class { CLASS_BOOST, CLASS_UNDER, CLASS_OVER, CLASS_NR };
 
 /* The queues of a pCPU in the order in which they are served: the classes, and those with micro-slices, who
- * run before the next vCPU that is UNDER or after one of them (vslicer.c). UNDER has several, for order = credit: who
- * has more of a period's credit left is in an earlier one. */
+ * run before the next vCPU that is UNDER or after one of them (vslicer.c). UNDER has several, for order =
+ * credit: who has more of a period's credit left is in an earlier one. */
 enum credit_queue { Q_BOOST, Q_MICRO, Q_UNDER, Q_LATER = Q_UNDER + 8, Q_OVER, Q_NR };
 
 static inline enum credit_class class_of_queue(enum credit_queue q) {

@@ -9,11 +9,11 @@
  *
  * Our reading where the paper leaves it open: an LS whose T_n is used up gets the next one and waits for
  * one NL to run first (Q_LATER, which follows Q_UNDER's first and then is Q_MICRO); m and n count active
- * vCPUs; T_n and T_N are by weight, relative to the heaviest NL; the classes of credit stay, so that weights and
- * caps hold, but OVER begins a slice below 0, for a round swings credit by as much. With n = 0 the LS take
- * turns by what they ask for; with m = 0 this is plain credit. Micro-slices of different sizes (section 6):
- * `edf` runs first whose next is due first, T_S / r after the last; `frequency` who has used least of its
- * T_n, so that runs in a T_S are inverse to T_m.
+ * vCPUs; T_n and T_N are by weight, relative to the heaviest NL; the classes of credit stay, so that
+ * weights and caps hold, but OVER begins a slice below 0, for a round swings credit by as much. With n = 0
+ * the LS take turns by what they ask for; with m = 0 this is plain credit. Micro-slices of different sizes
+ * (section 6): `edf` runs first whose next is due first, T_S / r after the last; `frequency` who has used
+ * least of its T_n, so that runs in a T_S are inverse to T_m.
  */
 #include "sched/credit.h"
 

@@ -73,7 +73,8 @@ def test_evader_under_a_policy(preset, evader):
 @pytest.mark.long
 def test_evader_on_a_turbo_core():
     """It sleeps over the ticks of the turbo core, where the other computes as well: half of that is its share."""
-    shares = measure("vturbo", preset="hardened", cpus=0, pools=TURBO, evader="turbo = yes\ncmdline = tick_us=100 lead_us=10 nap_us=20",
+    shares = measure("vturbo", preset="hardened", cpus=0, pools=TURBO,
+                     evader="turbo = yes\ncmdline = tick_us=100 lead_us=10 nap_us=20",
                      victim="turbo = yes")
     assert shares["evader/0"] + shares["evader/1"] <= 51, shares
     assert sum(shares.values()) > 198, shares

@@ -703,7 +703,8 @@ static void test_ratelimit(void **state) {
     }
 }
 
-/* order = credit: of those that are UNDER who has more left runs first, to an eighth of a period; fifo: who came first. */
+/* order = credit: of those that are UNDER who has more left runs first, to an eighth of a period; fifo: who
+ * came first. */
 static void test_order(void **state) {
     for (int by_credit = 0; by_credit < 2; by_credit++) {
         struct sched_pool *p = start(1, 1, "hardened");
@@ -736,8 +737,8 @@ static void test_order(void **state) {
     }
 }
 
-/* What it is for (Ongaro et al.): who runs little has more left and waits for one slice, not for one of each. Shares,
- * and what an evader gets, stay. */
+/* What it is for (Ongaro et al.): who runs little has more left and waits for one slice, not for one of
+ * each. Shares, and what an evader gets, stay. */
 static void test_order_latency(void **state) {
     u64 worst[2];
 

@@ -286,8 +286,8 @@ static void test_slice_online(void **state) {
     sim_stop();
 }
 
-/* "Coexisting scheduling policies": of 8 pCPUs one for dom0 without scheduling, two for I/O with slices of 3 ms, ticked and
- * accounted ten times as often, five for those that compute: eight of them have 5/8 each. */
+/* "Coexisting scheduling policies": of 8 pCPUs one for dom0 without scheduling, two for I/O with slices of
+ * 3 ms, ticked and accounted ten times as often, five for those that compute: eight of them have 5/8 each. */
 static void test_three_pools(void **state) {
     struct sim_options o = { .cpus = 8, .kick_ns = 1000 };
     struct sched_pool *zero, *io, *cpu;

@@ -22,8 +22,8 @@ static void random_preset(u64 *rng, struct sched_pool *p) {
     param_preset(p, credit_presets[sim_below(rng, n)].name);
 }
 
-/* A parameter of the pool or VM, at random; refused if it does not go with the others. Slices are not so short, and
- * accounting not so frequent, that a scenario takes long. */
+/* A parameter of the pool or VM, at random; refused if it does not go with the others. Slices are not so
+ * short, and accounting not so frequent, that a scenario takes long. */
 static void random_param(u64 *rng, struct sched_pool *p, void *object, enum param_scope scope) {
     const struct param *e;
     const char *why;

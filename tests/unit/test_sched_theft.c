@@ -1,6 +1,6 @@
-/* Theft of service: who sleeps at the right moments, or says that it is what it is not, gets no more than its share and
- * a point over 10 s, under the default and every paper's policy on top of it. Share is what it is entitled to of regular
- * and turbo cores together. */
+/* Theft of service: who sleeps at the right moments, or says that it is what it is not, gets no more than
+ * its share and a point over 10 s, under the default and every paper's policy on top of it. Share is what
+ * it is entitled to of regular and turbo cores together. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -94,8 +94,9 @@ static void test_one_core(void **state) {
             for (u32 k = 1; k <= 3; k += 2) one_core(&policies[i], e, k);
 }
 
-/* A regular and a turbo core, n VMs that compute; one of them evades, or computes, on both. What nobody else wants of the
- * turbo core is there for the taking, and then all of its share. With and without vSlicer. */
+/* A regular and a turbo core, n VMs that compute; one of them evades, or computes, on both. What nobody
+ * else wants of the turbo core is there for the taking, and then all of its share. With and without
+ * vSlicer. */
 static void turbo_core(bool slicer, u32 e, u32 n, bool others) {
     struct sim_work quick = evaders[e];
     struct sched_pool *p, *t;
