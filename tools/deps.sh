@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs what is missing on Debian 12, 13 and Ubuntu 24.04, through apt; says what and why first; does nothing if all is there.
-#   tools/deps.sh [--print] GROUP...      GROUP: build qemu bochs test check
+#   tools/deps.sh [--print] GROUP...      GROUP: build qemu bochs test check debug picture
 # --print tells what it would do and does nothing. --backports prints the apt source that a QEMU older than 8 leads to.
 set -eu
 
@@ -35,6 +35,7 @@ check|clang-format|clang-format|lint
 check|cppcheck|cppcheck|lint
 check|valgrind|valgrind|cost of scheduling decisions (callgrind)
 debug|gdb|gdb|debugger
+picture|python3-matplotlib|py:matplotlib|the picture of the demonstration
 END
 }
 
@@ -139,7 +140,7 @@ for a in "$@"; do
 	case $a in
 	--print) print=1 ;;
 	--backports) backports_source "$(os_field VERSION_CODENAME)"; exit ;;
-	build | qemu | bochs | test | check | debug) groups="$groups $a" ;;
+	build | qemu | bochs | test | check | debug | picture) groups="$groups $a" ;;
 	*) sed -n '2,4s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
 	esac
 done
