@@ -3,7 +3,8 @@
 
 A decision is wake + insert + charge + pick; it must not grow by more than a factor of 2 from 2 to 256 vCPUs on a
 CPU. An accounting pass with the sorting that follows may take 150 instructions per active vCPU, beyond what a pass
-costs whoever is active (two timers, the tick of the current vCPU). The machine's part (clock, timer, kick) is left out. Prints a table, with -j JSON; exits 1 if a limit is exceeded.
+costs whoever is active (two timers, the tick of the current vCPU). The machine's part (clock, timer, kick) is left
+out. Prints a table, with -j JSON; exits 1 if a limit is exceeded.
 """
 
 import json
