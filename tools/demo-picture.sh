@@ -5,6 +5,8 @@ set -eu
 cd "$(dirname "$0")/.."
 platform=${1:-bochs} png=${2:-docs/img/demo.png}
 dir=build/demo-picture
+python=${PYTHON:-/usr/bin/python3} # apt's own: another one in PATH does not see apt's modules
+tools/deps.sh build "$platform" picture
 rm -rf "$dir"
 mkdir -p "$dir" "$(dirname "$png")"
 
@@ -21,6 +23,6 @@ vms=$(sed -n 's/^\[vm \(.*\)\]/\1/p' boot/demo.cfg)
 
 make -s all
 tools/mkiso.sh "$dir/demo.iso" "$dir/demo.cfg" --guests build/guests
-"${PYTHON:-python3}" tools/machine.py watch --platform "$platform" --cpus 2 --timeout 400 --dir "$dir" \
+"$python" tools/machine.py watch --platform "$platform" --cpus 2 --timeout 400 --dir "$dir" \
     --com2 "$PWD/$dir/trace.bin" "$dir/demo.iso" > "$dir/log" || true
-"${PYTHON:-python3}" tools/trace-picture.py "$dir/trace.bin" "$png" --from 0.02
+"$python" tools/trace-picture.py "$dir/trace.bin" "$png" --from 0.02

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs what is missing on Debian 12, 13 and Ubuntu 24.04, through apt; says what and why first; does nothing if all is there.
-#   tools/deps.sh [--print] GROUP...      GROUP: build qemu bochs test check compare
+#   tools/deps.sh [--print] GROUP...      GROUP: build qemu bochs test check compare debug picture
 # --print tells what it would do and does nothing. --backports prints the apt source that a QEMU older than 8 leads to.
 set -eu
 
@@ -37,6 +37,7 @@ check|valgrind|valgrind|cost of scheduling decisions (callgrind)
 compare|valgrind|valgrind|cost of scheduling decisions (callgrind)
 compare|python3-matplotlib|py:matplotlib|the picture of a comparison
 debug|gdb|gdb|debugger
+picture|python3-matplotlib|py:matplotlib|the picture of the demonstration
 END
 }
 
@@ -141,7 +142,7 @@ for a in "$@"; do
 	case $a in
 	--print) print=1 ;;
 	--backports) backports_source "$(os_field VERSION_CODENAME)"; exit ;;
-	build | qemu | bochs | test | check | compare | debug) groups="$groups $a" ;;
+	build | qemu | bochs | test | check | compare | debug | picture) groups="$groups $a" ;;
 	*) sed -n '2,4s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
 	esac
 done
