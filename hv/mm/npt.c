@@ -99,6 +99,15 @@ int npt_map(struct npt *t, gpa_t gpa, hpa_t hpa, u64 len, unsigned prot, enum np
 
 int npt_unmap(struct npt *t, gpa_t gpa, u64 len) { return set_range(t, gpa, len, 0); }
 
+/* SDM 3C 29.3.2, APM2 5.3.3: the address of a 2 MiB page has no such bit, nor does one of a table need it. */
+void npt_damage(struct npt *t, gpa_t gpa) {
+    unsigned level = 2;
+    u64 *e = entry_for(t, gpa, &level, false);
+
+    entry_write(e, *e | BIT(13));
+    tlbgen_bump(&t->tlb);
+}
+
 int npt_init(struct npt *t, const struct npt_format *format) {
     *t = (struct npt){ .format = format, .root = frame_alloc_zeroed(0), .tlb.current = 1 };
     return t->root == HPA_NONE ? -ENOMEM : 0;

@@ -97,8 +97,18 @@ static int cmd_end(struct shell_call *c) {
 }
 
 static int cmd_fault(struct shell_call *c) {
+    if (c->vm && c->vm->state != VM_RUNNING) return shell_fail(-EINVAL, "%s does not run", c->vm->name);
+    if (c->vm && strcmp(c->argv[1], "npt") == 0) {
+        npt_damage(&c->vm->virt.npt, 0);
+        return 0;
+    }
+    if (c->vm && strcmp(c->argv[1], "entry") == 0) {
+        vcpu_notify(c->vm->vcpu[0], TODO_BREAK);
+        return 0;
+    }
     if (fault_inject(c->argv[1]) == 0) return 0;
-    return shell_fail(-EINVAL, "expected one of %s, not %s", fault_words, c->argv[1]);
+    return shell_fail(-EINVAL, "expected one of %s, or npt or entry and a VM, not %s", fault_words,
+                      c->argv[1]);
 }
 
 const struct shell_command host_commands[] = {
@@ -107,7 +117,8 @@ const struct shell_command host_commands[] = {
     { "info", "", "the machine: CPUs, memory, scheduler", cmd_info, "", "" },
     { "dmesg", "", "the hypervisor's log", cmd_dmesg, "", "" },
     { "counters", "", "named counters, summed over pCPUs", cmd_counters, "", "" },
-    { "fault", "WORD", "a fault of the hypervisor itself, to see it reported", cmd_fault, "w", "" },
+    { "fault", "WORD [VM]", "a fault of the hypervisor itself, or what it does to a VM, to see it reported",
+      cmd_fault, "w?V", "" },
     { "reboot", "", "restarts the machine", cmd_end, "", "" },
     { "poweroff", "", "ends the machine (also an emulator)", cmd_end, "", "" },
     { 0 },

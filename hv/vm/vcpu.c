@@ -221,6 +221,10 @@ bool vcpu_prepare(struct vcpu *v) {
     u32 todo = __atomic_exchange_n(&v->todo, 0, __ATOMIC_SEQ_CST);
 
     if (todo & (TODO_INIT | TODO_SIPI)) init_sipi(v, todo);
+    if (todo & TODO_BREAK) { /* RFLAGS.1 clear, SDM 3C 27.3.1.4; upper half of DR7, APM2 15.5.1 */
+        v->virt.regs.rflags = 0;
+        vcpu_set_reg(v, VREG_DR7, BIT(32));
+    }
     if (!v->waiting_sipi) {
         v->nmi_pending |= (todo & TODO_NMI) != 0;
         if (todo & TODO_TICK) {

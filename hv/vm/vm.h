@@ -21,6 +21,7 @@ struct vm;
 #define TODO_INIT  0x4u
 #define TODO_SIPI  0x8u  /* sipi_vector */
 #define TODO_TICK  0x10u /* its LAPIC's timer may be due */
+#define TODO_BREAK 0x20u /* for tests: a state that no CPU enters */
 
 struct vcpu {
     struct virt_vcpu virt; /* first: hot */
