@@ -97,7 +97,7 @@ static i64 settle(struct sched_pool *p, struct credit_vcpu *cv, u64 part, i64 pa
 
     if (hand_on) part = MIN(part, room(cp, cv));
     cv->credit += (i64)part;
-    if (cv->cls == CLASS_BOOST || cv->level)
+    if (cv->cls == CLASS_BOOST)
         cv->cls = cp->boost(p, cv, BOOST_CREDIT);
     else
         cv->cls = credit_class_of(cp, cv);
