@@ -54,7 +54,7 @@ static void start_tick(struct sched_pool *p, u32 cpu) {
 static void count_weight(struct credit_pool *cp, struct credit_dom *cd) {
     u64 w = cp->knob.fault == FAULT_IGNORE_WEIGHT ? CREDIT_DEFAULT_WEIGHT : cd->weight;
 
-    if (cd->share_ns) w = cd->share_ns;
+    if (cd->share_ns) w = MAX(cd->share_ns / NS_PER_US, 1);
     cp->weight -= cd->counted;
     cd->counted = cp->knob.weight_scope == SCOPE_VCPU ? w * cd->nr_active : cd->nr_active ? w : 0;
     cp->weight += cd->counted;
@@ -512,6 +512,7 @@ static void vcpu_remove(struct sched_pool *p, struct sched_vcpu *v) {
 static void classify(struct sched_pool *p, struct sched_dom *d) {
     struct credit_dom *cd = credit_dom(d);
 
+    if (!p->turbo) cd->share_ns = cd->turbo_ns = 0;
     cd->io = cd->io_setting == IO_AUTO ? d->io : cd->io_setting == IO_YES;
     cd->kept = credit_pool(p)->knob.aca && cd->io;
     for (u32 i = 0; i < d->nr_vcpus && cd->kept; i++)
@@ -537,8 +538,8 @@ static int changed(struct sched_pool *p, const struct param *e, const char **why
            : limit && limit < 100 ? "ratelimit_us is 0 or at least 100"
                                   : credit_conflict(p);
     if (*why) return -EINVAL;
-    credit_weights_changed(p);
     list_for_each(d, &p->doms, struct sched_dom, in_pool) classify(p, d);
+    credit_weights_changed(p);
     vslicer_recount(p);
     if (e && e->scope != PARAM_POOL) return 0;
     cp->tslice = slice * NS_PER_US;

@@ -64,11 +64,12 @@ static void move_dom(struct sched_dom *d) {
 static void go_on(void) {
     if (move.dom) {
         struct sched_dom *d = find(move.from, move.dom);
+        struct sched_pool *p = NULL;
 
-        if (d)
-            move_dom(d);
-        else
-            move.from = NULL; /* it has gone meanwhile */
+        if (d) return move_dom(d);
+        move.from = NULL; /* somebody else has moved or destroyed it meanwhile */
+        while (!d && (p = sched_pool_next(p))) d = find(p, move.dom);
+        if (d) sched_unpause(d);
         return;
     }
     int error = sched_pool_remove_cpu(move.from, move.cpu);

@@ -111,6 +111,7 @@ int sched_pool_rename(struct sched_pool *p, const char *name) {
 
 int sched_pool_pair(struct sched_pool *t, struct sched_pool *p) {
     struct sched_pool *other = p ? p : t->regular;
+    const char *why;
     int error = 0;
 
     if (!other) return 0;
@@ -126,6 +127,7 @@ int sched_pool_pair(struct sched_pool *t, struct sched_pool *p) {
             t->regular = other->turbo = NULL;
             error = -EINVAL;
         }
+        if (!error) other->policy->changed(other, NULL, &why);
     }
     unlock_both(t, other);
     spin_unlock(&sched_lock);

@@ -64,7 +64,7 @@ static void check_credit(const struct sched_pool *p) {
         const struct credit_dom *cd = credit_dom(d);
         u64 w = cp->knob.fault == FAULT_IGNORE_WEIGHT ? CREDIT_DEFAULT_WEIGHT : cd->weight;
 
-        if (cd->share_ns) w = cd->share_ns;
+        if (cd->share_ns) w = MAX(cd->share_ns / NS_PER_US, 1);
         u32 active = 0;
 
         for (u32 i = 0; i < d->nr_vcpus; i++) {

@@ -97,7 +97,24 @@ def test_machine_check_in_a_guest():
         time.sleep(1)
         with socket.socket(socket.AF_UNIX) as monitor:
             monitor.connect(f"{directory}/monitor")
-            monitor.sendall(b"mce 1 3 0xbe00000000000000 5 0 0\n")
+            monitor.settimeout(10)
+
+            def ask(command=None):
+                answer = b""
+                if command:
+                    monitor.sendall(command.encode() + b"\n")
+                while not answer.endswith(b"(qemu) "):
+                    answer += monitor.recv(4096)
+                return answer.decode()
+
+            ask()  # the greeting
+            for _ in range(100):  # until it stops where the guest runs
+                ask("stop")
+                if re.search(r"RIP=0000000000[0-9a-f]{6}", ask("info registers -a").split("CPU#1")[1]):
+                    break
+                ask("cont")
+            ask("mce 1 3 0xbe00000000000000 5 0 0")
+            ask("cont")
             assert m.wait("powering off|poweroff|Powering", 60)[0] == "matched", m.serial()[-3000:]
     finally:
         m.stop()

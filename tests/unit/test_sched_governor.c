@@ -70,6 +70,24 @@ static void test_io_pool(void **state) {
     sim_stop();
 }
 
+/* An administrator takes away a VM that is about to move: it runs on, where that one put it. */
+static void test_taken_away(void **state) {
+    start(3);
+    struct sched_pool *p = sim_pool("Pool-0", "credit", sim_cpus(0, 0)),
+                      *io = sim_pool("io", "credit", sim_cpus(1, 1)),
+                      *third = sim_pool("third", "credit", sim_cpus(2, 2));
+    struct sim_dom *d = sim_vm(p, "vm", 1, sim_cpus(0, 63), HOG);
+
+    sim_param(io, io, "auto_io", 1);
+    sim_param(p, &d->d, "io", IO_YES);
+    while (d->d.paused == 0) sim_run_until(sim.now + 1000);
+    while (sched_pool_move_dom(third, &d->d)) sim_run_until(sim.now + 1000);
+    assert_ptr_equal(d->d.pool, third);
+    sim_run_until(sim.now + 10 * MS);
+    assert_int_equal(d->d.paused, 0);
+    sim_stop();
+}
+
 /* Nobody told them to: nothing changes. */
 static void test_static(void **state) {
     start(4);
@@ -88,6 +106,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_turbo_cores),
         cmocka_unit_test(test_io_pool),
+        cmocka_unit_test(test_taken_away),
         cmocka_unit_test(test_static),
     };
 

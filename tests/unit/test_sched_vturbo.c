@@ -211,6 +211,35 @@ static void test_cap(void **state) {
     sim_stop();
 }
 
+/* A pool that has no turbo pool any more goes by weight again. */
+static void test_unpaired(void **state) {
+    start(2, 1);
+    add(0, HOG, HOG);
+    add(1, HOG, IDLE);
+    sim_run_until(3 * NS_PER_S);
+    for (u32 i = 0; i < 2; i++) sim_vm_destroy(tvm[i]);
+    assert_int_equal(sched_pool_pair(turbo, NULL), 0);
+    sim_mark(vm[0]);
+    sim_run_until(sim.now + 20 * NS_PER_S);
+    near(share(vm[0], 20 * NS_PER_S), 50, 1, "regular");
+    sim_stop();
+}
+
+/* The largest machine and the longest period: shares are weights that fit. */
+static void test_large(void **state) {
+    start(33, 1);
+    sim_param(regular, regular, "period_us", 1000000);
+    for (u32 i = 0; i < 2; i++) {
+        vm[i] = sim_vm(regular, "vm", 32, sim_cpus(0, 63), HOG);
+        tvm[i] = sim_turbo(vm[i], IDLE);
+    }
+    sim_param(regular, &vm[0]->d, "weight", 768);
+    sim_run_until(5 * NS_PER_S);
+    assert_in_range(credit_pool(regular)->weight, 1, 0xffffffff);
+    near((double)credit_dom(&vm[0]->d)->counted / (double)credit_dom(&vm[1]->d)->counted, 3, 0.1, "weights");
+    sim_stop();
+}
+
 static void test_administration(void **state) {
     struct sched_pool *third, *null;
     struct sched_dom t;
@@ -240,10 +269,16 @@ static void test_administration(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_table),         cmocka_unit_test(test_introduction),
-        cmocka_unit_test(test_table_in_time), cmocka_unit_test(test_fair),
-        cmocka_unit_test(test_wait),          cmocka_unit_test(test_liars),
-        cmocka_unit_test(test_cap),           cmocka_unit_test(test_administration),
+        cmocka_unit_test(test_table),
+        cmocka_unit_test(test_introduction),
+        cmocka_unit_test(test_table_in_time),
+        cmocka_unit_test(test_fair),
+        cmocka_unit_test(test_wait),
+        cmocka_unit_test(test_liars),
+        cmocka_unit_test(test_cap),
+        cmocka_unit_test(test_unpaired),
+        cmocka_unit_test(test_large),
+        cmocka_unit_test(test_administration),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
