@@ -41,7 +41,7 @@ enum sched_input {
     IN_RUN,   /* arg: pCPU */
     IN_SAVED, /* arg: pCPU */
     IN_TIMER, /* small: kind; arg: pCPU */
-    IN_PAIR,  /* pool: the turbo pool; arg: 1 + the pool it serves, 0 none */
+    IN_PAIR,  /* small: from now on, or no more; arg: the turbo pool */
     IN_TURBO, /* who: the VM that gets a turbo part */
     IN_LABEL, /* small: I/O-intensive or not */
 };

@@ -120,7 +120,7 @@ int sched_pool_pair(struct sched_pool *t, struct sched_pool *p) {
     lock_both(t, other);
     if (t->nr_doms || (p && (p->turbo || p->regular || t->turbo || t->regular))) error = -EBUSY;
     if (!error) {
-        record_input(t, IN_PAIR, TRACE_NOBODY, 0, p ? p->id + 1 : 0);
+        record_input(other, IN_PAIR, TRACE_NOBODY, p != NULL, t->id);
         t->regular = p;
         other->turbo = p ? t : NULL;
         if (p && (t->policy->conflict(t) || p->policy->conflict(p))) {

@@ -146,7 +146,7 @@ static void apply(const struct trace_record *r) {
     case IN_CPU_REMOVE: sched_pool_remove_cpu(p, (u32)arg); break;
     case IN_PARAM: apply_param(p, small, r->who, (i64)arg); break;
     case IN_PRESET: param_preset(p, p->policy->presets[small].name); break;
-    case IN_PAIR: sched_pool_pair(p, arg ? &sched_pools[(arg - 1) % SCHED_MAX_POOLS] : NULL); break;
+    case IN_PAIR: sched_pool_pair(&sched_pools[arg % SCHED_MAX_POOLS], small ? p : NULL); break;
     case IN_RUN: sched_run((u32)arg); break;
     case IN_TIMER:
         sched_cpus[arg].timer[small].armed = true;
