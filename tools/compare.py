@@ -11,7 +11,7 @@ of settings that are laid over that file; the machine always has the same pCPUs.
 
   tools/compare.py [--platform sim|bochs|qemu|kvm]... [--policy NAME]... [--seeds N] [--seconds S]
 
-In the simulation with ten seeds (means with a 95 % confidence interval), in an emulator with one, as a run takes long there. Writes
+Ten seeds each: means with a 95 % confidence interval. Where time is virtual, runs go on side by side. Writes
 build/results/compare-PLATFORM.json and .png. A policy whose settings this build does not know is listed as missing.
 """
 import argparse
@@ -21,6 +21,7 @@ import re
 import statistics
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import demo
 import machine
@@ -28,9 +29,9 @@ import machine
 BASE = os.path.join(machine.ROOT, "boot", "mixed.cfg")
 SIM = os.path.join(machine.BUILD, "sim")
 PCPUS = 3  # the client's, the core, the extra one
-SEEDS = {"sim": 10}
+SEEDS = 10
 PERCENT = 40  # of a pCPU, beside serving: more than its share, and little enough to sleep at times
-WARM_UP, SECONDS = 2, {"sim": 10, "bochs": 4, "qemu": 6, "kvm": 6}
+WARM_UP, SECONDS = 2, {"sim": 10, "bochs": 2, "qemu": 4, "kvm": 4}
 
 CORE, SERVER, OTHERS = "pool core", "vm mixed", ("vm hog-1", "vm hog-2", "vm hog-3")
 IO = {CORE: {"io_threshold": "100"}}  # 300 events a second: I/O-intensive
@@ -141,11 +142,14 @@ def in_image(path, args):
     return demo.answer(text, "compare")["vcpus"], events, {"mean": mean / 1e3, "p99": p99 / 1e3, "max": worst / 1e3}
 
 
+def place(policy, seed, args):
+    return os.path.join(machine.BUILD, "run", f"compare-{args.platform}", str(seed), f"{policy}.cfg")
+
+
 def run(policy, seed, args):
     """What is written down of one run."""
-    directory = os.path.join(machine.BUILD, "run", f"compare-{args.platform}")
-    os.makedirs(directory, exist_ok=True)
-    path = os.path.join(directory, f"{policy}.cfg")
+    path = place(policy, seed, args)
+    os.makedirs(os.path.dirname(path), exist_ok=True)
     with open(BASE, encoding="ascii") as f:
         text = lay_over(with_seed(f.read(), seed, args.percent, args.warm_up, args.seconds), POLICIES[policy])
     with open(path, "w", encoding="ascii") as f:
@@ -171,7 +175,7 @@ SCHEDULER = ("hv_sched_yield", "sched_block", "sched_run", "sched_saved", "sched
 
 def cost(policy, args):
     """Instructions of the scheduler for each decision, in the simulation, whatever the platform; None without valgrind."""
-    path = os.path.join(machine.BUILD, "run", f"compare-{args.platform}", f"{policy}.cfg")
+    path = place(policy, 1, args)
     tool = ["valgrind", "--tool=callgrind", "--callgrind-out-file=/dev/null", "--collect-atstart=no",
             *(f"--toggle-collect={f}" for f in SCHEDULER)]
     try:
@@ -270,9 +274,10 @@ def draw(summaries, platform, path):
 
 def compare(args, policies):
     runs, summaries, missing = [], [], {}
+    side_by_side = ThreadPoolExecutor(1 if args.platform in ("qemu", "kvm") else os.cpu_count())
     for policy in policies:
         try:
-            mine = [run(policy, seed, args) for seed in range(1, args.seeds + 1)]
+            mine = list(side_by_side.map(lambda seed: run(policy, seed, args), range(1, args.seeds + 1)))
         except Refused as why:
             missing[policy] = str(why)
             continue
@@ -307,7 +312,7 @@ def main():
     parser = argparse.ArgumentParser(description="policies side by side")
     parser.add_argument("--platform", action="append", choices=["sim", "bochs", "qemu", "kvm"])
     parser.add_argument("--policy", action="append", choices=list(POLICIES), metavar="NAME", help=", ".join(POLICIES))
-    parser.add_argument("--seeds", type=int, help="how many runs of each (sim: 10, else 1)")
+    parser.add_argument("--seeds", type=int, help=f"how many runs of each ({SEEDS})")
     parser.add_argument("--percent", type=int, default=PERCENT, help="how much the mixed VM computes beside serving")
     parser.add_argument("--seconds", type=float)
     parser.add_argument("--warm-up", type=float, default=WARM_UP)
@@ -315,7 +320,7 @@ def main():
     failed = 0
     for platform in given.platform or ["sim"]:
         args = argparse.Namespace(platform=platform, warm_up=given.warm_up, percent=given.percent,
-                                  seconds=given.seconds or SECONDS[platform], seeds=given.seeds or SEEDS.get(platform, 1),
+                                  seconds=given.seconds or SECONDS[platform], seeds=given.seeds or SEEDS,
                                   commit=commit())
         failed |= compare(args, given.policy or list(POLICIES))
     return failed
