@@ -79,6 +79,29 @@ enum takt_hypercall {
     TAKT_HC_IO_REPORT =
         14, /* (n <= TAKT_IO_REPORT_MAX) -> 0: the driver took n device interrupts since its last
                                    report that Takt did not see. They count as events that others raised. */
+
+    /* Devices: <takt/device.h>. Of a device that another VM serves: -EPERM; of one that is not there, or not
+     * any more: -ENOENT; before it is offered: -EINVAL. */
+    TAKT_HC_BACK_PORT = 16, /* () -> port, raised when a device that this VM serves comes or goes */
+    TAKT_HC_BACK_LIST = 17, /* (index, gpa of struct takt_back) -> 0; -ENOENT: there are no more */
+    /* (handle, gpa of struct takt_offer) -> own port, joined with the device's: raised by QueueNotify and when
+     * Status changes. The front end sees the device from now on. Again: only `config` may differ, else -EBUSY;
+     * the front end is told. */
+    TAKT_HC_BACK_OFFER = 18,
+    /* (handle, gpa of struct takt_front, resets) -> 0. If `resets` is the number of resets so far, this VM has
+     * let go of all rings of before. */
+    TAKT_HC_BACK_STATE = 19,
+    /* (handle, gpa of struct takt_window) -> 0: the front VM's RAM is mapped; the same window for all its
+     * devices. -ENOMEM; -ENOSPC: no room below the CPU's limit. */
+    TAKT_HC_BACK_MAP = 20,
+    TAKT_HC_BACK_UNMAP = 21,  /* (handle, also of a VM that is gone) -> 0; -ENOENT: no window */
+    TAKT_HC_BACK_IRQ = 22,    /* (handle) -> 0: buffers were used */
+    TAKT_HC_BACK_BROKEN = 23, /* (handle) -> 0: the device needs reset, and the front end is told */
+    TAKT_HC_PCI_INFO = 24,    /* (index, gpa of struct takt_pci) -> 0; -ENOENT: there are no more */
+    TAKT_HC_PCI_EOI = 25,     /* (index) -> 0: its interrupt line may interrupt again; MSI needs none */
+    TAKT_HC_PCI_READ = 26,    /* (index, offset, 1, 2 or 4 bytes) -> value from its configuration space */
+    TAKT_HC_PCI_WRITE = 27,   /* (index, offset, bytes, value) -> 0; -EPERM: that could hurt others */
+
     TAKT_HC_CONTROL = 64, /* 64..127 are for a privileged VM: -EPERM from others */
     TAKT_HC_CONTROL_LAST = 127,
 };
