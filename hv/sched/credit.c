@@ -279,7 +279,6 @@ static void charge(struct sched_pool *p, struct credit_vcpu *cv, u64 ns) {
     const struct credit_pool *cp = credit_pool(p);
 
     cv->credit -= (i64)ns;
-    cv->used += ns;
     credit_dom(cv->vcpu->dom)->used += ns;
     if (cp->knob.activate == ACTIVATE_BURN && !is_active(cv)) credit_set_active(p, cv, true);
     if (cp->knob.demote == DEMOTE_BURN && cv->credit < cp->over_below) boost(p, cv, BOOST_CREDIT);

@@ -59,7 +59,6 @@ struct credit_vcpu {
     u64 picked_at; /* running: since when */
     u64 left;      /* of its slice */
     u64 ran_until; /* last time it left a pCPU */
-    u64 used;      /* charged in all */
     u32 level;     /* of BOOST, boost.c */
     /* vslicer.c */
     u64 micro;   /* left of its time in this T_S */

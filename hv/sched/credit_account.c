@@ -95,19 +95,17 @@ static i64 settle(struct sched_pool *p, struct credit_vcpu *cv, u64 part, i64 pa
     i64 limit = (i64)cp->period, had = cv->credit;
     bool hand_on = cp->knob.overflow == OVERFLOW_HAND_ON, boosted = cv->cls == CLASS_BOOST;
 
-    if (hand_on) part = MIN(part, room(cp, cv));
     cv->credit += (i64)part;
-    if (cv->cls == CLASS_BOOST)
-        cv->cls = cp->boost(p, cv, BOOST_CREDIT);
-    else
-        cv->cls = credit_class_of(cp, cv);
+    if (hand_on && cv->credit > limit) cv->credit = MAX(had, limit);
+    cv->cls = boosted ? cp->boost(p, cv, BOOST_CREDIT) : credit_class_of(cp, cv);
     if (cv->credit < 0) {
         if (cv->credit < park && !v->parked) sched_park(p, v, true);
         cv->credit = MAX(cv->credit, cp->over_below - limit);
         return cv->credit;
     }
     if (v->parked) sched_park(p, v, false);
-    if (credit_dom(v->dom)->kept) return cv->credit = MIN(cv->credit, limit);
+    if (cv->credit < limit) return cv->credit;
+    if (credit_dom(v->dom)->kept) return cv->credit = limit;
     if (cv->credit > limit || (had >= limit && !sched_runnable(v))) credit_set_active(p, cv, false);
     if (cv->credit > limit) cv->credit = cp->knob.inactive_reset == RESET_HALF ? cv->credit / 2 : 0;
     return !hand_on || cv->credit < limit || (!boosted && sched_runnable(v)) ? cv->credit : 0;

@@ -135,6 +135,22 @@ static void test_reorder(void **state) {
     sim_stop();
 }
 
+/* What one vCPU of a VM has no room for goes to the other: both are full then, and nothing is lost. */
+static void test_full_vcpu(void **state) {
+    struct sched_pool *p = start(2, 1, "hardened");
+    struct sim_dom *d = sim_vm(p, "vm", 2, sim_cpus(0, 1), HOG);
+    struct credit_vcpu *rich = credit_vcpu(&d->vcpu[0]->s), *poor = credit_vcpu(&d->vcpu[1]->s);
+
+    sim_run_until(2 * NS_PER_S);
+    rich->credit = credit_pool(p)->balance = 25 * MS;
+    poor->credit = 0;
+    credit_account(p);
+    assert_int_equal(rich->credit, 30 * MS);
+    assert_int_equal(poor->credit, 30 * MS);
+    assert_int_equal(credit_dom(&d->d)->nr_active, 2);
+    sim_stop();
+}
+
 /* C8: over many random pools, the grants of a pass sum to C within a unit a VM and vCPU, none is above
  * its peak, and afterwards every active credit is in [-T, T]. */
 static void test_grant_sums(void **state) {
@@ -764,17 +780,29 @@ static void test_order_latency(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_worked_grants),   cmocka_unit_test(test_reorder),
-        cmocka_unit_test(test_grant_sums),      cmocka_unit_test(test_equal_hogs),
-        cmocka_unit_test(test_weights),         cmocka_unit_test(test_fault),
-        cmocka_unit_test(test_several_cpus),    cmocka_unit_test(test_caps),
-        cmocka_unit_test(test_waits),           cmocka_unit_test(test_boost),
-        cmocka_unit_test(test_boost_policies),  cmocka_unit_test(test_theft),
-        cmocka_unit_test(test_wake_storm),      cmocka_unit_test(test_crowd),
-        cmocka_unit_test(test_light_and_heavy), cmocka_unit_test(test_pinned),
-        cmocka_unit_test(test_plenty),          cmocka_unit_test(test_short_slices),
-        cmocka_unit_test(test_slice_range),     cmocka_unit_test(test_equals_do_not_preempt),
-        cmocka_unit_test(test_ratelimit),       cmocka_unit_test(test_order),
+        cmocka_unit_test(test_worked_grants),
+        cmocka_unit_test(test_reorder),
+        cmocka_unit_test(test_full_vcpu),
+        cmocka_unit_test(test_grant_sums),
+        cmocka_unit_test(test_equal_hogs),
+        cmocka_unit_test(test_weights),
+        cmocka_unit_test(test_fault),
+        cmocka_unit_test(test_several_cpus),
+        cmocka_unit_test(test_caps),
+        cmocka_unit_test(test_waits),
+        cmocka_unit_test(test_boost),
+        cmocka_unit_test(test_boost_policies),
+        cmocka_unit_test(test_theft),
+        cmocka_unit_test(test_wake_storm),
+        cmocka_unit_test(test_crowd),
+        cmocka_unit_test(test_light_and_heavy),
+        cmocka_unit_test(test_pinned),
+        cmocka_unit_test(test_plenty),
+        cmocka_unit_test(test_short_slices),
+        cmocka_unit_test(test_slice_range),
+        cmocka_unit_test(test_equals_do_not_preempt),
+        cmocka_unit_test(test_ratelimit),
+        cmocka_unit_test(test_order),
         cmocka_unit_test(test_order_latency),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
