@@ -269,16 +269,11 @@ static void test_administration(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_table),
-        cmocka_unit_test(test_introduction),
-        cmocka_unit_test(test_table_in_time),
-        cmocka_unit_test(test_fair),
-        cmocka_unit_test(test_wait),
-        cmocka_unit_test(test_liars),
-        cmocka_unit_test(test_cap),
-        cmocka_unit_test(test_unpaired),
-        cmocka_unit_test(test_large),
-        cmocka_unit_test(test_administration),
+        cmocka_unit_test(test_table),         cmocka_unit_test(test_introduction),
+        cmocka_unit_test(test_table_in_time), cmocka_unit_test(test_fair),
+        cmocka_unit_test(test_wait),          cmocka_unit_test(test_liars),
+        cmocka_unit_test(test_cap),           cmocka_unit_test(test_unpaired),
+        cmocka_unit_test(test_large),         cmocka_unit_test(test_administration),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
