@@ -62,29 +62,35 @@ iso: $(B)/takt.elf guests ## the boot image alone: BIOS and UEFI, CD and USB sti
 
 # ---- guests ---------------------------------------------------------------------------------------------------------
 
-GUEST_CFLAGS := -std=gnu11 -O2 -g $(WARN) -Iinclude -Iguestlib/include -ffreestanding -fno-pic -fno-pie -mno-red-zone \
+GUEST_CFLAGS := -std=gnu11 -O2 -g $(WARN) -Iinclude -Iguestlib/include -I. -ffreestanding -fno-pic -fno-pie -mno-red-zone \
 	-mgeneral-regs-only -fno-stack-protector -fcf-protection=none -fno-asynchronous-unwind-tables -fno-strict-aliasing -MMD -MP
 
+# The drivers that guests link; the UART's is the hypervisor's own.
+DRIVERS_C    := $(filter-out drivers/uart.c,$(wildcard drivers/*.c))
 GUESTLIB_OBJ := $(patsubst %.c,$(B)/guestlib/%.o,$(wildcard guestlib/*.c)) \
-	$(patsubst %.asm,$(B)/guestlib/%.asm.o,$(wildcard guestlib/*.asm))
+	$(patsubst %.asm,$(B)/guestlib/%.asm.o,$(wildcard guestlib/*.asm)) $(patsubst %.c,$(B)/guestlib/%.o,$(DRIVERS_C))
 GUESTS      := $(patsubst guests/%.c,$(B)/guests/%.elf,$(wildcard guests/*.c))
 GUEST_TESTS := $(patsubst tests/guest/%.c,$(B)/guests/test-%.elf,$(wildcard tests/guest/*.c)) \
 	$(patsubst tests/guest32/%.asm,$(B)/guests/test-%.elf,$(wildcard tests/guest32/*.asm))
 
-$(B)/guestlib/guestlib/%.o $(B)/guestlib/%.o: guestlib/%.c
+$(B)/guestlib/%.o: %.c
 	@mkdir -p $(@D)
 	$(CC) $(GUEST_CFLAGS) -c $< -o $@
-$(B)/guestlib/guestlib/%.asm.o $(B)/guestlib/%.asm.o: guestlib/%.asm
+$(B)/guestlib/%.asm.o: %.asm
 	@mkdir -p $(@D)
 	$(NASM) -f elf64 -o $@ $<
+# An archive, so that a guest has in it what it uses.
+$(B)/libguest.a: $(GUESTLIB_OBJ)
+	@rm -f $@
+	ar rcs $@ $^
 $(B)/guests/%.o: guests/%.c
 	@mkdir -p $(@D)
 	$(CC) $(GUEST_CFLAGS) -c $< -o $@
 $(B)/guests/test-%.o: tests/guest/%.c
 	@mkdir -p $(@D)
 	$(CC) $(GUEST_CFLAGS) -c $< -o $@
-$(B)/guests/%.elf: $(B)/guests/%.o $(GUESTLIB_OBJ) guestlib/guest.ld
-	ld -nostdlib -z max-page-size=4096 -z noexecstack -T guestlib/guest.ld -o $@ $< $(GUESTLIB_OBJ)
+$(B)/guests/%.elf: $(B)/guests/%.o $(B)/libguest.a guestlib/guest.ld
+	ld -nostdlib -z max-page-size=4096 -z noexecstack -T guestlib/guest.ld -o $@ $< $(B)/libguest.a
 
 # 32-bit multiboot1 kernels, without the library.
 $(B)/guests/test-%.elf: tests/guest32/%.asm
@@ -101,7 +107,7 @@ HOST_CFLAGS := -std=gnu11 -O2 -g $(WARN) $(INC) -D_GNU_SOURCE -Dsched_yield=hv_s
 HOST_SKIP   := hv/main.c drivers/uart.c hv/lib/string.c hv/sched/machine.c \
 	$(addprefix hv/virt/,virt.c svm.c vmx.c) \
 	$(wildcard hv/x86/*.c) $(filter-out hv/platform/acpi.c hv/platform/bootinfo.c,$(wildcard hv/platform/*.c))
-HOST_OBJ    := $(patsubst %.c,$(B)/host/%.o,$(filter-out $(HOST_SKIP) labs/%,$(HV_C)))
+HOST_OBJ    := $(patsubst %.c,$(B)/host/%.o,$(filter-out $(HOST_SKIP) labs/%,$(HV_C)) $(DRIVERS_C))
 LABS_OBJ    := $(patsubst %.c,$(B)/host/%.o,$(wildcard labs/*.c))
 
 $(B)/host/%.o: %.c
@@ -175,7 +181,7 @@ FUZZ        := $(patsubst tests/fuzz/%.c,$(B)/fuzz/%,$(wildcard tests/fuzz/fuzz_
 FUZZ_CC     ?= clang
 FUZZ_CFLAGS := $(filter-out -Werror,$(HOST_CFLAGS)) -O1 -Wno-missing-field-initializers \
 	-fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer
-FUZZ_OBJ    := $(patsubst %.c,$(B)/fuzz/obj/%.o,$(filter-out $(HOST_SKIP),$(HV_C)) $(wildcard tests/unit/fake_*.c))
+FUZZ_OBJ    := $(patsubst %.c,$(B)/fuzz/obj/%.o,$(filter-out $(HOST_SKIP),$(HV_C)) $(DRIVERS_C) $(wildcard tests/unit/fake_*.c))
 FUZZ_TIME   ?= 20
 
 $(B)/fuzz/obj/%.o: %.c

@@ -5,6 +5,7 @@
 
 #define EPERM     1
 #define ENOENT    2
+#define EIO       5
 #define E2BIG     7
 #define EAGAIN    11
 #define ENOMEM    12

@@ -1,0 +1,111 @@
+/* Layouts of rings, network and block devices in "Virtual I/O Device (VIRTIO) Version 1.2" (sections in
+ * brackets). All is little-endian, as x86 is. Registers and device types are in takt/device.h. */
+#ifndef DRIVERS_VIRTIO_H
+#define DRIVERS_VIRTIO_H
+
+#include <takt/device.h>
+
+/* ---- the split ring (2.7) ---- */
+
+#define VRING_DESC_NEXT         1
+#define VRING_DESC_WRITE        2 /* for the device to write */
+#define VRING_DESC_INDIRECT     4
+#define VRING_AVAIL_NO_IRQ      1
+#define VRING_USED_NO_NOTIFY    1
+
+#define VRING_AVAIL_BYTES(size) (6 + 2 * (u64)(size)) /* with the event index behind */
+#define VRING_USED_BYTES(size)  (6 + 8 * (u64)(size))
+
+struct vring_desc {
+    u64 addr;
+    u32 len;
+    u16 flags, next;
+};
+
+struct vring_avail {
+    u16 flags, idx;
+    u16 ring[]; /* then u16 used_event: which used index the front end wants to be interrupted after */
+};
+
+struct vring_used_elem {
+    u32 id, len;
+};
+
+struct vring_used {
+    u16 flags, idx;
+    struct vring_used_elem ring[]; /* then u16 avail_event, likewise for notifications */
+};
+
+/* Has the index, on its way from `old` to `now`, passed `event`? (2.7.7.2, 2.7.10.1) */
+static inline bool vring_need_event(u16 event, u16 now, u16 old) {
+    return (u16)(now - event - 1) < (u16)(now - old);
+}
+
+/* ---- network (5.1) ---- */
+
+#define VIRTIO_NET_F_CSUM       BIT(0) /* the device completes checksums of what is sent */
+#define VIRTIO_NET_F_GUEST_CSUM BIT(1) /* the driver takes frames whose checksum is not complete */
+#define VIRTIO_NET_F_MTU        BIT(3)
+#define VIRTIO_NET_F_MAC        BIT(5)
+#define VIRTIO_NET_F_MRG_RXBUF  BIT(15)
+#define VIRTIO_NET_RX           0 /* queues */
+#define VIRTIO_NET_TX           1
+#define VIRTIO_NET_HDR_F_CSUM                                                                                \
+    1 /* the checksum from csum_start on is to be put at csum_start + csum_offset \
+                                   */
+#define VIRTIO_NET_HDR_F_CSUM_OK 2
+
+struct virtio_net_config {
+    u8 mac[6];
+    u16 status, max_pairs, mtu;
+};
+
+struct virtio_net_hdr {
+    u8 flags, gso_type;
+    u16 hdr_len, gso_size, csum_start, csum_offset, num_buffers;
+};
+
+/* ---- block (5.2) ---- */
+
+#define VIRTIO_BLK_F_SEG_MAX BIT(2)
+#define VIRTIO_BLK_F_RO      BIT(5)
+#define VIRTIO_BLK_F_FLUSH   BIT(9)
+#define VIRTIO_BLK_F_DISCARD BIT(13)
+#define VIRTIO_BLK_SECTOR    512u
+#define VIRTIO_BLK_ID_BYTES  20u
+
+enum virtio_blk_type {
+    VIRTIO_BLK_IN = 0, /* from the disk */
+    VIRTIO_BLK_OUT = 1,
+    VIRTIO_BLK_FLUSH = 4,
+    VIRTIO_BLK_GET_ID = 8,
+    VIRTIO_BLK_DISCARD = 11,
+};
+
+enum virtio_blk_status { VIRTIO_BLK_OK, VIRTIO_BLK_IOERR, VIRTIO_BLK_UNSUPP };
+
+struct virtio_blk_config {
+    u64 capacity; /* sectors */
+    u32 size_max, seg_max;
+    u16 cylinders;
+    u8 heads, sectors;
+    u32 blk_size;
+    u8 physical_exp, alignment;
+    u16 min_io;
+    u32 opt_io;
+    u8 writeback, unused0;
+    u16 num_queues;
+    u32 max_discard_sectors, max_discard_seg, discard_alignment;
+};
+
+struct virtio_blk_hdr {
+    u32 type, reserved;
+    u64 sector;
+};
+
+struct virtio_blk_range { /* of a discard */
+    u64 sector;
+    u32 sectors, flags;
+};
+
+#endif

@@ -1,0 +1,107 @@
+#include "drivers/virtio_blk.h"
+#include <takt/errno.h>
+
+#define FEATURES                                                                                             \
+    (BIT(VIRTIO_F_INDIRECT) | BIT(VIRTIO_F_EVENT_IDX) | VIRTIO_BLK_F_SEG_MAX | VIRTIO_BLK_F_RO |             \
+     VIRTIO_BLK_F_FLUSH | VIRTIO_BLK_F_DISCARD)
+
+int virtio_blk_start(struct virtio_blk *b, struct virtio_dev *dev, u32 size) {
+    struct virtio_blk_config c;
+    int error;
+
+    *b = (struct virtio_blk){ .dev = dev };
+    error = virtio_begin(dev, FEATURES);
+    if (error) return error;
+    virtio_config(dev, 0, &c, sizeof(c));
+    b->capacity = c.capacity;
+    b->max_parts = VIRTIO_BLK_PARTS;
+    if (dev->features & VIRTIO_BLK_F_SEG_MAX) b->max_parts = MAX(MIN(b->max_parts, c.seg_max), 1u);
+    b->read_only = dev->features & VIRTIO_BLK_F_RO;
+    b->can_flush = dev->features & VIRTIO_BLK_F_FLUSH;
+    b->can_discard = dev->features & VIRTIO_BLK_F_DISCARD;
+    b->max_discard = b->can_discard ? c.max_discard_sectors : 0;
+    error = virtio_queue(dev, 0, &b->ring, size);
+    if (error) {
+        virtio_reset(dev);
+        return error;
+    }
+    virtio_go(dev);
+    return 0;
+}
+
+int virtio_blk_stop(struct virtio_blk *b) {
+    struct virtio_blk_request *q;
+    int error = virtio_reset(b->dev);
+
+    if (error) return error;
+    while ((q = vring_front_drain(&b->ring))) q->done(q, -EIO);
+    b->in_flight = 0;
+    vring_front_fini(&b->ring);
+    return 0;
+}
+
+/* Bytes of data; -EINVAL: that is no request of this disk. */
+static i64 check(struct virtio_blk *b, const struct virtio_blk_request *q) {
+    u64 bytes = 0, sectors;
+
+    if (q->type == VIRTIO_BLK_FLUSH) return b->can_flush ? 0 : -ENOSYS;
+    if (q->type == VIRTIO_BLK_DISCARD && !b->can_discard) return -ENOSYS;
+    if (q->type != VIRTIO_BLK_IN && b->read_only) return -EINVAL;
+    for (u32 i = 0; i < q->nr && i < VIRTIO_BLK_PARTS; i++) bytes += q->part[i].len;
+    sectors = q->type == VIRTIO_BLK_DISCARD ? q->sectors : bytes / VIRTIO_BLK_SECTOR;
+    if (q->type == VIRTIO_BLK_DISCARD ? sectors > b->max_discard : !q->nr || q->nr > b->max_parts)
+        return -EINVAL;
+    if (!sectors || bytes % VIRTIO_BLK_SECTOR || q->sector > b->capacity) return -EINVAL;
+    return sectors <= b->capacity - q->sector ? (i64)bytes : -EINVAL;
+}
+
+int virtio_blk_submit(struct virtio_blk *b, struct virtio_blk_request *q) {
+    u64 (*dma)(const void *) = b->dev->env->dma_addr;
+    struct vring_sg sg[VIRTIO_BLK_PARTS + 2];
+    bool in = q->type == VIRTIO_BLK_IN;
+    u32 nr = 0;
+    i64 bytes = check(b, q);
+    int error;
+
+    if (bytes < 0) return (int)bytes;
+    q->hdr = (struct virtio_blk_hdr){ q->type, 0, in || q->type == VIRTIO_BLK_OUT ? q->sector : 0 };
+    q->status = 0xff;
+    sg[nr++] = (struct vring_sg){ dma(&q->hdr), sizeof(q->hdr) };
+    if (q->type == VIRTIO_BLK_DISCARD) {
+        q->range = (struct virtio_blk_range){ q->sector, q->sectors, 0 };
+        sg[nr++] = (struct vring_sg){ dma(&q->range), sizeof(q->range) };
+    }
+    for (u32 i = 0; bytes && i < q->nr; i++)
+        sg[nr++] = (struct vring_sg){ dma(q->part[i].p), q->part[i].len };
+    sg[nr++] = (struct vring_sg){ dma(&q->status), 1 };
+    error = vring_front_add(&b->ring, sg, in ? 1 : nr - 1, in ? nr - 1 : 1, q);
+    if (error) return error;
+    b->in_flight++;
+    b->requests++;
+    return 0;
+}
+
+bool virtio_blk_flush_ring(struct virtio_blk *b) {
+    bool wanted = virtio_kick(b->dev, 0, &b->ring);
+
+    b->kicks += wanted;
+    return wanted;
+}
+
+u32 virtio_blk_poll(struct virtio_blk *b) {
+    struct virtio_blk_request *q;
+    u32 n = 0, len;
+
+    for (; (q = vring_front_take(&b->ring, &len)); n++) {
+        u8 status = __atomic_load_n(&q->status, __ATOMIC_RELAXED);
+
+        b->in_flight--;
+        b->errors += status != VIRTIO_BLK_OK;
+        q->done(q, status == VIRTIO_BLK_OK ? 0 : status == VIRTIO_BLK_UNSUPP ? -ENOSYS : -EIO);
+    }
+    return n;
+}
+
+bool virtio_blk_listen(struct virtio_blk *b, u32 n) {
+    return !b->in_flight || vring_front_listen(&b->ring, (u16)MAX(MIN(n, b->in_flight), 1u));
+}

@@ -1,0 +1,63 @@
+#include "drivers/virtio_dev.h"
+#include <takt/errno.h>
+
+#define RESET_TRIES 100000 /* the back end may have to wait for its turn on a CPU */
+
+static void add_status(struct virtio_dev *d, u32 bit) { d->ops->set_status(d, d->ops->status(d) | bit); }
+
+int virtio_reset(struct virtio_dev *d) {
+    d->ops->set_status(d, 0);
+    for (u32 i = 0; i < RESET_TRIES; i++) {
+        if (!d->ops->status(d)) return 0;
+        d->env->relax();
+    }
+    return -ETIMEDOUT;
+}
+
+int virtio_begin(struct virtio_dev *d, u64 wanted) {
+    int error = virtio_reset(d);
+
+    if (error) return error;
+    add_status(d, VIRTIO_ACKNOWLEDGE);
+    add_status(d, VIRTIO_DRIVER);
+    d->features = d->ops->features(d) & (wanted | BIT(VIRTIO_F_VERSION_1));
+    d->ops->accept(d, d->features);
+    add_status(d, VIRTIO_FEATURES_OK);
+    if (d->features & BIT(VIRTIO_F_VERSION_1) && d->ops->status(d) & VIRTIO_FEATURES_OK) return 0;
+    add_status(d, VIRTIO_FAILED);
+    return -EINVAL;
+}
+
+int virtio_queue(struct virtio_dev *d, u32 queue, struct vring_front *r, u32 size) {
+    u32 max = d->ops->queue_max(d, queue);
+    int error;
+
+    if (!max) return -ENODEV;
+    error = vring_front_init(r, d->env, MIN(MIN(size, max), TAKT_QUEUE_MAX), d->features);
+    if (error) return error;
+    d->ops->queue_set(d, queue, r->size, d->env->dma_addr(r->desc), d->env->dma_addr(r->avail),
+                      d->env->dma_addr(r->used));
+    return 0;
+}
+
+void virtio_go(struct virtio_dev *d) { add_status(d, VIRTIO_DRIVER_OK); }
+
+bool virtio_alive(struct virtio_dev *d) {
+    return (d->ops->status(d) & (VIRTIO_DRIVER_OK | VIRTIO_NEEDS_RESET)) == VIRTIO_DRIVER_OK;
+}
+
+bool virtio_kick(struct virtio_dev *d, u32 queue, struct vring_front *r) {
+    bool wanted = vring_front_publish(r);
+
+    if (wanted) d->ops->notify(d, queue);
+    return wanted;
+}
+
+void virtio_config(struct virtio_dev *d, u32 offset, void *to, u32 bytes) {
+    u32 before;
+
+    do {
+        before = d->ops->generation(d);
+        for (u32 i = 0; i < bytes; i++) ((u8 *)to)[i] = (u8)d->ops->config(d, offset + i, 1);
+    } while (d->ops->generation(d) != before);
+}

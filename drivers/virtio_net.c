@@ -1,0 +1,202 @@
+#include "drivers/virtio_net.h"
+#include <takt/errno.h>
+
+#define FEATURES                                                                                             \
+    (BIT(VIRTIO_F_INDIRECT) | BIT(VIRTIO_F_EVENT_IDX) | VIRTIO_NET_F_CSUM | VIRTIO_NET_F_GUEST_CSUM |        \
+     VIRTIO_NET_F_MTU | VIRTIO_NET_F_MAC | VIRTIO_NET_F_MRG_RXBUF)
+#define TX_SIZE  256
+#define RX_MIN   8
+#define SIZE_MIN 64
+
+static u32 pages_of(u64 bytes) { return (u32)((bytes + PAGE_SIZE - 1) / PAGE_SIZE); }
+
+static u32 power_of_two(u32 at_least) {
+    u32 n = 1;
+
+    while (n < at_least) n *= 2;
+    return n;
+}
+
+/* A buffer's token is its address, its number follows from that. */
+static u8 *buffer(struct virtio_net *n, u32 number) { return n->buffers + (u64)number * n->buffer_size; }
+
+void virtio_net_recycle(struct virtio_net *n, u32 number) {
+    u8 *p = buffer(n, number);
+    struct vring_sg sg = { n->dev->env->dma_addr(p), n->buffer_size };
+
+    vring_front_add(&n->rx, &sg, 0, 1, p); /* there are not more of them than the ring has room for */
+}
+
+static void release(struct virtio_net *n) {
+    const struct driver_env *env = n->dev->env;
+
+    vring_front_fini(&n->rx);
+    vring_front_fini(&n->tx);
+    if (n->buffers) env->pages_free(n->buffers, pages_of((u64)n->nr_buffers * n->buffer_size));
+    if (n->slots) env->pages_free(n->slots, n->slot_pages);
+    n->buffers = NULL;
+    n->slots = NULL;
+}
+
+static int make_queues(struct virtio_net *n) {
+    const struct driver_env *env = n->dev->env;
+    int error = virtio_queue(n->dev, VIRTIO_NET_RX, &n->rx, power_of_two(n->nr_buffers));
+
+    if (!error) error = virtio_queue(n->dev, VIRTIO_NET_TX, &n->tx, TX_SIZE);
+    if (error) return error;
+    n->nr_buffers = MIN(n->nr_buffers, n->rx.size);
+    n->slot_pages = pages_of(n->tx.size * sizeof(*n->slots));
+    n->buffers = env->pages(pages_of((u64)n->nr_buffers * n->buffer_size));
+    n->slots = env->pages(n->slot_pages);
+    return n->buffers && n->slots ? 0 : -ENOMEM;
+}
+
+int virtio_net_start(struct virtio_net *n, struct virtio_dev *dev, u32 nr, u32 size) {
+    int error;
+
+    *n = (struct virtio_net){ .dev = dev, .mtu = VIRTIO_NET_MTU, .buffer_size = size };
+    if (size < SIZE_MIN || nr < RX_MIN || nr > TAKT_QUEUE_MAX) return -EINVAL;
+    n->nr_buffers = nr;
+    error = virtio_begin(dev, FEATURES);
+    if (error) return error;
+    if (dev->features & VIRTIO_NET_F_MAC) virtio_config(dev, 0, n->mac, sizeof(n->mac));
+    if (dev->features & VIRTIO_NET_F_MTU)
+        virtio_config(dev, offsetof(struct virtio_net_config, mtu), &n->mtu, sizeof(n->mtu));
+    error = make_queues(n);
+    if (error) {
+        if (virtio_reset(dev) == 0) release(n);
+        return error;
+    }
+    for (u32 i = 0; i < n->tx.size; i++) {
+        n->slots[i].next = n->free;
+        n->free = &n->slots[i];
+    }
+    for (u32 i = 0; i < n->nr_buffers; i++) virtio_net_recycle(n, i);
+    vring_front_ignore(&n->tx);
+    virtio_go(dev);
+    virtio_net_flush(n);
+    return 0;
+}
+
+int virtio_net_stop(struct virtio_net *n, void (*sent)(void *token)) {
+    struct virtio_net_slot *s;
+    int error = virtio_reset(n->dev);
+
+    if (error) return error;
+    while ((s = vring_front_drain(&n->tx)))
+        if (sent) sent(s->token);
+    release(n);
+    return 0;
+}
+
+/* One buffer that the device has filled: false if there is none. */
+static bool take_part(struct virtio_net *n, struct virtio_net_part *part) {
+    u8 *p = vring_front_take(&n->rx, &part->len);
+
+    if (!p) return false;
+    part->data = p;
+    part->buffer = (u32)((u64)(p - n->buffers) / n->buffer_size);
+    return true;
+}
+
+static void drop(struct virtio_net *n, const struct virtio_net_frame *f) {
+    for (u32 i = 0; i < f->nr; i++) virtio_net_recycle(n, f->part[i].buffer);
+    n->rx_bad++;
+}
+
+/* The other buffers of a frame that takes `count`. */
+static bool take_rest(struct virtio_net *n, struct virtio_net_frame *f, u32 count) {
+    bool ok = count <= VIRTIO_NET_PARTS;
+    struct virtio_net_part extra;
+
+    for (; f->nr < MIN(count, VIRTIO_NET_PARTS); f->nr++) {
+        struct virtio_net_part *p = &f->part[f->nr];
+
+        if (!take_part(n, p)) return false;
+        ok &= p->len && p->len <= n->buffer_size;
+        f->len += p->len;
+    }
+    for (u32 i = VIRTIO_NET_PARTS; i < count && take_part(n, &extra); i++)
+        virtio_net_recycle(n, extra.buffer);
+    return ok;
+}
+
+static bool take_frame(struct virtio_net *n, struct virtio_net_frame *f) {
+    struct virtio_net_part *first = &f->part[0];
+    struct virtio_net_hdr h;
+
+    __builtin_memcpy(&h, first->data, sizeof(h));
+    if (first->len <= sizeof(h) || first->len > n->buffer_size) return false;
+    first->data += sizeof(h);
+    first->len -= (u32)sizeof(h);
+    f->len = first->len;
+    if (n->dev->features & VIRTIO_NET_F_MRG_RXBUF && !take_rest(n, f, h.num_buffers)) return false;
+    f->partial = n->dev->features & VIRTIO_NET_F_GUEST_CSUM && h.flags & VIRTIO_NET_HDR_F_CSUM;
+    f->csum_ok = f->partial || h.flags & VIRTIO_NET_HDR_F_CSUM_OK;
+    f->csum_start = h.csum_start;
+    f->csum_offset = h.csum_offset;
+    return !f->partial || (u32)f->csum_start + f->csum_offset + 2 <= f->len;
+}
+
+bool virtio_net_receive(struct virtio_net *n, struct virtio_net_frame *f) {
+    for (;;) {
+        *f = (struct virtio_net_frame){ .nr = 1 };
+        if (!take_part(n, &f->part[0])) return false;
+        if (take_frame(n, f)) break;
+        drop(n, f);
+    }
+    n->rx_frames++;
+    n->rx_bytes += f->len;
+    return true;
+}
+
+int virtio_net_send(struct virtio_net *n, const struct virtio_net_seg *seg, u32 nr, u16 csum_start,
+                    u16 csum_offset, void *token) {
+    struct virtio_net_slot *s = n->free;
+    struct vring_sg sg[1 + VIRTIO_NET_SEGS];
+    int error;
+
+    if (!nr || nr > VIRTIO_NET_SEGS || (csum_start && !virtio_net_can_csum(n))) return -EINVAL;
+    if (!s) goto full;
+    s->hdr = (struct virtio_net_hdr){ .flags = csum_start ? VIRTIO_NET_HDR_F_CSUM : 0,
+                                      .csum_start = csum_start,
+                                      .csum_offset = csum_offset };
+    s->token = token;
+    sg[0] = (struct vring_sg){ n->dev->env->dma_addr(&s->hdr), sizeof(s->hdr) };
+    for (u32 i = 0; i < nr; i++) sg[1 + i] = (struct vring_sg){ n->dev->env->dma_addr(seg[i].p), seg[i].len };
+    error = vring_front_add(&n->tx, sg, 1 + nr, 0, s);
+    if (error == -ENOSPC) goto full;
+    if (error) return error;
+    n->free = s->next;
+    n->tx_frames++;
+    for (u32 i = 0; i < nr; i++) n->tx_bytes += seg[i].len;
+    return 0;
+
+full:
+    n->tx_full++;
+    return -ENOSPC;
+}
+
+bool virtio_net_sent(struct virtio_net *n, void **token) {
+    u32 len;
+    struct virtio_net_slot *s = vring_front_take(&n->tx, &len);
+
+    if (!s) return false;
+    *token = s->token;
+    s->next = n->free;
+    n->free = s;
+    return true;
+}
+
+bool virtio_net_listen_sent(struct virtio_net *n) {
+    u32 out = vring_front_outstanding(&n->tx);
+
+    return out == 0 || vring_front_listen(&n->tx, (u16)MAX(out / 2, 1u));
+}
+
+bool virtio_net_flush(struct virtio_net *n) {
+    bool rx = virtio_kick(n->dev, VIRTIO_NET_RX, &n->rx), tx = virtio_kick(n->dev, VIRTIO_NET_TX, &n->tx);
+
+    n->kicks += rx + tx;
+    return rx || tx;
+}

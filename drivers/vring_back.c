@@ -1,0 +1,179 @@
+#include "drivers/vring_back.h"
+#include <takt/abi.h>
+#include <takt/errno.h>
+
+static u16 load(const u16 *p) { return __atomic_load_n(p, __ATOMIC_RELAXED); }
+
+static void store(u16 *p, u16 v) { __atomic_store_n(p, v, __ATOMIC_RELAXED); }
+
+static u16 used_event(struct vring_back *r) { return load(&r->avail->ring[r->size]); }
+
+static u16 *avail_event(struct vring_back *r) { return (u16 *)&r->used->ring[r->size]; }
+
+void *window_at(const struct takt_window *w, u64 gpa, u64 len) {
+    u64 end = gpa < TAKT_HIGH_RAM ? w->low : TAKT_HIGH_RAM + w->high;
+
+    return gpa <= end && len <= end - gpa ? (void *)(w->base + gpa) : NULL;
+}
+
+int vring_back_init(struct vring_back *r, const struct takt_window *w, u64 features, u32 size, u64 desc,
+                    u64 avail, u64 used) {
+    *r = (struct vring_back){ .window = w, .size = (u16)size, .broken = true };
+    if (!size || size > TAKT_QUEUE_MAX || size & (size - 1) || desc % 16 || avail % 2 || used % 4)
+        return -EINVAL;
+    r->event_idx = features & BIT(VIRTIO_F_EVENT_IDX);
+    r->indirect = features & BIT(VIRTIO_F_INDIRECT);
+    r->desc = window_at(w, desc, size * sizeof(struct vring_desc));
+    r->avail = window_at(w, avail, VRING_AVAIL_BYTES(size));
+    r->used = window_at(w, used, VRING_USED_BYTES(size));
+    if (!r->desc || !r->avail || !r->used) return -EINVAL;
+    r->broken = false;
+    return 0;
+}
+
+/* One copy, which the compiler may not replace by another look at the original. */
+static struct vring_desc snapshot(const u8 *table, u32 i) {
+    struct vring_desc d;
+
+    __builtin_memcpy(&d, table + i * sizeof(d), sizeof(d));
+    __asm__ volatile("" : : : "memory");
+    return d;
+}
+
+static bool add_segment(struct vring_back *r, struct vring_chain *c, const struct vring_desc *d) {
+    u32 n = c->nr_out + c->nr_in;
+    bool in = d->flags & VRING_DESC_WRITE;
+    void *p = window_at(r->window, d->addr, d->len);
+
+    if (n == VRING_MAX_SEGS || !p || !d->len) return false;
+    if (!in && c->nr_in) return false; /* 2.7.4.2: all to read come first */
+    if (__builtin_add_overflow(in ? c->in_len : c->out_len, d->len, in ? &c->in_len : &c->out_len))
+        return false;
+    if (in)
+        c->nr_in++;
+    else
+        c->nr_out++;
+    c->seg[n] = (struct vring_seg){ p, d->len };
+    return true;
+}
+
+/* The chain from descriptor `i` on. Each turn but one adds a segment, and their number is bounded. */
+static bool walk(struct vring_back *r, struct vring_chain *c, u32 i) {
+    const u8 *table = r->desc;
+    u32 limit = r->size;
+    struct vring_desc d;
+
+    for (bool inside = false;; i = d.next) {
+        if (i >= limit) return false;
+        d = snapshot(table, i);
+        if (d.flags & VRING_DESC_INDIRECT) { /* 2.7.5.3: not within another, and the last */
+            if (inside || !r->indirect || d.flags & VRING_DESC_NEXT || !d.len || d.len % sizeof(d))
+                return false;
+            table = window_at(r->window, d.addr, d.len);
+            if (!table) return false;
+            limit = d.len / sizeof(d);
+            d.next = 0;
+            inside = true;
+            continue;
+        }
+        if (!add_segment(r, c, &d)) return false;
+        if (!(d.flags & VRING_DESC_NEXT)) return true;
+    }
+}
+
+static int broken(struct vring_back *r) {
+    r->broken = true;
+    return -EINVAL;
+}
+
+/* How many chains there are to take, negative if the ring is broken. */
+static int available(struct vring_back *r) {
+    if (r->broken) return -EINVAL;
+    if (r->avail_next == r->avail_seen) {
+        u16 seen = __atomic_load_n(&r->avail->idx, __ATOMIC_ACQUIRE);
+
+        if ((u16)(seen - r->avail_next) > r->size) return broken(r);
+        r->avail_seen = seen;
+    }
+    return (u16)(r->avail_seen - r->avail_next);
+}
+
+int vring_back_take(struct vring_back *r, struct vring_chain *c) {
+    int n = available(r);
+
+    if (n <= 0) return n;
+    c->head = load(&r->avail->ring[r->avail_next & (r->size - 1)]);
+    c->nr_out = c->nr_in = 0;
+    c->out_len = c->in_len = 0;
+    if (!walk(r, c, c->head)) return broken(r);
+    r->avail_next++;
+    return 1;
+}
+
+void vring_back_untake(struct vring_back *r, u32 n) { r->avail_next = (u16)(r->avail_next - n); }
+
+void vring_back_put(struct vring_back *r, u16 head, u32 len) {
+    volatile struct vring_used_elem *e = &r->used->ring[r->used_next++ & (r->size - 1)];
+
+    e->id = head;
+    e->len = len;
+}
+
+bool vring_back_flush(struct vring_back *r) {
+    u16 old = r->used_shown, now = r->used_next;
+
+    if (r->broken || old == now) return false;
+    __atomic_store_n(&r->used->idx, now, __ATOMIC_RELEASE);
+    r->used_shown = now;
+    __atomic_thread_fence(__ATOMIC_SEQ_CST); /* the driver sees the index, or we see what it asks for */
+    if (r->event_idx) return vring_need_event(used_event(r), now, old);
+    return !(load(&r->avail->flags) & VRING_AVAIL_NO_IRQ);
+}
+
+bool vring_back_listen(struct vring_back *r) {
+    if (r->broken) return false;
+    if (r->event_idx)
+        store(avail_event(r), r->avail_next);
+    else
+        store(&r->used->flags, 0);
+    __atomic_thread_fence(__ATOMIC_SEQ_CST);
+    return available(r) != 0;
+}
+
+void vring_back_ignore(struct vring_back *r) {
+    if (r->broken) return;
+    if (r->event_idx)
+        store(avail_event(r), (u16)(r->avail_next - 1));
+    else
+        store(&r->used->flags, VRING_USED_NO_NOTIFY);
+}
+
+/* Calls `copy` for the part of the segments that is [offset, offset + len). */
+static u32 for_parts(const struct vring_seg *seg, u32 nr, u32 offset, u32 len, u8 *to, const u8 *from) {
+    u32 done = 0;
+
+    for (u32 i = 0; i < nr && done < len; i++) {
+        u32 n;
+
+        if (offset >= seg[i].len) {
+            offset -= seg[i].len;
+            continue;
+        }
+        n = MIN(seg[i].len - offset, len - done);
+        if (to)
+            __builtin_memcpy(to + done, seg[i].p + offset, n);
+        else
+            __builtin_memcpy(seg[i].p + offset, from + done, n);
+        done += n;
+        offset = 0;
+    }
+    return done;
+}
+
+u32 vring_copy_out(void *to, const struct vring_seg *seg, u32 nr, u32 offset, u32 len) {
+    return for_parts(seg, nr, offset, len, to, NULL);
+}
+
+u32 vring_copy_in(const struct vring_seg *seg, u32 nr, u32 offset, const void *from, u32 len) {
+    return for_parts(seg, nr, offset, len, NULL, from);
+}

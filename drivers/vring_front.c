@@ -1,0 +1,141 @@
+#include "drivers/vring_front.h"
+#include <takt/errno.h>
+
+static u16 *used_event(struct vring_front *r) { return &r->avail->ring[r->size]; }
+
+static u16 avail_event(struct vring_front *r) {
+    return __atomic_load_n((u16 *)&r->used->ring[r->size], __ATOMIC_RELAXED);
+}
+
+int vring_front_init(struct vring_front *r, const struct driver_env *env, u32 size, u64 features) {
+    u64 desc = size * sizeof(*r->desc), avail = ALIGN_UP(VRING_AVAIL_BYTES(size), 16),
+        used = ALIGN_UP(VRING_USED_BYTES(size), 16), table = 0;
+    u8 *p;
+
+    *r = (struct vring_front){ .env = env, .size = (u16)size };
+    if (!size || size > TAKT_QUEUE_MAX || size & (size - 1)) return -EINVAL;
+    r->event_idx = features & BIT(VIRTIO_F_EVENT_IDX);
+    r->indirect = features & BIT(VIRTIO_F_INDIRECT);
+    if (r->indirect) table = size * VRING_INDIRECT * sizeof(*r->table);
+    r->pages = (desc + avail + used + table + size * sizeof(*r->slot) + PAGE_SIZE - 1) / PAGE_SIZE;
+    p = env->pages(r->pages);
+    if (!p) return -ENOMEM;
+    r->desc = (void *)p;
+    r->avail = (void *)(p += desc);
+    r->used = (void *)(p += avail);
+    r->table = (void *)(p += used);
+    r->slot = (void *)(p + table);
+    for (u32 i = 0; i < size; i++) r->slot[i].next = (u16)(i + 1);
+    r->nr_free = r->size;
+    return 0;
+}
+
+void vring_front_fini(struct vring_front *r) {
+    if (r->desc) r->env->pages_free(r->desc, r->pages);
+    *r = (struct vring_front){ 0 };
+}
+
+static struct vring_desc desc_of(const struct vring_sg *sg, bool write, u16 next, bool last) {
+    u16 flags = (u16)((write ? VRING_DESC_WRITE : 0) | (last ? 0 : VRING_DESC_NEXT));
+
+    return (struct vring_desc){ sg->addr, sg->len, flags, last ? 0 : next };
+}
+
+static void add_indirect(struct vring_front *r, u16 head, const struct vring_sg *sg, u32 nr_out, u32 n) {
+    struct vring_desc *t = r->table + head * VRING_INDIRECT;
+
+    for (u32 i = 0; i < n; i++) t[i] = desc_of(&sg[i], i >= nr_out, (u16)(i + 1), i + 1 == n);
+    r->desc[head] = (struct vring_desc){ r->env->dma_addr(t), (u32)(n * sizeof(*t)), VRING_DESC_INDIRECT, 0 };
+}
+
+int vring_front_add(struct vring_front *r, const struct vring_sg *sg, u32 nr_out, u32 nr_in, void *token) {
+    u32 n = nr_out + nr_in, count;
+    bool indirect = r->indirect && n > 1 && n <= VRING_INDIRECT;
+    u16 head = r->free, at = head, last = head;
+
+    if (!n || n > r->size || !token) return -EINVAL;
+    count = indirect ? 1 : n;
+    if (r->broken || count > r->nr_free) return -ENOSPC;
+    if (indirect) add_indirect(r, head, sg, nr_out, n);
+    for (u32 i = 0; i < count; i++) {
+        last = at;
+        at = r->slot[at].next;
+        if (!indirect) r->desc[last] = desc_of(&sg[i], i >= nr_out, at, i + 1 == n);
+    }
+    r->free = r->slot[last].next;
+    r->nr_free = (u16)(r->nr_free - count);
+    r->slot[head].token = token;
+    r->slot[head].count = (u16)count;
+    r->avail->ring[r->avail_next++ & (r->size - 1)] = head;
+    return 0;
+}
+
+bool vring_front_publish(struct vring_front *r) {
+    u16 old = r->avail_shown, now = r->avail_next;
+
+    if (old == now) return false;
+    __atomic_store_n(&r->avail->idx, now, __ATOMIC_RELEASE);
+    r->avail_shown = now;
+    __atomic_thread_fence(__ATOMIC_SEQ_CST); /* the device sees the index, or we see what it asks for */
+    if (r->event_idx) return vring_need_event(avail_event(r), now, old);
+    return !(__atomic_load_n(&r->used->flags, __ATOMIC_RELAXED) & VRING_USED_NO_NOTIFY);
+}
+
+/* The chain's descriptors back to the free list; its token. */
+static void *release(struct vring_front *r, u32 head) {
+    void *token = r->slot[head].token;
+    u16 last = (u16)head;
+
+    for (u32 i = 1; i < r->slot[head].count; i++) last = r->slot[last].next;
+    r->slot[last].next = r->free;
+    r->free = (u16)head;
+    r->nr_free = (u16)(r->nr_free + r->slot[head].count);
+    r->slot[head].token = NULL;
+    return token;
+}
+
+void *vring_front_take(struct vring_front *r, u32 *len) {
+    u16 idx = __atomic_load_n(&r->used->idx, __ATOMIC_ACQUIRE);
+    const struct vring_used_elem *e;
+    u32 id;
+
+    if (r->broken || idx == r->used_next) return NULL;
+    e = &r->used->ring[r->used_next & (r->size - 1)];
+    id = __atomic_load_n(&e->id, __ATOMIC_RELAXED);
+    *len = __atomic_load_n(&e->len, __ATOMIC_RELAXED);
+    if ((u16)(idx - r->used_next) > r->size || id >= r->size || !r->slot[id].token) {
+        r->broken = true;
+        return NULL;
+    }
+    r->used_next++;
+    return release(r, id);
+}
+
+bool vring_front_listen(struct vring_front *r, u16 after) {
+    if (r->event_idx)
+        __atomic_store_n(used_event(r), (u16)(r->used_next + after - 1), __ATOMIC_RELAXED);
+    else
+        __atomic_store_n(&r->avail->flags, 0, __ATOMIC_RELAXED);
+    __atomic_thread_fence(__ATOMIC_SEQ_CST);
+    return (u16)(__atomic_load_n(&r->used->idx, __ATOMIC_ACQUIRE) - r->used_next) >= after;
+}
+
+void vring_front_ignore(struct vring_front *r) {
+    if (r->event_idx)
+        __atomic_store_n(used_event(r), (u16)(r->used_next - 1), __ATOMIC_RELAXED);
+    else
+        __atomic_store_n(&r->avail->flags, VRING_AVAIL_NO_IRQ, __ATOMIC_RELAXED);
+}
+
+void *vring_front_drain(struct vring_front *r) {
+    for (u32 i = 0; i < r->size; i++)
+        if (r->slot[i].token) return release(r, i);
+    return NULL;
+}
+
+u32 vring_front_outstanding(const struct vring_front *r) {
+    u32 n = 0;
+
+    for (u32 i = 0; i < r->size; i++) n += r->slot[i].token != NULL;
+    return n;
+}
