@@ -15,7 +15,6 @@
 #define CR4_PAE      BIT(5)
 #define CR4_MCE      BIT(6)
 #define CR4_UMIP     BIT(11)
-#define CR4_LA57     BIT(12)
 #define CR4_FSGSBASE BIT(16)
 #define CR4_OSXSAVE  BIT(18)
 #define CR4_SMEP     BIT(20)

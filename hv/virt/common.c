@@ -78,11 +78,11 @@ bool guest_raise(struct virt_vcpu *v, u8 vector, bool has_code, u32 code) {
 
 /* ---- instructions ---- */
 
-static bool is_64bit(struct virt_vcpu *v) {
+unsigned guest_mode(struct virt_vcpu *v) {
     struct guest_seg cs;
 
     virt->get_seg(v, SEG_CS, &cs);
-    return code_mode(virt->get_reg(v, VREG_EFER), cs.attr) == 64;
+    return code_mode(virt->get_reg(v, VREG_EFER), cs.attr);
 }
 
 /* Across a border beyond which RIP wraps or is refused, or with the trap flag set. */
@@ -90,9 +90,9 @@ static __attribute__((noinline)) void skip_carefully(struct virt_vcpu *v, const 
     u64 next = v->regs.rip + exit->insn_len;
 
     if (!exit->insn_len) return;
-    if (!is_64bit(v))
+    if (guest_mode(v) != 64)
         next = (u32)next;
-    else if (!is_canonical(next, virt->get_reg(v, VREG_CR4))) {
+    else if (!is_canonical(next)) {
         guest_raise(v, EXC_GP, true, 0);
         return;
     }
@@ -132,10 +132,10 @@ const char *guest_why(struct virt_vcpu *v) {
         { virt->get_reg(v, VREG_CR3) >> 52, "CR3 is beyond the physical addresses" },
         { long_mode && !(cr4 & CR4_PAE), "long mode with paging but without CR4.PAE" },
         { long_mode != !!(efer & EFER_LMA), "EFER.LMA is not EFER.LME under paging" },
-        { rip >> 32 && !is_64bit(v), "RIP is above 4 GiB outside 64-bit mode" },
+        { rip >> 32 && guest_mode(v) != 64, "RIP is above 4 GiB outside 64-bit mode" },
         { !(flags & RFLAGS_ONE) || flags & 0xffffffffffc08028ull, "RFLAGS has a reserved bit" },
     };
-    const char *why = virt->why(v);
+    const char *why = virt->why ? virt->why(v) : NULL;
 
     for (unsigned i = 0; !why && i < ARRAY_SIZE(rules); i++)
         if (rules[i].broken) why = rules[i].rule;

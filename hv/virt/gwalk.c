@@ -23,8 +23,8 @@ struct walk {
     u64 cr0, cr3, cr4, efer;
     unsigned levels; /* 0: no paging; 2: entries of 32 bits; 3: PAE */
     unsigned depth;  /* how many entries it went through */
-    void *at[5];     /* where they are, and what they were */
-    u64 value[5];
+    void *at[4];     /* where they are, and what they were */
+    u64 value[4];
     u64 all, any;  /* rights: bits that all of them had, bits that any had */
     bool reserved; /* one of them had a bit that must be 0 */
     gpa_t gpa;
@@ -40,7 +40,7 @@ static struct walk walk_of(struct virt_vcpu *v) {
     };
 
     if (w.efer & EFER_LMA)
-        w.levels = w.cr4 & CR4_LA57 ? 5 : 4;
+        w.levels = 4;
     else if (w.cr0 & CR0_PG)
         w.levels = w.cr4 & CR4_PAE ? 3 : 2;
     return w;
@@ -133,7 +133,7 @@ int guest_translate(struct virt_vcpu *v, u64 gva, unsigned access, gpa_t *gpa, u
     *gpa = gva;
     if (!w.levels) return 0;
     *fault = GUEST_NOT_CANONICAL;
-    if (w.levels > 3 && !is_canonical(gva, w.cr4)) return -EFAULT;
+    if (w.levels > 3 && !is_canonical(gva)) return -EFAULT;
     do {
         bool present = descend(&w, gva);
 

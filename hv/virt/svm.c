@@ -260,10 +260,7 @@ static __attribute__((noinline)) bool prepare(struct virt_vcpu *v, u64 deadline_
 
 static u8 mode_of(const struct vmcb *b) { return code_mode(b->efer, b->cs.attr); }
 
-/* 64-bit mode with 4 levels of page tables. */
-static inline bool is_plain_64(const struct vmcb *b) {
-    return b->efer & EFER_LMA && b->cs.attr & ATTR_LONG && !(b->cr4 & CR4_LA57);
-}
+static inline bool is_64bit(const struct vmcb *b) { return b->efer & EFER_LMA && b->cs.attr & ATTR_LONG; }
 
 static unsigned length_walk(struct virt_vcpu *v, const struct vmcb *b, u32 insn, u8 *gpr) {
     u8 bytes[15];
@@ -273,15 +270,15 @@ static unsigned length_walk(struct virt_vcpu *v, const struct vmcb *b, u32 insn,
 
 static __attribute__((noinline)) void set_length_slowly(struct virt_vcpu *v, const struct vmcb *b,
                                                         struct vm_exit *e, u32 insn) {
-    if (is_plain_64(b)) insn_find(v, b->cr3, b->rip); /* for the next time */
+    if (is_64bit(b)) insn_find(v, b->cr3, b->rip); /* for the next time */
     e->insn_len = (u8)length_walk(v, b, insn, NULL);
 }
 
 /* The length of the instruction that exited; 0 if it is not there any more. The next RIP, which not all
- * CPUs give, is not needed for that. The common case (64-bit mode, 4 levels, no prefixes) is short. */
+ * CPUs give, is not needed for that. The common case (64-bit mode, no prefixes) is short. */
 static inline __attribute__((always_inline)) void set_length(struct virt_vcpu *v, const struct vmcb *b,
                                                              struct vm_exit *e, u32 insn, u32 len) {
-    const u8 *p = is_plain_64(b) ? insn_cached(v, b->cr3, b->rip) : NULL;
+    const u8 *p = is_64bit(b) ? insn_cached(v, b->cr3, b->rip) : NULL;
 
     e->insn_len = (u8)len;
     if (__builtin_expect(!p || (*(const u32 *)p ^ insn) << (32 - 8 * len), 0))
@@ -318,7 +315,7 @@ static void decode_npf(struct virt_vcpu *v, struct vmcb *b, struct vm_exit *e) {
     e->npf.write = info & BIT(1);
     e->npf.exec = info & BIT(4);
     e->npf.in_walk = info & BIT(33);
-    npf_bytes(v, e, mode_of(b), b->cr3, b->cr4);
+    npf_bytes(v, e, mode_of(b), b->cr3);
     if (info & BIT(0) && info & BIT(3)) /* reserved bits in our own tables */
         e->reason = EXIT_NPT_MISCONFIG;
 }
@@ -510,8 +507,6 @@ static void svm_run(struct virt_vcpu *v, u64 deadline_ns, struct vm_exit *e) {
     after_exit(v, e);
 }
 
-static const char *svm_why(struct virt_vcpu *v) { return NULL; }
-
 const struct virt_ops svm_ops = {
     .name = "svm",
     .probe = svm_probe,
@@ -530,5 +525,4 @@ const struct virt_ops svm_ops = {
     .blocked = svm_blocked,
     .clear_shadow = svm_clear_shadow,
     .cpl = svm_cpl,
-    .why = svm_why,
 };

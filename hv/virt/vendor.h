@@ -79,20 +79,14 @@ static inline const u8 *insn_bytes(struct virt_vcpu *v, u64 cr3, u64 rip) {
     return __builtin_expect(p != NULL, 1) ? p : insn_find(v, cr3, rip);
 }
 
-static inline bool is_canonical(u64 va, u64 cr4) {
-    unsigned shift = cr4 & CR4_LA57 ? 7 : 16;
-
-    return (u64)((i64)(va << shift) >> shift) == va;
-}
-
 /* The default operand size of a code segment. */
 static inline u8 code_mode(u64 efer, u16 cs_attr) {
     return efer & EFER_LMA && cs_attr & ATTR_LONG ? 64 : cs_attr & ATTR_BIG ? 32 : 16;
 }
 
 /* For EXIT_NPF: the bytes of an instruction that may have to be emulated. */
-static inline void npf_bytes(struct virt_vcpu *v, struct vm_exit *e, u8 mode, u64 cr3, u64 cr4) {
-    const u8 *p = mode == 64 && !(cr4 & CR4_LA57) ? insn_bytes(v, cr3, v->regs.rip) : NULL;
+static inline void npf_bytes(struct virt_vcpu *v, struct vm_exit *e, u8 mode, u64 cr3) {
+    const u8 *p = mode == 64 ? insn_bytes(v, cr3, v->regs.rip) : NULL;
 
     e->npf.mode = mode;
     e->npf.nr_bytes = p ? sizeof(e->npf.bytes) : 0;

@@ -74,7 +74,6 @@ int virt_cpu_enable(void) {
 
     if (!c || pages == HPA_NONE) return -ENOMEM;
     c->pages = hpa_to_va(pages);
-    wrmsr(MSR_EFER, rdmsr(MSR_EFER) | EFER_NXE);
     tags = why ? -ENODEV : virt->cpu_enable(c->pages);
     if (tags < 0) {
         log_err("%s cannot be enabled on CPU %u: %s", virt->name, this_cpu()->id, why ? why : "it refuses");

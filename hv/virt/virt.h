@@ -228,7 +228,8 @@ struct virt_ops {
     unsigned (*blocked)(struct virt_vcpu *v);  /* BLOCKED_*, whatever IF is */
     void (*clear_shadow)(struct virt_vcpu *v); /* STI and MOV SS shadow end with the emulated instruction */
     unsigned (*cpl)(struct virt_vcpu *v);
-    const char *(*why)(struct virt_vcpu *v); /* after EXIT_ENTRY_FAILED: what the CPU told, or NULL */
+    const char *(*why)(
+        struct virt_vcpu *v); /* after EXIT_ENTRY_FAILED: what the CPU told, or NULL; may be NULL */
 };
 
 #define BLOCKED_SHADOW 1u /* of STI or MOV SS */
@@ -253,7 +254,7 @@ extern u64 virt_xcr0_mask;
 
 enum guest_access { GA_READ = 0, GA_WRITE = 1, GA_USER = 2, GA_EXEC = 4 };
 
-/* Walks the guest's page tables (none, 32-bit, PAE, 4-level, 5-level) as the CPU would. 0 and *gpa; or
+/* Walks the guest's page tables (none, 32-bit, PAE, 4-level) as the CPU would. 0 and *gpa; or
  * -EFAULT and *fault = the #PF error code with the address in `gva`. Sets accessed and dirty bits as hardware
  * does. */
 int guest_translate(struct virt_vcpu *v, u64 gva, unsigned access, gpa_t *gpa, u32 *fault);
@@ -268,6 +269,11 @@ void guest_skip(struct virt_vcpu *v, const struct vm_exit *exit);
 void guest_reset(struct virt_vcpu *v);
 /* After EXIT_ENTRY_FAILED: the rule that is broken, in words. */
 const char *guest_why(struct virt_vcpu *v);
+/* The default operand size of its code: 16, 32 or 64. */
+unsigned guest_mode(struct virt_vcpu *v);
+/* Guests have no CR4.LA57. */
+static inline bool is_canonical(u64 va) { return (u64)((i64)(va << 16) >> 16) == va; }
+
 static inline bool guest_can_take_irq(struct virt_vcpu *v) {
     return v->regs.rflags & BIT(9) && v->pending.type == EVENT_NONE && !(virt->blocked(v) & BLOCKED_SHADOW);
 }

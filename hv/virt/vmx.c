@@ -482,7 +482,7 @@ static void decode_npf(struct virt_vcpu *v, struct vm_exit *e) {
     e->npf.exec = q & 4;
     e->npf.present = q & 0x38;
     e->npf.in_walk = q & BIT(7) && !(q & BIT(8));
-    npf_bytes(v, e, mode_now(), vmread(VMCS_GUEST_CR3), vmread(VMCS_GUEST_CR4));
+    npf_bytes(v, e, mode_now(), vmread(VMCS_GUEST_CR3));
 }
 
 static void decode_io(struct vm_exit *e) {

@@ -81,7 +81,7 @@ static bool string_decode(struct vcpu *v, const struct vm_exit *e, struct string
     unsigned n = guest_fetch(&v->virt, b, sizeof(b));
     bool other_size = false;
 
-    s->mode = vcpu_mode(v);
+    s->mode = guest_mode(&v->virt);
     s->seg = SEG_DS;
     for (unsigned i = 0; i < n; i++) {
         if ((b[i] & 0xe7) == 0x26) s->seg = (enum seg_name)(b[i] >> 3 & 3); /* 26 ES, 2E CS, 36 SS, 3E DS */
@@ -107,17 +107,18 @@ static bool seg_allows(const struct guest_seg *seg, bool write, u64 at, unsigned
     return last <= seg->limit;
 }
 
-static bool string_fault(struct vcpu *v, enum seg_name seg) {
+static bool seg_fault(struct vcpu *v, enum seg_name seg) {
     vcpu_fault(v, seg == SEG_SS ? EXC_SS : EXC_GP, true, 0);
     return false;
 }
 
-static bool string_translate(struct vcpu *v, enum seg_name seg, u64 gva, bool write, gpa_t *gpa) {
-    unsigned access = (write ? GA_WRITE : GA_READ) | (virt->cpl(&v->virt) == 3 ? GA_USER : 0);
+/* False: the access faults, and the fault was raised. */
+static bool translate(struct vcpu *v, enum seg_name seg, u64 gva, unsigned access, gpa_t *gpa) {
     u32 fault;
 
+    if (virt->cpl(&v->virt) == 3) access |= GA_USER;
     if (!guest_translate(&v->virt, gva, access, gpa, &fault)) return true;
-    if (fault == GUEST_NOT_CANONICAL) return string_fault(v, seg);
+    if (fault == GUEST_NOT_CANONICAL) return seg_fault(v, seg);
     vcpu_page_fault(v, gva, fault);
     return false;
 }
@@ -125,19 +126,19 @@ static bool string_translate(struct vcpu *v, enum seg_name seg, u64 gva, bool wr
 /* Moves one unit between the port and memory. False: a fault was raised, and the port was not touched. */
 static bool string_unit(struct vcpu *v, const struct vm_exit *e, const struct string_io *s, u64 *index) {
     const struct guestmem *mem = &v->vm->mem;
-    unsigned size = e->io.size, first;
+    unsigned size = e->io.size, access = e->io.in ? GA_WRITE : GA_READ, first;
     u64 gva = low_bits(*index, s->address_bits);
     struct guest_seg seg;
     gpa_t gpa[2] = { 0 };
     u32 value = 0;
 
     virt->get_seg(&v->virt, s->seg, &seg);
-    if (s->mode != 64 && !seg_allows(&seg, e->io.in, gva, size)) return string_fault(v, s->seg);
+    if (s->mode != 64 && !seg_allows(&seg, e->io.in, gva, size)) return seg_fault(v, s->seg);
     if (s->mode != 64 || s->seg == SEG_FS || s->seg == SEG_GS) gva += seg.base;
     if (s->mode != 64) gva = (u32)gva;
     first = MIN(size, (unsigned)(PAGE_SIZE - (gva & (PAGE_SIZE - 1)))); /* the rest is in the next page */
-    if (!string_translate(v, s->seg, gva, e->io.in, &gpa[0]) ||
-        (first < size && !string_translate(v, s->seg, gva + first, e->io.in, &gpa[1])))
+    if (!translate(v, s->seg, gva, access, &gpa[0]) ||
+        (first < size && !translate(v, s->seg, gva + first, access, &gpa[1])))
         return false;
     if (guestmem_read(mem, gpa[0], &value, first) ||
         guestmem_read(mem, gpa[1], (u8 *)&value + first, size - first)) {
@@ -191,18 +192,10 @@ static bool fetch_faults(struct vcpu *v, unsigned n) {
     u64 va = v->virt.regs.rip + n;
     struct guest_seg cs;
     gpa_t gpa;
-    u32 code;
 
     virt->get_seg(&v->virt, SEG_CS, &cs);
-    if (vcpu_mode(v) != 64) va = (u32)(va + cs.base);
-    if (n == INSN_MAX ||
-        !guest_translate(&v->virt, va, GA_EXEC | (virt->cpl(&v->virt) == 3 ? GA_USER : 0), &gpa, &code))
-        return false;
-    if (code == GUEST_NOT_CANONICAL)
-        vcpu_gp(v);
-    else
-        vcpu_page_fault(v, va, code);
-    return true;
+    if (guest_mode(&v->virt) != 64) va = (u32)(va + cs.base);
+    return n < INSN_MAX && !translate(v, SEG_CS, va, GA_EXEC, &gpa);
 }
 
 void exit_mmio(struct vcpu *v, const struct vm_exit *e) {
@@ -220,7 +213,7 @@ void exit_mmio(struct vcpu *v, const struct vm_exit *e) {
     if (!n) {
         n = guest_fetch(&v->virt, fetched, sizeof(fetched));
         bytes = fetched;
-        mode = vcpu_mode(v);
+        mode = guest_mode(&v->virt);
     }
     if (mmio_decode(&in, bytes, n, mode)) {
         if (!fetch_faults(v, n)) bad_access(v, e, "not by a MOV that is emulated, or no device there");

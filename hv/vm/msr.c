@@ -67,8 +67,6 @@ static const struct msr_rule *find(u32 msr) {
     return i ? &rules[i - 1] : NULL;
 }
 
-static bool canonical(u64 v) { return (u64)((i64)(v << 16) >> 16) == v; }
-
 /* UC, WC, WT, WP, WB, UC- in each byte. */
 static bool pat_valid(u64 pat) {
     for (; pat; pat >>= 8)
@@ -120,7 +118,7 @@ static bool msr_write(struct vcpu *v, u32 msr, u64 value) {
         if (!pat_valid(value)) return false;
         break;
     case KIND_ADDR:
-        if (!canonical(value)) return false;
+        if (!is_canonical(value)) return false;
         break;
     default:
         if (value & ~r->value) return false;

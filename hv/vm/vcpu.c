@@ -134,14 +134,6 @@ void vcpu_publish(struct sched_vcpu *s, u64 now) {
 
 /* ---- states ---- */
 
-unsigned vcpu_mode(struct vcpu *v) {
-    struct guest_seg cs;
-
-    virt->get_seg(&v->virt, SEG_CS, &cs);
-    if (cs.attr & ATTR_LONG && vcpu_reg(v, VREG_EFER) & EFER_LMA) return 64;
-    return cs.attr & ATTR_BIG ? 32 : 16;
-}
-
 void vcpu_start_state(struct vcpu *v, u32 entry, u32 eax, u32 ebx) {
     /* SDM 3A 3.4.5: present, accessed, 32-bit, 4 KiB granules; TR is busy, as a loaded one is */
     static const struct guest_seg code = { 0x08, 0xc9b, 0xffffffff, 0 },

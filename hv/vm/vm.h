@@ -196,8 +196,6 @@ void exit_xsetbv(struct vcpu *v, const struct vm_exit *e);
 void vcpu_fault(struct vcpu *v, u8 vector, bool has_code, u32 code);
 void vcpu_page_fault(struct vcpu *v, u64 addr, u32 code);
 static inline void vcpu_gp(struct vcpu *v) { vcpu_fault(v, EXC_GP, true, 0); }
-/* 16, 32 or 64: the default operand size of CS. */
-unsigned vcpu_mode(struct vcpu *v);
 
 /* What guests see of the CPU (cpuid.c), worked out once at boot. */
 void cpuid_policy_init(void);

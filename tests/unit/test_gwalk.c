@@ -50,7 +50,7 @@ static struct guestmem mem;
 static struct virt_vm vm = { .mem = &mem };
 static struct virt_vcpu v = { .vm = &vm };
 
-enum mode { NO_PAGING, BITS32, PAE, LEVELS4, LEVELS5 };
+enum mode { NO_PAGING, BITS32, PAE, LEVELS4 };
 
 static int setup(void **state) {
     model_setup();
@@ -74,9 +74,9 @@ static int teardown(void **state) {
 
 static void set_mode(enum mode m) {
     regs[VREG_CR0] = m == NO_PAGING ? CR0_PE : CR0_PE | CR0_PG | CR0_WP;
-    regs[VREG_CR4] = m == BITS32 ? CR4_PSE : m == LEVELS5 ? CR4_PAE | CR4_LA57 : CR4_PAE;
-    regs[VREG_EFER] = m >= LEVELS4 ? EFER_LME | EFER_LMA | EFER_NXE : 0;
-    cs.attr = m >= LEVELS4 ? 0xa9b : 0xc9b;
+    regs[VREG_CR4] = m == BITS32 ? CR4_PSE : CR4_PAE;
+    regs[VREG_EFER] = m == LEVELS4 ? EFER_LME | EFER_LMA | EFER_NXE : 0;
+    cs.attr = m == LEVELS4 ? 0xa9b : 0xc9b;
     regs[VREG_CR3] = 0x1000;
 }
 
@@ -176,13 +176,6 @@ static void test_4_and_5_levels(void **state) {
     fails(0x0000800000000000, GA_READ, GUEST_NOT_CANONICAL);
     fails(0xffff7fffffffffff, GA_READ, GUEST_NOT_CANONICAL);
     fails(0xffffffffffffffff, GA_READ, 0);
-
-    set_mode(LEVELS5);
-    regs[VREG_CR3] = 0x8000;
-    put64(0x8000, 0x1000 | P | W | U);
-    ok(VA, GA_READ, 0x300000);
-    fails(0x0000800000000000, GA_READ, 0); /* canonical now */
-    fails(0x0100000000000000, GA_READ, GUEST_NOT_CANONICAL);
 }
 
 static void test_tables_outside_ram(void **state) {
@@ -357,10 +350,6 @@ static void test_skip(void **state) {
     assert_int_equal(v.pending.vector, EXC_GP);
     assert_int_equal(v.regs.rip, 0x7ffffffffffe);
     v.pending.type = EVENT_NONE;
-    regs[VREG_CR4] |= CR4_LA57;
-    skip_over(0x7ffffffffffe, 2);
-    assert_int_equal(v.pending.type, EVENT_NONE);
-    assert_int_equal(v.regs.rip, 0x800000000000);
 
     set_mode(NO_PAGING);
     skip_over(0xfffffffe, 2);
