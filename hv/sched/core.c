@@ -367,13 +367,3 @@ void sched_reset_latency(struct sched_vcpu *v) {
     v->wake_latency = (struct hist){ 0 };
     spin_unlock(&p->lock);
 }
-
-u64 sched_idle_ns(u32 cpu) {
-    struct sched_cpu *c = &sched_cpus[cpu];
-    struct sched_pool *p = sched_enter(&c->pool);
-    u64 now = p ? p->now : machine_now(), ns = c->idle.state_ns[RS_RUNNING];
-
-    if (c->current == &c->idle && now > c->idle.since) ns += now - c->idle.since;
-    if (p) spin_unlock(&p->lock);
-    return ns;
-}

@@ -34,12 +34,11 @@ char param_kind(const char *name) {
 static u32 *field(const struct param *e, void *object, struct sched_pool **owner, u32 *who) {
     struct sched_pool *p = object;
     struct sched_dom *d = object;
-    struct sched_vcpu *v = object;
-    bool pool = e->scope == PARAM_POOL, dom = e->scope == PARAM_DOM;
+    bool pool = e->scope == PARAM_POOL;
 
-    *owner = pool ? p : dom ? d->pool : v->dom->pool;
-    *who = pool ? TRACE_NOBODY : dom ? d->id << 16 : sched_who(v);
-    return (u32 *)((char *)(pool ? p->priv : dom ? d->priv : v->priv) + e->offset);
+    *owner = pool ? p : d->pool;
+    *who = pool ? TRACE_NOBODY : d->id << 16;
+    return (u32 *)((char *)(pool ? p->priv : d->priv) + e->offset);
 }
 
 i64 param_get(const struct param *e, struct sched_pool *pool, const void *object) {

@@ -23,9 +23,9 @@ struct sched_pick {
 /* Why a vCPU became runnable: it decides what that earns. */
 enum sched_why { SCHED_WAKE, SCHED_UNPAUSE, SCHED_UNPARK, SCHED_MIGRATE };
 
-enum param_scope { PARAM_POOL, PARAM_DOM, PARAM_VCPU };
+enum param_scope { PARAM_POOL, PARAM_DOM };
 
-/* A number, a u32 in the private data of a pool, VM or vCPU. */
+/* A number, a u32 in the private data of a pool or VM. */
 struct param {
     const char *name; /* as in the VM file: "weight", "tslice_us" */
     const char *unit; /* "us", "%", "" */
@@ -182,9 +182,9 @@ void sched_timer_set(u32 cpu, u32 kind, u64 when);
 const struct param *param_find(const struct sched_pool *pool, const char *name);
 /* All of a pool's entries in turn: index from 0, NULL at the end. */
 const struct param *param_at(const struct sched_pool *pool, unsigned index);
-/* Is `name` a parameter of any policy: 'p' pool, 'v' VM or vCPU, 0 no. For the configuration parser. */
+/* Is `name` a parameter of any policy: 'p' pool, 'v' VM, 0 no. For the configuration parser. */
 char param_kind(const char *name);
-/* `object`: the struct sched_pool, sched_dom or sched_vcpu. A value with words is their index. Setting is
+/* `object`: the struct sched_pool or sched_dom. A value with words is their index. Setting is
  * atomic under the pool's lock: 0, or -EINVAL with nothing changed and *why a sentence. */
 i64 param_get(const struct param *e, struct sched_pool *pool, const void *object);
 int param_set(const struct param *e, struct sched_pool *pool, void *object, i64 value, const char **why);

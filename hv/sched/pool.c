@@ -2,6 +2,7 @@
  * serialised by sched_lock; a pool's own lock is taken where scheduling could look. Whatever leaves a pool is
  * first taken out of the policy's queues; whatever comes is placed, and then woken if it can run. */
 #include <takt/errno.h>
+#include "lib/parse.h"
 #include "lib/string.h"
 #include "sched/core.h"
 #include "sched/machine.h"
@@ -57,13 +58,9 @@ struct sched_pool *sched_pool_of_cpu(u32 cpu) {
 }
 
 static int set_name(struct sched_pool *p, const char *name) {
-    size_t n = strnlen(name, POOL_NAME);
-
-    if (n == 0 || n == POOL_NAME) return -EINVAL;
-    for (size_t i = 0; i < n; i++)
-        if (name[i] <= ' ' || name[i] > '~') return -EINVAL;
+    if (!valid_name(name)) return -EINVAL;
     if (sched_pool_find(name)) return -EEXIST;
-    memcpy(p->name, name, n + 1);
+    memcpy(p->name, name, strlen(name) + 1);
     return 0;
 }
 

@@ -233,17 +233,12 @@ static int make_params(struct vm *vm) {
     for (u32 i = 0; i < vm->config.head.nr_params; i++) {
         const struct config_param *c = &vm->config.head.param[i];
         const struct param *p = param_find(pool, c->name);
-        bool each = p && p->scope == PARAM_VCPU;
 
         if (!p || p->scope == PARAM_POOL) {
             log_warn("%s: its pool's policy has no parameter %s", vm->name, c->name);
             continue;
         }
-        for (u32 k = 0; k < (each ? vm->nr_vcpus : 1); k++) {
-            void *object = each ? (void *)vm->sched_vcpus[k] : &vm->sched;
-
-            if (param_set_text(p, pool, object, c->value, &why)) return failed(vm, -EINVAL, why);
-        }
+        if (param_set_text(p, pool, &vm->sched, c->value, &why)) return failed(vm, -EINVAL, why);
     }
     return 0;
 }

@@ -124,7 +124,7 @@ static void apply_param(struct sched_pool *p, u32 index, u32 who, i64 value) {
         struct replay_dom *d = doms[who >> 16];
 
         if (!d) return;
-        object = e->scope == PARAM_DOM ? (void *)&d->d : (void *)d->slot[who % SIM_MAX_VCPUS];
+        object = &d->d;
     }
     param_set(e, p, object, value, &why);
 }

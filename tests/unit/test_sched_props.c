@@ -209,7 +209,11 @@ static u64 ran_of(const struct sim_dom *d, bool charged) {
 static void check_conservation(struct world *w, bool charged) {
     u64 total = w->gone;
 
-    for (u32 cpu = 0; cpu < w->cpus; cpu++) total += sched_idle_ns(cpu);
+    for (u32 cpu = 0; cpu < w->cpus; cpu++) {
+        const struct sched_vcpu *idle = &sched_cpus[cpu].idle;
+
+        total += idle->state_ns[RS_RUNNING] + (idle->state == RS_RUNNING ? sim.now - idle->since : 0);
+    }
     for (u32 i = 0; i < w->nr_vms; i++) total += ran_of(w->vm[i], charged) + ran_of(w->turbo[i], charged);
     if (total != sim.now * w->cpus)
         fail_msg("seed %lu: %lu ns accounted for of %lu", (unsigned long)sim.opt.seed, (unsigned long)total,
