@@ -7,7 +7,7 @@ struct sink {
 };
 
 struct spec {
-    bool left, zero, prefix;
+    bool left, zero;
     int width; /* below 0: to the left */
     u32 base;
 };
@@ -32,10 +32,6 @@ static void put_number(struct sink *s, const struct spec *f, u64 v, bool negativ
 
     do *--p = "0123456789abcdef"[v % f->base];
     while ((v /= f->base) || p > zeros);
-    if (f->prefix) {
-        *--p = 'x';
-        *--p = '0';
-    }
     if (negative) *--p = '-';
     put_text(s, p, (size_t)(end - p), f->width);
 }
@@ -48,10 +44,9 @@ static const char *convert(struct sink *s, const char *p, va_list *ap) {
     char c;
     i64 v;
 
-    for (; *p == '-' || *p == '0' || *p == '#'; p++) {
+    for (; *p == '-' || *p == '0'; p++) {
         f.left |= *p == '-';
         f.zero |= *p == '0';
-        f.prefix |= *p == '#';
     }
     for (; *p >= '0' && *p <= '9'; p++) f.width = f.width * 10 + *p - '0';
     for (; *p == '*'; p++) f.width = va_arg(*ap, int);

@@ -197,7 +197,7 @@ static void param_row(struct shell_call *c, const struct param *p, const void *o
 }
 
 static int cmd_param(struct shell_call *c) {
-    const char *name = c->argv[1], *preset = c->opt['P'];
+    const char *name = c->argv[1];
     const struct param *p;
     void *object;
     int error;
@@ -208,10 +208,6 @@ static int cmd_param(struct shell_call *c) {
         if (error) return error;
     } else if (!(c->pool = shell_pool(c->opt['p'] ? c->opt['p'] : "Pool-0"))) {
         return -ENOENT;
-    }
-    if (preset) {
-        if (c->vm || name) return shell_usage();
-        return set_preset(c->pool, preset);
     }
     p = name ? param_find(c->pool, name) : param_at(c->pool, c->index++);
     object = !p || (p->scope == PARAM_POOL) == !!c->vm ? NULL : c->vm ? (void *)&c->vm->sched : c->pool;
@@ -413,8 +409,8 @@ const struct shell_command sched_commands[] = {
       "| -s [-p POOL] --policy PRESET",
       "shows or sets what VMs have, or with -s a pool; --NAME is any parameter, as in --micro-us 5000",
       cmd_sched_credit, "", "d:w:c:p:st:r:m:-" },
-    { "param", "[-p POOL | -d VM] [NAME [VALUE]] | [-p POOL] -P PRESET",
-      "shows or sets any entry of the parameter table", cmd_param, "?ww", "d:p:P:" },
+    { "param", "[-p POOL | -d VM] [NAME [VALUE]]", "shows or sets any entry of the parameter table",
+      cmd_param, "?ww", "d:p:" },
     { "cpupool-create",
       "[name=]NAME [sched=POLICY] [preset=PRESET] [turbo_of=POOL] [cpus=CPUS|random:N|cache:N]",
       "creates a pool; its scheduler is Pool-0's if not given", cmd_pool_create, "w*", "" },

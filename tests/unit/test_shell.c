@@ -273,7 +273,7 @@ static void refusals(void **state) {
     answers("sched-credit -d", "-d wants a value\n");
     answers("param nothing", "Pool-0 has no parameter nothing\n");
     answers("param -d two tslice_us", "two has no parameter tslice_us\n");
-    answers("param -P none", "credit has no preset none\n");
+    answers("sched-credit -s --policy none", "credit has no preset none\n");
     answers("cpupool-create a sched=none", "there is no scheduler none\n");
     answers("cpupool-create Pool-0", "pool Pool-0 is there already\n");
     answers("cpupool-create a cpus=1", "CPU 1 is in use\n"); /* G7, and nothing is left: */
@@ -321,7 +321,7 @@ static void weights_and_slices(void **state) {
     answers("param -j tslice_us", "\"value\": \"20000\"");
     answers("param -j -d two cap 50", "\"error\": 0");
     answers("param -j -d two cap", "\"value\": \"50\"");
-    answers("param -j -P faithful-4.1", "\"error\": 0");
+    answers("sched-credit -j -s --policy faithful-4.1", "\"error\": 0");
     answers("sched-credit -j -d two -w 512 -c 0", "\"error\": 0");
 }
 
