@@ -1,36 +1,8 @@
 /* The credit engine: worked grants as exact arithmetic, and the properties C1 to C10 in the simulation. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdlib.h>
-#include <cmocka.h>
-#include "sched/credit.h"
-#include "sim.h"
-
-#define HOG ((struct sim_work){ .kind = WORK_HOG })
-#define MS  NS_PER_MS
+#include "sched_rig.h"
 
 static const char *const presets[] = { "hardened", "faithful-3.4", "faithful-4.0", "faithful-4.1",
                                        "faithful-4.2" };
-
-static struct sched_pool *start(u32 cpus, u64 seed, const char *preset) {
-    struct sim_options o = { .cpus = cpus, .seed = seed, .kick_ns = 1000, .switch_ns = 0 };
-
-    sim_start(&o);
-    sim.check = sim_check;
-    struct sched_pool *p = sim_pool("Pool-0", "credit", sim_cpus(0, cpus - 1));
-
-    assert_int_equal(param_preset(p, preset), 0);
-    return p;
-}
-
-static double share(struct sim_dom *d, u64 ns) { return 100.0 * (double)sim_ran(d->vcpu[0]) / (double)ns; }
-
-static void near(double is, double want, double within, const char *what) {
-    if (is < want - within || is > want + within)
-        fail_msg("%s: %.3f, expected %.3f within %.3f (seed %lu)", what, is, want, within,
-                 (unsigned long)sim.opt.seed);
-}
 
 /* ---- arithmetic ---- */
 
@@ -44,7 +16,7 @@ struct grant_case {
 /* All vCPUs active, with no credit and no balance, then one pass: what did each get, in credits of 100
  * us? Visited in the order of the table. */
 static void check_grants(const struct grant_case *g) {
-    struct sched_pool *p = start(g->cpus, 1, g->preset);
+    struct sched_pool *p = start_credit(g->cpus, 1, g->preset);
     struct credit_pool *cp = credit_pool(p);
     struct sim_dom *d[4];
 
@@ -116,7 +88,7 @@ static void test_worked_grants(void **state) {
 
 /* C8: a capped VM that comes last moves to the head, and its surplus reaches the others the next time. */
 static void test_reorder(void **state) {
-    struct sched_pool *p = start(2, 1, "faithful-4.1");
+    struct sched_pool *p = start_credit(2, 1, "faithful-4.1");
     struct credit_pool *cp = credit_pool(p);
     struct sim_dom *d[3];
 
@@ -137,7 +109,7 @@ static void test_reorder(void **state) {
 
 /* What one vCPU of a VM has no room for goes to the other: both are full then, and nothing is lost. */
 static void test_full_vcpu(void **state) {
-    struct sched_pool *p = start(2, 1, "hardened");
+    struct sched_pool *p = start_credit(2, 1, "hardened");
     struct sim_dom *d = sim_vm(p, "vm", 2, sim_cpus(0, 1), HOG);
     struct credit_vcpu *rich = credit_vcpu(&d->vcpu[0]->s), *poor = credit_vcpu(&d->vcpu[1]->s);
 
@@ -159,7 +131,7 @@ static void test_grant_sums(void **state) {
     for (int round = 0; round < 300; round++) {
         const char *preset = presets[sim_below(&rng, ARRAY_SIZE(presets))];
         u32 cpus = 1 + (u32)sim_below(&rng, 4), n = 1 + (u32)sim_below(&rng, 6), active = 0;
-        struct sched_pool *p = start(cpus, (u64)round, preset);
+        struct sched_pool *p = start_credit(cpus, (u64)round, preset);
         struct credit_pool *cp = credit_pool(p);
         struct sim_dom *d[6];
         i64 before[6][4], granted = 0, wanted = 0;
@@ -206,7 +178,7 @@ static void test_grant_sums(void **state) {
 static void test_equal_hogs(void **state) {
     for (u32 k = 0; k < ARRAY_SIZE(presets); k++)
         for (u32 n = 1; n <= 8; n++) {
-            struct sched_pool *p = start(1, n, presets[k]);
+            struct sched_pool *p = start_credit(1, n, presets[k]);
             struct sim_dom *d[8];
 
             for (u32 i = 0; i < n; i++) d[i] = sim_vm(p, "hog", 1, sim_cpus(0, 0), HOG);
@@ -219,7 +191,7 @@ static void test_equal_hogs(void **state) {
 }
 
 static void run_weights(const char *preset, u32 cpus, u32 n, const u32 *weight, double *out) {
-    struct sched_pool *p = start(cpus, 1, preset);
+    struct sched_pool *p = start_credit(cpus, 1, preset);
     struct sim_dom *d[8];
 
     for (u32 i = 0; i < n; i++) {
@@ -252,7 +224,7 @@ static void test_weights(void **state) {
 
 /* The built-in fault is one: with it, weights have no effect. */
 static void test_fault(void **state) {
-    struct sched_pool *p = start(1, 1, "hardened");
+    struct sched_pool *p = start_credit(1, 1, "hardened");
     struct sim_dom *a = sim_vm(p, "a", 1, sim_cpus(0, 0), HOG), *b = sim_vm(p, "b", 1, sim_cpus(0, 0), HOG);
 
     sim_param(p, &a->d, "weight", 1024);
@@ -272,7 +244,7 @@ static void test_several_cpus(void **state) {
     for (u32 k = 0; k < ARRAY_SIZE(presets); k++) {
         for (u32 i = 0; i < ARRAY_SIZE(shape); i++) {
             u32 n = shape[i][0], cpus = shape[i][1];
-            struct sched_pool *p = start(cpus, i, presets[k]);
+            struct sched_pool *p = start_credit(cpus, i, presets[k]);
             struct sim_dom *d[9];
 
             for (u32 v = 0; v < n; v++) {
@@ -301,7 +273,7 @@ static void test_caps(void **state) {
 
     for (u32 k = 0; k < ARRAY_SIZE(presets); k++) {
         for (u32 i = 0; i < ARRAY_SIZE(caps); i++) {
-            struct sched_pool *p = start(1, i, presets[k]);
+            struct sched_pool *p = start_credit(1, i, presets[k]);
             struct sim_dom *d = sim_vm(p, "capped", 1, sim_cpus(0, 0), HOG);
 
             sim_param(p, &d->d, "cap", caps[i]);
@@ -314,7 +286,7 @@ static void test_caps(void **state) {
             }
             sim_stop();
         }
-        struct sched_pool *p = start(1, 1, presets[k]);
+        struct sched_pool *p = start_credit(1, 1, presets[k]);
         struct sim_dom *d = sim_vm(p, "capped", 1, sim_cpus(0, 0), HOG);
         struct sim_dom *hog = sim_vm(p, "hog", 1, sim_cpus(0, 0), HOG);
 
@@ -333,7 +305,7 @@ static void test_caps(void **state) {
 static void test_waits(void **state) {
     for (u32 k = 0; k < ARRAY_SIZE(presets); k++) {
         for (u32 n = 2; n <= 8; n++) {
-            struct sched_pool *p = start(1, n, presets[k]);
+            struct sched_pool *p = start_credit(1, n, presets[k]);
             struct sim_dom *d[8];
             u64 bound = MAX(90 * MS, 2 * (n - 1) * 30 * MS);
 
@@ -350,7 +322,7 @@ static void test_waits(void **state) {
                              (unsigned long)(sim_waits(d[i]->vcpu[0]) / 1000));
             sim_stop();
         }
-        struct sched_pool *p = start(1, 1, presets[k]); /* 32:1: it waits long, but not for ever */
+        struct sched_pool *p = start_credit(1, 1, presets[k]); /* 32:1: it waits long, but not for ever */
         struct sim_dom *big = sim_vm(p, "big", 1, sim_cpus(0, 0), HOG);
         struct sim_dom *small = sim_vm(p, "small", 1, sim_cpus(0, 0), HOG);
 
@@ -381,7 +353,7 @@ static void no_boost_after_tick(void) {
 
 static void test_boost(void **state) {
     for (u32 k = 0; k < ARRAY_SIZE(presets); k++) {
-        struct sched_pool *p = start(1, k, presets[k]);
+        struct sched_pool *p = start_credit(1, k, presets[k]);
         struct sim_work waker = { .kind = WORK_WAKER, .period_ns = 7 * MS, .work_ns = 50000 };
         struct sim_dom *w = sim_vm(p, "waker", 1, sim_cpus(0, 0), waker);
         struct credit_pool *cp = credit_pool(p);
@@ -418,7 +390,7 @@ static void test_boost_policies(void **state) {
                    { BOOST_AGGRESSIVE, 0, 3 * MS } };
 
     for (u32 k = 0; k < ARRAY_SIZE(expect); k++) {
-        struct sched_pool *p = start(1, k, "hardened");
+        struct sched_pool *p = start_credit(1, k, "hardened");
         struct sim_work waker = { .kind = WORK_WAKER, .period_ns = 7 * MS, .work_ns = 50000 };
         struct sim_dom *w = sim_vm(p, "waker", 1, sim_cpus(0, 0), waker), *hog;
 
@@ -435,7 +407,7 @@ static void test_boost_policies(void **state) {
                      (unsigned long)(waited / 1000));
         sim_stop();
     }
-    struct sched_pool *p = start(1, 1, "hardened");
+    struct sched_pool *p = start_credit(1, 1, "hardened");
     struct sim_work greedy = { .kind = WORK_SELF, .work_ns = 25 * MS, .rest_ns = 100000 };
 
     sim_param(p, p, "boost", BOOST_AGGRESSIVE); /* and starves who computes: vSlicer, figure 3 */
@@ -450,7 +422,7 @@ static void test_boost_policies(void **state) {
 /* ---- theft of service (C7) ---- */
 
 static double steals(const char *preset, u32 hogs, struct sim_work work) {
-    struct sched_pool *p = start(1, 3, preset);
+    struct sched_pool *p = start_credit(1, 3, preset);
     struct sim_dom *e = sim_vm(p, "evader", 1, sim_cpus(0, 0), work);
 
     for (u32 i = 0; i < hogs; i++) sim_vm(p, "hog", 1, sim_cpus(0, 0), HOG);
@@ -486,7 +458,7 @@ static void test_theft(void **state) {
 
 /* Two VMs that sleep and wake 20,000 times a second do not take anything from a hog. */
 static void test_wake_storm(void **state) {
-    struct sched_pool *p = start(1, 9, "hardened");
+    struct sched_pool *p = start_credit(1, 9, "hardened");
     struct sim_work storm = { .kind = WORK_SELF, .work_ns = 20000, .rest_ns = 30000 };
     struct sim_dom *a = sim_vm(p, "a", 1, sim_cpus(0, 0), storm),
                    *b = sim_vm(p, "b", 1, sim_cpus(0, 0), storm);
@@ -520,7 +492,7 @@ static void test_crowd(void **state) {
     assert_true(least >= 100 * MS && most <= 210 * MS); /* 150 on average, in slices of 30 */
     sim_stop();
 
-    p = start(1, 1, "hardened");
+    p = start_credit(1, 1, "hardened");
     for (u32 i = 0; i < 4; i++) {
         d[i] = sim_vm(p, "vm", 1, sim_cpus(0, 0), HOG);
         sim_param(p, &d[i]->d, "cap", 5);
@@ -537,7 +509,7 @@ static void test_crowd(void **state) {
 static void test_light_and_heavy(void **state) {
     for (u64 seed = 1; seed <= 10; seed++) {
         u64 rng = seed * 77;
-        struct sched_pool *p = start(1, seed, "hardened");
+        struct sched_pool *p = start_credit(1, seed, "hardened");
         u64 phase = sim_below(&rng, 10 * MS);
         struct sim_dom *a = sim_vm(p, "hog-a", 1, sim_cpus(0, 0), HOG), *part, *w;
         struct sim_dom *b = sim_vm(p, "hog-b", 1, sim_cpus(0, 0), HOG);
@@ -558,7 +530,7 @@ static void test_light_and_heavy(void **state) {
         near(share(w, 10 * NS_PER_S), 0.5, 0.1, "waker");
         sim_stop();
 
-        p = start(1, seed, "hardened");
+        p = start_credit(1, seed, "hardened");
         a = sim_vm(p, "heavy", 1, sim_cpus(0, 0), HOG);
         b = sim_vm(p, "light", 1, sim_cpus(0, 0), HOG);
         sim_param(p, &a->d, "weight", 768);
@@ -580,7 +552,7 @@ static void test_pinned(void **state) {
 
     for (u64 seed = 1; seed <= 20; seed++) {
         u64 rng = seed * 77;
-        struct sched_pool *p = start(2, seed, "hardened");
+        struct sched_pool *p = start_credit(2, seed, "hardened");
         struct sim_work part = { .kind = WORK_DUTY, .percent = 40, .period_ns = (4 + seed) * MS };
         struct sim_work waker = { .kind = WORK_WAKER, .work_ns = 50000, .period_ns = 10 * MS };
         struct sim_dom *d[6];
@@ -604,7 +576,7 @@ static void test_pinned(void **state) {
 
 /* A time of plenty does not make weights forgotten: both rich, then they compete. */
 static void test_plenty(void **state) {
-    struct sched_pool *p = start(1, 1, "hardened");
+    struct sched_pool *p = start_credit(1, 1, "hardened");
     struct sim_work half = { .kind = WORK_DUTY, .percent = 30, .period_ns = 10 * MS };
     struct sim_dom *a = sim_vm(p, "a", 1, sim_cpus(0, 0), half), *b = sim_vm(p, "b", 1, sim_cpus(0, 0), half);
 
@@ -633,7 +605,7 @@ static void test_short_slices(void **state) {
                    { "hardened", 3000, 1000, 800, 18 * MS } };
 
     for (u32 k = 0; k < ARRAY_SIZE(expect); k++) {
-        struct sched_pool *p = start(1, 1, expect[k].preset);
+        struct sched_pool *p = start_credit(1, 1, expect[k].preset);
         struct sim_dom *d[4];
         double switches = 0;
 
@@ -658,7 +630,7 @@ static void test_slice_range(void **state) {
     static const i64 slices[] = { 50, 100, 1000, 10000, 100000, 1000000 };
 
     for (u32 k = 0; k < ARRAY_SIZE(slices); k++) {
-        struct sched_pool *p = start(1, 1, "hardened");
+        struct sched_pool *p = start_credit(1, 1, "hardened");
         struct sim_dom *a, *b;
         u64 run = MAX(2 * NS_PER_S, (u64)slices[k] * NS_PER_US * 100);
 
@@ -679,7 +651,7 @@ static void test_slice_range(void **state) {
 /* C10: with boost off, wakes are of the same class as what runs, and hogs are switched out at slice ends
  * only. */
 static void test_equals_do_not_preempt(void **state) {
-    struct sched_pool *p = start(1, 1, "faithful-4.1");
+    struct sched_pool *p = start_credit(1, 1, "faithful-4.1");
     struct sim_work waker = { .kind = WORK_WAKER, .period_ns = 3 * MS, .work_ns = 1000 };
     struct sim_dom *hog, *w[3];
 
@@ -702,7 +674,7 @@ static void test_ratelimit(void **state) {
     struct sim_work yields = { .kind = WORK_YIELD, .work_ns = 100000 };
 
     for (int exact = 0; exact < 2; exact++) {
-        struct sched_pool *p = start(1, 1, "hardened");
+        struct sched_pool *p = start_credit(1, 1, "hardened");
         struct sim_dom *a, *b;
 
         sim_param(p, p, "ratelimit_exact", exact);
@@ -723,7 +695,7 @@ static void test_ratelimit(void **state) {
  * came first. */
 static void test_order(void **state) {
     for (int by_credit = 0; by_credit < 2; by_credit++) {
-        struct sched_pool *p = start(1, 1, "hardened");
+        struct sched_pool *p = start_credit(1, 1, "hardened");
         struct sim_dom *d[8];
 
         sim_param(p, p, "boost", BOOST_OFF);
@@ -759,7 +731,7 @@ static void test_order_latency(void **state) {
     u64 worst[2];
 
     for (int by_credit = 0; by_credit < 2; by_credit++) {
-        struct sched_pool *p = start(1, 1, "hardened");
+        struct sched_pool *p = start_credit(1, 1, "hardened");
         struct sim_dom *d[5];
 
         sim_param(p, p, "boost", BOOST_OFF);

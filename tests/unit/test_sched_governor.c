@@ -1,24 +1,12 @@
 /* Pools that change by themselves: turbo cores by load, VMs and pCPUs of the I/O pool by label and load. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdlib.h>
-#include <cmocka.h>
-#include "sched/credit.h"
-#include "sim.h"
-
-#define HOG ((struct sim_work){ .kind = WORK_HOG })
-#define MS  NS_PER_MS
+#include "sched_rig.h"
 
 static struct sim_work duty(u32 percent) {
     return (struct sim_work){ .kind = WORK_DUTY, .period_ns = 2 * MS, .percent = percent };
 }
 
 static void start(u32 cpus) {
-    struct sim_options o = { .cpus = cpus, .seed = 1, .kick_ns = 1000, .governed = true };
-
-    sim_start(&o);
-    sim.check = sim_check;
+    start_sim((struct sim_options){ .cpus = cpus, .seed = 1, .kick_ns = 1000, .governed = true });
 }
 
 /* Six VMs: at 30 % of a turbo core each they want more than one core; at 3 % one is enough. */

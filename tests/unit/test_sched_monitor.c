@@ -1,31 +1,6 @@
 /* The I/O monitor: thresholds, windows, smoothing and hysteresis to the event; what losing a label does (A1);
  * what lies gain; vSlicer's inference of the class; replay of labels. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdlib.h>
-#include <string.h>
-#include <cmocka.h>
-#include "sched/credit.h"
-#include "sim.h"
-
-#define HOG  ((struct sim_work){ .kind = WORK_HOG })
-#define IDLE ((struct sim_work){ .kind = WORK_IDLE })
-#define MS   NS_PER_MS
-#define ALL  sim_cpus(0, TAKT_MAX_CPUS - 1)
-
-static struct sched_pool *start(u32 cpus, const char *preset) {
-    struct sim_options o = { .cpus = cpus, .seed = 1, .kick_ns = 1000 };
-
-    sim_start(&o);
-    sim.check = sim_check;
-    struct sched_pool *p = sim_pool("Pool-0", "credit", sim_cpus(0, cpus - 1));
-
-    assert_int_equal(param_preset(p, preset), 0);
-    return p;
-}
-
-static double share(struct sim_dom *d, u64 ns) { return 100.0 * (double)sim_ran(d->vcpu[0]) / (double)ns; }
+#include "sched_rig.h"
 
 static bool active(struct sim_dom *d) { return !list_empty(&credit_vcpu(&d->vcpu[0]->s)->active); }
 
@@ -41,7 +16,7 @@ static bool window(struct sim_dom *d, u64 ms, u32 n) {
 }
 
 static void test_threshold(void **state) {
-    struct sched_pool *p = start(1, "hardened");
+    struct sched_pool *p = start_credit(1, 1, "hardened");
     struct sim_dom *d = sim_vm(p, "vm", 1, ALL, IDLE), *other = sim_vm(p, "other", 1, ALL, HOG);
 
     assert_false(window(d, 1000, 500)); /* strictly above */
@@ -66,7 +41,7 @@ static void test_threshold(void **state) {
 
 /* What the workloads of a simulation raise: requests count, a vCPU's own alarms do not. */
 static void test_workloads(void **state) {
-    struct sched_pool *p = start(4, "hardened");
+    struct sched_pool *p = start_credit(4, 1, "hardened");
     struct sim_dom *busy, *calm, *own;
 
     busy =
@@ -84,7 +59,7 @@ static void test_workloads(void **state) {
 }
 
 static void test_smoothing(void **state) {
-    struct sched_pool *p = start(1, "hardened");
+    struct sched_pool *p = start_credit(1, 1, "hardened");
     struct sim_dom *d = sim_vm(p, "vm", 1, ALL, IDLE);
 
     sim_param(p, p, "io_smoothing", 80);
@@ -96,7 +71,7 @@ static void test_smoothing(void **state) {
 }
 
 static void test_hysteresis(void **state) {
-    struct sched_pool *p = start(1, "hardened");
+    struct sched_pool *p = start_credit(1, 1, "hardened");
     struct sim_dom *d = sim_vm(p, "vm", 1, ALL, IDLE);
 
     sim_param(p, p, "io_hysteresis", 40);
@@ -118,7 +93,8 @@ static void test_label_lost(void **state) {
     u64 rng = 7;
 
     for (u32 round = 0; round < 200; round++) {
-        struct sched_pool *p = start(1 + (u32)sim_below(&rng, 3), presets[round % ARRAY_SIZE(presets)]);
+        struct sched_pool *p =
+            start_credit(1 + (u32)sim_below(&rng, 3), 1, presets[round % ARRAY_SIZE(presets)]);
         u32 ms = round % 2 ? 1000 : 100 * (1 + (u32)sim_below(&rng, 9)),
             windows = 2 + (u32)sim_below(&rng, 4);
         struct sim_dom *d = sim_vm(p, "io", 1 + (u32)sim_below(&rng, 2), ALL, IDLE);
@@ -144,7 +120,7 @@ static void test_label_lost(void **state) {
 /* A hog that reports more than there can be is labelled, and gains what donors offered: nothing. It is
  * forgotten soon, however much of the old rate is kept. */
 static void test_liar(void **state) {
-    struct sched_pool *p = start(1, "sc+aca");
+    struct sched_pool *p = start_credit(1, 1, "sc+aca");
     struct sim_dom *d[4];
 
     for (u32 i = 0; i < 4; i++) d[i] = sim_vm(p, "hog", 1, ALL, HOG);
@@ -164,7 +140,7 @@ static void test_liar(void **state) {
 
 /* What an administrator says is stronger, and stays. */
 static void test_said(void **state) {
-    struct sched_pool *p = start(1, "hardened");
+    struct sched_pool *p = start_credit(1, 1, "hardened");
     struct sim_dom *d = sim_vm(p, "vm", 1, ALL, IDLE);
 
     sim_param(p, &d->d, "io", IO_NO);
@@ -180,7 +156,7 @@ static void test_said(void **state) {
 
 /* Windows go on when pCPUs leave, and start again in a pool that is made anew; a label goes with its VM. */
 static void test_pools(void **state) {
-    struct sched_pool *p = start(3, "hardened"), *q;
+    struct sched_pool *p = start_credit(3, 1, "hardened"), *q;
     struct sim_dom *d;
 
     assert_int_equal(sim_remove_cpu(p, 1), 0);
@@ -210,7 +186,7 @@ static void test_pools(void **state) {
 /* vSlicer: a hog among three that is labelled gets micro-slices and waits 30 ms instead of up to 70, at the
  * same share; both ways at run time. */
 static void test_inference(void **state) {
-    struct sched_pool *p = start(1, "vslicer");
+    struct sched_pool *p = start_credit(1, 1, "vslicer");
     struct sim_dom *d[4];
     bool io;
 
@@ -239,7 +215,7 @@ static void test_same_as_credit(void **state) {
     u64 hash[2];
 
     for (u32 on = 0; on < 2; on++) {
-        struct sched_pool *p = start(2, "vslicer");
+        struct sched_pool *p = start_credit(2, 1, "vslicer");
         struct sim_dom *d =
             sim_vm(p, "vm", 2, ALL, (struct sim_work){ .kind = WORK_SERVER, .rate = 100, .work_ns = MS });
 

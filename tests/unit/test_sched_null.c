@@ -1,20 +1,8 @@
 /* null (N1) and its option sleepless (N2). */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <cmocka.h>
-#include <takt/errno.h>
-#include "sim.h"
-
-#define HOG ((struct sim_work){ .kind = WORK_HOG })
-#define MS  NS_PER_MS
-#define ALL sim_cpus(0, TAKT_MAX_CPUS - 1)
+#include "sched_rig.h"
 
 static struct sched_pool *start(u32 cpus) {
-    struct sim_options o = { .cpus = cpus, .kick_ns = 1500 };
-
-    sim_start(&o);
-    sim.check = sim_check;
+    start_sim((struct sim_options){ .cpus = cpus, .kick_ns = 1500 });
     return sim_pool("Pool-0", "null", sim_cpus(0, cpus - 1));
 }
 

@@ -1,23 +1,8 @@
 /* Administration: pools, pCPUs, VMs, parameters: what is refused, and that what fails changes nothing. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <string.h>
-#include <cmocka.h>
-#include <takt/errno.h>
-#include "sched/credit.h"
-#include "sim.h"
-
-#define HOG  ((struct sim_work){ .kind = WORK_HOG })
-#define IDLE ((struct sim_work){ .kind = WORK_IDLE })
-#define MS   NS_PER_MS
-#define ALL  sim_cpus(0, TAKT_MAX_CPUS - 1)
+#include "sched_rig.h"
 
 static struct sched_pool *start(u32 cpus, u32 in_pool) {
-    struct sim_options o = { .cpus = cpus, .kick_ns = 1000, .switch_ns = 1000 };
-
-    sim_start(&o);
-    sim.check = sim_check;
+    start_sim((struct sim_options){ .cpus = cpus, .kick_ns = 1000, .switch_ns = 1000 });
     return sim_pool("Pool-0", "credit", sim_cpus(0, in_pool - 1));
 }
 

@@ -1,17 +1,7 @@
 /* What holds for every policy (P1 to P6, X1), over random scenarios; recording and replaying them. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdlib.h>
-#include <string.h>
-#include <cmocka.h>
-#include <takt/errno.h>
-#include "sched/credit.h"
 #include "sched/core.h"
-#include "sim.h"
+#include "sched_rig.h"
 
-#define MS        NS_PER_MS
-#define ALL       sim_cpus(0, TAKT_MAX_CPUS - 1)
 #define SCENARIOS 400
 
 /* Any of them; some do not go with a pair of pools, and are then refused. */

@@ -1,33 +1,11 @@
 /* Shared credit and ACA: the worked examples as exact arithmetic, and their properties over random pools
  * (S1, S2, A1). */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdlib.h>
-#include <cmocka.h>
-#include "sched/credit.h"
-#include "sim.h"
+#include "sched_rig.h"
 
-#define HOG     ((struct sim_work){ .kind = WORK_HOG })
-#define IDLE    ((struct sim_work){ .kind = WORK_IDLE })
-#define MS      NS_PER_MS
 #define CREDIT  CREDIT_XEN_UNIT
 #define MAX_VMS 12
 
 static struct sim_dom *vm[MAX_VMS];
-
-static struct sched_pool *start(u32 cpus, u64 seed, const char *preset) {
-    struct sim_options o = { .cpus = cpus, .seed = seed, .kick_ns = 1000 };
-
-    sim_start(&o);
-    sim.check = sim_check;
-    struct sched_pool *p = sim_pool("Pool-0", "credit", sim_cpus(0, cpus - 1));
-
-    assert_int_equal(param_preset(p, preset), 0);
-    return p;
-}
-
-static double share(struct sim_dom *d, u64 ns) { return 100.0 * (double)sim_ran(d->vcpu[0]) / (double)ns; }
 
 static struct credit_dom *dom(u32 i) { return credit_dom(&vm[i]->d); }
 static struct credit_vcpu *vcpu(u32 i) { return credit_vcpu(&vm[i]->vcpu[0]->s); }
@@ -35,7 +13,7 @@ static struct credit_vcpu *vcpu(u32 i) { return credit_vcpu(&vm[i]->vcpu[0]->s);
 /* n VMs of one vCPU: `io` of them I/O-intensive, which is said, and `inactive` of these asleep. All others
  * are hogs. */
 static struct sched_pool *pool_of(u32 cpus, u32 n, u32 io, u32 inactive, const char *preset) {
-    struct sched_pool *p = start(cpus, 1, preset);
+    struct sched_pool *p = start_credit(cpus, 1, preset);
 
     for (u32 i = 0; i < n; i++) {
         vm[i] = sim_vm(p, "vm", 1, sim_cpus(0, 63), i < inactive ? IDLE : HOG);
@@ -141,7 +119,8 @@ static void test_sc_properties(void **state) {
 
     for (int round = 0; round < 300; round++) {
         u32 cpus = 1 + (u32)sim_below(&rng, 4), n = 2 + (u32)sim_below(&rng, 8);
-        struct sched_pool *p = start(cpus, (u64)round, sim_below(&rng, 2) ? "hardened" : "faithful-4.2");
+        struct sched_pool *p =
+            start_credit(cpus, (u64)round, sim_below(&rng, 2) ? "hardened" : "faithful-4.2");
         struct credit_pool *cp = credit_pool(p);
         i64 before = 0, after = 0, need = 0, offer = 0, moved = 0, limit[MAX_VMS];
 
@@ -196,7 +175,7 @@ static void test_same_as_credit(void **state) {
         for (u32 on = 0; on < 2; on++) {
             u64 r = rng;
             struct sched_pool *p =
-                start(1 + (u32)sim_below(&r, 3), seed, sim_below(&r, 2) ? "hardened" : "faithful-4.2");
+                start_credit(1 + (u32)sim_below(&r, 3), seed, sim_below(&r, 2) ? "hardened" : "faithful-4.2");
 
             for (u32 i = 0; i < 6; i++) {
                 bool hog = kind == 2 || sim_below(&r, 2);
@@ -260,7 +239,7 @@ static void test_effect(void **state) {
     u64 wait[2], ran[2];
 
     for (u32 on = 0; on < 2; on++) {
-        struct sched_pool *p = start(1, 3, "faithful-4.2");
+        struct sched_pool *p = start_credit(1, 3, "faithful-4.2");
 
         vm[0] = sim_vm(p, "io", 1, sim_cpus(0, 0),
                        (struct sim_work){ .kind = WORK_SERVER, .rate = 200, .work_ns = MS / 10 });
@@ -272,7 +251,7 @@ static void test_effect(void **state) {
         sim_run_until(33 * NS_PER_S);
         wait[on] = sim_waits(vm[0]->vcpu[0]);
         sim_stop();
-        p = start(1, 3, "hardened");
+        p = start_credit(1, 3, "hardened");
         vm[0] = sim_vm(
             p, "io", 1, sim_cpus(0, 0),
             (struct sim_work){ .kind = WORK_SELF, .work_ns = 900 * NS_PER_US, .rest_ns = 600 * NS_PER_US });

@@ -1,21 +1,9 @@
 /* The policy that docs/writing-a-policy.md builds, labs/stride.c, in the simulation. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdlib.h>
-#include <string.h>
-#include <cmocka.h>
-#include "sim.h"
-
-#define HOG ((struct sim_work){ .kind = WORK_HOG })
-#define MS  NS_PER_MS
-#define ALL sim_cpus(0, TAKT_MAX_CPUS - 1)
+#include "sched_rig.h"
 
 static struct sched_pool *start(u32 cpus) {
-    struct sim_options o = { .cpus = cpus, .seed = 1, .kick_ns = 2000, .switch_ns = 2000, .keep = true };
-
-    sim_start(&o);
-    sim.check = sim_check;
+    start_sim(
+        (struct sim_options){ .cpus = cpus, .seed = 1, .kick_ns = 2000, .switch_ns = 2000, .keep = true });
     return sim_pool("Pool-0", "stride", sim_cpus(0, cpus - 1));
 }
 

@@ -1,18 +1,8 @@
 /* Theft of service: who sleeps at the right moments, or says that it is what it is not, gets no more than
  * its share and a point over 10 s, under the default and every paper's policy on top of it. Share is what
  * it is entitled to of regular and turbo cores together. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdlib.h>
-#include <cmocka.h>
-#include "sched/credit.h"
-#include "sim.h"
+#include "sched_rig.h"
 
-#define HOG   ((struct sim_work){ .kind = WORK_HOG })
-#define ALL   sim_cpus(0, TAKT_MAX_CPUS - 1)
-#define MS    NS_PER_MS
-#define US    NS_PER_US
 #define SECS  10
 #define WARM  (3 * NS_PER_S)
 #define POINT (SECS * NS_PER_S / 100)

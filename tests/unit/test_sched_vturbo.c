@@ -1,27 +1,12 @@
 /* vTurbo: Table 1 as exact arithmetic and in the simulation, waits on a turbo core, fairness over both
  * pools (T1, T2), and that a turbo vCPU buys no CPU. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdlib.h>
-#include <cmocka.h>
-#include <takt/errno.h>
-#include "sched/credit.h"
-#include "sim.h"
-
-#define HOG  ((struct sim_work){ .kind = WORK_HOG })
-#define IDLE ((struct sim_work){ .kind = WORK_IDLE })
-#define MS   NS_PER_MS
-#define US   NS_PER_US
+#include "sched_rig.h"
 
 static struct sched_pool *regular, *turbo;
 static struct sim_dom *vm[8], *tvm[8];
 
 static void start(u32 cpus, u64 seed) {
-    struct sim_options o = { .cpus = cpus, .seed = seed };
-
-    sim_start(&o);
-    sim.check = sim_check;
+    start_sim((struct sim_options){ .cpus = cpus, .seed = seed });
     regular = sim_pool("Pool-0", "credit", sim_cpus(0, cpus - 2));
     turbo = sim_pool("turbo", "credit", sim_cpus(cpus - 1, cpus - 1));
     assert_int_equal(param_preset(turbo, "turbo"), 0);
@@ -40,13 +25,6 @@ static void measure(u32 n, u64 warm, u64 ns) {
         sim_mark(tvm[i]);
     }
     sim_run_until(sim.now + ns);
-}
-
-static double share(struct sim_dom *d, u64 ns) { return 100.0 * (double)sim_ran(d->vcpu[0]) / (double)ns; }
-
-static void near(double is, double want, double within, const char *what) {
-    if (is < want - within || is > want + within)
-        fail_msg("%s: %.3f, expected %.3f within %.3f", what, is, want, within);
 }
 
 /* Table 1: two VMs of equal weight, one core of each kind; percent of a core. */
