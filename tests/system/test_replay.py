@@ -62,9 +62,13 @@ BOTH = {"waker": "turbo = yes", "part": "turbo = yes", "pools": TURBO}
 # What differs from one to the next: keys of the pool, of the VM that wakes and of one that computes, more pools.
 POLICIES = {
     "hardened": {},
+    "faithful-3.4": {},
+    "faithful-4.1": {},
     "faithful-4.2": {},
     "vslicer": {"waker": "micro_us = 5000"},
     "vslicer-edf": {"pool": "sched_preset = vslicer\nslicer = edf", "waker": "micro_us = 5000", "part": "latency_us = 15000"},
+    "vslicer-frequency": {"pool": "sched_preset = vslicer\nslicer = frequency", "waker": "micro_us = 5000", "part": "latency_us = 15000"},
+    "vslicer-paper-prototype": {"waker": "micro_us = 5000"},
     "sc": {"waker": "io = io", "part": "share_pct = 50"},
     "aca": {"waker": "io = io", "part": "io = cpu"},
     "sc+aca": {"waker": "io = io", "part": "share_pct = 50"},
