@@ -102,8 +102,8 @@ u64 vslicer_slice(const struct credit_pool *cp, const struct credit_cpu *cc, con
 
     if (!is_ls(cp, cv)) return cc->ls && cv->counted ? MIN(round_time(cp, cc, cv), cp->tslice) : cp->tslice;
     m = micro_of(cp, cc, cv);
-    return cv->micro < m.slice / 16 ? m.slice
-                                    : MIN(m.slice, cv->micro); /* boosted, or OVER: it has none left */
+    if (cv->micro < m.slice / 16) return m.slice; /* boosted, or OVER: it has none left */
+    return MIN(m.slice, cv->micro);
 }
 
 u64 vslicer_micro(const struct credit_pool *cp, const struct credit_vcpu *cv) {
