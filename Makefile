@@ -93,9 +93,9 @@ $(B)/guests/%.elf: $(B)/guests/%.o $(B)/libguest.a guestlib/guest.ld
 	ld -nostdlib -z max-page-size=4096 -z noexecstack -T guestlib/guest.ld -o $@ $< $(B)/libguest.a
 
 # 32-bit multiboot1 kernels, without the library.
-$(B)/guests/test-%.elf: tests/guest32/%.asm
+$(B)/guests/test-%.elf: tests/guest32/%.asm tests/guest32/kernel.inc
 	@mkdir -p $(@D)
-	$(NASM) -f elf32 -o $(@:.elf=.o) $<
+	$(NASM) -f elf32 -Itests/guest32/ -o $(@:.elf=.o) $<
 	ld -m elf_i386 -nostdlib -z noexecstack -Ttext-segment=0x100000 -e start32 -o $@ $(@:.elf=.o)
 
 guests: $(GUESTS) $(GUEST_TESTS)

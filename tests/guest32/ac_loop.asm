@@ -6,19 +6,11 @@
 ; fault, on a stack that is not aligned. Takt sees each of them; the other VM on the same pCPU goes on. In
 ; 64-bit mode the CPU aligns the stack itself, so this takes a 32-bit guest. QEMU's CPU raises no #AC.
 
-MAGIC   equ 0x1badb002
-FLAGS   equ 0x00000003
 AC      equ 1 << 18             ; in EFLAGS, and AM in CR0
 TICKS   equ 10000000            ; of the TSC: 100 ms on Bochs
 
-section .text.start progbits alloc exec nowrite align=16
-bits 32
-        align   4
-        dd      MAGIC, FLAGS, -(MAGIC + FLAGS)
+%include "kernel.inc"
 
-global start32
-start32:
-        mov     esp, stack_top
         mov     edi, [ebx + 16]         ; the command line
 .which: cmp     byte [edi], 0
         je      other
@@ -36,10 +28,7 @@ other:  rdtsc
         mov     esi, text.success
         call    print
         mov     eax, 0
-        mov     dx, 0xf4
-        out     dx, eax
-.stay:  hlt
-        jmp     .stay
+        jmp     leave_vm
 
 ; VM 2: at CPL 3 with IOPL 3. Its result comes first, as nothing comes after.
 storm:  mov     eax, on_ac
@@ -68,13 +57,6 @@ on_ac:  mov     esi, text.delivered
 failed: mov     esp, stack_top
         call    print
 .stay:  jmp     .stay
-
-print:  lodsb
-        test    al, al
-        jz      .done
-        out     0xe9, al
-        jmp     print
-.done:  ret
 
 section .rodata
 align 8

@@ -2,18 +2,10 @@
 ; A 32-bit multiboot1 kernel: is it started as the specification says (0.6.96, 3.2), with a memory map and its
 ; command line, and do ports 0xe9 and 0xf4 work as in QEMU?
 
-MAGIC   equ 0x1badb002
-FLAGS   equ 0x00000003          ; page-aligned modules, memory information
 BOOTED  equ 0x2badb002
 
-section .text.start progbits alloc exec nowrite align=16
-bits 32
-        align   4
-        dd      MAGIC, FLAGS, -(MAGIC + FLAGS)
+%include "kernel.inc"
 
-global start32
-start32:
-        mov     esp, stack_top
         cmp     eax, BOOTED
         mov     esi, start32.no_magic
         jne     fail
@@ -91,18 +83,7 @@ fail:   push    esi
         pop     esi
         call    print
         mov     eax, 3
-leave_vm:
-        mov     dx, 0xf4
-        out     dx, eax
-.stay:  hlt
-        jmp     .stay
-
-print:  lodsb
-        test    al, al
-        jz      .done
-        out     0xe9, al
-        jmp     print
-.done:  ret
+        jmp     leave_vm
 
 section .rodata
 start32.no_magic:   db "EAX is not multiboot's", 10, 0

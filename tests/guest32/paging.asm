@@ -3,8 +3,6 @@
 ; data of string I/O, a device's registers) works under both, also at addresses that are not physical ones. A
 ; reserved bit in a PDPTE is #GP.
 
-MAGIC   equ 0x1badb002
-FLAGS   equ 0x00000003
 ALIAS   equ 0x00800000          ; here the first 4 MiB appear once more, in 4 KiB pages
 LAPIC   equ 0xfee00000
 
@@ -12,14 +10,8 @@ P       equ 1
 W       equ 2
 PS      equ 0x80
 
-section .text.start progbits alloc exec nowrite align=16
-bits 32
-        align   4
-        dd      MAGIC, FLAGS, -(MAGIC + FLAGS)
+%include "kernel.inc"
 
-global start32
-start32:
-        mov     esp, stack_top
         mov     edi, [ebx + 16]         ; the command line
         call    look_for_qemu
         mov     eax, 0x40000000
@@ -178,18 +170,7 @@ skip:   push    esi
         call    print
         mov     eax, 1
 
-leave_vm:
-        mov     dx, 0xf4
-        out     dx, eax
-.stay:  hlt
-        jmp     .stay
-
-print:  lodsb
-        test    al, al
-        jz      .done
-        out     0xe9, al
-        jmp     print
-.done:  ret
+        jmp     leave_vm
 
 look_for_qemu:
         cmp     byte [edi], 0
