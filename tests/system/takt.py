@@ -3,6 +3,7 @@ import importlib.machinery
 import importlib.util
 import os
 import subprocess
+import time
 
 from conftest import BUILD, ROOT
 from machine import Machine
@@ -40,6 +41,14 @@ def make_iso(directory, config, cmdline="", modules=None, hv=None):
 
 def place(name):
     return os.path.join(BUILD, "results", "system", name)
+
+
+def until(what, seconds=15):
+    """Asks again and again, for so long at the most."""
+    end = time.monotonic() + seconds
+    while not what():
+        assert time.monotonic() < end, f"not so after {seconds} s"
+        time.sleep(0.2)
 
 
 class Takt:

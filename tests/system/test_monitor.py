@@ -1,9 +1,7 @@
 """Labels of the I/O monitor, event routes at run time, in a running image."""
-import time
-
 import pytest
 
-from system.takt import CommandError, Takt
+from system.takt import CommandError, Takt, until
 
 CONFIG = """\
 [hypervisor]
@@ -27,13 +25,6 @@ route = running
 def takt():
     with Takt("monitor", CONFIG, cpus=2) as t:
         yield t
-
-
-def until(what, seconds=15):
-    end = time.monotonic() + seconds
-    while not what():
-        assert time.monotonic() < end
-        time.sleep(0.1)
 
 
 def vm_class(takt, name):

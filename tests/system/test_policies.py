@@ -6,7 +6,7 @@ import time
 import pytest
 
 from conftest import BUILD, ROOT
-from system.takt import CommandError, Takt
+from system.takt import CommandError, Takt, until
 
 CONFIG = """\
 [hypervisor]
@@ -38,13 +38,6 @@ memory = 4M
 pool = core
 start = no
 """
-
-
-def until(what, seconds=10):
-    end = time.monotonic() + seconds
-    while not what():
-        assert time.monotonic() < end
-        time.sleep(0.2)
 
 
 @pytest.fixture(scope="module")

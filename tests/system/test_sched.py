@@ -3,7 +3,7 @@ import time
 
 import pytest
 
-from system.takt import Takt
+from system.takt import Takt, until
 
 CONFIG = """\
 [hypervisor]
@@ -29,13 +29,6 @@ pool = quiet
 image = spin
 memory = 4M
 """
-
-
-def until(what, seconds=10):
-    end = time.monotonic() + seconds
-    while not what():
-        assert time.monotonic() < end
-        time.sleep(0.2)
 
 
 @pytest.fixture(scope="module")

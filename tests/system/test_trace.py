@@ -7,7 +7,7 @@ import pytest
 import trace2json
 import trace2xen
 import tracestream
-from system.takt import CommandError, Takt, place
+from system.takt import CommandError, Takt, place, until
 
 CONFIG = """\
 [hypervisor]
@@ -43,19 +43,10 @@ def takt():
         yield t
 
 
-def until(condition, seconds):
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        if condition():
-            return True
-        time.sleep(0.2)
-    return False
-
-
 def test_nobody_reads(takt):
     """Full rings lose what is new, say how much, and hold up nothing."""
     takt("trace start all")
-    assert until(lambda: takt("trace status")["lost"] > 1000, 60), takt("trace status")
+    until(lambda: takt("trace status")["lost"] > 1000, 60)
     exits = {v["vm"]: v for v in takt("vcpu-list")}
     assert {"a", "b", "naps"} <= set(exits)
     shares = takt.shares(1)
@@ -68,7 +59,7 @@ def test_nobody_reads(takt):
 def test_counters(takt):
     before = {c["name"]: c["value"] for c in takt("counters")}
     assert {"exits", "interrupts_injected", "timers_fired", "hypercalls", "kicks", "work_steps"} <= set(before)
-    assert until(lambda: {c["name"]: c["value"] for c in takt("counters")}["exits"] > before["exits"] > 0, 20)
+    until(lambda: {c["name"]: c["value"] for c in takt("counters")}["exits"] > before["exits"] > 0, 20)
 
 
 def test_unknown_class_is_refused(takt):
@@ -78,13 +69,13 @@ def test_unknown_class_is_refused(takt):
 
 def test_stream(takt):
     takt("trace stream com2")  # first what the rings still hold from before
-    assert until(lambda: os.path.getsize(STREAM) > 10000, 60)
+    until(lambda: os.path.getsize(STREAM) > 10000, 60)
     takt("trace start sched exit")
     time.sleep(1)
     takt("trace stop")
     for vm in ("a", "b", "naps"):
         takt(f"pause {vm}")
-    assert until(lambda: not takt("trace status")["streaming"], 120), takt("trace status")
+    until(lambda: not takt("trace status")["streaming"], 120)
     trace = tracestream.load(STREAM)
     status = takt("trace status")
     assert (trace.gaps, trace.skipped) == (0, 0)
