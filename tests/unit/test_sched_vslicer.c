@@ -1,23 +1,9 @@
 /* vSlicer: the model's schedules and bounds (V1), what stays plain credit (V2), and that a request for
  * micro-slices buys no CPU. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <cmocka.h>
-#include "sched/credit.h"
-#include "sim.h"
-
-#define HOG ((struct sim_work){ .kind = WORK_HOG })
-#define MS  NS_PER_MS
+#include "sched_rig.h"
 
 static struct sched_pool *start(u64 seed, i64 slicer, bool keep) {
-    struct sim_options o = { .cpus = 1, .seed = seed, .keep = keep, .mask = TRACE_CLASS_SCHED };
-
-    sim_start(&o);
-    sim.check = sim_check;
+    start_sim((struct sim_options){ .cpus = 1, .seed = seed, .keep = keep, .mask = TRACE_CLASS_SCHED });
     struct sched_pool *p = sim_pool("Pool-0", "credit", sim_cpus(0, 0));
 
     sim_param(p, p, "boost", BOOST_OFF);
@@ -30,13 +16,6 @@ static struct sim_dom *vm(struct sched_pool *p, const char *name, i64 micro_us, 
 
     sim_param(p, &d->d, "micro_us", micro_us);
     return d;
-}
-
-static double share(struct sim_dom *d, u64 ns) { return 100.0 * (double)sim_ran(d->vcpu[0]) / (double)ns; }
-
-static void near(double is, double want, double within, const char *what) {
-    if (is < want - within || is > want + within)
-        fail_msg("%s: %.3f, expected %.3f within %.3f", what, is, want, within);
 }
 
 /* Who ran for how long, as "L1:5 N1:30 ...", from the first time that NL 1 starts after `from`. Runs of one
