@@ -245,7 +245,7 @@ bench: ## what each operation costs in instructions, sizes, decisions, against t
 	@$(SUBMAKE) -s -j2 all $(B)/sched-cost
 	@$(PYTHON) tools/bench.py $(if $(N),-n $(N))
 
-compare: ## the policies of five papers side by side, in the simulation and on Bochs (PLATFORM=bochs|qemu|kvm SEEDS=n)
+compare: ## the papers' policies side by side, in the simulation and on Bochs (PLATFORM=bochs|qemu|kvm SEEDS=n)
 	@tools/deps.sh build $(if $(filter qemu kvm,$(PLATFORM)),qemu,bochs) compare
 	@$(SUBMAKE) -s -j2 all $(B)/sim
 	@$(PYTHON) tools/compare.py --platform sim --platform $(if $(filter qemu kvm,$(PLATFORM)),$(PLATFORM),bochs) \

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""make compare: the scheduling policies of five papers, and what they are measured against, side by side on one workload.
+"""make compare: the papers' scheduling policies, and what they are measured against, side by side on one workload.
 
 boot/mixed.cfg is the workload: four VMs that share a core, of which one computes and serves a client's events. A policy is a few lines
 of settings that are laid over that file; the machine always has the same pCPUs. What is measured:

@@ -22,7 +22,7 @@ check_headers() {
 	for f in $(sources 'hv/*.h' 'include/*.h' 'drivers/*.h' 'boot/*.h' 'guestlib/*.h' 'tests/*.h'); do
 		case $f in
 		guestlib/*) inc="-Iinclude -Iguestlib/include -ffreestanding -mgeneral-regs-only" ;;
-		tests/*) inc="-Iinclude -Ihv -Iguestlib/include -I. -D_GNU_SOURCE" ;;
+		tests/*) inc="-Iinclude -Ihv -Iguestlib/include -Itests/sim -I. -D_GNU_SOURCE" ;;
 		*) inc="-Iinclude -Ihv -I. -ffreestanding -mgeneral-regs-only" ;;
 		esac
 		# shellcheck disable=SC2086
