@@ -3,6 +3,7 @@
  * copies of all text. */
 #include <takt/errno.h>
 #include "config.h"
+#include "lib/choose.h"
 #include "lib/parse.h"
 #include "lib/printf.h"
 #include "lib/string.h"
@@ -488,4 +489,18 @@ int config_vm_set(struct config_vm *v, const char *key, const char *value, confi
 
     enter(&r, VM, &v->head);
     return set_key(&r, key, value);
+}
+
+void config_choose_cpus(struct config *c, const struct cpumask *there, u32 (*cache_of)(u32 cpu)) {
+    struct cpumask left = cpumask_and(&c->pool[0].cpus, there);
+
+    cpumask_clear(&left, 0);
+    for (u32 i = 1; i < c->nr_pools; i++) {
+        struct config_pool *p = &c->pool[i];
+
+        if (!p->choice.nr) continue;
+        p->cpus = cpus_choose(&p->choice, &left, c->seed + i, cache_of);
+        left = cpumask_minus(&left, &p->cpus);
+        c->pool[0].cpus = cpumask_minus(&c->pool[0].cpus, &p->cpus);
+    }
 }

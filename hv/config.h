@@ -90,6 +90,9 @@ int config_parse(struct config *c, const char *file, const char *text, size_t le
  * Returns as config_parse. */
 int config_cmdline(struct config *c, const char *cmdline, config_is_param is_param, config_report report,
                    void *ctx);
+/* Pools that say how many CPUs, not which, get them of those in `there` that no pool names, but for CPU 0, or
+ * as many as there are; Pool-0 lacks them then. cache_of: lib/choose.h. */
+void config_choose_cpus(struct config *c, const struct cpumask *there, u32 (*cache_of)(u32 cpu));
 /* One key of a [vm] section, replacing what is set. Returns as config_parse; an unknown key is an error here.
  * The sentence has no place in front. */
 int config_vm_set(struct config_vm *v, const char *key, const char *value, config_is_param is_param,

@@ -1,7 +1,6 @@
 /* The boot, from top to bottom. */
 #include "boot/layout.h"
 #include "config.h"
-#include "lib/choose.h"
 #include "lib/printf.h"
 #include "platform/apic.h"
 #include "platform/clock.h"
@@ -168,6 +167,7 @@ static void make_pool(const struct config_pool *c) {
         if (!e || param_set_text(e, p, p, s->value, &why) < 0)
             log_warn("pool %s: %s = %s: %s", name, s->name, s->value, why ? why : "refused");
     }
+    if (cpumask_weight(&c->cpus) < c->choice.nr) log_warn("pool %s: there are not so many CPUs left", name);
     cpumask_for_each(cpu, &c->cpus) {
         if (cpu >= nr_cpus || sched_pool_add_cpu(p, cpu) < 0)
             log_warn("pool %s: CPU %u is not there or belongs to another pool", name, cpu);
@@ -179,29 +179,13 @@ static bool govern(struct work *w) {
     return true;
 }
 
-/* Pools that say how many CPUs, not which: of those that no pool names. */
-static void choose_cpus(void) {
-    struct cpumask *left = &config.pool[0].cpus, there = { nr_cpus < 64 ? BIT(nr_cpus) - 1 : ~0ull };
-
-    *left = cpumask_and(left, &there);
-    cpumask_clear(left, 0);
-    for (u32 i = 1; i < config.nr_pools; i++) {
-        struct config_pool *c = &config.pool[i];
-
-        if (!c->choice.nr) continue;
-        c->cpus = cpus_choose(&c->choice, left, config.seed + i, cpu_cache);
-        *left = cpumask_minus(left, &c->cpus);
-        if (cpumask_weight(&c->cpus) < c->choice.nr)
-            log_warn("pool %s: there are not so many CPUs left", c->head.name);
-    }
-}
-
 static void pools_init(void) {
     static struct work governor = { .step = govern };
+    struct cpumask there = { nr_cpus < 64 ? BIT(nr_cpus) - 1 : ~0ull };
     struct sched_pool *p0;
 
     sched_init();
-    choose_cpus();
+    config_choose_cpus(&config, &there, cpu_cache);
     for (u32 cpu = 0; cpu < nr_cpus; cpu++) sched_cpu_online(cpu);
     cpumask_zero(&config.pool[0].cpus); /* gets what the others leave, and CPU 0 */
     cpumask_set(&config.pool[0].cpus, 0);

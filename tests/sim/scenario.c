@@ -117,11 +117,16 @@ static void set_params(const struct config_head *h, struct sched_pool *p, void *
     }
 }
 
+/* Four pCPUs share a cache. */
+static u32 cache_of(u32 cpu) { return cpu / 4; }
+
 static void make_pool(const struct config_pool *c) {
     struct cpumask here = sim_cpus(0, sim.opt.cpus - 1);
     struct sched_pool *p = sim_pool(c->head.name, c->sched, cpumask_and(&c->cpus, &here));
     const char *why;
 
+    if (cpumask_weight(&c->cpus) < c->choice.nr)
+        fail("pool", c->head.name, "there are not so many CPUs left");
     if (*c->turbo_of) {
         struct sched_pool *served = sched_pool_find(c->turbo_of);
 
@@ -269,6 +274,8 @@ static void write_records(const char *file) {
 }
 
 int scenario_run(const struct scenario *sc) {
+    struct cpumask here = sim_cpus(0, sc->cpus - 1);
+
     read_config(sc);
     sim_start(&(struct sim_options){ .cpus = sc->cpus,
                                      .seed = cfg.seed,
@@ -277,6 +284,7 @@ int scenario_run(const struct scenario *sc) {
                                      .kick_ns = sc->kick_ns,
                                      .switch_ns = sc->switch_ns,
                                      .keep = sc->record_to != NULL });
+    config_choose_cpus(&cfg, &here, cache_of);
     for (u32 i = 0; i < cfg.nr_pools; i++) make_pool(&cfg.pool[i]);
     for (u32 i = 0; i < cfg.nr_vms; i++) make_vm(i);
     if (!sc->check) {

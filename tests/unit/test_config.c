@@ -175,8 +175,8 @@ static void complaints(void **state) {
     }
 }
 
-/* Every prefix of a good file is either good or refused with a report: a truncated module never passes in
- * silence as an error. */
+static u32 one_cache(u32 cpu) { return 0; }
+
 /* A turbo pool whose CPUs are chosen at boot, and a VM with a turbo vCPU in the pool that it serves. */
 static void turbo(void **state) {
     assert_int_equal(
@@ -192,8 +192,15 @@ static void turbo(void **state) {
     assert_int_equal(cfg.pool[2].choice.nr, 2);
     assert_true(cfg.vm[0].turbo);
     assert_int_equal(cfg.vm[0].vcpus, 1);
+    config_choose_cpus(&cfg, &(struct cpumask){ 0xff }, one_cache);
+    assert_int_equal(cfg.pool[1].cpus.bits, 0xe0);
+    assert_int_equal(cpumask_weight(&cfg.pool[2].cpus), 2);
+    assert_int_equal(cfg.pool[2].cpus.bits & 0xe1, 0); /* CPU 0 stays */
+    assert_int_equal(cfg.pool[0].cpus.bits & 0xff, 0x1f & ~cfg.pool[2].cpus.bits);
 }
 
+/* Every prefix of a good file is either good or refused with a report: a truncated module never passes in
+ * silence as an error. */
 static void truncated_anywhere(void **state) {
     const char *text =
         "[pool io]\ncpus = 2-4\n[vm web]\nimage = busy\nmemory = 32M\npool = io\nweight = 512\n";
