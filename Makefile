@@ -39,7 +39,7 @@ $(B)/layout.inc: boot/layout.h
 
 $(B)/image/%.o: %.asm $(B)/layout.inc
 	@mkdir -p $(@D)
-	$(NASM) -f elf64 -g -F dwarf -I$(B)/ -Iboot/ -MD $(@:.o=.d) -o $@ $<
+	$(NASM) -f elf64 -I$(B)/ -Iboot/ -MD $(@:.o=.d) -o $@ $<
 
 # Linked twice: the second time with the table of symbols that backtraces need. It lies behind text and data, so that
 # no function moves.
