@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """Counts what is linked into the image: lines of code without blank and comment lines, bytes of text and data.
 
-  tools/size.py [--since REV] OBJECTS-DIR IMAGE SOURCE...      exits 1 if a budget is exceeded
+  tools/size.py [--since COMMIT] OBJECTS-DIR IMAGE SOURCE...      exits 1 if a budget is exceeded
 Code is what becomes instructions or data: the sources, and the inline functions of the project's headers that they
 include (its objects' .d files name them). What else is in those headers is declarations, printed on a line of its own.
+Where git knows the commit at which the foundation was done, what has come and gone since is told by room.
 """
 import argparse
 import glob
@@ -14,14 +15,11 @@ import sys
 from collections import Counter
 
 BUDGET_LINES = 15000  # when all is there
-BUDGET_FOUNDATION = 9500  # what runs VMs under the credit scheduler: all without the papers' mechanisms
+BUDGET_FOUNDATION = 9500
 BUDGET_TEXT = 256 * 1024
 
-# The papers' mechanisms: files of their own, and the lines that came with them into files that were there before,
-# by room. Counted with --since foundation, before anything else was added to those files (docs/testing.md).
-PAPERS = {f"hv/sched/{name}.c" for name in ("vslicer", "vturbo", "shared", "monitor", "governor")}
-PAPERS |= {"hv/lib/choose.c", "hv/x86/topology.c"}  # which pCPUs become turbo cores
-PAPERS_SHARE = {"hv": 46, "hv/lib": 17, "hv/sched": 290, "hv/shell": 151, "hv/vdev": 1, "hv/vm": 29}
+# When the foundation was done, and all there was: what boots, runs VMs and shares CPUs among them by credit.
+FOUNDATION = "c393f11e3f6ece7c37d7f1f6f32d8fd79fd8e2f8"
 
 
 def lines_of(path, text):
@@ -87,13 +85,20 @@ def section_bytes(image):
 
 
 def git(*args):
-    return subprocess.run(["git", *args], stdout=subprocess.PIPE, text=True, check=True).stdout
+    return subprocess.run(["git", *args], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=True).stdout
 
 
-def print_changes(rev, now):
-    """Each file whose lines of code are not as many as in `rev`: then, now, difference."""
-    old = git("ls-tree", "-r", "--name-only", rev, "boot", "drivers", "hv", "include").split()
-    then = {p: code_of(p, git("show", f"{rev}:{p}"))[0] for p in old if p.endswith((".c", ".h", ".asm"))}
+def code_at(commit):
+    """{path: lines of code} then; nothing if git does not know it."""
+    try:
+        files = git("ls-tree", "-r", "--name-only", commit, "boot", "drivers/uart.c", "drivers/uart.h", "hv", "include").split()
+        return {p: code_of(p, git("show", f"{commit}:{p}"))[0] for p in files if p.endswith((".c", ".h", ".asm"))}
+    except (OSError, subprocess.CalledProcessError):
+        return {}
+
+
+def print_changes(then, now):
+    """Each file that has not as many lines of code as then."""
     for path in sorted(then.keys() | now.keys()):
         a, b = then.get(path, 0), now.get(path, 0)
         if a != b:
@@ -102,7 +107,7 @@ def print_changes(rev, now):
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("--since", help="also what has changed since that commit, by file")
+    parser.add_argument("--since", metavar="COMMIT", help="compare with that one, and by file as well")
     parser.add_argument("objects")
     parser.add_argument("image")
     parser.add_argument("source", nargs="+")
@@ -112,28 +117,27 @@ def main():
         with open(path, encoding="utf-8") as f:
             files[path], other = code_of(path, f.read())
         declarations += other
-    rooms, papers = Counter(), Counter(PAPERS_SHARE)
-    for path, lines in files.items():
-        rooms[room(path)] += lines
-        papers[room(path)] += lines if path in PAPERS or path.startswith("labs/") else 0
-    total, foundation = sum(rooms.values()), sum(rooms.values()) - sum(papers.values())
+    then = code_at(args.since or FOUNDATION)
+    rooms, before = Counter(), Counter()
+    for counter, code in ((rooms, files), (before, then)):
+        for path, lines in code.items():
+            counter[room(path)] += lines
+    total = sum(rooms.values())
 
     if args.since:
-        print_changes(args.since, files)
-    print(f"{'room':14} {'lines':>6} {'papers':>6}")
-    for name, lines in sorted(rooms.items()):
-        print(f"{name:14} {lines:6} {papers[name] or '':6}")
-    print(f"{'foundation':14} {foundation:6} lines without the papers' mechanisms, budget {BUDGET_FOUNDATION}")
+        print_changes(then, files)
+    print(f"{'room':14} {'lines':>6}" + (f" {args.since or 'foundation':>10} {'since':>6}" if then else ""))
+    for name in sorted(rooms.keys() | before.keys()):
+        print(f"{name:14} {rooms[name]:6}" + (f" {before[name]:10} {rooms[name] - before[name]:+6}" if then else ""))
+    if then:
+        print(f"{'sum':14} {total:6} {sum(before.values()):10} {total - sum(before.values()):+6}")
+    if then and not args.since:
+        print(f"{'foundation':14} {sum(before.values()):6} lines when it was done, budget {BUDGET_FOUNDATION}")
     print(f"{'all':14} {total:6} lines of code in the image, budget {BUDGET_LINES}")
     print(f"{'declarations':14} {declarations:6} lines in headers; with the code {total + declarations}")
     b = section_bytes(args.image)
     print(f"{'text':14} {b['text']:6} bytes, budget {BUDGET_TEXT}; data {b['data']} bytes, bss {b['bss']} bytes")
-    limits = (
-        ("foundation", foundation > BUDGET_FOUNDATION),
-        ("lines", total > BUDGET_LINES),
-        ("text", b["text"] > BUDGET_TEXT),
-    )
-    over = [what for what, is_over in limits if is_over]
+    over = [w for w, is_over in (("lines", total > BUDGET_LINES), ("text", b["text"] > BUDGET_TEXT)) if is_over]
     if over:
         print("size: over budget:", ", ".join(over))
     return bool(over)

@@ -1,9 +1,5 @@
 """tools/size.py: what is a line of code, and of whom."""
-import os
-
 import size
-
-from conftest import ROOT
 
 SOURCE = """/* a comment
  * of two lines */
@@ -40,5 +36,7 @@ def test_rooms():
     assert [size.room(p) for p in ("hv/main.c", "hv/sched/core.c", "boot/boot.asm")] == ["hv", "hv/sched", "boot"]
 
 
-def test_papers_files_are_there():
-    assert all(os.path.exists(os.path.join(ROOT, p)) for p in size.PAPERS)
+def test_what_was_there_at_a_commit():
+    assert size.code_at("no-such-commit") == {}
+    now = size.code_at("HEAD")
+    assert not now or now["hv/main.c"] > 100 and "hv/sched/policy.h" in now
