@@ -97,18 +97,16 @@ static int cmd_end(struct shell_call *c) {
 }
 
 static int cmd_fault(struct shell_call *c) {
+    const char *what = c->argv[1];
+
     if (c->vm && c->vm->state != VM_RUNNING) return shell_fail(-EINVAL, "%s does not run", c->vm->name);
-    if (c->vm && strcmp(c->argv[1], "npt") == 0) {
+    if (c->vm && strcmp(what, "npt") == 0)
         npt_damage(&c->vm->virt.npt, 0);
-        return 0;
-    }
-    if (c->vm && strcmp(c->argv[1], "entry") == 0) {
+    else if (c->vm && strcmp(what, "entry") == 0)
         vcpu_notify(c->vm->vcpu[0], TODO_BREAK);
-        return 0;
-    }
-    if (fault_inject(c->argv[1]) == 0) return 0;
-    return shell_fail(-EINVAL, "expected one of %s, or npt or entry and a VM, not %s", fault_words,
-                      c->argv[1]);
+    else if (fault_inject(what))
+        return shell_fail(-EINVAL, "expected one of %s, or npt or entry and a VM, not %s", fault_words, what);
+    return 0;
 }
 
 const struct shell_command host_commands[] = {

@@ -9,7 +9,7 @@
 #include "x86/percpu.h"
 #include "x86/topology.h"
 
-static i64 value_of(struct sched_pool *pool, const char *name, const void *object) {
+i64 shell_param(struct sched_pool *pool, const char *name, const void *object) {
     const struct param *p = param_find(pool, name);
 
     return p ? param_get(p, pool, object) : 0;
@@ -35,25 +35,24 @@ struct setting {
 /* Sets all or none, in an order in which none stands in another's way if there is one. */
 static int set_all(struct sched_pool *pool, void *object, struct setting *s, u32 n) {
     const char *why = NULL;
-    u32 done = 0, failed = 0, i;
+    u32 done = 0, refused = 0;
 
-    for (i = 0; i < n; i++) { /* those before `done` are set, in this order; `failed` in a row were refused */
-        struct setting x = s[i];
+    while (done < n && refused < n - done) { /* those before `done` are set; the last `refused` were not */
+        struct setting x = s[done];
 
         x.old = param_get(x.param, pool, object);
         if (param_set_text(x.param, pool, object, x.text, &why)) {
-            if (++failed == n - done) break;
-            memmove(&s[i], &s[i + 1], (n - i - 1) * sizeof(*s));
+            refused++;
+            memmove(&s[done], &s[done + 1], (n - done - 1) * sizeof(*s)); /* again, after the others */
             s[n - 1] = x;
-            i--;
-            continue;
+        } else {
+            refused = 0;
+            s[done++] = x;
         }
-        s[i] = x;
-        done++;
-        failed = 0;
     }
     if (done == n) return 0;
-    shell_fail(-EINVAL, "%s = %s: %s", s[i].param->name, s[i].text, why ? why : "that is not allowed");
+    shell_fail(-EINVAL, "%s = %s: %s", s[n - 1].param->name, s[n - 1].text,
+               why ? why : "that is not allowed");
     while (done--) param_set(s[done].param, pool, object, s[done].old, &why);
     return -EINVAL;
 }
@@ -154,8 +153,8 @@ static int credit_pool(struct shell_call *c) {
     }
     if (sets_something(c)) return credit_set(c, p, p, ms ? us : NULL);
     c->columns = pool_columns;
-    table_row(c, CELLS(S(p->name), S(p->policy->name), D(value_of(p, "tslice_us", p)),
-                       D(value_of(p, "ratelimit_us", p)), S(text_of(p, "boost", p, text[0])),
+    table_row(c, CELLS(S(p->name), S(p->policy->name), D(shell_param(p, "tslice_us", p)),
+                       D(shell_param(p, "ratelimit_us", p)), S(text_of(p, "boost", p, text[0])),
                        S(text_of(p, "slicer", p, text[1])), S(text_of(p, "share", p, text[2])),
                        S(text_of(p, "aca", p, text[3])), S(text_of(p, "io_threshold", p, text[4]))));
     return 0;
@@ -178,9 +177,9 @@ static int cmd_sched_credit(struct shell_call *c) {
     d = &c->vm->sched;
     pool = d->pool; /* NULL: still being made, or on its way out */
     if (pool && (!c->pool || pool == c->pool))
-        table_row(c, CELLS(S(c->vm->name), U(c->vm->id), D(value_of(pool, "weight", d)),
-                           D(value_of(pool, "cap", d)), D(value_of(pool, "micro_us", d)),
-                           D(value_of(pool, "latency_us", d)), D(value_of(pool, "share_pct", d)),
+        table_row(c, CELLS(S(c->vm->name), U(c->vm->id), D(shell_param(pool, "weight", d)),
+                           D(shell_param(pool, "cap", d)), D(shell_param(pool, "micro_us", d)),
+                           D(shell_param(pool, "latency_us", d)), D(shell_param(pool, "share_pct", d)),
                            S(text_of(pool, "io", d, io)), S(pool->name)));
     return SHELL_AGAIN;
 }

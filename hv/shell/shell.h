@@ -111,6 +111,8 @@ const struct config *shell_config(void);                 /* what shell_init was 
 /* Each returns NULL or an error after shell_fail; a VM comes with a reference. */
 struct vm *shell_vm(const char *name);
 struct sched_pool *shell_pool(const char *name);
+/* The value of a parameter of the pool or of a VM of it; 0 if its policy has none of that name. */
+i64 shell_param(struct sched_pool *pool, const char *name, const void *object);
 /* -EAGAIN for a VM that is being made or on its way out: nothing of its scheduling can be set. */
 int shell_vm_pool(const struct vm *vm, struct sched_pool **pool);
 int shell_new_name(const char *name); /* -EINVAL for what can be no VM's or pool's */

@@ -66,23 +66,18 @@ static void look_at_cpu(struct shell_call *c, u32 cpu) {
 
 /* ---- vCPUs ---- */
 
-static u64 param_or(struct vm *vm, const char *name, u64 otherwise) {
-    const struct param *p = param_find(vm->sched.pool, name);
-
-    return p ? (u64)param_get(p, vm->sched.pool, &vm->sched) : otherwise;
-}
-
 static struct claim claim_of(struct vcpu *v) {
-    const struct sched_dom *turbo = &v->vm->turbo;
+    const struct sched_dom *d = &v->vm->sched, *turbo = &v->vm->turbo;
     struct cpumask cpus = cpumask_and(&v->sched.affinity, &v->sched.dom->pool->cpus);
-    u64 n = v->vm->nr_vcpus, cap = param_or(v->vm, "cap", 0); /* percent of one pCPU, of all its vCPUs */
+    u64 n = v->vm->nr_vcpus, weight = (u64)shell_param(d->pool, "weight", d);
+    u64 cap = (u64)shell_param(d->pool, "cap", d); /* percent of one pCPU, of all its vCPUs */
     u64 limit = MIN(v->vm->config.demand_permille * 1000, SHARE_ONE);
 
     if (turbo->pool)
-        cpus.bits |= v->vm->sched.pool->cpus.bits | turbo->pool->cpus.bits; /* what is fair is fair in both */
+        cpus.bits |= d->pool->cpus.bits | turbo->pool->cpus.bits; /* what is fair is fair in both */
     return (struct claim){
         .cpus = cpus,
-        .weight = MAX(param_or(v->vm, "weight", 1) * 4096 / n, 1u),
+        .weight = MAX(weight, 1) * 4096 / n,
         .limit = (u32)(cap ? MIN(limit, cap * (SHARE_ONE / 100) / n) : limit),
     };
 }

@@ -29,6 +29,7 @@ void guest_reset(struct virt_vcpu *v) {
     v->regs.gpr[REG_RDX] = 0x600; /* family 6 */
     v->regs.rip = 0xfff0;
     v->regs.rflags = RFLAGS_ONE;
+    v->cr8 = 0;
     v->pending.type = EVENT_NONE;
     for (unsigned i = 0; i < SEG_NR; i++) virt->set_seg(v, (enum seg_name)i, &segs[i]);
     for (unsigned i = 0; i < VREG_NR; i++) virt->set_reg(v, (enum virt_reg)i, regs[i]);

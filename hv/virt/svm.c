@@ -134,7 +134,6 @@ static u64 *field_of(struct virt_vcpu *v, enum virt_reg reg) {
 static u64 svm_get_reg(struct virt_vcpu *v, enum virt_reg reg) {
     const u64 *field = field_of(v, reg);
 
-    if (reg == VREG_CR8) return v->cr8;
     return field ? *field & ~(reg == VREG_EFER ? EFER_SVME : 0) : state_get(v, reg);
 }
 
@@ -143,12 +142,10 @@ static u64 svm_get_reg(struct virt_vcpu *v, enum virt_reg reg) {
 static void svm_set_reg(struct virt_vcpu *v, enum virt_reg reg, u64 value) {
     u64 *field = field_of(v, reg);
 
-    if (reg == VREG_CR8)
-        v->cr8 = value & 15;
-    else if (!field)
-        state_set(v, reg, value);
-    else
+    if (field)
         *field = value | (reg == VREG_EFER ? EFER_SVME : reg == VREG_CR0 ? CR0_ET : 0);
+    else
+        state_set(v, reg, value);
     if (reg == VREG_CR4) vmcb_of(v)->cr4 = value | CR4_MCE;
     vmcb_of(v)->clean = 0;
     tlb_forget(&v->tlb);

@@ -63,7 +63,6 @@ enum virt_reg {
     VREG_PAT,
     VREG_FS_BASE,
     VREG_GS_BASE,
-    VREG_CR8,
     VREG_DR0,
     VREG_DR1,
     VREG_DR2,
@@ -228,8 +227,8 @@ struct virt_ops {
     unsigned (*blocked)(struct virt_vcpu *v);  /* BLOCKED_*, whatever IF is */
     void (*clear_shadow)(struct virt_vcpu *v); /* STI and MOV SS shadow end with the emulated instruction */
     unsigned (*cpl)(struct virt_vcpu *v);
-    const char *(*why)(
-        struct virt_vcpu *v); /* after EXIT_ENTRY_FAILED: what the CPU told, or NULL; may be NULL */
+    /* After EXIT_ENTRY_FAILED: what the CPU told, or NULL. May be NULL itself. */
+    const char *(*why)(struct virt_vcpu *v);
 };
 
 #define BLOCKED_SHADOW 1u /* of STI or MOV SS */

@@ -304,7 +304,6 @@ static u64 vmx_get_reg(struct virt_vcpu *v, enum virt_reg reg) {
     unsigned cr4 = reg == VREG_CR4 ? VMCS_CR4_MASK - VMCS_CR0_MASK : 0;
     u64 mask, value;
 
-    if (reg == VREG_CR8) return v->cr8;
     if (!reg_field[reg]) return state_get(v, reg);
     value = read_field(v, reg_field[reg]);
     if (reg != VREG_CR0 && reg != VREG_CR4) return value;
@@ -313,10 +312,6 @@ static u64 vmx_get_reg(struct virt_vcpu *v, enum virt_reg reg) {
 }
 
 static void vmx_set_reg(struct virt_vcpu *v, enum virt_reg reg, u64 value) {
-    if (reg == VREG_CR8) {
-        v->cr8 = value & 15;
-        return;
-    }
     if (!reg_field[reg]) return state_set(v, reg, value);
     if (reg == VREG_CR0) {
         write_field(v, VMCS_CR0_SHADOW, value | CR0_ET);

@@ -417,12 +417,14 @@ static void test_init_sipi(void **state) {
     struct vcpu *ap = vm->vcpu[1];
 
     assert_true(ap->waiting_sipi);
+    ap->virt.cr8 = 5;
     vlapic_write(&v->lapic, 0x310, 1 << 24, 0);
     vlapic_write(&v->lapic, 0x300, 0x4500, 0); /* INIT */
     vlapic_write(&v->lapic, 0x300, 0x4608, 0); /* SIPI to 0x8000 */
     assert_true(vcpu_prepare(ap));
     assert_false(ap->waiting_sipi);
     assert_int_equal(ap->virt.regs.rip, 0);
+    assert_int_equal(ap->virt.cr8, 0);
     assert_int_equal(fake_of(ap)->seg[SEG_CS].base, 0x8000);
     assert_int_equal(fake_of(ap)->seg[SEG_CS].sel, 0x800);
     vlapic_write(&v->lapic, 0x300, 0x4609, 0); /* D10: to one that runs: dropped */
