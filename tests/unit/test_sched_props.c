@@ -2,7 +2,7 @@
 #include "sched/core.h"
 #include "sched_rig.h"
 
-#define SCENARIOS 400
+#define SCENARIOS 600
 
 /* Any of them; some do not go with a pair of pools, and are then refused. */
 static void random_preset(u64 *rng, struct sched_pool *p) {
