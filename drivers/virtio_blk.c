@@ -46,11 +46,17 @@ static i64 check(struct virtio_blk *b, const struct virtio_blk_request *q) {
 
     if (q->type == VIRTIO_BLK_FLUSH) return b->can_flush ? 0 : -ENOSYS;
     if (q->type == VIRTIO_BLK_DISCARD && !b->can_discard) return -ENOSYS;
+    if (q->type != VIRTIO_BLK_DISCARD && q->type != VIRTIO_BLK_IN && q->type != VIRTIO_BLK_OUT)
+        return -ENOSYS;
     if (q->type != VIRTIO_BLK_IN && b->read_only) return -EINVAL;
-    for (u32 i = 0; i < q->nr && i < VIRTIO_BLK_PARTS; i++) bytes += q->part[i].len;
-    sectors = q->type == VIRTIO_BLK_DISCARD ? q->sectors : bytes / VIRTIO_BLK_SECTOR;
-    if (q->type == VIRTIO_BLK_DISCARD ? sectors > b->max_discard : !q->nr || q->nr > b->max_parts)
-        return -EINVAL;
+    if (q->type == VIRTIO_BLK_DISCARD) {
+        sectors = q->sectors;
+        if (sectors > b->max_discard) return -EINVAL;
+    } else {
+        if (q->nr > b->max_parts) return -EINVAL;
+        for (u32 i = 0; i < q->nr; i++) bytes += q->part[i].len;
+        sectors = bytes / VIRTIO_BLK_SECTOR;
+    }
     if (!sectors || bytes % VIRTIO_BLK_SECTOR || q->sector > b->capacity) return -EINVAL;
     return sectors <= b->capacity - q->sector ? (i64)bytes : -EINVAL;
 }

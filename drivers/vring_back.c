@@ -110,6 +110,8 @@ int vring_back_take(struct vring_back *r, struct vring_chain *c) {
     return 1;
 }
 
+bool vring_back_waiting(struct vring_back *r) { return available(r) > 0; }
+
 void vring_back_untake(struct vring_back *r, u32 n) { r->avail_next = (u16)(r->avail_next - n); }
 
 void vring_back_put(struct vring_back *r, u16 head, u32 len) {

@@ -48,6 +48,8 @@ int vring_back_init(struct vring_back *r, const struct takt_window *w, u64 featu
                     u64 avail, u64 used);
 /* The next chain: 1; 0: there is none; -EINVAL: the ring is broken. */
 int vring_back_take(struct vring_back *r, struct vring_chain *c);
+/* Is there one? */
+bool vring_back_waiting(struct vring_back *r);
 /* Gives the last n chains that were taken, and not put, back to be taken again. */
 void vring_back_untake(struct vring_back *r, u32 n);
 /* Done with the chain, in which `len` bytes were written. The front end does not see it yet. */

@@ -302,7 +302,7 @@ static void indirect_rules(void **state) {
         desc[0] = (struct vring_desc){ at, 2 * sizeof(*t), VRING_DESC_INDIRECT, 0 };
         if (how == 0 || how == 6) t[0].flags = VRING_DESC_NEXT;
         t[0].next = how == 6 ? 2 : 1;
-        if (how == 2) t[0].flags = VRING_DESC_INDIRECT;
+        if (how == 2) t[0] = (struct vring_desc){ at + sizeof(*t), sizeof(*t), VRING_DESC_INDIRECT, 0 };
         if (how == 3) desc[0].flags |= VRING_DESC_NEXT;
         if (how == 4) desc[0].len = 2 * sizeof(*t) + 8;
         if (how == 5) desc[0].len = 0;

@@ -1,0 +1,48 @@
+/* What the back ends of all device types have in common: what they ask of the hypervisor, and the state of a
+ * device. */
+#ifndef DRIVERS_BACK_DEV_H
+#define DRIVERS_BACK_DEV_H
+
+#include "drivers/env.h"
+#include "drivers/vring_back.h"
+
+/* The hypervisor, or a test: TAKT_HC_BACK_* of the same names. */
+struct back_calls {
+    void (*irq)(u32 handle);
+    void (*broken)(u32 handle);
+};
+
+struct back_dev {
+    u32 handle;
+    const struct back_calls *calls;
+    struct takt_window window;
+    u64 features; /* negotiated */
+    bool live;    /* the driver is there and its rings are in order */
+    bool irq;     /* an interrupt is due at the end of this round */
+    u64 irqs;
+};
+
+/* The front end has broken the rules: nothing of it is touched until it has reset the device. */
+static inline void back_broken(struct back_dev *d) {
+    if (d->live) d->calls->broken(d->handle);
+    d->live = false;
+    d->irq = false;
+}
+
+/* The one interrupt of a round. */
+static inline void back_interrupt(struct back_dev *d) {
+    if (!d->live || !d->irq) return;
+    d->irq = false;
+    d->irqs++;
+    d->calls->irq(d->handle);
+}
+
+/* The ring of queue `q` as the front end has set it up. False: it has not, or wrongly. */
+static inline bool back_ring(struct back_dev *d, struct vring_back *r, const struct takt_front *f, u32 q) {
+    const struct takt_queue *k = &f->queue[q];
+
+    return q < f->nr_queues && k->ready &&
+           vring_back_init(r, &d->window, d->features, k->size, k->desc, k->avail, k->used) == 0;
+}
+
+#endif

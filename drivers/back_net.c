@@ -1,0 +1,215 @@
+#include "drivers/back_net.h"
+#include <takt/errno.h>
+
+#define HDR       ((u32)sizeof(struct virtio_net_hdr))
+#define MTU       1500
+#define MAX_MERGE 32 /* buffers of a frame; that many of 64 bytes hold the longest */
+#define FEATURES                                                                                             \
+    (BIT(VIRTIO_F_VERSION_1) | BIT(VIRTIO_F_INDIRECT) | BIT(VIRTIO_F_EVENT_IDX) | VIRTIO_NET_F_CSUM |        \
+     VIRTIO_NET_F_GUEST_CSUM | VIRTIO_NET_F_MTU | VIRTIO_NET_F_MAC | VIRTIO_NET_F_MRG_RXBUF)
+
+const struct option_kind back_net_options[] = {
+    { "rate", OPTION_NUMBER },  { "delay", OPTION_NS },    { "jitter", OPTION_NS }, { "loss", OPTION_SHARE },
+    { "queue", OPTION_NUMBER }, { "seed", OPTION_NUMBER }, { "mac", OPTION_MAC },   { NULL, 0 },
+};
+
+/* ---- to the driver ---- */
+
+/* Bytes [from, from + len) of the frame to byte `at` of what the chain has to be written. */
+static void put_bytes(const struct vring_chain *c, u32 at, const struct frame *f, u32 from, u32 len) {
+    const struct vring_seg *to = c->seg + c->nr_out;
+    const u8 *piece = f->head;
+    u32 size = FRAME_HEAD;
+
+    for (u32 i = 0; len; i++) {
+        if (from < size) {
+            u32 n = MIN(size - from, len);
+
+            vring_copy_in(to, c->nr_in, at, piece + from, n);
+            at += n;
+            len -= n;
+            from = 0;
+        } else {
+            from -= size;
+        }
+        if (i == f->nr) break;
+        piece = f->seg[i].p;
+        size = f->seg[i].len;
+    }
+}
+
+static bool take_buffer(struct back_net *n, struct vring_chain *c) {
+    int r = vring_back_take(&n->rx, c);
+
+    if (r < 0 || (r && c->nr_out)) back_broken(&n->dev);
+    return r && n->dev.live;
+}
+
+/* How many buffers the frame needs: the last that was taken is in *c, and all are but one. 0: there are not
+ * enough. */
+static u32 take_buffers(struct back_net *n, u32 bytes, struct vring_chain *c) {
+    const u32 most = n->dev.features & VIRTIO_NET_F_MRG_RXBUF ? MAX_MERGE : 1;
+    u64 room = 0;
+    u32 nr = 0;
+
+    while (nr < most && take_buffer(n, c)) {
+        room += c->in_len;
+        nr++;
+        if (room >= bytes) return nr;
+    }
+    vring_back_untake(&n->rx, nr);
+    return 0;
+}
+
+static int deliver(struct bridge_port *p, const struct frame *f) {
+    struct back_net *n = container_of(p, struct back_net, port);
+    struct virtio_net_hdr h = { .flags = f->partial ? VIRTIO_NET_HDR_F_CSUM : 0,
+                                .csum_start = f->partial ? f->csum_start : 0,
+                                .csum_offset = f->partial ? f->csum_offset : 0 };
+    struct vring_chain c;
+    u32 nr = n->dev.live ? take_buffers(n, HDR + f->len, &c) : 0;
+
+    if (!nr) return -ENOSPC;
+    h.num_buffers = (u16)nr;
+    if (nr > 1) vring_back_untake(&n->rx, nr); /* now that their number is known, which goes into the first */
+    for (u32 i = 0, done = 0; i < nr; i++) {
+        u32 at = i ? 0 : HDR, len;
+
+        if (nr > 1 && !take_buffer(n, &c)) return -EINVAL;
+        if (c.in_len < at) {
+            back_broken(&n->dev); /* 5.1.6.3.1: each holds the header at least */
+            return -EINVAL;
+        }
+        if (!i) vring_copy_in(c.seg + c.nr_out, c.nr_in, 0, &h, HDR);
+        len = MIN(c.in_len - at, f->len - done);
+        put_bytes(&c, at, f, done, len);
+        vring_back_put(&n->rx, c.head, at + len);
+        done += len;
+    }
+    return 0;
+}
+
+/* ---- from the driver ---- */
+
+/* Takes `n` bytes off the front of the chain's segments; the first that is left. */
+static u32 skip(struct vring_chain *c, u32 n) {
+    u32 i = 0;
+
+    while (i < c->nr_out && n >= c->seg[i].len) n -= c->seg[i++].len;
+    if (i < c->nr_out) {
+        c->seg[i].p += n;
+        c->seg[i].len -= n;
+    }
+    return i;
+}
+
+static void transmit(struct back_net *n, struct vring_chain *c, u64 now) {
+    struct virtio_net_hdr h;
+    struct frame f;
+    u32 first;
+
+    if (c->out_len < HDR + FRAME_HEAD || c->out_len > HDR + FRAME_MAX) {
+        n->port.counts.bad++;
+        return;
+    }
+    vring_copy_out(&h, c->seg, c->nr_out, 0, HDR);
+    vring_copy_out(f.head, c->seg, c->nr_out, HDR, FRAME_HEAD);
+    f.len = c->out_len - HDR;
+    first = skip(c, HDR + FRAME_HEAD);
+    f.seg = c->seg + first;
+    f.nr = c->nr_out - first;
+    f.partial = h.flags & VIRTIO_NET_HDR_F_CSUM;
+    f.csum_start = h.csum_start;
+    f.csum_offset = h.csum_offset;
+    if (h.gso_type || (f.partial && !(n->dev.features & VIRTIO_NET_F_CSUM)))
+        n->port.counts.bad++;
+    else
+        bridge_input(n->bridge, &n->port, &f, now);
+}
+
+/* One frame: 1; 0: there is none. */
+static int serve_one(struct back_net *n, u64 now) {
+    struct vring_chain c;
+    int r = vring_back_take(&n->tx, &c);
+
+    if (r < 0 || (r && c.nr_in)) {
+        back_broken(&n->dev);
+        return 0;
+    }
+    if (r) {
+        transmit(n, &c, now);
+        if (n->dev.live) vring_back_put(&n->tx, c.head, 0);
+    }
+    return r;
+}
+
+u64 back_net_serve(struct back_net *n, u64 now) {
+    for (u32 i = 0; i < BACK_NET_BATCH && n->dev.live; i++) {
+        /* Only who has something to send has to wait for the wire. */
+        if (netem_active(&n->port.up.netem) && vring_back_waiting(&n->tx)) {
+            n->wait = bridge_wait(n->bridge, &n->port, now);
+            if (n->wait) return n->wait;
+        }
+        if (!serve_one(n, now) && !(n->dev.live && vring_back_listen(&n->tx))) return ~0ull;
+    }
+    return n->dev.live ? 0 : ~0ull;
+}
+
+void back_net_flush(struct back_net *n) {
+    if (!n->dev.live) return;
+    n->dev.irq |= vring_back_flush(&n->rx);
+    n->dev.irq |= vring_back_flush(&n->tx);
+    back_interrupt(&n->dev);
+}
+
+/* ---- life ---- */
+
+static void offer_for(struct back_net *n, struct takt_offer *offer) {
+    struct virtio_net_config c = { .mtu = MTU };
+
+    __builtin_memcpy(c.mac, n->port.mac, sizeof(c.mac));
+    *offer = (struct takt_offer){
+        .features = FEATURES, .nr_queues = 2, .queue_max = TAKT_QUEUE_MAX, .config_len = sizeof(c)
+    };
+    __builtin_memcpy(offer->config, &c, sizeof(c));
+}
+
+int back_net_init(struct back_net *n, struct bridge *b, const struct back_calls *calls,
+                  const struct takt_back *info, struct takt_offer *offer) {
+    const char *o = info->options;
+    struct netem_params up = { .rate = option_number(o, "rate", 0),
+                               .delay = option_ns(o, "delay", 0),
+                               .jitter = option_ns(o, "jitter", 0),
+                               .loss = option_share(o, "loss", 0),
+                               .queue = (u32)MIN(option_number(o, "queue", BACK_NET_QUEUE), 65536ull),
+                               .seed = 2 * option_number(o, "seed", info->handle) };
+    struct netem_params down = up;
+
+    *n = (struct back_net){ .bridge = b, .dev = { .handle = info->handle, .calls = calls } };
+    n->port.name = info->name;
+    n->port.deliver = deliver;
+    if (!option_mac(o, "mac", n->port.mac)) {
+        u8 mac[6] = { 0x02, 'T', 'k', (u8)(info->vm >> 8), (u8)info->vm, (u8)info->number }; /* 0x02: by us */
+
+        __builtin_memcpy(n->port.mac, mac, sizeof(mac));
+    }
+    offer_for(n, offer);
+    down.seed++;
+    return bridge_add(b, &n->port, &up, &down);
+}
+
+void back_net_fini(struct back_net *n) { bridge_remove(n->bridge, &n->port); }
+
+void back_net_start(struct back_net *n, const struct takt_front *f) {
+    n->dev.features = f->features;
+    n->port.takes_partial = f->features & VIRTIO_NET_F_GUEST_CSUM;
+    n->dev.irq = false;
+    n->dev.live = true;
+    if (!back_ring(&n->dev, &n->rx, f, VIRTIO_NET_RX) || !back_ring(&n->dev, &n->tx, f, VIRTIO_NET_TX)) {
+        back_broken(&n->dev);
+        return;
+    }
+    vring_back_ignore(&n->rx); /* who has no buffers gets no frames: there is nothing to wait for */
+}
+
+void back_net_stop(struct back_net *n) { n->dev.live = false; }

@@ -1,0 +1,339 @@
+#include "drivers/bridge.h"
+#include <takt/errno.h>
+
+#define WAYS 4
+#define AHEAD                                                                                                \
+    NS_PER_MS /* of what the link up can take, so that it does not run dry while its owner sleeps            \
+               */
+
+static bool mac_same(const u8 *a, const u8 *b) { return !__builtin_memcmp(a, b, 6); }
+
+static bool mac_none(const u8 *a) { return mac_same(a, (const u8[6]){ 0 }); }
+
+static bool mac_group(const u8 *a) { return a[0] & 1; }
+
+/* ---- frames ---- */
+
+void frame_copy(void *to, const struct frame *f) {
+    __builtin_memcpy(to, f->head, FRAME_HEAD);
+    vring_copy_out((u8 *)to + FRAME_HEAD, f->seg, f->nr, 0, f->len - FRAME_HEAD);
+}
+
+void frame_checksum(u8 *data, u32 len, u32 start, u32 offset) {
+    u8 *at = data + start + offset;
+    u32 sum = 0;
+
+    for (u32 i = start; i + 1 < len; i += 2) sum += (u32)data[i] << 8 | data[i + 1];
+    if ((len - start) & 1) sum += (u32)data[len - 1] << 8;
+    while (sum >> 16) sum = (sum & 0xffff) + (sum >> 16);
+    sum = ~sum & 0xffff;
+    if (!sum) sum = 0xffff; /* to UDP a zero means that there is none; to TCP both are the same (RFC 768) */
+    at[0] = (u8)(sum >> 8);
+    at[1] = (u8)sum;
+}
+
+static struct frame_buf *buf_alloc(struct bridge *b) {
+    struct frame_buf *f = b->free;
+    u8 *page;
+
+    if (f) {
+        b->free = f->next;
+        return f;
+    }
+    if (b->buffers + PAGE_SIZE / sizeof(*f) > b->max_buffers || !(page = b->env->pages(1))) return NULL;
+    for (u32 i = 0; i < PAGE_SIZE / sizeof(*f); i++) {
+        f = (struct frame_buf *)(page + i * sizeof(*f));
+        f->next = b->free;
+        b->free = f;
+        b->buffers++;
+    }
+    return buf_alloc(b);
+}
+
+static void buf_free(struct bridge *b, struct frame_buf *f) {
+    f->next = b->free;
+    b->free = f;
+}
+
+/* The frame as one in a buffer of ours: its own, which the caller gets, or a copy. */
+static struct frame_buf *buf_of(struct bridge *b, struct frame *f) {
+    struct frame_buf *buf = f->buf ? f->buf : buf_alloc(b);
+
+    if (!buf || f->buf) {
+        f->buf = NULL;
+        return buf;
+    }
+    buf->len = f->len;
+    buf->partial = f->partial;
+    buf->csum_start = f->csum_start;
+    buf->csum_offset = f->csum_offset;
+    frame_copy(buf->data, f);
+    return buf;
+}
+
+static void frame_in(struct frame *f, struct frame_buf *buf) {
+    __builtin_memcpy(f->head, buf->data, FRAME_HEAD);
+    f->len = buf->len;
+    f->own = (struct vring_seg){ buf->data + FRAME_HEAD, buf->len - FRAME_HEAD };
+    f->seg = &f->own;
+    f->nr = 1;
+    f->partial = buf->partial;
+    f->csum_start = buf->csum_start;
+    f->csum_offset = buf->csum_offset;
+    f->buf = buf;
+}
+
+/* ---- links ---- */
+
+static void link_add(struct link *l, struct frame_buf *buf, u64 due) {
+    buf->due = due;
+    buf->next = NULL;
+    if (l->first)
+        l->last->next = buf;
+    else
+        l->first = buf;
+    l->last = buf;
+}
+
+/* The next frame that is due; NULL: none. */
+static struct frame_buf *link_take(struct link *l, u64 now) {
+    struct frame_buf *buf = l->first;
+
+    if (!buf || buf->due > now) return NULL;
+    l->first = buf->next;
+    netem_arrived(&l->netem);
+    return buf;
+}
+
+static void link_empty(struct bridge *b, struct link *l) {
+    struct frame_buf *buf;
+
+    while ((buf = link_take(l, ~0ull))) buf_free(b, buf);
+}
+
+/* The frame sets out on the link. */
+static void link_send(struct bridge *b, struct link *l, struct frame *f, u64 now,
+                      struct port_counts *counts) {
+    u64 due = netem_send(&l->netem, now, f->len);
+    struct frame_buf *buf;
+
+    if (due == NETEM_FULL) {
+        counts->queue_full++;
+    } else if (due == NETEM_LOST) {
+        counts->lost++;
+    } else if (!(buf = buf_of(b, f))) {
+        counts->no_memory++;
+        netem_arrived(&l->netem);
+    } else {
+        link_add(l, buf, due);
+    }
+}
+
+/* ---- addresses ---- */
+
+static struct bridge_mac *mac_slots(struct bridge *b, const u8 *mac) {
+    u32 h = (u32)mac[0] * 31 + mac[1];
+
+    for (u32 i = 2; i < 6; i++) h = h * 31 + mac[i];
+    return &b->mac[(h ^ h >> 8) % (BRIDGE_MACS / WAYS) * WAYS];
+}
+
+static void mac_forget(struct bridge_mac *m) {
+    if (m->port) m->port->macs--;
+    m->port = NULL;
+}
+
+/* Whose device has this address, by right; NULL: nobody's. */
+static struct bridge_port *mac_owner(struct bridge *b, const u8 *mac) {
+    for (u32 i = 0; i < b->nr; i++)
+        if (b->port[i] && mac_same(b->port[i]->mac, mac)) return b->port[i];
+    return NULL;
+}
+
+static struct bridge_port *mac_find(struct bridge *b, const u8 *mac, u64 now) {
+    struct bridge_mac *m = mac_slots(b, mac);
+
+    for (u32 i = 0; i < WAYS; i++)
+        if (m[i].port && mac_same(m[i].mac, mac) && now - m[i].seen < MAC_AGE) return m[i].port;
+    return mac_owner(b, mac);
+}
+
+/* Behind this port is `mac`. A port that has shown too many already shows no more, and only takes the place
+ * of the oldest of its set: a flood of addresses costs others at most what they learn anew by being flooded.
+ */
+static void mac_learn(struct bridge *b, struct bridge_port *p, const u8 *mac, u64 now) {
+    struct bridge_mac *m = mac_slots(b, mac), *oldest = m;
+
+    for (u32 i = 0; i < WAYS; i++) {
+        if (m[i].port && mac_same(m[i].mac, mac)) {
+            oldest = &m[i];
+            if (oldest->port == p) {
+                oldest->seen = now;
+                return;
+            }
+            break;
+        }
+        if (!m[i].port || (oldest->port && m[i].seen < oldest->seen)) oldest = &m[i];
+    }
+    if (p->macs >= PORT_MACS) return;
+    mac_forget(oldest);
+    *oldest = (struct bridge_mac){ .seen = now, .port = p };
+    __builtin_memcpy(oldest->mac, mac, 6);
+    p->macs++;
+}
+
+/* ---- the bridge ---- */
+
+void bridge_init(struct bridge *b, const struct driver_env *env, u32 max_buffers) {
+    *b = (struct bridge){ .env = env, .max_buffers = max_buffers };
+}
+
+int bridge_add(struct bridge *b, struct bridge_port *p, const struct netem_params *up,
+               const struct netem_params *down) {
+    u32 i = 0;
+
+    if (!mac_none(p->mac) && mac_owner(b, p->mac)) return -EEXIST;
+    while (i < BRIDGE_PORTS && b->port[i]) i++;
+    if (i == BRIDGE_PORTS) return -ENOSPC;
+    p->up = p->down = (struct link){ .first = NULL };
+    netem_init(&p->up.netem, up);
+    netem_init(&p->down.netem, down);
+    p->macs = 0;
+    p->number = i;
+    p->counts = (struct port_counts){ 0 };
+    b->port[i] = p;
+    b->nr = MAX(b->nr, i + 1);
+    for (i = 0; i < BRIDGE_MACS; i++) /* a guest may have used it before */
+        if (mac_same(b->mac[i].mac, p->mac)) mac_forget(&b->mac[i]);
+    return 0;
+}
+
+void bridge_remove(struct bridge *b, struct bridge_port *p) {
+    for (u32 i = 0; i < BRIDGE_MACS; i++)
+        if (b->mac[i].port == p) mac_forget(&b->mac[i]);
+    link_empty(b, &p->up);
+    link_empty(b, &p->down);
+    b->port[p->number] = NULL;
+    while (b->nr && !b->port[b->nr - 1]) b->nr--;
+}
+
+/* The frame has come to the end of the link. */
+static void arrive(struct bridge *b, struct bridge_port *p, struct frame *f) {
+    struct frame_buf *own = NULL;
+    struct frame whole;
+    int error;
+
+    if (f->partial && !p->takes_partial) {
+        own = buf_alloc(b);
+        if (!own) {
+            p->counts.no_memory++;
+            return;
+        }
+        own->len = f->len;
+        own->partial = false;
+        frame_copy(own->data, f);
+        frame_checksum(own->data, f->len, f->csum_start, f->csum_offset);
+        frame_in(&whole, own);
+        f = &whole;
+    }
+    error = p->deliver(p, f);
+    if (error) {
+        p->counts.ring_full++;
+    } else {
+        p->counts.out_frames++;
+        p->counts.out_bytes += f->len;
+    }
+    if (own) buf_free(b, own);
+}
+
+static void output(struct bridge *b, struct bridge_port *p, struct frame *f, u64 now) {
+    if (!netem_active(&p->down.netem)) {
+        arrive(b, p, f);
+        return;
+    }
+    link_send(b, &p->down, f, now, &p->counts);
+    p->counts.queue_most = MAX(p->counts.queue_most, p->down.netem.held);
+}
+
+/* From the end of the link up to where it belongs. */
+static void forward(struct bridge *b, struct bridge_port *from, struct frame *f, u64 now) {
+    struct bridge_port *to;
+
+    mac_learn(b, from, f->head + 6, now);
+    to = mac_group(f->head) ? NULL : mac_find(b, f->head, now);
+    if (to) {
+        if (to != from) output(b, to, f, now);
+        return;
+    }
+    for (u32 i = 0; i < b->nr; i++)
+        if (b->port[i] && b->port[i] != from) output(b, b->port[i], f, now);
+}
+
+static bool acceptable(struct bridge *b, struct bridge_port *p, const struct frame *f) {
+    const u8 *source = f->head + 6;
+    struct bridge_port *owner;
+
+    if (f->len < FRAME_HEAD || f->len > FRAME_MAX || mac_group(source) ||
+        (f->partial && (u32)f->csum_start + f->csum_offset + 2 > f->len)) {
+        p->counts.bad++;
+        return false;
+    }
+    if (mac_same(source, p->mac)) return true;
+    owner = mac_none(source) ? NULL : mac_owner(b, source);
+    p->counts.spoofed += owner != NULL;
+    return !owner;
+}
+
+u64 bridge_wait(struct bridge *b, struct bridge_port *p, u64 now) {
+    const struct netem *n = &p->up.netem;
+    u64 until = 0;
+
+    if (n->wire_free > now + AHEAD) until = n->wire_free - AHEAD / 2;
+    if (netem_active(n) && n->held >= n->p.queue) until = MAX(until, MAX(p->up.first->due, now + 1));
+    p->counts.backpressure += until != 0;
+    return until;
+}
+
+void bridge_input(struct bridge *b, struct bridge_port *p, struct frame *f, u64 now) {
+    if (!acceptable(b, p, f)) return;
+    p->counts.in_frames++;
+    p->counts.in_bytes += f->len;
+    f->buf = NULL;
+    if (netem_active(&p->up.netem))
+        link_send(b, &p->up, f, now, &p->counts);
+    else
+        forward(b, p, f, now);
+}
+
+/* Frames that have come through the link: to the bridge, or to the device. */
+static void link_run(struct bridge *b, struct bridge_port *p, bool up, u64 now) {
+    struct link *l = up ? &p->up : &p->down;
+    struct frame_buf *buf;
+
+    while ((buf = link_take(l, now))) {
+        struct frame f;
+
+        frame_in(&f, buf);
+        if (up)
+            forward(b, p, &f, buf->due);
+        else
+            arrive(b, p, &f);
+        if (f.buf) buf_free(b, f.buf); /* else another link has it */
+    }
+}
+
+u64 bridge_run(struct bridge *b, u64 now) {
+    u64 next = ~0ull;
+
+    for (u32 i = 0; i < b->nr; i++)
+        if (b->port[i]) link_run(b, b->port[i], true, now);
+    for (u32 i = 0; i < b->nr; i++) {
+        struct bridge_port *p = b->port[i];
+
+        if (!p) continue;
+        link_run(b, p, false, now);
+        if (p->down.first) next = MIN(next, p->down.first->due);
+        if (p->up.first) next = MIN(next, p->up.first->due);
+    }
+    return next;
+}

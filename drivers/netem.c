@@ -1,0 +1,32 @@
+#include "drivers/netem.h"
+
+void netem_init(struct netem *n, const struct netem_params *p) {
+    *n = (struct netem){ .p = *p, .rng = (p->seed + 1) * 0x9e3779b97f4a7c15ull | 1 };
+    n->p.jitter = MIN(p->jitter, p->delay);
+    n->p.queue = MAX(p->queue, 1u);
+}
+
+static u32 random32(struct netem *n) { /* xorshift64* */
+    n->rng ^= n->rng >> 12;
+    n->rng ^= n->rng << 25;
+    n->rng ^= n->rng >> 27;
+    return (u32)(n->rng * 0x2545f4914f6cdd1dull >> 32);
+}
+
+/* Both are drawn for each frame, so that one of them switched off does not change the other's sequence. */
+u64 netem_send(struct netem *n, u64 now, u32 bytes) {
+    u32 chance = random32(n), wobble = random32(n);
+    u64 due;
+
+    if (n->held >= n->p.queue) return NETEM_FULL;
+    n->wire_free = MAX(n->wire_free, now);
+    if (n->p.rate) n->wire_free += bytes * 8 * NS_PER_S / n->p.rate;
+    if (chance < n->p.loss) return NETEM_LOST;
+    due =
+        n->wire_free + n->p.delay - n->p.jitter + (u64)((unsigned __int128)(2 * n->p.jitter) * wobble >> 32);
+    n->last_due = MAX(due, n->last_due);
+    n->held++;
+    return n->last_due;
+}
+
+void netem_arrived(struct netem *n) { n->held--; }

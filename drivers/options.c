@@ -1,0 +1,150 @@
+#include "drivers/options.h"
+
+/* What follows `key=`; NULL: it is not there. */
+static const char *find(const char *p, const char *key) {
+    while (*p) {
+        const char *k = key;
+
+        while (*p == ' ') p++;
+        while (*k && *p == *k) p++, k++;
+        if (!*k && *p == '=') return p + 1;
+        while (*p && *p != ' ') p++;
+    }
+    return NULL;
+}
+
+static bool word_is(const char *p, const char *word) {
+    while (*word && *p == *word) p++, word++;
+    return !*word && (!*p || *p == ' ');
+}
+
+struct unit {
+    const char *name;
+    u64 factor;
+};
+
+static const struct unit thousands[] = {
+    { "", 1 }, { "k", 1000 }, { "K", 1000 }, { "M", 1000000 }, { "G", 1000000000 }, { NULL, 0 },
+};
+static const struct unit bytes[] = {
+    { "", 1 }, { "K", 1024 }, { "k", 1024 }, { "M", 1024 * 1024 }, { "G", 1024 * 1024 * 1024 }, { NULL, 0 },
+};
+static const struct unit times[] = {
+    { "ns", 1 }, { "us", NS_PER_US }, { "ms", NS_PER_MS }, { "s", NS_PER_S }, { NULL, 0 },
+};
+static const struct unit percent[] = { { "%", 1 }, { NULL, 0 } };
+
+/* digits [. digits] unit, in millionths of the unit times its factor; false: that is no such value. */
+static bool parse(const char *p, const struct unit *units, u64 *millionths) {
+    u64 v = 0, scale = 1000000;
+    bool point = false;
+
+    if (*p < '0' || *p > '9') return false;
+    for (; (*p >= '0' && *p <= '9') || (*p == '.' && !point); p++) {
+        if (*p == '.') {
+            point = true;
+            continue;
+        }
+        if (v > 1000000000 || (point && scale == 1)) return false;
+        v = v * 10 + (u64)(*p - '0');
+        if (point) scale /= 10;
+    }
+    for (; units->name; units++)
+        if (word_is(p, units->name)) return !__builtin_mul_overflow(v * scale, units->factor, millionths);
+    return false;
+}
+
+static bool whole(const char *p, const struct unit *units, u64 *v) {
+    u64 m;
+
+    if (!parse(p, units, &m) || m % 1000000) return false;
+    *v = m / 1000000;
+    return true;
+}
+
+static bool share(const char *p, u32 *v) {
+    u64 m;
+
+    if (!parse(p, percent, &m) || m > 100 * 1000000ull) return false;
+    *v = (u32)MIN((u64)((unsigned __int128)m * (1ull << 32) / 100000000), 0xffffffffull);
+    return true;
+}
+
+static int hex(char c) {
+    return c >= '0' && c <= '9'                     ? c - '0'
+           : (c | 0x20) >= 'a' && (c | 0x20) <= 'f' ? (c | 0x20) - 'a' + 10
+                                                    : -1;
+}
+
+static bool mac_of(const char *p, u8 mac[6]) {
+    for (u32 i = 0; i < 6; i++, p += 3) {
+        if (hex(p[0]) < 0 || hex(p[1]) < 0 || (i < 5 ? p[2] != ':' : p[2] && p[2] != ' ')) return false;
+        mac[i] = (u8)(hex(p[0]) * 16 + hex(p[1]));
+    }
+    return true;
+}
+
+static u64 number(const char *options, const char *key, const struct unit *units, u64 otherwise) {
+    const char *p = find(options, key);
+    u64 v;
+
+    return p && whole(p, units, &v) ? v : otherwise;
+}
+
+u64 option_number(const char *options, const char *key, u64 otherwise) {
+    return number(options, key, thousands, otherwise);
+}
+
+u64 option_bytes(const char *options, const char *key, u64 otherwise) {
+    return number(options, key, bytes, otherwise);
+}
+
+u64 option_ns(const char *options, const char *key, u64 otherwise) {
+    return number(options, key, times, otherwise);
+}
+
+u32 option_share(const char *options, const char *key, u32 otherwise) {
+    const char *p = find(options, key);
+    u32 v;
+
+    return p && share(p, &v) ? v : otherwise;
+}
+
+bool option_mac(const char *options, const char *key, u8 mac[6]) {
+    const char *p = find(options, key);
+
+    return p && mac_of(p, mac);
+}
+
+static bool sensible(const char *p, const struct option_kind *k) {
+    u8 mac[6];
+    u64 v;
+    u32 s;
+
+    switch (k->kind) {
+    case OPTION_NUMBER: return whole(p, thousands, &v);
+    case OPTION_BYTES: return whole(p, bytes, &v);
+    case OPTION_NS: return whole(p, times, &v);
+    case OPTION_SHARE: return share(p, &s);
+    case OPTION_MAC: return mac_of(p, mac);
+    }
+    return false;
+}
+
+const char *option_unknown(const char *options, const struct option_kind *known) {
+    for (const char *p = options;;) {
+        const struct option_kind *k;
+
+        while (*p == ' ') p++;
+        if (!*p) return NULL;
+        for (k = known; k->key; k++) {
+            const char *value = find(p, k->key);
+            u32 n = 0;
+
+            while (k->key[n] && p[n] == k->key[n]) n++;
+            if (!k->key[n] && p[n] == '=' && sensible(value, k)) break;
+        }
+        if (!k->key) return p;
+        while (*p && *p != ' ') p++;
+    }
+}

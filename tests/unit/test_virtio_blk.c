@@ -1,0 +1,369 @@
+/* The driver of a virtio block device and its back end, a disk in memory with a model of its speed; in
+ * virtual time. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <takt/errno.h>
+#include "device_rig.h"
+#include "drivers/back_blk.h"
+#include "drivers/virtio_blk.h"
+
+#define DISK    (1u << 20)
+#define SECTORS (DISK / VIRTIO_BLK_SECTOR)
+
+static struct rig_device rig;
+static struct back_blk back;
+static struct virtio_blk blk;
+static u8 disk[DISK], model[DISK];
+static u64 now;
+
+static void start(struct rig_device *r) {
+    back.dev.window = arena_window;
+    back_blk_start(&back, &r->front);
+}
+
+static void stop(struct rig_device *r) { back_blk_stop(&back); }
+
+static void set_up_with(const char *options, u64 hidden) {
+    struct takt_back info = { .handle = 1, .vm = 1, .type = VIRTIO_ID_BLOCK };
+
+    arena_reset();
+    now = 0;
+    memset(disk, 0, sizeof(disk));
+    memset(model, 0, sizeof(model));
+    strcpy(info.options, options);
+    rig_init(&rig, 1, start, stop);
+    rig.hidden = hidden;
+    assert_int_equal(back_blk_bytes(&info), DISK);
+    assert_int_equal(back_blk_init(&back, &arena_env, &rig_calls, &info, disk, &rig.offer), 0);
+    assert_int_equal(virtio_blk_start(&blk, &rig.dev, 64), 0);
+    assert_int_equal(blk.capacity, SECTORS);
+}
+
+/* As the driver domain does: until there is nothing to do now. */
+static u64 serve(void) {
+    u64 next;
+
+    while ((next = back_blk_serve(&back, now)) == 0) back_blk_flush(&back);
+    back_blk_flush(&back);
+    return next;
+}
+
+static u32 ended, failed;
+static int last_error;
+
+static void done(struct virtio_blk_request *q, int error) {
+    ended++;
+    failed += error != 0;
+    last_error = error;
+    q->arg = NULL;
+}
+
+static struct virtio_blk_request *requests; /* 64, in the arena */
+static u8 *buffers;                         /* 64 KiB each */
+
+static struct virtio_blk_request *request(u32 i, enum virtio_blk_type type, u64 sector, u32 sectors,
+                                          u32 parts) {
+    struct virtio_blk_request *q = &requests[i];
+    u32 bytes = sectors * VIRTIO_BLK_SECTOR, at = 0;
+
+    *q = (struct virtio_blk_request){ .type = type, .sector = sector, .nr = parts, .done = done, .arg = q };
+    for (u32 p = 0; p < MIN(parts, VIRTIO_BLK_PARTS); p++) {
+        u32 n = p + 1 == parts ? bytes - at : bytes / parts;
+
+        q->part[p].p = buffers + i * 0x8000 + at;
+        q->part[p].len = n;
+        at += n;
+    }
+    return q;
+}
+
+static void places(void) {
+    requests = (void *)(arena + ARENA_SIZE / 4);
+    buffers = arena + ARENA_SIZE / 2;
+    ended = failed = 0;
+    last_error = 0;
+}
+
+static int one(struct virtio_blk_request *q) {
+    u32 before = ended;
+    int error = virtio_blk_submit(&blk, q);
+
+    if (error) return error;
+    virtio_blk_flush_ring(&blk);
+    for (u64 next; (next = serve()) != ~0ull;) now = next;
+    virtio_blk_poll(&blk);
+    assert_int_equal(ended, before + 1);
+    return last_error;
+}
+
+/* Random reads, writes, discards and flushes, many at a time, against a copy of the disk. A request that
+ * touches what another in flight touches waits for that one, as a file system would see to it. */
+static void random_requests(const char *options, u64 hidden) {
+    bool busy[64] = { false };
+    u64 owner[SECTORS / 8] = { 0 }; /* of eight sectors: which request */
+
+    set_up_with(options, hidden);
+    places();
+    for (u32 step = 0; step < 20000; step++) {
+        u32 i = rig_rand(60), sectors = 1 + rig_rand(60), group, groups;
+        u64 sector = rig_rand(SECTORS - 64);
+        enum virtio_blk_type type = rig_rand(8) == 0   ? VIRTIO_BLK_FLUSH
+                                    : rig_rand(8) == 0 ? VIRTIO_BLK_DISCARD
+                                    : rig_rand(2)      ? VIRTIO_BLK_IN
+                                                       : VIRTIO_BLK_OUT;
+        bool free = !busy[i];
+
+        group = (u32)sector / 8;
+        groups = (u32)(sector + sectors - 1) / 8 - group + 1;
+        for (u32 g = group; type != VIRTIO_BLK_FLUSH && g < group + groups; g++) free &= !owner[g];
+        if (free) {
+            struct virtio_blk_request *q = request(i, type, sector, sectors, 1 + rig_rand(8));
+            u8 *p = q->part[0].p;
+            int error;
+
+            if (type == VIRTIO_BLK_DISCARD) q->sectors = sectors;
+            for (u32 k = 0; k < sectors * VIRTIO_BLK_SECTOR; k++) p[k] = (u8)(k * 7 + step);
+            error = virtio_blk_submit(&blk, q);
+            assert_true(error == 0 || error == -ENOSPC);
+            if (!error) {
+                busy[i] = true;
+                if (type != VIRTIO_BLK_FLUSH)
+                    for (u32 g = group; g < group + groups; g++) owner[g] = i + 1;
+                if (type == VIRTIO_BLK_OUT) memcpy(model + sector * 512, p, sectors * 512);
+                if (type == VIRTIO_BLK_DISCARD) memset(model + sector * 512, 0, sectors * 512);
+            }
+        }
+        if (rig_rand(4)) continue;
+        virtio_blk_flush_ring(&blk);
+        now += rig_rand(2000000);
+        serve();
+        virtio_blk_poll(&blk);
+        for (u32 k = 0; k < 60; k++) {
+            struct virtio_blk_request *q = &requests[k];
+
+            if (!busy[k] || q->arg) continue;
+            busy[k] = false;
+            for (u32 g = 0; g < SECTORS / 8; g++)
+                if (owner[g] == k + 1) owner[g] = 0;
+            for (u32 p = 0, at = 0; q->type == VIRTIO_BLK_IN && p < q->nr; p++) {
+                assert_memory_equal(q->part[p].p, model + q->sector * 512 + at, q->part[p].len);
+                at += q->part[p].len;
+            }
+        }
+    }
+    assert_int_equal(failed, 0);
+    assert_true(ended > 3000);
+    virtio_blk_flush_ring(&blk);
+    for (u64 next; (next = serve()) != ~0ull;) now = next;
+    virtio_blk_poll(&blk);
+    assert_int_equal(blk.in_flight, 0);
+    assert_memory_equal(disk, model, DISK);
+}
+
+static void random_instant(void **state) { random_requests("size=1M", 0); }
+static void random_modelled(void **state) { random_requests("size=1M bw=100M lat=100us depth=8", 0); }
+static void random_plain(void **state) {
+    random_requests("size=1M lat=1ms", BIT(VIRTIO_F_INDIRECT) | BIT(VIRTIO_F_EVENT_IDX));
+}
+
+/* How long it takes: alone, many at a time, and with the bus as the limit. */
+static void the_model(void **state) {
+    set_up_with("size=1M bw=50M lat=100us depth=4", 0);
+    places();
+    one(request(0, VIRTIO_BLK_IN, 0, 8, 1));
+    assert_int_equal(now, 100000 + 4096 * 20); /* 50 MB/s: 20 ns a byte */
+    now = 0;
+    back.model.bus_free = 0;
+    virtio_blk_submit(&blk, request(0, VIRTIO_BLK_IN, 0, 8, 1));
+    virtio_blk_flush_ring(&blk);
+    assert_int_equal(serve(), 100000 + 4096 * 20);
+    now = 100000 + 4096 * 20 - 1;
+    serve();
+    assert_int_equal(virtio_blk_poll(&blk), 0);
+    now++;
+    serve();
+    assert_int_equal(virtio_blk_poll(&blk), 1);
+    now = 0;
+    back.model.bus_free = 0;
+    one(request(0, VIRTIO_BLK_FLUSH, 0, 0, 0));
+    assert_int_equal(now, 100000);
+    now = 0;
+    back.model.bus_free = 0;
+    for (u32 i = 0; i < 16; i++)
+        assert_int_equal(virtio_blk_submit(&blk, request(i, VIRTIO_BLK_IN, i, 1, 1)), 0);
+    virtio_blk_flush_ring(&blk);
+    for (u64 next; (next = serve()) != ~0ull;) now = next;
+    assert_int_equal(back.nr_most, 4);
+    /* Four rounds of latency, in each of them four transfers of 10,240 ns; those of a round overlap the next
+     * one's latency. */
+    assert_true(now >= 4 * 100000 + 10240 && now <= 4 * (100000 + 4 * 10240));
+    now = 0;
+    back.model.bus_free = 0;
+    for (u32 i = 0; i < 4; i++) virtio_blk_submit(&blk, request(i, VIRTIO_BLK_OUT, i * 64, 64, 1));
+    virtio_blk_flush_ring(&blk);
+    for (u64 next; (next = serve()) != ~0ull;) now = next;
+    assert_int_equal(now, 100000 + 4 * 32768 * 20);
+    virtio_blk_poll(&blk);
+    assert_int_equal(ended, 23);
+}
+
+/* 16 requests in one batch: one notification; one interrupt, asked for after the last. */
+static void batch(void **state) {
+    set_up_with("size=1M", 0);
+    places();
+    serve();
+    for (u32 round = 0; round < 6000; round++) {
+        u32 kicks = rig.kicks, irqs = rig.irqs;
+
+        for (u32 i = 0; i < 16; i++)
+            assert_int_equal(virtio_blk_submit(&blk, request(i, VIRTIO_BLK_IN, i, 1, 1)), 0);
+        assert_false(virtio_blk_listen(&blk, 16));
+        virtio_blk_flush_ring(&blk);
+        serve();
+        assert_int_equal(virtio_blk_poll(&blk), 16);
+        assert_int_equal(rig.kicks - kicks, 1);
+        assert_int_equal(rig.irqs - irqs, 1);
+    }
+}
+
+static void refused(void **state) {
+    set_up_with("size=1M", 0);
+    places();
+    assert_int_equal(one(request(0, VIRTIO_BLK_IN, SECTORS, 1, 1)), -EINVAL);
+    assert_int_equal(one(request(0, VIRTIO_BLK_IN, SECTORS - 1, 2, 1)), -EINVAL);
+    assert_int_equal(one(request(0, VIRTIO_BLK_IN, ~0ull, 1, 1)), -EINVAL);
+    assert_int_equal(one(request(0, VIRTIO_BLK_IN, 0, 0, 0)), -EINVAL);
+    assert_int_equal(one(request(0, VIRTIO_BLK_IN, 0, 1, VIRTIO_BLK_PARTS + 1)), -EINVAL);
+    assert_int_equal(one(request(0, 77, 0, 1, 1)), -ENOSYS);
+    set_up_with("size=1M", VIRTIO_BLK_F_FLUSH | VIRTIO_BLK_F_DISCARD);
+    places();
+    assert_int_equal(one(request(0, VIRTIO_BLK_FLUSH, 0, 0, 0)), -ENOSYS);
+    struct virtio_blk_request *q = request(0, VIRTIO_BLK_DISCARD, 0, 0, 0);
+    q->sectors = 1;
+    assert_int_equal(one(q), -ENOSYS);
+}
+
+/* A front end that asks for what is not: the back end judges for itself. */
+static void back_end_judges(void **state) {
+    static const struct {
+        u32 type;
+        u64 sector;
+        int want;
+    } cases[] = {
+        { VIRTIO_BLK_IN, SECTORS, -EIO },
+        { VIRTIO_BLK_OUT, SECTORS, -EIO },
+        { VIRTIO_BLK_IN, SECTORS - 1, -EIO },
+        { VIRTIO_BLK_OUT, SECTORS - 1, -EIO },
+        { VIRTIO_BLK_IN, ~0ull, -EIO },
+        { VIRTIO_BLK_OUT, ~0ull - 1, -EIO },
+        { VIRTIO_BLK_OUT, 1ull << 55, -EIO },
+        { VIRTIO_BLK_IN, SECTORS - 2, 0 },
+        { 99, 0, -ENOSYS },
+    };
+
+    set_up_with("size=1M", 0);
+    places();
+    for (u32 i = 0; i < ARRAY_SIZE(cases); i++) {
+        struct virtio_blk_request *q =
+            request(0, cases[i].type == VIRTIO_BLK_OUT ? VIRTIO_BLK_OUT : VIRTIO_BLK_IN, 0, 2, 1);
+
+        assert_int_equal(virtio_blk_submit(&blk, q), 0);
+        q->hdr.type = cases[i].type;
+        q->hdr.sector = cases[i].sector;
+        virtio_blk_flush_ring(&blk);
+        serve();
+        assert_int_equal(virtio_blk_poll(&blk), 1);
+        assert_int_equal(last_error, cases[i].want);
+    }
+    struct virtio_blk_request *q = request(0, VIRTIO_BLK_DISCARD, 0, 0, 0);
+    q->sectors = 8;
+    for (u32 i = 0; i < 3; i++) {
+        assert_int_equal(virtio_blk_submit(&blk, q), 0);
+        q->range = (struct virtio_blk_range){ i == 0 ? SECTORS - 7 : 0, i == 1 ? 0xffffffff : 8, i == 2 };
+        virtio_blk_flush_ring(&blk);
+        serve();
+        virtio_blk_poll(&blk);
+        assert_int_equal(last_error, i == 2 ? -ENOSYS : -EIO);
+    }
+    assert_true(back.dev.live);
+}
+
+/* Chains without a header or without room for the status. */
+static void broken_chains(void **state) {
+    for (u32 how = 0; how < 3; how++) {
+        struct vring_sg sg[3];
+        int token;
+
+        set_up_with("size=1M", 0);
+        places();
+        for (u32 i = 0; i < 3; i++) sg[i] = (struct vring_sg){ arena_gpa(buffers), 15 };
+        if (how == 0) vring_front_add(&blk.ring, sg, 1, 1, &token);
+        if (how == 1) sg[0].len = 528;
+        if (how == 1) vring_front_add(&blk.ring, sg, 1, 0, &token);
+        if (how == 2) vring_front_add(&blk.ring, sg, 0, 3, &token);
+        virtio_blk_flush_ring(&blk);
+        serve();
+        assert_int_equal(rig.broken, 1);
+        assert_false(back.dev.live);
+        assert_int_equal(serve(), ~0ull);
+    }
+}
+
+/* A header in pieces, a status alone, data of one byte and the rest: what a chain is cut into does not
+ * matter. */
+static void any_framing(void **state) {
+    struct virtio_blk_hdr h = { VIRTIO_BLK_OUT, 0, 5 };
+    struct vring_sg sg[8];
+    int token;
+    u32 len;
+
+    set_up_with("size=1M", BIT(VIRTIO_F_INDIRECT));
+    places();
+    memcpy(buffers, &h, 16);
+    memset(buffers + 16, 0xa5, 512);
+    buffers[1000] = 0xff;
+    sg[0] = (struct vring_sg){ arena_gpa(buffers), 3 };
+    sg[1] = (struct vring_sg){ arena_gpa(buffers + 3), 14 };
+    sg[2] = (struct vring_sg){ arena_gpa(buffers + 17), 511 };
+    sg[3] = (struct vring_sg){ arena_gpa(buffers + 1000), 1 };
+    vring_front_add(&blk.ring, sg, 3, 1, &token);
+    virtio_blk_flush_ring(&blk);
+    serve();
+    assert_ptr_equal(vring_front_take(&blk.ring, &len), &token);
+    assert_int_equal(len, 1);
+    assert_int_equal(buffers[1000], VIRTIO_BLK_OK);
+    assert_memory_equal(disk + 5 * 512, buffers + 16, 512);
+    assert_int_equal(disk[5 * 512 - 1] | disk[6 * 512], 0);
+}
+
+static void front_end_goes(void **state) {
+    set_up_with("size=1M lat=1ms", 0);
+    places();
+    for (u32 i = 0; i < 10; i++) virtio_blk_submit(&blk, request(i, VIRTIO_BLK_OUT, i, 1, 1));
+    virtio_blk_flush_ring(&blk);
+    assert_int_equal(serve(), 1000000);
+    assert_int_equal(virtio_blk_stop(&blk), 0);
+    assert_int_equal(ended, 10);
+    assert_int_equal(failed, 10);
+    now = 10000000;
+    u8 *used = (void *)blk.ring.used;
+    assert_null(used);
+    assert_int_equal(serve(), ~0ull);
+    assert_int_equal(back.writes, 0); /* what had only begun was not done */
+    assert_int_equal(virtio_blk_start(&blk, &rig.dev, 64), 0);
+    assert_int_equal(one(request(0, VIRTIO_BLK_OUT, 0, 1, 1)), 0);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(random_instant),  cmocka_unit_test(random_modelled), cmocka_unit_test(random_plain),
+        cmocka_unit_test(the_model),       cmocka_unit_test(batch),           cmocka_unit_test(refused),
+        cmocka_unit_test(back_end_judges), cmocka_unit_test(broken_chains),   cmocka_unit_test(any_framing),
+        cmocka_unit_test(front_end_goes),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,361 @@
+/* Drivers of virtio network devices and their back ends, through the bridge, in one process. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <takt/errno.h>
+#include "device_rig.h"
+#include "drivers/back_net.h"
+#include "drivers/virtio_net.h"
+
+#define NICS 3
+
+static struct bridge bridge;
+static struct nic {
+    struct rig_device rig;
+    struct back_net back;
+    struct virtio_net net;
+} nic[NICS];
+static u64 now;
+
+static void start(struct rig_device *r) {
+    struct nic *c = container_of(r, struct nic, rig);
+
+    c->back.dev.window = arena_window;
+    back_net_start(&c->back, &r->front);
+}
+
+static void stop(struct rig_device *r) { back_net_stop(&container_of(r, struct nic, rig)->back); }
+
+static int bring_up(u32 i, const char *options, u64 hidden, u32 buffers, u32 size) {
+    struct takt_back info = { .handle = i, .vm = i, .type = VIRTIO_ID_NET };
+    struct nic *c = &nic[i];
+
+    strcpy(info.options, options);
+    rig_init(&c->rig, i, start, stop);
+    c->rig.hidden = hidden;
+    assert_int_equal(back_net_init(&c->back, &bridge, &rig_calls, &info, &c->rig.offer), 0);
+    return virtio_net_start(&c->net, &c->rig.dev, buffers, size);
+}
+
+static void set_up_with(const char *options, u64 hidden, u32 buffers, u32 size) {
+    arena_reset();
+    now = 0;
+    bridge_init(&bridge, &arena_env, 256);
+    for (u32 i = 0; i < NICS; i++) assert_int_equal(bring_up(i, options, hidden, buffers, size), 0);
+}
+
+/* One round of the driver domain. */
+static void serve(void) {
+    bridge_run(&bridge, now);
+    for (u32 i = 0; i < NICS; i++)
+        while (back_net_serve(&nic[i].back, now) == 0)
+            ;
+    for (u32 i = 0; i < NICS; i++) back_net_flush(&nic[i].back);
+}
+
+static u8 frame[2048];
+
+static int send_csum(u32 from, u32 to, u32 len, u32 pieces, u16 start, u16 offset) {
+    struct virtio_net_seg seg[VIRTIO_NET_SEGS];
+
+    memcpy(frame, nic[to].net.mac, 6);
+    memcpy(frame + 6, nic[from].net.mac, 6);
+    u8 *copy = arena + ARENA_SIZE / 2 + (nic[from].net.tx_frames % 512) * 2048;
+    memcpy(copy, frame, len);
+    for (u32 i = 0, at = 0; i < pieces; i++) {
+        u32 n = i + 1 == pieces ? len - at : len / pieces;
+
+        seg[i] = (struct virtio_net_seg){ copy + at, n };
+        at += n;
+    }
+    return virtio_net_send(&nic[from].net, seg, pieces, start, offset, copy);
+}
+
+static int send_to(u32 from, u32 to, u32 len, u32 pieces) { return send_csum(from, to, len, pieces, 0, 0); }
+
+/* Takes a frame and compares it with the one that was sent last. */
+static bool receive(u32 at, struct virtio_net_frame *f, u32 len) {
+    u32 done = 0;
+
+    if (!virtio_net_receive(&nic[at].net, f)) return false;
+    assert_int_equal(f->len, len);
+    for (u32 i = 0; i < f->nr; i++) {
+        assert_memory_equal(f->part[i].data, frame + done, f->part[i].len);
+        done += f->part[i].len;
+        virtio_net_recycle(&nic[at].net, f->part[i].buffer);
+    }
+    assert_int_equal(done, len);
+    return true;
+}
+
+static u32 reclaim(u32 i) {
+    void *token;
+    u32 n = 0;
+
+    while (virtio_net_sent(&nic[i].net, &token)) n++;
+    return n;
+}
+
+static void start_and_config(void **state) {
+    arena_reset();
+    bridge_init(&bridge, &arena_env, 256);
+    assert_int_equal(bring_up(0, "mac=02:00:00:0a:0b:0c", 0, 64, 2048), 0);
+    assert_memory_equal(nic[0].net.mac, "\x02\0\0\x0a\x0b\x0c", 6);
+    assert_int_equal(nic[0].net.mtu, 1500);
+    assert_int_equal(bring_up(1, "", 0, 64, 2048), 0);
+    assert_memory_equal(nic[1].net.mac, "\x02Tk\0\1\0", 6);
+    assert_int_equal(bring_up(2, "", VIRTIO_NET_F_MAC, 64, 2048), 0);
+    assert_memory_equal(nic[2].net.mac, "\0\0\0\0\0\0", 6);
+}
+
+static void all_lengths(void **state) {
+    static const u64 hide[] = { 0, VIRTIO_NET_F_MRG_RXBUF, BIT(VIRTIO_F_INDIRECT), BIT(VIRTIO_F_EVENT_IDX) };
+    struct virtio_net_frame f;
+
+    for (u32 i = 0; i < sizeof(frame); i++) frame[i] = (u8)(i * 13 + i / 256);
+    for (u32 h = 0; h < ARRAY_SIZE(hide); h++) {
+        set_up_with("", hide[h], 64, 2048);
+        for (u32 len = 14; len <= FRAME_MAX; len++) {
+            assert_int_equal(send_to(0, 1, len, 1 + len % MIN(VIRTIO_NET_SEGS, 5u)), 0);
+            virtio_net_flush(&nic[0].net);
+            serve();
+            assert_true(receive(1, &f, len));
+            assert_int_equal(f.nr, 1);
+            virtio_net_flush(&nic[1].net);
+            assert_int_equal(reclaim(0), 1);
+        }
+        assert_false(receive(2, &f, 0));
+        assert_int_equal(nic[1].net.rx_frames, FRAME_MAX - 13);
+    }
+}
+
+/* Buffers of 320 bytes: a long frame takes five; where that is not negotiated it is dropped. */
+static void mergeable(void **state) {
+    struct virtio_net_frame f;
+
+    for (u32 merge = 0; merge < 2; merge++) {
+        set_up_with("", merge ? 0 : VIRTIO_NET_F_MRG_RXBUF, 64, 320);
+        for (u32 len = 14; len <= FRAME_MAX; len += 7) {
+            send_to(0, 1, len, 2);
+            virtio_net_flush(&nic[0].net);
+            serve();
+            assert_int_equal(receive(1, &f, len), merge || len + 12 <= 320);
+            if (merge) assert_int_equal(f.nr, (len + 12 + 319) / 320);
+            virtio_net_flush(&nic[1].net);
+            reclaim(0);
+        }
+        assert_true(nic[1].back.dev.live);
+        assert_int_equal(nic[1].back.port.counts.ring_full == 0, merge);
+    }
+}
+
+/* A batch of 32 frames: one notification, one interrupt, and none for what was sent. */
+static void batch(void **state) {
+    struct virtio_net_frame f;
+
+    set_up_with("", 0, 128, 2048);
+    serve();
+    for (u32 round = 0; round < 3000; round++) {
+        u32 kicks = nic[0].rig.kicks, irqs = nic[1].rig.irqs;
+
+        assert_false(virtio_net_listen(&nic[1].net));
+        for (u32 i = 0; i < 32; i++) assert_int_equal(send_to(0, 1, 60, 1), 0);
+        virtio_net_flush(&nic[0].net);
+        serve();
+        for (u32 i = 0; i < 32; i++) {
+            assert_true(receive(1, &f, 60));
+            if (i % 8 == 7) virtio_net_flush(&nic[1].net);
+        }
+        assert_int_equal(reclaim(0), 32);
+        assert_int_equal(nic[0].rig.kicks - kicks, 1);
+        assert_int_equal(nic[1].rig.irqs - irqs, 1);
+    }
+    assert_true(nic[0].rig.irqs <= 2); /* as indexes go round */
+    assert_true(nic[1].rig.kicks <= 4);
+}
+
+static void full_rings(void **state) {
+    struct virtio_net_frame f;
+    u32 sent = 0;
+
+    set_up_with("", 0, 16, 2048);
+    while (send_to(0, 1, 60, 1) == 0) sent++;
+    assert_int_equal(sent, nic[0].net.tx.size);
+    assert_int_equal(nic[0].net.tx_full, 1);
+    virtio_net_flush(&nic[0].net);
+    assert_false(virtio_net_listen_sent(&nic[0].net));
+    serve();
+    assert_int_equal(nic[0].rig.irqs, 1); /* when half of them were done, at the end of a batch */
+    assert_int_equal(reclaim(0), sent);
+    assert_int_equal(nic[1].back.port.counts.ring_full, sent - 16);
+    for (u32 i = 0; i < 16; i++) assert_true(receive(1, &f, 60));
+    assert_false(receive(1, &f, 60));
+    virtio_net_flush(&nic[1].net);
+    send_to(0, 1, 60, 1);
+    virtio_net_flush(&nic[0].net);
+    serve();
+    assert_true(receive(1, &f, 60)); /* and it goes on */
+}
+
+static void checksum_offload(void **state) {
+    struct virtio_net_frame f;
+
+    set_up_with("", 0, 64, 2048);
+    memset(frame, 0, sizeof(frame));
+    assert_int_equal(send_csum(0, 1, 60, 1, 34, 6), 0);
+    virtio_net_flush(&nic[0].net);
+    serve();
+    assert_true(receive(1, &f, 60));
+    assert_true(f.partial && f.csum_ok);
+    assert_int_equal(f.csum_start, 34);
+    assert_int_equal(f.csum_offset, 6);
+    set_up_with("", VIRTIO_NET_F_GUEST_CSUM, 64, 2048); /* the bridge fills it in */
+    assert_int_equal(send_csum(0, 1, 60, 1, 34, 6), 0);
+    virtio_net_flush(&nic[0].net);
+    serve();
+    frame[40] = frame[41] = 0xff;
+    assert_true(receive(1, &f, 60));
+    assert_false(f.partial);
+    set_up_with("", VIRTIO_NET_F_CSUM, 64, 2048);
+    assert_int_equal(send_csum(0, 1, 60, 1, 34, 6), -EINVAL);
+}
+
+static void emulated_link(void **state) {
+    struct virtio_net_frame f;
+
+    set_up_with("rate=20M delay=5ms queue=64", 0, 64, 2048);
+    for (u32 i = 0; i < 50; i++) send_to(0, 1, 1250, 1); /* 500 us each, twice */
+    virtio_net_flush(&nic[0].net);
+    serve();
+    assert_true(reclaim(0) < 10); /* the rest waits in the ring for the wire */
+    for (u32 got = 0; now < 50 * NS_PER_MS; now += 100 * NS_PER_US) {
+        serve();
+        while (receive(1, &f, 1250)) {
+            got++;
+            virtio_net_flush(&nic[1].net);
+            assert_true(now >= 10 * NS_PER_MS + 500 * NS_PER_US * (got + 1));
+            assert_true(now < 10 * NS_PER_MS + 500 * NS_PER_US * (got + 1) + 200 * NS_PER_US);
+        }
+    }
+    assert_int_equal(nic[1].net.rx_frames, 50);
+}
+
+/* ---- who breaks the rules ---- */
+
+static struct vring_desc *tx_desc(u32 len, u16 flags) {
+    struct vring_front *r = &nic[0].net.tx;
+    struct vring_sg sg = { arena_gpa(arena + ARENA_SIZE / 2), len };
+    u16 head = r->free;
+
+    vring_front_add(r, &sg, 1, 0, frame);
+    r->desc[head].flags |= flags;
+    return &r->desc[head];
+}
+
+static void bad_frames_are_dropped(void **state) {
+    static const u32 lens[] = { 1, 11, 12, 25, 12 + FRAME_MAX + 1, 65537 + 12, 100000 };
+
+    set_up_with("", BIT(VIRTIO_F_INDIRECT), 64, 2048);
+    for (u32 i = 0; i < ARRAY_SIZE(lens); i++) tx_desc(lens[i], 0);
+    struct virtio_net_hdr *h = (void *)(arena + ARENA_SIZE / 2);
+    virtio_net_flush(&nic[0].net);
+    serve();
+    h->gso_type = 1;
+    tx_desc(100, 0);
+    virtio_net_flush(&nic[0].net);
+    serve();
+    *h = (struct virtio_net_hdr){ .flags = VIRTIO_NET_HDR_F_CSUM,
+                                  .csum_start = 0xffff,
+                                  .csum_offset = 0xffff };
+    tx_desc(100, 0);
+    virtio_net_flush(&nic[0].net);
+    serve();
+    assert_int_equal(nic[0].back.port.counts.bad, ARRAY_SIZE(lens) + 2);
+    assert_int_equal(nic[0].back.port.counts.in_frames, 0);
+    assert_true(nic[0].back.dev.live);
+}
+
+static void broken_rings_stop(void **state) {
+    struct virtio_net_frame f;
+
+    for (u32 how = 0; how < 4; how++) {
+        set_up_with("", BIT(VIRTIO_F_INDIRECT), 64, 2048);
+        if (how == 0) tx_desc(100, VRING_DESC_WRITE);
+        if (how == 1) tx_desc(100, VRING_DESC_NEXT)->next = 9999;
+        if (how == 2) nic[0].net.tx.avail->idx = 500;
+        if (how == 3) nic[0].net.rx.desc[0].flags = 0; /* a buffer that is not to be written */
+        if (how == 3) send_to(1, 0, 60, 1);
+        if (how != 2) virtio_net_flush(&nic[how == 3].net);
+        serve();
+        assert_int_equal(nic[0].rig.broken, 1);
+        assert_false(nic[0].back.dev.live);
+        assert_false(virtio_alive(&nic[0].rig.dev));
+        send_to(1, 2, 60, 1); /* the others do not notice */
+        send_to(1, 0, 60, 1);
+        virtio_net_flush(&nic[1].net);
+        memcpy(frame, nic[2].net.mac, 6);
+        serve();
+        assert_true(receive(2, &f, 60));
+        assert_int_equal(nic[0].rig.broken, 1);
+        /* After a reset it goes on. */
+        assert_int_equal(virtio_net_stop(&nic[0].net, NULL), 0);
+        assert_int_equal(virtio_net_start(&nic[0].net, &nic[0].rig.dev, 64, 2048), 0);
+        assert_int_equal(send_to(0, 2, 60, 1), 0);
+        virtio_net_flush(&nic[0].net);
+        serve();
+        assert_true(receive(2, &f, 60));
+    }
+}
+
+/* What the back end must not do to the driver. */
+static void driver_is_careful(void **state) {
+    struct virtio_net_frame f;
+
+    for (u32 how = 0; how < 5; how++) {
+        set_up_with("", 0, 64, 2048);
+        struct vring_front *r = &nic[1].net.rx;
+        struct virtio_net_hdr *h = (void *)nic[1].net.buffers;
+
+        r->used->ring[0] = (struct vring_used_elem){ 0, how == 0 ? 5 : how == 1 ? 4000 : 72 };
+        *h = (struct virtio_net_hdr){ .num_buffers = 1 };
+        if (how == 2) h->num_buffers = 60000;
+        if (how == 3) h->num_buffers = 2;
+        if (how == 4) *h = (struct virtio_net_hdr){ VIRTIO_NET_HDR_F_CSUM, 0, 0, 0, 50, 20, 1 };
+        r->used->idx = 1;
+        assert_false(virtio_net_receive(&nic[1].net, &f));
+        assert_int_equal(nic[1].net.rx_bad, 1);
+        assert_int_equal(vring_front_outstanding(r), 64); /* each is back with the device */
+    }
+}
+
+static u32 returned;
+
+static void count_token(void *token) { returned += token != NULL; }
+
+static void stop_returns_tokens(void **state) {
+    set_up_with("", 0, 64, 2048);
+    for (u32 i = 0; i < 5; i++) send_to(0, 1, 60, 1);
+    returned = 0;
+    assert_int_equal(virtio_net_stop(&nic[0].net, count_token), 0);
+    assert_int_equal(returned, 5);
+    assert_int_equal(virtio_net_start(&nic[0].net, &nic[0].rig.dev, 4, 2048), -EINVAL);
+    assert_int_equal(virtio_net_start(&nic[0].net, &nic[0].rig.dev, 64, 32), -EINVAL);
+    nic[0].rig.hidden = BIT(VIRTIO_F_VERSION_1);
+    assert_int_equal(virtio_net_start(&nic[0].net, &nic[0].rig.dev, 64, 2048), -EINVAL);
+    assert_true(nic[0].rig.front.status & VIRTIO_FAILED);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(start_and_config),    cmocka_unit_test(all_lengths),
+        cmocka_unit_test(mergeable),           cmocka_unit_test(batch),
+        cmocka_unit_test(full_rings),          cmocka_unit_test(checksum_offload),
+        cmocka_unit_test(emulated_link),       cmocka_unit_test(bad_frames_are_dropped),
+        cmocka_unit_test(broken_rings_stop),   cmocka_unit_test(driver_is_careful),
+        cmocka_unit_test(stop_returns_tokens),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
