@@ -12,11 +12,12 @@ struct disk_model {
     u64 bus_free;  /* when the last one ends */
 };
 
-/* A request of `bytes` begins at `now`: when it ends. That no more than `depth` have begun is the caller's.
+/* A request of `bytes`, at most 2^34, begins at `now`: when it ends. That no more than `depth` have begun is
+ * the caller's.
  */
 static inline u64 disk_model_begin(struct disk_model *m, u64 now, u64 bytes) {
     m->bus_free = MAX(now + m->latency, m->bus_free);
-    if (m->bandwidth) m->bus_free += (u64)((unsigned __int128)bytes * NS_PER_S / m->bandwidth);
+    if (m->bandwidth) m->bus_free += bytes * NS_PER_S / m->bandwidth;
     return m->bus_free;
 }
 

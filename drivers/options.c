@@ -66,7 +66,7 @@ static bool share(const char *p, u32 *v) {
     u64 m;
 
     if (!parse(p, percent, &m) || m > 100 * 1000000ull) return false;
-    *v = (u32)MIN((u64)((unsigned __int128)m * (1ull << 32) / 100000000), 0xffffffffull);
+    *v = (u32)MIN((m << 32) / 100000000, 0xffffffffull);
     return true;
 }
 

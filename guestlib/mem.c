@@ -174,15 +174,15 @@ int page_map(u64 va, u64 pa, u64 flags) {
     return 0;
 }
 
-/* RAM above 4 GiB, in 2 MiB pages. */
-static void map_high(u64 start, u64 end) {
+int mem_map(u64 start, u64 end) {
     for (u64 pa = ALIGN_DOWN(start, 0x200000); pa < end; pa += 0x200000) {
         u64 *t = below(&boot_pml4[pa >> 39 & 511], 1ull << 30);
 
         t = t ? below(&t[pa >> 30 & 511], 1ull << 21) : NULL;
-        if (!t) guest_panic("no memory to map memory");
+        if (!t) return -ENOMEM;
         t[pa >> 21 & 511] = pa | PTE_PS | PTE_U | PTE_W | PTE_P;
     }
+    return 0;
 }
 
 /* ---- start ---- */
@@ -223,7 +223,7 @@ void mem_init(const struct hvm_start_info *si) {
     for (u32 i = 0; i < si->nr_modules; i++) reserve(mod[i].paddr, mod[i].paddr + mod[i].size);
     for (unsigned i = 0; i < nr_ranges; i++)
         if (ranges[i].type == 1 && ranges[i].end > MAPPED) {
-            map_high(MAX(ranges[i].start, MAPPED), ranges[i].end);
+            if (mem_map(MAX(ranges[i].start, MAPPED), ranges[i].end)) guest_panic("no memory to map memory");
             add_pool(MAX(ranges[i].start, MAPPED), ranges[i].end);
         }
 }

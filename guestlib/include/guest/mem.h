@@ -26,6 +26,8 @@ void free(void *p);
 /* Maps the 4 KiB at `va` to `pa` with `flags` (0: not present), splitting a larger page; on this vCPU
  * at once, elsewhere after a flush of theirs. -ENOMEM. */
 int page_map(u64 va, u64 pa, u64 flags);
+/* Maps all of [start, end), above 4 GiB, one to one in 2 MiB pages, cached. -ENOMEM. */
+int mem_map(u64 start, u64 end);
 
 /* A range of the start-up memory map. */
 struct mem_range {

@@ -1,0 +1,73 @@
+#include <guest/device.h>
+#include <guest/guest.h>
+#include <guest/mem.h>
+#include <guest/string.h>
+#include <guest/thread.h>
+#include <takt/io.h>
+#include "drivers/virtio_mmio.h"
+
+#define RELAX_NS (50 * NS_PER_US)
+
+static void *pages(size_t n) {
+    void *p = page_alloc(n);
+
+    if (p) memset(p, 0, n * PAGE_SIZE);
+    return p;
+}
+
+static u64 dma_addr(const void *p) { return (u64)p; }
+
+/* The back end may be on the same pCPU. */
+static void relax(void) { nap_until(time_ns() + RELAX_NS); }
+
+const struct driver_env guest_env = { pages, page_free, dma_addr, relax };
+
+static volatile u8 *regs_of(u32 number) { return (volatile u8 *)(TAKT_VIRTIO_GPA + number * PAGE_SIZE); }
+
+static u32 config_port(volatile u8 *regs) { return mmio_read32(regs + TAKT_VIRTIO_CONFIG_PORT); }
+
+static void on_offer(u32 port, void *arg) { sem_up(arg); }
+
+/* The type of a device; 0: it was not offered in time. */
+static u32 wait_for_type(volatile u8 *regs, u64 deadline) {
+    struct semaphore offered = SEMAPHORE(0);
+    u32 port = config_port(regs), type;
+
+    event_set_handler(port, thread_self()->vcpu, on_offer, &offered);
+    while (!(type = virtio_mmio_type(regs)))
+        if (!sem_down_until(&offered, deadline)) break;
+    event_set_handler(port, thread_self()->vcpu, NULL, NULL);
+    return type;
+}
+
+int device_open(struct virtio_dev *d, u32 type, u32 index, u64 timeout_ns) {
+    u64 deadline = time_ns() + timeout_ns;
+
+    if (!on_takt()) return -ENODEV;
+    for (u32 i = 0; i < TAKT_MAX_DEVICES && config_port(regs_of(i)); i++) {
+        u32 t = wait_for_type(regs_of(i), deadline);
+
+        if (!t) return -ETIMEDOUT;
+        if (t != type || index--) continue;
+        virtio_mmio_init(d, &guest_env, regs_of(i));
+        return 0;
+    }
+    return -ENODEV;
+}
+
+u32 device_port(const struct virtio_dev *d) { return mmio_read32(d->regs + TAKT_VIRTIO_PORT); }
+
+int device_on_used(struct virtio_dev *d, u32 vcpu, event_handler fn, void *arg) {
+    return event_set_handler(device_port(d), vcpu, fn, arg);
+}
+
+int device_on_config(struct virtio_dev *d, u32 vcpu, event_handler fn, void *arg) {
+    return event_set_handler(config_port(d->regs), vcpu, fn, arg);
+}
+
+int window_map(const struct takt_window *w) {
+    int error = mem_map(w->base, w->base + w->low);
+
+    if (!error && w->high) error = mem_map(w->base + TAKT_HIGH_RAM, w->base + TAKT_HIGH_RAM + w->high);
+    return error;
+}

@@ -1,0 +1,294 @@
+/* The driver domain: serves the virtio devices of other VMs. Network devices are ports of one bridge; block
+ * devices are disks in this VM's memory, which outlive the VM that uses them. One loop on one vCPU; it sleeps
+ * when there is nothing to do.
+ *
+ * Command line: frames=N (1024) that the bridge can hold, of 1.5 KiB each; report_s=R (none): what each
+ * device did in the last R seconds, if it did anything.
+ */
+#include <guest/device.h>
+#include <guest/event.h>
+#include <guest/guest.h>
+#include <guest/mem.h>
+#include <guest/printf.h>
+#include <guest/string.h>
+#include <guest/time.h>
+#include "drivers/back_blk.h"
+#include "drivers/back_net.h"
+
+#define MAX_SERVED 64
+#define MAX_DISKS  16
+
+struct served {
+    struct takt_back info;
+    u32 port;
+    u32 resets;    /* that have been dealt with */
+    bool started;  /* the rings are in use, or were until they broke */
+    u64 next;      /* when to look after it again; ~0: when it is notified */
+    u64 sum, told; /* of what it has done, and what was reported of that */
+    struct back_net net;
+    struct back_blk blk;
+};
+
+/* A disk belongs to a device of a VM of that name, whoever that is. */
+struct disk {
+    char name[32];
+    u32 number;
+    u64 bytes;
+    u8 *data;
+};
+
+static struct served *served[MAX_SERVED];
+static struct disk disks[MAX_DISKS];
+static struct bridge bridge;
+static u64 offset; /* from time_ns() to the hypervisor's time */
+static u64 report_ns, next_report;
+
+static void call_irq(u32 handle) { hypercall1(TAKT_HC_BACK_IRQ, handle); }
+
+static void call_broken(u32 handle) { hypercall1(TAKT_HC_BACK_BROKEN, handle); }
+
+static const struct back_calls calls = { call_irq, call_broken };
+
+static bool is_net(const struct served *s) { return s->info.type == VIRTIO_ID_NET; }
+
+static struct back_dev *dev_of(struct served *s) { return is_net(s) ? &s->net.dev : &s->blk.dev; }
+
+/* ---- reports ---- */
+
+static void report(struct served *s) {
+    const struct port_counts *c = &s->net.port.counts;
+    const struct back_blk *b = &s->blk;
+
+    s->told = s->sum;
+    printf("iodom: %s.%u ", s->info.name, s->info.number);
+    if (is_net(s))
+        printf("in=%lu in_bytes=%lu out=%lu out_bytes=%lu ring_full=%lu queue_full=%lu queue_most=%u "
+               "pushed_back=%lu "
+               "lost=%lu bad=%lu spoofed=%lu no_memory=%lu",
+               c->in_frames, c->in_bytes, c->out_frames, c->out_bytes, c->ring_full, c->queue_full,
+               c->queue_most, c->backpressure, c->lost, c->bad, c->spoofed, c->no_memory);
+    else
+        printf("reads=%lu writes=%lu flushes=%lu discards=%lu bytes=%lu errors=%lu depth_most=%u", b->reads,
+               b->writes, b->flushes, b->discards, b->bytes, b->errors, b->nr_most);
+    printf(" irqs=%lu resets=%u\n", dev_of(s)->irqs, s->resets);
+}
+
+/* What has not been told of must be, one day: a device that goes on doing something keeps the timer, an idle
+ * one does not. */
+static u64 report_due(u64 now) {
+    bool news = false;
+
+    for (u32 i = 0; report_ns && i < MAX_SERVED; i++) news |= served[i] && served[i]->sum != served[i]->told;
+    if (!news) return ~0ull;
+    if (now < next_report) return next_report;
+    for (u32 i = 0; i < MAX_SERVED; i++)
+        if (served[i] && served[i]->sum != served[i]->told) report(served[i]);
+    next_report = now + report_ns;
+    return ~0ull;
+}
+
+/* ---- devices that come and go ---- */
+
+static u8 *disk_for(const struct takt_back *info) {
+    u64 bytes = back_blk_bytes(info);
+    struct disk *d, *unused = NULL;
+
+    for (d = disks; d < disks + MAX_DISKS; d++) {
+        if (!d->data)
+            unused = d;
+        else if (!strcmp(d->name, info->name) && d->number == info->number)
+            return d->bytes == bytes ? d->data : NULL;
+    }
+    if (!unused || !bytes) return NULL;
+    unused->data = guest_env.pages((bytes + PAGE_SIZE - 1) / PAGE_SIZE);
+    unused->bytes = bytes;
+    unused->number = info->number;
+    memcpy(unused->name, info->name, sizeof(info->name));
+    return unused->data;
+}
+
+static int make(struct served *s, struct takt_offer *offer) {
+    u8 *data;
+
+    if (is_net(s)) return back_net_init(&s->net, &bridge, &calls, &s->info, offer);
+    if (s->info.type != VIRTIO_ID_BLOCK) return -ENODEV;
+    data = disk_for(&s->info);
+    return data ? back_blk_init(&s->blk, &guest_env, &calls, &s->info, data, offer) : -ENOMEM;
+}
+
+static void unmake(struct served *s) {
+    if (is_net(s))
+        back_net_fini(&s->net);
+    else
+        back_blk_fini(&s->blk);
+}
+
+static void add(struct served **slot, const struct takt_back *info) {
+    struct served *s = calloc(1, sizeof(*s));
+    struct takt_offer *offer =
+        malloc(sizeof(*offer)); /* the hypervisor reads it: not from a stack that spans pages */
+    const char *word =
+        option_unknown(info->options, info->type == VIRTIO_ID_NET ? back_net_options : back_blk_options);
+    i64 error = -ENOMEM;
+
+    if (word) printf("iodom: %s.%u: what is \"%s\"?\n", info->name, info->number, word);
+    if (s && offer) {
+        s->info = *info;
+        s->next = ~0ull;
+        error = make(s, offer);
+    }
+    if (error == 0) {
+        error = hypercall2(TAKT_HC_BACK_OFFER, info->handle, (u64)offer);
+        if (error < 0) unmake(s);
+    }
+    free(offer);
+    if (error < 0) {
+        printf("iodom: %s.%u: cannot be served: error %ld\n", info->name, info->number, error);
+        free(s);
+        return;
+    }
+    s->port = (u32)error;
+    *slot = s;
+    printf("iodom: %s.%u: %s, options \"%s\"\n", info->name, info->number, is_net(s) ? "network" : "disk",
+           info->options);
+}
+
+static void stop(struct served *s) {
+    if (is_net(s))
+        back_net_stop(&s->net);
+    else
+        back_blk_stop(&s->blk);
+    s->started = false;
+    s->next = ~0ull;
+}
+
+static void start(struct served *s, const struct takt_front *f) {
+    struct back_dev *d = dev_of(s);
+    i64 error = hypercall2(TAKT_HC_BACK_MAP, s->info.handle, (u64)&d->window);
+
+    s->started = true;
+    if (error == 0) error = window_map(&d->window);
+    if (error) {
+        printf("iodom: %s.%u: no window: error %ld\n", s->info.name, s->info.number, error);
+        call_broken(s->info.handle);
+        return;
+    }
+    if (is_net(s))
+        back_net_start(&s->net, f);
+    else
+        back_blk_start(&s->blk, f);
+    s->next = 0;
+}
+
+/* The VM is gone. Nothing points into its window any more when the last of its devices is forgotten. */
+static void forget(struct served **slot) {
+    struct served *s = *slot;
+    bool last = true;
+
+    stop(s);
+    report(s);
+    unmake(s);
+    event_close(s->port);
+    *slot = NULL;
+    for (u32 i = 0; i < MAX_SERVED; i++) last &= !served[i] || served[i]->info.vm != s->info.vm;
+    if (last) hypercall1(TAKT_HC_BACK_UNMAP, s->info.handle);
+    free(s);
+}
+
+static i64 state_of(struct served *s, struct takt_front *f) {
+    i64 error = hypercall3(TAKT_HC_BACK_STATE, s->info.handle, (u64)f, s->resets);
+
+    if (error || f->resets == s->resets) return error;
+    stop(s);
+    s->resets = f->resets;
+    return hypercall3(TAKT_HC_BACK_STATE, s->info.handle, (u64)f, s->resets);
+}
+
+static void look_at(struct served **slot) {
+    static struct takt_front f;
+    struct served *s = *slot;
+    i64 error = state_of(s, &f);
+    bool go = f.status & VIRTIO_DRIVER_OK && !(f.status & VIRTIO_NEEDS_RESET);
+
+    if (error == -ENOENT)
+        forget(slot);
+    else if (!error && go && !s->started)
+        start(s, &f);
+    else if (!error && !go && s->started)
+        stop(s);
+}
+
+static void look_for_new(void) {
+    static struct takt_back info;
+
+    for (u32 i = 0; hypercall2(TAKT_HC_BACK_LIST, i, (u64)&info) == 0; i++) {
+        struct served **slot = NULL;
+        bool known = false;
+
+        for (u32 k = 0; k < MAX_SERVED; k++) {
+            if (!served[k] && !slot) slot = &served[k];
+            known |= served[k] && served[k]->info.handle == info.handle;
+        }
+        if (!known && slot) add(slot, &info);
+    }
+}
+
+static void look_around(void) {
+    for (u32 i = 0; i < MAX_SERVED; i++)
+        if (served[i]) look_at(&served[i]);
+    look_for_new();
+}
+
+/* ---- the loop ---- */
+
+static void serve(struct served *s, u64 now) {
+    if (event_take(s->port)) s->next = 0;
+    if (s->next > now) return;
+    s->sum++;
+    s->next = is_net(s) ? back_net_serve(&s->net, now) : back_blk_serve(&s->blk, now);
+}
+
+/* One turn for everybody. When the next one is due: 0 at once. */
+static u64 turn(u64 now) {
+    u64 next = ~0ull, due;
+
+    for (u32 i = 0; i < MAX_SERVED; i++) {
+        if (!served[i]) continue;
+        serve(served[i], now);
+        next = MIN(next, served[i]->next);
+    }
+    due = bridge_run(&bridge, now);
+    for (u32 i = 0; i < MAX_SERVED; i++) {
+        struct served *s = served[i];
+
+        if (!s) continue;
+        if (is_net(s))
+            back_net_flush(&s->net);
+        else
+            back_blk_flush(&s->blk);
+    }
+    return MIN(next, due);
+}
+
+int main(void) {
+    i64 port = hypercall0(TAKT_HC_BACK_PORT);
+
+    if (port < 0) {
+        printf("iodom: only on Takt\n");
+        return 1;
+    }
+    offset = hypercall0(TAKT_HC_TIME) - time_ns();
+    report_ns = cmdline_u64("report_s", 0) * NS_PER_S;
+    next_report = time_ns() + report_ns;
+    bridge_init(&bridge, &guest_env, (u32)cmdline_u64("frames", 1024));
+    look_around();
+    for (;;) {
+        u64 next, now;
+
+        if (event_take((u32)port)) look_around();
+        now = time_ns();
+        next = turn(now);
+        if (next > now) next = MIN(next, report_due(now));
+        if (next > now) hypercall2(TAKT_HC_POLL, TAKT_PORT_ANY, next == ~0ull ? 0 : next + offset);
+    }
+}
