@@ -127,24 +127,31 @@ static struct list *position(const struct credit_pool *cp, struct credit_cpu *cc
 
 static void enqueue(struct sched_pool *p, struct credit_vcpu *cv) {
     struct credit_pool *cp = credit_pool(p);
-    struct credit_cpu *cc = credit_cpu(cv->vcpu->cpu);
+    u32 cpu = cv->vcpu->cpu;
+    struct credit_cpu *cc = credit_cpu(cpu);
 
     cv->queue = cv->cls == CLASS_UNDER && cp->nr_ls ? vslicer_queue(p, cv) : queue_for(cp, cv);
     list_add_tail(position(cp, cc, cv), &cv->link);
-    if (!cc->queues) cpumask_set(&cp->waiting, cv->vcpu->cpu);
     cc->queues |= BIT(cv->queue);
+    cpumask_set(&cp->waiting, cpu);
+    if (cv->queue < Q_OVER) cpumask_set(&cp->ahead, cpu);
 }
 
 static void dequeue(struct sched_pool *p, struct credit_vcpu *cv) {
-    struct credit_cpu *cc = credit_cpu(cv->vcpu->cpu);
+    struct credit_pool *cp = credit_pool(p);
+    u32 cpu = cv->vcpu->cpu;
+    struct credit_cpu *cc = credit_cpu(cpu);
 
     list_del(&cv->link);
-    if (list_empty(&cc->queue[cv->queue])) cc->queues &= ~(u32)BIT(cv->queue);
-    if (!cc->queues) cpumask_clear(&credit_pool(p)->waiting, cv->vcpu->cpu);
+    if (!list_empty(&cc->queue[cv->queue])) return;
+    cc->queues &= ~(u32)BIT(cv->queue);
+    if (!cc->queues) cpumask_clear(&cp->waiting, cpu);
+    if (!(cc->queues & QUEUES_AHEAD)) cpumask_clear(&cp->ahead, cpu);
 }
 
 /* A stable partition by what classes and credits are by now. */
-static void sort_queue(const struct credit_pool *cp, struct credit_cpu *cc) {
+static void sort_queue(struct credit_pool *cp, u32 cpu) {
+    struct credit_cpu *cc = credit_cpu(cpu);
     struct list sorted[Q_NR];
 
     for (int q = 0; q < Q_NR; q++) list_init(&sorted[q]);
@@ -163,6 +170,8 @@ static void sort_queue(const struct credit_pool *cp, struct credit_cpu *cc) {
         if (!list_empty(&sorted[q])) cc->queues |= BIT(q);
         list_join(&cc->queue[q], &sorted[q]);
     }
+    cpumask_clear(&cp->ahead, cpu);
+    if (cc->queues & QUEUES_AHEAD) cpumask_set(&cp->ahead, cpu);
 }
 
 /* Somebody without micro-slices runs, a T_S is over: those who waited for that come next. */
@@ -259,10 +268,11 @@ static struct credit_vcpu *steal_from(struct sched_pool *p, u32 peer, u32 cpu, e
 }
 
 static struct credit_vcpu *steal(struct sched_pool *p, u32 cpu, enum credit_class limit) {
-    struct cpumask peers = credit_pool(p)->waiting;
+    const struct credit_pool *cp = credit_pool(p);
+    struct cpumask peers = limit > CLASS_OVER ? cp->waiting : cp->ahead;
     struct credit_vcpu *cv = NULL;
 
-    if (credit_pool(p)->knob.balance == BALANCE_EVENTS) peers = cpumask_minus(&peers, &p->idlers);
+    if (cp->knob.balance == BALANCE_EVENTS) peers = cpumask_minus(&peers, &p->idlers);
     cpumask_clear(&peers, cpu);
     while (!cv && !cpumask_empty(&peers)) {
         u32 peer = cpumask_cycle(&peers, cpu + 1);
@@ -331,14 +341,14 @@ static void tick_current(struct sched_pool *p, u32 cpu, struct sched_vcpu *v) {
 }
 
 static void tick(struct sched_pool *p, u32 cpu) {
-    const struct credit_pool *cp = credit_pool(p);
+    struct credit_pool *cp = credit_pool(p);
     struct credit_cpu *cc = credit_cpu(cpu);
     struct sched_vcpu *v = sched_current_locked(cpu);
 
     if (v) tick_current(p, cpu, v);
     if (cc->epoch != cp->epoch) {
         cc->epoch = cp->epoch;
-        sort_queue(cp, cc);
+        sort_queue(cp, cpu);
     }
     if (v && cp->knob.demote == DEMOTE_BURN && better_waits(p, cpu, v)) sched_kick(p, cpu);
     cc->ticking = false; /* idle: until the next pick */

@@ -42,6 +42,7 @@ enum credit_class { CLASS_BOOST, CLASS_UNDER, CLASS_OVER, CLASS_NR };
  * run before the next vCPU that is UNDER or after one of them (vslicer.c). UNDER has several, for order =
  * credit: who has more of a period's credit left is in an earlier one. */
 enum credit_queue { Q_BOOST, Q_MICRO, Q_UNDER, Q_LATER = Q_UNDER + 8, Q_OVER, Q_NR };
+#define QUEUES_AHEAD ((u32)BIT(Q_OVER) - 1) /* bits: of those who are better than OVER */
 
 static inline enum credit_class class_of_queue(enum credit_queue q) {
     return q == Q_BOOST ? CLASS_BOOST : q == Q_OVER ? CLASS_OVER : CLASS_UNDER;
@@ -126,6 +127,7 @@ struct credit_pool {
     bool accounting;        /* that timer is set */
     u32 rotor;              /* where the search for an idle pCPU starts */
     struct cpumask waiting; /* pCPUs with somebody in their queue */
+    struct cpumask ahead;   /* of these, those with somebody better than OVER */
     struct cpumask kicked;  /* idle pCPUs that were kicked and have not come yet */
 };
 

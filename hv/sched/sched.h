@@ -26,7 +26,7 @@
 #define SCHED_MAX_POOLS 32
 #define POOL_NAME       32
 #define SCHED_TURBO     0x8000 /* in the id of the part of a VM that is in a turbo pool */
-#define SCHED_PRIV      48 /* words of room for what the policy knows of an object; 0 when that comes to it */
+#define SCHED_PRIV      56 /* words of room for what the policy knows of an object; 0 when that comes to it */
 
 enum run_state { RS_RUNNING, RS_RUNNABLE, RS_BLOCKED, RS_OFFLINE, RS_NR }; /* as enum takt_state */
 

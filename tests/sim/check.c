@@ -51,6 +51,7 @@ static void check_credit_cpu(const struct sched_pool *p, u32 cpu, u32 *queued) {
         }
     for (int q = 0; q < Q_NR; q++) MUST(!(cc->queues & BIT(q)) == list_empty(&cc->queue[q]), "list %d", q);
     MUST(cpumask_test(&cp->waiting, cpu) == (n > 0), "pCPU %u", cpu);
+    MUST(cpumask_test(&cp->ahead, cpu) == ((cc->queues & QUEUES_AHEAD) != 0), "pCPU %u", cpu);
     *queued += n;
 }
 
