@@ -7,20 +7,13 @@
 #define MAX_TABLE  (1u << 20)
 #define MAX_TABLES 128u
 
-static bool sums_to_zero(const u8 *p, u32 len) {
-    u8 sum = 0;
-
-    while (len--) sum = (u8)(sum + *p++);
-    return sum == 0;
-}
-
 /* The whole table at `pa`, checked, and its length; NULL and counted as bad if it does not hold. */
 static const u8 *table_at(struct acpi_info *a, u64 pa, u32 *len) {
     const u8 *t = pa ? acpi_map(pa, HEADER) : NULL;
 
     *len = t ? (u32)table_get(t + 4, 4) : 0;
     t = *len < HEADER || *len > MAX_TABLE ? NULL : acpi_map(pa, *len);
-    if (t && sums_to_zero(t, *len)) return t;
+    if (t && table_sums_to_zero(t, *len)) return t;
     a->bad_tables++;
     return NULL;
 }
@@ -74,6 +67,15 @@ static void parse_hpet(struct acpi_info *a, const u8 *t, u32 len) {
     if (t[40] == 0) a->hpet_addr = table_get(t + 44, 8);
 }
 
+/* Segment 0 alone, which has to begin with bus 0: what ports reach as well. */
+static void parse_mcfg(struct acpi_info *a, const u8 *t, u32 len) {
+    for (u32 at = 44; len - at >= 16; at += 16) {
+        if (table_get(t + at + 8, 2) || t[at + 10] || a->ecam) continue;
+        a->ecam = table_get(t + at, 8);
+        a->ecam_last = t[at + 11];
+    }
+}
+
 static void parse_iommu(struct acpi_info *a, const u8 *t, u32 len) { a->iommu = true; }
 
 static void parse_table(struct acpi_info *a, u64 pa) {
@@ -83,6 +85,7 @@ static void parse_table(struct acpi_info *a, u64 pa) {
         void (*parse)(struct acpi_info *a, const u8 *t, u32 len);
     } kinds[] = { { "APIC", 44, parse_madt },
                   { "HPET", 56, parse_hpet },
+                  { "MCFG", 60, parse_mcfg },
                   { "DMAR", 48, parse_iommu },
                   { "IVRS", 48, parse_iommu } };
     u32 len;
@@ -104,7 +107,7 @@ static bool parse_root(struct acpi_info *a, u64 pa, const char *signature, unsig
 }
 
 static bool rsdp_ok(const u8 *p, u32 len) {
-    return len >= 20 && !memcmp(p, "RSD PTR ", 8) && sums_to_zero(p, 20) && (p[15] < 2 || len >= 36);
+    return len >= 20 && !memcmp(p, "RSD PTR ", 8) && table_sums_to_zero(p, 20) && (p[15] < 2 || len >= 36);
 }
 
 static const u8 *scan(u64 start, u64 len) {
@@ -130,7 +133,7 @@ int acpi_parse(struct acpi_info *out, const u8 *rsdp, u32 rsdp_len) {
     out->nmi_lint = 1;
     if (!p) return -ENOENT;
     /* from revision 2 on the XSDT, under a checksum of its own; the RSDT if that does not hold */
-    if (p[15] >= 2 && table_get(p + 20, 4) == 36 && sums_to_zero(p, 36) &&
+    if (p[15] >= 2 && table_get(p + 20, 4) == 36 && table_sums_to_zero(p, 36) &&
         parse_root(out, table_get(p + 24, 8), "XSDT", 8))
         return 0;
     return parse_root(out, table_get(p + 16, 4), "RSDT", 4) ? 0 : -ENOENT;

@@ -4,6 +4,7 @@
 #include <takt/io.h>
 #include "lib/printf.h"
 #include "platform/hostmap.h"
+#include "platform/irq.h"
 #include "x86/insn.h"
 #include "x86/trap.h"
 
@@ -29,7 +30,6 @@ enum { TIMER_COUNT = 0x38, TIMER_LEFT = 0x39, TIMER_DIVIDE = 0x3e };
 bool apic_x2, apic_tsc_deadline;
 static volatile u8 *regs;
 static const struct acpi_info *acpi;
-static volatile u8 *ioapic[ACPI_MAX_IOAPICS];
 
 static u32 apic_read(u32 reg) {
     return apic_x2 ? (u32)rdmsr(MSR_X2APIC + reg) : mmio_read32(regs + reg * 16);
@@ -68,7 +68,7 @@ void apic_timer_count(u32 ticks) { apic_write(TIMER_COUNT, ticks); }
 
 u32 apic_timer_left(void) { return apic_read(TIMER_LEFT); }
 
-/* ---- the interrupt controllers that Takt does not use ---- */
+/* ---- the interrupt controller that Takt does not use ---- */
 
 /* Remapped, so that a spurious one is not taken for an exception, and masked (8259A data sheet). */
 static void silence_8259(void) {
@@ -78,29 +78,6 @@ static void silence_8259(void) {
                  { 0xa1, 2 },    { 0x21, 1 },    { 0xa1, 1 },       { 0x21, 0xff },        { 0xa1, 0xff } };
 
     for (unsigned i = 0; i < ARRAY_SIZE(init); i++) outb(init[i].port, init[i].value);
-}
-
-/* The data of register `reg` of IOAPIC `i` (82093AA, 3.1). */
-static volatile u8 *ioapic_reg(u32 i, u32 reg) {
-    mmio_write32(ioapic[i], reg);
-    return ioapic[i] + 16;
-}
-
-/* All of them: none is used. Also the answer to a storm, whatever its vector. */
-static void mask_ioapics(u8 vector) {
-    for (u32 i = 0; i < acpi->nr_ioapics; i++)
-        for (u32 pin = 0; ioapic[i] && pin <= (mmio_read32(ioapic_reg(i, 1)) >> 16 & 0xff); pin++)
-            mmio_write32(ioapic_reg(i, 0x10 + 2 * pin), LVT_MASKED);
-}
-
-static void ioapics_init(void) {
-    for (u32 i = 0; i < acpi->nr_ioapics; i++) {
-        ioapic[i] = mmio_map(acpi->ioapic[i].addr, PAGE_SIZE);
-        if (ioapic[i] && mmio_read32(ioapic_reg(i, 1)) != ~0u) continue;
-        log_warn("no IOAPIC answers at %lx", acpi->ioapic[i].addr);
-        ioapic[i] = NULL;
-    }
-    mask_ioapics(0);
 }
 
 /* ---- set-up ---- */
@@ -115,9 +92,8 @@ int apic_init(const struct acpi_info *a) {
     if (!apic_x2) regs = mmio_map(ALIGN_DOWN(rdmsr(MSR_APIC_BASE), PAGE_SIZE), PAGE_SIZE);
     if (!apic_x2 && !regs) return -ENODEV;
     silence_8259();
-    ioapics_init();
+    irq_init(a);
     irq_eoi = eoi;
-    irq_mask_vector = mask_ioapics;
     return 0;
 }
 

@@ -1,5 +1,4 @@
-/* The local APIC of each CPU, by MMIO or (x2APIC) by MSR; the IOAPICs and 8259s, which stay masked. SDM 3A
- * 11. */
+/* The local APIC of each CPU, by MMIO or (x2APIC) by MSR; the 8259s, which stay masked. SDM 3A 11. */
 #ifndef HV_PLATFORM_APIC_H
 #define HV_PLATFORM_APIC_H
 
@@ -7,8 +6,8 @@
 
 extern bool apic_x2, apic_tsc_deadline;
 
-/* On the boot CPU: chooses the mode, finds the registers, silences 8259s and IOAPICs. -ENODEV without an
- * APIC. */
+/* On the boot CPU: chooses the mode, finds the registers, silences 8259s and IOAPICs (irq.h). -ENODEV
+ * without an APIC. */
 int apic_init(const struct acpi_info *a);
 void apic_init_cpu(void); /* on each CPU */
 u32 apic_id(void);

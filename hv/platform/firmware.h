@@ -15,6 +15,13 @@ static inline u64 table_get(const u8 *p, unsigned bytes) {
     return v;
 }
 
+static inline bool table_sums_to_zero(const u8 *p, u32 len) {
+    u8 sum = 0;
+
+    while (len--) sum = (u8)(sum + *p++);
+    return sum == 0;
+}
+
 /* ---- the loader: bootinfo.c ---- */
 
 #define MB2_BOOT_MAGIC   0x36d76289u
@@ -86,6 +93,8 @@ struct acpi_info {
     } override[ACPI_MAX_OVERRIDES];
     u8 nmi_lint;   /* the local interrupt pin on which NMI comes */
     u64 hpet_addr; /* 0: none */
+    u64 ecam;      /* PCI configuration space of bus 0 (PCI Firmware 3.3, 4.1.2); 0: none */
+    u32 ecam_last; /* its last bus */
     bool iommu;
     u32 bad_tables; /* a length or checksum did not hold: ignored, or what follows in it */
 };
@@ -96,5 +105,23 @@ struct acpi_info {
 int acpi_parse(struct acpi_info *out, const u8 *rsdp, u32 rsdp_len);
 /* Makes [pa, pa + len) readable, for ever; NULL if it cannot. hostmap.c's in the image. */
 const void *acpi_map(u64 pa, u64 len);
+
+/* ---- the MP table: mptable.c. Of it only how PCI interrupts reach the IOAPICs, which ACPI tells in a
+ * language that would need an interpreter ---- */
+
+#define MP_MAX_ROUTES 128
+
+struct mp_info {
+    u32 nr;
+    struct mp_route {
+        u8 bus, device, pin; /* PCI's; the pin from 0 */
+        u16 flags;           /* MPS INTI flags */
+        u32 gsi;
+    } route[MP_MAX_ROUTES];
+    bool bad; /* a checksum did not hold, or an entry reaches beyond the end: what is behind is ignored */
+};
+
+/* MultiProcessor Specification 1.4, chapter 4. `a` says which GSIs an IOAPIC has. Without a table nr is 0. */
+void mp_parse(struct mp_info *out, const struct acpi_info *a);
 
 #endif

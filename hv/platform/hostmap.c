@@ -80,11 +80,19 @@ hpa_t hostmap_root(void) { return va_to_hpa(root); }
 
 volatile void *mmio_map(hpa_t pa, u64 len) {
     u32 width = cpuid_or_zero(0x80000008, 0).eax & 0xff;
-    u64 va = mmio_next + pa % PAGE_SIZE, last = pa + len - 1;
+    u64 flags = PTE_W | PTE_PWT | PTE_PCD | nx(), last = pa + len - 1, size, va;
+    bool large = !((pa | len) & (SIZE_2M - 1)); /* configuration space of all of PCI is */
 
     if (last < pa || last >> MAX(width, 36u)) return NULL;
-    for (hpa_t p = ALIGN_DOWN(pa, PAGE_SIZE); p <= last; p += PAGE_SIZE, mmio_next += PAGE_SIZE)
-        if (!map_page(mmio_next, p, PTE_W | PTE_PWT | PTE_PCD | nx())) return NULL;
+    mmio_next = large ? ALIGN_UP(mmio_next, SIZE_2M) : mmio_next;
+    size = large ? SIZE_2M : PAGE_SIZE;
+    va = mmio_next + pa % PAGE_SIZE;
+    for (hpa_t p = ALIGN_DOWN(pa, PAGE_SIZE); p <= last; p += size, mmio_next += size) {
+        u64 *e = entry_of(mmio_next, large);
+
+        if (!e) return NULL;
+        *e = p | PTE_P | flags | (large ? PTE_LARGE : 0);
+    }
     return (volatile void *)va;
 }
 

@@ -113,7 +113,7 @@ void smp_start(const struct acpi_info *a, hpa_t page, void (*entry)(void)) {
 
 /* ---- kicking ---- */
 
-static void on_kick(void) { cpu_of(this_cpu())->kicked_at = 0; }
+static void on_kick(u8 vector) { cpu_of(this_cpu())->kicked_at = 0; }
 
 /* A kick of this CPU is 1 ms old: whoever has not answered by now gets an NMI. */
 static void on_kick_timer(struct timer *t, u64 now) {

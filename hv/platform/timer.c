@@ -91,7 +91,7 @@ void timers_run(void) {
     }
 }
 
-static void on_timer(void) { ((struct cpu_timers *)this_cpu()->timers)->armed = ~0ull; }
+static void on_timer(u8 vector) { ((struct cpu_timers *)this_cpu()->timers)->armed = ~0ull; }
 
 void lapic_timer_arm(u64 when) {
     struct cpu_timers *c = this_cpu()->timers;

@@ -17,7 +17,7 @@ struct trap_frame {
     u64 rip, cs, rflags, rsp, ss;
 };
 
-static void (*irq_fn[256])(void);
+static void (*irq_fn[256])(u8 vector);
 void (*irq_eoi)(void);
 void (*irq_mask_vector)(u8 vector);
 void (*dump_hook)(void);
@@ -30,7 +30,7 @@ static const char trap_names[] =
     "page fault\0reserved\0x87 error\0alignment check\0machine check\0SIMD error\0"
     "virtualization exception\0control protection\0";
 
-void irq_register(u8 vector, void (*fn)(void)) { irq_fn[vector] = fn; }
+void irq_register(u8 vector, void (*fn)(u8)) { irq_fn[vector] = fn; }
 
 /* ---- dumps ---- */
 
@@ -134,7 +134,7 @@ static void handle_stray(u8 v) {
 static void handle_irq(u8 v) {
     if (v == VEC_SPURIOUS) return; /* no EOI (SDM 3A 10.9) */
     if (irq_fn[v])
-        irq_fn[v]();
+        irq_fn[v](v);
     else
         handle_stray(v);
     if (irq_eoi) irq_eoi();

@@ -5,13 +5,17 @@
 #include <takt/types.h>
 
 /* Vectors of the hypervisor's own interrupts. Those of the 8259s are 0x20 to 0x2f. */
-#define VEC_PIC      0x20
-#define VEC_TIMER    0xf0
-#define VEC_KICK     0xf1
-#define VEC_SPURIOUS 0xff
+#define VEC_PIC       0x20
+#define VEC_DEVICE    0x30 /* NR_VEC_DEVICE of them: hv/platform/irq.c */
+#define VEC_TIMER     0xf0
+#define VEC_KICK      0xf1
+#define VEC_SPURIOUS  0xff
 
-/* `fn` runs with interrupts off; it sets a flag and no more. The trap code sends the EOI after it. */
-void irq_register(u8 vector, void (*fn)(void));
+#define NR_VEC_DEVICE 32
+
+/* `fn` runs with interrupts off, and where the loop has no lock; it is short. The trap code sends the EOI
+ * after it. */
+void irq_register(u8 vector, void (*fn)(u8 vector));
 /* Sends the end of interrupt; the APIC registers it. */
 extern void (*irq_eoi)(void);
 /* Masks the source of `vector` if there is one; the IOAPICs' driver registers it. */

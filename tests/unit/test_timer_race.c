@@ -26,7 +26,7 @@ bool apic_tsc_deadline;
 u64 apic_timer_khz;
 
 void apic_timer_count(u32 ticks) {}
-void irq_register(u8 vector, void (*fn)(void)) {}
+void irq_register(u8 vector, void (*fn)(u8)) {}
 void cpu_kick(unsigned cpu) {}
 
 static void become(u32 cpu) { syscall(SYS_arch_prctl, ARCH_SET_GS, &cpus[cpu]); }

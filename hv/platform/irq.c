@@ -1,0 +1,118 @@
+#include "platform/irq.h"
+
+#include <takt/errno.h>
+#include <takt/io.h>
+#include "lib/printf.h"
+#include "lib/spinlock.h"
+#include "platform/hostmap.h"
+#include "platform/timer.h"
+#include "x86/percpu.h"
+#include "x86/trap.h"
+
+enum { IOAPIC_VERSION = 1, IOAPIC_TABLE = 0x10 };
+#define RTE_LOW    BIT(13)
+#define RTE_LEVEL  BIT(15)
+#define RTE_MASKED BIT(16)
+
+static struct {
+    volatile u8 *regs; /* NULL: none answers */
+    u32 first, pins;   /* GSIs */
+} ioapic[ACPI_MAX_IOAPICS];
+static struct spinlock pin_lock; /* the IOAPICs are reached through two registers */
+
+static struct {
+    void (*fn)(void *arg); /* NULL: free */
+    void *arg;
+} use[NR_VEC_DEVICE];
+
+/* ---- vectors: the housekeeping pCPU's, which takes interrupts only where nothing here is under way ---- */
+
+static void on_device(u8 vector) {
+    u32 i = vector - VEC_DEVICE;
+
+    if (use[i].fn) use[i].fn(use[i].arg);
+}
+
+/* Pins and messages have 8 bits for who takes the interrupt, and 255 is everybody. */
+int irq_alloc(void (*fn)(void *), void *arg) {
+    if (percpu_of[WORK_CPU]->apic_id > 254) return -ENODEV;
+    for (u32 i = 0; i < NR_VEC_DEVICE; i++) {
+        if (use[i].fn) continue;
+        use[i].fn = fn;
+        use[i].arg = arg;
+        irq_register((u8)(VEC_DEVICE + i), on_device);
+        return (int)(VEC_DEVICE + i);
+    }
+    return -ENOSPC;
+}
+
+void irq_free(int vector) { use[vector - VEC_DEVICE].fn = NULL; }
+
+struct irq_message irq_message(int vector) {
+    return (struct irq_message){ 0xfee00000 | percpu_of[WORK_CPU]->apic_id << 12, (u32)vector };
+}
+
+/* ---- pins ---- */
+
+static volatile u8 *reg(u32 i, u32 n) {
+    mmio_write32(ioapic[i].regs, n);
+    return ioapic[i].regs + 16;
+}
+
+/* The answer to a storm of interrupts that nobody asked for. */
+static void mask_vector(u8 vector) {
+    spin_lock(&pin_lock);
+    for (u32 i = 0; i < ACPI_MAX_IOAPICS; i++)
+        for (u32 pin = 0; pin < ioapic[i].pins; pin++)
+            if ((mmio_read32(reg(i, IOAPIC_TABLE + 2 * pin)) & 0xff) == vector)
+                mmio_write32(reg(i, IOAPIC_TABLE + 2 * pin), RTE_MASKED);
+    spin_unlock(&pin_lock);
+}
+
+/* The lock is taken, and kept unless there is no such pin. */
+static bool find_pin(u32 gsi, u32 *i) {
+    spin_lock(&pin_lock);
+    for (*i = 0; *i < ACPI_MAX_IOAPICS; ++*i)
+        if (gsi - ioapic[*i].first < ioapic[*i].pins) return true;
+    spin_unlock(&pin_lock);
+    return false;
+}
+
+int irq_pin_connect(u32 gsi, int vector, u32 flags) {
+    u32 i, low = RTE_MASKED | (u32)vector, id = percpu_of[WORK_CPU]->apic_id;
+
+    if (!find_pin(gsi, &i)) return -ENODEV;
+    low |= (flags & IRQ_LOW ? RTE_LOW : 0) | (flags & IRQ_LEVEL ? RTE_LEVEL : 0);
+    mmio_write32(reg(i, IOAPIC_TABLE + 2 * (gsi - ioapic[i].first)), low);
+    mmio_write32(reg(i, IOAPIC_TABLE + 2 * (gsi - ioapic[i].first) + 1), id << 24);
+    spin_unlock(&pin_lock);
+    return 0;
+}
+
+void irq_pin_mask(u32 gsi, bool masked) {
+    volatile u8 *low;
+    u32 i;
+
+    if (!find_pin(gsi, &i)) return;
+    low = reg(i, IOAPIC_TABLE + 2 * (gsi - ioapic[i].first));
+    mmio_write32(low, (mmio_read32(low) & ~RTE_MASKED) | (masked ? RTE_MASKED : 0));
+    spin_unlock(&pin_lock);
+}
+
+void irq_init(const struct acpi_info *a) {
+    for (u32 i = 0; i < a->nr_ioapics; i++) {
+        u32 version;
+
+        ioapic[i].regs = mmio_map(a->ioapic[i].addr, PAGE_SIZE);
+        version = ioapic[i].regs ? mmio_read32(reg(i, IOAPIC_VERSION)) : ~0u;
+        if (version == ~0u) {
+            log_warn("no IOAPIC answers at %lx", a->ioapic[i].addr);
+            continue;
+        }
+        ioapic[i].first = a->ioapic[i].gsi_base;
+        ioapic[i].pins = (version >> 16 & 0xff) + 1;
+        for (u32 pin = 0; pin < ioapic[i].pins; pin++)
+            mmio_write32(reg(i, IOAPIC_TABLE + 2 * pin), RTE_MASKED);
+    }
+    irq_mask_vector = mask_vector;
+}

@@ -1,0 +1,29 @@
+/* Interrupts of devices, by pins of the IOAPICs or by messages: each has a vector of its own, and all come to
+ * the housekeeping pCPU. 82093AA data sheet; SDM 3A 11.11. */
+#ifndef HV_PLATFORM_IRQ_H
+#define HV_PLATFORM_IRQ_H
+
+#include "platform/firmware.h"
+
+/* On the boot CPU: finds the IOAPICs and masks all their pins. */
+void irq_init(const struct acpi_info *a);
+
+/* A vector on which fn(arg) is called on the housekeeping pCPU, as irq_register() has it; -ENOSPC,
+ * -ENODEV. Both on the housekeeping pCPU; what is still on its way when it is freed is dropped. */
+int irq_alloc(void (*fn)(void *arg), void *arg);
+void irq_free(int vector);
+
+enum { IRQ_LOW = 1, IRQ_LEVEL = 2 }; /* else active high, edge */
+/* Connects the pin, by its number among all (ACPI's GSI), with `vector`; it is masked. -ENODEV: there is no
+ * such pin. */
+int irq_pin_connect(u32 gsi, int vector, u32 flags);
+void irq_pin_mask(u32 gsi, bool masked); /* from any pCPU; a leaf lock */
+
+/* What a device has to write where, to interrupt. */
+struct irq_message {
+    u64 addr;
+    u32 data;
+};
+struct irq_message irq_message(int vector);
+
+#endif

@@ -1,0 +1,78 @@
+#include "platform/firmware.h"
+
+#define FLOATING 16u
+#define HEADER   44u
+
+enum { MP_CPU, MP_BUS, MP_IOAPIC, MP_INTERRUPT };
+
+static bool floating_ok(const u8 *p) { return !memcmp(p, "_MP_", 4) && table_sums_to_zero(p, FLOATING); }
+
+static const u8 *scan(u64 start, u64 len) {
+    const u8 *p = acpi_map(start, len);
+
+    for (u64 i = 0; p && i + FLOATING <= len; i += FLOATING)
+        if (floating_ok(p + i)) return p + i;
+    return NULL;
+}
+
+/* 4.1: in the first KiB of the EBDA, or in the BIOS' ROM. */
+static const u8 *find_floating(void) {
+    const u8 *bda = acpi_map(0x400, 0x100), *p = NULL;
+    u64 ebda = bda ? table_get(bda + 0x0e, 2) << 4 : 0;
+
+    if (ebda >= 0x80000 && ebda <= 0x9fc00) p = scan(ebda, 1024);
+    return p ? p : scan(0xf0000, 0x10000);
+}
+
+static const u8 *find_table(struct mp_info *out, u32 *len) {
+    const u8 *p = find_floating(), *t;
+    u64 pa = p ? table_get(p + 4, 4) : 0;
+
+    t = pa ? acpi_map(pa, HEADER) : NULL;
+    *len = t ? (u32)table_get(t + 4, 2) : 0;
+    t = *len < HEADER ? NULL : acpi_map(pa, *len);
+    if (t && !memcmp(t, "PCMP", 4) && table_sums_to_zero(t, *len)) return t;
+    out->bad = pa;
+    return NULL;
+}
+
+/* The entry with this id: every kind but MP_CPU has it in its second byte. */
+static const u8 *find(const u8 *t, u32 len, u8 type, u8 id) {
+    for (u32 at = HEADER; at + 8 <= len; at += t[at] == MP_CPU ? 20 : 8)
+        if (t[at] == type && t[at + 1] == id) return t + at;
+    return NULL;
+}
+
+/* 4.3.4: an ordinary interrupt from a PCI bus, to one IOAPIC. */
+static void add_route(struct mp_info *out, const struct acpi_info *a, const u8 *t, u32 len, const u8 *e) {
+    const u8 *bus = find(t, len, MP_BUS, e[4]), *apic = find(t, len, MP_IOAPIC, e[6]);
+
+    if (e[1] != 0 || !bus || memcmp(bus + 2, "PCI", 3) || !apic || out->nr == MP_MAX_ROUTES) return;
+    for (u32 i = 0; i < a->nr_ioapics; i++) {
+        if (a->ioapic[i].addr != table_get(apic + 4, 4)) continue;
+        out->route[out->nr++] = (struct mp_route){
+            .bus = e[4],
+            .device = e[5] >> 2 & 31,
+            .pin = e[5] & 3,
+            .flags = (u16)table_get(e + 2, 2),
+            .gsi = a->ioapic[i].gsi_base + e[7],
+        };
+        return;
+    }
+}
+
+void mp_parse(struct mp_info *out, const struct acpi_info *a) {
+    const u8 *t;
+    u32 len;
+
+    memset(out, 0, sizeof(*out));
+    t = find_table(out, &len);
+    for (u32 at = HEADER, size; t && at < len; at += size) {
+        size = t[at] == MP_CPU ? 20 : 8;
+        if (size > len - at) {
+            out->bad = true;
+            return;
+        }
+        if (t[at] == MP_INTERRUPT) add_route(out, a, t, len, t + at);
+    }
+}
