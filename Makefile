@@ -39,7 +39,7 @@ $(B)/layout.inc: boot/layout.h
 
 $(B)/image/%.o: %.asm $(B)/layout.inc
 	@mkdir -p $(@D)
-	$(NASM) -f elf64 -I$(B)/ -Iboot/ -MD $(@:.o=.d) -o $@ $<
+	$(NASM) -f elf64 -g -F dwarf -I$(B)/ -Iboot/ -MD $(@:.o=.d) -o $@ $<
 
 # Linked twice: the second time with the table of symbols that backtraces need. It lies behind text and data, so that
 # no function moves.
@@ -106,7 +106,8 @@ guests: $(GUESTS) $(GUEST_TESTS)
 HOST_CFLAGS := -std=gnu11 -O2 -g $(WARN) $(INC) -D_GNU_SOURCE -Dsched_yield=hv_sched_yield -fno-strict-aliasing -MMD -MP
 HOST_SKIP   := hv/main.c drivers/uart.c hv/lib/string.c hv/sched/machine.c \
 	$(addprefix hv/virt/,virt.c svm.c vmx.c) \
-	$(wildcard hv/x86/*.c) $(filter-out hv/platform/acpi.c hv/platform/bootinfo.c,$(wildcard hv/platform/*.c))
+	hv/passthrough/space.c $(wildcard hv/x86/*.c) \
+	$(filter-out $(addprefix hv/platform/,acpi.c bootinfo.c mptable.c),$(wildcard hv/platform/*.c))
 HOST_OBJ    := $(patsubst %.c,$(B)/host/%.o,$(filter-out $(HOST_SKIP) labs/%,$(HV_C)) $(DRIVERS_C))
 LABS_OBJ    := $(patsubst %.c,$(B)/host/%.o,$(wildcard labs/*.c))
 

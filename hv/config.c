@@ -10,7 +10,21 @@
 
 #define MAX_ERRORS 20 /* then the rest of the file is not looked at */
 
-enum kind { TEXT, NAME, CONSOLE, MEMORY, COUNT, NUMBER, CPUS, SHARE, BOOL, LOGLVL, ON_CRASH, GUEST_CONSOLE };
+enum kind {
+    TEXT,
+    NAME,
+    CONSOLE,
+    MEMORY,
+    COUNT,
+    NUMBER,
+    CPUS,
+    SHARE,
+    BOOL,
+    LOGLVL,
+    ON_CRASH,
+    GUEST_CONSOLE,
+    PCI
+};
 
 /* What values there are. Up to CONSOLE they are text and kept as such; all others are kept as a number. Word
  * n means n % (max + 1). */
@@ -35,6 +49,7 @@ static const struct {
                  { "error", "warning", "info", "debug", "none", [7] = "all" } },
     [ON_CRASH] = { "destroy, restart or preserve", 0, 2, { "destroy", "restart", "preserve" } },
     [GUEST_CONSOLE] = { "keep or log", 0, 1, { "keep", "log" } },
+    [PCI] = { "a PCI device such as 00:03.0" },
 };
 
 enum section { NO_SECTION, BAD_SECTION, HYPERVISOR, POOL, VM };
@@ -73,6 +88,8 @@ static const struct key {
     KEY(VM, config_vm, "debugcon", BOOL, debugcon),
     KEY(VM, config_vm, "debug_exit", BOOL, debug_exit),
     KEY(VM, config_vm, "start", BOOL, start),
+    KEY(VM, config_vm, "pci", PCI, pci),
+    KEY(VM, config_vm, "unsafe_dma", BOOL, unsafe_dma),
     KEY(VM, config_vm, "demand", SHARE, demand_permille),
 };
 
@@ -153,11 +170,29 @@ static int check_text(const struct key *k, const char *value, const char **bad) 
     return k->kind == NAME && !valid_name(value) ? -EINVAL : 0;
 }
 
+/* One device more. */
+static int add_pci(struct reader *r, const struct key *k, const char *value) {
+    struct config_vm *vm = (struct config_vm *)r->head;
+    const char *bad = value;
+    u64 bdf;
+
+    if (parse_pci(value, &bdf, &bad))
+        return report(r, bad, ERROR, "%s: expected %s, not \"%s\"", k->name, kinds[PCI].expected, value);
+    for (u32 i = 0; i < vm->nr_pci; i++)
+        if (vm->pci[i] == bdf) return report(r, value, ERROR, "%s: %s is given twice", k->name, value);
+    if (vm->nr_pci == CONFIG_MAX_PCI)
+        return report(r, value, ERROR, "%s: %s is one too many: a VM can have %u", k->name, value,
+                      CONFIG_MAX_PCI);
+    vm->pci[vm->nr_pci++] = (u32)bdf;
+    return 0;
+}
+
 static int set_value(struct reader *r, const struct key *k, const char *value) {
     const char *bad = value;
     bool is_text = k->kind <= CONSOLE;
     u64 v;
 
+    if (k->kind == PCI) return add_pci(r, k, value);
     if (r->section == POOL && k->kind == CPUS) {
         struct config_pool *p = (struct config_pool *)r->head;
 
@@ -202,7 +237,7 @@ static int set_key(struct reader *r, const char *name, const char *value) {
 
     while (k < keys + ARRAY_SIZE(keys) && (k->section != r->section || strcmp(k->name, name) != 0)) k++;
     if (k < keys + ARRAY_SIZE(keys)) {
-        if (r->seen & BIT(k - keys) && !r->again)
+        if (r->seen & BIT(k - keys) && !r->again && k->kind != PCI)
             return report(r, name, ERROR, "%s is given twice in this section", name);
         r->seen |= BIT(k - keys);
         return set_value(r, k, value);

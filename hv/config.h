@@ -10,6 +10,7 @@
 #define CONFIG_MAX_VMS    64
 #define CONFIG_MAX_POOLS  17 /* Pool-0 among them */
 #define CONFIG_MAX_PARAMS 16
+#define CONFIG_MAX_PCI    4
 
 /* A setting that the parameter table (hv/sched/policy.h) knows by name; bound when its object exists. */
 struct config_param {
@@ -39,6 +40,9 @@ struct config_vm {
     char pool[CONFIG_NAME];
     enum on_crash on_crash;
     bool debugcon, debug_exit, start; /* optional devices; started at boot (default 1) */
+    u32 nr_pci;                       /* devices of the machine that are given to it */
+    u32 pci[CONFIG_MAX_PCI];          /* bus << 8 | device << 3 | function */
+    bool unsafe_dma;                  /* they may reach all memory: its RAM is one block below 4 GiB */
     u32 demand_permille; /* of one pCPU a vCPU: what the image will ask for (`demand = 40%`); 1000 by default.
                             For reports only. */
 };

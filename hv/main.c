@@ -2,6 +2,7 @@
 #include "boot/layout.h"
 #include "config.h"
 #include "lib/printf.h"
+#include "passthrough/give.h"
 #include "platform/apic.h"
 #include "platform/clock.h"
 #include "platform/console.h"
@@ -23,6 +24,7 @@
 static struct boot_info boot;
 static struct acpi_info acpi;
 static hpa_t trampoline_page;
+static hpa_t low_ram, high_ram; /* where RAM ends: all of it, and below 4 GiB */
 static struct config config;
 static volatile bool boot_done;
 extern const u8 image_end[];
@@ -36,6 +38,10 @@ static void read_boot_info(u32 magic, u64 mbi) {
         stop_machine("The loader is no multiboot2 loader: boot Takt with GRUB's multiboot2 command.");
     why = bootinfo_parse(hpa_to_va(mbi), BOOT_MAX_SIZE, &boot);
     if (why) stop_machine(why);
+    for (u32 i = 0; i < boot.ram.nr; i++) {
+        high_ram = MAX(high_ram, boot.ram.range[i].end);
+        if (boot.ram.range[i].start < BIT(32)) low_ram = MAX(low_ram, MIN(boot.ram.range[i].end, BIT(32)));
+    }
     for (u32 i = 0; i < boot.nr_modules; i++)
         memmap_remove(&boot.ram, ALIGN_DOWN(boot.module[i].start, PAGE_SIZE),
                       ALIGN_UP(boot.module[i].end, PAGE_SIZE));
@@ -72,6 +78,14 @@ static void platform_init(void) {
     timers_init_cpu();
     if (cpu_give_stacks(&boot_cpu) < 0) stop_machine("There is not enough memory for the stacks of a CPU.");
     cpu_load_tables(&boot_cpu);
+}
+
+static void devices_init(void) {
+    const char *how = pci_space_init(&acpi);
+
+    pci_enumerate();
+    give_init(&acpi, low_ram, high_ram);
+    log_info("%u PCI devices, by %s", pci_count(), how);
 }
 
 /* ---- configuration ---- */
@@ -124,7 +138,7 @@ static void preflight(void) {
         { "TSC deadline", apic_tsc_deadline, "used", "timers by APIC count" },
         { "invariant TSC", cpuid_or_zero(0x80000007, 0).edx >> 8 & 1, "time is right in all power states",
           "time is right while the clock rate is fixed" },
-        { "IOMMU", acpi.iommu, "not used yet", "no device can be given to a VM" },
+        { "IOMMU", acpi.iommu, "not used yet", "devices are given to VMs by unsafe_dma alone" },
         { "speculation: IBPB", (edx >> 26 | amd >> 12) & 1,
           "not used: VMs are not protected from each other's speculation",
           "VMs are not protected from each other's speculation" },
@@ -244,6 +258,7 @@ void hv_main(u32 magic, u64 mbi) {
     read_config();
     platform_init();
     preflight();
+    devices_init();
     smp_start(&acpi, trampoline_page, ap_start);
     stack_switch(boot_cpu.p.stack_top, go);
 }

@@ -130,6 +130,20 @@ int evtchn_send(struct evtchn_dom *d, u32 port, u64 now) {
     return error;
 }
 
+int evtchn_raise(struct evtchn_dom *d, u32 port, u64 now) {
+    int error;
+    struct evtchn_port *p = port_lock(d, port, &error);
+
+    if (!p) return error;
+    if (set(d->shared->pending, port)) {
+        spin_unlock(&evtchn_lock);
+    } else {
+        p->sent_ns = now;
+        raise_and_unlock(d, port, true);
+    }
+    return 0;
+}
+
 int evtchn_mask(struct evtchn_dom *d, u32 port, bool masked, u64 now) {
     int error;
     struct evtchn_port *p = port_lock(d, port, &error);

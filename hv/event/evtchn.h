@@ -52,6 +52,8 @@ bool evtchn_fini(struct evtchn_dom *d);
 int evtchn_alloc(struct evtchn_dom *d, u32 remote_vm);
 int evtchn_bind(struct evtchn_dom *d, u32 remote_vm, u32 remote_port);
 int evtchn_send(struct evtchn_dom *d, u32 port, u64 now);
+/* The hypervisor's own event, as if another VM had sent it. */
+int evtchn_raise(struct evtchn_dom *d, u32 port, u64 now);
 int evtchn_mask(struct evtchn_dom *d, u32 port, bool masked, u64 now);
 int evtchn_close(struct evtchn_dom *d, u32 port);
 int evtchn_vector(struct evtchn_dom *d, u32 port, u32 vcpu, u32 vector);

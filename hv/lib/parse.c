@@ -106,6 +106,38 @@ static int take_cpus(const char **s, struct cpumask *m) {
     return error;
 }
 
+static int hex_digit(char c) {
+    return c >= '0' && c <= '9'   ? c - '0'
+           : c >= 'a' && c <= 'f' ? c - 'a' + 10
+           : c >= 'A' && c <= 'F' ? c - 'A' + 10
+                                  : -1;
+}
+
+/* Reads `digits` of them and the character behind (0: none) from *s on and moves it behind them. */
+static int take_hex(const char **s, unsigned digits, char behind, u64 *value) {
+    for (*value = 0; digits; digits--, ++*s) {
+        int digit = hex_digit(**s);
+
+        if (digit < 0) return -EINVAL;
+        *value = *value << 4 | (u64)digit;
+    }
+    if (**s != behind) return -EINVAL;
+    *s += behind != 0;
+    return 0;
+}
+
+int parse_pci(const char *s, u64 *bdf, const char **bad) {
+    u64 segment = 0, bus = 0, device = 0, function = 0;
+    int error = strlen(s) > 7 ? take_hex(&s, 4, ':', &segment) : 0;
+
+    if (!error) error = take_hex(&s, 2, ':', &bus);
+    if (!error) error = take_hex(&s, 2, '.', &device);
+    if (!error) error = take_hex(&s, 1, 0, &function);
+    if (!error && (segment || device > 31 || function > 7)) error = -ERANGE;
+    if (!error) *bdf = bus << 8 | device << 3 | function;
+    return done(error, s, bad);
+}
+
 int parse_cpus(const char *s, struct cpumask *m, const char **bad) {
     struct cpumask set;
     int error;

@@ -85,24 +85,33 @@ void frame_add(hpa_t start, hpa_t end) {
     }
 }
 
-hpa_t frame_alloc(unsigned order) {
+/* The smallest block of at least this order whose first part ends at `limit` or before; 0: there is none. */
+static u64 find_free(unsigned *order, u64 frames, u64 limit) {
+    for (; *order < ORDERS && nr_free; ++*order)
+        for (struct list *l = free_list[*order].next; l != &free_list[*order]; l = l->next)
+            if ((va_to_hpa(l) >> PAGE_SHIFT) + frames <= limit) return va_to_hpa(l) >> PAGE_SHIFT;
+    return 0;
+}
+
+hpa_t frame_alloc_below(unsigned order, hpa_t limit) {
     unsigned o = order;
     struct range *r;
     u64 frame;
 
     spin_lock(&frame_lock);
-    while (o < ORDERS && nr_free && list_empty(&free_list[o])) o++;
-    if (o >= ORDERS || !nr_free) {
+    frame = find_free(&o, 1ull << order, limit >> PAGE_SHIFT);
+    if (!frame) {
         spin_unlock(&frame_lock);
         return HPA_NONE;
     }
-    frame = va_to_hpa(free_list[o].next) >> PAGE_SHIFT;
     r = range_of(frame);
     block_take(r, frame, o);
     while (o-- > order) block_put(r, frame + (1ull << o), o); /* the lower half stays ours */
     spin_unlock(&frame_lock);
     return frame << PAGE_SHIFT;
 }
+
+hpa_t frame_alloc(unsigned order) { return frame_alloc_below(order, ~0ull); }
 
 hpa_t frame_alloc_zeroed(unsigned order) {
     hpa_t pa = frame_alloc(order);

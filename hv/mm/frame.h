@@ -22,6 +22,7 @@ static inline hpa_t va_to_hpa(const void *va) { return (u64)va - directmap_base;
 void frame_add(hpa_t start, hpa_t end);
 /* 2^order frames, aligned to their size, contents undefined; HPA_NONE if there are none. Takes a lock. */
 hpa_t frame_alloc(unsigned order);
+hpa_t frame_alloc_below(unsigned order, hpa_t limit); /* all of them below `limit` */
 hpa_t frame_alloc_zeroed(unsigned order);
 void frame_free(hpa_t pa, unsigned order);
 u64 frame_free_count(void); /* in 4 KiB frames */

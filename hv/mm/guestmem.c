@@ -27,10 +27,43 @@ int guestmem_grow(struct guestmem *m) {
     hpa_t pa;
 
     if (m->grown == nr_chunks(m)) return -ENOSPC;
+    if (m->grown < m->reserved) {
+        m->grown++;
+        return 0;
+    }
     pa = frame_alloc(FRAME_ORDER_2M);
     if (pa == HPA_NONE) return -ENOMEM;
     m->chunk[m->grown++] = pa;
     return 0;
+}
+
+/* A block of a power of two; what is behind the last chunk goes back. */
+int guestmem_reserve(struct guestmem *m, hpa_t limit) {
+    unsigned order = FRAME_ORDER_2M;
+    hpa_t pa;
+
+    while ((u64)nr_chunks(m) << FRAME_ORDER_2M > 1ull << order) order++;
+    if (m->low_size < m->size || order > FRAME_ORDER_MAX) return -ENOMEM;
+    pa = frame_alloc_below(order, limit);
+    if (pa == HPA_NONE) return -ENOMEM;
+    for (u64 n = 0; n < 1ull << (order - FRAME_ORDER_2M); n++, pa += CHUNK_SIZE) {
+        if (n < nr_chunks(m))
+            m->chunk[n] = pa;
+        else
+            frame_free(pa, FRAME_ORDER_2M);
+    }
+    m->reserved = nr_chunks(m);
+    return 0;
+}
+
+static void free_reserve(struct guestmem *m) {
+    while (m->reserved > m->grown) frame_free(m->chunk[--m->reserved], FRAME_ORDER_2M);
+    m->reserved = 0;
+}
+
+void guestmem_shrink(struct guestmem *m) {
+    free_reserve(m);
+    frame_free(m->chunk[--m->grown], FRAME_ORDER_2M);
 }
 
 gpa_t guestmem_chunk_gpa(const struct guestmem *m, u32 n) {
@@ -41,7 +74,8 @@ gpa_t guestmem_chunk_gpa(const struct guestmem *m, u32 n) {
 
 void guestmem_fini(struct guestmem *m) {
     if (!m->chunk) return;
-    while (m->grown) frame_free(m->chunk[--m->grown], FRAME_ORDER_2M);
+    free_reserve(m);
+    while (m->grown) guestmem_shrink(m);
     frame_free(va_to_hpa(m->chunk), table_order(m));
     m->chunk = NULL;
 }

@@ -14,6 +14,7 @@ struct guestmem {
     u64 low_size; /* of which below TAKT_LOW_RAM_MAX */
     hpa_t *chunk; /* by chunk number, low RAM first */
     u32 grown;    /* chunks that are there; guestmem_at() is for VMs with all of them */
+    u32 reserved; /* chunks that have their frames, if more than `grown` */
 };
 
 /* How far into RAM `gpa` is; ~0 if it is not RAM. */
@@ -37,6 +38,10 @@ static inline void *guestmem_at(const struct guestmem *m, gpa_t gpa, u64 *room) 
 int guestmem_init(struct guestmem *m, u64 size);
 int guestmem_grow(
     struct guestmem *m); /* one more chunk, contents undefined; -ENOMEM; -ENOSPC: has them all */
+/* Before the first guestmem_grow(), which will hand them out: takes the frames of all chunks, one after
+ * the other, below `limit`. -ENOMEM. */
+int guestmem_reserve(struct guestmem *m, hpa_t limit);
+void guestmem_shrink(struct guestmem *m); /* frees the last chunk */
 /* Where chunk `n` (below size / CHUNK_SIZE) is in the guest. */
 gpa_t guestmem_chunk_gpa(const struct guestmem *m, u32 n);
 void guestmem_fini(struct guestmem *m); /* frees what was added; contents must have been scrubbed */

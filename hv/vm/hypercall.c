@@ -120,6 +120,25 @@ static i64 hc_io_report(struct vcpu *v, const u64 *a) {
     return 0;
 }
 
+/* ---- devices of the machine ---- */
+
+static i64 hc_pci_info(struct vcpu *v, const u64 *a) {
+    return a[0] < v->vm->nr_pci ? vm_giver->info(v->vm, (u32)a[0], a[1]) : -ENOENT;
+}
+
+static i64 hc_pci_eoi(struct vcpu *v, const u64 *a) {
+    return a[0] < v->vm->nr_pci ? vm_giver->eoi(v->vm, (u32)a[0]) : -ENOENT;
+}
+
+static i64 hc_pci_read(struct vcpu *v, const u64 *a) {
+    return a[0] < v->vm->nr_pci ? vm_giver->read(v->vm, (u32)a[0], (u32)a[1], (u32)a[2]) : -ENOENT;
+}
+
+static i64 hc_pci_write(struct vcpu *v, const u64 *a) {
+    if (a[0] >= v->vm->nr_pci) return -ENOENT;
+    return vm_giver->write(v->vm, (u32)a[0], (u32)a[1], (u32)a[2], (u32)a[3]);
+}
+
 /* Arguments are checked as told here, before the call. */
 static const struct {
     i64 (*fn)(struct vcpu *, const u64 *);
@@ -141,6 +160,10 @@ static const struct {
     [TAKT_HC_VCPU_INFO] = { hc_vcpu_info, 1 },
     [TAKT_HC_SHUTDOWN] = { hc_shutdown, 1 },
     [TAKT_HC_IO_REPORT] = { hc_io_report, 1 },
+    [TAKT_HC_PCI_INFO] = { hc_pci_info, 1 },
+    [TAKT_HC_PCI_EOI] = { hc_pci_eoi, 1 },
+    [TAKT_HC_PCI_READ] = { hc_pci_read, 3 },
+    [TAKT_HC_PCI_WRITE] = { hc_pci_write, 4 },
 };
 
 /* Nobody is privileged yet. One line a second at most, whoever asks. */
@@ -157,7 +180,7 @@ static i64 refuse_control(const struct vcpu *v, u64 nr) {
 
 static i64 call(struct vcpu *v, u64 nr, const u64 *a) {
     if (nr >= TAKT_HC_CONTROL && nr <= TAKT_HC_CONTROL_LAST) return refuse_control(v, nr);
-    if (nr >= ARRAY_SIZE(calls)) return -ENOSYS;
+    if (nr >= ARRAY_SIZE(calls) || !calls[nr].fn) return -ENOSYS;
     for (unsigned i = 0; i < calls[nr].words; i++)
         if (a[i] >> 32) return -EINVAL;
     if (calls[nr].buffer && a[1] > CONSOLE_MAX) return -EINVAL;

@@ -13,9 +13,11 @@
 #include "x86/tsc.h"
 
 #define SCRUB_PART    65536u
+#define DMA_LIMIT     BIT(32)  /* devices may have no more than 32 bits of address */
 #define RESTART_PAUSE NS_PER_S /* a VM that crashes or reboots as soon as it runs does so no more often */
 
 void (*vm_stopped)(struct vm *vm);
+const struct vm_giver *vm_giver;
 
 /* ---- the list of VMs, and their states ---- */
 
@@ -103,12 +105,28 @@ static int failed(struct vm *vm, int error, const char *why) {
     return error;
 }
 
+static int make_claim(struct vm *vm) {
+    if (!vm->config.nr_pci) return 0;
+    return vm_giver ? vm_giver->claim(vm)
+                    : failed(vm, -ENODEV, "devices of the machine cannot be given to VMs");
+}
+
+static int undo_claim(struct vm *vm) {
+    if (vm->nr_pci) vm_giver->release(vm);
+    return 0;
+}
+
 static int make_memory(struct vm *vm) {
     int err;
 
     if (vm->config.memory / PAGE_SIZE > frame_free_count()) return -ENOMEM;
     err = guestmem_init(&vm->mem, vm->config.memory);
     if (err == -EINVAL) return failed(vm, err, "its memory has to be a multiple of 2 MiB");
+    if (!err && vm->config.unsafe_dma) {
+        err = guestmem_reserve(&vm->mem, DMA_LIMIT);
+        if (err)
+            failed(vm, err, "RAM for unsafe_dma is one block below 4 GiB, of at most 1 GiB: there is none");
+    }
     if (err) return err;
     vm->virt.mem = &vm->mem;
     vm->virt.cr4_guest = cr4_guest_mask();
@@ -146,7 +164,7 @@ static int make_ram(struct vm *vm) {
 /* And free once it is scrubbed again. */
 static int undo_ram(struct vm *vm) {
     if (!vm->mem.grown) return 0;
-    if (scrub_part(vm)) frame_free(vm->mem.chunk[--vm->mem.grown], FRAME_ORDER_2M);
+    if (scrub_part(vm)) guestmem_shrink(&vm->mem);
     return 1;
 }
 
@@ -225,6 +243,10 @@ static int undo_events(struct vm *vm) {
     return 0;
 }
 
+static int make_devices(struct vm *vm) { return vm->nr_pci ? vm_giver->attach(vm) : 0; }
+
+static int undo_devices(struct vm *vm) { return vm->nr_pci ? vm_giver->detach(vm) : 0; }
+
 /* Parameters of the VM file that the policy of its pool knows. */
 static int make_params(struct vm *vm) {
     struct sched_pool *pool = vm->sched.pool;
@@ -277,9 +299,10 @@ static const struct {
     int (*make)(struct vm *vm);
     int (*undo)(struct vm *vm);
 } rows[] = {
-    { make_memory, undo_memory }, { make_ram, undo_ram },       { make_sched, undo_sched },
-    { make_vcpus, undo_vcpus },   { make_events, undo_events }, { make_params, NULL },
-    { make_image, NULL },         { make_run, undo_run },
+    { make_claim, undo_claim },     { make_memory, undo_memory }, { make_ram, undo_ram },
+    { make_sched, undo_sched },     { make_vcpus, undo_vcpus },   { make_events, undo_events },
+    { make_devices, undo_devices }, { make_params, NULL },        { make_image, NULL },
+    { make_run, undo_run },
 };
 
 /* ---- the work ---- */

@@ -94,6 +94,24 @@ struct vm_job {
     struct loader loader;
 };
 
+struct pci_device;
+
+/* How a VM gets devices of the machine and loses them again: hv/passthrough's, set at boot before the
+ * first VM; NULL: never. The first four are parts of life.c's table, and return as those do. */
+struct vm_giver {
+    int (*claim)(struct vm *vm);    /* before it has anything: vm->pci */
+    void (*release)(struct vm *vm); /* when all else is gone */
+    int (*attach)(struct vm *vm);   /* with RAM, vCPUs and event channels */
+    int (*detach)(
+        struct vm *vm); /* its vCPUs have stopped; after it no device reaches its RAM or raises events */
+    /* hypercalls of a VM that has the device `index` */
+    i64 (*info)(struct vm *vm, u32 index, gpa_t to);
+    i64 (*eoi)(struct vm *vm, u32 index);
+    i64 (*read)(struct vm *vm, u32 index, u32 offset, u32 size);
+    i64 (*write)(struct vm *vm, u32 index, u32 offset, u32 size, u32 value);
+};
+extern const struct vm_giver *vm_giver;
+
 struct vm {
     u32 id; /* below SCHED_TURBO; used again only after all the others */
     char name[VM_NAME];
@@ -110,6 +128,8 @@ struct vm {
     struct bus ports, mmio;
     struct vconsole console;
     struct vuart uart;
+    u32 nr_pci; /* devices of the machine that it has */
+    struct pci_device *pci[CONFIG_MAX_PCI];
     u64 tsc_offset;
     u32 nr_vcpus, routed;              /* the latter, atomically: events with route = spread */
     struct vcpu *vcpu[TAKT_MAX_VCPUS]; /* until the VM is DYING, then only for who destroys it */

@@ -28,12 +28,12 @@ static bool model_is_free(unsigned at, unsigned n) {
     return true;
 }
 
-hpa_t frame_alloc(unsigned order) {
+hpa_t frame_alloc_below(unsigned order, hpa_t limit) {
     unsigned n = 1u << order;
 
     if (model_fail_after == 0) return HPA_NONE;
     model_fail_after -= model_fail_after != ~0u;
-    for (unsigned at = 0; at + n <= MODEL_FRAMES; at += n)
+    for (unsigned at = 0; at + n <= MIN(MODEL_FRAMES, limit / PAGE_SIZE); at += n)
         if (model_is_free(at, n)) {
             memset(model_used + at, 1, n);
             memset(model_arena + at * PAGE_SIZE, 0xa5, n * PAGE_SIZE);
@@ -42,6 +42,8 @@ hpa_t frame_alloc(unsigned order) {
         }
     return HPA_NONE;
 }
+
+hpa_t frame_alloc(unsigned order) { return frame_alloc_below(order, ~0ull); }
 
 hpa_t frame_alloc_zeroed(unsigned order) {
     hpa_t pa = frame_alloc(order);

@@ -59,6 +59,9 @@ static void whole_file(void **state) {
                        "debugcon = yes\n"
                        "start = no\n"
                        "demand = 40%\n"
+                       "pci = 00:03.0\n"
+                       "pci = 0000:Ff:1f.7\n"
+                       "unsafe_dma = yes\n"
                        "weight = 512\n"
                        "cap = 25\n"
                        "[vm bare]\n"
@@ -93,6 +96,10 @@ static void whole_file(void **state) {
     assert_int_equal(v->on_crash, ON_CRASH_RESTART);
     assert_true(v->debugcon && !v->debug_exit && !v->start);
     assert_int_equal(v->demand_permille, 400);
+    assert_int_equal(v->nr_pci, 2);
+    assert_int_equal(v->pci[0], 3 << 3);
+    assert_int_equal(v->pci[1], 0xffff);
+    assert_true(v->unsafe_dma);
     assert_int_equal(v->head.nr_params, 2);
     assert_string_equal(v->head.param[0].value, "512");
 
@@ -103,6 +110,7 @@ static void whole_file(void **state) {
     assert_true(v->start);
     assert_int_equal(v->demand_permille, 1000);
     assert_int_equal(v->head.nr_params, 0);
+    assert_true(v->nr_pci == 0 && !v->unsafe_dma);
 }
 
 /* Each text must be refused (or warned about) with exactly this. */
@@ -121,6 +129,20 @@ static void complaints(void **state) {
         { "[vm a]\nimage = x\nvcpus =\n", "t.cfg:3:8: vcpus: expected a number from 1 to 64, not \"\"\n" },
         { "[vm a]\nimage = x\nimage = y\n", "t.cfg:3:1: image is given twice in this section\n" },
         { "[vm a]\nimage = x\nweight = 1\nweight = 2\n", "t.cfg:4:10: weight was already given on line 3\n" },
+        { "[vm a]\nimage = x\npci = 00:03.0\npci = 0000:00:03.0\n",
+          "t.cfg:4:7: pci: 0000:00:03.0 is given twice\n" },
+        { "[vm a]\nimage = x\npci = 00:20.0\n",
+          "t.cfg:3:14: pci: expected a PCI device such as 00:03.0, not \"00:20.0\"\n" },
+        { "[vm a]\nimage = x\npci = nic\n",
+          "t.cfg:3:7: pci: expected a PCI device such as 00:03.0, not \"nic\"\n" },
+        { "[vm a]\nimage = x\npci = 0:1.0\n",
+          "t.cfg:3:8: pci: expected a PCI device such as 00:03.0, not \"0:1.0\"\n" },
+        { "[vm a]\nimage = x\npci = 1:0\npci = 00:00.8\npci = 0001:00:03.0\n",
+          "t.cfg:3:8: pci: expected a PCI device such as 00:03.0, not \"1:0\"\n"
+          "t.cfg:4:14: pci: expected a PCI device such as 00:03.0, not \"00:00.8\"\n"
+          "t.cfg:5:19: pci: expected a PCI device such as 00:03.0, not \"0001:00:03.0\"\n" },
+        { "[vm a]\nimage = x\npci = 00:01.0\npci = 00:02.0\npci = 00:03.0\npci = 00:04.0\npci = 00:05.0\n",
+          "t.cfg:7:7: pci: 00:05.0 is one too many: a VM can have 4\n" },
         { "[vm a]\nimage = x\ncolour = red\n", "warning: t.cfg:3:1: unknown key \"colour\" is ignored\n" },
         { "[vm a]\nimage = x\ntslice_us = 5\n",
           "warning: t.cfg:3:1: unknown key \"tslice_us\" is ignored\n" },

@@ -56,6 +56,30 @@ static void test_merge(void **state) {
     frame_free(big, 12);
 }
 
+static void test_below(void **state) {
+    u64 before = frame_free_count(), n = 0;
+    static hpa_t got[4096];
+    hpa_t high;
+
+    while (n < ARRAY_SIZE(got) && (got[n] = frame_alloc_below(0, 0x1000000)) != HPA_NONE) {
+        assert_true(got[n] + PAGE_SIZE <= 0x1000000);
+        n++;
+    }
+    assert_true(n > 3500 && n < 3840); /* all below 16 MiB, but what the ranges need for themselves */
+    assert_int_equal(frame_alloc_below(3, 0x1000000), HPA_NONE);
+    high = frame_alloc(3);
+    assert_true(high != HPA_NONE && high >= 0x1000000);
+    frame_free(high, 3);
+    while (n) frame_free(got[--n], 0);
+    assert_int_equal(frame_free_count(), before);
+    assert_int_equal(frame_alloc_below(0, 0x100000), HPA_NONE);
+    /* a block that reaches over the limit serves, if its first part does not */
+    got[0] = frame_alloc_below(9, 0x1400000);
+    assert_true(got[0] != HPA_NONE && got[0] + (2 << 20) <= 0x1400000);
+    frame_free(got[0], 9);
+    assert_int_equal(frame_free_count(), before);
+}
+
 static void test_random(void **state) {
     static struct {
         hpa_t pa;
@@ -144,8 +168,8 @@ static void test_out_of_memory(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_all_of_it), cmocka_unit_test(test_merge),         cmocka_unit_test(test_random),
-        cmocka_unit_test(test_heap),      cmocka_unit_test(test_out_of_memory),
+        cmocka_unit_test(test_all_of_it), cmocka_unit_test(test_merge), cmocka_unit_test(test_below),
+        cmocka_unit_test(test_random),    cmocka_unit_test(test_heap),  cmocka_unit_test(test_out_of_memory),
     };
 
     return cmocka_run_group_tests(tests, group_setup, NULL);

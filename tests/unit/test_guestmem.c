@@ -38,6 +38,40 @@ static void test_memory_runs_out(void **state) {
     assert_int_equal(model_in_use, 0);
 }
 
+/* For devices that know nothing of pages: one piece, below the limit, and nothing is lost of its rest. */
+static void test_in_one_piece(void **state) {
+    struct guestmem m;
+
+    assert_int_equal(guestmem_init(&m, 3 * CHUNK_SIZE), 0);
+    assert_int_equal(guestmem_reserve(&m, 2 * CHUNK_SIZE), -ENOMEM);
+    assert_int_equal(guestmem_reserve(&m, 16 * CHUNK_SIZE), 0);
+    for (u32 i = 0; i < 3; i++) assert_int_equal(guestmem_grow(&m), 0);
+    assert_int_equal(guestmem_grow(&m), -ENOSPC);
+    assert_int_equal(m.chunk[1], m.chunk[0] + CHUNK_SIZE);
+    assert_int_equal(m.chunk[2], m.chunk[0] + 2 * CHUNK_SIZE);
+    assert_int_equal(model_in_use, 3 * 512 + 1);
+    guestmem_shrink(&m);
+    assert_int_equal(model_in_use, 2 * 512 + 1);
+    guestmem_fini(&m);
+    assert_int_equal(model_in_use, 0);
+
+    assert_int_equal(guestmem_init(&m, 5 * CHUNK_SIZE), 0); /* not all of it handed out yet */
+    assert_int_equal(guestmem_reserve(&m, BIT(32)), 0);
+    assert_int_equal(guestmem_grow(&m), 0);
+    guestmem_shrink(&m);
+    assert_int_equal(model_in_use, 1);
+    guestmem_fini(&m);
+    assert_int_equal(guestmem_init(&m, 5 * CHUNK_SIZE), 0);
+    assert_int_equal(guestmem_reserve(&m, BIT(32)), 0);
+    guestmem_fini(&m);
+    assert_int_equal(model_in_use, 0);
+
+    assert_int_equal(guestmem_init(&m, 2ull << 30), 0); /* more than a block can be */
+    assert_int_equal(guestmem_reserve(&m, BIT(32)), -ENOMEM);
+    guestmem_fini(&m);
+    assert_int_equal(model_in_use, 0);
+}
+
 static void test_every_byte_is_checked(void **state) {
     struct guestmem m;
     u8 buf[64];
@@ -101,11 +135,9 @@ static void test_hole_below_4g(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_sizes),
-        cmocka_unit_test(test_memory_runs_out),
-        cmocka_unit_test(test_every_byte_is_checked),
-        cmocka_unit_test(test_across_chunks),
-        cmocka_unit_test(test_hole_below_4g),
+        cmocka_unit_test(test_sizes),         cmocka_unit_test(test_memory_runs_out),
+        cmocka_unit_test(test_in_one_piece),  cmocka_unit_test(test_every_byte_is_checked),
+        cmocka_unit_test(test_across_chunks), cmocka_unit_test(test_hole_below_4g),
     };
 
     model_setup();

@@ -1,0 +1,104 @@
+/* The PCI functions of this machine, as firmware left them. PCI Local Bus 3.0, chapter 6; PCI Express Base
+ * 3.0, chapter 7. */
+#ifndef HV_PASSTHROUGH_PCI_H
+#define HV_PASSTHROUGH_PCI_H
+
+#include "lib/spinlock.h"
+#include "mm/frame.h"
+#include "platform/firmware.h"
+#include "platform/timer.h"
+
+#define PCI_MAX_DEVICES          256
+#define PCI_BDF(bus, device, fn) ((u32)(bus) << 8 | (u32)(device) << 3 | (u32)(fn))
+
+/* ---- configuration space (space.c; on the host the test's): `size` is 1, 2 or 4, `offset` a multiple of
+ * it. What cannot be reached reads as all ones. From any pCPU; a leaf lock ---- */
+u32 pci_read(u32 bdf, u32 offset, u32 size);
+void pci_write(u32 bdf, u32 offset, u32 size, u32 value);
+/* On the boot CPU, before others have left smp_start(). By ECAM if it shows the same as the ports: returns
+ * "ECAM", "ports". */
+const char *pci_space_init(const struct acpi_info *a);
+
+/* Registers that more than one file uses. */
+enum pci_reg {
+    PCI_ID = 0x00,
+    PCI_COMMAND = 0x04,
+    PCI_STATUS = 0x06,
+    PCI_CLASS_REV = 0x08,
+    PCI_CACHE_LINE = 0x0c,
+    PCI_HEADER = 0x0e,
+    PCI_BAR0 = 0x10,
+    PCI_SECONDARY = 0x19, /* of a bridge */
+    PCI_CAPABILITIES = 0x34,
+    PCI_LINE = 0x3c,
+    PCI_PIN = 0x3d,
+};
+#define PCI_COMMAND_IO      BIT(0)
+#define PCI_COMMAND_MEMORY  BIT(1)
+#define PCI_COMMAND_MASTER  BIT(2)
+#define PCI_COMMAND_NO_INTX BIT(10)
+
+#define PCI_MSI_ENABLE      BIT(0) /* of the word behind the capability's head */
+#define PCI_MSI_WIDE        BIT(7)
+#define PCI_MSI_MASKS       BIT(8)
+#define PCI_MSIX_ENABLE     BIT(15)
+#define PCI_MSIX_MASK       BIT(14)
+
+#define PCI_CAP_PM          0x01
+#define PCI_CAP_MSI         0x05
+#define PCI_CAP_EXPRESS     0x10
+#define PCI_CAP_MSIX        0x11
+#define PCI_CAP_AF          0x13
+
+/* ---- devices ---- */
+
+struct pci_bar {
+    u64 addr, size; /* size 0: none, or the upper half of the one before */
+    bool io, wide;  /* ports; 64 bits */
+};
+
+struct vm;
+
+struct pci_device {
+    /* set by pci_enumerate, then constant */
+    u32 bdf, class_rev;
+    u16 vendor, device;
+    u8 header;                     /* 0: a device, 1 and 2: bridges; all else is not understood */
+    u8 pin, line;                  /* its INTx pin, 1 to 4, 0: none; what firmware noted as its IRQ */
+    u8 msi, msix, express, pm, af; /* where these capabilities are; 0: it has not */
+    struct pci_bar bar[6];
+    u32 saved[16];           /* the header */
+    u16 saved_devctl;        /* and device control, PCI Express 7.8.4 */
+    volatile u8 *msix_entry; /* the first of its table; NULL: it cannot be reached */
+    volatile u8 *quiet;      /* registers by which it is made to keep quiet; NULL: it obeys COMMAND */
+    bool in_reset;
+    /* of the VM that has it (give.c), on the housekeeping pCPU; `owner` is read by the shell there too */
+    struct vm *owner;
+    enum pci_irq { PCI_NO_IRQ, PCI_INTX, PCI_MSI, PCI_MSIX } irq;
+    int vector;
+    u32 gsi, port; /* of INTx; of the VM */
+    struct timer unmask;
+    u64 window; /* the millisecond that is counted in */
+    u32 in_window;
+    u64 interrupts; /* since it was given */
+    bool masked;    /* atomically: until the VM has done, or its millisecond is over */
+};
+
+/* Finds all functions, sizes their BARs, walks their capabilities. At boot, before any is used (tests:
+ * again). */
+void pci_enumerate(void);
+u32 pci_count(void);
+struct pci_device *pci_at(u32 i);     /* below pci_count(), in order of bdf */
+struct pci_device *pci_find(u32 bdf); /* NULL */
+/* The bridge whose secondary bus this is; NULL. */
+struct pci_device *pci_bridge_of(u32 bus);
+
+/* COMMAND of a device that nobody has: as firmware left it, but not master of the bus, and without INTx. */
+u32 pci_idle_command(const struct pci_device *d);
+/* Takes the device out of the hands of whoever used it, in phases from 0 on: after the first it neither
+ * reads nor writes memory nor interrupts, as far as it obeys; then it is reset if it can be (PCI Express
+ * 6.6.2, AF ECN, PCI PM 1.2 5.4.1). Returns for how many ns it must be left alone before the next phase;
+ * 0: done, it is idle. */
+u64 pci_reset(struct pci_device *d, u32 phase);
+
+#endif

@@ -1,0 +1,148 @@
+#include "fake_pci.h"
+
+#include <string.h>
+#include <takt/errno.h>
+#include "platform/hostmap.h"
+#include "platform/irq.h"
+
+struct fake_pci fake_device[FAKE_DEVICES];
+u32 fake_nr_devices, fake_mappings, fake_vectors_used;
+u8 fake_registers[8 * PAGE_SIZE];
+struct fake_pin fake_pin;
+
+static struct {
+    void (*fn)(void *);
+    void *arg;
+} vectors[8];
+
+/* ---- devices ---- */
+
+void fake_pci_reset(void) {
+    memset(fake_device, 0, sizeof(fake_device));
+    fake_nr_devices = fake_mappings = 0;
+}
+
+u32 fake_get(const struct fake_pci *f, u32 at, u32 size) {
+    u32 v = 0;
+
+    memcpy(&v, f->space + at, size);
+    return v;
+}
+
+void fake_set(struct fake_pci *f, u32 at, u32 size, u32 v) { memcpy(f->space + at, &v, size); }
+
+struct fake_pci *fake_pci_add(u32 bdf, u32 id, u32 class_rev) {
+    struct fake_pci *f = &fake_device[fake_nr_devices++];
+
+    f->bdf = bdf;
+    fake_set(f, PCI_ID, 4, id);
+    fake_set(f, PCI_CLASS_REV, 4, class_rev);
+    fake_set(f, PCI_COMMAND, 2, 3);
+    fake_set(f, PCI_LINE, 2, 0x10b);
+    f->writable[PCI_COMMAND] = 7;
+    f->writable[PCI_COMMAND + 1] = 4;
+    return f;
+}
+
+void fake_pci_bar(struct fake_pci *f, u32 i, u64 addr, u64 size, u32 low) {
+    u64 mask = -size & ~0xfull;
+    bool wide = (low & 7) == 4;
+
+    if (low & 1) mask = -size & ~3ull;
+    fake_set(f, PCI_BAR0 + 4 * i, 4, (u32)addr | low);
+    memcpy(f->writable + PCI_BAR0 + 4 * i, &mask, wide ? 8 : 4);
+    if (wide) fake_set(f, PCI_BAR0 + 4 * i + 4, 4, (u32)(addr >> 32));
+}
+
+void fake_pci_cap(struct fake_pci *f, u8 at, u8 id) {
+    f->space[at] = id;
+    f->space[at + 1] = f->space[PCI_CAPABILITIES];
+    f->space[PCI_CAPABILITIES] = at;
+    f->space[PCI_STATUS] |= 0x10;
+    if (id == PCI_CAP_EXPRESS) f->express = at;
+    memset(f->writable + at + 2, 0xff, 18);
+}
+
+static struct fake_pci *find(u32 bdf) {
+    for (u32 i = 0; i < fake_nr_devices; i++)
+        if (fake_device[i].bdf == bdf) return &fake_device[i];
+    return NULL;
+}
+
+u32 pci_read(u32 bdf, u32 offset, u32 size) {
+    const struct fake_pci *f = find(bdf);
+
+    return f && offset + size <= 256 ? fake_get(f, offset, size) : ~0u >> (32 - 8 * size);
+}
+
+/* A function-level reset takes COMMAND, BARs and MSI away; a power state is left as it is written. */
+static void function_reset(struct fake_pci *f) {
+    for (u32 at = PCI_BAR0; at < PCI_BAR0 + 24; at++) f->space[at] &= (u8)~f->writable[at];
+    fake_set(f, PCI_COMMAND, 2, 0);
+    f->resets++;
+}
+
+void pci_write(u32 bdf, u32 offset, u32 size, u32 value) {
+    struct fake_pci *f = find(bdf);
+
+    if (!f || offset + size > 256) return;
+    if (offset >= PCI_BAR0 && offset < PCI_BAR0 + 24 && fake_get(f, PCI_COMMAND, 2) & 3 &&
+        fake_get(f, offset, size) != value)
+        f->moved = true;
+    for (u32 i = 0; i < size; i++) {
+        u8 w = f->writable[offset + i];
+
+        f->space[offset + i] = (u8)((f->space[offset + i] & ~w) | (value >> 8 * i & w));
+    }
+    f->master_once |= (fake_get(f, PCI_COMMAND, 2) & PCI_COMMAND_MASTER) != 0;
+    if (f->express && offset == f->express + 8u && value & 0x8000) {
+        f->space[offset + 1] &= 0x7f;
+        function_reset(f);
+    }
+}
+
+/* ---- the machine ---- */
+
+volatile void *mmio_map(hpa_t pa, u64 len) {
+    return fake_mappings < 8 ? fake_registers + PAGE_SIZE * fake_mappings++ + (pa & 0xff0) : NULL;
+}
+
+u8 *fake_low_memory;
+
+const void *acpi_map(u64 pa, u64 len) {
+    return fake_low_memory && pa < BIT(20) && len <= BIT(20) - pa ? fake_low_memory + pa : NULL;
+}
+
+int irq_alloc(void (*fn)(void *), void *arg) {
+    u32 i = 0;
+
+    while (i < ARRAY_SIZE(vectors) && vectors[i].fn) i++;
+    if (i == ARRAY_SIZE(vectors)) return -ENOSPC;
+    vectors[i].fn = fn;
+    vectors[i].arg = arg;
+    fake_vectors_used++;
+    return (int)(0x30 + i);
+}
+
+void irq_free(int vector) {
+    vectors[vector - 0x30].fn = NULL;
+    fake_vectors_used--;
+}
+
+int irq_pin_connect(u32 gsi, int vector, u32 flags) {
+    if (gsi >= 24) return -ENODEV;
+    fake_pin = (struct fake_pin){ gsi, flags, vector, true, true };
+    return 0;
+}
+
+void irq_pin_mask(u32 gsi, bool masked) {
+    if (gsi == fake_pin.gsi) fake_pin.masked = masked;
+}
+
+struct irq_message irq_message(int vector) {
+    return (struct irq_message){ 0xfee00000, (u32)vector };
+}
+
+void fake_interrupt(int vector) {
+    if (vectors[vector - 0x30].fn) vectors[vector - 0x30].fn(vectors[vector - 0x30].arg);
+}

@@ -1,0 +1,45 @@
+/* Configuration space of made-up devices, and the interrupt controllers behind them. */
+#ifndef FAKE_PCI_H
+#define FAKE_PCI_H
+
+#include "passthrough/pci.h"
+
+#define FAKE_DEVICES 300
+
+struct fake_pci {
+    u32 bdf;
+    u8 space[256];
+    u8 writable[256]; /* bits that a write changes: BARs, COMMAND, capabilities */
+    bool moved;       /* a BAR was written while the device decoded */
+    bool master_once; /* it was master of the bus at some time */
+    u8 express;
+    u32 resets; /* by DEVCTL */
+};
+extern struct fake_pci fake_device[FAKE_DEVICES];
+extern u32 fake_nr_devices;
+
+/* An endpoint with an id and class, INTA, COMMAND as firmware leaves it: memory and ports. */
+struct fake_pci *fake_pci_add(u32 bdf, u32 id, u32 class_rev);
+/* BAR i at `addr`; `low` are the type bits of its low word. */
+void fake_pci_bar(struct fake_pci *f, u32 i, u64 addr, u64 size, u32 low);
+/* A capability at the head of the list. Its bytes are zero. */
+void fake_pci_cap(struct fake_pci *f, u8 at, u8 id);
+u32 fake_get(const struct fake_pci *f, u32 at, u32 size);
+void fake_set(struct fake_pci *f, u32 at, u32 size, u32 v);
+void fake_pci_reset(void); /* no devices */
+
+extern u8 fake_registers[8 * PAGE_SIZE]; /* what mmio_map gives; the n-th mapping is the n-th page */
+extern u32 fake_mappings;
+
+extern u8 *fake_low_memory; /* 1 MiB for acpi_map; NULL: there is none */
+
+/* Interrupt controllers: the last that was connected. */
+extern struct fake_pin {
+    u32 gsi, flags;
+    int vector;
+    bool masked, connected;
+} fake_pin;
+void fake_interrupt(int vector); /* as if it came; nothing if nobody has the vector */
+extern u32 fake_vectors_used;
+
+#endif

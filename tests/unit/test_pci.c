@@ -1,0 +1,278 @@
+/* Finding PCI devices: good ones, and configuration space that lies. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "fake_log.h"
+#include "fake_machine.h"
+#include "fake_pci.h"
+
+static int group_setup(void **state) {
+    fake_machine("credit");
+    return 0;
+}
+
+static int setup(void **state) {
+    fake_pci_reset();
+    return 0;
+}
+
+static void test_bars(void **state) {
+    struct fake_pci *f = fake_pci_add(PCI_BDF(0, 3, 0), 0x100e8086, 0x02000003);
+    const struct pci_device *d;
+
+    fake_pci_bar(f, 0, 0xfebc0000, 0x20000, 0);
+    fake_pci_bar(f, 1, 0xc040, 0x40, 1);
+    fake_pci_bar(f, 2, 0x380000000000, BIT(34), 0xc); /* 64 bits, prefetchable */
+    fake_pci_bar(f, 4, 0xfe000000, 0x1000, 4);
+    fake_set(f, PCI_COMMAND, 2, 7);
+    pci_enumerate();
+    assert_int_equal(pci_count(), 1);
+    d = pci_find(PCI_BDF(0, 3, 0));
+    assert_ptr_equal(d, pci_at(0));
+    assert_int_equal(d->vendor, 0x8086);
+    assert_int_equal(d->device, 0x100e);
+    assert_int_equal(d->pin, 1);
+    assert_int_equal(d->line, 11);
+    assert_int_equal(d->bar[0].addr, 0xfebc0000);
+    assert_int_equal(d->bar[0].size, 0x20000);
+    assert_false(d->bar[0].io || d->bar[0].wide);
+    assert_true(d->bar[1].io);
+    assert_int_equal(d->bar[1].addr, 0xc040);
+    assert_int_equal(d->bar[1].size, 0x40);
+    assert_true(d->bar[2].wide);
+    assert_int_equal(d->bar[2].addr, 0x380000000000);
+    assert_int_equal(d->bar[2].size, BIT(34));
+    assert_int_equal(d->bar[3].size, 0);
+    assert_int_equal(d->bar[4].addr, 0xfe000000);
+    assert_int_equal(d->bar[5].size, 0);
+    /* as it was before, and never decoding at an address that sizing made */
+    assert_int_equal(fake_get(f, PCI_BAR0, 4), 0xfebc0000);
+    assert_int_equal(fake_get(f, PCI_BAR0 + 12, 4), 0x3800);
+    assert_int_equal(fake_get(f, PCI_COMMAND, 2) & 7, 7);
+    assert_false(f->moved);
+    assert_true(fake_get(f, PCI_COMMAND, 2) & PCI_COMMAND_NO_INTX); /* until somebody has it */
+    assert_non_null(d->quiet);
+}
+
+static void test_odd_bars(void **state) {
+    struct fake_pci *f = fake_pci_add(PCI_BDF(0, 4, 0), 0x12345678, 0);
+    const struct pci_device *d;
+
+    fake_set(f, PCI_BAR0, 4, 0xffffffff); /* fixed at all ones */
+    fake_pci_bar(f, 2, 0x2000000, 0x1000, 0);
+    f->writable[PCI_BAR0 + 11] = 0x55;        /* its mask has holes: the lowest bit counts */
+    fake_pci_bar(f, 3, 0, 0x1000, 0);         /* firmware gave it no address */
+    fake_pci_bar(f, 5, 0x3000000, 0x1000, 4); /* 64 bits, and nothing behind it */
+    pci_enumerate();
+    d = pci_at(0);
+    assert_int_equal(d->bar[0].size, 0);
+    assert_int_equal(d->bar[2].size, 0x1000);
+    assert_int_equal(d->bar[3].size, 0x1000);
+    assert_int_equal(d->bar[3].addr, 0);
+    assert_int_equal(d->bar[4].size, 0);
+    assert_false(d->bar[5].wide);
+}
+
+static void test_capabilities(void **state) {
+    struct fake_pci *f = fake_pci_add(PCI_BDF(0, 5, 0), 0x12345678, 0);
+    const struct pci_device *d;
+
+    fake_pci_bar(f, 4, 0xfe000000, 0x4000, 4);
+    fake_pci_cap(f, 0x40, PCI_CAP_MSI);
+    fake_pci_cap(f, 0x60, PCI_CAP_MSIX);
+    fake_pci_cap(f, 0x80, PCI_CAP_EXPRESS);
+    fake_pci_cap(f, 0xb0, PCI_CAP_PM);
+    fake_pci_cap(f, 0xc0, PCI_CAP_AF);
+    fake_pci_cap(f, 0xd0, 0x09);
+    fake_set(f, 0x64, 4, 0x2004); /* the table in BAR 4 at 0x2000 */
+    memset(fake_registers, 0, sizeof(fake_registers));
+    pci_enumerate();
+    d = pci_at(0);
+    assert_int_equal(d->msi, 0x40);
+    assert_int_equal(d->msix, 0x60);
+    assert_int_equal(d->express, 0x80);
+    assert_int_equal(d->pm, 0xb0);
+    assert_int_equal(d->af, 0xc0);
+    assert_non_null(d->msix_entry);
+    assert_null(d->quiet);
+}
+
+/* C11, I5: each of these ends, and nothing is read beyond the 256 bytes (the fake answers all ones there). */
+static void test_capabilities_lie(void **state) {
+    static const struct {
+        u8 first, at, next;
+    } bad[] = { { 0x40, 0x40, 0x40 }, { 0x40, 0x40, 0x10 }, { 0x04, 0x04, 0x40 },
+                { 0xfc, 0xfc, 0xfc }, { 0xff, 0xfc, 0x43 }, { 0xf0, 0xf0, 0x00 } };
+    struct fake_pci *f;
+
+    for (u32 i = 0; i < ARRAY_SIZE(bad); i++) {
+        fake_pci_reset();
+        f = fake_pci_add(PCI_BDF(0, 6, 0), 0x12345678, 0);
+        f->space[PCI_STATUS] |= 0x10;
+        f->space[PCI_CAPABILITIES] = bad[i].first;
+        f->space[bad[i].at] = PCI_CAP_MSIX;
+        f->space[bad[i].at + 1] = bad[i].next;
+        pci_enumerate();
+        assert_int_equal(pci_count(), 1);
+        assert_true(pci_at(0)->msix == 0 || (pci_at(0)->msix >= 0x40 && pci_at(0)->msix <= 0xec));
+    }
+    /* the MSI-X table beyond its BAR, in no BAR, in one of ports */
+    for (u32 i = 0; i < 3; i++) {
+        static const u32 table[] = { 0x1ff8, 7, 1 };
+
+        fake_pci_reset();
+        f = fake_pci_add(PCI_BDF(0, 6, 0), 0x12345678, 0);
+        fake_pci_bar(f, 0, 0xfe000000, 0x2000, 0);
+        fake_pci_bar(f, 1, 0xc000, 0x40, 1);
+        fake_pci_cap(f, 0x40, PCI_CAP_MSIX);
+        fake_set(f, 0x44, 4, table[i]);
+        pci_enumerate();
+        assert_null(pci_at(0)->msix_entry);
+    }
+}
+
+static void test_functions(void **state) {
+    struct fake_pci *f = fake_pci_add(PCI_BDF(2, 0, 0), 0x12345678, 0);
+
+    f->space[PCI_HEADER] = 0x80; /* several functions, not all of them there */
+    fake_pci_add(PCI_BDF(2, 0, 3), 0x12345678, 0);
+    fake_pci_add(PCI_BDF(2, 0, 7), 0x12345678, 0)->space[PCI_HEADER] = 0x80;
+    fake_pci_add(PCI_BDF(2, 1, 0), 0x12345678, 0); /* this one has but one: the next does not count */
+    fake_pci_add(PCI_BDF(2, 1, 1), 0x12345678, 0);
+    fake_pci_add(PCI_BDF(255, 31, 0), 0x12345678, 0);
+    fake_pci_add(PCI_BDF(3, 0, 0), 0x12340000, 0); /* no vendor */
+    pci_enumerate();
+    assert_int_equal(pci_count(), 5);
+    assert_non_null(pci_find(PCI_BDF(2, 0, 3)));
+    assert_non_null(pci_find(PCI_BDF(2, 0, 7)));
+    assert_null(pci_find(PCI_BDF(2, 1, 1)));
+    assert_non_null(pci_find(PCI_BDF(255, 31, 0)));
+}
+
+static void test_headers(void **state) {
+    struct fake_pci *bridge = fake_pci_add(PCI_BDF(0, 1, 0), 0x12345678, 0x06040000);
+    struct fake_pci *odd = fake_pci_add(PCI_BDF(0, 2, 0), 0x12345678, 0);
+
+    bridge->space[PCI_HEADER] = 1;
+    bridge->space[PCI_SECONDARY] = 4;
+    fake_set(bridge, PCI_BAR0, 4, 0xfffffff4);
+    odd->space[PCI_HEADER] = 0x7f;
+    fake_pci_bar(odd, 0, 0xfe000000, 0x1000, 0);
+    pci_enumerate();
+    assert_int_equal(pci_count(), 2);
+    assert_ptr_equal(pci_bridge_of(4), pci_at(0));
+    assert_null(pci_bridge_of(0));
+    assert_int_equal(pci_at(1)->header, 0x7f);
+    for (u32 i = 0; i < 6; i++) {
+        assert_int_equal(pci_at(0)->bar[i].size, 0);
+        assert_int_equal(pci_at(1)->bar[i].size, 0);
+    }
+}
+
+static void test_too_many(void **state) {
+    for (u32 i = 0; i < FAKE_DEVICES; i++) fake_pci_add(PCI_BDF(0, 0, 0) + 8 * i, 0x12345678, 0);
+    pci_enumerate();
+    assert_int_equal(pci_count(), PCI_MAX_DEVICES);
+    assert_string_equal(fake_log_last, "44 PCI functions beyond 256 are not known");
+}
+
+static void run_reset(struct pci_device *d, u32 phases, const u64 *ns) {
+    for (u32 i = 0; i < phases; i++) assert_int_equal(pci_reset(d, i), ns[i]);
+}
+
+static void test_reset(void **state) {
+    struct fake_pci *f = fake_pci_add(PCI_BDF(0, 7, 0), 0x12345678, 0);
+    struct pci_device *d;
+
+    fake_pci_bar(f, 0, 0xfe000000, 0x1000, 4);
+    fake_pci_cap(f, 0x40, PCI_CAP_MSI);
+    fake_set(f, PCI_COMMAND, 2, 7);
+    pci_enumerate();
+    d = pci_at(0);
+    fake_set(f, 0x42, 2, 1);
+    run_reset(d, 1, (const u64[]){ 0 }); /* it cannot be reset: quiet at least */
+    assert_int_equal(fake_get(f, PCI_COMMAND, 2), 3 | PCI_COMMAND_NO_INTX);
+    assert_int_equal(fake_get(f, 0x42, 2), 0);
+    assert_int_equal(pci_reset(d, 1), 0);
+
+    fake_pci_cap(f, 0x60, PCI_CAP_EXPRESS);
+    fake_set(f, 0x64, 4, BIT(28));
+    fake_set(f, 0x68, 2, 0x2810);
+    pci_enumerate();
+    d = pci_at(0);
+    fake_set(f, PCI_COMMAND, 2, 7);
+    run_reset(d, 2, (const u64[]){ 100 * NS_PER_MS, 0 });
+    assert_int_equal(f->resets, 1);
+    assert_int_equal(fake_get(f, PCI_BAR0, 4), 0xfe000004); /* the reset took it away */
+    assert_int_equal(fake_get(f, 0x68, 2), 0x2810);
+    assert_int_equal(fake_get(f, PCI_COMMAND, 2), 3 | PCI_COMMAND_NO_INTX);
+    assert_int_equal(pci_reset(d, 2), 0); /* while others go on */
+    assert_int_equal(f->resets, 1);
+
+    fake_pci_reset();
+    f = fake_pci_add(PCI_BDF(0, 7, 0), 0x12345678, 0);
+    fake_pci_cap(f, 0x50, PCI_CAP_PM);
+    pci_enumerate();
+    run_reset(pci_at(0), 3, (const u64[]){ 100 * NS_PER_MS, 10 * NS_PER_MS, 0 });
+    assert_int_equal(fake_get(f, 0x54, 2) & 3, 0);
+    fake_set(f, 0x54, 2, 8); /* D3 does not reset it */
+    run_reset(pci_at(0), 1, (const u64[]){ 0 });
+}
+
+static void test_quiet(void **state) {
+    struct fake_pci *f = fake_pci_add(PCI_BDF(0, 3, 0), 0x100e8086, 0x02000003);
+
+    fake_pci_bar(f, 0, 0xfebc0000, 0x20000, 0);
+    memset(fake_registers, 0x55, sizeof(fake_registers));
+    pci_enumerate();
+    pci_reset(pci_at(0), 0);
+    assert_int_equal(*(u32 *)(fake_registers + 0x0d8), ~0u);
+    assert_int_equal(*(u32 *)(fake_registers + 0x100), 0);
+    assert_int_equal(*(u32 *)(fake_registers + 0x400), 0);
+}
+
+/* Configuration spaces at random: bounded, and every BAR is sane or none. */
+static void test_random(void **state) {
+    srand(3);
+    for (u32 round = 0; round < 300; round++) {
+        fake_pci_reset();
+        for (u32 i = 0; i < 8; i++) {
+            struct fake_pci *f = fake_pci_add(PCI_BDF(rand() & 3, i, 0), 0x12345678, 0);
+
+            for (u32 at = 4; at < 256; at++) f->space[at] = (u8)rand();
+            for (u32 at = 4; at < 256; at++) f->writable[at] = rand() & 1 ? (u8)rand() : 0;
+            if (round & 1) f->space[PCI_HEADER] &= 0x80;
+        }
+        pci_enumerate();
+        for (u32 i = 0; i < pci_count(); i++) {
+            const struct pci_device *d = pci_at(i);
+
+            for (u32 b = 0; b < 6; b++) {
+                assert_int_equal(d->bar[b].size & (d->bar[b].size - 1), 0);
+                assert_true(!d->bar[b].size || !(d->bar[b].addr & (d->bar[b].size - 1)));
+                if (d->bar[b].io) assert_true(d->bar[b].addr + d->bar[b].size <= 0x10000);
+            }
+        }
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup(test_bars, setup),
+        cmocka_unit_test_setup(test_odd_bars, setup),
+        cmocka_unit_test_setup(test_capabilities, setup),
+        cmocka_unit_test_setup(test_capabilities_lie, setup),
+        cmocka_unit_test_setup(test_functions, setup),
+        cmocka_unit_test_setup(test_headers, setup),
+        cmocka_unit_test_setup(test_too_many, setup),
+        cmocka_unit_test_setup(test_reset, setup),
+        cmocka_unit_test_setup(test_quiet, setup),
+        cmocka_unit_test_setup(test_random, setup),
+    };
+
+    return cmocka_run_group_tests(tests, group_setup, NULL);
+}
