@@ -41,9 +41,12 @@ com2: enabled=1, {com2}
 ata0-master: type=cdrom, path={iso}, status=inserted
 boot: cdrom
 clock: sync=none, time0=946681200
-pci: enabled=1, chipset=i440fx
+pci: enabled=1, chipset=i440fx{slots}
 port_e9_hack: enabled=0
 """
+NIC_MAC = "52:54:00:12:34:56"
+# What is behind the network card 00:03.0, an e1000: user-mode networks inside the emulators, that answer ARP, DHCP and ping.
+NIC_USER = {"qemu": "user,restrict=on", "bochs": "ethmod=vnet, ethdev=/nonexistent"}
 
 
 def kvm_nested():
@@ -85,13 +88,15 @@ def bochs_version():
 class Machine:
     """One machine. Serial output is in `dir`/serial.txt; with com1="socket" it can be talked to at `dir`/com1.sock (QEMU),
     com1="stdio" is this terminal. `com2` may be a path: COM2's output goes there.
-    `hz`: how many instructions Bochs executes a virtual second."""
+    `hz`: how many instructions Bochs executes a virtual second.
+    `nic`: NIC_USER or the like, {"qemu": a -netdev without its id, "bochs": options of e1000}: there is a network card."""
 
     def __init__(self, platform, iso, cpus=2, memory=256, directory=None, com1="file", com2=None, uefi=False, gdb=False,
-                 extra=(), hz=BOCHS_HZ):
+                 extra=(), hz=BOCHS_HZ, nic=None):
         self.platform, self.iso = platform, os.path.abspath(iso)
         self.cpus, self.memory, self.com1, self.com2 = cpus, memory, com1, com2
         self.uefi, self.gdb, self.extra, self.hz = uefi, gdb, list(extra), hz
+        self.nic = nic
         self.dir = os.path.abspath(directory or os.path.join(BUILD, "run", f"{platform}-{os.getpid()}"))
         self.serial_path = os.path.join(self.dir, "serial.txt")
         self.socket_path = os.path.join(self.dir, "com1.sock")
@@ -122,6 +127,8 @@ class Machine:
                         "-drive", f"if=pflash,format=raw,unit=1,file={variables}"]
         if self.gdb:
             command += ["-s", "-S"]
+        if self.nic:
+            command += ["-netdev", self.nic["qemu"] + ",id=nic", "-device", f"e1000,netdev=nic,addr=3.0,mac={NIC_MAC}"]
         return command + self.extra
 
     def bochs_command(self):
@@ -133,8 +140,10 @@ class Machine:
         rc, script = os.path.join(self.dir, "bochsrc"), os.path.join(self.dir, "dbg")
         with open(rc, "w", encoding="ascii") as f:
             f.write(BOCHSRC.format(memory=self.memory, cpus=self.cpus, hz=self.hz, dir=self.dir, com1=com1, iso=self.iso,
-                                   model="corei7_icelake_u",
+                                   model="corei7_icelake_u", slots=", slot2=e1000" if self.nic else "",
                                    com2=f"mode=file, dev={self.com2}" if self.com2 else "mode=null"))
+            if self.nic:
+                f.write(f"e1000: enabled=1, mac={NIC_MAC}, {self.nic['bochs']}\n")
         with open(script, "w", encoding="ascii") as f:
             f.write("c\n")
         # Time on several CPUs is exact in the debugger's loop only: 2.7 is always in it, 3.0 has to be told.
@@ -307,6 +316,7 @@ def main():
     parser.add_argument("--memory", type=int, default=256, help="MiB")
     parser.add_argument("--dir", help="where serial.txt, bochs.log and the like go")
     parser.add_argument("--com2", help="file for the output of COM2")
+    parser.add_argument("--nic", action="store_true", help="a network card 00:03.0 at a network inside the emulator")
     parser.add_argument("--uefi", action="store_true")
     parser.add_argument("--gdb", action="store_true", help="QEMU waits for gdb at :1234")
     parser.add_argument("--until", help="regular expression that ends `watch` with success")
@@ -319,7 +329,8 @@ def main():
     if not args.iso:
         parser.error("which ISO?")
     machine = Machine(platform, args.iso, cpus=args.cpus, memory=args.memory, directory=args.dir, uefi=args.uefi, gdb=args.gdb,
-                      com1="stdio" if args.verb == "run" else "file", com2=args.com2)
+                      com1="stdio" if args.verb == "run" else "file", com2=args.com2,
+                      nic=NIC_USER if args.nic else None)
     if args.verb == "run":
         return run(machine)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the machine ends with us

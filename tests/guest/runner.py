@@ -10,6 +10,7 @@ What a test needs stands in comments at the top of its file, each on a line of i
   /* time: 800 */          virtual ms it may take (400); on QEMU, whose clock is the host's, several times as many
   /* keys: a = b; c = d */ more lines of its VM file (none)
   /* only: bochs */        a platform that it makes sense on (all)
+  /* devices: nic edu */   what the machine has to have: a network card 00:03.0; QEMU's device for exercises 00:04.0 (none)
 """
 import glob
 import os
@@ -18,16 +19,17 @@ import subprocess
 from collections import namedtuple
 
 from conftest import BUILD, ROOT
-from machine import Machine
+from machine import NIC_USER, Machine
 
 DIRECTORY = os.path.join(ROOT, "tests", "guest")
 DEFAULTS = {"expect": "success", "vcpus": "1", "memory": "4", "args": "", "vms": "1", "time": "400", "only": "",
-            "cpus": "", "keys": ""}
+            "cpus": "", "keys": "", "devices": ""}
 FIRST_MS = 300  # when the first test is created
 PER_BOOT = 24
+QEMU_DEVICES = {"edu": ["-device", "edu,addr=4.0"]}
 SLACK = {"qemu": 5, "kvm": 5}  # times what a test asks for: the host may be busy
 
-Test = namedtuple("Test", "name expect vcpus memory args vms time only cpus keys")
+Test = namedtuple("Test", "name expect vcpus memory args vms time only cpus keys devices")
 Result = namedtuple("Result", "verdict text log")  # SUCCESS SKIP ERROR FAILURE CRASH TIMEOUT
 
 
@@ -42,7 +44,8 @@ def read_test(path):
                 break
     name = os.path.splitext(os.path.basename(path))[0]
     return Test(name, values["expect"], int(values["vcpus"]), int(values["memory"]), values["args"], int(values["vms"]),
-                int(values["time"]), values["only"], values["cpus"], [k.strip() for k in values["keys"].split(";") if k.strip()])
+                int(values["time"]), values["only"], values["cpus"], [k.strip() for k in values["keys"].split(";") if k.strip()],
+                values["devices"].split())
 
 
 def all_tests():
@@ -84,7 +87,10 @@ def boot(platform, tests, directory):
     iso = os.path.join(directory, "tests.iso")
     subprocess.run([os.path.join(ROOT, "tools", "mkiso.sh"), iso, config, "--guests", os.path.join(BUILD, "guests")],
                    cwd=ROOT, check=True)
-    with Machine(platform, iso, cpus=2, directory=directory) as machine:
+    devices = {d for t in tests for d in t.devices}
+    extra = [word for d in sorted(devices) if platform != "bochs" for word in QEMU_DEVICES.get(d, [])]
+    nic = NIC_USER if "nic" in devices else None
+    with Machine(platform, iso, cpus=2, directory=directory, nic=nic, extra=extra) as machine:
         how, _ = machine.wait(timeout=30 + worst / 1000 * (12 if platform == "bochs" else 2))
         return re.sub("\x1b\\[[0-9;]*[A-Za-z]", "", machine.serial()), how
 

@@ -1,0 +1,80 @@
+/* A network card that was given to this VM, for tests: the first PCI device, an 8254x. */
+#ifndef TESTS_GUEST_NET_RIG_H
+#define TESTS_GUEST_NET_RIG_H
+
+#include <drivers/e1000.h>
+#include <guest/event.h>
+#include <guest/mem.h>
+#include <guest/string.h>
+#include <guest/test.h>
+#include <guest/time.h>
+#include <takt/device.h>
+
+static struct takt_pci pci;
+static struct e1000 nic;
+
+static u64 nic_dma_addr(const void *p) { return (u64)p + pci.dma_offset; }
+
+/* The emulators' user-mode networks: who answers, and what we are called there. */
+struct net {
+    u8 us[4], gateway[4];
+};
+
+static const struct net *net(void) {
+    static const struct net qemu = { { 10, 0, 2, 15 }, { 10, 0, 2, 2 } };
+    static const struct net bochs = { { 192, 168, 10, 15 }, { 192, 168, 10, 1 } };
+
+    return test_on("bochs") ? &bochs : &qemu;
+}
+
+static void nic_open(void) {
+    void *memory = page_alloc(E1000_MEMORY / PAGE_SIZE);
+    i64 err = hypercall2(TAKT_HC_PCI_INFO, 0, (u64)&pci);
+
+    if (err) test_fatal("there is no PCI device: %d", (int)err);
+    if (pci.id != (E1000_VENDOR | E1000_DEVICE << 16)) test_fatal("it is a device %x", pci.id);
+    if (!memory) test_error("no memory");
+    memset(memory, 0, E1000_MEMORY);
+    if (e1000_init(&nic, (volatile void *)pci.bar[0].addr, memory, nic_dma_addr))
+        test_fatal("the network card does not answer");
+    e1000_start(&nic, false);
+}
+
+/* Who has the gateway's address? RFC 826. */
+static void send_arp(void) {
+    static const u8 head[] = { 8, 6, 0, 1, 8, 0, 6, 4, 0, 1 };
+    u8 *f = e1000_send_buffer(&nic);
+
+    if (!f) test_fatal("no buffer is left");
+    memset(f, 0, 60);
+    memset(f, 0xff, 6);
+    memcpy(f + 6, nic.mac, 6);
+    memcpy(f + 12, head, sizeof(head));
+    memcpy(f + 22, nic.mac, 6);
+    memcpy(f + 28, net()->us, 4);
+    memcpy(f + 38, net()->gateway, 4);
+    e1000_send_put(&nic, 60);
+}
+
+/* The gateway's answer to us. */
+static bool is_arp_answer(const u8 *f, u32 len) {
+    static const u8 head[] = { 8, 6, 0, 1, 8, 0, 6, 4, 0, 2 };
+
+    return len >= 42 && !memcmp(f, nic.mac, 6) && !memcmp(f + 12, head, sizeof(head)) &&
+           !memcmp(f + 28, net()->gateway, 4) && !memcmp(f + 32, nic.mac, 6);
+}
+
+/* How many answers have come. */
+static u32 take_answers(void) {
+    const void *f;
+    u32 n = 0, len;
+
+    while ((len = e1000_receive(&nic, &f))) {
+        n += is_arp_answer(f, len);
+        e1000_receive_next(&nic);
+    }
+    e1000_receive_refill(&nic);
+    return n;
+}
+
+#endif

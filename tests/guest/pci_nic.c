@@ -1,0 +1,89 @@
+/* devices: nic */
+/* keys: pci = 00:03.0; unsafe_dma = yes */
+/* time: 1500 */
+/* A network card given to this VM: frames go out and answers come in, each line of interrupts once until
+ * it is acknowledged; twice, as the first VM after boot leaves it to the next. */
+#include "net_rig.h"
+
+static u32 interrupts;
+
+static void on_interrupt(u32 port, void *arg) { __atomic_fetch_add(&interrupts, 1, __ATOMIC_SEQ_CST); }
+
+/* Until n interrupts have come since the start; QEMU's card begins to receive a second after it was told
+ * to. */
+static bool wait_for(u32 n) {
+    u64 end = time_ns() + 4 * NS_PER_S;
+
+    while (__atomic_load_n(&interrupts, __ATOMIC_SEQ_CST) < n && time_ns() < end)
+        nap_until(time_ns() + NS_PER_MS);
+    return __atomic_load_n(&interrupts, __ATOMIC_SEQ_CST) >= n;
+}
+
+static void check_space(void) {
+    u32 command = (u32)hypercall3(TAKT_HC_PCI_READ, 0, 4, 2);
+
+    CHECK(hypercall3(TAKT_HC_PCI_READ, 0, 0, 4) == (i64)pci.id, "configuration space has another id");
+    CHECK((command & 6) == 6, "command register %x: neither memory nor master", command);
+    CHECK(hypercall3(TAKT_HC_PCI_READ, 0, 1, 2) == -EINVAL, "a read that is not aligned");
+    CHECK(hypercall3(TAKT_HC_PCI_READ, 1, 0, 4) == -ENOENT, "a second device");
+    CHECK(hypercall(TAKT_HC_PCI_WRITE, 0, 4, 2, command & ~2u) == -EPERM,
+          "memory decoding can be taken away");
+    CHECK(hypercall(TAKT_HC_PCI_WRITE, 0, 4, 4, command) == -EPERM, "the status register can be written");
+    CHECK(hypercall(TAKT_HC_PCI_WRITE, 0, 0x10, 4, 0x1000) == -EPERM, "a BAR can be moved");
+    CHECK(hypercall(TAKT_HC_PCI_WRITE, 0, 4, 2, command & ~4u) == 0,
+          "its right to be master cannot be given up");
+    CHECK(!(hypercall3(TAKT_HC_PCI_READ, 0, 4, 2) & 4), "it is master still");
+    CHECK(hypercall(TAKT_HC_PCI_WRITE, 0, 4, 2, command) == 0, "nor be taken again");
+    CHECK(hypercall2(TAKT_HC_PCI_INFO, 1, (u64)&pci) == -ENOENT, "there is another device");
+    CHECK(hypercall2(TAKT_HC_PCI_INFO, 0, 1ull << 40) == -EFAULT, "it tells where there is no RAM");
+}
+
+int main(void) {
+    u32 answers = 0, held;
+
+    test_begin();
+    test_needs_takt();
+    nic_open();
+    check_space();
+    printf("network card %x:%x:%x:%x:%x:%x, port %u, DMA offset %lx\n", nic.mac[0], nic.mac[1], nic.mac[2],
+           nic.mac[3], nic.mac[4], nic.mac[5], pci.port, pci.dma_offset);
+    CHECK(e1000_link(&nic), "the link is down");
+    event_set_handler(pci.port, 0, on_interrupt, NULL);
+    e1000_interrupts(&nic, E1000_IRQ_RX, 0);
+    send_arp();
+    e1000_send_kick(&nic);
+    if (!wait_for(1)) test_fatal("no interrupt");
+    answers += take_answers();
+    CHECK(answers == 1, "%u answers to one question", answers);
+
+    /* the line is masked until we say that we are done: neither its state nor another frame comes through */
+    held = interrupts;
+    send_arp();
+    e1000_send_kick(&nic);
+    for (u64 end = time_ns() + 4 * NS_PER_S; answers < 2 && time_ns() < end; answers += take_answers())
+        delay_ns(100 * NS_PER_US);
+    CHECK(answers == 2, "no second answer");
+    CHECK(interrupts == held, "%u interrupts while the line is masked", interrupts - held);
+    CHECK(hypercall1(TAKT_HC_PCI_EOI, 0) == 0, "it cannot be acknowledged");
+    CHECK(wait_for(held + 1), "the line fell silent after EOI");
+    CHECK(e1000_causes(&nic) & E1000_IRQ_RX, "the interrupt was for nothing");
+    CHECK(hypercall1(TAKT_HC_PCI_EOI, 0) == 0, "it cannot be acknowledged");
+    delay_ns(5 * NS_PER_MS);
+    CHECK(interrupts == held + 1, "it interrupts though its causes were taken");
+
+    /* a batch, each interrupt acknowledged */
+    for (u32 i = 0; i < 8; i++) send_arp();
+    e1000_send_kick(&nic);
+    for (u32 i = 1; answers < 10 && wait_for(held + 1 + i); i++) {
+        e1000_causes(&nic);
+        answers += take_answers();
+        hypercall1(TAKT_HC_PCI_EOI, 0);
+    }
+    CHECK(answers == 10, "%u answers to 10 questions", answers);
+    e1000_send_buffer(&nic);
+    CHECK(nic.sent == 10, "%lu frames were sent", nic.sent);
+    CHECK(nic.bad == 0, "%lu frames were bad", nic.bad);
+    e1000_stop(&nic);
+    printf("%u interrupts, %lu frames received\n", interrupts, nic.received);
+    return test_end("frames and interrupts there and back");
+}
