@@ -1,14 +1,16 @@
 /* Does its worst, for ever, in one way (mode=io, mmio, hypercall, console, ipi, timer, yield, cli, msr,
- * cpuid, selfwake, ports), to see that the others' shares do not suffer. Every vCPU takes part. */
+ * cpuid, selfwake, ports, virtio), to see that the others do not suffer. Every vCPU takes part. */
 #include <guest/event.h>
 #include <guest/guest.h>
 #include <guest/lapic.h>
+#include <guest/mem.h>
 #include <guest/printf.h>
 #include <guest/string.h>
 #include <guest/thread.h>
 #include <guest/time.h>
 #include <guest/vcpu.h>
 #include <takt/io.h>
+#include "drivers/virtio.h"
 
 #define VECTOR_STORM 0x50
 
@@ -66,6 +68,64 @@ static void ports(void) {
 
 static void cli(void) { irq_disable(); }
 
+/* ---- a virtio device of ours, and who serves it ---- */
+
+#define RING 8
+
+static volatile u8 *regs;
+
+static void put(u32 reg, u32 value) { mmio_write32(regs + reg, value); }
+
+/* A ring as the registers want it, of garbage, half of which might be meant. */
+static void fill_ring(u8 *p) {
+    for (u32 i = 0; i < PAGE_SIZE; i++) p[i] = (u8)noise();
+    for (u32 i = 0; i < RING; i++) {
+        struct vring_desc d = { mem_ram() / 2 + noise() % (2 * mem_ram()), (u32)noise() % 4096,
+                                (u16)noise() % 8, (u16)noise() % (RING + 1) };
+
+        if (noise() % 4) memcpy(p + i * sizeof(d), &d, sizeof(d));
+    }
+    for (u32 i = 0; i < RING; i++) p[0x202 + 2 * i + 2] = (u8)noise() % RING, p[0x202 + 2 * i + 3] = 0;
+    p[0x202] = (u8)noise() % 12; /* the index: more than RING now and then */
+    p[0x203] = 0;
+}
+
+static void start_queue(u32 queue) {
+    static u8 page[4][PAGE_SIZE] __attribute__((aligned(4096)));
+    u64 at = (u64)page[queue];
+
+    fill_ring(page[queue]);
+    put(VIRTIO_QUEUE_SEL, queue);
+    put(VIRTIO_QUEUE_NUM, noise() % 8 ? RING : (u32)noise());
+    put(VIRTIO_QUEUE_DESC, (u32)at);
+    put(VIRTIO_QUEUE_DESC + 4, noise() % 16 ? 0 : (u32)noise());
+    put(VIRTIO_QUEUE_DRIVER, (u32)at + 0x200);
+    put(VIRTIO_QUEUE_DRIVER + 4, 0);
+    put(VIRTIO_QUEUE_DEVICE, (u32)at + (noise() % 16 ? 0x400 : (u32)noise() % 0x800));
+    put(VIRTIO_QUEUE_DEVICE + 4, 0);
+    put(VIRTIO_QUEUE_READY, 1);
+}
+
+static void virtio(void) {
+    regs = (volatile u8 *)(TAKT_VIRTIO_GPA + noise() % 2 * PAGE_SIZE);
+    put(VIRTIO_STATUS, 0);
+    for (u32 i = 0; i < 1000 && mmio_read32(regs + VIRTIO_STATUS); i++) hypercall0(TAKT_HC_YIELD);
+    put(VIRTIO_STATUS, VIRTIO_ACKNOWLEDGE | VIRTIO_DRIVER);
+    put(VIRTIO_DRIVER_FEATURES_SEL, 1);
+    put(VIRTIO_DRIVER_FEATURES, 1);
+    put(VIRTIO_DRIVER_FEATURES_SEL, 0);
+    put(VIRTIO_DRIVER_FEATURES,
+        noise() % 2 ? 0 : 1u << VIRTIO_F_INDIRECT | 1u << VIRTIO_F_EVENT_IDX | 0x8001);
+    put(VIRTIO_STATUS, VIRTIO_ACKNOWLEDGE | VIRTIO_DRIVER | VIRTIO_FEATURES_OK);
+    for (u32 q = 0; q < 2; q++) start_queue(q);
+    put(VIRTIO_STATUS, VIRTIO_ACKNOWLEDGE | VIRTIO_DRIVER | VIRTIO_FEATURES_OK | VIRTIO_DRIVER_OK);
+    for (u32 i = 0; i < 20; i++) {
+        put(VIRTIO_QUEUE_NOTIFY, noise() % 4 ? (u32)noise() % 2 : (u32)noise());
+        if (noise() % 8 == 0) put((u32)noise() % 0x200 & ~3u, (u32)noise());
+        if (noise() % 4 == 0) hypercall0(TAKT_HC_YIELD);
+    }
+}
+
 static const struct {
     const char *name;
     void (*fn)(void);
@@ -82,6 +142,7 @@ static const struct {
     { "cpuid", any_cpuid },
     { "selfwake", self_wake },
     { "ports", ports },
+    { "virtio", virtio },
 };
 
 static void run(void *arg) {

@@ -55,22 +55,43 @@ static struct back_dev *dev_of(struct served *s) { return is_net(s) ? &s->net.de
 
 /* ---- reports ---- */
 
+/* One line, of the counters that are not 0. */
 static void report(struct served *s) {
     const struct port_counts *c = &s->net.port.counts;
     const struct back_blk *b = &s->blk;
+    const struct {
+        const char *name;
+        u64 n;
+    } all[] = {
+        { "in", c->in_frames },
+        { "in_bytes", c->in_bytes },
+        { "out", c->out_frames },
+        { "out_bytes", c->out_bytes },
+        { "ring_full", c->ring_full },
+        { "queue_full", c->queue_full },
+        { "queue_most", c->queue_most },
+        { "pushed_back", c->backpressure },
+        { "lost", c->lost },
+        { "bad", c->bad },
+        { "spoofed", c->spoofed },
+        { "no_memory", c->no_memory },
+        { "reads", b->reads },
+        { "writes", b->writes },
+        { "flushes", b->flushes },
+        { "discards", b->discards },
+        { "bytes", b->bytes },
+        { "errors", b->errors },
+        { "depth_most", b->nr_most },
+        { "irqs", dev_of(s)->irqs },
+        { "resets", s->resets },
+    };
+    char line[400];
+    int n = 0;
 
     s->told = s->sum;
-    printf("iodom: %s.%u ", s->info.name, s->info.number);
-    if (is_net(s))
-        printf("in=%lu in_bytes=%lu out=%lu out_bytes=%lu ring_full=%lu queue_full=%lu queue_most=%u "
-               "pushed_back=%lu "
-               "lost=%lu bad=%lu spoofed=%lu no_memory=%lu",
-               c->in_frames, c->in_bytes, c->out_frames, c->out_bytes, c->ring_full, c->queue_full,
-               c->queue_most, c->backpressure, c->lost, c->bad, c->spoofed, c->no_memory);
-    else
-        printf("reads=%lu writes=%lu flushes=%lu discards=%lu bytes=%lu errors=%lu depth_most=%u", b->reads,
-               b->writes, b->flushes, b->discards, b->bytes, b->errors, b->nr_most);
-    printf(" irqs=%lu resets=%u\n", dev_of(s)->irqs, s->resets);
+    for (u32 i = 0; i < ARRAY_SIZE(all) && n < (int)sizeof(line); i++)
+        if (all[i].n) n += snprintf(line + n, sizeof(line) - (size_t)n, " %s=%lu", all[i].name, all[i].n);
+    printf("iodom: %s.%u:%s\n", s->info.name, s->info.number, n ? line : " nothing");
 }
 
 /* What has not been told of must be, one day: a device that goes on doing something keeps the timer, an idle
@@ -271,7 +292,8 @@ static u64 turn(u64 now) {
 }
 
 int main(void) {
-    i64 port = hypercall0(TAKT_HC_BACK_PORT);
+    i64 port =
+        hypercall0(TAKT_HC_BACK_PORT); /* as all that are served here, on vCPU 0 and without a vector */
 
     if (port < 0) {
         printf("iodom: only on Takt\n");
