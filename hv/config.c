@@ -23,11 +23,15 @@ enum kind {
     LOGLVL,
     ON_CRASH,
     GUEST_CONSOLE,
-    PCI
+    PCI, /* these may be repeated */
+    NET,
+    DISK,
 };
 
-/* What values there are. Up to CONSOLE they are text and kept as such; all others are kept as a number. Word
- * n means n % (max + 1). */
+#define DEVICE "the name of the VM that serves it, perhaps with at most 95 characters of options"
+
+/* What values there are. Up to CONSOLE they are text and kept as such, from PCI on one of several devices;
+ * all others are kept as a number. Word n means n % (max + 1). */
 static const struct {
     const char *expected; /* for the error */
     u64 min, max;
@@ -50,6 +54,8 @@ static const struct {
     [ON_CRASH] = { "destroy, restart or preserve", 0, 2, { "destroy", "restart", "preserve" } },
     [GUEST_CONSOLE] = { "keep or log", 0, 1, { "keep", "log" } },
     [PCI] = { "a PCI device such as 00:03.0" },
+    [NET] = { DEVICE },
+    [DISK] = { DEVICE },
 };
 
 enum section { NO_SECTION, BAD_SECTION, HYPERVISOR, POOL, VM };
@@ -84,6 +90,8 @@ static const struct key {
     KEY(VM, config_vm, "turbo", BOOL, turbo),
     KEY(VM, config_vm, "cpus", CPUS, cpus),
     KEY(VM, config_vm, "pool", NAME, pool),
+    KEY(VM, config_vm, "net", NET, device),
+    KEY(VM, config_vm, "disk", DISK, device),
     KEY(VM, config_vm, "on_crash", ON_CRASH, on_crash),
     KEY(VM, config_vm, "debugcon", BOOL, debugcon),
     KEY(VM, config_vm, "debug_exit", BOOL, debug_exit),
@@ -131,6 +139,8 @@ static PRINTF(4, 5) int report(struct reader *r, const char *at, enum severity s
 
 /* ---- values ---- */
 
+static bool blank(char c) { return c == ' ' || c == '\t' || c == '\r'; }
+
 static int read_word(enum kind kind, const char *value, u64 *v) {
     const char *const *words = kinds[kind].words;
     u64 n = 0;
@@ -170,7 +180,7 @@ static int check_text(const struct key *k, const char *value, const char **bad) 
     return k->kind == NAME && !valid_name(value) ? -EINVAL : 0;
 }
 
-/* One device more. */
+/* One device of the machine more. */
 static int add_pci(struct reader *r, const struct key *k, const char *value) {
     struct config_vm *vm = (struct config_vm *)r->head;
     const char *bad = value;
@@ -187,12 +197,34 @@ static int add_pci(struct reader *r, const struct key *k, const char *value) {
     return 0;
 }
 
+/* One virtio device more. */
+static int add_device(struct reader *r, const struct key *k, const char *value) {
+    struct config_vm *vm = (struct config_vm *)r->head;
+    struct config_device d = { .type = k->kind == NET ? VIRTIO_ID_NET : VIRTIO_ID_BLOCK };
+    const char *options;
+    size_t n = 0;
+
+    while (value[n] && !blank(value[n])) n++;
+    for (options = value + n; blank(*options);) options++;
+    memcpy(d.back, value, MIN(n, sizeof(d.back) - 1));
+    if (n >= sizeof(d.back) || !valid_name(d.back) || strlen(options) >= sizeof(d.options))
+        return report(r, value, ERROR, "%s: expected %s, not \"%s\"", k->name, kinds[k->kind].expected,
+                      value);
+    memcpy(d.options, options, strlen(options) + 1);
+    if (vm->nr_devices == TAKT_MAX_DEVICES)
+        return report(r, value, ERROR, "%s: it is one device too many: a VM can have %u", k->name,
+                      TAKT_MAX_DEVICES);
+    vm->device[vm->nr_devices++] = d;
+    return 0;
+}
+
 static int set_value(struct reader *r, const struct key *k, const char *value) {
     const char *bad = value;
     bool is_text = k->kind <= CONSOLE;
     u64 v;
 
     if (k->kind == PCI) return add_pci(r, k, value);
+    if (k->kind >= NET) return add_device(r, k, value);
     if (r->section == POOL && k->kind == CPUS) {
         struct config_pool *p = (struct config_pool *)r->head;
 
@@ -237,7 +269,7 @@ static int set_key(struct reader *r, const char *name, const char *value) {
 
     while (k < keys + ARRAY_SIZE(keys) && (k->section != r->section || strcmp(k->name, name) != 0)) k++;
     if (k < keys + ARRAY_SIZE(keys)) {
-        if (r->seen & BIT(k - keys) && !r->again && k->kind != PCI)
+        if (r->seen & BIT(k - keys) && !r->again && k->kind < PCI)
             return report(r, name, ERROR, "%s is given twice in this section", name);
         r->seen |= BIT(k - keys);
         return set_value(r, k, value);
@@ -314,8 +346,6 @@ static int start_section(struct reader *r, const char *at, enum section section,
 }
 
 /* ---- lines ---- */
-
-static bool blank(char c) { return c == ' ' || c == '\t' || c == '\r'; }
 
 /* Without the blanks at both ends, in place. */
 static char *trim(char *s) {
@@ -453,6 +483,13 @@ static void check_vm(struct reader *r, struct config_vm *v) {
     if (v->turbo && !turbo)
         report(r, NULL, ERROR, "VM %s is to have a turbo vCPU, but pool %s has no turbo pool", v->head.name,
                v->pool);
+    for (const struct config_device *d = v->device; d < v->device + v->nr_devices; d++) {
+        if (strcmp(d->back, v->head.name) == 0)
+            report(r, NULL, ERROR, "VM %s cannot serve its own devices", v->head.name);
+        else if (!config_find_vm(r->c, d->back))
+            report(r, NULL, WARNING, "VM %s waits for VM %s, which this file does not describe, to serve it",
+                   v->head.name, d->back);
+    }
     if (cpumask_empty(&cpus))
         report(r, NULL, ERROR, "VM %s may run on none of the CPUs of pool %s", v->head.name, v->pool);
 }

@@ -2,7 +2,7 @@
 #ifndef HV_CONFIG_H
 #define HV_CONFIG_H
 
-#include <takt/types.h>
+#include <takt/device.h>
 #include "lib/parse.h"
 
 #define CONFIG_NAME       32
@@ -27,6 +27,13 @@ struct config_head {
     struct config_param param[CONFIG_MAX_PARAMS];
 };
 
+/* `net = VM options`, `disk = VM options`: that VM serves the device, and may map all RAM of this one. */
+struct config_device {
+    u32 type; /* VIRTIO_ID_* */
+    char back[CONFIG_NAME];
+    char options[sizeof(((struct takt_back *)0)->options)]; /* handed on as they are */
+};
+
 enum on_crash { ON_CRASH_DESTROY, ON_CRASH_RESTART, ON_CRASH_PRESERVE };
 
 struct config_vm {
@@ -39,6 +46,8 @@ struct config_vm {
     struct cpumask cpus; /* hard affinity */
     char pool[CONFIG_NAME];
     enum on_crash on_crash;
+    struct config_device device[TAKT_MAX_DEVICES];
+    u32 nr_devices;
     bool debugcon, debug_exit, start; /* optional devices; started at boot (default 1) */
     u32 nr_pci;                       /* devices of the machine that are given to it */
     u32 pci[CONFIG_MAX_PCI];          /* bus << 8 | device << 3 | function */

@@ -61,6 +61,17 @@ static void params(const struct config_head *h) {
     printf("}}");
 }
 
+static void devices(const struct config_vm *v) {
+    printf("\"devices\": [");
+    for (u32 i = 0; i < v->nr_devices; i++) {
+        printf("%s{", i ? ", " : "");
+        string("type", v->device[i].type == VIRTIO_ID_NET ? "net" : "disk");
+        string("options", v->device[i].options);
+        printf("\"back\": \"%s\"}", v->device[i].back);
+    }
+    printf("], ");
+}
+
 static void dump_vm(const struct config_vm *v) {
     static const char *const on_crash[] = { "destroy", "restart", "preserve" };
 
@@ -78,6 +89,7 @@ static void dump_vm(const struct config_vm *v) {
     boolean("debug_exit", v->debug_exit);
     boolean("start", v->start);
     printf("\"demand_permille\": %u, ", v->demand_permille);
+    devices(v);
     params(&v->head);
 }
 

@@ -59,13 +59,14 @@ static int port_take(struct evtchn_dom *d, int port, struct evtchn_port p) {
     return port;
 }
 
-static int join(struct evtchn_dom *d, struct evtchn_dom *r, u32 remote_port) {
+/* `fixed`: with one of the hypervisor's, else with one that a guest has made for d. */
+static int join(struct evtchn_dom *d, struct evtchn_dom *r, u32 remote_port, bool fixed) {
     int error, port = port_free(d);
     struct evtchn_port *q = port_used(r, remote_port, &error);
 
     if (port < 0) return port;
     if (!q) return error;
-    if (q->remote_vm != d->vm) return -EPERM;
+    if (q->fixed != fixed || (!fixed && q->remote_vm != d->vm)) return -EPERM;
     if (q->peer) return -EBUSY;
     q->peer = d;
     q->peer_port = (u16)port;
@@ -110,7 +111,7 @@ int evtchn_bind(struct evtchn_dom *d, u32 remote_vm, u32 remote_port) {
 
     spin_lock(&evtchn_lock);
     list_for_each(r, &doms, struct evtchn_dom, link)
-        if (r->vm == remote_vm) port = join(d, r, remote_port);
+        if (r->vm == remote_vm) port = join(d, r, remote_port, false);
     spin_unlock(&evtchn_lock);
     return port;
 }
@@ -159,18 +160,24 @@ int evtchn_mask(struct evtchn_dom *d, u32 port, bool masked, u64 now) {
     return 0;
 }
 
-int evtchn_close(struct evtchn_dom *d, u32 port) {
+static int close_port(struct evtchn_dom *d, u32 port, bool guest) {
     int error;
     struct evtchn_port *p = port_lock(d, port, &error);
 
     if (!p) return error;
-    if (p->peer) p->peer->port[p->peer_port].peer = NULL;
-    clear(d->used, port);
-    clear(d->shared->pending, port);
-    clear(d->shared->mask, port);
+    if (guest && p->fixed) {
+        error = -EPERM;
+    } else {
+        if (p->peer) p->peer->port[p->peer_port].peer = NULL;
+        clear(d->used, port);
+        clear(d->shared->pending, port);
+        clear(d->shared->mask, port);
+    }
     spin_unlock(&evtchn_lock);
-    return 0;
+    return error;
 }
+
+int evtchn_close(struct evtchn_dom *d, u32 port) { return close_port(d, port, true); }
 
 int evtchn_vector(struct evtchn_dom *d, u32 port, u32 vcpu, u32 vector) {
     bool valid = vcpu < d->nr_vcpus && (vector == 0 || (vector >= 32 && vector <= 255));
@@ -182,6 +189,27 @@ int evtchn_vector(struct evtchn_dom *d, u32 port, u32 vcpu, u32 vector) {
     p->vector = (u8)vector;
     spin_unlock(&evtchn_lock);
     return 0;
+}
+
+int evtchn_make(struct evtchn_dom *d) {
+    int port;
+
+    spin_lock(&evtchn_lock);
+    port = port_take(d, port_free(d), (struct evtchn_port){ .fixed = 1 });
+    spin_unlock(&evtchn_lock);
+    return port;
+}
+
+int evtchn_connect(struct evtchn_dom *d, struct evtchn_dom *r, u32 remote_port) {
+    int port;
+
+    spin_lock(&evtchn_lock);
+    if (r->port[remote_port].peer == d)
+        port = r->port[remote_port].peer_port;
+    else
+        port = join(d, r, remote_port, true);
+    spin_unlock(&evtchn_lock);
+    return port;
 }
 
 static bool any_pending(struct evtchn_dom *d, u32 vcpu) {
@@ -226,7 +254,7 @@ bool evtchn_fini(struct evtchn_dom *d) {
     for (u32 w = 0; w < ARRAY_SIZE(d->used); w++) {
         if (!d->used[w]) continue;
         for (u64 bits = d->used[w]; bits; bits &= bits - 1)
-            evtchn_close(d, w * 64 + (u32)__builtin_ctzll(bits));
+            close_port(d, w * 64 + (u32)__builtin_ctzll(bits), false);
         return true;
     }
     spin_lock(&evtchn_lock);

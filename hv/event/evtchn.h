@@ -17,7 +17,8 @@ struct evtchn_dom;
 struct evtchn_port {
     struct evtchn_dom *peer; /* joined with its `peer_port`; NULL: unbound */
     u32 remote_vm;           /* who may bind, or is bound */
-    u16 peer_port;
+    u16 peer_port : 15;
+    u16 fixed : 1;   /* made by the hypervisor: the guest can neither close it nor have it bound */
     u8 vcpu, vector; /* vector 0: none; only the pending bit */
     u64 sent_ns;     /* when the pending bit was set; 0 after it was seen taken */
 };
@@ -47,8 +48,8 @@ void evtchn_init(struct evtchn_dom *d, u32 vm, u32 nr_vcpus, struct takt_shared 
 bool evtchn_fini(struct evtchn_dom *d);
 
 /* Each as its hypercall: a port or 0; -EINVAL: no such port number or argument; -ENOENT: the port, its other
- * end or that VM is not there; -EBUSY: already bound; -EPERM: for somebody else; -ENOSPC: no port left;
- * -ENOMEM. */
+ * end or that VM is not there; -EBUSY: already bound; -EPERM: for somebody else, or the hypervisor's;
+ * -ENOSPC: no port left; -ENOMEM. */
 int evtchn_alloc(struct evtchn_dom *d, u32 remote_vm);
 int evtchn_bind(struct evtchn_dom *d, u32 remote_vm, u32 remote_port);
 int evtchn_send(struct evtchn_dom *d, u32 port, u64 now);
@@ -57,6 +58,11 @@ int evtchn_raise(struct evtchn_dom *d, u32 port, u64 now);
 int evtchn_mask(struct evtchn_dom *d, u32 port, bool masked, u64 now);
 int evtchn_close(struct evtchn_dom *d, u32 port);
 int evtchn_vector(struct evtchn_dom *d, u32 port, u32 vcpu, u32 vector);
+/* For devices. A port that nobody binds and that stays until evtchn_fini(); -ENOSPC, -ENOMEM. */
+int evtchn_make(struct evtchn_dom *d);
+/* A port of d that is joined with `remote_port` of r, one of evtchn_make(): a new one, unless one of d's is
+ * joined with it already. Both VMs have their page. -ENOSPC, -ENOMEM; -EBUSY: joined with another VM's. */
+int evtchn_connect(struct evtchn_dom *d, struct evtchn_dom *r, u32 remote_port);
 /* 1 if `port` (TAKT_PORT_ANY: any of this vCPU's) is pending and not masked, 0 if not, or -EINVAL, -ENOENT.
  */
 int evtchn_pending(struct evtchn_dom *d, u32 vcpu, u32 port);

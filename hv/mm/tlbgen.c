@@ -19,7 +19,11 @@ void tlb_load(struct tlbgen *g, const struct tlb_tags *t, struct tlb_user *u, un
         u->cpu = cpu;
         u->generation = 0;
     }
-    /* Whoever bumps either sees us loaded, or we see the bump at the next entry. */
+    tlb_resume(g, cpu);
+}
+
+/* Whoever bumps either sees us loaded, or we see the bump at the next entry. */
+void tlb_resume(struct tlbgen *g, unsigned cpu) {
     __atomic_store_n(&g->loaded[cpu], 1, __ATOMIC_SEQ_CST);
     __atomic_thread_fence(__ATOMIC_SEQ_CST);
 }

@@ -52,6 +52,9 @@ void tlb_tags_init(struct tlb_tags *t, u32 nr); /* nr >= 2 */
 /* The vCPU becomes this pCPU's, and leaves it. */
 void tlb_load(struct tlbgen *g, const struct tlb_tags *t, struct tlb_user *u, unsigned cpu);
 void tlb_save(struct tlbgen *g, unsigned cpu);
+/* The vCPU stays the pCPU's, which does something else: between the two it uses no translation. */
+static inline void tlb_rest(struct tlbgen *g, unsigned cpu) { tlb_save(g, cpu); }
+void tlb_resume(struct tlbgen *g, unsigned cpu);
 
 /* Forget this vCPU's translations: the hypervisor changed a register that flushes (CR0, CR3, CR4, EFER). */
 static inline void tlb_forget(struct tlb_user *u) { u->generation = 0; }

@@ -258,7 +258,7 @@ static int connect_line(struct vm *vm, struct pci_device *d) {
 }
 
 static int connect(struct vm *vm, struct pci_device *d) {
-    int port = evtchn_alloc(&vm->events, 0); /* there is no VM 0, that could bind it */
+    int port = evtchn_make(&vm->events);
 
     if (port < 0) return port;
     d->vector = irq_alloc(on_interrupt, d);

@@ -1,4 +1,5 @@
-/* Commands about VMs, named as in xl: list vcpu-list vcpu-pin create destroy pause unpause console. */
+/* Commands about VMs, named as in xl: list vcpu-list vcpu-pin create destroy pause unpause console; and their
+ * devices. */
 #include <takt/errno.h>
 #include "lib/parse.h"
 #include "lib/string.h"
@@ -118,6 +119,31 @@ static int cmd_vcpu_list(struct shell_call *c) {
     return SHELL_AGAIN;
 }
 
+/* ---- devices ---- */
+
+COLUMNS(device_columns, COL("Name", "vm", 's', -24), COL("ID", "id", 'u', 5), COL("Dev", "number", 'u', 4),
+        COL("Type", "type", 's', -5), COL("Back end", "back", 's', -24), COL("State", "state", 's', -8),
+        COL(NULL, "status", 'u', 0), COL("Queues", "queues", 'u', 6), COL("Notifies", "notifies", 'u', 10),
+        COL("Interrupts", "interrupts", 'u', 10), COL("Dropped", "dropped", 'u', 8),
+        COL("Resets", "resets", 'u', 6));
+
+static int cmd_devices(struct shell_call *c) {
+    struct device_info d;
+
+    c->columns = device_columns;
+    if (!c->vm) c->vm = vm_next(NULL);
+    while (c->vm && !device_info(c->vm, c->index, &d)) {
+        if (c->only) return 0;
+        c->vm = vm_next(c->vm);
+        c->index = 0;
+    }
+    if (!c->vm) return 0;
+    table_row(c, CELLS(S(c->vm->name), U(c->vm->id), U(c->index), S(d.type), S(d.back), S(d.state),
+                       U(d.status), U(d.queues), U(d.notifies), U(d.interrupts), U(d.dropped), U(d.resets)));
+    c->index++;
+    return SHELL_AGAIN;
+}
+
 /* ---- vcpu-pin ---- */
 
 static int cmd_vcpu_pin(struct shell_call *c) {
@@ -228,6 +254,7 @@ static int cmd_wait(struct shell_call *c) {
 const struct shell_command vm_commands[] = {
     { "list", "[VM]", "VMs, their memory, state (r b p s c d) and CPU time", cmd_list, "?V", "" },
     { "vcpu-list", "[VM]", "vCPUs, where they are and may run", cmd_vcpu_list, "?V", "" },
+    { "devices", "[VM]", "virtio devices, who serves them, their state and counts", cmd_devices, "?V", "" },
     { "vcpu-pin", "VM VCPU|all CPUS|all", "sets where vCPUs may run", cmd_vcpu_pin, "VwC", "" },
     { "create", "VM [KEY=VALUE...]",
       "creates a VM of the configuration file, or one described by keys of its [vm] section", cmd_create,

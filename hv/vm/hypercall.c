@@ -11,9 +11,6 @@ DEFINE_COUNTER(hypercalls);
 
 #define CONSOLE_MAX 4096u
 
-/* The call is not finished: the vCPU sleeps, and executes the instruction again when it wakes. */
-#define HC_AGAIN ((i64)1 << 62)
-
 static i64 hc_version(struct vcpu *v, const u64 *a) { return TAKT_ABI_VERSION; }
 
 static i64 hc_console_write(struct vcpu *v, const u64 *a) {
@@ -74,12 +71,14 @@ static i64 hc_evtchn_bind(struct vcpu *v, const u64 *a) {
     return evtchn_bind(&v->vm->events, (u32)a[0], (u32)a[1]);
 }
 
-static i64 hc_evtchn_send(struct vcpu *v, const u64 *a) {
+int vcpu_send(struct vcpu *v, u32 port) {
     u64 now = now_ns();
 
-    trace(this_cpu()->id, now, TRC_EVTCHN_SEND, v->vm->id << 16 | v->id, (u32)a[0], 0, 0, 0);
-    return evtchn_send(&v->vm->events, (u32)a[0], now);
+    trace(this_cpu()->id, now, TRC_EVTCHN_SEND, v->vm->id << 16 | v->id, port, 0, 0, 0);
+    return evtchn_send(&v->vm->events, port, now);
 }
+
+static i64 hc_evtchn_send(struct vcpu *v, const u64 *a) { return vcpu_send(v, (u32)a[0]); }
 
 static i64 hc_evtchn_mask(struct vcpu *v, const u64 *a) {
     return a[1] > 1 ? -EINVAL : evtchn_mask(&v->vm->events, (u32)a[0], a[1], now_ns());
@@ -160,6 +159,14 @@ static const struct {
     [TAKT_HC_VCPU_INFO] = { hc_vcpu_info, 1 },
     [TAKT_HC_SHUTDOWN] = { hc_shutdown, 1 },
     [TAKT_HC_IO_REPORT] = { hc_io_report, 1 },
+    [TAKT_HC_BACK_PORT] = { hc_back_port },
+    [TAKT_HC_BACK_LIST] = { hc_back_list, 1 },
+    [TAKT_HC_BACK_OFFER] = { hc_back_offer, 1 },
+    [TAKT_HC_BACK_STATE] = { hc_back_state, 1 },
+    [TAKT_HC_BACK_MAP] = { hc_back_map, 1 },
+    [TAKT_HC_BACK_UNMAP] = { hc_back_unmap, 1 },
+    [TAKT_HC_BACK_IRQ] = { hc_back_irq, 1 },
+    [TAKT_HC_BACK_BROKEN] = { hc_back_broken, 1 },
     [TAKT_HC_PCI_INFO] = { hc_pci_info, 1 },
     [TAKT_HC_PCI_EOI] = { hc_pci_eoi, 1 },
     [TAKT_HC_PCI_READ] = { hc_pci_read, 3 },

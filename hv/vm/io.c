@@ -44,7 +44,8 @@ void vm_add_devices(struct vm *vm) {
     bus_add(&vm->ports, TAKT_UART_PORT, 8, vuart_access, &vm->uart);
     if (vm->config.debugcon) bus_add(&vm->ports, TAKT_DEBUGCON_PORT, 1, debugcon_access, &vm->console);
     if (vm->config.debug_exit) bus_add(&vm->ports, TAKT_DEBUG_EXIT_PORT, 4, debug_exit_access, vm);
-    bus_add(&vm->mmio, TAKT_LAPIC_GPA, PAGE_SIZE, lapic_access, vm);
+    bus_add(&vm->mmio, TAKT_LAPIC_GPA, PAGE_SIZE, lapic_access, vm); /* first: what is used most */
+    bus_add(&vm->mmio, TAKT_VIRTIO_GPA, TAKT_MAX_DEVICES * PAGE_SIZE, device_access, vm);
 }
 
 static const u64 size_mask[] = { 0, 0xff, 0xffff, 0, 0xffffffff };

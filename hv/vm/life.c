@@ -301,8 +301,8 @@ static const struct {
 } rows[] = {
     { make_claim, undo_claim },     { make_memory, undo_memory }, { make_ram, undo_ram },
     { make_sched, undo_sched },     { make_vcpus, undo_vcpus },   { make_events, undo_events },
-    { make_devices, undo_devices }, { make_params, NULL },        { make_image, NULL },
-    { make_run, undo_run },
+    { make_devices, undo_devices }, { make_params, NULL },        { vm_make_virtio, vm_undo_virtio },
+    { make_image, NULL },           { make_run, undo_run },
 };
 
 /* ---- the work ---- */

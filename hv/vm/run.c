@@ -61,15 +61,28 @@ static void reschedule(struct percpu *cpu, struct cpu_vm *c) {
     __atomic_thread_fence(__ATOMIC_SEQ_CST); /* on_cpu is out before `todo` is read */
 }
 
+/* A vCPU that is loaded here uses no translation until it is entered again: who waits for that (tlbgen.h)
+ * need not wait for a sleeper, nor for itself. */
+static void guest_rests(const struct percpu *cpu, const struct cpu_vm *c, bool rests) {
+    struct tlbgen *g = c->loaded ? &c->loaded->vm->virt.npt.tlb : NULL;
+
+    if (g) (rests ? tlb_rest : tlb_resume)(g, cpu->id);
+}
+
 /* A step of work, if one is due and the pCPU has the time for it. */
 static bool do_work(const struct percpu *cpu, struct cpu_vm *c) {
     u64 start, end;
+    bool worked;
 
     c->work_waits = false;
     if (cpu->id != WORK_CPU || !work_due()) return false;
     start = rdtsc();
     c->work_waits = c->loaded && !c->loaded->sched.blocked && start < c->work_at;
-    if (c->work_waits || !work_run()) return false;
+    if (c->work_waits) return false;
+    guest_rests(cpu, c, true);
+    worked = work_run();
+    guest_rests(cpu, c, false);
+    if (!worked) return false;
     end = rdtsc();
     c->work_at = end + (WORK_SHARE - 1) * (end - start);
     irq_window(); /* with work enough nothing else would open it */
@@ -92,7 +105,9 @@ static __attribute__((noinline)) bool look_around(struct percpu *cpu, struct cpu
 
         lapic_timer_arm(timers_next());
         t = rdtsc();
+        guest_rests(cpu, c, true);
         cpu_halt();
+        guest_rests(cpu, c, false);
         c->mark = rdtsc();
         cpu->idle_tsc += c->mark - t;
     }

@@ -10,6 +10,7 @@
 #include "vdev/vlapic.h"
 #include "vdev/vuart.h"
 #include "virt/virt.h"
+#include "vm/backend.h"
 
 #define VM_NAME CONFIG_NAME
 
@@ -130,6 +131,8 @@ struct vm {
     struct vuart uart;
     u32 nr_pci; /* devices of the machine that it has */
     struct pci_device *pci[CONFIG_MAX_PCI];
+    struct device *device[TAKT_MAX_DEVICES]; /* as in `config`; NULL: none, not yet, or no more */
+    struct backend back;
     u64 tsc_offset;
     u32 nr_vcpus, routed;              /* the latter, atomically: events with route = spread */
     struct vcpu *vcpu[TAKT_MAX_VCPUS]; /* until the VM is DYING, then only for who destroys it */
@@ -212,6 +215,10 @@ void exit_mmio(struct vcpu *v, const struct vm_exit *e);
 void exit_hypercall(struct vcpu *v, const struct vm_exit *e);
 void exit_cr(struct vcpu *v, const struct vm_exit *e);
 void exit_xsetbv(struct vcpu *v, const struct vm_exit *e);
+/* A hypercall that is not finished: the instruction is executed again, when the vCPU runs again. */
+#define HC_AGAIN ((i64)1 << 62)
+/* Raises the other end of a port of v's VM. Errors as evtchn_send(). */
+int vcpu_send(struct vcpu *v, u32 port);
 /* Queues #GP(0); a fault that cannot be delivered stops the VM. */
 void vcpu_fault(struct vcpu *v, u8 vector, bool has_code, u32 code);
 void vcpu_page_fault(struct vcpu *v, u64 addr, u32 code);

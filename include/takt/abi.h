@@ -82,14 +82,15 @@ enum takt_hypercall {
 
     /* Devices: <takt/device.h>. Of a device that another VM serves: -EPERM; of one that is not there, or not
      * any more: -ENOENT; before it is offered: -EINVAL. */
-    TAKT_HC_BACK_PORT = 16, /* () -> port, raised when a device that this VM serves comes or goes */
+    /* () -> port, raised when a device that this VM serves comes, goes, or changes its Status */
+    TAKT_HC_BACK_PORT = 16,
     TAKT_HC_BACK_LIST = 17, /* (index, gpa of struct takt_back) -> 0; -ENOENT: there are no more */
-    /* (handle, gpa of struct takt_offer) -> own port, joined with the device's: raised by QueueNotify and when
-     * Status changes. The front end sees the device from now on. Again: only `config` may differ, else -EBUSY;
-     * the front end is told. */
+    /* (handle, gpa of struct takt_offer) -> own port, joined with the device's: raised by QueueNotify, and
+     * when Status changes. The front end sees the device from now on. Again: only `config` may differ, else
+     * -EBUSY; the front end is told. */
     TAKT_HC_BACK_OFFER = 18,
-    /* (handle, gpa of struct takt_front, resets) -> 0. If `resets` is the number of resets so far, this VM has
-     * let go of all rings of before. */
+    /* (handle, gpa of struct takt_front, resets) -> 0. If `resets` is the number of resets so far, this VM
+     * has let go of all rings of before. */
     TAKT_HC_BACK_STATE = 19,
     /* (handle, gpa of struct takt_window) -> 0: the front VM's RAM is mapped; the same window for all its
      * devices. -ENOMEM; -ENOSPC: no room below the CPU's limit. */

@@ -109,9 +109,9 @@ struct takt_front {
     struct takt_queue queue[TAKT_MAX_QUEUES];
 };
 
-/* The front VM's RAM, not executable, in the back end's guest-physical space from TAKT_FOREIGN_GPA on: address
- * x of the front VM is at base + x, for x < low and for TAKT_HIGH_RAM <= x < TAKT_HIGH_RAM + high. When the
- * front VM goes, what is written there is lost, and what is read is anything; no access faults until
+/* The front VM's RAM, not executable, in the back end's guest-physical space from TAKT_FOREIGN_GPA on:
+ * address x of the front VM is at base + x, for x < low and for TAKT_HIGH_RAM <= x < TAKT_HIGH_RAM + high.
+ * When the front VM goes, what is written there is lost, and what is read is anything; no access faults until
  * TAKT_HC_BACK_UNMAP. */
 struct takt_window {
     u64 base, low, high;

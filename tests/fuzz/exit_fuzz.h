@@ -86,7 +86,7 @@ static inline void fuzz_handle(struct vcpu *v, struct vm_exit e) {
     u64 rip = v->virt.regs.rip;
 
     vcpu_handle_exit(v, &e);
-    check(!spin_is_locked(&evtchn_lock));
+    check(!spin_is_locked(&evtchn_lock) && !spin_is_locked(&backend_lock));
     check(!spin_is_locked(&v->vm->console.out.lock) && !spin_is_locked(&v->vm->console.in.lock));
     if (v->virt.pending.type == EVENT_EXCEPTION)
         check(v->virt.regs.rip == rip && v->virt.pending.vector < 32);

@@ -12,7 +12,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         fuzz_mode(v, mode);
         v->virt.regs.rip = 0x100000;
         for (unsigned i = 0; i < 16; i++) gpr[i] = i * 0x1111111111111111ull;
-        gpr[REG_RAX] = nr < 200 ? nr % 20 : take_value(&in);
+        gpr[REG_RAX] = nr < 200 ? nr % 32 : take_value(&in);
         gpr[REG_RBX] = take_value(&in);
         gpr[REG_RCX] = take_value(&in);
         gpr[REG_RDX] = take_value(&in);

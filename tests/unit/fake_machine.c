@@ -41,7 +41,12 @@ void cpu_kick(unsigned cpu) { fake_kicks[cpu]++; }
 
 void irq_window(void) {}
 
-void cpu_halt(void) { fake_halts++; }
+void (*fake_meanwhile)(void);
+
+void cpu_halt(void) {
+    fake_halts++;
+    if (fake_meanwhile) fake_meanwhile();
+}
 
 void lapic_timer_arm(u64 when) {}
 
@@ -98,10 +103,13 @@ void fake_pass(u32 cpu) {
     cpu_pass();
 }
 
-/* Those that are to stop have to hear of it. */
+/* Those that are to stop have to hear of it, and who is kicked enters anew. */
 static void pass_where_needed(void) {
+    static u32 seen[FAKE_CPUS];
+
     for (u32 i = 0; i < FAKE_CPUS; i++) {
-        if (percpu_of[i]->need_resched) fake_pass(i);
+        if (percpu_of[i]->need_resched || seen[i] != fake_kicks[i]) fake_pass(i);
+        seen[i] = fake_kicks[i];
     }
     if (this_cpu()->id != 0) fake_cpu(0);
 }
@@ -139,18 +147,31 @@ static void vcpu_fini_op(struct virt_vcpu *v) {
     v->priv = NULL;
 }
 
+static struct tlb_tags tags[FAKE_CPUS];
+
 static void load_op(struct virt_vcpu *v) {
+    u32 cpu = this_cpu()->id;
+
     ASSERT(!priv(v)->loaded);
     priv(v)->loaded = true;
+    if (!tags[cpu].nr) tlb_tags_init(&tags[cpu], 1000);
+    tlb_load(&v->vm->npt.tlb, &tags[cpu], &v->tlb, cpu);
 }
 
 static void save_op(struct virt_vcpu *v) {
     ASSERT(priv(v)->loaded);
     priv(v)->loaded = false;
+    tlb_save(&v->vm->npt.tlb, this_cpu()->id);
 }
 
+static void no_flush(enum tlb_flush what, void *ctx) {}
+
 static void run_op(struct virt_vcpu *v, u64 deadline, struct vm_exit *e) {
+    u32 cpu = this_cpu()->id;
+
     ASSERT(priv(v)->loaded);
+    if (tlb_stale(&v->vm->npt.tlb, &v->tlb))
+        tlb_prepare(&v->vm->npt.tlb, &tags[cpu], &v->tlb, cpu, no_flush, NULL);
     memset(e, 0, sizeof(*e));
     e->reason = EXIT_INTR;
     v->pending.type = EVENT_NONE;

@@ -31,6 +31,8 @@ void fake_pass(u32 cpu);     /* one pass of its loop */
 
 /* What the guest does when it is entered; fills in the exit. NULL: it is interrupted. */
 extern void (*fake_run)(struct virt_vcpu *v, struct vm_exit *e);
+/* What the others do while a pCPU halts. NULL: nothing. */
+extern void (*fake_meanwhile)(void);
 extern u32 fake_kicks[FAKE_CPUS], fake_halts;
 static inline struct fake_vcpu *fake_of(struct vcpu *v) { return v->virt.priv; }
 

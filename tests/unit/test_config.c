@@ -62,6 +62,9 @@ static void whole_file(void **state) {
                        "pci = 00:03.0\n"
                        "pci = 0000:Ff:1f.7\n"
                        "unsafe_dma = yes\n"
+                       "net = bare\trate=20M  delay=5ms # slow\n"
+                       "disk = bare\n"
+                       "net = bare \"x\"\n"
                        "weight = 512\n"
                        "cap = 25\n"
                        "[vm bare]\n"
@@ -100,6 +103,13 @@ static void whole_file(void **state) {
     assert_int_equal(v->pci[0], 3 << 3);
     assert_int_equal(v->pci[1], 0xffff);
     assert_true(v->unsafe_dma);
+    assert_int_equal(v->nr_devices, 3);
+    assert_int_equal(v->device[0].type, VIRTIO_ID_NET);
+    assert_string_equal(v->device[0].back, "bare");
+    assert_string_equal(v->device[0].options, "rate=20M  delay=5ms");
+    assert_int_equal(v->device[1].type, VIRTIO_ID_BLOCK);
+    assert_string_equal(v->device[1].options, "");
+    assert_string_equal(v->device[2].options, "\"x\"");
     assert_int_equal(v->head.nr_params, 2);
     assert_string_equal(v->head.param[0].value, "512");
 
@@ -109,6 +119,7 @@ static void whole_file(void **state) {
     assert_int_equal(v->cpus.bits, ~0ull);
     assert_true(v->start);
     assert_int_equal(v->demand_permille, 1000);
+    assert_int_equal(v->nr_devices, 0);
     assert_int_equal(v->head.nr_params, 0);
     assert_true(v->nr_pci == 0 && !v->unsafe_dma);
 }
@@ -187,6 +198,19 @@ static void complaints(void **state) {
           "t.cfg:3:1: VM a may run on none of the CPUs of pool p\n" },
         { "[pool p]\ncpus = 1\n[vm a]\nimage = x\ncpus = 1\n",
           "t.cfg:3:1: VM a may run on none of the CPUs of pool Pool-0\n" },
+        { "[vm a]\nimage = x\nnet = 7 up\n",
+          "t.cfg:3:7: net: expected the name of the VM that serves it, perhaps "
+          "with at most 95 characters of options, not \"7 up\"\n" },
+        { "[vm a]\nimage = x\ndisk =\n",
+          "t.cfg:3:7: disk: expected the name of the VM that serves it, perhaps "
+          "with at most 95 characters of options, not \"\"\n" },
+        { "[vm a]\nimage = x\ndisk = a12345678901234567890123456789012\n",
+          "t.cfg:3:8: disk: expected the name of the VM that serves it, perhaps with at most 95 characters "
+          "of "
+          "options, not \"a12345678901234567890123456789012\"\n" },
+        { "[vm a]\nimage = x\ndisk = a\n", "t.cfg:1:1: VM a cannot serve its own devices\n" },
+        { "[vm a]\nimage = x\nnet = b\n",
+          "warning: t.cfg:1:1: VM a waits for VM b, which this file does not describe, to serve it\n" },
     };
 
     for (size_t i = 0; i < ARRAY_SIZE(bad); i++) {
@@ -243,6 +267,27 @@ static void too_many(void **state) {
     assert_string_equal(said, "t.cfg:129:1: VM v64 is one too many: 64 are allowed\n");
 }
 
+static void devices(void **state) {
+    static char text[1024];
+    struct config_vm v;
+    size_t n = (size_t)sprintf(text, "[vm b]\nimage = x\n[vm a]\nimage = x\nnet = b %095d\n", 7);
+
+    assert_int_equal(parse(text), 0);
+    assert_int_equal(strlen(cfg.vm[1].device[0].options), 95);
+    for (u32 i = 0; i < TAKT_MAX_DEVICES; i++) n += (size_t)sprintf(text + n, "disk = b\n");
+    assert_int_equal(parse(text), -EINVAL);
+    assert_string_equal(said, "t.cfg:13:8: disk: it is one device too many: a VM can have 8\n");
+    sprintf(text, "[vm b]\nimage = x\n[vm a]\nimage = x\nnet = b %096d\n", 7);
+    assert_int_equal(parse(text), -EINVAL);
+
+    config_vm_defaults(&v, "c");
+    assert_int_equal(config_vm_set(&v, "net", "b rate=1M", kind, hear, NULL), 0);
+    assert_int_equal(config_vm_set(&v, "disk", "b", kind, hear, NULL), 0);
+    assert_int_equal(v.nr_devices, 2);
+    assert_string_equal(v.device[0].back, "b");
+    assert_string_equal(v.device[0].options, "rate=1M");
+}
+
 static void command_line(void **state) {
     assert_int_equal(parse("[hypervisor]\ntslice_us = 30000\n"), 0);
     assert_int_equal(
@@ -274,8 +319,9 @@ static void command_line(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(whole_file), cmocka_unit_test(complaints),   cmocka_unit_test(truncated_anywhere),
-        cmocka_unit_test(too_many),   cmocka_unit_test(command_line), cmocka_unit_test(turbo),
+        cmocka_unit_test(whole_file), cmocka_unit_test(complaints), cmocka_unit_test(truncated_anywhere),
+        cmocka_unit_test(too_many),   cmocka_unit_test(devices),    cmocka_unit_test(command_line),
+        cmocka_unit_test(turbo),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

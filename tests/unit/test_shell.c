@@ -118,6 +118,21 @@ static void lists(void **state) {
     answers("counters -j", "\"error\": 0, \"result\": [");
 }
 
+static void devices(void **state) {
+    assert_string_equal(rig_say("create dev image=null memory=2M net='two rate=1M' disk=two"), "takt> ");
+    answers("devices", "Back end                 State    Queues   Notifies Interrupts  Dropped Resets\n");
+    answers("devices",
+            " 0 net   two                      waits         0          0          0        0      0\n");
+    answers("devices -j dev",
+            "\"number\": 1, \"type\": \"disk\", \"back\": \"two\", \"state\": \"waits\", "
+            "\"status\": 0, \"queues\": 0, \"notifies\": 0, \"interrupts\": 0, \"dropped\": 0, "
+            "\"resets\": 0}]}\n");
+    answers("devices -j two", "\"result\": []}\n");
+    assert_string_equal(rig_say("destroy dev"), "takt> ");
+    answers("create dev image=null net=7", "net: expected the name of the VM that serves it");
+    answers("create dev image=null memory=2M net=dev", "it cannot serve its own devices");
+}
+
 static void refusals(void **state) {
     answers("nonsense", "nonsense: there is no such command; help lists them all\n");
     answers("nonsense -j", "\x1e{\"id\": \"\", \"command\": \"nonsense\", \"error\": -2, \"message\": "
@@ -662,6 +677,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(script_ran),
         cmocka_unit_test(lists),
+        cmocka_unit_test(devices),
         cmocka_unit_test(refusals),
         cmocka_unit_test(weights_and_slices),
         cmocka_unit_test(settings),
