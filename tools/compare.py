@@ -93,9 +93,11 @@ def lay_over(base, settings):
 
 
 def with_seed(text, seed, percent, warm_up, seconds):
-    """Of the events, and of the hypervisor; what the guests are to do, and when to measure."""
+    """Of the events, and of the hypervisor; what the guests are to do, and when to measure. A quarter of the warm-up passes
+    before the first event, so that the I/O monitor, whose windows begin at boot, sees a whole one before the measurement."""
     text = re.sub(r"(?m)^seed\s*=.*", f"seed = {seed}", text)
-    guests = f"seed={seed} percent={percent} from_ms={int(warm_up * 1000)} to_ms={int((warm_up + seconds) * 1000)}"
+    times = {"start_ms": warm_up / 4, "from_ms": warm_up, "to_ms": warm_up + seconds}
+    guests = f"seed={seed} percent={percent} " + " ".join(f"{k}={int(1000 * s)}" for k, s in times.items())
     return re.sub(r"(?m)^(cmdline\s*=.*\b(?:client|server)=.*)$", rf"\1 {guests}", text)
 
 
