@@ -246,6 +246,16 @@ static void next_burst(struct sim_vcpu *v) {
     }
 }
 
+/* A burst is over: the next begins at `when`, at once if that is past. */
+static void burst_at(struct sim_vcpu *v, u64 when) {
+    if (when > sim.now) {
+        go_to_sleep(v, when);
+        return;
+    }
+    next_burst(v);
+    start_computing(&v->s, v->s.cpu);
+}
+
 /* What an alarm or an event brings a vCPU to. */
 static void go_on(struct sim_vcpu *v) {
     bool here = pcpus[v->s.cpu].current == &v->s && !pcpus[v->s.cpu].switching;
@@ -345,14 +355,8 @@ static void burst_over(struct timer *t, u64 now) {
         __attribute__((fallthrough));
     case WORK_DUTY:
     case WORK_WAKER:
-        v->next += w->period_ns;
-        if (v->next <= sim.now) { /* late: the next one starts at once, lost time is lost */
-            v->next = sim.now;
-            next_burst(v);
-            start_computing(&v->s, cpu);
-        } else {
-            go_to_sleep(v, v->next);
-        }
+        v->next = MAX(v->next + w->period_ns, sim.now); /* late: lost time is lost */
+        burst_at(v, v->next);
         break;
     case WORK_SERVER:
         if (--v->requests) {
@@ -364,7 +368,7 @@ static void burst_over(struct timer *t, u64 now) {
             resched(cpu);
         }
         break;
-    case WORK_EVADER: go_to_sleep(v, next_tick(v, sim.now) + w->rest_ns); break;
+    case WORK_EVADER: burst_at(v, v->until + w->margin_ns + w->rest_ns); break; /* its tick may be over */
     case WORK_SELF: go_to_sleep(v, sim.now + w->rest_ns); break;
     case WORK_YIELD:
         next_burst(v);

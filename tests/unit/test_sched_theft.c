@@ -53,7 +53,7 @@ static void start(u32 cpus) {
     sim_start(&(struct sim_options){ .cpus = cpus, .seed = 1, .kick_ns = 1000, .switch_ns = 1000 });
 }
 
-/* One pCPU, k hogs and it. */
+/* One pCPU, k hogs and it. The first evader, who is seldom asleep, has its share and no less. */
 static void one_core(const struct policy *o, u32 e, u32 k) {
     struct sched_pool *p;
     struct sim_dom *d;
@@ -75,6 +75,9 @@ static void one_core(const struct policy *o, u32 e, u32 k) {
         fail_msg("%s, %s %s: evader %u has %lu ms of %lu beside %u hogs", o->preset,
                  o->pool.name ? o->pool.name : "-", o->vm.name ? o->vm.name : "-", e,
                  (unsigned long)(ran / MS), SECS * 1000ul, k);
+    if (e == 0 && ran < SECS * NS_PER_S / (k + 1) - POINT)
+        fail_msg("%s: evader 0 has only %lu ms of %lu beside %u hogs", o->preset, (unsigned long)(ran / MS),
+                 SECS * 1000ul, k);
     sim_stop();
 }
 
