@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Installs what is missing on Debian 12, 13 and Ubuntu 24.04, through apt; says what and why first; does nothing if all is there.
-#   tools/deps.sh [--print] GROUP...      GROUP: build qemu bochs test check compare debug picture
-# --print tells what it would do and does nothing. --backports prints the apt source that a QEMU older than 8 leads to.
+#   tools/deps.sh [--print] GROUP...      GROUP: build qemu bochs test net check compare debug picture
+# --print tells what it would do and does nothing. --backports prints the apt source that a QEMU older than 8 leads to,
+# --deb-src the one of this release's source packages; the first line is its file format.
 set -eu
 
 QEMU_MIN=8
@@ -28,6 +29,8 @@ bochs|bochsbios|/usr/share/bochs/BIOS-bochs-latest|firmware for Bochs
 bochs|vgabios|/usr/share/vgabios/vgabios.bin|firmware for Bochs
 test|libcmocka-dev|/usr/include/cmocka.h|unit tests
 test|python3-pytest|py:pytest|guest and system tests
+net|apt|apt-get|gets the source of lwIP
+net|xz-utils|xz|unpacks it
 check|ovmf|/usr/share/OVMF/OVMF_CODE_4M.fd|boot by UEFI
 check|clang|clang|fuzz targets
 check|libclang-rt-dev|sanitizers|fuzz targets: libFuzzer and sanitizers
@@ -65,13 +68,13 @@ qemu_candidate() {
 		sed -n 's/^\([0-9]*:\)\{0,1\}\([0-9]*\).*/\2/p' | grep . || echo 0
 }
 
-# The source of CODENAME-backports, written as this machine writes the source of CODENAME itself: same URIs, same key ring.
-# Prints "sources" or "list" (its file format), then the source. Fails if the machine has no such source.
-backports_source() {
-	code=$1
+# The source of SUITE and TYPE (deb, deb-src), written as this machine writes the source of CODENAME itself: same URIs, same
+# key ring. Prints "sources" or "list" (its file format), then the source. Fails if the machine has no such source.
+derived_source() { # CODENAME SUITE TYPE
+	code=$1 suite=$2 type=$3
 	for f in "$APT_DIR"/sources.list.d/*.sources; do
 		[ -e "$f" ] || continue
-		stanza=$(awk -v code="$code" '
+		stanza=$(awk -v code="$code" -v suite="$suite" -v type="$type" '
 			function flush() {
 				if (suites ~ "(^|[ \t])" code "([ \t]|$)" && types ~ /(^|[ \t])deb([ \t]|$)/ && enabled !~ /no/ && !done) {
 					printf "%s", text; done = 1
@@ -82,8 +85,8 @@ backports_source() {
 			/^#/ { next }
 			/^[^ \t]/ { field = tolower($0); sub(/:.*/, "", field) }
 			{ value = $0; if ($0 ~ /^[^ \t]/) sub(/^[^:]*:/, "", value) }
-			field == "suites" { suites = suites " " value; if ($0 ~ /^[^ \t]/) text = text "Suites: " code "-backports\n"; next }
-			field == "types" { types = types " " value; if ($0 ~ /^[^ \t]/) text = text "Types: deb\n"; next }
+			field == "suites" { suites = suites " " value; if ($0 ~ /^[^ \t]/) text = text "Suites: " suite "\n"; next }
+			field == "types" { types = types " " value; if ($0 ~ /^[^ \t]/) text = text "Types: " type "\n"; next }
 			field == "enabled" { enabled = value; next }
 			{ text = text $0 "\n" }
 			END { flush() }' "$f")
@@ -91,10 +94,10 @@ backports_source() {
 	done
 	for f in "$APT_DIR"/sources.list "$APT_DIR"/sources.list.d/*.list; do
 		[ -e "$f" ] || continue
-		line=$(awk -v code="$code" '$1 == "deb" {
+		line=$(awk -v code="$code" -v suite="$suite" -v type="$type" '$1 == "deb" {
 			i = 2
 			if ($2 ~ /^\[/) { while ($i !~ /\]$/) i++; i++ }
-			if ($(i + 1) == code) { $(i + 1) = code "-backports"; print; exit }
+			if ($(i + 1) == code) { $1 = type; $(i + 1) = suite; print; exit }
 		}' "$f")
 		[ -z "$line" ] || { printf 'list\n%s\n' "$line"; return 0; }
 	done
@@ -122,7 +125,7 @@ install_qemu() {
 	if [ "$have" -ge $QEMU_MIN ]; then install qemu-system-x86; return; fi
 	code=$(os_field VERSION_CODENAME)
 	if ! has_backports "$code"; then
-		if ! src=$(backports_source "$code"); then
+		if ! src=$(derived_source "$code" "$code-backports" deb); then
 			echo "deps: QEMU $have is too old (need $QEMU_MIN) and apt has no source of '$code' to derive its backports from" >&2
 			exit 1
 		fi
@@ -141,9 +144,10 @@ groups=
 for a in "$@"; do
 	case $a in
 	--print) print=1 ;;
-	--backports) backports_source "$(os_field VERSION_CODENAME)"; exit ;;
-	build | qemu | bochs | test | check | compare | debug | picture) groups="$groups $a" ;;
-	*) sed -n '2,4s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
+	--backports) code=$(os_field VERSION_CODENAME); derived_source "$code" "$code-backports" deb; exit ;;
+	--deb-src) code=$(os_field VERSION_CODENAME); derived_source "$code" "$code" deb-src; exit ;;
+	build | qemu | bochs | test | net | check | compare | debug | picture) groups="$groups $a" ;;
+	*) sed -n '2,5s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
 	esac
 done
 

@@ -44,13 +44,17 @@ deb [arch=amd64 signed-by=/keys/debian.gpg] http://mirror.example/debian bookwor
 """
 
 
-def backports(tmp_path, **files):
+WANT_SOURCES = WANT822.replace("Types: deb", "Types: deb-src").replace("bookworm-backports", "bookworm")
+WANT_SOURCE_LINE = WANT_LIST.replace("\ndeb ", "\ndeb-src ").replace("bookworm-backports", "bookworm")
+
+
+def backports(tmp_path, what="--backports", **files):
     (tmp_path / "os-release").write_text('ID=debian\nVERSION_CODENAME=bookworm\n')
     (tmp_path / "sources.list.d").mkdir()
     for name, text in files.items():
         (tmp_path / name.replace("__", "/").replace("_dot_", ".")).write_text(text)
     env = dict(os.environ, TAKT_APT_DIR=str(tmp_path), TAKT_OS_RELEASE=str(tmp_path / "os-release"))
-    done = subprocess.run([ROOT + "/tools/deps.sh", "--backports"], env=env, stdout=subprocess.PIPE, text=True)
+    done = subprocess.run([ROOT + "/tools/deps.sh", what], env=env, stdout=subprocess.PIPE, text=True)
     return done.returncode, done.stdout
 
 
@@ -70,3 +74,11 @@ def test_disabled_stanza_does_not_count(tmp_path):
 
 def test_no_source(tmp_path):
     assert backports(tmp_path)[0] == 1
+
+
+def test_source_packages(tmp_path):
+    assert backports(tmp_path, "--deb-src", **{"sources_dot_list_dot_d__debian_dot_sources": DEB822}) == (0, WANT_SOURCES)
+
+
+def test_source_packages_one_line(tmp_path):
+    assert backports(tmp_path, "--deb-src", sources_dot_list=LIST) == (0, WANT_SOURCE_LINE)
