@@ -194,6 +194,33 @@ $(B)/fuzz/libhv.a: $(FUZZ_OBJ)
 $(B)/fuzz/%: $(B)/fuzz/obj/tests/fuzz/%.o $(B)/fuzz/libhv.a
 	$(FUZZ_CC) -fsanitize=fuzzer,address,undefined -o $@ $< -Wl,--start-group $(B)/fuzz/libhv.a -Wl,--end-group
 
+# ---- the network stack: lwIP as it comes (tools/lwip.sh), netstack/ with it ------------------------------------------
+
+LWIP     := $(B)/lwip
+LWIP_C   := $(addprefix core/,def.c inet_chksum.c init.c ip.c mem.c memp.c netif.c pbuf.c stats.c tcp.c tcp_in.c tcp_out.c \
+	timeouts.c udp.c $(addprefix ipv4/,etharp.c icmp.c ip4.c ip4_addr.c)) netif/ethernet.c
+NET_C    := $(wildcard netstack/*.c)
+NET_INC  := -Inetstack -isystem $(LWIP)/src/include
+NET_TEST := $(B)/host/netstack/%.o $(B)/host/tests/unit/test_net%.o $(B)/host/tests/unit/net_wire.o
+
+$(LWIP)/VERSION: tools/lwip.sh tools/lwip.sha256
+	@rm -rf $(LWIP)
+	@tools/lwip.sh $(LWIP)
+lwip: $(LWIP)/VERSION
+
+$(NET_TEST): HOST_CFLAGS += $(NET_INC)
+$(patsubst %.c,$(B)/host/%.o,$(NET_C) $(wildcard tests/unit/test_net*.c) tests/unit/net_wire.c): | $(LWIP)/VERSION
+LWIP_OBJ := $(patsubst %.c,lwip/%.o,$(LWIP_C))
+$(addprefix $(B)/host/,$(LWIP_OBJ)): $(B)/host/lwip/%.o: $(LWIP)/VERSION netstack/lwipopts.h
+	@mkdir -p $(@D)
+	$(CC) $(filter-out $(WARN),$(HOST_CFLAGS)) $(NET_INC) -c $(LWIP)/src/$*.c -o $@
+$(B)/libnet.a: $(patsubst %.c,$(B)/host/%.o,$(NET_C)) $(addprefix $(B)/host/,$(LWIP_OBJ))
+	@rm -f $@
+	ar rcs $@ $^
+$(B)/unit/test_net%: $(B)/host/tests/unit/test_net%.o $(B)/host/tests/unit/net_wire.o $(B)/libnet.a
+	@mkdir -p $(@D)
+	$(CC) -o $@ $^ -lcmocka
+
 # ---- targets --------------------------------------------------------------------------------------------------------
 
 SUBMAKE  := $(MAKE) --no-print-directory

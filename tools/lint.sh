@@ -19,9 +19,11 @@ check_format() {
 
 # Each header compiles alone: hypervisor and guest library with their own flags.
 check_headers() {
-	for f in $(sources 'hv/*.h' 'include/*.h' 'drivers/*.h' 'boot/*.h' 'guestlib/*.h' 'tests/*.h'); do
+	tools/lwip.sh build/lwip >/dev/null || fail "without lwIP the headers of netstack/ cannot be looked at"
+	for f in $(sources 'hv/*.h' 'include/*.h' 'drivers/*.h' 'boot/*.h' 'guestlib/*.h' 'netstack/*.h' 'tests/*.h'); do
 		case $f in
 		guestlib/*) inc="-Iinclude -Iguestlib/include -ffreestanding -mgeneral-regs-only" ;;
+		netstack/* | tests/unit/net_*) inc="-Iinclude -I. -Inetstack -Ibuild/lwip/src/include" ;;
 		tests/*) inc="-Iinclude -Ihv -Iguestlib/include -Itests/sim -I. -D_GNU_SOURCE" ;;
 		*) inc="-Iinclude -Ihv -I. -ffreestanding -mgeneral-regs-only" ;;
 		esac
@@ -51,7 +53,7 @@ check_cppcheck() {
 		--suppress=missingIncludeSystem --suppress=missingInclude --suppress=unknownMacro \
 		--suppress=comparePointers --suppress=arrayIndexOutOfBoundsCond \
 		--suppress=nullPointerArithmeticRedundantCheck --suppress=uninitvar:hv/shell/host.c --library=gnu \
-		-Iinclude -Ihv -Iguestlib/include $(sources 'hv/*.c' 'drivers/*.c' 'guestlib/*.c' 'guests/*.c' 'tools/*.c') ||
+		-Iinclude -Ihv -Iguestlib/include -I. -Inetstack $(sources 'hv/*.c' 'netstack/*.c' 'drivers/*.c' 'guestlib/*.c' 'guests/*.c' 'tools/*.c') ||
 		fail "cppcheck"
 }
 

@@ -1,0 +1,62 @@
+/* Blocks of powers of two, 64 to 2,048 bytes, a free list for each; what is freed stays in its size. */
+#include <netstack/heap.h>
+#include <string.h>
+
+#define CLASSES 6
+#define SMALL   64u
+
+struct block {
+    struct block *next; /* while free */
+    u32 class;
+    u32 pad;
+};
+
+static struct {
+    u8 *at, *end;
+    struct block *free[CLASSES];
+    size_t used;
+} heap;
+
+void net_heap_init(void *arena, size_t size) {
+    memset(&heap, 0, sizeof(heap));
+    heap.at = arena;
+    heap.end = heap.at + size;
+}
+
+void *net_heap_alloc(size_t size) {
+    struct block *b;
+    u32 class = 0;
+
+    if (size > (SMALL << (CLASSES - 1)) - sizeof(*b)) return NULL;
+    while (size + sizeof(*b) > SMALL << class) class ++;
+    b = heap.free[class];
+    if (b) {
+        heap.free[class] = b->next;
+    } else {
+        if ((size_t)(heap.end - heap.at) < SMALL << class) return NULL;
+        b = (struct block *)heap.at;
+        heap.at += SMALL << class;
+        b->class = class;
+    }
+    heap.used += SMALL << class;
+    return b + 1;
+}
+
+void *net_heap_calloc(size_t n, size_t size) {
+    void *p = size && n > (SIZE_MAX / size) ? NULL : net_heap_alloc(n * size);
+
+    if (p) memset(p, 0, n * size);
+    return p;
+}
+
+void net_heap_free(void *p) {
+    struct block *b = p;
+
+    if (!p) return;
+    b--;
+    heap.used -= SMALL << b->class;
+    b->next = heap.free[b->class];
+    heap.free[b->class] = b;
+}
+
+size_t net_heap_used(void) { return heap.used; }

@@ -1,0 +1,241 @@
+/* The bottom half: buffers, the interface, what threads ask for, timers. */
+#include <netstack/heap.h>
+#include <netstack/sock.h>
+#include <string.h>
+#include "lwip/etharp.h"
+#include "lwip/init.h"
+#include "lwip/sys.h"
+#include "lwip/timeouts.h"
+#include "netif/ethernet.h"
+
+struct net net;
+
+u32_t sys_now(void) { return net_now() / NS_PER_MS; }
+
+const struct net_stats *net_stats(void) { return &net.stats; }
+void net_set_model(enum net_model model) { net.model = model; }
+void net_set_early_ack(bool on) { net.early_ack = on; }
+
+/* ---- buffers ---- */
+
+static struct net_buf *buf_of(struct pbuf *p) { return container_of(p, struct net_buf, pc.pbuf); }
+
+void net_buf_put(struct net_buf *nb) {
+    if (nb->sock && nb->sock->generation == nb->generation) nb->sock->held--;
+    nb->sock = NULL;
+    nb->next = net.free;
+    net.free = nb;
+    net.nr_free++;
+}
+
+static void buf_freed(struct pbuf *p) { net_buf_put(buf_of(p)); }
+
+struct net_buf *net_buf_get(void) {
+    struct net_buf *nb;
+
+    if (!net.free)
+        for (unsigned i = 0; i < NET_SOCKETS; i++) sock_reclaim(&net.socks[i]);
+    nb = net.free;
+    if (!nb) {
+        net.stats.rx_dropped++;
+        return NULL;
+    }
+    net.free = nb->next;
+    net.nr_free--;
+    return nb;
+}
+
+void net_rx(struct net_buf *nb, u32 offset, u32 len) {
+    struct pbuf *p = NULL;
+
+    net.stats.rx_frames++;
+    if (offset <= NET_BUF_ROOM && len <= NET_BUF_ROOM - offset && len <= 0xffff) {
+        nb->pc.custom_free_function = buf_freed;
+        p = pbuf_alloced_custom(PBUF_RAW, len, PBUF_RAM, &nb->pc, nb->data + offset, len);
+    }
+    if (!p) {
+        net.stats.rx_dropped++;
+        net_buf_put(nb);
+        return;
+    }
+    net.why = WHY_ARRIVAL;
+    if (net.netif.input(p, &net.netif) != ERR_OK) pbuf_free(p);
+}
+
+/* ---- the interface ---- */
+
+static err_t link_output(struct netif *netif, struct pbuf *p) {
+    struct net_frag piece[8];
+    unsigned n = 0;
+
+    for (struct pbuf *q = p; q; q = q->next) {
+        if (!q->len) continue;
+        if (n == ARRAY_SIZE(piece)) goto drop;
+        piece[n++] = (struct net_frag){ q->payload, q->len };
+    }
+    if (net.host.tx(net.host.arg, piece, n)) {
+        net.stats.tx_frames++;
+        return ERR_OK;
+    }
+drop:
+    net.stats.tx_dropped++;
+    return ERR_BUF;
+}
+
+/* Between lwIP's IP and its ARP: what TCP would send to a peer that knows better already stays here. */
+static err_t ip_output(struct netif *netif, struct pbuf *p, const ip4_addr_t *to) {
+    struct tcp_told told = { 0 };
+    err_t err;
+
+    if (!tcp_may_send(p, &told)) return ERR_OK;
+    err = etharp_output(netif, p, to);
+    if (err == ERR_OK) tcp_was_sent(&told);
+    return err;
+}
+
+static err_t netif_up(struct netif *netif) {
+    netif->name[0] = 'e';
+    netif->name[1] = 'n';
+    netif->output = ip_output;
+    netif->linkoutput = link_output;
+    netif->mtu = net.config.mtu ? net.config.mtu : 1500;
+    netif->hwaddr_len = 6;
+    memcpy(netif->hwaddr, net.config.mac, 6);
+    netif->flags = NETIF_FLAG_BROADCAST | NETIF_FLAG_ETHARP | NETIF_FLAG_ETHERNET | NETIF_FLAG_LINK_UP;
+    if (net.config.rx_checked)
+        NETIF_SET_CHECKSUM_CTRL(netif, NETIF_CHECKSUM_ENABLE_ALL &
+                                           ~(NETIF_CHECKSUM_CHECK_TCP | NETIF_CHECKSUM_CHECK_UDP));
+    return ERR_OK;
+}
+
+/* ---- start ---- */
+
+int net_init(const struct net_config *config, const struct net_host *host) {
+    size_t heap = config->heap ? config->heap : 256u << 10;
+    ip4_addr_t ip = { lwip_htonl(config->ip) }, mask = { lwip_htonl(config->mask) },
+               gateway = { lwip_htonl(config->gateway) };
+    struct net_buf *nb;
+
+    if (net.up) return -EBUSY;
+    if (config->bufs < NET_BUFS_KEPT + net_bufs_for(NET_RCVBUF_MIN)) return -EINVAL;
+    net.host = *host;
+    net.config = *config;
+    net.model = config->model;
+    net.early_ack = config->early_ack;
+    net.heap_memory = host->alloc(host->arg, heap);
+    net.buf_memory = host->alloc(host->arg, (size_t)config->bufs * NET_BUF_SIZE);
+    if (!net.heap_memory || !net.buf_memory) {
+        if (net.heap_memory) host->free(host->arg, net.heap_memory);
+        if (net.buf_memory) host->free(host->arg, net.buf_memory);
+        return -ENOMEM;
+    }
+    net_heap_init(net.heap_memory, heap);
+    nb = net.buf_memory;
+    for (unsigned i = 0; i < config->bufs; i++) {
+        nb[i].sock = NULL;
+        net_buf_put(&nb[i]);
+    }
+    net.bufs = config->bufs;
+    lwip_init();
+    netif_add(&net.netif, &ip, &mask, &gateway, NULL, netif_up, ethernet_input);
+    netif_set_default(&net.netif);
+    netif_set_up(&net.netif);
+    net.up = true;
+    return 0;
+}
+
+/* ---- what threads ask for ---- */
+
+void sock_notify(struct sock *s) {
+    __atomic_fetch_or(&net.pending, BIT(sock_index(s)), __ATOMIC_SEQ_CST);
+    if (!__atomic_exchange_n(&net.kicked, 1, __ATOMIC_SEQ_CST)) net.host.kick(net.host.arg);
+}
+
+void sock_wake(struct sock *s, enum sock_event event) {
+    __atomic_thread_fence(__ATOMIC_SEQ_CST);
+    if (__atomic_load_n(&s->waiting[event], __ATOMIC_RELAXED))
+        net.host.wake(net.host.arg, 2 * sock_index(s) + event);
+}
+
+void sock_charge(struct sock *s, struct net_buf *nb) {
+    nb->sock = s;
+    nb->generation = s->generation;
+    s->held++;
+}
+
+void sock_reclaim(struct sock *s) {
+    u32 head = __atomic_load_n(&s->rx.head, __ATOMIC_ACQUIRE);
+
+    while (s->freed != head) pbuf_free(s->rx.slot[s->freed++ & (s->rx.size - 1)]);
+}
+
+void sock_done(struct sock *s, int result) {
+    u32 cmd = __atomic_load_n(&s->cmd, __ATOMIC_ACQUIRE);
+
+    while (cmd != CMD_CLOSE && /* which nobody waits for, and which may have come since */
+           !__atomic_compare_exchange_n(&s->cmd, &cmd, CMD_NONE, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
+        ;
+    __atomic_store_n(&s->cmd_result, result, __ATOMIC_RELEASE);
+    sock_wake(s, EVENT_READ);
+}
+
+void sock_clear(struct sock *s) {
+    s->rx.head = s->rx.tail = s->freed = 0;
+    s->tx.head = s->tx.tail = s->given = 0;
+    s->accepted.head = s->accepted.tail = 0;
+    s->owned = s->cmd = s->waiting[EVENT_READ] = s->waiting[EVENT_WRITE] = 0;
+    s->consumed = s->reported = s->read = s->offset = s->pushed = s->recved = 0;
+    s->piece = NULL;
+    s->error = s->cmd_result = 0;
+    s->ip = s->port = 0;
+    s->pcb.tcp = NULL;
+    s->connected = s->eof = s->listening = s->closing = false;
+    s->fin_wanted = s->fin_sent = s->ack_due = false;
+    backlog_init(&s->backlog, 0);
+}
+
+void sock_free(struct sock *s) {
+    struct net_buf *nb;
+
+    while ((nb = backlog_take(&s->backlog))) {
+        pbuf_free(&nb->pc.pbuf);
+        backlog_done(&s->backlog);
+    }
+    s->rx.head = s->rx.tail;
+    sock_reclaim(s);
+    s->generation++;
+    s->held = 0;
+    if (s->parent && s->parent->listening) {
+        __atomic_store_n(&s->slot, SLOT_SPARE, __ATOMIC_RELEASE);
+        return;
+    }
+    __atomic_fetch_sub(&net.reserved, s->quota, __ATOMIC_SEQ_CST);
+    s->parent = NULL;
+    __atomic_store_n(&s->slot, SLOT_FREE, __ATOMIC_RELEASE);
+}
+
+void sock_service(struct sock *s) {
+    if (__atomic_load_n(&s->slot, __ATOMIC_ACQUIRE) != SLOT_TAKEN) return;
+    sock_reclaim(s);
+    if (s->type == SOCK_TCP)
+        tcp_sock_service(s);
+    else
+        udp_sock_service(s);
+}
+
+u64 net_poll(void) {
+    u64 pending, now;
+    u32 wait;
+
+    __atomic_store_n(&net.kicked, 0, __ATOMIC_SEQ_CST);
+    pending = __atomic_exchange_n(&net.pending, 0, __ATOMIC_SEQ_CST);
+    net.why = WHY_PROCESS;
+    for (; pending; pending &= pending - 1) sock_service(&net.socks[__builtin_ctzll(pending)]);
+    net.why = WHY_TIMER;
+    sys_check_timeouts();
+    net.why = WHY_ARRIVAL;
+    now = net_now();
+    wait = sys_timeouts_sleeptime();
+    if (__atomic_load_n(&net.pending, __ATOMIC_SEQ_CST)) return now;
+    return wait == SYS_TIMEOUTS_SLEEPTIME_INFINITE ? NET_FOREVER : now + wait * NS_PER_MS;
+}

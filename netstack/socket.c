@@ -1,0 +1,310 @@
+/* Sockets as threads see them. Nothing here touches lwIP. */
+#include <netstack/sock.h>
+#include <string.h>
+
+/* ---- slots ---- */
+
+unsigned net_bufs_for(u32 rcvbuf) { return rcvbuf / 1024 + 64; }
+
+static u32 power_of_two(u32 n) {
+    u32 p = 1;
+
+    while (p < n) p *= 2;
+    return p;
+}
+
+/* Makes *mem hold n * each bytes, n a power of two that *size becomes. The contents are lost. */
+static bool resize(void *mem, u32 *size, u32 n, size_t each) {
+    void **p = mem;
+
+    n = power_of_two(n);
+    if (*p && *size == n) return true;
+    if (*p) net.host.free(net.host.arg, *p);
+    *p = net.host.alloc(net.host.arg, n * each);
+    *size = *p ? n : 0;
+    return *p != NULL;
+}
+
+static bool reserve(u32 bufs) {
+    if (__atomic_add_fetch(&net.reserved, bufs, __ATOMIC_SEQ_CST) <= net.bufs - NET_BUFS_KEPT) return true;
+    __atomic_fetch_sub(&net.reserved, bufs, __ATOMIC_SEQ_CST);
+    return false;
+}
+
+int sock_open(enum sock_type type, const struct sock_options *options, struct sock **out) {
+    u32 rcvbuf = options && options->rcvbuf ? options->rcvbuf : 256u << 10;
+    u32 sndbuf = options && options->sndbuf ? options->sndbuf : 64u << 10;
+    struct sock *s;
+    u32 taken;
+
+    rcvbuf = MIN(MAX(rcvbuf, NET_RCVBUF_MIN), NET_RCVBUF_MAX);
+    sndbuf = MIN(MAX(sndbuf, 4096), 1u << 20);
+    for (s = net.socks; s < net.socks + NET_SOCKETS; s++) {
+        taken = SLOT_FREE;
+        if (__atomic_compare_exchange_n(&s->slot, &taken, SLOT_TAKEN, false, __ATOMIC_SEQ_CST,
+                                        __ATOMIC_RELAXED))
+            break;
+    }
+    if (s == net.socks + NET_SOCKETS) return -ENOSPC;
+    sock_clear(s);
+    s->type = type;
+    s->rcvbuf = rcvbuf;
+    s->quota = net_bufs_for(rcvbuf);
+    s->ownable = net.model == NET_OWNER && type == SOCK_TCP;
+    s->parent = NULL;
+    if (!reserve(s->quota)) {
+        __atomic_store_n(&s->slot, SLOT_FREE, __ATOMIC_RELEASE);
+        return -ENOSPC;
+    }
+    if (!resize(&s->rx.slot, &s->rx.size, s->quota, sizeof(void *)) ||
+        !resize(&s->tx.data, &s->tx.size, sndbuf, 1)) {
+        __atomic_fetch_sub(&net.reserved, s->quota, __ATOMIC_SEQ_CST);
+        __atomic_store_n(&s->slot, SLOT_FREE, __ATOMIC_RELEASE);
+        return -ENOMEM;
+    }
+    *out = s;
+    return 0;
+}
+
+/* ---- waiting ---- */
+
+/* Waits until ready(s). False: the deadline came first. */
+static bool wait_for(struct sock *s, enum sock_event event, u64 deadline,
+                     bool (*ready)(const struct sock *s)) {
+    bool in_time = true;
+
+    while (!ready(s)) {
+        if (!in_time || deadline == 0) return false;
+        __atomic_store_n(&s->waiting[event], 1, __ATOMIC_SEQ_CST);
+        if (!ready(s)) in_time = net.host.wait(net.host.arg, 2 * sock_index(s) + event, deadline);
+        __atomic_store_n(&s->waiting[event], 0, __ATOMIC_SEQ_CST);
+    }
+    return true;
+}
+
+static bool is_done(const struct sock *s) { return __atomic_load_n(&s->cmd_result, __ATOMIC_ACQUIRE) != 1; }
+
+static int command(struct sock *s, enum sock_cmd cmd, u64 deadline) {
+    if (__atomic_load_n(&s->cmd, __ATOMIC_ACQUIRE) != CMD_NONE) return -EBUSY;
+    s->cmd_result = 1;
+    __atomic_store_n(&s->cmd, cmd, __ATOMIC_RELEASE);
+    sock_notify(s);
+    return wait_for(s, EVENT_READ, deadline, is_done) ? s->cmd_result : -EAGAIN;
+}
+
+/* ---- making connections ---- */
+
+int sock_bind(struct sock *s, u16 port) {
+    s->cmd_port = port;
+    return command(s, CMD_BIND, NET_FOREVER);
+}
+
+int sock_listen(struct sock *s, unsigned most) {
+    struct sock_options options = { s->rcvbuf, s->tx.size };
+
+    if (s->type != SOCK_TCP || !most) return -EINVAL;
+    if (!resize(&s->accepted.slot, &s->accepted.size, MIN(most, NET_SOCKETS), sizeof(void *))) return -ENOMEM;
+    for (unsigned i = 0; i < most; i++) {
+        struct sock *c;
+        int err = sock_open(SOCK_TCP, &options, &c);
+
+        if (err) return err; /* those that were made go with the listener */
+        c->parent = s;
+        __atomic_store_n(&c->slot, SLOT_SPARE, __ATOMIC_RELEASE);
+    }
+    return command(s, CMD_LISTEN, NET_FOREVER);
+}
+
+static bool has_accepted(const struct sock *s) { return spsc_peek(&s->accepted) != NULL; }
+
+int sock_accept(struct sock *s, struct sock **out, u64 deadline) {
+    if (!s->accepted.slot) return -EINVAL;
+    if (!wait_for(s, EVENT_READ, deadline, has_accepted)) return -EAGAIN;
+    *out = spsc_peek(&s->accepted);
+    spsc_pop(&s->accepted);
+    return 0;
+}
+
+int sock_connect(struct sock *s, u32 ip, u16 port, u64 deadline) {
+    s->cmd_ip = ip;
+    s->cmd_port = port;
+    return command(s, CMD_CONNECT, deadline);
+}
+
+void sock_peer(const struct sock *s, u32 *ip, u16 *port) {
+    *ip = s->ip;
+    *port = s->port;
+}
+
+int sock_shutdown(struct sock *s) { return command(s, CMD_SHUTDOWN, NET_FOREVER); }
+
+void sock_close(struct sock *s) {
+    __atomic_store_n(&s->cmd, CMD_CLOSE, __ATOMIC_RELEASE);
+    sock_notify(s);
+}
+
+/* ---- receiving ---- */
+
+static bool backlog_empty(const struct sock *s) {
+    return __atomic_load_n(&s->backlog.count, __ATOMIC_SEQ_CST) == 0;
+}
+
+void sock_own(struct sock *s) {
+    if (!s->ownable) return;
+    wait_for(s, EVENT_READ, NET_FOREVER, backlog_empty);
+    __atomic_store_n(&s->owned, 1, __ATOMIC_SEQ_CST);
+}
+
+/* Tells how much was read, and asks the bottom half to look when it matters: segments wait for the
+ * release, or a quarter of the buffer has become free since it was told. Else the next segment does. */
+void sock_release(struct sock *s) {
+    bool much;
+
+    __atomic_store_n(&s->consumed, s->consumed + s->read, __ATOMIC_RELEASE);
+    s->read = 0;
+    much = s->consumed - s->reported >= s->rcvbuf / 4;
+    __atomic_store_n(&s->owned, 0, __ATOMIC_SEQ_CST);
+    if (backlog_empty(s) && !much) return;
+    s->reported = s->consumed;
+    sock_notify(s);
+}
+
+static bool readable(const struct sock *s) {
+    return __atomic_load_n(&s->eof, __ATOMIC_ACQUIRE) || spsc_peek(&s->rx);
+}
+
+/* Done with the first of rx. */
+static void next_received(struct sock *s) {
+    s->piece = NULL;
+    s->offset = 0;
+    spsc_pop(&s->rx);
+}
+
+/* What is in the receive queue, up to `size` bytes. */
+static size_t copy_out(struct sock *s, u8 *to, size_t size) {
+    size_t done = 0;
+    struct pbuf *p;
+
+    while (done < size && (p = spsc_peek(&s->rx))) {
+        size_t n;
+
+        if (!s->piece) s->piece = p;
+        n = MIN(size - done, (size_t)s->piece->len - s->offset);
+        memcpy(to + done, (u8 *)s->piece->payload + s->offset, n);
+        done += n;
+        s->offset += n;
+        if (s->offset < s->piece->len) break;
+        s->offset = 0;
+        s->piece = s->piece->next;
+        if (!s->piece) next_received(s);
+    }
+    s->read += done;
+    return done;
+}
+
+i64 sock_recv(struct sock *s, void *to, size_t size, u64 deadline) {
+    bool eof;
+    size_t n;
+
+    if (s->type == SOCK_UDP) return sock_recv_from(s, to, size, NULL, NULL, deadline);
+    if (!s->connected && !s->eof) return -NET_ENOTCONN;
+    if (size == 0) return 0;
+    for (;;) {
+        sock_own(s);
+        eof = __atomic_load_n(&s->eof,
+                              __ATOMIC_ACQUIRE); /* before the queue: all data is in it when eof is set */
+        n = copy_out(s, to, size);
+        sock_release(s);
+        if (n) return n;
+        if (eof) return s->error;
+        if (!wait_for(s, EVENT_READ, deadline, readable)) return -EAGAIN;
+    }
+}
+
+i64 sock_recv_from(struct sock *s, void *to, size_t size, u32 *ip, u16 *port, u64 deadline) {
+    struct pbuf *p;
+    struct net_buf *nb;
+    size_t n;
+    u32 len;
+
+    if (s->type != SOCK_UDP) return -EINVAL;
+    if (!wait_for(s, EVENT_READ, deadline, readable)) return -EAGAIN;
+    p = spsc_peek(&s->rx);
+    nb = container_of(p, struct net_buf, pc.pbuf);
+    len = p->len;
+    n = MIN(size, len);
+    memcpy(to, p->payload, n);
+    if (ip) *ip = nb->ip;
+    if (port) *port = nb->port;
+    next_received(s);
+    s->read += len;
+    sock_release(s);
+    return n;
+}
+
+/* ---- sending ---- */
+
+static bool writable(const struct sock *s) {
+    return byte_ring_count(&s->tx) < s->tx.size || (__atomic_load_n(&s->eof, __ATOMIC_ACQUIRE) && s->error);
+}
+
+i64 sock_send(struct sock *s, const void *from, size_t size, u64 deadline) {
+    const u8 *data = from;
+    size_t done = 0;
+
+    if (!s->connected) return -NET_ENOTCONN;
+    if (s->type == SOCK_UDP) {
+        int err = sock_send_to(s, from, size, s->ip, s->port, deadline);
+
+        return err ? err : (i64)size;
+    }
+    while (done < size) {
+        u8 *at;
+        u32 n;
+
+        if (s->error) return done ? (i64)done : s->error;
+        n = byte_ring_room(&s->tx, &at);
+        if (n) {
+            n = MIN(n, size - done);
+            memcpy(at, data + done, n);
+            byte_ring_written(&s->tx, n);
+            done += n;
+            continue;
+        }
+        sock_notify(s);
+        if (!wait_for(s, EVENT_WRITE, deadline, writable)) return done ? (i64)done : -EAGAIN;
+    }
+    sock_notify(s);
+    return done;
+}
+
+/* Room for the largest datagram. */
+static bool sendable(const struct sock *s) {
+    return s->tx.size - byte_ring_count(&s->tx) >= sizeof(struct udp_head) + 1472;
+}
+
+int sock_send_to(struct sock *s, const void *from, size_t size, u32 ip, u16 port, u64 deadline) {
+    struct udp_head head = { ip, port, size };
+    const u8 *part[2] = { (const u8 *)&head, from };
+    size_t len[2] = { sizeof(head), size };
+
+    if (s->type != SOCK_UDP || size > 1472) return -EINVAL;
+    if (!s->connected) { /* from any port, unless it is bound */
+        int err = sock_connect(s, 0, 0, NET_FOREVER);
+
+        if (err) return err;
+    }
+    if (!wait_for(s, EVENT_WRITE, deadline, sendable)) return -EAGAIN;
+    /* The two parts become visible together: a consumer may look in between. */
+    for (u32 tail = s->tx.tail, i = 0; i < 2; i++) {
+        for (size_t n, done = 0; done < len[i]; done += n, tail += n) {
+            u32 at = tail & (s->tx.size - 1);
+
+            n = MIN(len[i] - done, s->tx.size - at);
+            memcpy(s->tx.data + at, part[i] + done, n);
+        }
+        if (i == 1) byte_ring_written(&s->tx, sizeof(head) + size);
+    }
+    sock_notify(s);
+    return 0;
+}

@@ -1,0 +1,78 @@
+/* Bounded queues between one producer and one consumer, without a lock: either side may stop for as long
+ * as it likes and the other finds the queue as it was. Indices run freely and wrap at 2^32; sizes are
+ * powers of two. */
+#ifndef NETSTACK_SPSC_H
+#define NETSTACK_SPSC_H
+
+#include <takt/types.h>
+
+/* Pointers. */
+struct spsc {
+    void **slot;
+    u32 size;
+    u32 head; /* the consumer writes it */
+    u32 tail; /* the producer writes it */
+};
+
+static inline u32 spsc_count(const struct spsc *q) {
+    return __atomic_load_n(&q->tail, __ATOMIC_ACQUIRE) - __atomic_load_n(&q->head, __ATOMIC_ACQUIRE);
+}
+
+/* Producer: false if it is full. */
+static inline bool spsc_push(struct spsc *q, void *p) {
+    u32 tail = q->tail;
+
+    if (tail - __atomic_load_n(&q->head, __ATOMIC_ACQUIRE) == q->size) return false;
+    q->slot[tail & (q->size - 1)] = p;
+    __atomic_store_n(&q->tail, tail + 1, __ATOMIC_RELEASE);
+    return true;
+}
+
+/* Consumer: the first one, left where it is; NULL if it is empty. */
+static inline void *spsc_peek(const struct spsc *q) {
+    u32 head = q->head;
+
+    if (__atomic_load_n(&q->tail, __ATOMIC_ACQUIRE) == head) return NULL;
+    return q->slot[head & (q->size - 1)];
+}
+
+/* Consumer: done with the first one. */
+static inline void spsc_pop(struct spsc *q) { __atomic_store_n(&q->head, q->head + 1, __ATOMIC_RELEASE); }
+
+/* Bytes. */
+struct byte_ring {
+    u8 *data;
+    u32 size;
+    u32 head; /* the consumer writes it: bytes before it may be overwritten */
+    u32 tail; /* the producer writes it */
+};
+
+static inline u32 byte_ring_count(const struct byte_ring *r) {
+    return __atomic_load_n(&r->tail, __ATOMIC_ACQUIRE) - __atomic_load_n(&r->head, __ATOMIC_ACQUIRE);
+}
+
+/* Producer: how many bytes may be written at *at, in one piece. */
+static inline u32 byte_ring_room(struct byte_ring *r, u8 **at) {
+    u32 tail = r->tail, free = r->size - (tail - __atomic_load_n(&r->head, __ATOMIC_ACQUIRE));
+
+    *at = r->data + (tail & (r->size - 1));
+    return MIN(free, r->size - (tail & (r->size - 1)));
+}
+
+static inline void byte_ring_written(struct byte_ring *r, u32 n) {
+    __atomic_store_n(&r->tail, r->tail + n, __ATOMIC_RELEASE);
+}
+
+/* Consumer: how many bytes there are at index `from`, head <= from <= tail, in one piece at *at. */
+static inline u32 byte_ring_piece(const struct byte_ring *r, u32 from, u8 **at) {
+    u32 n = __atomic_load_n(&r->tail, __ATOMIC_ACQUIRE) - from;
+
+    *at = r->data + (from & (r->size - 1));
+    return MIN(n, r->size - (from & (r->size - 1)));
+}
+
+static inline void byte_ring_done(struct byte_ring *r, u32 n) {
+    __atomic_store_n(&r->head, r->head + n, __ATOMIC_RELEASE);
+}
+
+#endif

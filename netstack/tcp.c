@@ -1,0 +1,510 @@
+/* The bottom half of TCP sockets: segments for an owned one go to its backlog, and what Algorithm 1 wants
+ * is sent. */
+#include <netstack/hooks.h>
+#include <netstack/sock.h>
+#include "lwip/inet_chksum.h"
+#include "lwip/priv/tcp_priv.h"
+#include "lwip/prot/ip4.h"
+#include "lwip/prot/tcp.h"
+
+#define CONTROL (TCP_FIN | TCP_SYN | TCP_RST | TCP_URG)
+
+static err_t on_recv(void *arg, struct tcp_pcb *pcb, struct pbuf *p, err_t err);
+
+/* ---- segments ---- */
+
+struct segment {
+    const struct ip_hdr *ip;
+    struct tcp_hdr *tcp;
+    u32 seq, ack;
+    u16 total, len; /* of the packet; of its data */
+    u8 flags;
+};
+
+/* A TCP segment behind an IP header without options, all of it in p. What is not is for lwIP to drop. */
+static bool parse(const struct pbuf *p, struct segment *g) {
+    u16 header;
+
+    g->ip = p->payload;
+    g->tcp = (struct tcp_hdr *)((u8 *)p->payload + IP_HLEN);
+    if (p->len < IP_HLEN + TCP_HLEN || g->ip->_v_hl != 0x45 || IPH_PROTO(g->ip) != IP_PROTO_TCP) return false;
+    if (IPH_OFFSET(g->ip) & PP_HTONS(IP_OFFMASK | IP_MF)) return false;
+    g->total = lwip_ntohs(IPH_LEN(g->ip));
+    header = IP_HLEN + TCPH_HDRLEN_BYTES(g->tcp);
+    if (header < IP_HLEN + TCP_HLEN || header > g->total || header > p->len || g->total > p->tot_len)
+        return false;
+    g->len = g->total - header;
+    g->seq = lwip_ntohl(g->tcp->seqno);
+    g->ack = lwip_ntohl(g->tcp->ackno);
+    g->flags = TCPH_FLAGS(g->tcp);
+    return true;
+}
+
+/* The sums that lwIP would verify. */
+static bool intact(struct pbuf *p, const struct segment *g) {
+    ip_addr_t from, to;
+    u16 sum;
+
+    if (inet_chksum(g->ip, IP_HLEN)) return false;
+    if (net.config.rx_checked) return true;
+    ip4_addr_copy(from, g->ip->src);
+    ip4_addr_copy(to, g->ip->dest);
+    pbuf_realloc(p, g->total); /* what pads a short frame */
+    pbuf_remove_header(p, IP_HLEN);
+    sum = ip_chksum_pseudo(p, IP_PROTO_TCP, p->tot_len, &from, &to);
+    pbuf_add_header(p, IP_HLEN);
+    return sum == 0;
+}
+
+/* The socket of a connection; ports and address as on the wire. */
+static struct sock *find(u16 local, u16 remote, u32 remote_ip) {
+    local = lwip_ntohs(local);
+    remote = lwip_ntohs(remote);
+    for (struct tcp_pcb *t = tcp_active_pcbs; t; t = t->next)
+        if (t->local_port == local && t->remote_port == remote && t->remote_ip.addr == remote_ip)
+            return t->recv == on_recv ? t->callback_arg : NULL;
+    return NULL;
+}
+
+/* ---- acknowledgements ---- */
+
+bool tcp_may_send(struct pbuf *p, struct tcp_told *told) {
+    struct segment g;
+    struct backlog *b;
+    struct sock *s;
+    bool pure;
+
+    if (!parse(p, &g) || g.flags & TCP_SYN || !(g.flags & TCP_ACK)) return true;
+    s = find(g.tcp->src, g.tcp->dest, g.ip->dest.addr);
+    if (!s) return true;
+    b = &s->backlog;
+    told->s = s;
+    told->ack = g.ack;
+    told->edge = g.ack + ((u32)lwip_ntohs(g.tcp->wnd) << s->pcb.tcp->rcv_scale);
+    pure = g.len == 0 && g.total == p->tot_len && !(g.flags & (TCP_FIN | TCP_RST));
+    if (pure && net.why == WHY_TIMER && sock_owned(s)) {
+        s->ack_due = true;
+        return false;
+    }
+    if (pure) {
+        bool news = seq_before(b->acked, g.ack) || seq_before(b->edge, told->edge);
+
+        if (seq_before(g.ack, b->acked) || (!news && (net.replaying_early || net.why == WHY_TIMER))) {
+            net.stats.ack_suppressed++;
+            return false;
+        }
+    } else if (seq_before(g.ack, b->acked)) {
+        u32 window = seq_before(b->acked, told->edge) ? told->edge - b->acked : 0;
+
+        g.tcp->ackno = lwip_htonl(b->acked);
+        g.tcp->wnd = lwip_htons(MIN(window >> s->pcb.tcp->rcv_scale, 0xffff));
+        g.tcp->chksum = 0;
+        pbuf_remove_header(p, IP_HLEN);
+        g.tcp->chksum =
+            ip_chksum_pseudo(p, IP_PROTO_TCP, p->tot_len, &s->pcb.tcp->local_ip, &s->pcb.tcp->remote_ip);
+        pbuf_add_header(p, IP_HLEN);
+        told->ack = b->acked;
+        net.stats.ack_raised++;
+    }
+    if (!pure) return true;
+    switch (net.why) {
+    case WHY_ARRIVAL: net.stats.ack_bottom_half++; break;
+    case WHY_EARLY: net.stats.ack_early++; break;
+    case WHY_PROCESS: net.stats.ack_process++; break;
+    case WHY_TIMER: net.stats.ack_timer++; break;
+    }
+    return true;
+}
+
+void tcp_was_sent(const struct tcp_told *told) {
+    struct backlog *b;
+
+    if (!told->s) return;
+    b = &told->s->backlog;
+    if (seq_before(b->acked, told->ack)) b->acked = told->ack;
+    if (seq_before(b->edge, told->edge)) b->edge = told->edge;
+}
+
+/* Acknowledges all before bl.nxt; of the connection it only reads. The right edge of the window stays
+ * where it is. */
+static void ack_early(const struct sock *s) {
+    const struct tcp_pcb *t = s->pcb.tcp;
+    u32 window = (t->rcv_ann_right_edge - s->backlog.nxt) >> t->rcv_scale;
+    struct pbuf *p = pbuf_alloc(PBUF_IP, TCP_HLEN, PBUF_RAM);
+    enum net_why why = net.why;
+    struct tcp_hdr *h;
+
+    if (!p) return; /* a later one says the same and more */
+    h = p->payload;
+    h->src = lwip_htons(t->local_port);
+    h->dest = lwip_htons(t->remote_port);
+    h->seqno = lwip_htonl(t->snd_nxt);
+    h->ackno = lwip_htonl(s->backlog.nxt);
+    TCPH_HDRLEN_FLAGS_SET(h, 5, TCP_ACK);
+    h->wnd = lwip_htons(MIN(window, 0xffff));
+    h->urgp = 0;
+    h->chksum = 0;
+    h->chksum = ip_chksum_pseudo(p, IP_PROTO_TCP, p->tot_len, &t->local_ip, &t->remote_ip);
+    net.why = WHY_EARLY;
+    ip4_output_if(p, &t->local_ip, &t->remote_ip, t->ttl, t->tos, IP_PROTO_TCP, &net.netif);
+    net.why = why;
+    pbuf_free(p);
+}
+
+/* ---- what arrives ---- */
+
+/* May the socket hold one buffer more? Segments beyond a gap leave room for the one that closes it. */
+static bool has_room(const struct sock *s, u32 seq, u32 expected) {
+    return s->held < (seq_before(expected, seq) ? s->quota / 4 * 3 : s->quota);
+}
+
+/* The backlog goes through TCP as if it arrived now. The socket may be without a connection afterwards, or
+ * free. */
+static void replay(struct sock *s) {
+    u32 generation = s->generation;
+    enum net_why why = net.why;
+    struct net_buf *nb;
+
+    if (!s->backlog.count) return;
+    net.replaying = true;
+    net.why = WHY_PROCESS;
+    while (s->generation == generation && (nb = backlog_take(&s->backlog))) {
+        net.replaying_early = nb->early;
+        ip4_input(&nb->pc.pbuf, &net.netif);
+        if (s->generation == generation) backlog_done(&s->backlog);
+    }
+    net.replaying = net.replaying_early = false;
+    net.why = why;
+    if (s->generation != generation) return;
+    if (s->pcb.tcp && seq_before(s->pcb.tcp->rcv_nxt, s->backlog.acked)) {
+        net.stats.early_lost++;
+        tcp_abort(s->pcb.tcp);
+    }
+    if (s->pcb.tcp && s->pcb.tcp->flags & TF_ACK_DELAY) s->ack_due = true; /* it has waited long enough */
+    sock_wake(s, EVENT_READ);
+}
+
+/* What the thread has read makes room in the window. */
+static void refresh(struct sock *s) {
+    enum net_why why = net.why;
+    u32 n;
+
+    sock_reclaim(s);
+    n = __atomic_load_n(&s->consumed, __ATOMIC_ACQUIRE) - s->recved;
+    s->recved += n;
+    net.why = WHY_PROCESS;
+    for (u32 part; n && s->pcb.tcp; n -= part) {
+        part = MIN(n, 0xffff);
+        tcp_recved(s->pcb.tcp, part);
+    }
+    net.why = why;
+}
+
+/* What was put off until the release. */
+static void acknowledge_due(struct sock *s) {
+    enum net_why why = net.why;
+
+    if (!s->ack_due || !s->pcb.tcp) return;
+    s->ack_due = false;
+    if (!seq_before(s->backlog.acked, s->pcb.tcp->rcv_nxt)) return;
+    net.why = WHY_PROCESS;
+    tcp_ack_now(s->pcb.tcp);
+    tcp_output(s->pcb.tcp);
+    net.why = why;
+}
+
+/* For a socket that a thread owns. False: nothing for it. */
+static bool to_backlog(struct sock *s, struct pbuf *p, const struct segment *g) {
+    const struct tcp_pcb *t = s->pcb.tcp;
+    struct net_buf *nb = container_of(p, struct net_buf, pc.pbuf);
+    struct rcv_view rcv = { t->rcv_nxt, t->rcv_ann_right_edge,
+                            t->ooseq || t->refused_data || t->state != ESTABLISHED ||
+                                t->flags & TF_RXCLOSED };
+    u32 expected = s->backlog.online ? s->backlog.nxt : t->rcv_nxt;
+    bool room;
+
+    if (!intact(p, g)) return false;
+    sock_reclaim(s);
+    room = has_room(s, g->seq, expected);
+    nb->seq = g->seq;
+    nb->len = g->len;
+    nb->plain = (g->flags & (CONTROL | TCP_ACK)) == TCP_ACK;
+    switch (backlog_add(&s->backlog, &rcv, nb, net.early_ack, room)) {
+    case BACKLOG_DROPPED:
+        net.stats.drop_no_room++;
+        pbuf_free(p);
+        return true;
+    case BACKLOG_ACK: ack_early(s); break;
+    case BACKLOG_KEPT: break;
+    }
+    sock_charge(s, nb);
+    net.stats.backlog_segments++;
+    net.stats.backlog_highest = MAX(net.stats.backlog_highest, s->backlog.count);
+    /* Released just now? Then the thread may have seen an empty backlog. */
+    if (!sock_owned(s)) sock_service(s);
+    return true;
+}
+
+int net_ip4_input(struct pbuf *p, struct netif *inp) {
+    struct segment g;
+    struct sock *s;
+
+    if (net.replaying || !parse(p, &g)) return 0;
+    s = find(g.tcp->dest, g.tcp->src, g.ip->src.addr);
+    if (!s || g.ip->dest.addr != net.netif.ip_addr.addr) return 0;
+    if (sock_owned(s)) return to_backlog(s, p, &g);
+    replay(s);
+    if (s->slot != SLOT_TAKEN || !s->pcb.tcp) return 0;
+    refresh(s);
+    acknowledge_due(s);
+    if (!s->pcb.tcp || !g.len) return 0;
+    if (!has_room(s, g.seq, s->pcb.tcp->rcv_nxt)) {
+        net.stats.drop_no_room++;
+        pbuf_free(p);
+        return 1;
+    }
+    sock_charge(s, container_of(p, struct net_buf, pc.pbuf));
+    return 0;
+}
+
+/* ---- what lwIP tells ---- */
+
+static void attach(struct sock *s, struct tcp_pcb *t);
+
+/* lwIP may free the connection from here on without telling. */
+static void detach(struct sock *s) {
+    struct tcp_pcb *t = s->pcb.tcp;
+
+    tcp_arg(t, NULL);
+    tcp_recv(t, NULL);
+    tcp_sent(t, NULL);
+    tcp_err(t, NULL);
+    tcp_poll(t, NULL, 0);
+    s->pcb.tcp = NULL;
+}
+
+/* Nothing more can come for the thread, and nothing of its memory is referred to: the rest is lwIP's
+ * affair. */
+static void settle(struct sock *s) {
+    struct tcp_pcb *t = s->pcb.tcp;
+
+    if (!t || !s->fin_sent || !(s->eof || s->closing) || byte_ring_count(&s->tx)) return;
+    detach(s);
+    tcp_shutdown(t, 1, 0);
+    if (s->closing) sock_free(s);
+}
+
+static err_t on_recv(void *arg, struct tcp_pcb *pcb, struct pbuf *p, err_t err) {
+    struct sock *s = arg;
+
+    if (!p) {
+        __atomic_store_n(&s->eof, true, __ATOMIC_RELEASE);
+        sock_wake(s, EVENT_READ);
+        settle(s);
+        return ERR_OK;
+    }
+    for (struct pbuf *q = p; q; q = q->next) s->pushed += q->len;
+    if (!spsc_push(&s->rx, p)) net_panic("a receive queue is fuller than its socket's account");
+    sock_wake(s, EVENT_READ);
+    return ERR_OK;
+}
+
+static err_t on_sent(void *arg, struct tcp_pcb *pcb, u16_t len) {
+    struct sock *s = arg;
+
+    byte_ring_done(&s->tx, len);
+    sock_wake(s, EVENT_WRITE);
+    settle(s);
+    return ERR_OK;
+}
+
+static void send_more(struct sock *s);
+
+static err_t on_poll(void *arg, struct tcp_pcb *pcb) {
+    if (!sock_owned(arg)) send_more(arg);
+    return ERR_OK;
+}
+
+static void on_error(void *arg, err_t err) {
+    struct sock *s = arg;
+
+    if (!s) return;
+    s->pcb.tcp = NULL;
+    s->error = err == ERR_RST ? -NET_ECONNRESET : -NET_ECONNABORTED;
+    __atomic_store_n(&s->eof, true, __ATOMIC_RELEASE);
+    if (__atomic_load_n(&s->cmd, __ATOMIC_ACQUIRE) == CMD_CONNECT) sock_done(s, s->error);
+    sock_wake(s, EVENT_READ);
+    sock_wake(s, EVENT_WRITE);
+    if (s->closing) sock_free(s);
+}
+
+static err_t on_connected(void *arg, struct tcp_pcb *pcb, err_t err) {
+    struct sock *s = arg;
+
+    attach(s, pcb);
+    sock_done(s, 0);
+    return ERR_OK;
+}
+
+static err_t on_accept(void *arg, struct tcp_pcb *pcb, err_t err) {
+    struct sock *s = arg, *c;
+
+    if (!pcb || err != ERR_OK) return ERR_VAL;
+    for (c = net.socks; c < net.socks + NET_SOCKETS; c++)
+        if (c->parent == s && c->slot == SLOT_SPARE) break;
+    if (c == net.socks + NET_SOCKETS) return ERR_MEM;
+    sock_clear(c);
+    c->slot = SLOT_TAKEN;
+    attach(c, pcb);
+    if (!spsc_push(&s->accepted, c)) net_panic("a listener has more connections than it may make");
+    sock_wake(s, EVENT_READ);
+    return ERR_OK;
+}
+
+/* The connection is there: its window is the socket's from here on. What SYN said of it was at most 64
+ * KiB. */
+static void attach(struct sock *s, struct tcp_pcb *t) {
+    s->pcb.tcp = t;
+    s->ip = lwip_ntohl(t->remote_ip.addr);
+    s->port = t->remote_port;
+    t->rcv_wnd = MIN(s->rcvbuf, TCP_WND_MAX(t));
+    t->rcv_ann_wnd = MIN(t->rcv_wnd, 0xffff);
+    t->rcv_ann_right_edge = t->rcv_nxt + t->rcv_ann_wnd;
+    backlog_init(&s->backlog, t->rcv_nxt);
+    tcp_arg(t, s);
+    tcp_recv(t, on_recv);
+    tcp_sent(t, on_sent);
+    tcp_err(t, on_error);
+    tcp_poll(t, on_poll, 1);
+    __atomic_store_n(&s->connected, true, __ATOMIC_RELEASE);
+}
+
+/* ---- what threads ask for ---- */
+
+/* Gives lwIP what it takes of the send buffer, by reference: the bytes stay there until they are
+ * acknowledged. */
+static void send_more(struct sock *s) {
+    struct tcp_pcb *t = s->pcb.tcp;
+    u8 *at;
+    u32 n;
+
+    if (!t || !s->connected || s->fin_sent) return;
+    while ((n = byte_ring_piece(&s->tx, s->given, &at))) {
+        n = MIN(MIN(n, tcp_sndbuf(t)), 0xffff);
+        if (!n || tcp_write(t, at, n, 0) != ERR_OK) break;
+        s->given += n;
+    }
+    tcp_output(t);
+    if (s->fin_wanted && s->given == s->tx.tail) {
+        s->fin_sent = true;
+        if (tcp_shutdown(t, 0, 1) != ERR_OK) tcp_abort(t); /* reaches on_error() */
+        settle(s);
+    }
+}
+
+static int listen_on(struct sock *s) {
+    struct tcp_pcb *t = tcp_listen_with_backlog(s->pcb.tcp, 64);
+
+    if (!t) return -ENOMEM;
+    s->pcb.tcp = t;
+    s->listening = true;
+    tcp_arg(t, s);
+    tcp_accept(t, on_accept);
+    return 0;
+}
+
+static void close_listener(struct sock *s) {
+    struct sock *c;
+
+    s->listening = false;
+    tcp_close(s->pcb.tcp);
+    s->pcb.tcp = NULL;
+    while ((c = spsc_peek(&s->accepted))) { /* the thread is gone: we are its consumer */
+        spsc_pop(&s->accepted);
+        tcp_sock_command(c, CMD_CLOSE);
+    }
+    for (c = net.socks; c < net.socks + NET_SOCKETS; c++) {
+        if (c->parent != s) continue;
+        c->parent = NULL;
+        if (c->slot == SLOT_SPARE) sock_free(c);
+    }
+}
+
+static void close_sock(struct sock *s) {
+    struct tcp_pcb *t = s->pcb.tcp;
+
+    s->cmd = CMD_NONE;
+    if (s->listening) close_listener(s);
+    t = s->pcb.tcp;
+    s->closing = true;
+    if (!t) {
+        sock_free(s);
+    } else if (!s->connected) {
+        detach(s);
+        tcp_close(t);
+        sock_free(s);
+    } else if (s->pushed != s->consumed || s->backlog.first) {
+        tcp_abort(t);
+    } else {
+        s->fin_wanted = true;
+        if (s->fin_sent)
+            settle(s);
+        else
+            send_more(s);
+    }
+}
+
+void tcp_sock_command(struct sock *s, enum sock_cmd cmd) {
+    ip_addr_t to = { lwip_htonl(s->cmd_ip) };
+    struct tcp_pcb *t;
+
+    switch (cmd) {
+    case CMD_NONE: break;
+    case CMD_BIND:
+        t = s->pcb.tcp ? s->pcb.tcp : tcp_new();
+        s->pcb.tcp = t;
+        if (t) ip_set_option(t, SOF_REUSEADDR);
+        sock_done(s, !t ? -ENOMEM : tcp_bind(t, IP_ADDR_ANY, s->cmd_port) == ERR_OK ? 0 : -NET_EADDRINUSE);
+        break;
+    case CMD_LISTEN: sock_done(s, s->pcb.tcp && !s->listening ? listen_on(s) : -EINVAL); break;
+    case CMD_CONNECT:
+        if (s->connected || s->listening) {
+            sock_done(s, -EINVAL);
+            break;
+        }
+        t = s->pcb.tcp ? s->pcb.tcp : tcp_new();
+        s->pcb.tcp = t;
+        if (!t) {
+            sock_done(s, -ENOMEM);
+            break;
+        }
+        tcp_arg(t, s);
+        tcp_err(t, on_error);
+        if (tcp_connect(t, &to, s->cmd_port, on_connected) != ERR_OK) {
+            tcp_abort(t);
+            break;
+        }
+        s->cmd = CMD_CONNECT; /* done when lwIP says so */
+        break;
+    case CMD_SHUTDOWN:
+        s->fin_wanted = true;
+        sock_done(s, s->pcb.tcp && s->connected ? 0 : -NET_ENOTCONN);
+        send_more(s);
+        break;
+    case CMD_CLOSE: close_sock(s); break;
+    }
+}
+
+void tcp_sock_service(struct sock *s) {
+    u32 cmd;
+
+    if (sock_owned(s)) return; /* its thread will ask again */
+    replay(s);
+    if (s->slot != SLOT_TAKEN) return;
+    refresh(s);
+    acknowledge_due(s);
+    send_more(s);
+    if (s->slot != SLOT_TAKEN) return;
+    cmd = __atomic_load_n(&s->cmd, __ATOMIC_ACQUIRE);
+    if (cmd != CMD_CONNECT || !s->pcb.tcp || s->pcb.tcp->state == CLOSED) tcp_sock_command(s, cmd);
+}

@@ -1,0 +1,93 @@
+/* The bottom half of UDP sockets: datagrams into the receive queue until it is full, then they are
+ * dropped. */
+#include <netstack/sock.h>
+#include <string.h>
+#include "lwip/udp.h"
+
+static void on_datagram(void *arg, struct udp_pcb *pcb, struct pbuf *p, const ip_addr_t *from, u16_t port) {
+    struct sock *s = arg;
+    struct net_buf *nb = container_of(p, struct net_buf, pc.pbuf);
+
+    sock_reclaim(s);
+    if (s->held == s->quota ||
+        s->pushed - __atomic_load_n(&s->consumed, __ATOMIC_ACQUIRE) + p->tot_len > s->rcvbuf) {
+        net.stats.drop_no_room++;
+        pbuf_free(p);
+        return;
+    }
+    sock_charge(s, nb);
+    nb->ip = lwip_ntohl(from->addr);
+    nb->port = port;
+    s->pushed += p->tot_len;
+    if (!spsc_push(&s->rx, p)) net_panic("a receive queue is fuller than its socket's account");
+    sock_wake(s, EVENT_READ);
+}
+
+/* Copies n bytes out of the send buffer, which may be in two pieces. */
+static void take(struct sock *s, void *to, u32 n) {
+    for (u32 part; n; n -= part, to = (u8 *)to + part) {
+        u8 *at;
+
+        part = MIN(n, byte_ring_piece(&s->tx, s->tx.head, &at));
+        memcpy(to, at, part);
+        byte_ring_done(&s->tx, part);
+    }
+}
+
+void udp_sock_service(struct sock *s) {
+    struct udp_head head;
+
+    while (s->pcb.udp && byte_ring_count(&s->tx)) {
+        struct pbuf *p;
+        ip_addr_t to;
+
+        take(s, &head, sizeof(head));
+        p = pbuf_alloc(PBUF_TRANSPORT, head.len, PBUF_RAM);
+        if (p) {
+            take(s, p->payload, head.len);
+            to.addr = lwip_htonl(head.ip);
+            udp_sendto(s->pcb.udp, p, &to, head.port);
+            pbuf_free(p);
+        } else {
+            net.stats.tx_dropped++;
+            byte_ring_done(&s->tx, head.len);
+        }
+        sock_wake(s, EVENT_WRITE);
+    }
+    udp_sock_command(s, __atomic_load_n(&s->cmd, __ATOMIC_ACQUIRE));
+}
+
+/* The pcb, made when it is first wanted. */
+static struct udp_pcb *pcb_of(struct sock *s) {
+    if (s->pcb.udp) return s->pcb.udp;
+    s->pcb.udp = udp_new();
+    if (s->pcb.udp) udp_recv(s->pcb.udp, on_datagram, s);
+    return s->pcb.udp;
+}
+
+void udp_sock_command(struct sock *s, enum sock_cmd cmd) {
+    switch (cmd) {
+    case CMD_NONE: break;
+    case CMD_BIND:
+        sock_done(s, !pcb_of(s)                                                 ? -ENOMEM
+                     : udp_bind(s->pcb.udp, IP_ADDR_ANY, s->cmd_port) == ERR_OK ? 0
+                                                                                : -NET_EADDRINUSE);
+        break;
+    case CMD_CONNECT: /* from any port if it is not bound */
+        s->ip = s->cmd_ip;
+        s->port = s->cmd_port;
+        s->connected = true;
+        sock_done(s, !pcb_of(s)                                       ? -ENOMEM
+                     : s->pcb.udp->local_port                         ? 0
+                     : udp_bind(s->pcb.udp, IP_ADDR_ANY, 0) == ERR_OK ? 0
+                                                                      : -NET_EADDRINUSE);
+        break;
+    case CMD_CLOSE:
+        s->cmd = CMD_NONE;
+        if (s->pcb.udp) udp_remove(s->pcb.udp);
+        s->pcb.udp = NULL;
+        sock_free(s);
+        break;
+    default: sock_done(s, -EINVAL); break;
+    }
+}

@@ -1,0 +1,753 @@
+/* The TCP receive path (netstack/): ownership, the backlog, early acknowledgements, against a scripted
+ * peer. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <setjmp.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+#include "net_wire.h"
+#include <netstack/sock.h>
+#include "lwip/priv/tcp_priv.h"
+
+#define PORT 5001
+
+static struct sock *listener, *s;
+static struct peer p;
+static u32 read_so_far;
+static size_t heap_before;
+static unsigned buffers_before;
+
+static void open_with(enum net_model model, bool early, u32 rcvbuf) {
+    struct sock_options options = { .rcvbuf = rcvbuf };
+    static u16 port = 20000;
+
+    wire_start(model, early);
+    heap_before = wire_heap();
+    buffers_before = wire_buffers();
+    read_so_far = 0;
+    assert_int_equal(sock_open(SOCK_TCP, &options, &listener), 0);
+    assert_int_equal(sock_bind(listener, PORT), 0);
+    assert_int_equal(sock_listen(listener, 2), 0);
+    peer_connect(&p, port++, PORT, true);
+    assert_int_equal(sock_accept(listener, &s, 0), 0);
+}
+
+static int end(void **state) {
+    if (listener) {
+        wire_end();
+        wire_pass(600); /* the timer of TCP stops when it finds no connection */
+        listener = NULL;
+        /* Nothing leaks, whatever the test did. */
+        assert_int_equal(wire_heap(), heap_before);
+        assert_int_equal(wire_buffers(), buffers_before);
+    }
+    return 0;
+}
+
+/* Reads `n` bytes and compares; what sock_recv() says of more goes to who asks. */
+static void expect_stream(u32 n) {
+    u8 buf[2000];
+
+    while (n) {
+        i64 got = sock_recv(s, buf, MIN(n, sizeof(buf)), 0);
+
+        assert_true(got > 0);
+        for (i64 i = 0; i < got; i++) assert_int_equal(buf[i], stream_byte(read_so_far + i));
+        read_so_far += got;
+        n -= got;
+    }
+}
+
+static i64 read_some(void) {
+    u8 buf[100];
+
+    return sock_recv(s, buf, sizeof(buf), 0);
+}
+
+static u32 acked(void) { return peer_hear(&p), p.una - p.iss - 1; }
+
+/* ---- Algorithm 1 by itself: each row is a line of it ---- */
+
+static void test_algorithm(void **state) {
+    static const struct {
+        u32 rcv_nxt; /* of the connection, when the segment comes */
+        u32 seq;
+        u16 len;
+        bool plain, room, hole, drain; /* drain: the backlog is empty by then */
+        enum backlog_verdict want;
+        u32 nxt; /* bl.nxt after it */
+        bool online;
+    } step[] = {
+        { 100, 100, 10, 1, 1, 0, 1, BACKLOG_ACK, 110, 1 },     /* lines 4-8, 15-17, 22 */
+        { 100, 110, 10, 1, 1, 0, 0, BACKLOG_ACK, 120, 1 },     /* 14-17: in order behind the backlog */
+        { 100, 120, 0, 1, 1, 0, 0, BACKLOG_KEPT, 120, 1 },     /* no data: nothing to acknowledge */
+        { 100, 120, 10, 1, 0, 0, 0, BACKLOG_DROPPED, 120, 1 }, /* 21: not kept, bl.nxt stays */
+        { 100, 130, 10, 1, 1, 0, 0, BACKLOG_KEPT, 120, 0 },    /* 18-20 */
+        { 100, 120, 10, 1, 1, 0, 0, BACKLOG_KEPT, 120, 0 },    /* off: the missing one does not turn it on */
+        { 120, 140, 10, 1, 1, 0, 0, BACKLOG_KEPT, 120, 0 },    /* 10-13: on again, but this is not in order */
+        { 120, 120, 10, 1, 1, 0, 0, BACKLOG_ACK, 130, 1 },     /* 10-17 */
+        { 150, 150, 10, 1, 1, 1, 1, BACKLOG_KEPT, 150, 0 },    /* a gap waits in TCP: off */
+        { 150, 150, 10, 1, 1, 0, 1, BACKLOG_ACK, 160, 1 },     /* closed: on */
+        { 150, 160, 10, 0, 1, 0, 0, BACKLOG_KEPT, 160, 0 },    /* FIN, RST, SYN: for TCP */
+        { 170, 165, 10, 1, 1, 0, 1, BACKLOG_KEPT, 170, 0 },    /* half of it known: not in order */
+        { 170, 170, 2000, 1, 1, 0, 1, BACKLOG_KEPT, 170, 0 },  /* beyond the window */
+        { 170, 170, 830, 1, 1, 0, 1, BACKLOG_ACK, 1000, 1 },   /* up to its very edge */
+    };
+    struct net_buf buf[ARRAY_SIZE(step)];
+    struct backlog b;
+
+    backlog_init(&b, 100);
+    for (unsigned i = 0; i < ARRAY_SIZE(step); i++) {
+        struct rcv_view rcv = { step[i].rcv_nxt, 1000, step[i].hole };
+        struct net_buf *nb = &buf[i];
+
+        if (step[i].drain)
+            while (backlog_take(&b)) backlog_done(&b);
+        nb->seq = step[i].seq;
+        nb->len = step[i].len;
+        nb->plain = step[i].plain;
+        assert_int_equal(backlog_add(&b, &rcv, nb, true, step[i].room), step[i].want);
+        assert_int_equal(b.nxt, step[i].nxt);
+        assert_int_equal(b.online, step[i].online);
+    }
+    /* Switched off nothing is acknowledged, in order or not. */
+    backlog_init(&b, 100);
+    buf[0].seq = 100, buf[0].len = 10, buf[0].plain = true;
+    assert_int_equal(backlog_add(&b, &(struct rcv_view){ 100, 1000, false }, &buf[0], false, true),
+                     BACKLOG_KEPT);
+    assert_int_equal(b.nxt, 100);
+}
+
+/* ---- connections ---- */
+
+static void test_handshake(void **state) {
+    open_with(NET_OWNER, true, 1 << 20);
+    peer_data(&p, 0, 1000);
+    peer_data(&p, 1000, 1000);
+    assert_int_equal(acked(), 2000);
+    /* More than 64 KiB at once: the window is scaled, and is what the socket was opened with. */
+    assert_in_range(p.edge - p.una, (1 << 20) - 2000 - 1024, (1 << 20) - 2000);
+    expect_stream(2000);
+    assert_int_equal(read_some(), -EAGAIN);
+}
+
+static void test_handshake_without_scaling(void **state) {
+    open_with(NET_OWNER, true, 1 << 20);
+    peer_connect(&p, 1234, PORT, false);
+    assert_int_equal(sock_accept(listener, &s, 0), 0);
+    sock_own(s);
+    peer_data(&p, 0, 1000);
+    assert_int_equal(acked(), 1000);
+    assert_int_equal(p.edge - p.una, 65535 - 1000);
+    sock_release(s);
+    wire_poll();
+    expect_stream(1000);
+}
+
+static void test_early_ack(void **state) {
+    const struct tcp_pcb *t;
+    struct tcp_pcb before;
+    struct net_stats was;
+
+    open_with(NET_OWNER, true, 0);
+    was = *net_stats();
+    t = s->pcb.tcp;
+    before = *t;
+    sock_own(s);
+    for (unsigned i = 0; i < 50; i++) {
+        peer_data(&p, i * 1000, 1000);
+        assert_int_equal(acked(), (i + 1) * 1000); /* at once, though nobody polls or releases */
+    }
+    assert_int_equal(p.acks, 50);
+    assert_int_equal(net_stats()->ack_early - was.ack_early, 50);
+    assert_int_equal(net_stats()->backlog_highest, 50);
+    /* The owned state has not been written to. */
+    assert_memory_equal(t, &before, sizeof(before));
+    assert_int_equal(spsc_count(&s->rx), 0);
+    sock_release(s);
+    wire_poll();
+    expect_stream(50000);
+    /* The replay has told the peer nothing that it knew, and that nothing is heard later either. */
+    wire_pass(1000);
+    peer_hear(&p);
+    assert_true(p.acks <= 52);
+    assert_int_equal(net_stats()->early_lost, 0);
+}
+
+static void test_no_early_ack(void **state) {
+    open_with(NET_OWNER, false, 0);
+    peer_data(&p, 0, 1000); /* leaves a delayed acknowledgement */
+    sock_own(s);
+    for (unsigned i = 1; i < 50; i++) peer_data(&p, i * 1000, 1000);
+    wire_pass(300); /* its timer as well waits for the release */
+    assert_int_equal(acked(), 0);
+    assert_int_equal(p.acks, 0);
+    sock_release(s);
+    wire_poll();
+    assert_int_equal(acked(), 50000);
+    assert_true(net_stats()->ack_process > 0);
+    expect_stream(50000);
+}
+
+static void test_plain(void **state) {
+    open_with(NET_PLAIN, true, 0);
+    sock_own(s);
+    peer_data(&p, 0, 1000);
+    peer_data(&p, 1000, 1000);
+    assert_int_equal(acked(), 2000);
+    assert_int_equal(s->backlog.count, 0);
+    sock_release(s);
+    expect_stream(2000);
+}
+
+static void test_switch(void **state) {
+    open_with(NET_OWNER, true, 0);
+    sock_own(s);
+    peer_data(&p, 0, 1000);
+    assert_int_equal(acked(), 1000);
+    net_set_early_ack(false);
+    peer_data(&p, 1000, 1000);
+    assert_int_equal(acked(), 1000);
+    net_set_early_ack(true); /* what came meanwhile is TCP's to acknowledge: not before the release */
+    peer_data(&p, 2000, 1000);
+    assert_int_equal(acked(), 1000);
+    sock_release(s);
+    wire_pass(300);
+    assert_int_equal(acked(), 3000);
+    sock_own(s);
+    peer_data(&p, 3000, 1000);
+    assert_int_equal(acked(), 4000);
+    sock_release(s);
+    wire_poll();
+    expect_stream(4000);
+}
+
+static void test_out_of_order(void **state) {
+    open_with(NET_OWNER, true, 0);
+    sock_own(s);
+    peer_data(&p, 0, 1000);
+    peer_data(&p, 2000, 1000); /* 1000 is missing */
+    peer_data(&p, 3000, 1000);
+    assert_int_equal(acked(), 1000);
+    assert_int_equal(p.acks, 1);
+    assert_false(s->backlog.online);
+    peer_data(&p, 1000, 1000); /* there, but only TCP puts it together */
+    assert_int_equal(acked(), 1000);
+    sock_release(s);
+    wire_poll();
+    assert_int_equal(acked(), 4000);
+    /* Recovered: on again. */
+    sock_own(s);
+    peer_data(&p, 4000, 1000);
+    assert_int_equal(acked(), 5000);
+    sock_release(s);
+    wire_poll();
+    expect_stream(5000);
+}
+
+/* The gap outlives the release: early acknowledgements stay off while TCP holds what is beyond it. */
+static void test_gap_in_tcp(void **state) {
+    open_with(NET_OWNER, true, 0);
+    peer_data(&p, 1000, 1000);
+    assert_int_equal(acked(), 0);
+    sock_own(s);
+    peer_data(&p, 0, 1000);
+    assert_int_equal(acked(), 0);
+    sock_release(s);
+    wire_poll();
+    assert_int_equal(acked(), 2000);
+    sock_own(s);
+    peer_data(&p, 2000, 500);
+    assert_int_equal(acked(), 2500);
+    sock_release(s);
+    wire_poll();
+    expect_stream(2500);
+}
+
+static void test_duplicates(void **state) {
+    open_with(NET_OWNER, true, 0);
+    sock_own(s);
+    peer_data(&p, 0, 1000);
+    peer_data(&p, 0, 1000);
+    peer_data(&p, 500, 1000); /* overlaps */
+    assert_int_equal(acked(), 1000);
+    sock_release(s);
+    wire_poll();
+    assert_int_equal(acked(), 1500);
+    expect_stream(1500);
+}
+
+static u32 ack_before;
+
+static void never_back(const struct seen *o) {
+    if (o->to != p.port || o->flags & (SYN | RST)) return;
+    assert_true((i32)(o->ack - ack_before) >= 0);
+    ack_before = o->ack;
+}
+
+/* On release TCP goes through all that was acknowledged early: its own numbers are lower for a while, and
+ * stay here; what carries data goes out with the number that the peer knows. */
+static void test_suppression(void **state) {
+    u64 suppressed, raised;
+    struct seen o;
+
+    open_with(NET_OWNER, true, 0);
+    suppressed = net_stats()->ack_suppressed;
+    raised = net_stats()->ack_raised;
+    ack_before = p.iss + 1;
+    wire_spy = never_back;
+    peer_data(&p, 0, 1000); /* the window opens to its full size */
+    peer_data(&p, 1000, 1000);
+    assert_int_equal(acked(), 2000);
+    p.acks = 0;
+    sock_own(s);
+    for (unsigned i = 2; i < 22; i++) peer_data(&p, i * 1000, 1000);
+    peer_hear(&p);
+    assert_int_equal(p.acks, 20);
+    sock_release(s);
+    wire_poll();
+    peer_hear(&p);
+    assert_int_equal(p.acks, 20);
+    assert_true(net_stats()->ack_suppressed - suppressed >= 9);
+    expect_stream(22000);
+
+    /* Data of ours that is sent again while the socket is owned. */
+    assert_int_equal(sock_send(s, "0123456789", 10, 0), 10);
+    wire_poll();
+    while (wire_seen(&o))
+        ;
+    sock_own(s);
+    for (unsigned i = 22; i < 42; i++) peer_data(&p, i * 1000, 1000);
+    wire_pass(8000);
+    assert_true(net_stats()->ack_raised > raised);
+    while (wire_seen(&o)) {
+        if (!o.len) continue;
+        assert_int_equal(o.ack, p.iss + 1 + 42000);
+        assert_memory_equal(o.data, "0123456789", 10);
+    }
+    sock_release(s);
+    wire_poll();
+    expect_stream(20000);
+}
+
+/* What closes a gap is acknowledged early, then TCP goes through the segment beyond it first. */
+static void test_gap_closed_in_backlog(void **state) {
+    open_with(NET_OWNER, true, 0);
+    ack_before = p.iss + 1;
+    wire_spy = never_back;
+    sock_own(s);
+    peer_data(&p, 1000, 1000);
+    peer_data(&p, 0, 1000);
+    assert_int_equal(acked(), 1000);
+    sock_release(s);
+    wire_poll();
+    assert_int_equal(acked(), 2000);
+    expect_stream(2000);
+}
+
+/* ---- the window ---- */
+
+static u32 buffer_size;
+static bool promised_too_much;
+
+static void within_room(const struct seen *o) {
+    u32 edge;
+
+    if (o->to != p.port || o->flags & (SYN | RST)) return;
+    edge = o->ack + (o->window << p.scale) - p.iss - 1;
+    /* Everything up to the edge fits if all that has not been read stays. FIN takes a number, but no room. */
+    if (edge > read_so_far + buffer_size + 1) promised_too_much = true;
+}
+
+static void test_window(void **state) {
+    u32 sent = 0;
+
+    buffer_size = NET_RCVBUF_MIN;
+    promised_too_much = false;
+    open_with(NET_OWNER, true, buffer_size);
+    wire_spy = within_room;
+    sock_own(s);
+    for (;;) { /* as much as the peer may */
+        u32 room;
+
+        peer_hear(&p);
+        room = p.edge - p.nxt;
+        if (!room) break;
+        peer_data(&p, sent, MIN(room, 1000));
+        sent += MIN(room, 1000);
+    }
+    assert_in_range(sent, buffer_size - 1024, buffer_size);
+    assert_int_equal(acked(), sent);
+    assert_true(p.edge == p.una); /* zero window */
+    peer_data(&p, sent, 1000);    /* more than it may: not acknowledged */
+    assert_int_equal(acked(), sent);
+    sock_release(s);
+    wire_poll();
+    p.nxt = p.iss + 1 + sent;
+    expect_stream(40000);
+    wire_poll();
+    peer_hear(&p); /* the window opens as the thread reads */
+    assert_in_range(p.edge - p.una, 40000 - 2048, 40000);
+    expect_stream(sent - 40000);
+    peer_data(&p, sent, 1000);
+    expect_stream(1000);
+    assert_false(promised_too_much);
+}
+
+static void test_zero_window_probe(void **state) {
+    u32 sent = 0;
+
+    buffer_size = NET_RCVBUF_MIN;
+    open_with(NET_OWNER, true, buffer_size);
+    while (sent < buffer_size) { /* the last bytes are less than the unit of the scaled window */
+        u32 n = MIN(buffer_size - sent, 1460);
+
+        peer_data(&p, sent, n);
+        sent += n;
+    }
+    wire_pass(300);
+    assert_int_equal(acked(), sent);
+    assert_true(p.edge == p.una);
+    p.acks = 0;
+    peer_data(&p, sent, 1);
+    assert_int_equal(acked(), sent);
+    assert_int_equal(p.acks, 1); /* the answer to a probe */
+    p.nxt--;
+    sock_own(s);
+    peer_data(&p, sent, 1);
+    assert_int_equal(acked(), sent);
+    assert_int_equal(p.acks, 1); /* owned: on release */
+    sock_release(s);
+    wire_poll();
+    peer_hear(&p);
+    assert_int_equal(p.acks, 2);
+    expect_stream(sent);
+}
+
+/* A backlog that holds all it may: what is dropped is not acknowledged, and comes again. */
+static void test_backlog_full(void **state) {
+    u32 i, most = net_bufs_for(NET_RCVBUF_MIN);
+    u64 drops;
+
+    open_with(NET_OWNER, true, NET_RCVBUF_MIN);
+    drops = net_stats()->drop_no_room;
+    sock_own(s);
+    for (i = 0; i < most + 50; i++) peer_data(&p, i * 10, 10);
+    assert_int_equal(acked(), most * 10);
+    assert_int_equal(s->held, most);
+    assert_int_equal(net_stats()->drop_no_room - drops, 50);
+    sock_release(s);
+    wire_poll();
+    expect_stream(most * 10);
+    sock_own(s);
+    for (i = most; i < most + 50; i++) peer_data(&p, i * 10, 10);
+    sock_release(s);
+    wire_poll();
+    expect_stream(500);
+    assert_int_equal(net_stats()->early_lost, 0);
+}
+
+/* Segments beyond a gap cannot take the place of the one that closes it. */
+static void test_gap_leaves_room(void **state) {
+    u32 i;
+
+    open_with(NET_OWNER, true, NET_RCVBUF_MIN);
+    for (i = 1; i < 400; i++) peer_data(&p, i * 10, 10);
+    peer_data(&p, 0, 10);
+    wire_pass(300);
+    assert_true(acked() >= 90 * 10);
+    expect_stream(acked());
+}
+
+/* ---- the end of a connection while it is owned ---- */
+
+static void test_fin(void **state) {
+    open_with(NET_OWNER, true, 0);
+    sock_own(s);
+    peer_data(&p, 0, 1000);
+    peer_segment(&p, FIN | ACK, p.nxt, NULL, 0);
+    assert_int_equal(acked(), 1000); /* not the FIN */
+    sock_release(s);
+    wire_poll();
+    assert_int_equal(acked(), 1001);
+    expect_stream(1000);
+    assert_int_equal(read_some(), 0);
+    sock_close(s);
+    wire_poll();
+    peer_hear(&p);
+    assert_true(p.flags & FIN);
+    assert_false(p.flags & RST);
+}
+
+static void test_fin_with_data(void **state) {
+    u8 data[500];
+
+    open_with(NET_OWNER, true, 0);
+    sock_own(s);
+    stream_fill(data, 0, 500);
+    peer_segment(&p, FIN | ACK, p.nxt, data, 500);
+    assert_int_equal(acked(), 0);
+    sock_release(s);
+    wire_pass(300);
+    assert_int_equal(acked(), 501);
+    expect_stream(500);
+    assert_int_equal(read_some(), 0);
+}
+
+static void test_rst(void **state) {
+    open_with(NET_OWNER, true, 0);
+    sock_own(s);
+    peer_data(&p, 0, 1000);
+    peer_segment(&p, RST | ACK, p.nxt, NULL, 0);
+    peer_data(&p, 1000, 1000);
+    assert_int_equal(acked(), 1000);
+    sock_release(s);
+    wire_poll();
+    expect_stream(1000); /* it came before */
+    assert_int_equal(read_some(), -NET_ECONNRESET);
+    assert_int_equal(sock_send(s, "x", 1, 0), -NET_ECONNRESET);
+}
+
+/* A reset with a number out of order, as an attacker would guess it. */
+static void test_rst_out_of_order(void **state) {
+    open_with(NET_OWNER, true, 0);
+    sock_own(s);
+    peer_segment(&p, RST, p.nxt + 100, NULL, 0);
+    peer_data(&p, 0, 1000);
+    sock_release(s);
+    wire_pass(300);
+    assert_int_equal(acked(), 1000);
+    expect_stream(1000);
+}
+
+static void test_abort(void **state) {
+    open_with(NET_OWNER, true, 0);
+    sock_own(s);
+    peer_data(&p, 0, 1000);
+    tcp_abort(s->pcb.tcp); /* as a timer of lwIP would */
+    peer_data(&p, 1000, 1000);
+    sock_release(s);
+    wire_poll();
+    assert_int_equal(s->backlog.count, 0);
+    assert_int_equal(read_some(), -NET_ECONNABORTED);
+    peer_hear(&p);
+    assert_true(p.flags & RST);
+}
+
+static void test_close_with_data_unread(void **state) {
+    open_with(NET_OWNER, true, 0);
+    peer_data(&p, 0, 1000);
+    sock_close(s);
+    wire_poll();
+    peer_hear(&p);
+    assert_true(p.flags & RST);
+}
+
+/* Acknowledgement of a wrong segment would lose it: TCP drops it on release. */
+static void test_bad_checksum(void **state) {
+    open_with(NET_OWNER, true, 0);
+    sock_own(s);
+    p.break_sum = 1;
+    peer_data(&p, 0, 1000);
+    assert_int_equal(acked(), 0);
+    assert_int_equal(s->backlog.count, 0);
+    peer_data(&p, 0, 1000);
+    assert_int_equal(acked(), 1000);
+    sock_release(s);
+    wire_poll();
+    expect_stream(1000);
+}
+
+/* Segments without data flood an owned socket: bounded, and never answered, or two such stacks would talk
+ * for ever. */
+static void test_pure_acks(void **state) {
+    open_with(NET_OWNER, true, NET_RCVBUF_MIN);
+    sock_own(s);
+    for (unsigned i = 0; i < 1000; i++) peer_acknowledge(&p);
+    peer_hear(&p);
+    assert_int_equal(p.acks, 0);
+    assert_int_equal(s->held, net_bufs_for(NET_RCVBUF_MIN));
+    sock_release(s);
+    wire_poll();
+    assert_int_equal(s->held, 0);
+    peer_data(&p, 0, 1000);
+    expect_stream(1000);
+}
+
+/* ---- threads and the bottom half ---- */
+
+/* Who owns again before the bottom half came waits for the replay. */
+static void test_own_waits_for_replay(void **state) {
+    open_with(NET_OWNER, true, 0);
+    sock_own(s);
+    peer_data(&p, 0, 1000);
+    sock_release(s);
+    assert_int_equal(s->backlog.count, 1);
+    sock_own(s);
+    assert_int_equal(s->backlog.count, 0);
+    assert_int_equal(spsc_count(&s->rx), 1);
+    sock_release(s);
+    expect_stream(1000);
+}
+
+/* A segment comes after the release and before the bottom half has looked: it does not overtake the
+ * backlog. */
+static void test_no_overtaking(void **state) {
+    open_with(NET_OWNER, false, 0);
+    sock_own(s);
+    peer_data(&p, 0, 1000);
+    sock_release(s);
+    peer_data(&p, 1000, 1000);
+    wire_pass(300);
+    assert_int_equal(acked(), 2000);
+    expect_stream(2000);
+}
+
+static void test_send(void **state) {
+    static u8 data[200000];
+    u32 n = 0;
+
+    open_with(NET_OWNER, true, 0);
+    stream_fill(data, 0, sizeof(data));
+    while (n < sizeof(data)) {
+        struct seen o;
+        i64 done = sock_send(s, data + n, sizeof(data) - n, 0);
+
+        if (done > 0) n += done;
+        wire_poll();
+        while (wire_seen(&o)) {
+            if (o.seq != p.ack) continue;
+            for (u32 i = 0; i < o.len; i++) assert_int_equal(o.data[i], stream_byte(p.data + i));
+            p.ack += o.len;
+            p.data += o.len;
+        }
+        peer_acknowledge(&p);
+        wire_pass(1);
+    }
+    for (unsigned i = 0; i < 100 && p.data < sizeof(data); i++) {
+        peer_hear(&p);
+        peer_acknowledge(&p);
+        wire_pass(1);
+    }
+    assert_int_equal(p.data, sizeof(data));
+    sock_close(s);
+    wire_poll();
+    peer_hear(&p);
+    assert_true(p.flags & FIN);
+    peer_acknowledge(&p);
+    peer_segment(&p, FIN | ACK, p.nxt, NULL, 0);
+    wire_poll();
+    assert_int_equal(s->slot, SLOT_SPARE);
+}
+
+/* What one socket may hold is reserved: others are refused rather than starved. */
+static void test_buffers_are_reserved(void **state) {
+    struct sock_options large = { .rcvbuf = 1 << 20 };
+    struct sock *more[4];
+    unsigned n = 0;
+
+    open_with(NET_OWNER, true, NET_RCVBUF_MIN);
+    while (n < 4 && sock_open(SOCK_TCP, &large, &more[n]) == 0) n++;
+    assert_int_equal(n, 3); /* of 4,096 buffers, of which 32 are kept and 384 taken */
+    for (unsigned i = 0; i < n; i++) sock_close(more[i]);
+    wire_poll();
+    assert_int_equal(sock_open(SOCK_TCP, &large, &more[0]), 0);
+}
+
+static void test_accept_queue(void **state) {
+    struct peer q, r;
+    struct sock *c;
+
+    open_with(NET_OWNER, true, NET_RCVBUF_MIN); /* at most two at a time */
+    peer_connect(&q, 1, PORT, true);
+    peer_connect(&r, 2, PORT, true); /* has no socket: reset */
+    peer_hear(&r);
+    assert_true(r.flags & RST);
+    assert_int_equal(sock_accept(listener, &c, 0), 0);
+    assert_int_equal(sock_accept(listener, &c, 0), -EAGAIN);
+    sock_close(c);
+    wire_poll();
+    peer_hear(&q);
+    peer_segment(&q, FIN | ACK, q.nxt, NULL, 0);
+    peer_connect(&r, 3, PORT, true); /* its place is free */
+    assert_int_equal(sock_accept(listener, &c, 0), 0);
+}
+
+static void test_connect(void **state) {
+    struct seen o;
+
+    open_with(NET_OWNER, true, 0);
+    assert_int_equal(sock_open(SOCK_TCP, NULL, &s), 0);
+    assert_int_equal(sock_connect(s, WIRE_PEER, 80, 0), -EAGAIN);
+    wire_poll();
+    assert_true(wire_seen(&o));
+    assert_int_equal(o.flags, SYN);
+    memset(&p, 0, sizeof(p));
+    p = (struct peer){ .port = 80,
+                       .to = o.from,
+                       .iss = 77,
+                       .nxt = 78,
+                       .una = 78,
+                       .edge = 78,
+                       .window = 65535,
+                       .scaled = true,
+                       .scale = 10,
+                       .irs = o.seq,
+                       .ack = o.seq + 1 };
+    peer_segment(&p, SYN | ACK, 77, NULL, 0);
+    assert_true(s->connected);
+    sock_own(s);
+    peer_data(&p, 0, 1000);
+    assert_int_equal(acked(), 1000);
+    sock_release(s);
+    wire_poll();
+    expect_stream(1000);
+    /* Refused. */
+    assert_int_equal(sock_open(SOCK_TCP, NULL, &s), 0);
+    assert_int_equal(sock_connect(s, WIRE_PEER, 81, 0), -EAGAIN);
+    wire_poll();
+    while (wire_seen(&o) && !(o.flags & SYN))
+        ;
+    p = (struct peer){ .port = 81, .to = o.from, .iss = 1, .nxt = 1, .ack = o.seq + 1 };
+    peer_segment(&p, RST | ACK, 0, NULL, 0);
+    assert_int_equal(read_some(), -NET_ECONNRESET);
+}
+
+int main(void) {
+    static const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_algorithm),
+        cmocka_unit_test_teardown(test_handshake, end),
+        cmocka_unit_test_teardown(test_handshake_without_scaling, end),
+        cmocka_unit_test_teardown(test_early_ack, end),
+        cmocka_unit_test_teardown(test_no_early_ack, end),
+        cmocka_unit_test_teardown(test_plain, end),
+        cmocka_unit_test_teardown(test_switch, end),
+        cmocka_unit_test_teardown(test_out_of_order, end),
+        cmocka_unit_test_teardown(test_gap_in_tcp, end),
+        cmocka_unit_test_teardown(test_duplicates, end),
+        cmocka_unit_test_teardown(test_suppression, end),
+        cmocka_unit_test_teardown(test_gap_closed_in_backlog, end),
+        cmocka_unit_test_teardown(test_window, end),
+        cmocka_unit_test_teardown(test_zero_window_probe, end),
+        cmocka_unit_test_teardown(test_backlog_full, end),
+        cmocka_unit_test_teardown(test_gap_leaves_room, end),
+        cmocka_unit_test_teardown(test_fin, end),
+        cmocka_unit_test_teardown(test_fin_with_data, end),
+        cmocka_unit_test_teardown(test_rst, end),
+        cmocka_unit_test_teardown(test_rst_out_of_order, end),
+        cmocka_unit_test_teardown(test_abort, end),
+        cmocka_unit_test_teardown(test_close_with_data_unread, end),
+        cmocka_unit_test_teardown(test_bad_checksum, end),
+        cmocka_unit_test_teardown(test_pure_acks, end),
+        cmocka_unit_test_teardown(test_own_waits_for_replay, end),
+        cmocka_unit_test_teardown(test_no_overtaking, end),
+        cmocka_unit_test_teardown(test_send, end),
+        cmocka_unit_test_teardown(test_buffers_are_reserved, end),
+        cmocka_unit_test_teardown(test_accept_queue, end),
+        cmocka_unit_test_teardown(test_connect, end),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
