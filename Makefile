@@ -201,7 +201,8 @@ LWIP_C   := $(addprefix core/,def.c inet_chksum.c init.c ip.c mem.c memp.c netif
 	timeouts.c udp.c $(addprefix ipv4/,etharp.c icmp.c ip4.c ip4_addr.c)) netif/ethernet.c
 NET_C    := $(wildcard netstack/*.c)
 NET_INC  := -Inetstack -isystem $(LWIP)/src/include
-NET_TEST := $(B)/host/netstack/%.o $(B)/host/tests/unit/test_net%.o $(B)/host/tests/unit/net_wire.o
+NET_TEST := $(addprefix $(B)/host/,netstack/%.o tests/unit/test_net%.o tests/unit/net_wire.o)
+NET_FUZZ := $(addprefix $(B)/fuzz/obj/,$(patsubst %.c,%.o,$(NET_C)) tests/unit/net_wire.o tests/fuzz/fuzz_net.o)
 
 $(LWIP)/VERSION: tools/lwip.sh tools/lwip.sha256
 	@rm -rf $(LWIP)
@@ -220,6 +221,15 @@ $(B)/libnet.a: $(patsubst %.c,$(B)/host/%.o,$(NET_C)) $(addprefix $(B)/host/,$(L
 $(B)/unit/test_net%: $(B)/host/tests/unit/test_net%.o $(B)/host/tests/unit/net_wire.o $(B)/libnet.a
 	@mkdir -p $(@D)
 	$(CC) -o $@ $^ -lcmocka
+
+# lwIP reads headers where they lie, which x86 does not mind.
+$(NET_FUZZ): FUZZ_CFLAGS += $(NET_INC)
+$(NET_FUZZ): | $(LWIP)/VERSION
+$(addprefix $(B)/fuzz/obj/,$(LWIP_OBJ)): $(B)/fuzz/obj/lwip/%.o: $(LWIP)/VERSION netstack/lwipopts.h
+	@mkdir -p $(@D)
+	$(FUZZ_CC) $(filter-out $(WARN),$(FUZZ_CFLAGS)) -fno-sanitize=alignment $(NET_INC) -c $(LWIP)/src/$*.c -o $@
+$(B)/fuzz/fuzz_net: $(NET_FUZZ) $(addprefix $(B)/fuzz/obj/,$(LWIP_OBJ))
+	$(FUZZ_CC) -fsanitize=fuzzer,address,undefined -o $@ $^
 
 # ---- targets --------------------------------------------------------------------------------------------------------
 

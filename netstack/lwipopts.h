@@ -40,6 +40,7 @@ void net_heap_free(void *p);
 #define TCP_RCV_SCALE                  10
 #define TCP_WND                        (40u << 20) /* the most; a socket's own is less (NET_RCVBUF_*) */
 #define TCP_QUEUE_OOSEQ                1
+#define TCP_OOSEQ_MAX_PBUFS            1024 /* beyond a gap, of one connection: 64 KiB of the heap */
 #define LWIP_TCP_SACK_OUT              1
 #define LWIP_TCP_TIMESTAMPS            0 /* an early ACK would have to write ts_recent */
 #define TCP_LISTEN_BACKLOG             1

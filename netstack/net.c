@@ -183,7 +183,7 @@ void sock_clear(struct sock *s) {
     s->rx.head = s->rx.tail = s->freed = 0;
     s->tx.head = s->tx.tail = s->given = 0;
     s->accepted.head = s->accepted.tail = 0;
-    s->owned = s->cmd = s->waiting[EVENT_READ] = s->waiting[EVENT_WRITE] = 0;
+    s->owned = s->put_off = s->cmd = s->waiting[EVENT_READ] = s->waiting[EVENT_WRITE] = 0;
     s->consumed = s->reported = s->read = s->offset = s->pushed = s->recved = 0;
     s->piece = NULL;
     s->error = s->cmd_result = 0;
@@ -221,6 +221,12 @@ void sock_service(struct sock *s) {
         tcp_sock_service(s);
     else
         udp_sock_service(s);
+}
+
+bool sock_put_off(struct sock *s) {
+    if (!sock_owned(s)) return false;
+    __atomic_store_n(&s->put_off, 1, __ATOMIC_SEQ_CST);
+    return sock_owned(s); /* if not any more, its thread may not have seen it */
 }
 
 u64 net_poll(void) {

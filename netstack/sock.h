@@ -33,6 +33,7 @@ struct sock {
 
     /* threads write, the bottom half reads */
     u32 owned;
+    u32 put_off;  /* the bottom half has left something undone because it is owned; it writes it too */
     u32 consumed; /* bytes read, modulo 2^32 */
     u32 cmd;
     u32 cmd_ip;
@@ -104,6 +105,7 @@ void sock_charge(struct sock *s, struct net_buf *nb);  /* the buffer is on its a
 void sock_done(struct sock *s, int result);            /* of its command */
 void sock_free(struct sock *s);                        /* the slot, when neither side uses it any more */
 void sock_service(struct sock *s);
+bool sock_put_off(struct sock *s); /* true: it is owned, and to be looked at when it is released */
 
 void tcp_sock_service(struct sock *s);
 void tcp_sock_command(struct sock *s, enum sock_cmd cmd);

@@ -156,15 +156,17 @@ void sock_own(struct sock *s) {
 }
 
 /* Tells how much was read, and asks the bottom half to look when it matters: segments wait for the
- * release, or a quarter of the buffer has become free since it was told. Else the next segment does. */
+ * release, something was put off until then, or a quarter of the buffer has become free since it was told.
+ * Else the next segment does. */
 void sock_release(struct sock *s) {
-    bool much;
+    bool much, put_off;
 
     __atomic_store_n(&s->consumed, s->consumed + s->read, __ATOMIC_RELEASE);
     s->read = 0;
     much = s->consumed - s->reported >= s->rcvbuf / 4;
     __atomic_store_n(&s->owned, 0, __ATOMIC_SEQ_CST);
-    if (backlog_empty(s) && !much) return;
+    put_off = __atomic_exchange_n(&s->put_off, 0, __ATOMIC_SEQ_CST);
+    if (backlog_empty(s) && !put_off && !much) return;
     s->reported = s->consumed;
     sock_notify(s);
 }

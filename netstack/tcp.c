@@ -82,7 +82,7 @@ bool tcp_may_send(struct pbuf *p, struct tcp_told *told) {
     told->ack = g.ack;
     told->edge = g.ack + ((u32)lwip_ntohs(g.tcp->wnd) << s->pcb.tcp->rcv_scale);
     pure = g.len == 0 && g.total == p->tot_len && !(g.flags & (TCP_FIN | TCP_RST));
-    if (pure && net.why == WHY_TIMER && sock_owned(s)) {
+    if (pure && net.why == WHY_TIMER && sock_put_off(s)) {
         s->ack_due = true;
         return false;
     }
@@ -321,7 +321,7 @@ static err_t on_sent(void *arg, struct tcp_pcb *pcb, u16_t len) {
 static void send_more(struct sock *s);
 
 static err_t on_poll(void *arg, struct tcp_pcb *pcb) {
-    if (!sock_owned(arg)) send_more(arg);
+    if (!sock_put_off(arg)) send_more(arg);
     return ERR_OK;
 }
 
@@ -498,7 +498,7 @@ void tcp_sock_command(struct sock *s, enum sock_cmd cmd) {
 void tcp_sock_service(struct sock *s) {
     u32 cmd;
 
-    if (sock_owned(s)) return; /* its thread will ask again */
+    if (sock_put_off(s)) return;
     replay(s);
     if (s->slot != SLOT_TAKEN) return;
     refresh(s);

@@ -53,7 +53,8 @@ check_cppcheck() {
 		--suppress=missingIncludeSystem --suppress=missingInclude --suppress=unknownMacro \
 		--suppress=comparePointers --suppress=arrayIndexOutOfBoundsCond \
 		--suppress=nullPointerArithmeticRedundantCheck --suppress=uninitvar:hv/shell/host.c --library=gnu \
-		-Iinclude -Ihv -Iguestlib/include -I. -Inetstack $(sources 'hv/*.c' 'netstack/*.c' 'drivers/*.c' 'guestlib/*.c' 'guests/*.c' 'tools/*.c') ||
+		-Iinclude -Ihv -Iguestlib/include -I. -Inetstack \
+		$(sources 'hv/*.c' 'netstack/*.c' 'drivers/*.c' 'guestlib/*.c' 'guests/*.c' 'tools/*.c') ||
 		fail "cppcheck"
 }
 

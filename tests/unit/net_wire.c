@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include "lwip/priv/tcp_priv.h"
 
 #define BUFS 4096
@@ -16,7 +17,8 @@ unsigned wire_kicks, wire_arps;
 
 static struct seen *out_log;
 static u32 log_first, log_last;
-static bool woken[2 * NET_SOCKETS];
+static bool woken[2 * NET_SOCKETS]; /* atomic */
+static bool threads;
 
 static const u8 mac_us[6] = { 2, 0, 0, 0, 0, 1 }, mac_peer[6] = { 2, 0, 0, 0, 0, 2 };
 
@@ -103,17 +105,20 @@ static bool tx(void *arg, const struct net_frag *piece, unsigned n) {
 
 static u64 now(void *arg) { return wire_now; }
 static void kick(void *arg) { wire_kicks++; }
-static void wake(void *arg, unsigned event) { woken[event] = true; }
+static bool woke(unsigned event) { return __atomic_exchange_n(&woken[event], false, __ATOMIC_SEQ_CST); }
+static void wake(void *arg, unsigned event) { __atomic_store_n(&woken[event], true, __ATOMIC_SEQ_CST); }
 static void *host_alloc(void *arg, size_t size) { return aligned_alloc(16, ALIGN_UP(size, 16)); }
 static void host_free(void *arg, void *p) { free(p); }
 
-/* There is one thread, so waiting is running the bottom half. */
+/* With one thread waiting is running the bottom half. */
 static bool wait(void *arg, unsigned event, u64 deadline) {
     u64 next;
 
-    while (!woken[event]) {
+    while (threads && !woke(event)) usleep(50);
+    if (threads) return true;
+    while (!woke(event)) {
         next = wire_poll();
-        if (woken[event]) break;
+        if (woke(event)) return true;
         if (next > deadline) next = deadline;
         if (next == NET_FOREVER || next > wire_now + 3600 * NS_PER_S) {
             fprintf(stderr, "net_wire: waits for ever\n");
@@ -122,7 +127,6 @@ static bool wait(void *arg, unsigned event, u64 deadline) {
         wire_now = MAX(next, wire_now);
         if (wire_now >= deadline) return false;
     }
-    woken[event] = false;
     return true;
 }
 
@@ -215,6 +219,19 @@ void wire_end(void) {
     wire_poll();
     memset(woken, 0, sizeof(woken));
     wire_forget();
+}
+
+void wire_threads(bool on) { threads = on; }
+
+void wire_fix_sums(u8 *f, size_t len) {
+    size_t at = 14 + (f[14] & 15) * 4, n = len - at, sums = at + (f[23] == 6 ? 16 : 6);
+
+    if (len < 34 || at < 34 || sums + 2 > len) return;
+    put(f + 24, 2, 0);
+    put(f + 24, 2, sum(f + 14, at - 14, 0));
+    put(f + sums, 2, 0);
+    put(f + sums, 2,
+        sum(f + at, n, get(f + 26, 2) + get(f + 28, 2) + get(f + 30, 2) + get(f + 32, 2) + f[23] + n));
 }
 
 /* ---- the peer ---- */

@@ -33,6 +33,12 @@ void wire_pass(u64 ms);                                /* time passes, and net_p
 bool wire_seen(struct seen *out);
 void wire_forget(void);
 
+/* The sums of an IP packet with TCP or UDP behind an Ethernet header, where they have a place. */
+void wire_fix_sums(u8 *frame, size_t len);
+
+/* Threads of the machine's: who waits sleeps, instead of running the bottom half itself. */
+void wire_threads(bool on);
+
 /* One frame, as it is. */
 void wire_frame(const void *frame, size_t len);
 

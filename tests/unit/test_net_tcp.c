@@ -592,6 +592,23 @@ static void test_own_waits_for_replay(void **state) {
     expect_stream(1000);
 }
 
+/* What is asked for while the socket is owned is done on release, though no segment came. */
+static void test_put_off(void **state) {
+    open_with(NET_OWNER, true, 0);
+    peer_data(&p, 0, 1000); /* to be acknowledged by a timer */
+    sock_own(s);
+    assert_int_equal(sock_send(s, "0123456789", 10, 0), 10); /* another thread's */
+    wire_pass(600);
+    peer_hear(&p);
+    assert_int_equal(p.data, 0);
+    assert_int_equal(p.acks, 0);
+    sock_release(s);
+    wire_poll();
+    assert_int_equal(acked(), 1000);
+    assert_int_equal(p.data, 10);
+    expect_stream(1000);
+}
+
 /* A segment comes after the release and before the bottom half has looked: it does not overtake the
  * backlog. */
 static void test_no_overtaking(void **state) {
@@ -742,6 +759,7 @@ int main(void) {
         cmocka_unit_test_teardown(test_bad_checksum, end),
         cmocka_unit_test_teardown(test_pure_acks, end),
         cmocka_unit_test_teardown(test_own_waits_for_replay, end),
+        cmocka_unit_test_teardown(test_put_off, end),
         cmocka_unit_test_teardown(test_no_overtaking, end),
         cmocka_unit_test_teardown(test_send, end),
         cmocka_unit_test_teardown(test_buffers_are_reserved, end),
