@@ -41,9 +41,10 @@ static struct thread *dequeue(struct vcpu *v) {
     return t;
 }
 
-/* Somebody else wants to run here: see that the quantum ends. */
+/* Somebody else wants to run here: see that the quantum ends. The idle thread has none, it goes at once. */
 static void arm_quantum(struct vcpu *v) {
-    if (v->ready_first && (!v->timer_armed || v->timer_armed > v->quantum_end)) time_arm(v->quantum_end);
+    if (v->ready_first && v->current != v->idle && (!v->timer_armed || v->timer_armed > v->quantum_end))
+        time_arm(v->quantum_end);
 }
 
 /* Takes the next thread; interrupts are off. Returns when the caller is the next again. */

@@ -1,0 +1,235 @@
+"""Virtio devices served by the driver domain: guests that talk over its bridge, a disk in its memory, and who misbehaves or dies.
+A boot a platform, by a script; what needs a person's timing is on QEMU alone."""
+import json
+import re
+
+import pytest
+from machine import Machine
+
+from system.takt import Takt, make_iso, place, until
+
+CONFIG = """\
+[hypervisor]
+top = no
+guest_console = log
+noreboot = no
+script = io.script
+
+[pool io]
+cpus = 1
+
+[vm iodom]
+image = iodom
+memory = 12M
+pool = io
+
+[vm answer]
+image = netping
+memory = 4M
+net = iodom
+
+[vm far]
+image = netping
+memory = 4M
+net = iodom rate=20M delay=5ms queue=16
+
+[vm ping]
+image = netping
+memory = 4M
+cmdline = to=2 batches=40 batch=32
+net = iodom
+start = no
+
+[vm many]
+image = netping
+memory = 4M
+cmdline = to=2 batches=300 batch=32
+net = iodom
+start = no
+
+[vm slow]
+image = netping
+memory = 4M
+cmdline = to=2 batches=10 batch=8 size=1472
+net = iodom rate=20M delay=5ms queue=16 mac=02:00:00:00:00:aa
+start = no
+
+[vm burst]
+image = netping
+memory = 4M
+cmdline = to=3 batches=2 batch=64 size=1472 timeout_ms=200
+net = iodom
+start = no
+
+[vm disk]
+image = blktest
+memory = 4M
+cmdline = requests=100 depth=16
+disk = iodom size=4M bw=100M lat=100us depth=8
+start = no
+
+[vm hostile]
+image = hostile
+memory = 4M
+cmdline = mode=virtio
+net = iodom
+disk = iodom size=64K
+start = no
+"""
+
+SCRIPT = """\
+@600ms list
++0ms top -j=idle -w 0.1 -d 0.5
++0ms create ping
++0ms wait ping 4s
++0ms devices -j=after-ping
++0ms create slow
++0ms wait slow 4s
++0ms create burst
++0ms wait burst 4s
++0ms destroy far
++0ms create disk
++0ms wait disk 4s
++0ms create disk
++0ms wait disk 4s
++0ms create hostile
++0ms create ping
++0ms wait ping 8s
++0ms destroy hostile
++300ms list -j=end
++0ms top -j=idle-again -w 0.1 -d 0.5
++10ms poweroff
+"""
+
+
+# While batches go to and fro, where time is exact.
+MEASURE = """\
++0ms create many
++100ms devices -j=before
++0ms top -j=under-load -w 0.01 -d 0.3
++0ms devices -j=after
++0ms destroy many
+"""
+
+
+class Boot:
+    def __init__(self, platform):
+        directory = place(f"io-{platform}")
+        script = SCRIPT.replace("+0ms create slow", MEASURE + "+0ms create slow") if platform == "bochs" else SCRIPT
+        iso = make_iso(directory, CONFIG, modules={"io.script": script})
+        with Machine(platform, iso, cpus=2, directory=directory) as machine:
+            self.how, _ = machine.wait(timeout=600 if platform == "bochs" else 90)
+            text = machine.serial()
+        answers = [json.loads(m[1]) for m in re.finditer("\x1e(\\{.*\\})\n", text)]
+        self.results = {a["id"]: a["result"] for a in answers if not a["error"]}
+        self.log = re.sub("\x1b\\[[0-9;]*[A-Za-z]", "", text)
+
+    def said(self, what):
+        return re.findall(what, self.log)
+
+
+@pytest.fixture(scope="module")
+def boot(platform):
+    b = Boot(platform)
+    assert b.how == "ended", b.log[-3000:]
+    return b
+
+
+PINGS = r"ping: netping: (\d+) sent, (\d+) lost, (\d+) wrong, first answer of a batch after (\d+) ns, at most (\d+); (\d+) notif"
+
+
+def test_ping(boot):
+    """Every request of 40 batches of 32 is answered, and a batch costs one notification and one interrupt."""
+    sent, lost, wrong, _, _, kicks = map(int, boot.said(PINGS)[0])
+    assert (sent, lost, wrong) == (1280, 0, 0)
+    assert kicks <= 40 + 6  # a few at the start, for receive buffers and ARP
+    answer = next(d for d in boot.results["after-ping"] if d["vm"] == "answer")
+    assert answer["interrupts"] <= 40 + 6 and answer["notifies"] <= 40 + 6, answer
+    assert int(boot.said(r"iodom: ping\.0:.* irqs=(\d+)")[0]) <= 40 + 6
+
+
+def test_exits_of_a_batch(boot, platform):
+    """For 32 frames, there and back: who answers is told once, says once that it has answered, and sleeps; the driver domain does that for
+    two of them. An exit for each frame would be 32."""
+    if platform != "bochs":
+        pytest.skip("where time is exact")
+    count = [next(d["interrupts"] for d in boot.results[when] if d["vm"] == "answer") for when in ("before", "after")]
+    batches_per_s = (count[1] - count[0]) / 0.31
+    a_batch = {v["vm"]: v["exits_per_s"] / batches_per_s for v in boot.results["under-load"]["vcpus"]}
+    assert batches_per_s > 100
+    assert a_batch["answer"] < 5 and a_batch["many"] < 6 and a_batch["iodom"] < 8, a_batch
+
+
+@pytest.mark.parametrize("when", ("idle", "idle-again"))
+def test_who_has_nothing_to_do_costs_no_exits(boot, when):
+    rates = {v["vm"]: v["exits_per_s"] for v in boot.results[when]["vcpus"]}
+    assert rates["iodom"] == 0 and rates["answer"] == 0, rates
+
+
+def test_emulated_link(boot, platform):
+    """1,514 bytes at 20 Mb/s take 606 us, up and down, and 5 ms of delay each way: 11.2 ms there and back, and computing. Eight at once
+    wait for the link in the sender's ring."""
+    said = boot.said("slow: " + PINGS[6:])
+    sent, lost, wrong, mean, most, _ = map(int, said[0])
+    assert (sent, lost, wrong) == (80, 0, 0)
+    assert mean >= 11_211_000
+    if platform == "bochs":
+        assert most < 14_000_000, most
+    assert boot.said(r"iodom: slow\.0:.* pushed_back=\d+")
+
+
+def test_queue_of_a_link_drops(boot, platform):
+    """64 frames at once for a link whose queue takes 16, twice."""
+    sent, lost, wrong, *_ = map(int, boot.said("burst: " + PINGS[6:])[0])
+    assert (sent, wrong) == (128, 0) and 96 <= lost <= (96 if platform == "bochs" else 100)  # by the host's clock: ARP is asked twice
+    assert boot.said(r"iodom: far\.0: in=\d+ .*queue_full=(\d+) queue_most=(\d+)") == [(str(lost), "16")]
+
+
+def test_disk(boot):
+    """What was written is read back, by the same VM and by the one that comes after it; there are no more requests at a time than the
+    disk takes, and not one interrupt for each."""
+    said = boot.said(r"disk: blktest: 4096 KiB, .* in (\d+) ns, .*; (\d+) ended, 0 errors, 0 bad; (\d+) notifications")
+    assert len(said) == 2 and int(said[0][0]) > 0 and said[1][0] == "0", said
+    assert len(boot.said("disk: blktest: verifies")) == 1
+    done = re.findall(r"iodom: disk\.0: reads=(\d+) (?:writes=(\d+) flushes=1 )?bytes=\d+ depth_most=8 irqs=(\d+)", boot.log)
+    assert [d[:2] for d in done] == [("101", "101"), ("101", "")]
+    assert all(int(irqs) < 60 for _, _, irqs in done), done
+
+
+def test_hostile_front_end(boot):
+    """It costs the others not a frame, and the driver domain not its life."""
+    sent, lost, wrong, *_ = map(int, boot.said(PINGS)[-1])
+    assert len(boot.said(PINGS)) == 2 and (sent, lost, wrong) == (1280, 0, 0)
+    resets = re.search(r"iodom: hostile\.0:.* resets=(\d+)", boot.log)
+    assert resets and int(resets[1]) > 10
+    assert {vm["name"] for vm in boot.results["end"]} == {"iodom", "answer"}
+    assert not boot.said("crashed")
+
+
+ENDLESS = CONFIG.replace("script = io.script\n", "").replace("batches=40 batch=32", "batches=100000000 batch=32 timeout_ms=100").replace("requests=100 depth=16", "requests=100000 depth=16")
+
+
+def test_ends_that_die():
+    """Front ends are destroyed in the middle of what they do, then the driver domain is, and comes back."""
+    with Takt("io-dying", ENDLESS) as takt:
+        free = set()
+        for _ in range(4):
+            takt("create ping")
+            takt("create disk")
+            until(lambda: device(takt, "ping") and device(takt, "ping")["interrupts"] > 3)
+            takt("destroy ping")
+            takt("destroy disk")
+            until(lambda: {vm["name"] for vm in takt("list")} == {"iodom", "answer", "far"})
+            free.add(takt("info")["free_frames"])
+        assert len(free) == 1, free
+        takt("create ping")
+        until(lambda: device(takt, "ping")["interrupts"] > 5)
+        takt("destroy iodom")
+        until(lambda: "ping: netping: the device is gone" in takt.serial())
+        takt("create iodom")
+        until(lambda: device(takt, "ping")["state"] == "runs" and device(takt, "ping")["interrupts"] > 5)
+        assert "crashed" not in takt.serial()
+
+
+def device(takt, vm):
+    return next((d for d in takt("devices") if d["vm"] == vm), None)
