@@ -73,6 +73,11 @@ GUESTS      := $(patsubst guests/%.c,$(B)/guests/%.elf,$(wildcard guests/*.c))
 GUEST_TESTS := $(patsubst tests/guest/%.c,$(B)/guests/test-%.elf,$(wildcard tests/guest/*.c)) \
 	$(patsubst tests/guest32/%.asm,$(B)/guests/test-%.elf,$(wildcard tests/guest32/*.asm))
 
+# Guests with the network stack: the part below that builds it.
+NET_GUESTS  := test-netstack
+NET_ELF     := $(NET_GUESTS:%=$(B)/guests/%.elf)
+LWIP        := $(B)/lwip
+
 $(B)/guestlib/%.o: %.c
 	@mkdir -p $(@D)
 	$(CC) $(GUEST_CFLAGS) -c $< -o $@
@@ -90,7 +95,7 @@ $(B)/guests/test-%.o: tests/guest/%.c
 	@mkdir -p $(@D)
 	$(CC) $(GUEST_CFLAGS) -c $< -o $@
 $(B)/guests/%.elf: $(B)/guests/%.o $(B)/libguest.a guestlib/guest.ld
-	ld -nostdlib -z max-page-size=4096 -z noexecstack -T guestlib/guest.ld -o $@ $< $(B)/libguest.a
+	ld -nostdlib -z max-page-size=4096 -z noexecstack -T guestlib/guest.ld -o $@ $< $(filter %/libguestnet.a,$^) $(B)/libguest.a
 
 # 32-bit multiboot1 kernels, without the library.
 $(B)/guests/test-%.elf: tests/guest32/%.asm tests/guest32/kernel.inc
@@ -98,7 +103,10 @@ $(B)/guests/test-%.elf: tests/guest32/%.asm tests/guest32/kernel.inc
 	$(NASM) -f elf32 -Itests/guest32/ -o $(@:.elf=.o) $<
 	ld -m elf_i386 -nostdlib -z noexecstack -Ttext-segment=0x100000 -e start32 -o $@ $(@:.elf=.o)
 
-guests: $(GUESTS) $(GUEST_TESTS)
+# Those with the network stack are left out where lwIP cannot be had, so that all else can be built there.
+guests: $(filter-out $(NET_ELF),$(GUESTS) $(GUEST_TESTS))
+	+@if tools/lwip.sh $(LWIP); then $(SUBMAKE) -s net-guests; else echo 'guests with a network stack are left out'; fi
+net-guests: $(NET_ELF)
 
 # ---- the host build: hypervisor sources that need no machine, for unit tests, the simulation and fuzzers ------------
 
@@ -196,16 +204,14 @@ $(B)/fuzz/%: $(B)/fuzz/obj/tests/fuzz/%.o $(B)/fuzz/libhv.a
 
 # ---- the network stack: lwIP as it comes (tools/lwip.sh), netstack/ with it ------------------------------------------
 
-LWIP     := $(B)/lwip
 LWIP_C   := $(addprefix core/,def.c inet_chksum.c init.c ip.c mem.c memp.c netif.c pbuf.c stats.c tcp.c tcp_in.c tcp_out.c \
 	timeouts.c udp.c $(addprefix ipv4/,etharp.c icmp.c ip4.c ip4_addr.c)) netif/ethernet.c
-NET_C    := $(wildcard netstack/*.c)
+NET_C    := $(filter-out netstack/guest.c,$(wildcard netstack/*.c))
 NET_INC  := -Inetstack -isystem $(LWIP)/src/include
 NET_TEST := $(addprefix $(B)/host/,netstack/%.o tests/unit/test_net%.o tests/unit/net_wire.o)
 NET_FUZZ := $(addprefix $(B)/fuzz/obj/,$(patsubst %.c,%.o,$(NET_C)) tests/unit/net_wire.o tests/fuzz/fuzz_net.o)
 
 $(LWIP)/VERSION: tools/lwip.sh tools/lwip.sha256
-	@rm -rf $(LWIP)
 	@tools/lwip.sh $(LWIP)
 lwip: $(LWIP)/VERSION
 
@@ -221,6 +227,23 @@ $(B)/libnet.a: $(patsubst %.c,$(B)/host/%.o,$(NET_C)) $(addprefix $(B)/host/,$(L
 $(B)/unit/test_net%: $(B)/host/tests/unit/test_net%.o $(B)/host/tests/unit/net_wire.o $(B)/libnet.a
 	@mkdir -p $(@D)
 	$(CC) -o $@ $^ -lcmocka
+
+# For guests: NET_GUESTS are linked with it.
+GUEST_NET  := $(patsubst %,$(B)/guestnet/%,$(patsubst %.c,%.o,$(NET_C) netstack/guest.c) $(LWIP_OBJ))
+GUEST_LWIP := $(NET_INC) -Dmem_init=lwip_mem_init # the library has one of that name
+
+$(filter $(B)/guestnet/netstack/%,$(GUEST_NET)): $(B)/guestnet/%.o: %.c | $(LWIP)/VERSION
+	@mkdir -p $(@D)
+	$(CC) $(GUEST_CFLAGS) $(GUEST_LWIP) -c $< -o $@
+$(filter $(B)/guestnet/lwip/%,$(GUEST_NET)): $(B)/guestnet/lwip/%.o: $(LWIP)/VERSION netstack/lwipopts.h
+	@mkdir -p $(@D)
+	$(CC) $(filter-out $(WARN),$(GUEST_CFLAGS)) $(GUEST_LWIP) -c $(LWIP)/src/$*.c -o $@
+$(NET_GUESTS:%=$(B)/guests/%.o): GUEST_CFLAGS += $(NET_INC)
+$(NET_GUESTS:%=$(B)/guests/%.o): | $(LWIP)/VERSION
+$(B)/libguestnet.a: $(GUEST_NET)
+	@rm -f $@
+	ar rcs $@ $^
+$(NET_ELF): $(B)/libguestnet.a
 
 # lwIP reads headers where they lie, which x86 does not mind.
 $(NET_FUZZ): FUZZ_CFLAGS += $(NET_INC)
@@ -312,6 +335,6 @@ help: ## this list
 	@sed -n 's/^\([a-z][a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | awk -F'\t' '{ printf "%-18s %s\n", $$1, $$2 }'
 
 .PHONY: all sim sim-scale iso run demo test test-needs test-guest pytest check fuzz bench compare run-gdb guests unit \
-	unit-build lint size mutants clean help
+	unit-build net-guests lwip lint size mutants clean help
 
 -include $(shell find $(B) -name '*.d' 2>/dev/null)

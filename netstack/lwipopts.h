@@ -21,12 +21,19 @@
 #define IP_OPTIONS_ALLOWED 0
 
 /* All memory out of net_heap_*: of the bottom half alone, so without a lock (heap.h). */
+#if __has_include("lwip/acd.h") /* 2.2: with a name of its own */
+#define MEM_CUSTOM_ALLOCATOR 1
+#define MEM_CUSTOM_MALLOC    net_heap_alloc
+#define MEM_CUSTOM_CALLOC    net_heap_calloc
+#define MEM_CUSTOM_FREE      net_heap_free
+#else
 #define MEM_LIBC_MALLOC 1
-#define MEMP_MEM_MALLOC 1
-#define MEM_ALIGNMENT   16
 #define mem_clib_malloc net_heap_alloc
 #define mem_clib_calloc net_heap_calloc
 #define mem_clib_free   net_heap_free
+#endif
+#define MEMP_MEM_MALLOC 1
+#define MEM_ALIGNMENT   16
 void *net_heap_alloc(size_t size);
 void *net_heap_calloc(size_t n, size_t size);
 void net_heap_free(void *p);

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Gets the source of lwIP through apt, checks it against tools/lwip.sha256 and unpacks it, unmodified.
-#   tools/lwip.sh DIR       DIR/src is there afterwards, DIR/VERSION says what; nothing is done if it is there already
+#   tools/lwip.sh DIR       DIR/src is there afterwards, DIR/VERSION says what; does nothing if it is there and not older than this
 #   LWIP_TARBALL=FILE       takes this file instead of asking apt: lwip_VERSION.orig.tar.xz of the source package
 # apt is used with a configuration of its own, below DIR: no root, and nothing of this machine's apt is changed.
 set -eu
@@ -33,12 +33,15 @@ by_apt() {
 
 [ $# = 1 ] || { sed -n '2,5s/^# \{0,1\}//p' "$0" >&2; exit 2; }
 dir=$1
-[ ! -e "$dir/VERSION" ] || exit 0
+mkdir -p "$(dirname "$dir")"
+exec 9>"$dir.lock"
+flock 9 # make may want it from two sides at once
+[ "$tools/lwip.sh" -nt "$dir/VERSION" ] || [ "$tools/lwip.sha256" -nt "$dir/VERSION" ] || exit 0
 [ -z "${LWIP_TARBALL:-}" ] || [ -f "$LWIP_TARBALL" ] || fail "LWIP_TARBALL: there is no file $LWIP_TARBALL"
 [ -z "${LWIP_TARBALL:-}" ] || LWIP_TARBALL=$(realpath "$LWIP_TARBALL")
 
 work=$dir.new
-rm -rf "$work" "$dir"
+rm -rf "$work"
 mkdir -p "$work/get"
 trap 'rm -rf "$work"' EXIT
 cd "$work/get"
@@ -52,5 +55,6 @@ mkdir ../lwip
 tar -xJf "$tarball" --strip-components=1 -C ../lwip || fail "$name does not unpack"
 sed 's/^lwip_\(.*\)\.orig.*/\1/' <<<"$name" >../lwip/VERSION
 cd - >/dev/null
+rm -rf "$dir"
 mv "$work/lwip" "$dir"
 echo "lwip: $(cat "$dir/VERSION") in $dir"

@@ -74,7 +74,7 @@ int LLVMFuzzerTestOneInput(const u8 *data, size_t size) {
     peer_connect(&p, 1024 + ++port % 30000, 5001, take(1) & 1);
     if (sock_accept(listener, &s, 0)) abort();
     while (in < in_end) {
-        switch (take(1) % 12) {
+        switch (take(1) % 13) {
         case 0: wire_frame(buf, take_bytes(buf, sizeof(buf))); break;
         case 1: one_packet(); break;
         case 2 ... 5: one_segment(); break;
@@ -93,6 +93,9 @@ int LLVMFuzzerTestOneInput(const u8 *data, size_t size) {
             break;
         case 9: sock_send(s, buf, take(1), 0); break;
         case 10: wire_pass(take(1) * 8); break;
+        case 12: /* a flood in order, whatever the window */
+            for (u32 n = take(1) % 64; n; n--) peer_data(&p, p.nxt - p.iss - 1, 1460);
+            break;
         case 11:
             net_set_early_ack(take(1) & 1);
             wire_poll();

@@ -1,0 +1,97 @@
+#include <guest/guest.h>
+#include <guest/lapic.h>
+#include <guest/string.h>
+#include <guest/thread.h>
+#include <guest/vcpu.h>
+#include <netstack/guest.h>
+#include <netstack/sock.h>
+#include <stdlib.h> /* the guest library's */
+
+#define EVENTS (2 * NET_SOCKETS)
+
+static struct net_guest guest;
+static struct timer timer;
+static struct semaphore waits[EVENTS];
+/* The vCPU of who waited for it last. At first any but the bottom half's, which so never takes the lock of
+ * a thread on another one. */
+static u32 waiter[EVENTS];
+
+/* What one vCPU is told by others; atomic. */
+static struct bell {
+    u64 events[EVENTS / 64];
+    bool run; /* the bottom half */
+} bells[TAKT_MAX_VCPUS];
+
+void net_panic(const char *why) { guest_panic("net: %s", why); }
+
+/* netif_find() of lwIP wants it; nothing here calls that. */
+long strtol(const char *s, char **end, int base) { return 0; }
+
+/* The interrupt: what others want of this vCPU. */
+static void on_bell(void *arg) {
+    struct bell *b = &bells[this_vcpu()->id];
+
+    for (unsigned word = 0; word < ARRAY_SIZE(b->events); word++) {
+        u64 events = __atomic_exchange_n(&b->events[word], 0, __ATOMIC_SEQ_CST);
+
+        for (; events; events &= events - 1) sem_up(&waits[64 * word + __builtin_ctzll(events)]);
+    }
+    if (__atomic_exchange_n(&b->run, false, __ATOMIC_SEQ_CST)) net_guest_run();
+}
+
+static u64 now(void *arg) { return time_ns(); }
+static void *host_alloc(void *arg, size_t size) { return malloc(size); }
+static void host_free(void *arg, void *p) { free(p); }
+static bool tx(void *arg, const struct net_frag *piece, unsigned n) { return guest.tx(guest.arg, piece, n); }
+
+static void kick(void *arg) {
+    __atomic_store_n(&bells[guest.vcpu].run, true, __ATOMIC_SEQ_CST);
+    lapic_ipi(guest.vcpu, VECTOR_NET);
+}
+
+static void wake(void *arg, unsigned event) {
+    u32 vcpu = __atomic_load_n(&waiter[event], __ATOMIC_ACQUIRE);
+
+    __atomic_fetch_or(&bells[vcpu].events[event / 64], BIT(event % 64), __ATOMIC_SEQ_CST);
+    lapic_ipi(vcpu, VECTOR_NET);
+}
+
+static bool wait(void *arg, unsigned event, u64 deadline_ns) {
+    __atomic_store_n(&waiter[event], thread_self()->vcpu, __ATOMIC_RELEASE);
+    return sem_down_until(&waits[event], deadline_ns);
+}
+
+static void on_timer(struct timer *t) { net_guest_run(); }
+
+void net_guest_run(void) {
+    u64 next;
+
+    if (guest.poll) guest.poll(guest.arg);
+    next = net_poll();
+    timer_stop(&timer);
+    if (next != NET_FOREVER) timer_start(&timer, MAX(next, time_ns() + NS_PER_MS / 10), on_timer, NULL);
+}
+
+int net_guest_start(const struct net_guest *g, const struct net_config *config) {
+    struct net_host host = { .now_ns = now,
+                             .tx = tx,
+                             .kick = kick,
+                             .wake = wake,
+                             .wait = wait,
+                             .alloc = host_alloc,
+                             .free = host_free };
+    u64 flags;
+    int err;
+
+    guest = *g;
+    for (unsigned i = 0; i < EVENTS; i++) {
+        sem_init(&waits[i], 0);
+        waiter[i] = (guest.vcpu + 1) % vcpu_count();
+    }
+    irq_set_handler(VECTOR_NET, on_bell, NULL);
+    flags = irq_save();
+    err = net_init(config, &host);
+    if (!err) net_guest_run();
+    irq_restore(flags);
+    return err;
+}
