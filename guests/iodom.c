@@ -14,9 +14,11 @@
 #include <guest/time.h>
 #include "drivers/back_blk.h"
 #include "drivers/back_net.h"
+#include "drivers/port_e1000.h"
 
 #define MAX_SERVED 64
 #define MAX_DISKS  16
+#define MAX_CARDS  4
 
 struct served {
     struct takt_back info;
@@ -37,7 +39,18 @@ struct disk {
     u8 *data;
 };
 
+/* A network card. */
+struct card {
+    struct takt_pci pci;
+    u32 index; /* of TAKT_HC_PCI_*; cards that are not ours to drive leave gaps */
+    bool again;
+    struct port_e1000 port;
+};
+
 static struct served *served[MAX_SERVED];
+static struct card *cards[MAX_CARDS];
+static u32 nr_cards;
+static u64 dma_offset; /* the same for all of our RAM */
 static struct disk disks[MAX_DISKS];
 static struct bridge bridge;
 static u64 offset; /* from time_ns() to the hypervisor's time */
@@ -260,6 +273,46 @@ static void look_around(void) {
     look_for_new();
 }
 
+/* ---- network cards ---- */
+
+static u64 card_dma_addr(const void *p) { return (u64)p + dma_offset; }
+
+static void add_card(const struct takt_pci *pci, u32 index) {
+    struct card *c = calloc(1, sizeof(*c));
+    int error = c ? 0 : -ENOMEM;
+
+    dma_offset = pci->dma_offset;
+    if (!error) error = port_e1000_init(&c->port, &bridge, (volatile void *)pci->bar[0].addr, card_dma_addr);
+    printf("iodom: network card %02x:%02x.%x: %s\n", pci->bdf >> 8, pci->bdf >> 3 & 31, pci->bdf & 7,
+           error ? "does not work" : "a port of the bridge");
+    if (error) {
+        free(c);
+        return;
+    }
+    c->pci = *pci;
+    c->index = index;
+    c->again = true;
+    cards[nr_cards++] = c;
+}
+
+static void find_cards(void) {
+    static struct takt_pci pci;
+
+    for (u32 i = 0; nr_cards < MAX_CARDS && hypercall2(TAKT_HC_PCI_INFO, i, (u64)&pci) == 0; i++)
+        if (pci.id == (E1000_VENDOR | E1000_DEVICE << 16)) add_card(&pci, i);
+}
+
+/* True: come again at once. */
+static bool serve_card(struct card *c, u64 now) {
+    if (event_take(c->pci.port)) {
+        e1000_causes(&c->port.nic);
+        hypercall1(TAKT_HC_PCI_EOI, c->index);
+        c->again = true;
+    }
+    if (c->again) c->again = port_e1000_serve(&c->port, now);
+    return c->again;
+}
+
 /* ---- the loop ---- */
 
 static void serve(struct served *s, u64 now) {
@@ -278,6 +331,8 @@ static u64 turn(u64 now) {
         serve(served[i], now);
         next = MIN(next, served[i]->next);
     }
+    for (u32 i = 0; i < nr_cards; i++)
+        if (serve_card(cards[i], now)) next = 0;
     due = bridge_run(&bridge, now);
     for (u32 i = 0; i < MAX_SERVED; i++) {
         struct served *s = served[i];
@@ -288,6 +343,7 @@ static u64 turn(u64 now) {
         else
             back_blk_flush(&s->blk);
     }
+    for (u32 i = 0; i < nr_cards; i++) port_e1000_flush(&cards[i]->port);
     return MIN(next, due);
 }
 
@@ -303,6 +359,7 @@ int main(void) {
     report_ns = cmdline_u64("report_s", 0) * NS_PER_S;
     next_report = time_ns() + report_ns;
     bridge_init(&bridge, &guest_env, (u32)cmdline_u64("frames", 1024));
+    find_cards();
     look_around();
     for (;;) {
         u64 next, now;

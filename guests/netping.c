@@ -1,6 +1,7 @@
 /* Answers ARP and ping on its virtio network device as 10.0.0.(VM id), without an IP stack. With to=N it is
- * also who pings: batches=B (10) of batch=P (32) echo requests of size=S (56) bytes each to 10.0.0.N; the
- * next batch goes when the last has been answered, or after timeout_ms=T (1000), and interval_ms=I (0) later.
+ * also who pings: batches=B (10) of batch=P (32) echo requests of size=S (56) bytes each to that address,
+ * written 0x0a000002, or 2 for 10.0.0.2; the next batch goes when the last has been answered, or after
+ * timeout_ms=T (1000), and interval_ms=I (0) later.
  */
 #include <guest/device.h>
 #include <guest/guest.h>
@@ -33,7 +34,7 @@ static struct semaphore work = SEMAPHORE(0);
 static u8 *free_buffers[BUFFERS];
 static u32 nr_free;
 
-static u8 own_ip[4] = { 10, 0, 0, 0 }, peer_ip[4] = { 10, 0, 0, 0 }, peer_mac[6];
+static u8 own_ip[4], peer_ip[4], peer_mac[6];
 static bool peer_known, changed; /* changed: something happened to the device */
 static u32 id;                   /* of this VM: to ask costs an exit */
 static u32 size, seq_sent, seq_base, answered, wrong;
@@ -198,8 +199,8 @@ static void connect(void) {
     if (error) guest_panic("no network device: %d", error);
     device_on_used(&dev, 0, on_used, NULL);
     device_on_config(&dev, 0, on_config, NULL);
-    printf("netping: 10.0.0.%u, %02x:%02x:%02x:%02x:%02x:%02x\n", own_ip[3], net.mac[0], net.mac[1],
-           net.mac[2], net.mac[3], net.mac[4], net.mac[5]);
+    printf("netping: %u.%u.%u.%u, %02x:%02x:%02x:%02x:%02x:%02x\n", own_ip[0], own_ip[1], own_ip[2],
+           own_ip[3], net.mac[0], net.mac[1], net.mac[2], net.mac[3], net.mac[4], net.mac[5]);
 }
 
 static void reconnect(void) {
@@ -270,14 +271,20 @@ static int ping_all(void) {
     return lost || wrong;
 }
 
+static void put_ip(u8 *ip, u64 address) {
+    if (address < 256) address |= 10u << 24;
+    put_be16(ip, (u32)(address >> 16));
+    put_be16(ip + 2, (u32)address & 0xffff);
+}
+
 int main(void) {
     for (; nr_free < BUFFERS; nr_free++)
         if (!(free_buffers[nr_free] = malloc(ICMP + ICMP_HEAD + MAX_SIZE))) guest_panic("no memory");
     size = MIN(cmdline_u64("size", 56), (u64)MAX_SIZE);
     id = takt_vm_id();
-    own_ip[3] = (u8)id;
-    peer_ip[3] = (u8)cmdline_u64("to", 0);
+    put_ip(own_ip, cmdline_u64("ip", id & 0xff));
+    put_ip(peer_ip, cmdline_u64("to", 0));
     connect();
-    if (peer_ip[3]) return ping_all();
+    if (cmdline_has("to")) return ping_all();
     for (drain();;) drain_more(FOREVER);
 }

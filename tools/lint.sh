@@ -22,7 +22,7 @@ check_headers() {
 	tools/lwip.sh build/lwip >/dev/null || fail "without lwIP the headers of netstack/ cannot be looked at"
 	for f in $(sources 'hv/*.h' 'include/*.h' 'drivers/*.h' 'boot/*.h' 'guestlib/*.h' 'netstack/*.h' 'tests/*.h'); do
 		case $f in
-		guestlib/*) inc="-Iinclude -Iguestlib/include -ffreestanding -mgeneral-regs-only" ;;
+		guestlib/*) inc="-Iinclude -Iguestlib/include -I. -ffreestanding -mgeneral-regs-only" ;;
 		netstack/* | tests/unit/net_*) inc="-Iinclude -I. -Inetstack -Ibuild/lwip/src/include" ;;
 		tests/*) inc="-Iinclude -Ihv -Iguestlib/include -Itests/sim -I. -D_GNU_SOURCE" ;;
 		*) inc="-Iinclude -Ihv -I. -ffreestanding -mgeneral-regs-only" ;;
