@@ -9,6 +9,7 @@ What a test needs stands in comments at the top of its file, each on a line of i
   /* vms: 2 */             that many VMs at once; the second is called NAME-2 and gets `vm=2` in its command line
   /* time: 800 */          virtual ms it may take (400); on QEMU, whose clock is the host's, several times as many
   /* keys: a = b; c = d */ more lines of its VM file (none)
+  /* keys1: a = b */       the same for the first VM alone
   /* only: bochs */        a platform that it makes sense on (all)
   /* devices: nic edu */   what the machine has to have: a network card 00:03.0; QEMU's device for exercises 00:04.0 (none)
 """
@@ -23,14 +24,18 @@ from machine import NIC_USER, Machine
 
 DIRECTORY = os.path.join(ROOT, "tests", "guest")
 DEFAULTS = {"expect": "success", "vcpus": "1", "memory": "4", "args": "", "vms": "1", "time": "400", "only": "",
-            "cpus": "", "keys": "", "devices": ""}
+            "cpus": "", "keys": "", "keys1": "", "devices": ""}
 FIRST_MS = 300  # when the first test is created
 PER_BOOT = 24
 QEMU_DEVICES = {"edu": ["-device", "edu,addr=4.0"]}
 SLACK = {"qemu": 5, "kvm": 5}  # times what a test asks for: the host may be busy
 
-Test = namedtuple("Test", "name expect vcpus memory args vms time only cpus keys devices")
+Test = namedtuple("Test", "name expect vcpus memory args vms time only cpus keys keys1 devices")
 Result = namedtuple("Result", "verdict text log")  # SUCCESS SKIP ERROR FAILURE CRASH TIMEOUT
+
+
+def split(keys):
+    return [k.strip() for k in keys.split(";") if k.strip()]
 
 
 def read_test(path):
@@ -44,7 +49,7 @@ def read_test(path):
                 break
     name = os.path.splitext(os.path.basename(path))[0]
     return Test(name, values["expect"], int(values["vcpus"]), int(values["memory"]), values["args"], int(values["vms"]),
-                int(values["time"]), values["only"], values["cpus"], [k.strip() for k in values["keys"].split(";") if k.strip()],
+                int(values["time"]), values["only"], values["cpus"], split(values["keys"]), split(values["keys1"]),
                 values["devices"].split())
 
 
@@ -66,7 +71,8 @@ def write_boot(platform, directory, tests):
             args = (test.args + (f" vm={number}" if test.vms > 1 else "") + f" platform={platform}").strip()
             config += [f"[vm {vm}]", f"image = test-{test.name}", f"memory = {test.memory}M", f"vcpus = {test.vcpus}",
                        "start = no", "on_crash = preserve", "debug_exit = yes", "debugcon = yes",
-                       f'cmdline = "{args}"'] + ([f"cpus = {test.cpus}"] if test.cpus else []) + test.keys + [""]
+                       f'cmdline = "{args}"'] + ([f"cpus = {test.cpus}"] if test.cpus else []) + test.keys
+            config += (test.keys1 if number == 1 else []) + [""]
             script.append(f"+0ms create {vm}")
         script += [f"+0ms wait {vm} {limit}ms" for vm in names] + [f"+0ms list -j=after-{test.name}"]
         script += [f"+0ms destroy {vm}" for vm in names]
