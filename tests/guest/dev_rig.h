@@ -1,5 +1,5 @@
-/* Front end and back end of a device, for tests: the front end's words that both use are where its first queue
- * says that its descriptors are. */
+/* Front end and back end of a device, for tests: the front end's words that both use are where its first
+ * queue says that its descriptors are. */
 #ifndef DEV_RIG_H
 #define DEV_RIG_H
 

@@ -1,4 +1,4 @@
-"""Front ends and back ends that come and go in every order, while the back end writes into the front end's RAM, leave no page behind."""
+"""Front ends and back ends that come and go in every order, while the one writes into the other's RAM, leave no page behind."""
 import json
 import re
 
