@@ -26,7 +26,8 @@ static const struct acpi_info *acpi;
 static struct mp_info mp;
 static hpa_t low_limit, high_limit; /* no register of a device is below, or between 4 GiB and the latter */
 
-#define FIXED_PORTS 0x400u /* below them too */
+#define BAR_MAX     BIT(30) /* mapped in one step, in 2 MiB pages */
+#define FIXED_PORTS 0x400u  /* below them too */
 
 #define BDF         "%02x:%02x.%x"
 #define BDF_OF(d)   (d)->bdf >> 8, (d)->bdf >> 3 & 31, (d)->bdf & 7
@@ -54,6 +55,7 @@ const char *give_refused(const struct pci_device *d) {
 
         if (!b->size) continue;
         if (!b->addr) return "firmware gave a BAR of it no address";
+        if (b->size > BAR_MAX) return "a BAR of it is larger than 1 GiB";
         if (b->io ? last > 0xffff || b->addr < FIXED_PORTS
                   : last < b->addr || b->addr < low_limit || (last >= FIXED_PLACES && b->addr < high_limit) ||
                         last >= TAKT_FOREIGN_GPA)
@@ -368,6 +370,9 @@ static int attach(struct vm *vm) {
         struct pci_device *d = vm->pci[i];
         u32 command = decoding(d) | PCI_COMMAND_NO_INTX;
 
+        if (!d->was_reset)
+            log_info("%s: PCI device " BDF " cannot be reset: it may go on where it was left", vm->name,
+                     BDF_OF(d));
         pci_write(d->bdf, PCI_COMMAND, 2, command);
         err = map_bars(vm, d);
         if (!err) err = connect(vm, d);

@@ -112,9 +112,9 @@ static void size_bars(struct pci_device *d) {
 /* Registers that the hypervisor writes itself are mapped now: later it cannot be. */
 static void map_registers(struct pci_device *d) {
     u32 table = d->msix ? pci_read(d->bdf, d->msix + 4u, 4) : 7;
-    const struct pci_bar *b = &d->bar[table & 7];
+    const struct pci_bar *b = (table & 7) < 6 ? &d->bar[table & 7] : NULL;
 
-    if ((table & 7) < 6 && b->addr && !b->io && (table & ~7u) + 16ull <= b->size)
+    if (b && b->addr && !b->io && (table & ~7u) + 16ull <= b->size)
         d->msix_entry = mmio_map(b->addr + (table & ~7u), 16);
     /* 8254x: Bochs' goes on writing to memory without the right to be master of the bus */
     if (d->vendor == 0x8086 && d->device == 0x100e && d->bar[0].addr && d->bar[0].size >= PAGE_SIZE)
@@ -228,11 +228,11 @@ u64 pci_reset(struct pci_device *d, u32 phase) {
         keep_quiet(d);
         pci_write(d->bdf, PCI_COMMAND, 2, pci_idle_command(d));
         messages_off(d);
-        d->in_reset = begin_reset(d);
+        d->in_reset = d->was_reset = begin_reset(d);
         return d->in_reset ? RESET_NS : 0;
     }
     if (!d->in_reset) return 0;
-    if (d->pm && (pci_read(d->bdf, d->pm + (u32)PM_CONTROL, 2) & PM_D3) == PM_D3) {
+    if (phase == 1 && d->pm && (pci_read(d->bdf, d->pm + (u32)PM_CONTROL, 2) & PM_D3) == PM_D3) {
         pci_write(d->bdf, d->pm + (u32)PM_CONTROL, 2, 0);
         return POWER_UP_NS;
     }

@@ -71,7 +71,7 @@ struct pci_device {
     u16 saved_devctl;        /* and device control, PCI Express 7.8.4 */
     volatile u8 *msix_entry; /* the first of its table; NULL: it cannot be reached */
     volatile u8 *quiet;      /* registers by which it is made to keep quiet; NULL: it obeys COMMAND */
-    bool in_reset;
+    bool in_reset, was_reset;
     /* of the VM that has it (give.c), on the housekeeping pCPU; `owner` is read by the shell there too */
     struct vm *owner;
     enum pci_irq { PCI_NO_IRQ, PCI_INTX, PCI_MSI, PCI_MSIX } irq;

@@ -7,6 +7,7 @@
 #include <guest/mem.h>
 #include <guest/string.h>
 #include <guest/test.h>
+#include <guest/thread.h>
 #include <guest/time.h>
 #include <takt/device.h>
 

@@ -11,7 +11,7 @@ What a test needs stands in comments at the top of its file, each on a line of i
   /* keys: a = b; c = d */ more lines of its VM file (none)
   /* keys1: a = b */       the same for the first VM alone
   /* only: bochs */        a platform that it makes sense on (all)
-  /* devices: nic edu */   what the machine has to have: a network card 00:03.0; QEMU's device for exercises 00:04.0 (none)
+  /* devices: nic edu */   what the machine has to have: a network card 00:03.0; on QEMU also edu 00:04.0, e1000e 00:05.0 (none)
 """
 import glob
 import os
@@ -27,7 +27,7 @@ DEFAULTS = {"expect": "success", "vcpus": "1", "memory": "4", "args": "", "vms":
             "cpus": "", "keys": "", "keys1": "", "devices": ""}
 FIRST_MS = 300  # when the first test is created
 PER_BOOT = 24
-QEMU_DEVICES = {"edu": ["-device", "edu,addr=4.0"]}
+QEMU_DEVICES = {"edu": ["-device", "edu,addr=4.0"], "e1000e": ["-device", "e1000e,addr=5.0"]}
 SLACK = {"qemu": 5, "kvm": 5}  # times what a test asks for: the host may be busy
 
 Test = namedtuple("Test", "name expect vcpus memory args vms time only cpus keys keys1 devices")

@@ -130,6 +130,9 @@ static void test_bad_places(void **state) {
         hv_snprintf(why, sizeof(why), "PCI device 00:03.0: %s", bad[i].why);
         refused(-EINVAL, why);
     }
+    fake_pci_bar(nic, 2, 0x200000000, BIT(31), 4);
+    init();
+    refused(-EINVAL, "PCI device 00:03.0: a BAR of it is larger than 1 GiB");
     memset(nic->writable + PCI_BAR0, 0, 24);
     fake_pci_bar(nic, 2, 0x180000000, 0x10000, 4); /* behind all RAM */
     init();

@@ -219,6 +219,9 @@ static void test_reset(void **state) {
     pci_enumerate();
     run_reset(pci_at(0), 3, (const u64[]){ 100 * NS_PER_MS, 10 * NS_PER_MS, 0 });
     assert_int_equal(fake_get(f, 0x54, 2) & 3, 0);
+    f->writable[0x54] = 0; /* stuck in D3: not waited for again and again */
+    fake_set(f, 0x54, 2, 3);
+    run_reset(pci_at(0), 3, (const u64[]){ 100 * NS_PER_MS, 10 * NS_PER_MS, 0 });
     fake_set(f, 0x54, 2, 8); /* D3 does not reset it */
     run_reset(pci_at(0), 1, (const u64[]){ 0 });
 }

@@ -1,0 +1,314 @@
+/* The driver of the 8254x against a made-up one, whose registers it reaches through the functions below. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+#include <stdlib.h>
+#include <string.h>
+#include <takt/errno.h>
+#include <takt/io.h>
+
+static u32 model_read(const volatile u8 *p);
+static void model_write(volatile u8 *p, u32 v);
+
+#define mmio_read32  model_read
+#define mmio_write32 model_write
+#include "drivers/e1000.c"
+
+#define OFFSET 0x70000000ull /* a device's address of what is at p */
+
+static u8 regs[0x20000];
+static u8 *memory;
+static struct e1000 nic;
+
+static u64 dma_addr(const void *p) { return (u64)p + OFFSET; }
+
+static u32 peek(u32 at) { return *(u32 *)(regs + at); }
+
+static void poke(u32 at, u32 v) { *(u32 *)(regs + at) = v; }
+
+/* ---- the model ---- */
+
+static u32 in_reset; /* so many reads of STATUS more */
+static u16 eeprom_word[3];
+static bool dead, stuck; /* nobody answers; a reset never ends */
+
+static u32 model_read(const volatile u8 *p) {
+    u32 at = (u32)(p - regs), v = peek(at);
+
+    if (dead) return ~0u;
+    if (at == 0x08 && in_reset && --in_reset == 0) poke(0, peek(0) & ~(1u << 26));
+    if (at == 0xc0) poke(0xc0, 0);
+    return v;
+}
+
+static void model_write(volatile u8 *p, u32 v) {
+    u32 at = (u32)(p - regs);
+
+    if (dead) return;
+    assert_true(!in_reset || at == 0);
+    if (at == 0xd0) v |= peek(0xd0);
+    if (at == 0xd8) poke(0xd0, peek(0xd0) & ~v);
+    if (at == 0x14 && v & 1) v = (u32)eeprom_word[v >> 8 & 3] << 16 | 0x10;
+    if (at == 0 && v & 1u << 26) in_reset = stuck ? ~0u : 10;
+    poke(at, v);
+}
+
+struct model_desc {
+    u64 addr;
+    u16 len;
+    u8 sum_at, command, status, errors;
+    u16 special;
+};
+
+static struct model_desc *ring(u32 base, u32 i) {
+    u64 addr = peek(base) | (u64)peek(base + 4) << 32;
+
+    assert_int_equal(peek(base + 8), E1000_RING * 16);
+    assert_true(i < E1000_RING);
+    assert_int_equal(addr % 128, OFFSET % 128);
+    return (struct model_desc *)(addr - OFFSET) + i;
+}
+
+static u8 wire[300][2048];
+static u32 wire_len[300], on_wire;
+
+/* Sends what it was told to, at most `most` frames. */
+static void model_send(u32 most) {
+    while (peek(0x3810) != peek(0x3818) && most--) {
+        struct model_desc *d = ring(0x3800, peek(0x3810));
+
+        assert_true(peek(0x400) & 2);
+        assert_int_equal(d->command, 0x0b);
+        assert_int_equal(d->status, 0);
+        memcpy(wire[on_wire], (u8 *)(d->addr - OFFSET), d->len);
+        wire_len[on_wire++] = d->len;
+        d->status = 1;
+        poke(0x3810, (peek(0x3810) + 1) % E1000_RING);
+    }
+}
+
+/* A frame comes: false if there is no room. */
+static bool model_receive(const void *frame, u32 len, u8 status, u8 errors) {
+    struct model_desc *d = ring(0x2800, peek(0x2810));
+
+    if (!(peek(0x100) & 2) || peek(0x2810) == peek(0x2818)) return false;
+    assert_int_equal(d->status, 0); /* given back as it was taken */
+    memcpy((u8 *)(d->addr - OFFSET), frame, len < 2048 ? len : 2048);
+    d->len = (u16)len;
+    d->errors = errors;
+    d->status = status;
+    poke(0x2810, (peek(0x2810) + 1) % E1000_RING);
+    return true;
+}
+
+static int setup(void **state) {
+    memset(regs, 0, sizeof(regs));
+    memset(wire, 0, sizeof(wire));
+    memset(eeprom_word, 0, sizeof(eeprom_word));
+    on_wire = in_reset = 0;
+    dead = stuck = false;
+    if (!memory) memory = aligned_alloc(4096, E1000_MEMORY);
+    memset(memory, 0, E1000_MEMORY);
+    poke(0x5400, 0x12005452);
+    poke(0x5404, 0x80005634);
+    for (u32 i = 0x5200; i < 0x5400; i += 4) poke(i, ~0u); /* what somebody before left */
+    return 0;
+}
+
+static int open_nic(void) { return e1000_init(&nic, regs, memory, dma_addr); }
+
+static void test_absent(void **state) {
+    dead = true;
+    assert_int_equal(open_nic(), -ENODEV);
+    dead = false;
+    stuck = true;
+    assert_int_equal(open_nic(), -ENODEV);
+    stuck = false;
+}
+
+static void test_no_address(void **state) {
+    poke(0x5400, 0);
+    poke(0x5404, 0x80000000);
+    assert_int_equal(open_nic(), -ENODEV);
+    poke(0x5400, 0x12005401); /* that of a group */
+    poke(0x5404, 0x80005634);
+    assert_int_equal(open_nic(), -ENODEV);
+    poke(0x5404, 0); /* none in its registers, nor in its EEPROM */
+    assert_int_equal(open_nic(), -ENODEV);
+}
+
+/* As on Bochs. */
+static void test_address_in_eeprom(void **state) {
+    static const u8 mac[6] = { 0x52, 0x54, 0, 0x12, 0x34, 0x56 };
+
+    poke(0x5400, 0);
+    poke(0x5404, 0);
+    memcpy(eeprom_word, mac, 6);
+    assert_int_equal(open_nic(), 0);
+    assert_memory_equal(nic.mac, mac, 6);
+    assert_int_equal(peek(0x5400), 0x12005452); /* or it would take no frame */
+    assert_int_equal(peek(0x5404), 0x80005634);
+}
+
+static void begin(bool all) {
+    assert_int_equal(open_nic(), 0);
+    e1000_start(&nic, all);
+}
+
+static void test_set_up(void **state) {
+    static const u8 mac[6] = { 0x52, 0x54, 0, 0x12, 0x34, 0x56 };
+
+    begin(false);
+    assert_memory_equal(nic.mac, mac, 6);
+    assert_int_equal(peek(0x00d0), 0); /* no interrupts */
+    for (u32 i = 0x5200; i < 0x5400; i += 4) assert_int_equal(peek(i), 0);
+    assert_int_equal(peek(0x2810), 0);
+    assert_int_equal(peek(0x2818), E1000_RING - 1);
+    assert_int_equal(peek(0x3810), 0);
+    assert_int_equal(peek(0x3818), 0);
+    assert_true(peek(0x100) & 2);
+    assert_false(peek(0x100) & 0x18);
+    e1000_start(&nic, true);
+    assert_int_equal(peek(0x100) & 0x18, 0x18);
+    for (u32 i = 0; i < E1000_RING; i++) /* each buffer its own, all in the memory that was given */
+        assert_int_equal(ring(0x2800, i)->addr - OFFSET, (u64)nic.rx_buffer + i * E1000_BUFFER);
+    assert_ptr_equal(nic.tx_buffer + E1000_RING * E1000_BUFFER, memory + E1000_MEMORY);
+    e1000_interrupts(&nic, E1000_IRQ_RX, 8000);
+    assert_int_equal(peek(0xc4), 488); /* 125 us in 256 ns */
+    assert_int_equal(peek(0xd0), E1000_IRQ_RX);
+    e1000_interrupts(&nic, E1000_IRQ_RX, 1);
+    assert_int_equal(peek(0xc4), 0xffff);
+    e1000_interrupts(&nic, E1000_IRQ_RX, 0);
+    assert_int_equal(peek(0xc4), 0);
+    poke(0xc0, 0x40);
+    assert_int_equal(e1000_causes(&nic), 0x40);
+    assert_int_equal(nic.overruns, 1);
+    assert_false(e1000_link(&nic));
+    poke(8, 2);
+    assert_true(e1000_link(&nic));
+    e1000_stop(&nic);
+    assert_int_equal(peek(0x100), 0);
+    assert_int_equal(peek(0x400), 0);
+    assert_int_equal(peek(0xd0), 0);
+}
+
+static bool put(u32 number) {
+    u32 *p = e1000_send_buffer(&nic);
+
+    if (!p) return false;
+    p[0] = number;
+    e1000_send_put(&nic, 60 + number % 1400);
+    return true;
+}
+
+static void test_send(void **state) {
+    u32 n = 0;
+
+    begin(false);
+    while (n < 1000 && put(n)) n++;
+    assert_int_equal(n, E1000_RING - 1); /* full, and the device has not been told yet */
+    assert_int_equal(peek(0x3818), 0);
+    model_send(~0u);
+    assert_int_equal(on_wire, 0);
+    e1000_send_kick(&nic);
+    assert_int_equal(peek(0x3818), E1000_RING - 1);
+    assert_null(e1000_send_buffer(&nic));
+    model_send(100);
+    assert_int_equal(on_wire, 100);
+    for (; n < 1000 && put(n); n++) e1000_send_kick(&nic);
+    assert_int_equal(n, E1000_RING - 1 + 100);
+    model_send(~0u);
+    assert_int_equal(on_wire, n);
+    for (u32 i = 0; i < n; i++) {
+        assert_int_equal(*(u32 *)wire[i], i);
+        assert_int_equal(wire_len[i], 60 + i % 1400);
+    }
+    assert_non_null(e1000_send_buffer(&nic));
+    assert_int_equal(nic.sent, n);
+    e1000_send_put(&nic, 5000); /* longer than frames are */
+    e1000_send_kick(&nic);
+    model_send(1);
+    assert_int_equal(wire_len[n], E1000_FRAME);
+}
+
+static void test_receive(void **state) {
+    const void *frame;
+    u32 came = 0, taken = 0, len;
+
+    begin(false);
+    srand(5);
+    while (taken < 10000) {
+        for (u32 burst = (u32)rand() % 200; burst; burst--) {
+            len = 60 + came % 1400;
+            if (!model_receive(&came, 4, 3, 0)) break;
+            ring(0x2800, (peek(0x2810) + E1000_RING - 1) % E1000_RING)->len = (u16)len;
+            came++;
+        }
+        for (u32 n = (u32)rand() % 200; n && (len = e1000_receive(&nic, &frame)); n--) {
+            assert_int_equal(len, 60 + taken % 1400);
+            assert_int_equal(*(const u32 *)frame, taken);
+            assert_int_equal(e1000_receive(&nic, &frame), len); /* it stays until `next` */
+            e1000_receive_next(&nic);
+            taken++;
+        }
+        if (rand() & 1) e1000_receive_refill(&nic);
+    }
+    assert_int_equal(nic.received, taken);
+    assert_int_equal(nic.bad, 0);
+}
+
+/* The device fills all it was given: not one more is read than came. */
+static void test_receive_full(void **state) {
+    const void *frame;
+    u32 n = 0;
+
+    begin(false);
+    for (u32 i = 0; i < 500; i++) n += model_receive(&i, 4, 3, 0);
+    assert_int_equal(n, E1000_RING - 1);
+    for (n = 0; e1000_receive(&nic, &frame); n++) e1000_receive_next(&nic);
+    assert_int_equal(n, E1000_RING - 1);
+    assert_false(model_receive(&n, 4, 3, 0));
+    e1000_receive_refill(&nic);
+    assert_true(model_receive(&n, 4, 3, 0));
+    assert_int_equal(e1000_receive(&nic, &frame), 4);
+}
+
+/* H7: what is no frame is dropped, and the next good one is whole. */
+static void test_bad_frames(void **state) {
+    static const u8 good[60] = { 1 };
+    const void *frame;
+
+    begin(true);
+    assert_true(model_receive(good, 2048, 1, 0)); /* parts of one that is too long */
+    assert_true(model_receive(good, 2048, 1, 0));
+    assert_true(model_receive(good, 60, 3, 0));
+    assert_true(model_receive(good, 60, 3, 0x01)); /* its checksum is wrong */
+    assert_true(model_receive(good, 0, 3, 0));
+    assert_true(model_receive(good, 0xffff, 3, 0));
+    assert_true(model_receive(good, E1000_FRAME + 1, 3, 0));
+    assert_true(model_receive(good, E1000_FRAME, 3, 0));
+    assert_int_equal(e1000_receive(&nic, &frame), E1000_FRAME);
+    assert_memory_equal(frame, good, 60);
+    e1000_receive_next(&nic);
+    assert_int_equal(e1000_receive(&nic, &frame), 0);
+    assert_int_equal(nic.bad, 5);
+    assert_int_equal(nic.received, 1);
+    e1000_receive_refill(&nic);
+    assert_int_equal(peek(0x2818), 7);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup(test_absent, setup),
+        cmocka_unit_test_setup(test_no_address, setup),
+        cmocka_unit_test_setup(test_address_in_eeprom, setup),
+        cmocka_unit_test_setup(test_set_up, setup),
+        cmocka_unit_test_setup(test_send, setup),
+        cmocka_unit_test_setup(test_receive, setup),
+        cmocka_unit_test_setup(test_receive_full, setup),
+        cmocka_unit_test_setup(test_bad_frames, setup),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
