@@ -117,7 +117,9 @@ int net_init(const struct net_config *config, const struct net_host *host) {
     struct net_buf *nb;
 
     if (net.up) return -EBUSY;
-    if (config->bufs < NET_BUFS_KEPT + net_bufs_for(NET_RCVBUF_MIN)) return -EINVAL;
+    if (config->bufs < config->posted ||
+        config->bufs - config->posted < NET_BUFS_KEPT + net_bufs_for(NET_RCVBUF_MIN))
+        return -EINVAL;
     net.host = *host;
     net.config = *config;
     net.model = config->model;

@@ -57,11 +57,12 @@ struct net_config {
     bool early_ack;  /* with NET_OWNER: Algorithm 1 */
     bool rx_checked; /* the device has verified the checksums of UDP and TCP */
     unsigned bufs;   /* buffers for received frames, NET_BUF_SIZE each; see net_bufs_for() */
+    unsigned posted; /* of them, that the driver keeps empty with the device: no socket gets these */
     size_t heap;     /* bytes for all that lwIP allocates; 0: 256 KiB */
 };
 
-/* Once. -ENOMEM, -EINVAL (fewer buffers than NET_BUFS_KEPT + net_bufs_for() of the smallest socket),
- * -EBUSY. */
+/* Once. -ENOMEM; -EBUSY; -EINVAL: fewer buffers than posted + NET_BUFS_KEPT + net_bufs_for() of the smallest
+ * socket. */
 int net_init(const struct net_config *config, const struct net_host *host);
 
 /* Takes what threads ask for, runs the timers that are due. Returns the time at which it wants to be

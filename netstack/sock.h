@@ -64,7 +64,8 @@ struct sock {
     u32 pushed;     /* bytes into rx */
     u32 recved;     /* of consumed: told to lwIP */
     u32 given;      /* of tx: given to lwIP */
-    bool listening, closing, fin_wanted, fin_sent, ack_due;
+    bool listening; /* threads read it */
+    bool closing, fin_wanted, fin_sent, ack_due;
 };
 
 /* What an acknowledgement that goes out is counted as. */

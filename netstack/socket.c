@@ -26,7 +26,9 @@ static bool resize(void *mem, u32 *size, u32 n, size_t each) {
 }
 
 static bool reserve(u32 bufs) {
-    if (__atomic_add_fetch(&net.reserved, bufs, __ATOMIC_SEQ_CST) <= net.bufs - NET_BUFS_KEPT) return true;
+    if (__atomic_add_fetch(&net.reserved, bufs, __ATOMIC_SEQ_CST) <=
+        net.bufs - NET_BUFS_KEPT - net.config.posted)
+        return true;
     __atomic_fetch_sub(&net.reserved, bufs, __ATOMIC_SEQ_CST);
     return false;
 }
@@ -118,7 +120,7 @@ int sock_listen(struct sock *s, unsigned most) {
 static bool has_accepted(const struct sock *s) { return spsc_peek(&s->accepted) != NULL; }
 
 int sock_accept(struct sock *s, struct sock **out, u64 deadline) {
-    if (!s->accepted.slot) return -EINVAL;
+    if (!s->listening) return -EINVAL;
     if (!wait_for(s, EVENT_READ, deadline, has_accepted)) return -EAGAIN;
     *out = spsc_peek(&s->accepted);
     spsc_pop(&s->accepted);

@@ -413,12 +413,10 @@ static int listen_on(struct sock *s) {
     return 0;
 }
 
-static void close_listener(struct sock *s) {
+/* The connections that it has not given to a thread, and those that it has not made. */
+static void close_children(struct sock *s) {
     struct sock *c;
 
-    s->listening = false;
-    tcp_close(s->pcb.tcp);
-    s->pcb.tcp = NULL;
     while ((c = spsc_peek(&s->accepted))) { /* the thread is gone: we are its consumer */
         spsc_pop(&s->accepted);
         tcp_sock_command(c, CMD_CLOSE);
@@ -434,9 +432,14 @@ static void close_sock(struct sock *s) {
     struct tcp_pcb *t = s->pcb.tcp;
 
     s->cmd = CMD_NONE;
-    if (s->listening) close_listener(s);
-    t = s->pcb.tcp;
     s->closing = true;
+    if (s->listening) {
+        s->listening = false;
+        s->pcb.tcp = NULL;
+        tcp_close(t);
+        t = NULL;
+    }
+    close_children(s);
     if (!t) {
         sock_free(s);
     } else if (!s->connected) {

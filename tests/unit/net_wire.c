@@ -156,7 +156,7 @@ void wire_frame(const void *frame, size_t len) {
 void wire_start(enum net_model model, bool early_ack) {
     static bool up;
     struct net_config config = {
-        .ip = WIRE_US, .mask = 0xffffff00, .model = model, .early_ack = early_ack, .bufs = BUFS
+        .ip = WIRE_US, .mask = 0xffffff00, .model = model, .early_ack = early_ack, .bufs = BUFS, .posted = 64
     };
     struct net_host host = { .now_ns = now,
                              .tx = tx,

@@ -659,7 +659,8 @@ static void test_send(void **state) {
     assert_int_equal(s->slot, SLOT_SPARE);
 }
 
-/* What one socket may hold is reserved: others are refused rather than starved. */
+/* What the driver keeps with the device and what one socket may hold are reserved: others are refused
+ * rather than starved. */
 static void test_buffers_are_reserved(void **state) {
     struct sock_options large = { .rcvbuf = 1 << 20 };
     struct sock *more[4];
@@ -667,10 +668,17 @@ static void test_buffers_are_reserved(void **state) {
 
     open_with(NET_OWNER, true, NET_RCVBUF_MIN);
     while (n < 4 && sock_open(SOCK_TCP, &large, &more[n]) == 0) n++;
-    assert_int_equal(n, 3); /* of 4,096 buffers, of which 32 are kept and 384 taken */
+    assert_int_equal(n, 3); /* of 4,096 buffers; 32 are kept, 64 posted, 384 taken */
     for (unsigned i = 0; i < n; i++) sock_close(more[i]);
     wire_poll();
     assert_int_equal(sock_open(SOCK_TCP, &large, &more[0]), 0);
+    /* A listener that cannot have all its connections gives back what it took. */
+    assert_int_equal(sock_bind(more[0], 99), 0);
+    assert_int_equal(sock_listen(more[0], 3), -ENOSPC);
+    assert_int_equal(sock_accept(more[0], &more[1], 0), -EINVAL);
+    sock_close(more[0]);
+    wire_poll();
+    assert_int_equal(net.reserved, 3 * net_bufs_for(NET_RCVBUF_MIN));
 }
 
 static void test_accept_queue(void **state) {
