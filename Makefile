@@ -228,6 +228,14 @@ $(B)/unit/test_net%: $(B)/host/tests/unit/test_net%.o $(B)/host/tests/unit/net_w
 	@mkdir -p $(@D)
 	$(CC) -o $@ $^ -lcmocka
 
+# The two contexts as threads of the machine, under ThreadSanitizer.
+$(B)/tsan/test_net_threads: $(NET_C) tests/unit/net_wire.c tests/unit/test_net_threads.c $(wildcard netstack/*.h) | $(LWIP)/VERSION
+	@mkdir -p $(@D)
+	$(CC) $(filter-out $(WARN) -MMD -MP,$(HOST_CFLAGS)) $(NET_INC) -fsanitize=thread -o $@ $(filter %.c,$^) \
+	    $(addprefix $(LWIP)/src/,$(LWIP_C)) -lcmocka
+tsan: $(B)/tsan/test_net_threads ## the network stack's two contexts under ThreadSanitizer
+	TSAN_OPTIONS=halt_on_error=1 $<
+
 # For guests: NET_GUESTS are linked with it.
 GUEST_NET  := $(patsubst %,$(B)/guestnet/%,$(patsubst %.c,%.o,$(NET_C) netstack/guest.c) $(LWIP_OBJ))
 GUEST_LWIP := $(NET_INC) -Dmem_init=lwip_mem_init # the library has one of that name
@@ -289,7 +297,7 @@ test: ## unit tests, guest tests on QEMU and Bochs, system tests; under ten minu
 check: ## also the long ones: soak, fuzz for a bounded time, boot by UEFI, every lint
 	@tools/deps.sh build qemu bochs test net check
 	@$(SUBMAKE) lint
-	@$(SUBMAKE) fuzz
+	@$(SUBMAKE) fuzz tsan
 	@$(SUBMAKE) test-needs unit size mutants
 	@$(PYTEST) tests --long
 
@@ -335,6 +343,6 @@ help: ## this list
 	@sed -n 's/^\([a-z][a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | awk -F'\t' '{ printf "%-18s %s\n", $$1, $$2 }'
 
 .PHONY: all sim sim-scale iso run demo test test-needs test-guest pytest check fuzz bench compare run-gdb guests unit \
-	unit-build net-guests lwip lint size mutants clean help
+	unit-build net-guests lwip tsan lint size mutants clean help
 
 -include $(shell find $(B) -name '*.d' 2>/dev/null)
