@@ -54,6 +54,28 @@ static void memory(void) {
     CHECK(!calloc(1ull << 33, 1ull << 33), "calloc overflows");
 }
 
+/* Copies of every length and alignment within a few words touch what they should and nothing beside it. */
+static void copies(void) {
+    static u8 from[64], to[64];
+
+    for (unsigned i = 0; i < sizeof(from); i++) from[i] = (u8)(i + 1);
+    for (unsigned at = 0; at < 9; at++)
+        for (unsigned len = 0; len < 40; len++) {
+            bool ok = true;
+
+            memset(to, 0xee, sizeof(to));
+            memset(to + at, 0x11, len);
+            for (unsigned i = 0; i < sizeof(to); i++) ok &= to[i] == (i >= at && i < at + len ? 0x11 : 0xee);
+            memcpy(to + at, from + 3, len);
+            for (unsigned i = 0; i < sizeof(to); i++)
+                ok &= to[i] == (i >= at && i < at + len ? from[3 + i - at] : 0xee);
+            memcpy(to, from, sizeof(to));
+            memmove(to + at, to + 4, len);
+            for (unsigned i = 0; i < len; i++) ok &= to[at + i] == from[4 + i];
+            CHECK(ok, "%u bytes at %u", len, at);
+        }
+}
+
 static void words(void) {
     char b[16];
 
@@ -68,6 +90,7 @@ int main(void) {
     test_begin();
     formats();
     memory();
+    copies();
     words();
     return test_end("the library's small things");
 }

@@ -1,0 +1,131 @@
+/* The back ends of network and block devices, with a front end's memory and registers at random: they stay
+ * inside the window, the disk and their own memory, they end, and a device that they have found broken is
+ * left alone. */
+#include <stdlib.h>
+#include <string.h>
+#include "drivers/back_blk.h"
+#include "drivers/back_net.h"
+
+#define RAM   0x4000
+#define DISK  0x2000
+#define TURNS 40
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static u32 broken;
+static u64 heard; /* by the other port of the bridge */
+
+static void *taken[16]; /* by the last input */
+static u32 nr_taken;
+
+static void *pages(size_t n) {
+    return nr_taken < ARRAY_SIZE(taken) ? taken[nr_taken++] = calloc(n, PAGE_SIZE) : NULL;
+}
+
+static void pages_free(void *p, size_t n) {}
+
+static void free_all(void) {
+    while (nr_taken) free(taken[--nr_taken]);
+}
+
+static u64 dma_addr(const void *p) { return (u64)p; }
+
+static void relax(void) {}
+
+static const struct driver_env env = { pages, pages_free, dma_addr, relax };
+
+static void irq(u32 handle) {
+    if (broken) abort(); /* it was given up */
+}
+
+static void on_broken(u32 handle) { broken++; }
+
+static const struct back_calls calls = { irq, on_broken };
+
+static int hear(struct bridge_port *p, const struct frame *f) {
+    static u8 buf[FRAME_MAX];
+
+    if (f->len < FRAME_HEAD || f->len > FRAME_MAX) abort();
+    frame_copy(buf, f);
+    for (u32 i = 0; i < f->len; i++) heard += buf[i];
+    return 0;
+}
+
+static void net(const struct takt_window *w, const struct takt_front *front, const char *options) {
+    struct takt_back info = { .handle = 1, .vm = 1, .type = VIRTIO_ID_NET };
+    struct bridge_port other = { .name = "other", .deliver = hear };
+    struct netem_params wire = { .queue = 8 };
+    struct takt_offer offer;
+    static struct bridge b;
+    static struct back_net n;
+    u8 body[1400] = { 1 };
+    struct vring_seg seg = { body, sizeof(body) };
+    struct frame f = {
+        .head = { 2, 'T', 'k', 0, 1, 0, 2, 0, 0, 0, 0, 9 }, .len = 1414, .seg = &seg, .nr = 1
+    };
+
+    strcpy(info.options, options);
+    bridge_init(&b, &env, 8);
+    bridge_add(&b, &other, &wire, &wire);
+    if (back_net_init(&n, &b, &calls, &info, &offer)) abort();
+    n.dev.window = *w;
+    back_net_start(&n, front);
+    for (u64 now = 0; now < TURNS * NS_PER_MS; now += NS_PER_MS) {
+        f.partial = now / NS_PER_MS % 2;
+        f.csum_start = 34;
+        f.csum_offset = 6;
+        bridge_input(&b, &other, &f, now);
+        back_net_serve(&n, now);
+        bridge_run(&b, now);
+        back_net_flush(&n);
+    }
+    back_net_stop(&n);
+    back_net_fini(&n);
+}
+
+static void blk(const struct takt_window *w, const struct takt_front *front, const char *options) {
+    struct takt_back info = { .handle = 2, .vm = 1, .type = VIRTIO_ID_BLOCK };
+    struct takt_offer offer;
+    static struct back_blk b;
+    u8 *disk = calloc(1, DISK);
+
+    strcpy(info.options, options);
+    if (back_blk_init(&b, &env, &calls, &info, disk, &offer)) abort();
+    b.dev.window = *w;
+    back_blk_start(&b, front);
+    for (u64 now = 0; now < TURNS * NS_PER_MS; now += NS_PER_MS) {
+        back_blk_serve(&b, now);
+        back_blk_flush(&b);
+    }
+    back_blk_stop(&b);
+    back_blk_fini(&b);
+    free(disk);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+    struct takt_front front = { .status = VIRTIO_DRIVER_OK, .nr_queues = 2 };
+    struct takt_window w = { .low = RAM };
+    u8 flags;
+
+    if (size < 16) return 0;
+    flags = data[0];
+    front.features = BIT(VIRTIO_F_VERSION_1) | (flags & 1 ? BIT(VIRTIO_F_INDIRECT) : 0) |
+                     (flags & 2 ? BIT(VIRTIO_F_EVENT_IDX) : 0) | (flags & 4 ? VIRTIO_NET_F_MRG_RXBUF : 0) |
+                     (flags & 8 ? VIRTIO_NET_F_CSUM | VIRTIO_NET_F_GUEST_CSUM : 0);
+    for (u32 q = 0; q < 2; q++)
+        front.queue[q] = (struct takt_queue){ 16, 1, q * 0x400, q * 0x400 + 0x100, q * 0x400 + 0x200 };
+    if (flags & 16) front.queue[0].size = data[1];
+    if (flags & 32) front.queue[1].used = (u64)data[2] << 8 | data[3];
+    u8 *ram = calloc(1, RAM); /* of its own, so that the sanitizer sees one byte too many */
+    memcpy(ram, data + 4, MIN(size - 4, (size_t)RAM));
+    w.base = (u64)ram;
+    broken = 0;
+    if (flags & 64)
+        net(&w, &front, flags & 128 ? "rate=10M delay=2ms queue=4" : "");
+    else
+        blk(&w, &front, flags & 128 ? "size=8K lat=1ms depth=3" : "size=8K");
+    if (broken > 1) abort();
+    free_all();
+    free(ram);
+    return 0;
+}
