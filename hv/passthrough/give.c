@@ -370,7 +370,7 @@ static int attach(struct vm *vm) {
         struct pci_device *d = vm->pci[i];
         u32 command = decoding(d) | PCI_COMMAND_NO_INTX;
 
-        if (!d->was_reset)
+        if (!d->was_reset && !d->quiet)
             log_info("%s: PCI device " BDF " cannot be reset: it may go on where it was left", vm->name,
                      BDF_OF(d));
         pci_write(d->bdf, PCI_COMMAND, 2, command);
