@@ -4,6 +4,7 @@
 /* A network card given to this VM: frames go out and answers come in, each line of interrupts once until
  * it is acknowledged; twice, as the first VM after boot leaves it to the next. */
 #include "net_rig.h"
+#include <takt/io.h>
 
 static u32 interrupts;
 
@@ -38,6 +39,27 @@ static void check_space(void) {
     CHECK(hypercall2(TAKT_HC_PCI_INFO, 0, 1ull << 40) == -EFAULT, "it tells where there is no RAM");
 }
 
+/* The ports of configuration space lead nowhere, in any width and at any offset. */
+static void check_ports(void) {
+    u32 command = (u32)hypercall3(TAKT_HC_PCI_READ, 0, 4, 4);
+
+    for (u32 reg = 0; reg < 0x40; reg += 4) {
+        outl(0xcf8, 0x80000000 | pci.bdf << 8 | reg);
+        CHECK(inl(0xcf8) == ~0u && inl(0xcfc) == ~0u, "register %x is there: %x", reg, inl(0xcfc));
+    }
+    outl(0xcf8, 0x80000000 | pci.bdf << 8 | 4);
+    for (u16 port = 0xcfc; port < 0xd00; port++) {
+        outb(port, 0);
+        outw(port, 0);
+        outl(port, 0);
+        outb((u16)(port - 4), 0x80);
+    }
+    outl(0xcf8, 0x80ffff01); /* beyond all buses, type 1 */
+    outl(0xcfc, 0);
+    CHECK(hypercall3(TAKT_HC_PCI_READ, 0, 4, 4) == (i64)command, "command was %x, is %x", command,
+          (u32)hypercall3(TAKT_HC_PCI_READ, 0, 4, 4));
+}
+
 int main(void) {
     u32 answers = 0, held;
 
@@ -45,6 +67,7 @@ int main(void) {
     test_needs_takt();
     nic_open();
     check_space();
+    check_ports();
     printf("network card %x:%x:%x:%x:%x:%x, port %u, DMA offset %lx\n", nic.mac[0], nic.mac[1], nic.mac[2],
            nic.mac[3], nic.mac[4], nic.mac[5], pci.port, pci.dma_offset);
     CHECK(e1000_link(&nic), "the link is down");
