@@ -150,7 +150,7 @@ void vring_back_ignore(struct vring_back *r) {
         store(&r->used->flags, VRING_USED_NO_NOTIFY);
 }
 
-/* Calls `copy` for the part of the segments that is [offset, offset + len). */
+/* Copies the part of the segments that is [offset, offset + len) out to `to`, or into it from `from`. */
 static u32 for_parts(const struct vring_seg *seg, u32 nr, u32 offset, u32 len, u8 *to, const u8 *from) {
     u32 done = 0;
 
@@ -172,10 +172,19 @@ static u32 for_parts(const struct vring_seg *seg, u32 nr, u32 offset, u32 len, u
     return done;
 }
 
+/* Nearly all copies lie within the first segment. */
+static bool in_first(const struct vring_seg *seg, u32 nr, u32 offset, u32 len) {
+    return nr && offset <= seg->len && len <= seg->len - offset;
+}
+
 u32 vring_copy_out(void *to, const struct vring_seg *seg, u32 nr, u32 offset, u32 len) {
-    return for_parts(seg, nr, offset, len, to, NULL);
+    if (!in_first(seg, nr, offset, len)) return for_parts(seg, nr, offset, len, to, NULL);
+    __builtin_memcpy(to, seg->p + offset, len);
+    return len;
 }
 
 u32 vring_copy_in(const struct vring_seg *seg, u32 nr, u32 offset, const void *from, u32 len) {
-    return for_parts(seg, nr, offset, len, NULL, from);
+    if (!in_first(seg, nr, offset, len)) return for_parts(seg, nr, offset, len, NULL, from);
+    __builtin_memcpy(seg->p + offset, from, len);
+    return len;
 }
