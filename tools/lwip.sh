@@ -12,6 +12,7 @@ fail() { echo "lwip: $*" >&2; exit 1; }
 by_apt() {
 	command -v apt-get >/dev/null 2>&1 || fail "no apt-get here; get an lwip_*.orig.tar.xz of tools/lwip.sha256 and set LWIP_TARBALL"
 	source=$("$tools"/deps.sh --deb-src) || fail "apt has no source of this release to derive the one of source packages from"
+	echo "lwip: getting its source through apt" >&2
 	mkdir -p sources lists/partial cache/archives/partial
 	printf '%s\n' "${source#*$'\n'}" >"sources/lwip.${source%%$'\n'*}"
 	cat >apt.conf <<-END
@@ -21,9 +22,9 @@ by_apt() {
 		Dir::Cache "$PWD/cache";
 		APT::Sandbox::User "";
 		Acquire::Languages "none";
-		Acquire::Retries "2";
-		Acquire::http::Timeout "20";
-		Acquire::https::Timeout "20";
+		Acquire::Retries "1";
+		Acquire::http::Timeout "10";
+		Acquire::https::Timeout "10";
 	END
 	APT_CONFIG=$PWD/apt.conf apt-get -q --error-on=any update >apt.log 2>&1 &&
 		APT_CONFIG=$PWD/apt.conf apt-get -q source --download-only lwip >>apt.log 2>&1 ||
