@@ -1,5 +1,40 @@
-/* Hypercalls: any number, any arguments, any mode. */
+/* Hypercalls: any number, any arguments, any mode. The VM serves devices of another, which does anything to
+ * its registers and now and then is made anew. */
 #include "exit_fuzz.h"
+
+static struct vm *front_vm(bool anew) {
+    static struct vm *front;
+    struct config_vm c = fake_config("front", 1);
+    u32 cpu = this_cpu()->id;
+
+    if (front && !anew) return front;
+    if (front) fake_destroy(front);
+    c.nr_devices = 2;
+    for (u32 i = 0; i < 2; i++)
+        c.device[i] = (struct config_device){ .type = VIRTIO_ID_NET + i, .back = "fuzz", .options = "x" };
+    front = fake_vm(&c);
+    check(front);
+    fake_cpu(cpu);
+    return front;
+}
+
+/* A driver that means well, up to where the input says; and then one that does not. */
+static void front_acts(struct vm *front, struct fuzz_input *in) {
+    static const u32 start[][2] = { { VIRTIO_STATUS, 3 },          { VIRTIO_DRIVER_FEATURES_SEL, 1 },
+                                    { VIRTIO_DRIVER_FEATURES, 1 }, { VIRTIO_STATUS, 11 },
+                                    { VIRTIO_QUEUE_NUM, 1 },       { VIRTIO_QUEUE_READY, 1 },
+                                    { VIRTIO_STATUS, 15 } };
+    u64 base = TAKT_VIRTIO_GPA + take(in, 1) % 3 * PAGE_SIZE, value;
+
+    for (u32 i = 0, n = (u32)take(in, 1) % 10; i < n && i < ARRAY_SIZE(start); i++) {
+        value = start[i][1];
+        bus_do(&front->mmio, &(struct bus_access){ base + start[i][0], 4, true, 0 }, &value);
+    }
+    value = take_value(in);
+    bus_do(&front->mmio,
+           &(struct bus_access){ base + take(in, 2) % 0x200, (u8)(1 << (take(in, 1) & 3)), value & 1, 0 },
+           &value);
+}
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     struct fuzz_input in = { data, size };
@@ -8,12 +43,16 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         struct vcpu *v = fuzz_vcpu();
         u64 *gpr = v->virt.regs.gpr, before[16];
         u8 nr = (u8)take(&in, 1), mode = (u8)take(&in, 1);
+        struct vm *front = front_vm(nr == 255);
 
+        if (nr > 247) front_acts(front, &in);
+        v = fuzz_vcpu();
         fuzz_mode(v, mode);
         v->virt.regs.rip = 0x100000;
         for (unsigned i = 0; i < 16; i++) gpr[i] = i * 0x1111111111111111ull;
         gpr[REG_RAX] = nr < 200 ? nr % 32 : take_value(&in);
         gpr[REG_RBX] = take_value(&in);
+        if (nr & 64) gpr[REG_RBX] = front->id * TAKT_MAX_DEVICES + (nr & 32 ? 1 : 0); /* mostly good */
         gpr[REG_RCX] = take_value(&in);
         gpr[REG_RDX] = take_value(&in);
         gpr[REG_RSI] = take_value(&in);

@@ -80,10 +80,19 @@ void work_add(struct work *w) {
 
 bool work_due(void) { return !list_empty(&items); }
 
+static struct virt_vcpu *loaded_on[FAKE_CPUS];
+
+/* As in cpu_loop(), the guest of this pCPU rests meanwhile. */
 static bool run(struct work *w) {
+    u32 cpu = this_cpu()->id;
+    struct virt_vcpu *v = loaded_on[cpu];
+    u8 was = v ? v->vm->npt.tlb.loaded[cpu] : 0;
+
     list_del(&w->link);
     current = w;
+    if (was) tlb_rest(&v->vm->npt.tlb, cpu);
     if (w->step(w)) work_add(w);
+    if (was) tlb_resume(&v->vm->npt.tlb, cpu);
     return true;
 }
 
@@ -154,6 +163,7 @@ static void load_op(struct virt_vcpu *v) {
 
     ASSERT(!priv(v)->loaded);
     priv(v)->loaded = true;
+    loaded_on[cpu] = v;
     if (!tags[cpu].nr) tlb_tags_init(&tags[cpu], 1000);
     tlb_load(&v->vm->npt.tlb, &tags[cpu], &v->tlb, cpu);
 }
@@ -161,6 +171,7 @@ static void load_op(struct virt_vcpu *v) {
 static void save_op(struct virt_vcpu *v) {
     ASSERT(priv(v)->loaded);
     priv(v)->loaded = false;
+    loaded_on[this_cpu()->id] = NULL;
     tlb_save(&v->vm->npt.tlb, this_cpu()->id);
 }
 
