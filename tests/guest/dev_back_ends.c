@@ -37,7 +37,7 @@ static void front(void) {
 
 static void back(void) {
     struct dev_back b = { 0 };
-    u64 seen = ~0ull;
+    u64 seen = ~0ull, command;
 
     back_find(&b);
     back_offer(&b);
@@ -47,10 +47,11 @@ static void back(void) {
     for (;;) {
         while (b.box->asked == seen || b.box->asked == b.box->answered) dev_await(b.port, "a request");
         seen = b.box->asked;
+        command = b.box->command; /* with the answer the front end goes on to the next */
         b.box->answered = seen;
         back_irq(&b);
-        if (b.box->command == END) return;
-        if (b.box->command == DIE) {
+        if (command == END) return;
+        if (command == DIE) {
             sleep_ns(5 * NS_PER_MS); /* the front end has its answer */
             hypercall2(TAKT_HC_SHUTDOWN, TAKT_SHUTDOWN_REBOOT, 0);
         }

@@ -120,10 +120,12 @@ static void back(void) {
         if (b.front.status == DEV_RUNS && b.front.queue[0].ready) {
             b.box = (struct box *)(b.window.base + b.front.queue[0].desc);
             if (b.box->asked != seen) {
+                bool last = b.box->command == END;
+
                 seen = b.box->asked;
                 b.box->answered = seen;
                 back_irq(&b);
-                if (b.box->command == END) return;
+                if (last) return;
             }
         }
         event_poll(b.port, DEV_WAIT);
