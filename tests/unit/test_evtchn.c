@@ -312,6 +312,34 @@ static void test_random_walk(void **state) {
     check_model();
 }
 
+/* Ports of the hypervisor's making: a guest can neither bind nor close them; who is joined with one has an
+ * ordinary port of his own. */
+static void test_fixed(void **state) {
+    int a = evtchn_make(&dom[0]), b, again;
+
+    assert_true(a > 0);
+    assert_int_equal(evtchn_close(&dom[0], (u32)a), -EPERM);
+    assert_int_equal(evtchn_bind(&dom[1], 1, (u32)a), -EPERM);
+    assert_int_equal(evtchn_bind(&dom[0], 1, (u32)a), -EPERM);
+    assert_int_equal(evtchn_send(&dom[0], (u32)a, 5), -ENOENT);
+    b = evtchn_connect(&dom[1], &dom[0], (u32)a);
+    assert_true(b > 0);
+    assert_int_equal(evtchn_connect(&dom[1], &dom[0], (u32)a), b);
+    assert_int_equal(evtchn_connect(&dom[2], &dom[0], (u32)a), -EBUSY);
+    assert_int_equal(evtchn_send(&dom[0], (u32)a, 5), 0);
+    assert_true(pending(1, b));
+    assert_int_equal(evtchn_close(&dom[1], (u32)b), 0);
+    assert_int_equal(evtchn_send(&dom[0], (u32)a, 5), -ENOENT);
+    again = evtchn_connect(&dom[2], &dom[0], (u32)a);
+    assert_true(again > 0);
+    assert_int_equal(evtchn_send(&dom[2], (u32)again, 5), 0);
+    assert_true(pending(0, a));
+    dom_fini(2); /* its end unbinds it, and the port stays */
+    assert_int_equal(evtchn_send(&dom[0], (u32)a, 5), -ENOENT);
+    assert_int_equal(evtchn_close(&dom[0], (u32)a), -EPERM);
+    dom_init(2);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_send, setup, teardown),
@@ -322,6 +350,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(test_quota, setup, teardown),
         cmocka_unit_test_setup_teardown(test_with_itself, setup, teardown),
         cmocka_unit_test_setup_teardown(test_random_walk, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_fixed, setup, teardown),
     };
 
     return cmocka_run_group_tests(tests, group_setup, NULL);
