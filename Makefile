@@ -268,6 +268,11 @@ SUBMAKE  := $(MAKE) --no-print-directory
 EMULATOR := $(if $(filter bochs,$(PLATFORM)),bochs,qemu)
 MACHINE  := --cpus $(CPUS) --memory $(MEMORY)
 PYTEST   := $(PYTHON) -m pytest -p no:cacheprovider -q
+# What runs by the host's clock runs alone, what runs in Bochs side by side.
+define pytest-all
+@$(PYTEST) tests -m 'not bochs' $(1)
+@$(PYTEST) tests -m bochs -n auto --dist loadfile $(1)
+endef
 
 all: $(B)/takt.elf guests ## everything that goes into an image
 
@@ -292,14 +297,14 @@ pytest:
 test: ## unit tests, guest tests on QEMU and Bochs, system tests; under ten minutes on two cores
 	@$(SUBMAKE) test-needs
 	@$(SUBMAKE) unit
-	@$(PYTEST) tests
+	$(call pytest-all,)
 
 check: ## also the long ones: soak, fuzz for a bounded time, boot by UEFI, every lint
 	@tools/deps.sh build qemu bochs test net check
 	@$(SUBMAKE) lint
 	@$(SUBMAKE) fuzz tsan
 	@$(SUBMAKE) test-needs unit size mutants
-	@$(PYTEST) tests --long
+	$(call pytest-all,--long)
 
 fuzz: $(FUZZ) ## every fuzz target for FUZZ_TIME seconds
 	@for t in $(FUZZ); do n=$${t##*/}; d=; mkdir -p $(B)/fuzz/corpus/$$n; \

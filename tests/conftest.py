@@ -19,9 +19,13 @@ def platforms(config):
 
 def pytest_configure(config):
     config.addinivalue_line("markers", "long: takes long; only with --long")
+    config.addinivalue_line("markers", "bochs: runs in Bochs, in virtual time: others beside it do not disturb it")
 
 
 def pytest_collection_modifyitems(config, items):
+    for item in items:
+        if hasattr(item, "callspec") and "bochs" in item.callspec.params.values():
+            item.add_marker("bochs")
     if not config.getoption("--long"):
         for item in items:
             if "long" in item.keywords:

@@ -29,6 +29,7 @@ bochs|bochsbios|/usr/share/bochs/BIOS-bochs-latest|firmware for Bochs
 bochs|vgabios|/usr/share/vgabios/vgabios.bin|firmware for Bochs
 test|libcmocka-dev|/usr/include/cmocka.h|unit tests
 test|python3-pytest|py:pytest|guest and system tests
+test|python3-pytest-xdist|py:xdist|tests in virtual time side by side
 net|apt|apt-get|gets the source of lwIP
 net|xz-utils|xz|unpacks it
 check|ovmf|/usr/share/OVMF/OVMF_CODE_4M.fd|boot by UEFI

@@ -52,6 +52,7 @@ def test_fault_is_reported(word, says, function):
     assert "Rebooting." in report
 
 
+@pytest.mark.bochs
 def test_fault_on_bochs():
     text = boot("bochs", "fault", "@200ms fault pf\n")
     assert re.search(r"page_fault\+0x[0-9a-f]+\n.*cmd_fault\+0x", text), text[-2000:]

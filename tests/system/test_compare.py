@@ -4,6 +4,7 @@ import argparse
 import compare
 import pytest
 
+pytestmark = pytest.mark.bochs
 
 LONG = [pytest.param(policy, marks=pytest.mark.long) for policy in ("uniform-1ms", "vturbo")]
 
@@ -14,5 +15,5 @@ def test_same_file_same_shares(policy):
                   for platform in ("sim", "bochs"))
     for a, b in zip(sim["vms"], bochs["vms"]):
         assert a["vm"] == b["vm"] and abs(a["cpu_pct"] - b["cpu_pct"]) < 1, (policy, sim["vms"], bochs["vms"])
-    assert abs(sim["events"] - bochs["events"]) <= 2
+    assert abs(sim["events"] - bochs["events"]) <= 10  # those that wait when the measurement ends
     assert sim["latency_us"]["mean"] == pytest.approx(bochs["latency_us"]["mean"], rel=0.5)

@@ -32,6 +32,7 @@ def test_everybody_gets_his_share(platform):
         assert set(v["wake_us"]) == {"p50", "p99", "max"}
 
 
+@pytest.mark.bochs
 def test_a_scheduler_that_ignores_weights_fails():
     code, text = demo("bochs", "--fault", "ignore_weight", "--seconds", "3", "--warm-up", "1")
     assert code == 1 and "did not get what they are entitled to" in text, text

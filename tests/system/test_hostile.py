@@ -8,6 +8,8 @@ from machine import Machine
 
 from system.takt import make_iso, place
 
+pytestmark = pytest.mark.bochs
+
 MODES = ("io", "mmio", "hypercall", "console", "ipi", "timer", "yield", "msr", "cli", "cpuid", "selfwake")
 TOLERANCE = 2.0  # points of the pCPU that victim and hostile guest share, half each
 SECONDS = 0.9

@@ -8,6 +8,8 @@ from machine import Machine
 
 from system.takt import make_iso, place
 
+pytestmark = pytest.mark.bochs
+
 SWITCH_US = 60  # an interrupt, the decision and the switch, at 100 million instructions a second
 TURBO_SWITCH_US = 6  # at 1,000 million
 SLICE_US = 30000

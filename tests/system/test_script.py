@@ -2,8 +2,12 @@
 import json
 import re
 
+import pytest
+
 from machine import Machine
 from system.takt import make_iso, place
+
+pytestmark = pytest.mark.bochs
 
 CONFIG = """\
 [hypervisor]

@@ -8,6 +8,8 @@ from machine import Machine
 
 from system.takt import make_iso, place
 
+pytestmark = pytest.mark.bochs
+
 CONFIG = """\
 [hypervisor]
 sched_preset = {preset}
