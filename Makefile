@@ -73,8 +73,9 @@ GUESTS      := $(patsubst guests/%.c,$(B)/guests/%.elf,$(wildcard guests/*.c))
 GUEST_TESTS := $(patsubst tests/guest/%.c,$(B)/guests/test-%.elf,$(wildcard tests/guest/*.c)) \
 	$(patsubst tests/guest32/%.asm,$(B)/guests/test-%.elf,$(wildcard tests/guest32/*.asm))
 
-# Guests with the network stack: the part below that builds it.
-NET_GUESTS  := test-netstack
+# Guests that include <netstack/...>: linked with the network stack, which the part below builds.
+NET_GUESTS  := $(patsubst %.c,%,$(patsubst tests/guest/%,test-%,$(patsubst guests/%,%,\
+	$(shell grep -l '^.include <netstack/' guests/*.c tests/guest/*.c))))
 NET_ELF     := $(NET_GUESTS:%=$(B)/guests/%.elf)
 LWIP        := $(B)/lwip
 
@@ -206,7 +207,8 @@ $(B)/fuzz/%: $(B)/fuzz/obj/tests/fuzz/%.o $(B)/fuzz/libhv.a
 
 LWIP_C   := $(addprefix core/,def.c inet_chksum.c init.c ip.c mem.c memp.c netif.c pbuf.c stats.c tcp.c tcp_in.c tcp_out.c \
 	timeouts.c udp.c $(addprefix ipv4/,etharp.c icmp.c ip4.c ip4_addr.c)) netif/ethernet.c
-NET_C    := $(filter-out netstack/guest.c,$(wildcard netstack/*.c))
+NET_OWN  := netstack/guest.c netstack/virtio.c# of guests alone
+NET_C    := $(filter-out $(NET_OWN),$(wildcard netstack/*.c))
 NET_INC  := -Inetstack -isystem $(LWIP)/src/include
 NET_TEST := $(addprefix $(B)/host/,netstack/%.o tests/unit/test_net%.o tests/unit/net_wire.o)
 NET_FUZZ := $(addprefix $(B)/fuzz/obj/,$(patsubst %.c,%.o,$(NET_C)) tests/unit/net_wire.o tests/fuzz/fuzz_net.o)
@@ -236,8 +238,8 @@ $(B)/tsan/test_net_threads: $(NET_C) tests/unit/net_wire.c tests/unit/test_net_t
 tsan: $(B)/tsan/test_net_threads ## the network stack's two contexts under ThreadSanitizer
 	TSAN_OPTIONS=halt_on_error=1 $<
 
-# For guests: NET_GUESTS are linked with it.
-GUEST_NET  := $(patsubst %,$(B)/guestnet/%,$(patsubst %.c,%.o,$(NET_C) netstack/guest.c) $(LWIP_OBJ))
+# For guests.
+GUEST_NET  := $(patsubst %,$(B)/guestnet/%,$(patsubst %.c,%.o,$(NET_C) $(NET_OWN)) $(LWIP_OBJ))
 GUEST_LWIP := $(NET_INC) -Dmem_init=lwip_mem_init # the library has one of that name
 
 $(filter $(B)/guestnet/netstack/%,$(GUEST_NET)): $(B)/guestnet/%.o: %.c | $(LWIP)/VERSION

@@ -132,7 +132,7 @@ void timer_start_periodic(struct timer *t, u64 first_ns, u64 period_ns, void (*f
     u64 f = irq_save();
 
     if (t->active) timer_stop(t);
-    t->deadline = first_ns;
+    t->deadline = MAX(first_ns, 1ull); /* 0 would be none */
     t->period = period_ns;
     t->fn = fn;
     t->arg = arg;

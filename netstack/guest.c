@@ -68,6 +68,7 @@ void net_guest_run(void) {
 
     if (guest.poll) guest.poll(guest.arg);
     next = net_poll();
+    if (guest.done && guest.done(guest.arg)) kick(NULL); /* after whatever else waits for this vCPU */
     timer_stop(&timer);
     if (next != NET_FOREVER) timer_start(&timer, MAX(next, time_ns() + NS_PER_MS / 10), on_timer, NULL);
 }

@@ -14,6 +14,9 @@ struct net_guest {
     void (*poll)(
         void *arg); /* the driver hands in what came, by net_rx(), and takes back what was sent; or NULL */
     bool (*tx)(void *arg, const struct net_frag *piece, unsigned n); /* as in struct net_host */
+    /* After each turn: what was sent and taken is shown to the device, which may interrupt from here on.
+     * True: another turn is wanted at once. Or NULL. */
+    bool (*done)(void *arg);
     void *arg;
 };
 

@@ -5,6 +5,7 @@
 #include <guest/mem.h>
 #include <guest/string.h>
 #include <guest/test.h>
+#include <guest/thread.h>
 
 static void check_format(const char *got, const char *want) {
     CHECK(!strcmp(got, want), "\"%s\" instead of \"%s\"", got, want);
@@ -86,11 +87,20 @@ static void words(void) {
     CHECK(cmdline_str("text", b, 4) == 3 && !strcmp(b, "hel"), "cut off, it is \"%s\"", b);
 }
 
+/* A deadline that has passed, the first of all too, is no wait. */
+static void past(void) {
+    struct semaphore never = SEMAPHORE(0);
+
+    sleep_until(0);
+    CHECK(!sem_down_until(&never, 0), "a semaphore that nobody raises");
+}
+
 int main(void) {
     test_begin();
     formats();
     memory();
     copies();
     words();
+    past();
     return test_end("the library's small things");
 }

@@ -1,0 +1,209 @@
+#include <guest/device.h>
+#include <guest/guest.h>
+#include <guest/printf.h>
+#include <guest/string.h>
+#include <guest/thread.h>
+#include <guest/vcpu.h>
+#include <netstack/socket.h>
+#include <netstack/virtio.h>
+#include "drivers/bridge.h"
+#include "drivers/virtio_net.h"
+#include "lwip/priv/tcp_priv.h"
+
+#define VCPU      0 /* of the bottom half */
+#define RX_SIZE   2048
+#define TX_FRAMES 256
+#define TX_SIZE   2048
+#define BATCH     64 /* frames taken before timers and threads get their turn */
+
+static struct virtio_dev dev;
+static struct virtio_net nic;
+static struct semaphore changed = SEMAPHORE(0); /* something happened to the device */
+/* the bottom half alone */
+static bool up;
+static bool tx_full; /* frames had to wait */
+static u8 *free_tx[TX_FRAMES];
+static u32 nr_free_tx;
+static struct net_device_stats stats;
+
+const struct net_device_stats *net_device_stats(void) { return &stats; }
+
+u32 net_thread_vcpu(void) { return vcpu_count() - 1; }
+
+/* ---- command line ---- */
+
+/* A.B.C.D or A.B.C.D/N; *bits stays as it was without /N. False: it is neither. */
+static bool parse_ip(const char *p, u32 *ip, u32 *bits) {
+    u32 value[5] = { 0 }, n = 0;
+
+    for (; n < 5; n++, p++) {
+        if (*p < '0' || *p > '9') return false;
+        for (; *p >= '0' && *p <= '9' && value[n] < 256; p++) value[n] = value[n] * 10 + (u32)(*p - '0');
+        if (*p != (n < 3 ? '.' : '/')) break;
+    }
+    if (*p || n < 3 || n > 4 || value[4] > 32) return false;
+    for (u32 i = 0; i < 4; i++)
+        if (value[i] > 255) return false;
+    *ip = value[0] << 24 | value[1] << 16 | value[2] << 8 | value[3];
+    if (n == 4) *bits = value[4];
+    return true;
+}
+
+static u32 cmdline_ip(const char *key, u32 otherwise, u32 *bits) {
+    char text[32];
+    u32 ip;
+
+    if (!cmdline_str(key, text, sizeof(text))) return otherwise;
+    if (!parse_ip(text, &ip, bits)) guest_panic("%s=%s is no address", key, text);
+    return ip;
+}
+
+u32 net_cmdline_ip(const char *key, u32 otherwise) {
+    u32 bits;
+
+    return cmdline_ip(key, otherwise, &bits);
+}
+
+/* ---- the bottom half ---- */
+
+static void sent(void *token) { free_tx[nr_free_tx++] = token; }
+
+static void take(const struct virtio_net_frame *f) {
+    struct net_buf *nb = f->len <= NET_BUF_ROOM ? net_buf_get() : NULL;
+    u32 at = 0;
+
+    if (f->len > NET_BUF_ROOM) stats.bad++;
+    for (u32 i = 0; i < f->nr; at += f->part[i++].len) {
+        if (nb) memcpy(nb->data + at, f->part[i].data, f->part[i].len);
+        virtio_net_recycle(&nic, f->part[i].buffer);
+    }
+    if (!nb) return;
+    if (f->partial) frame_checksum(nb->data, f->len, f->csum_start, f->csum_offset);
+    net_rx(nb, 0, f->len);
+}
+
+static void poll(void *arg) {
+    struct virtio_net_frame f;
+    void *token;
+    u32 n = 0;
+
+    if (!up) return;
+    while (virtio_net_sent(&nic, &token)) sent(token);
+    if (tx_full && nr_free_tx) {
+        tx_full = false;
+        tcp_txnow();
+    }
+    while (n < BATCH && virtio_net_receive(&nic, &f)) {
+        take(&f);
+        n++;
+    }
+    stats.polls++;
+    stats.frames += n;
+    stats.batch_most = MAX(stats.batch_most, n);
+}
+
+static bool tx(void *arg, const struct net_frag *piece, unsigned n) {
+    struct virtio_net_seg seg = { 0 };
+    void *token;
+    u8 *p;
+
+    if (!up) return false;
+    while (!nr_free_tx && virtio_net_sent(&nic, &token)) sent(token);
+    if (!nr_free_tx) {
+        tx_full = true;
+        return false;
+    }
+    p = free_tx[--nr_free_tx];
+    for (unsigned i = 0; i < n; i++) {
+        if (piece[i].len > TX_SIZE - seg.len) goto drop;
+        memcpy(p + seg.len, piece[i].data, piece[i].len);
+        seg.len += piece[i].len;
+    }
+    seg.p = p;
+    if (virtio_net_send(&nic, &seg, 1, 0, 0, p) == 0) return true;
+drop:
+    sent(p);
+    return false;
+}
+
+/* One notification for all that was sent and recycled; then the next frame may interrupt. */
+static bool done(void *arg) {
+    bool more;
+
+    if (!up) return false;
+    virtio_net_flush(&nic);
+    more = virtio_net_listen(&nic);
+    return (tx_full && virtio_net_listen_sent(&nic)) || more;
+}
+
+static void on_used(u32 port, void *arg) { net_guest_run(); }
+
+/* ---- the device, which may lose its back end and get another ---- */
+
+static void on_config(u32 port, void *arg) { sem_up(&changed); }
+
+static int open(void) {
+    int error = device_open(&dev, VIRTIO_ID_NET, 0, FOREVER / 2);
+
+    if (!error) error = virtio_net_start(&nic, &dev, (u32)cmdline_u64("ring", 256), RX_SIZE);
+    up = !error;
+    return error;
+}
+
+static void go(void) {
+    u64 flags = irq_save();
+
+    device_on_used(&dev, VCPU, on_used, NULL);
+    device_on_config(&dev, VCPU, on_config, NULL);
+    net_guest_run(); /* what came before there was a handler */
+    irq_restore(flags);
+}
+
+static void watch(void *arg) {
+    for (;;) {
+        u64 flags;
+
+        sem_down(&changed);
+        if (virtio_alive(&dev)) continue;
+        printf("net: the device is gone\n");
+        flags = irq_save();
+        up = false;
+        irq_restore(flags);
+        if (virtio_net_stop(&nic, sent)) guest_panic("net: the device does not let go");
+        if (open()) guest_panic("net: the device does not come back");
+        go();
+        printf("net: the device is back\n");
+    }
+}
+
+int net_start(unsigned bufs) {
+    struct net_guest guest = { .vcpu = VCPU, .poll = poll, .tx = tx, .done = done };
+    u32 bits = 24, ip = cmdline_ip("ip", 0x0a000000 | (u8)takt_vm_id(), &bits);
+    struct net_config config = { .ip = ip,
+                                 .mask = bits ? ~0u << (32 - bits) : 0,
+                                 .gateway = net_cmdline_ip("gw", 0),
+                                 .model = cmdline_has("plain") ? NET_PLAIN : NET_OWNER,
+                                 .early_ack = cmdline_u64("early_ack", 1),
+                                 .bufs = NET_BUFS_KEPT + bufs };
+    u8 *buffers = guest_env.pages(TX_FRAMES * TX_SIZE / PAGE_SIZE);
+    int error;
+
+    vcpu_start_all();
+    if (!buffers) return -ENOMEM;
+    while (nr_free_tx < TX_FRAMES) sent(buffers + nr_free_tx * TX_SIZE);
+    error = open();
+    if (error) return error;
+    memcpy(config.mac, nic.mac, sizeof(config.mac));
+    config.mtu = nic.mtu;
+    error = net_guest_start(&guest, &config);
+    if (error) return error;
+    if (!thread_start(VCPU, "net", watch, NULL)) return -ENOMEM;
+    go();
+    printf("net: %u.%u.%u.%u/%u, %02x:%02x:%02x:%02x:%02x:%02x, %s\n", ip >> 24, ip >> 16 & 255,
+           ip >> 8 & 255, ip & 255, bits, nic.mac[0], nic.mac[1], nic.mac[2], nic.mac[3], nic.mac[4],
+           nic.mac[5],
+           config.model == NET_PLAIN ? "nobody owns a socket"
+           : config.early_ack        ? "early acknowledgements"
+                                     : "the backlog waits");
+    return 0;
+}

@@ -1,0 +1,86 @@
+"""Guests with the network stack, over the driver domain's bridge: what `load` sends is what `iperf` gets.
+A boot a platform, by a script."""
+import re
+
+import pytest
+from machine import Machine
+
+from system.takt import make_iso, place
+
+BYTES = 1_000_003  # no multiple of anything
+
+CONFIG = f"""\
+[hypervisor]
+top = no
+guest_console = log
+noreboot = no
+script = net.script
+
+[pool io]
+cpus = 1
+
+[vm iodom]
+image = iodom
+memory = 12M
+pool = io
+
+[vm server]
+image = iperf
+memory = 8M
+cmdline = ip=10.0.0.2/24 check idle_ms=400
+net = iodom
+
+[vm source]
+image = load
+memory = 8M
+cmdline = ip=10.0.0.3/24 to=10.0.0.2 tcp={BYTES}
+net = iodom
+"""
+
+SCRIPT = """\
+@0ms wait source 20s
++0ms wait server 5s
++0ms poweroff
+"""
+
+
+class Boot:
+    def __init__(self, platform):
+        directory = place(f"net-{platform}")
+        iso = make_iso(directory, CONFIG, modules={"net.script": SCRIPT})
+        with Machine(platform, iso, cpus=2, directory=directory) as machine:
+            self.how, _ = machine.wait(timeout=600 if platform == "bochs" else 90)
+            text = machine.serial()
+        self.log = re.sub("\x1b\\[[0-9;]*[A-Za-z]", "", text)
+
+    def said(self, what):
+        return re.findall(what, self.log)
+
+
+@pytest.fixture(scope="module")
+def boot(platform):
+    b = Boot(platform)
+    assert b.how == "ended", b.log[-3000:]
+    return b
+
+
+def numbers(boot, line):
+    """{"name": n} of the words name=n of the line that begins so."""
+    found = boot.said(re.escape(line) + ".*")
+    assert len(found) == 1, (line, boot.log[-3000:])
+    return {k: int(v) for k, v in re.findall(r"(\w+)=(\d+)", found[0])}
+
+
+def test_tcp_stream_is_exact(boot):
+    """Every byte arrives, once, in order; both ends end by themselves."""
+    assert boot.said(r"source: load: tcp (\d+) bytes in \d+ ns, end 0") == [str(BYTES)]
+    assert boot.said(r"server: iperf: tcp (\d+) bytes in \d+ ns, [\d.]+ Mb/s, (\d+) wrong, end 0") == [(str(BYTES), "0")]
+    assert boot.said(r"(source|server): ends with code 1\b") == ["source", "server"]
+
+
+def test_frames_are_taken_in_batches(boot):
+    """Most segments share their interrupt with others, and none is lost for want of a buffer."""
+    n = numbers(boot, "server: iperf: frames")
+    assert n["rx"] >= BYTES / 1460 and n["rx_dropped"] == n["no_room"] == n["tx_dropped"] == 0, n
+    served = re.search(r"iodom: server\.0: .*out=(\d+) .*irqs=(\d+)", boot.log)
+    assert int(served[1]) >= n["rx"] and int(served[2]) < n["rx"] / 4 and n["turns"] < n["rx"] / 4, (served[0], n)
