@@ -327,6 +327,11 @@ compare: ## the papers' policies side by side, in the simulation and on Bochs (P
 	@$(PYTHON) tools/compare.py --platform sim --platform $(if $(filter qemu kvm,$(PLATFORM)),$(PLATFORM),bochs) \
 	    $(if $(SEEDS),--seeds $(SEEDS))
 
+net-demo: ## a server's TCP, UDP and echo among VMs that compute: credit, turbo core, early ACKs (PLATFORM=bochs|qemu|kvm)
+	@tools/deps.sh build net $(if $(filter qemu kvm,$(PLATFORM)),qemu,bochs)
+	@$(SUBMAKE) -s -j2 all && $(SUBMAKE) -s net-guests
+	@$(PYTHON) tools/netdemo.py --platform $(if $(filter qemu kvm,$(PLATFORM)),$(PLATFORM),bochs)
+
 run-gdb: ## QEMU waits for gdb, which is started with the image's symbols
 	@tools/deps.sh build qemu debug
 	@$(SUBMAKE) -s iso
@@ -349,7 +354,7 @@ clean: ## remove build/
 help: ## this list
 	@sed -n 's/^\([a-z][a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | awk -F'\t' '{ printf "%-18s %s\n", $$1, $$2 }'
 
-.PHONY: all sim sim-scale iso run demo test test-needs test-guest pytest check fuzz bench compare run-gdb guests unit \
+.PHONY: all sim sim-scale iso run demo test test-needs test-guest pytest check fuzz bench compare net-demo run-gdb guests unit \
 	unit-build net-guests lwip tsan lint size mutants clean help
 
 -include $(shell find $(B) -name '*.d' 2>/dev/null)

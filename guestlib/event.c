@@ -62,12 +62,18 @@ int event_send(u32 port) { return hypercall1(TAKT_HC_EVTCHN_SEND, port); }
 int event_mask(u32 port, bool masked) { return hypercall2(TAKT_HC_EVTCHN_MASK, port, masked); }
 
 int event_set_handler(u32 port, u32 vcpu, event_handler fn, void *arg) {
+    int error;
+
     if (port >= TAKT_MAX_PORTS) return -EINVAL;
     handlers[port].fn = NULL;
     handlers[port].arg = arg;
     handlers[port].vcpu = vcpu;
     __atomic_store_n(&handlers[port].fn, fn, __ATOMIC_RELEASE);
-    return hypercall3(TAKT_HC_EVTCHN_VECTOR, port, vcpu, fn ? VECTOR_EVENT : 0);
+    error = hypercall3(TAKT_HC_EVTCHN_VECTOR, port, vcpu, fn ? VECTOR_EVENT : 0);
+    /* What came while there was no vector raised none, nor will what comes on top of it. */
+    if (!error && fn && event_is_pending(port) && !(event_shared()->mask[port / 64] & bit(port)))
+        error = event_mask(port, false);
+    return error;
 }
 
 int event_poll(u32 port, u64 timeout_ns) {

@@ -1,6 +1,7 @@
 /* The bottom half of TCP sockets: segments for an owned one go to its backlog, and what Algorithm 1 wants
  * is sent. */
 #include <netstack/hooks.h>
+#include <netstack/ping.h>
 #include <netstack/sock.h>
 #include "lwip/inet_chksum.h"
 #include "lwip/priv/tcp_priv.h"
@@ -249,7 +250,8 @@ int net_ip4_input(struct pbuf *p, struct netif *inp) {
     struct segment g;
     struct sock *s;
 
-    if (net.replaying || !parse(p, &g)) return 0;
+    if (net.replaying) return 0;
+    if (!parse(p, &g)) return net_ping_input(p);
     s = find(g.tcp->dest, g.tcp->src, g.ip->src.addr);
     if (!s || g.ip->dest.addr != net.netif.ip_addr.addr) return 0;
     if (sock_owned(s)) return to_backlog(s, p, &g);

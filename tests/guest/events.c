@@ -61,6 +61,21 @@ static void by_poll(u32 port, bool first) {
     }
 }
 
+/* An event that comes before its handler does. */
+static void before_handler(void) {
+    int to = event_alloc(takt_vm_id()), from = event_bind(takt_vm_id(), to);
+
+    while (sem_try(&arrived))
+        ;
+    CHECK(to >= 0 && from >= 0, "no ports of this VM with itself: %d, %d", to, from);
+    event_send(from);
+    CHECK(event_set_handler(to, 0, on_event, NULL) == 0, "no vector for the port");
+    CHECK(sem_down_until(&arrived, time_ns() + NS_PER_S / 10),
+          "an event that came before its handler is lost");
+    event_close(from);
+    event_close(to);
+}
+
 /* The first one masks, the second one sends: pending, not delivered; unmasking delivers. */
 static void masked(u32 port, bool first) {
     count = 0;
@@ -105,5 +120,6 @@ int main(void) {
     CHECK(event_close(port) == 0, "cannot close");
     CHECK(event_send(port) < 0, "a closed port sends");
     CHECK(event_close(port) < 0, "it closes twice");
+    before_handler();
     return test_end("events there and back");
 }

@@ -1,0 +1,134 @@
+#!/usr/bin/env python3
+"""make net-demo: what a turbo core and early acknowledgements bring a VM that serves TCP among others that compute.
+
+boot/net-demo.cfg is the machine: four VMs share a core, a driver domain has one of its own, the traffic comes from inside the
+machine. Three set-ups are laid over it:
+
+  credit            the four VMs under credit
+  turbo             the server's interrupts and the bottom half of its network stack are on a turbo core
+  turbo+early_ack   its stack acknowledges data in order while the reader owns the socket (Algorithm 1)
+
+A TCP stream first, then datagrams; echo requests all the time. Writes build/results/net-demo-PLATFORM.json. On Bochs time is
+virtual, and what is claimed rests on that; by the host's clock (QEMU) figures are worth as much as the host was idle: medians of
+--runs.
+
+  tools/netdemo.py [--platform bochs|qemu|kvm] [--runs N]
+"""
+import argparse
+import json
+import os
+import re
+import statistics
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
+import compare
+import machine
+
+BASE = os.path.join(machine.ROOT, "boot", "net-demo.cfg")
+PCPUS = 5  # the source's, the driver domain's, the core, the turbo core, the probe's
+TURBO = {"pool turbo": {"cpus": "3", "turbo_of": "core"}, "vm server": {"turbo": "yes"}}
+SETUPS = {"credit": ({}, 0), "turbo": (TURBO, 0), "turbo+early_ack": (TURBO, 1)}
+SCRIPT = "@0ms wait probe 60s\n+0ms wait source 60s\n+0ms destroy server\n+100ms poweroff\n"
+WALL = {"bochs": 1800, "qemu": 120, "kvm": 120}
+
+LINES = {
+    "tcp": r"server: iperf: tcp (?P<tcp_bytes>\d+) bytes in (?P<tcp_ns>\d+) ns",
+    "udp": r"server: iperf: udp (?P<udp_bytes>\d+) bytes in (?P<udp_ns>\d+) ns, .*, "
+           r"(?P<udp_lost>\d+) of (?P<udp_sent>\d+) datagrams lost",
+    "echo": r"probe: load: echo (?P<requests>\d+) requests, (?P<answers>\d+) answers, rtt ns p50 (?P<p50>\d+) p99 (?P<p99>\d+) "
+            r"max (?P<max>\d+) mean (?P<mean>\d+)",
+    "acks": r"server: iperf: acks early=(?P<early>\d+).* backlog_most=(?P<backlog>\d+)",
+    "bridge": r"iodom: iodom: server\.0: (?P<counters>.*)",
+}
+
+
+def vm_file(setup):
+    settings, early_ack = SETUPS[setup]
+    with open(BASE, encoding="ascii") as f:
+        text = compare.lay_over(f.read(), compare.both(settings, {"hypervisor": {"script": "net-demo.script", "top": "no"}}))
+    return text.replace("early_ack=0", f"early_ack={early_ack}")
+
+
+def last(name, text):
+    """What the last line of that kind says: counters go on counting."""
+    found = list(re.finditer(LINES[name], text))
+    if not found:
+        raise LookupError(name)
+    return found[-1].groupdict()
+
+
+def read(setup, text):
+    """One run as it is written down, from what the guests have printed."""
+    tcp, udp, echo, acks = (last(name, text) for name in ("tcp", "udp", "echo", "acks"))
+    bridge = dict(re.findall(r"(\w+)=(\d+)", last("bridge", text)["counters"]))
+
+    def mbps(d, kind):
+        return round(int(d[kind + "_bytes"]) * 8e3 / int(d[kind + "_ns"]), 2)
+    return {"setup": setup, "tcp_mbps": mbps(tcp, "tcp"), "udp_mbps": mbps(udp, "udp"),
+            "rtt_ms": {k: round(int(echo[k]) / 1e6, 2) for k in ("p50", "p99", "max", "mean")},
+            "ring_drops": int(bridge.get("ring_full", 0)), "early_acks": int(acks["early"]), "backlog_most": int(acks["backlog"]),
+            "udp_lost": int(udp["udp_lost"]), "udp_sent": int(udp["udp_sent"]),
+            "echo_requests": int(echo["requests"]), "echo_answers": int(echo["answers"])}
+
+
+def run(setup, platform, number):
+    directory = os.path.join(machine.BUILD, "run", f"net-demo-{platform}", f"{setup}-{number}")
+    os.makedirs(directory, exist_ok=True)
+    config, script, iso = (os.path.join(directory, name) for name in ("net-demo.cfg", "net-demo.script", "net-demo.iso"))
+    for path, text in ((config, vm_file(setup)), (script, SCRIPT)):
+        with open(path, "w", encoding="ascii") as f:
+            f.write(text)
+    subprocess.run([os.path.join(machine.ROOT, "tools", "mkiso.sh"), iso, config,
+                    "--module", f"net-demo.script={script}"], cwd=machine.ROOT, check=True)
+    with machine.Machine(platform, iso, cpus=PCPUS, directory=directory) as m:
+        how, _ = m.wait(timeout=WALL[platform])
+        text = re.sub("\x1b\\[[0-9;]*[A-Za-z]", "", m.serial())
+    try:
+        return read(setup, text)
+    except LookupError as what:
+        sys.exit(f"net-demo: {setup}: no result of {what} ({how}); see {directory}")
+
+
+def median(runs):
+    """Of every number."""
+    if isinstance(runs[0], dict):
+        return {k: median([r[k] for r in runs]) for k in runs[0]}
+    return runs[0] if isinstance(runs[0], str) else statistics.median(runs)
+
+
+def table(rows):
+    head = ["set-up", "TCP Mb/s", "UDP Mb/s", "UDP lost", "RTT p50", "p99", "max", "mean ms", "unanswered", "ring drops",
+            "early ACKs"]
+    lines = [[r["setup"], f"{r['tcp_mbps']:.2f}", f"{r['udp_mbps']:.2f}", f"{100 * r['udp_lost'] / r['udp_sent']:.1f} %",
+              *(f"{r['rtt_ms'][k]:.2f}" for k in ("p50", "p99", "max", "mean")), f"{r['echo_requests'] - r['echo_answers']:.0f}",
+              f"{r['ring_drops']:.0f}", f"{r['early_acks']:.0f}"] for r in rows]
+    widths = [max(len(line[i]) for line in [head, *lines]) for i in range(len(head))]
+    return ["  ".join(c.rjust(w) if i else c.ljust(w) for i, (c, w) in enumerate(zip(line, widths))) for line in [head, *lines]]
+
+
+def main():
+    parser = argparse.ArgumentParser(description="a server's network among VMs that compute")
+    parser.add_argument("--platform", default="bochs", choices=list(WALL))
+    parser.add_argument("--runs", type=int, help="of each set-up, in turns; medians are told (bochs: 1, else 3)")
+    args = parser.parse_args()
+    virtual = args.platform == "bochs"  # by the host's clock, one at a time
+    turns = [(setup, n) for n in range(1, (args.runs or (1 if virtual else 3)) + 1) for setup in SETUPS]
+    with ThreadPoolExecutor(os.cpu_count() if virtual else 1) as side_by_side:
+        runs = list(side_by_side.map(lambda turn: run(turn[0], args.platform, turn[1]), turns))
+    rows = [median([r for r in runs if r["setup"] == setup]) for setup in SETUPS]
+    print(f"Takt, {args.platform}: 20 Mb/s, 2 ms each way; medians of {len(runs) // len(SETUPS)} run(s)")
+    print("\n".join(table(rows)))
+    if not virtual:
+        print("The clock is the host's here: these figures are worth as much as the host was idle. PLATFORM=bochs is exact.")
+    path = os.path.join(machine.BUILD, "results", f"net-demo-{args.platform}.json")
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    with open(path, "w", encoding="utf-8") as f:
+        json.dump({"platform": args.platform, "runs": rows}, f, indent=1)
+        f.write("\n")
+    print(path)
+
+
+if __name__ == "__main__":
+    main()
