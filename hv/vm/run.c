@@ -99,6 +99,9 @@ static __attribute__((noinline)) bool look_around(struct percpu *cpu, struct cpu
     if (do_work(cpu, c)) {
         c->mark = rdtsc();
     } else if (c->loaded && !c->loaded->sched.blocked) {
+        /* It may have been woken late, for what it had seen to before it fell asleep. */
+        if (c->loaded->waiting_sipi || c->loaded->halted)
+            __atomic_fetch_or(&c->loaded->todo, TODO_EVENT, __ATOMIC_SEQ_CST);
         return true;
     } else { /* perhaps with a vCPU that keeps its pCPU while it sleeps: null's `sleepless` */
         u64 t;

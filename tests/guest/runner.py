@@ -28,7 +28,7 @@ DEFAULTS = {"expect": "success", "vcpus": "1", "memory": "4", "args": "", "vms":
 FIRST_MS = 300  # when the first test is created
 PER_BOOT = 24
 QEMU_DEVICES = {"edu": ["-device", "edu,addr=4.0"], "e1000e": ["-device", "e1000e,addr=5.0"]}
-SLACK = {"qemu": 5, "kvm": 5}  # times what a test asks for: the host may be busy
+SLACK = {"qemu": 15, "kvm": 15}  # times what a test asks for: the host may be busy
 
 Test = namedtuple("Test", "name expect vcpus memory args vms time only cpus keys keys1 devices")
 Result = namedtuple("Result", "verdict text log")  # SUCCESS SKIP ERROR FAILURE CRASH TIMEOUT

@@ -64,7 +64,7 @@ def test_nothing_laid_over():
 def test_seed_goes_to_both_ends():
     text = compare.with_seed(BASE, 7, 40, 2, 4)
     assert "seed = 7\n" in text
-    assert "client=5 rate=300 seed=7 percent=40 from_ms=2000 to_ms=6000\n" in text
+    assert "client=5 rate=300 seed=7 percent=40 start_ms=500 from_ms=2000 to_ms=6000\n" in text
     assert "server=1 rate=300 seed=7" in text
 
 

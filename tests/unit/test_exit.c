@@ -438,6 +438,36 @@ static void test_init_sipi(void **state) {
     assert_true(vm->vcpu[2]->waiting_sipi);
 }
 
+static u32 entries;
+
+static void count_entry(struct virt_vcpu *x, struct vm_exit *e) {
+    entries++;
+    e->reason = EXIT_INTR;
+}
+
+/* Who notifies sets `todo` and then wakes: in between the vCPU may see to it and fall asleep. The wake comes
+ * then, for nothing, and it sleeps on. */
+static void test_late_wake(void **state) {
+    struct vcpu *ap = vm->vcpu[1], *sleepers[] = { v, ap };
+
+    entries = 0;
+    fake_run = count_entry;
+    vcpu_handle_exit(v, &(struct vm_exit){ .reason = EXIT_HLT, .insn_len = 1 });
+    for (u32 i = 0; i < ARRAY_SIZE(sleepers); i++) {
+        for (u32 n = 0; n < 4; n++) fake_pass(sleepers[i]->sched.cpu);
+        assert_true(sleepers[i]->sched.blocked);
+        sched_wake(&sleepers[i]->sched);
+        for (u32 n = 0; n < 4; n++) fake_pass(sleepers[i]->sched.cpu);
+        assert_true(sleepers[i]->sched.blocked);
+    }
+    assert_int_equal(entries, 0);
+    vcpu_notify(ap, TODO_SIPI);
+    for (u32 n = 0; n < 4; n++) fake_pass(ap->sched.cpu);
+    assert_true(entries > 0);
+    fake_run = NULL;
+    fake_cpu(v->sched.cpu);
+}
+
 static void test_unknown(void **state) {
     static const u8 deadly[] = { EXIT_TASK_SWITCH, EXIT_SHUTDOWN, EXIT_NPT_MISCONFIG, EXIT_ENTRY_FAILED,
                                  EXIT_UNKNOWN };
@@ -475,6 +505,7 @@ int main(void) {
         TEST(test_timer_leaves_nothing_to_do),
         TEST(test_deadline_far),
         TEST(test_init_sipi),
+        TEST(test_late_wake),
         TEST(test_unknown),
     };
 
