@@ -160,10 +160,12 @@ static void set_bits(const struct pci_device *d, u32 offset, u32 bits, bool on) 
 }
 
 static void set_masked(struct pci_device *d, bool masked) {
-    __atomic_store_n(&d->masked, masked, __ATOMIC_SEQ_CST);
+    /* The pin is masked when `masked` says so, also to an EOI that comes in between. */
+    if (!masked) __atomic_store_n(&d->masked, false, __ATOMIC_SEQ_CST);
     if (d->irq == PCI_INTX) irq_pin_mask(d->gsi, masked);
     if (d->irq == PCI_MSI) set_bits(d, d->msi + 2u, PCI_MSI_ENABLE, !masked);
     if (d->irq == PCI_MSIX) set_bits(d, d->msix + 2u, PCI_MSIX_MASK, masked);
+    if (masked) __atomic_store_n(&d->masked, true, __ATOMIC_SEQ_CST);
 }
 
 static void raise(struct pci_device *d, u64 now) { evtchn_raise(&d->owner->events, d->port, now); }
@@ -327,7 +329,7 @@ static int map_bars(struct vm *vm, struct pci_device *d) {
         const struct pci_bar *b = &d->bar[i];
         int err = 0;
 
-        if (b->size && b->io && vm->ports.nr == BUS_RANGES)
+        if (b->size && b->io && vm->ports.nr >= BUS_RANGES - 3) /* io.c adds three */
             return refuse(vm, -ENOSPC, "PCI device " BDF ": it has too many ranges of ports", BDF_OF(d));
         if (b->size && b->io)
             bus_add(&vm->ports, b->addr, b->size, ports_access, NULL);
@@ -383,6 +385,7 @@ static int attach(struct vm *vm) {
 }
 
 static int detach(struct vm *vm) {
+    for (u32 i = 0; i < vm->nr_pci; i++) timer_cancel(&vm->pci[i]->unmask); /* not amid a reset */
     if (reset_all(vm)) return 1;
     for (u32 i = 0; i < vm->nr_pci; i++) disconnect(vm->pci[i]);
     return 0;

@@ -6,14 +6,12 @@
 #define FEATURES_RESERVED (BIT(41) - BIT(33))
 #define FEATURES_CARRIED  (BIT(33) | BIT(35) | BIT(36)) /* ACCESS_PLATFORM, IN_ORDER, ORDER_PLATFORM */
 
-static bool pending(const struct virtio_mmio *d) { return d->front.resets != d->let_go; }
-
 /* Which queues may be notified follows from all the rest. */
 static void update(struct virtio_mmio *d) {
     u32 mask = 0;
 
     if ((d->front.status & (VIRTIO_DRIVER_OK | VIRTIO_NEEDS_RESET | VIRTIO_FAILED)) == VIRTIO_DRIVER_OK &&
-        d->offer.nr_queues && !pending(d))
+        d->offer.nr_queues && !virtio_mmio_resetting(d))
         for (u32 i = 0; i < d->offer.nr_queues; i++) mask |= d->front.queue[i].ready << i;
     __atomic_store_n(&d->live, mask, __ATOMIC_RELAXED);
 }
@@ -168,7 +166,7 @@ u32 virtio_mmio_read(struct virtio_mmio *d, u32 offset, unsigned size) {
     case VIRTIO_QUEUE_NUM_MAX: return q ? d->offer.queue_max : 0;
     case VIRTIO_QUEUE_READY: return q ? q->ready : 0;
     case VIRTIO_INTERRUPT_STATUS: return __atomic_load_n(&d->interrupt, __ATOMIC_RELAXED);
-    case VIRTIO_STATUS: return d->front.status | (pending(d) ? VIRTIO_NEEDS_RESET : 0);
+    case VIRTIO_STATUS: return d->front.status | (virtio_mmio_resetting(d) ? VIRTIO_NEEDS_RESET : 0);
     case TAKT_VIRTIO_CONFIG_PORT: return d->config_port;
     case TAKT_VIRTIO_PORT: return d->port;
     case VIRTIO_CONFIG_GENERATION: return d->generation;
@@ -198,11 +196,17 @@ static bool offer_valid(const struct takt_offer *o) {
            !(o->features & FEATURES_RESERVED & ~FEATURES_CARRIED);
 }
 
-int virtio_mmio_offer(struct virtio_mmio *d, const struct takt_offer *offer, unsigned *tell) {
+int virtio_mmio_offer_refused(const struct virtio_mmio *d, const struct takt_offer *offer) {
     const size_t head = offsetof(struct takt_offer, config);
 
     if (!offer_valid(offer)) return -EINVAL;
-    if (d->offer.nr_queues && memcmp(&d->offer, offer, head) != 0) return -EBUSY;
+    return d->offer.nr_queues && memcmp(&d->offer, offer, head) != 0 ? -EBUSY : 0;
+}
+
+int virtio_mmio_offer(struct virtio_mmio *d, const struct takt_offer *offer, unsigned *tell) {
+    int error = virtio_mmio_offer_refused(d, offer);
+
+    if (error) return error;
     d->offer = *offer;
     d->front.nr_queues = offer->nr_queues;
     d->generation++;
@@ -234,12 +238,12 @@ unsigned virtio_mmio_break(struct virtio_mmio *d) {
 unsigned virtio_mmio_state(struct virtio_mmio *d, u32 resets, struct takt_front *out) {
     unsigned tell = 0;
 
-    if (pending(d) && resets == d->front.resets) {
+    if (virtio_mmio_resetting(d) && resets == d->front.resets) {
         d->let_go = resets;
         update(d);
         tell = VIRTIO_TELL_FRONT;
     }
     *out = d->front;
-    if (pending(d)) out->status |= VIRTIO_NEEDS_RESET;
+    if (virtio_mmio_resetting(d)) out->status |= VIRTIO_NEEDS_RESET;
     return tell;
 }

@@ -56,6 +56,10 @@ static inline bool virtio_mmio_used(struct virtio_mmio *d) {
     return true;
 }
 
+/* The driver has made a reset, and the back end has not yet let go of the rings. */
+static inline bool virtio_mmio_resetting(const struct virtio_mmio *d) { return d->front.resets != d->let_go; }
+/* What virtio_mmio_offer() would return. */
+int virtio_mmio_offer_refused(const struct virtio_mmio *d, const struct takt_offer *offer);
 /* The back end offers it, or has a new configuration: *tell. -EINVAL: that is no device; -EBUSY: it is
  * offered, and other than that. */
 int virtio_mmio_offer(struct virtio_mmio *d, const struct takt_offer *offer, unsigned *tell);

@@ -10,6 +10,7 @@
 #define CHUNKS_A_PART 16u    /* that a part of a call, or of a destruction, maps */
 #define SCRUB_PART    65536u /* bytes */
 #define WINDOW_ALIGN  BIT(30)
+#define MAX_WINDOWS   64u /* of a back end */
 
 struct device {
     struct virtio_mmio regs;
@@ -110,7 +111,11 @@ static int window_create(struct vm *vm, struct vm *front, struct window **out) {
     u64 base = MAX(TAKT_FOREIGN_GPA, ALIGN_UP(TAKT_HIGH_RAM + own->size - own->low_size, WINDOW_ALIGN));
     struct list *before = &vm->back.windows;
     struct window *w;
+    u32 nr = 0;
 
+    list_for_each(old, &vm->back.windows, struct window, link) {
+        nr++;
+    }
     list_for_each(old, &vm->back.windows, struct window, link) {
         if (old->base - base >= span) {
             before = &old->link;
@@ -118,7 +123,7 @@ static int window_create(struct vm *vm, struct vm *front, struct window **out) {
         }
         base = old->base + window_span(old->low, old->size);
     }
-    if (base + span > BIT(cpuid_physical_bits())) return -ENOSPC;
+    if (nr >= MAX_WINDOWS || base + span > BIT(cpuid_physical_bits())) return -ENOSPC;
     w = heap_alloc(sizeof(*w));
     if (!w) return -ENOMEM;
     *w = (struct window){
@@ -170,10 +175,10 @@ static int unmap_part(struct vm *vm, struct window *w) {
         npt_unmap(&vm->virt.npt, window_gpa(w, --w->chunks), CHUNK_SIZE); /* splits nothing */
         w->waste = MIN(w->waste, w->chunks);
     }
-    if (w->chunks) return 1;
-    w->unmapping = false;
     w->generation = vm->virt.npt.tlb.current;
     w->kicked = false;
+    if (w->chunks) return 1;
+    w->unmapping = false;
     if (!w->front) window_free(w);
     return 0;
 }
@@ -254,8 +259,9 @@ i64 hc_back_offer(struct vcpu *v, const u64 *a) {
     if (guestmem_read(&v->vm->mem, a[1], &offer, sizeof(offer))) return -EFAULT;
     d = device_lock(v, (u32)a[0], &error);
     if (!d) return error;
-    port = evtchn_connect(&v->vm->events, &d->vm->events, d->regs.port);
-    error = port < 0 ? port : virtio_mmio_offer(&d->regs, &offer, &who);
+    error = port = virtio_mmio_offer_refused(&d->regs, &offer);
+    if (!error) error = port = evtchn_connect(&v->vm->events, &d->vm->events, d->regs.port);
+    if (port > 0) error = virtio_mmio_offer(&d->regs, &offer, &who);
     if (!error) {
         d->back = v->vm;
         d->back_port = (u32)port;
@@ -333,7 +339,8 @@ i64 hc_back_broken(struct vcpu *v, const u64 *a) {
     struct device *d = offered_lock(v, (u32)a[0], &error);
 
     if (!d) return error;
-    tell(d, virtio_mmio_break(&d->regs));
+    /* What is to be reset anyway is not broken afterwards. */
+    if (!virtio_mmio_resetting(&d->regs)) tell(d, virtio_mmio_break(&d->regs));
     spin_unlock(&backend_lock);
     return 0;
 }
@@ -354,10 +361,8 @@ static int make_device(struct vm *vm, u32 number) {
     d->vm = vm;
     d->number = number;
     d->config = c;
+    list_init(&d->link);
     vm->device[number] = d;
-    spin_lock(&backend_lock);
-    list_add_tail(&devices, &d->link);
-    spin_unlock(&backend_lock);
     return 0;
 }
 
@@ -371,6 +376,7 @@ int vm_make_virtio(struct vm *vm) {
         if (error) return error;
     }
     spin_lock(&backend_lock);
+    for (u32 i = 0; i < vm->config.nr_devices; i++) list_add_tail(&devices, &vm->device[i]->link);
     list_add_tail(&backends, &vm->back.in_all);
     tell_named(vm);
     spin_unlock(&backend_lock);
@@ -455,7 +461,7 @@ int vm_undo_virtio(struct vm *vm) {
 static const char *state_of(const struct device *d) {
     if (!d->back) return "waits";
     if (d->regs.front.status & VIRTIO_NEEDS_RESET) return "broken";
-    if (d->regs.front.resets != d->regs.let_go) return "resets";
+    if (virtio_mmio_resetting(&d->regs)) return "resets";
     return d->regs.front.status & VIRTIO_DRIVER_OK ? "runs" : "offered";
 }
 

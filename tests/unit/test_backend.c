@@ -392,6 +392,28 @@ static void test_places(void **s) {
     fake_destroy(third);
 }
 
+/* What is wrong with rings that are being let go of is not wrong with the next. */
+static void test_broken_while_reset(void **s) {
+    offer(0);
+    map(0);
+    start(0);
+    put(0, VIRTIO_STATUS, 0);
+    assert_int_equal(call(io, TAKT_HC_BACK_BROKEN, handle(0), 0, 0), 0);
+    state(0, 1);
+    assert_int_equal(get(0, VIRTIO_STATUS), 0);
+}
+
+/* An offer that is refused takes no port. */
+static void test_refused_offer(void **s) {
+    u64 used = io->events.used[0];
+
+    memset(buf(), 0, sizeof(struct takt_offer));
+    assert_int_equal(call(io, TAKT_HC_BACK_OFFER, handle(0), BUF, 0), -EINVAL);
+    assert_int_equal(io->events.used[0], used);
+    assert_true(offer(0) > 0);
+    assert_int_not_equal(io->events.used[0], used);
+}
+
 /* ---- ends ---- */
 
 /* One step of work; what is to stop stops, but pCPU 1 is somewhere else. */
@@ -547,6 +569,35 @@ static void test_parts(void **s) {
     assert_false(list_empty(&io->back.windows));
 }
 
+/* What of its RAM was unmapped last, and by a part alone, keeps all of it from being freed too. */
+static void test_unmapped_halfway(void **s) {
+    struct takt_window w;
+    unsigned prot;
+    u32 gone;
+    u64 left;
+    i64 r;
+
+    fake_destroy(web);
+    web = make_web(17);
+    w = map(0);
+    gone = handle(0);
+    fake_cpu(1);
+    fake_current(io->vcpu[0]);
+    fake_cpu(0);
+    vm_destroy(web, NULL, NULL);
+    while (npt_lookup(&io->virt.npt, w.base, &prot) != io->back.waste) step();
+    fake_pass(1);
+    assert_false(part(io, TAKT_HC_BACK_UNMAP, gone, 0, &r));
+    left = frame_free_count();
+    for (int i = 0; i < 400; i++) step();
+    assert_true(frame_free_count() < left + 512);
+    fake_pass(1);
+    vm_put(web);
+    web = NULL;
+    for (int i = 0; i < 2000; i++) step();
+    assert_true(frame_free_count() > left + 16 * 512);
+}
+
 /* The front VM goes while its RAM is being mapped. */
 static void test_map_cut_short(void **s) {
     struct takt_window w = { .base = TAKT_FOREIGN_GPA, .low = 16 << CHUNK_SHIFT };
@@ -662,6 +713,9 @@ int main(void) {
         cmocka_unit_test_setup_teardown(test_back_goes, both, none_left),
         cmocka_unit_test_setup_teardown(test_both_go, both, none_left),
         cmocka_unit_test_setup_teardown(test_parts, both, none_left),
+        cmocka_unit_test_setup_teardown(test_unmapped_halfway, both, none_left),
+        cmocka_unit_test_setup_teardown(test_broken_while_reset, both, none_left),
+        cmocka_unit_test_setup_teardown(test_refused_offer, both, none_left),
         cmocka_unit_test_setup_teardown(test_map_cut_short, both, none_left),
         cmocka_unit_test_setup_teardown(test_no_memory, both, none_left),
         cmocka_unit_test_setup_teardown(test_not_made, both, none_left),
