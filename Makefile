@@ -270,9 +270,10 @@ SUBMAKE  := $(MAKE) --no-print-directory
 EMULATOR := $(if $(filter bochs,$(PLATFORM)),bochs,qemu)
 MACHINE  := --cpus $(CPUS) --memory $(MEMORY)
 PYTEST   := $(PYTHON) -m pytest -p no:cacheprovider -q
-# What runs by the host's clock runs alone, what runs in Bochs side by side.
+# What runs in Bochs runs side by side. What runs by the host's clock runs alone, and once more if it fails: the host may
+# have had other things to do. The summary names what was run again.
 define pytest-all
-@$(PYTEST) tests -m 'not bochs' $(1)
+@$(PYTEST) tests -m 'not bochs' --reruns 1 -rR $(1)
 @$(PYTEST) tests -m bochs -n auto --dist loadfile $(1)
 endef
 

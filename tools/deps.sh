@@ -30,6 +30,7 @@ bochs|vgabios|/usr/share/vgabios/vgabios.bin|firmware for Bochs
 test|libcmocka-dev|/usr/include/cmocka.h|unit tests
 test|python3-pytest|py:pytest|guest and system tests
 test|python3-pytest-xdist|py:xdist|tests in virtual time side by side
+test|python3-pytest-rerunfailures|py:pytest_rerunfailures|tests by the host's clock once more
 net|apt|apt-get|gets the source of lwIP
 net|xz-utils|xz|unpacks it
 check|ovmf|/usr/share/OVMF/OVMF_CODE_4M.fd|boot by UEFI
