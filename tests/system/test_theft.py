@@ -36,7 +36,8 @@ def measure(name, seconds=1, **keys):
     """{"VM/vCPU": percent of a pCPU}. In a second a vCPU may be a slice or two before or behind."""
     directory = place(f"theft-{name}")
     keys = {"cpus": 1, "evader": "", "victim": "", "pools": "", **keys}
-    iso = make_iso(directory, CONFIG.format(**keys), modules={"theft.script": f"@500ms top -j=theft -w 0.1 -d {seconds}\n+10ms poweroff\n"})
+    script = f"@500ms top -j=theft -w 0.1 -d {seconds}\n+10ms poweroff\n"
+    iso = make_iso(directory, CONFIG.format(**keys), modules={"theft.script": script})
     with Machine("bochs", iso, directory=directory) as machine:
         how, _ = machine.wait(timeout=300)
         text = machine.serial()
