@@ -254,14 +254,16 @@ i64 hc_back_offer(struct vcpu *v, const u64 *a) {
     struct device *d;
     unsigned who;
     i64 error;
-    int port;
+    int port = 0;
 
     if (guestmem_read(&v->vm->mem, a[1], &offer, sizeof(offer))) return -EFAULT;
     d = device_lock(v, (u32)a[0], &error);
     if (!d) return error;
-    error = port = virtio_mmio_offer_refused(&d->regs, &offer);
-    if (!error) error = port = evtchn_connect(&v->vm->events, &d->vm->events, d->regs.port);
-    if (port > 0) error = virtio_mmio_offer(&d->regs, &offer, &who);
+    error = virtio_mmio_offer_refused(&d->regs, &offer); /* first: one that is refused takes no port */
+    if (!error) {
+        port = evtchn_connect(&v->vm->events, &d->vm->events, d->regs.port);
+        error = port < 0 ? port : virtio_mmio_offer(&d->regs, &offer, &who);
+    }
     if (!error) {
         d->back = v->vm;
         d->back_port = (u32)port;
