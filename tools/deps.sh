@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs what is missing on Debian 12, 13 and Ubuntu 24.04, through apt; says what and why first; does nothing if all is there.
-#   tools/deps.sh [--print] GROUP...      GROUP: build qemu bochs test net check compare debug picture
+#   tools/deps.sh [--print] GROUP...      GROUP: build qemu bochs test net clients check compare debug picture
 # --print tells what it would do and does nothing. --backports prints the apt source that a QEMU older than 8 leads to,
 # --deb-src the one of this release's source packages; the first line is its file format.
 set -eu
@@ -33,6 +33,12 @@ test|python3-pytest-xdist|py:xdist|tests in virtual time side by side
 test|python3-pytest-rerunfailures|py:pytest_rerunfailures|tests by the host's clock once more
 net|apt|apt-get|gets the source of lwIP
 net|xz-utils|xz|unpacks it
+clients|iproute2|ip|a tap device between this host and a machine in QEMU
+clients|iputils-ping|ping|this host's own programs, to talk to guests
+clients|iperf|iperf|the same
+clients|curl|curl|the same
+clients|apache2-utils|ab|the same
+clients|tshark|tshark|judges what they and guests say to each other
 check|ovmf|/usr/share/OVMF/OVMF_CODE_4M.fd|boot by UEFI
 check|clang|clang|fuzz targets
 check|libclang-rt-dev|sanitizers|fuzz targets: libFuzzer and sanitizers
@@ -148,7 +154,7 @@ for a in "$@"; do
 	--print) print=1 ;;
 	--backports) code=$(os_field VERSION_CODENAME); derived_source "$code" "$code-backports" deb; exit ;;
 	--deb-src) code=$(os_field VERSION_CODENAME); derived_source "$code" "$code" deb-src; exit ;;
-	build | qemu | bochs | test | net | check | compare | debug | picture) groups="$groups $a" ;;
+	build | qemu | bochs | test | net | clients | check | compare | debug | picture) groups="$groups $a" ;;
 	*) sed -n '2,5s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
 	esac
 done

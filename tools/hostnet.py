@@ -1,0 +1,114 @@
+#!/usr/bin/env python3
+"""A network between this host and a machine in QEMU: a tap device, so that the host's own programs reach guests.
+
+    with HostNet() as net:                                # Missing: this host cannot, with the sentence that says why
+        with Machine("qemu", iso, nic=net.nic):           # an e1000, 00:03.0, for the driver domain
+            subprocess.run(["ping", net.guest(2)])        # a guest with ip=<that>/24 on its command line
+
+Device and network are nobody else's meanwhile: takt0 with 10.77.0.0/24, or the next one; the host has .1 in it. Needs
+/dev/net/tun, and root or a sudo that asks nothing. As a command: what this host is missing, exit code 1; or nothing.
+"""
+import fcntl
+import getpass
+import os
+import shutil
+import subprocess
+import sys
+
+TUN = "/dev/net/tun"
+DEVICES = "/sys/class/net"
+MOST = 256
+
+
+class Missing(Exception):
+    """This host cannot have the network."""
+
+
+def owner_gone(name):
+    """Is this what a process left behind that could not clean up? It writes its number to the device."""
+    try:
+        with open(f"{DEVICES}/{name}/ifalias", encoding="ascii") as f:
+            pid = f.read().strip()
+    except OSError:
+        return False
+    return name.startswith("takt") and pid.isdigit() and not os.path.exists(f"/proc/{pid}")
+
+
+class HostNet:
+    """name: of the tap device; address: the host's; nic: what Machine() wants."""
+
+    def __init__(self):
+        self.name = self.number = None
+
+    @property
+    def address(self):
+        return self.guest(1)
+
+    def guest(self, n):
+        """The address of number n of this network."""
+        return f"10.77.{self.number}.{n}"
+
+    @property
+    def nic(self):
+        return {"qemu": f"tap,ifname={self.name},script=no,downscript=no"}
+
+    @staticmethod
+    def _ip(*words):
+        sudo = [] if os.geteuid() == 0 else ["sudo", "-n"]
+        done = subprocess.run([*sudo, "ip", *words], capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
+        return done.stderr.strip() if done.returncode else None
+
+    def _add(self):
+        """Device and number. To make a device that is there is an error, so others who make some do no harm."""
+        for left in filter(owner_gone, os.listdir(DEVICES)):
+            self._ip("link", "delete", left)
+        error = None
+        for self.number in range(MOST):
+            self.name = f"takt{self.number}"
+            if os.path.exists(f"{DEVICES}/{self.name}"):
+                continue
+            error = self._ip("tuntap", "add", "dev", self.name, "mode", "tap", "user", getpass.getuser())
+            if not error:
+                return
+            if "busy" not in error:
+                break
+        raise Missing(f"no tap device on this host: {error or f'takt0 to takt{MOST - 1} are there already'}")
+
+    def __enter__(self):
+        if not os.path.exists(TUN):
+            raise Missing(f"no tap device on this host: {TUN} is missing (modprobe tun; a container has to be given it)")
+        if not shutil.which("ip", path=os.environ.get("PATH", "") + ":/usr/sbin:/sbin"):
+            raise Missing("no tap device on this host: ip is missing (tools/deps.sh clients)")
+        if os.geteuid() and not shutil.which("sudo"):
+            raise Missing("no tap device on this host: that takes root, and there is no sudo")
+        lock = os.open(DEVICES, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX)  # nobody deletes what was left behind and has been made anew meanwhile
+            self._add()
+            self._ip("link", "set", "dev", self.name, "alias", str(os.getpid()))
+        finally:
+            os.close(lock)
+        # No IPv6 address: the host would speak before anybody asked it.
+        for words in (["link", "set", "dev", self.name, "addrgenmode", "none"],
+                      ["address", "add", f"{self.address}/24", "dev", self.name], ["link", "set", "dev", self.name, "up"]):
+            error = self._ip(*words)
+            if error:
+                self.__exit__()
+                raise Missing(f"no network on the tap device {self.name}: {error}")
+        return self
+
+    def __exit__(self, *_):
+        self._ip("link", "delete", self.name)
+
+
+def main():
+    try:
+        with HostNet():
+            return 0
+    except Missing as why:
+        print(why)
+        return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
