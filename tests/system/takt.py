@@ -1,7 +1,9 @@
 """A running image, and its shell, for system tests."""
 import importlib.machinery
 import importlib.util
+import json
 import os
+import re
 import subprocess
 import time
 
@@ -49,6 +51,40 @@ def until(what, seconds=15):
     while not what():
         assert time.monotonic() < end, f"not so after {seconds} s"
         time.sleep(0.2)
+
+
+SCRIPTED = "[hypervisor]\ntop = no\nguest_console = log\nnoreboot = no\nscript = script\n"
+
+
+def vm(name, image, memory="4M", **keys):
+    """A VM's section of a VM file."""
+    return f"\n[vm {name}]\nimage = {image}\nmemory = {memory}\n" + "".join(f"{k} = {v}\n" for k, v in keys.items())
+
+
+class Boot:
+    """A boot that a script (the VM file's `script = script`), text or lines, drives to its end.
+
+        .serial     all that came over COM1
+        .log        that, without the terminal's escapes
+        .answers    of its commands, in their order: [{"id", "command", "error", "result" or "message"}]
+        .results    {tag: result} of the commands with -j=tag that did not fail
+    """
+
+    def __init__(self, name, config, script, platform, timeout=None, **machine):
+        self.directory = place(f"{name}-{platform}")
+        text = script if isinstance(script, str) else "\n".join(script) + "\n"
+        iso = make_iso(self.directory, config, modules={"script": text})
+        with Machine(platform, iso, directory=self.directory, **machine) as m:
+            how, _ = m.wait(timeout=timeout or (600 if platform == "bochs" else 90))
+            self.serial = m.serial()
+        self.log = re.sub("\x1b\\[[0-9;]*[A-Za-z]", "", self.serial)
+        assert how == "ended", f"{how}: see {self.directory}/serial.txt\n{self.log[-3000:]}"
+        self.answers = [json.loads(m[1]) for m in re.finditer("\x1e(\\{.*\\})\n", self.serial)]
+        self.results = {a["id"]: a["result"] for a in self.answers if not a["error"]}
+
+    def said(self, what):
+        """Every match of a regular expression in the log."""
+        return re.findall(what, self.log)
 
 
 class Takt:

@@ -1,31 +1,8 @@
 """Front ends and back ends that come and go in every order, while the one writes into the other's RAM, leave no page behind."""
-import json
-import re
+from system.takt import SCRIPTED, Boot, vm
 
-import pytest
-from machine import Machine
-
-from system.takt import make_iso, place
-
-CONFIG = """\
-[hypervisor]
-top = no
-guest_console = log
-script = devices.script
-
-[vm back]
-image = test-dev_front_ends
-cmdline = "vm=2 forever"
-memory = 4M
-start = no
-
-[vm front]
-image = test-dev_front_ends
-cmdline = "vm=1 forever"
-memory = 6M
-net = back some options
-start = no
-"""
+CONFIG = SCRIPTED + vm("back", "test-dev_front_ends", cmdline='"vm=2 forever"', start="no") \
+    + vm("front", "test-dev_front_ends", "6M", cmdline='"vm=1 forever"', net="back some options", start="no")
 
 
 def one_round(ms):
@@ -37,27 +14,20 @@ def one_round(ms):
             "+0ms create back", f"+{ms}ms list"]
 
 
-@pytest.mark.parametrize("emulator", ["qemu", "bochs"])
-def test_no_page_is_left(emulator):
-    rounds, ms = (3, 60) if emulator == "bochs" else (5, 200)
+def test_no_page_is_left(platform):
+    rounds, ms = (3, 60) if platform == "bochs" else (5, 200)
     script = ["@300ms create back"] + one_round(ms) + ["+0ms info -j=start"] + one_round(ms) * rounds
     script += ["+0ms info -j=end", "+0ms poweroff"]
-    directory = place(f"devices-{emulator}")
-    iso = make_iso(directory, CONFIG, modules={"devices.script": "\n".join(script) + "\n"})
-    with Machine(emulator, iso, cpus=2, directory=directory) as machine:
-        how, _ = machine.wait(timeout=300)
-        text = machine.serial()
-    assert how == "ended", f"{how}: {text[-1000:]}"
-    assert not re.search("PANIC|crashed|create: |destroy: ", text), f"see {directory}/serial.txt"
-    answers = [json.loads(m[1]) for m in re.finditer("\x1e(\\{.*\\})\n", text)]
-    start, end = [a["result"] for a in answers if a["command"] == "info"]
+    boot = Boot("devices", CONFIG, script, platform, timeout=300)
+    assert not boot.said("PANIC|crashed|create: |destroy: "), f"see {boot.directory}/serial.txt"
+    start, end = [a["result"] for a in boot.answers if a["command"] == "info"]
     assert end["free_frames"] == start["free_frames"]
     assert end["heap_bytes"] == start["heap_bytes"]
-    seen = [a for a in answers if a["command"] == "devices"]
+    seen = [a for a in boot.answers if a["command"] == "devices"]
     assert len(seen) == 3 * (rounds + 1)
-    if emulator == "qemu":
+    if platform == "qemu":
         return  # how far the two get in their time is up to the host
-    assert not re.search("wrong:|RESULT", text), f"see {directory}/serial.txt"
+    assert not boot.said("wrong:|RESULT"), f"see {boot.directory}/serial.txt"
     for a in seen:
         device, = a["result"]
         assert device["state"] == a["id"], device

@@ -1,81 +1,24 @@
 """Virtio devices served by the driver domain: guests that talk over its bridge, a disk in its memory, and who misbehaves or dies.
 A boot a platform, by a script; what needs a person's timing is on QEMU alone."""
-import json
 import re
 
 import pytest
-from machine import NIC_MAC, NIC_USER, Machine
+from machine import NIC_MAC, NIC_USER
 
-from system.takt import Takt, make_iso, place, until
+from system.takt import SCRIPTED, Boot, Takt, until, vm
 
-CONFIG = """\
-[hypervisor]
-top = no
-guest_console = log
-noreboot = no
-script = io.script
-
-[pool io]
-cpus = 1
-
-[vm iodom]
-image = iodom
-memory = 12M
-pool = io
-
-[vm answer]
-image = netping
-memory = 4M
-net = iodom
-
-[vm far]
-image = netping
-memory = 4M
-net = iodom rate=20M delay=5ms queue=16
-
-[vm ping]
-image = netping
-memory = 4M
-cmdline = to=2 batches=40 batch=32
-net = iodom
-start = no
-
-[vm many]
-image = netping
-memory = 4M
-cmdline = to=2 batches=300 batch=32
-net = iodom
-start = no
-
-[vm slow]
-image = netping
-memory = 4M
-cmdline = to=2 batches=10 batch=8 size=1472
-net = iodom rate=20M delay=5ms queue=16 mac=02:00:00:00:00:aa
-start = no
-
-[vm burst]
-image = netping
-memory = 4M
-cmdline = to=3 batches=2 batch=64 size=1472 timeout_ms=200
-net = iodom
-start = no
-
-[vm disk]
-image = blktest
-memory = 4M
-cmdline = requests=100 depth=16
-disk = iodom size=4M bw=100M lat=100us depth=8
-start = no
-
-[vm hostile]
-image = hostile
-memory = 4M
-cmdline = mode=virtio
-net = iodom
-disk = iodom size=64K
-start = no
-"""
+CONFIG = SCRIPTED + "[pool io]\ncpus = 1\n" + "".join([
+    vm("iodom", "iodom", "12M", pool="io"),
+    vm("answer", "netping", net="iodom"),
+    vm("far", "netping", net="iodom rate=20M delay=5ms queue=16"),
+    vm("ping", "netping", cmdline="to=2 batches=40 batch=32", net="iodom", start="no"),
+    vm("many", "netping", cmdline="to=2 batches=300 batch=32", net="iodom", start="no"),
+    vm("slow", "netping", cmdline="to=2 batches=10 batch=8 size=1472",
+       net="iodom rate=20M delay=5ms queue=16 mac=02:00:00:00:00:aa", start="no"),
+    vm("burst", "netping", cmdline="to=3 batches=2 batch=64 size=1472 timeout_ms=200", net="iodom", start="no"),
+    vm("disk", "blktest", cmdline="requests=100 depth=16", disk="iodom size=4M bw=100M lat=100us depth=8", start="no"),
+    vm("hostile", "hostile", cmdline="mode=virtio", net="iodom", disk="iodom size=64K", start="no"),
+])
 
 SCRIPT = """\
 @600ms list
@@ -112,27 +55,10 @@ MEASURE = """\
 """
 
 
-class Boot:
-    def __init__(self, platform):
-        directory = place(f"io-{platform}")
-        script = SCRIPT.replace("+0ms create slow", MEASURE + "+0ms create slow") if platform == "bochs" else SCRIPT
-        iso = make_iso(directory, CONFIG, modules={"io.script": script})
-        with Machine(platform, iso, cpus=2, directory=directory) as machine:
-            self.how, _ = machine.wait(timeout=600 if platform == "bochs" else 90)
-            text = machine.serial()
-        answers = [json.loads(m[1]) for m in re.finditer("\x1e(\\{.*\\})\n", text)]
-        self.results = {a["id"]: a["result"] for a in answers if not a["error"]}
-        self.log = re.sub("\x1b\\[[0-9;]*[A-Za-z]", "", text)
-
-    def said(self, what):
-        return re.findall(what, self.log)
-
-
 @pytest.fixture(scope="module")
 def boot(platform):
-    b = Boot(platform)
-    assert b.how == "ended", b.log[-3000:]
-    return b
+    script = SCRIPT.replace("+0ms create slow", MEASURE + "+0ms create slow") if platform == "bochs" else SCRIPT
+    return Boot("io", CONFIG, script, platform)
 
 
 PINGS = r"ping: netping: (\d+) sent, (\d+) lost, (\d+) wrong, first answer of a batch after (\d+) ns, at most (\d+); (\d+) notif"
@@ -207,7 +133,7 @@ def test_hostile_front_end(boot):
     assert not boot.said("crashed")
 
 
-ENDLESS = (CONFIG.replace("script = io.script\n", "").replace("batches=40 batch=32", "batches=100000000 batch=32 timeout_ms=100")
+ENDLESS = (CONFIG.replace("script = script\n", "").replace("batches=40 batch=32", "batches=100000000 batch=32 timeout_ms=100")
            .replace("requests=100 depth=16", "requests=100000 depth=16"))
 
 
@@ -237,37 +163,11 @@ def device(takt, vm):
     return next((d for d in takt("devices") if d["vm"] == vm), None)
 
 
-OUT = """\
-[hypervisor]
-top = no
-guest_console = log
-noreboot = no
-script = out.script
-
-[vm iodom]
-image = iodom
-memory = 12M
-pci = 00:03.0
-unsafe_dma = yes
-
-[vm ping]
-image = netping
-memory = 4M
-cmdline = ip={ip} to={gateway} batches=5 batch=4 timeout_ms=3000
-net = iodom mac={mac}
-"""
-
-
 def test_the_way_out(platform):
     """A VM pings the gateway of the emulator's own network, through the bridge and a network card that was given to the driver domain.
     It has the card's address, as Bochs's network answers nobody else."""
     ip, gateway = ("0x0a00020f", "0x0a000202") if platform == "qemu" else ("0xc0a80a0f", "0xc0a80a01")
-    directory = place(f"io-out-{platform}")
-    script = "@600ms list\n+0ms wait ping 9s\n+10ms poweroff\n"
-    iso = make_iso(directory, OUT.format(ip=ip, gateway=gateway, mac=NIC_MAC), modules={"out.script": script})
-    with Machine(platform, iso, cpus=2, directory=directory, nic=NIC_USER) as machine:
-        how, _ = machine.wait(timeout=600 if platform == "bochs" else 90)
-        text = machine.serial()
-    assert how == "ended", text[-3000:]
-    said = re.search(PINGS, text)
-    assert said and said.groups()[:3] == ("20", "0", "0"), text[-3000:]
+    config = SCRIPTED + vm("iodom", "iodom", "12M", pci="00:03.0", unsafe_dma="yes")
+    config += vm("ping", "netping", cmdline=f"ip={ip} to={gateway} batches=5 batch=4 timeout_ms=3000", net=f"iodom mac={NIC_MAC}")
+    boot = Boot("io-out", config, "@600ms list\n+0ms wait ping 9s\n+10ms poweroff\n", platform, nic=NIC_USER)
+    assert [said[:3] for said in boot.said(PINGS)] == [("20", "0", "0")], boot.log[-3000:]

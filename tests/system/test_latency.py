@@ -1,12 +1,8 @@
 """How long who is wanted waits for its pCPU among 2 to 5 VMs. On Bochs: time is exact."""
-import json
-import os
-import re
-
 import pytest
 from machine import Machine
 
-from system.takt import make_iso, place
+from system.takt import Boot, make_iso, place
 
 pytestmark = pytest.mark.bochs
 
@@ -53,22 +49,14 @@ cpus = 0
 
 def measured(name, config, cpus, seconds, warm, hz):
     """{VM/vCPU: what top says of it}."""
-    directory = place(f"latency-{name}")
     script = f"@100ms top -j=latency -w {warm} -d {seconds}\n+10ms poweroff\n"
-    iso = make_iso(directory, config, modules={"latency.script": script})
-    with Machine("bochs", iso, cpus=cpus, directory=directory, hz=hz) as machine:
-        how, _ = machine.wait(timeout=900)
-        text = machine.serial()
-    assert how == "ended", f"{how}: see {directory}"
-    answers = [json.loads(m[1]) for m in re.finditer("\x1e(\\{.*\\})\n", text)]
-    result = next((a["result"] for a in answers if a["id"] == "latency"), None)
-    assert result, f"no measurement: see {os.path.join(directory, 'serial.txt')}"
-    return {f"{v['vm']}/{v['vcpu']}": v for v in result["vcpus"]}
+    boot = Boot(f"latency-{name}", config, script, "bochs", timeout=900, cpus=cpus, hz=hz)
+    return {f"{v['vm']}/{v['vcpu']}": v for v in boot.results["latency"]["vcpus"]}
 
 
 def pools(preset, wakers, keys):
     """A pool of one pCPU for each number of VMs, of which `wakers(n)` wake, the others compute."""
-    config = f"[hypervisor]\ntop = no\nscript = latency.script\n{preset}\n\n"
+    config = f"[hypervisor]\ntop = no\nscript = script\n{preset}\n\n"
     config += "".join(f"[pool pool{n}]\ncpus = {n - 2}\n{preset}\n\n" for n in (3, 4, 5))
     for n in (2, 3, 4, 5):
         pool = "Pool-0" if n == 2 else f"pool{n}"
@@ -112,7 +100,7 @@ def test_vslicer():
 @pytest.mark.parametrize("n", [2, 3, 4, 5])
 def test_vturbo(n):
     """(l - 1) x 0.1 ms and l switches on a turbo core."""
-    config = "[hypervisor]\ntop = no\nscript = latency.script\n\n[pool fast]\ncpus = 1\nturbo_of = Pool-0\n\n"
+    config = "[hypervisor]\ntop = no\nscript = script\n\n[pool fast]\ncpus = 1\nturbo_of = Pool-0\n\n"
     config += VM.format(name="waker", image="waker", pool="Pool-0", keys="cmdline = period_us=1730 report_s=1000\nturbo = yes")
     for i in range(1, n):
         config += VM.format(name=f"spin{i}", image="spin", pool="Pool-0", keys="turbo = yes")

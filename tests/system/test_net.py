@@ -3,40 +3,16 @@ A boot a platform, by a script."""
 import re
 
 import pytest
-from machine import Machine
 
-from system.takt import make_iso, place
+from system.takt import SCRIPTED, Boot, vm
 
 BYTES = 1_000_003  # no multiple of anything
 
-CONFIG = f"""\
-[hypervisor]
-top = no
-guest_console = log
-noreboot = no
-script = net.script
-
-[pool io]
-cpus = 1
-
-[vm iodom]
-image = iodom
-memory = 12M
-pool = io
-
-[vm server]
-image = iperf
-memory = 8M
-cmdline = ip=10.0.0.2/24 check idle_ms=2000
-net = iodom
-
-[vm source]
-image = load
-memory = 8M
-cmdline = ip=10.0.0.3/24 to=10.0.0.2 tcp={BYTES} udp_ms=200 udp_rate=4000000 ping_ms=300
-net = iodom
-"""
-
+CONFIG = SCRIPTED + "[pool io]\ncpus = 1\n" + "".join([
+    vm("iodom", "iodom", "12M", pool="io"),
+    vm("server", "iperf", "8M", cmdline="ip=10.0.0.2/24 check idle_ms=2000", net="iodom"),
+    vm("source", "load", "8M", cmdline=f"ip=10.0.0.3/24 to=10.0.0.2 tcp={BYTES} udp_ms=200 udp_rate=4000000 ping_ms=300", net="iodom"),
+])
 SCRIPT = """\
 @0ms wait source 20s
 +0ms wait server 8s
@@ -44,24 +20,9 @@ SCRIPT = """\
 """
 
 
-class Boot:
-    def __init__(self, platform):
-        directory = place(f"net-{platform}")
-        iso = make_iso(directory, CONFIG, modules={"net.script": SCRIPT})
-        with Machine(platform, iso, cpus=2, directory=directory) as machine:
-            self.how, _ = machine.wait(timeout=600 if platform == "bochs" else 90)
-            text = machine.serial()
-        self.log = re.sub("\x1b\\[[0-9;]*[A-Za-z]", "", text)
-
-    def said(self, what):
-        return re.findall(what, self.log)
-
-
 @pytest.fixture(scope="module")
 def boot(platform):
-    b = Boot(platform)
-    assert b.how == "ended", b.log[-3000:]
-    return b
+    return Boot("net", CONFIG, SCRIPT, platform)
 
 
 def numbers(boot, line):

@@ -1,67 +1,29 @@
 """Devices of the machine given to VMs, one after the other: all comes back, and no device writes where its VM's RAM was."""
-import json
 import re
 
 import pytest
-from machine import NIC_USER, Machine
+from machine import NIC_USER
 
-from system.takt import make_iso, place
+from system.takt import SCRIPTED, Boot, vm
 
-CONFIG = """\
-[hypervisor]
-script = the.script
-guest_console = log
-
-[vm nic]
-image = test-pci_nic
-cmdline = platform={platform}
-memory = 4M
-pci = 00:03.0
-unsafe_dma = yes
-start = no
-
-[vm rival]
-image = hello
-pci = 00:03.0
-unsafe_dma = yes
-start = no
-
-[vm trusted]
-image = hello
-pci = 00:03.0
-start = no
-
-[vm leaves]
-image = test-pci_late
-cmdline = "role=leaves {device} platform={platform}"
-memory = 8M
-pci = {bdf}
-unsafe_dma = yes
-start = no
-
-[vm heir]
-image = test-pci_late
-cmdline = "role=heir {device} platform={platform}"
-memory = 8M
-{heirloom}
-unsafe_dma = yes
-start = no
-"""
+NIC = "00:03.0"
 EDU = ["-device", "edu,addr=4.0"]
 
 
 def run(name, platform, script, device=""):
-    """(serial output, {tag: answer}) of a boot with these commands."""
-    directory = place(f"passthrough-{name}-{platform}")
-    config = CONFIG.format(platform=platform, device=device, bdf="00:04.0" if device else "00:03.0",
-                           heirloom="" if device else "pci = 00:03.0")
-    iso = make_iso(directory, config, modules={"the.script": "\n".join(script + ["+10ms poweroff"]) + "\n"})
-    with Machine(platform, iso, directory=directory, nic=NIC_USER, extra=EDU if platform != "bochs" else []) as machine:
-        how, _ = machine.wait(timeout=150)
-        text = machine.serial()
-    assert how == "ended", f"{how}: {text[-2000:]}"
-    answers = [json.loads(m[1]) for m in re.finditer("\x1e(\\{.*\\})\n", text)]
-    return text, {a["id"]: a for a in answers}
+    """(log, {tag: answer}) of a boot with these commands. Who `leaves` has the network card, as `heir` has, or another device."""
+    role, mine = f'"role={{}} {device} platform={platform}"', "00:04.0" if device else NIC
+    unsafe = {"unsafe_dma": "yes", "start": "no"}
+    config = SCRIPTED + "".join([
+        vm("nic", "test-pci_nic", cmdline=f"platform={platform}", pci=NIC, **unsafe),
+        vm("rival", "hello", pci=NIC, **unsafe),
+        vm("trusted", "hello", pci=NIC, start="no"),
+        vm("leaves", "test-pci_late", "8M", cmdline=role.format("leaves"), pci=mine, **unsafe),
+        vm("heir", "test-pci_late", "8M", cmdline=role.format("heir"), **({} if device else {"pci": NIC}), **unsafe),
+    ])
+    boot = Boot(f"passthrough-{name}", config, script + ["+10ms poweroff"], platform, timeout=150, nic=NIC_USER,
+                extra=EDU if platform != "bochs" else [])
+    return boot.log, {a["id"]: a for a in boot.answers}
 
 
 def test_given_back_and_given_again(platform):
@@ -72,7 +34,7 @@ def test_given_back_and_given_again(platform):
     assert len(re.findall(r"\] nic: RESULT: SUCCESS", text)) == 3, text[-3000:]
     for what in ("free_frames", "heap_bytes"):
         assert answers["first"]["result"][what] == answers["last"]["result"][what], what
-    card = {a: next(d for d in answers[a]["result"] if d["bdf"] == "00:03.0") for a in ("before", "after")}
+    card = {a: next(d for d in answers[a]["result"] if d["bdf"] == NIC) for a in ("before", "after")}
     assert card["before"]["interrupts"] == 0 and card["after"]["interrupts"] >= 3  # of the last who had it
     assert card["after"]["vm"] == ""
     assert card["after"]["pin_source"] == ("its interrupt line register" if platform == "bochs" else "the MP table")
@@ -88,8 +50,8 @@ def test_refusals(platform):
     assert said["bridge"] == "PCI device 00:00.0: it is a part of the machine itself"
     assert said["gone"] == "there is no PCI device 07:00.0"
     assert said["rival"] == "PCI device 00:03.0 belongs to nic"
-    assert [d["bdf"] for d in answers["its"]["result"]] == ["00:03.0"]
-    assert "00:03.0" not in [d["bdf"] for d in answers["free"]["result"]]
+    assert [d["bdf"] for d in answers["its"]["result"]] == [NIC]
+    assert NIC not in [d["bdf"] for d in answers["free"]["result"]]
     assert answers["then"]["error"] == 0, text[-2000:]
     assert "unsafe_dma: who controls this VM can read and write all memory of the machine" in text
 

@@ -3,9 +3,7 @@ import time
 
 import pytest
 
-from machine import Machine
-
-from system.takt import CommandError, Takt, make_iso, place
+from system.takt import Boot, CommandError, Takt
 
 CONFIG = """\
 [hypervisor]
@@ -194,15 +192,10 @@ def test_log(takt):
 
 def test_a_vm_that_is_still_being_made_is_left_alone():
     """Commands that come while the boot still makes the VMs are refused or wait; none of them is fatal."""
-    config = "[hypervisor]\ntop = no\nscript = early\n" + "".join(
+    config = "[hypervisor]\ntop = no\nscript = script\n" + "".join(
         f"[vm v{i}]\nimage = spin\nmemory = 8M\n" for i in range(8))
     commands = ["sched-credit -d v7 -w 512", "param -d v7 weight", "param -d v7 weight 512", "cpupool-migrate v7 Pool-0",
                 "sched-credit", "vcpu-pin v7 0 0", "pause v7", "unpause v7", "top -d 0.1", "vcpu-list", "list", "console v7"]
     script = "".join(f"@0ms {c}\n" for c in commands) + "+500ms list -j=end\n+0ms poweroff\n"
-    directory = place("early")
-    iso = make_iso(directory, config, modules={"early": script})
-    with Machine("qemu", iso, directory=directory) as machine:
-        how, _ = machine.wait(timeout=90)
-        text = machine.serial()
-    assert how == "ended" and "PANIC" not in text, text[-2500:]
-    assert '"id": "end"' in text
+    boot = Boot("early", config, script, "qemu")
+    assert not boot.said("PANIC") and boot.answers[-1]["id"] == "end", boot.log[-2500:]

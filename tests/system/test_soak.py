@@ -1,17 +1,13 @@
 """A VM with event channels live, created and destroyed ten thousand times, leaves no page behind. On QEMU, driven by a script."""
-import json
-import re
-
 import pytest
-from machine import Machine
 
-from system.takt import make_iso, place
+from system.takt import Boot
 
 CONFIG = """\
 [hypervisor]
 top = no
 loglvl = warning
-script = soak.script
+script = script
 
 [vm bystander]
 image = spin
@@ -34,16 +30,10 @@ def soak(rounds, timeout):
         script += ["+0ms create mayfly", "+20ms destroy mayfly"] + ["+0ms create mayfly", "+0ms destroy mayfly"] * (rounds // 10)
         script.append(f"+0ms info -j=at{i}")
     script.append("+0ms poweroff")
-    directory = place(f"soak-{rounds}")
-    iso = make_iso(directory, CONFIG, modules={"soak.script": "\n".join(script) + "\n"})
-    with Machine("qemu", iso, directory=directory) as machine:
-        how, _ = machine.wait(timeout=timeout)
-        text = machine.serial()
-    assert how == "ended", f"{how}: {text[-1000:]}"
-    answers = [json.loads(m[1]) for m in re.finditer("\x1e(\\{.*\\})\n", text)]
-    assert "PANIC" not in text
-    assert not re.search(r"create: |destroy: ", text), "a command failed"
-    return [a["result"] for a in answers if a["command"] == "info"]
+    boot = Boot(f"soak-{rounds}", CONFIG, script, "qemu", timeout)
+    assert not boot.said("PANIC")
+    assert not boot.said("create: |destroy: "), "a command failed"
+    return [a["result"] for a in boot.answers if a["command"] == "info"]
 
 
 def check(rounds, timeout):

@@ -1,12 +1,7 @@
 """Theft of service, with a real guest: it sleeps over the ticks, and what it gets depends on who is charged. On Bochs."""
-import json
-import os
-import re
-
 import pytest
-from machine import Machine
 
-from system.takt import make_iso, place
+from system.takt import Boot
 
 pytestmark = pytest.mark.bochs
 
@@ -14,7 +9,7 @@ CONFIG = """\
 [hypervisor]
 sched_preset = {preset}
 top = no
-script = theft.script
+script = script
 
 [vm evader]
 image = evader
@@ -34,19 +29,10 @@ TURBO = "\n[pool fast]\ncpus = 1\nturbo_of = Pool-0\n"
 
 def measure(name, seconds=1, **keys):
     """{"VM/vCPU": percent of a pCPU}. In a second a vCPU may be a slice or two before or behind."""
-    directory = place(f"theft-{name}")
     keys = {"cpus": 1, "evader": "", "victim": "", "pools": "", **keys}
     script = f"@500ms top -j=theft -w 0.1 -d {seconds}\n+10ms poweroff\n"
-    iso = make_iso(directory, CONFIG.format(**keys), modules={"theft.script": script})
-    with Machine("bochs", iso, directory=directory) as machine:
-        how, _ = machine.wait(timeout=300)
-        text = machine.serial()
-    log = os.path.join(directory, "serial.txt")
-    assert how == "ended", f"{how}: see {log}"
-    answers = [json.loads(m[1]) for m in re.finditer("\x1e(\\{.*\\})\n", text)]
-    result = next((a["result"] for a in answers if a["id"] == "theft"), None)
-    assert result, f"no measurement: see {log}"
-    return {f"{v['vm']}/{v['vcpu']}": v["cpu_pct"] for v in result["vcpus"]}
+    boot = Boot(f"theft-{name}", CONFIG.format(**keys), script, "bochs", timeout=300)
+    return {f"{v['vm']}/{v['vcpu']}": v["cpu_pct"] for v in boot.results["theft"]["vcpus"]}
 
 
 @pytest.mark.parametrize("preset, least, most", [
