@@ -340,7 +340,7 @@ run-gdb: ## QEMU waits for gdb, which is started with the image's symbols
 	    trap 'kill $$m 2>/dev/null' EXIT; sleep 1; \
 	    gdb -q -ex 'target remote :1234' -ex 'hbreak hv_main' -ex continue $(B)/takt.elf
 
-lint: ## clang-format, cppcheck, headers alone, line width, floors
+lint: ## clang-format, cppcheck, headers alone, line width, floors, faults out of date
 	@tools/lint.sh
 
 size: $(B)/takt.elf ## lines and bytes of the image, against the budgets (SINCE=commit: compared with that, by file)

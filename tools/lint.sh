@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Every check of the sources that needs no machine. Prints what is wrong, exits 1 if anything is.
-#   tools/lint.sh [format|headers|width|floors|cppcheck|scripts|words]...      all by default
+#   tools/lint.sh [format|headers|width|floors|cppcheck|scripts|mutants|words]...      all by default
 set -u
 cd "$(dirname "$0")/.."
 CC=${CC:-gcc}
@@ -63,13 +63,20 @@ check_scripts() {
 	for f in $(sources '*.sh') .ci/run; do bash -n "$f" || fail "$f"; done
 }
 
+# An expression of tests/mutants.txt that changes nothing any more.
+check_mutants() {
+	while IFS='|' read -r name file rest; do
+		sed "${rest%|*}" "$file" | cmp -s - "$file" && fail "tests/mutants.txt: $name changes nothing in $file"
+	done < <(grep -v '^#' tests/mutants.txt)
+}
+
 # What a published tree must not hold.
 check_words() {
 	out=$(sources | grep -v '^tools/lint.sh$' | xargs grep -nIE '(TODO|FIXME|XXX):|^(<<<<<<<|>>>>>>>) ')
 	[ -z "$out" ] || fail "left-overs:"$'\n'"$out"
 }
 
-[ $# -gt 0 ] || set -- format headers width floors cppcheck scripts words
+[ $# -gt 0 ] || set -- format headers width floors cppcheck scripts mutants words
 for what in "$@"; do "check_$what"; done
 [ $bad = 0 ] && echo "lint: clean ($*)"
 exit $bad
