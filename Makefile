@@ -65,11 +65,13 @@ iso: $(B)/takt.elf guests ## the boot image alone: BIOS and UEFI, CD and USB sti
 GUEST_CFLAGS := -std=gnu11 -O2 -g $(WARN) -Iinclude -Iguestlib/include -I. -ffreestanding -fno-pic -fno-pie -mno-red-zone \
 	-mgeneral-regs-only -fno-stack-protector -fcf-protection=none -fno-asynchronous-unwind-tables -fno-strict-aliasing -MMD -MP
 
+GUEST_LD := ld -nostdlib -z max-page-size=4096 -z noexecstack -T guestlib/guest.ld
+
 # The drivers that guests link; the UART's is the hypervisor's own.
 DRIVERS_C    := $(filter-out drivers/uart.c,$(wildcard drivers/*.c))
 GUESTLIB_OBJ := $(patsubst %.c,$(B)/guestlib/%.o,$(wildcard guestlib/*.c)) \
 	$(patsubst %.asm,$(B)/guestlib/%.asm.o,$(wildcard guestlib/*.asm)) $(patsubst %.c,$(B)/guestlib/%.o,$(DRIVERS_C))
-GUESTS      := $(patsubst guests/%.c,$(B)/guests/%.elf,$(wildcard guests/*.c))
+GUESTS      := $(patsubst guests/%.c,$(B)/guests/%.elf,$(wildcard guests/*.c)) $(B)/guests/stamped-iodom.elf
 GUEST_TESTS := $(patsubst tests/guest/%.c,$(B)/guests/test-%.elf,$(wildcard tests/guest/*.c)) \
 	$(patsubst tests/guest32/%.asm,$(B)/guests/test-%.elf,$(wildcard tests/guest32/*.asm))
 
@@ -96,7 +98,15 @@ $(B)/guests/test-%.o: tests/guest/%.c
 	@mkdir -p $(@D)
 	$(CC) $(GUEST_CFLAGS) -c $< -o $@
 $(B)/guests/%.elf: $(B)/guests/%.o $(B)/libguest.a guestlib/guest.ld
-	ld -nostdlib -z max-page-size=4096 -z noexecstack -T guestlib/guest.ld -o $@ $< $(filter %/libguestnet.a,$^) $(B)/libguest.a
+	$(GUEST_LD) -o $@ $< $(filter %/libguestnet.a,$^) $(B)/libguest.a
+
+# For make bench: the driver domain and a guest with the stack, with clocks between their layers (guests/stamped/stamps.h).
+STAMPS_back  := memcpy hypercall vring_back_take event_close
+STAMPS_front := memcpy virtio_kick trap net_rx tcp_input net_poll net_guest_run
+$(B)/guests/stamped-iodom.elf: $(addprefix $(B)/guests/,iodom.o stamped/back.o stamped/stamps.o) $(B)/libguest.a guestlib/guest.ld
+	$(GUEST_LD) $(STAMPS_back:%=--wrap=%) -o $@ $(filter %.o,$^) $(B)/libguest.a
+$(B)/guests/iobench.elf: $(addprefix $(B)/guests/,iobench.o stamped/front.o stamped/stamps.o) $(B)/libguest.a guestlib/guest.ld
+	$(GUEST_LD) $(STAMPS_front:%=--wrap=%) -o $@ $(filter %.o,$^) $(B)/libguestnet.a $(B)/libguest.a
 
 # 32-bit multiboot1 kernels, without the library.
 $(B)/guests/test-%.elf: tests/guest32/%.asm tests/guest32/kernel.inc
@@ -248,8 +258,9 @@ $(filter $(B)/guestnet/netstack/%,$(GUEST_NET)): $(B)/guestnet/%.o: %.c | $(LWIP
 $(filter $(B)/guestnet/lwip/%,$(GUEST_NET)): $(B)/guestnet/lwip/%.o: $(LWIP)/VERSION netstack/lwipopts.h
 	@mkdir -p $(@D)
 	$(CC) $(filter-out $(WARN),$(GUEST_CFLAGS)) $(GUEST_LWIP) -c $(LWIP)/src/$*.c -o $@
-$(NET_GUESTS:%=$(B)/guests/%.o): GUEST_CFLAGS += $(NET_INC)
-$(NET_GUESTS:%=$(B)/guests/%.o): | $(LWIP)/VERSION
+NET_GUEST_O := $(NET_GUESTS:%=$(B)/guests/%.o) $(B)/guests/stamped/front.o
+$(NET_GUEST_O): GUEST_CFLAGS += $(NET_INC)
+$(NET_GUEST_O): | $(LWIP)/VERSION
 $(B)/libguestnet.a: $(GUEST_NET)
 	@rm -f $@
 	ar rcs $@ $^

@@ -1,6 +1,10 @@
 /* What operations cost as a guest sees them: `BENCH name value`, the median over n=N (10000) iterations of
  * the TSC ticks between two RDTSC around the operation, an empty bracket subtracted. Where the TSC counts
- * instructions that is a number of instructions. Give it two vCPUs on one pCPU for the last line. */
+ * instructions that is a number of instructions. Give it two vCPUs on one pCPU for the last line.
+ *
+ * Two VMs on one pCPU measure what it costs to tell each other of buffers while nobody sleeps: `notify` has a
+ * network device that `serve` offers; each tells, yields, and takes what it was told. */
+#include <guest/device.h>
 #include <guest/guest.h>
 #include <guest/lapic.h>
 #include <guest/mem.h>
@@ -55,8 +59,6 @@ static void bench_hypercall(void) {
 }
 
 static void bench_exits(void) {
-    MEASURE(__asm__ volatile("" : : : "memory"));
-    empty = median(sample, iterations);
     printf("BENCH empty %u\n", empty);
     MEASURE(cpuid(0, 0));
     report("cpuid", iterations);
@@ -179,9 +181,61 @@ static void bench_touch(void) {
     report("first_touch", n);
 }
 
+/* ---- a device and who serves it ---- */
+
+static int bench_notify(void) {
+    struct vring_front ring;
+    struct virtio_dev dev;
+    u32 port;
+
+    if (device_open(&dev, VIRTIO_ID_NET, 0, 5 * NS_PER_S) || virtio_begin(&dev, 0) ||
+        virtio_queue(&dev, 0, &ring, 16))
+        guest_panic("no device");
+    virtio_go(&dev);
+    port = device_port(&dev);
+    for (u32 i = 0; i < iterations; i++) {
+        u64 t = rdtsc();
+
+        dev.ops->notify(&dev, 0);
+        sample[i] = rdtsc() - t;
+        hypercall0(TAKT_HC_YIELD);
+        event_take(port);
+    }
+    report("queue_notify", iterations);
+    return 0;
+}
+
+static int bench_irq(void) {
+    static struct takt_back is;
+    static struct takt_front front;
+    static struct takt_offer offer = { .features = BIT(VIRTIO_F_VERSION_1), .nr_queues = 1, .queue_max = 16 };
+    i64 port;
+
+    while (hypercall2(TAKT_HC_BACK_LIST, 0, (u64)&is)) sleep_ns(NS_PER_MS);
+    port = hypercall2(TAKT_HC_BACK_OFFER, is.handle, (u64)&offer);
+    if (port < 0) guest_panic("no offer: %ld", port);
+    while (hypercall3(TAKT_HC_BACK_STATE, is.handle, (u64)&front, 0) == 0 &&
+           !(front.status & VIRTIO_DRIVER_OK))
+        hypercall0(TAKT_HC_YIELD);
+    for (u32 i = 0; i < iterations; i++) {
+        u64 t = rdtsc();
+
+        hypercall1(TAKT_HC_BACK_IRQ, is.handle);
+        sample[i] = rdtsc() - t;
+        hypercall0(TAKT_HC_YIELD);
+        event_take((u32)port);
+    }
+    report("back_irq", iterations);
+    return 0;
+}
+
 int main(void) {
     iterations = MIN(cmdline_u64("n", MAX_N), (u64)MAX_N);
     iterations = MAX(iterations, 1u);
+    MEASURE(__asm__ volatile("" : : : "memory"));
+    empty = median(sample, iterations);
+    if (cmdline_has("notify")) return bench_notify();
+    if (cmdline_has("serve")) return bench_irq();
     bench_exits();
     bench_touch();
     bench_lapic();

@@ -13,6 +13,7 @@ import subprocess
 import sys
 
 import demo
+import iobench
 import machine
 import size
 
@@ -29,9 +30,12 @@ OPS = {
     "self_ipi": ("self-IPI by MMIO, to its EOI", 8757, 8763, 37269, 37269, 1800),
     "hlt_timer": ("HLT to LAPIC timer, late by", 13522, 13528, 41208, 41208, 3000),
     "first_touch": ("first touch of a page", 3062, 3065, None, None, 1200),
+    "queue_notify": ("QueueNotify, nobody sleeps", None, None, None, None, 850),
+    "back_irq": ("TAKT_HC_BACK_IRQ, nobody sleeps", None, None, None, None, 700),
     "vcpu_switch": ("handover between vCPUs by yield", 6020, 4160, 9780, 5030, 1800),
 }
 MEMORY_BUDGET = 96 * 1024  # of an idle VM, beyond its RAM and its page tables
+NET_BUDGET = 1 << 20  # of a network device, beyond the buffers asked for: hypervisor, driver domain and guest
 
 CONFIG = """\
 [hypervisor]
@@ -47,6 +51,44 @@ vcpus = 2
 cpus = 0
 start = no
 
+[vm notify]
+image = bench
+cmdline = notify n={n}
+memory = 4M
+cpus = 0
+net = serve
+start = no
+
+[vm serve]
+image = bench
+cmdline = serve n={n}
+memory = 4M
+cpus = 0
+start = no
+
+[vm iodom]
+image = iodom
+memory = 8M
+start = no
+
+[vm net1]
+image = netping
+memory = 4M
+net = iodom
+start = no
+
+[vm net2]
+image = netping
+memory = 4M
+net = iodom
+start = no
+
+[vm idle4]
+image = waker
+cmdline = period_us=1000000
+memory = 4M
+start = no
+
 [vm idle]
 image = waker
 cmdline = period_us=1000000
@@ -60,11 +102,11 @@ start = {first}
 """
 
 
-def boot(name, script, until, n=10000, first="no"):
+def boot(name, script, until, n=10000, first="no", config=CONFIG):
     """Runs a script; returns all of the serial output."""
     directory = os.path.join(machine.BUILD, "run", f"bench-{name}")
     os.makedirs(directory, exist_ok=True)
-    files = {"bench.cfg": CONFIG.format(n=n, first=first), "bench.script": script}
+    files = {"bench.cfg": config.format(n=n, first=first), "bench.script": script}
     for file, text in files.items():
         with open(os.path.join(directory, file), "w", encoding="ascii") as f:
             f.write(text)
@@ -77,7 +119,7 @@ def boot(name, script, until, n=10000, first="no"):
     if how != "matched":
         print(text[-1500:])
         sys.exit(f"bench: {name}: {how}; see {directory}")
-    return text
+    return re.sub("\x1b\\[[0-9;]*[A-Za-z]", "", text)
 
 
 def figures(text):
@@ -98,10 +140,29 @@ def print_ops(off, on):
     return bad
 
 
-def idle_memory(text):
-    """Bytes that an idle VM costs beyond its RAM."""
-    before, after = demo.answer(text, "before"), demo.answer(text, "after")
-    return (before["free_frames"] - after["free_frames"]) * 4096 - 2 * 1024 * 1024
+def memory_between(text, before, after, ram):
+    """Bytes that a VM created between two answers costs beyond its RAM."""
+    return (demo.answer(text, before)["free_frames"] - demo.answer(text, after)["free_frames"]) * 4096 - (ram << 20)
+
+
+def measure_io(over):
+    """What I/O costs by stage, and a network device's memory; what there is no figure for goes to `over`."""
+    try:
+        text = boot("io", iobench.SCRIPT, iobench.END, config=iobench.CONFIG)
+        stages, memory = iobench.stages_of(text), iobench.memory(text)
+    except (LookupError, TypeError) as e:
+        over.append(f"io ({e})")
+        return None, {}
+    iobench.show(stages)
+    print()
+    text = boot("net-memory", "@20ms create idle4\n+0ms create iodom\n+50ms create net1\n+50ms info -j=before\n+0ms create net2\n"
+                "+50ms info -j=after\n+0ms destroy idle4\n+50ms info -j=less\n+0ms poweroff\n", r"\"id\": *\"less\".*\n")
+    memory["hypervisor"] = memory_between(text, "before", "after", 4) + memory_between(text, "after", "less", -4)
+    print("memory of a network device beyond its buffers: " + ", ".join(f"{who} {n}" for who, n in memory.items()) +
+          f" bytes (at most {NET_BUDGET} in all)")
+    if sum(memory.values()) > NET_BUDGET:
+        over.append("memory of a network device")
+    return stages, memory
 
 
 def decision_costs():
@@ -118,8 +179,11 @@ def main():
     args = parser.parse_args()
 
     end = r"BENCH end \d+"
+    pair, both = "create serve\n+0ms create notify\n", r"(?s)BENCH (queue_notify|back_irq).*BENCH (queue_notify|back_irq) \d+\n"
     off = figures(boot("off", "@20ms create bench\n", end, n=args.n))
+    off |= figures(boot("pair-off", f"@20ms {pair}", both, n=args.n))
     on = figures(boot("on", "@20ms trace start all\n+0ms create bench\n", end, n=args.n))
+    on |= figures(boot("pair-on", f"@20ms trace start all\n+0ms {pair}", both, n=args.n))
     over = print_ops(off, on)
     print()
 
@@ -129,7 +193,7 @@ def main():
     print(f"from the hypervisor's entry to the first guest instruction: {start:,} instructions (to the nearest thousand)")
 
     text = boot("idle", "@20ms info -j=before\n+0ms create idle\n+50ms info -j=after\n+0ms poweroff\n", r"\"id\": *\"after\".*\n")
-    memory = idle_memory(text)
+    memory = memory_between(text, "before", "after", 2)
     print(f"memory of an idle VM beyond its RAM: {memory} bytes (at most {MEMORY_BUDGET} and page tables)")
     if memory > MEMORY_BUDGET + 16 * 4096:
         over.append("memory")
@@ -138,12 +202,16 @@ def main():
     if sizes["text"] > size.BUDGET_TEXT:
         over.append("text")
 
+    print()
+    stages, net_memory = measure_io(over)
+
     decisions = decision_costs()
     if not decisions or not decisions.get("ok"):
         over.append("decisions")
 
     result = {"platform": "icount", "ops": {k: off.get(k) for k in OPS}, "ops_traced": {k: on.get(k) for k in OPS},
-              "image": sizes, "idle_vm_bytes": memory, "to_first_guest_instruction": start, "decisions": decisions}
+              "image": sizes, "idle_vm_bytes": memory, "to_first_guest_instruction": start, "decisions": decisions,
+              "io": stages, "net_device_bytes": net_memory}
     os.makedirs(os.path.join(machine.BUILD, "results"), exist_ok=True)
     path = os.path.join(machine.BUILD, "results", "bench.json")
     with open(path, "w", encoding="utf-8") as f:

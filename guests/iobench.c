@@ -1,0 +1,153 @@
+/* Devices at work, for make bench: what a batch of frames or requests costs on its way. Two of these talk
+ * over TCP: one that asks, to=A.B.C.D, for rounds=N (16) times 1 and as many times 32 segments of 1,460 bytes, and
+ * one that sends what is asked for. The one that asks then writes and reads its disk in as many batches of 1
+ * and of 32 requests of 4 KiB. A round's beginning and end are stamps (guests/stamped/), printed at the end.
+ */
+#include <guest/device.h>
+#include <guest/guest.h>
+#include <guest/mem.h>
+#include <guest/printf.h>
+#include <guest/string.h>
+#include <guest/thread.h>
+#include <guest/vcpu.h>
+#include <netstack/net.h>
+#include <netstack/socket.h>
+#include <netstack/virtio.h>
+#include "drivers/virtio_blk.h"
+#include "guests/stamped/stamps.h"
+
+#define PORT    5001
+#define SEGMENT 1460
+#define BATCH   32
+#define BLOCK   4096
+#define WARM    8 /* rounds before those that count */
+
+static u8 data[BATCH * SEGMENT];
+static u32 rounds;
+
+static void receive(struct sock *s, void *to, u32 bytes) {
+    for (u32 done = 0; done < bytes;) {
+        i64 n = sock_recv(s, (u8 *)to + done, bytes - done, NET_FOREVER);
+
+        if (n <= 0) guest_panic("the other end: %ld", n);
+        done += (u32)n;
+    }
+}
+
+/* ---- who sends ---- */
+
+static int serve(void) {
+    struct sock *listener, *s;
+    u32 segments;
+
+    if (sock_open(SOCK_TCP, NULL, &listener) || sock_bind(listener, PORT) || sock_listen(listener, 1) ||
+        sock_accept(listener, &s, NET_FOREVER))
+        guest_panic("no connection");
+    for (;;) {
+        receive(s, &segments, sizeof(segments));
+        sock_send(s, data, MIN(segments, (u32)BATCH) * SEGMENT, NET_FOREVER);
+    }
+}
+
+/* ---- who receives ---- */
+
+/* The letter of a round's kind; a capital at its beginning. The last wake tells how long the way to the
+ * handler was. */
+static void end(char kind) {
+    stamp(kind);
+    stamp_at('w', vcpu_times(0).wake_tsc);
+}
+
+static struct sock *connect(u32 ip) {
+    struct sock *s;
+
+    for (;;) {
+        if (sock_open(SOCK_TCP, NULL, &s)) guest_panic("no socket");
+        if (sock_connect(s, ip, PORT, NET_FOREVER) == 0) return s;
+        sock_close(s);
+        sleep_ns(50 * NS_PER_MS);
+    }
+}
+
+static void ask(struct sock *s, u32 segments, char kind) {
+    for (u32 i = 0; i < WARM + rounds; i++) {
+        u32 before = nr_stamps;
+
+        sleep_ns(2 * NS_PER_MS); /* until all is quiet */
+        stamp(kind & ~0x20);
+        sock_send(s, &segments, sizeof(segments), NET_FOREVER);
+        receive(s, data, segments * SEGMENT);
+        end(kind);
+        if (i < WARM) nr_stamps = before;
+    }
+}
+
+/* ---- the disk ---- */
+
+static struct virtio_dev dev;
+static struct virtio_blk blk;
+static struct semaphore used = SEMAPHORE(0);
+static struct virtio_blk_request *request[BATCH];
+static u32 failed;
+
+static void on_used(u32 port, void *arg) { sem_up(&used); }
+
+static void done(struct virtio_blk_request *q, int error) { failed += error != 0; }
+
+static void transfer(enum virtio_blk_type type, u32 n, char kind) {
+    for (u32 i = 0; i < rounds; i++) {
+        sleep_ns(2 * NS_PER_MS);
+        stamp(kind & ~0x20);
+        for (u32 k = 0; k < n; k++) {
+            request[k]->type = type;
+            failed += virtio_blk_submit(&blk, request[k]) != 0;
+        }
+        virtio_blk_flush_ring(&blk);
+        while (blk.in_flight) {
+            if (!virtio_blk_listen(&blk, n)) sem_down(&used);
+            virtio_blk_poll(&blk);
+        }
+        end(kind);
+    }
+}
+
+static void disk(void) {
+    int error = device_open(&dev, VIRTIO_ID_BLOCK, 0, 5 * NS_PER_S);
+
+    if (!error) error = virtio_blk_start(&blk, &dev, 4 * BATCH);
+    if (error) guest_panic("no disk: %d", error);
+    for (u32 k = 0; k < BATCH; k++) {
+        struct virtio_blk_request *q = calloc(1, sizeof(*q));
+        u8 *p = page_alloc(1);
+
+        if (!q || !p) guest_panic("no memory");
+        *q = (struct virtio_blk_request){ .sector = k * BLOCK / VIRTIO_BLK_SECTOR, .nr = 1, .done = done };
+        q->part[0].p = p;
+        q->part[0].len = BLOCK;
+        request[k] = q;
+    }
+    device_on_used(&dev, 0, on_used, NULL);
+    transfer(VIRTIO_BLK_OUT, 1, 'c');
+    transfer(VIRTIO_BLK_OUT, BATCH, 'd');
+    transfer(VIRTIO_BLK_IN, 1, 'e');
+    transfer(VIRTIO_BLK_IN, BATCH, 'f');
+    if (failed) guest_panic("%u requests failed", failed);
+}
+
+int main(void) {
+    u64 bufs = 4 * net_bufs_for(256 << 10), ring = 256, before = page_count_free();
+    struct sock *s;
+
+    rounds = (u32)cmdline_u64("rounds", 16);
+    if (net_start((u32)bufs)) guest_panic("no network");
+    printf("BENCH net_bytes %lu\n",
+           (u64)((before - page_count_free()) * PAGE_SIZE - (bufs + ring) * NET_BUF_SIZE));
+    if (!cmdline_has("to")) return serve();
+    s = connect(net_cmdline_ip("to", 0));
+    nr_stamps = 0;
+    ask(s, 1, 'a');
+    ask(s, BATCH, 'b');
+    disk();
+    stamps_print();
+    return 0;
+}

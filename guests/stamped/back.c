@@ -1,0 +1,45 @@
+/* Of the driver domain: what it takes, its copies, and the hypercalls of its loop. Prints when one of its
+ * devices goes. And how much memory is free when it offers one.
+ *
+ * T a frame of 1,000 bytes and more, or a request, has been taken; t another chain
+ * < > around a copy of 1,000 bytes and more
+ * Q q around TAKT_HC_BACK_IRQ; Z z around TAKT_HC_POLL */
+#include <guest/guest.h>
+#include <guest/mem.h>
+#include <guest/printf.h>
+#include "drivers/vring_back.h"
+#include "guests/stamped/stamps.h"
+
+int __wrap_vring_back_take(struct vring_back *r, struct vring_chain *c);
+int __real_vring_back_take(struct vring_back *r, struct vring_chain *c);
+i64 __wrap_hypercall(u32 number, u64 a, u64 b, u64 c, u64 d);
+i64 __real_hypercall(u32 number, u64 a, u64 b, u64 c, u64 d);
+int __wrap_event_close(u32 port);
+int __real_event_close(u32 port);
+
+int __wrap_vring_back_take(struct vring_back *r, struct vring_chain *c) {
+    int taken;
+    u64 t = rdtsc();
+
+    taken = __real_vring_back_take(r, c);
+    if (taken > 0) stamp_at(c->out_len >= STAMP_BYTES || (c->out_len && c->in_len) ? 'T' : 't', t);
+    return taken;
+}
+
+i64 __wrap_hypercall(u32 number, u64 a, u64 b, u64 c, u64 d) {
+    char letter = number == TAKT_HC_BACK_IRQ ? 'Q' : number == TAKT_HC_POLL ? 'Z' : 0;
+    i64 result;
+
+    if (number == TAKT_HC_BACK_OFFER)
+        printf("BENCH back_free %lu\n", (unsigned long)(page_count_free() * PAGE_SIZE));
+    if (!letter) return __real_hypercall(number, a, b, c, d);
+    stamp(letter);
+    result = __real_hypercall(number, a, b, c, d);
+    stamp((char)(letter | 0x20));
+    return result;
+}
+
+int __wrap_event_close(u32 port) {
+    stamps_print();
+    return __real_event_close(port);
+}

@@ -1,0 +1,70 @@
+#include "guests/stamped/stamps.h"
+#include <guest/guest.h>
+#include <guest/printf.h>
+#include <guest/string.h>
+#include <guest/thread.h>
+#include <guest/time.h>
+
+#define LINE    150 /* characters; the log takes one of up to 160 every 10 ms */
+#define ONE     20  /* that a stamp may take */
+#define LINE_NS (12 * NS_PER_MS)
+
+u64 stamps[STAMPS];
+u32 nr_stamps;
+
+void *__wrap_memcpy(void *to, const void *from, size_t n);
+void *__real_memcpy(void *to, const void *from, size_t n);
+
+void *__wrap_memcpy(void *to, const void *from, size_t n) {
+    if (n < STAMP_BYTES) return __real_memcpy(to, from, n);
+    stamp('<');
+    __real_memcpy(to, from, n);
+    stamp('>');
+    return to;
+}
+
+static void nothing(void) {
+    stamp('<');
+    __asm__ volatile("" : : : "memory");
+    stamp('>');
+}
+
+/* What a pair of stamps around a call that takes no time costs. */
+static u32 pair_cost(void) {
+    void (*volatile f)(void) = nothing;
+    u64 t, empty;
+
+    t = rdtsc();
+    empty = rdtsc() - t;
+    t = rdtsc();
+    f();
+    t = rdtsc() - t;
+    nr_stamps -= 2;
+    return (u32)(t - empty);
+}
+
+void stamps_print(void) {
+    u32 n = nr_stamps, cost;
+    u64 now = rdtsc(), last = 0;
+    u64 then =
+        (u64)hypercall0(TAKT_HC_TIME) * tsc_khz() / 1000000; /* in every guest as many instructions later */
+
+    nr_stamps = 0;
+    cost = pair_cost();
+    nr_stamps = STAMPS; /* no more */
+    printf("STAMPS %u pair %u base %ld\n", n, cost, (i64)(then - now));
+    for (u32 i = 0; i < n;) {
+        char line[LINE];
+        int at = snprintf(line, sizeof(line), "STAMPS");
+
+        for (; i < n && at < LINE - ONE; i++) {
+            i64 d = (i64)((stamps[i] >> 8) - last);
+
+            at += snprintf(line + at, ONE, " %c%s%lx", (char)stamps[i], d < 0 ? "-" : "", d < 0 ? -d : d);
+            last = stamps[i] >> 8;
+        }
+        sleep_ns(LINE_NS);
+        printf("%s\n", line);
+    }
+    printf("STAMPS end\n");
+}

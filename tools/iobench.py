@@ -1,0 +1,164 @@
+"""What a frame or a disk request costs on its way, stage by stage, in instructions: the part of make bench that does I/O.
+
+Three VMs on one pCPU under QEMU with -icount: the driver domain and two of guests/iobench.c, linked with clocks at the borders of
+their layers (guests/stamped/). All clocks are one, and at any time one VM runs, so that every instruction between the first
+stamp of a round and its last belongs to exactly one stage. Of the rounds of a kind the one with the median sum is shown.
+"""
+import re
+
+CONFIG = """\
+[hypervisor]
+guest_console = log
+top = no
+script = bench.script
+
+[vm iodom]
+image = stamped-iodom
+memory = 10M
+
+[vm source]
+image = iobench
+cmdline = ip=10.0.0.2/24
+memory = 8M
+net = iodom
+
+[vm sink]
+image = iobench
+cmdline = ip=10.0.0.3/24 to=10.0.0.2 rounds=16
+memory = 8M
+net = iodom
+disk = iodom size=1M
+start = no
+"""
+SCRIPT = "@50ms create sink\n+0ms wait sink 60s\n+60s poweroff\n"  # iodom prints when the sink has gone
+END = r"iodom: STAMPS end"
+
+# kinds of rounds by their letter in guests/iobench.c: (name, per batch)
+KINDS = {"a": ("frame", 1), "b": ("frame", 32), "c": ("write", 1), "d": ("write", 32), "e": ("read", 1), "f": ("read", 32)}
+STAGES = ("to back end", "back end", "bridge copy", "notify", "inject", "driver", "driver copy", "IP", "TCP", "socket", "copy", "else")
+LABELS = {"frame": "1,500-byte frame, back end's take to the reader", "write": "virtio-blk write of 4 KiB, submit to done",
+          "read": "virtio-blk read of 4 KiB, submit to done"}
+
+
+def stamps(text, vm):
+    """[(time, letter)] of what a VM has printed, in the hypervisor's time, and what a stamp costs."""
+    found, count, base, cost, at = [], 0, 0, 0, 0
+    for line in re.findall(rf"\] {vm}: STAMPS (.*)", text):
+        head = re.match(r"(\d+) pair (\d+) base (-?\d+)", line)
+        if head:
+            count, cost, base = int(head[1]), int(head[2]) / 2, int(head[3])
+            continue
+        if line.startswith("end"):
+            break
+        for token in line.split():
+            at += int(token[1:], 16)
+            found.append((at + base, token[0]))
+    if not found or len(found) != count:
+        raise LookupError(f"{vm}: {len(found)} stamps")
+    return found, cost
+
+
+class Round:
+    """What has happened since the round began, and whose the instructions were."""
+
+    def __init__(self, kind):
+        self.disk = kind != "frame"
+        self.stages = dict.fromkeys(STAGES, 0.0)
+        self.frames = 0
+        self.stage = "driver" if self.disk else None  # a frame's way begins when it is taken
+        self.told = self.in_stack = False
+
+    def back_end(self, letter, following):
+        """The stage that a stamp of the driver domain begins."""
+        if letter == "T":
+            self.frames += 1
+        if letter in "Tt>":
+            return "back end" if self.stage or letter == "T" else None
+        if letter == "<":
+            return "bridge copy" if self.stage else None
+        if letter == "Q":
+            self.told = True
+            return "notify"
+        return "inject" if self.told else "to back end" if self.disk and not self.frames else "else"
+
+    def front(self, letter, following):
+        """The stage that a stamp of the sink begins."""
+        if letter == "w":
+            return "inject"
+        if letter == "I":
+            self.told = False
+            return "driver" if following == "N" or self.disk else "socket"
+        if letter == "N":
+            self.in_stack = True
+        if letter == "n":
+            self.in_stack = False
+        if letter == "<":
+            return "driver copy" if self.in_stack else "copy"
+        if letter in "Qqi" and self.disk and not self.frames:
+            return "to back end"
+        if letter in "Rp":
+            return "IP"
+        if letter in "PY":
+            return "TCP"
+        return "driver" if self.in_stack or self.disk else "socket"
+
+
+def one_round(events, kind, cost):
+    """The stages of events [(time, of the back end?, letter)], from a capital letter to its end."""
+    r = Round(kind)
+    for (at, back, letter), (until, _, following) in zip(events, events[1:]):
+        stage = (r.back_end if back else r.front)(letter, following)
+        if r.stage is None and not (back and letter == "T"):
+            continue
+        r.stage = stage
+        if letter != "w":
+            until -= cost
+        r.stages[stage] += max(until - at, 0)
+    return r
+
+
+def rounds(text):
+    """{letter of the kind: [Round]}"""
+    sink, cost = stamps(text, "sink")
+    back, _ = stamps(text, "iodom")
+    all_stamps = sorted([(at, False, letter) for at, letter in sink] + [(at, True, letter) for at, letter in back],
+                        key=lambda e: e[0])
+    found = {letter: [] for letter in KINDS}
+    begin = None
+    for i, (_, of_back, letter) in enumerate(all_stamps):
+        if of_back:
+            continue
+        if letter.lower() in KINDS and letter.isupper():
+            begin = i
+        elif letter in KINDS:
+            found[letter].append(one_round(all_stamps[begin:i + 1], KINDS[letter][0], cost))
+    return found
+
+
+def stages_of(text, kinds=KINDS):
+    """{"frame": {"1": {stage: instructions, "total": n}, "32": ...}, "write": ..., "read": ...} of what a boot has printed."""
+    result = {}
+    found = rounds(text)
+    for letter in kinds:
+        name, batch = KINDS[letter]
+        good = sorted((r for r in found[letter] if r.frames == batch), key=lambda r: sum(r.stages.values()))
+        if not good:
+            raise LookupError(f"no round of {batch} {name}s")
+        median = good[len(good) // 2]
+        each = {stage: round(n / batch) for stage, n in median.stages.items()}
+        result.setdefault(name, {})[str(batch)] = {**each, "total": round(sum(median.stages.values()) / batch)}
+    return result
+
+
+def memory(text):
+    """{whose: bytes} that one network device takes, beyond the buffers that were asked for."""
+    free = [int(n) for n in re.findall(r"iodom: BENCH back_free (\d+)", text)]
+    return {"driver domain": free[0] - free[1], "guest": int(re.search(r"sink: BENCH net_bytes (\d+)", text)[1])}
+
+
+def show(result):
+    print(f"{'instructions each':52}" + "".join(f"{s.replace(' ', '-'):>12}" for s in (*STAGES, "total")))
+    for name, batches in result.items():
+        for batch, each in batches.items():
+            label = f"{LABELS[name]}, of {batch}"
+            print(f"{label:52}" + "".join(f"{each[s] or '-':>12}" for s in (*STAGES, "total")))
