@@ -127,9 +127,10 @@ HOST_SKIP   := hv/main.c drivers/uart.c hv/lib/string.c hv/sched/machine.c \
 	$(addprefix hv/virt/,virt.c svm.c vmx.c) \
 	hv/passthrough/space.c $(wildcard hv/x86/*.c) \
 	$(filter-out $(addprefix hv/platform/,acpi.c bootinfo.c mptable.c),$(wildcard hv/platform/*.c))
-HOST_OBJ    := $(patsubst %.c,$(B)/host/%.o,$(filter-out $(HOST_SKIP) labs/%,$(HV_C)) $(DRIVERS_C))
+HOST_OBJ    := $(patsubst %.c,$(B)/host/%.o,$(filter-out $(HOST_SKIP) labs/%,$(HV_C)) $(DRIVERS_C) guestlib/pagecache.c)
 LABS_OBJ    := $(patsubst %.c,$(B)/host/%.o,$(wildcard labs/*.c))
 
+$(B)/host/guestlib/%.o $(B)/host/tests/unit/test_page%.o: HOST_CFLAGS += -Iguestlib/include
 $(B)/host/%.o: %.c
 	@mkdir -p $(@D)
 	$(CC) $(HOST_CFLAGS) -c $< -o $@

@@ -1,0 +1,446 @@
+/* The page cache: what is written when, what a reader waits for, and what an error does. */
+#include "cache_disk.h"
+
+#define MS NS_PER_MS
+
+static u8 buf[DISK_SIZE], want[DISK_SIZE];
+
+static struct pagecache_config config;
+
+static int set_up(void **state) {
+    disk_fresh();
+    config = (struct pagecache_config){ .pages = 80,
+                                        .queue = 32,
+                                        .can_flush = true,
+                                        .background = 10,
+                                        .dirty = 50,
+                                        .expire_ns = 100 * MS,
+                                        .interval_ns = 10 * MS };
+    return 0;
+}
+
+static void start(void) { cache_start(config); }
+
+static void write_pages(u64 block, u32 n, u8 with) {
+    memset(buf, with, n * PAGE_SIZE);
+    assert_int_equal(pagecache_write(&cache, block * PAGE_SIZE, buf, n * PAGE_SIZE), 0);
+}
+
+static int read_page(u64 block) { return pagecache_read(&cache, NULL, block * PAGE_SIZE, buf, PAGE_SIZE); }
+
+static bool on_disk(const u8 *where, u64 block, u8 with) {
+    for (u32 i = 0; i < PAGE_SIZE; i++)
+        if (where[block * PAGE_SIZE + i] != with) return false;
+    return true;
+}
+
+static void refused(void **state) {
+    struct pagecache_config bad[] = { config, config, config, config };
+
+    start();
+    bad[0].pages = PAGECACHE_MIN - 1;
+    bad[1].queue = 3;
+    bad[2].background = 50;
+    bad[3].dirty = 91;
+    for (u32 i = 0; i < ARRAY_SIZE(bad); i++) {
+        struct pagecache c;
+
+        bad[i].capacity = DISK_SIZE;
+        assert_int_equal(pagecache_init(&c, &cache.host, &bad[i]), -EINVAL);
+    }
+    assert_int_equal(pagecache_read(&cache, NULL, DISK_SIZE - 1, buf, 2), -EINVAL);
+    assert_int_equal(pagecache_write(&cache, DISK_SIZE, buf, 1), -EINVAL);
+    assert_int_equal(pagecache_write(&cache, ~0ull, buf, 2), -EINVAL);
+    assert_int_equal(pagecache_read(&cache, NULL, DISK_SIZE, buf, 0), 0);
+}
+
+/* Any offset and any length, against a plain array, through a cache smaller than the disk. */
+static void bytes(void **state) {
+    start();
+    memcpy(want, disk.cached, DISK_SIZE);
+    for (u32 i = 0; i < 3000; i++) {
+        u32 at = rnd(DISK_SIZE), most = rnd(4) ? 5000 : 200000, n = rnd(MIN(DISK_SIZE - at, most) + 1);
+
+        if (rnd(2)) {
+            for (u32 k = 0; k < n; k++) want[at + k] = buf[k] = (u8)rnd(256);
+            assert_int_equal(pagecache_write(&cache, at, buf, n), 0);
+        } else {
+            assert_int_equal(pagecache_read(&cache, NULL, at, buf, n), 0);
+            assert_memory_equal(buf, want + at, n);
+        }
+    }
+    assert_int_equal(pagecache_sync(&cache), 0);
+    assert_memory_equal(disk.stable, want, DISK_SIZE);
+    assert_true(cache.stats.evicted > 100);
+}
+
+/* A write is over when the cache has it; old pages are written, and not before they are old. */
+static void written_when_old(void **state) {
+    start();
+    write_pages(3, 2, 0xaa);
+    disk_pass(95 * MS);
+    assert_int_equal(disk.writes, 0);
+    assert_int_equal(disk.reads, 0); /* nothing to keep of a page that is overwritten */
+    assert_int_equal(pagecache_dirty(&cache), 2);
+    write_pages(9, 1, 0xbb);
+    disk_pass(25 * MS);
+    assert_int_equal(disk.writes, 1);
+    assert_true(on_disk(disk.cached, 3, 0xaa) && on_disk(disk.cached, 4, 0xaa) &&
+                !on_disk(disk.cached, 9, 0xbb));
+    assert_int_equal(cache.stats.aged, 1);
+    disk_pass(200 * MS);
+    assert_true(on_disk(disk.cached, 9, 0xbb));
+    assert_int_equal(pagecache_dirty(&cache), 0);
+    assert_int_equal(disk.flushes, 0);
+}
+
+/* Beyond the background ratio the flusher writes, down to it. */
+static void written_when_many(void **state) {
+    start();
+    write_pages(0, 8, 1);
+    disk_settle();
+    assert_int_equal(disk.writes, 0);
+    for (u32 i = 0; i < 5; i++) write_pages(20 + 2 * i, 1, 2); /* each for itself on the disk */
+    disk_settle();
+    assert_int_equal(pagecache_dirty(&cache), 5); /* the first in the order of the disk went together */
+    assert_int_equal(disk.writes, 1);
+    assert_int_equal(disk.longest, 8);
+}
+
+/* With as much as the dirty ratio dirty or under way, who writes waits. */
+static void throttled(void **state) {
+    start();
+    disk.ring = 0; /* takes nothing */
+    for (u32 i = 0; i < 40; i++) write_pages(i, 1, 1);
+    assert_int_equal(cache.stats.throttled, 0);
+    disk.ring = 64;
+    for (u32 i = 40; i < BLOCKS; i++) {
+        write_pages(i, 1, 1);
+        assert_true(cache.dirty + cache.writing <= 40);
+    }
+    assert_true(cache.stats.throttled > 0);
+}
+
+static void sync_is_stable(void **state) {
+    start();
+    for (u32 i = 0; i < 8; i++) write_pages(i, 1, (u8)i);
+    assert_int_equal(pagecache_sync(&cache), 0);
+    for (u32 i = 0; i < 8; i++) assert_true(on_disk(disk.stable, i, (u8)i));
+    assert_int_equal(disk.flushes, 1);
+    assert_int_equal(pagecache_dirty(&cache), 0);
+    /* What the device has cached of an earlier pass is flushed as well. */
+    write_pages(50, 1, 9);
+    pagecache_flush_now(&cache);
+    disk_settle();
+    assert_true(on_disk(disk.cached, 50, 9) && !on_disk(disk.stable, 50, 9));
+    assert_int_equal(pagecache_sync(&cache), 0);
+    assert_true(on_disk(disk.stable, 50, 9));
+    config.can_flush = false;
+    start();
+    write_pages(60, 1, 9);
+    assert_int_equal(pagecache_sync(&cache), 0);
+    assert_int_equal(disk.flushes, 0);
+}
+
+/* flush_now: everything, and nobody waits. */
+static void flush_now(void **state) {
+    start();
+    for (u32 i = 0; i < 4; i++) write_pages(i * 3, 1, 5);
+    pagecache_flush_now(&cache);
+    assert_int_equal(disk.writes, 0);
+    disk_settle();
+    assert_int_equal(disk.writes, 4);
+    assert_int_equal(pagecache_dirty(&cache), 0);
+    assert_int_equal(cache.stats.flush_now, 1);
+    pagecache_flush_now(&cache);
+    disk_settle();
+    assert_int_equal(disk.writes, 4);
+}
+
+/* What changes while it is being written is written again. */
+static void changed_meanwhile(void **state) {
+    start();
+    write_pages(7, 1, 1);
+    pagecache_flush_now(&cache);
+    while (!disk.nr) disk_step();
+    assert_int_equal(pagecache_dirty(&cache), 0);
+    write_pages(7, 1, 2);
+    assert_int_equal(pagecache_dirty(&cache), 1);
+    disk_store(disk.in_flight[0], disk.cached, false); /* the device had read half of it */
+    memset(disk.cached + 7 * PAGE_SIZE, 1, 2048);
+    disk.in_flight[0]->done(disk.in_flight[0], 0);
+    disk.nr = 0;
+    pagecache_run(&cache);
+    assert_int_equal(pagecache_sync(&cache), 0);
+    assert_true(on_disk(disk.stable, 7, 2));
+}
+
+/* In the order of the disk, neighbours together. */
+static void in_order(void **state) {
+    static const u32 blocks[] = { 90, 12, 11, 40, 10, 41, 70, 13 };
+
+    start();
+    for (u32 i = 0; i < ARRAY_SIZE(blocks); i++) write_pages(blocks[i], 1, 1);
+    pagecache_flush_now(&cache);
+    while (flusher_wanted) disk_step();
+    pagecache_run(&cache);
+    assert_int_equal(disk.nr, 4);
+    for (u32 i = 0, before = 0; i < disk.nr; i++) {
+        assert_true(first_block(disk.in_flight[i]) > before);
+        before = (u32)first_block(disk.in_flight[i]);
+    }
+    assert_int_equal(blocks_of(disk.in_flight[0]), 4);
+    disk_settle();
+}
+
+/* ---- reading ---- */
+
+static void read_ahead(void **state) {
+    struct pagecache_stream s = pagecache_stream(0), other = pagecache_stream(0);
+    u32 waited = 0;
+
+    start();
+    for (u32 i = 0; i < 64; i++) {
+        u64 before = cache.stats.misses;
+
+        assert_int_equal(pagecache_read(&cache, &s, i * PAGE_SIZE, buf, PAGE_SIZE), 0);
+        assert_memory_equal(buf, disk.cached + i * PAGE_SIZE, PAGE_SIZE);
+        waited += cache.stats.misses > before;
+        if (i == 40) assert_true(s.ahead - i <= 64 && s.ahead - i >= 16);
+        disk_settle();
+    }
+    assert_int_equal(waited, 1); /* for the first page alone */
+    assert_true(disk.reads <= 8);
+    assert_int_equal(disk.longest, 32);
+    for (u32 i = 64; i < BLOCKS; i++) pagecache_read(&cache, &s, i * PAGE_SIZE, buf, PAGE_SIZE);
+    disk_settle();
+    assert_int_equal(cache.stats.pages_read, BLOCKS); /* each once; none beyond the end */
+    /* At random: what is asked for, together, and no more. */
+    config.pages = PAGECACHE_MIN;
+    start();
+    for (u32 i = 0; i < 20; i++)
+        pagecache_read(&cache, &other, (i * 37 % 60 * 2 + 1) * PAGE_SIZE, buf, PAGE_SIZE);
+    disk_settle();
+    assert_int_equal(cache.stats.pages_read, 20);
+    assert_int_equal(cache.stats.ahead, 0);
+    start();
+    pagecache_read(&cache, NULL, 10 * PAGE_SIZE, buf, 12 * PAGE_SIZE);
+    assert_int_equal(disk.reads, 1);
+    assert_int_equal(disk.longest, 12);
+}
+
+/* A page that is used now and then survives a stream of those that are used once. */
+static void clock_keeps_what_is_used(void **state) {
+    u64 waited = 0;
+
+    start();
+    for (u32 round = 0; round < 4; round++)
+        for (u32 i = 1; i < BLOCKS; i++) {
+            read_page(i);
+            if (i % 8) continue;
+            u64 before = cache.stats.misses;
+            read_page(0);
+            waited += cache.stats.misses - before;
+        }
+    assert_true(cache.stats.pages_read >= 4 * (BLOCKS - 80));
+    assert_int_equal(waited, 1);
+}
+
+static void drop(void **state) {
+    start();
+    write_pages(1, 1, 1);
+    read_page(2);
+    assert_int_equal(pagecache_drop(&cache), 1);
+    read_page(2);
+    assert_int_equal(disk.reads, 2);
+    read_page(1);
+    assert_int_equal(disk.reads, 2);
+    assert_int_equal(pagecache_sync(&cache), 0);
+    assert_int_equal(pagecache_drop(&cache), 2);
+    assert_int_equal(pagecache_drop(&cache), 0);
+}
+
+/* ---- congestion: 32 requests, on above 28, off below 26 ---- */
+
+static void congestion(void **state) {
+    struct pagecache_stream s = pagecache_stream(0);
+
+    config.dirty = 90;
+    start();
+    for (u32 i = 0; i < 45; i++) write_pages(2 * i, 1, 1);
+    flusher_wanted = false;
+    pagecache_flusher(&cache);
+    pagecache_run(&cache);
+    assert_int_equal(disk.nr, 29); /* the background stops when it comes on */
+    assert_true(pagecache_congested(&cache));
+    assert_int_equal(cache.stats.congestions, 1);
+    for (u32 left = 28; left >= 26; left--) {
+        disk_end(0);
+        pagecache_run(&cache);
+        assert_true(pagecache_congested(&cache));
+        assert_int_equal(disk.nr, left);
+    }
+    u64 before = cache.stats.ahead;
+    disk_end(0);
+    assert_false(pagecache_congested(&cache));
+    pagecache_run(&cache);
+    assert_int_equal(disk.nr, 29); /* and goes on when it is off */
+    assert_true(pagecache_congested(&cache));
+    assert_int_equal(cache.stats.congestions, 2);
+    assert_int_equal(cache.stats.ahead, before);
+    /* A reader is served all the same, but nothing is read ahead. */
+    run_wanted = flusher_wanted = false;
+    s = pagecache_stream(101 * PAGE_SIZE);
+    cache.config.ahead = 8;
+    assert_true(pagecache_congested(&cache));
+    assert_int_equal(pagecache_read(&cache, &s, 101 * PAGE_SIZE, buf, PAGE_SIZE), 0);
+    assert_int_equal(cache.stats.ahead_congested, 1);
+    assert_int_equal(cache.stats.ahead, before);
+    disk_settle();
+    assert_false(pagecache_congested(&cache));
+}
+
+/* Somebody waits for a sync: that takes all of the queue. */
+static void sync_through_congestion(void **state) {
+    config.dirty = 90;
+    start();
+    for (u32 i = 0; i < 40; i++) write_pages(2 * i, 1, 1);
+    flusher_wanted = false;
+    struct pagecache_sync me = { 0 };
+    cache.syncs = &me;
+    pagecache_flusher(&cache);
+    pagecache_run(&cache);
+    assert_int_equal(disk.nr, 32);
+    disk_settle();
+    assert_true(me.done && !me.result);
+}
+
+/* ---- errors ---- */
+
+static void sync_tells_once(void **state) {
+    start();
+    write_pages(5, 3, 1);
+    disk.bad[6] = true;
+    assert_int_equal(pagecache_sync(&cache), -EIO);
+    assert_int_equal(pagecache_sync(&cache), -EIO); /* tried again, and refused again */
+    assert_true(on_disk(disk.stable, 5, 1) && on_disk(disk.stable, 7, 1)); /* its neighbours are written */
+    assert_int_equal(pagecache_dirty(&cache), 1);
+    disk.bad[6] = false;
+    assert_int_equal(pagecache_sync(&cache), 0);
+    assert_true(on_disk(disk.stable, 6, 1));
+    /* In the background: told by the next sync, though that has written it. */
+    disk.bad[6] = true;
+    write_pages(6, 1, 2);
+    pagecache_flush_now(&cache);
+    disk_settle();
+    disk.bad[6] = false;
+    assert_int_equal(pagecache_sync(&cache), -EIO);
+    assert_int_equal(pagecache_sync(&cache), 0);
+    assert_true(on_disk(disk.stable, 6, 2));
+    /* The device's own cache. */
+    write_pages(8, 1, 2);
+    disk.bad_flush = true;
+    assert_int_equal(pagecache_sync(&cache), -EIO);
+    disk.bad_flush = false;
+    assert_int_equal(pagecache_sync(&cache), 0);
+    assert_true(on_disk(disk.stable, 8, 2));
+}
+
+/* Two that wait for the same pass are told the same. */
+static void sync_tells_all(void **state) {
+    struct pagecache_sync a = { 0 }, b = { .next = &a };
+
+    start();
+    write_pages(5, 1, 1);
+    disk.bad[5] = true;
+    cache.syncs = &b;
+    assert_int_equal(pagecache_sync(&cache), -EIO);
+    assert_true(a.done && b.done);
+    assert_int_equal(a.result, -EIO);
+    assert_int_equal(b.result, -EIO);
+}
+
+/* What is refused is kept, so that writers have to be refused when there is no room; and they go on when the
+ * device does. */
+static void device_refuses(void **state) {
+    u32 taken = 0;
+    int error = 0;
+
+    config.expire_ns = 10 * NS_PER_S;
+    start();
+    memset(disk.bad, true, sizeof(disk.bad));
+    memset(buf, 3, PAGE_SIZE);
+    for (; !error && taken < BLOCKS; taken += !error)
+        error = pagecache_write(&cache, taken * PAGE_SIZE, buf, PAGE_SIZE);
+    assert_int_equal(error, -EIO);
+    assert_int_equal(taken, 40);
+    assert_int_equal(pagecache_dirty(&cache), 40);
+    assert_int_equal(read_page(0), 0);
+    assert_int_equal(pagecache_sync(&cache), -EIO);
+    u64 errors = cache.stats.errors;
+    disk_pass(NS_PER_S); /* not again and again */
+    assert_int_equal(cache.stats.errors, errors);
+    memset(disk.bad, false, sizeof(disk.bad));
+    disk_pass(10 * NS_PER_S + 20 * MS);
+    assert_int_equal(pagecache_dirty(&cache), 0);
+    write_pages(100, 20, 3);
+    assert_int_equal(pagecache_sync(&cache), 0); /* what was refused has been told, and written since */
+    for (u32 i = 0; i < 40; i++) assert_true(on_disk(disk.stable, i, 3));
+}
+
+static int others_error;
+
+static void reads_12(void) {
+    u8 page[PAGE_SIZE];
+
+    other_thread = NULL;
+    others_error = pagecache_read(&cache, NULL, 12 * PAGE_SIZE, page, PAGE_SIZE);
+}
+
+/* A bad block costs its neighbours in the same request nothing. */
+static void unreadable(void **state) {
+    start();
+    disk.bad[12] = true;
+    assert_int_equal(pagecache_read(&cache, NULL, 10 * PAGE_SIZE, buf, 8 * PAGE_SIZE), -EIO);
+    assert_int_equal(pagecache_read(&cache, NULL, 10 * PAGE_SIZE, buf, 2 * PAGE_SIZE), 0);
+    assert_memory_equal(buf, disk.cached + 10 * PAGE_SIZE, 2 * PAGE_SIZE);
+    assert_int_equal(pagecache_read(&cache, NULL, 13 * PAGE_SIZE, buf, 5 * PAGE_SIZE), 0);
+    assert_memory_equal(buf, disk.cached + 13 * PAGE_SIZE, 5 * PAGE_SIZE);
+    assert_int_equal(pagecache_write(&cache, 12 * PAGE_SIZE + 1, buf, 1), -EIO); /* the rest is not known */
+    assert_int_equal(pagecache_write(&cache, 12 * PAGE_SIZE, buf, PAGE_SIZE), 0);
+    assert_int_equal(read_page(12), 0);
+    disk.bad[12] = false;
+    assert_int_equal(pagecache_sync(&cache), 0);
+    /* Another thread asks for it, and it goes into the same request. */
+    pagecache_drop(&cache);
+    disk.bad[12] = true;
+    other_thread = reads_12;
+    assert_int_equal(read_page(11), 0);
+    assert_int_equal(others_error, -EIO);
+    assert_int_equal(disk.longest, 8);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup(refused, set_up),
+        cmocka_unit_test_setup(bytes, set_up),
+        cmocka_unit_test_setup(written_when_old, set_up),
+        cmocka_unit_test_setup(written_when_many, set_up),
+        cmocka_unit_test_setup(throttled, set_up),
+        cmocka_unit_test_setup(sync_is_stable, set_up),
+        cmocka_unit_test_setup(flush_now, set_up),
+        cmocka_unit_test_setup(changed_meanwhile, set_up),
+        cmocka_unit_test_setup(in_order, set_up),
+        cmocka_unit_test_setup(read_ahead, set_up),
+        cmocka_unit_test_setup(clock_keeps_what_is_used, set_up),
+        cmocka_unit_test_setup(drop, set_up),
+        cmocka_unit_test_setup(congestion, set_up),
+        cmocka_unit_test_setup(sync_through_congestion, set_up),
+        cmocka_unit_test_setup(sync_tells_once, set_up),
+        cmocka_unit_test_setup(sync_tells_all, set_up),
+        cmocka_unit_test_setup(device_refuses, set_up),
+        cmocka_unit_test_setup(unreadable, set_up),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
