@@ -1,0 +1,144 @@
+/* A benchmark of one file, as iozone is: it is what lies on the virtio block device from at_kib=K (0) on,
+ * kib=K (1024) of it, as there is no file system. Records of record_kib=K (4) are written and read, in the
+ * order of tests=LETTERS (wWrRio): w writes them one after the other, W rewrites them, r reads them with
+ * the cache dropped before, R again; i and o read (dropped before) and write them at random, with seed=S
+ * (1). With `fsync` the sync after each test that writes counts as a part of it. Each prints MB/s (of 10^6
+ * bytes) and the distribution of a record's latency; at the end come counters of the cache. What is read is
+ * compared with what belongs there, which does not count.
+ *
+ * And what guest/disk.h has. The exit code is 0 if nothing was wrong.
+ */
+#include <guest/disk.h>
+#include <guest/guest.h>
+#include <guest/mem.h>
+#include <guest/printf.h>
+#include <guest/string.h>
+#include <guest/thread.h>
+#include <guest/vcpu.h>
+
+static struct disk disk;
+static u64 base, size, record, nr; /* bytes; records */
+static u64 rng;
+static u64 *buffer;
+static u32 *latency; /* ns, of each record */
+static u8 *written;  /* of each record: how many times */
+static u32 wrong;
+
+static u64 noise(u64 n) {
+    rng = rng * 6364136223846793005ull + 1442695040888963407ull;
+    return (rng >> 33) % n;
+}
+
+static u64 word_of(u64 i, u64 round, u64 at) { return (i << 40 | round << 32 | at) * 0x9e3779b97f4a7c15ull; }
+
+static int write_record(struct pagecache_stream *s, u64 i) {
+    u64 round = ++written[i];
+
+    for (u64 k = 0; k < record / 8; k++) buffer[k] = word_of(i, round, k);
+    return pagecache_write(&disk.cache, base + i * record, buffer, record);
+}
+
+static int read_record(struct pagecache_stream *s, u64 i) {
+    return pagecache_read(&disk.cache, s, base + i * record, buffer, record);
+}
+
+static void check(u64 i) {
+    for (u64 k = 0; k < record / 8; k++)
+        if (buffer[k] != word_of(i, written[i], k)) {
+            wrong++;
+            return;
+        }
+}
+
+static void sort(u32 *a, u64 n) {
+    for (u64 gap = n / 2; gap; gap /= 2)
+        for (u64 i = gap; i < n; i++)
+            for (u64 j = i; j >= gap && a[j - gap] > a[j]; j -= gap) {
+                u32 t = a[j];
+
+                a[j] = a[j - gap];
+                a[j - gap] = t;
+            }
+}
+
+static void report(const char *name, u64 ns) {
+    u64 rate = ns ? size * 100000 / ns : 0; /* MB/s, in hundredths */
+
+    sort(latency, nr);
+    printf(
+        "iozone: %s %lu KiB in records of %lu KiB: %lu.%02lu MB/s, latency ns p50 %u p90 %u p99 %u max %u\n",
+        name, size >> 10, record >> 10, rate / 100, rate % 100, latency[(nr - 1) / 2],
+        latency[(nr * 9 - 1) / 10], latency[(nr * 99 - 1) / 100], latency[nr - 1]);
+}
+
+static void run(const char *name, bool writes, bool at_random, bool with_sync) {
+    struct pagecache_stream s = pagecache_stream(base);
+    u64 start = time_ns(), ns, checking = 0;
+
+    for (u64 i = 0; i < nr; i++) {
+        u64 which = at_random ? noise(nr) : i, began = time_ns(), ended;
+        int error = writes ? write_record(&s, which) : read_record(&s, which);
+
+        ended = time_ns();
+        latency[i] = (u32)MIN(ended - began, 0xffffffffull);
+        if (error) guest_panic("iozone: %s of record %lu: %d", name, which, error);
+        if (writes) continue;
+        check(which);
+        checking += time_ns() - ended;
+    }
+    if (with_sync && pagecache_sync(&disk.cache)) guest_panic("iozone: no sync after %s", name);
+    ns = time_ns() - start - checking;
+    if (writes && pagecache_sync(&disk.cache)) guest_panic("iozone: no sync after %s", name);
+    report(name, ns);
+}
+
+static void worker(void *arg) {
+    const struct pagecache_stats *c = &disk.cache.stats;
+    char tests[32];
+    bool with_sync = cmdline_has("fsync");
+
+    if (!cmdline_str("tests", tests, sizeof(tests))) memcpy(tests, "wWrRio", 7);
+    for (const char *t = tests; *t; t++) {
+        if (*t == 'r' || *t == 'i') pagecache_drop(&disk.cache);
+        switch (*t) {
+        case 'w': run("write", true, false, with_sync); break;
+        case 'W': run("rewrite", true, false, with_sync); break;
+        case 'r': run("read", false, false, false); break;
+        case 'R': run("reread", false, false, false); break;
+        case 'i': run("random read", false, true, false); break;
+        case 'o': run("random write", true, true, with_sync); break;
+        default: guest_panic("iozone: no test is called %c", *t);
+        }
+    }
+    printf(
+        "iozone: cache hits=%lu misses=%lu ahead=%lu evicted=%lu throttled=%lu throttled_us=%lu wrong=%u\n",
+        c->hits, c->misses, c->ahead, c->evicted, c->throttled, c->throttled_ns / 1000, wrong);
+    printf("iozone: disk reads=%lu pages_read=%lu writes=%lu pages_written=%lu flushes=%lu passes=%lu "
+           "congestions=%lu interrupts=%lu\n",
+           c->reads, c->pages_read, c->writes, c->pages_written, c->flushes, c->passes, c->congestions,
+           disk.interrupts);
+}
+
+int main(void) {
+    struct thread *t;
+    int error;
+
+    vcpu_start_all();
+    base = cmdline_u64("at_kib", 0) << 10;
+    size = cmdline_u64("kib", 1024) << 10;
+    record = MAX(cmdline_u64("record_kib", 4), 1ull) << 10;
+    rng = cmdline_u64("seed", 1);
+    nr = size / record;
+    error = disk_open(&disk, 0);
+    if (error) guest_panic("iozone: no disk: %d", error);
+    if (!nr || base + size > disk.cache.blocks * PAGE_SIZE)
+        guest_panic("iozone: the file is not within the disk");
+    size = nr * record;
+    buffer = malloc(record);
+    latency = calloc(nr, sizeof(*latency));
+    written = calloc(nr, sizeof(*written));
+    t = thread_start(disk_thread_vcpu(), "worker", worker, NULL);
+    if (!buffer || !latency || !written || !t) guest_panic("iozone: no memory");
+    thread_join(t);
+    return wrong != 0;
+}
