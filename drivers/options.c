@@ -116,6 +116,14 @@ bool option_mac(const char *options, const char *key, u8 mac[6]) {
     return p && mac_of(p, mac);
 }
 
+bool option_has(const char *options, const char *key) { return find(options, key); }
+
+bool option_is(const char *options, const char *key, const char *word) {
+    const char *p = find(options, key);
+
+    return p && word_is(p, word);
+}
+
 static bool sensible(const char *p, const struct option_kind *k) {
     u8 mac[6];
     u64 v;
@@ -127,6 +135,7 @@ static bool sensible(const char *p, const struct option_kind *k) {
     case OPTION_NS: return whole(p, times, &v);
     case OPTION_SHARE: return share(p, &s);
     case OPTION_MAC: return mac_of(p, mac);
+    case OPTION_WORD: return *p && *p != ' ';
     }
     return false;
 }

@@ -1,6 +1,6 @@
 /* The driver domain: serves the virtio devices of other VMs. Network devices are ports of one bridge; block
- * devices are disks in this VM's memory, which outlive the VM that uses them. One loop on one vCPU; it sleeps
- * when there is nothing to do.
+ * devices are disks in this VM's memory, which outlive the VM that uses them, or ranges of the disk behind an
+ * NVMe controller that was given to it. One loop on one vCPU; it sleeps when there is nothing to do.
  *
  * Command line: frames=N (1024) that the bridge can hold, of 1.5 KiB each; report_s=R (none): what each
  * device did in the last R seconds, if it did anything.
@@ -14,6 +14,8 @@
 #include <guest/time.h>
 #include "drivers/back_blk.h"
 #include "drivers/back_net.h"
+#include "drivers/disk_nvme.h"
+#include "drivers/disk_ram.h"
 #include "drivers/port_e1000.h"
 
 #define MAX_SERVED 64
@@ -29,14 +31,16 @@ struct served {
     u64 sum, told; /* of what it has done, and what was reported of that */
     struct back_net net;
     struct back_blk blk;
+    bool on_nvme; /* its disk is a range of the NVMe disk */
 };
 
-/* A disk belongs to a device of a VM of that name, whoever that is. */
-struct disk {
+/* A disk in memory belongs to a device of a VM of that name, whoever that is. */
+struct ram_disk {
     char name[32];
     u32 number;
     u64 bytes;
     u8 *data;
+    struct disk_ram ram;
 };
 
 /* A network card. */
@@ -51,7 +55,11 @@ static struct served *served[MAX_SERVED];
 static struct card *cards[MAX_CARDS];
 static u32 nr_cards;
 static u64 dma_offset; /* the same for all of our RAM */
-static struct disk disks[MAX_DISKS];
+static struct ram_disk ram_disks[MAX_DISKS];
+static struct nvme_store store;
+static struct takt_pci store_pci; /* id 0: there is no NVMe controller */
+static u32 store_index;           /* of TAKT_HC_PCI_* */
+static bool store_told;           /* that it is broken */
 static struct bridge bridge;
 static u64 offset; /* from time_ns() to the hypervisor's time */
 static u64 report_ns, next_report;
@@ -61,6 +69,9 @@ static void call_irq(u32 handle) { hypercall1(TAKT_HC_BACK_IRQ, handle); }
 static void call_broken(u32 handle) { hypercall1(TAKT_HC_BACK_BROKEN, handle); }
 
 static const struct back_calls calls = { call_irq, call_broken };
+
+#define BDF       "%02x:%02x.%x"
+#define BDF_OF(p) (p)->bdf >> 8, (p)->bdf >> 3 & 31, (p)->bdf & 7
 
 static bool is_net(const struct served *s) { return s->info.type == VIRTIO_ID_NET; }
 
@@ -123,46 +134,82 @@ static u64 report_due(u64 now) {
 
 /* ---- devices that come and go ---- */
 
-static u8 *disk_for(const struct takt_back *info) {
-    u64 bytes = back_blk_bytes(info);
-    struct disk *d, *unused = NULL;
+static struct ram_disk *ram_disk_for(const struct takt_back *info) {
+    u64 bytes = disk_ram_bytes(info->options);
+    struct ram_disk *d, *unused = NULL;
 
-    for (d = disks; d < disks + MAX_DISKS; d++) {
+    for (d = ram_disks; d < ram_disks + MAX_DISKS; d++) {
         if (!d->data)
             unused = d;
         else if (!strcmp(d->name, info->name) && d->number == info->number)
-            return d->bytes == bytes ? d->data : NULL;
+            return d->bytes == bytes ? d : NULL;
     }
     if (!unused || !bytes) return NULL;
     unused->data = guest_env.pages((bytes + PAGE_SIZE - 1) / PAGE_SIZE);
     unused->bytes = bytes;
     unused->number = info->number;
     memcpy(unused->name, info->name, sizeof(info->name));
-    return unused->data;
+    return unused->data ? unused : NULL;
+}
+
+static struct disk *ram_disk(struct served *s) {
+    struct ram_disk *d = ram_disk_for(&s->info);
+
+    if (d) disk_ram_init(&d->ram, s->info.options, d->data);
+    return d ? &d->ram.disk : NULL;
+}
+
+static bool is_nvme(const struct takt_back *info) { return option_is(info->options, "dev", "nvme"); }
+
+static struct disk *nvme_disk(struct served *s) {
+    struct disk *d = NULL;
+
+    if (!store_pci.id)
+        printf("iodom: %s.%u: no NVMe controller was given to this VM\n", s->info.name, s->info.number);
+    else if (!(d = nvme_store_open(&store, &s->info)) && store.other)
+        printf("iodom: %s.%u: %s %s.%u\n", s->info.name, s->info.number, store.why, store.other->name,
+               store.other->number);
+    else if (!d)
+        printf("iodom: %s.%u: %s\n", s->info.name, s->info.number, store.why);
+    s->on_nvme = d;
+    return d;
+}
+
+static int make_disk(struct served *s, struct takt_offer *offer) {
+    bool in_ram = option_is(s->info.options, "dev", "ram") || !option_has(s->info.options, "dev");
+    struct disk *d = in_ram ? ram_disk(s) : is_nvme(&s->info) ? nvme_disk(s) : NULL;
+    int error = d        ? back_blk_init(&s->blk, &guest_env, &calls, &s->info, d, offer)
+                : in_ram ? -ENOMEM
+                         : -ENODEV;
+
+    if (error && s->on_nvme) nvme_store_close(d);
+    return error;
 }
 
 static int make(struct served *s, struct takt_offer *offer) {
-    u8 *data;
-
     if (is_net(s)) return back_net_init(&s->net, &bridge, &calls, &s->info, offer);
-    if (s->info.type != VIRTIO_ID_BLOCK) return -ENODEV;
-    data = disk_for(&s->info);
-    return data ? back_blk_init(&s->blk, &guest_env, &calls, &s->info, data, offer) : -ENOMEM;
+    return s->info.type == VIRTIO_ID_BLOCK ? make_disk(s, offer) : -ENODEV;
 }
 
 static void unmake(struct served *s) {
-    if (is_net(s))
+    if (is_net(s)) {
         back_net_fini(&s->net);
-    else
-        back_blk_fini(&s->blk);
+        return;
+    }
+    back_blk_fini(&s->blk);
+    if (s->on_nvme) nvme_store_close(s->blk.disk);
+}
+
+static const struct option_kind *options_of(const struct takt_back *info) {
+    if (info->type == VIRTIO_ID_NET) return back_net_options;
+    return is_nvme(info) ? disk_nvme_options : disk_ram_options;
 }
 
 static void add(struct served **slot, const struct takt_back *info) {
     struct served *s = calloc(1, sizeof(*s));
     struct takt_offer *offer =
         malloc(sizeof(*offer)); /* the hypervisor reads it: not from a stack that spans pages */
-    const char *word =
-        option_unknown(info->options, info->type == VIRTIO_ID_NET ? back_net_options : back_blk_options);
+    const char *word = option_unknown(info->options, options_of(info));
     i64 error = -ENOMEM;
 
     if (word) printf("iodom: %s.%u: what is \"%s\"?\n", info->name, info->number, word);
@@ -273,17 +320,16 @@ static void look_around(void) {
     look_for_new();
 }
 
-/* ---- network cards ---- */
+/* ---- devices of the machine ---- */
 
 static u64 card_dma_addr(const void *p) { return (u64)p + dma_offset; }
 
 static void add_card(const struct takt_pci *pci, u32 index) {
-    struct card *c = calloc(1, sizeof(*c));
+    struct card *c = nr_cards < MAX_CARDS ? calloc(1, sizeof(*c)) : NULL;
     int error = c ? 0 : -ENOMEM;
 
-    dma_offset = pci->dma_offset;
     if (!error) error = port_e1000_init(&c->port, &bridge, (volatile void *)pci->bar[0].addr, card_dma_addr);
-    printf("iodom: network card %02x:%02x.%x: %s\n", pci->bdf >> 8, pci->bdf >> 3 & 31, pci->bdf & 7,
+    printf("iodom: network card " BDF ": %s\n", BDF_OF(pci),
            error ? "does not work" : "a port of the bridge");
     if (error) {
         free(c);
@@ -295,11 +341,33 @@ static void add_card(const struct takt_pci *pci, u32 index) {
     cards[nr_cards++] = c;
 }
 
-static void find_cards(void) {
+static void add_store(const struct takt_pci *pci, u32 index) {
+    const struct nvme_env env = { card_dma_addr, time_ns, guest_env.relax };
+    int error;
+
+    if (store_pci.id) {
+        printf("iodom: NVMe controller " BDF ": one is enough, this one is not used\n", BDF_OF(pci));
+        return;
+    }
+    error = nvme_store_init(&store, (volatile void *)pci->bar[0].addr, pci->bar[0].size, &env, &guest_env);
+    if (error) {
+        printf("iodom: NVMe controller " BDF ": %s\n", BDF_OF(pci),
+               error == -ENOMEM ? "no memory for it" : store.nvme.why);
+        return;
+    }
+    store_pci = *pci;
+    store_index = index;
+    printf("iodom: NVMe controller " BDF ": %lu KiB\n", BDF_OF(pci), store.nvme.blocks / 2);
+}
+
+static void find_devices(void) {
     static struct takt_pci pci;
 
-    for (u32 i = 0; nr_cards < MAX_CARDS && hypercall2(TAKT_HC_PCI_INFO, i, (u64)&pci) == 0; i++)
+    for (u32 i = 0; hypercall2(TAKT_HC_PCI_INFO, i, (u64)&pci) == 0; i++) {
+        dma_offset = pci.dma_offset;
         if (pci.id == (E1000_VENDOR | E1000_DEVICE << 16)) add_card(&pci, i);
+        if (pci.class_rev >> 8 == NVME_CLASS) add_store(&pci, i);
+    }
 }
 
 /* True: come again at once. */
@@ -311,6 +379,20 @@ static bool serve_card(struct card *c, u64 now) {
     }
     if (c->again) c->again = port_e1000_serve(&c->port, now);
     return c->again;
+}
+
+/* What ended may be some disk's, or make room for it. The line falls when all that has ended was taken. */
+static void serve_store(u64 now) {
+    bool interrupted = event_take(store_pci.port);
+
+    if (nvme_store_run(&store, now))
+        for (u32 i = 0; i < MAX_SERVED; i++)
+            if (served[i] && served[i]->on_nvme && served[i]->started) served[i]->next = 0;
+    if (interrupted) hypercall1(TAKT_HC_PCI_EOI, store_index);
+    if (store.nvme.why && !store_told)
+        printf("iodom: NVMe controller " BDF ": %s; its disks give errors\n", BDF_OF(&store_pci),
+               store.nvme.why);
+    store_told = store.nvme.why;
 }
 
 /* ---- the loop ---- */
@@ -326,6 +408,7 @@ static void serve(struct served *s, u64 now) {
 static u64 turn(u64 now) {
     u64 next = ~0ull, due;
 
+    if (store_pci.id) serve_store(now);
     for (u32 i = 0; i < MAX_SERVED; i++) {
         if (!served[i]) continue;
         serve(served[i], now);
@@ -344,7 +427,9 @@ static u64 turn(u64 now) {
             back_blk_flush(&s->blk);
     }
     for (u32 i = 0; i < nr_cards; i++) port_e1000_flush(&cards[i]->port);
-    return MIN(next, due);
+    if (!store_pci.id) return MIN(next, due);
+    nvme_kick(&store.nvme);
+    return MIN(MIN(next, due), nvme_due(&store.nvme));
 }
 
 int main(void) {
@@ -359,7 +444,7 @@ int main(void) {
     report_ns = cmdline_u64("report_s", 0) * NS_PER_S;
     next_report = time_ns() + report_ns;
     bridge_init(&bridge, &guest_env, (u32)cmdline_u64("frames", 1024));
-    find_cards();
+    find_devices();
     look_around();
     for (;;) {
         u64 next, now;

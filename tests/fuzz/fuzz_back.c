@@ -5,6 +5,7 @@
 #include <string.h>
 #include "drivers/back_blk.h"
 #include "drivers/back_net.h"
+#include "drivers/disk_ram.h"
 
 #define RAM   0x4000
 #define DISK  0x2000
@@ -87,10 +88,11 @@ static void blk(const struct takt_window *w, const struct takt_front *front, con
     struct takt_back info = { .handle = 2, .vm = 1, .type = VIRTIO_ID_BLOCK };
     struct takt_offer offer;
     static struct back_blk b;
+    static struct disk_ram ram;
     u8 *disk = calloc(1, DISK);
 
-    strcpy(info.options, options);
-    if (back_blk_init(&b, &env, &calls, &info, disk, &offer)) abort();
+    disk_ram_init(&ram, options, disk);
+    if (back_blk_init(&b, &env, &calls, &info, &ram.disk, &offer)) abort();
     b.dev.window = *w;
     back_blk_start(&b, front);
     for (u64 now = 0; now < TURNS * NS_PER_MS; now += NS_PER_MS) {

@@ -3,6 +3,11 @@
 #ifndef TESTS_NVME_MODEL_H
 #define TESTS_NVME_MODEL_H
 
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <takt/errno.h>

@@ -12,9 +12,13 @@
 /* ---- words ---- */
 
 static void words(void **state) {
-    static const struct option_kind known[] = { { "rate", OPTION_NUMBER }, { "size", OPTION_BYTES },
-                                                { "delay", OPTION_NS },    { "loss", OPTION_SHARE },
-                                                { "mac", OPTION_MAC },     { NULL, 0 } };
+    static const struct option_kind known[] = { { "rate", OPTION_NUMBER },
+                                                { "size", OPTION_BYTES },
+                                                { "delay", OPTION_NS },
+                                                { "loss", OPTION_SHARE },
+                                                { "mac", OPTION_MAC },
+                                                { "dev", OPTION_WORD },
+                                                { NULL, 0 } };
     const char *o = "rate=20M delay=5ms  loss=0.1% size=16M mac=02:00:0a:ff:00:01";
     u8 mac[6];
 
@@ -29,6 +33,12 @@ static void words(void **state) {
     assert_int_equal(option_ns("delay=1.5ms", "delay", 1), 1500000);
     assert_int_equal(option_share("loss=100%", "loss", 1), 0xffffffff);
     assert_null(option_unknown(o, known));
+    assert_null(option_unknown("dev=nvme rate=1", known));
+    assert_true(option_is("rate=1 dev=nvme", "dev", "nvme"));
+    assert_true(option_is("dev=nvme size=1", "dev", "nvme"));
+    assert_false(option_is("dev=nvmex", "dev", "nvme"));
+    assert_false(option_is("dev=nvm", "dev", "nvme"));
+    assert_false(option_is("adev=nvme", "dev", "nvme"));
     assert_null(option_unknown("", known));
     static const char *const bad[] = { "rat=1",
                                        "rate",
@@ -43,6 +53,8 @@ static void words(void **state) {
                                        "loss=1",
                                        "size=1.5.5M",
                                        "rate=20M queue",
+                                       "dev=",
+                                       "dev= rate=1",
                                        "mac=02:00:00:00:00",
                                        "mac=02:00:00:00:00:0g",
                                        "rate=99999999999999999999",

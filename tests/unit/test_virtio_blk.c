@@ -8,6 +8,7 @@
 #include <takt/errno.h>
 #include "device_rig.h"
 #include "drivers/back_blk.h"
+#include "drivers/disk_ram.h"
 #include "drivers/virtio_blk.h"
 
 #define DISK    (1u << 20)
@@ -15,6 +16,7 @@
 
 static struct rig_device rig;
 static struct back_blk back;
+static struct disk_ram ram;
 static struct virtio_blk blk;
 static u8 disk[DISK], model[DISK];
 static u64 now;
@@ -36,8 +38,9 @@ static void set_up_with(const char *options, u64 hidden) {
     strcpy(info.options, options);
     rig_init(&rig, 1, start, stop);
     rig.hidden = hidden;
-    assert_int_equal(back_blk_bytes(&info), DISK);
-    assert_int_equal(back_blk_init(&back, &arena_env, &rig_calls, &info, disk, &rig.offer), 0);
+    assert_int_equal(disk_ram_bytes(options), DISK);
+    disk_ram_init(&ram, options, disk);
+    assert_int_equal(back_blk_init(&back, &arena_env, &rig_calls, &info, &ram.disk, &rig.offer), 0);
     assert_int_equal(virtio_blk_start(&blk, &rig.dev, 64), 0);
     assert_int_equal(blk.capacity, SECTORS);
 }
@@ -176,7 +179,7 @@ static void the_model(void **state) {
     one(request(0, VIRTIO_BLK_IN, 0, 8, 1));
     assert_int_equal(now, 100000 + 4096 * 20); /* 50 MB/s: 20 ns a byte */
     now = 0;
-    back.model.bus_free = 0;
+    ram.model.bus_free = 0;
     virtio_blk_submit(&blk, request(0, VIRTIO_BLK_IN, 0, 8, 1));
     virtio_blk_flush_ring(&blk);
     assert_int_equal(serve(), 100000 + 4096 * 20);
@@ -187,11 +190,11 @@ static void the_model(void **state) {
     serve();
     assert_int_equal(virtio_blk_poll(&blk), 1);
     now = 0;
-    back.model.bus_free = 0;
+    ram.model.bus_free = 0;
     one(request(0, VIRTIO_BLK_FLUSH, 0, 0, 0));
     assert_int_equal(now, 100000);
     now = 0;
-    back.model.bus_free = 0;
+    ram.model.bus_free = 0;
     for (u32 i = 0; i < 16; i++)
         assert_int_equal(virtio_blk_submit(&blk, request(i, VIRTIO_BLK_IN, i, 1, 1)), 0);
     virtio_blk_flush_ring(&blk);
@@ -201,7 +204,7 @@ static void the_model(void **state) {
      * one's latency. */
     assert_true(now >= 4 * 100000 + 10240 && now <= 4 * (100000 + 4 * 10240));
     now = 0;
-    back.model.bus_free = 0;
+    ram.model.bus_free = 0;
     for (u32 i = 0; i < 4; i++) virtio_blk_submit(&blk, request(i, VIRTIO_BLK_OUT, i * 64, 64, 1));
     virtio_blk_flush_ring(&blk);
     for (u64 next; (next = serve()) != ~0ull;) now = next;

@@ -1,0 +1,76 @@
+/* A disk behind a virtio block device, as its back end asks for it: drivers/disk_ram.h, drivers/disk_nvme.h.
+ */
+#ifndef DRIVERS_DISK_H
+#define DRIVERS_DISK_H
+
+#include "drivers/virtio.h"
+#include "drivers/vring_back.h"
+
+#define DISK_RANGES 4u /* of a discard */
+
+/* What the back end has judged: whole sectors within the disk, not so many that others would wait long. */
+struct disk_request {
+    struct disk_request *next; /* whose it is at the time */
+    u32 type;                  /* VIRTIO_BLK_IN, OUT, FLUSH, DISCARD */
+    u64 sector;                /* of IN and OUT */
+    u32 bytes;                 /* not 0 */
+    u32 nr_ranges;             /* of DISCARD */
+    struct virtio_blk_range range[DISK_RANGES];
+    struct vring_chain c;
+    u8 status; /* VIRTIO_BLK_*: set by the disk when it ends */
+    u64 due;   /* the disk's */
+};
+
+struct disk {
+    const struct disk_ops *ops;
+    u64 sectors;
+    u32 depth; /* requests that may be begun at the most */
+    bool discards;
+    char id[VIRTIO_BLK_ID_BYTES];
+};
+
+struct disk_ops {
+    /* May another request begin? */
+    bool (*room)(struct disk *d);
+    void (*begin)(struct disk *d, struct disk_request *q, u64 now);
+    /* One that has ended by `now`, its data in place; NULL: none. */
+    struct disk_request *(*ended)(struct disk *d, u64 now);
+    /* When there will be one, or room; ~0: the disk's owner is told by other means. */
+    u64 (*due)(const struct disk *d);
+    /* The requests and their memory are not touched any more. */
+    void (*stop)(struct disk *d);
+};
+
+/* ---- data of a request, from byte `at` on ---- */
+
+static inline void disk_take(void *to, const struct disk_request *q, u32 at, u32 bytes) {
+    vring_copy_out(to, q->c.seg, q->c.nr_out, (u32)sizeof(struct virtio_blk_hdr) + at, bytes);
+}
+
+static inline void disk_give(const struct disk_request *q, u32 at, const void *from, u32 bytes) {
+    vring_copy_in(q->c.seg + q->c.nr_out, q->c.nr_in, at, from, bytes);
+}
+
+/* ---- requests in a row ---- */
+
+struct disk_row {
+    struct disk_request *first, *last;
+};
+
+static inline void disk_row_add(struct disk_row *r, struct disk_request *q) {
+    q->next = NULL;
+    if (r->first)
+        r->last->next = q;
+    else
+        r->first = q;
+    r->last = q;
+}
+
+static inline struct disk_request *disk_row_take(struct disk_row *r) {
+    struct disk_request *q = r->first;
+
+    if (q) r->first = q->next;
+    return q;
+}
+
+#endif
