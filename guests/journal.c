@@ -1,0 +1,137 @@
+/* Writes records of 4 KiB, one behind the other, to its virtio block device; flushes after every flush=N (8)
+ * of them, says how many are safe, and waits for pause_ms=P (0). What it finds at the start, or when its
+ * device comes back after its back end had gone, it checks, and goes on behind that.
+ */
+#include <guest/device.h>
+#include <guest/guest.h>
+#include <guest/mem.h>
+#include <guest/printf.h>
+#include <guest/thread.h>
+#include "drivers/virtio_blk.h"
+
+#define RECORD  4096u
+#define SECTORS (RECORD / VIRTIO_BLK_SECTOR)
+#define MOST    32u /* records at once */
+
+static struct virtio_dev dev;
+static struct virtio_blk blk;
+static struct semaphore work = SEMAPHORE(0);
+static struct virtio_blk_request *requests[MOST];
+static volatile bool changed;
+static u32 errors;
+
+static u64 word_of(u64 record, u32 i) { return (record << 9 | i) * 0x9e3779b97f4a7c15ull + 1; }
+
+static void fill(u64 *p, u64 record) {
+    for (u32 i = 0; i < RECORD / 8; i++) p[i] = word_of(record, i);
+}
+
+static bool intact(const u64 *p, u64 record) {
+    for (u32 i = 0; i < RECORD / 8; i++)
+        if (p[i] != word_of(record, i)) return false;
+    return true;
+}
+
+static void done(struct virtio_blk_request *q, int error) { errors += error != 0; }
+
+static void on_used(u32 port, void *arg) { sem_up(&work); }
+
+static void on_config(u32 port, void *arg) {
+    changed = true;
+    sem_up(&work);
+}
+
+static void connect(void) {
+    int error = device_open(&dev, VIRTIO_ID_BLOCK, 0, FOREVER / 2);
+
+    if (!error) error = virtio_blk_start(&blk, &dev, 64);
+    if (error) guest_panic("no block device: %d", error);
+    device_on_used(&dev, 0, on_used, NULL);
+    device_on_config(&dev, 0, on_config, NULL);
+}
+
+/* Until nothing is in flight. False: the device is gone, and so are its requests. */
+static bool settle(void) {
+    while (blk.in_flight) {
+        virtio_blk_flush_ring(&blk);
+        virtio_blk_poll(&blk);
+        if (!blk.in_flight || virtio_blk_listen(&blk, blk.in_flight)) continue;
+        sem_down(&work);
+        if (!changed) continue;
+        changed = false;
+        if (virtio_alive(&dev)) continue;
+        printf("journal: the device is gone\n");
+        if (virtio_blk_stop(&blk)) guest_panic("the device does not let go");
+        connect();
+        return false;
+    }
+    if (errors) guest_panic("%u errors of the disk", errors);
+    return true;
+}
+
+static void submit(struct virtio_blk_request *q, enum virtio_blk_type type, u64 record) {
+    int error;
+
+    q->type = type;
+    q->sector = record * SECTORS;
+    if (type == VIRTIO_BLK_OUT) fill(q->part[0].p, record);
+    error = virtio_blk_submit(&blk, q);
+    if (error) guest_panic("request of type %u at record %lu: %d", type, record, error);
+}
+
+/* `n` records at once. */
+static bool transfer(enum virtio_blk_type type, u64 first, u32 n) {
+    errors = 0;
+    for (u32 i = 0; i < n; i++) submit(requests[i], type, first + i);
+    return settle();
+}
+
+static bool flush(void) {
+    errors = 0;
+    submit(requests[0], VIRTIO_BLK_FLUSH, 0);
+    return settle();
+}
+
+/* Records without a gap from the first on. False: the device is gone. */
+static bool find(u64 *found) {
+    u64 places = blk.capacity / SECTORS;
+
+    for (*found = 0; *found < places;) {
+        u32 n = (u32)MIN(places - *found, (u64)MOST), good = 0;
+
+        if (!transfer(VIRTIO_BLK_IN, *found, n)) return false;
+        while (good < n && intact(requests[good]->part[0].p, *found + good)) good++;
+        *found += good;
+        if (good < n) break;
+    }
+    printf("journal: found %lu\n", *found);
+    return true;
+}
+
+/* False: the device is gone. */
+static bool go_on(u64 at, u32 n, u64 pause) {
+    for (; at + n <= blk.capacity / SECTORS; at += n) {
+        if (!transfer(VIRTIO_BLK_OUT, at, n) || !flush()) return false;
+        printf("journal: %lu are safe\n", at + n);
+        if (pause) sleep_ns(pause);
+    }
+    printf("journal: full\n");
+    return true;
+}
+
+int main(void) {
+    u32 n = (u32)MIN(MAX(cmdline_u64("flush", 8), 1ull), (u64)MOST);
+    u64 pause = cmdline_u64("pause_ms", 0) * NS_PER_MS, found;
+
+    for (u32 i = 0; i < MOST; i++) {
+        requests[i] = calloc(1, sizeof(*requests[i]));
+        if (!requests[i] || !(requests[i]->part[0].p = malloc(RECORD))) guest_panic("no memory");
+        requests[i]->nr = 1;
+        requests[i]->part[0].len = RECORD;
+        requests[i]->done = done;
+    }
+    connect();
+    while (!find(&found) || !go_on(found, n, pause))
+        ;
+    return 0;
+}

@@ -1,0 +1,199 @@
+"""Virtio block devices on an NVMe controller that was given to the driver domain: what a guest writes is in the host's file, and
+what it flushed is there whatever happens then. QEMU alone has the controller."""
+import io
+import os
+import re
+import struct
+
+from system.takt import Takt, place, until
+
+MIB = 1 << 20
+IMAGE = 64 * MIB
+CONFIG = """\
+[hypervisor]
+top = no
+guest_console = log
+noreboot = no
+
+[vm iodom]
+image = iodom
+memory = 12M
+pci = 00:04.0
+unsafe_dma = yes
+
+[vm disk]
+image = blktest
+memory = 4M
+cmdline = requests=100 depth=16 kib=80
+disk = iodom dev=nvme offset=8M size=16M
+start = no
+
+[vm journal]
+image = journal
+memory = 4M
+cmdline = flush=4 pause_ms=20
+disk = iodom dev=nvme offset=32M size=24M
+start = no
+
+[vm over]
+image = blktest
+memory = 4M
+disk = iodom dev=nvme offset=24575K size=16M
+start = no
+
+[vm beyond]
+image = blktest
+memory = 4M
+disk = iodom dev=nvme offset=60M size=5M
+start = no
+
+[vm strange]
+image = blktest
+memory = 4M
+disk = iodom dev=nvme ofset=60M size=1M
+start = no
+"""
+
+
+def machine(name):
+    """A machine with the disk, an empty file of the host's, whose writes and flushes the emulator logs."""
+    directory = place(name)
+    os.makedirs(directory, exist_ok=True)
+    paths = [os.path.join(directory, f) for f in ("disk.img", "disk.log")]
+    for path, size in zip(paths, (IMAGE, 0)):
+        with open(path, "wb") as f:
+            f.truncate(size)
+    extra = []
+    for node in (f"driver=file,node-name=file,discard=unmap,filename={paths[0]}", f"driver=file,node-name=log,filename={paths[1]}",
+                 "driver=blklogwrites,node-name=disk,discard=unmap,file=file,log=log"):
+        extra += ["-blockdev", node]
+    extra += ["-device", "nvme,drive=disk,serial=takt-test,addr=4.0"]
+    return Takt(name, CONFIG, extra=extra), *paths
+
+
+def part(image, offset, size):
+    with open(image, "rb") as f:
+        f.seek(offset)
+        return f.read(size)
+
+
+def places(capacity, sectors, requests, seed=1):
+    """Where blktest writes."""
+    for _ in range(requests):
+        seed = (seed * 6364136223846793005 + 1442695040888963407) % (1 << 64)
+        yield (seed >> 33) % ((capacity - 1) // sectors) * sectors
+
+
+def sector_of(number):
+    return struct.pack("<64Q", *(((number << 32 | i) * 0x9E3779B97F4A7C15) % (1 << 64) for i in range(64)))
+
+
+def said(takt, what):
+    """On the console since the first time that this was asked. Not from the emulator's log of it, which says some letters twice when
+    nobody reads fast enough."""
+    takt.link.log = takt.link.log or io.BytesIO()
+    takt("list")  # all that comes before its answer is read
+    return re.findall(what, takt.link.log.getvalue().decode("utf-8", "replace"))
+
+
+def test_a_pattern_is_in_the_file():
+    """Each sector, in requests that take two commands; nothing beside them; and the next VM finds it. Three disks are refused."""
+    takt, image, _ = machine("disk-pattern")
+    with takt:
+        said(takt, "")
+        until(lambda: "iodom: NVMe controller 00:04.0: 65536 KiB" in takt.serial())
+        for n in (1, 2):
+            takt("create disk")
+            until(lambda n=n: len(said(takt, r"disk: blktest: 16384 KiB, .* ended, 0 errors, 0 bad")) == n, 60)
+            takt("wait disk 5s")
+        assert len(said(takt, "disk: blktest: verifies what it has found")) == 1
+        takt("create journal")
+        for vm in ("over", "beyond", "strange"):
+            takt("create " + vm)
+        until(lambda: said(takt, "iodom: strange.0: cannot be served"))
+        takt("destroy over")
+        takt("destroy journal")
+        for sentence in (r"over\.0: its range overlaps that of journal\.0", r"beyond\.0: its range is not within the NVMe disk",
+                         r'strange\.0: what is "ofset=60M size=1M"', r"strange\.0: its options make no sense"):
+            assert said(takt, "iodom: " + sentence), sentence
+    sectors = {s + i for s in places(16 * MIB // 512, 160, 100) for i in range(160)}
+    data = part(image, 8 * MIB, 16 * MIB)
+    assert len(sectors) > 3000
+    wrong = [s for s in range(32767) if data[512 * s:512 * s + 512] != (sector_of(s) if s in sectors else bytes(512))]
+    assert not wrong, (len(wrong), wrong[:10])
+    assert struct.unpack_from("<Q", data, 512 * 32767)[0] == 0x6B72616D64656D72
+    assert not any(part(image, 0, 8 * MIB)) and not any(part(image, 24 * MIB, 8 * MIB))
+
+
+def record_of(number):
+    return struct.pack("<512Q", *(((number << 9 | i) * 0x9E3779B97F4A7C15 + 1) % (1 << 64) for i in range(512)))
+
+
+def records(data, first=0):
+    """How many there are without a gap, from one on."""
+    n = first
+    while (n + 1) * 4096 <= len(data) and data[n * 4096:(n + 1) * 4096] == record_of(n):
+        n += 1
+    return n - first
+
+
+def at_each_flush(log):
+    """How many records the disk had at each flush, were all lost that was written after it: from a log as dm-log-writes has it."""
+    disk, pending, n, counts = bytearray(24 * MIB), [], 0, []
+    with open(log, "rb") as f:
+        magic, _, _, sector = struct.unpack("<QQQI", f.read(28))
+        assert magic == 0x6A736677736872
+        f.seek(sector)
+        while len(head := f.read(sector)) == sector:
+            at, length, flags, _ = struct.unpack_from("<QQQQ", head)
+            assert not flags & ~1, "neither forced nor discarded"
+            pending.append((at * sector - 32 * MIB, f.read(length * sector)))
+            if flags & 1:
+                for where, data in pending:
+                    disk[where:where + len(data)] = data
+                pending = []
+                n += records(disk, n)
+                counts.append(n)
+    return counts
+
+
+def safe(takt):
+    return [int(n) for n in said(takt, r"journal: (\d+) are safe")]
+
+
+def found(takt):
+    return [int(n) for n in said(takt, r"journal: found (\d+)")]
+
+
+def goes_on(takt, times, told):
+    """Until it has found what was there, for so many times, and has written more."""
+    until(lambda: len(found(takt)) == times, 30)
+    assert found(takt)[-1] >= told
+    until(lambda: safe(takt)[-1:] >= [found(takt)[-1] + 40], 30)
+
+
+def test_what_was_flushed_is_there():
+    """The VM is destroyed again and again in the middle of what it does, then the driver domain is. Whatever was flushed is in the
+    file, is found by who comes next, and would be there had the disk lost its power."""
+    takt, image, log = machine("disk-flushed")
+    told = 0
+    with takt:
+        said(takt, "")
+        for n in range(4):
+            takt("create journal")
+            goes_on(takt, n + 1, told)
+            takt("destroy journal")
+            told = safe(takt)[-1]
+            assert records(part(image, 32 * MIB, 24 * MIB)) >= told > 0
+        takt("create journal")
+        goes_on(takt, 5, told)
+        takt("destroy iodom")
+        told = safe(takt)[-1]
+        assert said(takt, "journal: the device is gone") and records(part(image, 32 * MIB, 24 * MIB)) >= told
+        takt("create iodom")
+        goes_on(takt, 6, told)
+        takt("destroy journal")
+        told = safe(takt)
+        assert "crashed" not in takt.serial()
+    counts = at_each_flush(log)
+    assert set(told) <= set(counts), set(told) - set(counts)
