@@ -1,20 +1,24 @@
-/* A server for clients of iperf 2, TCP and UDP, one of each at a time: takes what comes and reports it; of
- * datagrams also loss and jitter (RFC 3550, 6.4.1), to itself: the client gets no report. With idle_ms=T it
- * ends when for so long after a TCP connection there was no other.
+/* iperf 2, for the guest of the same name, load.c and the programs of that name elsewhere: a server of TCP
+ * and UDP, of one connection and one flow of datagrams at a time; it prints what it has got, of datagrams
+ * also loss and jitter (RFC 3550, 6.4.1), which it reports to the client as well. With to=A.B.C.D it is a
+ * client instead: netstack/iperf.h.
  *
- * Command line: port=P (5001); rcvbuf=BYTES of a socket (262144); check: the stream has to be that of iperf
- * and of load.c, digits in order, else the exit code says so; busy: one more thread computes, on the vCPU of
- * the one that serves; and what netstack/virtio.h has.
+ * Command line of the server: port=P (5001); rcvbuf=BYTES of a socket (262144); idle_ms=T: ends when for so
+ * long after a connection there was no other; check: a stream has to be that of netstack/iperf.h, else the
+ * exit code says so; busy: one more thread computes, on the vCPU of the one that serves; and what
+ * netstack/virtio.h has.
  */
 #include <guest/guest.h>
 #include <guest/mem.h>
 #include <guest/printf.h>
 #include <guest/thread.h>
+#include <netstack/iperf.h>
 #include <netstack/socket.h>
 #include <netstack/virtio.h>
 
-#define CONNECTIONS 1
+#define CONNECTIONS 2 /* one that is served, one that waits */
 #define PIECE       16384
+#define QUIET       NS_PER_S /* after which a flow of datagrams counts as over, whatever its end was */
 
 static u16 port;
 static struct sock_options options;
@@ -42,7 +46,7 @@ static u64 mbps100(u64 bytes, u64 ns) { return ns ? bytes * 8 * 100 * 1000 / ns 
 static u32 wrong_digits(const u8 *p, u64 n, u64 at) {
     u32 bad = 0;
 
-    for (u64 i = 0; i < n; i++) bad += p[i] != '0' + (at + i) % 10;
+    for (u64 i = 0; i < n; i++) bad += p[i] != (at + i < IPERF_STREAM_HEAD ? 0 : '0' + (at + i) % 10);
     return bad;
 }
 
@@ -80,57 +84,86 @@ static void tcp_server(void *arg) {
 /* ---- UDP ---- */
 
 static struct {
+    u32 ip;
+    u16 port;
+    bool over;
     u64 bytes, first, last;
-    u32 datagrams, out_of_order, highest; /* highest: one more than the highest number */
+    u32 highest, datagrams, out_of_order; /* highest: number */
     i64 transit;                          /* ns, but for how far the clocks are apart */
     u64 jitter;                           /* ns */
-} udp;
+    u8 report[IPERF_REPORT_SIZE];
+} flow;
 
-static u32 be32(const u8 *p) { return (u32)p[0] << 24 | (u32)p[1] << 16 | (u32)p[2] << 8 | p[3]; }
+/* A client whose last datagrams were lost does not keep others out; one that has ended does not begin again
+ * with a datagram that comes late. */
+static bool begins(u32 ip, u16 port, u32 number, u64 now) {
+    bool same = ip == flow.ip && port == flow.port;
 
-static void count_datagram(const u8 *p, u64 n, u64 now) {
-    u32 number = be32(p);
-    i64 transit = (i64)now - (i64)(be32(p + 4) * NS_PER_S + be32(p + 8) * NS_PER_US);
-    i64 d = transit - udp.transit;
-
-    if (!udp.datagrams++)
-        udp.first = now;
-    else
-        udp.jitter += ((d < 0 ? -d : d) - (i64)udp.jitter) / 16;
-    udp.transit = transit;
-    udp.last = now;
-    udp.bytes += n;
-    if (number < udp.highest)
-        udp.out_of_order++;
-    else
-        udp.highest = number + 1;
+    if (same && !flow.over) return false;
+    return now - flow.last > QUIET || (flow.over && (!same || number == 1)) || !flow.datagrams;
 }
 
-static void report_datagrams(u32 sent) {
-    u64 ns = udp.last - udp.first, rate = mbps100(udp.bytes, ns);
+/* The last one counts as a datagram, but its time does not: it may be one of many that were sent for it. */
+static void count(const struct iperf_head *h, u64 n, u64 now) {
+    i64 transit = (i64)(now - h->ns), d = transit - flow.transit;
 
+    flow.bytes += n;
+    if (h->number <= flow.highest)
+        flow.out_of_order++;
+    else
+        flow.highest = h->number;
+    if (!flow.datagrams++)
+        flow.first = now;
+    else if (!h->last)
+        flow.jitter += ((d < 0 ? -d : d) - (i64)flow.jitter) / 16;
+    if (h->last) return;
+    flow.transit = transit;
+    flow.last = now;
+}
+
+static void end_flow(void) {
+    u32 sent = flow.highest;
+    struct iperf_report r = { .bytes = flow.bytes,
+                              .ns = flow.last - flow.first,
+                              .jitter_ns = flow.jitter,
+                              .datagrams = sent,
+                              .lost = sent - MIN(flow.datagrams, sent),
+                              .out_of_order = flow.out_of_order };
+    u64 rate = mbps100(r.bytes, r.ns);
+
+    iperf_put_report(flow.report, &r);
+    flow.over = true;
     printf("iperf: udp %lu bytes in %lu ns, %lu.%02lu Mb/s, %u of %u datagrams lost, %u out of order, jitter "
-           "%lu "
-           "ns\n",
-           udp.bytes, ns, rate / 100, rate % 100, sent - MIN(udp.datagrams, sent), sent, udp.out_of_order,
-           udp.jitter);
+           "%lu ns\n",
+           r.bytes, r.ns, rate / 100, rate % 100, r.lost, sent, r.out_of_order, r.jitter_ns);
     print_counters();
-    udp = (typeof(udp)){ 0 };
+}
+
+static void take_datagram(struct sock *s, const u8 *p, u64 n, u32 ip, u16 port) {
+    struct iperf_head h = iperf_head(p);
+    u64 now = time_ns();
+
+    if (!h.last && begins(ip, port, h.number, now))
+        flow = (typeof(flow)){ .ip = ip, .port = port };
+    else if (ip != flow.ip || port != flow.port || !flow.datagrams)
+        return;
+    if (!flow.over) count(&h, n, now);
+    if (h.last) { /* again, if our answer was lost or late */
+        if (!flow.over) end_flow();
+        sock_send_to(s, flow.report, sizeof(flow.report), ip, port, NET_FOREVER);
+    }
 }
 
 static void udp_server(void *arg) {
     static u8 p[2048];
     struct sock *s;
+    u32 ip;
+    u16 from;
     i64 n;
 
     if (sock_open(SOCK_UDP, &options, &s) || sock_bind(s, port)) guest_panic("iperf: no UDP socket");
-    while ((n = sock_recv_from(s, p, sizeof(p), NULL, NULL, NET_FOREVER)) >= 0) {
-        if (n < 12) continue;
-        if ((int32_t)be32(p) >= 0)
-            count_datagram(p, (u64)n, time_ns());
-        else if (udp.datagrams)
-            report_datagrams(-be32(p)); /* the last one: it tells how many there were */
-    }
+    while ((n = sock_recv_from(s, p, sizeof(p), &ip, &from, NET_FOREVER)) >= 0)
+        if (n >= IPERF_DATAGRAM) take_datagram(s, p, (u64)n, ip, from);
 }
 
 static void compute(void *arg) {
@@ -141,7 +174,13 @@ static void compute(void *arg) {
 int main(void) {
     struct thread *t;
 
-    port = (u16)cmdline_u64("port", 5001);
+    if (cmdline_has("to")) {
+        if (net_start(2 * net_bufs_for(NET_RCVBUF_MIN))) guest_panic("iperf: no network");
+        wrong = !iperf_client("iperf");
+        sleep_ns(NS_PER_S / 4); /* for the last acknowledgement */
+        return wrong != 0;
+    }
+    port = (u16)cmdline_u64("port", IPERF_PORT);
     options.rcvbuf = (u32)cmdline_u64("rcvbuf", 256 << 10);
     check = cmdline_has("check");
     idle = cmdline_u64("idle_ms", 0) * NS_PER_MS;

@@ -1,21 +1,24 @@
-"""The host's own programs talk to guests: tap device - e1000 - driver domain's bridge - virtio network device. On QEMU, where the
-host has a tap device to give."""
+"""The host's own ping and iperf (version 2) talk to guests: tap device - e1000 - driver domain's bridge - virtio network device. On
+QEMU, where the host has a tap device to give."""
 import glob
 import os
 import re
 import subprocess
 import sys
 
+import clients
 import pytest
 from hostnet import DEVICES, HostNet, Missing
+from machine import Machine
 
 from conftest import ROOT
-from system.takt import Takt
+from system.takt import make_iso, place
 
 CONFIG = """\
 [hypervisor]
 top = no
 guest_console = log
+script = net.script
 
 [pool io]
 cpus = 1
@@ -32,6 +35,13 @@ image = iperf
 memory = 8M
 cmdline = ip={ip}/24 {words}
 net = iodom {link}
+
+[vm client]
+image = iperf
+memory = 8M
+cmdline = ip={client}/24 to={host} {words}
+net = iodom
+start = no
 """
 
 
@@ -44,28 +54,80 @@ def net():
         pytest.skip(str(why))
 
 
-def guest(net, name, words="", link="", **machine):
-    """A machine whose server has number 2 of the network."""
-    return Takt(f"hostnet-{name}", CONFIG.format(ip=net.guest(2), words=words, link=link), nic=net.nic, **machine)
-
-
-def ping(net, n, *words):
-    """(sent, received, mean round-trip time in ms) of the host's ping."""
-    done = subprocess.run(["ping", "-n", "-q", *words, net.guest(n)], capture_output=True, text=True, timeout=60, check=False)
-    counts = re.search(r"(\d+) packets transmitted, (\d+) received", done.stdout)
-    mean = re.search(r"= [\d.]+/([\d.]+)/", done.stdout)
-    assert counts, done.stdout + done.stderr
-    return int(counts[1]), int(counts[2]), float(mean[1]) if mean else None
+def guest(net, name, words="", link="", script=""):
+    """A machine whose server has number 2 of the network; when it is there."""
+    directory = place(f"hostnet-{name}")
+    config = CONFIG.format(ip=net.guest(2), client=net.guest(3), host=net.address, words=words, link=link)
+    iso = make_iso(directory, config, modules={"net.script": script + "@10m list\n"})
+    return Machine("qemu", iso, directory=directory, nic=net.nic)
 
 
 def test_ping(net):
     """Every request is answered, small ones and such as fill a frame, after what the emulated link takes: 5 ms up and 5 down."""
     with guest(net, "ping", link="delay=5ms"):
-        ping(net, 2, "-c", "1", "-w", "10")  # until it is there
+        clients.until_answered(net.guest(2))
         for size in ("56", "1472"):
-            sent, received, mean = ping(net, 2, "-c", "20", "-i", "0.05", "-s", size)
-            assert sent == received == 20 and mean >= 10, (size, sent, received, mean)
-        assert ping(net, 3, "-c", "2", "-i", "0.2", "-W", "1")[1] == 0  # nobody
+            said = clients.ping(net.guest(2), "-c", "20", "-i", "0.05", "-s", size)
+            assert said["requests"] == said["answers"] == 20 and said["rtt_ms"][0] >= 10, said
+        assert clients.ping(net.guest(9), "-c", "2", "-i", "0.2", "-W", "1")["answers"] == 0  # nobody
+
+
+def told(machine, kind):
+    """What the server prints of the next connection: [bytes] or [bytes, lost, sent]."""
+    how, said = machine.wait(rf"server: iperf: {kind} (\d+) bytes in \d+ ns, .*?(?: (\d+) of (\d+) datagrams.*|end 0)\n", 20)
+    assert how == "matched", machine.serial()[-2000:]
+    return [int(n) for n in said.groups() if n]
+
+
+def test_iperf_as_server(net):
+    """One client after the other, and two at once; each of UDP gets the report on its datagrams."""
+    with guest(net, "server") as machine:
+        clients.until_answered(net.guest(2))
+        for _ in range(3):
+            sent = clients.iperf_tcp(net.guest(2), "-n", "500000")["bytes"]
+            assert abs(told(machine, "tcp")[0] - sent) <= 128
+        for _ in range(3):
+            said = clients.iperf_udp(net.guest(2), "-b", "1M", "-t", "0.5")
+            assert said["bytes"] == 1470 * (said["sent"] - said["lost"]) > 50000 and said["lost"] < 3, said
+            assert told(machine, "udp") == [said["bytes"], said["lost"], said["sent"]]
+        both = clients.run(["iperf", "-f", "b", "-c", net.guest(2), "-n", "200000", "-P", "2"], 30)
+        assert all(abs(told(machine, "tcp")[0] - 200000) <= 128 for _ in range(2)), both
+        assert len(clients.intervals(both)) >= 2, both
+
+
+def test_iperf_udp_with_losses(net):
+    """Of ten datagrams three are lost, so are last ones and reports: the client asks again until it has one, which is the same as the
+    first."""
+    with guest(net, "losses", link="loss=30% seed=3") as machine:
+        clients.until_answered(net.guest(2))
+        for _ in range(5):
+            said = clients.iperf_udp(net.guest(2), "-b", "2M", "-t", "0.5")
+            assert said["sent"] > 80 and 0.1 < said["lost"] / said["sent"] < 0.5, said
+            assert told(machine, "udp") == [said["bytes"], said["lost"], said["sent"]]
+
+
+@pytest.mark.parametrize("kind", ("tcp", "udp"))
+def test_iperf_as_client(net, kind):
+    """The host's server understands the guest's client, and the client its report."""
+    words = "tcp=500000" if kind == "tcp" else "udp_ms=500 udp_rate=2000000"
+    server = subprocess.Popen(["iperf", "-s", "-f", "b", "-B", net.address, *(["-u"] if kind == "udp" else [])], text=True,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    try:
+        with guest(net, f"client-{kind}", words, script="@2s create client\n") as machine:
+            how, code = machine.wait(r"client: ends with code (\d+)", 40)
+            text = machine.serial()
+    finally:
+        server.terminate()
+        heard = server.communicate(timeout=10)[0]
+    assert how == "matched" and code[1] == "1", text[-2000:]  # 0, as the shell has it
+    last = clients.intervals(heard)[-1]
+    if kind == "tcp":
+        assert abs(last["bytes"] - 500000) <= 128, heard
+    else:
+        sent = 1 + int(re.search(r"client: iperf: udp (\d+) datagrams of 1470 bytes", text)[1])
+        said = re.search(r"client: iperf: the server says (\d+) bytes in \d+ ns, (\d+) of (\d+) datagrams lost", text)
+        assert [last["bytes"], last["lost"], last["sent"]] == [int(n) for n in said.groups()], heard
+        assert last["sent"] == sent, heard  # those before ARP's answer are lost
 
 
 def test_two_networks_at_a_time(net):
@@ -77,7 +139,15 @@ def test_two_networks_at_a_time(net):
 
 
 def owners():
-    return [open(path, encoding="ascii").read().strip() for path in glob.glob(f"{DEVICES}/takt*/ifalias")]
+    """Whose devices there are; those of others come and go."""
+    found = []
+    for path in glob.glob(f"{DEVICES}/takt*/ifalias"):
+        try:
+            with open(path, encoding="ascii") as f:
+                found.append(f.read().strip())
+        except OSError:
+            pass
+    return found
 
 
 def test_left_behind(net):

@@ -11,10 +11,18 @@ BYTES = 1_000_003  # no multiple of anything
 CONFIG = SCRIPTED + "[pool io]\ncpus = 1\n" + "".join([
     vm("iodom", "iodom", "12M", pool="io"),
     vm("server", "iperf", "8M", cmdline="ip=10.0.0.2/24 check idle_ms=2000", net="iodom"),
-    vm("source", "load", "8M", cmdline=f"ip=10.0.0.3/24 to=10.0.0.2 tcp={BYTES} udp_ms=200 udp_rate=4000000 ping_ms=300", net="iodom"),
+    vm("source", "load", "8M", cmdline=f"ip=10.0.0.3/24 to=10.0.0.2 tcp={BYTES} udp_ms=200 udp_rate=4000000 ping_ms=300", net="iodom",
+       start="no"),
+    vm("sleeper", "iperf", "8M", cmdline="ip=10.0.0.4/24 ring=16", net="iodom"),
+    vm("patient", "load", "8M", cmdline="ip=10.0.0.5/24 to=10.0.0.4 udp_ms=1000 udp_rate=2000000", net="iodom", start="no"),
 ])
 SCRIPT = """\
-@0ms wait source 20s
+@2000ms create patient
+@2600ms pause sleeper
+@4800ms unpause sleeper
++0ms wait patient 20s
++0ms create source
++0ms wait source 20s
 +0ms wait server 8s
 +0ms poweroff
 """
@@ -48,7 +56,17 @@ def test_frames_are_taken_in_batches(boot):
 
 
 def test_udp_and_echo(boot):
-    """200 ms of 4 Mb/s are 69 datagrams of 1,470 bytes; lwIP answers every echo request."""
-    assert boot.said(r"iperf: udp (\d+) bytes in .* (\d+) of (\d+) datagrams lost, (\d+) out") == [(str(69 * 1470), "0", "69", "0")]
+    """200 ms of 4 Mb/s are 69 datagrams of 1,470 bytes, and one ends them; the client gets the server's report on them.
+    lwIP answers every echo request."""
+    assert boot.said(r"server: iperf: udp (\d+) bytes in .* (\d+) of (\d+) datagrams lost, (\d+)") == [("102900", "0", "70", "0")]
+    assert boot.said(r"source: load: the server says (\d+) bytes in .* (\d+) of (\d+) datagrams lost") == [("102900", "0", "70")]
     (requests, answers, most), = boot.said(r"load: echo (\d+) requests, (\d+) answers, .* max (\d+)")
     assert int(requests) > 10 and answers == requests and int(most) > 0
+
+
+def test_udp_to_who_sleeps(boot):
+    """The server is off its pCPU when the datagrams end, with a ring that holds 16: the last one is repeated until it is back."""
+    (got, lost, sent), = boot.said(r"patient: load: the server says (\d+) bytes in .* (\d+) of (\d+) datagrams lost")
+    assert int(got) == 1470 * (int(sent) - int(lost)) and int(lost) > 50
+    assert int(sent) > 171 + 5  # datagrams of 1 s of 2 Mb/s, and as many last ones
+    assert boot.said(r"(patient): ends with code 1\b")

@@ -1,0 +1,167 @@
+#include <guest/guest.h>
+#include <guest/printf.h>
+#include <guest/string.h>
+#include <guest/thread.h>
+#include <netstack/iperf.h>
+#include <netstack/socket.h>
+#include <netstack/virtio.h>
+
+#define PIECE         16380 /* of digits, so a multiple of 10 */
+#define LONGEST       1470
+#define RETRY         (50 * NS_PER_MS) /* to connect */
+#define ANSWER        (20 * NS_PER_MS) /* that the server has for its report before it is asked again */
+#define TRIES         250
+#define FLAG_VERSION1 0x80000000u
+#define FLAG_NUMBER64 0x08000000u /* numbers and counts have an upper half */
+
+static u8 digits[PIECE];
+
+/* ---- the format: words, big endian ---- */
+
+static u32 word(const u8 *p, u32 n) {
+    p += 4 * n;
+    return (u32)p[0] << 24 | (u32)p[1] << 16 | (u32)p[2] << 8 | p[3];
+}
+
+static void put(u8 *p, u32 n, u64 v) {
+    p += 4 * n;
+    for (u32 i = 4; i--; v >>= 8) p[i] = (u8)v;
+}
+
+/* The upper half of the number is in the fourth word: of 2^31 and more we do not hear. */
+struct iperf_head iperf_head(const u8 *p) {
+    int32_t number = (int32_t)word(p, 0);
+
+    return (struct iperf_head){ .number = (u32)(number < 0 ? -(i64)number : number),
+                                .last = number < 0,
+                                .ns = word(p, 1) * NS_PER_S + word(p, 2) * NS_PER_US };
+}
+
+static void put_head(u8 *p, i64 number, u64 ns) {
+    memset(p, 0, IPERF_DATAGRAM);
+    put(p, 0, (u64)number);
+    put(p, 1, ns / NS_PER_S);
+    put(p, 2, ns % NS_PER_S / NS_PER_US);
+    put(p, 3, (u64)number >> 32);
+    put(p, 4, FLAG_NUMBER64);
+}
+
+void iperf_put_report(u8 *p, const struct iperf_report *r) {
+    memset(p, 0, IPERF_REPORT_SIZE);
+    put(p, 4, FLAG_VERSION1 | FLAG_NUMBER64);
+    put(p, 5, r->bytes >> 32);
+    put(p, 6, r->bytes);
+    put(p, 7, r->ns / NS_PER_S);
+    put(p, 8, r->ns % NS_PER_S / NS_PER_US);
+    put(p, 9, r->lost);
+    put(p, 10, r->out_of_order);
+    put(p, 11, r->datagrams);
+    put(p, 12, r->jitter_ns / NS_PER_S);
+    put(p, 13, r->jitter_ns % NS_PER_S / NS_PER_US);
+}
+
+static struct iperf_report get_report(const u8 *p) {
+    return (struct iperf_report){ .bytes = (u64)word(p, 5) << 32 | word(p, 6),
+                                  .ns = word(p, 7) * NS_PER_S + word(p, 8) * NS_PER_US,
+                                  .lost = word(p, 9),
+                                  .out_of_order = word(p, 10),
+                                  .datagrams = word(p, 11),
+                                  .jitter_ns = word(p, 12) * NS_PER_S + word(p, 13) * NS_PER_US };
+}
+
+/* ---- the client ---- */
+
+/* The server may not be there yet. */
+static struct sock *connect(const char *who, u32 ip, u16 port) {
+    struct sock_options options = { NET_RCVBUF_MIN, (u32)cmdline_u64("sndbuf", 65536) };
+    struct sock *s;
+
+    for (;;) {
+        int error = sock_open(SOCK_TCP, &options, &s);
+
+        if (error) guest_panic("%s: no socket: %d", who, error);
+        error = sock_connect(s, ip, port, NET_FOREVER);
+        if (!error) return s;
+        sock_close(s);
+        sleep_ns(RETRY);
+    }
+}
+
+/* False: the server ended it. */
+static bool stream(const char *who, u32 ip, u16 port, u64 bytes, u64 ns) {
+    struct sock *s = connect(who, ip, port);
+    u64 start = time_ns(), sent = 0;
+    u8 rest[16];
+    i64 n;
+
+    memset(digits, 0, IPERF_STREAM_HEAD);
+    while (sent < bytes && time_ns() - start < ns) {
+        n = sock_send(s, digits, MIN(bytes - sent, (u64)PIECE), NET_FOREVER);
+        if (n < 0) break;
+        sent += (u64)n;
+        for (u32 i = 0; i < IPERF_STREAM_HEAD; i++) digits[i] = (u8)('0' + i);
+    }
+    sock_shutdown(s);
+    while ((n = sock_recv(s, rest, sizeof(rest), NET_FOREVER)) > 0)
+        ;
+    printf("%s: tcp %lu bytes in %lu ns, end %ld\n", who, sent, time_ns() - start, n);
+    sock_close(s);
+    return n == 0;
+}
+
+/* The last datagram, until the server answers. */
+static bool ask(struct sock *s, u8 *p, u32 size, i64 number, u32 ip, u16 port, struct iperf_report *r) {
+    static u8 answer[IPERF_REPORT_SIZE];
+    u64 now = time_ns();
+
+    for (u32 i = 0; i < TRIES; i++) {
+        put_head(p, -(number + i), now);
+        sock_send_to(s, p, size, ip, port, NET_FOREVER);
+        if (sock_recv_from(s, answer, sizeof(answer), NULL, NULL, time_ns() + ANSWER) != sizeof(answer))
+            continue;
+        *r = get_report(answer);
+        return true;
+    }
+    return false;
+}
+
+static bool datagrams(const char *who, u32 ip, u16 port, u64 ns, u64 rate, u32 size) {
+    struct sock_options options = { NET_RCVBUF_MIN, 65536 };
+    u64 start, interval = size * 8 * NS_PER_S / rate;
+    struct iperf_report r;
+    struct sock *s;
+    i64 n = 0;
+    bool told;
+
+    if (sock_open(SOCK_UDP, &options, &s)) guest_panic("%s: no socket", who);
+    start = time_ns();
+    for (; (u64)n * interval < ns; n++) {
+        while (time_ns() < start + (u64)n * interval) sleep_until(start + (u64)n * interval);
+        put_head(digits, n + 1, time_ns());
+        sock_send_to(s, digits, size, ip, port, NET_FOREVER);
+    }
+    printf("%s: udp %ld datagrams of %u bytes in %lu ns\n", who, n, size, time_ns() - start);
+    told = ask(s, digits, size, n + 1, ip, port, &r); /* one more */
+    if (told)
+        printf("%s: the server says %lu bytes in %lu ns, %u of %u datagrams lost, jitter %lu ns\n", who,
+               r.bytes, r.ns, r.lost, r.datagrams, r.jitter_ns);
+    else
+        printf("%s: the server says nothing\n", who);
+    sock_close(s);
+    return told;
+}
+
+bool iperf_client(const char *who) {
+    u64 bytes = cmdline_u64("tcp", 0), ns = cmdline_u64("tcp_ms", 0) * NS_PER_MS;
+    u32 ip = net_cmdline_ip("to", 0x0a000002);
+    u16 port = (u16)cmdline_u64("port", IPERF_PORT);
+    bool ok = true;
+
+    for (u32 i = 0; i < PIECE; i++) digits[i] = (u8)('0' + i % 10);
+    if (bytes || ns) ok = stream(who, ip, port, bytes ? bytes : ~0ull, ns ? ns : ~0ull);
+    if (cmdline_has("udp_ms"))
+        ok &= datagrams(who, ip, port, cmdline_u64("udp_ms", 0) * NS_PER_MS,
+                        MAX(cmdline_u64("udp_rate", 1000000), 1ull),
+                        (u32)MIN(MAX(cmdline_u64("udp_size", LONGEST), (u64)IPERF_DATAGRAM), (u64)LONGEST));
+    return ok;
+}
