@@ -2,6 +2,7 @@
 import math
 import re
 import subprocess
+import time
 
 # With -f b: "[  1] 0.0000-2.0189 sec  267540 Bytes  1060133 bits/sec   0.004 ms 0/182 (0%)"; the last three of a report by the server.
 INTERVAL = re.compile(r"^\[ *\d+\] +([\d.]+)-([\d.]+) sec +(\d+) Bytes +(\d+) bits/sec(?: +([\d.]+) ms +(\d+)/ *(\d+) )?", re.M)
@@ -32,10 +33,12 @@ def ping(address, *words, timeout=60):
     return {"requests": int(counts[1]), "answers": int(counts[2]), "rtt_ms": times}
 
 
-def until_answered(address, seconds=20):
+def until_answered(address, seconds=30):
     """Asks until the guest is there."""
-    if not ping(address, "-c", "1", "-w", str(seconds), "-i", "0.2", timeout=seconds + 5)["answers"]:
-        raise Failed(f"{address} has not answered for {seconds} s")
+    end = time.monotonic() + seconds
+    while not ping(address, "-c", "1", "-W", "1")["answers"]:
+        if time.monotonic() > end:
+            raise Failed(f"{address} has not answered for {seconds} s")
 
 
 def quantile(times, part):
