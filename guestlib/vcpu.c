@@ -102,10 +102,13 @@ void vcpu_start_raw(unsigned id, u8 page) {
     lapic_icr(id, ICR_SIPI | ICR_ASSERT | page);
 }
 
+/* How long it could have been running since `start`: on Takt others may have its pCPU for any time. */
+static u64 had(unsigned id, u64 start) { return on_takt() ? vcpu_times(id).run_ns : time_ns() - start; }
+
 static bool start(unsigned id) {
     struct vcpu *v = calloc(1, sizeof(*v));
     char *stack = page_alloc(THREAD_STACK / PAGE_SIZE);
-    u64 end;
+    u64 begin = time_ns();
 
     if (!v || !stack) return false;
     v->id = id;
@@ -113,8 +116,8 @@ static bool start(unsigned id) {
     ap_stack = (u64)stack + THREAD_STACK;
     vcpus[id] = v;
     vcpu_start_raw(id, AP_PAGE >> 12);
-    for (end = time_ns() + AP_WAIT_NS; !__atomic_load_n(&v->online, __ATOMIC_ACQUIRE);) {
-        if (time_ns() > end) return false;
+    while (!__atomic_load_n(&v->online, __ATOMIC_ACQUIRE)) {
+        if (had(id, begin) > AP_WAIT_NS) return false;
         hypercall0(TAKT_HC_YIELD);
         cpu_relax();
     }

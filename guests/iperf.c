@@ -188,7 +188,7 @@ int main(void) {
     t = thread_start(net_thread_vcpu(), "tcp", tcp_server, NULL);
     thread_start(net_thread_vcpu(), "udp", udp_server, NULL);
     if (cmdline_has("busy")) thread_start(net_thread_vcpu(), "compute", compute, NULL);
-    if (!t) guest_panic("iperf: no memory");
+    if (!t) guest_panic("iperf: no thread on vCPU %u", net_thread_vcpu());
     thread_join(t);
     return wrong != 0;
 }

@@ -70,3 +70,13 @@ def test_udp_to_who_sleeps(boot):
     assert int(got) == 1470 * (int(sent) - int(lost)) and int(lost) > 50
     assert int(sent) > 171 + 5  # datagrams of 1 s of 2 Mb/s, and as many last ones
     assert boot.said(r"(patient): ends with code 1\b")
+
+
+def test_vcpu_that_waits_for_its_pcpu(platform):
+    """Who starts a vCPU waits for it as long as others have its pCPU: three seconds here, as there is one for two in the pool."""
+    config = SCRIPTED + "[pool full]\ncpus = 1-2\nsched = null\n" + "".join([
+        vm("hog", "spin", pool="full"), vm("iodom", "iodom", "12M"),
+        vm("server", "iperf", "8M", vcpus=2, cmdline="ip=10.0.0.2/24", net="iodom", pool="full")])
+    boot = Boot("net-late-vcpu", config, "@3500ms destroy hog\n@5s list -j=end\n+0ms poweroff\n", platform, cpus=3)
+    assert boot.said(r"server: net: 10\.0\.0\.2") and not boot.said("crashed")
+    assert {v["name"]: v["state"] for v in boot.results["end"]}["server"] == "running", boot.log[-2000:]
