@@ -340,8 +340,8 @@ compare: ## the papers' policies side by side, in the simulation and on Bochs (P
 	@$(PYTHON) tools/compare.py --platform sim --platform $(if $(filter qemu kvm,$(PLATFORM)),$(PLATFORM),bochs) \
 	    $(if $(SEEDS),--seeds $(SEEDS))
 
-net-demo: ## a server's TCP, UDP and echo among VMs that compute: credit, turbo core, early ACKs (PLATFORM=bochs|qemu|kvm)
-	@tools/deps.sh build net $(if $(filter qemu kvm,$(PLATFORM)),qemu,bochs)
+net-demo: ## a server's TCP, UDP and echo among VMs that compute; on QEMU by the host's ping and iperf (PLATFORM=bochs|qemu|kvm)
+	@tools/deps.sh build net $(if $(filter qemu kvm,$(PLATFORM)),qemu clients,bochs)
 	@$(SUBMAKE) -s -j2 all && $(SUBMAKE) -s net-guests
 	@$(PYTHON) tools/netdemo.py --platform $(if $(filter qemu kvm,$(PLATFORM)),$(PLATFORM),bochs)
 

@@ -2,15 +2,16 @@
 """make net-demo: what a turbo core and early acknowledgements bring a VM that serves TCP among others that compute.
 
 boot/net-demo.cfg is the machine: four VMs share a core, a driver domain has one of its own, the traffic comes from inside the
-machine. Three set-ups are laid over it:
+machine or, where this host has a tap device to give, from its own ping and iperf (tools/netdemo_host.py). Three set-ups are laid
+over it:
 
   credit            the four VMs under credit
   turbo             the server's interrupts and the bottom half of its network stack are on a turbo core
   turbo+early_ack   its stack acknowledges data in order while the reader owns the socket (Algorithm 1)
 
-A TCP stream first, then datagrams; echo requests all the time. Writes build/results/net-demo-PLATFORM.json. On Bochs time is
-virtual, and what is claimed rests on that; by the host's clock (QEMU) figures are worth as much as the host was idle: medians of
---runs.
+From inside a TCP stream first, then datagrams; echo requests all the time. Writes build/results/net-demo-PLATFORM.json. On Bochs
+time is virtual, and what is claimed rests on that; by the host's clock (QEMU) figures are worth as much as the host was idle:
+medians of --runs, taken in turns.
 
   tools/netdemo.py [--platform bochs|qemu|kvm] [--runs N]
 """
@@ -23,8 +24,11 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
+import clients
 import compare
+import hostnet
 import machine
+import netdemo_host
 
 BASE = os.path.join(machine.ROOT, "boot", "net-demo.cfg")
 PCPUS = 5  # the source's, the driver domain's, the core, the turbo core, the probe's
@@ -59,36 +63,86 @@ def last(name, text):
     return found[-1].groupdict()
 
 
+def ring_drops(text):
+    return int(dict(re.findall(r"(\w+)=(\d+)", last("bridge", text)["counters"])).get("ring_full", 0))
+
+
+def plain(text):
+    return re.sub("\x1b\\[[0-9;]*[A-Za-z]", "", text)
+
+
 def read(setup, text):
     """One run as it is written down, from what the guests have printed."""
     tcp, udp, echo, acks = (last(name, text) for name in ("tcp", "udp", "echo", "acks"))
-    bridge = dict(re.findall(r"(\w+)=(\d+)", last("bridge", text)["counters"]))
 
     def mbps(d, kind):
         return round(int(d[kind + "_bytes"]) * 8e3 / int(d[kind + "_ns"]), 2)
     return {"setup": setup, "tcp_mbps": mbps(tcp, "tcp"), "udp_mbps": mbps(udp, "udp"),
             "rtt_ms": {k: round(int(echo[k]) / 1e6, 2) for k in ("p50", "p99", "max", "mean")},
-            "ring_drops": int(bridge.get("ring_full", 0)), "early_acks": int(acks["early"]), "backlog_most": int(acks["backlog"]),
+            "ring_drops": ring_drops(text), "early_acks": int(acks["early"]), "backlog_most": int(acks["backlog"]),
             "udp_lost": int(udp["udp_lost"]), "udp_sent": int(udp["udp_sent"]),
             "echo_requests": int(echo["requests"]), "echo_answers": int(echo["answers"])}
 
 
-def run(setup, platform, number):
-    directory = os.path.join(machine.BUILD, "run", f"net-demo-{platform}", f"{setup}-{number}")
+def image(name, config, script):
+    """Directory and boot image of a run."""
+    directory = os.path.join(machine.BUILD, "run", "net-demo-" + name)
     os.makedirs(directory, exist_ok=True)
-    config, script, iso = (os.path.join(directory, name) for name in ("net-demo.cfg", "net-demo.script", "net-demo.iso"))
-    for path, text in ((config, vm_file(setup)), (script, SCRIPT)):
+    paths = [os.path.join(directory, "net-demo." + kind) for kind in ("cfg", "script", "iso")]
+    for path, text in zip(paths, (config, script)):
         with open(path, "w", encoding="ascii") as f:
             f.write(text)
-    subprocess.run([os.path.join(machine.ROOT, "tools", "mkiso.sh"), iso, config,
-                    "--module", f"net-demo.script={script}"], cwd=machine.ROOT, check=True)
+    subprocess.run([os.path.join(machine.ROOT, "tools", "mkiso.sh"), paths[2], paths[0],
+                    "--module", f"net-demo.script={paths[1]}"], cwd=machine.ROOT, check=True)
+    return directory, paths[2]
+
+
+def run(setup, platform, number):
+    directory, iso = image(f"{platform}/{setup}-{number}", vm_file(setup), SCRIPT)
     with machine.Machine(platform, iso, cpus=PCPUS, directory=directory) as m:
         how, _ = m.wait(timeout=WALL[platform])
-        text = re.sub("\x1b\\[[0-9;]*[A-Za-z]", "", m.serial())
+        text = plain(m.serial())
     try:
         return read(setup, text)
     except LookupError as what:
         sys.exit(f"net-demo: {setup}: no result of {what} ({how}); see {directory}")
+
+
+def measured(setup, platform, number, net):
+    """One run, measured by the host."""
+    address = net.guest(2)
+    directory, iso = image(f"{platform}-host/{setup}-{number}", netdemo_host.vm_file(vm_file(setup), address), "@10m poweroff\n")
+    with machine.Machine(platform, iso, cpus=netdemo_host.PCPUS, directory=directory, nic=net.nic) as m:
+        said = netdemo_host.measure(address)
+        for what, seconds in (("udp", 10), ("acks", 10), ("bridge", 3)):  # the counters come after it, and every second
+            m.wait(LINES[what], seconds)
+        text = plain(m.serial())
+    acks = last("acks", text)
+    return {"setup": setup, **said, "ring_drops": ring_drops(text), "early_acks": int(acks["early"]),
+            "backlog_most": int(acks["backlog"])}
+
+
+def run_by_host(*turn):
+    """Once more if it fails, which is told: the host may have had other things to do."""
+    for again in (": once more", ""):
+        try:
+            return measured(*turn)
+        except (clients.Failed, LookupError) as what:
+            print(f"net-demo: {turn[0]}, run {turn[2]}{again}: {what}", file=sys.stderr)
+    sys.exit(1)
+
+
+def all_runs(turns, platform):
+    """In order, and where they come from. In virtual time side by side; by the host's clock one at a time."""
+    if platform == "bochs":
+        with ThreadPoolExecutor(os.cpu_count()) as side_by_side:
+            return list(side_by_side.map(lambda turn: run(turn[0], platform, turn[1]), turns)), "20 Mb/s, 2 ms each way"
+    try:
+        with hostnet.HostNet() as net:
+            return [run_by_host(setup, platform, n, net) for setup, n in turns], netdemo_host.HOW
+    except hostnet.Missing as why:
+        print(f"net-demo: {why}: the traffic comes from inside the machine", file=sys.stderr)
+    return [run(setup, platform, n) for setup, n in turns], "20 Mb/s, 2 ms each way, from inside"
 
 
 def median(runs):
@@ -115,10 +169,9 @@ def main():
     args = parser.parse_args()
     virtual = args.platform == "bochs"  # by the host's clock, one at a time
     turns = [(setup, n) for n in range(1, (args.runs or (1 if virtual else 3)) + 1) for setup in SETUPS]
-    with ThreadPoolExecutor(os.cpu_count() if virtual else 1) as side_by_side:
-        runs = list(side_by_side.map(lambda turn: run(turn[0], args.platform, turn[1]), turns))
+    runs, how = all_runs(turns, args.platform)
     rows = [median([r for r in runs if r["setup"] == setup]) for setup in SETUPS]
-    print(f"Takt, {args.platform}: 20 Mb/s, 2 ms each way; medians of {len(runs) // len(SETUPS)} run(s)")
+    print(f"Takt, {args.platform}: {how}; medians of {len(runs) // len(SETUPS)} run(s)")
     print("\n".join(table(rows)))
     if not virtual:
         print("The clock is the host's here: these figures are worth as much as the host was idle. PLATFORM=bochs is exact.")

@@ -3,6 +3,7 @@ QEMU, where the host has a tap device to give."""
 import glob
 import os
 import re
+import shutil
 import subprocess
 import sys
 
@@ -54,12 +55,12 @@ def net():
         pytest.skip(str(why))
 
 
-def guest(net, name, words="", link="", script=""):
+def guest(net, name, words="", link="", script="", extra=()):
     """A machine whose server has number 2 of the network; when it is there."""
     directory = place(f"hostnet-{name}")
     config = CONFIG.format(ip=net.guest(2), client=net.guest(3), host=net.address, words=words, link=link)
     iso = make_iso(directory, config, modules={"net.script": script + "@10m list\n"})
-    return Machine("qemu", iso, directory=directory, nic=net.nic)
+    return Machine("qemu", iso, directory=directory, nic=net.nic, extra=extra)
 
 
 def test_ping(net):
@@ -128,6 +129,38 @@ def test_iperf_as_client(net, kind):
         said = re.search(r"client: iperf: the server says (\d+) bytes in \d+ ns, (\d+) of (\d+) datagrams lost", text)
         assert [last["bytes"], last["lost"], last["sent"]] == [int(n) for n in said.groups()], heard
         assert last["sent"] == sent, heard  # those before ARP's answer are lost
+
+
+BAD = " || ".join(["_ws.malformed", *(f'{p}.checksum.status == "Bad"' for p in ("ip", "icmp", "tcp", "udp"))])
+
+
+def frames(capture, which):
+    """What tshark, which verifies every sum, sees of that kind."""
+    checks = [w for p in ("ip", "tcp", "udp") for w in ("-o", f"{p}.check_checksum:TRUE")]
+    done = subprocess.run(["tshark", "-n", "-r", capture, *checks, "-Y", which], capture_output=True, text=True, check=True)
+    return done.stdout.splitlines()
+
+
+@pytest.mark.skipif(not shutil.which("tshark"), reason="tshark is missing (tools/deps.sh clients)")
+def test_nothing_is_malformed(net):
+    """In what QEMU has seen at the network card, of ping, TCP and UDP; the reports of the server are among it, and tshark would notice
+    a frame that was spoilt."""
+    capture = os.path.join(place("hostnet-capture"), "card.pcap")
+    with guest(net, "capture", extra=["-object", f"filter-dump,id=capture,netdev=nic,file={capture}"]):
+        clients.until_answered(net.guest(2))
+        clients.ping(net.guest(2), "-c", "10", "-i", "0.05", "-s", "1000")
+        clients.iperf_tcp(net.guest(2), "-n", "300000")
+        clients.iperf_udp(net.guest(2), "-b", "2M", "-t", "0.5")
+    server = f"ip.src == {net.guest(2)}"
+    assert len(frames(capture, f"tcp && {server}")) > 20 and len(frames(capture, f"icmp && {server}")) >= 10
+    assert len(frames(capture, f"udp && {server}")) >= 1 and len(frames(capture, f"tcp && ip.dst == {net.guest(2)}")) > 200
+    assert not frames(capture, BAD)
+    with open(capture, "rb") as f:
+        spoilt = bytearray(f.read())
+    spoilt[-1] ^= 1  # of the last frame, a report
+    with open(capture + ".spoilt", "wb") as f:
+        f.write(spoilt)
+    assert len(frames(capture + ".spoilt", BAD)) == 1
 
 
 def test_two_networks_at_a_time(net):

@@ -3,7 +3,9 @@ import json
 import os
 import subprocess
 
+import clients
 import netdemo
+import netdemo_host
 import pytest
 
 from conftest import BUILD
@@ -29,18 +31,56 @@ def test_read():
             netdemo.read("turbo", "\n".join(line for line in SAID.splitlines() if f": {name} " not in line))
 
 
+IPERF = """\
+------------------------------------------------------------
+Client connecting to 10.77.0.2, UDP port 5001
+[  1] local 10.77.0.1 port 54188 connected with 10.77.0.2 port 5001
+[ ID] Interval       Transfer     Bandwidth
+[  1] 0.0000-2.0189 sec  269010 Bytes  1065958 bits/sec
+[  1] Sent 183 datagrams
+[  1] Server Report:
+[ ID] Interval       Transfer     Bandwidth        Jitter   Lost/Total Datagrams
+[  1] 0.0000-2.0011 sec  264600 Bytes  1057819 bits/sec   0.104 ms 2/182 (1.1%)
+"""
+
+
+def test_what_iperf_says(monkeypatch):
+    sent, got = clients.intervals(IPERF)
+    assert sent == {"seconds": 2.0189, "bytes": 269010, "mbps": 1.065958}
+    assert got == {"seconds": 2.0011, "bytes": 264600, "mbps": 1.057819, "jitter_ms": 0.104, "lost": 2, "sent": 182}
+    monkeypatch.setattr(clients, "run", lambda command, timeout: IPERF)
+    assert clients.iperf_udp("10.77.0.2") == got
+    monkeypatch.setattr(clients, "run", lambda command, timeout: IPERF[:IPERF.find("[  1] Server Report")])
+    with pytest.raises(clients.Failed):  # what the client has sent is no answer
+        clients.iperf_udp("10.77.0.2")
+
+
+def test_quantiles():
+    assert [clients.quantile([1, 2, 3, 4], q) for q in (0.01, 0.5, 0.99, 1)] == [1, 2, 4, 4]
+    assert clients.quantile([], 0.5) is None
+
+
 def test_medians():
     runs = [{"setup": "a", "x": x, "rtt": {"p50": 2 * x}} for x in (5, 1, 3)]
     assert netdemo.median(runs) == {"setup": "a", "x": 3, "rtt": {"p50": 6}}
 
 
+def vms_of(text, path):
+    path.write_text(text)
+    done = subprocess.run([os.path.join(BUILD, "cfgdump"), path], capture_output=True, text=True, check=True)
+    return {vm["name"]: vm for vm in json.loads(done.stdout)["vms"]}
+
+
 @pytest.mark.parametrize("setup", netdemo.SETUPS)
 def test_vm_files(setup, tmp_path):
-    """Four VMs on the core; the set-ups differ in the turbo core and the switch, in nothing else."""
-    path = tmp_path / "net-demo.cfg"
-    path.write_text(netdemo.vm_file(setup))
-    done = subprocess.run([os.path.join(BUILD, "cfgdump"), path], capture_output=True, text=True, check=True)
-    vms = {vm["name"]: vm for vm in json.loads(done.stdout)["vms"]}
+    """Four VMs on the core; the set-ups differ in the turbo core and the switch, in nothing else. Measured by the host, there is no
+    traffic of its own, and the driver domain has a card."""
+    vms = vms_of(netdemo.vm_file(setup), tmp_path / "inside.cfg")
     assert sum(vm["pool"] == "core" for vm in vms.values()) == 4
     assert vms["server"]["turbo"] == (setup != "credit")
     assert f"early_ack={int(setup == 'turbo+early_ack')}" in vms["server"]["cmdline"]
+    host = vms_of(netdemo_host.vm_file(netdemo.vm_file(setup), "10.77.3.2"), tmp_path / "host.cfg")
+    assert set(vms) - set(host) == {"source", "probe"} and set(host) < set(vms)
+    assert "ip=10.77.3.2/24" in host["server"]["cmdline"] and host["server"]["turbo"] == vms["server"]["turbo"]
+    assert f"early_ack={int(setup == 'turbo+early_ack')}" in host["server"]["cmdline"]
+    assert all(host[name] == vms[name] for name in host if name not in ("server", "iodom"))
