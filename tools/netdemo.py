@@ -105,7 +105,7 @@ def run(setup, platform, number):
     try:
         return read(setup, text)
     except LookupError as what:
-        sys.exit(f"net-demo: {setup}: no result of {what} ({how}); see {directory}")
+        raise clients.Failed(f"{setup}: no result of {what} ({how}); see {directory}") from None
 
 
 def measured(setup, platform, number, net):
@@ -122,11 +122,11 @@ def measured(setup, platform, number, net):
             "backlog_most": int(acks["backlog"])}
 
 
-def run_by_host(*turn):
+def by_the_hosts_clock(measure, *turn):
     """Once more if it fails, which is told: the host may have had other things to do."""
     for again in (": once more", ""):
         try:
-            return measured(*turn)
+            return measure(*turn)
         except (clients.Failed, LookupError) as what:
             print(f"net-demo: {turn[0]}, run {turn[2]}{again}: {what}", file=sys.stderr)
     sys.exit(1)
@@ -139,10 +139,10 @@ def all_runs(turns, platform):
             return list(side_by_side.map(lambda turn: run(turn[0], platform, turn[1]), turns)), "20 Mb/s, 2 ms each way"
     try:
         with hostnet.HostNet() as net:
-            return [run_by_host(setup, platform, n, net) for setup, n in turns], netdemo_host.HOW
+            return [by_the_hosts_clock(measured, setup, platform, n, net) for setup, n in turns], netdemo_host.HOW
     except hostnet.Missing as why:
         print(f"net-demo: {why}: the traffic comes from inside the machine", file=sys.stderr)
-    return [run(setup, platform, n) for setup, n in turns], "20 Mb/s, 2 ms each way, from inside"
+    return [by_the_hosts_clock(run, setup, platform, n) for setup, n in turns], "20 Mb/s, 2 ms each way, from inside"
 
 
 def median(runs):
@@ -169,7 +169,10 @@ def main():
     args = parser.parse_args()
     virtual = args.platform == "bochs"  # by the host's clock, one at a time
     turns = [(setup, n) for n in range(1, (args.runs or (1 if virtual else 3)) + 1) for setup in SETUPS]
-    runs, how = all_runs(turns, args.platform)
+    try:
+        runs, how = all_runs(turns, args.platform)
+    except clients.Failed as what:
+        sys.exit(f"net-demo: {what}")
     rows = [median([r for r in runs if r["setup"] == setup]) for setup in SETUPS]
     print(f"Takt, {args.platform}: {how}; medians of {len(runs) // len(SETUPS)} run(s)")
     print("\n".join(table(rows)))
