@@ -218,7 +218,7 @@ $(B)/fuzz/%: $(B)/fuzz/obj/tests/fuzz/%.o $(B)/fuzz/libhv.a
 
 LWIP_C   := $(addprefix core/,def.c inet_chksum.c init.c ip.c mem.c memp.c netif.c pbuf.c stats.c tcp.c tcp_in.c tcp_out.c \
 	timeouts.c udp.c $(addprefix ipv4/,etharp.c icmp.c ip4.c ip4_addr.c)) netif/ethernet.c
-NET_OWN  := netstack/guest.c netstack/iperf.c netstack/virtio.c# of guests alone
+NET_OWN  := netstack/guest.c netstack/iperf.c netstack/sendfile.c netstack/virtio.c# of guests alone
 NET_C    := $(filter-out $(NET_OWN),$(wildcard netstack/*.c))
 NET_INC  := -Inetstack -isystem $(LWIP)/src/include
 NET_TEST := $(addprefix $(B)/host/,netstack/%.o tests/unit/test_net%.o tests/unit/net_wire.o)
@@ -246,8 +246,13 @@ $(B)/tsan/test_net_threads: $(NET_C) tests/unit/net_wire.c tests/unit/test_net_t
 	@mkdir -p $(@D)
 	$(CC) $(filter-out $(WARN) -MMD -MP,$(HOST_CFLAGS)) $(NET_INC) -fsanitize=thread -o $@ $(filter %.c,$^) \
 	    $(addprefix $(LWIP)/src/,$(LWIP_C)) -lcmocka
-tsan: $(B)/tsan/test_net_threads ## the network stack's two contexts under ThreadSanitizer
-	TSAN_OPTIONS=halt_on_error=1 $<
+# And the page cache's contexts.
+$(B)/tsan/test_pagecache_threads: guestlib/pagecache.c tests/unit/test_pagecache_threads.c guestlib/include/guest/pagecache.h
+	@mkdir -p $(@D)
+	$(CC) $(filter-out -MMD -MP,$(HOST_CFLAGS)) -Iguestlib/include -fsanitize=thread -o $@ $(filter %.c,$^) -lcmocka
+TSAN := $(B)/tsan/test_net_threads $(B)/tsan/test_pagecache_threads
+tsan: $(TSAN) ## the contexts of network stack and page cache under ThreadSanitizer
+	@set -e; for t in $(TSAN); do TSAN_OPTIONS=halt_on_error=1 $$t; done
 
 # For guests.
 GUEST_NET  := $(patsubst %,$(B)/guestnet/%,$(patsubst %.c,%.o,$(NET_C) $(NET_OWN)) $(LWIP_OBJ))

@@ -113,7 +113,7 @@ static void forget(struct pagecache *c, struct pagecache_frame *f) {
     while (*at != i) at = &c->frame[*at].chain;
     *at = f->chain;
     f->block = NOWHERE;
-    f->flags = 0;
+    clear(f, ~0u);
 }
 
 static bool in_use(const struct pagecache_frame *f) {
@@ -128,8 +128,8 @@ static struct pagecache_frame *new_frame(struct pagecache *c, u64 block) {
 
         c->hand = (c->hand + 1) % c->config.pages;
         if (in_use(f)) continue;
-        if (f->flags & USED) {
-            f->flags &= ~(u32)USED;
+        if (load(&f->flags) & USED) {
+            clear(f, USED);
             continue;
         }
         if (f->block != NOWHERE) {
@@ -137,7 +137,7 @@ static struct pagecache_frame *new_frame(struct pagecache *c, u64 block) {
             c->stats.evicted++;
         }
         f->block = block;
-        f->flags = USED; /* or what is read ahead would go before it was used once */
+        set(f, USED); /* or what is read ahead would go before it was used once */
         f->chain = *b;
         *b = (u32)(f - c->frame);
         return f;
@@ -264,7 +264,10 @@ static void start_reading(struct pagecache *c, struct pagecache_stream *s, u64 f
     if (s && !c->config.no_ahead) {
         bool goes_on = first == s->next || first + 1 == s->next;
 
-        if (!goes_on) *s = (struct pagecache_stream){ 0, first, 0 };
+        if (!goes_on) {
+            s->ahead = first;
+            s->window = 0;
+        }
         s->next = to;
         from = MAX(s->ahead, first);
         if (goes_on && to + s->window / 2 >= s->ahead) {
@@ -272,7 +275,7 @@ static void start_reading(struct pagecache *c, struct pagecache_stream *s, u64 f
                 __atomic_fetch_add(&c->stats.ahead_congested, 1, __ATOMIC_RELAXED);
             } else {
                 s->window = MIN(MAX(2 * s->window, AHEAD_FIRST), c->config.ahead);
-                to = MAX(to, MIN(MAX(s->ahead, to) + s->window, c->blocks));
+                to = MAX(to, MIN(MAX(s->ahead, to) + s->window, MIN(s->end, c->blocks)));
             }
         }
         s->ahead = MAX(s->ahead, to);

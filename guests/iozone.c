@@ -72,7 +72,7 @@ static void report(const char *name, u64 ns) {
 }
 
 static void run(const char *name, bool writes, bool at_random, bool with_sync) {
-    struct pagecache_stream s = pagecache_stream(base);
+    struct pagecache_stream s = pagecache_stream(base, size);
     u64 start = time_ns(), ns, checking = 0;
 
     for (u64 i = 0; i < nr; i++) {

@@ -252,6 +252,25 @@ static bool writable(const struct sock *s) {
     return byte_ring_count(&s->tx) < s->tx.size || (__atomic_load_n(&s->eof, __ATOMIC_ACQUIRE) && s->error);
 }
 
+i64 sock_room(struct sock *s, void **at, u64 deadline) {
+    u32 n;
+
+    if (s->type != SOCK_TCP) return -EINVAL;
+    if (!s->connected) return -NET_ENOTCONN;
+    for (;;) {
+        if (s->error) return s->error;
+        n = byte_ring_room(&s->tx, (u8 **)at);
+        if (n) return n;
+        sock_notify(s);
+        if (!wait_for(s, EVENT_WRITE, deadline, writable)) return -EAGAIN;
+    }
+}
+
+void sock_filled(struct sock *s, u32 n) {
+    byte_ring_written(&s->tx, n);
+    sock_notify(s);
+}
+
 i64 sock_send(struct sock *s, const void *from, size_t size, u64 deadline) {
     const u8 *data = from;
     size_t done = 0;
@@ -263,20 +282,14 @@ i64 sock_send(struct sock *s, const void *from, size_t size, u64 deadline) {
         return err ? err : (i64)size;
     }
     while (done < size) {
-        u8 *at;
-        u32 n;
+        void *at;
+        i64 n = sock_room(s, &at, deadline);
 
-        if (s->error) return done ? (i64)done : s->error;
-        n = byte_ring_room(&s->tx, &at);
-        if (n) {
-            n = MIN(n, size - done);
-            memcpy(at, data + done, n);
-            byte_ring_written(&s->tx, n);
-            done += n;
-            continue;
-        }
-        sock_notify(s);
-        if (!wait_for(s, EVENT_WRITE, deadline, writable)) return done ? (i64)done : -EAGAIN;
+        if (n < 0) return done ? (i64)done : n;
+        n = MIN((u64)n, size - done);
+        memcpy(at, data + done, n);
+        byte_ring_written(&s->tx, n);
+        done += n;
     }
     sock_notify(s);
     return done;

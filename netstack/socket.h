@@ -49,6 +49,11 @@ void sock_peer(const struct sock *s, u32 *ip, u16 *port);
 i64 sock_recv(struct sock *s, void *to, size_t size, u64 deadline);
 /* How many bytes were taken: all of them unless the deadline came; -EAGAIN: none. */
 i64 sock_send(struct sock *s, const void *from, size_t size, u64 deadline);
+/* TCP without a buffer of the caller's: the next bytes of the stream are to be written at *at, so many at
+ * most, in one piece; -EAGAIN: the deadline; as sock_send(). sock_filled() tells how many were, and they are
+ * sent. */
+i64 sock_room(struct sock *s, void **at, u64 deadline);
+void sock_filled(struct sock *s, u32 n);
 /* A datagram; what exceeds `size` is lost. */
 i64 sock_recv_from(struct sock *s, void *to, size_t size, u32 *ip, u16 *port, u64 deadline);
 int sock_send_to(struct sock *s, const void *from, size_t size, u32 ip, u16 port, u64 deadline);

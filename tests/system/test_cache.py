@@ -6,17 +6,32 @@ import pytest
 from system.takt import SCRIPTED, Boot, vm
 
 KIB, RECORD, CACHE, DIRTY = 1024, 8, 128, 40
+FILM, RATE = 512, "rate=8000000"  # KiB; 1 MB/s: half a second
 
 CONFIG = SCRIPTED + "[pool io]\ncpus = 1\n" + "".join([
     vm("iodom", "iodom", "12M", pool="io"),
     vm("files", "iozone", "8M", vcpus=2, cmdline=f"kib={KIB} record_kib={RECORD} cache={CACHE} dirty={DIRTY} tests=wWrRio fsync",
        disk="iodom size=4M bw=50M lat=100us depth=8", start="no"),
+    vm("server", "stream", "8M", vcpus=2, cmdline=f"ip=10.0.0.2/24 kib={FILM} {RATE} cache=128 idle_ms=1000 sndbuf=16384", net="iodom",
+       disk="iodom size=1M bw=5M lat=1ms", start="no"),
+    vm("one", "stream", cmdline=f"ip=10.0.0.3/24 to=10.0.0.2 kib={FILM} {RATE}", net="iodom", start="no"),
+    vm("two", "stream", cmdline=f"ip=10.0.0.4/24 to=10.0.0.2 kib={FILM} {RATE} start_ms=100", net="iodom", start="no"),
+    vm("slow", "stream", "8M", vcpus=2, cmdline=f"ip=10.0.0.5/24 kib={FILM} {RATE} cache=128 idle_ms=1000 copy regular", net="iodom",
+       disk="iodom size=1M bw=500K lat=1ms", start="no"),
+    vm("stalled", "stream", cmdline=f"ip=10.0.0.6/24 to=10.0.0.5 kib={FILM} {RATE}", net="iodom", start="no"),
 ])
 SCRIPT = """\
 @400ms list
 +0ms create files
 +0ms wait files 20s
-+0ms poweroff
++0ms create server
++0ms create one
++0ms create two
++0ms wait server 20s
++0ms create slow
++0ms create stalled
++0ms wait slow 20s
++300ms poweroff
 """
 
 
@@ -54,3 +69,26 @@ def test_what_reaches_the_disk(boot):
     served = numbers(boot, "iodom: files.0: reads")
     assert (served["reads"], served["writes"], served["flushes"]) == (n["reads"], n["writes"], n["flushes"])
     assert served["irqs"] < n["reads"] + n["writes"], (served, n)
+
+
+def film(boot, vm, line):
+    lines = boot.said(rf"{vm}: stream: {line} {FILM << 10} bytes in \d+ ns: .* end 0")
+    return [{k: int(v) for k, v in re.findall(r"(\w+)=(\d+)", text)} for text in lines]
+
+
+def test_stream(boot, platform):
+    """Two viewers of a file that is read from the disk once: every byte is right, and on time where time is exact."""
+    sent, (one,), (two,) = film(boot, "server", "sent"), film(boot, "one", "got"), film(boot, "two", "got")
+    assert len(sent) == 2 and one["wrong"] == two["wrong"] == 0, (sent, one, two)
+    assert sorted(boot.said(r"(server|one|two): ends with code 1\b")) == ["one", "server", "two"]
+    cache = numbers(boot, "server: stream: cache")
+    assert cache["pages_read"] == FILM // 4 and cache["ahead"] > 0, cache
+    if platform == "bochs":
+        assert sum(s["late"] for s in sent) == one["underruns"] == two["underruns"] == 0, (sent, one, two)
+
+
+def test_stream_from_a_slow_disk(boot):
+    """Half a MB/s is not enough: chunks are late, and the viewer stalls; what it sees is right nevertheless."""
+    (sent,), (got,) = film(boot, "slow", "sent"), film(boot, "stalled", "got")
+    assert sent["late"] > sent["chunks"] / 2 and got["underruns"] > 0 and got["wrong"] == 0, (sent, got)
+    assert got["stalled_us"] > 100_000, got

@@ -196,7 +196,7 @@ static void in_order(void **state) {
 /* ---- reading ---- */
 
 static void read_ahead(void **state) {
-    struct pagecache_stream s = pagecache_stream(0), other = pagecache_stream(0);
+    struct pagecache_stream s = pagecache_stream(0, DISK_SIZE), other = s;
     u32 waited = 0;
 
     start();
@@ -215,6 +215,11 @@ static void read_ahead(void **state) {
     for (u32 i = 64; i < BLOCKS; i++) pagecache_read(&cache, &s, i * PAGE_SIZE, buf, PAGE_SIZE);
     disk_settle();
     assert_int_equal(cache.stats.pages_read, BLOCKS); /* each once; none beyond the end */
+    start();
+    s = pagecache_stream(10 * PAGE_SIZE, 9 * PAGE_SIZE + 1);
+    for (u32 i = 10; i < 20; i++) pagecache_read(&cache, &s, i * PAGE_SIZE, buf, 1);
+    disk_settle();
+    assert_int_equal(cache.stats.pages_read, 10);
     /* At random: what is asked for, together, and no more. */
     config.pages = PAGECACHE_MIN;
     start();
@@ -263,7 +268,7 @@ static void drop(void **state) {
 /* ---- congestion: 32 requests, on above 28, off below 26 ---- */
 
 static void congestion(void **state) {
-    struct pagecache_stream s = pagecache_stream(0);
+    struct pagecache_stream s;
 
     config.dirty = 90;
     start();
@@ -290,7 +295,7 @@ static void congestion(void **state) {
     assert_int_equal(cache.stats.ahead, before);
     /* A reader is served all the same, but nothing is read ahead. */
     run_wanted = flusher_wanted = false;
-    s = pagecache_stream(101 * PAGE_SIZE);
+    s = pagecache_stream(101 * PAGE_SIZE, DISK_SIZE);
     cache.config.ahead = 8;
     assert_true(pagecache_congested(&cache));
     assert_int_equal(pagecache_read(&cache, &s, 101 * PAGE_SIZE, buf, PAGE_SIZE), 0);

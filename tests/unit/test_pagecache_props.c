@@ -160,7 +160,7 @@ static void count_errors(void) {
 }
 
 static void schedule(u64 seed) {
-    struct pagecache_stream s = pagecache_stream(0);
+    struct pagecache_stream s = pagecache_stream(0, rnd(2) * DISK_SIZE);
 
     running = seed;
     rng = seed * 2654435761u + 1;

@@ -153,10 +153,14 @@ int pagecache_init(struct pagecache *c, const struct pagecache_host *host,
 /* Where one reader is, so that its next pages can be read before it asks. */
 struct pagecache_stream {
     u64 next, ahead; /* pages: after the last one read; after the last one asked for */
+    u64 end;         /* what it reads ends there */
     u32 window;
 };
-static inline struct pagecache_stream pagecache_stream(u64 offset) {
-    return (struct pagecache_stream){ offset / PAGE_SIZE, offset / PAGE_SIZE, 0 };
+/* It is about to read `len` bytes from `offset` on. */
+static inline struct pagecache_stream pagecache_stream(u64 offset, u64 len) {
+    u64 first = offset / PAGE_SIZE;
+
+    return (struct pagecache_stream){ first, first, (offset + len + PAGE_SIZE - 1) / PAGE_SIZE, 0 };
 }
 
 /* 0; -EINVAL: beyond the device; -EIO: it cannot be read. `s` NULL: nothing is read ahead. */

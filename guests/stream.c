@@ -1,0 +1,228 @@
+/* A streaming server, and its viewers. The server has a file of kib=K (1024) at at_kib=K (0) of its disk,
+ * which it writes first, and sends it to each who connects to port=P (5002), by sock_send_file() and at rate=R
+ * (2000000) bits a second: chunks of chunk_kib=K (16), each when it is due. A chunk is late if it is not with
+ * TCP when the next is due. viewers=N (2) at a time. The senders are threads of vCPU 0, as in-kernel servers
+ * are; with `regular` of the last vCPU. `copy`: through a buffer of the application's. It ends idle_ms=T
+ * (2000) after the last viewer has gone, if there was one.
+ *
+ * With to=A.B.C.D it is a viewer: connects there, begins to play buffer_ms=T (200) after the first byte has
+ * come, at that rate, and stalls whenever a chunk is not there that is to be played (an underrun); what has
+ * come is compared with what belongs there. The exit code says whether all came and was right.
+ *
+ * And what netstack/virtio.h and guest/disk.h have.
+ */
+#include <guest/disk.h>
+#include <guest/guest.h>
+#include <guest/mem.h>
+#include <guest/printf.h>
+#include <guest/thread.h>
+#include <netstack/sendfile.h>
+#include <netstack/socket.h>
+#include <netstack/virtio.h>
+
+#define MOST  8
+#define RETRY (50 * NS_PER_MS)
+
+static u64 base, size, chunk, period; /* bytes; ns */
+static u16 port;
+
+static u64 word_of(u64 at) { return (at + 1) * 0x9e3779b97f4a7c15ull; }
+
+/* ---- the server ---- */
+
+static struct disk disk;
+static bool copies;
+
+static struct sender {
+    struct sock *s;
+    bool busy; /* the acceptor sets it, the sender clears it */
+    struct semaphore go;
+    u8 *buffer;
+} senders[MOST];
+
+static void write_file(void) {
+    u64 *buffer = malloc(chunk);
+
+    if (!buffer) guest_panic("stream: no memory");
+    for (u64 at = 0; at < size; at += chunk) {
+        for (u64 i = 0; i < chunk; i += 8) buffer[i / 8] = word_of(at + i);
+        if (pagecache_write(&disk.cache, base + at, buffer, chunk)) guest_panic("stream: no file");
+    }
+    if (pagecache_sync(&disk.cache)) guest_panic("stream: no file");
+    pagecache_drop(&disk.cache);
+    free(buffer);
+}
+
+static i64 send_chunk(struct sender *me, struct pagecache_stream *at, u64 offset) {
+    int error;
+
+    if (!copies) return sock_send_file(me->s, &disk.cache, at, offset, chunk, NET_FOREVER);
+    error = pagecache_read(&disk.cache, at, offset, me->buffer, chunk);
+    return error ? error : sock_send(me->s, me->buffer, chunk, NET_FOREVER);
+}
+
+static void send_file(struct sender *me) {
+    struct pagecache_stream at = pagecache_stream(base, size);
+    u64 start = time_ns(), sent = 0, latest = 0;
+    u32 late = 0;
+    i64 n = 0;
+
+    for (u64 due = start; sent < size; due += period, sent += chunk) {
+        while (time_ns() < due) sleep_until(due);
+        n = send_chunk(me, &at, base + sent);
+        if (n < (i64)chunk) break;
+        late += time_ns() > due + period;
+        latest = MAX(latest, time_ns() - due);
+    }
+    printf("stream: sent %lu bytes in %lu ns: chunks=%lu late=%u latest_us=%lu end %ld\n", sent,
+           time_ns() - start, sent / chunk, late, latest / 1000, n < 0 ? n : 0);
+    sock_close(me->s);
+}
+
+static void sender(void *arg) {
+    struct sender *me = arg;
+
+    for (;;) {
+        sem_down(&me->go);
+        send_file(me);
+        __atomic_store_n(&me->busy, false, __ATOMIC_RELEASE);
+    }
+}
+
+static bool any_busy(u32 n) {
+    for (u32 i = 0; i < n; i++)
+        if (__atomic_load_n(&senders[i].busy, __ATOMIC_ACQUIRE)) return true;
+    return false;
+}
+
+static void hand_over(struct sock *s, u32 n) {
+    for (u32 i = 0;; i = (i + 1) % n) {
+        if (__atomic_load_n(&senders[i].busy, __ATOMIC_ACQUIRE)) {
+            sleep_ns(NS_PER_MS);
+            continue;
+        }
+        senders[i].s = s;
+        senders[i].busy = true;
+        sem_up(&senders[i].go);
+        return;
+    }
+}
+
+static void serve(u32 viewers) {
+    struct sock_options options = { NET_RCVBUF_MIN, (u32)cmdline_u64("sndbuf", 65536) };
+    u64 idle = cmdline_u64("idle_ms", 2000) * NS_PER_MS, deadline = NET_FOREVER;
+    const struct pagecache_stats *c = &disk.cache.stats;
+    struct sock *s, *v;
+    int error;
+
+    if (sock_open(SOCK_TCP, &options, &s) || sock_bind(s, port) || sock_listen(s, viewers))
+        guest_panic("stream: no socket");
+    for (;;) {
+        error = sock_accept(s, &v, deadline);
+        if (error && !any_busy(viewers)) break;
+        if (!error) hand_over(v, viewers);
+        deadline = time_ns() + idle;
+    }
+    printf("stream: cache hits=%lu misses=%lu ahead=%lu reads=%lu pages_read=%lu\n", c->hits, c->misses,
+           c->ahead, c->reads, c->pages_read);
+}
+
+static void server(void *arg) {
+    u32 viewers = *(u32 *)arg;
+
+    write_file();
+    serve(viewers);
+}
+
+static void run_server(u32 viewers) {
+    u32 vcpu = cmdline_has("regular") ? net_thread_vcpu() : 0;
+    struct thread *t;
+    int error = disk_open(&disk, 0);
+
+    if (error || base + size > disk.cache.blocks * PAGE_SIZE) guest_panic("stream: no such file: %d", error);
+    copies = cmdline_has("copy");
+    for (u32 i = 0; i < viewers; i++) {
+        sem_init(&senders[i].go, 0);
+        senders[i].buffer = malloc(chunk);
+        if (!senders[i].buffer || !thread_start(vcpu, "sender", sender, &senders[i]))
+            guest_panic("stream: no memory");
+    }
+    t = thread_start(net_thread_vcpu(), "server", server, &viewers);
+    if (!t) guest_panic("stream: no memory");
+    thread_join(t);
+}
+
+/* ---- a viewer ---- */
+
+static u64 got;
+static u32 wrong;
+
+/* Bytes of the file from `got` on. */
+static void look_at(const u8 *p, u64 n) {
+    for (u64 i = 0; i < n; i++) {
+        u64 at = got + i;
+
+        if (p[i] != (u8)(word_of(at & ~7ull) >> at % 8 * 8)) wrong++;
+    }
+    got += n;
+}
+
+static void play(struct sock *s, u8 *buffer, u64 patience) {
+    u64 first = 0, next = 0, played = 0, stalled = 0; /* `next`: when the next chunk is to be there */
+    u32 underruns = 0;
+    i64 n;
+
+    while ((n = sock_recv(s, buffer, chunk, NET_FOREVER)) > 0) {
+        u64 now = time_ns();
+
+        if (!first) {
+            first = now;
+            next = now + patience;
+        }
+        look_at(buffer, (u64)n);
+        for (; got - played >= chunk; played += chunk, next += period) {
+            if (now <= next) continue;
+            underruns++;
+            stalled += now - next;
+            next = now;
+        }
+    }
+    printf("stream: got %lu bytes in %lu ns: underruns=%u stalled_us=%lu wrong=%u end %ld\n", got,
+           time_ns() - first, underruns, stalled / 1000, wrong, n);
+}
+
+static void run_viewer(u32 to) {
+    struct sock_options options = { (u32)cmdline_u64("rcvbuf", NET_RCVBUF_MIN), 4096 };
+    u8 *buffer = malloc(chunk);
+    struct sock *s;
+
+    sleep_ns(cmdline_u64("start_ms", 0) * NS_PER_MS + 1);
+    for (;;) { /* the server may not be there yet */
+        if (!buffer || sock_open(SOCK_TCP, &options, &s)) guest_panic("stream: no socket");
+        if (!sock_connect(s, to, port, NET_FOREVER)) break;
+        sock_close(s);
+        sleep_ns(RETRY);
+    }
+    play(s, buffer, cmdline_u64("buffer_ms", 200) * NS_PER_MS);
+    sock_close(s);
+    sleep_ns(NS_PER_S / 4); /* for the last acknowledgement */
+}
+
+int main(void) {
+    u32 viewers = (u32)MIN(MAX(cmdline_u64("viewers", 2), 1ull), (u64)MOST), to = net_cmdline_ip("to", 0);
+
+    base = cmdline_u64("at_kib", 0) << 10;
+    chunk = MAX(cmdline_u64("chunk_kib", 16), 1ull) << 10;
+    size = cmdline_u64("kib", 1024) << 10;
+    size -= size % chunk;
+    period = chunk * 8 * NS_PER_S / MAX(cmdline_u64("rate", 2000000), 1ull);
+    port = (u16)cmdline_u64("port", 5002);
+    if (net_start((viewers + 3) * net_bufs_for((u32)cmdline_u64("rcvbuf", NET_RCVBUF_MIN))))
+        guest_panic("stream: no network");
+    if (!to) {
+        run_server(viewers);
+        return 0;
+    }
+    run_viewer(to);
+    return wrong || got != size;
+}

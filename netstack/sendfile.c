@@ -1,0 +1,26 @@
+#include <guest/pagecache.h>
+#include <netstack/sendfile.h>
+
+#define PIECE 16384 /* of which the first is sent while the next is read */
+
+i64 sock_send_file(struct sock *s, struct pagecache *c, struct pagecache_stream *at, u64 offset, u64 len,
+                   u64 deadline) {
+    u64 done = 0;
+
+    while (done < len) {
+        void *to;
+        i64 n = sock_room(s, &to, deadline);
+
+        if (n >= 0) {
+            int error;
+
+            n = (i64)MIN(MIN((u64)n, len - done), (u64)PIECE);
+            error = pagecache_read(c, at, offset + done, to, (size_t)n);
+            if (error) n = error;
+        }
+        if (n < 0) return done ? (i64)done : n;
+        sock_filled(s, (u32)n);
+        done += (u64)n;
+    }
+    return (i64)done;
+}
