@@ -6,6 +6,11 @@
  * bytes) and the distribution of a record's latency; at the end come counters of the cache. What is read is
  * compared with what belongs there, which does not count.
  *
+ * m puts a mark behind the file when all of it has been written, and syncs. v, before anything is written,
+ * verifies what a machine of that name has left on the disk, if the mark is there: nothing else than what
+ * it wrote. p pauses for a second. `busy`: one more thread computes, on the vCPU of the one that writes
+ * and reads.
+ *
  * And what guest/disk.h has. The exit code is 0 if nothing was wrong.
  */
 #include <guest/disk.h>
@@ -29,7 +34,11 @@ static u64 noise(u64 n) {
     return (rng >> 33) % n;
 }
 
-static u64 word_of(u64 i, u64 round, u64 at) { return (i << 40 | round << 32 | at) * 0x9e3779b97f4a7c15ull; }
+/* Of record i, written for the round-th time, the word at `at`. */
+#define FACTOR  0x9e3779b97f4a7c15ull
+#define INVERSE 0xf1de83e19937733dull
+static u64 word_of(u64 i, u64 round, u64 at) { return (i << 40 | round << 32 | at) * FACTOR; }
+static u64 round_of(u64 word) { return (u8)(word * INVERSE >> 32); }
 
 static int write_record(struct pagecache_stream *s, u64 i) {
     u64 round = ++written[i];
@@ -48,6 +57,35 @@ static void check(u64 i) {
             wrong++;
             return;
         }
+}
+
+static void put_mark(void) {
+    u64 mark = word_of(nr, 1, 0);
+
+    if (pagecache_write(&disk.cache, base + size, &mark, sizeof(mark)) || pagecache_sync(&disk.cache))
+        guest_panic("iozone: no mark");
+}
+
+/* A machine that has died may have left a record in part as it was before; but not as it never was. */
+static void verify(void) {
+    u64 mark;
+
+    if (pagecache_read(&disk.cache, NULL, base + size, &mark, sizeof(mark))) guest_panic("iozone: no mark");
+    if (mark != word_of(nr, 1, 0)) {
+        printf("iozone: nothing to verify\n");
+        return;
+    }
+    for (u64 i = 0; i < nr; i++) {
+        bool right = read_record(NULL, i) == 0;
+
+        for (u64 k = 0; k < record / 8; k++) {
+            u64 round = round_of(buffer[k]);
+
+            right = right && round && buffer[k] == word_of(i, round, k);
+        }
+        wrong += !right;
+    }
+    printf("iozone: verified %lu KiB, %u wrong\n", size >> 10, wrong);
 }
 
 static void sort(u32 *a, u64 n) {
@@ -94,7 +132,7 @@ static void run(const char *name, bool writes, bool at_random, bool with_sync) {
 
 static void worker(void *arg) {
     const struct pagecache_stats *c = &disk.cache.stats;
-    char tests[32];
+    char tests[64];
     bool with_sync = cmdline_has("fsync");
 
     if (!cmdline_str("tests", tests, sizeof(tests))) memcpy(tests, "wWrRio", 7);
@@ -107,6 +145,9 @@ static void worker(void *arg) {
         case 'R': run("reread", false, false, false); break;
         case 'i': run("random read", false, true, false); break;
         case 'o': run("random write", true, true, with_sync); break;
+        case 'm': put_mark(); break;
+        case 'v': verify(); break;
+        case 'p': sleep_ns(NS_PER_S); break;
         default: guest_panic("iozone: no test is called %c", *t);
         }
     }
@@ -117,6 +158,11 @@ static void worker(void *arg) {
            "congestions=%lu interrupts=%lu\n",
            c->reads, c->pages_read, c->writes, c->pages_written, c->flushes, c->passes, c->congestions,
            disk.interrupts);
+}
+
+static void compute(void *arg) {
+    for (volatile u64 n = 0;; n++)
+        ;
 }
 
 int main(void) {
@@ -131,13 +177,14 @@ int main(void) {
     nr = size / record;
     error = disk_open(&disk, 0);
     if (error) guest_panic("iozone: no disk: %d", error);
-    if (!nr || base + size > disk.cache.blocks * PAGE_SIZE)
+    if (!nr || base + size + PAGE_SIZE > disk.cache.blocks * PAGE_SIZE)
         guest_panic("iozone: the file is not within the disk");
     size = nr * record;
     buffer = malloc(record);
     latency = calloc(nr, sizeof(*latency));
     written = calloc(nr, sizeof(*written));
     t = thread_start(disk_thread_vcpu(), "worker", worker, NULL);
+    if (cmdline_has("busy")) thread_start(disk_thread_vcpu(), "compute", compute, NULL);
     if (!buffer || !latency || !written || !t) guest_panic("iozone: no memory");
     thread_join(t);
     return wrong != 0;

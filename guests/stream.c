@@ -1,9 +1,9 @@
 /* A streaming server, and its viewers. The server has a file of kib=K (1024) at at_kib=K (0) of its disk,
- * which it writes first, and sends it to each who connects to port=P (5002), by sock_send_file() and at rate=R
- * (2000000) bits a second: chunks of chunk_kib=K (16), each when it is due. A chunk is late if it is not with
- * TCP when the next is due. viewers=N (2) at a time. The senders are threads of vCPU 0, as in-kernel servers
- * are; with `regular` of the last vCPU. `copy`: through a buffer of the application's. It ends idle_ms=T
- * (2000) after the last viewer has gone, if there was one.
+ * which it writes first, and sends it to each who connects to port=P (5002), by sock_send_file() and at
+ * rate=R (2000000) bits a second: chunks of chunk_kib=K (16), each when it is due. A chunk is late if it is
+ * not with TCP when the next is due. viewers=N (2) at a time. The senders are threads of vCPU 0, as
+ * in-kernel servers are; with `regular` of the last vCPU. `copy`: through a buffer of the application's. It
+ * ends idle_ms=T (2000) after the last viewer has gone, if there was one.
  *
  * With to=A.B.C.D it is a viewer: connects there, begins to play buffer_ms=T (200) after the first byte has
  * come, at that rate, and stalls whenever a chunk is not there that is to be played (an underrun); what has
