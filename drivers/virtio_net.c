@@ -17,11 +17,8 @@ static u32 power_of_two(u32 at_least) {
     return n;
 }
 
-/* A buffer's token is its address, its number follows from that. */
-static u8 *buffer(struct virtio_net *n, u32 number) { return n->buffers + (u64)number * n->buffer_size; }
-
-void virtio_net_recycle(struct virtio_net *n, u32 number) {
-    u8 *p = buffer(n, number);
+/* A buffer's token is its address. */
+void virtio_net_recycle(struct virtio_net *n, u8 *p) {
     struct vring_sg sg = { n->dev->env->dma_addr(p), n->buffer_size };
 
     vring_front_add(&n->rx, &sg, 0, 1, p); /* there are not more of them than the ring has room for */
@@ -46,15 +43,16 @@ static int make_queues(struct virtio_net *n) {
     if (error) return error;
     n->nr_buffers = MIN(n->nr_buffers, n->rx.size);
     n->slot_pages = pages_of(n->tx.size * sizeof(*n->slots));
-    n->buffers = env->pages(pages_of((u64)n->nr_buffers * n->buffer_size));
+    if (!n->put) n->buffers = env->pages(pages_of((u64)n->nr_buffers * n->buffer_size));
     n->slots = env->pages(n->slot_pages);
-    return n->buffers && n->slots ? 0 : -ENOMEM;
+    return (n->put || n->buffers) && n->slots ? 0 : -ENOMEM;
 }
 
-int virtio_net_start(struct virtio_net *n, struct virtio_dev *dev, u32 nr, u32 size) {
+int virtio_net_start_own(struct virtio_net *n, struct virtio_dev *dev, u32 nr, u32 size,
+                         void (*put)(void *buffer)) {
     int error;
 
-    *n = (struct virtio_net){ .dev = dev, .mtu = VIRTIO_NET_MTU, .buffer_size = size };
+    *n = (struct virtio_net){ .dev = dev, .mtu = VIRTIO_NET_MTU, .buffer_size = size, .put = put };
     if (size < SIZE_MIN || nr < RX_MIN || nr > TAKT_QUEUE_MAX) return -EINVAL;
     n->nr_buffers = nr;
     error = virtio_begin(dev, FEATURES);
@@ -71,18 +69,26 @@ int virtio_net_start(struct virtio_net *n, struct virtio_dev *dev, u32 nr, u32 s
         n->slots[i].next = n->free;
         n->free = &n->slots[i];
     }
-    for (u32 i = 0; i < n->nr_buffers; i++) virtio_net_recycle(n, i);
+    for (u32 i = 0; n->buffers && i < n->nr_buffers; i++)
+        virtio_net_recycle(n, n->buffers + (u64)i * n->buffer_size);
     vring_front_ignore(&n->tx);
     virtio_go(dev);
     virtio_net_flush(n);
     return 0;
 }
 
+int virtio_net_start(struct virtio_net *n, struct virtio_dev *dev, u32 nr, u32 size) {
+    return virtio_net_start_own(n, dev, nr, size, NULL);
+}
+
 int virtio_net_stop(struct virtio_net *n, void (*sent)(void *token)) {
     struct virtio_net_slot *s;
+    void *buffer;
     int error = virtio_reset(n->dev);
 
     if (error) return error;
+    while ((buffer = vring_front_drain(&n->rx)))
+        if (n->put) n->put(buffer);
     while ((s = vring_front_drain(&n->tx)))
         if (sent) sent(s->token);
     release(n);
@@ -94,8 +100,7 @@ static bool take_part(struct virtio_net *n, struct virtio_net_part *part) {
     u8 *p = vring_front_take(&n->rx, &part->len);
 
     if (!p) return false;
-    part->data = p;
-    part->buffer = (u32)((u64)(p - n->buffers) / n->buffer_size);
+    part->data = part->buffer = p;
     return true;
 }
 

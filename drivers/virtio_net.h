@@ -16,7 +16,7 @@
 struct virtio_net_part {
     u8 *data;
     u32 len;
-    u32 buffer; /* to be given back by virtio_net_recycle() */
+    u8 *buffer; /* to be given back by virtio_net_recycle() */
 };
 
 struct virtio_net_frame {
@@ -46,7 +46,8 @@ struct virtio_net {
     u8 mac[6];
     u16 mtu;
     u32 nr_buffers, buffer_size;
-    u8 *buffers;
+    u8 *buffers; /* NULL: they are the caller's */
+    void (*put)(void *buffer);
     struct virtio_net_slot *slots;
     u32 slot_pages;
     /* the caller's context */
@@ -58,13 +59,18 @@ struct virtio_net {
 /* Brings the device up with `nr` receive buffers of `size` bytes each, 12 of which are the header; frames
  * that do not fit into one take several. Sizes of rings follow. Negative errno. */
 int virtio_net_start(struct virtio_net *n, struct virtio_dev *dev, u32 nr, u32 size);
+/* The same with buffers of the caller's, who posts up to n->nr_buffers of them by virtio_net_recycle() and may
+ * keep those that come back with frames as long as it posts others. What the device has when it is stopped
+ * comes back through `put`. */
+int virtio_net_start_own(struct virtio_net *n, struct virtio_dev *dev, u32 nr, u32 size,
+                         void (*put)(void *buffer));
 /* Resets the device and frees all. Tokens that are out come back through `sent`, if it is not NULL.
  * -ETIMEDOUT: the back end does not let go; nothing was freed. */
 int virtio_net_stop(struct virtio_net *n, void (*sent)(void *token));
 
 /* The next frame that has come; false: none. Its buffers are the caller's. */
 bool virtio_net_receive(struct virtio_net *n, struct virtio_net_frame *f);
-void virtio_net_recycle(struct virtio_net *n, u32 buffer);
+void virtio_net_recycle(struct virtio_net *n, u8 *buffer);
 /* Asks for an interrupt for the next frame. True: one is there already. */
 static inline bool virtio_net_listen(struct virtio_net *n) { return vring_front_listen(&n->rx, 1); }
 static inline void virtio_net_ignore(struct virtio_net *n) { vring_front_ignore(&n->rx); }

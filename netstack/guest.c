@@ -3,6 +3,7 @@
 #include <guest/string.h>
 #include <guest/thread.h>
 #include <guest/vcpu.h>
+#include <guest/x86.h>
 #include <netstack/guest.h>
 #include <netstack/sock.h>
 #include <stdlib.h> /* the guest library's */
@@ -44,7 +45,17 @@ static void *host_alloc(void *arg, size_t size) { return malloc(size); }
 static void host_free(void *arg, void *p) { free(p); }
 static bool tx(void *arg, const struct net_frag *piece, unsigned n) { return guest.tx(guest.arg, piece, n); }
 
+/* A thread on the bottom half's own vCPU runs it itself: an interrupt would come at once anyway. */
 static void kick(void *arg) {
+    u64 flags = irq_save();
+
+    if (flags & RFLAGS_IF && this_vcpu()->id == guest.vcpu) {
+        net_guest_run();
+        thread_preempt();
+        irq_restore(flags);
+        return;
+    }
+    irq_restore(flags);
     __atomic_store_n(&bells[guest.vcpu].run, true, __ATOMIC_SEQ_CST);
     lapic_ipi(guest.vcpu, VECTOR_NET);
 }
@@ -52,6 +63,10 @@ static void kick(void *arg) {
 static void wake(void *arg, unsigned event) {
     u32 vcpu = __atomic_load_n(&waiter[event], __ATOMIC_ACQUIRE);
 
+    if (vcpu == this_vcpu()->id) { /* the bottom half's: thread_preempt() follows */
+        sem_up(&waits[event]);
+        return;
+    }
     __atomic_fetch_or(&bells[vcpu].events[event / 64], BIT(event % 64), __ATOMIC_SEQ_CST);
     lapic_ipi(vcpu, VECTOR_NET);
 }

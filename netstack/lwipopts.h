@@ -20,6 +20,10 @@
 #define IP_FRAG            0
 #define IP_OPTIONS_ALLOWED 0
 
+/* lwIP's own adds two bytes at a time. */
+#define LWIP_CHKSUM net_chksum
+unsigned short net_chksum(const void *data, int len);
+
 /* All memory out of net_heap_*: of the bottom half alone, so without a lock (heap.h). */
 #if __has_include("lwip/acd.h") /* 2.2: with a name of its own */
 #define MEM_CUSTOM_ALLOCATOR 1

@@ -11,7 +11,6 @@
 #include "lwip/priv/tcp_priv.h"
 
 #define VCPU      0 /* of the bottom half */
-#define RX_SIZE   2048
 #define TX_FRAMES 256
 #define TX_SIZE   2048
 #define BATCH     64 /* frames taken before timers and threads get their turn */
@@ -21,6 +20,7 @@ static struct virtio_net nic;
 static struct semaphore changed = SEMAPHORE(0); /* something happened to the device */
 /* the bottom half alone */
 static bool up;
+static u32 ring;     /* frames that the device may hold */
 static bool tx_full; /* frames had to wait */
 static u8 *free_tx[TX_FRAMES];
 static u32 nr_free_tx;
@@ -68,18 +68,37 @@ u32 net_cmdline_ip(const char *key, u32 otherwise) {
 
 static void sent(void *token) { free_tx[nr_free_tx++] = token; }
 
-static void take(const struct virtio_net_frame *f) {
-    struct net_buf *nb = f->len <= NET_BUF_ROOM ? net_buf_get() : NULL;
-    u32 at = 0;
+/* Received frames lie in buffers of the stack's, and go up in them: another one takes each one's place. */
+static struct net_buf *buf_of(void *p) {
+    return (struct net_buf *)((u8 *)p - offsetof(struct net_buf, data));
+}
 
-    if (f->len > NET_BUF_ROOM) stats.bad++;
-    for (u32 i = 0; i < f->nr; at += f->part[i++].len) {
-        if (nb) memcpy(nb->data + at, f->part[i].data, f->part[i].len);
-        virtio_net_recycle(&nic, f->part[i].buffer);
+/* From the thread that stops the device. */
+static void put(void *p) {
+    u64 flags = irq_save();
+
+    net_buf_put(buf_of(p));
+    irq_restore(flags);
+}
+
+static void post(void) {
+    struct net_buf *nb;
+
+    for (u32 i = 0; i < nic.nr_buffers && (nb = net_buf_get()); i++) virtio_net_recycle(&nic, nb->data);
+}
+
+static void take(const struct virtio_net_frame *f) {
+    const struct virtio_net_part *part = &f->part[0];
+    struct net_buf *fresh = f->nr == 1 ? net_buf_get() : NULL; /* one holds any frame of the MTU */
+
+    if (!fresh) {
+        stats.bad += f->nr > 1;
+        for (u32 i = 0; i < f->nr; i++) virtio_net_recycle(&nic, f->part[i].buffer);
+        return;
     }
-    if (!nb) return;
-    if (f->partial) frame_checksum(nb->data, f->len, f->csum_start, f->csum_offset);
-    net_rx(nb, 0, f->len);
+    virtio_net_recycle(&nic, fresh->data);
+    if (f->partial) frame_checksum(part->data, f->len, f->csum_start, f->csum_offset);
+    net_rx(buf_of(part->buffer), (u32)(part->data - part->buffer), f->len);
 }
 
 static void poll(void *arg) {
@@ -145,14 +164,15 @@ static void on_config(u32 port, void *arg) { sem_up(&changed); }
 static int open(void) {
     int error = device_open(&dev, VIRTIO_ID_NET, 0, FOREVER / 2);
 
-    if (!error) error = virtio_net_start(&nic, &dev, (u32)cmdline_u64("ring", 256), RX_SIZE);
-    up = !error;
+    if (!error) error = virtio_net_start_own(&nic, &dev, ring, NET_BUF_ROOM, put);
     return error;
 }
 
 static void go(void) {
     u64 flags = irq_save();
 
+    up = true;
+    post();
     device_on_used(&dev, VCPU, on_used, NULL);
     device_on_config(&dev, VCPU, on_config, NULL);
     net_guest_run(); /* what came before there was a handler */
@@ -191,8 +211,11 @@ int net_start(unsigned bufs) {
     vcpu_start_all();
     if (!buffers) return -ENOMEM;
     while (nr_free_tx < TX_FRAMES) sent(buffers + nr_free_tx * TX_SIZE);
+    ring = (u32)cmdline_u64("ring", 256);
     error = open();
     if (error) return error;
+    config.posted = nic.nr_buffers;
+    config.bufs += nic.nr_buffers;
     memcpy(config.mac, nic.mac, sizeof(config.mac));
     config.mtu = nic.mtu;
     error = net_guest_start(&guest, &config);

@@ -34,6 +34,9 @@ OPS = {
     "back_irq": ("TAKT_HC_BACK_IRQ, nobody sleeps", None, None, None, None, 700),
     "vcpu_switch": ("handover between vCPUs by yield", 6020, 4160, 9780, 5030, 1800),
 }
+# Instructions of each frame or request, by tools/iobench.py, at most.
+IO = {("frame", "1"): 10500, ("frame", "32"): 5200, ("write", "1"): 12000, ("write", "32"): 2000, ("read", "1"): 12000,
+      ("read", "32"): 2000}
 MEMORY_BUDGET = 96 * 1024  # of an idle VM, beyond its RAM and its page tables
 NET_BUDGET = 1 << 20  # of a network device, beyond the buffers asked for: hypervisor, driver domain and guest
 
@@ -154,6 +157,9 @@ def measure_io(over):
         over.append(f"io ({e})")
         return None, {}
     iobench.show(stages)
+    print("at most: " + ", ".join(f"{what} of {batch} {n}" for (what, batch), n in IO.items()) + "; no copy but the bridge's and the reader's")
+    over += [f"{what} of {batch}" for (what, batch), most in IO.items() if stages[what][batch]["total"] > most]
+    over += [f"a copy of each {what}" for what, each in stages.items() if each["32"]["driver copy"]]
     print()
     text = boot("net-memory", "@20ms create idle4\n+0ms create iodom\n+50ms create net1\n+50ms info -j=before\n+0ms create net2\n"
                 "+50ms info -j=after\n+0ms destroy idle4\n+50ms info -j=less\n+0ms poweroff\n", r"\"id\": *\"less\".*\n")

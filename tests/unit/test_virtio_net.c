@@ -347,6 +347,38 @@ static void stop_returns_tokens(void **state) {
     assert_true(nic[0].rig.front.status & VIRTIO_FAILED);
 }
 
+static u32 handed_back;
+
+static void hand_back(void *buffer) { handed_back += buffer != NULL; }
+
+/* Buffers of the caller's: it keeps the one that a frame came in, and posts another one; none is lost. */
+static void own_buffers(void **state) {
+    struct virtio_net_frame f;
+    u8 *mine;
+
+    set_up_with("", 0, 64, 2048);
+    assert_int_equal(virtio_net_stop(&nic[1].net, NULL), 0);
+    assert_int_equal(virtio_net_start_own(&nic[1].net, &nic[1].rig.dev, 8, 2048, hand_back), 0);
+    assert_int_equal(vring_front_outstanding(&nic[1].net.rx), 0);
+    mine = arena_env.pages(8);
+    for (u32 i = 0; i < 7; i++) virtio_net_recycle(&nic[1].net, mine + i * 2048);
+    virtio_net_flush(&nic[1].net);
+    for (u32 i = 0; i < 20; i++) {
+        send_to(0, 1, 1514, 1);
+        virtio_net_flush(&nic[0].net);
+        serve();
+        reclaim(0);
+        assert_true(virtio_net_receive(&nic[1].net, &f));
+        assert_true(f.nr == 1 && f.part[0].buffer == mine + i % 8 * 2048);
+        assert_memory_equal(f.part[0].data, frame, 1514);
+        virtio_net_recycle(&nic[1].net, mine + (i + 7) % 8 * 2048); /* the one that was kept so far */
+        virtio_net_flush(&nic[1].net);
+    }
+    handed_back = 0;
+    assert_int_equal(virtio_net_stop(&nic[1].net, NULL), 0);
+    assert_int_equal(handed_back, 7);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(start_and_config),    cmocka_unit_test(all_lengths),
@@ -354,7 +386,7 @@ int main(void) {
         cmocka_unit_test(full_rings),          cmocka_unit_test(checksum_offload),
         cmocka_unit_test(emulated_link),       cmocka_unit_test(bad_frames_are_dropped),
         cmocka_unit_test(broken_rings_stop),   cmocka_unit_test(driver_is_careful),
-        cmocka_unit_test(stop_returns_tokens),
+        cmocka_unit_test(stop_returns_tokens), cmocka_unit_test(own_buffers),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
