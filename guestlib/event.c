@@ -44,7 +44,7 @@ static void on_event(void *arg) {
     }
 }
 
-void event_init(void) { irq_set_handler(VECTOR_EVENT, on_event, NULL); }
+void event_init(void) { irq_set_raw_handler(VECTOR_EVENT, on_event, NULL); } /* it wants no EOI */
 
 int event_alloc(u32 remote_vm) { return hypercall1(TAKT_HC_EVTCHN_ALLOC, remote_vm); }
 
@@ -69,7 +69,7 @@ int event_set_handler(u32 port, u32 vcpu, event_handler fn, void *arg) {
     handlers[port].arg = arg;
     handlers[port].vcpu = vcpu;
     __atomic_store_n(&handlers[port].fn, fn, __ATOMIC_RELEASE);
-    error = hypercall3(TAKT_HC_EVTCHN_VECTOR, port, vcpu, fn ? VECTOR_EVENT : 0);
+    error = hypercall3(TAKT_HC_EVTCHN_VECTOR, port, vcpu, fn ? VECTOR_EVENT | TAKT_VECTOR_NO_EOI : 0);
     /* What came while there was no vector raised none, nor will what comes on top of it. */
     if (!error && fn && event_is_pending(port) && !(event_shared()->mask[port / 64] & bit(port)))
         error = event_mask(port, false);

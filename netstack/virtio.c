@@ -165,13 +165,13 @@ static int open(void) {
     int error = device_open(&dev, VIRTIO_ID_NET, 0, FOREVER / 2);
 
     if (!error) error = virtio_net_start_own(&nic, &dev, ring, NET_BUF_ROOM, put);
+    up = !error;
     return error;
 }
 
 static void go(void) {
     u64 flags = irq_save();
 
-    up = true;
     post();
     device_on_used(&dev, VCPU, on_used, NULL);
     device_on_config(&dev, VCPU, on_config, NULL);

@@ -207,9 +207,20 @@ void vlapic_accept(struct vlapic *l, u8 vector) {
     u32 word = vector >> 5, bit = 1u << (vector & 31);
 
     __atomic_fetch_and(&l->reg[R_IRR + word], ~bit, __ATOMIC_SEQ_CST);
-    l->reg[R_ISR + word] |= bit;
-    l->isr_top = vector; /* it was above what was in service */
+    if (!(__atomic_load_n(&l->no_eoi[word], __ATOMIC_RELAXED) & bit)) {
+        l->reg[R_ISR + word] |= bit;
+        l->isr_top = vector; /* it was above what was in service */
+    }
     if (vector == (u8)l->reg[R_LVT_TIMER]) timer_arm(l);
+}
+
+void vlapic_set_no_eoi(struct vlapic *l, u8 vector, bool none) {
+    u32 bit = 1u << (vector & 31);
+
+    if (none)
+        __atomic_fetch_or(&l->no_eoi[vector >> 5], bit, __ATOMIC_RELAXED);
+    else
+        __atomic_fetch_and(&l->no_eoi[vector >> 5], ~bit, __ATOMIC_RELAXED);
 }
 
 static void end_of_interrupt(struct vlapic *l) {

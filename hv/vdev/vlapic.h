@@ -59,6 +59,7 @@ struct vlapic {
     const struct vlapic_ops *ops;
     /* set by anyone, atomically, as is IRR: errors that ESR does not show yet */
     u32 errors;
+    u32 no_eoi[8]; /* vectors that want none; also set by anyone */
     /* of the vCPU's own pCPU; others look at base and registers */
     u32 isr_top; /* the highest vector in service, 0 if none */
     u64 base;    /* IA32_APIC_BASE */
@@ -98,5 +99,7 @@ void vlapic_tick(struct vlapic *l, u64 now);
 /* The vector to deliver now (its class above PPR's); 0: there is none; -1: it waits for a lower priority. */
 int vlapic_pending(const struct vlapic *l);
 void vlapic_accept(struct vlapic *l, u8 vector); /* it is being delivered: IRR to ISR */
+/* From now on the vector is done with when it has been delivered; or wants an EOI, as others. Any pCPU. */
+void vlapic_set_no_eoi(struct vlapic *l, u8 vector, bool none);
 
 #endif

@@ -87,7 +87,11 @@ static i64 hc_evtchn_mask(struct vcpu *v, const u64 *a) {
 static i64 hc_evtchn_close(struct vcpu *v, const u64 *a) { return evtchn_close(&v->vm->events, (u32)a[0]); }
 
 static i64 hc_evtchn_vector(struct vcpu *v, const u64 *a) {
-    return evtchn_vector(&v->vm->events, (u32)a[0], (u32)a[1], (u32)a[2]);
+    u32 vcpu = (u32)a[1], vector = (u32)a[2] & ~TAKT_VECTOR_NO_EOI;
+    int error = evtchn_vector(&v->vm->events, (u32)a[0], vcpu, vector);
+
+    if (!error && vector) vlapic_set_no_eoi(&v->vm->vcpu[vcpu]->lapic, (u8)vector, vector != (u32)a[2]);
+    return error;
 }
 
 /* The page of another vCPU may change while it is read: SDM's word for it is seqlock, and its writer is
@@ -208,7 +212,11 @@ void exit_hypercall(struct vcpu *v, const struct vm_exit *e) {
     }
     counter_inc(&hypercalls, this_cpu()->id);
     result = e->hc.cpl ? -EPERM : call(v, nr, a);
-    if (result == HC_AGAIN) return;
+    if (result == HC_AGAIN) { /* when it is woken: vcpu_prepare() */
+        v->again = *e;
+        v->again_exits = v->exits;
+        return;
+    }
     if (__builtin_expect(trace_mask & TRACE_CLASS_EXIT, 0))
         trace(this_cpu()->id, now_ns(), TRC_HYPERCALL, v->vm->id << 16 | v->id, (u32)nr, (u32)a[0],
               (u32)result, 0);

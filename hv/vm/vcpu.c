@@ -158,6 +158,7 @@ static void init_sipi(struct vcpu *v, u32 todo) {
         timer_cancel(&v->poll_timer);
         v->nmi_pending = v->halted = false;
         v->poll_port = 0;
+        v->again_exits = 0;
         v->waiting_sipi = true;
     }
     if (todo & TODO_SIPI && v->waiting_sipi) {
@@ -231,6 +232,11 @@ bool vcpu_prepare(struct vcpu *v) {
         return false;
     }
     v->halted = false;
+    if (v->again_exits && v->exits == v->again_exits && v->virt.pending.type == EVENT_NONE) {
+        /* It would enter the guest for nothing but the same hypercall. */
+        exit_hypercall(v, &v->again);
+        return !v->sched.blocked;
+    }
     return true;
 }
 

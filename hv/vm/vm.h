@@ -37,6 +37,10 @@ struct vcpu {
     u8 sipi_vector, event_vector;
     u32 event_port; /* with its vector: the last event raised here, to time its delivery */
     u32 poll_port;  /* TAKT_HC_POLL waits for it, or for TAKT_PORT_ANY; 0: no poll */
+    /* A hypercall that is to be made again, and the number of exits then: if it is still that, the guest has
+     * not been entered since. 0: none. */
+    struct vm_exit again;
+    u64 again_exits;
     struct timer poll_timer, lapic_timer;
     struct exit_log { /* the last exits, for dumps */
         u64 rip;

@@ -24,16 +24,17 @@
 #define TAKT_FEAT_VMMCALL 0x1u /* the hypercall instruction is VMMCALL, not VMCALL */
 
 /* ---- Guest-physical layout. RAM is [0, memory) up to TAKT_LOW_RAM_MAX, the rest from 4 GiB ---- */
-#define TAKT_LOW_RAM_MAX 0xc0000000ull
-#define TAKT_HIGH_RAM    0x100000000ull
-#define TAKT_IOAPIC_GPA  0xfec00000ull /* kept free */
-#define TAKT_VIRTIO_GPA  0xfed00000ull /* virtio-mmio transports, 4 KiB each; kept free */
-#define TAKT_SHARED_GPA  0xfed80000ull /* one struct takt_shared, read-write */
-#define TAKT_INFO_GPA    0xfed81000ull /* one struct takt_vcpu_info a vCPU, 4 KiB apart, read-only */
-#define TAKT_LAPIC_GPA   0xfee00000ull
-#define TAKT_MAX_VCPUS   64
-#define TAKT_MAX_PORTS   1024
-#define TAKT_PORT_ANY    0xffffffffu
+#define TAKT_LOW_RAM_MAX   0xc0000000ull
+#define TAKT_HIGH_RAM      0x100000000ull
+#define TAKT_IOAPIC_GPA    0xfec00000ull /* kept free */
+#define TAKT_VIRTIO_GPA    0xfed00000ull /* virtio-mmio transports, 4 KiB each; kept free */
+#define TAKT_SHARED_GPA    0xfed80000ull /* one struct takt_shared, read-write */
+#define TAKT_INFO_GPA      0xfed81000ull /* one struct takt_vcpu_info a vCPU, 4 KiB apart, read-only */
+#define TAKT_LAPIC_GPA     0xfee00000ull
+#define TAKT_MAX_VCPUS     64
+#define TAKT_MAX_PORTS     1024
+#define TAKT_PORT_ANY      0xffffffffu
+#define TAKT_VECTOR_NO_EOI 0x100u
 
 /* Events of a VM. The hypervisor sets a pending bit, then, if it was clear and is not masked, raises the
  * vector bound to the port on the vCPU bound to it. The guest clears the bit (locked) before it handles the
@@ -68,14 +69,16 @@ enum takt_hypercall {
     TAKT_HC_YIELD = 4,         /* () -> 0 */
     TAKT_HC_POLL = 5, /* (port or TAKT_PORT_ANY, deadline in ns of TAKT_HC_TIME, 0 = none) -> 0; -ETIMEDOUT.
                          Blocks until the port (any port bound to this vCPU) is pending. */
-    TAKT_HC_EVTCHN_ALLOC = 6,   /* (VM that may bind) -> port */
-    TAKT_HC_EVTCHN_BIND = 7,    /* (VM, its port) -> own port, joined with it */
-    TAKT_HC_EVTCHN_SEND = 8,    /* (port) -> 0: raises the other end */
-    TAKT_HC_EVTCHN_MASK = 9,    /* (port, 0 or 1) -> 0: unmasking delivers what is pending */
-    TAKT_HC_EVTCHN_CLOSE = 10,  /* (port) -> 0 */
-    TAKT_HC_EVTCHN_VECTOR = 11, /* (port, vCPU, vector 32..255, or 0 for none) -> 0 */
-    TAKT_HC_VCPU_INFO = 12,     /* (vCPU, gpa of a struct takt_vcpu_info) -> 0 */
-    TAKT_HC_SHUTDOWN = 13,      /* (TAKT_SHUTDOWN_*, code) -> does not return */
+    TAKT_HC_EVTCHN_ALLOC = 6,  /* (VM that may bind) -> port */
+    TAKT_HC_EVTCHN_BIND = 7,   /* (VM, its port) -> own port, joined with it */
+    TAKT_HC_EVTCHN_SEND = 8,   /* (port) -> 0: raises the other end */
+    TAKT_HC_EVTCHN_MASK = 9,   /* (port, 0 or 1) -> 0: unmasking delivers what is pending */
+    TAKT_HC_EVTCHN_CLOSE = 10, /* (port) -> 0 */
+    /* (port, vCPU, vector 32..255, or 0 for none) -> 0. With TAKT_VECTOR_NO_EOI that vector of the vCPU is not
+     * in service after it was delivered, whatever raised it: its handler makes no EOI, which costs an exit. */
+    TAKT_HC_EVTCHN_VECTOR = 11,
+    TAKT_HC_VCPU_INFO = 12, /* (vCPU, gpa of a struct takt_vcpu_info) -> 0 */
+    TAKT_HC_SHUTDOWN = 13,  /* (TAKT_SHUTDOWN_*, code) -> does not return */
     TAKT_HC_IO_REPORT =
         14, /* (n <= TAKT_IO_REPORT_MAX) -> 0: the driver took n device interrupts since its last
                                    report that Takt did not see. They count as events that others raised. */
