@@ -327,9 +327,10 @@ check: ## also the long ones: soak, fuzz for a bounded time, boot by UEFI, every
 	$(call pytest-all,--long)
 
 fuzz: $(FUZZ) ## every fuzz target for FUZZ_TIME seconds
+	@$(PYTHON) tests/fuzz/seeds.py $(B)/fuzz/seeds
 	@for t in $(FUZZ); do n=$${t##*/}; d=; mkdir -p $(B)/fuzz/corpus/$$n; \
 	    if [ -f tests/fuzz/$$n.dict ]; then d=-dict=tests/fuzz/$$n.dict; fi; \
-	    seeds=$$(find tests/fuzz/seeds -name $$n); \
+	    seeds=$$(find tests/fuzz/seeds $(B)/fuzz/seeds -name $$n); \
 	    $$t $$d -max_total_time=$(FUZZ_TIME) -timeout=10 -rss_limit_mb=2048 -print_final_stats=1 -artifact_prefix=$(B)/fuzz/ \
 	        $(B)/fuzz/corpus/$$n $$seeds > $(B)/fuzz/$$n.log 2>&1 || { tail -40 $(B)/fuzz/$$n.log; exit 1; }; \
 	    echo "$$n: $$(sed -n 's/.*executed_units: *//p' $(B)/fuzz/$$n.log) inputs, no finding"; done

@@ -1,6 +1,6 @@
 /* Writes, flushes, reads back and verifies on its virtio block device, in requests of kib=K (4) at random
  * places, with depth=D (16) in flight: requests=N (200) writes, and as many reads. `discard`: and then
- * discards them. seed=S (1). Once it has written it puts a mark on the disk; if it finds that it only reads.
+ * discards them. `stay`: sleeps when it is done. seed=S (1). Once it has written it puts a mark on the disk; if it finds that it only reads.
  */
 #include <guest/device.h>
 #include <guest/guest.h>
@@ -135,5 +135,6 @@ int main(void) {
            "%u bad; %lu notifications\n",
            blk.capacity / 2, n, sectors, wrote, flushed, read, ended, errors, bad, blk.kicks);
     if (cmdline_has("discard")) run(VIRTIO_BLK_DISCARD, n, seed);
+    if (cmdline_has("stay")) sleep_until(FOREVER);
     return bad || errors;
 }

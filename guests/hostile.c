@@ -1,5 +1,6 @@
 /* Does its worst, for ever, in one way (mode=io, mmio, hypercall, console, ipi, timer, yield, cli, msr,
- * cpuid, selfwake, ports, virtio), to see that the others do not suffer. Every vCPU takes part. */
+ * cpuid, selfwake, ports, virtio, notify, flood), to see that the others do not suffer. Every vCPU takes part. */
+#include <guest/device.h>
 #include <guest/event.h>
 #include <guest/guest.h>
 #include <guest/lapic.h>
@@ -10,7 +11,7 @@
 #include <guest/time.h>
 #include <guest/vcpu.h>
 #include <takt/io.h>
-#include "drivers/virtio.h"
+#include "drivers/virtio_net.h"
 
 #define VECTOR_STORM 0x50
 
@@ -126,6 +127,43 @@ static void virtio(void) {
     }
 }
 
+/* ---- a network device in good order, and no manners ---- */
+
+static struct virtio_net *device(void) {
+    static struct virtio_dev dev;
+    static struct virtio_net net;
+
+    if (!net.dev &&
+        (device_open(&dev, VIRTIO_ID_NET, 0, NS_PER_S) || virtio_net_start(&net, &dev, 256, 2048)))
+        guest_panic("no network device");
+    return &net;
+}
+
+/* Of nothing. */
+static void notify(void) {
+    struct virtio_net *n = device();
+
+    for (u32 i = 0; i < 1000; i++) n->dev->ops->notify(n->dev, i % 2);
+}
+
+/* As many frames as the ring takes, to all, from addresses that nobody has seen. */
+static void flood(void) {
+    static u8 frame[256][64];
+    struct virtio_net *n = device();
+    void *token;
+
+    for (u32 i = 0; i < 256; i++) {
+        struct virtio_net_seg seg = { frame[i], 64 };
+
+        memset(frame[i], 0xff, 6);
+        for (u32 b = 6; b < 64; b++) frame[i][b] = (u8)(noise() << 1);
+        if (virtio_net_send(n, &seg, 1, 0, 0, frame[i])) break;
+    }
+    virtio_net_flush(n);
+    while (virtio_net_sent(n, &token))
+        ;
+}
+
 static const struct {
     const char *name;
     void (*fn)(void);
@@ -143,6 +181,8 @@ static const struct {
     { "selfwake", self_wake },
     { "ports", ports },
     { "virtio", virtio },
+    { "notify", notify },
+    { "flood", flood },
 };
 
 static void run(void *arg) {

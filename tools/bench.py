@@ -157,7 +157,8 @@ def measure_io(over):
         over.append(f"io ({e})")
         return None, {}
     iobench.show(stages)
-    print("at most: " + ", ".join(f"{what} of {batch} {n}" for (what, batch), n in IO.items()) + "; no copy but the bridge's and the reader's")
+    print("at most: " + ", ".join(f"{what} of {batch} {n}" for (what, batch), n in IO.items()) +
+          "; no copy but the bridge's and the reader's")
     over += [f"{what} of {batch}" for (what, batch), most in IO.items() if stages[what][batch]["total"] > most]
     over += [f"a copy of each {what}" for what, each in stages.items() if each["32"]["driver copy"]]
     print()

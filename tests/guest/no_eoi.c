@@ -1,4 +1,4 @@
-/* An event's vector that wants no EOI: it is not in service in its handler, and comes again without one; what it
+/* An event's vector that wants no EOI: it is not in service in its handler, and comes again without; what it
  * was bound to without the flag is in service until its EOI. What is in service already stays so. */
 #include <guest/event.h>
 #include <guest/guest.h>
@@ -16,7 +16,6 @@ static void handler(void *arg) {
     in_service += lapic_read(LAPIC_ISR + VECTOR / 32 * 16) >> VECTOR % 32 & 1;
     if (eoi) lapic_eoi();
 }
-
 
 int main(void) {
     u32 other;
@@ -38,7 +37,8 @@ int main(void) {
     eoi = true;
     taken = 0;
     for (u32 i = 0; i < ROUNDS; i++) event_send(other);
-    CHECK(taken == ROUNDS && in_service == ROUNDS, "%u of %u taken, %u in service", taken, ROUNDS, in_service);
+    CHECK(taken == ROUNDS && in_service == ROUNDS, "%u of %u taken, %u in service", taken, ROUNDS,
+          in_service);
 
     eoi = false; /* and so the next one waits */
     taken = 0;

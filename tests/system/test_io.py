@@ -17,7 +17,9 @@ CONFIG = SCRIPTED + "[pool io]\ncpus = 1\n" + "".join([
        net="iodom rate=20M delay=5ms queue=16 mac=02:00:00:00:00:aa", start="no"),
     vm("burst", "netping", cmdline="to=3 batches=2 batch=64 size=1472 timeout_ms=200", net="iodom", start="no"),
     vm("disk", "blktest", cmdline="requests=100 depth=16", disk="iodom size=4M bw=100M lat=100us depth=8", start="no"),
-    vm("hostile", "hostile", cmdline="mode=virtio", net="iodom", disk="iodom size=64K", start="no"),
+    vm("hostile", "hostile", cmdline="mode=virtio", net="iodom", disk="iodom size=64K", vcpus=2, start="no"),
+    vm("notify", "hostile", cmdline="mode=notify", net="iodom", start="no"),
+    vm("flood", "hostile", cmdline="mode=flood", net="iodom", start="no"),
 ])
 
 SCRIPT = """\
@@ -39,6 +41,15 @@ SCRIPT = """\
 +0ms create ping
 +0ms wait ping 8s
 +0ms destroy hostile
++0ms create notify
++50ms create ping
++0ms wait ping 8s
++0ms devices -j=notified
++0ms destroy notify
++0ms create flood
++50ms create ping
++0ms wait ping 30s
++0ms destroy flood
 +300ms list -j=end
 +0ms top -j=idle-again -w 0.1 -d 0.5
 +10ms poweroff
@@ -75,15 +86,16 @@ def test_ping(boot):
 
 
 def test_exits_of_a_batch(boot, platform):
-    """For 32 frames, there and back: who answers is told once, says once that it has answered, and sleeps; the driver domain does that
-    for two of them. An exit for each frame would be 32."""
+    """For 32 frames, there and back, at most one interrupt, and these exits: who answers says so, and sleeps; who pings also
+    sets its timer now and then; the driver domain raises an interrupt and sleeps, for each of the two directions. What is more
+    is the pCPU's own: its ticks, the console. An exit for each frame would be 32."""
     if platform != "bochs":
         pytest.skip("where time is exact")
     count = [next(d["interrupts"] for d in boot.results[when] if d["vm"] == "answer") for when in ("before", "after")]
     batches_per_s = (count[1] - count[0]) / 0.31
     a_batch = {v["vm"]: v["exits_per_s"] / batches_per_s for v in boot.results["under-load"]["vcpus"]}
     assert batches_per_s > 100
-    assert a_batch["answer"] < 5 and a_batch["many"] < 6 and a_batch["iodom"] < 8, a_batch
+    assert a_batch["answer"] < 3 and a_batch["many"] < 3.5 and a_batch["iodom"] < 4.5, a_batch
 
 
 @pytest.mark.parametrize("when", ("idle", "idle-again"))
@@ -125,12 +137,49 @@ def test_disk(boot):
 
 def test_hostile_front_end(boot):
     """It costs the others not a frame, and the driver domain not its life."""
-    sent, lost, wrong, *_ = map(int, boot.said(PINGS)[-1])
-    assert len(boot.said(PINGS)) == 2 and (sent, lost, wrong) == (1280, 0, 0)
+    sent, lost, wrong, *_ = map(int, boot.said(PINGS)[1])
+    assert len(boot.said(PINGS)) == 4 and (sent, lost, wrong) == (1280, 0, 0)
     resets = re.search(r"iodom: hostile\.0:.* resets=(\d+)", boot.log)
     assert resets and int(resets[1]) > 10
     assert {vm["name"] for vm in boot.results["end"]} == {"iodom", "answer"}
     assert not boot.said("crashed")
+
+
+def test_notify_storm(boot):
+    """Who notifies of nothing all the time, on the pCPU of those who ping, costs them no frame."""
+    sent, lost, wrong, *_ = map(int, boot.said(PINGS)[2])
+    assert (sent, lost, wrong) == (1280, 0, 0)
+    storm = next(d for d in boot.results["notified"] if d["vm"] == "notify")
+    assert storm["notifies"] > 1000 and storm["interrupts"] < 100 and storm["state"] == "runs", storm
+
+
+def test_flood(boot):
+    """Broadcasts from new addresses, as fast as they go, are dropped where a ring is full, and counted; most of what others send
+    arrives."""
+    sent, lost, wrong, *_ = map(int, boot.said(PINGS)[3])
+    assert sent == 1280 and wrong == 0 and lost < sent / 2, (sent, lost)
+    flood = re.search(r"iodom: flood\.0: in=(\d+)", boot.log)
+    assert flood and int(flood[1]) > 1000
+
+
+IDLE = SCRIPTED + "[pool io]\ncpus = 1\n[pool turbo]\ncpus = 2\nturbo_of = Pool-0\n" + "".join([
+    vm("iodom", "iodom", "12M", pool="io"),
+    vm("answer", "netping", net="iodom rate=100M delay=1ms", turbo="yes"),
+    vm("disk", "blktest", cmdline="requests=50 stay", disk="iodom size=1M lat=100us", turbo="yes"),
+    vm("plain", "blktest", cmdline="requests=50 stay", disk="iodom size=1M"),
+    vm("ping", "netping", cmdline="to=2 batches=5 batch=32", net="iodom"),
+])
+
+
+def test_idle_after_traffic(platform):
+    """Drivers that have had traffic and whose interrupts go to a turbo vCPU, a link and a disk with timers: when it is over,
+    nobody makes an exit."""
+    boot = Boot("io-idle", IDLE, "@0ms wait ping 5s\n+1s top -j=idle -w 0.1 -d 0.5\n+10ms poweroff\n", platform, cpus=3)
+    sent, lost, wrong, *_ = map(int, boot.said(PINGS)[0])
+    assert (sent, lost, wrong) == (160, 0, 0)
+    assert len(boot.said(r"(?:disk|plain): blktest: 1024 KiB, .*; \d+ ended, 0 errors, 0 bad")) == 2
+    rates = {(v["vm"], v["vcpu"]): v["exits_per_s"] for v in boot.results["idle"]["vcpus"]}
+    assert len(rates) == 6 and not any(rates.values()), rates
 
 
 ENDLESS = (CONFIG.replace("script = script\n", "").replace("batches=40 batch=32", "batches=100000000 batch=32 timeout_ms=100")
