@@ -59,7 +59,7 @@ struct virtio_net {
 /* Brings the device up with `nr` receive buffers of `size` bytes each, 12 of which are the header; frames
  * that do not fit into one take several. Sizes of rings follow. Negative errno. */
 int virtio_net_start(struct virtio_net *n, struct virtio_dev *dev, u32 nr, u32 size);
-/* The same with buffers of the caller's, who posts up to n->nr_buffers of them by virtio_net_recycle() and may
+/* The same with buffers of the caller's, who posts up to n->nr_buffers by virtio_net_recycle() and may
  * keep those that come back with frames as long as it posts others. What the device has when it is stopped
  * comes back through `put`. */
 int virtio_net_start_own(struct virtio_net *n, struct virtio_dev *dev, u32 nr, u32 size,

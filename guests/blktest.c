@@ -1,6 +1,7 @@
 /* Writes, flushes, reads back and verifies on its virtio block device, in requests of kib=K (4) at random
  * places, with depth=D (16) in flight: requests=N (200) writes, and as many reads. `discard`: and then
- * discards them. `stay`: sleeps when it is done. seed=S (1). Once it has written it puts a mark on the disk; if it finds that it only reads.
+ * discards them. `stay`: sleeps when it is done. seed=S (1). Once it has written it puts a mark on the disk;
+ * if it finds that it only reads.
  */
 #include <guest/device.h>
 #include <guest/guest.h>

@@ -1,5 +1,6 @@
 /* Does its worst, for ever, in one way (mode=io, mmio, hypercall, console, ipi, timer, yield, cli, msr,
- * cpuid, selfwake, ports, virtio, notify, flood), to see that the others do not suffer. Every vCPU takes part. */
+ * cpuid, selfwake, ports, virtio, notify, flood), to see that the others do not suffer. Every vCPU takes
+ * part; notify and flood are for one. */
 #include <guest/device.h>
 #include <guest/event.h>
 #include <guest/guest.h>
