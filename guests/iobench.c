@@ -1,8 +1,8 @@
 /* Devices at work, for make bench: what a batch of frames or requests costs on its way. Two of these talk
- * over TCP: one that asks, to=A.B.C.D, for rounds=N (16) times 1 and as many times 32 segments of 1,460 bytes,
- * and one that sends what is asked for. The one that asks then writes and reads its disk in as many batches
- * of 1 and of 32 requests of 4 KiB. A round's beginning and end are stamps (guests/stamped/), printed at the
- * end.
+ * over TCP: one that asks, to=A.B.C.D, for rounds=N (16) times 1 and as many times 32 segments of 1,460
+ * bytes, and one that sends what is asked for. The one that asks then writes and reads its disk in as many
+ * batches of 1 and of 32 requests of 4 KiB. A round's beginning and end are stamps (guests/stamped/), printed
+ * at the end.
  */
 #include <guest/device.h>
 #include <guest/guest.h>
