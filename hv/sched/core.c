@@ -83,7 +83,7 @@ void sched_update(struct sched_pool *p, struct sched_vcpu *v, enum sched_why why
 }
 
 void sched_unqueue(struct sched_pool *p, struct sched_vcpu *v) {
-    if (v->queued) p->policy->sleep(p, v);
+    if (v->queued && p->policy->sleep) p->policy->sleep(p, v);
     v->queued = false;
 }
 

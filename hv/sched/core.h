@@ -79,8 +79,4 @@ void sched_label(struct sched_dom *d, bool io);
 /* A policy's timer of (cpu, kind) fires; also called by the replay. */
 void sched_timer_fire(u32 cpu, u32 kind);
 
-#define for_each_vcpu(v, d)                                                                                  \
-    for (u32 v##_at = 0; v##_at < (d)->nr_vcpus; v##_at++)                                                   \
-        for (struct sched_vcpu *v = (d)->vcpu[v##_at]; v; v = NULL)
-
 #endif

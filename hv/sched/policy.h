@@ -71,12 +71,14 @@ struct sched_policy {
     void (*cpu_add)(struct sched_pool *p, u32 cpu);             /* may be NULL */
     void (*cpu_remove)(struct sched_pool *p, u32 cpu);          /* its queue is empty by then; may be NULL */
     void (*dom_add)(struct sched_pool *p, struct sched_dom *d); /* may be NULL */
-    void (*vcpu_add)(struct sched_pool *p, struct sched_vcpu *v);    /* before place() */
-    void (*vcpu_remove)(struct sched_pool *p, struct sched_vcpu *v); /* not queued, not running */
+    void (*vcpu_add)(struct sched_pool *p, struct sched_vcpu *v); /* before place(); may be NULL */
+    void (*vcpu_remove)(struct sched_pool *p,
+                        struct sched_vcpu *v); /* not queued, not running; may be NULL */
 
     /* Runnable now, on v->cpu: queue it, kick whoever should run it. */
     void (*wake)(struct sched_pool *p, struct sched_vcpu *v, enum sched_why why);
-    /* A queued vCPU is no longer runnable, or leaves v->cpu: off the queue. */
+    /* A queued vCPU is no longer runnable, or leaves v->cpu: off the queue. May be NULL: there is none, and
+     * `pick` looks at v->queued of all. */
     void (*sleep)(struct sched_pool *p, struct sched_vcpu *v);
     void (*yield)(struct sched_pool *p, struct sched_vcpu *v); /* the current one; may be NULL */
     /* Charge `current` (idle: NULL) up to now, put it back if it is sched_runnable(), take and return the
@@ -135,6 +137,11 @@ static inline struct sched_vcpu *sched_current_locked(u32 cpu) { /* NULL: idle *
 
     return sched_is_idle(v) ? NULL : v;
 }
+
+/* A VM's vCPUs; the VMs of a pool are in its list `doms`, by in_pool. */
+#define for_each_vcpu(v, d)                                                                                  \
+    for (u32 v##_at = 0; v##_at < (d)->nr_vcpus; v##_at++)                                                   \
+        for (struct sched_vcpu *v = (d)->vcpu[v##_at]; v; v = NULL)
 
 static inline bool sched_runnable(const struct sched_vcpu *v) {
     return !v->blocked && !v->parked && !v->migrating && v->dom->paused == 0;

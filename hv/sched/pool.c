@@ -201,7 +201,7 @@ static void vcpu_join(struct sched_pool *p, struct sched_vcpu *v) {
     struct cpumask allowed = sched_allowed(p, v);
 
     memset(v->priv, 0, sizeof(v->priv));
-    p->policy->vcpu_add(p, v);
+    if (p->policy->vcpu_add) p->policy->vcpu_add(p, v);
     v->cpu = cpumask_cycle(&allowed, p->rotor);
     p->rotor = v->cpu + 1;
     sched_place(p, v);
@@ -209,7 +209,7 @@ static void vcpu_join(struct sched_pool *p, struct sched_vcpu *v) {
 
 static void vcpu_leave(struct sched_pool *p, struct sched_vcpu *v) {
     sched_unqueue(p, v);
-    p->policy->vcpu_remove(p, v);
+    if (p->policy->vcpu_remove) p->policy->vcpu_remove(p, v);
     v->parked = false; /* by the policy that it leaves */
 }
 

@@ -3,6 +3,7 @@ import glob
 import os
 import re
 
+import size
 from conftest import ROOT
 
 
@@ -17,6 +18,7 @@ def test_the_worked_example_is_the_policy_that_is_tested():
     assert len(blocks) >= 5
     for block in blocks:
         assert block.rstrip() in code
+    assert len(size.lines_of("stride.c", code)) < 60
 
 
 def test_files_of_labs_that_are_named_are_there():

@@ -63,6 +63,26 @@ static void test_in_phase(void **state) {
     sim_stop();
 }
 
+/* Two that wait for the same pCPU, beside one that idles, until one of them may use that as well. */
+static void test_let_on(void **state) {
+    struct sched_pool *p = start(2);
+    struct cpumask first = sim_cpus(0, 0), both = sim_cpus(0, 1);
+    struct sim_dom *d[2];
+
+    for (u32 i = 0; i < 2; i++) {
+        d[i] = vm(p, "hog", 256, HOG);
+        sched_set_affinity(&d[i]->vcpu[0]->s, &first);
+    }
+    sim_run_until(NS_PER_S + 5 * MS); /* within a slice */
+    for (u32 i = 0; i < 2; i++) {
+        assert_in_range(sim_ran(d[i]->vcpu[0]), 480 * MS, 520 * MS);
+        sched_set_affinity(&d[i]->vcpu[0]->s, &both);
+    }
+    sim_run_until(sim.now + MS);
+    sim_check_work_conserving();
+    sim_stop();
+}
+
 /* Several pCPUs, random comings and goings: the core's rules hold after every event, nobody waits beside an
  * idle pCPU, and the recording replays to the same decisions. */
 static void test_several_cpus(void **state) {
@@ -113,10 +133,8 @@ static void test_several_cpus(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_weights),
-        cmocka_unit_test(test_sleepers),
-        cmocka_unit_test(test_in_phase),
-        cmocka_unit_test(test_several_cpus),
+        cmocka_unit_test(test_weights), cmocka_unit_test(test_sleepers),     cmocka_unit_test(test_in_phase),
+        cmocka_unit_test(test_let_on),  cmocka_unit_test(test_several_cpus),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
