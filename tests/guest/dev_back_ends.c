@@ -58,12 +58,4 @@ static void back(void) {
     }
 }
 
-int main(void) {
-    test_begin();
-    test_needs_takt();
-    if (cmdline_u64("vm", 1) == 1)
-        front();
-    else
-        back();
-    return test_end("it came again");
-}
+int main(void) { return dev_test(front, back, NULL, "it came again"); }

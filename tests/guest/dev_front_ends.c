@@ -6,7 +6,9 @@
  * system tests: the front end stays, and the back end takes on whoever comes next. */
 #include "dev_rig.h"
 
-static void front(bool forever) {
+static bool forever;
+
+static void front(void) {
     struct box *box = page_alloc(1);
 
     memset(box, 0, PAGE_SIZE);
@@ -43,7 +45,7 @@ static bool answer(struct dev_back *b) {
     return hypercall1(TAKT_HC_BACK_IRQ, b->is.handle) == 0;
 }
 
-static void back(bool forever) {
+static void back(void) {
     static u64 own[512];
     struct dev_back b = { 0 };
     u64 end, rounds = 0;
@@ -69,13 +71,6 @@ static void back(bool forever) {
 }
 
 int main(void) {
-    bool forever = cmdline_has("forever");
-
-    test_begin();
-    test_needs_takt();
-    if (cmdline_u64("vm", 1) == 1)
-        front(forever);
-    else
-        back(forever);
-    return test_end("it ended, and the other went on");
+    forever = cmdline_has("forever");
+    return dev_test(front, back, NULL, "it ended, and the other went on");
 }

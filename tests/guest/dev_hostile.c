@@ -151,13 +151,4 @@ static void third(void) {
     }
 }
 
-int main(void) {
-    test_begin();
-    test_needs_takt();
-    switch (cmdline_u64("vm", 1)) {
-    case 1: front(); break;
-    case 2: back(); break;
-    default: third();
-    }
-    return test_end("nobody else was hurt");
-}
+int main(void) { return dev_test(front, back, third, "nobody else was hurt"); }

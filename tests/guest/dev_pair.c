@@ -117,12 +117,4 @@ static void back(void) {
     CHECK(hypercall1(TAKT_HC_BACK_UNMAP, b.is.handle) == -ENOENT, "unmapped twice");
 }
 
-int main(void) {
-    test_begin();
-    test_needs_takt();
-    if (cmdline_u64("vm", 1) == 1)
-        front();
-    else
-        back();
-    return test_end("a device works");
-}
+int main(void) { return dev_test(front, back, NULL, "a device works"); }

@@ -16,6 +16,17 @@
 #define DEV_RUNS    (DEV_AGREED | VIRTIO_DRIVER_OK)
 #define DEV_WAIT    (2 * NS_PER_S)
 
+/* What a test of several VMs does: `vm=1` on its command line is the front end, 2 the back end. `third` may
+ * be NULL. */
+static inline int dev_test(void (*front)(void), void (*back)(void), void (*third)(void), const char *reason) {
+    void (*const role[])(void) = { front, back, third };
+
+    test_begin();
+    test_needs_takt();
+    role[cmdline_u64("vm", 1) - 1]();
+    return test_end(reason);
+}
+
 struct box {
     volatile u64 asked, answered, command, lives;
 };

@@ -3,15 +3,10 @@
 #define TESTS_GUEST_NET_RIG_H
 
 #include <drivers/e1000.h>
-#include <guest/event.h>
 #include <guest/mem.h>
 #include <guest/string.h>
-#include <guest/test.h>
-#include <guest/thread.h>
-#include <guest/time.h>
-#include <takt/device.h>
+#include "pci_rig.h"
 
-static struct takt_pci pci;
 static struct e1000 nic;
 
 static u64 nic_dma_addr(const void *p) { return (u64)p + pci.dma_offset; }
@@ -30,13 +25,11 @@ static const struct net *net(void) {
 
 static void nic_open(void) {
     void *memory = page_alloc(E1000_MEMORY / PAGE_SIZE);
-    i64 err = hypercall2(TAKT_HC_PCI_INFO, 0, (u64)&pci);
 
-    if (err) test_fatal("there is no PCI device: %d", (int)err);
-    if (pci.id != (E1000_VENDOR | E1000_DEVICE << 16)) test_fatal("it is a device %x", pci.id);
+    pci_open(E1000_VENDOR | E1000_DEVICE << 16);
     if (!memory) test_error("no memory");
     memset(memory, 0, E1000_MEMORY);
-    if (e1000_init(&nic, (volatile void *)pci.bar[0].addr, memory, nic_dma_addr))
+    if (e1000_init(&nic, pci_registers(), memory, nic_dma_addr))
         test_fatal("the network card does not answer");
     e1000_start(&nic, false);
 }

@@ -5,7 +5,6 @@
  * it was told to. That one cannot be reset: given again, it would do what it was told before. So nobody
  * has it. */
 #include "net_rig.h"
-#include <takt/io.h>
 
 #define MAGIC       0x1a7e1a7e5eed5eedull
 #define GPRC        0x4074 /* good frames received, since it was read last */
@@ -21,10 +20,8 @@
 static volatile u8 *edu;
 
 static void edu_open(void) {
-    i64 err = hypercall2(TAKT_HC_PCI_INFO, 0, (u64)&pci);
-
-    if (err || pci.id != 0x11e81234) test_error("there is no edu");
-    edu = (volatile u8 *)pci.bar[0].addr;
+    pci_open(0x11e81234);
+    edu = pci_registers();
     mmio_write32(edu + EDU_LIVE, 5);
     if (mmio_read32(edu + EDU_LIVE) != ~5u) test_fatal("edu does not answer");
 }
@@ -88,9 +85,9 @@ static int nic_leaves(void) {
 static int nic_heir(void) {
     u32 frames;
 
-    if (hypercall2(TAKT_HC_PCI_INFO, 0, (u64)&pci)) test_error("there is no network card");
+    pci_open(E1000_VENDOR | E1000_DEVICE << 16);
     sleep_ns(30 * NS_PER_MS);
-    frames = mmio_read32((volatile u8 *)pci.bar[0].addr + GPRC);
+    frames = mmio_read32(pci_registers() + GPRC);
     /* some came between the end of that VM and that of its device's rights */
     CHECK(frames <= 10, "it received %u frames after its VM had ended", frames);
     return test_end("nothing came");

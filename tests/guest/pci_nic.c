@@ -4,21 +4,6 @@
 /* A network card given to this VM: frames go out and answers come in, each line of interrupts once until
  * it is acknowledged; twice, as the first VM after boot leaves it to the next. */
 #include "net_rig.h"
-#include <takt/io.h>
-
-static u32 interrupts;
-
-static void on_interrupt(u32 port, void *arg) { __atomic_fetch_add(&interrupts, 1, __ATOMIC_SEQ_CST); }
-
-/* Until n interrupts have come since the start; QEMU's card begins to receive a second after it was told
- * to. */
-static bool wait_for(u32 n) {
-    u64 end = time_ns() + 4 * NS_PER_S;
-
-    while (__atomic_load_n(&interrupts, __ATOMIC_SEQ_CST) < n && time_ns() < end)
-        nap_until(time_ns() + NS_PER_MS);
-    return __atomic_load_n(&interrupts, __ATOMIC_SEQ_CST) >= n;
-}
 
 static void check_space(void) {
     u32 command = (u32)hypercall3(TAKT_HC_PCI_READ, 0, 4, 2);
@@ -71,33 +56,33 @@ int main(void) {
     printf("network card %x:%x:%x:%x:%x:%x, port %u, DMA offset %lx\n", nic.mac[0], nic.mac[1], nic.mac[2],
            nic.mac[3], nic.mac[4], nic.mac[5], pci.port, pci.dma_offset);
     CHECK(e1000_link(&nic), "the link is down");
-    event_set_handler(pci.port, 0, on_interrupt, NULL);
+    pci_count();
     e1000_interrupts(&nic, E1000_IRQ_RX, 0);
     send_arp();
     e1000_send_kick(&nic);
-    if (!wait_for(1)) test_fatal("no interrupt");
+    if (!pci_await(1)) test_fatal("no interrupt");
     answers += take_answers();
     CHECK(answers == 1, "%u answers to one question", answers);
 
     /* the line is masked until we say that we are done: neither its state nor another frame comes through */
-    held = interrupts;
+    held = pci_interrupts;
     send_arp();
     e1000_send_kick(&nic);
     for (u64 end = time_ns() + 4 * NS_PER_S; answers < 2 && time_ns() < end; answers += take_answers())
         delay_ns(100 * NS_PER_US);
     CHECK(answers == 2, "no second answer");
-    CHECK(interrupts == held, "%u interrupts while the line is masked", interrupts - held);
+    CHECK(pci_interrupts == held, "%u interrupts while the line is masked", pci_interrupts - held);
     CHECK(hypercall1(TAKT_HC_PCI_EOI, 0) == 0, "it cannot be acknowledged");
-    CHECK(wait_for(held + 1), "the line fell silent after EOI");
+    CHECK(pci_await(held + 1), "the line fell silent after EOI");
     CHECK(e1000_causes(&nic) & E1000_IRQ_RX, "the interrupt was for nothing");
     CHECK(hypercall1(TAKT_HC_PCI_EOI, 0) == 0, "it cannot be acknowledged");
     delay_ns(5 * NS_PER_MS);
-    CHECK(interrupts == held + 1, "it interrupts though its causes were taken");
+    CHECK(pci_interrupts == held + 1, "it interrupts though its causes were taken");
 
     /* a batch, each interrupt acknowledged */
     for (u32 i = 0; i < 8; i++) send_arp();
     e1000_send_kick(&nic);
-    for (u32 i = 1; answers < 10 && wait_for(held + 1 + i); i++) {
+    for (u32 i = 1; answers < 10 && pci_await(held + 1 + i); i++) {
         e1000_causes(&nic);
         answers += take_answers();
         hypercall1(TAKT_HC_PCI_EOI, 0);
@@ -107,6 +92,6 @@ int main(void) {
     CHECK(nic.sent == 10, "%lu frames were sent", nic.sent);
     CHECK(nic.bad == 0, "%lu frames were bad", nic.bad);
     e1000_stop(&nic);
-    printf("%u interrupts, %lu frames received\n", interrupts, nic.received);
+    printf("%u interrupts, %lu frames received\n", pci_interrupts, nic.received);
     return test_end("frames and interrupts there and back");
 }
