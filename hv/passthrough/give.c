@@ -26,11 +26,13 @@ static const struct acpi_info *acpi;
 static struct mp_info mp;
 static hpa_t low_limit, high_limit; /* no register of a device is below, or between 4 GiB and the latter */
 
-#define BAR_MAX     BIT(30) /* mapped in one step, in 2 MiB pages */
-#define FIXED_PORTS 0x400u  /* below them too */
+#define BAR_MAX      BIT(30)       /* so that tables for it are few: they are freed in one step */
+#define FIXED_PORTS  0x400u        /* below them too */
+#define MAP_PART     (64ull << 20) /* of a BAR that a part maps: 31 entries, and 512 where the MSI-X table is */
+#define RESET_PHASES 8u            /* more than there are */
 
-#define BDF         "%02x:%02x.%x"
-#define BDF_OF(d)   (d)->bdf >> 8, (d)->bdf >> 3 & 31, (d)->bdf & 7
+#define BDF          "%02x:%02x.%x"
+#define BDF_OF(d)    (d)->bdf >> 8, (d)->bdf >> 3 & 31, (d)->bdf & 7
 
 static PRINTF(3, 4) int refuse(struct vm *vm, int error, const char *fmt, ...) {
     va_list ap;
@@ -64,45 +66,44 @@ const char *give_refused(const struct pci_device *d) {
     return NULL;
 }
 
-/* The pages of a memory BAR may hold registers of another device. */
-static const struct pci_device *page_shared(const struct pci_device *d) {
-    for (u32 i = 0; i < pci_count() * 36; i++) {
-        const struct pci_device *other = pci_at(i / 36);
-        const struct pci_bar *a = &d->bar[i / 6 % 6], *b = &other->bar[i % 6];
+/* The pages of a memory BAR of d may hold registers of another device. */
+static const struct pci_device *page_shared(const struct pci_device *d, const struct pci_bar *a) {
+    hpa_t from = ALIGN_DOWN(a->addr, PAGE_SIZE), to = ALIGN_UP(a->addr + a->size, PAGE_SIZE);
 
-        if (other != d && a->size && b->size && !a->io && !b->io &&
-            ALIGN_DOWN(a->addr, PAGE_SIZE) < b->addr + b->size &&
-            b->addr < ALIGN_UP(a->addr + a->size, PAGE_SIZE))
-            return other;
+    for (u32 i = 0; i < pci_count() && a->size && !a->io; i++) {
+        const struct pci_device *other = pci_at(i);
+
+        for (const struct pci_bar *b = other->bar; other != d && b < other->bar + 6; b++)
+            if (b->size && !b->io && from < b->addr + b->size && b->addr < to) return other;
     }
     return NULL;
 }
 
+/* Looks at a BAR of the next device; after the last one the VM has the device. */
 static int claim(struct vm *vm) {
-    for (u32 i = 0; i < vm->config.nr_pci; i++) {
-        u32 bdf = vm->config.pci[i];
-        struct pci_device *d = pci_find(bdf);
-        const struct pci_device *other = d ? page_shared(d) : NULL;
+    u32 bdf = vm->config.pci[vm->nr_pci];
+    struct pci_device *d = pci_find(bdf);
+    const struct pci_device *other = d ? page_shared(d, &d->bar[vm->job.at]) : NULL;
 
-        if (!d) return refuse(vm, -ENOENT, "there is no PCI device " BDF, bdf >> 8, bdf >> 3 & 31, bdf & 7);
-        if (give_refused(d)) return refuse(vm, -EINVAL, "PCI device " BDF ": %s", BDF_OF(d), give_refused(d));
-        if (d->owner)
-            return refuse(vm, -EBUSY, "PCI device " BDF " belongs to %s", BDF_OF(d), d->owner->name);
-        if (other)
-            return refuse(vm, -EINVAL, "PCI device " BDF " has registers in one page with " BDF, BDF_OF(d),
-                          BDF_OF(other));
-        if (!vm->config.unsafe_dma)
-            return refuse(vm, -EPERM,
-                          "PCI device " BDF " reaches all memory, as no IOMMU is in use: it needs"
-                          " unsafe_dma = yes",
-                          BDF_OF(d));
-        d->owner = vm;
-        vm->pci[vm->nr_pci++] = d;
-    }
-    if (vm->nr_pci)
-        log_warn("%s: unsafe_dma: who controls this VM can read and write all memory of the machine, by its "
-                 "devices",
-                 vm->name);
+    if (!d) return refuse(vm, -ENOENT, "there is no PCI device " BDF, bdf >> 8, bdf >> 3 & 31, bdf & 7);
+    if (give_refused(d)) return refuse(vm, -EINVAL, "PCI device " BDF ": %s", BDF_OF(d), give_refused(d));
+    if (d->owner) return refuse(vm, -EBUSY, "PCI device " BDF " belongs to %s", BDF_OF(d), d->owner->name);
+    if (other)
+        return refuse(vm, -EINVAL, "PCI device " BDF " has registers in one page with " BDF, BDF_OF(d),
+                      BDF_OF(other));
+    if (!vm->config.unsafe_dma)
+        return refuse(vm, -EPERM,
+                      "PCI device " BDF " reaches all memory, as no IOMMU is in use: it needs"
+                      " unsafe_dma = yes",
+                      BDF_OF(d));
+    if (++vm->job.at < ARRAY_SIZE(d->bar)) return 1;
+    vm->job.at = 0;
+    d->owner = vm;
+    vm->pci[vm->nr_pci++] = d;
+    if (vm->nr_pci < vm->config.nr_pci) return 1;
+    log_warn("%s: unsafe_dma: who controls this VM can read and write all memory of the machine, by its "
+             "devices",
+             vm->name);
     return 0;
 }
 
@@ -305,38 +306,38 @@ static int map(struct vm *vm, gpa_t from, gpa_t to, unsigned prot) {
     return from < to ? npt_map(&vm->virt.npt, from, from, to - from, prot, NPT_UC) : 0;
 }
 
-/* The pages of the MSI-X table are read-only: who writes there interrupts by any vector. */
+/* Maps the next part of a BAR: 1 if there is more. The pages of the MSI-X table are read-only: who writes
+ * there interrupts by any vector. */
 static int map_bar(struct vm *vm, const struct pci_device *d, u32 i) {
     const struct pci_bar *b = &d->bar[i];
-    gpa_t from = ALIGN_DOWN(b->addr, PAGE_SIZE), to = ALIGN_UP(b->addr + b->size, PAGE_SIZE), table = to,
-          end = to;
+    gpa_t first = ALIGN_DOWN(b->addr, PAGE_SIZE), last = ALIGN_UP(b->addr + b->size, PAGE_SIZE);
+    gpa_t from = first + vm->job.offset, to = MIN(ALIGN_DOWN(from, MAP_PART) + MAP_PART, last);
+    gpa_t table = to, end = to;
     u32 where = d->msix ? pci_read(d->bdf, d->msix + 4u, 4) : 7;
     u32 entries = d->msix ? (pci_read(d->bdf, d->msix + 2u, 2) & 0x7ff) + 1 : 0;
 
     if ((where & 7) == i) {
-        table = MIN(ALIGN_DOWN(b->addr + (where & ~7u), PAGE_SIZE), to);
-        end = MIN(ALIGN_UP(b->addr + (where & ~7u) + 16 * entries, PAGE_SIZE), to);
+        where &= ~7u;
+        table = MAX(from, MIN(ALIGN_DOWN(b->addr + where, PAGE_SIZE), to));
+        end = MAX(from, MIN(ALIGN_UP(b->addr + where + 16 * entries, PAGE_SIZE), to));
     }
-    if (from < vm->mem.low_size ||
-        (to > TAKT_HIGH_RAM && from < TAKT_HIGH_RAM + vm->mem.size - vm->mem.low_size))
+    if (first < vm->mem.low_size ||
+        (last > TAKT_HIGH_RAM && first < TAKT_HIGH_RAM + vm->mem.size - vm->mem.low_size))
         return refuse(vm, -EINVAL, "BAR %u of PCI device " BDF " lies where this VM has RAM", i, BDF_OF(d));
-    return map(vm, from, table, NPT_RW) || map(vm, table, end, NPT_R) || map(vm, end, to, NPT_RW) ? -ENOMEM
-                                                                                                  : 0;
+    vm->job.offset = to - first;
+    if (map(vm, from, table, NPT_RW) || map(vm, table, end, NPT_R) || map(vm, end, to, NPT_RW))
+        return -ENOMEM;
+    return to < last;
 }
 
-static int map_bars(struct vm *vm, struct pci_device *d) {
-    for (u32 i = 0; i < 6; i++) {
-        const struct pci_bar *b = &d->bar[i];
-        int err = 0;
+static int attach_bar(struct vm *vm, const struct pci_device *d, u32 i) {
+    const struct pci_bar *b = &d->bar[i];
 
-        if (b->size && b->io && vm->ports.nr >= BUS_RANGES - 3) /* io.c adds three */
-            return refuse(vm, -ENOSPC, "PCI device " BDF ": it has too many ranges of ports", BDF_OF(d));
-        if (b->size && b->io)
-            bus_add(&vm->ports, b->addr, b->size, ports_access, NULL);
-        else if (b->size)
-            err = map_bar(vm, d, i);
-        if (err) return err;
-    }
+    if (!b->size) return 0;
+    if (!b->io) return map_bar(vm, d, i);
+    if (vm->ports.nr >= BUS_RANGES - 3) /* io.c adds three */
+        return refuse(vm, -ENOSPC, "PCI device " BDF ": it has too many ranges of ports", BDF_OF(d));
+    bus_add(&vm->ports, b->addr, b->size, ports_access, NULL);
     return 0;
 }
 
@@ -364,24 +365,36 @@ static u32 decoding(const struct pci_device *d) {
     return bits;
 }
 
-static int attach(struct vm *vm) {
-    int err = 0;
+static int switch_on(struct vm *vm, struct pci_device *d) {
+    u32 command = decoding(d) | PCI_COMMAND_NO_INTX;
+    int err;
 
-    if (reset_all(vm)) return 1;
-    for (u32 i = 0; i < vm->nr_pci && !err; i++) {
-        struct pci_device *d = vm->pci[i];
-        u32 command = decoding(d) | PCI_COMMAND_NO_INTX;
-
-        if (!d->was_reset && !d->quiet)
-            log_info("%s: PCI device " BDF " cannot be reset: it may go on where it was left", vm->name,
-                     BDF_OF(d));
-        pci_write(d->bdf, PCI_COMMAND, 2, command);
-        err = map_bars(vm, d);
-        if (!err) err = connect(vm, d);
-        if (d->irq == PCI_INTX) command &= ~(u32)PCI_COMMAND_NO_INTX;
-        if (!err) pci_write(d->bdf, PCI_COMMAND, 2, command | PCI_COMMAND_MASTER);
-    }
+    if (!d->was_reset && !d->quiet)
+        log_info("%s: PCI device " BDF " cannot be reset: it may go on where it was left", vm->name,
+                 BDF_OF(d));
+    pci_write(d->bdf, PCI_COMMAND, 2, command);
+    err = connect(vm, d);
+    if (d->irq == PCI_INTX) command &= ~(u32)PCI_COMMAND_NO_INTX;
+    if (!err) pci_write(d->bdf, PCI_COMMAND, 2, command | PCI_COMMAND_MASTER);
     return err;
+}
+
+/* All are reset; then, device by device, each BAR is one part or more, and what switches it on is one. */
+static int attach(struct vm *vm) {
+    struct vm_job *j = &vm->job;
+    u32 parts = ARRAY_SIZE(vm->pci[0]->bar) + 1, at = j->at - RESET_PHASES;
+    int r;
+
+    if (j->at < RESET_PHASES) {
+        if (!reset_all(vm)) j->at = RESET_PHASES;
+        return 1;
+    }
+    r = at % parts + 1 < parts ? attach_bar(vm, vm->pci[at / parts], at % parts)
+                               : switch_on(vm, vm->pci[at / parts]);
+    if (r) return r;
+    j->offset = 0;
+    j->at++;
+    return at + 1 < parts * vm->nr_pci;
 }
 
 static int detach(struct vm *vm) {

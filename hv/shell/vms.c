@@ -132,16 +132,18 @@ static int cmd_devices(struct shell_call *c) {
 
     c->columns = device_columns;
     if (!c->vm) c->vm = vm_next(NULL);
-    while (c->vm && !device_info(c->vm, c->index, &d)) {
-        if (c->only) return 0;
-        c->vm = vm_next(c->vm);
-        c->index = 0;
-    }
     if (!c->vm) return 0;
-    table_row(c, CELLS(S(c->vm->name), U(c->vm->id), U(c->index), S(d.type), S(d.back), S(d.state),
-                       U(d.status), U(d.queues), U(d.notifies), U(d.interrupts), U(d.dropped), U(d.resets)));
-    c->index++;
-    return SHELL_AGAIN;
+    if (device_info(c->vm, c->index, &d)) {
+        table_row(c,
+                  CELLS(S(c->vm->name), U(c->vm->id), U(c->index), S(d.type), S(d.back), S(d.state),
+                        U(d.status), U(d.queues), U(d.notifies), U(d.interrupts), U(d.dropped), U(d.resets)));
+        c->index++;
+        return SHELL_AGAIN;
+    }
+    if (c->only) return 0;
+    c->vm = vm_next(c->vm);
+    c->index = 0;
+    return c->vm ? SHELL_AGAIN : 0;
 }
 
 /* ---- vcpu-pin ---- */

@@ -111,11 +111,7 @@ static int window_create(struct vm *vm, struct vm *front, struct window **out) {
     u64 base = MAX(TAKT_FOREIGN_GPA, ALIGN_UP(TAKT_HIGH_RAM + own->size - own->low_size, WINDOW_ALIGN));
     struct list *before = &vm->back.windows;
     struct window *w;
-    u32 nr = 0;
 
-    list_for_each(old, &vm->back.windows, struct window, link) {
-        nr++;
-    }
     list_for_each(old, &vm->back.windows, struct window, link) {
         if (old->base - base >= span) {
             before = &old->link;
@@ -123,19 +119,21 @@ static int window_create(struct vm *vm, struct vm *front, struct window **out) {
         }
         base = old->base + window_span(old->low, old->size);
     }
-    if (nr >= MAX_WINDOWS || base + span > BIT(cpuid_physical_bits())) return -ENOSPC;
+    if (vm->back.nr_windows >= MAX_WINDOWS || base + span > BIT(cpuid_physical_bits())) return -ENOSPC;
     w = heap_alloc(sizeof(*w));
     if (!w) return -ENOMEM;
     *w = (struct window){
         .front = front, .front_id = front->id, .base = base, .low = mem->low_size, .size = mem->size
     };
     list_add_tail(before, &w->link);
+    vm->back.nr_windows++;
     *out = w;
     return 0;
 }
 
-static void window_free(struct window *w) {
+static void window_free(struct backend *b, struct window *w) {
     list_del(&w->link);
+    b->nr_windows--;
     heap_free(w);
 }
 
@@ -179,7 +177,7 @@ static int unmap_part(struct vm *vm, struct window *w) {
     w->kicked = false;
     if (w->chunks) return 1;
     w->unmapping = false;
-    if (!w->front) window_free(w);
+    if (!w->front) window_free(&vm->back, w);
     return 0;
 }
 
@@ -413,7 +411,7 @@ static int revoke_part(struct vm *vm) {
             return 1;
         }
         w->front = NULL;
-        if (!w->chunks) window_free(w);
+        if (!w->chunks) window_free(b, w);
     }
     return 0;
 }
@@ -426,7 +424,7 @@ static int withdraw_part(struct vm *vm) {
         tell(d, virtio_mmio_withdraw(&d->regs));
         return 1;
     }
-    list_for_each_safe(w, &vm->back.windows, struct window, link) window_free(w);
+    list_for_each_safe(w, &vm->back.windows, struct window, link) window_free(&vm->back, w);
     return 0;
 }
 

@@ -34,6 +34,7 @@ struct vcpu;
 struct backend {
     struct list in_all;  /* from vm_make_virtio() on */
     struct list windows; /* by address */
+    u32 nr_windows;      /* in the list */
     u32 port;            /* TAKT_HC_BACK_PORT's; 0: not asked for */
     hpa_t waste;         /* a chunk; 0: no window so far */
     u64 scrubbed;        /* bytes of it */

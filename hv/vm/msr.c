@@ -74,11 +74,11 @@ static bool pat_valid(u64 pat) {
     return true;
 }
 
-/* SDM 3A 2.2.1. LMA is the CPU's, and LME must not change while paging is on. */
+/* SDM 3A 2.2.1. LMA is the CPU's, LME must not change while paging is on, and NXE is reserved without NX. */
 static bool efer_write(struct vcpu *v, u64 value) {
-    u64 old = vcpu_reg(v, VREG_EFER);
+    u64 old = vcpu_reg(v, VREG_EFER), nxe = cpuid_guest_has(0x80000001, 3, 20) ? EFER_NXE : 0;
 
-    if (value & ~(EFER_SCE | EFER_LME | EFER_LMA | EFER_NXE)) return false;
+    if (value & ~(EFER_SCE | EFER_LME | EFER_LMA | nxe)) return false;
     if ((value ^ old) & EFER_LME && vcpu_reg(v, VREG_CR0) & CR0_PG) return false;
     vcpu_set_reg(v, VREG_EFER, (value & ~EFER_LMA) | (old & EFER_LMA));
     return true;

@@ -113,6 +113,8 @@ static void efer(void) {
     check_exception(wrmsr_fault(MSR_EFER, e | BIT(1)), EXC_GP, "EFER reserved bit");
     check_exception(wrmsr_fault(MSR_EFER, e & ~EFER_LME), EXC_GP, "EFER.LME off while paging");
     if (on_takt()) check_exception(wrmsr_fault(MSR_EFER, e | BIT(12)), EXC_GP, "EFER.SVME");
+    check_exception(wrmsr_fault(MSR_EFER, e | EFER_NXE),
+                    cpuid(0x80000001, 0).edx >> 20 & 1 ? EXC_NONE : EXC_GP, "EFER.NXE");
     check_exception(wrmsr_fault(MSR_EFER, e | EFER_SCE), EXC_NONE, "EFER.SCE");
     CHECK(rdmsr(MSR_EFER) == (e | EFER_SCE), "EFER reads %lx", rdmsr(MSR_EFER));
     wrmsr(MSR_EFER, e);

@@ -32,6 +32,13 @@ def test_guest_runs(platform):
     assert "hello: destroyed" in text
 
 
+def test_a_cpu_without_nx():
+    """Neither is it in a guest's CPUID, nor can a guest switch it on."""
+    text = boot("qemu", "no-nx", vms="[vm guest]\nimage = test-msr_policy\nmemory = 4M\n", until="RESULT: .*\n",
+                extra=["-cpu", "max,-nx"])
+    assert re.search("RESULT: SUCCESS", text), text[-2000:]
+
+
 @pytest.mark.parametrize("word, says, function", [
     ("pf", r"exception 14 \(page fault\), error code 2", "page_fault"),
     ("gp", r"exception 13 \(general protection\)", "general_protection"),

@@ -69,6 +69,7 @@ void machine_timer_cancel(struct timer *t) { timer_cancel(t); }
 /* ---- work ---- */
 
 static struct list items = { &items, &items };
+u32 fake_steps;
 static struct work *current; /* whose step is under way */
 
 void work_add(struct work *w) {
@@ -91,6 +92,7 @@ static bool run(struct work *w) {
     list_del(&w->link);
     current = w;
     if (was) tlb_rest(&v->vm->npt.tlb, cpu);
+    fake_steps++;
     if (w->step(w)) work_add(w);
     if (was) tlb_resume(&v->vm->npt.tlb, cpu);
     return true;

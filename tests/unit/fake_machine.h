@@ -33,7 +33,7 @@ void fake_pass(u32 cpu);     /* one pass of its loop */
 extern void (*fake_run)(struct virt_vcpu *v, struct vm_exit *e);
 /* What the others do while a pCPU halts. NULL: nothing. */
 extern void (*fake_meanwhile)(void);
-extern u32 fake_kicks[FAKE_CPUS], fake_halts;
+extern u32 fake_kicks[FAKE_CPUS], fake_halts, fake_steps; /* steps of work items */
 static inline struct fake_vcpu *fake_of(struct vcpu *v) { return v->virt.priv; }
 
 /* An image that ends where it starts, for vm_create: ELF64 with a PVH note, at 1 MiB. As boot module "null".

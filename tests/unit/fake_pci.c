@@ -135,8 +135,20 @@ int irq_pin_connect(u32 gsi, int vector, u32 flags) {
     return 0;
 }
 
+void (*fake_pin_race)(void);
+
+static void race(void) {
+    void (*other)(void) = fake_pin_race;
+
+    fake_pin_race = NULL;
+    if (other) other();
+}
+
 void irq_pin_mask(u32 gsi, bool masked) {
-    if (gsi == fake_pin.gsi) fake_pin.masked = masked;
+    if (gsi != fake_pin.gsi) return;
+    if (masked) race();
+    fake_pin.masked = masked;
+    if (!masked) race();
 }
 
 struct irq_message irq_message(int vector) {

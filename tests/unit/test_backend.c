@@ -362,6 +362,20 @@ static void test_window(void **s) {
         memcmp((u8 *)hpa_to_va(io->back.waste), (u8 *)hpa_to_va(io->back.waste) + 1, CHUNK_SIZE - 1));
 }
 
+/* A back end that keeps what is left of front ends that have gone can have so many, until it unmaps one. */
+static void test_too_many_windows(void **s) {
+    u32 first = handle(0);
+
+    for (u32 i = 0; i < 64; i++) {
+        map(0);
+        fake_destroy(web);
+        web = make_web(1);
+    }
+    assert_int_equal(call(io, TAKT_HC_BACK_MAP, handle(0), BUF, 0), -ENOSPC);
+    assert_int_equal(call(io, TAKT_HC_BACK_UNMAP, first, 0, 0), 0);
+    map(0);
+}
+
 /* Windows do not overlap, and a place that is free is used again. RAM above 4 GiB is as far from the rest as
  * in the front VM. */
 static void test_places(void **s) {
@@ -707,6 +721,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(test_both_ways, both, none_left),
         cmocka_unit_test_setup_teardown(test_ports_stay, both, none_left),
         cmocka_unit_test_setup_teardown(test_window, both, none_left),
+        cmocka_unit_test_setup_teardown(test_too_many_windows, both, none_left),
         cmocka_unit_test_setup_teardown(test_places, both, none_left),
         cmocka_unit_test_setup_teardown(test_front_goes, both, none_left),
         cmocka_unit_test_setup_teardown(test_unmapped_before, both, none_left),

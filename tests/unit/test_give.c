@@ -146,6 +146,64 @@ static void test_bad_places(void **state) {
     heap = heap_in_use();
 }
 
+/* Ranges of ports are few a VM, and some are its own: 13 are left for devices. */
+static void test_too_many_ports(void **state) {
+    config.nr_pci = 0;
+    for (u32 i = 0; i < 3; i++) {
+        struct fake_pci *f = fake_pci_add(PCI_BDF(0, 4 + i, 0), 0x12345678, 0);
+
+        for (u32 k = 0; k < (i < 2 ? 6 : 1); k++) fake_pci_bar(f, k, 0x1000 + 0x200 * i + 0x40 * k, 0x40, 1);
+        fake_set(f, PCI_LINE, 1, 0xff); /* no interrupt */
+        config.pci[config.nr_pci++] = PCI_BDF(0, 4 + i, 0);
+    }
+    init();
+    fake_destroy(driver());
+    fake_pci_bar(&fake_device[fake_nr_devices - 1], 1, 0x1440, 0x40, 1);
+    init();
+    assert_null(fake_vm(&config));
+    assert_int_equal(fake_error, -ENOSPC);
+    assert_string_equal(fake_why, "PCI device 00:06.0: it has too many ranges of ports");
+    heap = heap_in_use();
+}
+
+/* No part of the making of a VM takes long: it looks at one BAR, or maps 64 MiB of it. */
+static void test_parts(void **state) {
+    struct fake_pci *big = fake_pci_add(PCI_BDF(0, 4, 0), 0x12345678, 0);
+    const u64 first = 0x200000000, stride = 64 << 20;
+    u32 claimed = 0, mapped = 0, nr = 0;
+    struct vm *vm = NULL;
+
+    for (u32 i = 0; i < 3; i++) fake_pci_bar(big, 2 * i, first + i * BIT(30), BIT(30), 4);
+    fake_pci_cap(big, 0x60, PCI_CAP_MSIX);
+    fake_set(big, 0x62, 2, 2047);
+    fake_set(big, 0x64, 4, 0x3fff000 | 2); /* its table is in two of the parts of the second BAR */
+    config.pci[config.nr_pci++] = PCI_BDF(0, 4, 0);
+    init();
+    assert_int_equal(vm_create(&config, NULL, NULL), 0);
+    vm = vm_find("driver");
+    for (; vm->state == VM_CREATING; nr++) {
+        assert_in_range(vm->nr_pci, claimed, claimed + 1);
+        claimed = vm->nr_pci;
+        for (u32 i = 0; i < 2 && vm->virt.mem && mapped < 48; i++) {
+            if (npt_lookup(&vm->virt.npt, first + mapped * stride, NULL) == HPA_NONE) break;
+            assert_int_equal(i, 0);
+            mapped++;
+        }
+        assert_true(work_run());
+    }
+    assert_int_equal(mapped, 48);
+    assert_in_range(nr, 12 + 48, 1000);
+    for (u64 at = 0; at < 3 * BIT(30); at += PAGE_SIZE) { /* and nothing is left out */
+        u64 table = at - BIT(30) - 0x3fff000;
+        unsigned prot;
+
+        assert_int_equal(npt_lookup(&vm->virt.npt, first + at, &prot), first + at);
+        assert_int_equal(prot, table < 16 * 2048 ? NPT_R : NPT_RW);
+    }
+    fake_destroy(vm);
+    heap = heap_in_use();
+}
+
 static void test_one_owner(void **state) {
     struct vm *vm = driver();
     struct config_vm c = config;
@@ -219,6 +277,30 @@ static void test_line(void **state) {
     assert_int_equal(vm->pci[0]->interrupts, 2);
     fake_destroy(vm);
     assert_true(fake_pin.masked); /* by the interrupt, and it stays so */
+}
+
+static struct vm *racer;
+
+static void interrupt_beside(void) { fake_interrupt(fake_pin.vector); }
+
+static void eoi_beside(void) { vm_giver->eoi(racer, 0); }
+
+/* An EOI and an interrupt at the same instant, on two pCPUs: whichever is first, the next EOI opens the line. */
+static void test_eoi_beside_an_interrupt(void **state) {
+    struct vm *vm = racer = driver();
+
+    fake_interrupt(fake_pin.vector);
+    fake_pin_race = interrupt_beside;
+    vm_giver->eoi(vm, 0); /* the line is unmasked, and it interrupts before the EOI is over */
+    assert_int_equal(vm->pci[0]->interrupts, 2);
+    vm_giver->eoi(vm, 0);
+    assert_false(fake_pin.masked);
+
+    fake_pin_race = eoi_beside; /* of an event before */
+    fake_interrupt(fake_pin.vector);
+    vm_giver->eoi(vm, 0);
+    assert_false(fake_pin.masked);
+    fake_destroy(vm);
 }
 
 /* Whoever acknowledges at once a line that does not fall gets so many a millisecond and no more. */
@@ -447,9 +529,12 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_refused, setup, teardown),
         cmocka_unit_test_setup_teardown(test_bad_places, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_too_many_ports, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_parts, setup, teardown),
         cmocka_unit_test_setup_teardown(test_one_owner, setup, teardown),
         cmocka_unit_test_setup_teardown(test_what_it_gets, setup, teardown),
         cmocka_unit_test_setup_teardown(test_line, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_eoi_beside_an_interrupt, setup, teardown),
         cmocka_unit_test_setup_teardown(test_storm_of_a_line, setup, teardown),
         cmocka_unit_test_setup_teardown(test_where_lines_lead, setup, teardown),
         cmocka_unit_test_setup_teardown(test_behind_a_bridge, setup, teardown),

@@ -38,6 +38,17 @@ static void answers(const char *line, const char *expected) {
     if (!strstr(said, expected)) fail_msg("%s\n  said: %s\n  expected: %s", line, said, expected);
 }
 
+/* Looking at a VM that has no devices is a step too. */
+static void devices_in_steps(void **state) {
+    u32 begin = fake_steps, of_one, of_all;
+
+    rig_say("devices one");
+    of_one = fake_steps - begin;
+    rig_say("devices");
+    of_all = fake_steps - begin - of_one;
+    assert_int_equal(of_all, of_one + 1);
+}
+
 /* A VM is in the list before it is in a pool. */
 static void not_yet_made(void **state) {
     static const char *const lines[] = { "sched-credit -d early -w 1000", "param -d early",
@@ -691,6 +702,7 @@ int main(void) {
         cmocka_unit_test(interrupted),
         cmocka_unit_test(trace_stream),
         cmocka_unit_test(random_walk),
+        cmocka_unit_test(devices_in_steps),
         cmocka_unit_test(not_yet_made),
         cmocka_unit_test(on_its_way_out),
     };
