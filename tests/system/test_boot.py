@@ -34,8 +34,8 @@ def test_guest_runs(platform):
 
 def test_a_cpu_without_nx():
     """Neither is it in a guest's CPUID, nor can a guest switch it on."""
-    text = boot("qemu", "no-nx", vms="[vm guest]\nimage = test-msr_policy\nmemory = 4M\n", until="RESULT: .*\n",
-                extra=["-cpu", "max,-nx"])
+    guest = "[vm guest]\nimage = test-msr_policy\nmemory = 4M\ncmdline = platform=qemu\n"
+    text = boot("qemu", "no-nx", vms=guest, until="RESULT: .*\n", extra=["-cpu", "max,-nx"])
     assert re.search("RESULT: SUCCESS", text), text[-2000:]
 
 
