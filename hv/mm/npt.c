@@ -19,7 +19,6 @@ struct npt_format {
 #define LEVELS    4
 #define LARGE     BIT(7)
 #define ADDR_MASK 0x000ffffffffff000ull
-#define SIZE_2M   BIT(21)
 
 const struct npt_format npt_format_ept = {
     .table = NPT_RWX,

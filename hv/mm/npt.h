@@ -12,6 +12,7 @@
 #define NPT_RW    (NPT_R | NPT_W)
 #define NPT_RWX   (NPT_R | NPT_W | NPT_X)
 
+#define SIZE_2M   BIT(21)
 #define NPT_LIMIT BIT(48)
 
 enum npt_memtype { NPT_UC, NPT_WB };

@@ -26,10 +26,11 @@ static const struct acpi_info *acpi;
 static struct mp_info mp;
 static hpa_t low_limit, high_limit; /* no register of a device is below, or between 4 GiB and the latter */
 
-#define BAR_MAX      BIT(30)       /* so that tables for it are few: they are freed in one step */
-#define FIXED_PORTS  0x400u        /* below them too */
-#define MAP_PART     (64ull << 20) /* of a BAR that a part maps: 31 entries, and 512 where the MSI-X table is */
-#define RESET_PHASES 8u            /* more than there are */
+#define BAR_MAX      BIT(30)        /* so that tables for it are few: they are freed in one step */
+#define FIXED_PORTS  0x400u         /* below them too */
+#define MAP_LARGE    (64ull << 20)  /* that a part maps, in 2 MiB pages */
+#define MAP_SMALL    (256ull << 10) /* in 4 KiB pages */
+#define RESET_PHASES 8u             /* more than there are */
 
 #define BDF          "%02x:%02x.%x"
 #define BDF_OF(d)    (d)->bdf >> 8, (d)->bdf >> 3 & 31, (d)->bdf & 7
@@ -302,30 +303,27 @@ static void ports_access(void *dev, const struct bus_access *a, u64 *value) {
     }
 }
 
-static int map(struct vm *vm, gpa_t from, gpa_t to, unsigned prot) {
-    return from < to ? npt_map(&vm->virt.npt, from, from, to - from, prot, NPT_UC) : 0;
-}
-
-/* Maps the next part of a BAR: 1 if there is more. The pages of the MSI-X table are read-only: who writes
- * there interrupts by any vector. */
+/* Maps the next part of a BAR, 1 if there is more: as far as 2 MiB pages go, or a few of 4 KiB. The pages of
+ * the MSI-X table are read-only: who writes there interrupts by any vector. */
 static int map_bar(struct vm *vm, const struct pci_device *d, u32 i) {
     const struct pci_bar *b = &d->bar[i];
     gpa_t first = ALIGN_DOWN(b->addr, PAGE_SIZE), last = ALIGN_UP(b->addr + b->size, PAGE_SIZE);
-    gpa_t from = first + vm->job.offset, to = MIN(ALIGN_DOWN(from, MAP_PART) + MAP_PART, last);
-    gpa_t table = to, end = to;
+    gpa_t from = first + vm->job.offset, to, large, table = last, end = last;
     u32 where = d->msix ? pci_read(d->bdf, d->msix + 4u, 4) : 7;
     u32 entries = d->msix ? (pci_read(d->bdf, d->msix + 2u, 2) & 0x7ff) + 1 : 0;
 
     if ((where & 7) == i) {
-        where &= ~7u;
-        table = MAX(from, MIN(ALIGN_DOWN(b->addr + where, PAGE_SIZE), to));
-        end = MAX(from, MIN(ALIGN_UP(b->addr + where + 16 * entries, PAGE_SIZE), to));
+        table = MIN(ALIGN_DOWN(b->addr + (where & ~7u), PAGE_SIZE), last);
+        end = MIN(ALIGN_UP(b->addr + (where & ~7u) + 16 * entries, PAGE_SIZE), last);
     }
     if (first < vm->mem.low_size ||
         (last > TAKT_HIGH_RAM && first < TAKT_HIGH_RAM + vm->mem.size - vm->mem.low_size))
         return refuse(vm, -EINVAL, "BAR %u of PCI device " BDF " lies where this VM has RAM", i, BDF_OF(d));
+    to = from < table ? table : from < end ? end : last;
+    large = MIN(ALIGN_DOWN(to, SIZE_2M), from + MAP_LARGE);
+    to = from % SIZE_2M == 0 && large > from ? large : MIN(to, ALIGN_DOWN(from, MAP_SMALL) + MAP_SMALL);
     vm->job.offset = to - first;
-    if (map(vm, from, table, NPT_RW) || map(vm, table, end, NPT_R) || map(vm, end, to, NPT_RW))
+    if (npt_map(&vm->virt.npt, from, from, to - from, from >= table && from < end ? NPT_R : NPT_RW, NPT_UC))
         return -ENOMEM;
     return to < last;
 }

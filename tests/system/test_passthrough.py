@@ -7,6 +7,7 @@ from machine import NIC_USER
 from system.takt import SCRIPTED, Boot, vm
 
 NIC = "00:03.0"
+DESTROYED = "+0ms top -w 0.1 -d 0.2"  # lasts so long; who has ended is soon gone
 EDU = ["-device", "edu,addr=4.0"]
 
 
@@ -27,7 +28,7 @@ def run(name, platform, script, device=""):
 
 
 def test_given_back_and_given_again(platform):
-    once = ["+0ms create nic", "+0ms wait nic 8s", "+300ms list"]
+    once = ["+0ms create nic", "+0ms wait nic 8s", DESTROYED]
     script = ["@300ms pci-list -j=before"] + once + ["+0ms info -j=first"] + once + once
     script += ["+0ms info -j=last", "+0ms pci-list -j=after"]
     text, answers = run("again", platform, script)
@@ -44,7 +45,7 @@ def test_refusals(platform):
     text, answers = run("refused", platform, [
         "@300ms create -j=trusted trusted", "+0ms create -j=bridge rival pci=00:00.0", "+0ms create -j=gone rival pci=07:00.0",
         "+0ms create nic", "+0ms create -j=rival rival", "+0ms pci-list -j=its nic", "+0ms pci-assignable-list -j=free",
-        "+0ms wait nic 8s", "+300ms create -j=then rival", "+100ms list"])
+        "+0ms wait nic 8s", DESTROYED, "+0ms create -j=then rival", "+100ms list"])
     said = {i: a.get("message") for i, a in answers.items()}
     assert said["trusted"] == "PCI device 00:03.0 reaches all memory, as no IOMMU is in use: it needs unsafe_dma = yes"
     assert said["bridge"] == "PCI device 00:00.0: it is a part of the machine itself"

@@ -39,7 +39,8 @@ extern struct fake_pin {
     int vector;
     bool masked, connected;
 } fake_pin;
-/* What another pCPU does beside the next change of the pin: before it is masked, after it is unmasked. Once. */
+/* What another pCPU does beside the next change of the pin: before it is masked, after it is unmasked. Once.
+ */
 extern void (*fake_pin_race)(void);
 void fake_interrupt(int vector); /* as if it came; nothing if nobody has the vector */
 extern u32 fake_vectors_used;
