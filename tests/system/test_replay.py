@@ -63,6 +63,7 @@ BOTH = {"waker": "turbo = yes", "part": "turbo = yes", "pools": TURBO}
 POLICIES = {
     "hardened": {},
     "faithful-3.4": {},
+    "faithful-4.0": {},
     "faithful-4.1": {},
     "faithful-4.2": {},
     "vslicer": {"waker": "micro_us = 5000"},

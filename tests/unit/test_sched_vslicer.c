@@ -265,15 +265,29 @@ static void test_liars(void **state) {
             }
 }
 
+/* An LS that works for w and then sleeps comes back amid a slice that is not cut: it has w in w + T_N. */
+static void test_sleeper(void **state) {
+    for (u32 percent = 20; percent <= 80; percent += 20) {
+        struct sched_pool *p = start(percent, SLICER_VSLICER, false);
+        struct sim_work part = { .kind = WORK_DUTY, .period_ns = 10 * MS, .percent = percent };
+        struct sim_dom *ls = vm(p, "ls", 5000, part);
+        double w = percent / 10.0;
+
+        for (u32 k = 0; k < 3; k++) vm(p, "n", 0, HOG);
+        sim_run_until(3 * NS_PER_S);
+        sim_mark(ls);
+        sim_run_until(13 * NS_PER_S);
+        near(share(ls, 10 * NS_PER_S), 100 * w / (w + 30), 0.2, "share of one that sleeps");
+        sim_stop();
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_model),
-        cmocka_unit_test(test_mean_wait),
-        cmocka_unit_test(test_bounds),
-        cmocka_unit_test(test_nobody_asks),
-        cmocka_unit_test(test_weights_and_caps),
-        cmocka_unit_test(test_sizes),
-        cmocka_unit_test(test_latency_target),
+        cmocka_unit_test(test_model),       cmocka_unit_test(test_mean_wait),
+        cmocka_unit_test(test_bounds),      cmocka_unit_test(test_sleeper),
+        cmocka_unit_test(test_nobody_asks), cmocka_unit_test(test_weights_and_caps),
+        cmocka_unit_test(test_sizes),       cmocka_unit_test(test_latency_target),
         cmocka_unit_test(test_liars),
     };
 
