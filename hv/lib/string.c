@@ -40,6 +40,7 @@ void *memset(void *to, int c, size_t n) {
 int memcmp(const void *a, const void *b, size_t n) {
     const u8 *x = a, *y = b;
 
+    for (; n >= 8 && *(const u64 *)x == *(const u64 *)y; n -= 8) x += 8, y += 8;
     for (; n--; x++, y++)
         if (*x != *y) return *x - *y;
     return 0;

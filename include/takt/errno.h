@@ -9,12 +9,14 @@
 #define E2BIG     7
 #define EAGAIN    11
 #define ENOMEM    12
+#define EACCES    13
 #define EFAULT    14
 #define EBUSY     16
 #define EEXIST    17
 #define ENODEV    19
 #define EINVAL    22
 #define ENOSPC    28
+#define EROFS     30
 #define ERANGE    34
 #define ENOSYS    38
 #define ETIMEDOUT 110

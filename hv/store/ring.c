@@ -1,0 +1,119 @@
+/* A connection as bytes: requests put together, replies and events taken apart; and the ring in a VM's page.
+ * The page is the guest's to write at any time: what is read of it is read once, and of the indexes that are
+ * the store's own the copies here count. */
+#include "lib/string.h"
+#include "store/store.h"
+
+#define HEAD  ((u32)sizeof(struct xs_header))
+#define VISIT 30000u /* instructions, roughly, after which it is the turn of others */
+
+/* The connection is over: nothing is taken or given any more. */
+static void break_up(struct store_client *c, u32 error) {
+    c->bad = true;
+    c->in_have = c->out_len = c->out_sent = 0;
+    if (c->page) __atomic_store_n(&c->page->error, error, __ATOMIC_RELEASE);
+}
+
+u32 store_feed(struct store_client *c, const void *bytes, u32 n) {
+    u32 taken = 0, want, part;
+
+    while (!c->bad && !c->out_len) {
+        want = c->in_have < HEAD ? HEAD : HEAD + c->in.head.len;
+        part = MIN(want - c->in_have, n - taken);
+        memcpy((u8 *)&c->in + c->in_have, (const u8 *)bytes + taken, part);
+        c->in_have += part;
+        taken += part;
+        if (c->in_have < want) break;
+        if (want == HEAD && c->in.head.len > XS_PAYLOAD_MAX) {
+            break_up(c, XS_RING_ERROR_PROTOCOL);
+        } else if (c->in_have == HEAD + c->in.head.len) {
+            if (!store_request(c)) break;
+            c->out_len = HEAD + c->out.head.len;
+            c->in_have = 0;
+        }
+    }
+    return taken;
+}
+
+u32 store_drain(struct store_client *c, void *bytes, u32 room) {
+    u32 done = 0, part;
+    int len;
+
+    while (done < room && !c->bad) {
+        if (!c->out_len) {
+            len = store_event(c, c->out.data);
+            if (!len) break;
+            c->out.head = (struct xs_header){ .type = XS_WATCH_EVENT, .len = (u32)len };
+            c->out_len = HEAD + (u32)len;
+        }
+        part = MIN(c->out_len - c->out_sent, room - done);
+        memcpy((u8 *)bytes + done, (const u8 *)&c->out + c->out_sent, part);
+        done += part;
+        c->out_sent += part;
+        if (c->out_sent == c->out_len) c->out_sent = c->out_len = 0;
+    }
+    return done;
+}
+
+/* An empty ring. */
+static void start(struct store_client *c) {
+    struct xs_page *p = c->page;
+
+    c->bad = false;
+    c->in_have = c->out_len = c->out_sent = c->req_cons = c->rsp_prod = 0;
+    p->req_cons = p->req_prod = p->rsp_cons = p->rsp_prod = 0;
+    p->features = XS_FEATURE_RECONNECT | XS_FEATURE_ERROR;
+    p->error = XS_RING_ERROR_NONE;
+    __atomic_store_n(&p->connection, XS_CONNECTED, __ATOMIC_RELEASE);
+}
+
+void store_connect(struct store_client *c, struct xs_page *page) {
+    c->page = page;
+    start(c);
+}
+
+/* Bytes from the ring to the store: how many. */
+static u32 take(struct store_client *c) {
+    u32 there = __atomic_load_n(&c->page->req_prod, __ATOMIC_ACQUIRE) - c->req_cons, at, n;
+
+    if (there > XS_RING_SIZE) return break_up(c, XS_RING_ERROR_INDEX), 0;
+    at = c->req_cons % XS_RING_SIZE;
+    n = store_feed(c, c->page->req + at, MIN(there, XS_RING_SIZE - at));
+    c->req_cons += n;
+    __atomic_store_n(&c->page->req_cons, c->req_cons, __ATOMIC_RELEASE);
+    return n;
+}
+
+static u32 give(struct store_client *c) {
+    u32 there = c->rsp_prod - __atomic_load_n(&c->page->rsp_cons, __ATOMIC_ACQUIRE), at, n;
+
+    if (there > XS_RING_SIZE) return break_up(c, XS_RING_ERROR_INDEX), 0;
+    at = c->rsp_prod % XS_RING_SIZE;
+    n = store_drain(c, c->page->rsp + at, MIN(XS_RING_SIZE - there, XS_RING_SIZE - at));
+    c->rsp_prod += n;
+    __atomic_store_n(&c->page->rsp_prod, c->rsp_prod, __ATOMIC_RELEASE);
+    return n;
+}
+
+unsigned store_pump(struct store_client *c) {
+    u32 cost = 0, moved = 0, n = 0;
+    bool more = store_work(), was_bad = c->bad;
+
+    if (!c->page || !c->introduced) return more ? STORE_MORE : 0;
+    if (__atomic_load_n(&c->page->connection, __ATOMIC_ACQUIRE) == XS_RECONNECT) {
+        if (store_reset(c)) return STORE_MORE;
+        start(c);
+        return STORE_TELL | STORE_MORE;
+    }
+    for (u32 i = 0; !c->bad && !more; i++) {
+        n = give(c) + take(c);
+        moved += n;
+        if (!n) break;
+        more = store_work() || i == c->quota.requests || (cost += 8 * n + store_spent) > VISIT;
+    }
+    if (c->bad && !more && (c->nr_watches || c->nr_transactions)) {
+        store_reset(c);
+        more = true;
+    }
+    return (moved || was_bad != c->bad ? STORE_TELL : 0) | (more ? STORE_MORE : 0);
+}

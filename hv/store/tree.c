@@ -1,0 +1,340 @@
+/* The tree: nodes, paths, rights, shadows.
+ *
+ * Nodes are found by (parent, name) in one hash table, so a look-up costs what its path is long. A node that
+ * does not exist is there nevertheless as long as somebody watches it or a transaction has looked for it.
+ *
+ * A transaction has shadows of the nodes that it has looked at, a tree of their own in the same table. A
+ * shadow reads through to its base until it is written. A base node that changes dooms the transactions whose
+ * shadows have looked at what changed; so at its end a transaction is known to be good without looking, and
+ * all that committing needs has been allocated before.
+ */
+#include <takt/errno.h>
+#include "lib/printf.h"
+#include "lib/string.h"
+#include "mm/frame.h"
+#include "store/tree.h"
+
+#define BUCKETS     8192u
+#define TABLE_ORDER 4
+
+struct store_state store;
+
+bool client_room(const struct store_client *c, i64 bytes) {
+    return !c || c->privileged || bytes <= 0 || c->memory + bytes <= c->quota.memory;
+}
+
+/* ---- nodes ---- */
+
+static u32 hash_of(const struct node *parent, const char *name, u32 len) {
+    u64 h = store.seed ^ (u64)parent, word;
+
+    for (; len; len -= MIN(len, 8), name += 8) {
+        word = 0;
+        memcpy(&word, name, MIN(len, 8));
+        h = (h ^ word) * 0x9e3779b97f4a7c15ull;
+        h ^= h >> 29;
+    }
+    return (u32)(h ^ h >> 32);
+}
+
+struct node *node_child(const struct node *parent, const char *name, u32 len) {
+    u32 hash = hash_of(parent, name, len);
+    struct node *n = store.table[hash % BUCKETS];
+
+    while (n && (n->hash != hash || n->parent != parent || n->name_len != len || memcmp(n->name, name, len)))
+        n = n->next;
+    return n;
+}
+
+struct node *node_new(struct node *parent, const char *name, u32 len) {
+    struct node *n = heap_alloc(sizeof(*n) + len + 1), **bucket;
+
+    if (!n) return NULL;
+    n->id = ++store.ids;
+    list_init(&n->children);
+    list_init(&n->sibling);
+    list_init(&n->watches);
+    list_init(&n->shadows);
+    list_init(&n->in_tx);
+    n->parent = parent;
+    n->name_len = (u16)len;
+    memcpy(n->name, name, len);
+    if (!parent) return n;
+    parent->held++;
+    n->hash = hash_of(parent, name, len);
+    bucket = &store.table[n->hash % BUCKETS];
+    n->next = *bucket;
+    *bucket = n;
+    return n;
+}
+
+void node_unhash(struct node *n) {
+    struct node **at = &store.table[n->hash % BUCKETS];
+
+    while (*at != n) at = &(*at)->next;
+    *at = n->next;
+    n->parent->held--;
+}
+
+void node_vanish(struct node *n) {
+    struct node *parent;
+
+    for (; n->parent && !n->tx && !n->exists && !n->held; n = parent) {
+        if (n == store.telling.node || !list_empty(&n->watches) || !list_empty(&n->shadows)) return;
+        parent = n->parent;
+        node_unhash(n);
+        heap_free(n);
+        store_spent += 100;
+    }
+}
+
+void node_set_value(struct node *n, void *value, u32 len) {
+    client_charge(n->payer, -(i64)n->len);
+    heap_free(n->value);
+    n->value = value;
+    n->len = len;
+    client_charge(n->payer, len);
+}
+
+/* Its owner, if that is a VM that is there, pays for a node. */
+static void node_pay(struct node *n) {
+    n->payer = store_vm(n->perms.of[0].id);
+    client_charge(n->payer, node_size(n) + n->len);
+    if (n->payer) n->payer->nodes++;
+}
+
+static void node_unpay(struct node *n) {
+    client_charge(n->payer, -(i64)(node_size(n) + n->len));
+    if (n->payer) n->payer->nodes--;
+    n->payer = NULL;
+}
+
+void node_set_perms(struct node *n, const struct store_perms *perms) {
+    bool paid = n->exists && !n->tx;
+
+    if (paid) node_unpay(n);
+    n->perms = *perms;
+    if (paid) node_pay(n);
+}
+
+u32 store_rights(const struct store_client *c, const struct store_perms *p) {
+    if (c->privileged || p->of[0].id == c->id) return STORE_R | STORE_W | STORE_OWN;
+    for (u32 i = 1; i < p->nr; i++)
+        if (p->of[i].id == c->id) return p->of[i].rights;
+    return p->of[0].rights;
+}
+
+void node_changed(struct node *n, u8 what) {
+    n->generation = ++store.generation;
+    list_for_each(s, &n->shadows, struct node, shadows) {
+        if (what == ALL || s->looked & what) s->tx->doomed = true;
+    }
+}
+
+void node_tell(struct node *n, bool exact, const struct store_perms *old) {
+    store.telling.node = store.telling.at = n;
+    store.telling.watch = n->watches.next;
+    store.telling.exact = exact;
+    store.telling.old = old ? *old : n->perms;
+}
+
+void node_touched(struct node *n, const struct store_perms *old) {
+    node_changed(n, BODY);
+    node_tell(n, false, old);
+}
+
+void node_appear(struct store_client *c, struct node *n) {
+    n->perms = node_body(n->parent)->perms;
+    if (!c->privileged) n->perms.of[0].id = c->id;
+    n->exists = true;
+    list_add_tail(&n->parent->children, &n->sibling);
+    if (n->tx) {
+        n->dirty = n->counted = true;
+        n->parent->generation = ++store.generation;
+        c->nodes++;
+    } else {
+        node_pay(n);
+        node_changed(n, ALL);
+        node_changed(n->parent, LIST);
+    }
+}
+
+void node_disappear(struct node *n, bool exact) {
+    node_changed(n, ALL);
+    node_changed(n->parent, LIST);
+    list_for_each(s, &n->shadows, struct node, shadows) {
+        if (!s->dirty) s->exists = false;
+    }
+    node_set_value(n, NULL, 0);
+    node_unpay(n);
+    n->exists = false;
+    n->bind = NULL;
+    list_del(&n->sibling);
+    node_tell(n, exact, NULL);
+}
+
+/* ---- paths ---- */
+
+static const bool legal[256] = {
+    ['a' ... 'z'] = true, ['A' ... 'Z'] = true, ['0' ... '9'] = true, ['-'] = true,
+    ['/'] = true,         ['_'] = true,         ['@'] = true,
+};
+
+int path_parse(const struct store_client *c, const char *path, bool special) {
+    u32 max = XS_ABS_PATH_MAX, len = 0, start = 0;
+    char *out = store.path;
+
+    store.depth = store.missing = 0;
+    if (!*path || (*path == '@' && !special)) return -EINVAL;
+    if (*path != '/' && *path != '@') {
+        out += hv_snprintf(out, STORE_HOME_LEN, STORE_HOME "/", c->id);
+        max = XS_REL_PATH_MAX;
+    }
+    for (; path[len]; len++) {
+        if (len == max || !legal[(u8)path[len]] || (path[len] == '/' && path[len + 1] == '/')) return -EINVAL;
+        out[len] = path[len];
+    }
+    if (len > 1 && path[len - 1] == '/') return -EINVAL;
+    len += (u32)(out - store.path);
+    store.path[len] = 0;
+    for (u32 i = store.path[0] == '/'; i < len; i = start + 1) {
+        if (store.depth == STORE_DEPTH) return -E2BIG;
+        for (start = i; start < len && store.path[start] != '/'; start++)
+            ;
+        store.part[store.depth].name = store.path + i;
+        store.part[store.depth++].len = start - i;
+    }
+    return 0;
+}
+
+u32 path_of(const struct node *n, char *path) {
+    u32 len = 0;
+
+    for (const struct node *a = n; a->parent; a = a->parent) len += a->name_len + 1u;
+    if (!len) len = 1;
+    path += len;
+    *path = 0;
+    for (; n->parent; n = n->parent) {
+        path -= n->name_len;
+        memcpy(path, n->name, n->name_len);
+        *--path = '/';
+    }
+    if (n == store.special)
+        memmove(path, path + 1, len--);
+    else if (len == 1)
+        path[-1] = '/';
+    return len;
+}
+
+int node_shadow(struct node *n, const char *name, u32 len, struct node **shadow) {
+    struct node *base = node_child(n->base, name, len), *s;
+    struct transaction *tx = n->tx;
+
+    if (tx->nr == STORE_TX_NODES || !client_room(tx->client, 2 * (i64)(sizeof(*s) + len))) return -ENOSPC;
+    if (!base) base = node_new(n->base, name, len);
+    if (!base) return -ENOMEM;
+    s = node_new(n, name, len);
+    if (!s) return node_vanish(base), -ENOMEM;
+    s->tx = tx;
+    s->base = base;
+    s->cut = n->cut;
+    s->exists = base->exists && !n->cut;
+    s->payer = tx->client;
+    list_add_tail(&base->shadows, &s->shadows);
+    list_add_tail(&tx->shadows, &s->in_tx);
+    tx->nr++;
+    client_charge(tx->client, 2 * node_size(s));
+    *shadow = s;
+    return 0;
+}
+
+int node_place(struct node *n, struct node **placed) {
+    int error;
+
+    for (u32 i = 0; i < store.depth; i++) {
+        struct node *next = node_child(n, store.part[i].name, store.part[i].len);
+
+        error = -ENOMEM;
+        if (!next && n->tx)
+            error = node_shadow(n, store.part[i].name, store.part[i].len, &next);
+        else if (!next)
+            next = node_new(n, store.part[i].name, store.part[i].len);
+        if (!next) return node_vanish(n), error;
+        n = next;
+    }
+    *placed = n;
+    return 0;
+}
+
+struct node *node_below(struct node *n, u32 i) {
+    struct node *next = node_child(n, store.part[i].name, store.part[i].len);
+
+    if (!next && n->tx && !n->cut) next = node_child(n->base, store.part[i].name, store.part[i].len);
+    return next && next->exists ? next : NULL;
+}
+
+struct transaction *tx_find(struct store_client *c, u32 id) {
+    list_for_each(tx, &c->transactions, struct transaction, link) {
+        if (tx->id == id) return tx;
+    }
+    return NULL;
+}
+
+bool store_busy(void) {
+    return store.telling.node || store.removing || store.committing || !list_empty(&store.ended) ||
+           store.resetting || store.leaving;
+}
+
+int store_find(struct store_client *c, u32 id, const char *path, u32 need, bool special, struct node **node) {
+    struct transaction *tx = id ? tx_find(c, id) : NULL;
+    struct node *n, *next;
+    u32 i = 0;
+    int error;
+
+    *node = NULL;
+    store.missing = 0;
+    if (store_busy()) return -EBUSY;
+    if (id && !tx) return -ENOENT;
+    error = path_parse(c, path, special);
+    if (error) return error;
+    n = store.path[0] == '@' ? store.special : tx ? tx->root : store.root;
+    while (i < store.depth && (next = node_below(n, i))) n = next, i++;
+    if (!(store_rights(c, &node_body(n)->perms) & need)) return -EACCES;
+    if (tx && store.path[0] != '@') {
+        error = node_place(tx->root, &n);
+        if (error) return error;
+        for (next = n, next->looked |= BODY; i < store.depth - store.missing; store.missing++)
+            next = next->parent, next->looked |= BODY;
+    } else {
+        store.missing = store.depth - i;
+    }
+    if (!store.missing || n->tx) *node = n;
+    return store.missing ? -ENOENT : 0;
+}
+
+/* A node that is always there; owner 0, nothing for others. */
+static struct node *root_new(struct node *parent, const char *name) {
+    struct node *n = node_new(parent, name, (u32)strlen(name));
+
+    if (!n) return NULL;
+    n->exists = true;
+    n->perms.nr = 1;
+    if (parent) list_add_tail(&parent->children, &n->sibling);
+    return n;
+}
+
+int store_init(u64 seed) {
+    hpa_t table = frame_alloc_zeroed(TABLE_ORDER);
+
+    if (table == HPA_NONE) return -ENOMEM;
+    store.table = hpa_to_va(table);
+    store.seed = seed;
+    store.self.privileged = true;
+    list_init(&store.clients);
+    list_init(&store.ended);
+    store.root = root_new(NULL, "");
+    store.special = root_new(NULL, "");
+    store.introduce = root_new(store.special, XS_SPECIAL_INTRODUCE);
+    store.release = root_new(store.special, XS_SPECIAL_RELEASE);
+    return store.root && store.special && store.introduce && store.release ? 0 : -ENOMEM;
+}

@@ -1,0 +1,220 @@
+/* What may take long, in units. One thing is in progress at a time, and nobody sees half of it. */
+#include <takt/errno.h>
+#include "lib/printf.h"
+#include "lib/string.h"
+#include "mm/frame.h"
+#include "store/tree.h"
+
+#define PART 20000u /* instructions of store_work(), roughly */
+
+u32 store_spent;
+
+/* ---- what is done in units ---- */
+
+void event_free(struct event *e) {
+    struct store_client *c = e->watch->client;
+
+    list_del(&e->link);
+    c->nr_events--;
+    client_charge(c, -(i64)(e->cost));
+    heap_free(e);
+}
+
+void watch_free(struct watch *w) {
+    struct node *n = w->node;
+
+    list_for_each_safe(e, &w->client->events, struct event, link) {
+        if (e->watch == w) event_free(e);
+    }
+    list_del(&w->in_node);
+    list_del(&w->link);
+    list_del(&w->late);
+    w->client->nr_watches--;
+    client_charge(w->client, -(i64)(w->cost));
+    heap_free(w);
+    node_vanish(n);
+}
+
+/* The watch's client hears of a change of `n`. What cannot be kept apart is told with the watch's own path,
+ * for which there is always room: the client has to look at all that is below. */
+static void queue_event(struct watch *w, const struct node *n) {
+    struct store_client *c = w->client;
+    u32 len = path_of(n, store.path), cost = (u32)sizeof(struct event) + len + 1;
+    struct event *e = NULL;
+
+    store_spent += 300 + len;
+    list_for_each(old, &c->events, struct event, link) {
+        if (old->watch == w && old->node == n->id) return;
+    }
+    if (n != w->node && c->nr_events < c->quota.events && client_room(c, cost)) e = heap_alloc(cost);
+    if (e) {
+        *e = (struct event){ .watch = w, .node = n->id, .cost = cost };
+        memcpy(e->path, store.path, len + 1);
+        list_add_tail(&c->events, &e->link);
+        c->nr_events++;
+        client_charge(c, cost);
+    } else if (list_empty(&w->late)) {
+        list_add_tail(&c->late, &w->late);
+    }
+    if (c->notify) c->notify(c);
+}
+
+static void tell_one(void) {
+    struct node *n = store.telling.node;
+    struct watch *w;
+
+    if (store.telling.watch == &store.telling.at->watches) {
+        store.telling.at = store.telling.exact ? NULL : store.telling.at->parent;
+        if (store.telling.at) {
+            store.telling.watch = store.telling.at->watches.next;
+        } else {
+            store.telling.node = NULL;
+            node_vanish(n);
+        }
+        return;
+    }
+    w = list_entry(store.telling.watch, struct watch, in_node);
+    store.telling.watch = store.telling.watch->next;
+    if ((store_rights(w->client, &n->perms) | store_rights(w->client, &store.telling.old)) & STORE_R)
+        queue_event(w, n);
+}
+
+static void remove_one(void) {
+    struct node *n = store.removing;
+
+    store_spent += 300;
+    while (!list_empty(&n->children)) n = list_first(&n->children, struct node, sibling);
+    if (n == store.removing) store.removing = NULL;
+    node_disappear(n, store.removing);
+}
+
+void tx_end(struct transaction *tx) {
+    list_del(&tx->link);
+    list_add_tail(&store.ended, &tx->link);
+    tx->client->nr_transactions--;
+}
+
+static void commit_one(void) {
+    struct transaction *tx = store.committing;
+    struct node *s = list_entry(store.commit_at, struct node, in_tx), *n;
+    struct store_perms old;
+
+    store_spent += 300;
+    if (store.commit_at == &tx->shadows) {
+        store.committing = NULL;
+        tx_end(tx);
+        return;
+    }
+    n = s->base;
+    old = n->perms;
+    if (!s->dropped && s->parent && s->parent->dropped) {
+        s->dropped = true;
+        node_unhash(s);
+    }
+    if (!s->dropped && s->cut && n->exists) {
+        store.removing = n; /* then this one again */
+        return;
+    }
+    store.commit_at = store.commit_at->next;
+    if (s->dropped || !s->dirty || !s->exists) return;
+    if (!n->exists) {
+        node_appear(tx->client, n);
+        old = s->perms;
+    }
+    node_set_perms(n, &s->perms);
+    client_charge(s->payer, -(i64)(s->len));
+    node_set_value(n, s->value, s->len);
+    s->value = NULL;
+    s->len = 0;
+    if (s->news) node_touched(n, &old);
+}
+
+static void free_one(void) {
+    struct transaction *tx = list_first(&store.ended, struct transaction, link);
+    struct node *s = list_entry(tx->shadows.prev, struct node, in_tx);
+
+    store_spent += 200;
+    if (list_empty(&tx->shadows)) {
+        list_del(&tx->link);
+        client_charge(tx->client, -(i64)(sizeof(*tx)));
+        heap_free(tx);
+        return;
+    }
+    if (s->parent && !s->dropped) node_unhash(s);
+    list_del(&s->in_tx);
+    list_del(&s->shadows);
+    list_del(&s->sibling);
+    if (s->counted) tx->client->nodes--;
+    node_set_value(s, NULL, 0);
+    client_charge(tx->client, -(i64)(2 * node_size(s)));
+    node_vanish(s->base);
+    heap_free(s);
+}
+
+static void reset_one(void) {
+    struct store_client *c = store.resetting;
+
+    store_spent += 300;
+    if (!list_empty(&c->watches))
+        watch_free(list_first(&c->watches, struct watch, link));
+    else
+        store.resetting = NULL;
+}
+
+/* What follows `n` in the tree, or follows all that is below it. */
+static struct node *after(struct node *n, bool skip) {
+    if (!skip && !list_empty(&n->children)) return list_first(&n->children, struct node, sibling);
+    for (; n->parent; n = n->parent)
+        if (n->sibling.next != &n->parent->children) return list_first(&n->sibling, struct node, sibling);
+    return n == store.root ? store.special : NULL;
+}
+
+/* A VM's id may be used again: nothing must be its then. */
+static void leave_one(void) {
+    struct store_client *c = store.leaving;
+    struct node *n = store.sweep;
+    struct store_perms left;
+    bool owned;
+
+    if (!n) {
+        store.leaving = NULL;
+        c->introduced = false;
+        if (!c->privileged) node_tell(store.release, false, NULL);
+        return;
+    }
+    owned = n->perms.of[0].id == c->id;
+    if ((owned || n == store.home) && n->parent && n->parent != store.special) {
+        store.sweep = after(n, true);
+        store.removing = n;
+        return;
+    }
+    store.sweep = after(n, false);
+    left = n->perms;
+    left.nr = 1;
+    if (owned) left.of[0].id = 0;
+    for (u32 i = 1; i < n->perms.nr; i++)
+        if (n->perms.of[i].id != c->id) left.of[left.nr++] = n->perms.of[i];
+    if (left.nr == n->perms.nr && !owned) return;
+    node_set_perms(n, &left);
+    node_touched(n, NULL);
+}
+
+bool store_work(void) {
+    for (store_spent = 0; store_spent < PART; store_spent += 40) {
+        if (store.telling.node)
+            tell_one();
+        else if (store.removing)
+            remove_one();
+        else if (store.committing)
+            commit_one();
+        else if (!list_empty(&store.ended))
+            free_one();
+        else if (store.resetting)
+            reset_one();
+        else if (store.leaving)
+            leave_one();
+        else
+            return false;
+    }
+    return store_busy();
+}
