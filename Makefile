@@ -159,6 +159,10 @@ unit: $(UNIT) ## unit and property tests, on the host
 $(B)/cfgdump: $(B)/host/tools/cfgdump.o $(B)/libhv.a $(B)/libfakes.a
 	$(CC) -o $@ $< -Wl,--start-group $(B)/libhv.a $(B)/libfakes.a -Wl,--end-group
 
+# The store's operations a second.
+$(B)/store-bench: $(B)/host/tools/store-bench.o $(B)/libhv.a $(B)/libfakes.a
+	$(CC) -o $@ $< -Wl,--start-group $(B)/libhv.a $(B)/libfakes.a -Wl,--end-group
+
 # ---- the simulation of the scheduler: tests/sim with hv/sched ---------------------------------------------------------
 
 SCENARIO ?= boot/demo.cfg
@@ -351,6 +355,9 @@ net-demo: ## a server's TCP, UDP and echo among VMs that compute; on QEMU by the
 	@$(SUBMAKE) -s -j2 all && $(SUBMAKE) -s net-guests
 	@$(PYTHON) tools/netdemo.py --platform $(if $(filter qemu kvm,$(PLATFORM)),$(PLATFORM),bochs)
 
+store-bench: $(B)/store-bench ## the store's operations a second, beside Debian's xenstored where that runs
+	@tools/store-bench.sh
+
 run-gdb: ## QEMU waits for gdb, which is started with the image's symbols
 	@tools/deps.sh build qemu debug
 	@$(SUBMAKE) -s iso
@@ -373,7 +380,7 @@ clean: ## remove build/
 help: ## this list
 	@sed -n 's/^\([a-z][a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | awk -F'\t' '{ printf "%-18s %s\n", $$1, $$2 }'
 
-.PHONY: all sim sim-scale iso run demo test test-needs test-guest pytest check fuzz bench compare net-demo run-gdb guests unit \
-	unit-build net-guests lwip tsan lint size mutants clean help
+.PHONY: all sim sim-scale iso run demo test test-needs test-guest pytest check fuzz bench compare net-demo store-bench run-gdb \
+	guests unit unit-build net-guests lwip tsan lint size mutants clean help
 
 -include $(shell find $(B) -name '*.d' 2>/dev/null)

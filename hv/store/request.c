@@ -9,7 +9,7 @@
 struct call {
     struct store_client *c;
     u32 tx;
-    const char *in, *second; /* terminated; what follows the first zero, NULL: nothing */
+    const char *in, *second; /* terminated; what follows the first zero */
     u32 rest;                /* bytes at `second` */
     char *out;               /* of the reply */
 };
@@ -79,7 +79,7 @@ static int set_perms(struct call *k) {
     struct store_perms p = { .nr = 0 };
     const char *s = k->second, *end = s + k->rest, *r;
 
-    if (!s || end[-1]) return -EINVAL;
+    if (!k->rest || end[-1]) return -EINVAL;
     for (; s < end; s += strlen(s) + 1, p.nr++) {
         if (p.nr == STORE_MAX_PERMS) return -ENOSPC;
         r = *s ? strchr(right, *s) : NULL;
@@ -142,7 +142,7 @@ static bool parse(struct call *k, const struct xs_header *h) {
 
     if (first == h->len) return false;
     k->rest = h->len - first - 1;
-    k->second = k->rest ? k->in + first + 1 : NULL;
+    k->second = k->in + first + 1;
     k->tx = how & NO_TX ? 0 : h->tx_id;
     if (how & TWO) return k->rest && strnlen(k->second, k->rest) + 1 == k->rest;
     return how & MORE || !k->rest;

@@ -208,9 +208,8 @@ int store_list(struct store_client *c, u32 tx, const char *path, void *buf, u32 
             *from = at;
             break;
         }
-        memcpy((char *)buf + done, k->name, k->name_len);
-        done += k->name_len;
-        ((char *)buf)[done++] = 0;
+        memcpy((char *)buf + done, k->name, k->name_len + 1u);
+        done += k->name_len + 1u;
     }
     return (int)done;
 }

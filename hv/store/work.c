@@ -42,7 +42,7 @@ static void queue_event(struct watch *w, const struct node *n) {
     u32 len = path_of(n, store.path), cost = (u32)sizeof(struct event) + len + 1;
     struct event *e = NULL;
 
-    store_spent += 300 + len;
+    store_spent += 600 + len;
     list_for_each(old, &c->events, struct event, link) {
         if (old->watch == w && old->node == n->id) return;
     }
@@ -200,7 +200,7 @@ static void leave_one(void) {
 }
 
 bool store_work(void) {
-    for (store_spent = 0; store_spent < PART; store_spent += 40) {
+    for (store_spent = 0; store_spent < PART; store_spent += 80) {
         if (store.telling.node)
             tell_one();
         else if (store.removing)

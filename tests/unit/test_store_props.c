@@ -13,9 +13,9 @@
 #include "store_rig.h"
 
 #define NODES   121 /* the root, and three children of each to the fourth level: of i 3i + 1 ... 3i + 3 */
-#define WATCHES 12 /* a client */
-#define LOG     24 /* changes in a transaction */
-#define TXS     2  /* a client */
+#define WATCHES 12  /* a client */
+#define LOG     24  /* changes in a transaction */
+#define TXS     2   /* a client */
 #define ROUND   20000
 
 enum op { READ, LIST, PERMS, WRITE, MKDIR, RM, SET, OPS };
