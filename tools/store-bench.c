@@ -251,7 +251,7 @@ int main(int argc, char **argv) {
            "xenstored", "by 16", "xenstored");
     for (int op = 0; op < OPS; op++)
         for (u32 i = 0; i < 2; i++)
-            printf("%-26s %7u %9.0f | %10.0f %9.0f | %10.0f %9.0f\n", i ? "" : names[op], i ? 10000 : 10,
+            printf("%-26s %7d %9.0f | %10.0f %9.0f | %10.0f %9.0f\n", i ? "" : names[op], i ? 10000 : 10,
                    direct[i][op], own[i][op], xen[i][op], own_many[i][op], xen_many[i][op]);
     if (argc == 1) puts("xenstored: not measured");
     return 0;

@@ -176,35 +176,36 @@ void node_disappear(struct node *n, bool exact) {
 /* ---- paths ---- */
 
 static const bool legal[256] = {
-    ['a' ... 'z'] = true, ['A' ... 'Z'] = true, ['0' ... '9'] = true, ['-'] = true,
-    ['/'] = true,         ['_'] = true,         ['@'] = true,
+    ['a' ... 'z'] = true, ['A' ... 'Z'] = true, ['0' ... '9'] = true,
+    ['-'] = true,         ['_'] = true,         ['@'] = true,
 };
 
 int path_parse(const struct store_client *c, const char *path, bool special) {
-    u32 max = XS_ABS_PATH_MAX, len = 0, start = 0;
-    char *out = store.path;
+    u32 max = XS_REL_PATH_MAX, len, i = 0;
 
     store.depth = store.missing = 0;
-    if (!*path || (*path == '@' && !special)) return -EINVAL;
-    if (*path != '/' && *path != '@') {
-        out += hv_snprintf(out, STORE_HOME_LEN, STORE_HOME "/", c->id);
-        max = XS_REL_PATH_MAX;
-    }
-    for (; path[len]; len++) {
-        if (len == max || !legal[(u8)path[len]] || (path[len] == '/' && path[len + 1] == '/')) return -EINVAL;
-        out[len] = path[len];
-    }
-    if (len > 1 && path[len - 1] == '/') return -EINVAL;
-    len += (u32)(out - store.path);
-    store.path[len] = 0;
-    for (u32 i = store.path[0] == '/'; i < len; i = start + 1) {
+    if (*path == '/' || *path == '@')
+        max = XS_ABS_PATH_MAX;
+    else
+        i = (u32)hv_snprintf(store.path, STORE_HOME_LEN, STORE_HOME "/", c->id);
+    len = (u32)strnlen(path, max + 1);
+    if (!len || len > max || (*path == '@' && !special)) return -EINVAL;
+    memcpy(store.path + i, path, len + 1);
+    len += i;
+    if (len == 1 && *path == '/') return 0;
+    i = store.path[0] == '/';
+    for (u32 begin = i;; i++) {
+        if (i < len && store.path[i] != '/') {
+            if (!legal[(u8)store.path[i]]) return -EINVAL;
+            continue;
+        }
+        if (i == begin) return -EINVAL; /* two slashes, or one at the end */
         if (store.depth == STORE_DEPTH) return -E2BIG;
-        for (start = i; start < len && store.path[start] != '/'; start++)
-            ;
-        store.part[store.depth].name = store.path + i;
-        store.part[store.depth++].len = start - i;
+        store.part[store.depth].name = store.path + begin;
+        store.part[store.depth++].len = i - begin;
+        if (i == len) return 0;
+        begin = i + 1;
     }
-    return 0;
 }
 
 u32 path_of(const struct node *n, char *path) {

@@ -124,6 +124,7 @@ static void test_paths(void **state) {
         { 0, READ, 0, "//a|", "EINVAL|" }, { 0, READ, 0, "/a//b|", "EINVAL|" },
         { 0, READ, 0, "a/|", "EINVAL|" }, { 0, READ, 0, "/a.b|", "EINVAL|" },
         { 0, READ, 0, "/a b|", "EINVAL|" }, { 0, READ, 0, "/\xff|", "EINVAL|" },
+        { 0, WATCH, 0, "@|t|", "OK|" }, { 0, UNWATCH, 0, "@|t|", "OK|" },
         { 0, READ, 0, "/a", "EINVAL|" },   /* no zero */
         { 0, READ, 0, "/a|x", "EINVAL|" }, /* more than a path */
         { 0, READ, 0, "/a|x|", "EINVAL|" }, { 0, WRITE, 0, "/azAZ09-_@|1", "OK|" },
