@@ -358,6 +358,11 @@ net-demo: ## a server's TCP, UDP and echo among VMs that compute; on QEMU by the
 store-bench: $(B)/store-bench ## the store's operations a second, beside Debian's xenstored where that runs
 	@tools/store-bench.sh
 
+store-demo: ## the store: guests, the shell, XenStore's own clients and pyxs see one tree; must all hold
+	@tools/deps.sh build qemu store
+	@$(SUBMAKE) -s -j2 all
+	@$(PYTHON) tools/storedemo.py
+
 run-gdb: ## QEMU waits for gdb, which is started with the image's symbols
 	@tools/deps.sh build qemu debug
 	@$(SUBMAKE) -s iso
@@ -380,7 +385,7 @@ clean: ## remove build/
 help: ## this list
 	@sed -n 's/^\([a-z][a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | awk -F'\t' '{ printf "%-18s %s\n", $$1, $$2 }'
 
-.PHONY: all sim sim-scale iso run demo test test-needs test-guest pytest check fuzz bench compare net-demo store-bench run-gdb \
-	guests unit unit-build net-guests lwip tsan lint size mutants clean help
+.PHONY: all sim sim-scale iso run demo test test-needs test-guest pytest check fuzz bench compare net-demo store-bench store-demo \
+	run-gdb guests unit unit-build net-guests lwip tsan lint size mutants clean help
 
 -include $(shell find $(B) -name '*.d' 2>/dev/null)

@@ -72,6 +72,7 @@ static const struct key {
     KEY(HYPERVISOR, config, "sched_preset", TEXT, pool[0].preset),
     KEY(HYPERVISOR, config, "console", CONSOLE, console),
     KEY(HYPERVISOR, config, "trace_console", CONSOLE, trace_console),
+    KEY(HYPERVISOR, config, "store_console", CONSOLE, store_console),
     KEY(HYPERVISOR, config, "loglvl", LOGLVL, loglvl),
     KEY(HYPERVISOR, config, "seed", NUMBER, seed),
     KEY(HYPERVISOR, config, "noreboot", BOOL, noreboot),

@@ -71,6 +71,7 @@ struct config {
     u32 nr_pools;
     char console[CONFIG_VALUE]; /* "com1,115200" */
     char trace_console[CONFIG_VALUE];
+    char store_console[CONFIG_VALUE];
     u32 loglvl;
     u64 seed;
     bool noreboot;

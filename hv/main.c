@@ -237,6 +237,7 @@ static void go(void) {
     if (config.record) traces_record(&config);
     pools_init();
     vm_init();
+    storelink_init();
     shell_init(&config);
     make_vms();
     log_info("%u pools, %u VMs; boot took %lu us", config.nr_pools, config.nr_vms, now_ns() / 1000);

@@ -99,6 +99,7 @@ static void dump(void) {
     string("sched_preset", cfg.pool[0].preset);
     string("console", cfg.console);
     string("trace_console", cfg.trace_console);
+    string("store_console", cfg.store_console);
     string("script", cfg.script);
     string("guest_console", cfg.guest_console_log ? "log" : "keep");
     boolean("noreboot", cfg.noreboot);

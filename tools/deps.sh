@@ -47,6 +47,8 @@ check|cppcheck|cppcheck|lint
 check|valgrind|valgrind|cost of scheduling decisions (callgrind)
 compare|valgrind|valgrind|cost of scheduling decisions (callgrind)
 compare|python3-matplotlib|py:matplotlib|the picture of a comparison
+store|xenstore-utils|xenstore-ls|clients of the store
+store|python3-pyxs|py:pyxs|a client of the store in Python
 debug|gdb|gdb|debugger
 picture|python3-matplotlib|py:matplotlib|the picture of the demonstration
 END

@@ -87,7 +87,7 @@ def bochs_version():
 
 class Machine:
     """One machine. Serial output is in `dir`/serial.txt; with com1="socket" it can be talked to at `dir`/com1.sock (QEMU),
-    com1="stdio" is this terminal. `com2` may be a path: COM2's output goes there.
+    com1="stdio" is this terminal. `com2` may be a path: COM2's output goes there; QEMU also takes unix:PATH, a socket.
     `hz`: how many instructions Bochs executes a virtual second.
     `nic`: NIC_USER or the like, {"qemu": a -netdev without its id, "bochs": options of e1000}: there is a network card."""
 
@@ -119,7 +119,8 @@ class Machine:
             command += ["-chardev", f"file,id=com1,path={self.serial_path}"]
         command += ["-serial", "chardev:com1"]
         if self.com2:
-            command += ["-serial", f"file:{self.com2}"]
+            socket_at = self.com2.partition("unix:")[2]
+            command += ["-serial", f"unix:{socket_at},server=on,wait=off" if socket_at else f"file:{self.com2}"]
         if self.uefi:
             code, variables = "/usr/share/OVMF/OVMF_CODE_4M.fd", os.path.join(self.dir, "vars.fd")
             shutil.copy("/usr/share/OVMF/OVMF_VARS_4M.fd", variables)
@@ -315,7 +316,7 @@ def main():
     parser.add_argument("--cpus", type=int, default=2)
     parser.add_argument("--memory", type=int, default=256, help="MiB")
     parser.add_argument("--dir", help="where serial.txt, bochs.log and the like go")
-    parser.add_argument("--com2", help="file for the output of COM2")
+    parser.add_argument("--com2", help="file for the output of COM2; QEMU: or unix:PATH, a socket")
     parser.add_argument("--nic", action="store_true", help="a network card 00:03.0 at a network inside the emulator")
     parser.add_argument("--uefi", action="store_true")
     parser.add_argument("--gdb", action="store_true", help="QEMU waits for gdb at :1234")

@@ -4,6 +4,8 @@
 #include "lib/string.h"
 #include "sched/core.h"
 
+void (*param_hook)(const struct param *e, const void *object);
+
 static const struct param *find_in(const struct sched_policy *policy, const char *name) {
     for (const struct param *e = policy->params; e && e->name; e++)
         if (strcmp(e->name, name) == 0) return e;
@@ -48,6 +50,13 @@ i64 param_get(const struct param *e, struct sched_pool *pool, const void *object
     return *field(e, (void *)object, &owner, &who);
 }
 
+const char *param_text(const struct param *e, struct sched_pool *pool, const void *object, char number[24]) {
+    i64 v = param_get(e, pool, object);
+
+    hv_snprintf(number, 24, "%ld", v);
+    return e->names ? e->names[v] : number;
+}
+
 int param_set(const struct param *e, struct sched_pool *pool, void *object, i64 value, const char **why) {
     struct sched_pool *owner;
     int error = -EINVAL;
@@ -66,6 +75,7 @@ int param_set(const struct param *e, struct sched_pool *pool, void *object, i64 
         if (error) *at = old;
     }
     spin_unlock(&pool->lock);
+    if (!error && param_hook) param_hook(e, object);
     return error;
 }
 
@@ -99,5 +109,6 @@ int param_preset_why(struct sched_pool *pool, const char *preset, const char **w
     error = pool->policy->changed(pool, NULL, why);
     if (error) memcpy(pool->priv, old, pool->policy->preset_size);
     spin_unlock(&pool->lock);
+    if (!error && param_hook) param_hook(NULL, pool);
     return error;
 }

@@ -198,6 +198,10 @@ int param_set(const struct param *e, struct sched_pool *pool, void *object, i64 
 /* The same from text: a word of `names`, or a decimal number. */
 int param_set_text(const struct param *e, struct sched_pool *pool, void *object, const char *text,
                    const char **why);
+/* The value as it is shown: a word, or decimal in `number`. */
+const char *param_text(const struct param *e, struct sched_pool *pool, const void *object, char number[24]);
+/* Called without a lock when a parameter was set, or (NULL) a preset of the pool. NULL: nobody listens. */
+extern void (*param_hook)(const struct param *e, const void *object);
 /* Sets a named group of pool parameters at once. -ENOENT: there is none of that name; -EINVAL: it does not
  * go with what the pool is, and nothing is changed. *why: a sentence. */
 int param_preset_why(struct sched_pool *pool, const char *preset, const char **why);

@@ -18,10 +18,8 @@ i64 shell_param(struct sched_pool *pool, const char *name, const void *object) {
 /* A parameter as it is shown: a word or a number; "" if the pool's policy has none of that name. */
 static const char *text_of(struct sched_pool *pool, const char *name, const void *object, char number[24]) {
     const struct param *p = param_find(pool, name);
-    i64 v = p ? param_get(p, pool, object) : 0;
 
-    hv_snprintf(number, 24, p ? "%ld" : "", v);
-    return p && p->names ? p->names[v] : number;
+    return p ? param_text(p, pool, object, number) : "";
 }
 
 /* ---- several at once ---- */

@@ -17,7 +17,7 @@
 #define AT_ONCE   64     /* bytes of a line that one step takes */
 
 static const struct shell_command *const families[] = {
-    host_commands, vm_commands, sched_commands, trace_commands, top_commands, pci_commands,
+    host_commands, vm_commands, sched_commands, trace_commands, top_commands, pci_commands, store_commands,
 };
 
 static struct work work;
@@ -495,6 +495,7 @@ static bool step(struct work *w) {
 void shell_init(const struct config *c) {
     config = c;
     guestcon_init(c->guest_console_log);
+    store_host_init(c);
     if (*c->script) script_start(c->script);
     console_input = heard;
     console_log_line = around_log;

@@ -67,7 +67,7 @@ struct shell_command {
 
 /* Families, each ending with a NULL name; shell.c lists them. */
 extern const struct shell_command host_commands[], vm_commands[], sched_commands[], trace_commands[],
-    top_commands[], pci_commands[];
+    top_commands[], pci_commands[], store_commands[];
 
 /* ---- for commands ---- */
 void out(const char *fmt, ...) PRINTF(1, 2);
@@ -131,6 +131,8 @@ int cmd_console(struct shell_call *c);
 /* ---- for main.c ---- */
 /* Starts the shell on the console, and the script module if there is one. */
 void shell_init(const struct config *c);
+/* The host's connection to the store, at c->store_console if there is one. */
+void store_host_init(const struct config *c);
 /* The scheduler is recorded from now on and the records go to c->trace_console; called before there are
  * pools. */
 void traces_record(const struct config *c);

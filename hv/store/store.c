@@ -364,7 +364,7 @@ int store_end(struct store_client *c, u32 id, bool commit) {
     return commit ? -EAGAIN : 0;
 }
 
-int store_bind(const char *path, const struct store_binding *b, void *ctx, u32 others) {
+int store_bind(const char *path, const struct store_binding *b, void *ctx, const struct store_perms *perms) {
     struct node *n;
     int error = store_find(&store.self, 0, path, STORE_W, false, &n);
 
@@ -373,7 +373,7 @@ int store_bind(const char *path, const struct store_binding *b, void *ctx, u32 o
     if (error) return error;
     n->bind = b;
     n->bind_ctx = ctx;
-    node_set_perms(n, &(struct store_perms){ .nr = 1, .of = { { 0, (u16)others } } });
+    if (b) node_set_perms(n, perms);
     node_touched(n, NULL);
     return 0;
 }

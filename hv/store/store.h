@@ -127,7 +127,7 @@ int store_end(struct store_client *c, u32 tx, bool commit); /* -EAGAIN: what it 
 
 /* Binds the node of that path, which is made if need be, owner 0, rights `others` for all others. Clients may
  * neither remove it nor make nodes below it, nor write it in a transaction: -EROFS. NULL lets go of it. */
-int store_bind(const char *path, const struct store_binding *b, void *ctx, u32 others);
+int store_bind(const char *path, const struct store_binding *b, void *ctx, const struct store_perms *perms);
 /* A bound value is another one now: watches are told. -ENOENT. */
 int store_touch(const char *path);
 

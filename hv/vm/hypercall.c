@@ -171,6 +171,8 @@ static const struct {
     [TAKT_HC_BACK_UNMAP] = { hc_back_unmap, 1 },
     [TAKT_HC_BACK_IRQ] = { hc_back_irq, 1 },
     [TAKT_HC_BACK_BROKEN] = { hc_back_broken, 1 },
+    [TAKT_HC_STORE_CONNECT] = { hc_store_connect },
+    [TAKT_HC_STORE_NOTIFY] = { hc_store_notify },
     [TAKT_HC_PCI_INFO] = { hc_pci_info, 1 },
     [TAKT_HC_PCI_EOI] = { hc_pci_eoi, 1 },
     [TAKT_HC_PCI_READ] = { hc_pci_read, 3 },

@@ -299,10 +299,10 @@ static const struct {
     int (*make)(struct vm *vm);
     int (*undo)(struct vm *vm);
 } rows[] = {
-    { make_claim, undo_claim },     { make_memory, undo_memory }, { make_ram, undo_ram },
-    { make_sched, undo_sched },     { make_vcpus, undo_vcpus },   { make_events, undo_events },
-    { make_devices, undo_devices }, { make_params, NULL },        { vm_make_virtio, vm_undo_virtio },
-    { make_image, NULL },           { make_run, undo_run },
+    { make_claim, undo_claim },       { make_memory, undo_memory }, { make_ram, undo_ram },
+    { make_sched, undo_sched },       { make_vcpus, undo_vcpus },   { make_events, undo_events },
+    { make_devices, undo_devices },   { make_params, NULL },        { vm_make_virtio, vm_undo_virtio },
+    { vm_make_store, vm_undo_store }, { make_image, NULL },         { make_run, undo_run },
 };
 
 /* ---- the work ---- */
@@ -345,13 +345,13 @@ static bool job_step(struct work *w) {
     return true;
 }
 
-/* Gives it the next id that is free, below SCHED_TURBO, and a place in the list, which is in the order of
+/* Gives it the next id that is free, up to STORE_MAX_ID, and a place in the list, which is in the order of
  * ids. */
 static void enlist(struct vm *vm) {
     struct list *at;
 
     do {
-        vm->id = last_id = last_id % (SCHED_TURBO - 1) + 1;
+        vm->id = last_id = last_id % STORE_MAX_ID + 1;
         for (at = vms.next; at != &vms && list_entry(at, struct vm, in_all)->id < vm->id;) at = at->next;
     } while (at != &vms && list_entry(at, struct vm, in_all)->id == vm->id);
     list_add_tail(at, &vm->in_all);

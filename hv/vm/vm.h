@@ -11,6 +11,7 @@
 #include "vdev/vuart.h"
 #include "virt/virt.h"
 #include "vm/backend.h"
+#include "vm/storelink.h"
 
 #define VM_NAME CONFIG_NAME
 
@@ -137,6 +138,7 @@ struct vm {
     struct pci_device *pci[CONFIG_MAX_PCI];
     struct device *device[TAKT_MAX_DEVICES]; /* as in `config`; NULL: none, not yet, or no more */
     struct backend back;
+    struct storelink store;
     u64 tsc_offset;
     u32 nr_vcpus, routed;              /* the latter, atomically: events with route = spread */
     struct vcpu *vcpu[TAKT_MAX_VCPUS]; /* until the VM is DYING, then only for who destroys it */

@@ -582,11 +582,12 @@ static int bound_read(void *ctx, const char *name, void *buf, u32 size) {
 /* Nodes that somebody stands behind, as the scheduler's parameters. */
 static void test_bound(void **state) {
     static const struct store_binding b = { bound_write, bound_read }, fixed = { NULL, bound_read };
+    static const struct store_perms readable = { 1, { { 0, STORE_R } } };
     static const char path[] = "/local/domain/1/sched/weight";
 
-    assert_int_equal(store_bind(path, &b, bound_value, STORE_R), 0);
+    assert_int_equal(store_bind(path, &b, bound_value, &readable), 0);
     rig_settle();
-    assert_int_equal(store_bind("/takt/fixed", &fixed, NULL, STORE_R), 0);
+    assert_int_equal(store_bind("/takt/fixed", &fixed, NULL, &readable), 0);
     rig_settle();
     RUN({ 0, READ, 0, "/local/domain/1/sched/weight|", "256" }, { 1, READ, 0, "sched/weight|", "256" },
         { 1, WRITE, 0, "sched/weight|512", "EACCES|" }, { 0, WATCH, 0, "/local|t|", "OK|" },
@@ -618,7 +619,7 @@ static void test_bound(void **state) {
         { 0, START, 1, "|", "ID|" }, { 0, RM, 1, "/local|", "OK|" },
         { 0, READ, 1, "/local/domain/1/sched/weight|", "ENOENT|" }, { 0, END, 1, "F|", "OK|" },
         { 0, READ, 0, "/local/domain/1/sched/weight|", "7" });
-    assert_int_equal(store_bind(path, NULL, NULL, 0), 0);
+    assert_int_equal(store_bind(path, NULL, NULL, NULL), 0);
     rig_settle();
     RUN({ 0, WRITE, 0, "/local/domain/1/sched/weight|x", "OK|" },
         { 0, RM, 0, "/local/domain/1/sched/weight|", "OK|" });
@@ -656,7 +657,10 @@ static void test_no_memory(void **state) {
                 result = store_set_perms(c, tx, "/s/x", &p);
                 break;
             }
-            default: result = store_bind("/s/bind/this", &(struct store_binding){ 0 }, NULL, 0); break;
+            default:
+                result = store_bind("/s/bind/this", &(struct store_binding){ 0 }, NULL,
+                                    &(struct store_perms){ .nr = 1 });
+                break;
             }
             if (model_allocations < model_fail_at) break;
             sites++;
@@ -691,7 +695,7 @@ static void test_no_memory(void **state) {
         }
     }
     assert_true(sites > 25);
-    assert_int_equal(store_bind("/s/bind/this", NULL, NULL, 0), 0);
+    assert_int_equal(store_bind("/s/bind/this", NULL, NULL, NULL), 0);
     rig_settle();
     /* committing and events need none */
     RUN({ 1, WATCH, 0, "/s|w|", "OK|" }, { 1, START, 1, "|", "ID|" }, { 1, WRITE, 1, "/s/k/l|1", "OK|" },

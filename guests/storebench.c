@@ -1,0 +1,105 @@
+/* What the store costs a guest: `BENCH name value`, medians in TSC ticks and ns.
+ *
+ * Command line: n=N (1000) times each. Alone: reads a value of 16 bytes, writes one, and tells operations
+ * a second. With watcher=VM: writes N times to a node of that VM, which runs this with `watch` (and
+ * writer=VM) and tells how long after the write began its callback ran, having slept; hypervisor's time.
+ */
+#include <guest/guest.h>
+#include <guest/printf.h>
+#include <guest/store.h>
+#include <guest/thread.h>
+
+#define MAX_N 1000
+#define PAUSE (5 * NS_PER_MS)
+
+static u32 sample[MAX_N], times, seen;
+static struct semaphore done = SEMAPHORE(0);
+
+static u32 median(void) {
+    for (u32 gap = times / 2; gap; gap /= 2)
+        for (u32 i = gap; i < times; i++)
+            for (u32 j = i; j >= gap && sample[j - gap] > sample[j]; j -= gap) {
+                u32 t = sample[j];
+
+                sample[j] = sample[j - gap];
+                sample[j - gap] = t;
+            }
+    return sample[times / 2];
+}
+
+static void must(const char *what, i64 result) {
+    if (result < 0) guest_panic("storebench: %s: error %ld", what, -result);
+}
+
+static void alone(void) {
+    char value[16] = "0123456789abcde";
+    u64 start;
+
+    must("write", store_write(0, "data/value", value, sizeof(value)));
+    for (u32 i = 0; i < times; i++) {
+        start = rdtsc();
+        store_read(0, "data/value", value, sizeof(value));
+        sample[i] = (u32)(rdtsc() - start);
+    }
+    printf("BENCH store_read %u\n", median());
+    for (u32 i = 0; i < times; i++) {
+        start = rdtsc();
+        store_write(0, "data/value", value, sizeof(value));
+        sample[i] = (u32)(rdtsc() - start);
+    }
+    printf("BENCH store_write %u\n", median());
+    start = time_ns();
+    for (u32 i = 0; i < times; i++) store_read(0, "data/value", value, sizeof(value));
+    printf("BENCH store_reads_per_s %u\n", (u32)(times * NS_PER_S / (time_ns() - start)));
+}
+
+/* ---- the watcher: its node holds when the write began ---- */
+
+static u64 called;
+
+static void on_change(void *ctx, const char *path) {
+    called = (u64)hypercall0(TAKT_HC_TIME);
+    sem_up(&done);
+}
+
+static void watch(u64 writer) {
+    u64 began;
+    char perms[32];
+
+    must("write", store_write_u64(0, "data/began", 0));
+    int n = snprintf(perms, sizeof(perms), "n%u%cb%lu", takt_vm_id(), 0, writer) + 1;
+    must("perms", store_set_perms(0, "data/began", perms, (u32)n));
+    must("watch", store_watch("data/began", on_change, NULL));
+    sem_down(&done); /* the one at once */
+    while (seen < times) {
+        sem_down(&done);
+        must("read", store_read_u64(0, "data/began", &began));
+        if (began) sample[seen++] = (u32)(called - began);
+    }
+    printf("BENCH store_watch_ns %u\n", median());
+}
+
+static void write(u64 watcher) {
+    char path[48];
+
+    snprintf(path, sizeof(path), "/local/domain/%lu/data/began", watcher);
+    for (u32 i = 0; i < times;) {
+        sleep_ns(PAUSE); /* meanwhile it goes to sleep */
+        if (store_write_u64(0, path, (u64)hypercall0(TAKT_HC_TIME)) == 0) i++;
+    }
+}
+
+int main(void) {
+    int error = store_start();
+
+    times = (u32)cmdline_u64("n", MAX_N);
+    if (times > MAX_N) times = MAX_N;
+    if (error) guest_panic("storebench: no store: error %d", -error);
+    if (cmdline_has("watch"))
+        watch(cmdline_u64("writer", 0));
+    else if (cmdline_has("watcher"))
+        write(cmdline_u64("watcher", 0));
+    else
+        alone();
+    return 0;
+}

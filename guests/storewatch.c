@@ -1,0 +1,36 @@
+/* Watches a key of the store and tells each change of it on its console.
+ *
+ * Command line: key=PATH (data/key), in this VM's home or whole. It makes the key, empty, if it may. With
+ * ask=N it first asks for micro-slices of N us by writing to request/micro_us, and tells what came of it.
+ */
+#include <guest/guest.h>
+#include <guest/printf.h>
+#include <guest/store.h>
+#include <guest/string.h>
+#include <guest/thread.h>
+
+static struct semaphore changes = SEMAPHORE(0);
+
+static void on_change(void *ctx, const char *path) { sem_up(&changes); }
+
+int main(void) {
+    char key[64], value[256];
+    i64 n = store_start();
+
+    if (n) guest_panic("storewatch: no store: error %ld", -n);
+    if (!cmdline_str("key", key, sizeof(key))) snprintf(key, sizeof(key), "data/key");
+    if (cmdline_has("ask")) {
+        n = store_write_u64(0, "request/micro_us", cmdline_u64("ask", 0));
+        printf("storewatch: request/micro_us: %s\n", n ? "refused" : "granted");
+    }
+    if (store_read(0, key, value, 0) == -ENOENT) store_write(0, key, "", 0);
+    n = store_watch(key, on_change, NULL);
+    if (n) guest_panic("storewatch: %s cannot be watched: error %ld", key, -n);
+    for (;;) {
+        sem_down(&changes);
+        n = store_read(0, key, value, sizeof(value) - 1);
+        if (n < 0) continue; /* it is gone */
+        value[n] = 0;
+        printf("storewatch: %s = %s\n", key, value);
+    }
+}

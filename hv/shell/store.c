@@ -1,0 +1,211 @@
+/* store: the tree as the operator sees it, whose paths begin with / or below /local/domain/0; and the host's
+ * connection, the same protocol as the guests' over a serial port. */
+#include <takt/errno.h>
+#include "drivers/uart.h"
+#include "lib/parse.h"
+#include "lib/string.h"
+#include "platform/timer.h"
+#include "sched/machine.h"
+#include "shell/shell.h"
+#include "vm/vm.h"
+
+static struct store_client operator;
+
+COLUMNS(node_columns, COL("Name", "name", 's', -24), COL("Value", "value", 's', 0));
+COLUMNS(value_columns, COL("value", "value", 's', 0));
+COLUMNS(perms_columns, COL("VM", "vm", 'u', 5), COL("Rights", "rights", 's', 0));
+COLUMNS(event_columns, COL("Path", "path", 's', 0));
+
+static const char *why(int error) {
+    switch (error) {
+    case -ENOENT: return "there is no such node";
+    case -EACCES: return "that may not be";
+    case -EROFS: return "it cannot be changed";
+    case -EINVAL: return "that is no path, or no value of it";
+    case -E2BIG: return "it is too long";
+    default: return "there is no room for it";
+    }
+}
+
+static int done(struct shell_call *c, int error) {
+    if (error >= 0) return 0;
+    return error == -EBUSY ? shell_later() : shell_fail(error, "%s: %s", c->argv[2], why(error));
+}
+
+/* What is not text is shown as dots; the value is terminated. */
+static char *shown(char *value, int len) {
+    for (int i = 0; i < len; i++)
+        if (value[i] < ' ' || value[i] > '~') value[i] = '.';
+    value[len] = 0;
+    return value;
+}
+
+/* A child a step: c->index is where in the list of names the next one begins. */
+static int list(struct shell_call *c) {
+    char names[64 + 1], path[XS_ABS_PATH_MAX], value[256];
+    const char *of = strcmp(c->argv[2], "/") ? c->argv[2] : "";
+    u32 next = c->index;
+    u64 generation;
+    int n;
+
+    c->columns = node_columns;
+    n = store_list(&operator, 0, *of ? of : "/", names, sizeof(names), &next, &generation);
+    if (n <= 0) return done(c, n);
+    c->index += (u32)strlen(names) + 1;
+    hv_snprintf(path, sizeof(path), "%s/%s", of, names);
+    n = store_read(&operator, 0, path, value, sizeof(value) - 1);
+    table_row(c, CELLS(S(names), S(shown(value, MAX(n, 0)))));
+    return SHELL_AGAIN;
+}
+
+static int read(struct shell_call *c) {
+    static char value[SHELL_STEP_ROOM - 64];
+    int n = store_read(&operator, 0, c->argv[2], value, sizeof(value) - 1);
+
+    if (n < 0) return done(c, n);
+    record(c, value_columns, CELLS(S(shown(value, n))));
+    return 0;
+}
+
+static int perms(struct shell_call *c) {
+    static const char *const names[] = { "n", "r", "w", "b" };
+    struct store_perms p = { 0 };
+    u64 id;
+
+    if (c->argc == 3) {
+        int error = store_get_perms(&operator, 0, c->argv[2], &p);
+
+        if (error || c->index == p.nr) return done(c, error);
+        c->columns = perms_columns;
+        table_row(c, CELLS(U(p.of[c->index].id), S(names[p.of[c->index].rights])));
+        c->index++;
+        return SHELL_AGAIN;
+    }
+    for (int i = 3; i < c->argc; i++, p.nr++) {
+        u16 r = 0;
+
+        while (r < ARRAY_SIZE(names) && names[r][0] != c->argv[i][0]) r++;
+        if (r == ARRAY_SIZE(names) || p.nr == STORE_MAX_PERMS || parse_u64(c->argv[i] + 1, &id, NULL) ||
+            id > STORE_MAX_ID)
+            return shell_fail(-EINVAL, "expected n, r, w or b and the number of a VM, not %s", c->argv[i]);
+        p.of[p.nr].id = (u16)id;
+        p.of[p.nr].rights = r;
+    }
+    return done(c, store_set_perms(&operator, 0, c->argv[2], &p));
+}
+
+static void end_watch(struct shell_call *c) {
+    storelink_enter();
+    store_unwatch(&operator, c->argv[2], "shell");
+    storelink_leave();
+}
+
+static int watch(struct shell_call *c) {
+    static char event[XS_PAYLOAD_MAX];
+    int error;
+
+    if (shell_key() >= 0) return 0;
+    c->live = true;
+    c->columns = event_columns;
+    if (!c->end) {
+        error = store_watch(&operator, c->argv[2], "shell");
+        if (error) return done(c, error);
+        c->end = end_watch;
+    }
+    while (store_event(&operator, event)) table_row(c, CELLS(S(event)));
+    return shell_later();
+}
+
+static const struct {
+    const char *name;
+    int least, most; /* words */
+    int (*fn)(struct shell_call *c);
+} verbs[] = {
+    { "ls", 3, 3, list }, { "read", 3, 3, read },   { "write", 4, 4, NULL },
+    { "rm", 3, 3, NULL }, { "watch", 3, 3, watch }, { "perms", 3, 3 + STORE_MAX_PERMS, perms },
+};
+
+static int cmd_store(struct shell_call *c) {
+    u32 i = 0;
+    int r;
+
+    if (c->argc == 2 && strcmp(c->argv[1], "ls") == 0) c->argv[c->argc++] = "/";
+    while (i < ARRAY_SIZE(verbs) && (c->argc < 2 || strcmp(c->argv[1], verbs[i].name))) i++;
+    if (i == ARRAY_SIZE(verbs) || c->argc < verbs[i].least || c->argc > verbs[i].most) return shell_usage();
+    storelink_enter();
+    r = operator.link.next ? 0 : store_open(&operator, 0, true);
+    if (r)
+        r = shell_later();
+    else if (verbs[i].fn)
+        r = verbs[i].fn(c);
+    else if (verbs[i].name[0] == 'r')
+        r = done(c, store_rm(&operator, 0, c->argv[2]));
+    else
+        r = done(c, store_write(&operator, 0, c->argv[2], c->argv[3], (u32)strlen(c->argv[3])));
+    storelink_leave();
+    return r;
+}
+
+const struct shell_command store_commands[] = {
+    { "store", "ls [PATH] | read PATH | write PATH VALUE | rm PATH | watch PATH | perms PATH [PERM...]",
+      "the store; PERM is n, r, w or b and the number of a VM, the first one's owner", cmd_store, "*", "" },
+    { 0 },
+};
+
+/* ---- the host ---- */
+
+#define PORT_PERIOD NS_PER_MS
+#define PORT_QUIET  NS_PER_S /* after which a packet that was begun is given up, as is a broken connection */
+
+static struct {
+    struct work work;
+    struct store_client client;
+    struct uart uart;
+    u8 out[UART_FIFO];
+    u32 len, at; /* bytes of `out`, and those that are gone */
+    u64 heard;   /* ns */
+} host;
+
+static void hear(u64 now) {
+    struct store_client *c = &host.client;
+    u8 byte;
+    int b;
+
+    for (u32 i = 0; i < UART_FIFO && !c->out_len && (b = uart_read(&host.uart)) >= 0; i++) {
+        byte = (u8)b;
+        store_feed(c, &byte, 1);
+        host.heard = now;
+    }
+    if (now - host.heard < PORT_QUIET || (!c->bad && !c->in_have)) return;
+    c->in_have = 0;
+    if (c->bad) c->bad = store_reset(c);
+}
+
+static bool host_step(struct work *w) {
+    u64 now = machine_now();
+
+    w->not_before = now + PORT_PERIOD;
+    storelink_enter();
+    if (host.client.link.next || store_open(&host.client, 0, true) == 0) {
+        hear(now);
+        if (host.at == host.len) {
+            host.len = store_drain(&host.client, host.out, sizeof(host.out));
+            host.at = 0;
+        }
+    }
+    storelink_leave();
+    host.at += uart_write(&host.uart, (const char *)host.out + host.at, host.len - host.at);
+    return true;
+}
+
+void store_host_init(const struct config *c) {
+    struct console_spec port, console;
+
+    if (parse_console(c->store_console, &port, NULL) || !port.com) return;
+    if (!parse_console(c->console, &console, NULL) && console.com == port.com)
+        log_warn("store_console: com%u is the console", port.com);
+    else if (!uart_init(&host.uart, uart_port(port.com), port.baud))
+        log_warn("store_console: nothing answers at com%u", port.com);
+    else
+        host.work.step = host_step, work_add(&host.work);
+}

@@ -1,0 +1,158 @@
+/* The store's clients: the rules are in storelink.h. */
+#include <takt/errno.h>
+#include "lib/printf.h"
+#include "platform/timer.h"
+#include "vm/vm.h"
+#include "x86/percpu.h"
+#include "x86/tsc.h"
+
+static struct spinlock store_lock;
+static struct list due = { &due, &due };
+static u32 working; /* atomically: the work item is queued */
+static bool again;  /* the store has something left to do */
+
+static struct storelink *link_of(struct store_client *c) { return container_of(c, struct storelink, client); }
+
+static struct vm *vm_of(struct storelink *l) { return container_of(l, struct vm, store); }
+
+/* ---- handing over ---- */
+
+static void told(struct store_client *c) {
+    struct storelink *l = link_of(c);
+
+    if (l->port && list_empty(&l->due)) list_add_tail(&due, &l->due);
+}
+
+/* Moves what can be moved on its ring. Is the VM to look? */
+static bool pump(struct storelink *l) {
+    unsigned what;
+
+    list_del(&l->due);
+    what = store_pump(&l->client);
+    if (what & STORE_MORE) {
+        again = true;
+        told(&l->client);
+    }
+    return what & STORE_TELL;
+}
+
+static void serve_first(void) {
+    struct storelink *l;
+
+    if (list_empty(&due)) return;
+    l = list_first(&due, struct storelink, due);
+    if (pump(l)) evtchn_raise(&vm_of(l)->events, l->port, now_ns());
+}
+
+/* A part: what the store has begun, else who waits, else what changed by another road. */
+static bool work_step(struct work *w) {
+    u32 expected = 2;
+    bool more = true;
+
+    __atomic_store_n(&working, expected, __ATOMIC_SEQ_CST); /* who asks from now on gets another step */
+    spin_lock(&store_lock);
+    again = store_work();
+    if (!again) {
+        serve_first();
+        more = again || !list_empty(&due) || storenodes_step();
+    }
+    spin_unlock(&store_lock);
+    return more ||
+           !__atomic_compare_exchange_n(&working, &expected, 0, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
+}
+
+void storelink_work(void) {
+    static struct work worker = { .step = work_step };
+
+    if (__atomic_exchange_n(&working, 1, __ATOMIC_SEQ_CST) == 0) work_add(&worker);
+}
+
+void storelink_enter(void) { spin_lock(&store_lock); }
+
+void storelink_leave(void) {
+    bool more;
+
+    if (!store_work()) serve_first();
+    more = again || !list_empty(&due) || store_work();
+    spin_unlock(&store_lock);
+    if (more) storelink_work();
+}
+
+void storelink_init(void) {
+    u32 at = 0;
+    int r = store_init(rdtsc());
+
+    for (spin_lock(&store_lock); r >= 0 || r == -EBUSY; at += r != -EBUSY) {
+        while (store_work())
+            ;
+        r = storenodes_host(at);
+        if (r == 0) break;
+    }
+    spin_unlock(&store_lock);
+    if (r < 0) log_err("the store of the host lacks nodes: error %d", -r);
+    param_hook = storelink_param;
+}
+
+/* ---- VMs ---- */
+
+int vm_make_store(struct vm *vm) {
+    int r;
+
+    storelink_enter();
+    if (vm->job.at == 0) {
+        list_init(&vm->store.due);
+        vm->store.client.notify = told;
+        r = store_open(&vm->store.client, (u16)vm->id, false);
+        if (r == 0) r = 1;
+    } else {
+        r = storenodes_vm(vm, vm->job.at - 1);
+    }
+    if (r != -EBUSY) vm->job.at++;
+    storelink_leave();
+    return r == -EBUSY ? 1 : r;
+}
+
+int vm_undo_store(struct vm *vm) {
+    bool more;
+
+    if (!vm->store.client.link.next) return 0;
+    storelink_enter();
+    list_del(&vm->store.due);
+    vm->store.port = 0;
+    vm->store.move = NULL;
+    vm->store.gone = true;
+    more = store_close(&vm->store.client);
+    storelink_leave();
+    return more;
+}
+
+/* ---- hypercalls ---- */
+
+i64 hc_store_connect(struct vcpu *v, const u64 *a) {
+    struct storelink *l = &v->vm->store;
+    int port = -EAGAIN;
+    u64 room;
+
+    if (a[0] % PAGE_SIZE) return -EINVAL;
+    if (!guestmem_has(&v->vm->mem, a[0], PAGE_SIZE)) return -EFAULT;
+    storelink_enter();
+    if (!l->client.page || store_reset(&l->client) == 0)
+        port = l->port ? (int)l->port : evtchn_make(&v->vm->events);
+    if (port > 0) {
+        l->port = (u32)port;
+        store_connect(&l->client, guestmem_at(&v->vm->mem, a[0], &room));
+    }
+    storelink_leave();
+    return port;
+}
+
+i64 hc_store_notify(struct vcpu *v, const u64 *a) {
+    struct storelink *l = &v->vm->store;
+    bool look;
+
+    if (!l->port) return -ENOENT;
+    storelink_enter();
+    look = pump(l);
+    storelink_leave();
+    return look;
+}

@@ -1,0 +1,104 @@
+"""The store as guests, the operator and clients on the host see it."""
+import os
+import subprocess
+import sys
+
+import pytest
+
+from conftest import ROOT
+from system.takt import SCRIPTED, Boot, vm
+
+WATCHERS = SCRIPTED + "[pool fast]\ncpus = 1\n" + vm("one", "storewatch") + vm("two", "storewatch", cmdline="ask=700")
+HOME = "/local/domain/1"
+
+
+@pytest.fixture(scope="module")
+def boot(platform):
+    """One boot; its script is what an operator does, and the tests look at what came of it."""
+    return Boot("store", WATCHERS, [
+        f"@300ms store read -j=weight {HOME}/sched/weight",
+        f"+0ms store write -j=key {HOME}/data/key hello",
+        "+50ms store write -j=deep /a/b/c 1",
+        "+0ms store ls -j=a /a",
+        f"+0ms store write -j=set {HOME}/sched/weight 700",
+        "+0ms sched-credit -j=credit -d one",
+        f"+0ms store write -j=bad {HOME}/sched/weight 70000",
+        f"+0ms store write -j=word {HOME}/sched/weight heavy",
+        f"+0ms store read -j=stays {HOME}/sched/weight",
+        f"+0ms store rm -j=bound {HOME}/sched/weight",
+        f"+0ms store write -j=readonly {HOME}/sched/class io",
+        "+0ms sched-credit -d one -w 300",
+        f"+0ms store read -j=shell {HOME}/sched/weight",
+        "+0ms store write -j=slice /takt/host/pool/0/tslice_us 3000",
+        "+0ms sched-credit -j=pool0 -s",
+        f"+0ms store write -j=nopool {HOME}/sched/pool nowhere",
+        f"+0ms store write -j=move {HOME}/sched/pool fast",
+        "+200ms sched-credit -j=moved",
+        f"+0ms store perms -j=perms {HOME}/sched/weight",
+        f"+0ms store perms -j=own {HOME}/data",
+        "+0ms store perms -j=setperms /a n1 r2",
+        "+0ms store perms -j=newperms /a",
+        "+0ms store rm -j=rm /a",
+        "+0ms store read -j=gone /a/b/c",
+        "+0ms store read -j=path a//b",
+        "+0ms store write -j=ceiling /local/domain/2/ceiling/micro_us 1000",
+        "+0ms destroy two",
+        "+0ms create two",
+        "+500ms store ls -j=domains /local/domain",
+        "+0ms store read -j=forgotten /local/domain/3/ceiling/micro_us",
+        "+0ms poweroff"], platform, cpus=2)
+
+
+def error(boot, tag):
+    return next(a for a in boot.answers if a["id"] == tag)["error"]
+
+
+def test_a_guest_hears_what_the_operator_writes(boot):
+    assert boot.said("one: storewatch: data/key = hello")
+
+
+def test_nodes_are_made_with_those_above(boot):
+    assert [n["name"] for n in boot.results["a"]] == ["b"]
+    assert error(boot, "rm") == 0 and error(boot, "gone") == -2
+
+
+def test_a_parameter_is_a_node(boot):
+    assert boot.results["weight"]["value"] == "256"
+    assert boot.results["credit"][0]["weight"] == 700
+    assert boot.results["shell"]["value"] == "300", "what the shell sets is what is read"
+    assert boot.results["pool0"][0]["tslice_us"] == 3000
+
+
+def test_what_the_table_refuses_changes_nothing(boot):
+    assert error(boot, "bad") == error(boot, "word") == -22
+    assert boot.results["stays"]["value"] == "700"
+    assert error(boot, "bound") != 0 and error(boot, "readonly") != 0
+
+
+def test_a_vm_moves_to_another_pool(boot):
+    assert error(boot, "nopool") == -22
+    assert {v["name"]: v["pool"] for v in boot.results["moved"]} == {"one": "fast", "two": "Pool-0"}
+
+
+def test_rights(boot):
+    assert boot.results["perms"] == [{"vm": 0, "rights": "n"}, {"vm": 1, "rights": "r"}]
+    assert boot.results["own"] == [{"vm": 1, "rights": "n"}]
+    assert boot.results["newperms"] == [{"vm": 1, "rights": "n"}, {"vm": 2, "rights": "r"}]
+    assert error(boot, "path") == -22
+
+
+def test_a_request_beyond_the_ceiling_is_refused(boot):
+    assert boot.said("two: storewatch: request/micro_us: refused")
+
+
+def test_a_home_goes_with_its_vm(boot):
+    """And who is created again under that name inherits nothing."""
+    assert {n["name"] for n in boot.results["domains"]} == {"1", "3"}
+    assert boot.results["forgotten"]["value"] == "0"
+
+
+def test_clients_of_xenstore():
+    """Debian's xenstore-* and pyxs, unmodified, by way of a serial line."""
+    done = subprocess.run([sys.executable, os.path.join(ROOT, "tools", "storedemo.py")], stdout=subprocess.PIPE, text=True,
+                          timeout=300, check=False)
+    assert done.returncode == 0, done.stdout
