@@ -79,17 +79,16 @@ void storelink_leave(void) {
 }
 
 void storelink_init(void) {
-    u32 at = 0;
     int r = store_init(rdtsc());
 
-    for (spin_lock(&store_lock); r >= 0 || r == -EBUSY; at += r != -EBUSY) {
+    spin_lock(&store_lock);
+    for (u32 at = 0; r >= 0 && (r = storenodes_host(at)); at++)
         while (store_work())
             ;
-        r = storenodes_host(at);
-        if (r == 0) break;
-    }
+    while (r == 0 && (store_work() || storenodes_step()))
+        ;
     spin_unlock(&store_lock);
-    if (r < 0) log_err("the store of the host lacks nodes: error %d", -r);
+    if (r < 0) log_err("the store lacks nodes of the host: error %d", -r);
     param_hook = storelink_param;
 }
 

@@ -340,5 +340,6 @@ void fake_machine(const char *policy) {
     ASSERT(sched_pool_create("Pool-0", policy, &pool) == 0);
     for (u32 i = 0; i < FAKE_CPUS; i++) ASSERT(sched_cpu_online(i) == 0 && sched_pool_add_cpu(pool, i) == 0);
     vm_init();
+    storelink_init();
     module_add(&fake_image);
 }
