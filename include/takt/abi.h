@@ -108,11 +108,11 @@ enum takt_hypercall {
 
     /* The store: <takt/store_wire.h>, the page at `gpa`, which is 4 KiB of RAM, aligned. */
     /* (gpa) -> port, raised when there is something to take from the page, or room in it again. Once more:
-     * the connection begins anew; -EAGAIN: soon. */
-    TAKT_HC_STORE_CONNECT = 32,
+     * the connection begins anew; -EAGAIN: soon. -ENODEV: the operator has withdrawn it. */
+    TAKT_HC_STORE_CONNECT = 28,
     /* () -> 1: look at the page, 0: nothing has moved yet. Requests have been put there, or replies taken.
      * What is answered at once raises no event. -ENOENT: not connected. */
-    TAKT_HC_STORE_NOTIFY = 33,
+    TAKT_HC_STORE_NOTIFY = 29,
 
     TAKT_HC_CONTROL = 64, /* 64..127 are for a privileged VM: -EPERM from others */
     TAKT_HC_CONTROL_LAST = 127,

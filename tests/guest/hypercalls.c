@@ -11,7 +11,7 @@
 #define HIGH_DIRT 0xdeadbeef00000000ull
 
 static void numbers(void) {
-    static const u32 some[] = { 15,  28,   32,     63,         128,        129,        255,
+    static const u32 some[] = { 15,  30,   32,     63,         128,        129,        255,
                                 256, 1000, 0x3fff, 0x7fffffff, 0x80000000, 0xfffffffe, 0xffffffff };
     u64 rnd = 12345;
 
@@ -21,7 +21,7 @@ static void numbers(void) {
         u32 n = (rnd = rnd * 6364136223846793005ull + 1442695040888963407ull) >> 32;
         i64 want = n >= TAKT_HC_CONTROL && n <= TAKT_HC_CONTROL_LAST ? -EPERM : -ENOSYS;
 
-        if (n > TAKT_HC_PCI_WRITE) CHECK(hypercall(n, rnd, ~rnd, 0, 1) == want, "number %x", n);
+        if (n > TAKT_HC_STORE_NOTIFY) CHECK(hypercall(n, rnd, ~rnd, 0, 1) == want, "number %x", n);
     }
     for (u32 n = TAKT_HC_CONTROL; n <= TAKT_HC_CONTROL_LAST; n++)
         CHECK(hypercall(n, 0, 0, 0, 0) == -EPERM, "control call %u", n);
@@ -30,12 +30,12 @@ static void numbers(void) {
 
 /* Only what cannot hurt: no shutdown, no console flood, no poll without end. */
 static void random_arguments(void) {
-    static const u32 calls[] = { TAKT_HC_EVTCHN_ALLOC, TAKT_HC_EVTCHN_BIND,  TAKT_HC_EVTCHN_SEND,
-                                 TAKT_HC_EVTCHN_MASK,  TAKT_HC_EVTCHN_CLOSE, TAKT_HC_EVTCHN_VECTOR,
-                                 TAKT_HC_VCPU_INFO,    TAKT_HC_IO_REPORT,    TAKT_HC_BACK_PORT,
-                                 TAKT_HC_BACK_LIST,    TAKT_HC_BACK_OFFER,   TAKT_HC_BACK_STATE,
-                                 TAKT_HC_BACK_MAP,     TAKT_HC_BACK_UNMAP,   TAKT_HC_BACK_IRQ,
-                                 TAKT_HC_BACK_BROKEN };
+    static const u32 calls[] = { TAKT_HC_EVTCHN_ALLOC, TAKT_HC_EVTCHN_BIND,   TAKT_HC_EVTCHN_SEND,
+                                 TAKT_HC_EVTCHN_MASK,  TAKT_HC_EVTCHN_CLOSE,  TAKT_HC_EVTCHN_VECTOR,
+                                 TAKT_HC_VCPU_INFO,    TAKT_HC_IO_REPORT,     TAKT_HC_BACK_PORT,
+                                 TAKT_HC_BACK_LIST,    TAKT_HC_BACK_OFFER,    TAKT_HC_BACK_STATE,
+                                 TAKT_HC_BACK_MAP,     TAKT_HC_BACK_UNMAP,    TAKT_HC_BACK_IRQ,
+                                 TAKT_HC_BACK_BROKEN,  TAKT_HC_STORE_CONNECT, TAKT_HC_STORE_NOTIFY };
     u64 rnd = 99, a[4];
 
     for (unsigned i = 0; i < 2000; i++) {

@@ -181,7 +181,12 @@ static i64 hc(u64 nr, u64 a, u64 b, u64 c) {
 static void test_hc_numbers(void **state) {
     assert_int_equal(hc(TAKT_HC_VERSION, 0, 0, 0), TAKT_ABI_VERSION);
     assert_int_equal(hc(TAKT_HC_TIME, 0, 0, 0), 1000);
-    for (u64 n = 28; n < 64; n++) assert_int_equal(hc(n, 1, 2, 3), -ENOSYS);
+    for (u64 n = 30; n < 64; n++) assert_int_equal(hc(n, 1, 2, 3), -ENOSYS);
+    assert_int_equal(hc(TAKT_HC_STORE_CONNECT, 1, 2, 3), -EINVAL);
+    assert_int_equal(hc(TAKT_HC_STORE_CONNECT, BIT(50), 2, 3), -EFAULT);
+    assert_int_equal(hc(TAKT_HC_STORE_NOTIFY, 1, 2, 3), -ENOENT);
+    assert_int_not_equal((int)hc(TAKT_HC_STORE_CONNECT, 0, 2, 3), 0);
+    assert_int_equal(hc(TAKT_HC_STORE_NOTIFY, 1, 2, 3), 0);
     for (u64 n = TAKT_HC_PCI_INFO; n <= TAKT_HC_PCI_WRITE; n++) /* this VM has no device */
         assert_int_equal(hc(n, 1, 2, 3), -ENOENT);
     assert_int_equal(hc(15, 1, 2, 3), -ENOSYS);
