@@ -76,7 +76,7 @@ static void watch(u64 writer) {
         must("read", store_read_u64(0, "data/began", &began));
         if (began) sample[seen++] = (u32)(called - began);
     }
-    printf("BENCH store_watch_ns %u\n", median());
+    printf("BENCH store_watch %u\n", median());
 }
 
 static void write(u64 watcher) {

@@ -32,6 +32,8 @@ OPS = {
     "first_touch": ("first touch of a page", 3062, 3065, None, None, 1200),
     "queue_notify": ("QueueNotify, nobody sleeps", None, None, None, None, 850),
     "back_irq": ("TAKT_HC_BACK_IRQ, nobody sleeps", None, None, None, None, 700),
+    "store_read": ("store: reads 16 bytes", None, None, None, None, 4000),
+    "store_watch": ("store: write to a sleeper's watch", None, None, None, None, 12000),
     "vcpu_switch": ("handover between vCPUs by yield", 6020, 4160, 9780, 5030, 1800),
 }
 # Instructions of each frame or request, by tools/iobench.py, at most.
@@ -67,6 +69,24 @@ image = bench
 cmdline = serve n={n}
 memory = 4M
 cpus = 0
+start = no
+
+[vm store]
+image = storebench
+cmdline = n=500
+memory = 4M
+start = no
+
+[vm watcher]
+image = storebench
+cmdline = watch writer=3 n=200
+memory = 4M
+start = no
+
+[vm writer]
+image = storebench
+cmdline = watcher=2 n=210
+memory = 4M
 start = no
 
 [vm iodom]
@@ -186,11 +206,14 @@ def main():
     args = parser.parse_args()
 
     end = r"BENCH end \d+"
+    store = "create store\n+0ms wait store 10s\n+0ms create watcher\n+10ms create writer\n", r"BENCH store_watch \d+"
     pair, both = "create serve\n+0ms create notify\n", r"(?s)BENCH (queue_notify|back_irq).*BENCH (queue_notify|back_irq) \d+\n"
     off = figures(boot("off", "@20ms create bench\n", end, n=args.n))
     off |= figures(boot("pair-off", f"@20ms {pair}", both, n=args.n))
+    off |= figures(boot("store-off", f"@20ms {store[0]}", store[1]))
     on = figures(boot("on", "@20ms trace start all\n+0ms create bench\n", end, n=args.n))
     on |= figures(boot("pair-on", f"@20ms trace start all\n+0ms {pair}", both, n=args.n))
+    on |= figures(boot("store-on", f"@20ms trace start all\n+0ms {store[0]}", store[1]))
     over = print_ops(off, on)
     print()
 
