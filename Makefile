@@ -311,7 +311,7 @@ demo: ## ten virtual seconds of the same without a person: exit 0 if every vCPU 
 	@$(PYTHON) tools/demo.py --platform $(PLATFORM) $(MACHINE) --vms $(VMS) $(if $(FAULT),--fault $(FAULT))
 
 test-needs:
-	@tools/deps.sh build qemu bochs test net clients
+	@tools/deps.sh build qemu bochs test net clients store
 	@$(SUBMAKE) -s -j2 all unit-build $(B)/cfgdump $(B)/sim
 test-guest: ## guest tests alone (PLATFORM=qemu|bochs, GUEST=name)
 	@$(PYTEST) tests/guest $(if $(filter-out auto,$(PLATFORM)),--platform $(PLATFORM)) $(if $(GUEST),-k '$(GUEST)')
@@ -324,7 +324,7 @@ test: ## unit tests, guest tests on QEMU and Bochs, system tests; under ten minu
 	$(call pytest-all,)
 
 check: ## also the long ones: soak, fuzz for a bounded time, boot by UEFI, every lint
-	@tools/deps.sh build qemu bochs test net clients check
+	@tools/deps.sh build qemu bochs test net clients store check
 	@$(SUBMAKE) lint
 	@$(SUBMAKE) fuzz tsan
 	@$(SUBMAKE) test-needs unit size mutants
