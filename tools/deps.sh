@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs what is missing on Debian 12, 13 and Ubuntu 24.04, through apt; says what and why first; does nothing if all is there.
-#   tools/deps.sh [--print] GROUP...      GROUP: build qemu bochs test net clients check compare debug picture
+#   tools/deps.sh [--print] GROUP...      GROUP: build qemu bochs test net clients store check compare debug picture
 # --print tells what it would do and does nothing. --backports prints the apt source that a QEMU older than 8 leads to,
 # --deb-src the one of this release's source packages; the first line is its file format.
 set -eu
@@ -156,7 +156,7 @@ for a in "$@"; do
 	--print) print=1 ;;
 	--backports) code=$(os_field VERSION_CODENAME); derived_source "$code" "$code-backports" deb; exit ;;
 	--deb-src) code=$(os_field VERSION_CODENAME); derived_source "$code" "$code" deb-src; exit ;;
-	build | qemu | bochs | test | net | clients | check | compare | debug | picture) groups="$groups $a" ;;
+	build | qemu | bochs | test | net | clients | store | check | compare | debug | picture) groups="$groups $a" ;;
 	*) sed -n '2,5s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
 	esac
 done
