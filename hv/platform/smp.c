@@ -162,7 +162,7 @@ void cpu_halt(void) {
     struct cpu *c = cpu_of(this_cpu());
 
     c->halted = true;
-    __asm__ volatile("sti; hlt; cli" : : : "memory");
+    irq_halt();
     c->halted = false;
 }
 

@@ -24,6 +24,10 @@ extern void (*irq_mask_vector)(u8 vector);
 /* Prints the last exits of this CPU's vCPU, for dumps; set by hv/vm. */
 extern void (*dump_hook)(void);
 
+/* Takes interrupts, halts until one came, and returns with them off. None is slept through, whatever comes
+ * between STI and HLT. */
+void irq_halt(void);
+
 extern volatile bool cpus_stop; /* the next NMI halts its CPU for ever */
 
 #endif
