@@ -5,7 +5,9 @@
  *
  * Command line of the server: port=P (5001); rcvbuf=BYTES of a socket (262144); idle_ms=T: ends when for so
  * long after a connection there was no other; check: a stream has to be that of netstack/iperf.h, else the
- * exit code says so; busy: one more thread computes, on the vCPU of the one that serves; and what
+ * exit code says so; busy: one more thread computes, on the vCPU of the one that serves; work=N: of the TCP
+ * stream, some N instructions for each byte; in_place: that work, and the check, on the data where they lie,
+ * while the socket is owned (sock_recv_in_place()); and what
  * netstack/virtio.h has.
  */
 #include <guest/guest.h>
@@ -22,8 +24,8 @@
 
 static u16 port;
 static struct sock_options options;
-static bool check;
-static u64 idle;
+static bool check, in_place;
+static u64 idle, work;
 static u32 wrong;
 
 static void print_counters(void) {
@@ -43,40 +45,55 @@ static u64 mbps100(u64 bytes, u64 ns) { return ns ? bytes * 8 * 100 * 1000 / ns 
 
 /* ---- TCP ---- */
 
-static u32 wrong_digits(const u8 *p, u64 n, u64 at) {
-    u32 bad = 0;
+struct stream {
+    u64 bytes, first, last;
+    u32 wrong; /* digits */
+};
 
-    for (u64 i = 0; i < n; i++) bad += p[i] != (at + i < IPERF_STREAM_HEAD ? 0 : '0' + (at + i) % 10);
-    return bad;
+/* What the reader does with its data, wherever they are. */
+static void take(void *arg, const u8 *p, size_t n) {
+    struct stream *stream = arg;
+
+    stream->last = time_ns();
+    if (!stream->first) stream->first = stream->last;
+    if (check)
+        for (u64 i = 0; i < n; i++) {
+            u64 at = stream->bytes + i;
+
+            stream->wrong += p[i] != (at < IPERF_STREAM_HEAD ? 0 : '0' + at % 10);
+        }
+    for (u64 i = n * work / 2; i; i--) __asm__ volatile(""); /* two instructions a turn */
+    stream->bytes += n;
 }
 
-static void serve_connection(struct sock *s, u8 *piece) {
-    u64 bytes = 0, first = 0, last = 0;
+static void serve_connection(struct sock *s, u8 *buffer) {
+    struct stream stream = { 0 };
+    u64 ns;
     i64 n;
-    u32 bad = 0;
 
-    while ((n = sock_recv(s, piece, PIECE, NET_FOREVER)) > 0) {
-        last = time_ns();
-        if (!first) first = last;
-        if (check) bad += wrong_digits(piece, (u64)n, bytes);
-        bytes += (u64)n;
+    for (;;) {
+        n = in_place ? sock_recv_in_place(s, PIECE, take, &stream, NET_FOREVER)
+                     : sock_recv(s, buffer, PIECE, NET_FOREVER);
+        if (n <= 0) break;
+        if (!in_place) take(&stream, buffer, (size_t)n);
     }
     sock_close(s);
-    wrong += bad || n < 0;
-    printf("iperf: tcp %lu bytes in %lu ns, %lu.%02lu Mb/s, %u wrong, end %ld\n", bytes, last - first,
-           mbps100(bytes, last - first) / 100, mbps100(bytes, last - first) % 100, bad, n);
+    ns = stream.last - stream.first;
+    wrong += stream.wrong || n < 0;
+    printf("iperf: tcp %lu bytes in %lu ns, %lu.%02lu Mb/s, %u wrong, end %ld\n", stream.bytes, ns,
+           mbps100(stream.bytes, ns) / 100, mbps100(stream.bytes, ns) % 100, stream.wrong, n);
     print_counters();
 }
 
 static void tcp_server(void *arg) {
-    u8 *piece = malloc(PIECE);
+    u8 *buffer = malloc(PIECE);
     struct sock *s, *c;
     u64 deadline = NET_FOREVER;
 
-    if (!piece || sock_open(SOCK_TCP, &options, &s) || sock_bind(s, port) || sock_listen(s, CONNECTIONS))
+    if (!buffer || sock_open(SOCK_TCP, &options, &s) || sock_bind(s, port) || sock_listen(s, CONNECTIONS))
         guest_panic("iperf: no TCP socket");
     while (sock_accept(s, &c, deadline) == 0) {
-        serve_connection(c, piece);
+        serve_connection(c, buffer);
         if (idle) deadline = time_ns() + idle;
     }
 }
@@ -183,6 +200,8 @@ int main(void) {
     port = (u16)cmdline_u64("port", IPERF_PORT);
     options.rcvbuf = (u32)cmdline_u64("rcvbuf", 256 << 10);
     check = cmdline_has("check");
+    in_place = cmdline_has("in_place");
+    work = cmdline_u64("work", 0);
     idle = cmdline_u64("idle_ms", 0) * NS_PER_MS;
     if (net_start((CONNECTIONS + 2) * net_bufs_for(options.rcvbuf))) guest_panic("iperf: no network");
     t = thread_start(net_thread_vcpu(), "tcp", tcp_server, NULL);

@@ -62,12 +62,13 @@ static void kick(void *arg) {
 
 static void wake(void *arg, unsigned event) {
     u32 vcpu = __atomic_load_n(&waiter[event], __ATOMIC_ACQUIRE);
+    u64 bit = BIT(event % 64);
 
     if (vcpu == this_vcpu()->id) { /* the bottom half's: thread_preempt() follows */
         sem_up(&waits[event]);
         return;
     }
-    __atomic_fetch_or(&bells[vcpu].events[event / 64], BIT(event % 64), __ATOMIC_SEQ_CST);
+    if (__atomic_fetch_or(&bells[vcpu].events[event / 64], bit, __ATOMIC_SEQ_CST) & bit) return;
     lapic_ipi(vcpu, VECTOR_NET);
 }
 

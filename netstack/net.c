@@ -8,6 +8,8 @@
 #include "lwip/timeouts.h"
 #include "netif/ethernet.h"
 
+#define REPLAYS 32 /* segments from backlogs through TCP in a turn: the device's ring fills meanwhile */
+
 struct net net;
 
 u32_t sys_now(void) { return net_now() / NS_PER_MS; }
@@ -236,6 +238,7 @@ u64 net_poll(void) {
     u32 wait;
 
     __atomic_store_n(&net.kicked, 0, __ATOMIC_SEQ_CST);
+    net.replays = REPLAYS;
     pending = __atomic_exchange_n(&net.pending, 0, __ATOMIC_SEQ_CST);
     net.why = WHY_PROCESS;
     for (; pending; pending &= pending - 1) sock_service(&net.socks[__builtin_ctzll(pending)]);

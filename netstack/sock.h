@@ -85,6 +85,7 @@ struct net {
     u32 reserved; /* buffers, by sockets; atomic */
     u64 pending;  /* sockets that threads want looked at; atomic */
     u32 kicked;
+    u32 replays; /* segments that may still go from backlogs through TCP before the next net_poll() */
     struct sock socks[NET_SOCKETS];
 };
 extern struct net net;

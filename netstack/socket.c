@@ -185,7 +185,7 @@ static void next_received(struct sock *s) {
 }
 
 /* What is in the receive queue, up to `size` bytes. */
-static size_t copy_out(struct sock *s, u8 *to, size_t size) {
+static size_t take_out(struct sock *s, size_t size, sock_take_fn take, void *arg) {
     size_t done = 0;
     struct pbuf *p;
 
@@ -194,7 +194,7 @@ static size_t copy_out(struct sock *s, u8 *to, size_t size) {
 
         if (!s->piece) s->piece = p;
         n = MIN(size - done, (size_t)s->piece->len - s->offset);
-        memcpy(to + done, (u8 *)s->piece->payload + s->offset, n);
+        take(arg, (u8 *)s->piece->payload + s->offset, n);
         done += n;
         s->offset += n;
         if (s->offset < s->piece->len) break;
@@ -206,23 +206,37 @@ static size_t copy_out(struct sock *s, u8 *to, size_t size) {
     return done;
 }
 
-i64 sock_recv(struct sock *s, void *to, size_t size, u64 deadline) {
+i64 sock_recv_in_place(struct sock *s, size_t size, sock_take_fn take, void *arg, u64 deadline) {
     bool eof;
     size_t n;
 
-    if (s->type == SOCK_UDP) return sock_recv_from(s, to, size, NULL, NULL, deadline);
+    if (s->type != SOCK_TCP) return -EINVAL;
     if (!s->connected && !s->eof) return -NET_ENOTCONN;
     if (size == 0) return 0;
     for (;;) {
         sock_own(s);
         eof = __atomic_load_n(&s->eof,
                               __ATOMIC_ACQUIRE); /* before the queue: all data is in it when eof is set */
-        n = copy_out(s, to, size);
+        n = take_out(s, size, take, arg);
         sock_release(s);
         if (n) return n;
         if (eof) return s->error;
         if (!wait_for(s, EVENT_READ, deadline, readable)) return -EAGAIN;
     }
+}
+
+static void copy_on(void *arg, const u8 *data, size_t n) {
+    u8 **to = arg;
+
+    memcpy(*to, data, n);
+    *to += n;
+}
+
+i64 sock_recv(struct sock *s, void *to, size_t size, u64 deadline) {
+    u8 *at = to;
+
+    if (s->type == SOCK_UDP) return sock_recv_from(s, to, size, NULL, NULL, deadline);
+    return sock_recv_in_place(s, size, copy_on, &at, deadline);
 }
 
 i64 sock_recv_from(struct sock *s, void *to, size_t size, u32 *ip, u16 *port, u64 deadline) {

@@ -159,8 +159,8 @@ static bool has_room(const struct sock *s, u32 seq, u32 expected) {
     return s->held < (seq_before(expected, seq) ? s->quota / 4 * 3 : s->quota);
 }
 
-/* The backlog goes through TCP as if it arrived now. The socket may be without a connection afterwards, or
- * free. */
+/* The backlog goes through TCP as if it arrived now. What is more than a turn's share waits for the next, so that
+ * the device's ring is emptied in between. The socket may be without a connection afterwards, or free. */
 static void replay(struct sock *s) {
     u32 generation = s->generation;
     enum net_why why = net.why;
@@ -169,7 +169,8 @@ static void replay(struct sock *s) {
     if (!s->backlog.count) return;
     net.replaying = true;
     net.why = WHY_PROCESS;
-    while (s->generation == generation && (nb = backlog_take(&s->backlog))) {
+    while (s->generation == generation && net.replays && (nb = backlog_take(&s->backlog))) {
+        net.replays--;
         net.replaying_early = nb->early;
         ip4_input(&nb->pc.pbuf, &net.netif);
         if (s->generation == generation) backlog_done(&s->backlog);
@@ -177,6 +178,10 @@ static void replay(struct sock *s) {
     net.replaying = net.replaying_early = false;
     net.why = why;
     if (s->generation != generation) return;
+    if (s->backlog.count) {
+        sock_notify(s);
+        return;
+    }
     if (s->pcb.tcp && seq_before(s->pcb.tcp->rcv_nxt, s->backlog.acked)) {
         net.stats.early_lost++;
         tcp_abort(s->pcb.tcp);
@@ -257,6 +262,7 @@ int net_ip4_input(struct pbuf *p, struct netif *inp) {
     if (sock_owned(s)) return to_backlog(s, p, &g);
     replay(s);
     if (s->slot != SLOT_TAKEN || !s->pcb.tcp) return 0;
+    if (s->backlog.count) return to_backlog(s, p, &g);
     refresh(s);
     acknowledge_due(s);
     if (!s->pcb.tcp || !g.len) return 0;
@@ -505,7 +511,7 @@ void tcp_sock_service(struct sock *s) {
 
     if (sock_put_off(s)) return;
     replay(s);
-    if (s->slot != SLOT_TAKEN) return;
+    if (s->slot != SLOT_TAKEN || s->backlog.count) return;
     refresh(s);
     acknowledge_due(s);
     send_more(s);

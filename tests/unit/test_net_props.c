@@ -145,6 +145,7 @@ static void arrive(void) {
 
     memmove(&t.flight[i], &t.flight[i + 1], (--t.n - i) * sizeof(f));
     stream_fill(data, f.from, f.len);
+    if (rnd(2)) net.replays = rnd(3); /* a replay that stops, and what comes then */
     peer_segment(&t.p, ACK | (f.fin ? FIN : 0), t.p.iss + 1 + f.from, data, f.len);
 }
 

@@ -622,6 +622,65 @@ static void test_no_overtaking(void **state) {
     expect_stream(2000);
 }
 
+struct taken {
+    u32 bytes, pieces;
+    bool owned;
+};
+
+static void take(void *arg, const u8 *data, size_t n) {
+    struct taken *t = arg;
+
+    t->owned = sock_owned(s);
+    for (size_t i = 0; i < n; i++) assert_int_equal(data[i], stream_byte(t->bytes + i));
+    t->bytes += n;
+    t->pieces++;
+}
+
+/* Without a copy: who receives sees each segment where it lies, and no more than it asked for. */
+static void test_in_place(void **state) {
+    struct taken t = { 0 };
+
+    open_with(NET_OWNER, true, 0);
+    peer_data(&p, 0, 1000);
+    peer_data(&p, 1000, 1000);
+    assert_int_equal(sock_recv_in_place(s, 1500, take, &t, 0), 1500);
+    assert_true(t.owned && !sock_owned(s));
+    assert_int_equal(t.bytes, 1500);
+    assert_int_equal(t.pieces, 2);
+    read_so_far = 1500;
+    expect_stream(500);
+    assert_int_equal(sock_recv_in_place(s, 1500, take, &t, 0), -EAGAIN);
+}
+
+/* A long backlog goes through TCP by turns, between which the device is served. What comes then goes behind it, and is
+ * acknowledged as if the socket were still owned. */
+static void test_replay_in_turns(void **state) {
+    u32 i, before;
+
+    open_with(NET_OWNER, true, 0);
+    sock_own(s);
+    for (i = 0; i < 200; i++) peer_data(&p, i * 100, 100);
+    sock_release(s);
+    net_poll();
+    before = spsc_count(&s->rx);
+    assert_in_range(before, 16, 64);
+    assert_int_equal(s->backlog.count, 200 - before);
+    assert_int_equal(read_some(), 100); /* waits for the rest */
+    read_so_far = 100;
+    assert_int_equal(s->backlog.count, 0);
+    sock_own(s);
+    for (; i < 280; i++) peer_data(&p, i * 100, 100);
+    sock_release(s);
+    net_poll();
+    peer_data(&p, i++ * 100, 100);
+    assert_in_range(s->backlog.count, 81 - 64, 81 - 16);
+    assert_int_equal(acked(), i * 100);
+    wire_poll();
+    assert_int_equal(s->backlog.count, 0);
+    expect_stream((i - 1) * 100);
+    assert_int_equal(net_stats()->early_lost, 0);
+}
+
 /* A part of it, into the buffer that lwIP refers to. */
 static i64 send_in_place(const u8 *from, u32 size) {
     void *at;
@@ -782,6 +841,8 @@ int main(void) {
         cmocka_unit_test_teardown(test_own_waits_for_replay, end),
         cmocka_unit_test_teardown(test_put_off, end),
         cmocka_unit_test_teardown(test_no_overtaking, end),
+        cmocka_unit_test_teardown(test_in_place, end),
+        cmocka_unit_test_teardown(test_replay_in_turns, end),
         cmocka_unit_test_teardown(test_send, end),
         cmocka_unit_test_teardown(test_buffers_are_reserved, end),
         cmocka_unit_test_teardown(test_accept_queue, end),
