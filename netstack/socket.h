@@ -47,8 +47,9 @@ void sock_peer(const struct sock *s, u32 *ip, u16 *port);
 
 /* At least one byte unless the peer has closed (0); -EAGAIN: the deadline; -NET_ECONNRESET ... */
 i64 sock_recv(struct sock *s, void *to, size_t size, u64 deadline);
-/* As sock_recv(), without the copy: take() gets up to `size` bytes, piece by piece where they lie, and works on them
- * while the socket is owned, as an actor of Linux's tcp_read_sock() does. It must not use the socket. TCP alone. */
+/* As sock_recv(), without the copy: take() gets up to `size` bytes, piece by piece where they lie, and works
+ * on them while the socket is owned, as an actor of Linux's tcp_read_sock() does. It must not use the socket.
+ * TCP alone. */
 typedef void (*sock_take_fn)(void *arg, const u8 *data, size_t n);
 i64 sock_recv_in_place(struct sock *s, size_t size, sock_take_fn take, void *arg, u64 deadline);
 /* How many bytes were taken: all of them unless the deadline came; -EAGAIN: none. */

@@ -159,14 +159,17 @@ static bool has_room(const struct sock *s, u32 seq, u32 expected) {
     return s->held < (seq_before(expected, seq) ? s->quota / 4 * 3 : s->quota);
 }
 
-/* The backlog goes through TCP as if it arrived now. What is more than a turn's share waits for the next, so that
- * the device's ring is emptied in between. The socket may be without a connection afterwards, or free. */
+/* The backlog goes through TCP as if it arrived now. What is more than a turn's share waits for the next, so
+ * that the device's ring is emptied in between. The socket may be without a connection afterwards, or free.
+ */
 static void replay(struct sock *s) {
     u32 generation = s->generation;
+    u16 checks = net.netif.chksum_flags;
     enum net_why why = net.why;
     struct net_buf *nb;
 
     if (!s->backlog.count) return;
+    NETIF_SET_CHECKSUM_CTRL(&net.netif, checks & ~NETIF_CHECKSUM_CHECK_TCP); /* to_backlog() has */
     net.replaying = true;
     net.why = WHY_PROCESS;
     while (s->generation == generation && net.replays && (nb = backlog_take(&s->backlog))) {
@@ -176,6 +179,7 @@ static void replay(struct sock *s) {
         if (s->generation == generation) backlog_done(&s->backlog);
     }
     net.replaying = net.replaying_early = false;
+    NETIF_SET_CHECKSUM_CTRL(&net.netif, checks);
     net.why = why;
     if (s->generation != generation) return;
     if (s->backlog.count) {

@@ -652,8 +652,8 @@ static void test_in_place(void **state) {
     assert_int_equal(sock_recv_in_place(s, 1500, take, &t, 0), -EAGAIN);
 }
 
-/* A long backlog goes through TCP by turns, between which the device is served. What comes then goes behind it, and is
- * acknowledged as if the socket were still owned. */
+/* A long backlog goes through TCP by turns, between which the device is served. What comes then goes behind
+ * it, and is acknowledged as if the socket were still owned. */
 static void test_replay_in_turns(void **state) {
     u32 i, before;
 
