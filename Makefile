@@ -70,7 +70,8 @@ GUEST_LD := ld -nostdlib -z max-page-size=4096 -z noexecstack -T guestlib/guest.
 # The drivers that guests link; the UART's is the hypervisor's own.
 DRIVERS_C    := $(filter-out drivers/uart.c,$(wildcard drivers/*.c))
 GUESTLIB_OBJ := $(patsubst %.c,$(B)/guestlib/%.o,$(wildcard guestlib/*.c)) \
-	$(patsubst %.asm,$(B)/guestlib/%.asm.o,$(wildcard guestlib/*.asm)) $(patsubst %.c,$(B)/guestlib/%.o,$(DRIVERS_C))
+	$(patsubst %.asm,$(B)/guestlib/%.asm.o,$(wildcard guestlib/*.asm)) $(patsubst %.c,$(B)/guestlib/%.o,$(DRIVERS_C)) \
+	$(B)/guestlib/hv/lib/hist.o
 GUESTS      := $(patsubst guests/%.c,$(B)/guests/%.elf,$(wildcard guests/*.c)) $(B)/guests/stamped-iodom.elf
 GUEST_TESTS := $(patsubst tests/guest/%.c,$(B)/guests/test-%.elf,$(wildcard tests/guest/*.c)) \
 	$(patsubst tests/guest32/%.asm,$(B)/guests/test-%.elf,$(wildcard tests/guest32/*.asm))
@@ -87,10 +88,11 @@ $(B)/guestlib/%.o: %.c
 $(B)/guestlib/%.asm.o: %.asm
 	@mkdir -p $(@D)
 	$(NASM) -f elf64 -o $@ $<
+$(B)/guestlib/hv/lib/hist.o: GUEST_CFLAGS += -Ihv # the hypervisor's own histogram
 # An archive, so that a guest has in it what it uses.
-$(B)/libguest.a: $(GUESTLIB_OBJ)
+$(B)/libguest.a: $(GUESTLIB_OBJ) Makefile
 	@rm -f $@
-	ar rcs $@ $^
+	ar rcs $@ $(GUESTLIB_OBJ)
 $(B)/guests/%.o: guests/%.c
 	@mkdir -p $(@D)
 	$(CC) $(GUEST_CFLAGS) -c $< -o $@

@@ -59,17 +59,6 @@ static void end(char kind) {
     stamp_at('w', vcpu_times(0).wake_tsc);
 }
 
-static struct sock *connect(u32 ip) {
-    struct sock *s;
-
-    for (;;) {
-        if (sock_open(SOCK_TCP, NULL, &s)) guest_panic("no socket");
-        if (sock_connect(s, ip, PORT, NET_FOREVER) == 0) return s;
-        sock_close(s);
-        sleep_ns(50 * NS_PER_MS);
-    }
-}
-
 static void ask(struct sock *s, u32 segments, char kind) {
     for (u32 i = 0; i < WARM + rounds; i++) {
         u32 before = nr_stamps;
@@ -144,7 +133,7 @@ int main(void) {
     printf("BENCH net_bytes %lu\n",
            (u64)((before - page_count_free()) * PAGE_SIZE - (bufs + ring) * NET_BUF_SIZE));
     if (!cmdline_has("to")) return serve();
-    s = connect(net_cmdline_ip("to", 0));
+    s = net_connect(net_cmdline_ip("to", 0), PORT, NULL);
     nr_stamps = 0;
     ask(s, 1, 'a');
     ask(s, BATCH, 'b');

@@ -20,8 +20,7 @@
 #include <netstack/socket.h>
 #include <netstack/virtio.h>
 
-#define MOST  8
-#define RETRY (50 * NS_PER_MS)
+#define MOST 8
 
 static u64 base, size, chunk, period; /* bytes; ns */
 static u16 port;
@@ -197,12 +196,8 @@ static void run_viewer(u32 to) {
     struct sock *s;
 
     sleep_ns(cmdline_u64("start_ms", 0) * NS_PER_MS + 1);
-    for (;;) { /* the server may not be there yet */
-        if (!buffer || sock_open(SOCK_TCP, &options, &s)) guest_panic("stream: no socket");
-        if (!sock_connect(s, to, port, NET_FOREVER)) break;
-        sock_close(s);
-        sleep_ns(RETRY);
-    }
+    if (!buffer) guest_panic("stream: no memory");
+    s = net_connect(to, port, &options);
     play(s, buffer, cmdline_u64("buffer_ms", 200) * NS_PER_MS);
     sock_close(s);
     sleep_ns(NS_PER_S / 4); /* for the last acknowledgement */

@@ -5,33 +5,13 @@
 #include <guest/printf.h>
 #include <guest/string.h>
 #include <guest/thread.h>
+#include "hv/lib/hist.h"
 
-#define BUCKETS 40 /* of powers of two of ns */
-
-static u64 bucket[BUCKETS], total, worst;
-
-static void add(u64 ns) {
-    unsigned b = ns ? 64 - __builtin_clzll(ns) : 0;
-
-    bucket[MIN(b, BUCKETS - 1u)]++;
-    total++;
-    worst = MAX(worst, ns);
-}
-
-/* The upper edge of the bucket in which the sample lies. */
-static u64 percentile(u64 permille) {
-    u64 seen = 0;
-
-    for (unsigned b = 0; b < BUCKETS; b++) {
-        seen += bucket[b];
-        if (seen * 1000 >= total * permille) return MIN(1ull << b, worst);
-    }
-    return worst;
-}
+static struct hist late;
 
 static void report(const char *what) {
-    printf("waker%s: %lu wakes, late by p50 <= %lu us, p99 <= %lu us, max %lu us\n", what, total,
-           percentile(500) / 1000, percentile(990) / 1000, worst / 1000);
+    printf("waker%s: %lu wakes, late by p50 <= %lu us, p99 <= %lu us, max %lu us\n", what, late.count,
+           hist_percentile(&late, 500) / 1000, hist_percentile(&late, 990) / 1000, late.max / 1000);
 }
 
 int main(void) {
@@ -44,7 +24,7 @@ int main(void) {
 
         nap_until(due);
         now = time_ns();
-        add(now - due);
+        hist_add(&late, now - due);
         due += period;
         if (due < now) due = now + period;
         if (now >= next_report) {

@@ -8,7 +8,6 @@
 
 #define PIECE         16380 /* of digits, so a multiple of 10 */
 #define LONGEST       1470
-#define RETRY         (50 * NS_PER_MS) /* to connect */
 #define ANSWER        (20 * NS_PER_MS) /* that the server has for its report before it is asked again */
 #define TRIES         250
 #define FLAG_VERSION1 0x80000000u
@@ -71,25 +70,10 @@ static struct iperf_report get_report(const u8 *p) {
 
 /* ---- the client ---- */
 
-/* The server may not be there yet. */
-static struct sock *connect(const char *who, u32 ip, u16 port) {
-    struct sock_options options = { NET_RCVBUF_MIN, (u32)cmdline_u64("sndbuf", 65536) };
-    struct sock *s;
-
-    for (;;) {
-        int error = sock_open(SOCK_TCP, &options, &s);
-
-        if (error) guest_panic("%s: no socket: %d", who, error);
-        error = sock_connect(s, ip, port, NET_FOREVER);
-        if (!error) return s;
-        sock_close(s);
-        sleep_ns(RETRY);
-    }
-}
-
 /* False: the server ended it. */
 static bool stream(const char *who, u32 ip, u16 port, u64 bytes, u64 ns) {
-    struct sock *s = connect(who, ip, port);
+    struct sock_options options = { NET_RCVBUF_MIN, (u32)cmdline_u64("sndbuf", 65536) };
+    struct sock *s = net_connect(ip, port, &options);
     u64 start = time_ns(), sent = 0;
     u8 rest[16];
     i64 n;

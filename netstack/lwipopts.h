@@ -15,6 +15,10 @@
 #define LWIP_NETIF_LOOPBACK          0
 #define LWIP_CHECKSUM_CTRL_PER_NETIF 1
 
+/* Connections that are opened at the same time all wait for the answer. */
+#define ARP_QUEUEING  1
+#define ARP_QUEUE_LEN 16
+
 /* No fragments: TCP has its MSS, a datagram that is larger than a frame is refused. */
 #define IP_REASSEMBLY      0
 #define IP_FRAG            0
@@ -47,6 +51,7 @@ void net_heap_free(void *p);
 #define PBUF_POOL_SIZE                 0
 
 #define TCP_MSS                        1460
+#define LWIP_TCP_RTO_TIME              1000 /* the first retransmission: RFC 6298, 2.1 */
 #define LWIP_WND_SCALE                 1
 #define TCP_RCV_SCALE                  10
 #define TCP_WND                        (40u << 20) /* the most; a socket's own is less (NET_RCVBUF_*) */

@@ -193,7 +193,7 @@ void sock_clear(struct sock *s) {
     s->error = s->cmd_result = 0;
     s->ip = s->port = 0;
     s->pcb.tcp = NULL;
-    s->connected = s->eof = s->listening = s->closing = false;
+    s->connected = s->eof = s->listening = s->closing = s->abort = false;
     s->fin_wanted = s->fin_sent = s->ack_due = false;
     backlog_init(&s->backlog, 0);
 }

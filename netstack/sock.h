@@ -39,6 +39,7 @@ struct sock {
     u32 cmd_ip;
     u16 cmd_port;
     u32 waiting[2];
+    bool abort; /* goes with CMD_CLOSE */
     /* threads alone */
     struct pbuf *piece; /* of the first of rx: what is read next */
     u32 offset;

@@ -140,6 +140,11 @@ void sock_peer(const struct sock *s, u32 *ip, u16 *port) {
 
 int sock_shutdown(struct sock *s) { return command(s, CMD_SHUTDOWN, NET_FOREVER); }
 
+void sock_abort(struct sock *s) {
+    s->abort = true;
+    sock_close(s);
+}
+
 void sock_close(struct sock *s) {
     __atomic_store_n(&s->cmd, CMD_CLOSE, __ATOMIC_RELEASE);
     sock_notify(s);
@@ -262,8 +267,16 @@ i64 sock_recv_from(struct sock *s, void *to, size_t size, u32 *ip, u16 *port, u6
 
 /* ---- sending ---- */
 
-static bool writable(const struct sock *s) {
-    return byte_ring_count(&s->tx) < s->tx.size || (__atomic_load_n(&s->eof, __ATOMIC_ACQUIRE) && s->error);
+static bool lost(const struct sock *s) { return __atomic_load_n(&s->eof, __ATOMIC_ACQUIRE) && s->error; }
+
+static bool writable(const struct sock *s) { return byte_ring_count(&s->tx) < s->tx.size || lost(s); }
+
+static bool flushed(const struct sock *s) { return byte_ring_count(&s->tx) == 0 || lost(s); }
+
+int sock_flush(struct sock *s, u64 deadline) {
+    if (!s->connected || s->type != SOCK_TCP) return -NET_ENOTCONN;
+    if (!wait_for(s, EVENT_WRITE, deadline, flushed)) return -EAGAIN;
+    return byte_ring_count(&s->tx) ? s->error : 0;
 }
 
 i64 sock_room(struct sock *s, void **at, u64 deadline) {

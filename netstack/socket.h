@@ -64,8 +64,13 @@ i64 sock_recv_from(struct sock *s, void *to, size_t size, u32 *ip, u16 *port, u6
 int sock_send_to(struct sock *s, const void *from, size_t size, u32 ip, u16 port, u64 deadline);
 
 int sock_shutdown(struct sock *s); /* no more is sent */
-void sock_close(
-    struct sock *s); /* sends what was taken; with data unread it resets the connection, as Linux does */
+/* TCP: waits until the peer has acknowledged all that was taken. -EAGAIN: the deadline; or what ended the
+ * connection. */
+int sock_flush(struct sock *s, u64 deadline);
+/* Sends what was taken; with data unread it resets the connection, as Linux does. Until the peer has
+ * acknowledged, or lwIP given up, the socket counts among those that there may be. */
+void sock_close(struct sock *s);
+void sock_abort(struct sock *s); /* resets the connection: what has not arrived is lost */
 
 /* What sock_recv() brackets its copying with. With NET_PLAIN they do nothing. sock_own() waits while
  * segments are in the backlog that the bottom half has not replayed yet. */

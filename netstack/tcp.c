@@ -458,7 +458,7 @@ static void close_sock(struct sock *s) {
         detach(s);
         tcp_close(t);
         sock_free(s);
-    } else if (s->pushed != s->consumed || s->backlog.first) {
+    } else if (s->abort || s->pushed != s->consumed || s->backlog.first) {
         tcp_abort(t);
     } else {
         s->fin_wanted = true;

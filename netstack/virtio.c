@@ -14,6 +14,7 @@
 #define TX_FRAMES 256
 #define TX_SIZE   2048
 #define BATCH     64 /* frames taken before timers and threads get their turn */
+#define RETRY     (50 * NS_PER_MS)
 
 static struct virtio_dev dev;
 static struct virtio_net nic;
@@ -29,6 +30,19 @@ static struct net_device_stats stats;
 const struct net_device_stats *net_device_stats(void) { return &stats; }
 
 u32 net_thread_vcpu(void) { return vcpu_count() - 1; }
+
+struct sock *net_connect(u32 ip, u16 port, const struct sock_options *options) {
+    struct sock *s;
+
+    for (;;) {
+        int error = sock_open(SOCK_TCP, options, &s);
+
+        if (error) guest_panic("net: no socket: %d", error);
+        if (!sock_connect(s, ip, port, NET_FOREVER)) return s;
+        sock_close(s);
+        sleep_ns(RETRY);
+    }
+}
 
 /* ---- command line ---- */
 

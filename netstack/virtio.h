@@ -24,6 +24,11 @@ u32 net_thread_vcpu(void);
 /* What follows `key=` on the command line, as A.B.C.D; `otherwise` if that is not there. */
 u32 net_cmdline_ip(const char *key, u32 otherwise);
 
+struct sock;
+struct sock_options;
+/* From a thread: a TCP connection to a server that may not be there yet. Panics if no socket is left. */
+struct sock *net_connect(u32 ip, u16 port, const struct sock_options *options);
+
 struct net_device_stats {
     u64 polls, frames; /* times that the bottom half has run; frames received */
     u32 batch_most;    /* frames that it found at once */

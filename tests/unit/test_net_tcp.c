@@ -731,6 +731,27 @@ static void test_send(void **state) {
     assert_int_equal(s->slot, SLOT_SPARE);
 }
 
+/* A peer that acknowledges nothing: to wait for it ends with the deadline, and an abort gets the socket back
+ * at once, where a close would wait for as long as TCP tries. */
+static void test_flush_and_abort(void **state) {
+    u8 data[100];
+
+    open_with(NET_OWNER, true, 0);
+    assert_int_equal(sock_flush(s, 0), 0);
+    stream_fill(data, 0, sizeof(data));
+    assert_int_equal(sock_send(s, data, sizeof(data), 0), sizeof(data));
+    assert_int_equal(sock_flush(s, wire_now + NS_PER_S), -EAGAIN);
+    peer_hear(&p);
+    peer_acknowledge(&p);
+    assert_int_equal(sock_flush(s, 0), 0);
+    assert_int_equal(sock_send(s, data, sizeof(data), 0), sizeof(data));
+    sock_abort(s);
+    wire_poll();
+    peer_hear(&p);
+    assert_true(p.flags & RST && !(p.flags & FIN));
+    assert_int_equal(s->slot, SLOT_SPARE);
+}
+
 /* What the driver keeps with the device and what one socket may hold are reserved: others are refused
  * rather than starved. */
 static void test_buffers_are_reserved(void **state) {
@@ -844,6 +865,7 @@ int main(void) {
         cmocka_unit_test_teardown(test_in_place, end),
         cmocka_unit_test_teardown(test_replay_in_turns, end),
         cmocka_unit_test_teardown(test_send, end),
+        cmocka_unit_test_teardown(test_flush_and_abort, end),
         cmocka_unit_test_teardown(test_buffers_are_reserved, end),
         cmocka_unit_test_teardown(test_accept_queue, end),
         cmocka_unit_test_teardown(test_connect, end),
