@@ -8,6 +8,7 @@
 #include "platform/clock.h"
 #include "platform/console.h"
 #include "platform/smp.h"
+#include "platform/timer.h"
 #include "x86/percpu.h"
 
 #define READING_TIME (5 * NS_PER_S) /* before a machine that panicked starts again */
@@ -87,7 +88,7 @@ void panic(const char *fmt, ...) {
 
 #define STRAY_VECTOR 0xd5
 
-const char fault_words[] = "pf|gp|ud|df|stack|mc|assert|nmi|stray|storm|hang";
+const char fault_words[] = "pf|gp|ud|df|stack|mc|assert|nmi|stray|storm|hang|sleep";
 
 static void page_fault(void) { *(volatile int *)(u64)nr_cpus = 0; /* a small address, which is not mapped */ }
 
@@ -120,6 +121,12 @@ static void storm(void) {
 
 static void hang(void) { delay_ns(10 * NS_PER_S); }
 
+/* Stops its timer and waits for it. */
+static void sleep(void) {
+    lapic_timer_arm(~0ull);
+    cpu_halt();
+}
+
 int fault_inject(const char *what) {
     static const struct {
         const char *word;
@@ -127,7 +134,7 @@ int fault_inject(const char *what) {
     } faults[] = {
         { "pf", page_fault }, { "gp", general_protection }, { "ud", undefined },     { "df", double_fault },
         { "stack", deeper },  { "mc", machine_check },      { "assert", assertion }, { "nmi", nmi },
-        { "stray", stray },   { "storm", storm },           { "hang", hang }
+        { "stray", stray },   { "storm", storm },           { "hang", hang },        { "sleep", sleep }
     };
 
     for (u32 i = 0; i < ARRAY_SIZE(faults); i++) {

@@ -168,13 +168,20 @@ void cpu_halt(void) {
 
 /* ---- heartbeat: each CPU watches the next one ---- */
 
-/* One that did not pass its loop is kicked; if it does not pass it then, it is dumped. */
+static bool is_silent(const struct cpu *c, u64 now) {
+    if (!c->p.heartbeat) return false;
+    if (c->halted) return timers_late(c->p.id, now) > SILENT_NS; /* else it stands still rightly */
+    return (i64)(rdtsc() - c->p.heartbeat) >= (i64)ns_to_tsc(SILENT_NS);
+}
+
+/* One that did not pass its loop is kicked, which wakes it if it sleeps, its timer lost; if it does not pass
+ * it then, it is dumped. */
 static void on_heartbeat(struct timer *t, u64 now) {
     u32 me = this_cpu()->id;
     struct cpu *c = cpu_of(percpu_of[(me + 1) % nr_cpus]);
-    i64 age = (i64)(rdtsc() - c->p.heartbeat);
 
-    c->silent = c->halted || !c->p.heartbeat || age < (i64)ns_to_tsc(SILENT_NS) ? 0 : c->silent + 1;
+    c->silent = is_silent(c, now) ? c->silent + 1 : 0;
+    if (c->silent == 1 && c->halted) log_warn("CPU %u slept through its timer; waking it", c->p.id);
     if (c->silent == 1) cpu_kick(c->p.id);
     if (c->silent == 2) {
         c->dump_wanted = true;

@@ -72,6 +72,12 @@ void timer_set(unsigned cpu, struct timer *t, u64 when) {
 
 u64 timers_next(void) { return ((struct cpu_timers *)this_cpu()->timers)->next; }
 
+u64 timers_late(unsigned cpu, u64 now) {
+    u64 next = timers_of(cpu)->next;
+
+    return next < now ? now - next : 0;
+}
+
 void timers_run(void) {
     struct cpu_timers *c = this_cpu()->timers;
     u64 now = now_ns();

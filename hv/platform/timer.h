@@ -20,6 +20,8 @@ void timer_cancel_wait(struct timer *t);
 void timers_init_cpu(void); /* on each CPU */
 u64 timers_next(void);      /* this CPU's next deadline in ns, ~0 if none */
 void timers_run(void);      /* calls what is due on this CPU */
+/* How long the next deadline of `cpu` is over, in ns; 0: it is not. */
+u64 timers_late(unsigned cpu, u64 now);
 /* This CPU's hardware timer, if it is not armed for `when` already; ~0 stops it. */
 void lapic_timer_arm(u64 when);
 

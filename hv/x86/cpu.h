@@ -27,7 +27,7 @@ struct cpu {
     volatile bool dump_wanted; /* an NMI was sent to learn what this CPU does */
     volatile bool nmi_kicked;  /* an NMI was sent instead of an interrupt that it did not take */
     volatile u64 kicked_at;    /* TSC of a kick that was not answered yet; 0: none */
-    volatile bool halted;      /* in cpu_halt(): its heartbeat stands still rightly */
+    volatile bool halted;      /* in cpu_halt(): its heartbeat stands still until its next deadline */
     u32 silent;                /* how often it was found silent in a row */
     struct timer kick_timer, heartbeat_timer; /* hv/platform/smp.c's */
 };

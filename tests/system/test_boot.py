@@ -83,6 +83,12 @@ def test_fault_is_survived(platform, word, says):
     assert text.count("stray interrupt, vector") <= 4
 
 
+def test_sleeping_cpu_is_woken():
+    """It halts with no timer armed: whoever watches it sees that its deadlines pass."""
+    text = boot("qemu", "sleep", "@200ms fault sleep\n@1s poweroff\n", vms="", cpus=2)
+    assert "CPU 0 slept through its timer; waking it" in text
+
+
 def test_silent_cpu_is_dumped():
     text = boot("qemu", "hang", "@200ms fault hang\n@11s poweroff\n")
     assert re.search(r"CPU 0 was silent; it is here:(.*\n)+?.*delay_ns\+0x", text), text[-2000:]
