@@ -88,7 +88,8 @@ static i64 hc_evtchn_close(struct vcpu *v, const u64 *a) { return evtchn_close(&
 
 static i64 hc_evtchn_vector(struct vcpu *v, const u64 *a) {
     u32 vcpu = (u32)a[1], vector = (u32)a[2] & ~TAKT_VECTOR_NO_EOI;
-    int error = evtchn_vector(&v->vm->events, (u32)a[0], vcpu, vector);
+    bool none = a[2] == TAKT_VECTOR_NO_EOI; /* of no vector */
+    int error = none ? -EINVAL : evtchn_vector(&v->vm->events, (u32)a[0], vcpu, vector);
 
     if (!error && vector) vlapic_set_no_eoi(&v->vm->vcpu[vcpu]->lapic, (u8)vector, vector != (u32)a[2]);
     return error;

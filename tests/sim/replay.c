@@ -229,11 +229,13 @@ int sim_replay(struct trace_record *r, size_t n, struct sim_difference *d) {
         sim.cpu = r[i].cpu;
         sim.nr_kept = 0;
         apply(&r[i]);
-        for (size_t k = 0; k < sim.nr_kept; k++, i++)
+        for (size_t k = 0; k < sim.nr_kept; k++, i++) {
+            if (i == n && k) return 0; /* it was stopped after an input, before what came of that */
             if (i == n || memcmp(&sim.kept[k], &r[i], sizeof(*r))) {
                 describe(d->what, sizeof(d->what), "replayed", &sim.kept[k]);
                 return 1;
             }
+        }
         if (sim.nr_kept == 0 || (i < n && r[i].event == TRC_SCHED_DECISION)) {
             describe(d->what, sizeof(d->what), "not made again", &r[sim.nr_kept ? i : d->record]);
             return 1;
