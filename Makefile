@@ -155,7 +155,8 @@ $(B)/unit/%: $(B)/host/tests/unit/%.o $(B)/libhv.a $(B)/libfakes.a
 
 unit-build: $(UNIT)
 unit: $(UNIT) ## unit and property tests, on the host
-	@set -e; for t in $(UNIT); do ./$$t; done
+	@printf '%s\n' $(UNIT) | xargs -P2 -n1 sh -c './$$0 > $$0.log 2>&1 || { cat $$0.log; exit 255; }; \
+	    echo "$$0: $$(grep "PASSED" $$0.log)"'
 
 # The configuration parser for scripts: a file as JSON.
 $(B)/cfgdump: $(B)/host/tools/cfgdump.o $(B)/libhv.a $(B)/libfakes.a
@@ -296,8 +297,8 @@ PYTEST   := $(PYTHON) -m pytest -p no:cacheprovider -q
 # What runs in Bochs runs side by side. What runs by the host's clock runs alone, and once more if it fails: the host may
 # have had other things to do. The summary names what was run again.
 define pytest-all
-@$(PYTEST) tests -m 'not bochs' --reruns 1 -rR $(1)
-@$(PYTEST) tests -m bochs -n auto --dist loadfile $(1)
+@$(PYTEST) tests -m 'not bochs' --reruns 1 -rR --durations=20 $(1)
+@$(PYTEST) tests -m bochs -n auto --dist loadfile --durations=20 $(1)
 endef
 
 all: $(B)/takt.elf guests ## everything that goes into an image
