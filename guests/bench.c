@@ -9,6 +9,7 @@
 #include <guest/lapic.h>
 #include <guest/mem.h>
 #include <guest/printf.h>
+#include <guest/sort.h>
 #include <guest/thread.h>
 #include <guest/vcpu.h>
 #include <takt/io.h>
@@ -26,13 +27,7 @@
 static u32 sample[MAX_N], iterations, empty;
 
 static u32 median(u32 *a, u32 n) {
-    for (u32 gap = n / 2; gap; gap /= 2)
-        for (u32 i = gap; i < n; i++)
-            for (u32 j = i; j >= gap && a[j - gap] > a[j]; j -= gap) {
-                u32 t = a[j];
-                a[j] = a[j - gap];
-                a[j - gap] = t;
-            }
+    sort_u32(a, n);
     return a[n / 2];
 }
 

@@ -17,6 +17,7 @@
 #include <guest/guest.h>
 #include <guest/mem.h>
 #include <guest/printf.h>
+#include <guest/sort.h>
 #include <guest/string.h>
 #include <guest/thread.h>
 #include <guest/vcpu.h>
@@ -88,21 +89,10 @@ static void verify(void) {
     printf("iozone: verified %lu KiB, %u wrong\n", size >> 10, wrong);
 }
 
-static void sort(u32 *a, u64 n) {
-    for (u64 gap = n / 2; gap; gap /= 2)
-        for (u64 i = gap; i < n; i++)
-            for (u64 j = i; j >= gap && a[j - gap] > a[j]; j -= gap) {
-                u32 t = a[j];
-
-                a[j] = a[j - gap];
-                a[j - gap] = t;
-            }
-}
-
 static void report(const char *name, u64 ns) {
     u64 rate = ns ? size * 100000 / ns : 0; /* MB/s, in hundredths */
 
-    sort(latency, nr);
+    sort_u32(latency, nr);
     printf(
         "iozone: %s %lu KiB in records of %lu KiB: %lu.%02lu MB/s, latency ns p50 %u p90 %u p99 %u max %u\n",
         name, size >> 10, record >> 10, rate / 100, rate % 100, latency[(nr - 1) / 2],

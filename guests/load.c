@@ -10,6 +10,7 @@
 #include <guest/arrivals.h>
 #include <guest/guest.h>
 #include <guest/printf.h>
+#include <guest/sort.h>
 #include <guest/thread.h>
 #include <netstack/iperf.h>
 #include <netstack/ping.h>
@@ -50,17 +51,6 @@ static void on_echo_timer(struct timer *t) {
     timer_start(t, echo.next.next, on_echo_timer, NULL);
 }
 
-static void sort(u32 *a, u32 n) {
-    for (u32 gap = n / 2; gap; gap /= 2)
-        for (u32 i = gap; i < n; i++)
-            for (u32 j = i; j >= gap && a[j - gap] > a[j]; j -= gap) {
-                u32 t = a[j];
-
-                a[j] = a[j - gap];
-                a[j - gap] = t;
-            }
-}
-
 static bool ping(u64 ns, u64 rate) {
     u64 sum = 0, flags = irq_save();
 
@@ -75,7 +65,7 @@ static bool ping(u64 ns, u64 rate) {
     flags = irq_save();
     net_ping_on_reply(NULL);
     irq_restore(flags);
-    sort(echo.rtt, echo.answers);
+    sort_u32(echo.rtt, echo.answers);
     for (u32 i = 0; i < echo.answers; i++) sum += echo.rtt[i];
     if (!echo.answers) {
         printf("load: echo %u requests, no answer\n", echo.requests);

@@ -8,6 +8,7 @@
 #include <guest/event.h>
 #include <guest/guest.h>
 #include <guest/printf.h>
+#include <guest/sort.h>
 #include <guest/thread.h>
 #include <guest/vcpu.h>
 
@@ -39,13 +40,7 @@ static void report(void) {
     u64 sum = 0;
 
     irq_disable();
-    for (u32 gap = samples / 2; gap; gap /= 2)
-        for (u32 i = gap; i < samples; i++)
-            for (u32 j = i; j >= gap && late[j - gap] > late[j]; j -= gap) {
-                u32 t = late[j];
-                late[j] = late[j - gap];
-                late[j - gap] = t;
-            }
+    sort_u32(late, samples);
     for (u32 i = 0; i < samples; i++) sum += late[i];
     if (samples)
         printf("mixed: %u events, ns from raised to done: mean %lu, p99 %u, max %u\n", samples, sum / samples,

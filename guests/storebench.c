@@ -6,6 +6,7 @@
  */
 #include <guest/guest.h>
 #include <guest/printf.h>
+#include <guest/sort.h>
 #include <guest/store.h>
 #include <guest/thread.h>
 
@@ -16,14 +17,7 @@ static u32 sample[MAX_N], times, seen;
 static struct semaphore done = SEMAPHORE(0);
 
 static u32 median(void) {
-    for (u32 gap = times / 2; gap; gap /= 2)
-        for (u32 i = gap; i < times; i++)
-            for (u32 j = i; j >= gap && sample[j - gap] > sample[j]; j -= gap) {
-                u32 t = sample[j];
-
-                sample[j] = sample[j - gap];
-                sample[j - gap] = t;
-            }
+    sort_u32(sample, times);
     return sample[times / 2];
 }
 

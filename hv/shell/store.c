@@ -157,6 +157,8 @@ const struct shell_command store_commands[] = {
 #define PORT_PERIOD NS_PER_MS
 #define PORT_QUIET  NS_PER_S /* after which a packet that was begun is given up, as is a broken connection */
 
+static bool host_step(struct work *w);
+
 static struct {
     struct work work;
     struct store_client client;
@@ -164,7 +166,7 @@ static struct {
     u8 out[UART_FIFO];
     u32 len, at; /* bytes of `out`, and those that are gone */
     u64 heard;   /* ns */
-} host;
+} host = { .work.step = host_step };
 
 static void hear(u64 now) {
     struct store_client *c = &host.client;
@@ -178,7 +180,7 @@ static void hear(u64 now) {
     }
     if (now - host.heard < PORT_QUIET || (!c->bad && !c->in_have)) return;
     c->in_have = 0;
-    if (c->bad) c->bad = store_reset(c);
+    if (c->bad && store_reset(c) == 0) c->bad = false;
 }
 
 static bool host_step(struct work *w) {
@@ -207,5 +209,5 @@ void store_host_init(const struct config *c) {
     else if (!uart_init(&host.uart, uart_port(port.com), port.baud))
         log_warn("store_console: nothing answers at com%u", port.com);
     else
-        host.work.step = host_step, work_add(&host.work);
+        work_add(&host.work);
 }

@@ -78,7 +78,7 @@ struct store_client {
 
 /* What stands behind a bound node. */
 struct store_binding {
-    /* Before a value is accepted: 0, or why not; then all stays. NULL: nobody may write. */
+    /* Before a value is accepted: 0, or why not, but for -EBUSY; then all stays. NULL: nobody may write. */
     int (*write)(void *ctx, const char *name, const void *value, u32 len);
     /* The value: at most `size` bytes to `buf`; its length, or a negative errno. */
     int (*read)(void *ctx, const char *name, void *buf, u32 size);

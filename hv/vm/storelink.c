@@ -70,10 +70,12 @@ void storelink_work(void) {
 void storelink_enter(void) { spin_lock(&store_lock); }
 
 void storelink_leave(void) {
-    bool more;
+    bool more = store_work();
 
-    if (!store_work()) serve_first();
-    more = again || !list_empty(&due) || store_work();
+    if (!more) {
+        serve_first();
+        more = again || !list_empty(&due);
+    }
     spin_unlock(&store_lock);
     if (more) storelink_work();
 }

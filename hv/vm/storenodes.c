@@ -166,11 +166,10 @@ static int write_pool(void *ctx, const char *name, const void *value, u32 len) {
     const char *s = written(buf, value, len);
     struct sched_pool *to = s ? sched_pool_find(s) : NULL;
 
-    if (!to || cpumask_empty(&to->cpus)) return -EINVAL;
-    if (!pool_of(vm) || vm->state == VM_CREATING || vm->turbo.pool || vm->store.move) return -EBUSY;
-    if (to == vm->sched.pool) return 0;
+    if (!to || cpumask_empty(&to->cpus) || !pool_of(vm) || vm->state == VM_CREATING || vm->turbo.pool)
+        return -EINVAL;
+    if (!vm->store.move) sched_pause(&vm->sched);
     vm->store.move = to;
-    sched_pause(&vm->sched);
     storelink_work();
     return 0;
 }

@@ -8,7 +8,11 @@ import pytest
 from conftest import ROOT
 from system.takt import SCRIPTED, Boot, vm
 
-WATCHERS = SCRIPTED + "[pool fast]\ncpus = 1\n" + vm("one", "storewatch") + vm("two", "storewatch", cmdline="ask=700")
+WATCHERS = SCRIPTED + "[pool fast]\ncpus = 1\n[pool turbo]\ncpus = 2\nturbo_of = fast\n" + "".join([
+    vm("one", "storewatch"),
+    vm("two", "storewatch", cmdline="ask=700"),
+    vm("three", "storewatch", pool="fast", turbo="yes"),
+])
 HOME = "/local/domain/1"
 
 
@@ -33,6 +37,7 @@ def boot(platform):
         "+0ms sched-credit -j=pool0 -s",
         f"+0ms store write -j=nopool {HOME}/sched/pool nowhere",
         f"+0ms store write -j=move {HOME}/sched/pool fast",
+        "+0ms store write -j=stays_with_turbo /local/domain/3/sched/pool Pool-0",
         "+200ms sched-credit -j=moved",
         f"+0ms store perms -j=perms {HOME}/sched/weight",
         f"+0ms store perms -j=own {HOME}/data",
@@ -45,8 +50,8 @@ def boot(platform):
         "+0ms destroy two",
         "+0ms create two",
         "+500ms store ls -j=domains /local/domain",
-        "+0ms store read -j=forgotten /local/domain/3/ceiling/micro_us",
-        "+0ms poweroff"], platform, cpus=2)
+        "+0ms store read -j=forgotten /local/domain/4/ceiling/micro_us",
+        "+0ms poweroff"], platform, cpus=3)
 
 
 def error(boot, tag):
@@ -76,8 +81,8 @@ def test_what_the_table_refuses_changes_nothing(boot):
 
 
 def test_a_vm_moves_to_another_pool(boot):
-    assert error(boot, "nopool") == -22
-    assert {v["name"]: v["pool"] for v in boot.results["moved"]} == {"one": "fast", "two": "Pool-0"}
+    assert error(boot, "nopool") == error(boot, "stays_with_turbo") == -22
+    assert {v["name"]: v["pool"] for v in boot.results["moved"]} == {"one": "fast", "two": "Pool-0", "three": "fast"}
 
 
 def test_rights(boot):
@@ -93,8 +98,18 @@ def test_a_request_beyond_the_ceiling_is_refused(boot):
 
 def test_a_home_goes_with_its_vm(boot):
     """And who is created again under that name inherits nothing."""
-    assert {n["name"] for n in boot.results["domains"]} == {"1", "3"}
+    assert {n["name"] for n in boot.results["domains"]} == {"1", "3", "4"}
     assert boot.results["forgotten"]["value"] == "0"
+
+
+@pytest.mark.bochs
+def test_a_watch_reaches_another_cpu():
+    """From the write to the callback of a watcher that sleeps on an idle pCPU: at most 15,000 ticks of 10 ns."""
+    config = SCRIPTED + vm("watcher", "storebench", cmdline="watch writer=2 n=50", cpus=1) + vm(
+        "writer", "storebench", cmdline="watcher=1 n=60", cpus=0)
+    boot = Boot("store-watch", config, ["@0ms wait watcher 5s", "+0ms poweroff"], "bochs", cpus=2)
+    ns, = boot.said(r"watcher: BENCH store_watch (\d+)")
+    assert 0 < int(ns) <= 150_000
 
 
 def test_clients_of_xenstore():

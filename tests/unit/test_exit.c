@@ -185,7 +185,7 @@ static void test_hc_numbers(void **state) {
     assert_int_equal(hc(TAKT_HC_STORE_CONNECT, 1, 2, 3), -EINVAL);
     assert_int_equal(hc(TAKT_HC_STORE_CONNECT, BIT(50), 2, 3), -EFAULT);
     assert_int_equal(hc(TAKT_HC_STORE_NOTIFY, 1, 2, 3), -ENOENT);
-    assert_int_not_equal((int)hc(TAKT_HC_STORE_CONNECT, 0, 2, 3), 0);
+    assert_true((i64)hc(TAKT_HC_STORE_CONNECT, 0, 2, 3) > 0);
     assert_int_equal(hc(TAKT_HC_STORE_NOTIFY, 1, 2, 3), 0);
     for (u64 n = TAKT_HC_PCI_INFO; n <= TAKT_HC_PCI_WRITE; n++) /* this VM has no device */
         assert_int_equal(hc(n, 1, 2, 3), -ENOENT);

@@ -1,0 +1,9 @@
+/* For samples that are sorted once, at the end. */
+#ifndef GUEST_SORT_H
+#define GUEST_SORT_H
+
+#include <takt/types.h>
+
+void sort_u32(u32 *a, u64 n); /* ascending, in place */
+
+#endif
