@@ -47,6 +47,9 @@ port_e9_hack: enabled=0
 NIC_MAC = "52:54:00:12:34:56"
 # What is behind the network card 00:03.0, an e1000: user-mode networks inside the emulators, that answer ARP, DHCP and ping.
 NIC_USER = {"qemu": "user,restrict=on", "bochs": "ethmod=vnet, ethdev=/nonexistent"}
+IOMMU = "intremap=on,eim=on"  # of intel-iommu: all that it can do
+IGB_MAC = "52:54:00:00:{:02x}:01"  # of the igb behind root port 1, 2 ...: the functions 01:00.0, 02:00.0 ...
+IGB_USER = "user,restrict=on"
 
 
 def kvm_nested():
@@ -78,6 +81,13 @@ def choose(platform="auto"):
     return platform
 
 
+def qemu_has(device):
+    """Does this host's QEMU know the device?"""
+    done = subprocess.run(["qemu-system-x86_64", "-device", "help"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+                          stdin=subprocess.DEVNULL, check=False)
+    return f'name "{device}"' in done.stdout
+
+
 def bochs_version():
     done = subprocess.run(["bochs", "--help"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                           errors="replace", stdin=subprocess.DEVNULL, check=False)
@@ -89,14 +99,21 @@ class Machine:
     """One machine. Serial output is in `dir`/serial.txt; with com1="socket" it can be talked to at `dir`/com1.sock (QEMU),
     com1="stdio" is this terminal. `com2` may be a path: COM2's output goes there; QEMU also takes unix:PATH, a socket.
     `hz`: how many instructions Bochs executes a virtual second.
-    `nic`: NIC_USER or the like, {"qemu": a -netdev without its id, "bochs": options of e1000}: there is a network card."""
+    `nic`: NIC_USER or the like, {"qemu": a -netdev without its id, "bochs": options of e1000}: there is a network card.
+    `igb`: so many 82576 (SR-IOV), each behind a root port of its own, all on one hub with `igb_net`, a -netdev without its id.
+    `iommu`: IOMMU or the like, options of intel-iommu, "intremap=on|off,eim=on|off"; None: there is none."""
 
     def __init__(self, platform, iso, cpus=2, memory=256, directory=None, com1="file", com2=None, uefi=False, gdb=False,
-                 extra=(), hz=BOCHS_HZ, nic=None):
+                 extra=(), hz=BOCHS_HZ, nic=None, igb=0, igb_net=IGB_USER, iommu=None):
         self.platform, self.iso = platform, os.path.abspath(iso)
         self.cpus, self.memory, self.com1, self.com2 = cpus, memory, com1, com2
         self.uefi, self.gdb, self.extra, self.hz = uefi, gdb, list(extra), hz
-        self.nic = nic
+        self.nic, self.igb, self.igb_net, self.iommu = nic, igb, igb_net, iommu
+        if (igb or iommu) and platform == "bochs":
+            raise ValueError("Bochs has neither igb nor an IOMMU: take QEMU")
+        if igb and not qemu_has("igb"):
+            raise ValueError("this host's QEMU has no igb (7.2 has none, 8.0 and newer have it): install a newer one, "
+                             "in Debian 12 qemu-system-x86 of bookworm-backports")
         self.dir = os.path.abspath(directory or os.path.join(BUILD, "run", f"{platform}-{os.getpid()}"))
         self.serial_path = os.path.join(self.dir, "serial.txt")
         self.socket_path = os.path.join(self.dir, "com1.sock")
@@ -130,7 +147,18 @@ class Machine:
             command += ["-s", "-S"]
         if self.nic:
             command += ["-netdev", self.nic["qemu"] + ",id=nic", "-device", f"e1000,netdev=nic,addr=3.0,mac={NIC_MAC}"]
-        return command + self.extra
+        return command + self.sriov() + self.extra
+
+    def sriov(self):
+        """Options of QEMU for what SR-IOV takes. The IOMMU comes first: QEMU wants it before the devices that it translates for."""
+        options = ["-device", f"intel-iommu,{self.iommu}"] if self.iommu else []
+        for n in range(1, self.igb + 1):
+            options += ["-netdev", f"hubport,id=igb{n},hubid=0",
+                        "-device", f"pcie-root-port,id=rp{n},bus=pcie.0,addr={7 + n:x}.0,chassis={n},slot={n}",
+                        "-device", f"igb,bus=rp{n},netdev=igb{n},mac={IGB_MAC.format(n)}"]
+        if self.igb:
+            options += ["-netdev", self.igb_net + ",id=hubnet", "-netdev", "hubport,id=hubup,hubid=0,netdev=hubnet"]
+        return options
 
     def bochs_command(self):
         com1 = f"mode=file, dev={self.serial_path}"
@@ -318,6 +346,8 @@ def main():
     parser.add_argument("--dir", help="where serial.txt, bochs.log and the like go")
     parser.add_argument("--com2", help="file for the output of COM2; QEMU: or unix:PATH, a socket")
     parser.add_argument("--nic", action="store_true", help="a network card 00:03.0 at a network inside the emulator")
+    parser.add_argument("--igb", type=int, default=0, metavar="N", help="so many igb (SR-IOV) behind root ports, on one network")
+    parser.add_argument("--iommu", nargs="?", const=IOMMU, metavar="OPTIONS", help=f"an intel-iommu, as it is: {IOMMU}")
     parser.add_argument("--uefi", action="store_true")
     parser.add_argument("--gdb", action="store_true", help="QEMU waits for gdb at :1234")
     parser.add_argument("--until", help="regular expression that ends `watch` with success")
@@ -331,7 +361,7 @@ def main():
         parser.error("which ISO?")
     machine = Machine(platform, args.iso, cpus=args.cpus, memory=args.memory, directory=args.dir, uefi=args.uefi, gdb=args.gdb,
                       com1="stdio" if args.verb == "run" else "file", com2=args.com2,
-                      nic=NIC_USER if args.nic else None)
+                      nic=NIC_USER if args.nic else None, igb=args.igb, iommu=args.iommu)
     if args.verb == "run":
         return run(machine)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the machine ends with us

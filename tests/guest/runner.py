@@ -11,7 +11,8 @@ What a test needs stands in comments at the top of its file, each on a line of i
   /* keys: a = b; c = d */ more lines of its VM file (none)
   /* keys1: a = b */       the same for the first VM alone
   /* only: bochs */        a platform that it makes sense on (all)
-  /* devices: nic edu */   what the machine has to have: a network card 00:03.0; on QEMU also edu 00:04.0, e1000e 00:05.0 (none)
+  /* devices: nic edu */   what the machine has to have: a network card 00:03.0; on QEMU also edu 00:04.0, e1000e 00:05.0,
+                            igb: two 82576, 01:00.0 and 02:00.0; iommu: VT-d with all it has (none)
 """
 import glob
 import os
@@ -20,7 +21,7 @@ import subprocess
 from collections import namedtuple
 
 from conftest import BUILD, ROOT
-from machine import NIC_USER, Machine
+from machine import IOMMU, NIC_USER, Machine
 
 DIRECTORY = os.path.join(ROOT, "tests", "guest")
 DEFAULTS = {"expect": "success", "vcpus": "1", "memory": "4", "args": "", "vms": "1", "time": "400", "only": "",
@@ -96,7 +97,8 @@ def boot(platform, tests, directory):
     devices = {d for t in tests for d in t.devices}
     extra = [word for d in sorted(devices) if platform != "bochs" for word in QEMU_DEVICES.get(d, [])]
     nic = NIC_USER if "nic" in devices else None
-    with Machine(platform, iso, cpus=2, directory=directory, nic=nic, extra=extra) as machine:
+    with Machine(platform, iso, cpus=2, directory=directory, nic=nic, extra=extra, igb=2 if "igb" in devices else 0,
+                 iommu=IOMMU if "iommu" in devices else None) as machine:
         how, _ = machine.wait(timeout=30 + worst / 1000 * (12 if platform == "bochs" else 2))
         return re.sub("\x1b\\[[0-9;]*[A-Za-z]", "", machine.serial()), how
 
