@@ -19,13 +19,20 @@ def platforms(config):
 
 def pytest_configure(config):
     config.addinivalue_line("markers", "long: takes long; only with --long")
-    config.addinivalue_line("markers", "bochs: runs in Bochs, in virtual time: others beside it do not disturb it")
+    config.addinivalue_line("markers", "long_on(platform): takes long there")
+    config.addinivalue_line("markers", "bochs: runs in Bochs, in virtual time")
+    config.addinivalue_line("markers", "alone: judges times or shares by the host's clock: nothing may run beside it")
 
 
 def pytest_collection_modifyitems(config, items):
     for item in items:
-        if hasattr(item, "callspec") and "bochs" in item.callspec.params.values():
+        params = item.callspec.params.values() if hasattr(item, "callspec") else ()
+        if "bochs" in params:
             item.add_marker("bochs")
+        if any(mark.args[0] in params for mark in item.iter_markers("long_on")):
+            item.add_marker("long")
+        if "bochs" in item.keywords:
+            item.add_marker(pytest.mark.flaky(reruns=0))  # it would do the same again
     if not config.getoption("--long"):
         for item in items:
             if "long" in item.keywords:

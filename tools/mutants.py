@@ -54,7 +54,7 @@ def commands(test):
         return make + ["iso"], ["make", "-s", "demo", f"PLATFORM={platform or 'qemu'}"]
     path = test.split("::")[0]
     if os.path.exists(os.path.join(ROOT, path)):
-        return make + ["test-needs"], ["make", "-s", "pytest", f"TESTS={test}"]
+        return make + ["test-needs"], ["make", "-s", "pytest", f"TESTS=--long {test}"]
     sys.exit(f"tests/mutants.txt: no test is called {test}")
 
 

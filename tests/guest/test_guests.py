@@ -4,6 +4,8 @@ from conftest import platforms
 
 import guest.runner as runner
 
+pytestmark = pytest.mark.alone
+
 
 def pytest_generate_tests(metafunc):
     pairs = [(p, t) for p in platforms(metafunc.config) for t in runner.all_tests() if not t.only or p in t.only.split()]

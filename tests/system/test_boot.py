@@ -89,6 +89,7 @@ def test_sleeping_cpu_is_woken():
     assert "CPU 0 slept through its timer; waking it" in text
 
 
+@pytest.mark.long
 def test_silent_cpu_is_dumped():
     text = boot("qemu", "hang", "@200ms fault hang\n@11s poweroff\n")
     assert re.search(r"CPU 0 was silent; it is here:(.*\n)+?.*delay_ns\+0x", text), text[-2000:]

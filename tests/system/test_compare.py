@@ -6,10 +6,10 @@ import pytest
 
 pytestmark = pytest.mark.bochs
 
-LONG = [pytest.param(policy, marks=pytest.mark.long) for policy in ("uniform-1ms", "vturbo")]
+LONG = [pytest.param(policy, marks=pytest.mark.long) for policy in ("vslicer", "uniform-1ms", "vturbo")]
 
 
-@pytest.mark.parametrize("policy", ["credit", "vslicer", *LONG])
+@pytest.mark.parametrize("policy", ["credit", *LONG])
 def test_same_file_same_shares(policy):
     sim, bochs = (compare.run(policy, 1, argparse.Namespace(platform=platform, warm_up=2, percent=40, seconds=4, commit="-"))
                   for platform in ("sim", "bochs"))

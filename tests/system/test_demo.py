@@ -7,6 +7,8 @@ import sys
 import pytest
 from conftest import BUILD, ROOT
 
+pytestmark = pytest.mark.alone
+
 
 def demo(platform, *options):
     done = subprocess.run([sys.executable, os.path.join(ROOT, "tools", "demo.py"), "--platform", platform, *options], cwd=ROOT,

@@ -7,7 +7,7 @@ pytestmark = pytest.mark.bochs
 
 MODES = ("io", "mmio", "hypercall", "console", "ipi", "timer", "yield", "msr", "cli", "cpuid", "selfwake")
 TOLERANCE = 2.0  # points of the pCPU that victim and hostile guest share, half each
-SECONDS = 0.9
+SECONDS = 0.6
 
 CONFIG = """\
 [hypervisor]

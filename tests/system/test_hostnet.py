@@ -15,6 +15,8 @@ from machine import Machine
 from conftest import ROOT
 from system.takt import make_iso, place
 
+pytestmark = pytest.mark.alone
+
 CONFIG = """\
 [hypervisor]
 top = no
@@ -96,6 +98,7 @@ def test_iperf_as_server(net):
         assert len(clients.intervals(both)) >= 2, both
 
 
+@pytest.mark.long
 def test_iperf_udp_with_losses(net):
     """Of ten datagrams three are lost, so are last ones and reports: the client asks again until it has one, which is the same as the
     first."""
@@ -107,7 +110,7 @@ def test_iperf_udp_with_losses(net):
             assert told(machine, "udp") == [said["bytes"], said["lost"], said["sent"]]
 
 
-@pytest.mark.parametrize("kind", ("tcp", "udp"))
+@pytest.mark.parametrize("kind", ("tcp", pytest.param("udp", marks=pytest.mark.long)))
 def test_iperf_as_client(net, kind):
     """The host's server understands the guest's client, and the client its report."""
     words = "tcp=500000" if kind == "tcp" else "udp_ms=500 udp_rate=2000000"

@@ -3,6 +3,8 @@ import pytest
 
 from system.takt import CommandError, Takt, until
 
+pytestmark = pytest.mark.alone
+
 CONFIG = """\
 [hypervisor]
 top = no

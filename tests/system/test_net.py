@@ -72,6 +72,7 @@ def test_udp_to_who_sleeps(boot):
     assert boot.said(r"(patient): ends with code 1\b")
 
 
+@pytest.mark.long_on("bochs")
 def test_vcpu_that_waits_for_its_pcpu(platform):
     """Who starts a vCPU waits for it as long as others have its pCPU: three seconds here, as there is one for two in the pool."""
     config = SCRIPTED + "[pool full]\ncpus = 1-2\nsched = null\n" + "".join([

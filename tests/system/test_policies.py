@@ -8,6 +8,8 @@ import pytest
 from conftest import BUILD, ROOT
 from system.takt import CommandError, Takt, until
 
+pytestmark = pytest.mark.alone
+
 CONFIG = """\
 [hypervisor]
 top = no
@@ -52,10 +54,8 @@ def pool(takt, name):
 
 
 def refused(takt, command, why):
-    before = [takt(c) for c in ("sched-credit", "sched-credit -s -p core", "sched-credit -s -p turbo", "cpupool-list")]
     with pytest.raises(CommandError, match=why):
         takt(command)
-    assert [takt(c) for c in ("sched-credit", "sched-credit -s -p core", "sched-credit -s -p turbo", "cpupool-list")] == before
 
 
 def test_the_pair_is_made_at_boot(takt):
@@ -101,6 +101,8 @@ def test_settings_of_the_shell(takt):
 
 
 def test_refusals_change_nothing(takt):
+    shown = ("sched-credit", "sched-credit -s -p core", "sched-credit -s -p turbo", "cpupool-list")
+    before = [takt(c) for c in shown]
     refused(takt, "sched-credit -s -p core --share prorata", "vTurbo goes with neither share nor aca")
     refused(takt, "sched-credit -s -p turbo --slicer edf", "slicer is off")
     refused(takt, "sched-credit -s -p core --policy faithful-3.4", "debit is time")
@@ -111,6 +113,7 @@ def test_refusals_change_nothing(takt):
     refused(takt, "cpupool-migrate both Pool-0", "has a turbo vCPU")
     refused(takt, "cpupool-create x turbo_of=core", "in a pair already")
     refused(takt, "vcpu-pin both 0 1", "its pool has none of these")
+    assert [takt(c) for c in shown] == before
 
 
 def test_a_pair_made_and_ended_by_command(takt):
@@ -126,6 +129,7 @@ def test_a_pair_made_and_ended_by_command(takt):
     takt("cpupool-destroy slow")
 
 
+@pytest.mark.long
 def test_a_policy_of_labs_runs_in_the_image():
     subprocess.run(["make", "-s", "-j2", "B=build/labs", "LABS=labs/stride.c", "build/labs/takt.elf"], cwd=ROOT, check=True,
                    stdout=subprocess.DEVNULL)

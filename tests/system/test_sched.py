@@ -5,6 +5,8 @@ import pytest
 
 from system.takt import Takt, until
 
+pytestmark = pytest.mark.alone
+
 CONFIG = """\
 [hypervisor]
 top = no

@@ -5,6 +5,8 @@ import pytest
 
 from system.takt import Boot, CommandError, Takt
 
+pytestmark = pytest.mark.alone
+
 CONFIG = """\
 [hypervisor]
 top = no

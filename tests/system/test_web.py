@@ -24,6 +24,8 @@ SCRIPT = """\
 +0ms poweroff
 """
 
+pytestmark = pytest.mark.long_on("bochs")
+
 
 @pytest.fixture(scope="module")
 def log(platform):
