@@ -293,13 +293,14 @@ $(B)/fuzz/fuzz_net: $(NET_FUZZ) $(addprefix $(B)/fuzz/obj/,$(LWIP_OBJ))
 SUBMAKE  := $(MAKE) --no-print-directory
 EMULATOR := $(if $(filter bochs,$(PLATFORM)),bochs,qemu)
 MACHINE  := --cpus $(CPUS) --memory $(MEMORY)
-PYTEST   := $(PYTHON) -m pytest -p no:cacheprovider -q
-# Who judges times by the host's clock runs alone; the others, among them all that runs in Bochs, run side by side. What is
-# not in Bochs runs once more if it fails: the host may have had other things to do. The summary names what was run again.
-define pytest-all
-@$(PYTEST) tests -m 'alone and not bochs' --reruns 1 -rR --durations=20 $(1)
-@$(PYTEST) tests -m 'bochs or not alone' -n auto --dist loadfile --reruns 1 -rR --durations=20 $(1)
-endef
+PYTEST   := $(PYTHON) -m pytest -o cache_dir=$(abspath $(B))/pytest -q
+# Who judges times by the host's clock runs alone; the others, among them all that runs in Bochs, run side by side. What
+# failed (and only if tests failed) is run once more, in boots of its own: the host may have had other things to do.
+pytest-twice = $(PYTEST) $(1) || { test $$? = 1 && echo 'once more:' && $(PYTEST) --last-failed $(1); }
+pytest-all = @failed=0; \
+    $(call pytest-twice,tests -m 'alone and not bochs' --durations=20 $(1)) || failed=1; \
+    $(call pytest-twice,tests -m 'bochs or not alone' -n auto --dist loadfile --durations=20 $(1)) || failed=1; \
+    exit $$failed
 
 all: $(B)/takt.elf guests ## everything that goes into an image
 

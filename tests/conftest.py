@@ -31,8 +31,6 @@ def pytest_collection_modifyitems(config, items):
             item.add_marker("bochs")
         if any(mark.args[0] in params for mark in item.iter_markers("long_on")):
             item.add_marker("long")
-        if "bochs" in item.keywords:
-            item.add_marker(pytest.mark.flaky(reruns=0))  # it would do the same again
     if not config.getoption("--long"):
         for item in items:
             if "long" in item.keywords:

@@ -30,7 +30,6 @@ bochs|vgabios|/usr/share/vgabios/vgabios.bin|firmware for Bochs
 test|libcmocka-dev|/usr/include/cmocka.h|unit tests
 test|python3-pytest|py:pytest|guest and system tests
 test|python3-pytest-xdist|py:xdist|tests in virtual time side by side
-test|python3-pytest-rerunfailures|py:pytest_rerunfailures|tests by the host's clock once more
 net|apt|apt-get|gets the source of lwIP
 net|xz-utils|xz|unpacks it
 clients|iproute2|ip|a tap device between this host and a machine in QEMU

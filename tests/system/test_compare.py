@@ -4,12 +4,10 @@ import argparse
 import compare
 import pytest
 
-pytestmark = pytest.mark.bochs
-
-LONG = [pytest.param(policy, marks=pytest.mark.long) for policy in ("vslicer", "uniform-1ms", "vturbo")]
+pytestmark = [pytest.mark.bochs, pytest.mark.long]
 
 
-@pytest.mark.parametrize("policy", ["credit", *LONG])
+@pytest.mark.parametrize("policy", ["credit", "vslicer", "uniform-1ms", "vturbo"])
 def test_same_file_same_shares(policy):
     sim, bochs = (compare.run(policy, 1, argparse.Namespace(platform=platform, warm_up=2, percent=40, seconds=4, commit="-"))
                   for platform in ("sim", "bochs"))
