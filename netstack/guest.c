@@ -43,7 +43,9 @@ static void on_bell(void *arg) {
 static u64 now(void *arg) { return time_ns(); }
 static void *host_alloc(void *arg, size_t size) { return malloc(size); }
 static void host_free(void *arg, void *p) { free(p); }
-static bool tx(void *arg, const struct net_frag *piece, unsigned n) { return guest.tx(guest.arg, piece, n); }
+static bool tx(void *arg, const struct net_frag *piece, unsigned n, struct net_open_sum open) {
+    return guest.tx(guest.arg, piece, n, open);
+}
 
 /* A thread on the bottom half's own vCPU runs it itself: an interrupt would come at once anyway. */
 static void kick(void *arg) {

@@ -13,7 +13,8 @@ struct net_guest {
     unsigned vcpu; /* of the bottom half: where the device's interrupts go */
     void (*poll)(
         void *arg); /* the driver hands in what came, by net_rx(), and takes back what was sent; or NULL */
-    bool (*tx)(void *arg, const struct net_frag *piece, unsigned n); /* as in struct net_host */
+    /* as in struct net_host */
+    bool (*tx)(void *arg, const struct net_frag *piece, unsigned n, struct net_open_sum open);
     /* After each turn: what was sent and taken is shown to the device, which may interrupt from here on.
      * True: another turn is wanted at once. Or NULL. */
     bool (*done)(void *arg);

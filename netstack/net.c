@@ -3,7 +3,12 @@
 #include <netstack/sock.h>
 #include <string.h>
 #include "lwip/etharp.h"
+#include "lwip/inet_chksum.h"
 #include "lwip/init.h"
+#include "lwip/prot/ip.h"
+#include "lwip/prot/ip4.h"
+#include "lwip/prot/tcp.h"
+#include "lwip/prot/udp.h"
 #include "lwip/sys.h"
 #include "lwip/timeouts.h"
 #include "netif/ethernet.h"
@@ -44,6 +49,7 @@ struct net_buf *net_buf_get(void) {
     }
     net.free = nb->next;
     net.nr_free--;
+    nb->checked = false;
     return nb;
 }
 
@@ -61,12 +67,50 @@ void net_rx(struct net_buf *nb, u32 offset, u32 len) {
         return;
     }
     net.why = WHY_ARRIVAL;
+    net.stats.rx_unsummed += nb->checked;
+    net_verify(!nb->checked);
     if (net.netif.input(p, &net.netif) != ERR_OK) pbuf_free(p);
 }
 
 /* ---- the interface ---- */
 
+void net_verify(bool sums) {
+    u16 flags = NETIF_CHECKSUM_ENABLE_ALL;
+
+    if (!sums) flags &= ~(NETIF_CHECKSUM_CHECK_TCP | NETIF_CHECKSUM_CHECK_UDP);
+    if (net.config.tx_open) flags &= ~(NETIF_CHECKSUM_GEN_TCP | NETIF_CHECKSUM_GEN_UDP);
+    NETIF_SET_CHECKSUM_CTRL(&net.netif, flags);
+}
+
+/* What nobody has summed: the device finds the pseudo header's sum where its own is to be. lwIP has all
+ * headers in one piece. */
+static struct net_open_sum open_sum(struct pbuf *p) {
+    struct net_open_sum open = { 0 };
+    const struct eth_hdr *eth = p->payload;
+    const struct ip_hdr *ip = (const void *)(eth + 1);
+    ip4_addr_t from, to;
+    u16 sum;
+
+    if (!net.config.tx_open || p->len < SIZEOF_ETH_HDR + IP_HLEN || eth->type != PP_HTONS(ETHTYPE_IP))
+        return open;
+    if (IPH_PROTO(ip) == IP_PROTO_TCP)
+        open.offset = offsetof(struct tcp_hdr, chksum);
+    else if (IPH_PROTO(ip) == IP_PROTO_UDP)
+        open.offset = offsetof(struct udp_hdr, chksum);
+    else
+        return open;
+    open.start = SIZEOF_ETH_HDR + IPH_HL_BYTES(ip);
+    ip4_addr_copy(from, ip->src);
+    ip4_addr_copy(to, ip->dest);
+    sum = ~inet_chksum_pseudo_partial(p, IPH_PROTO(ip), lwip_ntohs(IPH_LEN(ip)) - IPH_HL_BYTES(ip), 0, &from,
+                                      &to);
+    memcpy((u8 *)p->payload + open.start + open.offset, &sum, sizeof(sum));
+    net.stats.tx_unsummed++;
+    return open;
+}
+
 static err_t link_output(struct netif *netif, struct pbuf *p) {
+    struct net_open_sum open = open_sum(p);
     struct net_frag piece[8];
     unsigned n = 0;
 
@@ -75,7 +119,7 @@ static err_t link_output(struct netif *netif, struct pbuf *p) {
         if (n == ARRAY_SIZE(piece)) goto drop;
         piece[n++] = (struct net_frag){ q->payload, q->len };
     }
-    if (net.host.tx(net.host.arg, piece, n)) {
+    if (net.host.tx(net.host.arg, piece, n, open)) {
         net.stats.tx_frames++;
         return ERR_OK;
     }
@@ -104,9 +148,7 @@ static err_t netif_up(struct netif *netif) {
     netif->hwaddr_len = 6;
     memcpy(netif->hwaddr, net.config.mac, 6);
     netif->flags = NETIF_FLAG_BROADCAST | NETIF_FLAG_ETHARP | NETIF_FLAG_ETHERNET | NETIF_FLAG_LINK_UP;
-    if (net.config.rx_checked)
-        NETIF_SET_CHECKSUM_CTRL(netif, NETIF_CHECKSUM_ENABLE_ALL &
-                                           ~(NETIF_CHECKSUM_CHECK_TCP | NETIF_CHECKSUM_CHECK_UDP));
+    net_verify(true);
     return ERR_OK;
 }
 

@@ -22,13 +22,19 @@ struct net_frag {
     u32 len;
 };
 
+/* A checksum that is left to the device (virtio 1.2, 5.1.6.2): of the frame's bytes from `start` on, to be
+ * put at start + offset, where the sum of the pseudo header is. start 0: none. */
+struct net_open_sum {
+    u16 start, offset;
+};
+
 /* What the stack needs of who runs it, on a host or in a guest. `arg` comes first everywhere. */
 struct net_host {
     void *arg;
     u64 (*now_ns)(void *arg);
     /* A frame without FCS, in `n` pieces that are valid until this returns. False: no room, it is dropped
      * and counted. */
-    bool (*tx)(void *arg, const struct net_frag *piece, unsigned n);
+    bool (*tx)(void *arg, const struct net_frag *piece, unsigned n, struct net_open_sum open);
     /* From a thread: net_poll() is wanted soon in the bottom half. */
     void (*kick)(void *arg);
     /* Event number `event` (below 2 * NET_SOCKETS) may have come; called in the bottom half. It must not
@@ -55,7 +61,7 @@ struct net_config {
     u16 mtu;               /* 0: 1,500 */
     enum net_model model;
     bool early_ack;  /* with NET_OWNER: Algorithm 1 */
-    bool rx_checked; /* the device has verified the checksums of UDP and TCP */
+    bool tx_open;    /* checksums of UDP and TCP are left to the device */
     unsigned bufs;   /* buffers for received frames, NET_BUF_SIZE each; see net_bufs_for() */
     unsigned posted; /* of them, that the driver keeps empty with the device: no socket gets these */
     size_t heap;     /* bytes for all that lwIP allocates; 0: 256 KiB */
@@ -88,6 +94,8 @@ struct net_buf {
     u16 len;    /* bytes of data */
     bool plain; /* ACK is set; SYN, FIN, RST, URG are not */
     bool early; /* was acknowledged early */
+    /* of any frame; the driver's word, and so false after net_buf_get() */
+    bool checked; /* checksums of UDP and TCP need no look: they were verified, or never left this machine */
     /* of a datagram */
     u16 port;
     u32 ip;
@@ -107,6 +115,8 @@ void net_rx(struct net_buf *nb, u32 offset, u32 len);
 struct net_stats {
     u64 rx_frames, rx_dropped; /* dropped: too long, or no buffer where the driver asked for one */
     u64 tx_frames, tx_dropped;
+    u64 rx_unsummed,
+        tx_unsummed; /* of these, whose UDP or TCP checksum the stack did not look at, or left open */
     /* acknowledgements without data that went out */
     u64 ack_bottom_half; /* when a segment arrived at a socket that nobody owned */
     u64 ack_early;       /* Algorithm 1 */

@@ -102,6 +102,7 @@ void sock_notify(struct sock *s);
 void sock_clear(struct sock *s); /* all but what was set when it was taken */
 
 /* ---- the bottom half ---- */
+void net_verify(bool sums); /* whether lwIP looks at the UDP and TCP checksums of what it takes in next */
 void sock_wake(struct sock *s, enum sock_event event); /* after what it may wait for has been written */
 void sock_reclaim(struct sock *s);                     /* buffers that have been read */
 void sock_charge(struct sock *s, struct net_buf *nb);  /* the buffer is on its account from here on */

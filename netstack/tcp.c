@@ -43,11 +43,12 @@ static bool parse(const struct pbuf *p, struct segment *g) {
 
 /* The sums that lwIP would verify. */
 static bool intact(struct pbuf *p, const struct segment *g) {
+    struct net_buf *nb = container_of(p, struct net_buf, pc.pbuf);
     ip_addr_t from, to;
     u16 sum;
 
     if (inet_chksum(g->ip, IP_HLEN)) return false;
-    if (net.config.rx_checked) return true;
+    if (nb->checked) return true;
     ip4_addr_copy(from, g->ip->src);
     ip4_addr_copy(to, g->ip->dest);
     pbuf_realloc(p, g->total); /* what pads a short frame */
@@ -55,6 +56,13 @@ static bool intact(struct pbuf *p, const struct segment *g) {
     sum = ip_chksum_pseudo(p, IP_PROTO_TCP, p->tot_len, &from, &to);
     pbuf_add_header(p, IP_HLEN);
     return sum == 0;
+}
+
+/* Of a segment, whose header begins at p. */
+static void fill_in_sum(struct pbuf *p, struct tcp_hdr *h, const struct tcp_pcb *t) {
+    h->chksum = 0;
+    if (!net.config.tx_open)
+        h->chksum = ip_chksum_pseudo(p, IP_PROTO_TCP, p->tot_len, &t->local_ip, &t->remote_ip);
 }
 
 /* The socket of a connection; ports and address as on the wire. */
@@ -99,10 +107,8 @@ bool tcp_may_send(struct pbuf *p, struct tcp_told *told) {
 
         g.tcp->ackno = lwip_htonl(b->acked);
         g.tcp->wnd = lwip_htons(MIN(window >> s->pcb.tcp->rcv_scale, 0xffff));
-        g.tcp->chksum = 0;
         pbuf_remove_header(p, IP_HLEN);
-        g.tcp->chksum =
-            ip_chksum_pseudo(p, IP_PROTO_TCP, p->tot_len, &s->pcb.tcp->local_ip, &s->pcb.tcp->remote_ip);
+        fill_in_sum(p, g.tcp, s->pcb.tcp);
         pbuf_add_header(p, IP_HLEN);
         told->ack = b->acked;
         net.stats.ack_raised++;
@@ -144,8 +150,7 @@ static void ack_early(const struct sock *s) {
     TCPH_HDRLEN_FLAGS_SET(h, 5, TCP_ACK);
     h->wnd = lwip_htons(MIN(window, 0xffff));
     h->urgp = 0;
-    h->chksum = 0;
-    h->chksum = ip_chksum_pseudo(p, IP_PROTO_TCP, p->tot_len, &t->local_ip, &t->remote_ip);
+    fill_in_sum(p, h, t);
     net.why = WHY_EARLY;
     ip4_output_if(p, &t->local_ip, &t->remote_ip, t->ttl, t->tos, IP_PROTO_TCP, &net.netif);
     net.why = why;

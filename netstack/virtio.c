@@ -111,7 +111,7 @@ static void take(const struct virtio_net_frame *f) {
         return;
     }
     virtio_net_recycle(&nic, fresh->data);
-    if (f->partial) frame_checksum(part->data, f->len, f->csum_start, f->csum_offset);
+    buf_of(part->buffer)->checked = f->csum_ok;
     net_rx(buf_of(part->buffer), (u32)(part->data - part->buffer), f->len);
 }
 
@@ -135,7 +135,7 @@ static void poll(void *arg) {
     stats.batch_most = MAX(stats.batch_most, n);
 }
 
-static bool tx(void *arg, const struct net_frag *piece, unsigned n) {
+static bool tx(void *arg, const struct net_frag *piece, unsigned n, struct net_open_sum open) {
     struct virtio_net_seg seg = { 0 };
     void *token;
     u8 *p;
@@ -153,7 +153,11 @@ static bool tx(void *arg, const struct net_frag *piece, unsigned n) {
         seg.len += piece[i].len;
     }
     seg.p = p;
-    if (virtio_net_send(&nic, &seg, 1, 0, 0, p) == 0) return true;
+    if (open.start && !virtio_net_can_csum(&nic)) {
+        frame_checksum(p, seg.len, open.start, open.offset);
+        open.start = open.offset = 0;
+    }
+    if (virtio_net_send(&nic, &seg, 1, open.start, open.offset, p) == 0) return true;
 drop:
     sent(p);
     return false;
@@ -218,6 +222,7 @@ int net_start(unsigned bufs) {
                                  .gateway = net_cmdline_ip("gw", 0),
                                  .model = cmdline_has("plain") ? NET_PLAIN : NET_OWNER,
                                  .early_ack = cmdline_u64("early_ack", 1),
+                                 .tx_open = true,
                                  .bufs = NET_BUFS_KEPT + bufs };
     u8 *buffers = guest_env.pages(TX_FRAMES * TX_SIZE / PAGE_SIZE);
     int error;

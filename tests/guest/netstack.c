@@ -31,7 +31,7 @@ static void poll(void *arg) {
     in_len = 0;
 }
 
-static bool tx(void *arg, const struct net_frag *piece, unsigned n) {
+static bool tx(void *arg, const struct net_frag *piece, unsigned n, struct net_open_sum open) {
     u32 len = 0;
 
     for (unsigned i = 0; i < n && len + piece[i].len <= sizeof(out); len += piece[i++].len)

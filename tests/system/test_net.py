@@ -81,3 +81,11 @@ def test_vcpu_that_waits_for_its_pcpu(platform):
     boot = Boot("net-late-vcpu", config, "@3500ms destroy hog\n@5s list -j=end\n+0ms poweroff\n", platform, cpus=3)
     assert boot.said(r"server: net: 10\.0\.0\.2") and not boot.said("crashed")
     assert {v["name"]: v["state"] for v in boot.results["end"]}["server"] == "running", boot.log[-2000:]
+
+
+def test_checksums_stay_open(boot):
+    """Between VMs nobody sums up data: every segment and datagram comes with its checksum left open, and every one that goes
+    out is left so."""
+    n = numbers(boot, "server: iperf: frames")
+    assert n["rx_unsummed"] >= BYTES / 1460 + 69 and n["rx"] - n["rx_unsummed"] <= 5, n  # ARP, and no echo by then
+    assert 0 < n["tx_unsummed"] <= n["tx"] <= n["tx_unsummed"] + 5, n

@@ -11,9 +11,9 @@
 #define LOG  8192
 
 u64 wire_now = 1000 * NS_PER_S;
-bool wire_tx_full;
+bool wire_tx_full, wire_tx_open, wire_checked;
 void (*wire_spy)(const struct seen *s);
-unsigned wire_kicks, wire_arps;
+unsigned wire_kicks, wire_arps, wire_opens;
 
 static struct seen *out_log;
 static u32 log_first, log_last;
@@ -87,7 +87,17 @@ static void answer_arp(const u8 *frame) {
     wire_frame(reply, sizeof(reply));
 }
 
-static bool tx(void *arg, const struct net_frag *piece, unsigned n) {
+/* What a device does with a checksum that is left to it. */
+static void complete(u8 *frame, size_t len, struct net_open_sum open) {
+    if (!wire_tx_open || open.start + open.offset + 2u > len || open.offset != (frame[23] == 6 ? 16 : 6)) {
+        fprintf(stderr, "net_wire: no checksum can be left to the device there\n");
+        abort();
+    }
+    put(frame + open.start + open.offset, 2, sum(frame + open.start, len - open.start, 0));
+    wire_opens++;
+}
+
+static bool tx(void *arg, const struct net_frag *piece, unsigned n, struct net_open_sum open) {
     u8 frame[2048];
     size_t len = 0;
 
@@ -96,6 +106,7 @@ static bool tx(void *arg, const struct net_frag *piece, unsigned n) {
         memcpy(frame + len, piece[i].data, piece[i].len);
         len += piece[i].len;
     }
+    if (open.start) complete(frame, len, open);
     if (get(frame + 12, 2) == 0x806 && get(frame + 20, 2) == 1)
         answer_arp(frame);
     else if (get(frame + 12, 2) == 0x800 && frame[23] == 6)
@@ -150,14 +161,19 @@ void wire_frame(const void *frame, size_t len) {
 
     if (!nb) return;
     memcpy(nb->data + 2, frame, MIN(len, NET_BUF_ROOM - 2));
+    nb->checked = wire_checked;
     net_rx(nb, 2, len);
 }
 
 void wire_start(enum net_model model, bool early_ack) {
     static bool up;
-    struct net_config config = {
-        .ip = WIRE_US, .mask = 0xffffff00, .model = model, .early_ack = early_ack, .bufs = BUFS, .posted = 64
-    };
+    struct net_config config = { .ip = WIRE_US,
+                                 .mask = 0xffffff00,
+                                 .model = model,
+                                 .early_ack = early_ack,
+                                 .tx_open = wire_tx_open,
+                                 .bufs = BUFS,
+                                 .posted = 64 };
     struct net_host host = { .now_ns = now,
                              .tx = tx,
                              .kick = kick,
@@ -184,7 +200,7 @@ void wire_start(enum net_model model, bool early_ack) {
     up = true;
     net_set_model(model);
     net_set_early_ack(early_ack);
-    wire_tx_full = false;
+    wire_tx_full = wire_checked = false;
     wire_spy = NULL;
     wire_forget();
 }

@@ -20,8 +20,11 @@ struct seen {
     u8 data[1500];
 };
 
-extern u64 wire_now;                           /* ns */
-extern bool wire_tx_full;                      /* the driver takes no frame */
+extern u64 wire_now;        /* ns */
+extern bool wire_tx_full;   /* the driver takes no frame */
+extern bool wire_tx_open;   /* before the first wire_start(): the device completes checksums */
+extern bool wire_checked;   /* the driver's word for what arrives */
+extern unsigned wire_opens; /* frames whose checksum the device has completed */
 extern void (*wire_spy)(const struct seen *s); /* sees each TCP segment that goes out */
 extern unsigned wire_kicks, wire_arps;
 
