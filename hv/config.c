@@ -8,7 +8,8 @@
 #include "lib/printf.h"
 #include "lib/string.h"
 
-#define MAX_ERRORS 20 /* then the rest of the file is not looked at */
+#define DEFAULT_VFS 7  /* if any are asked for: the 82576 has one more for its own use */
+#define MAX_ERRORS  20 /* then the rest of the file is not looked at */
 
 enum kind {
     TEXT,
@@ -24,6 +25,7 @@ enum kind {
     ON_CRASH,
     GUEST_CONSOLE,
     PCI, /* these may be repeated */
+    VF,
     NET,
     DISK,
 };
@@ -54,6 +56,7 @@ static const struct {
     [ON_CRASH] = { "destroy, restart or preserve", 0, 2, { "destroy", "restart", "preserve" } },
     [GUEST_CONSOLE] = { "keep or log", 0, 1, { "keep", "log" } },
     [PCI] = { "a PCI device such as 00:03.0" },
+    [VF] = { "a virtual function such as igb0/any or 01:00.0/2" },
     [NET] = { DEVICE },
     [DISK] = { DEVICE },
 };
@@ -75,6 +78,7 @@ static const struct key {
     KEY(HYPERVISOR, config, "store_console", CONSOLE, store_console),
     KEY(HYPERVISOR, config, "loglvl", LOGLVL, loglvl),
     KEY(HYPERVISOR, config, "seed", NUMBER, seed),
+    KEY(HYPERVISOR, config, "vfs", COUNT, vfs),
     KEY(HYPERVISOR, config, "noreboot", BOOL, noreboot),
     KEY(HYPERVISOR, config, "guest_console", GUEST_CONSOLE, guest_console_log),
     KEY(HYPERVISOR, config, "top", BOOL, top),
@@ -98,7 +102,10 @@ static const struct key {
     KEY(VM, config_vm, "debug_exit", BOOL, debug_exit),
     KEY(VM, config_vm, "start", BOOL, start),
     KEY(VM, config_vm, "pci", PCI, pci),
+    KEY(VM, config_vm, "vf", VF, pci),
     KEY(VM, config_vm, "unsafe_dma", BOOL, unsafe_dma),
+    KEY(VM, config_vm, "allow_shared_group", BOOL, allow_shared_group),
+    KEY(VM, config_vm, "irq_rate", NUMBER, irq_rate),
     KEY(VM, config_vm, "demand", SHARE, demand_permille),
 };
 
@@ -181,15 +188,31 @@ static int check_text(const struct key *k, const char *value, const char **bad) 
     return k->kind == NAME && !valid_name(value) ? -EINVAL : 0;
 }
 
+int config_vf(const char *s, u64 *request) {
+    const char *slash = strchr(s, '/');
+    bool named = strncmp(s, "igb", 3) == 0, any = slash && strcmp(slash, "/any") == 0;
+    char pf[16];
+    u64 n, vf = 0;
+
+    if (!slash || slash - s >= (i64)sizeof(pf)) return -EINVAL;
+    memcpy(pf, s, (size_t)(slash - s));
+    pf[slash - s] = 0;
+    if (named ? parse_u64(pf + 3, &n, NULL) : parse_pci(pf, &n, NULL)) return -EINVAL;
+    if ((!any && parse_u64(slash + 1, &vf, NULL)) || n > 0xffff || vf > 0xff) return -EINVAL;
+    *request = CONFIG_VF | (named ? CONFIG_VF_NAMED : 0) | (any ? CONFIG_VF_ANY : 0) | vf << 16 | n;
+    return 0;
+}
+
 /* One device of the machine more. */
 static int add_pci(struct reader *r, const struct key *k, const char *value) {
     struct config_vm *vm = (struct config_vm *)r->head;
     const char *bad = value;
     u64 bdf;
 
-    if (parse_pci(value, &bdf, &bad))
-        return report(r, bad, ERROR, "%s: expected %s, not \"%s\"", k->name, kinds[PCI].expected, value);
-    for (u32 i = 0; i < vm->nr_pci; i++)
+    if (k->kind == VF ? config_vf(value, &bdf) : parse_pci(value, &bdf, &bad))
+        return report(r, bad, ERROR, "%s: expected %s, not \"%s\"", k->name, kinds[k->kind].expected, value);
+    if (k->kind == VF && r->c && !r->c->vfs) r->c->vfs = DEFAULT_VFS;
+    for (u32 i = 0; i < vm->nr_pci && !(bdf & CONFIG_VF_ANY); i++)
         if (vm->pci[i] == bdf) return report(r, value, ERROR, "%s: %s is given twice", k->name, value);
     if (vm->nr_pci == CONFIG_MAX_PCI)
         return report(r, value, ERROR, "%s: %s is one too many: a VM can have %u", k->name, value,
@@ -224,7 +247,7 @@ static int set_value(struct reader *r, const struct key *k, const char *value) {
     bool is_text = k->kind <= CONSOLE;
     u64 v;
 
-    if (k->kind == PCI) return add_pci(r, k, value);
+    if (k->kind == PCI || k->kind == VF) return add_pci(r, k, value);
     if (k->kind >= NET) return add_device(r, k, value);
     if (r->section == POOL && k->kind == CPUS) {
         struct config_pool *p = (struct config_pool *)r->head;

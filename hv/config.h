@@ -12,6 +12,12 @@
 #define CONFIG_MAX_PARAMS 16
 #define CONFIG_MAX_PCI    4
 
+/* A virtual function: of the physical one that has this bdf or, CONFIG_VF_NAMED, is called igb and this
+ * number, in the lowest 16 bits; which, in bits 16 to 23, or CONFIG_VF_ANY. */
+#define CONFIG_VF       BIT(31)
+#define CONFIG_VF_NAMED BIT(30)
+#define CONFIG_VF_ANY   BIT(29)
+
 /* A setting that the parameter table (hv/sched/policy.h) knows by name; bound when its object exists. */
 struct config_param {
     char name[CONFIG_NAME];
@@ -50,8 +56,10 @@ struct config_vm {
     u32 nr_devices;
     bool debugcon, debug_exit, start; /* optional devices; started at boot (default 1) */
     u32 nr_pci;                       /* devices of the machine that are given to it */
-    u32 pci[CONFIG_MAX_PCI];          /* bus << 8 | device << 3 | function */
+    u32 pci[CONFIG_MAX_PCI];          /* bus << 8 | device << 3 | function, or CONFIG_VF */
     bool unsafe_dma;                  /* they may reach all memory: its RAM is one block below 4 GiB */
+    bool allow_shared_group;          /* what they can reach unseen may be another's */
+    u64 irq_rate;                     /* interrupts a second that each of them may make; 0: by its kind */
     u32 demand_permille; /* of one pCPU a vCPU: what the image will ask for (`demand = 40%`); 1000 by default.
                             For reports only. */
 };
@@ -74,6 +82,7 @@ struct config {
     char store_console[CONFIG_VALUE];
     u32 loglvl;
     u64 seed;
+    u32 vfs; /* virtual functions that each physical one gets */
     bool noreboot;
     u32 guest_console_log;     /* guests' output to the log (`guest_console = log`); else kept until somebody
                                   attaches */
@@ -104,6 +113,8 @@ int config_parse(struct config *c, const char *file, const char *text, size_t le
  * Returns as config_parse. */
 int config_cmdline(struct config *c, const char *cmdline, config_is_param is_param, config_report report,
                    void *ctx);
+/* "igb0/any", "01:00.0/2" to a CONFIG_VF; -EINVAL. */
+int config_vf(const char *s, u64 *request);
 /* Pools that say how many CPUs, not which, get them of those in `there` that no pool names, but for CPU 0, or
  * as many as there are; Pool-0 lacks them then. cache_of: lib/choose.h. */
 void config_choose_cpus(struct config *c, const struct cpumask *there, u32 (*cache_of)(u32 cpu));

@@ -3,6 +3,7 @@
 #include "config.h"
 #include "lib/printf.h"
 #include "passthrough/give.h"
+#include "passthrough/sriov.h"
 #include "platform/apic.h"
 #include "platform/clock.h"
 #include "platform/console.h"
@@ -84,6 +85,10 @@ static void devices_init(void) {
     const char *how = pci_space_init(&acpi);
 
     pci_enumerate();
+    if (sriov_enable(config.vfs)) {
+        delay_ns(SRIOV_SETTLE_NS);
+        sriov_find();
+    }
     give_init(&acpi, low_ram, high_ram);
     log_info("%u PCI devices, by %s", pci_count(), how);
 }

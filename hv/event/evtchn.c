@@ -179,6 +179,8 @@ static int close_port(struct evtchn_dom *d, u32 port, bool guest) {
 
 int evtchn_close(struct evtchn_dom *d, u32 port) { return close_port(d, port, true); }
 
+void evtchn_unmake(struct evtchn_dom *d, u32 port) { close_port(d, port, false); }
+
 int evtchn_vector(struct evtchn_dom *d, u32 port, u32 vcpu, u32 vector) {
     bool valid = vcpu < d->nr_vcpus && (vector == 0 || (vector >= 32 && vector <= 255));
     int error = -EINVAL;

@@ -60,6 +60,7 @@ int evtchn_close(struct evtchn_dom *d, u32 port);
 int evtchn_vector(struct evtchn_dom *d, u32 port, u32 vcpu, u32 vector);
 /* For devices. A port that nobody binds and that stays until evtchn_fini(); -ENOSPC, -ENOMEM. */
 int evtchn_make(struct evtchn_dom *d);
+void evtchn_unmake(struct evtchn_dom *d, u32 port); /* before, if its device goes */
 /* A port of d that is joined with `remote_port` of r, one of evtchn_make(): a new one, unless one of d's is
  * joined with it already. Both VMs have their page. -ENOSPC, -ENOMEM; -EBUSY: joined with another VM's. */
 int evtchn_connect(struct evtchn_dom *d, struct evtchn_dom *r, u32 remote_port);

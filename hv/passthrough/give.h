@@ -9,7 +9,15 @@
 void give_init(const struct acpi_info *a, hpa_t low_ram, hpa_t high_ram);
 /* Why it can be given to nobody, one sentence; NULL: it can. */
 const char *give_refused(const struct pci_device *d);
-/* How it interrupts, or would: the pin's GSI and IRQ_* flags. NULL: it cannot; else where that is told. */
-const char *give_line(const struct pci_device *d, u32 *gsi, u32 *flags);
+/* Why the VM cannot be made, or have the device: one sentence, in vm->why. Returns `error`. */
+int give_refuse(struct vm *vm, int error, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+
+/* Gives a device to a VM that runs, or takes it, in steps: 1: call again, at *at or soon (0). Else 0, or an
+ * error with vm->why. `asked` as in config.h. A VM is told by its store that a device is `leaving`, and has
+ * 2 s to let go, unless by force. give_stop(): there will be no more steps. On the housekeeping pCPU, one at
+ * a time. */
+int give_attach(struct vm *vm, u32 asked, u64 *at);
+int give_detach(struct vm *vm, u32 bdf, bool force, u64 *at);
+void give_stop(void);
 
 #endif

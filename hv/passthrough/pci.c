@@ -2,23 +2,27 @@
 
 #include <takt/io.h>
 #include "lib/printf.h"
+#include "passthrough/sriov.h"
 #include "platform/hostmap.h"
 
-#define MULTIFUNCTION  0x80u
-#define STATUS_LIST    BIT(4)
-#define MAX_CAPS       48 /* as many as fit behind the header */
+#define MULTIFUNCTION        0x80u
+#define STATUS_LIST          BIT(4)
 
-#define EXPRESS_DEVCAP 4
-#define EXPRESS_DEVCTL 8
-#define DEVCAP_FLR     BIT(28)
-#define DEVCTL_FLR     BIT(15)
-#define AF_CAP         3 /* a byte: bit 0 transactions pending can be told, bit 1 FLR */
-#define AF_CONTROL     4
-#define PM_CONTROL     4
-#define PM_NO_RESET    BIT(3)
-#define PM_D3          3u
-#define RESET_NS       (100 * NS_PER_MS) /* after FLR, PCI Express 6.6.2; more than D3 asks for */
-#define POWER_UP_NS    (10 * NS_PER_MS)  /* from D3 to D0, PCI PM 5.4 */
+#define EXPRESS_DEVCAP       4
+#define EXPRESS_DEVCTL       8
+#define EXPRESS_STATUS       10
+#define TRANSACTIONS_PENDING BIT(5)
+#define DEVCAP_FLR           BIT(28)
+#define DEVCTL_FLR           BIT(15)
+#define AF_CAP               3 /* a byte: bit 0 transactions pending can be told, bit 1 FLR */
+#define AF_CONTROL           4
+#define ACS_ISOLATE                                                                                          \
+    0x1du /* source validation, redirection of requests and completions, forwarding up: 7.16.2 */
+#define PM_CONTROL  4
+#define PM_NO_RESET BIT(3)
+#define PM_D3       3u
+#define RESET_NS    (100 * NS_PER_MS) /* after FLR, PCI Express 6.6.2; more than D3 asks for */
+#define POWER_UP_NS (10 * NS_PER_MS)  /* from D3 to D0, PCI PM 5.4 */
 
 static struct pci_device *devices[PCI_MAX_DEVICES];
 static u32 nr_devices, left_out;
@@ -48,7 +52,7 @@ static void find_capabilities(struct pci_device *d) {
     u32 at = 0;
 
     if (pci_read(d->bdf, PCI_STATUS, 2) & STATUS_LIST) at = pci_read(d->bdf, PCI_CAPABILITIES, 1) & 0xfc;
-    for (u32 n = 0; n < MAX_CAPS && at >= 0x40; n++) {
+    for (u32 n = 0; n < PCI_MAX_CAPS && at >= 0x40; n++) {
         u32 head = pci_read(d->bdf, at, 2);
         u8 *where = NULL;
 
@@ -66,6 +70,21 @@ static void find_capabilities(struct pci_device *d) {
     }
 }
 
+/* PCI Express 7.9: from 0x100 on; the first of a kind counts. */
+static void find_extended(struct pci_device *d) {
+    u32 at = d->express ? 0x100 : 0;
+
+    for (u32 n = 0; n < PCI_MAX_CAPS && at >= 0x100; n++) {
+        u32 head = pci_read(d->bdf, at, 4);
+
+        if (head == ~0u) return;
+        if ((head & 0xffff) == PCI_EXT_ACS && !d->acs) d->acs = (u16)at;
+        if ((head & 0xffff) == PCI_EXT_ARI && !d->ari) d->ari = (u16)at;
+        if ((head & 0xffff) == PCI_EXT_SRIOV && !d->sriov && at <= 0x1000 - 0x40) d->sriov = (u16)at;
+        at = head >> 20 & 0xffc;
+    }
+}
+
 /* Writes all ones to a BAR and returns what stays of them. */
 static u32 probe(const struct pci_device *d, u32 offset) {
     u32 old = pci_read(d->bdf, offset, 4), v;
@@ -76,14 +95,12 @@ static u32 probe(const struct pci_device *d, u32 offset) {
     return v;
 }
 
-/* PCI 3.0, 6.2.5.1: the lowest bit that can be set is the size. Returns how many BARs it takes. */
-static u32 size_bar(struct pci_device *d, u32 i) {
-    u32 at = PCI_BAR0 + 4 * i, low = pci_read(d->bdf, at, 4), mask = probe(d, at);
-    struct pci_bar *b = &d->bar[i];
+u32 pci_size_bar(const struct pci_device *d, u32 at, bool last, struct pci_bar *b) {
+    u32 low = pci_read(d->bdf, at, 4), mask = probe(d, at);
     u64 bits;
 
     b->io = mask & 1;
-    b->wide = !b->io && (mask & 6) == 4 && i < 5;
+    b->wide = !b->io && (mask & 6) == 4 && !last;
     if (b->io) {
         bits = mask & 0xfffcu; /* the upper half may not be there */
         b->addr = low & 0xfffcu;
@@ -105,7 +122,7 @@ static void size_bars(struct pci_device *d) {
     u32 command = pci_read(d->bdf, PCI_COMMAND, 2);
 
     pci_write(d->bdf, PCI_COMMAND, 2, command & ~(u32)(PCI_COMMAND_IO | PCI_COMMAND_MEMORY));
-    for (u32 i = 0; i < 6;) i += size_bar(d, i);
+    for (u32 i = 0; i < 6;) i += pci_size_bar(d, PCI_BAR0 + 4 * i, i == 5, &d->bar[i]);
     pci_write(d->bdf, PCI_COMMAND, 2, command);
 }
 
@@ -114,8 +131,12 @@ static void map_registers(struct pci_device *d) {
     u32 table = d->msix ? pci_read(d->bdf, d->msix + 4u, 4) : 7;
     const struct pci_bar *b = (table & 7) < 6 ? &d->bar[table & 7] : NULL;
 
-    if (b && b->addr && !b->io && (table & ~7u) + 16ull <= b->size)
-        d->msix_entry = mmio_map(b->addr + (table & ~7u), 16);
+    u32 size = d->msix ? (pci_read(d->bdf, d->msix + 2u, 2) & 0x7ff) + 1 : 0;
+
+    d->msix_size = MIN(size, (u32)PCI_MAX_VECTORS);
+    d->msix_addr = b ? b->addr + (table & ~7u) : 0;
+    if (b && b->addr && !b->io && (table & ~7u) + 16ull * size <= b->size)
+        d->msix_table = mmio_map(d->msix_addr, 16 * d->msix_size);
     /* 8254x: Bochs' goes on writing to memory without the right to be master of the bus */
     if (d->vendor == 0x8086 && d->device == 0x100e && d->bar[0].addr && d->bar[0].size >= PAGE_SIZE)
         d->quiet = mmio_map(d->bar[0].addr, PAGE_SIZE);
@@ -125,37 +146,114 @@ static const char *kind(const struct pci_device *d) {
     return d->header == 0 ? "device" : d->header < 3 ? "bridge" : "not understood";
 }
 
-static void add(u32 bdf, u32 id, u32 header) {
+/* ---- isolation: PCI Express 6.12 ---- */
+
+/* Requests of one device go up, and not across to another. */
+static void isolate(const struct pci_device *d) {
+    if (d->acs) pci_write(d->bdf, d->acs + 6u, 2, pci_read(d->bdf, d->acs + 4u, 2) & ACS_ISOLATE);
+}
+
+/* Can what is behind this bridge, or another function of its device, be reached from it but by way of the
+ * root? What an endpoint cannot do by its capability it need not be kept from. */
+static bool isolates(const struct pci_device *d) {
+    u32 can = d->acs ? pci_read(d->bdf, d->acs + 4u, 2) & ACS_ISOLATE : 0;
+    u32 does = d->acs ? pci_read(d->bdf, d->acs + 6u, 2) : 0;
+
+    if (!d->acs || !d->express) return false;
+    return (does & ACS_ISOLATE) == (d->header ? ACS_ISOLATE : can);
+}
+
+u32 pci_group(const struct pci_device *d) {
+    const struct pci_device *b = d;
+    u32 group = d->bdf;
+
+    for (u32 up = 0; b && up < 32; up++) {
+        const struct pci_device *first = b->pf ? b : pci_find(b->bdf & ~7u);
+
+        if (b != d && !isolates(b)) group = b->bdf; /* all that is behind it */
+        if (group == b->bdf && first && first->multi && !isolates(b)) group = first->bdf;
+        b = pci_bridge_of(b->bdf >> 8);
+    }
+    return group;
+}
+
+/* In its place by bdf. NULL: there are too many. */
+static struct pci_device *new_device(u32 bdf, u32 id) {
     struct pci_device *d = nr_devices < PCI_MAX_DEVICES ? heap_alloc(sizeof(*d)) : NULL;
+    u32 i;
 
     if (!d) {
         left_out++;
-        return;
+        return NULL;
     }
-    devices[nr_devices++] = d;
+    for (i = nr_devices++; i && devices[i - 1]->bdf > bdf; i--) devices[i] = devices[i - 1];
+    devices[i] = d;
     d->bdf = bdf;
     d->vendor = (u16)id;
     d->device = (u16)(id >> 16);
     d->class_rev = pci_read(bdf, PCI_CLASS_REV, 4);
-    d->header = header & ~MULTIFUNCTION;
-    if (d->header == 0) {
-        d->line = (u8)pci_read(bdf, PCI_LINE, 1);
-        d->pin = (u8)pci_read(bdf, PCI_PIN, 1);
-        if (d->pin > 4) d->pin = 0;
-        find_capabilities(d);
-        size_bars(d);
-        map_registers(d);
-        /* Takt has no drivers: who shares a line with a device of a VM is not to disturb it. */
-        pci_write(bdf, PCI_COMMAND, 2, pci_read(bdf, PCI_COMMAND, 2) | PCI_COMMAND_NO_INTX);
-        for (u32 i = 0; i < ARRAY_SIZE(d->saved); i++) d->saved[i] = pci_read(bdf, 4 * i, 4);
-        if (d->express) d->saved_devctl = (u16)pci_read(bdf, d->express + (u32)EXPRESS_DEVCTL, 2);
-    }
-    log_at(LOG_DEBUG, "PCI %02x:%02x.%x: %04x:%04x, class %06x, %s%s%s", bdf >> 8, bdf >> 3 & 31, bdf & 7,
-           d->vendor, d->device, d->class_rev >> 8, kind(d), d->msi ? ", MSI" : "", d->msix ? ", MSI-X" : "");
+    return d;
+}
+
+static void save(struct pci_device *d) {
+    map_registers(d);
+    for (u32 i = 0; i < ARRAY_SIZE(d->saved); i++) d->saved[i] = pci_read(d->bdf, 4 * i, 4);
+    if (d->express) d->saved_devctl = (u16)pci_read(d->bdf, d->express + (u32)EXPRESS_DEVCTL, 2);
+}
+
+static void tell(const struct pci_device *d) {
+    log_at(LOG_DEBUG, "PCI %02x:%02x.%x: %04x:%04x, class %06x, %s%s%s", d->bdf >> 8, d->bdf >> 3 & 31,
+           d->bdf & 7, d->vendor, d->device, d->class_rev >> 8, d->pf ? "virtual function" : kind(d),
+           d->msi ? ", MSI" : "", d->msix ? ", MSI-X" : "");
     for (u32 i = 0; i < 6; i++)
         if (d->bar[i].size)
             log_at(LOG_DEBUG, "  BAR %u: %s %lx, %lu bytes", i, d->bar[i].io ? "ports" : "memory",
                    d->bar[i].addr, d->bar[i].size);
+}
+
+static void add(u32 bdf, u32 id, u32 header) {
+    struct pci_device *d = new_device(bdf, id);
+
+    if (!d) return;
+    d->header = header & ~MULTIFUNCTION;
+    if (d->header < 2) {
+        find_capabilities(d);
+        find_extended(d);
+        isolate(d);
+    }
+    d->multi = header & MULTIFUNCTION;
+    if (d->header == 0) {
+        d->line = (u8)pci_read(bdf, PCI_LINE, 1);
+        d->pin = (u8)pci_read(bdf, PCI_PIN, 1);
+        if (d->pin > 4) d->pin = 0;
+        size_bars(d);
+        /* Takt has no drivers: who shares a line with a device of a VM is not to disturb it. */
+        pci_write(bdf, PCI_COMMAND, 2, pci_read(bdf, PCI_COMMAND, 2) | PCI_COMMAND_NO_INTX);
+        save(d);
+    }
+    tell(d);
+}
+
+struct pci_device *pci_add_vf(struct pci_device *pf, u32 vf, u32 bdf, u32 id) {
+    bool there = pci_read(bdf, PCI_CLASS_REV, 4) != ~0u;
+    struct pci_device *d = there ? new_device(bdf, id) : NULL;
+
+    if (!d) return NULL;
+    d->pf = pf;
+    d->vf = vf;
+    find_capabilities(d);
+    find_extended(d);
+    for (u32 i = 0; i < 6; i++) {
+        d->bar[i] = pf->vf_bar[i];
+        d->bar[i].addr += vf * d->bar[i].size;
+    }
+    save(d);
+    d->saved[PCI_ID / 4] = id;
+    /* memory is the physical function's to switch on; QEMU's functions heed their own bit as well */
+    d->saved[PCI_COMMAND / 4] = PCI_COMMAND_MEMORY;
+    pci_write(bdf, PCI_COMMAND, 2, pci_idle_command(d));
+    tell(d);
+    return d;
 }
 
 static void probe_slot(u32 bdf) {
@@ -199,6 +297,8 @@ static bool begin_reset(const struct pci_device *d) {
     u32 af = d->af ? pci_read(d->bdf, d->af + (u32)AF_CAP, 1) : 0;
     u32 pm = d->pm ? pci_read(d->bdf, d->pm + (u32)PM_CONTROL, 2) : (u32)PM_NO_RESET;
 
+    if (sriov_in_use(d)) /* whose virtual functions it would take with it */
+        return false;
     if (d->express && pci_read(d->bdf, d->express + (u32)EXPRESS_DEVCAP, 4) & DEVCAP_FLR)
         pci_write(d->bdf, d->express + (u32)EXPRESS_DEVCTL, 2, d->saved_devctl | (u32)DEVCTL_FLR);
     else if ((af & 3) == 3)
@@ -223,6 +323,16 @@ u32 pci_idle_command(const struct pci_device *d) {
     return (d->saved[PCI_COMMAND / 4] & (PCI_COMMAND_IO | PCI_COMMAND_MEMORY)) | PCI_COMMAND_NO_INTX;
 }
 
+/* Is the device there, and has it asked for nothing that is still to come? */
+static bool answers(const struct pci_device *d) {
+    u32 status = d->express ? pci_read(d->bdf, d->express + (u32)EXPRESS_STATUS, 2) : 0;
+
+    if (d->pf ? pci_read(d->bdf, d->express, 1) != PCI_CAP_EXPRESS
+              : pci_read(d->bdf, PCI_ID, 4) != d->saved[0])
+        return false;
+    return !(status & TRANSACTIONS_PENDING);
+}
+
 u64 pci_reset(struct pci_device *d, u32 phase) {
     if (phase == 0) {
         keep_quiet(d);
@@ -236,7 +346,14 @@ u64 pci_reset(struct pci_device *d, u32 phase) {
         pci_write(d->bdf, d->pm + (u32)PM_CONTROL, 2, 0);
         return POWER_UP_NS;
     }
-    restore(d);
+    if (!answers(d) && phase < PCI_RESET_TRIES) return RESET_NS;
     d->in_reset = false;
-    return 0;
+    d->lost = !answers(d);
+    if (d->lost) {
+        log_err("PCI device " BDF " did not come back from its reset; nobody gets it any more", BDF_OF(d));
+        return 0;
+    }
+    restore(d);
+    d->in_reset = sriov_again(d);
+    return d->in_reset ? SRIOV_SETTLE_NS : 0;
 }

@@ -9,7 +9,10 @@
 #include "platform/timer.h"
 
 #define PCI_MAX_DEVICES          256
+#define PCI_MAX_VECTORS          16 /* of a device */
 #define PCI_BDF(bus, device, fn) ((u32)(bus) << 8 | (u32)(device) << 3 | (u32)(fn))
+#define BDF                      "%02x:%02x.%x" /* for printf, with BDF_OF */
+#define BDF_OF(d)                (d)->bdf >> 8, (d)->bdf >> 3 & 31, (d)->bdf & 7
 
 /* ---- configuration space (space.c; on the host the test's): `size` is 1, 2 or 4, `offset` a multiple of
  * it. What cannot be reached reads as all ones. From any pCPU; a leaf lock ---- */
@@ -28,7 +31,9 @@ enum pci_reg {
     PCI_CACHE_LINE = 0x0c,
     PCI_HEADER = 0x0e,
     PCI_BAR0 = 0x10,
-    PCI_SECONDARY = 0x19, /* of a bridge */
+    PCI_SECONDARY = 0x19, /* of a bridge, as the next two */
+    PCI_SUBORDINATE = 0x1a,
+    PCI_WINDOW = 0x20, /* of memory, 32 bits */
     PCI_CAPABILITIES = 0x34,
     PCI_LINE = 0x3c,
     PCI_PIN = 0x3d,
@@ -49,6 +54,10 @@ enum pci_reg {
 #define PCI_CAP_EXPRESS     0x10
 #define PCI_CAP_MSIX        0x11
 #define PCI_CAP_AF          0x13
+#define PCI_MAX_CAPS        64 /* in a list; then it leads in a circle */
+#define PCI_EXT_ACS         0x0d
+#define PCI_EXT_ARI         0x0e
+#define PCI_EXT_SRIOV       0x10
 
 /* ---- devices ---- */
 
@@ -60,45 +69,81 @@ struct pci_bar {
 struct vm;
 
 struct pci_device {
-    /* set by pci_enumerate, then constant */
+    /* set by pci_enumerate and sriov_find, then constant */
     u32 bdf, class_rev;
     u16 vendor, device;
     u8 header;                     /* 0: a device, 1 and 2: bridges; all else is not understood */
     u8 pin, line;                  /* its INTx pin, 1 to 4, 0: none; what firmware noted as its IRQ */
     u8 msi, msix, express, pm, af; /* where these capabilities are; 0: it has not */
+    u16 acs, ari, sriov;
+    bool multi;               /* function 0 of a device of several */
+    struct pci_device *pf;    /* of a virtual function: whose it is ... */
+    u32 vf;                   /* ... and which, from 0 on */
+    u32 nr_vfs;               /* of a physical function: so many are enabled (sriov.c); else 0 */
+    struct pci_bar vf_bar[6]; /* where theirs are: the first one's, and the size of each */
     struct pci_bar bar[6];
     u32 saved[16];           /* the header */
     u16 saved_devctl;        /* and device control, PCI Express 7.8.4 */
-    volatile u8 *msix_entry; /* the first of its table; NULL: it cannot be reached */
-    volatile u8 *quiet;      /* registers by which it is made to keep quiet; NULL: it obeys COMMAND */
+    volatile u8 *msix_table; /* NULL: it cannot be reached */
+    u64 msix_addr;           /* where it is, and how many entries of it are used */
+    u32 msix_size;
+    volatile u8 *quiet; /* registers by which it is made to keep quiet; NULL: it obeys COMMAND */
     bool in_reset, was_reset;
+    bool lost; /* it did not come back from a reset */
     /* of the VM that has it (give.c), on the housekeeping pCPU; `owner` is read by the shell there too */
     struct vm *owner;
+    u32 part;     /* of attaching, or of taking it back ... */
+    u64 offset;   /* ... and of that part */
+    bool leaving; /* the operator wants it back; the VM has let go of it; it is being taken */
+    bool released, going;
     enum pci_irq { PCI_NO_IRQ, PCI_INTX, PCI_MSI, PCI_MSIX } irq;
-    int vector;
-    u32 gsi, port; /* of INTx; of the VM */
-    struct timer unmask;
+    u32 nr_vectors;
+    struct pci_vector {
+        struct pci_device *device;
+        u32 port; /* of the VM */
+        int vector;
+        u32 cpu;     /* that its messages go to */
+        bool masked; /* by the VM: an entry of an MSI-X table */
+    } entry[PCI_MAX_VECTORS];
+    u32 gsi; /* of INTx */
+    struct timer unmask, move;
+    u32 burst;  /* so many interrupts a millisecond, then it has to wait for the next */
     u64 window; /* the millisecond that is counted in */
     u32 in_window;
-    u64 interrupts; /* since it was given */
-    bool masked;    /* atomically: until the VM has done, or its millisecond is over */
+    u64 interrupts;       /* since it was given */
+    u64 refused;          /* accesses to its configuration space since then, atomically */
+    struct spinlock lock; /* of messages, which any pCPU takes: a leaf but for timers */
+    bool masked;          /* atomically: until the VM has done, or its millisecond is over */
 };
 
 /* Finds all functions, sizes their BARs, walks their capabilities. At boot, before any is used (tests:
  * again). */
 void pci_enumerate(void);
+/* A virtual function, whose configuration space answers: Takt tells what it leaves out (SR-IOV 1.1, 3.4.1).
+ * NULL: it does not answer, or there is no memory. */
+struct pci_device *pci_add_vf(struct pci_device *pf, u32 vf, u32 bdf, u32 id);
 u32 pci_count(void);
 struct pci_device *pci_at(u32 i);     /* below pci_count(), in order of bdf */
 struct pci_device *pci_find(u32 bdf); /* NULL */
+/* Sizes the BAR whose register is at `at`, by writing there (PCI 3.0, 6.2.5.1: the lowest bit that can be
+ * set is the size): it must not decode. `last`: no upper half can follow. Returns how many registers it
+ * takes. */
+u32 pci_size_bar(const struct pci_device *d, u32 at, bool last, struct pci_bar *b);
 /* The bridge whose secondary bus this is; NULL. */
 struct pci_device *pci_bridge_of(u32 bus);
 
 /* COMMAND of a device that nobody has: as firmware left it, but not master of the bus, and without INTx. */
 u32 pci_idle_command(const struct pci_device *d);
+/* Functions of one group can reach each other without the IOMMU's hearing of it: the bdf of one of them. */
+u32 pci_group(const struct pci_device *d);
+
+#define PCI_RESET_TRIES  11u                    /* phases in which it may come back: 1 s, PCI Express 6.6.1 */
+#define PCI_RESET_PHASES (PCI_RESET_TRIES + 4u) /* more than there are */
+
 /* Takes the device out of the hands of whoever used it, in phases from 0 on: after the first it neither
  * reads nor writes memory nor interrupts, as far as it obeys; then it is reset if it can be (PCI Express
  * 6.6.2, AF ECN, PCI PM 1.2 5.4.1). Returns for how many ns it must be left alone before the next phase;
- * 0: done, it is idle. */
+ * 0: done, it is idle, or `lost`. */
 u64 pci_reset(struct pci_device *d, u32 phase);
 
 #endif

@@ -6,6 +6,7 @@
 #include "lib/spinlock.h"
 #include "platform/hostmap.h"
 #include "platform/timer.h"
+#include "x86/insn.h"
 #include "x86/percpu.h"
 #include "x86/trap.h"
 
@@ -23,14 +24,19 @@ static struct spinlock pin_lock; /* the IOAPICs are reached through two register
 static struct {
     void (*fn)(void *arg); /* NULL: free */
     void *arg;
+    u32 busy; /* calls under way, atomically */
 } use[NR_VEC_DEVICE];
 
-/* ---- vectors: the housekeeping pCPU's, which takes interrupts only where nothing here is under way ---- */
+/* ---- vectors: a pCPU takes interrupts only where nothing of the hypervisor is under way there ---- */
 
 static void on_device(u8 vector) {
     u32 i = vector - VEC_DEVICE;
+    void (*fn)(void *);
 
-    if (use[i].fn) use[i].fn(use[i].arg);
+    __atomic_fetch_add(&use[i].busy, 1, __ATOMIC_SEQ_CST);
+    fn = __atomic_load_n(&use[i].fn, __ATOMIC_SEQ_CST);
+    if (fn) fn(use[i].arg);
+    __atomic_fetch_sub(&use[i].busy, 1, __ATOMIC_SEQ_CST);
 }
 
 /* Pins and messages have 8 bits for who takes the interrupt, and 255 is everybody. */
@@ -38,18 +44,24 @@ int irq_alloc(void (*fn)(void *), void *arg) {
     if (percpu_of[WORK_CPU]->apic_id > 254) return -ENODEV;
     for (u32 i = 0; i < NR_VEC_DEVICE; i++) {
         if (use[i].fn) continue;
-        use[i].fn = fn;
         use[i].arg = arg;
+        __atomic_store_n(&use[i].fn, fn, __ATOMIC_SEQ_CST);
         irq_register((u8)(VEC_DEVICE + i), on_device);
         return (int)(VEC_DEVICE + i);
     }
     return -ENOSPC;
 }
 
-void irq_free(int vector) { use[vector - VEC_DEVICE].fn = NULL; }
+void irq_free(int vector) {
+    __atomic_store_n(&use[vector - VEC_DEVICE].fn, NULL, __ATOMIC_SEQ_CST);
+    while (__atomic_load_n(&use[vector - VEC_DEVICE].busy, __ATOMIC_SEQ_CST)) cpu_relax();
+}
 
-struct irq_message irq_message(int vector) {
-    return (struct irq_message){ 0xfee00000 | percpu_of[WORK_CPU]->apic_id << 12, (u32)vector };
+int irq_message(int vector, u32 cpu, struct irq_message *m) {
+    u32 id = percpu_of[cpu]->apic_id;
+
+    *m = (struct irq_message){ 0xfee00000 | id << 12, (u32)vector };
+    return id > 254 ? -ENODEV : 0;
 }
 
 /* ---- pins ---- */

@@ -1,5 +1,5 @@
-/* Interrupts of devices, by pins of the IOAPICs or by messages: each has a vector of its own, and all come to
- * the housekeeping pCPU. 82093AA data sheet; SDM 3A 11.11. */
+/* Interrupts of devices, by pins of the IOAPICs or by messages: each has a vector of its own, the same on
+ * all pCPUs. Pins come to the housekeeping pCPU. 82093AA data sheet; SDM 3A 11.11. */
 #ifndef HV_PLATFORM_IRQ_H
 #define HV_PLATFORM_IRQ_H
 
@@ -8,8 +8,8 @@
 /* On the boot CPU: finds the IOAPICs and masks all their pins. */
 void irq_init(const struct acpi_info *a);
 
-/* A vector on which fn(arg) is called on the housekeeping pCPU, as irq_register() has it; -ENOSPC,
- * -ENODEV. Both on the housekeeping pCPU; what is still on its way when it is freed is dropped. */
+/* A vector on which fn(arg) is called, as irq_register() has it; -ENOSPC, -ENODEV. Both on the housekeeping
+ * pCPU. What is still on its way when it is freed is dropped, and no call of fn is under way any more. */
 int irq_alloc(void (*fn)(void *arg), void *arg);
 void irq_free(int vector);
 
@@ -24,6 +24,7 @@ struct irq_message {
     u64 addr;
     u32 data;
 };
-struct irq_message irq_message(int vector);
+/* To interrupt `cpu` on `vector`. -ENODEV: messages cannot reach it. */
+int irq_message(int vector, u32 cpu, struct irq_message *m);
 
 #endif

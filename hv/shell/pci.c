@@ -1,5 +1,9 @@
 /* Commands about PCI devices, named as in xl: pci-list pci-assignable-list. */
+#include <takt/errno.h>
+#include "lib/parse.h"
 #include "passthrough/give.h"
+#include "passthrough/interrupt.h"
+#include "passthrough/sriov.h"
 #include "platform/irq.h"
 #include "shell/shell.h"
 #include "vm/vm.h"
@@ -12,9 +16,9 @@ COLUMNS(device_columns, COL("Device", "bdf", 's', -9), COL("ID", "id", 's', -11)
 static const char *irq_name(const struct pci_device *d, i64 *gsi, const char **source) {
     static const char *const names[] = { "none", "INTx", "MSI", "MSI-X" };
     u32 pin = 0, flags;
-    enum pci_irq irq = d->msix_entry ? PCI_MSIX : d->msi ? PCI_MSI : PCI_NO_IRQ;
+    enum pci_irq irq = d->msix_table ? PCI_MSIX : d->msi ? PCI_MSI : PCI_NO_IRQ;
 
-    *source = give_line(d, &pin, &flags);
+    *source = interrupt_line(d, &pin, &flags);
     *gsi = *source ? (i64)pin : -1;
     if (irq == PCI_NO_IRQ && *source) irq = PCI_INTX;
     return names[irq];
@@ -55,9 +59,94 @@ static int cmd_assignable(struct shell_call *c) {
     return SHELL_AGAIN;
 }
 
+COLUMNS(info_columns, COL("Device", "bdf", 's', 0), COL("ID", "id", 's', 0), COL("VM", "vm", 's', 0),
+        COL("Virtual function of", "pf", 's', 0), COL("Virtual functions", "vfs", 'u', 0),
+        COL("Group", "group", 's', 0), COL("Entries", "vectors", 'u', 0),
+        COL("Interrupts", "interrupts", 'u', 0), COL("Registers refused", "refused", 'u', 0),
+        COL("Why not", "why_not", 's', 0));
+
+static int expected(const char *s) {
+    return shell_fail(-EINVAL, "expected a PCI device such as 01:10.0, or igb0/any, not %s", s);
+}
+
+static int cmd_info(struct shell_call *c) {
+    char bdf[8], id[10], group[8], pf[8] = "";
+    const struct pci_device *d;
+    const char *why;
+    u64 n;
+
+    if (parse_pci(c->argv[1], &n, NULL)) return expected(c->argv[1]);
+    d = pci_find((u32)n);
+    if (!d) return shell_fail(-ENOENT, "there is no PCI device %s", c->argv[1]);
+    why = give_refused(d);
+    n = pci_group(d);
+    hv_snprintf(bdf, sizeof(bdf), BDF, BDF_OF(d));
+    hv_snprintf(id, sizeof(id), "%04x:%04x", d->vendor, d->device);
+    hv_snprintf(group, sizeof(group), BDF, BDF_OF(pci_find((u32)n)));
+    if (d->pf) hv_snprintf(pf, sizeof(pf), BDF, BDF_OF(d->pf));
+    record(c, info_columns,
+           CELLS(S(bdf), S(id), S(d->owner ? d->owner->name : ""), S(pf), U(d->nr_vfs), S(group),
+                 U(d->nr_vectors), U(d->interrupts), U(d->refused), S(why ? why : "")));
+    return 0;
+}
+
+COLUMNS(sriov_columns, COL("Name", "name", 's', -6), COL("Device", "bdf", 's', -8), COL("VFs", "vfs", 'u', 4),
+        COL("Given", "given", 'u', 6), COL("Lost", "lost", 'u', 5), COL("First", "first", 's', -8));
+
+/* Physical functions. */
+static int cmd_sriov(struct shell_call *c) {
+    char name[12] = "", bdf[8], at[8] = "";
+    const struct pci_device *pf;
+    u64 given = 0, lost = 0;
+
+    c->columns = sriov_columns;
+    if (c->index == pci_count()) return 0;
+    pf = pci_at(c->index++);
+    if (!pf->sriov) return SHELL_AGAIN;
+    for (u32 i = 0; i < pci_count(); i++) {
+        const struct pci_device *d = pci_at(i);
+
+        if (d->pf != pf) continue;
+        given += d->owner != NULL;
+        lost += d->lost;
+        if (!*at) hv_snprintf(at, sizeof(at), BDF, BDF_OF(d));
+    }
+    if (sriov_number(pf) >= 0) hv_snprintf(name, sizeof(name), "igb%d", sriov_number(pf));
+    hv_snprintf(bdf, sizeof(bdf), BDF, BDF_OF(pf));
+    table_row(c, CELLS(S(name), S(bdf), U(pf->nr_vfs), U(given), U(lost), S(at)));
+    return SHELL_AGAIN;
+}
+
+static void stop(struct shell_call *c) { give_stop(); }
+
+static int hot(struct shell_call *c, int r) {
+    c->end = stop;
+    return r < 0 ? shell_fail(r, "%s: %s", c->vm->name, c->vm->why) : r;
+}
+
+static int cmd_attach(struct shell_call *c) {
+    u64 asked;
+
+    if (parse_pci(c->argv[2], &asked, NULL) && config_vf(c->argv[2], &asked)) return expected(c->argv[2]);
+    return hot(c, give_attach(c->vm, (u32)asked, &c->at));
+}
+
+static int cmd_detach(struct shell_call *c) {
+    u64 bdf;
+
+    if (parse_pci(c->argv[2], &bdf, NULL)) return expected(c->argv[2]);
+    return hot(c, give_detach(c->vm, (u32)bdf, c->opt['f'], &c->at));
+}
+
 const struct shell_command pci_commands[] = {
     { "pci-list", "[VM]", "PCI devices, who has them and how often they interrupted", cmd_pci_list, "?V",
       "" },
     { "pci-assignable-list", "", "PCI devices that a VM could be given", cmd_assignable, "", "" },
+    { "pci-info", "DEVICE", "what is known of a PCI device", cmd_info, "w", "" },
+    { "pci-attach", "VM DEVICE", "give a PCI device, or a virtual function (igb0/any), to a VM that runs",
+      cmd_attach, "Vw", "" },
+    { "pci-detach", "[-f] VM DEVICE",
+      "take a PCI device from a VM, which has 2 s to let go of it; -f: at once", cmd_detach, "Vw", "f" },
+    { "sriov", "", "physical functions and how many virtual ones they have", cmd_sriov, "", "" },
     { 0 },
 };

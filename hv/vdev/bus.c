@@ -3,8 +3,18 @@
 #include "vdev/bus.h"
 
 void bus_add(struct bus *b, u64 start, u64 size, bus_fn fn, void *dev) {
-    ASSERT(b->nr < BUS_RANGES);
-    b->range[b->nr++] = (struct bus_range){ start, size, fn, dev };
+    struct bus_range *r = b->range;
+
+    while (r < b->range + b->nr && r->size) r++; /* of one that went */
+    ASSERT(r < b->range + BUS_RANGES);
+    *r = (struct bus_range){ start, 0, fn, dev };
+    __atomic_store_n(&r->size, size, __ATOMIC_RELEASE);
+    if (r == b->range + b->nr) __atomic_store_n(&b->nr, b->nr + 1, __ATOMIC_RELEASE);
+}
+
+void bus_remove(struct bus *b, const void *dev) {
+    for (struct bus_range *r = b->range; r < b->range + b->nr; r++)
+        if (r->dev == dev) __atomic_store_n(&r->size, 0, __ATOMIC_RELEASE);
 }
 
 bool bus_do(const struct bus *b, const struct bus_access *a, u64 *value) {

@@ -28,6 +28,8 @@ struct bus {
 
 /* The devices of a VM are at addresses of their own: ranges do not overlap. */
 void bus_add(struct bus *b, u64 start, u64 size, bus_fn fn, void *dev);
+/* A device that comes and goes while others use the bus; a call of its fn may still be under way. */
+void bus_remove(struct bus *b, const void *dev);
 /* False if nobody is there, or if the access crosses the end of a range (then nothing was done). */
 bool bus_do(const struct bus *b, const struct bus_access *a, u64 *value);
 

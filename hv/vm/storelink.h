@@ -17,9 +17,10 @@ struct vm;
 
 struct storelink {
     struct store_client client;
-    struct list due;               /* among those for whom something waits */
-    u32 port;                      /* of the VM, which hears of it; 0: it has given no page yet */
-    u32 touched;                   /* atomically: a bit for each parameter that was set by another road */
+    struct list due; /* among those for whom something waits */
+    u32 port;        /* of the VM, which hears of it; 0: it has given no page yet */
+    u64 touched;     /* atomically: a bit for each parameter that was set by another road, and from
+                                      STORELINK_PARAMS on for each device of the machine */
     u32 ceiling[STORELINK_PARAMS]; /* the most that the VM may ask for */
     struct sched_pool *move;       /* it is on its way there, and paused for it */
     bool gone;                     /* it is being destroyed */
@@ -36,6 +37,9 @@ void storelink_enter(void);
 void storelink_leave(void);
 /* A parameter of a pool or a VM has another value (param_hook). From anywhere, with any lock. */
 void storelink_param(const struct param *e, const void *object);
+
+/* The node of its device `index` has another value. */
+void storelink_pci(struct vm *vm, u32 index);
 
 /* Hypercalls: include/takt/abi.h. */
 i64 hc_store_connect(struct vcpu *v, const u64 *a);

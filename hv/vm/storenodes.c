@@ -95,7 +95,7 @@ void storelink_param(const struct param *e, const void *object) {
     } else {
         struct vm *vm = container_of((struct sched_dom *)object, struct vm, sched);
 
-        __atomic_fetch_or(&vm->store.touched, 1u << number_of(vm_params, nr_vm_params, e->name),
+        __atomic_fetch_or(&vm->store.touched, BIT(number_of(vm_params, nr_vm_params, e->name)),
                           __ATOMIC_SEQ_CST);
     }
     storelink_work();
@@ -149,7 +149,7 @@ static int write_request(void *ctx, const char *name, const void *value, u32 len
     if (n > vm->store.ceiling[i]) return -EACCES;
     error = write_sched(ctx, name, value, len);
     if (error) return error;
-    __atomic_fetch_or(&vm->store.touched, 1u << i, __ATOMIC_SEQ_CST);
+    __atomic_fetch_or(&vm->store.touched, BIT(i), __ATOMIC_SEQ_CST);
     storelink_work();
     return 0;
 }
@@ -192,6 +192,26 @@ static int read_vcpu(void *ctx, const char *name, void *buf, u32 size) {
     return text(buf, size, v->sched.state == RS_OFFLINE ? "offline" : "online");
 }
 
+static int read_pci(void *ctx, const char *name, void *buf, u32 size) {
+    char value[32] = "";
+
+    if (vm_giver) vm_giver->tell(ctx, (u32)(*name - '0'), value, sizeof(value));
+    return text(buf, size, value);
+}
+
+static int write_pci(void *ctx, const char *name, const void *value, u32 len) {
+    char buf[VALUE_MAX];
+    const char *s = written(buf, value, len);
+
+    return vm_giver && s && strcmp(s, "released") == 0 ? vm_giver->let_go(ctx, (u32)(*name - '0')) : -EINVAL;
+}
+
+void storelink_pci(struct vm *vm, u32 index) {
+    __atomic_fetch_or(&vm->store.touched, BIT(STORELINK_PARAMS + index), __ATOMIC_SEQ_CST);
+    storelink_work();
+}
+
+static const struct store_binding pci_binding = { write_pci, read_pci };
 static const struct store_binding sched_binding = { write_sched, read_sched },
                                   ceiling_binding = { write_ceiling, read_ceiling },
                                   request_binding = { write_request, read_sched },
@@ -272,6 +292,9 @@ int storenodes_vm(struct vm *vm, u32 at) {
         r = bind(vm, name, "availability", &vcpu_binding, vm->vcpu[at], STORE_R);
     } else if ((at -= vm->nr_vcpus) < 2 * vm->config.nr_devices) {
         r = device_node(vm, at);
+    } else if ((at -= 2 * vm->config.nr_devices) < CONFIG_MAX_PCI && vm_giver) {
+        hv_snprintf(name, sizeof(name), "%u", at);
+        r = bind(vm, "device/pci/", name, &pci_binding, vm, STORE_R | STORE_W);
     } else {
         return 0;
     }
@@ -391,11 +414,13 @@ static void move(struct vm *vm) {
 static bool touch_vm(struct vm *vm) {
     u64 mask = __atomic_load_n(&vm->store.touched, __ATOMIC_SEQ_CST);
     int n = take_bit(&mask);
+    char index[12];
 
     if (vm->store.move) return move(vm), true;
     if (n < 0) return false;
-    __atomic_fetch_and(&vm->store.touched, ~(1u << n), __ATOMIC_SEQ_CST);
-    store_touch(home(vm, "sched/", vm_params[n]));
+    __atomic_fetch_and(&vm->store.touched, ~BIT(n), __ATOMIC_SEQ_CST);
+    hv_snprintf(index, sizeof(index), "%u", (u32)n - STORELINK_PARAMS);
+    store_touch(n < STORELINK_PARAMS ? home(vm, "sched/", vm_params[n]) : home(vm, "device/pci/", index));
     return true;
 }
 

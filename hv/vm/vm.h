@@ -115,6 +115,9 @@ struct vm_giver {
     i64 (*eoi)(struct vm *vm, u32 index);
     i64 (*read)(struct vm *vm, u32 index, u32 offset, u32 size);
     i64 (*write)(struct vm *vm, u32 index, u32 offset, u32 size, u32 value);
+    /* its node in the VM's home: what that says, and that the VM has let go of the device */
+    void (*tell)(const struct vm *vm, u32 index, char *text, u32 size);
+    int (*let_go)(struct vm *vm, u32 index);
 };
 extern const struct vm_giver *vm_giver;
 
@@ -134,7 +137,7 @@ struct vm {
     struct bus ports, mmio;
     struct vconsole console;
     struct vuart uart;
-    u32 nr_pci; /* devices of the machine that it has */
+    u32 nr_pci; /* devices of the machine that it has, with gaps (NULL) where some were taken */
     struct pci_device *pci[CONFIG_MAX_PCI];
     struct device *device[TAKT_MAX_DEVICES]; /* as in `config`; NULL: none, not yet, or no more */
     struct backend back;

@@ -11,7 +11,7 @@
 #define VEC_KICK      0xf1
 #define VEC_SPURIOUS  0xff
 
-#define NR_VEC_DEVICE 32
+#define NR_VEC_DEVICE 192
 
 /* `fn` runs with interrupts off, and where the loop has no lock; it is short. The trap code sends the EOI
  * after it. */

@@ -57,8 +57,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     vm = fake_vm(&c);
     if (vm) {
         for (u32 i = 0; i < vm->nr_pci; i++) {
-            if (vm->pci[i]->irq)
-                for (u32 n = 0; n < 25; n++) fake_interrupt(vm->pci[i]->vector);
+            for (u32 n = 0; n < 25 && vm->pci[i]->nr_vectors; n++)
+                fake_interrupt(vm->pci[i]->entry[n % vm->pci[i]->nr_vectors].vector);
             vm_giver->info(vm, i, 0x1000);
             vm_giver->eoi(vm, i);
             for (const u8 *p = at; p + 8 <= data + size; p += 8)

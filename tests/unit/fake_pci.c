@@ -4,16 +4,18 @@
 #include <takt/errno.h>
 #include "platform/hostmap.h"
 #include "platform/irq.h"
+#include "x86/tsc.h"
 
 struct fake_pci fake_device[FAKE_DEVICES];
 u32 fake_nr_devices, fake_mappings, fake_vectors_used;
-u8 fake_registers[8 * PAGE_SIZE];
+u8 fake_registers[32 * PAGE_SIZE];
 struct fake_pin fake_pin;
 
 static struct {
     void (*fn)(void *);
     void *arg;
-} vectors[8];
+} vectors[64];
+u32 fake_no_messages = ~0u;
 
 /* ---- devices ---- */
 
@@ -63,32 +65,80 @@ void fake_pci_cap(struct fake_pci *f, u8 at, u8 id) {
     memset(f->writable + at + 2, 0xff, 18);
 }
 
+void fake_pci_extended(struct fake_pci *f, u16 at, u16 id) {
+    u32 last = 0x100;
+
+    while (fake_get(f, last, 4) >> 20) last = fake_get(f, last, 4) >> 20;
+    if (at != 0x100) fake_set(f, last, 4, fake_get(f, last, 4) | (u32)at << 20);
+    fake_set(f, at, 4, id | 1u << 16);
+}
+
+void fake_pci_sriov(struct fake_pci *f, u16 at, u32 total, u32 offset, u32 stride) {
+    static const u8 bar[16] = { 0, 0xc0, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff };
+
+    f->sriov = at;
+    fake_pci_extended(f, at, PCI_EXT_SRIOV);
+    fake_set(f, at + 0x0c, 4, total | total << 16);
+    fake_set(f, at + 0x14, 4, offset | stride << 16);
+    fake_set(f, at + 0x1a, 2, 0x10ca);
+    fake_set(f, at + 0x1c, 4, 0x553);
+    f->writable[at + 8] = 0x19;
+    f->writable[at + 0x10] = f->writable[at + 0x20] = 0xff;
+    fake_set(f, at + 0x24, 4, 0xc);
+    fake_set(f, at + 0x30, 4, 0xc);
+    memcpy(f->writable + at + 0x24, bar, 8);
+    memcpy(f->writable + at + 0x30, bar, 8);
+    for (u32 n = 0; n < total; n++) {
+        struct fake_pci *v = fake_pci_add(f->bdf + offset + n * stride, ~0u, 0x02000001);
+
+        fake_pci_cap(v, 0xa0, PCI_CAP_EXPRESS);
+        fake_set(v, 0xa4, 4, BIT(28));
+        fake_set(v, PCI_COMMAND, 2, 0);
+        fake_set(v, PCI_LINE, 2, 0);
+        v->pf = f;
+        v->vf = n;
+    }
+}
+
+static bool there(const struct fake_pci *f) {
+    if (f->silent_until && now_ns() < f->silent_until) return false;
+    return !f->pf || (f->pf->space[f->pf->sriov + 8] & 1 && f->vf < f->pf->space[f->pf->sriov + 0x10]);
+}
+
 static struct fake_pci *find(u32 bdf) {
     for (u32 i = 0; i < fake_nr_devices; i++)
-        if (fake_device[i].bdf == bdf) return &fake_device[i];
+        if (fake_device[i].bdf == bdf && there(&fake_device[i])) return &fake_device[i];
     return NULL;
 }
 
 u32 pci_read(u32 bdf, u32 offset, u32 size) {
     const struct fake_pci *f = find(bdf);
 
-    return f && offset + size <= 256 ? fake_get(f, offset, size) : ~0u >> (32 - 8 * size);
+    return f && offset + size <= 4096 ? fake_get(f, offset, size) : ~0u >> (32 - 8 * size);
 }
 
 /* A function-level reset takes COMMAND, BARs and MSI away; a power state is left as it is written. */
 static void function_reset(struct fake_pci *f) {
     for (u32 at = PCI_BAR0; at < PCI_BAR0 + 24; at++) f->space[at] &= (u8)~f->writable[at];
     fake_set(f, PCI_COMMAND, 2, 0);
+    if (f->sriov) {
+        for (u32 at = f->sriov + 8; at < f->sriov + 0x40u; at++) f->space[at] &= (u8)~f->writable[at];
+        f->space[f->sriov + 0x20] = 1;
+    }
     f->resets++;
+    f->silent_until = f->silent_ns ? now_ns() + f->silent_ns : 0;
 }
 
 void pci_write(u32 bdf, u32 offset, u32 size, u32 value) {
     struct fake_pci *f = find(bdf);
 
-    if (!f || offset + size > 256) return;
+    if (!f || offset + size > 4096) return;
     if (offset >= PCI_BAR0 && offset < PCI_BAR0 + 24 && fake_get(f, PCI_COMMAND, 2) & 3 &&
         fake_get(f, offset, size) != value)
         f->moved = true;
+    /* read-only while there are virtual functions */
+    if (f->sriov && offset >= f->sriov + 0x10u && offset < f->sriov + 0x40u && f->space[f->sriov + 8] & 1)
+        return;
     for (u32 i = 0; i < size; i++) {
         u8 w = f->writable[offset + i];
 
@@ -104,7 +154,7 @@ void pci_write(u32 bdf, u32 offset, u32 size, u32 value) {
 /* ---- the machine ---- */
 
 volatile void *mmio_map(hpa_t pa, u64 len) {
-    return fake_mappings < 8 ? fake_registers + PAGE_SIZE * fake_mappings++ + (pa & 0xff0) : NULL;
+    return fake_mappings < 32 ? fake_registers + PAGE_SIZE * fake_mappings++ + (pa & 0xff0) : NULL;
 }
 
 u8 *fake_low_memory;
@@ -151,8 +201,9 @@ void irq_pin_mask(u32 gsi, bool masked) {
     if (!masked) race();
 }
 
-struct irq_message irq_message(int vector) {
-    return (struct irq_message){ 0xfee00000, (u32)vector };
+int irq_message(int vector, u32 cpu, struct irq_message *m) {
+    *m = (struct irq_message){ 0xfee00000 | cpu << 12, (u32)vector };
+    return cpu == fake_no_messages ? -ENODEV : 0;
 }
 
 void fake_interrupt(int vector) {

@@ -58,9 +58,26 @@ static void test_top_of_the_address_space(void **state) {
     assert_false(rd(&b, ~0ull, 8, &v));
 }
 
+/* Devices that come and go use the same places again. */
+static void test_remove(void **state) {
+    struct bus b = { 0 };
+    u64 one = 1, two = 2, v;
+
+    bus_add(&b, 0x1000, 0x1000, dev, &one);
+    for (u32 i = 0; i < 3 * BUS_RANGES; i++) {
+        bus_add(&b, 0x2000, 0x1000, dev, &two);
+        assert_true(rd(&b, 0x2000, 4, &v) && v == 2);
+        bus_remove(&b, &two);
+        assert_false(rd(&b, 0x2000, 4, &v));
+        assert_true(rd(&b, 0x1000, 4, &v) && v == 1);
+    }
+    assert_int_equal(b.nr, 2);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_routes),
+        cmocka_unit_test(test_remove),
         cmocka_unit_test(test_top_of_the_address_space),
     };
 

@@ -97,7 +97,7 @@ static void test_capabilities(void **state) {
     assert_int_equal(d->express, 0x80);
     assert_int_equal(d->pm, 0xb0);
     assert_int_equal(d->af, 0xc0);
-    assert_non_null(d->msix_entry);
+    assert_non_null(d->msix_table);
     assert_null(d->quiet);
 }
 
@@ -131,7 +131,31 @@ static void test_capabilities_lie(void **state) {
         fake_pci_cap(f, 0x40, PCI_CAP_MSIX);
         fake_set(f, 0x44, 4, table[i]);
         pci_enumerate();
-        assert_null(pci_at(0)->msix_entry);
+        assert_null(pci_at(0)->msix_table);
+    }
+}
+
+/* Extended ones: the same, in the space behind. */
+static void test_extended(void **state) {
+    static const struct {
+        u16 at, next;
+        u16 found;
+    } lists[] = { { 0x100, 0, 0x100 },     { 0x100, 0x100, 0x100 }, { 0x150, 0x100, 0x150 },
+                  { 0x150, 0x150, 0x150 }, { 0x150, 0x40, 0x150 },  { 0xfc0, 0xffc, 0xfc0 },
+                  { 0xfe0, 0x0, 0 } /* not whole before the end */ };
+
+    for (u32 i = 0; i < ARRAY_SIZE(lists); i++) {
+        struct fake_pci *f;
+
+        fake_pci_reset();
+        f = fake_pci_add(PCI_BDF(0, 6, 0), 0x12345678, 0);
+        fake_set(f, 0x100, 4, 1 | (u32)lists[i].at << 20);
+        fake_set(f, lists[i].at, 4, PCI_EXT_SRIOV | (u32)lists[i].next << 20);
+        pci_enumerate();
+        assert_int_equal(pci_at(0)->sriov, 0); /* not PCI Express: what is there is anything */
+        fake_pci_cap(f, 0x80, PCI_CAP_EXPRESS);
+        pci_enumerate();
+        assert_int_equal(pci_at(0)->sriov, lists[i].found);
     }
 }
 
@@ -226,6 +250,96 @@ static void test_reset(void **state) {
     run_reset(pci_at(0), 1, (const u64[]){ 0 });
 }
 
+/* A device that takes its time, and one that does not come back. */
+static void test_reset_without_answer(void **state) {
+    struct fake_pci *f = fake_pci_add(PCI_BDF(0, 7, 0), 0x12345678, 0);
+    struct pci_device *d;
+    u32 phase = 0;
+
+    fake_pci_cap(f, 0x60, PCI_CAP_EXPRESS);
+    fake_set(f, 0x64, 4, BIT(28));
+    fake_set(f, PCI_COMMAND, 2, 7);
+    f->silent_ns = 350 * NS_PER_MS;
+    pci_enumerate();
+    d = pci_at(0);
+    for (u64 now = 1000, wait = 1; wait; phase++, now += wait) {
+        fake_clock(now);
+        wait = pci_reset(d, phase);
+    }
+    assert_int_equal(phase, 5);
+    assert_false(d->lost);
+    assert_int_equal(fake_get(f, PCI_COMMAND, 2), 3 | PCI_COMMAND_NO_INTX);
+
+    fake_set(f, 0x6a, 2, BIT(5)); /* what it asked for is still to come, for ever */
+    f->writable[0x6a] = 0;
+    f->silent_ns = 0;
+    phase = 0;
+    for (u64 now = 1000, wait = 1; wait; phase++, now += wait) {
+        fake_clock(now);
+        wait = pci_reset(d, phase);
+    }
+    assert_int_equal(phase, PCI_RESET_TRIES + 1);
+    assert_true(d->lost);
+    assert_string_equal(fake_log_last,
+                        "PCI device 00:07.0 did not come back from its reset; nobody gets it any more");
+    assert_int_equal(fake_get(f, PCI_COMMAND, 2) & PCI_COMMAND_MASTER, 0);
+    assert_true(phase < PCI_RESET_PHASES);
+    fake_clock(1000);
+}
+
+static void capable(struct fake_pci *f, u16 at, u16 bits) {
+    fake_pci_cap(f, 0x54, PCI_CAP_EXPRESS);
+    fake_pci_extended(f, at, PCI_EXT_ACS);
+    fake_set(f, at + 4, 2, bits);
+    f->writable[at + 6] = 0x7f;
+}
+
+static struct fake_pci *port(u32 bdf, u8 bus) {
+    struct fake_pci *f = fake_pci_add(bdf, 0x12345678, 0x06040000);
+
+    f->space[PCI_HEADER] = 1;
+    f->space[PCI_SECONDARY] = f->space[PCI_SUBORDINATE] = bus;
+    return f;
+}
+
+static u32 group(u32 bdf) { return pci_group(pci_find(bdf)); }
+
+/* Who can reach whom without going by way of the root. */
+static void test_groups(void **state) {
+    capable(port(PCI_BDF(0, 8, 0), 1), 0x148, 0x7f);  /* isolates, once it is told to */
+    capable(port(PCI_BDF(0, 9, 0), 2), 0x148, 0x0c);  /* cannot */
+    port(PCI_BDF(0, 10, 0), 3);                       /* of old */
+    port(PCI_BDF(3, 0, 0), 4);                        /* behind that */
+    capable(port(PCI_BDF(0, 11, 0), 5), 0x148, 0x1d); /* behind a good one ... */
+    port(PCI_BDF(5, 0, 0), 6);                        /* ... a bad one */
+    fake_pci_add(PCI_BDF(0, 3, 0), 0x12345678, 0);
+    fake_pci_add(PCI_BDF(0, 31, 0), 0x12345678, 0)->space[PCI_HEADER] = 0x80;
+    fake_pci_add(PCI_BDF(0, 31, 2), 0x12345678, 0);
+    fake_pci_add(PCI_BDF(1, 0, 0), 0x12345678, 0);
+    fake_pci_add(PCI_BDF(2, 0, 0), 0x12345678, 0);
+    fake_pci_add(PCI_BDF(4, 0, 0), 0x12345678, 0);
+    fake_pci_add(PCI_BDF(4, 1, 0), 0x12345678, 0);
+    fake_pci_add(PCI_BDF(6, 1, 0), 0x12345678, 0);
+    capable(fake_pci_add(PCI_BDF(1, 1, 0), 0x12345678, 0), 0x148,
+            0); /* functions that cannot reach each other */
+    fake_device[fake_nr_devices - 1].space[PCI_HEADER] = 0x80;
+    capable(fake_pci_add(PCI_BDF(1, 1, 1), 0x12345678, 0), 0x148, 4);
+    pci_enumerate();
+    assert_int_equal(group(PCI_BDF(0, 3, 0)), PCI_BDF(0, 3, 0));
+    assert_int_equal(group(PCI_BDF(0, 31, 2)), PCI_BDF(0, 31, 0));
+    assert_int_equal(group(PCI_BDF(0, 31, 0)), PCI_BDF(0, 31, 0));
+    assert_int_equal(group(PCI_BDF(1, 0, 0)), PCI_BDF(1, 0, 0));
+    assert_int_equal(group(PCI_BDF(2, 0, 0)), PCI_BDF(0, 9, 0));
+    assert_int_equal(group(PCI_BDF(4, 0, 0)), PCI_BDF(0, 10, 0));
+    assert_int_equal(group(PCI_BDF(4, 1, 0)), PCI_BDF(0, 10, 0));
+    assert_int_equal(group(PCI_BDF(6, 1, 0)), PCI_BDF(5, 0, 0));
+    assert_int_equal(group(PCI_BDF(1, 1, 1)), PCI_BDF(1, 1, 1));
+    port(PCI_BDF(7, 0, 0), 7); /* a bridge to itself */
+    fake_pci_add(PCI_BDF(7, 1, 0), 0x12345678, 0);
+    pci_enumerate();
+    assert_int_equal(group(PCI_BDF(7, 1, 0)), PCI_BDF(7, 0, 0));
+}
+
 static void test_quiet(void **state) {
     struct fake_pci *f = fake_pci_add(PCI_BDF(0, 3, 0), 0x100e8086, 0x02000003);
 
@@ -269,10 +383,13 @@ int main(void) {
         cmocka_unit_test_setup(test_odd_bars, setup),
         cmocka_unit_test_setup(test_capabilities, setup),
         cmocka_unit_test_setup(test_capabilities_lie, setup),
+        cmocka_unit_test_setup(test_extended, setup),
         cmocka_unit_test_setup(test_functions, setup),
         cmocka_unit_test_setup(test_headers, setup),
         cmocka_unit_test_setup(test_too_many, setup),
         cmocka_unit_test_setup(test_reset, setup),
+        cmocka_unit_test_setup(test_reset_without_answer, setup),
+        cmocka_unit_test_setup(test_groups, setup),
         cmocka_unit_test_setup(test_quiet, setup),
         cmocka_unit_test_setup(test_random, setup),
     };

@@ -1,0 +1,26 @@
+/* Virtual functions: enabled at boot, their BARs placed by Takt. PCI Express SR-IOV 1.1, chapter 3. */
+#ifndef HV_PASSTHROUGH_SRIOV_H
+#define HV_PASSTHROUGH_SRIOV_H
+
+#include "passthrough/pci.h"
+
+#define SRIOV_SETTLE_NS (100 * NS_PER_MS) /* until virtual functions answer: 3.3.3.1 */
+
+/* After pci_enumerate(): of each physical function as many as it has, but at most `most`. Why one has none is
+ * in the log. True: sriov_find(), which makes them devices, is to be called SRIOV_SETTLE_NS later. */
+bool sriov_enable(u32 most);
+void sriov_find(void);
+/* After a reset of the physical function, which takes its virtual ones away: false, they are there; true,
+ * they will be in SRIOV_SETTLE_NS: call again. */
+bool sriov_again(struct pci_device *pf);
+
+/* VMs have virtual functions of it. */
+bool sriov_in_use(const struct pci_device *pf);
+
+/* What a VM file's `vf =` asks for (CONFIG_VF): that one, or one that nobody has. NULL: there is none. */
+struct pci_device *sriov_asked(u32 request);
+/* Of the physical functions that are Intel's Ethernet controllers, and as such called igb0, igb1 ...: which;
+ * -1: none of them. */
+int sriov_number(const struct pci_device *pf);
+
+#endif
