@@ -235,7 +235,8 @@ static void prepare_events(struct virt_vcpu *v, struct svm_vcpu *s) {
     }
     watch_iret(b, s->nmi_masked);
     if (v->want_nmi_window && !s->nmi_masked && !event && !(v->regs.rflags & RFLAGS_TF)) step(v, s);
-    b->intercept_cr = CR4_ACCESS | (v->want_cr8_exit ? CR_WRITE(8) : 0);
+    /* With V_IRQ set too: there QEMU (up to 10.0 at least) ends by an assertion when the guest writes CR8. */
+    b->intercept_cr = CR4_ACCESS | (v->want_cr8_exit || v->want_irq_window ? CR_WRITE(8) : 0);
     b->int_ctl = INT_CTL_MASKING | v->cr8 | (v->want_irq_window ? INT_CTL_IRQ | INT_CTL_IGN_TPR : 0);
     b->clean &= ~CLEAN_TPR;
     v->armed = v->want_irq_window | v->want_nmi_window | v->want_cr8_exit;
