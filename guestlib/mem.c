@@ -14,15 +14,17 @@ extern u64 boot_pml4[512];
 
 static struct mem_range ranges[MAX_RANGES];
 static unsigned nr_ranges;
-static struct mem_range pool[MAX_RANGES]; /* page-aligned, never handed out yet; taken from the low end */
+static struct mem_range pool[MAX_RANGES]; /* page-aligned; at the start only */
 static unsigned nr_pool;
 static size_t free_pages;
 static struct spinlock lock;
 
-struct free_page {
-    struct free_page *next;
+/* Free pages in a row; it lies in the first of them. */
+struct run {
+    struct run *next; /* by address; two that touch are one */
+    size_t n;
 };
-static struct free_page *freed; /* single pages that came back */
+static struct run *runs;
 
 const struct mem_range *mem_ranges(unsigned *n) {
     *n = nr_ranges;
@@ -41,32 +43,40 @@ u64 mem_image_end(void) { return (u64)image_end; }
 
 size_t page_count_free(void) { return free_pages; }
 
+static struct run *after(struct run *r, size_t n) { return (struct run *)((char *)r + n * PAGE_SIZE); }
+
+/* From the low end of the first run that is long enough. Pages that nobody has had are as they came. */
 void *page_alloc(size_t n) {
     u64 f = spin_lock_irqsave(&lock);
-    void *p = NULL;
+    struct run **at = &runs, *r;
 
-    if (n == 1 && freed) {
-        p = freed;
-        freed = freed->next;
+    while ((r = *at) && r->n < n) at = &r->next;
+    if (r) {
+        struct run was = *r;
+
+        *r = (struct run){ 0 };
+        *at = was.n > n ? after(r, n) : was.next;
+        if (was.n > n) **at = (struct run){ was.next, was.n - n };
+        free_pages -= n;
     }
-    for (unsigned i = 0; i < nr_pool && !p; i++)
-        if (pool[i].end - pool[i].start >= n * PAGE_SIZE) {
-            p = (void *)pool[i].start;
-            pool[i].start += n * PAGE_SIZE;
-        }
-    if (p) free_pages -= n;
     spin_unlock_irqrestore(&lock, f);
-    return p;
+    return r;
 }
 
 void page_free(void *p, size_t n) {
     u64 f = spin_lock_irqsave(&lock);
+    struct run *r = p, *before = NULL, *next = runs;
 
+    for (; next && next < r; next = next->next) before = next;
+    *r = (struct run){ next, n };
+    if (next && after(r, n) == next) *r = (struct run){ next->next, n + next->n };
+    if (!before)
+        runs = r;
+    else if (after(before, before->n) == r)
+        *before = (struct run){ r->next, before->n + r->n };
+    else
+        before->next = r;
     free_pages += n;
-    for (char *page = p; n--; page += PAGE_SIZE) {
-        ((struct free_page *)page)->next = freed;
-        freed = (struct free_page *)page;
-    }
     spin_unlock_irqrestore(&lock, f);
 }
 
@@ -192,7 +202,14 @@ static void add_pool(u64 start, u64 end) {
     end = ALIGN_DOWN(end, PAGE_SIZE);
     if (start >= end || nr_pool == MAX_RANGES) return;
     pool[nr_pool++] = (struct mem_range){ start, end, 1 };
-    free_pages += (end - start) / PAGE_SIZE;
+}
+
+/* What is in the pool may be handed out from now on. */
+static void open_pool(void) {
+    for (unsigned i = 0; i < nr_pool; i++)
+        if (pool[i].end > pool[i].start)
+            page_free((void *)pool[i].start, (pool[i].end - pool[i].start) / PAGE_SIZE);
+    nr_pool = 0;
 }
 
 /* Cuts [start, end) out of the pool. */
@@ -203,7 +220,6 @@ static void reserve(u64 start, u64 end) {
         struct mem_range r = pool[i];
 
         if (start >= r.end || end <= r.start) continue;
-        free_pages -= (r.end - r.start) / PAGE_SIZE;
         pool[i].end = pool[i].start;
         add_pool(r.start, MAX(start, r.start));
         add_pool(MIN(ALIGN_UP(end, PAGE_SIZE), r.end), r.end);
@@ -221,9 +237,11 @@ void mem_init(const struct hvm_start_info *si) {
     for (unsigned i = 0; i < nr_ranges; i++)
         if (ranges[i].type == 1) add_pool(ranges[i].start, MIN(ranges[i].end, MAPPED));
     for (u32 i = 0; i < si->nr_modules; i++) reserve(mod[i].paddr, mod[i].paddr + mod[i].size);
+    open_pool();
     for (unsigned i = 0; i < nr_ranges; i++)
         if (ranges[i].type == 1 && ranges[i].end > MAPPED) {
             if (mem_map(MAX(ranges[i].start, MAPPED), ranges[i].end)) guest_panic("no memory to map memory");
             add_pool(MAX(ranges[i].start, MAPPED), ranges[i].end);
         }
+    open_pool();
 }

@@ -55,6 +55,34 @@ static void memory(void) {
     CHECK(!calloc(1ull << 33, 1ull << 33), "calloc overflows");
 }
 
+/* Pages that came back in whatever order are there in one piece again. */
+static void pages(void) {
+    size_t all = page_count_free(), most = all - 32, n[48];
+    void *p[48], *big = page_alloc(most);
+    u64 rnd = 5;
+
+    CHECK(big, "%lu of %lu pages in a row are not to be had", most, all);
+    if (big) page_free(big, most);
+    for (unsigned round = 0; round < 40; round++) {
+        for (unsigned i = 0; i < ARRAY_SIZE(p); i++) {
+            n[i] = 1 + ((rnd = rnd * 6364136223846793005ull + 1442695040888963407ull) >> 61);
+            p[i] = page_alloc(n[i]);
+            if (!p[i]) test_fatal("no pages in round %u", round);
+            memset(p[i], i + 1, n[i] * PAGE_SIZE);
+        }
+        for (unsigned i = 0, k = round; i < ARRAY_SIZE(p); i++, k += 1 + 6 * (round % 2)) {
+            u8 *q = p[k % ARRAY_SIZE(p)], *last = q + n[k % ARRAY_SIZE(p)] * PAGE_SIZE - 1;
+
+            CHECK(*q == k % ARRAY_SIZE(p) + 1 && *last == *q, "pages %lx are somebody else's too", (u64)q);
+            page_free(q, n[k % ARRAY_SIZE(p)]);
+        }
+    }
+    CHECK(page_count_free() == all, "%lu pages of %lu", page_count_free(), all);
+    big = page_alloc(most);
+    CHECK(big, "%lu pages in a row are gone for ever", most);
+    if (big) page_free(big, most);
+}
+
 /* Copies of every length and alignment within a few words touch what they should and nothing beside it. */
 static void copies(void) {
     static u8 from[64], to[64];
@@ -99,6 +127,7 @@ int main(void) {
     test_begin();
     formats();
     memory();
+    pages();
     copies();
     words();
     past();

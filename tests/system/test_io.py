@@ -210,6 +210,19 @@ def test_ends_that_die():
         assert "crashed" not in takt.serial()
 
 
+@pytest.mark.long_on("bochs")
+def test_who_comes_and_goes_leaves_no_memory_behind(platform):
+    """Twenty times a VM with a disk and a network device of 40 pages of iodom's, which has 2 MiB: they are had again and again."""
+    config = SCRIPTED + vm("iodom", "iodom", "2M") + vm("disk", "blktest", cmdline="requests=1", net="iodom delay=1ms",
+                                                       disk="iodom size=64K depth=128", start="no")
+    once = "+20ms create disk\n+0ms wait disk 5s\n"
+    boot = Boot("io-memory", config, "@300ms list\n" + once * 20 + "+0ms poweroff\n", platform)
+    read = len(boot.said(r"disk: blktest: 64 KiB, .* ended, 0 errors, 0 bad"))
+    late = len(boot.said("create: VM disk is there already"))  # by the host's clock it may not have been gone yet
+    assert read + late == 20 and read > 15, (read, late, boot.log[-2000:])
+    assert not boot.said("cannot be served|no window")
+
+
 def device(takt, vm):
     return next((d for d in takt("devices") if d["vm"] == vm), None)
 
