@@ -10,6 +10,7 @@
 
 #define AP_PAGE       0x8000 /* also in start.asm */
 #define AP_WAIT_NS    (2 * NS_PER_S)
+#define AP_LOOK_NS    (AP_WAIT_NS / 4)
 #define FW_CFG_SELECT 0x510 /* QEMU's configuration device: where Takt is not */
 #define FW_CFG_DATA   0x511
 #define FW_CFG_CPUS   5
@@ -21,6 +22,7 @@ extern struct vcpu *ap_vcpu;
 static struct vcpu first;
 static struct vcpu *vcpus[TAKT_MAX_VCPUS];
 static struct spinlock call_lock;
+static struct semaphore came = SEMAPHORE(0); /* a vCPU is online */
 
 void vcpu_main(struct vcpu *v);
 
@@ -93,6 +95,7 @@ void vcpu_main(struct vcpu *v) {
     time_init_cpu();
     thread_init_cpu();
     __atomic_store_n(&v->online, true, __ATOMIC_RELEASE);
+    sem_up(&came);
     thread_idle();
 }
 
@@ -118,8 +121,7 @@ static bool start(unsigned id) {
     vcpu_start_raw(id, AP_PAGE >> 12);
     while (!__atomic_load_n(&v->online, __ATOMIC_ACQUIRE)) {
         if (had(id, begin) > AP_WAIT_NS) return false;
-        hypercall0(TAKT_HC_YIELD);
-        cpu_relax();
+        sem_down_until(&came, time_ns() + AP_LOOK_NS);
     }
     return true;
 }
