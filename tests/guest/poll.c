@@ -1,9 +1,10 @@
 /* vcpus: 2 */
-/* TAKT_HC_POLL: what is pending already, time-outs, an event that comes while it sleeps, deadlines past and
- * far away. */
+/* TAKT_HC_POLL: what is pending already, time-outs, an event or an interrupt that comes while it sleeps,
+ * deadlines past and far away. */
 #include <guest/event.h>
 #include <guest/test.h>
 #include <guest/thread.h>
+#include <guest/time.h>
 #include <guest/vcpu.h>
 
 static int port_a, port_b;
@@ -17,7 +18,15 @@ static void later(void *arg) {
     event_send(port_b);
 }
 
+static u32 interrupts, wrong;
+
+static void calls(struct timer *t) {
+    interrupts++;
+    for (u32 i = 0; i < 20; i++) wrong += hypercall0(TAKT_HC_VERSION) != TAKT_ABI_VERSION;
+}
+
 int main(void) {
+    static struct timer timer;
     struct thread *t;
     u64 start, took;
     int err;
@@ -53,6 +62,12 @@ int main(void) {
     CHECK(hypercall2(TAKT_HC_POLL, port_a, ~0ull) == 0, "a deadline in 584 years");
     event_take(port_a);
     thread_join(t);
+
+    timer_start(&timer, time_ns() + 2 * NS_PER_MS, calls, NULL);
+    err = event_poll(port_a, 6 * NS_PER_MS);
+    CHECK(err == -ETIMEDOUT && interrupts == 1 && !wrong,
+          "an interrupt that makes hypercalls while it sleeps: %d, %u interrupts, %u wrong answers", err,
+          interrupts, wrong);
 
     event_set_handler(port_a, 0, NULL, NULL);
     t = thread_start(1, "polls", polls, NULL);

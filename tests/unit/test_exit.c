@@ -329,7 +329,7 @@ static void test_hc_random(void **state) {
     for (int i = 0; i < 100000; i++) {
         static const u64 edge[] = { 0,        1,          2,          0x40,    0x1000, 0x1ff000,
                                     0x200000, 0xfed81000, 0xffffffff, BIT(32), ~0ull };
-        u64 nr = (u64)rand() % 16;
+        u64 nr = (u64)rand() % (TAKT_HC_STORE_NOTIFY + 2);
 
         if (nr == TAKT_HC_SHUTDOWN || nr == TAKT_HC_POLL) continue;
         fake_of(v)->cpl = rand() % 8 ? 0 : 3;

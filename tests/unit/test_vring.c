@@ -4,6 +4,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <cmocka.h>
+#include <pthread.h>
 #include <takt/errno.h>
 #include "ring_rig.h"
 
@@ -402,6 +403,55 @@ static void copies(void **state) {
     assert_memory_equal(y, "YZcdefghi", 9);
 }
 
+/* ---- memory that changes while it is read ---- */
+
+static bool scribbling;
+
+/* Address and length of a descriptor and the index, each good or bad at any time. */
+static void *scribble(void *arg) {
+    static const u64 addr[] = { ARENA_GPA, ARENA_GPA + ARENA_SIZE - 64, ~0ull - 63, TAKT_HIGH_RAM };
+    static const u32 len[] = { 64, 64, 0xffff0000, 1 };
+
+    for (u32 i = 0; __atomic_load_n(&scribbling, __ATOMIC_RELAXED); i++) {
+        __atomic_store_n(&desc[0].addr, addr[i % 8 < 4 ? 0 : i % 4], __ATOMIC_RELAXED);
+        __atomic_store_n(&desc[0].len, len[i % 4], __ATOMIC_RELAXED);
+        __atomic_store_n(&front.avail->ring[0], i % 16 == 9 ? 0x7fff : 0, __ATOMIC_RELAXED);
+        __atomic_store_n(&front.avail->idx, i % 16 == 14 ? SIZE + 1 : 1, __ATOMIC_RELAXED);
+    }
+    return arg;
+}
+
+/* What was judged is what is used, whatever the other vCPU of the front end does meanwhile. */
+static void looked_at_once(void **state) {
+    u32 taken = 0, refused = 0, wrong = 0;
+    pthread_t thread;
+
+    lay(0);
+    scribbling = true;
+    assert_int_equal(pthread_create(&thread, NULL, scribble, NULL), 0);
+    for (u32 i = 0; i < 50000000 && (i < 2000000 || taken < 10000 || refused < 10000); i++) {
+        struct vring_chain c;
+
+        back.broken = false;
+        back.avail_next = back.avail_seen = 0;
+        if (vring_back_take(&back, &c) != 1) {
+            refused++;
+            continue;
+        }
+        taken++;
+        if (c.head || c.nr_out != 1 || c.nr_in || c.seg[0].len != c.out_len || c.seg[0].p < arena ||
+            c.seg[0].len > (u64)(arena + ARENA_SIZE - c.seg[0].p)) {
+            wrong++;
+            break;
+        }
+        if (i % 64 == 0) vring_copy_in(c.seg, 1, 0, "", 1);
+    }
+    __atomic_store_n(&scribbling, false, __ATOMIC_RELAXED);
+    pthread_join(thread, NULL);
+    assert_int_equal(wrong, 0);
+    assert_true(taken >= 10000 && refused >= 10000);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(both_sides),          cmocka_unit_test(one_notification_a_batch),
@@ -409,6 +459,7 @@ int main(void) {
         cmocka_unit_test(walk_is_bounded),     cmocka_unit_test(indirect_rules),
         cmocka_unit_test(addresses_and_sums),  cmocka_unit_test(high_memory),
         cmocka_unit_test(back_refuses_places), cmocka_unit_test(copies),
+        cmocka_unit_test(looked_at_once),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
