@@ -197,7 +197,7 @@ bool nvme_store_run(struct nvme_store *s, u64 now) {
     return nvme_run(&s->nvme, now);
 }
 
-int nvme_store_init(struct nvme_store *s, volatile void *regs, u64 bytes, const struct nvme_env *env,
+int nvme_store_init(struct nvme_store *s, volatile void *regs, u64 bytes, const struct device_env *env,
                     const struct driver_env *driver) {
     void *memory = driver->pages(NVME_MEMORY / PAGE_SIZE);
 

@@ -54,7 +54,7 @@ extern const struct option_kind disk_nvme_options[];
 
 /* `regs`, `bytes` and `env` as nvme_init() has them; `driver` has pages, which are never given back. -ENOMEM;
  * -ENODEV: nvme.why. */
-int nvme_store_init(struct nvme_store *s, volatile void *regs, u64 bytes, const struct nvme_env *env,
+int nvme_store_init(struct nvme_store *s, volatile void *regs, u64 bytes, const struct device_env *env,
                     const struct driver_env *driver);
 /* The disk that owner->options ask for; `owner` stays where it is until the disk is closed. NULL: `why`. */
 struct disk *nvme_store_open(struct nvme_store *s, const struct takt_back *owner);

@@ -20,16 +20,8 @@ enum {
     TCTL = 0x0400,
     TIPG = 0x0410,
     RDBAL = 0x2800,
-    RDBAH = 0x2804,
-    RDLEN = 0x2808,
-    RDH = 0x2810,
-    RDT = 0x2818,
     RDTR = 0x2820,
     TDBAL = 0x3800,
-    TDBAH = 0x3804,
-    TDLEN = 0x3808,
-    TDH = 0x3810,
-    TDT = 0x3818,
     MTA = 0x5200,
     RAL = 0x5400,
     RAH = 0x5404,
@@ -39,47 +31,26 @@ enum {
 #define CTRL_RST BIT(26)
 #define CTRL_OFF                                                                                             \
     (BIT(3) | BIT(7) | BIT(30) | BIT(31)) /* link reset, loss of signal inverted, VLANs, PHY reset */
-#define STATUS_LU      BIT(1)
-#define EERD_START     BIT(0)
-#define EERD_DONE      BIT(4)
-#define RAH_AV         BIT(31)
-#define RCTL_EN        BIT(1)
-#define RCTL_ALL       (BIT(3) | BIT(4)) /* promiscuous: unicasts, multicasts */
-#define RCTL_BAM       BIT(15)
-#define RCTL_SECRC     BIT(26)
-#define TCTL_EN        BIT(1)
-#define TCTL_SHAPE     (BIT(3) | 0x10 << 4 | 0x40 << 12) /* pad; collisions as 13.4.33 advises */
-#define TIPG_COPPER    0x0060200au                       /* 13.4.34 */
+#define STATUS_LU   BIT(1)
+#define EERD_START  BIT(0)
+#define EERD_DONE   BIT(4)
+#define RAH_AV      BIT(31)
+#define RCTL_EN     BIT(1)
+#define RCTL_ALL    (BIT(3) | BIT(4)) /* promiscuous: unicasts, multicasts */
+#define RCTL_BAM    BIT(15)
+#define RCTL_SECRC  BIT(26)
+#define TCTL_EN     BIT(1)
+#define TCTL_SHAPE  (BIT(3) | 0x10 << 4 | 0x40 << 12) /* pad; collisions as 13.4.33 advises */
+#define TIPG_COPPER 0x0060200au                       /* 13.4.34 */
 
-#define IRQ_OVERRUN    BIT(6)
-
-#define STATUS_DONE    0x01
-#define STATUS_LAST    0x02 /* receiver's: EOP */
-#define COMMAND_LAST   0x01 /* transmitter's: EOP */
-#define COMMAND_SUM    0x02
-#define COMMAND_REPORT 0x08
+#define IRQ_OVERRUN BIT(6)
 
 /* It answers within some ms after reset; a read of a register takes a microsecond or so. */
 #define PATIENCE 20000u
 
-/* 3.2.3 and 3.3.3, legacy. */
-struct e1000_desc {
-    u64 addr;
-    u16 len;
-    u8 sum_at, command; /* of one to be sent; of one that came a checksum */
-    u8 status, errors;
-    u16 special;
-};
-
 static u32 get(const struct e1000 *n, u32 reg) { return mmio_read32(n->regs + reg); }
 
 static void set(struct e1000 *n, u32 reg, u32 v) { mmio_write32(n->regs + reg, v); }
-
-static u32 next(u32 i) { return (i + 1) % E1000_RING; }
-
-/* What was written to descriptors and buffers is there before the device is told, and nothing is read
- * before the device said so. On x86 it is enough that the compiler keeps the order. */
-static void order(void) { __atomic_thread_fence(__ATOMIC_ACQ_REL); }
 
 /* ---- set-up ---- */
 
@@ -120,34 +91,19 @@ static bool reset(struct e1000 *n) {
     return true;
 }
 
-/* The registers of a ring have the same places from 0x2800 and 0x3800 on. */
-static void set_ring(struct e1000 *n, u32 first, u64 addr, u32 tail) {
-    set(n, first, (u32)addr);
-    set(n, first + RDBAH - RDBAL, (u32)(addr >> 32));
-    set(n, first + RDLEN - RDBAL, E1000_RING * sizeof(struct e1000_desc));
-    set(n, first + RDH - RDBAL, 0);
-    set(n, first + RDT - RDBAL, tail);
-}
-
 int e1000_init(struct e1000 *n, volatile void *regs, void *memory, u64 (*dma_addr)(const void *)) {
-    *n = (struct e1000){ .regs = regs, .rx = memory, .rx_given = E1000_RING - 1 };
-    n->tx = n->rx + E1000_RING;
-    n->rx_buffer = (u8 *)memory + 2 * E1000_RING * sizeof(struct e1000_desc);
-    n->tx_buffer = n->rx_buffer + E1000_RING * E1000_BUFFER;
+    static const struct nic_ring_kind legacy = { .advanced = false, .report = 1 };
+
+    *n = (struct e1000){ .regs = regs };
     if (!reset(n) || !read_mac(n)) return -ENODEV;
-    for (u32 i = 0; i < E1000_RING; i++) {
-        n->rx[i] = (struct e1000_desc){ .addr = dma_addr(n->rx_buffer + i * E1000_BUFFER) };
-        n->tx[i] = (struct e1000_desc){ .addr = dma_addr(n->tx_buffer + i * E1000_BUFFER) };
-    }
-    order();
     for (u32 i = 0; i < 128; i++) set(n, MTA + 4 * i, 0);
     set(n, FCAL, 0); /* no pauses on request of the other end */
     set(n, FCAH, 0);
     set(n, FCT, 0);
     set(n, FCTTV, 0);
     set(n, RDTR, 0);
-    set_ring(n, RDBAL, dma_addr((const void *)n->rx), E1000_RING - 1);
-    set_ring(n, TDBAL, dma_addr((const void *)n->tx), 0);
+    nic_ring_init(&n->ring, &legacy, n->regs + RDBAL, n->regs + TDBAL, memory, dma_addr);
+    nic_receive_refill(&n->ring);
     set(n, TIPG, TIPG_COPPER);
     set(n, TCTL, (u32)(TCTL_EN | TCTL_SHAPE));
     return 0;
@@ -180,71 +136,3 @@ u32 e1000_causes(struct e1000 *n) {
 }
 
 bool e1000_link(struct e1000 *n) { return get(n, STATUS) & STATUS_LU; }
-
-/* ---- sending ---- */
-
-void *e1000_send_buffer(struct e1000 *n) {
-    while (n->tx_oldest != n->tx_told && n->tx[n->tx_oldest].status & STATUS_DONE) {
-        n->tx_oldest = next(n->tx_oldest);
-        n->sent++;
-    }
-    order();
-    return next(n->tx_at) == n->tx_oldest ? NULL : n->tx_buffer + n->tx_at * E1000_BUFFER;
-}
-
-void e1000_send_put(struct e1000 *n, u32 len) {
-    volatile struct e1000_desc *d = &n->tx[n->tx_at];
-
-    d->len = (u16)MIN(len, E1000_FRAME);
-    d->command = COMMAND_LAST | COMMAND_SUM | COMMAND_REPORT;
-    d->status = 0;
-    n->tx_at = next(n->tx_at);
-}
-
-void e1000_send_kick(struct e1000 *n) {
-    if (n->tx_told == n->tx_at) return;
-    n->tx_told = n->tx_at;
-    order();
-    set(n, TDT, n->tx_at);
-}
-
-/* ---- receiving ---- */
-
-static void release(struct e1000 *n) {
-    n->rx[n->rx_at].status = 0;
-    n->rx_at = next(n->rx_at);
-}
-
-u32 e1000_receive(struct e1000 *n, const void **frame) {
-    for (;; release(n)) {
-        volatile struct e1000_desc *d = &n->rx[n->rx_at];
-        u8 status = n->rx_at == n->rx_given ? 0 : d->status;
-        bool last = status & STATUS_LAST, bad;
-        u32 len;
-
-        if (!(status & STATUS_DONE)) return 0;
-        order();
-        len = d->len;
-        bad = n->skip || !last || d->errors || len == 0 || len > E1000_FRAME;
-        n->skip = !last;
-        if (!bad) {
-            *frame = n->rx_buffer + n->rx_at * E1000_BUFFER;
-            return len;
-        }
-        n->bad += last;
-    }
-}
-
-void e1000_receive_next(struct e1000 *n) {
-    n->received++;
-    release(n);
-}
-
-void e1000_receive_refill(struct e1000 *n) {
-    u32 tail = (n->rx_at + E1000_RING - 1) % E1000_RING;
-
-    if (tail == n->rx_given) return;
-    n->rx_given = tail;
-    order();
-    set(n, RDT, tail);
-}

@@ -12,4 +12,11 @@ struct driver_env {
     void (*relax)(void); /* lets others run, while a register is waited for */
 };
 
+/* And a driver of a device of the machine. */
+struct device_env {
+    u64 (*dma_addr)(const void *p); /* where the device finds what is at p */
+    u64 (*now)(void);               /* ns */
+    void (*relax)(void);            /* lets others run, while the device is waited for */
+};
+
 #endif

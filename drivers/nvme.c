@@ -108,7 +108,7 @@ static void give_back(struct nvme_queue *q) { mmio_write32(q->doorbell + q->stri
 
 /* ---- set-up ---- */
 
-static bool wait_ready(struct nvme *n, const struct nvme_env *env, u32 want, u64 limit) {
+static bool wait_ready(struct nvme *n, const struct device_env *env, u32 want, u64 limit) {
     u64 end = env->now() + limit;
 
     for (;;) {
@@ -122,7 +122,7 @@ static bool wait_ready(struct nvme *n, const struct nvme_env *env, u32 want, u64
 }
 
 /* 7.6.1 */
-static int enable(struct nvme *n, const struct nvme_env *env, u32 stride, u64 limit, u8 *memory) {
+static int enable(struct nvme *n, const struct device_env *env, u32 stride, u64 limit, u8 *memory) {
     set(n, CC, get(n, CC) & ~(u32)CC_EN);
     if (!wait_ready(n, env, 0, limit)) return refuse(n, "it does not come out of reset");
     set_queue(n, &n->admin, 0, memory, memory + PAGE_SIZE, ADMIN_QUEUE, stride);
@@ -134,7 +134,7 @@ static int enable(struct nvme *n, const struct nvme_env *env, u32 stride, u64 li
 }
 
 /* One at a time. */
-static bool admin(struct nvme *n, const struct nvme_env *env, const struct nvme_entry *e) {
+static bool admin(struct nvme *n, const struct device_env *env, const struct nvme_entry *e) {
     u64 end = env->now() + NVME_PATIENCE;
     struct nvme_completion c;
 
@@ -183,7 +183,7 @@ static int identify_namespace(struct nvme *n, const u8 *page) {
     return 0;
 }
 
-static int identify(struct nvme *n, const struct nvme_env *env, u8 *page) {
+static int identify(struct nvme *n, const struct device_env *env, u8 *page) {
     struct nvme_entry e = { .opcode = IDENTIFY, .id = 1, .prp[0] = n->dma_addr(page), .dw[0] = 1 };
     int error;
 
@@ -197,7 +197,7 @@ static int identify(struct nvme *n, const struct nvme_env *env, u8 *page) {
 }
 
 /* 5.21.1.7, 5.3, 5.4: queue 1 of each kind, in one piece, interrupts by vector 0. */
-static int make_queues(struct nvme *n, const struct nvme_env *env, u32 size, u8 *entries, u8 *completions) {
+static int make_queues(struct nvme *n, const struct device_env *env, u32 size, u8 *entries, u8 *completions) {
     struct nvme_entry all[] = {
         { .opcode = SET_FEATURES, .id = 3, .dw = { NR_QUEUES_FEATURE } },
         { .opcode = CREATE_CQ,
@@ -216,7 +216,7 @@ static int make_queues(struct nvme *n, const struct nvme_env *env, u32 size, u8 
     return 0;
 }
 
-static int set_up(struct nvme *n, const struct nvme_env *env, u64 bytes, u8 *memory) {
+static int set_up(struct nvme *n, const struct device_env *env, u64 bytes, u8 *memory) {
     u32 low = get(n, CAP), high = get(n, CAP + 4), size = MIN((low & 0xffff) + 1, NVME_QUEUE);
     u32 stride = 4u << (high & 15);
     u64 cap = (u64)high << 32 | low, limit = MAX(low >> 24, 1u) * RESET_UNIT;
@@ -235,7 +235,7 @@ static int set_up(struct nvme *n, const struct nvme_env *env, u64 bytes, u8 *mem
     return error;
 }
 
-int nvme_init(struct nvme *n, volatile void *regs, u64 bytes, void *memory, const struct nvme_env *env) {
+int nvme_init(struct nvme *n, volatile void *regs, u64 bytes, void *memory, const struct device_env *env) {
     int error;
 
     *n = (struct nvme){ .regs = regs, .dma_addr = env->dma_addr };

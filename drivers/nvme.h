@@ -11,7 +11,7 @@
 #ifndef DRIVERS_NVME_H
 #define DRIVERS_NVME_H
 
-#include <takt/types.h>
+#include "drivers/env.h"
 
 #define NVME_CLASS    0x010802u /* of a PCI function: class, subclass, interface */
 
@@ -39,13 +39,6 @@ struct nvme_command {
     /* Called from nvme_run(): 0; -EIO. After -EIO of a controller that is broken (`why`), the device may
      * still write to the buffer. May submit again. */
     void (*done)(struct nvme_command *c, int error);
-};
-
-/* What it needs of the program that it is linked into. */
-struct nvme_env {
-    u64 (*dma_addr)(const void *p); /* where the device finds what is at p */
-    u64 (*now)(void);               /* ns; asked by nvme_init() alone */
-    void (*relax)(void);            /* lets others run, while a register is waited for */
 };
 
 struct nvme_entry; /* of queues, as the device has them */
@@ -88,7 +81,7 @@ struct nvme {
 /* Resets the controller and sets it up; its interrupts, all by vector 0 or its line, are on. `regs`: BAR 0,
  * of `bytes`. `memory`: NVME_MEMORY bytes, aligned to PAGE_SIZE, zeroed; the device's from now on, whatever
  * comes of it. 0; -ENODEV: `why` says what is wrong. */
-int nvme_init(struct nvme *n, volatile void *regs, u64 bytes, void *memory, const struct nvme_env *env);
+int nvme_init(struct nvme *n, volatile void *regs, u64 bytes, void *memory, const struct device_env *env);
 
 /* -EIO: it is broken; -EBUSY: `depth` commands are under way; -EINVAL: beyond the disk, too long, not
  * aligned, or a discard where there is none. The device sees it after nvme_kick(). */

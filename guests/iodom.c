@@ -16,7 +16,7 @@
 #include "drivers/back_net.h"
 #include "drivers/disk_nvme.h"
 #include "drivers/disk_ram.h"
-#include "drivers/port_e1000.h"
+#include "drivers/port_nic.h"
 
 #define MAX_SERVED 64
 #define MAX_DISKS  16
@@ -46,9 +46,9 @@ struct ram_disk {
 /* A network card. */
 struct card {
     struct takt_pci pci;
-    u32 index; /* of TAKT_HC_PCI_*; cards that are not ours to drive leave gaps */
-    bool again;
-    struct port_e1000 port;
+    u32 index;     /* of TAKT_HC_PCI_*; cards that are not ours to drive leave gaps */
+    u64 sum, told; /* interrupts, and of them those before the last report */
+    struct port_nic port;
 };
 
 static struct served *served[MAX_SERVED];
@@ -79,43 +79,62 @@ static struct back_dev *dev_of(struct served *s) { return is_net(s) ? &s->net.de
 
 /* ---- reports ---- */
 
-/* One line, of the counters that are not 0. */
+/* A line, of the counters that are not 0. */
+struct line {
+    char text[400];
+    int len;
+};
+
+static void add_count(struct line *l, const char *name, u64 n) {
+    int room = (int)sizeof(l->text) - l->len;
+
+    if (n && room > 1) l->len += snprintf(l->text + l->len, (size_t)room, " %s=%lu", name, n);
+}
+
+static void add_port(struct line *l, const struct port_counts *c) {
+    add_count(l, "in", c->in_frames);
+    add_count(l, "in_bytes", c->in_bytes);
+    add_count(l, "out", c->out_frames);
+    add_count(l, "out_bytes", c->out_bytes);
+    add_count(l, "ring_full", c->ring_full);
+    add_count(l, "queue_full", c->queue_full);
+    add_count(l, "queue_most", c->queue_most);
+    add_count(l, "pushed_back", c->backpressure);
+    add_count(l, "lost", c->lost);
+    add_count(l, "bad", c->bad);
+    add_count(l, "spoofed", c->spoofed);
+    add_count(l, "no_memory", c->no_memory);
+}
+
 static void report(struct served *s) {
-    const struct port_counts *c = &s->net.port.counts;
     const struct back_blk *b = &s->blk;
-    const struct {
-        const char *name;
-        u64 n;
-    } all[] = {
-        { "in", c->in_frames },
-        { "in_bytes", c->in_bytes },
-        { "out", c->out_frames },
-        { "out_bytes", c->out_bytes },
-        { "ring_full", c->ring_full },
-        { "queue_full", c->queue_full },
-        { "queue_most", c->queue_most },
-        { "pushed_back", c->backpressure },
-        { "lost", c->lost },
-        { "bad", c->bad },
-        { "spoofed", c->spoofed },
-        { "no_memory", c->no_memory },
-        { "reads", b->reads },
-        { "writes", b->writes },
-        { "flushes", b->flushes },
-        { "discards", b->discards },
-        { "bytes", b->bytes },
-        { "errors", b->errors },
-        { "depth_most", b->nr_most },
-        { "irqs", dev_of(s)->irqs },
-        { "resets", s->resets },
-    };
-    char line[400];
-    int n = 0;
+    struct line l = { .len = 0 };
 
     s->told = s->sum;
-    for (u32 i = 0; i < ARRAY_SIZE(all) && n < (int)sizeof(line); i++)
-        if (all[i].n) n += snprintf(line + n, sizeof(line) - (size_t)n, " %s=%lu", all[i].name, all[i].n);
-    printf("iodom: %s.%u:%s\n", s->info.name, s->info.number, n ? line : " nothing");
+    if (is_net(s)) {
+        add_port(&l, &s->net.port.counts);
+    } else {
+        add_count(&l, "reads", b->reads);
+        add_count(&l, "writes", b->writes);
+        add_count(&l, "flushes", b->flushes);
+        add_count(&l, "discards", b->discards);
+        add_count(&l, "bytes", b->bytes);
+        add_count(&l, "errors", b->errors);
+        add_count(&l, "depth_most", b->nr_most);
+    }
+    add_count(&l, "irqs", dev_of(s)->irqs);
+    add_count(&l, "resets", s->resets);
+    printf("iodom: %s.%u:%s\n", s->info.name, s->info.number, l.len ? l.text : " nothing");
+}
+
+static void report_card(struct card *c) {
+    struct line l = { .len = 0 };
+
+    c->told = c->sum;
+    add_port(&l, &c->port.port.counts);
+    add_count(&l, "damaged", c->port.ring->bad);
+    add_count(&l, "missed", port_nic_missed(&c->port));
+    printf("iodom: network card " BDF ":%s\n", BDF_OF(&c->pci), l.len ? l.text : " nothing");
 }
 
 /* What has not been told of must be, one day: a device that goes on doing something keeps the timer, an idle
@@ -124,10 +143,13 @@ static u64 report_due(u64 now) {
     bool news = false;
 
     for (u32 i = 0; report_ns && i < MAX_SERVED; i++) news |= served[i] && served[i]->sum != served[i]->told;
+    for (u32 i = 0; report_ns && i < nr_cards; i++) news |= cards[i]->sum != cards[i]->told;
     if (!news) return ~0ull;
     if (now < next_report) return next_report;
     for (u32 i = 0; i < MAX_SERVED; i++)
         if (served[i] && served[i]->sum != served[i]->told) report(served[i]);
+    for (u32 i = 0; i < nr_cards; i++)
+        if (cards[i]->sum != cards[i]->told) report_card(cards[i]);
     next_report = now + report_ns;
     return ~0ull;
 }
@@ -328,21 +350,22 @@ static void add_card(const struct takt_pci *pci, u32 index) {
     struct card *c = nr_cards < MAX_CARDS ? calloc(1, sizeof(*c)) : NULL;
     int error = c ? 0 : -ENOMEM;
 
-    if (!error) error = port_e1000_init(&c->port, &bridge, (volatile void *)pci->bar[0].addr, card_dma_addr);
-    printf("iodom: network card " BDF ": %s\n", BDF_OF(pci),
-           error ? "does not work" : "a port of the bridge");
+    if (!error)
+        error = port_nic_init(&c->port, &bridge, pci->id, (volatile void *)pci->bar[0].addr, pci->bar[0].size,
+                              card_dma_addr);
     if (error) {
+        printf("iodom: network card " BDF ": does not work: error %d\n", BDF_OF(pci), error);
         free(c);
         return;
     }
+    printf("iodom: network card " BDF ": %s, a port of the bridge\n", BDF_OF(pci), c->port.port.name);
     c->pci = *pci;
     c->index = index;
-    c->again = true;
     cards[nr_cards++] = c;
 }
 
 static void add_store(const struct takt_pci *pci, u32 index) {
-    const struct nvme_env env = { card_dma_addr, time_ns, guest_env.relax };
+    const struct device_env env = { card_dma_addr, time_ns, guest_env.relax };
     int error;
 
     if (store_pci.id) {
@@ -365,20 +388,20 @@ static void find_devices(void) {
 
     for (u32 i = 0; hypercall2(TAKT_HC_PCI_INFO, i, (u64)&pci) == 0; i++) {
         dma_offset = pci.dma_offset;
-        if (pci.id == (E1000_VENDOR | E1000_DEVICE << 16)) add_card(&pci, i);
+        if (port_nic_known(pci.id)) add_card(&pci, i);
         if (pci.class_rev >> 8 == NVME_CLASS) add_store(&pci, i);
     }
 }
 
-/* True: come again at once. */
-static bool serve_card(struct card *c, u64 now) {
+static u64 serve_card(struct card *c, u64 now) {
     if (event_take(c->pci.port)) {
-        e1000_causes(&c->port.nic);
+        if (port_nic_interrupt(&c->port, now))
+            printf("iodom: network card " BDF ": link is %s\n", BDF_OF(&c->pci),
+                   c->port.link ? "up" : "down");
         hypercall1(TAKT_HC_PCI_EOI, c->index);
-        c->again = true;
+        c->sum++;
     }
-    if (c->again) c->again = port_e1000_serve(&c->port, now);
-    return c->again;
+    return port_nic_serve(&c->port, now);
 }
 
 /* What ended may be some disk's, or make room for it. The line falls when all that has ended was taken. */
@@ -414,8 +437,7 @@ static u64 turn(u64 now) {
         serve(served[i], now);
         next = MIN(next, served[i]->next);
     }
-    for (u32 i = 0; i < nr_cards; i++)
-        if (serve_card(cards[i], now)) next = 0;
+    for (u32 i = 0; i < nr_cards; i++) next = MIN(next, serve_card(cards[i], now));
     due = bridge_run(&bridge, now);
     for (u32 i = 0; i < MAX_SERVED; i++) {
         struct served *s = served[i];
@@ -426,7 +448,7 @@ static u64 turn(u64 now) {
         else
             back_blk_flush(&s->blk);
     }
-    for (u32 i = 0; i < nr_cards; i++) port_e1000_flush(&cards[i]->port);
+    for (u32 i = 0; i < nr_cards; i++) port_nic_flush(&cards[i]->port);
     if (!store_pci.id) return MIN(next, due);
     nvme_kick(&store.nvme);
     return MIN(MIN(next, due), nvme_due(&store.nvme));

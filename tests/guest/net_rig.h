@@ -24,11 +24,11 @@ static const struct net *net(void) {
 }
 
 static void nic_open(void) {
-    void *memory = page_alloc(E1000_MEMORY / PAGE_SIZE);
+    void *memory = page_alloc(NIC_RING_MEMORY / PAGE_SIZE);
 
     pci_open(E1000_VENDOR | E1000_DEVICE << 16);
     if (!memory) test_error("no memory");
-    memset(memory, 0, E1000_MEMORY);
+    memset(memory, 0, NIC_RING_MEMORY);
     if (e1000_init(&nic, pci_registers(), memory, nic_dma_addr))
         test_fatal("the network card does not answer");
     e1000_start(&nic, false);
@@ -37,7 +37,7 @@ static void nic_open(void) {
 /* Who has the gateway's address? RFC 826. */
 static void send_arp(void) {
     static const u8 head[] = { 8, 6, 0, 1, 8, 0, 6, 4, 0, 1 };
-    u8 *f = e1000_send_buffer(&nic);
+    u8 *f = nic_send_buffer(&nic.ring);
 
     if (!f) test_fatal("no buffer is left");
     memset(f, 0, 60);
@@ -47,7 +47,7 @@ static void send_arp(void) {
     memcpy(f + 22, nic.mac, 6);
     memcpy(f + 28, net()->us, 4);
     memcpy(f + 38, net()->gateway, 4);
-    e1000_send_put(&nic, 60);
+    nic_send_put(&nic.ring, 60);
 }
 
 /* The gateway's answer to us. */
@@ -63,11 +63,11 @@ static u32 take_answers(void) {
     const void *f;
     u32 n = 0, len;
 
-    while ((len = e1000_receive(&nic, &f))) {
+    while ((len = nic_receive(&nic.ring, &f))) {
         n += is_arp_answer(f, len);
-        e1000_receive_next(&nic);
+        nic_receive_next(&nic.ring);
     }
-    e1000_receive_refill(&nic);
+    nic_receive_refill(&nic.ring);
     return n;
 }
 

@@ -73,10 +73,10 @@ static int nic_leaves(void) {
     nic_open();
     for (u64 end = time_ns() + 2 * NS_PER_S; !take_answers() && time_ns() < end; sleep_ns(20 * NS_PER_MS)) {
         send_arp(); /* until it receives */
-        e1000_send_kick(&nic);
+        nic_send_kick(&nic.ring);
     }
     for (u32 i = 0; i < 100; i++) send_arp();
-    e1000_send_kick(&nic);
+    nic_send_kick(&nic.ring);
     printf("received %u\n", mmio_read32(nic.regs + GPRC));
     return test_end("answers are under way");
 }

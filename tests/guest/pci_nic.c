@@ -59,7 +59,7 @@ int main(void) {
     pci_count();
     e1000_interrupts(&nic, E1000_IRQ_RX, 0);
     send_arp();
-    e1000_send_kick(&nic);
+    nic_send_kick(&nic.ring);
     if (!pci_await(1)) test_fatal("no interrupt");
     answers += take_answers();
     CHECK(answers == 1, "%u answers to one question", answers);
@@ -67,7 +67,7 @@ int main(void) {
     /* the line is masked until we say that we are done: neither its state nor another frame comes through */
     held = pci_interrupts;
     send_arp();
-    e1000_send_kick(&nic);
+    nic_send_kick(&nic.ring);
     for (u64 end = time_ns() + 4 * NS_PER_S; answers < 2 && time_ns() < end; answers += take_answers())
         delay_ns(100 * NS_PER_US);
     CHECK(answers == 2, "no second answer");
@@ -81,17 +81,17 @@ int main(void) {
 
     /* a batch, each interrupt acknowledged */
     for (u32 i = 0; i < 8; i++) send_arp();
-    e1000_send_kick(&nic);
+    nic_send_kick(&nic.ring);
     for (u32 i = 1; answers < 10 && pci_await(held + 1 + i); i++) {
         e1000_causes(&nic);
         answers += take_answers();
         hypercall1(TAKT_HC_PCI_EOI, 0);
     }
     CHECK(answers == 10, "%u answers to 10 questions", answers);
-    e1000_send_buffer(&nic);
-    CHECK(nic.sent == 10, "%lu frames were sent", nic.sent);
-    CHECK(nic.bad == 0, "%lu frames were bad", nic.bad);
+    nic_send_buffer(&nic.ring);
+    CHECK(nic.ring.sent == 10, "%lu frames were sent", nic.ring.sent);
+    CHECK(nic.ring.bad == 0, "%lu frames were bad", nic.ring.bad);
     e1000_stop(&nic);
-    printf("%u interrupts, %lu frames received\n", pci_interrupts, nic.received);
+    printf("%u interrupts, %lu frames received\n", pci_interrupts, nic.ring.received);
     return test_end("frames and interrupts there and back");
 }

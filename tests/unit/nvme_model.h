@@ -68,7 +68,7 @@ static u64 model_dma(const void *p) { return (u64)p + MODEL_OFFSET; }
 static u64 model_now(void) { return model_time += NS_PER_MS; }
 static void model_relax(void) { model_time += 10 * NS_PER_MS; }
 
-static const struct nvme_env model_env = { model_dma, model_now, model_relax };
+static const struct device_env model_env = { model_dma, model_now, model_relax };
 
 static void *model_at(u64 addr, u64 len) {
     u8 *p = (u8 *)(addr - MODEL_OFFSET);

@@ -14,6 +14,7 @@ static void model_write(volatile u8 *p, u32 v);
 #define mmio_read32  model_read
 #define mmio_write32 model_write
 #include "drivers/e1000.c"
+#include "drivers/nic_ring.c"
 
 #define OFFSET 0x70000000ull /* a device's address of what is at p */
 
@@ -64,8 +65,8 @@ struct model_desc {
 static struct model_desc *ring(u32 base, u32 i) {
     u64 addr = peek(base) | (u64)peek(base + 4) << 32;
 
-    assert_int_equal(peek(base + 8), E1000_RING * 16);
-    assert_true(i < E1000_RING);
+    assert_int_equal(peek(base + 8), NIC_RING * 16);
+    assert_true(i < NIC_RING);
     assert_int_equal(addr % 128, OFFSET % 128);
     return (struct model_desc *)(addr - OFFSET) + i;
 }
@@ -84,7 +85,7 @@ static void model_send(u32 most) {
         memcpy(wire[on_wire], (u8 *)(d->addr - OFFSET), d->len);
         wire_len[on_wire++] = d->len;
         d->status = 1;
-        poke(0x3810, (peek(0x3810) + 1) % E1000_RING);
+        poke(0x3810, (peek(0x3810) + 1) % NIC_RING);
     }
 }
 
@@ -98,7 +99,7 @@ static bool model_receive(const void *frame, u32 len, u8 status, u8 errors) {
     d->len = (u16)len;
     d->errors = errors;
     d->status = status;
-    poke(0x2810, (peek(0x2810) + 1) % E1000_RING);
+    poke(0x2810, (peek(0x2810) + 1) % NIC_RING);
     return true;
 }
 
@@ -108,8 +109,8 @@ static int setup(void **state) {
     memset(eeprom_word, 0, sizeof(eeprom_word));
     on_wire = in_reset = 0;
     dead = stuck = false;
-    if (!memory) memory = aligned_alloc(4096, E1000_MEMORY);
-    memset(memory, 0, E1000_MEMORY);
+    if (!memory) memory = aligned_alloc(4096, NIC_RING_MEMORY);
+    memset(memory, 0, NIC_RING_MEMORY);
     poke(0x5400, 0x12005452);
     poke(0x5404, 0x80005634);
     for (u32 i = 0x5200; i < 0x5400; i += 4) poke(i, ~0u); /* what somebody before left */
@@ -164,16 +165,16 @@ static void test_set_up(void **state) {
     assert_int_equal(peek(0x00d0), 0); /* no interrupts */
     for (u32 i = 0x5200; i < 0x5400; i += 4) assert_int_equal(peek(i), 0);
     assert_int_equal(peek(0x2810), 0);
-    assert_int_equal(peek(0x2818), E1000_RING - 1);
+    assert_int_equal(peek(0x2818), NIC_RING - 1);
     assert_int_equal(peek(0x3810), 0);
     assert_int_equal(peek(0x3818), 0);
     assert_true(peek(0x100) & 2);
     assert_false(peek(0x100) & 0x18);
     e1000_start(&nic, true);
     assert_int_equal(peek(0x100) & 0x18, 0x18);
-    for (u32 i = 0; i < E1000_RING; i++) /* each buffer its own, all in the memory that was given */
-        assert_int_equal(ring(0x2800, i)->addr - OFFSET, (u64)nic.rx_buffer + i * E1000_BUFFER);
-    assert_ptr_equal(nic.tx_buffer + E1000_RING * E1000_BUFFER, memory + E1000_MEMORY);
+    for (u32 i = 0; i < NIC_RING; i++) /* each buffer its own, all in the memory that was given */
+        assert_int_equal(ring(0x2800, i)->addr - OFFSET, (u64)nic.ring.rx_buffer + i * NIC_BUFFER);
+    assert_ptr_equal(nic.ring.tx_buffer + NIC_RING * NIC_BUFFER, memory + NIC_RING_MEMORY);
     e1000_interrupts(&nic, E1000_IRQ_RX, 8000);
     assert_int_equal(peek(0xc4), 488); /* 125 us in 256 ns */
     assert_int_equal(peek(0xd0), E1000_IRQ_RX);
@@ -194,11 +195,11 @@ static void test_set_up(void **state) {
 }
 
 static bool put(u32 number) {
-    u32 *p = e1000_send_buffer(&nic);
+    u32 *p = nic_send_buffer(&nic.ring);
 
     if (!p) return false;
     p[0] = number;
-    e1000_send_put(&nic, 60 + number % 1400);
+    nic_send_put(&nic.ring, 60 + number % 1400);
     return true;
 }
 
@@ -207,29 +208,29 @@ static void test_send(void **state) {
 
     begin(false);
     while (n < 1000 && put(n)) n++;
-    assert_int_equal(n, E1000_RING - 1); /* full, and the device has not been told yet */
+    assert_int_equal(n, NIC_RING - 1); /* full, and the device has not been told yet */
     assert_int_equal(peek(0x3818), 0);
     model_send(~0u);
     assert_int_equal(on_wire, 0);
-    e1000_send_kick(&nic);
-    assert_int_equal(peek(0x3818), E1000_RING - 1);
-    assert_null(e1000_send_buffer(&nic));
+    nic_send_kick(&nic.ring);
+    assert_int_equal(peek(0x3818), NIC_RING - 1);
+    assert_null(nic_send_buffer(&nic.ring));
     model_send(100);
     assert_int_equal(on_wire, 100);
-    for (; n < 1000 && put(n); n++) e1000_send_kick(&nic);
-    assert_int_equal(n, E1000_RING - 1 + 100);
+    for (; n < 1000 && put(n); n++) nic_send_kick(&nic.ring);
+    assert_int_equal(n, NIC_RING - 1 + 100);
     model_send(~0u);
     assert_int_equal(on_wire, n);
     for (u32 i = 0; i < n; i++) {
         assert_int_equal(*(u32 *)wire[i], i);
         assert_int_equal(wire_len[i], 60 + i % 1400);
     }
-    assert_non_null(e1000_send_buffer(&nic));
-    assert_int_equal(nic.sent, n);
-    e1000_send_put(&nic, 5000); /* longer than frames are */
-    e1000_send_kick(&nic);
+    assert_non_null(nic_send_buffer(&nic.ring));
+    assert_int_equal(nic.ring.sent, n);
+    nic_send_put(&nic.ring, 5000); /* longer than frames are */
+    nic_send_kick(&nic.ring);
     model_send(1);
-    assert_int_equal(wire_len[n], E1000_FRAME);
+    assert_int_equal(wire_len[n], NIC_FRAME);
 }
 
 static void test_receive(void **state) {
@@ -242,20 +243,20 @@ static void test_receive(void **state) {
         for (u32 burst = (u32)rand() % 200; burst; burst--) {
             len = 60 + came % 1400;
             if (!model_receive(&came, 4, 3, 0)) break;
-            ring(0x2800, (peek(0x2810) + E1000_RING - 1) % E1000_RING)->len = (u16)len;
+            ring(0x2800, (peek(0x2810) + NIC_RING - 1) % NIC_RING)->len = (u16)len;
             came++;
         }
-        for (u32 n = (u32)rand() % 200; n && (len = e1000_receive(&nic, &frame)); n--) {
+        for (u32 n = (u32)rand() % 200; n && (len = nic_receive(&nic.ring, &frame)); n--) {
             assert_int_equal(len, 60 + taken % 1400);
             assert_int_equal(*(const u32 *)frame, taken);
-            assert_int_equal(e1000_receive(&nic, &frame), len); /* it stays until `next` */
-            e1000_receive_next(&nic);
+            assert_int_equal(nic_receive(&nic.ring, &frame), len); /* it stays until `next` */
+            nic_receive_next(&nic.ring);
             taken++;
         }
-        if (rand() & 1) e1000_receive_refill(&nic);
+        if (rand() & 1) nic_receive_refill(&nic.ring);
     }
-    assert_int_equal(nic.received, taken);
-    assert_int_equal(nic.bad, 0);
+    assert_int_equal(nic.ring.received, taken);
+    assert_int_equal(nic.ring.bad, 0);
 }
 
 /* The device fills all it was given: not one more is read than came. */
@@ -265,13 +266,13 @@ static void test_receive_full(void **state) {
 
     begin(false);
     for (u32 i = 0; i < 500; i++) n += model_receive(&i, 4, 3, 0);
-    assert_int_equal(n, E1000_RING - 1);
-    for (n = 0; e1000_receive(&nic, &frame); n++) e1000_receive_next(&nic);
-    assert_int_equal(n, E1000_RING - 1);
+    assert_int_equal(n, NIC_RING - 1);
+    for (n = 0; nic_receive(&nic.ring, &frame); n++) nic_receive_next(&nic.ring);
+    assert_int_equal(n, NIC_RING - 1);
     assert_false(model_receive(&n, 4, 3, 0));
-    e1000_receive_refill(&nic);
+    nic_receive_refill(&nic.ring);
     assert_true(model_receive(&n, 4, 3, 0));
-    assert_int_equal(e1000_receive(&nic, &frame), 4);
+    assert_int_equal(nic_receive(&nic.ring, &frame), 4);
 }
 
 /* H7: what is no frame is dropped, and the next good one is whole. */
@@ -286,15 +287,15 @@ static void test_bad_frames(void **state) {
     assert_true(model_receive(good, 60, 3, 0x01)); /* its checksum is wrong */
     assert_true(model_receive(good, 0, 3, 0));
     assert_true(model_receive(good, 0xffff, 3, 0));
-    assert_true(model_receive(good, E1000_FRAME + 1, 3, 0));
-    assert_true(model_receive(good, E1000_FRAME, 3, 0));
-    assert_int_equal(e1000_receive(&nic, &frame), E1000_FRAME);
+    assert_true(model_receive(good, NIC_FRAME + 1, 3, 0));
+    assert_true(model_receive(good, NIC_FRAME, 3, 0));
+    assert_int_equal(nic_receive(&nic.ring, &frame), NIC_FRAME);
     assert_memory_equal(frame, good, 60);
-    e1000_receive_next(&nic);
-    assert_int_equal(e1000_receive(&nic, &frame), 0);
-    assert_int_equal(nic.bad, 5);
-    assert_int_equal(nic.received, 1);
-    e1000_receive_refill(&nic);
+    nic_receive_next(&nic.ring);
+    assert_int_equal(nic_receive(&nic.ring, &frame), 0);
+    assert_int_equal(nic.ring.bad, 5);
+    assert_int_equal(nic.ring.received, 1);
+    nic_receive_refill(&nic.ring);
     assert_int_equal(peek(0x2818), 7);
 }
 

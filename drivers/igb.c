@@ -1,0 +1,128 @@
+#include "drivers/igb.h"
+
+#include <takt/errno.h>
+
+#define CTRL_SLU       BIT(6)
+#define CTRL_FORCED    (BIT(11) | BIT(12)) /* speed, duplex */
+#define CTRL_EXT_PFRSD BIT(14)             /* virtual functions may go on */
+#define CTRL_EXT_LOAD  BIT(28)             /* a driver has it */
+#define RCTL_EN        BIT(1)
+#define RCTL_ALL       (BIT(3) | BIT(4)) /* promiscuous: unicasts, multicasts; pools decide */
+#define RCTL_BAM       BIT(15)
+#define RCTL_SECRC     BIT(26)
+#define TCTL_EN        BIT(1)
+#define TCTL_SHAPE     (BIT(3) | 0xf << 4 | 0x40 << 12) /* pad; collisions as 8.12.1 advises */
+#define GPIE_MODE      (BIT(0) | BIT(4))                /* reading ICR clears it; MSI-X */
+#define MRQC_VMDQ      3u                               /* pools by address and VLAN, no RSS */
+#define VT_CTL_DEFAULT 7                                /* the default pool from this bit on */
+#define VT_CTL_REPL    BIT(30) /* broadcasts and multicasts go to every pool that wants them */
+
+/* VMOLR: multicasts that no filter names, broadcasts, also those by hash, without a VLAN, no check sequence */
+#define VMOLR_OWN (BIT(31) | BIT(28) | BIT(27) | BIT(25) | BIT(24))
+
+/* The PHY's control register (IEEE 802.3, 22.2.4.1): negotiates, and does so anew. */
+#define MDIC_WRITE    (BIT(26) | 1u << 21)
+#define MDIC_READY    BIT(28)
+#define PHY_NEGOTIATE 0x1340u
+
+/* It answers within some ms after reset; a read of a register takes a microsecond or so. */
+#define PATIENCE 20000u
+
+static u32 rxq(u32 reg) { return IGB_RXQ + 0x40 * IGB_OWN + reg; }
+
+static u32 txq(u32 reg) { return IGB_TXQ + 0x40 * IGB_OWN + reg; }
+
+/* ---- set-up ---- */
+
+static bool reset(struct igb *n) {
+    igb_write(n, IGB_IMC, ~0u);
+    igb_write(n, IGB_EIMC, ~0u);
+    igb_write(n, IGB_RCTL, 0);
+    igb_write(n, IGB_TCTL, 0);
+    igb_write(n, IGB_CTRL, igb_read(n, IGB_CTRL) | (u32)IGB_CTRL_RST);
+    for (u32 i = 0; i < PATIENCE; i++) igb_read(n, IGB_STATUS);
+    if (igb_read(n, IGB_CTRL) & IGB_CTRL_RST)
+        return false; /* also when nobody is there, and all ones are read */
+    igb_write(n, IGB_IMC, ~0u);
+    igb_write(n, IGB_EIMC, ~0u);
+    igb_read(n, IGB_ICR);
+    igb_write(n, IGB_CTRL, (igb_read(n, IGB_CTRL) | (u32)CTRL_SLU) & ~(u32)CTRL_FORCED);
+    return true;
+}
+
+/* The first of its addresses is the card's own, after reset. */
+static bool read_mac(struct igb *n) {
+    u32 low = igb_read(n, IGB_RA), high = igb_read(n, IGB_RA + 4);
+
+    for (u32 i = 0; i < 6; i++) n->mac[i] = (u8)(i < 4 ? low >> 8 * i : high >> 8 * (i - 4));
+    igb_write(n, IGB_RA + 4, (high & 0xffff) | IGB_RAH_AV | 1u << (IGB_RAH_POOL + IGB_OWN));
+    return high & IGB_RAH_AV && !(low & 1) && (low || high & 0xffff);
+}
+
+static void negotiate(struct igb *n) {
+    igb_write(n, IGB_MDIC, (u32)MDIC_WRITE | PHY_NEGOTIATE);
+    for (u32 i = 0; i < PATIENCE && !(igb_read(n, IGB_MDIC) & MDIC_READY);) i++;
+}
+
+/* What nobody's address matches comes to us. Multicasts go by a hash that has all bits set: who wants any gets
+ * all. A table of unicasts by hash is not used, as it would show them to whoever has asked for multicasts on
+ * QEMU. */
+static void set_filters(struct igb *n) {
+    for (u32 i = 0; i < 128; i++) {
+        igb_write(n, IGB_MTA + 4 * i, ~0u);
+        igb_write(n, IGB_UTA + 4 * i, 0);
+    }
+    for (u32 i = 0; i < IGB_OWN; i++) igb_write(n, IGB_VMOLR + 4 * i, 0);
+    igb_write(n, IGB_VMOLR + 4 * IGB_OWN, (u32)VMOLR_OWN);
+    igb_write(n, IGB_MRQC, MRQC_VMDQ);
+    igb_write(n, IGB_VT_CTL, (u32)(VT_CTL_REPL | IGB_OWN << VT_CTL_DEFAULT));
+    igb_write(n, IGB_VFRE, 1u << IGB_OWN);
+    igb_write(n, IGB_VFTE, 1u << IGB_OWN);
+    igb_write(n, IGB_QDE, ~0u & 0xffff); /* who gives no buffers does not hold up others */
+}
+
+int igb_init(struct igb *n, volatile void *regs, void *memory, u64 (*dma_addr)(const void *)) {
+    static const struct nic_ring_kind kind = { .advanced = true, .report = NIC_RING / 4 };
+
+    *n = (struct igb){ .regs = regs };
+    if (!reset(n) || !read_mac(n)) return -ENODEV;
+    set_filters(n);
+    nic_ring_init(&n->ring, &kind, n->regs + rxq(0), n->regs + txq(0), memory, dma_addr);
+    igb_write(n, rxq(IGB_SRRCTL), (u32)IGB_SRRCTL_RING);
+    igb_write(n, rxq(IGB_DCTL), (u32)(IGB_DCTL_ON | IGB_DCTL_WRITEBACK));
+    igb_write(n, txq(IGB_DCTL), (u32)IGB_DCTL_ON);
+    for (u32 i = 0; i < PATIENCE && !(igb_read(n, rxq(IGB_DCTL)) & IGB_DCTL_ON);) i++;
+    nic_receive_refill(&n->ring); /* not before the queue is on: 4.5.9 */
+    igb_write(n, IGB_TCTL, (u32)(TCTL_EN | TCTL_SHAPE));
+    igb_write(n, IGB_CTRL_EXT, igb_read(n, IGB_CTRL_EXT) | (u32)(CTRL_EXT_LOAD | CTRL_EXT_PFRSD));
+    negotiate(n);
+    return 0;
+}
+
+void igb_start(struct igb *n) { igb_write(n, IGB_RCTL, (u32)(RCTL_EN | RCTL_ALL | RCTL_BAM | RCTL_SECRC)); }
+
+void igb_stop(struct igb *n) {
+    igb_write(n, IGB_IMC, ~0u);
+    igb_write(n, IGB_EIMC, ~0u);
+    igb_write(n, IGB_RCTL, 0);
+    igb_write(n, IGB_TCTL, 0);
+    igb_read(n, IGB_STATUS); /* what was written has arrived */
+}
+
+/* ---- interrupts ---- */
+
+void igb_interrupts(struct igb *n, u32 a_second) {
+    igb_write(n, IGB_GPIE, (u32)GPIE_MODE);
+    igb_write(n, IGB_EITR, igb_interval(a_second));
+    igb_write(n, IGB_IVAR + 4 * IGB_OWN, IGB_IVAR_VALID); /* what was sent does not interrupt */
+    igb_write(n, IGB_IVAR_MISC, IGB_IVAR_VALID << 8);
+    igb_write(n, IGB_EIAC, 1); /* the message clears its cause */
+    igb_write(n, IGB_IMS, IGB_IRQ_LINK | IGB_IRQ_VF);
+    igb_write(n, IGB_EIMS, 1);
+}
+
+u32 igb_causes(struct igb *n) { return igb_read(n, IGB_ICR) & (IGB_IRQ_LINK | IGB_IRQ_VF); }
+
+bool igb_link(struct igb *n) { return igb_read(n, IGB_STATUS) & IGB_STATUS_LU; }
+
+void igb_count(struct igb *n) { n->missed += igb_read(n, rxq(IGB_DROPPED)); }

@@ -1,0 +1,177 @@
+#include "drivers/igbvf.h"
+
+#include <takt/errno.h>
+#include <takt/io.h>
+#include "drivers/igb_mailbox.h"
+
+#define RX    0x2800u /* of queue 0 */
+#define TX    0x3800u
+#define CLEAR (IGB_VF_PFSTS | IGB_VF_PFACK | IGB_VF_RSTD) /* by reading */
+
+static u32 vf_get(const struct igbvf *n, u32 reg) { return mmio_read32(n->regs + reg); }
+
+static void vf_set(struct igbvf *n, u32 reg, u32 v) { mmio_write32(n->regs + reg, v); }
+
+static int broken(struct igbvf *n, int error, const char *why) {
+    n->why = why;
+    return error;
+}
+
+/* ---- the mailbox ---- */
+
+/* Its bits, with those that were read before and not used. */
+static u32 state(struct igbvf *n) {
+    u32 v = vf_get(n, IGB_VF_MAILBOX);
+
+    n->unused |= v & CLEAR;
+    return v | n->unused;
+}
+
+/* Waits for one of these bits to be as wanted, and uses it up. */
+static bool wait(struct igbvf *n, u32 bit, bool on, u64 until) {
+    while (!(state(n) & bit) == on) {
+        if (n->env->now() >= until) return false;
+        n->env->relax();
+    }
+    n->unused &= ~bit;
+    return true;
+}
+
+static bool take_mailbox(struct igbvf *n, u64 until) {
+    for (;;) {
+        vf_set(n, IGB_VF_MAILBOX, IGB_VF_VFU);
+        if (state(n) & IGB_VF_VFU) return true;
+        if (n->env->now() >= until) return false;
+        n->env->relax();
+    }
+}
+
+/* The message that has come, whole before it is looked at. */
+static bool fetch(struct igbvf *n, u32 *word, u32 nr, u64 until) {
+    if (!take_mailbox(n, until)) return false;
+    for (u32 i = 0; i < nr; i++) word[i] = vf_get(n, IGB_VF_MEMORY + 4 * i);
+    vf_set(n, IGB_VF_MAILBOX, IGB_VF_ACK);
+    return true;
+}
+
+/* A request of `nr` words, and its answer in the same place. */
+static int request(struct igbvf *n, u32 *word, u32 nr) {
+    u64 until = n->env->now() + IGBVF_PATIENCE;
+    u32 type = word[0] & IGB_MSG_TYPE;
+
+    if (!take_mailbox(n, until)) return broken(n, -ETIMEDOUT, "the physical function keeps the mailbox");
+    n->unused &= ~(u32)(IGB_VF_PFSTS | IGB_VF_PFACK); /* of a message that is written over */
+    for (u32 i = 0; i < nr; i++) vf_set(n, IGB_VF_MEMORY + 4 * i, word[i]);
+    vf_set(n, IGB_VF_MAILBOX, IGB_VF_REQ);
+    if (!wait(n, IGB_VF_PFACK, true, until))
+        return broken(n, -ETIMEDOUT, "the physical function's driver does not listen");
+    do {
+        if (!wait(n, IGB_VF_PFSTS, true, until) || !fetch(n, word, nr, until))
+            return broken(n, -ETIMEDOUT, "the physical function's driver does not answer");
+    } while ((word[0] & IGB_MSG_TYPE) == IGB_MSG_CONTROL && n->env->now() < until);
+    if ((word[0] & IGB_MSG_TYPE) != type || !(word[0] & IGB_MSG_ACK) == !(word[0] & IGB_MSG_NACK))
+        return broken(n, -EIO, "the physical function's driver answers something else");
+    return word[0] & IGB_MSG_ACK ? 0 : -EPERM;
+}
+
+/* ---- set-up ---- */
+
+static bool mac_given(struct igbvf *n, const u32 *word) {
+    for (u32 i = 0; i < 6; i++) n->mac[i] = (u8)(word[1 + i / 4] >> i % 4 * 8);
+    return !(n->mac[0] & 1) && (word[1] || word[2] & 0xffff);
+}
+
+static int greet(struct igbvf *n) {
+    u64 until = n->env->now() + IGBVF_PATIENCE;
+    u32 word[3] = { IGB_MSG_RESET };
+    int error;
+
+    if (vf_get(n, IGB_STATUS) == ~0u) return broken(n, -ENODEV, "there is no virtual function");
+    vf_set(n, IGB_EIMC, ~0u);
+    vf_set(n, IGB_CTRL, (u32)IGB_CTRL_RST);
+    if (!wait(n, IGB_VF_RSTI, false, until))
+        return broken(n, -ETIMEDOUT, "the physical function has no driver");
+    n->unused = 0;
+    error = request(n, word, ARRAY_SIZE(word));
+    if (error == -EPERM) return broken(n, -EIO, "the physical function's driver does not want it");
+    if (!error && !mac_given(n, word)) return broken(n, -EIO, "it was given no address");
+    return error;
+}
+
+static void queues(struct igbvf *n, void *memory) {
+    static const struct nic_ring_kind kind = { .advanced = true, .report = NIC_RING / 4 };
+
+    nic_ring_init(&n->ring, &kind, n->regs + RX, n->regs + TX, memory, n->env->dma_addr);
+    vf_set(n, RX + IGB_SRRCTL, (u32)IGB_SRRCTL_RING);
+    vf_set(n, RX + IGB_DCTL, (u32)(IGB_DCTL_ON | IGB_DCTL_WRITEBACK));
+    vf_set(n, TX + IGB_DCTL, (u32)IGB_DCTL_ON);
+}
+
+int igbvf_init(struct igbvf *n, volatile void *regs, void *memory, const struct device_env *env) {
+    u64 until = env->now() + IGBVF_PATIENCE;
+    int error;
+
+    *n = (struct igbvf){ .regs = regs, .env = env };
+    error = greet(n);
+    if (error) return error;
+    queues(n, memory);
+    while (!(vf_get(n, RX + IGB_DCTL) & IGB_DCTL_ON)) {
+        if (env->now() >= until) return broken(n, -ETIMEDOUT, "its queue does not start");
+        env->relax();
+    }
+    nic_receive_refill(&n->ring); /* not before the queue is on: 4.5.9 */
+    return 0;
+}
+
+void igbvf_stop(struct igbvf *n) {
+    vf_set(n, IGB_EIMC, ~0u);
+    vf_set(n, IGB_CTRL, (u32)IGB_CTRL_RST);
+    vf_get(n, IGB_STATUS); /* what was written has arrived */
+}
+
+void igbvf_interrupts(struct igbvf *n, u32 a_second) {
+    vf_set(n, IGB_EITR, igb_interval(a_second));
+    vf_set(n, IGB_IVAR, IGB_IVAR_VALID | IGB_IVAR_VALID << 8); /* of queue 0, both ways */
+    vf_set(n, IGB_EIAC, 1);                                    /* the message clears its cause */
+    vf_set(n, IGB_EIMS, 1);
+}
+
+/* ---- frames ---- */
+
+u32 igbvf_receive(struct igbvf *n, const void **frame) {
+    u32 len;
+
+    while ((len = nic_receive(&n->ring, frame))) {
+        if (len < 12 || __builtin_memcmp((const u8 *)*frame + 6, n->mac, 6)) break;
+        n->echoes++;
+        nic_receive_next(&n->ring);
+    }
+    return len;
+}
+
+/* ---- the physical function ---- */
+
+bool igbvf_check(struct igbvf *n) {
+    u32 word[1], v = state(n);
+
+    if (v & (IGB_VF_RSTI | IGB_VF_RSTD) || !(vf_get(n, RX + IGB_DCTL) & IGB_DCTL_ON)) return false;
+    if (v & IGB_VF_PFSTS) {
+        n->unused &= ~IGB_VF_PFSTS;
+        fetch(n, word, 1, 0); /* the link's state is in a register of our own */
+    }
+    return true;
+}
+
+bool igbvf_link(struct igbvf *n) { return vf_get(n, IGB_STATUS) & IGB_STATUS_LU; }
+
+int igbvf_vlan(struct igbvf *n, u32 vlan, bool on) {
+    u32 word[2] = { IGB_MSG_VLAN | (u32)on << IGB_MSG_INFO, vlan };
+
+    return request(n, word, ARRAY_SIZE(word));
+}
+
+int igbvf_multicasts(struct igbvf *n, bool on) {
+    u32 word[2] = { IGB_MSG_MULTICAST | (u32)on << IGB_MSG_INFO, 0 };
+
+    return request(n, word, ARRAY_SIZE(word));
+}

@@ -1,0 +1,170 @@
+#include "drivers/port_nic.h"
+#include <takt/errno.h>
+
+#define SHORTEST       60   /* bytes of a frame on a wire, without its checksum (IEEE 802.3) */
+#define IGB_INTERRUPTS 8000 /* a second */
+
+struct port_nic_kind {
+    u32 id;
+    const char *name;
+    u64 size; /* of BAR 0, at the least */
+    int (*init)(struct port_nic *p, volatile void *regs, u64 (*dma_addr)(const void *p));
+    void (*start)(struct port_nic *p);
+    void (*interrupt)(struct port_nic *p);
+    u64 (*missed)(struct port_nic *p);
+    /* or NULL: what is due; is this address none that others have; has the card shown us our own frame? */
+    void (*run)(struct port_nic *p);
+    bool (*may_send)(struct port_nic *p, const u8 *from);
+    bool (*is_echo)(struct port_nic *p, const u8 *from);
+};
+
+static int deliver(struct bridge_port *port, const struct frame *f) {
+    struct port_nic *p = container_of(port, struct port_nic, port);
+    u8 *to;
+
+    if (f->len > NIC_FRAME) return -EINVAL;
+    if (p->kind->may_send && !p->kind->may_send(p, f->head + 6)) {
+        port->counts.spoofed++;
+        return -EPERM;
+    }
+    to = nic_send_buffer(p->ring);
+    if (!to) return -ENOSPC;
+    frame_copy(to, f);
+    if (f->len < SHORTEST) __builtin_memset(to + f->len, 0, SHORTEST - f->len);
+    nic_send_put(p->ring, MAX(f->len, (u32)SHORTEST));
+    p->put = true;
+    return 0;
+}
+
+/* ---- the cards ---- */
+
+static int e1000_open(struct port_nic *p, volatile void *regs, u64 (*dma_addr)(const void *p)) {
+    p->ring = &p->card.e1000.ring;
+    return e1000_init(&p->card.e1000, regs, p->memory, dma_addr);
+}
+
+static void e1000_go(struct port_nic *p) {
+    e1000_interrupts(&p->card.e1000, E1000_IRQ_RX, 0);
+    e1000_start(&p->card.e1000, true);
+}
+
+static void e1000_interrupted(struct port_nic *p) { e1000_causes(&p->card.e1000); }
+
+static u64 e1000_missed(struct port_nic *p) { return p->card.e1000.overruns; }
+
+static int igb_open(struct port_nic *p, volatile void *regs, u64 (*dma_addr)(const void *p)) {
+    p->ring = &p->card.igb.ring;
+    igb_vfs_init(&p->card.vfs, &p->card.igb);
+    return igb_init(&p->card.igb, regs, p->memory, dma_addr);
+}
+
+static void igb_go(struct port_nic *p) {
+    igb_interrupts(&p->card.igb, IGB_INTERRUPTS);
+    igb_start(&p->card.igb);
+}
+
+static void igb_run(struct port_nic *p) { p->due = igb_vfs_serve(&p->card.vfs, p->now); }
+
+static void igb_interrupted(struct port_nic *p) {
+    u32 causes = igb_causes(&p->card.igb);
+    bool link = causes & IGB_IRQ_LINK ? igb_link(&p->card.igb) : p->link;
+
+    if (link != p->link) igb_vfs_link(&p->card.vfs);
+    p->link = link;
+    if (causes) p->due = 0;
+}
+
+static bool igb_may_send(struct port_nic *p, const u8 *from) {
+    return igb_vfs_sends(&p->card.vfs, from, p->now);
+}
+
+static bool igb_is_echo(struct port_nic *p, const u8 *from) {
+    return igb_vfs_echo(&p->card.vfs, from, p->now);
+}
+
+static u64 igb_missed(struct port_nic *p) {
+    igb_count(&p->card.igb);
+    return p->card.igb.missed;
+}
+
+static const struct port_nic_kind kinds[] = {
+    { E1000_VENDOR | E1000_DEVICE << 16, "e1000", E1000_BYTES, e1000_open, e1000_go, e1000_interrupted,
+      e1000_missed, NULL, NULL, NULL },
+    { IGB_VENDOR | IGB_DEVICE << 16, "igb", IGB_BYTES, igb_open, igb_go, igb_interrupted, igb_missed, igb_run,
+      igb_may_send, igb_is_echo },
+};
+
+static const struct port_nic_kind *kind_of(u32 id) {
+    for (u32 i = 0; i < ARRAY_SIZE(kinds); i++)
+        if (kinds[i].id == id) return &kinds[i];
+    return NULL;
+}
+
+bool port_nic_known(u32 id) { return kind_of(id); }
+
+int port_nic_init(struct port_nic *p, struct bridge *b, u32 id, volatile void *regs, u64 size,
+                  u64 (*dma_addr)(const void *p)) {
+    static const struct netem_params wire = { .queue = 1 }; /* it has one of its own */
+    const size_t pages = NIC_RING_MEMORY / PAGE_SIZE;
+    int error;
+
+    *p = (struct port_nic){
+        .port = { .deliver = deliver }, .bridge = b, .kind = kind_of(id), .again = true, .due = ~0ull
+    };
+    if (!p->kind || size < p->kind->size) return -ENODEV;
+    p->port.name = p->kind->name;
+    p->memory = b->env->pages(pages);
+    if (!p->memory) return -ENOMEM;
+    error = p->kind->init(p, regs, dma_addr);
+    if (!error) error = bridge_add(b, &p->port, &wire, &wire);
+    if (error) {
+        b->env->pages_free(p->memory, pages);
+        return error;
+    }
+    p->kind->start(p);
+    return 0;
+}
+
+bool port_nic_interrupt(struct port_nic *p, u64 now) {
+    bool before = p->link;
+
+    p->now = now;
+    p->again = true;
+    p->kind->interrupt(p);
+    return p->link != before;
+}
+
+u64 port_nic_missed(struct port_nic *p) { return p->kind->missed(p); }
+
+/* ---- frames ---- */
+
+static void receive(struct port_nic *p) {
+    const void *data;
+    u32 i, len;
+
+    for (i = 0; i < PORT_NIC_BATCH && (len = nic_receive(p->ring, &data)); i++) {
+        struct vring_seg seg = { (u8 *)data + FRAME_HEAD, len - FRAME_HEAD };
+        struct frame f = { .len = len, .seg = &seg, .nr = 1 };
+
+        if (len >= FRAME_HEAD) {
+            __builtin_memcpy(f.head, data, FRAME_HEAD);
+            if (!p->kind->is_echo || !p->kind->is_echo(p, f.head + 6))
+                bridge_input(p->bridge, &p->port, &f, p->now);
+        }
+        nic_receive_next(p->ring);
+    }
+    if (i) nic_receive_refill(p->ring);
+    p->again = i == PORT_NIC_BATCH;
+}
+
+u64 port_nic_serve(struct port_nic *p, u64 now) {
+    p->now = now;
+    if (p->due <= now) p->kind->run(p);
+    if (p->again) receive(p);
+    return p->again ? 0 : p->due;
+}
+
+void port_nic_flush(struct port_nic *p) {
+    if (p->put) nic_send_kick(p->ring);
+    p->put = false;
+}
