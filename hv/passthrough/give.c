@@ -279,7 +279,7 @@ static bool standing(const struct vm *vm) { return vm->state != VM_CREATING && v
 
 static int begin(struct vm *vm, struct pci_device *d, u32 index) {
     hot = (struct hot){ .d = d, .index = index, .end = now_ns() + LET_GO_NS };
-    log_info("%s: PCI device " BDF " is given or taken while it runs", vm->name, BDF_OF(d));
+    log_info("%s: PCI device " BDF " %s", vm->name, BDF_OF(d), d->leaving ? "is to be taken" : "comes");
     return 1;
 }
 

@@ -327,6 +327,7 @@ u32 pci_idle_command(const struct pci_device *d) {
 static bool answers(const struct pci_device *d) {
     u32 status = d->express ? pci_read(d->bdf, d->express + (u32)EXPRESS_STATUS, 2) : 0;
 
+    if (d->mute) return false;
     if (d->pf ? pci_read(d->bdf, d->express, 1) != PCI_CAP_EXPRESS
               : pci_read(d->bdf, PCI_ID, 4) != d->saved[0])
         return false;

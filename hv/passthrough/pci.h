@@ -90,6 +90,7 @@ struct pci_device {
     volatile u8 *quiet; /* registers by which it is made to keep quiet; NULL: it obeys COMMAND */
     bool in_reset, was_reset;
     bool lost; /* it did not come back from a reset */
+    bool mute; /* for tests: it will not */
     /* of the VM that has it (give.c), on the housekeeping pCPU; `owner` is read by the shell there too */
     struct vm *owner;
     u32 part;     /* of attaching, or of taking it back ... */

@@ -3,6 +3,7 @@
 #include "lib/string.h"
 #include "mm/frame.h"
 #include "platform/console.h"
+#include "passthrough/pci.h"
 #include "platform/power.h"
 #include "sched/machine.h"
 #include "sched/policy.h"
@@ -104,8 +105,11 @@ static int cmd_fault(struct shell_call *c) {
         npt_damage(&c->vm->virt.npt, 0);
     else if (c->vm && strcmp(what, "entry") == 0)
         vcpu_notify(c->vm->vcpu[0], TODO_BREAK);
+    else if (c->vm && strcmp(what, "flr") == 0 && c->vm->nr_pci && c->vm->pci[0])
+        c->vm->pci[0]->mute = true;
     else if (fault_inject(what))
-        return shell_fail(-EINVAL, "expected one of %s, or npt or entry and a VM, not %s", fault_words, what);
+        return shell_fail(-EINVAL, "expected one of %s, or npt, entry or flr and a VM, not %s", fault_words,
+                          what);
     return 0;
 }
 

@@ -8,10 +8,21 @@
 #include "shell/shell.h"
 #include "vm/vm.h"
 
+#define BDF_TEXT 8
+
 COLUMNS(device_columns, COL("Device", "bdf", 's', -9), COL("ID", "id", 's', -11),
         COL("Class", "class", 's', -8), COL("VM", "vm", 's', -16), COL("Interrupts", "interrupts", 'u', 12),
-        COL("By", "irq", 's', 6), COL(NULL, "pin", 'd', 0), COL(NULL, "pin_source", 's', 0),
-        COL(NULL, "why_not", 's', 0));
+        COL("By", "irq", 's', 6), COL("Group", "group", 's', 8), COL("VF of", "pf", 's', 8),
+        COL("Refused", "refused", 'u', 8), COL(NULL, "vfs", 'u', 0), COL(NULL, "vectors", 'u', 0),
+        COL(NULL, "pin", 'd', 0), COL(NULL, "pin_source", 's', 0), COL("", "why_not", 's', 0));
+
+static const char *bdf_text(char text[BDF_TEXT], const struct pci_device *d) {
+    if (d)
+        hv_snprintf(text, BDF_TEXT, BDF, BDF_OF(d));
+    else
+        *text = 0;
+    return text;
+}
 
 static const char *irq_name(const struct pci_device *d, i64 *gsi, const char **source) {
     static const char *const names[] = { "none", "INTx", "MSI", "MSI-X" };
@@ -25,16 +36,17 @@ static const char *irq_name(const struct pci_device *d, i64 *gsi, const char **s
 }
 
 static void device_row(struct shell_call *c, const struct pci_device *d) {
-    char bdf[8], id[10], class[8];
+    char bdf[BDF_TEXT], group[BDF_TEXT], pf[BDF_TEXT], id[10], class[8];
     const char *why = give_refused(d), *source;
     i64 pin;
     const char *irq = irq_name(d, &pin, &source);
 
-    hv_snprintf(bdf, sizeof(bdf), "%02x:%02x.%x", d->bdf >> 8, d->bdf >> 3 & 31, d->bdf & 7);
     hv_snprintf(id, sizeof(id), "%04x:%04x", d->vendor, d->device);
     hv_snprintf(class, sizeof(class), "%06x", d->class_rev >> 8);
-    table_row(c, CELLS(S(bdf), S(id), S(class), S(d->owner ? d->owner->name : ""), U(d->interrupts), S(irq),
-                       D(pin), S(source ? source : ""), S(why ? why : "")));
+    table_row(c,
+              CELLS(S(bdf_text(bdf, d)), S(id), S(class), S(d->owner ? d->owner->name : ""), U(d->interrupts),
+                    S(irq), S(bdf_text(group, pci_find(pci_group(d)))), S(bdf_text(pf, d->pf)), U(d->refused),
+                    U(d->nr_vfs), U(d->nr_vectors), D(pin), S(source ? source : ""), S(why ? why : "")));
 }
 
 /* A device a step: all, or those of one VM. */
@@ -59,34 +71,17 @@ static int cmd_assignable(struct shell_call *c) {
     return SHELL_AGAIN;
 }
 
-COLUMNS(info_columns, COL("Device", "bdf", 's', 0), COL("ID", "id", 's', 0), COL("VM", "vm", 's', 0),
-        COL("Virtual function of", "pf", 's', 0), COL("Virtual functions", "vfs", 'u', 0),
-        COL("Group", "group", 's', 0), COL("Entries", "vectors", 'u', 0),
-        COL("Interrupts", "interrupts", 'u', 0), COL("Registers refused", "refused", 'u', 0),
-        COL("Why not", "why_not", 's', 0));
-
 static int expected(const char *s) {
     return shell_fail(-EINVAL, "expected a PCI device such as 01:10.0, or igb0/any, not %s", s);
 }
 
 static int cmd_info(struct shell_call *c) {
-    char bdf[8], id[10], group[8], pf[8] = "";
-    const struct pci_device *d;
-    const char *why;
-    u64 n;
+    u64 bdf;
 
-    if (parse_pci(c->argv[1], &n, NULL)) return expected(c->argv[1]);
-    d = pci_find((u32)n);
-    if (!d) return shell_fail(-ENOENT, "there is no PCI device %s", c->argv[1]);
-    why = give_refused(d);
-    n = pci_group(d);
-    hv_snprintf(bdf, sizeof(bdf), BDF, BDF_OF(d));
-    hv_snprintf(id, sizeof(id), "%04x:%04x", d->vendor, d->device);
-    hv_snprintf(group, sizeof(group), BDF, BDF_OF(pci_find((u32)n)));
-    if (d->pf) hv_snprintf(pf, sizeof(pf), BDF, BDF_OF(d->pf));
-    record(c, info_columns,
-           CELLS(S(bdf), S(id), S(d->owner ? d->owner->name : ""), S(pf), U(d->nr_vfs), S(group),
-                 U(d->nr_vectors), U(d->interrupts), U(d->refused), S(why ? why : "")));
+    if (parse_pci(c->argv[1], &bdf, NULL)) return expected(c->argv[1]);
+    if (!pci_find((u32)bdf)) return shell_fail(-ENOENT, "there is no PCI device %s", c->argv[1]);
+    c->columns = device_columns;
+    device_row(c, pci_find((u32)bdf));
     return 0;
 }
 
@@ -95,7 +90,7 @@ COLUMNS(sriov_columns, COL("Name", "name", 's', -6), COL("Device", "bdf", 's', -
 
 /* Physical functions. */
 static int cmd_sriov(struct shell_call *c) {
-    char name[12] = "", bdf[8], at[8] = "";
+    char name[12] = "", bdf[BDF_TEXT], at[BDF_TEXT] = "";
     const struct pci_device *pf;
     u64 given = 0, lost = 0;
 
@@ -109,11 +104,10 @@ static int cmd_sriov(struct shell_call *c) {
         if (d->pf != pf) continue;
         given += d->owner != NULL;
         lost += d->lost;
-        if (!*at) hv_snprintf(at, sizeof(at), BDF, BDF_OF(d));
+        if (d->vf == 0) bdf_text(at, d);
     }
     if (sriov_number(pf) >= 0) hv_snprintf(name, sizeof(name), "igb%d", sriov_number(pf));
-    hv_snprintf(bdf, sizeof(bdf), BDF, BDF_OF(pf));
-    table_row(c, CELLS(S(name), S(bdf), U(pf->nr_vfs), U(given), U(lost), S(at)));
+    table_row(c, CELLS(S(name), S(bdf_text(bdf, pf)), U(pf->nr_vfs), U(given), U(lost), S(at)));
     return SHELL_AGAIN;
 }
 
