@@ -18,7 +18,7 @@ CONFIG = "[hypervisor]\ntop = no\nguest_console = log\n\n[pool io]\ncpus = 1\n" 
 CAPTURE = place("httpd") + "/frames.pcap"
 
 
-def run(*words, timeout=60):
+def run(*words, timeout=180):
     done = subprocess.run(words, capture_output=True, timeout=timeout, check=False)
     assert done.returncode == 0, (words, done.stdout[-1000:], done.stderr[-1000:])
     return done.stdout
