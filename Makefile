@@ -32,6 +32,10 @@ $(B)/image/%.o: %.c
 	@mkdir -p $(@D)
 	$(CC) $(HV_CFLAGS) -c $< -o $@
 
+# NASM tells debuggers wrong lines of a file that goes to and fro between sections.
+NASM_DEBUG := -g -F dwarf
+$(B)/image/boot/boot.o: NASM_DEBUG :=
+
 # The numbers of boot/layout.h for NASM.
 $(B)/layout.inc: boot/layout.h
 	@mkdir -p $(@D)
@@ -39,7 +43,7 @@ $(B)/layout.inc: boot/layout.h
 
 $(B)/image/%.o: %.asm $(B)/layout.inc
 	@mkdir -p $(@D)
-	$(NASM) -f elf64 -g -F dwarf -I$(B)/ -Iboot/ -MD $(@:.o=.d) -o $@ $<
+	$(NASM) -f elf64 $(NASM_DEBUG) -I$(B)/ -Iboot/ -MD $(@:.o=.d) -o $@ $<
 
 # Linked twice: the second time with the table of symbols that backtraces need. It lies behind text and data, so that
 # no function moves.
