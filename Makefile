@@ -239,8 +239,9 @@ $(LWIP)/VERSION: tools/lwip.sh tools/lwip.sha256
 	@tools/lwip.sh $(LWIP)
 lwip: $(LWIP)/VERSION
 
+# lwIP's headers are a system's to the compiler, so that it does not tell that they include lwipopts.h.
 $(NET_TEST): HOST_CFLAGS += $(NET_INC)
-$(patsubst %.c,$(B)/host/%.o,$(NET_C) $(wildcard tests/unit/test_net*.c) tests/unit/net_wire.c): | $(LWIP)/VERSION
+$(patsubst %.c,$(B)/host/%.o,$(NET_C) $(wildcard tests/unit/test_net*.c) tests/unit/net_wire.c): netstack/lwipopts.h | $(LWIP)/VERSION
 LWIP_OBJ := $(patsubst %.c,lwip/%.o,$(LWIP_C))
 $(addprefix $(B)/host/,$(LWIP_OBJ)): $(B)/host/lwip/%.o: $(LWIP)/VERSION netstack/lwipopts.h
 	@mkdir -p $(@D)
@@ -269,7 +270,7 @@ tsan: $(TSAN) ## the contexts of network stack and page cache under ThreadSaniti
 GUEST_NET  := $(patsubst %,$(B)/guestnet/%,$(patsubst %.c,%.o,$(NET_C) $(NET_OWN)) $(LWIP_OBJ))
 GUEST_LWIP := $(NET_INC) -Dmem_init=lwip_mem_init # the library has one of that name
 
-$(filter $(B)/guestnet/netstack/%,$(GUEST_NET)): $(B)/guestnet/%.o: %.c | $(LWIP)/VERSION
+$(filter $(B)/guestnet/netstack/%,$(GUEST_NET)): $(B)/guestnet/%.o: %.c netstack/lwipopts.h | $(LWIP)/VERSION
 	@mkdir -p $(@D)
 	$(CC) $(GUEST_CFLAGS) $(GUEST_LWIP) -c $< -o $@
 $(filter $(B)/guestnet/lwip/%,$(GUEST_NET)): $(B)/guestnet/lwip/%.o: $(LWIP)/VERSION netstack/lwipopts.h
@@ -277,7 +278,7 @@ $(filter $(B)/guestnet/lwip/%,$(GUEST_NET)): $(B)/guestnet/lwip/%.o: $(LWIP)/VER
 	$(CC) $(filter-out $(WARN),$(GUEST_CFLAGS)) $(GUEST_LWIP) -c $(LWIP)/src/$*.c -o $@
 NET_GUEST_O := $(NET_GUESTS:%=$(B)/guests/%.o) $(B)/guests/stamped/front.o
 $(NET_GUEST_O): GUEST_CFLAGS += $(NET_INC)
-$(NET_GUEST_O): | $(LWIP)/VERSION
+$(NET_GUEST_O): netstack/lwipopts.h | $(LWIP)/VERSION
 $(B)/libguestnet.a: $(GUEST_NET)
 	@rm -f $@
 	ar rcs $@ $^
@@ -285,7 +286,7 @@ $(NET_ELF): $(B)/libguestnet.a
 
 # lwIP reads headers where they lie, which x86 does not mind.
 $(NET_FUZZ): FUZZ_CFLAGS += $(NET_INC)
-$(NET_FUZZ): | $(LWIP)/VERSION
+$(NET_FUZZ): netstack/lwipopts.h | $(LWIP)/VERSION
 $(addprefix $(B)/fuzz/obj/,$(LWIP_OBJ)): $(B)/fuzz/obj/lwip/%.o: $(LWIP)/VERSION netstack/lwipopts.h
 	@mkdir -p $(@D)
 	$(FUZZ_CC) $(filter-out $(WARN),$(FUZZ_CFLAGS)) -fno-sanitize=alignment $(NET_INC) -c $(LWIP)/src/$*.c -o $@

@@ -23,10 +23,11 @@ struct seen {
 extern u64 wire_now;        /* ns */
 extern bool wire_tx_full;   /* the driver takes no frame */
 extern bool wire_tx_open;   /* before the first wire_start(): the device completes checksums */
+extern unsigned wire_bufs;  /* before the first wire_start(): buffers for received frames */
 extern bool wire_checked;   /* the driver's word for what arrives */
 extern unsigned wire_opens; /* frames whose checksum the device has completed */
 extern void (*wire_spy)(const struct seen *s); /* sees each TCP segment that goes out */
-extern unsigned wire_kicks, wire_arps;
+extern unsigned wire_arps;
 
 void wire_start(enum net_model model, bool early_ack); /* also again; ARP is resolved afterwards */
 u64 wire_poll(void);                                   /* net_poll() until nothing is due */
