@@ -362,7 +362,12 @@ compare: ## the papers' policies side by side, in the simulation and on Bochs (P
 net-demo: ## a server's TCP, UDP and echo among VMs that compute; on QEMU by the host's ping and iperf (PLATFORM=bochs|qemu|kvm)
 	@tools/deps.sh build net $(if $(filter qemu kvm,$(PLATFORM)),qemu clients,bochs)
 	@$(SUBMAKE) -s -j2 all && $(SUBMAKE) -s net-guests
-	@$(PYTHON) tools/netdemo.py --platform $(if $(filter qemu kvm,$(PLATFORM)),$(PLATFORM),bochs)
+	@$(PYTHON) tools/netdemo.py --platform $(if $(filter qemu kvm,$(PLATFORM)),$(PLATFORM),bochs) $(if $(SEEDS),--runs $(SEEDS))
+
+net-experiments: ## UDP and TCP goodput of a VM among others, from credit to early ACKs, on Bochs, means of three seeds (SEEDS=n)
+	@tools/deps.sh build net bochs
+	@$(SUBMAKE) -s -j2 all && $(SUBMAKE) -s net-guests
+	@$(PYTHON) tools/netexp.py $(if $(SEEDS),--seeds $(SEEDS))
 
 store-bench: $(B)/store-bench ## the store's operations a second, beside Debian's xenstored where that runs
 	@tools/store-bench.sh
@@ -394,7 +399,7 @@ clean: ## remove build/
 help: ## this list
 	@sed -n 's/^\([a-z][a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | awk -F'\t' '{ printf "%-18s %s\n", $$1, $$2 }'
 
-.PHONY: all sim sim-scale iso run demo test test-needs test-guest pytest check fuzz bench compare net-demo store-bench store-demo \
-	run-gdb guests unit unit-build net-guests lwip tsan lint size mutants clean help
+.PHONY: all sim sim-scale iso run demo test test-needs test-guest pytest check fuzz bench compare net-demo net-experiments \
+	store-bench store-demo run-gdb guests unit unit-build net-guests lwip tsan lint size mutants clean help
 
 -include $(shell find $(B) -name '*.d' 2>/dev/null)

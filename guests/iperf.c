@@ -5,10 +5,10 @@
  *
  * Command line of the server: port=P (5001); rcvbuf=BYTES of a socket (262144); idle_ms=T: ends when for so
  * long after a connection there was no other; check: a stream has to be that of netstack/iperf.h, else the
- * exit code says so; busy: one more thread computes, on the vCPU of the one that serves; work=N: of the TCP
- * stream, some N instructions for each byte; in_place: that work, and the check, on the data where they lie,
- * while the socket is owned (sock_recv_in_place()); and what
- * netstack/virtio.h has.
+ * exit code says so; busy: one more thread computes, on the vCPU of the one that serves; work=N, each=N: of
+ * the TCP stream, some N instructions for each byte, or for what each call brings, whatever that is;
+ * in_place: that work, and the check, on the data where they lie, while the socket is owned
+ * (sock_recv_in_place()); and what netstack/virtio.h has.
  */
 #include <guest/guest.h>
 #include <guest/mem.h>
@@ -25,7 +25,7 @@
 static u16 port;
 static struct sock_options options;
 static bool check, in_place;
-static u64 idle, work;
+static u64 idle, work, each;
 static u32 wrong;
 
 static void print_counters(void) {
@@ -49,8 +49,13 @@ static u64 mbps100(u64 bytes, u64 ns) { return ns ? bytes * 8 * 100 * 1000 / ns 
 
 struct stream {
     u64 bytes, first, last;
-    u32 wrong; /* digits */
+    u32 wrong;   /* digits */
+    u64 to_come; /* of the instructions of this call */
 };
+
+static void work_for(u64 instructions) {
+    for (u64 i = instructions / 2; i; i--) __asm__ volatile(""); /* two a turn */
+}
 
 /* What the reader does with its data, wherever they are. */
 static void take(void *arg, const u8 *p, size_t n) {
@@ -64,7 +69,8 @@ static void take(void *arg, const u8 *p, size_t n) {
 
             stream->wrong += p[i] != (at < IPERF_STREAM_HEAD ? 0 : '0' + at % 10);
         }
-    for (u64 i = n * work / 2; i; i--) __asm__ volatile(""); /* two instructions a turn */
+    work_for(n * work + stream->to_come);
+    stream->to_come = 0;
     stream->bytes += n;
 }
 
@@ -74,6 +80,7 @@ static void serve_connection(struct sock *s, u8 *buffer) {
     i64 n;
 
     for (;;) {
+        stream.to_come = each;
         n = in_place ? sock_recv_in_place(s, PIECE, take, &stream, NET_FOREVER)
                      : sock_recv(s, buffer, PIECE, NET_FOREVER);
         if (n <= 0) break;
@@ -204,6 +211,7 @@ int main(void) {
     check = cmdline_has("check");
     in_place = cmdline_has("in_place");
     work = cmdline_u64("work", 0);
+    each = cmdline_u64("each", 0);
     idle = cmdline_u64("idle_ms", 0) * NS_PER_MS;
     if (net_start((CONNECTIONS + 2) * net_bufs_for(options.rcvbuf))) guest_panic("iperf: no network");
     t = thread_start(net_thread_vcpu(), "tcp", tcp_server, NULL);

@@ -13,7 +13,7 @@ From inside a TCP stream first, then datagrams; echo requests all the time. Writ
 time is virtual, and what is claimed rests on that; by the host's clock (QEMU) figures are worth as much as the host was idle:
 medians of --runs, taken in turns.
 
-  tools/netdemo.py [--platform bochs|qemu|kvm] [--runs N]
+  tools/netdemo.py [--platform bochs|qemu|kvm] [--runs N]      from inside, each with a seed of its own
 """
 import argparse
 import json
@@ -43,15 +43,22 @@ LINES = {
            r"(?P<udp_lost>\d+) of (?P<udp_sent>\d+) datagrams lost",
     "echo": r"probe: load: echo (?P<requests>\d+) requests, (?P<answers>\d+) answers, rtt ns p50 (?P<p50>\d+) p99 (?P<p99>\d+) "
             r"max (?P<max>\d+) mean (?P<mean>\d+)",
-    "acks": r"server: iperf: acks early=(?P<early>\d+).* backlog_most=(?P<backlog>\d+)",
+    "acks": r"server: iperf: acks early=(?P<early>\d+).* backlog=(?P<segments>\d+) backlog_most=(?P<backlog>\d+)",
     "bridge": r"iodom: iodom: server\.0: (?P<counters>.*)",
 }
 
 
-def vm_file(setup):
+def start(seed):
+    """When the traffic begins, ms after the network is there: with each seed at another point of the VMs' slices, 30 ms each."""
+    return 500 + (seed - 1) * 37 % 120
+
+
+def vm_file(setup, seed=1):
     settings, early_ack = SETUPS[setup]
+    hypervisor = {"script": "net-demo.script", "top": "no", "seed": str(seed)}
     with open(BASE, encoding="ascii") as f:
-        text = compare.lay_over(f.read(), compare.both(settings, {"hypervisor": {"script": "net-demo.script", "top": "no"}}))
+        text = compare.lay_over(f.read(), compare.both(settings, {"hypervisor": hypervisor}))
+    text = text.replace("start_ms=500", f"start_ms={start(seed)}").replace("ping_rate=100 seed=1", f"ping_rate=100 seed={seed}")
     return text.replace("early_ack=0", f"early_ack={early_ack}")
 
 
@@ -63,8 +70,17 @@ def last(name, text):
     return found[-1].groupdict()
 
 
+def bridge(text):
+    """The counters of the server's port."""
+    return {name: int(n) for name, n in re.findall(r"(\w+)=(\d+)", last("bridge", text)["counters"])}
+
+
 def ring_drops(text):
-    return int(dict(re.findall(r"(\w+)=(\d+)", last("bridge", text)["counters"])).get("ring_full", 0))
+    return bridge(text).get("ring_full", 0)
+
+
+def mbps(said, kind):
+    return round(int(said[kind + "_bytes"]) * 8e3 / int(said[kind + "_ns"]), 2)
 
 
 def plain(text):
@@ -74,9 +90,6 @@ def plain(text):
 def read(setup, text):
     """One run as it is written down, from what the guests have printed."""
     tcp, udp, echo, acks = (last(name, text) for name in ("tcp", "udp", "echo", "acks"))
-
-    def mbps(d, kind):
-        return round(int(d[kind + "_bytes"]) * 8e3 / int(d[kind + "_ns"]), 2)
     return {"setup": setup, "tcp_mbps": mbps(tcp, "tcp"), "udp_mbps": mbps(udp, "udp"),
             "rtt_ms": {k: round(int(echo[k]) / 1e6, 2) for k in ("p50", "p99", "max", "mean")},
             "ring_drops": ring_drops(text), "early_acks": int(acks["early"]), "backlog_most": int(acks["backlog"]),
@@ -86,7 +99,7 @@ def read(setup, text):
 
 def image(name, config, script):
     """Directory and boot image of a run."""
-    directory = os.path.join(machine.BUILD, "run", "net-demo-" + name)
+    directory = os.path.join(machine.BUILD, "run", name)
     os.makedirs(directory, exist_ok=True)
     paths = [os.path.join(directory, "net-demo." + kind) for kind in ("cfg", "script", "iso")]
     for path, text in zip(paths, (config, script)):
@@ -97,21 +110,28 @@ def image(name, config, script):
     return directory, paths[2]
 
 
-def run(setup, platform, number):
-    directory, iso = image(f"{platform}/{setup}-{number}", vm_file(setup), SCRIPT)
-    with machine.Machine(platform, iso, cpus=PCPUS, directory=directory) as m:
+def boot(name, config, script, platform, cpus, reader):
+    """What `reader` makes of what a machine with that VM file and that script has printed when it ends."""
+    directory, iso = image(name, config, script)
+    with machine.Machine(platform, iso, cpus=cpus, directory=directory) as m:
         how, _ = m.wait(timeout=WALL[platform])
         text = plain(m.serial())
     try:
-        return read(setup, text)
+        return reader(text)
     except LookupError as what:
-        raise clients.Failed(f"{setup}: no result of {what} ({how}); see {directory}") from None
+        raise clients.Failed(f"no result of {what} ({how}); see {directory}") from None
+
+
+def run(setup, platform, number):
+    return boot(f"net-demo-{platform}/{setup}-{number}", vm_file(setup, number), SCRIPT, platform, PCPUS,
+                lambda text: read(setup, text))
 
 
 def measured(setup, platform, number, net):
     """One run, measured by the host."""
     address = net.guest(2)
-    directory, iso = image(f"{platform}-host/{setup}-{number}", netdemo_host.vm_file(vm_file(setup), address), "@10m poweroff\n")
+    directory, iso = image(f"net-demo-{platform}-host/{setup}-{number}", netdemo_host.vm_file(vm_file(setup), address),
+                           "@10m poweroff\n")
     with machine.Machine(platform, iso, cpus=netdemo_host.PCPUS, directory=directory, nic=net.nic) as m:
         said = netdemo_host.measure(address)
         for what, seconds in (("udp", 10), ("acks", 10), ("bridge", 3)):  # the counters come after it, and every second

@@ -79,6 +79,8 @@ def test_vm_files(setup, tmp_path):
     assert sum(vm["pool"] == "core" for vm in vms.values()) == 4
     assert vms["server"]["turbo"] == (setup != "credit")
     assert f"early_ack={int(setup == 'turbo+early_ack')}" in vms["server"]["cmdline"]
+    other = vms_of(netdemo.vm_file(setup, 2), tmp_path / "seed.cfg")  # begins at another time, and is the same machine
+    assert {name for name in vms if other[name] != vms[name]} == {"source", "probe"}
     host = vms_of(netdemo_host.vm_file(netdemo.vm_file(setup), "10.77.3.2"), tmp_path / "host.cfg")
     assert set(vms) - set(host) == {"source", "probe"} and set(host) < set(vms)
     assert "ip=10.77.3.2/24" in host["server"]["cmdline"] and host["server"]["turbo"] == vms["server"]["turbo"]
