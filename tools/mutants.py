@@ -1,22 +1,24 @@
 #!/usr/bin/env python3
-"""Applies the faults of tests/mutants.txt one at a time, in a scratch copy; each has to turn its test red.
+"""Applies the faults of tests/mutants.txt, one at a time in each scratch copy; each has to turn its test red.
 
   tools/mutants.py [NAME...]      all by default; exits 1 if a fault goes unnoticed or the list is out of date
 
 A line is `name|file|sed expression|test`. A test is the name of a unit test (test_sched), of a guest test (tests/guest/NAME.c;
 on QEMU, or NAME@bochs), `demo`, or a path for pytest. Before the faults every test named is run once as it is: it must pass.
 """
+import concurrent.futures
 import os
+import queue
 import shutil
 import subprocess
 import sys
+import threading
 import time
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 LIST = os.path.join(ROOT, "tests", "mutants.txt")
-COPY = os.path.join(ROOT, "build", "mutants", "tree")
 LOGS = os.path.join(ROOT, "build", "mutants")
-TIMEOUT = 600
+TIMEOUT, UNIT_TIMEOUT = 600, 120  # seconds: a fault may well make a test hang
 
 
 def faults():
@@ -32,14 +34,62 @@ def faults():
             yield name, path, expression, test
 
 
-def copy_tree():
-    files = subprocess.run(["git", "ls-files", "-co", "--exclude-standard", "-z"], cwd=ROOT, stdout=subprocess.PIPE, check=True)
-    shutil.rmtree(COPY, ignore_errors=True)
-    for name in files.stdout.decode().split("\0"):
-        source, target = os.path.join(ROOT, name), os.path.join(COPY, name)
-        if name and os.path.isfile(source):
-            os.makedirs(os.path.dirname(target), exist_ok=True)
-            shutil.copy2(source, target)
+class Tree:
+    """A scratch copy of the sources, in which one fault at a time is made, built and tested."""
+
+    emulator = threading.Lock()  # who judges times by the host's clock has the host for itself
+
+    def __init__(self, number):
+        self.root = os.path.join(LOGS, f"tree-{number}")
+        self.log = open(os.path.join(LOGS, f"mutants-{number}.log"), "w", encoding="utf-8")  # pylint: disable=consider-using-with
+        files = subprocess.run(["git", "ls-files", "-co", "--exclude-standard", "-z"], cwd=ROOT, stdout=subprocess.PIPE, check=True)
+        shutil.rmtree(self.root, ignore_errors=True)
+        for name in files.stdout.decode().split("\0"):
+            source, target = os.path.join(ROOT, name), os.path.join(self.root, name)
+            if name and os.path.isfile(source):
+                os.makedirs(os.path.dirname(target), exist_ok=True)
+                shutil.copy2(source, target)
+
+    def run(self, command, timeout=TIMEOUT):
+        """True if it succeeds. A test that hangs has noticed as well."""
+        self.log.write(f"$ {' '.join(command)}\n")
+        self.log.flush()
+        try:
+            return subprocess.run(command, cwd=self.root, stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log,
+                                  timeout=timeout, check=False).returncode == 0
+        except subprocess.TimeoutExpired:
+            self.log.write("timeout\n")
+            return False
+
+    def test(self, command):
+        if command[0] != "make":
+            return self.run(command, UNIT_TIMEOUT)
+        with self.emulator:
+            return self.run(command)
+
+    def is_green(self, test):
+        build, command = commands(test)
+        return self.run(build) and self.test(command)
+
+    def verdict(self, name, path, expression, test):
+        target = os.path.join(self.root, path)
+        with open(target, encoding="utf-8") as f:
+            original = f.read()
+        self.log.write(f"==== {name}\n")
+        self.log.flush()
+        done = subprocess.run(["sed", "-i", expression, target], stderr=self.log, check=False)
+        with open(target, encoding="utf-8") as f:
+            changed = f.read() != original
+        build, command = commands(test)
+        try:
+            if done.returncode or not changed:
+                return "OUT OF DATE: the expression changes nothing"
+            if not self.run(build):
+                return "DOES NOT BUILD"
+            return "NOT NOTICED" if self.test(command) else "noticed"
+        finally:
+            with open(target, "w", encoding="utf-8") as f:
+                f.write(original)
 
 
 def commands(test):
@@ -58,57 +108,39 @@ def commands(test):
     sys.exit(f"tests/mutants.txt: no test is called {test}")
 
 
-def run(command, log):
-    """True if it succeeds. A test that hangs has noticed as well."""
-    log.write(f"$ {' '.join(command)}\n")
-    log.flush()
-    try:
-        return subprocess.run(command, cwd=COPY, stdin=subprocess.DEVNULL, stdout=log, stderr=log, timeout=TIMEOUT,
-                              check=False).returncode == 0
-    except subprocess.TimeoutExpired:
-        log.write("timeout\n")
-        return False
-
-
 def main():
     chosen = [f for f in faults() if not sys.argv[1:] or f[0] in sys.argv[1:]]
     if not chosen:
         sys.exit("mutants: no such fault in tests/mutants.txt")
-    copy_tree()
-    bad = 0
-    with open(os.path.join(LOGS, "mutants.log"), "w", encoding="utf-8") as log:
-        green = {}
-        for test in dict.fromkeys(f[3] for f in chosen):
-            build, command = commands(test)
-            green[test] = run(build, log) and run(command, log)
-            if not green[test]:
-                print(f"{'-':28} {test:24} fails without any fault", flush=True)
-                bad += 1
-        for name, path, expression, test in chosen:
-            if not green[test]:
-                continue
-            start = time.monotonic()
-            target = os.path.join(COPY, path)
-            with open(target, encoding="utf-8") as f:
-                original = f.read()
-            log.write(f"==== {name}\n")
-            log.flush()
-            done = subprocess.run(["sed", "-i", expression, target], stderr=log, check=False)
-            with open(target, encoding="utf-8") as f:
-                changed = f.read() != original
-            build, command = commands(test)
-            if done.returncode or not changed:
-                verdict, bad = "OUT OF DATE: the expression changes nothing", bad + 1
-            elif not run(build, log):
-                verdict, bad = "DOES NOT BUILD", bad + 1
-            elif run(command, log):
-                verdict, bad = "NOT NOTICED", bad + 1
-            else:
-                verdict = "noticed"
-            with open(target, "w", encoding="utf-8") as f:
-                f.write(original)
-            print(f"{name:28} {test:24} {verdict} ({time.monotonic() - start:.0f} s)", flush=True)
-    print(f"mutants: {len(chosen)} faults, {bad} problems; log in build/mutants/mutants.log")
+    os.makedirs(LOGS, exist_ok=True)
+    trees = queue.SimpleQueue()
+    workers = min(os.cpu_count(), len(chosen))
+    for number in range(workers):
+        trees.put(Tree(number))
+
+    def on_a_tree(work):
+        def worked(item):
+            tree = trees.get()
+            try:
+                return item, *work(tree, item)
+            finally:
+                trees.put(tree)
+        return worked
+
+    def judge(tree, fault):
+        start = time.monotonic()
+        return tree.verdict(*fault), time.monotonic() - start
+
+    with concurrent.futures.ThreadPoolExecutor(workers) as pool:
+        tests = dict.fromkeys(f[3] for f in chosen)
+        green = {test for test, ok in pool.map(on_a_tree(lambda tree, test: (tree.is_green(test),)), tests) if ok}
+        for test in tests.keys() - green:
+            print(f"{'-':28} {test:24} fails without any fault", flush=True)
+        bad = len(tests.keys() - green)
+        for (name, _, _, test), verdict, took in pool.map(on_a_tree(judge), [f for f in chosen if f[3] in green]):
+            print(f"{name:28} {test:24} {verdict} ({took:.0f} s)", flush=True)
+            bad += verdict != "noticed"
+    print(f"mutants: {len(chosen)} faults, {bad} problems; logs in build/mutants")
     return bad > 0
 
 
