@@ -24,6 +24,7 @@ enum kind {
     LOGLVL,
     ON_CRASH,
     GUEST_CONSOLE,
+    ON_DMA_FAULT,
     PCI, /* these may be repeated */
     VF,
     NET,
@@ -55,6 +56,7 @@ static const struct {
                  { "error", "warning", "info", "debug", "none", [7] = "all" } },
     [ON_CRASH] = { "destroy, restart or preserve", 0, 2, { "destroy", "restart", "preserve" } },
     [GUEST_CONSOLE] = { "keep or log", 0, 1, { "keep", "log" } },
+    [ON_DMA_FAULT] = { "stop or log", 0, 1, { "stop", "log" } },
     [PCI] = { "a PCI device such as 00:03.0" },
     [VF] = { "a virtual function such as igb0/any or 01:00.0/2" },
     [NET] = { DEVICE },
@@ -104,6 +106,7 @@ static const struct key {
     KEY(VM, config_vm, "pci", PCI, pci),
     KEY(VM, config_vm, "vf", VF, pci),
     KEY(VM, config_vm, "unsafe_dma", BOOL, unsafe_dma),
+    KEY(VM, config_vm, "on_dma_fault", ON_DMA_FAULT, on_dma_fault),
     KEY(VM, config_vm, "allow_shared_group", BOOL, allow_shared_group),
     KEY(VM, config_vm, "irq_rate", NUMBER, irq_rate),
     KEY(VM, config_vm, "demand", SHARE, demand_permille),

@@ -41,6 +41,7 @@ struct config_device {
 };
 
 enum on_crash { ON_CRASH_DESTROY, ON_CRASH_RESTART, ON_CRASH_PRESERVE };
+enum on_dma_fault { ON_DMA_FAULT_STOP, ON_DMA_FAULT_LOG };
 
 struct config_vm {
     struct config_head head;
@@ -57,9 +58,11 @@ struct config_vm {
     bool debugcon, debug_exit, start; /* optional devices; started at boot (default 1) */
     u32 nr_pci;                       /* devices of the machine that are given to it */
     u32 pci[CONFIG_MAX_PCI];          /* bus << 8 | device << 3 | function, or CONFIG_VF */
-    bool unsafe_dma;                  /* they may reach all memory: its RAM is one block below 4 GiB */
-    bool allow_shared_group;          /* what they can reach unseen may be another's */
-    u64 irq_rate;                     /* interrupts a second that each of them may make; 0: by its kind */
+    bool unsafe_dma;         /* where no IOMMU confines them they may reach all memory: its RAM is one block
+                                below 4 GiB */
+    bool allow_shared_group; /* what they can reach unseen may be another's */
+    enum on_dma_fault on_dma_fault; /* one of them reached for what it may not: the VM is stopped, or not */
+    u64 irq_rate;                   /* interrupts a second that each of them may make; 0: by its kind */
     u32 demand_permille; /* of one pCPU a vCPU: what the image will ask for (`demand = 40%`); 1000 by default.
                             For reports only. */
 };

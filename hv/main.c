@@ -4,6 +4,7 @@
 #include "lib/printf.h"
 #include "passthrough/give.h"
 #include "passthrough/sriov.h"
+#include "passthrough/vtd.h"
 #include "platform/apic.h"
 #include "platform/clock.h"
 #include "platform/console.h"
@@ -24,9 +25,11 @@
 
 static struct boot_info boot;
 static struct acpi_info acpi;
+static struct memmap all_ram; /* also what is used before there are frames */
 static hpa_t trampoline_page;
 static hpa_t low_ram, high_ram; /* where RAM ends: all of it, and below 4 GiB */
 static struct config config;
+static const char *no_iommu; /* why */
 static volatile bool boot_done;
 extern const u8 image_end[];
 
@@ -39,6 +42,7 @@ static void read_boot_info(u32 magic, u64 mbi) {
         stop_machine("The loader is no multiboot2 loader: boot Takt with GRUB's multiboot2 command.");
     why = bootinfo_parse(hpa_to_va(mbi), BOOT_MAX_SIZE, &boot);
     if (why) stop_machine(why);
+    all_ram = boot.ram;
     for (u32 i = 0; i < boot.ram.nr; i++) {
         high_ram = MAX(high_ram, boot.ram.range[i].end);
         if (boot.ram.range[i].start < BIT(32)) low_ram = MAX(low_ram, MIN(boot.ram.range[i].end, BIT(32)));
@@ -74,6 +78,7 @@ static void platform_init(void) {
     if (acpi.bad_tables) log_warn("%u ACPI tables are malformed and were left out", acpi.bad_tables);
     if (apic_init(&acpi) < 0) stop_machine("This CPU has no local APIC, which Takt needs for its timers.");
     apic_init_cpu();
+    boot_cpu.p.apic_id = apic_id();
     if (clock_calibrate(&acpi) < 0)
         stop_machine("No clock counts by which the TSC and the APIC timer could be measured.");
     timers_init_cpu();
@@ -91,6 +96,7 @@ static void devices_init(void) {
     }
     give_init(&acpi, low_ram, high_ram);
     log_info("%u PCI devices, by %s", pci_count(), how);
+    no_iommu = iommu_init(&acpi, &all_ram);
 }
 
 /* ---- configuration ---- */
@@ -126,6 +132,7 @@ static void read_config(void) {
 static void preflight(void) {
     struct virt_caps v = { 0 };
     int err = virt_probe(&v);
+    char why_not[96];
     u32 edx = cpuid_or_zero(7, 0).edx, amd = cpuid_or_zero(0x80000008, 0).ebx;
     /* that the CPU leaks is told in one line, since Takt does nothing against it (SDM 4) */
     const struct {
@@ -143,12 +150,13 @@ static void preflight(void) {
         { "TSC deadline", apic_tsc_deadline, "used", "timers by APIC count" },
         { "invariant TSC", cpuid_or_zero(0x80000007, 0).edx >> 8 & 1, "time is right in all power states",
           "time is right while the clock rate is fixed" },
-        { "IOMMU", acpi.iommu, "not used yet", "devices are given to VMs by unsafe_dma alone" },
+        { "IOMMU", iommu_on(), "confines the devices of VMs", why_not },
         { "speculation: IBPB", (edx >> 26 | amd >> 12) & 1,
           "not used: VMs are not protected from each other's speculation",
           "VMs are not protected from each other's speculation" },
     };
 
+    hv_snprintf(why_not, sizeof(why_not), "devices are given to VMs by unsafe_dma alone: %s", no_iommu);
     log_info("What this machine has:");
     for (u32 i = 0; i < ARRAY_SIZE(row); i++)
         log_info("  %-22s %-3s  %s", row[i].what, row[i].found ? "yes" : "no",
@@ -263,8 +271,8 @@ void hv_main(u32 magic, u64 mbi) {
     log_info("%lu MiB of RAM, %u modules", frame_total() >> 8, boot.nr_modules);
     read_config();
     platform_init();
-    preflight();
     devices_init();
+    preflight();
     smp_start(&acpi, trampoline_page, ap_start);
     stack_switch(boot_cpu.p.stack_top, go);
 }

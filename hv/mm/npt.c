@@ -1,15 +1,12 @@
 #include <takt/errno.h>
 #include "lib/printf.h"
 #include "mm/npt.h"
+#include "x86/cpu.h"
 
-/* Formats are data. An entry that maps nothing is 0, and bit 7 is that of a 2 MiB leaf, in both: EPT, SDM 3C
+/* Formats are data. An entry that maps nothing is 0, and bit 7 is that of a 2 MiB leaf, in all: EPT, SDM 3C
  * 29.3.2; nested paging, APM2 15.25.5 (nested walks are user accesses, so U/S is set everywhere), entries as
- * in APM2 5.3.3; the host's PAT has UC at PCD|PWT. */
-struct npt_format {
-    u64 table;              /* set in entries that point to tables: all rights */
-    u64 right[NPT_RWX + 1]; /* set in leaves, by NPT_R ... */
-    u64 type[2];            /* and by enum npt_memtype */
-};
+ * in APM2 5.3.3; the host's PAT has UC at PCD|PWT; VT-d 9.8, for devices: they
+ * execute nothing, and take memory as it is. */
 
 #define AMD_P     1ull
 #define AMD_PU    (AMD_P | 4)
@@ -32,7 +29,16 @@ const struct npt_format npt_format_amd = {
     .type = { [NPT_UC] = BIT(3) | BIT(4), [NPT_WB] = 0 },
 };
 
-static void entry_write(u64 *e, u64 v) { __atomic_store_n(e, v, __ATOMIC_RELEASE); }
+const struct npt_format npt_format_vtd = { .table = NPT_RW, .right = { 0, 1, 0, 3, 0, 1, 0, 3 } };
+
+static void publish(const struct npt *t, const void *p, u64 len) {
+    if (t->format->write_back) cache_write_back(p, len);
+}
+
+static void entry_write(const struct npt *t, u64 *e, u64 v) {
+    __atomic_store_n(e, v, __ATOMIC_RELEASE);
+    publish(t, e, sizeof(*e));
+}
 
 static unsigned shift_of(unsigned level) { return PAGE_SHIFT + 9 * (level - 1); }
 
@@ -46,7 +52,8 @@ static u64 *make_table(struct npt *t, u64 *e) {
     if (pa == HPA_NONE) return NULL;
     table = hpa_to_va(pa);
     for (unsigned i = 0; old && i < 512; i++) table[i] = (old & ~LARGE) + i * PAGE_SIZE;
-    entry_write(e, pa | t->format->table);
+    publish(t, table, PAGE_SIZE);
+    entry_write(t, e, pa | t->format->table);
     return table;
 }
 
@@ -76,13 +83,13 @@ static int set_range(struct npt *t, gpa_t gpa, u64 len, u64 leaf) {
     ASSERT(!((gpa | len) & (PAGE_SIZE - 1)) && gpa < NPT_LIMIT && len <= NPT_LIMIT - gpa);
     spin_lock(&t->lock);
     for (; len; gpa += size, len -= size, leaf += leaf ? size : 0) {
-        bool fits = !((gpa | (leaf & ADDR_MASK)) & (SIZE_2M - 1)) && len >= SIZE_2M;
+        bool fits = !((gpa | (leaf & ADDR_MASK)) & (SIZE_2M - 1)) && len >= SIZE_2M && !t->format->small;
         unsigned level = fits ? 2 : 1;
 
         e = entry_for(t, gpa, &level, leaf);
         if (!e) break;
         stale |= *e != 0;
-        entry_write(e, leaf && level == 2 ? leaf | LARGE : leaf);
+        entry_write(t, e, leaf && level == 2 ? leaf | LARGE : leaf);
         size = BIT(shift_of(level));
         size = MIN(size - (gpa & (size - 1)), len);
     }
@@ -103,13 +110,15 @@ void npt_damage(struct npt *t, gpa_t gpa) {
     unsigned level = 2;
     u64 *e = entry_for(t, gpa, &level, false);
 
-    entry_write(e, *e | BIT(13));
+    entry_write(t, e, *e | BIT(13));
     tlbgen_bump(&t->tlb);
 }
 
 int npt_init(struct npt *t, const struct npt_format *format) {
     *t = (struct npt){ .format = format, .root = frame_alloc_zeroed(0), .tlb.current = 1 };
-    return t->root == HPA_NONE ? -ENOMEM : 0;
+    if (t->root == HPA_NONE) return -ENOMEM;
+    publish(t, hpa_to_va(t->root), PAGE_SIZE);
+    return 0;
 }
 
 static void free_table(hpa_t pa, unsigned level) {

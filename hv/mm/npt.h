@@ -1,4 +1,4 @@
-/* Second-level page tables: EPT, nested paging (and later VT-d) through one walker whose formats are data. */
+/* Second-level page tables: EPT, nested paging and VT-d through one walker whose formats are data. */
 #ifndef HV_MM_NPT_H
 #define HV_MM_NPT_H
 
@@ -17,8 +17,14 @@
 
 enum npt_memtype { NPT_UC, NPT_WB };
 
-struct npt_format;
-extern const struct npt_format npt_format_ept, npt_format_amd;
+struct npt_format {
+    u64 table;              /* set in entries that point to tables: all rights */
+    u64 right[NPT_RWX + 1]; /* set in leaves, by NPT_R ... */
+    u64 type[2];            /* and by enum npt_memtype */
+    bool small;             /* there are no 2 MiB pages */
+    bool write_back;        /* who walks the tables does not look into caches */
+};
+extern const struct npt_format npt_format_ept, npt_format_amd, npt_format_vtd;
 
 struct npt {
     const struct npt_format *format;

@@ -11,6 +11,7 @@
 #include "passthrough/interrupt.h"
 #include "passthrough/mediate.h"
 #include "passthrough/sriov.h"
+#include "passthrough/vtd.h"
 #include "platform/smp.h"
 #include "trace/trace.h"
 #include "vm/vm.h"
@@ -89,6 +90,7 @@ static const struct pci_device *group_shared(const struct vm *vm, const struct p
 static int may_have(struct vm *vm, u32 asked, u32 part, struct pci_device **found) {
     struct pci_device *d = *found = asked & CONFIG_VF ? sriov_asked(asked) : pci_find(asked);
     const struct pci_device *other = d ? page_shared(d, &d->bar[part]) : NULL;
+    const char *why = d ? iommu_refused(d) : NULL;
 
     if (!d && asked & CONFIG_VF)
         return give_refuse(vm, -ENOENT, "there is no virtual function, or none left, as it is asked for");
@@ -110,11 +112,12 @@ static int may_have(struct vm *vm, u32 asked, u32 part, struct pci_device **foun
                            "PCI device " BDF " could reach " BDF " unseen: one VM gets both, or it needs"
                            " allow_shared_group = yes",
                            BDF_OF(d), BDF_OF(other));
-    if (!vm->config.unsafe_dma)
+    if (why && iommu_blocks(d))
+        return give_refuse(vm, -EPERM, "PCI device " BDF " cannot be given to VMs, as %s", BDF_OF(d), why);
+    if (why && !vm->config.unsafe_dma)
         return give_refuse(vm, -EPERM,
-                           "PCI device " BDF " reaches all memory, as no IOMMU is in use: it needs"
-                           " unsafe_dma = yes",
-                           BDF_OF(d));
+                           "PCI device " BDF " reaches all memory, as %s: it needs unsafe_dma = yes",
+                           BDF_OF(d), why);
     return 0;
 }
 
@@ -122,6 +125,11 @@ static void take(struct vm *vm, struct pci_device *d, u32 index) {
     d->owner = vm;
     d->part = d->offset = 0;
     d->leaving = d->released = d->going = false;
+    d->confined = !iommu_refused(d);
+    if (!d->confined)
+        log_warn("%s: unsafe_dma: who controls this VM can read and write all memory of the machine, by PCI "
+                 "device " BDF,
+                 vm->name, BDF_OF(d));
     vm->pci[index] = d;
     vm->nr_pci = MAX(vm->nr_pci, index + 1);
 }
@@ -135,11 +143,7 @@ static int claim(struct vm *vm) {
     if (++vm->job.at < ARRAY_SIZE(d->bar)) return 1;
     vm->job.at = 0;
     take(vm, d, vm->nr_pci);
-    if (vm->nr_pci < vm->config.nr_pci) return 1;
-    log_warn("%s: unsafe_dma: who controls this VM can read and write all memory of the machine, by its "
-             "devices",
-             vm->name);
-    return 0;
+    return vm->nr_pci < vm->config.nr_pci;
 }
 
 static void release(struct vm *vm) {
@@ -230,7 +234,8 @@ static int switch_on(struct vm *vm, struct pci_device *d) {
         log_info("%s: PCI device " BDF " cannot be reset: it may go on where it was left", vm->name,
                  BDF_OF(d));
     pci_write(d->bdf, PCI_COMMAND, 2, command);
-    err = interrupt_connect(vm, d);
+    err = d->confined ? iommu_attach(d, vm) : 0;
+    if (!err) err = interrupt_connect(vm, d);
     if (d->irq == PCI_INTX) command &= ~(u32)PCI_COMMAND_NO_INTX;
     if (!err) pci_write(d->bdf, PCI_COMMAND, 2, command | PCI_COMMAND_MASTER);
     return err;
@@ -238,8 +243,9 @@ static int switch_on(struct vm *vm, struct pci_device *d) {
 
 /* After its reset each BAR is one part or more, and what switches it on is one. */
 static int attach_part(struct vm *vm, struct pci_device *d) {
-    int r = d->part < ARRAY_SIZE(d->bar) ? attach_bar(vm, d, d->part) : switch_on(vm, d);
+    int r = d->confined ? iommu_prepare(vm) : 0;
 
+    if (!r) r = d->part < ARRAY_SIZE(d->bar) ? attach_bar(vm, d, d->part) : switch_on(vm, d);
     if (r) return r;
     d->offset = 0;
     return ++d->part <= ARRAY_SIZE(d->bar);
@@ -261,8 +267,12 @@ static int detach(struct vm *vm) {
     for (u32 i = 0; i < vm->nr_pci; i++)
         if (vm->pci[i]) interrupt_quiet(vm->pci[i]);
     if (reset_all(vm)) return 1;
-    for (u32 i = 0; i < vm->nr_pci; i++)
-        if (vm->pci[i]) interrupt_disconnect(vm->pci[i]);
+    for (u32 i = 0; i < vm->nr_pci; i++) {
+        if (!vm->pci[i]) continue;
+        interrupt_disconnect(vm->pci[i]);
+        iommu_detach(vm->pci[i]);
+    }
+    iommu_release(vm);
     return 0;
 }
 
@@ -301,6 +311,7 @@ static int unmap(struct vm *vm, struct pci_device *d) {
     hot.generation = vm->virt.npt.tlb.current;
     bus_remove(&vm->mmio, d);
     interrupt_disconnect(d);
+    iommu_detach(d);
     return 1;
 }
 
@@ -429,9 +440,10 @@ static i64 pci_eoi(struct vm *vm, u32 index) {
 
 static i64 pci_info(struct vm *vm, u32 index, gpa_t to) {
     const struct pci_device *d = of(vm, index);
-    struct takt_pci info = { .dma_offset = vm->mem.chunk[0] };
+    struct takt_pci info = { 0 };
 
     if (!d) return -ENOENT;
+    info.dma_offset = d->confined ? 0 : vm->mem.chunk[0];
     info.bdf = d->bdf;
     info.id = d->vendor | (u32)d->device << 16;
     info.class_rev = d->class_rev;
@@ -465,6 +477,7 @@ void give_init(const struct acpi_info *a, hpa_t low_ram, hpa_t high_ram) {
         .release = release,
         .attach = attach,
         .detach = detach,
+        .map = iommu_map,
         .info = pci_info,
         .eoi = pci_eoi,
         .read = pci_register_read,

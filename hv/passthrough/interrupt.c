@@ -4,7 +4,7 @@
 #include <takt/io.h>
 #include "lib/printf.h"
 #include "passthrough/give.h"
-#include "platform/irq.h"
+#include "passthrough/vtd.h"
 #include "trace/trace.h"
 #include "vm/vm.h"
 #include "x86/percpu.h"
@@ -135,7 +135,7 @@ static void write_msix(const struct pci_vector *e, struct irq_message m) {
 static int direct(struct pci_vector *e, u32 cpu) {
     struct pci_device *d = e->device;
     struct irq_message m;
-    int err = irq_message(e->vector, cpu, &m);
+    int err = iommu_irq(d, (u32)e->vector, cpu, &m);
 
     if (err) return err;
     e->cpu = cpu;
@@ -312,7 +312,10 @@ void interrupt_disconnect(struct pci_device *d) {
     u32 nr = d->nr_vectors;
 
     if (d->irq == PCI_INTX && nr) irq_pin_mask(d->gsi, true);
-    for (u32 i = 0; i < nr; i++) irq_free(d->entry[i].vector);
+    for (u32 i = 0; i < nr; i++) {
+        iommu_irq_free((u32)d->entry[i].vector);
+        irq_free(d->entry[i].vector);
+    }
     if (nr) {
         timer_cancel_wait(&d->unmask);
         timer_cancel_wait(&d->move);

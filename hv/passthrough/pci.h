@@ -67,6 +67,7 @@ struct pci_bar {
 };
 
 struct vm;
+struct iommu_unit;
 
 struct pci_device {
     /* set by pci_enumerate and sriov_find, then constant */
@@ -111,8 +112,12 @@ struct pci_device {
     u32 burst;  /* so many interrupts a millisecond, then it has to wait for the next */
     u64 window; /* the millisecond that is counted in */
     u32 in_window;
-    u64 interrupts;       /* since it was given */
-    u64 refused;          /* accesses to its configuration space since then, atomically */
+    u64 interrupts;           /* since it was given */
+    u64 refused;              /* accesses to its configuration space since then, atomically */
+    bool confined;            /* by an IOMMU: it reaches what its VM has */
+    struct iommu_unit *iommu; /* it is attached to; NULL: none */
+    u64 faults,
+        fault_said; /* what it reached for and may not, since it was given; the last sentence about it */
     struct spinlock lock; /* of messages, which any pCPU takes: a leaf but for timers */
     bool masked;          /* atomically: until the VM has done, or its millisecond is over */
 };

@@ -35,6 +35,7 @@ static void parse_madt_entry(struct acpi_info *a, const u8 *e) {
     case 0: add_cpu(a, e[3] == 0xff ? ~0u : e[3], (u32)table_get(e + 4, 4)); break;
     case 1:
         if (a->nr_ioapics == ACPI_MAX_IOAPICS) break;
+        a->ioapic[a->nr_ioapics].id = e[2];
         a->ioapic[a->nr_ioapics].addr = table_get(e + 4, 4);
         a->ioapic[a->nr_ioapics++].gsi_base = (u32)table_get(e + 8, 4);
         break;
@@ -76,7 +77,12 @@ static void parse_mcfg(struct acpi_info *a, const u8 *t, u32 len) {
     }
 }
 
-static void parse_iommu(struct acpi_info *a, const u8 *t, u32 len) { a->iommu = true; }
+static void parse_dmar(struct acpi_info *a, const u8 *t, u32 len) {
+    a->dmar = t;
+    a->dmar_len = len;
+}
+
+static void parse_ivrs(struct acpi_info *a, const u8 *t, u32 len) { a->ivrs = true; }
 
 static void parse_table(struct acpi_info *a, u64 pa) {
     static const struct {
@@ -86,8 +92,8 @@ static void parse_table(struct acpi_info *a, u64 pa) {
     } kinds[] = { { "APIC", 44, parse_madt },
                   { "HPET", 56, parse_hpet },
                   { "MCFG", 60, parse_mcfg },
-                  { "DMAR", 48, parse_iommu },
-                  { "IVRS", 48, parse_iommu } };
+                  { "DMAR", 48, parse_dmar },
+                  { "IVRS", 48, parse_ivrs } };
     u32 len;
     const u8 *t = table_at(a, pa, &len);
 

@@ -46,6 +46,12 @@ bool memmap_contains(const struct memmap *m, u64 start, u64 end) {
     return false;
 }
 
+bool memmap_overlaps(const struct memmap *m, u64 start, u64 end) {
+    for (u32 i = 0; i < m->nr; i++)
+        if (m->range[i].start < end && start < m->range[i].end) return true;
+    return false;
+}
+
 /* ---- tags: each parser gets what follows the head, and returns NULL or why it refuses ---- */
 
 /* Copies text of at most `len` bytes that may lack its terminator. */

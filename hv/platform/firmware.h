@@ -44,6 +44,7 @@ struct memmap {
 void memmap_add(struct memmap *m, u64 start, u64 end);
 void memmap_remove(struct memmap *m, u64 start, u64 end);
 bool memmap_contains(const struct memmap *m, u64 start, u64 end);
+bool memmap_overlaps(const struct memmap *m, u64 start, u64 end);
 
 struct boot_module {
     char name[BOOT_NAME]; /* the first word of its line, without directories */
@@ -85,17 +86,20 @@ struct acpi_info {
     struct {
         u64 addr;
         u32 gsi_base;
+        u8 id;
     } ioapic[ACPI_MAX_IOAPICS];
     struct {
         u32 gsi;
         u16 flags; /* MPS INTI flags: polarity, trigger */
         u8 irq;
     } override[ACPI_MAX_OVERRIDES];
-    u8 nmi_lint;   /* the local interrupt pin on which NMI comes */
-    u64 hpet_addr; /* 0: none */
-    u64 ecam;      /* PCI configuration space of bus 0 (PCI Firmware 3.3, 4.1.2); 0: none */
-    u32 ecam_last; /* its last bus */
-    bool iommu;
+    u8 nmi_lint;    /* the local interrupt pin on which NMI comes */
+    u64 hpet_addr;  /* 0: none */
+    u64 ecam;       /* PCI configuration space of bus 0 (PCI Firmware 3.3, 4.1.2); 0: none */
+    u32 ecam_last;  /* its last bus */
+    const u8 *dmar; /* the table, for dmar_parse(); NULL: none */
+    u32 dmar_len;
+    bool ivrs;      /* there is AMD's */
     u32 bad_tables; /* a length or checksum did not hold: ignored, or what follows in it */
 };
 
@@ -105,6 +109,39 @@ struct acpi_info {
 int acpi_parse(struct acpi_info *out, const u8 *rsdp, u32 rsdp_len);
 /* Makes [pa, pa + len) readable, for ever; NULL if it cannot. hostmap.c's in the image. */
 const void *acpi_map(u64 pa, u64 len);
+
+/* ---- where the IOMMUs are: dmar.c. Whatever of the table does not hold makes it bad, and none of it is
+ * used then: a device that an IOMMU forgets would have all memory ---- */
+
+#define DMAR_MAX_UNITS   16
+#define DMAR_MAX_REGIONS 32
+#define DMAR_MAX_SCOPES  256
+#define DMAR_MAX_HOPS    8
+
+enum { DMAR_ENDPOINT = 1, DMAR_BRIDGE, DMAR_IOAPIC, DMAR_HPET, DMAR_NAMESPACE };
+
+struct dmar_info {
+    bool bad;
+    bool remaps_interrupts; /* this platform does (flag INTR_REMAP) */
+    u32 nr_units, nr_regions, nr_scopes;
+    struct {
+        u64 base; /* of its registers */
+        bool all; /* it has every device that no other unit's scopes name */
+    } unit[DMAR_MAX_UNITS];
+    struct {
+        u64 first, last; /* memory that firmware goes on using by devices */
+    } region[DMAR_MAX_REGIONS];
+    struct dmar_scope {
+        bool of_region;
+        u8 of;            /* that unit, that region */
+        u8 kind, id, bus; /* DMAR_ENDPOINT ...; the IOAPIC's or HPET's own id; where the path begins */
+        u8 hops;          /* at least 1 */
+        u8 path[DMAR_MAX_HOPS][2]; /* device, function: bridges, and last what is meant */
+    } scope[DMAR_MAX_SCOPES];
+};
+
+/* VT-d 8: the table at `t`, whose length and checksum hold. */
+void dmar_parse(struct dmar_info *out, const u8 *t, u32 len);
 
 /* ---- the MP table: mptable.c. Of it only how PCI interrupts reach the IOAPICs, which ACPI tells in a
  * language that would need an interpreter ---- */

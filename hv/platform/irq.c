@@ -14,12 +14,16 @@ enum { IOAPIC_VERSION = 1, IOAPIC_TABLE = 0x10 };
 #define RTE_LOW    BIT(13)
 #define RTE_LEVEL  BIT(15)
 #define RTE_MASKED BIT(16)
+#define RTE_REMAPS                                                                                           \
+    BIT(16) /* of the upper half: it has an index of the remapping table from bit 17 on. VT-d 5.1.5.1 */
 
 static struct {
     volatile u8 *regs; /* NULL: none answers */
     u32 first, pins;   /* GSIs */
+    u32 id;
 } ioapic[ACPI_MAX_IOAPICS];
 static struct spinlock pin_lock; /* the IOAPICs are reached through two registers */
+int (*irq_remap_pin)(u32 id, u32 vector, bool level);
 
 static struct {
     void (*fn)(void *arg); /* NULL: free */
@@ -91,14 +95,19 @@ static bool find_pin(u32 gsi, u32 *i) {
 }
 
 int irq_pin_connect(u32 gsi, int vector, u32 flags) {
-    u32 i, low = RTE_MASKED | (u32)vector, id = percpu_of[WORK_CPU]->apic_id;
+    u32 i, low = RTE_MASKED | (u32)vector, high = percpu_of[WORK_CPU]->apic_id << 24;
+    int how = 1;
 
     if (!find_pin(gsi, &i)) return -ENODEV;
+    if (irq_remap_pin) how = irq_remap_pin(ioapic[i].id, (u32)vector, flags & IRQ_LEVEL);
+    if (how == 0) high = (u32)vector << 17 | RTE_REMAPS;
     low |= (flags & IRQ_LOW ? RTE_LOW : 0) | (flags & IRQ_LEVEL ? RTE_LEVEL : 0);
-    mmio_write32(reg(i, IOAPIC_TABLE + 2 * (gsi - ioapic[i].first)), low);
-    mmio_write32(reg(i, IOAPIC_TABLE + 2 * (gsi - ioapic[i].first) + 1), id << 24);
+    if (how >= 0) {
+        mmio_write32(reg(i, IOAPIC_TABLE + 2 * (gsi - ioapic[i].first)), low);
+        mmio_write32(reg(i, IOAPIC_TABLE + 2 * (gsi - ioapic[i].first) + 1), high);
+    }
     spin_unlock(&pin_lock);
-    return 0;
+    return MIN(how, 0);
 }
 
 void irq_pin_mask(u32 gsi, bool masked) {
@@ -122,6 +131,7 @@ void irq_init(const struct acpi_info *a) {
             continue;
         }
         ioapic[i].first = a->ioapic[i].gsi_base;
+        ioapic[i].id = a->ioapic[i].id;
         ioapic[i].pins = (version >> 16 & 0xff) + 1;
         for (u32 pin = 0; pin < ioapic[i].pins; pin++)
             mmio_write32(reg(i, IOAPIC_TABLE + 2 * pin), RTE_MASKED);

@@ -17,6 +17,10 @@ enum { IRQ_LOW = 1, IRQ_LEVEL = 2 }; /* else active high, edge */
 /* Connects the pin, by its number among all (ACPI's GSI), with `vector`; it is masked. -ENODEV: there is no
  * such pin. */
 int irq_pin_connect(u32 gsi, int vector, u32 flags);
+/* Set by who remaps interrupts (hv/passthrough/vtd.c), before pins are connected: makes what the IOAPIC with
+ * this id sends by entry `vector` come to the housekeeping pCPU as `vector`. 1: that IOAPIC's are not
+ * remapped; -ENODEV. NULL: nobody's are. A leaf, with a leaf lock held. */
+extern int (*irq_remap_pin)(u32 id, u32 vector, bool level);
 void irq_pin_mask(u32 gsi, bool masked); /* from any pCPU; a leaf lock */
 
 /* What a device has to write where, to interrupt. */

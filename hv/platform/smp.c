@@ -80,12 +80,11 @@ static bool start_one(struct cpu *c, hpa_t page) {
 }
 
 void smp_start(const struct acpi_info *a, hpa_t page, void (*entry)(void)) {
-    u32 boot_id = apic_id(), nr = page ? a->nr_cpus : 0;
+    u32 boot_id = boot_cpu.p.apic_id, nr = page ? a->nr_cpus : 0;
 
     if (!page) log_warn("no page below 640 KiB is free: other CPUs cannot be started");
     ap_entry = entry;
     ap_final_cr3 = hostmap_root();
-    boot_cpu.p.apic_id = boot_id;
     if (nr) memcpy(hpa_to_va(page), trampoline, (size_t)(trampoline_end - trampoline));
     for (u32 i = 0; i < nr; i++) {
         u32 id = a->apic_id[i];

@@ -13,8 +13,9 @@
 COLUMNS(device_columns, COL("Device", "bdf", 's', -9), COL("ID", "id", 's', -11),
         COL("Class", "class", 's', -8), COL("VM", "vm", 's', -16), COL("Interrupts", "interrupts", 'u', 12),
         COL("By", "irq", 's', 6), COL("Group", "group", 's', 8), COL("VF of", "pf", 's', 8),
-        COL("Refused", "refused", 'u', 8), COL(NULL, "vfs", 'u', 0), COL(NULL, "vectors", 'u', 0),
-        COL(NULL, "pin", 'd', 0), COL(NULL, "pin_source", 's', 0), COL("", "why_not", 's', 0));
+        COL("Refused", "refused", 'u', 8), COL("Faults", "faults", 'u', 6), COL(NULL, "vfs", 'u', 0),
+        COL(NULL, "vectors", 'u', 0), COL(NULL, "pin", 'd', 0), COL(NULL, "pin_source", 's', 0),
+        COL("", "why_not", 's', 0));
 
 static const char *bdf_text(char text[BDF_TEXT], const struct pci_device *d) {
     if (d)
@@ -43,10 +44,10 @@ static void device_row(struct shell_call *c, const struct pci_device *d) {
 
     hv_snprintf(id, sizeof(id), "%04x:%04x", d->vendor, d->device);
     hv_snprintf(class, sizeof(class), "%06x", d->class_rev >> 8);
-    table_row(c,
-              CELLS(S(bdf_text(bdf, d)), S(id), S(class), S(d->owner ? d->owner->name : ""), U(d->interrupts),
-                    S(irq), S(bdf_text(group, pci_find(pci_group(d)))), S(bdf_text(pf, d->pf)), U(d->refused),
-                    U(d->nr_vfs), U(d->nr_vectors), D(pin), S(source ? source : ""), S(why ? why : "")));
+    table_row(c, CELLS(S(bdf_text(bdf, d)), S(id), S(class), S(d->owner ? d->owner->name : ""),
+                       U(d->interrupts), S(irq), S(bdf_text(group, pci_find(pci_group(d)))),
+                       S(bdf_text(pf, d->pf)), U(d->refused), U(d->faults), U(d->nr_vfs), U(d->nr_vectors),
+                       D(pin), S(source ? source : ""), S(why ? why : "")));
 }
 
 /* A device a step: all, or those of one VM. */

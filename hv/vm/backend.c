@@ -154,15 +154,19 @@ static int waste_part(struct backend *b) {
     return 1;
 }
 
+/* Also for the devices of the machine that the back end has. */
+static int window_put(struct vm *vm, const struct window *w, u32 n, hpa_t chunk) {
+    gpa_t at = window_gpa(w, n);
+    int err = npt_map(&vm->virt.npt, at, chunk, CHUNK_SIZE, NPT_RW, NPT_WB);
+
+    return err || !vm->nr_pci ? err : vm_giver->map(vm, at, chunk, CHUNK_SIZE);
+}
+
 static int map_part(struct vm *vm, struct window *w) {
     u32 all = (u32)(w->size >> CHUNK_SHIFT);
 
-    for (u32 i = 0; i < CHUNKS_A_PART && w->chunks < all; i++, w->chunks++) {
-        hpa_t chunk = w->front->mem.chunk[w->chunks];
-
-        if (npt_map(&vm->virt.npt, window_gpa(w, w->chunks), chunk, CHUNK_SIZE, NPT_RW, NPT_WB))
-            return -ENOMEM;
-    }
+    for (u32 i = 0; i < CHUNKS_A_PART && w->chunks < all; i++, w->chunks++)
+        if (window_put(vm, w, w->chunks, w->front->mem.chunk[w->chunks])) return -ENOMEM;
     return w->chunks < all;
 }
 
@@ -170,7 +174,10 @@ static int map_part(struct vm *vm, struct window *w) {
  * has gone. */
 static int unmap_part(struct vm *vm, struct window *w) {
     for (u32 i = 0; i < CHUNKS_A_PART && w->chunks; i++) {
-        npt_unmap(&vm->virt.npt, window_gpa(w, --w->chunks), CHUNK_SIZE); /* splits nothing */
+        gpa_t at = window_gpa(w, --w->chunks);
+
+        npt_unmap(&vm->virt.npt, at, CHUNK_SIZE); /* splits nothing */
+        if (vm->nr_pci) vm_giver->map(vm, at, HPA_NONE, CHUNK_SIZE);
         w->waste = MIN(w->waste, w->chunks);
     }
     w->generation = vm->virt.npt.tlb.current;
@@ -185,7 +192,7 @@ static int unmap_part(struct vm *vm, struct window *w) {
 static int waste_window_part(struct vm *vm, struct window *w) {
     if (w->waste == w->chunks) return 0;
     for (u32 i = 0; i < CHUNKS_A_PART && w->waste < w->chunks; i++, w->waste++)
-        npt_map(&vm->virt.npt, window_gpa(w, w->waste), vm->back.waste, CHUNK_SIZE, NPT_RW, NPT_WB);
+        window_put(vm, w, w->waste, vm->back.waste);
     w->generation = vm->virt.npt.tlb.current;
     w->kicked = false;
     return w->waste < w->chunks;

@@ -101,6 +101,7 @@ struct vm_job {
 };
 
 struct pci_device;
+struct iommu_domain;
 
 /* How a VM gets devices of the machine and loses them again: hv/passthrough's, set at boot before the
  * first VM; NULL: never. The first four are parts of life.c's table, and return as those do. */
@@ -110,6 +111,9 @@ struct vm_giver {
     int (*attach)(struct vm *vm);   /* with RAM, vCPUs and event channels */
     int (*detach)(
         struct vm *vm); /* its vCPUs have stopped; after it no device reaches its RAM or raises events */
+    /* Its devices reach [hpa, ...) at `gpa`, HPA_NONE: nothing, and nothing that was there before. From any
+     * pCPU, from `attach` to `detach`; takes leaf locks. -ENOMEM */
+    int (*map)(struct vm *vm, gpa_t gpa, hpa_t hpa, u64 len);
     /* hypercalls of a VM that has the device `index` */
     i64 (*info)(struct vm *vm, u32 index, gpa_t to);
     i64 (*eoi)(struct vm *vm, u32 index);
@@ -137,7 +141,8 @@ struct vm {
     struct bus ports, mmio;
     struct vconsole console;
     struct vuart uart;
-    u32 nr_pci; /* devices of the machine that it has, with gaps (NULL) where some were taken */
+    u32 nr_pci;               /* devices of the machine that it has, with gaps (NULL) where some were taken */
+    struct iommu_domain *dma; /* what they reach, if an IOMMU confines them; hv/passthrough's */
     struct pci_device *pci[CONFIG_MAX_PCI];
     struct device *device[TAKT_MAX_DEVICES]; /* as in `config`; NULL: none, not yet, or no more */
     struct backend back;

@@ -40,6 +40,13 @@ void cpu_load_tables(struct cpu *c) {
     wrmsr(MSR_GS_BASE, (u64)&c->p);
 }
 
+/* SDM 2A, CLFLUSH: lines have 64 bytes on every CPU that VT-d is made with. */
+void cache_write_back(const void *p, u64 len) {
+    for (u64 at = ALIGN_DOWN((u64)p, 64); at < (u64)p + len; at += 64)
+        __asm__ volatile("clflush (%0)" : : "r"(at) : "memory");
+    __asm__ volatile("mfence" : : : "memory");
+}
+
 void stack_switch(u8 *top, void (*fn)(void)) {
     __asm__ volatile("mov %0, %%rsp\n\txor %%ebp, %%ebp\n\tcall *%1\n\tud2" : : "r"(top), "r"(fn));
     __builtin_unreachable();

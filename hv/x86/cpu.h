@@ -37,6 +37,9 @@ static inline struct cpu *cpu_of(struct percpu *p) { return container_of(p, stru
 /* The boot CPU's area, on whose early stack the hypervisor starts. */
 extern struct cpu boot_cpu;
 
+/* Memory then has what the caches have of these bytes. */
+void cache_write_back(const void *p, u64 len);
+
 /* Loads GDT, IDT, TSS and GS of `c` on this CPU. c->tss.ist may still be empty. */
 void cpu_load_tables(struct cpu *c);
 /* Continues in `fn` on the stack that ends at `top`; never returns. */

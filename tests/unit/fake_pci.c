@@ -2,6 +2,7 @@
 
 #include <string.h>
 #include <takt/errno.h>
+#include "platform/apic.h"
 #include "platform/hostmap.h"
 #include "platform/irq.h"
 #include "x86/tsc.h"
@@ -200,6 +201,9 @@ void irq_pin_mask(u32 gsi, bool masked) {
     fake_pin.masked = masked;
     if (!masked) race();
 }
+
+int (*irq_remap_pin)(u32 id, u32 vector, bool level);
+bool apic_x2;
 
 int irq_message(int vector, u32 cpu, struct irq_message *m) {
     *m = (struct irq_message){ 0xfee00000 | cpu << 12, (u32)vector };

@@ -62,6 +62,7 @@ static void whole_file(void **state) {
                        "pci = 00:03.0\n"
                        "pci = 0000:Ff:1f.7\n"
                        "unsafe_dma = yes\n"
+                       "on_dma_fault = log\n"
                        "net = bare\trate=20M  delay=5ms # slow\n"
                        "disk = bare\n"
                        "net = bare \"x\"\n"
@@ -102,7 +103,7 @@ static void whole_file(void **state) {
     assert_int_equal(v->nr_pci, 2);
     assert_int_equal(v->pci[0], 3 << 3);
     assert_int_equal(v->pci[1], 0xffff);
-    assert_true(v->unsafe_dma);
+    assert_true(v->unsafe_dma && v->on_dma_fault == ON_DMA_FAULT_LOG);
     assert_int_equal(v->nr_devices, 3);
     assert_int_equal(v->device[0].type, VIRTIO_ID_NET);
     assert_string_equal(v->device[0].back, "bare");
@@ -121,7 +122,7 @@ static void whole_file(void **state) {
     assert_int_equal(v->demand_permille, 1000);
     assert_int_equal(v->nr_devices, 0);
     assert_int_equal(v->head.nr_params, 0);
-    assert_true(v->nr_pci == 0 && !v->unsafe_dma);
+    assert_true(v->nr_pci == 0 && !v->unsafe_dma && v->on_dma_fault == ON_DMA_FAULT_STOP);
 }
 
 /* Each text must be refused (or warned about) with exactly this. */

@@ -1,0 +1,129 @@
+"""Devices of VMs under an IOMMU (QEMU's intel-iommu): they reach what their VM has, and who reaches for more is named and stopped."""
+import re
+
+import pytest
+from machine import IOMMU, NIC_USER
+
+from system.takt import SCRIPTED, Boot, vm
+
+NIC, EDU = "00:03.0", "00:04.0"
+MACHINE = {"nic": NIC_USER, "extra": ["-device", "edu,addr=4.0,dma_mask=0xffffffffffffffff"]}
+
+
+def run(name, config, script, iommu=IOMMU, **machine):
+    script = script + ["+10ms poweroff"]
+    return Boot(f"iommu-{name}", SCRIPTED + config, script, "qemu", timeout=150, iommu=iommu, **MACHINE, **machine)
+
+
+def gone(name):
+    """Commands that wait until it has ended, and then until it is no more: who has just ended may still be there."""
+    return [f"+0ms wait {name} 8s"] * 2
+
+
+def wild(name, device, **keys):
+    words = keys.pop("words")
+    return vm(name, "test-pci_wild", cmdline=f'"platform=qemu device={device} {words}"', start="no",
+              pci=EDU if device == "edu" else NIC, **keys)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("options", ["intremap=on,eim=off", "intremap=on,eim=on,caching-mode=on,aw-bits=39"])
+def test_a_card_works(options):
+    """Given, taken back and given again, without unsafe_dma."""
+    once = ["+0ms create nic"] + gone("nic")
+    boot = run(f"card-{len(options)}", vm("nic", "test-pci_nic", cmdline="platform=qemu", pci=NIC, start="no"),
+               ["@300ms pci-list"] + once + ["+0ms info -j=first"] + once + ["+0ms info -j=last"], iommu=options)
+    assert boot.said(f"coherent, {'xAPIC' if 'eim=off' in options else 'x2APIC'} ids")
+    assert len(boot.said(r"\] nic: RESULT: SUCCESS")) == 2, boot.log[-3000:]
+    assert not boot.said("VT-d fault|unsafe_dma")
+    for what in ("free_frames", "heap_bytes"):
+        assert boot.results["first"][what] == boot.results["last"][what], what
+
+
+WILD = {  # VM: device, words, what is said of it
+    "to-nowhere": ("edu", "at=0x30000000", "write to 30000000"),
+    "from-nowhere": ("edu", "read at=0x200000000", "read from 200000000"),
+    "to-hypervisor": ("edu", "at=0x800000", "write to 800000"),  # its own RAM ends at 4 MiB: what is there in the machine is not its
+    "ring": ("ring", "at=0x30000000", "read from 30000000"),
+    "frame": ("frame", "at=0x31000000", "read from 31000000"),
+}
+
+
+def test_confined():
+    """A card works as ever, without unsafe_dma; whose device goes wild is named in a sentence and stopped, and nobody else; its
+    device can be given to the next. At the end nothing is missing."""
+    config = vm("nic", "test-pci_nic", cmdline="platform=qemu", pci=NIC, start="no") + vm("other", "busy")
+    script = ["@300ms create nic"] + gone("nic") + ["+0ms info -j=first"]
+    for name, (device, words, _) in WILD.items():
+        config += wild(name, device, words=words, on_crash="preserve")
+        script += [f"+0ms create {name}", f"+0ms wait {name} 8s", "+0ms pci-list -j=pci-" + name, f"+0ms destroy {name}"] + gone(name)
+    boot = run("confined", config, script + ["+0ms create nic"] + gone("nic") + ["+0ms info -j=last", "+0ms list -j=then"])
+    assert boot.said(r"IOMMU +yes  confines the devices of VMs") and boot.said("not coherent, x2APIC ids")
+    assert boot.said(r"nic: network card .*, DMA offset 0\n")
+    assert len(boot.said(r"\] nic: RESULT: SUCCESS")) == 2, boot.log[-3000:]
+    for name, (device, _, sentence) in WILD.items():
+        bdf = EDU if device == "edu" else NIC
+        assert boot.said(rf"\] {name}: crashed: PCI device {bdf} may not {sentence} \(VT-d fault [56]\)"), (name, boot.log[-3000:])
+        assert boot.said(rf"\] {name}: now it goes wild")
+        assert next(d for d in boot.results["pci-" + name] if d["bdf"] == bdf)["faults"] >= 1
+    assert len(boot.said(r"\] .*VT-d fault")) == len(WILD)
+    assert not boot.said("it is still here|unsafe_dma")
+    assert [(v["name"], v["state"]) for v in boot.results["then"]] == [("other", "running")]
+    for what in ("free_frames", "heap_bytes"):
+        assert boot.results["first"][what] == boot.results["last"][what], what
+
+
+@pytest.mark.long
+def test_logged_and_counted():
+    """on_dma_fault = log: it goes on, there is a sentence a second at the most, and all are counted."""
+    boot = run("log", wild("wild", "edu", words="at=0x30000000 times=40", on_dma_fault="log"),
+               ["@300ms create wild", "+0ms wait wild 20s", "+0ms pci-list -j=pci"])
+    assert boot.said(r"\] wild: RESULT: SUCCESS it is still here"), boot.log[-3000:]
+    sentences = boot.said(r"\] wild: PCI device 00:04.0 may not write to 30000000 \(VT-d fault 5\); (\d+) so far")
+    span = boot.said(r"\[ *([\d.]+)\] wild: now it goes wild") + boot.said(r"\[ *([\d.]+)\] wild: RESULT")
+    assert 1 <= len(sentences) <= 2 + float(span[1]) - float(span[0])
+    assert next(d for d in boot.results["pci"] if d["bdf"] == EDU)["faults"] >= 10
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("options, why", [
+    (None, "no IOMMU is in use"),
+    ("intremap=off", "its IOMMU does not remap interrupts"),
+])
+def test_refused_without(options, why):
+    """Boot goes on; without unsafe_dma no device is given, with it as ever."""
+    boot = run(f"refused-{'off' if options else 'none'}",
+               vm("safe", "hello", pci=NIC, start="no") +
+               vm("nic", "test-pci_nic", cmdline="platform=qemu", pci=NIC, unsafe_dma="yes", start="no"),
+               ["@300ms create -j=safe safe", "+0ms create nic", "+0ms wait nic 8s"], iommu=options)
+    assert [a["message"] for a in boot.answers if a["id"] == "safe"] == [
+        f"PCI device {NIC} reaches all memory, as {why}: it needs unsafe_dma = yes"]
+    assert boot.said(f"IOMMU +no   devices are given to VMs by unsafe_dma alone: {why}")
+    assert boot.said(r"\] nic: RESULT: SUCCESS"), boot.log[-3000:]
+
+
+@pytest.mark.long
+def test_interrupts_come_by_their_entry():
+    """edu interrupts by MSI through its own entry. One that it forges by DMA, of an entry that is not there, is none; QEMU tells only
+    of messages proper whose they were."""
+    boot = run("msi", vm("msi", "test-pci_msi", cmdline="platform=qemu", pci=EDU, start="no") +
+               wild("wild", "edu", words="interrupt at=0xfee01ff0"),
+               ["@300ms create msi"] + gone("msi") + ["+0ms create wild", "+0ms wait wild 8s"])
+    assert boot.said(r"\] msi: RESULT: SUCCESS"), boot.log[-3000:]
+    assert boot.said(r"may not interrupt by entry 255: there is none \(VT-d fault 22\); 1 so far"), boot.log[-3000:]
+    assert not boot.said("stray interrupt")
+
+
+def test_windows_of_a_back_end():
+    """Its device reaches what the back end has mapped of a front end, at the same address; when that has gone, nothing of whoever
+    has the frames then; and unmapped is unmapped."""
+    boot = run("window", vm("back", "test-pci_window", cmdline="vm=2", pci=EDU, on_crash="preserve", start="no") +
+               vm("front", "test-pci_window", "8M", cmdline="vm=1", net="back", start="no") +
+               vm("heir", "test-pci_late", "8M", cmdline='"role=heir edu"', start="no"),
+               ["@300ms create back", "+0ms create front"] + gone("front") +
+               ["+0ms create heir", "+0ms wait heir 8s", "+0ms wait back 8s"])
+    assert boot.said(r"\] front: RESULT: SUCCESS"), boot.log[-3000:]
+    assert boot.said(r"\] heir: RESULT: SUCCESS"), boot.log[-3000:]
+    assert boot.said(r"\] back: it wrote all the time"), boot.log[-3000:]
+    assert boot.said(r"\] back: crashed: PCI device 00:04.0 may not write to 4000[0-9a-f]+ \(VT-d fault 5\)"), boot.log[-3000:]
+    assert not boot.said("it is still here")
