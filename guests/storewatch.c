@@ -1,7 +1,8 @@
 /* Watches a key of the store and tells each change of it on its console.
  *
  * Command line: key=PATH (data/key), in this VM's home or whole. It makes the key, empty, if it may. With
- * ask=N it first asks for micro-slices of N us by writing to request/micro_us, and tells what came of it.
+ * ask=N it first asks for micro-slices of N us by writing to request/micro_us, and tells what came of it; with
+ * io=N, N times, once a millisecond, it says that it had 100 interrupts, as a driver does.
  */
 #include <guest/guest.h>
 #include <guest/printf.h>
@@ -26,6 +27,10 @@ int main(void) {
     if (store_read(0, key, value, 0) == -ENOENT) store_write(0, key, "", 0);
     n = store_watch(key, on_change, NULL);
     if (n) guest_panic("storewatch: %s cannot be watched: error %ld", key, -n);
+    for (u64 left = cmdline_u64("io", 0); left; left--) {
+        sleep_ns(NS_PER_MS);
+        hypercall1(TAKT_HC_IO_REPORT, 100);
+    }
     for (;;) {
         sem_down(&changes);
         n = store_read(0, key, value, sizeof(value) - 1);

@@ -25,6 +25,7 @@ static void set_label(struct sched_pool *p, struct sched_dom *d, bool io) {
     sched_trace(p, NULL, TRC_LABEL, d->id, io, d->io_rate / UNIT);
     d->io = io;
     if (p->policy->label) p->policy->label(p, d);
+    param_changed(p, d, "class");
 }
 
 void sched_label(struct sched_dom *d, bool io) {

@@ -4,7 +4,7 @@
 #include "lib/string.h"
 #include "sched/core.h"
 
-void (*param_hook)(const struct param *e, const void *object);
+void (*param_hook)(struct sched_pool *p, struct sched_dom *d, const char *name);
 
 static const struct param *find_in(const struct sched_policy *policy, const char *name) {
     for (const struct param *e = policy->params; e && e->name; e++)
@@ -75,7 +75,7 @@ int param_set(const struct param *e, struct sched_pool *pool, void *object, i64 
         if (error) *at = old;
     }
     spin_unlock(&pool->lock);
-    if (!error && param_hook) param_hook(e, object);
+    if (!error) param_changed(pool, e->scope == PARAM_POOL ? NULL : object, e->name);
     return error;
 }
 
@@ -109,6 +109,6 @@ int param_preset_why(struct sched_pool *pool, const char *preset, const char **w
     error = pool->policy->changed(pool, NULL, why);
     if (error) memcpy(pool->priv, old, pool->policy->preset_size);
     spin_unlock(&pool->lock);
-    if (!error && param_hook) param_hook(NULL, pool);
+    if (!error) param_changed(pool, NULL, NULL);
     return error;
 }

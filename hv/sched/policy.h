@@ -200,8 +200,13 @@ int param_set_text(const struct param *e, struct sched_pool *pool, void *object,
                    const char **why);
 /* The value as it is shown: a word, or decimal in `number`. */
 const char *param_text(const struct param *e, struct sched_pool *pool, const void *object, char number[24]);
-/* Called without a lock when a parameter was set, or (NULL) a preset of the pool. NULL: nobody listens. */
-extern void (*param_hook)(const struct param *e, const void *object);
+/* Called, perhaps with locks of pools, when something by that name is another one: of a VM, or (d NULL) of
+ * the pool; name NULL: all that it has. Beside parameters: a VM's "pool" and "class" (what the monitor says),
+ * a pool's "name" and "policy". NULL: nobody listens. */
+extern void (*param_hook)(struct sched_pool *p, struct sched_dom *d, const char *name);
+static inline void param_changed(struct sched_pool *p, struct sched_dom *d, const char *name) {
+    if (param_hook) param_hook(p, d, name);
+}
 /* Sets a named group of pool parameters at once. -ENOENT: there is none of that name; -EINVAL: it does not
  * go with what the pool is, and nothing is changed. *why: a sentence. */
 int param_preset_why(struct sched_pool *pool, const char *preset, const char **why);

@@ -84,6 +84,7 @@ int sched_pool_create(const char *name, const char *policy, struct sched_pool **
         memset(p->priv, 0, sizeof(p->priv));
         record_input(p, IN_POOL_CREATE, TRACE_NOBODY, i, 0);
         if (p->policy->pool_init) p->policy->pool_init(p);
+        param_changed(p, NULL, NULL);
         spin_unlock(&p->lock);
         *out = p;
     }
@@ -98,12 +99,20 @@ int sched_pool_destroy(struct sched_pool *p) {
     if (p->id == 0 || p->nr_doms || p->turbo || p->regular) return end(p, -EBUSY);
     record_input(p, IN_POOL_DESTROY, TRACE_NOBODY, 0, 0);
     p->policy = NULL;
+    param_changed(p, NULL, NULL);
     return end(p, 0);
 }
 
 int sched_pool_rename(struct sched_pool *p, const char *name) {
+    int error;
+
     begin(&p);
-    return end(p, set_name(p, name));
+    error = set_name(p, name);
+    if (!error) {
+        param_changed(p, NULL, "name");
+        list_for_each(d, &p->doms, struct sched_dom, in_pool) param_changed(p, d, "pool");
+    }
+    return end(p, error);
 }
 
 int sched_pool_pair(struct sched_pool *t, struct sched_pool *p) {
@@ -321,6 +330,7 @@ int sched_pool_move_dom(struct sched_pool *to, struct sched_dom *d) {
     if (from != to) {
         lock_both(from, to);
         error = d->peer ? -EBUSY : move(to, d);
+        if (!error) param_changed(to, d, NULL);
         unlock_both(from, to);
     }
     spin_unlock(&sched_lock);

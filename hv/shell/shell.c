@@ -176,6 +176,8 @@ int shell_done(int error, const char *kind, const char *name) {
                       : error == -EBUSY  ? "is in use"
                       : error == -ENOMEM ? "finds not enough memory"
                       : error == -EINVAL ? "cannot be that"
+                      : error == -EROFS  ? "cannot be changed"
+                      : error == -E2BIG  ? "is too long"
                                          : "is not there");
 }
 

@@ -16,20 +16,8 @@ COLUMNS(value_columns, COL("value", "value", 's', 0));
 COLUMNS(perms_columns, COL("VM", "vm", 'u', 5), COL("Rights", "rights", 's', 0));
 COLUMNS(event_columns, COL("Path", "path", 's', 0));
 
-static const char *why(int error) {
-    switch (error) {
-    case -ENOENT: return "there is no such node";
-    case -EACCES: return "that may not be";
-    case -EROFS: return "it cannot be changed";
-    case -EINVAL: return "that is no path, or no value of it";
-    case -E2BIG: return "it is too long";
-    default: return "there is no room for it";
-    }
-}
-
 static int done(struct shell_call *c, int error) {
-    if (error >= 0) return 0;
-    return error == -EBUSY ? shell_later() : shell_fail(error, "%s: %s", c->argv[2], why(error));
+    return error == -EBUSY ? shell_later() : shell_done(MIN(error, 0), "node", c->argv[2]);
 }
 
 /* What is not text is shown as dots; the value is terminated. */
@@ -68,29 +56,21 @@ static int read(struct shell_call *c) {
 }
 
 static int perms(struct shell_call *c) {
-    static const char *const names[] = { "n", "r", "w", "b" };
     struct store_perms p = { 0 };
-    u64 id;
 
     if (c->argc == 3) {
         int error = store_get_perms(&operator, 0, c->argv[2], &p);
+        char letter[2] = "";
 
         if (error || c->index == p.nr) return done(c, error);
         c->columns = perms_columns;
-        table_row(c, CELLS(U(p.of[c->index].id), S(names[p.of[c->index].rights])));
-        c->index++;
+        letter[0] = store_right[p.of[c->index].rights];
+        table_row(c, CELLS(U(p.of[c->index++].id), S(letter)));
         return SHELL_AGAIN;
     }
-    for (int i = 3; i < c->argc; i++, p.nr++) {
-        u16 r = 0;
-
-        while (r < ARRAY_SIZE(names) && names[r][0] != c->argv[i][0]) r++;
-        if (r == ARRAY_SIZE(names) || p.nr == STORE_MAX_PERMS || parse_u64(c->argv[i] + 1, &id, NULL) ||
-            id > STORE_MAX_ID)
+    for (int i = 3; i < c->argc; i++, p.nr++)
+        if (p.nr == STORE_MAX_PERMS || store_parse_perm(c->argv[i], &p, p.nr))
             return shell_fail(-EINVAL, "expected n, r, w or b and the number of a VM, not %s", c->argv[i]);
-        p.of[p.nr].id = (u16)id;
-        p.of[p.nr].rights = r;
-    }
     return done(c, store_set_perms(&operator, 0, c->argv[2], &p));
 }
 
@@ -173,12 +153,14 @@ static void hear(u64 now) {
     u8 byte;
     int b;
 
-    for (u32 i = 0; i < UART_FIFO && !c->out_len && (b = uart_read(&host.uart)) >= 0; i++) {
+    store_feed(c, NULL, 0);
+    for (u32 i = 0; i < UART_FIFO && !c->out_len && !store_waits(c) && (b = uart_read(&host.uart)) >= 0;
+         i++) {
         byte = (u8)b;
         store_feed(c, &byte, 1);
         host.heard = now;
     }
-    if (now - host.heard < PORT_QUIET || (!c->bad && !c->in_have)) return;
+    if (now - host.heard < PORT_QUIET || (!c->bad && !c->in_have) || store_waits(c)) return;
     c->in_have = 0;
     if (c->bad && store_reset(c) == 0) c->bad = false;
 }

@@ -23,19 +23,15 @@ enum {
 };
 
 static const u8 flags[XS_TYPES] = {
-    [XS_CONTROL] = PRIV,
     [XS_WATCH] = TWO | NO_TX | OK,
     [XS_UNWATCH] = TWO | NO_TX | OK,
     [XS_TRANSACTION_START] = MORE,
     [XS_TRANSACTION_END] = OK,
-    [XS_INTRODUCE] = MORE | PRIV | OK,
-    [XS_RELEASE] = PRIV | OK,
     [XS_WRITE] = MORE | OK,
     [XS_MKDIR] = OK,
     [XS_RM] = OK,
     [XS_SET_PERMS] = MORE | OK,
     [XS_IS_DOMAIN_INTRODUCED] = PRIV,
-    [XS_RESUME] = PRIV | OK,
     [XS_RESET_WATCHES] = MORE | NO_TX | OK,
     [XS_DIRECTORY_PART] = TWO,
 };
@@ -56,8 +52,6 @@ static int directory_part(struct call *k) {
     return more + len;
 }
 
-static const char right[] = "nrwb";
-
 static int parse_id(const char *text, u16 *id) {
     u64 n;
 
@@ -66,46 +60,49 @@ static int parse_id(const char *text, u16 *id) {
     return 0;
 }
 
+const char store_right[] = "nrwb";
+
+int store_parse_perm(const char *text, struct store_perms *p, u32 at) {
+    const char *r = *text ? strchr(store_right, *text) : NULL;
+
+    if (r) p->of[at].rights = (u16)(r - store_right);
+    return r ? parse_id(text + 1, &p->of[at].id) : -EINVAL;
+}
+
 static int get_perms(struct call *k) {
     struct store_perms p;
     int error = store_get_perms(k->c, k->tx, k->in, &p), len = 0;
 
     for (u32 i = 0; !error && i < p.nr; i++)
-        len += hv_snprintf(k->out + len, 8, "%c%u", right[p.of[i].rights], p.of[i].id) + 1;
+        len += hv_snprintf(k->out + len, 8, "%c%u", store_right[p.of[i].rights], p.of[i].id) + 1;
     return error ? error : len;
 }
 
 static int set_perms(struct call *k) {
     struct store_perms p = { .nr = 0 };
-    const char *s = k->second, *end = s + k->rest, *r;
+    const char *s = k->second, *end = s + k->rest;
 
     if (!k->rest || end[-1]) return -EINVAL;
     for (; s < end; s += strlen(s) + 1, p.nr++) {
         if (p.nr == STORE_MAX_PERMS) return -ENOSPC;
-        r = *s ? strchr(right, *s) : NULL;
-        if (!r || parse_id(s + 1, &p.of[p.nr].id)) return -EINVAL;
-        p.of[p.nr].rights = (u16)(r - right);
+        if (store_parse_perm(s, &p, p.nr)) return -EINVAL;
     }
     return store_set_perms(k->c, k->tx, k->in, &p);
 }
 
-static int reply(struct call *k, int error, const char *text) {
-    return error ? error : hv_snprintf(k->out, XS_PAYLOAD_MAX, "%s", text) + 1;
+static int reply(struct call *k, const char *text) {
+    return hv_snprintf(k->out, XS_PAYLOAD_MAX, "%s", text) + 1;
 }
 
-/* What names a VM. Its page and port are known to the hypervisor: what XS_INTRODUCE says of them is not
- * looked at. */
+/* What names a VM. */
 static int domain(struct call *k, u32 type) {
-    struct store_client *vm;
+    const struct store_client *vm;
     u16 id;
 
     if (parse_id(k->in, &id)) return -EINVAL;
     if (type == XS_GET_DOMAIN_PATH) return hv_snprintf(k->out, STORE_HOME_LEN, STORE_HOME, id) + 1;
     vm = store_vm(id);
-    if (type == XS_IS_DOMAIN_INTRODUCED) return reply(k, 0, vm && vm->introduced ? "T" : "F");
-    if (!vm || (type == XS_RELEASE && !vm->introduced)) return -ENOENT;
-    if (type == XS_INTRODUCE) return store_introduce(vm);
-    return type == XS_RELEASE ? store_release(vm) : 0;
+    return reply(k, vm && !vm->left ? "T" : "F");
 }
 
 /* A negative errno, or the length of the reply; of a new transaction its number. */
@@ -126,10 +123,6 @@ static int run(struct call *k, u32 type) {
     case XS_RM: return store_rm(k->c, k->tx, k->in);
     case XS_SET_PERMS: return set_perms(k);
     case XS_RESET_WATCHES: return store_reset(k->c);
-    case XS_CONTROL: return reply(k, strcmp(k->in, "help") ? -EINVAL : 0, "help");
-    case XS_INTRODUCE:
-    case XS_RELEASE:
-    case XS_RESUME:
     case XS_GET_DOMAIN_PATH:
     case XS_IS_DOMAIN_INTRODUCED: return domain(k, type);
     default: return -ENOSYS;
@@ -170,15 +163,16 @@ bool store_request(struct store_client *c) {
         len = -EACCES;
     else
         len = parse(&k, &c->in.head) ? run(&k, type) : -EINVAL;
+    if (len == -EBUSY && type == XS_DIRECTORY_PART) return false;
     c->out.head = c->in.head;
     if (len < 0) {
         while (i < ARRAY_SIZE(names) - 1 && names[i].error != len) i++;
         c->out.head.type = XS_ERROR;
-        len = reply(&k, 0, names[names[i].error == len ? i : 0].name);
+        len = reply(&k, names[names[i].error == len ? i : 0].name);
     } else if (type == XS_TRANSACTION_START) {
         len = hv_snprintf(k.out, 16, "%d", len) + 1;
     } else if (flags[type] & OK) {
-        len = reply(&k, 0, "OK");
+        len = reply(&k, "OK");
     }
     c->out.head.len = (u32)len;
     return true;

@@ -5,7 +5,7 @@
 #include "store/store.h"
 
 #define HEAD  ((u32)sizeof(struct xs_header))
-#define VISIT 30000u /* instructions, roughly, after which it is the turn of others */
+#define VISIT 10000u /* instructions, roughly, after which it is the turn of others */
 
 /* The connection is over: nothing is taken or given any more. */
 static void break_up(struct store_client *c, u32 error) {
@@ -99,17 +99,20 @@ unsigned store_pump(struct store_client *c) {
     u32 cost = 0, moved = 0, n = 0;
     bool more = store_work(), was_bad = c->bad;
 
-    if (!c->page || !c->introduced) return more ? STORE_MORE : 0;
+    if (!c->page || c->left) return more ? STORE_MORE : 0;
     if (__atomic_load_n(&c->page->connection, __ATOMIC_ACQUIRE) == XS_RECONNECT) {
         if (store_reset(c)) return STORE_MORE;
         start(c);
         return STORE_TELL | STORE_MORE;
     }
     for (u32 i = 0; !c->bad && !more; i++) {
+        store_spent = 0;
         n = give(c) + take(c);
         moved += n;
+        cost += 8 * n + store_spent;
+        more = store_work() || store_waits(c);
         if (!n) break;
-        more = store_work() || i == c->quota.requests || (cost += 8 * n + store_spent) > VISIT;
+        more |= i == c->quota.requests || (cost += store_spent) > VISIT;
     }
     if (c->bad && !more && (c->nr_watches || c->nr_transactions)) {
         store_reset(c);

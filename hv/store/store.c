@@ -5,16 +5,7 @@
 #include "mm/frame.h"
 #include "store/tree.h"
 
-struct store_quota store_quota = {
-    .nodes = 1000,
-    .watches = 128,
-    .value = 2048,
-    .transactions = 10,
-    .perms = 5,
-    .requests = 20,
-    .events = 64,
-    .memory = 2u << 20,
-};
+struct store_quota store_quota = { 1000, 128, 2048, 10, 5, 20, 64, 2u << 20 };
 
 /* ---- clients ---- */
 
@@ -36,14 +27,7 @@ int store_open(struct store_client *c, u16 id, bool privileged) {
     list_init(&c->events);
     list_init(&c->late);
     list_add_tail(&store.clients, &c->link);
-    return privileged ? 0 : store_introduce(c);
-}
-
-int store_introduce(struct store_client *c) {
-    if (store_busy()) return -EBUSY;
-    c->introduced = true;
-    c->left = false;
-    node_tell(store.introduce, false, NULL);
+    if (!privileged) node_tell(store.introduce, false, NULL);
     return 0;
 }
 
@@ -55,13 +39,13 @@ int store_reset(struct store_client *c) {
     return 0;
 }
 
-int store_release(struct store_client *c) {
-    int error = store_reset(c);
-
-    if (error) return error;
+bool store_close(struct store_client *c) {
+    if (store_work()) return true;
+    if (c->left) return list_del(&c->link), false;
+    store_reset(c);
     store.leaving = c;
     c->left = true;
-    if (c->privileged) return 0;
+    if (c->privileged) return true;
     /* What they hold of it must not come back with a commit. */
     list_for_each(other, &store.clients, struct store_client, link) {
         list_for_each(tx, &other->transactions, struct transaction, link) tx->doomed = true;
@@ -69,14 +53,7 @@ int store_release(struct store_client *c) {
     store.sweep = store.root;
     store.home = path_parse(c, "x", false) ? NULL : store.root;
     for (u32 i = 0; store.home && i + 1 < store.depth; i++) store.home = node_below(store.home, i);
-    return 0;
-}
-
-bool store_close(struct store_client *c) {
-    if (store_work()) return true;
-    if (!c->left) return store_release(c), true;
-    list_del(&c->link);
-    return false;
+    return true;
 }
 
 /* ---- operations ---- */
@@ -107,11 +84,7 @@ static int make(struct store_client *c, struct node **node, u32 len) {
     else if (!c->privileged && (c->nodes + store.missing > c->quota.nodes || !client_room(c, (i64)bytes)))
         error = -ENOSPC;
     if (error) return node_vanish(n), error;
-    while (!n->exists) {
-        for (at = n; !at->parent->exists; at = at->parent)
-            ;
-        node_appear(c, at);
-    }
+    for (u32 i = store.depth - store.missing; i < store.depth; i++) node_appear(c, store.part[i].node);
     *node = n;
     return 0;
 }
@@ -149,7 +122,7 @@ int store_write(struct store_client *c, u32 tx, const char *path, const void *va
 int store_mkdir(struct store_client *c, u32 tx, const char *path) { return put(c, tx, path, NULL, 0, true); }
 
 int store_rm(struct store_client *c, u32 tx, const char *path) {
-    struct node *n, *absent;
+    struct node *n;
     int error = store_find(c, tx, path, STORE_W, false, &n);
 
     if (error) return store.missing == 1 ? 0 : error;
@@ -159,59 +132,77 @@ int store_rm(struct store_client *c, u32 tx, const char *path) {
         store.removing = n;
         return 0;
     }
-    /* Another shadow takes its place; what hangs below the old one is out of sight. */
-    error = node_shadow(n->parent, n->name, n->name_len, &absent);
-    if (error) return error;
-    node_unhash(n);
-    list_del(&n->sibling);
-    n->dropped = true;
     n->parent->generation = ++store.generation;
-    absent->cut = absent->dirty = true;
-    absent->exists = false;
+    list_for_each(s, &n->tx->shadows, struct node, in_tx) { /* parents first: mark is of this node or below */
+        s->mark = s == n || (s->parent && s->parent->mark);
+        if (!s->mark) continue;
+        list_del(&s->sibling);
+        s->generation = ++store.generation;
+        s->cut = s->dirty = true;
+        s->exists = s->news = false;
+    }
+    store_spent += 30 * n->tx->nr;
     return 0;
 }
 
-/* The child after `at`, or the first, that is there for n's transaction. */
-static struct node *next_child(struct node *n, struct node *at) {
-    struct node *dir = at ? at->parent : n->tx && !n->cut ? n->base : n, *s;
-    struct list *l = at ? &at->sibling : &dir->children;
+#define PASS 2000 /* children that one call passes over */
 
-    for (;;) {
-        l = l->next;
-        if (l == &dir->children) {
-            if (dir == n) return NULL;
-            dir = n; /* after the base's children those that the transaction made */
-            l = &n->children;
-            continue;
-        }
-        at = list_entry(l, struct node, sibling);
-        if (dir == n || list_empty(&at->shadows)) return at;
-        s = node_child(n, at->name, at->name_len);
-        if (!s || (s->exists && !s->cut)) return at;
+/* Bases that the list of n's transaction is not to show: it has removed them. */
+static void mark_removed(struct node *n, bool mark) {
+    if (!n->tx) return;
+    list_for_each(s, &n->tx->shadows, struct node, in_tx) {
+        if (s->parent == n && s->cut) s->base->mark = mark;
     }
+    store_spent += 10 * n->tx->nr;
 }
 
 int store_list(struct store_client *c, u32 tx, const char *path, void *buf, u32 size, u32 *from,
                u64 *generation) {
-    struct node *n;
-    u32 at = 0, done = 0, start = from ? *from : 0;
+    u32 start = from ? *from : 0, passed = 0, len = 0;
+    struct store_cursor at = c->cursor;
+    struct list *l, *head;
+    struct node *n, *dir, *k;
     int error = store_find(c, tx, path, STORE_R, false, &n);
+    u64 now;
 
     if (error) return error;
     if (n->tx) n->looked |= LIST;
-    if (generation) *generation = n->generation + (n->tx ? n->base->generation : 0);
-    if (from) *from = 0;
-    for (struct node *k = next_child(n, NULL); k; at += k->name_len + 1u, k = next_child(n, k)) {
-        if (at < start) continue;
-        if (done + k->name_len + 1 > size) {
-            if (!from) return -E2BIG;
-            *from = at;
-            break;
+    now = n->generation + (n->tx ? n->base->generation : 0);
+    if (at.node != n->id || at.generation != now || at.offset > start || !at.child)
+        at = (struct store_cursor){ .node = n->id, .generation = now };
+    mark_removed(n, true);
+    dir = at.child ? at.child->parent : n->tx && !n->cut ? n->base : n;
+    head = &dir->children;
+    for (l = at.child ? &at.child->sibling : head->next;; l = l->next) {
+        k = l == head ? NULL : list_entry(l, struct node, sibling);
+        if (!k && dir == n) break;
+        if (!k) { /* after the base's children those that the transaction made */
+            dir = n;
+            l = head = &n->children;
+            continue;
         }
-        memcpy((char *)buf + done, k->name, k->name_len + 1u);
-        done += k->name_len + 1u;
+        if (k->mark && !k->tx) continue;
+        if (at.offset < start) {
+            if (passed++ == PASS) break;
+        } else {
+            if (len + k->name_len + 1u > size) break;
+            if (k->name_len < NAME_ROOM && size - len >= NAME_ROOM)
+                memcpy((char *)buf + len, k->name, NAME_ROOM); /* one word */
+            else
+                memcpy((char *)buf + len, k->name, k->name_len + 1u);
+            len += k->name_len + 1u;
+        }
+        at.offset += k->name_len + 1u;
     }
-    return (int)done;
+    mark_removed(n, false);
+    store_spent += 15 * passed + 12 * len;
+    at.child = k;
+    c->cursor = at;
+    if (k && at.offset < start) return -EBUSY;
+    if (k && !from) return -E2BIG;
+    if (generation) *generation = now;
+    if (from) *from = k ? at.offset : 0;
+    return (int)len;
 }
 
 int store_get_perms(struct store_client *c, u32 tx, const char *path, struct store_perms *perms) {

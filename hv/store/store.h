@@ -57,17 +57,25 @@ struct store_packet {
     u8 data[XS_PAYLOAD_MAX];
 };
 
+/* Where a client's last list went on; good as long as the node's list is of that generation. */
+struct store_cursor {
+    u64 node, generation; /* the node's id */
+    u32 offset;           /* bytes of the list before it */
+    struct node *child;
+};
+
 /* A connection. VMs have one each, under the VM's id; the hypervisor's own and those from the host are
  * privileged and share id 0. Set by store_open(), which takes it zeroed; the rest is hv/store's. */
 struct store_client {
     u16 id;
-    bool privileged, introduced;
+    bool privileged;
     void (*notify)(struct store_client *c); /* an event waits; or NULL */
     struct store_quota quota;
     u32 nodes, nr_watches, nr_transactions, nr_events, memory; /* in use */
     struct list link, watches, transactions, events, late;
+    struct store_cursor cursor;
     u32 last_tx;
-    bool left;
+    bool left; /* its end has begun */
     /* the connection's bytes (ring.c) */
     struct xs_page *page; /* NULL: no ring */
     u32 req_cons, rsp_prod;
@@ -92,9 +100,6 @@ int store_open(struct store_client *c, u16 id, bool privileged);
  * that it owns with all below, /local/domain/<id>, and every right that others gave it. Then @releaseDomain
  * is told, and the caller has `c` back. */
 bool store_close(struct store_client *c);
-/* The same but for the last: the VM is no longer served until store_introduce(). */
-int store_release(struct store_client *c);
-int store_introduce(struct store_client *c);
 struct store_client *store_vm(u16 id);   /* NULL: none */
 int store_reset(struct store_client *c); /* its watches, events and transactions go */
 
@@ -110,7 +115,8 @@ int store_mkdir(struct store_client *c, u32 tx, const char *path);
 int store_rm(struct store_client *c, u32 tx, const char *path); /* with all below */
 /* Names of children, each terminated, oldest first: their length. From byte *from of the whole list; what
  * does not fit is left for the next call, unless `from` is NULL: then -E2BIG. *from becomes where the list
- * goes on, 0 if it does not; *generation is another one when the list has changed. */
+ * goes on, 0 if it does not; *generation is another one when the list has changed. -EBUSY also where *from is
+ * so far on that it is not found in one part: the same call again goes on from there. */
 int store_list(struct store_client *c, u32 tx, const char *path, void *buf, u32 size, u32 *from,
                u64 *generation);
 int store_get_perms(struct store_client *c, u32 tx, const char *path, struct store_perms *perms);
@@ -136,6 +142,10 @@ u32 store_rights(const struct store_client *c, const struct store_perms *p);
 
 /* ---- request.c: one packet of a client ---- */
 
+/* An entry as it is written, "r7", and back: store_right[rights] is its letter. -EINVAL */
+int store_parse_perm(const char *text, struct store_perms *p, u32 at);
+extern const char store_right[];
+
 /* Carries out c->in, which is complete; the reply is in c->out. False: store_work() has to go first. */
 bool store_request(struct store_client *c);
 
@@ -145,6 +155,10 @@ bool store_request(struct store_client *c);
  * waits to be fetched or the store is busy, and ends the connection (c->bad) at a packet that is too long. */
 u32 store_feed(struct store_client *c, const void *bytes, u32 n);
 u32 store_drain(struct store_client *c, void *bytes, u32 room);
+/* A whole request waits for the store: store_feed() takes nothing, and tries again, be it with no bytes. */
+static inline bool store_waits(const struct store_client *c) {
+    return c->in_have >= sizeof(c->in.head) && c->in_have == sizeof(c->in.head) + c->in.head.len;
+}
 
 /* A VM's page, wholly in its RAM. The ring starts empty. */
 void store_connect(struct store_client *c, struct xs_page *page);

@@ -47,7 +47,7 @@ struct node *node_child(const struct node *parent, const char *name, u32 len) {
 }
 
 struct node *node_new(struct node *parent, const char *name, u32 len) {
-    struct node *n = heap_alloc(sizeof(*n) + len + 1), **bucket;
+    struct node *n = heap_alloc(sizeof(*n) + MAX(len + 1, NAME_ROOM)), **bucket;
 
     if (!n) return NULL;
     n->id = ++store.ids;
@@ -98,7 +98,10 @@ void node_set_value(struct node *n, void *value, u32 len) {
 
 /* Its owner, if that is a VM that is there, pays for a node. */
 static void node_pay(struct node *n) {
-    n->payer = store_vm(n->perms.of[0].id);
+    u16 owner = n->perms.of[0].id;
+    struct store_client *above = n->parent ? n->parent->payer : NULL; /* most often it is the same */
+
+    n->payer = !owner ? NULL : above && above->id == owner ? above : store_vm(owner);
     client_charge(n->payer, node_size(n) + n->len);
     if (n->payer) n->payer->nodes++;
 }
@@ -149,9 +152,10 @@ void node_appear(struct store_client *c, struct node *n) {
     n->exists = true;
     list_add_tail(&n->parent->children, &n->sibling);
     if (n->tx) {
+        if (!n->counted) c->nodes++;
+        node_set_value(n, NULL, 0); /* it may have been there before */
         n->dirty = n->counted = true;
         n->parent->generation = ++store.generation;
-        c->nodes++;
     } else {
         node_pay(n);
         node_changed(n, ALL);
@@ -182,6 +186,7 @@ static const bool legal[256] = {
 
 int path_parse(const struct store_client *c, const char *path, bool special) {
     u32 max = XS_REL_PATH_MAX, len, i = 0;
+    const char *s;
 
     store.depth = store.missing = 0;
     if (*path == '/' || *path == '@')
@@ -191,20 +196,15 @@ int path_parse(const struct store_client *c, const char *path, bool special) {
     len = (u32)strnlen(path, max + 1);
     if (!len || len > max || (*path == '@' && !special)) return -EINVAL;
     memcpy(store.path + i, path, len + 1);
-    len += i;
     if (len == 1 && *path == '/') return 0;
-    i = store.path[0] == '/';
-    for (u32 begin = i;; i++) {
-        if (i < len && store.path[i] != '/') {
-            if (!legal[(u8)store.path[i]]) return -EINVAL;
-            continue;
-        }
-        if (i == begin) return -EINVAL; /* two slashes, or one at the end */
+    s = store.path + (store.path[0] == '/');
+    for (const char *begin = s;; begin = ++s) {
+        while (legal[(u8)*s]) s++;
+        if (s == begin || (*s && *s != '/')) return -EINVAL; /* also two slashes, or one at the end */
         if (store.depth == STORE_DEPTH) return -E2BIG;
-        store.part[store.depth].name = store.path + begin;
-        store.part[store.depth++].len = i - begin;
-        if (i == len) return 0;
-        begin = i + 1;
+        store.part[store.depth].name = begin;
+        store.part[store.depth++].len = (u32)(s - begin);
+        if (!*s) return 0;
     }
 }
 
@@ -227,7 +227,8 @@ u32 path_of(const struct node *n, char *path) {
     return len;
 }
 
-int node_shadow(struct node *n, const char *name, u32 len, struct node **shadow) {
+/* A shadow of `n`'s child, whose base is made if need be. -ENOSPC, -ENOMEM */
+static int node_shadow(struct node *n, const char *name, u32 len, struct node **shadow) {
     struct node *base = node_child(n->base, name, len), *s;
     struct transaction *tx = n->tx;
 
@@ -261,7 +262,7 @@ int node_place(struct node *n, struct node **placed) {
         else if (!next)
             next = node_new(n, store.part[i].name, store.part[i].len);
         if (!next) return node_vanish(n), error;
-        n = next;
+        store.part[i].node = n = next;
     }
     *placed = n;
     return 0;

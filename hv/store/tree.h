@@ -28,12 +28,13 @@ struct node {
     /* of a shadow */
     bool dirty;   /* value and permissions are its own */
     bool cut;     /* the transaction has removed what the base is and has below it */
-    bool dropped; /* no longer in the table: the transaction removed it */
     bool news;    /* watches are to hear of it */
     bool counted; /* among its client's nodes */
+    bool mark;    /* of a base as well; within one call */
     struct store_perms perms;
-    char name[]; /* terminated */
+    char name[]; /* terminated; NAME_ROOM bytes at least */
 };
+#define NAME_ROOM 8u
 
 struct transaction {
     struct list link, shadows; /* parents before children */
@@ -70,6 +71,7 @@ struct store_state {
     struct {
         const char *name;
         u32 len;
+        struct node *node; /* by node_place() */
     } part[STORE_DEPTH];
     u32 depth, missing; /* of which so many last ones do not exist */
     /* in progress */
@@ -118,8 +120,6 @@ void node_disappear(struct node *n, bool exact);
 void node_tell(struct node *n, bool exact, const struct store_perms *old);
 /* Value or permissions of a base have changed: transactions are doomed, watches told. */
 void node_touched(struct node *n, const struct store_perms *old);
-/* A shadow of `n`'s child, whose base is made if need be. -ENOSPC, -ENOMEM */
-int node_shadow(struct node *n, const char *name, u32 len, struct node **shadow);
 /* The node of the current path below `n`, a root, whether it exists or not; node_vanish() if it is not needed
  * after all. */
 int node_place(struct node *n, struct node **placed);

@@ -107,16 +107,12 @@ static void commit_one(void) {
     }
     n = s->base;
     old = n->perms;
-    if (!s->dropped && s->parent && s->parent->dropped) {
-        s->dropped = true;
-        node_unhash(s);
-    }
-    if (!s->dropped && s->cut && n->exists) {
+    if (s->cut && n->exists) {
         store.removing = n; /* then this one again */
         return;
     }
     store.commit_at = store.commit_at->next;
-    if (s->dropped || !s->dirty || !s->exists) return;
+    if (!s->dirty || !s->exists) return;
     if (!n->exists) {
         node_appear(tx->client, n);
         old = s->perms;
@@ -140,7 +136,7 @@ static void free_one(void) {
         heap_free(tx);
         return;
     }
-    if (s->parent && !s->dropped) node_unhash(s);
+    if (s->parent) node_unhash(s);
     list_del(&s->in_tx);
     list_del(&s->shadows);
     list_del(&s->sibling);
@@ -178,7 +174,6 @@ static void leave_one(void) {
 
     if (!n) {
         store.leaving = NULL;
-        c->introduced = false;
         if (!c->privileged) node_tell(store.release, false, NULL);
         return;
     }

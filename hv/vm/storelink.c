@@ -70,7 +70,7 @@ void storelink_work(void) {
 void storelink_enter(void) { spin_lock(&store_lock); }
 
 void storelink_leave(void) {
-    bool more = store_work();
+    bool more = again || store_work();
 
     if (!more) {
         serve_first();
@@ -136,7 +136,7 @@ i64 hc_store_connect(struct vcpu *v, const u64 *a) {
 
     if (a[0] % PAGE_SIZE) return -EINVAL;
     if (!guestmem_has(&v->vm->mem, a[0], PAGE_SIZE)) return -EFAULT;
-    if (!l->client.introduced) return -ENODEV;
+    if (l->gone) return -ENODEV;
     storelink_enter();
     if (!l->client.page || store_reset(&l->client) == 0)
         port = l->port ? (int)l->port : evtchn_make(&v->vm->events);

@@ -35,8 +35,8 @@ void storelink_init(void); /* once, when there are pools and CPUs */
 /* Around calls of hv/store. Leaving hands over what waits for others, at most one of them at once. */
 void storelink_enter(void);
 void storelink_leave(void);
-/* A parameter of a pool or a VM has another value (param_hook). From anywhere, with any lock. */
-void storelink_param(const struct param *e, const void *object);
+/* param_hook. From anywhere, with any lock. */
+void storelink_param(struct sched_pool *p, struct sched_dom *d, const char *name);
 
 /* The node of its device `index` has another value. */
 void storelink_pci(struct vm *vm, u32 index);

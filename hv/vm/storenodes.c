@@ -14,14 +14,20 @@
 
 static struct store_client self; /* the hypervisor's */
 
-/* Parameters of all policies, by the scope of them: nodes are there for all, and empty where a pool's
- * policy has none of that name. A name's place in here is its number in masks. */
+/* What param_hook may name: first what is no parameter, then those of all policies, by their scope. Nodes are
+ * there for all, and empty where a pool's policy has none of that name. A name's place in here is its number
+ * in masks. */
 #define POOL_PARAMS 64
-static const char *vm_params[STORELINK_PARAMS], *pool_params[POOL_PARAMS];
-static u32 nr_vm_params, nr_pool_params;
+#define NO_PARAMS   2
+static const char *vm_params[STORELINK_PARAMS] = { "pool", "class" },
+                  *pool_params[POOL_PARAMS] = { "name", "policy" };
+static u32 nr_vm_params = NO_PARAMS, nr_pool_params = NO_PARAMS;
 
-static u64 pool_touched[SCHED_MAX_POOLS]; /* atomically: bits as in pool_params */
-static u32 pool_nodes[SCHED_MAX_POOLS];   /* made so far; they stay, and are empty when the pool is gone */
+static struct {
+    struct sched_pool *pool; /* NULL: there was none yet of this id */
+    u64 touched;             /* atomically: bits as in pool_params */
+    u32 nodes;               /* made so far; they stay, and are empty when the pool is gone */
+} pools[SCHED_MAX_POOLS];
 static u32 writer =
     SCHED_NO_CPU; /* the pCPU that sets a parameter on behalf of the store; watches hear already */
 
@@ -43,18 +49,10 @@ static void collect(const struct param *p) {
 /* ---- values ---- */
 
 static int text(void *buf, u32 size, const char *s) {
-    u32 n = (u32)MIN(strlen(s), (size_t)size);
-
-    memcpy(buf, s, n);
-    return (int)n;
+    return MIN(hv_snprintf(buf, size, "%s", s), (int)size - 1);
 }
 
-static int number(void *buf, u32 size, u64 n) {
-    char digits[24];
-
-    hv_snprintf(digits, sizeof(digits), "%lu", n);
-    return text(buf, size, digits);
-}
+static int number(void *buf, u32 size, u64 n) { return MIN(hv_snprintf(buf, size, "%lu", n), (int)size - 1); }
 
 static int read_param(struct sched_pool *pool, const char *name, const void *object, void *buf, u32 size) {
     const struct param *p = pool && pool->policy ? param_find(pool, name) : NULL;
@@ -71,6 +69,14 @@ static const char *written(char *to, const void *value, u32 len) {
     return to;
 }
 
+/* What was written, as a number. */
+static int written_number(const void *value, u32 len, u64 *n) {
+    char buf[VALUE_MAX];
+    const char *s = written(buf, value, len);
+
+    return s && !parse_u64(s, n, NULL) ? 0 : -EINVAL;
+}
+
 static int write_param(struct sched_pool *pool, const char *name, void *object, const void *value, u32 len) {
     const struct param *p = pool && pool->policy ? param_find(pool, name) : NULL;
     char buf[VALUE_MAX];
@@ -84,21 +90,21 @@ static int write_param(struct sched_pool *pool, const char *name, void *object, 
     return error;
 }
 
-void storelink_param(const struct param *e, const void *object) {
-    const struct sched_pool *p = object;
+static void touched(u64 *mask, const char *const *list, u32 nr, const char *name) {
+    u64 all = ~0ull >> (64 - nr);
 
-    if (writer == this_cpu()->id) return;
-    if (!e || e->scope == PARAM_POOL) {
-        u64 bits = e ? BIT(number_of(pool_params, nr_pool_params, e->name)) : ~0ull;
-
-        __atomic_fetch_or(&pool_touched[p->id], bits, __ATOMIC_SEQ_CST);
-    } else {
-        struct vm *vm = container_of((struct sched_dom *)object, struct vm, sched);
-
-        __atomic_fetch_or(&vm->store.touched, BIT(number_of(vm_params, nr_vm_params, e->name)),
-                          __ATOMIC_SEQ_CST);
-    }
+    __atomic_fetch_or(mask, name ? all & BIT(number_of(list, nr, name)) : all, __ATOMIC_SEQ_CST);
     storelink_work();
+}
+
+void storelink_param(struct sched_pool *p, struct sched_dom *d, const char *name) {
+    if (writer == this_cpu()->id) return;
+    if (!d) {
+        pools[p->id].pool = p;
+        touched(&pools[p->id].touched, pool_params, nr_pool_params, name);
+    } else if (!(d->id & SCHED_TURBO)) { /* that part has no parameters of its own */
+        touched(&container_of(d, struct vm, sched)->store.touched, vm_params, nr_vm_params, name);
+    }
 }
 
 /* ---- a VM's ---- */
@@ -119,39 +125,34 @@ static int write_sched(void *ctx, const char *name, const void *value, u32 len) 
     return write_param(pool_of(vm), name, &vm->sched, value, len);
 }
 
-static int read_ceiling(void *ctx, const char *name, void *buf, u32 size) {
-    const struct vm *vm = ctx;
+/* Limits: numbers that are what `ctx` points to. */
+static int read_limit(void *ctx, const char *name, void *buf, u32 size) {
+    return number(buf, size, *(const u32 *)ctx);
+}
 
-    return number(buf, size, vm->store.ceiling[number_of(vm_params, nr_vm_params, name)]);
+static int write_limit(void *ctx, u64 least, u64 most, const void *value, u32 len) {
+    u64 n;
+
+    if (written_number(value, len, &n) || n < least || n > most) return -EINVAL;
+    *(u32 *)ctx = (u32)n;
+    return 0;
 }
 
 static int write_ceiling(void *ctx, const char *name, const void *value, u32 len) {
-    struct vm *vm = ctx;
-    char buf[VALUE_MAX];
-    const char *s = written(buf, value, len);
-    u64 n;
-
-    if (!s || parse_u64(s, &n, NULL) || n > UINT32_MAX) return -EINVAL;
-    vm->store.ceiling[number_of(vm_params, nr_vm_params, name)] = (u32)n;
-    return 0;
+    return write_limit(ctx, 0, UINT32_MAX, value, len);
 }
 
 /* A VM asks for a number, which it gets if that is no more than the administrator's ceiling for it. */
 static int write_request(void *ctx, const char *name, const void *value, u32 len) {
     struct vm *vm = ctx;
-    u32 i = number_of(vm_params, nr_vm_params, name);
-    char buf[VALUE_MAX];
-    const char *s = written(buf, value, len);
     u64 n;
-    int error;
+    int error = written_number(value, len, &n);
 
-    if (!s || parse_u64(s, &n, NULL)) return -EINVAL;
-    if (n > vm->store.ceiling[i]) return -EACCES;
-    error = write_sched(ctx, name, value, len);
     if (error) return error;
-    __atomic_fetch_or(&vm->store.touched, BIT(i), __ATOMIC_SEQ_CST);
-    storelink_work();
-    return 0;
+    if (n > vm->store.ceiling[number_of(vm_params, nr_vm_params, name)]) return -EACCES;
+    error = write_sched(ctx, name, value, len);
+    if (!error) storelink_param(NULL, &vm->sched, name);
+    return error;
 }
 
 static int read_pool(void *ctx, const char *name, void *buf, u32 size) {
@@ -174,16 +175,12 @@ static int write_pool(void *ctx, const char *name, const void *value, u32 len) {
     return 0;
 }
 
-static int read_class(void *ctx, const char *name, void *buf, u32 size) {
+/* "class" or "events_per_s". */
+static int read_monitor(void *ctx, const char *name, void *buf, u32 size) {
     const struct vm *vm = ctx;
 
+    if (*name == 'e') return number(buf, size, vm->sched.io_rate / 1000);
     return text(buf, size, vm->sched.io ? "io" : "cpu");
-}
-
-static int read_rate(void *ctx, const char *name, void *buf, u32 size) {
-    const struct vm *vm = ctx;
-
-    return number(buf, size, vm->sched.io_rate / 1000);
 }
 
 static int read_vcpu(void *ctx, const char *name, void *buf, u32 size) {
@@ -211,12 +208,32 @@ void storelink_pci(struct vm *vm, u32 index) {
     storelink_work();
 }
 
-static const struct store_binding pci_binding = { write_pci, read_pci };
+/* A VM's quotas, or what VMs begin with. What a call walks along is bounded, so that it stays a part. */
+#define QUOTA(field, most)                                                                                   \
+    { #field, offsetof(struct store_quota, field), most }
+static const struct {
+    const char *name;
+    u32 at, most;
+} quotas[] = { QUOTA(nodes, 1000000),    QUOTA(watches, 1000),          QUOTA(value, XS_PAYLOAD_MAX),
+               QUOTA(transactions, 100), QUOTA(perms, STORE_MAX_PERMS), QUOTA(requests, 1000),
+               QUOTA(events, 200),       QUOTA(memory, 1u << 30) };
+
+static u32 *quota(struct store_quota *q, u32 at) { return (u32 *)((char *)q + quotas[at].at); }
+
+static int write_quota(void *ctx, const char *name, const void *value, u32 len) {
+    u32 i = 0;
+
+    while (strcmp(quotas[i].name, name)) i++;
+    return write_limit(ctx, 1, quotas[i].most, value, len);
+}
+
 static const struct store_binding sched_binding = { write_sched, read_sched },
-                                  ceiling_binding = { write_ceiling, read_ceiling },
+                                  pci_binding = { write_pci, read_pci },
+                                  quota_binding = { write_quota, read_limit },
+                                  ceiling_binding = { write_ceiling, read_limit },
                                   request_binding = { write_request, read_sched },
                                   pool_binding = { write_pool, read_pool },
-                                  class_binding = { NULL, read_class }, rate_binding = { NULL, read_rate },
+                                  monitor_binding = { NULL, read_monitor },
                                   vcpu_binding = { NULL, read_vcpu };
 
 /* The path of something in a VM's home; the lock is held, so there is one buffer. */
@@ -260,8 +277,8 @@ static int fixed_node(struct vm *vm, u32 at) {
     case 8: return store_mkdir(&self, 0, home(vm, "io", ""));
     case 9: return put(vm, "sched/turbo", vm->config.turbo ? "1" : "0");
     case 10: return bind(vm, "sched/", "pool", &pool_binding, vm, STORE_R);
-    case 11: return bind(vm, "sched/", "class", &class_binding, vm, STORE_R);
-    default: return bind(vm, "sched/", "events_per_s", &rate_binding, vm, STORE_R);
+    case 11: return bind(vm, "sched/", "class", &monitor_binding, vm, STORE_R);
+    default: return bind(vm, "sched/", "events_per_s", &monitor_binding, vm, STORE_R);
     }
 }
 #define FIXED_NODES 13
@@ -281,18 +298,21 @@ int storenodes_vm(struct vm *vm, u32 at) {
 
     if (at < FIXED_NODES) {
         r = fixed_node(vm, at);
-    } else if ((at -= FIXED_NODES) < 3 * nr_vm_params) {
-        const char *p = vm_params[at / 3];
+    } else if ((at -= FIXED_NODES) < 3 * (nr_vm_params - NO_PARAMS)) {
+        const char *p = vm_params[NO_PARAMS + at / 3];
 
-        r = at % 3 == 0   ? bind(vm, "sched/", p, &sched_binding, vm, STORE_R)
-            : at % 3 == 1 ? bind(vm, "ceiling/", p, &ceiling_binding, vm, STORE_R)
-                          : bind(vm, "request/", p, &request_binding, vm, STORE_R | STORE_W);
-    } else if ((at -= 3 * nr_vm_params) < vm->nr_vcpus) {
+        r = at % 3 == 0 ? bind(vm, "sched/", p, &sched_binding, vm, STORE_R)
+            : at % 3 == 1
+                ? bind(vm, "ceiling/", p, &ceiling_binding, &vm->store.ceiling[NO_PARAMS + at / 3], STORE_R)
+                : bind(vm, "request/", p, &request_binding, vm, STORE_R | STORE_W);
+    } else if ((at -= 3 * (nr_vm_params - NO_PARAMS)) < vm->nr_vcpus) {
         hv_snprintf(name, sizeof(name), "vcpu/%u/", at);
         r = bind(vm, name, "availability", &vcpu_binding, vm->vcpu[at], STORE_R);
     } else if ((at -= vm->nr_vcpus) < 2 * vm->config.nr_devices) {
         r = device_node(vm, at);
-    } else if ((at -= 2 * vm->config.nr_devices) < CONFIG_MAX_PCI && vm_giver) {
+    } else if ((at -= 2 * vm->config.nr_devices) < ARRAY_SIZE(quotas)) {
+        r = bind(vm, "quota/", quotas[at].name, &quota_binding, quota(&vm->store.client.quota, at), STORE_R);
+    } else if ((at -= ARRAY_SIZE(quotas)) < CONFIG_MAX_PCI && vm_giver) {
         hv_snprintf(name, sizeof(name), "%u", at);
         r = bind(vm, "device/pci/", name, &pci_binding, vm, STORE_R | STORE_W);
     } else {
@@ -357,12 +377,15 @@ int storenodes_host(u32 at) {
         r = store_open(&self, 0, true);
         for (u32 i = 0; sched_policies[i]; i++)
             for (const struct param *p = sched_policies[i]->params; p && p->name; p++) collect(p);
+        for (struct sched_pool *p = NULL; (p = sched_pool_next(p));) storelink_param(p, NULL, NULL);
     } else if (at == 1) {
         r = bind_host(HOST, 0, "uptime_s", &uptime_binding, NULL);
     } else if ((at -= 2) < nr_cpus) {
         r = bind_host(HOST "/cpu/%u", at, "pool", &cpu_binding, (void *)(u64)at);
     } else if ((at -= nr_cpus) < nr_counters) {
         r = bind_host(HOST "/counter", 0, __start_counters[at].name, &counter_binding, &__start_counters[at]);
+    } else if ((at -= nr_counters) < ARRAY_SIZE(quotas)) {
+        r = bind_host(HOST "/quota", 0, quotas[at].name, &quota_binding, quota(&store_quota, at));
     } else {
         return 0;
     }
@@ -379,23 +402,20 @@ static int take_bit(u64 *mask) {
     return n;
 }
 
-static void bind_pool(struct sched_pool *p) {
-    u32 at = pool_nodes[p->id]++;
-    const char *name = at == 0 ? "name" : at == 1 ? "policy" : pool_params[at - 2];
-
-    bind_host(HOST "/pool/%u", p->id, name, at < 2 ? &pool_name_binding : &pool_param_binding, p);
-}
-
-static bool touch_pool(struct sched_pool *p) {
-    u64 *mask = &pool_touched[p->id];
+static bool touch_pool(u32 id) {
+    u32 at = pools[id].nodes;
     char path[96];
     int n;
 
-    if (pool_nodes[p->id] < nr_pool_params + 2) return bind_pool(p), true;
-    n = take_bit(mask);
+    if (pools[id].pool && at < nr_pool_params) {
+        bind_host(HOST "/pool/%u", id, pool_params[at],
+                  at < NO_PARAMS ? &pool_name_binding : &pool_param_binding, pools[id].pool);
+        pools[id].nodes++;
+        return true;
+    }
+    n = take_bit(&pools[id].touched);
     if (n < 0) return false;
-    if ((u32)n >= nr_pool_params) return true;
-    hv_snprintf(path, sizeof(path), HOST "/pool/%u/%s", p->id, pool_params[n]);
+    hv_snprintf(path, sizeof(path), HOST "/pool/%u/%s", id, pool_params[n]);
     store_touch(path);
     return true;
 }
@@ -408,17 +428,15 @@ static void move(struct vm *vm) {
     if (error) log_warn("%s: cannot be moved to pool %s", vm->name, vm->store.move->name);
     vm->store.move = NULL;
     sched_unpause(&vm->sched);
-    store_touch(home(vm, "sched/", "pool"));
 }
 
 static bool touch_vm(struct vm *vm) {
-    u64 mask = __atomic_load_n(&vm->store.touched, __ATOMIC_SEQ_CST);
-    int n = take_bit(&mask);
     char index[12];
+    int n;
 
     if (vm->store.move) return move(vm), true;
+    n = take_bit(&vm->store.touched);
     if (n < 0) return false;
-    __atomic_fetch_and(&vm->store.touched, ~BIT(n), __ATOMIC_SEQ_CST);
     hv_snprintf(index, sizeof(index), "%u", (u32)n - STORELINK_PARAMS);
     store_touch(n < STORELINK_PARAMS ? home(vm, "sched/", vm_params[n]) : home(vm, "device/pci/", index));
     return true;
@@ -427,7 +445,7 @@ static bool touch_vm(struct vm *vm) {
 bool storenodes_step(void) {
     bool did = false;
 
-    for (struct sched_pool *p = sched_pool_next(NULL); p && !did; p = sched_pool_next(p)) did = touch_pool(p);
+    for (u32 id = 0; id < SCHED_MAX_POOLS && !did; id++) did = touch_pool(id);
     for (struct vm *vm = did ? NULL : vm_next(NULL); vm; vm = did ? (vm_put(vm), NULL) : vm_next(vm))
         if (vm->store.client.link.next && !vm->store.gone) did = touch_vm(vm);
     return did;

@@ -102,6 +102,61 @@ def test_a_home_goes_with_its_vm(boot):
     assert boot.results["forgotten"]["value"] == "0"
 
 
+@pytest.fixture(scope="module")
+def changes():
+    """VMs that watch a node each, while parameters, pools and quotas change by other roads."""
+    vms = [vm("weight", "storewatch", cmdline="key=sched/weight", weight=300),
+           vm("class", "storewatch", cmdline="key=sched/class io=20"),
+           vm("pool", "storewatch", cmdline="key=sched/pool", pool="fast"),
+           vm("quota", "storewatch", cmdline="key=quota/nodes")]
+    return Boot("store-changes", SCRIPTED + "[pool fast]\ncpus = 1\n" + "".join(vms), [
+        "@20ms sched-credit -s --io-window-ms 50",
+        "@400ms cpupool-migrate weight fast",
+        "+50ms store write /local/domain/1/sched/weight 400",
+        "+50ms store write /local/domain/1/sched/pool Pool-0",
+        "+50ms cpupool-rename fast quick",
+        "+0ms store read -j=name /takt/host/pool/1/name",
+        "+0ms store write -j=set /local/domain/4/quota/nodes 1200",
+        "+0ms store write -j=none /local/domain/4/quota/nodes 0",
+        "+0ms store write -j=beyond /local/domain/4/quota/perms 9",
+        "+0ms store ls -j=quotas /local/domain/4/quota",
+        "+0ms store write -j=host /takt/host/quota/watches 5",
+        "+0ms create another image=storewatch memory=4M",
+        "+200ms store read -j=new /local/domain/5/quota/watches",
+        "+0ms poweroff"], "bochs", cpus=2)
+
+
+def heard(boot, name):
+    return boot.said(rf"{name}: storewatch: \S+ = (\S+)")
+
+
+@pytest.mark.bochs
+def test_watches_hear_of_parameters_that_a_move_sets_back(changes):
+    """By the shell and by the store."""
+    assert heard(changes, "weight") == ["300", "256", "400", "256"]
+
+
+@pytest.mark.bochs
+def test_watches_hear_of_the_class(changes):
+    assert heard(changes, "class")[-2:] == ["io", "cpu"]
+
+
+@pytest.mark.bochs
+def test_watches_hear_of_a_pools_new_name(changes):
+    assert heard(changes, "pool") == ["fast", "quick"]
+    assert changes.results["name"]["value"] == "quick"
+
+
+@pytest.mark.bochs
+def test_quotas_are_set(changes):
+    assert heard(changes, "quota") == ["1000", "1200"]
+    assert error(changes, "set") == 0 and error(changes, "none") == error(changes, "beyond") == -22
+    assert {n["name"]: n["value"] for n in changes.results["quotas"]} == {
+        "nodes": "1200", "watches": "128", "value": "2048", "transactions": "10", "perms": "5", "requests": "20", "events": "64",
+        "memory": "2097152"}
+    assert changes.results["new"]["value"] == "5", "what new VMs begin with"
+
+
 @pytest.mark.bochs
 def test_a_watch_reaches_another_cpu():
     """From the write to the callback of a watcher that sleeps on an idle pCPU: at most 15,000 ticks of 10 ns."""
