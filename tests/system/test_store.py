@@ -122,7 +122,7 @@ def changes():
         "+0ms store ls -j=quotas /local/domain/4/quota",
         "+0ms store write -j=host /takt/host/quota/watches 5",
         "+0ms create another image=storewatch memory=4M",
-        "+200ms store read -j=new /local/domain/5/quota/watches",
+        "+700ms store read -j=new /local/domain/5/quota/watches",
         "+0ms poweroff"], "bochs", cpus=2)
 
 
