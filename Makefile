@@ -402,4 +402,4 @@ help: ## this list
 .PHONY: all sim sim-scale iso run demo test test-needs test-guest pytest check fuzz bench compare net-demo net-experiments \
 	store-bench store-demo run-gdb guests unit unit-build net-guests lwip tsan lint size mutants clean help
 
--include $(shell find $(B) -name '*.d' 2>/dev/null)
+-include $(shell find $(B) -name '*.d' -type f 2>/dev/null)
