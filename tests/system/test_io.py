@@ -115,6 +115,7 @@ LOAD = """\
 
 
 @pytest.mark.bochs
+@pytest.mark.long
 def test_exits_of_a_batch_under_load():
     """Three send batches of 32 to one who answers, who so has always something to do: for 32 frames that it receives at most one
     interrupt and one exit, ticks and sleep included, and for 32 that it sends at most one notification, which is one exit. The
