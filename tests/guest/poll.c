@@ -2,6 +2,7 @@
 /* TAKT_HC_POLL: what is pending already, time-outs, an event or an interrupt that comes while it sleeps,
  * deadlines past and far away. */
 #include <guest/event.h>
+#include <guest/lapic.h>
 #include <guest/test.h>
 #include <guest/thread.h>
 #include <guest/time.h>
@@ -20,9 +21,13 @@ static void later(void *arg) {
 
 static u32 interrupts, wrong;
 
+/* Each time with an interrupt behind it that has to wait. */
 static void calls(struct timer *t) {
     interrupts++;
-    for (u32 i = 0; i < 20; i++) wrong += hypercall0(TAKT_HC_VERSION) != TAKT_ABI_VERSION;
+    for (u32 i = 0; i < 20; i++) {
+        lapic_ipi(0, VECTOR_RESCHED);
+        wrong += hypercall0(TAKT_HC_VERSION) != TAKT_ABI_VERSION;
+    }
 }
 
 int main(void) {
