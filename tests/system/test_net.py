@@ -64,8 +64,10 @@ def test_udp_and_echo(boot):
     assert int(requests) > 10 and answers == requests and int(most) > 0
 
 
-def test_udp_to_who_sleeps(boot):
+def test_udp_to_who_sleeps(boot, platform):
     """The server is off its pCPU when the datagrams end, with a ring that holds 16: the last one is repeated until it is back."""
+    if platform != "bochs":
+        pytest.skip("a host may hold one of them up over the other's pause")
     (got, lost, sent), = boot.said(r"patient: load: the server says (\d+) bytes in .* (\d+) of (\d+) datagrams lost")
     assert int(got) == 1470 * (int(sent) - int(lost)) and int(lost) > 50
     assert int(sent) > 171 + 5  # datagrams of 1 s of 2 Mb/s, and as many last ones
