@@ -1,8 +1,8 @@
-"""Virtual functions of an igb, without an IOMMU: given to VMs, taken, given again, at boot and while they run."""
+"""Virtual functions of an igb: given to VMs, taken, given again, at boot and while they run."""
 import re
 
 import pytest
-from machine import qemu_has
+from machine import IOMMU, qemu_has
 
 from system.takt import SCRIPTED, Boot, vm
 
@@ -12,8 +12,8 @@ UNSAFE = {"unsafe_dma": "yes", "start": "no"}
 CONFIG = SCRIPTED.replace("top = no", "top = no\nvfs = 7")
 
 
-def run(name, vms, script, memory=256, igb=1):
-    return Boot(f"sriov-{name}", CONFIG + "".join(vms), script + ["+10ms poweroff"], "qemu", timeout=240, igb=igb, memory=memory)
+def run(name, vms, script, **machine):
+    return Boot(f"sriov-{name}", CONFIG + "".join(vms), script + ["+10ms poweroff"], "qemu", timeout=240, igb=1, **machine)
 
 
 def error(boot, tag):
@@ -24,12 +24,16 @@ def message(boot, tag):
     return next(a for a in boot.answers if a["id"] == tag)["message"]
 
 
-def test_comes_and_goes():
+@pytest.mark.parametrize("iommu", [None, IOMMU])
+def test_comes_and_goes(iommu):
     """A VM that runs gets one and lets go of it when it is told to; afterwards nothing of it is there for the VM."""
     rounds = ["+300ms pci-attach hot igb0/any", "+300ms pci-info -j=has 01:10.0", "+0ms pci-detach hot 01:10.0"]
-    boot = run("hot", [vm("hot", "test-pci_hot", cmdline="touches", on_crash="preserve", **UNSAFE)],
+    unsafe = "no" if iommu else "yes"
+    boot = run("hot" + ("-iommu" if iommu else ""),
+               [vm("hot", "test-pci_hot", cmdline="touches", on_crash="preserve", unsafe_dma=unsafe, start="no")],
                ["@300ms create hot", "+300ms info -j=first"] + 3 * rounds +
-               ["+0ms sriov -j=sriov", "+0ms pci-detach -j=twice hot 01:10.0", "+0ms wait hot 5s", "+0ms list -j=list"])
+               ["+0ms sriov -j=sriov", "+0ms pci-detach -j=twice hot 01:10.0", "+0ms wait hot 5s", "+0ms list -j=list"],
+               iommu=iommu)
     assert re.search(r"hot: RESULT: SUCCESS", boot.log), boot.log[-3000:]
     assert len(boot.said(r"hot: round \d: has 180")) == 3
     assert boot.results["has"][0]["vm"] == "hot" and boot.results["has"][0]["pf"] == "01:00.0"
