@@ -38,6 +38,10 @@ int give_refuse(struct vm *vm, int error, const char *fmt, ...) {
     return error;
 }
 
+static int refuse_device(struct vm *vm, int error, const struct pci_device *d, const char *why) {
+    return give_refuse(vm, error, "PCI device " BDF ": %s", BDF_OF(d), why);
+}
+
 /* ---- who has it ---- */
 
 const char *give_refused(const struct pci_device *d) {
@@ -97,12 +101,10 @@ static int may_have(struct vm *vm, u32 asked, u32 part, struct pci_device **foun
     if (!d)
         return give_refuse(vm, -ENOENT, "there is no PCI device " BDF, asked >> 8, asked >> 3 & 31,
                            asked & 7);
-    if (give_refused(d))
-        return give_refuse(vm, -EINVAL, "PCI device " BDF ": %s", BDF_OF(d), give_refused(d));
+    if (give_refused(d)) return refuse_device(vm, -EINVAL, d, give_refused(d));
     if (d->owner)
         return give_refuse(vm, -EBUSY, "PCI device " BDF " belongs to %s", BDF_OF(d), d->owner->name);
-    if (sriov_in_use(d))
-        return give_refuse(vm, -EBUSY, "PCI device " BDF ": VMs have virtual functions of it", BDF_OF(d));
+    if (sriov_in_use(d)) return refuse_device(vm, -EBUSY, d, "VMs have virtual functions of it");
     if (other)
         return give_refuse(vm, -EINVAL, "PCI device " BDF " has registers in one page with " BDF, BDF_OF(d),
                            BDF_OF(other));
@@ -196,7 +198,7 @@ static int attach_bar(struct vm *vm, struct pci_device *d, u32 i) {
     if (!b->size) return 0;
     if (!b->io) return map_bar(vm, d, i);
     if (vm->ports.nr >= BUS_RANGES - 3) /* io.c adds three */
-        return give_refuse(vm, -ENOSPC, "PCI device " BDF ": it has too many ranges of ports", BDF_OF(d));
+        return refuse_device(vm, -ENOSPC, d, "it has too many ranges of ports");
     bus_add(&vm->ports, b->addr, b->size, ports_access, NULL);
     return 0;
 }
@@ -229,7 +231,7 @@ static int switch_on(struct vm *vm, struct pci_device *d) {
     u32 command = decoding(d) | PCI_COMMAND_NO_INTX;
     int err;
 
-    if (d->lost) return give_refuse(vm, -EIO, "PCI device " BDF ": %s", BDF_OF(d), give_refused(d));
+    if (d->lost) return refuse_device(vm, -EIO, d, give_refused(d));
     if (!d->was_reset && !d->quiet)
         log_info("%s: PCI device " BDF " cannot be reset: it may go on where it was left", vm->name,
                  BDF_OF(d));
@@ -277,6 +279,8 @@ static int detach(struct vm *vm) {
 }
 
 /* ---- of a VM that runs: steps of the shell, which does one thing at a time ---- */
+
+#define STAYS "it has ports, and comes and goes with its VM alone"
 
 static struct hot {
     struct pci_device *d;
@@ -350,10 +354,8 @@ static int hot_begin(struct vm *vm, u32 asked) {
     for (u32 i = 0; i < ARRAY_SIZE(d->bar); i++) {
         err = may_have(vm, asked, i, &d);
         if (err) return err;
-        if (d->bar[i].io && d->bar[i].size)
-            return give_refuse(
-                vm, -EINVAL, "PCI device " BDF " has ports: only a VM that is made can get them", BDF_OF(d));
     }
+    if (decoding(d) & PCI_COMMAND_IO) return refuse_device(vm, -EINVAL, d, STAYS);
     while (index < CONFIG_MAX_PCI && vm->pci[index]) index++;
     if (index == CONFIG_MAX_PCI) return give_refuse(vm, -ENOSPC, "it has as many devices as a VM can have");
     take(vm, d, index);
@@ -388,10 +390,7 @@ int give_detach(struct vm *vm, u32 bdf, bool force, u64 *at) {
         return give_refuse(vm, -EAGAIN, "it is being made, or on its way out");
     for (u32 i = 0; !d && i < vm->nr_pci; i++) {
         if (!vm->pci[i] || vm->pci[i]->bdf != bdf) continue;
-        for (u32 k = 0; k < ARRAY_SIZE(d->bar); k++)
-            if (vm->pci[i]->bar[k].io && vm->pci[i]->bar[k].size)
-                return give_refuse(vm, -EINVAL, "PCI device " BDF " has ports: it stays as long as the VM",
-                                   BDF_OF(vm->pci[i]));
+        if (decoding(vm->pci[i]) & PCI_COMMAND_IO) return refuse_device(vm, -EINVAL, vm->pci[i], STAYS);
         vm->pci[i]->leaving = true;
         storelink_pci(vm, i);
         return begin(vm, vm->pci[i], i);

@@ -355,6 +355,6 @@ u64 pci_reset(struct pci_device *d, u32 phase) {
         return 0;
     }
     restore(d);
-    d->in_reset = sriov_again(d);
+    d->in_reset = phase + 1 < PCI_RESET_PHASES && sriov_again(d);
     return d->in_reset ? SRIOV_SETTLE_NS : 0;
 }

@@ -179,6 +179,16 @@ static void test_after_reset(void **state) {
     assert_int_equal(card->resets, 1);
 }
 
+/* A card that does not enable them again: its reset ends all the same. */
+static void test_not_again(void **state) {
+    u32 phase = 0;
+
+    enabled(7);
+    card->writable[SRIOV + 8] = 0x18;
+    card->space[SRIOV + 8] = 0;
+    while (pci_reset(pci_find(CARD), phase)) assert_true(++phase < PCI_RESET_PHASES);
+}
+
 /* One that does not answer is left out. */
 static void test_silent(void **state) {
     for (u32 i = 0; i < fake_nr_devices; i++)
@@ -224,7 +234,7 @@ int main(void) {
         cmocka_unit_test_setup(test_places, setup),      cmocka_unit_test_setup(test_no_overlap, setup),
         cmocka_unit_test_setup(test_how_many, setup),    cmocka_unit_test_setup(test_none, setup),
         cmocka_unit_test_setup(test_after_reset, setup), cmocka_unit_test_setup(test_silent, setup),
-        cmocka_unit_test_setup(test_names, setup),
+        cmocka_unit_test_setup(test_not_again, setup),   cmocka_unit_test_setup(test_names, setup),
     };
 
     return cmocka_run_group_tests(tests, group_setup, NULL);
