@@ -19,22 +19,10 @@ DEFINE_COUNTER(dma_faults);
 DEFINE_COUNTER(iommu_flushes);
 
 /* VT-d 11.4 */
-enum {
-    REG_CAP = 0x08,
-    REG_ECAP = 0x10,
-    REG_COMMAND = 0x18,
-    REG_STATUS = 0x1c,
-    REG_ROOT = 0x20,
-    REG_FAULTS = 0x34,
-    REG_FAULT_CONTROL = 0x38,
-    REG_FAULT_DATA = 0x3c,
-    REG_FAULT_ADDR = 0x40,
-    REG_FAULT_UPPER = 0x44,
-    REG_PROTECTED = 0x64,
-    REG_QUEUE_TAIL = 0x88,
-    REG_QUEUE = 0x90,
-    REG_INTERRUPTS = 0xb8,
-};
+enum { REG_CAP = 0x08, REG_ECAP = 0x10, REG_COMMAND = 0x18, REG_STATUS = 0x1c, REG_ROOT = 0x20 };
+enum { REG_FAULTS = 0x34, REG_FAULT_CONTROL = 0x38, REG_FAULT_DATA = 0x3c, REG_FAULT_ADDR = 0x40 };
+enum { REG_FAULT_UPPER = 0x44, REG_PROTECTED = 0x64, REG_QUEUE_TAIL = 0x88, REG_QUEUE = 0x90 };
+enum { REG_INTERRUPTS = 0xb8 };
 
 /* of the command register, and of the status register when it is so */
 #define TRANSLATE        BIT(31)
@@ -56,7 +44,6 @@ enum {
 #define ECAP_X2APIC      BIT(4)
 #define ECAP_SNOOPS      BIT(7)
 
-#define FLUSH_WRITES     BIT(27)   /* command */
 #define FAULTS_QUEUE     (7u << 4) /* of REG_FAULTS: the queue's own */
 #define FAULTS_LOST      BIT(0)
 #define FAULTS_MASKED    BIT(31) /* of REG_FAULT_CONTROL */
@@ -101,8 +88,7 @@ struct iommu_domain {
 
 static struct dmar_info dmar;
 static struct iommu_unit unit[DMAR_MAX_UNITS];
-static bool on, x2apic,
-    eager; /* some unit is used; ids of APICs have 32 bits; also what is added is flushed */
+static bool on, x2apic, eager; /* some unit is; APICs' ids have 32 bits; what is added is flushed, too */
 static const char *why_off = "no IOMMU is in use";
 static struct npt_format format;
 static struct iommu_domain *domain[MAX_DOMAINS];
@@ -163,10 +149,6 @@ static void flush(struct iommu_unit *u, u64 what, u64 more) {
     if (u->why || !u->queue) return;
     counter_inc(&iommu_flushes, this_cpu()->id);
     spin_lock(&u->lock);
-    if (u->cap & CAP_WRITE_BUFFER) {
-        set(u, REG_COMMAND, (get(u, REG_STATUS) & (u32)LASTING) | (u32)FLUSH_WRITES);
-        becomes(u, REG_STATUS, (u32)FLUSH_WRITES, 0);
-    }
     submit(u, what, 0);
     if (more) submit(u, more, 0);
     u->serial++;
@@ -478,8 +460,8 @@ static const char *probe(struct iommu_unit *u, u64 base) {
     u->cap = get64(u, REG_CAP);
     u->ecap = get64(u, REG_ECAP);
     if (!~u->cap || !u->cap) return "its IOMMU does not answer";
-    if (!(u->cap & (CAP_LEVELS_3 | CAP_LEVELS_4))) return "its IOMMU has no page tables that Takt knows";
-    if (!(u->ecap & ECAP_QUEUE)) return "its IOMMU has no queue";
+    if (!(u->cap & (CAP_LEVELS_3 | CAP_LEVELS_4)) || u->cap & CAP_WRITE_BUFFER || !(u->ecap & ECAP_QUEUE))
+        return "its IOMMU is too old";
     if (!(u->ecap & ECAP_REMAPS) || !dmar.remaps_interrupts) return "its IOMMU does not remap interrupts";
     end = (u->cap >> 24 & 0x3ff) * 16 + ((u->cap >> 40 & 0xff) + 1) * 16;
     if (end > PAGE_SIZE) u->regs = mmio_map(base, end);
@@ -534,7 +516,7 @@ static void common_form(void) {
     FOR_UNITS(u) {
         if (u->why) continue;
         nr_domains = MIN(nr_domains, 1u << (4 + 2 * (u->cap & 7)));
-        eager |= u->cap & (CAP_CACHING | CAP_WRITE_BUFFER);
+        eager |= u->cap & CAP_CACHING;
         format.small |= !(u->cap & CAP_2M);
         format.write_back |= !(u->ecap & ECAP_COHERENT);
         x2apic &= u->ecap >> 4 & 1;

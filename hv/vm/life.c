@@ -300,18 +300,10 @@ static const struct {
     int (*make)(struct vm *vm);
     int (*undo)(struct vm *vm);
 } rows[] = {
-    { make_claim, undo_claim },
-    { make_memory, undo_memory },
-    { make_ram, undo_ram },
-    { make_sched, undo_sched },
-    { make_vcpus, undo_vcpus },
-    { make_events, undo_events },
-    { make_params, NULL },
-    { vm_make_virtio, vm_undo_virtio },
-    { vm_make_store, vm_undo_store },
-    { make_devices, undo_devices },
-    { make_image, NULL },
-    { make_run, undo_run },
+    { make_claim, undo_claim },         { make_memory, undo_memory }, { make_ram, undo_ram },
+    { make_sched, undo_sched },         { make_vcpus, undo_vcpus },   { make_events, undo_events },
+    { vm_make_virtio, vm_undo_virtio }, { make_params, NULL },        { vm_make_store, vm_undo_store },
+    { make_devices, undo_devices },     { make_image, NULL },         { make_run, undo_run },
 };
 
 /* ---- the work ---- */

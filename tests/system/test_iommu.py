@@ -2,7 +2,7 @@
 import re
 
 import pytest
-from machine import IOMMU, NIC_USER
+from machine import IOMMU, NIC_USER, qemu_has
 
 from system.takt import SCRIPTED, Boot, vm
 
@@ -11,8 +11,8 @@ MACHINE = {"nic": NIC_USER, "extra": ["-device", "edu,addr=4.0,dma_mask=0xffffff
 
 
 def run(name, config, script, iommu=IOMMU, **machine):
-    script = script + ["+10ms poweroff"]
-    return Boot(f"iommu-{name}", SCRIPTED + config, script, "qemu", timeout=150, iommu=iommu, **MACHINE, **machine)
+    return Boot(f"iommu-{name}", SCRIPTED.replace("top = no", "top = no\nvfs = 7") + config, script + ["+10ms poweroff"], "qemu",
+                timeout=150, iommu=iommu, **MACHINE, **machine)
 
 
 def gone(name):
@@ -127,3 +127,15 @@ def test_windows_of_a_back_end():
     assert boot.said(r"\] back: it wrote all the time"), boot.log[-3000:]
     assert boot.said(r"\] back: crashed: PCI device 00:04.0 may not write to 4000[0-9a-f]+ \(VT-d fault 5\)"), boot.log[-3000:]
     assert not boot.said("it is still here")
+
+
+@pytest.mark.long
+@pytest.mark.skipif(not qemu_has("igb"), reason="this host's QEMU has no igb")
+def test_a_virtual_function_comes_and_goes():
+    """Confined by its own number, which no table of firmware's names, by way of its bridge; its VM had no device before."""
+    rounds = 3 * ["+300ms pci-attach hot igb0/any", "+300ms pci-list -j=has hot", "+0ms pci-detach hot 01:10.0"]
+    boot = run("vf", vm("hot", "test-pci_hot", cmdline="touches", on_crash="preserve", start="no"),
+               ["@300ms create hot"] + rounds + ["+0ms wait hot 5s", "+0ms destroy hot"] + gone("hot"), igb=1)
+    assert boot.said(r"\] hot: RESULT: SUCCESS"), boot.log[-3000:]
+    assert [d["bdf"] for d in boot.results["has"]] == ["01:10.0"]
+    assert not boot.said("VT-d fault|unsafe_dma")

@@ -30,7 +30,7 @@ static volatile void *model_map(hpa_t pa, u64 len);
 #define MODEL_UNITS 2u
 #define MODEL_BASE  0xfed90000ull
 #define MODEL_RAM   (2ull << 20) /* fake_machine()'s begins here */
-#define MODEL_CAP   (0x22ull << 24 | CAP_LEVELS_4 | CAP_LEVELS_3 | CAP_2M | 6) /* one fault record, at 0x220 */
+#define MODEL_CAP   (0x22ull << 24 | CAP_LEVELS_4 | CAP_LEVELS_3 | CAP_2M | 6) /* a fault record at 0x220 */
 #define MODEL_ECAP  (ECAP_QUEUE | ECAP_REMAPS | ECAP_X2APIC)
 
 struct model_page {
@@ -110,7 +110,7 @@ static void model_command(struct model_unit *m, u32 v) {
     if (v & SET_INTERRUPTS) m->table_now = m->table_asked;
     if (v & QUEUE && !(m->status & QUEUE)) m->queue_head = 0;
     if (v & TRANSLATE) assert_true(m->root_now);
-    m->status = (m->status & (u32)(SET_ROOT | SET_INTERRUPTS)) | (v & ~(u32)FLUSH_WRITES);
+    m->status = (m->status & (u32)(SET_ROOT | SET_INTERRUPTS)) | v;
 }
 
 static u32 model_read(const volatile u8 *p) {
