@@ -289,7 +289,7 @@ int iommu_map(struct vm *vm, gpa_t gpa, hpa_t hpa, u64 len) {
 /* ---- context entries, 9.1 and 9.3 ---- */
 
 static u64 *context_of(u32 bdf) {
-    u64 *bus = root[bdf >> 8];
+    u64 *bus = root[bdf >> 8], (*table)[2];
 
     if (!(*bus & PRESENT)) {
         hpa_t pa = frame_alloc_zeroed(0);
@@ -299,7 +299,8 @@ static u64 *context_of(u32 bdf) {
         *bus = pa | PRESENT;
         publish(bus, 16);
     }
-    return ((u64(*)[2])hpa_to_va(*bus & ~(PAGE_SIZE - 1)))[bdf & 0xff];
+    table = hpa_to_va(*bus & ~(PAGE_SIZE - 1));
+    return table[bdf & 0xff];
 }
 
 static void context_set(u64 *e, u64 low, u64 high) {

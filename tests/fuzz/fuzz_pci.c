@@ -29,11 +29,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     static const struct acpi_info acpi = { .nr_overrides = 1,
                                            .override = { { .irq = 9, .gsi = 20, .flags = 0x0d } } };
     static const u8 *at;
+    static bool warm;
     struct config_vm c = fake_config("fuzz", 1);
     struct vm *vm;
     u64 frames;
 
     fake_machine("null");
+    if (!warm) fake_destroy(fake_vm(&c)); /* the heap keeps pages from the first on */
+    warm = true;
     fake_pci_reset();
     for (at = data; at < data + size && fake_nr_devices < 8;) {
         u64 n = MIN((u64)(data + size - at), 512ull);
