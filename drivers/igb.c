@@ -17,7 +17,7 @@
 #define VT_CTL_DEFAULT 7                                /* the default pool from this bit on */
 #define VT_CTL_REPL    BIT(30) /* broadcasts and multicasts go to every pool that wants them */
 
-/* VMOLR: multicasts that no filter names, broadcasts, also those by hash, without a VLAN, no check sequence */
+/* VMOLR: no check sequence; multicasts that no filter names, broadcasts, those by hash, without a VLAN */
 #define VMOLR_OWN (BIT(31) | BIT(28) | BIT(27) | BIT(25) | BIT(24))
 
 /* The PHY's control register (IEEE 802.3, 22.2.4.1): negotiates, and does so anew. */
@@ -64,9 +64,9 @@ static void negotiate(struct igb *n) {
     for (u32 i = 0; i < PATIENCE && !(igb_read(n, IGB_MDIC) & MDIC_READY);) i++;
 }
 
-/* What nobody's address matches comes to us. Multicasts go by a hash that has all bits set: who wants any gets
- * all. A table of unicasts by hash is not used, as it would show them to whoever has asked for multicasts on
- * QEMU. */
+/* What nobody's address matches comes to us. Multicasts go by a hash that has all bits set: who wants any
+ * gets all. A table of unicasts by hash is not used: on QEMU it would show them to whoever has asked for
+ * multicasts. */
 static void set_filters(struct igb *n) {
     for (u32 i = 0; i < 128; i++) {
         igb_write(n, IGB_MTA + 4 * i, ~0u);

@@ -7,7 +7,7 @@
  *
  * Command line: port=P (80); workers=N (4) threads, each of which serves a connection, others wait for one;
  * timeout_ms=T (5000), in which a request has to come and 16 KiB of an answer have to be taken. With
- * idle_ms=T it ends when for so long nobody has connected. And what netstack/virtio.h has.
+ * idle_ms=T it ends when for so long nobody has connected. And what netstack/start.h has.
  */
 #include <guest/guest.h>
 #include <guest/mem.h>
@@ -15,7 +15,7 @@
 #include <guest/string.h>
 #include <guest/thread.h>
 #include <netstack/socket.h>
-#include <netstack/virtio.h>
+#include <netstack/start.h>
 
 #define MAX_WORKERS 16
 #define MAX_HEAD    2048 /* bytes of a request, its empty line included */

@@ -13,7 +13,7 @@
 #include <guest/vcpu.h>
 #include <netstack/net.h>
 #include <netstack/socket.h>
-#include <netstack/virtio.h>
+#include <netstack/start.h>
 #include "drivers/virtio_blk.h"
 #include "guests/stamped/stamps.h"
 

@@ -8,7 +8,7 @@
  * exit code says so; busy: one more thread computes, on the vCPU of the one that serves; work=N, each=N: of
  * the TCP stream, some N instructions for each byte, or for what each call brings, whatever that is;
  * in_place: that work, and the check, on the data where they lie, while the socket is owned
- * (sock_recv_in_place()); and what netstack/virtio.h has.
+ * (sock_recv_in_place()); and what netstack/start.h has.
  */
 #include <guest/guest.h>
 #include <guest/mem.h>
@@ -16,7 +16,7 @@
 #include <guest/thread.h>
 #include <netstack/iperf.h>
 #include <netstack/socket.h>
-#include <netstack/virtio.h>
+#include <netstack/start.h>
 
 #define CONNECTIONS 2 /* one that is served, one that waits */
 #define PIECE       16384

@@ -4,7 +4,7 @@
  *   ping_ms=T ping_rate=R    R (100) echo requests a second to to=A.B.C.D (10.0.0.2), at random with seed=S
  *                            (1), whatever has been answered
  *
- * netstack/virtio.h has more words. The exit code is 0 if all of TCP was taken, the server has reported on
+ * netstack/start.h has more words. The exit code is 0 if all of TCP was taken, the server has reported on
  * the datagrams, and an echo request was answered.
  */
 #include <guest/arrivals.h>
@@ -15,7 +15,7 @@
 #include <netstack/iperf.h>
 #include <netstack/ping.h>
 #include <netstack/socket.h>
-#include <netstack/virtio.h>
+#include <netstack/start.h>
 
 static u32 to;
 

@@ -8,7 +8,7 @@
  *   rate=R          so many a second, at random with seed=S (1), each timed from when it was due; without it
  *                   the next one goes when the last has been answered
  *
- * and what netstack/virtio.h has. The client's exit code is 0 if every answer came and was right.
+ * and what netstack/start.h has. The client's exit code is 0 if every answer came and was right.
  */
 #include <guest/arrivals.h>
 #include <guest/guest.h>
@@ -16,7 +16,7 @@
 #include <guest/string.h>
 #include <guest/thread.h>
 #include <netstack/socket.h>
-#include <netstack/virtio.h>
+#include <netstack/start.h>
 #include "hv/lib/hist.h"
 
 #define MAX_WORKERS 16

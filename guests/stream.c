@@ -9,7 +9,7 @@
  * come, at that rate, and stalls whenever a chunk is not there that is to be played (an underrun); what has
  * come is compared with what belongs there. The exit code says whether all came and was right.
  *
- * And what netstack/virtio.h and guest/disk.h have.
+ * And what netstack/start.h and guest/disk.h have.
  */
 #include <guest/disk.h>
 #include <guest/guest.h>
@@ -18,7 +18,7 @@
 #include <guest/thread.h>
 #include <netstack/sendfile.h>
 #include <netstack/socket.h>
-#include <netstack/virtio.h>
+#include <netstack/start.h>
 
 #define MOST 8
 

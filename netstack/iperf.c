@@ -4,7 +4,7 @@
 #include <guest/thread.h>
 #include <netstack/iperf.h>
 #include <netstack/socket.h>
-#include <netstack/virtio.h>
+#include <netstack/start.h>
 
 #define PIECE         16380 /* of digits, so a multiple of 10 */
 #define LONGEST       1470

@@ -1,0 +1,160 @@
+#include <guest/device.h>
+#include <guest/guest.h>
+#include <guest/printf.h>
+#include <guest/string.h>
+#include <guest/thread.h>
+#include <netstack/nic.h>
+#include <takt/errno.h>
+#include "drivers/igbvf.h"
+#include "lwip/priv/tcp_priv.h"
+
+#define BATCH    64 /* frames taken before timers and threads get their turn */
+#define SHORTEST 60 /* bytes of a frame on a wire, without its checksum (IEEE 802.3) */
+#define RETRY    (100 * NS_PER_MS)
+#define LOOK     NS_PER_S /* how often the physical function is looked after */
+
+static struct takt_pci pci;
+static struct igbvf nic;
+static void *memory;
+/* the bottom half alone */
+static bool up, more;
+static bool tx_full; /* frames had to wait */
+
+static u64 dma_addr(const void *p) { return (u64)p + pci.dma_offset; }
+
+static void nap(void) { sleep_ns(50 * NS_PER_US); }
+
+static bool present(void) {
+    for (u32 i = 0; on_takt() && hypercall2(TAKT_HC_PCI_INFO, i, (u64)&pci) == 0; i++)
+        if (pci.id == (IGB_VENDOR | IGB_VF_DEVICE << 16) && pci.bar[0].size >= IGBVF_BYTES) return true;
+    return false;
+}
+
+/* ---- the bottom half ---- */
+
+/* Frames are copied out of the device's buffers: those are larger than the stack's. */
+static void take(const void *frame, u32 len) {
+    struct net_buf *nb = len <= NET_BUF_ROOM ? net_buf_get() : NULL;
+
+    if (!nb) return;
+    memcpy(nb->data, frame, len);
+    net_rx(nb, 0, len);
+}
+
+static void poll(void *arg) {
+    const void *frame;
+    u32 n = 0, len;
+
+    if (!up) return;
+    if (tx_full && nic_send_buffer(&nic.ring)) {
+        tx_full = false;
+        tcp_txnow();
+    }
+    for (; n < BATCH && (len = igbvf_receive(&nic, &frame)); n++) {
+        take(frame, len);
+        nic_receive_next(&nic.ring);
+    }
+    more = n == BATCH;
+    net_nic_stats.polls++;
+    net_nic_stats.frames += n;
+    net_nic_stats.batch_most = MAX(net_nic_stats.batch_most, n);
+}
+
+static bool tx(void *arg, const struct net_frag *piece, unsigned n, struct net_open_sum open) {
+    u8 *p = up ? nic_send_buffer(&nic.ring) : NULL;
+    u32 len = 0;
+
+    if (!p) {
+        tx_full = up;
+        return false;
+    }
+    for (unsigned i = 0; i < n; i++) {
+        if (piece[i].len > NIC_FRAME - len) return false;
+        memcpy(p + len, piece[i].data, piece[i].len);
+        len += piece[i].len;
+    }
+    if (len < SHORTEST) memset(p + len, 0, SHORTEST - len);
+    nic_send_put(&nic.ring, MAX(len, (u32)SHORTEST));
+    return true;
+}
+
+static bool done(void *arg) {
+    if (!up) return false;
+    nic_receive_refill(&nic.ring);
+    nic_send_kick(&nic.ring);
+    return more;
+}
+
+static void on_interrupt(u32 port, void *arg) { net_guest_run(); }
+
+/* ---- the device, whose physical function may be reset ---- */
+
+/* Until that has a driver that answers. */
+static void wait_for_it(void) {
+    static const struct device_env env = { dma_addr, time_ns, nap };
+    const char *told = NULL;
+
+    while (igbvf_init(&nic, (volatile void *)pci.bar[0].addr, memory, &env)) {
+        if (told != nic.why) printf("net: %s\n", nic.why);
+        told = nic.why;
+        sleep_ns(RETRY);
+    }
+}
+
+static int open(u32 ring, struct net_nic_info *info) {
+    memory = guest_env.pages(NIC_RING_MEMORY / PAGE_SIZE);
+    if (!memory) return -ENOMEM;
+    wait_for_it();
+    up = true;
+    memcpy(info->mac, nic.mac, sizeof(info->mac));
+    return 0;
+}
+
+static void go(void) {
+    u64 flags = irq_save();
+
+    event_set_handler(pci.port, NET_VCPU, on_interrupt, NULL);
+    igbvf_interrupts(&nic, (u32)cmdline_u64("itr", 8000));
+    net_guest_run(); /* what came before there was a handler */
+    irq_restore(flags);
+}
+
+/* What the mailbox says, and whether all is well. */
+static bool look(void) {
+    u64 flags = irq_save();
+
+    up = igbvf_check(&nic);
+    irq_restore(flags);
+    return up;
+}
+
+static void watch(void *arg) {
+    bool link = true;
+    u8 mac[6];
+
+    for (;; sleep_ns(LOOK)) {
+        if (look() && igbvf_link(&nic) != link) {
+            link = !link;
+            printf("net: link is %s\n", link ? "up" : "down");
+        }
+        if (up) continue;
+        printf("net: the physical function was reset\n");
+        memcpy(mac, nic.mac, sizeof(mac));
+        wait_for_it();
+        if (memcmp(mac, nic.mac, sizeof(mac))) guest_panic("net: the device has another address");
+        up = true;
+        go();
+        printf("net: the device is back\n");
+    }
+}
+
+const struct net_nic net_igbvf = {
+    .name = "igbvf",
+    .present = present,
+    .open = open,
+    .go = go,
+    .watch = watch,
+    .poll = poll,
+    .tx = tx,
+    .done = done,
+};

@@ -1,0 +1,98 @@
+#include <guest/guest.h>
+#include <guest/printf.h>
+#include <guest/string.h>
+#include <guest/thread.h>
+#include <guest/vcpu.h>
+#include <netstack/nic.h>
+#include <netstack/socket.h>
+#include <netstack/start.h>
+#include <takt/errno.h>
+
+#define RETRY (50 * NS_PER_MS)
+
+struct net_device_stats net_nic_stats;
+
+const struct net_device_stats *net_device_stats(void) { return &net_nic_stats; }
+
+u32 net_thread_vcpu(void) { return vcpu_count() - 1; }
+
+struct sock *net_connect(u32 ip, u16 port, const struct sock_options *options) {
+    struct sock *s;
+
+    for (;;) {
+        int error = sock_open(SOCK_TCP, options, &s);
+
+        if (error) guest_panic("net: no socket: %d", error);
+        if (!sock_connect(s, ip, port, NET_FOREVER)) return s;
+        sock_close(s);
+        sleep_ns(RETRY);
+    }
+}
+
+/* ---- command line ---- */
+
+/* A.B.C.D or A.B.C.D/N; *bits stays as it was without /N. False: it is neither. */
+static bool parse_ip(const char *p, u32 *ip, u32 *bits) {
+    u32 value[5] = { 0 }, n = 0;
+
+    for (; n < 5; n++, p++) {
+        if (*p < '0' || *p > '9') return false;
+        for (; *p >= '0' && *p <= '9' && value[n] < 256; p++) value[n] = value[n] * 10 + (u32)(*p - '0');
+        if (*p != (n < 3 ? '.' : '/')) break;
+    }
+    if (*p || n < 3 || n > 4 || value[4] > 32) return false;
+    for (u32 i = 0; i < 4; i++)
+        if (value[i] > 255) return false;
+    *ip = value[0] << 24 | value[1] << 16 | value[2] << 8 | value[3];
+    if (n == 4) *bits = value[4];
+    return true;
+}
+
+static u32 cmdline_ip(const char *key, u32 otherwise, u32 *bits) {
+    char text[32];
+    u32 ip;
+
+    if (!cmdline_str(key, text, sizeof(text))) return otherwise;
+    if (!parse_ip(text, &ip, bits)) guest_panic("%s=%s is no address", key, text);
+    return ip;
+}
+
+u32 net_cmdline_ip(const char *key, u32 otherwise) {
+    u32 bits;
+
+    return cmdline_ip(key, otherwise, &bits);
+}
+
+int net_start(unsigned bufs) {
+    const struct net_nic *nic = net_igbvf.present() ? &net_igbvf : &net_virtio;
+    struct net_guest guest = { .vcpu = NET_VCPU, .poll = nic->poll, .tx = nic->tx, .done = nic->done };
+    struct net_nic_info info = { .mtu = 0 };
+    u32 bits = 24, ip = cmdline_ip("ip", 0x0a000000 | (u8)takt_vm_id(), &bits);
+    struct net_config config = { .ip = ip,
+                                 .mask = bits ? ~0u << (32 - bits) : 0,
+                                 .gateway = net_cmdline_ip("gw", 0),
+                                 .model = cmdline_has("plain") ? NET_PLAIN : NET_OWNER,
+                                 .early_ack = cmdline_u64("early_ack", 1),
+                                 .tx_open = nic->tx_open,
+                                 .bufs = NET_BUFS_KEPT + bufs };
+    int error;
+
+    vcpu_start_all();
+    error = nic->open((u32)cmdline_u64("ring", 256), &info);
+    if (error) return error;
+    config.posted = info.posted;
+    config.bufs += info.posted;
+    config.mtu = info.mtu;
+    memcpy(config.mac, info.mac, sizeof(config.mac));
+    error = net_guest_start(&guest, &config);
+    if (error) return error;
+    if (!thread_start(NET_VCPU, "net", nic->watch, NULL)) return -ENOMEM;
+    nic->go();
+    printf("net: %u.%u.%u.%u/%u, %02x:%02x:%02x:%02x:%02x:%02x by %s, %s\n", ip >> 24, ip >> 16 & 255,
+           ip >> 8 & 255, ip & 255, bits, info.mac[0], info.mac[1], info.mac[2], info.mac[3], info.mac[4],
+           info.mac[5], nic->name,
+           config.model == NET_PLAIN ? "nobody owns a socket"
+           : config.early_ack        ? "early acknowledgements"
+                                     : "the backlog waits");
+    return 0;
+}

@@ -1,0 +1,54 @@
+"""Virtual functions of an 82576, each given to a VM with the network stack; its physical function is the driver domain's."""
+import pytest
+from machine import IGB_MAC
+
+from system.takt import SCRIPTED, Boot, vm
+
+BYTES = 1_000_003  # no multiple of anything
+VF = {"vf": "igb0/any", "unsafe_dma": "yes"}
+
+CONFIG = SCRIPTED + "".join([
+    vm("iodom", "iodom", "12M", pci="01:00.0", unsafe_dma="yes", cmdline="report_s=1"),
+    vm("server", "iperf", "8M", cmdline="ip=10.0.0.2/24 check idle_ms=3000", start="no", **VF),
+    vm("source", "load", "8M", cmdline=f"ip=10.0.0.3/24 to=10.0.0.2 tcp={BYTES} udp_ms=200 udp_rate=4000000 ping_ms=300",
+       start="no", **VF),
+    vm("bridged", "netping", cmdline="ip=0x0a000009 to=0x0a000002 batches=5 batch=32 timeout_ms=3000", net="iodom", start="no"),
+    vm("out", "load", "8M", cmdline="ip=10.0.2.15/24 to=10.0.2.2 ping_ms=300", start="no", **VF),
+])
+SCRIPT = """\
+@1500ms sriov -j=cards
++0ms create server
++500ms create bridged
++0ms wait bridged 20s
++0ms create source
++0ms wait source 20s
++0ms create out
++0ms wait out 20s
++0ms wait server 8s
++1200ms poweroff
+"""
+
+
+@pytest.fixture(scope="module")
+def boot():
+    return Boot("vf", CONFIG, SCRIPT, "qemu", igb=1)
+
+
+def test_the_same_guest_picks_its_card(boot):
+    assert boot.said(r"server: net: 10.0.0.2/24, 52:54:00:[89a-f]\d:01:01 by igbvf"), boot.log[-3000:]
+    assert IGB_MAC.format(1) == "52:54:00:00:01:01"  # from which that comes
+
+
+def test_stream_between_virtual_functions(boot):
+    assert boot.said(r"source: load: tcp (\d+) bytes in \d+ ns, end 0") == [str(BYTES)], boot.log[-3000:]
+    assert boot.said(r"server: iperf: udp (\d+) bytes in .* (\d+) of (\d+) datagrams lost, (\d+)") == [("102900", "0", "70", "0")]
+    assert boot.said("(server|source): ends with code 1\\b") == ["source", "server"]
+
+
+def test_ping_from_behind_the_bridge(boot):
+    assert boot.said("bridged: netping: 160 sent, 0 lost, 0 wrong"), boot.log[-3000:]
+
+
+def test_ping_to_the_outside(boot):
+    (requests, answers), = boot.said(r"out: load: echo (\d+) requests, (\d+) answers")
+    assert int(requests) > 10 and answers == requests
