@@ -378,6 +378,11 @@ store-demo: ## the store: guests, the shell, XenStore's own clients and pyxs see
 	@$(SUBMAKE) -s -j2 all
 	@$(PYTHON) tools/storedemo.py
 
+sriov-demo: ## VMs with virtual functions of two network cards, confined by VT-d; must all hold
+	@tools/deps.sh build qemu
+	@$(SUBMAKE) -s -j2 all && $(SUBMAKE) -s net-guests
+	@$(PYTHON) tools/sriovdemo.py
+
 run-gdb: ## QEMU waits for gdb, which is started with the image's symbols
 	@tools/deps.sh build qemu debug
 	@$(SUBMAKE) -s iso
@@ -401,6 +406,6 @@ help: ## this list
 	@sed -n 's/^\([a-z][a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | awk -F'\t' '{ printf "%-18s %s\n", $$1, $$2 }'
 
 .PHONY: all sim sim-scale iso run demo test test-needs test-guest pytest check fuzz bench compare net-demo net-experiments \
-	store-bench store-demo run-gdb guests unit unit-build net-guests lwip tsan lint size mutants clean help
+	store-bench store-demo sriov-demo run-gdb guests unit unit-build net-guests lwip tsan lint size mutants clean help
 
 -include $(shell find $(B) -name '*.d' -type f 2>/dev/null)

@@ -1,0 +1,43 @@
+/* A driver of a virtual function of the 82576 that is wrong, or evil: what it wants to send is where another
+ * VM, or the hypervisor, has its memory. An IOMMU stops it. Command line: at=ADDRESS (0x30000000), of which it
+ * tells the device; after_ms=T (0) from the start.
+ */
+#include <guest/device.h>
+#include <guest/guest.h>
+#include <guest/printf.h>
+#include <guest/thread.h>
+#include "drivers/igbvf.h"
+
+static struct takt_pci pci;
+static u64 wild;
+
+static u64 dma_addr(const void *p) { return wild; }
+
+static void nap(void) { sleep_ns(50 * NS_PER_US); }
+
+static bool find(void) {
+    for (u32 i = 0; hypercall2(TAKT_HC_PCI_INFO, i, (u64)&pci) == 0; i++)
+        if (pci.id == (IGB_VENDOR | IGB_VF_DEVICE << 16)) return true;
+    return false;
+}
+
+int main(void) {
+    static const struct device_env env = { dma_addr, time_ns, nap };
+    static struct igbvf nic;
+    void *memory = guest_env.pages(NIC_RING_MEMORY / PAGE_SIZE);
+
+    wild = cmdline_u64("at", 0x30000000);
+    if (!memory || !find()) {
+        printf("wild: there is no virtual function\n");
+        return 1;
+    }
+    sleep_ns(cmdline_u64("after_ms", 0) * NS_PER_MS);
+    while (igbvf_init(&nic, (volatile void *)pci.bar[0].addr, memory, &env)) sleep_ns(100 * NS_PER_MS);
+    printf("wild: sends what is at %lx\n", wild);
+    nic_send_buffer(&nic.ring);
+    nic_send_put(&nic.ring, 60);
+    nic_send_kick(&nic.ring);
+    sleep_ns(NS_PER_S);
+    printf("wild: nobody minded\n");
+    return 2;
+}
