@@ -1,5 +1,5 @@
-/* A driver of a virtual function of the 82576 that is wrong, or evil: what it wants to send is where another
- * VM, or the hypervisor, has its memory. An IOMMU stops it. Command line: at=ADDRESS (0x30000000), of which it
+/* A driver of a virtual function of the 82576 that is wrong, or evil: what it wants to send is where others
+ * have their memory. An IOMMU stops it. Command line: at=ADDRESS (0x30000000), of which it
  * tells the device; after_ms=T (0) from the start.
  */
 #include <guest/device.h>
