@@ -86,6 +86,8 @@ static void test_asks(void **state) {
     assert_int_equal(igbvf_multicasts(&vf, true), 0);
     assert_int_equal(pf_peek(0x5ad0), 0x8b000000);
     assert_true(igbvf_check(&vf));
+    pf_poke(0xc40, 0x80); /* the physical function was reset, and is there again */
+    assert_false(igbvf_check(&vf));
 }
 
 /* There is no driver yet; there is one; it begins anew. */
