@@ -351,7 +351,7 @@ static int hot_begin(struct vm *vm, u32 asked) {
     u32 index = 0;
     int err;
 
-    for (u32 i = 0; i < ARRAY_SIZE(d->bar); i++) {
+    for (u32 i = 0; i < 6; i++) {
         err = may_have(vm, asked, i, &d);
         if (err) return err;
     }

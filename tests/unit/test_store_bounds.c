@@ -1,5 +1,5 @@
-/* What the store may cost: instructions of single calls, counted one by one, among few nodes and many, and with
- * what clients can pile up; what takes longer goes in parts; what an open transaction holds. */
+/* What the store may cost: instructions of single calls, counted one by one, among few nodes and many,
+ * and with what clients can pile up; what takes longer goes in parts; what an open transaction holds. */
 #include "count.h"
 #include "store_steps.h"
 
@@ -238,7 +238,8 @@ static void test_long_calls(void **state) {
     tx = 0;
 }
 
-/* F8: what a transaction has made is removed by its commit's failure, though all around it has gone meanwhile. */
+/* F8: what a transaction has made is removed by its commit's failure, though all around it has gone
+ * meanwhile. */
 static void test_commit_after_removal(void **state) {
     struct store_client *c = &rig_client[1];
     u32 id;
@@ -257,8 +258,8 @@ static void test_commit_after_removal(void **state) {
     assert_int_equal(c->memory, 0);
 }
 
-/* The removal of much, the end of a VM with much: in parts, and no part is long. F14: others hold transactions
- * there, and watches. */
+/* The removal of much, the end of a VM with much: in parts, and no part is long. F14: others hold
+ * transactions there, and watches. */
 static void test_parts(void **state) {
     u32 parts = 0;
 

@@ -197,8 +197,8 @@ static void test_ring_turns(void **state) {
     assert_int_equal(store_pump(&rig_client[1]), 0);
 }
 
-/* F1: the same number twice is the client's affair: each request has its reply. F2: what changes in the page after
- * it was read changes nothing. */
+/* F1: the same number twice is the client's affair: each request has its reply. F2: what changes in the
+ * page after it was read changes nothing. */
 static void test_ring_changed(void **state) {
     struct xs_header h = { .type = XS_GET_DOMAIN_PATH, .req_id = 5, .len = 2 }, back;
     char home[16];
@@ -227,8 +227,8 @@ static void test_ring_changed(void **state) {
     assert_false(rig_client[1].bad);
 }
 
-/* A request that the store has no time for waits and is not lost, nor what comes behind it; and what one visit
- * does is bounded, whatever is asked. */
+/* A request that the store has no time for waits and is not lost, nor what comes behind it; and what one
+ * visit does is bounded, whatever is asked. */
 static void visit(void) { store_pump(&rig_client[1]); }
 
 static void test_ring_waits(void **state) {
@@ -268,8 +268,8 @@ static void test_ring_waits(void **state) {
     assert_string_equal(got.data, "/local/domain/7");
 }
 
-/* F13: in whatever state a client is, it can be reset, connect anew and be gone; and is then as good as new, or
- * nothing is left of it. */
+/* F13: in whatever state a client is, it can be reset, connect anew and be gone; and is then as good as
+ * new, or nothing is left of it. */
 enum {
     IDLE,
     HALF,
