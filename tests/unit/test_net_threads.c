@@ -80,8 +80,13 @@ static void run(enum net_model model, bool early) {
 }
 
 static void test_threads(void **state) {
-    run(NET_OWNER, true);
-    assert_true(net_stats()->ack_early); /* the machine says how many */
+    u64 early = 0;
+
+    for (u32 i = 0; i < 20 && !early; i++) { /* the machine says how many, perhaps none */
+        run(NET_OWNER, true);
+        early = net_stats()->ack_early;
+    }
+    assert_true(early);
     run(NET_OWNER, false);
     run(NET_PLAIN, false);
 }
