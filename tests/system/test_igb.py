@@ -46,7 +46,7 @@ def test_ping_and_be_pinged():
     config += vm("answer", "netping", cmdline="ip=0x0a000002", net="other")
     config += vm("out", "netping", cmdline="ip=0x0a00020f to=0x0a000202 batches=5 batch=4 timeout_ms=3000", net="other", start="no")
     boot = Boot("igb-ping", config, "@1500ms list\n+0ms create ping\n+0ms wait ping 9s\n+0ms create out\n+0ms wait out 9s\n"
-                "+1200ms create ping\n+0ms wait ping 9s\n+100ms poweroff\n", "qemu", igb=2)
+                "+1200ms create ping\n+0ms wait ping 9s\n+1300ms poweroff\n", "qemu", igb=2)
     assert [said[:3] for said in boot.said(PINGS)] == [("160", "0", "0")] * 2, boot.log[-3000:]
     assert boot.said("out: netping: 20 sent, 0 lost, 0 wrong")
     assert boot.said("network card 01:00.0: igb, a port of the bridge")
