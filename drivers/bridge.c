@@ -1,10 +1,9 @@
 #include "drivers/bridge.h"
 #include <takt/errno.h>
 
-#define WAYS 4
-#define AHEAD                                                                                                \
-    NS_PER_MS /* of what the link up can take, so that it does not run dry while its owner sleeps            \
-               */
+#define UDP_CHECKSUM 6 /* where it is in the header */
+#define WAYS         4
+#define AHEAD        NS_PER_MS /* of what the link takes, so that it does not run dry while its owner sleeps */
 
 static bool mac_same(const u8 *a, const u8 *b) { return !__builtin_memcmp(a, b, 6); }
 
@@ -27,7 +26,7 @@ void frame_checksum(u8 *data, u32 len, u32 start, u32 offset) {
     if ((len - start) & 1) sum += (u32)data[len - 1] << 8;
     while (sum >> 16) sum = (sum & 0xffff) + (sum >> 16);
     sum = ~sum & 0xffff;
-    if (!sum) sum = 0xffff; /* to UDP a zero means that there is none; to TCP both are the same (RFC 768) */
+    if (!sum && offset == UDP_CHECKSUM) sum = 0xffff; /* there a zero means that there is none: RFC 768 */
     at[0] = (u8)(sum >> 8);
     at[1] = (u8)sum;
 }

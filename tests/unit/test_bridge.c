@@ -375,6 +375,16 @@ static void memory_is_finite(void **state) {
     assert_int_equal(ports[1].got, bridge.buffers);
 }
 
+/* A sum of all ones gives 0, which TCP keeps, and which UDP writes as all ones (RFC 768). */
+static void checksum_of_zero(void **state) {
+    u8 tcp[20] = { 0xff, 0xff }, udp[8] = { 0xff, 0xff };
+
+    frame_checksum(tcp, sizeof(tcp), 0, 16);
+    assert_int_equal(tcp[16] << 8 | tcp[17], 0);
+    frame_checksum(udp, sizeof(udp), 0, 6);
+    assert_int_equal(udp[6] << 8 | udp[7], 0xffff);
+}
+
 static void checksums(void **state) {
     struct netem_params link = { .delay = NS_PER_MS, .queue = 16 }, none = { .queue = 16 };
     /* 20 bytes of UDP whose sum over pseudo header and data is known: all zeros but for the field itself. */
@@ -425,6 +435,7 @@ int main(void) {
         cmocka_unit_test(way_and_removal),
         cmocka_unit_test(memory_is_finite),
         cmocka_unit_test(checksums),
+        cmocka_unit_test(checksum_of_zero),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
