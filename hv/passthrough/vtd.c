@@ -199,26 +199,25 @@ static bool covers(const struct dmar_scope *s, u32 bdf) {
            bdf >> 8 <= pci_read(at, PCI_SUBORDINATE, 1);
 }
 
-/* A virtual function has the unit of the physical one, which alone the tables may name. */
-static u32 named(const struct pci_device *d) { return d->pf ? d->pf->bdf : d->bdf; }
+/* What the tables say of a device, of its unit or of a region: of a virtual function that of the physical
+ * one, which alone they may name. */
+static const struct dmar_scope *scope_of(const struct pci_device *d, bool region) {
+    u32 bdf = d->pf ? d->pf->bdf : d->bdf;
 
-static struct iommu_unit *unit_of(const struct pci_device *d) {
-    u32 bdf = named(d);
-
-    for (u32 i = 0; i < dmar.nr_scopes; i++)
-        if (!dmar.scope[i].of_region && covers(&dmar.scope[i], bdf)) return &unit[dmar.scope[i].of];
-    for (u32 i = 0; i < dmar.nr_units; i++)
-        if (dmar.unit[i].all) return &unit[i];
+    for (const struct dmar_scope *s = dmar.scope; s < dmar.scope + dmar.nr_scopes; s++)
+        if (s->of_region == region && covers(s, bdf)) return s;
     return NULL;
 }
 
-static bool has_region(const struct pci_device *d) {
-    u32 bdf = named(d);
+static struct iommu_unit *unit_of(const struct pci_device *d) {
+    const struct dmar_scope *s = scope_of(d, false);
 
-    for (u32 i = 0; i < dmar.nr_scopes; i++)
-        if (dmar.scope[i].of_region && covers(&dmar.scope[i], bdf)) return true;
-    return false;
+    if (s) return &unit[s->of];
+    FOR_UNITS(u) if (dmar.unit[u - unit].all) return u;
+    return NULL;
 }
+
+static bool has_region(const struct pci_device *d) { return scope_of(d, true); }
 
 bool iommu_on(void) { return on; }
 
@@ -303,8 +302,9 @@ static u64 *context_of(u32 bdf) {
     return table[bdf & 0xff];
 }
 
-static void context_set(u64 *e, u64 low, u64 high) {
-    if (low) e[1] = high; /* while it is not present */
+/* Of contexts and of interrupts: the upper half is written while the entry is not present, or as it was. */
+static void entry_set(u64 *e, u64 low, u64 high) {
+    if (low) e[1] = high;
     __atomic_store_n(&e[0], low, __ATOMIC_RELEASE);
     publish(e, 16);
 }
@@ -318,7 +318,7 @@ static int attach(struct pci_device *d, struct iommu_unit *u, const struct iommu
         table = *(u64 *)hpa_to_va(table) & ~(PAGE_SIZE - 1);
         levels = 1;
     }
-    context_set(e, table | PRESENT, m->id << 8 | levels);
+    entry_set(e, table | PRESENT, m->id << 8 | levels);
     d->iommu = u;
     flush(u, FLUSH_CONTEXTS, FLUSH_DOMAIN(m->id));
     return u->why ? -EIO : 0;
@@ -336,7 +336,7 @@ void iommu_detach(struct pci_device *d) {
 
     if (!d->iommu) return;
     e = context_of(d->bdf);
-    context_set(e, 0, 0);
+    entry_set(e, 0, 0);
     flush(d->iommu, FLUSH_CONTEXTS, FLUSH_DOMAIN((u32)(e[1] >> 8)));
     d->iommu = NULL;
 }
@@ -346,13 +346,11 @@ void iommu_detach(struct pci_device *d) {
 /* Posted ones, 5.2, would have another form of entry. */
 static int interrupt_set(u32 vector, u32 source, u32 cpu, bool level) {
     u32 id = percpu_of[cpu]->apic_id;
-    u64 *e = interrupts[vector];
 
     if (!x2apic && id > 254) return -ENODEV;
-    e[1] = source | VERIFY_SOURCE; /* as it was, if it is there already */
-    __atomic_store_n(&e[0], PRESENT | (u64)level << 4 | vector << 16 | (u64)(x2apic ? id : id << 8) << 32,
-                     __ATOMIC_RELEASE);
-    publish(e, 16);
+    entry_set(interrupts[vector],
+              PRESENT | (u64)level << 4 | vector << 16 | (u64)(x2apic ? id : id << 8) << 32,
+              source | VERIFY_SOURCE);
     flush_all(FLUSH_INTERRUPTS, 0);
     return 0;
 }
@@ -369,8 +367,7 @@ int iommu_irq(const struct pci_device *d, u32 vector, u32 cpu, struct irq_messag
 
 void iommu_irq_free(u32 vector) {
     if (!on || !(interrupts[vector][0] & PRESENT)) return;
-    __atomic_store_n(&interrupts[vector][0], 0, __ATOMIC_RELEASE);
-    publish(interrupts[vector], 16);
+    entry_set(interrupts[vector], 0, 0);
     flush_all(FLUSH_INTERRUPTS, 0);
 }
 

@@ -1,6 +1,7 @@
 /* Commands about PCI devices, named as in xl: pci-list pci-assignable-list. */
 #include <takt/errno.h>
 #include "lib/parse.h"
+#include "lib/string.h"
 #include "passthrough/give.h"
 #include "passthrough/interrupt.h"
 #include "passthrough/sriov.h"
@@ -18,10 +19,8 @@ COLUMNS(device_columns, COL("Device", "bdf", 's', -9), COL("ID", "id", 's', -11)
         COL("", "why_not", 's', 0));
 
 static const char *bdf_text(char text[BDF_TEXT], const struct pci_device *d) {
-    if (d)
-        hv_snprintf(text, BDF_TEXT, BDF, BDF_OF(d));
-    else
-        *text = 0;
+    *text = 0;
+    if (d) hv_snprintf(text, BDF_TEXT, BDF, BDF_OF(d));
     return text;
 }
 
@@ -50,25 +49,15 @@ static void device_row(struct shell_call *c, const struct pci_device *d) {
                        D(pin), S(source ? source : ""), S(why ? why : "")));
 }
 
-/* A device a step: all, or those of one VM. */
-static int cmd_pci_list(struct shell_call *c) {
+/* A device a step: all, those of one VM, or those that a VM could have now. */
+static int cmd_list(struct shell_call *c) {
+    bool assignable = strcmp(c->argv[0], "pci-assignable-list") == 0;
     const struct pci_device *d;
 
     c->columns = device_columns;
     if (c->index == pci_count()) return 0;
     d = pci_at(c->index++);
-    if (!c->only || d->owner == c->vm) device_row(c, d);
-    return SHELL_AGAIN;
-}
-
-/* Those that a VM could have now. */
-static int cmd_assignable(struct shell_call *c) {
-    const struct pci_device *d;
-
-    c->columns = device_columns;
-    if (c->index == pci_count()) return 0;
-    d = pci_at(c->index++);
-    if (!d->owner && !give_refused(d)) device_row(c, d);
+    if (assignable ? !d->owner && !give_refused(d) : !c->only || d->owner == c->vm) device_row(c, d);
     return SHELL_AGAIN;
 }
 
@@ -134,9 +123,8 @@ static int cmd_detach(struct shell_call *c) {
 }
 
 const struct shell_command pci_commands[] = {
-    { "pci-list", "[VM]", "PCI devices, who has them and how often they interrupted", cmd_pci_list, "?V",
-      "" },
-    { "pci-assignable-list", "", "PCI devices that a VM could be given", cmd_assignable, "", "" },
+    { "pci-list", "[VM]", "PCI devices, who has them and how often they interrupted", cmd_list, "?V", "" },
+    { "pci-assignable-list", "", "PCI devices that a VM could be given", cmd_list, "", "" },
     { "pci-info", "DEVICE", "what is known of a PCI device", cmd_info, "w", "" },
     { "pci-attach", "VM DEVICE", "give a PCI device, or a virtual function (igb0/any), to a VM that runs",
       cmd_attach, "Vw", "" },

@@ -42,9 +42,6 @@ SCRIPT = """\
 """
 
 
-pytestmark = pytest.mark.long_on("bochs")
-
-
 @pytest.fixture(scope="module")
 def boot(platform):
     return Boot("cache", CONFIG, SCRIPT, platform)
@@ -146,6 +143,7 @@ TURBO = SCRIPTED + POOLS + "".join([
 ])
 
 
+@pytest.mark.long_on("bochs")
 def test_turbo_core(platform):
     """With flusher and completion on a turbo core writing waits for the disk and not for the core; a fresh read still waits for
     the core, as its reader has to run again (vTurbo, section 5.1)."""
