@@ -55,6 +55,12 @@ static int read(struct shell_call *c) {
     return 0;
 }
 
+static int write(struct shell_call *c) {
+    return done(c, store_write(&operator, 0, c->argv[2], c->argv[3], (u32)strlen(c->argv[3])));
+}
+
+static int rm(struct shell_call *c) { return done(c, store_rm(&operator, 0, c->argv[2])); }
+
 static int perms(struct shell_call *c) {
     struct store_perms p = { 0 };
 
@@ -101,8 +107,8 @@ static const struct {
     int least, most; /* words */
     int (*fn)(struct shell_call *c);
 } verbs[] = {
-    { "ls", 3, 3, list }, { "read", 3, 3, read },   { "write", 4, 4, NULL },
-    { "rm", 3, 3, NULL }, { "watch", 3, 3, watch }, { "perms", 3, 3 + STORE_MAX_PERMS, perms },
+    { "ls", 3, 3, list }, { "read", 3, 3, read },   { "write", 4, 4, write },
+    { "rm", 3, 3, rm },   { "watch", 3, 3, watch }, { "perms", 3, 3 + STORE_MAX_PERMS, perms },
 };
 
 static int cmd_store(struct shell_call *c) {
@@ -113,15 +119,7 @@ static int cmd_store(struct shell_call *c) {
     while (i < ARRAY_SIZE(verbs) && (c->argc < 2 || strcmp(c->argv[1], verbs[i].name))) i++;
     if (i == ARRAY_SIZE(verbs) || c->argc < verbs[i].least || c->argc > verbs[i].most) return shell_usage();
     storelink_enter();
-    r = operator.link.next ? 0 : store_open(&operator, 0, true);
-    if (r)
-        r = shell_later();
-    else if (verbs[i].fn)
-        r = verbs[i].fn(c);
-    else if (verbs[i].name[0] == 'r')
-        r = done(c, store_rm(&operator, 0, c->argv[2]));
-    else
-        r = done(c, store_write(&operator, 0, c->argv[2], c->argv[3], (u32)strlen(c->argv[3])));
+    r = operator.link.next || store_open(&operator, 0, true) == 0 ? verbs[i].fn(c) : shell_later();
     storelink_leave();
     return r;
 }

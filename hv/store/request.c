@@ -141,19 +141,16 @@ static bool parse(struct call *k, const struct xs_header *h) {
     return how & MORE || !k->rest;
 }
 
-static const struct {
-    int error;
-    const char *name;
-} names[] = {
-    { -EINVAL, "EINVAL" }, { -EACCES, "EACCES" }, { -EEXIST, "EEXIST" }, { -ENOENT, "ENOENT" },
-    { -ENOMEM, "ENOMEM" }, { -ENOSPC, "ENOSPC" }, { -EIO, "EIO" },       { -ENOSYS, "ENOSYS" },
-    { -EROFS, "EROFS" },   { -EBUSY, "EBUSY" },   { -EAGAIN, "EAGAIN" }, { -E2BIG, "E2BIG" },
-    { -EPERM, "EPERM" },
+/* Of the errors that a client hears of; any other is EINVAL to it. */
+#define NAMED(error) [error] = #error
+static const char *const names[] = {
+    NAMED(EPERM), NAMED(ENOENT), NAMED(EIO),    NAMED(E2BIG),  NAMED(EAGAIN), NAMED(ENOMEM), NAMED(EACCES),
+    NAMED(EBUSY), NAMED(EEXIST), NAMED(EINVAL), NAMED(ENOSPC), NAMED(EROFS),  NAMED(ENOSYS),
 };
 
 bool store_request(struct store_client *c) {
     struct call k = { .c = c, .in = (const char *)c->in.data, .out = (char *)c->out.data };
-    u32 type = c->in.head.type, i = 0;
+    u32 type = c->in.head.type;
     int len;
 
     if (store_work()) return false;
@@ -166,9 +163,8 @@ bool store_request(struct store_client *c) {
     if (len == -EBUSY && type == XS_DIRECTORY_PART) return false;
     c->out.head = c->in.head;
     if (len < 0) {
-        while (i < ARRAY_SIZE(names) - 1 && names[i].error != len) i++;
         c->out.head.type = XS_ERROR;
-        len = reply(&k, names[names[i].error == len ? i : 0].name);
+        len = reply(&k, names[(u32)-len < ARRAY_SIZE(names) && names[-len] ? -len : EINVAL]);
     } else if (type == XS_TRANSACTION_START) {
         len = hv_snprintf(k.out, 16, "%d", len) + 1;
     } else if (flags[type] & OK) {

@@ -64,7 +64,12 @@ int store_read(struct store_client *c, u32 tx, const char *path, void *buf, u32 
 
     if (error) return error;
     n = node_body(n);
-    if (n->bind && n->bind->read) return n->bind->read(n->bind_ctx, n->name, buf, size);
+    if (n->bind && n->bind->read) {
+        if (size < STORE_BOUND) return -E2BIG;
+        *(char *)buf = 0;
+        n->bind->read(n->bind_ctx, n->name, buf);
+        return (int)strlen(buf);
+    }
     if (n->len > size) return -E2BIG;
     if (n->len) memcpy(buf, n->value, n->len);
     return (int)n->len;
@@ -90,6 +95,7 @@ static int make(struct store_client *c, struct node **node, u32 len) {
 }
 
 static int put(struct store_client *c, u32 tx, const char *path, const void *value, u32 len, bool keep) {
+    char text[STORE_BOUND];
     struct node *n;
     void *copy = NULL;
     int error = store_find(c, tx, path, STORE_W, false, &n);
@@ -98,7 +104,10 @@ static int put(struct store_client *c, u32 tx, const char *path, const void *val
     if (!error && keep) return 0;
     if (!error && node_bound(n)) {
         if (n->tx || !n->bind->write) return -EROFS;
-        error = n->bind->write(n->bind_ctx, n->name, value, len);
+        if (len >= STORE_BOUND) return -EINVAL;
+        memcpy(text, value, len);
+        text[len] = 0;
+        error = n->bind->write(n->bind_ctx, n->name, text);
         if (!error) node_touched(n, NULL);
         return error;
     }

@@ -84,12 +84,14 @@ struct store_client {
     struct store_packet in, out;
 };
 
+#define STORE_BOUND 64 /* of a bound node's value, which is text, terminated */
+
 /* What stands behind a bound node. */
 struct store_binding {
     /* Before a value is accepted: 0, or why not, but for -EBUSY; then all stays. NULL: nobody may write. */
-    int (*write)(void *ctx, const char *name, const void *value, u32 len);
-    /* The value: at most `size` bytes to `buf`; its length, or a negative errno. */
-    int (*read)(void *ctx, const char *name, void *buf, u32 size);
+    int (*write)(void *ctx, const char *name, const char *text);
+    /* The value to `text`, which has room for STORE_BOUND bytes and is empty. */
+    void (*read)(void *ctx, const char *name, char *text);
 };
 
 int store_init(u64 seed); /* once; the seed hides how names are spread. -ENOMEM */
@@ -107,7 +109,7 @@ int store_reset(struct store_client *c); /* its watches, events and transactions
 bool store_work(void);
 extern u32 store_spent; /* instructions that the last part took, roughly */
 
-/* `buf` gets the value: its length, -E2BIG if it is longer than `size`. */
+/* `buf` gets the value: its length, -E2BIG if it is longer than `size`; a bound one's wants STORE_BOUND. */
 int store_read(struct store_client *c, u32 tx, const char *path, void *buf, u32 size);
 /* Makes the nodes above as well, if there are none. */
 int store_write(struct store_client *c, u32 tx, const char *path, const void *value, u32 len);

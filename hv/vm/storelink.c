@@ -11,14 +11,10 @@ static struct list due = { &due, &due };
 static u32 working; /* atomically: the work item is queued */
 static bool again;  /* the store has something left to do */
 
-static struct storelink *link_of(struct store_client *c) { return container_of(c, struct storelink, client); }
-
-static struct vm *vm_of(struct storelink *l) { return container_of(l, struct vm, store); }
-
 /* ---- handing over ---- */
 
 static void told(struct store_client *c) {
-    struct storelink *l = link_of(c);
+    struct storelink *l = container_of(c, struct storelink, client);
 
     if (l->port && list_empty(&l->due)) list_add_tail(&due, &l->due);
 }
@@ -36,26 +32,27 @@ static bool pump(struct storelink *l) {
     return what & STORE_TELL;
 }
 
-static void serve_first(void) {
+/* What the store has begun, else who has waited longest: is there more? */
+static bool serve(void) {
     struct storelink *l;
 
-    if (list_empty(&due)) return;
-    l = list_first(&due, struct storelink, due);
-    if (pump(l)) evtchn_raise(&vm_of(l)->events, l->port, now_ns());
+    if (store_work()) return true;
+    if (!list_empty(&due)) {
+        l = list_first(&due, struct storelink, due);
+        if (pump(l)) evtchn_raise(&container_of(l, struct vm, store)->events, l->port, now_ns());
+    }
+    return again || !list_empty(&due);
 }
 
-/* A part: what the store has begun, else who waits, else what changed by another road. */
+/* A part: one of those, else what changed by another road. */
 static bool work_step(struct work *w) {
     u32 expected = 2;
-    bool more = true;
+    bool more;
 
     __atomic_store_n(&working, expected, __ATOMIC_SEQ_CST); /* who asks from now on gets another step */
     spin_lock(&store_lock);
-    again = store_work();
-    if (!again) {
-        serve_first();
-        more = again || !list_empty(&due) || storenodes_step();
-    }
+    again = false;
+    more = serve() || storenodes_step();
     spin_unlock(&store_lock);
     return more ||
            !__atomic_compare_exchange_n(&working, &expected, 0, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
@@ -70,12 +67,8 @@ void storelink_work(void) {
 void storelink_enter(void) { spin_lock(&store_lock); }
 
 void storelink_leave(void) {
-    bool more = again || store_work();
+    bool more = again || serve();
 
-    if (!more) {
-        serve_first();
-        more = again || !list_empty(&due);
-    }
     spin_unlock(&store_lock);
     if (more) storelink_work();
 }
@@ -84,10 +77,10 @@ void storelink_init(void) {
     int r = store_init(rdtsc());
 
     spin_lock(&store_lock);
-    for (u32 at = 0; r >= 0 && (r = storenodes_host(at)); at++)
+    for (u32 at = 0; r == 0 && (r = storenodes_host(at)) == 0; at++)
         while (store_work())
             ;
-    while (r == 0 && (store_work() || storenodes_step()))
+    while (r == STORENODES_END && (store_work() || storenodes_step()))
         ;
     spin_unlock(&store_lock);
     if (r < 0) log_err("the store lacks nodes of the host: error %d", -r);
@@ -104,13 +97,12 @@ int vm_make_store(struct vm *vm) {
         list_init(&vm->store.due);
         vm->store.client.notify = told;
         r = store_open(&vm->store.client, (u16)vm->id, false);
-        if (r == 0) r = 1;
     } else {
         r = storenodes_vm(vm, vm->job.at - 1);
     }
-    if (r != -EBUSY) vm->job.at++;
+    if (r == 0) vm->job.at++;
     storelink_leave();
-    return r == -EBUSY ? 1 : r;
+    return r == 0 || r == -EBUSY ? 1 : r == STORENODES_END ? 0 : r;
 }
 
 int vm_undo_store(struct vm *vm) {

@@ -47,7 +47,8 @@ i64 hc_store_notify(struct vcpu *v, const u64 *a);
 
 /* ---- between storelink.c and storenodes.c; with the lock ---- */
 void storelink_work(void); /* there is something to do; also without the lock */
-/* Node `at` of a VM's home, or of the host's: 1; 0: there are no more; -EBUSY: again; or another errno. */
+/* Makes node `at` of a VM's home, or of the host's: 0; -EBUSY: again; another errno; or there are no more. */
+#define STORENODES_END 1
 int storenodes_vm(struct vm *vm, u32 at);
 int storenodes_host(u32 at);
 /* Tells watches of one value that was set by another road, or moves a VM: false if there was nothing. */

@@ -462,23 +462,16 @@ static void test_directory_part(void **state) {
 static int bound_writes;
 static char bound_value[16] = "256";
 
-static int bound_write(void *ctx, const char *name, const void *value, u32 len) {
+static int bound_write(void *ctx, const char *name, const char *text) {
     assert_ptr_equal(ctx, bound_value);
     assert_string_equal(name, "weight");
-    if (!len || len > 5 || memchr(value, 'x', len)) return -EINVAL;
+    if (!*text || strlen(text) > 5 || strchr(text, 'x')) return -EINVAL;
     bound_writes++;
-    memcpy(bound_value, value, len);
-    bound_value[len] = 0;
+    strcpy(bound_value, text);
     return 0;
 }
 
-static int bound_read(void *ctx, const char *name, void *buf, u32 size) {
-    u32 len = (u32)strlen(bound_value);
-
-    if (len > size) return -E2BIG;
-    memcpy(buf, bound_value, len);
-    return (int)len;
-}
+static void bound_read(void *ctx, const char *name, char *text) { strcpy(text, bound_value); }
 
 /* Nodes that somebody stands behind, as the scheduler's parameters. */
 static void test_bound(void **state) {
