@@ -71,6 +71,7 @@ def test_noreboot_stays():
     assert "Rebooting" not in text
 
 
+@pytest.mark.long_on("bochs")
 @pytest.mark.parametrize("word, says", [
     ("nmi", "NMI that nobody sent"),
     ("stray", "stray interrupt, vector 0xd5"),

@@ -42,6 +42,9 @@ SCRIPT = """\
 """
 
 
+pytestmark = pytest.mark.long_on("bochs")
+
+
 @pytest.fixture(scope="module")
 def boot(platform):
     return Boot("cache", CONFIG, SCRIPT, platform)
@@ -143,7 +146,6 @@ TURBO = SCRIPTED + POOLS + "".join([
 ])
 
 
-@pytest.mark.long_on("bochs")
 def test_turbo_core(platform):
     """With flusher and completion on a turbo core writing waits for the disk and not for the core; a fresh read still waits for
     the core, as its reader has to run again (vTurbo, section 5.1)."""

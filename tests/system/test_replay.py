@@ -82,7 +82,7 @@ POLICIES = {
     "vturbo": {**BOTH, "pool": ""},
     "vturbo+vslicer": {**BOTH, "pool": "sched_preset = vslicer", "waker": "turbo = yes\nmicro_us = 5000"},
 }
-QUICK = {"qemu": ("hardened", "sc+aca", "vturbo"), "bochs": ("hardened",)}
+QUICK = {"qemu": ("hardened", "sc+aca", "vturbo"), "bochs": ()}
 
 # The recording stops before its records are all on the line, which on Bochs carries 360 a virtual second.
 SCRIPT = """\
