@@ -41,7 +41,7 @@ static void forget_driver(struct virtio_mmio *d) {
 static unsigned reset(struct virtio_mmio *d) {
     bool served = d->served;
 
-    d->front.resets += served;
+    d->front.resets += served && !virtio_mmio_resetting(d); /* else nobody has seen what was begun */
     d->served = false;
     forget_driver(d);
     update(d);

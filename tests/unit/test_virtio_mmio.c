@@ -275,6 +275,15 @@ static void test_notify(void **s) {
     assert_false(virtio_mmio_notify(&dev, 1));
 }
 
+static void begin_again(void) {
+    put(VIRTIO_STATUS, get(VIRTIO_STATUS) | VIRTIO_ACKNOWLEDGE);
+    put(VIRTIO_STATUS, get(VIRTIO_STATUS) | VIRTIO_DRIVER);
+    take_features(FEATURES);
+    put(VIRTIO_STATUS, get(VIRTIO_STATUS) | VIRTIO_FEATURES_OK);
+    queue(0, 16, 0x1000, 0x2000, 0x3000);
+    put(VIRTIO_STATUS, get(VIRTIO_STATUS) | VIRTIO_DRIVER_OK);
+}
+
 static void test_reset(void **s) {
     struct takt_front f;
 
@@ -298,14 +307,13 @@ static void test_reset(void **s) {
 
     running(); /* a driver that does not wait: it is served once the old rings are let go */
     put(VIRTIO_STATUS, 0);
-    put(VIRTIO_STATUS, get(VIRTIO_STATUS) | VIRTIO_ACKNOWLEDGE);
-    put(VIRTIO_STATUS, get(VIRTIO_STATUS) | VIRTIO_DRIVER);
-    take_features(FEATURES);
-    put(VIRTIO_STATUS, get(VIRTIO_STATUS) | VIRTIO_FEATURES_OK);
-    queue(0, 16, 0x1000, 0x2000, 0x3000);
-    put(VIRTIO_STATUS, get(VIRTIO_STATUS) | VIRTIO_DRIVER_OK);
+    begin_again();
     assert_false(virtio_mmio_notify(&dev, 0));
     assert_int_equal(state(0).status, RUNNING | VIRTIO_NEEDS_RESET);
+    assert_int_equal(state(0).resets, 1);
+    put(VIRTIO_STATUS, 0); /* it changes its mind: nobody has seen what it began */
+    assert_int_equal(state(0).resets, 1);
+    begin_again();
     f = state(1);
     assert_int_equal(f.status, RUNNING);
     assert_int_equal(f.queue[0].size, 16);
