@@ -3,7 +3,7 @@
 
 #define UDP_CHECKSUM 6 /* where it is in the header */
 #define WAYS         4
-#define AHEAD        NS_PER_MS /* of what the link takes, so that it does not run dry while its owner sleeps */
+#define AHEAD        NS_PER_MS /* of what the link takes: it must not run dry while its owner sleeps */
 
 static bool mac_same(const u8 *a, const u8 *b) { return !__builtin_memcmp(a, b, 6); }
 
