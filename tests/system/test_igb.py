@@ -9,6 +9,8 @@ from machine import IGB_MAC, IOMMU, Machine
 from system.takt import SCRIPTED, Boot, Takt, place, until, vm
 from system.test_io import PINGS
 
+pytestmark = pytest.mark.alone
+
 PF = ["01:00.0", "02:00.0"]
 
 

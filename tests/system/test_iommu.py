@@ -6,6 +6,8 @@ from machine import IOMMU, NIC_USER, qemu_has
 
 from system.takt import SCRIPTED, Boot, vm
 
+pytestmark = pytest.mark.alone
+
 NIC, EDU = "00:03.0", "00:04.0"
 MACHINE = {"nic": NIC_USER, "extra": ["-device", "edu,addr=4.0,dma_mask=0xffffffffffffffff"]}
 

@@ -6,6 +6,8 @@ from machine import NIC_USER
 
 from system.takt import SCRIPTED, Boot, vm
 
+pytestmark = pytest.mark.alone
+
 NIC = "00:03.0"
 DESTROYED = "+0ms top -j=pause -w 0.1 -d 0.2"  # lasts so long; who has ended is soon gone
 EDU = ["-device", "edu,addr=4.0"]

@@ -6,7 +6,7 @@ from machine import IOMMU, qemu_has
 
 from system.takt import SCRIPTED, Boot, vm
 
-pytestmark = pytest.mark.skipif(not qemu_has("igb"), reason="this host's QEMU has no igb")
+pytestmark = [pytest.mark.alone, pytest.mark.skipif(not qemu_has("igb"), reason="this host's QEMU has no igb")]
 VF = ["01:10.0", "01:10.2", "01:10.4", "01:10.6", "01:11.0", "01:11.2", "01:11.4"]
 UNSAFE = {"unsafe_dma": "yes", "start": "no"}
 CONFIG = SCRIPTED.replace("top = no", "top = no\nvfs = 7")
@@ -24,7 +24,7 @@ def message(boot, tag):
     return next(a for a in boot.answers if a["id"] == tag)["message"]
 
 
-@pytest.mark.parametrize("iommu", [None, IOMMU])
+@pytest.mark.parametrize("iommu", [pytest.param(None, marks=pytest.mark.long), IOMMU])
 def test_comes_and_goes(iommu):
     """A VM that runs gets one and lets go of it when it is told to; afterwards nothing of it is there for the VM."""
     rounds = ["+300ms pci-attach hot igb0/any", "+300ms pci-info -j=has 01:10.0", "+0ms pci-detach hot 01:10.0"]
@@ -74,7 +74,7 @@ def test_seven_of_them_and_four_gigabytes():
     assert places and all(p < 1 << 32 for p in places)
 
 
-@pytest.mark.parametrize("times", [5, pytest.param(100, marks=pytest.mark.long)])
+@pytest.mark.parametrize("times", [pytest.param(n, marks=pytest.mark.long) for n in (5, 100)])
 def test_given_again(times):
     """Nothing is left behind by a VM that had some."""
     once = ["+0ms create one", "+0ms wait one 8s", "+0ms destroy one", "+0ms wait one 8s"]

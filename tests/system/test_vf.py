@@ -4,6 +4,8 @@ from machine import IGB_MAC
 
 from system.takt import SCRIPTED, Boot, vm
 
+pytestmark = pytest.mark.alone
+
 BYTES = 1_000_003  # no multiple of anything
 VF = {"vf": "igb0/any", "unsafe_dma": "yes"}
 
