@@ -8,6 +8,7 @@ As a module: `Machine(platform, iso, ...)` with start(), wait(), stop(). As a co
   tools/machine.py watch [options] ISO          prints COM1 until --until matches, the machine ends, or time is up
 """
 import argparse
+import contextlib
 import fcntl
 import glob
 import os
@@ -18,6 +19,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import termios
 import time
 import tty
@@ -190,11 +192,31 @@ class Machine:
         with open(os.path.join(self.dir, "command"), "w", encoding="utf-8") as f:
             f.write(" ".join(command) + "\n")
         stdio = self.com1 == "stdio" and self.platform != "bochs"
-        with open(os.path.join(self.dir, "emulator.log"), "wb") as log:
+        with open(os.path.join(self.dir, "emulator.log"), "wb") as log, self.display():
             self.process = subprocess.Popen(command, stdin=None if stdio else subprocess.DEVNULL, stdout=None if stdio else log,
                                             stderr=None if stdio else subprocess.STDOUT, start_new_session=not stdio,
                                             cwd=self.dir)
         return self
+
+    @contextlib.contextmanager
+    def display(self):
+        """Bochs, at the start, looks for a port for its display. Two that find the same one at the same time: one ends."""
+        if self.platform != "bochs":
+            yield
+            return
+        path = os.path.join(self.dir, "bochs.log")
+        if os.path.exists(path):
+            os.unlink(path)
+        with open(os.path.join(tempfile.gettempdir(), f"takt-bochs-{os.getuid()}.lock"), "wb") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+            end = time.monotonic() + 20
+            while self.process.poll() is None and time.monotonic() < end:
+                if os.path.exists(path):
+                    with open(path, encoding="utf-8", errors="replace") as log:
+                        if "listening for connections on port" in log.read():
+                            return
+                time.sleep(0.02)
 
     def connect(self, timeout=20):
         """A socket that speaks to COM1 (com1="socket")."""
