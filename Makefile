@@ -337,7 +337,7 @@ check: ## also the long ones: soak, fuzz for a bounded time, boot by UEFI, every
 	@tools/deps.sh build qemu bochs test net clients store check
 	@$(SUBMAKE) lint
 	@$(SUBMAKE) fuzz tsan
-	@$(SUBMAKE) test-needs unit size mutants
+	@$(SUBMAKE) test-needs unit size
 	$(call pytest-all,--long)
 
 fuzz: $(FUZZ) ## every fuzz target for FUZZ_TIME seconds
@@ -396,7 +396,7 @@ lint: ## clang-format, cppcheck, headers alone, line width, floors, faults out o
 size: $(B)/takt.elf ## lines and bytes of the image, against the budgets (SINCE=commit: compared with that, by file)
 	@$(PYTHON) tools/size.py $(if $(SINCE),--since $(SINCE)) $(B)/image $(B)/takt.elf $(HV_C) $(HV_ASM)
 
-mutants: ## each fault of tests/mutants.txt must turn its test red
+mutants: ## each fault of tests/mutants.txt must turn its test red: two to three hours (tools/mutants.py NAME: one)
 	@$(PYTHON) tools/mutants.py
 
 clean: ## remove build/
