@@ -1,5 +1,6 @@
 #include "drivers/igbvf.h"
 
+#include <takt/abi.h>
 #include <takt/errno.h>
 #include <takt/io.h>
 #include "drivers/igb_mailbox.h"
@@ -111,7 +112,7 @@ int igbvf_init(struct igbvf *n, volatile void *regs, void *memory, const struct 
     u64 until = env->now() + IGBVF_PATIENCE;
     int error;
 
-    *n = (struct igbvf){ .regs = regs, .env = env };
+    *n = (struct igbvf){ .regs = regs, .env = env, .counted = env->now() };
     error = greet(n);
     if (error) return error;
     queues(n, memory);
@@ -134,6 +135,24 @@ void igbvf_interrupts(struct igbvf *n, u32 a_second) {
     vf_set(n, IGB_IVAR, IGB_IVAR_VALID | IGB_IVAR_VALID << 8); /* of queue 0, both ways */
     vf_set(n, IGB_EIAC, 1);                                    /* the message clears its cause */
     vf_set(n, IGB_EIMS, 1);
+}
+
+void igbvf_interrupted(struct igbvf *n) {
+    u64 sent = n->ring.sent;
+    const void *frame;
+
+    if (nic_receive(&n->ring, &frame)) n->cleaned++;
+    nic_send_buffer(&n->ring);
+    if (n->ring.sent != sent) n->cleaned++;
+}
+
+bool igbvf_busy(struct igbvf *n) {
+    u64 now = n->env->now();
+    bool busy = n->cleaned * NS_PER_S > (now - n->counted) * TAKT_IO_BUSY;
+
+    n->cleaned = 0;
+    n->counted = now;
+    return busy;
 }
 
 /* ---- frames ---- */

@@ -20,7 +20,9 @@ struct igbvf {
     const struct device_env *env;
     u8 mac[6];
     struct nic_ring ring;
-    u32 unused;      /* bits of the mailbox that reading has cleared, and that nobody has looked at yet */
+    u32 unused;  /* bits of the mailbox that reading has cleared, and that nobody has looked at yet */
+    u32 cleaned; /* rings, by interrupts since `counted`, a time */
+    u64 counted;
     u64 echoes;      /* frames of its own that it was shown (QEMU's shows broadcasts to who sends them) */
     const char *why; /* what is wrong with it; NULL: nothing */
 };
@@ -34,6 +36,12 @@ void igbvf_stop(struct igbvf *n); /* neither receives nor sends nor interrupts a
 /* Interrupts by the first entry of its MSI-X table for what has come, and with room to send after there was
  * none, at most so many a second (0: at once). */
 void igbvf_interrupts(struct igbvf *n, u32 a_second);
+
+/* At each interrupt, before anything is taken from the rings: counts whether it was for what has come, and
+ * whether for what was sent ("Workload-aware credit scheduler", 4.1). */
+void igbvf_interrupted(struct igbvf *n);
+/* Were there more than TAKT_IO_BUSY of those a second since this was last asked? */
+bool igbvf_busy(struct igbvf *n);
 
 /* As nic_receive(). */
 u32 igbvf_receive(struct igbvf *n, const void **frame);

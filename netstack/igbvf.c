@@ -85,7 +85,10 @@ static bool done(void *arg) {
     return more;
 }
 
-static void on_interrupt(u32 port, void *arg) { net_guest_run(); }
+static void on_interrupt(u32 port, void *arg) {
+    if (up) igbvf_interrupted(&nic);
+    net_guest_run();
+}
 
 /* ---- the device, whose physical function may be reset ---- */
 
@@ -119,12 +122,16 @@ static void go(void) {
     irq_restore(flags);
 }
 
-/* What the mailbox says, and whether all is well. */
+/* What the mailbox says, and whether all is well; the scheduler hears when the VM's class changes. */
 static bool look(void) {
+    static bool told;
     u64 flags = irq_save();
+    bool busy = igbvf_busy(&nic);
 
     up = igbvf_check(&nic);
     irq_restore(flags);
+    if (busy != told) hypercall1(TAKT_HC_IO_CLASS, busy);
+    told = busy;
     return up;
 }
 

@@ -63,7 +63,9 @@ struct sched_dom {
     u32 paused;               /* count: no vCPU runs while it is not 0 */
     bool io;                  /* labelled I/O-intensive (monitor.c) */
     u64 io_rate;              /* events in 1000 s, smoothed */
-    u64 io_events;            /* in this window, atomically */
+    u64 io_doubt;             /* us that the VM has said more than Takt sees */
+    u64 io_events, io_report; /* in this window, atomically: seen, and told by the VM */
+    bool io_says;             /* what its driver says, atomically */
     u64 priv[SCHED_PRIV];
     /* a parameter of every policy: which vCPU takes an event, enum sched_route */
     u32 route;
@@ -136,6 +138,9 @@ void sched_yield(struct sched_vcpu *v); /* a hint for the next sched_run */
 
 /* Others raised n events for a VM: its devices, or other VMs. From anywhere, without a lock. */
 void sched_io_events(struct sched_dom *d, u32 n);
+/* A VM tells of n that nobody saw, or that it is I/O-intensive. The same. */
+void sched_io_report(struct sched_dom *d, u32 n);
+void sched_io_says(struct sched_dom *d, bool io);
 
 /* ---- pools ---- */
 /* -EEXIST name, -EINVAL unknown policy or bad name, -ENOSPC. Without CPUs. */

@@ -120,7 +120,13 @@ static i64 hc_shutdown(struct vcpu *v, const u64 *a) {
 
 static i64 hc_io_report(struct vcpu *v, const u64 *a) {
     if (a[0] > TAKT_IO_REPORT_MAX) return -EINVAL;
-    sched_io_events(&v->vm->sched, (u32)a[0]);
+    sched_io_report(&v->vm->sched, (u32)a[0]);
+    return 0;
+}
+
+static i64 hc_io_class(struct vcpu *v, const u64 *a) {
+    if (a[0] > 1) return -EINVAL;
+    sched_io_says(&v->vm->sched, a[0]);
     return 0;
 }
 
@@ -164,6 +170,7 @@ static const struct {
     [TAKT_HC_VCPU_INFO] = { hc_vcpu_info, 1 },
     [TAKT_HC_SHUTDOWN] = { hc_shutdown, 1 },
     [TAKT_HC_IO_REPORT] = { hc_io_report, 1 },
+    [TAKT_HC_IO_CLASS] = { hc_io_class, 1 },
     [TAKT_HC_BACK_PORT] = { hc_back_port },
     [TAKT_HC_BACK_LIST] = { hc_back_list, 1 },
     [TAKT_HC_BACK_OFFER] = { hc_back_offer, 1 },

@@ -82,6 +82,9 @@ enum takt_hypercall {
     TAKT_HC_IO_REPORT =
         14, /* (n <= TAKT_IO_REPORT_MAX) -> 0: the driver took n device interrupts since its last
                                    report that Takt did not see. They count as events that others raised. */
+    /* (1: by the driver's own count of clean-ups this VM does more I/O than TAKT_IO_BUSY from now on; 0: no
+     * longer) -> 0. Takt counts itself, and believes it of a VM that gets half as many events. */
+    TAKT_HC_IO_CLASS = 15,
 
     /* Devices: <takt/device.h>. Of a device that another VM serves: -EPERM; of one that is not there, or not
      * any more: -ENOENT; before it is offered: -EINVAL. */
@@ -119,6 +122,7 @@ enum takt_hypercall {
 };
 
 #define TAKT_IO_REPORT_MAX 1000000u
+#define TAKT_IO_BUSY       500u /* clean-ups a second, receiving and sending apart */
 
 enum takt_shutdown { TAKT_SHUTDOWN_POWEROFF, TAKT_SHUTDOWN_REBOOT, TAKT_SHUTDOWN_CRASH };
 

@@ -11,8 +11,8 @@
 #define HIGH_DIRT 0xdeadbeef00000000ull
 
 static void numbers(void) {
-    static const u32 some[] = { 15,  30,   32,     63,         128,        129,        255,
-                                256, 1000, 0x3fff, 0x7fffffff, 0x80000000, 0xfffffffe, 0xffffffff };
+    static const u32 some[] = { 30,   32,     63,         128,        129,        255,       256,
+                                1000, 0x3fff, 0x7fffffff, 0x80000000, 0xfffffffe, 0xffffffff };
     u64 rnd = 12345;
 
     for (unsigned i = 0; i < ARRAY_SIZE(some); i++)
@@ -35,7 +35,8 @@ static void random_arguments(void) {
                                  TAKT_HC_VCPU_INFO,    TAKT_HC_IO_REPORT,     TAKT_HC_BACK_PORT,
                                  TAKT_HC_BACK_LIST,    TAKT_HC_BACK_OFFER,    TAKT_HC_BACK_STATE,
                                  TAKT_HC_BACK_MAP,     TAKT_HC_BACK_UNMAP,    TAKT_HC_BACK_IRQ,
-                                 TAKT_HC_BACK_BROKEN,  TAKT_HC_STORE_CONNECT, TAKT_HC_STORE_NOTIFY };
+                                 TAKT_HC_BACK_BROKEN,  TAKT_HC_STORE_CONNECT, TAKT_HC_STORE_NOTIFY,
+                                 TAKT_HC_IO_CLASS };
     u64 rnd = 99, a[4];
 
     for (unsigned i = 0; i < 2000; i++) {

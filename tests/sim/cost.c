@@ -52,6 +52,8 @@ static u64 clock_ns;
 
 void trace_write(unsigned cpu, u64 ns, u16 event, u32 who, u32 a, u32 b, u32 c, u32 d) {}
 
+void log_at(enum log_level level, const char *fmt, ...) {}
+
 void panic(const char *fmt, ...) { abort(); }
 
 u64 machine_now(void) { return clock_ns; }

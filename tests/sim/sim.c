@@ -90,6 +90,15 @@ void panic(const char *fmt, ...) {
     abort();
 }
 
+void log_at(enum log_level level, const char *fmt, ...) {
+    va_list ap;
+
+    va_start(ap, fmt);
+    vsnprintf(sim.said, sizeof(sim.said), fmt, ap);
+    va_end(ap);
+    sim.lines++;
+}
+
 /* ---- pCPUs ---- */
 
 static struct sim_vcpu *of(struct sched_vcpu *s) { return container_of(s, struct sim_vcpu, s); }

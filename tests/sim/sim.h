@@ -91,6 +91,8 @@ extern struct sim {
     u64 rng;
     void (*check)(void); /* after each event */
     bool replaying;      /* timers and kicks go nowhere */
+    char said[256];      /* the last line of the log */
+    u32 lines;
 } sim;
 
 void sim_start(const struct sim_options *o); /* from nothing: forgets what was before */

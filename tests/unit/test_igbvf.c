@@ -232,6 +232,31 @@ static void test_echo(void **state) {
     assert_int_equal(vf.echoes, 2);
 }
 
+/* One interrupt may be for both rings, and for none; a second decides. */
+static void test_busy(void **state) {
+    static const u8 other[6] = { 2, 1 };
+
+    assert_int_equal(open_vf(0), 0);
+    igbvf_interrupted(&vf);
+    assert_int_equal(vf.cleaned, 0);
+    comes(0, other, 60);
+    igbvf_interrupted(&vf);
+    assert_int_equal(vf.cleaned, 1);
+    for (u32 i = 0; i < NIC_RING / 4; i++) nic_send_put(&vf.ring, 60);
+    nic_send_kick(&vf.ring);
+    vf.ring.tx[NIC_RING / 4 - 1].high = 1; /* they are on their way */
+    igbvf_interrupted(&vf);
+    assert_int_equal(vf.cleaned, 3);
+    for (u32 i = 0; i < TAKT_IO_BUSY - 3; i++) igbvf_interrupted(&vf);
+    now = vf.counted + NS_PER_S;
+    assert_false(igbvf_busy(&vf));
+    for (u32 i = 0; i < TAKT_IO_BUSY / 2 + 1; i++) igbvf_interrupted(&vf);
+    now += NS_PER_S / 2;
+    assert_true(igbvf_busy(&vf));
+    now += NS_PER_S;
+    assert_false(igbvf_busy(&vf));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(test_set_up, setup),
@@ -243,6 +268,7 @@ int main(void) {
         cmocka_unit_test_setup(test_news, setup),
         cmocka_unit_test_setup(test_absent, setup),
         cmocka_unit_test_setup(test_echo, setup),
+        cmocka_unit_test_setup(test_busy, setup),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
