@@ -104,7 +104,6 @@ static int may_have(struct vm *vm, u32 asked, u32 part, struct pci_device **foun
     if (give_refused(d)) return refuse_device(vm, -EINVAL, d, give_refused(d));
     if (d->owner)
         return give_refuse(vm, -EBUSY, "PCI device " BDF " belongs to %s", BDF_OF(d), d->owner->name);
-    if (sriov_in_use(d)) return refuse_device(vm, -EBUSY, d, "VMs have virtual functions of it");
     if (other)
         return give_refuse(vm, -EINVAL, "PCI device " BDF " has registers in one page with " BDF, BDF_OF(d),
                            BDF_OF(other));
@@ -126,7 +125,8 @@ static int may_have(struct vm *vm, u32 asked, u32 part, struct pci_device **foun
 static void take(struct vm *vm, struct pci_device *d, u32 index) {
     d->owner = vm;
     d->part = d->offset = 0;
-    d->leaving = d->released = d->going = false;
+    d->leaving = d->released = false;
+    d->off = true;
     d->confined = !iommu_refused(d);
     if (!d->confined)
         log_warn("%s: unsafe_dma: who controls this VM can read and write all memory of the machine, by PCI "
@@ -232,6 +232,8 @@ static int switch_on(struct vm *vm, struct pci_device *d) {
     int err;
 
     if (d->lost) return refuse_device(vm, -EIO, d, give_refused(d));
+    if (d->pf && d->pf->in_reset)
+        return refuse_device(vm, -EAGAIN, d, "its physical function is being reset");
     if (!d->was_reset && !d->quiet)
         log_info("%s: PCI device " BDF " cannot be reset: it may go on where it was left", vm->name,
                  BDF_OF(d));
@@ -239,8 +241,10 @@ static int switch_on(struct vm *vm, struct pci_device *d) {
     err = d->confined ? iommu_attach(d, vm) : 0;
     if (!err) err = interrupt_connect(vm, d);
     if (d->irq == PCI_INTX) command &= ~(u32)PCI_COMMAND_NO_INTX;
-    if (!err) pci_write(d->bdf, PCI_COMMAND, 2, command | PCI_COMMAND_MASTER);
-    return err;
+    if (err) return err;
+    pci_write(d->bdf, PCI_COMMAND, 2, command | PCI_COMMAND_MASTER);
+    d->off = false;
+    return 0;
 }
 
 /* After its reset each BAR is one part or more, and what switches it on is one. */
@@ -325,9 +329,6 @@ static int take_back(struct vm *vm, struct pci_device *d, u64 *at) {
     struct tlbgen *g = &vm->virt.npt.tlb;
 
     if (hot.step == 0) {
-        spin_lock(&d->lock);
-        d->going = true;
-        spin_unlock(&d->lock);
         interrupt_quiet(d);
         d->part = 0;
     }
@@ -411,9 +412,18 @@ static void tell(const struct vm *vm, u32 index, char *text, u32 size) {
     const struct pci_device *d = vm->pci[index];
 
     if (d)
-        hv_snprintf(text, size, BDF " %s", BDF_OF(d), d->leaving ? "leaving" : "given");
+        hv_snprintf(text, size, BDF " %s", BDF_OF(d),
+                    d->leaving ? "leaving"
+                    : d->lost  ? "lost"
+                    : d->held  ? "reset"
+                               : "given");
     else
         *text = 0;
+}
+
+void give_tell(const struct pci_device *d) {
+    for (u32 i = 0; i < d->owner->nr_pci; i++)
+        if (d->owner->pci[i] == d) storelink_pci(d->owner, i);
 }
 
 static int let_go(struct vm *vm, u32 index) {

@@ -19,5 +19,7 @@ int give_refuse(struct vm *vm, int error, const char *fmt, ...) __attribute__((f
 int give_attach(struct vm *vm, u32 asked, u64 *at);
 int give_detach(struct vm *vm, u32 bdf, bool force, u64 *at);
 void give_stop(void);
+/* What the VM that has it is told of it by its store has changed. */
+void give_tell(const struct pci_device *d);
 
 #endif

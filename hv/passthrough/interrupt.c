@@ -148,7 +148,7 @@ static void on_move(struct timer *t, u64 now) {
 
     spin_lock(&d->lock);
     for (struct pci_vector *e = d->entry; e < d->entry + d->nr_vectors; e++)
-        if (e->cpu != cpu_for(e) && !direct(e, cpu_for(e)))
+        if (!d->off && e->cpu != cpu_for(e) && !direct(e, cpu_for(e)))
             counter_inc(&device_interrupts_moved, this_cpu()->id);
     spin_unlock(&d->lock);
 }
@@ -300,6 +300,17 @@ int interrupt_connect(struct vm *vm, struct pci_device *d) {
     log_info("%s: PCI device " BDF " interrupts by %s", vm->name, BDF_OF(d),
              d->irq == PCI_MSIX ? "MSI-X" : "MSI");
     return 0;
+}
+
+void interrupt_again(struct pci_device *d) {
+    if (d->owner->state > VM_RUNNING) return;
+    spin_lock(&d->lock);
+    if (d->irq == PCI_MSIX) set_bits(d, d->msix + 2u, PCI_MSIX_ENABLE | PCI_MSIX_MASK, true);
+    for (u32 i = 0; i < d->nr_vectors && d->irq > PCI_INTX; i++) direct(&d->entry[i], d->entry[i].cpu);
+    set_masked(d, false);
+    d->held = d->off = false;
+    pci_write(d->bdf, PCI_COMMAND, 2, pci_idle_command(d) | PCI_COMMAND_MASTER);
+    spin_unlock(&d->lock);
 }
 
 void interrupt_quiet(struct pci_device *d) {

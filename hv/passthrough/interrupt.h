@@ -17,6 +17,9 @@ const char *interrupt_line(const struct pci_device *d, u32 *gsi, u32 *flags);
  * housekeeping pCPU. */
 int interrupt_connect(struct vm *vm, struct pci_device *d);
 void interrupt_disconnect(struct pci_device *d);
+/* A virtual function that was held is as after a reset: it may interrupt as before, and be master of the bus,
+ * if its VM still lives. */
+void interrupt_again(struct pci_device *d);
 /* Nothing that is timed will happen any more to the device, which is about to be reset. */
 void interrupt_quiet(struct pci_device *d);
 /* The VM has done what its line asked for. */

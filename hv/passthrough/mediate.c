@@ -109,7 +109,7 @@ i64 mediate_write(struct pci_device *d, u32 offset, u32 size, u32 value) {
     if (!exists(offset, size)) return -EINVAL;
     if (!r || r->how != COMMAND || offset != PCI_COMMAND || size != 2) return refuse(d);
     spin_lock(&d->lock);
-    allowed = !d->going && !((value ^ pci_read(d->bdf, PCI_COMMAND, 2)) & ~own);
+    allowed = !d->off && !((value ^ pci_read(d->bdf, PCI_COMMAND, 2)) & ~own);
     if (allowed) pci_write(d->bdf, PCI_COMMAND, 2, value);
     spin_unlock(&d->lock);
     return allowed ? 0 : refuse(d);

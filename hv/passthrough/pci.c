@@ -297,8 +297,6 @@ static bool begin_reset(const struct pci_device *d) {
     u32 af = d->af ? pci_read(d->bdf, d->af + (u32)AF_CAP, 1) : 0;
     u32 pm = d->pm ? pci_read(d->bdf, d->pm + (u32)PM_CONTROL, 2) : (u32)PM_NO_RESET;
 
-    if (sriov_in_use(d)) /* whose virtual functions it would take with it */
-        return false;
     if (d->express && pci_read(d->bdf, d->express + (u32)EXPRESS_DEVCAP, 4) & DEVCAP_FLR)
         pci_write(d->bdf, d->express + (u32)EXPRESS_DEVCTL, 2, d->saved_devctl | (u32)DEVCTL_FLR);
     else if ((af & 3) == 3)
@@ -323,11 +321,19 @@ u32 pci_idle_command(const struct pci_device *d) {
     return (d->saved[PCI_COMMAND / 4] & (PCI_COMMAND_IO | PCI_COMMAND_MEMORY)) | PCI_COMMAND_NO_INTX;
 }
 
+void pci_off(struct pci_device *d, bool hold) {
+    spin_lock(&d->lock);
+    d->held = hold && (d->held || !d->off);
+    d->off = true;
+    pci_write(d->bdf, PCI_COMMAND, 2, pci_idle_command(d));
+    spin_unlock(&d->lock);
+}
+
 /* Is the device there, and has it asked for nothing that is still to come? */
 static bool answers(const struct pci_device *d) {
     u32 status = d->express ? pci_read(d->bdf, d->express + (u32)EXPRESS_STATUS, 2) : 0;
 
-    if (d->mute) return false;
+    if (d->mute || (d->pf && d->pf->in_reset)) return false;
     if (d->pf ? pci_read(d->bdf, d->express, 1) != PCI_CAP_EXPRESS
               : pci_read(d->bdf, PCI_ID, 4) != d->saved[0])
         return false;
@@ -337,8 +343,9 @@ static bool answers(const struct pci_device *d) {
 u64 pci_reset(struct pci_device *d, u32 phase) {
     if (phase == 0) {
         keep_quiet(d);
-        pci_write(d->bdf, PCI_COMMAND, 2, pci_idle_command(d));
+        pci_off(d, false);
         messages_off(d);
+        if (d->nr_vfs) sriov_hold(d);
         d->in_reset = d->was_reset = begin_reset(d);
         return d->in_reset ? RESET_NS : 0;
     }
@@ -350,11 +357,10 @@ u64 pci_reset(struct pci_device *d, u32 phase) {
     if (!answers(d) && phase < PCI_RESET_TRIES) return RESET_NS;
     d->in_reset = false;
     d->lost = !answers(d);
-    if (d->lost) {
+    if (d->lost)
         log_err("PCI device " BDF " did not come back from its reset; nobody gets it any more", BDF_OF(d));
-        return 0;
-    }
-    restore(d);
+    else
+        restore(d);
     d->in_reset = phase + 1 < PCI_RESET_PHASES && sriov_again(d);
     return d->in_reset ? SRIOV_SETTLE_NS : 0;
 }

@@ -96,8 +96,10 @@ struct pci_device {
     struct vm *owner;
     u32 part;     /* of attaching, or of taking it back ... */
     u64 offset;   /* ... and of that part */
-    bool leaving; /* the operator wants it back; the VM has let go of it; it is being taken */
-    bool released, going;
+    bool leaving; /* the operator wants it back; the VM has let go of it */
+    bool released;
+    bool off;  /* it is not the VM's to make it master of the bus: not yet, not any more ... */
+    bool held; /* ... or not while its physical function is reset */
     enum pci_irq { PCI_NO_IRQ, PCI_INTX, PCI_MSI, PCI_MSIX } irq;
     u32 nr_vectors;
     struct pci_vector {
@@ -140,6 +142,8 @@ struct pci_device *pci_bridge_of(u32 bus);
 
 /* COMMAND of a device that nobody has: as firmware left it, but not master of the bus, and without INTx. */
 u32 pci_idle_command(const struct pci_device *d);
+/* So it is from now on; a VM that has it cannot change that. `hold`: what is not off already is `held`. */
+void pci_off(struct pci_device *d, bool hold);
 /* Functions of one group can reach each other without the IOMMU's hearing of it: the bdf of one of them. */
 u32 pci_group(const struct pci_device *d);
 

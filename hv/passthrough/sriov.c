@@ -2,6 +2,8 @@
 
 #include "config.h"
 #include "lib/printf.h"
+#include "passthrough/give.h"
+#include "passthrough/interrupt.h"
 
 /* SR-IOV 3.3, offsets in the capability. */
 enum {
@@ -141,13 +143,31 @@ bool sriov_enable(u32 most) {
     return any;
 }
 
+void sriov_hold(struct pci_device *pf) {
+    for (u32 i = 0; i < pci_count(); i++) {
+        struct pci_device *d = pci_at(i);
+
+        if (d->pf != pf || !d->owner) continue;
+        pci_off(d, true);
+        give_tell(d);
+    }
+}
+
+/* They are there again, as after a reset of their own; those that were held go on, unless all is lost. */
 static void make_ready(struct pci_device *pf) {
-    for (u32 i = 0; i < pci_count(); i++)
-        if (pci_at(i)->pf == pf) pci_write(pci_at(i)->bdf, PCI_COMMAND, 2, pci_idle_command(pci_at(i)));
+    for (u32 i = 0; i < pci_count(); i++) {
+        struct pci_device *d = pci_at(i);
+
+        if (d->pf != pf) continue;
+        d->lost |= pf->lost;
+        pci_write(d->bdf, PCI_COMMAND, 2, pci_idle_command(d));
+        if (d->held && !d->lost) interrupt_again(d);
+        if (d->owner) give_tell(d);
+    }
 }
 
 bool sriov_again(struct pci_device *pf) {
-    if (!pf->nr_vfs || get(pf, CONTROL) & VF_ENABLE) {
+    if (!pf->nr_vfs || pf->lost || get(pf, CONTROL) & VF_ENABLE) {
         make_ready(pf);
         return false;
     }
@@ -167,12 +187,6 @@ void sriov_find(void) {
             found += pci_add_vf(pf, n, pf->bdf + get(pf, OFFSET) + n * get(pf, STRIDE), id) != NULL;
         log_info("PCI device " BDF ": %u virtual functions", BDF_OF(pf), found);
     }
-}
-
-bool sriov_in_use(const struct pci_device *pf) {
-    for (u32 i = 0; i < pci_count(); i++)
-        if (pci_at(i)->pf == pf && pci_at(i)->owner) return true;
-    return false;
 }
 
 /* ---- names ---- */

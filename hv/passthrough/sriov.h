@@ -10,12 +10,12 @@
  * in the log. True: sriov_find(), which makes them devices, is to be called SRIOV_SETTLE_NS later. */
 bool sriov_enable(u32 most);
 void sriov_find(void);
-/* After a reset of the physical function, which takes its virtual ones away: false, they are there; true,
- * they will be in SRIOV_SETTLE_NS: call again. */
+/* Around a reset of the physical function, which takes its virtual ones away. Before it: those that VMs have
+ * are not masters of the bus any more, and their VMs are told. After it: false, they are there, and those
+ * that were held may go on; or it is lost, and they are, too. True: they will be in SRIOV_SETTLE_NS: call
+ * again. */
+void sriov_hold(struct pci_device *pf);
 bool sriov_again(struct pci_device *pf);
-
-/* VMs have virtual functions of it. */
-bool sriov_in_use(const struct pci_device *pf);
 
 /* What a VM file's `vf =` asks for (CONFIG_VF): that one, or one that nobody has. NULL: there is none. */
 struct pci_device *sriov_asked(u32 request);

@@ -1,6 +1,6 @@
 """Virtual functions of an 82576, each given to a VM with the network stack; its physical function is the driver domain's."""
 import pytest
-from machine import IGB_MAC
+from machine import IGB_MAC, IOMMU
 
 from system.takt import SCRIPTED, Boot, vm
 
@@ -54,3 +54,19 @@ def test_ping_from_behind_the_bridge(boot):
 def test_ping_to_the_outside(boot):
     (requests, answers), = boot.said(r"out: load: echo (\d+) requests, (\d+) answers")
     assert int(requests) > 10 and answers == requests
+
+
+def test_a_driver_domain_comes_back():
+    """It crashes and is made anew, with the card; who has virtual functions of that is told, and goes on."""
+    config = SCRIPTED.replace("top = no", "top = no\nvfs = 7") + "".join([
+        vm("iodom", "iodom", "12M", pci="01:00.0", unsafe_dma="yes", on_crash="restart", start="no"),
+        vm("server", "iperf", "8M", cmdline="ip=10.0.0.2/24 check idle_ms=8000", start="no", **VF),
+        vm("source", "load", "8M", cmdline=f"ip=10.0.0.3/24 to=10.0.0.2 tcp={BYTES} ping_ms=300", start="no", **VF),
+    ])
+    once = ["+0ms create source", "+0ms wait source 20s"]
+    boot = Boot("vf-again", config, ["@300ms create server", "+0ms create iodom"] + once + ["+0ms fault npt iodom"] + once +
+                ["+0ms poweroff"], "qemu", igb=1, iommu=IOMMU, timeout=150)
+    assert boot.said("iodom: crashed") and len(boot.said("network card 01:00.0: igb, a port of the bridge")) == 2, boot.log[-3000:]
+    assert boot.said(r"server: net: the physical function was reset"), boot.log[-3000:]
+    assert boot.said(r"server: net: the device is back"), boot.log[-3000:]
+    assert boot.said(r"source: load: tcp (\d+) bytes in \d+ ns, end 0") == [str(BYTES)] * 2, boot.log[-3000:]

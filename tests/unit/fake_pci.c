@@ -118,10 +118,17 @@ u32 pci_read(u32 bdf, u32 offset, u32 size) {
     return f && offset + size <= 4096 ? fake_get(f, offset, size) : ~0u >> (32 - 8 * size);
 }
 
-/* A function-level reset takes COMMAND, BARs and MSI away; a power state is left as it is written. */
+/* A function-level reset takes COMMAND, BARs and MSI-X away, and virtual functions; a power state is left as
+ * it is written. */
 static void function_reset(struct fake_pci *f) {
+    u32 cap = f->space[PCI_CAPABILITIES];
+
     for (u32 at = PCI_BAR0; at < PCI_BAR0 + 24; at++) f->space[at] &= (u8)~f->writable[at];
     fake_set(f, PCI_COMMAND, 2, 0);
+    while (cap && f->space[cap] != PCI_CAP_MSIX) cap = f->space[cap + 1];
+    if (cap) fake_set(f, cap + 2, 2, fake_get(f, cap + 2, 2) & 0x3fff);
+    for (u32 i = 0; i < fake_nr_devices; i++)
+        if (fake_device[i].pf == f) function_reset(&fake_device[i]);
     if (f->sriov) {
         for (u32 at = f->sriov + 8; at < f->sriov + 0x40u; at++) f->space[at] &= (u8)~f->writable[at];
         f->space[f->sriov + 0x20] = 1;

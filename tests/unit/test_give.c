@@ -696,21 +696,11 @@ static void test_virtual_functions(void **state) {
     wants("01:00.0/1");
     refused(-EBUSY, "PCI device 01:10.2 belongs to driver");
     config.pci[0] = CARD;
-    refused(-EBUSY, "PCI device 01:00.0: VMs have virtual functions of it");
     fake_destroy(vm);
     other = driver(); /* the card itself, which loses them by its reset, and gets them back */
     assert_int_equal(card->resets, 1);
     assert_int_equal(fake_get(card, 0x168, 2), 9);
-    config.nr_pci = 0;
-    wants("igb0/0");
-    strcpy(config.head.name, "third");
-    vm = driver();
-    fake_destroy(other); /* it is not reset while somebody has one of them */
-    assert_int_equal(card->resets, 1);
-    assert_int_equal(fake_get(card, 0x168, 2), 9);
-    assert_false(fake_get(card, PCI_COMMAND, 2) & PCI_COMMAND_MASTER);
-    assert_int_equal(fake_get(&vf[0], PCI_COMMAND, 2) & 7, 6);
-    fake_destroy(vm);
+    fake_destroy(other);
 }
 
 /* What does not come back is given to nobody, and another takes its place. */
@@ -817,6 +807,90 @@ static void test_hot(void **state) {
     assert_null(pci_find(VF0)->owner);
 }
 
+/* A VM that has a virtual function and one that gets the card, in the middle of its reset. */
+static struct vm *card_is_reset(struct vm **second) {
+    struct vm *vm;
+
+    card_init();
+    wants("igb0/1");
+    vm = driver();
+    memset((void *)vm->pci[0]->msix_table, 0xff, 48);
+    strcpy(config.head.name, "second");
+    config.pci[0] = CARD;
+    assert_int_equal(vm_create(&config, NULL, NULL), 0);
+    fake_work_due();
+    *second = vm_find("second");
+    assert_int_equal(card->resets, 1);
+    return vm;
+}
+
+static u32 vf_command(void) { return pci_read(VF0 + 2, PCI_COMMAND, 2) & 7; }
+
+/* Who has one of the card's functions is told, waits, and goes on. */
+static void test_card_reset_under_a_vm(void **state) {
+    struct vm *second, *vm = card_is_reset(&second);
+    struct pci_device *d = vm->pci[0];
+
+    says(vm, 0, "01:10.2 reset");
+    assert_false(d->msix_table[12] == 0);
+    assert_int_equal(mediate_write(d, 4, 2, PCI_COMMAND_MASTER), -EPERM);
+    assert_false(fake_get(&vf[1], PCI_COMMAND, 2) & PCI_COMMAND_MASTER); /* not even before it was reset */
+    fake_interrupt(d->entry[0].vector);
+    fake_work();
+    assert_int_equal(second->state, VM_RUNNING);
+    says(vm, 0, "01:10.2 given");
+    assert_int_equal(vf_command(), 6);
+    assert_int_equal(fake_get(&vf[1], 0x72, 2) & 0xc000, 0x8000);
+    for (u32 n = 0; n < 3; n++) {
+        assert_int_equal(entry_word(vm, n, 0), 0xfee00000 | vm->vcpu[0]->sched.cpu << 12);
+        assert_int_equal(entry_word(vm, n, 8), d->entry[n].vector);
+        assert_int_equal(entry_word(vm, n, 12), n > 0);
+    }
+    assert_int_equal(mediate_write(d, 4, 2, vf_command() | PCI_COMMAND_NO_INTX), 0);
+    fake_destroy(second); /* and once more */
+    assert_int_equal(card->resets, 2);
+    assert_int_equal(vf_command(), 6);
+    assert_int_equal(pci_read(VF0, PCI_COMMAND, 2) & 7, 2); /* nobody has this one */
+    fake_destroy(vm);
+    assert_int_equal(vf_command(), 2);
+    vm_put(second);
+}
+
+/* Who has stopped, or is being destroyed, gets nothing back. */
+static void test_card_reset_at_the_end(void **state) {
+    struct vm *second, *vm = card_is_reset(&second);
+
+    vm->config.on_crash = ON_CRASH_PRESERVE;
+    vm_crash(vm, NULL, "of something");
+    fake_work();
+    assert_int_equal(vf_command(), 2);
+    vm_destroy(vm, NULL, NULL);
+    vm_destroy(second, NULL, NULL); /* both at once */
+    fake_work();
+    assert_int_equal(vf_command(), 2);
+    assert_null(pci_find(VF0 + 2)->owner);
+    vm_put(second);
+    vm_put(vm);
+}
+
+/* What the card does not give back is lost, for who has it and for others. */
+static void test_card_does_not_come_back(void **state) {
+    struct vm *second, *vm = card_is_reset(&second);
+
+    card->silent_until = ~0ull;
+    fake_work();
+    assert_int_equal(second->state, VM_DYING);
+    assert_true(pci_find(CARD)->lost);
+    says(vm, 0, "01:10.2 lost");
+    assert_int_equal(fake_get(&vf[1], PCI_COMMAND, 2) & 7, 0);
+    strcpy(config.head.name, "third");
+    config.nr_pci = 0;
+    wants("igb0/any");
+    refused(-ENOENT, "there is no virtual function, or none left, as it is asked for");
+    fake_destroy(vm);
+    vm_put(second);
+}
+
 /* The VM lets go at once; it is destroyed in between; what fails goes back. */
 static void test_hot_ends(void **state) {
     struct vm *vm;
@@ -893,6 +967,9 @@ int main(void) {
         cmocka_unit_test_setup_teardown(test_lost, setup, teardown),
         cmocka_unit_test_setup_teardown(test_hot, setup, teardown),
         cmocka_unit_test_setup_teardown(test_hot_ends, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_card_reset_under_a_vm, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_card_reset_at_the_end, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_card_does_not_come_back, setup, teardown),
         cmocka_unit_test_setup_teardown(test_undone, setup, teardown),
         cmocka_unit_test_setup_teardown(test_reset_between, setup, teardown),
     };
