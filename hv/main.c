@@ -31,7 +31,6 @@ static hpa_t low_ram, high_ram; /* where RAM ends: all of it, and below 4 GiB */
 static struct config config;
 static const char *no_iommu; /* why */
 static volatile bool boot_done;
-extern const u8 image_end[];
 
 void hv_main(u32 magic, u64 mbi);
 

@@ -4,6 +4,10 @@
 
 #include "mm/frame.h"
 
+/* boot.asm's, with DIRECTMAP; and where the parts of the image begin (takt.ld). */
+extern const u64 boot_pml4[512];
+extern const u8 image_rodata[], image_data[], image_end[];
+
 /* Maps RAM in [start, end) above 4 GiB at DIRECTMAP; what lies below has been mapped since boot.asm. */
 void hostmap_direct(hpa_t start, hpa_t end);
 /* Maps the image page by page: text read-only and executable, the rest not executable; drops the identity
