@@ -18,10 +18,9 @@ static const u8 *table_at(struct acpi_info *a, u64 pa, u32 *len) {
     return NULL;
 }
 
-/* ~0 is the address of all CPUs, not of one. */
+/* ~0 is the address of all CPUs, not of one. Those that are "online capable" are not there yet. */
 static void add_cpu(struct acpi_info *a, u32 apic_id, u32 flags) {
-    if (!(flags & 1) || apic_id == ~0u) /* enabled; "online capable" ones are not there yet */
-        return;
+    if (!(flags & 1) || apic_id == ~0u) return;
     for (u32 i = 0; i < a->nr_cpus; i++)
         if (a->apic_id[i] == apic_id) return;
     if (a->nr_cpus == ACPI_MAX_CPUS)
@@ -116,24 +115,24 @@ static bool rsdp_ok(const u8 *p, u32 len) {
     return len >= 20 && !memcmp(p, "RSD PTR ", 8) && table_sums_to_zero(p, 20) && (p[15] < 2 || len >= 36);
 }
 
-static const u8 *scan(u64 start, u64 len) {
-    const u8 *p = acpi_map(start, len);
+static const u8 *scan(u64 start, u64 end, u32 size, bool (*ok)(const u8 *p, u32 len)) {
+    const u8 *p = acpi_map(start, end - start);
 
-    for (u64 i = 0; p && i + 36 <= len; i += 16)
-        if (rsdp_ok(p + i, 36)) return p + i;
+    for (; p && start + size <= end; p += 16, start += 16)
+        if (ok(p, size)) return p;
     return NULL;
 }
 
-static const u8 *find_rsdp(void) {
+const u8 *firmware_find(u64 rom, u32 size, bool (*ok)(const u8 *p, u32 len)) {
     const u8 *bda = acpi_map(0x400, 0x100), *p = NULL;
     u64 ebda = bda ? table_get(bda + 0x0e, 2) << 4 : 0;
 
-    if (ebda >= 0x80000 && ebda <= 0x9fc00) p = scan(ebda, 1024);
-    return p ? p : scan(0xe0000, 0x20000);
+    if (ebda >= 0x80000 && ebda <= 0x9fc00) p = scan(ebda, ebda + 1024, size, ok);
+    return p ? p : scan(rom, 0x100000, size, ok);
 }
 
 int acpi_parse(struct acpi_info *out, const u8 *rsdp, u32 rsdp_len) {
-    const u8 *p = rsdp_ok(rsdp, rsdp_len) ? rsdp : find_rsdp();
+    const u8 *p = rsdp_ok(rsdp, rsdp_len) ? rsdp : firmware_find(0xe0000, 36, rsdp_ok);
 
     memset(out, 0, sizeof(*out));
     out->nmi_lint = 1;

@@ -11,14 +11,7 @@
 /* Register numbers: MMIO offset / 16, MSR - 0x800 (SDM 3A table 11-1 and 11-6) */
 enum { REG_ID = 0x02, REG_TPR = 0x08, REG_EOI = 0x0b, REG_SVR = 0x0f };
 enum { REG_ICR = 0x30, REG_ICR_HIGH = 0x31 };
-enum {
-    LVT_TIMER = 0x32,
-    LVT_THERMAL = 0x33,
-    LVT_PERF = 0x34,
-    LVT_LINT0 = 0x35,
-    LVT_LINT1 = 0x36,
-    LVT_ERROR = 0x37
-};
+enum { LVT_TIMER = 0x32, LVT_THERMAL, LVT_PERF, LVT_LINT0, LVT_LINT1, LVT_ERROR };
 enum { TIMER_COUNT = 0x38, TIMER_LEFT = 0x39, TIMER_DIVIDE = 0x3e };
 
 #define LVT_MASKED   BIT(16)
@@ -104,11 +97,8 @@ void apic_init_cpu(void) {
     if (apic_x2) wrmsr(MSR_APIC_BASE, base | BIT(10));
     apic_write(REG_SVR, BIT(8) | VEC_SPURIOUS);
     apic_write(REG_TPR, 0);
-    apic_write(LVT_THERMAL, LVT_MASKED);
-    apic_write(LVT_PERF, LVT_MASKED);
-    apic_write(LVT_LINT0, acpi->nmi_lint == 0 ? LVT_NMI : LVT_MASKED);
-    apic_write(LVT_LINT1, acpi->nmi_lint == 1 ? LVT_NMI : LVT_MASKED);
-    apic_write(LVT_ERROR, LVT_MASKED);
+    for (u32 lvt = LVT_THERMAL; lvt <= LVT_ERROR; lvt++)
+        apic_write(lvt, lvt - LVT_LINT0 == acpi->nmi_lint ? LVT_NMI : LVT_MASKED);
     apic_write(TIMER_DIVIDE, 0xb); /* by 1 */
     apic_write(LVT_TIMER, VEC_TIMER | (apic_tsc_deadline ? LVT_DEADLINE : 0));
     /* The mode must have changed before the deadline is written (SDM 3A 11.5.4.1). */

@@ -70,9 +70,8 @@ static void push_all(void) {
     if (uart_stuck || !uart.port) out_tail = out_head;
 }
 
-unsigned console_room(void) {
-    return (unsigned)(OUT_SIZE - (out_head - out_tail)) / 2; /* each might be a "\n" */
-}
+/* Each might be a "\n". */
+unsigned console_room(void) { return (unsigned)(OUT_SIZE - (out_head - out_tail)) / 2; }
 
 /* Before console_set_async() it makes room by waiting. */
 static unsigned write_locked(const char *s, unsigned n) {

@@ -110,6 +110,10 @@ int acpi_parse(struct acpi_info *out, const u8 *rsdp, u32 rsdp_len);
 /* Makes [pa, pa + len) readable, for ever; NULL if it cannot. hostmap.c's in the image. */
 const void *acpi_map(u64 pa, u64 len);
 
+/* What firmware leaves on a multiple of 16 bytes in the first KiB of the EBDA or in the BIOS' ROM, from `rom`
+ * to 1 MiB: the first `size` bytes that are `ok`; NULL. */
+const u8 *firmware_find(u64 rom, u32 size, bool (*ok)(const u8 *p, u32 len));
+
 /* ---- where the IOMMUs are: dmar.c. Whatever of the table does not hold makes it bad, and none of it is
  * used then: a device that an IOMMU forgets would have all memory ---- */
 

@@ -14,8 +14,8 @@ enum { IOAPIC_VERSION = 1, IOAPIC_TABLE = 0x10 };
 #define RTE_LOW    BIT(13)
 #define RTE_LEVEL  BIT(15)
 #define RTE_MASKED BIT(16)
-#define RTE_REMAPS                                                                                           \
-    BIT(16) /* of the upper half: it has an index of the remapping table from bit 17 on. VT-d 5.1.5.1 */
+/* Of the upper half: it has an index of the remapping table from bit 17 on. VT-d 5.1.5.1 */
+#define RTE_REMAPS BIT(16)
 
 static struct {
     volatile u8 *regs; /* NULL: none answers */

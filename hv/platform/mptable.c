@@ -5,27 +5,10 @@
 
 enum { MP_CPU, MP_BUS, MP_IOAPIC, MP_INTERRUPT };
 
-static bool floating_ok(const u8 *p) { return !memcmp(p, "_MP_", 4) && table_sums_to_zero(p, FLOATING); }
-
-static const u8 *scan(u64 start, u64 len) {
-    const u8 *p = acpi_map(start, len);
-
-    for (u64 i = 0; p && i + FLOATING <= len; i += FLOATING)
-        if (floating_ok(p + i)) return p + i;
-    return NULL;
-}
-
-/* 4.1: in the first KiB of the EBDA, or in the BIOS' ROM. */
-static const u8 *find_floating(void) {
-    const u8 *bda = acpi_map(0x400, 0x100), *p = NULL;
-    u64 ebda = bda ? table_get(bda + 0x0e, 2) << 4 : 0;
-
-    if (ebda >= 0x80000 && ebda <= 0x9fc00) p = scan(ebda, 1024);
-    return p ? p : scan(0xf0000, 0x10000);
-}
+static bool floating_ok(const u8 *p, u32 len) { return !memcmp(p, "_MP_", 4) && table_sums_to_zero(p, len); }
 
 static const u8 *find_table(struct mp_info *out, u32 *len) {
-    const u8 *p = find_floating(), *t;
+    const u8 *p = firmware_find(0xf0000, FLOATING, floating_ok), *t; /* 4.1 */
     u64 pa = p ? table_get(p + 4, 4) : 0;
 
     t = pa ? acpi_map(pa, HEADER) : NULL;

@@ -90,11 +90,10 @@ void panic(const char *fmt, ...) {
 
 const char fault_words[] = "pf|gp|ud|df|stack|mc|assert|nmi|stray|storm|hang|sleep";
 
-static void page_fault(void) { *(volatile int *)(u64)nr_cpus = 0; /* a small address, which is not mapped */ }
+/* A small address, which is not mapped; and one that is not canonical. */
+static void page_fault(void) { *(volatile int *)(u64)nr_cpus = 0; }
 
-static void general_protection(void) {
-    *(volatile int *)(0x8000000000000000ull | nr_cpus) = 0; /* not canonical */
-}
+static void general_protection(void) { *(volatile int *)(0x8000000000000000ull | nr_cpus) = 0; }
 
 static void undefined(void) { __asm__ volatile("ud2"); }
 

@@ -37,7 +37,6 @@ int cpu_give_stacks(struct cpu *c) {
     return c->p.stack_top ? 0 : -ENOMEM;
 }
 
-void ap_main(void);
 void ap_main(void) {
     struct cpu *c = starting;
 

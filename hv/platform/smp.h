@@ -12,6 +12,7 @@ int cpu_give_stacks(struct cpu *c); /* its own, and one for each IST entry, guar
  * MiB (0: there is none, and none is started); each calls `entry` on its own stack and never returns.
  * Those that do not answer within 1 s are reported and done without. Sets nr_cpus and percpu_of. */
 void smp_start(const struct acpi_info *a, hpa_t page, void (*entry)(void));
+void ap_main(void); /* where boot.asm brings them to */
 /* On each CPU once its timers work: kicks and heartbeats are watched from now on. */
 void smp_watch(void);
 /* Makes `cpu` leave its guest or its halt and pass through its loop, soon. Harmless on itself. */
