@@ -41,7 +41,7 @@ $(B)/layout.inc: boot/layout.h
 	@mkdir -p $(@D)
 	sed -n 's/^#define *\([A-Z0-9_]*\) *\([0-9][0-9a-fx]*\).*/%define \1 \2/p' $< > $@
 
-$(B)/image/%.o: %.asm $(B)/layout.inc
+$(B)/image/%.o: %.asm $(B)/layout.inc $(wildcard boot/*.inc)
 	@mkdir -p $(@D)
 	$(NASM) -f elf64 $(NASM_DEBUG) -I$(B)/ -Iboot/ -MD $(@:.o=.d) -o $@ $<
 
@@ -394,7 +394,7 @@ lint: ## clang-format, cppcheck, headers alone, line width, floors, faults out o
 	@tools/lint.sh
 
 size: $(B)/takt.elf ## lines and bytes of the image, against the budgets (SINCE=commit: compared with that, by file)
-	@$(PYTHON) tools/size.py $(if $(SINCE),--since $(SINCE)) $(B)/image $(B)/takt.elf $(HV_C) $(HV_ASM)
+	@$(PYTHON) tools/size.py $(if $(SINCE),--since $(SINCE)) $(B)/image $(B)/takt.elf $(HV_C) $(HV_ASM) $(wildcard boot/*.inc)
 
 mutants: ## each fault of tests/mutants.txt must turn its test red: two to three hours (tools/mutants.py NAME: one)
 	@$(PYTHON) tools/mutants.py

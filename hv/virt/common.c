@@ -71,9 +71,8 @@ bool guest_raise(struct virt_vcpu *v, u8 vector, bool has_code, u32 code) {
     if ((first == CONTRIBUTORY && second == CONTRIBUTORY) ||
         (first == PAGE_FAULT && (second == CONTRIBUTORY || second == PAGE_FAULT)))
         v->pending = (struct virt_event){ EVENT_EXCEPTION, EXC_DF, true, 0 };
-    if (vector ==
-        EXC_DB) /* the CPU does so when it delivers one, but not one that we inject: SDM 3B 18.2.4 */
-        virt->set_reg(v, VREG_DR7, virt->get_reg(v, VREG_DR7) & ~DR7_GD);
+    /* the CPU does so when it delivers one, but not one that we inject: SDM 3B 18.2.4 */
+    if (vector == EXC_DB) virt->set_reg(v, VREG_DR7, virt->get_reg(v, VREG_DR7) & ~DR7_GD);
     return true;
 }
 

@@ -4,6 +4,8 @@
 bits 64
 section .text
 
+%include "each.inc"
+
 %define GPR(n) [rdi + 8 * n]
 %define VMCS_HOST_RSP 0x6c14
 
@@ -21,32 +23,19 @@ section .text
     %1 rbx, 3
     %1 rbp, 5
     %1 rsi, 6
-    %1 r8, 8
-    %1 r9, 9
-    %1 r10, 10
-    %1 r11, 11
-    %1 r12, 12
-    %1 r13, 13
-    %1 r14, 14
-    %1 r15, 15
+  %assign n 8
+  %rep 8
+    %1 r%[n], n
+    %assign n n + 1
+  %endrep
 %endmacro
 
 %macro ENTER 0
-    push rbx
-    push rbp
-    push r12
-    push r13
-    push r14
-    push r15
+    each push, rbx, rbp, r12, r13, r14, r15
 %endmacro
 
 %macro LEAVE 0
-    pop r15
-    pop r14
-    pop r13
-    pop r12
-    pop rbp
-    pop rbx
+    each pop, r15, r14, r13, r12, rbp, rbx
     ret
 %endmacro
 

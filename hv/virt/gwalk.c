@@ -52,8 +52,8 @@ static u64 reserved_bits(const struct walk *w, unsigned level, bool leaf) {
     u64 r = 0;
 
     if (w->levels == 2) return leaf && level == 2 ? BIT(21) : 0;
-    if (w->levels == 3 && level == 3)
-        return 0xfff00000000001c6ull; /* of a PDPTE: SDM 3A table 4-8; but QEMU's CPU sets bit 5 */
+    /* of a PDPTE: SDM 3A table 4-8; but QEMU's CPU sets bit 5 */
+    if (w->levels == 3 && level == 3) return 0xfff00000000001c6ull;
     if (!(w->efer & EFER_NXE)) r |= PTE_NX;
     if (w->levels == 3) r |= 0x7ff0000000000000ull;
     if (leaf && level > 1) r |= (BIT(12 + 9 * (level - 1)) - 1) & ~0x1fffull;
@@ -91,8 +91,8 @@ static bool descend(struct walk *w, u64 va) {
         w->at[w->depth] = at;
         w->value[w->depth++] = e;
         w->reserved |= (e & reserved_bits(w, level, leaf)) != 0;
-        if (w->levels == 3 && level == 3)
-            e |= PTE_W | PTE_U; /* PDPTEs of PAE grant nothing and forbid nothing */
+        /* PDPTEs of PAE grant nothing and forbid nothing */
+        if (w->levels == 3 && level == 3) e |= PTE_W | PTE_U;
         w->all &= e;
         w->any |= e;
         table = e & ADDR_52;
@@ -194,13 +194,7 @@ unsigned guest_fetch(struct virt_vcpu *v, u8 *buf, unsigned max) {
 }
 
 /* LOCK faults with all that exit but MOV CR, where AMD reads CR0 as CR8. */
-static const u8 prefixes[] = { 0x26, 0x2e, 0x36, 0x3e, 0x64, 0x65, 0x66, 0x67, 0xf0, 0xf2, 0xf3 };
-
-static bool is_prefix(u8 b) {
-    for (unsigned i = 0; i < sizeof(prefixes); i++)
-        if (b == prefixes[i]) return true;
-    return false;
-}
+static bool is_prefix(u8 b) { return b && strchr("\x26\x2e\x36\x3e\x64\x65\x66\x67\xf0\xf2\xf3", b); }
 
 unsigned insn_length(const u8 *bytes, unsigned len, unsigned mode, u32 insn, u8 *gpr) {
     unsigned n = 0;

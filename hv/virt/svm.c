@@ -27,9 +27,6 @@ struct svm_vcpu {
     u64 step_rip, iret_rip; /* where that was; and where the last IRET was that exited */
 };
 
-void svm_enter(struct guest_regs *regs, u64 vmcb_pa, u64 host_pa);
-_Static_assert(offsetof(struct virt_vcpu, regs) == 0 && offsetof(struct guest_regs, gpr) == 0, "entry.asm");
-
 static u32 features;
 static u8 *io_bitmap, *msr_bitmap; /* all VMs share them */
 
@@ -214,8 +211,8 @@ static bool step_done(struct virt_vcpu *v, struct svm_vcpu *s) {
     bool stepped = b->exit_code == SVM_EXIT_EXC + EXC_DB && b->dr6 & DR6_BS;
 
     s->stepping = false;
-    if (v->regs.rip == s->step_rip || s->step_rip != s->iret_rip)
-        v->regs.rflags &= ~RFLAGS_TF; /* an IRET has loaded its own */
+    /* else an IRET has loaded its own */
+    if (v->regs.rip == s->step_rip || s->step_rip != s->iret_rip) v->regs.rflags &= ~RFLAGS_TF;
     if (!stepped) return false;
     svm_clear_shadow(v);
     b->dr6 &= ~DR6_BS;
@@ -314,8 +311,8 @@ static void decode_npf(struct virt_vcpu *v, struct vmcb *b, struct vm_exit *e) {
     e->npf.exec = info & BIT(4);
     e->npf.in_walk = info & BIT(33);
     npf_bytes(v, e, mode_of(b), b->cr3);
-    if (info & BIT(0) && info & BIT(3)) /* reserved bits in our own tables */
-        e->reason = EXIT_NPT_MISCONFIG;
+    /* reserved bits in our own tables */
+    if (info & BIT(0) && info & BIT(3)) e->reason = EXIT_NPT_MISCONFIG;
 }
 
 static void decode_io(struct virt_vcpu *v, struct vmcb *b, struct vm_exit *e) {
@@ -364,43 +361,37 @@ static void decode_msr(struct virt_vcpu *v, struct vmcb *b, struct vm_exit *e) {
 static void decode_plain(struct virt_vcpu *v, struct vmcb *b, struct vm_exit *e);
 
 /* What is in this table is intercepted: from 0x60 on each code has a bit. */
-#define PLAIN(reason)                                                                                        \
-    { decode_plain, reason, 0, 0 }
-#define INSN(reason, insn, len)                                                                              \
-    { decode_plain, reason, len, insn } /* its bytes without prefixes, first in the lowest */
-#define BY(decode)                                                                                           \
-    { decode, 0, 0, 0 }
 static const struct {
     void (*decode)(struct virt_vcpu *v, struct vmcb *b, struct vm_exit *e);
     u8 reason, len;
-    u32 insn;
+    u32 insn; /* its bytes without prefixes, first in the lowest */
 } exits[] = {
-    [0x00 ... 0x1f] = BY(decode_cr),
-    [0x40 ... 0x5f] = BY(decode_exception),
-    [0x60] = PLAIN(EXIT_INTR),
-    [0x61] = PLAIN(EXIT_NMI),
-    [0x63] = PLAIN(EXIT_INIT),
-    [0x64] = PLAIN(EXIT_IRQ_WINDOW),
-    [0x6f] = INSN(EXIT_RDPMC, 0x330f, 2),
-    [0x72] = BY(decode_cpuid),
-    [0x73] = PLAIN(EXIT_HIDDEN), /* RSM */
-    [SVM_EXIT_IRET] = BY(decode_iret),
-    [0x76] = INSN(EXIT_WBINVD, 0x080f, 2),
-    [0x77] = INSN(EXIT_PAUSE, 0x90, 1), /* with F3; without, it may be skipped as well */
-    [0x78] = INSN(EXIT_HLT, 0xf4, 1),
-    [0x7a] = PLAIN(EXIT_HIDDEN), /* INVLPGA */
-    [0x7b] = BY(decode_io),
-    [0x7c] = BY(decode_msr),
-    [0x7d] = PLAIN(EXIT_TASK_SWITCH),
-    [0x7f] = PLAIN(EXIT_SHUTDOWN),
-    [0x80] = PLAIN(EXIT_HIDDEN), /* VMRUN, whose intercept VMRUN demands */
-    [0x81] = BY(decode_vmmcall),
-    [0x82 ... 0x86] = PLAIN(EXIT_HIDDEN), /* VMLOAD VMSAVE STGI CLGI SKINIT */
-    [0x89] = INSN(EXIT_WBINVD, 0x090f, 2),
-    [0x8a ... 0x8c] = PLAIN(EXIT_HIDDEN), /* MONITOR, MWAIT, and MWAIT when armed */
-    [0x8d] = INSN(EXIT_XSETBV, 0xd1010f, 3),
-    [0x8e] = PLAIN(EXIT_HIDDEN),          /* RDPRU */
-    [0xa0 ... 0xa4] = PLAIN(EXIT_HIDDEN), /* INVLPGB, the same if illegal, INVPCID MCOMMIT TLBSYNC */
+    [0x00 ... 0x1f] = { decode_cr },
+    [0x40 ... 0x5f] = { decode_exception },
+    [0x60] = { decode_plain, EXIT_INTR },
+    [0x61] = { decode_plain, EXIT_NMI },
+    [0x63] = { decode_plain, EXIT_INIT },
+    [0x64] = { decode_plain, EXIT_IRQ_WINDOW },
+    [0x6f] = { decode_plain, EXIT_RDPMC, 2, 0x330f },
+    [0x72] = { decode_cpuid },
+    [0x73] = { decode_plain, EXIT_HIDDEN }, /* RSM */
+    [SVM_EXIT_IRET] = { decode_iret },
+    [0x76] = { decode_plain, EXIT_WBINVD, 2, 0x080f },
+    [0x77] = { decode_plain, EXIT_PAUSE, 1, 0x90 }, /* with F3; without, it may be skipped as well */
+    [0x78] = { decode_plain, EXIT_HLT, 1, 0xf4 },
+    [0x7a] = { decode_plain, EXIT_HIDDEN }, /* INVLPGA */
+    [0x7b] = { decode_io },
+    [0x7c] = { decode_msr },
+    [0x7d] = { decode_plain, EXIT_TASK_SWITCH },
+    [0x7f] = { decode_plain, EXIT_SHUTDOWN },
+    [0x80] = { decode_plain, EXIT_HIDDEN }, /* VMRUN, whose intercept VMRUN demands */
+    [0x81] = { decode_vmmcall },
+    [0x82 ... 0x86] = { decode_plain, EXIT_HIDDEN }, /* VMLOAD VMSAVE STGI CLGI SKINIT */
+    [0x89] = { decode_plain, EXIT_WBINVD, 2, 0x090f },
+    [0x8a ... 0x8c] = { decode_plain, EXIT_HIDDEN }, /* MONITOR, MWAIT, and MWAIT when armed */
+    [0x8d] = { decode_plain, EXIT_XSETBV, 3, 0xd1010f },
+    [0x8e] = { decode_plain, EXIT_HIDDEN },          /* RDPRU */
+    [0xa0 ... 0xa4] = { decode_plain, EXIT_HIDDEN }, /* INVLPGB (also illegal), INVPCID MCOMMIT TLBSYNC */
 };
 
 static void decode_plain(struct virt_vcpu *v, struct vmcb *b, struct vm_exit *e) {
@@ -505,22 +496,4 @@ static void svm_run(struct virt_vcpu *v, u64 deadline_ns, struct vm_exit *e) {
     after_exit(v, e);
 }
 
-const struct virt_ops svm_ops = {
-    .name = "svm",
-    .probe = svm_probe,
-    .cpu_enable = svm_cpu_enable,
-    .npt_format = &npt_format_amd,
-    .vcpu_init = svm_vcpu_init,
-    .vcpu_fini = vcpu_free_pages,
-    .reset_events = svm_reset_events,
-    .load = svm_load,
-    .save = state_save,
-    .run = svm_run,
-    .get_reg = svm_get_reg,
-    .set_reg = svm_set_reg,
-    .get_seg = svm_get_seg,
-    .set_seg = svm_set_seg,
-    .blocked = svm_blocked,
-    .clear_shadow = svm_clear_shadow,
-    .cpl = svm_cpl,
-};
+const struct virt_ops svm_ops = { VIRT_OPS(svm), .npt_format = &npt_format_amd, .save = state_save };

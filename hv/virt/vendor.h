@@ -36,6 +36,19 @@ struct virt_cpu {
     struct tlb_tags tags;
 };
 
+/* Of a vendor's table of operations all that is a function of its own, by the name that it has there. */
+#define VIRT_OPS(vendor)                                                                                     \
+    .name = #vendor, .probe = vendor##_probe, .cpu_enable = vendor##_cpu_enable,                             \
+    .vcpu_init = vendor##_vcpu_init, .vcpu_fini = vcpu_free_pages, .reset_events = vendor##_reset_events,    \
+    .load = vendor##_load, .run = vendor##_run, .get_reg = vendor##_get_reg, .set_reg = vendor##_set_reg,    \
+    .get_seg = vendor##_get_seg, .set_seg = vendor##_set_seg, .blocked = vendor##_blocked,                   \
+    .clear_shadow = vendor##_clear_shadow, .cpl = vendor##_cpl
+
+/* entry.asm's */
+void svm_enter(struct guest_regs *regs, u64 vmcb_pa, u64 host_pa);
+int vmx_enter(struct guest_regs *regs, bool launched);
+void vmx_exit(void);
+
 static inline struct virt_cpu *this_virt(void) { return this_cpu()->virt; }
 
 static inline bool is_loaded(const struct virt_vcpu *v) { return this_virt()->vcpu == v; }

@@ -195,6 +195,7 @@ struct virt_vcpu {
     void *xsave;      /* a page */
     void *priv;       /* VMCS or VMCB and what belongs to it */
 };
+_Static_assert(offsetof(struct virt_vcpu, regs) == 0 && offsetof(struct guest_regs, gpr) == 0, "entry.asm");
 
 /* What the machine's CPUs can do: filled by probe(), read by the pre-flight table. */
 struct virt_caps {

@@ -51,10 +51,6 @@ struct vmx_vcpu {
     u64 error; /* of an entry that failed: VM-instruction error; 0: the guest's state was refused */
 };
 
-int vmx_enter(struct guest_regs *regs, bool launched);
-void vmx_exit(void);
-_Static_assert(offsetof(struct virt_vcpu, regs) == 0 && offsetof(struct guest_regs, gpr) == 0, "entry.asm");
-
 /* The controls, as chosen once by what this machine's CPUs offer: SDM 3D A.3 to A.5 ("true" MSRs). The
  * bits: SDM 3C 25.6.1 to 25.8.1. */
 enum { PIN, PRIMARY, SECONDARY, EXIT, ENTRY, CONTROLS };
@@ -93,8 +89,8 @@ static bool choose_controls(void) {
         controls[i].value = (controls[i].needed | controls[i].wanted | (u32)offer) & (u32)(offer >> 32);
         ok &= !(controls[i].needed & ~controls[i].value);
     }
-    if (controls[SECONDARY].value & SEC_PLE)
-        controls[PRIMARY].value &= ~PRI_PAUSE; /* only spinning is of interest */
+    /* only spinning is of interest */
+    if (controls[SECONDARY].value & SEC_PLE) controls[PRIMARY].value &= ~PRI_PAUSE;
     timer_shift = rdmsr(MSR_VMX_MISC) & 31;
     return ok && !(controls[PRIMARY].value & PRI_CR3) && (rdmsr(MSR_VMX_EPT_VPID) & EPT_NEEDED) == EPT_NEEDED;
 }
@@ -202,13 +198,13 @@ static void set_controls(const struct virt_vcpu *v) {
         { 0x6c16, (u64)vmx_exit },   /* RIP */
     };
 
-    for (unsigned i = 0; i < CONTROLS; i++) vmwrite(controls[i].field, controls[i].value);
-    for (unsigned i = 0; i < ARRAY_SIZE(fields); i++) vmwrite(fields[i].field, fields[i].value);
+    for (unsigned i = 0; i < CONTROLS; i++) write_field(v, controls[i].field, controls[i].value);
+    for (unsigned i = 0; i < ARRAY_SIZE(fields); i++) write_field(v, fields[i].field, fields[i].value);
     if (controls[SECONDARY].value & SEC_PLE) {
-        vmwrite(0x4020, 128); /* cycles between two PAUSEs of one loop, and how long it may last */
-        vmwrite(0x4022, 4096);
+        write_field(v, 0x4020, 128); /* cycles between two PAUSEs of one loop, and how long it may last */
+        write_field(v, 0x4022, 4096);
     }
-    if (controls[SECONDARY].value & SEC_ENCLS) vmwrite(0x202e, ~0ull); /* all leaves */
+    if (controls[SECONDARY].value & SEC_ENCLS) write_field(v, 0x202e, ~0ull); /* all leaves */
 }
 
 static int vmx_vcpu_init(struct virt_vcpu *v) {
@@ -222,9 +218,7 @@ static int vmx_vcpu_init(struct virt_vcpu *v) {
     v->priv = s;
     *(u32 *)pages = (u32)rdmsr(MSR_VMX_BASIC) & 0x7fffffff;
     vmclear(s->vmcs);
-    borrow(v, false);
     set_controls(v);
-    borrow(v, true);
     return 0;
 }
 
@@ -236,10 +230,7 @@ static void vmx_reset_events(struct virt_vcpu *v) {
 /* What the exits bring this pCPU back to. Its tables and its GS base never change. */
 static void set_host_state(void) {
     const struct cpu *c = cpu_of(this_cpu());
-    struct __attribute__((packed)) {
-        u16 limit;
-        u64 base;
-    } idt;
+    struct table_register idt;
 
     __asm__ volatile("sidt %0" : "=m"(idt));
     vmwrite(VMCS_HOST + 12, SEL_TSS);
@@ -458,8 +449,8 @@ static void decode_exception(struct virt_vcpu *v, struct vm_exit *e) {
 static void decode_cr(struct virt_vcpu *v, struct vm_exit *e) {
     u64 q = vmread(VMCS_QUALIFICATION);
 
-    e->reason =
-        (q >> 4 & 3) > 1 ? EXIT_UNKNOWN : EXIT_CR; /* CLTS and LMSW do not reach the bits that we own */
+    /* CLTS and LMSW do not reach the bits that we own */
+    e->reason = (q >> 4 & 3) > 1 ? EXIT_UNKNOWN : EXIT_CR;
     e->cr.cr = q & 15;
     e->cr.write = (q >> 4 & 3) == 0;
     e->cr.gpr = q >> 8 & 15;
@@ -582,23 +573,5 @@ static const char *vmx_why(struct virt_vcpu *v) { /* SDM 3C 31.4 */
     }
 }
 
-const struct virt_ops vmx_ops = {
-    .name = "vmx",
-    .probe = vmx_probe,
-    .cpu_enable = vmx_cpu_enable,
-    .npt_format = &npt_format_ept,
-    .vcpu_init = vmx_vcpu_init,
-    .vcpu_fini = vcpu_free_pages,
-    .reset_events = vmx_reset_events,
-    .load = vmx_load,
-    .save = vmx_save,
-    .run = vmx_run,
-    .get_reg = vmx_get_reg,
-    .set_reg = vmx_set_reg,
-    .get_seg = vmx_get_seg,
-    .set_seg = vmx_set_seg,
-    .blocked = vmx_blocked,
-    .clear_shadow = vmx_clear_shadow,
-    .cpl = vmx_cpl,
-    .why = vmx_why,
-};
+const struct virt_ops vmx_ops = { VIRT_OPS(vmx), .npt_format = &npt_format_ept, .save = vmx_save,
+                                  .why = vmx_why };

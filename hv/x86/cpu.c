@@ -23,10 +23,7 @@ static void fill_idt(void) {
 /* The segment registers keep what boot.asm gave them: its GDT has the same descriptors at the same places. */
 void cpu_load_tables(struct cpu *c) {
     u64 tss = (u64)&c->tss;
-    struct __attribute__((packed)) {
-        u16 limit;
-        u64 base;
-    } gdtr = { sizeof(c->gdt) - 1, (u64)c->gdt }, idtr = { sizeof(idt) - 1, (u64)idt };
+    struct table_register gdtr = { sizeof(c->gdt) - 1, (u64)c->gdt }, idtr = { sizeof(idt) - 1, (u64)idt };
 
     if (c == &boot_cpu) fill_idt();
     c->gdt[SEL_CODE / 8] = 0x00af9b000000ffff;

@@ -18,6 +18,12 @@ struct __attribute__((packed)) tss {
     u16 reserved3, iomap;
 };
 
+/* What LGDT, LIDT and SIDT have as operand (SDM 3A 2.4). */
+struct __attribute__((packed)) table_register {
+    u16 limit;
+    u64 base;
+};
+
 enum { IST_NONE, IST_DF, IST_NMI, IST_MC, IST_NR }; /* as in the IDT's gates */
 
 struct cpu {

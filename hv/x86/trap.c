@@ -162,7 +162,6 @@ static void leave_halt(struct trap_frame *f) {
     if (f->rip == (u64)irq_halt_insn) f->rip++;
 }
 
-void trap_handle(struct trap_frame *f);
 void trap_handle(struct trap_frame *f) {
     leave_halt(f);
     if (f->vector >= 32)

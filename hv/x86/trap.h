@@ -28,6 +28,9 @@ extern void (*dump_hook)(void);
  * between STI and HLT. */
 void irq_halt(void);
 
+struct trap_frame;
+void trap_handle(struct trap_frame *f); /* for traps.asm */
+
 extern volatile bool cpus_stop; /* the next NMI halts its CPU for ever */
 
 #endif

@@ -3,14 +3,7 @@
 bits 64
 section .text
 
-; each push, rax, rcx: the same instruction for each register
-%macro each 2-*
-  %define insn %1
-  %rep %0 - 1
-    %rotate 1
-        insn %1
-  %endrep
-%endmacro
+%include "each.inc"
 
 global trap_stubs
 align 16
