@@ -31,8 +31,6 @@ enum kind {
     DISK,
 };
 
-#define DEVICE "the name of the VM that serves it, perhaps with at most 95 characters of options"
-
 /* What values there are. Up to CONSOLE they are text and kept as such, from PCI on one of several devices;
  * all others are kept as a number. Word n means n % (max + 1). */
 static const struct {
@@ -57,10 +55,9 @@ static const struct {
     [ON_CRASH] = { "destroy, restart or preserve", 0, 2, { "destroy", "restart", "preserve" } },
     [GUEST_CONSOLE] = { "keep or log", 0, 1, { "keep", "log" } },
     [ON_DMA_FAULT] = { "stop or log", 0, 1, { "stop", "log" } },
-    [PCI] = { "a PCI device such as 00:03.0" },
-    [VF] = { "a virtual function such as igb0/any or 01:00.0/2" },
-    [NET] = { DEVICE },
-    [DISK] = { DEVICE },
+    [PCI] = { "a PCI device such as 00:03.0", 0, ~0ull },
+    [VF] = { "a virtual function such as igb0/any or 01:00.0/2", 0, ~0ull },
+    [NET... DISK] = { "the name of the VM that serves it, perhaps with at most 95 characters of options" },
 };
 
 enum section { NO_SECTION, BAD_SECTION, HYPERVISOR, POOL, VM };
@@ -161,6 +158,21 @@ static int read_word(enum kind kind, const char *value, u64 *v) {
     return n < ARRAY_SIZE(kinds[0].words) ? 0 : -EINVAL;
 }
 
+int config_vf(const char *s, u64 *request) {
+    const char *slash = strchr(s, '/');
+    bool named = strncmp(s, "igb", 3) == 0, any = slash && strcmp(slash, "/any") == 0;
+    char pf[16];
+    u64 n, vf = 0;
+
+    if (!slash || slash - s >= (i64)sizeof(pf)) return -EINVAL;
+    memcpy(pf, s, (size_t)(slash - s));
+    pf[slash - s] = 0;
+    if (named ? parse_u64(pf + 3, &n, NULL) : parse_pci(pf, &n, NULL)) return -EINVAL;
+    if ((!any && parse_u64(slash + 1, &vf, NULL)) || n > 0xffff || vf > 0xff) return -EINVAL;
+    *request = CONFIG_VF | (named ? CONFIG_VF_NAMED : 0) | (any ? CONFIG_VF_ANY : 0) | vf << 16 | n;
+    return 0;
+}
+
 /* *bad becomes the character in the way. */
 static int read_number(enum kind kind, const char *value, u64 *v, const char **bad) {
     struct cpumask cpus = { 0 };
@@ -175,6 +187,8 @@ static int read_number(enum kind kind, const char *value, u64 *v, const char **b
         *v = cpus.bits;
         break;
     case SHARE: error = parse_permille(value, v, bad); break;
+    case PCI: error = parse_pci(value, v, bad); break;
+    case VF: error = config_vf(value, v); break;
     default: error = read_word(kind, value, v);
     }
     if (error) return error;
@@ -191,29 +205,10 @@ static int check_text(const struct key *k, const char *value, const char **bad) 
     return k->kind == NAME && !valid_name(value) ? -EINVAL : 0;
 }
 
-int config_vf(const char *s, u64 *request) {
-    const char *slash = strchr(s, '/');
-    bool named = strncmp(s, "igb", 3) == 0, any = slash && strcmp(slash, "/any") == 0;
-    char pf[16];
-    u64 n, vf = 0;
-
-    if (!slash || slash - s >= (i64)sizeof(pf)) return -EINVAL;
-    memcpy(pf, s, (size_t)(slash - s));
-    pf[slash - s] = 0;
-    if (named ? parse_u64(pf + 3, &n, NULL) : parse_pci(pf, &n, NULL)) return -EINVAL;
-    if ((!any && parse_u64(slash + 1, &vf, NULL)) || n > 0xffff || vf > 0xff) return -EINVAL;
-    *request = CONFIG_VF | (named ? CONFIG_VF_NAMED : 0) | (any ? CONFIG_VF_ANY : 0) | vf << 16 | n;
-    return 0;
-}
-
 /* One device of the machine more. */
-static int add_pci(struct reader *r, const struct key *k, const char *value) {
+static int add_pci(struct reader *r, const struct key *k, const char *value, u64 bdf) {
     struct config_vm *vm = (struct config_vm *)r->head;
-    const char *bad = value;
-    u64 bdf;
 
-    if (k->kind == VF ? config_vf(value, &bdf) : parse_pci(value, &bdf, &bad))
-        return report(r, bad, ERROR, "%s: expected %s, not \"%s\"", k->name, kinds[k->kind].expected, value);
     if (k->kind == VF && r->c && !r->c->vfs) r->c->vfs = DEFAULT_VFS;
     for (u32 i = 0; i < vm->nr_pci && !(bdf & CONFIG_VF_ANY); i++)
         if (vm->pci[i] == bdf) return report(r, value, ERROR, "%s: %s is given twice", k->name, value);
@@ -250,19 +245,17 @@ static int set_value(struct reader *r, const struct key *k, const char *value) {
     bool is_text = k->kind <= CONSOLE;
     u64 v;
 
-    if (k->kind == PCI || k->kind == VF) return add_pci(r, k, value);
     if (k->kind >= NET) return add_device(r, k, value);
     if (r->section == POOL && k->kind == CPUS) {
         struct config_pool *p = (struct config_pool *)r->head;
 
         if (!parse_choice(value, &p->choice)) return 0;
     }
-    if (!(is_text ? check_text(k, value, &bad) : read_number(k->kind, value, &v, &bad))) {
-        memcpy((char *)r->head + k->offset, is_text ? value : (char *)&v,
-               is_text ? strlen(value) + 1 : k->size);
-        return 0;
-    }
-    return report(r, bad, ERROR, "%s: expected %s, not \"%s\"", k->name, kinds[k->kind].expected, value);
+    if (is_text ? check_text(k, value, &bad) : read_number(k->kind, value, &v, &bad))
+        return report(r, bad, ERROR, "%s: expected %s, not \"%s\"", k->name, kinds[k->kind].expected, value);
+    if (k->kind >= PCI) return add_pci(r, k, value, v);
+    memcpy((char *)r->head + k->offset, is_text ? value : (char *)&v, is_text ? strlen(value) + 1 : k->size);
+    return 0;
 }
 
 /* ---- keys ---- */
@@ -354,8 +347,7 @@ static int enter(struct reader *r, enum section section, struct config_head *hea
 static int start_section(struct reader *r, const char *at, enum section section, const char *name) {
     bool is_vm = section == VM;
     struct config *c = r->c;
-    struct config_vm *v = &c->vm[c->nr_vms];
-    struct config_pool *p = &c->pool[c->nr_pools];
+    struct config_head *head = is_vm ? &c->vm[c->nr_vms].head : &c->pool[c->nr_pools].head;
     const struct config_head *old = is_vm ? (const void *)config_find_vm(c, name) : find_pool(c, name);
     const char *what = is_vm ? "VM" : "pool";
     u32 *nr = is_vm ? &c->nr_vms : &c->nr_pools, most = is_vm ? CONFIG_MAX_VMS : CONFIG_MAX_POOLS;
@@ -365,11 +357,9 @@ static int start_section(struct reader *r, const char *at, enum section section,
     if (old) return report(r, at, ERROR, "%s %s was already described on line %u", what, name, old->line);
     if (*nr == most) return report(r, at, ERROR, "%s %s is one too many: %u are allowed", what, name, most);
     ++*nr;
-    if (is_vm)
-        config_vm_defaults(v, name);
-    else
-        set_name(p->head.name, name);
-    return enter(r, section, is_vm ? &v->head : &p->head);
+    if (is_vm) config_vm_defaults((struct config_vm *)head, name);
+    set_name(head->name, name);
+    return enter(r, section, head);
 }
 
 /* ---- lines ---- */
