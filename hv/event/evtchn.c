@@ -97,14 +97,20 @@ void evtchn_init(struct evtchn_dom *d, u32 vm, u32 nr_vcpus, struct takt_shared 
     spin_unlock(&evtchn_lock);
 }
 
-int evtchn_alloc(struct evtchn_dom *d, u32 remote_vm) {
+static int make(struct evtchn_dom *d, struct evtchn_port p) {
     int port;
 
     spin_lock(&evtchn_lock);
-    port = port_take(d, port_free(d), (struct evtchn_port){ .remote_vm = remote_vm });
+    port = port_take(d, port_free(d), p);
     spin_unlock(&evtchn_lock);
     return port;
 }
+
+int evtchn_alloc(struct evtchn_dom *d, u32 remote_vm) {
+    return make(d, (struct evtchn_port){ .remote_vm = remote_vm });
+}
+
+int evtchn_make(struct evtchn_dom *d) { return make(d, (struct evtchn_port){ .fixed = 1 }); }
 
 int evtchn_bind(struct evtchn_dom *d, u32 remote_vm, u32 remote_port) {
     int port = -ENOENT;
@@ -191,15 +197,6 @@ int evtchn_vector(struct evtchn_dom *d, u32 port, u32 vcpu, u32 vector) {
     p->vector = (u8)vector;
     spin_unlock(&evtchn_lock);
     return 0;
-}
-
-int evtchn_make(struct evtchn_dom *d) {
-    int port;
-
-    spin_lock(&evtchn_lock);
-    port = port_take(d, port_free(d), (struct evtchn_port){ .fixed = 1 });
-    spin_unlock(&evtchn_lock);
-    return port;
 }
 
 int evtchn_connect(struct evtchn_dom *d, struct evtchn_dom *r, u32 remote_port) {

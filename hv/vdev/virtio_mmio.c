@@ -72,11 +72,13 @@ static unsigned write_status(struct virtio_mmio *d, u32 value) {
     return (now ^ old) & (VIRTIO_DRIVER_OK | VIRTIO_FAILED) ? VIRTIO_TELL_BACK : 0;
 }
 
-static unsigned write_features(struct virtio_mmio *d, u32 value) {
-    u64 *f = &d->front.features;
+static void set_half(u64 *whole, bool upper, u32 value) {
+    *whole = upper ? (u32)*whole | (u64)value << 32 : (*whole & ~0xffffffffull) | value;
+}
 
+static unsigned write_features(struct virtio_mmio *d, u32 value) {
     if (d->driver_sel > 1 || d->front.status & VIRTIO_FEATURES_OK) return drop(d);
-    *f = d->driver_sel ? (u32)*f | (u64)value << 32 : (*f & ~0xffffffffull) | value;
+    set_half(&d->front.features, d->driver_sel, value);
     return 0;
 }
 
@@ -108,10 +110,6 @@ static unsigned write_ready(struct virtio_mmio *d, struct takt_queue *q, u32 val
     if (value && !queue_valid(d, q)) return virtio_mmio_break(d);
     q->ready = value;
     return 0;
-}
-
-static void set_half(u64 *address, bool upper, u32 value) {
-    *address = upper ? (u32)*address | (u64)value << 32 : (*address & ~0xffffffffull) | value;
 }
 
 static unsigned write_queue(struct virtio_mmio *d, u32 offset, u32 value) {

@@ -260,8 +260,8 @@ static void send_ipi(struct vlapic *l, u32 icr, u32 dest) {
     u32 id;
 
     if (kind <= DM_LOWEST && (u8)icr < 16) return set_error(l, ESR_SEND_ILLEGAL);
-    if (kind == DM_INIT && (icr & (ICR_LEVEL | ICR_ASSERT)) == ICR_LEVEL)
-        return; /* INIT de-assert: nothing since the Pentium 4 */
+    /* INIT de-assert: nothing since the Pentium 4 */
+    if (kind == DM_INIT && (icr & (ICR_LEVEL | ICR_ASSERT)) == ICR_LEVEL) return;
     if (kind == DM_SMI || kind == DM_RESERVED || kind == DM_EXTINT ||
         ((shorthand == SH_SELF || shorthand == SH_ALL) && kind != DM_FIXED)) /* table 11-3 */
         return count_drop();

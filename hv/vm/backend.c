@@ -27,7 +27,8 @@ struct window {
     struct list link;
     struct vm *front; /* NULL: it is gone, and all is waste */
     u32 front_id;
-    u64 base, low, size; /* bytes of RAM, and how much of it is below TAKT_LOW_RAM_MAX */
+    u64 base;
+    struct guestmem ram; /* its layout alone */
     u32 chunks;          /* mapped so far, from the first */
     u32 waste;           /* replaced so far, from the first */
     bool unmapping, kicked;
@@ -88,16 +89,12 @@ void device_access(void *dev, const struct bus_access *a, u64 *value) {
 
 /* ---- windows: where they are ---- */
 
-static u64 window_span(u64 low, u64 size) {
-    return ALIGN_UP(size == low ? low : TAKT_HIGH_RAM + size - low, WINDOW_ALIGN);
+static u64 window_span(const struct guestmem *m) {
+    return ALIGN_UP(m->size == m->low_size ? m->size : TAKT_HIGH_RAM + m->size - m->low_size, WINDOW_ALIGN);
 }
 
 /* Chunk `n` of the front VM, in the back end. */
-static gpa_t window_gpa(const struct window *w, u32 n) {
-    u64 offset = (u64)n << CHUNK_SHIFT;
-
-    return w->base + (offset < w->low ? offset : offset - w->low + TAKT_HIGH_RAM);
-}
+static gpa_t window_gpa(const struct window *w, u32 n) { return w->base + guestmem_chunk_gpa(&w->ram, n); }
 
 static struct window *window_find(struct backend *b, const struct vm *front, u32 id) {
     list_for_each(w, &b->windows, struct window, link)
@@ -107,7 +104,7 @@ static struct window *window_find(struct backend *b, const struct vm *front, u32
 
 static int window_create(struct vm *vm, struct vm *front, struct window **out) {
     const struct guestmem *own = &vm->mem, *mem = &front->mem;
-    u64 span = window_span(mem->low_size, mem->size);
+    u64 span = window_span(mem);
     u64 base = MAX(TAKT_FOREIGN_GPA, ALIGN_UP(TAKT_HIGH_RAM + own->size - own->low_size, WINDOW_ALIGN));
     struct list *before = &vm->back.windows;
     struct window *w;
@@ -117,14 +114,13 @@ static int window_create(struct vm *vm, struct vm *front, struct window **out) {
             before = &old->link;
             break;
         }
-        base = old->base + window_span(old->low, old->size);
+        base = old->base + window_span(&old->ram);
     }
     if (vm->back.nr_windows >= MAX_WINDOWS || base + span > BIT(cpuid_physical_bits())) return -ENOSPC;
     w = heap_alloc(sizeof(*w));
     if (!w) return -ENOMEM;
-    *w = (struct window){
-        .front = front, .front_id = front->id, .base = base, .low = mem->low_size, .size = mem->size
-    };
+    *w = (struct window){ .front = front, .front_id = front->id, .base = base };
+    w->ram = (struct guestmem){ .size = mem->size, .low_size = mem->low_size };
     list_add_tail(before, &w->link);
     vm->back.nr_windows++;
     *out = w;
@@ -163,7 +159,7 @@ static int window_put(struct vm *vm, const struct window *w, u32 n, hpa_t chunk)
 }
 
 static int map_part(struct vm *vm, struct window *w) {
-    u32 all = (u32)(w->size >> CHUNK_SHIFT);
+    u32 all = (u32)(w->ram.size >> CHUNK_SHIFT);
 
     for (u32 i = 0; i < CHUNKS_A_PART && w->chunks < all; i++, w->chunks++)
         if (window_put(vm, w, w->chunks, w->front->mem.chunk[w->chunks])) return -ENOMEM;
@@ -298,7 +294,7 @@ static i64 map_window(struct vm *vm, struct vm *front, struct takt_window *out) 
 
     if (r == 0 && !w) r = window_create(vm, front, &w);
     if (r == 0) r = w->unmapping ? -EBUSY : map_part(vm, w);
-    if (r == 0) *out = (struct takt_window){ w->base, w->low, w->size - w->low };
+    if (r == 0) *out = (struct takt_window){ w->base, w->ram.low_size, w->ram.size - w->ram.low_size };
     return r > 0 ? HC_AGAIN : r;
 }
 

@@ -220,8 +220,8 @@ void exit_mmio(struct vcpu *v, const struct vm_exit *e) {
         if (!fetch_faults(v, n)) bad_access(v, e, "not by a MOV that is emulated, or no device there");
         return;
     }
-    if (in.write != e->npf.write)
-        return; /* another vCPU changed the instruction meanwhile: execute what is there now */
+    /* another vCPU changed the instruction meanwhile: execute what is there now */
+    if (in.write != e->npf.write) return;
     gpr = &v->virt.regs.gpr[in.reg];
     value = in.write ? mmio_stored(&in, *gpr) : 0;
     a.size = in.size;

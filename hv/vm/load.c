@@ -8,23 +8,22 @@
 #include "lib/string.h"
 #include "vm/vm.h"
 
-#define COPY_STEP  65536u
-#define NOTES_MAX  4096u /* bytes of notes that are searched */
-#define MB_SEARCH  8192u /* multiboot1, 3.1: the header is in here */
-#define START_LOW  0x6000u
-#define START_HIGH 0x90000u
+#define COPY_STEP    65536u
+#define NOTES_MAX    4096u /* bytes of notes that are searched */
+#define MB_SEARCH    8192u /* multiboot1, 3.1: the header is in here */
+#define START_LOW    0x6000u
+#define START_HIGH   0x90000u
 
-#define ELF_MAGIC  0x464c457fu
-#define PT_LOAD    1
-#define PT_NOTE    4
-#define EM_386     3
-#define EM_X86_64  62
-#define XEN_NAME   0x6e6558u /* "Xen" and its end */
+#define ELF_MAGIC    0x464c457fu
+#define PT_LOAD      1
+#define PT_NOTE      4
+#define EM_386       3
+#define EM_X86_64    62
+#define XEN_NAME     0x6e6558u /* "Xen" and its end */
 
-#define MB_MAGIC   0x1badb002u
-#define MB_BOOTED  0x2badb002u
-#define MB_UNKNOWN                                                                                           \
-    0xfffcu /* of the flags that a loader has to know; known are page-aligned modules, memory */
+#define MB_MAGIC     0x1badb002u
+#define MB_BOOTED    0x2badb002u
+#define MB_UNKNOWN   0xfffcu /* flags that a loader has to know, but for page-aligned modules and memory */
 #define MB_ADDRESSES BIT(16)
 
 struct mb_info {

@@ -25,8 +25,8 @@ static struct {
     struct sched_pool *pool; /* NULL: there was none yet of this id */
     u64 touched;             /* atomically: bits as in pool_names. A node that is made once stays */
 } pools[SCHED_MAX_POOLS];
-static u32 writer =
-    SCHED_NO_CPU; /* the pCPU that sets a parameter on behalf of the store; watches hear already */
+/* The pCPU that sets a parameter on behalf of the store; watches hear already. */
+static u32 writer = SCHED_NO_CPU;
 
 static u32 number_of(const struct names *names, const char *name) {
     u32 i = 0;
