@@ -27,8 +27,8 @@ static void put_text(struct sink *s, const char *text, size_t n, int width) {
 
 static void put_number(struct sink *s, const struct spec *f, u64 v, bool negative) {
     char text[32], *end = text + sizeof(text), *p = end;
-    char *zeros =
-        end - (f->zero ? MIN(MAX(f->width, 0), 20) : 0) + negative; /* where the leading ones begin */
+    /* where the leading ones begin */
+    char *zeros = end - (f->zero ? MIN(MAX(f->width, 0), 20) : 0) + negative;
 
     do *--p = "0123456789abcdef"[v % f->base];
     while ((v /= f->base) || p > zeros);

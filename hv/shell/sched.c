@@ -225,32 +225,23 @@ struct sched_pool *shell_pool(const char *name) {
     return p;
 }
 
-static int cpu_done(int error, u32 cpu) {
+/* Also called again: those that an earlier call took out are not in the pool any more. */
+static int each_cpu(struct shell_call *c, int (*move)(struct sched_pool *p, u32 cpu)) {
     char number[12];
 
-    hv_snprintf(number, sizeof(number), "%u", cpu);
-    return shell_done(error, "CPU", number);
-}
-
-static int cmd_cpu_add(struct shell_call *c) {
-    cpumask_for_each(cpu, &c->cpus) {
-        int error = sched_pool_add_cpu(c->pool, cpu);
-
-        if (error) return cpu_done(error, cpu);
-    }
-    return 0;
-}
-
-/* Also called again: those that an earlier call took out are not in the pool any more. */
-static int cmd_cpu_remove(struct shell_call *c) {
     cpumask_for_each(cpu, &c->cpus) {
         bool gone = c->step && sched_pool_of_cpu(cpu) != c->pool;
-        int error = gone ? 0 : sched_pool_remove_cpu(c->pool, cpu);
+        int error = gone ? 0 : move(c->pool, cpu);
 
-        if (error) return cpu_done(error, cpu);
+        hv_snprintf(number, sizeof(number), "%u", cpu);
+        if (error) return shell_done(error, "CPU", number);
     }
     return 0;
 }
+
+static int cmd_cpu_add(struct shell_call *c) { return each_cpu(c, sched_pool_add_cpu); }
+
+static int cmd_cpu_remove(struct shell_call *c) { return each_cpu(c, sched_pool_remove_cpu); }
 
 /* What cpupool-create is told, by key. */
 enum { NAME, SCHED, CPUS, TURBO_OF, PRESET, NR_KEYS };
@@ -413,8 +404,8 @@ const struct shell_command sched_commands[] = {
       "creates a pool; its scheduler is Pool-0's if not given", cmd_pool_create, "w*", "" },
     { "cpupool-turbo", "POOL [SERVED]", "makes POOL the turbo pool of another, or of none", cmd_pool_turbo,
       "P?w", "" },
-    { "cpupool-list", "[-c] [POOL]", "pools and their CPUs", cmd_pool_list, "?P",
-      "c" /* xl's: here the CPUs are always shown */ },
+    /* -c is xl's: here the CPUs are always shown */
+    { "cpupool-list", "[-c] [POOL]", "pools and their CPUs", cmd_pool_list, "?P", "c" },
     { "cpupool-destroy", "POOL", "ends a pool without VMs; its CPUs become free", cmd_pool_destroy, "P", "" },
     { "cpupool-rename", "POOL NAME", "gives it another name", cmd_pool_rename, "Pw", "" },
     { "cpupool-cpu-add", "POOL CPUS", "adds free CPUs", cmd_cpu_add, "PC", "" },

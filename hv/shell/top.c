@@ -73,8 +73,8 @@ static struct claim claim_of(struct vcpu *v) {
     u64 cap = (u64)shell_param(d->pool, "cap", d); /* percent of one pCPU, of all its vCPUs */
     u64 limit = MIN(v->vm->config.demand_permille * 1000, SHARE_ONE);
 
-    if (turbo->pool)
-        cpus.bits |= d->pool->cpus.bits | turbo->pool->cpus.bits; /* what is fair is fair in both */
+    /* what is fair is fair in both */
+    if (turbo->pool) cpus.bits |= d->pool->cpus.bits | turbo->pool->cpus.bits;
     return (struct claim){
         .cpus = cpus,
         .weight = MAX(weight, 1) * 4096 / n,
