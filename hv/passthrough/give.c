@@ -12,10 +12,8 @@
 #include "passthrough/mediate.h"
 #include "passthrough/sriov.h"
 #include "passthrough/vtd.h"
-#include "platform/smp.h"
 #include "trace/trace.h"
 #include "vm/vm.h"
-#include "x86/percpu.h"
 #include "x86/tsc.h"
 
 #define FIXED_PLACES TAKT_IOAPIC_GPA /* from here to 4 GiB a VM has its own */
@@ -259,14 +257,13 @@ static int attach_part(struct vm *vm, struct pci_device *d) {
 
 static int attach(struct vm *vm) {
     struct vm_job *j = &vm->job;
-    int r = j->at < PCI_RESET_PHASES ? 1 : attach_part(vm, vm->pci[j->at - PCI_RESET_PHASES]);
+    int r = 1;
 
-    if (j->at < PCI_RESET_PHASES) {
-        if (!reset_all(vm)) j->at = PCI_RESET_PHASES;
-        return 1;
-    }
-    if (r) return r;
-    return ++j->at < PCI_RESET_PHASES + vm->nr_pci;
+    if (j->at >= PCI_RESET_PHASES)
+        r = attach_part(vm, vm->pci[j->at - PCI_RESET_PHASES]);
+    else if (!reset_all(vm))
+        j->at = PCI_RESET_PHASES;
+    return r ? r : ++j->at < PCI_RESET_PHASES + vm->nr_pci;
 }
 
 static int detach(struct vm *vm) {
@@ -335,8 +332,7 @@ static int take_back(struct vm *vm, struct pci_device *d, u64 *at) {
     if (hot.step < PCI_RESET_PHASES) return hot_reset(d, at);
     if (d->part < ARRAY_SIZE(d->bar)) return unmap(vm, d);
     if (!tlbgen_passed(g, hot.generation)) {
-        for (u32 cpu = 0; cpu < nr_cpus; cpu++)
-            if (g->loaded[cpu] && cpu != this_cpu()->id) cpu_kick(cpu);
+        kick_users(g);
         *at = now_ns() + NS_PER_MS;
         return 1;
     }

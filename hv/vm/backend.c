@@ -155,29 +155,37 @@ static int window_put(struct vm *vm, const struct window *w, u32 n, hpa_t chunk)
     gpa_t at = window_gpa(w, n);
     int err = npt_map(&vm->virt.npt, at, chunk, CHUNK_SIZE, NPT_RW, NPT_WB);
 
-    return err || !vm->nr_pci ? err : vm_giver->map(vm, at, chunk, CHUNK_SIZE);
+    return err || !vm->dma ? err : vm_giver->map(vm, at, chunk, CHUNK_SIZE);
 }
 
+/* What is left of the window then says to which generation translations may be in use, until the front VM has
+ * gone. */
+static void unmap_last(struct vm *vm, struct window *w) {
+    gpa_t at = window_gpa(w, --w->chunks);
+
+    npt_unmap(&vm->virt.npt, at, CHUNK_SIZE); /* splits nothing */
+    if (vm->dma) vm_giver->map(vm, at, HPA_NONE, CHUNK_SIZE);
+    w->waste = MIN(w->waste, w->chunks);
+    w->generation = vm->virt.npt.tlb.current;
+    w->kicked = false;
+}
+
+/* A chunk that vCPUs and devices do not both get is taken from both. */
 static int map_part(struct vm *vm, struct window *w) {
     u32 all = (u32)(w->ram.size >> CHUNK_SHIFT);
 
-    for (u32 i = 0; i < CHUNKS_A_PART && w->chunks < all; i++, w->chunks++)
-        if (window_put(vm, w, w->chunks, w->front->mem.chunk[w->chunks])) return -ENOMEM;
+    for (u32 i = 0; i < CHUNKS_A_PART && w->chunks < all; i++) {
+        u32 n = w->chunks++;
+
+        if (!window_put(vm, w, n, w->front->mem.chunk[n])) continue;
+        unmap_last(vm, w);
+        return -ENOMEM;
+    }
     return w->chunks < all;
 }
 
-/* From the last. What is left then says to which generation translations may be in use, until the front VM
- * has gone. */
 static int unmap_part(struct vm *vm, struct window *w) {
-    for (u32 i = 0; i < CHUNKS_A_PART && w->chunks; i++) {
-        gpa_t at = window_gpa(w, --w->chunks);
-
-        npt_unmap(&vm->virt.npt, at, CHUNK_SIZE); /* splits nothing */
-        if (vm->nr_pci) vm_giver->map(vm, at, HPA_NONE, CHUNK_SIZE);
-        w->waste = MIN(w->waste, w->chunks);
-    }
-    w->generation = vm->virt.npt.tlb.current;
-    w->kicked = false;
+    for (u32 i = 0; i < CHUNKS_A_PART && w->chunks; i++) unmap_last(vm, w);
     if (w->chunks) return 1;
     w->unmapping = false;
     if (!w->front) window_free(&vm->back, w);
@@ -395,7 +403,7 @@ static void free_devices(struct vm *vm) {
     }
 }
 
-static void kick_users(const struct tlbgen *g) {
+void kick_users(const struct tlbgen *g) {
     for (u32 cpu = 0; cpu < nr_cpus; cpu++)
         if (g->loaded[cpu] && cpu != this_cpu()->id) cpu_kick(cpu);
 }

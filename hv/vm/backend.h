@@ -24,6 +24,7 @@
 
 #include "lib/list.h"
 #include "lib/spinlock.h"
+#include "mm/tlbgen.h"
 #include "vdev/bus.h"
 #include "vdev/virtio_mmio.h"
 
@@ -45,6 +46,9 @@ extern struct spinlock backend_lock;
 /* Rows of life.c's table: `job` says how far. */
 int vm_make_virtio(struct vm *vm);
 int vm_undo_virtio(struct vm *vm);
+
+/* Others on which a vCPU of that VM is loaded pass its newest generation soon. */
+void kick_users(const struct tlbgen *g);
 
 /* The registers of a VM's devices: for its bus. */
 void device_access(void *vm, const struct bus_access *a, u64 *value);

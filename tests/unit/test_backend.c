@@ -656,6 +656,52 @@ static void test_no_memory(void **s) {
     assert_window(&(struct takt_window){ TAKT_FOREIGN_GPA, 6 << 20, 0 }, true);
 }
 
+/* Where the devices of the back end find chunks; of what does not succeed a part may be there. */
+static struct {
+    hpa_t at[3];
+    u32 left; /* that still fit into their tables */
+} dma;
+
+static int dma_map(struct vm *vm, gpa_t gpa, hpa_t hpa, u64 len) {
+    dma.at[(gpa - TAKT_FOREIGN_GPA) >> CHUNK_SHIFT] = hpa;
+    if (hpa == HPA_NONE) return 0;
+    return dma.left ? dma.left--, 0 : -ENOMEM;
+}
+
+/* What its devices cannot reach the back end cannot either, and nobody does when that RAM is another's. */
+static void test_devices_cannot(void **s) {
+    static const struct vm_giver giver = { .map = dma_map };
+    u64 left;
+
+    memset(&dma, 0xff, sizeof(dma));
+    vm_giver = &giver;
+    io->dma = (void *)io; /* for dma_map() alone */
+    for (u32 i = 0; i < 2; i++) {
+        dma.left = i;
+        assert_int_equal(call(io, TAKT_HC_BACK_MAP, handle(0), BUF, 0), -ENOMEM);
+        assert_int_equal(dma.at[i], HPA_NONE);
+        assert_int_equal(npt_lookup(&io->virt.npt, TAKT_FOREIGN_GPA + i * CHUNK_SIZE, NULL), HPA_NONE);
+    }
+    assert_int_equal(call(io, TAKT_HC_BACK_UNMAP, handle(0), 0, 0), 0);
+    assert_int_equal(dma.at[0], HPA_NONE);
+    fake_cpu(1);
+    fake_current(io->vcpu[0]);
+    fake_cpu(0);
+    dma.left = 0;
+    assert_int_equal(call(io, TAKT_HC_BACK_MAP, handle(0), BUF, 0), -ENOMEM);
+    left = frame_free_count();
+    vm_destroy(web, NULL, NULL);
+    for (int i = 0; i < 100; i++) step();
+    assert_true(frame_free_count() < left + 512); /* that pCPU may have seen it */
+    fake_pass(1);
+    vm_put(web);
+    web = NULL;
+    for (int i = 0; i < 400; i++) step();
+    assert_true(frame_free_count() > left + 3 * 512);
+    vm_giver = NULL;
+    io->dma = NULL;
+}
+
 /* A VM that cannot be made to the end was seen, perhaps. */
 static void test_not_made(void **s) {
     struct config_vm c = web_config(1);
@@ -733,6 +779,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(test_refused_offer, both, none_left),
         cmocka_unit_test_setup_teardown(test_map_cut_short, both, none_left),
         cmocka_unit_test_setup_teardown(test_no_memory, both, none_left),
+        cmocka_unit_test_setup_teardown(test_devices_cannot, both, none_left),
         cmocka_unit_test_setup_teardown(test_not_made, both, none_left),
         cmocka_unit_test_setup_teardown(test_sleeper, both, none_left),
     };
