@@ -149,7 +149,7 @@ static void preflight(void) {
         { "TSC deadline", apic_tsc_deadline, "used", "timers by APIC count" },
         { "invariant TSC", cpuid_or_zero(0x80000007, 0).edx >> 8 & 1, "time is right in all power states",
           "time is right while the clock rate is fixed" },
-        { "IOMMU", iommu_on(), "confines the devices of VMs", why_not },
+        { "IOMMU", !no_iommu, "confines the devices of VMs", why_not },
         { "speculation: IBPB", (edx >> 26 | amd >> 12) & 1,
           "not used: VMs are not protected from each other's speculation",
           "VMs are not protected from each other's speculation" },

@@ -38,8 +38,8 @@ const char *interrupt_line(const struct pci_device *d, u32 *gsi, u32 *flags) {
     u32 bus = d->bdf >> 8, device = d->bdf >> 3 & 31, pin = d->pin - 1u;
 
     if (!d->pin) return NULL;
-    for (u32 up = 0; up < 8;
-         up++) { /* behind a bridge pins turn with the device's number: PCI-PCI Bridge 1.2, 9.1 */
+    /* behind a bridge pins turn with the device's number: PCI-PCI Bridge 1.2, 9.1 */
+    for (u32 up = 0; up < 8; up++) {
         const struct mp_route *r = mp_route(bus, device, pin);
         const struct pci_device *bridge = r || !bus ? NULL : pci_bridge_of(bus);
 
@@ -80,10 +80,6 @@ static void set_masked(struct pci_device *d, bool masked) {
     if (d->irq == PCI_MSI) set_bits(d, d->msi + 2u, PCI_MSI_ENABLE, !masked);
     if (d->irq == PCI_MSIX) set_bits(d, d->msix + 2u, PCI_MSIX_MASK, masked);
     if (masked) __atomic_store_n(&d->masked, true, __ATOMIC_SEQ_CST);
-}
-
-static bool too_many(const struct pci_device *d, u64 now) {
-    return d->in_window >= d->burst && now - d->window < NS_PER_MS;
 }
 
 static void wait_for_window(struct pci_device *d) {
@@ -204,7 +200,7 @@ static void on_message(void *arg) {
 
 void interrupt_done(struct pci_device *d) {
     if (d->irq != PCI_INTX || !__atomic_load_n(&d->masked, __ATOMIC_SEQ_CST)) return;
-    if (too_many(d, now_ns()))
+    if (d->in_window >= d->burst && now_ns() - d->window < NS_PER_MS)
         wait_for_window(d);
     else
         set_masked(d, false);

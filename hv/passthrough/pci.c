@@ -142,10 +142,6 @@ static void map_registers(struct pci_device *d) {
         d->quiet = mmio_map(d->bar[0].addr, PAGE_SIZE);
 }
 
-static const char *kind(const struct pci_device *d) {
-    return d->header == 0 ? "device" : d->header < 3 ? "bridge" : "not understood";
-}
-
 /* ---- isolation: PCI Express 6.12 ---- */
 
 /* Requests of one device go up, and not across to another. */
@@ -202,9 +198,11 @@ static void save(struct pci_device *d) {
 }
 
 static void tell(const struct pci_device *d) {
-    log_at(LOG_DEBUG, "PCI %02x:%02x.%x: %04x:%04x, class %06x, %s%s%s", d->bdf >> 8, d->bdf >> 3 & 31,
-           d->bdf & 7, d->vendor, d->device, d->class_rev >> 8, d->pf ? "virtual function" : kind(d),
-           d->msi ? ", MSI" : "", d->msix ? ", MSI-X" : "");
+    static const char *const kinds[] = { "device", "bridge", "bridge", "not understood" };
+
+    log_at(LOG_DEBUG, "PCI " BDF ": %04x:%04x, class %06x, %s%s%s", BDF_OF(d), d->vendor, d->device,
+           d->class_rev >> 8, d->pf ? "virtual function" : kinds[MIN(d->header, 3)], d->msi ? ", MSI" : "",
+           d->msix ? ", MSI-X" : "");
     for (u32 i = 0; i < 6; i++)
         if (d->bar[i].size)
             log_at(LOG_DEBUG, "  BAR %u: %s %lx, %lu bytes", i, d->bar[i].io ? "ports" : "memory",

@@ -8,6 +8,7 @@
 #include "lib/printf.h"
 #include "lib/string.h"
 #include "mm/npt.h"
+#include "passthrough/give.h"
 #include "platform/apic.h"
 #include "platform/hostmap.h"
 #include "trace/trace.h"
@@ -217,10 +218,6 @@ static struct iommu_unit *unit_of(const struct pci_device *d) {
     return NULL;
 }
 
-static bool has_region(const struct pci_device *d) { return scope_of(d, true); }
-
-bool iommu_on(void) { return on; }
-
 bool iommu_blocks(const struct pci_device *d) {
     const struct iommu_unit *u = on ? unit_of(d) : NULL;
 
@@ -232,7 +229,7 @@ const char *iommu_refused(const struct pci_device *d) {
 
     if (!on) return why_off;
     if (!u) return "no IOMMU is said to have it";
-    if (!u->why && has_region(d)) return "firmware goes on using it (RMRR)";
+    if (!u->why && scope_of(d, true)) return "firmware goes on using it (RMRR)";
     return u->why;
 }
 
@@ -251,12 +248,26 @@ static struct iommu_domain *make_domain(void) {
     return domain[id] = m;
 }
 
+/* From here on windows are put into it; they do not come nor go meanwhile. */
+static int begin_domain(struct vm *vm) {
+    int err = 0;
+
+    spin_lock(&backend_lock);
+    if (vm->back.nr_windows)
+        err =
+            give_refuse(vm, -EBUSY, "it has other VMs' RAM already, which its first device would not reach");
+    else if (!(vm->dma = make_domain()))
+        err = give_refuse(vm, -ENOMEM, "there is no memory for what its devices reach");
+    spin_unlock(&backend_lock);
+    return err;
+}
+
 int iommu_prepare(struct vm *vm) {
     u32 part = format.small ? 1 : CHUNKS_A_PART;
+    int err = vm->dma ? 0 : begin_domain(vm);
     struct iommu_domain *m = vm->dma;
 
-    if (!m) m = vm->dma = make_domain();
-    if (!m) return -ENOMEM;
+    if (err) return err;
     for (u32 i = 0; i < part && m->chunks < vm->mem.grown; i++, m->chunks++)
         if (npt_map(&m->npt, guestmem_chunk_gpa(&vm->mem, m->chunks), vm->mem.chunk[m->chunks], CHUNK_SIZE,
                     NPT_RW, NPT_WB))
@@ -311,14 +322,11 @@ static void entry_set(u64 *e, u64 low, u64 high) {
 
 /* A unit whose tables have three levels begins with the second of ours, which covers 512 GiB. */
 static int attach(struct pci_device *d, struct iommu_unit *u, const struct iommu_domain *m) {
-    u64 *e = context_of(d->bdf), table = m->npt.root, levels = 2;
+    u64 *e = context_of(d->bdf), *top = hpa_to_va(m->npt.root);
+    bool four = u->cap & CAP_LEVELS_4;
 
     if (!e) return -ENOMEM;
-    if (!(u->cap & CAP_LEVELS_4)) {
-        table = *(u64 *)hpa_to_va(table) & ~(PAGE_SIZE - 1);
-        levels = 1;
-    }
-    entry_set(e, table | PRESENT, m->id << 8 | levels);
+    entry_set(e, (four ? m->npt.root : *top & ~(PAGE_SIZE - 1)) | PRESENT, m->id << 8 | (four ? 2 : 1));
     d->iommu = u;
     flush(u, FLUSH_CONTEXTS, FLUSH_DOMAIN(m->id));
     return u->why ? -EIO : 0;
@@ -469,13 +477,12 @@ static const char *probe(struct iommu_unit *u, u64 base) {
 
 /* What firmware left on, in an order in which nothing is cut off that a later step needs. */
 static bool take_over(struct iommu_unit *u) {
+    static const u32 off[] = { (u32)REMAP, (u32)TRANSLATE, (u32)QUEUE, (u32)COMPATIBLE };
     u32 was = get(u, REG_STATUS) & (u32)(TRANSLATE | REMAP | QUEUE);
 
     if (was) log_info("firmware left the IOMMU at %lx on (%x)", dmar.unit[u - unit].base, was);
-    if (was & REMAP && !command(u, (u32)REMAP, false)) return false;
-    if (was & TRANSLATE && !command(u, (u32)TRANSLATE, false)) return false;
-    if (was & QUEUE && !command(u, (u32)QUEUE, false)) return false;
-    if (get(u, REG_STATUS) & COMPATIBLE && !command(u, (u32)COMPATIBLE, false)) return false;
+    for (u32 i = 0; i < ARRAY_SIZE(off); i++)
+        if (get(u, REG_STATUS) & off[i] && !command(u, off[i], false)) return false;
     if (!(u->cap & (3u << 5)) || !(get(u, REG_PROTECTED) & 1)) return true;
     set(u, REG_PROTECTED, 0); /* 11.4.11: ranges of memory that no device reaches */
     return becomes(u, REG_PROTECTED, 1, 0);
@@ -539,7 +546,7 @@ static int map_regions(const struct memmap *ram) {
     for (u32 i = 0; m && i < pci_count(); i++) {
         struct iommu_unit *u = unit_of(pci_at(i));
 
-        if (!u || u->why || !has_region(pci_at(i))) continue;
+        if (!u || u->why || !scope_of(pci_at(i), true)) continue;
         if (attach(pci_at(i), u, m)) return -ENOMEM;
         pci_at(i)->iommu = NULL; /* it is nobody's */
     }

@@ -10,15 +10,15 @@
 /* Once at boot, after pci_enumerate(). `ram`: all of the machine's. NULL: DMA and interrupts are confined
  * by at least one unit; else why not, as it follows "as". */
 const char *iommu_init(const struct acpi_info *a, const struct memmap *ram);
-bool iommu_on(void);
 /* Why no unit can confine this device, as it follows "as"; NULL: one does. */
 const char *iommu_refused(const struct pci_device *d);
 /* What is not attached is blocked: unsafe_dma would be of no use. */
 bool iommu_blocks(const struct pci_device *d);
 
 /* The domain of a VM: what its devices reach, at guest-physical addresses. iommu_prepare() makes it, of its
- * RAM, in parts: 1: call again; -ENOMEM, -ENOSPC. iommu_release(), with no device attached any more, frees
- * it, or what there is of it. */
+ * RAM, in parts: 1: call again; -ENOMEM; -EBUSY: there are windows already, which would not be in it; then
+ * with vm->why. Not under backend_lock. iommu_release(), with no device attached any more, frees it, or what
+ * there is of it. */
 int iommu_prepare(struct vm *vm);
 void iommu_release(struct vm *vm);
 /* All devices of the VM reach [hpa, ...) at `gpa` instead of what was there, to read and to write; HPA_NONE:

@@ -54,15 +54,12 @@ void dmar_parse(struct dmar_info *out, const u8 *t, u32 len) {
     if (out->bad) return;
     out->remaps_interrupts = t[37] & INTR_REMAP;
     for (u32 at = HEADER, size; at < len && !out->bad; at += size) {
-        u32 kind;
-
         size = len - at < 4 ? 0 : (u32)table_get(t + at + 2, 2);
-        if (size < 4 || size > len - at) {
+        if (size < 4 || size > len - at)
             out->bad = true;
-            break;
-        }
-        kind = (u32)table_get(t + at, 2);
-        if (kind == UNIT) out->bad = !add_unit(out, t + at, size);
-        if (kind == REGION) out->bad = !add_region(out, t + at, size);
+        else if (table_get(t + at, 2) == UNIT)
+            out->bad = !add_unit(out, t + at, size);
+        else if (table_get(t + at, 2) == REGION)
+            out->bad = !add_region(out, t + at, size);
     }
 }

@@ -148,7 +148,7 @@ static void forget_faults(void) {
 static void test_blocked_from_the_start(void **state) {
     boot();
     assert_null(why);
-    assert_true(iommu_on());
+    assert_true(on);
     assert_int_equal(model->status,
                      (u32)(TRANSLATE | REMAP | QUEUE | SET_ROOT | SET_INTERRUPTS) & model->status);
     assert_true(model->status & TRANSLATE && model->status & REMAP && !(model->status & COMPATIBLE));
@@ -176,7 +176,7 @@ static void test_refusals(void **state) {
         model->ecap = bad[i].ecap;
         boot();
         assert_string_equal(why, bad[i].why);
-        assert_false(iommu_on() || model->status & TRANSLATE || irq_remap_pin);
+        assert_false(on || model->status & TRANSLATE || irq_remap_pin);
         assert_string_equal(iommu_refused(pci_find(NIC)), bad[i].why);
         assert_false(iommu_blocks(pci_find(NIC)));
     }
@@ -274,6 +274,29 @@ static void test_windows(void **state) {
     assert_int_equal(iommu_map(vm, at, HPA_NONE, CHUNK_SIZE), 0);
     assert_false(reaches(NIC, at + 0x5678));
     reaches_ram(vm, NIC);
+    fake_destroy(vm);
+}
+
+/* Windows that were there before the first device would be out of its reach. */
+static void test_windows_before(void **state) {
+    struct vm *vm;
+    int r;
+
+    config.nr_pci = 0;
+    boot();
+    vm = driver();
+    vm->back.nr_windows = 1;
+    assert_int_equal(iommu_prepare(vm), -EBUSY);
+    assert_string_equal(vm->why, "it has other VMs' RAM already, which its first device would not reach");
+    assert_null(vm->dma);
+    vm->back.nr_windows = 0;
+    while ((r = iommu_prepare(vm)) > 0) continue;
+    assert_int_equal(r, 0);
+    vm->back.nr_windows = 1;
+    assert_int_equal(iommu_prepare(vm), 0); /* they are in it */
+    vm->back.nr_windows = 0;
+    assert_false(spin_is_locked(&backend_lock));
+    iommu_release(vm);
     fake_destroy(vm);
 }
 
@@ -469,6 +492,7 @@ int main(void) {
         TEST(test_a_domain),
         TEST(test_forms),
         TEST(test_windows),
+        TEST(test_windows_before),
         TEST(test_scopes),
         TEST(test_regions),
         TEST(test_interrupts),
