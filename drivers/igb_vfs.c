@@ -98,6 +98,25 @@ static void forget(struct igb_vfs *v, u32 n) {
     vf->ready = vf->multicast = vf->tell = vf->unread = false;
 }
 
+/* A reset leaves the addresses of its rings, which are off, and what is in the mailbox (QEMU's does): whoever
+ * has it next need not know them. It may be there already, and write; but not to its rings before we answer.
+ */
+static void scrub(struct igb_vfs *v, u32 n) {
+    static const u8 regs[] = { 0x00, 0x04, 0x08, 0x10, 0x18 }; /* address, length, head, tail */
+    u32 mailbox = IGB_PF_MAILBOX + 4 * n;
+
+    for (u32 i = 0; i < ARRAY_SIZE(regs); i++)
+        for (u32 queue = n; queue < 2 * IGB_POOLS; queue += IGB_POOLS) {
+            igb_write(v->nic, IGB_RXQ + 0x40 * queue + regs[i], 0);
+            igb_write(v->nic, IGB_TXQ + 0x40 * queue + regs[i], 0);
+        }
+    igb_write(v->nic, mailbox, IGB_PF_PFU);
+    if (igb_read(v->nic, mailbox) & IGB_PF_PFU && !(igb_read(v->nic, IGB_MBVFICR) & 1u << n))
+        for (u32 i = 0; i < IGB_MSG_WORDS; i++)
+            igb_write(v->nic, IGB_PF_MEMORY + 4 * (IGB_MSG_WORDS * n + i), 0);
+    igb_write(v->nic, mailbox, 0);
+}
+
 static void begin(struct igb_vfs *v, u32 n, u32 *word) {
     u8 mac[8] = { 0 };
 
@@ -244,7 +263,10 @@ u64 igb_vfs_serve(struct igb_vfs *v, u64 now) {
     for (u32 n = 0; n < v->nr; n++) {
         struct igb_vf *vf = &v->vf[n];
 
-        if (reset & 1u << n) forget(v, n);
+        if (reset & 1u << n) {
+            forget(v, n);
+            scrub(v, n);
+        }
         if (asked & 0x10000u << n) vf->unread = false;
         if (asked & 1u << n && may_ask(vf, now)) {
             igb_write(v->nic, IGB_MBVFICR,

@@ -11,8 +11,6 @@
 static struct config cfg;
 
 /* The names of parameters come with the policies, and these want a machine; nothing here is ever called. */
-void panic(const char *fmt, ...) { abort(); }
-
 u64 machine_now(void) { abort(); }
 
 u32 machine_cpu(void) { abort(); }

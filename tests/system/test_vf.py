@@ -70,3 +70,43 @@ def test_a_driver_domain_comes_back():
     assert boot.said(r"server: net: the physical function was reset"), boot.log[-3000:]
     assert boot.said(r"server: net: the device is back"), boot.log[-3000:]
     assert boot.said(r"source: load: tcp (\d+) bytes in \d+ ns, end 0") == [str(BYTES)] * 2, boot.log[-3000:]
+
+
+def frames(name, role, **keys):
+    return vm(name, "test-pci_frames", cmdline=f'"role={role}"', start="no", **keys)
+
+
+IODOM = SCRIPTED.replace("top = no", "top = no\nvfs = 7") + vm("iodom", "iodom", "12M", pci="01:00.0")
+
+
+@pytest.mark.parametrize("times", [1, pytest.param(100, marks=pytest.mark.long)])
+def test_nothing_is_left_for_the_next(times):
+    """A VM ends while frames come to it; who has its function then finds rings that are off, an empty mailbox, and no frame. Nothing
+    is missing at the end."""
+    config = IODOM + frames("sink", "sink", vf="igb0/0") + frames("source", "source to=0", vf="igb0/1")
+    config += frames("heir", "heir", vf="igb0/0")
+    once = ["+0ms create sink", "+0ms create source", "+0ms top -j=pause -w 0.1 -d 0.6", "+0ms destroy sink", "+0ms destroy source"]
+    once += ["+0ms wait sink 8s", "+0ms wait source 8s", "+0ms create heir"] + 2 * ["+0ms wait heir 8s"]
+    boot = Boot(f"vf-again-{times}", config, ["@1500ms list"] + once + ["+0ms info -j=first"] + times * once +
+                ["+0ms info -j=last", "+0ms sriov -j=cards", "+0ms poweroff"], "qemu", igb=1, iommu=IOMMU, timeout=60 + 10 * times)
+    assert len(boot.said(r"\] sink: frames come")) == times + 1, boot.log[-3000:]
+    assert len(boot.said(r"\] heir: RESULT: SUCCESS")) == times + 1, boot.log[-3000:]
+    assert not boot.said("FAILURE|VT-d fault|crashed")
+    assert boot.results["cards"][0]["given"] == boot.results["cards"][0]["lost"] == 0
+    for what in ("free_frames", "heap_bytes"):
+        assert boot.results["first"][what] == boot.results["last"][what], what
+
+
+def test_flood_of_a_mailbox():
+    """Who asks the physical function without end, and nonsense, holds up nobody: neither who is behind the bridge, nor who begins."""
+    config = IODOM + frames("flood", "flood", vf="igb0/any") + "".join([
+        vm("server", "iperf", "8M", vf="igb0/any", cmdline="ip=10.0.0.2/24 check idle_ms=4000", start="no"),
+        vm("bridged", "netping", cmdline="ip=0x0a000009 to=0x0a000002 batches=5 batch=32 timeout_ms=3000", net="iodom", start="no"),
+        vm("source", "load", "8M", vf="igb0/any", cmdline=f"ip=10.0.0.3/24 to=10.0.0.2 tcp={BYTES} ping_ms=300", start="no")])
+    boot = Boot("vf-flood", config, ["@1500ms create flood", "+0ms create server", "+0ms create bridged", "+0ms create source",
+                                     "+0ms wait bridged 20s", "+0ms wait source 20s", "+0ms list -j=then", "+0ms poweroff"],
+                "qemu", igb=1, iommu=IOMMU)
+    assert int(boot.said(r"flood: asked (\d+) times")[-1]) >= 5000, boot.log[-3000:]
+    assert boot.said("bridged: netping: 160 sent, 0 lost, 0 wrong"), boot.log[-3000:]
+    assert boot.said(r"source: load: tcp (\d+) bytes in \d+ ns, end 0") == [str(BYTES)], boot.log[-3000:]
+    assert "flood" in [v["name"] for v in boot.results["then"]]

@@ -240,6 +240,49 @@ static void test_function_reset(void **state) {
     assert_int_equal(answer_to(0, 4 | 1 << 16, 100, 0), 0x40000004);
 }
 
+static void ring_poke(u32 queue, u32 v) {
+    for (u32 at = 0; at < 0x1c; at += 4) {
+        pf_poke(0xc000 + 0x40 * queue + at, v);
+        pf_poke(0xe000 + 0x40 * queue + at, v);
+    }
+}
+
+static bool ring_is(u32 queue, u32 v) {
+    for (u32 at = 0; at < 0x1c; at += 4)
+        if (at != 0x0c && at != 0x14 && /* neither where nor how much */
+            (pf_peek(0xc000 + 0x40 * queue + at) != v || pf_peek(0xe000 + 0x40 * queue + at) != v))
+            return false;
+    return true;
+}
+
+/* What its user leaves behind is not for the next; what the next writes is not lost. */
+static void test_scrubbed(void **state) {
+    u32 word = 1;
+
+    RESET(0);
+    for (u32 queue = 0; queue < 16; queue++) ring_poke(queue, 0x5ec4e7);
+    for (u32 at = 0; at < 0x40; at += 4) vf_write(0, 0x800 + at, 0x5ec4e7);
+    vf_write(1, 0x800, 0x5ec4e7);
+    vf_reset(0);
+    igb_vfs_serve(&vfs, now);
+    for (u32 queue = 0; queue < 16; queue++) assert_int_equal(ring_is(queue, 0), queue % 8 == 0);
+    for (u32 queue = 0; queue < 16; queue++) assert_int_equal(ring_is(queue, 0x5ec4e7), queue % 8 != 0);
+    for (u32 at = 0; at < 0x40; at += 4) assert_int_equal(vf_read(0, 0x800 + at), 0);
+    assert_int_equal(vf_read(1, 0x800), 0x5ec4e7);
+    assert_int_equal(vf_read(0, 0xc40) & 0xc, 0);
+
+    vf_reset(0);
+    RESET(0); /* at once: its first message */
+    vf_reset(0);
+    vf_write(0, 0xc40, 4); /* or the half of it */
+    vf_write(0, 0x800, word);
+    igb_vfs_serve(&vfs, now);
+    assert_int_equal(vf_read(0, 0x800), word);
+    vf_write(0, 0xc40, 1);
+    igb_vfs_serve(&vfs, now += NS_PER_S);
+    assert_int_equal(vf_read(0, 0x800), 0x80000001);
+}
+
 /* They are switched off, and there are fewer when they are on again. */
 static void test_fewer(void **state) {
     u32 word = 1;
@@ -356,9 +399,10 @@ int main(void) {
         cmocka_unit_test_setup(test_not_ready, setup),      cmocka_unit_test_setup(test_mac, setup),
         cmocka_unit_test_setup(test_vlan, setup),           cmocka_unit_test_setup(test_multicast, setup),
         cmocka_unit_test_setup(test_flood, setup),          cmocka_unit_test_setup(test_stuck, setup),
-        cmocka_unit_test_setup(test_function_reset, setup), cmocka_unit_test_setup(test_fewer, setup),
-        cmocka_unit_test_setup(test_link, setup),           cmocka_unit_test_setup(test_behind, setup),
-        cmocka_unit_test_setup(test_echo, setup),           cmocka_unit_test_setup(test_spoofed, setup),
+        cmocka_unit_test_setup(test_function_reset, setup), cmocka_unit_test_setup(test_scrubbed, setup),
+        cmocka_unit_test_setup(test_fewer, setup),          cmocka_unit_test_setup(test_link, setup),
+        cmocka_unit_test_setup(test_behind, setup),         cmocka_unit_test_setup(test_echo, setup),
+        cmocka_unit_test_setup(test_spoofed, setup),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
