@@ -1,37 +1,12 @@
 /* Checksums that are left to the device, and those for which the device gives its word: the stack computes
  * and verifies none of them, and all the others. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <setjmp.h>
 #include <string.h>
-#include <cmocka.h>
-#include "net_wire.h"
-#include <netstack/sock.h>
-
-#define PORT 80
-
-static struct sock *listener, *s;
-static struct peer p;
+#include "net_rig.h"
 
 static int open_one(void **state) {
-    struct sock_options options = { .rcvbuf = NET_RCVBUF_MIN };
-    static u16 port = 30000;
-
     wire_tx_open = true;
-    wire_start(NET_OWNER, true);
-    assert_int_equal(sock_open(SOCK_TCP, &options, &listener), 0);
-    assert_int_equal(sock_bind(listener, PORT), 0);
-    assert_int_equal(sock_listen(listener, 1), 0);
-    peer_connect(&p, port++, PORT, true);
-    assert_int_equal(sock_accept(listener, &s, 0), 0);
+    open_with(NET_OWNER, true, NET_RCVBUF_MIN);
     wire_opens = 0;
-    return 0;
-}
-
-static int end(void **state) {
-    wire_end();
-    wire_pass(600);
     return 0;
 }
 
