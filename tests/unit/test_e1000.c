@@ -1,38 +1,18 @@
 /* The driver of the 8254x against a made-up one, whose registers it reaches through the functions below. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <cmocka.h>
-#include <stdlib.h>
-#include <string.h>
 #include <takt/errno.h>
-#include <takt/io.h>
+#include "nic_rig.h"
 
-static u32 model_read(const volatile u8 *p);
-static void model_write(volatile u8 *p, u32 v);
-
-#define mmio_read32  model_read
-#define mmio_write32 model_write
 #include "drivers/e1000.c"
 #include "drivers/nic_ring.c"
 
-#define OFFSET 0x70000000ull /* a device's address of what is at p */
+#define RX 0x2800u
+#define TX 0x3800u
 
-static u8 regs[0x20000];
-static u8 *memory;
 static struct e1000 nic;
-
-static u64 dma_addr(const void *p) { return (u64)p + OFFSET; }
-
-static u32 peek(u32 at) { return *(u32 *)(regs + at); }
-
-static void poke(u32 at, u32 v) { *(u32 *)(regs + at) = v; }
 
 /* ---- the model ---- */
 
-static u32 in_reset; /* so many reads of STATUS more */
 static u16 eeprom_word[3];
-static bool dead, stuck; /* nobody answers; a reset never ends */
 
 static u32 model_read(const volatile u8 *p) {
     u32 at = (u32)(p - regs), v = peek(at);
@@ -62,57 +42,38 @@ struct model_desc {
     u16 special;
 };
 
-static struct model_desc *ring(u32 base, u32 i) {
-    u64 addr = peek(base) | (u64)peek(base + 4) << 32;
-
-    assert_int_equal(peek(base + 8), NIC_RING * 16);
-    assert_true(i < NIC_RING);
-    assert_int_equal(addr % 128, OFFSET % 128);
-    return (struct model_desc *)(addr - OFFSET) + i;
-}
-
-static u8 wire[300][2048];
-static u32 wire_len[300], on_wire;
-
 /* Sends what it was told to, at most `most` frames. */
 static void model_send(u32 most) {
-    while (peek(0x3810) != peek(0x3818) && most--) {
-        struct model_desc *d = ring(0x3800, peek(0x3810));
+    for (; !ring_empty(TX) && most--; ring_next(TX)) {
+        struct model_desc *d = ring_head(TX);
 
         assert_true(peek(0x400) & 2);
         assert_int_equal(d->command, 0x0b);
         assert_int_equal(d->status, 0);
-        memcpy(wire[on_wire], (u8 *)(d->addr - OFFSET), d->len);
-        wire_len[on_wire++] = d->len;
+        onto_wire(d->addr, d->len);
         d->status = 1;
-        poke(0x3810, (peek(0x3810) + 1) % NIC_RING);
     }
 }
 
 /* A frame comes: false if there is no room. */
 static bool model_receive(const void *frame, u32 len, u8 status, u8 errors) {
-    struct model_desc *d = ring(0x2800, peek(0x2810));
+    struct model_desc *d = ring_head(RX);
 
-    if (!(peek(0x100) & 2) || peek(0x2810) == peek(0x2818)) return false;
+    if (!(peek(0x100) & 2) || ring_empty(RX)) return false;
     assert_int_equal(d->status, 0); /* given back as it was taken */
     memcpy((u8 *)(d->addr - OFFSET), frame, len < 2048 ? len : 2048);
     d->len = (u16)len;
     d->errors = errors;
     d->status = status;
-    poke(0x2810, (peek(0x2810) + 1) % NIC_RING);
+    ring_next(RX);
     return true;
 }
 
+static bool good_frame(const void *frame, u32 len) { return model_receive(frame, len, 3, 0); }
+
 static int setup(void **state) {
-    memset(regs, 0, sizeof(regs));
-    memset(wire, 0, sizeof(wire));
+    rig_reset();
     memset(eeprom_word, 0, sizeof(eeprom_word));
-    on_wire = in_reset = 0;
-    dead = stuck = false;
-    if (!memory) memory = aligned_alloc(4096, NIC_RING_MEMORY);
-    memset(memory, 0, NIC_RING_MEMORY);
-    poke(0x5400, 0x12005452);
-    poke(0x5404, 0x80005634);
     for (u32 i = 0x5200; i < 0x5400; i += 4) poke(i, ~0u); /* what somebody before left */
     return 0;
 }
@@ -173,7 +134,8 @@ static void test_set_up(void **state) {
     e1000_start(&nic, true);
     assert_int_equal(peek(0x100) & 0x18, 0x18);
     for (u32 i = 0; i < NIC_RING; i++) /* each buffer its own, all in the memory that was given */
-        assert_int_equal(ring(0x2800, i)->addr - OFFSET, (u64)nic.ring.rx_buffer + i * NIC_BUFFER);
+        assert_int_equal(((struct model_desc *)ring_at(RX, i))->addr - OFFSET,
+                         (u64)nic.ring.rx_buffer + i * NIC_BUFFER);
     assert_ptr_equal(nic.ring.tx_buffer + NIC_RING * NIC_BUFFER, memory + NIC_RING_MEMORY);
     e1000_interrupts(&nic, E1000_IRQ_RX, 8000);
     assert_int_equal(peek(0xc4), 488); /* 125 us in 256 ns */
@@ -194,20 +156,11 @@ static void test_set_up(void **state) {
     assert_int_equal(peek(0xd0), 0);
 }
 
-static bool put(u32 number) {
-    u32 *p = nic_send_buffer(&nic.ring);
-
-    if (!p) return false;
-    p[0] = number;
-    nic_send_put(&nic.ring, 60 + number % 1400);
-    return true;
-}
-
 static void test_send(void **state) {
     u32 n = 0;
 
     begin(false);
-    while (n < 1000 && put(n)) n++;
+    while (n < 1000 && rig_send(&nic.ring, n)) n++;
     assert_int_equal(n, NIC_RING - 1); /* full, and the device has not been told yet */
     assert_int_equal(peek(0x3818), 0);
     model_send(~0u);
@@ -217,46 +170,22 @@ static void test_send(void **state) {
     assert_null(nic_send_buffer(&nic.ring));
     model_send(100);
     assert_int_equal(on_wire, 100);
-    for (; n < 1000 && put(n); n++) nic_send_kick(&nic.ring);
+    for (; n < 1000 && rig_send(&nic.ring, n); n++) nic_send_kick(&nic.ring);
     assert_int_equal(n, NIC_RING - 1 + 100);
     model_send(~0u);
     assert_int_equal(on_wire, n);
-    for (u32 i = 0; i < n; i++) {
-        assert_int_equal(*(u32 *)wire[i], i);
-        assert_int_equal(wire_len[i], 60 + i % 1400);
-    }
+    rig_expect_sent(0, n);
     assert_non_null(nic_send_buffer(&nic.ring));
     assert_int_equal(nic.ring.sent, n);
     nic_send_put(&nic.ring, 5000); /* longer than frames are */
     nic_send_kick(&nic.ring);
     model_send(1);
-    assert_int_equal(wire_len[n], NIC_FRAME);
+    assert_int_equal(wire_len[n % WIRE], NIC_FRAME);
 }
 
 static void test_receive(void **state) {
-    const void *frame;
-    u32 came = 0, taken = 0, len;
-
     begin(false);
-    srand(5);
-    while (taken < 10000) {
-        for (u32 burst = (u32)rand() % 200; burst; burst--) {
-            len = 60 + came % 1400;
-            if (!model_receive(&came, 4, 3, 0)) break;
-            ring(0x2800, (peek(0x2810) + NIC_RING - 1) % NIC_RING)->len = (u16)len;
-            came++;
-        }
-        for (u32 n = (u32)rand() % 200; n && (len = nic_receive(&nic.ring, &frame)); n--) {
-            assert_int_equal(len, 60 + taken % 1400);
-            assert_int_equal(*(const u32 *)frame, taken);
-            assert_int_equal(nic_receive(&nic.ring, &frame), len); /* it stays until `next` */
-            nic_receive_next(&nic.ring);
-            taken++;
-        }
-        if (rand() & 1) nic_receive_refill(&nic.ring);
-    }
-    assert_int_equal(nic.ring.received, taken);
-    assert_int_equal(nic.ring.bad, 0);
+    rig_receive(&nic.ring, good_frame);
 }
 
 /* The device fills all it was given: not one more is read than came. */
@@ -265,13 +194,13 @@ static void test_receive_full(void **state) {
     u32 n = 0;
 
     begin(false);
-    for (u32 i = 0; i < 500; i++) n += model_receive(&i, 4, 3, 0);
+    for (u32 i = 0; i < 500; i++) n += good_frame(&i, 4);
     assert_int_equal(n, NIC_RING - 1);
     for (n = 0; nic_receive(&nic.ring, &frame); n++) nic_receive_next(&nic.ring);
     assert_int_equal(n, NIC_RING - 1);
-    assert_false(model_receive(&n, 4, 3, 0));
+    assert_false(good_frame(&n, 4));
     nic_receive_refill(&nic.ring);
-    assert_true(model_receive(&n, 4, 3, 0));
+    assert_true(good_frame(&n, 4));
     assert_int_equal(nic_receive(&nic.ring, &frame), 4);
 }
 
@@ -283,12 +212,12 @@ static void test_bad_frames(void **state) {
     begin(true);
     assert_true(model_receive(good, 2048, 1, 0)); /* parts of one that is too long */
     assert_true(model_receive(good, 2048, 1, 0));
-    assert_true(model_receive(good, 60, 3, 0));
+    assert_true(good_frame(good, 60));
     assert_true(model_receive(good, 60, 3, 0x01)); /* its checksum is wrong */
-    assert_true(model_receive(good, 0, 3, 0));
-    assert_true(model_receive(good, 0xffff, 3, 0));
-    assert_true(model_receive(good, NIC_FRAME + 1, 3, 0));
-    assert_true(model_receive(good, NIC_FRAME, 3, 0));
+    assert_true(good_frame(good, 0));
+    assert_true(good_frame(good, 0xffff));
+    assert_true(good_frame(good, NIC_FRAME + 1));
+    assert_true(good_frame(good, NIC_FRAME));
     assert_int_equal(nic_receive(&nic.ring, &frame), NIC_FRAME);
     assert_memory_equal(frame, good, 60);
     nic_receive_next(&nic.ring);

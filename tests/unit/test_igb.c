@@ -1,41 +1,18 @@
 /* The driver of the 82576 against a made-up one, whose registers it reaches through the functions below. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <cmocka.h>
-#include <stdlib.h>
-#include <string.h>
 #include <takt/errno.h>
-#include <takt/io.h>
+#include "nic_rig.h"
 
-static u32 model_read(const volatile u8 *p);
-static void model_write(volatile u8 *p, u32 v);
-
-#define mmio_read32  model_read
-#define mmio_write32 model_write
 #include "drivers/igb.c"
 #include "drivers/nic_ring.c"
-
-#define OFFSET 0x70000000ull /* a device's address of what is at p */
 
 /* Of pool 7. */
 #define RX 0xc1c0u
 #define TX 0xe1c0u
 
-static u8 regs[0x20000];
-static u8 *memory;
 static struct igb nic;
-
-static u64 dma_addr(const void *p) { return (u64)p + OFFSET; }
-
-static u32 peek(u32 at) { return *(u32 *)(regs + at); }
-
-static void poke(u32 at, u32 v) { *(u32 *)(regs + at) = v; }
 
 /* ---- the model ---- */
 
-static u32 in_reset;     /* so many reads of STATUS more */
-static bool dead, stuck; /* nobody answers; a reset never ends */
 static u32 phy_control;
 
 static u32 model_read(const volatile u8 *p) {
@@ -78,42 +55,28 @@ union model_desc {
     };
 };
 
-static union model_desc *ring(u32 base, u32 i) {
-    u64 addr = peek(base) | (u64)peek(base + 4) << 32;
-
-    assert_int_equal(peek(base + 8), NIC_RING * 16);
-    assert_true(i < NIC_RING);
-    assert_int_equal(addr % 128, OFFSET % 128);
-    return (union model_desc *)(addr - OFFSET) + i;
-}
-
-static u8 wire[300][2048];
-static u32 wire_len[300], on_wire;
-
 /* Sends what it was told to, at most `most` frames. */
 static void model_send(u32 most) {
-    while (peek(TX + 0x10) != peek(TX + 0x18) && most--) {
-        union model_desc *d = ring(TX, peek(TX + 0x10));
+    for (; !ring_empty(TX) && most--; ring_next(TX)) {
+        union model_desc *d = ring_head(TX);
         u32 len = d->command & 0xffff;
 
         assert_true(peek(0x400) & 2);
         assert_int_equal(d->command & 0xf7ff0000, 0x23300000); /* data, the sum, a whole frame */
         assert_int_equal(d->status, len << 14);
-        memcpy(wire[on_wire % 300], (u8 *)(d->addr - OFFSET), len);
-        wire_len[on_wire++ % 300] = len;
+        onto_wire(d->addr, len);
         if (d->command & 1u << 27) {
             d->addr = 0x1234567812345678; /* reserved in what it writes back */
             d->status |= 1;
         }
-        poke(TX + 0x10, (peek(TX + 0x10) + 1) % NIC_RING);
     }
 }
 
 /* A frame comes: false if there is no room. */
 static bool model_receive(const void *frame, u32 len, u32 status) {
-    union model_desc *d = ring(RX, peek(RX + 0x10));
+    union model_desc *d = ring_head(RX);
 
-    if (!(peek(0x100) & 2) || peek(RX + 0x10) == peek(RX + 0x18)) return false;
+    if (!(peek(0x100) & 2) || ring_empty(RX)) return false;
     assert_int_equal(d->addr - OFFSET, (u64)nic.ring.rx_buffer + peek(RX + 0x10) * NIC_BUFFER);
     assert_int_equal(d->command | d->status, 0);
     memcpy((u8 *)(d->addr - OFFSET), frame, len < 2048 ? len : 2048);
@@ -121,19 +84,15 @@ static bool model_receive(const void *frame, u32 len, u32 status) {
     d->len = (u16)len;
     d->vlan = 0x123;
     d->rx_status = status;
-    poke(RX + 0x10, (peek(RX + 0x10) + 1) % NIC_RING);
+    ring_next(RX);
     return true;
 }
 
+static bool good_frame(const void *frame, u32 len) { return model_receive(frame, len, 3); }
+
 static int setup(void **state) {
-    memset(regs, 0, sizeof(regs));
-    memset(wire, 0, sizeof(wire));
-    on_wire = in_reset = phy_control = 0;
-    dead = stuck = false;
-    if (!memory) memory = aligned_alloc(4096, NIC_RING_MEMORY);
-    memset(memory, 0, NIC_RING_MEMORY);
-    poke(0x5400, 0x12005452);
-    poke(0x5404, 0x80005634);
+    rig_reset();
+    phy_control = 0;
     for (u32 i = 0; i < 8; i++) poke(0x5ad0 + 4 * i, 0xffffffff); /* what somebody before left */
     for (u32 i = 0; i < 128; i++) poke(0xa000 + 4 * i, 0xffffffff);
     poke(0xc8c, 0xff);
@@ -220,21 +179,12 @@ static void test_interrupts(void **state) {
     assert_int_equal(peek(0x100) | peek(0x400) | peek(0xd0) | peek(0x1524), 0);
 }
 
-static bool put(u32 number) {
-    u32 *p = nic_send_buffer(&nic.ring);
-
-    if (!p) return false;
-    p[0] = number;
-    nic_send_put(&nic.ring, 60 + number % 1400);
-    return true;
-}
-
 /* It reports every 32 frames, and what it has sent is had back then. */
 static void test_send(void **state) {
     u32 n = 0;
 
     begin();
-    while (n < 1000 && put(n)) n++;
+    while (n < 1000 && rig_send(&nic.ring, n)) n++;
     assert_int_equal(n, NIC_RING - 1);
     nic_send_kick(&nic.ring);
     assert_null(nic_send_buffer(&nic.ring));
@@ -243,47 +193,24 @@ static void test_send(void **state) {
     model_send(1);
     assert_non_null(nic_send_buffer(&nic.ring));
     assert_int_equal(nic.ring.sent, 32);
-    for (; n < NIC_RING - 1 + 32; n++) assert_true(put(n));
-    assert_false(put(n));
+    for (; n < NIC_RING - 1 + 32; n++) assert_true(rig_send(&nic.ring, n));
+    assert_false(rig_send(&nic.ring, n));
     nic_send_kick(&nic.ring);
     while (n < 5000) {
         model_send((u32)rand() % 100);
-        for (u32 burst = (u32)rand() % 150; burst && put(n); burst--) n++;
+        for (u32 burst = (u32)rand() % 150; burst && rig_send(&nic.ring, n); burst--) n++;
         nic_send_kick(&nic.ring);
     }
     model_send(~0u);
     assert_int_equal(on_wire, n);
-    for (u32 i = n - 300; i < n; i++) {
-        assert_int_equal(*(u32 *)wire[i % 300], i);
-        assert_int_equal(wire_len[i % 300], 60 + i % 1400);
-    }
+    rig_expect_sent(n - WIRE, n);
     assert_non_null(nic_send_buffer(&nic.ring));
     assert_int_equal(nic.ring.sent, n / 32 * 32);
 }
 
 static void test_receive(void **state) {
-    const void *frame;
-    u32 came = 0, taken = 0, len;
-
     begin();
-    srand(5);
-    while (taken < 10000) {
-        for (u32 burst = (u32)rand() % 200; burst; burst--) {
-            len = 60 + came % 1400;
-            if (!model_receive(&came, 4, 3)) break;
-            ring(RX, (peek(RX + 0x10) + NIC_RING - 1) % NIC_RING)->len = (u16)len;
-            came++;
-        }
-        for (u32 n = (u32)rand() % 200; n && (len = nic_receive(&nic.ring, &frame)); n--) {
-            assert_int_equal(len, 60 + taken % 1400);
-            assert_int_equal(*(const u32 *)frame, taken);
-            nic_receive_next(&nic.ring);
-            taken++;
-        }
-        if (rand() & 1) nic_receive_refill(&nic.ring);
-    }
-    assert_int_equal(nic.ring.received, taken);
-    assert_int_equal(nic.ring.bad, 0);
+    rig_receive(&nic.ring, good_frame);
 }
 
 /* What is no frame is dropped, whatever the device writes back. A wrong checksum above Ethernet is none of
@@ -294,11 +221,11 @@ static void test_bad_frames(void **state) {
 
     begin();
     assert_true(model_receive(good, 2048, 1)); /* parts of one that is too long */
-    assert_true(model_receive(good, 60, 3));
+    assert_true(good_frame(good, 60));
     assert_true(model_receive(good, 60, 0x80000003)); /* a receive error */
-    assert_true(model_receive(good, 0, 3));
-    assert_true(model_receive(good, 0xffff, 3));
-    assert_true(model_receive(good, NIC_FRAME + 1, 3));
+    assert_true(good_frame(good, 0));
+    assert_true(good_frame(good, 0xffff));
+    assert_true(good_frame(good, NIC_FRAME + 1));
     assert_true(model_receive(good, NIC_FRAME, 0x60000063));
     assert_int_equal(nic_receive(&nic.ring, &frame), NIC_FRAME);
     assert_memory_equal(frame, good, 60);
@@ -315,9 +242,11 @@ static void test_all_done(void **state) {
 
     begin();
     for (u32 i = 0; i < NIC_RING; i++) {
-        ring(RX, i)->rx_status = 3;
-        ring(RX, i)->len = 60;
-        ring(TX, i)->status = 1;
+        union model_desc *d = ring_at(RX, i);
+
+        d->rx_status = 3;
+        d->len = 60;
+        ((union model_desc *)ring_at(TX, i))->status = 1;
     }
     for (; n < 1000 && nic_receive(&nic.ring, &frame); n++) nic_receive_next(&nic.ring);
     assert_int_equal(n, NIC_RING - 1);
