@@ -171,10 +171,11 @@ static void flush_all(u64 what, u64 more) { FOR_UNITS(u) flush(u, what, more); }
 
 static void on_trouble(struct timer *t, u64 now) {
     for (u32 i = 0; i < pci_count(); i++) {
-        const struct pci_device *d = pci_at(i);
+        struct pci_device *d = pci_at(i);
 
-        if (d->iommu && d->iommu->why && d->owner)
-            vm_crash(d->owner, NULL, "the IOMMU of its devices does not answer any more");
+        if (!d->iommu || !d->iommu->why || !d->owner) continue;
+        pci_off(d, false); /* whatever its VM has written meanwhile */
+        vm_crash(d->owner, NULL, "the IOMMU of its devices does not answer any more");
     }
 }
 

@@ -463,6 +463,7 @@ static void test_a_flood(void **state) {
 
 static void test_no_answer(void **state) {
     struct vm *vm;
+    u32 command;
 
     boot();
     vm = driver();
@@ -470,7 +471,11 @@ static void test_no_answer(void **state) {
     iommu_map(vm, TAKT_FOREIGN_GPA, 8 << 20, CHUNK_SIZE);
     iommu_map(vm, TAKT_FOREIGN_GPA, HPA_NONE, CHUNK_SIZE);
     assert_false(pci_read(NIC, PCI_COMMAND, 2) & PCI_COMMAND_MASTER); /* at once */
+    command = pci_read(NIC, PCI_COMMAND, 2) | PCI_COMMAND_MASTER;
+    vm_giver->write(vm, 0, PCI_COMMAND, 2, command); /* another vCPU goes on */
     fake_advance(NS_PER_MS);
+    assert_int_equal(vm_giver->write(vm, 0, PCI_COMMAND, 2, command), -EPERM);
+    assert_false(pci_read(NIC, PCI_COMMAND, 2) & PCI_COMMAND_MASTER);
     assert_int_equal(vm->state, VM_CRASHED);
     assert_string_equal(vm->why, "the IOMMU of its devices does not answer any more");
     fake_destroy(vm);
