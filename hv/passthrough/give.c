@@ -78,12 +78,12 @@ static const struct pci_device *page_shared(const struct pci_device *d, const st
 
 /* Another device, which the VM neither has nor is about to get, and that this one can reach unseen. */
 static const struct pci_device *group_shared(const struct vm *vm, const struct pci_device *d) {
-    for (u32 i = 0; i < pci_count() && !vm->config.allow_shared_group; i++) {
+    for (u32 i = 0, group = pci_group(d); i < pci_count() && !vm->config.allow_shared_group; i++) {
         const struct pci_device *other = pci_at(i);
         bool its = other == d || other->owner == vm;
 
-        for (u32 k = 0; k < vm->config.nr_pci; k++) its |= vm->config.pci[k] == other->bdf;
-        if (!its && other->header == 0 && pci_group(other) == pci_group(d)) return other;
+        for (u32 k = 0; k < vm->config.nr_pci; k++) its |= vm->config.pci[k] == other->bdf && !other->owner;
+        if (!its && other->header == 0 && pci_group(other) == group) return other;
     }
     return NULL;
 }
@@ -236,8 +236,9 @@ static int switch_on(struct vm *vm, struct pci_device *d) {
         log_info("%s: PCI device " BDF " cannot be reset: it may go on where it was left", vm->name,
                  BDF_OF(d));
     pci_write(d->bdf, PCI_COMMAND, 2, command);
-    err = d->confined ? iommu_attach(d, vm) : 0;
-    if (!err) err = interrupt_connect(vm, d);
+    if (d->confined && (err = iommu_attach(d, vm)))
+        return refuse_device(vm, err, d, "its IOMMU does not take it");
+    err = interrupt_connect(vm, d);
     if (d->irq == PCI_INTX) command &= ~(u32)PCI_COMMAND_NO_INTX;
     if (err) return err;
     pci_write(d->bdf, PCI_COMMAND, 2, command | PCI_COMMAND_MASTER);
@@ -346,16 +347,15 @@ static int take_back(struct vm *vm, struct pci_device *d, u64 *at) {
 static int hot_begin(struct vm *vm, u32 asked) {
     struct pci_device *d;
     u32 index = 0;
-    int err;
+    int err = 0;
 
-    for (u32 i = 0; i < 6; i++) {
-        err = may_have(vm, asked, i, &d);
-        if (err) return err;
-    }
+    for (u32 i = 0; i < 6 && !err; i++) err = may_have(vm, asked, i, &d);
+    if (err) return err;
     if (decoding(d) & PCI_COMMAND_IO) return refuse_device(vm, -EINVAL, d, STAYS);
     while (index < CONFIG_MAX_PCI && vm->pci[index]) index++;
     if (index == CONFIG_MAX_PCI) return give_refuse(vm, -ENOSPC, "it has as many devices as a VM can have");
     take(vm, d, index);
+    give_refuse(vm, 0, "there is not enough free memory for it"); /* if nothing else is said */
     return begin(vm, d, index);
 }
 

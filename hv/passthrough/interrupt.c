@@ -273,8 +273,7 @@ static int add_vector(struct vm *vm, struct pci_device *d) {
         return e->vector;
     }
     d->nr_vectors++;
-    if (d->irq == PCI_INTX || !direct(e, cpu_for(e))) return 0;
-    return direct(e, WORK_CPU);
+    return d->irq == PCI_INTX || !direct(e, cpu_for(e)) ? 0 : direct(e, WORK_CPU);
 }
 
 int interrupt_connect(struct vm *vm, struct pci_device *d) {

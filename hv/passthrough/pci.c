@@ -41,7 +41,8 @@ struct pci_device *pci_find(u32 bdf) {
 
 struct pci_device *pci_bridge_of(u32 bus) {
     for (u32 i = 0; i < nr_devices; i++)
-        if (devices[i]->header == 1 && pci_read(devices[i]->bdf, PCI_SECONDARY, 1) == bus) return devices[i];
+        if (devices[i]->header == 1 && (devices[i]->saved[PCI_SECONDARY / 4] >> 8 & 0xff) == bus)
+            return devices[i];
     return NULL;
 }
 
@@ -227,8 +228,8 @@ static void add(u32 bdf, u32 id, u32 header) {
         size_bars(d);
         /* Takt has no drivers: who shares a line with a device of a VM is not to disturb it. */
         pci_write(bdf, PCI_COMMAND, 2, pci_read(bdf, PCI_COMMAND, 2) | PCI_COMMAND_NO_INTX);
-        save(d);
     }
+    if (d->header < 2) save(d);
     tell(d);
 }
 

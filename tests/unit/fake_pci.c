@@ -8,7 +8,7 @@
 #include "x86/tsc.h"
 
 struct fake_pci fake_device[FAKE_DEVICES];
-u32 fake_nr_devices, fake_mappings, fake_vectors_used;
+u32 fake_nr_devices, fake_mappings, fake_vectors_used, fake_reads;
 u8 fake_registers[32 * PAGE_SIZE];
 struct fake_pin fake_pin;
 
@@ -115,6 +115,7 @@ static struct fake_pci *find(u32 bdf) {
 u32 pci_read(u32 bdf, u32 offset, u32 size) {
     const struct fake_pci *f = find(bdf);
 
+    fake_reads++;
     return f && offset + size <= 4096 ? fake_get(f, offset, size) : ~0u >> (32 - 8 * size);
 }
 

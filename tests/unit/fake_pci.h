@@ -54,5 +54,6 @@ extern void (*fake_pin_race)(void);
 extern u32 fake_no_messages;     /* a pCPU that messages cannot reach */
 void fake_interrupt(int vector); /* as if it came; nothing if nobody has the vector */
 extern u32 fake_vectors_used;
+extern u32 fake_reads; /* of configuration space */
 
 #endif

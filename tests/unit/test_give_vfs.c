@@ -265,6 +265,22 @@ static void test_card_does_not_come_back(void **state) {
     vm_put(second);
 }
 
+static void test_hot_no_memory(void **state) {
+    static hpa_t held[FAKE_RAM / PAGE_SIZE];
+    struct vm *vm;
+    u32 n = 0;
+
+    card_init();
+    vm = driver();
+    strcpy(vm->why, "something of before");
+    while ((held[n] = frame_alloc(0)) != HPA_NONE) n++;
+    assert_int_equal(attach(vm, "igb0/any"), -ENOMEM);
+    assert_string_equal(vm->why, "there is not enough free memory for it");
+    assert_null(pci_find(VF0)->owner);
+    while (n) frame_free(held[--n], 0);
+    fake_destroy(vm);
+}
+
 /* The VM lets go at once; it is destroyed in between; what fails goes back. */
 static void test_hot_ends(void **state) {
     struct vm *vm;
@@ -303,6 +319,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(test_card_reset_under_a_vm, setup, teardown),
         cmocka_unit_test_setup_teardown(test_card_reset_at_the_end, setup, teardown),
         cmocka_unit_test_setup_teardown(test_card_does_not_come_back, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_hot_no_memory, setup, teardown),
         cmocka_unit_test_setup_teardown(test_hot_ends, setup, teardown),
     };
 
