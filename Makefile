@@ -378,7 +378,7 @@ store-demo: ## the store: guests, the shell, XenStore's own clients and pyxs see
 	@$(SUBMAKE) -s -j2 all
 	@$(PYTHON) tools/storedemo.py
 
-sriov-demo: ## VMs with virtual functions of two network cards, confined by VT-d; must all hold
+sriov-demo: ## VMs with virtual functions of two network cards, confined by VT-d, and what SC and ACA make of them; must all hold
 	@tools/deps.sh build qemu
 	@$(SUBMAKE) -s -j2 all && $(SUBMAKE) -s net-guests
 	@$(PYTHON) tools/sriovdemo.py

@@ -1,6 +1,5 @@
 #include "drivers/igbvf.h"
 
-#include <takt/abi.h>
 #include <takt/errno.h>
 #include <takt/io.h>
 #include "drivers/igb_mailbox.h"
@@ -146,9 +145,9 @@ void igbvf_interrupted(struct igbvf *n) {
     if (n->ring.sent != sent) n->cleaned++;
 }
 
-bool igbvf_busy(struct igbvf *n) {
+bool igbvf_busy(struct igbvf *n, u32 a_second) {
     u64 now = n->env->now();
-    bool busy = n->cleaned * NS_PER_S > (now - n->counted) * TAKT_IO_BUSY;
+    bool busy = n->cleaned * NS_PER_S > (now - n->counted) * a_second;
 
     n->cleaned = 0;
     n->counted = now;

@@ -40,8 +40,8 @@ void igbvf_interrupts(struct igbvf *n, u32 a_second);
 /* At each interrupt, before anything is taken from the rings: counts whether it was for what has come, and
  * whether for what was sent ("Workload-aware credit scheduler", 4.1). */
 void igbvf_interrupted(struct igbvf *n);
-/* Were there more than TAKT_IO_BUSY of those a second since this was last asked? */
-bool igbvf_busy(struct igbvf *n);
+/* Were there more than so many of those a second since this was last asked? */
+bool igbvf_busy(struct igbvf *n, u32 a_second);
 
 /* As nic_receive(). */
 u32 igbvf_receive(struct igbvf *n, const void **frame);

@@ -8,7 +8,6 @@
 #include "drivers/igbvf.h"
 #include "lwip/priv/tcp_priv.h"
 
-#define BATCH    64 /* frames taken before timers and threads get their turn */
 #define SHORTEST 60 /* bytes of a frame on a wire, without its checksum (IEEE 802.3) */
 #define RETRY    (100 * NS_PER_MS)
 #define LOOK     NS_PER_S /* how often the physical function is looked after */
@@ -17,7 +16,7 @@ static struct takt_pci pci;
 static struct igbvf nic;
 static void *memory;
 /* the bottom half alone */
-static bool up, more;
+static bool up;
 static bool tx_full; /* frames had to wait */
 
 static u64 dma_addr(const void *p) { return (u64)p + pci.dma_offset; }
@@ -50,11 +49,11 @@ static void poll(void *arg) {
         tx_full = false;
         tcp_txnow();
     }
-    for (; n < BATCH && (len = igbvf_receive(&nic, &frame)); n++) {
+    /* No more than a ring of them, which is not refilled before done(): timers and threads get their turn. */
+    for (; (len = igbvf_receive(&nic, &frame)); n++) {
         take(frame, len);
         nic_receive_next(&nic.ring);
     }
-    more = n == BATCH;
     net_nic_stats.polls++;
     net_nic_stats.frames += n;
     net_nic_stats.batch_most = MAX(net_nic_stats.batch_most, n);
@@ -82,7 +81,7 @@ static bool done(void *arg) {
     if (!up) return false;
     nic_receive_refill(&nic.ring);
     nic_send_kick(&nic.ring);
-    return more;
+    return false;
 }
 
 static void on_interrupt(u32 port, void *arg) {
@@ -126,11 +125,14 @@ static void go(void) {
 static bool look(void) {
     static bool told;
     u64 flags = irq_save();
-    bool busy = igbvf_busy(&nic);
+    bool busy = igbvf_busy(&nic, (u32)cmdline_u64("io_busy", TAKT_IO_BUSY));
 
     up = igbvf_check(&nic);
     irq_restore(flags);
-    if (busy != told) hypercall1(TAKT_HC_IO_CLASS, busy);
+    if (busy != told) {
+        hypercall1(TAKT_HC_IO_CLASS, busy);
+        printf("net: the VM is %s I/O-intensive\n", busy ? "now" : "no longer");
+    }
     told = busy;
     return up;
 }

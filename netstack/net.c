@@ -290,5 +290,7 @@ u64 net_poll(void) {
     now = net_now();
     wait = sys_timeouts_sleeptime();
     if (__atomic_load_n(&net.pending, __ATOMIC_SEQ_CST)) return now;
-    return wait == SYS_TIMEOUTS_SLEEPTIME_INFINITE ? NET_FOREVER : now + wait * NS_PER_MS;
+    if (wait == SYS_TIMEOUTS_SLEEPTIME_INFINITE) return NET_FOREVER;
+    /* The same whenever it is asked, to the nanosecond: a guest's timer that is set again costs an exit. */
+    return (now / NS_PER_MS + wait) * NS_PER_MS;
 }

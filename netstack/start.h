@@ -6,6 +6,8 @@
  *   early_ack=0|1    Algorithm 1 (1)
  *   plain            nobody owns a socket: NET_PLAIN
  *   ring=N           frames that a virtio device may hold for it, 8 to 1,024 (256)
+ *   io_busy=N        receive and transmit clean-ups a second of a virtual function, by its interrupts; from
+ *                    more on its driver says that the VM is I/O-intensive (500)
  *   itr=N            interrupts a second of a virtual function, at most; 0: at once (8000)
  *
  * The bottom half is on vCPU 0, which is the turbo vCPU where there is one. A device that loses its back end,

@@ -2,7 +2,8 @@
 """make sriov-demo: VMs with virtual functions of two network cards, confined by VT-d.
 
 Boots boot/sriov-demo.cfg on QEMU (AMD-V by TCG, intel-iommu, two 82576 on one hub) with a script, and judges what was said. Driver
-domains have the physical functions. Each line printed is one thing that has to hold; exits 0 only if all did.
+domains have the physical functions. Then another machine for what the scheduler makes of the drivers' word: tools/sriovsched.py. Each
+line that begins with ok is one thing that has to hold; exits 0 only if all did.
 """
 import json
 import os
@@ -12,6 +13,7 @@ import subprocess
 import sys
 
 import machine
+import sriovsched
 
 CONFIG = os.path.join(machine.ROOT, "boot", "sriov-demo.cfg")
 PATIENCE = 240  # s of wall-clock time
@@ -82,7 +84,6 @@ class Demo:
                   caught and not self.said("nobody minded"))
         self.hold("the others go on", len(self.said(LOAD.format("three"))) == 2 and
                   {"iodom", "iodom2", "one", "two"} <= {vm["name"] for vm in self.result("end") or []})
-        return self.failed
 
 
 def main():
@@ -101,9 +102,11 @@ def main():
     with m:
         how, _ = m.wait(timeout=PATIENCE)
     demo = Demo(m.serial())
-    failed = demo.judge()
-    if failed or how != "ended":
-        print(f"{failed} things did not hold ({how}); see {directory}")
+    demo.judge()
+    if how == "ended":
+        sriovsched.show(demo.hold)
+    if demo.failed or how != "ended":
+        print(f"{demo.failed} things did not hold ({how}); see {directory}")
         return 1
     print("all of it held")
     return 0

@@ -149,6 +149,7 @@ static inline __attribute__((always_inline)) void pass(struct percpu *cpu, struc
 
     c->look = e.reason <= EXIT_NMI;
     log_exit(v, &e);
+    v->interrupted += e.reason <= EXIT_NMI_WINDOW;
     counter_inc(&exits, cpu->id);
     if (__builtin_expect(trace_mask & TRACE_CLASS_EXIT, 0))
         trace_pass(v, ns_of(c->mark), TRC_EXIT, e.reason, v->virt.regs.rip, e.raw);

@@ -48,7 +48,8 @@ struct vcpu {
         u32 raw;
         u8 reason;
     } last[8];
-    u64 exits; /* all; also where in `last` the next goes */
+    u64 exits;       /* all; also where in `last` the next goes */
+    u64 interrupted; /* of them, for interrupts and NMIs to come and to be taken */
 };
 
 enum vm_state { VM_CREATING, VM_PAUSED, VM_RUNNING, VM_CRASHED, VM_SHUTDOWN, VM_DYING };

@@ -56,6 +56,7 @@ def test_list_tells_the_vms(takt):
 def test_vcpu_list(takt):
     vcpus = {v["vm"]: v for v in takt("vcpu-list")}
     assert vcpus["a"]["cpu"] == 1 and vcpus["b"]["cpu"] == 1
+    assert 0 < vcpus["a"]["interrupted"] < vcpus["a"]["exits"]
 
 
 def test_table_adds_up(takt):

@@ -482,6 +482,27 @@ static void test_late_wake(void **state) {
     fake_cpu(v->sched.cpu);
 }
 
+static const u8 in_turn[] = {
+    EXIT_INTR, EXIT_TIMER, EXIT_IRQ_WINDOW, EXIT_NMI_WINDOW, EXIT_CPUID, EXIT_WBINVD
+};
+
+static void exit_in_turn(struct virt_vcpu *virt, struct vm_exit *e) {
+    *e = (struct vm_exit){ .reason = in_turn[entries++ % ARRAY_SIZE(in_turn)], .insn_len = 2 };
+}
+
+/* What a guest exits for itself is what is left. */
+static void test_interrupted(void **state) {
+    u64 exits = v->exits, interrupted = v->interrupted;
+
+    entries = 0;
+    fake_run = exit_in_turn;
+    for (u32 n = 0; n < 100 && v->exits < exits + ARRAY_SIZE(in_turn); n++) fake_pass(v->sched.cpu);
+    fake_run = NULL;
+    fake_cpu(v->sched.cpu);
+    assert_int_equal(v->exits - exits, ARRAY_SIZE(in_turn));
+    assert_int_equal(v->interrupted - interrupted, 4);
+}
+
 static void test_unknown(void **state) {
     static const u8 deadly[] = { EXIT_TASK_SWITCH, EXIT_SHUTDOWN, EXIT_NPT_MISCONFIG, EXIT_ENTRY_FAILED,
                                  EXIT_UNKNOWN };
@@ -506,8 +527,8 @@ int main(void) {
         TEST(test_hc_console),   TEST(test_hc_events),    TEST(test_hc_io_report),
         TEST(test_hc_io_class),  TEST(test_hc_poll),      TEST(test_hc_random),
         TEST(test_hlt),          TEST(test_priorities),   TEST(test_timer_leaves_nothing_to_do),
-        TEST(test_deadline_far), TEST(test_init_sipi),    TEST(test_late_wake),
-        TEST(test_unknown),
+        TEST(test_deadline_far), TEST(test_init_sipi),    TEST(test_interrupted),
+        TEST(test_late_wake),    TEST(test_unknown),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

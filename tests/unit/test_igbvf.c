@@ -5,6 +5,7 @@
 #include <stddef.h>
 #include <cmocka.h>
 #include <stdlib.h>
+#include <takt/abi.h>
 #include <takt/errno.h>
 #include "igb_model.h"
 
@@ -249,12 +250,12 @@ static void test_busy(void **state) {
     assert_int_equal(vf.cleaned, 3);
     for (u32 i = 0; i < TAKT_IO_BUSY - 3; i++) igbvf_interrupted(&vf);
     now = vf.counted + NS_PER_S;
-    assert_false(igbvf_busy(&vf));
+    assert_false(igbvf_busy(&vf, TAKT_IO_BUSY));
     for (u32 i = 0; i < TAKT_IO_BUSY / 2 + 1; i++) igbvf_interrupted(&vf);
     now += NS_PER_S / 2;
-    assert_true(igbvf_busy(&vf));
+    assert_true(igbvf_busy(&vf, TAKT_IO_BUSY));
     now += NS_PER_S;
-    assert_false(igbvf_busy(&vf));
+    assert_false(igbvf_busy(&vf, TAKT_IO_BUSY));
 }
 
 int main(void) {

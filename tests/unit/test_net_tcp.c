@@ -512,6 +512,21 @@ static void test_pure_acks(void **state) {
     expect_stream(1000);
 }
 
+/* A guest sets its timer to what it says, and setting it again costs an exit. */
+static void test_deadline_stays(void **state) {
+    u64 deadline;
+
+    open_with(NET_OWNER, true, 0);
+    peer_data(&p, 0, 100);
+    deadline = wire_poll();
+    assert_in_range(deadline, wire_now + 10 * NS_PER_MS, wire_now + NS_PER_S);
+    for (u32 i = 0; i < 50; i++) {
+        wire_now += NS_PER_MS / 7;
+        assert_int_equal(wire_poll(), deadline);
+    }
+    expect_stream(100);
+}
+
 int main(void) {
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_algorithm),
@@ -538,6 +553,7 @@ int main(void) {
         cmocka_unit_test_teardown(test_close_with_data_unread, end),
         cmocka_unit_test_teardown(test_bad_checksum, end),
         cmocka_unit_test_teardown(test_pure_acks, end),
+        cmocka_unit_test_teardown(test_deadline_stays, end),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
