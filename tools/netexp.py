@@ -10,7 +10,7 @@
 boot/net-demo.cfg is the machine; what is laid over it is in SETUPS and in text_of(). A seed is a run in which the traffic begins at
 another point of the VMs' slices. Means with a 95 % confidence interval; writes build/results/net-experiments-bochs.json.
 
-  tools/netexp.py [--experiment udp|tcp|late]... [--setup NAME]... [--seeds N]
+  tools/netexp.py [--experiment udp|tcp|light]... [--setup NAME]... [--seeds N]
 """
 import argparse
 import json
