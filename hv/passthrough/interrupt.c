@@ -277,7 +277,7 @@ static int add_vector(struct vm *vm, struct pci_device *d) {
 }
 
 int interrupt_connect(struct vm *vm, struct pci_device *d) {
-    u32 rate = vm->config.irq_rate ? (u32)vm->config.irq_rate : d->pf ? RATE_VF : RATE;
+    u64 rate = vm->config.irq_rate ? vm->config.irq_rate : d->pf ? RATE_VF : RATE;
     u32 most = d->msix_table ? d->msix_size : 1;
     int err = 0;
 
@@ -285,7 +285,7 @@ int interrupt_connect(struct vm *vm, struct pci_device *d) {
     timer_init(&d->move, on_move);
     d->window = d->in_window = 0;
     d->interrupts = d->refused = 0;
-    d->burst = MAX(rate / 1000, 1u);
+    d->burst = (u32)MAX(MIN(rate, (u64)UINT32_MAX) / 1000, 1ull);
     d->irq = d->msix_table ? PCI_MSIX : d->msi ? PCI_MSI : PCI_INTX;
     if (d->irq == PCI_MSIX) set_bits(d, d->msix + 2u, PCI_MSIX_ENABLE | PCI_MSIX_MASK, true);
     while (!err && d->nr_vectors < most) err = add_vector(vm, d);

@@ -286,6 +286,11 @@ static void test_storm_of_messages(void **state) {
         fake_interrupt(vm->pci[0]->entry[0].vector);
     assert_int_equal(n, 3);
     fake_destroy(vm);
+
+    config.irq_rate = 1ull << 32; /* more than it could ever make */
+    vm = driver();
+    assert_int_equal(vm->pci[0]->burst, UINT32_MAX / 1000);
+    fake_destroy(vm);
 }
 
 /* Messages go where the vCPU is that the event is bound to. */
