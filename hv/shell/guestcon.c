@@ -46,14 +46,13 @@ u64 guestcon_step(u64 now) {
     return 0;
 }
 
-/* Last words. */
-static void on_stopped(struct vm *vm) {
+void guestcon_rest(struct vm *vm) {
     for (u32 i = 0; to_log && &vm->console != attached && i < LAST_LINES && log_line(vm, true);) i++;
 }
 
 void guestcon_init(bool log) {
     to_log = log;
-    vm_stopped = on_stopped;
+    vm_stopped = guestcon_rest;
 }
 
 /* ---- attached ---- */

@@ -88,6 +88,7 @@ static int cmd_counters(struct shell_call *c) {
 /* ---- the end ---- */
 
 static void end_machine(struct shell_call *c) {
+    for (struct vm *vm = NULL; (vm = vm_next(vm));) guestcon_rest(vm);
     if (c->argv[0][0] == 'r') platform_reboot();
     platform_poweroff();
 }

@@ -126,6 +126,8 @@ const char *run_state_name(u32 state);
 void guestcon_init(bool to_log);
 /* Moves a little of it to the log. Returns when to call it again: 0 soon, ~0 never. */
 u64 guestcon_step(u64 now);
+/* A VM's last words: all that it left behind, within reason. */
+void guestcon_rest(struct vm *vm);
 int cmd_console(struct shell_call *c);
 
 /* ---- for main.c ---- */

@@ -242,7 +242,7 @@ static int cmd_wait(struct shell_call *c) {
     static u64 until;
     u64 ns = 1000000 * NS_PER_S;
     struct vm *vm = vm_find(c->argv[1]);
-    bool over = !vm || vm->state == VM_CRASHED || vm->state == VM_SHUTDOWN;
+    bool over = !vm || (vm->state == VM_CRASHED && vm->config.on_crash == ON_CRASH_PRESERVE);
 
     if (vm) vm_put(vm);
     if (!c->step) {
@@ -265,7 +265,7 @@ const struct shell_command vm_commands[] = {
     { "destroy", "VM", "ends a VM at once and frees what it had", cmd_destroy, "V", "" },
     { "pause", "VM", "keeps a VM from running", cmd_pause, "V", "" },
     { "unpause", "VM", "lets it run again", cmd_pause, "V", "" },
-    { "wait", "VM [TIME]", "until it has ended or crashed, at most so long (500ms)", cmd_wait, "w?w", "" },
+    { "wait", "VM [TIME]", "until it is gone, or crashed and stays, at most so long (500ms)", cmd_wait, "w?w", "" },
     { "console", "VM", "connects the terminal to a VM's console; ^] leaves", cmd_console, "V", "" },
     { 0 },
 };

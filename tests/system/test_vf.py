@@ -86,7 +86,7 @@ def test_nothing_is_left_for_the_next(times):
     config = IODOM + frames("sink", "sink", vf="igb0/0") + frames("source", "source to=0", vf="igb0/1")
     config += frames("heir", "heir", vf="igb0/0")
     once = ["+0ms create sink", "+0ms create source", "+0ms top -j=pause -w 0.1 -d 0.6", "+0ms destroy sink", "+0ms destroy source"]
-    once += ["+0ms wait sink 8s", "+0ms wait source 8s", "+0ms create heir"] + 2 * ["+0ms wait heir 8s"]
+    once += ["+0ms wait sink 8s", "+0ms wait source 8s", "+0ms create heir", "+0ms wait heir 8s"]
     boot = Boot(f"vf-again-{times}", config, ["@1500ms list"] + once + ["+0ms info -j=first"] + times * once +
                 ["+0ms info -j=last", "+0ms sriov -j=cards", "+0ms poweroff"], "qemu", igb=1, iommu=IOMMU, timeout=60 + 10 * times)
     assert len(boot.said(r"\] sink: frames come")) == times + 1, boot.log[-3000:]

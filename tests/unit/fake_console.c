@@ -1,6 +1,5 @@
 #include "fake_console.h"
 
-#include <setjmp.h>
 #include <string.h>
 #include "drivers/uart.h"
 #include "platform/power.h"
@@ -48,15 +47,11 @@ size_t log_read(u64 *position, char *buf, size_t size) {
 /* ---- power: declared to end the program's way ---- */
 
 void platform_poweroff(void) {
-    extern jmp_buf fake_power_exit;
-
     fake_power_off = true;
     longjmp(fake_power_exit, 1);
 }
 
 void platform_reboot(void) {
-    extern jmp_buf fake_power_exit;
-
     fake_rebooted = true;
     longjmp(fake_power_exit, 1);
 }

@@ -3,6 +3,7 @@
 #ifndef FAKE_CONSOLE_H
 #define FAKE_CONSOLE_H
 
+#include <setjmp.h>
 #include "platform/console.h"
 
 extern char fake_console_text[1 << 20]; /* what was written, terminated */
@@ -13,7 +14,8 @@ extern bool fake_console_held;
 extern char fake_uart_text[1 << 16];
 extern size_t fake_uart_len;
 extern bool fake_uart_there;
-extern bool fake_power_off, fake_rebooted; /* asked for; the call comes back, unlike the real one */
+extern bool fake_power_off, fake_rebooted; /* asked for; then it goes on where fake_power_exit was set */
+extern jmp_buf fake_power_exit;
 
 void fake_console_reset(void);
 void fake_console_type(const char *s);

@@ -424,6 +424,41 @@ static void guest_log(void **state) {
     vm_put(two);
 }
 
+/* A VM has ended when it is gone, or crashed and stays: not while it is on its way out, or about to be. */
+static void waits(void **state) {
+    struct vm *two = vm_find("two");
+
+    for (int preserve = 0; preserve < 2; preserve++) {
+        two->config.on_crash = preserve ? ON_CRASH_PRESERVE : ON_CRASH_DESTROY;
+        two->state = VM_CRASHED;
+        fake_console_reset();
+        fake_console_type("wait two 1s\r");
+        rig_run(500 * NS_PER_MS);
+        assert_int_equal(strstr(fake_console_text, "takt> ") != NULL, preserve);
+        rig_run(NS_PER_S);
+        assert_int_equal(strstr(fake_console_text, "two has not ended") != NULL, !preserve);
+    }
+    two->config.on_crash = ON_CRASH_DESTROY;
+    two->state = VM_RUNNING;
+    vm_put(two);
+}
+
+/* What guests said is in the log before the machine ends. */
+static void last_words(void **state) {
+    struct config_vm c = fake_config("last", 1);
+    struct vm *last;
+
+    assert_int_equal(vm_create(&c, NULL, NULL), 0);
+    rig_run(NS_PER_S);
+    last = vm_find("last");
+    assert_non_null(last);
+    vconsole_put(&last->console, "this\nand\nthat", 13);
+    if (!setjmp(fake_power_exit)) rig_say("poweroff");
+    assert_true(fake_power_off);
+    assert_string_equal(fake_log_last, "last: that");
+    vm_put(last);
+}
+
 static void measured(void **state) {
     fake_console_reset();
     fake_console_type("top -j=m -w 0.005 -d 0.02\r");
@@ -698,6 +733,7 @@ int main(void) {
         cmocka_unit_test(turbo),
         cmocka_unit_test(attached_console),
         cmocka_unit_test(guest_log),
+        cmocka_unit_test(waits),
         cmocka_unit_test(measured),
         cmocka_unit_test(slow_console),
         cmocka_unit_test(interrupted),
@@ -705,6 +741,7 @@ int main(void) {
         cmocka_unit_test(random_walk),
         cmocka_unit_test(not_yet_made),
         cmocka_unit_test(on_its_way_out),
+        cmocka_unit_test(last_words),
     };
 
     return cmocka_run_group_tests(tests, setup, NULL);
