@@ -21,7 +21,8 @@ static void put_text(struct sink *s, const char *text, size_t n, int width) {
     int pad = (width < 0 ? -width : width) - (int)n;
 
     for (int i = 0; width > 0 && i < pad; i++) put(s, ' ');
-    for (size_t i = 0; i < n; i++) put(s, text[i]);
+    if (s->len < s->size) memcpy(s->buf + s->len, text, MIN(n, s->size - s->len - 1));
+    s->len += n;
     for (int i = 0; width < 0 && i < pad; i++) put(s, ' ');
 }
 

@@ -5,7 +5,7 @@
 #include "store/store.h"
 
 #define HEAD  ((u32)sizeof(struct xs_header))
-#define VISIT 10000u /* instructions, roughly, after which it is the turn of others */
+#define VISIT 4000u /* instructions, roughly, after which no other request is taken */
 
 /* The connection is over: nothing is taken or given any more. */
 static void break_up(struct store_client *c, u32 error) {
@@ -55,21 +55,14 @@ u32 store_drain(struct store_client *c, void *bytes, u32 room) {
     return done;
 }
 
-/* An empty ring. */
-static void start(struct store_client *c) {
-    struct xs_page *p = c->page;
-
+void store_connect(struct store_client *c, struct xs_page *p) {
+    c->page = p;
     c->bad = false;
     c->in_have = c->out_len = c->out_sent = c->req_cons = c->rsp_prod = 0;
     p->req_cons = p->req_prod = p->rsp_cons = p->rsp_prod = 0;
     p->features = XS_FEATURE_RECONNECT | XS_FEATURE_ERROR;
     p->error = XS_RING_ERROR_NONE;
     __atomic_store_n(&p->connection, XS_CONNECTED, __ATOMIC_RELEASE);
-}
-
-void store_connect(struct store_client *c, struct xs_page *page) {
-    c->page = page;
-    start(c);
 }
 
 /* Bytes from the ring to the store: how many. */
@@ -95,25 +88,27 @@ static u32 give(struct store_client *c) {
     return n;
 }
 
-unsigned store_pump(struct store_client *c) {
-    u32 cost = 0, moved = 0, n = 0;
-    bool more = store_work(), was_bad = c->bad;
+unsigned store_pump(struct store_client *c, bool asks) {
+    bool more = store_work() || store_spent > VISIT, was_bad = c->bad;
+    u32 cost = store_spent, moved = 0, n;
 
     if (!c->page || c->left) return more ? STORE_MORE : 0;
     if (__atomic_load_n(&c->page->connection, __ATOMIC_ACQUIRE) == XS_RECONNECT) {
         if (store_reset(c)) return STORE_MORE;
-        start(c);
+        store_connect(c, c->page);
         return STORE_TELL | STORE_MORE;
     }
-    for (u32 i = 0; !c->bad && !more; i++) {
+    for (u32 i = 1; !c->bad && !more; i++) {
         store_spent = 0;
-        n = give(c) + take(c);
+        n = asks ? take(c) : 0;
+        n += give(c);
         moved += n;
-        cost += 8 * n + store_spent;
-        more = store_work() || store_waits(c);
+        cost += 1000 + 2 * n + store_spent;
+        more = cost > VISIT || store_work();
         if (!n) break;
         more |= i == c->quota.requests || (cost += store_spent) > VISIT;
     }
+    more |= !asks && __atomic_load_n(&c->page->req_prod, __ATOMIC_RELAXED) != c->req_cons;
     if (c->bad && !more && (c->nr_watches || c->nr_transactions)) {
         store_reset(c);
         more = true;

@@ -132,6 +132,7 @@ int store_mkdir(struct store_client *c, u32 tx, const char *path) { return put(c
 
 int store_rm(struct store_client *c, u32 tx, const char *path) {
     struct node *n;
+    u64 mark;
     int error = store_find(c, tx, path, STORE_W, false, &n);
 
     if (error) return store.missing == 1 ? 0 : error;
@@ -141,12 +142,11 @@ int store_rm(struct store_client *c, u32 tx, const char *path) {
         store.removing = n;
         return 0;
     }
-    n->parent->generation = ++store.generation;
+    n->parent->generation = mark = ++store.generation;
     list_for_each(s, &n->tx->shadows, struct node, in_tx) { /* parents first: mark is of this node or below */
-        s->mark = s == n || (s->parent && s->parent->mark);
-        if (!s->mark) continue;
+        if (s != n && (!s->parent || s->parent->mark != mark)) continue;
         list_del(&s->sibling);
-        s->generation = ++store.generation;
+        s->mark = s->generation = mark;
         s->cut = s->dirty = true;
         s->exists = s->news = false;
     }
@@ -154,32 +154,31 @@ int store_rm(struct store_client *c, u32 tx, const char *path) {
     return 0;
 }
 
-#define PASS 2000 /* children that one call passes over */
-
-/* Bases that the list of n's transaction is not to show: it has removed them. */
-static void mark_removed(struct node *n, bool mark) {
-    if (!n->tx) return;
-    list_for_each(s, &n->tx->shadows, struct node, in_tx) {
-        if (s->parent == n && s->cut) s->base->mark = mark;
-    }
-    store_spent += 10 * n->tx->nr;
-}
+#define LIST_MOST 36000u /* instructions, roughly, after which a list ends */
 
 int store_list(struct store_client *c, u32 tx, const char *path, void *buf, u32 size, u32 *from,
                u64 *generation) {
-    u32 start = from ? *from : 0, passed = 0, len = 0;
+    u32 start = from ? *from : 0, len = 0, offset, spent, room;
     struct store_cursor at = c->cursor;
+    u64 now, removed = ~0ull;
     struct list *l, *head;
     struct node *n, *dir, *k;
     int error = store_find(c, tx, path, STORE_R, false, &n);
-    u64 now;
 
     if (error) return error;
     if (n->tx) n->looked |= LIST;
     now = n->generation + (n->tx ? n->base->generation : 0);
     if (at.node != n->id || at.generation != now || at.offset > start || !at.child)
         at = (struct store_cursor){ .node = n->id, .generation = now };
-    mark_removed(n, true);
+    spent = store_spent;
+    offset = at.offset;
+    if (n->tx) { /* bases that its list is not to show: it has removed them */
+        removed = ++store.generation;
+        spent += 10 * n->tx->nr;
+        list_for_each(s, &n->tx->shadows, struct node, in_tx) {
+            if (s->parent == n && s->cut) s->base->mark = removed;
+        }
+    }
     dir = at.child ? at.child->parent : n->tx && !n->cut ? n->base : n;
     head = &dir->children;
     for (l = at.child ? &at.child->sibling : head->next;; l = l->next) {
@@ -190,27 +189,28 @@ int store_list(struct store_client *c, u32 tx, const char *path, void *buf, u32 
             l = head = &n->children;
             continue;
         }
-        if (k->mark && !k->tx) continue;
-        if (at.offset < start) {
-            if (passed++ == PASS) break;
-        } else {
-            if (len + k->name_len + 1u > size) break;
-            if (k->name_len < NAME_ROOM && size - len >= NAME_ROOM)
-                memcpy((char *)buf + len, k->name, NAME_ROOM); /* one word */
+        if (k->mark == removed) continue;
+        room = k->name_len + 1u;
+        if (spent > LIST_MOST || (offset >= start && len + room > size)) break;
+        if (offset >= start) {
+            if (room <= NAME_ROOM && size - len >= NAME_ROOM)
+                __builtin_memcpy((char *)buf + len, k->name, NAME_ROOM); /* one word */
             else
-                memcpy((char *)buf + len, k->name, k->name_len + 1u);
-            len += k->name_len + 1u;
+                memcpy((char *)buf + len, k->name, room);
+            len += room;
+            spent += 10;
         }
-        at.offset += k->name_len + 1u;
+        spent += 15;
+        offset += room;
     }
-    mark_removed(n, false);
-    store_spent += 15 * passed + 12 * len;
+    store_spent = spent;
     at.child = k;
+    at.offset = offset;
     c->cursor = at;
-    if (k && at.offset < start) return -EBUSY;
-    if (k && !from) return -E2BIG;
-    if (generation) *generation = now;
-    if (from) *from = k ? at.offset : 0;
+    if (!from) return k ? -E2BIG : (int)len;
+    if (k && !len && spent > LIST_MOST) return -EBUSY;
+    *generation = now;
+    *from = k ? offset : 0;
     return (int)len;
 }
 
@@ -254,32 +254,36 @@ int store_set_perms(struct store_client *c, u32 tx, const char *path, const stru
 
 static struct watch *find_watch(struct store_client *c, const char *token) {
     struct node *n = store.path[0] == '@' ? store.special : store.root;
+    u64 hash = part_of(token, (u32)strlen(token)).hash;
 
-    for (u32 i = 0; n && i < store.depth; i++) n = node_child(n, store.part[i].name, store.part[i].len);
+    for (u32 i = 0; n && i < store.depth; i++) n = node_child(n, &store.part[i]);
     list_for_each(w, &c->watches, struct watch, link) {
-        if (w->node == n && !strcmp(w->token, token)) return w;
+        if (w->node == n && w->hash == hash && !strcmp(w->token, token)) return w;
     }
     return NULL;
 }
 
 int store_watch(struct store_client *c, const char *path, const char *token) {
-    u32 size = (u32)(sizeof(struct watch) + strlen(token)) + 1, cost;
+    struct part t = part_of(token, (u32)strlen(token));
+    u32 size = (u32)sizeof(struct watch) + t.len + 1, len, cost;
     struct watch *w;
     int error = store_busy() ? -EBUSY : path_parse(c, path, true);
 
     if (error) return error;
-    if (strlen(token) > STORE_TOKEN_MAX) return -E2BIG;
+    if (t.len > STORE_TOKEN_MAX) return -E2BIG;
     if (find_watch(c, token)) return -EEXIST;
-    cost = size + (u32)strlen(store.path) + store.depth * (u32)sizeof(struct node);
+    len = (u32)strlen(store.path);
+    cost = size + len + store.depth * (u32)sizeof(struct node);
     if (!c->privileged && (c->nr_watches >= c->quota.watches || !client_room(c, cost))) return -ENOSPC;
     w = heap_alloc(size);
     if (!w) return -ENOMEM;
     error = node_place(store.path[0] == '@' ? store.special : store.root, &w->node);
     if (error) return heap_free(w), error;
-    memcpy(w->token, token, strlen(token) + 1);
+    memcpy(w->token, token, t.len + 1);
+    w->hash = t.hash;
     w->client = c;
     w->cost = cost;
-    w->skip = (u32)(strlen(store.path) - strlen(path));
+    w->skip = len - (u32)strlen(path);
     list_add_tail(&w->node->watches, &w->in_node);
     list_add_tail(&c->watches, &w->link);
     list_add_tail(&c->late, &w->late);
@@ -295,9 +299,7 @@ int store_unwatch(struct store_client *c, const char *path, const char *token) {
 
     if (error) return error;
     w = find_watch(c, token);
-    if (!w) return -ENOENT;
-    watch_free(w);
-    return 0;
+    return w ? watch_free(w), 0 : -ENOENT;
 }
 
 int store_event(struct store_client *c, void *buf) {
@@ -318,6 +320,7 @@ int store_event(struct store_client *c, void *buf) {
         return 0;
     }
     len = (u32)hv_snprintf(buf, XS_PAYLOAD_MAX, "%s%c%s", path + w->skip, 0, w->token) + 1;
+    store_spent += 500;
     if (e) event_free(e);
     return (int)len;
 }
@@ -331,7 +334,7 @@ int store_begin(struct store_client *c) {
         return -ENOSPC;
     tx = heap_alloc(sizeof(*tx));
     if (!tx) return -ENOMEM;
-    tx->root = node_new(NULL, "", 0);
+    tx->root = node_new(NULL, &(struct part){ .name = "" });
     if (!tx->root) return heap_free(tx), -ENOMEM;
     tx->root->tx = tx;
     tx->root->base = store.root;
@@ -382,7 +385,6 @@ int store_touch(const char *path) {
     struct node *n;
     int error = store_find(&store.self, 0, path, STORE_R, false, &n);
 
-    if (error) return error;
-    node_touched(n, NULL);
-    return 0;
+    if (!error) node_touched(n, NULL);
+    return error;
 }

@@ -19,7 +19,7 @@
 #include <takt/store_wire.h>
 #include "lib/list.h"
 
-#define STORE_DEPTH     64  /* components of a path; -E2BIG beyond */
+#define STORE_DEPTH     24  /* components of a path; -E2BIG beyond */
 #define STORE_TX_NODES  512 /* nodes that one transaction looks at or changes; -ENOSPC beyond */
 #define STORE_MAX_PERMS 8
 #define STORE_MAX_ID    0x7fef /* of a domain, as Xen has it */
@@ -163,9 +163,10 @@ static inline bool store_waits(const struct store_client *c) {
 }
 
 /* A VM's page, wholly in its RAM. The ring starts empty. */
-void store_connect(struct store_client *c, struct xs_page *page);
+void store_connect(struct store_client *c, struct xs_page *p);
 enum { STORE_TELL = 1, STORE_MORE = 2 };
-/* Serves the ring: STORE_TELL: the guest is to have an event; STORE_MORE: call again, after store_work(). */
-unsigned store_pump(struct store_client *c);
+/* Serves the ring, a part: STORE_TELL: the guest is to have an event; STORE_MORE: call again. Unless it
+ * `asks`, the guest only gets what waits for it, which costs little. */
+unsigned store_pump(struct store_client *c, bool asks);
 
 #endif

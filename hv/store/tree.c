@@ -19,37 +19,44 @@
 
 struct store_state store;
 
-bool client_room(const struct store_client *c, i64 bytes) {
-    return !c || c->privileged || bytes <= 0 || c->memory + bytes <= c->quota.memory;
-}
-
 /* ---- nodes ---- */
 
-static u32 hash_of(const struct node *parent, const char *name, u32 len) {
-    u64 h = store.seed ^ (u64)parent, word;
+/* The product of 128 bits with a secret folds such that no two values are known to meet. */
+static u64 fold(u64 h) {
+    unsigned __int128 product = (unsigned __int128)h * store.seed;
 
-    for (; len; len -= MIN(len, 8), name += 8) {
-        word = 0;
-        memcpy(&word, name, MIN(len, 8));
-        h = (h ^ word) * 0x9e3779b97f4a7c15ull;
-        h ^= h >> 29;
-    }
-    return (u32)(h ^ h >> 32);
+    return (u64)product ^ (u64)(product >> 64);
 }
 
-struct node *node_child(const struct node *parent, const char *name, u32 len) {
-    u32 hash = hash_of(parent, name, len);
+struct part part_of(const char *name, u32 len) {
+    struct part p = { .name = name, .len = len, .hash = len };
+    u64 word;
+
+    for (; len > 8; len -= 8, name += 8) {
+        __builtin_memcpy(&word, name, 8);
+        p.hash = fold(p.hash ^ word);
+    }
+    word = 0;
+    memcpy(&word, name, len);
+    p.hash = fold(p.hash ^ word);
+    return p;
+}
+
+struct node *node_child(const struct node *parent, const struct part *p) {
+    u32 hash = (u32)fold(p->hash ^ (u64)parent);
     struct node *n = store.table[hash % BUCKETS];
 
-    while (n && (n->hash != hash || n->parent != parent || n->name_len != len || memcmp(n->name, name, len)))
+    while (n && (n->hash != hash || n->parent != parent || n->name_len != p->len ||
+                 memcmp(n->name, p->name, p->len)))
         n = n->next;
     return n;
 }
 
-struct node *node_new(struct node *parent, const char *name, u32 len) {
-    struct node *n = heap_alloc(sizeof(*n) + MAX(len + 1, NAME_ROOM)), **bucket;
+struct node *node_new(struct node *parent, const struct part *p) {
+    struct node *n = heap_alloc(sizeof(*n) + MAX(p->len + 1, NAME_ROOM)), **bucket;
 
     if (!n) return NULL;
+    store_spent += 350;
     n->id = ++store.ids;
     list_init(&n->children);
     list_init(&n->sibling);
@@ -57,11 +64,11 @@ struct node *node_new(struct node *parent, const char *name, u32 len) {
     list_init(&n->shadows);
     list_init(&n->in_tx);
     n->parent = parent;
-    n->name_len = (u16)len;
-    memcpy(n->name, name, len);
+    n->name_len = (u16)p->len;
+    memcpy(n->name, p->name, p->len);
     if (!parent) return n;
     parent->held++;
-    n->hash = hash_of(parent, name, len);
+    n->hash = (u32)fold(p->hash ^ (u64)parent);
     bucket = &store.table[n->hash % BUCKETS];
     n->next = *bucket;
     *bucket = n;
@@ -194,6 +201,7 @@ int path_parse(const struct store_client *c, const char *path, bool special) {
     else
         i = (u32)hv_snprintf(store.path, STORE_HOME_LEN, STORE_HOME "/", c->id);
     len = (u32)strnlen(path, max + 1);
+    store_spent = 7 * len; /* an operation begins */
     if (!len || len > max || (*path == '@' && !special)) return -EINVAL;
     memcpy(store.path + i, path, len + 1);
     if (len == 1 && *path == '/') return 0;
@@ -202,8 +210,8 @@ int path_parse(const struct store_client *c, const char *path, bool special) {
         while (legal[(u8)*s]) s++;
         if (s == begin || (*s && *s != '/')) return -EINVAL; /* also two slashes, or one at the end */
         if (store.depth == STORE_DEPTH) return -E2BIG;
-        store.part[store.depth].name = begin;
-        store.part[store.depth++].len = (u32)(s - begin);
+        store.part[store.depth++] = part_of(begin, (u32)(s - begin));
+        store_spent += 100;
         if (!*s) return 0;
     }
 }
@@ -228,14 +236,14 @@ u32 path_of(const struct node *n, char *path) {
 }
 
 /* A shadow of `n`'s child, whose base is made if need be. -ENOSPC, -ENOMEM */
-static int node_shadow(struct node *n, const char *name, u32 len, struct node **shadow) {
-    struct node *base = node_child(n->base, name, len), *s;
+static int node_shadow(struct node *n, const struct part *p, struct node **shadow) {
+    struct node *base = node_child(n->base, p), *s;
     struct transaction *tx = n->tx;
 
-    if (tx->nr == STORE_TX_NODES || !client_room(tx->client, 2 * (i64)(sizeof(*s) + len))) return -ENOSPC;
-    if (!base) base = node_new(n->base, name, len);
+    if (tx->nr == STORE_TX_NODES || !client_room(tx->client, 2 * (i64)(sizeof(*s) + p->len))) return -ENOSPC;
+    if (!base) base = node_new(n->base, p);
     if (!base) return -ENOMEM;
-    s = node_new(n, name, len);
+    s = node_new(n, p);
     if (!s) return node_vanish(base), -ENOMEM;
     s->tx = tx;
     s->base = base;
@@ -254,24 +262,25 @@ int node_place(struct node *n, struct node **placed) {
     int error;
 
     for (u32 i = 0; i < store.depth; i++) {
-        struct node *next = node_child(n, store.part[i].name, store.part[i].len);
+        struct part *p = &store.part[i];
+        struct node *next = node_child(n, p);
 
         error = -ENOMEM;
         if (!next && n->tx)
-            error = node_shadow(n, store.part[i].name, store.part[i].len, &next);
+            error = node_shadow(n, p, &next);
         else if (!next)
-            next = node_new(n, store.part[i].name, store.part[i].len);
+            next = node_new(n, p);
         if (!next) return node_vanish(n), error;
-        store.part[i].node = n = next;
+        p->node = n = next;
     }
     *placed = n;
     return 0;
 }
 
 struct node *node_below(struct node *n, u32 i) {
-    struct node *next = node_child(n, store.part[i].name, store.part[i].len);
+    struct node *next = node_child(n, &store.part[i]);
 
-    if (!next && n->tx && !n->cut) next = node_child(n->base, store.part[i].name, store.part[i].len);
+    if (!next && n->tx && !n->cut) next = node_child(n->base, &store.part[i]);
     return next && next->exists ? next : NULL;
 }
 
@@ -316,7 +325,8 @@ int store_find(struct store_client *c, u32 id, const char *path, u32 need, bool 
 
 /* A node that is always there; owner 0, nothing for others. */
 static struct node *root_new(struct node *parent, const char *name) {
-    struct node *n = node_new(parent, name, (u32)strlen(name));
+    struct part p = part_of(name, (u32)strlen(name));
+    struct node *n = node_new(parent, &p);
 
     if (!n) return NULL;
     n->exists = true;
@@ -330,7 +340,7 @@ int store_init(u64 seed) {
 
     if (table == HPA_NONE) return -ENOMEM;
     store.table = hpa_to_va(table);
-    store.seed = seed;
+    store.seed = seed * 0x9e3779b97f4a7c15 | 1;
     store.self.privileged = true;
     list_init(&store.clients);
     list_init(&store.ended);

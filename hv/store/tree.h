@@ -30,7 +30,7 @@ struct node {
     bool cut;     /* the transaction has removed what the base is and has below it */
     bool news;    /* watches are to hear of it */
     bool counted; /* among its client's nodes */
-    bool mark;    /* of a base as well; within one call */
+    u64 mark;     /* of a base as well: the generation of the call that looks */
     struct store_perms perms;
     char name[]; /* terminated; NAME_ROOM bytes at least */
 };
@@ -50,6 +50,7 @@ struct watch {
     struct store_client *client;
     struct node *node;
     u32 cost, skip; /* bytes charged; of paths that are not told, as it was given relative */
+    u64 hash;       /* of the token */
     char token[];
 };
 
@@ -61,6 +62,14 @@ struct event {
     char path[];
 };
 
+/* A component of a path. */
+struct part {
+    const char *name;
+    u32 len;
+    u64 hash;          /* of the name alone */
+    struct node *node; /* by node_place() */
+};
+
 struct store_state {
     struct node **table, *root, *special, *introduce, *release;
     u64 seed, ids, generation;
@@ -68,11 +77,7 @@ struct store_state {
     struct store_client self; /* the hypervisor */
     /* the path of the current operation */
     char path[XS_ABS_PATH_MAX + STORE_HOME_LEN];
-    struct {
-        const char *name;
-        u32 len;
-        struct node *node; /* by node_place() */
-    } part[STORE_DEPTH];
+    struct part part[STORE_DEPTH];
     u32 depth, missing; /* of which so many last ones do not exist */
     /* in progress */
     struct {
@@ -94,7 +99,9 @@ extern struct store_state store;
 static inline void client_charge(struct store_client *c, i64 bytes) {
     if (c) c->memory += (u32)bytes;
 }
-bool client_room(const struct store_client *c, i64 bytes);
+static inline bool client_room(const struct store_client *c, i64 bytes) {
+    return !c || c->privileged || bytes <= 0 || c->memory + bytes <= c->quota.memory;
+}
 
 static inline u32 node_size(const struct node *n) { return (u32)sizeof(*n) + n->name_len + 1; }
 
@@ -104,8 +111,8 @@ static inline struct node *node_body(struct node *n) { return n->tx && !n->dirty
 static inline bool node_bound(const struct node *n) { return (n->tx ? n->base : n)->bind; }
 
 /* In the table, whether it exists or not; NULL: none. */
-struct node *node_child(const struct node *parent, const char *name, u32 len);
-struct node *node_new(struct node *parent, const char *name, u32 len); /* does not exist yet. NULL: -ENOMEM */
+struct node *node_child(const struct node *parent, const struct part *p);
+struct node *node_new(struct node *parent, const struct part *p); /* does not exist yet. NULL: -ENOMEM */
 void node_unhash(struct node *n);
 void node_vanish(struct node *n); /* if nobody needs it any more, nor then those above */
 void node_set_value(struct node *n, void *value, u32 len); /* which it then owns */
@@ -126,6 +133,7 @@ int node_place(struct node *n, struct node **placed);
 /* What `n` has below it by the name of part `i`, as seen by its transaction, if it exists; else NULL. */
 struct node *node_below(struct node *n, u32 i);
 
+struct part part_of(const char *name, u32 len);
 int path_parse(const struct store_client *c, const char *path, bool special); /* to store.path, store.part */
 u32 path_of(const struct node *n, char *path);                                /* its length */
 

@@ -16,6 +16,7 @@ void event_free(struct event *e) {
 
     list_del(&e->link);
     c->nr_events--;
+    store_spent += 100;
     client_charge(c, -(i64)(e->cost));
     heap_free(e);
 }

@@ -19,12 +19,12 @@ static void told(struct store_client *c) {
     if (l->port && list_empty(&l->due)) list_add_tail(&due, &l->due);
 }
 
-/* Moves what can be moved on its ring. Is the VM to look? */
-static bool pump(struct storelink *l) {
+/* Moves what can be moved on its ring (store_pump()). Is the VM to look? */
+static bool pump(struct storelink *l, bool asks) {
     unsigned what;
 
     list_del(&l->due);
-    what = store_pump(&l->client);
+    what = store_pump(&l->client, asks);
     if (what & STORE_MORE) {
         again = true;
         told(&l->client);
@@ -33,13 +33,13 @@ static bool pump(struct storelink *l) {
 }
 
 /* What the store has begun, else who has waited longest: is there more? */
-static bool serve(void) {
+static bool serve(bool asks) {
     struct storelink *l;
 
     if (store_work()) return true;
     if (!list_empty(&due)) {
         l = list_first(&due, struct storelink, due);
-        if (pump(l)) evtchn_raise(&container_of(l, struct vm, store)->events, l->port, now_ns());
+        if (pump(l, asks)) evtchn_raise(&container_of(l, struct vm, store)->events, l->port, now_ns());
     }
     return again || !list_empty(&due);
 }
@@ -52,7 +52,7 @@ static bool work_step(struct work *w) {
     __atomic_store_n(&working, expected, __ATOMIC_SEQ_CST); /* who asks from now on gets another step */
     spin_lock(&store_lock);
     again = false;
-    more = serve() || storenodes_step();
+    more = serve(true) || storenodes_step();
     spin_unlock(&store_lock);
     return more ||
            !__atomic_compare_exchange_n(&working, &expected, 0, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
@@ -67,7 +67,7 @@ void storelink_work(void) {
 void storelink_enter(void) { spin_lock(&store_lock); }
 
 void storelink_leave(void) {
-    bool more = again || serve();
+    bool more = again || serve(false); /* what others ask for is not this one's to do */
 
     spin_unlock(&store_lock);
     if (more) storelink_work();
@@ -146,7 +146,7 @@ i64 hc_store_notify(struct vcpu *v, const u64 *a) {
 
     if (!l->port) return -ENOENT;
     storelink_enter();
-    look = pump(l);
+    look = pump(l, true);
     storelink_leave();
     return look;
 }

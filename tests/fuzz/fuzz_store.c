@@ -20,7 +20,7 @@ static void put(const void *bytes, u32 n) {
 static void visit(void) {
     struct store_client *c = &rig_client[1];
 
-    for (u32 i = 0; i < 2000 && store_pump(c) & STORE_MORE; i++)
+    for (u32 i = 0; i < 2000 && store_pump(c, i % 4 > 0) & STORE_MORE; i++)
         ;
     check(c->memory <= c->quota.memory && c->nodes <= c->quota.nodes && c->nr_events <= c->quota.events);
     check(c->nr_watches <= c->quota.watches && c->nr_transactions <= c->quota.transactions);

@@ -22,9 +22,9 @@ static void test_paths(void **state) {
 
     RUN({ 0, READ, 0, "|", "EINVAL|" }, { 0, READ, 0, "", "EINVAL|" }, { 0, READ, 0, "/a/|", "EINVAL|" },
         { 0, READ, 0, "//a|", "EINVAL|" }, { 0, READ, 0, "/a//b|", "EINVAL|" },
-        { 0, READ, 0, "a/|", "EINVAL|" }, { 0, READ, 0, "/a.b|", "EINVAL|" },
-        { 0, READ, 0, "/a b|", "EINVAL|" }, { 0, READ, 0, "/\xff|", "EINVAL|" },
-        { 0, WATCH, 0, "@|t|", "OK|" }, { 0, UNWATCH, 0, "@|t|", "OK|" },
+        { 0, READ, 0, "a/|", "EINVAL|" }, { 2, READ, 0, "/local/domain/|", "EINVAL|" },
+        { 0, READ, 0, "/a.b|", "EINVAL|" }, { 0, READ, 0, "/a b|", "EINVAL|" },
+        { 0, READ, 0, "/\xff|", "EINVAL|" }, { 0, WATCH, 0, "@|t|", "OK|" }, { 0, UNWATCH, 0, "@|t|", "OK|" },
         { 0, READ, 0, "/a", "EINVAL|" },   /* no zero */
         { 0, READ, 0, "/a|x", "EINVAL|" }, /* more than a path */
         { 0, READ, 0, "/a|x|", "EINVAL|" }, { 0, WRITE, 0, "/azAZ09-_@|1", "OK|" },
@@ -181,7 +181,14 @@ static void test_transactions(void **state) {
         { 0, READ, 1, "/b/c|", "ENOENT|" }, { 0, WRITE, 1, "/b/m|2", "OK|" }, { 0, DIR, 1, "/b|", "m|" },
         { 0, READ, 1, "/b/c|", "ENOENT|" }, { 0, READ, 1, "/b/n|", "ENOENT|" },
         { 0, WRITE, 1, "/b/c|7", "OK|" }, { 0, END, 1, "T|", "OK|" }, { 0, DIR, 0, "/b|", "c|m|" },
-        { 0, READ, 0, "/b/c|", "7" });
+        { 0, READ, 0, "/b/c|", "7" },
+        /* what comes again as the way to another node is empty, whatever it was */
+        { 0, START, 1, "|", "ID|" }, { 0, WRITE, 1, "/v|old", "OK|" }, { 0, RM, 1, "/v|", "OK|" },
+        { 0, WRITE, 1, "/v/w|1", "OK|" }, { 0, READ, 1, "/v|", "" }, { 0, END, 1, "T|", "OK|" },
+        { 0, READ, 0, "/v|", "" }, { 0, READ, 0, "/v/w|", "1" },
+        /* a reset ends it, be it asked for in its name */
+        { 0, START, 1, "|", "ID|" }, { 0, WRITE, 1, "/v|2", "OK|" }, { 0, XS_RESET_WATCHES, 1, "|", "OK|" },
+        { 0, END, 1, "T|", "ENOENT|" }, { 0, READ, 0, "/v|", "" });
 }
 
 static void test_nested_transaction(void **state) {

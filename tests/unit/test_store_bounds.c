@@ -1,6 +1,11 @@
-/* What the store may cost: instructions of single calls, counted one by one, among few nodes and many,
- * and with what clients can pile up; what takes longer goes in parts; what an open transaction holds. */
+/* What the store may cost: instructions of single calls and visits of the image's own code, counted one by
+ * one, among few nodes and many, and with what clients can pile up; what takes longer goes in parts; what an
+ * open transaction holds. */
 #include "count.h"
+#define HEAP_MODEL_H /* but the image's own heap */
+#include "mm/frame.h"
+#define ARENA (64u << 20)
+static unsigned model_objects;
 #include "store_steps.h"
 
 /* ---- calls ---- */
@@ -15,8 +20,6 @@ static void call_write(void) { store_write(&rig_client[1], 0, path, "0123456789a
 
 static void call_admin_write(void) { store_write(&rig_client[0], 0, path, "x", 1); }
 
-static void call_mkdir(void) { store_mkdir(&rig_client[1], 0, path); }
-
 static void call_list(void) { store_list(&rig_client[1], tx, path, buf, sizeof(buf), NULL, NULL); }
 
 static void call_list_on(void) {
@@ -27,10 +30,13 @@ static void call_list_on(void) {
 
 static void call_rm(void) { store_rm(&rig_client[1], tx, path); }
 
-/* What libc's heap takes of a path of 63 nodes; the hypervisor's is far quicker. */
-static void call_heap(void) {
-    for (u32 i = 0; i < 63; i++) heap_alloc(280);
-}
+static void call_put(void) { store_write(&rig_client[1], tx, path, buf, 2048); }
+
+static void call_watch(void) { store_watch(&rig_client[1], path, buf); }
+
+static void call_unwatch(void) { store_unwatch(&rig_client[1], path, buf); }
+
+static void call_event(void) { store_event(&rig_client[1], buf); }
 
 static void call_work(void) { store_work(); }
 
@@ -91,7 +97,14 @@ static void test_list(void **state) {
         }
     }
     assert_int_equal(store_rm(&rig_client[1], tx, "/d/ba"), 0);
-    assert_int_equal(store_list(&rig_client[1], tx, path, buf, sizeof(buf), NULL, NULL), 1364 * 3);
+    /* such a transaction gets it in parts */
+    assert_int_equal(store_list(&rig_client[1], tx, path, buf, sizeof(buf), NULL, NULL), -E2BIG);
+    n = (u32)store_list(&rig_client[1], tx, path, buf, sizeof(buf), &from, &(u64){ 0 });
+    assert_in_range(n, 3000, 4095);
+    assert_int_equal(from, n);
+    n += (u32)store_list(&rig_client[1], tx, path, buf, sizeof(buf), &from, &(u64){ 0 });
+    assert_int_equal(n, 1364 * 3);
+    assert_int_equal(from, 0);
     whole = instructions(call_list);
     print_message(", in a transaction %u\n", whole);
     assert_in_range(whole, 5000, BOUND);
@@ -210,32 +223,162 @@ static void test_piled_up(void **state) {
     tx = 0;
 }
 
-/* The longest paths and the largest removal within a transaction. */
-static void test_long_calls(void **state) {
-    u32 most = 0, n;
+/* The longest path, of as many components as may be. */
+static void longest(void) {
+    u32 part = (XS_ABS_PATH_MAX - 3) / (STORE_DEPTH - 1);
 
+    memset(text, 'a', sizeof(text));
+    memcpy(text, "/s", 2);
+    for (u32 i = 0; i < STORE_DEPTH - 1; i++) text[2 + i * part] = '/';
+    text[XS_ABS_PATH_MAX] = 0;
+}
+
+static u32 most;
+
+static void bounded(const char *what, void (*call)(void)) {
+    u32 n = instructions(call);
+
+    if (n > most) most = n;
+    if (n > BOUND) fail_msg("%s: %u instructions", what, n);
+}
+
+static void test_long_calls(void **state) {
     open_home();
-    strcpy(text, "/s");
-    memset(text + 2, 'a', sizeof(text) - 3);
-    for (u32 i = 2; i < sizeof(text) - 1; i += 49) text[i] = '/';
     path = text;
-    text[sizeof(text) - 1] = 0;
-    if (text[sizeof(text) - 2] == '/') text[sizeof(text) - 2] = 'a';
-    n = instructions(call_mkdir) - instructions(call_heap);
-    print_message("a path of %zu bytes: made with %u instructions", strlen(text), n);
-    assert_in_range(n, 5000, BOUND);
-    assert_int_equal(store_mkdir(&rig_client[1], 0, text), 0);
-    rig_settle();
-    assert_in_range(n = instructions(call_read), 1000, BOUND);
-    print_message(", read with %u\n", n);
+    longest();
+    for (u32 i = 0; i < 2; i++) {
+        tx = i ? (u32)store_begin(&rig_client[1]) : 0;
+        memset(buf, 't', STORE_TOKEN_MAX);
+        buf[STORE_TOKEN_MAX] = 0;
+        bounded("write it", call_put);
+        if (!tx) bounded("watch it", call_watch);
+        assert_int_equal(store_write(&rig_client[1], tx, path, buf, 2048), 0);
+        rig_settle();
+        if (tx) {
+            assert_int_equal(store_end(&rig_client[1], tx, false), 0);
+            rig_settle();
+            continue;
+        }
+        assert_int_equal(store_watch(&rig_client[1], path, buf), 0);
+        bounded("event", call_event);
+        bounded("unwatch", call_unwatch);
+        tx = (u32)store_begin(&rig_client[1]);
+        bounded("first look", call_read);
+        bounded("first list", call_list);
+        assert_int_equal(store_reset(&rig_client[1]), 0);
+        rig_settle();
+        RUN({ 0, RM, 0, "/s|", "OK|" });
+        open_home();
+    }
+    print_message("paths of %u bytes: at most %u instructions\n", XS_ABS_PATH_MAX, most);
     tx = (u32)store_begin(&rig_client[1]);
-    for (n = 0; n < STORE_TX_NODES - 1; n++) {
-        snprintf(buf, 100, "/s/%u", n);
-        if (store_write(&rig_client[1], tx, buf, buf, 100)) break;
+    for (u32 n = 0; n < STORE_TX_NODES - 1; n++) {
+        snprintf(text, 100, "/s/%u", n);
+        if (store_write(&rig_client[1], tx, text, text, 100)) break;
     }
     path = "/s";
-    assert_in_range(most = instructions(call_rm), 5000, BOUND);
+    bounded("remove many in a transaction", call_rm);
     tx = 0;
+}
+
+/* Watches whose tokens differ at their ends. */
+static void test_tokens(void **state) {
+    open_home();
+    path = "/s";
+    memset(buf, 't', STORE_TOKEN_MAX + 1);
+    for (u32 i = 0; i < 128; i++) {
+        snprintf(buf + STORE_TOKEN_MAX - 3, 4, "%03u", i);
+        assert_int_equal(store_watch(&rig_client[1], path, buf), 0);
+    }
+    bounded("unwatch the last", call_unwatch);
+    memcpy(buf + STORE_TOKEN_MAX - 3, "xxx", 3);
+    bounded("unwatch none", call_unwatch);
+    bounded("watch", call_watch);
+}
+
+/* What one exit does: the guest's own ring, then what waits for one other (hc_store_notify()). */
+static unsigned left;
+
+static void visit(void) {
+    left = store_pump(&rig_client[1], true);
+    if (!(left & STORE_MORE)) left |= store_pump(&rig_client[2], false) & STORE_TELL;
+}
+
+static struct xs_page page[3];
+
+static void ask(u32 who, u32 type, const void *payload, u32 len) {
+    struct xs_header h = { .type = type, .tx_id = tx, .len = len };
+    const u8 *parts[] = { (const u8 *)&h, payload };
+    struct xs_page *p = &page[who];
+
+    for (u32 i = 0; i < sizeof(h) + len; i++) {
+        while (p->req_prod - p->req_cons == XS_RING_SIZE) {
+            if (len > 500) bounded("a visit", visit);
+            visit();
+            p->rsp_cons = p->rsp_prod;
+        }
+        p->req[p->req_prod++ % XS_RING_SIZE] = i < sizeof(h) ? parts[0][i] : parts[1][i - sizeof(h)];
+    }
+}
+
+static void serve(void) {
+    do {
+        bounded("a visit", visit);
+        visit();
+        page[1].rsp_cons = page[1].rsp_prod;
+        page[2].rsp_cons = page[2].rsp_prod;
+    } while (left);
+}
+
+/* Two clients that ask for what costs most, after what costs little, and hear of much. */
+static void test_visits(void **state) {
+    char names[][16] = { "/s/x\0T", "/d", "/s/x" };
+
+    most = 0;
+    open_home();
+    for (u32 n = 0; n < 1365; n++) {
+        snprintf(text, sizeof(text), "/d/%c%c", 'a' + n % 26,
+                 "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-"[n / 26]);
+        assert_int_equal(store_mkdir(&rig_client[0], 0, text), 0);
+        rig_settle();
+    }
+    RUN({ 0, SET, 0, "/d|b0|", "OK|" }, { 2, WATCH, 0, "/s|t|", "OK|" });
+    for (u32 who = 1; who < 3; who++) store_connect(&rig_client[who], &page[who]);
+    for (u32 i = 0; i < 64; i++) { /* events for the other, as many as it may have */
+        snprintf(text, sizeof(text), "/s/%u", i);
+        ask(1, XS_WRITE, text, (u32)strlen(text) + 1);
+        if (i % 8 == 0) ask(2, XS_DIRECTORY, names[1], 3), visit();
+    }
+    serve();
+    tx = (u32)store_begin(&rig_client[1]);
+    for (u32 n = 0; n < 400; n++) {
+        snprintf(text, sizeof(text), "/d/%c%c", 'a' + n % 26, 'a' + n / 26);
+        store_read(&rig_client[1], tx, text, buf, 1);
+    }
+    for (u32 i = 2; i < 4; i++) {
+        for (u32 k = 0; k < i; k++) ask(1, k % 2 ? XS_GET_PERMS : XS_READ, names[2], 5);
+        ask(1, XS_DIRECTORY, names[1], 3);
+        serve();
+    }
+    longest();
+    ask(1, XS_WRITE, text, XS_ABS_PATH_MAX + 1);
+    ask(1, XS_MKDIR, text, XS_ABS_PATH_MAX + 1);
+    serve();
+    ask(1, XS_TRANSACTION_END, "T", 2);
+    serve();
+    tx = 0;
+    memcpy(buf, text, sizeof(text));
+    memcpy(buf + sizeof(text), "t", 2);
+    ask(1, XS_WATCH, buf, sizeof(text) + 2);
+    for (u32 i = 0; i < 30; i++)
+        ask(1, i % 3 ? XS_TRANSACTION_START : XS_WRITE, i % 3 ? "" : names[2], i % 3 ? 1 : 5);
+    serve();
+    ask(1, XS_RESET_WATCHES, "", 1);
+    serve();
+    page[1].req_prod -= 1;
+    serve();
+    print_message("a visit: at most %u instructions\n", most);
+    assert_in_range(most, 10000, BOUND);
 }
 
 /* F8: what a transaction has made is removed by its commit's failure, though all around it has gone
@@ -295,17 +438,21 @@ static void test_parts(void **state) {
     RUN({ 0, DIR, 0, "/s|", "" }, { 0, DIR, 0, "/|", "s|" });
 }
 
+static int own_heap(void **state) {
+    void *arena = aligned_alloc(2u << 20, ARENA);
+
+    directmap_base = (u64)arena;
+    frame_add(0, ARENA);
+    return arena ? group_setup(state) : -1;
+}
+
 int main(void) {
     static const struct CMUnitTest tests[] = {
-        TEST(test_growth),
-        TEST(test_list),
-        TEST(test_long_list),
-        TEST(test_list_changes),
-        TEST(test_piled_up),
-        TEST(test_long_calls),
-        TEST(test_commit_after_removal),
+        TEST(test_growth),       TEST(test_list),     TEST(test_long_list),
+        TEST(test_list_changes), TEST(test_piled_up), TEST(test_long_calls),
+        TEST(test_tokens),       TEST(test_visits),   TEST(test_commit_after_removal),
         TEST(test_parts),
     };
 
-    return cmocka_run_group_tests(tests, group_setup, NULL);
+    return cmocka_run_group_tests(tests, own_heap, NULL);
 }
