@@ -265,7 +265,8 @@ const struct shell_command vm_commands[] = {
     { "destroy", "VM", "ends a VM at once and frees what it had", cmd_destroy, "V", "" },
     { "pause", "VM", "keeps a VM from running", cmd_pause, "V", "" },
     { "unpause", "VM", "lets it run again", cmd_pause, "V", "" },
-    { "wait", "VM [TIME]", "until it is gone, or crashed and stays, at most so long (500ms)", cmd_wait, "w?w", "" },
+    { "wait", "VM [TIME]", "until it is gone, or crashed and stays, at most so long (500ms)", cmd_wait, "w?w",
+      "" },
     { "console", "VM", "connects the terminal to a VM's console; ^] leaves", cmd_console, "V", "" },
     { 0 },
 };
