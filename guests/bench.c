@@ -3,8 +3,12 @@
  * instructions that is a number of instructions. Give it two vCPUs on one pCPU for the last line.
  *
  * Two VMs on one pCPU measure what it costs to tell each other of buffers while nobody sleeps: `notify` has a
- * network device that `serve` offers; each tells, yields, and takes what it was told. */
+ * network device that `serve` offers; each tells, yields, and takes what it was told.
+ *
+ * `msi`: QEMU's device for exercises, which was given to it, interrupts when a register is written; for how
+ * long from there to the first instruction of the handler. It goes on for ever. */
 #include <guest/device.h>
+#include <guest/event.h>
 #include <guest/guest.h>
 #include <guest/lapic.h>
 #include <guest/mem.h>
@@ -69,7 +73,7 @@ static void bench_exits(void) {
 /* ---- interrupts, with entries as short as they can be ---- */
 
 extern volatile u64 woken;
-void self_entry(void), wake_entry(void);
+void self_entry(void), wake_entry(void), event_entry(void);
 __asm__(".pushsection .text\n"
         "self_entry:\n"
         "  push %rax; mov $0xfee000b0, %eax; movl $0, (%rax); pop %rax; iretq\n"
@@ -77,6 +81,10 @@ __asm__(".pushsection .text\n"
         "  push %rax; push %rdx\n"
         "  rdtsc; mov %eax, woken; mov %edx, woken + 4\n"
         "  mov $0xfee000b0, %eax; movl $0, (%rax)\n"
+        "  pop %rdx; pop %rax; iretq\n"
+        "event_entry:\n"
+        "  push %rax; push %rdx\n"
+        "  rdtsc; mov %eax, woken; mov %edx, woken + 4\n"
         "  pop %rdx; pop %rax; iretq\n"
         ".popsection\n"
         ".pushsection .bss; .balign 8; woken: .quad 0; .popsection");
@@ -224,6 +232,34 @@ static int bench_irq(void) {
     return 0;
 }
 
+#define EDU       0x11e81234u
+#define EDU_RAISE 0x60
+#define EDU_ACK   0x64
+
+static void on_event(u32 port, void *arg) {}
+
+static int bench_msi(void) {
+    static struct takt_pci pci;
+    volatile u8 *regs;
+
+    if (hypercall2(TAKT_HC_PCI_INFO, 0, (u64)&pci) || pci.id != EDU) guest_panic("no device to interrupt");
+    regs = (volatile u8 *)pci.bar[0].addr;
+    if (event_set_handler(pci.port, 0, on_event, NULL)) guest_panic("no event");
+    trap_set_entry(VECTOR_EVENT, event_entry);
+    for (bool told = false;; told = true) {
+        for (u32 i = 0; i < iterations; i++) {
+            u64 t = rdtsc();
+
+            mmio_write32(regs + EDU_RAISE, 1);
+            while (!event_take(pci.port))
+                ;
+            sample[i] = woken - t;
+            mmio_write32(regs + EDU_ACK, 1);
+        }
+        if (!told) report("msi", iterations);
+    }
+}
+
 int main(void) {
     iterations = MIN(cmdline_u64("n", MAX_N), (u64)MAX_N);
     iterations = MAX(iterations, 1u);
@@ -231,6 +267,7 @@ int main(void) {
     empty = median(sample, iterations);
     if (cmdline_has("notify")) return bench_notify();
     if (cmdline_has("serve")) return bench_irq();
+    if (cmdline_has("msi")) return bench_msi();
     bench_exits();
     bench_touch();
     bench_lapic();

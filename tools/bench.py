@@ -15,6 +15,7 @@ import sys
 import demo
 import iobench
 import machine
+import msibench
 import size
 
 # operation: (as printed, KVM, KVM with next-RIP, Xen, Xen with next-RIP, Takt at most). KVM is Linux 6.12 with mitigations off, Xen is
@@ -192,6 +193,19 @@ def measure_io(over):
     return stages, memory
 
 
+def measure_msi(n, over):
+    """What a device's interrupt costs by stage."""
+    try:
+        found = msibench.measure(n)
+    except (LookupError, OSError) as e:
+        over.append(f"msi ({e})")
+        return None
+    msibench.show(found)
+    if found["total"] > msibench.MOST:
+        over.append("msi")
+    return found
+
+
 def decision_costs():
     """What tools/sched-cost.py counts on the host build; it prints its table here."""
     command = [sys.executable, os.path.join(machine.ROOT, "tools", "sched-cost.py")]
@@ -233,6 +247,7 @@ def main():
         over.append("text")
 
     print()
+    msi = measure_msi(args.n, over)
     stages, net_memory = measure_io(over)
 
     decisions = decision_costs()
@@ -241,7 +256,7 @@ def main():
 
     result = {"platform": "icount", "ops": {k: off.get(k) for k in OPS}, "ops_traced": {k: on.get(k) for k in OPS},
               "image": sizes, "idle_vm_bytes": memory, "to_first_guest_instruction": start, "decisions": decisions,
-              "io": stages, "net_device_bytes": net_memory}
+              "io": stages, "msi": msi, "net_device_bytes": net_memory}
     os.makedirs(os.path.join(machine.BUILD, "results"), exist_ok=True)
     path = os.path.join(machine.BUILD, "results", "bench.json")
     with open(path, "w", encoding="utf-8") as f:

@@ -192,7 +192,7 @@ static void on_message(void *arg) {
         set_masked(d, true);
         wait_for_window(d);
     }
-    if (cpu_for(e) != e->cpu && n == 1) timer_set(WORK_CPU, &d->move, now);
+    if (n == 1 && cpu_for(e) != e->cpu) timer_set(WORK_CPU, &d->move, now);
     spin_unlock(&d->lock);
     evtchn_raise(&d->owner->events, e->port, now);
     if (n == d->burst + STORM) stop_storm(d);

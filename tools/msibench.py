@@ -1,0 +1,119 @@
+"""What Takt adds to an interrupt of a VM's device, from the message to the first instruction of the guest's handler, by stage: a part
+of make bench.
+
+guests/bench.c has QEMU's device for exercises, which interrupts when a register is written, on one pCPU under -icount: what RDTSC
+tells before and behind is the number of instructions. Then QEMU, told so by its monitor, logs the address of each instruction for a
+moment, and the names of functions make stages of them. The device's own way is the same for MSI and MSI-X, and for functions that
+are virtual: on_message() in hv/passthrough/interrupt.c.
+"""
+import bisect
+import os
+import re
+import socket
+import subprocess
+import time
+from collections import Counter
+
+import machine
+
+CONFIG = """\
+[hypervisor]
+guest_console = log
+top = no
+
+[vm msi]
+image = bench
+cmdline = msi n={n}
+memory = 4M
+cpus = 0
+pci = 00:04.0
+unsafe_dma = yes
+irq_rate = 1000000000
+"""
+AIM, MOST = 900, 1000
+LOGGED = 0.3  # s: some 40 deliveries
+# Each stage begins where its function is first entered after the beginning of the one before; the first with the exit.
+STAGES = (("exit", None), ("host's handler", "trap_stubs"), ("device", "on_message"), ("event", "evtchn_raise"),
+          ("wake", "events_raise"), ("return", "on_message"), ("inject", "vcpu_prepare"), ("entry", "svm_run"))
+HV = 1 << 63  # addresses from there on are the hypervisor's
+
+
+def functions(elf):
+    """[address], [name], in order."""
+    lines = subprocess.run(["nm", "-n", elf], stdout=subprocess.PIPE, text=True, check=True).stdout.splitlines()
+    found = [(int(words[0], 16), words[2]) for words in map(str.split, lines) if len(words) == 3 and words[1] in "tT"]
+    return [a for a, _ in found], [name for _, name in found]
+
+
+def stays(pcs):
+    """Each time that the hypervisor ran: the addresses of its instructions. Those at the ends may be cut off."""
+    found, now = [], []
+    for pc in pcs:
+        if pc >= HV:
+            now.append(pc)
+        elif now:
+            found.append(now)
+            now = []
+    return found[1:]
+
+
+def stages_of(names):
+    """{stage: instructions} of the names of the functions that they are in, in order."""
+    found, at = dict.fromkeys((stage for stage, _ in STAGES), 0), 0
+    for name, before in zip(names, [None, *names]):
+        if at + 1 < len(STAGES) and name == STAGES[at + 1][1] and name != before:
+            at += 1
+        found[STAGES[at][0]] += 1
+    if at + 1 < len(STAGES):
+        raise LookupError(f"no delivery by way of {STAGES[at + 1][1]}()")
+    return found
+
+
+def split(text, elf):
+    """The stages of the delivery that there was most often, in a log of QEMU."""
+    addresses, names = functions(elf)
+    found = stays(int(pc, 16) for pc in re.findall(r"^Trace .*\[[0-9a-f]+/([0-9a-f]+)/", text, re.M))
+    if not found:
+        raise LookupError("nothing was logged")
+    length = Counter(map(len, found)).most_common(1)[0][0]
+    stay = next(s for s in found if len(s) == length)
+    return stages_of([names[bisect.bisect(addresses, pc) - 1] for pc in stay])
+
+
+def logged(directory):
+    """What QEMU logs in a moment."""
+    path = os.path.join(directory, "exec.log")
+    with socket.socket(socket.AF_UNIX) as monitor:
+        monitor.connect(os.path.join(directory, "monitor"))
+        for command in ("one-insn-per-tb on", f"logfile {path}", "log exec,nochain"):
+            monitor.sendall(command.encode() + b"\n")
+        time.sleep(LOGGED)
+        monitor.sendall(b"log none\n")
+        time.sleep(LOGGED)
+    with open(path, encoding="ascii", errors="replace") as f:
+        return f.read()
+
+
+def measure(n):
+    """{stage: instructions}, and "total" by the guest's own clock."""
+    directory = os.path.join(machine.BUILD, "run", "bench-msi")
+    os.makedirs(directory, exist_ok=True)
+    config, iso, log = (os.path.join(directory, name) for name in ("bench.cfg", "bench.iso", "exec.log"))
+    with open(config, "w", encoding="ascii") as f:
+        f.write(CONFIG.format(n=n))
+    if os.path.exists(log):
+        os.unlink(log)
+    subprocess.run([os.path.join(machine.ROOT, "tools", "mkiso.sh"), iso, config], cwd=machine.ROOT, check=True)
+    extra = ["-device", "edu,addr=4.0", "-monitor", f"unix:{directory}/monitor,server=on,wait=off"]
+    with machine.Machine("icount", iso, cpus=1, directory=directory, extra=extra) as m:
+        how, total = m.wait(r"BENCH msi (\d+)", 300)
+        if how != "matched":
+            raise LookupError(f"{how}; see {directory}")
+        text = logged(directory)
+    stages = split(text, os.path.join(machine.BUILD, "takt.elf"))
+    return {**stages, "guest": int(total[1]) - sum(stages.values()), "total": int(total[1])}
+
+
+def show(found):
+    print("a device's interrupt, from its message to the guest's handler, instructions: " +
+          ", ".join(f"{stage} {n}" for stage, n in found.items()) + f" (at most {MOST}, aim {AIM})")
