@@ -159,17 +159,21 @@ static int read_word(enum kind kind, const char *value, u64 *v) {
 }
 
 int config_vf(const char *s, u64 *request) {
-    const char *slash = strchr(s, '/');
-    bool named = strncmp(s, "igb", 3) == 0, any = slash && strcmp(slash, "/any") == 0;
-    char pf[16];
-    u64 n, vf = 0;
+    const char *slash = strchr(s, '/'), *at = strchr(s, '@'), *end = at ? at : s + strlen(s);
+    bool named = strncmp(s, "igb", 3) == 0, any;
+    char text[32] = "";
+    u64 n, vf = 0, rate = 0;
 
-    if (!slash || slash - s >= (i64)sizeof(pf)) return -EINVAL;
-    memcpy(pf, s, (size_t)(slash - s));
-    pf[slash - s] = 0;
-    if (named ? parse_u64(pf + 3, &n, NULL) : parse_pci(pf, &n, NULL)) return -EINVAL;
-    if ((!any && parse_u64(slash + 1, &vf, NULL)) || n > 0xffff || vf > 0xff) return -EINVAL;
-    *request = CONFIG_VF | (named ? CONFIG_VF_NAMED : 0) | (any ? CONFIG_VF_ANY : 0) | vf << 16 | n;
+    if (!slash || slash > end || end - s >= (i64)sizeof(text)) return -EINVAL;
+    memcpy(text, s, (size_t)(end - s));
+    text[slash - s] = 0;
+    slash = text + (slash - s) + 1;
+    any = strcmp(slash, "any") == 0;
+    if (named ? parse_u64(text + 3, &n, NULL) : parse_pci(text, &n, NULL)) return -EINVAL;
+    if ((!any && parse_u64(slash, &vf, NULL)) || n > 0xffff || vf > 0xff) return -EINVAL;
+    if (at && (parse_u64(at + 1, &rate, NULL) || rate < 1000 || rate >= 32000)) return -EINVAL;
+    *request = CONFIG_VF | (named ? CONFIG_VF_NAMED : 0) | (any ? CONFIG_VF_ANY : 0) | rate / 1000 << 24 |
+               vf << 16 | n;
     return 0;
 }
 

@@ -13,10 +13,12 @@
 #define CONFIG_MAX_PCI    4
 
 /* A virtual function: of the physical one that has this bdf or, CONFIG_VF_NAMED, is called igb and this
- * number, in the lowest 16 bits; which, in bits 16 to 23, or CONFIG_VF_ANY. */
-#define CONFIG_VF       BIT(31)
-#define CONFIG_VF_NAMED BIT(30)
-#define CONFIG_VF_ANY   BIT(29)
+ * number, in the lowest 16 bits; which, in bits 16 to 23, or CONFIG_VF_ANY; so many thousand interrupts a
+ * second, in bits 24 to 28, 0: as the VM's others. */
+#define CONFIG_VF_RATE(asked) (((asked) >> 24 & 31) * 1000)
+#define CONFIG_VF             BIT(31)
+#define CONFIG_VF_NAMED       BIT(30)
+#define CONFIG_VF_ANY         BIT(29)
 
 /* A setting that the parameter table (hv/sched/policy.h) knows by name; bound when its object exists. */
 struct config_param {
@@ -116,7 +118,7 @@ int config_parse(struct config *c, const char *file, const char *text, size_t le
  * Returns as config_parse. */
 int config_cmdline(struct config *c, const char *cmdline, config_is_param is_param, config_report report,
                    void *ctx);
-/* "igb0/any", "01:00.0/2" to a CONFIG_VF; -EINVAL. */
+/* "igb0/any", "01:00.0/2@4000" to a CONFIG_VF; -EINVAL. */
 int config_vf(const char *s, u64 *request);
 /* Pools that say how many CPUs, not which, get them of those in `there` that no pool names, but for CPU 0, or
  * as many as there are; Pool-0 lacks them then. cache_of: lib/choose.h. */

@@ -120,8 +120,9 @@ static int may_have(struct vm *vm, u32 asked, u32 part, struct pci_device **foun
     return 0;
 }
 
-static void take(struct vm *vm, struct pci_device *d, u32 index) {
+static void take(struct vm *vm, struct pci_device *d, u32 index, u32 asked) {
     d->owner = vm;
+    d->asked = asked;
     d->part = d->offset = 0;
     d->leaving = d->released = false;
     d->off = true;
@@ -142,13 +143,20 @@ static int claim(struct vm *vm) {
     if (err) return err;
     if (++vm->job.at < ARRAY_SIZE(d->bar)) return 1;
     vm->job.at = 0;
-    take(vm, d, vm->nr_pci);
+    take(vm, d, vm->nr_pci, vm->config.pci[vm->nr_pci]);
     return vm->nr_pci < vm->config.nr_pci;
 }
 
+/* If it is made anew it asks for what it has now. */
 static void release(struct vm *vm) {
-    while (vm->nr_pci)
-        if (vm->pci[--vm->nr_pci]) vm->pci[vm->nr_pci]->owner = NULL;
+    vm->config.nr_pci = 0;
+    for (u32 i = 0; i < vm->nr_pci; i++) {
+        struct pci_device *d = vm->pci[i];
+
+        if (d && !d->leaving) vm->config.pci[vm->config.nr_pci++] = d->asked;
+        if (d) d->owner = NULL;
+    }
+    vm->nr_pci = 0;
 }
 
 /* ---- registers ---- */
@@ -354,7 +362,7 @@ static int hot_begin(struct vm *vm, u32 asked) {
     if (decoding(d) & PCI_COMMAND_IO) return refuse_device(vm, -EINVAL, d, STAYS);
     while (index < CONFIG_MAX_PCI && vm->pci[index]) index++;
     if (index == CONFIG_MAX_PCI) return give_refuse(vm, -ENOSPC, "it has as many devices as a VM can have");
-    take(vm, d, index);
+    take(vm, d, index, asked);
     give_refuse(vm, 0, "there is not enough free memory for it"); /* if nothing else is said */
     return begin(vm, d, index);
 }

@@ -77,8 +77,8 @@ static void set_masked(struct pci_device *d, bool masked) {
     /* The pin is masked when `masked` says so, also to an EOI that comes in between. */
     if (!masked) __atomic_store_n(&d->masked, false, __ATOMIC_SEQ_CST);
     if (d->irq == PCI_INTX) irq_pin_mask(d->gsi, masked);
-    if (d->irq == PCI_MSI) set_bits(d, d->msi + 2u, PCI_MSI_ENABLE, !masked);
-    if (d->irq == PCI_MSIX) set_bits(d, d->msix + 2u, PCI_MSIX_MASK, masked);
+    if (d->irq == PCI_MSI && !(masked && d->mute)) set_bits(d, d->msi + 2u, PCI_MSI_ENABLE, !masked);
+    if (d->irq == PCI_MSIX && !(masked && d->mute)) set_bits(d, d->msix + 2u, PCI_MSIX_MASK, masked);
     if (masked) __atomic_store_n(&d->masked, true, __ATOMIC_SEQ_CST);
 }
 
@@ -278,6 +278,7 @@ static int add_vector(struct vm *vm, struct pci_device *d) {
 
 int interrupt_connect(struct vm *vm, struct pci_device *d) {
     u64 rate = vm->config.irq_rate ? vm->config.irq_rate : d->pf ? RATE_VF : RATE;
+    u32 own = CONFIG_VF_RATE(d->asked);
     u32 most = d->msix_table ? d->msix_size : 1;
     int err = 0;
 
@@ -285,7 +286,7 @@ int interrupt_connect(struct vm *vm, struct pci_device *d) {
     timer_init(&d->move, on_move);
     d->window = d->in_window = 0;
     d->interrupts = d->refused = 0;
-    d->burst = (u32)MAX(MIN(rate, (u64)UINT32_MAX) / 1000, 1ull);
+    d->burst = (u32)MAX(MIN(own ? own : rate, (u64)UINT32_MAX) / 1000, 1ull);
     d->irq = d->msix_table ? PCI_MSIX : d->msi ? PCI_MSI : PCI_INTX;
     if (d->irq == PCI_MSIX) set_bits(d, d->msix + 2u, PCI_MSIX_ENABLE | PCI_MSIX_MASK, true);
     while (!err && d->nr_vectors < most) err = add_vector(vm, d);

@@ -91,9 +91,10 @@ struct pci_device {
     volatile u8 *quiet; /* registers by which it is made to keep quiet; NULL: it obeys COMMAND */
     bool in_reset, was_reset;
     bool lost; /* it did not come back from a reset */
-    bool mute; /* for tests: it will not */
+    bool mute; /* for tests: it will not, nor can its messages be masked */
     /* of the VM that has it (give.c), on the housekeeping pCPU; `owner` is read by the shell there too */
     struct vm *owner;
+    u32 asked;    /* by these words: config.h */
     u32 part;     /* of attaching, or of taking it back ... */
     u64 offset;   /* ... and of that part */
     bool leaving; /* the operator wants it back; the VM has let go of it */

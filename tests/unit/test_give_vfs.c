@@ -54,8 +54,9 @@ static void test_virtual_functions(void **state) {
 
     card_init();
     wants("igb0/any");
-    wants("igb0/any");
+    wants("igb0/any@3999");
     vm = driver();
+    assert_int_equal(vm->pci[1]->burst, 3);
     assert_int_equal(vm->pci[0]->bdf, VF0);
     assert_int_equal(vm->pci[1]->bdf, VF0 + 2);
     assert_int_equal(vm->pci[0]->burst, 8);
@@ -179,6 +180,39 @@ static void test_hot(void **state) {
     assert_int_equal(attach(vm, "igb0/any"), -ENOENT);
     fake_destroy(vm); /* with a gap */
     assert_null(pci_find(VF0)->owner);
+}
+
+/* A VM that is made anew has what it had at its end. */
+static void test_made_anew(void **state) {
+    struct vm *vm;
+    u32 steps;
+
+    card_init();
+    wants("igb0/any@3000");
+    wants("igb0/2");
+    config.on_crash = ON_CRASH_RESTART;
+    vm = driver();
+    assert_int_equal(take_away(vm, VF0 + 4, true, &steps), 0);
+    assert_int_equal(attach(vm, "igb0/1"), 0);
+    vm_crash(vm, NULL, "of something");
+    vm_put(vm);
+    fake_work();
+    vm = vm_find("driver");
+    assert_int_equal(vm->state, VM_RUNNING);
+    assert_int_equal(vm->nr_pci, 2);
+    assert_ptr_equal(vm->pci[0], pci_find(VF0));
+    assert_ptr_equal(vm->pci[1], pci_find(VF0 + 2));
+    assert_int_equal(vm->pci[0]->burst, 3);
+    assert_int_equal(vm->pci[1]->burst, 8);
+    assert_null(pci_find(VF0 + 4)->owner);
+    assert_int_equal(take_away(vm, VF0, true, &steps), 0);
+    assert_int_equal(take_away(vm, VF0 + 2, true, &steps), 0);
+    vm_crash(vm, NULL, "of something");
+    vm_put(vm);
+    fake_work();
+    vm = vm_find("driver");
+    assert_int_equal(vm->nr_pci, 0);
+    fake_destroy(vm);
 }
 
 /* A VM that has a virtual function and one that gets the card, in the middle of its reset. */
@@ -316,6 +350,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(test_virtual_functions, setup, teardown),
         cmocka_unit_test_setup_teardown(test_lost, setup, teardown),
         cmocka_unit_test_setup_teardown(test_hot, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_made_anew, setup, teardown),
         cmocka_unit_test_setup_teardown(test_card_reset_under_a_vm, setup, teardown),
         cmocka_unit_test_setup_teardown(test_card_reset_at_the_end, setup, teardown),
         cmocka_unit_test_setup_teardown(test_card_does_not_come_back, setup, teardown),

@@ -206,9 +206,27 @@ static struct pci_device *asked(const char *text) {
 }
 
 static void test_names(void **state) {
-    static const char *const bad[] = { "",          "igb0",       "/any",        "igb/any",   "igb0/",
-                                       "igb0/some", "igb0/256",   "igb0/1x",     "igb0 /any", "nic0/any",
-                                       "1:0/any",   "01:00.0/-1", "01:00.8/any", "igb65536/0" };
+    static const char *const bad[] = { "",
+                                       "igb0",
+                                       "/any",
+                                       "igb/any",
+                                       "igb0/",
+                                       "igb0/some",
+                                       "igb0/256",
+                                       "igb0/1x",
+                                       "igb0 /any",
+                                       "nic0/any",
+                                       "1:0/any",
+                                       "01:00.0/-1",
+                                       "01:00.8/any",
+                                       "igb65536/0",
+                                       "igb0/any@",
+                                       "igb0/1@999",
+                                       "igb0/2@32000",
+                                       "igb0@4000/1",
+                                       "igb0/2@2@2000",
+                                       "igb0/2@4k",
+                                       "igb0/000000000000000000000000000001" };
     struct vm vm;
     u64 request;
 
@@ -217,6 +235,7 @@ static void test_names(void **state) {
     assert_ptr_equal(asked("01:00.0/any"), pci_at(2));
     assert_ptr_equal(asked("igb0/3"), pci_at(5));
     assert_ptr_equal(asked("01:00.0/6"), pci_at(8));
+    assert_ptr_equal(asked("01:00.0/6@4000"), pci_at(8));
     assert_null(asked("igb0/7"));
     assert_null(asked("igb1/any"));
     assert_null(asked("00:08.0/any"));
