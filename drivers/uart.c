@@ -5,6 +5,9 @@
 
 enum { REG_DATA, REG_IER, REG_FCR, REG_LCR, REG_MCR, REG_LSR, REG_MSR, REG_SCRATCH };
 
+/* On, and empty. It would interrupt when it has received 14 bytes, and QEMU has no more ready than that:
+ * where somebody polls, a byte a poll if that is 1. */
+#define FCR_FIFOS 0xc7
 #define LSR_DATA  0x01
 #define LSR_EMPTY 0x20 /* the transmit FIFO is empty */
 #define LSR_IDLE  0x40 /* and the shift register too */
@@ -27,7 +30,7 @@ bool uart_init(struct uart *u, u16 port, u32 baud) {
     outb(port + REG_DATA, (u8)divisor);
     outb(port + REG_IER, (u8)(divisor >> 8));
     outb(port + REG_LCR, 3);
-    outb(port + REG_FCR, 7);
+    outb(port + REG_FCR, FCR_FIFOS);
     outb(port + REG_MCR, 0x0b); /* DTR, RTS, OUT2: lets its interrupt through */
     u->port = port;
     return true;
