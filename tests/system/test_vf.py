@@ -60,10 +60,10 @@ def test_a_driver_domain_comes_back():
     """It crashes and is made anew, with the card; who has virtual functions of that is told, and goes on."""
     config = SCRIPTED.replace("top = no", "top = no\nvfs = 7") + "".join([
         vm("iodom", "iodom", "12M", pci="01:00.0", unsafe_dma="yes", on_crash="restart", start="no"),
-        vm("server", "iperf", "8M", cmdline="ip=10.0.0.2/24 check idle_ms=8000", start="no", **VF),
+        vm("server", "iperf", "8M", cmdline="ip=10.0.0.2/24 check idle_ms=60000", start="no", **VF),
         vm("source", "load", "8M", cmdline=f"ip=10.0.0.3/24 to=10.0.0.2 tcp={BYTES} ping_ms=300", start="no", **VF),
     ])
-    once = ["+0ms create source", "+0ms wait source 20s"]
+    once = ["+0ms create source", "+0ms wait source 40s"]
     boot = Boot("vf-again", config, ["@300ms create server", "+0ms create iodom"] + once + ["+0ms fault npt iodom"] + once +
                 ["+0ms poweroff"], "qemu", igb=1, iommu=IOMMU, timeout=150)
     assert boot.said("iodom: crashed") and len(boot.said("network card 01:00.0: igb, a port of the bridge")) == 2, boot.log[-3000:]
