@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # build/store-bench beside an xenstored: Debian's packages are unpacked under build/xen, nothing is installed. xenstored and
-# oxenstored are each tried as a plain process; where neither answers a request, it says why and measures the store alone.
+# oxenstored are each tried as a plain process; where neither answers a request, it tells how each ended and measures the store alone.
 set -u
 cd "$(dirname "$0")/.."
 dir=build/xen
@@ -30,7 +30,7 @@ try() {
 	code=$?
 	what="$(grep -v '^$' "$run/log" | tail -1)"
 	[ $code -gt 128 ] && [ $code != 143 ] && what="started, but died of signal $((code - 128)) at the first request ${what:+($what)}"
-	echo "${1##*/}: cannot be run without Xen: ${what:-no answer, status $code}"
+	echo "${1##*/}: does not run as a plain process here: ${what:-no answer, status $code}"
 	return 1
 }
 
@@ -39,7 +39,9 @@ if ls "$dir"/usr/lib/xen-*/bin/xenstored >/dev/null 2>&1 || fetch; then
 	bin=$(ls -d "$dir"/usr/lib/xen-*/bin | tail -1)
 	export LD_LIBRARY_PATH=$PWD/$dir/usr/lib/x86_64-linux-gnu
 	export XENSTORED_RUNDIR=$run XENSTORED_ROOTDIR=$run XENSTORED_PATH=$run/socket
-	if try "$bin/xenstored" -N -D || try "$bin/oxenstored" --no-fork --no-domain-init; then socket=$run/socket; fi
+	if try "$bin/xenstored" -N -D || try "$bin/oxenstored" --no-fork --no-domain-init; then
+		socket=$run/socket
+	fi 2>/dev/null # or the shell tells of the signal as well
 fi
 build/store-bench ${socket:+"$socket"}
 code=$?
