@@ -9,6 +9,8 @@
 #include "shell/shell.h"
 #include "vm/vm.h"
 
+#define NAME_SHOWN 128 /* characters of a node's name */
+
 static struct store_client operator;
 
 COLUMNS(node_columns, COL("Name", "name", 's', -24), COL("Value", "value", 's', 0));
@@ -30,7 +32,8 @@ static char *shown(char *value, int len) {
 
 /* A child a step: c->index is where in the list of names the next one begins. */
 static int list(struct shell_call *c) {
-    char names[64 + 1], path[XS_ABS_PATH_MAX], value[256];
+    static char names[XS_ABS_PATH_MAX + 1], path[XS_ABS_PATH_MAX + 1];
+    char value[256];
     const char *of = strcmp(c->argv[2], "/") ? c->argv[2] : "";
     u32 next = c->index;
     u64 generation;
@@ -42,6 +45,7 @@ static int list(struct shell_call *c) {
     c->index += (u32)strlen(names) + 1;
     hv_snprintf(path, sizeof(path), "%s/%s", of, names);
     n = store_read(&operator, 0, path, value, sizeof(value) - 1);
+    if (strlen(names) > NAME_SHOWN) memcpy(names + NAME_SHOWN, "...", 4);
     table_row(c, CELLS(S(names), S(shown(value, MAX(n, 0)))));
     return SHELL_AGAIN;
 }

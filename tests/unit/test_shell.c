@@ -146,6 +146,21 @@ static void devices_in_steps(void **state) {
     assert_int_equal(of_all, of_one + 1); /* there are two */
 }
 
+/* A name that is too long for a row is cut, and what follows it is there. */
+static void names_of_nodes(void **state) {
+    char line[200];
+
+    for (int length = 65; length < 180; length += 90) {
+        snprintf(line, sizeof(line), "store write /many/%0*d long", length, 7);
+        answers(line, "takt> ");
+    }
+    answers("store write /many/last seen", "takt> ");
+    answers("store ls /many", "last                     seen\n");
+    answers("store ls -j /many", "{\"name\": \"last\", \"value\": \"seen\"}]}\n");
+    answers("store ls /many", "00000007 ");
+    answers("store ls /many", "0000... ");
+}
+
 static void refusals(void **state) {
     answers("nonsense", "nonsense: there is no such command; help lists them all\n");
     answers("nonsense -j", "\x1e{\"id\": \"\", \"command\": \"nonsense\", \"error\": -2, \"message\": "
@@ -727,6 +742,7 @@ int main(void) {
         cmocka_unit_test(lists),
         cmocka_unit_test(devices),
         cmocka_unit_test(devices_in_steps),
+        cmocka_unit_test(names_of_nodes),
         cmocka_unit_test(refusals),
         cmocka_unit_test(weights_and_slices),
         cmocka_unit_test(settings),
