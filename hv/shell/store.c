@@ -30,20 +30,25 @@ static char *shown(char *value, int len) {
     return value;
 }
 
-/* A child a step: c->index is where in the list of names the next one begins. */
+/* c->index is where in the list of names the next one begins. */
+static int next_name(struct shell_call *c, const char *of, char *names, u32 size) {
+    u64 generation;
+
+    return store_list(&operator, 0, of, names, size, &(u32){ c->index }, &generation);
+}
+
+/* A child a step. */
 static int list(struct shell_call *c) {
     static char names[XS_ABS_PATH_MAX + 1], path[XS_ABS_PATH_MAX + 1];
+    const char *of = c->argv[2];
     char value[256];
-    const char *of = strcmp(c->argv[2], "/") ? c->argv[2] : "";
-    u32 next = c->index;
-    u64 generation;
-    int n;
+    int n = next_name(c, of, names, NAME_SHOWN);
 
     c->columns = node_columns;
-    n = store_list(&operator, 0, *of ? of : "/", names, sizeof(names), &next, &generation);
+    if (n == 0) n = next_name(c, of, names, sizeof(names)); /* it may be a long one */
     if (n <= 0) return done(c, n);
     c->index += (u32)strlen(names) + 1;
-    hv_snprintf(path, sizeof(path), "%s/%s", of, names);
+    hv_snprintf(path, sizeof(path), "%s/%s", strcmp(of, "/") ? of : "", names);
     n = store_read(&operator, 0, path, value, sizeof(value) - 1);
     if (strlen(names) > NAME_SHOWN) memcpy(names + NAME_SHOWN, "...", 4);
     table_row(c, CELLS(S(names), S(shown(value, MAX(n, 0)))));
