@@ -59,6 +59,7 @@ static void back(void) {
     printf("it wrote all the time\n");
     CHECK(hypercall1(TAKT_HC_BACK_UNMAP, b.is.handle) == 0, "it cannot be unmapped");
     edu_copy(EDU_BUFFER, at, 2);
+    sleep_ns(NS_PER_S / 2); /* the IOMMU tells on another pCPU */
     printf("it is still here\n");
 }
 
