@@ -402,7 +402,7 @@ lint: ## clang-format, cppcheck, headers alone, line width, floors, faults out o
 size: $(B)/takt.elf ## lines and bytes of the image, against the budgets (SINCE=commit: compared with that, by file)
 	@$(PYTHON) tools/size.py $(if $(SINCE),--since $(SINCE)) $(B)/image $(B)/takt.elf $(HV_C) $(HV_ASM) $(wildcard boot/*.inc)
 
-mutants: ## each fault of tests/mutants.txt must turn its test red: two to three hours (tools/mutants.py NAME: one)
+mutants: ## each fault of tests/mutants.txt must turn its test red: hours (tools/mutants.py NAME: one)
 	@$(PYTHON) tools/mutants.py
 
 clean: ## remove build/
