@@ -73,11 +73,14 @@ static int join(struct evtchn_dom *d, struct evtchn_dom *r, u32 remote_port, boo
     return port_take(d, port, (struct evtchn_port){ r, .remote_vm = r->vm, .peer_port = (u16)remote_port });
 }
 
-/* Something is pending at `port`. Gives up the lock; the VM stays while it is told. */
-static void raise_and_unlock(struct evtchn_dom *d, u32 port, bool other) {
+/* Since `sent` something is pending at `port`, if that is new. Gives up the lock; the VM stays while it is
+ * told. */
+static void raise_and_unlock(struct evtchn_dom *d, u32 port, bool new, u64 sent, bool other) {
     bool masked = test(d->shared->mask, port);
     u8 vcpu = d->port[port].vcpu, vector = d->port[port].vector;
 
+    if (!new) return spin_unlock(&evtchn_lock);
+    d->port[port].sent_ns = sent;
     __atomic_fetch_add(&d->users, 1, __ATOMIC_SEQ_CST);
     spin_unlock(&evtchn_lock);
     if (!masked) d->raise(d, vcpu, vector, port, other);
@@ -127,14 +130,12 @@ int evtchn_send(struct evtchn_dom *d, u32 port, u64 now) {
     struct evtchn_port *p = port_lock(d, port, &error);
 
     if (!p) return error;
-    if (p->peer && !set(p->peer->shared->pending, p->peer_port)) {
-        p->peer->port[p->peer_port].sent_ns = now;
-        raise_and_unlock(p->peer, p->peer_port, p->peer != d);
-        return 0;
+    if (!p->peer) {
+        spin_unlock(&evtchn_lock);
+        return -ENOENT;
     }
-    error = p->peer ? 0 : -ENOENT;
-    spin_unlock(&evtchn_lock);
-    return error;
+    raise_and_unlock(p->peer, p->peer_port, !set(p->peer->shared->pending, p->peer_port), now, p->peer != d);
+    return 0;
 }
 
 int evtchn_raise(struct evtchn_dom *d, u32 port, u64 now) {
@@ -142,12 +143,7 @@ int evtchn_raise(struct evtchn_dom *d, u32 port, u64 now) {
     struct evtchn_port *p = port_lock(d, port, &error);
 
     if (!p) return error;
-    if (set(d->shared->pending, port)) {
-        spin_unlock(&evtchn_lock);
-    } else {
-        p->sent_ns = now;
-        raise_and_unlock(d, port, true);
-    }
+    raise_and_unlock(d, port, !set(d->shared->pending, port), now, true);
     return 0;
 }
 
@@ -157,12 +153,8 @@ int evtchn_mask(struct evtchn_dom *d, u32 port, bool masked, u64 now) {
 
     if (!p) return error;
     (masked ? set : clear)(d->shared->mask, port);
-    if (!masked && test(d->shared->pending, port)) {
-        if (!p->sent_ns) p->sent_ns = now;
-        raise_and_unlock(d, port, false);
-    } else {
-        spin_unlock(&evtchn_lock);
-    }
+    masked |= !test(d->shared->pending, port);
+    raise_and_unlock(d, port, !masked, p->sent_ns ? p->sent_ns : now, false);
     return 0;
 }
 

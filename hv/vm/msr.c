@@ -103,6 +103,7 @@ static bool msr_read(struct vcpu *v, u32 msr, u64 *value) {
 
 static bool msr_write(struct vcpu *v, u32 msr, u64 value) {
     const struct msr_rule *r = find(msr);
+    bool ok;
 
     if (!r) return false;
     switch (r->kind) {
@@ -114,17 +115,12 @@ static bool msr_write(struct vcpu *v, u32 msr, u64 value) {
         if (vlapic_wrmsr(vcpu_lapic(v), msr, value, now_ns())) return false;
         vcpu_lapic_written(v);
         return true;
-    case KIND_PAT:
-        if (!pat_valid(value)) return false;
-        break;
-    case KIND_ADDR:
-        if (!is_canonical(value)) return false;
-        break;
-    default:
-        if (value & ~r->value) return false;
+    case KIND_PAT: ok = pat_valid(value); break;
+    case KIND_ADDR: ok = is_canonical(value); break;
+    default: ok = !(value & ~r->value);
     }
-    vcpu_set_reg(v, (enum virt_reg)r->reg, value);
-    return true;
+    if (ok) vcpu_set_reg(v, (enum virt_reg)r->reg, value);
+    return ok;
 }
 
 void exit_rdmsr(struct vcpu *v, const struct vm_exit *e) {
