@@ -100,15 +100,13 @@ hpa_t frame_alloc_below(unsigned order, hpa_t limit) {
 
     spin_lock(&frame_lock);
     frame = find_free(&o, 1ull << order, limit >> PAGE_SHIFT);
-    if (!frame) {
-        spin_unlock(&frame_lock);
-        return HPA_NONE;
+    if (frame) {
+        r = range_of(frame);
+        block_take(r, frame, o);
+        while (o-- > order) block_put(r, frame + (1ull << o), o); /* the lower half stays ours */
     }
-    r = range_of(frame);
-    block_take(r, frame, o);
-    while (o-- > order) block_put(r, frame + (1ull << o), o); /* the lower half stays ours */
     spin_unlock(&frame_lock);
-    return frame << PAGE_SHIFT;
+    return frame ? frame << PAGE_SHIFT : HPA_NONE;
 }
 
 hpa_t frame_alloc(unsigned order) { return frame_alloc_below(order, ~0ull); }

@@ -20,6 +20,10 @@ static inline hpa_t va_to_hpa(const void *va) { return (u64)va - directmap_base;
 
 /* Gives the allocator [start, end); partial pages at the ends are dropped. Ranges must not overlap. */
 void frame_add(hpa_t start, hpa_t end);
+/* The order of frames that hold so many bytes. */
+static inline unsigned frame_order(u64 bytes) {
+    return bytes > PAGE_SIZE ? 52 - (unsigned)__builtin_clzll(bytes - 1) : 0;
+}
 /* 2^order frames, aligned to their size, contents undefined; HPA_NONE if there are none. Takes a lock. */
 hpa_t frame_alloc(unsigned order);
 hpa_t frame_alloc_below(unsigned order, hpa_t limit); /* all of them below `limit` */

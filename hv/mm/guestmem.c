@@ -5,12 +5,7 @@
 static u32 nr_chunks(const struct guestmem *m) { return (u32)(m->size >> CHUNK_SHIFT); }
 
 /* The order of frames that holds the chunk table. */
-static unsigned table_order(const struct guestmem *m) {
-    unsigned order = 0;
-
-    while ((PAGE_SIZE << order) < nr_chunks(m) * sizeof(hpa_t)) order++;
-    return order;
-}
+static unsigned table_order(const struct guestmem *m) { return frame_order(nr_chunks(m) * sizeof(hpa_t)); }
 
 int guestmem_init(struct guestmem *m, u64 size) {
     hpa_t table;
@@ -24,25 +19,22 @@ int guestmem_init(struct guestmem *m, u64 size) {
 }
 
 int guestmem_grow(struct guestmem *m) {
-    hpa_t pa;
-
     if (m->grown == nr_chunks(m)) return -ENOSPC;
-    if (m->grown < m->reserved) {
-        m->grown++;
-        return 0;
+    if (m->grown >= m->reserved) {
+        hpa_t pa = frame_alloc(FRAME_ORDER_2M);
+
+        if (pa == HPA_NONE) return -ENOMEM;
+        m->chunk[m->grown] = pa;
     }
-    pa = frame_alloc(FRAME_ORDER_2M);
-    if (pa == HPA_NONE) return -ENOMEM;
-    m->chunk[m->grown++] = pa;
+    m->grown++;
     return 0;
 }
 
 /* A block of a power of two; what is behind the last chunk goes back. */
 int guestmem_reserve(struct guestmem *m, hpa_t limit) {
-    unsigned order = FRAME_ORDER_2M;
+    unsigned order = frame_order(m->size);
     hpa_t pa;
 
-    while ((u64)nr_chunks(m) << FRAME_ORDER_2M > 1ull << order) order++;
     if (m->low_size < m->size || order > FRAME_ORDER_MAX) return -ENOMEM;
     pa = frame_alloc_below(order, limit);
     if (pa == HPA_NONE) return -ENOMEM;

@@ -29,13 +29,11 @@ static u64 in_use;
 
 /* All of its objects are free. */
 static struct slab *slab_new(unsigned kind, size_t size) {
-    unsigned order = 0;
+    unsigned order = frame_order(size + HEADER);
+    hpa_t pa = frame_alloc(order);
     struct slab *s;
-    hpa_t pa;
     char *p;
 
-    while (PAGE_SIZE << order < size + HEADER) order++;
-    pa = frame_alloc(order);
     if (pa == HPA_NONE) return NULL;
     s = hpa_to_va(pa);
     *s = (struct slab){ .kind = (u8)kind, .order = (u8)order, .size = size };
