@@ -81,20 +81,6 @@ static int svm_cpu_enable(u8 *pages) {
 
 /* ---- VMs and vCPUs ---- */
 
-static void set_controls(const struct virt_vcpu *v);
-
-static int svm_vcpu_init(struct virt_vcpu *v) {
-    u8 *pages = vcpu_pages(v);
-    struct svm_vcpu *s = (struct svm_vcpu *)(pages + 2 * PAGE_SIZE);
-
-    if (!pages) return -ENOMEM;
-    s->vmcb = (struct vmcb *)pages;
-    s->pa = va_to_hpa(pages);
-    v->priv = s;
-    set_controls(v);
-    return 0;
-}
-
 static void svm_reset_events(struct virt_vcpu *v) {
     struct svm_vcpu *s = v->priv;
 
@@ -401,9 +387,15 @@ static void decode_plain(struct virt_vcpu *v, struct vmcb *b, struct vm_exit *e)
     if (exits[code].len) set_length(v, b, e, exits[code].insn, exits[code].len);
 }
 
-static void set_controls(const struct virt_vcpu *v) {
-    struct vmcb *b = vmcb_of(v);
+static int svm_vcpu_init(struct virt_vcpu *v) {
+    u8 *pages = vcpu_pages(v);
+    struct svm_vcpu *s = (struct svm_vcpu *)(pages + 2 * PAGE_SIZE);
+    struct vmcb *b = (struct vmcb *)pages;
 
+    if (!pages) return -ENOMEM;
+    v->priv = s;
+    s->vmcb = b;
+    s->pa = va_to_hpa(pages);
     /* #AC and #DB: a guest whose handler faults again while it is being entered would otherwise keep the CPU
      * for ever, inside one instruction (CVE-2015-5307, CVE-2015-8104). #MC is the host's. */
     b->intercept_exc = 1u << EXC_DB | 1u << EXC_AC | 1u << EXC_MC;
@@ -421,6 +413,7 @@ static void set_controls(const struct virt_vcpu *v) {
     b->tsc_offset = v->tsc_offset;
     b->np_enable = 1;
     b->n_cr3 = v->vm->npt.root;
+    return 0;
 }
 
 static void decode_rest(struct virt_vcpu *v, struct vmcb *b, struct vm_exit *e) {
