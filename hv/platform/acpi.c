@@ -34,15 +34,13 @@ static void parse_madt_entry(struct acpi_info *a, const u8 *e) {
     case 0: add_cpu(a, e[3] == 0xff ? ~0u : e[3], (u32)table_get(e + 4, 4)); break;
     case 1:
         if (a->nr_ioapics == ACPI_MAX_IOAPICS) break;
-        a->ioapic[a->nr_ioapics].id = e[2];
-        a->ioapic[a->nr_ioapics].addr = table_get(e + 4, 4);
-        a->ioapic[a->nr_ioapics++].gsi_base = (u32)table_get(e + 8, 4);
+        a->ioapic[a->nr_ioapics++] =
+            (struct acpi_ioapic){ table_get(e + 4, 4), (u32)table_get(e + 8, 4), e[2] };
         break;
     case 2:
         if (a->nr_overrides == ACPI_MAX_OVERRIDES) break;
-        a->override[a->nr_overrides].irq = e[3];
-        a->override[a->nr_overrides].gsi = (u32)table_get(e + 4, 4);
-        a->override[a->nr_overrides++].flags = (u16)table_get(e + 8, 2);
+        a->override[a->nr_overrides++] =
+            (struct acpi_override){ (u32)table_get(e + 4, 4), (u16)table_get(e + 8, 2), e[3] };
         break;
     case 4: a->nmi_lint = e[5] & 1; break;
     case 9: add_cpu(a, (u32)table_get(e + 4, 4), (u32)table_get(e + 8, 4)); break;

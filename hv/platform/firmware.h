@@ -83,12 +83,12 @@ struct acpi_info {
     u32 nr_cpus, cpus_left_out; /* enabled ones; beyond ACPI_MAX_CPUS */
     u32 apic_id[ACPI_MAX_CPUS];
     u32 nr_ioapics, nr_overrides;
-    struct {
+    struct acpi_ioapic {
         u64 addr;
         u32 gsi_base;
         u8 id;
     } ioapic[ACPI_MAX_IOAPICS];
-    struct {
+    struct acpi_override {
         u32 gsi;
         u16 flags; /* MPS INTI flags: polarity, trigger */
         u8 irq;

@@ -52,10 +52,8 @@ void mp_parse(struct mp_info *out, const struct acpi_info *a) {
     t = find_table(out, &len);
     for (u32 at = HEADER, size; t && at < len; at += size) {
         size = t[at] == MP_CPU ? 20 : 8;
-        if (size > len - at) {
-            out->bad = true;
-            return;
-        }
+        out->bad = size > len - at;
+        if (out->bad) return;
         if (t[at] == MP_INTERRUPT) add_route(out, a, t, len, t + at);
     }
 }

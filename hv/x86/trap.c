@@ -155,15 +155,11 @@ extern const u8 irq_halt_insn[]; /* the HLT */
 
 void irq_halt(void) { __asm__ volatile(".globl irq_halt_insn; sti; irq_halt_insn: hlt; cli" : : : "memory"); }
 
-/* The shadow of STI keeps interrupts off until the HLT, but not surely an NMI (SDM 2B, STI), nor a machine
- * check; and once their handler is back there is no shadow. All that was pending would be taken then, and HLT
- * wait for the next: so it is left out. */
-static void leave_halt(struct trap_frame *f) {
-    if (f->rip == (u64)irq_halt_insn) f->rip++;
-}
-
 void trap_handle(struct trap_frame *f) {
-    leave_halt(f);
+    /* The shadow of STI keeps interrupts off until the HLT, but not surely an NMI (SDM 2B, STI), nor a
+     * machine check; and once their handler is back there is no shadow. All that was pending would be taken
+     * then, and HLT wait for the next: so it is left out. */
+    if (f->rip == (u64)irq_halt_insn) f->rip++;
     if (f->vector >= 32)
         handle_irq((u8)f->vector);
     else if (f->vector == TRAP_NMI)
