@@ -213,8 +213,7 @@ static void pools_init(void) {
     sched_init();
     config_choose_cpus(&config, &there, cpu_cache);
     for (u32 cpu = 0; cpu < nr_cpus; cpu++) sched_cpu_online(cpu);
-    cpumask_zero(&config.pool[0].cpus); /* gets what the others leave, and CPU 0 */
-    cpumask_set(&config.pool[0].cpus, 0);
+    config.pool[0].cpus = (struct cpumask){ BIT(0) }; /* and gets what the others leave */
     for (u32 i = 0; i < config.nr_pools; i++) make_pool(&config.pool[i]);
     p0 = sched_pool_find("Pool-0");
     if (!p0) stop_machine("The scheduler cannot be started.");

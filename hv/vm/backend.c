@@ -366,12 +366,10 @@ static int make_device(struct vm *vm, u32 number) {
     if (port < 0 || config_port < 0) return MIN(port, config_port);
     d = heap_alloc(sizeof(*d));
     if (!d) return -ENOMEM;
+    *d = (struct device){ .vm = vm, .number = number, .config = c };
     d->regs = (struct virtio_mmio){
         .mem = &vm->mem, .type = c->type, .port = (u32)port, .config_port = (u32)config_port
     };
-    d->vm = vm;
-    d->number = number;
-    d->config = c;
     list_init(&d->link);
     vm->device[number] = d;
     return 0;

@@ -122,12 +122,10 @@ static int make_memory(struct vm *vm) {
     if (vm->config.memory / PAGE_SIZE > frame_free_count()) return -ENOMEM;
     err = guestmem_init(&vm->mem, vm->config.memory);
     if (err == -EINVAL) return failed(vm, err, "its memory has to be a multiple of 2 MiB");
-    if (!err && vm->config.unsafe_dma) {
-        err = guestmem_reserve(&vm->mem, DMA_LIMIT);
-        if (err)
-            failed(vm, err, "RAM for unsafe_dma is one block below 4 GiB, of at most 1 GiB: there is none");
-    }
     if (err) return err;
+    if (vm->config.unsafe_dma && guestmem_reserve(&vm->mem, DMA_LIMIT))
+        return failed(vm, -ENOMEM,
+                      "RAM for unsafe_dma is one block below 4 GiB, of at most 1 GiB: there is none");
     vm->virt.mem = &vm->mem;
     vm->virt.cr4_guest = cr4_guest_mask();
     return npt_init(&vm->virt.npt, virt->npt_format);

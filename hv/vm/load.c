@@ -8,34 +8,20 @@
 #include "lib/string.h"
 #include "vm/vm.h"
 
-#define COPY_STEP    65536u
-#define NOTES_MAX    4096u /* bytes of notes that are searched */
-#define MB_SEARCH    8192u /* multiboot1, 3.1: the header is in here */
-#define START_LOW    0x6000u
-#define START_HIGH   0x90000u
+#define COPY_STEP  65536u
+#define NOTES_MAX  4096u /* bytes of notes that are searched */
+#define MB_SEARCH  8192u /* multiboot1, 3.1: the header is in here */
+#define START_LOW  0x6000u
+#define START_HIGH 0x90000u
 
-#define ELF_MAGIC    0x464c457fu
-#define PT_LOAD      1
-#define PT_NOTE      4
-#define EM_386       3
-#define EM_X86_64    62
-#define XEN_NAME     0x6e6558u /* "Xen" and its end */
+#define ELF_MAGIC  0x464c457fu
+#define PT_LOAD    1
+#define PT_NOTE    4
+#define EM_386     3
+#define EM_X86_64  62
+#define XEN_NAME   0x6e6558u /* "Xen" and its end */
 
-#define MB_MAGIC     0x1badb002u
-#define MB_BOOTED    0x2badb002u
-#define MB_UNKNOWN   0xfffcu /* flags that a loader has to know, but for page-aligned modules and memory */
-#define MB_ADDRESSES BIT(16)
-
-struct mb_info {
-    u32 flags, mem_lower, mem_upper, boot_device, cmdline, mods_count, mods_addr, syms[4];
-    u32 mmap_length, mmap_addr, drives_length, drives_addr, config_table, loader_name;
-};
-
-struct __attribute__((packed)) mb_mmap {
-    u32 size;
-    u64 addr, len;
-    u32 type;
-};
+#define MB_UNKNOWN 0xfffcu /* flags that a loader has to know, but for page-aligned modules and memory */
 
 /* What a guest finds at its start, in a page that its memory map calls reserved. */
 struct start_page {

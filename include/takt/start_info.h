@@ -25,4 +25,22 @@ struct hvm_memmap_entry {
     u32 type, reserved; /* type as in E820: 1 RAM, 2 reserved, 3 ACPI */
 };
 
+/* ---- multiboot1 (specification 0.6.96): the header's magic number and the flag that it has addresses, the
+ * loader's number in EAX, and what EBX points to ---- */
+
+#define MB_MAGIC     0x1badb002u
+#define MB_ADDRESSES BIT(16)
+#define MB_BOOTED    0x2badb002u
+
+struct mb_info {
+    u32 flags, mem_lower, mem_upper, boot_device, cmdline, mods_count, mods_addr, syms[4];
+    u32 mmap_length, mmap_addr, drives_length, drives_addr, config_table, loader_name;
+};
+
+struct __attribute__((packed)) mb_mmap {
+    u32 size;
+    u64 addr, len;
+    u32 type;
+};
+
 #endif
