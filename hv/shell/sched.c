@@ -187,15 +187,10 @@ static int cmd_sched_credit(struct shell_call *c) {
 COLUMNS(param_columns, COL("Name", "name", 's', -20), COL("Value", "value", 's', 10),
         COL("Unit", "unit", 's', -4), COL("", "help", 's', 0));
 
-static void param_row(struct shell_call *c, const struct param *p, const void *object) {
-    char number[24];
-
-    table_row(c, CELLS(S(p->name), S(text_of(c->pool, p->name, object, number)), S(p->unit), S(p->help)));
-}
-
 static int cmd_param(struct shell_call *c) {
     const char *name = c->argv[1];
     const struct param *p;
+    char number[24];
     void *object;
     int error;
 
@@ -212,7 +207,8 @@ static int cmd_param(struct shell_call *c) {
         return shell_fail(-ENOENT, "%s has no parameter %s", c->vm ? c->vm->name : c->pool->name, name);
     if (c->argc > 2) return set_all(c->pool, object, &(struct setting){ p, c->argv[2], 0 }, 1);
     c->columns = param_columns;
-    if (object) param_row(c, p, object);
+    if (object)
+        table_row(c, CELLS(S(p->name), S(text_of(c->pool, p->name, object, number)), S(p->unit), S(p->help)));
     return p && !name ? SHELL_AGAIN : 0;
 }
 

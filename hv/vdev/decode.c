@@ -38,12 +38,8 @@ static inline u8 skip_prefixes(struct cursor *c) {
         switch (b) {
         case 0x66: c->opsize16 = true; break;
         case 0x67: c->addr_alt = true; break;
-        case 0x64 ... 0x65: /* segments: FS GS, ES CS SS DS */
-        case 0x26:
-        case 0x2e:
-        case 0x36:
-        case 0x3e: break;
         default:
+            if ((b & 0xe7) == 0x26 || (b & 0xfe) == 0x64) break; /* segments: ES CS SS DS, FS GS */
             if (c->mode != 64 || (b & 0xf0) != 0x40) return b;
             c->rex = b;
             continue;
