@@ -32,9 +32,10 @@ static char *shown(char *value, int len) {
 
 /* c->index is where in the list of names the next one begins. */
 static int next_name(struct shell_call *c, const char *of, char *names, u32 size) {
+    u32 from = c->index;
     u64 generation;
 
-    return store_list(&operator, 0, of, names, size, &(u32){ c->index }, &generation);
+    return store_list(&operator, 0, of, names, size, &from, &generation);
 }
 
 /* A child a step. */
