@@ -1,7 +1,8 @@
 /* A client of httpd.c at to=A.B.C.D (10.0.0.2), port=P (80): clients=N (1) threads, each of which gets
  * /SIZE, size=SIZE (10000), count=C (10) times over a connection that stays open, looks at each byte, and
  * tells how long it took. With `rude` there are meanwhile those who send rubbish, half a request, more than a
- * request may have, and who ask for a lot and read nothing. And what netstack/start.h has.
+ * request may have, and who ask for a lot and read nothing; and then those who send nothing but empty lines, as
+ * fast as they can and now and then. And what netstack/start.h has.
  *
  * The exit code is 0 if all pages were right, and the rude got the answers that they deserve.
  */
@@ -140,11 +141,32 @@ static u32 rude(void) {
     return wrong; /* and who reads nothing stays */
 }
 
+/* Sends `text` again and again until the server ends the connection, and prints after how long and with which
+ * answer; 0: none. */
+static void goes_on(const char *who, const char *text, u64 pause) {
+    static struct client c;
+    u64 start = time_ns(), length;
+
+    open(&c);
+    while (time_ns() - start < PATIENCE && say(&c, text)) sleep_ns(pause);
+    start = time_ns() - start;
+    printf("fetch: %s gets %u and its end after %lu ns\n", who, answer(&c, &length), start);
+    sock_close(c.s);
+}
+
+static void empty_lines(void) {
+    static char many[2048 + 1];
+
+    for (u32 i = 0; i < sizeof(many) - 1; i++) many[i] = "\r\n"[i % 2];
+    goes_on("a flood", many, 0);
+    goes_on("a trickle", "\r\n", NS_PER_S / 10);
+}
+
 int main(void) {
     u32 clients = (u32)MIN(MAX(cmdline_u64("clients", 1), 1ull), (u64)MAX_CLIENTS), wrong = 0, pages = 0;
     static struct client c[MAX_CLIENTS];
     struct thread *thread[MAX_CLIENTS];
-    u64 start;
+    u64 start, took;
 
     to = net_cmdline_ip("to", 0x0a000002);
     port = (u16)cmdline_u64("port", 80);
@@ -161,7 +183,9 @@ int main(void) {
         pages += c[i].pages;
         wrong += c[i].wrong;
     }
-    printf("fetch: %u pages of %lu bytes in %lu ns, %u wrong\n", pages, size, time_ns() - start, wrong);
+    took = time_ns() - start;
+    if (cmdline_has("rude")) empty_lines();
+    printf("fetch: %u pages of %lu bytes in %lu ns, %u wrong\n", pages, size, took, wrong);
     sleep_ns(NS_PER_S / 4); /* for the last acknowledgement */
     return wrong != 0;
 }

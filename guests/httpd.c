@@ -18,7 +18,7 @@
 #include <netstack/start.h>
 
 #define MAX_WORKERS 16
-#define MAX_HEAD    2048 /* bytes of a request, its empty line included */
+#define MAX_HEAD    2048 /* bytes of a request, its empty line and those before it included */
 #define MAX_SIZE    BIT(30)
 #define PIECE       16380 /* of digits, so a multiple of 10 */
 #define LINGER      (NS_PER_S / 2)
@@ -55,6 +55,14 @@ static u32 line(const char *p, u32 n) {
 }
 
 static u32 line_text(const char *p, u32 n) { return n >= 2 && p[n - 2] == '\r' ? n - 2 : n - 1; }
+
+/* Bytes of the empty lines that it begins with. */
+static u32 empty_lines(const char *p, u32 n) {
+    u32 at = 0, len;
+
+    while ((len = line(p + at, n - at)) && line_text(p + at, len) == 0) at += len;
+    return at;
+}
 
 /* Bytes of the head, its empty line included; 0: it is not all there. */
 static u32 head_length(const char *p, u32 n) {
@@ -161,32 +169,30 @@ static struct request parse(const char *p, u32 n) {
 
 /* ---- a connection ---- */
 
-/* The next request. False: the connection ends. */
+/* The next request. False: the connection ends. Empty lines before it are let pass (RFC 9112, 2.2), within the
+ * bound and the deadline of the whole. */
 static bool receive(struct worker *w, struct request *r) {
     u64 deadline = time_ns() + timeout;
 
     w->have -= w->head;
     memmove(w->in, w->in + w->head, w->have);
     for (w->head = 0;;) {
-        u32 len = line(w->in, w->have);
-        i64 n;
+        u32 from = empty_lines(w->in, w->have), n = w->have - from;
+        const char *p = w->in + from;
+        u32 len = line(p, n), head = head_length(p, n);
+        i64 got = -EAGAIN;
 
-        if (len && line_text(w->in, len) == 0) { /* before a request: let pass (RFC 9112, 2.2) */
-            w->have -= len;
-            memmove(w->in, w->in + len, w->have);
-            continue;
-        }
-        w->head = head_length(w->in, w->have);
-        if (w->head) {
-            *r = parse(w->in, w->head);
+        if (head) {
+            w->head = from + head;
+            *r = parse(p, head);
             return true;
         }
         *r = (struct request){ .status = 400, .body = true };
-        if (w->have == MAX_HEAD || (len && !parse_first(w->in, line_text(w->in, len), r))) return true;
-        n = sock_recv(w->s, w->in + w->have, MAX_HEAD - w->have, deadline);
-        w->timeouts += n == -EAGAIN;
-        if (n <= 0) return false;
-        w->have += (u32)n;
+        if (w->have == MAX_HEAD || (len && !parse_first(p, line_text(p, len), r))) return true;
+        if (time_ns() < deadline) got = sock_recv(w->s, w->in + w->have, MAX_HEAD - w->have, deadline);
+        w->timeouts += got == -EAGAIN;
+        if (got <= 0) return false;
+        w->have += (u32)got;
     }
 }
 

@@ -45,11 +45,20 @@ def test_the_server_outlives_its_clients(log):
     has seen each connection."""
     (n,) = re.findall(r"web: httpd: (connections=.*)", log)
     n = {k: int(v) for k, v in re.findall(r"(\w+)=(\d+)", n)}
-    # 3 clients, 6 that are refused, one that reads nothing, one that goes in the middle
-    assert n["connections"] == 11 and n["bad"] == 6 and n["timeouts"] == 1, n
-    # 24 pages and 3 heads, 6 refusals, the page that nobody reads
-    assert n["requests"] == 34 and n["bytes"] >= 24 * 20000, n
+    # 3 clients, 6 that are refused, one that reads nothing, one that goes in the middle, two with empty lines
+    assert n["connections"] == 13 and n["bad"] == 7 and n["timeouts"] == 2, n
+    # 24 pages and 3 heads, 6 refusals and the flood's, the page that nobody reads
+    assert n["requests"] == 35 and n["bytes"] >= 24 * 20000, n
     assert "web: ends with code 1" in log
+
+
+def test_empty_lines_end(log):
+    """Who sends nothing but empty lines is refused once they are more than a request may have, and given up after the timeout
+    if they are not, as anybody whose request does not come. Half a second is for what is under way."""
+    found = [re.search(rf"client: fetch: a {who} gets (\d+) and its end after (\d+) ns", log) for who in ("flood", "trickle")]
+    (flood, flood_ns), (trickle, trickle_ns) = [map(int, one.groups()) for one in found]
+    assert flood == 400 and flood_ns < 10e9
+    assert trickle == 0 and 2e9 <= trickle_ns < 10e9
 
 
 def histogram(log, name):
