@@ -46,6 +46,7 @@ enum igb_reg {
 /* From the first register of a queue; RXDCTL and TXDCTL have the same place. */
 #define IGB_SRRCTL         0x0cu
 #define IGB_DCTL           0x28u
+#define IGB_TDWBAL         0x38u /* where the head is written to, if bit 0 is set; and the upper half */
 #define IGB_DROPPED        0x30u /* RQDPC: frames for which there was no descriptor; reading clears it */
 
 #define IGB_RAH_AV         0x80000000u /* of the upper half of an address: valid; its pools from: */

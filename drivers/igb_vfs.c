@@ -99,17 +99,22 @@ static void forget(struct igb_vfs *v, u32 n) {
 }
 
 /* A reset leaves the addresses of its rings, which are off, and what is in the mailbox (QEMU's does): whoever
- * has it next need not know them. It may be there already, and write; but not to its rings before we answer.
- */
+ * has it next need not know them. It leaves where the head of a ring is written to: that would be into the
+ * next one's memory. And vectors, to which QEMU's only adds. It may be there already, and write; but not to
+ * its rings before we answer. */
 static void scrub(struct igb_vfs *v, u32 n) {
     static const u8 regs[] = { 0x00, 0x04, 0x08, 0x10, 0x18 }; /* address, length, head, tail */
     u32 mailbox = IGB_PF_MAILBOX + 4 * n;
 
-    for (u32 i = 0; i < ARRAY_SIZE(regs); i++)
-        for (u32 queue = n; queue < 2 * IGB_POOLS; queue += IGB_POOLS) {
+    for (u32 queue = n; queue < 2 * IGB_POOLS; queue += IGB_POOLS) {
+        for (u32 i = 0; i < ARRAY_SIZE(regs); i++) {
             igb_write(v->nic, IGB_RXQ + 0x40 * queue + regs[i], 0);
             igb_write(v->nic, IGB_TXQ + 0x40 * queue + regs[i], 0);
         }
+        igb_write(v->nic, IGB_TXQ + 0x40 * queue + IGB_TDWBAL, 0);
+        igb_write(v->nic, IGB_TXQ + 0x40 * queue + IGB_TDWBAL + 4, 0);
+    }
+    igb_write(v->nic, IGB_IVAR + 4 * n, 0);
     igb_write(v->nic, mailbox, IGB_PF_PFU);
     if (igb_read(v->nic, mailbox) & IGB_PF_PFU && !(igb_read(v->nic, IGB_MBVFICR) & 1u << n))
         for (u32 i = 0; i < IGB_MSG_WORDS; i++)

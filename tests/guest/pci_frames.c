@@ -3,55 +3,20 @@
  * are off, an empty mailbox, and no frame. role=sink: the same, and then frames come, and it ends in the
  * middle of them. role=source: sends to virtual function `to`, all the time. role=flood: asks by the mailbox
  * without waiting for answers, most of it nonsense. role=storm: interrupts without end. */
-#include <drivers/igb_mailbox.h>
-#include <drivers/igbvf.h>
-#include <guest/mem.h>
-#include <guest/string.h>
-#include "pci_rig.h"
+#include "vf_rig.h"
 
-#define TYPE   0xb588 /* of our frames, 88b5: IEEE 802, for experiments (as it is in memory) */
-#define RX     0x2800u
-#define TX     0x3800u
-#define VTEICS 0x1520u /* sets causes of interrupts */
-#define ENOUGH 500u    /* frames that have come */
-
-static struct igbvf nic;
-
-static u64 dma_addr(const void *p) { return (u64)p + pci.dma_offset; }
-
-static void relax(void) { sleep_ns(NS_PER_MS); }
-
-static void open(void) {
-    static const struct device_env env = { dma_addr, time_ns, relax };
-    void *memory = page_alloc(NIC_RING_MEMORY / PAGE_SIZE);
-
-    if (!memory) test_error("no memory");
-    memset(memory, 0, NIC_RING_MEMORY);
-    for (u32 i = 0; igbvf_init(&nic, pci_registers(), memory, &env); i++)
-        if (i == 10) test_fatal("%s", nic.why);
-}
-
-/* Frames of ours that have come by now. */
-static u32 take(void) {
-    const u8 *f;
-    u32 n = 0;
-
-    while (igbvf_receive(&nic, (const void **)&f)) {
-        n += *(const u16 *)(f + 12) == TYPE;
-        nic_receive_next(&nic.ring);
-    }
-    nic_receive_refill(&nic.ring);
-    return n;
-}
+#define ENOUGH 500u /* frames that have come */
 
 /* ---- who is there ---- */
 
 static void fresh(void) {
     volatile u8 *regs = pci_registers();
 
-    for (u32 ring = RX; ring <= TX; ring += TX - RX)
+    for (u32 ring = VF_RX; ring <= VF_TX; ring += VF_TX - VF_RX)
         CHECK(!(mmio_read32(regs + ring + IGB_DCTL) & IGB_DCTL_ON) && !mmio_read32(regs + ring),
               "the ring at %x is on, at %x", ring, mmio_read32(regs + ring));
+    CHECK(!mmio_read32(regs + VF_TX + IGB_TDWBAL) && !mmio_read32(regs + VF_TX + IGB_TDWBAL + 4),
+          "its head is written to %x", mmio_read32(regs + VF_TX + IGB_TDWBAL));
     for (u32 i = 0; i < IGB_MSG_WORDS; i++)
         CHECK(!mmio_read32(regs + IGB_VF_MEMORY + 4 * i), "word %u of the mailbox is %x", i,
               mmio_read32(regs + IGB_VF_MEMORY + 4 * i));
@@ -62,9 +27,9 @@ static void heir(void) {
     u32 n = 0;
 
     fresh();
-    open();
+    vf_open();
     for (end = time_ns() + cmdline_u64("ms", 300) * NS_PER_MS; time_ns() < end; sleep_ns(NS_PER_MS))
-        n += take();
+        n += vf_take();
     CHECK(!n, "%u frames of before", n);
     igbvf_stop(&nic);
 }
@@ -73,26 +38,20 @@ static void sink(void) {
     u32 n = 0;
 
     fresh();
-    open();
-    for (; n < ENOUGH; relax()) n += take();
+    vf_open();
+    for (; n < ENOUGH; relax()) n += vf_take();
     for (u32 i = 0; i < IGB_MSG_WORDS; i++)
         mmio_write32(pci_registers() + IGB_VF_MEMORY + 4 * i, 0x5ec4e7 + i);
+    mmio_write32(pci_registers() + VF_TX + IGB_TDWBAL, 0x100001);
+    mmio_write32(pci_registers() + VF_TX + IGB_TDWBAL + 4, 1);
 }
 
 static void source(void) {
-    u32 to = (u32)cmdline_u64("to", 0), mine;
-    u8 *f;
+    u32 to = (u32)cmdline_u64("to", 0);
 
-    open();
-    mine = nic.mac[3] >> 4 & 7;
+    vf_open();
     for (u32 n = 0;; n++) {
-        while (!(f = nic_send_buffer(&nic.ring))) relax();
-        memset(f, 0, 60);
-        memcpy(f, nic.mac, 6);
-        memcpy(f + 6, nic.mac, 6);
-        f[3] ^= (u8)((mine ^ to) << 4);
-        *(u16 *)(f + 12) = TYPE;
-        nic_send_put(&nic.ring, 60);
+        while (!vf_put(to)) relax();
         if (n % 8) continue;
         nic_send_kick(&nic.ring);
         relax();
@@ -102,7 +61,7 @@ static void source(void) {
 static void flood(void) {
     volatile u8 *regs;
 
-    open();
+    vf_open();
     regs = pci_registers();
     for (u32 n = 0;; n++) {
         mmio_write32(regs + IGB_VF_MAILBOX, IGB_VF_VFU);
@@ -116,11 +75,11 @@ static void flood(void) {
 }
 
 static void storm(void) {
-    open();
+    vf_open();
     pci_count();
     igbvf_interrupts(&nic, 0);
     for (;;) {
-        mmio_write32(nic.regs + VTEICS, 1);
+        mmio_write32(nic.regs + VF_EICS, 1);
         for (volatile u32 i = 0; i < 500;) i++;
     }
 }

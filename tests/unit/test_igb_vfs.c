@@ -245,6 +245,8 @@ static void ring_poke(u32 queue, u32 v) {
         pf_poke(0xc000 + 0x40 * queue + at, v);
         pf_poke(0xe000 + 0x40 * queue + at, v);
     }
+    for (u32 at = 0x38; at < 0x40; at += 4) pf_poke(0xe000 + 0x40 * queue + at, v);
+    pf_poke(0x1700 + 4 * (queue % 8), v);
 }
 
 static bool ring_is(u32 queue, u32 v) {
@@ -252,7 +254,8 @@ static bool ring_is(u32 queue, u32 v) {
         if (at != 0x0c && at != 0x14 && /* neither where nor how much */
             (pf_peek(0xc000 + 0x40 * queue + at) != v || pf_peek(0xe000 + 0x40 * queue + at) != v))
             return false;
-    return true;
+    return pf_peek(0xe038 + 0x40 * queue) == v && pf_peek(0xe03c + 0x40 * queue) == v &&
+           pf_peek(0x1700 + 4 * (queue % 8)) == v;
 }
 
 /* What its user leaves behind is not for the next; what the next writes is not lost. */
