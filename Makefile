@@ -366,10 +366,10 @@ compare: ## the papers' policies side by side, in the simulation and on Bochs (P
 	@$(PYTHON) tools/compare.py --platform sim --platform $(if $(filter qemu kvm,$(PLATFORM)),$(PLATFORM),bochs) \
 	    $(if $(SEEDS),--seeds $(SEEDS))
 
-net-demo: ## a server's TCP, UDP and echo among VMs that compute; on QEMU by the host's ping and iperf (PLATFORM=bochs|qemu|kvm)
-	@tools/deps.sh build net $(if $(filter qemu kvm,$(PLATFORM)),qemu clients,bochs)
+net-demo: ## a server's TCP, UDP and echo among VMs that compute, by the host's ping and iperf (PLATFORM=bochs: in virtual time)
+	@tools/deps.sh build net $(EMULATOR) $(if $(filter qemu,$(EMULATOR)),clients)
 	@$(SUBMAKE) -s -j2 all && $(SUBMAKE) -s net-guests
-	@$(PYTHON) tools/netdemo.py --platform $(if $(filter qemu kvm,$(PLATFORM)),$(PLATFORM),bochs) $(if $(SEEDS),--runs $(SEEDS))
+	@$(PYTHON) tools/netdemo.py --platform $(PLATFORM) $(if $(SEEDS),--runs $(SEEDS))
 
 net-experiments: ## UDP and TCP goodput of a VM among others, from credit to early ACKs, on Bochs, means of three seeds (SEEDS=n)
 	@tools/deps.sh build net bochs

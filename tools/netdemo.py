@@ -13,7 +13,7 @@ From inside a TCP stream first, then datagrams; echo requests all the time. Writ
 time is virtual, and what is claimed rests on that; by the host's clock (QEMU) figures are worth as much as the host was idle:
 medians of --runs, taken in turns.
 
-  tools/netdemo.py [--platform bochs|qemu|kvm] [--runs N]      from inside, each with a seed of its own
+  tools/netdemo.py [--platform auto|qemu|kvm|bochs] [--runs N]      from inside, each with a seed of its own
 """
 import argparse
 import json
@@ -184,24 +184,25 @@ def table(rows):
 
 def main():
     parser = argparse.ArgumentParser(description="a server's network among VMs that compute")
-    parser.add_argument("--platform", default="bochs", choices=list(WALL))
+    parser.add_argument("--platform", default="auto", choices=["auto", *WALL])
     parser.add_argument("--runs", type=int, help="of each set-up, in turns; medians are told (bochs: 1, else 3)")
     args = parser.parse_args()
-    virtual = args.platform == "bochs"  # by the host's clock, one at a time
+    platform = machine.choose(args.platform)
+    virtual = platform == "bochs"  # by the host's clock, one at a time
     turns = [(setup, n) for n in range(1, (args.runs or (1 if virtual else 3)) + 1) for setup in SETUPS]
     try:
-        runs, how = all_runs(turns, args.platform)
+        runs, how = all_runs(turns, platform)
     except clients.Failed as what:
         sys.exit(f"net-demo: {what}")
     rows = [median([r for r in runs if r["setup"] == setup]) for setup in SETUPS]
-    print(f"Takt, {args.platform}: {how}; medians of {len(runs) // len(SETUPS)} run(s)")
+    print(f"Takt, {platform}: {how}; medians of {len(runs) // len(SETUPS)} run(s)")
     print("\n".join(table(rows)))
     if not virtual:
         print("The clock is the host's here: these figures are worth as much as the host was idle. PLATFORM=bochs is exact.")
-    path = os.path.join(machine.BUILD, "results", f"net-demo-{args.platform}.json")
+    path = os.path.join(machine.BUILD, "results", f"net-demo-{platform}.json")
     os.makedirs(os.path.dirname(path), exist_ok=True)
     with open(path, "w", encoding="utf-8") as f:
-        json.dump({"platform": args.platform, "runs": rows}, f, indent=1)
+        json.dump({"platform": platform, "runs": rows}, f, indent=1)
         f.write("\n")
     print(path)
 

@@ -8,7 +8,7 @@ import netdemo
 import netdemo_host
 import pytest
 
-from conftest import BUILD
+from conftest import BUILD, ROOT
 
 SAID = """\
 [ 1.0] server: iperf: acks early=0 bottom_half=1 process=2 timer=0 suppressed=0 backlog=0 backlog_most=0
@@ -58,6 +58,15 @@ def test_what_iperf_says(monkeypatch):
 def test_quantiles():
     assert [clients.quantile([1, 2, 3, 4], q) for q in (0.01, 0.5, 0.99, 1)] == [1, 2, 4, 4]
     assert clients.quantile([], 0.5) is None
+
+
+@pytest.mark.parametrize("words, where, needs", [([], "auto", "qemu clients"), (["PLATFORM=kvm"], "kvm", "qemu clients"),
+                                                 (["PLATFORM=bochs"], "bochs", "bochs")])
+def test_who_measures(words, where, needs):
+    """The host's own programs, unless Bochs is asked for."""
+    env = {k: v for k, v in os.environ.items() if k not in ("PLATFORM", "MAKEFLAGS")}  # of a make above us
+    said = subprocess.run(["make", "-n", "net-demo", *words], cwd=ROOT, env=env, capture_output=True, text=True, check=True).stdout
+    assert f"tools/netdemo.py --platform {where} " in said and f"deps.sh build net {needs}" in said, said
 
 
 def test_medians():
