@@ -75,10 +75,11 @@ class Boot:
         text = script if isinstance(script, str) else "\n".join(script) + "\n"
         iso = make_iso(self.directory, config, modules={"script": text})
         with Machine(platform, iso, directory=self.directory, **machine) as m:
-            how, _ = m.wait(timeout=timeout or (600 if platform == "bochs" else 90))
+            how, code = m.wait(timeout=timeout or (600 if platform == "bochs" else 90))
             self.serial = m.serial()
         self.log = re.sub("\x1b\\[[0-9;]*[A-Za-z]", "", self.serial)
-        assert how == "ended", f"{how}: see {self.directory}/serial.txt\n{self.log[-3000:]}"
+        off = how == "ended" and (platform == "bochs" or code == 1)  # 0: a reset; 3: a panic; negative: the signal that ended QEMU
+        assert off, f"{how}, code {code}: see {self.directory}/serial.txt\n{self.log[-3000:]}"
         self.answers = [json.loads(m[1]) for m in re.finditer("\x1e(\\{.*\\})\n", self.serial)]
         self.results = {a["id"]: a["result"] for a in self.answers if not a["error"]}
 
