@@ -233,13 +233,17 @@ static u32 decoding(const struct pci_device *d) {
     return bits;
 }
 
-static int switch_on(struct vm *vm, struct pci_device *d) {
+/* Called again at *at while its physical function is reset, which takes no longer than all its phases. */
+static int switch_on(struct vm *vm, struct pci_device *d, u64 *at) {
     u32 command = decoding(d) | PCI_COMMAND_NO_INTX;
     int err;
 
     if (d->lost) return refuse_device(vm, -EIO, d, give_refused(d));
-    if (d->pf && d->pf->in_reset)
-        return refuse_device(vm, -EAGAIN, d, "its physical function is being reset");
+    if (d->pf && d->pf->in_reset) {
+        *at = now_ns() + SRIOV_SETTLE_NS;
+        if (d->offset++ < PCI_RESET_PHASES) return 1;
+        return refuse_device(vm, -EAGAIN, d, "its physical function stays in its reset");
+    }
     if (!d->was_reset && !d->quiet)
         log_info("%s: PCI device " BDF " cannot be reset: it may go on where it was left", vm->name,
                  BDF_OF(d));
@@ -255,10 +259,10 @@ static int switch_on(struct vm *vm, struct pci_device *d) {
 }
 
 /* After its reset each BAR is one part or more, and what switches it on is one. */
-static int attach_part(struct vm *vm, struct pci_device *d) {
+static int attach_part(struct vm *vm, struct pci_device *d, u64 *at) {
     int r = d->confined ? iommu_prepare(vm) : 0;
 
-    if (!r) r = d->part < ARRAY_SIZE(d->bar) ? attach_bar(vm, d, d->part) : switch_on(vm, d);
+    if (!r) r = d->part < ARRAY_SIZE(d->bar) ? attach_bar(vm, d, d->part) : switch_on(vm, d, at);
     if (r) return r;
     d->offset = 0;
     return ++d->part <= ARRAY_SIZE(d->bar);
@@ -269,7 +273,7 @@ static int attach(struct vm *vm) {
     int r = 1;
 
     if (j->at >= PCI_RESET_PHASES)
-        r = attach_part(vm, vm->pci[j->at - PCI_RESET_PHASES]);
+        r = attach_part(vm, vm->pci[j->at - PCI_RESET_PHASES], &j->work.not_before);
     else if (!reset_all(vm))
         j->at = PCI_RESET_PHASES;
     return r ? r : ++j->at < PCI_RESET_PHASES + vm->nr_pci;
@@ -376,7 +380,7 @@ int give_attach(struct vm *vm, u32 asked, u64 *at) {
     if (!d) return hot_begin(vm, asked);
     if (hot.failed) return take_back(vm, d, at);
     if (hot.step < PCI_RESET_PHASES) return hot_reset(d, at);
-    r = attach_part(vm, d);
+    r = attach_part(vm, d, at);
     if (r > 0) return r;
     if (r < 0) {
         hot.failed = r;

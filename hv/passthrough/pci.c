@@ -328,11 +328,12 @@ void pci_off(struct pci_device *d, bool hold) {
     spin_unlock(&d->lock);
 }
 
-/* Is the device there, and has it asked for nothing that is still to come? */
+/* Is the device there, and has it asked for nothing that is still to come? A virtual function whose physical
+ * one is in its reset is reset by that, and nobody gets it before the end of it. */
 static bool answers(const struct pci_device *d) {
     u32 status = d->express ? pci_read(d->bdf, d->express + (u32)EXPRESS_STATUS, 2) : 0;
 
-    if (d->mute || (d->pf && d->pf->in_reset)) return false;
+    if (d->mute || (d->pf && d->pf->in_reset)) return !d->mute;
     if (d->pf ? pci_read(d->bdf, d->express, 1) != PCI_CAP_EXPRESS
               : pci_read(d->bdf, PCI_ID, 4) != d->saved[0])
         return false;

@@ -299,6 +299,86 @@ static void test_card_does_not_come_back(void **state) {
     vm_put(second);
 }
 
+/* The card begins its reset when all is ready but the function is not switched on yet. */
+static struct vm *card_in_between(struct vm *vm) {
+    assert_int_equal(vm->pci[0]->part, 6);
+    assert_true(vm->pci[0]->was_reset);
+    strcpy(config.head.name, "second");
+    config.nr_pci = 1;
+    config.pci[0] = CARD;
+    assert_int_equal(vm_create(&config, NULL, NULL), 0);
+    fake_work_due();
+    assert_true(pci_find(CARD)->in_reset);
+    return vm_find("second");
+}
+
+static void test_waits_for_the_card(void **state) {
+    struct vm *vm, *second;
+
+    card_init();
+    wants("igb0/any");
+    assert_int_equal(vm_create(&config, NULL, NULL), 0);
+    vm = vm_find("driver");
+    while (!vm->pci[0] || vm->pci[0]->part < 6) work_run();
+    vm->job.work.not_before = ~0ull; /* its turn comes late */
+    second = card_in_between(vm);
+    vm->job.work.not_before = 0;
+    fake_work_due();
+    assert_int_equal(vm->state, VM_CREATING);
+    assert_in_range(vm->job.work.not_before, fake_now + 1, fake_now + NS_PER_S);
+    fake_work();
+    assert_int_equal(vm->state, VM_RUNNING);
+    assert_int_equal(pci_read(VF0, PCI_COMMAND, 2) & 7, 6);
+    fake_destroy(vm);
+    fake_destroy(second);
+}
+
+/* And who gets a function as it runs, also in vain. */
+static void hot_waits(bool silent) {
+    u32 asked = CONFIG_VF | CONFIG_VF_NAMED | CONFIG_VF_ANY;
+    struct vm *vm, *second;
+    u64 at = 0;
+    int r;
+
+    card_init();
+    vm = driver();
+    while (!vm->pci[0] || vm->pci[0]->part < 6) assert_int_equal(give_attach(vm, asked, &at), 1);
+    second = card_in_between(vm);
+    at = 0;
+    assert_int_equal(give_attach(vm, asked, &at), 1);
+    assert_in_range(at, fake_now + 1, fake_now + NS_PER_S);
+    card->silent_until = silent ? ~0ull : 0;
+    fake_work();
+    while ((r = give_attach(vm, asked, &at)) > 0) fake_pass(vm->vcpu[0]->sched.cpu);
+    assert_int_equal(r, silent ? -EIO : 0);
+    if (silent) assert_string_equal(vm->why, "PCI device 01:10.0: it did not come back from its reset");
+    if (!silent) assert_int_equal(pci_read(VF0, PCI_COMMAND, 2) & 7, 6);
+    fake_destroy(vm);
+    silent ? vm_put(second) : fake_destroy(second);
+}
+
+static void test_hot_waits_for_the_card(void **state) { hot_waits(false); }
+
+static void test_hot_waits_in_vain(void **state) { hot_waits(true); }
+
+/* The card is left in its reset, as the operator has stopped what reset it: no function is lost by that. */
+static void test_card_stays_in_reset(void **state) {
+    struct vm *vm;
+    u64 at = 0;
+
+    card_init();
+    vm = driver();
+    for (u32 i = 0; i < 2; i++) assert_int_equal(give_attach(vm, CARD, &at), 1);
+    give_stop();
+    strcpy(config.head.name, "second");
+    wants("igb0/any");
+    refused(-EAGAIN, "PCI device 01:10.0: its physical function stays in its reset");
+    assert_false(pci_find(VF0)->lost);
+    assert_null(pci_find(VF0)->owner);
+    fake_destroy(vm);
+    fake_destroy(driver());
+}
+
 static void test_hot_no_memory(void **state) {
     static hpa_t held[FAKE_RAM / PAGE_SIZE];
     struct vm *vm;
@@ -354,6 +434,10 @@ int main(void) {
         cmocka_unit_test_setup_teardown(test_card_reset_under_a_vm, setup, teardown),
         cmocka_unit_test_setup_teardown(test_card_reset_at_the_end, setup, teardown),
         cmocka_unit_test_setup_teardown(test_card_does_not_come_back, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_waits_for_the_card, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_hot_waits_for_the_card, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_hot_waits_in_vain, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_card_stays_in_reset, setup, teardown),
         cmocka_unit_test_setup_teardown(test_hot_no_memory, setup, teardown),
         cmocka_unit_test_setup_teardown(test_hot_ends, setup, teardown),
     };
