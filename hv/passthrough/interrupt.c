@@ -290,7 +290,9 @@ int interrupt_connect(struct vm *vm, struct pci_device *d) {
     d->irq = d->msix_table ? PCI_MSIX : d->msi ? PCI_MSI : PCI_INTX;
     if (d->irq == PCI_MSIX) set_bits(d, d->msix + 2u, PCI_MSIX_ENABLE | PCI_MSIX_MASK, true);
     while (!err && d->nr_vectors < most) err = add_vector(vm, d);
-    if (!d->nr_vectors) return give_refuse(vm, err, "there are too many devices that interrupt");
+    if (err)
+        return give_refuse(vm, err, "PCI device " BDF ": there are not %u interrupts left for it", BDF_OF(d),
+                           most);
     if (d->irq == PCI_INTX) return connect_line(vm, d);
     set_masked(d, false);
     log_info("%s: PCI device " BDF " interrupts by %s", vm->name, BDF_OF(d),

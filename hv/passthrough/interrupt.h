@@ -13,8 +13,8 @@ const char *interrupt_line(const struct pci_device *d, u32 *gsi, u32 *flags);
 
 /* Its interrupts raise events of the VM, its owner: one port for each entry of its MSI-X table, else one.
  * Messages go to the pCPU of the vCPU that the event is bound to, and within a millisecond follow it to
- * another. Errors with vm->why; interrupt_disconnect() takes away as much as was made. Both on the
- * housekeeping pCPU. */
+ * another. Errors with vm->why, -ENOSPC: there are fewer vectors or ports than entries;
+ * interrupt_disconnect() takes away as much as was made. Both on the housekeeping pCPU. */
 int interrupt_connect(struct vm *vm, struct pci_device *d);
 void interrupt_disconnect(struct pci_device *d);
 /* A virtual function that was held is as after a reset: it may interrupt as before, and be master of the bus,

@@ -5,6 +5,7 @@
 
 #include "give_rig.h"
 #include "passthrough/interrupt.h"
+#include "platform/irq.h"
 
 static bool pending(const struct vm *vm, u32 port) { return vm->events.shared->pending[0] >> port & 1; }
 
@@ -293,6 +294,25 @@ static void test_storm_of_messages(void **state) {
     fake_destroy(vm);
 }
 
+static void on_nothing(void *arg) {}
+
+/* A device has all of its interrupts or is not given: what a VM sees of its table holds. */
+static void test_vectors_run_out(void **state) {
+    int taken[64], n = 0;
+    struct vm *vm = msix_driver();
+
+    fake_destroy(vm);
+    while (fake_vectors_used < 64 - 5) taken[n++] = irq_alloc(on_nothing, NULL);
+    assert_null(fake_vm(&config));
+    assert_int_equal(fake_error, -ENOSPC);
+    assert_string_equal(fake_why, "PCI device 00:03.0: there are not 16 interrupts left for it");
+    assert_int_equal(fake_vectors_used, n);
+    assert_int_equal(fake_get(nic, 0x62, 2) & 0x8000, 0);
+    while (n > 64 - 16) irq_free(taken[--n]);
+    fake_destroy(driver());
+    while (n) irq_free(taken[--n]);
+}
+
 /* Messages go where the vCPU is that the event is bound to. */
 static void test_messages_follow(void **state) {
     struct pci_device *d;
@@ -332,6 +352,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(test_msix, setup, teardown),
         cmocka_unit_test_setup_teardown(test_msix_abuse, setup, teardown),
         cmocka_unit_test_setup_teardown(test_storm_of_messages, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_vectors_run_out, setup, teardown),
         cmocka_unit_test_setup_teardown(test_messages_follow, setup, teardown),
     };
 
