@@ -321,13 +321,15 @@ static void entry_set(u64 *e, u64 low, u64 high) {
     publish(e, 16);
 }
 
-/* A unit whose tables have three levels begins with the second of ours, which covers 512 GiB. */
+/* A unit whose tables have three levels begins with the second of ours, which covers 512 GiB, if it is there:
+ * a device that reaches nothing stays blocked. */
 static int attach(struct pci_device *d, struct iommu_unit *u, const struct iommu_domain *m) {
     u64 *e = context_of(d->bdf), *top = hpa_to_va(m->npt.root);
     bool four = u->cap & CAP_LEVELS_4;
+    hpa_t table = four ? m->npt.root : *top & ~(PAGE_SIZE - 1);
 
     if (!e) return -ENOMEM;
-    entry_set(e, (four ? m->npt.root : *top & ~(PAGE_SIZE - 1)) | PRESENT, m->id << 8 | (four ? 2 : 1));
+    if (table) entry_set(e, table | PRESENT, m->id << 8 | (four ? 2 : 1));
     d->iommu = u;
     flush(u, FLUSH_CONTEXTS, FLUSH_DOMAIN(m->id));
     return u->why ? -EIO : 0;

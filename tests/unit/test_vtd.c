@@ -259,6 +259,26 @@ static void test_forms(void **state) {
     }
 }
 
+/* A unit of three levels: 512 GiB, windows among them, and nothing behind. */
+static void test_three_levels(void **state) {
+    const gpa_t at = TAKT_FOREIGN_GPA;
+    struct vm *vm;
+
+    config.on_dma_fault = ON_DMA_FAULT_LOG;
+    model->cap &= ~CAP_LEVELS_4;
+    boot();
+    assert_null(why);
+    vm = driver();
+    reaches_ram(vm, NIC);
+    assert_int_equal(model->context[NIC].e[1] & 7, 1);
+    assert_int_equal(iommu_map(vm, at, 8 << 20, CHUNK_SIZE), 0);
+    assert_int_equal(model_dma(model, NIC, at + 0x5678, true), (8 << 20) + 0x5678);
+    assert_false(reaches(NIC, 1ull << 39));
+    assert_int_equal(model->record[1] >> 32 & 255, 4);
+    fake_destroy(vm);
+    forget_faults();
+}
+
 /* What is put at an address is what devices reach at return, whatever the unit knew. */
 static void test_windows(void **state) {
     const gpa_t at = TAKT_FOREIGN_GPA;
@@ -344,6 +364,28 @@ static void test_regions(void **state) {
     forget_faults();
     model_reset(); /* teardown looks whether it reaches RAM */
     model->status = 0;
+    why = "done";
+}
+
+/* At page 0, which RAM begins with or does not; with tables of three levels there is none for what lies so
+ * low when nothing does. */
+static void test_region_at_0(void **state) {
+    for (u32 levels = 3; levels <= 4; levels++) {
+        for (u32 is_ram = 0; is_ram < 2; is_ram++) {
+            setup(NULL);
+            model->cap &= levels == 3 ? ~CAP_LEVELS_4 : ~CAP_LEVELS_3;
+            ram.range[0].start = is_ram ? 0 : 1 << 20;
+            add_region_of(0, 0xfff, NIC);
+            boot();
+            assert_null(why);
+            assert_int_equal(model_dma(model, NIC, 0x10, true), is_ram ? HPA_NONE : 0x10);
+            assert_false(reaches(NIC, 0x1000));
+            forget_faults();
+            assert_null(fake_vm(&config));
+            assert_string_equal(
+                fake_why, "PCI device 00:03.0 cannot be given to VMs, as firmware goes on using it (RMRR)");
+        }
+    }
     why = "done";
 }
 
@@ -496,10 +538,12 @@ int main(void) {
         TEST(test_left_on),
         TEST(test_a_domain),
         TEST(test_forms),
+        TEST(test_three_levels),
         TEST(test_windows),
         TEST(test_windows_before),
         TEST(test_scopes),
         TEST(test_regions),
+        TEST(test_region_at_0),
         TEST(test_interrupts),
         TEST(test_pins),
         TEST(test_ids),
