@@ -36,10 +36,10 @@ static void print_counters(void) {
            "backlog_most=%lu\n",
            n->ack_early, n->ack_bottom_half, n->ack_process, n->ack_timer, n->ack_suppressed,
            n->backlog_segments, n->backlog_highest);
-    printf("iperf: frames rx=%lu turns=%lu batch_most=%u rx_dropped=%lu no_room=%lu tx=%lu tx_dropped=%lu "
-           "rx_unsummed=%lu tx_unsummed=%lu\n",
-           d->frames, d->polls, d->batch_most, n->rx_dropped, n->drop_no_room, n->tx_frames, n->tx_dropped,
-           n->rx_unsummed, n->tx_unsummed);
+    printf("iperf: frames rx=%lu turns=%lu batch_most=%u rx_bad=%lu rx_dropped=%lu no_room=%lu tx=%lu "
+           "tx_dropped=%lu rx_unsummed=%lu tx_unsummed=%lu\n",
+           d->frames, d->polls, d->batch_most, d->bad, n->rx_dropped, n->drop_no_room, n->tx_frames,
+           n->tx_dropped, n->rx_unsummed, n->tx_unsummed);
 }
 
 /* bits a second, in 1/100 Mb/s */

@@ -31,9 +31,11 @@ static bool present(void) {
 
 /* ---- the bottom half ---- */
 
+_Static_assert(NIC_FRAME <= NET_BUF_ROOM, "a buffer of the stack holds any frame that the ring lets pass");
+
 /* Frames are copied out of the device's buffers: those are larger than the stack's. */
 static void take(const void *frame, u32 len) {
-    struct net_buf *nb = len <= NET_BUF_ROOM ? net_buf_get() : NULL;
+    struct net_buf *nb = net_buf_get();
 
     if (!nb) return;
     memcpy(nb->data, frame, len);
@@ -54,6 +56,8 @@ static void poll(void *arg) {
         take(frame, len);
         nic_receive_next(&nic.ring);
     }
+    net_nic_stats.bad += nic.ring.bad;
+    nic.ring.bad = 0;
     net_nic_stats.polls++;
     net_nic_stats.frames += n;
     net_nic_stats.batch_most = MAX(net_nic_stats.batch_most, n);

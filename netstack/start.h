@@ -36,7 +36,7 @@ struct sock *net_connect(u32 ip, u16 port, const struct sock_options *options);
 struct net_device_stats {
     u64 polls, frames; /* times that the bottom half has run; frames received */
     u32 batch_most;    /* frames that it found at once */
-    u64 bad;           /* that no buffer of the stack holds */
+    u64 bad;           /* too long for a buffer, or with errors */
 };
 const struct net_device_stats *net_device_stats(void);
 

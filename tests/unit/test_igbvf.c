@@ -233,6 +233,28 @@ static void test_echo(void **state) {
     assert_int_equal(vf.echoes, 2);
 }
 
+/* What is too long, in one descriptor or in several, and what the device calls bad, is counted, each once. */
+static void test_too_long(void **state) {
+    static const u8 other[6] = { 2, 1 };
+    volatile struct rx_desc *d;
+    const void *frame;
+
+    assert_int_equal(open_vf(0), 0);
+    d = (volatile struct rx_desc *)vf.ring.rx;
+    for (u32 i = 0; i < 3; i++) comes(i, other, NIC_BUFFER);
+    d[0].status = d[1].status = 1; /* without EOP: 7.1.5.2 */
+    d[2].len = 60;                 /* the rest of it */
+    comes(3, other, NIC_FRAME + 1);
+    comes(4, other, 60);
+    d[4].status |= 1u << 31;
+    comes(5, other, NIC_FRAME);
+    assert_int_equal(igbvf_receive(&vf, &frame), NIC_FRAME);
+    assert_int_equal(vf.ring.bad, 3);
+    nic_receive_next(&vf.ring);
+    assert_int_equal(igbvf_receive(&vf, &frame), 0);
+    assert_int_equal(vf.ring.received, 1);
+}
+
 /* One interrupt may be for both rings, and for none; a second decides. */
 static void test_busy(void **state) {
     static const u8 other[6] = { 2, 1 };
@@ -269,6 +291,7 @@ int main(void) {
         cmocka_unit_test_setup(test_news, setup),
         cmocka_unit_test_setup(test_absent, setup),
         cmocka_unit_test_setup(test_echo, setup),
+        cmocka_unit_test_setup(test_too_long, setup),
         cmocka_unit_test_setup(test_busy, setup),
     };
 
