@@ -167,7 +167,5 @@ const struct net_nic net_igbvf = {
     .open = open,
     .go = go,
     .watch = watch,
-    .poll = poll,
-    .tx = tx,
-    .done = done,
+    .guest = { .vcpu = NET_VCPU, .poll = poll, .tx = tx, .done = done },
 };

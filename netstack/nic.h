@@ -21,10 +21,7 @@ struct net_nic {
     int (*open)(u32 ring, struct net_nic_info *info);
     void (*go)(void);         /* the stack is there: frames and interrupts may come */
     void (*watch)(void *arg); /* a thread, on NET_VCPU, which opens the device again when it has to be */
-    /* as in struct net_guest */
-    void (*poll)(void *arg);
-    bool (*tx)(void *arg, const struct net_frag *piece, unsigned n, struct net_open_sum open);
-    bool (*done)(void *arg);
+    struct net_guest guest;   /* of NET_VCPU */
 };
 
 extern const struct net_nic net_virtio, net_igbvf;

@@ -65,7 +65,6 @@ u32 net_cmdline_ip(const char *key, u32 otherwise) {
 
 int net_start(unsigned bufs) {
     const struct net_nic *nic = net_igbvf.present() ? &net_igbvf : &net_virtio;
-    struct net_guest guest = { .vcpu = NET_VCPU, .poll = nic->poll, .tx = nic->tx, .done = nic->done };
     struct net_nic_info info = { .mtu = 0 };
     u32 bits = 24, ip = cmdline_ip("ip", 0x0a000000 | (u8)takt_vm_id(), &bits);
     struct net_config config = { .ip = ip,
@@ -84,7 +83,7 @@ int net_start(unsigned bufs) {
     config.bufs += info.posted;
     config.mtu = info.mtu;
     memcpy(config.mac, info.mac, sizeof(config.mac));
-    error = net_guest_start(&guest, &config);
+    error = net_guest_start(&nic->guest, &config);
     if (error) return error;
     if (!thread_start(NET_VCPU, "net", nic->watch, NULL)) return -ENOMEM;
     nic->go();

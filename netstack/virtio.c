@@ -178,7 +178,5 @@ const struct net_nic net_virtio = {
     .open = open,
     .go = go,
     .watch = watch,
-    .poll = poll,
-    .tx = tx,
-    .done = done,
+    .guest = { .vcpu = NET_VCPU, .poll = poll, .tx = tx, .done = done },
 };
