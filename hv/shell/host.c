@@ -18,7 +18,7 @@
 /* ---- help ---- */
 
 static int cmd_help(struct shell_call *c) {
-    COLUMNS(columns, COL("Command", "name", 's', -18), COL(NULL, "usage", 's', 0), COL("", "help", 's', 0));
+    COLUMNS(columns, COL("Command", "name", 's', -19), COL(NULL, "usage", 's', 0), COL("", "help", 's', 0));
     const struct shell_command *cmd = shell_command_at(c->index++);
 
     c->columns = columns;

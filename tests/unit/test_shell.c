@@ -498,6 +498,22 @@ static void measured(void **state) {
     assert_non_null(strstr(fake_console_text, "takt> "));
 }
 
+/* Every name fits in its column. */
+static void help_in_columns(void **state) {
+    const char *text = rig_say("help"), *line;
+    const struct shell_command *c;
+    char start[64];
+    long column = 0;
+
+    for (u32 i = 0; (c = shell_command_at(i)); i++) {
+        snprintf(start, sizeof(start), "\n%s ", c->name);
+        line = strstr(text, start);
+        assert_non_null(line);
+        if (!column) column = strstr(line, c->help) - line;
+        assert_int_equal(strstr(line, c->help) - line, column);
+    }
+}
+
 /* A console that takes little at a time loses nothing. */
 static void slow_console(void **state) {
     static char whole[1 << 16];
@@ -753,6 +769,7 @@ int main(void) {
         cmocka_unit_test(guest_log),
         cmocka_unit_test(waits),
         cmocka_unit_test(measured),
+        cmocka_unit_test(help_in_columns),
         cmocka_unit_test(slow_console),
         cmocka_unit_test(interrupted),
         cmocka_unit_test(trace_stream),
