@@ -128,7 +128,7 @@ static void on_kick_timer(struct timer *t, u64 now) {
             continue;
         }
         c->kicked_at = 0;
-        c->nmi_kicked = true;
+        __atomic_fetch_add(&c->nmi_kicks, 1, __ATOMIC_SEQ_CST);
         counter_inc(&kicks_by_nmi, me);
         apic_send(c->p.apic_id, APIC_NMI, 0);
     }

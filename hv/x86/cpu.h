@@ -31,7 +31,7 @@ struct cpu {
     u64 gdt[5];                /* null, code, data, TSS (two entries): SEL_* of boot/layout.h */
     struct tss tss;            /* its ist[n - 1] is where stack IST_n ends */
     volatile bool dump_wanted; /* an NMI was sent to learn what this CPU does */
-    volatile bool nmi_kicked;  /* an NMI was sent instead of an interrupt that it did not take */
+    u32 nmi_kicks;             /* NMIs sent instead of interrupts that it did not take; atomic */
     volatile u64 kicked_at;    /* TSC of a kick that was not answered yet; 0: none */
     volatile bool halted;      /* in cpu_halt(): its heartbeat stands still until its next deadline */
     u32 silent;                /* how often it was found silent in a row */

@@ -84,14 +84,16 @@ static void dump_frame(const struct trap_frame *f) {
 
 static void handle_nmi(struct cpu *c, const struct trap_frame *f) {
     static u32 strangers;
+    u32 kicks;
 
     while (cpus_stop) __asm__ volatile("cli; hlt");
     if (c->dump_wanted) {
         log_err("CPU %u was silent; it is here:", c->p.id);
         dump_frame(f);
         c->dump_wanted = false;
-    } else if (c->nmi_kicked) {
-        c->nmi_kicked = false;
+    } else if ((kicks = __atomic_exchange_n(&c->nmi_kicks, 0, __ATOMIC_SEQ_CST))) {
+        /* while this one is handled one more is kept, however many were sent: SDM 3A 6.7.1 */
+        __atomic_fetch_add(&c->nmi_kicks, kicks > 1, __ATOMIC_SEQ_CST);
     } else if (strangers++ < 16) {
         log_warn("CPU %u: NMI that nobody sent, at %lx; going on", c->p.id, f->rip);
     }

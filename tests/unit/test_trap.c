@@ -4,9 +4,11 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 #include <cmocka.h>
+#include "fake_log.h"
 #include "x86/trap.c" /* no machine is needed for what is tested of it */
 
 #define INSN_STI 0xfb
@@ -30,7 +32,7 @@ static int setup(void **state) {
 static u64 rip_after(u64 vector, u64 rip) {
     struct trap_frame f = { .vector = vector, .rip = rip };
 
-    cpu.nmi_kicked = true;
+    cpu.nmi_kicks = 1;
     trap_handle(&f);
     return f.rip;
 }
@@ -41,7 +43,7 @@ static void test_nmi_before_the_halt_ends_it(void **state) {
 
     assert_true(code[0] == INSN_STI && code[1] == INSN_HLT);
     assert_int_equal(rip_after(TRAP_NMI, hlt), hlt + 1);
-    assert_false(cpu.nmi_kicked); /* it was handled all the same */
+    assert_int_equal(cpu.nmi_kicks, 0); /* it was handled all the same */
     assert_int_equal(rip_after(VEC_TIMER, hlt), hlt + 1);
     assert_int_equal(taken, 1);
 }
@@ -55,10 +57,26 @@ static void test_others_go_on(void **state) {
     assert_int_equal(rip_after(VEC_TIMER, hlt + 1), hlt + 1);
 }
 
+/* Of kicks that two pCPUs sent, two NMIs come, or one; of three no more than two. Others are told of. */
+static void test_kicks_and_strangers(void **state) {
+    struct trap_frame f = { .vector = TRAP_NMI };
+    unsigned before = fake_log_lines;
+
+    for (u32 sent = 0; sent < 4; sent++) {
+        cpu.nmi_kicks = sent;
+        for (u32 i = 0; i < MIN(sent, 2u); i++) trap_handle(&f);
+        assert_int_equal(fake_log_lines, before + sent);
+        trap_handle(&f);
+        assert_int_equal(fake_log_lines, before + sent + 1);
+        assert_non_null(strstr(fake_log_last, "NMI that nobody sent"));
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(test_nmi_before_the_halt_ends_it, setup),
         cmocka_unit_test_setup(test_others_go_on, setup),
+        cmocka_unit_test_setup(test_kicks_and_strangers, setup),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
