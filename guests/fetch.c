@@ -1,8 +1,8 @@
 /* A client of httpd.c at to=A.B.C.D (10.0.0.2), port=P (80): clients=N (1) threads, each of which gets
  * /SIZE, size=SIZE (10000), count=C (10) times over a connection that stays open, looks at each byte, and
  * tells how long it took. With `rude` there are meanwhile those who send rubbish, half a request, more than a
- * request may have, and who ask for a lot and read nothing; and then those who send nothing but empty lines, as
- * fast as they can and now and then. And what netstack/start.h has.
+ * request may have, and who ask for a lot and read nothing; and then those who send nothing but empty lines,
+ * as fast as they can and now and then. And what netstack/start.h has.
  *
  * The exit code is 0 if all pages were right, and the rude got the answers that they deserve.
  */

@@ -169,8 +169,8 @@ static struct request parse(const char *p, u32 n) {
 
 /* ---- a connection ---- */
 
-/* The next request. False: the connection ends. Empty lines before it are let pass (RFC 9112, 2.2), within the
- * bound and the deadline of the whole. */
+/* The next request. False: the connection ends. Empty lines before it are let pass (RFC 9112, 2.2), within
+ * the bound and the deadline of the whole. */
 static bool receive(struct worker *w, struct request *r) {
     u64 deadline = time_ns() + timeout;
 
