@@ -73,11 +73,11 @@ struct counter {
 
 #define DEFINE_COUNTER(id)                                                                                   \
     static u64 id##_values[TAKT_MAX_CPUS];                                                                   \
-    __attribute__((section("counters"), used)) struct counter id = { #id, id##_values }
+    __attribute__((section("counters"), used)) const struct counter id = { #id, id##_values }
 
-static inline void counter_inc(struct counter *c, unsigned cpu) { c->value[cpu]++; }
+static inline void counter_inc(const struct counter *c, unsigned cpu) { c->value[cpu]++; }
 
 /* The table of all counters, put together by the linker; empty if there are none. */
-extern struct counter __start_counters[] __attribute__((weak)), __stop_counters[] __attribute__((weak));
+extern const struct counter __start_counters[] __attribute__((weak)), __stop_counters[] __attribute__((weak));
 
 #endif

@@ -314,9 +314,9 @@ int storenodes_host(u32 at) {
     for (u64 i = 0; i < nr_cpus; i++)
         if (at-- == 0)
             return store_bind(path(NULL, "/cpu/%lu/pool", i), &cpu_node, (void *)i, &operator_only);
-    for (struct counter *c = __start_counters; c < __stop_counters; c++)
+    for (const struct counter *c = __start_counters; c < __stop_counters; c++)
         if (at-- == 0)
-            return store_bind(path(NULL, "/counter/%s", c->name), &counter_node, c, &operator_only);
+            return store_bind(path(NULL, "/counter/%s", c->name), &counter_node, (void *)c, &operator_only);
     for (u32 i = 0; i < ARRAY_SIZE(quotas); i++)
         if (at-- == 0) return bind_quota(NULL, i, &store_quota, &operator_only);
     return STORENODES_END;

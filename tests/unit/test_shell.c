@@ -11,7 +11,7 @@
 #include "shell_rig.h"
 #include "trace/trace.h"
 
-extern struct counter console_bytes_dropped;
+extern const struct counter console_bytes_dropped;
 
 static struct config cfg;
 static const char script[] = "# timed\n"

@@ -125,7 +125,7 @@ static void test_counters(void **state) {
     assert_int_equal(test_apples.value[0] + test_apples.value[5], 2);
     assert_int_equal(test_pears.value[1], 1);
     assert_string_equal(test_apples.name, "test_apples");
-    for (struct counter *c = __start_counters; c < __stop_counters; c++)
+    for (const struct counter *c = __start_counters; c < __stop_counters; c++)
         found += c == &test_apples || c == &test_pears;
     assert_int_equal(found, 2);
 }

@@ -11,7 +11,7 @@
 #include "trace/trace.h"
 #include "vdev/vlapic.h"
 
-extern struct counter interrupts_dropped;
+extern const struct counter interrupts_dropped;
 
 #define NR           20 /* so that x2APIC ids need a second cluster */
 

@@ -10,7 +10,7 @@
 #include "trace/trace.h"
 #include "vdev/vuart.h"
 
-extern struct counter console_bytes_dropped;
+extern const struct counter console_bytes_dropped;
 
 static struct vconsole con;
 static struct vuart uart;
