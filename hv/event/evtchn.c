@@ -15,29 +15,28 @@ static bool test(const u64 *words, u32 port) {
 
 /* The bit as it was: these two. */
 static bool set(u64 *words, u32 port) {
-    return __atomic_fetch_or(&words[port / 64], BIT(port % 64), __ATOMIC_SEQ_CST) >> (port % 64) & 1;
+    return __atomic_fetch_or(&words[port / 64], BIT(port % 64), __ATOMIC_SEQ_CST) & BIT(port % 64);
 }
 
 static bool clear(u64 *words, u32 port) {
-    return __atomic_fetch_and(&words[port / 64], ~BIT(port % 64), __ATOMIC_SEQ_CST) >> (port % 64) & 1;
+    return __atomic_fetch_and(&words[port / 64], ~BIT(port % 64), __ATOMIC_SEQ_CST) & BIT(port % 64);
 }
 
 /* ---- ports, under the lock ---- */
 
-/* The port if it is in use; otherwise NULL and *error. */
-static struct evtchn_port *port_used(struct evtchn_dom *d, u32 port, int *error) {
-    *error = port == 0 || port >= TAKT_MAX_PORTS ? -EINVAL : test(d->used, port) ? 0 : -ENOENT;
-    return *error ? NULL : &d->port[port];
+/* Is it in use? Else the error. */
+static int port_used(struct evtchn_dom *d, u32 port) {
+    return port == 0 || port >= TAKT_MAX_PORTS ? -EINVAL : test(d->used, port) ? 0 : -ENOENT;
 }
 
 /* The same with the lock taken, and kept unless the port is not in use. */
-static struct evtchn_port *port_lock(struct evtchn_dom *d, u32 port, int *error) {
-    struct evtchn_port *p;
+static int port_lock(struct evtchn_dom *d, u32 port) {
+    int error;
 
     spin_lock(&evtchn_lock);
-    p = port_used(d, port, error);
-    if (!p) spin_unlock(&evtchn_lock);
-    return p;
+    error = port_used(d, port);
+    if (error) spin_unlock(&evtchn_lock);
+    return error;
 }
 
 /* The lowest number that is free. */
@@ -61,11 +60,12 @@ static int port_take(struct evtchn_dom *d, int port, struct evtchn_port p) {
 
 /* `fixed`: with one of the hypervisor's, else with one that a guest has made for d. */
 static int join(struct evtchn_dom *d, struct evtchn_dom *r, u32 remote_port, bool fixed) {
-    int error, port = port_free(d);
-    struct evtchn_port *q = port_used(r, remote_port, &error);
+    int error = port_used(r, remote_port), port = port_free(d);
+    struct evtchn_port *q;
 
     if (port < 0) return port;
-    if (!q) return error;
+    if (error) return error;
+    q = &r->port[remote_port];
     if (q->fixed != fixed || (!fixed && q->remote_vm != d->vm)) return -EPERM;
     if (q->peer) return -EBUSY;
     q->peer = d;
@@ -126,10 +126,11 @@ int evtchn_bind(struct evtchn_dom *d, u32 remote_vm, u32 remote_port) {
 }
 
 int evtchn_send(struct evtchn_dom *d, u32 port, u64 now) {
-    int error;
-    struct evtchn_port *p = port_lock(d, port, &error);
+    int error = port_lock(d, port);
+    struct evtchn_port *p;
 
-    if (!p) return error;
+    if (error) return error;
+    p = &d->port[port];
     if (!p->peer) {
         spin_unlock(&evtchn_lock);
         return -ENOENT;
@@ -139,19 +140,18 @@ int evtchn_send(struct evtchn_dom *d, u32 port, u64 now) {
 }
 
 int evtchn_raise(struct evtchn_dom *d, u32 port, u64 now) {
-    int error;
-    struct evtchn_port *p = port_lock(d, port, &error);
+    int error = port_lock(d, port);
 
-    if (!p) return error;
-    raise_and_unlock(d, port, !set(d->shared->pending, port), now, true);
-    return 0;
+    if (!error) raise_and_unlock(d, port, !set(d->shared->pending, port), now, true);
+    return error;
 }
 
 int evtchn_mask(struct evtchn_dom *d, u32 port, bool masked, u64 now) {
-    int error;
-    struct evtchn_port *p = port_lock(d, port, &error);
+    int error = port_lock(d, port);
+    struct evtchn_port *p;
 
-    if (!p) return error;
+    if (error) return error;
+    p = &d->port[port];
     (masked ? set : clear)(d->shared->mask, port);
     masked |= !test(d->shared->pending, port);
     raise_and_unlock(d, port, !masked, p->sent_ns ? p->sent_ns : now, false);
@@ -159,10 +159,11 @@ int evtchn_mask(struct evtchn_dom *d, u32 port, bool masked, u64 now) {
 }
 
 static int close_port(struct evtchn_dom *d, u32 port, bool guest) {
-    int error;
-    struct evtchn_port *p = port_lock(d, port, &error);
+    int error = port_lock(d, port);
+    struct evtchn_port *p;
 
-    if (!p) return error;
+    if (error) return error;
+    p = &d->port[port];
     if (guest && p->fixed) {
         error = -EPERM;
     } else {
@@ -181,12 +182,11 @@ void evtchn_unmake(struct evtchn_dom *d, u32 port) { close_port(d, port, false);
 
 int evtchn_vector(struct evtchn_dom *d, u32 port, u32 vcpu, u32 vector) {
     bool valid = vcpu < d->nr_vcpus && (vector == 0 || (vector >= 32 && vector <= 255));
-    int error = -EINVAL;
-    struct evtchn_port *p = valid ? port_lock(d, port, &error) : NULL;
+    int error = valid ? port_lock(d, port) : -EINVAL;
 
-    if (!p) return error;
-    p->vcpu = (u8)vcpu;
-    p->vector = (u8)vector;
+    if (error) return error;
+    d->port[port].vcpu = (u8)vcpu;
+    d->port[port].vector = (u8)vector;
     spin_unlock(&evtchn_lock);
     return 0;
 }
@@ -215,30 +215,19 @@ static bool any_pending(struct evtchn_dom *d, u32 vcpu) {
 }
 
 int evtchn_pending(struct evtchn_dom *d, u32 vcpu, u32 port) {
-    int r = 0;
+    int r;
 
     spin_lock(&evtchn_lock);
-    if (port == TAKT_PORT_ANY)
-        r = any_pending(d, vcpu);
-    else if (port_used(d, port, &r))
-        r = test(d->shared->pending, port) && !test(d->shared->mask, port);
+    r = port == TAKT_PORT_ANY ? any_pending(d, vcpu) : port_used(d, port);
+    if (!r && port != TAKT_PORT_ANY) r = test(d->shared->pending, port) && !test(d->shared->mask, port);
     spin_unlock(&evtchn_lock);
     return r;
 }
 
 u64 evtchn_taken(struct evtchn_dom *d, u32 port, u64 now) {
-    int error;
-    struct evtchn_port *p = port_lock(d, port, &error);
-    u64 ns = 0;
+    u64 sent = __atomic_exchange_n(&d->port[port].sent_ns, 0, __ATOMIC_RELAXED);
 
-    if (!p) return 0;
-    if (p->sent_ns && p->sent_ns <= now) {
-        ns = now - p->sent_ns;
-        hist_add(&d->notify_to_handle, ns);
-    }
-    p->sent_ns = 0;
-    spin_unlock(&evtchn_lock);
-    return ns;
+    return sent && sent <= now ? now - sent : 0;
 }
 
 bool evtchn_fini(struct evtchn_dom *d) {

@@ -8,7 +8,6 @@
 #define HV_EVENT_EVTCHN_H
 
 #include <takt/abi.h>
-#include "lib/hist.h"
 #include "lib/list.h"
 #include "lib/spinlock.h"
 
@@ -20,7 +19,7 @@ struct evtchn_port {
     u16 peer_port : 15;
     u16 fixed : 1;   /* made by the hypervisor: the guest can neither close it nor have it bound */
     u8 vcpu, vector; /* vector 0: none; only the pending bit */
-    u64 sent_ns;     /* when the pending bit was set; 0 after it was seen taken */
+    u64 sent_ns;     /* when the pending bit was set; 0 after it was traced as taken, which needs no lock */
 };
 
 struct evtchn_dom {
@@ -35,7 +34,6 @@ struct evtchn_dom {
     struct list link;
     u64 used[TAKT_MAX_PORTS / 64]; /* a bit a port */
     struct evtchn_port *port;      /* all of them; allocated with the first */
-    struct hist notify_to_handle;  /* ns */
 };
 
 extern struct spinlock evtchn_lock;
@@ -67,8 +65,8 @@ int evtchn_connect(struct evtchn_dom *d, struct evtchn_dom *r, u32 remote_port);
 /* 1 if `port` (TAKT_PORT_ANY: any of this vCPU's) is pending and not masked, 0 if not, or -EINVAL, -ENOENT.
  */
 int evtchn_pending(struct evtchn_dom *d, u32 vcpu, u32 port);
-/* The vector of `port` reached its vCPU, or a poll for it ended: the time since it was sent in ns, 0 if
- * unknown. */
+/* For the trace, when the vector of `port`, which is or was in use, reached its vCPU: the time since it was
+ * sent in ns, 0 if unknown. */
 u64 evtchn_taken(struct evtchn_dom *d, u32 port, u64 now);
 
 #endif

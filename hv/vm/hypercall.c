@@ -55,7 +55,6 @@ static i64 hc_poll(struct vcpu *v, const u64 *a) {
 
     __atomic_store_n(&v->poll_port, (u32)a[0], __ATOMIC_SEQ_CST); /* before looking: then a sender wakes us */
     pending = evtchn_pending(&v->vm->events, v->id, (u32)a[0]);
-    if (pending > 0 && a[0] != TAKT_PORT_ANY) evtchn_taken(&v->vm->events, (u32)a[0], now);
     if (pending) return poll_end(v, pending < 0 ? pending : 0);
     if (a[1] && now >= a[1]) return poll_end(v, -ETIMEDOUT);
     if (a[1]) timer_set(v->sched.cpu, &v->poll_timer, a[1]);

@@ -2,6 +2,7 @@
 #include <takt/errno.h>
 #include "exit_rig.h"
 #include "fake_log.h"
+#include "trace/trace.h"
 #include "x86/tsc.h"
 
 /* ---- ports ---- */
@@ -251,19 +252,28 @@ static void test_hc_console(void **state) {
 }
 
 static void test_hc_events(void **state) {
+    static struct trace_record ring[4], got[4];
     i64 a = hc(TAKT_HC_EVTCHN_ALLOC, vm->id, 0, 0), b = hc(TAKT_HC_EVTCHN_BIND, vm->id, (u64)a, 0);
 
     assert_true(a > 0 && b > 0);
     assert_int_equal(hc(TAKT_HC_EVTCHN_VECTOR, (u64)b, 0, 0x40), 0);
     assert_int_equal(hc(TAKT_HC_EVTCHN_VECTOR, (u64)b, 3, 0x40), -EINVAL);
     assert_int_equal(hc(TAKT_HC_EVTCHN_VECTOR, (u64)b, 0, BIT(32)), -EINVAL);
+    assert_int_equal(trace_init(0, ring, ARRAY_SIZE(ring)), 0);
+    trace_mask = TRACE_CLASS_EVENT;
     assert_int_equal(hc(TAKT_HC_EVTCHN_SEND, (u64)a, 0, 0), 0);
     assert_true(v->todo & TODO_EVENT);
+    fake_clock(now_ns() + 700);
     assert_true(vcpu_prepare(v));
+    trace_mask = 0;
     assert_int_equal(v->virt.pending.type, EVENT_IRQ);
     assert_int_equal(v->virt.pending.vector, 0x40);
     v->virt.pending.type = EVENT_NONE;
-    assert_int_equal(vm->events.notify_to_handle.count, 1);
+    assert_int_equal(trace_read(0, got, ARRAY_SIZE(got)), 2);
+    assert_int_equal(got[0].event, TRC_EVTCHN_SEND);
+    assert_int_equal(got[1].event, TRC_EVTCHN_TAKE);
+    assert_int_equal(got[1].arg[0], b);
+    assert_int_equal(got[1].arg[1], 700);
     assert_int_equal(hc(TAKT_HC_EVTCHN_MASK, (u64)b, 2, 0), -EINVAL);
     assert_int_equal(hc(TAKT_HC_EVTCHN_MASK, (u64)b, 1, 0), 0);
     assert_int_equal(hc(TAKT_HC_EVTCHN_CLOSE, (u64)a, 0, 0), 0);
