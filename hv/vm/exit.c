@@ -22,7 +22,6 @@ static __attribute__((noinline)) void handle_rare(struct vcpu *v, const struct v
     if (!e->insn_len && BY_INSN & BIT(e->reason))
         return vm_crash(v->vm, v, "exit %x by an instruction that was not to be read", e->raw);
     switch (e->reason) {
-    case EXIT_INTR: return irq_window();
     case EXIT_TIMER:
     case EXIT_NMI:
     case EXIT_INIT: return;
@@ -65,5 +64,6 @@ void vcpu_handle_exit(struct vcpu *v, const struct vm_exit *e) {
 
     if (e->insn_len && frequent[e->reason]) return frequent[e->reason](v, e);
     if (e->reason == EXIT_NPF) return exit_mmio(v, e);
+    if (e->reason == EXIT_INTR) return irq_window();
     handle_rare(v, e);
 }

@@ -213,23 +213,27 @@ static void deliver(struct vcpu *v) {
         hw->want_irq_window = true;
 }
 
-bool vcpu_prepare(struct vcpu *v) {
-    u32 todo = __atomic_exchange_n(&v->todo, 0, __ATOMIC_SEQ_CST);
-
+/* All but an interrupt to deliver. */
+static __attribute__((noinline)) void do_rare(struct vcpu *v, u32 todo) {
     if (todo & (TODO_INIT | TODO_SIPI)) init_sipi(v, todo);
     if (todo & TODO_BREAK) { /* RFLAGS.1 clear, SDM 3C 27.3.1.4; upper half of DR7, APM2 15.5.1 */
         v->virt.regs.rflags = 0;
         vcpu_set_reg(v, VREG_DR7, BIT(32));
     }
-    if (!v->waiting_sipi) {
-        v->nmi_pending |= (todo & TODO_NMI) != 0;
-        if (todo & TODO_TICK) {
-            vlapic_tick(vcpu_lapic(v), now_ns());
-            /* What it raised is delivered now. A bit that stayed would tell others that we were kicked. */
-            __atomic_fetch_and(&v->todo, ~TODO_EVENT, __ATOMIC_SEQ_CST);
-        }
-        deliver(v);
+    if (v->waiting_sipi) return;
+    v->nmi_pending |= (todo & TODO_NMI) != 0;
+    if (todo & TODO_TICK) {
+        vlapic_tick(vcpu_lapic(v), now_ns());
+        /* What it raised is delivered now. A bit that stayed would tell others that we were kicked. */
+        __atomic_fetch_and(&v->todo, ~TODO_EVENT, __ATOMIC_SEQ_CST);
     }
+}
+
+bool vcpu_prepare(struct vcpu *v) {
+    u32 todo = __atomic_exchange_n(&v->todo, 0, __ATOMIC_SEQ_CST);
+
+    if (todo & ~TODO_EVENT) do_rare(v, todo);
+    if (!v->waiting_sipi) deliver(v);
     if (v->waiting_sipi || (v->halted && v->virt.pending.type == EVENT_NONE)) {
         vcpu_block(v);
         return false;

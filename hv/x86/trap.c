@@ -80,9 +80,9 @@ static void dump_frame(const struct trap_frame *f) {
     if (dump_hook) dump_hook();
 }
 
-/* ---- dispatch ---- */
+/* ---- dispatch; what is rare is apart, so that an interrupt's way saves few registers ---- */
 
-static void handle_nmi(struct cpu *c, const struct trap_frame *f) {
+static __attribute__((noinline)) void handle_nmi(struct cpu *c, const struct trap_frame *f) {
     static u32 strangers;
     u32 kicks;
 
@@ -101,7 +101,7 @@ static void handle_nmi(struct cpu *c, const struct trap_frame *f) {
 
 /* Logs and clears the banks. What the CPU cannot go on from (MCG_STATUS.RIPV clear, or PCC in a bank, SDM
  * 3B 16.3.2.2) ends here. */
-static void handle_machine_check(const struct trap_frame *f) {
+static __attribute__((noinline)) void handle_machine_check(const struct trap_frame *f) {
     u64 status = rdmsr(MSR_MCG_STATUS), banks = rdmsr(MSR_MCG_CAP) & 0xff;
     bool fatal = !(status & 1);
 
@@ -123,7 +123,7 @@ static void handle_machine_check(const struct trap_frame *f) {
 
 /* An interrupt on a vector that nobody registered is counted; one that will not stop is masked at its source,
  * if that is known. */
-static void handle_stray(u8 v) {
+static __attribute__((noinline)) void handle_stray(u8 v) {
     static u32 count[256];
 
     if (++count[v] <= 4) log_warn("CPU %u: stray interrupt, vector 0x%x", this_cpu()->id, v);
@@ -142,7 +142,7 @@ static void handle_irq(u8 v) {
     if (irq_eoi) irq_eoi();
 }
 
-static void die(const struct trap_frame *f) {
+static __attribute__((noinline)) void die(const struct trap_frame *f) {
     const char *name = trap_names;
 
     for (u64 v = f->vector; v && *name; v--) name += strlen(name) + 1;
