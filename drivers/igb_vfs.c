@@ -260,8 +260,8 @@ u64 igb_vfs_serve(struct igb_vfs *v, u64 now) {
     u64 due = ~0ull;
 
     if (!find(v)) return ~0ull;
+    asked = igb_read(v->nic, IGB_MBVFICR); /* first: who is reset in between, and asks, is heard afterwards */
     reset = igb_read(v->nic, IGB_VFLRE);
-    asked = igb_read(v->nic, IGB_MBVFICR);
     igb_write(v->nic, IGB_VFLRE, reset);
     igb_write(v->nic, IGB_MBVFICR,
               asked & ~((1u << v->nr) - 1)); /* who is not there, and what was acknowledged */

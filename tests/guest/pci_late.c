@@ -1,4 +1,4 @@
-/* only: tests/system/test_passthrough.py */
+/* only: tests/system/test_passthrough.py, test_abuse.py */
 /* A VM that ends while its device still has something to write to its RAM (role=leaves), and one after it,
  * of the same size, so that its RAM is the same (role=heir). The device is a network card to which answers
  * are under way, and the heir has it; or with `edu` QEMU's device for exercises, which writes 0.1 s after

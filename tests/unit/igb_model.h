@@ -12,8 +12,9 @@
 #define MODEL_VFS 7
 
 static u8 model_pf[0x20000], model_vf[MODEL_VFS][0x4000];
-static u32 model_in_reset;   /* so many reads of STATUS more */
-static u64 model_answers[8]; /* messages that the physical function sent to each */
+static u32 model_in_reset;       /* so many reads of STATUS more */
+static u64 model_answers[8];     /* messages that the physical function sent to each */
+static void (*model_then)(void); /* happens once, after the next read of who asks or was reset */
 static bool model_keeps; /* a virtual function that has the mailbox cannot be made to let go (as QEMU's) */
 
 static u32 pf_peek(u32 at) { return *(u32 *)(model_pf + at); }
@@ -67,6 +68,12 @@ static u32 pf_read(u32 at) {
 
     if (at == 0x08 && model_in_reset && --model_in_reset == 0) pf_poke(0, pf_peek(0) & ~(1u << 26));
     if (at == 0xc0 || at == 0x3554) pf_poke(at, 0);
+    if ((at == 0xc80 || at == 0xc88) && model_then) {
+        void (*then)(void) = model_then;
+
+        model_then = NULL;
+        then();
+    }
     return v;
 }
 
@@ -129,6 +136,7 @@ static inline void model_init(u32 vfs) {
     memset(model_answers, 0, sizeof(model_answers));
     model_in_reset = 0;
     model_keeps = false;
+    model_then = NULL;
     pf_poke(0x08, 2 | vfs << 14);
     pf_poke(0x5400, 0x00005452);
     pf_poke(0x5404, 0x80000101); /* 52:54:00:00:01:01 */

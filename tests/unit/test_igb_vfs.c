@@ -286,6 +286,23 @@ static void test_scrubbed(void **state) {
     assert_int_equal(vf_read(0, 0x800), 0x80000001);
 }
 
+static void begin_anew(void) {
+    u32 word = 1;
+
+    vf_reset(0);
+    ask_only(0, &word, 1);
+}
+
+/* One begins anew while we look who does: what it is told that it has is not taken from it. */
+static void test_begins_as_we_look(void **state) {
+    RESET(0);
+    model_then = begin_anew;
+    for (u32 i = 0; i < 3; i++) igb_vfs_serve(&vfs, now += NS_PER_S);
+    assert_int_equal(vf_read(0, 0x800), 0x80000001);
+    assert_int_equal(pf_peek(0xc90), 0x81);
+    assert_int_equal(vfs.vf[0].resets, 2);
+}
+
 /* They are switched off, and there are fewer when they are on again. */
 static void test_fewer(void **state) {
     u32 word = 1;
@@ -398,14 +415,22 @@ static void test_spoofed(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(test_none, setup),           cmocka_unit_test_setup(test_reset, setup),
-        cmocka_unit_test_setup(test_not_ready, setup),      cmocka_unit_test_setup(test_mac, setup),
-        cmocka_unit_test_setup(test_vlan, setup),           cmocka_unit_test_setup(test_multicast, setup),
-        cmocka_unit_test_setup(test_flood, setup),          cmocka_unit_test_setup(test_stuck, setup),
-        cmocka_unit_test_setup(test_function_reset, setup), cmocka_unit_test_setup(test_scrubbed, setup),
-        cmocka_unit_test_setup(test_fewer, setup),          cmocka_unit_test_setup(test_link, setup),
-        cmocka_unit_test_setup(test_behind, setup),         cmocka_unit_test_setup(test_echo, setup),
+        cmocka_unit_test_setup(test_none, setup),
+        cmocka_unit_test_setup(test_reset, setup),
+        cmocka_unit_test_setup(test_not_ready, setup),
+        cmocka_unit_test_setup(test_mac, setup),
+        cmocka_unit_test_setup(test_vlan, setup),
+        cmocka_unit_test_setup(test_multicast, setup),
+        cmocka_unit_test_setup(test_flood, setup),
+        cmocka_unit_test_setup(test_stuck, setup),
+        cmocka_unit_test_setup(test_function_reset, setup),
+        cmocka_unit_test_setup(test_scrubbed, setup),
+        cmocka_unit_test_setup(test_fewer, setup),
+        cmocka_unit_test_setup(test_link, setup),
+        cmocka_unit_test_setup(test_behind, setup),
+        cmocka_unit_test_setup(test_echo, setup),
         cmocka_unit_test_setup(test_spoofed, setup),
+        cmocka_unit_test_setup(test_begins_as_we_look, setup),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
