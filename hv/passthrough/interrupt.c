@@ -291,8 +291,10 @@ int interrupt_connect(struct vm *vm, struct pci_device *d) {
     if (d->irq == PCI_MSIX) set_bits(d, d->msix + 2u, PCI_MSIX_ENABLE | PCI_MSIX_MASK, true);
     while (!err && d->nr_vectors < most) err = add_vector(vm, d);
     if (err)
-        return give_refuse(vm, err, "PCI device " BDF ": there are not %u interrupts left for it", BDF_OF(d),
-                           most);
+        return give_refuse(vm, err,
+                           err == -ENOSPC ? "PCI device " BDF ": there are not %u interrupts left for it"
+                                          : "PCI device " BDF ": not all of its %u interrupts can be set up",
+                           BDF_OF(d), most);
     if (d->irq == PCI_INTX) return connect_line(vm, d);
     set_masked(d, false);
     log_info("%s: PCI device " BDF " interrupts by %s", vm->name, BDF_OF(d),
