@@ -399,7 +399,7 @@ run-gdb: ## QEMU waits for gdb, which is started with the image's symbols
 lint: ## clang-format, cppcheck, headers alone, line width, floors, faults out of date
 	@tools/lint.sh
 
-size: $(B)/takt.elf ## lines and bytes of the image, against the budgets (SINCE=commit: compared with that, by file)
+size: $(B)/takt.elf ## lines and bytes of the image by room (SINCE=commit: compared with that, by file)
 	@$(PYTHON) tools/size.py $(if $(SINCE),--since $(SINCE)) $(B)/image $(B)/takt.elf $(HV_C) $(HV_ASM) $(wildcard boot/*.inc)
 
 mutants: ## each fault of tests/mutants.txt must turn its test red: hours (tools/mutants.py NAME: one)

@@ -245,8 +245,8 @@ def main():
     if memory > MEMORY_BUDGET + 16 * 4096:
         over.append("memory")
     sizes = size.section_bytes(os.path.join(machine.BUILD, "takt.elf"))
-    print(f"image: {sizes['text']} bytes of text (at most {size.BUDGET_TEXT}), {sizes['data']} of data, {sizes['bss']} zeroed")
-    if sizes["text"] > size.BUDGET_TEXT:
+    print(f"image: {sizes['text']} bytes of text (at most {size.TEXT_LIMIT}), {sizes['data']} of data, {sizes['bss']} zeroed")
+    if sizes["text"] > size.TEXT_LIMIT:
         over.append("text")
 
     print()
