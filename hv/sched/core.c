@@ -103,8 +103,6 @@ static void switch_to(struct sched_pool *p, struct sched_cpu *c, u32 cpu, struct
         hist_add(&next->wake_latency, p->now - next->woken_at);
         next->woken_at = 0;
     }
-    cpumask_clear(&p->idlers, cpu);
-    if (sched_is_idle(next) && !c->leaving) cpumask_set(&p->idlers, cpu);
     set_state(p, next, RS_RUNNING);
     next->switches++;
     next->on_cpu = cpu;
@@ -121,8 +119,12 @@ struct sched_vcpu *sched_run(u32 cpu) {
     if (!p) return prev;
     record_input(p, IN_RUN, TRACE_NOBODY, 0, cpu);
     if (!idle) prev->queued = sched_runnable(prev);
+    /* A pCPU that decides is not idle: a policy that looks for an idle pCPU for somebody else would
+     * kick this one, and so make it decide twice while another idle pCPU sleeps on. */
+    cpumask_clear(&p->idlers, cpu);
     pick = p->policy->pick(p, cpu, idle ? NULL : prev);
     next = pick.vcpu ? pick.vcpu : &c->idle;
+    if (!pick.vcpu && !c->leaving) cpumask_set(&p->idlers, cpu);
     next->queued = false;
     record_decision(p, DEC_PICK, pick.vcpu ? sched_who(next) : TRACE_NOBODY, pick.slice);
     if (next != prev) switch_to(p, c, cpu, next, pick.slice);

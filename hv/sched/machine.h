@@ -6,9 +6,12 @@
 
 #include "lib/timerq.h"
 
-u64 machine_now(void);      /* ns; may lag a little behind another CPU's, the core evens that out */
-u32 machine_cpu(void);      /* the CPU that executes this */
-void machine_kick(u32 cpu); /* that pCPU calls sched_run() soon; harmless on itself and twice */
+u64 machine_now(void); /* ns; may lag a little behind another CPU's, the core evens that out */
+u32 machine_cpu(void); /* the CPU that executes this */
+/* That pCPU calls sched_run() soon. A pCPU that kicks itself, also from within sched_run() and
+ * sched_saved(), calls sched_run() before it next runs a guest or halts. Several kicks before that
+ * call count as one. */
+void machine_kick(u32 cpu);
 void machine_timer_set(u32 cpu, struct timer *t, u64 when);
 void machine_timer_cancel(struct timer *t);
 

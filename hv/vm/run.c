@@ -8,6 +8,11 @@
 #include "x86/tsc.h"
 
 DEFINE_COUNTER(exits);
+DEFINE_COUNTER(sched_runs_again); /* decisions made anew, as the one before kicked its own pCPU */
+
+/* So often a pCPU decides anew at once when its decisions kick it. A policy that kicks the deciding
+ * pCPU every time would otherwise keep the pCPU here for ever, with interrupts off. */
+#define DECIDE_AGAIN 8
 
 /* While guests want to run, work items get one part in WORK_SHARE of the housekeeping pCPU. */
 #define WORK_SHARE 10
@@ -48,7 +53,7 @@ void vcpu_block(struct vcpu *v) {
     this_cpu()->need_resched = true;
 }
 
-static void reschedule(struct percpu *cpu, struct cpu_vm *c) {
+static void decide(struct percpu *cpu, struct cpu_vm *c) {
     struct sched_vcpu *prev = sched_current(cpu->id), *next;
 
     cpu->need_resched = false;
@@ -59,6 +64,18 @@ static void reschedule(struct percpu *cpu, struct cpu_vm *c) {
     sched_saved(cpu->id, prev);
     if (c->loaded) virt->load(&c->loaded->virt);
     __atomic_thread_fence(__ATOMIC_SEQ_CST); /* on_cpu is out before `todo` is read */
+}
+
+/* sched_run() and sched_saved() may kick this very pCPU: under `null`, an owner that is sent
+ * elsewhere leaves its pCPU to a vCPU that waits only when its state is saved. No interrupt comes
+ * with such a kick, so it has to be answered here: otherwise the pCPU would halt, or stay in its
+ * guest, until some other interrupt. */
+static void reschedule(struct percpu *cpu, struct cpu_vm *c) {
+    decide(cpu, c);
+    for (u32 i = 0; i < DECIDE_AGAIN && cpu->need_resched; i++) {
+        counter_inc(&sched_runs_again, cpu->id);
+        decide(cpu, c);
+    }
 }
 
 /* A vCPU that is loaded here uses no translation until it is entered again: who waits for that (tlbgen.h)

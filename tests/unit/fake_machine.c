@@ -43,7 +43,14 @@ void irq_window(void) {}
 
 void (*fake_meanwhile)(void);
 
+bool fake_kick_may_stay;
+
+/* A pCPU that halts or enters a guest although it was kicked would sleep or compute through that
+ * kick. */
+static void no_kick_is_left(void) { ASSERT(!this_cpu()->need_resched || fake_kick_may_stay); }
+
 void cpu_halt(void) {
+    no_kick_is_left();
     fake_halts++;
     if (fake_meanwhile) fake_meanwhile();
 }
@@ -183,6 +190,7 @@ static void run_op(struct virt_vcpu *v, u64 deadline, struct vm_exit *e) {
     u32 cpu = this_cpu()->id;
 
     ASSERT(priv(v)->loaded);
+    no_kick_is_left();
     if (tlb_stale(&v->vm->npt.tlb, &v->tlb))
         tlb_prepare(&v->vm->npt.tlb, &tags[cpu], &v->tlb, cpu, no_flush, NULL);
     memset(e, 0, sizeof(*e));

@@ -31,6 +31,9 @@ void fake_pass(u32 cpu);     /* one pass of its loop */
 
 /* What the guest does when it is entered; fills in the exit. NULL: it is interrupted. */
 extern void (*fake_run)(struct virt_vcpu *v, struct vm_exit *e);
+/* A pCPU may halt or enter a guest although it is kicked. Otherwise the fake machine asserts that
+ * it does not. */
+extern bool fake_kick_may_stay;
 /* What the others do while a pCPU halts. NULL: nothing. */
 extern void (*fake_meanwhile)(void);
 extern u32 fake_kicks[FAKE_CPUS], fake_halts, fake_steps; /* steps of work items */
