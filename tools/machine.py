@@ -42,6 +42,7 @@ com1: enabled=1, {com1}
 com2: enabled=1, {com2}
 ata0-master: type=cdrom, path={iso}, status=inserted
 boot: cdrom
+sound: waveoutdrv=dummy, waveindrv=dummy, midioutdrv=dummy
 clock: sync=none, time0=946681200
 pci: enabled=1, chipset=i440fx{slots}
 port_e9_hack: enabled=0
