@@ -13,13 +13,13 @@
 #include "platform/screen.h"
 #include "platform/smp.h"
 #include "platform/timer.h"
+#include "preflight.h"
 #include "sched/governor.h"
 #include "sched/policy.h"
 #include "shell/shell.h"
 #include "virt/virt.h"
 #include "vm/vm.h"
 #include "x86/cpu.h"
-#include "x86/insn.h"
 #include "x86/topology.h"
 #include "x86/tsc.h"
 
@@ -127,41 +127,12 @@ static void read_config(void) {
 
 /* ---- what runs ---- */
 
-/* What is found here, and what follows. */
-static void preflight(void) {
-    struct virt_caps v = { 0 };
-    int err = virt_probe(&v);
-    char why_not[96];
-    u32 edx = cpuid_or_zero(7, 0).edx, amd = cpuid_or_zero(0x80000008, 0).ebx;
-    /* that the CPU leaks is told in one line, since Takt does nothing against it (SDM 4) */
-    const struct {
-        const char *what;
-        bool found;
-        const char *yes, *no;
-    } row[] = {
-        { "VT-x or AMD-V", v.present, "guests can run", "none can" },
-        { "left on by firmware", !v.locked_off, "", "switch it on in the firmware's set-up" },
-        { "EPT or nested paging", v.second_level, "needed", "needed" },
-        { "unrestricted guest", v.unrestricted, "needed: guests start without paging", "needed" },
-        { "VPID or ASID", v.asid, "a switch of VMs keeps the TLB", "every switch flushes the TLB" },
-        { "preemption timer", v.preemption_timer, "ends slices", "the APIC timer ends slices" },
-        { "x2APIC", apic_x2, "used", "the APIC is reached by MMIO, at most 255 CPUs" },
-        { "TSC deadline", apic_tsc_deadline, "used", "timers by APIC count" },
-        { "invariant TSC", cpuid_or_zero(0x80000007, 0).edx >> 8 & 1, "time is right in all power states",
-          "time is right while the clock rate is fixed" },
-        { "IOMMU", !no_iommu, "confines the devices of VMs", why_not },
-        { "speculation: IBPB", (edx >> 26 | amd >> 12) & 1,
-          "not used: VMs are not protected from each other's speculation",
-          "VMs are not protected from each other's speculation" },
-    };
+/* Ends here on a machine on which no guest can run. */
+static void check_machine(void) {
+    const char *why = preflight(no_iommu);
 
-    hv_snprintf(why_not, sizeof(why_not), "devices are given to VMs by unsafe_dma alone: %s", no_iommu);
-    log_info("What this machine has:");
-    for (u32 i = 0; i < ARRAY_SIZE(row); i++)
-        log_info("  %-22s %-3s  %s", row[i].what, row[i].found ? "yes" : "no",
-                 row[i].found ? row[i].yes : row[i].no);
-    if (err < 0) {
-        log_err("%s", v.reason);
+    if (why) {
+        log_err("%s", why);
         stop_machine("Guests cannot run on this machine.");
     }
     if (virt_cpu_enable() < 0) stop_machine("Guests cannot run on this CPU.");
@@ -270,7 +241,7 @@ void hv_main(u32 magic, u64 mbi) {
     read_config();
     platform_init();
     devices_init();
-    preflight();
+    check_machine();
     smp_start(&acpi, trampoline_page, ap_start);
     stack_switch(boot_cpu.p.stack_top, go);
 }

@@ -75,13 +75,18 @@ static void silence_8259(void) {
 
 /* ---- set-up ---- */
 
-int apic_init(const struct acpi_info *a) {
+int apic_probe(void) {
     struct cpuid c = cpuid(1, 0);
 
-    acpi = a;
     if (!(c.edx >> 9 & 1)) return -ENODEV;
     apic_x2 = c.ecx >> 21 & 1;
     apic_tsc_deadline = c.ecx >> 24 & 1;
+    return 0;
+}
+
+int apic_init(const struct acpi_info *a) {
+    acpi = a;
+    if (apic_probe() < 0) return -ENODEV;
     if (!apic_x2) regs = mmio_map(ALIGN_DOWN(rdmsr(MSR_APIC_BASE), PAGE_SIZE), PAGE_SIZE);
     if (!apic_x2 && !regs) return -ENODEV;
     silence_8259();

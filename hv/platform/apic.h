@@ -6,7 +6,10 @@
 
 extern bool apic_x2, apic_tsc_deadline;
 
-/* On the boot CPU: chooses the mode, finds the registers, silences 8259s and IOAPICs (irq.h). -ENODEV
+/* Chooses the mode of the APIC and of its timer (the two variables above) by CPUID alone. -ENODEV without an
+ * APIC. */
+int apic_probe(void);
+/* On the boot CPU: apic_probe(), finds the registers, silences 8259s and IOAPICs (irq.h). -ENODEV
  * without an APIC. */
 int apic_init(const struct acpi_info *a);
 void apic_init_cpu(void); /* on each CPU */

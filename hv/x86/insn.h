@@ -8,15 +8,20 @@ struct cpuid {
     u32 eax, ebx, ecx, edx;
 };
 
+/* Unit tests and `make machines` run on an ordinary process, which may execute none of these: there they are
+ * functions of a model (tests/unit/fake_insn.c). */
+#if __STDC_HOSTED__
+struct cpuid cpuid(u32 leaf, u32 sub);
+u64 rdmsr(u32 msr);
+void wrmsr(u32 msr, u64 v);
+#define DEFINE_CR(n)                                                                                         \
+    u64 read_cr##n(void);                                                                                    \
+    void write_cr##n(u64 v);
+#else
 static inline struct cpuid cpuid(u32 leaf, u32 sub) {
     struct cpuid r;
     __asm__ volatile("cpuid" : "=a"(r.eax), "=b"(r.ebx), "=c"(r.ecx), "=d"(r.edx) : "a"(leaf), "c"(sub));
     return r;
-}
-
-/* Zeros for a leaf that the CPU does not have. */
-static inline struct cpuid cpuid_or_zero(u32 leaf, u32 sub) {
-    return cpuid(leaf & 0xffff0000u, 0).eax >= leaf ? cpuid(leaf, sub) : (struct cpuid){ 0 };
 }
 
 static inline u64 rdmsr(u32 msr) {
@@ -36,11 +41,17 @@ static inline void wrmsr(u32 msr, u64 v) {
         return v;                                                                                            \
     }                                                                                                        \
     static inline void write_cr##n(u64 v) { __asm__ volatile("mov %0, %%cr" #n : : "r"(v) : "memory"); }
+#endif
 
 DEFINE_CR(0)
 DEFINE_CR(2)
 DEFINE_CR(3)
 DEFINE_CR(4)
+
+/* Zeros for a leaf that the CPU does not have. */
+static inline struct cpuid cpuid_or_zero(u32 leaf, u32 sub) {
+    return cpuid(leaf & 0xffff0000u, 0).eax >= leaf ? cpuid(leaf, sub) : (struct cpuid){ 0 };
+}
 
 static inline void cpu_relax(void) { __builtin_ia32_pause(); }
 

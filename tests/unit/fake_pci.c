@@ -5,6 +5,7 @@
 #include "platform/apic.h"
 #include "platform/hostmap.h"
 #include "platform/irq.h"
+#include "x86/trap.h"
 #include "x86/tsc.h"
 
 struct fake_pci fake_device[FAKE_DEVICES];
@@ -211,7 +212,9 @@ void irq_pin_mask(u32 gsi, bool masked) {
 }
 
 int (*irq_remap_pin)(u32 id, u32 vector, bool level);
-bool apic_x2;
+void (*irq_eoi)(void);
+
+void irq_init(const struct acpi_info *a) {}
 
 int irq_message(int vector, u32 cpu, struct irq_message *m) {
     *m = (struct irq_message){ 0xfee00000 | cpu << 12, (u32)vector };

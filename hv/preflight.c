@@ -1,0 +1,52 @@
+#include "preflight.h"
+
+#include "lib/printf.h"
+#include "platform/apic.h"
+#include "virt/virt.h"
+#include "x86/insn.h"
+
+/* Bits that tell what a CPU can do against speculative leaks. Takt uses none of them, and says so. */
+#define CPUID_7_EDX_IBPB        BIT(26) /* SDM 2A, CPUID leaf 7: IBRS and IBPB */
+#define CPUID_80000008_EBX_IBPB BIT(12) /* APM3 E.4.6 */
+#define CPUID_80000007_EDX_ITSC BIT(8)  /* SDM 3B 18.17.1: the TSC runs in all power states */
+#define CPUID_LEAF_FEATURES     7u
+#define CPUID_LEAF_POWER        0x80000007u
+#define CPUID_LEAF_CAPACITY     0x80000008u
+
+struct row {
+    const char *what;
+    bool found;
+    const char *yes, *no; /* what follows in either case */
+};
+
+static bool has_ibpb(void) {
+    return cpuid_or_zero(CPUID_LEAF_FEATURES, 0).edx & CPUID_7_EDX_IBPB ||
+           cpuid_or_zero(CPUID_LEAF_CAPACITY, 0).ebx & CPUID_80000008_EBX_IBPB;
+}
+
+const char *preflight(const char *no_iommu) {
+    struct virt_caps v = { 0 };
+    int err = virt_probe(&v);
+    char why_not[96];
+    const struct row rows[] = {
+        { "VT-x or AMD-V", v.present, "guests can run", "none can" },
+        { "left on by firmware", !v.locked_off, "", "switch it on in the firmware's set-up" },
+        { "EPT or nested paging", v.second_level, "needed", "needed" },
+        { "unrestricted guest", v.unrestricted, "needed: guests start without paging", "needed" },
+        { "VPID or ASID", v.asid, "a switch of VMs keeps the TLB", "every switch flushes the TLB" },
+        { "preemption timer", v.preemption_timer, "ends slices", "the APIC timer ends slices" },
+        { "x2APIC", apic_x2, "used", "the APIC is reached by MMIO, at most 255 CPUs" },
+        { "TSC deadline", apic_tsc_deadline, "used", "timers by APIC count" },
+        { "invariant TSC", cpuid_or_zero(CPUID_LEAF_POWER, 0).edx & CPUID_80000007_EDX_ITSC,
+          "time is right in all power states", "time is right while the clock rate is fixed" },
+        { "IOMMU", !no_iommu, "confines the devices of VMs", why_not },
+        { "speculation: IBPB", has_ibpb(), "not used: VMs are not protected from each other's speculation",
+          "VMs are not protected from each other's speculation" },
+    };
+
+    hv_snprintf(why_not, sizeof(why_not), "devices are given to VMs by unsafe_dma alone: %s", no_iommu);
+    log_info("What this machine has:");
+    for (const struct row *r = rows; r < rows + ARRAY_SIZE(rows); r++)
+        log_info("  %-22s %-3s  %s", r->what, r->found ? "yes" : "no", r->found ? r->yes : r->no);
+    return err < 0 ? v.reason : NULL;
+}
