@@ -52,24 +52,25 @@ enum { REG_INTERRUPTS = 0xb8 };
 #define FAULT_READ       BIT(62)
 
 /* descriptors of the queue, 6.5.2 */
-#define FLUSH_CONTEXTS   (1ull | 1u << 4) /* all */
-#define FLUSH_ALL        (2ull | 1u << 4 | DRAIN)
-#define FLUSH_DOMAIN(id) (2ull | 2u << 4 | DRAIN | (id) << 16)
-#define DRAIN            (3u << 6) /* with reads and writes that are under way */
-#define FLUSH_INTERRUPTS 4ull      /* all */
-#define WAIT(serial)     (5ull | 1u << 5 | (u64)(serial) << 32)
+#define FLUSH_CONTEXTS          (1ull | 1u << 4) /* all */
+#define FLUSH_ALL               (2ull | 1u << 4 | DRAIN)
+#define FLUSH_DOMAIN(id)        (2ull | 2u << 4 | DRAIN | (id) << 16)
+#define DRAIN                   (3u << 6) /* with reads and writes that are under way */
+#define FLUSH_INTERRUPTS        4ull      /* all; and that of one vector, 6.5.2.7 */
+#define FLUSH_INTERRUPT(vector) (4ull | 1u << 4 | (u64)(vector) << 32)
+#define WAIT(serial)            (5ull | 1u << 5 | (u64)(serial) << 32)
 
-#define PRESENT          1ull
-#define SNOOP            BIT(11)      /* of a leaf: devices cannot pass by the caches */
-#define VERIFY_SOURCE    (1ull << 18) /* of an interrupt's entry: all bits of it, 9.10 */
+#define PRESENT                 1ull
+#define SNOOP                   BIT(11)      /* of a leaf: devices cannot pass by the caches */
+#define VERIFY_SOURCE           (1ull << 18) /* of an interrupt's entry: all bits of it, 9.10 */
 
-#define QUEUE_ENTRIES    256u
-#define PATIENCE         10000u /* reads of a register, some 100 ns to 1 us each */
-#define MAX_DOMAINS      64u
-#define FIRMWARE         1u /* its domain; 0 is for nobody, 6.1 */
-#define CHUNKS_A_PART    64u
-#define FAULT_PAUSE      NS_PER_MS /* from one interrupt about faults to the next */
-#define FAULT_SAYS       NS_PER_S  /* from one sentence about a device to the next */
+#define QUEUE_ENTRIES           256u
+#define PATIENCE                10000u /* reads of a register, some 100 ns to 1 us each */
+#define MAX_DOMAINS             64u
+#define FIRMWARE                1u /* its domain; 0 is for nobody, 6.1 */
+#define CHUNKS_A_PART           64u
+#define FAULT_PAUSE             NS_PER_MS /* from one interrupt about faults to the next */
+#define FAULT_SAYS              NS_PER_S  /* from one sentence about a device to the next */
 
 struct iommu_unit {
     volatile u8 *regs; /* NULL: of no use */
@@ -95,6 +96,7 @@ static struct npt_format format;
 static struct iommu_domain *domain[MAX_DOMAINS];
 static u32 nr_domains = MAX_DOMAINS;
 static u64 (*root)[2], (*interrupts)[2];
+static struct iommu_unit *unit_of_vector[256]; /* whose requests use that entry; NULL: none does */
 static int fault_vector;
 static struct timer fault_timer;
 static struct pci_device stranger; /* faults of a device that is not known */
@@ -142,16 +144,20 @@ static void submit(struct iommu_unit *u, u64 low, u64 high) {
 static void on_trouble(struct timer *t, u64 now);
 static struct timer trouble = { .fn = on_trouble };
 
-/* 6.5.2: all of it is over at return. One that does not answer is waited for once: what it had to forget it
- * may still know, so its devices lose the right to be master at once, and their VMs end. */
-static void flush(struct iommu_unit *u, u64 what, u64 more) {
+/* Asks the unit to forget what descriptor `what` (6.5.2) names, and waits until it has. One wait
+ * each: the unit may do descriptors in any order unless a wait is between them, and the IOTLB must
+ * be flushed after the contexts are, or translations that it fetches by an old context meanwhile
+ * stay in it (6.5.2.8).
+ *
+ * If the unit does not answer we never wait for it again. Its old entries may live on, so all
+ * its devices lose the right to be master at once, and their VMs are stopped. */
+static void flush(struct iommu_unit *u, u64 what) {
     bool done = false;
 
     if (u->why || !u->queue) return;
     counter_inc(&iommu_flushes, this_cpu()->id);
     spin_lock(&u->lock);
     submit(u, what, 0);
-    if (more) submit(u, more, 0);
     u->serial++;
     submit(u, WAIT(u->serial), va_to_hpa((const void *)u->done));
     set(u, REG_QUEUE_TAIL, u->tail * 16);
@@ -167,7 +173,11 @@ static void flush(struct iommu_unit *u, u64 what, u64 more) {
     timer_set(WORK_CPU, &trouble, now_ns());
 }
 
-static void flush_all(u64 what, u64 more) { FOR_UNITS(u) flush(u, what, more); }
+/* After the context entry of a device in this domain has changed. */
+static void flush_context(struct iommu_unit *u, u32 domain_id) {
+    flush(u, FLUSH_CONTEXTS);
+    flush(u, FLUSH_DOMAIN(domain_id));
+}
 
 static void on_trouble(struct timer *t, u64 now) {
     for (u32 i = 0; i < pci_count(); i++) {
@@ -293,7 +303,7 @@ int iommu_map(struct vm *vm, gpa_t gpa, hpa_t hpa, u64 len) {
 
     if (!m) return 0;
     err = hpa == HPA_NONE ? npt_unmap(&m->npt, gpa, len) : npt_map(&m->npt, gpa, hpa, len, NPT_RW, NPT_WB);
-    if (eager || m->npt.tlb.current != before) flush_all(FLUSH_DOMAIN(m->id), 0);
+    if (eager || m->npt.tlb.current != before) FOR_UNITS(u) flush(u, FLUSH_DOMAIN(m->id));
     return err;
 }
 
@@ -331,7 +341,7 @@ static int attach(struct pci_device *d, struct iommu_unit *u, const struct iommu
     if (!e) return -ENOMEM;
     if (table) entry_set(e, table | PRESENT, m->id << 8 | (four ? 2 : 1));
     d->iommu = u;
-    flush(u, FLUSH_CONTEXTS, FLUSH_DOMAIN(m->id));
+    flush_context(u, m->id);
     return u->why ? -EIO : 0;
 }
 
@@ -348,21 +358,23 @@ void iommu_detach(struct pci_device *d) {
     if (!d->iommu) return;
     e = context_of(d->bdf);
     entry_set(e, 0, 0);
-    flush(d->iommu, FLUSH_CONTEXTS, FLUSH_DOMAIN((u32)(e[1] >> 8)));
+    flush_context(d->iommu, (u32)(e[1] >> 8));
     d->iommu = NULL;
 }
 
 /* ---- interrupts, 5.1.3 and 9.10 ---- */
 
-/* Posted ones, 5.2, would have another form of entry. */
-static int interrupt_set(u32 vector, u32 source, u32 cpu, bool level) {
+/* Requests of `source`, which come by unit u, with the entry of this vector interrupt `cpu`.
+ * Posted interrupts (5.2) would have another form of entry. */
+static int interrupt_set(struct iommu_unit *u, u32 vector, u32 source, u32 cpu, bool level) {
     u32 id = percpu_of[cpu]->apic_id;
 
     if (!x2apic && id > 254) return -ENODEV;
     entry_set(interrupts[vector],
               PRESENT | (u64)level << 4 | vector << 16 | (u64)(x2apic ? id : id << 8) << 32,
               source | VERIFY_SOURCE);
-    flush_all(FLUSH_INTERRUPTS, 0);
+    unit_of_vector[vector] = u;
+    flush(u, FLUSH_INTERRUPT(vector));
     return 0;
 }
 
@@ -370,22 +382,25 @@ int iommu_irq(const struct pci_device *d, u32 vector, u32 cpu, struct irq_messag
     int err;
 
     if (!d->iommu) return irq_message((int)vector, cpu, m);
-    err = interrupt_set(vector, d->bdf, cpu, false);
+    err = interrupt_set(d->iommu, vector, d->bdf, cpu, false);
     m->addr = 0xfee00000 | BIT(4) | BIT(3) | vector << 5; /* remapped, with a subhandle, which is 0 */
     m->data = 0;
     return err ? err : d->iommu->why ? -EIO : 0;
 }
 
 void iommu_irq_free(u32 vector) {
-    if (!on || !(interrupts[vector][0] & PRESENT)) return;
+    struct iommu_unit *u = unit_of_vector[vector];
+
+    if (!u) return;
     entry_set(interrupts[vector], 0, 0);
-    flush_all(FLUSH_INTERRUPTS, 0);
+    unit_of_vector[vector] = NULL;
+    flush(u, FLUSH_INTERRUPT(vector));
 }
 
 static int remap_pin(u32 id, u32 vector, bool level) {
     for (const struct dmar_scope *s = dmar.scope; s < dmar.scope + dmar.nr_scopes; s++)
         if (!s->of_region && s->kind == DMAR_IOAPIC && s->id == id)
-            return unit[s->of].why ? 1 : interrupt_set(vector, scope_bdf(s), WORK_CPU, level);
+            return unit[s->of].why ? 1 : interrupt_set(&unit[s->of], vector, scope_bdf(s), WORK_CPU, level);
     return -ENODEV;
 }
 
@@ -500,13 +515,15 @@ static bool start(struct iommu_unit *u) {
     u->done = hpa_to_va(pages + PAGE_SIZE);
     set64(u, REG_ROOT, va_to_hpa(root));
     if (!command(u, (u32)SET_ROOT, true)) return false;
+    set(u, REG_FAULTS, FAULTS_QUEUE); /* an error of before: the queue would stand still */
     set(u, REG_QUEUE_TAIL, 0);
     set64(u, REG_QUEUE, pages);
     if (!command(u, (u32)QUEUE, true)) return false;
-    flush(u, FLUSH_CONTEXTS, FLUSH_ALL);
+    flush(u, FLUSH_CONTEXTS);
+    flush(u, FLUSH_ALL);
     set64(u, REG_INTERRUPTS, va_to_hpa(interrupts) | (u64)x2apic << 11 | 7); /* 2^8 entries */
     if (!command(u, (u32)SET_INTERRUPTS, true)) return false;
-    flush(u, FLUSH_INTERRUPTS, 0);
+    flush(u, FLUSH_INTERRUPTS);
     take_faults(u); /* of before */
     set(u, REG_FAULT_DATA, m.data);
     set(u, REG_FAULT_ADDR, (u32)m.addr);

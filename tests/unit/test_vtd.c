@@ -69,6 +69,7 @@ static void boot(void) {
     nr_domains = MAX_DOMAINS;
     why_off = "no IOMMU is in use";
     root = interrupts = NULL;
+    memset(unit_of_vector, 0, sizeof(unit_of_vector));
     irq_remap_pin = NULL;
     pci_enumerate();
     give_init(&acpi, 1ull << 30, 6ull << 30);
@@ -207,8 +208,10 @@ static void test_left_on(void **state) {
     model->root_now = model->table_now = MODEL_RAM;
     model->cap |= 1ull << 5;
     model->protected = BIT(31) | 1;
+    model->faults = FAULTS_QUEUE; /* an invalid descriptor, time-outs: the queue stands still */
     boot();
     assert_null(why);
+    assert_int_equal(model->faults & FAULTS_QUEUE, 0);
     assert_false(model->status & COMPATIBLE || model->protected);
     assert_int_not_equal(model->root_now, MODEL_RAM);
     assert_false(reaches(NIC, 0x1000));
@@ -422,6 +425,37 @@ static void test_interrupts(void **state) {
     forget_faults();
 }
 
+/* What one device's interrupt becomes is told to the unit that has the device, and to no other;
+ * the other entries stay in that unit's cache. */
+static void test_interrupts_of_two_units(void **state) {
+    struct irq_message m;
+    struct vm *vm;
+    u32 before[MODEL_UNITS], cpu;
+
+    end = 48;
+    add_unit_at(MODEL_BASE, false, 1, &(const u8[5]){ DMAR_ENDPOINT, 0, 0, 4, 0 });
+    add_unit_at(MODEL_BASE + PAGE_SIZE, true, 0, NULL);
+    boot();
+    vm = driver();
+    assert_ptr_equal(pci_find(NIC)->iommu, &unit[1]);
+    assert_int_equal(iommu_irq(vm->pci[0], 0x40, 0, &m), 0);
+    assert_int_equal(model_message(&model[1], NIC, m.addr, m.data, &cpu), 0x40);
+    assert_int_equal(iommu_irq(vm->pci[0], 0x41, 0, &m), 0);
+    assert_int_equal(model_message(&model[1], NIC, m.addr, m.data, &cpu), 0x41);
+    for (u32 i = 0; i < MODEL_UNITS; i++) before[i] = model[i].entry_flushes;
+    assert_int_equal(iommu_irq(vm->pci[0], 0x41, 1, &m), 0);
+    assert_int_equal(model_message(&model[1], NIC, m.addr, m.data, &cpu), 0x41);
+    assert_int_equal(cpu, 1);
+    assert_true(model[1].entry[0x40].valid);
+    iommu_irq_free(0x41);
+    iommu_irq_free(0x40);
+    assert_int_equal(model_message(&model[1], NIC, m.addr, m.data, &cpu), -1);
+    fake_destroy(vm);
+    assert_int_equal(model[0].entry_flushes, before[0]);
+    assert_true(model[1].entry_flushes >= before[1] + 3);
+    fake_advance(2 * FAULT_PAUSE);
+}
+
 static void test_pins(void **state) {
     u32 cpu = 99;
 
@@ -545,6 +579,7 @@ int main(void) {
         TEST(test_regions),
         TEST(test_region_at_0),
         TEST(test_interrupts),
+        TEST(test_interrupts_of_two_units),
         TEST(test_pins),
         TEST(test_ids),
         TEST(test_stopped),

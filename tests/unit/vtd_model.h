@@ -41,7 +41,9 @@ struct model_page {
 
 static struct model_unit {
     u64 cap, ecap;
-    bool silent, stuck; /* its queue; its command register */
+    bool silent, stuck;    /* its queue; its command register */
+    bool contexts_pending; /* a flush of contexts was asked for, and no wait has told that it is over */
+    u32 entry_flushes;     /* how many flushes of interrupt entries it has had */
     u32 status, protected, faults, fault_control, queue_head, queue_tail;
     u64 root_asked, root_now, table_asked, table_now, queue;
     u64 record[2];
@@ -75,16 +77,36 @@ static u64 model_get(const struct model_unit *m, hpa_t pa) {
 
 /* ---- the queue ---- */
 
+/* VT-d 6.5.2.7: all entries of interrupts, or 2^mask from an index on. */
+static void model_flush_entries(struct model_unit *m, u64 low) {
+    u32 first = (u32)(low >> 32 & 0xffff), nr = 1u << (low >> 27 & 31);
+
+    m->entry_flushes++;
+    if (!(low >> 4 & 1)) {
+        first = 0;
+        nr = ARRAY_SIZE(m->entry);
+    }
+    for (u32 i = first; i < first + nr && i < ARRAY_SIZE(m->entry); i++) m->entry[i].valid = false;
+}
+
+/* Hardware may do what the queue asks for in any order, but for what is before a wait and what
+ * is behind it. A translation that is fetched by an old context after the IOTLB was flushed
+ * stays in it: 6.5.2.1. */
 static void model_descriptor(struct model_unit *m, u64 low, u64 high) {
     switch (low & 15) {
-    case 1: memset(m->context, 0, sizeof(m->context)); break;
+    case 1:
+        memset(m->context, 0, sizeof(m->context));
+        m->contexts_pending = true;
+        break;
     case 2:
+        if (m->contexts_pending) fail_msg("the IOTLB is flushed before the flush of contexts is over");
         for (struct model_page *p = m->page; p < m->page + 64; p++)
             if ((low >> 4 & 3) == 1 || ((low >> 4 & 3) == 2 && p->domain == (low >> 16 & 0xffff)))
                 p->valid = false;
         break;
-    case 4: memset(m->entry, 0, sizeof(m->entry)); break;
+    case 4: model_flush_entries(m, low); break;
     case 5:
+        m->contexts_pending = false;
         assert_int_equal(low & 0xfffffff0, 1u << 5);
         *(u32 *)hpa_to_va(high) = (u32)(low >> 32);
         break;
@@ -93,7 +115,7 @@ static void model_descriptor(struct model_unit *m, u64 low, u64 high) {
 }
 
 static void model_run_queue(struct model_unit *m) {
-    while (m->status & QUEUE && !m->silent && m->queue_head != m->queue_tail) {
+    while (m->status & QUEUE && !m->silent && !(m->faults & FAULTS_QUEUE) && m->queue_head != m->queue_tail) {
         hpa_t at = (m->queue & ~(PAGE_SIZE - 1)) + m->queue_head;
 
         model_descriptor(m, model_get(m, at), model_get(m, at + 8));
