@@ -24,6 +24,29 @@ def pytest_configure(config):
     config.addinivalue_line("markers", "alone: judges times or shares by the host's clock: nothing may run beside it")
 
 
+BOOTING = ("guest", "system")  # directories whose tests boot machines
+
+
+def boots(arguments):
+    """Returns whether one of these arguments of pytest selects tests that boot machines."""
+    tests = os.path.join(ROOT, "tests")
+    selected = [os.path.abspath(a.partition("::")[0]) for a in arguments]
+    return any(path == tests or os.path.relpath(path, tests).split(os.sep)[0] in BOOTING for path in selected)
+
+
+def pytest_sessionstart(session):
+    """Ends the run with one sentence if an emulator does not work here: else each test that boots it would fail."""
+    config = session.config
+    if hasattr(config, "workerinput") or config.option.collectonly or not boots(config.args):
+        return  # the process that started this worker of xdist has already done it
+    import machine
+    for platform in platforms(config):
+        try:
+            machine.check(platform)
+        except (machine.Died, OSError) as e:
+            pytest.exit(f"no test was run, as {platform} does not work here: {e}", returncode=3)
+
+
 def pytest_collection_modifyitems(config, items):
     for item in items:
         params = item.callspec.params.values() if hasattr(item, "callspec") else ()

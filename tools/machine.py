@@ -6,6 +6,7 @@ As a module: `Machine(platform, iso, ...)` with start(), wait(), stop(). As a co
   tools/machine.py platform                     prints the best platform that this host has
   tools/machine.py run [options] ISO            interactive: this terminal is COM1; Ctrl-A x ends the machine
   tools/machine.py watch [options] ISO          prints COM1 until --until matches, the machine ends, or time is up
+  tools/machine.py check [--platform P]         starts the emulator with nothing to boot: does it live?
 """
 import argparse
 import contextlib
@@ -46,6 +47,7 @@ sound: waveoutdrv=dummy, waveindrv=dummy, midioutdrv=dummy
 clock: sync=none, time0=946681200
 pci: enabled=1, chipset=i440fx{slots}
 port_e9_hack: enabled=0
+sound: waveoutdrv=dummy, waveindrv=dummy, midioutdrv=dummy
 """
 NIC_MAC = "52:54:00:12:34:56"
 # What is behind the network card 00:03.0, an e1000: user-mode networks inside the emulators, that answer ARP, DHCP and ping.
@@ -53,6 +55,17 @@ NIC_USER = {"qemu": "user,restrict=on", "bochs": "ethmod=vnet, ethdev=/nonexiste
 IOMMU = "intremap=on,eim=on"  # of intel-iommu: all that it can do
 IGB_MAC = "52:54:00:00:{:02x}:01"  # of the igb behind root port 1, 2 ...: the functions 01:00.0, 02:00.0 ...
 IGB_USER = "user,restrict=on"
+
+
+# The firmware says this when it has looked at all disks. By then the emulator has started all of its parts.
+NOTHING_TO_BOOT = "No bootable device"
+# Lines that Bochs prints whether it fails or not.
+BOCHS_CHATTER = re.compile(r"\d+i\[|=+$|\(0\)|Next at t=")
+LAST_WORDS = 3  # lines
+
+
+class Died(SystemExit):
+    """The emulator ended by itself. A tool that does not catch this exception ends with its sentence."""
 
 
 def kvm_nested():
@@ -197,6 +210,7 @@ class Machine:
             self.process = subprocess.Popen(command, stdin=None if stdio else subprocess.DEVNULL, stdout=None if stdio else log,
                                             stderr=None if stdio else subprocess.STDOUT, start_new_session=not stdio,
                                             cwd=self.dir)
+        self.raise_if_dead()
         return self
 
     @contextlib.contextmanager
@@ -223,8 +237,14 @@ class Machine:
         """A socket that speaks to COM1 (com1="socket")."""
         end = time.monotonic() + timeout
         if self.listener:
-            self.listener.settimeout(timeout)
-            return self.listener.accept()[0]
+            self.listener.settimeout(0.2)
+        while self.listener:
+            try:
+                return self.listener.accept()[0]
+            except TimeoutError:
+                self.raise_if_dead()
+                if time.monotonic() > end:
+                    raise
         while True:
             s = socket.socket(socket.AF_UNIX)
             try:
@@ -232,6 +252,7 @@ class Machine:
                 return s
             except OSError:
                 s.close()
+                self.raise_if_dead()
                 if time.monotonic() > end or self.process.poll() is not None:
                     raise
                 time.sleep(0.05)
@@ -245,10 +266,33 @@ class Machine:
         with open(os.path.join(self.dir, "emulator.log"), "rb") as f:
             return f.read().decode("utf-8", "replace")
 
+    def death(self):
+        """Returns the sentence that tells how the emulator failed, or None if it runs or its guest ended it.
+
+        A guest that ends its machine has said something on COM1 before. So the emulator has failed if a signal ended it
+        or if it ended while COM1 was empty.
+        """
+        code = self.process.poll() if self.process else None
+        if code is None or (code >= 0 and os.path.getsize(self.serial_path)):
+            return None
+        if code < 0:
+            how = f"was ended by {signal.Signals(-code).name}"
+        else:
+            how = f"ended with exit code {code} before the machine had said a word"
+        return f"machine: {self.emulator()} {how}; its last words: {self.last_words()} (see {self.dir}/emulator.log)"
+
+    def emulator(self):
+        return "Bochs" if self.platform == "bochs" else "QEMU"
+
+    def last_words(self):
+        """The last lines that the emulator itself said, as one."""
+        said = [line.strip() for line in self.log().splitlines() if line.strip() and not BOCHS_CHATTER.match(line)]
+        return "; ".join(said[-LAST_WORDS:]) or "none"
+
     def wait(self, until=None, timeout=60, echo=None):
         """Until the regular expression `until` matches serial output that no earlier wait() has passed.
 
-        Returns ("matched", match), ("ended", exit code) or ("timeout", None).
+        Returns ("matched", match), ("ended", exit code) or ("timeout", None). Raises Died if the emulator failed.
         """
         end = time.monotonic() + timeout
         pattern = re.compile(until) if until else None
@@ -265,10 +309,17 @@ class Machine:
                 self.seen = match.end()
                 return "matched", match
             if code is not None:
+                self.raise_if_dead()
                 return "ended", code
             if time.monotonic() > end:
                 return "timeout", None
             time.sleep(0.05)
+
+    def raise_if_dead(self):
+        sentence = self.death()
+        if sentence:
+            self.stop()
+            raise Died(sentence)
 
     def host_took(self):
         """The largest part of its running time that a thread of the emulator waited for a CPU of the host (0 to 1)."""
@@ -301,6 +352,34 @@ class Machine:
 
     def __exit__(self, *_):
         self.stop()
+
+
+def check(platform, directory=None, timeout=60):
+    """Starts the emulator with nothing to boot. Returns when its firmware has found that out; raises Died if it ends before.
+
+    timeout: wall-clock seconds.
+    """
+    directory = directory or os.path.join(BUILD, "run", f"check-{platform}")
+    os.makedirs(directory, exist_ok=True)
+    iso, said = os.path.join(directory, "empty.iso"), os.path.join(directory, "firmware.txt")
+    for path, size in ((iso, 1 << 20), (said, 0)):
+        with open(path, "wb") as f:
+            f.truncate(size)
+    debugcon = ["-chardev", f"file,id=firmware,path={said}", "-device", "isa-debugcon,iobase=0x402,chardev=firmware"]
+    m = Machine(platform, iso, cpus=1, memory=32, directory=directory, extra=debugcon)
+    if platform == "bochs":
+        said = os.path.join(directory, "bochs.log")
+    end = time.monotonic() + timeout
+    with m:
+        while time.monotonic() < end:
+            ended = m.process.poll() is not None
+            with open(said, encoding="utf-8", errors="replace") as f:
+                if NOTHING_TO_BOOT in f.read():
+                    return
+            if ended:
+                m.raise_if_dead()
+            time.sleep(0.05)
+    raise Died(f"machine: {m.emulator()} did not get through its firmware in {timeout} s (see {directory})")
 
 
 def proxy(machine):
@@ -348,6 +427,7 @@ def run(machine):
         try:
             if machine.platform == "bochs":
                 proxy(machine)
+                machine.raise_if_dead()
                 return 0
             code = machine.process.wait()
             return 0 if code == 1 and machine.serial() else code  # 1: Takt itself ended the machine
@@ -361,7 +441,7 @@ def run(machine):
 
 def main():
     parser = argparse.ArgumentParser(description="boot an image on this host's best platform")
-    parser.add_argument("verb", choices=["platform", "run", "watch"])
+    parser.add_argument("verb", choices=["platform", "run", "watch", "check"])
     parser.add_argument("iso", nargs="?")
     parser.add_argument("--platform", default="auto")
     parser.add_argument("--cpus", type=int, default=2)
@@ -379,6 +459,9 @@ def main():
     platform = choose(args.platform)
     if args.verb == "platform":
         print(platform)
+        return 0
+    if args.verb == "check":
+        check(platform)
         return 0
     if not args.iso:
         parser.error("which ISO?")
