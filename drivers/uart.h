@@ -1,4 +1,4 @@
-/* 16550 serial port. Never waits without a bound. */
+/* 16550 serial port, reached by I/O ports or in memory. Never waits without a bound. */
 #ifndef DRIVERS_UART_H
 #define DRIVERS_UART_H
 
@@ -7,13 +7,24 @@
 #define UART_FIFO 16
 
 struct uart {
-    u16 port; /* 0: there is none */
+    u16 port;          /* of the first register; 0: it is not reached by ports */
+    volatile u8 *regs; /* the first register in memory; NULL: it is not in memory */
+    u8 stride;         /* bytes from one register in memory to the next: 1, or 4 with 32-bit accesses */
+    u32 baud;          /* as uart_open() found or set it */
+    u32 overruns;      /* times that the receiver lost bytes, since nobody read them in time */
 };
 
 /* The port of "com1".."com4"; 0 for another number. */
 u16 uart_port(unsigned com);
-/* 8n1, FIFO on, interrupts off. False, and u->port 0, if nothing answers at `port`. Baud is 50 to 115200. */
+/* Looks for a 16550 where `where` says (port, or regs and stride) and sets it up: 8n1, FIFO on,
+ * interrupts off. `baud` is 50 to 115200 and supposes the usual clock of 1.8432 MHz; 0 keeps the
+ * rate that the firmware has set. Returns false, and *u is all zeros, if nothing answers there. */
+bool uart_open(struct uart *u, const struct uart *where, u32 baud);
+/* The same for a port. */
 bool uart_init(struct uart *u, u16 port, u32 baud);
+bool uart_there(const struct uart *u);
+/* From now on it interrupts when bytes have come: at half a FIFO, or when the line falls silent. */
+void uart_listen(struct uart *u);
 /* Gives the transmitter what it takes now, at most one FIFO: how many bytes went. */
 unsigned uart_write(struct uart *u, const char *s, unsigned n);
 /* Has the last bit left? Also true where there is no port. */

@@ -9,31 +9,60 @@
 #include "x86/percpu.h"
 #include "x86/tsc.h"
 
+#define OUT_SIZE 16384u
+#define LOG_LINE 252
+/* Lines that a log keeps. The hypervisor and the guests have one each, so that what guests print
+ * never pushes out what the hypervisor has said. */
 #define LOG_LINES 512u
-#define OUT_SIZE  16384u
-#define LOG_LINE  252
-#define PATIENCE  200000 /* polls of a transmitter that stays busy, before it is given up */
+/* Lines of guests that may wait for the console. What guests want to print beyond that stays in
+ * their own rings and is lost there, so all guests together print what the line carries, and no
+ * more. */
+#define GUESTS_AHEAD 8u
+/* Bytes of the log that go out in one piece, before the shell has its turn, and one more line.
+ * */
+#define LOG_PIECE 512u
+/* How often a transmitter is looked at that does not move, before it is given up: each look takes
+ * about a microsecond, so this is a second. A BMC that is busy has been seen to stall its port for
+ * 0.3 s. */
+#define PATIENCE 1000000u
 
-static struct uart uart;
-static bool async, uart_stuck;
-static enum log_level level = LOG_INFO;
-static struct line {
+enum { OF_HYPERVISOR, OF_GUESTS, LOGS };
+
+struct line {
+    u64 number; /* in both logs together: the order in which the lines came */
     enum log_level level;
     char text[LOG_LINE];
-} lines[LOG_LINES];
+};
+
+static struct log {
+    struct line line[LOG_LINES];
+    u64 end;   /* lines ever logged here */
+    u64 shown; /* of these, how many went to the console or were not meant for it */
+} logs[LOGS];
+
+static struct uart uart;
+static bool async;
+static bool uart_stuck; /* it did not take what it was given last: little patience until it moves */
+static enum log_level level = LOG_INFO;
+static u64 lines_ever, dropped;
+
+/* The line is shared by the shell, whose bytes wait in out_buf, and the logs, of which a piece at a
+ * time is copied to `piece`. A piece goes between two lines of the shell. If both want the line all
+ * the time, each gets half of it. */
 static char out_buf[OUT_SIZE];
-static u64 log_end;            /* lines ever logged */
-static u64 out_head, out_tail; /* bytes ever queued, bytes ever sent */
-static u64 shown;              /* lines of the log that went to the console or were not meant for it */
-static u64 dropped;
+static u64 out_head, out_tail; /* bytes of the shell ever queued, ever sent */
+static char piece[LOG_PIECE + 2 * LOG_LINE];
+static u32 piece_len, piece_at;
+static u32 shell_sent;        /* bytes of the shell since the last piece */
+static char last_sent = '\n'; /* the shell's last byte that was sent */
 static bool held;
 
 void (*console_input)(const char *s, unsigned n);
-void (*console_log_line)(bool after);
+bool (*console_redraw)(void);
 
-/* One lock for log and output: the CPU that holds it. An NMI or exception that hits the holder goes on
- * without it, since a garbled line is better than none; one that hits a CPU which waits takes its turn
- * before that, which a lock with tickets would not let it. */
+/* One lock for log and output: the CPU that holds it. An NMI or exception that hits the holder goes
+ * on without it, since a garbled line is better than none; one that hits a CPU which waits takes
+ * its turn before that, which a lock with tickets would not let it. */
 #define NOBODY ~0u
 static volatile u32 owner = NOBODY;
 static volatile bool panicking;
@@ -50,27 +79,155 @@ static void drop_lock(bool taken) {
     if (taken) __atomic_store_n(&owner, NOBODY, __ATOMIC_RELEASE);
 }
 
+/* ---- the logs ---- */
+
+/* The oldest line from `line` on that is still kept. */
+static u64 kept(const struct log *l, u64 line) {
+    return l->end > LOG_LINES ? MAX(line, l->end - LOG_LINES) : line;
+}
+
+static const struct line *line_at(const struct log *l, u64 at) { return &l->line[at % LOG_LINES]; }
+
+/* Of two places, one in each log, the one whose line came first; LOGS if both are at the end. */
+static u32 older(const u64 at[LOGS]) {
+    bool own = at[OF_HYPERVISOR] < logs[OF_HYPERVISOR].end, guests = at[OF_GUESTS] < logs[OF_GUESTS].end;
+
+    if (own && guests) {
+        u64 a = line_at(&logs[OF_HYPERVISOR], at[OF_HYPERVISOR])->number;
+        u64 b = line_at(&logs[OF_GUESTS], at[OF_GUESTS])->number;
+
+        return a < b ? OF_HYPERVISOR : OF_GUESTS;
+    }
+    if (own) return OF_HYPERVISOR;
+    return guests ? OF_GUESTS : LOGS;
+}
+
+/* The next line for the console, which is then shown; NULL: there is none. */
+static const struct line *next_to_show(void) {
+    for (;;) {
+        u64 at[LOGS];
+        const struct line *l;
+        u32 which;
+
+        for (u32 i = 0; i < LOGS; i++) {
+            at[i] = kept(&logs[i], logs[i].shown);
+            dropped += at[i] - logs[i].shown;
+            logs[i].shown = at[i];
+        }
+        which = older(at);
+        if (which == LOGS) return NULL;
+        l = line_at(&logs[which], logs[which].shown++);
+        if (l->level <= level) return l;
+    }
+}
+
+static bool log_waits(void) {
+    return logs[OF_HYPERVISOR].shown < logs[OF_HYPERVISOR].end || logs[OF_GUESTS].shown < logs[OF_GUESTS].end;
+}
+
+size_t log_read(u64 *position, char *buf, size_t size) {
+    bool taken = take_lock();
+    size_t n = 0;
+    u64 at[LOGS];
+    u32 which;
+
+    for (u32 i = 0; i < LOGS; i++) {
+        at[i] = kept(&logs[i], 0);
+        while (at[i] < logs[i].end && line_at(&logs[i], at[i])->number < *position) at[i]++;
+    }
+    while ((which = older(at)) != LOGS) {
+        const struct line *l = line_at(&logs[which], at[which]);
+        size_t len = strnlen(l->text, LOG_LINE);
+
+        if (len > size - n) break;
+        memcpy(buf + n, l->text, len);
+        n += len;
+        at[which]++;
+        *position = l->number + 1;
+    }
+    drop_lock(taken);
+    return n;
+}
+
+u64 log_next(void) { return lines_ever; }
+
+u64 console_dropped(void) { return dropped; }
+
+void console_set_level(enum log_level l) { level = l; }
+
 /* ---- output ---- */
 
-/* Gives the transmitter what it takes now. */
+static void add_to_piece(const char *s) {
+    for (; *s; s++) {
+        if (*s == '\n') piece[piece_len++] = '\r';
+        piece[piece_len++] = *s;
+    }
+}
+
+/* Copies some lines of the log to `piece`, which has been sent. */
+static void fill_piece(void) {
+    const struct line *l;
+
+    while (piece_len < LOG_PIECE && (l = next_to_show())) {
+        add_to_piece(l->text);
+        if (!async) screen_write(l->text, strnlen(l->text, LOG_LINE));
+    }
+    shell_sent = 0;
+}
+
+/* Gives the transmitter what it takes now of a piece of the log or of the shell's; returns how many
+ * bytes. Of the shell's it stops behind a line. */
 static unsigned push_some(void) {
     u64 at = out_tail % OUT_SIZE;
-    unsigned sent = uart_write(&uart, out_buf + at, (unsigned)MIN(out_head - out_tail, OUT_SIZE - at));
+    unsigned n = (unsigned)MIN(out_head - out_tail, OUT_SIZE - at);
+    unsigned line = 0; /* bytes of the shell up to the end of a line */
 
-    out_tail += sent;
-    return sent;
-}
-
-/* Sends all that is queued. A transmitter that does not move is waited for no more, once and for all. */
-static void push_all(void) {
-    for (int idle = 0; out_tail < out_head && uart.port && !uart_stuck; cpu_relax()) {
-        idle = push_some() ? 0 : idle + 1;
-        uart_stuck = idle == PATIENCE;
+    if (piece_at < piece_len) {
+        n = uart_write(&uart, piece + piece_at, piece_len - piece_at);
+        piece_at += n;
+        return n;
     }
-    if (uart_stuck || !uart.port) out_tail = out_head;
+    while (line < n && out_buf[at + line++] != '\n') {
+    }
+    n = uart_write(&uart, out_buf + at, line);
+    if (n) last_sent = out_buf[at + n - 1];
+    out_tail += n;
+    shell_sent += n;
+    return n;
 }
 
-/* Each might be a "\n". */
+static bool anything_queued(void) { return piece_at < piece_len || out_tail < out_head; }
+
+static void forget_queue(void) {
+    piece_at = piece_len = 0;
+    if (out_tail < out_head) last_sent = out_buf[(out_head - 1) % OUT_SIZE];
+    out_tail = out_head;
+}
+
+/* How often a transmitter that does not move is looked at: as long as PATIENCE says, besides the
+ * time that its FIFO takes at a low rate. One that is stuck already gets the time of two FIFOs, in
+ * case it has recovered. */
+static u32 patience(void) {
+    u32 fifo = 1400 * (115200 / MAX(uart.baud, 50u));
+
+    return uart_stuck ? 2 * fifo : PATIENCE + fifo;
+}
+
+/* Sends all that is queued, and waits for it. What a stuck transmitter does not take is lost. */
+static void push_all(void) {
+    for (u32 idle = 0; anything_queued() && uart_there(&uart); cpu_relax()) {
+        if (push_some()) {
+            idle = 0;
+            uart_stuck = false;
+        } else if (++idle >= patience()) {
+            uart_stuck = true;
+            break;
+        }
+    }
+    forget_queue();
+}
+
+/* Each byte might be a "\n", which takes two. */
 unsigned console_room(void) { return (unsigned)(OUT_SIZE - (out_head - out_tail)) / 2; }
 
 /* Before console_set_async() it makes room by waiting. */
@@ -97,62 +254,59 @@ unsigned console_write(const char *s, unsigned n) {
 
 void console_hold(bool hold) { held = hold; }
 
-/* ---- the log ---- */
-
-/* The oldest line from `line` on that is still kept. */
-static u64 kept(u64 line) { return log_end > LOG_LINES ? MAX(line, log_end - LOG_LINES) : line; }
-
-/* Sends lines from the log to the console while there is room for a long one. */
+/* Sends all lines of the log, and waits for it. */
 static void show_log(void) {
-    dropped += kept(shown) - shown;
-    for (shown = kept(shown); shown < log_end && (!async || console_room() > LOG_LINE); shown++) {
-        const struct line *l = &lines[shown % LOG_LINES];
-        size_t n = strnlen(l->text, LOG_LINE);
-
-        if (l->level > level) continue;
-        write_locked(l->text, (unsigned)n);
-        if (!async) screen_write(l->text, n);
+    push_all();
+    while (log_waits()) {
+        piece_at = piece_len = 0;
+        fill_piece();
+        push_all();
     }
 }
 
-void log_at(enum log_level at, const char *fmt, ...) {
+/* ---- to the log ---- */
+
+/* Adds a line: its time, `fmt`, a newline. */
+static void add_line(u32 which, enum log_level at, const char *fmt, va_list ap) {
     u64 us = tsc_khz ? now_ns() / 1000 : 0;
     struct line l = { .level = at };
+    struct log *log = &logs[which];
     bool taken;
-    va_list ap;
     int n;
 
     n = hv_snprintf(l.text, LOG_LINE, "[%5lu.%06lu] ", us / 1000000, us % 1000000);
-    va_start(ap, fmt);
     n += hv_vsnprintf(l.text + n, (size_t)(LOG_LINE - n), fmt, ap);
-    va_end(ap);
     l.text[MIN(n, LOG_LINE - 2)] = '\n';
     l.text[MIN(n, LOG_LINE - 2) + 1] = 0;
 
     taken = take_lock();
-    lines[log_end++ % LOG_LINES] = l;
+    l.number = lines_ever++;
+    log->line[log->end++ % LOG_LINES] = l;
     if (!async) show_log();
     drop_lock(taken);
 }
 
-size_t log_read(u64 *position, char *buf, size_t size) {
-    bool taken = take_lock();
-    size_t n = 0, len;
+void log_at(enum log_level at, const char *fmt, ...) {
+    va_list ap;
 
-    for (*position = kept(*position); *position < log_end; ++*position, n += len) {
-        const char *text = lines[*position % LOG_LINES].text;
-
-        len = strnlen(text, LOG_LINE);
-        if (len > size - n) break;
-        memcpy(buf + n, text, len);
-    }
-    drop_lock(taken);
-    return n;
+    va_start(ap, fmt);
+    add_line(OF_HYPERVISOR, at, fmt, ap);
+    va_end(ap);
 }
 
-u64 console_dropped(void) { return dropped; }
+void log_of_guest(const char *fmt, ...) {
+    va_list ap;
 
-void console_set_level(enum log_level l) { level = l; }
+    va_start(ap, fmt);
+    add_line(OF_GUESTS, LOG_INFO, fmt, ap);
+    va_end(ap);
+}
+
+bool log_takes_guests(void) {
+    const struct log *l = &logs[OF_GUESTS];
+
+    return l->end - l->shown < GUESTS_AHEAD;
+}
 
 /* ---- set-up, and the end ---- */
 
@@ -166,27 +320,28 @@ void console_init(const char *spec) {
         uart = wanted;
     else
         log_warn("no serial port answers as com%u: the console stays %s", want.com,
-                 uart.port ? "where it is" : "the log and the screen");
+                 uart_there(&uart) ? "where it is" : "the log and the screen");
 }
 
 void console_flush(void) {
     bool taken = take_lock();
 
     show_log();
-    push_all();
-    for (int i = 0; i < PATIENCE && !uart_drained(&uart); i++) cpu_relax();
+    for (u32 i = 0; i < patience() && !uart_drained(&uart); i++) cpu_relax();
     drop_lock(taken);
 }
 
 void console_set_panic(void) {
     panicking = true;
     async = false;
+    uart_stuck = false; /* it may have recovered: a panic is worth another try */
 }
 
 /* ---- after boot: a work item moves what is queued ---- */
 
 #define PUMP_IDLE_NS (10 * NS_PER_MS)
 #define PUMP_BUSY_NS 1300000ull /* a FIFO takes 1.4 ms at 115200 baud */
+#define PUMP_FIFOS   16         /* that one step fills at most: emulated ports take bytes at once */
 
 static void take_input(void) {
     char in[UART_FIFO];
@@ -197,19 +352,38 @@ static void take_input(void) {
     if (n) console_input(in, n);
 }
 
+/* Lets the log have the line if it wants it and may: between two lines of the shell, when the shell
+ * has had as many bytes as the log before; or when the shell is silent, unless it is in the middle
+ * of an answer. A line that is being edited is taken away, and drawn again behind the log's. */
+static void log_turn(void) {
+    bool edited = false, taken;
+
+    if (piece_at < piece_len || !log_waits()) return;
+    if (out_tail < out_head) {
+        if (last_sent != '\n' || shell_sent < piece_len) return;
+    } else if (last_sent != '\n') {
+        if (held) return;
+        edited = console_redraw(); /* what it draws is queued: it goes out behind the piece */
+    }
+    taken = take_lock();
+    piece_at = piece_len = 0;
+    if (edited) add_to_piece("\r\x1b[K");
+    fill_piece();
+    drop_lock(taken);
+}
+
 static bool pump(struct work *w) {
-    bool logs = !held && shown < log_end, taken;
+    bool taken;
 
     take_input();
-    if (logs) console_log_line(false);
-    taken = take_lock();
-    if (logs) show_log();
-    for (int i = 0; i < 16 && out_tail < out_head && push_some(); i++)
-        ;
-    if (!uart.port) out_tail = out_head;
-    w->not_before = now_ns() + (out_tail < out_head ? PUMP_BUSY_NS : PUMP_IDLE_NS);
-    drop_lock(taken);
-    if (logs) console_log_line(true);
+    for (u32 i = 0, sent = 1; i < PUMP_FIFOS && sent; i++) {
+        log_turn();
+        taken = take_lock();
+        sent = push_some();
+        if (!uart_there(&uart)) forget_queue();
+        drop_lock(taken);
+    }
+    w->not_before = now_ns() + (anything_queued() ? PUMP_BUSY_NS : PUMP_IDLE_NS);
     return true;
 }
 

@@ -1,23 +1,25 @@
-/* The console: a serial port that the log and the shell share, and the screen as a copy of it. Output is
- * queued and leaves as the port takes it; nothing waits after boot. */
+/* The console: a serial port that the log and the shell share, and the screen as a copy of it.
+ * Output is queued and leaves as the port takes it; nothing waits after boot. */
 #ifndef HV_PLATFORM_CONSOLE_H
 #define HV_PLATFORM_CONSOLE_H
 
 #include "lib/printf.h"
 
-/* Queues `n` bytes; returns how many were taken, fewer when the queue is full. "\n" is sent as "\r\n". */
+/* Queues `n` bytes; returns how many were taken, fewer when the queue is full. "\n" is sent as
+ * "\r\n". */
 unsigned console_write(const char *s, unsigned n);
 unsigned console_room(void); /* bytes that console_write would take now */
 
-/* While held, lines of the log wait in the log's ring, so that they do not cut into what the shell writes. A
- * panic does not care. */
+/* While held, lines of the log do not go out behind what the shell wrote last, since that is the
+ * middle of an answer. They still go between two lines of the shell. A panic does not care. */
 void console_hold(bool hold);
 
 /* The shell's, set before console_set_async(). Hears what was typed, on WORK_CPU from its loop. */
 extern void (*console_input)(const char *s, unsigned n);
-/* The shell's as well. Called before (false) and after (true) lines of the log go to the console, to take
- * away and to draw again the line that is being edited. */
-extern void (*console_log_line)(bool after);
+/* The shell's as well. Called when lines of the log are about to go out, and the line of the
+ * terminal is not empty. If that is the line that is being edited, queues what draws it again and
+ * returns true: the console takes it away before the log's lines. */
+extern bool (*console_redraw)(void);
 
 /* ---- set-up (main.c) ---- */
 
@@ -35,8 +37,17 @@ void console_flush(void);
 
 /* ---- the log ---- */
 
-/* Copies whole lines of the log from *position on (0: the oldest there is) and moves it; returns how many
- * bytes, 0 at the end. Lines that were overwritten meanwhile are skipped. */
+/* Copies whole lines from number *position on (0: the oldest there is) and moves it; returns how
+ * many bytes, 0 at the end. Lines that were overwritten meanwhile are skipped. Those of guests are
+ * among them, in their order. */
 size_t log_read(u64 *position, char *buf, size_t size);
+u64 log_next(void); /* the number that the next line will have */
+
+/* A line that a guest printed, as text that is safe for a terminal. Guests have a log of their own,
+ * so that they cannot push out the hypervisor's lines. */
+void log_of_guest(const char *fmt, ...) PRINTF(1, 2);
+/* Is the console waiting for lines of guests? If not, they are to wait: the line carries no more.
+ * */
+bool log_takes_guests(void);
 
 #endif

@@ -1,7 +1,9 @@
-/* Guests' consoles. Nothing that a guest prints reaches a terminal unescaped. A guest that prints without end
- * costs itself lines, not the others time: the log takes a line of each VM every 10 ms, and what finds the
- * VM's ring full is counted there. */
+/* Guests' consoles. Nothing that a guest prints reaches a terminal unescaped. A guest that prints
+ * without end loses lines itself and costs the others no time: the log takes a line of each VM
+ * every 10 ms, and fewer if the console cannot carry them all. What finds the VM's ring full is
+ * lost and counted there. */
 #include <takt/errno.h>
+#include "platform/console.h"
 #include "shell/shell.h"
 #include "vm/vm.h"
 
@@ -30,18 +32,30 @@ static bool log_line(struct vm *vm, bool rest) {
 
     if (!n && rest) n = ring_get(&vm->console.out, raw, sizeof(raw));
     escape(text, raw, n - (n && raw[n - 1] == '\n'));
-    if (n) log_info("%s: %s", vm->name, text);
+    if (n) log_of_guest("%s: %s", vm->name, text);
     return n;
 }
 
 u64 guestcon_step(u64 now) {
     static struct vm *vm;
     static u64 round;
+    static u32 after; /* of the round that was broken off: the id of the VM that was the last */
 
-    if (!to_log || (!vm && now < round)) return to_log ? round : ~0ull;
+    if (!to_log) return ~0ull;
+    if (!vm && now < round) return round;
+    if (!log_takes_guests()) { /* meanwhile no VM is kept from being freed */
+        if (vm) after = vm->id;
+        if (vm) vm_put(vm);
+        vm = NULL;
+        return now + NS_PER_MS;
+    }
     if (!vm) round = now + ROUND_NS;
     vm = vm_next(vm);
-    if (!vm) return round;
+    while (vm && vm->id <= after) vm = vm_next(vm);
+    if (!vm) {
+        after = 0;
+        return round;
+    }
     if (&vm->console != attached) log_line(vm, false);
     return 0;
 }

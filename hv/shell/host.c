@@ -57,12 +57,16 @@ static int cmd_info(struct shell_call *c) {
 
 static int cmd_dmesg(struct shell_call *c) {
     COLUMNS(columns, COL("Log", "line", 's', 0));
-    static u64 position;
+    static u64 position, last; /* what is logged from now on is not shown: it might never end */
     char lines[1024];
     size_t n, end;
 
-    if (c->step == 0) position = 0;
+    if (c->step == 0) {
+        position = 0;
+        last = log_next();
+    }
     c->columns = columns;
+    if (position >= last) return 0;
     n = log_read(&position, lines, sizeof(lines));
     for (size_t i = 0; i < n; i = end + 1) {
         for (end = i; end + 1 < n && lines[end] != '\n'; end++)

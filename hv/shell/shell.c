@@ -401,13 +401,11 @@ static void edit(void) {
     }
 }
 
-/* Lines of the log go to the console between two of ours; a line that is being edited makes room for them. */
-static void around_log(bool after) {
-    if (running) return;
-    if (after)
-        line_show(&line);
-    else
-        put_text(LINE_CLEAR);
+/* Lines of the log are about to go out: the line that is being edited makes room for them. */
+static bool redraw(void) {
+    if (running) return false;
+    line_show(&line);
+    return true;
 }
 
 /* ---- timed commands: lines "@1500ms pause vm2", since the start, or "+10ms list", since the one before was
@@ -500,7 +498,7 @@ void shell_init(const struct config *c) {
     store_host_init(c);
     if (*c->script) script_start(c->script);
     console_input = heard;
-    console_log_line = around_log;
+    console_redraw = redraw;
     heard(DROP_LINE "top\r", c->top ? 5 : 1); /* which draws the prompt */
     work.step = step;
     work_add(&work);

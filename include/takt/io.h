@@ -18,6 +18,10 @@ DEFINE_PORT(b, u8)
 DEFINE_PORT(w, u16)
 DEFINE_PORT(l, u32)
 
+static inline u8 mmio_read8(const volatile void *p) { return *(const volatile u8 *)p; }
+
+static inline void mmio_write8(volatile void *p, u8 v) { *(volatile u8 *)p = v; }
+
 static inline u32 mmio_read32(const volatile void *p) { return *(const volatile u32 *)p; }
 
 static inline void mmio_write32(volatile void *p, u32 v) { *(volatile u32 *)p = v; }

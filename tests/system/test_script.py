@@ -52,3 +52,29 @@ def test_timed_and_repeated():
     assert "takt> pause one\n" in first.serial
     assert first.said(r"\] greets: .")  # guests' lines in the log, with their names
     assert first.serial == second.serial
+
+
+FLOOD = """\
+[hypervisor]
+script = script
+guest_console = log
+
+[vm loud]
+image = hostile
+cmdline = mode=babble
+memory = 2M
+cpus = 1
+"""
+
+
+def test_a_guest_cannot_lock_the_operator_out():
+    """A VM prints as fast as it can, and the serial line carries 11,520 bytes a second. Commands run when they are due all the
+    same, and the prompt is not drawn a thousand times."""
+    script = ["@300ms info -j=a", "@700ms info -j=b", "@1100ms info -j=c", "+10ms poweroff"]
+    boot = Boot("flood", FLOOD, script, "bochs", timeout=180)
+    assert list(boot.results) == ["a", "b", "c"], boot.log[-2000:]
+    a, b, c = (boot.results[tag]["uptime_s"] for tag in "abc")
+    assert 0.37 < b - a < 0.43 and 0.37 < c - b < 0.43  # 0.4 s, as the script says
+    lines = boot.said(r"\] loud: \\x01")
+    assert 20 < len(lines) < 150, len(lines)  # the VM has its part of the line
+    assert boot.log.count("takt> ") < len(lines) + 10
