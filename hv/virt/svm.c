@@ -3,6 +3,7 @@
 #include "lib/printf.h"
 #include "lib/string.h"
 #include "platform/timer.h"
+#include "virt/hw.h"
 #include "virt/vendor.h"
 #include "virt/vmcb.h"
 #include "x86/insn.h"
@@ -13,10 +14,15 @@
 #define VM_CR_SVMDIS    BIT(4)
 
 #define CR4_ACCESS      (CR_READ(4) | CR_WRITE(4)) /* what guests do not see must fault, or is not theirs */
+#define CR0_ACCESS      (CR_READ(0) | CR_WRITE(0))
 
-#define FEAT_NP         BIT(0) /* CPUID 8000000A EDX */
-#define FEAT_PAUSE      BIT(10)
-#define FEAT_THRESHOLD  BIT(12)
+/* Bits of CR0 that never reach the CPU: with them a guest would run its core uncached, with all that shares
+ * its caches (APM2 7.6.2). */
+#define CR0_OWNED      (CR0_CD | CR0_NW)
+
+#define FEAT_NP        BIT(0) /* CPUID 8000000A EDX */
+#define FEAT_PAUSE     BIT(10)
+#define FEAT_THRESHOLD BIT(12)
 
 /* struct virt_vcpu's priv. */
 struct svm_vcpu {
@@ -25,6 +31,8 @@ struct svm_vcpu {
     bool nmi_masked;        /* one was delivered, and no IRET came yet */
     bool stepping;          /* over one instruction, in whose shadow an NMI waits: TF is ours */
     u64 step_rip, iret_rip; /* where that was; and where the last IRET was that exited */
+    u64 cr0_hidden;         /* of CR0_OWNED: what the guest has set and reads back */
+    bool cr0_free;          /* LMSW, SMSW or CLTS is let through: accesses to CR0 do not exit */
 };
 
 static u32 features;
@@ -34,16 +42,24 @@ static struct vmcb *vmcb_of(const struct virt_vcpu *v) { return ((struct svm_vcp
 
 /* ---- the CPU ---- */
 
+/* Each CPU has a VM_CR of its own, and firmware may have left them different. False: SVM is off here, and
+ * stays so up to the next reset. APM2 15.30.1 */
+static bool allow_svm(void) {
+    u64 vm_cr = rdmsr(MSR_VM_CR);
+
+    if (!(vm_cr & VM_CR_SVMDIS)) return true;
+    if (vm_cr & VM_CR_LOCK) return false;
+    wrmsr(MSR_VM_CR, vm_cr & ~VM_CR_SVMDIS);
+    return true;
+}
+
 static void svm_probe(struct virt_caps *caps) {
     struct cpuid svm = cpuid_or_zero(0x8000000a, 0);
-    u64 vm_cr;
 
     caps->present = cpuid_or_zero(0x80000001, 0).ecx & BIT(2);
     if (!caps->present) return;
     features = svm.edx;
-    vm_cr = rdmsr(MSR_VM_CR);
-    caps->locked_off = vm_cr & VM_CR_SVMDIS && vm_cr & VM_CR_LOCK;
-    if (vm_cr & VM_CR_SVMDIS && !caps->locked_off) wrmsr(MSR_VM_CR, vm_cr & ~VM_CR_SVMDIS);
+    caps->locked_off = !allow_svm();
     caps->second_level = features & FEAT_NP;
     caps->unrestricted = true;
     caps->asid = svm.ebx > 1;
@@ -72,21 +88,15 @@ static int make_bitmaps(void) {
 
 /* The host's save area, and what VMRUN does not switch: FS, GS, TR ... */
 static int svm_cpu_enable(u8 *pages) {
-    if (!msr_bitmap && make_bitmaps()) return -ENODEV;
+    if (!msr_bitmap && make_bitmaps()) return -ENOMEM;
+    if (!allow_svm()) return -EPERM;
     wrmsr(MSR_EFER, rdmsr(MSR_EFER) | EFER_SVME);
     wrmsr(MSR_VM_HSAVE_PA, va_to_hpa(pages));
-    __asm__ volatile("vmsave %0" : : "a"(va_to_hpa(pages + PAGE_SIZE)) : "memory");
+    vmsave(va_to_hpa(pages + PAGE_SIZE));
     return (int)cpuid(0x8000000a, 0).ebx;
 }
 
 /* ---- VMs and vCPUs ---- */
-
-static void svm_reset_events(struct virt_vcpu *v) {
-    struct svm_vcpu *s = v->priv;
-
-    s->vmcb->int_shadow = 0;
-    s->nmi_masked = s->stepping = false;
-}
 
 static void svm_load(struct virt_vcpu *v) {
     struct svm_vcpu *s = v->priv;
@@ -117,7 +127,43 @@ static u64 *field_of(struct virt_vcpu *v, enum virt_reg reg) {
 static u64 svm_get_reg(struct virt_vcpu *v, enum virt_reg reg) {
     const u64 *field = field_of(v, reg);
 
-    return field ? *field & ~(reg == VREG_EFER ? EFER_SVME : 0) : state_get(v, reg);
+    if (!field) return state_get(v, reg);
+    if (reg == VREG_EFER) return *field & ~EFER_SVME;
+    if (reg == VREG_CR0) return *field | ((struct svm_vcpu *)v->priv)->cr0_hidden;
+    return *field;
+}
+
+/* Which accesses to control registers exit, as the vCPU's state demands. Of CR0 those that change more than
+ * TS and MP (the selective intercept, APM2 15.9); all of them while the guest has to read what the CPU does
+ * not have. */
+static void set_cr_intercepts(struct virt_vcpu *v) {
+    const struct svm_vcpu *s = v->priv;
+    struct vmcb *b = s->vmcb;
+    u32 selective = 1u << (SVM_EXIT_CR0_SELECTIVE - SVM_EXIT_WORD1);
+
+    b->intercept_cr = CR4_ACCESS;
+    if (s->cr0_hidden && !s->cr0_free) b->intercept_cr |= CR0_ACCESS;
+    /* With V_IRQ set too: there QEMU (up to 10.0 at least) ends by an assertion when the guest writes CR8. */
+    if (v->want_cr8_exit || v->want_irq_window) b->intercept_cr |= CR_WRITE(8);
+    b->intercept[0] |= selective;
+    if (s->cr0_free) b->intercept[0] &= ~selective;
+    b->clean &= ~CLEAN_INTERCEPTS;
+}
+
+static void svm_reset_events(struct virt_vcpu *v) {
+    struct svm_vcpu *s = v->priv;
+
+    s->vmcb->int_shadow = 0;
+    s->nmi_masked = s->stepping = s->cr0_free = false;
+    set_cr_intercepts(v);
+}
+
+static void set_cr0(struct virt_vcpu *v, u64 value) {
+    struct svm_vcpu *s = v->priv;
+
+    s->vmcb->cr0 = (value & ~CR0_OWNED) | CR0_ET;
+    s->cr0_hidden = value & CR0_OWNED;
+    set_cr_intercepts(v);
 }
 
 /* VMRUN demands EFER.SVME; guests do not see it. Nor that CR4.MCE is always set: a machine check, which is
@@ -125,10 +171,12 @@ static u64 svm_get_reg(struct virt_vcpu *v, enum virt_reg reg) {
 static void svm_set_reg(struct virt_vcpu *v, enum virt_reg reg, u64 value) {
     u64 *field = field_of(v, reg);
 
-    if (field)
-        *field = value | (reg == VREG_EFER ? EFER_SVME : reg == VREG_CR0 ? CR0_ET : 0);
-    else
+    if (!field)
         state_set(v, reg, value);
+    else if (reg == VREG_CR0)
+        set_cr0(v, value);
+    else
+        *field = value | (reg == VREG_EFER ? EFER_SVME : 0);
     if (reg == VREG_CR4) vmcb_of(v)->cr4 = value | CR4_MCE;
     vmcb_of(v)->clean = 0;
     tlb_forget(&v->tlb);
@@ -181,8 +229,8 @@ static void watch_iret(struct vmcb *b, bool on) {
     b->clean &= ~CLEAN_INTERCEPTS;
 }
 
-/* There is no window for the end of a shadow, which is all that keeps an NMI off now: so a single step ends
- * this stay. */
+/* Lets the guest execute one instruction, with a trap of our own behind it: there is no window for the end of
+ * a shadow, which is all that keeps an NMI off now; or accesses to CR0 do not exit meanwhile. */
 static void step(struct virt_vcpu *v, struct svm_vcpu *s) {
     s->stepping = true;
     s->step_rip = v->regs.rip;
@@ -212,17 +260,18 @@ static void prepare_events(struct virt_vcpu *v, struct svm_vcpu *s) {
     bool event = v->pending.type != EVENT_NONE; /* which would take the step's TF to the guest's stack */
 
     if (event) {
+        s->cr0_free = false; /* it comes first; afterwards the instruction exits once more */
         b->event_inj = (u64)v->pending.code << 32 | event_encode(&v->pending, b->cr0 & CR0_PE);
         s->nmi_masked |= v->pending.type == EVENT_NMI;
         v->pending.type = EVENT_NONE;
     }
     watch_iret(b, s->nmi_masked);
-    if (v->want_nmi_window && !s->nmi_masked && !event && !(v->regs.rflags & RFLAGS_TF)) step(v, s);
-    /* With V_IRQ set too: there QEMU (up to 10.0 at least) ends by an assertion when the guest writes CR8. */
-    b->intercept_cr = CR4_ACCESS | (v->want_cr8_exit || v->want_irq_window ? CR_WRITE(8) : 0);
+    if (((v->want_nmi_window && !s->nmi_masked) || s->cr0_free) && !event && !(v->regs.rflags & RFLAGS_TF))
+        step(v, s);
+    set_cr_intercepts(v);
     b->int_ctl = INT_CTL_MASKING | v->cr8 | (v->want_irq_window ? INT_CTL_IRQ | INT_CTL_IGN_TPR : 0);
     b->clean &= ~CLEAN_TPR;
-    v->armed = v->want_irq_window | v->want_nmi_window | v->want_cr8_exit;
+    v->armed = v->want_irq_window | v->want_nmi_window | v->want_cr8_exit | s->cr0_free;
 }
 
 /* The rare part of an entry. False if it is not to happen: a guest whose exceptions never end, each
@@ -266,14 +315,31 @@ static inline __attribute__((always_inline)) void set_length(struct virt_vcpu *v
         set_length_slowly(v, b, e, insn);
 }
 
-static void decode_cr(struct virt_vcpu *v, struct vmcb *b, struct vm_exit *e) {
+/* LMSW, SMSW and CLTS reach neither CD nor NW. They exit where MOV does, and may have operands in memory; so
+ * they are executed by the CPU, one step without these intercepts, rather than here. */
+static void let_through(struct virt_vcpu *v, struct vm_exit *e) {
+    ((struct svm_vcpu *)v->priv)->cr0_free = true;
+    v->armed = true;
+    e->reason = EXIT_TIMER; /* nothing to do */
+}
+
+static void decode_mov_cr(struct virt_vcpu *v, struct vmcb *b, struct vm_exit *e, u8 cr, bool write) {
     e->reason = EXIT_CR;
-    e->cr.cr = b->exit_code & 15;
-    e->cr.write = b->exit_code >= SVM_EXIT_CR_WRITE;
+    e->cr.cr = cr;
+    e->cr.write = write;
     e->cr.gpr = 0;
-    e->insn_len = (u8)length_walk(v, b, e->cr.write ? 0x220f : 0x200f, &e->cr.gpr);
+    e->insn_len = (u8)length_walk(v, b, write ? 0x220f : 0x200f, &e->cr.gpr);
     e->cr.value = v->regs.gpr[e->cr.gpr];
     if (mode_of(b) != 64) e->cr.value = (u32)e->cr.value;
+    if (!e->insn_len && cr == 0) let_through(v, e);
+}
+
+static void decode_cr(struct virt_vcpu *v, struct vmcb *b, struct vm_exit *e) {
+    decode_mov_cr(v, b, e, b->exit_code & 15, b->exit_code >= SVM_EXIT_CR_WRITE);
+}
+
+static void decode_cr0_selective(struct virt_vcpu *v, struct vmcb *b, struct vm_exit *e) {
+    decode_mov_cr(v, b, e, 0, true);
 }
 
 static void decode_exception(struct virt_vcpu *v, struct vmcb *b, struct vm_exit *e) {
@@ -282,7 +348,7 @@ static void decode_exception(struct virt_vcpu *v, struct vmcb *b, struct vm_exit
     e->exc.has_code = e->exc.vector == EXC_AC;
     e->exc.code = 0;
     if (e->exc.vector == EXC_MC)
-        __asm__ volatile("int $18"); /* the host's handler; the guest goes on if it returns */
+        raise_mc(); /* the guest goes on if it returns */
     else
         svm_clear_shadow(v); /* the instruction that it shielded is the one that raised it */
 }
@@ -358,6 +424,7 @@ static const struct {
     [0x61] = { decode_plain, EXIT_NMI },
     [0x63] = { decode_plain, EXIT_INIT },
     [0x64] = { decode_plain, EXIT_IRQ_WINDOW },
+    [SVM_EXIT_CR0_SELECTIVE] = { decode_cr0_selective },
     [0x6f] = { decode_plain, EXIT_RDPMC, 2, 0x330f },
     [0x72] = { decode_cpuid },
     [0x73] = { decode_plain, EXIT_HIDDEN }, /* RSM */
@@ -399,7 +466,6 @@ static int svm_vcpu_init(struct virt_vcpu *v) {
     /* #AC and #DB: a guest whose handler faults again while it is being entered would otherwise keep the CPU
      * for ever, inside one instruction (CVE-2015-5307, CVE-2015-8104). #MC is the host's. */
     b->intercept_exc = 1u << EXC_DB | 1u << EXC_AC | 1u << EXC_MC;
-    b->intercept_cr = CR4_ACCESS;
     for (unsigned code = SVM_EXIT_WORD1; code < ARRAY_SIZE(exits); code++)
         if (exits[code].decode) b->intercept[(code - SVM_EXIT_WORD1) / 32] |= 1u << code % 32;
     watch_iret(b, false);
@@ -438,6 +504,11 @@ static __attribute__((noinline)) void decode_carefully(struct virt_vcpu *v, stru
     if (b->exit_int_info & EVENT_VALID) {
         event_requeue(v, (u32)b->exit_int_info, (u32)(b->exit_int_info >> 32));
         if (v->pending.type == EVENT_NMI) s->nmi_masked = false;
+    }
+    if (s->cr0_free) { /* what it ran may have become another instruction meanwhile */
+        s->cr0_free = false;
+        set_cr0(v, b->cr0 | s->cr0_hidden);
+        b->clean = 0;
     }
     if (s->stepping && step_done(v, s))
         e->reason = EXIT_NMI_WINDOW;

@@ -3,6 +3,7 @@
  * They are switched by load and save. */
 #include <takt/errno.h>
 #include "lib/printf.h"
+#include "virt/hw.h"
 #include "virt/vendor.h"
 #include "x86/insn.h"
 
@@ -39,16 +40,9 @@ int virt_probe(struct virt_caps *caps) {
     return -ENODEV;
 }
 
-static u64 xgetbv(void) {
-    u32 lo, hi;
-
-    __asm__ volatile("xgetbv" : "=a"(lo), "=d"(hi) : "c"(0));
-    return (u64)hi << 32 | lo;
-}
-
 /* The hypervisor's own XCR0 has all that guests may have. */
 static void set_xcr0(u64 v) {
-    if (xgetbv() != v) __asm__ volatile("xsetbv" : : "c"(0), "a"((u32)v), "d"((u32)(v >> 32)) : "memory");
+    if (xgetbv() != v) xsetbv(v);
 }
 
 /* CR0, CR4 and XCR0 of this pCPU. NULL, or what is wrong. */
@@ -75,6 +69,7 @@ int virt_cpu_enable(void) {
     if (!c || pages == HPA_NONE) return -ENOMEM;
     c->pages = hpa_to_va(pages);
     tags = why ? -ENODEV : virt->cpu_enable(c->pages);
+    if (tags == -EPERM) why = "the firmware has switched it off on this CPU alone, and locked that";
     if (tags < 0) {
         log_err("%s cannot be enabled on CPU %u: %s", virt->name, this_cpu()->id, why ? why : "it refuses");
         return tags;
@@ -104,39 +99,31 @@ void vcpu_free_pages(struct virt_vcpu *v) {
 static void read_regs(struct virt_vcpu *v) {
     u64 *r = v->reg;
 
-    __asm__ volatile("mov %%dr0, %0\n\tmov %%dr1, %1\n\tmov %%dr2, %2\n\tmov %%dr3, %3"
-                     : "=r"(r[VREG_DR0]), "=r"(r[VREG_DR1]), "=r"(r[VREG_DR2]), "=r"(r[VREG_DR3]));
+    read_debug_addresses(&r[VREG_DR0]);
     if (!switch_all) return;
     for (unsigned i = 0; i < ARRAY_SIZE(syscall_msrs); i++) r[VREG_STAR + i] = rdmsr(syscall_msrs[i]);
     r[VREG_CR2] = read_cr2();
-    __asm__ volatile("mov %%dr6, %0" : "=r"(r[VREG_DR6]));
+    r[VREG_DR6] = read_dr6();
 }
 
 static void write_regs(const struct virt_vcpu *v) {
     const u64 *r = v->reg;
 
     set_xcr0(r[VREG_XCR0]);
-    __asm__ volatile("mov %0, %%dr0\n\tmov %1, %%dr1\n\tmov %2, %%dr2\n\tmov %3, %%dr3"
-                     :
-                     : "r"(r[VREG_DR0]), "r"(r[VREG_DR1]), "r"(r[VREG_DR2]), "r"(r[VREG_DR3]));
+    write_debug_addresses(&r[VREG_DR0]);
     if (has_rdtscp) wrmsr(MSR_TSC_AUX, r[VREG_TSC_AUX]);
     if (!switch_all) return;
     for (unsigned i = 0; i < ARRAY_SIZE(syscall_msrs); i++) wrmsr(syscall_msrs[i], r[VREG_STAR + i]);
     write_cr2(r[VREG_CR2]);
-    __asm__ volatile("mov %0, %%dr6" : : "r"(r[VREG_DR6]));
-}
-
-/* Where no x87 exception is pending AMD's CPUs leave the last instruction's opcode and addresses as they are
- * when they restore, and so another VM's (CVE-2006-1056, CVE-2013-2076): put what tells nothing there. */
-static void forget_x87_pointers(void) {
-    static const u32 zero;
-
-    __asm__ volatile("fnclex\n\tffree %%st(7)\n\tfildl %0" : : "m"(zero));
+    write_dr6(r[VREG_DR6]);
 }
 
 void state_load(struct virt_vcpu *v) {
-    if (!switch_all) forget_x87_pointers();
-    __asm__ volatile("xrstor64 (%0)" : : "r"(v->xsave), "a"((u32)virt_xcr0_mask), "d"(0) : "memory");
+    /* Where no x87 exception is pending AMD's CPUs leave the last instruction's opcode and addresses as they
+     * are when they restore, and so another VM's (CVE-2006-1056, CVE-2013-2076): put what tells nothing
+     * there. */
+    if (!switch_all) x87_forget_pointers();
+    xrstor(v->xsave, virt_xcr0_mask);
     write_regs(v);
     this_virt()->vcpu = v;
     tlb_load(&v->vm->npt.tlb, &this_virt()->tags, &v->tlb, this_cpu()->id);
@@ -145,7 +132,7 @@ void state_load(struct virt_vcpu *v) {
 void state_save(struct virt_vcpu *v) {
     read_regs(v);
     set_xcr0(virt_xcr0_mask);
-    __asm__ volatile("xsave64 (%0)" : : "r"(v->xsave), "a"((u32)virt_xcr0_mask), "d"(0) : "memory");
+    xsave(v->xsave, virt_xcr0_mask);
     tlb_save(&v->vm->npt.tlb, this_cpu()->id);
     this_virt()->vcpu = NULL;
 }

@@ -206,7 +206,9 @@ struct virt_caps {
 struct virt_ops {
     const char *name; /* "vmx" or "svm" */
     void (*probe)(struct virt_caps *caps);
-    /* `pages`: two, zeroed, for the pCPU's own use. How many ASIDs or VPIDs there are; -ENODEV. */
+    /* On each pCPU. `pages`: two, zeroed, for its own use. Returns how many ASIDs or VPIDs there are;
+     * -EPERM if the firmware has switched virtualisation off on this CPU and locked that; -ENODEV;
+     * -ENOMEM. */
     int (*cpu_enable)(u8 *pages);
 
     const struct npt_format *npt_format;
@@ -241,7 +243,7 @@ extern const struct virt_ops *virt; /* the chosen one; tests put a fake here */
 /* Chooses by CPUID. Returns 0, or -ENODEV with caps->reason set. */
 int virt_probe(struct virt_caps *caps);
 
-/* On every pCPU, once: -ENODEV or -ENOMEM with a log line. */
+/* On every pCPU, once: -ENODEV, -EPERM or -ENOMEM with a log line. */
 int virt_cpu_enable(void);
 
 /* The XCR0 bits that guests may set: those whose state load() and save() switch. Set by

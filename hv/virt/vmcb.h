@@ -73,6 +73,7 @@ enum {
     SVM_EXIT_CR_WRITE = 0x10,
     SVM_EXIT_EXC = 0x40,
     SVM_EXIT_WORD1 = 0x60, /* from here on with a bit each in `intercept` */
+    SVM_EXIT_CR0_SELECTIVE = 0x65,
     SVM_EXIT_IRET = 0x74,
     SVM_EXIT_NPF = 0x400,
 };

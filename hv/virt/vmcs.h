@@ -1,23 +1,52 @@
 /* The virtual machine control structure of VT-x: field encodings (SDM 3D appendix B), controls (SDM 3C
- * chapter 25), exit reasons (appendix C), and the instructions that reach it. */
+ * chapter 25) and exit reasons (appendix C). The instructions that reach it are in virt/hw.h. */
 #ifndef HV_VIRT_VMCS_H
 #define HV_VIRT_VMCS_H
 
-#include "lib/printf.h"
-#include "mm/frame.h"
+#include <takt/types.h>
 
-/* Those that are named in more than a table. */
+/* SDM 3D appendix B. Fields of 64 bits are read and written whole. */
 enum vmcs_field {
     VMCS_VPID = 0x0000,
     VMCS_GUEST_SEL = 0x0800, /* + 2 * enum seg_name, as are the limits, rights and bases below */
-    VMCS_HOST = 0x0c00,      /* + 2 * enum seg_name, but TR is the seventh */
+    VMCS_HOST_ES = 0x0c00,
+    VMCS_HOST_CS = 0x0c02,
+    VMCS_HOST_SS = 0x0c04,
+    VMCS_HOST_DS = 0x0c06,
+    VMCS_HOST_FS = 0x0c08,
+    VMCS_HOST_GS = 0x0c0a,
+    VMCS_HOST_TR = 0x0c0c,
+    VMCS_MSR_BITMAP = 0x2004,
+    VMCS_TSC_OFFSET = 0x2010,
+    VMCS_VAPIC = 0x2012, /* "virtual-APIC address" */
+    VMCS_EPTP = 0x201a,
+    VMCS_ENCLS_BITMAP = 0x202e,
     VMCS_GPA = 0x2400,
+    VMCS_LINK = 0x2800,
+    VMCS_GUEST_DEBUGCTL = 0x2802,
+    VMCS_GUEST_PAT = 0x2804,
     VMCS_GUEST_EFER = 0x2806,
     VMCS_GUEST_PDPTE = 0x280a, /* + 2 * n */
+    VMCS_HOST_PAT = 0x2c00,
+    VMCS_HOST_EFER = 0x2c02,
+    VMCS_PIN = 0x4000,
     VMCS_PRIMARY = 0x4002,
+    VMCS_EXCEPTIONS = 0x4004, /* bitmap of those that exit */
+    VMCS_PF_MASK = 0x4006,    /* of #PF, by error code; and the next */
+    VMCS_PF_MATCH = 0x4008,
+    VMCS_CR3_TARGETS = 0x400a, /* how many */
+    VMCS_EXIT_CTL = 0x400c,
+    VMCS_EXIT_MSR_STORES = 0x400e, /* how many MSRs are stored at each exit, and so on */
+    VMCS_EXIT_MSR_LOADS = 0x4010,
     VMCS_ENTRY_CTL = 0x4012,
+    VMCS_ENTRY_MSR_LOADS = 0x4014,
     VMCS_ENTRY_EVENT = 0x4016,
     VMCS_ENTRY_CODE = 0x4018,
+    VMCS_ENTRY_INSN_LEN = 0x401a,
+    VMCS_TPR_THRESHOLD = 0x401c,
+    VMCS_SECONDARY = 0x401e,
+    VMCS_PLE_GAP = 0x4020,
+    VMCS_PLE_WINDOW = 0x4022,
     VMCS_ERROR = 0x4400,
     VMCS_REASON = 0x4402,
     VMCS_EXIT_EVENT = 0x4404,
@@ -28,7 +57,10 @@ enum vmcs_field {
     VMCS_GUEST_LIMIT = 0x4800,
     VMCS_GUEST_AR = 0x4814,
     VMCS_SHADOW = 0x4824, /* "interruptibility state" */
+    VMCS_ACTIVITY = 0x4826,
+    VMCS_GUEST_SYSENTER_CS = 0x482a,
     VMCS_PREEMPTION_TIMER = 0x482e,
+    VMCS_HOST_SYSENTER_CS = 0x4c00,
     VMCS_CR0_MASK = 0x6000,
     VMCS_CR4_MASK = 0x6002,
     VMCS_CR0_SHADOW = 0x6004,
@@ -38,33 +70,73 @@ enum vmcs_field {
     VMCS_GUEST_CR3 = 0x6802,
     VMCS_GUEST_CR4 = 0x6804,
     VMCS_GUEST_BASE = 0x6806,
+    VMCS_GUEST_DR7 = 0x681a,
     VMCS_GUEST_RSP = 0x681c,
     VMCS_GUEST_RIP = 0x681e,
     VMCS_GUEST_RFLAGS = 0x6820,
     VMCS_PENDING_DEBUG = 0x6822,
+    VMCS_GUEST_SYSENTER_ESP = 0x6824,
+    VMCS_GUEST_SYSENTER_EIP = 0x6826,
+    VMCS_HOST_CR0 = 0x6c00,
+    VMCS_HOST_CR3 = 0x6c02,
+    VMCS_HOST_CR4 = 0x6c04,
+    VMCS_HOST_FS_BASE = 0x6c06,
+    VMCS_HOST_GS_BASE = 0x6c08,
+    VMCS_HOST_TR_BASE = 0x6c0a,
+    VMCS_HOST_GDTR = 0x6c0c,
+    VMCS_HOST_IDTR = 0x6c0e,
+    VMCS_HOST_SYSENTER_ESP = 0x6c10,
+    VMCS_HOST_SYSENTER_EIP = 0x6c12,
+    VMCS_HOST_RSP = 0x6c14, /* entry.asm writes it */
+    VMCS_HOST_RIP = 0x6c16,
 };
 
-/* SDM 3C 25.6.1 */
+/* Pin-based controls: SDM 3C 25.6.1 */
+#define PIN_INTR             (1u << 0) /* interrupts exit, and NMIs */
+#define PIN_NMI              (1u << 3)
+#define PIN_VIRTUAL_NMIS     (1u << 5)
 #define PIN_PREEMPTION_TIMER (1u << 6)
-/* 25.6.2 */
-#define PRI_IRQ_WINDOW   (1u << 2)
-#define PRI_CR3          (3u << 15)
-#define PRI_CR8_LOAD     (1u << 19)
-#define PRI_NMI_WINDOW   (1u << 22)
-#define PRI_PAUSE        (1u << 30)
+/* Primary processor-based controls: 25.6.2. What has the name of an instruction makes that exit. */
+#define PRI_IRQ_WINDOW (1u << 2)
+#define PRI_TSC_OFFSET (1u << 3)
+#define PRI_HLT        (1u << 7)
+#define PRI_MWAIT      (1u << 10)
+#define PRI_RDPMC      (1u << 11)
+#define PRI_CR3        (3u << 15)
+#define PRI_CR8_LOAD   (1u << 19)
+#define PRI_TPR_SHADOW (1u << 21)
+#define PRI_NMI_WINDOW (1u << 22)
+#define PRI_IO         (1u << 24) /* all ports */
+#define PRI_MSR_BITMAP (1u << 28)
+#define PRI_MONITOR    (1u << 29)
+#define PRI_PAUSE      (1u << 30)
+#define PRI_SECONDARY  (1u << 31)
+/* Secondary ones: table 25-7 */
 #define SEC_EPT          (1u << 1)
+#define SEC_RDTSCP       (1u << 3) /* does not fault */
 #define SEC_VPID         (1u << 5)
+#define SEC_WBINVD       (1u << 6)
 #define SEC_UNRESTRICTED (1u << 7)
 #define SEC_PLE          (1u << 10)
 #define SEC_ENCLS        (1u << 15)
-/* 25.7.1, 25.8.1 */
-#define ENTRY_IA32E   (1u << 9)
+/* Exit controls: 25.7.1 */
+#define EXIT_DEBUG     (1u << 2) /* DR7 and DEBUGCTL are saved */
+#define EXIT_HOST_64   (1u << 9)
+#define EXIT_SAVE_PAT  (1u << 18)
+#define EXIT_LOAD_PAT  (1u << 19)
+#define EXIT_SAVE_EFER (1u << 20)
+#define EXIT_LOAD_EFER (1u << 21)
+/* Entry controls: 25.8.1 */
+#define ENTRY_DEBUG     (1u << 2) /* DR7 and DEBUGCTL are loaded */
+#define ENTRY_IA32E     (1u << 9)
+#define ENTRY_LOAD_PAT  (1u << 14)
+#define ENTRY_LOAD_EFER (1u << 15)
 
-#define SHADOW_STI    BIT(0)
-#define SHADOW_MOV_SS BIT(1)
-#define SHADOW_NMI    BIT(3)
+#define SHADOW_STI      BIT(0)
+#define SHADOW_MOV_SS   BIT(1)
+#define SHADOW_NMI      BIT(3)
 
-#define AR_UNUSABLE   BIT(16)
+#define AR_UNUSABLE     BIT(16)
 
 /* Basic exit reasons that take more than a table: SDM 3D appendix C. */
 enum {
@@ -75,29 +147,5 @@ enum {
     VMX_MC_ENTRY = 41,
     VMX_EPT_VIOLATION = 48
 };
-
-static inline u64 vmread(u64 field) {
-    u64 v;
-    __asm__ volatile("vmread %1, %0" : "=r"(v) : "r"(field) : "cc");
-    return v;
-}
-
-static inline void vmwrite(u64 field, u64 v) {
-    bool failed;
-    __asm__ volatile("vmwrite %2, %1" : "=@ccbe"(failed) : "r"(field), "r"(v));
-    if (__builtin_expect(failed, 0)) panic("VMWRITE of %#lx to field %#lx", v, field);
-}
-
-static inline void vmclear(hpa_t pa) {
-    bool failed;
-    __asm__ volatile("vmclear %1" : "=@ccbe"(failed) : "m"(pa) : "memory");
-    if (failed) panic("VMCLEAR of %#lx", pa);
-}
-
-static inline void vmptrld(hpa_t pa) {
-    bool failed;
-    __asm__ volatile("vmptrld %1" : "=@ccbe"(failed) : "m"(pa) : "memory");
-    if (failed) panic("VMPTRLD of %#lx", pa);
-}
 
 #endif

@@ -5,6 +5,7 @@
 #include "lib/printf.h"
 #include "lib/string.h"
 #include "platform/timer.h"
+#include "virt/hw.h"
 #include "virt/vendor.h"
 #include "virt/vmcs.h"
 #include "x86/cpu.h"
@@ -59,19 +60,17 @@ static struct {
     u32 needed, wanted;
     u32 value;
 } controls[CONTROLS] = {
-    /* exits by interrupts and NMIs, virtual NMIs */
-    [PIN] = { 0x4000, 0x48d, 1 << 0 | 1 << 3 | 1 << 5, PIN_PREEMPTION_TIMER, 0 },
-    /* TSC offset; HLT, MWAIT, RDPMC; TPR shadow, I/O, MSR bitmap, MONITOR, secondary controls */
+    [PIN] = { VMCS_PIN, 0x48d, PIN_INTR | PIN_NMI | PIN_VIRTUAL_NMIS, PIN_PREEMPTION_TIMER, 0 },
     [PRIMARY] = { VMCS_PRIMARY, 0x48e,
-                  1 << 3 | 1 << 7 | 1 << 10 | 1 << 11 | 1 << 21 | 1 << 24 | 1 << 28 | 1 << 29 | 1u << 31,
+                  PRI_TSC_OFFSET | PRI_HLT | PRI_MWAIT | PRI_RDPMC | PRI_TPR_SHADOW | PRI_IO |
+                      PRI_MSR_BITMAP | PRI_MONITOR | PRI_SECONDARY,
                   PRI_PAUSE, 0 },
-    /* WBINVD is wanted, too; RDTSCP is let through */
-    [SECONDARY] = { 0x401e, 0x48b, SEC_EPT | SEC_UNRESTRICTED | SEC_VPID,
-                    1 << 3 | 1 << 6 | SEC_PLE | SEC_ENCLS, 0 },
-    /* debug controls, 64-bit host, PAT and EFER saved and loaded */
-    [EXIT] = { 0x400c, 0x48f, 1 << 2 | 1 << 9 | 15 << 18, 0, 0 },
-    /* debug controls, PAT, EFER */
-    [ENTRY] = { VMCS_ENTRY_CTL, 0x490, 1 << 2 | 1 << 14 | 1 << 15, 0, 0 }
+    [SECONDARY] = { VMCS_SECONDARY, 0x48b, SEC_EPT | SEC_UNRESTRICTED | SEC_VPID,
+                    SEC_RDTSCP | SEC_WBINVD | SEC_PLE | SEC_ENCLS, 0 },
+    [EXIT] = { VMCS_EXIT_CTL, 0x48f,
+               EXIT_DEBUG | EXIT_HOST_64 | EXIT_SAVE_PAT | EXIT_LOAD_PAT | EXIT_SAVE_EFER | EXIT_LOAD_EFER, 0,
+               0 },
+    [ENTRY] = { VMCS_ENTRY_CTL, 0x490, ENTRY_DEBUG | ENTRY_LOAD_PAT | ENTRY_LOAD_EFER, 0, 0 }
 };
 
 static unsigned timer_shift;
@@ -132,16 +131,14 @@ static int make_msr_bitmap(void) {
 static int vmx_cpu_enable(u8 *pages) {
     hpa_t pa = va_to_hpa(pages);
     u64 fc = rdmsr(MSR_FEATURE_CONTROL);
-    bool failed;
 
-    if (!msr_bitmap && make_msr_bitmap()) return -ENODEV;
+    if (!msr_bitmap && make_msr_bitmap()) return -ENOMEM;
     if (!(fc & FC_LOCK)) wrmsr(MSR_FEATURE_CONTROL, fc | FC_LOCK | FC_VMXON);
-    if (!(rdmsr(MSR_FEATURE_CONTROL) & FC_VMXON)) return -ENODEV;
+    if (!(rdmsr(MSR_FEATURE_CONTROL) & FC_VMXON)) return -EPERM;
     write_cr0(read_cr0() | rdmsr(MSR_VMX_CR0_FIXED0));
     write_cr4(read_cr4() | rdmsr(MSR_VMX_CR4_FIXED0));
     *(u32 *)pages = (u32)rdmsr(MSR_VMX_BASIC) & 0x7fffffff;
-    __asm__ volatile("vmxon %1" : "=@ccbe"(failed) : "m"(pa) : "memory");
-    return failed ? -ENODEV : (int)VPIDS;
+    return vmxon(pa) ? (int)VPIDS : -ENODEV;
 }
 
 /* ---- which VMCS is current: that of the loaded vCPU, but for a moment ---- */
@@ -174,8 +171,9 @@ static void write_field(const struct virt_vcpu *v, u64 field, u64 value) {
 
 /* ---- VMs and vCPUs ---- */
 
-/* The fields that stay as they are; the VMCS comes zeroed. The other CR4 bits are the guest's own to
- * change. */
+/* Writes the fields that stay as they are. A new VMCS holds anything, not zeros (SDM 3C 25.11.3), so every
+ * field that the CPU consults with these controls is written: here, by guest_reset(), by set_host_state(), or
+ * before each entry. CR4 bits that are not in its mask are the guest's own to change. */
 static void set_controls(const struct virt_vcpu *v) {
     const struct vmx_vcpu *s = v->priv;
     const struct {
@@ -183,28 +181,52 @@ static void set_controls(const struct virt_vcpu *v) {
     } fields[] = {
         /* #AC and #DB: a guest whose handler faults again while it is being entered would otherwise keep the
          * CPU for ever, inside one instruction (CVE-2015-5307, CVE-2015-8104). #MC is the host's. */
-        { 0x4004, 1u << EXC_DB | 1u << EXC_AC | 1u << EXC_MC },
-        { 0x2004, va_to_hpa(msr_bitmap) },
-        { 0x2010, v->tsc_offset },
-        { 0x2012, va_to_hpa(s->vapic) },
-        { 0x201a, v->vm->npt.root | 3 << 3 | 6 }, /* EPT, four levels, tables write-back: SDM 3C 25.6.11 */
-        { 0x2800, ~0ull },                        /* no shadow VMCS */
+        { VMCS_EXCEPTIONS, 1u << EXC_DB | 1u << EXC_AC | 1u << EXC_MC },
+        { VMCS_PF_MASK, 0 }, /* whether a #PF exits is up to VMCS_EXCEPTIONS alone: it does not */
+        { VMCS_PF_MATCH, 0 },
+        { VMCS_CR3_TARGETS, 0 },
+        { VMCS_EXIT_MSR_STORES, 0 },
+        { VMCS_EXIT_MSR_LOADS, 0 },
+        { VMCS_ENTRY_MSR_LOADS, 0 },
+        { VMCS_ENTRY_EVENT, 0 },
+        { VMCS_TPR_THRESHOLD, 0 }, /* never above the guest's TPR: writes of CR8 exit instead */
+        { VMCS_MSR_BITMAP, va_to_hpa(msr_bitmap) },
+        { VMCS_TSC_OFFSET, v->tsc_offset },
+        { VMCS_VAPIC, va_to_hpa(s->vapic) },
+        { VMCS_EPTP, v->vm->npt.root | 3 << 3 | 6 }, /* EPT, four levels, tables write-back: SDM 3C 25.6.11 */
+        { VMCS_LINK, ~0ull },                        /* no shadow VMCS */
         { VMCS_CR0_MASK, CR0_OWNED },
         { VMCS_CR4_MASK, ~v->vm->cr4_guest | CR4_OWNED },
-        { VMCS_HOST + 0, SEL_DATA }, /* ES */
-        { VMCS_HOST + 2, SEL_CODE }, /* CS */
-        { VMCS_HOST + 4, SEL_DATA }, /* SS */
-        { VMCS_HOST + 6, SEL_DATA }, /* DS */
-        { 0x6c16, (u64)vmx_exit },   /* RIP */
+        { VMCS_HOST_ES, SEL_DATA },
+        { VMCS_HOST_CS, SEL_CODE },
+        { VMCS_HOST_SS, SEL_DATA },
+        { VMCS_HOST_DS, SEL_DATA },
+        { VMCS_HOST_FS, 0 },
+        { VMCS_HOST_GS, 0 },
+        { VMCS_HOST_FS_BASE, 0 }, /* the hypervisor uses neither FS nor SYSENTER */
+        { VMCS_HOST_SYSENTER_CS, 0 },
+        { VMCS_HOST_SYSENTER_ESP, 0 },
+        { VMCS_HOST_SYSENTER_EIP, 0 },
+        { VMCS_HOST_RIP, (u64)vmx_exit },
+        { VMCS_GUEST_DEBUGCTL, 0 },
+        { VMCS_ACTIVITY, 0 },  /* active: HLT exits */
+        { VMCS_GUEST_CR0, 0 }, /* guest_reset() sets one register after the other, which reads these */
+        { VMCS_GUEST_CR3, 0 },
+        { VMCS_GUEST_CR4, 0 },
+        { VMCS_GUEST_EFER, 0 },
+        { VMCS_GUEST_RIP, s->rip }, /* from here on vmx_run() writes what differs from s->rip and so on */
+        { VMCS_GUEST_RSP, s->rsp },
+        { VMCS_GUEST_RFLAGS, s->rflags },
     };
 
     for (unsigned i = 0; i < CONTROLS; i++) write_field(v, controls[i].field, controls[i].value);
     for (unsigned i = 0; i < ARRAY_SIZE(fields); i++) write_field(v, fields[i].field, fields[i].value);
     if (controls[SECONDARY].value & SEC_PLE) {
-        write_field(v, 0x4020, 128); /* cycles between two PAUSEs of one loop, and how long it may last */
-        write_field(v, 0x4022, 4096);
+        write_field(v, VMCS_PLE_GAP,
+                    128); /* cycles between two PAUSEs of one loop, and how long it may last */
+        write_field(v, VMCS_PLE_WINDOW, 4096);
     }
-    if (controls[SECONDARY].value & SEC_ENCLS) write_field(v, 0x202e, ~0ull); /* all leaves */
+    if (controls[SECONDARY].value & SEC_ENCLS) write_field(v, VMCS_ENCLS_BITMAP, ~0ull); /* all leaves */
 }
 
 static int vmx_vcpu_init(struct virt_vcpu *v) {
@@ -230,19 +252,17 @@ static void vmx_reset_events(struct virt_vcpu *v) {
 /* What the exits bring this pCPU back to. Its tables and its GS base never change. */
 static void set_host_state(void) {
     const struct cpu *c = cpu_of(this_cpu());
-    struct table_register idt;
 
-    __asm__ volatile("sidt %0" : "=m"(idt));
-    vmwrite(VMCS_HOST + 12, SEL_TSS);
-    vmwrite(0x2c00, rdmsr(MSR_PAT));
-    vmwrite(0x2c02, rdmsr(MSR_EFER));
-    vmwrite(0x6c00, read_cr0());
-    vmwrite(0x6c02, read_cr3());
-    vmwrite(0x6c04, read_cr4());
-    vmwrite(0x6c08, (u64)c); /* GS */
-    vmwrite(0x6c0a, (u64)&c->tss);
-    vmwrite(0x6c0c, (u64)c->gdt);
-    vmwrite(0x6c0e, idt.base);
+    vmwrite(VMCS_HOST_TR, SEL_TSS);
+    vmwrite(VMCS_HOST_PAT, rdmsr(MSR_PAT));
+    vmwrite(VMCS_HOST_EFER, rdmsr(MSR_EFER));
+    vmwrite(VMCS_HOST_CR0, read_cr0());
+    vmwrite(VMCS_HOST_CR3, read_cr3());
+    vmwrite(VMCS_HOST_CR4, read_cr4());
+    vmwrite(VMCS_HOST_GS_BASE, (u64)c);
+    vmwrite(VMCS_HOST_TR_BASE, (u64)&c->tss);
+    vmwrite(VMCS_HOST_GDTR, (u64)c->gdt);
+    vmwrite(VMCS_HOST_IDTR, idt_base());
 }
 
 static void vmx_load(struct virt_vcpu *v) {
@@ -268,13 +288,13 @@ static const u16 reg_field[VREG_NR] = { [VREG_CR0] = VMCS_GUEST_CR0,
                                         [VREG_CR3] = VMCS_GUEST_CR3,
                                         [VREG_CR4] = VMCS_GUEST_CR4,
                                         [VREG_EFER] = VMCS_GUEST_EFER,
-                                        [VREG_DR7] = 0x681a,
-                                        [VREG_PAT] = 0x2804,
+                                        [VREG_DR7] = VMCS_GUEST_DR7,
+                                        [VREG_PAT] = VMCS_GUEST_PAT,
                                         [VREG_FS_BASE] = VMCS_GUEST_BASE + 2 * SEG_FS,
                                         [VREG_GS_BASE] = VMCS_GUEST_BASE + 2 * SEG_GS,
-                                        [VREG_SYSENTER_CS] = 0x482a,
-                                        [VREG_SYSENTER_ESP] = 0x6824,
-                                        [VREG_SYSENTER_EIP] = 0x6826 };
+                                        [VREG_SYSENTER_CS] = VMCS_GUEST_SYSENTER_CS,
+                                        [VREG_SYSENTER_ESP] = VMCS_GUEST_SYSENTER_ESP,
+                                        [VREG_SYSENTER_EIP] = VMCS_GUEST_SYSENTER_EIP };
 
 /* Access rights as struct guest_seg has them. */
 static u16 seg_attr(u64 ar) { return (u16)((ar & 0xff) | (ar >> 4 & 0xf00)); }
@@ -357,10 +377,8 @@ static unsigned vmx_cpl(struct virt_vcpu *v) { return vmread(VMCS_GUEST_AR + 2 *
 
 /* Translations without a VPID hang on no tag. */
 static void flush(enum tlb_flush what, void *ctx) {
-    static const u64 all[2];
-
-    __asm__ volatile("invept %0, %1" : : "m"(all), "r"(2ull) : "cc", "memory");
-    if (what == TLB_FLUSH_ALL) __asm__ volatile("invvpid %0, %1" : : "m"(all), "r"(2ull) : "cc", "memory");
+    invept(INVEPT_ALL, 0);
+    if (what == TLB_FLUSH_ALL) invvpid_all();
 }
 
 static void prepare_tlb(struct virt_vcpu *v) {
@@ -425,7 +443,7 @@ static void decode_exception(struct virt_vcpu *v, struct vm_exit *e) {
     u32 event = (u32)vmread(VMCS_EXIT_EVENT), type = event >> 8 & 7;
 
     if (type == EVENT_TYPE_NMI) {
-        __asm__ volatile("int $2"); /* the host's handler; its IRET lets the next NMI in */
+        raise_nmi();
         e->reason = EXIT_NMI;
         return;
     }
@@ -434,7 +452,7 @@ static void decode_exception(struct virt_vcpu *v, struct vm_exit *e) {
     e->exc.has_code = event & EVENT_HAS_CODE;
     e->exc.code = e->exc.has_code ? (u32)vmread(VMCS_EXIT_CODE) : 0;
     if (e->exc.vector == EXC_MC) {
-        __asm__ volatile("int $18");
+        raise_mc();
         return;
     }
     block_nmi_again(event);
@@ -518,7 +536,7 @@ static void decode(struct virt_vcpu *v, struct vm_exit *e) {
     case VMX_CR: return decode_cr(v, e);
     case VMX_IO: return decode_io(e);
     case VMX_EPT_VIOLATION: return decode_npf(v, e);
-    case VMX_MC_ENTRY: __asm__ volatile("int $18"); break;
+    case VMX_MC_ENTRY: raise_mc(); break;
     }
     e->reason = reason < ARRAY_SIZE(simple_exits) ? simple_exits[reason] : EXIT_UNKNOWN;
     if (e->reason != EXIT_UNKNOWN) return;

@@ -1,7 +1,6 @@
 #include "fake_insn.h"
 
 #include "lib/printf.h"
-#include "virt/vendor.h"
 
 struct cpuid (*fake_cpuid)(u32 leaf, u32 sub);
 u64 (*fake_rdmsr)(u32 msr);
@@ -34,10 +33,3 @@ FAKE_CR(0)
 FAKE_CR(2)
 FAKE_CR(3)
 FAKE_CR(4)
-
-/* entry.asm's: no guest is entered on the host. */
-void svm_enter(struct guest_regs *regs, u64 vmcb_pa, u64 host_pa) { panic("VMRUN on the host"); }
-
-int vmx_enter(struct guest_regs *regs, bool launched) { panic("VMLAUNCH on the host"); }
-
-void vmx_exit(void) {}

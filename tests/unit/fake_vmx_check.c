@@ -1,0 +1,295 @@
+/* The checks that VM entries make: SDM 3C 27.2 (controls, host state), 27.3 (guest state). Also those fields
+ * are looked for that the CPU consults without checking them: a VMCS that was never written holds whatever it
+ * holds (SDM 3C 25.11.3), and only emulators hand out zeros. */
+#include <stdio.h>
+#include <string.h>
+#include "boot/layout.h"
+#include "fake_hw.h"
+#include "fake_machine.h"
+#include "virt/vendor.h"
+#include "virt/vmcs.h"
+
+static const struct hw_vmcs *vmcs;
+static u32 unwritten; /* the first field that was consulted and never written, plus one */
+
+static u64 get(u32 field) {
+    if (!vmcs->written[field] && !unwritten) unwritten = field + 1;
+    return vmcs->value[field];
+}
+
+#define RULE(holds, text)                                                                                    \
+    do {                                                                                                     \
+        if (!(holds)) return text;                                                                           \
+    } while (0)
+
+static bool within(const struct hw_cpu *c, u32 msr, u64 value) {
+    u64 offer = *hw_msr((struct hw_cpu *)c, msr);
+
+    return !((u32)offer & ~value) && !(value & ~(offer >> 32));
+}
+
+static bool page(u64 pa) { return !(pa & 0xfff) && !(pa >> HW_PHYSBITS); }
+
+/* UC, WC, WT, WP, WB, UC- */
+static bool pat_valid(u64 pat) {
+    for (unsigned i = 0; i < 8; i++, pat >>= 8)
+        if ((pat & 0xff) > 7 || (pat & 0xff) == 2 || (pat & 0xff) == 3) return false;
+    return true;
+}
+
+/* ---- 27.2.1: controls ---- */
+
+static const char *execution(const struct hw_cpu *c) {
+    u64 pin = get(VMCS_PIN), primary = get(VMCS_PRIMARY), secondary = get(VMCS_SECONDARY), eptp;
+
+    RULE(within(c, 0x48d, pin), "pin-based controls that are not offered");
+    RULE(within(c, 0x48e, primary), "primary controls that are not offered");
+    RULE(within(c, 0x48b, secondary), "secondary controls that are not offered");
+    RULE(get(VMCS_CR3_TARGETS) <= 4, "more than four CR3 targets");
+    RULE(!(primary & PRI_MSR_BITMAP) || page(get(VMCS_MSR_BITMAP)), "the address of the MSR bitmap");
+    RULE(!(primary & PRI_TPR_SHADOW) || page(get(VMCS_VAPIC)), "the address of the virtual-APIC page");
+    if (primary & PRI_TPR_SHADOW) {
+        const u8 *vapic = hpa_to_va(get(VMCS_VAPIC));
+
+        RULE(!(get(VMCS_TPR_THRESHOLD) >> 4), "a TPR threshold above 15");
+        RULE(get(VMCS_TPR_THRESHOLD) <= vapic[0x80] >> 4, "a TPR threshold above the virtual TPR");
+    }
+    RULE(pin & PIN_NMI || !(pin & PIN_VIRTUAL_NMIS), "virtual NMIs without exits by NMIs");
+    RULE(pin & PIN_VIRTUAL_NMIS || !(primary & PRI_NMI_WINDOW), "an NMI window without virtual NMIs");
+    RULE(!(secondary & SEC_VPID) || get(VMCS_VPID), "VPID 0");
+    RULE(!(secondary & SEC_UNRESTRICTED) || secondary & SEC_EPT, "an unrestricted guest without EPT");
+    if (secondary & SEC_EPT) {
+        eptp = get(VMCS_EPTP);
+        RULE((eptp & 7) == 6 && (eptp >> 3 & 7) == 3, "the memory type or the levels of the EPT pointer");
+        RULE(!(eptp & 0xf80) && !(eptp >> HW_PHYSBITS), "reserved bits of the EPT pointer");
+    }
+    /* not checked, but consulted */
+    get(VMCS_EXCEPTIONS);
+    get(VMCS_PF_MASK);
+    get(VMCS_PF_MATCH);
+    get(VMCS_TSC_OFFSET);
+    get(VMCS_CR0_MASK);
+    get(VMCS_CR0_SHADOW);
+    get(VMCS_CR4_MASK);
+    get(VMCS_CR4_SHADOW);
+    if (secondary & SEC_PLE) get(VMCS_PLE_GAP);
+    if (secondary & SEC_PLE) get(VMCS_PLE_WINDOW);
+    if (secondary & SEC_ENCLS) get(VMCS_ENCLS_BITMAP);
+    if (pin & PIN_PREEMPTION_TIMER) get(VMCS_PREEMPTION_TIMER);
+    return NULL;
+}
+
+static bool vector_has_code(u64 vector) { return BIT(vector & 31) & 0x00227d00; } /* SDM 3A table 6-1 */
+
+static const char *event(bool protected_mode) {
+    u64 e = get(VMCS_ENTRY_EVENT), type = e >> 8 & 7, vector = e & 0xff;
+    bool code = e & EVENT_HAS_CODE;
+
+    if (!(e & EVENT_VALID)) return NULL;
+    RULE(type != 1, "an injected event of a reserved type");
+    RULE(type != EVENT_TYPE_NMI || vector == 2, "an injected NMI with another vector than 2");
+    RULE(type != EVENT_TYPE_EXC || vector < 32, "an injected exception with a vector above 31");
+    RULE(code == (type == EVENT_TYPE_EXC && protected_mode && vector_has_code(vector)),
+         "an error code where there is none, or none where there is one");
+    RULE(!code || !(get(VMCS_ENTRY_CODE) >> 16), "an error code of more than 16 bits");
+    RULE(!(e & 0x7ffff000), "reserved bits of an injected event");
+    if (type >= EVENT_TYPE_SOFT && type <= 6)
+        RULE(get(VMCS_ENTRY_INSN_LEN) - 1 < 15, "the length of an instruction that causes an injected event");
+    return NULL;
+}
+
+static const char *exit_and_entry(const struct hw_cpu *c) {
+    RULE(within(c, 0x48f, get(VMCS_EXIT_CTL)), "exit controls that are not offered");
+    RULE(within(c, 0x490, get(VMCS_ENTRY_CTL)), "entry controls that are not offered");
+    RULE(get(VMCS_EXIT_CTL) & EXIT_HOST_64, "a host without 64 bits");
+    RULE(!get(VMCS_EXIT_MSR_STORES) && !get(VMCS_EXIT_MSR_LOADS) && !get(VMCS_ENTRY_MSR_LOADS),
+         "lists of MSRs, which Takt does not have");
+    return event(get(VMCS_GUEST_CR0) & CR0_PE);
+}
+
+/* ---- 27.2.2 to 27.2.4: the host ---- */
+
+static const char *host(const struct hw_cpu *c) {
+    static const u16 selectors[] = { VMCS_HOST_ES, VMCS_HOST_CS, VMCS_HOST_SS, VMCS_HOST_DS,
+                                     VMCS_HOST_FS, VMCS_HOST_GS, VMCS_HOST_TR };
+    static const u16 addresses[] = { VMCS_HOST_SYSENTER_ESP, VMCS_HOST_SYSENTER_EIP, VMCS_HOST_FS_BASE,
+                                     VMCS_HOST_GS_BASE,      VMCS_HOST_GDTR,         VMCS_HOST_IDTR,
+                                     VMCS_HOST_TR_BASE };
+    u64 cr0 = *hw_msr((struct hw_cpu *)c, 0x486), cr4 = *hw_msr((struct hw_cpu *)c, 0x488), efer;
+
+    RULE((get(VMCS_HOST_CR0) & cr0) == cr0, "bits of the host's CR0 that VT-x keeps set");
+    RULE((get(VMCS_HOST_CR4) & cr4) == cr4 && get(VMCS_HOST_CR4) & CR4_PAE, "the host's CR4");
+    RULE(!(get(VMCS_HOST_CR3) >> HW_PHYSBITS), "the host's CR3");
+    RULE(pat_valid(get(VMCS_HOST_PAT)), "the host's PAT");
+    efer = get(VMCS_HOST_EFER);
+    RULE((efer & (EFER_LMA | EFER_LME)) == (EFER_LMA | EFER_LME), "the host's EFER");
+    for (unsigned i = 0; i < ARRAY_SIZE(selectors); i++)
+        RULE(!(get(selectors[i]) & 7), "a selector of the host with RPL or TI");
+    RULE(get(VMCS_HOST_CS) && get(VMCS_HOST_TR), "the host's CS or TR is null");
+    for (unsigned i = 0; i < ARRAY_SIZE(addresses); i++)
+        RULE(is_canonical(get(addresses[i])), "an address of the host that is not canonical");
+    get(VMCS_HOST_RIP); /* the host build lies anywhere */
+    get(VMCS_HOST_RSP);
+    get(VMCS_HOST_SYSENTER_CS);
+    return NULL;
+}
+
+/* ---- 27.3.1: the guest ---- */
+
+static const char *guest_registers(const struct hw_cpu *c) {
+    u64 cr0 = get(VMCS_GUEST_CR0), cr3 = get(VMCS_GUEST_CR3), cr4 = get(VMCS_GUEST_CR4);
+    u64 fixed4 = *hw_msr((struct hw_cpu *)c, 0x488), efer = get(VMCS_GUEST_EFER);
+    bool ia32e = get(VMCS_ENTRY_CTL) & ENTRY_IA32E;
+
+    RULE(cr0 & CR0_NE, "CR0.NE, which VT-x keeps set");
+    RULE(cr0 & CR0_PE || !(cr0 & CR0_PG), "CR0.PG without CR0.PE");
+    RULE(!(cr0 >> 32), "the upper half of CR0");
+    RULE(!(cr0 & (CR0_CD | CR0_NW)), "CR0.CD or NW: a guest that runs the core uncached");
+    RULE((cr4 & fixed4) == fixed4, "bits of CR4 that VT-x keeps set");
+    RULE(cr4 & CR4_MCE, "CR4.MCE, without which a machine check is a shutdown");
+    RULE(!ia32e || (cr0 & CR0_PG && cr4 & CR4_PAE), "IA-32e mode without paging or PAE");
+    RULE(ia32e || !(cr4 & BIT(17)), "CR4.PCIDE outside IA-32e mode");
+    RULE(!(cr3 >> HW_PHYSBITS), "CR3 beyond the physical addresses");
+    RULE(!(get(VMCS_GUEST_DR7) >> 32), "the upper half of DR7");
+    RULE(!get(VMCS_GUEST_DEBUGCTL), "DEBUGCTL, which guests do not have");
+    get(VMCS_GUEST_SYSENTER_CS);
+    RULE(is_canonical(get(VMCS_GUEST_SYSENTER_ESP)) && is_canonical(get(VMCS_GUEST_SYSENTER_EIP)),
+         "SYSENTER_ESP or SYSENTER_EIP is not canonical");
+    RULE(pat_valid(get(VMCS_GUEST_PAT)), "the guest's PAT");
+    RULE(!(efer & ~(EFER_SCE | EFER_LME | EFER_LMA | EFER_NXE)), "reserved bits of EFER");
+    RULE(ia32e == !!(efer & EFER_LMA), "EFER.LMA is not what the entry control says");
+    RULE(!(cr0 & CR0_PG) || !(efer & EFER_LMA) == !(efer & EFER_LME),
+         "EFER.LMA is not EFER.LME under paging");
+    return NULL;
+}
+
+static u64 ar(unsigned seg) { return get(VMCS_GUEST_AR + 2 * seg); }
+static u64 sel(unsigned seg) { return get(VMCS_GUEST_SEL + 2 * seg); }
+static u64 base(unsigned seg) { return get(VMCS_GUEST_BASE + 2 * seg); }
+static u64 limit(unsigned seg) { return get(VMCS_GUEST_LIMIT + 2 * seg); }
+
+/* Granularity: a limit whose low bits are not all 1 counts bytes, one with high bits counts pages. */
+static bool granular(unsigned seg) {
+    bool g = ar(seg) & BIT(15);
+
+    return ((limit(seg) & 0xfff) == 0xfff || !g) && (!(limit(seg) & 0xfff00000) || g);
+}
+
+static const char *code_segment(void) {
+    u64 type = ar(SEG_CS) & 15, dpl = ar(SEG_CS) >> 5 & 3, ss_dpl = ar(SEG_SS) >> 5 & 3;
+    bool ia32e = get(VMCS_ENTRY_CTL) & ENTRY_IA32E;
+
+    RULE(!(base(SEG_CS) >> 32), "the base of CS");
+    RULE(!(ar(SEG_CS) & AR_UNUSABLE), "CS is unusable");
+    RULE(type == 3 || type == 9 || type == 11 || type == 13 || type == 15, "the type of CS");
+    RULE(ar(SEG_CS) & BIT(4), "CS is no code or data segment");
+    RULE(type != 3 || dpl == 0, "a data segment as CS with a DPL");
+    RULE((type != 9 && type != 11) || dpl == ss_dpl, "the DPLs of CS and SS");
+    RULE((type != 13 && type != 15) || dpl <= ss_dpl, "the DPLs of CS and SS");
+    RULE(ar(SEG_CS) & BIT(7), "CS is not present");
+    RULE(!(ar(SEG_CS) & ~0xf0ffull), "reserved bits of CS");
+    RULE(!ia32e || !(ar(SEG_CS) & BIT(13)) || !(ar(SEG_CS) & BIT(14)), "CS with both L and D");
+    RULE(granular(SEG_CS), "limit and granularity of CS");
+    return NULL;
+}
+
+static const char *data_segment(unsigned seg) {
+    u64 type = ar(seg) & 15;
+
+    RULE(seg > SEG_DS || ar(seg) & AR_UNUSABLE || !(base(seg) >> 32), "the base of a segment");
+    RULE(seg < SEG_FS || is_canonical(base(seg)), "the base of FS or GS is not canonical");
+    if (ar(seg) & AR_UNUSABLE) return NULL;
+    RULE(type & 1 && (!(type & 8) || type & 2), "the type of a data segment");
+    RULE(seg != SEG_SS || type == 3 || type == 7, "the type of SS");
+    RULE(ar(seg) & BIT(4) && ar(seg) & BIT(7), "a data segment that is none, or is not present");
+    RULE(!(ar(seg) & ~0xf0ffull), "reserved bits of a data segment");
+    RULE(granular(seg), "limit and granularity of a data segment");
+    return NULL;
+}
+
+static const char *system_segments(void) {
+    bool ia32e = get(VMCS_ENTRY_CTL) & ENTRY_IA32E;
+    u64 type = ar(SEG_TR) & 15;
+
+    RULE(type == 11 || (type == 3 && !ia32e), "the type of TR");
+    RULE(!(ar(SEG_TR) & BIT(4)) && ar(SEG_TR) & BIT(7) && !(ar(SEG_TR) & AR_UNUSABLE), "TR is not usable");
+    RULE(!(sel(SEG_TR) & 4) && is_canonical(base(SEG_TR)) && granular(SEG_TR), "TR");
+    RULE(!(ar(SEG_TR) & ~0xf0ffull), "reserved bits of TR");
+    if (!(ar(SEG_LDTR) & AR_UNUSABLE)) {
+        RULE((ar(SEG_LDTR) & 15) == 2 && !(ar(SEG_LDTR) & BIT(4)) && ar(SEG_LDTR) & BIT(7), "LDTR");
+        RULE(!(sel(SEG_LDTR) & 4) && is_canonical(base(SEG_LDTR)) && granular(SEG_LDTR), "LDTR");
+    }
+    for (unsigned seg = SEG_GDTR; seg <= SEG_IDTR; seg++)
+        RULE(is_canonical(base(seg)) && !(limit(seg) >> 16), "GDTR or IDTR");
+    return NULL;
+}
+
+static const char *segments(void) {
+    const char *rule = code_segment();
+
+    for (unsigned seg = SEG_ES; seg <= SEG_GS; seg++) {
+        get(VMCS_GUEST_SEL + 2 * seg);
+        get(VMCS_GUEST_LIMIT + 2 * seg);
+        if (seg != SEG_CS && !rule) rule = data_segment(seg);
+    }
+    return rule ? rule : system_segments();
+}
+
+static const char *guest_rest(void) {
+    u64 rip = get(VMCS_GUEST_RIP), flags = get(VMCS_GUEST_RFLAGS), shadow = get(VMCS_SHADOW);
+    u64 e = get(VMCS_ENTRY_EVENT), type = e >> 8 & 7, pending = get(VMCS_PENDING_DEBUG);
+    bool ia32e = get(VMCS_ENTRY_CTL) & ENTRY_IA32E, valid = e & EVENT_VALID;
+    bool sti = shadow & SHADOW_STI, mov_ss = shadow & SHADOW_MOV_SS;
+
+    get(VMCS_GUEST_RSP);
+    if (ia32e && ar(SEG_CS) & BIT(13))
+        RULE(rip >> 48 == 0 || rip >> 48 == 0xffff, "RIP with different upper bits");
+    else
+        RULE(!(rip >> 32), "RIP above 4 GiB outside 64-bit mode");
+    RULE(flags & 2 && !(flags & 0xffffffffffc08028ull), "reserved bits of RFLAGS");
+    RULE(!(flags & BIT(17)) || !ia32e, "virtual-8086 mode in IA-32e mode");
+    RULE(flags & RFLAGS_IF || !valid || type != EVENT_TYPE_INTR, "an interrupt is injected with IF clear");
+    RULE(get(VMCS_ACTIVITY) == 0, "the activity state is not active");
+    RULE(!(shadow & ~0xfull) && !(shadow & BIT(2)), "reserved bits of the interruptibility state");
+    RULE(!sti || !mov_ss, "shadows of both STI and MOV SS");
+    RULE(!sti || flags & RFLAGS_IF, "the shadow of STI with IF clear");
+    RULE(!valid || type != EVENT_TYPE_INTR || (!sti && !mov_ss), "an interrupt is injected in a shadow");
+    RULE(!valid || type != EVENT_TYPE_NMI || !mov_ss, "an NMI is injected in the shadow of MOV SS");
+    RULE(!valid || type != EVENT_TYPE_NMI || !(shadow & SHADOW_NMI),
+         "an NMI is injected while they are blocked");
+    RULE(!(pending & ~0x1540full), "reserved bits of the pending debug exceptions");
+    if (sti || mov_ss) RULE(!(flags & RFLAGS_TF) == !(pending & BIT(14)), "a shadow, and BS is not TF");
+    RULE(get(VMCS_LINK) == ~0ull, "the link pointer");
+    return NULL;
+}
+
+/* 27.3.1.6; PDPTEs are consulted under PAE paging alone. */
+static const char *pdptes(void) {
+    bool pae =
+        get(VMCS_GUEST_CR0) & CR0_PG && get(VMCS_GUEST_CR4) & CR4_PAE && !(get(VMCS_ENTRY_CTL) & ENTRY_IA32E);
+
+    for (unsigned i = 0; pae && i < 4; i++) {
+        u64 e = get(VMCS_GUEST_PDPTE + 2 * i);
+
+        RULE(!(e & 1) || !(e & 0xffffff80000001e6ull), "reserved bits of a PDPTE");
+    }
+    return NULL;
+}
+
+const char *vmx_broken_rule(const struct hw_cpu *c, const struct hw_vmcs *m) {
+    static char text[80];
+    const char *rule;
+
+    vmcs = m;
+    unwritten = 0;
+    rule = execution(c);
+    if (!rule) rule = exit_and_entry(c);
+    if (!rule) rule = host(c);
+    if (!rule) rule = guest_registers(c);
+    if (!rule) rule = segments();
+    if (!rule) rule = guest_rest();
+    if (!rule) rule = pdptes();
+    if (!unwritten) return rule;
+    snprintf(text, sizeof(text), "field %#x was never written", unwritten - 1);
+    return text;
+}
