@@ -78,6 +78,7 @@ static void platform_init(void) {
     if (apic_init(&acpi) < 0) stop_machine("This CPU has no local APIC, which Takt needs for its timers.");
     apic_init_cpu();
     boot_cpu.p.apic_id = apic_id();
+    acpi_boot_cpu(&acpi, boot_cpu.p.apic_id);
     if (clock_calibrate(&acpi) < 0)
         stop_machine("No clock counts by which the TSC and the APIC timer could be measured.");
     timers_init_cpu();

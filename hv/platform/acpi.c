@@ -29,6 +29,20 @@ static void add_cpu(struct acpi_info *a, u32 apic_id, u32 flags) {
         a->apic_id[a->nr_cpus++] = apic_id;
 }
 
+void acpi_boot_cpu(struct acpi_info *a, u32 apic_id) {
+    u32 i = 0;
+
+    while (i < a->nr_cpus && a->apic_id[i] != apic_id) i++;
+    if (i == ACPI_MAX_CPUS) { /* it takes the last one's place, which is left out instead */
+        a->cpus_left_out = MAX(a->cpus_left_out, 1u);
+        i--;
+    } else if (i == a->nr_cpus) {
+        a->nr_cpus++;
+    }
+    a->apic_id[i] = a->apic_id[0];
+    a->apic_id[0] = apic_id;
+}
+
 static void parse_madt_entry(struct acpi_info *a, const u8 *e) {
     switch (e[0]) {
     case 0: add_cpu(a, e[3] == 0xff ? ~0u : e[3], (u32)table_get(e + 4, 4)); break;

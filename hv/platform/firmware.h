@@ -107,6 +107,10 @@ struct acpi_info {
  * (ACPI 6.5, 5.2.5.1). 0, or -ENOENT without usable root table; `out` then holds the defaults. Without a
  * MADT nr_cpus is 0. */
 int acpi_parse(struct acpi_info *out, const u8 *rsdp, u32 rsdp_len);
+/* Puts the boot CPU first among a->apic_id, where smp_start() counts on it. A machine with more than
+ * ACPI_MAX_CPUS CPUs may have left it out: then it takes another's place, as it runs already. A table that
+ * forgot it gets it added. */
+void acpi_boot_cpu(struct acpi_info *a, u32 apic_id);
 /* Makes [pa, pa + len) readable, for ever; NULL if it cannot. hostmap.c's in the image. */
 const void *acpi_map(u64 pa, u64 len);
 

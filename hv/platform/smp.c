@@ -79,17 +79,18 @@ static bool start_one(struct cpu *c, hpa_t page) {
 }
 
 void smp_start(const struct acpi_info *a, hpa_t page, void (*entry)(void)) {
-    u32 boot_id = boot_cpu.p.apic_id, nr = page ? a->nr_cpus : 0;
+    u32 nr = page ? a->nr_cpus : 0;
+
+    _Static_assert(ACPI_MAX_CPUS <= TAKT_MAX_CPUS, "each CPU of the table has its place in percpu_of");
 
     if (!page) log_warn("no page below 640 KiB is free: other CPUs cannot be started");
     ap_entry = entry;
     ap_final_cr3 = hostmap_root();
     if (nr) memcpy(hpa_to_va(page), trampoline, (size_t)(trampoline_end - trampoline));
-    for (u32 i = 0; i < nr; i++) {
+    for (u32 i = 1; i < nr; i++) { /* the first is this one: acpi_boot_cpu() */
         u32 id = a->apic_id[i];
         struct cpu *c;
 
-        if (id == boot_id) continue;
         c = heap_alloc(sizeof(*c));
         if (!c || cpu_give_stacks(c) < 0) {
             log_warn("no memory for more than %u CPUs", nr_cpus);

@@ -8,7 +8,7 @@
 struct cpu;
 
 int cpu_give_stacks(struct cpu *c); /* its own, and one for each IST entry, guarded; -ENOMEM */
-/* Starts every enabled CPU of the MADT but this one by INIT-SIPI-SIPI through the free page `page` below 1
+/* Starts every CPU of a->apic_id but the first, which is this one, by INIT-SIPI-SIPI through the free page `page` below 1
  * MiB (0: there is none, and none is started); each calls `entry` on its own stack and never returns.
  * Those that do not answer within 1 s are reported and done without. Sets nr_cpus and percpu_of. */
 void smp_start(const struct acpi_info *a, hpa_t page, void (*entry)(void));

@@ -156,6 +156,46 @@ static void test_many_cpus(void **state) {
     assert_int_equal(info.cpus_left_out, 36);
 }
 
+/* Once each CPU has its place in the list, and the boot CPU the first. */
+static void check_boot_cpu(u32 id, u32 nr, u32 left_out) {
+    acpi_boot_cpu(&info, id);
+    assert_int_equal(info.nr_cpus, nr);
+    assert_int_equal(info.cpus_left_out, left_out);
+    assert_int_equal(info.apic_id[0], id);
+    for (u32 i = 0; i < nr; i++)
+        for (u32 j = 0; j < i; j++) assert_int_not_equal(info.apic_id[i], info.apic_id[j]);
+}
+
+static void test_boot_cpu(void **state) {
+    madt_begin();
+    for (u32 i = 0; i < 4; i++) madt_x2apic(2 * i, 1);
+    madt_end();
+    assert_int_equal(parse(), 0);
+    check_boot_cpu(0, 4, 0);
+    check_boot_cpu(4, 4, 0);
+    check_boot_cpu(7, 5, 0); /* the table forgot it */
+    setup(NULL);
+    assert_int_equal(parse(), -ENOENT);
+    check_boot_cpu(3, 1, 0);
+}
+
+/* 100 CPUs, of which the boot CPU is not among the first 64: one more than fit would be started. */
+static void test_boot_cpu_of_many(void **state) {
+    madt_begin();
+    for (u32 i = 0; i < 100; i++) madt_x2apic(i, 1);
+    madt_end();
+    assert_int_equal(parse(), 0);
+    check_boot_cpu(80, ACPI_MAX_CPUS, 36);
+    assert_int_equal(parse(), 0);
+    check_boot_cpu(63, ACPI_MAX_CPUS, 36);
+    setup(NULL);
+    madt_begin();
+    for (u32 i = 0; i < ACPI_MAX_CPUS; i++) madt_x2apic(i, 1);
+    madt_end();
+    assert_int_equal(parse(), 0);
+    check_boot_cpu(1000, ACPI_MAX_CPUS, 1); /* forgotten, and no room */
+}
+
 static void test_checksums(void **state) {
     madt_begin();
     madt_cpu(0, 1);
@@ -350,6 +390,8 @@ int main(void) {
         cmocka_unit_test_setup(test_madt, setup),
         cmocka_unit_test_setup(test_madt_lies, setup),
         cmocka_unit_test_setup(test_many_cpus, setup),
+        cmocka_unit_test_setup(test_boot_cpu, setup),
+        cmocka_unit_test_setup(test_boot_cpu_of_many, setup),
         cmocka_unit_test_setup(test_checksums, setup),
         cmocka_unit_test_setup(test_root_falls_back, setup),
         cmocka_unit_test_setup(test_second_checksum, setup),

@@ -1,5 +1,5 @@
 /* What a machine is told that has no use for Takt, over CPUs that are made up here. Those of real machines
- * in tests/machines/. */
+ * are in tests/machines/. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
