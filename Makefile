@@ -171,6 +171,10 @@ unit: $(UNIT) ## unit and property tests, on the host
 $(B)/cfgdump: $(B)/host/tools/cfgdump.o $(B)/libhv.a $(B)/libfakes.a
 	$(CC) -o $@ $< -Wl,--start-group $(B)/libhv.a $(B)/libfakes.a -Wl,--end-group
 
+# Takt's probes over the description of a real machine.
+$(B)/machine-check: $(B)/host/tools/machine-check.o $(B)/libhv.a $(B)/libfakes.a
+	$(CC) -o $@ $< -Wl,--start-group $(B)/libhv.a $(B)/libfakes.a -Wl,--end-group
+
 # The store's operations a second.
 $(B)/store-bench: $(B)/host/tools/store-bench.o $(B)/libhv.a $(B)/libfakes.a
 	$(CC) -o $@ $< -Wl,--start-group $(B)/libhv.a $(B)/libfakes.a -Wl,--end-group
@@ -327,7 +331,7 @@ demo: ## ten virtual seconds of the same without a person: exit 0 if every vCPU 
 
 test-needs:
 	@tools/deps.sh build qemu bochs test net clients store
-	@$(SUBMAKE) -s -j2 all unit-build $(B)/cfgdump $(B)/sim
+	@$(SUBMAKE) -s -j2 all unit-build $(B)/cfgdump $(B)/machine-check $(B)/sim
 test-guest: ## guest tests alone (PLATFORM=qemu|bochs, GUEST=name)
 	@$(PYTEST) tests/guest $(if $(filter-out auto,$(PLATFORM)),--platform $(PLATFORM)) $(if $(GUEST),-k '$(GUEST)')
 pytest:
@@ -395,6 +399,11 @@ run-gdb: ## QEMU waits for gdb, which is started with the image's symbols
 	    trap 'kill $$m 2>/dev/null' EXIT; sleep 1; \
 	    gdb -q -ex 'target remote :1234' -ex 'hbreak hv_main' -ex continue $(B)/takt.elf
 
+machines: ## what Takt says of real machines, by their CPUID, MSRs, tables and PCI (MACHINES=directory or file)
+	@tools/deps.sh build
+	@$(SUBMAKE) -s -j2 $(B)/machine-check
+	@$(PYTHON) tools/machines.py --json $(B)/results/machines.json $(MACHINES)
+
 lint: ## clang-format, cppcheck, headers alone, line width, floors, faults out of date
 	@tools/lint.sh
 
@@ -411,6 +420,6 @@ help: ## this list
 	@sed -n 's/^\([a-z][a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | awk -F'\t' '{ printf "%-18s %s\n", $$1, $$2 }'
 
 .PHONY: all sim sim-scale iso run demo test test-needs test-guest pytest check fuzz bench compare net-demo net-experiments \
-	store-bench store-demo sriov-demo run-gdb guests unit unit-build net-guests lwip tsan lint size mutants clean help
+	store-bench store-demo sriov-demo run-gdb machines guests unit unit-build net-guests lwip tsan lint size mutants clean help
 
 -include $(shell find $(B) -name '*.d' -type f 2>/dev/null)

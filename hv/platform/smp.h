@@ -8,9 +8,10 @@
 struct cpu;
 
 int cpu_give_stacks(struct cpu *c); /* its own, and one for each IST entry, guarded; -ENOMEM */
-/* Starts every CPU of a->apic_id but the first, which is this one, by INIT-SIPI-SIPI through the free page `page` below 1
- * MiB (0: there is none, and none is started); each calls `entry` on its own stack and never returns.
- * Those that do not answer within 1 s are reported and done without. Sets nr_cpus and percpu_of. */
+/* Starts every CPU of a->apic_id but the first, which is this one (acpi_boot_cpu), by INIT-SIPI-SIPI through
+ * the free page `page` below 1 MiB (0: there is none, and none is started); each calls `entry` on its own
+ * stack and never returns. Those that do not answer within 1 s are reported and done without. Sets nr_cpus
+ * and percpu_of. */
 void smp_start(const struct acpi_info *a, hpa_t page, void (*entry)(void));
 void ap_main(void); /* where boot.asm brings them to */
 /* On each CPU once its timers work: kicks and heartbeats are watched from now on. */
