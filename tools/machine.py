@@ -25,6 +25,8 @@ import termios
 import time
 import tty
 
+import lastwords
+
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 BUILD = os.path.join(ROOT, "build")
 PLATFORMS = ("kvm", "qemu", "bochs", "icount")
@@ -144,7 +146,9 @@ class Machine:
         command = ["qemu-system-x86_64", "-M", "q35", *accel, "-smp", str(self.cpus), "-m", str(self.memory),
                    "-nodefaults", "-no-user-config", "-display", "none", "-vga", "std", "-no-reboot",
                    "-device", "isa-debug-exit,iobase=0xf4,iosize=4", "-cdrom", self.iso, "-boot", "d"]
+        command += lastwords.log_options(self.dir)
         if self.com1 == "stdio":
+            command += lastwords.Witness.options(self.dir)
             command += ["-chardev", f"stdio,id=com1,mux=on,signal=off,logfile={self.serial_path}", "-mon", "chardev=com1"]
         elif self.com1 == "socket":
             command += ["-chardev", f"socket,id=com1,path={self.socket_path},server=on,wait=off,logfile={self.serial_path}"]
@@ -198,7 +202,8 @@ class Machine:
 
     def start(self):
         os.makedirs(self.dir, exist_ok=True)
-        for path in (self.serial_path, self.socket_path):
+        stale = [os.path.join(self.dir, name) for name in ("qmp.sock", "qemu.log")]
+        for path in [self.serial_path, self.socket_path] + stale:
             if os.path.exists(path):
                 os.unlink(path)
         open(self.serial_path, "wb").close()
@@ -270,9 +275,11 @@ class Machine:
         """Returns the sentence that tells how the emulator failed, or None if it runs or its guest ended it.
 
         A guest that ends its machine has said something on COM1 before. So the emulator has failed if a signal ended it
-        or if it ended while COM1 was empty.
+        or if it ended while COM1 was empty. So has the hypervisor if it reset the machine by a triple fault.
         """
         code = self.process.poll() if self.process else None
+        if code == 0 and lastwords.triple_fault(self.dir):
+            return f"machine: {lastwords.sentence(self.dir, code)}"
         if code is None or (code >= 0 and os.path.getsize(self.serial_path)):
             return None
         if code < 0:
@@ -429,7 +436,13 @@ def run(machine):
                 proxy(machine)
                 machine.raise_if_dead()
                 return 0
+            witness = lastwords.Witness(machine.dir, machine.process)
+            witness.start()
             code = machine.process.wait()
+            witness.join(1)
+            print(f"\n{lastwords.sentence(machine.dir, code, witness.reason)}", flush=True)
+            if lastwords.triple_fault(machine.dir):
+                return 1
             return 0 if code == 1 and machine.serial() else code  # 1: Takt itself ended the machine
         except KeyboardInterrupt:
             return 130
@@ -476,6 +489,8 @@ def main():
     if how == "matched" or (how == "ended" and not args.until):
         return 0
     print(f"\nmachine: {how}{'' if what is None else f' ({what})'}; see {machine.dir}", file=sys.stderr)
+    if how == "ended" and platform != "bochs":
+        print(lastwords.sentence(machine.dir, what), file=sys.stderr)
     return 1
 
 

@@ -33,16 +33,21 @@ static void emulator_off(u8 code) {
     outb(0xf4, code);
 }
 
-/* By the chipset's reset register, the keyboard controller's line, and an exception without an IDT (SDM 3A
- * 6.15), whichever comes first. */
-static void __attribute__((noreturn)) reset(void) {
+/* An exception without an IDT, which resets the machine: SDM 3A 6.15. */
+static void triple_fault(void) {
     static const u8 no_idt[10];
 
+    __asm__ volatile("lidt %0; ud2" : : "m"(no_idt));
+}
+
+/* By the chipset's reset register, the keyboard controller's line, and a triple fault, whichever comes
+ * first. */
+static void __attribute__((noreturn)) reset(void) {
     outb(0xcf9, 2);
     outb(0xcf9, 6);
     outb(0x64, 0xfe);
     delay_ns(NS_PER_S);
-    __asm__ volatile("lidt %0; ud2" : : "m"(no_idt));
+    triple_fault();
     __builtin_unreachable();
 }
 
@@ -88,7 +93,7 @@ void panic(const char *fmt, ...) {
 
 #define STRAY_VECTOR 0xd5
 
-const char fault_words[] = "pf|gp|ud|df|stack|mc|assert|nmi|stray|storm|hang|sleep";
+const char fault_words[] = "pf|gp|ud|df|stack|mc|assert|nmi|stray|storm|hang|sleep|triple";
 
 /* A small address, which is not mapped; and one that is not canonical. */
 static void page_fault(void) { *(volatile int *)(u64)nr_cpus = 0; }
@@ -131,9 +136,13 @@ int fault_inject(const char *what) {
         const char *word;
         void (*fn)(void);
     } faults[] = {
-        { "pf", page_fault }, { "gp", general_protection }, { "ud", undefined },     { "df", double_fault },
-        { "stack", deeper },  { "mc", machine_check },      { "assert", assertion }, { "nmi", nmi },
-        { "stray", stray },   { "storm", storm },           { "hang", hang },        { "sleep", sleep }
+        { "pf", page_fault },       { "gp", general_protection },
+        { "ud", undefined },        { "df", double_fault },
+        { "stack", deeper },        { "mc", machine_check },
+        { "assert", assertion },    { "nmi", nmi },
+        { "stray", stray },         { "storm", storm },
+        { "hang", hang },           { "sleep", sleep },
+        { "triple", triple_fault },
     };
 
     for (u32 i = 0; i < ARRAY_SIZE(faults); i++) {

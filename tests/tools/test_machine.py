@@ -1,12 +1,16 @@
 """The machines of tools/machine.py themselves."""
+import json
 import os
+import socket
 import subprocess
 import sys
+import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from conftest import ROOT
 
+import lastwords
 import machine
 
 ABORTS = """#!/bin/sh
@@ -79,3 +83,101 @@ def test_bochs_has_its_display_when_the_next_one_starts(tmp_path):
 
     with ThreadPoolExecutor(len(machines)) as pool:
         assert list(pool.map(displays, machines)) == [1] * len(machines)
+
+
+@pytest.mark.parametrize("code, reason, log, words", [
+    (1, "guest-shutdown", "", "Takt switched the machine off"),
+    (3, None, "", "its last lines say why"),
+    (0, "guest-reset", "CPU Reset (CPU 0)\n", "Takt reset the machine"),
+    (0, "guest-reset", "CPU Reset (CPU 0)\nTriple fault\n", "by a triple fault"),
+    (0, "host-qmp-quit", "", "QEMU was closed"),
+    (0, "host-signal", "", "by a signal"),
+    (-9, None, "", "by SIGKILL"),
+    (134, None, "", "exit code 134"),
+    (1, None, None, "Takt switched the machine off"),  # a QEMU that wrote no log
+])
+def test_the_end_of_a_machine_in_a_sentence(tmp_path, code, reason, log, words):
+    if log is not None:
+        (tmp_path / "qemu.log").write_text(log)
+    said = lastwords.sentence(str(tmp_path), code, reason)
+    assert words in said and said.endswith("."), said
+    assert lastwords.triple_fault(str(tmp_path)) == ("triple" in words)
+
+
+def test_a_test_whose_machine_takes_a_triple_fault_is_told(tmp_path):
+    m = machine.Machine("qemu", tmp_path / "no.iso", directory=str(tmp_path))
+    (tmp_path / "serial.txt").write_text("what Takt said")
+    (tmp_path / "qemu.log").write_text("Triple fault\n")
+    m.process = subprocess.Popen(["true"])
+    m.process.wait()
+    with pytest.raises(machine.Died, match="by a triple fault"):
+        m.wait()
+
+
+class FakeQemu:
+    """A QEMU's end as Witness sees it: its QMP socket, and a process that ends when it is told to quit."""
+
+    def __init__(self, directory, guest, answers):
+        self.server = socket.socket(socket.AF_UNIX)
+        self.server.bind(str(directory / "qmp.sock"))
+        self.server.listen()
+        self.guest, self.answers, self.asked, self.ended = guest, answers, [], threading.Event()
+        threading.Thread(target=self.serve, daemon=True).start()
+
+    def serve(self):
+        link = self.server.accept()[0].makefile("rw")
+        link.write('{"QMP": {}}\n')
+        link.flush()
+        for line in link:
+            self.asked.append(json.loads(line)["execute"])
+            if self.asked[-1] == "qmp_capabilities":
+                reason = "guest-reset" if self.guest else "host-signal"
+                data = {"guest": self.guest, "reason": reason}
+                link.write('{"return": {}}\n' + json.dumps({"event": "SHUTDOWN", "data": data}) + "\n")
+            elif not self.answers:
+                break
+            elif self.asked[-1] == "quit":
+                self.ended.set()
+            else:
+                link.write(json.dumps({"return": "RIP=0000000000001234"}) + "\n")
+            link.flush()
+        link.close()
+        if not self.guest:
+            self.ended.set()
+
+    def poll(self):
+        return 0 if self.ended.is_set() else None
+
+    def wait(self, timeout):
+        if not self.ended.wait(0.2 if not self.answers else timeout):
+            raise TimeoutError
+
+    def terminate(self):
+        self.asked.append("terminate")
+        self.ended.set()
+
+
+def witnessed(directory, guest=True, answers=True):
+    qemu = FakeQemu(directory, guest, answers)
+    witness = lastwords.Witness(str(directory), qemu)
+    witness.start()
+    witness.join(20)
+    assert not witness.is_alive()
+    return qemu, witness
+
+
+def test_registers_are_kept_before_qemu_is_let_go(tmp_path):
+    qemu, witness = witnessed(tmp_path)
+    assert qemu.asked == ["qmp_capabilities", "human-monitor-command", "quit"]
+    assert witness.reason == "guest-reset"
+    assert "RIP=0000000000001234" in (tmp_path / "qemu.log").read_text()
+
+
+def test_a_qemu_that_does_not_answer_is_ended(tmp_path):
+    qemu, _ = witnessed(tmp_path, answers=False)
+    assert qemu.asked[-1] == "terminate"
+
+
+def test_a_qemu_that_ends_by_itself_is_left_alone(tmp_path):
+    qemu, witness = witnessed(tmp_path, guest=False)
+    assert qemu.asked == ["qmp_capabilities"] and witness.reason == "host-signal"

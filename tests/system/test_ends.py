@@ -1,0 +1,42 @@
+"""`make run` says how the machine ended. On QEMU, whose exit code does not tell."""
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+
+from conftest import ROOT
+from system.takt import SCRIPTED, make_iso, place
+
+
+def run(name, command):
+    """tools/machine.py run, as a person has it, of a machine whose script gives one command."""
+    directory = place(f"{name}-qemu")
+    iso = make_iso(directory, SCRIPTED, modules={"script": f"@200ms {command}\n"})
+    done = subprocess.run([sys.executable, os.path.join(ROOT, "tools", "machine.py"), "run", "--platform", "qemu",
+                           "--dir", directory, iso], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True,
+                          errors="replace", timeout=90, check=False)
+    with open(os.path.join(directory, "qemu.log"), encoding="utf-8") as f:
+        return done.returncode, done.stdout.strip().splitlines()[-1], f.read()
+
+
+def test_a_triple_fault_leaves_evidence():
+    code, last, log = run("ends-triple", "fault triple")
+    assert code == 1
+    assert last.startswith("The hypervisor ended by a triple fault"), last
+    end = log[log.index("Triple fault"):]
+    # both CPUs; the one that did it has no IDT and is in the hypervisor, at the top 2 GiB
+    assert len(re.findall(r"RIP=[0-9a-f]{16}", end)) == 2
+    faulty = re.split(r"CPU#\d", end)
+    assert any(re.search(r"RIP=ffffffff[8-f]", cpu) and re.search(r"IDT= +0+ 0+\s", cpu) for cpu in faulty), end
+
+
+@pytest.mark.parametrize("command, code, words", [
+    ("poweroff", 0, "Takt switched the machine off."),
+    ("fault ud", 3, "because it could not go on"),
+])
+def test_other_ends_are_told_apart(command, code, words):
+    got, last, log = run("ends-" + command.split()[0], command)
+    assert words in last, last
+    assert got == code and "Triple fault" not in log

@@ -1,0 +1,123 @@
+"""How a QEMU machine ended, and the evidence of it.
+
+A machine whose hypervisor takes a triple fault is reset by its CPU: nothing more comes over the serial line, and
+QEMU ends with exit code 0, as if somebody had closed it. So every QEMU of tools/machine.py writes a log of its own
+(`qemu.log`). An interactive one also stops before it ends: Witness then asks for the registers of all CPUs, appends
+them to that log, and lets QEMU go.
+"""
+import json
+import os
+import signal
+import socket
+import threading
+import time
+
+TRIPLE_FAULT = "Triple fault"  # QEMU writes this line when a CPU resets the machine (-d cpu_reset)
+
+
+def log_options(directory):
+    """Options for a QEMU that logs resets, and accesses of the guest that its devices refuse."""
+    return ["-d", "cpu_reset,guest_errors", "-D", os.path.join(directory, "qemu.log")]
+
+
+class Witness(threading.Thread):
+    """Waits for the end of an interactive QEMU, over QEMU's machine protocol (QMP).
+
+    `process` is the QEMU, started with options(). `reason` is QEMU's word for why it shut down ("guest-reset",
+    "host-qmp-quit" ...), None if it told none.
+    """
+
+    def __init__(self, directory, process):
+        super().__init__(daemon=True)
+        self.directory, self.process, self.reason = directory, process, None
+
+    @staticmethod
+    def options(directory):
+        """QEMU stops at a shutdown and waits to be told to quit, which run() does."""
+        return ["-qmp", f"unix:{os.path.join(directory, 'qmp.sock')},server=on,wait=off",
+                "-action", "shutdown=pause"]
+
+    def connect(self):
+        while self.process.poll() is None:
+            s = socket.socket(socket.AF_UNIX)
+            try:
+                s.connect(os.path.join(self.directory, "qmp.sock"))
+                return s
+            except OSError:
+                s.close()
+                time.sleep(0.05)
+        return None
+
+    def keep_registers(self, text):
+        with open(os.path.join(self.directory, "qemu.log"), "a", encoding="utf-8") as f:
+            f.write("The CPUs when the machine ended:\n" + text)
+
+    def talk(self, qmp):
+        def send(command, **arguments):
+            qmp.write(json.dumps({"execute": command, "arguments": arguments}) + "\n")
+            qmp.flush()
+
+        send("qmp_capabilities")
+        for line in qmp:
+            message = json.loads(line)
+            if message.get("event") == "SHUTDOWN":
+                self.reason = message["data"]["reason"]
+                if not message["data"]["guest"]:
+                    return  # it does not stop for those: the monitor's `quit`, a signal
+                send("human-monitor-command", **{"command-line": "info registers -a"})
+            elif self.reason and isinstance(message.get("return"), str):
+                self.keep_registers(message["return"])
+                send("quit")
+                return
+
+    def run(self):
+        try:
+            link = self.connect()
+            if link:
+                with link, link.makefile("rw", encoding="utf-8") as qmp:
+                    self.talk(qmp)
+        except (OSError, ValueError, KeyError):
+            pass
+        # A QEMU that stopped for its shutdown and could not be told to quit would stay for ever.
+        if self.reason:
+            try:
+                self.process.wait(5)
+            except Exception:  # pylint: disable=broad-except
+                self.process.terminate()
+
+
+def signal_name(number):
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def triple_fault(directory):
+    """Did a CPU reset the machine by a triple fault outside of all guests? (One in a guest is an exit.)"""
+    try:
+        with open(os.path.join(directory, "qemu.log"), encoding="utf-8", errors="replace") as f:
+            return any(line.startswith(TRIPLE_FAULT) for line in f)
+    except OSError:
+        return False
+
+
+def sentence(directory, code, reason=None):
+    """What to tell the person who ran the machine. `code` is QEMU's exit code, as subprocess has it; `reason` is
+    Witness.reason."""
+    if triple_fault(directory):
+        return ("The hypervisor ended by a triple fault, so it could say nothing. Please report qemu.log (what QEMU "
+                f"saw, the CPUs' registers) and serial.txt (what Takt had said), both in {directory}.")
+    if code == 1:
+        return "Takt switched the machine off."
+    if code == 3:
+        return "Takt ended the machine because it could not go on: its last lines say why."
+    if code < 0:
+        return f"QEMU was ended by {signal_name(-code)}."
+    if reason == "host-signal":
+        return "QEMU was ended by a signal (SIGINT, SIGHUP or SIGTERM)."
+    if code == 0 and reason in ("guest-reset", "guest-shutdown"):
+        return "Takt reset the machine, as `reboot` does."
+    if code == 0:
+        return "QEMU was closed (Ctrl-A x, or its monitor's `quit`)."
+    return f"QEMU ended with exit code {code}: emulator.log and qemu.log in {directory} may say why."
