@@ -255,6 +255,49 @@ void vcpu_dump_exits(const struct vcpu *v) {
     }
 }
 
+/* Says where an access by the guest itself would lead. Most triple faults come from a page table, an IDT or a
+ * stack that cannot be reached, and the registers alone do not show that. */
+static void dump_access(struct vcpu *v, const char *what, u64 va, unsigned access) {
+    gpa_t gpa;
+    u32 fault;
+    u64 room;
+
+    if (guest_translate(&v->virt, va, access, &gpa, &fault) == 0)
+        log_err("  %s at %lx: guest-physical %lx%s", what, va, gpa,
+                guestmem_at(&v->vm->mem, gpa, &room) ? "" : ", where there is no RAM");
+    else if (fault == GUEST_NOT_CANONICAL)
+        log_err("  %s at %lx: not a canonical address", what, va);
+    else
+        log_err("  %s at %lx: page fault with error code %x", what, va, fault);
+}
+
+static void dump_code(struct vcpu *v) {
+    char text[3 * 15 + 1] = "";
+    u8 bytes[15];
+    unsigned n = guest_fetch(&v->virt, bytes, sizeof(bytes));
+
+    for (unsigned i = 0; i < n; i++) hv_snprintf(text + 3 * i, 4, " %02x", bytes[i]);
+    log_err("  code:%s", n ? text : " none can be read");
+}
+
+/* What the CPU needs to execute an instruction or to deliver an exception. */
+static void dump_reach(struct vcpu *v) {
+    bool flat = guest_mode(&v->virt) == 64; /* bases of CS and SS do not count there */
+    struct guest_seg cs, ss, idt, gdt, tr;
+
+    virt->get_seg(&v->virt, SEG_CS, &cs);
+    virt->get_seg(&v->virt, SEG_SS, &ss);
+    virt->get_seg(&v->virt, SEG_IDTR, &idt);
+    virt->get_seg(&v->virt, SEG_GDTR, &gdt);
+    virt->get_seg(&v->virt, SEG_TR, &tr);
+    log_err("  cr2 %lx, IDT limit %x, GDT at %lx limit %x, TR %04x at %lx", vcpu_reg(v, VREG_CR2), idt.limit,
+            gdt.base, gdt.limit, tr.sel, tr.base);
+    dump_access(v, "RIP", (flat ? 0 : cs.base) + v->virt.regs.rip, GA_READ);
+    dump_access(v, "IDT", idt.base, GA_READ);
+    dump_access(v, "stack", (flat ? 0 : ss.base) + v->virt.regs.gpr[REG_RSP], GA_READ);
+    dump_code(v);
+}
+
 void vcpu_dump(struct vcpu *v) {
     const struct guest_regs *r = &v->virt.regs;
     struct guest_seg cs;
@@ -266,5 +309,6 @@ void vcpu_dump(struct vcpu *v) {
     for (unsigned i = 0; i < 16; i += 4)
         log_err("  r%u-%u: %016lx %016lx %016lx %016lx", i, i + 3, r->gpr[i], r->gpr[i + 1], r->gpr[i + 2],
                 r->gpr[i + 3]);
+    dump_reach(v);
     vcpu_dump_exits(v);
 }

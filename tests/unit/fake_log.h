@@ -6,4 +6,8 @@
 extern char fake_log_last[256];
 extern unsigned fake_log_lines;
 
+/* Is `text` in one of the last 64 lines? */
+bool fake_log_said(const char *text);
+void fake_log_forget(void);
+
 #endif

@@ -529,6 +529,37 @@ static void test_unknown(void **state) {
     assert_int_equal(vm->state, VM_CRASHED);
 }
 
+/* What a crash leaves in the log: a vCPU whose IDT is beyond its RAM, and then one whose tables are empty. */
+static void test_dump(void **state) {
+    struct fake_vcpu *f = fake_of(v);
+
+    real_code("\xeb\xfe", 2);
+    f->reg[VREG_CR2] = 0xabc0;
+    f->seg[SEG_IDTR] = (struct guest_seg){ .limit = 0xfff, .base = 0x70000000 };
+    f->seg[SEG_SS] = (struct guest_seg){ 16, 0xc93, 0xffffffff, 0x1000 };
+    gpr[REG_RSP] = 0x2000;
+    fake_log_forget();
+    vcpu_handle_exit(v, &(struct vm_exit){ .reason = EXIT_SHUTDOWN });
+    assert_true(fake_log_said("crashed: triple fault"));
+    assert_true(fake_log_said("cr2 abc0, IDT limit fff"));
+    assert_true(fake_log_said("RIP at 100000: guest-physical 100000"));
+    assert_false(fake_log_said("RIP at 100000: guest-physical 100000,"));
+    assert_true(fake_log_said("IDT at 70000000: guest-physical 70000000, where there is no RAM"));
+    assert_true(fake_log_said("stack at 3000: guest-physical 3000"));
+    assert_true(fake_log_said("code: eb fe "));
+    teardown(state);
+    setup(state);
+
+    f = fake_of(v);
+    real_code("\xeb\xfe", 2);
+    f->reg[VREG_CR0] = 0x80000011;
+    f->reg[VREG_CR3] = BUF; /* nothing but zeros */
+    fake_log_forget();
+    vcpu_handle_exit(v, &(struct vm_exit){ .reason = EXIT_SHUTDOWN });
+    assert_true(fake_log_said("RIP at 100000: page fault with error code 0"));
+    assert_true(fake_log_said("code: none can be read"));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         TEST(test_ports),        TEST(test_string_out),   TEST(test_string_edges),
@@ -538,7 +569,7 @@ int main(void) {
         TEST(test_hc_io_class),  TEST(test_hc_poll),      TEST(test_hc_random),
         TEST(test_hlt),          TEST(test_priorities),   TEST(test_timer_leaves_nothing_to_do),
         TEST(test_deadline_far), TEST(test_init_sipi),    TEST(test_interrupted),
-        TEST(test_late_wake),    TEST(test_unknown),
+        TEST(test_late_wake),    TEST(test_unknown),      TEST(test_dump),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
