@@ -3,10 +3,11 @@
 
 #include <takt/io.h>
 
-enum { REG_DATA, REG_IER, REG_FCR, REG_LCR, REG_MCR, REG_LSR, REG_MSR, REG_SCRATCH };
+enum { REG_DATA, REG_IER, REG_IIR, REG_FCR = REG_IIR, REG_LCR, REG_MCR, REG_LSR, REG_MSR, REG_SCRATCH };
 enum { REG_DIVISOR_LOW, REG_DIVISOR_HIGH }; /* while LCR_DLAB is set */
 
 #define IER_RECEIVED 0x01
+#define IER_EMPTY    0x02 /* the transmit FIFO is empty */
 #define LCR_8N1      0x03
 #define LCR_DLAB     0x80
 #define MCR_ON       0x0b /* DTR, RTS, OUT2: lets its interrupt through */
@@ -87,6 +88,11 @@ bool uart_init(struct uart *u, u16 port, u32 baud) {
 void uart_listen(struct uart *u) {
     if (!uart_there(u)) return;
     set(u, REG_FCR, FCR_AT_8);
+    set(u, REG_IER, IER_RECEIVED | IER_EMPTY);
+}
+
+void uart_interrupted(struct uart *u) {
+    (void)get(u, REG_IIR);
     set(u, REG_IER, IER_RECEIVED);
 }
 

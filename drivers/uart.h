@@ -16,15 +16,20 @@ struct uart {
 
 /* The port of "com1".."com4"; 0 for another number. */
 u16 uart_port(unsigned com);
-/* Looks for a 16550 where `where` says (port, or regs and stride) and sets it up: 8n1, FIFO on,
- * interrupts off. `baud` is 50 to 115200 and supposes the usual clock of 1.8432 MHz; 0 keeps the
- * rate that the firmware has set. Returns false, and *u is all zeros, if nothing answers there. */
+/* Looks for a 16550 where `where` (which may be `u`) says by port, or regs and stride, and sets it
+ * up: 8n1, FIFO on, interrupts off. `baud` is 50 to 115200 and supposes the usual clock of 1.8432
+ * MHz; 0 keeps the rate that the firmware has set. Returns false, and *u is all zeros, if nothing
+ * answers there. */
 bool uart_open(struct uart *u, const struct uart *where, u32 baud);
 /* The same for a port. */
 bool uart_init(struct uart *u, u16 port, u32 baud);
 bool uart_there(const struct uart *u);
-/* From now on it interrupts when bytes have come: at half a FIFO, or when the line falls silent. */
+/* From now on it interrupts when bytes have come: at half a FIFO, or when the line falls silent. It
+ * also interrupts as soon as it has nothing to send, until uart_interrupted(): so that one sees
+ * whether its interrupts arrive. */
 void uart_listen(struct uart *u);
+/* For the handler of its interrupts, which then reads all bytes that there are. */
+void uart_interrupted(struct uart *u);
 /* Gives the transmitter what it takes now, at most one FIFO: how many bytes went. */
 unsigned uart_write(struct uart *u, const char *s, unsigned n);
 /* Has the last bit left? Also true where there is no port. */

@@ -1,6 +1,6 @@
-/* The configuration file: sections of `key = value` lines, every key checked by a table (docs/config.md has
- * the grammar). The command line goes through the same table. Nothing here allocates; `struct config` holds
- * copies of all text. */
+/* The configuration file: sections of `key = value` lines, every key checked by a table
+ * (docs/config.md has the grammar). The command line goes through the same table. Nothing here
+ * allocates; `struct config` holds copies of all text. */
 #include <takt/errno.h>
 #include "config.h"
 #include "lib/choose.h"
@@ -15,6 +15,7 @@ enum kind {
     TEXT,
     NAME,
     CONSOLE,
+    COM,
     MEMORY,
     COUNT,
     NUMBER,
@@ -31,8 +32,8 @@ enum kind {
     DISK,
 };
 
-/* What values there are. Up to CONSOLE they are text and kept as such, from PCI on one of several devices;
- * all others are kept as a number. Word n means n % (max + 1). */
+/* What values there are. Up to COM they are text and kept as such, from PCI on one of several
+ * devices; all others are kept as a number. Word n means n % (max + 1). */
 static const struct {
     const char *expected; /* for the error */
     u64 min, max;
@@ -40,7 +41,9 @@ static const struct {
 } kinds[] = {
     [TEXT] = { "text of at most 255 characters" },
     [NAME] = { "a name" },
-    [CONSOLE] = { "com1 to com4, perhaps with a rate, as com1,115200, or none" },
+    [CONSOLE] = { "com1 to com4, a port such as 0x2f8, pci:00:16.3, mmio:0xfe03e000 or mmio32:0xfe03e000, "
+                  "each perhaps with a rate, as com1,115200; or auto, or none" },
+    [COM] = { "com1 to com4, perhaps with a rate, as com2,115200, or none" },
     [MEMORY] = { "a multiple of 2M such as 16M, from 2M to 1T", 2 << 20, 1ull << 40 },
     [COUNT] = { "a number from 1 to 64", 1, 64 },
     [NUMBER] = { "a number below 2^64", 0, ~0ull },
@@ -73,8 +76,8 @@ static const struct key {
     KEY(HYPERVISOR, config, "sched", NAME, pool[0].sched),
     KEY(HYPERVISOR, config, "sched_preset", TEXT, pool[0].preset),
     KEY(HYPERVISOR, config, "console", CONSOLE, console),
-    KEY(HYPERVISOR, config, "trace_console", CONSOLE, trace_console),
-    KEY(HYPERVISOR, config, "store_console", CONSOLE, store_console),
+    KEY(HYPERVISOR, config, "trace_console", COM, trace_console),
+    KEY(HYPERVISOR, config, "store_console", COM, store_console),
     KEY(HYPERVISOR, config, "loglvl", LOGLVL, loglvl),
     KEY(HYPERVISOR, config, "seed", NUMBER, seed),
     KEY(HYPERVISOR, config, "vfs", COUNT, vfs),
@@ -205,7 +208,13 @@ static int check_text(const struct key *k, const char *value, const char **bad) 
     struct console_spec console;
 
     if (strlen(value) >= k->size) return -ERANGE;
-    if (k->kind == CONSOLE) return parse_console(value, &console, bad);
+    if (k->kind == CONSOLE || k->kind == COM) {
+        int error = parse_console(value, &console, bad);
+
+        if (!error && k->kind == COM && console.where != AT_COM && console.where != AT_NOTHING)
+            return -EINVAL;
+        return error;
+    }
     return k->kind == NAME && !valid_name(value) ? -EINVAL : 0;
 }
 
@@ -246,7 +255,7 @@ static int add_device(struct reader *r, const struct key *k, const char *value) 
 
 static int set_value(struct reader *r, const struct key *k, const char *value) {
     const char *bad = value;
-    bool is_text = k->kind <= CONSOLE;
+    bool is_text = k->kind <= COM;
     u64 v;
 
     if (k->kind >= NET) return add_device(r, k, value);
@@ -313,7 +322,7 @@ void config_defaults(struct config *c) {
     set_name(c->pool[0].sched, "credit");
     cpumask_fill(&c->pool[0].cpus);
     c->nr_pools = 1;
-    set_name(c->console, "com1,115200");
+    set_name(c->console, "auto");
     c->loglvl = LOG_INFO;
 }
 
@@ -384,8 +393,8 @@ static char *trim_comment(char *s) {
     return trim(s);
 }
 
-/* The value behind a quotation mark, in place: \" and \\ are the characters themselves. Returns what follows,
- * NULL if the end is missing. */
+/* The value behind a quotation mark, in place: \" and \\ are the characters themselves. Returns
+ * what follows, NULL if the end is missing. */
 static char *unquote(char *s) {
     char *to = s;
 

@@ -72,9 +72,13 @@ static void memory_init(void) {
     add_ram(BIT(32), BOOT_RAM_LIMIT);
 }
 
-static void platform_init(void) {
+/* Before the configuration: it may want the console where the firmware has it. */
+static void read_firmware(void) {
     if (acpi_parse(&acpi, boot.rsdp, boot.rsdp_len) < 0) log_warn("no usable ACPI tables: one CPU");
     if (acpi.bad_tables) log_warn("%u ACPI tables are malformed and were left out", acpi.bad_tables);
+}
+
+static void platform_init(void) {
     if (apic_init(&acpi) < 0) stop_machine("This CPU has no local APIC, which Takt needs for its timers.");
     apic_init_cpu();
     boot_cpu.p.apic_id = apic_id();
@@ -116,7 +120,7 @@ static void read_config(void) {
         config_cmdline(&config, boot.cmdline, param_kind, report, NULL))
         stop_machine("The configuration cannot be used.");
     noreboot = config.noreboot;
-    console_init(config.console);
+    console_init(config.console, &acpi);
     console_set_level((enum log_level)config.loglvl);
     for (m++; m < boot.module + boot.nr_modules; m++) {
         struct module image = { m->name, hpa_to_va(m->start), m->end - m->start };
@@ -233,12 +237,13 @@ void hv_main(u32 magic, u64 mbi) {
     tsc_boot = rdtsc();
     directmap_base = DIRECTMAP;
     cpu_load_tables(&boot_cpu);
-    console_init("com1");
+    console_init("com1", NULL);
     log_info("Takt, a small hypervisor");
     read_boot_info(magic, mbi);
     memory_init();
     screen_init(&boot.screen);
     log_info("%lu MiB of RAM, %u modules", frame_total() >> 8, boot.nr_modules);
+    read_firmware();
     read_config();
     platform_init();
     devices_init();

@@ -35,7 +35,8 @@ int parse_u64(const char *s, u64 *value, const char **bad) {
     return done(error, s, bad);
 }
 
-/* "12.5" and a unit: the value in the smallest unit, rounded down. At most nine digits behind the point. */
+/* "12.5" and a unit: the value in the smallest unit, rounded down. At most nine digits behind the
+ * point. */
 static int parse_scaled(const char *s, const struct unit *unit, u64 *value, const char **bad) {
     u64 whole, part = 0, scale = 1, v;
     int error = take_number(&s, &whole);
@@ -162,19 +163,84 @@ int parse_choice(const char *s, struct cpu_choice *c) {
     return 0;
 }
 
-int parse_console(const char *s, struct console_spec *c, const char **bad) {
-    u64 baud = 115200;
-    int error = 0;
+/* Reads "0x2f8" from *s on and moves it behind that. */
+static int take_address(const char **s, u64 *value) {
+    int digit, digits = 0;
 
-    *c = (struct console_spec){ 0, 0 };
+    *value = 0;
+    if (strncmp(*s, "0x", 2) != 0) return -EINVAL;
+    for (*s += 2; (digit = hex_digit(**s)) >= 0; ++*s, digits++) {
+        if (*value >> 60) return -ERANGE;
+        *value = *value << 4 | (u64)digit;
+    }
+    return digits ? 0 : -EINVAL;
+}
+
+/* Does *s begin with `word`? Then moves it behind that. */
+static bool take_word(const char **s, const char *word) {
+    bool yes = strncmp(*s, word, strlen(word)) == 0;
+
+    if (yes) *s += strlen(word);
+    return yes;
+}
+
+/* A PCI device up to the end or a comma. */
+static int take_pci(const char **s, u64 *bdf) {
+    char text[16] = "";
+    size_t n = 0;
+
+    while ((*s)[n] && (*s)[n] != ',') n++;
+    if (n >= sizeof(text)) return -EINVAL;
+    memcpy(text, *s, n);
+    if (parse_pci(text, bdf, NULL)) return -EINVAL;
+    *s += n;
+    return 0;
+}
+
+/* The place, up to the rate. */
+static int take_place(const char **s, struct console_spec *c) {
+    int error;
+
+    if (take_word(s, "com")) {
+        if (**s < '1' || **s > '4') return -EINVAL;
+        c->where = AT_COM;
+        c->com = (u32)(*(*s)++ - '0');
+        return 0;
+    }
+    if (take_word(s, "pci:")) {
+        c->where = AT_PCI;
+        return take_pci(s, &c->addr);
+    }
+    c->where = AT_MEMORY;
+    if (take_word(s, "mmio32:")) {
+        c->stride = 4;
+        return take_address(s, &c->addr);
+    }
+    if (take_word(s, "mmio:")) {
+        c->stride = 1;
+        return take_address(s, &c->addr);
+    }
+    c->where = AT_PORT;
+    error = take_address(s, &c->addr);
+    return !error && (c->addr < 0x100 || c->addr > 0xfff8) ? -ERANGE : error; /* below are the board's own */
+}
+
+int parse_console(const char *s, struct console_spec *c, const char **bad) {
+    u64 baud;
+    int error;
+
+    *c = (struct console_spec){ .where = AT_NOTHING };
     if (strcmp(s, "none") == 0) return 0;
-    if (strncmp(s, "com", 3) != 0) return done(-EINVAL, s, bad);
-    if (s[3] < '1' || s[3] > '4') return done(-EINVAL, s + 3, bad);
-    c->com = (u32)(s[3] - '0');
-    s += 4;
-    if (*s == ',' && s++) error = take_number(&s, &baud);
-    if (!error && (baud == 0 || 115200 % baud)) error = -ERANGE; /* what the divisor of a 16550 can make */
-    if (strcmp(s, ",8n1") == 0) s += 4;
+    c->where = AT_FIRMWARES;
+    if (strcmp(s, "auto") == 0) return 0;
+    error = take_place(&s, c);
+    baud = c->where == AT_COM || c->where == AT_PORT ? 115200 : 0;
+    if (!error && *s == ',' && s++) {
+        error = take_number(&s, &baud);
+        if (!error && (baud == 0 || 115200 % baud))
+            error = -ERANGE; /* what the divisor of a 16550 can make */
+    }
+    take_word(&s, ",8n1");
     c->baud = (u32)baud;
     return done(error, s, bad);
 }

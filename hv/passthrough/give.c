@@ -12,6 +12,7 @@
 #include "passthrough/mediate.h"
 #include "passthrough/sriov.h"
 #include "passthrough/vtd.h"
+#include "platform/console.h"
 #include "trace/trace.h"
 #include "vm/vm.h"
 #include "x86/tsc.h"
@@ -48,6 +49,7 @@ const char *give_refused(const struct pci_device *d) {
     if (d->header) return "its configuration space is not understood";
     if (d->class_rev >> 24 == 6) return "it is a part of the machine itself";
     if (d->class_rev >> 24 == 3) return "the screen shows the log";
+    if (console_is_pci(d->bdf)) return "it is the console";
     for (u32 i = 0; i < 6; i++) {
         const struct pci_bar *b = &d->bar[i];
         hpa_t last = b->addr + b->size - 1;

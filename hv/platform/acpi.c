@@ -1,5 +1,5 @@
-/* ACPI 6.5, section 5.2. Tables lie: nothing is read beyond what a checked length covers. The FADT is of
- * no use as long as no device of ACPI's own is. */
+/* ACPI 6.5, section 5.2. Tables lie: nothing is read beyond what a checked length covers. The FADT
+ * is of no use as long as no device of ACPI's own is. */
 #include <takt/errno.h>
 #include "platform/firmware.h"
 
@@ -93,6 +93,26 @@ static void parse_dmar(struct acpi_info *a, const u8 *t, u32 len) {
     a->dmar_len = len;
 }
 
+/* Microsoft's Serial Port Console Redirection Table, revisions 1 to 4. Only 16550s are understood:
+ * kinds 0 and 1 are that, and 0x12 is one whose registers are as far apart as the address structure
+ * says. A base address of 0 means that the firmware's redirection is switched off. */
+static void parse_spcr(struct acpi_info *a, const u8 *t, u32 len) {
+    static const u32 rate[] = { [3] = 9600, [4] = 19200, [6] = 57600, [7] = 115200 };
+    u8 kind = t[36], space = t[40], width = t[41], access = t[43], code = t[58];
+    struct acpi_serial *s = &a->serial;
+
+    if ((kind > 1 && kind != 0x12) || space > 1 || !table_get(t + 44, 8)) return;
+    s->there = true;
+    s->in_memory = space == 0;
+    s->addr = table_get(t + 44, 8);
+    s->stride = access == 3 || width == 32 ? 4 : 1; /* access 3: 32 bits (ACPI 6.5, 5.2.3.2) */
+    if (t[52] & 1) s->irq = t[53];
+    if (t[52] & 2) s->gsi = (u32)table_get(t + 54, 4);
+    s->has_irq = t[52] & 1;
+    s->has_gsi = t[52] & 2;
+    s->baud = code < ARRAY_SIZE(rate) ? rate[code] : 0;
+}
+
 static void parse_ivrs(struct acpi_info *a, const u8 *t, u32 len) { a->ivrs = true; }
 
 static void parse_table(struct acpi_info *a, u64 pa) {
@@ -100,11 +120,8 @@ static void parse_table(struct acpi_info *a, u64 pa) {
         char signature[5];
         u8 least;
         void (*parse)(struct acpi_info *a, const u8 *t, u32 len);
-    } kinds[] = { { "APIC", 44, parse_madt },
-                  { "HPET", 56, parse_hpet },
-                  { "MCFG", 60, parse_mcfg },
-                  { "DMAR", 48, parse_dmar },
-                  { "IVRS", 48, parse_ivrs } };
+    } kinds[] = { { "APIC", 44, parse_madt }, { "HPET", 56, parse_hpet }, { "MCFG", 60, parse_mcfg },
+                  { "DMAR", 48, parse_dmar }, { "IVRS", 48, parse_ivrs }, { "SPCR", 64, parse_spcr } };
     u32 len;
     const u8 *t = table_at(a, pa, &len);
 

@@ -1,13 +1,17 @@
 #include "platform/console.h"
 
-#include "drivers/uart.h"
 #include "lib/parse.h"
 #include "lib/string.h"
+#include "platform/irq.h"
 #include "platform/screen.h"
+#include "platform/serial.h"
 #include "platform/timer.h"
+#include "trace/trace.h"
 #include "x86/insn.h"
 #include "x86/percpu.h"
 #include "x86/tsc.h"
+
+DEFINE_COUNTER(console_overruns); /* times that the receiver lost bytes, since nobody read them in time */
 
 #define OUT_SIZE 16384u
 #define LOG_LINE 252
@@ -40,7 +44,7 @@ static struct log {
     u64 shown; /* of these, how many went to the console or were not meant for it */
 } logs[LOGS];
 
-static struct uart uart;
+static struct serial serial; /* the port, and where it is */
 static bool async;
 static bool uart_stuck; /* it did not take what it was given last: little patience until it moves */
 static enum log_level level = LOG_INFO;
@@ -183,13 +187,14 @@ static unsigned push_some(void) {
     unsigned line = 0; /* bytes of the shell up to the end of a line */
 
     if (piece_at < piece_len) {
-        n = uart_write(&uart, piece + piece_at, piece_len - piece_at);
+        n = uart_write(&serial.uart, piece + piece_at, piece_len - piece_at);
         piece_at += n;
         return n;
     }
+    if (!n) return 0;
     while (line < n && out_buf[at + line++] != '\n') {
     }
-    n = uart_write(&uart, out_buf + at, line);
+    n = uart_write(&serial.uart, out_buf + at, line);
     if (n) last_sent = out_buf[at + n - 1];
     out_tail += n;
     shell_sent += n;
@@ -208,14 +213,14 @@ static void forget_queue(void) {
  * time that its FIFO takes at a low rate. One that is stuck already gets the time of two FIFOs, in
  * case it has recovered. */
 static u32 patience(void) {
-    u32 fifo = 1400 * (115200 / MAX(uart.baud, 50u));
+    u32 fifo = 1400 * (115200 / MAX(serial.uart.baud, 50u));
 
     return uart_stuck ? 2 * fifo : PATIENCE + fifo;
 }
 
 /* Sends all that is queued, and waits for it. What a stuck transmitter does not take is lost. */
 static void push_all(void) {
-    for (u32 idle = 0; anything_queued() && uart_there(&uart); cpu_relax()) {
+    for (u32 idle = 0; anything_queued() && uart_there(&serial.uart); cpu_relax()) {
         if (push_some()) {
             idle = 0;
             uart_stuck = false;
@@ -310,24 +315,37 @@ bool log_takes_guests(void) {
 
 /* ---- set-up, and the end ---- */
 
-void console_init(const char *spec) {
-    struct console_spec want = { 0, 0 };
-    struct uart wanted = { 0 };
+void console_init(const char *spec, const struct acpi_info *acpi) {
+    struct console_spec want;
+    struct serial found;
+    const char *why;
 
     parse_console(spec, &want, NULL);
     console_flush();
-    if (!want.com || uart_init(&wanted, uart_port(want.com), want.baud))
-        uart = wanted;
-    else
-        log_warn("no serial port answers as com%u: the console stays %s", want.com,
-                 uart_there(&uart) ? "where it is" : "the log and the screen");
+    if (want.where == AT_NOTHING) {
+        serial = (struct serial){ .name = "none" };
+        return;
+    }
+    why = serial_find(&want, acpi, &found);
+    if (!why && !uart_open(&found.uart, &found.uart, found.baud)) why = "no serial port answers there";
+    if (why) {
+        log_warn("console = %s: %s: the console stays %s", spec, why,
+                 uart_there(&serial.uart) ? "where it is" : "the log and the screen");
+        return;
+    }
+    serial = found;
+    if (acpi) log_info("console: %s, %u baud", serial.name, serial.uart.baud);
 }
+
+bool console_is_port(u16 port) { return port && serial.uart.port == port; }
+
+bool console_is_pci(u32 bdf) { return serial.is_pci && serial.bdf == bdf; }
 
 void console_flush(void) {
     bool taken = take_lock();
 
     show_log();
-    for (u32 i = 0; i < patience() && !uart_drained(&uart); i++) cpu_relax();
+    for (u32 i = 0; i < patience() && !uart_drained(&serial.uart); i++) cpu_relax();
     drop_lock(taken);
 }
 
@@ -343,13 +361,61 @@ void console_set_panic(void) {
 #define PUMP_BUSY_NS 1300000ull /* a FIFO takes 1.4 ms at 115200 baud */
 #define PUMP_FIFOS   16         /* that one step fills at most: emulated ports take bytes at once */
 
+/* A FIFO of 16 bytes is full after 1.4 ms. So the port interrupts when bytes have come, and is read
+ * at once; the shell has room for all that comes. A port whose interrupt nobody knows, or which
+ * does not come, is looked at every millisecond instead. That costs an exit of the guest a
+ * millisecond, so it is the second choice. */
+#define INTERRUPT_NS (50 * NS_PER_MS) /* the first one, which is asked for, comes within this */
+static volatile bool interrupted;     /* it came */
+static bool listening;                /* it may come */
+static u64 listen_until;              /* ns; then it has not come */
+
 static void take_input(void) {
+    u32 lost = serial.uart.overruns;
     char in[UART_FIFO];
     unsigned n = 0;
     int c;
 
-    while (n < sizeof(in) && (c = uart_read(&uart)) >= 0) in[n++] = (char)c;
-    if (n) console_input(in, n);
+    do {
+        for (n = 0; n < sizeof(in) && (c = uart_read(&serial.uart)) >= 0;) in[n++] = (char)c;
+        if (n) console_input(in, n);
+    } while (n == sizeof(in));
+    for (; lost != serial.uart.overruns; lost++) counter_inc(&console_overruns, WORK_CPU);
+}
+
+/* On WORK_CPU, as an interrupt handler: nothing else of the hypervisor is under way there. */
+static void on_interrupt(void *arg) {
+    interrupted = true;
+    uart_interrupted(&serial.uart);
+    take_input();
+}
+
+/* Connects the port's interrupt. That the transmitter is empty is one more cause, which is there at
+ * once: so it shows whether interrupts come. */
+static void listen(void) {
+    int vector = -1;
+
+    if (!uart_there(&serial.uart)) return;
+    if (serial.has_gsi) vector = irq_alloc(on_interrupt, NULL);
+    if (vector >= 0 && irq_pin_connect(serial.gsi, vector, serial.irq_flags)) {
+        irq_free(vector);
+        vector = -1;
+    }
+    if (vector < 0) {
+        log_info("console: the interrupt of %s is not known: it is looked at every millisecond", serial.name);
+        return;
+    }
+    listening = true;
+    listen_until = now_ns() + INTERRUPT_NS;
+    irq_pin_mask(serial.gsi, false);
+    uart_listen(&serial.uart);
+}
+
+static void check_interrupts(u64 now) {
+    if (!listening || interrupted || now < listen_until) return;
+    listening = false;
+    irq_pin_mask(serial.gsi, true);
+    log_info("console: %s does not interrupt: it is looked at every millisecond", serial.name);
 }
 
 /* Lets the log have the line if it wants it and may: between two lines of the shell, when the shell
@@ -373,17 +439,19 @@ static void log_turn(void) {
 }
 
 static bool pump(struct work *w) {
+    u64 now = now_ns(), idle = interrupted || !uart_there(&serial.uart) ? PUMP_IDLE_NS : NS_PER_MS;
     bool taken;
 
+    check_interrupts(now);
     take_input();
     for (u32 i = 0, sent = 1; i < PUMP_FIFOS && sent; i++) {
         log_turn();
         taken = take_lock();
         sent = push_some();
-        if (!uart_there(&uart)) forget_queue();
+        if (!uart_there(&serial.uart)) forget_queue();
         drop_lock(taken);
     }
-    w->not_before = now_ns() + (anything_queued() ? PUMP_BUSY_NS : PUMP_IDLE_NS);
+    w->not_before = now + (anything_queued() ? MIN(idle, PUMP_BUSY_NS) : idle);
     return true;
 }
 
@@ -391,5 +459,6 @@ void console_set_async(void) {
     static struct work work = { .step = pump };
 
     async = true;
+    listen();
     work_add(&work);
 }

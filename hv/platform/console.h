@@ -4,6 +4,7 @@
 #define HV_PLATFORM_CONSOLE_H
 
 #include "lib/printf.h"
+#include "platform/firmware.h"
 
 /* Queues `n` bytes; returns how many were taken, fewer when the queue is full. "\n" is sent as
  * "\r\n". */
@@ -23,9 +24,11 @@ extern bool (*console_redraw)(void);
 
 /* ---- set-up (main.c) ---- */
 
-/* "com2,57600", "com1", "none", as the configuration has checked it. A port that does not answer is
- * reported, and the console stays what it was. */
-void console_init(const char *spec);
+/* Moves the console to `spec`, as parse_console() reads it. `acpi` is NULL before ACPI has been
+ * read. A port that does not answer is reported, and the console stays where it was. */
+void console_init(const char *spec, const struct acpi_info *acpi);
+bool console_is_port(u16 port); /* is the console at this port? */
+bool console_is_pci(u32 bdf);   /* is it this PCI device? */
 /* Until here output waits for the port; from now on it is buffered, and sent by a work item. */
 void console_set_async(void);
 /* All output waits for the port again, and locks are not taken any more. */

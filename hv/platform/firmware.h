@@ -1,6 +1,6 @@
-/* What the loader (multiboot2 tags) and the firmware (ACPI tables) tell, checked and copied: nothing that
- * they say is believed beyond a length that was checked. No privileged instruction: also built for the
- * host, where it is tested and fuzzed. */
+/* What the loader (multiboot2 tags) and the firmware (ACPI tables) tell, checked and copied:
+ * nothing that they say is believed beyond a length that was checked. No privileged instruction:
+ * also built for the host, where it is tested and fuzzed. */
 #ifndef HV_PLATFORM_FIRMWARE_H
 #define HV_PLATFORM_FIRMWARE_H
 
@@ -32,8 +32,8 @@ static inline bool table_sums_to_zero(const u8 *p, u32 len) {
 #define BOOT_CMDLINE     1024
 #define BOOT_RAM_LIMIT   (1ull << 46) /* 64 TiB, as the direct map */
 
-/* A set of bytes, as ranges that are disjoint, not empty and never adjacent, in any order. What makes more
- * ranges than fit is left out. */
+/* A set of bytes, as ranges that are disjoint, not empty and never adjacent, in any order. What
+ * makes more ranges than fit is left out. */
 struct memmap {
     u32 nr;
     struct {
@@ -99,13 +99,21 @@ struct acpi_info {
     u32 ecam_last;  /* its last bus */
     const u8 *dmar; /* the table, for dmar_parse(); NULL: none */
     u32 dmar_len;
-    bool ivrs;      /* there is AMD's */
+    bool ivrs;           /* there is AMD's */
+    struct acpi_serial { /* the port on which the firmware speaks (SPCR) */
+        bool there, in_memory;
+        u64 addr;   /* a port, or physical */
+        u32 stride; /* bytes from register to register in memory: 1 or 4 */
+        bool has_irq, has_gsi;
+        u32 irq, gsi; /* of a PC's 16 lines; a pin of the IOAPICs */
+        u32 baud;     /* 0: as the firmware has left it */
+    } serial;
     u32 bad_tables; /* a length or checksum did not hold: ignored, or what follows in it */
 };
 
-/* `rsdp`: a copy of rsdp_len bytes from the loader; if it is of no use, one is looked for below 1 MiB
- * (ACPI 6.5, 5.2.5.1). 0, or -ENOENT without usable root table; `out` then holds the defaults. Without a
- * MADT nr_cpus is 0. */
+/* `rsdp`: a copy of rsdp_len bytes from the loader; if it is of no use, one is looked for below 1
+ * MiB (ACPI 6.5, 5.2.5.1). 0, or -ENOENT without usable root table; `out` then holds the defaults.
+ * Without a MADT nr_cpus is 0. */
 int acpi_parse(struct acpi_info *out, const u8 *rsdp, u32 rsdp_len);
 /* Puts the boot CPU first among a->apic_id, where smp_start() counts on it. A machine with more than
  * ACPI_MAX_CPUS CPUs may have left it out: then it takes another's place, as it runs already. A table that
@@ -114,12 +122,12 @@ void acpi_boot_cpu(struct acpi_info *a, u32 apic_id);
 /* Makes [pa, pa + len) readable, for ever; NULL if it cannot. hostmap.c's in the image. */
 const void *acpi_map(u64 pa, u64 len);
 
-/* What firmware leaves on a multiple of 16 bytes in the first KiB of the EBDA or in the BIOS' ROM, from `rom`
- * to 1 MiB: the first `size` bytes that are `ok`; NULL. */
+/* What firmware leaves on a multiple of 16 bytes in the first KiB of the EBDA or in the BIOS' ROM,
+ * from `rom` to 1 MiB: the first `size` bytes that are `ok`; NULL. */
 const u8 *firmware_find(u64 rom, u32 size, bool (*ok)(const u8 *p, u32 len));
 
-/* ---- where the IOMMUs are: dmar.c. Whatever of the table does not hold makes it bad, and none of it is
- * used then: a device that an IOMMU forgets would have all memory ---- */
+/* ---- where the IOMMUs are: dmar.c. Whatever of the table does not hold makes it bad, and none of
+ * it is used then: a device that an IOMMU forgets would have all memory ---- */
 
 #define DMAR_MAX_UNITS   16
 #define DMAR_MAX_REGIONS 32
@@ -151,8 +159,8 @@ struct dmar_info {
 /* VT-d 8: the table at `t`, whose length and checksum hold. */
 void dmar_parse(struct dmar_info *out, const u8 *t, u32 len);
 
-/* ---- the MP table: mptable.c. Of it only how PCI interrupts reach the IOAPICs, which ACPI tells in a
- * language that would need an interpreter ---- */
+/* ---- the MP table: mptable.c. Of it only how PCI interrupts reach the IOAPICs, which ACPI tells
+ * in a language that would need an interpreter ---- */
 
 #define MP_MAX_ROUTES 128
 
@@ -166,7 +174,8 @@ struct mp_info {
     bool bad; /* a checksum did not hold, or an entry reaches beyond the end: what is behind is ignored */
 };
 
-/* MultiProcessor Specification 1.4, chapter 4. `a` says which GSIs an IOAPIC has. Without a table nr is 0. */
+/* MultiProcessor Specification 1.4, chapter 4. `a` says which GSIs an IOAPIC has. Without a table
+ * nr is 0. */
 void mp_parse(struct mp_info *out, const struct acpi_info *a);
 
 #endif

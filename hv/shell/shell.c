@@ -1,5 +1,5 @@
-/* The shell's engine: one work item that takes input, runs commands step by step, and types the timed
- * commands of a boot module. The families of commands are in the other files. */
+/* The shell's engine: one work item that takes input, runs commands step by step, and types the
+ * timed commands of a boot module. The families of commands are in the other files. */
 #include "shell/shell.h"
 
 #include <takt/errno.h>
@@ -11,7 +11,7 @@
 #include "shell/line.h"
 #include "vm/vm.h"
 
-#define IN_SIZE   512u
+#define IN_SIZE   16384u /* a script that is sent at once, while commands take their time */
 #define CTRL_C    3
 #define DROP_LINE "\x15" /* ^U */
 #define AT_ONCE   64     /* bytes of a line that one step takes */
@@ -30,6 +30,7 @@ static bool answer_begun; /* the JSON envelope's head is out */
 static bool line_begun;   /* the last byte put out was not a newline */
 static char in_buf[IN_SIZE];
 static u32 in_head, in_tail; /* free-running */
+static u32 input_lost;       /* bytes that found in_buf full, since the last that was said of it */
 
 static void put(const char *s, size_t n);
 static const char *candidate(const char *word, bool first, unsigned n);
@@ -221,7 +222,8 @@ static int take_setting(struct shell_call *c, char *name, int *i) {
     return 0;
 }
 
-/* Takes -j, -j=TAG and the options that `letters` tells into c->opt, and out of argv, wherever they stand. */
+/* Takes -j, -j=TAG and the options that `letters` tells into c->opt, and out of argv, wherever they
+ * stand. */
 static int take_options(struct shell_call *c, const char *letters) {
     int n = 1;
 
@@ -370,7 +372,14 @@ static const char *candidate(const char *word, bool first, unsigned n) {
 }
 
 static void heard(const char *s, unsigned n) {
-    for (; n && in_head - in_tail < IN_SIZE; n--, s++) in_buf[in_head++ % IN_SIZE] = *s;
+    for (; n; n--, s++) {
+        if (in_head - in_tail == IN_SIZE && *s == CTRL_C)
+            in_tail = in_head; /* it ends what was typed before */
+        if (in_head - in_tail < IN_SIZE)
+            in_buf[in_head++ % IN_SIZE] = *s;
+        else
+            input_lost++;
+    }
     if (work.not_before <= machine_now()) return;
     work.not_before = 0;
     work_add(&work);
@@ -408,8 +417,8 @@ static bool redraw(void) {
     return true;
 }
 
-/* ---- timed commands: lines "@1500ms pause vm2", since the start, or "+10ms list", since the one before was
- * due ---- */
+/* ---- timed commands: lines "@1500ms pause vm2", since the start, or "+10ms list", since the one
+ * before was due ---- */
 
 static struct {
     const char *text, *end; /* what is left of the module */
@@ -456,8 +465,8 @@ static void script_start(const char *name) {
     script_next();
 }
 
-/* Types the command that is due, as a person would. A live table or an attached console gives way to it, and
- * so does a line that somebody has begun. */
+/* Types the command that is due, as a person would. A live table or an attached console gives way
+ * to it, and so does a line that somebody has begun. */
 static void script_type(u64 now) {
     if (!script.length || script.when > now || (running ? !call.live : in_tail != in_head)) return;
     if (running) finish(0);
@@ -475,6 +484,11 @@ static bool step(struct work *w) {
 
     w->not_before = now + NS_PER_MS;
     if (console_room() < SHELL_STEP_ROOM) return true;
+    if (input_lost && in_tail == in_head) {
+        log_warn("%u bytes that were typed are lost: the shell keeps %u until it comes to them", input_lost,
+                 IN_SIZE);
+        input_lost = 0;
+    }
     script_type(now);
     if (!running)
         edit();

@@ -4,6 +4,7 @@
 #include "drivers/uart.h"
 #include "lib/parse.h"
 #include "lib/string.h"
+#include "platform/console.h"
 #include "platform/timer.h"
 #include "sched/machine.h"
 #include "shell/shell.h"
@@ -191,10 +192,10 @@ static bool host_step(struct work *w) {
 }
 
 void store_host_init(const struct config *c) {
-    struct console_spec port, console;
+    struct console_spec port;
 
     if (parse_console(c->store_console, &port, NULL) || !port.com) return;
-    if (!parse_console(c->console, &console, NULL) && console.com == port.com)
+    if (console_is_port(uart_port(port.com)))
         log_warn("store_console: com%u is the console", port.com);
     else if (!uart_init(&host.uart, uart_port(port.com), port.baud))
         log_warn("store_console: nothing answers at com%u", port.com);

@@ -5,6 +5,7 @@
 #include "lib/printf.h"
 #include "lib/string.h"
 #include "mm/frame.h"
+#include "platform/console.h"
 #include "platform/timer.h"
 #include "sched/machine.h"
 #include "shell/shell.h"
@@ -97,12 +98,11 @@ static bool open_stream(const struct console_spec *port) {
 /* ---- subcommands ---- */
 
 static int start_stream(const char *where) {
-    struct console_spec port, console;
+    struct console_spec port;
 
     if (parse_console(where, &port, NULL) || !port.com)
         return shell_fail(-EINVAL, "expected com1 to com4, perhaps with a rate, not %s", where);
-    if (!parse_console(shell_config()->console, &console, NULL) && console.com == port.com)
-        return shell_fail(-EBUSY, "com%u is the console", port.com);
+    if (console_is_port(uart_port(port.com))) return shell_fail(-EBUSY, "com%u is the console", port.com);
     return open_stream(&port) ? 0 : shell_fail(-ENODEV, "nothing answers at com%u", port.com);
 }
 

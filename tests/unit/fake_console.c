@@ -36,6 +36,10 @@ void console_hold(bool hold) { fake_console_held = hold; }
 
 u64 console_dropped(void) { return 0; }
 
+bool console_is_port(u16 port) { return port == 1; } /* com1 */
+
+bool console_is_pci(u32 bdf) { return false; }
+
 u64 log_next(void) { return 3; }
 
 bool log_takes_guests(void) { return true; }

@@ -280,6 +280,57 @@ static void test_others(void **state) {
     assert_int_equal(info.ecam, 0);
 }
 
+/* The firmware's serial port: Microsoft's table SPCR. */
+static void test_spcr(void **state) {
+    static const u32 at[] = { 0x2000 };
+    static const struct {
+        u8 kind, space, width, access, code;
+        bool there;
+        u32 stride, baud;
+    } cases[] = {
+        { 0, 1, 8, 1, 7, true, 1, 115200 }, { 1, 1, 8, 0, 3, true, 1, 9600 },
+        { 0x12, 0, 32, 3, 0, true, 4, 0 },  { 0x12, 0, 8, 1, 200, true, 1, 0 },
+        { 3, 0, 32, 3, 7, false, 0, 0 }, /* ARM's PL011 */
+        { 0, 2, 8, 1, 7, false, 0, 0 },  /* in PCI's configuration space */
+        { 0, 0, 32, 0, 6, true, 4, 57600 },
+    };
+
+    for (u32 i = 0; i < ARRAY_SIZE(cases); i++) {
+        setup(NULL);
+        rsdp(2);
+        root(true, 1, at);
+        mem[0x2000 + 8] = 2; /* revision */
+        mem[0x2000 + 36] = cases[i].kind;
+        mem[0x2000 + 40] = cases[i].space;
+        mem[0x2000 + 41] = cases[i].width;
+        mem[0x2000 + 43] = cases[i].access;
+        put(0x2000 + 44, cases[i].space == 1 ? 0x2f8 : 0xfe036000, 8);
+        mem[0x2000 + 52] = 3;
+        mem[0x2000 + 53] = 3;
+        put(0x2000 + 54, 19, 4);
+        mem[0x2000 + 58] = cases[i].code;
+        table(0x2000, "SPCR", 80);
+        assert_int_equal(parse(), 0);
+        assert_int_equal(info.serial.there, cases[i].there);
+        if (!cases[i].there) continue;
+        assert_int_equal(info.serial.in_memory, cases[i].space == 0);
+        assert_int_equal(info.serial.addr, cases[i].space == 1 ? 0x2f8 : 0xfe036000);
+        assert_int_equal(info.serial.stride, cases[i].stride);
+        assert_int_equal(info.serial.baud, cases[i].baud);
+        assert_true(info.serial.has_irq && info.serial.has_gsi);
+        assert_int_equal(info.serial.irq, 3);
+        assert_int_equal(info.serial.gsi, 19);
+    }
+    put(0x2000 + 44, 0, 8); /* switched off */
+    table(0x2000, "SPCR", 80);
+    assert_int_equal(parse(), 0);
+    assert_false(info.serial.there);
+    put(0x2000 + 44, 0x2f8, 8);
+    table(0x2000, "SPCR", 63); /* cut */
+    assert_int_equal(parse(), 0);
+    assert_false(info.serial.there);
+}
+
 /* ---- the MP table ---- */
 
 #define MP 0x3000u
@@ -398,6 +449,7 @@ int main(void) {
         cmocka_unit_test_setup(test_length_beyond_memory, setup),
         cmocka_unit_test_setup(test_others, setup),
         cmocka_unit_test_setup(test_rsdp_given, setup),
+        cmocka_unit_test_setup(test_spcr, setup),
         cmocka_unit_test_setup(test_mp, setup),
         cmocka_unit_test_setup(test_mp_lies, setup),
     };

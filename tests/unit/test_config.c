@@ -184,8 +184,11 @@ static void complaints(void **state) {
           "t.cfg:2:14: expected the end of the line after the quoted value, not \"b\"\n" },
         { "[hypervisor]\nseed = 1\x01\n", "t.cfg:2:9: expected text, not a control character\n" },
         { "[hypervisor]\nconsole = com7\n",
-          "t.cfg:2:14: console: expected com1 to com4, perhaps with a rate, as "
-          "com1,115200, or none, not \"com7\"\n" },
+          "t.cfg:2:14: console: expected com1 to com4, a port such as 0x2f8, pci:00:16.3, mmio:0xfe03e000 or "
+          "mmio32:0xfe03e000, each perhaps with a rate, as com1,115200; or auto, or none, not \"com7\"\n" },
+        { "[hypervisor]\ntrace_console = 0x2f8\n",
+          "t.cfg:2:17: trace_console: expected com1 to com4, perhaps with a rate, as com2,115200, or none, "
+          "not \"0x2f8\"\n" },
         { "[pool Pool-0]\n", "t.cfg:1:1: Pool-0 is always there: its settings belong into [hypervisor]\n" },
         { "[pool a]\ncpus = 0-1\n", "t.cfg:1:1: pool a cannot have CPU 0, which always belongs to Pool-0\n" },
         { "[pool a]\ncpus = 1-2\n[pool b]\ncpus = 2\n",

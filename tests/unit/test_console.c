@@ -8,15 +8,77 @@
 #include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
+#include <takt/errno.h>
 #include "fake_machine.h"
+#include "platform/hostmap.h"
+#include "platform/irq.h"
 #include "sched/machine.h"
 #include "sched/policy.h"
 #include "shell/shell.h"
 #include "uart_model.h"
 #include "x86/tsc.h"
 
-#define now_ns() machine_now() /* of fake_machine.h: it does not end after 4 s */
+/* ---- interrupts, and registers in memory ---- */
+
+static void (*irq_fn)(void *arg);
+static bool irq_masked = true, irq_dead, irq_none;
+static u32 irq_gsi;
+
+static int model_irq_alloc(void (*fn)(void *arg), void *arg) {
+    irq_fn = fn;
+    return irq_none ? -ENOSPC : 0x40;
+}
+
+static void model_irq_free(int vector) { irq_fn = NULL; }
+
+static int model_irq_pin_connect(u32 gsi, int vector, u32 flags) {
+    irq_gsi = gsi;
+    return 0;
+}
+
+static void model_irq_pin_mask(u32 gsi, bool masked) { irq_masked = masked; }
+
+static u64 mapped;
+
+static volatile void *model_mmio_map(hpa_t pa, u64 len) {
+    static u8 page[4096];
+
+    mapped = pa;
+    return page;
+}
+
+static u32 pci_address, pci_space[3][64]; /* configuration space of 00:00.0, 00:01.0, 00:02.0 */
+
+static void model_outl(u16 port, u32 v) {
+    u32 device = pci_address >> 11 & 31, reg = pci_address >> 2 & 63;
+
+    if (port == 0xcf8) pci_address = v;
+    if (port == 0xcfc && pci_address >> 31 && device < 3) pci_space[device][reg] = v;
+}
+
+static u32 model_inl(u16 port) {
+    u32 device = pci_address >> 11 & 31, reg = pci_address >> 2 & 63;
+
+    return port == 0xcfc && pci_address >> 31 && device < 3 ? pci_space[device][reg] : ~0u;
+}
+
+#define now_ns()        machine_now() /* of fake_machine.h: it does not end after 4 s */
+#define irq_alloc       model_irq_alloc
+#define irq_free        model_irq_free
+#define irq_pin_connect model_irq_pin_connect
+#define irq_pin_mask    model_irq_pin_mask
+#define mmio_map        model_mmio_map
+#define inl             model_inl
+#define outl            model_outl
+#include "platform/serial.c"
 #include "platform/console.c"
+#undef inl
+#undef mmio_map
+#undef irq_alloc
+#undef irq_free
+#undef irq_pin_connect
+#undef irq_pin_mask
+#undef outl
 #include "platform/power.h"
 #undef now_ns
 
@@ -43,6 +105,8 @@ void panic(const char *fmt, ...) {
 /* ---- the rig ---- */
 
 static struct config cfg;
+static struct acpi_info acpi = { .nr_overrides = 1,
+                                 .override = { { 20, 0xf, 3 } } }; /* line 3: pin 20, low, level */
 static const char script[] = "@6s list -j=timed\n";
 static const struct module script_module = { "script", script, sizeof(script) - 1 };
 static void (*guests)(void); /* what guests do at each pass */
@@ -50,6 +114,7 @@ static void (*guests)(void); /* what guests do at each pass */
 static void run(u64 ns) {
     for (u64 end = fake_now + ns; fake_now < end; fake_clock(fake_now + PASS_NS)) {
         if (guests) guests();
+        if (irq_fn && !irq_masked && !irq_dead && model_interrupts()) irq_fn(NULL);
         fake_advance(0);
         for (u32 cpu = 0; cpu < FAKE_CPUS; cpu++) fake_pass(cpu);
         fake_cpu(0);
@@ -85,7 +150,7 @@ static int setup(void **state) {
     module_add(&script_module);
     config_defaults(&cfg);
     ASSERT(config_parse(&cfg, "rig", text, strlen(text), param_kind, NULL, NULL) == 0);
-    console_init("com1,115200");
+    console_init("com1,115200", &acpi);
     shell_init(&cfg);
     console_set_async();
     run_until(0, "takt> ", NS_PER_S);
@@ -216,6 +281,221 @@ static void answers_stay_whole(void **state) {
     end_chatty();
 }
 
+/* ---- what is typed ---- */
+
+/* A script of commands comes without pauses, while the transmitter stands still and a guest prints.
+ * */
+static void script_loses_nothing(void) {
+    static char text[8192];
+    u32 n = 300, from, lost = model.lost;
+    size_t len = 0;
+
+    for (u32 i = 0; i < n; i++) len += (size_t)snprintf(text + len, sizeof(text) - len, "list x -j=%u\r", i);
+    make_chatty(1);
+    run(100 * NS_PER_MS);
+    from = model.len;
+    model_type(text);
+    for (int i = 0; i < 5; i++) {
+        model_stall(300 * NS_PER_MS);
+        run(400 * NS_PER_MS);
+    }
+    run_until(from,
+              "\x1e{\"id\": \"299\", \"command\": \"list\", \"error\": -2, \"message\": \"there is no VM x\"",
+              60 * NS_PER_S);
+    assert_int_equal(model.lost, lost);
+    assert_int_equal(count(model.text + from, "\"message\": \"there is no VM x\""), n);
+    end_chatty();
+}
+
+static void interrupts_bring_input(void **state) {
+    assert_int_equal(irq_gsi, 4);
+    assert_true(interrupted);
+    script_loses_nothing();
+}
+
+/* How long the console rests when there is nothing to do. */
+static u64 rest(void) {
+    struct work w = { 0 };
+    u64 now = fake_now;
+
+    pump(&w);
+    return w.not_before - now;
+}
+
+/* A port that interrupts is looked at rarely; one that does not, before its FIFO can be full. */
+static void idle_console_rests(void **state) {
+    run(NS_PER_S);
+    assert_int_equal(rest(), 10 * NS_PER_MS);
+    interrupted = listening = false;
+    assert_in_range(rest(), 1, 1300000);
+    interrupted = listening = true;
+}
+
+static void without_interrupts_it_is_polled(void **state) {
+    u32 from = model.len;
+
+    irq_dead = true;
+    interrupted = listening = false;
+    listen();
+    run_until(from, "com1 does not interrupt: it is looked at every millisecond", NS_PER_S);
+    assert_true(irq_masked);
+    script_loses_nothing();
+    irq_dead = false;
+}
+
+static void unknown_interrupt_is_polled(void **state) {
+    interrupted = listening = false;
+    serial.has_gsi = false;
+    listen();
+    script_loses_nothing();
+    serial.has_gsi = irq_none = true;
+    listen();
+    assert_false(listening);
+    script_loses_nothing();
+    irq_none = false;
+    listen();
+    run(100 * NS_PER_MS);
+    assert_true(interrupted);
+}
+
+/* More than the shell keeps: that is said. */
+static void too_much_is_told(void **state) {
+    static char text[40001];
+    u32 from = model.len;
+
+    memset(text, '#', sizeof(text) - 1);
+    memcpy(text, "wait Pool 2s\r", 13);
+    memcpy(text, "top -b -d 1\r", 12);
+    for (u32 i = 100; i < sizeof(text) - 1; i += 100) text[i] = '\r';
+    model_type(text);
+    run(5 * NS_PER_S);
+    model_type("\x03");
+    run_until(from, "bytes that were typed are lost", 20 * NS_PER_S);
+}
+
+/* ---- where it is ---- */
+
+static const char *find(const char *spec, const struct acpi_info *a, struct serial *s) {
+    struct console_spec want;
+
+    assert_int_equal(parse_console(spec, &want, NULL), 0);
+    return serial_find(&want, a, s);
+}
+
+static void places(void **state) {
+    static const struct {
+        const char *spec, *name;
+        u16 port;
+        u32 baud, gsi;
+    } good[] = {
+        { "com1", "com1", 0x3f8, 115200, 4 },           { "com3,9600", "com3", 0x3e8, 9600, 4 },
+        { "0x2f8", "com2", 0x2f8, 115200, 20 },         { "0x3220,57600", "port 0x3220", 0x3220, 57600, 0 },
+        { "pci:00:01.0", "pci:00:01.0", 0xc040, 0, 0 },
+    };
+    struct serial s;
+
+    memset(pci_space[0], 0xff, sizeof(pci_space[0]));
+    pci_space[1][0] = 0x00031b36; /* QEMU's pci-serial */
+    pci_space[1][1] = 0x02900000;
+    pci_space[1][2] = 0x07000201;
+    pci_space[1][4] = 0xc041;
+    pci_space[2][0] = 0x12348086;
+    pci_space[2][2] = 0x07000200;
+    pci_space[2][4] = 0x80000004;
+    pci_space[2][5] = 2;
+    for (u32 i = 0; i < ARRAY_SIZE(good); i++) {
+        assert_null(find(good[i].spec, &acpi, &s));
+        assert_string_equal(s.name, good[i].name);
+        assert_int_equal(s.uart.port, good[i].port);
+        assert_int_equal(s.baud, good[i].baud);
+        assert_int_equal(s.has_gsi, good[i].gsi != 0);
+        assert_int_equal(s.gsi, good[i].gsi);
+    }
+    assert_int_equal(pci_space[1][1], 1); /* decodes ports; no bit of the status is cleared */
+    assert_int_equal(s.is_pci && s.bdf == 8, true);
+    find("com2", &acpi, &s);
+    assert_int_equal(s.irq_flags, IRQ_LOW | IRQ_LEVEL);
+    assert_null(find("pci:00:02.0,9600", &acpi, &s));
+    assert_int_equal(mapped, 0x280000000ull);
+    assert_int_equal(pci_space[2][1], 2);
+    assert_null(find("mmio32:0xfe03e000", &acpi, &s));
+    assert_int_equal(mapped, 0xfe03e000);
+    assert_int_equal(s.uart.stride, 4);
+    assert_int_equal(s.uart.port, 0);
+    assert_string_equal(find("pci:00:00.0", &acpi, &s), "there is no such PCI device");
+    pci_space[2][4] = 0;
+    pci_space[2][5] = 0;
+    assert_string_equal(find("pci:00:02.0", &acpi, &s), "the firmware gave that PCI device no address");
+    pci_space[2][2] = 0x02000000;
+    assert_string_equal(find("pci:00:02.0", &acpi, &s), "that PCI device is no serial port");
+}
+
+/* "auto": what SPCR says, else com1. */
+static void firmwares_place(void **state) {
+    struct acpi_info a = acpi;
+    struct serial s;
+
+    assert_null(find("auto", NULL, &s));
+    assert_string_equal(s.name, "com1");
+    assert_null(find("auto", &a, &s));
+    assert_string_equal(s.name, "com1");
+    assert_int_equal(s.baud, 115200);
+    a.serial = (struct acpi_serial){
+        .there = true, .addr = 0x2f8, .has_irq = true, .irq = 3, .has_gsi = true, .gsi = 3, .baud = 57600
+    };
+    assert_null(find("auto", &a, &s));
+    assert_string_equal(s.name, "com2 (SPCR)");
+    assert_int_equal(s.uart.port, 0x2f8);
+    assert_int_equal(s.baud, 57600);
+    assert_int_equal(s.gsi, 20);
+    assert_null(find("com1", &a, &s)); /* who names a port gets that */
+    assert_string_equal(s.name, "com1");
+    a.serial = (struct acpi_serial){
+        .there = true, .in_memory = true, .addr = 0xfe036000, .stride = 4, .has_gsi = true, .gsi = 33
+    };
+    assert_null(find("auto", &a, &s));
+    assert_string_equal(s.name, "mmio32:0xfe036000 (SPCR)");
+    assert_int_equal(s.baud, 0);
+    assert_int_equal(s.gsi, 33);
+    assert_int_equal(s.irq_flags, IRQ_LOW | IRQ_LEVEL);
+}
+
+/* Registers in memory, one byte or four apart. */
+static void registers_in_memory(void **state) {
+    static u32 memory[8];
+    u8 *bytes = (u8 *)memory;
+    struct uart u, at = { .regs = bytes, .stride = 4 };
+
+    memory[5] = 0x60;
+    memory[0] = 8; /* read as the divisor: 14,400 baud */
+    assert_true(uart_open(&u, &at, 0));
+    assert_int_equal(u.baud, 14400);
+    assert_int_equal(memory[3], 3);
+    assert_int_equal(memory[4], 0x0b);
+    assert_int_equal(uart_write(&u, "ab", 2), 2);
+    assert_int_equal(memory[0], 'b');
+    memset(memory, 0, sizeof(memory));
+    at.stride = 1;
+    bytes[5] = 0x61;
+    assert_true(uart_open(&u, &at, 9600));
+    assert_int_equal(bytes[0], 12);
+    assert_int_equal(bytes[3], 3);
+    bytes[0] = 'x';
+    assert_int_equal(uart_read(&u), 'x');
+    bytes[5] = 0xff;
+    assert_false(uart_open(&u, &at, 9600));
+    assert_false(uart_there(&u));
+}
+
+/* A port that does not answer leaves the console where it is. */
+static void absent_port(void **state) {
+    u32 from = model.len;
+
+    console_init("0x3e0", &acpi); /* nothing is there */
+    assert_true(console_is_port(0x3f8));
+    run_until(from, "console = 0x3e0: no serial port answers there: the console stays where it is", NS_PER_S);
+}
+
 /* The line stands still for a while, as behind a BMC: a panic is told all the same. */
 static void panic_after_a_stall(void **state) {
     u32 from = model.len;
@@ -254,6 +534,15 @@ int main(void) {
         cmocka_unit_test(guests_leave_the_log_to_the_hypervisor),
         cmocka_unit_test(shell_leaves_room_for_the_log),
         cmocka_unit_test(answers_stay_whole),
+        cmocka_unit_test(interrupts_bring_input),
+        cmocka_unit_test(idle_console_rests),
+        cmocka_unit_test(without_interrupts_it_is_polled),
+        cmocka_unit_test(unknown_interrupt_is_polled),
+        cmocka_unit_test(too_much_is_told),
+        cmocka_unit_test(places),
+        cmocka_unit_test(firmwares_place),
+        cmocka_unit_test(registers_in_memory),
+        cmocka_unit_test(absent_port),
         cmocka_unit_test(panic_after_a_stall),
     };
 

@@ -26,7 +26,7 @@ static void model_out(u16 port, u8 v);
 #define MODEL_KEEPS (1u << 20)
 
 static struct {
-    u8 reg[8], divisor[2];
+    u8 reg[8], divisor[2], fcr;
     bool absent;
     /* transmitter */
     u32 sending; /* bytes in FIFO and shift register */
@@ -45,6 +45,7 @@ static struct {
     u32 waiting, lost;
     u64 silent_since;
     bool overrun;
+    bool empty_pending; /* interrupts since the transmitter is empty, and nobody has asked why */
 } model;
 
 static u64 model_byte_ns(void) {
@@ -58,6 +59,7 @@ static void model_update(void) {
         if (model.len + 1 < MODEL_KEEPS) model.text[model.len++] = (char)model.fifo[0];
         model.text[model.len] = 0;
         memmove(model.fifo, model.fifo + 1, --model.sending);
+        if (model.sending == 1) model.empty_pending = true;
         if (!model.first) model.first = model.sent_at;
         model.last = model.sent_at;
         model.sent_at = MAX(model.sent_at, model.stalled_to) + model_byte_ns();
@@ -91,9 +93,9 @@ static inline bool model_interrupts(void) {
     static const u32 levels[] = { 1, 4, 8, 14 };
 
     model_update();
+    if (model.reg[REG_IER] & 2 && model.empty_pending) return true;
     if (!(model.reg[REG_IER] & 1) || !model.waiting) return false;
-    return model.waiting >= levels[model.reg[REG_FCR] >> 6] ||
-           fake_now >= model.silent_since + 4 * model_byte_ns();
+    return model.waiting >= levels[model.fcr >> 6] || fake_now >= model.silent_since + 4 * model_byte_ns();
 }
 
 static u8 model_in(u16 port) {
@@ -109,6 +111,11 @@ static u8 model_in(u16 port) {
         if (model.sending <= 1) v |= 0x20; /* the last one is in the shift register */
         if (!model.sending) v |= 0x40;
         model.overrun = false;
+        return v;
+    }
+    if (reg == REG_IIR) {
+        v = model.empty_pending ? 2 : 1; /* 1: none */
+        model.empty_pending = false;
         return v;
     }
     if (reg != REG_DATA) return model.reg[reg];
@@ -128,8 +135,13 @@ static void model_out(u16 port, u8 v) {
         model.divisor[reg] = v;
         return;
     }
+    if (reg == REG_FCR) {
+        model.fcr = v;
+        if (v & 2) model.waiting = 0;
+        return;
+    }
     model.reg[reg] = v;
-    if (reg == REG_FCR && v & 2) model.waiting = 0;
+    if (reg == REG_IER && v & 2 && model.sending <= 1) model.empty_pending = true;
     if (reg != REG_DATA) return;
     if (model.sending > MODEL_FIFO) {
         model.overwritten++;

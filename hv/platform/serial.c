@@ -1,0 +1,132 @@
+#include "platform/serial.h"
+
+#include <takt/io.h>
+#include "lib/printf.h"
+#include "platform/hostmap.h"
+#include "platform/irq.h"
+
+#define UART_REGISTERS 8u
+
+/* ---- PCI, before anybody has enumerated it: by its two ports (PCI 3.0, 3.2.2.3.2) ---- */
+
+#define PCI_ADDRESS  0xcf8
+#define PCI_DATA     0xcfc
+#define PCI_ENABLE   BIT(31)
+#define PCI_ID       0x00
+#define PCI_COMMAND  0x04
+#define PCI_CLASS    0x08
+#define PCI_BAR0     0x10
+#define COMMAND_IO   BIT(0)
+#define COMMAND_MEM  BIT(1)
+#define BAR_IO       BIT(0)
+#define BAR_64       BIT(2) /* of a memory BAR: another register has the upper half */
+#define CLASS_SERIAL 0x0700 /* class 7, subclass 0 */
+
+static u32 pci_get(u32 bdf, u32 reg) {
+    outl(PCI_ADDRESS, (u32)PCI_ENABLE | bdf << 8 | reg);
+    return inl(PCI_DATA);
+}
+
+static void pci_set(u32 bdf, u32 reg, u32 v) {
+    outl(PCI_ADDRESS, (u32)PCI_ENABLE | bdf << 8 | reg);
+    outl(PCI_DATA, v);
+}
+
+static const char *map_registers(u64 addr, u32 stride, struct serial *s) {
+    s->uart.regs = mmio_map(addr, (u64)UART_REGISTERS * stride);
+    s->uart.stride = (u8)stride;
+    return s->uart.regs ? NULL : "its registers cannot be mapped";
+}
+
+/* Its first BAR has the registers. How its interrupt line is wired would be told by ACPI's language
+ * alone. */
+static const char *find_pci(u32 bdf, struct serial *s) {
+    u32 bar, command;
+    u64 addr;
+
+    hv_snprintf(s->name, sizeof(s->name), "pci:%02x:%02x.%u", bdf >> 8, bdf >> 3 & 31, bdf & 7);
+    if (pci_get(bdf, PCI_ID) == ~0u) return "there is no such PCI device";
+    if (pci_get(bdf, PCI_CLASS) >> 16 != CLASS_SERIAL) return "that PCI device is no serial port";
+    bar = pci_get(bdf, PCI_BAR0);
+    addr = bar & (bar & BAR_IO ? ~3u : ~15u);
+    if (!(bar & BAR_IO) && bar & BAR_64) addr |= (u64)pci_get(bdf, PCI_BAR0 + 4) << 32;
+    if (!addr) return "the firmware gave that PCI device no address";
+    command = pci_get(bdf, PCI_COMMAND) & 0xffff; /* the upper half, status, is cleared by ones */
+    pci_set(bdf, PCI_COMMAND, command | (u32)(bar & BAR_IO ? COMMAND_IO : COMMAND_MEM));
+    s->is_pci = true;
+    s->bdf = bdf;
+    if (!(bar & BAR_IO)) return map_registers(addr, 1, s);
+    s->uart.port = (u16)addr;
+    return NULL;
+}
+
+/* ---- the others ---- */
+
+/* One of the PC's 16 interrupt lines: active high and by edges, unless ACPI says otherwise (ACPI
+ * 6.5, 5.2.12.5; its flags are 0 or 1 for that of the ISA bus and for active high and edge). */
+static void use_irq(const struct acpi_info *a, u32 irq, struct serial *s) {
+    if (!a) return;
+    s->has_gsi = true;
+    s->gsi = irq;
+    s->irq_flags = 0;
+    for (u32 i = 0; i < a->nr_overrides; i++) {
+        u32 polarity = a->override[i].flags & 3, trigger = a->override[i].flags >> 2 & 3;
+
+        if (a->override[i].irq != irq) continue;
+        s->gsi = a->override[i].gsi;
+        s->irq_flags = (polarity == 3 ? IRQ_LOW : 0u) | (trigger == 3 ? IRQ_LEVEL : 0u);
+    }
+}
+
+/* com1 and com3 have line 4, com2 and com4 line 3. */
+static void find_port(u64 port, const struct acpi_info *a, struct serial *s) {
+    s->uart.port = (u16)port;
+    hv_snprintf(s->name, sizeof(s->name), "port 0x%lx", port);
+    for (u32 com = 1; com <= 4; com++) {
+        if (uart_port(com) != port) continue;
+        hv_snprintf(s->name, sizeof(s->name), "com%u", com);
+        use_irq(a, com & 1 ? 4 : 3, s);
+    }
+}
+
+static const char *find_memory(u64 addr, u32 stride, struct serial *s) {
+    hv_snprintf(s->name, sizeof(s->name), stride == 4 ? "mmio32:0x%lx" : "mmio:0x%lx", addr);
+    return map_registers(addr, stride, s);
+}
+
+static const char *find_firmwares(const struct acpi_info *a, struct serial *s) {
+    const struct acpi_serial *f = &a->serial;
+    const char *why = NULL;
+    size_t n;
+
+    s->baud = f->baud;
+    if (f->in_memory)
+        why = find_memory(f->addr, f->stride, s);
+    else
+        find_port(f->addr, a, s);
+    if (f->has_irq) use_irq(a, f->irq, s);
+    if (f->has_gsi && !f->has_irq) { /* PCI's way, if it is none of the 16 */
+        s->has_gsi = true;
+        s->gsi = f->gsi;
+        s->irq_flags = f->gsi < 16 ? 0 : IRQ_LOW | IRQ_LEVEL;
+    }
+    n = strlen(s->name);
+    hv_snprintf(s->name + n, sizeof(s->name) - n, " (SPCR)");
+    return why;
+}
+
+const char *serial_find(const struct console_spec *want, const struct acpi_info *a, struct serial *s) {
+    *s = (struct serial){ .baud = want->baud };
+    switch (want->where) {
+    case AT_COM: find_port(uart_port(want->com), a, s); return NULL;
+    case AT_PORT: find_port(want->addr, a, s); return NULL;
+    case AT_PCI: return find_pci((u32)want->addr, s);
+    case AT_MEMORY: return find_memory(want->addr, want->stride, s);
+    case AT_FIRMWARES:
+        if (a && a->serial.there) return find_firmwares(a, s);
+        find_port(uart_port(1), a, s);
+        s->baud = 115200;
+        return NULL;
+    default: return "none is wanted";
+    }
+}
