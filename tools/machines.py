@@ -12,6 +12,7 @@ import concurrent.futures
 import glob
 import json
 import os
+import re
 import subprocess
 import sys
 
@@ -52,6 +53,10 @@ def run(path):
             unchecked.append(value)
         else:
             found[key] = value
+    for line in done.stderr.splitlines():
+        row = re.match(r"<\d>   (\S.{21}) (yes|no) ", line)
+        if row:
+            found["row " + row[1].strip()] = row[2]
     if done.returncode:
         words = done.stderr.strip()[-300:]
         found["failed"] = f"machine-check ended with {done.returncode}: {words}"

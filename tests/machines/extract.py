@@ -2,11 +2,15 @@
 """Makes the descriptions of tests/machines/ from what other projects publish (see README.md).
 
   tests/machines/extract.py SOURCES [OUT]
+  tests/machines/extract.py --own NAME FILE... > NAME.txt
 
 SOURCES is a directory that holds the unpacked sources that CHOSEN below names. Each description
-keeps the numbers that Takt's probes ask for, and where they come from. A number that the source does
-not have is left out: nothing is made up. What Takt should say of the machine is worked out here once
-more, from the manuals.
+keeps the numbers that Takt's probes ask for, and where they come from. A number that the source
+does not have is left out: nothing is made up. What Takt should say of the machine is worked out
+here once more, from the manuals.
+
+--own describes a machine of your own. Each FILE is what one of these commands printed there, as
+root: `cpuid -r`, `acpidump`, `lspci -xxxx`; or lines of `INDEX: VALUE` from `rdmsr`.
 """
 import glob
 import os
@@ -25,6 +29,7 @@ BRAND = (0x80000002, 0x80000003, 0x80000004)
 VMX_BASIC, VMX_SECONDARY, VMX_EPT_VPID, VMX_PIN, VMX_PRIMARY, VMX_EXIT, VMX_ENTRY = \
     0x480, 0x48b, 0x48c, 0x48d, 0x48e, 0x48f, 0x490
 BASIC_TRUE_CONTROLS = 1 << 55
+PIN_PREEMPTION_TIMER = 1 << 6
 SECONDARY_EPT, SECONDARY_VPID, SECONDARY_UNRESTRICTED = 1 << 1, 1 << 5, 1 << 7
 EPT_NEEDED = 1 << 6 | 1 << 14 | 1 << 16 | 1 << 20 | 1 << 26 | 1 << 32 | 1 << 42
 VTX_LOCKED = "the firmware has switched VT-x off and locked it: allow it in its set-up."
@@ -63,6 +68,18 @@ class Machine:
         if self.has_leaf(0x80000001) and self.leaf(0x80000001)[2] & 1 << 2:
             return self.verdict_amd()
         return "no", "this CPU has neither VT-x nor AMD-V."
+
+    def rows(self):
+        """{line of the pre-flight table: "yes" | "no"}, for those that the CPU decides alone."""
+        def word(bit):
+            return "yes" if bit else "no"
+
+        power = self.leaf(0x80000007)[3] if self.has_leaf(0x80000007) else 0
+        out = {"x2APIC": word(self.leaf(1)[2] & 1 << 21), "invariant TSC": word(power & 1 << 8)}
+        if self.verdict()[0] == "yes":
+            out["EPT or nested paging"] = out["unrestricted guest"] = out["VPID or ASID"] = "yes"
+            out["preemption timer"] = word(self.msr.get(VMX_PIN, 0) >> 32 & PIN_PREEMPTION_TIMER)
+        return out
 
     def verdict_intel(self):
         control = self.msr.get(FEATURE_CONTROL, FEATURE_LOCKED | FEATURE_VMXON)
@@ -219,10 +236,21 @@ def keep_registers(space):
     return {at: dword(at) for at in sorted(kept) if at + 4 <= len(space) and dword(at)}
 
 
+def read_text(root, path):
+    with open(os.path.join(root, path), encoding="utf-8", errors="replace") as f:
+        return f.read()
+
+
 def lspci(root, path):
+    m = Machine()
+    read_lspci(m, read_text(root, path))
+    return m
+
+
+def read_lspci(m, text):
     """The output of lspci -x, -xxx or -xxxx; a function without a dump is left out."""
-    m, at, spaces = Machine(), None, {}
-    for line in open(os.path.join(root, path), encoding="utf-8", errors="replace"):
+    at, spaces = None, {}
+    for line in text.splitlines():
         got = re.match(r"(?:0000:)?([0-9a-f]{2}:[0-9a-f]{2}\.[0-7]) ", line)
         if got:
             at = bdf(got[1])
@@ -230,10 +258,13 @@ def lspci(root, path):
         if got and at:
             space = spaces.setdefault(at, bytearray(int(got[1], 16)))
             space += bytes.fromhex(got[2].replace(" ", ""))
-    m.pci = {at: keep_registers(space) for at, space in spaces.items()}
+    set_pci(m, spaces)
+
+
+def set_pci(m, spaces):
+    m.pci = {at: keep_registers(space) for at, space in sorted(spaces.items())}
     m.expect["pci functions"] = len(spaces)
     m.expect["pci bridges"] = sum(space[0x0e] & 0x7f == 1 for space in spaces.values())
-    return m
 
 
 def sysfs_pci(root, path):
@@ -244,10 +275,113 @@ def sysfs_pci(root, path):
             got = re.search(r"/(0000:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7])/config$", member.name)
             if got and member.isfile():
                 spaces[bdf(got[1])] = tar.extractfile(member).read()
-    m.pci = {at: keep_registers(space) for at, space in sorted(spaces.items())}
-    m.expect["pci functions"] = len(spaces)
-    m.expect["pci bridges"] = sum(space[0x0e] & 0x7f == 1 for space in spaces.values())
+    set_pci(m, spaces)
     return m
+
+
+TABLES = ("APIC", "DMAR", "HPET", "IVRS", "MCFG", "SPCR", "SRAT")
+TABLE_HEAD = 36
+
+
+def add_table(m, data):
+    """Keeps an ACPI table whose length and checksum hold: Takt leaves out others."""
+    signature = data[:4].decode("ascii", "replace")
+    if signature not in TABLES:
+        return
+    if int.from_bytes(data[4:8], "little") != len(data) or sum(data) & 0xff:
+        sys.exit(f"extract: table {signature}: its length or its checksum does not hold")
+    m.tables.append((signature, bytes(data[TABLE_HEAD:])))
+    if signature == "APIC":
+        expect_madt(m, data)
+    if signature == "DMAR":
+        kinds = [data[at] for at, _ in entries(data, 48, 2)]
+        m.expect.update({"iommu units": kinds.count(0), "iommu regions": kinds.count(1),
+                         "iommu table": "good"})
+
+
+def entries(data, at, width):
+    """(offset, length) of the entries from `at` on; type and length have `width` bytes each."""
+    while at + 2 * width <= len(data):
+        length = int.from_bytes(data[at + width:at + 2 * width], "little")
+        if length < 2 * width:
+            sys.exit("extract: an entry of a table has no length")
+        yield at, length
+        at += length
+
+
+def expect_madt(m, data):
+    """ACPI 6.5, 5.2.12: CPUs that are enabled, once each, and the other entries that Takt keeps."""
+    ids, kinds = set(), []
+    for at, _ in entries(data, 44, 1):
+        kinds.append(data[at])
+        if data[at] == 0 and data[at + 4] & 1 and data[at + 3] != 0xff:
+            ids.add(data[at + 3])
+        if data[at] == 9 and data[at + 8] & 1 and data[at + 4:at + 8] != b"\xff" * 4:
+            ids.add(int.from_bytes(data[at + 4:at + 8], "little"))
+    m.expect.update({"cpus": len(ids), "ioapics": kinds.count(1), "overrides": kinds.count(2),
+                     "malformed tables": 0})
+
+
+def table_files(root, path):
+    """QEMU: a file for each ACPI table."""
+    folder, names = path.split("#")
+    m = Machine()
+    for name in names.split(","):
+        with open(os.path.join(root, folder, name), "rb") as f:
+            add_table(m, f.read())
+    return m
+
+
+# ---- a machine of one's own ----
+
+def read_acpidump(m, text):
+    """acpidump's text: `APIC @ 0x...`, then lines of an offset, 16 bytes, and the same as text."""
+    table = bytearray()
+    for line in text.splitlines() + ["end @ 0x0"]:
+        row = re.match(r"\s+[0-9A-Fa-f]{4,8}: ((?:[0-9A-Fa-f]{2} ){1,16})", line)
+        if row:
+            table += bytes.fromhex(row[1])
+        elif " @ 0x" in line:
+            if len(table) >= TABLE_HEAD:
+                add_table(m, table)
+            table = bytearray()
+
+
+def read_cpuid(m, text):
+    """cpuid -r, of all CPUs."""
+    cpu = None
+    for line in text.splitlines():
+        if line.startswith("CPU"):
+            cpu = Machine()
+        row = re.match(r"\s+0x(\w+) 0x(\w+): eax=0x(\w+) ebx=0x(\w+) ecx=0x(\w+) edx=0x(\w+)", line)
+        if not row or cpu is None:
+            continue
+        leaf, sub, *regs = (int(x, 16) for x in row.groups())
+        cpu.cpuid[(leaf, sub)] = tuple(regs)
+        if (leaf, sub) == (0x80000000, 0):  # behind all basic leaves
+            m.apic_ids.append(apic_id(cpu))
+        m.cpuid = m.cpuid or cpu.cpuid
+
+
+def own(name, paths):
+    """The description of a machine, from what commands printed there."""
+    m = Machine()
+    for path in paths:
+        text = read_text("", path)
+        if re.search(r"^\s+0x\w+ 0x\w+: eax=", text, re.MULTILINE):
+            read_cpuid(m, text)
+        elif re.search(r"^\S{4} @ 0x", text, re.MULTILINE):
+            read_acpidump(m, text)
+        elif re.search(r"^00: (\w\w ?){16}$", text, re.MULTILINE):
+            read_lspci(m, text)
+        elif re.match(r"\s*[0-9a-fA-F]+: *[0-9a-fA-F]+\s*$", text.splitlines()[0]):
+            for line in text.split("\n"):
+                index, _, value = line.partition(":")
+                if value:
+                    m.msr[int(index, 16)] = int(value, 16)
+        else:
+            sys.exit(f"extract: {path}: output of cpuid -r, acpidump or lspci -xxxx was expected")
+    return describe(m, name, "read by its owner", "none needed")
 
 
 # ---- writing ----
@@ -258,6 +392,8 @@ def describe(m, name, source, licence):
     if m.cpuid:
         verdict, says = m.verdict()
         out += [f"verdict: {verdict}", f"says: {says}"]
+        if verdict != "not known":
+            out += [f"expect row {row}: {word}" for row, word in m.rows().items()]
     out += [f"expect {key}: {value}" for key, value in m.expect.items()]
     if m.apic_ids:
         out.append("apic-ids: " + " ".join(f"{i:x}" for i in m.apic_ids))
@@ -282,8 +418,9 @@ LIBCPUID = "libcpuid-0.7.1"
 LIBVIRT = "libvirt-11.3.0"
 KLAUSPOST = "golang-github-klauspost-cpuid-2.2.10"
 PCIUTILS = "pciutils-3.13.0"
+QEMU = "qemu-10.0.13"
 LICENCE = {HWLOC: "BSD-3-Clause", LIBCPUID: "BSD-2-Clause", LIBVIRT: "LGPL-2.1-or-later",
-           KLAUSPOST: "MIT", PCIUTILS: "GPL-2.0-or-later"}
+           KLAUSPOST: "MIT", PCIUTILS: "GPL-2.0-or-later", QEMU: "GPL-2.0-or-later"}
 FILE_NAMES = {hwloc_cpuid: ".tar.bz2", sysfs_pci: ".tar.bz2", klauspost: "_CPUID.txt"}
 
 # format, source, its file, what the machine is ("": what CPUID says)
@@ -349,6 +486,13 @@ choose(klauspost, KLAUSPOST, "testdata/cpuid_data.zip#", """
     GenuineIntel00C06F2_EmeraldRapids_01""")
 choose(lspci, PCIUTILS, "tests/", """
     tree-asus-p6t6=Asus-P6T6-with-X58 tree-fujitsu-p8010=Fujitsu-LifeBook-P8010""")
+choose(table_files, QEMU, "tests/data/acpi/x86/", """
+    q35#APIC,HPET,MCFG,DMAR.dmar=QEMU,-q35-with-VT-d
+    q35#APIC.xapic,HPET,MCFG,SRAT.xapic=QEMU,-q35-with-room-for-288-CPUs
+    q35#APIC.type4-count,HPET,MCFG=QEMU,-q35-with-100-CPUs
+    q35#APIC.dimmpxm,HPET,MCFG,SRAT.dimmpxm=QEMU,-q35-with-4-nodes
+    q35#APIC,HPET,MCFG,IVRS.ivrs=QEMU,-q35-with-AMD-Vi
+    microvm#APIC.ioapic2=QEMU,-microvm-with-two-IOAPICs""")
 choose(sysfs_pci, HWLOC, "tests/hwloc/linux/", """
     32em64t-2n8c+1mic=two-sockets-with-a-Xeon-Phi-card
     32intel64-2p8co2t+8ve=two-sockets-with-8-vector-engines
@@ -363,21 +507,24 @@ def title_of(m, title, path):
     return f"{m.sockets} x {name}" if m.sockets > 1 else name
 
 
-def slug_of(path):
-    base = os.path.basename(path.split("#")[-1])
+def slug_of(path, title=""):
+    base = title if "," in title else os.path.basename(path.split("#")[-1])
     base = re.sub(r"^x86_64-cpuid-|\.(test|xml)$", "", base)
     base = re.sub(r"^(?:Genuine|Authentic)?(Intel|AMD|CentaurHauls)0*(\w+)", r"\1-\2", base)
     return re.sub(r"[^a-z0-9]+", "-", base.lower()).strip("-")
 
 
 def main():
-    if len(sys.argv) not in (2, 3):
+    if len(sys.argv) > 3 and sys.argv[1] == "--own":
+        print(own(sys.argv[2], sys.argv[3:]), end="")
+        return
+    if len(sys.argv) not in (2, 3) or sys.argv[1].startswith("-"):
         sys.exit(__doc__)
     out = sys.argv[2] if len(sys.argv) == 3 else os.path.dirname(os.path.abspath(__file__))
     names = set()
     for read, package, path, title in CHOSEN:
         m = read(os.path.join(sys.argv[1], package), path)
-        slug = slug_of(path)
+        slug = slug_of(path, title)
         if slug in names:
             sys.exit(f"extract: two machines would be called {slug}")
         names.add(slug)
