@@ -318,6 +318,8 @@ static void check_tables(void) {
     printf("malformed tables: %u\n", info.bad_tables);
     printf("hpet: %lx\n", info.hpet_addr);
     printf("ecam: %lx\n", info.ecam);
+    if (info.serial.there)
+        printf("serial port: %s %lx\n", info.serial.in_memory ? "memory" : "I/O", info.serial.addr);
     if (!info.dmar) return;
     dmar_parse(&dmar, info.dmar, info.dmar_len);
     printf("iommu table: %s\n", dmar.bad ? "malformed" : "good");

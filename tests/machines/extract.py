@@ -26,8 +26,8 @@ LEAVES = {0, 1, 4, 7, 0xb, 0xd, 0x15, 0x16, 0x1a, 0x1f, 0x40000000, 0x40000001, 
 BRAND = (0x80000002, 0x80000003, 0x80000004)
 
 # VT-x tells what it offers in MSRs 480h to 491h (SDM 3D appendix A).
-VMX_BASIC, VMX_SECONDARY, VMX_EPT_VPID, VMX_PIN, VMX_PRIMARY, VMX_EXIT, VMX_ENTRY = \
-    0x480, 0x48b, 0x48c, 0x48d, 0x48e, 0x48f, 0x490
+VMX_BASIC, VMX_OLD_PRIMARY, VMX_SECONDARY, VMX_EPT_VPID = 0x480, 0x482, 0x48b, 0x48c
+VMX_PIN, VMX_PRIMARY, VMX_EXIT, VMX_ENTRY = 0x48d, 0x48e, 0x48f, 0x490  # the "true" ones
 BASIC_TRUE_CONTROLS = 1 << 55
 PIN_PREEMPTION_TIMER = 1 << 6
 SECONDARY_EPT, SECONDARY_VPID, SECONDARY_UNRESTRICTED = 1 << 1, 1 << 5, 1 << 7
@@ -60,6 +60,21 @@ class Machine:
     def brand(self):
         raw = b"".join(r.to_bytes(4, "little") for leaf in BRAND for r in self.leaf(leaf))
         return " ".join(raw.split(b"\0")[0].decode("ascii", "replace").split())
+
+    def absent_msrs(self):
+        """MSRs of VT-x that this CPU does not have, so that reading them is a #GP: SDM 3D A.2, A.3.3,
+        A.10."""
+        if VMX_BASIC not in self.msr:
+            return []
+        out = []
+        if not self.msr[VMX_BASIC] & BASIC_TRUE_CONTROLS:
+            out += [VMX_PIN, VMX_PRIMARY, VMX_EXIT, VMX_ENTRY]
+        secondary = self.msr.get(VMX_OLD_PRIMARY, 0) >> 63
+        if not secondary:
+            out.append(VMX_SECONDARY)
+        if not self.msr.get(VMX_SECONDARY, 0) >> 32 & (SECONDARY_EPT | SECONDARY_VPID):
+            out.append(VMX_EPT_VPID)
+        return [msr for msr in out if msr not in self.msr]
 
     def verdict(self):
         """("yes" | "no" | "not known", the sentence), by the manuals and not by Takt's code."""
@@ -401,6 +416,7 @@ def describe(m, name, source, licence):
         if leaf in LEAVES and any(regs):
             out.append(f"cpuid {leaf:x} {sub:x}: " + " ".join(f"{r:x}" for r in regs))
     out += [f"msr {i:x}: {value:x}" for i, value in sorted(m.msr.items()) if wanted_msr(i)]
+    out += [f"msr {index:x}: faults" for index in m.absent_msrs()]
     for signature, data in m.tables:
         out.append(f"table {signature}: {data.hex()}")
     for at, dwords in m.pci.items():

@@ -27,6 +27,7 @@
 #define BASIC_TRUE_CONTROLS    BIT(55)
 #define ALL_MAY_BE_SET         0xffffffff00000000ull
 #define SECONDARY_EPT          BIT(32 + 1)
+#define SECONDARY_VPID         BIT(32 + 5)
 #define SECONDARY_UNRESTRICTED BIT(32 + 7)
 #define PIN_TIMER              BIT(32 + 6)
 #define EPT_2M_PAGES           BIT(16)
@@ -53,7 +54,9 @@ static u64 made_up_msr(u32 msr) {
     case MSR_VM_CR: return vm_cr;
     case VMX_BASIC: return basic;
     case VMX_SECONDARY: return secondary;
-    case VMX_EPT_VPID: return ept_vpid;
+    case VMX_EPT_VPID:
+        assert_true(secondary & (SECONDARY_EPT | SECONDARY_VPID)); /* else it does not exist: A.10 */
+        return ept_vpid;
     case VMX_PIN: return pin;
     case VMX_PRIMARY ... VMX_ENTRY: return ALL_MAY_BE_SET;
     default: return 0;
@@ -111,7 +114,9 @@ static void test_vmx_lacks(void **state) {
     secondary |= SECONDARY_UNRESTRICTED;
     secondary &= ~SECONDARY_EPT;
     assert_string_equal(preflight(NULL), says);
-    secondary |= SECONDARY_EPT;
+    secondary &= ~SECONDARY_VPID;
+    assert_string_equal(preflight(NULL), says);
+    secondary |= SECONDARY_EPT | SECONDARY_VPID;
     ept_vpid &= ~EPT_2M_PAGES;
     assert_string_equal(preflight(NULL), says);
     ept_vpid |= EPT_2M_PAGES;
