@@ -94,7 +94,20 @@ static bool choose_controls(void) {
     return ok && !(controls[PRIMARY].value & PRI_CR3) && (rdmsr(MSR_VMX_EPT_VPID) & EPT_NEEDED) == EPT_NEEDED;
 }
 
+#define NO_EPT "VT-x of this CPU has no EPT, which Takt needs."
+
+/* Of what Takt needs and this CPU's VT-x does not offer, the first that its owner can look up. */
+static const char *missing(const struct virt_caps *caps) {
+    if (!caps->second_level) return NO_EPT;
+    if (!caps->asid) return "VT-x of this CPU has no VPID, which Takt needs.";
+    if (!caps->unrestricted)
+        return "VT-x of this CPU has no unrestricted guest, which Takt needs: Intel's have it since 2010 "
+               "(Westmere).";
+    return "VT-x of this CPU lacks a control, or an ability of EPT or VPID, that Takt needs.";
+}
+
 static void vmx_probe(struct virt_caps *caps) {
+    bool enough;
     u64 fc;
 
     caps->present = cpuid(1, 0).ecx & BIT(5);
@@ -105,12 +118,16 @@ static void vmx_probe(struct virt_caps *caps) {
         caps->reason = "the firmware has switched VT-x off and locked it: allow it in its set-up.";
         return;
     }
-    if (!(rdmsr(MSR_VMX_BASIC) & BASIC_TRUE_MSRS) || !choose_controls())
-        caps->reason = "VT-x of this CPU lacks EPT, VPID or unrestricted guest, which Takt needs.";
+    if (!(rdmsr(MSR_VMX_BASIC) & BASIC_TRUE_MSRS)) { /* Core 2 */
+        caps->reason = NO_EPT;
+        return;
+    }
+    enough = choose_controls();
     caps->second_level = controls[SECONDARY].value & SEC_EPT;
     caps->unrestricted = controls[SECONDARY].value & SEC_UNRESTRICTED;
     caps->asid = controls[SECONDARY].value & SEC_VPID;
     caps->preemption_timer = controls[PIN].value & PIN_PREEMPTION_TIMER;
+    if (!enough) caps->reason = missing(caps);
 }
 
 /* The bitmap has a quarter for reads and one for writes of each range: SDM 3C 25.6.9. */

@@ -33,7 +33,11 @@ PIN_PREEMPTION_TIMER = 1 << 6
 SECONDARY_EPT, SECONDARY_VPID, SECONDARY_UNRESTRICTED = 1 << 1, 1 << 5, 1 << 7
 EPT_NEEDED = 1 << 6 | 1 << 14 | 1 << 16 | 1 << 20 | 1 << 26 | 1 << 32 | 1 << 42
 VTX_LOCKED = "the firmware has switched VT-x off and locked it: allow it in its set-up."
-VTX_LACKS = "VT-x of this CPU lacks EPT, VPID or unrestricted guest, which Takt needs."
+VTX_NO_EPT = "VT-x of this CPU has no EPT, which Takt needs."
+VTX_NO_VPID = "VT-x of this CPU has no VPID, which Takt needs."
+VTX_NO_UNRESTRICTED = ("VT-x of this CPU has no unrestricted guest, which Takt needs: "
+                       "Intel's have it since 2010 (Westmere).")
+VTX_LACKS = "VT-x of this CPU lacks a control, or an ability of EPT or VPID, that Takt needs."
 SVM_LOCKED = "the firmware has switched AMD-V off and locked it: allow SVM in its set-up."
 FEATURE_CONTROL, FEATURE_LOCKED, FEATURE_VMXON = 0x3a, 1 << 0, 1 << 2
 VM_CR, VM_CR_LOCK, VM_CR_SVMDIS = 0xc0010114, 1 << 3, 1 << 4
@@ -102,10 +106,13 @@ class Machine:
             return "no", VTX_LOCKED
         if VMX_BASIC not in self.msr:
             return "not known", f"MSR {VMX_BASIC:x} of this machine is not known."
-        needed = SECONDARY_EPT | SECONDARY_VPID | SECONDARY_UNRESTRICTED
         offered = self.msr.get(VMX_SECONDARY, 0) >> 32
-        if not self.msr[VMX_BASIC] & BASIC_TRUE_CONTROLS or offered & needed != needed:
-            return "no", VTX_LACKS
+        if not self.msr[VMX_BASIC] & BASIC_TRUE_CONTROLS:
+            offered = 0  # a first generation, which has no EPT either
+        for bit, says in ((SECONDARY_EPT, VTX_NO_EPT), (SECONDARY_VPID, VTX_NO_VPID),
+                          (SECONDARY_UNRESTRICTED, VTX_NO_UNRESTRICTED)):
+            if not offered & bit:
+                return "no", says
         if self.msr.get(VMX_EPT_VPID, 0) & EPT_NEEDED != EPT_NEEDED:
             return "no", VTX_LACKS
         return "yes", "Guests can run."

@@ -29,6 +29,7 @@
 #define SECONDARY_EPT          BIT(32 + 1)
 #define SECONDARY_VPID         BIT(32 + 5)
 #define SECONDARY_UNRESTRICTED BIT(32 + 7)
+#define PIN_VIRTUAL_NMIS       BIT(32 + 5)
 #define PIN_TIMER              BIT(32 + 6)
 #define EPT_2M_PAGES           BIT(16)
 #define FEATURE_LOCKED         BIT(0)
@@ -106,23 +107,32 @@ static void test_vmx_locked_off(void **state) {
 }
 
 static void test_vmx_lacks(void **state) {
-    static const char says[] = "VT-x of this CPU lacks EPT, VPID or unrestricted guest, which Takt needs.";
+    static const char no_unrestricted[] = "VT-x of this CPU has no unrestricted guest, which Takt needs: "
+                                          "Intel's have it since 2010 (Westmere).";
+    static const char lacks[] =
+        "VT-x of this CPU lacks a control, or an ability of EPT or VPID, that Takt needs.";
 
     leaf_1.ecx = CPUID_1_ECX_VMX;
     secondary &= ~SECONDARY_UNRESTRICTED;
-    assert_string_equal(preflight(NULL), says);
-    secondary |= SECONDARY_UNRESTRICTED;
-    secondary &= ~SECONDARY_EPT;
-    assert_string_equal(preflight(NULL), says);
+    assert_string_equal(preflight(NULL), no_unrestricted);
     secondary &= ~SECONDARY_VPID;
-    assert_string_equal(preflight(NULL), says);
-    secondary |= SECONDARY_EPT | SECONDARY_VPID;
+    assert_string_equal(preflight(NULL), "VT-x of this CPU has no VPID, which Takt needs.");
+    secondary &= ~SECONDARY_EPT;
+    assert_string_equal(preflight(NULL), "VT-x of this CPU has no EPT, which Takt needs.");
+    secondary = ALL_MAY_BE_SET;
     ept_vpid &= ~EPT_2M_PAGES;
-    assert_string_equal(preflight(NULL), says);
+    assert_string_equal(preflight(NULL), lacks);
     ept_vpid |= EPT_2M_PAGES;
     assert_null(preflight(NULL));
+    pin &= ~PIN_VIRTUAL_NMIS;
+    assert_string_equal(preflight(NULL), lacks);
+}
+
+/* Core 2: no EPT, and none of the MSRs that would tell more. */
+static void test_vmx_first_generation(void **state) {
+    leaf_1.ecx = CPUID_1_ECX_VMX;
     basic = 0;
-    assert_string_equal(preflight(NULL), says);
+    assert_string_equal(preflight(NULL), "VT-x of this CPU has no EPT, which Takt needs.");
 }
 
 static void test_svm(void **state) {
@@ -151,6 +161,7 @@ int main(void) {
         cmocka_unit_test_setup(test_vmx, setup),
         cmocka_unit_test_setup(test_vmx_locked_off, setup),
         cmocka_unit_test_setup(test_vmx_lacks, setup),
+        cmocka_unit_test_setup(test_vmx_first_generation, setup),
         cmocka_unit_test_setup(test_svm, setup),
         cmocka_unit_test_setup(test_no_apic, setup),
     };
