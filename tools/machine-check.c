@@ -225,8 +225,8 @@ static void read_pci(char *at) {
     expect(&at, '.');
     function = (u32)number(&at);
     if (fake_nr_devices == FAKE_DEVICES) bad("more than %u PCI functions", FAKE_DEVICES);
-    f = &fake_device[fake_nr_devices++];
-    f->bdf = PCI_BDF(bus, device, function);
+    f = fake_pci_add(PCI_BDF(bus, device, function), 0, 0);
+    memset(f->space, 0, sizeof(f->space)); /* an endpoint's defaults, which this function need not have */
     while (*at == ' ') at++;
     while (*at) {
         bool bar = !strncmp(at, "bar", 3);
