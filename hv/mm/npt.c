@@ -105,6 +105,24 @@ int npt_map(struct npt *t, gpa_t gpa, hpa_t hpa, u64 len, unsigned prot, enum np
 
 int npt_unmap(struct npt *t, gpa_t gpa, u64 len) { return set_range(t, gpa, len, 0); }
 
+/* Tables are only added to, and entries written whole. Bit 0 is "present" or "readable" and bit 1
+ * "writable" in all formats. */
+hpa_t npt_find(const struct npt *t, gpa_t gpa, bool *writable) {
+    hpa_t table = t->root;
+
+    if (gpa >= NPT_LIMIT) return HPA_NONE;
+    for (unsigned level = LEVELS;; level--) {
+        const u64 *at = (const u64 *)hpa_to_va(table) + (gpa >> shift_of(level) & 511);
+        u64 e = __atomic_load_n(at, __ATOMIC_ACQUIRE), offset = gpa & (BIT(shift_of(level)) - 1);
+
+        if (!(e & 1)) return HPA_NONE;
+        table = e & ADDR_MASK;
+        if (is_table(e, level)) continue;
+        *writable = e & 2;
+        return (table & ~(BIT(shift_of(level)) - 1)) | offset;
+    }
+}
+
 /* SDM 3C 29.3.2, APM2 5.3.3: the address of a 2 MiB page has no such bit, nor does one of a table need it. */
 void npt_damage(struct npt *t, gpa_t gpa) {
     unsigned level = 2;

@@ -43,6 +43,9 @@ void npt_fini(struct npt *t);                                 /* frees tables, n
 int npt_map(struct npt *t, gpa_t gpa, hpa_t hpa, u64 len, unsigned prot, enum npt_memtype type);
 /* -ENOMEM if a 2 MiB page had to be split and could not: then a prefix is unmapped. */
 int npt_unmap(struct npt *t, gpa_t gpa, u64 len);
+/* Where `gpa` is mapped to now, and whether with NPT_W; HPA_NONE if it is not. Valid as long as a vCPU that
+ * uses `t` is loaded on this pCPU and is not entered (tlbgen.h). */
+hpa_t npt_find(const struct npt *t, gpa_t gpa, bool *writable);
 /* For tests: the entry of a 2 MiB page becomes one that no CPU accepts. */
 void npt_damage(struct npt *t, gpa_t gpa);
 

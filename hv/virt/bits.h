@@ -32,6 +32,7 @@
 #define RFLAGS_TF    BIT(8)
 #define RFLAGS_IF    BIT(9)
 #define RFLAGS_DF    BIT(10)
+#define RFLAGS_RF    BIT(16) /* the next instruction takes no instruction breakpoint */
 #define RFLAGS_AC    BIT(18)
 
 #define ATTR_RW      BIT(1) /* data: writable; code: readable */

@@ -4,6 +4,7 @@
 
 const struct virt_ops *virt;
 u64 virt_xcr0_mask;
+bool virt_counts_pauses;
 
 #define DR7_GD BIT(13)
 
@@ -42,7 +43,7 @@ void event_requeue(struct virt_vcpu *v, u32 info, u32 code) {
     static const u8 types[8] = {
         [EVENT_TYPE_INTR] = EVENT_IRQ, [EVENT_TYPE_NMI] = EVENT_NMI, [EVENT_TYPE_EXC] = EVENT_EXCEPTION
     };
-    struct virt_event e = { types[info >> 8 & 7], (u8)info, info & EVENT_HAS_CODE, code };
+    struct virt_event e = { types[info >> 8 & 7], (u8)info, 0, info & EVENT_HAS_CODE, code };
 
     /* AMD-V reports INT3 and INTO as exceptions; as faults they do not exist. */
     if (e.type == EVENT_EXCEPTION && (e.vector == EXC_BP || e.vector == EXC_OF)) return;
@@ -60,6 +61,12 @@ static enum exc_class class_of(u8 vector) {
     return (enum exc_class)classes[vector & 31];
 }
 
+/* The others are traps or aborts. Instruction breakpoints, which are faults, push RF as it is. */
+static bool is_fault(u8 vector) {
+    return vector != EXC_DB && vector != EXC_NMI && vector != EXC_BP && vector != EXC_OF &&
+           vector != EXC_DF && vector != EXC_MC;
+}
+
 /* SDM 3A table 6-5. What was pending is lost where the two are delivered one after the other: as on
  * hardware, a fault is found again when its instruction is executed again. */
 bool guest_raise(struct virt_vcpu *v, u8 vector, bool has_code, u32 code) {
@@ -67,11 +74,14 @@ bool guest_raise(struct virt_vcpu *v, u8 vector, bool has_code, u32 code) {
     enum exc_class second = class_of(vector);
 
     if (first == DOUBLE_FAULT && second != BENIGN) return false;
-    v->pending = (struct virt_event){ EVENT_EXCEPTION, vector, has_code, code };
+    v->pending = (struct virt_event){ EVENT_EXCEPTION, vector, 0, has_code, code };
     if ((first == CONTRIBUTORY && second == CONTRIBUTORY) ||
         (first == PAGE_FAULT && (second == CONTRIBUTORY || second == PAGE_FAULT)))
-        v->pending = (struct virt_event){ EVENT_EXCEPTION, EXC_DF, true, 0 };
-    /* the CPU does so when it delivers one, but not one that we inject: SDM 3B 18.2.4 */
+        v->pending = (struct virt_event){ EVENT_EXCEPTION, EXC_DF, 0, true, 0 };
+    /* What the CPU does for an exception of its own, but not for one that we inject: RFLAGS is pushed with RF
+     * for a fault (SDM 3B 18.3.1.1), so that an instruction breakpoint there is not hit twice; and DR7.GD is
+     * cleared for a #DB (SDM 3B 18.2.4). */
+    if (is_fault(v->pending.vector)) v->regs.rflags |= RFLAGS_RF;
     if (vector == EXC_DB) virt->set_reg(v, VREG_DR7, virt->get_reg(v, VREG_DR7) & ~DR7_GD);
     return true;
 }
@@ -85,18 +95,15 @@ unsigned guest_mode(struct virt_vcpu *v) {
     return code_mode(virt->get_reg(v, VREG_EFER), cs.attr);
 }
 
-/* Across a border beyond which RIP wraps or is refused, or with the trap flag set. */
+/* Across a border beyond which RIP wraps, or with TF or RF set. An address that is not canonical is left to
+ * the CPU, which faults when it fetches from there, behind the instruction that has been executed: VM entries
+ * allow such a RIP (SDM 3C 27.3.1.4). */
 static __attribute__((noinline)) void skip_carefully(struct virt_vcpu *v, const struct vm_exit *exit) {
     u64 next = v->regs.rip + exit->insn_len;
 
     if (!exit->insn_len) return;
-    if (guest_mode(v) != 64)
-        next = (u32)next;
-    else if (!is_canonical(next)) {
-        guest_raise(v, EXC_GP, true, 0);
-        return;
-    }
-    v->regs.rip = next;
+    v->regs.rip = guest_mode(v) == 64 ? next : (u32)next;
+    v->regs.rflags &= ~RFLAGS_RF;
     virt->clear_shadow(v);
     if (v->regs.rflags & RFLAGS_TF) {
         virt->set_reg(v, VREG_DR6, virt->get_reg(v, VREG_DR6) | DR6_BS);
@@ -107,7 +114,9 @@ static __attribute__((noinline)) void skip_carefully(struct virt_vcpu *v, const 
 void guest_skip(struct virt_vcpu *v, const struct vm_exit *exit) {
     u64 next = v->regs.rip + exit->insn_len;
 
-    if (__builtin_expect((v->regs.rip ^ next) >> 31 | (v->regs.rflags & RFLAGS_TF), 0) || !exit->insn_len) {
+    u64 flags = v->regs.rflags & (RFLAGS_TF | RFLAGS_RF);
+
+    if (__builtin_expect((v->regs.rip ^ next) >> 31 | flags, 0) || !exit->insn_len) {
         skip_carefully(v, exit);
         return;
     }
@@ -122,6 +131,7 @@ const char *guest_why(struct virt_vcpu *v) {
         efer = virt->get_reg(v, VREG_EFER);
     u64 rip = v->regs.rip, flags = v->regs.rflags;
     bool long_mode = cr0 & CR0_PG && efer & EFER_LME;
+    unsigned physical_bits = cpuid_or_zero(0x80000008, 0).eax & 0xff; /* the CPU's, not the guest's */
     const struct {
         bool broken;
         const char *rule;
@@ -129,7 +139,7 @@ const char *guest_why(struct virt_vcpu *v) {
         { cr0 & CR0_PG && !(cr0 & CR0_PE), "CR0.PG is set without CR0.PE" },
         { cr0 & CR0_NW && !(cr0 & CR0_CD), "CR0.NW is set without CR0.CD" },
         { (cr0 | cr4 | virt->get_reg(v, VREG_DR7)) >> 32, "CR0, CR4 or DR7 has a bit above 31" },
-        { virt->get_reg(v, VREG_CR3) >> 52, "CR3 is beyond the physical addresses" },
+        { virt->get_reg(v, VREG_CR3) >> physical_bits, "CR3 is beyond the physical addresses" },
         { long_mode && !(cr4 & CR4_PAE), "long mode with paging but without CR4.PAE" },
         { long_mode != !!(efer & EFER_LMA), "EFER.LMA is not EFER.LME under paging" },
         { rip >> 32 && guest_mode(v) != 64, "RIP is above 4 GiB outside 64-bit mode" },

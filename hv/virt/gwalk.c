@@ -20,19 +20,22 @@
 /* One walk: what it depends on, and what it found. */
 struct walk {
     const struct guestmem *mem;
+    const struct npt *npt; /* for tables that are in no RAM of the VM; NULL: those count as empty */
     u64 cr0, cr3, cr4, efer;
     unsigned levels; /* 0: no paging; 2: entries of 32 bits; 3: PAE */
     unsigned depth;  /* how many entries it went through */
     void *at[4];     /* where they are, and what they were */
     u64 value[4];
-    u64 all, any;  /* rights: bits that all of them had, bits that any had */
-    bool reserved; /* one of them had a bit that must be 0 */
+    bool read_only[4]; /* A and D bits are not written: the CPU could not either */
+    u64 all, any;      /* rights: bits that all of them had, bits that any had */
+    bool reserved;     /* one of them had a bit that must be 0 */
     gpa_t gpa;
 };
 
 static struct walk walk_of(struct virt_vcpu *v) {
     struct walk w = {
         .mem = v->vm->mem,
+        .npt = &v->vm->npt,
         .cr0 = virt->get_reg(v, VREG_CR0),
         .cr3 = virt->get_reg(v, VREG_CR3),
         .cr4 = virt->get_reg(v, VREG_CR4),
@@ -68,20 +71,35 @@ static bool maps_page(const struct walk *w, unsigned level, u64 e) {
     return level == 2 || (level == 3 && w->levels > 3);
 }
 
-/* Goes down the tables to w->gpa. False: an entry is not present; a table that is not in RAM reads as
- * empty. */
+/* Where the CPU finds an entry of a table: in RAM, or in a page that was mapped for the VM besides,
+ * such as the shared page or a window on another VM's RAM. NULL: nowhere, and so it reads as empty. */
+static void *entry_at(struct walk *w, gpa_t gpa) {
+    u64 room;
+    void *at = guestmem_at(w->mem, gpa, &room);
+    bool writable = true;
+    hpa_t hpa;
+
+    if (!at && w->npt) {
+        hpa = npt_find(w->npt, gpa, &writable);
+        at = hpa == HPA_NONE ? NULL : hpa_to_va(hpa);
+    }
+    w->read_only[w->depth] = !writable;
+    return at;
+}
+
+/* Goes down the tables to w->gpa. False: an entry is not present. */
 static bool descend(struct walk *w, u64 va) {
     unsigned entry_size = w->levels == 2 ? 4 : 8, bits = w->levels == 2 ? 10 : 9, shift;
     u64 table = w->levels == 3 ? w->cr3 & 0xffffffe0u : w->cr3 & ADDR_52;
     bool leaf = false;
-    u64 e = 0, room;
+    u64 e = 0;
 
     w->depth = 0;
     w->all = PTE_W | PTE_U;
     w->any = w->reserved = 0;
     for (unsigned level = w->levels; !leaf; level--) {
         shift = PAGE_SHIFT + bits * (level - 1);
-        void *at = guestmem_at(w->mem, table + (va >> shift & (BIT(bits) - 1)) * entry_size, &room);
+        void *at = entry_at(w, table + (va >> shift & (BIT(bits) - 1)) * entry_size);
 
         if (!at) return false;
         e = entry_size == 4 ? __atomic_load_n((u32 *)at, __ATOMIC_RELAXED)
@@ -118,7 +136,7 @@ static bool set_accessed(const struct walk *w, bool write) {
     for (unsigned i = 0; i < w->depth; i++) {
         u32 old = (u32)w->value[i], new = old | PTE_A | (i == w->depth - 1 && write ? PTE_D : 0);
 
-        if (new == old || (w->levels == 3 && i == 0)) continue;
+        if (new == old || w->read_only[i] || (w->levels == 3 && i == 0)) continue;
         if (!__atomic_compare_exchange_n((u32 *)w->at[i], &old, new, false, __ATOMIC_RELAXED,
                                          __ATOMIC_RELAXED))
             return false;

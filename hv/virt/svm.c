@@ -63,6 +63,7 @@ static void svm_probe(struct virt_caps *caps) {
     caps->second_level = features & FEAT_NP;
     caps->unrestricted = true;
     caps->asid = svm.ebx > 1;
+    virt_counts_pauses = features & FEAT_PAUSE;
     if (caps->locked_off)
         caps->reason = "the firmware has switched AMD-V off and locked it: allow SVM in its set-up.";
     else if (!caps->second_level)
@@ -345,6 +346,7 @@ static void decode_cr0_selective(struct virt_vcpu *v, struct vmcb *b, struct vm_
 static void decode_exception(struct virt_vcpu *v, struct vmcb *b, struct vm_exit *e) {
     e->reason = EXIT_EXCEPTION;
     e->exc.vector = (u8)(b->exit_code - SVM_EXIT_EXC);
+    e->exc.icebp_len = 0; /* RIP is behind an ICEBP: it exits as the trap that it is (APM2 15.12.2) */
     e->exc.has_code = e->exc.vector == EXC_AC;
     e->exc.code = 0;
     if (e->exc.vector == EXC_MC)
@@ -362,6 +364,7 @@ static void decode_npf(struct virt_vcpu *v, struct vmcb *b, struct vm_exit *e) {
     e->npf.write = info & BIT(1);
     e->npf.exec = info & BIT(4);
     e->npf.in_walk = info & BIT(33);
+    e->npf.in_delivery = false;
     npf_bytes(v, e, mode_of(b), b->cr3);
     /* reserved bits in our own tables */
     if (info & BIT(0) && info & BIT(3)) e->reason = EXIT_NPT_MISCONFIG;
@@ -514,6 +517,7 @@ static __attribute__((noinline)) void decode_carefully(struct virt_vcpu *v, stru
         e->reason = EXIT_NMI_WINDOW;
     else
         decode(v, b, e);
+    if (b->exit_int_info & EVENT_VALID && e->reason == EXIT_NPF) e->npf.in_delivery = true;
 }
 
 /* This and svm_run are written so that the common path keeps few registers across calls: it runs at every

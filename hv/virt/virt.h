@@ -114,10 +114,11 @@ struct vm_exit {
         struct {
             gpa_t gpa;
             bool write, exec;
-            bool present; /* a right was missing, not the mapping */
-            bool in_walk; /* while walking the guest's own page tables */
-            u8 mode;      /* the default operand size of CS: 16, 32, 64 */
-            u8 nr_bytes;  /* of the instruction, if the vendor had them at hand; 0: guest_fetch() */
+            bool present;     /* a right was missing, not the mapping */
+            bool in_walk;     /* while walking the guest's own page tables */
+            bool in_delivery; /* while delivering an event: the instruction at RIP did not do it */
+            u8 mode;          /* the default operand size of CS: 16, 32, 64 */
+            u8 nr_bytes;      /* of the instruction, if the vendor had them at hand; 0: guest_fetch() */
             u8 bytes[15];
         } npf;
         struct {
@@ -127,6 +128,7 @@ struct vm_exit {
         } hc;
         struct {
             u8 vector;
+            u8 icebp_len; /* as in struct virt_event */
             bool has_code;
             u32 code;
         } exc;
@@ -146,6 +148,7 @@ enum event_type { EVENT_NONE, EVENT_IRQ, EVENT_NMI, EVENT_EXCEPTION };
 struct virt_event {
     u8 type; /* enum event_type */
     u8 vector;
+    u8 icebp_len; /* a #DB by ICEBP: that instruction's length; RIP is still at it. 0: not by ICEBP */
     bool has_code;
     u32 code;
 };
@@ -212,6 +215,7 @@ struct virt_ops {
     int (*cpu_enable)(u8 *pages);
 
     const struct npt_format *npt_format;
+    bool reads_pdptes; /* MOV to CR0, CR3 and CR4 reads and checks all four entries under PAE paging */
     int (*vcpu_init)(struct virt_vcpu *v); /* -ENOMEM; guest_reset() comes next */
     void (*vcpu_fini)(struct virt_vcpu *v);
     void (*reset_events)(struct virt_vcpu *v); /* ends shadows, blocking of NMIs and the like */
@@ -246,6 +250,9 @@ int virt_probe(struct virt_caps *caps);
 /* On every pCPU, once: -ENODEV, -EPERM or -ENOMEM with a log line. */
 int virt_cpu_enable(void);
 
+/* EXIT_PAUSE comes of loops alone: the CPU counts. Else each PAUSE may exit. Set by virt_probe(). */
+extern bool virt_counts_pauses;
+
 /* The XCR0 bits that guests may set: those whose state load() and save() switch. Set by
  * virt_cpu_enable. */
 extern u64 virt_xcr0_mask;
@@ -263,9 +270,9 @@ int guest_translate(struct virt_vcpu *v, u64 gva, unsigned access, gpa_t *gpa, u
 /* Copies instruction bytes at CS:RIP, at most 15, stopping at a page that cannot be read. Returns how many.
  */
 unsigned guest_fetch(struct virt_vcpu *v, u8 *buf, unsigned max);
-/* Moves RIP over the instruction of `exit` (wrapping at 4 GiB outside 64-bit mode; #GP instead if it leaves
- * the canonical range), ends shadows, raises the single-step trap if TF was set. Does nothing if insn_len
- * is 0: the instruction is executed again. */
+/* Moves RIP over the instruction of `exit` (wrapping at 4 GiB outside 64-bit mode; if it leaves the canonical
+ * range the CPU raises #GP there), ends shadows and RF, raises the single-step trap if TF was set. Does
+ * nothing if insn_len is 0: the instruction is executed again. */
 void guest_skip(struct virt_vcpu *v, const struct vm_exit *exit);
 /* The architectural state after INIT (SDM 3A 10.1.1); FPU state is kept. */
 void guest_reset(struct virt_vcpu *v);
@@ -284,8 +291,8 @@ static inline bool guest_can_take_nmi(struct virt_vcpu *v) {
     return v->pending.type == EVENT_NONE && !virt->blocked(v);
 }
 
-/* Queue a fault for the next entry; folds a second contributory fault into #DF and a third into a shutdown
- * (returns false then). */
+/* Queues an exception for the next entry; folds a second contributory fault into #DF and a third into a
+ * shutdown (returns false then). A fault's RFLAGS has RF set when it is pushed. */
 bool guest_raise(struct virt_vcpu *v, u8 vector, bool has_code, u32 code);
 
 #endif

@@ -26,6 +26,7 @@
 #define EPT_WB             BIT(14)
 #define EPT_2M             BIT(16)
 #define EPT_INVEPT         BIT(20)
+#define EPT_INVEPT_SINGLE  BIT(25)
 #define EPT_INVEPT_ALL     BIT(26)
 #define EPT_INVVPID        BIT(32)
 #define EPT_INVVPID_ALL    BIT(42)
@@ -74,13 +75,15 @@ static struct {
 };
 
 static unsigned timer_shift;
-static u8 *msr_bitmap; /* all VMs share it */
+static bool invept_single; /* the CPU can forget the translations of one VM alone */
+static u8 *msr_bitmap;     /* all VMs share it */
 
 /* ---- the CPU ---- */
 
 /* What is wanted and offered, with what the CPU demands. False if something that is needed is not offered. */
 static bool choose_controls(void) {
     bool ok = true;
+    u64 ept_vpid;
 
     for (unsigned i = 0; i < CONTROLS; i++) {
         u64 offer = rdmsr(controls[i].msr);
@@ -91,7 +94,11 @@ static bool choose_controls(void) {
     /* only spinning is of interest */
     if (controls[SECONDARY].value & SEC_PLE) controls[PRIMARY].value &= ~PRI_PAUSE;
     timer_shift = rdmsr(MSR_VMX_MISC) & 31;
-    return ok && !(controls[PRIMARY].value & PRI_CR3) && (rdmsr(MSR_VMX_EPT_VPID) & EPT_NEEDED) == EPT_NEEDED;
+    virt_counts_pauses = controls[SECONDARY].value & SEC_PLE;
+    if (!ok || controls[PRIMARY].value & PRI_CR3) return false;
+    ept_vpid = rdmsr(MSR_VMX_EPT_VPID); /* there is such an MSR if there is EPT or VPID: SDM 3D A.10 */
+    invept_single = ept_vpid & EPT_INVEPT_SINGLE;
+    return (ept_vpid & EPT_NEEDED) == EPT_NEEDED;
 }
 
 #define NO_EPT "VT-x of this CPU has no EPT, which Takt needs."
@@ -188,6 +195,9 @@ static void write_field(const struct virt_vcpu *v, u64 field, u64 value) {
 
 /* ---- VMs and vCPUs ---- */
 
+/* Four levels, tables write-back: SDM 3C 25.6.11. */
+static u64 eptp(const struct virt_vcpu *v) { return v->vm->npt.root | 3 << 3 | 6; }
+
 /* Writes the fields that stay as they are. A new VMCS holds anything, not zeros (SDM 3C 25.11.3), so every
  * field that the CPU consults with these controls is written: here, by guest_reset(), by set_host_state(), or
  * before each entry. CR4 bits that are not in its mask are the guest's own to change. */
@@ -210,8 +220,8 @@ static void set_controls(const struct virt_vcpu *v) {
         { VMCS_MSR_BITMAP, va_to_hpa(msr_bitmap) },
         { VMCS_TSC_OFFSET, v->tsc_offset },
         { VMCS_VAPIC, va_to_hpa(s->vapic) },
-        { VMCS_EPTP, v->vm->npt.root | 3 << 3 | 6 }, /* EPT, four levels, tables write-back: SDM 3C 25.6.11 */
-        { VMCS_LINK, ~0ull },                        /* no shadow VMCS */
+        { VMCS_EPTP, eptp(v) },
+        { VMCS_LINK, ~0ull }, /* no shadow VMCS */
         { VMCS_CR0_MASK, CR0_OWNED },
         { VMCS_CR4_MASK, ~v->vm->cr4_guest | CR4_OWNED },
         { VMCS_HOST_ES, SEL_DATA },
@@ -392,14 +402,19 @@ static unsigned vmx_cpl(struct virt_vcpu *v) { return vmread(VMCS_GUEST_AR + 2 *
 
 /* ---- entry ---- */
 
-/* Translations without a VPID hang on no tag. */
+/* A new VPID has no translations yet; but guest-physical ones hang on the EPT pointer alone (SDM 3C 29.4.1),
+ * so those of this VM are forgotten, and only those: others would have to walk their tables again. */
 static void flush(enum tlb_flush what, void *ctx) {
+    if (what == TLB_FLUSH_VM && invept_single) {
+        invept(INVEPT_SINGLE, eptp(ctx));
+        return;
+    }
     invept(INVEPT_ALL, 0);
     if (what == TLB_FLUSH_ALL) invvpid_all();
 }
 
 static void prepare_tlb(struct virt_vcpu *v) {
-    tlb_prepare(&v->vm->npt.tlb, &this_virt()->tags, &v->tlb, this_cpu()->id, flush, NULL);
+    tlb_prepare(&v->vm->npt.tlb, &this_virt()->tags, &v->tlb, this_cpu()->id, flush, v);
     vmwrite(VMCS_VPID, v->tlb.tag);
 }
 
@@ -419,6 +434,11 @@ static void set_primary(struct virt_vcpu *v, struct vmx_vcpu *s) {
 static void inject(struct virt_vcpu *v) {
     u32 event = event_encode(&v->pending, vmread(VMCS_GUEST_CR0) & CR0_PE);
 
+    if (v->pending
+            .icebp_len) { /* delivered as the instruction does: RIP moves over it only if all goes well */
+        event = (event & ~(7u << 8)) | EVENT_TYPE_ICEBP << 8;
+        vmwrite(VMCS_ENTRY_INSN_LEN, v->pending.icebp_len);
+    }
     vmwrite(VMCS_ENTRY_EVENT, event);
     if (event & EVENT_HAS_CODE) vmwrite(VMCS_ENTRY_CODE, v->pending.code);
     v->pending.type = EVENT_NONE;
@@ -466,6 +486,7 @@ static void decode_exception(struct virt_vcpu *v, struct vm_exit *e) {
     }
     e->reason = EXIT_EXCEPTION;
     e->exc.vector = (u8)event;
+    e->exc.icebp_len = 0;
     e->exc.has_code = event & EVENT_HAS_CODE;
     e->exc.code = e->exc.has_code ? (u32)vmread(VMCS_EXIT_CODE) : 0;
     if (e->exc.vector == EXC_MC) {
@@ -476,7 +497,7 @@ static void decode_exception(struct virt_vcpu *v, struct vm_exit *e) {
     if (e->exc.vector == EXC_DB) { /* neither DR6 nor DR7 have changed yet: SDM 3C 28.1 */
         vmx_set_reg(v, VREG_DR6,
                     (vmx_get_reg(v, VREG_DR6) & ~0xfull) | (vmread(VMCS_QUALIFICATION) & 0xe00f));
-        if (type == EVENT_TYPE_ICEBP) v->regs.rip += vmread(VMCS_INSN_LEN);
+        if (type == EVENT_TYPE_ICEBP) e->exc.icebp_len = e->insn_len;
     }
     vmx_clear_shadow(v); /* the instruction that it shielded is the one that raised it */
 }
@@ -503,6 +524,7 @@ static void decode_npf(struct virt_vcpu *v, struct vm_exit *e) {
     e->npf.exec = q & 4;
     e->npf.present = q & 0x38;
     e->npf.in_walk = q & BIT(7) && !(q & BIT(8));
+    e->npf.in_delivery = false;
     npf_bytes(v, e, mode_now(), vmread(VMCS_GUEST_CR3));
 }
 
@@ -596,6 +618,7 @@ static void vmx_run(struct virt_vcpu *v, u64 deadline_ns, struct vm_exit *e) {
     event = (u32)vmread(VMCS_IDT_EVENT);
     if (__builtin_expect(event & EVENT_VALID, 0)) requeue(v, event);
     decode(v, e);
+    if (__builtin_expect(event & EVENT_VALID, 0) && e->reason == EXIT_NPF) e->npf.in_delivery = true;
 }
 
 static const char *vmx_why(struct virt_vcpu *v) { /* SDM 3C 31.4 */
@@ -608,5 +631,5 @@ static const char *vmx_why(struct virt_vcpu *v) { /* SDM 3C 31.4 */
     }
 }
 
-const struct virt_ops vmx_ops = { VIRT_OPS(vmx), .npt_format = &npt_format_ept, .save = vmx_save,
-                                  .why = vmx_why };
+const struct virt_ops vmx_ops = { VIRT_OPS(vmx), .npt_format = &npt_format_ept, .reads_pdptes = true,
+                                  .save = vmx_save, .why = vmx_why };

@@ -119,6 +119,7 @@ static __attribute__((noinline)) struct cpuid varying(struct vcpu *v, u32 leaf, 
         r.ebx |= v->id << 24 | 1u << (16 + id_bits(n));
         if (n > 1) r.edx |= F1D_HTT;
         if (vcpu_reg(v, VREG_CR4) & CR4_OSXSAVE) r.ecx |= F1C_OSXSAVE;
+        if (!(v->lapic.base & APIC_BASE_EN)) r.edx &= ~F1D_APIC; /* SDM 3A 11.4.3 */
         break;
     case 0x7: return sub == 0 ? r : sub == 1 ? leaf7_1 : (struct cpuid){ 0 };
     case 0xb: /* one thread a core */

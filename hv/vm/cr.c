@@ -2,15 +2,19 @@
 #include "virt/bits.h"
 #include "vm/vm.h"
 
-#define CR4_ALWAYS     0x6ffull /* VME PVI TSD DE PSE PAE MCE PGE OSFXSR OSXMMEXCPT */
+#define CR4_ALWAYS 0x6ffull /* VME PVI TSD DE PSE PAE MCE PGE OSFXSR OSXMMEXCPT */
 
-#define PDPTE_RESERVED 0x1e6ull /* and what is above the physical address bits */
+/* Of a PDPTE, SDM 3A table 4-8: bits 2:1 and 8:5, and what is above the physical address bits. */
+#define PDPTE_RESERVED 0x1e6ull
 
-/* With PAE paging outside long mode the CPU reads four entries at once, and refuses reserved bits (SDM 3A
- * 4.4.1). */
+/* With PAE paging outside long mode VT-x reads four entries at once, and refuses reserved bits (SDM 3A
+ * 4.4.1). AMD-V with nested paging reads an entry when it needs it (APM2 15.25.10) and may have written
+ * to it before: QEMU's CPU sets bit 5, "accessed", which must not be a #GP when the guest switches paging
+ * on again. */
 static bool pae_entries_valid(struct vcpu *v, u64 cr0, u64 cr4) {
     u64 entry[4], reserved = PDPTE_RESERVED | ~(BIT(cpuid_physical_bits()) - 1);
 
+    if (!virt->reads_pdptes) return true;
     if (!(cr0 & CR0_PG) || !(cr4 & CR4_PAE) || vcpu_reg(v, VREG_EFER) & EFER_LME) return true;
     if (guestmem_read(&v->vm->mem, vcpu_reg(v, VREG_CR3) & 0xffffffe0, entry, sizeof(entry))) return false;
     for (unsigned i = 0; i < ARRAY_SIZE(entry); i++)

@@ -1,7 +1,11 @@
 /* What becomes of an exit. Handlers are functions of (vcpu, exit). */
 #include "platform/smp.h"
+#include "trace/trace.h"
 #include "vm/vm.h"
 #include "x86/percpu.h"
+#include "x86/tsc.h"
+
+DEFINE_COUNTER(pause_yields);
 
 void vcpu_fault(struct vcpu *v, u8 vector, bool has_code, u32 code) {
     if (!guest_raise(&v->virt, vector, has_code, code)) vm_crash(v->vm, v, "triple fault");
@@ -16,6 +20,23 @@ void vcpu_page_fault(struct vcpu *v, u64 addr, u32 code) {
 #define BY_INSN                                                                                              \
     (BIT(EXIT_CPUID) | BIT(EXIT_HYPERCALL) | BIT(EXIT_RDMSR) | BIT(EXIT_WRMSR) | BIT(EXIT_IO) |              \
      BIT(EXIT_HLT) | BIT(EXIT_PAUSE) | BIT(EXIT_CR) | BIT(EXIT_XSETBV) | BIT(EXIT_WBINVD))
+
+/* Where the CPU does not tell loops from single PAUSEs, so many within so short a time are a loop. KVM offers
+ * no PAUSE-loop exiting to a hypervisor in its guest, where each exit takes some microseconds. */
+#define SPIN_PAUSES 32
+#define SPIN_GAP    (100 * NS_PER_US) /* from one PAUSE to the next */
+
+/* A PAUSE exited: does the vCPU wait in a loop for another one, which had better run? */
+static bool spins(struct vcpu *v) {
+    u64 now = rdtsc();
+
+    if (virt_counts_pauses) return true;
+    if (now - v->paused_at > ns_to_tsc(SPIN_GAP)) v->pauses = 0;
+    v->paused_at = now;
+    if (++v->pauses < SPIN_PAUSES) return false;
+    v->pauses = 0;
+    return true;
+}
 
 /* Apart, so that the frequent ones need no stack. */
 static __attribute__((noinline)) void handle_rare(struct vcpu *v, const struct vm_exit *e) {
@@ -32,8 +53,11 @@ static __attribute__((noinline)) void handle_rare(struct vcpu *v, const struct v
         guest_skip(&v->virt, e);
         break;
     case EXIT_PAUSE:
-        sched_yield(&v->sched);
-        this_cpu()->need_resched = true;
+        if (spins(v)) {
+            counter_inc(&pause_yields, this_cpu()->id);
+            sched_yield(&v->sched);
+            this_cpu()->need_resched = true;
+        }
         return guest_skip(&v->virt, e);
     case EXIT_WBINVD: return guest_skip(&v->virt, e);
     case EXIT_XSETBV: return exit_xsetbv(v, e);
@@ -42,7 +66,9 @@ static __attribute__((noinline)) void handle_rare(struct vcpu *v, const struct v
     case EXIT_EXCEPTION:                     /* those that the vendor intercepts for its own reasons */
         irq_window();                        /* exceptions that never end would keep interrupts out */
         if (e->exc.vector == EXC_MC) return; /* the host's, whose handler has run */
-        return vcpu_fault(v, e->exc.vector, e->exc.has_code, e->exc.code);
+        vcpu_fault(v, e->exc.vector, e->exc.has_code, e->exc.code);
+        v->virt.pending.icebp_len = e->exc.icebp_len;
+        return;
     case EXIT_TASK_SWITCH: return vm_crash(v->vm, v, "hardware task switch");
     case EXIT_SHUTDOWN: return vm_crash(v->vm, v, "triple fault");
     case EXIT_NPT_MISCONFIG:

@@ -210,6 +210,7 @@ void exit_mmio(struct vcpu *v, const struct vm_exit *e) {
     if (e->npf.present) return bad_access(v, e, "it has no right to that");
     if (e->npf.exec) return bad_access(v, e, "no RAM there");
     if (e->npf.in_walk) return bad_access(v, e, "a page table has to be in RAM");
+    if (e->npf.in_delivery) return bad_access(v, e, "what an event is delivered by has to be in RAM");
     counter_inc(&mmio_emulated, this_cpu()->id);
     if (!n) {
         n = guest_fetch(&v->virt, fetched, sizeof(fetched));

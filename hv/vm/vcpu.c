@@ -29,6 +29,7 @@ static void lapic_notify(struct vlapic *l, enum delivery_mode what, u8 vector) {
 
     if (what == DM_INIT) __atomic_fetch_and(&v->todo, ~TODO_SIPI, __ATOMIC_SEQ_CST); /* it came too early */
     if (what == DM_SIPI) v->sipi_vector = vector;
+    if (what == DM_NMI) __atomic_fetch_add(&v->nmis_sent, 1, __ATOMIC_SEQ_CST);
     vcpu_notify(v, todo[what]);
 }
 
@@ -156,7 +157,8 @@ static void init_sipi(struct vcpu *v, u32 todo) {
         guest_reset(&v->virt);
         vlapic_reset(&v->lapic);
         timer_cancel(&v->poll_timer);
-        v->nmi_pending = v->halted = false;
+        v->halted = false;
+        v->nmis = 0;
         v->poll_port = 0;
         v->again_exits = 0;
         v->waiting_sipi = true;
@@ -199,11 +201,11 @@ static void deliver(struct vcpu *v) {
     int vector;
 
     hw->want_irq_window = hw->want_cr8_exit = false;
-    if (v->nmi_pending && guest_can_take_nmi(hw)) {
+    if (v->nmis && guest_can_take_nmi(hw)) {
         hw->pending = (struct virt_event){ .type = EVENT_NMI, .vector = EXC_NMI };
-        v->nmi_pending = false;
+        v->nmis--;
     }
-    hw->want_nmi_window = v->nmi_pending;
+    hw->want_nmi_window = v->nmis;
     vector = vlapic_pending(vcpu_lapic(v));
     if (vector <= 0) /* what waits for a lower priority is looked at again when that is written */
         hw->want_cr8_exit = hw->cr8 && vector < 0;
@@ -211,6 +213,15 @@ static void deliver(struct vcpu *v) {
         inject_irq(v, (u8)vector);
     else
         hw->want_irq_window = true;
+}
+
+/* A CPU that runs takes an NMI at once and keeps one more while its handler runs; the next are lost (SDM 3A
+ * 6.7.1). While a vCPU does not run none of them is taken, so two of those that come are kept for it. */
+static void take_nmis(struct vcpu *v) {
+    u32 sent = __atomic_exchange_n(&v->nmis_sent, 0, __ATOMIC_SEQ_CST);
+    bool in_progress = v->virt.pending.type == EVENT_NMI || virt->blocked(&v->virt) & BLOCKED_NMI;
+
+    v->nmis = (u8)MIN(v->nmis + sent, in_progress ? 1 : 2);
 }
 
 /* All but an interrupt to deliver. */
@@ -221,7 +232,7 @@ static __attribute__((noinline)) void do_rare(struct vcpu *v, u32 todo) {
         vcpu_set_reg(v, VREG_DR7, BIT(32));
     }
     if (v->waiting_sipi) return;
-    v->nmi_pending |= (todo & TODO_NMI) != 0;
+    if (todo & TODO_NMI) take_nmis(v);
     if (todo & TODO_TICK) {
         vlapic_tick(vcpu_lapic(v), now_ns());
         /* What it raised is delivered now. A bit that stayed would tell others that we were kicked. */

@@ -28,13 +28,15 @@ struct vm;
 struct vcpu {
     struct virt_vcpu virt; /* first: hot */
     u32 todo;              /* TODO_*, set by anybody with an atomic or */
+    u32 nmis_sent;         /* since TODO_NMI was taken last; by anybody with an atomic add */
     u32 id;
     struct vm *vm;
     struct sched_vcpu sched;
     struct vlapic lapic;
     struct takt_vcpu_info *info; /* the page that the guest reads; written by sched_state_hook */
     /* of its own pCPU */
-    bool waiting_sipi, nmi_pending, halted; /* the first: since INIT; the last: in HLT */
+    bool waiting_sipi, halted; /* the first: since INIT; the last: in HLT */
+    u8 nmis;                   /* to be delivered: at most two, as a CPU keeps one beside that in progress */
     u8 sipi_vector, event_vector;
     u32 event_port; /* with its vector: the last event raised here, to time its delivery */
     u32 poll_port;  /* TAKT_HC_POLL waits for it, or for TAKT_PORT_ANY; 0: no poll */
@@ -43,6 +45,8 @@ struct vcpu {
     struct vm_exit again;
     u64 again_exits;
     struct timer poll_timer, lapic_timer;
+    u64 paused_at; /* TSC: the last PAUSE that exited, and how many there were in a row: exit.c's */
+    u32 pauses;
     struct exit_log { /* the last exits, for dumps */
         u64 rip;
         u32 raw;

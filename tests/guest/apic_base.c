@@ -8,6 +8,8 @@
 #define X2  BIT(10)
 #define EN  BIT(11)
 
+static bool cpuid_has_apic(void) { return cpuid(1, 0).edx & BIT(9); }
+
 int main(void) {
     u64 f, base, where;
     u8 v;
@@ -26,10 +28,12 @@ int main(void) {
         CHECK(rdmsr(MSR_APIC_BASE) & X2, "and still it left x2APIC mode");
         check_exception(wrmsr_fault(MSR_APIC_BASE, where | BSP), EXC_NONE, "x2APIC to disabled");
         check_exception(wrmsr_fault(MSR_APIC_BASE, where | BSP | X2 | EN), EXC_GP, "disabled to x2APIC");
+        CHECK(!cpuid_has_apic(), "CPUID shows an APIC that is off");
     } else {
         wrmsr(MSR_APIC_BASE, where | BSP);
     }
     check_exception(wrmsr_fault(MSR_APIC_BASE, where | BSP | EN), EXC_NONE, "disabled to xAPIC");
+    CHECK(cpuid_has_apic(), "CPUID shows no APIC though it is on");
     /* Elsewhere: refused, or honoured without harm. */
     v = wrmsr_fault(MSR_APIC_BASE, 0x200000 | BSP | EN);
     CHECK(v == EXC_GP || v == EXC_NONE, "moved: %s", exception_name(v));

@@ -157,9 +157,13 @@ void hw_power_on(enum hw_kind k) {
 }
 
 void hw_start(enum hw_kind k) {
+    hw_power_on(k);
+    hw_enable();
+}
+
+void hw_enable(void) {
     struct virt_caps caps;
 
-    hw_power_on(k);
     ASSERT(virt_probe(&caps) == 0);
     for (u32 i = FAKE_CPUS; i-- > 0;) {
         fake_cpu(i);

@@ -51,7 +51,8 @@ struct hw_vmcs {
 
 /* All CPUs become such ones, as firmware leaves them. */
 void hw_power_on(enum hw_kind kind);
-/* The same, and hv/virt is set up on them. */
+void hw_enable(void); /* hv/virt is set up on them */
+/* Both. */
 void hw_start(enum hw_kind kind);
 struct hw_cpu *hw_cpu_nr(u32 cpu);
 struct hw_cpu *hw_cpu(void);            /* this_cpu()'s */

@@ -224,6 +224,7 @@ static const char *why_op(struct virt_vcpu *v) { return NULL; }
 static const struct virt_ops fake_ops = {
     .name = "fake",
     .npt_format = &npt_format_amd,
+    .reads_pdptes = true,
     .vcpu_init = vcpu_init_op,
     .vcpu_fini = vcpu_fini_op,
     .reset_events = reset_events_op,

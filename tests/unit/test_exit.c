@@ -360,6 +360,14 @@ static void test_hc_random(void **state) {
 
 /* ---- interrupts ---- */
 
+/* From vCPU 1, by its ICR: delivery mode NMI, to APIC id 0. */
+static void send_nmi(void) {
+    struct vlapic *l = &vm->vcpu[1]->lapic;
+
+    vlapic_write(l, 0x310, 0, 0);
+    vlapic_write(l, 0x300, 4 << 8 | 1 << 14, 0);
+}
+
 static void test_hlt(void **state) {
     struct vm_exit hlt = { .reason = EXIT_HLT, .insn_len = 1 };
 
@@ -386,10 +394,69 @@ static void test_hlt(void **state) {
     vlapic_raise(&v->lapic, 0x33);
     assert_false(vcpu_prepare(v));
     assert_true(v->sched.blocked);
-    vcpu_notify(v, TODO_NMI);
+    send_nmi();
     assert_true(vcpu_prepare(v));
     assert_int_equal(v->virt.pending.type, EVENT_NMI);
     assert_true(v->virt.want_irq_window);
+}
+
+/* Of the NMIs that come while it does not run two are kept, and one while another one's handler runs. */
+static void test_two_nmis_are_kept(void **state) {
+    for (int i = 0; i < 3; i++) send_nmi();
+    assert_true(vcpu_prepare(v));
+    assert_int_equal(v->virt.pending.type, EVENT_NMI);
+    assert_true(v->virt.want_nmi_window);
+    v->virt.pending.type = EVENT_NONE; /* it is delivered */
+    fake_of(v)->nmi_masked = true;
+    send_nmi();
+    send_nmi();
+    assert_true(vcpu_prepare(v));
+    assert_int_equal(v->virt.pending.type, EVENT_NONE);
+    fake_of(v)->nmi_masked = false; /* IRET */
+    assert_true(vcpu_prepare(v));
+    assert_int_equal(v->virt.pending.type, EVENT_NMI);
+    v->virt.pending.type = EVENT_NONE;
+    assert_false(v->virt.want_nmi_window);
+    assert_true(vcpu_prepare(v));
+    assert_int_equal(v->virt.pending.type, EVENT_NONE);
+}
+
+/* Where the CPU does not count PAUSEs a loop of them yields, but not each PAUSE. */
+static void test_pauses_are_counted(void **state) {
+    struct vm_exit e = { .reason = EXIT_PAUSE, .insn_len = 2 };
+    u32 yields = 0;
+
+    virt_counts_pauses = false;
+    for (int i = 0; i < 320; i++) {
+        this_cpu()->need_resched = false;
+        vcpu_handle_exit(v, &e);
+        yields += this_cpu()->need_resched;
+    }
+    assert_int_equal(yields, 10);
+    this_cpu()->need_resched = false;
+    for (int i = 0; i < 320; i++) {
+        vcpu_handle_exit(v, &e);
+        v->paused_at -= ns_to_tsc(101 * NS_PER_US); /* far apart: they are not a loop */
+    }
+    assert_false(this_cpu()->need_resched);
+    virt_counts_pauses = true;
+    vcpu_handle_exit(v, &e);
+    assert_true(this_cpu()->need_resched);
+}
+
+/* An event's delivery wrote to a device: whatever instruction RIP is at, it did not. */
+static void test_mmio_of_a_delivery(void **state) {
+    struct vm_exit e = { .reason = EXIT_NPF, .npf = { TAKT_LAPIC_GPA + 0x80, .write = true, .mode = 64 } };
+    static const u8 mov[] = { 0x89, 0x07 }; /* mov %eax, (%rdi) */
+
+    memcpy(e.npf.bytes, mov, sizeof(mov));
+    e.npf.nr_bytes = sizeof(e.npf.bytes);
+    e.npf.in_delivery = true;
+    gpr[REG_RAX] = 0x30;
+    vcpu_handle_exit(v, &e);
+    assert_int_equal(vlapic_cr8(&v->lapic), 0);
+    assert_int_equal(vm->state, VM_CRASHED);
+    assert_non_null(strstr(vm->why, "what an event is delivered by has to be in RAM"));
 }
 
 static void test_priorities(void **state) {
@@ -562,14 +629,33 @@ static void test_dump(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        TEST(test_ports),        TEST(test_string_out),   TEST(test_string_edges),
-        TEST(test_mmio),         TEST(test_mmio_cut_off), TEST(test_mmio_unknown_insn),
-        TEST(test_hc_numbers),   TEST(test_hc_modes),     TEST(test_hc_pointers),
-        TEST(test_hc_console),   TEST(test_hc_events),    TEST(test_hc_io_report),
-        TEST(test_hc_io_class),  TEST(test_hc_poll),      TEST(test_hc_random),
-        TEST(test_hlt),          TEST(test_priorities),   TEST(test_timer_leaves_nothing_to_do),
-        TEST(test_deadline_far), TEST(test_init_sipi),    TEST(test_interrupted),
-        TEST(test_late_wake),    TEST(test_unknown),      TEST(test_dump),
+        TEST(test_ports),
+        TEST(test_string_out),
+        TEST(test_string_edges),
+        TEST(test_mmio),
+        TEST(test_mmio_cut_off),
+        TEST(test_mmio_unknown_insn),
+        TEST(test_hc_numbers),
+        TEST(test_hc_modes),
+        TEST(test_hc_pointers),
+        TEST(test_hc_console),
+        TEST(test_hc_events),
+        TEST(test_hc_io_report),
+        TEST(test_hc_io_class),
+        TEST(test_hc_poll),
+        TEST(test_hc_random),
+        TEST(test_two_nmis_are_kept),
+        TEST(test_pauses_are_counted),
+        TEST(test_mmio_of_a_delivery),
+        TEST(test_hlt),
+        TEST(test_priorities),
+        TEST(test_timer_leaves_nothing_to_do),
+        TEST(test_deadline_far),
+        TEST(test_init_sipi),
+        TEST(test_interrupted),
+        TEST(test_late_wake),
+        TEST(test_unknown),
+        TEST(test_dump),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

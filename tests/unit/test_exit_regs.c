@@ -236,6 +236,25 @@ static void test_pae_entries(void **state) {
     assert_int_equal(cr(4, 0x20), EXC_GP);
 }
 
+/* AMD's CPUs read an entry when they need it; and QEMU's has set bit 5 in those that it used. */
+static void test_pae_entries_read_late(void **state) {
+    const struct virt_ops *fake = virt;
+    struct virt_ops late = *fake;
+    u64 entry[4] = { 0x20021, 0x20021, 0x20021, 0x20021 };
+
+    fake_of(v)->reg[VREG_CR0] = 0x11;
+    fake_of(v)->reg[VREG_EFER] = 0;
+    fake_of(v)->reg[VREG_CR3] = BUF;
+    fake_of(v)->seg[SEG_CS].attr = 0xc9b;
+    guestmem_write(&vm->mem, BUF, entry, sizeof(entry));
+    assert_int_equal(cr(0, 0x80000011), EXC_GP);
+    late.reads_pdptes = false;
+    virt = &late;
+    assert_int_equal(cr(0, 0x80000011), NO_GP);
+    assert_int_equal(cr(4, 0xa0), NO_GP);
+    virt = fake;
+}
+
 static void test_cr4_cr8(void **state) {
     assert_int_equal(cr(4, 0x20 | 0x2000), EXC_GP);  /* VMXE */
     assert_int_equal(cr(4, 0x20 | 0x20000), EXC_GP); /* PCIDE */
@@ -298,6 +317,7 @@ int main(void) {
         TEST(test_msr_memory_types),
         TEST(test_cr0),
         TEST(test_pae_entries),
+        TEST(test_pae_entries_read_late),
         TEST(test_cr4_cr8),
         TEST(test_xsetbv),
     };

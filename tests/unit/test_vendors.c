@@ -181,12 +181,105 @@ static void test_svm_lmsw_is_let_through(void **state) {
     stop();
 }
 
+/* ---- events ---- */
+
+/* The event that the entry injects, and RFLAGS, seen by the guest. */
+static u64 injected, injected_len, flags_seen, rip_seen;
+
+static void look(struct guest_regs *regs) {
+    injected = hw_get(VMCS_ENTRY_EVENT);
+    injected_len = hw_get(VMCS_ENTRY_INSN_LEN);
+    flags_seen = hw_get(VMCS_GUEST_RFLAGS);
+    rip_seen = hw_get(VMCS_GUEST_RIP);
+}
+
+static void exit_bad_msr(struct guest_regs *regs) {
+    hw_set(VMCS_REASON, 31); /* RDMSR */
+    hw_set(VMCS_INSN_LEN, 2);
+    regs->gpr[REG_RCX] = 0x999;
+}
+
+/* A fault that Takt injects pushes RF, as the CPU's own do: SDM 3B 18.3.1.1. */
+static void test_vmx_fault_has_rf(void **state) {
+    start(HW_KVM_INTEL);
+    enter(exit_bad_msr);
+    enter(look);
+    assert_int_equal(injected, BIT(31) | BIT(11) | 3 << 8 | EXC_GP);
+    assert_true(flags_seen & RFLAGS_RF);
+    stop();
+}
+
+static void exit_icebp(struct guest_regs *regs) {
+    hw_set(VMCS_REASON, 0);
+    hw_set(VMCS_EXIT_EVENT, BIT(31) | 5 << 8 | EXC_DB); /* privileged software exception */
+    hw_set(VMCS_INSN_LEN, 1);
+}
+
+static void exit_np_of_icebp(struct guest_regs *regs) {
+    look(regs);
+    hw_set(VMCS_REASON, 48); /* an EPT violation while it is delivered */
+    hw_set(VMCS_GPA, 0x10000000);
+    hw_set(VMCS_IDT_EVENT, BIT(31) | 5 << 8 | EXC_DB);
+}
+
+/* ICEBP is injected as what it is, from its own RIP: if its gate is not present the CPU has to push that. */
+static void test_vmx_icebp(void **state) {
+    start(HW_KVM_INTEL);
+    enter(NULL);
+    v->virt.regs.rip = CODE;
+    enter(exit_icebp);
+    assert_int_equal(v->virt.regs.rip, CODE);
+    enter(exit_np_of_icebp);
+    assert_int_equal(injected, BIT(31) | 5 << 8 | EXC_DB);
+    assert_int_equal(injected_len, 1);
+    assert_int_equal(rip_seen, CODE);
+    assert_int_equal(vm->state, VM_CRASHED); /* what delivers an event has to be in RAM */
+    assert_non_null(strstr(vm->why, "what an event is delivered by"));
+    stop();
+}
+
+/* ---- translations ---- */
+
+/* A right that one VM loses costs no other VM its translations: INVEPT of type 1, with its own tables. */
+static void test_vmx_flush_of_one_vm(void **state) {
+    u64 eptp;
+    u32 singles, all;
+
+    start(HW_INTEL);
+    enter(NULL);
+    eptp = hw_get(VMCS_EPTP);
+    singles = hw_cpu()->invept_singles;
+    all = hw_cpu()->invept_all;
+    assert_int_equal(npt_unmap(&vm->virt.npt, 0, PAGE_SIZE), 0);
+    enter(NULL);
+    assert_int_equal(hw_cpu()->invept_singles, singles + 1);
+    assert_int_equal(hw_cpu()->invept_single[singles % 8], eptp);
+    assert_int_equal(hw_cpu()->invept_all, all);
+    enter(NULL);
+    assert_int_equal(hw_cpu()->invept_singles, singles + 1);
+    stop();
+
+    hw_power_on(HW_INTEL); /* a CPU that has no type 1 */
+    for (u32 i = 0; i < FAKE_CPUS; i++) *hw_msr(hw_cpu_nr(i), 0x48c) &= ~BIT(25);
+    hw_enable();
+    vm = new_vm("guest", 1);
+    v = vm->vcpu[0];
+    fake_cpu(v->sched.cpu);
+    enter(NULL);
+    assert_int_equal(hw_cpu()->invept_singles, 0);
+    assert_int_equal(hw_cpu()->invept_all, 1);
+    stop();
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_first_entries),
         cmocka_unit_test(test_vm_cr_of_each_cpu),
         cmocka_unit_test(test_svm_guest_cannot_switch_caches_off),
         cmocka_unit_test(test_svm_lmsw_is_let_through),
+        cmocka_unit_test(test_vmx_fault_has_rf),
+        cmocka_unit_test(test_vmx_icebp),
+        cmocka_unit_test(test_vmx_flush_of_one_vm),
     };
 
     return cmocka_run_group_tests_name("vendors", tests, NULL, NULL);
