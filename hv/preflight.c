@@ -3,12 +3,14 @@
 #include "lib/printf.h"
 #include "platform/apic.h"
 #include "virt/virt.h"
+#include "x86/errata.h"
 #include "x86/insn.h"
 
 /* Bits that tell what a CPU can do against speculative leaks. Takt uses none of them, and says so. */
 #define CPUID_7_EDX_IBPB        BIT(26) /* SDM 2A, CPUID leaf 7: IBRS and IBPB */
 #define CPUID_80000008_EBX_IBPB BIT(12) /* APM3 E.4.6 */
 #define CPUID_80000007_EDX_ITSC BIT(8)  /* SDM 3B 18.17.1: the TSC runs in all power states */
+#define CPUID_1_ECX_XSAVE       BIT(26)
 #define CPUID_LEAF_FEATURES     7u
 #define CPUID_LEAF_POWER        0x80000007u
 #define CPUID_LEAF_CAPACITY     0x80000008u
@@ -24,26 +26,46 @@ static bool has_ibpb(void) {
            cpuid_or_zero(CPUID_LEAF_CAPACITY, 0).ebx & CPUID_80000008_EBX_IBPB;
 }
 
+/* Why timers are not set by TSC deadline, where they are not. */
+static void tell_deadline(const struct cpu_kind *kind, char *text, size_t size) {
+    u32 mended;
+
+    if (erratum_tsc_deadline(kind, &mended))
+        hv_snprintf(text, size, "broken before microcode 0x%x, this is 0x%x; timers by APIC count", mended,
+                    kind->microcode);
+    else
+        hv_snprintf(text, size, "timers by APIC count");
+}
+
 const char *preflight(const char *no_iommu) {
     struct virt_caps v = { 0 };
     int err = virt_probe(&v);
-    char why_not[96];
+    struct cpu_kind kind = cpu_kind_read();
+    const char *no_timer = erratum_preemption_timer(&kind)
+                               ? "it is broken on this CPU; the APIC timer ends slices"
+                               : "the APIC timer ends slices";
+    char why_not[96], no_deadline[80];
     const struct row rows[] = {
         { "VT-x or AMD-V", v.present, "guests can run", "none can" },
         { "left on by firmware", !v.locked_off, "", "switch it on in the firmware's set-up" },
         { "EPT or nested paging", v.second_level, "needed", "needed" },
         { "unrestricted guest", v.unrestricted, "needed: guests start without paging", "needed" },
+        { "XSAVE", cpuid(1, 0).ecx & CPUID_1_ECX_XSAVE, "guests may have AVX",
+          "the FPU goes by FXSAVE, and guests have no AVX" },
         { "VPID or ASID", v.asid, "a switch of VMs keeps the TLB", "every switch flushes the TLB" },
-        { "preemption timer", v.preemption_timer, "ends slices", "the APIC timer ends slices" },
+        { "preemption timer", v.preemption_timer, "ends slices", no_timer },
         { "x2APIC", apic_x2, "used", "the APIC is reached by MMIO, at most 255 CPUs" },
-        { "TSC deadline", apic_tsc_deadline, "used", "timers by APIC count" },
+        { "TSC deadline", apic_tsc_deadline, "used", no_deadline },
         { "invariant TSC", cpuid_or_zero(CPUID_LEAF_POWER, 0).edx & CPUID_80000007_EDX_ITSC,
           "time is right in all power states", "time is right while the clock rate is fixed" },
         { "IOMMU", !no_iommu, "confines the devices of VMs", why_not },
         { "speculation: IBPB", has_ibpb(), "not used: VMs are not protected from each other's speculation",
           "VMs are not protected from each other's speculation" },
+        { "iTLB multihit", erratum_itlb_multihit(&kind, cpu_arch_capabilities()),
+          "a hostile guest can stop the machine (CVE-2018-12207)", "guests cannot stop this CPU by it" },
     };
 
+    tell_deadline(&kind, no_deadline, sizeof(no_deadline));
     hv_snprintf(why_not, sizeof(why_not), "devices are given to VMs by unsafe_dma alone: %s", no_iommu);
     log_info("What this machine has:");
     for (const struct row *r = rows; r < rows + ARRAY_SIZE(rows); r++)

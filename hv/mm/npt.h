@@ -15,12 +15,13 @@
 #define SIZE_2M   BIT(21)
 #define NPT_LIMIT BIT(48)
 
-enum npt_memtype { NPT_UC, NPT_WB };
+/* NPT_WC: the hypervisor's own page tables alone have it. */
+enum npt_memtype { NPT_UC, NPT_WB, NPT_WC, NPT_TYPES };
 
 struct npt_format {
     u64 table;              /* set in entries that point to tables: all rights */
     u64 right[NPT_RWX + 1]; /* set in leaves, by NPT_R ... */
-    u64 type[2];            /* and by enum npt_memtype */
+    u64 type[NPT_TYPES];    /* and by enum npt_memtype */
     bool small;             /* there are no 2 MiB pages */
     bool write_back;        /* who walks the tables does not look into caches */
 };

@@ -5,6 +5,7 @@
 #include "lib/printf.h"
 #include "platform/hostmap.h"
 #include "platform/irq.h"
+#include "x86/errata.h"
 #include "x86/insn.h"
 #include "x86/trap.h"
 
@@ -14,11 +15,14 @@ enum { REG_ICR = 0x30, REG_ICR_HIGH = 0x31 };
 enum { LVT_TIMER = 0x32, LVT_THERMAL, LVT_PERF, LVT_LINT0, LVT_LINT1, LVT_ERROR };
 enum { TIMER_COUNT = 0x38, TIMER_LEFT = 0x39, TIMER_DIVIDE = 0x3e };
 
-#define LVT_MASKED   BIT(16)
-#define LVT_DEADLINE (2u << 17)
-#define LVT_NMI      (4u << 8)
-#define ICR_BUSY     BIT(12)
-#define ICR_ASSERT   BIT(14)
+#define CPUID_TSC_DEADLINE BIT(24) /* leaf 1, ECX */
+#define LVT_MASKED         BIT(16)
+#define LVT_DELIVERY       (7u << 8) /* SDM 3A figure 11-8 */
+#define LVT_SMI            (2u << 8)
+#define LVT_DEADLINE       (2u << 17)
+#define LVT_NMI            (4u << 8)
+#define ICR_BUSY           BIT(12)
+#define ICR_ASSERT         BIT(14)
 
 bool apic_x2, apic_tsc_deadline;
 static volatile u8 *regs;
@@ -77,10 +81,12 @@ static void silence_8259(void) {
 
 int apic_probe(void) {
     struct cpuid c = cpuid(1, 0);
+    struct cpu_kind kind = cpu_kind_read();
+    u32 microcode;
 
     if (!(c.edx >> 9 & 1)) return -ENODEV;
     apic_x2 = c.ecx >> 21 & 1;
-    apic_tsc_deadline = c.ecx >> 24 & 1;
+    apic_tsc_deadline = c.ecx & CPUID_TSC_DEADLINE && !erratum_tsc_deadline(&kind, &microcode);
     return 0;
 }
 
@@ -102,8 +108,11 @@ void apic_init_cpu(void) {
     if (apic_x2) wrmsr(MSR_APIC_BASE, base | BIT(10));
     apic_write(REG_SVR, BIT(8) | VEC_SPURIOUS);
     apic_write(REG_TPR, 0);
-    for (u32 lvt = LVT_THERMAL; lvt <= LVT_ERROR; lvt++)
+    for (u32 lvt = LVT_THERMAL; lvt <= LVT_ERROR; lvt++) {
+        /* Firmware that watches the temperature in SMM goes on doing so. */
+        if ((apic_read(lvt) & LVT_DELIVERY) == LVT_SMI) continue;
         apic_write(lvt, lvt - LVT_LINT0 == acpi->nmi_lint ? LVT_NMI : LVT_MASKED);
+    }
     apic_write(TIMER_DIVIDE, 0xb); /* by 1 */
     apic_write(LVT_TIMER, VEC_TIMER | (apic_tsc_deadline ? LVT_DEADLINE : 0));
     /* The mode must have changed before the deadline is written (SDM 3A 11.5.4.1). */

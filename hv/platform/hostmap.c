@@ -19,7 +19,7 @@ static u64 mmio_next = MMIO_BASE, stack_next = STACK_BASE;
 static struct npt_format format = {
     .table = PTE_P | PTE_W,
     .right = { [NPT_R] = PTE_P | PTE_NX, [NPT_RW] = PTE_P | PTE_W | PTE_NX, [NPT_R | NPT_X] = PTE_P },
-    .type = { [NPT_UC] = PTE_PWT | PTE_PCD },
+    .type = { [NPT_UC] = PTE_PWT | PTE_PCD, [NPT_WC] = PTE_PWT }, /* x86/cpu.c: pat_init */
 };
 static struct npt tables;
 
@@ -53,7 +53,7 @@ void hostmap_image(void) {
 
 hpa_t hostmap_root(void) { return tables.root; }
 
-volatile void *mmio_map(hpa_t pa, u64 len) {
+static volatile void *map_registers(hpa_t pa, u64 len, enum npt_memtype type) {
     u32 width = cpuid_or_zero(0x80000008, 0).eax & 0xff;
     u64 first = ALIGN_DOWN(pa, PAGE_SIZE), end = pa + len, va;
 
@@ -61,8 +61,13 @@ volatile void *mmio_map(hpa_t pa, u64 len) {
     /* configuration space of all of PCI can have large pages */
     va = (pa | len) & (SIZE_2M - 1) ? mmio_next : ALIGN_UP(mmio_next, SIZE_2M);
     mmio_next = va + ALIGN_UP(end, PAGE_SIZE) - first;
-    return map(va, first, mmio_next - va, NPT_RW, NPT_UC) ? (volatile void *)(va + pa % PAGE_SIZE) : NULL;
+    if (!map(va, first, mmio_next - va, NPT_RW, type)) return NULL;
+    return (volatile void *)(va + pa % PAGE_SIZE);
 }
+
+volatile void *mmio_map(hpa_t pa, u64 len) { return map_registers(pa, len, NPT_UC); }
+
+volatile void *mmio_map_wc(hpa_t pa, u64 len) { return map_registers(pa, len, NPT_WC); }
 
 const void *acpi_map(u64 pa, u64 len) {
     return pa < BIT(32) && len <= BIT(32) - pa ? hpa_to_va(pa) : (const void *)mmio_map(pa, len);

@@ -9,9 +9,15 @@
 #include "platform/console.h"
 #include "platform/smp.h"
 #include "platform/timer.h"
+#include "x86/insn.h"
 #include "x86/percpu.h"
 
-#define READING_TIME (5 * NS_PER_S) /* before a machine that panicked starts again */
+#define BOCHS_DEBUG_PORT     0xe9
+#define BOCHS_SHUTDOWN_PORT  0x8900
+#define QEMU_DEBUG_EXIT_PORT 0xf4
+#define CPUID_HYPERVISOR     BIT(31) /* leaf 1, ECX */
+
+#define READING_TIME         (5 * NS_PER_S) /* before a machine that panicked starts again */
 
 bool noreboot;
 
@@ -26,11 +32,14 @@ static void last_words(void) {
     console_flush();
 }
 
-/* Bochs ends at the bytes "Shutdown" on port 0x8900, QEMU at a write to isa-debug-exit. A real machine has
- * nothing there. */
+/* Ends an emulator: Bochs at the bytes "Shutdown" on port 0x8900, QEMU at a write to isa-debug-exit. On a
+ * real machine either port may belong to any device, so each is written only where its emulator is seen: a
+ * hypervisor shows itself in CPUID, and Bochs answers at port 0xe9 with the port's own number
+ * (port_e9_hack). */
 static void emulator_off(u8 code) {
-    for (const char *p = "Shutdown"; *p; p++) outb(0x8900, (u8)*p);
-    outb(0xf4, code);
+    if (inb(BOCHS_DEBUG_PORT) == BOCHS_DEBUG_PORT)
+        for (const char *p = "Shutdown"; *p; p++) outb(BOCHS_SHUTDOWN_PORT, (u8)*p);
+    if (cpuid(1, 0).ecx & CPUID_HYPERVISOR) outb(QEMU_DEBUG_EXIT_PORT, code);
 }
 
 /* An exception without an IDT, which resets the machine: SDM 3A 6.15. */

@@ -2,6 +2,7 @@
 
 #include "lib/printf.h"
 #include "platform/hostmap.h"
+#include "x86/insn.h"
 
 #define CELL_W 6 /* pixels of a character, before they are doubled on large screens */
 #define CELL_H 9
@@ -37,7 +38,7 @@ void screen_init(const struct boot_screen *b) {
     rows = is_text ? b->height : b->height / (CELL_H * zoom);
     pitch = b->pitch;
     if (columns < 20 || rows < 4 || (u64)b->width * bytes_per_cell > pitch || bytes > BIT(28)) return;
-    cells = mmio_map(b->addr, bytes);
+    cells = mmio_map_wc(b->addr, bytes);
     if (!cells) return;
     kind = b->kind;
     log_info("screen: %u columns, %u rows%s", columns, rows, is_text ? "" : ", drawn");
@@ -75,4 +76,5 @@ void screen_write(const char *s, size_t n) {
         }
         if (*s >= ' ') draw(row, column++, *s);
     }
+    write_combined_flush();
 }

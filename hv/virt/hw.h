@@ -29,6 +29,8 @@ u64 xgetbv(void);
 void xsetbv(u64 v);
 void xsave(void *area, u64 mask);
 void xrstor(const void *area, u64 mask);
+void fxsave(void *area);
+void fxrstor(const void *area);
 void read_debug_addresses(u64 dr[4]);
 void write_debug_addresses(const u64 dr[4]);
 u64 read_dr6(void);
@@ -117,6 +119,10 @@ static inline void xsetbv(u64 v) {
 static inline void xsave(void *area, u64 mask) {
     __asm__ volatile("xsave64 (%0)" : : "r"(area), "a"((u32)mask), "d"(0) : "memory");
 }
+
+static inline void fxsave(void *area) { __asm__ volatile("fxsave64 (%0)" : : "r"(area) : "memory"); }
+
+static inline void fxrstor(const void *area) { __asm__ volatile("fxrstor64 (%0)" : : "r"(area) : "memory"); }
 
 static inline void xrstor(const void *area, u64 mask) {
     __asm__ volatile("xrstor64 (%0)" : : "r"(area), "a"((u32)mask), "d"(0) : "memory");

@@ -1,6 +1,10 @@
-/* The vendor is chosen; and what neither VMCS nor VMCB holds and exits leave alone: FPU (XSAVE), debug
- * addresses and a few more registers stay the guest's while the hypervisor runs, which uses none of them.
- * They are switched by load and save. */
+/* The vendor is chosen; and what neither VMCS nor VMCB holds and exits leave alone: FPU, debug addresses and
+ * a few more registers stay the guest's while the hypervisor runs, which uses none of them. They are switched
+ * by load and save.
+ *
+ * The FPU goes by XSAVE, or by FXSAVE where a CPU has no XSAVE (Westmere, K10). Guests then have x87 and SSE
+ * alone, neither XSAVE nor AVX: virt_xcr0_mask is 0, and cpuid.c shows none of them. Both instructions agree
+ * about the first 512 bytes of the area (SDM 1 10.5.1, 13.4.1). */
 #include <takt/errno.h>
 #include "lib/printf.h"
 #include "virt/hw.h"
@@ -10,13 +14,19 @@
 #define CR0_MP         BIT(1)
 #define CR0_EM         BIT(2)
 #define CR0_TS         BIT(3)
+#define CPUID_XSAVE    BIT(26) /* leaf 1, ECX */
 #define CR4_OSFXSR     BIT(9)
 #define CR4_OSXMMEXCPT BIT(10)
 
 /* x87, SSE, AVX, AVX-512 (three), PKRU: SDM 1 13.1. MPX and AMX stay hidden. */
-#define XCR0_KNOWN  (0x7ull | 0xe0 | BIT(9))
+#define XCR0_KNOWN (0x7ull | 0xe0 | BIT(9))
 
-#define XSAVE_MXCSR 24 /* offset in the legacy area, SDM 1 table 13-1: XRSTOR loads it in any case */
+/* Offsets in the area (SDM 1 table 10-2), and what they hold after a reset. XRSTOR loads MXCSR from there in
+ * any case; FXRSTOR loads both. */
+#define FXSAVE_FCW   0
+#define FXSAVE_MXCSR 24
+#define FCW_RESET    0x037f
+#define MXCSR_RESET  0x1f80
 
 /* The pages of a vCPU: VMCS or VMCB, XSAVE area, the vendor's two. */
 #define VCPU_ORDER 2
@@ -25,6 +35,7 @@
 static const u32 syscall_msrs[] = { MSR_STAR, MSR_LSTAR, MSR_CSTAR, MSR_FMASK, MSR_KERNEL_GS_BASE };
 
 static bool has_rdtscp, switch_all;
+static bool no_xsave; /* on a CPU that was enabled before: then none may have it */
 
 int virt_probe(struct virt_caps *caps) {
     static const struct virt_ops *const all[] = { &vmx_ops, &svm_ops };
@@ -47,13 +58,18 @@ static void set_xcr0(u64 v) {
 
 /* CR0, CR4 and XCR0 of this pCPU. NULL, or what is wrong. */
 static const char *state_cpu_enable(void) {
-    u64 mask = cpuid_or_zero(0xd, 0).eax & XCR0_KNOWN;
+    bool has_xsave = cpuid(1, 0).ecx & CPUID_XSAVE;
+    u64 mask = has_xsave ? cpuid_or_zero(0xd, 0).eax & XCR0_KNOWN : 0;
 
-    if (!(cpuid(1, 0).ecx & BIT(26))) return "it has no XSAVE, which Takt needs";
+    if (has_xsave ? no_xsave : virt_xcr0_mask != 0)
+        return "it differs from the first CPU in whether it has XSAVE";
+    no_xsave = !has_xsave;
     switch_all = virt == &vmx_ops;
     has_rdtscp = cpuid_or_zero(0x80000001, 0).edx & BIT(27);
     write_cr0((read_cr0() & ~(CR0_EM | CR0_TS)) | CR0_MP);
-    write_cr4(read_cr4() | CR4_OSFXSR | CR4_OSXMMEXCPT | CR4_OSXSAVE);
+    write_cr4(read_cr4() | CR4_OSFXSR | CR4_OSXMMEXCPT);
+    if (!has_xsave) return NULL;
+    write_cr4(read_cr4() | CR4_OSXSAVE);
     if (virt_xcr0_mask && virt_xcr0_mask != mask) return "its XCR0 differs from the first CPU's";
     virt_xcr0_mask = mask;
     set_xcr0(mask);
@@ -85,7 +101,8 @@ u8 *vcpu_pages(struct virt_vcpu *v) {
 
     if (pa == HPA_NONE) return NULL;
     v->xsave = pages + PAGE_SIZE;
-    *(u32 *)((u8 *)v->xsave + XSAVE_MXCSR) = 0x1f80;
+    *(u16 *)((u8 *)v->xsave + FXSAVE_FCW) = FCW_RESET;
+    *(u32 *)((u8 *)v->xsave + FXSAVE_MXCSR) = MXCSR_RESET;
     insn_forget(v);
     return pages;
 }
@@ -109,7 +126,7 @@ static void read_regs(struct virt_vcpu *v) {
 static void write_regs(const struct virt_vcpu *v) {
     const u64 *r = v->reg;
 
-    set_xcr0(r[VREG_XCR0]);
+    if (virt_xcr0_mask) set_xcr0(r[VREG_XCR0]);
     write_debug_addresses(&r[VREG_DR0]);
     if (has_rdtscp) wrmsr(MSR_TSC_AUX, r[VREG_TSC_AUX]);
     if (!switch_all) return;
@@ -123,7 +140,10 @@ void state_load(struct virt_vcpu *v) {
      * are when they restore, and so another VM's (CVE-2006-1056, CVE-2013-2076): put what tells nothing
      * there. */
     if (!switch_all) x87_forget_pointers();
-    xrstor(v->xsave, virt_xcr0_mask);
+    if (virt_xcr0_mask)
+        xrstor(v->xsave, virt_xcr0_mask);
+    else
+        fxrstor(v->xsave);
     write_regs(v);
     this_virt()->vcpu = v;
     tlb_load(&v->vm->npt.tlb, &this_virt()->tags, &v->tlb, this_cpu()->id);
@@ -131,8 +151,12 @@ void state_load(struct virt_vcpu *v) {
 
 void state_save(struct virt_vcpu *v) {
     read_regs(v);
-    set_xcr0(virt_xcr0_mask);
-    xsave(v->xsave, virt_xcr0_mask);
+    if (virt_xcr0_mask) {
+        set_xcr0(virt_xcr0_mask);
+        xsave(v->xsave, virt_xcr0_mask);
+    } else {
+        fxsave(v->xsave);
+    }
     tlb_save(&v->vm->npt.tlb, this_cpu()->id);
     this_virt()->vcpu = NULL;
 }

@@ -255,7 +255,7 @@ extern bool virt_counts_pauses;
 
 /* The XCR0 bits that guests may set: those whose state load() and save() switch. Set by
  * virt_cpu_enable. */
-extern u64 virt_xcr0_mask;
+extern u64 virt_xcr0_mask; /* what guests may set in XCR0; 0: there is no XSAVE */
 
 /* ---- shared by both vendors: gwalk.c, common.c ---- */
 

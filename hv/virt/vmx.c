@@ -9,6 +9,7 @@
 #include "virt/vendor.h"
 #include "virt/vmcs.h"
 #include "x86/cpu.h"
+#include "x86/errata.h"
 #include "x86/insn.h"
 #include "x86/tsc.h"
 
@@ -82,9 +83,11 @@ static u8 *msr_bitmap;     /* all VMs share it */
 
 /* What is wanted and offered, with what the CPU demands. False if something that is needed is not offered. */
 static bool choose_controls(void) {
+    struct cpu_kind kind = cpu_kind_read();
     bool ok = true;
     u64 ept_vpid;
 
+    if (erratum_preemption_timer(&kind)) controls[PIN].wanted &= ~PIN_PREEMPTION_TIMER;
     for (unsigned i = 0; i < CONTROLS; i++) {
         u64 offer = rdmsr(controls[i].msr);
 

@@ -11,9 +11,13 @@
 #define EXT_MAX        8u
 #define XSTATES        8 /* components of XCR0 that are known here */
 
+#define F1C_FMA        BIT(12)
 #define F1C_X2APIC     BIT(21)
 #define F1C_DEADLINE   BIT(24)
+#define F1C_XSAVE      BIT(26)
 #define F1C_OSXSAVE    BIT(27)
+#define F1C_AVX        BIT(28)
+#define F1C_F16C       BIT(29)
 #define F1C_HYPERVISOR BIT(31)
 #define F1D_APIC       BIT(9)
 #define F1D_HTT        BIT(28)
@@ -42,6 +46,13 @@ static const struct {
     { &ext[8], 0x80000008, 0, { 0x0000ffff, 0x00000001, 0, 0 } },
 };
 
+/* Without XSAVE nothing that needs its registers is shown. Leaf 7 has nothing else: it is younger than XSAVE,
+ * and a CPU that has it without is an emulator's. */
+static void hide_avx(void) {
+    basic[1].ecx &= ~(u32)(F1C_FMA | F1C_AVX | F1C_F16C);
+    basic[7] = leaf7_1 = leafd_1 = (struct cpuid){ 0 };
+}
+
 static void xstate_init(void) {
     u64 avx512 = XCR0_AVX512 | XCR0_AVX;
 
@@ -61,9 +72,10 @@ void cpuid_policy_init(void) {
         *policies[i].shown = (struct cpuid){ h.eax & m.eax, h.ebx & m.ebx, h.ecx & m.ecx, h.edx & m.edx };
     }
     basic[0] = (struct cpuid){ MIN(host.eax, BASIC_MAX), host.ebx, host.ecx, host.edx };
-    basic[7].eax = 1;
     ext[0] = (struct cpuid){ EXT_BASE + EXT_MAX, amd ? host.ebx : 0, amd ? host.ecx : 0, amd ? host.edx : 0 };
     memcpy(&ext[2], "Takt virtual CPU", 16);
+    basic[7].eax = 1;
+    if (!(basic[1].ecx & F1C_XSAVE)) hide_avx();
     xstate_init();
     basic[1].ecx |= F1C_X2APIC | F1C_DEADLINE | F1C_HYPERVISOR; /* emulated, whatever the host has */
     basic[1].edx |= F1D_APIC;
@@ -121,7 +133,9 @@ static __attribute__((noinline)) struct cpuid varying(struct vcpu *v, u32 leaf, 
         if (vcpu_reg(v, VREG_CR4) & CR4_OSXSAVE) r.ecx |= F1C_OSXSAVE;
         if (!(v->lapic.base & APIC_BASE_EN)) r.edx &= ~F1D_APIC; /* SDM 3A 11.4.3 */
         break;
-    case 0x7: return sub == 0 ? r : sub == 1 ? leaf7_1 : (struct cpuid){ 0 };
+    case 0x7:
+        if (sub == 1) r = leaf7_1;
+        return sub < 2 ? r : (struct cpuid){ 0 };
     case 0xb: /* one thread a core */
         if (sub == 0) return (struct cpuid){ 0, 1, 0x100, v->id };
         if (sub == 1) return (struct cpuid){ id_bits(n), n, 0x201, v->id };

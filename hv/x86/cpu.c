@@ -3,6 +3,10 @@
 #include "boot/layout.h"
 #include "x86/insn.h"
 
+#define MSR_MISC_ENABLE         0x1a0
+#define MISC_ENABLE_LIMIT_CPUID BIT(22)
+#define PAT_WC                  1ull /* write-combining (SDM 3A table 12-10) */
+
 u32 nr_cpus = 1;
 struct cpu boot_cpu = { .p = { .self = &boot_cpu.p, .online = true } };
 struct percpu *percpu_of[TAKT_MAX_CPUS] = { &boot_cpu.p };
@@ -20,11 +24,30 @@ static void fill_idt(void) {
     }
 }
 
+/* Firmware can limit CPUID to leaf 3, for operating systems of the year 2000. What this file's users ask for
+ * lies beyond (SDM 4 table 2-2, IA32_MISC_ENABLE). */
+static void lift_cpuid_limit(void) {
+    struct cpuid id = cpuid(0, 0);
+
+    if (id.ebx == CPUID_GENU && id.eax <= 3)
+        wrmsr(MSR_MISC_ENABLE, rdmsr(MSR_MISC_ENABLE) & ~MISC_ENABLE_LIMIT_CPUID);
+}
+
+/* Entry 1 of the page attribute table, which a CPU has at write-through, becomes write-combining: for the
+ * screen (hostmap.c). No page has used entry 1 before, so no cache holds lines of it (SDM 3A 12.12.4). */
+static void pat_init(void) {
+    u64 pat = rdmsr(MSR_PAT) & ~0xff00ull;
+
+    wrmsr(MSR_PAT, pat | PAT_WC << 8);
+}
+
 /* The segment registers keep what boot.asm gave them: its GDT has the same descriptors at the same places. */
 void cpu_load_tables(struct cpu *c) {
     u64 tss = (u64)&c->tss;
     struct table_register gdtr = { sizeof(c->gdt) - 1, (u64)c->gdt }, idtr = { sizeof(idt) - 1, (u64)idt };
 
+    lift_cpuid_limit();
+    pat_init();
     if (c == &boot_cpu) fill_idt();
     c->gdt[SEL_CODE / 8] = 0x00af9b000000ffff;
     c->gdt[SEL_DATA / 8] = 0x00cf93000000ffff;

@@ -46,7 +46,8 @@ extern struct cpu boot_cpu;
 /* Memory then has what the caches have of these bytes. */
 void cache_write_back(const void *p, u64 len);
 
-/* Loads GDT, IDT, TSS and GS of `c` on this CPU. c->tss.ist may still be empty. */
+/* The first thing on each CPU: loads GDT, IDT, TSS and GS of `c`, lifts a limit that firmware put on CPUID,
+ * and sets up the page attribute table. c->tss.ist may still be empty. */
 void cpu_load_tables(struct cpu *c);
 /* Continues in `fn` on the stack that ends at `top`; never returns. */
 void stack_switch(u8 *top, void (*fn)(void)) __attribute__((noreturn));

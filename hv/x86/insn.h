@@ -48,16 +48,24 @@ DEFINE_CR(2)
 DEFINE_CR(3)
 DEFINE_CR(4)
 
+/* Leaf 0, EBX of "GenuineIntel". */
+#define CPUID_GENU 0x756e6547u
+
 /* Zeros for a leaf that the CPU does not have. */
 static inline struct cpuid cpuid_or_zero(u32 leaf, u32 sub) {
     return cpuid(leaf & 0xffff0000u, 0).eax >= leaf ? cpuid(leaf, sub) : (struct cpuid){ 0 };
 }
 
+/* Sends out what the CPU has collected of writes to write-combining memory (SDM 3A 12.3.1). */
+static inline void write_combined_flush(void) { __asm__ volatile("sfence" : : : "memory"); }
+
 static inline void cpu_relax(void) { __builtin_ia32_pause(); }
 
 /* The architectural MSRs that several rooms use (SDM 4, table 2-2; APM2 appendix A). */
+#define MSR_TSC             0x010
 #define MSR_APIC_BASE       0x01b
 #define MSR_FEATURE_CONTROL 0x03a
+#define MSR_TSC_ADJUST      0x03b
 #define MSR_SYSENTER_CS     0x174
 #define MSR_SYSENTER_ESP    0x175
 #define MSR_SYSENTER_EIP    0x176

@@ -307,6 +307,10 @@ void xsave(void *area, u64 mask) {}
 
 void xrstor(const void *area, u64 mask) {}
 
+void fxsave(void *area) {}
+
+void fxrstor(const void *area) {}
+
 void read_debug_addresses(u64 dr[4]) { memcpy(dr, hw_cpu()->dr, sizeof(hw_cpu()->dr)); }
 
 void write_debug_addresses(const u64 dr[4]) { memcpy(hw_cpu()->dr, dr, sizeof(hw_cpu()->dr)); }
