@@ -26,6 +26,7 @@ enum kind {
     ON_CRASH,
     GUEST_CONSOLE,
     ON_DMA_FAULT,
+    BOOT_FAULT,
     PCI, /* these may be repeated */
     VF,
     NET,
@@ -58,6 +59,7 @@ static const struct {
     [ON_CRASH] = { "destroy, restart or preserve", 0, 2, { "destroy", "restart", "preserve" } },
     [GUEST_CONSOLE] = { "keep or log", 0, 1, { "keep", "log" } },
     [ON_DMA_FAULT] = { "stop or log", 0, 1, { "stop", "log" } },
+    [BOOT_FAULT] = { "none, tsc or tsc-stuck", 0, 2, { "none", "tsc", "tsc-stuck" } },
     [PCI] = { "a PCI device such as 00:03.0", 0, ~0ull },
     [VF] = { "a virtual function such as igb0/any or 01:00.0/2", 0, ~0ull },
     [NET... DISK] = { "the name of the VM that serves it, perhaps with at most 95 characters of options" },
@@ -82,6 +84,8 @@ static const struct key {
     KEY(HYPERVISOR, config, "seed", NUMBER, seed),
     KEY(HYPERVISOR, config, "vfs", COUNT, vfs),
     KEY(HYPERVISOR, config, "noreboot", BOOL, noreboot),
+    KEY(HYPERVISOR, config, "smt", BOOL, smt),
+    KEY(HYPERVISOR, config, "boot_fault", BOOT_FAULT, boot_fault),
     KEY(HYPERVISOR, config, "guest_console", GUEST_CONSOLE, guest_console_log),
     KEY(HYPERVISOR, config, "top", BOOL, top),
     KEY(HYPERVISOR, config, "record", BOOL, record),
@@ -324,6 +328,7 @@ void config_defaults(struct config *c) {
     c->nr_pools = 1;
     set_name(c->console, "auto");
     c->loglvl = LOG_INFO;
+    c->smt = true;
 }
 
 void config_vm_defaults(struct config_vm *v, const char *name) {

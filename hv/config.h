@@ -43,6 +43,8 @@ struct config_device {
 };
 
 enum on_crash { ON_CRASH_DESTROY, ON_CRASH_RESTART, ON_CRASH_PRESERVE };
+/* See smp_fault_tsc and smp_fault_no_adjust. */
+enum boot_fault { BOOT_FAULT_NONE, BOOT_FAULT_TSC, BOOT_FAULT_TSC_STUCK };
 enum on_dma_fault { ON_DMA_FAULT_STOP, ON_DMA_FAULT_LOG };
 
 struct config_vm {
@@ -89,6 +91,8 @@ struct config {
     u64 seed;
     u32 vfs; /* virtual functions that each physical one gets */
     bool noreboot;
+    bool smt;                  /* all threads of a core are used; else the first of each */
+    u32 boot_fault;            /* enum boot_fault: made at boot, to see that it is noticed */
     u32 guest_console_log;     /* guests' output to the log (`guest_console = log`); else kept until somebody
                                   attaches */
     bool top;                  /* the live table starts after boot */

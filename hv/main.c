@@ -72,6 +72,19 @@ static void memory_init(void) {
     add_ram(BIT(32), BOOT_RAM_LIMIT);
 }
 
+/* From here on a VM gets memory that is near its CPUs. */
+static void nodes_init(void) {
+    struct frame_node node[ACPI_MAX_MEM_NODES];
+
+    _Static_assert(ACPI_MAX_NODES <= FRAME_MAX_NODES && ACPI_MAX_MEM_NODES <= FRAME_MAX_NODE_RANGES,
+                   "frames have a list for each node that the firmware may name");
+    for (u32 i = 0; i < acpi.nr_mem_nodes; i++)
+        node[i] = (struct frame_node){ acpi.mem_node[i].start, acpi.mem_node[i].end, acpi.mem_node[i].node };
+    if (acpi.nr_nodes < 2) return;
+    frame_set_nodes(node, acpi.nr_mem_nodes);
+    log_info("%u nodes of memory", acpi.nr_nodes);
+}
+
 /* Before the configuration: it may want the console where the firmware has it. */
 static void read_firmware(void) {
     if (acpi_parse(&acpi, boot.rsdp, boot.rsdp_len) < 0) log_warn("no usable ACPI tables: one CPU");
@@ -83,6 +96,8 @@ static void platform_init(void) {
     apic_init_cpu();
     boot_cpu.p.apic_id = apic_id();
     acpi_boot_cpu(&acpi, boot_cpu.p.apic_id);
+    boot_cpu.p.node = acpi_node_of_cpu(&acpi, boot_cpu.p.apic_id);
+    nodes_init();
     if (clock_calibrate(&acpi) < 0)
         stop_machine("No clock counts by which the TSC and the APIC timer could be measured.");
     timers_init_cpu();
@@ -120,6 +135,8 @@ static void read_config(void) {
         config_cmdline(&config, boot.cmdline, param_kind, report, NULL))
         stop_machine("The configuration cannot be used.");
     noreboot = config.noreboot;
+    smp_fault_tsc = config.boot_fault != BOOT_FAULT_NONE;
+    smp_fault_no_adjust = config.boot_fault == BOOT_FAULT_TSC_STUCK;
     console_init(config.console, &acpi);
     console_set_level((enum log_level)config.loglvl);
     for (m++; m < boot.module + boot.nr_modules; m++) {
@@ -248,6 +265,6 @@ void hv_main(u32 magic, u64 mbi) {
     platform_init();
     devices_init();
     check_machine();
-    smp_start(&acpi, trampoline_page, ap_start);
+    smp_start(&acpi, trampoline_page, config.smt, ap_start);
     stack_switch(boot_cpu.p.stack_top, go);
 }

@@ -101,6 +101,7 @@ static void dump(void) {
     string("script", cfg.script);
     string("guest_console", cfg.guest_console_log ? "log" : "keep");
     boolean("noreboot", cfg.noreboot);
+    boolean("smt", cfg.smt);
     boolean("top", cfg.top);
     boolean("record", cfg.record);
     printf("\"loglvl\": %u, \"seed\": %llu, ", cfg.loglvl, (unsigned long long)cfg.seed);

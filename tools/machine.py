@@ -31,6 +31,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 BUILD = os.path.join(ROOT, "build")
 PLATFORMS = ("kvm", "qemu", "bochs", "icount")
 KVM_GET_API_VERSION = 0xAE00
+BOCHS_CPU = "corei7_icelake_u"  # the CPU that Bochs plays; `bochs --help cpu` names them all
 BOCHS_HZ = 100_000_000  # `ips` below: one instruction is one tick of the TSC
 
 BOCHSRC = """\
@@ -48,8 +49,7 @@ boot: cdrom
 sound: waveoutdrv=dummy, waveindrv=dummy, midioutdrv=dummy
 clock: sync=none, time0=946681200
 pci: enabled=1, chipset=i440fx{slots}
-port_e9_hack: enabled=0
-sound: waveoutdrv=dummy, waveindrv=dummy, midioutdrv=dummy
+port_e9_hack: enabled=1
 """
 NIC_MAC = "52:54:00:12:34:56"
 # What is behind the network card 00:03.0, an e1000: user-mode networks inside the emulators, that answer ARP, DHCP and ping.
@@ -117,16 +117,17 @@ class Machine:
     """One machine. Serial output is in `dir`/serial.txt; with com1="socket" it can be talked to at `dir`/com1.sock (QEMU),
     com1="stdio" is this terminal. `com2` may be a path: COM2's output goes there; QEMU also takes unix:PATH, a socket.
     `hz`: how many instructions Bochs executes a virtual second.
+    `model`: the CPU that Bochs plays.
     `nic`: NIC_USER or the like, {"qemu": a -netdev without its id, "bochs": options of e1000}: there is a network card.
     `igb`: so many 82576 (SR-IOV), each behind a root port of its own, all on one hub with `igb_net`, a -netdev without its id.
     `iommu`: IOMMU or the like, options of intel-iommu, "intremap=on|off,eim=on|off"; None: there is none."""
 
     def __init__(self, platform, iso, cpus=2, memory=256, directory=None, com1="file", com2=None, uefi=False, gdb=False,
-                 extra=(), hz=BOCHS_HZ, nic=None, igb=0, igb_net=IGB_USER, iommu=None):
+                 extra=(), hz=BOCHS_HZ, nic=None, igb=0, igb_net=IGB_USER, iommu=None, model=BOCHS_CPU):
         self.platform, self.iso = platform, os.path.abspath(iso)
         self.cpus, self.memory, self.com1, self.com2 = cpus, memory, com1, com2
         self.uefi, self.gdb, self.extra, self.hz = uefi, gdb, list(extra), hz
-        self.nic, self.igb, self.igb_net, self.iommu = nic, igb, igb_net, iommu
+        self.nic, self.igb, self.igb_net, self.iommu, self.model = nic, igb, igb_net, iommu, model
         if (igb or iommu) and platform == "bochs":
             raise ValueError("Bochs has neither igb nor an IOMMU: take QEMU")
         if igb and not qemu_has("igb"):
@@ -189,7 +190,7 @@ class Machine:
         rc, script = os.path.join(self.dir, "bochsrc"), os.path.join(self.dir, "dbg")
         with open(rc, "w", encoding="ascii") as f:
             f.write(BOCHSRC.format(memory=self.memory, cpus=self.cpus, hz=self.hz, dir=self.dir, com1=com1, iso=self.iso,
-                                   model="corei7_icelake_u", slots=", slot2=e1000" if self.nic else "",
+                                   model=self.model, slots=", slot2=e1000" if self.nic else "",
                                    com2=f"mode=file, dev={self.com2}" if self.com2 else "mode=null"))
             if self.nic:
                 f.write(f"e1000: enabled=1, mac={NIC_MAC}, {self.nic['bochs']}\n")

@@ -1,5 +1,6 @@
-/* A buddy allocator. Each range carries, in its own first frames, one byte for every frame: 0, or one more
- * than the order of the free block that begins there. Blocks never reach across ranges.
+/* A buddy allocator, with free lists for each node of the machine. Each range carries, in its own first
+ * frames, one byte for every frame: 0, or one more than the order of the free block that begins there. Blocks
+ * never reach across ranges, nor across nodes.
  *
  * Lock: frame_lock, a leaf. */
 #include "mm/frame.h"
@@ -21,8 +22,11 @@ u64 directmap_base;
 static struct spinlock frame_lock;
 static struct range range[MAX_RANGES];
 static u32 nr_ranges;
-static struct list free_list[ORDERS]; /* initialised with the first range */
-static u64 nr_free, nr_total;
+static struct list free_list[FRAME_MAX_NODES][ORDERS]; /* initialised with the first range */
+static u64 nr_free, nr_total, node_free[FRAME_MAX_NODES];
+
+static struct frame_node node[FRAME_MAX_NODE_RANGES]; /* what none of them has belongs to node 0 */
+static u32 nr_node_ranges;
 
 static struct range *range_of(u64 frame) {
     struct range *r = range;
@@ -32,34 +36,51 @@ static struct range *range_of(u64 frame) {
     return r;
 }
 
+static u32 node_of(u64 frame) {
+    for (u32 i = 0; i < nr_node_ranges; i++)
+        if (frame >= node[i].start >> PAGE_SHIFT && frame < node[i].end >> PAGE_SHIFT) return node[i].node;
+    return 0;
+}
+
 static struct list *block_at(u64 frame) { return hpa_to_va(frame << PAGE_SHIFT); }
 
 static void block_put(struct range *r, u64 frame, unsigned order) {
     r->free[frame - r->first] = (u8)(order + 1);
-    list_add_head(&free_list[order], block_at(frame));
+    list_add_head(&free_list[node_of(frame)][order], block_at(frame));
     nr_free += 1ull << order;
+    node_free[node_of(frame)] += 1ull << order;
 }
 
 static void block_take(struct range *r, u64 frame, unsigned order) {
     r->free[frame - r->first] = 0;
     list_del(block_at(frame));
     nr_free -= 1ull << order;
+    node_free[node_of(frame)] -= 1ull << order;
 }
 
 static bool is_free(const struct range *r, u64 frame, unsigned order) {
     return frame >= r->first && frame < r->end && r->free[frame - r->first] == order + 1;
 }
 
+/* Is the block's buddy free, and may both be one block? */
+static bool joins(const struct range *r, u64 frame, unsigned order) {
+    u64 buddy = frame ^ (1ull << order);
+
+    return order < FRAME_ORDER_MAX && is_free(r, buddy, order) && node_of(buddy) == node_of(frame);
+}
+
 /* Joins the block with its buddy as often as that is free too. */
 void frame_free(hpa_t pa, unsigned order) {
-    u64 frame = pa >> PAGE_SHIFT, buddy;
+    u64 frame = pa >> PAGE_SHIFT;
     struct range *r;
 
     ASSERT(order < ORDERS && (pa & ((PAGE_SIZE << order) - 1)) == 0);
     spin_lock(&frame_lock);
     r = range_of(frame);
     ASSERT(frame + (1ull << order) <= r->end && !r->free[frame - r->first]);
-    for (; order < FRAME_ORDER_MAX && is_free(r, buddy = frame ^ (1ull << order), order); order++) {
+    for (; joins(r, frame, order); order++) {
+        u64 buddy = frame ^ (1ull << order);
+
         block_take(r, buddy, order);
         frame &= buddy;
     }
@@ -67,11 +88,16 @@ void frame_free(hpa_t pa, unsigned order) {
     spin_unlock(&frame_lock);
 }
 
+static void lists_init(void) {
+    for (unsigned n = 0; n < FRAME_MAX_NODES; n++)
+        for (unsigned o = 0; o < ORDERS; o++) list_init(&free_list[n][o]);
+}
+
 void frame_add(hpa_t start, hpa_t end) {
     u64 first = ALIGN_UP(start, PAGE_SIZE) >> PAGE_SHIFT, last = end >> PAGE_SHIFT, own;
     struct range *r = &range[nr_ranges];
 
-    for (unsigned o = 0; o < ORDERS && nr_ranges == 0; o++) list_init(&free_list[o]);
+    if (nr_ranges == 0) lists_init();
     if (first + 1 >= last) return;
     ASSERT(nr_ranges < MAX_RANGES);
     own = ALIGN_UP(last - first, PAGE_SIZE) >> PAGE_SHIFT;
@@ -85,21 +111,38 @@ void frame_add(hpa_t start, hpa_t end) {
     }
 }
 
-/* The smallest block of at least this order whose first part ends at `limit` or before; 0: there is none. */
-static u64 find_free(unsigned *order, u64 frames, u64 limit) {
-    for (; *order < ORDERS && nr_free; ++*order)
-        for (struct list *l = free_list[*order].next; l != &free_list[*order]; l = l->next)
+/* The smallest block of at least order *order, of this node, whose first part ends at `limit` or before;
+ * *order becomes its order. 0: there is none. */
+static u64 find_free(u32 of_node, unsigned *order, u64 frames, u64 limit) {
+    for (; *order < ORDERS && nr_free; ++*order) {
+        struct list *head = &free_list[of_node][*order];
+
+        for (struct list *l = head->next; l != head; l = l->next)
             if ((va_to_hpa(l) >> PAGE_SHIFT) + frames <= limit) return va_to_hpa(l) >> PAGE_SHIFT;
+    }
     return 0;
 }
 
-hpa_t frame_alloc_below(unsigned order, hpa_t limit) {
+/* As find_free(), of `wanted` or, if that has none, of any other node. */
+static u64 find_near(u32 wanted, unsigned *order, u64 frames, u64 limit) {
+    unsigned o = *order;
+    u64 frame = find_free(wanted, &o, frames, limit);
+
+    for (u32 n = 0; n < FRAME_MAX_NODES && !frame; n++) {
+        o = *order;
+        frame = find_free(n, &o, frames, limit);
+    }
+    *order = o;
+    return frame;
+}
+
+hpa_t frame_alloc_near(unsigned order, hpa_t limit, u32 wanted) {
     unsigned o = order;
     struct range *r;
     u64 frame;
 
     spin_lock(&frame_lock);
-    frame = find_free(&o, 1ull << order, limit >> PAGE_SHIFT);
+    frame = find_near(MIN(wanted, FRAME_MAX_NODES - 1), &o, 1ull << order, limit >> PAGE_SHIFT);
     if (frame) {
         r = range_of(frame);
         block_take(r, frame, o);
@@ -109,6 +152,8 @@ hpa_t frame_alloc_below(unsigned order, hpa_t limit) {
     return frame ? frame << PAGE_SHIFT : HPA_NONE;
 }
 
+hpa_t frame_alloc_below(unsigned order, hpa_t limit) { return frame_alloc_near(order, limit, 0); }
+
 hpa_t frame_alloc(unsigned order) { return frame_alloc_below(order, ~0ull); }
 
 hpa_t frame_alloc_zeroed(unsigned order) {
@@ -117,6 +162,60 @@ hpa_t frame_alloc_zeroed(unsigned order) {
     if (pa != HPA_NONE) memset(hpa_to_va(pa), 0, PAGE_SIZE << order);
     return pa;
 }
+
+/* Does the block lie in one node? */
+static bool in_one_node(u64 frame, unsigned order) {
+    u64 end = frame + (1ull << order);
+
+    for (u32 i = 0; i < nr_node_ranges; i++) {
+        u64 first = node[i].start >> PAGE_SHIFT, last = node[i].end >> PAGE_SHIFT;
+
+        if (first > frame && first < end) return false;
+        if (last > frame && last < end) return false;
+    }
+    return true;
+}
+
+/* Halves the block until each part lies in one node. */
+static void put_by_node(struct range *r, u64 frame, unsigned order) {
+    if (order == 0 || in_one_node(frame, order)) {
+        block_put(r, frame, order);
+        return;
+    }
+    put_by_node(r, frame, order - 1);
+    put_by_node(r, frame + (1ull << (order - 1)), order - 1);
+}
+
+void frame_set_nodes(const struct frame_node *ranges, u32 nr) {
+    struct list old[ORDERS];
+
+    spin_lock(&frame_lock);
+    ASSERT(nr_node_ranges == 0); /* all blocks are in the lists of node 0 */
+    for (unsigned o = 0; o < ORDERS; o++) {
+        list_init(&old[o]);
+        while (!list_empty(&free_list[0][o])) {
+            struct list *block = free_list[0][o].next;
+            u64 frame = va_to_hpa(block) >> PAGE_SHIFT;
+
+            block_take(range_of(frame), frame, o);
+            list_add_head(&old[o], block);
+        }
+    }
+    for (u32 i = 0; i < nr && nr_node_ranges < FRAME_MAX_NODE_RANGES; i++)
+        if (ranges[i].node < FRAME_MAX_NODES) node[nr_node_ranges++] = ranges[i];
+    for (unsigned o = 0; o < ORDERS; o++) {
+        while (!list_empty(&old[o])) {
+            struct list *block = old[o].next;
+            u64 frame = va_to_hpa(block) >> PAGE_SHIFT;
+
+            list_del(block);
+            put_by_node(range_of(frame), frame, o);
+        }
+    }
+    spin_unlock(&frame_lock);
+}
+
+u64 frame_node_free(u32 of_node) { return of_node < FRAME_MAX_NODES ? node_free[of_node] : 0; }
 
 u64 frame_free_count(void) { return nr_free; }
 

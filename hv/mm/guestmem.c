@@ -21,7 +21,7 @@ int guestmem_init(struct guestmem *m, u64 size) {
 int guestmem_grow(struct guestmem *m) {
     if (m->grown == nr_chunks(m)) return -ENOSPC;
     if (m->grown >= m->reserved) {
-        hpa_t pa = frame_alloc(FRAME_ORDER_2M);
+        hpa_t pa = frame_alloc_near(FRAME_ORDER_2M, HPA_NONE, m->node);
 
         if (pa == HPA_NONE) return -ENOMEM;
         m->chunk[m->grown] = pa;
@@ -36,7 +36,7 @@ int guestmem_reserve(struct guestmem *m, hpa_t limit) {
     hpa_t pa;
 
     if (m->low_size < m->size || order > FRAME_ORDER_MAX) return -ENOMEM;
-    pa = frame_alloc_below(order, limit);
+    pa = frame_alloc_near(order, limit, m->node);
     if (pa == HPA_NONE) return -ENOMEM;
     for (u64 n = 0; n < 1ull << (order - FRAME_ORDER_2M); n++, pa += CHUNK_SIZE) {
         if (n < nr_chunks(m))

@@ -14,6 +14,7 @@ struct guestmem {
     u64 low_size; /* of which below TAKT_LOW_RAM_MAX */
     hpa_t *chunk; /* by chunk number, low RAM first */
     u32 grown;    /* chunks that are there; guestmem_at() is for VMs with all of them */
+    u32 node;     /* whose frames are taken first (frame.h); set after guestmem_init(), 0 before */
     u32 reserved; /* chunks that have their frames, if more than `grown` */
 };
 

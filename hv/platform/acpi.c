@@ -88,6 +88,52 @@ static void parse_mcfg(struct acpi_info *a, const u8 *t, u32 len) {
     }
 }
 
+/* The number of a proximity domain; ACPI_MAX_NODES: there are too many. */
+static u32 node_of(struct acpi_info *a, u32 domain) {
+    for (u32 i = 0; i < a->nr_nodes; i++)
+        if (a->domain[i] == domain) return i;
+    if (a->nr_nodes == ACPI_MAX_NODES) return ACPI_MAX_NODES;
+    a->domain[a->nr_nodes] = domain;
+    return a->nr_nodes++;
+}
+
+static void add_cpu_node(struct acpi_info *a, u32 apic_id, u32 domain, u32 flags) {
+    u32 node = flags & 1 ? node_of(a, domain) : ACPI_MAX_NODES;
+
+    if (node == ACPI_MAX_NODES || a->nr_cpu_nodes == ACPI_MAX_CPU_NODES) return;
+    a->cpu_node[a->nr_cpu_nodes++] = (struct acpi_cpu_node){ apic_id, node };
+}
+
+static void add_mem_node(struct acpi_info *a, u64 start, u64 len, u32 domain, u32 flags) {
+    u32 node = flags & 1 && len && start + len > start ? node_of(a, domain) : ACPI_MAX_NODES;
+
+    if (node == ACPI_MAX_NODES || a->nr_mem_nodes == ACPI_MAX_MEM_NODES) return;
+    a->mem_node[a->nr_mem_nodes++] = (struct acpi_mem_node){ start, start + len, node };
+}
+
+/* ACPI 6.5, 5.2.16: which CPUs and which memory are near each other. */
+static void parse_srat(struct acpi_info *a, const u8 *t, u32 len) {
+    enum { LOCAL_APIC, MEMORY, LOCAL_X2APIC, KINDS };
+    static const u8 least[KINDS] = { 16, 40, 24 };
+
+    for (u32 at = 48; len - at >= 2; at += t[at + 1]) {
+        const u8 *e = t + at;
+
+        if (e[1] < 2 || e[1] > len - at) { /* the rest cannot be found */
+            a->bad_tables++;
+            return;
+        }
+        if (e[0] >= KINDS || e[1] < least[e[0]]) continue;
+        if (e[0] == LOCAL_APIC)
+            add_cpu_node(a, e[3], e[2] | (u32)table_get(e + 9, 3) << 8, (u32)table_get(e + 4, 4));
+        else if (e[0] == MEMORY)
+            add_mem_node(a, table_get(e + 8, 8), table_get(e + 16, 8), (u32)table_get(e + 2, 4),
+                         (u32)table_get(e + 28, 4));
+        else
+            add_cpu_node(a, (u32)table_get(e + 8, 4), (u32)table_get(e + 4, 4), (u32)table_get(e + 12, 4));
+    }
+}
+
 static void parse_dmar(struct acpi_info *a, const u8 *t, u32 len) {
     a->dmar = t;
     a->dmar_len = len;
@@ -121,7 +167,8 @@ static void parse_table(struct acpi_info *a, u64 pa) {
         u8 least;
         void (*parse)(struct acpi_info *a, const u8 *t, u32 len);
     } kinds[] = { { "APIC", 44, parse_madt }, { "HPET", 56, parse_hpet }, { "MCFG", 60, parse_mcfg },
-                  { "DMAR", 48, parse_dmar }, { "IVRS", 48, parse_ivrs }, { "SPCR", 64, parse_spcr } };
+                  { "SRAT", 48, parse_srat }, { "DMAR", 48, parse_dmar }, { "IVRS", 48, parse_ivrs },
+                  { "SPCR", 64, parse_spcr } };
     u32 len;
     const u8 *t = table_at(a, pa, &len);
 
@@ -158,6 +205,12 @@ const u8 *firmware_find(u64 rom, u32 size, bool (*ok)(const u8 *p, u32 len)) {
 
     if (ebda >= 0x80000 && ebda <= 0x9fc00) p = scan(ebda, ebda + 1024, size, ok);
     return p ? p : scan(rom, 0x100000, size, ok);
+}
+
+u32 acpi_node_of_cpu(const struct acpi_info *a, u32 apic_id) {
+    for (u32 i = 0; i < a->nr_cpu_nodes; i++)
+        if (a->cpu_node[i].apic_id == apic_id) return a->cpu_node[i].node;
+    return 0;
 }
 
 int acpi_parse(struct acpi_info *out, const u8 *rsdp, u32 rsdp_len) {

@@ -130,29 +130,30 @@ void delay_ns(u64 ns) {
     while (rdtsc() < end) cpu_relax();
 }
 
-static volatile u64 latest, worst;
+/* The newest TSC that either CPU has read; and by how much each was seen behind it, the boot CPU's last. */
+static volatile u64 latest, behind[2];
 
 /* If a value was written before we read our TSC, our TSC must not be smaller. */
-static void compare_once(void) {
+static void compare_once(bool boot_cpu) {
     u64 seen = latest, t;
 
     __asm__ volatile("lfence" : : : "memory");
     t = rdtsc();
     if (t < seen)
-        worst = MAX(worst, seen - t);
+        behind[boot_cpu] = MAX(behind[boot_cpu], seen - t);
     else
         __atomic_compare_exchange_n(&latest, &seen, t, false, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED);
 }
 
 void clock_compare(volatile bool *done, bool mine) {
-    for (int i = 0; mine && i < 500; i++) compare_once();
+    for (int i = 0; mine && i < 500; i++) compare_once(false);
     if (mine) *done = true;
-    for (u64 end = rdtsc() + ns_to_tsc(100 * NS_PER_MS); !*done && rdtsc() < end;) compare_once();
+    for (u64 end = rdtsc() + ns_to_tsc(100 * NS_PER_MS); !*done && rdtsc() < end;) compare_once(true);
 }
 
-u64 clock_worst(void) {
-    u64 w = worst;
+i64 clock_lag(void) {
+    u64 late = behind[false], ahead = behind[true];
 
-    latest = worst = 0;
-    return w;
+    latest = behind[false] = behind[true] = 0;
+    return late >= ahead ? (i64)late : -(i64)ahead;
 }

@@ -14,7 +14,8 @@ void delay_ns(u64 ns);
 
 /* Are two CPUs' TSCs the same? Both call it at the same time, the boot CPU until the other one is done. */
 void clock_compare(volatile bool *done, bool mine);
-/* By how many ticks a TSC was seen to go back from one CPU to another; 0 is good. Starts anew. */
-u64 clock_worst(void);
+/* By how many ticks the other CPU's TSC was seen behind the boot CPU's; negative if it was ahead, 0 if time
+ * never went back from one to the other. Starts anew. */
+i64 clock_lag(void);
 
 #endif

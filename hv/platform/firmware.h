@@ -78,6 +78,9 @@ const char *bootinfo_parse(const void *mbi, size_t room, struct boot_info *out);
 #define ACPI_MAX_CPUS      64
 #define ACPI_MAX_IOAPICS   16
 #define ACPI_MAX_OVERRIDES 16
+#define ACPI_MAX_NODES     8
+#define ACPI_MAX_CPU_NODES 512
+#define ACPI_MAX_MEM_NODES 32
 
 struct acpi_info {
     u32 nr_cpus, cpus_left_out; /* enabled ones; beyond ACPI_MAX_CPUS */
@@ -93,6 +96,17 @@ struct acpi_info {
         u16 flags; /* MPS INTI flags: polarity, trigger */
         u8 irq;
     } override[ACPI_MAX_OVERRIDES];
+    /* SRAT: which node CPUs and memory belong to. Nodes are numbered from 0 in the order in which the table
+     * names them; 0 or 1 node: memory is equally near everywhere, or nothing is said. */
+    u32 nr_nodes, nr_cpu_nodes, nr_mem_nodes;
+    u32 domain[ACPI_MAX_NODES]; /* the table's own number of each node */
+    struct acpi_cpu_node {
+        u32 apic_id, node;
+    } cpu_node[ACPI_MAX_CPU_NODES];
+    struct acpi_mem_node {
+        u64 start, end;
+        u32 node;
+    } mem_node[ACPI_MAX_MEM_NODES];
     u8 nmi_lint;    /* the local interrupt pin on which NMI comes */
     u64 hpet_addr;  /* 0: none */
     u64 ecam;       /* PCI configuration space of bus 0 (PCI Firmware 3.3, 4.1.2); 0: none */
@@ -119,6 +133,8 @@ int acpi_parse(struct acpi_info *out, const u8 *rsdp, u32 rsdp_len);
  * ACPI_MAX_CPUS CPUs may have left it out: then it takes another's place, as it runs already. A table that
  * forgot it gets it added. */
 void acpi_boot_cpu(struct acpi_info *a, u32 apic_id);
+/* The node of the CPU with this APIC id, 0 if the SRAT does not name it. */
+u32 acpi_node_of_cpu(const struct acpi_info *a, u32 apic_id);
 /* Makes [pa, pa + len) readable, for ever; NULL if it cannot. hostmap.c's in the image. */
 const void *acpi_map(u64 pa, u64 len);
 

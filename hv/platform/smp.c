@@ -11,15 +11,19 @@
 #include "trace/trace.h"
 #include "x86/cpu.h"
 #include "x86/insn.h"
+#include "x86/place.h"
 #include "x86/trap.h"
 #include "x86/tsc.h"
 
 DEFINE_COUNTER(kicks);
 DEFINE_COUNTER(kicks_by_nmi);
 
-#define ANSWER_NS NS_PER_S
-#define KICK_NS   NS_PER_MS      /* after which a kick becomes an NMI */
-#define SILENT_NS (2 * NS_PER_S) /* between two looks at a CPU's heartbeat */
+#define ANSWER_NS        NS_PER_S
+#define KICK_NS          NS_PER_MS /* after which a kick becomes an NMI */
+#define TSC_TRIES        4         /* at mending a TSC */
+#define FAULT_LAG        100000u
+#define CPUID_TSC_ADJUST BIT(1)         /* leaf 7, EBX */
+#define SILENT_NS        (2 * NS_PER_S) /* between two looks at a CPU's heartbeat */
 
 extern const u8 trampoline[], trampoline_end[];
 extern u64 ap_final_cr3, ap_stack;
@@ -28,6 +32,14 @@ extern u64 ap_final_cr3, ap_stack;
 
 static struct cpu *volatile starting; /* the AP that is on the trampoline */
 static volatile bool compared;
+
+/* What the AP that is starting is to do, once it has compared its TSC with the boot CPU's. The boot CPU
+ * writes it; the AP sets AP_COMPARE again when it has mended its TSC. */
+static volatile enum ap_order { AP_WAIT, AP_COMPARE, AP_MEND, AP_GO } ap_order;
+static u64 adjustment; /* for AP_MEND: what the AP's IA32_TSC_ADJUST is to hold */
+static u64 ap_adjust;  /* what it holds; 0 without that register */
+
+bool smp_fault_tsc, smp_fault_no_adjust;
 static void (*ap_entry)(void);
 
 int cpu_give_stacks(struct cpu *c) {
@@ -37,14 +49,33 @@ int cpu_give_stacks(struct cpu *c) {
     return c->p.stack_top ? 0 : -ENOMEM;
 }
 
+static bool has_tsc_adjust(void) {
+    return cpuid_or_zero(7, 0).ebx & CPUID_TSC_ADJUST && !smp_fault_no_adjust;
+}
+
+/* Time must not go back when a vCPU moves from one CPU to another. The boot CPU may have this one's TSC
+ * mended as often as it likes before it lets it go; or it stops this CPU by an INIT while it waits. */
+static void join_clocks(void) {
+    bool mendable = has_tsc_adjust();
+
+    if (smp_fault_tsc) wrmsr(MSR_TSC, rdtsc() - FAULT_LAG);
+    do {
+        ap_adjust = mendable ? rdmsr(MSR_TSC_ADJUST) : 0;
+        ap_order = AP_WAIT;
+        starting->p.online = true;
+        clock_compare(&compared, true);
+        while (ap_order == AP_WAIT) cpu_relax();
+        if (ap_order == AP_MEND) wrmsr(MSR_TSC_ADJUST, adjustment);
+    } while (ap_order != AP_GO);
+}
+
 void ap_main(void) {
     struct cpu *c = starting;
 
     cpu_load_tables(c);
     apic_init_cpu();
     timers_init_cpu();
-    c->p.online = true;
-    clock_compare(&compared, true);
+    join_clocks();
     ap_entry();
     panic("CPU %u came back from its loop", c->p.id);
 }
@@ -58,10 +89,32 @@ static bool startup(struct cpu *c, hpa_t page, u64 ns) {
     return c->p.online;
 }
 
+/* Compares the AP's TSC with this CPU's, and mends it by IA32_TSC_ADJUST (SDM 3B 18.17.3). The first try
+ * gives it the boot CPU's value, as the usual cause is firmware that wrote that register of one CPU alone;
+ * the next ones add the lag that is seen. False: it could not be mended. */
+static bool clocks_agree(const struct cpu *c) {
+    bool mendable = has_tsc_adjust();
+    u64 mine = mendable ? rdmsr(MSR_TSC_ADJUST) : 0;
+
+    for (u32 tries = 0;; tries++) {
+        u64 end = rdtsc() + ns_to_tsc(ANSWER_NS);
+        i64 lag;
+
+        clock_compare(&compared, false);
+        lag = clock_lag();
+        if (!lag) return true;
+        log_warn("CPU %u: its TSC is %ld ticks %s the first CPU's", c->p.id, lag > 0 ? lag : -lag,
+                 lag > 0 ? "behind" : "ahead of");
+        if (!mendable || tries == TSC_TRIES) return false;
+        adjustment = ap_adjust != mine ? mine : ap_adjust + (u64)lag;
+        compared = false;
+        ap_order = AP_MEND;
+        while (ap_order == AP_MEND && rdtsc() < end) cpu_relax();
+    }
+}
+
 /* SDM 3A 9.4.4.1. The pauses between INIT and SIPI are those of newer CPUs. */
 static bool start_one(struct cpu *c, hpa_t page) {
-    u64 worst;
-
     starting = c;
     compared = false;
     ap_stack = (u64)c->p.stack_top;
@@ -71,15 +124,19 @@ static bool start_one(struct cpu *c, hpa_t page) {
         apic_send(c->p.apic_id, APIC_INIT, 0); /* should it come late, it must not find another's stack */
         return false;
     }
-    clock_compare(&compared, false);
-    worst = clock_worst();
-    if (worst)
-        log_warn("CPU %u: its TSC is up to %lu ticks behind; times will be wrong by that", c->p.id, worst);
-    return true;
+    if (clocks_agree(c)) {
+        ap_order = AP_GO;
+        return true;
+    }
+    log_warn("the CPU with APIC id %u has a TSC that cannot be set right: time would go backwards",
+             c->p.apic_id);
+    apic_send(c->p.apic_id, APIC_INIT, 0);
+    return false;
 }
 
-void smp_start(const struct acpi_info *a, hpa_t page, void (*entry)(void)) {
-    u32 nr = page ? a->nr_cpus : 0;
+void smp_start(const struct acpi_info *a, hpa_t page, bool smt, void (*entry)(void)) {
+    u32 nr = page ? a->nr_cpus : 0, ids[ACPI_MAX_CPUS];
+    struct place_bits bits = place_bits_read();
 
     _Static_assert(ACPI_MAX_CPUS <= TAKT_MAX_CPUS, "each CPU of the table has its place in percpu_of");
 
@@ -87,8 +144,11 @@ void smp_start(const struct acpi_info *a, hpa_t page, void (*entry)(void)) {
     ap_entry = entry;
     ap_final_cr3 = hostmap_root();
     if (nr) memcpy(hpa_to_va(page), trampoline, (size_t)(trampoline_end - trampoline));
+    memcpy(ids, a->apic_id, nr * sizeof(ids[0]));
+    place_sort(&bits, ids, nr, boot_cpu.p.apic_id);
+    if (!smt) nr = place_one_per_core(&bits, ids, nr);
     for (u32 i = 1; i < nr; i++) { /* the first is this one: acpi_boot_cpu() */
-        u32 id = a->apic_id[i];
+        u32 id = ids[i];
         struct cpu *c;
 
         c = heap_alloc(sizeof(*c));
@@ -99,6 +159,7 @@ void smp_start(const struct acpi_info *a, hpa_t page, void (*entry)(void)) {
         c->p.self = &c->p;
         c->p.id = nr_cpus;
         c->p.apic_id = id;
+        c->p.node = acpi_node_of_cpu(a, id);
         percpu_of[nr_cpus] = &c->p;
         /* xAPIC mode has 8 bits for an id, and another CPU would hear the rest */
         if ((apic_x2 || id < 255) && start_one(c, page))

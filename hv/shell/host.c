@@ -11,6 +11,7 @@
 #include "trace/trace.h"
 #include "vm/vm.h"
 #include "x86/percpu.h"
+#include "x86/topology.h"
 #include "x86/tsc.h"
 
 #define TAKT_VERSION "0.1"
@@ -51,6 +52,35 @@ static int cmd_info(struct shell_call *c) {
                  U(frame_total() >> 8), U(frame_free_count() >> 8), U(frame_free_count()), U(heap_in_use()),
                  S(sched_pool_find("Pool-0")->policy->name), U(machine_now()), U(console_dropped())));
     return 0;
+}
+
+/* ---- topology, nodes ---- */
+
+static int cmd_topology(struct shell_call *c) {
+    COLUMNS(columns, COL("CPU", "cpu", 'u', 4), COL("Socket", "socket", 'u', 7), COL("Core", "core", 'u', 5),
+            COL("Thread", "thread", 'u', 7), COL("Cache", "cache", 'u', 6), COL("Node", "node", 'u', 5),
+            COL("APIC id", "apic_id", 'u', 8));
+    u32 cpu = c->index++;
+    struct place at;
+
+    c->columns = columns;
+    if (cpu >= nr_cpus) return 0;
+    at = cpu_place(cpu);
+    table_row(c, CELLS(U(cpu), U(at.socket), U(at.core), U(at.thread), U(cpu_cache(cpu)),
+                       U(percpu_of[cpu]->node), U(percpu_of[cpu]->apic_id)));
+    return SHELL_AGAIN;
+}
+
+static int cmd_nodes(struct shell_call *c) {
+    COLUMNS(columns, COL("Node", "node", 'u', 4), COL("Free MiB", "free_mib", 'u', 9),
+            COL(NULL, "free_frames", 'u', 0));
+    u32 node = c->index++;
+
+    c->columns = columns;
+    if (node >= FRAME_MAX_NODES) return 0;
+    if (node > 0 && !frame_node_free(node)) return SHELL_AGAIN;
+    table_row(c, CELLS(U(node), U(frame_node_free(node) >> 8), U(frame_node_free(node))));
+    return SHELL_AGAIN;
 }
 
 /* ---- dmesg, counters ---- */
@@ -122,6 +152,10 @@ const struct shell_command host_commands[] = {
     { "help", "[COMMAND]", "the commands, or one's arguments; nearly all answer in JSON with -j", cmd_help,
       "?w", "" },
     { "info", "", "the machine: CPUs, memory, scheduler", cmd_info, "", "" },
+    { "topology", "", "where each pCPU is: socket, core, thread, last-level cache, node", cmd_topology, "",
+      "" },
+    { "nodes", "", "free memory of each node; a VM's RAM is of the node of its first pCPU", cmd_nodes, "",
+      "" },
     { "dmesg", "", "the hypervisor's log", cmd_dmesg, "", "" },
     { "counters", "", "named counters, summed over pCPUs", cmd_counters, "", "" },
     { "fault", "WORD [VM]", "a fault of the hypervisor itself, or what it does to a VM, to see it reported",

@@ -116,6 +116,17 @@ static int undo_claim(struct vm *vm) {
     return 0;
 }
 
+/* The node of the first pCPU that the VM may use: its memory comes from there, if there is enough. */
+static u32 home_node(const struct vm *vm) {
+    struct sched_pool *pool = sched_pool_find(vm->config.pool);
+    struct cpumask cpus = pool ? cpumask_and(&vm->config.cpus, &pool->cpus) : vm->config.cpus;
+
+    cpumask_for_each(cpu, &cpus) {
+        if (cpu < nr_cpus) return percpu_of[cpu]->node;
+    }
+    return 0;
+}
+
 static int make_memory(struct vm *vm) {
     int err;
 
@@ -123,6 +134,7 @@ static int make_memory(struct vm *vm) {
     err = guestmem_init(&vm->mem, vm->config.memory);
     if (err == -EINVAL) return failed(vm, err, "its memory has to be a multiple of 2 MiB");
     if (err) return err;
+    vm->mem.node = home_node(vm);
     if (vm->config.unsafe_dma && guestmem_reserve(&vm->mem, DMA_LIMIT))
         return failed(vm, -ENOMEM,
                       "RAM for unsafe_dma is one block below 4 GiB, of at most 1 GiB: there is none");

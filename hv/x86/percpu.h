@@ -11,6 +11,7 @@ struct percpu {
     struct percpu *self; /* first: read with one GS-relative move */
     u32 id;              /* 0 .. nr_cpus - 1, dense */
     u32 apic_id;
+    u32 node; /* whose memory is near (mm/frame.h) */
     bool online;
     /* written by interrupt handlers and by other CPUs; read by the CPU's own loop */
     volatile bool need_resched;

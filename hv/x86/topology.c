@@ -2,6 +2,12 @@
 #include "x86/insn.h"
 #include "x86/percpu.h"
 
+struct place cpu_place(u32 cpu) {
+    struct place_bits b = place_bits_read();
+
+    return place_of(&b, percpu_of[cpu]->apic_id);
+}
+
 /* The APIC ids of those who share a cache differ only in their lower bits; how many, bits 25 to 14 of EAX of
  * the last subleaf that has a cache tell (SDM 2A CPUID leaf 4; APM3 E.4.15 8000_001D). With neither leaf all
  * share one. */

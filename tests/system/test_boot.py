@@ -175,6 +175,67 @@ def test_bad_configuration():
     assert "The configuration cannot be used." in text
 
 
+def test_a_cpu_without_xsave():
+    """Westmere and K10 have none: the FPU is switched by FXSAVE, and guests are shown neither XSAVE nor AVX."""
+    guests = "".join(f"[vm fpu{n}]\nimage = test-fpu\nmemory = 4M\ncpus = 0\n" for n in (1, 2))
+    text = boot("qemu", "no-xsave", "@4s poweroff\n", vms=guests, extra=["-cpu", "max,-xsave"])
+    assert "XSAVE                  no" in text
+    assert text.count("RESULT: SUCCESS") == 2, text[-2000:]
+
+
+@pytest.mark.long
+@pytest.mark.bochs
+def test_westmere():
+    """No XSAVE, no TSC deadline, and a preemption timer that is broken on this model."""
+    text = boot("bochs", "westmere", "@300ms poweroff\n", model="corei5_arrandale_m520", cpus=2)
+    assert "XSAVE                  no" in text
+    assert "it is broken on this CPU; the APIC timer ends slices" in text
+    assert "hello from a VM of Takt" in text
+
+
+@pytest.mark.bochs
+def test_a_tsc_that_is_behind():
+    """Firmware that wrote one CPU's TSC: it is mended by IA32_TSC_ADJUST, and nothing notices."""
+    text = boot("bochs", "tsc", "@300ms poweroff\n", "boot_fault = tsc", cpus=2)
+    assert re.search(r"CPU 1: its TSC is \d+ ticks behind the first CPU's", text), text
+    assert "] 2 CPUs" in text
+    assert "hello from a VM of Takt" in text
+
+
+@pytest.mark.bochs
+def test_a_tsc_that_stays_behind():
+    """The CPU is done without: what moved to it would see time go back."""
+    text = boot("bochs", "tsc-stuck", "@300ms poweroff\n", "boot_fault = tsc-stuck", cpus=2)
+    assert re.search(r"APIC id 1 has a TSC that cannot be set right: time would go backwards", text), text
+    assert "] 1 CPUs" in text
+    assert "hello from a VM of Takt" in text
+
+
+NUMA = ["-smp", "8,sockets=2,cores=2,threads=2", "-object", "memory-backend-ram,id=m0,size=128M",
+        "-object", "memory-backend-ram,id=m1,size=128M",
+        "-numa", "node,cpus=0-3,memdev=m0", "-numa", "node,cpus=4-7,memdev=m1"]
+
+
+def test_places():
+    """CPUs are numbered by socket, core and thread; a VM's RAM is of its CPU's node."""
+    vms = "[vm there]\nimage = spin\nmemory = 64M\ncpus = 7\n"
+    script = "@1s topology\n@1200ms nodes\n@1400ms destroy there\n@2s nodes\n@2200ms poweroff\n"
+    text = boot("qemu", "places", script, vms=vms, extra=NUMA)
+    places = re.findall(r"\n +(\d+) +(\d+) +(\d+) +(\d+) +\d+ +(\d+) +(\d+)", text)
+    assert [tuple(map(int, p)) for p in places] == [
+        (cpu, cpu // 4, cpu // 2 % 2, cpu % 2, cpu // 4, cpu) for cpu in range(8)], text
+    before, after = [dict(re.findall(r"\n +(\d) +(\d+)(?=\n)", part)) for part in text.split("nodes\n")[1:]]
+    assert int(after["1"]) - int(before["1"]) in (64, 65), text
+    assert abs(int(after["0"]) - int(before["0"])) <= 1, text
+
+
+def test_without_smt():
+    text = boot("qemu", "smt", "@1s topology\n@1200ms poweroff\n", "smt = no", extra=NUMA)
+    assert "] 4 CPUs" in text
+    assert re.findall(r"\n +(\d+) +(\d+) +(\d+) +(\d+) +\d+ +\d+ +(\d+)", text) == [
+        ("0", "0", "0", "0", "0"), ("1", "0", "1", "0", "2"), ("2", "1", "0", "0", "4"), ("3", "1", "1", "0", "6")]
+
+
 @pytest.mark.long
 def test_uefi():
     text = boot("qemu", "uefi", "@500ms poweroff\n", uefi=True, timeout=180)

@@ -22,6 +22,11 @@ u32 nr_cpus;
 struct percpu *percpu_of[TAKT_MAX_CPUS];
 
 u32 cpu_cache(u32 cpu) { return cpu; }
+
+struct place cpu_place(u32 cpu) {
+    return (struct place){ .core = cpu };
+}
+
 u64 tsc_khz, tsc_boot, tsc_to_ns_mul, ns_to_tsc_mul;
 void (*dump_hook)(void);
 u32 fake_kicks[FAKE_CPUS], fake_halts;

@@ -43,6 +43,8 @@ hpa_t frame_alloc_below(unsigned order, hpa_t limit) {
     return HPA_NONE;
 }
 
+hpa_t frame_alloc_near(unsigned order, hpa_t limit, u32 node) { return frame_alloc_below(order, limit); }
+
 hpa_t frame_alloc(unsigned order) { return frame_alloc_below(order, ~0ull); }
 
 hpa_t frame_alloc_zeroed(unsigned order) {

@@ -89,6 +89,87 @@ static void madt_begin(void) {
 
 static void madt_end(void) { table(0x2000, "APIC", madt_at - 0x2000); }
 
+static u32 srat_at;
+
+static void srat_begin(void) {
+    static const u32 at[] = { 0x3000 };
+
+    rsdp(2);
+    root(true, 1, at);
+    srat_at = 0x3000 + 48;
+}
+
+static void srat_entry(u8 type, u8 len) {
+    mem[srat_at] = type;
+    mem[srat_at + 1] = len;
+    srat_at += len;
+}
+
+static void srat_cpu(u8 apic_id, u32 domain, u32 flags) {
+    mem[srat_at + 2] = (u8)domain;
+    mem[srat_at + 3] = apic_id;
+    put(srat_at + 4, flags, 4);
+    put(srat_at + 9, domain >> 8, 3);
+    srat_entry(0, 16);
+}
+
+static void srat_x2apic(u32 apic_id, u32 domain) {
+    put(srat_at + 4, domain, 4);
+    put(srat_at + 8, apic_id, 4);
+    put(srat_at + 12, 1, 4);
+    srat_entry(2, 24);
+}
+
+static void srat_memory(u64 start, u64 len, u32 domain, u32 flags) {
+    put(srat_at + 2, domain, 4);
+    put(srat_at + 8, start, 8);
+    put(srat_at + 16, len, 8);
+    put(srat_at + 28, flags, 4);
+    srat_entry(1, 40);
+}
+
+static void srat_end(void) { table(0x3000, "SRAT", srat_at - 0x3000); }
+
+static void test_srat(void **state) {
+    srat_begin();
+    srat_cpu(0, 0x0a, 1);
+    srat_cpu(2, 0x0a000b, 1); /* a domain of more than 8 bits */
+    srat_x2apic(0x105, 0x0a);
+    srat_cpu(4, 7, 0); /* not enabled: its domain is none */
+    srat_memory(0, BIT(30), 0x0a, 1);
+    srat_memory(BIT(30), BIT(31), 0x0a000b, 3); /* hot-pluggable as well */
+    srat_memory(BIT(40), BIT(30), 9, 0);        /* not there */
+    srat_end();
+    assert_int_equal(parse(), 0);
+    assert_int_equal(info.nr_nodes, 2);
+    assert_int_equal(acpi_node_of_cpu(&info, 0), 0);
+    assert_int_equal(acpi_node_of_cpu(&info, 2), 1);
+    assert_int_equal(acpi_node_of_cpu(&info, 0x105), 0);
+    assert_int_equal(acpi_node_of_cpu(&info, 99), 0); /* nothing is said */
+    assert_int_equal(info.nr_mem_nodes, 2);
+    assert_int_equal(info.mem_node[1].start, BIT(30));
+    assert_int_equal(info.mem_node[1].end, BIT(30) + BIT(31));
+    assert_int_equal(info.mem_node[1].node, 1);
+    assert_int_equal(info.bad_tables, 0);
+}
+
+static void test_srat_lies(void **state) {
+    srat_begin();
+    for (u32 i = 0; i < ACPI_MAX_NODES + 3; i++) srat_memory(i * BIT(30), BIT(30), 100 + i, 1);
+    srat_memory(~0ull - 4096, BIT(30), 100, 1); /* wraps */
+    srat_memory(BIT(40), 0, 100, 1);
+    srat_cpu(1, 101, 1);
+    srat_entry(1, 8); /* too short to be memory */
+    srat_entry(0, 1); /* no length: the rest cannot be found */
+    srat_at += 8;
+    srat_end();
+    assert_int_equal(parse(), 0);
+    assert_int_equal(info.nr_nodes, ACPI_MAX_NODES);
+    assert_int_equal(info.nr_mem_nodes, ACPI_MAX_NODES);
+    assert_int_equal(info.nr_cpu_nodes, 1);
+    assert_int_equal(info.bad_tables, 1);
+}
+
 static void test_madt(void **state) {
     madt_begin();
     madt_cpu(0, 1);
@@ -440,6 +521,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(test_madt, setup),
         cmocka_unit_test_setup(test_madt_lies, setup),
+        cmocka_unit_test_setup(test_srat, setup),
+        cmocka_unit_test_setup(test_srat_lies, setup),
         cmocka_unit_test_setup(test_many_cpus, setup),
         cmocka_unit_test_setup(test_boot_cpu, setup),
         cmocka_unit_test_setup(test_boot_cpu_of_many, setup),

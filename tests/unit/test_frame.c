@@ -166,10 +166,40 @@ static void test_out_of_memory(void **state) {
     assert_int_equal(frame_free_count(), before);
 }
 
+/* Node 1 is [16.5, 33.5) MiB, which no block of 2 MiB begins or ends with. */
+static void test_nodes(void **state) {
+    const struct frame_node nodes[] = { { 0, 0x1080000, 0 }, { 0x1080000, 0x2180000, 1 } };
+    u64 before = frame_free_count(), there, n = 0;
+    static hpa_t got[8192];
+    hpa_t pa;
+
+    frame_set_nodes(nodes, 2);
+    assert_int_equal(frame_free_count(), before);
+    there = frame_node_free(1);
+    assert_int_equal(there, (0x2180000 - 0x1101000) / PAGE_SIZE - 3); /* less the bytes of its range */
+    assert_int_equal(frame_node_free(0) + there, before);
+    while (frame_node_free(1)) {
+        pa = got[n++] = frame_alloc_near(0, HPA_NONE, 1);
+        assert_true(pa >= 0x1080000 && pa < 0x2180000);
+    }
+    pa = frame_alloc_near(0, HPA_NONE, 1); /* it has none left: another's */
+    assert_true(pa < 0x1080000 || pa >= 0x2180000);
+    frame_free(pa, 0);
+    while (n) frame_free(got[--n], 0);
+    assert_int_equal(frame_node_free(1), there);
+    for (unsigned i = 0; i < 4; i++) { /* joined again, and not across the border */
+        got[i] = frame_alloc_near(9, HPA_NONE, 1);
+        assert_true(got[i] >= 0x1080000 && got[i] + BIT(21) <= 0x2180000);
+    }
+    for (unsigned i = 0; i < 4; i++) frame_free(got[i], 9);
+    assert_int_equal(frame_free_count(), before);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_all_of_it), cmocka_unit_test(test_merge), cmocka_unit_test(test_below),
         cmocka_unit_test(test_random),    cmocka_unit_test(test_heap),  cmocka_unit_test(test_out_of_memory),
+        cmocka_unit_test(test_nodes),
     };
 
     return cmocka_run_group_tests(tests, group_setup, NULL);

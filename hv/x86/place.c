@@ -1,0 +1,101 @@
+#include "x86/place.h"
+
+#include "x86/insn.h"
+
+#define LEAF_TOPOLOGY    0x0bu /* SDM 2A, CPUID leaf 0Bh and its successor 1Fh */
+#define LEAF_TOPOLOGY_V2 0x1fu
+#define LEVEL_THREAD     1u
+#define MAX_LEVELS       8u
+
+#define CPUID_HTT        BIT(28) /* leaf 1, EDX: the package has several logical CPUs */
+
+/* The number of bits that `n` different numbers need. */
+static u32 bits_for(u32 n) { return n > 1 ? 32 - (u32)__builtin_clz(n - 1) : 0; }
+
+/* Level by level, from threads up, each tells how far an id is shifted to number what is above it. False:
+ * the CPU does not have this leaf. */
+static bool read_levels(u32 leaf, struct place_bits *b) {
+    *b = (struct place_bits){ 0 };
+    for (u32 i = 0; i < MAX_LEVELS; i++) {
+        struct cpuid level = cpuid_or_zero(leaf, i);
+        u32 type = level.ecx >> 8 & 0xff, shift = level.eax & 31;
+
+        if (!type || !(level.ebx & 0xffff)) return i > 0;
+        if (type == LEVEL_THREAD) b->thread = shift;
+        b->socket = shift;
+    }
+    return true;
+}
+
+/* Older CPUs of Intel: leaf 1 tells how many ids a package takes, leaf 4 how many of them are cores'. */
+static struct place_bits read_intel_legacy(void) {
+    struct cpuid one = cpuid(1, 0);
+    u32 ids = one.edx & CPUID_HTT ? one.ebx >> 16 & 0xff : 1;
+    u32 cores = (cpuid_or_zero(4, 0).eax >> 26) + 1;
+    struct place_bits b = { .socket = bits_for(ids) };
+
+    if (bits_for(cores) < b.socket) b.thread = b.socket - bits_for(cores);
+    return b;
+}
+
+/* Older CPUs of AMD: 8000_0008 tells how many bits number the cores of a package, or how many cores there
+ * are; none has threads before 8000_001E counts them. */
+static struct place_bits read_amd(void) {
+    u32 ecx = cpuid_or_zero(0x80000008, 0).ecx, size = ecx >> 12 & 15;
+    u32 threads = (cpuid_or_zero(0x8000001e, 0).ebx >> 8 & 0xff) + 1;
+
+    return (struct place_bits){ .socket = size ? size : bits_for((ecx & 0xff) + 1),
+                                .thread = bits_for(threads) };
+}
+
+struct place_bits place_bits_read(void) {
+    bool intel = cpuid(0, 0).ebx == CPUID_GENU;
+    struct place_bits b;
+
+    if (read_levels(LEAF_TOPOLOGY_V2, &b) || read_levels(LEAF_TOPOLOGY, &b)) return b;
+    return intel ? read_intel_legacy() : read_amd();
+}
+
+struct place place_of(const struct place_bits *b, u32 apic_id) {
+    u64 id = apic_id; /* so that a shift by 32 is no special case */
+
+    return (struct place){ .socket = (u32)(id >> b->socket),
+                           .core = (u32)((id & (BIT(b->socket) - 1)) >> b->thread),
+                           .thread = (u32)(id & (BIT(b->thread) - 1)) };
+}
+
+static bool same_socket(const struct place_bits *b, u32 x, u32 y) {
+    return (u64)x >> b->socket == (u64)y >> b->socket;
+}
+
+static bool same_core(const struct place_bits *b, u32 x, u32 y) {
+    return (u64)x >> b->thread == (u64)y >> b->thread;
+}
+
+/* Does `x` come before `y`? What shares more with `first` does; of equals, the lower id. */
+static bool comes_before(const struct place_bits *b, u32 x, u32 y, u32 first) {
+    bool socket_x = same_socket(b, x, first), socket_y = same_socket(b, y, first);
+    bool core_x = same_core(b, x, first), core_y = same_core(b, y, first);
+
+    if (socket_x != socket_y) return socket_x;
+    if (core_x != core_y) return core_x;
+    if (x == first || y == first) return x == first;
+    return x < y;
+}
+
+void place_sort(const struct place_bits *b, u32 *ids, u32 nr, u32 first) {
+    for (u32 i = 1; i < nr; i++) {
+        u32 id = ids[i], at = i;
+
+        for (; at > 0 && comes_before(b, id, ids[at - 1], first); at--) ids[at] = ids[at - 1];
+        ids[at] = id;
+    }
+}
+
+u32 place_one_per_core(const struct place_bits *b, u32 *ids, u32 nr) {
+    u32 left = 0;
+
+    for (u32 i = 0; i < nr; i++)
+        if (left == 0 || !same_core(b, ids[left - 1], ids[i])) ids[left++] = ids[i];
+    return left;
+}
