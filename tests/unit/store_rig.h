@@ -71,6 +71,9 @@ static inline const char *rig_text(const char *bytes, u32 len) {
     return text;
 }
 
+/* A packet's payload as a string, up to its first zero byte. */
+static inline const char *rig_string(const struct store_packet *packet) { return (const char *)packet->data; }
+
 /* One request of `len` bytes; the reply is in the client's `out`, and all that followed is done. */
 static inline struct store_packet *rig_send(struct store_client *c, u32 type, u32 tx, const void *payload,
                                             u32 len) {

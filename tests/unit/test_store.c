@@ -196,14 +196,14 @@ static void test_nested_transaction(void **state) {
     u32 tx = (u32)store_begin(&rig_client[1]);
     struct store_packet *r = rig_send(&rig_client[1], START, tx, "", 1);
 
-    assert_string_equal(r->data, "EBUSY");
+    assert_string_equal(rig_string(r), "EBUSY");
     snprintf(text, sizeof(text), "T");
     r = rig_send(&rig_client[2], END, tx, text, 2); /* somebody else's */
-    assert_string_equal(r->data, "ENOENT");
+    assert_string_equal(rig_string(r), "ENOENT");
     r = rig_send(&rig_client[1], END, tx, text, 2);
-    assert_string_equal(r->data, "OK");
+    assert_string_equal(rig_string(r), "OK");
     r = rig_send(&rig_client[1], READ, 77, "/a", 3);
-    assert_string_equal(r->data, "ENOENT");
+    assert_string_equal(rig_string(r), "ENOENT");
 }
 
 static void test_conflicts(void **state) {
@@ -282,7 +282,7 @@ static void test_types(void **state) {
                                  ~0u };
 
     for (u32 i = 0; i < ARRAY_SIZE(types); i++)
-        assert_string_equal(rig_send(&rig_client[0], types[i], 0, "/a", 3)->data, "ENOSYS");
+        assert_string_equal(rig_string(rig_send(&rig_client[0], types[i], 0, "/a", 3)), "ENOSYS");
 }
 
 /* An id that is used again inherits nothing. */
@@ -436,13 +436,13 @@ static void test_directory_part(void **state) {
     u32 len = 0, parts = 0, head;
 
     assert_int_equal(fill(&rig_client[0], "/d/child-%u", 5000), 5000);
-    assert_string_equal(rig_send(&rig_client[0], DIR, 0, "/d", 3)->data, "E2BIG");
+    assert_string_equal(rig_string(rig_send(&rig_client[0], DIR, 0, "/d", 3)), "E2BIG");
     for (;; parts++) {
         head = (u32)snprintf(path, sizeof(path), "/d%c%u", 0, len) + 1;
         r = rig_send(&rig_client[0], XS_DIRECTORY_PART, 0, path, head);
         assert_int_equal(r->head.type, XS_DIRECTORY_PART);
         if (!*generation) memcpy(generation, r->data, strnlen((char *)r->data, 24));
-        assert_string_equal(r->data, generation);
+        assert_string_equal(rig_string(r), generation);
         head = (u32)strlen(generation) + 1;
         memcpy(all + len, r->data + head, r->head.len - head);
         len += r->head.len - head;
@@ -460,7 +460,7 @@ static void test_directory_part(void **state) {
                  "/d\0"
                  "0",
                  5);
-    assert_string_not_equal(r->data, generation);
+    assert_string_not_equal(rig_string(r), generation);
     RUN({ 0, XS_DIRECTORY_PART, 0, "/d|", "EINVAL|" }, { 0, XS_DIRECTORY_PART, 0, "/d|x|", "EINVAL|" },
         { 0, XS_DIRECTORY_PART, 0, "/d|0", "EINVAL|" }, { 1, XS_DIRECTORY_PART, 0, "/d|0|", "EACCES|" },
         { 0, WRITE, 0, "/e/f|", "OK|" }, { 0, XS_DIRECTORY_PART, 0, "/none|0|", "ENOENT|" });

@@ -70,7 +70,7 @@ static void test_ring(void **state) {
     memset(big, 'v', sizeof(big));
     memcpy(big, "x", 2);
     r = ring_call(1, XS_WRITE, big, 4000);
-    assert_string_equal(r->data, "OK");
+    assert_string_equal(rig_string(r), "OK");
     assert_int_equal(r->head.req_id, 9);
     for (u32 i = 0; i < 50; i++) { /* round and round */
         r = ring_call(1, XS_READ, "x", 2);
@@ -81,7 +81,7 @@ static void test_ring(void **state) {
     }
     assert_int_equal(serve(1), 0); /* nothing to do: no event */
     r = ring_call(1, XS_WATCH, "x\0t", 4);
-    assert_string_equal(r->data, "OK");
+    assert_string_equal(rig_string(r), "OK");
     assert_int_equal(serve(1), 0);
     assert_int_equal(ring_get(1, big, 100), 16 + 4);
     assert_int_equal(((struct xs_header *)big)->type, XS_WATCH_EVENT);
@@ -110,7 +110,7 @@ static void test_ring_full(void **state) {
     assert_in_range(sent, XS_RING_SIZE, 3 * XS_RING_SIZE);
     assert_int_equal(page[1].rsp_prod - page[1].rsp_cons, XS_RING_SIZE);
     assert_int_equal(rig_client[1].memory, 0);
-    assert_string_equal(ring_call(2, XS_GET_DOMAIN_PATH, "3", 2)->data, "/local/domain/3");
+    assert_string_equal(rig_string(ring_call(2, XS_GET_DOMAIN_PATH, "3", 2)), "/local/domain/3");
     for (u32 i = 0; i < 100; i++) {
         got += ring_get(1, bytes, sizeof(bytes));
         serve(1);
@@ -130,14 +130,14 @@ static void broken(u32 error) {
     page[1].rsp_cons = prod;
     assert_int_equal(serve(1), 0); /* whatever it does now */
     assert_int_equal(page[1].rsp_prod, prod);
-    assert_string_equal(ring_call(2, XS_GET_DOMAIN_PATH, "3", 2)->data, "/local/domain/3");
+    assert_string_equal(rig_string(ring_call(2, XS_GET_DOMAIN_PATH, "3", 2)), "/local/domain/3");
     /* until it asks for another beginning */
     page[1].connection = XS_RECONNECT;
     assert_int_equal(serve(1) & STORE_TELL, STORE_TELL);
     assert_int_equal(page[1].connection, XS_CONNECTED);
     assert_int_equal(page[1].error, 0);
-    assert_string_equal(ring_call(1, XS_GET_DOMAIN_PATH, "3", 2)->data, "/local/domain/3");
-    assert_string_equal(ring_call(1, XS_WATCH, "x\0t", 4)->data, "OK");
+    assert_string_equal(rig_string(ring_call(1, XS_GET_DOMAIN_PATH, "3", 2)), "/local/domain/3");
+    assert_string_equal(rig_string(ring_call(1, XS_WATCH, "x\0t", 4)), "OK");
     assert_true(store_begin(c) > 0);
     serve(1);
     ring_get(1, (u8[64]){ 0 }, 64);
@@ -251,7 +251,7 @@ static void test_ring_waits(void **state) {
     assert_int_equal(got.head.type, XS_DIRECTORY_PART);
     for (u32 n = 0; n < 5; n++) got.head.len -= ring_get(1, got.data, got.head.len), serve(1);
     assert_int_equal(ring_get(1, &got, 32), 32);
-    assert_string_equal(got.data, "/local/domain/7");
+    assert_string_equal(rig_string(&got), "/local/domain/7");
     /* byte by byte, as the host's */
     assert_int_equal(store_rm(&rig_client[0], 0, "/d"), 0);
     h = (struct xs_header){ .type = XS_GET_DOMAIN_PATH, .len = 2 };
@@ -263,7 +263,7 @@ static void test_ring_waits(void **state) {
     assert_int_equal(store_feed(host, NULL, 0), 0);
     assert_false(store_waits(host));
     assert_int_equal(store_drain(host, &got, sizeof(got)), 16 + 16);
-    assert_string_equal(got.data, "/local/domain/7");
+    assert_string_equal(rig_string(&got), "/local/domain/7");
 }
 
 /* In somebody else's exit a guest gets what waits for it, and what it asks for stays in its ring. */
@@ -285,7 +285,7 @@ static void test_ring_hand_over(void **state) {
     assert_int_equal(ring_get(1, &got, 100), 16 + 5);
     assert_int_equal(store_pump(c, true), STORE_TELL);
     assert_int_equal(ring_get(1, &got, 100), 32);
-    assert_string_equal(got.data, "/local/domain/7");
+    assert_string_equal(rig_string(&got), "/local/domain/7");
     page[1].connection = XS_RECONNECT;
     assert_int_equal(store_pump(c, false), STORE_TELL | STORE_MORE);
     assert_int_equal(serve(1), 0);
@@ -370,13 +370,13 @@ static void test_every_state(void **state) {
             }
             for (u32 i = 0; i < 100; i++) serve(1);
             rig_settle();
-            assert_string_equal(ring_call(2, XS_GET_DOMAIN_PATH, "3", 2)->data, "/local/domain/3");
+            assert_string_equal(rig_string(ring_call(2, XS_GET_DOMAIN_PATH, "3", 2)), "/local/domain/3");
             if (!c->left) {
                 assert_int_equal(store_reset(c), 0);
                 rig_settle();
                 assert_int_equal(c->nr_watches + c->nr_transactions + c->nr_events, 0);
                 store_connect(c, &page[1]);
-                assert_string_equal(ring_call(1, XS_GET_DOMAIN_PATH, "3", 2)->data, "/local/domain/3");
+                assert_string_equal(rig_string(ring_call(1, XS_GET_DOMAIN_PATH, "3", 2)), "/local/domain/3");
             }
             rig_close(1);
             assert_int_equal(c->memory + c->nodes + c->nr_watches + c->nr_transactions + c->nr_events, 0);
