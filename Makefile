@@ -23,12 +23,28 @@ HV_CFLAGS := -std=gnu11 -O2 -g $(WARN) $(INC) -ffreestanding -fno-pic -fno-pie -
 	-mgeneral-regs-only -mno-red-zone -fno-stack-protector -fcf-protection=none \
 	-fno-asynchronous-unwind-tables -fno-omit-frame-pointer -fno-strict-aliasing -fno-common -MMD -MP
 
-LABS   :=# policies of labs/ that the image is to have: docs/writing-a-policy.md
-HV_C   := $(sort $(wildcard hv/*.c hv/*/*.c hv/*/*/*.c drivers/uart.c) $(LABS) $(if $(LABS),labs/policies.c))
+# $(call stamp,FILE,TEXT): FILE holds TEXT, and is written only when TEXT changes. What depends on FILE is
+# then built anew. TEXT is what decides what is built: compiler flags, or the objects of a program. The times
+# of sources and objects alone cannot show that a flag changed or that an object is no longer wanted.
+define stamp
+$(1): FORCE
+	@mkdir -p $$(@D)
+	@echo '$(strip $(2))' | cmp -s - $$@ || echo '$(strip $(2))' > $$@
+endef
+.PHONY: FORCE# else .SECONDARY lets make do without it, and no stamp is ever looked at
+
+# LABS names a policy of labs/ that the image is to have (docs/writing-a-policy.md). The image then has all of
+# labs/, because labs/policies.c lists them all, and so recordings number policies as the simulation does.
+LABS   :=
+LABS_C := $(if $(LABS),$(LABS) $(wildcard labs/*.c))
+HV_C   := $(sort $(wildcard hv/*.c hv/*/*.c hv/*/*/*.c drivers/uart.c) $(LABS_C))
 HV_ASM := $(sort $(wildcard boot/*.asm hv/*/*.asm))
 HV_OBJ := $(patsubst %.c,$(B)/image/%.o,$(HV_C)) $(patsubst %.asm,$(B)/image/%.o,$(HV_ASM))
 
-$(B)/image/%.o: %.c
+$(eval $(call stamp,$(B)/image/flags,$(CC) $(HV_CFLAGS)))
+$(eval $(call stamp,$(B)/image/objects,$(HV_OBJ)))
+
+$(B)/image/%.o: %.c $(B)/image/flags
 	@mkdir -p $(@D)
 	$(CC) $(HV_CFLAGS) -c $< -o $@
 
@@ -51,7 +67,7 @@ HV_LD := ld -nostdlib -z max-page-size=4096 -z noexecstack -T boot/takt.ld
 # 128-bit division and the like. Its red zone does no harm: interrupts are off, NMI and #MC have stacks of their own.
 LIBGCC := $(shell $(CC) -print-libgcc-file-name)
 
-$(B)/takt.elf: $(HV_OBJ) boot/takt.ld tools/mksyms.sh
+$(B)/takt.elf: $(HV_OBJ) $(B)/image/objects boot/takt.ld tools/mksyms.sh
 	$(HV_LD) -o $(B)/takt.pass1 $(HV_OBJ) $(LIBGCC)
 	tools/mksyms.sh $(B)/takt.pass1 > $(B)/symbols.asm
 	$(NASM) -f elf64 -o $(B)/symbols.o $(B)/symbols.asm
@@ -86,7 +102,10 @@ NET_GUESTS  := $(patsubst %.c,%,$(patsubst tests/guest/%,test-%,$(patsubst guest
 NET_ELF     := $(NET_GUESTS:%=$(B)/guests/%.elf)
 LWIP        := $(B)/lwip
 
-$(B)/guestlib/%.o: %.c
+$(eval $(call stamp,$(B)/guestlib/flags,$(CC) $(GUEST_CFLAGS)))
+$(eval $(call stamp,$(B)/guestlib/objects,$(GUESTLIB_OBJ)))
+
+$(B)/guestlib/%.o: %.c $(B)/guestlib/flags
 	@mkdir -p $(@D)
 	$(CC) $(GUEST_CFLAGS) -c $< -o $@
 $(B)/guestlib/%.asm.o: %.asm
@@ -94,13 +113,13 @@ $(B)/guestlib/%.asm.o: %.asm
 	$(NASM) -f elf64 -o $@ $<
 $(B)/guestlib/hv/lib/hist.o: GUEST_CFLAGS += -Ihv # the hypervisor's own histogram
 # An archive, so that a guest has in it what it uses.
-$(B)/libguest.a: $(GUESTLIB_OBJ) Makefile
+$(B)/libguest.a: $(GUESTLIB_OBJ) $(B)/guestlib/objects Makefile
 	@rm -f $@
 	ar rcs $@ $(GUESTLIB_OBJ)
-$(B)/guests/%.o: guests/%.c
+$(B)/guests/%.o: guests/%.c $(B)/guestlib/flags
 	@mkdir -p $(@D)
 	$(CC) $(GUEST_CFLAGS) -c $< -o $@
-$(B)/guests/test-%.o: tests/guest/%.c
+$(B)/guests/test-%.o: tests/guest/%.c $(B)/guestlib/flags
 	@mkdir -p $(@D)
 	$(CC) $(GUEST_CFLAGS) -c $< -o $@
 $(B)/guests/%.elf: $(B)/guests/%.o $(B)/libguest.a guestlib/guest.ld
@@ -136,13 +155,15 @@ HOST_OBJ    := $(patsubst %.c,$(B)/host/%.o,$(filter-out $(HOST_SKIP) labs/%,$(H
 LABS_OBJ    := $(patsubst %.c,$(B)/host/%.o,$(wildcard labs/*.c))
 
 $(B)/host/guestlib/%.o $(B)/host/tests/unit/test_page%.o: HOST_CFLAGS += -Iguestlib/include
-$(B)/host/%.o: %.c
+$(eval $(call stamp,$(B)/host/flags,$(CC) $(HOST_CFLAGS)))
+$(eval $(call stamp,$(B)/host/objects,$(HOST_OBJ)))
+$(B)/host/%.o: %.c $(B)/host/flags
 	@mkdir -p $(@D)
 	$(CC) $(HOST_CFLAGS) -c $< -o $@
 
-$(B)/libhv.a: $(HOST_OBJ)
+$(B)/libhv.a: $(HOST_OBJ) $(B)/host/objects
 	@rm -f $@
-	ar rcs $@ $^
+	ar rcs $@ $(HOST_OBJ)
 
 # Unit tests: each tests/unit/test_*.c is one CMocka program; tests/unit/fake_*.c stand in for the machine.
 UNIT       := $(patsubst tests/unit/%.c,$(B)/unit/%,$(wildcard tests/unit/test_*.c))
@@ -225,12 +246,14 @@ FUZZ_CFLAGS := $(filter-out -Werror,$(HOST_CFLAGS)) -O1 -Wno-missing-field-initi
 FUZZ_OBJ    := $(patsubst %.c,$(B)/fuzz/obj/%.o,$(filter-out $(HOST_SKIP),$(HV_C)) $(DRIVERS_C) $(wildcard tests/unit/fake_*.c))
 FUZZ_TIME   ?= 20
 
-$(B)/fuzz/obj/%.o: %.c
+$(eval $(call stamp,$(B)/fuzz/flags,$(FUZZ_CC) $(FUZZ_CFLAGS)))
+$(eval $(call stamp,$(B)/fuzz/objects,$(FUZZ_OBJ)))
+$(B)/fuzz/obj/%.o: %.c $(B)/fuzz/flags
 	@mkdir -p $(@D)
 	$(FUZZ_CC) $(FUZZ_CFLAGS) -c $< -o $@
-$(B)/fuzz/libhv.a: $(FUZZ_OBJ)
+$(B)/fuzz/libhv.a: $(FUZZ_OBJ) $(B)/fuzz/objects
 	@rm -f $@
-	ar rcs $@ $^
+	ar rcs $@ $(FUZZ_OBJ)
 $(B)/fuzz/%: $(B)/fuzz/obj/tests/fuzz/%.o $(B)/fuzz/libhv.a
 	$(FUZZ_CC) -fsanitize=fuzzer,address,undefined -o $@ $< -Wl,--start-group $(B)/fuzz/libhv.a -Wl,--end-group
 
@@ -253,7 +276,7 @@ lwip: $(LWIP)/VERSION
 $(NET_TEST): HOST_CFLAGS += $(NET_INC)
 $(patsubst %.c,$(B)/host/%.o,$(NET_C) $(wildcard tests/unit/test_net*.c) tests/unit/net_wire.c): netstack/lwipopts.h | $(LWIP)/VERSION
 LWIP_OBJ := $(patsubst %.c,lwip/%.o,$(LWIP_C))
-$(addprefix $(B)/host/,$(LWIP_OBJ)): $(B)/host/lwip/%.o: $(LWIP)/VERSION netstack/lwipopts.h
+$(addprefix $(B)/host/,$(LWIP_OBJ)): $(B)/host/lwip/%.o: $(B)/host/flags $(LWIP)/VERSION netstack/lwipopts.h
 	@mkdir -p $(@D)
 	$(CC) $(filter-out $(WARN),$(HOST_CFLAGS)) $(NET_INC) -c $(LWIP)/src/$*.c -o $@
 $(B)/libnet.a: $(patsubst %.c,$(B)/host/%.o,$(NET_C)) $(addprefix $(B)/host/,$(LWIP_OBJ))
@@ -280,10 +303,10 @@ tsan: $(TSAN) ## the contexts of network stack and page cache under ThreadSaniti
 GUEST_NET  := $(patsubst %,$(B)/guestnet/%,$(patsubst %.c,%.o,$(NET_C) $(NET_OWN)) $(LWIP_OBJ))
 GUEST_LWIP := $(NET_INC) -Dmem_init=lwip_mem_init # the library has one of that name
 
-$(filter $(B)/guestnet/netstack/%,$(GUEST_NET)): $(B)/guestnet/%.o: %.c netstack/lwipopts.h | $(LWIP)/VERSION
+$(filter $(B)/guestnet/netstack/%,$(GUEST_NET)): $(B)/guestnet/%.o: %.c $(B)/guestlib/flags netstack/lwipopts.h | $(LWIP)/VERSION
 	@mkdir -p $(@D)
 	$(CC) $(GUEST_CFLAGS) $(GUEST_LWIP) -c $< -o $@
-$(filter $(B)/guestnet/lwip/%,$(GUEST_NET)): $(B)/guestnet/lwip/%.o: $(LWIP)/VERSION netstack/lwipopts.h
+$(filter $(B)/guestnet/lwip/%,$(GUEST_NET)): $(B)/guestnet/lwip/%.o: $(B)/guestlib/flags $(LWIP)/VERSION netstack/lwipopts.h
 	@mkdir -p $(@D)
 	$(CC) $(filter-out $(WARN),$(GUEST_CFLAGS)) $(GUEST_LWIP) -c $(LWIP)/src/$*.c -o $@
 NET_GUEST_O := $(NET_GUESTS:%=$(B)/guests/%.o) $(B)/guests/stamped/front.o
@@ -297,7 +320,7 @@ $(NET_ELF): $(B)/libguestnet.a
 # lwIP reads headers where they lie, which x86 does not mind.
 $(NET_FUZZ): FUZZ_CFLAGS += $(NET_INC)
 $(NET_FUZZ): netstack/lwipopts.h | $(LWIP)/VERSION
-$(addprefix $(B)/fuzz/obj/,$(LWIP_OBJ)): $(B)/fuzz/obj/lwip/%.o: $(LWIP)/VERSION netstack/lwipopts.h
+$(addprefix $(B)/fuzz/obj/,$(LWIP_OBJ)): $(B)/fuzz/obj/lwip/%.o: $(B)/fuzz/flags $(LWIP)/VERSION netstack/lwipopts.h
 	@mkdir -p $(@D)
 	$(FUZZ_CC) $(filter-out $(WARN),$(FUZZ_CFLAGS)) -fno-sanitize=alignment $(NET_INC) -c $(LWIP)/src/$*.c -o $@
 $(B)/fuzz/fuzz_net: $(NET_FUZZ) $(addprefix $(B)/fuzz/obj/,$(LWIP_OBJ))
@@ -422,4 +445,6 @@ help: ## this list
 .PHONY: all sim sim-scale iso run demo test test-needs test-guest pytest check fuzz bench compare net-demo net-experiments \
 	store-bench store-demo sriov-demo run-gdb machines guests unit unit-build net-guests lwip tsan lint size mutants clean help
 
--include $(shell find $(B) -name '*.d' -type f 2>/dev/null)
+# What each object includes; not the files of such names in fresh systems and in copies of the tree.
+NOT_OURS := -path $(B)/fresh -o -path $(B)/mutants
+-include $(shell find $(B) \( $(NOT_OURS) \) -prune -o -name '*.d' -type f -print 2>/dev/null)

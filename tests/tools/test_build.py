@@ -1,0 +1,71 @@
+"""The Makefile: what is built anew, and when. Compiler and linker are fakes that write down their arguments."""
+import os
+import re
+import subprocess
+
+import pytest
+from conftest import ROOT
+
+IMAGE = "takt.elf"
+FAKE = """#!/bin/sh
+# Writes its own arguments to the file behind -o.
+all="$*"
+while [ $# -gt 1 ]; do [ "$1" != -o ] || echo "$all" > "$2"; shift; done
+"""
+
+
+@pytest.fixture
+def make(tmp_path, monkeypatch):
+    """make(VARIABLE=value ...) makes the image and returns the names of the objects that it was linked from."""
+    tools = tmp_path / "bin"
+    tools.mkdir()
+    for name in ("cc", "ld", "nasm", "nm"):
+        (tools / name).write_text(FAKE)
+        (tools / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tools}:{os.environ['PATH']}")
+    build = tmp_path / "build"
+
+    def run(**variables):
+        variables = {"CC": "cc", "NASM": "nasm", "B": build, **variables}
+        words = [f"{name}={value}" for name, value in variables.items()]
+        env = {k: v for k, v in os.environ.items() if not k.startswith(("MAKE", "MFLAGS"))}
+        done = subprocess.run(["make", "-s", "-j2", *words, str(build / IMAGE)], cwd=ROOT, env=env,
+                              capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        return set(re.findall(r"image/(\S+)\.o", (build / IMAGE).read_text()))
+
+    run.build = build
+    return run
+
+
+def compiled(make):
+    """{object: when it was compiled} of all that are compiled from C."""
+    image = make.build / "image"
+    return {path: path.stat().st_mtime_ns for path in image.rglob("*.o")
+            if os.path.exists(os.path.join(ROOT, path.relative_to(image).with_suffix(".c")))}
+
+
+def test_an_image_has_the_policies_that_were_asked_for_last(make):
+    labs = {"labs/stride", "labs/policies"}
+    plain = make()
+    assert not plain & labs
+    assert make(LABS="labs/stride.c") == plain | labs
+    assert make() == plain
+    assert make(LABS="labs/stride.c") == plain | labs
+
+
+def test_an_image_with_one_policy_of_labs_has_all_that_the_list_names(make, tmp_path):
+    mine = tmp_path / "mine.c"
+    mine.write_text("")
+    assert {"labs/stride", "labs/policies"} <= make(LABS=mine)
+
+
+def test_other_flags_compile_anew_and_the_same_ones_do_not(make):
+    make()
+    before = compiled(make)
+    make()
+    assert compiled(make) == before
+    make(CC="cc -DOTHER")
+    after = compiled(make)
+    assert len(before) > 50 and before.keys() == after.keys()
+    assert not [path for path in before if after[path] == before[path]]
