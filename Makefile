@@ -382,12 +382,12 @@ fuzz: $(FUZZ) ## every fuzz target for FUZZ_TIME seconds
 	    echo "$$n: $$(sed -n 's/.*executed_units: *//p' $(B)/fuzz/$$n.log) inputs, no finding"; done
 
 bench: ## what each operation costs in instructions, sizes, decisions, against the budgets (N=10000 iterations)
-	@tools/deps.sh build qemu check
-	@$(SUBMAKE) -s -j2 all $(B)/sched-cost
+	@tools/deps.sh build qemu net cost
+	@$(SUBMAKE) -s -j2 all && $(SUBMAKE) -s net-guests
 	@$(PYTHON) tools/bench.py $(if $(N),-n $(N))
 
 compare: ## the papers' policies side by side, in the simulation and on Bochs (PLATFORM=bochs|qemu|kvm SEEDS=n)
-	@tools/deps.sh build $(if $(filter qemu kvm,$(PLATFORM)),qemu,bochs) compare
+	@tools/deps.sh build $(if $(filter qemu kvm,$(PLATFORM)),qemu,bochs) cost compare
 	@$(SUBMAKE) -s -j2 all $(B)/sim
 	@$(PYTHON) tools/compare.py --platform sim --platform $(if $(filter qemu kvm,$(PLATFORM)),$(PLATFORM),bochs) \
 	    $(if $(SEEDS),--seeds $(SEEDS))

@@ -40,7 +40,8 @@ OPS = {
 # Instructions of each frame or request, by tools/iobench.py, at most.
 IO = {("frame", "1"): 10500, ("frame", "32"): 5200, ("write", "1"): 12000, ("write", "32"): 2000, ("read", "1"): 12000,
       ("read", "32"): 2000}
-MEMORY_BUDGET = 96 * 1024  # of an idle VM, beyond its RAM and its page tables
+# Bytes of an idle VM beyond its RAM: 96 KiB, and 16 pages for its page tables.
+MEMORY_BUDGET = 96 * 1024 + 16 * 4096
 NET_BUDGET = 1 << 20  # of a network device, beyond the buffers asked for: hypervisor, driver domain and guest
 
 CONFIG = """\
@@ -126,6 +127,12 @@ start = {first}
 """
 
 
+def within(label, got, most, unit="bytes"):
+    """Prints a figure with its limit. Returns whether the figure keeps to it."""
+    print(f"{label}: {got} {unit} (at most {most}){'' if got <= most else '   OVER BUDGET'}")
+    return got <= most
+
+
 def boot(name, script, until, n=10000, first="no", config=CONFIG):
     """Runs a script; returns all of the serial output."""
     directory = os.path.join(machine.BUILD, "run", f"bench-{name}")
@@ -189,9 +196,9 @@ def measure_io(over):
     text = boot("net-memory", "@20ms create idle4\n+0ms create iodom\n+50ms create net1\n+50ms info -j=before\n+0ms create net2\n"
                 "+50ms info -j=after\n+0ms destroy idle4\n+50ms info -j=less\n+0ms poweroff\n", r"\"id\": *\"less\".*\n")
     memory["hypervisor"] = memory_between(text, "before", "after", 4) + memory_between(text, "after", "less", -4)
-    print("memory of a network device beyond its buffers: " + ", ".join(f"{who} {n}" for who, n in memory.items()) +
-          f" bytes (at most {NET_BUDGET} in all)")
-    if sum(memory.values()) > NET_BUDGET:
+    parts = ", ".join(f"{room} {n}" for room, n in memory.items())
+    label = f"memory of a network device beyond its buffers ({parts})"
+    if not within(label, sum(memory.values()), NET_BUDGET):
         over.append("memory of a network device")
     return stages, memory
 
@@ -210,10 +217,9 @@ def measure_msi(n, over):
 
 
 def decision_costs():
-    """What tools/sched-cost.py counts on the host build; it prints its table here."""
-    command = [sys.executable, os.path.join(machine.ROOT, "tools", "sched-cost.py")]
-    subprocess.run(command, cwd=machine.ROOT, check=False)
-    done = subprocess.run(command + ["-j"], cwd=machine.ROOT, stdout=subprocess.PIPE, check=False)
+    """What tools/sched-cost.py counts on the host build, or None; it prints its table on stderr."""
+    command = [sys.executable, os.path.join(machine.ROOT, "tools", "sched-cost.py"), "-j"]
+    done = subprocess.run(command, cwd=machine.ROOT, stdout=subprocess.PIPE, check=False)
     return json.loads(done.stdout) if done.stdout else None
 
 
@@ -241,13 +247,12 @@ def main():
 
     text = boot("idle", "@20ms info -j=before\n+0ms create idle\n+50ms info -j=after\n+0ms poweroff\n", r"\"id\": *\"after\".*\n")
     memory = memory_between(text, "before", "after", 2)
-    print(f"memory of an idle VM beyond its RAM: {memory} bytes (at most {MEMORY_BUDGET} and page tables)")
-    if memory > MEMORY_BUDGET + 16 * 4096:
+    if not within("memory of an idle VM beyond its RAM", memory, MEMORY_BUDGET):
         over.append("memory")
     sizes = size.section_bytes(os.path.join(machine.BUILD, "takt.elf"))
-    print(f"image: {sizes['text']} bytes of text (at most {size.TEXT_LIMIT}), {sizes['data']} of data, {sizes['bss']} zeroed")
-    if sizes["text"] > size.TEXT_LIMIT:
+    if not within("text of the image", sizes["text"], size.TEXT_LIMIT):
         over.append("text")
+    print(f"data of the image: {sizes['data']} bytes, and {sizes['bss']} that are zeroed at the start")
 
     print()
     msi = measure_msi(args.n, over)

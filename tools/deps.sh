@@ -1,8 +1,10 @@
 #!/usr/bin/env bash
 # Installs what is missing on Debian 12, 13 and Ubuntu 24.04, through apt; says what and why first; does nothing if all is there.
-#   tools/deps.sh [--print] GROUP...      GROUP: build qemu bochs test net clients store check compare debug picture
+#   tools/deps.sh [--print] GROUP...      GROUP: build qemu bochs test net clients store check cost compare debug
+#                                       picture fresh
 # --print tells what it would do and does nothing. --backports prints the apt source that a QEMU older than 8 leads to,
-# --deb-src the one of this release's source packages; the first line is its file format.
+# --deb-src the one of this release's source packages, --source SUITE the one of another release of the same distribution;
+# the first line is its file format.
 set -eu
 
 QEMU_MIN=8
@@ -43,8 +45,7 @@ check|clang|clang|fuzz targets
 check|libclang-rt-dev|sanitizers|fuzz targets: libFuzzer and sanitizers
 check|clang-format|clang-format|lint
 check|cppcheck|cppcheck|lint
-check|valgrind|valgrind|cost of scheduling decisions (callgrind)
-compare|valgrind|valgrind|cost of scheduling decisions (callgrind)
+cost|valgrind|valgrind|cost of scheduling decisions (callgrind)
 compare|python3-matplotlib|py:matplotlib|the picture of a comparison
 store|xenstore-utils|xenstore-ls|clients of the store
 store|python3-pyxs|py:pyxs|a client of the store in Python
@@ -148,6 +149,11 @@ install_qemu() {
 	install -t "$code-backports" qemu-system-x86
 }
 
+if [ "${1:-}" = --source ] && [ $# = 2 ]; then
+	derived_source "$(os_field VERSION_CODENAME)" "$2" deb
+	exit
+fi
+
 print=
 groups=
 for a in "$@"; do
@@ -155,8 +161,8 @@ for a in "$@"; do
 	--print) print=1 ;;
 	--backports) code=$(os_field VERSION_CODENAME); derived_source "$code" "$code-backports" deb; exit ;;
 	--deb-src) code=$(os_field VERSION_CODENAME); derived_source "$code" "$code" deb-src; exit ;;
-	build | qemu | bochs | test | net | clients | store | check | compare | debug | picture) groups="$groups $a" ;;
-	*) sed -n '2,5s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
+	build | qemu | bochs | test | net | clients | store | check | cost | compare | debug | picture | fresh) groups="$groups $a" ;;
+	*) sed -n '2,7s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
 	esac
 done
 

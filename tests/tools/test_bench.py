@@ -1,0 +1,45 @@
+"""make bench, tools/sched-cost.py: what they install and build first; a limit printed is the one checked."""
+import importlib.util
+import os
+import re
+import subprocess
+
+import pytest
+from conftest import ROOT
+
+import bench
+
+spec = importlib.util.spec_from_file_location("sched_cost", os.path.join(ROOT, "tools", "sched-cost.py"))
+sched_cost = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(sched_cost)
+
+
+def groups(target):
+    """The groups of tools/deps.sh that a target of the Makefile installs first."""
+    done = subprocess.run(["make", "-n", target], cwd=ROOT, capture_output=True, text=True, check=True)
+    return set(re.search(r"^tools/deps.sh (.*)", done.stdout, re.M)[1].split())
+
+
+def test_bench_installs_what_it_needs_alone():
+    assert groups("bench") == {"build", "qemu", "net", "cost"}
+
+
+def test_a_limit_that_is_printed_is_the_one_that_is_checked(capsys):
+    for most in (0, 4096, bench.MEMORY_BUDGET):
+        assert bench.within("memory", most, most) and not bench.within("memory", most + 1, most)
+        kept, exceeded = capsys.readouterr().out.splitlines()
+        assert kept == f"memory: {most} bytes (at most {most})"
+        assert exceeded == f"memory: {most + 1} bytes (at most {most})   OVER BUDGET"
+
+
+def test_what_is_measured_is_built_first():
+    if os.path.exists(sched_cost.PROGRAM):
+        os.unlink(sched_cost.PROGRAM)
+    sched_cost.build()
+    assert os.access(sched_cost.PROGRAM, os.X_OK)
+
+
+def test_without_valgrind_a_sentence_is_the_end(monkeypatch):
+    monkeypatch.setattr(sched_cost.shutil, "which", lambda name: None)
+    with pytest.raises(SystemExit, match="valgrind, .* is not here: tools/deps.sh cost installs it"):
+        sched_cost.main()
