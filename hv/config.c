@@ -60,7 +60,7 @@ static const struct {
     [GUEST_CONSOLE] = { "keep or log", 0, 1, { "keep", "log" } },
     [ON_DMA_FAULT] = { "stop or log", 0, 1, { "stop", "log" } },
     [BOOT_FAULT] = { "none, tsc or tsc-stuck", 0, 2, { "none", "tsc", "tsc-stuck" } },
-    [PCI] = { "a PCI device such as 00:03.0", 0, ~0ull },
+    [PCI] = { "a PCI device such as 00:03.0 or 0001:03:00.0", 0, ~0ull },
     [VF] = { "a virtual function such as igb0/any or 01:00.0/2", 0, ~0ull },
     [NET... DISK] = { "the name of the VM that serves it, perhaps with at most 95 characters of options" },
 };
@@ -177,10 +177,11 @@ int config_vf(const char *s, u64 *request) {
     slash = text + (slash - s) + 1;
     any = strcmp(slash, "any") == 0;
     if (named ? parse_u64(text + 3, &n, NULL) : parse_pci(text, &n, NULL)) return -EINVAL;
-    if ((!any && parse_u64(slash, &vf, NULL)) || n > 0xffff || vf > 0xff) return -EINVAL;
+    if ((!any && parse_u64(slash, &vf, NULL)) || n > (named ? 0xffff : UINT32_MAX) || vf > 0xff)
+        return -EINVAL;
     if (at && (parse_u64(at + 1, &rate, NULL) || rate < 1000 || rate >= 32000)) return -EINVAL;
-    *request = CONFIG_VF | (named ? CONFIG_VF_NAMED : 0) | (any ? CONFIG_VF_ANY : 0) | rate / 1000 << 24 |
-               vf << 16 | n;
+    *request = CONFIG_VF | (named ? CONFIG_VF_NAMED : 0) | (any ? CONFIG_VF_ANY : 0) | rate / 1000 << 40 |
+               vf << 32 | n;
     return 0;
 }
 
@@ -232,7 +233,7 @@ static int add_pci(struct reader *r, const struct key *k, const char *value, u64
     if (vm->nr_pci == CONFIG_MAX_PCI)
         return report(r, value, ERROR, "%s: %s is one too many: a VM can have %u", k->name, value,
                       CONFIG_MAX_PCI);
-    vm->pci[vm->nr_pci++] = (u32)bdf;
+    vm->pci[vm->nr_pci++] = bdf;
     return 0;
 }
 

@@ -12,13 +12,16 @@
 #define CONFIG_MAX_PARAMS 16
 #define CONFIG_MAX_PCI    4
 
-/* A virtual function: of the physical one that has this bdf or, CONFIG_VF_NAMED, is called igb and this
- * number, in the lowest 16 bits; which, in bits 16 to 23, or CONFIG_VF_ANY; so many thousand interrupts a
- * second, in bits 24 to 28, 0: as the VM's others. */
-#define CONFIG_VF_RATE(asked) (((asked) >> 24 & 31) * 1000)
-#define CONFIG_VF             BIT(31)
-#define CONFIG_VF_NAMED       BIT(30)
-#define CONFIG_VF_ANY         BIT(29)
+/* How a VM asks for a device of the machine: a PCI device by its number (parse_pci() has the
+ * form) in the lower 32 bits. With CONFIG_VF it asks for a virtual function. Then the lower 32
+ * bits name the physical function: by its number, or with CONFIG_VF_NAMED by the N of its name
+ * igbN. Bits 32 to 39 say which of its virtual functions, unless CONFIG_VF_ANY is set; bits 40
+ * to 44 say how many thousand interrupts a second it may make, 0 if as many as the VM's other
+ * devices. */
+#define CONFIG_VF_RATE(asked) (((asked) >> 40 & 31) * 1000)
+#define CONFIG_VF             BIT(63)
+#define CONFIG_VF_NAMED       BIT(62)
+#define CONFIG_VF_ANY         BIT(61)
 
 /* A setting that the parameter table (hv/sched/policy.h) knows by name; bound when its object exists. */
 struct config_param {
@@ -61,7 +64,7 @@ struct config_vm {
     u32 nr_devices;
     bool debugcon, debug_exit, start; /* optional devices; started at boot (default 1) */
     u32 nr_pci;                       /* devices of the machine that are given to it */
-    u32 pci[CONFIG_MAX_PCI];          /* bus << 8 | device << 3 | function, or CONFIG_VF */
+    u64 pci[CONFIG_MAX_PCI];          /* what they are asked for by: above */
     bool unsafe_dma;         /* where no IOMMU confines them they may reach all memory: its RAM is one block
                                 below 4 GiB */
     bool allow_shared_group; /* what they can reach unseen may be another's */

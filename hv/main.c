@@ -106,7 +106,7 @@ static void platform_init(void) {
 }
 
 static void devices_init(void) {
-    const char *how = pci_space_init(&acpi);
+    const char *how = pci_space_init(&acpi, &all_ram);
 
     pci_enumerate();
     if (sriov_enable(config.vfs)) {

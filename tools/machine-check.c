@@ -317,7 +317,8 @@ static void check_tables(void) {
     printf("overrides: %u\n", info.nr_overrides);
     printf("malformed tables: %u\n", info.bad_tables);
     printf("hpet: %lx\n", info.hpet_addr);
-    printf("ecam: %lx\n", info.ecam);
+    printf("ecam: %lx\n", info.nr_ecams ? info.ecam[0].base : 0);
+    printf("ecam windows: %u\n", info.nr_ecams);
     if (info.serial.there)
         printf("serial port: %s %lx\n", info.serial.in_memory ? "memory" : "I/O", info.serial.addr);
     if (!info.dmar) return;
@@ -338,7 +339,7 @@ static void check_pci(void) {
         bridges += d->header == 1;
         express += d->express != 0;
         msix += d->msix != 0;
-        alone += pci_group(d) == d->bdf;
+        alone += d->group == d->bdf;
     }
     printf("pci functions: %u\n", pci_count());
     printf("pci bridges: %u\n", bridges);

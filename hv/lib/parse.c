@@ -134,8 +134,8 @@ int parse_pci(const char *s, u64 *bdf, const char **bad) {
     if (!error) error = take_hex(&s, 2, ':', &bus);
     if (!error) error = take_hex(&s, 2, '.', &device);
     if (!error) error = take_hex(&s, 1, 0, &function);
-    if (!error && (segment || device > 31 || function > 7)) error = -ERANGE;
-    if (!error) *bdf = bus << 8 | device << 3 | function;
+    if (!error && (device > 31 || function > 7)) error = -ERANGE;
+    if (!error) *bdf = segment << 16 | bus << 8 | device << 3 | function;
     return done(error, s, bad);
 }
 

@@ -12,8 +12,8 @@ int parse_size(const char *s, u64 *bytes,
                const char **bad); /* "64k", "16M", "2G": powers of 1024; no unit: bytes */
 int parse_time(const char *s, u64 *ns, const char **bad); /* "10ms", "50us", "1.5s", "20ns"; no unit: error */
 int parse_permille(const char *s, u64 *permille, const char **bad); /* "40%", "12.5%"; 0 to 100 % */
-/* "00:03.0", "0000:00:03.0": bus, device, function of PCI, hexadecimal; bus << 8 | device << 3 |
- * function. */
+/* "00:03.0", "0001:00:03.0": segment, bus, device and function of PCI, hexadecimal, to
+ * segment << 16 | bus << 8 | device << 3 | function. */
 int parse_pci(const char *s, u64 *bdf, const char **bad);
 int parse_cpus(const char *s, struct cpumask *m,
                const char **bad); /* "0-3,^2,5", "all"; may turn out empty */

@@ -38,7 +38,7 @@ int give_refuse(struct vm *vm, int error, const char *fmt, ...) {
 }
 
 static int refuse_device(struct vm *vm, int error, const struct pci_device *d, const char *why) {
-    return give_refuse(vm, error, "PCI device " BDF ": %s", BDF_OF(d), why);
+    return give_refuse(vm, error, "PCI device %s: %s", d->name, why);
 }
 
 /* ---- who has it ---- */
@@ -80,49 +80,46 @@ static const struct pci_device *page_shared(const struct pci_device *d, const st
 
 /* Another device, which the VM neither has nor is about to get, and that this one can reach unseen. */
 static const struct pci_device *group_shared(const struct vm *vm, const struct pci_device *d) {
-    for (u32 i = 0, group = pci_group(d); i < pci_count() && !vm->config.allow_shared_group; i++) {
+    for (u32 i = 0; i < pci_count() && !vm->config.allow_shared_group; i++) {
         const struct pci_device *other = pci_at(i);
         bool its = other == d || other->owner == vm;
 
         for (u32 k = 0; k < vm->config.nr_pci; k++) its |= vm->config.pci[k] == other->bdf && !other->owner;
-        if (!its && other->header == 0 && pci_group(other) == group) return other;
+        if (!its && other->header == 0 && other->group == d->group) return other;
     }
     return NULL;
 }
 
 /* May the VM have what is asked for (config.h)? Looks at BAR `part` of it. */
-static int may_have(struct vm *vm, u32 asked, u32 part, struct pci_device **found) {
-    struct pci_device *d = *found = asked & CONFIG_VF ? sriov_asked(asked) : pci_find(asked);
+static int may_have(struct vm *vm, u64 asked, u32 part, struct pci_device **found) {
+    struct pci_device *d = *found = asked & CONFIG_VF ? sriov_asked(asked) : pci_find((u32)asked);
     const struct pci_device *other = d ? page_shared(d, &d->bar[part]) : NULL;
     const char *why = d ? iommu_refused(d) : NULL;
+    char name[PCI_NAME];
 
     if (!d && asked & CONFIG_VF)
         return give_refuse(vm, -ENOENT, "there is no virtual function, or none left, as it is asked for");
-    if (!d)
-        return give_refuse(vm, -ENOENT, "there is no PCI device " BDF, asked >> 8, asked >> 3 & 31,
-                           asked & 7);
+    if (!d) return give_refuse(vm, -ENOENT, "there is no PCI device %s", pci_name((u32)asked, name));
     if (give_refused(d)) return refuse_device(vm, -EINVAL, d, give_refused(d));
-    if (d->owner)
-        return give_refuse(vm, -EBUSY, "PCI device " BDF " belongs to %s", BDF_OF(d), d->owner->name);
+    if (d->owner) return give_refuse(vm, -EBUSY, "PCI device %s belongs to %s", d->name, d->owner->name);
     if (other)
-        return give_refuse(vm, -EINVAL, "PCI device " BDF " has registers in one page with " BDF, BDF_OF(d),
-                           BDF_OF(other));
+        return give_refuse(vm, -EINVAL, "PCI device %s has registers in one page with %s", d->name,
+                           other->name);
     other = part ? NULL : group_shared(vm, d);
     if (other)
         return give_refuse(vm, -EPERM,
-                           "PCI device " BDF " could reach " BDF " unseen: one VM gets both, or it needs"
+                           "PCI device %s could reach %s unseen: one VM gets both, or it needs"
                            " allow_shared_group = yes",
-                           BDF_OF(d), BDF_OF(other));
+                           d->name, other->name);
     if (why && iommu_blocks(d))
-        return give_refuse(vm, -EPERM, "PCI device " BDF " cannot be given to VMs, as %s", BDF_OF(d), why);
+        return give_refuse(vm, -EPERM, "PCI device %s cannot be given to VMs, as %s", d->name, why);
     if (why && !vm->config.unsafe_dma)
-        return give_refuse(vm, -EPERM,
-                           "PCI device " BDF " reaches all memory, as %s: it needs unsafe_dma = yes",
-                           BDF_OF(d), why);
+        return give_refuse(vm, -EPERM, "PCI device %s reaches all memory, as %s: it needs unsafe_dma = yes",
+                           d->name, why);
     return 0;
 }
 
-static void take(struct vm *vm, struct pci_device *d, u32 index, u32 asked) {
+static void take(struct vm *vm, struct pci_device *d, u32 index, u64 asked) {
     d->owner = vm;
     d->asked = asked;
     d->part = d->offset = 0;
@@ -131,8 +128,8 @@ static void take(struct vm *vm, struct pci_device *d, u32 index, u32 asked) {
     d->confined = !iommu_refused(d);
     if (!d->confined)
         log_warn("%s: unsafe_dma: who controls this VM can read and write all memory of the machine, by PCI "
-                 "device " BDF,
-                 vm->name, BDF_OF(d));
+                 "device %s",
+                 vm->name, d->name);
     vm->pci[index] = d;
     vm->nr_pci = MAX(vm->nr_pci, index + 1);
 }
@@ -184,8 +181,7 @@ static int map_bar(struct vm *vm, struct pci_device *d, u32 i) {
 
     if (first < vm->mem.low_size ||
         (last > TAKT_HIGH_RAM && first < TAKT_HIGH_RAM + vm->mem.size - vm->mem.low_size))
-        return give_refuse(vm, -EINVAL, "BAR %u of PCI device " BDF " lies where this VM has RAM", i,
-                           BDF_OF(d));
+        return give_refuse(vm, -EINVAL, "BAR %u of PCI device %s lies where this VM has RAM", i, d->name);
     table = msix_pages(d, i, &table, &end) ? MIN(table, last) : (end = last);
     end = MIN(end, last);
     if (from == table && table < end) {
@@ -247,8 +243,7 @@ static int switch_on(struct vm *vm, struct pci_device *d, u64 *at) {
         return refuse_device(vm, -EAGAIN, d, "its physical function stays in its reset");
     }
     if (!d->was_reset && !d->quiet)
-        log_info("%s: PCI device " BDF " cannot be reset: it may go on where it was left", vm->name,
-                 BDF_OF(d));
+        log_info("%s: PCI device %s cannot be reset: it may go on where it was left", vm->name, d->name);
     pci_write(d->bdf, PCI_COMMAND, 2, command);
     if (d->confined && (err = iommu_attach(d, vm)))
         return refuse_device(vm, err, d, "its IOMMU does not take it");
@@ -309,7 +304,7 @@ static bool standing(const struct vm *vm) { return vm->state != VM_CREATING && v
 
 static int begin(struct vm *vm, struct pci_device *d, u32 index) {
     hot = (struct hot){ .d = d, .index = index, .end = now_ns() + LET_GO_NS };
-    log_info("%s: PCI device " BDF " %s", vm->name, BDF_OF(d), d->leaving ? "is to be taken" : "comes");
+    log_info("%s: PCI device %s %s", vm->name, d->name, d->leaving ? "is to be taken" : "comes");
     return 1;
 }
 
@@ -358,7 +353,7 @@ static int take_back(struct vm *vm, struct pci_device *d, u64 *at) {
     return hot.failed;
 }
 
-static int hot_begin(struct vm *vm, u32 asked) {
+static int hot_begin(struct vm *vm, u64 asked) {
     struct pci_device *d;
     u32 index = 0;
     int err = 0;
@@ -373,7 +368,7 @@ static int hot_begin(struct vm *vm, u32 asked) {
     return begin(vm, d, index);
 }
 
-int give_attach(struct vm *vm, u32 asked, u64 *at) {
+int give_attach(struct vm *vm, u64 asked, u64 *at) {
     struct pci_device *d = hot.d;
     int r;
 
@@ -422,7 +417,7 @@ static void tell(const struct vm *vm, u32 index, char *text, u32 size) {
     const struct pci_device *d = vm->pci[index];
 
     if (d)
-        hv_snprintf(text, size, BDF " %s", BDF_OF(d),
+        hv_snprintf(text, size, "%s %s", d->name,
                     d->leaving ? "leaving"
                     : d->lost  ? "lost"
                     : d->held  ? "reset"

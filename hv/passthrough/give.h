@@ -16,7 +16,7 @@ int give_refuse(struct vm *vm, int error, const char *fmt, ...) __attribute__((f
  * error with vm->why. `asked` as in config.h. A VM is told by its store that a device is `leaving`, and has
  * 2 s to let go, unless by force. give_stop(): there will be no more steps. On the housekeeping pCPU, one at
  * a time. */
-int give_attach(struct vm *vm, u32 asked, u64 *at);
+int give_attach(struct vm *vm, u64 asked, u64 *at);
 int give_detach(struct vm *vm, u32 bdf, bool force, u64 *at);
 void give_stop(void);
 /* What the VM that has it is told of it by its store has changed. */

@@ -154,7 +154,7 @@ static void on_move(struct timer *t, u64 now) {
 /* It does not obey, or writes messages as data. */
 static void stop_storm(struct pci_device *d) {
     pci_write(d->bdf, PCI_COMMAND, 2, pci_idle_command(d));
-    vm_crash(d->owner, NULL, "PCI device " BDF " goes on interrupting though it is masked", BDF_OF(d));
+    vm_crash(d->owner, NULL, "PCI device %s goes on interrupting though it is masked", d->name);
 }
 
 /* Returns how many there were in this millisecond. */
@@ -243,17 +243,16 @@ static int connect_line(struct vm *vm, struct pci_device *d) {
 
     d->irq = PCI_NO_IRQ;
     if (!source) {
-        log_warn("%s: PCI device " BDF " has no interrupt that firmware tells of", vm->name, BDF_OF(d));
+        log_warn("%s: PCI device %s has no interrupt that firmware tells of", vm->name, d->name);
         return 0;
     }
     for (u32 i = 0; i < pci_count(); i++)
         if (pci_at(i) != d && pci_at(i)->irq == PCI_INTX && pci_at(i)->gsi == d->gsi)
-            return give_refuse(vm, -EBUSY, "PCI device " BDF " shares its interrupt line with " BDF,
-                               BDF_OF(d), BDF_OF(pci_at(i)));
+            return give_refuse(vm, -EBUSY, "PCI device %s shares its interrupt line with %s", d->name,
+                               pci_at(i)->name);
     if (irq_pin_connect(d->gsi, d->entry[0].vector, flags))
-        return give_refuse(vm, -ENODEV, "PCI device " BDF ": there is no interrupt pin %u", BDF_OF(d),
-                           d->gsi);
-    log_info("%s: PCI device " BDF " interrupts by pin %u, active %s, %s, by %s", vm->name, BDF_OF(d), d->gsi,
+        return give_refuse(vm, -ENODEV, "PCI device %s: there is no interrupt pin %u", d->name, d->gsi);
+    log_info("%s: PCI device %s interrupts by pin %u, active %s, %s, by %s", vm->name, d->name, d->gsi,
              flags & IRQ_LOW ? "low" : "high", flags & IRQ_LEVEL ? "level" : "edge", source);
     d->irq = PCI_INTX;
     set_masked(d, false);
@@ -278,7 +277,7 @@ static int add_vector(struct vm *vm, struct pci_device *d) {
 
 int interrupt_connect(struct vm *vm, struct pci_device *d) {
     u64 rate = vm->config.irq_rate ? vm->config.irq_rate : d->pf ? RATE_VF : RATE;
-    u32 own = CONFIG_VF_RATE(d->asked);
+    u32 own = (u32)CONFIG_VF_RATE(d->asked);
     u32 most = d->msix_table ? d->msix_size : 1;
     int err = 0;
 
@@ -292,13 +291,12 @@ int interrupt_connect(struct vm *vm, struct pci_device *d) {
     while (!err && d->nr_vectors < most) err = add_vector(vm, d);
     if (err)
         return give_refuse(vm, err,
-                           err == -ENOSPC ? "PCI device " BDF ": there are not %u interrupts left for it"
-                                          : "PCI device " BDF ": not all of its %u interrupts can be set up",
-                           BDF_OF(d), most);
+                           err == -ENOSPC ? "PCI device %s: there are not %u interrupts left for it"
+                                          : "PCI device %s: not all of its %u interrupts can be set up",
+                           d->name, most);
     if (d->irq == PCI_INTX) return connect_line(vm, d);
     set_masked(d, false);
-    log_info("%s: PCI device " BDF " interrupts by %s", vm->name, BDF_OF(d),
-             d->irq == PCI_MSIX ? "MSI-X" : "MSI");
+    log_info("%s: PCI device %s interrupts by %s", vm->name, d->name, d->irq == PCI_MSIX ? "MSI-X" : "MSI");
     return 0;
 }
 

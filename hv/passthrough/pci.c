@@ -2,6 +2,7 @@
 
 #include <takt/io.h>
 #include "lib/printf.h"
+#include "lib/string.h"
 #include "passthrough/sriov.h"
 #include "platform/hostmap.h"
 
@@ -24,8 +25,11 @@
 #define RESET_NS    (100 * NS_PER_MS) /* after FLR, PCI Express 6.6.2; more than D3 asks for */
 #define POWER_UP_NS (10 * NS_PER_MS)  /* from D3 to D0, PCI PM 5.4 */
 
-static struct pci_device *devices[PCI_MAX_DEVICES];
-static u32 nr_devices, left_out;
+#define FIRST_ROOM  64u /* entries that the table of devices begins with */
+
+static struct pci_device **devices; /* in order of bdf; it doubles when it is full */
+static u32 nr_devices, room, left_out;
+static struct pci_device *bridges;
 
 u32 pci_count(void) { return nr_devices; }
 
@@ -33,17 +37,38 @@ struct pci_device *pci_at(u32 i) {
     return devices[i];
 }
 
+/* The index of the first device from bdf on. */
+static u32 lower_bound(u32 bdf) {
+    u32 from = 0, to = nr_devices;
+
+    while (from < to) {
+        u32 middle = (from + to) / 2;
+
+        if (devices[middle]->bdf < bdf)
+            from = middle + 1;
+        else
+            to = middle;
+    }
+    return from;
+}
+
 struct pci_device *pci_find(u32 bdf) {
-    for (u32 i = 0; i < nr_devices; i++)
-        if (devices[i]->bdf == bdf) return devices[i];
-    return NULL;
+    u32 i = lower_bound(bdf);
+
+    return i < nr_devices && devices[i]->bdf == bdf ? devices[i] : NULL;
 }
 
 struct pci_device *pci_bridge_of(u32 bus) {
-    for (u32 i = 0; i < nr_devices; i++)
-        if (devices[i]->header == 1 && (devices[i]->saved[PCI_SECONDARY / 4] >> 8 & 0xff) == bus)
-            return devices[i];
+    for (struct pci_device *b = bridges; b; b = b->next_bridge)
+        if (b->bdf >> 16 == bus >> 8 && (b->saved[PCI_SECONDARY / 4] >> 8 & 0xff) == (bus & 0xff)) return b;
     return NULL;
+}
+
+char *pci_name(u32 bdf, char name[PCI_NAME]) {
+    u32 n = bdf >> 16 ? (u32)hv_snprintf(name, PCI_NAME, "%04x:", bdf >> 16) : 0;
+
+    hv_snprintf(name + n, PCI_NAME - n, "%02x:%02x.%x", bdf >> 8 & 0xff, bdf >> 3 & 31, bdf & 7);
+    return name;
 }
 
 /* ---- what a function says about itself ---- */
@@ -160,7 +185,8 @@ static bool isolates(const struct pci_device *d) {
     return (does & ACS_ISOLATE) == (d->header ? ACS_ISOLATE : can);
 }
 
-u32 pci_group(const struct pci_device *d) {
+/* Functions of one group can reach each other without going by way of the root. */
+static u32 group_of(const struct pci_device *d) {
     const struct pci_device *b = d;
     u32 group = d->bdf;
 
@@ -174,18 +200,34 @@ u32 pci_group(const struct pci_device *d) {
     return group;
 }
 
-/* In its place by bdf. NULL: there are too many. */
+/* Is there an entry left in the table, perhaps of one that is twice as large? */
+static bool make_room(void) {
+    u32 more = room ? 2 * room : FIRST_ROOM;
+    struct pci_device **table;
+
+    if (nr_devices < room) return true;
+    table = more <= PCI_MAX_DEVICES ? heap_alloc(more * sizeof(*table)) : NULL;
+    if (!table) return false;
+    if (room) memcpy(table, devices, nr_devices * sizeof(*table));
+    heap_free(devices);
+    devices = table;
+    room = more;
+    return true;
+}
+
+/* In its place by bdf. NULL: there are too many, or there is no memory. */
 static struct pci_device *new_device(u32 bdf, u32 id) {
-    struct pci_device *d = nr_devices < PCI_MAX_DEVICES ? heap_alloc(sizeof(*d)) : NULL;
-    u32 i;
+    struct pci_device *d = make_room() ? heap_alloc(sizeof(*d)) : NULL;
+    u32 i = lower_bound(bdf);
 
     if (!d) {
         left_out++;
         return NULL;
     }
-    for (i = nr_devices++; i && devices[i - 1]->bdf > bdf; i--) devices[i] = devices[i - 1];
+    memmove(devices + i + 1, devices + i, (nr_devices++ - i) * sizeof(*devices));
     devices[i] = d;
     d->bdf = bdf;
+    pci_name(bdf, d->name);
     d->vendor = (u16)id;
     d->device = (u16)(id >> 16);
     d->class_rev = pci_read(bdf, PCI_CLASS_REV, 4);
@@ -201,7 +243,7 @@ static void save(struct pci_device *d) {
 static void tell(const struct pci_device *d) {
     static const char *const kinds[] = { "device", "bridge", "bridge", "not understood" };
 
-    log_at(LOG_DEBUG, "PCI " BDF ": %04x:%04x, class %06x, %s%s%s", BDF_OF(d), d->vendor, d->device,
+    log_at(LOG_DEBUG, "PCI %s: %04x:%04x, class %06x, %s%s%s", d->name, d->vendor, d->device,
            d->class_rev >> 8, d->pf ? "virtual function" : kinds[MIN(d->header, 3)], d->msi ? ", MSI" : "",
            d->msix ? ", MSI-X" : "");
     for (u32 i = 0; i < 6; i++)
@@ -230,6 +272,10 @@ static void add(u32 bdf, u32 id, u32 header) {
         pci_write(bdf, PCI_COMMAND, 2, pci_read(bdf, PCI_COMMAND, 2) | PCI_COMMAND_NO_INTX);
     }
     if (d->header < 2) save(d);
+    if (d->header == 1) {
+        d->next_bridge = bridges;
+        bridges = d;
+    }
     tell(d);
 }
 
@@ -251,6 +297,7 @@ struct pci_device *pci_add_vf(struct pci_device *pf, u32 vf, u32 bdf, u32 id) {
     /* memory is the physical function's to switch on; QEMU's functions heed their own bit as well */
     d->saved[PCI_COMMAND / 4] = PCI_COMMAND_MEMORY;
     pci_write(bdf, PCI_COMMAND, 2, pci_idle_command(d));
+    d->group = group_of(d);
     tell(d);
     return d;
 }
@@ -271,7 +318,10 @@ static void probe_slot(u32 bdf) {
 void pci_enumerate(void) {
     while (nr_devices) heap_free(devices[--nr_devices]);
     left_out = 0;
-    for (u32 bdf = 0; bdf < 256 << 8; bdf += 8) probe_slot(bdf);
+    bridges = NULL;
+    for (u32 bus = pci_next_bus(0); bus != PCI_NO_BUS; bus = pci_next_bus(bus + 1))
+        for (u32 device = 0; device < 32; device++) probe_slot(bus << 8 | device << 3);
+    for (u32 i = 0; i < nr_devices; i++) devices[i]->group = group_of(devices[i]);
     if (left_out) log_warn("%u PCI functions beyond %u are not known", left_out, PCI_MAX_DEVICES);
 }
 
@@ -358,7 +408,7 @@ u64 pci_reset(struct pci_device *d, u32 phase) {
     d->in_reset = false;
     d->lost = !answers(d);
     if (d->lost)
-        log_err("PCI device " BDF " did not come back from its reset; nobody gets it any more", BDF_OF(d));
+        log_err("PCI device %s did not come back from its reset; nobody gets it any more", d->name);
     else
         restore(d);
     d->in_reset = phase + 1 < PCI_RESET_PHASES && sriov_again(d);

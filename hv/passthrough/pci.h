@@ -8,19 +8,28 @@
 #include "platform/firmware.h"
 #include "platform/timer.h"
 
-#define PCI_MAX_DEVICES          256
+#define PCI_MAX_DEVICES          4096
 #define PCI_MAX_VECTORS          16 /* of a device */
 #define PCI_BDF(bus, device, fn) ((u32)(bus) << 8 | (u32)(device) << 3 | (u32)(fn))
-#define BDF                      "%02x:%02x.%x" /* for printf, with BDF_OF */
-#define BDF_OF(d)                (d)->bdf >> 8, (d)->bdf >> 3 & 31, (d)->bdf & 7
+#define PCI_NO_BUS               (~0u)
+#define PCI_NAME                 13 /* characters of "0001:03:00.0" with its end */
+
+/* A function is named by one number, called bdf: segment << 16 | bus << 8 | device << 3 |
+ * function. Most machines have segment 0 alone. A bus is bdf >> 8. */
+
+/* "03:00.0", or "0001:03:00.0" in another segment than 0. Returns `name`. */
+char *pci_name(u32 bdf, char name[PCI_NAME]);
 
 /* ---- configuration space (space.c; on the host the test's): `size` is 1, 2 or 4, `offset` a multiple of
  * it. What cannot be reached reads as all ones. From any pCPU; a leaf lock ---- */
 u32 pci_read(u32 bdf, u32 offset, u32 size);
 void pci_write(u32 bdf, u32 offset, u32 size, u32 value);
-/* On the boot CPU, before others have left smp_start(). By ECAM if it shows the same as the ports: returns
- * "ECAM", "ports". */
-const char *pci_space_init(const struct acpi_info *a);
+/* On the boot CPU, before others have left smp_start(). `ram`: all of the machine's. Windows of
+ * memory (ECAM) that ACPI names are used if they can be true: space.c. Returns "ECAM", or
+ * "ports" if there is none. */
+const char *pci_space_init(const struct acpi_info *a, const struct memmap *ram);
+/* The first bus from `bus` on that can be reached; PCI_NO_BUS if there is none. */
+u32 pci_next_bus(u32 bus);
 
 /* Registers that more than one file uses. */
 enum pci_reg {
@@ -72,12 +81,15 @@ struct iommu_unit;
 struct pci_device {
     /* set by pci_enumerate and sriov_find, then constant */
     u32 bdf, class_rev;
+    char name[PCI_NAME];
     u16 vendor, device;
     u8 header;                     /* 0: a device, 1 and 2: bridges; all else is not understood */
     u8 pin, line;                  /* its INTx pin, 1 to 4, 0: none; what firmware noted as its IRQ */
     u8 msi, msix, express, pm, af; /* where these capabilities are; 0: it has not */
     u16 acs, ari, sriov;
-    bool multi;               /* function 0 of a device of several */
+    bool multi; /* function 0 of a device of several */
+    u32 group;  /* of those that reach each other unseen by an IOMMU: the bdf of one of them */
+    struct pci_device *next_bridge;
     struct pci_device *pf;    /* of a virtual function: whose it is ... */
     u32 vf;                   /* ... and which, from 0 on */
     u32 nr_vfs;               /* of a physical function: so many are enabled (sriov.c); else 0 */
@@ -94,7 +106,7 @@ struct pci_device {
     bool mute; /* for tests: it will not, nor can its messages be masked */
     /* of the VM that has it (give.c), on the housekeeping pCPU; `owner` is read by the shell there too */
     struct vm *owner;
-    u32 asked;    /* by these words: config.h */
+    u64 asked;    /* by what it was asked for: config.h */
     u32 part;     /* of attaching, or of taking it back ... */
     u64 offset;   /* ... and of that part */
     bool leaving; /* the operator wants it back; the VM has let go of it */
@@ -133,7 +145,7 @@ void pci_enumerate(void);
 struct pci_device *pci_add_vf(struct pci_device *pf, u32 vf, u32 bdf, u32 id);
 u32 pci_count(void);
 struct pci_device *pci_at(u32 i);     /* below pci_count(), in order of bdf */
-struct pci_device *pci_find(u32 bdf); /* NULL */
+struct pci_device *pci_find(u32 bdf); /* NULL: there is none */
 /* Sizes the BAR whose register is at `at`, by writing there (PCI 3.0, 6.2.5.1: the lowest bit that can be
  * set is the size): it must not decode. `last`: no upper half can follow. Returns how many registers it
  * takes. */
@@ -145,8 +157,6 @@ struct pci_device *pci_bridge_of(u32 bus);
 u32 pci_idle_command(const struct pci_device *d);
 /* So it is from now on; a VM that has it cannot change that. `hold`: what is not off already is `held`. */
 void pci_off(struct pci_device *d, bool hold);
-/* Functions of one group can reach each other without the IOMMU's hearing of it: the bdf of one of them. */
-u32 pci_group(const struct pci_device *d);
 
 #define PCI_RESET_TRIES  11u                    /* phases in which it may come back: 1 s, PCI Express 6.6.1 */
 #define PCI_RESET_PHASES (PCI_RESET_TRIES + 4u) /* more than there are */

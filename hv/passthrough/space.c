@@ -1,21 +1,34 @@
-/* Configuration space as a PC has it: memory (PCI Express 7.2.2) or two ports (PCI 3.0, 3.2.2.3.2). */
+/* Configuration space as a PC has it: memory (ECAM, PCI Express 7.2.2), a window for some buses
+ * of a segment each, or two ports (PCI 3.0, 3.2.2.3.2), which reach segment 0 alone. A bus is
+ * named by segment << 8 | number. */
 #include <takt/io.h>
+#include "lib/printf.h"
 #include "passthrough/pci.h"
 #include "platform/hostmap.h"
 
-#define ADDRESS 0xcf8
-#define DATA    0xcfc
+#define ADDRESS    0xcf8
+#define DATA       0xcfc
+#define PORT_BUSES 256u    /* those of segment 0 */
+#define BUS_SIZE   BIT(20) /* of a window: 4 KiB for each of 256 functions */
 
 static struct spinlock lock; /* the ports are two */
-static volatile u8 *ecam;    /* NULL: by ports */
-static u32 ecam_last;        /* bus */
+static struct window {
+    volatile u8 *regs; /* of the first bus */
+    u32 first, last;
+} window[ACPI_MAX_ECAMS];
+static u32 nr_windows;
 
 static volatile u8 *at(u32 bdf, u32 offset) {
-    return ecam && bdf >> 8 <= ecam_last && offset < 4096 ? ecam + ((u64)bdf << 12) + offset : NULL;
+    u32 bus = bdf >> 8;
+
+    for (const struct window *w = window; w < window + nr_windows && offset < 4096; w++)
+        if (bus >= w->first && bus <= w->last) return w->regs + ((u64)(bdf - (w->first << 8)) << 12) + offset;
+    return NULL;
 }
 
 static u32 memory_read(volatile u8 *p, u32 size) {
-    return size == 1 ? *p : size == 2 ? *(volatile u16 *)p : mmio_read32(p);
+    if (size == 1) return *p;
+    return size == 2 ? *(volatile u16 *)p : mmio_read32(p);
 }
 
 static u32 ports_read(u32 bdf, u32 offset, u32 size) {
@@ -29,11 +42,13 @@ static u32 ports_read(u32 bdf, u32 offset, u32 size) {
     return v;
 }
 
+static bool ports_reach(u32 bdf, u32 offset) { return bdf >> 8 < PORT_BUSES && offset < 256; }
+
 u32 pci_read(u32 bdf, u32 offset, u32 size) {
     volatile u8 *p = at(bdf, offset);
 
     if (p) return memory_read(p, size);
-    return offset < 256 ? ports_read(bdf, offset, size) : ~0u >> (32 - 8 * size);
+    return ports_reach(bdf, offset) ? ports_read(bdf, offset, size) : ~0u >> (32 - 8 * size);
 }
 
 void pci_write(u32 bdf, u32 offset, u32 size, u32 value) {
@@ -46,7 +61,7 @@ void pci_write(u32 bdf, u32 offset, u32 size, u32 value) {
         if (size == 4) mmio_write32(p, value);
         return;
     }
-    if (offset > 255) return;
+    if (!ports_reach(bdf, offset)) return;
     spin_lock(&lock);
     outl(ADDRESS, (u32)BIT(31) | bdf << 8 | (offset & ~3u));
     if (size == 1) outb(data, (u8)value);
@@ -55,19 +70,61 @@ void pci_write(u32 bdf, u32 offset, u32 size, u32 value) {
     spin_unlock(&lock);
 }
 
-/* Is there what the ports show? A table may say anything. */
-static bool same(volatile u8 *p, u32 bus) {
-    for (u32 bdf = bus << 8; p && bdf < (bus + 1) << 8; bdf += 8)
-        if (memory_read(p + ((u64)bdf << 12), 4) != ports_read(bdf, PCI_ID, 4)) return false;
-    return p;
+u32 pci_next_bus(u32 bus) {
+    u32 next = bus < PORT_BUSES ? bus : PCI_NO_BUS;
+
+    for (const struct window *w = window; w < window + nr_windows; w++)
+        if (w->last >= bus) next = MIN(next, MAX(w->first, bus));
+    return next;
 }
 
-const char *pci_space_init(const struct acpi_info *a) {
-    volatile u8 *p = a->ecam ? mmio_map(a->ecam, (a->ecam_last + 1ull) << 20) : NULL;
+/* ---- which windows are believed ---- */
 
-    if (same(p, 0)) {
-        ecam_last = a->ecam_last;
-        ecam = p;
+/* Does the window show on this bus what the ports show there? */
+static bool same(volatile u8 *p, u32 bus) {
+    for (u32 bdf = bus << 8; bdf < (bus + 1) << 8; bdf += 8)
+        if (memory_read(p + ((u64)(bdf & 0xff) << 12), 4) != ports_read(bdf, PCI_ID, 4)) return false;
+    return true;
+}
+
+static bool taken(const struct acpi_ecam *e, u64 from, u64 to, const struct acpi_info *a) {
+    for (const struct acpi_ecam *o = a->ecam; o < e; o++) {
+        u64 first = o->base + o->first * BUS_SIZE, end = o->base + (o->last + 1ull) * BUS_SIZE;
+
+        if (o->segment == e->segment && o->first <= e->last && e->first <= o->last) return true;
+        if (first < to && from < end) return true;
     }
-    return ecam ? "ECAM" : "ports";
+    return false;
+}
+
+/* A table may say anything. Of segment 0 the ports tell whether it is true. Of the others
+ * nothing does, so they must at least lie where neither RAM nor another window is. NULL, or why
+ * it is left out. */
+static const char *add_window(const struct acpi_info *a, const struct acpi_ecam *e,
+                              const struct memmap *ram) {
+    u64 from = e->base + e->first * BUS_SIZE, to = e->base + (e->last + 1ull) * BUS_SIZE;
+    struct window *w = &window[nr_windows];
+
+    if (!e->base || e->base % BUS_SIZE || e->first > e->last || to < from) return "it is malformed";
+    if (memmap_overlaps(ram, from, to)) return "there is RAM";
+    if (taken(e, from, to, a)) return "another one has these buses, or this memory";
+    w->regs = mmio_map(from, to - from);
+    if (!w->regs) return "it is out of reach";
+    if (!e->segment && !same(w->regs, e->first)) return "it does not show what the ports show";
+    w->first = (u32)e->segment << 8 | e->first;
+    w->last = (u32)e->segment << 8 | e->last;
+    nr_windows++;
+    return NULL;
+}
+
+const char *pci_space_init(const struct acpi_info *a, const struct memmap *ram) {
+    nr_windows = 0;
+    for (const struct acpi_ecam *e = a->ecam; e < a->ecam + a->nr_ecams; e++) {
+        const char *why = add_window(a, e, ram);
+
+        if (why)
+            log_warn("MCFG: configuration space of segment %u, buses %02x to %02x, at %lx is not used: %s",
+                     e->segment, e->first, e->last, e->base, why);
+    }
+    return nr_windows ? "ECAM" : "ports";
 }

@@ -135,7 +135,7 @@ bool sriov_enable(u32 most) {
         const char *why = pf->sriov ? enable(pf, most) : NULL;
 
         if (why) {
-            log_warn("PCI device " BDF " has no virtual functions: %s", BDF_OF(pf), why);
+            log_warn("PCI device %s has no virtual functions: %s", pf->name, why);
             pf->nr_vfs = 0;
         }
         any |= pf->nr_vfs;
@@ -185,7 +185,7 @@ void sriov_find(void) {
         id |= get(pf, VF_DEVICE) << 16;
         for (u32 n = 0; n < pf->nr_vfs; n++)
             found += pci_add_vf(pf, n, pf->bdf + get(pf, OFFSET) + n * get(pf, STRIDE), id) != NULL;
-        log_info("PCI device " BDF ": %u virtual functions", BDF_OF(pf), found);
+        log_info("PCI device %s: %u virtual functions", pf->name, found);
     }
 }
 
@@ -204,14 +204,21 @@ int sriov_number(const struct pci_device *pf) {
     return -1;
 }
 
-struct pci_device *sriov_asked(u32 request) {
-    u32 vf = request >> 16 & 0xff, pf = request & 0xffff;
+/* Of that number among Intel's, or NULL. */
+static const struct pci_device *named(u32 number) {
+    for (u32 i = 0; i < pci_count(); i++)
+        if (pci_at(i)->sriov && sriov_number(pci_at(i)) == (int)number) return pci_at(i);
+    return NULL;
+}
 
-    for (u32 i = 0; i < pci_count(); i++) {
+struct pci_device *sriov_asked(u64 request) {
+    u32 vf = request >> 32 & 0xff;
+    const struct pci_device *pf = request & CONFIG_VF_NAMED ? named((u32)request) : pci_find((u32)request);
+
+    for (u32 i = 0; pf && i < pci_count(); i++) {
         struct pci_device *d = pci_at(i);
 
-        if (!d->pf || (request & CONFIG_VF_NAMED ? sriov_number(d->pf) != (int)pf : d->pf->bdf != pf))
-            continue;
+        if (d->pf != pf) continue;
         if (request & CONFIG_VF_ANY ? !d->owner && !d->lost : d->vf == vf) return d;
     }
     return NULL;

@@ -18,7 +18,7 @@ void sriov_hold(struct pci_device *pf);
 bool sriov_again(struct pci_device *pf);
 
 /* What a VM file's `vf =` asks for (CONFIG_VF): that one, or one that nobody has. NULL: there is none. */
-struct pci_device *sriov_asked(u32 request);
+struct pci_device *sriov_asked(u64 request);
 /* Of the physical functions that are Intel's Ethernet controllers, and as such called igb0, igb1 ...: which;
  * -1: none of them. */
 int sriov_number(const struct pci_device *pf);

@@ -225,6 +225,7 @@ static struct iommu_unit *unit_of(const struct pci_device *d) {
     const struct dmar_scope *s = scope_of(d, false);
 
     if (s) return &unit[s->of];
+    if (d->bdf >> 16) return NULL; /* units of other segments are not known */
     FOR_UNITS(u) if (dmar.unit[u - unit].all) return u;
     return NULL;
 }
@@ -412,15 +413,16 @@ static void say(char *to, u32 size, u32 source, u32 reason, u64 info, bool read)
                                         [0x25] = "it is not of the form that is remapped",
                                         [0x26] = "it is another device's" };
     const char *known = reason < ARRAY_SIZE(what) ? what[reason] : NULL;
+    char name[PCI_NAME];
 
+    pci_name(source, name);
     if (reason >= 0x20 && reason < 0x30)
-        hv_snprintf(to, size, "PCI device " BDF " may not interrupt by entry %u%s%s (VT-d fault %x)",
-                    source >> 8, source >> 3 & 31, source & 7, (u32)(info >> 48), known ? ": " : "",
-                    known ? known : "", reason);
+        hv_snprintf(to, size, "PCI device %s may not interrupt by entry %u%s%s (VT-d fault %x)", name,
+                    (u32)(info >> 48), known ? ": " : "", known ? known : "", reason);
     else
-        hv_snprintf(to, size, "PCI device " BDF " may not %s %lx%s (VT-d fault %x)", source >> 8,
-                    source >> 3 & 31, source & 7, read ? "read from" : "write to",
-                    (u64)ALIGN_DOWN(info, PAGE_SIZE), reason < 3 ? ": it is blocked" : "", reason);
+        hv_snprintf(to, size, "PCI device %s may not %s %lx%s (VT-d fault %x)", name,
+                    read ? "read from" : "write to", (u64)ALIGN_DOWN(info, PAGE_SIZE),
+                    reason < 3 ? ": it is blocked" : "", reason);
 }
 
 /* 7.3, 11.4.13: of a VM that runs it is the end, unless its file wants it otherwise. */

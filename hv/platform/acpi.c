@@ -79,13 +79,13 @@ static void parse_hpet(struct acpi_info *a, const u8 *t, u32 len) {
     if (t[40] == 0) a->hpet_addr = table_get(t + 44, 8);
 }
 
-/* Segment 0 alone, which has to begin with bus 0: what ports reach as well. */
+/* Whether they can be used is looked at where they are: hv/passthrough/space.c. */
 static void parse_mcfg(struct acpi_info *a, const u8 *t, u32 len) {
-    for (u32 at = 44; len - at >= 16; at += 16) {
-        if (table_get(t + at + 8, 2) || t[at + 10] || a->ecam) continue;
-        a->ecam = table_get(t + at, 8);
-        a->ecam_last = t[at + 11];
-    }
+    for (u32 at = 44; len - at >= 16 && a->nr_ecams < ACPI_MAX_ECAMS; at += 16)
+        a->ecam[a->nr_ecams++] = (struct acpi_ecam){ .base = table_get(t + at, 8),
+                                                     .segment = (u16)table_get(t + at + 8, 2),
+                                                     .first = t[at + 10],
+                                                     .last = t[at + 11] };
 }
 
 /* The number of a proximity domain; ACPI_MAX_NODES: there are too many. */

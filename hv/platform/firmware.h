@@ -81,6 +81,7 @@ const char *bootinfo_parse(const void *mbi, size_t room, struct boot_info *out);
 #define ACPI_MAX_NODES     8
 #define ACPI_MAX_CPU_NODES 512
 #define ACPI_MAX_MEM_NODES 32
+#define ACPI_MAX_ECAMS     64
 
 struct acpi_info {
     u32 nr_cpus, cpus_left_out; /* enabled ones; beyond ACPI_MAX_CPUS */
@@ -107,10 +108,14 @@ struct acpi_info {
         u64 start, end;
         u32 node;
     } mem_node[ACPI_MAX_MEM_NODES];
-    u8 nmi_lint;    /* the local interrupt pin on which NMI comes */
-    u64 hpet_addr;  /* 0: none */
-    u64 ecam;       /* PCI configuration space of bus 0 (PCI Firmware 3.3, 4.1.2); 0: none */
-    u32 ecam_last;  /* its last bus */
+    u8 nmi_lint;   /* the local interrupt pin on which NMI comes */
+    u64 hpet_addr; /* 0: none */
+    u32 nr_ecams;
+    struct acpi_ecam {
+        u64 base; /* where configuration space of bus 0 of the segment would be: PCI Firmware 3.3, 4.1.2 */
+        u16 segment;
+        u8 first, last; /* buses */
+    } ecam[ACPI_MAX_ECAMS];
     const u8 *dmar; /* the table, for dmar_parse(); NULL: none */
     u32 dmar_len;
     bool ivrs;           /* there is AMD's */

@@ -9,7 +9,7 @@
 #include "shell/shell.h"
 #include "vm/vm.h"
 
-#define BDF_TEXT 8
+#define BDF_TEXT PCI_NAME
 
 COLUMNS(device_columns, COL("Device", "bdf", 's', -9), COL("ID", "id", 's', -11),
         COL("Class", "class", 's', -8), COL("VM", "vm", 's', -16), COL("Interrupts", "interrupts", 'u', 12),
@@ -20,7 +20,7 @@ COLUMNS(device_columns, COL("Device", "bdf", 's', -9), COL("ID", "id", 's', -11)
 
 static const char *bdf_text(char text[BDF_TEXT], const struct pci_device *d) {
     *text = 0;
-    if (d) hv_snprintf(text, BDF_TEXT, BDF, BDF_OF(d));
+    if (d) hv_snprintf(text, BDF_TEXT, "%s", d->name);
     return text;
 }
 
@@ -44,7 +44,7 @@ static void device_row(struct shell_call *c, const struct pci_device *d) {
     hv_snprintf(id, sizeof(id), "%04x:%04x", d->vendor, d->device);
     hv_snprintf(class, sizeof(class), "%06x", d->class_rev >> 8);
     table_row(c, CELLS(S(bdf_text(bdf, d)), S(id), S(class), S(d->owner ? d->owner->name : ""),
-                       U(d->interrupts), S(irq), S(bdf_text(group, pci_find(pci_group(d)))),
+                       U(d->interrupts), S(irq), S(bdf_text(group, pci_find(d->group))),
                        S(bdf_text(pf, d->pf)), U(d->refused), U(d->faults), U(d->nr_vfs), U(d->nr_vectors),
                        D(pin), S(source ? source : ""), S(why ? why : "")));
 }
@@ -112,7 +112,7 @@ static int cmd_attach(struct shell_call *c) {
     u64 asked;
 
     if (parse_pci(c->argv[2], &asked, NULL) && config_vf(c->argv[2], &asked)) return expected(c->argv[2]);
-    return hot(c, give_attach(c->vm, (u32)asked, &c->at));
+    return hot(c, give_attach(c->vm, asked, &c->at));
 }
 
 static int cmd_detach(struct shell_call *c) {

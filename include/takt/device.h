@@ -122,7 +122,7 @@ struct takt_window {
 /* ---- A PCI device that was given to this VM ---- */
 
 struct takt_pci {
-    u32 bdf;        /* bus << 8 | device << 3 | function */
+    u32 bdf;        /* segment << 16 | bus << 8 | device << 3 | function */
     u32 id;         /* vendor | device << 16 */
     u32 class_rev;  /* as config space has it at 8 */
     u32 port;       /* the event port by which it interrupts; 0: it cannot */

@@ -12,6 +12,7 @@ struct fake_pci fake_device[FAKE_DEVICES];
 u32 fake_nr_devices, fake_mappings, fake_vectors_used, fake_reads;
 u8 fake_registers[32 * PAGE_SIZE];
 struct fake_pin fake_pin;
+static u16 index_of[FAKE_SEGMENTS << 16]; /* by bdf: 1 and the index of the first that has it */
 
 static struct {
     void (*fn)(void *);
@@ -22,7 +23,8 @@ u32 fake_no_messages = ~0u;
 /* ---- devices ---- */
 
 void fake_pci_reset(void) {
-    memset(fake_device, 0, sizeof(fake_device));
+    memset(fake_device, 0, (fake_nr_devices + 1) * sizeof(*fake_device));
+    memset(index_of, 0, sizeof(index_of));
     fake_nr_devices = fake_mappings = 0;
 }
 
@@ -39,6 +41,7 @@ struct fake_pci *fake_pci_add(u32 bdf, u32 id, u32 class_rev) {
     struct fake_pci *f = &fake_device[fake_nr_devices++];
 
     f->bdf = bdf;
+    if (!index_of[bdf]) index_of[bdf] = (u16)fake_nr_devices;
     fake_set(f, PCI_ID, 4, id);
     fake_set(f, PCI_CLASS_REV, 4, class_rev);
     fake_set(f, PCI_COMMAND, 2, 3);
@@ -108,9 +111,20 @@ static bool there(const struct fake_pci *f) {
 }
 
 static struct fake_pci *find(u32 bdf) {
-    for (u32 i = 0; i < fake_nr_devices; i++)
+    u32 i = bdf < ARRAY_SIZE(index_of) && index_of[bdf] ? index_of[bdf] - 1u : fake_nr_devices;
+
+    for (; i < fake_nr_devices; i++)
         if (fake_device[i].bdf == bdf && there(&fake_device[i])) return &fake_device[i];
     return NULL;
+}
+
+u32 pci_next_bus(u32 bus) {
+    u32 next = PCI_NO_BUS;
+
+    if (bus < 256) return bus;
+    for (u32 i = 0; i < fake_nr_devices; i++)
+        if (fake_device[i].bdf >> 8 >= bus) next = MIN(next, fake_device[i].bdf >> 8);
+    return next;
 }
 
 u32 pci_read(u32 bdf, u32 offset, u32 size) {

@@ -4,7 +4,8 @@
 
 #include "passthrough/pci.h"
 
-#define FAKE_DEVICES 300
+#define FAKE_DEVICES  4200
+#define FAKE_SEGMENTS 4
 
 struct fake_pci {
     u32 bdf;

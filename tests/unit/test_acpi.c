@@ -350,15 +350,23 @@ static void test_others(void **state) {
     assert_int_equal(parse(), 0);
     assert_int_equal(info.hpet_addr, 0xfed00000);
     assert_non_null(info.dmar);
-    assert_int_equal(info.ecam, 0xb0000000);
-    assert_int_equal(info.ecam_last, 0x7f);
+    assert_int_equal(info.nr_ecams, 3); /* whatever they are: space.c looks at them */
+    assert_int_equal(info.ecam[0].base, 0xa0000000);
+    assert_int_equal(info.ecam[0].segment, 1);
+    assert_int_equal(info.ecam[1].base, 0xb0000000);
+    assert_int_equal(info.ecam[1].segment, 0);
+    assert_int_equal(info.ecam[1].first, 0);
+    assert_int_equal(info.ecam[1].last, 0x7f);
     table(0x6000, "MCFG", 75); /* cut within the second entry */
     table(0x4000, "HPET", 55);
     table(0x5000, "DMAR", 47);
     assert_int_equal(parse(), 0);
     assert_int_equal(info.hpet_addr, 0);
     assert_null(info.dmar);
-    assert_int_equal(info.ecam, 0);
+    assert_int_equal(info.nr_ecams, 1);
+    table(0x6000, "MCFG", 59);
+    assert_int_equal(parse(), 0);
+    assert_int_equal(info.nr_ecams, 0);
 }
 
 /* The firmware's serial port: Microsoft's table SPCR. */

@@ -144,15 +144,15 @@ static void complaints(void **state) {
         { "[vm a]\nimage = x\npci = 00:03.0\npci = 0000:00:03.0\n",
           "t.cfg:4:7: pci: 0000:00:03.0 is given twice\n" },
         { "[vm a]\nimage = x\npci = 00:20.0\n",
-          "t.cfg:3:14: pci: expected a PCI device such as 00:03.0, not \"00:20.0\"\n" },
+          "t.cfg:3:14: pci: expected a PCI device such as 00:03.0 or 0001:03:00.0, not \"00:20.0\"\n" },
         { "[vm a]\nimage = x\npci = nic\n",
-          "t.cfg:3:7: pci: expected a PCI device such as 00:03.0, not \"nic\"\n" },
+          "t.cfg:3:7: pci: expected a PCI device such as 00:03.0 or 0001:03:00.0, not \"nic\"\n" },
         { "[vm a]\nimage = x\npci = 0:1.0\n",
-          "t.cfg:3:8: pci: expected a PCI device such as 00:03.0, not \"0:1.0\"\n" },
-        { "[vm a]\nimage = x\npci = 1:0\npci = 00:00.8\npci = 0001:00:03.0\n",
-          "t.cfg:3:8: pci: expected a PCI device such as 00:03.0, not \"1:0\"\n"
-          "t.cfg:4:14: pci: expected a PCI device such as 00:03.0, not \"00:00.8\"\n"
-          "t.cfg:5:19: pci: expected a PCI device such as 00:03.0, not \"0001:00:03.0\"\n" },
+          "t.cfg:3:8: pci: expected a PCI device such as 00:03.0 or 0001:03:00.0, not \"0:1.0\"\n" },
+        { "[vm a]\nimage = x\npci = 1:0\npci = 00:00.8\npci = 0001:00:03\n",
+          "t.cfg:3:8: pci: expected a PCI device such as 00:03.0 or 0001:03:00.0, not \"1:0\"\n"
+          "t.cfg:4:14: pci: expected a PCI device such as 00:03.0 or 0001:03:00.0, not \"00:00.8\"\n"
+          "t.cfg:5:17: pci: expected a PCI device such as 00:03.0 or 0001:03:00.0, not \"0001:00:03\"\n" },
         { "[vm a]\nimage = x\npci = 00:01.0\npci = 00:02.0\npci = 00:03.0\npci = 00:04.0\npci = 00:05.0\n",
           "t.cfg:7:7: pci: 00:05.0 is one too many: a VM can have 4\n" },
         { "[vm a]\nimage = x\ncolour = red\n", "warning: t.cfg:3:1: unknown key \"colour\" is ignored\n" },

@@ -46,7 +46,7 @@ static void wants(const char *text) {
     u64 asked;
 
     assert_int_equal(config_vf(text, &asked), 0);
-    config.pci[config.nr_pci++] = (u32)asked;
+    config.pci[config.nr_pci++] = asked;
 }
 
 static void test_virtual_functions(void **state) {
@@ -104,7 +104,7 @@ static int attach(struct vm *vm, const char *text) {
     fake_clock(1000);
     do {
         at = 0;
-        r = give_attach(vm, (u32)asked, &at);
+        r = give_attach(vm, asked, &at);
         if (at) fake_clock(at);
     } while (r > 0);
     return r;
@@ -335,7 +335,7 @@ static void test_waits_for_the_card(void **state) {
 
 /* And who gets a function as it runs, also in vain. */
 static void hot_waits(bool silent) {
-    u32 asked = CONFIG_VF | CONFIG_VF_NAMED | CONFIG_VF_ANY;
+    u64 asked = CONFIG_VF | CONFIG_VF_NAMED | CONFIG_VF_ANY;
     struct vm *vm, *second;
     u64 at = 0;
     int r;

@@ -20,6 +20,14 @@ static int setup(void **state) {
     return 0;
 }
 
+static struct fake_pci *port(u32 bdf, u8 bus) {
+    struct fake_pci *f = fake_pci_add(bdf, 0x12345678, 0x06040000);
+
+    f->space[PCI_HEADER] = 1;
+    f->space[PCI_SECONDARY] = f->space[PCI_SUBORDINATE] = bus;
+    return f;
+}
+
 static void test_bars(void **state) {
     struct fake_pci *f = fake_pci_add(PCI_BDF(0, 3, 0), 0x100e8086, 0x02000003);
     const struct pci_device *d;
@@ -200,11 +208,50 @@ static void test_headers(void **state) {
     }
 }
 
+/* A server with two sockets has 305 functions, and its network card is the last of them. Memory
+ * is for those that there are. */
+static void test_many(void **state) {
+    u64 heap;
+
+    for (u32 i = 0; i < 305; i++) fake_pci_add(PCI_BDF(0, 0, 0) + 8 * i, 0x12345678, 0);
+    pci_enumerate();
+    assert_int_equal(pci_count(), 305);
+    assert_int_equal(pci_at(304)->bdf, 8 * 304);
+    for (u32 i = 0; i < 305; i++) assert_ptr_equal(pci_find(8 * i), pci_at(i));
+    assert_null(pci_find(1));
+    assert_null(pci_find(8 * 305));
+    heap = heap_in_use();
+    assert_true(heap < 1 << 20);
+    pci_enumerate();
+    assert_int_equal(heap_in_use(), heap);
+}
+
 static void test_too_many(void **state) {
-    for (u32 i = 0; i < FAKE_DEVICES; i++) fake_pci_add(PCI_BDF(0, 0, 0) + 8 * i, 0x12345678, 0);
+    for (u32 i = 0; i < PCI_MAX_DEVICES + 44; i++) fake_pci_add(8 * i, 0x12345678, 0);
     pci_enumerate();
     assert_int_equal(pci_count(), PCI_MAX_DEVICES);
-    assert_string_equal(fake_log_last, "44 PCI functions beyond 256 are not known");
+    assert_string_equal(fake_log_last, "44 PCI functions beyond 4096 are not known");
+}
+
+/* The same bus and device in two segments are two devices, each behind the bridge of its own
+ * segment. */
+static void test_segments(void **state) {
+    char name[PCI_NAME];
+
+    port(PCI_BDF(0, 1, 0), 1);
+    fake_pci_add(PCI_BDF(1, 0, 0), 0x12345678, 0);
+    port(0x20000 + PCI_BDF(0, 2, 0), 1);
+    fake_pci_add(0x20000 + PCI_BDF(1, 0, 0), 0x12345678, 0);
+    pci_enumerate();
+    assert_int_equal(pci_count(), 4);
+    assert_string_equal(pci_at(1)->name, "01:00.0");
+    assert_string_equal(pci_at(3)->name, "0002:01:00.0");
+    assert_string_equal(pci_name(0xffffffff, name), "ffff:ff:1f.7");
+    assert_ptr_equal(pci_bridge_of(1), pci_at(0));
+    assert_ptr_equal(pci_bridge_of(0x201), pci_at(2));
+    assert_null(pci_bridge_of(0x101));
+    assert_int_equal(pci_at(1)->group, PCI_BDF(0, 1, 0));
+    assert_int_equal(pci_at(3)->group, 0x20000 + PCI_BDF(0, 2, 0));
 }
 
 static void run_reset(struct pci_device *d, u32 phases, const u64 *ns) {
@@ -297,15 +344,7 @@ static void capable(struct fake_pci *f, u16 at, u16 bits) {
     f->writable[at + 6] = 0x7f;
 }
 
-static struct fake_pci *port(u32 bdf, u8 bus) {
-    struct fake_pci *f = fake_pci_add(bdf, 0x12345678, 0x06040000);
-
-    f->space[PCI_HEADER] = 1;
-    f->space[PCI_SECONDARY] = f->space[PCI_SUBORDINATE] = bus;
-    return f;
-}
-
-static u32 group(u32 bdf) { return pci_group(pci_find(bdf)); }
+static u32 group(u32 bdf) { return pci_find(bdf)->group; }
 
 /* Who can reach whom without going by way of the root. */
 static void test_groups(void **state) {
@@ -389,7 +428,9 @@ int main(void) {
         cmocka_unit_test_setup(test_extended, setup),
         cmocka_unit_test_setup(test_functions, setup),
         cmocka_unit_test_setup(test_headers, setup),
+        cmocka_unit_test_setup(test_many, setup),
         cmocka_unit_test_setup(test_too_many, setup),
+        cmocka_unit_test_setup(test_segments, setup),
         cmocka_unit_test_setup(test_reset, setup),
         cmocka_unit_test_setup(test_reset_without_answer, setup),
         cmocka_unit_test_setup(test_groups, setup),

@@ -202,7 +202,7 @@ static struct pci_device *asked(const char *text) {
     u64 request;
 
     assert_int_equal(config_vf(text, &request), 0);
-    return sriov_asked((u32)request);
+    return sriov_asked(request);
 }
 
 static void test_names(void **state) {
