@@ -47,8 +47,8 @@ const char *give_refused(const struct pci_device *d) {
     if (d->lost) return "it did not come back from its reset";
     if (d->header == 1 || d->header == 2) return "it is a bridge";
     if (d->header) return "its configuration space is not understood";
-    if (d->class_rev >> 24 == 6) return "it is a part of the machine itself";
-    if (d->class_rev >> 24 == 3) return "the screen shows the log";
+    if (pci_part_of_machine(d)) return "it is a part of the machine itself";
+    if (d->class_rev >> 24 == PCI_CLASS_DISPLAY) return "the screen shows the log";
     if (console_is_pci(d->bdf)) return "it is the console";
     for (u32 i = 0; i < 6; i++) {
         const struct pci_bar *b = &d->bar[i];
@@ -65,15 +65,19 @@ const char *give_refused(const struct pci_device *d) {
     return NULL;
 }
 
-/* The pages of a memory BAR of d may hold registers of another device. */
+/* The pages of a memory BAR of d may hold registers of another device. One that was not sized is
+ * taken to end with its page: a BAR that is larger has whole pages of its own. */
 static const struct pci_device *page_shared(const struct pci_device *d, const struct pci_bar *a) {
     hpa_t from = ALIGN_DOWN(a->addr, PAGE_SIZE), to = ALIGN_UP(a->addr + a->size, PAGE_SIZE);
 
     for (u32 i = 0; i < pci_count() && a->size && !a->io; i++) {
         const struct pci_device *other = pci_at(i);
 
-        for (const struct pci_bar *b = other->bar; other != d && b < other->bar + 6; b++)
-            if (b->size && !b->io && from < b->addr + b->size && b->addr < to) return other;
+        for (const struct pci_bar *b = other->bar; other != d && b < other->bar + 6; b++) {
+            u64 size = other->unsized && b->addr ? 1 : b->size;
+
+            if (size && !b->io && from < b->addr + size && b->addr < to) return other;
+        }
     }
     return NULL;
 }

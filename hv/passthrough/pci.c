@@ -3,10 +3,18 @@
 #include <takt/io.h>
 #include "lib/printf.h"
 #include "lib/string.h"
+#include "passthrough/quirks.h"
 #include "passthrough/sriov.h"
 #include "platform/hostmap.h"
 
-#define MULTIFUNCTION        0x80u
+#define MULTIFUNCTION 0x80u
+
+/* PCI Code and ID Assignment 1.11, 1.1 */
+#define CLASS_BRIDGE         0x06u
+#define CLASS_SYSTEM         0x08u
+#define CLASS_SD_HOST        0x0805u
+#define CLASS_SIGNAL         0x11u /* Intel's counters and registers beside the cores */
+
 #define STATUS_LIST          BIT(4)
 
 #define EXPRESS_DEVCAP       4
@@ -143,10 +151,36 @@ u32 pci_size_bar(const struct pci_device *d, u32 at, bool last, struct pci_bar *
     return 1 + b->wide;
 }
 
-/* With decoding off, so that nobody is at the addresses that sizing makes. */
+bool pci_part_of_machine(const struct pci_device *d) {
+    u32 class = d->class_rev >> 24;
+
+    return class == CLASS_BRIDGE || class == CLASS_SIGNAL || quirk_no_bars(d) ||
+           (class == CLASS_SYSTEM && d->class_rev >> 16 != CLASS_SD_HOST);
+}
+
+/* Where it is, as it stands. */
+static void read_bar(struct pci_device *d, u32 i) {
+    u32 low = pci_read(d->bdf, PCI_BAR0 + 4 * i, 4);
+    struct pci_bar *b = &d->bar[i];
+
+    if (i && d->bar[i - 1].wide) return; /* the upper half of the one before */
+    b->io = low & 1;
+    b->wide = !b->io && (low & 6) == 4 && i < 5;
+    b->addr = low & (b->io ? 0xfffcu : ~0xfu);
+    if (b->wide) b->addr |= (u64)pci_read(d->bdf, PCI_BAR0 + 4 * i + 4, 4) << 32;
+}
+
+/* What nobody is given is not sized: a part of the machine may not survive what is written to its
+ * BARs, or that it decodes nothing for a moment. Of other devices it is done with decoding off, so
+ * that they do not answer at the addresses that sizing makes. */
 static void size_bars(struct pci_device *d) {
     u32 command = pci_read(d->bdf, PCI_COMMAND, 2);
 
+    d->unsized = d->header || pci_part_of_machine(d) || d->class_rev >> 24 == PCI_CLASS_DISPLAY;
+    if (d->unsized) {
+        for (u32 i = 0; i < (d->header ? 2 : 6); i++) read_bar(d, i);
+        return;
+    }
     pci_write(d->bdf, PCI_COMMAND, 2, command & ~(u32)(PCI_COMMAND_IO | PCI_COMMAND_MEMORY));
     for (u32 i = 0; i < 6;) i += pci_size_bar(d, PCI_BAR0 + 4 * i, i == 5, &d->bar[i]);
     pci_write(d->bdf, PCI_COMMAND, 2, command);
@@ -172,15 +206,18 @@ static void map_registers(struct pci_device *d) {
 
 /* Requests of one device go up, and not across to another. */
 static void isolate(const struct pci_device *d) {
-    if (d->acs) pci_write(d->bdf, d->acs + 6u, 2, pci_read(d->bdf, d->acs + 4u, 2) & ACS_ISOLATE);
+    u32 control = d->acs + quirk_acs_control(d);
+
+    if (d->acs) pci_write(d->bdf, control, 2, pci_read(d->bdf, d->acs + 4u, 2) & ACS_ISOLATE);
 }
 
 /* Can what is behind this bridge, or another function of its device, be reached from it but by way of the
  * root? What an endpoint cannot do by its capability it need not be kept from. */
 static bool isolates(const struct pci_device *d) {
     u32 can = d->acs ? pci_read(d->bdf, d->acs + 4u, 2) & ACS_ISOLATE : 0;
-    u32 does = d->acs ? pci_read(d->bdf, d->acs + 6u, 2) : 0;
+    u32 does = d->acs ? pci_read(d->bdf, d->acs + quirk_acs_control(d), 2) : 0;
 
+    if (quirk_isolated(d)) return true;
     if (!d->acs || !d->express) return false;
     return (does & ACS_ISOLATE) == (d->header ? ACS_ISOLATE : can);
 }
@@ -258,6 +295,7 @@ static void add(u32 bdf, u32 id, u32 header) {
     if (!d) return;
     d->header = header & ~MULTIFUNCTION;
     if (d->header < 2) {
+        size_bars(d);
         find_capabilities(d);
         find_extended(d);
         isolate(d);
@@ -267,9 +305,9 @@ static void add(u32 bdf, u32 id, u32 header) {
         d->line = (u8)pci_read(bdf, PCI_LINE, 1);
         d->pin = (u8)pci_read(bdf, PCI_PIN, 1);
         if (d->pin > 4) d->pin = 0;
-        size_bars(d);
-        /* Takt has no drivers: who shares a line with a device of a VM is not to disturb it. */
-        pci_write(bdf, PCI_COMMAND, 2, pci_read(bdf, PCI_COMMAND, 2) | PCI_COMMAND_NO_INTX);
+        /* Takt has no drivers: a device must not disturb one of a VM by a line that they share. */
+        if (!pci_part_of_machine(d))
+            pci_write(bdf, PCI_COMMAND, 2, pci_read(bdf, PCI_COMMAND, 2) | PCI_COMMAND_NO_INTX);
     }
     if (d->header < 2) save(d);
     if (d->header == 1) {

@@ -47,6 +47,7 @@ enum pci_reg {
     PCI_LINE = 0x3c,
     PCI_PIN = 0x3d,
 };
+#define PCI_CLASS_DISPLAY   0x03u /* the first byte of a class */
 #define PCI_COMMAND_IO      BIT(0)
 #define PCI_COMMAND_MEMORY  BIT(1)
 #define PCI_COMMAND_MASTER  BIT(2)
@@ -71,7 +72,7 @@ enum pci_reg {
 /* ---- devices ---- */
 
 struct pci_bar {
-    u64 addr, size; /* size 0: none, or the upper half of the one before */
+    u64 addr, size; /* size 0: none, or the upper half of the one before, or it was not sized */
     bool io, wide;  /* ports; 64 bits */
 };
 
@@ -87,8 +88,9 @@ struct pci_device {
     u8 pin, line;                  /* its INTx pin, 1 to 4, 0: none; what firmware noted as its IRQ */
     u8 msi, msix, express, pm, af; /* where these capabilities are; 0: it has not */
     u16 acs, ari, sriov;
-    bool multi; /* function 0 of a device of several */
-    u32 group;  /* of those that reach each other unseen by an IOMMU: the bdf of one of them */
+    bool unsized; /* nobody is given it, so its BARs have no size */
+    bool multi;   /* function 0 of a device of several */
+    u32 group;    /* of those that reach each other unseen by an IOMMU: the bdf of one of them */
     struct pci_device *next_bridge;
     struct pci_device *pf;    /* of a virtual function: whose it is ... */
     u32 vf;                   /* ... and which, from 0 on */
@@ -144,7 +146,9 @@ void pci_enumerate(void);
  * NULL: it does not answer, or there is no memory. */
 struct pci_device *pci_add_vf(struct pci_device *pf, u32 vf, u32 bdf, u32 id);
 u32 pci_count(void);
-struct pci_device *pci_at(u32 i);     /* below pci_count(), in order of bdf */
+struct pci_device *pci_at(u32 i); /* below pci_count(), in order of bdf */
+/* It belongs to the machine itself, which goes on using it: nobody is given it. */
+bool pci_part_of_machine(const struct pci_device *d);
 struct pci_device *pci_find(u32 bdf); /* NULL: there is none */
 /* Sizes the BAR whose register is at `at`, by writing there (PCI 3.0, 6.2.5.1: the lowest bit that can be
  * set is the size): it must not decode. `last`: no upper half can follow. Returns how many registers it

@@ -32,6 +32,14 @@ static void set(const struct pci_device *pf, u32 reg, u32 v) { pci_write(pf->bdf
 
 /* ---- places ---- */
 
+/* The most that a BAR can cover: where it was not sized, as much as its address is aligned to, as
+ * addresses are multiples of sizes. */
+static u64 most(const struct pci_device *d, const struct pci_bar *b) {
+    return d->unsized ? b->addr & -b->addr : b->size;
+}
+
+static bool meets(u64 at, u64 end, u64 first, u64 size) { return size && at < first + size && first < end; }
+
 /* What decodes somewhere in [at, end): the first address behind it; 0: nothing. */
 static u64 occupied(u64 at, u64 end) {
     for (u32 i = 0; i < pci_count(); i++) {
@@ -39,10 +47,10 @@ static u64 occupied(u64 at, u64 end) {
 
         for (u32 k = 0; k < 6; k++) {
             const struct pci_bar *b = &d->bar[k], *v = &d->vf_bar[k];
-            u64 all = v->size * d->nr_vfs;
+            u64 size = most(d, b), all = v->size * d->nr_vfs;
 
-            if (b->size && !b->io && at < b->addr + b->size && b->addr < end) return b->addr + b->size;
-            if (all && at < v->addr + all && v->addr < end) return v->addr + all;
+            if (!b->io && meets(at, end, b->addr, size)) return b->addr + size;
+            if (meets(at, end, v->addr, all)) return v->addr + all;
         }
     }
     return 0;

@@ -157,6 +157,7 @@ void pci_write(u32 bdf, u32 offset, u32 size, u32 value) {
     struct fake_pci *f = find(bdf);
 
     if (!f || offset + size > 4096) return;
+    f->touched += offset == PCI_COMMAND || (offset >= PCI_BAR0 && offset < PCI_BAR0 + 24);
     if (offset >= PCI_BAR0 && offset < PCI_BAR0 + 24 && fake_get(f, PCI_COMMAND, 2) & 3 &&
         fake_get(f, offset, size) != value)
         f->moved = true;

@@ -15,6 +15,7 @@ struct fake_pci {
     struct fake_pci *pf; /* of a virtual function, which answers while that has them enabled ... */
     u32 vf;              /* ... and at least so many and one */
     bool moved;          /* a BAR was written while the device decoded */
+    u32 touched;         /* how often COMMAND or a BAR was written */
     bool master_once;    /* it was master of the bus at some time */
     u8 express;
     u32 resets;       /* by DEVCTL */

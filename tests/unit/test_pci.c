@@ -85,6 +85,46 @@ static void test_odd_bars(void **state) {
     assert_false(d->bar[5].wide);
 }
 
+/* What nobody is given keeps its BARs and goes on decoding: writing there stops some machines. */
+static void test_parts_of_the_machine(void **state) {
+    static const struct {
+        u32 id, class_rev;
+        bool touched;
+    } kinds[] = { { 0x12345678, 0x06000000, false }, /* host bridge */
+                  { 0x0e718086, 0x08800000, false }, /* beside the cores: "system peripheral" */
+                  { 0x0e368086, 0x11010000, false }, /* and counters */
+                  { 0x12345678, 0x08050000, true },  /* SD cards */
+                  { 0x2fc08086, 0x01000000, false }, /* by name, whatever its class */
+                  { 0xa26c8086, 0x01000000, false }, { 0xa26e8086, 0x01000000, true },
+                  { 0x12345678, 0x02000000, true } };
+
+    for (u32 i = 0; i < ARRAY_SIZE(kinds); i++) {
+        struct fake_pci *f;
+        const struct pci_device *d;
+
+        setup(NULL);
+        f = fake_pci_add(PCI_BDF(0, 3, 0), kinds[i].id, kinds[i].class_rev);
+        fake_pci_bar(f, 0, 0x380000004000, 0x4000, 4);
+        fake_pci_bar(f, 2, 0xc000, 0x40, 1);
+        pci_enumerate();
+        d = pci_at(0);
+        assert_int_equal(f->touched > 0, kinds[i].touched);
+        assert_int_equal(d->unsized, !kinds[i].touched);
+        assert_int_equal(d->bar[0].size, kinds[i].touched ? 0x4000 : 0);
+        assert_int_equal(d->bar[0].addr, 0x380000004000); /* what is there is known all the same */
+        assert_true(d->bar[2].io && d->bar[2].addr == 0xc000);
+        assert_int_equal(d->bar[1].addr, 0);
+    }
+    setup(NULL);
+    fake_pci_bar(port(PCI_BDF(0, 1, 0), 1), 0, 0xfe800000, 0x1000, 0);
+    fake_pci_bar(fake_pci_add(PCI_BDF(0, 2, 0), 0x12345678, 0x03000000), 0, 0xfd000000, BIT(24), 8);
+    pci_enumerate();
+    for (u32 i = 0; i < 2; i++) assert_int_equal(pci_at(i)->bar[0].size, 0);
+    assert_int_equal(pci_at(0)->bar[0].addr, 0xfe800000);
+    assert_int_equal(fake_device[0].touched, 0);
+    assert_false(fake_device[1].moved || fake_device[1].touched > 1); /* INTx alone */
+}
+
 static void test_capabilities(void **state) {
     struct fake_pci *f = fake_pci_add(PCI_BDF(0, 5, 0), 0x12345678, 0);
     const struct pci_device *d;
@@ -382,6 +422,52 @@ static void test_groups(void **state) {
     assert_int_equal(group(PCI_BDF(7, 1, 0)), PCI_BDF(7, 0, 0));
 }
 
+/* The two functions of such a card are in one group, unless it is known that they cannot reach
+ * each other. */
+static void test_known_isolated(void **state) {
+    static const struct {
+        u32 id, type;
+        bool isolated;
+    } cards[] = { { 0x10c98086, 0, true },  { 0x10fb8086, 0, true },  { 0x15218086, 0, true },
+                  { 0x15258086, 0, false }, { 0x10c91234, 0, false }, { 0x0e208086, 9, true },
+                  { 0x0e201234, 9, false }, { 0x10de8086, 0, false } };
+
+    for (u32 i = 0; i < ARRAY_SIZE(cards); i++) {
+        setup(NULL);
+        capable(port(PCI_BDF(0, 8, 0), 1), 0x148, 0x7f);
+        for (u32 fn = 0; fn < 2; fn++) {
+            struct fake_pci *f = fake_pci_add(PCI_BDF(1, 0, fn), cards[i].id, 0x02000000);
+
+            fake_pci_cap(f, 0xa0, PCI_CAP_EXPRESS);
+            fake_set(f, 0xa2, 2, cards[i].type << 4);
+            f->space[PCI_HEADER] = 0x80;
+        }
+        pci_enumerate();
+        assert_int_equal(group(PCI_BDF(1, 0, 1)), PCI_BDF(1, 0, cards[i].isolated));
+        assert_int_equal(group(PCI_BDF(1, 0, 0)), PCI_BDF(1, 0, 0));
+    }
+}
+
+/* Root ports of some chipsets have the control register of ACS two bytes further on. */
+static void test_acs_of_dwords(void **state) {
+    for (u32 right = 0; right < 2; right++) {
+        struct fake_pci *f;
+
+        setup(NULL);
+        f = port(PCI_BDF(0, 8, 0), 1);
+        fake_set(f, PCI_ID, 4, right ? 0xa1108086 : 0xa1208086);
+        fake_pci_cap(f, 0x54, PCI_CAP_EXPRESS);
+        fake_set(f, 0x56, 2, 4 << 4);
+        fake_pci_extended(f, 0x148, PCI_EXT_ACS);
+        fake_set(f, 0x14c, 2, 0x1f);
+        f->writable[0x150] = 0x1f;
+        fake_pci_add(PCI_BDF(1, 0, 0), 0x12345678, 0);
+        pci_enumerate();
+        assert_int_equal(fake_get(f, 0x150, 2), right ? 0x1d : 0);
+        assert_int_equal(group(PCI_BDF(1, 0, 0)), right ? PCI_BDF(1, 0, 0) : PCI_BDF(0, 8, 0));
+    }
+}
+
 static void test_quiet(void **state) {
     struct fake_pci *f = fake_pci_add(PCI_BDF(0, 3, 0), 0x100e8086, 0x02000003);
 
@@ -423,6 +509,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(test_bars, setup),
         cmocka_unit_test_setup(test_odd_bars, setup),
+        cmocka_unit_test_setup(test_parts_of_the_machine, setup),
         cmocka_unit_test_setup(test_capabilities, setup),
         cmocka_unit_test_setup(test_capabilities_lie, setup),
         cmocka_unit_test_setup(test_extended, setup),
@@ -434,6 +521,8 @@ int main(void) {
         cmocka_unit_test_setup(test_reset, setup),
         cmocka_unit_test_setup(test_reset_without_answer, setup),
         cmocka_unit_test_setup(test_groups, setup),
+        cmocka_unit_test_setup(test_known_isolated, setup),
+        cmocka_unit_test_setup(test_acs_of_dwords, setup),
         cmocka_unit_test_setup(test_quiet, setup),
         cmocka_unit_test_setup(test_random, setup),
     };

@@ -1,5 +1,5 @@
-/* Configuration space by made-up ports and windows of memory: whose window is believed, and where a read or a
- * write goes. */
+/* Configuration space by made-up ports and windows of memory: whose window is believed, and
+ * where a read or a write goes. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

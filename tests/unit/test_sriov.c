@@ -100,6 +100,19 @@ static void test_no_overlap(void **state) {
     }
 }
 
+/* A function whose BAR was not sized has it where virtual functions would come first. */
+static void test_not_over_what_is_not_sized(void **state) {
+    struct fake_pci *part = fake_pci_add(PCI_BDF(1, 1, 0), 0x12345678, 0x08800000);
+
+    fake_pci_bar(part, 0, WINDOW + 0x40000, 0x20000, 0);
+    pci_enumerate();
+    enabled(7);
+    assert_int_equal(pci_find(PCI_BDF(1, 1, 0))->bar[0].size, 0);
+    for (u32 i = 0; i < pci_count(); i++)
+        for (const struct pci_bar *b = pci_at(i)->bar; pci_at(i)->pf && b < pci_at(i)->bar + 6; b++)
+            assert_true(!b->size || b->addr >= WINDOW + 0x60000 || b->addr + b->size <= WINDOW + 0x40000);
+}
+
 /* As many as there are, as asked for; numbers above 0 on a link are for ports that can forward them. */
 static void test_how_many(void **state) {
     fake_set(card, SRIOV + 0x0c, 2, 3);
@@ -250,10 +263,15 @@ static void test_names(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(test_places, setup),      cmocka_unit_test_setup(test_no_overlap, setup),
-        cmocka_unit_test_setup(test_how_many, setup),    cmocka_unit_test_setup(test_none, setup),
-        cmocka_unit_test_setup(test_after_reset, setup), cmocka_unit_test_setup(test_silent, setup),
-        cmocka_unit_test_setup(test_not_again, setup),   cmocka_unit_test_setup(test_names, setup),
+        cmocka_unit_test_setup(test_places, setup),
+        cmocka_unit_test_setup(test_no_overlap, setup),
+        cmocka_unit_test_setup(test_not_over_what_is_not_sized, setup),
+        cmocka_unit_test_setup(test_how_many, setup),
+        cmocka_unit_test_setup(test_none, setup),
+        cmocka_unit_test_setup(test_after_reset, setup),
+        cmocka_unit_test_setup(test_silent, setup),
+        cmocka_unit_test_setup(test_not_again, setup),
+        cmocka_unit_test_setup(test_names, setup),
     };
 
     return cmocka_run_group_tests(tests, group_setup, NULL);
