@@ -71,3 +71,13 @@ int window_map(const struct takt_window *w) {
     if (!error && w->high) error = mem_map(w->base + TAKT_HIGH_RAM, w->base + TAKT_HIGH_RAM + w->high);
     return error;
 }
+
+/* The library maps the first 4 GiB at start, and BARs may be anywhere. */
+int pci_get(u32 index, struct takt_pci *pci) {
+    int error = on_takt() ? (int)hypercall2(TAKT_HC_PCI_INFO, index, (u64)pci) : -ENOENT;
+
+    for (u32 i = 0; i < 6 && !error; i++)
+        if (pci->bar[i].addr >= TAKT_HIGH_RAM)
+            error = mem_map(pci->bar[i].addr, pci->bar[i].addr + pci->bar[i].size);
+    return error;
+}

@@ -242,7 +242,7 @@ static int bench_msi(void) {
     static struct takt_pci pci;
     volatile u8 *regs;
 
-    if (hypercall2(TAKT_HC_PCI_INFO, 0, (u64)&pci) || pci.id != EDU) guest_panic("no device to interrupt");
+    if (pci_get(0, &pci) || pci.id != EDU) guest_panic("no device to interrupt");
     regs = (volatile u8 *)pci.bar[0].addr;
     if (event_set_handler(pci.port, 0, on_event, NULL)) guest_panic("no event");
     trap_set_entry(VECTOR_EVENT, event_entry);

@@ -386,7 +386,7 @@ static void add_store(const struct takt_pci *pci, u32 index) {
 static void find_devices(void) {
     static struct takt_pci pci;
 
-    for (u32 i = 0; hypercall2(TAKT_HC_PCI_INFO, i, (u64)&pci) == 0; i++) {
+    for (u32 i = 0; pci_get(i, &pci) == 0; i++) {
         dma_offset = pci.dma_offset;
         if (port_nic_known(pci.id)) add_card(&pci, i);
         if (pci.class_rev >> 8 == NVME_CLASS) add_store(&pci, i);

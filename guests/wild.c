@@ -16,7 +16,7 @@ static u64 dma_addr(const void *p) { return wild; }
 static void nap(void) { sleep_ns(50 * NS_PER_US); }
 
 static bool find(void) {
-    for (u32 i = 0; hypercall2(TAKT_HC_PCI_INFO, i, (u64)&pci) == 0; i++)
+    for (u32 i = 0; pci_get(i, &pci) == 0; i++)
         if (pci.id == (IGB_VENDOR | IGB_VF_DEVICE << 16)) return true;
     return false;
 }

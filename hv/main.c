@@ -27,7 +27,7 @@ static struct boot_info boot;
 static struct acpi_info acpi;
 static struct memmap all_ram; /* also what is used before there are frames */
 static hpa_t trampoline_page;
-static hpa_t low_ram, high_ram; /* where RAM ends: all of it, and below 4 GiB */
+
 static struct config config;
 static const char *no_iommu; /* why */
 static volatile bool boot_done;
@@ -42,10 +42,7 @@ static void read_boot_info(u32 magic, u64 mbi) {
     why = bootinfo_parse(hpa_to_va(mbi), BOOT_MAX_SIZE, &boot);
     if (why) stop_machine(why);
     all_ram = boot.ram;
-    for (u32 i = 0; i < boot.ram.nr; i++) {
-        high_ram = MAX(high_ram, boot.ram.range[i].end);
-        if (boot.ram.range[i].start < BIT(32)) low_ram = MAX(low_ram, MIN(boot.ram.range[i].end, BIT(32)));
-    }
+
     for (u32 i = 0; i < boot.nr_modules; i++)
         memmap_remove(&boot.ram, ALIGN_DOWN(boot.module[i].start, PAGE_SIZE),
                       ALIGN_UP(boot.module[i].end, PAGE_SIZE));
@@ -113,7 +110,7 @@ static void devices_init(void) {
         delay_ns(SRIOV_SETTLE_NS);
         sriov_find();
     }
-    give_init(&acpi, low_ram, high_ram);
+    give_init(&acpi, &all_ram);
     log_info("%u PCI devices, by %s", pci_count(), how);
     no_iommu = iommu_init(&acpi, &all_ram);
 }

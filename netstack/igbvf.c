@@ -24,7 +24,7 @@ static u64 dma_addr(const void *p) { return (u64)p + pci.dma_offset; }
 static void nap(void) { sleep_ns(50 * NS_PER_US); }
 
 static bool present(void) {
-    for (u32 i = 0; on_takt() && hypercall2(TAKT_HC_PCI_INFO, i, (u64)&pci) == 0; i++)
+    for (u32 i = 0; pci_get(i, &pci) == 0; i++)
         if (pci.id == (IGB_VENDOR | IGB_VF_DEVICE << 16) && pci.bar[0].size >= IGBVF_BYTES) return true;
     return false;
 }

@@ -17,13 +17,15 @@
 #include "vm/vm.h"
 #include "x86/tsc.h"
 
-#define FIXED_PLACES TAKT_IOAPIC_GPA /* from here to 4 GiB a VM has its own */
+#define FIXED_PLACES TAKT_IOAPIC_GPA /* from here to 4 GiB a VM has its own, and so has the machine */
 
-static hpa_t low_limit, high_limit; /* no register of a device is below, or between 4 GiB and the latter */
+static const struct memmap *ram; /* of the machine */
+static hpa_t low_end;            /* of what of it is below 4 GiB */
 
 #define LET_GO_NS   (2 * NS_PER_S) /* that a VM has to stop its driver */
 #define BAR_MAX     BIT(30)        /* so that tables for it are few: they are freed in one step */
 #define FIXED_PORTS 0x400u         /* below them too */
+#define BAR_SPACE   (8 * BAR_MAX)  /* of one device, in what a VM has for BARs that cannot stay */
 #define MAP_LARGE   (64ull << 20)  /* that a part maps, in 2 MiB pages */
 #define MAP_SMALL   (256ull << 10) /* in 4 KiB pages */
 
@@ -43,6 +45,13 @@ static int refuse_device(struct vm *vm, int error, const struct pci_device *d, c
 
 /* ---- who has it ---- */
 
+/* Firmware may have forgotten a BAR, and what is in it is then any address. */
+static bool bar_can_be(hpa_t first, hpa_t last) {
+    if (last < first || memmap_overlaps(ram, first, last + 1)) return false;
+    if (first >= BIT(32)) return !(last >> cpuid_physical_bits());
+    return first >= low_end && last < FIXED_PLACES;
+}
+
 const char *give_refused(const struct pci_device *d) {
     if (d->lost) return "it did not come back from its reset";
     if (d->header == 1 || d->header == 2) return "it is a bridge";
@@ -57,13 +66,40 @@ const char *give_refused(const struct pci_device *d) {
         if (!b->size) continue;
         if (!b->addr) return "firmware gave a BAR of it no address";
         if (b->size > BAR_MAX) return "a BAR of it is larger than 1 GiB";
-        if (b->io ? last > 0xffff || b->addr < FIXED_PORTS
-                  : last < b->addr || b->addr < low_limit || (last >= FIXED_PLACES && b->addr < high_limit) ||
-                        last >= TAKT_FOREIGN_GPA)
+        if (b->io ? last > 0xffff || b->addr < FIXED_PORTS : !bar_can_be(b->addr, last))
             return "a BAR of it lies where none can be";
     }
     return NULL;
 }
+
+/* Has the VM nothing of its own there? */
+static bool is_free(const struct vm *vm, gpa_t first, gpa_t last) {
+    u64 high = vm->mem.size - vm->mem.low_size;
+
+    if (last > TAKT_BAR_GPA || first < vm->mem.low_size) return false;
+    if (first < TAKT_HIGH_RAM) return last <= FIXED_PLACES;
+    return first >= TAKT_HIGH_RAM + high;
+}
+
+/* Where the VM is to see BAR i: where it is, or else, if the register has 64 bits, in a GiB that
+ * is kept for this BAR of this device. It has the same place within that, so that large pages
+ * fit. */
+static int place_bar(const struct vm *vm, struct pci_device *d, u32 i) {
+    const struct pci_bar *b = &d->bar[i];
+    gpa_t first = ALIGN_DOWN(b->addr, PAGE_SIZE), last = ALIGN_UP(b->addr + b->size, PAGE_SIZE);
+    u64 high = vm->mem.size - vm->mem.low_size;
+    u32 index = 0;
+
+    if (is_free(vm, first, last)) {
+        d->gpa[i] = b->addr;
+        return 0;
+    }
+    if (!b->wide || TAKT_HIGH_RAM + high > TAKT_BAR_GPA) return -EINVAL;
+    while (vm->pci[index] != d) index++;
+    d->gpa[i] = TAKT_BAR_GPA + index * BAR_SPACE + i * BAR_MAX + b->addr % BAR_MAX;
+    return 0;
+}
+_Static_assert(TAKT_BAR_GPA + CONFIG_MAX_PCI * BAR_SPACE <= TAKT_FOREIGN_GPA, "they end before windows");
 
 /* The pages of a memory BAR of d may hold registers of another device. One that was not sized is
  * taken to end with its page: a BAR that is larger has whole pages of its own. */
@@ -127,6 +163,7 @@ static void take(struct vm *vm, struct pci_device *d, u32 index, u64 asked) {
     d->owner = vm;
     d->asked = asked;
     d->part = d->offset = 0;
+    for (u32 i = 0; i < ARRAY_SIZE(d->gpa); i++) d->gpa[i] = PCI_NOWHERE;
     d->leaving = d->released = false;
     d->off = true;
     d->confined = !iommu_refused(d);
@@ -180,23 +217,25 @@ static void ports_access(void *dev, const struct bus_access *a, u64 *value) {
  * the MSI-X table are not: who writes there interrupts by any vector. */
 static int map_bar(struct vm *vm, struct pci_device *d, u32 i) {
     const struct pci_bar *b = &d->bar[i];
-    gpa_t first = ALIGN_DOWN(b->addr, PAGE_SIZE), last = ALIGN_UP(b->addr + b->size, PAGE_SIZE);
-    gpa_t from = first + d->offset, to, large, table, end;
+    hpa_t first = ALIGN_DOWN(b->addr, PAGE_SIZE), last = ALIGN_UP(b->addr + b->size, PAGE_SIZE);
+    hpa_t from = first + d->offset, to, large, table, end;
+    u64 away; /* how far the VM sees it from where it is */
 
-    if (first < vm->mem.low_size ||
-        (last > TAKT_HIGH_RAM && first < TAKT_HIGH_RAM + vm->mem.size - vm->mem.low_size))
+    if (place_bar(vm, d, i))
         return give_refuse(vm, -EINVAL, "BAR %u of PCI device %s lies where this VM has RAM", i, d->name);
+    away = d->gpa[i] - b->addr;
     table = msix_pages(d, i, &table, &end) ? MIN(table, last) : (end = last);
     end = MIN(end, last);
     if (from == table && table < end) {
-        bus_add(&vm->mmio, table, end - table, msix_access, d);
+        d->msix_gpa = d->msix_addr + away;
+        bus_add(&vm->mmio, table + away, end - table, msix_access, d);
         from = end;
     }
     to = from < table ? table : last;
     large = MIN(ALIGN_DOWN(to, SIZE_2M), from + MAP_LARGE);
     to = from % SIZE_2M == 0 && large > from ? large : MIN(to, ALIGN_DOWN(from, MAP_SMALL) + MAP_SMALL);
     d->offset = to - first;
-    if (from < to && npt_map(&vm->virt.npt, from, from, to - from, NPT_RW, NPT_UC)) return -ENOMEM;
+    if (from < to && npt_map(&vm->virt.npt, from + away, from, to - from, NPT_RW, NPT_UC)) return -ENOMEM;
     return to < last;
 }
 
@@ -205,6 +244,7 @@ static int attach_bar(struct vm *vm, struct pci_device *d, u32 i) {
 
     if (!b->size) return 0;
     if (!b->io) return map_bar(vm, d, i);
+    d->gpa[i] = b->addr;
     if (vm->ports.nr >= BUS_RANGES - 3) /* io.c adds three */
         return refuse_device(vm, -ENOSPC, d, "it has too many ranges of ports");
     bus_add(&vm->ports, b->addr, b->size, ports_access, NULL);
@@ -322,10 +362,12 @@ static int hot_reset(struct pci_device *d, u64 *at) {
 }
 
 static int unmap(struct vm *vm, struct pci_device *d) {
-    const struct pci_bar *b = &d->bar[d->part++];
-    gpa_t first = ALIGN_DOWN(b->addr, PAGE_SIZE), last = ALIGN_UP(b->addr + b->size, PAGE_SIZE);
+    u32 i = d->part++;
+    const struct pci_bar *b = &d->bar[i];
+    gpa_t first = ALIGN_DOWN(d->gpa[i], PAGE_SIZE), last = ALIGN_UP(d->gpa[i] + b->size, PAGE_SIZE);
+    bool mapped = b->size && d->gpa[i] != PCI_NOWHERE;
 
-    if (b->size && npt_unmap(&vm->virt.npt, first, last - first)) return -ENOMEM;
+    if (mapped && npt_unmap(&vm->virt.npt, first, last - first)) return -ENOMEM;
     if (d->part < ARRAY_SIZE(d->bar)) return 1;
     hot.generation = vm->virt.npt.tlb.current;
     bus_remove(&vm->mmio, d);
@@ -469,7 +511,7 @@ static i64 pci_info(struct vm *vm, u32 index, gpa_t to) {
     for (u32 i = 0; i < 6; i++) {
         const struct pci_bar *b = &d->bar[i];
 
-        info.bar[i].addr = b->io ? 0 : b->addr;
+        info.bar[i].addr = b->io || d->gpa[i] == PCI_NOWHERE ? 0 : d->gpa[i];
         info.bar[i].size = b->io ? 0 : b->size;
         info.bar[i].io = b->io ? (u32)b->addr : 0;
         info.bar[i].io_size = b->io ? (u32)b->size : 0;
@@ -489,7 +531,7 @@ static i64 pci_register_write(struct vm *vm, u32 index, u32 offset, u32 size, u3
     return d ? mediate_write(d, offset, size, value) : -ENOENT;
 }
 
-void give_init(const struct acpi_info *a, hpa_t low_ram, hpa_t high_ram) {
+void give_init(const struct acpi_info *a, const struct memmap *all_ram) {
     static const struct vm_giver giver = {
         .claim = claim,
         .release = release,
@@ -505,7 +547,9 @@ void give_init(const struct acpi_info *a, hpa_t low_ram, hpa_t high_ram) {
     };
 
     interrupt_init(a);
-    low_limit = low_ram;
-    high_limit = high_ram;
+    ram = all_ram;
+    low_end = 0;
+    for (u32 i = 0; i < ram->nr; i++)
+        if (ram->range[i].start < BIT(32)) low_end = MAX(low_end, MIN(ram->range[i].end, BIT(32)));
     vm_giver = &giver;
 }

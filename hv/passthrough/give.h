@@ -4,9 +4,9 @@
 
 #include "passthrough/pci.h"
 
-/* Once at boot, after pci_enumerate(). Device registers lie above the RAM of this machine: `low_ram` is
- * the end of what is below 4 GiB, `high_ram` that of all. */
-void give_init(const struct acpi_info *a, hpa_t low_ram, hpa_t high_ram);
+/* Once at boot, after pci_enumerate(). `ram`: all RAM of this machine, where no register of a
+ * device is believed to be; it has to stay. */
+void give_init(const struct acpi_info *a, const struct memmap *ram);
 /* Why it can be given to nobody, one sentence; NULL: it can. */
 const char *give_refused(const struct pci_device *d);
 /* Why the VM cannot be made, or have the device: one sentence, in vm->why. Returns `error`. */

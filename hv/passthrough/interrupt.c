@@ -220,7 +220,7 @@ bool msix_pages(const struct pci_device *d, u32 i, u64 *from, u64 *to) {
 
 void msix_access(void *dev, const struct bus_access *a, u64 *value) {
     struct pci_device *d = dev;
-    u64 at = a->addr - d->msix_addr;
+    u64 at = a->addr - d->msix_gpa;
     struct pci_vector *e = &d->entry[at / 16 % PCI_MAX_VECTORS];
 
     spin_lock(&d->lock);

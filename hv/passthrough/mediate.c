@@ -61,11 +61,13 @@ static const struct rule *find(const struct pci_device *d, u32 offset, u32 size)
     return NULL;
 }
 
+/* Where the VM sees it. */
 static u32 bar(const struct pci_device *d, u32 i) {
     const struct pci_bar *b = &d->bar[i], *below = i ? b - 1 : b;
 
-    if (b->size) return (u32)b->addr | b->io | (b->wide ? 4u : 0);
-    return below->size && below->wide ? (u32)(below->addr >> 32) : 0;
+    if (b->size && d->gpa[i] != PCI_NOWHERE) return (u32)d->gpa[i] | b->io | (b->wide ? 4u : 0);
+    if (i && below->size && below->wide && d->gpa[i - 1] != PCI_NOWHERE) return (u32)(d->gpa[i - 1] >> 32);
+    return 0;
 }
 
 /* The register at `offset`, which is a multiple of 4. */

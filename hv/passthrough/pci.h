@@ -76,6 +76,8 @@ struct pci_bar {
     bool io, wide;  /* ports; 64 bits */
 };
 
+#define PCI_NOWHERE (~0ull)
+
 struct vm;
 struct iommu_unit;
 
@@ -111,6 +113,8 @@ struct pci_device {
     u64 asked;    /* by what it was asked for: config.h */
     u32 part;     /* of attaching, or of taking it back ... */
     u64 offset;   /* ... and of that part */
+    u64 gpa[6];   /* where the VM sees each BAR; PCI_NOWHERE: it does not, or not yet */
+    u64 msix_gpa; /* and the MSI-X table */
     bool leaving; /* the operator wants it back; the VM has let go of it */
     bool released;
     bool off;  /* it is not the VM's to make it master of the bus: not yet, not any more ... */

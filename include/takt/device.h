@@ -121,6 +121,10 @@ struct takt_window {
 
 /* ---- A PCI device that was given to this VM ---- */
 
+/* A BAR is where it is in the machine. If it cannot be there, as the VM has RAM or something of
+ * its own at these addresses, and it has 64 bits, it is between here and TAKT_FOREIGN_GPA. */
+#define TAKT_BAR_GPA 0x3800000000ull /* 224 GiB */
+
 struct takt_pci {
     u32 bdf;        /* segment << 16 | bus << 8 | device << 3 | function */
     u32 id;         /* vendor | device << 16 */

@@ -28,6 +28,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     static const struct acpi_info acpi = { .nr_overrides = 1,
                                            .override = { { .irq = 9, .gsi = 20, .flags = 0x0d } } };
+    static const struct memmap ram = { 1, { { 0, 1ull << 30 } } };
     static const u8 *at;
     static bool warm;
     struct config_vm c = fake_config("fuzz", 1);
@@ -52,7 +53,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         at += n;
     }
     pci_enumerate();
-    give_init(&acpi, 1ull << 30, 1ull << 32);
+    give_init(&acpi, &ram);
     c.unsafe_dma = true;
     for (u32 i = 0; i < pci_count() && c.nr_pci < CONFIG_MAX_PCI; i++)
         if (!give_refused(pci_at(i))) c.pci[c.nr_pci++] = pci_at(i)->bdf;

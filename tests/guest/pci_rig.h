@@ -2,6 +2,7 @@
 #ifndef TESTS_GUEST_PCI_RIG_H
 #define TESTS_GUEST_PCI_RIG_H
 
+#include <guest/device.h>
 #include <guest/event.h>
 #include <guest/test.h>
 #include <guest/thread.h>
@@ -14,9 +15,9 @@ static u32 pci_interrupts;
 
 /* It is one of this vendor (low half) and kind. */
 static inline void pci_open(u32 id) {
-    i64 err = hypercall2(TAKT_HC_PCI_INFO, 0, (u64)&pci);
+    int err = pci_get(0, &pci);
 
-    if (err) test_fatal("there is no PCI device: %d", (int)err);
+    if (err) test_fatal("there is no PCI device: %d", err);
     if (pci.id != id) test_fatal("it is a device %x", pci.id);
 }
 

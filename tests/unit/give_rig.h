@@ -19,6 +19,9 @@ static const struct acpi_info acpi = { .nr_ioapics = 1,
                                        .ioapic = { { 0xfec00000, 0 } },
                                        .nr_overrides = 1,
                                        .override = { { .irq = 5, .gsi = 20, .flags = 0x0d } } };
+static const struct memmap ram = {
+    3, { { 0, 0x30000000 }, { 0x31000000, 1ull << 30 }, { 4ull << 30, 6ull << 30 } }
+};
 static struct fake_pci *nic;
 static struct config_vm config;
 static u64 frames, heap;
@@ -31,7 +34,7 @@ static inline void no_vms(void) {
 /* RAM of the machine ends at 1 GiB and at 6 GiB. */
 static inline void init(void) {
     pci_enumerate();
-    give_init(&acpi, 1ull << 30, 6ull << 30);
+    give_init(&acpi, &ram);
     no_vms();
 }
 

@@ -4,6 +4,7 @@
 #include <takt/errno.h>
 
 #include "give_rig.h"
+#include "passthrough/interrupt.h"
 
 static void test_refused(void **state) {
     struct fake_pci *other = fake_pci_add(PCI_BDF(0, 4, 0), 0x12345678, 0);
@@ -38,12 +39,15 @@ static void test_bad_places(void **state) {
         const char *why;
     } bad[] = {
         { 0, 0, "firmware gave a BAR of it no address" },
+        { 0x30000000, 0, "a BAR of it lies where none can be" }, /* firmware's own RAM */
         { 0x3ff00000, 0, "a BAR of it lies where none can be" }, /* RAM of the machine */
         { 0xfec00000, 0, "a BAR of it lies where none can be" }, /* IOAPIC and the like */
         { 0xffff0000, 0, "a BAR of it lies where none can be" },
-        { 0x17fff0000, 4, "a BAR of it lies where none can be" },  /* RAM above 4 GiB */
-        { 0x4000000000, 4, "a BAR of it lies where none can be" }, /* windows into other VMs */
-        { 0x180, 1, "a BAR of it lies where none can be" },        /* ports that VMs have of their own */
+        { 0x17fff0000, 4, "a BAR of it lies where none can be" }, /* RAM above 4 GiB */
+        { 0x3fff0000, 4, "a BAR of it lies where none can be" },
+        { 0xfffffffffffff000ull & ~0xffffull, 4,
+          "a BAR of it lies where none can be" },           /* its end is address 0 */
+        { 0x180, 1, "a BAR of it lies where none can be" }, /* ports that VMs have of their own */
     };
     char why[128];
 
@@ -68,6 +72,68 @@ static void test_bad_places(void **state) {
     init();
     assert_null(fake_vm(&config));
     assert_string_equal(fake_why, "PCI device 00:03.0 has registers in one page with 00:04.0");
+}
+
+/* A BAR of 64 bits that cannot be in the VM where it is in the machine is elsewhere, with all
+ * that belongs to it; one of 32 bits is refused. */
+static void test_other_places(void **state) {
+    static const u64 at[] = { 0x4000000000, 0x380000000000, 0x3fff000000, 0x200000, 0x100000000, 0x80000000 };
+    static const struct memmap low = { 1, { { 0, 1 << 20 } } }; /* it ends before all of them */
+    const u64 size = 0x200000;
+    struct vm *vm;
+    int r;
+
+    config.unsafe_dma = true;
+    memset(nic->space + PCI_BAR0, 0, 24);
+    memset(nic->writable + PCI_BAR0, 0, 24);
+    fake_pci_bar(nic, 0, 0xfebc0000, 0x20000, 0);
+    fake_pci_cap(nic, 0x60, PCI_CAP_MSIX);
+    fake_set(nic, 0x62, 2, 3);
+    fake_set(nic, 0x64, 4, 0x3000 | 2);
+    for (u32 i = 0; i < ARRAY_SIZE(at); i++) {
+        const u64 gpa = TAKT_BAR_GPA + (2ull << 30) + at[i] % BIT(30);
+        bool stays = at[i] == 0x80000000 || at[i] == 0x100000000;
+        struct takt_pci info;
+        u64 from, to, value = 0;
+
+        fake_pci_bar(nic, 2, at[i], size, 4);
+        pci_enumerate();
+        give_init(&acpi, &low);
+        vm = driver();
+        assert_int_equal(vm_giver->info(vm, 0, 0x3000), 0);
+        guestmem_read(&vm->mem, 0x3000, &info, sizeof(info));
+        assert_int_equal(info.bar[2].addr, stays ? at[i] : gpa);
+        assert_int_equal(info.bar[3].addr, 0);
+        assert_int_equal(vm_giver->read(vm, 0, PCI_BAR0 + 8, 4), (u32)info.bar[2].addr | 4);
+        assert_int_equal(vm_giver->read(vm, 0, PCI_BAR0 + 12, 4), info.bar[2].addr >> 32);
+        assert_true(msix_pages(vm->pci[0], 2, &from, &to));
+        for (u64 n = 0; n < size; n += PAGE_SIZE)
+            assert_int_equal(npt_lookup(&vm->virt.npt, info.bar[2].addr + n, NULL),
+                             at[i] + n >= from && at[i] + n < to ? HPA_NONE : at[i] + n);
+        if (!stays && at[i] > config.memory)
+            assert_int_equal(npt_lookup(&vm->virt.npt, at[i], NULL), HPA_NONE);
+        assert_true(
+            bus_do(&vm->mmio, &(struct bus_access){ .addr = info.bar[2].addr + 0x3008, .size = 4 }, &value));
+        assert_int_equal(value, info.port);
+        fake_destroy(vm);
+    }
+    fake_pci_bar(nic, 2, 0x200000, size, 0); /* of 32 bits */
+    memset(nic->writable + PCI_BAR0 + 12, 0, 4);
+    fake_set(nic, PCI_BAR0 + 12, 4, 0);
+    pci_enumerate();
+    give_init(&acpi, &low);
+    assert_null(fake_vm(&config));
+    assert_string_equal(fake_why, "BAR 2 of PCI device 00:03.0 lies where this VM has RAM");
+    config.nr_pci = 0; /* a VM that runs and does not get it keeps its RAM */
+    vm = driver();
+    do {
+        u64 wait = 0;
+
+        r = give_attach(vm, NIC, &wait);
+    } while (r > 0);
+    assert_int_equal(r, -EINVAL);
+    assert_int_not_equal(npt_lookup(&vm->virt.npt, 0x200000, NULL), HPA_NONE);
+    fake_destroy(vm);
 }
 
 /* Ranges of ports are few a VM, and some are its own: 13 are left for devices. */
@@ -267,6 +333,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_refused, setup, teardown),
         cmocka_unit_test_setup_teardown(test_bad_places, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_other_places, setup, teardown),
         cmocka_unit_test_setup_teardown(test_too_many_ports, setup, teardown),
         cmocka_unit_test_setup_teardown(test_parts, setup, teardown),
         cmocka_unit_test_setup_teardown(test_one_owner, setup, teardown),

@@ -37,7 +37,7 @@ static void card_init(void) {
     pci_enumerate();
     assert_true(sriov_enable(3));
     sriov_find();
-    give_init(&acpi, 1ull << 30, 6ull << 30);
+    give_init(&acpi, &ram);
     config.nr_pci = 0;
     no_vms();
 }

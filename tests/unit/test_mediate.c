@@ -95,6 +95,7 @@ static void test_reads(void **state) {
 }
 
 static void test_emulated(void **state) {
+    for (u32 i = 0; i < 6; i++) d->gpa[i] = d->bar[i].addr;
     assert_int_equal(read(0x10, 4), 0xfe400000);
     assert_int_equal(read(0x12, 2), 0xfe40);
     assert_int_equal(read(0x18, 4), 0xc001);

@@ -72,7 +72,7 @@ static void boot(void) {
     memset(unit_of_vector, 0, sizeof(unit_of_vector));
     irq_remap_pin = NULL;
     pci_enumerate();
-    give_init(&acpi, 1ull << 30, 6ull << 30);
+    give_init(&acpi, &ram);
     acpi.dmar = table;
     acpi.dmar_len = end;
     why = iommu_init(&acpi, &ram);

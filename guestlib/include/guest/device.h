@@ -18,6 +18,10 @@ int device_on_used(struct virtio_dev *d, u32 vcpu, event_handler fn, void *arg);
 int device_on_config(struct virtio_dev *d, u32 vcpu, event_handler fn, void *arg);
 u32 device_port(const struct virtio_dev *d); /* of the first, to poll */
 
+/* The index-th PCI device that this VM was given: *pci is what TAKT_HC_PCI_INFO tells, and its
+ * BARs of memory can be reached. -ENOENT: there is none; -ENOMEM. */
+int pci_get(u32 index, struct takt_pci *pci);
+
 /* Puts a window into the page tables, so that the front end's address x is at base + x. -ENOMEM. */
 int window_map(const struct takt_window *w);
 
