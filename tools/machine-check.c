@@ -296,6 +296,7 @@ static void check_tables(void) {
     u8 *xsdt = fake_low_memory + XSDT_AT, *rsdp = fake_low_memory + RSDP_AT;
     u32 len = TABLE_HEAD + 8 * nr_tables, rsdp_len = RSDP_LEN;
     u64 xsdt_at = XSDT_AT;
+    u32 odd = 0;
 
     memcpy(xsdt, "XSDT", 4);
     memcpy(xsdt + 4, &len, 4);
@@ -323,7 +324,8 @@ static void check_tables(void) {
         printf("serial port: %s %lx\n", info.serial.in_memory ? "memory" : "I/O", info.serial.addr);
     if (!info.dmar) return;
     dmar_parse(&dmar, info.dmar, info.dmar_len);
-    printf("iommu table: %s\n", dmar.bad ? "malformed" : "good");
+    for (u32 i = 0; i < dmar.nr_units; i++) odd += dmar.unit[i].odd != NULL;
+    printf("iommu table: %s\n", dmar.unsure ? "malformed" : odd || dmar.lost_regions ? "odd" : "good");
     printf("iommu units: %u\n", dmar.nr_units);
     printf("iommu regions: %u\n", dmar.nr_regions);
     printf("iommu scopes: %u\n", dmar.nr_scopes);

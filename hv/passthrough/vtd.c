@@ -1,6 +1,8 @@
-/* Lock order: a domain's page tables, then the queue of a unit; both leaves. Tables that all units use are
- * written on the housekeeping pCPU alone: one root table, a context table a bus, and one table of interrupts,
- * in which the entry of a vector has the vector's number. */
+/* Lock order: a domain's page tables, then the queue of a unit; both leaves. Tables that all
+ * units of a segment use are written on the housekeeping pCPU alone: one root table, a context
+ * table a bus, and one table of interrupts, in which the entry of a vector has the vector's
+ * number. Segments do not share them, as a unit knows a device by bus, device and function,
+ * which two segments may both have. */
 #include "passthrough/vtd.h"
 
 #include <takt/errno.h>
@@ -72,11 +74,18 @@ enum { REG_INTERRUPTS = 0xb8 };
 #define FAULT_PAUSE             NS_PER_MS /* from one interrupt about faults to the next */
 #define FAULT_SAYS              NS_PER_S  /* from one sentence about a device to the next */
 
+struct tables {
+    struct tables *next;
+    u32 segment;
+    u64 (*root)[2], (*interrupts)[2];
+};
+
 struct iommu_unit {
     volatile u8 *regs; /* NULL: of no use */
     const char *why;   /* it confines nobody; NULL: it does */
     bool on;           /* it translates */
     u64 cap, ecap;
+    struct tables *tables;
     struct spinlock lock; /* of the queue */
     u64 (*queue)[2];
     volatile u32 *done; /* the serial number of the last wait that is over */
@@ -95,7 +104,7 @@ static const char *why_off = "no IOMMU is in use";
 static struct npt_format format;
 static struct iommu_domain *domain[MAX_DOMAINS];
 static u32 nr_domains = MAX_DOMAINS;
-static u64 (*root)[2], (*interrupts)[2];
+static struct tables *segments;
 static struct iommu_unit *unit_of_vector[256]; /* whose requests use that entry; NULL: none does */
 static int fault_vector;
 static struct timer fault_timer;
@@ -191,14 +200,18 @@ static void on_trouble(struct timer *t, u64 now) {
 
 /* ---- whose is a device? ---- */
 
+static u32 scope_segment(const struct dmar_scope *s) {
+    return s->of_region ? dmar.region[s->of].segment : dmar.unit[s->of].segment;
+}
+
 /* 8.3.1: where the path leads; ~0: nowhere. */
 static u32 scope_bdf(const struct dmar_scope *s) {
-    u32 bus = s->bus, bdf = ~0u;
+    u32 segment = scope_segment(s) << 16, bus = s->bus, bdf = ~0u;
 
     for (u32 i = 0; i < s->hops; i++) {
         if (i && (pci_read(bdf, PCI_HEADER, 1) & 0x7f) != 1) return ~0u;
         if (i) bus = pci_read(bdf, PCI_SECONDARY, 1);
-        bdf = PCI_BDF(bus, s->path[i][0] & 31, s->path[i][1] & 7);
+        bdf = segment | PCI_BDF(bus, s->path[i][0] & 31, s->path[i][1] & 7);
     }
     return bdf;
 }
@@ -207,8 +220,9 @@ static bool covers(const struct dmar_scope *s, u32 bdf) {
     u32 at = scope_bdf(s);
 
     if (at == bdf) return s->kind == DMAR_ENDPOINT || s->kind == DMAR_BRIDGE;
-    return s->kind == DMAR_BRIDGE && at != ~0u && bdf >> 8 >= pci_read(at, PCI_SECONDARY, 1) &&
-           bdf >> 8 <= pci_read(at, PCI_SUBORDINATE, 1);
+    return s->kind == DMAR_BRIDGE && at != ~0u && at >> 16 == bdf >> 16 &&
+           (bdf >> 8 & 0xff) >= pci_read(at, PCI_SECONDARY, 1) &&
+           (bdf >> 8 & 0xff) <= pci_read(at, PCI_SUBORDINATE, 1);
 }
 
 /* What the tables say of a device, of its unit or of a region: of a virtual function that of the physical
@@ -225,15 +239,24 @@ static struct iommu_unit *unit_of(const struct pci_device *d) {
     const struct dmar_scope *s = scope_of(d, false);
 
     if (s) return &unit[s->of];
-    if (d->bdf >> 16) return NULL; /* units of other segments are not known */
-    FOR_UNITS(u) if (dmar.unit[u - unit].all) return u;
+    FOR_UNITS(u)
+    if (dmar.unit[u - unit].all && dmar.unit[u - unit].segment == d->bdf >> 16) return u;
     return NULL;
+}
+
+/* A unit that is said to have all other devices: may this one be another unit's all the same,
+ * whose entry could not be read? */
+static bool is_unsure(const struct pci_device *d) {
+    if (scope_of(d, false)) return false;
+    for (u32 i = 0; i < dmar.nr_units; i++)
+        if (dmar.unit[i].unsure && dmar.unit[i].segment == d->bdf >> 16) return true;
+    return dmar.unsure;
 }
 
 bool iommu_blocks(const struct pci_device *d) {
     const struct iommu_unit *u = on ? unit_of(d) : NULL;
 
-    return u && u->on;
+    return u && u->on && !is_unsure(d);
 }
 
 const char *iommu_refused(const struct pci_device *d) {
@@ -241,6 +264,7 @@ const char *iommu_refused(const struct pci_device *d) {
 
     if (!on) return why_off;
     if (!u) return "no IOMMU is said to have it";
+    if (is_unsure(d)) return "firmware's table of IOMMUs has a malformed entry";
     if (!u->why && scope_of(d, true)) return "firmware goes on using it (RMRR)";
     return u->why;
 }
@@ -310,8 +334,8 @@ int iommu_map(struct vm *vm, gpa_t gpa, hpa_t hpa, u64 len) {
 
 /* ---- context entries, 9.1 and 9.3 ---- */
 
-static u64 *context_of(u32 bdf) {
-    u64 *bus = root[bdf >> 8], (*table)[2];
+static u64 *context_of(const struct iommu_unit *u, u32 bdf) {
+    u64 *bus = u->tables->root[bdf >> 8 & 0xff], (*table)[2];
 
     if (!(*bus & PRESENT)) {
         hpa_t pa = frame_alloc_zeroed(0);
@@ -335,7 +359,7 @@ static void entry_set(u64 *e, u64 low, u64 high) {
 /* A unit whose tables have three levels begins with the second of ours, which covers 512 GiB, if it is there:
  * a device that reaches nothing stays blocked. */
 static int attach(struct pci_device *d, struct iommu_unit *u, const struct iommu_domain *m) {
-    u64 *e = context_of(d->bdf), *top = hpa_to_va(m->npt.root);
+    u64 *e = context_of(u, d->bdf), *top = hpa_to_va(m->npt.root);
     bool four = u->cap & CAP_LEVELS_4;
     hpa_t table = four ? m->npt.root : *top & ~(PAGE_SIZE - 1);
 
@@ -357,7 +381,7 @@ void iommu_detach(struct pci_device *d) {
     u64 *e;
 
     if (!d->iommu) return;
-    e = context_of(d->bdf);
+    e = context_of(d->iommu, d->bdf);
     entry_set(e, 0, 0);
     flush_context(d->iommu, (u32)(e[1] >> 8));
     d->iommu = NULL;
@@ -371,9 +395,9 @@ static int interrupt_set(struct iommu_unit *u, u32 vector, u32 source, u32 cpu, 
     u32 id = percpu_of[cpu]->apic_id;
 
     if (!x2apic && id > 254) return -ENODEV;
-    entry_set(interrupts[vector],
+    entry_set(u->tables->interrupts[vector],
               PRESENT | (u64)level << 4 | vector << 16 | (u64)(x2apic ? id : id << 8) << 32,
-              source | VERIFY_SOURCE);
+              (source & 0xffff) | VERIFY_SOURCE);
     unit_of_vector[vector] = u;
     flush(u, FLUSH_INTERRUPT(vector));
     return 0;
@@ -393,7 +417,7 @@ void iommu_irq_free(u32 vector) {
     struct iommu_unit *u = unit_of_vector[vector];
 
     if (!u) return;
-    entry_set(interrupts[vector], 0, 0);
+    entry_set(u->tables->interrupts[vector], 0, 0);
     unit_of_vector[vector] = NULL;
     flush(u, FLUSH_INTERRUPT(vector));
 }
@@ -426,8 +450,8 @@ static void say(char *to, u32 size, u32 source, u32 reason, u64 info, bool read)
 }
 
 /* 7.3, 11.4.13: of a VM that runs it is the end, unless its file wants it otherwise. */
-static void on_fault(u64 info, u64 high) {
-    u32 source = high & 0xffff;
+static void on_fault(u32 segment, u64 info, u64 high) {
+    u32 source = segment << 16 | (high & 0xffff);
     struct pci_device *d = pci_find(source) ? pci_find(source) : &stranger;
     struct vm *vm = d->owner;
     u64 now = now_ns();
@@ -453,7 +477,7 @@ static void take_faults(struct iommu_unit *u) {
         u64 high = get64(u, at + 8);
 
         if (!(high >> 32 & FAULT_VALID)) continue;
-        if (u->on) on_fault(get64(u, at), high);
+        if (u->on) on_fault(dmar.unit[u - unit].segment, get64(u, at), high);
         set(u, at + 12, (u32)FAULT_VALID);
     }
     set(u, REG_FAULTS, (u32)FAULTS_LOST);
@@ -515,7 +539,7 @@ static bool start(struct iommu_unit *u) {
     if (pages == HPA_NONE || irq_message(fault_vector, WORK_CPU, &m)) return false;
     u->queue = hpa_to_va(pages);
     u->done = hpa_to_va(pages + PAGE_SIZE);
-    set64(u, REG_ROOT, va_to_hpa(root));
+    set64(u, REG_ROOT, va_to_hpa(u->tables->root));
     if (!command(u, (u32)SET_ROOT, true)) return false;
     set(u, REG_FAULTS, FAULTS_QUEUE); /* an error of before: the queue would stand still */
     set(u, REG_QUEUE_TAIL, 0);
@@ -523,7 +547,7 @@ static bool start(struct iommu_unit *u) {
     if (!command(u, (u32)QUEUE, true)) return false;
     flush(u, FLUSH_CONTEXTS);
     flush(u, FLUSH_ALL);
-    set64(u, REG_INTERRUPTS, va_to_hpa(interrupts) | (u64)x2apic << 11 | 7); /* 2^8 entries */
+    set64(u, REG_INTERRUPTS, va_to_hpa(u->tables->interrupts) | (u64)x2apic << 11 | 7); /* 2^8 entries */
     if (!command(u, (u32)SET_INTERRUPTS, true)) return false;
     flush(u, FLUSH_INTERRUPTS);
     take_faults(u); /* of before */
@@ -552,6 +576,24 @@ static void common_form(void) {
     }
 }
 
+/* Those of the unit's segment; NULL: there is no memory. */
+static struct tables *tables_of(u32 segment) {
+    struct tables *t = segments;
+    hpa_t pages;
+
+    while (t && t->segment != segment) t = t->next;
+    if (t) return t;
+    t = heap_alloc(sizeof(*t));
+    pages = t ? frame_alloc_zeroed(1) : HPA_NONE;
+    if (pages == HPA_NONE) {
+        heap_free(t);
+        return NULL;
+    }
+    *t = (struct tables){ segments, segment, hpa_to_va(pages), hpa_to_va(pages + PAGE_SIZE) };
+    publish(t->root, 2 * PAGE_SIZE);
+    return segments = t;
+}
+
 /* 8.4: in a domain of its own, if nothing else can be there. */
 static int map_regions(const struct memmap *ram) {
     struct iommu_domain *m = dmar.nr_regions ? make_domain() : NULL;
@@ -559,8 +601,11 @@ static int map_regions(const struct memmap *ram) {
     for (u32 i = 0; i < dmar.nr_regions; i++) {
         u64 first = dmar.region[i].first, len = dmar.region[i].last + 1 - first;
 
-        if (!m || dmar.region[i].last >= NPT_LIMIT) return -ENOMEM;
-        if (memmap_overlaps(ram, first, first + len))
+        if (!m) return -ENOMEM;
+        if (dmar.region[i].odd || dmar.region[i].last >= NPT_LIMIT)
+            log_warn("firmware's table wants devices to reach %lx to %lx, which are no pages: they do not",
+                     first, dmar.region[i].last);
+        else if (memmap_overlaps(ram, first, first + len))
             log_warn("firmware wants devices to reach %lx, which is RAM: they do not", first);
         else if (npt_map(&m->npt, first, first, len, NPT_RW, NPT_WB))
             return -ENOMEM;
@@ -576,25 +621,29 @@ static int map_regions(const struct memmap *ram) {
 }
 
 static const char *init(const struct acpi_info *a) {
-    hpa_t tables;
     bool usable = false;
 
     if (a->ivrs) return "this kind of IOMMU is not known";
     if (!a->dmar) return why_off;
     dmar_parse(&dmar, a->dmar, a->dmar_len);
-    if (dmar.bad) return "firmware's table of IOMMUs is malformed";
+    if (dmar.unsure && !dmar.nr_units) return "firmware's table of IOMMUs is malformed";
+    if (dmar.lost_regions)
+        log_warn("%u of the regions of memory that firmware's table reserves for devices are malformed",
+                 dmar.lost_regions);
     FOR_UNITS(u) {
-        u->why = probe(u, dmar.unit[u - unit].base);
+        u->why = dmar.unit[u - unit].odd;
+        if (!u->why) u->why = probe(u, dmar.unit[u - unit].base);
+        if (u->why) log_warn("%s: the unit at %lx is not used", u->why, dmar.unit[u - unit].base);
         usable |= !u->why;
     }
     if (!usable) return NULL; /* each unit says why */
     common_form();
-    tables = frame_alloc_zeroed(1);
+    FOR_UNITS(u) {
+        if (!u->why && !(u->tables = tables_of(dmar.unit[u - unit].segment)))
+            return "there is no memory for its tables";
+    }
     fault_vector = irq_alloc(on_fault_interrupt, NULL);
-    if (tables == HPA_NONE || fault_vector < 0) return "there is no memory for its tables";
-    root = hpa_to_va(tables);
-    interrupts = hpa_to_va(tables + PAGE_SIZE);
-    publish(root, 2 * PAGE_SIZE);
+    if (fault_vector < 0) return "there is no interrupt left for its faults";
     timer_init(&fault_timer, on_fault_timer);
     return NULL;
 }

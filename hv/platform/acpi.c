@@ -137,6 +137,7 @@ static void parse_srat(struct acpi_info *a, const u8 *t, u32 len) {
 static void parse_dmar(struct acpi_info *a, const u8 *t, u32 len) {
     a->dmar = t;
     a->dmar_len = len;
+    a->x2apic_opt_out = dmar_opts_out_of_x2apic(t, len);
 }
 
 /* Microsoft's Serial Port Console Redirection Table, revisions 1 to 4. Only 16550s are understood:

@@ -23,6 +23,7 @@ enum { TIMER_COUNT = 0x38, TIMER_LEFT = 0x39, TIMER_DIVIDE = 0x3e };
 #define LVT_NMI            (4u << 8)
 #define ICR_BUSY           BIT(12)
 #define ICR_ASSERT         BIT(14)
+#define APIC_BASE_X2APIC   BIT(10) /* SDM 3A 11.12.1 */
 
 bool apic_x2, apic_tsc_deadline;
 static volatile u8 *regs;
@@ -93,6 +94,10 @@ int apic_probe(void) {
 int apic_init(const struct acpi_info *a) {
     acpi = a;
     if (apic_probe() < 0) return -ENODEV;
+    if (apic_x2 && !acpi_wants_x2apic(a, rdmsr(MSR_APIC_BASE) & APIC_BASE_X2APIC)) {
+        log_info("firmware asks that x2APIC is left off: it is");
+        apic_x2 = false;
+    }
     if (!apic_x2) regs = mmio_map(ALIGN_DOWN(rdmsr(MSR_APIC_BASE), PAGE_SIZE), PAGE_SIZE);
     if (!apic_x2 && !regs) return -ENODEV;
     silence_8259();
@@ -105,7 +110,7 @@ void apic_init_cpu(void) {
     u64 base = rdmsr(MSR_APIC_BASE) | BIT(11);
 
     wrmsr(MSR_APIC_BASE, base); /* x2APIC is reached through xAPIC mode (SDM 3A 11.12.5) */
-    if (apic_x2) wrmsr(MSR_APIC_BASE, base | BIT(10));
+    if (apic_x2) wrmsr(MSR_APIC_BASE, base | APIC_BASE_X2APIC);
     apic_write(REG_SVR, BIT(8) | VEC_SPURIOUS);
     apic_write(REG_TPR, 0);
     for (u32 lvt = LVT_THERMAL; lvt <= LVT_ERROR; lvt++) {

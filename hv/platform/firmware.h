@@ -127,8 +127,15 @@ struct acpi_info {
         u32 irq, gsi; /* of a PC's 16 lines; a pin of the IOAPICs */
         u32 baud;     /* 0: as the firmware has left it */
     } serial;
+    bool x2apic_opt_out; /* firmware asks that x2APIC is not switched on */
     u32 bad_tables; /* a length or checksum did not hold: ignored, or what follows in it */
 };
+
+/* Is x2APIC to be used by CPUs that have it? Firmware's wish counts, unless it has switched it
+ * on itself (`is_on`), as then there are CPUs that ids of xAPIC cannot name. */
+static inline bool acpi_wants_x2apic(const struct acpi_info *a, bool is_on) {
+    return is_on || !a->x2apic_opt_out;
+}
 
 /* `rsdp`: a copy of rsdp_len bytes from the loader; if it is of no use, one is looked for below 1
  * MiB (ACPI 6.5, 5.2.5.1). 0, or -ENOENT without usable root table; `out` then holds the defaults.
@@ -147,26 +154,34 @@ const void *acpi_map(u64 pa, u64 len);
  * from `rom` to 1 MiB: the first `size` bytes that are `ok`; NULL. */
 const u8 *firmware_find(u64 rom, u32 size, bool (*ok)(const u8 *p, u32 len));
 
-/* ---- where the IOMMUs are: dmar.c. Whatever of the table does not hold makes it bad, and none of
- * it is used then: a device that an IOMMU forgets would have all memory ---- */
+/* ---- where the IOMMUs are: dmar.c. An entry that does not hold costs the devices that it
+ * names: they are confined by none. Where it cannot be told which these are, they may be any
+ * that no good entry names: then a unit with `all` is not known to have them, as a device that
+ * an IOMMU forgets would have all memory ---- */
 
-#define DMAR_MAX_UNITS   16
+#define DMAR_MAX_UNITS   64
 #define DMAR_MAX_REGIONS 32
-#define DMAR_MAX_SCOPES  256
+#define DMAR_MAX_SCOPES  1024
 #define DMAR_MAX_HOPS    8
 
 enum { DMAR_ENDPOINT = 1, DMAR_BRIDGE, DMAR_IOAPIC, DMAR_HPET, DMAR_NAMESPACE };
 
 struct dmar_info {
-    bool bad;
+    bool unsure;            /* there may be units that are not here, in any segment */
     bool remaps_interrupts; /* this platform does (flag INTR_REMAP) */
     u32 nr_units, nr_regions, nr_scopes;
+    u32 lost_regions; /* so many are not here, or not with all their devices */
     struct {
         u64 base; /* of its registers */
-        bool all; /* it has every device that no other unit's scopes name */
+        u16 segment;
+        bool all;        /* it has every device of its segment that no other unit's scopes name */
+        bool unsure;     /* some of its scopes are not here */
+        const char *odd; /* why it cannot be used, as it follows "as"; NULL: it can */
     } unit[DMAR_MAX_UNITS];
     struct {
         u64 first, last; /* memory that firmware goes on using by devices */
+        u16 segment;
+        bool odd; /* these are no whole pages */
     } region[DMAR_MAX_REGIONS];
     struct dmar_scope {
         bool of_region;
@@ -179,6 +194,9 @@ struct dmar_info {
 
 /* VT-d 8: the table at `t`, whose length and checksum hold. */
 void dmar_parse(struct dmar_info *out, const u8 *t, u32 len);
+/* Does firmware ask that x2APIC is not switched on? VT-d 8.1: flag X2APIC_OPT_OUT, which is
+ * valid with INTR_REMAP alone. */
+bool dmar_opts_out_of_x2apic(const u8 *t, u32 len);
 
 /* ---- the MP table: mptable.c. Of it only how PCI interrupts reach the IOAPICs, which ACPI tells
  * in a language that would need an interpreter ---- */

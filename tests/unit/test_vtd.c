@@ -57,7 +57,7 @@ static void qemu_table(void) {
 static void device(u32 bdf) {
     struct fake_pci *f = fake_pci_add(bdf, 0x12345678, 0x02000000);
 
-    fake_pci_bar(f, 0, 0xfe000000 + bdf * 0x1000ull, 0x1000, 0);
+    fake_pci_bar(f, 0, 0xfe000000 + (bdf & 0xffff) * 0x1000ull + (bdf >> 16) * 0x100000, 0x1000, 0);
     fake_pci_cap(f, 0x50, PCI_CAP_MSI);
 }
 
@@ -68,7 +68,7 @@ static void boot(void) {
     on = x2apic = eager = false;
     nr_domains = MAX_DOMAINS;
     why_off = "no IOMMU is in use";
-    root = interrupts = NULL;
+    segments = NULL;
     memset(unit_of_vector, 0, sizeof(unit_of_vector));
     irq_remap_pin = NULL;
     pci_enumerate();
@@ -351,6 +351,88 @@ static void test_scopes(void **state) {
     assert_int_equal(model_dma(&model[1], CARD, 0x1000, false), HPA_NONE);
 }
 
+/* One entry of the table that is odd costs the devices that it names, and no others. */
+static void test_an_odd_entry(void **state) {
+    static const u8 nic[5] = { DMAR_ENDPOINT, 0, 0, 3, 0 }, other[5] = { DMAR_ENDPOINT, 0, 0, 4, 0 };
+    struct vm *vm;
+
+    end = 48;
+    add_unit_at(MODEL_BASE, false, 1, &nic);
+    add_unit_at(0x800, false, 1, &other);
+    add_unit_at(MODEL_BASE + PAGE_SIZE, true, 0, NULL);
+    config.pci[config.nr_pci++] = CARD;
+    boot();
+    assert_null(why);
+    vm = driver();
+    reaches_ram(vm, NIC);
+    assert_ptr_equal(pci_find(CARD)->iommu, &unit[2]);
+    fake_destroy(vm);
+    config.nr_pci = 1;
+    config.pci[0] = OTHER;
+    assert_null(fake_vm(&config));
+    assert_string_equal(fake_why, "PCI device 00:04.0 reaches all memory, as firmware's table tells no"
+                                  " address of its IOMMU: it needs unsafe_dma = yes");
+    why = "done";
+}
+
+/* Where a path is not understood, it may lead to any device that no other entry names. */
+static void test_a_malformed_scope(void **state) {
+    static const u8 nic[5] = { DMAR_ENDPOINT, 0, 0, 3, 0 }, other[5] = { DMAR_ENDPOINT, 0, 0, 4, 0 };
+    struct vm *vm;
+
+    end = 48;
+    add_unit_at(MODEL_BASE, false, 1, &nic);
+    add_unit_at(MODEL_BASE + 2 * PAGE_SIZE, false, 1, &other);
+    table[end - 7] = 7; /* the length of its scope */
+    add_unit_at(MODEL_BASE + PAGE_SIZE, true, 0, NULL);
+    boot();
+    assert_null(why);
+    vm = driver();
+    reaches_ram(vm, NIC);
+    fake_destroy(vm);
+    for (u32 i = 0; i < 2; i++) {
+        config.pci[0] = i ? CARD : OTHER;
+        assert_null(fake_vm(&config));
+        assert_non_null(strstr(fake_why, "reaches all memory, as firmware's table of IOMMUs has a malformed"
+                                         " entry: it needs unsafe_dma = yes"));
+    }
+    why = "done";
+}
+
+/* 00:03.0 and 0001:00:03.0 are the same to their units, which therefore must not share tables. */
+static void test_segments(void **state) {
+    const u32 far = 1 << 16 | NIC;
+    struct irq_message m;
+    struct vm *vm;
+    u32 cpu, at;
+    int vector;
+
+    device(far);
+    at = end;
+    add_unit_at(MODEL_BASE + PAGE_SIZE, true, 0, NULL);
+    table[at + 6] = 1;
+    boot();
+    assert_null(why);
+    vm = driver();
+    reaches_ram(vm, NIC);
+    vector = vm->pci[0]->entry[0].vector;
+    assert_int_equal(iommu_irq(vm->pci[0], (u32)vector, 0, &m), 0);
+    assert_int_equal(model_message(model, NIC, m.addr, m.data, &cpu), vector);
+    assert_int_equal(model_message(&model[1], NIC, m.addr, m.data, &cpu), -1);
+    assert_non_null(strstr(fake_log_last, "nobody's: PCI device 0001:00:03.0 may not interrupt by entry"));
+    fake_advance(2 * FAULT_PAUSE);
+    assert_int_equal(model_dma(&model[1], NIC, 0x1000, true), HPA_NONE);
+    assert_int_equal(vm->state, VM_RUNNING);
+    fake_destroy(vm);
+    fake_advance(2 * FAULT_PAUSE);
+    config.pci[0] = far;
+    vm = driver();
+    assert_int_equal(model_dma(&model[1], NIC, 0x1000, true), vm->mem.chunk[0] + 0x1000);
+    assert_int_equal(model_dma(model, NIC, 0x1000, true), HPA_NONE);
+    fake_destroy(vm);
+    forget_faults();
+}
+
 static void test_regions(void **state) {
     add_region_of(0x50000000, 0x50000fff, NIC);
     add_region_of(0x10000000, 0x10000fff, NIC); /* in RAM */
@@ -576,6 +658,9 @@ int main(void) {
         TEST(test_windows),
         TEST(test_windows_before),
         TEST(test_scopes),
+        TEST(test_an_odd_entry),
+        TEST(test_a_malformed_scope),
+        TEST(test_segments),
         TEST(test_regions),
         TEST(test_region_at_0),
         TEST(test_interrupts),

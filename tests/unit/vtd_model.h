@@ -27,7 +27,7 @@ static volatile void *model_map(hpa_t pa, u64 len);
 #include "hv/passthrough/vtd.c"
 #undef mmio_map
 
-#define MODEL_UNITS 2u
+#define MODEL_UNITS 3u
 #define MODEL_BASE  0xfed90000ull
 #define MODEL_RAM   (2ull << 20) /* fake_machine()'s begins here */
 #define MODEL_CAP   (0x22ull << 24 | CAP_LEVELS_4 | CAP_LEVELS_3 | CAP_2M | 6) /* a fault record at 0x220 */
