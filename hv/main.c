@@ -3,6 +3,7 @@
 #include "config.h"
 #include "lib/printf.h"
 #include "passthrough/give.h"
+#include "passthrough/quiesce.h"
 #include "passthrough/sriov.h"
 #include "passthrough/vtd.h"
 #include "platform/apic.h"
@@ -106,6 +107,8 @@ static void devices_init(void) {
     const char *how = pci_space_init(&acpi, &all_ram);
 
     pci_enumerate();
+    iommu_read(&acpi);
+    pci_quiesce();
     if (sriov_enable(config.vfs)) {
         delay_ns(SRIOV_SETTLE_NS);
         sriov_find();

@@ -620,12 +620,17 @@ static int map_regions(const struct memmap *ram) {
     return 0;
 }
 
+void iommu_read(const struct acpi_info *a) {
+    if (a->dmar) dmar_parse(&dmar, a->dmar, a->dmar_len);
+}
+
+bool iommu_firmware_uses(const struct pci_device *d) { return scope_of(d, true); }
+
 static const char *init(const struct acpi_info *a) {
     bool usable = false;
 
     if (a->ivrs) return "this kind of IOMMU is not known";
     if (!a->dmar) return why_off;
-    dmar_parse(&dmar, a->dmar, a->dmar_len);
     if (dmar.unsure && !dmar.nr_units) return "firmware's table of IOMMUs is malformed";
     if (dmar.lost_regions)
         log_warn("%u of the regions of memory that firmware's table reserves for devices are malformed",

@@ -7,8 +7,12 @@
 #include "passthrough/pci.h"
 #include "platform/irq.h"
 
-/* Once at boot, after pci_enumerate(). `ram`: all of the machine's. NULL: DMA and interrupts are confined
- * by at least one unit; else why not, as it follows "as". */
+/* Once at boot, after pci_enumerate(): reads firmware's tables, and changes nothing. */
+void iommu_read(const struct acpi_info *a);
+/* Do the tables say that firmware goes on using this device (RMRR)? */
+bool iommu_firmware_uses(const struct pci_device *d);
+/* Once at boot, after iommu_read(). `ram`: all of the machine's. NULL: DMA and interrupts are
+ * confined by at least one unit; else why not, as it follows "as". */
 const char *iommu_init(const struct acpi_info *a, const struct memmap *ram);
 /* Why no unit can confine this device, as it follows "as"; NULL: one does. */
 const char *iommu_refused(const struct pci_device *d);

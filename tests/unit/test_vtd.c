@@ -75,6 +75,7 @@ static void boot(void) {
     give_init(&acpi, &ram);
     acpi.dmar = table;
     acpi.dmar_len = end;
+    iommu_read(&acpi);
     why = iommu_init(&acpi, &ram);
     frames = frame_free_count();
     heap = heap_in_use();

@@ -1,0 +1,87 @@
+/* A network card that the machine was booted from still writes frames into buffers of the boot
+ * loader, which are free memory by now. Most firmware stops such devices at the end of its boot
+ * services, not all does. */
+#include "passthrough/quiesce.h"
+
+#include <takt/io.h>
+#include "lib/printf.h"
+#include "passthrough/pci.h"
+#include "passthrough/vtd.h"
+#include "platform/hostmap.h"
+
+/* PCI Code and ID Assignment 1.11, 1.2, 1.3, 1.13 */
+#define CLASS_STORAGE 0x01u
+#define CLASS_NETWORK 0x02u
+#define CLASS_USB     0x0c03u
+enum { UHCI = 0x00, OHCI = 0x10, EHCI = 0x20, XHCI = 0x30 };
+
+#define UHCI_LEGACY          0xc0   /* register in configuration space: ICH7 data sheet, 13.1.19 */
+#define UHCI_LEGACY_SMI      BIT(4) /* its interrupt is one of system management */
+#define OHCI_CONTROL         0x04   /* OpenHCI 1.0a, 7.1.2 */
+#define OHCI_CONTROL_SMI     BIT(8) /* InterruptRouting: likewise */
+#define EHCI_PARAMETERS      0x08   /* EHCI 1.0, 2.2.4: where its list is, in configuration space */
+#define XHCI_PARAMETERS      0x10   /* xHCI 1.2, 5.3.6: where its list is, in units of 4 bytes */
+#define LEGACY_SUPPORT       1u     /* the capability: EHCI 2.1.7, xHCI 7.1.1 */
+#define LEGACY_FIRMWARE_OWNS BIT(16)
+
+#define REGISTERS            0x10000u /* more than the lists above reach to */
+
+static bool ehci_owned(const struct pci_device *d, volatile u8 *regs) {
+    u32 at = mmio_read32(regs + EHCI_PARAMETERS) >> 8 & 0xff, head = 0;
+
+    if (at >= 0x40) head = pci_read(d->bdf, at & ~3u, 4);
+    return (head & 0xff) == LEGACY_SUPPORT && head & LEGACY_FIRMWARE_OWNS;
+}
+
+static bool xhci_owned(volatile u8 *regs, u64 size) {
+    u64 at = mmio_read32(regs + XHCI_PARAMETERS) >> 16 << 2;
+
+    for (u32 n = 0; n < PCI_MAX_CAPS && at && at + 4 <= size; n++) {
+        u32 head = mmio_read32(regs + at);
+
+        if ((head & 0xff) == LEGACY_SUPPORT) return head & LEGACY_FIRMWARE_OWNS;
+        if (!(head >> 8 & 0xff)) return false;
+        at += (head >> 8 & 0xff) << 2;
+    }
+    return false;
+}
+
+/* Does firmware drive this USB controller in system management mode? It does to show a USB
+ * keyboard as one of a PS/2 port, which may be the only one that the operator has. */
+static bool keyboard_of_firmware(const struct pci_device *d) {
+    u64 size = MIN(d->bar[0].size, (u64)REGISTERS);
+    bool decodes = pci_read(d->bdf, PCI_COMMAND, 2) & PCI_COMMAND_MEMORY;
+    u32 kind = d->class_rev >> 8 & 0xff;
+    volatile u8 *regs = NULL;
+
+    if (kind == UHCI) return pci_read(d->bdf, UHCI_LEGACY, 2) & UHCI_LEGACY_SMI;
+    if (decodes && !d->bar[0].io && d->bar[0].addr && size >= 256) regs = mmio_map(d->bar[0].addr, size);
+    if (!regs) return false;
+    switch (kind) {
+    case OHCI: return mmio_read32(regs + OHCI_CONTROL) & OHCI_CONTROL_SMI;
+    case EHCI: return ehci_owned(d, regs);
+    case XHCI: return xhci_owned(regs, size);
+    default: return false;
+    }
+}
+
+static void quiesce(struct pci_device *d) {
+    u32 class = d->class_rev >> 24, command = pci_read(d->bdf, PCI_COMMAND, 2);
+    bool usb = d->class_rev >> 16 == CLASS_USB;
+    const char *why = NULL;
+
+    if (d->header || !(command & PCI_COMMAND_MASTER)) return;
+    if (class != CLASS_STORAGE && class != CLASS_NETWORK && !usb) return;
+    if (usb && keyboard_of_firmware(d)) why = "firmware makes a PS/2 keyboard of a USB one by it";
+    if (iommu_firmware_uses(d)) why = "firmware goes on using it (RMRR)";
+    if (why) {
+        log_info("PCI device %s stays master of the bus: %s", d->name, why);
+        return;
+    }
+    log_info("PCI device %s was left master of the bus by firmware: it is not any more", d->name);
+    pci_write(d->bdf, PCI_COMMAND, 2, command & ~(u32)PCI_COMMAND_MASTER);
+}
+
+void pci_quiesce(void) {
+    for (u32 i = 0; i < pci_count(); i++) quiesce(pci_at(i));
+}

@@ -1,0 +1,12 @@
+/* Devices that firmware left running. */
+#ifndef HV_PASSTHROUGH_QUIESCE_H
+#define HV_PASSTHROUGH_QUIESCE_H
+
+#include <takt/types.h>
+
+/* Once at boot, after pci_enumerate() and iommu_read(): network cards, storage and USB
+ * controllers lose the right to be master of the bus until a VM gets them, but for those that
+ * firmware itself goes on using. What is done is in the log. */
+void pci_quiesce(void);
+
+#endif
