@@ -128,7 +128,7 @@ struct acpi_info {
         u32 baud;     /* 0: as the firmware has left it */
     } serial;
     bool x2apic_opt_out; /* firmware asks that x2APIC is not switched on */
-    u32 bad_tables; /* a length or checksum did not hold: ignored, or what follows in it */
+    u32 bad_tables;      /* a length or checksum did not hold: ignored, or what follows in it */
 };
 
 /* Is x2APIC to be used by CPUs that have it? Firmware's wish counts, unless it has switched it

@@ -45,6 +45,7 @@ static const char *find_pci(u32 bdf, struct serial *s) {
     u64 addr;
 
     hv_snprintf(s->name, sizeof(s->name), "pci:%02x:%02x.%u", bdf >> 8, bdf >> 3 & 31, bdf & 7);
+    if (bdf >> 16) return "a PCI device of another segment than 0 cannot be reached so early";
     if (pci_get(bdf, PCI_ID) == ~0u) return "there is no such PCI device";
     if (pci_get(bdf, PCI_CLASS) >> 16 != CLASS_SERIAL) return "that PCI device is no serial port";
     bar = pci_get(bdf, PCI_BAR0);
