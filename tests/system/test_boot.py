@@ -138,7 +138,7 @@ def test_machine_check_in_a_guest():
 
 def test_absent_serial_port():
     text = boot("qemu", "no-uart", "@300ms poweroff\n", "console = com3")
-    assert "no serial port answers as com3: the console stays where it is" in text
+    assert "console = com3: no serial port answers there: the console stays where it is" in text
     assert "hello from a VM of Takt" in text
 
 
