@@ -7,6 +7,7 @@ PYTHON ?= $(firstword $(wildcard /usr/bin/python3) python3)
 
 PLATFORM ?= auto
 VMS      ?= boot/demo.cfg
+RELEASES ?= debian12 debian13 ubuntu24.04
 CPUS     ?= 2
 MEMORY   ?= 256
 
@@ -365,12 +366,16 @@ test: ## unit tests, guest tests on QEMU and Bochs, system tests; under ten minu
 	@$(SUBMAKE) unit
 	$(call pytest-all,)
 
-check: ## also the long ones: soak, fuzz for a bounded time, boot by UEFI, every lint
+check: ## also the long ones: soak, fuzz for a bounded time, boot by UEFI, every lint, fresh systems
 	@tools/deps.sh build qemu bochs test net clients store check
 	@$(SUBMAKE) lint
 	@$(SUBMAKE) fuzz tsan
 	@$(SUBMAKE) test-needs unit size
 	$(call pytest-all,--long)
+	@$(SUBMAKE) fresh
+
+fresh: ## demo, run, test and lint on fresh systems of each release: an hour, needs root (RELEASES=debian13)
+	@tools/fresh.sh $(RELEASES)
 
 fuzz: $(FUZZ) ## every fuzz target for FUZZ_TIME seconds
 	@$(PYTHON) tests/fuzz/seeds.py $(B)/fuzz/seeds
@@ -442,7 +447,7 @@ clean: ## remove build/
 help: ## this list
 	@sed -n 's/^\([a-z][a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | awk -F'\t' '{ printf "%-18s %s\n", $$1, $$2 }'
 
-.PHONY: all sim sim-scale iso run demo test test-needs test-guest pytest check fuzz bench compare net-demo net-experiments \
+.PHONY: all fresh sim sim-scale iso run demo test test-needs test-guest pytest check fuzz bench compare net-demo net-experiments \
 	store-bench store-demo sriov-demo run-gdb machines guests unit unit-build net-guests lwip tsan lint size mutants clean help
 
 # What each object includes; not the files of such names in fresh systems and in copies of the tree.

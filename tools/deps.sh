@@ -51,6 +51,9 @@ store|xenstore-utils|xenstore-ls|clients of the store
 store|python3-pyxs|py:pyxs|a client of the store in Python
 debug|gdb|gdb|debugger
 picture|python3-matplotlib|py:matplotlib|the picture of the demonstration
+fresh|mmdebstrap|mmdebstrap|makes a fresh system of a supported release in a directory
+fresh|bubblewrap|bwrap|runs commands in that system, apart from this one
+fresh|python3-pexpect|py:pexpect|plays the person at make run
 END
 }
 
