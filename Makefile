@@ -15,6 +15,11 @@ MEMORY   ?= 256
 .DELETE_ON_ERROR:
 .SECONDARY:
 
+# Each step of a build is told in a short line; V=1 shows its command instead, make -s nothing.
+Q   := $(if $(V),,@)
+MUTE := $(V)$(findstring s,$(filter-out --%,$(firstword $(MAKEFLAGS))))
+say = $(if $(MUTE),,@printf '  %-4s %s\n' $(1) $(patsubst $(B)/%,%,$@))
+
 WARN := -Wall -Wextra -Werror -Wno-unused-parameter -Wmissing-prototypes -Wvla
 INC  := -Iinclude -Ihv -I.
 
@@ -47,7 +52,8 @@ $(eval $(call stamp,$(B)/image/objects,$(HV_OBJ)))
 
 $(B)/image/%.o: %.c $(B)/image/flags
 	@mkdir -p $(@D)
-	$(CC) $(HV_CFLAGS) -c $< -o $@
+	$(call say,CC)
+	$(Q)$(CC) $(HV_CFLAGS) -c $< -o $@
 
 # NASM tells debuggers wrong lines of a file that goes to and fro between sections.
 NASM_DEBUG := -g -F dwarf
@@ -56,11 +62,12 @@ $(B)/image/boot/boot.o: NASM_DEBUG :=
 # The numbers of boot/layout.h for NASM.
 $(B)/layout.inc: boot/layout.h
 	@mkdir -p $(@D)
-	sed -n 's/^#define *\([A-Z0-9_]*\) *\([0-9][0-9a-fx]*\).*/%define \1 \2/p' $< > $@
+	$(Q)sed -n 's/^#define *\([A-Z0-9_]*\) *\([0-9][0-9a-fx]*\).*/%define \1 \2/p' $< > $@
 
 $(B)/image/%.o: %.asm $(B)/layout.inc $(wildcard boot/*.inc)
 	@mkdir -p $(@D)
-	$(NASM) -f elf64 $(NASM_DEBUG) -I$(B)/ -Iboot/ -MD $(@:.o=.d) -o $@ $<
+	$(call say,NASM)
+	$(Q)$(NASM) -f elf64 $(NASM_DEBUG) -I$(B)/ -Iboot/ -MD $(@:.o=.d) -o $@ $<
 
 # Linked twice: the second time with the table of symbols that backtraces need. It lies behind text and data, so that
 # no function moves.
@@ -69,17 +76,19 @@ HV_LD := ld -nostdlib -z max-page-size=4096 -z noexecstack -T boot/takt.ld
 LIBGCC := $(shell $(CC) -print-libgcc-file-name)
 
 $(B)/takt.elf: $(HV_OBJ) $(B)/image/objects boot/takt.ld tools/mksyms.sh
-	$(HV_LD) -o $(B)/takt.pass1 $(HV_OBJ) $(LIBGCC)
-	tools/mksyms.sh $(B)/takt.pass1 > $(B)/symbols.asm
-	$(NASM) -f elf64 -o $(B)/symbols.o $(B)/symbols.asm
-	$(HV_LD) -o $@ $(HV_OBJ) $(B)/symbols.o $(LIBGCC)
+	$(call say,LD)
+	$(Q)$(HV_LD) -o $(B)/takt.pass1 $(HV_OBJ) $(LIBGCC)
+	$(Q)tools/mksyms.sh $(B)/takt.pass1 > $(B)/symbols.asm
+	$(Q)$(NASM) -f elf64 -o $(B)/symbols.o $(B)/symbols.asm
+	$(Q)$(HV_LD) -o $@ $(HV_OBJ) $(B)/symbols.o $(LIBGCC)
 
 # ---- the boot image: VMS is the configuration, MKISO_ARGS is passed on (--cmdline, --module; see tools/mkiso.sh) ---
 
 ISO ?= $(B)/takt.iso
 
 iso: $(B)/takt.elf guests ## the boot image alone: BIOS and UEFI, CD and USB stick
-	tools/mkiso.sh $(ISO) $(VMS) $(MKISO_ARGS)
+	$(call say,ISO)
+	$(Q)tools/mkiso.sh $(ISO) $(VMS) $(MKISO_ARGS)
 
 # ---- guests ---------------------------------------------------------------------------------------------------------
 
@@ -108,41 +117,50 @@ $(eval $(call stamp,$(B)/guestlib/objects,$(GUESTLIB_OBJ)))
 
 $(B)/guestlib/%.o: %.c $(B)/guestlib/flags
 	@mkdir -p $(@D)
-	$(CC) $(GUEST_CFLAGS) -c $< -o $@
+	$(call say,CC)
+	$(Q)$(CC) $(GUEST_CFLAGS) -c $< -o $@
 $(B)/guestlib/%.asm.o: %.asm
 	@mkdir -p $(@D)
-	$(NASM) -f elf64 -o $@ $<
+	$(call say,NASM)
+	$(Q)$(NASM) -f elf64 -o $@ $<
 $(B)/guestlib/hv/lib/hist.o: GUEST_CFLAGS += -Ihv # the hypervisor's own histogram
 # An archive, so that a guest has in it what it uses.
 $(B)/libguest.a: $(GUESTLIB_OBJ) $(B)/guestlib/objects Makefile
 	@rm -f $@
-	ar rcs $@ $(GUESTLIB_OBJ)
+	$(call say,AR)
+	$(Q)ar rcs $@ $(GUESTLIB_OBJ)
 $(B)/guests/%.o: guests/%.c $(B)/guestlib/flags
 	@mkdir -p $(@D)
-	$(CC) $(GUEST_CFLAGS) -c $< -o $@
+	$(call say,CC)
+	$(Q)$(CC) $(GUEST_CFLAGS) -c $< -o $@
 $(B)/guests/test-%.o: tests/guest/%.c $(B)/guestlib/flags
 	@mkdir -p $(@D)
-	$(CC) $(GUEST_CFLAGS) -c $< -o $@
+	$(call say,CC)
+	$(Q)$(CC) $(GUEST_CFLAGS) -c $< -o $@
 $(B)/guests/%.elf: $(B)/guests/%.o $(B)/libguest.a guestlib/guest.ld
-	$(GUEST_LD) -o $@ $< $(filter %/libguestnet.a,$^) $(B)/libguest.a
+	$(call say,LD)
+	$(Q)$(GUEST_LD) -o $@ $< $(filter %/libguestnet.a,$^) $(B)/libguest.a
 
 # For make bench: the driver domain and a guest with the stack, with clocks between their layers (guests/stamped/stamps.h).
 STAMPS_back  := memcpy hypercall vring_back_take event_close
 STAMPS_front := memcpy virtio_kick trap net_rx tcp_input net_poll net_guest_run
 $(B)/guests/stamped-iodom.elf: $(addprefix $(B)/guests/,iodom.o stamped/back.o stamped/stamps.o) $(B)/libguest.a guestlib/guest.ld
-	$(GUEST_LD) $(STAMPS_back:%=--wrap=%) -o $@ $(filter %.o,$^) $(B)/libguest.a
+	$(call say,LD)
+	$(Q)$(GUEST_LD) $(STAMPS_back:%=--wrap=%) -o $@ $(filter %.o,$^) $(B)/libguest.a
 $(B)/guests/iobench.elf: $(addprefix $(B)/guests/,iobench.o stamped/front.o stamped/stamps.o) $(B)/libguest.a guestlib/guest.ld
-	$(GUEST_LD) $(STAMPS_front:%=--wrap=%) -o $@ $(filter %.o,$^) $(B)/libguestnet.a $(B)/libguest.a
+	$(call say,LD)
+	$(Q)$(GUEST_LD) $(STAMPS_front:%=--wrap=%) -o $@ $(filter %.o,$^) $(B)/libguestnet.a $(B)/libguest.a
 
 # 32-bit multiboot1 kernels, without the library.
 $(B)/guests/test-%.elf: tests/guest32/%.asm tests/guest32/kernel.inc
 	@mkdir -p $(@D)
-	$(NASM) -f elf32 -Itests/guest32/ -o $(@:.elf=.o) $<
-	ld -m elf_i386 -nostdlib -z noexecstack -Ttext-segment=0x100000 -e start32 -o $@ $(@:.elf=.o)
+	$(call say,NASM)
+	$(Q)$(NASM) -f elf32 -Itests/guest32/ -o $(@:.elf=.o) $<
+	$(Q)ld -m elf_i386 -nostdlib -z noexecstack -Ttext-segment=0x100000 -e start32 -o $@ $(@:.elf=.o)
 
 # Those with the network stack are left out where lwIP cannot be had, so that all else can be built there.
 guests: $(filter-out $(NET_ELF),$(GUESTS) $(GUEST_TESTS))
-	+@if tools/lwip.sh $(LWIP); then $(SUBMAKE) -s net-guests; else echo 'guests with a network stack are left out'; fi
+	+@if tools/lwip.sh $(LWIP); then $(SUBMAKE) net-guests; else echo 'guests with a network stack are left out'; fi
 net-guests: $(NET_ELF)
 
 # ---- the host build: hypervisor sources that need no machine, for unit tests, the simulation and fuzzers ------------
@@ -160,11 +178,13 @@ $(eval $(call stamp,$(B)/host/flags,$(CC) $(HOST_CFLAGS)))
 $(eval $(call stamp,$(B)/host/objects,$(HOST_OBJ)))
 $(B)/host/%.o: %.c $(B)/host/flags
 	@mkdir -p $(@D)
-	$(CC) $(HOST_CFLAGS) -c $< -o $@
+	$(call say,CC)
+	$(Q)$(CC) $(HOST_CFLAGS) -c $< -o $@
 
 $(B)/libhv.a: $(HOST_OBJ) $(B)/host/objects
 	@rm -f $@
-	ar rcs $@ $(HOST_OBJ)
+	$(call say,AR)
+	$(Q)ar rcs $@ $(HOST_OBJ)
 
 # Unit tests: each tests/unit/test_*.c is one CMocka program; tests/unit/fake_*.c stand in for the machine.
 UNIT       := $(patsubst tests/unit/%.c,$(B)/unit/%,$(wildcard tests/unit/test_*.c))
@@ -172,17 +192,20 @@ UNIT_FAKES := $(patsubst %.c,$(B)/host/%.o,$(wildcard tests/unit/fake_*.c))
 
 $(B)/libfakes.a: $(UNIT_FAKES)
 	@rm -f $@
-	ar rcs $@ $^
+	$(call say,AR)
+	$(Q)ar rcs $@ $^
 
 $(B)/unit/%: $(B)/host/tests/unit/%.o $(B)/libhv.a $(B)/libfakes.a
 	@mkdir -p $(@D)
-	$(CC) -o $@ $< -Wl,--start-group $(B)/libhv.a $(B)/libfakes.a -Wl,--end-group -lcmocka
+	$(call say,CC)
+	$(Q)$(CC) -o $@ $< -Wl,--start-group $(B)/libhv.a $(B)/libfakes.a -Wl,--end-group -lcmocka
 
 # What counts instructions counts those of the image.
 COUNTED := $(patsubst %.c,$(B)/image/%.o,$(wildcard hv/store/*.c) $(addprefix hv/,lib/parse.c lib/printf.c lib/string.c mm/heap.c))
 $(B)/unit/test_store_bounds: $(B)/unit/%: $(B)/host/tests/unit/%.o $(COUNTED) $(B)/libhv.a $(B)/libfakes.a
 	@mkdir -p $(@D)
-	$(CC) -no-pie -o $@ $< $(COUNTED) -Wl,--start-group $(B)/libhv.a $(B)/libfakes.a -Wl,--end-group -lcmocka
+	$(call say,CC)
+	$(Q)$(CC) -no-pie -o $@ $< $(COUNTED) -Wl,--start-group $(B)/libhv.a $(B)/libfakes.a -Wl,--end-group -lcmocka
 
 unit-build: $(UNIT)
 unit: $(UNIT) ## unit and property tests, on the host
@@ -191,15 +214,18 @@ unit: $(UNIT) ## unit and property tests, on the host
 
 # The configuration parser for scripts: a file as JSON.
 $(B)/cfgdump: $(B)/host/tools/cfgdump.o $(B)/libhv.a $(B)/libfakes.a
-	$(CC) -o $@ $< -Wl,--start-group $(B)/libhv.a $(B)/libfakes.a -Wl,--end-group
+	$(call say,CC)
+	$(Q)$(CC) -o $@ $< -Wl,--start-group $(B)/libhv.a $(B)/libfakes.a -Wl,--end-group
 
 # Takt's probes over the description of a real machine.
 $(B)/machine-check: $(B)/host/tools/machine-check.o $(B)/libhv.a $(B)/libfakes.a
-	$(CC) -o $@ $< -Wl,--start-group $(B)/libhv.a $(B)/libfakes.a -Wl,--end-group
+	$(call say,CC)
+	$(Q)$(CC) -o $@ $< -Wl,--start-group $(B)/libhv.a $(B)/libfakes.a -Wl,--end-group
 
 # The store's operations a second.
 $(B)/store-bench: $(B)/host/tools/store-bench.o $(B)/libhv.a $(B)/libfakes.a
-	$(CC) -o $@ $< -Wl,--start-group $(B)/libhv.a $(B)/libfakes.a -Wl,--end-group
+	$(call say,CC)
+	$(Q)$(CC) -o $@ $< -Wl,--start-group $(B)/libhv.a $(B)/libfakes.a -Wl,--end-group
 
 # ---- the simulation of the scheduler: tests/sim with hv/sched ---------------------------------------------------------
 
@@ -209,14 +235,18 @@ SIM_OBJ  := $(patsubst %.c,$(B)/host/%.o,$(filter-out $(addprefix tests/sim/,mai
 $(B)/host/tests/sim/%.o $(B)/host/tests/unit/test_sched%.o: HOST_CFLAGS += -Itests/sim -Iguestlib/include
 $(B)/libsim.a: $(SIM_OBJ)
 	@rm -f $@
-	ar rcs $@ $^
+	$(call say,AR)
+	$(Q)ar rcs $@ $^
 $(B)/sim: $(B)/host/tests/sim/main.o $(LABS_OBJ) $(B)/libsim.a $(B)/libhv.a
-	$(CC) -o $@ $^
+	$(call say,CC)
+	$(Q)$(CC) -o $@ $^
 $(B)/sched-cost: $(B)/host/tests/sim/cost.o $(B)/libhv.a
-	$(CC) -o $@ $^
+	$(call say,CC)
+	$(Q)$(CC) -o $@ $^
 $(B)/unit/test_sched%: $(B)/host/tests/unit/test_sched%.o $(LABS_OBJ) $(B)/libsim.a $(B)/libhv.a
 	@mkdir -p $(@D)
-	$(CC) -o $@ $^ -lcmocka
+	$(call say,CC)
+	$(Q)$(CC) -o $@ $^ -lcmocka
 
 sim: $(B)/sim ## the VMs of a file in the simulation, in virtual time (SCENARIO=file.cfg CPUS=2)
 	$(B)/sim -p $(CPUS) $(SCENARIO)
@@ -229,10 +259,12 @@ RELEASE_DEP := $(RELEASE_SRC) $(wildcard hv/sched/*.h hv/lib/*.h tests/sim/*.h t
 
 $(B)/release/scale: $(RELEASE_DEP)
 	@mkdir -p $(@D)
-	$(CC) $(RELEASE) -o $@ $(RELEASE_SRC)
+	$(call say,CC)
+	$(Q)$(CC) $(RELEASE) -o $@ $(RELEASE_SRC)
 $(B)/release/scale-wide: $(RELEASE_DEP)
 	@mkdir -p $(@D)
-	$(CC) $(patsubst -Ihv,-Itests/sim/wide -Ihv,$(RELEASE)) -o $@ $(RELEASE_SRC)
+	$(call say,CC)
+	$(Q)$(CC) $(patsubst -Ihv,-Itests/sim/wide -Ihv,$(RELEASE)) -o $@ $(RELEASE_SRC)
 
 sim-scale: $(B)/release/scale $(B)/release/scale-wide ## how fast the simulation is: 4 cores with 16 VMs, 512 with 4,096 vCPUs
 	$(B)/release/scale
@@ -251,12 +283,15 @@ $(eval $(call stamp,$(B)/fuzz/flags,$(FUZZ_CC) $(FUZZ_CFLAGS)))
 $(eval $(call stamp,$(B)/fuzz/objects,$(FUZZ_OBJ)))
 $(B)/fuzz/obj/%.o: %.c $(B)/fuzz/flags
 	@mkdir -p $(@D)
-	$(FUZZ_CC) $(FUZZ_CFLAGS) -c $< -o $@
+	$(call say,CC)
+	$(Q)$(FUZZ_CC) $(FUZZ_CFLAGS) -c $< -o $@
 $(B)/fuzz/libhv.a: $(FUZZ_OBJ) $(B)/fuzz/objects
 	@rm -f $@
-	ar rcs $@ $(FUZZ_OBJ)
+	$(call say,AR)
+	$(Q)ar rcs $@ $(FUZZ_OBJ)
 $(B)/fuzz/%: $(B)/fuzz/obj/tests/fuzz/%.o $(B)/fuzz/libhv.a
-	$(FUZZ_CC) -fsanitize=fuzzer,address,undefined -o $@ $< -Wl,--start-group $(B)/fuzz/libhv.a -Wl,--end-group
+	$(call say,CC)
+	$(Q)$(FUZZ_CC) -fsanitize=fuzzer,address,undefined -o $@ $< -Wl,--start-group $(B)/fuzz/libhv.a -Wl,--end-group
 
 # ---- the network stack: lwIP as it comes (tools/lwip.sh), netstack/ with it ------------------------------------------
 
@@ -279,23 +314,28 @@ $(patsubst %.c,$(B)/host/%.o,$(NET_C) $(wildcard tests/unit/test_net*.c) tests/u
 LWIP_OBJ := $(patsubst %.c,lwip/%.o,$(LWIP_C))
 $(addprefix $(B)/host/,$(LWIP_OBJ)): $(B)/host/lwip/%.o: $(B)/host/flags $(LWIP)/VERSION netstack/lwipopts.h
 	@mkdir -p $(@D)
-	$(CC) $(filter-out $(WARN),$(HOST_CFLAGS)) $(NET_INC) -c $(LWIP)/src/$*.c -o $@
+	$(call say,CC)
+	$(Q)$(CC) $(filter-out $(WARN),$(HOST_CFLAGS)) $(NET_INC) -c $(LWIP)/src/$*.c -o $@
 $(B)/libnet.a: $(patsubst %.c,$(B)/host/%.o,$(NET_C)) $(addprefix $(B)/host/,$(LWIP_OBJ))
 	@rm -f $@
-	ar rcs $@ $^
+	$(call say,AR)
+	$(Q)ar rcs $@ $^
 $(B)/unit/test_net%: $(B)/host/tests/unit/test_net%.o $(B)/host/tests/unit/net_wire.o $(B)/libnet.a
 	@mkdir -p $(@D)
-	$(CC) -o $@ $^ -lcmocka
+	$(call say,CC)
+	$(Q)$(CC) -o $@ $^ -lcmocka
 
 # The two contexts as threads of the machine, under ThreadSanitizer.
 $(B)/tsan/test_net_threads: $(NET_C) tests/unit/net_wire.c tests/unit/test_net_threads.c $(wildcard netstack/*.h) | $(LWIP)/VERSION
 	@mkdir -p $(@D)
-	$(CC) $(filter-out $(WARN) -MMD -MP,$(HOST_CFLAGS)) $(NET_INC) -fsanitize=thread -o $@ $(filter %.c,$^) \
+	$(call say,CC)
+	$(Q)$(CC) $(filter-out $(WARN) -MMD -MP,$(HOST_CFLAGS)) $(NET_INC) -fsanitize=thread -o $@ $(filter %.c,$^) \
 	    $(addprefix $(LWIP)/src/,$(LWIP_C)) -lcmocka
 # And the page cache's contexts.
 $(B)/tsan/test_pagecache_threads: guestlib/pagecache.c tests/unit/test_pagecache_threads.c guestlib/include/guest/pagecache.h
 	@mkdir -p $(@D)
-	$(CC) $(filter-out -MMD -MP,$(HOST_CFLAGS)) -Iguestlib/include -fsanitize=thread -o $@ $(filter %.c,$^) -lcmocka
+	$(call say,CC)
+	$(Q)$(CC) $(filter-out -MMD -MP,$(HOST_CFLAGS)) -Iguestlib/include -fsanitize=thread -o $@ $(filter %.c,$^) -lcmocka
 TSAN := $(B)/tsan/test_net_threads $(B)/tsan/test_pagecache_threads
 tsan: $(TSAN) ## the contexts of network stack and page cache under ThreadSanitizer
 	@set -e; for t in $(TSAN); do TSAN_OPTIONS=halt_on_error=1 $$t; done
@@ -306,16 +346,19 @@ GUEST_LWIP := $(NET_INC) -Dmem_init=lwip_mem_init # the library has one of that 
 
 $(filter $(B)/guestnet/netstack/%,$(GUEST_NET)): $(B)/guestnet/%.o: %.c $(B)/guestlib/flags netstack/lwipopts.h | $(LWIP)/VERSION
 	@mkdir -p $(@D)
-	$(CC) $(GUEST_CFLAGS) $(GUEST_LWIP) -c $< -o $@
+	$(call say,CC)
+	$(Q)$(CC) $(GUEST_CFLAGS) $(GUEST_LWIP) -c $< -o $@
 $(filter $(B)/guestnet/lwip/%,$(GUEST_NET)): $(B)/guestnet/lwip/%.o: $(B)/guestlib/flags $(LWIP)/VERSION netstack/lwipopts.h
 	@mkdir -p $(@D)
-	$(CC) $(filter-out $(WARN),$(GUEST_CFLAGS)) $(GUEST_LWIP) -c $(LWIP)/src/$*.c -o $@
+	$(call say,CC)
+	$(Q)$(CC) $(filter-out $(WARN),$(GUEST_CFLAGS)) $(GUEST_LWIP) -c $(LWIP)/src/$*.c -o $@
 NET_GUEST_O := $(NET_GUESTS:%=$(B)/guests/%.o) $(B)/guests/stamped/front.o
 $(NET_GUEST_O): GUEST_CFLAGS += $(NET_INC)
 $(NET_GUEST_O): netstack/lwipopts.h | $(LWIP)/VERSION
 $(B)/libguestnet.a: $(GUEST_NET)
 	@rm -f $@
-	ar rcs $@ $^
+	$(call say,AR)
+	$(Q)ar rcs $@ $^
 $(NET_ELF): $(B)/libguestnet.a
 
 # lwIP reads headers where they lie, which x86 does not mind.
@@ -323,9 +366,11 @@ $(NET_FUZZ): FUZZ_CFLAGS += $(NET_INC)
 $(NET_FUZZ): netstack/lwipopts.h | $(LWIP)/VERSION
 $(addprefix $(B)/fuzz/obj/,$(LWIP_OBJ)): $(B)/fuzz/obj/lwip/%.o: $(B)/fuzz/flags $(LWIP)/VERSION netstack/lwipopts.h
 	@mkdir -p $(@D)
-	$(FUZZ_CC) $(filter-out $(WARN),$(FUZZ_CFLAGS)) -fno-sanitize=alignment $(NET_INC) -c $(LWIP)/src/$*.c -o $@
+	$(call say,CC)
+	$(Q)$(FUZZ_CC) $(filter-out $(WARN),$(FUZZ_CFLAGS)) -fno-sanitize=alignment $(NET_INC) -c $(LWIP)/src/$*.c -o $@
 $(B)/fuzz/fuzz_net: $(NET_FUZZ) $(addprefix $(B)/fuzz/obj/,$(LWIP_OBJ))
-	$(FUZZ_CC) -fsanitize=fuzzer,address,undefined -o $@ $^
+	$(call say,CC)
+	$(Q)$(FUZZ_CC) -fsanitize=fuzzer,address,undefined -o $@ $^
 
 # ---- targets --------------------------------------------------------------------------------------------------------
 
@@ -345,17 +390,17 @@ all: $(B)/takt.elf guests ## everything that goes into an image
 
 run: ## build and boot; a live table, any key leaves for the shell (PLATFORM=auto|kvm|qemu|bochs VMS=file.cfg CPUS=2)
 	@tools/deps.sh build $(EMULATOR)
-	@$(SUBMAKE) -s iso
+	@$(SUBMAKE) iso
 	@$(PYTHON) tools/machine.py run --platform $(PLATFORM) $(MACHINE) $(ISO)
 
 demo: ## ten virtual seconds of the same without a person: exit 0 if every vCPU got its share (FAULT=ignore_weight)
 	@tools/deps.sh build $(EMULATOR)
-	@$(SUBMAKE) -s -j2 all $(B)/cfgdump
+	@$(SUBMAKE) -j2 all $(B)/cfgdump
 	@$(PYTHON) tools/demo.py --platform $(PLATFORM) $(MACHINE) --vms $(VMS) $(if $(FAULT),--fault $(FAULT))
 
 test-needs:
 	@tools/deps.sh build qemu bochs test net clients store
-	@$(SUBMAKE) -s -j2 all unit-build $(B)/cfgdump $(B)/machine-check $(B)/sim
+	@$(SUBMAKE) -j2 all unit-build $(B)/cfgdump $(B)/machine-check $(B)/sim
 test-guest: ## guest tests alone (PLATFORM=qemu|bochs, GUEST=name)
 	@$(PYTEST) tests/guest $(if $(filter-out auto,$(PLATFORM)),--platform $(PLATFORM)) $(if $(GUEST),-k '$(GUEST)')
 pytest:
@@ -379,7 +424,8 @@ fresh: ## demo, run, test and lint on fresh systems of each release: an hour, ne
 
 fuzz: $(FUZZ) ## every fuzz target for FUZZ_TIME seconds
 	@$(PYTHON) tests/fuzz/seeds.py $(B)/fuzz/seeds
-	@for t in $(FUZZ); do n=$${t##*/}; d=; mkdir -p $(B)/fuzz/corpus/$$n; \
+	@for t in $(FUZZ); do n=$${t##*/}; d=; echo "$$n: for $(FUZZ_TIME) s"; \
+	    mkdir -p $(B)/fuzz/corpus/$$n; \
 	    if [ -f tests/fuzz/$$n.dict ]; then d=-dict=tests/fuzz/$$n.dict; fi; \
 	    seeds=$$(find tests/fuzz/seeds $(B)/fuzz/seeds -name $$n); \
 	    $$t $$d -max_total_time=$(FUZZ_TIME) -timeout=10 -rss_limit_mb=2048 -print_final_stats=1 -artifact_prefix=$(B)/fuzz/ \
@@ -388,23 +434,23 @@ fuzz: $(FUZZ) ## every fuzz target for FUZZ_TIME seconds
 
 bench: ## what each operation costs in instructions, sizes, decisions, against the budgets (N=10000 iterations)
 	@tools/deps.sh build qemu net cost
-	@$(SUBMAKE) -s -j2 all && $(SUBMAKE) -s net-guests
+	@$(SUBMAKE) -j2 all && $(SUBMAKE) net-guests
 	@$(PYTHON) tools/bench.py $(if $(N),-n $(N))
 
 compare: ## the papers' policies side by side, in the simulation and on Bochs (PLATFORM=bochs|qemu|kvm SEEDS=n)
 	@tools/deps.sh build $(if $(filter qemu kvm,$(PLATFORM)),qemu,bochs) cost compare
-	@$(SUBMAKE) -s -j2 all $(B)/sim
+	@$(SUBMAKE) -j2 all $(B)/sim
 	@$(PYTHON) tools/compare.py --platform sim --platform $(if $(filter qemu kvm,$(PLATFORM)),$(PLATFORM),bochs) \
 	    $(if $(SEEDS),--seeds $(SEEDS))
 
 net-demo: ## a server's TCP, UDP and echo among VMs that compute, by the host's ping and iperf (PLATFORM=bochs: in virtual time)
 	@tools/deps.sh build net $(EMULATOR) $(if $(filter qemu,$(EMULATOR)),clients)
-	@$(SUBMAKE) -s -j2 all && $(SUBMAKE) -s net-guests
+	@$(SUBMAKE) -j2 all && $(SUBMAKE) net-guests
 	@$(PYTHON) tools/netdemo.py --platform $(PLATFORM) $(if $(SEEDS),--runs $(SEEDS))
 
 net-experiments: ## UDP and TCP goodput of a VM among others, from credit to early ACKs, on Bochs, means of three seeds (SEEDS=n)
 	@tools/deps.sh build net bochs
-	@$(SUBMAKE) -s -j2 all && $(SUBMAKE) -s net-guests
+	@$(SUBMAKE) -j2 all && $(SUBMAKE) net-guests
 	@$(PYTHON) tools/netexp.py $(if $(SEEDS),--seeds $(SEEDS))
 
 store-bench: $(B)/store-bench ## the store's operations a second, beside Debian's xenstored where that runs
@@ -412,24 +458,24 @@ store-bench: $(B)/store-bench ## the store's operations a second, beside Debian'
 
 store-demo: ## the store: guests, the shell, XenStore's own clients and pyxs see one tree; must all hold
 	@tools/deps.sh build qemu store
-	@$(SUBMAKE) -s -j2 all
+	@$(SUBMAKE) -j2 all
 	@$(PYTHON) tools/storedemo.py
 
 sriov-demo: ## VMs with virtual functions of two network cards, confined by VT-d, and what SC and ACA make of them; must all hold
 	@tools/deps.sh build qemu
-	@$(SUBMAKE) -s -j2 all && $(SUBMAKE) -s net-guests
+	@$(SUBMAKE) -j2 all && $(SUBMAKE) net-guests
 	@$(PYTHON) tools/sriovdemo.py
 
 run-gdb: ## QEMU waits for gdb, which is started with the image's symbols
 	@tools/deps.sh build qemu debug
-	@$(SUBMAKE) -s iso
+	@$(SUBMAKE) iso
 	@$(PYTHON) tools/machine.py watch --platform qemu --gdb --timeout 86400 $(MACHINE) --dir $(B)/run/gdb $(ISO) & m=$$!; \
 	    trap 'kill $$m 2>/dev/null' EXIT; sleep 1; \
 	    gdb -q -ex 'target remote :1234' -ex 'hbreak hv_main' -ex continue $(B)/takt.elf
 
 machines: ## what Takt says of real machines, by their CPUID, MSRs, tables and PCI (MACHINES=directory or file)
 	@tools/deps.sh build
-	@$(SUBMAKE) -s -j2 $(B)/machine-check
+	@$(SUBMAKE) -j2 $(B)/machine-check
 	@$(PYTHON) tools/machines.py --json $(B)/results/machines.json $(MACHINES)
 
 lint: ## clang-format, cppcheck, headers alone, line width, floors, faults out of date

@@ -16,6 +16,7 @@ import demo
 import iobench
 import machine
 import msibench
+import progress
 import size
 
 # operation: (as printed, KVM, KVM with next-RIP, Xen, Xen with next-RIP, Takt at most). KVM is Linux 6.12 with mitigations off, Xen is
@@ -231,12 +232,16 @@ def main():
     end = r"BENCH end \d+"
     store = "create store\n+0ms wait store 10s\n+0ms create watcher\n+10ms create writer\n", r"BENCH store_watch \d+"
     pair, both = "create serve\n+0ms create notify\n", r"(?s)BENCH (queue_notify|back_irq).*BENCH (queue_notify|back_irq) \d+\n"
-    off = figures(boot("off", "@20ms create bench\n", end, n=args.n))
-    off |= figures(boot("pair-off", f"@20ms {pair}", both, n=args.n))
-    off |= figures(boot("store-off", f"@20ms {store[0]}", store[1]))
-    on = figures(boot("on", "@20ms trace start all\n+0ms create bench\n", end, n=args.n))
-    on |= figures(boot("pair-on", f"@20ms trace start all\n+0ms {pair}", both, n=args.n))
-    on |= figures(boot("store-on", f"@20ms trace start all\n+0ms {store[0]}", store[1]))
+    boots = {"off": ("@20ms create bench\n", end, args.n), "pair-off": (f"@20ms {pair}", both, args.n),
+             "store-off": (f"@20ms {store[0]}", store[1]),
+             "on": ("@20ms trace start all\n+0ms create bench\n", end, args.n),
+             "pair-on": (f"@20ms trace start all\n+0ms {pair}", both, args.n),
+             "store-on": (f"@20ms trace start all\n+0ms {store[0]}", store[1])}
+    # Side by side, as time is the count of instructions.
+    texts = progress.run_all("bench", lambda name: boot(name, *boots[name]), boots, os.cpu_count())
+    texts = dict(zip(boots, texts))
+    off, on = (figures(texts[state]) | figures(texts["pair-" + state]) | figures(texts["store-" + state])
+               for state in ("off", "on"))
     over = print_ops(off, on)
     print()
 

@@ -21,10 +21,10 @@ import re
 import statistics
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
 
 import demo
 import machine
+import progress
 
 BASE = os.path.join(machine.ROOT, "boot", "mixed.cfg")
 SIM = os.path.join(machine.BUILD, "sim")
@@ -274,21 +274,35 @@ def draw(summaries, platform, path):
     plt.close(fig)
 
 
+def attempt(policy, seed, args):
+    """What run() returns, or why the build refuses the policy. Seed 1 also counts a decision's instructions."""
+    try:
+        result = run(policy, seed, args)
+    except Refused as why:
+        return why
+    if seed == 1:
+        result["instructions_per_decision"] = cost(policy, args)
+    return result
+
+
 def compare(args, policies):
     runs, summaries, missing = [], [], {}
-    side_by_side = ThreadPoolExecutor(1 if args.platform in ("qemu", "kvm") else os.cpu_count())
+    jobs = [(policy, seed) for policy in policies for seed in range(1, args.seeds + 1)]
+    # QEMU's clock is the host's, so nothing may run beside it.
+    workers = 1 if args.platform in ("qemu", "kvm") else os.cpu_count()
+    results = progress.run_all(f"compare on {args.platform}", lambda job: attempt(*job, args), jobs, workers,
+                               lambda job: f"{job[0]}, seed {job[1]}")
+    results = dict(zip(jobs, results))
     for policy in policies:
-        try:
-            mine = list(side_by_side.map(lambda seed: run(policy, seed, args), range(1, args.seeds + 1)))
-        except Refused as why:
-            missing[policy] = str(why)
+        mine = [results[policy, seed] for seed in range(1, args.seeds + 1)]
+        refused = next((r for r in mine if isinstance(r, Refused)), None)
+        if refused:
+            missing[policy] = str(refused)
             continue
-        instructions = cost(policy, args)
         for r in mine:
-            r["instructions_per_decision"] = instructions
+            r["instructions_per_decision"] = mine[0]["instructions_per_decision"]
         runs += mine
         summaries.append(summarise(mine))
-        print(f"  {policy}: {number(summaries[-1]['latency_us']['mean'], 2, 1e-3)} ms", file=sys.stderr, flush=True)
     print(f"Takt, {args.platform}: {args.seconds:g} s after {args.warm_up:g} s of warm-up, {args.seeds} seed(s), {PCPUS} pCPUs")
     print("\n".join(table(summaries, missing)))
     if args.platform in ("qemu", "kvm"):

@@ -6,7 +6,10 @@ cd "$(dirname "$0")/.."
 CC=${CC:-gcc}
 bad=0
 
-fail() { echo "lint: $*"; bad=1; }
+fail() { shown; echo "lint: $*"; bad=1; }
+
+# On a terminal, one line that says what is looked at now. Without words it is erased.
+shown() { [ ! -t 1 ] || printf '\r\033[K%.79s' "$*"; }
 
 sources() { git ls-files -co --exclude-standard -- "$@" | while read -r f; do [ -f "$f" ] && echo "$f"; done; }
 
@@ -20,6 +23,7 @@ check_format() {
 		return
 	fi
 	for f in $(sources '*.c' '*.h'); do
+		shown "lint: format: $f"
 		"$format" --style=file --dry-run -Werror "$f" >/dev/null 2>&1 ||
 			fail "$f: not as .clang-format has it (clang-format -i $f)"
 	done
@@ -29,6 +33,7 @@ check_format() {
 check_headers() {
 	tools/lwip.sh build/lwip >/dev/null || fail "without lwIP the headers of netstack/ cannot be looked at"
 	for f in $(sources 'hv/*.h' 'include/*.h' 'drivers/*.h' 'boot/*.h' 'guestlib/*.h' 'netstack/*.h' 'tests/*.h'); do
+		shown "lint: headers: $f"
 		case $f in
 		guestlib/*) inc="-Iinclude -Iguestlib/include -I. -ffreestanding -mgeneral-regs-only" ;;
 		netstack/* | tests/unit/net_*) inc="-Iinclude -I. -Inetstack -Ibuild/lwip/src/include" ;;
@@ -66,11 +71,13 @@ SUPPRESS="missingIncludeSystem missingInclude unknownMacro comparePointers array
 
 check_cppcheck() {
 	# shellcheck disable=SC2046
-	cppcheck --quiet --std=c11 --language=c --enable=warning,portability --inline-suppr --error-exitcode=1 -j2 \
+	set -o pipefail
+	cppcheck --std=c11 --language=c --enable=warning,portability --inline-suppr --error-exitcode=1 -j2 \
 		$(printf -- '--suppress=%s ' $SUPPRESS) --library=gnu \
 		-Iinclude -Ihv -Iguestlib/include -I. -Inetstack \
-		$(sources 'hv/*.c' 'netstack/*.c' 'drivers/*.c' 'guestlib/*.c' 'guests/*.c' 'tools/*.c') ||
-		fail "cppcheck"
+		$(sources 'hv/*.c' 'netstack/*.c' 'drivers/*.c' 'guestlib/*.c' 'guests/*.c' 'tools/*.c') |
+		while read -r line; do shown "lint: cppcheck: $line"; done || fail "cppcheck"
+	set +o pipefail
 }
 
 check_scripts() {
@@ -81,6 +88,7 @@ check_scripts() {
 # An expression of tests/mutants.txt that changes nothing any more.
 check_mutants() {
 	while IFS='|' read -r name file rest; do
+		shown "lint: mutants: $name"
 		sed "${rest%|*}" "$file" | cmp -s - "$file" && fail "tests/mutants.txt: $name changes nothing in $file"
 	done < <(grep -v '^#' tests/mutants.txt)
 }
@@ -92,6 +100,7 @@ check_words() {
 }
 
 [ $# -gt 0 ] || set -- format headers width floors cppcheck scripts mutants words
-for what in "$@"; do "check_$what"; done
+for what in "$@"; do shown "lint: $what"; "check_$what"; done
+shown
 [ $bad = 0 ] && echo "lint: clean ($*)"
 exit $bad

@@ -9,6 +9,7 @@ As a module: `Machine(platform, iso, ...)` with start(), wait(), stop(). As a co
   tools/machine.py check [--platform P]         starts the emulator with nothing to boot: does it live?
 """
 import argparse
+import concurrent.futures
 import contextlib
 import fcntl
 import glob
@@ -26,6 +27,7 @@ import time
 import tty
 
 import lastwords
+import progress
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 BUILD = os.path.join(ROOT, "build")
@@ -104,6 +106,31 @@ def qemu_has(device):
     done = subprocess.run(["qemu-system-x86_64", "-device", "help"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
                           stdin=subprocess.DEVNULL, check=False)
     return f'name "{device}"' in done.stdout
+
+
+def waited(path="/proc/self/schedstat"):
+    """Nanoseconds that a thread has run, and has waited for a CPU (Linux, scheduler/sched-stats.rst)."""
+    with open(path, encoding="ascii") as f:
+        ran, waiting, _ = map(int, f.read().split())
+    return ran, waiting
+
+
+def spin(seconds):
+    """Computes for so long; returns the part of the time that this process waited for a CPU of the host."""
+    end, (ran, waiting) = time.monotonic() + seconds, waited()
+    while time.monotonic() < end:
+        pass
+    ran, waiting = (now - before for now, before in zip(waited(), (ran, waiting)))
+    return waiting / (ran + waiting)
+
+
+def host_busy(cpus, seconds=0.5):
+    """The part of its time (0 to 1) that one of `cpus` virtual CPUs would wait for the host now, at worst."""
+    try:
+        with concurrent.futures.ProcessPoolExecutor(cpus) as pool:
+            return max(pool.map(spin, [seconds] * cpus))
+    except OSError:
+        return 0.0  # a kernel without schedstat does not tell
 
 
 def bochs_version():
@@ -302,6 +329,12 @@ class Machine:
 
         Returns ("matched", match), ("ended", exit code) or ("timeout", None). Raises Died if the emulator failed.
         """
+        if echo:
+            return self.wait_shown(until, timeout, echo)
+        with progress.Line(f"{self.emulator()} runs"):
+            return self.wait_shown(until, timeout, None)
+
+    def wait_shown(self, until, timeout, echo):
         end = time.monotonic() + timeout
         pattern = re.compile(until) if until else None
         echoed = self.seen
@@ -334,12 +367,11 @@ class Machine:
         worst = 0.0
         for task in glob.glob(f"/proc/{self.process.pid}/task/*/schedstat"):
             try:
-                with open(task, encoding="ascii") as f:
-                    ran, waited, _ = map(int, f.read().split())
+                ran, waiting = waited(task)
             except (OSError, ValueError):
                 continue
             if ran > 1e9:  # a CPU, not a helper
-                worst = max(worst, waited / (ran + waited))
+                worst = max(worst, waiting / (ran + waiting))
         return worst
 
     def stop(self):

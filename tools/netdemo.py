@@ -22,13 +22,13 @@ import re
 import statistics
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
 
 import clients
 import compare
 import hostnet
 import machine
 import netdemo_host
+import progress
 
 BASE = os.path.join(machine.ROOT, "boot", "net-demo.cfg")
 PCPUS = 5  # the source's, the driver domain's, the core, the turbo core, the probe's
@@ -154,15 +154,19 @@ def by_the_hosts_clock(measure, *turn):
 
 def all_runs(turns, platform):
     """In order, and where they come from. In virtual time side by side; by the host's clock one at a time."""
+    def each(one_run, workers=1):
+        """one_run(setup, platform, number) for each turn."""
+        return progress.run_all("net-demo", lambda turn: one_run(turn[0], platform, turn[1]), turns, workers,
+                                lambda turn: f"{turn[0]}, run {turn[1]}")
+
     if platform == "bochs":
-        with ThreadPoolExecutor(os.cpu_count()) as side_by_side:
-            return list(side_by_side.map(lambda turn: run(turn[0], platform, turn[1]), turns)), "20 Mb/s, 2 ms each way"
+        return each(run, os.cpu_count()), "20 Mb/s, 2 ms each way"
     try:
         with hostnet.HostNet() as net:
-            return [by_the_hosts_clock(measured, setup, platform, n, net) for setup, n in turns], netdemo_host.HOW
+            return each(lambda *turn: by_the_hosts_clock(measured, *turn, net)), netdemo_host.HOW
     except hostnet.Missing as why:
         print(f"net-demo: {why}: the traffic comes from inside the machine", file=sys.stderr)
-    return [by_the_hosts_clock(run, setup, platform, n) for setup, n in turns], "20 Mb/s, 2 ms each way, from inside"
+    return each(lambda *turn: by_the_hosts_clock(run, *turn)), "20 Mb/s, 2 ms each way, from inside"
 
 
 def median(runs):

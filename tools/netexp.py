@@ -17,12 +17,12 @@ import json
 import os
 import re
 import sys
-from concurrent.futures import ThreadPoolExecutor
 
 import clients
 import compare
 import machine
 import netdemo
+import progress
 
 PLATFORM = "bochs"
 PCPUS = 4  # the source's, the driver domain's, the core, the turbo core
@@ -125,8 +125,8 @@ def main():
             for setup in SETUPS[experiment] if not args.setup or setup in args.setup]
     turns = [(*w, seed) for seed in range(1, args.seeds + 1) for w in what]
     try:
-        with ThreadPoolExecutor(os.cpu_count()) as side_by_side:
-            runs = list(side_by_side.map(lambda turn: run(*turn), turns))
+        runs = progress.run_all("net-experiments", lambda turn: run(*turn), turns, os.cpu_count(),
+                                lambda turn: "{}, {}, {} VMs, seed {}".format(*turn))
     except clients.Failed as what:
         sys.exit(f"net-experiments: {what}")
     rows = [summarise([r for r in runs if (r["experiment"], r["setup"], r["vms"]) == w]) for w in what]

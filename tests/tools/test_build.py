@@ -25,13 +25,14 @@ def make(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", f"{tools}:{os.environ['PATH']}")
     build = tmp_path / "build"
 
-    def run(**variables):
+    def run(*options, **variables):
         variables = {"CC": "cc", "NASM": "nasm", "B": build, **variables}
         words = [f"{name}={value}" for name, value in variables.items()]
         env = {k: v for k, v in os.environ.items() if not k.startswith(("MAKE", "MFLAGS"))}
-        done = subprocess.run(["make", "-s", "-j2", *words, str(build / IMAGE)], cwd=ROOT, env=env,
+        done = subprocess.run(["make", "-j2", *options, *words, str(build / IMAGE)], cwd=ROOT, env=env,
                               capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
+        run.said = done.stdout.splitlines()
         return set(re.findall(r"image/(\S+)\.o", (build / IMAGE).read_text()))
 
     run.build = build
@@ -69,3 +70,19 @@ def test_other_flags_compile_anew_and_the_same_ones_do_not(make):
     after = compiled(make)
     assert len(before) > 50 and before.keys() == after.keys()
     assert not [path for path in before if after[path] == before[path]]
+
+
+def test_a_build_says_what_it_does_in_short_lines(make):
+    make()
+    assert len(make.said) > 50
+    assert not [line for line in make.said if not re.fullmatch(r"  (CC|NASM|LD) +\S+", line)]
+    assert "  CC   image/hv/main.o" in make.said and make.said[-1] == "  LD   takt.elf"
+    make()
+    assert make.said == []
+
+
+def test_a_person_can_have_whole_commands_or_silence(make):
+    make("-s")
+    assert make.said == []
+    make(V=1, CC="cc -DOTHER")
+    assert any(line.startswith("cc -DOTHER -std=") for line in make.said)

@@ -1,0 +1,45 @@
+"""tools/demo.py: where it measures when the host is busy. tests/system/test_demo.py measures."""
+import os
+
+import pytest
+
+import demo
+import machine
+
+
+@pytest.fixture
+def host(monkeypatch):
+    """host(part of the time that others take, is Bochs to be had) sets up a host without KVM."""
+    def setup(busy, bochs=True):
+        monkeypatch.setattr(machine, "kvm_nested", lambda: False)
+        monkeypatch.setattr(machine, "host_busy", lambda cpus: busy)
+        monkeypatch.setattr(demo, "install_bochs", lambda: bochs)
+    return setup
+
+
+def test_an_idle_host_has_qemu(host, capsys):
+    host(demo.BUSY / 2)
+    assert demo.choose("auto", 2) == "qemu" and not capsys.readouterr().out
+
+
+def test_a_busy_host_has_bochs(host, capsys):
+    host(0.83)
+    assert demo.choose("auto", 2) == "bochs"
+    said = capsys.readouterr().out
+    assert "would wait 83% of its time" in said and "on Bochs, whose time is virtual" in said
+
+
+@pytest.mark.parametrize("wanted, bochs", [("auto", False), ("qemu", True)])
+def test_a_busy_host_is_told_at_once_where_it_stays_with_qemu(host, capsys, wanted, bochs):
+    host(0.5, bochs)
+    assert demo.choose(wanted, 2) == "qemu"
+    assert "The shares may be wrong" in capsys.readouterr().out
+
+
+def test_a_person_who_wants_bochs_is_not_asked_for_an_idle_host(host, capsys):
+    host(1.0)
+    assert demo.choose("bochs", 2) == "bochs" and not capsys.readouterr().out
+
+
+def test_a_host_is_busy_when_more_compute_than_it_has_cpus():
+    assert machine.host_busy(4 * os.cpu_count(), 0.2) > 0.5

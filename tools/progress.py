@@ -1,0 +1,83 @@
+"""Signs of life for the person who waits: what a command does now, how much is done, how long it may still take.
+
+On a terminal it is one line of stderr, written anew each second and erased at the end. Elsewhere, as in a log, only what has
+been finished is told, each on a line of its own.
+"""
+import concurrent.futures
+import sys
+import threading
+import time
+
+PATIENCE = 2  # seconds that nobody wonders about
+
+
+def duration(seconds):
+    """Some seconds as a person would say them."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    if seconds < 90 * 60:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h"
+
+
+class Line:
+    """with Line("Bochs boots"): a terminal shows the text, or what it returns if it is a function, and the seconds so far.
+
+    Within another Line, in whatever thread, it shows nothing: there is one line, and it is the outer one's.
+    """
+
+    taken = threading.Lock()
+
+    def __init__(self, text, stream=None):
+        self.text = text if callable(text) else lambda: text
+        self.stream = stream or sys.stderr
+        self.over = threading.Event()
+        self.thread = None
+
+    def __enter__(self):
+        if self.stream.isatty() and Line.taken.acquire(blocking=False):
+            self.begin = time.monotonic()
+            self.thread = threading.Thread(target=self.show, daemon=True)
+            self.thread.start()
+        return self
+
+    def show(self):
+        while not self.over.wait(1):
+            seconds = time.monotonic() - self.begin
+            if seconds >= PATIENCE:
+                self.stream.write(f"\r\033[K{self.text()}, {duration(seconds)}"[:82])
+                self.stream.flush()
+
+    def __exit__(self, *_):
+        if self.thread:
+            self.over.set()
+            self.thread.join()
+            self.stream.write("\r\033[K")
+            self.stream.flush()
+            Line.taken.release()
+
+
+def run_all(label, function, jobs, workers, name=str):
+    """[function(job) for job in jobs], `workers` at a time, while stderr tells how many are done and what time is left.
+
+    name(job) is how a finished job is told. The first exception of a function is raised; jobs that have not begun are
+    then dropped.
+    """
+    jobs, begin, done = list(jobs), time.monotonic(), 0
+
+    def state():
+        left = (time.monotonic() - begin) / done * (len(jobs) - done) if done else None
+        return f"{label}: {done} of {len(jobs)}" + (f", about {duration(left)} left" if left else "")
+
+    with concurrent.futures.ThreadPoolExecutor(workers) as pool, Line(state) as line:
+        futures = {pool.submit(function, job): job for job in jobs}
+        try:
+            for future in concurrent.futures.as_completed(futures):
+                future.result()
+                done += 1
+                if not line.thread:
+                    print(f"{state()}: {name(futures[future])}", file=sys.stderr, flush=True)
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+        return [future.result() for future in futures]
