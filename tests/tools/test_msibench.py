@@ -20,3 +20,17 @@ def test_another_way_is_no_delivery():
 def test_stays_are_whole():
     hv = msibench.HV
     assert msibench.stays([hv, 1, hv + 1, hv + 2, 2, 3, hv + 3, 4, hv + 4]) == [[hv + 1, hv + 2], [hv + 3]]
+
+
+def test_a_busy_host_is_given_time(monkeypatch):
+    logs = iter(["", "", "a delivery"])
+
+    def split(text, elf):
+        if not text:
+            raise LookupError("nothing was logged")
+        return {"exit": 1}
+
+    monkeypatch.setattr(msibench, "split", split)
+    assert msibench.logged_stages(lambda: next(logs), "elf") == {"exit": 1}
+    with pytest.raises(LookupError, match="nothing was logged"):
+        msibench.logged_stages(lambda: "", "elf")
