@@ -33,7 +33,7 @@ def test_a_busy_host_has_bochs(host, capsys):
 def test_a_busy_host_is_told_at_once_where_it_stays_with_qemu(host, capsys, wanted, bochs):
     host(0.5, bochs)
     assert demo.choose(wanted, 2) == "qemu"
-    assert "The shares may be wrong" in capsys.readouterr().out
+    assert "the shares may be wrong" in capsys.readouterr().out
 
 
 def test_a_person_who_wants_bochs_is_not_asked_for_an_idle_host(host, capsys):
