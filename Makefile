@@ -86,9 +86,9 @@ $(B)/takt.elf: $(HV_OBJ) $(B)/image/objects boot/takt.ld tools/mksyms.sh
 
 ISO ?= $(B)/takt.iso
 
-iso: $(B)/takt.elf guests ## the boot image alone: BIOS and UEFI, CD and USB stick
+iso: $(B)/takt.elf $(B)/cfgdump guests ## the boot image alone: BIOS and UEFI, CD and USB stick
 	$(call say,ISO)
-	$(Q)tools/mkiso.sh $(ISO) $(VMS) $(MKISO_ARGS)
+	$(Q)tools/mkiso.sh $(ISO) $(VMS) --hv $(B)/takt.elf $(MKISO_ARGS)
 
 # ---- guests ---------------------------------------------------------------------------------------------------------
 
@@ -212,10 +212,15 @@ unit: $(UNIT) ## unit and property tests, on the host
 	@printf '%s\n' $(UNIT) | xargs -P2 -n1 sh -c './$$0 > $$0.log 2>&1 || { cat $$0.log; exit 255; }; \
 	    echo "$$0: $$(grep "PASSED" $$0.log)"'
 
-# The configuration parser for scripts: a file as JSON.
-$(B)/cfgdump: $(B)/host/tools/cfgdump.o $(B)/libhv.a $(B)/libfakes.a
+# The configuration parser and the policies of the image, for scripts: checks a file, and prints it as JSON. It is a
+# part of `make run`, so it links only the few objects that it needs.
+CFGDUMP_C   := tools/cfgdump.c hv/config.c hv/config_check.c $(wildcard hv/lib/*.c) $(wildcard hv/sched/*.c) \
+	$(filter labs/%,$(HV_C))
+CFGDUMP_OBJ := $(patsubst %.c,$(B)/host/%.o,$(filter-out $(HOST_SKIP),$(CFGDUMP_C)))
+$(eval $(call stamp,$(B)/host/cfgdump-objects,$(CFGDUMP_OBJ)))
+$(B)/cfgdump: $(CFGDUMP_OBJ) $(B)/host/cfgdump-objects
 	$(call say,CC)
-	$(Q)$(CC) -o $@ $< -Wl,--start-group $(B)/libhv.a $(B)/libfakes.a -Wl,--end-group
+	$(Q)$(CC) -o $@ $(CFGDUMP_OBJ)
 
 # Takt's probes over the description of a real machine.
 $(B)/machine-check: $(B)/host/tools/machine-check.o $(B)/libhv.a $(B)/libfakes.a
@@ -229,7 +234,7 @@ $(B)/store-bench: $(B)/host/tools/store-bench.o $(B)/libhv.a $(B)/libfakes.a
 
 # ---- the simulation of the scheduler: tests/sim with hv/sched ---------------------------------------------------------
 
-SCENARIO ?= boot/demo.cfg
+SCENARIO ?= $(VMS)
 SIM_OBJ  := $(patsubst %.c,$(B)/host/%.o,$(filter-out $(addprefix tests/sim/,main.c cost.c scale.c),$(wildcard tests/sim/*.c)))
 
 $(B)/host/tests/sim/%.o $(B)/host/tests/unit/test_sched%.o: HOST_CFLAGS += -Itests/sim -Iguestlib/include
@@ -386,21 +391,21 @@ pytest-all = @failed=0; \
     $(call pytest-twice,tests -m 'bochs or not alone' -n auto --dist loadfile --durations=20 $(1)) || failed=1; \
     exit $$failed
 
-all: $(B)/takt.elf guests ## everything that goes into an image
+all: $(B)/takt.elf $(B)/cfgdump guests ## everything that goes into an image
 
 run: ## build and boot; a live table, any key leaves for the shell (PLATFORM=auto|kvm|qemu|bochs VMS=file.cfg CPUS=2)
 	@tools/deps.sh build $(EMULATOR)
-	@$(SUBMAKE) iso
+	@$(SUBMAKE) iso MKISO_ARGS="$(MACHINE) $(MKISO_ARGS)"
 	@$(PYTHON) tools/machine.py run --platform $(PLATFORM) $(MACHINE) $(ISO)
 
 demo: ## ten virtual seconds of the same without a person: exit 0 if every vCPU got its share (FAULT=ignore_weight)
 	@tools/deps.sh build $(EMULATOR)
-	@$(SUBMAKE) -j2 all $(B)/cfgdump
+	@$(SUBMAKE) -j2 all
 	@$(PYTHON) tools/demo.py --platform $(PLATFORM) $(MACHINE) --vms $(VMS) $(if $(FAULT),--fault $(FAULT))
 
 test-needs:
 	@tools/deps.sh build qemu bochs test net clients store
-	@$(SUBMAKE) -j2 all unit-build $(B)/cfgdump $(B)/machine-check $(B)/sim
+	@$(SUBMAKE) -j2 all unit-build $(B)/machine-check $(B)/sim
 test-guest: ## guest tests alone (PLATFORM=qemu|bochs, GUEST=name)
 	@$(PYTEST) tests/guest $(if $(filter-out auto,$(PLATFORM)),--platform $(PLATFORM)) $(if $(GUEST),-k '$(GUEST)')
 pytest:

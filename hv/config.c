@@ -4,6 +4,7 @@
 #include <takt/errno.h>
 #include "config.h"
 #include "lib/choose.h"
+#include "lib/nearest.h"
 #include "lib/parse.h"
 #include "lib/printf.h"
 #include "lib/string.h"
@@ -122,7 +123,7 @@ struct reader {
     const char *file; /* NULL: reports name no place, and an unknown key is an error */
     const char *text; /* the line or word that is looked at */
     u32 line, column; /* where that begins */
-    config_is_param is_param;
+    config_param_at param_at;
     config_report report;
     void *ctx;
     u32 errors;
@@ -135,10 +136,10 @@ struct reader {
 
 enum severity { WARNING, ERROR };
 
-/* `at`: the character that it is about, NULL for the whole section. Returns 0 or -EINVAL. */
+/* `at`: the character that it is about. Returns 0 or -EINVAL. */
 static PRINTF(4, 5) int report(struct reader *r, const char *at, enum severity severity, const char *fmt,
                                ...) {
-    u32 column = at ? (u32)(at - r->text) + r->column : 1;
+    u32 column = (u32)(at - r->text) + r->column;
     char text[512];
     int n = r->file ? hv_snprintf(text, sizeof(text), "%s:%u:%u: ", r->file, r->line, column) : 0;
     va_list ap;
@@ -150,6 +151,13 @@ static PRINTF(4, 5) int report(struct reader *r, const char *at, enum severity s
     r->errors += severity == ERROR;
     if (r->report) r->report(r->ctx, severity == ERROR, text);
     return severity == ERROR ? -EINVAL : 0;
+}
+
+/* Where the character is, for those who check the value later. */
+static struct config_place place(const struct reader *r, const char *at) {
+    u32 line = r->again ? 0 : r->line, column = r->text ? (u32)(at - r->text) + r->column : 0;
+
+    return (struct config_place){ (u16)MIN(line, 0xffffu), (u16)MIN(column, 0xffffu) };
 }
 
 /* ---- values ---- */
@@ -278,10 +286,72 @@ static int set_value(struct reader *r, const struct key *k, const char *value) {
 
 /* ---- keys ---- */
 
-static bool is_param(struct reader *r, const char *name) {
-    char scope = r->section == VM ? 'v' : 'p';
+/* NULL: the section has no such key. */
+static const struct key *find_key(enum section section, const char *name) {
+    for (const struct key *k = keys; k < keys + ARRAY_SIZE(keys); k++)
+        if (k->section == section && strcmp(k->name, name) == 0) return k;
+    return NULL;
+}
 
-    return strlen(name) < CONFIG_NAME && r->is_param && r->is_param(name) == scope;
+static const struct key *first_key(enum section section) {
+    const struct key *k = keys;
+
+    while (k->section != section) k++;
+    return k;
+}
+
+struct config_place config_place_of(const struct config_head *h, const char *key) {
+    const struct key *k = h->section && key ? find_key(h->section, key) : NULL;
+    struct config_place at = { 0 };
+
+    if (k) at = h->at[k - first_key(h->section)];
+    if (at.line || at.column) return at;
+    return (struct config_place){ (u16)MIN(h->line, 0xffffu), h->line ? 1 : 0 };
+}
+
+/* The parameters that a section of this kind can set; NULL after the last. */
+static const char *next_param(const struct reader *r, enum section section, u32 *i) {
+    const char *name;
+    char scope;
+
+    if (!r->param_at) return NULL;
+    while ((name = r->param_at((*i)++, &scope)) && scope != (section == VM ? 'v' : 'p')) {
+    }
+    return name;
+}
+
+static bool is_param(const struct reader *r, enum section section, const char *name) {
+    const char *known;
+    u32 i = 0;
+
+    while ((known = next_param(r, section, &i)))
+        if (strcmp(known, name) == 0) return true;
+    return false;
+}
+
+/* What may have been meant by a key that this section does not have. */
+static int unknown_key(struct reader *r, const char *name) {
+    static const char *const headings[] = {
+        [HYPERVISOR] = "[hypervisor]", [POOL] = "[pool NAME]", [VM] = "[vm NAME]"
+    };
+    const char *ignored = r->file ? " is ignored" : "", *known;
+    enum severity severity = r->file ? WARNING : ERROR;
+    struct nearest nearest = { .wanted = name };
+    u32 i = 0;
+
+    for (const struct key *k = keys; k < keys + ARRAY_SIZE(keys); k++)
+        if (k->section == r->section) nearest_offer(&nearest, k->name);
+    while ((known = next_param(r, r->section, &i))) nearest_offer(&nearest, known);
+    if (is_param(r, POOL, name))
+        return report(r, name, severity, "unknown key \"%s\"%s: it belongs into [hypervisor] or [pool NAME]",
+                      name, ignored);
+    for (enum section s = HYPERVISOR; s <= VM; s++)
+        if (find_key(s, name) || is_param(r, s, name))
+            return report(r, name, severity, "unknown key \"%s\"%s: it belongs into %s", name, ignored,
+                          headings[s]);
+    if (nearest.best)
+        return report(r, name, severity, "unknown key \"%s\"%s: is it %s?", name, ignored, nearest.best);
+    return report(r, name, severity, "unknown key \"%s\"%s", name, ignored);
 }
 
 /* A setting of the parameter table: kept as text until its object exists. */
@@ -289,7 +359,8 @@ static int set_param(struct reader *r, const char *name, const char *value, cons
     struct config_param *p = r->head->param, *end = p + r->head->nr_params;
 
     while (p < end && strcmp(p->name, name) != 0) p++;
-    if (p < end && !r->again) return report(r, at, ERROR, "%s was already given on line %u", name, p->line);
+    if (p < end && !r->again)
+        return report(r, at, ERROR, "%s was already given on line %u", name, p->at.line);
     if (!*value || strlen(value) >= sizeof(p->value))
         return report(r, at, ERROR, "%s: expected a number or a word, not \"%s\"", name, value);
     if (p == r->head->param + CONFIG_MAX_PARAMS)
@@ -298,23 +369,22 @@ static int set_param(struct reader *r, const char *name, const char *value, cons
     r->head->nr_params += p == end;
     memcpy(p->name, name, strlen(name) + 1);
     memcpy(p->value, value, strlen(value) + 1);
-    p->line = r->again ? 0 : r->line;
+    p->at = place(r, at);
     return 0;
 }
 
 static int set_key(struct reader *r, const char *name, const char *value) {
-    const struct key *k = keys;
+    const struct key *k = find_key(r->section, name);
 
-    while (k < keys + ARRAY_SIZE(keys) && (k->section != r->section || strcmp(k->name, name) != 0)) k++;
-    if (k < keys + ARRAY_SIZE(keys)) {
+    if (k) {
         if (r->seen & BIT(k - keys) && !r->again && k->kind < PCI)
             return report(r, name, ERROR, "%s is given twice in this section", name);
         r->seen |= BIT(k - keys);
+        r->head->at[k - first_key(r->section)] = place(r, value);
         return set_value(r, k, value);
     }
-    if (is_param(r, name)) return set_param(r, name, value, value);
-    return report(r, name, r->file ? WARNING : ERROR, "unknown key \"%s\"%s", name,
-                  r->file ? " is ignored" : "");
+    if (is_param(r, r->section, name)) return set_param(r, name, value, value);
+    return unknown_key(r, name);
 }
 
 /* ---- sections ---- */
@@ -349,7 +419,7 @@ const struct config_vm *config_find_vm(const struct config *c, const char *name)
     return NULL;
 }
 
-static const struct config_pool *find_pool(const struct config *c, const char *name) {
+const struct config_pool *config_find_pool(const struct config *c, const char *name) {
     for (const struct config_pool *p = c->pool; p < c->pool + c->nr_pools; p++)
         if (strcmp(p->head.name, name) == 0) return p;
     return NULL;
@@ -359,7 +429,8 @@ static int enter(struct reader *r, enum section section, struct config_head *hea
     r->section = section;
     r->head = head;
     r->seen = 0;
-    head->line = r->line;
+    if (!r->again) head->line = r->line;
+    head->section = section;
     return 0;
 }
 
@@ -367,7 +438,7 @@ static int start_section(struct reader *r, const char *at, enum section section,
     bool is_vm = section == VM;
     struct config *c = r->c;
     struct config_head *head = is_vm ? &c->vm[c->nr_vms].head : &c->pool[c->nr_pools].head;
-    const struct config_head *old = is_vm ? (const void *)config_find_vm(c, name) : find_pool(c, name);
+    const struct config_head *old = is_vm ? (const void *)config_find_vm(c, name) : config_find_pool(c, name);
     const char *what = is_vm ? "VM" : "pool";
     u32 *nr = is_vm ? &c->nr_vms : &c->nr_pools, most = is_vm ? CONFIG_MAX_VMS : CONFIG_MAX_POOLS;
 
@@ -482,70 +553,21 @@ static int read_line(struct reader *r, const char *text, size_t n) {
     return report(r, s, ERROR, "expected a [section] before the first key");
 }
 
-/* ---- what only the whole file can tell ---- */
-
-static void check_pool(struct reader *r, struct config_pool *p) {
-    struct cpumask *left = &r->c->pool[0].cpus, taken = cpumask_minus(&p->cpus, left);
-    const struct config_pool *served = find_pool(r->c, p->turbo_of);
-
-    r->line = p->head.line;
-    if (!*p->sched) set_name(p->sched, r->c->pool[0].sched); /* as xl: by default that of Pool-0 */
-    if (cpumask_test(&p->cpus, 0))
-        report(r, NULL, ERROR, "pool %s cannot have CPU 0, which always belongs to Pool-0", p->head.name);
-    if (!cpumask_empty(&taken))
-        report(r, NULL, ERROR, "CPU %u is in pool %s and in one before it", cpumask_next(&taken, 0),
-               p->head.name);
-    if (*p->turbo_of && (!served || served >= p))
-        report(r, NULL, ERROR, "pool %s is to be the turbo pool of %s, which is not described before it",
-               p->head.name, p->turbo_of);
-    if (cpumask_empty(&p->cpus) && !p->choice.nr)
-        report(r, NULL, WARNING, "pool %s has no CPUs: no VM can run there until it gets one", p->head.name);
-    *left = cpumask_minus(left, &p->cpus);
-}
-
-static void check_vm(struct reader *r, struct config_vm *v) {
-    const struct config_pool *pool = find_pool(r->c, v->pool);
-    bool known = pool && !pool->choice.nr, turbo = false;
-    struct cpumask cpus = cpumask_and(&v->cpus, known ? &pool->cpus : &v->cpus);
-
-    r->line = v->head.line;
-    if (!*v->image)
-        report(r, NULL, ERROR, "VM %s has no image: expected image = NAME of a boot module", v->head.name);
-    if (!pool)
-        report(r, NULL, ERROR, "VM %s wants pool %s, which this file does not describe", v->head.name,
-               v->pool);
-    for (const struct config_pool *p = r->c->pool; p < r->c->pool + r->c->nr_pools; p++)
-        turbo |= strcmp(p->turbo_of, v->pool) == 0;
-    if (v->turbo && !turbo)
-        report(r, NULL, ERROR, "VM %s is to have a turbo vCPU, but pool %s has no turbo pool", v->head.name,
-               v->pool);
-    for (const struct config_device *d = v->device; d < v->device + v->nr_devices; d++) {
-        if (strcmp(d->back, v->head.name) == 0)
-            report(r, NULL, ERROR, "VM %s cannot serve its own devices", v->head.name);
-        else if (!config_find_vm(r->c, d->back))
-            report(r, NULL, WARNING, "VM %s waits for VM %s, which this file does not describe, to serve it",
-                   v->head.name, d->back);
-    }
-    if (cpumask_empty(&cpus))
-        report(r, NULL, ERROR, "VM %s may run on none of the CPUs of pool %s", v->head.name, v->pool);
-}
-
 /* ---- entry points ---- */
 
-int config_parse(struct config *c, const char *file, const char *text, size_t len, config_is_param is_param,
+int config_parse(struct config *c, const char *file, const char *text, size_t len, config_param_at param_at,
                  config_report report_fn, void *ctx) {
     struct reader r = {
-        .c = c, .file = file, .column = 1, .is_param = is_param, .report = report_fn, .ctx = ctx
+        .c = c, .file = file, .column = 1, .param_at = param_at, .report = report_fn, .ctx = ctx
     };
 
+    c->file = file;
     for (size_t at = 0, n; at < len && r.errors < MAX_ERRORS; at += n + 1) {
         for (n = 0; at + n < len && text[at + n] != '\n';) n++;
         r.line++;
         read_line(&r, text + at, n);
     }
-    for (u32 i = 1; i < c->nr_pools && !r.errors; i++) check_pool(&r, &c->pool[i]);
-    for (u32 i = 0; i < c->nr_vms && !r.errors; i++) check_vm(&r, &c->vm[i]);
-    return r.errors ? -EINVAL : 0;
+    return r.errors ? -EINVAL : config_check(c, report_fn, ctx);
 }
 
 /* A key of [hypervisor], or one of Xen's or ours that sets a parameter of Pool-0. */
@@ -564,21 +586,22 @@ static int read_cmdline_word(struct reader *r, const char *s, size_t n) {
         *value++ = 0;
     else
         value = memcpy(word + n + 1, "yes", 4);
-    if (strncmp(word, "sched_", 6) == 0 && is_param(r, word + 6)) return set_param(r, word + 6, value, word);
+    if (strncmp(word, "sched_", 6) == 0 && is_param(r, HYPERVISOR, word + 6))
+        return set_param(r, word + 6, value, value);
     if (strcmp(word, "sched_credit_tslice_ms") != 0) return set_key(r, word, value);
     if (parse_u64(value, &v, &bad) || v > 1000000)
         return report(r, word, ERROR, "%s: expected a number of milliseconds, not \"%s\"", word, value);
     hv_snprintf(us, sizeof(us), "%lu", v * 1000);
-    return set_param(r, "tslice_us", us, word);
+    return set_param(r, "tslice_us", us, value);
 }
 
-int config_cmdline(struct config *c, const char *cmdline, config_is_param is_param, config_report report_fn,
+int config_cmdline(struct config *c, const char *cmdline, config_param_at param_at, config_report report_fn,
                    void *ctx) {
     struct reader r = { .c = c,
                         .file = "command line",
                         .line = 1,
                         .again = true,
-                        .is_param = is_param,
+                        .param_at = param_at,
                         .report = report_fn,
                         .ctx = ctx };
 
@@ -591,9 +614,9 @@ int config_cmdline(struct config *c, const char *cmdline, config_is_param is_par
     return r.errors ? -EINVAL : 0;
 }
 
-int config_vm_set(struct config_vm *v, const char *key, const char *value, config_is_param param_of,
+int config_vm_set(struct config_vm *v, const char *key, const char *value, config_param_at param_at,
                   config_report report_fn, void *ctx) {
-    struct reader r = { .again = true, .is_param = param_of, .report = report_fn, .ctx = ctx };
+    struct reader r = { .again = true, .param_at = param_at, .report = report_fn, .ctx = ctx };
 
     enter(&r, VM, &v->head);
     return set_key(&r, key, value);

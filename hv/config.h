@@ -11,6 +11,7 @@
 #define CONFIG_MAX_POOLS  17 /* Pool-0 among them */
 #define CONFIG_MAX_PARAMS 16
 #define CONFIG_MAX_PCI    4
+#define CONFIG_MAX_KEYS   24 /* that one kind of section has */
 
 /* How a VM asks for a device of the machine: a PCI device by its number (parse_pci() has the
  * form) in the lower 32 bits. With CONFIG_VF it asks for a virtual function. Then the lower 32
@@ -23,17 +24,25 @@
 #define CONFIG_VF_NAMED       BIT(62)
 #define CONFIG_VF_ANY         BIT(61)
 
+/* Where a value was written. Lines and columns count from 1. Line 0 is the command line; if the column is 0,
+ * too, nobody wrote it: it is a default. */
+struct config_place {
+    u16 line, column;
+};
+
 /* A setting that the parameter table (hv/sched/policy.h) knows by name; bound when its object exists. */
 struct config_param {
     char name[CONFIG_NAME];
     char value[CONFIG_NAME];
-    u32 line; /* 0: from the command line */
+    struct config_place at;
 };
 
 /* What a pool and a VM begin with. */
 struct config_head {
     char name[CONFIG_NAME];
-    u32 line; /* of its heading; 0: none */
+    u32 line;                                /* of its heading; 0: none */
+    u32 section;                             /* which table of keys: hv/config.c */
+    struct config_place at[CONFIG_MAX_KEYS]; /* of each key's value; config_place_of() reads it */
     u32 nr_params;
     struct config_param param[CONFIG_MAX_PARAMS];
 };
@@ -87,6 +96,7 @@ struct config {
     struct config_pool
         pool[CONFIG_MAX_POOLS]; /* first; the first of them is Pool-0, which [hypervisor] describes */
     u32 nr_pools;
+    const char *file;           /* as config_parse was told; for messages */
     char console[CONFIG_VALUE]; /* "com1,115200" */
     char trace_console[CONFIG_VALUE];
     char store_console[CONFIG_VALUE];
@@ -107,23 +117,24 @@ struct config {
 
 /* Hears of each problem: fatal or a warning. `text` is one sentence that begins with "file:line:column: ". */
 typedef void (*config_report)(void *ctx, bool fatal, const char *text);
-/* Tells whether a key that the grammar does not have is a parameter, and of what: 'p' pool, 'v' VM, 0
- * unknown. */
-typedef char (*config_is_param)(const char *key);
+/* Names the parameters that the grammar itself does not have: number `i` of them, from 0; NULL after the
+ * last. *scope becomes 'p' if pools have it, 'v' if VMs have it. A name may come more than once. */
+typedef const char *(*config_param_at)(u32 i, char *scope);
 
 void config_defaults(struct config *c);
 void config_vm_defaults(struct config_vm *v, const char *name);
 /* NULL: there is none. */
 const struct config_vm *config_find_vm(const struct config *c, const char *name);
-/* Parses `len` bytes of `text`. Returns 0, or -EINVAL after at least one fatal report; `c` is then unusable.
- */
-int config_parse(struct config *c, const char *file, const char *text, size_t len, config_is_param is_param,
+const struct config_pool *config_find_pool(const struct config *c, const char *name);
+/* Parses `len` bytes of `text`. `file` is what messages call it; the string must live as long as `c`. Returns
+ * 0, or -EINVAL after at least one fatal report; `c` is then unusable. */
+int config_parse(struct config *c, const char *file, const char *text, size_t len, config_param_at param_at,
                  config_report report, void *ctx);
 /* Overrides from GRUB's command line, after config_parse: words separated by blanks, `key=value` or a bare
  * key for "yes". Keys are those of [hypervisor], Xen's sched_credit_tslice_ms= and sched_ratelimit_us=, and
  * sched_X= for any pool parameter X. Unknown words are a warning. Reports say "command line:1:column: ".
  * Returns as config_parse. */
-int config_cmdline(struct config *c, const char *cmdline, config_is_param is_param, config_report report,
+int config_cmdline(struct config *c, const char *cmdline, config_param_at param_at, config_report report,
                    void *ctx);
 /* "igb0/any", "01:00.0/2@4000" to a CONFIG_VF; -EINVAL. */
 int config_vf(const char *s, u64 *request);
@@ -132,7 +143,21 @@ int config_vf(const char *s, u64 *request);
 void config_choose_cpus(struct config *c, const struct cpumask *there, u32 (*cache_of)(u32 cpu));
 /* One key of a [vm] section, replacing what is set. Returns as config_parse; an unknown key is an error here.
  * The sentence has no place in front. */
-int config_vm_set(struct config_vm *v, const char *key, const char *value, config_is_param is_param,
+int config_vm_set(struct config_vm *v, const char *key, const char *value, config_param_at param_at,
                   config_report report, void *ctx);
+
+/* ---- what only the whole file can tell: hv/config_check.c ---- */
+
+/* Where the value of a section's key was written; if it was not, or `key` is NULL, the section's heading. */
+struct config_place config_place_of(const struct config_head *h, const char *key);
+/* Reports a sentence about that place. Returns -EINVAL if it is fatal, else 0. */
+int config_complain(const struct config *c, struct config_place at, bool fatal, config_report report,
+                    void *ctx, const char *fmt, ...) __attribute__((format(printf, 6, 7)));
+/* Do the sections go together? config_parse calls it. Takes from Pool-0 the CPUs that other pools name.
+ * Returns as config_parse. */
+int config_check(struct config *c, config_report report, void *ctx);
+/* Can a machine with `nr_cpus` CPUs and `memory` bytes of RAM have these pools and VMs? Call it after the
+ * command line was read. Returns as config_parse, but `c` stays usable. */
+int config_check_machine(const struct config *c, u32 nr_cpus, u64 memory, config_report report, void *ctx);
 
 #endif

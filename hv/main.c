@@ -16,7 +16,7 @@
 #include "platform/timer.h"
 #include "preflight.h"
 #include "sched/governor.h"
-#include "sched/policy.h"
+#include "sched/setup.h"
 #include "shell/shell.h"
 #include "virt/virt.h"
 #include "vm/vm.h"
@@ -131,8 +131,8 @@ static void read_config(void) {
     config_defaults(&config);
     if (!boot.nr_modules)
         stop_machine("There is no configuration: it must be the first boot module (docs/config.md).");
-    if (config_parse(&config, m->name, hpa_to_va(m->start), m->end - m->start, param_kind, report, NULL) ||
-        config_cmdline(&config, boot.cmdline, param_kind, report, NULL))
+    if (config_parse(&config, m->name, hpa_to_va(m->start), m->end - m->start, param_name_at, report, NULL) ||
+        config_cmdline(&config, boot.cmdline, param_name_at, report, NULL))
         stop_machine("The configuration cannot be used.");
     noreboot = config.noreboot;
     smp_fault_tsc = config.boot_fault != BOOT_FAULT_NONE;
@@ -160,38 +160,21 @@ static void check_machine(void) {
     if (virt_cpu_enable() < 0) stop_machine("Guests cannot run on this CPU.");
 }
 
-static void make_pool(const struct config_pool *c) {
-    const char *name = c->head.name;
-    const char *why;
+/* Returns -EINVAL after a fatal report. */
+static int make_pool(u32 i) {
+    const struct config_pool *c = &config.pool[i];
     struct sched_pool *p;
-    int err = sched_pool_create(name, c->sched, &p);
+    int error = setup_pool(&config, i, &p, report, NULL);
 
-    if (err) {
-        log_err("pool %s with policy %s cannot be made: error %d", name, c->sched, -err);
-        return;
-    }
-    if (*c->turbo_of) {
-        struct sched_pool *served = sched_pool_find(c->turbo_of);
-
-        if (!served || sched_pool_pair(p, served) < 0)
-            log_warn("pool %s: it cannot be the turbo pool of %s", name, c->turbo_of);
-        param_preset(p, "turbo"); /* unless it says otherwise */
-    }
-    if (*c->preset && param_preset_why(p, c->preset, &why) < 0)
-        log_warn("pool %s: preset %s: %s", name, c->preset, why);
-    for (const struct config_param *s = c->head.param; s < c->head.param + c->head.nr_params; s++) {
-        const struct param *e = param_find(p, s->name);
-
-        why = "its policy does not have it";
-        if (!e || param_set_text(e, p, p, s->value, &why) < 0)
-            log_warn("pool %s: %s = %s: %s", name, s->name, s->value, why ? why : "refused");
-    }
-    if (cpumask_weight(&c->cpus) < c->choice.nr) log_warn("pool %s: there are not so many CPUs left", name);
+    if (error) return error;
     cpumask_for_each(cpu, &c->cpus) {
-        if (cpu >= nr_cpus || sched_pool_add_cpu(p, cpu) < 0)
-            log_warn("pool %s: CPU %u is not there or belongs to another pool", name, cpu);
+        if (cpu < nr_cpus) sched_pool_add_cpu(p, cpu); /* config_check_machine() tells of those beyond */
     }
+    return 0;
 }
+
+/* A CPU or memory that this machine lacks costs some VMs their place, but the others can run. */
+static void warn(void *ctx, bool fatal, const char *text) { log_warn("%s", text); }
 
 static bool govern(struct work *w) {
     w->not_before = governor_step(now_ns());
@@ -202,14 +185,16 @@ static void pools_init(void) {
     static struct work governor = { .step = govern };
     struct cpumask there = { nr_cpus < 64 ? BIT(nr_cpus) - 1 : ~0ull };
     struct sched_pool *p0;
+    int error = 0;
 
+    config_check_machine(&config, nr_cpus, frame_total() * PAGE_SIZE, warn, NULL);
     sched_init();
     config_choose_cpus(&config, &there, cpu_cache);
     for (u32 cpu = 0; cpu < nr_cpus; cpu++) sched_cpu_online(cpu);
     config.pool[0].cpus = (struct cpumask){ BIT(0) }; /* and gets what the others leave */
-    for (u32 i = 0; i < config.nr_pools; i++) make_pool(&config.pool[i]);
+    for (u32 i = 0; i < config.nr_pools; i++) error |= make_pool(i);
+    if (setup_check_vms(&config, report, NULL) || error) stop_machine("The configuration cannot be used.");
     p0 = sched_pool_find("Pool-0");
-    if (!p0) stop_machine("The scheduler cannot be started.");
     for (u32 cpu = 0; cpu < nr_cpus; cpu++)
         if (!sched_pool_of_cpu(cpu)) sched_pool_add_cpu(p0, cpu);
     work_add(&governor);
@@ -218,7 +203,8 @@ static void pools_init(void) {
 static void vm_made(void *ctx, struct vm *vm, int err, const char *why) {
     const struct config_vm *c = ctx;
 
-    if (err) log_err("VM %s cannot be made: %s (error %d)", c->head.name, why ? why : "refused", -err);
+    if (err && why) log_err("VM %s cannot be made: %s", c->head.name, why);
+    if (err && !why) log_err("VM %s cannot be made (error %d)", c->head.name, -err);
 }
 
 static void make_vms(void) {

@@ -32,7 +32,8 @@ def build_iso(args, directory):
     if args.fault:
         cmdline += f" sched_fault={args.fault}"
     subprocess.run([os.path.join(machine.ROOT, "tools", "mkiso.sh"), iso, args.vms, "--cmdline", cmdline,
-                    "--module", f"demo.script={script}"], cwd=machine.ROOT, check=True)
+                    "--module", f"demo.script={script}", "--cpus", str(args.cpus), "--memory", str(args.memory)],
+                   cwd=machine.ROOT, check=True)
     return iso
 
 

@@ -1,17 +1,25 @@
 #!/usr/bin/env bash
-# mkiso.sh OUT CONFIG [--cmdline TEXT] [--module NAME=FILE]... [--guests DIR] [--hv FILE]
+# mkiso.sh OUT CONFIG [--cmdline TEXT] [--module NAME=FILE]... [--guests DIR] [--hv FILE] [--cpus N] [--memory MIB]
+#          [--unchecked]
 # One image that boots by BIOS and by UEFI, from CD and from a USB stick: the hypervisor, CONFIG, and as modules the
 # files that CONFIG names (image = NAME, script = NAME). They are looked for among the --module options, beside CONFIG and in
 # DIR (build/guests).
+# build/cfgdump checks CONFIG before, with the policies of that hypervisor, and for a machine with so many CPUs and so
+# much memory if that is known. --unchecked makes the image in spite of errors, to see what the hypervisor says of them.
 set -eu
 die() { echo "mkiso: $*" >&2; exit 1; }
 
-[ $# -ge 2 ] || die "usage: mkiso.sh OUT CONFIG [--cmdline TEXT] [--module NAME=FILE]... [--guests DIR] [--hv FILE]"
-out=$1 config=$2 cmdline= guests=build/guests hv=build/takt.elf
+[ $# -ge 2 ] || die "usage: mkiso.sh OUT CONFIG [--cmdline TEXT] [--module NAME=FILE]... [--guests DIR] [--hv FILE]" \
+    "[--cpus N] [--memory MIB] [--unchecked]"
+out=$1 config=$2 cmdline= guests=build/guests hv=build/takt.elf unchecked=
+machine=()
 shift 2
 declare -A module
 while [ $# -gt 0 ]; do
     case $1 in
+    --unchecked) unchecked=1; shift; continue ;;
+    --cpus) machine+=(-p "$2") ;;
+    --memory) machine+=(-m "$2") ;;
     --cmdline) cmdline=$2 ;;
     --module) module[${2%%=*}]=${2#*=} ;;
     --guests) guests=$2 ;;
@@ -21,14 +29,17 @@ while [ $# -gt 0 ]; do
     shift 2
 done
 
-key='s/^[[:space:]]*\(image\|script\)[[:space:]]*=[[:space:]]*"\{0,1\}\([^[:space:]"#;]*\).*/\2/p'
-for name in $(sed -n "$key" "$config" | sort -u); do
-    [ -n "${module[$name]:-}" ] && continue
-    for file in "$(dirname "$config")/$name" "$guests/$name" "$guests/$name.elf"; do
-        [ -f "$file" ] && module[$name]=$file && break
-    done
-    [ -n "${module[$name]:-}" ] || die "$config names $name, which is neither beside it nor in $guests"
-done
+# An image that was built elsewhere (make B=build/labs LABS=...) has its own cfgdump beside it, with its own policies.
+cfgdump=$(dirname "$hv")/cfgdump
+[ -x "$cfgdump" ] || die "$cfgdump is missing: make it as you made $hv"
+given=()
+for name in "${!module[@]}"; do given+=(-f "$name"); done
+if ! files=$("$cfgdump" "${machine[@]}" -i "$guests" "${given[@]}" "$config" "$cmdline") && [ -z "$unchecked" ]; then
+    die "$config cannot be used: see above"
+fi
+while read -r name file; do
+    [ -z "$name" ] || module[$name]=$file
+done <<< "$files"
 
 tree=$(mktemp -d) log=$(mktemp)
 trap 'rm -rf "$tree" "$log"' EXIT

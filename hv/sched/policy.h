@@ -189,15 +189,25 @@ void sched_timer_set(u32 cpu, u32 kind, u64 when);
 const struct param *param_find(const struct sched_pool *pool, const char *name);
 /* All of a pool's entries in turn: index from 0, NULL at the end. */
 const struct param *param_at(const struct sched_pool *pool, unsigned index);
-/* Is `name` a parameter of any policy: 'p' pool, 'v' VM, 0 no. For the configuration parser. */
+/* Is `name` a parameter of any policy: 'p' pool, 'v' VM, 0 no. */
 char param_kind(const char *name);
+/* All parameters of all policies, by name, for the configuration parser: config_param_at in config.h. */
+const char *param_name_at(u32 i, char *scope);
 /* `object`: the struct sched_pool or sched_dom. A value with words is their index. Setting is
  * atomic under the pool's lock: 0, or -EINVAL with nothing changed and *why a sentence. */
 i64 param_get(const struct param *e, struct sched_pool *pool, const void *object);
 int param_set(const struct param *e, struct sched_pool *pool, void *object, i64 value, const char **why);
-/* The same from text: a word of `names`, or a decimal number. */
+/* Room for a sentence that tells a person why something cannot be set. All words about what is expected
+ * come from here, so that the VM file, the shell, the store and the simulation say the same. */
+#define PARAM_WHY 256
+/* What the values of `e` are: "a whole number from 1 to 65535 (us)", "tick or time". */
+void param_expected(const struct param *e, char text[PARAM_WHY]);
+/* Is `text` a value of `e`, in any pool? 0, or -EINVAL and why. */
+int param_check(const struct param *e, const char *text, char why[PARAM_WHY]);
+/* As param_set, from text: a word of `names`, or a decimal number. -EINVAL: `why` tells parameter and
+ * value. */
 int param_set_text(const struct param *e, struct sched_pool *pool, void *object, const char *text,
-                   const char **why);
+                   char why[PARAM_WHY]);
 /* The value as it is shown: a word, or decimal in `number`. */
 const char *param_text(const struct param *e, struct sched_pool *pool, const void *object, char number[24]);
 /* Called, perhaps with locks of pools, when something by that name is another one: of a VM, or (d NULL) of
@@ -207,13 +217,15 @@ extern void (*param_hook)(struct sched_pool *p, struct sched_dom *d, const char 
 static inline void param_changed(struct sched_pool *p, struct sched_dom *d, const char *name) {
     if (param_hook) param_hook(p, d, name);
 }
+/* NULL: the image has no policy of this name; `why` then tells those that it has. */
+const struct sched_policy *sched_policy_find(const char *name, char why[PARAM_WHY]);
 /* Sets a named group of pool parameters at once. -ENOENT: there is none of that name; -EINVAL: it does not
- * go with what the pool is, and nothing is changed. *why: a sentence. */
-int param_preset_why(struct sched_pool *pool, const char *preset, const char **why);
+ * go with what the pool is, and nothing is changed. */
+int param_preset_why(struct sched_pool *pool, const char *preset, char why[PARAM_WHY]);
 static inline int param_preset(struct sched_pool *pool, const char *preset) {
-    const char *why;
+    char why[PARAM_WHY];
 
-    return param_preset_why(pool, preset, &why);
+    return param_preset_why(pool, preset, why);
 }
 
 #endif

@@ -115,25 +115,31 @@ int sched_pool_rename(struct sched_pool *p, const char *name) {
     return end(p, error);
 }
 
-int sched_pool_pair(struct sched_pool *t, struct sched_pool *p) {
+int sched_pool_pair_why(struct sched_pool *t, struct sched_pool *p, const char **why) {
     struct sched_pool *other = p ? p : t->regular;
-    const char *why;
+    const char *unused;
     int error = 0;
 
     if (!other) return 0;
-    if (other >= t || t->policy != other->policy || !t->policy->pairs) return -EINVAL;
+    *why = "the turbo pool has to be the newer one of the two";
+    if (other >= t) return -EINVAL;
+    *why = "both pools have to run credit";
+    if (t->policy != other->policy || !t->policy->pairs) return -EINVAL;
     spin_lock(&sched_lock);
     lock_both(t, other);
+    *why = t->nr_doms ? "it has VMs" : "one of the two is in a pair already";
     if (t->nr_doms || (p && (p->turbo || p->regular || t->turbo || t->regular))) error = -EBUSY;
     if (!error) {
         record_input(other, IN_PAIR, TRACE_NOBODY, p != NULL, t->id);
         t->regular = p;
         other->turbo = p ? t : NULL;
-        if (p && (t->policy->conflict(t) || p->policy->conflict(p))) {
+        *why = p ? t->policy->conflict(t) : NULL;
+        if (p && !*why) *why = p->policy->conflict(p);
+        if (*why) {
             t->regular = other->turbo = NULL;
             error = -EINVAL;
         }
-        if (!error) other->policy->changed(other, NULL, &why);
+        if (!error) other->policy->changed(other, NULL, &unused);
     }
     unlock_both(t, other);
     spin_unlock(&sched_lock);

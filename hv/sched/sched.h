@@ -150,7 +150,12 @@ int sched_pool_destroy(struct sched_pool *p);
 /* Makes t the turbo pool of p (vTurbo): VMs of p may have a turbo vCPU there, and the two divide CPU time
  * together. NULL: of none. -EINVAL unless both run a policy that can with the settings that they have, and
  * t was created after p; -EBUSY if one of them is in such a pair already, or t has VMs. */
-int sched_pool_pair(struct sched_pool *t, struct sched_pool *p);
+int sched_pool_pair_why(struct sched_pool *t, struct sched_pool *p, const char **why); /* *why: a sentence */
+static inline int sched_pool_pair(struct sched_pool *t, struct sched_pool *p) {
+    const char *why;
+
+    return sched_pool_pair_why(t, p, &why);
+}
 int sched_pool_rename(struct sched_pool *p, const char *name);
 int sched_pool_add_cpu(struct sched_pool *p, u32 cpu); /* -EBUSY if it is in a pool; -ENODEV */
 /* -EBUSY last one with VMs, or Pool-0's CPU 0; -EINVAL not in this pool. -EAGAIN: its vCPUs have been sent

@@ -32,14 +32,15 @@ struct setting {
 
 /* Sets all or none, in an order in which none stands in another's way if there is one. */
 static int set_all(struct sched_pool *pool, void *object, struct setting *s, u32 n) {
-    const char *why = NULL;
+    char why[PARAM_WHY];
+    const char *unused;
     u32 done = 0, refused = 0;
 
     while (done < n && refused < n - done) { /* those before `done` are set; the last `refused` were not */
         struct setting x = s[done];
 
         x.old = param_get(x.param, pool, object);
-        if (param_set_text(x.param, pool, object, x.text, &why)) {
+        if (param_set_text(x.param, pool, object, x.text, why)) {
             refused++;
             memmove(&s[done], &s[done + 1], (n - done - 1) * sizeof(*s)); /* again, after the others */
             s[n - 1] = x;
@@ -49,9 +50,8 @@ static int set_all(struct sched_pool *pool, void *object, struct setting *s, u32
         }
     }
     if (done == n) return 0;
-    shell_fail(-EINVAL, "%s = %s: %s", s[n - 1].param->name, s[n - 1].text,
-               why ? why : "that is not allowed");
-    while (done--) param_set(s[done].param, pool, object, s[done].old, &why);
+    shell_fail(-EINVAL, "%s", why);
+    while (done--) param_set(s[done].param, pool, object, s[done].old, &unused);
     return -EINVAL;
 }
 
@@ -98,11 +98,10 @@ static int credit_check(struct shell_call *c) {
 }
 
 static int set_preset(struct sched_pool *pool, const char *preset) {
-    const char *why;
-    int error = param_preset_why(pool, preset, &why);
+    char why[PARAM_WHY];
+    int error = param_preset_why(pool, preset, why);
 
-    if (error == -ENOENT) return shell_fail(error, "%s has no preset %s", pool->policy->name, preset);
-    return error ? shell_fail(error, "%s: %s", preset, why) : 0;
+    return error ? shell_fail(error, "%s", why) : 0;
 }
 
 /* Every option that sets something; `us`: -t in microseconds. */
@@ -308,13 +307,14 @@ static int create_settings(struct shell_call *c, struct sched_pool *served, cons
 static int cmd_pool_create(struct shell_call *c) {
     const char *word[NR_KEYS] = { [SCHED] = sched_pool_find("Pool-0")->policy->name };
     struct sched_pool *served = NULL;
+    char why[PARAM_WHY];
     int error = create_words(c, word);
 
     if (!error) error = create_cpus(c, word[CPUS]);
     if (!error && word[TURBO_OF] && !(served = shell_pool(word[TURBO_OF]))) error = -ENOENT;
     if (error) return error;
+    if (!sched_policy_find(word[SCHED], why)) return shell_fail(-EINVAL, "%s", why);
     error = sched_pool_create(word[NAME], word[SCHED], &c->pool);
-    if (error == -EINVAL) return shell_fail(error, "there is no scheduler %s", word[SCHED]);
     if (error) return shell_done(error, "pool", word[NAME]);
     error = create_settings(c, served, word[PRESET]);
     if (!error) return 0;

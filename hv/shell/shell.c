@@ -24,7 +24,7 @@ static struct work work;
 static const struct config *config;
 static const struct shell_command *running; /* NULL: at the prompt */
 static struct shell_call call;
-static char words[LINE_MAX], failure[160];
+static char words[LINE_MAX], failure[256];
 static char *arg[SHELL_ARGS + 1];
 static bool answer_begun; /* the JSON envelope's head is out */
 static bool line_begun;   /* the last byte put out was not a newline */

@@ -67,7 +67,12 @@ static int read(struct shell_call *c) {
 }
 
 static int write(struct shell_call *c) {
-    return done(c, store_write(&operator, 0, c->argv[2], c->argv[3], (u32)strlen(c->argv[3])));
+    int error;
+
+    storelink_why[0] = 0;
+    error = store_write(&operator, 0, c->argv[2], c->argv[3], (u32)strlen(c->argv[3]));
+    if (error == -EINVAL && storelink_why[0]) return shell_fail(error, "%s", storelink_why);
+    return done(c, error);
 }
 
 static int rm(struct shell_call *c) { return done(c, store_rm(&operator, 0, c->argv[2])); }

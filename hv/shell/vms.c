@@ -201,7 +201,7 @@ static int describe(struct shell_call *c, struct config_vm *v) {
 
         if (!value) return shell_fail(-EINVAL, "expected key=value, not %s", c->argv[i]);
         *value++ = 0;
-        if (config_vm_set(v, c->argv[i], value, param_kind, keep_complaint, NULL)) return -EINVAL;
+        if (config_vm_set(v, c->argv[i], value, param_name_at, keep_complaint, NULL)) return -EINVAL;
     }
     if (*v->image) return 0;
     return shell_fail(-EINVAL, "the configuration has no VM %s, and no image= is given", c->argv[1]);

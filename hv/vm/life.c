@@ -260,7 +260,7 @@ static int undo_devices(struct vm *vm) { return vm->nr_pci ? vm_giver->detach(vm
 /* Parameters of the VM file that the policy of its pool knows. */
 static int make_params(struct vm *vm) {
     struct sched_pool *pool = vm->sched.pool;
-    const char *why = "a parameter of its policy is refused";
+    char why[PARAM_WHY];
 
     for (u32 i = 0; i < vm->config.head.nr_params; i++) {
         const struct config_param *c = &vm->config.head.param[i];
@@ -270,7 +270,10 @@ static int make_params(struct vm *vm) {
             log_warn("%s: its pool's policy has no parameter %s", vm->name, c->name);
             continue;
         }
-        if (param_set_text(p, pool, &vm->sched, c->value, &why)) return failed(vm, -EINVAL, why);
+        if (param_set_text(p, pool, &vm->sched, c->value, why)) {
+            hv_snprintf(vm->why, sizeof(vm->why), "%s", why);
+            return failed(vm, -EINVAL, vm->why);
+        }
     }
     return 0;
 }

@@ -26,6 +26,10 @@ struct storelink {
     bool gone;                     /* it is being destroyed */
 };
 
+/* Why the last write to a parameter's node was refused, "" if it was not: one sentence, for the shell. The
+ * store's protocol has room for an error number only. With the lock. */
+extern char storelink_why[PARAM_WHY];
+
 /* Rows of life.c's table. */
 int vm_make_store(struct vm *vm);
 int vm_undo_store(struct vm *vm);

@@ -69,6 +69,8 @@ void storelink_pci(struct vm *vm, u32 index) {
 
 /* ---- parameters ---- */
 
+char storelink_why[PARAM_WHY];
+
 static struct sched_pool *pool_of(const struct vm *vm) {
     return vm->state == VM_DYING ? NULL : vm->sched.pool;
 }
@@ -99,12 +101,12 @@ static int write_param(void *ctx, const char *name, const char *text) {
     struct sched_pool *pool;
     void *object;
     const struct param *p = find(ctx, name, &pool, &object);
-    const char *why;
     int error;
 
+    storelink_why[0] = 0;
     if (!p) return -EINVAL;
     __atomic_store_n(&writer, this_cpu()->id, __ATOMIC_SEQ_CST);
-    error = param_set_text(p, pool, object, text, &why);
+    error = param_set_text(p, pool, object, text, storelink_why);
     __atomic_store_n(&writer, SCHED_NO_CPU, __ATOMIC_SEQ_CST);
     return error;
 }

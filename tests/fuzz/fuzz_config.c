@@ -40,12 +40,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     cmdline[n] = 0;
     config_defaults(&c);
     complaints = 0;
-    if (config_parse(&c, "fuzz", (const char *)data + 1 + n, size - 1 - n, param_kind, hear, NULL) == 0) {
+    if (config_parse(&c, "fuzz", (const char *)data + 1 + n, size - 1 - n, param_name_at, hear, NULL) == 0) {
         if (complaints) abort();
         check(&c);
     } else if (!complaints) {
         abort();
     }
-    config_cmdline(&c, cmdline, param_kind, hear, NULL);
+    config_cmdline(&c, cmdline, param_name_at, hear, NULL);
     return 0;
 }

@@ -5,6 +5,7 @@
 #include <string.h>
 #include "config.h"
 #include "lib/parse.h"
+#include "sched/setup.h"
 #include "sim.h"
 
 #define WAKE_NS   (50 * NS_PER_US) /* what waker.c does each time */
@@ -100,42 +101,44 @@ static const struct {
 static struct sim_work work_of(const struct config_vm *v) {
     for (u32 i = 0; i < ARRAY_SIZE(models); i++)
         if (strcmp(models[i].image, v->image) == 0) return models[i].work(v->cmdline);
-    fail("no model of the guest", v->image, v->head.name);
-    return (struct sim_work){ 0 };
+    abort(); /* check_image() has looked */
 }
 
 /* ---- pools and VMs, as hv/main.c and hv/vm make them; but what they warn of is an error here ---- */
 
 static void set_params(const struct config_head *h, struct sched_pool *p, void *object) {
-    for (const struct config_param *s = h->param; s < h->param + h->nr_params; s++) {
-        const struct param *e = param_find(p, s->name);
-        const char *why = "its policy does not have it";
-        char what[128];
+    char why[PARAM_WHY];
 
-        snprintf(what, sizeof(what), "%.31s = %.31s", s->name, s->value);
-        if (!e || param_set_text(e, p, object, s->value, &why)) fail(h->name, what, why);
-    }
+    for (const struct config_param *s = h->param; s < h->param + h->nr_params; s++)
+        if (param_set_text(param_find(p, s->name), p, object, s->value, why)) fail("VM", h->name, why);
+}
+
+/* Every complaint about the file, warnings too, ends the run before it begins: an experiment with a file that
+ * is not understood would measure something else. */
+static bool complained;
+
+static void hear(void *ctx, bool fatal, const char *text) {
+    fprintf(stderr, "%s\n", text);
+    complained = true;
+}
+
+/* The same, but a warning stays one. */
+static void hear_errors(void *ctx, bool fatal, const char *text) {
+    fprintf(stderr, "%s%s\n", text, fatal ? "" : " (warning)");
+    complained |= fatal;
 }
 
 /* Four pCPUs share a cache. */
 static u32 cache_of(u32 cpu) { return cpu / 4; }
 
-static void make_pool(const struct config_pool *c) {
-    struct cpumask here = sim_cpus(0, sim.opt.cpus - 1);
-    struct sched_pool *p = sim_pool(c->head.name, c->sched, cpumask_and(&c->cpus, &here));
-    const char *why;
+static void make_pool(u32 i) {
+    struct cpumask here = sim_cpus(0, sim.opt.cpus - 1), cpus = cpumask_and(&cfg.pool[i].cpus, &here);
+    struct sched_pool *p;
 
-    if (cpumask_weight(&c->cpus) < c->choice.nr)
-        fail("pool", c->head.name, "there are not so many CPUs left");
-    if (*c->turbo_of) {
-        struct sched_pool *served = sched_pool_find(c->turbo_of);
-
-        if (!served || sched_pool_pair(p, served))
-            fail(c->head.name, "cannot be the turbo pool of", c->turbo_of);
-        param_preset(p, "turbo"); /* unless it says otherwise */
+    if (setup_pool(&cfg, i, &p, hear, NULL)) return;
+    cpumask_for_each(cpu, &cpus) {
+        if (sched_pool_add_cpu(p, cpu)) fail("a CPU cannot be added to pool", p->name, NULL);
     }
-    if (*c->preset && param_preset_why(p, c->preset, &why)) fail(c->head.name, c->preset, why);
-    set_params(&c->head, p, p);
 }
 
 static void make_vm(u32 i) {
@@ -159,23 +162,32 @@ static void make_vm(u32 i) {
     server[i + 1] = (c->turbo ? turbo_vm[i] : vm[i])->vcpu[0];
 }
 
-static void hear(void *ctx, bool fatal, const char *text) {
-    fprintf(stderr, "%s\n", text);
-    *(bool *)ctx = true;
+static void check_image(const struct config_vm *v) {
+    char names[128] = "";
+
+    for (u32 i = 0; i < ARRAY_SIZE(models); i++) {
+        if (strcmp(models[i].image, v->image) == 0) return;
+        strcat(strcat(names, i ? ", " : ""), models[i].image);
+    }
+    config_complain(&cfg, config_place_of(&v->head, "image"), true, hear, NULL,
+                    "image: the simulation has no model of the guest \"%s\", only of %s", v->image, names);
 }
 
 static void read_config(const struct scenario *sc) {
     static char text[1 << 20];
     FILE *f = fopen(sc->file, "rb");
-    bool complained = false;
     size_t n;
 
     if (!f) fail("cannot read", sc->file, NULL);
     n = fread(text, 1, sizeof(text), f);
     fclose(f);
     config_defaults(&cfg);
-    config_parse(&cfg, sc->file, text, n, param_kind, hear, &complained);
-    if (sc->cmdline) config_cmdline(&cfg, sc->cmdline, param_kind, hear, &complained);
+    config_parse(&cfg, sc->file, text, n, param_name_at, hear, NULL);
+    if (sc->cmdline) config_cmdline(&cfg, sc->cmdline, param_name_at, hear, NULL);
+    if (complained) exit(2);
+    for (u32 i = 0; i < cfg.nr_vms; i++) check_image(&cfg.vm[i]);
+    if (config_check_machine(&cfg, sc->cpus, ~0ull, hear_errors, NULL))
+        fprintf(stderr, "sim: the machine has %u CPUs; -p N (make sim CPUS=N) gives it others\n", sc->cpus);
     if (complained) exit(2);
 }
 
@@ -285,7 +297,9 @@ int scenario_run(const struct scenario *sc) {
                                      .switch_ns = sc->switch_ns,
                                      .keep = sc->record_to != NULL });
     config_choose_cpus(&cfg, &here, cache_of);
-    for (u32 i = 0; i < cfg.nr_pools; i++) make_pool(&cfg.pool[i]);
+    for (u32 i = 0; i < cfg.nr_pools; i++) make_pool(i);
+    setup_check_vms(&cfg, hear, NULL);
+    if (complained) exit(2);
     for (u32 i = 0; i < cfg.nr_vms; i++) make_vm(i);
     if (!sc->check) {
         sim_run_until(sc->warm_up_ns);

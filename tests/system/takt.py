@@ -23,8 +23,10 @@ taktctl = load_taktctl()
 CommandError = taktctl.CommandError
 
 
-def make_iso(directory, config, cmdline="", modules=None, hv=None):
-    """Writes the VM file (and modules, {name: text}) to `directory`, builds takt.iso there and returns its path."""
+def make_iso(directory, config, cmdline="", modules=None, hv=None, checked=True):
+    """Writes the VM file (and modules, {name: text}) to `directory`, builds takt.iso there and returns its path.
+
+    A wrong file is refused, unless not `checked`: then the image has to refuse it."""
     os.makedirs(directory, exist_ok=True)
     path = os.path.join(directory, "test.cfg")
     with open(path, "w", encoding="ascii") as f:
@@ -32,6 +34,8 @@ def make_iso(directory, config, cmdline="", modules=None, hv=None):
     command = [os.path.join(ROOT, "tools", "mkiso.sh"), os.path.join(directory, "takt.iso"), path, "--cmdline", cmdline]
     if hv:
         command += ["--hv", hv]
+    if not checked:
+        command += ["--unchecked"]
     for name, text in (modules or {}).items():
         file = os.path.join(directory, name)
         with open(file, "w", encoding="ascii") as f:

@@ -12,10 +12,11 @@ HYPERVISOR = "[hypervisor]\nscript = s\nguest_console = log\n{}\n"
 HELLO = "[vm hello]\nimage = hello\nmemory = 4M\n"
 
 
-def boot(platform, name, script="", settings="", vms=HELLO, until=None, timeout=90, cmdline="", **machine):
+def boot(platform, name, script="", settings="", vms=HELLO, until=None, timeout=90, cmdline="", checked=True,
+         **machine):
     """Boots, waits for the end (or for `until`), returns what the serial port said."""
     directory = place(f"boot-{name}-{platform}")
-    iso = make_iso(directory, HYPERVISOR.format(settings) + vms, cmdline, {"s": script})
+    iso = make_iso(directory, HYPERVISOR.format(settings) + vms, cmdline, {"s": script}, checked=checked)
     m = Machine(platform, iso, directory=directory, **machine)
     m.start()
     try:
@@ -159,7 +160,7 @@ def test_pools_of_the_configuration():
                 vms="[pool a]\ncpus = 2\n[pool b]\ncpus = 1,9\n" + HELLO)
     assert re.findall(r"\n(Pool-0|a|b) +\d+ +\S+ +\d+ +(\S+)", text.replace("\r", "")) == [
         ("Pool-0", "0,3"), ("a", "2"), ("b", "1")], text
-    assert re.findall(r"pool (\S+): CPU (\d+) is not there", text) == [("b", "9")]
+    assert re.findall(r"takt.cfg:\d+:8: pool (\S+) names CPU (\d+), but the machine's are 0 to 3", text) == [("b", "9")]
 
 
 def test_too_little_memory(platform):
@@ -170,7 +171,7 @@ def test_too_little_memory(platform):
 
 
 def test_bad_configuration():
-    text = boot("qemu", "config", vms="[vm x]\nimage = hello\nmemory = much\n")
+    text = boot("qemu", "config", vms="[vm x]\nimage = hello\nmemory = much\n", checked=False)
     assert re.search(r"takt.cfg:\d+:\d+: ", text), text
     assert "The configuration cannot be used." in text
 
@@ -234,6 +235,15 @@ def test_without_smt():
     assert "] 4 CPUs" in text
     assert re.findall(r"\n +(\d+) +(\d+) +(\d+) +(\d+) +\d+ +\d+ +(\d+)", text) == [
         ("0", "0", "0", "0", "0"), ("1", "0", "1", "0", "2"), ("2", "1", "0", "0", "4"), ("3", "1", "1", "0", "6")]
+
+
+def test_bad_parameters():
+    """A file that nobody checked before (PXE, a stick): the image tells all that its policies do not take, and where."""
+    vms = "[pool p]\ncpus = 1\nsched_preset = nosuch\n[vm x]\nimage = hello\nmemory = 4M\nweight = much\n"
+    text = boot("qemu", "parameters", vms=vms, checked=False)
+    assert re.search(r'takt.cfg:7:16: credit has no preset "nosuch": expected hardened, ', text), text
+    assert 'takt.cfg:11:10: weight must be a whole number from 1 to 65535, not "much"' in text, text
+    assert "The configuration cannot be used." in text
 
 
 @pytest.mark.long

@@ -106,7 +106,7 @@ def test_refusals_change_nothing(takt):
     refused(takt, "sched-credit -s -p core --share prorata", "vTurbo goes with neither share nor aca")
     refused(takt, "sched-credit -s -p turbo --slicer edf", "slicer is off")
     refused(takt, "sched-credit -s -p core --policy faithful-3.4", "debit is time")
-    refused(takt, "sched-credit -d plain --weight 300 --share-pct 101", "out of range")
+    refused(takt, "sched-credit -d plain --weight 300 --share-pct 101", "share_pct must be a whole number from 0 to 100")
     refused(takt, "sched-credit -d plain --no-such 1", "has no parameter no_such")
     refused(takt, "cpupool-turbo turbo", "has VMs")
     refused(takt, "cpupool-destroy turbo", "turbo is in use|half of a pair")
@@ -131,8 +131,8 @@ def test_a_pair_made_and_ended_by_command(takt):
 
 @pytest.mark.long
 def test_a_policy_of_labs_runs_in_the_image():
-    subprocess.run(["make", "-s", "-j2", "B=build/labs", "LABS=labs/stride.c", "build/labs/takt.elf"], cwd=ROOT, check=True,
-                   stdout=subprocess.DEVNULL)
+    subprocess.run(["make", "-s", "-j2", "B=build/labs", "LABS=labs/stride.c", "build/labs/takt.elf", "build/labs/cfgdump"],
+                   cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
     config = "[hypervisor]\ntop = no\nsched = stride\n" + "".join(
         f"[vm {name}]\nimage = spin\nmemory = 4M\ncpus = 0\nweight = {weight}\n" for name, weight in (("light", 256), ("heavy", 768)))
     with Takt("labs", config, hv=os.path.join(BUILD, "labs", "takt.elf"), cpus=2) as t:

@@ -92,10 +92,10 @@ def test_what_was_not_counted():
 
 @pytest.mark.parametrize("settings, why", [
     ({"pool core": {"no_such_knob": "1"}}, "no_such_knob"),
-    ({"pool core": {"sched_preset": "nosuch"}}, "core nosuch: .*no such preset"),
-    ({"pool core": {"tslice_us": "7"}}, "tslice_us = 7: the value is out of range"),
-    ({"vm mixed": {"weight": "0"}}, "weight = 0"),
-    ({"pool core": {"sched": "nosuch"}}, "pool core: error"),
+    ({"pool core": {"sched_preset": "nosuch"}}, 'credit has no preset "nosuch": expected hardened'),
+    ({"pool core": {"tslice_us": "7"}}, "tslice_us must be a whole number from 50 to"),
+    ({"vm mixed": {"weight": "0"}}, "weight must be a whole number from 1"),
+    ({"pool core": {"sched": "nosuch"}}, "sched must be credit, null or stride"),
 ])
 def test_refused(monkeypatch, settings, why):
     monkeypatch.setitem(compare.POLICIES, "new", settings)

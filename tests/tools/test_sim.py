@@ -89,10 +89,13 @@ def test_clients_of_one_seed_raise_events_at_the_same_times(tmp_path):
 
 
 @pytest.mark.parametrize("text, why", [
-    ("[vm a]\nimage = linux\n", "no model of the guest linux: a"),
+    ("[vm a]\nimage = linux\n", ':2:9: image: the simulation has no model of the guest "linux", only of spin, busy, '),
     ("[vm a]\nimage = spin\nspeed = 1\n", 'unknown key "speed"'),
-    ("[vm a]\nimage = spin\nweight = 0\n", "weight = 0: the value is out of range"),
+    ("[vm a]\nimage = spin\nweight = 0\n", ':3:10: weight must be a whole number from 1 to 65535, not "0"'),
     ("[pool b]\ncpus = 1\nturbo_of = x\n", "x"),
+    ("[hypervisor]\nsched = nosuch\n", ':2:9: sched must be credit, null or stride, not "nosuch"'),
+    ("[vm a]\nimage = spin\ncpus = 7\n", ":3:8: VM a can run on no CPU: the machine's are 0 to 1\n"
+     "sim: the machine has 2 CPUs; -p N (make sim CPUS=N)"),
 ])
 def test_refused(tmp_path, text, why):
     done = sim("-n", one(tmp_path, text))

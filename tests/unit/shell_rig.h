@@ -47,7 +47,7 @@ static inline const char *rig_say(const char *line) {
 static inline void rig_start(struct config *c, const char *text) {
     fake_machine("credit");
     config_defaults(c);
-    ASSERT(config_parse(c, "rig", text, strlen(text), param_kind, NULL, NULL) == 0);
+    ASSERT(config_parse(c, "rig", text, strlen(text), param_name_at, NULL, NULL) == 0);
     shell_init(c);
     rig_run(1000);
 }

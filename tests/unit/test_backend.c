@@ -730,11 +730,11 @@ static void others_work(void) {
 static void test_sleeper(void **s) {
     struct sched_pool *p = sched_pool_find("Pool-0");
     struct config_vm c = io_config();
-    const char *why;
+    char why[PARAM_WHY];
 
     fake_destroy(io);
     fake_destroy(web);
-    assert_int_equal(param_set_text(param_find(p, "sleepless"), p, p, "on", &why), 0);
+    assert_int_equal(param_set_text(param_find(p, "sleepless"), p, p, "on", why), 0);
     for (u32 cpu = 0; cpu < FAKE_CPUS; cpu++) {
         c.cpus = (struct cpumask){ 1ull << cpu };
         io = fake_vm(&c);
@@ -757,7 +757,7 @@ static void test_sleeper(void **s) {
         fake_destroy(io);
     }
     web = io = NULL;
-    assert_int_equal(param_set_text(param_find(p, "sleepless"), p, p, "off", &why), 0);
+    assert_int_equal(param_set_text(param_find(p, "sleepless"), p, p, "off", why), 0);
 }
 
 int main(void) {

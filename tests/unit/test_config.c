@@ -16,22 +16,23 @@ static void hear(void *ctx, bool fatal, const char *text) {
     snprintf(said + n, sizeof(said) - n, "%s%s\n", fatal ? "" : "warning: ", text);
 }
 
-static char kind(const char *key) {
-    if (strcmp(key, "weight") == 0 || strcmp(key, "cap") == 0) return 'v';
-    return strcmp(key, "tslice_us") == 0 || strcmp(key, "ratelimit_us") == 0 || strcmp(key, "debit") == 0
-               ? 'p'
-               : 0;
+static const char *param_at(u32 i, char *scope) {
+    static const char *const names[] = { "weight", "cap", "tslice_us", "ratelimit_us", "debit" };
+
+    if (i >= ARRAY_SIZE(names)) return NULL;
+    *scope = i < 2 ? 'v' : 'p';
+    return names[i];
 }
 
 static int parse(const char *text) {
     said[0] = 0;
     config_defaults(&cfg);
-    return config_parse(&cfg, "t.cfg", text, strlen(text), kind, hear, NULL);
+    return config_parse(&cfg, "t.cfg", text, strlen(text), param_at, hear, NULL);
 }
 
 static int cmdline(const char *text) {
     said[0] = 0;
-    return config_cmdline(&cfg, text, kind, hear, NULL);
+    return config_cmdline(&cfg, text, param_at, hear, NULL);
 }
 
 static void whole_file(void **state) {
@@ -81,7 +82,11 @@ static void whole_file(void **state) {
     assert_int_equal(cfg.pool[0].head.nr_params, 1);
     assert_string_equal(cfg.pool[0].head.param[0].name, "tslice_us");
     assert_string_equal(cfg.pool[0].head.param[0].value, "10000");
-    assert_int_equal(cfg.pool[0].head.param[0].line, 4);
+    assert_int_equal(cfg.pool[0].head.param[0].at.line, 4);
+    assert_int_equal(cfg.pool[0].head.param[0].at.column, 11);
+    assert_int_equal(config_place_of(&cfg.pool[0].head, "console").line, 5);
+    assert_int_equal(config_place_of(&cfg.pool[0].head, "console").column, 11);
+    assert_int_equal(config_place_of(&cfg.pool[0].head, "script").line, 2);
     assert_int_equal(cfg.nr_pools, 2);
     assert_int_equal(cfg.pool[1].cpus.bits, 0x14);
     assert_string_equal(cfg.pool[1].sched, "null");
@@ -157,7 +162,17 @@ static void complaints(void **state) {
           "t.cfg:7:7: pci: 00:05.0 is one too many: a VM can have 4\n" },
         { "[vm a]\nimage = x\ncolour = red\n", "warning: t.cfg:3:1: unknown key \"colour\" is ignored\n" },
         { "[vm a]\nimage = x\ntslice_us = 5\n",
-          "warning: t.cfg:3:1: unknown key \"tslice_us\" is ignored\n" },
+          "warning: t.cfg:3:1: unknown key \"tslice_us\" is ignored: it belongs into [hypervisor] or "
+          "[pool NAME]\n" },
+        { "[hypervisor]\nvcpus = 5\n",
+          "warning: t.cfg:2:1: unknown key \"vcpus\" is ignored: it belongs into [vm NAME]\n" },
+        { "[vm a]\nimage = x\nwieght = 3\nmemroy = 4M\ncpu = 0\nq = 1\n",
+          "warning: t.cfg:3:1: unknown key \"wieght\" is ignored: is it weight?\n"
+          "warning: t.cfg:4:1: unknown key \"memroy\" is ignored: is it memory?\n"
+          "warning: t.cfg:5:1: unknown key \"cpu\" is ignored: is it cpus?\n"
+          "warning: t.cfg:6:1: unknown key \"q\" is ignored\n" },
+        { "[hypervisor]\ntslice = 5\n",
+          "warning: t.cfg:2:1: unknown key \"tslice\" is ignored: is it tslice_us?\n" },
         { "[vm a]\nmemory = 4M\n", "t.cfg:1:1: VM a has no image: expected image = NAME of a boot module\n" },
         { "[vm a]\nimage = x\n[vm a]\nimage = x\n", "t.cfg:3:1: VM a was already described on line 1\n" },
         { "[vm 7]\nimage = x\n", "t.cfg:1:1: \"7\" is no name: expected at most 31 letters, digits, '-', '_' "
@@ -167,12 +182,12 @@ static void complaints(void **state) {
         { "[vm a\n", "t.cfg:1:1: expected ']' at the end of the section's heading\n" },
         { "[hypervisor] x\n", "t.cfg:1:14: expected the end of the line after ']', not \"x\"\n" },
         { "[pool t]\nturbo_of = p\ncpus = 1\n[pool p]\ncpus = 2\n",
-          "t.cfg:1:1: pool t is to be the turbo pool of p, which is not described before it\n" },
+          "t.cfg:2:12: pool t is to be the turbo pool of p, which is not described before it\n" },
         { "[pool t]\nturbo_of = none\ncpus = 1\n",
-          "t.cfg:1:1: pool t is to be the turbo pool of none, which is not described before it\n" },
+          "t.cfg:2:12: pool t is to be the turbo pool of none, which is not described before it\n" },
         { "[pool t]\nturbo_of = Pool-0\ncpus = 1\n[pool p]\ncpus = 2\n[vm a]\nimage = x\npool = p\nturbo = "
           "yes\n",
-          "t.cfg:6:1: VM a is to have a turbo vCPU, but pool p has no turbo pool\n" },
+          "t.cfg:9:9: VM a is to have a turbo vCPU, but pool p has no turbo pool\n" },
         { "[pool t]\ncpus = random:0\n",
           "t.cfg:2:8: cpus: expected a list of CPUs such as 0-3,^2, or all, not \"random:0\"\n" },
         { "[hypervisor]\n[hypervisor]\n", "t.cfg:2:1: [hypervisor] is given twice\n" },
@@ -190,18 +205,18 @@ static void complaints(void **state) {
           "t.cfg:2:17: trace_console: expected com1 to com4, perhaps with a rate, as com2,115200, or none, "
           "not \"0x2f8\"\n" },
         { "[pool Pool-0]\n", "t.cfg:1:1: Pool-0 is always there: its settings belong into [hypervisor]\n" },
-        { "[pool a]\ncpus = 0-1\n", "t.cfg:1:1: pool a cannot have CPU 0, which always belongs to Pool-0\n" },
+        { "[pool a]\ncpus = 0-1\n", "t.cfg:2:8: pool a cannot have CPU 0, which always belongs to Pool-0\n" },
         { "[pool a]\ncpus = 1-2\n[pool b]\ncpus = 2\n",
-          "t.cfg:3:1: CPU 2 is in pool b and in one before it\n" },
+          "t.cfg:4:8: CPU 2 is in pool b and in one before it\n" },
         { "[pool a]\n", "warning: t.cfg:1:1: pool a has no CPUs: no VM can run there until it gets one\n" },
         { "[pool a]\ncpus = 1,^1\n",
           "t.cfg:2:8: cpus: expected a list of CPUs such as 0-3,^2, or all, not \"1,^1\"\n" },
         { "[vm a]\nimage = x\npool = b\n",
-          "t.cfg:1:1: VM a wants pool b, which this file does not describe\n" },
+          "t.cfg:3:8: VM a wants pool b, which this file does not describe\n" },
         { "[pool p]\ncpus = 1\n[vm a]\nimage = x\npool = p\ncpus = 2\n",
-          "t.cfg:3:1: VM a may run on none of the CPUs of pool p\n" },
+          "t.cfg:6:8: VM a may run on none of the CPUs of pool p\n" },
         { "[pool p]\ncpus = 1\n[vm a]\nimage = x\ncpus = 1\n",
-          "t.cfg:3:1: VM a may run on none of the CPUs of pool Pool-0\n" },
+          "t.cfg:5:8: VM a may run on none of the CPUs of pool Pool-0\n" },
         { "[vm a]\nimage = x\nnet = 7 up\n",
           "t.cfg:3:7: net: expected the name of the VM that serves it, perhaps "
           "with at most 95 characters of options, not \"7 up\"\n" },
@@ -258,7 +273,44 @@ static void truncated_anywhere(void **state) {
     for (size_t n = 0; n <= strlen(text); n++) {
         said[0] = 0;
         config_defaults(&cfg);
-        if (config_parse(&cfg, "t.cfg", text, n, kind, hear, NULL)) assert_int_not_equal(said[0], 0);
+        if (config_parse(&cfg, "t.cfg", text, n, param_at, hear, NULL)) assert_int_not_equal(said[0], 0);
+    }
+}
+
+/* What a machine lacks that the file names. */
+static void machine(void **state) {
+    static const struct {
+        const char *text, *said;
+        u32 cpus;
+        u64 mib;
+    } cases[] = {
+        { "[vm a]\nimage = x\ncpus = 5\n", "t.cfg:3:8: VM a can run on no CPU: the machine's are 0 to 1\n", 2,
+          64 },
+        { "[pool p]\ncpus = 5\n[vm a]\nimage = x\npool = p\n",
+          "t.cfg:2:8: pool p has none of the machine's CPUs, which are 0 to 1\n", 2, 64 },
+        { "[vm a]\nimage = x\ncpus = 1-2\n",
+          "warning: t.cfg:3:8: VM a names CPU 2, but the machine's are 0 to 1\n", 2, 64 },
+        { "[vm a]\nimage = x\ncpus = ^0\n", "", 2, 64 },
+        { "[pool p]\ncpus = 1-2\n", "warning: t.cfg:2:8: pool p names CPU 2, but the machine's are 0 to 1\n",
+          2, 64 },
+        { "[pool p]\ncpus = random:2\n[pool q]\ncpus = random:2\n",
+          "t.cfg:4:8: pool q wants 2 CPUs, but of the machine's 4 only 1 are left for it\n", 4, 64 },
+        { "[pool p]\ncpus = random:2\n[pool q]\ncpus = random:1\n", "", 4, 64 },
+        { "[vm a]\nimage = x\nmemory = 32M\n[vm b]\nimage = x\nstart = no\nmemory = 64M\n[vm c]\nimage = x\n"
+          "memory = 34M\n",
+          "t.cfg:10:10: VM c wants 34 MiB after the VMs before it took 32, but the machine has 64 MiB\n", 1,
+          64 },
+        { "[vm a]\nimage = x\nmemory = 32M\n[vm c]\nimage = x\nmemory = 32M\n", "", 1, 64 },
+    };
+
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        bool error = *cases[i].said && strncmp(cases[i].said, "warning", 7) != 0;
+
+        assert_int_equal(parse(cases[i].text), 0);
+        said[0] = 0;
+        assert_int_equal(config_check_machine(&cfg, cases[i].cpus, cases[i].mib << 20, hear, NULL),
+                         error ? -EINVAL : 0);
+        assert_string_equal(said, cases[i].said);
     }
 }
 
@@ -285,8 +337,8 @@ static void devices(void **state) {
     assert_int_equal(parse(text), -EINVAL);
 
     config_vm_defaults(&v, "c");
-    assert_int_equal(config_vm_set(&v, "net", "b rate=1M", kind, hear, NULL), 0);
-    assert_int_equal(config_vm_set(&v, "disk", "b", kind, hear, NULL), 0);
+    assert_int_equal(config_vm_set(&v, "net", "b rate=1M", param_at, hear, NULL), 0);
+    assert_int_equal(config_vm_set(&v, "disk", "b", param_at, hear, NULL), 0);
     assert_int_equal(v.nr_devices, 2);
     assert_string_equal(v.device[0].back, "b");
     assert_string_equal(v.device[0].options, "rate=1M");
@@ -325,7 +377,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(whole_file), cmocka_unit_test(complaints), cmocka_unit_test(truncated_anywhere),
         cmocka_unit_test(too_many),   cmocka_unit_test(devices),    cmocka_unit_test(command_line),
-        cmocka_unit_test(turbo),
+        cmocka_unit_test(turbo),      cmocka_unit_test(machine),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -149,7 +149,7 @@ static int setup(void **state) {
     fake_machine("credit");
     module_add(&script_module);
     config_defaults(&cfg);
-    ASSERT(config_parse(&cfg, "rig", text, strlen(text), param_kind, NULL, NULL) == 0);
+    ASSERT(config_parse(&cfg, "rig", text, strlen(text), param_name_at, NULL, NULL) == 0);
     console_init("com1,115200", &acpi);
     shell_init(&cfg);
     console_set_async();

@@ -216,7 +216,8 @@ static void test_parameter_text(void **state) {
     struct sched_pool *p = start(2, 1), *q = sim_pool("q", "null", sim_cpus(1, 1));
     struct sim_dom *d = sim_vm(p, "vm", 1, ALL, HOG), *n = sim_vm(q, "n", 1, ALL, HOG);
     const struct param *weight = param_find(p, "weight"), *debit = param_find(p, "debit");
-    const char *why = NULL;
+    const char *unused;
+    char why[PARAM_WHY];
     static const char *const bad[] = {
         "", "-", "12x", "0x10", " 3", "99999999999999999999", "-99999999999999999999"
     };
@@ -227,18 +228,52 @@ static void test_parameter_text(void **state) {
     assert_int_equal(param_kind("sleepless"), 'p');
     assert_int_equal(param_kind("colour"), 0);
     for (u32 i = 0; i < ARRAY_SIZE(bad); i++)
-        assert_int_equal(param_set_text(weight, p, &d->d, bad[i], &why), -EINVAL);
-    assert_int_equal(param_set_text(weight, p, &d->d, "512", &why), 0);
+        assert_int_equal(param_set_text(weight, p, &d->d, bad[i], why), -EINVAL);
+    assert_int_equal(param_set_text(weight, p, &d->d, "512", why), 0);
     assert_int_equal(param_get(weight, p, &d->d), 512);
-    assert_int_equal(param_set_text(debit, p, p, "time ", &why), -EINVAL);
-    assert_int_equal(param_set_text(debit, p, p, "tick", &why), 0);
+    assert_int_equal(param_set_text(debit, p, p, "time ", why), -EINVAL);
+    assert_int_equal(param_set_text(debit, p, p, "tick", why), 0);
     assert_int_equal(param_get(debit, p, p), DEBIT_TICK);
-    assert_int_equal(param_set(weight, p, &n->d, 5, &why), -EINVAL); /* a VM of another pool */
+    assert_int_equal(param_set(weight, p, &n->d, 5, &unused), -EINVAL); /* a VM of another pool */
     assert_int_equal(param_preset(p, "faithful-9"), -ENOENT);
     assert_int_equal(param_preset(q, "hardened"), -ENOENT);
     for (unsigned i = 0; param_at(p, i); i++) /* what is shown can be set again */
         if (param_at(p, i)->scope == PARAM_POOL)
-            assert_int_equal(param_set(param_at(p, i), p, p, param_get(param_at(p, i), p, p), &why), 0);
+            assert_int_equal(param_set(param_at(p, i), p, p, param_get(param_at(p, i), p, p), &unused), 0);
+    sim_stop();
+}
+
+/* Whoever sets something wrong is told what would have been right, in the same words everywhere. */
+static void test_parameter_words(void **state) {
+    struct sched_pool *p = start(2, 1), *q = sim_pool("q", "null", sim_cpus(1, 1));
+    struct sim_dom *d = sim_vm(p, "vm", 1, ALL, HOG);
+    static const struct {
+        const char *name, *text, *why;
+    } wrong[] = {
+        { "weight", "x", "weight must be a whole number from 1 to 65535, not \"x\"" },
+        { "weight", "0", "weight must be a whole number from 1 to 65535, not \"0\"" },
+        { "cap", "6401", "cap must be a whole number from 0 to 6400 (%), not \"6401\"" },
+        { "io", "maybe", "io must be auto, io or cpu, not \"maybe\"" },
+        { "tslice_us", "1ms", "tslice_us must be a whole number from 50 to 1000000 (us), not \"1ms\"" },
+        { "aca", "yes", "aca must be on, off, 1 or 0, not \"yes\"" },
+        { "tslice_us", "500", "tslice_us = 500: ratelimit_us is longer than tslice_us" },
+    };
+    char why[PARAM_WHY];
+
+    for (u32 i = 0; i < ARRAY_SIZE(wrong); i++) {
+        const struct param *e = param_find(p, wrong[i].name);
+        void *object = e->scope == PARAM_POOL ? (void *)p : &d->d;
+
+        assert_int_equal(param_set_text(e, p, object, wrong[i].text, why), -EINVAL);
+        assert_string_equal(why, wrong[i].why);
+    }
+    assert_int_equal(param_preset_why(q, "turbo", why), -ENOENT);
+    assert_string_equal(why, "null has no preset \"turbo\": it has no presets");
+    assert_int_equal(param_preset_why(p, "x", why), -ENOENT);
+    assert_memory_equal(why, "credit has no preset \"x\": expected hardened, faithful-3.4, ", 58);
+    assert_string_equal(why + strlen(why) - 16, "pool-io or turbo");
+    assert_null(sched_policy_find("x", why));
+    assert_memory_equal(why, "sched must be credit, null or ", 20);
     sim_stop();
 }
 
@@ -315,6 +350,7 @@ int main(void) {
         cmocka_unit_test(test_move_parked),
         cmocka_unit_test(test_parameters),
         cmocka_unit_test(test_parameter_text),
+        cmocka_unit_test(test_parameter_words),
         cmocka_unit_test(test_default_is_hardened),
         cmocka_unit_test(test_three_pools),
         cmocka_unit_test(test_slice_online),

@@ -192,8 +192,9 @@ static void refusals(void **state) {
     answers("sched-credit -d", "-d wants a value\n");
     answers("param nothing", "Pool-0 has no parameter nothing\n");
     answers("param -d two tslice_us", "two has no parameter tslice_us\n");
-    answers("sched-credit -s --policy none", "credit has no preset none\n");
-    answers("cpupool-create a sched=none", "there is no scheduler none\n");
+    answers("sched-credit -s --policy none",
+            "credit has no preset \"none\": expected hardened, faithful-3.4, ");
+    answers("cpupool-create a sched=none", "sched must be credit or null, not \"none\"\n");
     answers("cpupool-create Pool-0", "pool Pool-0 is there already\n");
     answers("cpupool-create a cpus=1", "CPU 1 is in use\n"); /* G7, and nothing is left: */
     answers("cpupool-list a", "there is no pool a\n");
@@ -269,10 +270,11 @@ static void settings(void **state) {
         { "sched-credit -j -d two",
           "\"micro_us\": 5000, \"latency_us\": 0, \"share_pct\": 50, \"io\": \"io\"" },
         { "sched-credit -d two --share-pct 101 --micro-us 1",
-          "share_pct = 101: the value is out of range\n" },
+          "share_pct must be a whole number from 0 to 100 (%), not \"101\"\n" },
         { "sched-credit -d two --micro-us 1 --share-pct 101",
-          "share_pct = 101: the value is out of range\n" },
-        { "sched-credit -d two --weight 7 --io maybe --cap 50", "io = maybe: that is none of its values\n" },
+          "share_pct must be a whole number from 0 to 100 (%), not \"101\"\n" },
+        { "sched-credit -d two --weight 7 --io maybe --cap 50",
+          "io must be auto, io or cpu, not \"maybe\"\n" },
         { "sched-credit -d two --micro-us", "--micro_us wants a value\n" },
         { "sched-credit -d two --nothing 5", "pool Pool-0, which runs credit, has no parameter nothing\n" },
         { "sched-credit -d two --boost off", "boost belongs to a pool: -s -p POOL\n" },
@@ -288,7 +290,7 @@ static void settings(void **state) {
         { "sched-credit -j -s --policy vslicer", "\"error\": 0" },
         { "sched-credit -j -s",
           "\"boost\": \"off\", \"slicer\": \"vslicer\", \"share\": \"off\", \"aca\": \"0\"" },
-        { "sched-credit -s --policy nothing", "credit has no preset nothing\n" },
+        { "sched-credit -s --policy nothing", "credit has no preset \"nothing\": expected hardened, " },
         { "sched-credit -s --policy sc --boost off", "--policy is a pool's, " },
         { "sched-credit -s -t 5 --policy sc", "--policy is a pool's, " },
         { "sched-credit -j -s --policy hardened", "\"error\": 0" },
@@ -338,9 +340,11 @@ static void combinations(void **state) {
 static void turbo(void **state) {
     answers("cpupool-cpu-remove -j Pool-0 1", "\"error\": 0");
     answers("cpupool-create t turbo_of=nothing", "there is no pool nothing\n");
-    answers("cpupool-create t turbo_of=Pool-0 preset=nothing", "credit has no preset nothing\n");
+    answers("cpupool-create t turbo_of=Pool-0 preset=nothing",
+            "credit has no preset \"nothing\": expected hardened, ");
     answers("cpupool-create t turbo_of=Pool-0 preset=vslicer", "t cannot be the turbo pool of Pool-0: ");
-    answers("cpupool-create t turbo_of=Pool-0 sched=null", "null has no preset turbo\n");
+    answers("cpupool-create t turbo_of=Pool-0 sched=null",
+            "null has no preset \"turbo\": it has no presets\n");
     answers("cpupool-create t cpus=random:2", "only 1 CPUs are free\n");
     answers("cpupool-create t cpus=random:0", "usage: cpupool-create ");
     answers("cpupool-create t cpus=cache:x", "usage: cpupool-create ");

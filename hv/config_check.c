@@ -1,0 +1,171 @@
+/* What only the whole configuration file can tell, and what the machine has to have for it. */
+#include <takt/errno.h>
+#include "config.h"
+#include "lib/printf.h"
+#include "lib/string.h"
+
+int config_complain(const struct config *c, struct config_place at, bool fatal, config_report report,
+                    void *ctx, const char *fmt, ...) {
+    char text[512];
+    const bool in_file = at.line || !at.column;
+    int n = in_file ? hv_snprintf(text, sizeof(text), "%s:%u:%u: ", c->file ? c->file : "the file",
+                                  MAX(at.line, 1), MAX(at.column, 1))
+                    : hv_snprintf(text, sizeof(text), "command line:1:%u: ", at.column);
+    va_list ap;
+
+    if (n >= (int)sizeof(text)) n = 0; /* a very long name of a file: the sentence matters more */
+    va_start(ap, fmt);
+    hv_vsnprintf(text + n, sizeof(text) - (size_t)n, fmt, ap);
+    va_end(ap);
+    if (report) report(ctx, fatal, text);
+    return fatal ? -EINVAL : 0;
+}
+
+/* The file that is checked, and who hears of it. */
+struct check {
+    struct config *c;
+    config_report report;
+    void *ctx;
+    int error; /* becomes -EINVAL with the first fatal report */
+};
+
+/* `key`: what the sentence is about, or NULL for the whole section. */
+#define ERROR(k, head, key, ...)                                                                             \
+    ((k)->error =                                                                                            \
+         config_complain((k)->c, config_place_of(head, key), true, (k)->report, (k)->ctx, __VA_ARGS__))
+#define WARNING(k, head, key, ...)                                                                           \
+    config_complain((k)->c, config_place_of(head, key), false, (k)->report, (k)->ctx, __VA_ARGS__)
+
+static void check_pool(struct check *k, struct config_pool *p) {
+    struct cpumask *left = &k->c->pool[0].cpus, taken = cpumask_minus(&p->cpus, left);
+    const struct config_pool *served = config_find_pool(k->c, p->turbo_of);
+
+    /* As with xl, a pool that names no policy has that of Pool-0. */
+    if (!*p->sched) memcpy(p->sched, k->c->pool[0].sched, sizeof(p->sched));
+    if (cpumask_test(&p->cpus, 0))
+        ERROR(k, &p->head, "cpus", "pool %s cannot have CPU 0, which always belongs to Pool-0", p->head.name);
+    if (!cpumask_empty(&taken))
+        ERROR(k, &p->head, "cpus", "CPU %u is in pool %s and in one before it", cpumask_next(&taken, 0),
+              p->head.name);
+    if (*p->turbo_of && (!served || served >= p))
+        ERROR(k, &p->head, "turbo_of",
+              "pool %s is to be the turbo pool of %s, which is not described before it", p->head.name,
+              p->turbo_of);
+    if (cpumask_empty(&p->cpus) && !p->choice.nr)
+        WARNING(k, &p->head, NULL, "pool %s has no CPUs: no VM can run there until it gets one",
+                p->head.name);
+    *left = cpumask_minus(left, &p->cpus);
+}
+
+static bool has_turbo_pool(const struct config *c, const char *pool) {
+    for (const struct config_pool *p = c->pool; p < c->pool + c->nr_pools; p++)
+        if (strcmp(p->turbo_of, pool) == 0) return true;
+    return false;
+}
+
+/* The CPUs that VM `v` may use of its pool, which exists. */
+static struct cpumask cpus_of(const struct config *c, const struct config_vm *v) {
+    const struct config_pool *pool = config_find_pool(c, v->pool);
+
+    if (pool->choice.nr) return v->cpus; /* chosen at boot: which ones is not known yet */
+    return cpumask_and(&v->cpus, &pool->cpus);
+}
+
+/* Whichever of the two the VM's section names. */
+static const char *cpus_or_pool(const struct config_vm *v) {
+    struct config_place at = config_place_of(&v->head, "cpus");
+
+    return at.line == v->head.line ? "pool" : "cpus";
+}
+
+static void check_vm(struct check *k, const struct config_vm *v) {
+    struct cpumask cpus;
+
+    if (!*v->image)
+        ERROR(k, &v->head, NULL, "VM %s has no image: expected image = NAME of a boot module", v->head.name);
+    for (const struct config_device *d = v->device; d < v->device + v->nr_devices; d++) {
+        if (strcmp(d->back, v->head.name) == 0)
+            ERROR(k, &v->head, NULL, "VM %s cannot serve its own devices", v->head.name);
+        else if (!config_find_vm(k->c, d->back))
+            WARNING(k, &v->head, NULL,
+                    "VM %s waits for VM %s, which this file does not describe, to serve it", v->head.name,
+                    d->back);
+    }
+    if (!config_find_pool(k->c, v->pool)) {
+        ERROR(k, &v->head, "pool", "VM %s wants pool %s, which this file does not describe", v->head.name,
+              v->pool);
+        return;
+    }
+    if (v->turbo && !has_turbo_pool(k->c, v->pool))
+        ERROR(k, &v->head, "turbo", "VM %s is to have a turbo vCPU, but pool %s has no turbo pool",
+              v->head.name, v->pool);
+    cpus = cpus_of(k->c, v);
+    if (cpumask_empty(&cpus))
+        ERROR(k, &v->head, cpus_or_pool(v), "VM %s may run on none of the CPUs of pool %s", v->head.name,
+              v->pool);
+}
+
+int config_check(struct config *c, config_report report, void *ctx) {
+    struct check k = { c, report, ctx, 0 };
+
+    for (u32 i = 1; i < c->nr_pools; i++) check_pool(&k, &c->pool[i]);
+    for (u32 i = 0; i < c->nr_vms && !k.error; i++) check_vm(&k, &c->vm[i]);
+    return k.error;
+}
+
+/* ---- the machine ---- */
+
+static void check_pool_cpus(struct check *k, const struct config_pool *p, const struct cpumask *there,
+                            u32 *left) {
+    struct cpumask have = cpumask_and(&p->cpus, there), missing = cpumask_minus(&p->cpus, there);
+    u32 nr = cpumask_weight(there);
+
+    if (p->choice.nr > *left)
+        ERROR(k, &p->head, "cpus", "pool %s wants %u CPUs, but of the machine's %u only %u are left for it",
+              p->head.name, p->choice.nr, nr, *left);
+    *left -= MIN(*left, p->choice.nr);
+    if (cpumask_empty(&missing)) return;
+    if (cpumask_empty(&have))
+        ERROR(k, &p->head, "cpus", "pool %s has none of the machine's CPUs, which are 0 to %u", p->head.name,
+              nr - 1);
+    else if (!cpumask_test(&missing, TAKT_MAX_CPUS - 1)) /* else it was "all but": ^1 */
+        WARNING(k, &p->head, "cpus", "pool %s names CPU %u, but the machine's are 0 to %u", p->head.name,
+                cpumask_next(&missing, 0), nr - 1);
+}
+
+static void check_vm_cpus(struct check *k, const struct config_vm *v, const struct cpumask *there) {
+    struct cpumask cpus = cpus_of(k->c, v), have = cpumask_and(&cpus, there);
+    struct cpumask missing = cpumask_minus(&v->cpus, there);
+    u32 last = cpumask_weight(there) - 1;
+
+    if (cpumask_empty(&have))
+        ERROR(k, &v->head, cpus_or_pool(v), "VM %s can run on no CPU: the machine's are 0 to %u",
+              v->head.name, last);
+    else if (!cpumask_empty(&missing) && !cpumask_test(&missing, TAKT_MAX_CPUS - 1))
+        WARNING(k, &v->head, "cpus", "VM %s names CPU %u, but the machine's are 0 to %u", v->head.name,
+                cpumask_next(&missing, 0), last);
+}
+
+int config_check_machine(const struct config *config, u32 nr_cpus, u64 memory, config_report report,
+                         void *ctx) {
+    struct check k = { (struct config *)config, report, ctx, 0 };
+    struct cpumask there = { nr_cpus < 64 ? BIT(nr_cpus) - 1 : ~0ull };
+    struct cpumask free = cpumask_and(&config->pool[0].cpus, &there);
+    u32 left = cpumask_weight(&free) - cpumask_test(&free, 0); /* CPU 0 stays in Pool-0 */
+    u64 taken = 0;
+
+    for (const struct config_pool *p = config->pool + 1; p < config->pool + config->nr_pools; p++)
+        check_pool_cpus(&k, p, &there, &left);
+    for (const struct config_vm *v = config->vm; v < config->vm + config->nr_vms && !k.error; v++) {
+        check_vm_cpus(&k, v, &there);
+        if (!v->start) continue;
+        if (taken + v->memory > memory) {
+            ERROR(&k, &v->head, "memory",
+                  "VM %s wants %lu MiB after the VMs before it took %lu, but the machine has %lu MiB",
+                  v->head.name, v->memory >> 20, taken >> 20, memory >> 20);
+            break; /* what comes behind it does not fit either */
+        }
+        taken += v->memory;
+    }
+    return k.error;
+}

@@ -1,0 +1,90 @@
+#include <takt/errno.h>
+#include "lib/string.h"
+#include "sched/setup.h"
+
+/* The file, and who hears what is wrong with it. */
+struct setup {
+    const struct config *c;
+    config_report report;
+    void *ctx;
+};
+
+#define FATAL(s, at, ...)   config_complain((s)->c, at, true, (s)->report, (s)->ctx, __VA_ARGS__)
+#define WARNING(s, at, ...) config_complain((s)->c, at, false, (s)->report, (s)->ctx, __VA_ARGS__)
+
+static int set_params(const struct setup *s, const struct config_head *h, struct sched_pool *p) {
+    char why[PARAM_WHY];
+    int error = 0;
+
+    for (const struct config_param *c = h->param; c < h->param + h->nr_params; c++) {
+        const struct param *e = param_find(p, c->name);
+
+        if (!e)
+            WARNING(s, c->at, "pool %s runs %s, which has no parameter %s", p->name, p->policy->name,
+                    c->name);
+        else if (param_set_text(e, p, p, c->value, why))
+            error = FATAL(s, c->at, "%s", why);
+    }
+    return error;
+}
+
+static int make_pair(const struct setup *s, const struct config_pool *c, struct sched_pool *p) {
+    struct sched_pool *served = sched_pool_find(c->turbo_of);
+    const char *why = "that pool cannot be made";
+
+    if (served && !sched_pool_pair_why(p, served, &why)) return 0;
+    return FATAL(s, config_place_of(&c->head, "turbo_of"), "pool %s cannot be the turbo pool of %s: %s",
+                 c->head.name, c->turbo_of, why);
+}
+
+int setup_pool(const struct config *config, u32 i, struct sched_pool **pool, config_report report,
+               void *ctx) {
+    const struct setup s = { config, report, ctx };
+    const struct config_pool *c = &config->pool[i];
+    struct sched_pool *p;
+    char why[PARAM_WHY];
+    int error;
+
+    *pool = NULL;
+    if (!sched_policy_find(c->sched, why)) return FATAL(&s, config_place_of(&c->head, "sched"), "%s", why);
+    if (sched_pool_create(c->head.name, c->sched, &p))
+        return FATAL(&s, config_place_of(&c->head, "sched"), "pool %s cannot be made: there are too many",
+                     c->head.name);
+    *pool = p;
+    if (*c->turbo_of) {
+        error = make_pair(&s, c, p);
+        if (error) return error;
+        param_preset(p, "turbo"); /* unless the file says otherwise */
+    }
+    if (*c->preset && param_preset_why(p, c->preset, why))
+        return FATAL(&s, config_place_of(&c->head, "sched_preset"), "%s", why);
+    return set_params(&s, &c->head, p);
+}
+
+static int check_vm(const struct setup *s, const struct config_vm *v) {
+    const struct sched_pool *p = sched_pool_find(v->pool);
+    const struct config_head *h = &v->head;
+    char why[PARAM_WHY];
+    int error = 0;
+
+    if (!p) return 0; /* setup_pool() has told why */
+    for (const struct config_param *c = h->param; c < h->param + h->nr_params; c++) {
+        const struct param *e = param_find(p, c->name);
+
+        if (!e)
+            WARNING(s, c->at, "pool %s runs %s, which has no parameter %s", p->name, p->policy->name,
+                    c->name);
+        else if (param_check(e, c->value, why))
+            error = FATAL(s, c->at, "%s", why);
+    }
+    return error;
+}
+
+int setup_check_vms(const struct config *c, config_report report, void *ctx) {
+    const struct setup s = { c, report, ctx };
+    int error = 0;
+
+    for (const struct config_vm *v = c->vm; v < c->vm + c->nr_vms; v++)
+        if (check_vm(&s, v)) error = -EINVAL;
+    return error;
+}

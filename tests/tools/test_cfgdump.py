@@ -1,0 +1,105 @@
+"""build/cfgdump, by which make run, make iso and make demo check a VM file before anything boots."""
+import json
+import os
+import subprocess
+
+import pytest
+from conftest import BUILD, ROOT
+
+CFGDUMP = os.path.join(BUILD, "cfgdump")
+
+
+def check(tmp_path, text, *options, cmdline=""):
+    """(exit status, standard output, standard error) for a file `my.cfg`, whose directory is left out of the messages."""
+    path = tmp_path / "my.cfg"
+    path.write_text(text)
+    done = subprocess.run([CFGDUMP, *options, str(path), cmdline], capture_output=True, text=True, check=False)
+    return done.returncode, done.stdout, done.stderr.replace(str(tmp_path) + "/", "")
+
+
+VM = "[vm a]\nimage = spin\n"
+
+
+@pytest.mark.parametrize("text, said", [
+    (VM + "weight = x\n", 'my.cfg:3:10: weight must be a whole number from 1 to 65535, not "x"\n'),
+    (VM + "cap = 6401\n", 'my.cfg:3:7: cap must be a whole number from 0 to 6400 (%), not "6401"\n'),
+    (VM + "  io = maybe # yes\n", 'my.cfg:3:8: io must be auto, io or cpu, not "maybe"\n'),
+    ("[hypervisor]\nsched = nosuch\n", 'my.cfg:2:9: sched must be credit or null, not "nosuch"\n'),
+    ("[pool p]\ncpus = 1\nsched = null\nsched_preset = turbo\n",
+     'my.cfg:4:16: null has no preset "turbo": it has no presets\n'),
+    ("[hypervisor]\ntslice_us = 500\n", "my.cfg:2:13: tslice_us = 500: ratelimit_us is longer than tslice_us\n"),
+    ("[pool p]\ncpus = 1\nsched_preset = vslicer\nshare = prorata\n",
+     "my.cfg:4:9: share = prorata: slicer and share exclude each other: a round is by weight, whatever credit was moved\n"),
+    ("[pool p]\ncpus = 1\n[pool t]\ncpus = 2\nsched = null\nturbo_of = p\n",
+     "my.cfg:6:12: pool t cannot be the turbo pool of p: both pools have to run credit\n"),
+    ("[hypervisor]\nslicer = vslicer\nboost = off\n[pool t]\ncpus = 2\nturbo_of = Pool-0\nslicer = edf\n",
+     "my.cfg:7:10: slicer = edf: in a turbo pool slicer is off: all its slices are short\n"),
+])
+def test_refused(tmp_path, text, said):
+    assert check(tmp_path, text) == (1, "", said)
+
+
+def test_all_errors_are_told_at_once(tmp_path):
+    code, _, said = check(tmp_path, "[hypervisor]\nsched = x\n[pool p]\ncpus = 1\nsched = y\n" + VM + "pool = p\nweight = 0\n" +
+                          "[vm b]\nimage = spin\nweight = 3\ncap = no\n")
+    assert code == 1
+    assert [line.split()[0] for line in said.splitlines()] == ["my.cfg:2:9:", "my.cfg:5:9:"]  # a VM's need their pool
+    code, _, said = check(tmp_path, VM + "weight = 0\n[vm b]\nimage = spin\ncap = no\n[hypervisor]\ndebit = x\n")
+    assert [line.split()[0] for line in said.splitlines()] == ["my.cfg:8:9:", "my.cfg:3:10:", "my.cfg:6:7:"]
+
+
+def test_the_command_line_counts(tmp_path):
+    """It overrides the file, so what the file says may be wrong and right there, or the other way round."""
+    assert check(tmp_path, "[hypervisor]\nsched = nosuch\n", cmdline="sched=null")[0] == 0
+    code, _, said = check(tmp_path, VM, cmdline="noreboot sched_debit=never sched=credit")
+    assert (code, said) == (1, 'command line:1:22: debit must be tick or time, not "never"\n')
+
+
+def test_a_parameter_of_another_policy_is_a_warning(tmp_path):
+    """One file serves for several policies: those that do not have weights ignore them."""
+    code, out, said = check(tmp_path, VM + "weight = 3\n", cmdline="sched=null")
+    assert code == 0 and json.loads(out)["vms"][0]["params"] == {"weight": "3"}
+    assert said == "my.cfg:3:10: pool Pool-0 runs null, which has no parameter weight (warning)\n"
+
+
+def test_the_machine(tmp_path):
+    code, _, said = check(tmp_path, VM + "cpus = 3\nmemory = 16M\n[vm b]\nimage = spin\nmemory = 256M\n", "-p", "2", "-m", "256")
+    assert code == 1
+    assert said == ("my.cfg:3:8: VM a can run on no CPU: the machine's are 0 to 1\n"
+                    "The machine is to have 2 CPUs (CPUS=) and 256 MiB of memory (MEMORY=).\n")
+    code, _, said = check(tmp_path, VM + "memory = 16M\n[vm b]\nimage = spin\nmemory = 256M\n", "-p", "2", "-m", "256")
+    assert code == 1 and said.startswith("my.cfg:6:10: VM b wants 256 MiB after the VMs before it took 16, but the machine has 256 ")
+    assert check(tmp_path, VM + "cpus = 3\n")[0] == 0  # nobody said what machine it is for
+
+
+def test_images(tmp_path):
+    (tmp_path / "mine").write_bytes(b"")
+    (tmp_path / "guests").mkdir()
+    (tmp_path / "guests" / "busy.elf").write_bytes(b"")
+    text = "[hypervisor]\nscript = s\n[vm a]\nimage = mine\n[vm b]\nimage = busy\n[vm c]\nimage = busy\n"
+    where = ("-i", str(tmp_path / "guests"))
+    assert check(tmp_path, text, *where, "-f", "s") == (0, f"mine {tmp_path}/mine\nbusy {tmp_path}/guests/busy.elf\n", "")
+    code, _, said = check(tmp_path, text.replace("= busy", "= buzy", 1), *where)
+    assert code == 1
+    assert said.replace("guests in ", "") == (
+        "my.cfg:2:10: script: there is no file s beside the configuration file and no guest s in guests\n"
+        "my.cfg:6:9: image: there is no file buzy beside the configuration file and no guest buzy in guests: is it busy?\n")
+
+
+def test_mkiso_refuses_before_anything_boots(tmp_path):
+    path = tmp_path / "my.cfg"
+    path.write_text(VM + "weight = x\n")
+    out = str(tmp_path / "out.iso")
+    done = subprocess.run(["tools/mkiso.sh", out, str(path)], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 1 and not os.path.exists(out)
+    assert done.stderr == (f'{path}:3:10: weight must be a whole number from 1 to 65535, not "x"\n'
+                           f"mkiso: {path} cannot be used: see above\n")
+
+
+def test_what_is_in_the_tree_passes():
+    files = [os.path.join(d, f) for d in ("boot", "labs") for f in os.listdir(os.path.join(ROOT, d)) if f.endswith(".cfg")]
+    assert files
+    for path in files:
+        done = subprocess.run([CFGDUMP, "-i", "build/guests", "-f", "script", path], cwd=ROOT, capture_output=True, text=True,
+                              check=False)
+        assert done.returncode == 0, done.stderr
