@@ -6,6 +6,7 @@
 #include "passthrough/quiesce.h"
 #include "passthrough/sriov.h"
 #include "passthrough/vtd.h"
+#include "platform/acpi_power.h"
 #include "platform/apic.h"
 #include "platform/clock.h"
 #include "platform/console.h"
@@ -86,6 +87,7 @@ static void nodes_init(void) {
 /* Before the configuration: it may want the console where the firmware has it. */
 static void read_firmware(void) {
     if (acpi_parse(&acpi, boot.rsdp, boot.rsdp_len) < 0) log_warn("no usable ACPI tables: one CPU");
+    acpi_power_init(&acpi.power);
     if (acpi.bad_tables) log_warn("%u ACPI tables are malformed and were left out", acpi.bad_tables);
 }
 

@@ -108,7 +108,7 @@ def sentence(directory, code, reason=None):
     if triple_fault(directory):
         return ("The hypervisor ended by a triple fault, so it could say nothing. Please report qemu.log (what QEMU "
                 f"saw, the CPUs' registers) and serial.txt (what Takt had said), both in {directory}.")
-    if code == 1:
+    if code == 1 or (code == 0 and reason == "guest-shutdown"):
         return "Takt switched the machine off."
     if code == 3:
         return "Takt ended the machine because it could not go on: its last lines say why."
@@ -116,7 +116,7 @@ def sentence(directory, code, reason=None):
         return f"QEMU was ended by {signal_name(-code)}."
     if reason == "host-signal":
         return "QEMU was ended by a signal (SIGINT, SIGHUP or SIGTERM)."
-    if code == 0 and reason in ("guest-reset", "guest-shutdown"):
+    if code == 0 and reason == "guest-reset":
         return "Takt reset the machine, as `reboot` does."
     if code == 0:
         return "QEMU was closed (Ctrl-A x, or its monitor's `quit`)."

@@ -147,14 +147,17 @@ class Machine:
     `model`: the CPU that Bochs plays.
     `nic`: NIC_USER or the like, {"qemu": a -netdev without its id, "bochs": options of e1000}: there is a network card.
     `igb`: so many 82576 (SR-IOV), each behind a root port of its own, all on one hub with `igb_net`, a -netdev without its id.
-    `iommu`: IOMMU or the like, options of intel-iommu, "intremap=on|off,eim=on|off"; None: there is none."""
+    `iommu`: IOMMU or the like, options of intel-iommu, "intremap=on|off,eim=on|off"; None: there is none.
+    `exit_port`: QEMU has the port by which Takt ends it with an exit code. A real machine has none: there Takt uses ACPI."""
 
     def __init__(self, platform, iso, cpus=2, memory=256, directory=None, com1="file", com2=None, uefi=False, gdb=False,
-                 extra=(), hz=BOCHS_HZ, nic=None, igb=0, igb_net=IGB_USER, iommu=None, model=BOCHS_CPU):
+                 extra=(), hz=BOCHS_HZ, nic=None, igb=0, igb_net=IGB_USER, iommu=None, model=BOCHS_CPU,
+                 exit_port=True):
         self.platform, self.iso = platform, os.path.abspath(iso)
         self.cpus, self.memory, self.com1, self.com2 = cpus, memory, com1, com2
         self.uefi, self.gdb, self.extra, self.hz = uefi, gdb, list(extra), hz
         self.nic, self.igb, self.igb_net, self.iommu, self.model = nic, igb, igb_net, iommu, model
+        self.exit_port = exit_port
         if (igb or iommu) and platform == "bochs":
             raise ValueError("Bochs has neither igb nor an IOMMU: take QEMU")
         if igb and not qemu_has("igb"):
@@ -173,7 +176,9 @@ class Machine:
                  "icount": ["-accel", "tcg", "-icount", "shift=0,sleep=off", "-cpu", "EPYC,-x2apic"]}[self.platform]
         command = ["qemu-system-x86_64", "-M", "q35", *accel, "-smp", str(self.cpus), "-m", str(self.memory),
                    "-nodefaults", "-no-user-config", "-display", "none", "-vga", "std", "-no-reboot",
-                   "-device", "isa-debug-exit,iobase=0xf4,iosize=4", "-cdrom", self.iso, "-boot", "d"]
+                   "-cdrom", self.iso, "-boot", "d"]
+        if self.exit_port:
+            command += ["-device", "isa-debug-exit,iobase=0xf4,iosize=4"]
         command += lastwords.log_options(self.dir)
         if self.com1 == "stdio":
             command += lastwords.Witness.options(self.dir)
@@ -498,6 +503,7 @@ def main():
     parser.add_argument("--igb", type=int, default=0, metavar="N", help="so many igb (SR-IOV) behind root ports, on one network")
     parser.add_argument("--iommu", nargs="?", const=IOMMU, metavar="OPTIONS", help=f"an intel-iommu, as it is: {IOMMU}")
     parser.add_argument("--uefi", action="store_true")
+    parser.add_argument("--no-exit-port", action="store_true", help="QEMU: Takt ends the machine by ACPI, as it ends a real one")
     parser.add_argument("--gdb", action="store_true", help="QEMU waits for gdb at :1234")
     parser.add_argument("--until", help="regular expression that ends `watch` with success")
     parser.add_argument("--timeout", type=float, default=120, help="wall-clock seconds")
@@ -513,7 +519,8 @@ def main():
         parser.error("which ISO?")
     machine = Machine(platform, args.iso, cpus=args.cpus, memory=args.memory, directory=args.dir, uefi=args.uefi, gdb=args.gdb,
                       com1="stdio" if args.verb == "run" else "file", com2=args.com2,
-                      nic=NIC_USER if args.nic else None, igb=args.igb, iommu=args.iommu)
+                      nic=NIC_USER if args.nic else None, igb=args.igb, iommu=args.iommu,
+                      exit_port=not args.no_exit_port)
     if args.verb == "run":
         return run(machine)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the machine ends with us

@@ -1,5 +1,5 @@
-/* ACPI 6.5, section 5.2. Tables lie: nothing is read beyond what a checked length covers. The FADT
- * is of no use as long as no device of ACPI's own is. */
+/* ACPI 6.5, section 5.2. Tables lie: nothing is read beyond what a checked length covers. Of the FADT
+ * only what ends a session is read: how the machine is switched off and how it is reset. */
 #include <takt/errno.h>
 #include "platform/firmware.h"
 
@@ -160,6 +160,107 @@ static void parse_spcr(struct acpi_info *a, const u8 *t, u32 len) {
     s->baud = code < ARRAY_SIZE(rate) ? rate[code] : 0;
 }
 
+/* ---- how the machine is switched off and reset ---- */
+
+/* Opcodes of AML, the language of DSDT and SSDT (ACPI 6.5, 20.2). */
+enum { AML_ZERO = 0, AML_ONE = 1, AML_NAME = 0x08, AML_BYTE = 0x0a, AML_PACKAGE = 0x12, AML_ROOT = '\\' };
+
+/* Reads the head of a package and its first two elements, small numbers, from [p, end). Returns false
+ * if they do not lie there, or are something else (ACPI 6.5, 20.2.5.4: DefPackage). */
+static bool read_package(const u8 *p, const u8 *end, u8 values[2]) {
+    if (end - p < 2 || *p != AML_PACKAGE) return false;
+    p++;
+    p += 1 + (*p >> 6); /* the package's length: bits 7 and 6 say how many bytes follow the first */
+    if (p >= end || *p++ < 2) return false; /* the number of elements */
+    for (u32 i = 0; i < 2; i++) {
+        bool prefixed = p < end && *p == AML_BYTE;
+
+        if (prefixed) p++;
+        if (p >= end || (!prefixed && *p != AML_ZERO && *p != AML_ONE)) return false;
+        values[i] = *p++;
+    }
+    return true;
+}
+
+/* Looks in a DSDT or SSDT for the object \_S5_, whose first two elements are what the PM1 control
+ * registers want for "off" (ACPI 6.5, 7.4.2). There is no interpreter of AML, and none is needed:
+ * firmware writes the sleep states as constants. Nothing else is found by mistake, as a name in front
+ * of which the opcode for "define a name" stands, and behind which a package, is not seen elsewhere. */
+static void find_s5(struct acpi_power *p, const u8 *t, u32 len) {
+    const u8 *end = t + len;
+
+    for (const u8 *at = t + HEADER; !p->s5_known && end - at > 5; at++) {
+        const u8 *name = at + 1;
+        u8 type[2];
+
+        if (*at != AML_NAME) continue;
+        if (*name == AML_ROOT) name++;
+        if (end - name < 4 || memcmp(name, "_S5_", 4) || !read_package(name + 4, end, type)) continue;
+        if (type[0] > ACPI_MAX_SLEEP_TYPE || type[1] > ACPI_MAX_SLEEP_TYPE) continue;
+        p->s5_known = true;
+        p->type_a = type[0];
+        p->type_b = type[1];
+    }
+}
+
+static void parse_ssdt(struct acpi_info *a, const u8 *t, u32 len) { find_s5(&a->power, t, len); }
+
+/* Offsets in the FADT (ACPI 6.5, table 5.9), and its length in ACPI 1 and from ACPI 2 on. */
+enum {
+    FADT_DSDT = 40,
+    FADT_SMI_CMD = 48,
+    FADT_ACPI_ENABLE = 52,
+    FADT_PM1A_CNT = 64,
+    FADT_PM1B_CNT = 68,
+    FADT_FLAGS = 112,
+    FADT_RESET_REG = 116,
+    FADT_RESET_VALUE = 128,
+    FADT_X_DSDT = 140,
+    FADT_X_PM1A_CNT = 172,
+    FADT_X_PM1B_CNT = 184,
+    FADT_V1_LEN = 116,
+    FADT_V2_LEN = 244,
+};
+#define FADT_RESET_REG_SUP   BIT(10)
+#define FADT_HW_REDUCED_ACPI BIT(20) /* there are no PM1 registers */
+
+/* A Generic Address Structure (ACPI 6.5, 5.2.3.2): its address space, and the address. */
+enum { GAS_SPACE = 0, GAS_ADDRESS = 4 };
+
+/* The port of a PM1 control register: the FADT has a field of 4 bytes for it, and from ACPI 2 on also a
+ * generic address. Either may be empty. 0: there is no such register, or none that is a port. */
+static u16 pm1_port(const u8 *t, u32 len, u32 at, u32 generic_at) {
+    u64 port = table_get(t + at, 4);
+
+    if (!port && len >= FADT_V2_LEN && t[generic_at + GAS_SPACE] == ACPI_SPACE_IO)
+        port = table_get(t + generic_at + GAS_ADDRESS, 8);
+    return port <= 0xffff ? (u16)port : 0;
+}
+
+static void parse_fadt(struct acpi_info *a, const u8 *t, u32 len) {
+    struct acpi_power *p = &a->power;
+    u64 dsdt_at = len >= FADT_V2_LEN ? table_get(t + FADT_X_DSDT, 8) : 0;
+    u64 smi = table_get(t + FADT_SMI_CMD, 4), flags = table_get(t + FADT_FLAGS, 4);
+    const u8 *dsdt;
+    u32 dsdt_len;
+
+    if (!dsdt_at) dsdt_at = table_get(t + FADT_DSDT, 4);
+    dsdt = table_at(a, dsdt_at, &dsdt_len);
+    if (dsdt) find_s5(p, dsdt, dsdt_len);
+    if (!(flags & FADT_HW_REDUCED_ACPI)) {
+        p->pm1a = pm1_port(t, len, FADT_PM1A_CNT, FADT_X_PM1A_CNT);
+        p->pm1b = pm1_port(t, len, FADT_PM1B_CNT, FADT_X_PM1B_CNT);
+    }
+    p->smi_command = smi <= 0xffff ? (u16)smi : 0;
+    p->acpi_enable = t[FADT_ACPI_ENABLE];
+    if (len <= FADT_RESET_VALUE || !(flags & FADT_RESET_REG_SUP)) return;
+    p->reset_space = t[FADT_RESET_REG + GAS_SPACE];
+    p->reset_address = table_get(t + FADT_RESET_REG + GAS_ADDRESS, 8);
+    p->reset_value = t[FADT_RESET_VALUE];
+    p->can_reset = p->reset_space <= ACPI_SPACE_PCI && p->reset_address;
+    if (p->reset_space == ACPI_SPACE_IO && p->reset_address > 0xffff) p->can_reset = false;
+}
+
 static void parse_ivrs(struct acpi_info *a, const u8 *t, u32 len) { a->ivrs = true; }
 
 static void parse_table(struct acpi_info *a, u64 pa) {
@@ -167,9 +268,11 @@ static void parse_table(struct acpi_info *a, u64 pa) {
         char signature[5];
         u8 least;
         void (*parse)(struct acpi_info *a, const u8 *t, u32 len);
-    } kinds[] = { { "APIC", 44, parse_madt }, { "HPET", 56, parse_hpet }, { "MCFG", 60, parse_mcfg },
-                  { "SRAT", 48, parse_srat }, { "DMAR", 48, parse_dmar }, { "IVRS", 48, parse_ivrs },
-                  { "SPCR", 64, parse_spcr } };
+    } kinds[] = { { "APIC", 44, parse_madt },    { "HPET", 56, parse_hpet },
+                  { "MCFG", 60, parse_mcfg },    { "SRAT", 48, parse_srat },
+                  { "DMAR", 48, parse_dmar },    { "IVRS", 48, parse_ivrs },
+                  { "SPCR", 64, parse_spcr },    { "FACP", FADT_V1_LEN, parse_fadt },
+                  { "SSDT", HEADER, parse_ssdt } };
     u32 len;
     const u8 *t = table_at(a, pa, &len);
 

@@ -83,7 +83,26 @@ const char *bootinfo_parse(const void *mbi, size_t room, struct boot_info *out);
 #define ACPI_MAX_MEM_NODES 32
 #define ACPI_MAX_ECAMS     64
 
+/* Where a register lies: the numbers of ACPI 6.5, 5.2.3.2. */
+enum { ACPI_SPACE_MEMORY, ACPI_SPACE_IO, ACPI_SPACE_PCI };
+
+#define ACPI_MAX_SLEEP_TYPE 7 /* SLP_TYP has three bits */
+
+/* How the machine is switched off and reset (ACPI 6.5, 4.8.3.2 and 4.8.3.6). */
+struct acpi_power {
+    bool s5_known;     /* type_a and type_b are there */
+    u8 type_a, type_b; /* what the two control registers want for state S5 */
+    u16 pm1a, pm1b;    /* ports of the PM1 control registers; 0: there is none */
+    u16 smi_command;   /* port where the firmware is asked to hand ACPI over; 0: it need not be asked */
+    u8 acpi_enable;    /* the byte that asks */
+    bool can_reset;
+    u8 reset_space; /* ACPI_SPACE_* of reset_address */
+    u64 reset_address;
+    u8 reset_value;
+};
+
 struct acpi_info {
+    struct acpi_power power;
     u32 nr_cpus, cpus_left_out; /* enabled ones; beyond ACPI_MAX_CPUS */
     u32 apic_id[ACPI_MAX_CPUS];
     u32 nr_ioapics, nr_overrides;

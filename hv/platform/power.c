@@ -4,6 +4,7 @@
 #include <takt/io.h>
 #include "lib/printf.h"
 #include "lib/string.h"
+#include "platform/acpi_power.h"
 #include "platform/apic.h"
 #include "platform/clock.h"
 #include "platform/console.h"
@@ -49,9 +50,10 @@ static void triple_fault(void) {
     __asm__ volatile("lidt %0; ud2" : : "m"(no_idt));
 }
 
-/* By the chipset's reset register, the keyboard controller's line, and a triple fault, whichever comes
- * first. */
+/* By the register that ACPI names, the chipset's reset register, the keyboard controller's line, and a triple
+ * fault, whichever comes first. */
 static void __attribute__((noreturn)) reset(void) {
+    acpi_reset();
     outb(0xcf9, 2);
     outb(0xcf9, 6);
     outb(0x64, 0xfe);
@@ -64,6 +66,9 @@ void platform_poweroff(void) {
     log_info("The machine may be switched off.");
     last_words();
     emulator_off(0);
+    acpi_off();
+    log_err("The machine does not switch itself off. Switch it off by hand.");
+    console_flush();
     halt();
 }
 

@@ -5,9 +5,11 @@
 
 #include <takt/types.h>
 
+/* By the register that ACPI's tables name, else by what a PC has. */
 void platform_reboot(void) __attribute__((noreturn));
-/* What the emulators have (Bochs' port 0x8900; isa-debug-exit at 0xf4, with code 0); else halts: a
- * power-off of ACPI's would take an interpreter. */
+/* Ends an emulator by its own port, if it has one (Bochs' 0x8900; QEMU's isa-debug-exit at 0xf4, with
+ * code 0): then its exit code tells a power-off from a reset. Else puts the machine into ACPI's state
+ * S5. Where neither works, says so and halts. */
 void platform_poweroff(void) __attribute__((noreturn));
 /* Says `why` and halts; ends an emulator (isa-debug-exit: code 1) unless noreboot is set. For what makes it
  * impossible to go on and is no bug of ours. */

@@ -34,7 +34,8 @@ static void repair(u8 *p, size_t size) {
 
         memcpy(&len, p + at + 4, 4);
         if (memcmp(p + at, "APIC", 4) && memcmp(p + at, "FACP", 4) && memcmp(p + at, "XSDT", 4) &&
-            memcmp(p + at, "RSDT", 4) && memcmp(p + at, "DSDT", 4) && memcmp(p + at, "HPET", 4))
+            memcmp(p + at, "RSDT", 4) && memcmp(p + at, "DSDT", 4) && memcmp(p + at, "HPET", 4) &&
+            memcmp(p + at, "SSDT", 4))
             continue;
         if (len < 36 || len > size - at) continue;
         p[at + 9] = 0;
@@ -61,7 +62,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     memory_size = size;
     acpi_parse(&info, data, 0);
     if (info.nr_cpus > ACPI_MAX_CPUS || info.nr_ioapics > ACPI_MAX_IOAPICS ||
-        info.nr_overrides > ACPI_MAX_OVERRIDES)
+        info.nr_overrides > ACPI_MAX_OVERRIDES || info.power.type_a > ACPI_MAX_SLEEP_TYPE ||
+        info.power.type_b > ACPI_MAX_SLEEP_TYPE)
         abort();
     acpi_parse(&info, data, (u32)(size < 36 ? size : 36));
     while (nr_mapped) free(mapped[--nr_mapped]);

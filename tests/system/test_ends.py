@@ -10,12 +10,12 @@ from conftest import ROOT
 from system.takt import SCRIPTED, make_iso, place
 
 
-def run(name, command):
+def run(name, command, *options):
     """tools/machine.py run, as a person has it, of a machine whose script gives one command."""
     directory = place(f"{name}-qemu")
     iso = make_iso(directory, SCRIPTED, modules={"script": f"@200ms {command}\n"})
     done = subprocess.run([sys.executable, os.path.join(ROOT, "tools", "machine.py"), "run", "--platform", "qemu",
-                           "--dir", directory, iso], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True,
+                           "--dir", directory, *options, iso], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True,
                           errors="replace", timeout=90, check=False)
     with open(os.path.join(directory, "qemu.log"), encoding="utf-8") as f:
         return done.returncode, done.stdout.strip().splitlines()[-1], f.read()
@@ -40,3 +40,14 @@ def test_other_ends_are_told_apart(command, code, words):
     got, last, log = run("ends-" + command.split()[0], command)
     assert words in last, last
     assert got == code and "Triple fault" not in log
+
+
+@pytest.mark.parametrize("command, words", [
+    ("poweroff", "Takt switched the machine off."),
+    pytest.param("reboot", "Takt reset the machine", marks=pytest.mark.long),
+])
+def test_acpi_ends_a_machine_without_an_exit_port(command, words):
+    """QEMU tells why it ended: state S5, or a reset. No other port of the machine switches it off."""
+    code, last, log = run("ends-acpi-" + command, command, "--no-exit-port")
+    assert words in last, last
+    assert code == 0 and "Triple fault" not in log

@@ -1,0 +1,81 @@
+#include "platform/acpi_power.h"
+
+#include <takt/io.h>
+#include "platform/clock.h"
+#include "platform/hostmap.h"
+#include "platform/timer.h"
+
+/* The PM1 control register: ACPI 6.5, 4.8.3.2.1. Two of its bits keep what they have: SCI_EN says that
+ * the firmware has handed ACPI over, and BM_RLD belongs to the power states of CPUs. */
+#define PM1_SCI_EN        BIT(0)
+#define PM1_BM_RLD        BIT(1)
+#define PM1_SLP_TYP(type) ((u32)(type) << 10)
+#define PM1_SLP_EN        BIT(13)
+
+#define HANDOVER_POLLS    300 /* 3 s in all, as long as Linux waits */
+#define HANDOVER_POLL_NS  (10 * NS_PER_MS)
+#define OFF_NS            NS_PER_S
+#define RESET_NS          (100 * NS_PER_MS)
+
+/* PCI configuration by ports: PCI 3.0, 3.2.2.3.2 */
+#define PCI_ADDRESS 0xcf8
+#define PCI_DATA    0xcfc
+#define PCI_ENABLE  BIT(31)
+
+static struct acpi_power acpi;
+static volatile void *reset_register; /* NULL: it is not in memory, or cannot be mapped */
+
+void acpi_power_init(const struct acpi_power *p) {
+    acpi = *p;
+    reset_register = NULL;
+    if (acpi.can_reset && acpi.reset_space == ACPI_SPACE_MEMORY)
+        reset_register = mmio_map(acpi.reset_address, 1);
+}
+
+/* The chipset obeys the PM1 registers only after the firmware has switched it to ACPI's mode. */
+static void take_over(void) {
+    if (!acpi.smi_command || !acpi.acpi_enable || (inw(acpi.pm1a) & PM1_SCI_EN)) return;
+    outb(acpi.smi_command, acpi.acpi_enable);
+    for (u32 i = 0; i < HANDOVER_POLLS && !(inw(acpi.pm1a) & PM1_SCI_EN); i++) delay_ns(HANDOVER_POLL_NS);
+}
+
+static u16 with_type(u16 port, u8 type) {
+    return (u16)((inw(port) & (PM1_SCI_EN | PM1_BM_RLD)) | PM1_SLP_TYP(type));
+}
+
+/* The type is written to both registers before either is told to go, as ACPI 6.5, 16.1.7 wants it. */
+void acpi_off(void) {
+    u16 a, b = 0;
+
+    if (!acpi.s5_known || !acpi.pm1a) return;
+    take_over();
+    a = with_type(acpi.pm1a, acpi.type_a);
+    outw(acpi.pm1a, a);
+    if (acpi.pm1b) {
+        b = with_type(acpi.pm1b, acpi.type_b);
+        outw(acpi.pm1b, b);
+    }
+    outw(acpi.pm1a, (u16)(a | PM1_SLP_EN));
+    if (acpi.pm1b) outw(acpi.pm1b, (u16)(b | PM1_SLP_EN));
+    delay_ns(OFF_NS);
+}
+
+/* A register in PCI's configuration space is one of bus 0. Its address holds the device in bits 47:32,
+ * the function in 31:16 and the offset in 15:0 (ACPI 6.5, 5.2.3.2). */
+static void reset_by_pci(u64 at) {
+    u32 device = at >> 32 & 0x1f, function = at >> 16 & 7, offset = at & 0xff;
+
+    outl(PCI_ADDRESS, (u32)(PCI_ENABLE | device << 11 | function << 8 | (offset & ~3u)));
+    outb((u16)(PCI_DATA + (offset & 3)), acpi.reset_value);
+}
+
+void acpi_reset(void) {
+    if (!acpi.can_reset) return;
+    if (acpi.reset_space == ACPI_SPACE_IO)
+        outb((u16)acpi.reset_address, acpi.reset_value);
+    else if (acpi.reset_space == ACPI_SPACE_PCI)
+        reset_by_pci(acpi.reset_address);
+    else if (reset_register)
+        mmio_write8(reset_register, acpi.reset_value);
+    delay_ns(RESET_NS);
+}
