@@ -172,7 +172,11 @@ class Machine:
     # ---- command lines ----
 
     def qemu_command(self):
-        accel = {"kvm": ["-accel", "kvm", "-cpu", "host"], "qemu": ["-accel", "tcg,thread=multi", "-cpu", "max"],
+        # KVM's IOAPIC in the kernel cannot remap interrupts, and QEMU refuses to start with both. With "split" the
+        # IOAPIC is QEMU's. Without migratable=off the guest has no invariant TSC, and then no leaf 40000010h.
+        kvm = "kvm,kernel-irqchip=split" if self.iommu else "kvm"
+        accel = {"kvm": ["-accel", kvm, "-cpu", "host,migratable=off"],
+                 "qemu": ["-accel", "tcg,thread=multi", "-cpu", "max"],
                  "icount": ["-accel", "tcg", "-icount", "shift=0,sleep=off", "-cpu", "EPYC,-x2apic"]}[self.platform]
         command = ["qemu-system-x86_64", "-M", "q35", *accel, "-smp", str(self.cpus), "-m", str(self.memory),
                    "-nodefaults", "-no-user-config", "-display", "none", "-vga", "std", "-no-reboot",

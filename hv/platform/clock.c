@@ -5,6 +5,7 @@
 #include "lib/printf.h"
 #include "platform/apic.h"
 #include "platform/hostmap.h"
+#include "platform/tscrate.h"
 #include "x86/insn.h"
 #include "x86/tsc.h"
 
@@ -74,51 +75,75 @@ static struct sample sample(const struct reference *r) {
     return best;
 }
 
-#define GOOD_ENOUGH 20000 /* stop when the error is under one part in so many */
-#define LONGEST_FS  (50 * NS_PER_MS * FS_PER_NS)
+#define GOOD_ENOUGH  20000 /* stop when the error is under one part in so many */
+#define STANDS_STILL ~0u
+#define LONGEST_FS   (50 * NS_PER_MS * FS_PER_NS)
 
-/* Watches `r` until both differences are known to one part in GOOD_ENOUGH, or as well as can be: the ticks
- * of `r` in *ref, those of the TSC in *tsc. False: it stands still. */
-static bool compare(const struct reference *r, u64 *ref, u64 *tsc) {
+/* Counts the ticks of `r` into *ref, and those of the TSC in the same time into *tsc, until their
+ * ratio is known to one part in GOOD_ENOUGH, or for LONGEST_FS. Returns how far the ratio may be
+ * off, in parts per million, or STANDS_STILL if `r` does not count. */
+static u32 compare(const struct reference *r, u64 *ref, u64 *tsc) {
     struct sample start = sample(r), now;
+    u64 error = 0;
 
     *ref = 0;
     for (u32 polls = 0; polls < 100000 && *ref * r->fs <= LONGEST_FS; polls++) {
         now = sample(r);
         *ref = (now.ref - start.ref) & r->mask;
         *tsc = now.tsc - start.tsc;
-        /* in ticks of the TSC: half of each bracket, and one tick of the reference */
-        if (*ref && (start.width + now.width) / 2 + *tsc / *ref + 1 < *tsc / GOOD_ENOUGH) break;
+        if (!*ref) continue;
+        /* In ticks of the TSC: each sample may be off by half the time that it took, and the
+         * reference by one of its own ticks. */
+        error = (start.width + now.width) / 2 + *tsc / *ref + 1;
+        if (error < *tsc / GOOD_ENOUGH) break;
     }
-    return *ref;
+    if (!*ref || !*tsc) return STANDS_STILL;
+    return (u32)MIN(error * 1000000 / *tsc, 999999ull);
 }
 
-/* The TSC's speed by `r`, 0 if `r` is of no use. */
-static u64 measure(const struct reference *r) {
+/* Measures the TSC's rate by `r`; .khz is 0 if `r` does not count. */
+static struct tsc_measured measure(const struct reference *r) {
+    struct tsc_measured m = { 0 };
     u64 ref, tsc;
 
-    return compare(r, &ref, &tsc) ? (u64)((unsigned __int128)tsc * 1000000000000ull / (ref * r->fs)) : 0;
+    m.ppm = compare(r, &ref, &tsc);
+    if (m.ppm != STANDS_STILL) m.khz = (u64)((unsigned __int128)tsc * 1000000000000ull / (ref * r->fs));
+    return m;
+}
+
+/* Tells the operator which rate is used (`khz`) and how well it is known. `said` is what `leaf` of
+ * CPUID gives (0: nothing), `m` is what was measured by `clock`. */
+static void tell_rate(u64 khz, u64 said, const char *leaf, const char *clock, const struct tsc_measured *m) {
+    u64 mhz = khz / 1000, rest = khz % 1000;
+
+    if (!m->khz)
+        log_info("TSC: %lu.%03lu MHz by %s: no clock counts that could confirm it", mhz, rest, leaf);
+    else if (khz == said)
+        log_info("TSC: %lu.%03lu MHz by %s, confirmed by the %s to within %u ppm", mhz, rest, leaf, clock,
+                 m->ppm);
+    else
+        log_info("TSC: %lu.%03lu MHz by the %s, to within %u ppm", mhz, rest, clock, m->ppm);
+    if (said && khz != said)
+        log_warn("%s says %lu.%03lu MHz, which is not believed", leaf, said / 1000, said % 1000);
 }
 
 int clock_calibrate(const struct acpi_info *a) {
-    struct cpuid c = cpuid_or_zero(0x15, 0); /* SDM 2A CPUID, leaf 15h */
-    u64 said = c.eax && c.ebx && c.ecx ? (u64)c.ecx * c.ebx / c.eax / 1000 : 0, khz = 0, ref, tsc;
-    struct reference r, timer = { .mask = ~0u, .read = read_apic_timer };
+    struct reference r = { .name = NULL }, timer = { .mask = ~0u, .read = read_apic_timer };
+    struct tsc_measured measured = { 0 };
+    const char *leaf;
+    u64 said = tsc_rate_said(&leaf), khz, ref, tsc;
 
-    if (use_hpet(a, &r)) khz = measure(&r);
-    if (!khz && use_pit(&r)) khz = measure(&r);
-    if (said && (!khz || (said - said / 1000 < khz && khz < said + said / 1000))) {
-        r.name = khz ? "CPUID 15h, confirmed" : "CPUID 15h: no clock counts that could confirm it";
-        khz = said;
-    }
+    if (use_hpet(a, &r)) measured = measure(&r);
+    if (!measured.khz && use_pit(&r)) measured = measure(&r);
+    khz = said && tsc_rate_confirmed(said, &measured) ? said : measured.khz;
     if (!khz) return -ENODEV;
     tsc_khz = khz;
     tsc_to_ns_mul = (1000000ull << 32) / khz;
     ns_to_tsc_mul = (khz << 32) / 1000000;
-    log_info("TSC: %lu.%03lu MHz by %s", khz / 1000, khz % 1000, r.name);
+    tell_rate(khz, said, leaf, r.name, &measured);
     if (apic_tsc_deadline) return 0;
     apic_timer_count(~0u);
-    if (compare(&timer, &ref, &tsc)) apic_timer_khz = ref * khz / tsc;
+    if (compare(&timer, &ref, &tsc) != STANDS_STILL) apic_timer_khz = ref * khz / tsc;
     apic_timer_count(0);
     log_info("APIC timer: %lu.%03lu MHz", apic_timer_khz / 1000, apic_timer_khz % 1000);
     return apic_timer_khz ? 0 : -ENODEV;

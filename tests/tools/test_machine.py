@@ -181,3 +181,14 @@ def test_a_qemu_that_does_not_answer_is_ended(tmp_path):
 def test_a_qemu_that_ends_by_itself_is_left_alone(tmp_path):
     qemu, witness = witnessed(tmp_path, guest=False)
     assert qemu.asked == ["qmp_capabilities"] and witness.reason == "host-signal"
+
+
+def test_kvm_remaps_interrupts_only_outside_the_kernel(tmp_path):
+    """QEMU refuses to start with KVM's own IOAPIC and an IOMMU that remaps interrupts."""
+    def accelerator(**more):
+        command = machine.Machine("kvm", tmp_path / "no.iso", directory=str(tmp_path), **more).qemu_command()
+        assert command[command.index("-cpu") + 1] == "host,migratable=off"  # else no CPUID leaf 40000010h
+        return command[command.index("-accel") + 1]
+
+    assert accelerator() == "kvm"
+    assert accelerator(iommu=machine.IOMMU) == "kvm,kernel-irqchip=split"
