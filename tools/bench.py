@@ -17,6 +17,7 @@ import iobench
 import machine
 import msibench
 import progress
+import sentence
 import size
 
 # operation: (as printed, KVM, KVM with next-RIP, Xen, Xen with next-RIP, Takt at most). KVM is Linux 6.12 with mitigations off, Xen is
@@ -280,4 +281,4 @@ def main():
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sentence.run(main)

@@ -25,6 +25,7 @@ import sys
 import demo
 import machine
 import progress
+import sentence
 
 BASE = os.path.join(machine.ROOT, "boot", "mixed.cfg")
 SIM = os.path.join(machine.BUILD, "sim")
@@ -343,4 +344,4 @@ def main():
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sentence.run(main)

@@ -20,6 +20,8 @@ import sys
 from collections import namedtuple
 from fractions import Fraction
 
+import sentence
+
 DEFAULT_WEIGHT = 256
 DEFAULT_DEMAND = 1000
 
@@ -197,4 +199,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    sentence.run(main)

@@ -8,8 +8,8 @@ direction. With --bytes-per-event also the time that a megabyte costs in waiting
 """
 import argparse
 import json
-import sys
 
+import sentence
 import tracestream as ts
 
 MB = 1 << 20
@@ -42,15 +42,12 @@ def main():
     p.add_argument("--bytes-per-event", type=int, default=0, metavar="N", help="payload that each event announces")
     p.add_argument("-j", action="store_true", help="JSON")
     args = p.parse_args()
-    try:
-        rows = measure(ts.load(args.stream), args.bytes_per_event)
-    except (OSError, ValueError) as e:
-        sys.exit("event-times: %s" % e)
+    rows = measure(ts.load(args.stream), args.bytes_per_event)
     if args.j:
         print(json.dumps(rows, indent=1))
         return
     if not rows:
-        sys.exit("event-times: no event was handled in it; was it recorded with `trace start event`?")
+        raise sentence.Problem("no event was handled in it; was it recorded with `trace start event`?")
     print("%-16s %5s %8s %10s %10s %10s %10s%s" % ("to", "port", "events", "mean us", "p50", "p99", "max",
                                                    "  us per MB" if args.bytes_per_event else ""))
     for r in rows:
@@ -60,4 +57,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    sentence.run(main)

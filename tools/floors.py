@@ -8,6 +8,8 @@ import os
 import re
 import sys
 
+import sentence
+
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
@@ -54,4 +56,4 @@ def main():
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sentence.run(main)

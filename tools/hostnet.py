@@ -13,7 +13,8 @@ import getpass
 import os
 import shutil
 import subprocess
-import sys
+
+import sentence
 
 TUN = "/dev/net/tun"
 DEVICES = "/sys/class/net"
@@ -111,4 +112,4 @@ def main():
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sentence.run(main)

@@ -28,6 +28,7 @@ import tty
 
 import lastwords
 import progress
+import sentence
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 BUILD = os.path.join(ROOT, "build")
@@ -539,4 +540,4 @@ def main():
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sentence.run(main)

@@ -16,6 +16,8 @@ import re
 import subprocess
 import sys
 
+import sentence
+
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 CHECK = os.path.join(ROOT, "build", "machine-check")
 MACHINES = os.path.join(ROOT, "tests", "machines")
@@ -140,4 +142,4 @@ def main():
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sentence.run(main)

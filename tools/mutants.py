@@ -15,6 +15,8 @@ import sys
 import threading
 import time
 
+import sentence
+
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 LIST = os.path.join(ROOT, "tests", "mutants.txt")
 LOGS = os.path.join(ROOT, "build", "mutants")
@@ -145,4 +147,4 @@ def main():
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sentence.run(main)

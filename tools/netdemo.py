@@ -27,6 +27,7 @@ import clients
 import compare
 import hostnet
 import machine
+import sentence
 import netdemo_host
 import progress
 
@@ -212,4 +213,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    sentence.run(main)

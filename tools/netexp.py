@@ -23,6 +23,7 @@ import compare
 import machine
 import netdemo
 import progress
+import sentence
 
 PLATFORM = "bochs"
 PCPUS = 4  # the source's, the driver domain's, the core, the turbo core
@@ -144,4 +145,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    sentence.run(main)

@@ -7,13 +7,14 @@ The exit status is 1, with a sentence, if anything was not as README.md says.
 """
 import sys
 
-import pexpect
+import sentence
 
 INSTALL_AND_BUILD = 1800  # seconds for what comes before the machine is there
 WAIT = 180
 
 
 def main():
+    pexpect = sentence.need("pexpect", "python3-pexpect")
     person = pexpect.spawn(sys.argv[1], sys.argv[2:], dimensions=(24, 80), encoding="utf-8",
                            codec_errors="replace", logfile=sys.stdout, timeout=WAIT)
     what = "the line that says how to end the machine"
@@ -41,4 +42,4 @@ def main():
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sentence.run(main)

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 
+import sentence
 import tracestream
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -28,9 +29,13 @@ def replay(path):
     return done.returncode or bool(trace.gaps), lost + done.stdout + done.stderr
 
 
-if __name__ == "__main__":
+def main():
     if len(sys.argv) != 2:
         sys.exit(__doc__)
     status, text = replay(sys.argv[1])
     print(text, end="")
-    sys.exit(status)
+    return status
+
+
+if __name__ == "__main__":
+    sentence.run(main)

@@ -16,6 +16,8 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
+import sentence
+
 SIZES = (2, 16, 256)
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 PROGRAM = os.path.join(ROOT, "build", "sched-cost")
@@ -95,4 +97,4 @@ def main():
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sentence.run(main)

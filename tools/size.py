@@ -12,8 +12,9 @@ import glob
 import os
 import re
 import subprocess
-import sys
 from collections import Counter
+
+import sentence
 
 TEXT_LIMIT = 320 * 1024  # bytes
 FILE_LIMIT = 800  # lines, comments and blank ones included
@@ -135,10 +136,10 @@ def main():
     print(f"{'text':14} {b['text']:6} bytes, limit {TEXT_LIMIT}; data {b['data']} bytes, bss {b['bss']} bytes")
     if b["text"] > TEXT_LIMIT:
         wrong.append(f"the image has {b['text']} bytes of text, limit {TEXT_LIMIT}")
-    for sentence in wrong:
-        print("size:", sentence)
+    for what in wrong:
+        print("size:", what)
     return bool(wrong)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sentence.run(main)

@@ -13,6 +13,7 @@ import subprocess
 import sys
 
 import machine
+import sentence
 import sriovsched
 
 CONFIG = os.path.join(machine.ROOT, "boot", "sriov-demo.cfg")
@@ -113,4 +114,4 @@ def main():
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sentence.run(main)

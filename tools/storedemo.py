@@ -14,6 +14,7 @@ import sys
 import time
 
 import machine
+import sentence
 
 CONFIG = os.path.join(machine.ROOT, "boot", "store.cfg")
 PATIENCE = 15  # s, for what happens in the machine
@@ -145,4 +146,4 @@ def main():
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sentence.run(main)

@@ -7,14 +7,11 @@ One row a pCPU, a colour a vCPU; below, one row a vCPU with when it ran and when
 length before the end of the trace, so that it is full.
 """
 import argparse
+import importlib
 
-import matplotlib
-matplotlib.use("Agg")
-import matplotlib.pyplot as plt  # noqa: E402  (the backend first)
-from matplotlib.patches import Patch  # noqa: E402
-
-import trace2json  # noqa: E402
-import tracestream as ts  # noqa: E402
+import sentence
+import trace2json
+import tracestream as ts
 
 WAITING = "#d9d9d9"
 PIXELS = 1000  # of the time axis, or so
@@ -48,6 +45,9 @@ def visible(spans, high_ms):
 
 
 def draw(trace, low, high, path):
+    matplotlib = sentence.need("matplotlib", "python3-matplotlib")
+    matplotlib.use("Agg")  # no display is needed; before pyplot is imported
+    plt, Patch = importlib.import_module("matplotlib.pyplot"), importlib.import_module("matplotlib.patches").Patch
     by_cpu, by_who = rows(trace, low, high)
     ms = (high - low) / 1e6
     whos = sorted(by_who)
@@ -85,7 +85,7 @@ def main():
     args = parser.parse_args()
     trace = ts.load(args.stream)
     if not trace.records:
-        parser.error("no record in %s" % args.stream)
+        raise sentence.Problem("%s is a trace without a record: was `trace start` given?" % args.stream)
     first, last = trace.records[0].ns, trace.records[-1].ns
     length = int(args.length * 1e9)
     low = max(first, last - length) if args.start is None else first + int(args.start * 1e9)
@@ -93,4 +93,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    sentence.run(main)

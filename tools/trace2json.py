@@ -9,6 +9,7 @@ import argparse
 import json
 import sys
 
+import sentence
 import tracestream as ts
 
 CPUS, VMS = 1, 1000  # process numbers: the pCPUs' tracks, and VM n's at VMS + n
@@ -89,4 +90,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    sentence.run(main)

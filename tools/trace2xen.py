@@ -12,6 +12,7 @@ import argparse
 import struct
 import sys
 
+import sentence
 import tracestream as ts
 
 IDLE_DOMAIN, UNKNOWN_DOMAIN = 32767, 32768  # the latter is xenalyze's own, with one vCPU a pCPU
@@ -111,4 +112,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    sentence.run(main)

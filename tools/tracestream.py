@@ -1,6 +1,8 @@
 """Reads the trace stream of hv/trace/stream.h (docs/trace.md): used by trace2json, trace2xen and trace-picture."""
 import struct
 
+import sentence
+
 MARKS = b"\xa5\x54"
 VERSION = 1
 NOBODY = 0xFFFFFFFF
@@ -145,5 +147,10 @@ def parse(data):
 
 
 def load(path):
+    """The Trace in a file. sentence.Problem if it is not one."""
     with open(path, "rb") as f:
-        return parse(f.read())
+        data = f.read()
+    try:
+        return parse(data)
+    except (ValueError, struct.error) as e:
+        raise sentence.Problem(f"{path} is not a trace: {e}") from e
