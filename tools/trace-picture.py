@@ -29,7 +29,7 @@ def rows(trace, low, high):
     by_cpu, by_who = {cpu: {} for cpu in range(trace.cpus)}, {}
     for cpu, who, start, end in runs:
         span = clip(start, end, low, high)
-        if span and who != ts.NOBODY:
+        if span and ts.is_vcpu(who):
             by_cpu[cpu].setdefault(who, []).append(span)
             by_who.setdefault(who, {}).setdefault(0, []).append(span)
     for who, state, start, end in states:

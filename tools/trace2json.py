@@ -30,7 +30,7 @@ def intervals(trace):
             start = before[1] if before else r.ns - r.arg[1]
             runs.append((r.cpu, r.arg[0], start, r.ns))
             current[r.cpu] = (r.who, r.ns)
-        elif r.event == ts.RUNSTATE and r.who != ts.NOBODY:
+        elif r.event == ts.RUNSTATE and ts.is_vcpu(r.who):
             states.append((r.who, r.arg[0], max(0, r.ns - r.wide(2)), r.ns))
     if trace.records:
         end = trace.records[-1].ns
@@ -57,7 +57,7 @@ def convert(trace):
     events = [{"ph": "M", "pid": CPUS, "name": "process_name", "args": {"name": "pCPUs"}}]
     for cpu in range(trace.cpus):
         events.append({"ph": "M", "pid": CPUS, "tid": cpu, "name": "thread_name", "args": {"name": "pCPU %d" % cpu}})
-    whos = sorted({r.about for r in trace.records if r.about != ts.NOBODY})
+    whos = sorted({r.about for r in trace.records if ts.is_vcpu(r.about)})
     for vm in sorted({ts.vm_of(w) for w in whos}):
         events.append({"ph": "M", "pid": VMS + vm, "name": "process_name",
                        "args": {"name": trace.vms.get(vm, ("vm%d" % vm, 1))[0]}})
@@ -66,7 +66,7 @@ def convert(trace):
                        "args": {"name": "vCPU %d" % (who & 0xFFFF)}})
     runs, states = intervals(trace)
     for cpu, who, start, end in runs:
-        if who != ts.NOBODY:
+        if ts.is_vcpu(who):
             events.append({"ph": "X", "pid": CPUS, "tid": cpu, "name": trace.name(who), "ts": us(start), "dur": us(end - start)})
     for who, state, start, end in states:
         events.append({"ph": "X", "pid": VMS + ts.vm_of(who), "tid": who & 0xFFFF, "ts": us(start), "dur": us(end - start),
@@ -75,7 +75,7 @@ def convert(trace):
         if r.event in (ts.SWITCH, ts.RUNSTATE, ts.ENTRY):
             continue
         where = {"pid": CPUS, "tid": r.cpu}
-        if r.about != ts.NOBODY:
+        if ts.is_vcpu(r.about):
             where = {"pid": VMS + ts.vm_of(r.about), "tid": r.about & 0xFFFF}
         events.append({"ph": "i", "s": "t", "ts": us(r.ns), "name": ts.NAMES.get(r.event, hex(r.event)), "args": describe(r), **where})
     return {"traceEvents": events, "displayTimeUnit": "ns",

@@ -34,6 +34,11 @@ def vm_of(who):
     return who >> 16 & ~TURBO_PART
 
 
+def is_vcpu(who):
+    """Is it a VM's vCPU? NOBODY and the idle vCPU of a pCPU (sched_who() in hv/sched/policy.h) are not."""
+    return who >> 16 != NOBODY >> 16
+
+
 class Record:
     """One struct trace_record."""
     __slots__ = ("ns", "event", "cpu", "who", "arg")
@@ -80,7 +85,7 @@ class Trace:
         self.skipped = 0    # bytes that were not part of a frame
 
     def name(self, who):
-        if who == NOBODY:
+        if not is_vcpu(who):
             return "idle"
         vm, vcpu = vm_of(who), who & 0xFFFF
         name, vcpus = self.vms.get(vm, ("vm%d" % vm, 2))

@@ -19,6 +19,7 @@ import tracestream as ts  # noqa: E402
 
 MS = 1_000_000
 BUSY, WAKER, WEB0, WEB1 = 1 << 16, 2 << 16, 3 << 16, 3 << 16 | 1
+IDLE = 0xFFFF << 16  # pCPU 0's idle vCPU, as sched_who() of hv/sched/policy.h numbers it
 
 
 def made_up(rounds=1000):
@@ -35,8 +36,8 @@ def made_up(rounds=1000):
         out.append(ts.Record(now + 5 * MS, ts.RUNSTATE, 0, WAKER, 2, 1, 8 * MS, 0))
         out.append(ts.Record(now + 6 * MS - 1000, ts.EXIT, 0, BUSY, ts.EXITS.index("HLT"), 0x1000, 0xFFFF8000, 0x78))
         switch(now + 6 * MS, 0, BUSY, 6 * MS, 1, WAKER, 30 * MS, 1 * MS)
-        switch(now + 7 * MS, 0, WAKER, 1 * MS, 2, ts.NOBODY, 0, 3 * MS)
-        switch(now + 10 * MS, 0, ts.NOBODY, 3 * MS, 1, BUSY, 30 * MS, 4 * MS)
+        switch(now + 7 * MS, 0, WAKER, 1 * MS, 2, IDLE, 0, 3 * MS)
+        switch(now + 10 * MS, 0, IDLE, 3 * MS, 1, BUSY, 30 * MS, 4 * MS)
         switch(now + 5 * MS, 1, WEB0, 5 * MS, 1, WEB1, 5 * MS, 5 * MS)
         switch(now + 10 * MS, 1, WEB1, 5 * MS, 1, WEB0, 5 * MS, 5 * MS)
         now += 10 * MS
@@ -56,7 +57,17 @@ def test_read_back(stream):
     want = sorted(made_up(), key=lambda r: r.ns)
     assert [r.pack() for r in trace.records] == [r.pack() for r in want]
     assert trace.cpus == 2 and (trace.gaps, trace.skipped, trace.lost) == (0, 0, 0)
-    assert [trace.name(w) for w in (BUSY, WEB1, ts.NOBODY)] == ["busy", "web.1", "idle"]
+    assert [trace.name(w) for w in (BUSY, WEB1, IDLE, ts.NOBODY)] == [
+        "busy", "web.1", "idle", "idle"]
+
+
+def test_idle_time_is_not_drawn_as_a_vm(stream):
+    """The demonstration never idles, so nobody saw that an idle pCPU ran "vm32767"."""
+    events = trace2json.convert(ts.parse(stream))["traceEvents"]
+    names = {e["args"]["name"] for e in events if e["ph"] == "M" and e["name"] == "process_name"}
+    assert names == {"pCPUs", "busy", "waker", "web"}
+    assert {e["name"] for e in events if e["ph"] == "X" and e["pid"] == trace2json.CPUS} == {
+        "busy", "waker", "web.0", "web.1"}
 
 
 def test_python_frames_as_c_does(stream):
