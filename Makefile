@@ -442,6 +442,11 @@ bench: ## what each operation costs in instructions, sizes, decisions, against t
 	@$(SUBMAKE) -j2 all && $(SUBMAKE) net-guests
 	@$(PYTHON) tools/bench.py $(if $(N),-n $(N))
 
+trace: ## records the scheduler for a second and draws who ran where: build/results/trace.png, .json (VMS= PLATFORM= SECONDS=1)
+	@tools/deps.sh build $(EMULATOR) picture
+	@$(SUBMAKE) -j2 all
+	@$(PYTHON) tools/taketrace.py --platform $(PLATFORM) $(MACHINE) --vms $(VMS) $(if $(SECONDS),--seconds $(SECONDS))
+
 compare: ## the papers' policies side by side, in the simulation and on Bochs (PLATFORM=bochs|qemu|kvm SEEDS=n)
 	@tools/deps.sh build $(if $(filter qemu kvm,$(PLATFORM)),qemu,bochs) cost compare
 	@$(SUBMAKE) -j2 all $(B)/sim
@@ -498,8 +503,9 @@ clean: ## remove build/
 help: ## this list
 	@sed -n 's/^\([a-z][a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | awk -F'\t' '{ printf "%-18s %s\n", $$1, $$2 }'
 
-.PHONY: all fresh sim sim-scale iso run demo test test-needs test-guest pytest check fuzz bench compare net-demo net-experiments \
-	store-bench store-demo sriov-demo run-gdb machines guests unit unit-build net-guests lwip tsan lint size mutants clean help
+.PHONY: all fresh trace sim sim-scale iso run demo test test-needs test-guest pytest check fuzz \
+	bench compare net-demo net-experiments store-bench store-demo sriov-demo run-gdb machines \
+	guests unit unit-build net-guests lwip tsan lint size mutants clean help
 
 # What each object includes; not the files of such names in fresh systems and in copies of the tree.
 NOT_OURS := -path $(B)/fresh -o -path $(B)/mutants

@@ -32,6 +32,8 @@ bochs|vgabios|/usr/share/vgabios/vgabios.bin|firmware for Bochs
 test|libcmocka-dev|/usr/include/cmocka.h|unit tests
 test|python3-pytest|py:pytest|guest and system tests
 test|python3-pytest-xdist|py:xdist|tests in virtual time side by side
+test|python3-prometheus-client|py:prometheus_client|reads what taktctl metrics prints
+test|python3-matplotlib|py:matplotlib|the picture of make trace
 net|apt|apt-get|gets the source of lwIP
 net|xz-utils|xz|unpacks it
 clients|iproute2|ip|a tap device between this host and a machine in QEMU

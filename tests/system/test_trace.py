@@ -1,8 +1,12 @@
 """The trace of a running image: a ring that nobody reads blocks nobody, and a stream says what happened."""
+import json
 import os
+import subprocess
+import sys
 import time
 
 import pytest
+from conftest import ROOT
 
 import trace2json
 import trace2xen
@@ -96,3 +100,24 @@ def test_tools_on_it(takt):
     assert states and trace2json.convert(trace)["traceEvents"]
     data, _ = trace2xen.convert_all(trace)
     assert len(data) > 10000
+
+
+def test_make_trace(tmp_path):
+    """One command, and nobody types: a picture, a file for Chrome's viewer, and the stream."""
+    out = str(tmp_path / "trace")
+    config = tmp_path / "my.cfg"
+    config.write_text(CONFIG)
+    done = subprocess.run([sys.executable, "tools/taketrace.py", "--platform", "qemu", "--vms",
+                           str(config), "--seconds", "0.3", "--out", out],
+                          cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    trace = tracestream.load(out + ".bin")
+    ran = {r.vm for r in trace.records
+           if r.event == tracestream.SWITCH and tracestream.is_vcpu(r.who)}
+    assert {trace.vms[vm][0] for vm in ran} == {"a", "b", "naps"}
+    assert 0.2e9 < trace.records[-1].ns - trace.records[0].ns
+    with open(out + ".json", encoding="utf-8") as f:
+        assert json.load(f)["traceEvents"]
+    with open(out + ".png", "rb") as f:
+        assert f.read(8) == b"\x89PNG\r\n\x1a\n"
+    assert f"{len(trace.records)} records" in done.stdout and out + ".png" in done.stdout
