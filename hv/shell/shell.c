@@ -17,7 +17,8 @@
 #define AT_ONCE   64     /* bytes of a line that one step takes */
 
 static const struct shell_command *const families[] = {
-    host_commands, vm_commands, sched_commands, trace_commands, top_commands, pci_commands, store_commands,
+    host_commands, vm_commands,  sched_commands, trace_commands,
+    top_commands,  pci_commands, store_commands, cpu_commands,
 };
 
 static struct work work;

@@ -88,9 +88,11 @@ static int cmd_list(struct shell_call *c) {
 COLUMNS(vcpu_columns, COL("Name", "vm", 's', -24), COL("ID", "id", 'u', 5), COL("VCPU", "vcpu", 'u', 5),
         COL("CPU", "cpu", 'u', 5), COL("State", "state", 's', 9), COL(NULL, "paused", 'b', 0),
         COL("Time(s)", "time_s", 't', 11), COL(NULL, "running_ns", 'u', 0), COL(NULL, "runnable_ns", 'u', 0),
-        COL(NULL, "blocked_ns", 'u', 0), COL(NULL, "switches", 'u', 0), COL(NULL, "wakes", 'u', 0),
-        COL(NULL, "migrations", 'u', 0), COL(NULL, "exits", 'u', 0), COL(NULL, "interrupted", 'u', 0),
-        COL("Pool", "pool", 's', -12), COL("Class", "class", 's', -5), COL("Micro(us)", "micro_us", 'u', 9),
+        COL(NULL, "blocked_ns", 'u', 0), COL(NULL, "offline_ns", 'u', 0), COL(NULL, "wake_ns", '{', 0),
+        COL(NULL, "p50", 'u', 0), COL(NULL, "p99", 'u', 0), COL(NULL, "max", 'u', 0), COL(NULL, NULL, '}', 0),
+        COL(NULL, "switches", 'u', 0), COL(NULL, "wakes", 'u', 0), COL(NULL, "migrations", 'u', 0),
+        COL(NULL, "exits", 'u', 0), COL(NULL, "interrupted", 'u', 0), COL("Pool", "pool", 's', -12),
+        COL("Class", "class", 's', -5), COL("Micro(us)", "micro_us", 'u', 9),
         COL("Turbo %", "turbo_pct", 'f', 8), COL("Moved(us)", "moved_us", 'd', 9),
         COL("Boost", "boost", 'u', 5), COL("Affinity", "affinity", 's', 0));
 
@@ -113,7 +115,8 @@ static int cmd_vcpu_list(struct shell_call *c) {
     d = v->sched.dom;
     table_row(c, CELLS(S(v->vm->name), U(v->vm->id), U(v->id), U(t.cpu), S(run_state_name(t.state)),
                        U(d->paused), U(t.state_ns[RS_RUNNING]), U(t.state_ns[RS_RUNNING]),
-                       U(t.state_ns[RS_RUNNABLE]), U(t.state_ns[RS_BLOCKED]), U(t.switches), U(t.wakes),
+                       U(t.state_ns[RS_RUNNABLE]), U(t.state_ns[RS_BLOCKED]), U(t.state_ns[RS_OFFLINE]),
+                       S("{"), U(t.wake_p50), U(t.wake_p99), U(t.wake_max), S("}"), U(t.switches), U(t.wakes),
                        U(t.migrations), U(v->exits), U(v->interrupted), S(d->pool->name), S(t.kind),
                        U(t.micro_ns / NS_PER_US), U(t.turbo_pct), D(t.moved_ns / (i64)NS_PER_US), U(t.boost),
                        S(cpus)));

@@ -1,7 +1,9 @@
 """The operator's commands against a running image, over the serial line. QEMU: nobody types on Bochs."""
 import time
 
+import metrics
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from system.takt import Boot, CommandError, Takt, until
 
@@ -204,3 +206,23 @@ def test_a_vm_that_is_still_being_made_is_left_alone():
     script = "".join(f"@0ms {c}\n" for c in commands) + "+500ms list -j=end\n+0ms poweroff\n"
     boot = Boot("early", config, script, "qemu")
     assert not boot.said("PANIC") and boot.answers[-1]["id"] == "end", boot.log[-2500:]
+
+
+def test_metrics(takt):
+    """Counters only grow, and each pCPU's time is all accounted for."""
+    def scrape():
+        families = text_string_to_metric_families(metrics.collect(takt.link.run))
+        return {(s.name, tuple(sorted(s.labels.items()))): s.value for f in families for s in f.samples}
+
+    begun = scrape()
+    time.sleep(0.5)
+    ended = scrape()
+    grown = {key: ended[key] - begun[key] for key in begun if key[0].endswith("_total") and key in ended}
+    assert min(grown.values()) >= 0
+    up = ended["takt_uptime_seconds", ()] - begun["takt_uptime_seconds", ()]
+    for cpu in ("0", "1"):
+        spent = sum(v for (name, labels), v in grown.items() if name == "takt_pcpu_seconds_total" and ("cpu", cpu) in labels)
+        assert up * 0.5 < spent < up * 1.5  # the two are asked for one after the other
+    assert ended["takt_vm_weight", (("vm", "a"),)] == takt("sched-credit -d a")[0]["weight"]
+    ran = grown["takt_vcpu_seconds_total", (("state", "running"), ("vcpu", "0"), ("vm", "a"))]
+    assert 0.2 * up < ran < 1.5 * up

@@ -189,3 +189,34 @@ def test_command_line(peer, tmp_path):
     assert (done.returncode, done.stdout, done.stderr) == (1, "", "no\n")
     assert command_line(f"unix:{tmp_path}/nobody", "list").returncode == 3
     assert command_line(address).returncode == 2
+
+
+TOP = {"seconds": 1.0, "pcpus": [{"cpu": 0}], "vcpus": [{"vm": "a,b", "vcpu": 0, "wake_us": {"p50": 1.5, "p99": 2}},
+                                                       {"vm": "c", "vcpu": 1, "wake_us": {"p50": 3, "p99": 4}}]}
+
+
+def run_taktctl(address, *words):
+    return subprocess.run([sys.executable, TAKTCTL, "-s", address, *words], capture_output=True, text=True, timeout=30, check=False)
+
+
+def test_csv(peer):
+    """One heading, however often; an object's values have names of their own."""
+    p, address = peer(lambda tag, line: envelope(tag, TOP))
+    done = run_taktctl(address, "--csv", "-n", "2", "top", "-d", "1")
+    lines = done.stdout.splitlines()
+    assert done.returncode == 0 and len(p.lines) == 2 and p.lines[0].endswith(" -d 1"), done.stderr
+    assert lines[0] == "time,vm,vcpu,wake_us.p50,wake_us.p99" and len(lines) == 5
+    assert [re.sub(r"^\d+\.\d{3},", "", line) for line in lines[1:3]] == ['"a,b",0,1.5,2', "c,1,3,4"]
+
+
+def test_csv_of_what_is_no_table(peer):
+    _, address = peer(lambda tag, line: envelope(tag, "text"))
+    done = run_taktctl(address, "--csv", "x")
+    assert (done.returncode, done.stdout) == (2, "") and "is no table" in done.stderr
+
+
+def test_metrics_that_cannot_be_had(peer):
+    """An older image, or one that is going down: a sentence, and nothing that looks like metrics."""
+    _, address = peer(lambda tag, line: envelope(tag, None, error=-2, message="there is no command info"))
+    done = run_taktctl(address, "metrics")
+    assert (done.returncode, done.stdout, done.stderr) == (1, "", "there is no command info\n")

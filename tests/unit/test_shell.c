@@ -103,6 +103,9 @@ static void lists(void **state) {
             "\x1e{\"id\": \"7\", \"command\": \"list\", \"error\": 0, \"result\": [{\"name\": \"two\", ");
     answers("vcpu-list two", "two ");
     answers("vcpu-list -j two", "\"vcpu\": 1,");
+    answers("vcpu-list -j two", "\"offline_ns\": 0, \"wake_ns\": {\"p50\": ");
+    answers("pcpu-list", "   0 Pool-0 ");
+    answers("pcpu-list -j", "[{\"cpu\": 0, \"pool\": \"Pool-0\", \"guest_s\": ");
     answers("vcpu-list -j", "\"affinity\": \"all\"}]}\n");
     answers("sched-credit", "two                          ");
     answers("sched-credit -j", "\"weight\": 512, \"cap\": 0, ");
