@@ -205,8 +205,12 @@ static void pools_init(void) {
 static void vm_made(void *ctx, struct vm *vm, int err, const char *why) {
     const struct config_vm *c = ctx;
 
-    if (err && why) log_err("VM %s cannot be made: %s", c->head.name, why);
-    if (err && !why) log_err("VM %s cannot be made (error %d)", c->head.name, -err);
+    if (!err) return;
+    if (why)
+        log_err("VM %s cannot be made: %s", c->head.name, why);
+    else
+        log_err("VM %s cannot be made (error %d)", c->head.name, -err);
+    shell_vm_not_made();
 }
 
 static void make_vms(void) {

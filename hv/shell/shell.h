@@ -138,6 +138,9 @@ void store_host_init(const struct config *c);
 /* The scheduler is recorded from now on and the records go to c->trace_console; called before there are
  * pools. */
 void traces_record(const struct config *c);
+/* A VM of the configuration could not be made. The log says why, and `top`, whose live table covers
+ * the log after boot, says that there is something to read. */
+void shell_vm_not_made(void);
 
 /* ---- pieces that tests take apart ---- */
 /* Splits a line at blanks, in place; quotes of both kinds hold words together, '#' before a word begins a

@@ -126,6 +126,19 @@ static void look_at_vcpu(struct shell_call *c, struct vcpu *v) {
 
 /* ---- a look ---- */
 
+static u32 not_made; /* VMs of the configuration that could not be made */
+
+void shell_vm_not_made(void) { not_made++; }
+
+/* The first line of the table. */
+static void heading(struct shell_call *c, u64 up) {
+    if (c->live) out("\x1b[H");
+    out("Takt, up %lu s", up);
+    if (not_made) out("; %u VM%s could not be made: dmesg", not_made, not_made == 1 ? "" : "s");
+    if (c->live) out("; any key leaves for the shell");
+    out("%s", c->eol);
+}
+
 static void look_begin(struct shell_call *c) {
     struct look *old = seen;
     u64 now = machine_now(), ns = now - old->began;
@@ -138,11 +151,10 @@ static void look_begin(struct shell_call *c) {
     top.next = now + top.interval;
     if (top.first) return;
     if (c->json)
-        out("{\"seconds\": %lu.%03lu, \"vendor\": \"%s\", \"pcpus\": ", ns / 1000000000, ns / 1000000 % 1000,
-            virt ? virt->name : "none");
+        out("{\"seconds\": %lu.%03lu, \"vendor\": \"%s\", \"vms_not_made\": %u, \"pcpus\": ", ns / 1000000000,
+            ns / 1000000 % 1000, virt ? virt->name : "none", not_made);
     else
-        out(c->live ? "\x1b[HTakt, up %lu s; any key leaves for the shell%s" : "Takt, up %lu s%s",
-            now / 1000000000, c->eol);
+        heading(c, now / NS_PER_S);
     c->columns = cpu_columns;
 }
 

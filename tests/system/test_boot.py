@@ -164,9 +164,11 @@ def test_pools_of_the_configuration():
 
 
 def test_too_little_memory(platform):
-    """A guest that does not fit is refused; the others run."""
-    text = boot(platform, "ram", "@500ms poweroff\n", vms=HELLO + "[vm huge]\nimage = spin\nmemory = 1G\n", memory=64)
+    """A guest that does not fit is refused; the others run. The live table tells of it, as it covers the log."""
+    script = "@200ms top -d 0.1\n@500ms poweroff\n"
+    text = boot(platform, "ram", script, vms=HELLO + "[vm huge]\nimage = spin\nmemory = 1G\n", memory=64)
     assert re.search(r"VM huge cannot be made", text), text
+    assert re.search(r"Takt, up \d+ s; 1 VM could not be made: dmesg; any key", text), text
     assert "hello from a VM of Takt" in text
 
 

@@ -492,7 +492,7 @@ static void measured(void **state) {
     assert_non_null(
         strstr(fake_console_text,
                "{\"id\": \"m\", \"command\": \"top\", \"error\": 0, \"result\": {\"seconds\": 0.020, "
-               "\"vendor\": \"fake\", \"pcpus\": [{\"cpu\": 0, "));
+               "\"vendor\": \"fake\", \"vms_not_made\": 0, \"pcpus\": [{\"cpu\": 0, "));
     assert_non_null(strstr(fake_console_text, "\"vm\": \"two\", \"vcpu\": 1, "));
     assert_non_null(strstr(fake_console_text, "\"wake_us\": {\"count\": "));
     fake_console_reset();
