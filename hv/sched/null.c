@@ -118,4 +118,5 @@ const struct sched_policy null_policy = {
     .place = place,
     .affinity = affinity,
     .changed = changed,
+    .not_work_conserving = true, /* a pCPU is its vCPU's, also while that sleeps */
 };

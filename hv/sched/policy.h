@@ -96,6 +96,8 @@ struct sched_policy {
     /* A parameter was set, or (NULL) all the pool's were by a preset: take it into use. -EINVAL and *why, a
      * sentence, if it does not go with the others; its old value is then put back. May be NULL. */
     int (*changed)(struct sched_pool *p, const struct param *e, const char **why);
+    /* A pCPU may idle though a vCPU is ready that may run there: build/sim -C then does not complain. */
+    bool not_work_conserving;
     /* The policy can run a turbo pool and its regular one: timers of kind SCHED_TIMER_BOTH of the latter have
      * the locks of both. */
     bool pairs;

@@ -37,10 +37,9 @@ static int replay(const char *file) {
 }
 
 static int usage(void) {
-    fprintf(
-        stderr,
-        "usage: sim [-j] [-n] [-q] [-p CPUS] [-w WARM-UP] [-t TIME] [-k KICK] [-s SWITCH] [-c COMMAND-LINE] "
-        "[-r RECORD-TO] FILE | sim replay FILE\n");
+    fprintf(stderr, "usage: sim [-C] [-j] [-n] [-q] [-p CPUS] [-w WARM-UP] [-t TIME] [-k KICK] [-s SWITCH] "
+                    "[-c COMMAND-LINE] "
+                    "[-r RECORD-TO] FILE | sim replay FILE\n");
     return 2;
 }
 
@@ -53,8 +52,9 @@ int main(int argc, char **argv) {
     int error = 0;
 
     if (argc == 3 && strcmp(argv[1], "replay") == 0) return replay(argv[2]);
-    for (int o; (o = getopt(argc, argv, "jnqp:w:t:k:s:c:r:")) != -1;) {
+    for (int o; (o = getopt(argc, argv, "Cjnqp:w:t:k:s:c:r:")) != -1;) {
         switch (o) {
+        case 'C': sc.rules = true; break;
         case 'j': sc.json = true; break;
         case 'q': sc.quiet = true; break;
         case 'n': sc.check = true; break;

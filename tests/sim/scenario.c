@@ -287,6 +287,7 @@ static void write_records(const char *file) {
 
 int scenario_run(const struct scenario *sc) {
     struct cpumask here = sim_cpus(0, sc->cpus - 1);
+    int status = 0;
 
     read_config(sc);
     sim_start(&(struct sim_options){ .cpus = sc->cpus,
@@ -295,7 +296,9 @@ int scenario_run(const struct scenario *sc) {
                                      .governed = true,
                                      .kick_ns = sc->kick_ns,
                                      .switch_ns = sc->switch_ns,
+                                     .rules = sc->rules,
                                      .keep = sc->record_to != NULL });
+    if (sc->rules) rules_start();
     config_choose_cpus(&cfg, &here, cache_of);
     for (u32 i = 0; i < cfg.nr_pools; i++) make_pool(i);
     setup_check_vms(&cfg, hear, NULL);
@@ -310,7 +313,8 @@ int scenario_run(const struct scenario *sc) {
         sim_run_until(sc->warm_up_ns + sc->run_ns);
         print(sc);
         if (sc->record_to) write_records(sc->record_to);
+        if (sc->rules) status = rules_end();
     }
     sim_stop();
-    return 0;
+    return status;
 }

@@ -83,10 +83,12 @@ void trace_write(unsigned cpu, u64 ns, u16 event, u32 who, u32 a, u32 b, u32 c, 
 void panic(const char *fmt, ...) {
     va_list ap;
 
+    if (sim.opt.rules) fprintf(stderr, "sim: the scheduler's books are wrong: ");
     va_start(ap, fmt);
     vfprintf(stderr, fmt, ap);
     va_end(ap);
     fprintf(stderr, " (at %lu ns, seed %lu)\n", (unsigned long)sim.now, (unsigned long)sim.opt.seed);
+    if (sim.opt.rules) exit(1);
     abort();
 }
 

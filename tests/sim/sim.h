@@ -57,6 +57,13 @@ struct sim_vcpu {
     u64 runnable_since;             /* ~0: it is not runnable */
     u64 wait_max;                   /* longest time runnable at a stretch */
     u64 base[RS_NR], base_switches; /* at the end of the warm-up */
+    struct {                        /* rules.c */
+        enum run_state state;       /* before the present one */
+        u64 ran;                    /* state_ns[RS_RUNNING] then */
+        bool beside_idle, told;     /* ready while idle_cpu idles, since `since` */
+        u32 idle_cpu;
+        u64 since;
+    } rules;
 };
 
 struct sim_dom {
@@ -74,6 +81,7 @@ struct sim_options {
     u64 switch_ns; /* from sched_run to the new vCPU, charged to it; the old one's state is saved half-way */
     bool governed; /* pools change by themselves, if they are told to */
     bool quiet;    /* no trace: the hash says nothing */
+    bool rules;    /* a panic is a sentence and exit status 1, as the policy is under test, not this */
     bool keep;     /* keep all trace records, of the classes in mask */
     u32 mask;      /* 0: TRACE_CLASS_SCHED | TRACE_CLASS_REPLAY */
 };
@@ -122,6 +130,12 @@ void sim_mark(struct sim_dom *d);  /* start to measure here */
 void sim_check(void);
 void sim_check_work_conserving(void); /* P3, call it when no kick is under way */
 
+/* rules.c: what a policy may not do, told in sentences on standard error. Call it after sim_start and before
+ * the first VM is made. */
+void rules_start(void);
+/* The exit status: 1 if any rule was broken. Says how often. */
+int rules_end(void);
+
 /* replay.c */
 struct sim_difference {
     size_t record; /* of the input whose decision differs */
@@ -137,6 +151,7 @@ struct scenario {
     u32 cpus;
     u64 warm_up_ns, run_ns, kick_ns, switch_ns;
     bool json, quiet; /* quiet: no trace */
+    bool rules;       /* tells what the policy breaks; the exit status is 1 if it does */
     bool check;       /* only see whether it can be set up */
     const char *record_to;
 };

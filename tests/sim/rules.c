@@ -1,0 +1,189 @@
+/* build/sim -C: the rules that a scheduling policy has to keep, each told in a sentence for its author.
+ * docs/writing-a-policy.md lists them.
+ *
+ * After some breaches the simulation could only go on with nonsense: a vCPU runs on two pCPUs, where it may
+ * not run, or although it cannot run. These end the program. The others are counted, and the first few are
+ * told.
+ */
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include "lib/printf.h"
+#include "sim.h"
+
+#define MS(ns)   ((double)(ns) / 1e6)
+#define MAX_TOLD 5 /* sentences about one run */
+
+/* A vCPU may be ready beside an idle pCPU for so long: the kick must arrive, and switches must end. 1 ms is
+ * many times what these take, and a tenth of a tick, so that a policy that leaves it to its next tick is
+ * told. */
+#define PATIENCE (NS_PER_MS + 4 * (sim.opt.kick_ns + sim.opt.switch_ns))
+
+static u64 breaches;
+static u64 ran[TAKT_MAX_CPUS]; /* ns of a pCPU that vCPUs were told they had */
+static void (*next_hook)(struct sched_vcpu *v, u64 now);
+
+static struct sim_vcpu *of(const struct sched_vcpu *v) { return container_of(v, struct sim_vcpu, s); }
+
+/* One sentence about a vCPU, or (NULL) about a pCPU. */
+static void tell(const struct sched_vcpu *v, const char *fmt, va_list ap) {
+    fprintf(stderr, "sim: at %.3f ms: ", MS(sim.now));
+    if (v)
+        fprintf(stderr, "VM %s, vCPU %u (pool %s, policy %s) ", v->dom->name, v->id, v->dom->pool->name,
+                v->dom->pool->policy->name);
+    vfprintf(stderr, fmt, ap);
+    fprintf(stderr, "\n");
+}
+
+static PRINTF(2, 3) void breach(const struct sched_vcpu *v, const char *fmt, ...) {
+    va_list ap;
+
+    if (++breaches > MAX_TOLD) return;
+    va_start(ap, fmt);
+    tell(v, fmt, ap);
+    va_end(ap);
+}
+
+static __attribute__((noreturn))
+PRINTF(2, 3) void last_breach(const struct sched_vcpu *v, const char *fmt, ...) {
+    va_list ap;
+
+    va_start(ap, fmt);
+    tell(v, fmt, ap);
+    va_end(ap);
+    exit(1);
+}
+
+/* ---- what is seen when a vCPU changes its state ---- */
+
+/* sched_state_hook, before that of sim.c: v->state and the sums are new, rules.state is the old one. */
+static void on_state(struct sched_vcpu *v, u64 now) {
+    struct sim_vcpu *s = of(v);
+    enum run_state before = s->rules.state;
+    u64 running = v->state_ns[RS_RUNNING] - s->rules.ran;
+
+    if (v->state == RS_RUNNING && before != RS_RUNNABLE)
+        last_breach(v,
+                    "is to run on pCPU %u although it is %s: `pick` may take only who is queued (v->queued)",
+                    sim.cpu, before == RS_BLOCKED ? "blocked" : "paused");
+    if (before == RS_RUNNING && v->on_cpu < TAKT_MAX_CPUS) {
+        ran[v->on_cpu] += running;
+        if (ran[v->on_cpu] > now)
+            breach(NULL,
+                   "pCPU %u was given away for %.3f ms: more than 100 %%. The core adds these times up; a "
+                   "policy may not write v->since or v->state_ns",
+                   v->on_cpu, MS(ran[v->on_cpu]));
+    }
+    s->rules.state = v->state;
+    s->rules.ran = v->state_ns[RS_RUNNING];
+    next_hook(v, now);
+}
+
+/* ---- what is seen between events ---- */
+
+static void check_running(const struct sched_vcpu *v, u32 cpu, u32 times) {
+    if (times > 1)
+        last_breach(v,
+                    "runs on %u pCPUs at once: `pick` may take only whom sched_may_run() allows, and who is "
+                    "queued",
+                    times);
+    if (v->cpu != cpu)
+        last_breach(v, "runs on pCPU %u but is assigned to pCPU %u: `pick` has to call sched_move()", cpu,
+                    v->cpu);
+    if (!cpumask_test(&v->affinity, cpu) && !v->migrating)
+        last_breach(v,
+                    "runs on pCPU %u, which is not in its affinity: `pick` may take only whom "
+                    "sched_may_run() allows, and `place` only a pCPU of sched_allowed()",
+                    cpu);
+}
+
+/* It idles, or waits in place for a vCPU that is blocked. */
+static bool has_nothing_to_do(u32 cpu) {
+    const struct sched_vcpu *current = sched_cpus[cpu].current;
+
+    return sched_is_idle(current) || current->blocked;
+}
+
+/* A pCPU that has nothing to do though v is ready and may run there; SCHED_NO_CPU: there is none. */
+static u32 idle_for(const struct sched_pool *p, const struct sched_vcpu *v) {
+    if (!v->queued || p->policy->not_work_conserving) return SCHED_NO_CPU;
+    cpumask_for_each(cpu, &p->cpus) {
+        if (has_nothing_to_do(cpu) && sched_may_run(p, v, cpu)) return cpu;
+    }
+    return SCHED_NO_CPU;
+}
+
+/* The time ends with the event that ended it, or with the program: nothing changes between events. */
+static void check_waiting(const struct sched_pool *p, const struct sched_vcpu *v) {
+    struct sim_vcpu *s = of(v);
+    u32 cpu = idle_for(p, v);
+
+    if (cpu != SCHED_NO_CPU && !s->rules.beside_idle) {
+        s->rules.beside_idle = true;
+        s->rules.idle_cpu = cpu;
+        s->rules.since = sim.now;
+        s->rules.told = false;
+    }
+    if (!s->rules.beside_idle) return;
+    if (!s->rules.told && sim.now - s->rules.since > PATIENCE) {
+        s->rules.told = true;
+        breach(v,
+               "has been ready for %.3f ms while pCPU %u, where it may run, has nothing to do: `wake` has to "
+               "kick such a pCPU, and `pick` has to find who is ready",
+               MS(sim.now - s->rules.since), s->rules.idle_cpu);
+    }
+    s->rules.beside_idle = cpu != SCHED_NO_CPU;
+}
+
+static void check_vcpu(const struct sched_pool *p, const struct sched_vcpu *v) {
+    u32 times = 0, cpu = SCHED_NO_CPU;
+
+    for (u32 i = 0; i < sim.opt.cpus; i++) {
+        if (sched_cpus[i].current != v) continue;
+        times++;
+        cpu = i;
+    }
+    if (times) check_running(v, cpu, times);
+    check_waiting(p, v);
+}
+
+static void check_all(void) {
+    for (struct sched_pool *p = sched_pool_next(NULL); p; p = sched_pool_next(p))
+        list_for_each(d, &p->doms, struct sched_dom, in_pool)
+            for_each_vcpu(v, d) check_vcpu(p, v);
+    sim_check();
+}
+
+/* ---- for scenario.c ---- */
+
+void rules_start(void) {
+    breaches = 0;
+    for (u32 cpu = 0; cpu < TAKT_MAX_CPUS; cpu++) ran[cpu] = 0;
+    next_hook = sched_state_hook;
+    sched_state_hook = on_state;
+    sim.check = check_all;
+}
+
+/* Waited from sim_mark on without running once? */
+static void check_starved(const struct sched_vcpu *v) {
+    u64 elapsed = sim.now - of(v)->marked;
+    struct sched_times t;
+
+    sched_times((struct sched_vcpu *)v, &t);
+    if (v->dom->pool->policy->not_work_conserving ||
+        t.state_ns[RS_RUNNABLE] - of(v)->base[RS_RUNNABLE] < elapsed)
+        return;
+    breach(v, "was ready for the whole %g s and never ran", (double)elapsed / 1e9);
+}
+
+int rules_end(void) {
+    check_all();
+    for (struct sched_pool *p = sched_pool_next(NULL); p; p = sched_pool_next(p))
+        list_for_each(d, &p->doms, struct sched_dom, in_pool)
+            for_each_vcpu(v, d) check_starved(v);
+    if (breaches)
+        fprintf(stderr, "sim: rules were broken %lu times\n", (unsigned long)breaches);
+    else
+        fprintf(stderr, "sim: no rule was broken in %lu events\n", (unsigned long)sim.events);
+    return breaches ? 1 : 0;
+}
