@@ -10,6 +10,7 @@
 #include "platform/apic.h"
 #include "platform/clock.h"
 #include "platform/console.h"
+#include "platform/crashlog.h"
 #include "platform/hostmap.h"
 #include "platform/power.h"
 #include "platform/screen.h"
@@ -29,6 +30,7 @@ static struct boot_info boot;
 static struct acpi_info acpi;
 static struct memmap all_ram; /* also what is used before there are frames */
 static hpa_t trampoline_page;
+static bool crashlog_there; /* there is RAM for it, and the loader has put no module there */
 
 static struct config config;
 static const char *no_iommu; /* why */
@@ -49,6 +51,8 @@ static void read_boot_info(u32 magic, u64 mbi) {
         memmap_remove(&boot.ram, ALIGN_DOWN(boot.module[i].start, PAGE_SIZE),
                       ALIGN_UP(boot.module[i].end, PAGE_SIZE));
     memmap_remove(&boot.ram, LOAD_BASE, (u64)image_end - LINK_BASE);
+    crashlog_there = memmap_contains(&boot.ram, CRASHLOG_AT, CRASHLOG_AT + CRASHLOG_SIZE);
+    memmap_remove(&boot.ram, CRASHLOG_AT, CRASHLOG_AT + CRASHLOG_SIZE);
     /* below 640 KiB, where an AP can start */
     for (hpa_t pa = 0x9f000; pa && !trampoline_page; pa -= PAGE_SIZE)
         if (memmap_contains(&boot.ram, pa, pa + PAGE_SIZE)) trampoline_page = pa;
@@ -141,6 +145,9 @@ static void read_config(void) {
     smp_fault_no_adjust = config.boot_fault == BOOT_FAULT_TSC_STUCK;
     console_init(config.console, &acpi);
     console_set_level((enum log_level)config.loglvl);
+    if (!crashlog_there) log_info("no log of a crash will be kept: there is no free RAM at 64 MiB");
+    if (crashlog_there) crashlog_open(hpa_to_va(CRASHLOG_AT));
+    crashlog_report();
     for (m++; m < boot.module + boot.nr_modules; m++) {
         struct module image = { m->name, hpa_to_va(m->start), m->end - m->start };
 

@@ -149,16 +149,17 @@ class Machine:
     `nic`: NIC_USER or the like, {"qemu": a -netdev without its id, "bochs": options of e1000}: there is a network card.
     `igb`: so many 82576 (SR-IOV), each behind a root port of its own, all on one hub with `igb_net`, a -netdev without its id.
     `iommu`: IOMMU or the like, options of intel-iommu, "intremap=on|off,eim=on|off"; None: there is none.
-    `exit_port`: QEMU has the port by which Takt ends it with an exit code. A real machine has none: there Takt uses ACPI."""
+    `exit_port`: QEMU has the port by which Takt ends it with an exit code. A real machine has none: there Takt uses ACPI.
+    `resets`: QEMU starts again after a reset, with its RAM as it was. Otherwise it ends."""
 
     def __init__(self, platform, iso, cpus=2, memory=256, directory=None, com1="file", com2=None, uefi=False, gdb=False,
                  extra=(), hz=BOCHS_HZ, nic=None, igb=0, igb_net=IGB_USER, iommu=None, model=BOCHS_CPU,
-                 exit_port=True):
+                 exit_port=True, resets=False):
         self.platform, self.iso = platform, os.path.abspath(iso)
         self.cpus, self.memory, self.com1, self.com2 = cpus, memory, com1, com2
         self.uefi, self.gdb, self.extra, self.hz = uefi, gdb, list(extra), hz
         self.nic, self.igb, self.igb_net, self.iommu, self.model = nic, igb, igb_net, iommu, model
-        self.exit_port = exit_port
+        self.exit_port, self.resets = exit_port, resets
         if (igb or iommu) and platform == "bochs":
             raise ValueError("Bochs has neither igb nor an IOMMU: take QEMU")
         if igb and not qemu_has("igb"):
@@ -180,8 +181,10 @@ class Machine:
                  "qemu": ["-accel", "tcg,thread=multi", "-cpu", "max"],
                  "icount": ["-accel", "tcg", "-icount", "shift=0,sleep=off", "-cpu", "EPYC,-x2apic"]}[self.platform]
         command = ["qemu-system-x86_64", "-M", "q35", *accel, "-smp", str(self.cpus), "-m", str(self.memory),
-                   "-nodefaults", "-no-user-config", "-display", "none", "-vga", "std", "-no-reboot",
+                   "-nodefaults", "-no-user-config", "-display", "none", "-vga", "std",
                    "-cdrom", self.iso, "-boot", "d"]
+        if not self.resets:
+            command += ["-no-reboot"]
         if self.exit_port:
             command += ["-device", "isa-debug-exit,iobase=0xf4,iosize=4"]
         command += lastwords.log_options(self.dir)

@@ -2,6 +2,7 @@
 
 #include "lib/parse.h"
 #include "lib/string.h"
+#include "platform/crashlog.h"
 #include "platform/irq.h"
 #include "platform/screen.h"
 #include "platform/serial.h"
@@ -287,6 +288,7 @@ static void add_line(u32 which, enum log_level at, const char *fmt, va_list ap) 
     taken = take_lock();
     l.number = lines_ever++;
     log->line[log->end++ % LOG_LINES] = l;
+    if (which == OF_HYPERVISOR) crashlog_line(l.text);
     if (!async) show_log();
     drop_lock(taken);
 }

@@ -8,6 +8,7 @@
 #include "platform/apic.h"
 #include "platform/clock.h"
 #include "platform/console.h"
+#include "platform/crashlog.h"
 #include "platform/smp.h"
 #include "platform/timer.h"
 #include "x86/insn.h"
@@ -65,6 +66,7 @@ static void __attribute__((noreturn)) reset(void) {
 void platform_poweroff(void) {
     log_info("The machine may be switched off.");
     last_words();
+    crashlog_end(CRASH_ORDERLY);
     emulator_off(0);
     acpi_off();
     log_err("The machine does not switch itself off. Switch it off by hand.");
@@ -74,12 +76,14 @@ void platform_poweroff(void) {
 
 void platform_reboot(void) {
     last_words();
+    crashlog_end(CRASH_ORDERLY);
     reset();
 }
 
 void stop_machine(const char *why) {
     log_err("%s", why);
     last_words();
+    crashlog_end(CRASH_STOPPED);
     if (!noreboot) emulator_off(1);
     halt();
 }
@@ -95,6 +99,8 @@ void panic(const char *fmt, ...) {
     hv_vsnprintf(text, sizeof(text), fmt, ap);
     va_end(ap);
     log_err("PANIC on CPU %u: %s", this_cpu()->id, text);
+    crashlog_end(CRASH_STOPPED);
+    crashlog_drain_trace();
     if (noreboot) stop_machine("Stopped, since noreboot is set.");
     log_err("Rebooting.");
     console_flush();

@@ -1,8 +1,9 @@
-/* Commands about the machine: help info dmesg counters fault reboot poweroff. */
+/* Commands about the machine: help info dmesg crash counters fault reboot poweroff. */
 #include <takt/errno.h>
 #include "lib/string.h"
 #include "mm/frame.h"
 #include "platform/console.h"
+#include "platform/crashlog.h"
 #include "passthrough/pci.h"
 #include "platform/power.h"
 #include "sched/machine.h"
@@ -45,12 +46,18 @@ static int cmd_info(struct shell_call *c) {
             COL("cpu_mhz", "cpu_mhz", 'f', 0), COL("total_memory MiB", "total_memory_mib", 'u', 0),
             COL("free_memory MiB", "free_memory_mib", 'u', 0), COL(NULL, "free_frames", 'u', 0),
             COL(NULL, "heap_bytes", 'u', 0), COL("scheduler", "scheduler", 's', 0),
-            COL("uptime s", "uptime_s", 't', 0), COL("output lost", "console_dropped", 'u', 0));
+            COL("uptime s", "uptime_s", 't', 0), COL("output lost", "console_dropped", 'u', 0),
+            COL("last session", "last_session", 's', 0));
+    static const char *const last[] = { [CRASH_NONE] = "not known",
+                                        [CRASH_SILENT] = "was reset while it ran",
+                                        [CRASH_STOPPED] = "could not go on",
+                                        [CRASH_ORDERLY] = "ended in order" };
 
     record(c, columns,
            CELLS(S(TAKT_VERSION), S(virt ? virt->name : "none"), U(nr_cpus), U(free_cpus()), U(tsc_khz / 10),
                  U(frame_total() >> 8), U(frame_free_count() >> 8), U(frame_free_count()), U(heap_in_use()),
-                 S(sched_pool_find("Pool-0")->policy->name), U(machine_now()), U(console_dropped())));
+                 S(sched_pool_find("Pool-0")->policy->name), U(machine_now()), U(console_dropped()),
+                 S(last[crashlog_last()])));
     return 0;
 }
 
@@ -107,6 +114,37 @@ static int cmd_dmesg(struct shell_call *c) {
     return n ? SHELL_AGAIN : 0;
 }
 
+/* ---- crash ---- */
+
+static int crash_records(struct shell_call *c) {
+    COLUMNS(columns, COL("Time ns", "ns", 'u', 16), COL("pCPU", "cpu", 'u', 5), COL("Event", "event", 'u', 6),
+            COL("VM", "vm", 'd', 6), COL("vCPU", "vcpu", 'd', 5), COL("Arg 0", "arg0", 'u', 11),
+            COL("Arg 1", "arg1", 'u', 11), COL("Arg 2", "arg2", 'u', 11), COL("Arg 3", "arg3", 'u', 11));
+    struct trace_record r;
+    bool nobody;
+
+    c->columns = columns;
+    if (!crashlog_last_record(&c->index, &r)) return 0;
+    nobody = r.who == TRACE_NOBODY;
+    table_row(c, CELLS(U(r.ns), U(r.cpu), U(r.event), D(nobody ? -1 : (i64)(r.who >> 16)),
+                       D(nobody ? -1 : (i64)(r.who & 0xffff)), U(r.arg[0]), U(r.arg[1]), U(r.arg[2]),
+                       U(r.arg[3])));
+    return SHELL_AGAIN;
+}
+
+static int cmd_crash(struct shell_call *c) {
+    COLUMNS(columns, COL("Log of the last session", "line", 's', 0));
+    const char *text;
+
+    if (crashlog_last() == CRASH_NONE)
+        return shell_fail(-ENOENT, "nothing is kept of the last session: see docs/lab.md");
+    if (c->opt['t']) return crash_records(c);
+    c->columns = columns;
+    if (!crashlog_last_line(&c->index, &text)) return 0;
+    table_row(c, CELLS(S(text)));
+    return SHELL_AGAIN;
+}
+
 static int cmd_counters(struct shell_call *c) {
     COLUMNS(columns, COL("Counter", "name", 's', -32), COL("Count", "value", 'u', 20));
     const struct counter *counter = &__start_counters[c->index++];
@@ -157,6 +195,8 @@ const struct shell_command host_commands[] = {
     { "nodes", "", "free memory of each node; a VM's RAM is of the node of its first pCPU", cmd_nodes, "",
       "" },
     { "dmesg", "", "the hypervisor's log", cmd_dmesg, "", "" },
+    { "crash", "[-t]", "the last session's log, kept over a reset; -t: its last trace records", cmd_crash, "",
+      "t" },
     { "counters", "", "named counters, summed over pCPUs", cmd_counters, "", "" },
     { "fault", "WORD [VM]", "a fault of the hypervisor itself, or what it does to a VM, to see it reported",
       cmd_fault, "w?V", "" },

@@ -6,6 +6,7 @@
 #include "lib/string.h"
 #include "mm/frame.h"
 #include "platform/console.h"
+#include "platform/crashlog.h"
 #include "platform/timer.h"
 #include "sched/machine.h"
 #include "shell/shell.h"
@@ -95,6 +96,35 @@ static bool open_stream(const struct console_spec *port) {
     return true;
 }
 
+/* ---- keeping: the last records go where the next boot finds them ---- */
+
+#define KEPT_A_STEP 32 /* records: some 10,000 instructions */
+
+static struct work keeper;
+static bool keeping, keeper_queued;
+
+/* The records of one pCPU; after the last one's there is a pause. */
+static bool keep_step(struct work *w) {
+    struct trace_record r[KEPT_A_STEP];
+    static u32 cpu;
+
+    if (ring[cpu]) crashlog_records(r, trace_read(cpu, r, KEPT_A_STEP));
+    cpu = (cpu + 1) % nr_cpus;
+    if (cpu == 0) w->not_before = machine_now() + NS_PER_MS;
+    keeper_queued = keeping;
+    return keeping;
+}
+
+static int start_keeping(void) {
+    if (stream.queued) return shell_fail(-EBUSY, "the records are being sent: trace stop ends that");
+    keeping = true;
+    keeper.step = keep_step;
+    keeper.not_before = 0;
+    if (!keeper_queued) work_add(&keeper);
+    keeper_queued = true;
+    return 0;
+}
+
 /* ---- subcommands ---- */
 
 static int start_stream(const char *where) {
@@ -102,6 +132,7 @@ static int start_stream(const char *where) {
 
     if (parse_console(where, &port, NULL) || !port.com)
         return shell_fail(-EINVAL, "expected com1 to com4, perhaps with a rate, not %s", where);
+    if (keeper_queued) return shell_fail(-EBUSY, "the records are being kept: trace stop ends that");
     if (console_is_port(uart_port(port.com))) return shell_fail(-EBUSY, "com%u is the console", port.com);
     return open_stream(&port) ? 0 : shell_fail(-ENODEV, "nothing answers at com%u", port.com);
 }
@@ -150,6 +181,7 @@ static int start(struct shell_call *c) {
 static int stop(void) {
     trace_mask = 0;
     stream.on = false;
+    keeping = false;
     return 0;
 }
 
@@ -170,11 +202,13 @@ static int cmd_trace(struct shell_call *c) {
     if (strcmp(what, "stop") == 0) return stop();
     if (strcmp(what, "status") == 0) return status(c);
     if (strcmp(what, "stream") == 0) return start_stream(more ? more : shell_config()->trace_console);
+    if (strcmp(what, "keep") == 0) return start_keeping();
     return shell_usage();
 }
 
 const struct shell_command trace_commands[] = {
-    { "trace", "start [sched|exit|event|replay|all...] | stop | status | stream [COM]",
-      "records what happens; stream sends it through a second serial port", cmd_trace, "*", "" },
+    { "trace", "start [sched|exit|event|replay|all...] | stop | status | stream [COM] | keep",
+      "records what happens; stream sends it through a second serial port, keep is for `crash`", cmd_trace,
+      "*", "" },
     { 0 },
 };

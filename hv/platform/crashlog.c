@@ -1,0 +1,209 @@
+#include "platform/crashlog.h"
+
+#include "lib/printf.h"
+#include "lib/string.h"
+#include "x86/cpu.h"
+
+#define MAGIC        0x6c6b617474616b21ull /* any number that RAM does not hold by chance */
+#define BANKS        2u
+#define LINE_SLOTS   384u
+#define RECORD_SLOTS 480u
+#define LINE_SLOT    256u
+#define RECORD_SLOT  64u /* a line of the cache: it is written back alone */
+#define HEAD_SIZE    256u
+#define REPORT_LINES 40u
+
+/* What begins each line and each record. Number `n` is in slot n modulo the number of slots. */
+struct slot {
+    u32 sum; /* of all that follows in the slot, and the session's number */
+    u32 number;
+    u8 body[];
+};
+
+struct head {
+    u64 magic;
+    u32 size;    /* of a bank: one of another layout is not read */
+    u32 session; /* counts the boots since the place was last empty */
+    u32 end;     /* enum crash_end */
+    u32 sum;     /* of what is above */
+};
+
+struct bank {
+    union {
+        struct head head;
+        u8 head_bytes[HEAD_SIZE];
+    };
+    u8 line[LINE_SLOTS][LINE_SLOT];
+    u8 record[RECORD_SLOTS][RECORD_SLOT];
+};
+
+_Static_assert(BANKS * sizeof(struct bank) <= CRASHLOG_SIZE, "the banks fit");
+_Static_assert(sizeof(struct slot) + CRASHLOG_LINE == LINE_SLOT, "a line fits");
+_Static_assert(sizeof(struct slot) + sizeof(struct trace_record) <= RECORD_SLOT, "a record fits");
+
+/* A ring of slots of one size. */
+struct ring {
+    u8 *slots;
+    u32 size, nr;
+    u32 end; /* the number behind the last */
+    u32 session;
+};
+
+static struct bank *mine, *last; /* NULL: there is none */
+static struct ring my_lines, my_records, last_lines, last_records;
+static bool keeping;
+
+/* FNV-1a, of 32 bits: not against an attacker, but against RAM that has been overwritten. */
+static u32 sum_of(const void *p, u32 len, u32 seed) {
+    const u8 *b = p;
+    u32 sum = 0x811c9dc5u ^ seed;
+
+    while (len--) sum = (sum ^ *b++) * 0x01000193u;
+    return sum;
+}
+
+/* ---- the head ---- */
+
+static u32 head_sum(const struct head *h) { return sum_of(h, offsetof(struct head, sum), 0); }
+
+static bool head_ok(const struct head *h) {
+    return h->magic == MAGIC && h->size == sizeof(struct bank) && h->sum == head_sum(h) &&
+           h->end > CRASH_NONE && h->end <= CRASH_ORDERLY;
+}
+
+void crashlog_end(enum crash_end how) {
+    if (!mine) return;
+    mine->head.end = how;
+    mine->head.sum = head_sum(&mine->head);
+    cache_write_back(&mine->head, sizeof(mine->head));
+}
+
+/* ---- rings ---- */
+
+static struct slot *slot_of(const struct ring *r, u32 number) {
+    return (struct slot *)(r->slots + (u64)(number % r->nr) * r->size);
+}
+
+static u32 slot_sum(const struct ring *r, const struct slot *s) {
+    return sum_of(&s->number, r->size - (u32)offsetof(struct slot, number), r->session);
+}
+
+static bool holds(const struct ring *r, u32 number) {
+    const struct slot *s = slot_of(r, number);
+
+    return s->number == number && s->sum == slot_sum(r, s);
+}
+
+static void put(struct ring *r, const void *p, u32 len) {
+    struct slot *s = slot_of(r, r->end);
+    u32 room = r->size - (u32)sizeof(*s);
+
+    memset(s->body, 0, room);
+    memcpy(s->body, p, MIN(len, room));
+    s->number = r->end++;
+    s->sum = slot_sum(r, s);
+    cache_write_back(s, r->size);
+}
+
+static struct ring ring_of(u8 *slots, u32 size, u32 nr, u32 session) {
+    return (struct ring){ .slots = slots, .size = size, .nr = nr, .session = session };
+}
+
+/* Finds the end of a ring that an earlier session has written. */
+static void find_end(struct ring *r) {
+    for (u32 i = 0; i < r->nr; i++) {
+        u32 number = ((struct slot *)(r->slots + (u64)i * r->size))->number;
+
+        if (number % r->nr == i && number != ~0u && holds(r, number)) r->end = MAX(r->end, number + 1);
+    }
+}
+
+/* The next slot from *at on that is whole; NULL: there is none. */
+static const struct slot *next(const struct ring *r, u32 *at) {
+    if (!last) return NULL;
+    if (r->end > r->nr) *at = MAX(*at, r->end - r->nr);
+    while (*at < r->end) {
+        u32 number = (*at)++;
+
+        if (holds(r, number)) return slot_of(r, number);
+    }
+    return NULL;
+}
+
+/* ---- this session ---- */
+
+void crashlog_open(void *at) {
+    struct bank *bank = at;
+    u32 session = 1;
+
+    for (u32 i = 0; i < BANKS; i++)
+        if (head_ok(&bank[i].head) && (!last || bank[i].head.session > last->head.session)) last = &bank[i];
+    if (last) {
+        last_lines = ring_of(last->line[0], LINE_SLOT, LINE_SLOTS, last->head.session);
+        last_records = ring_of(last->record[0], RECORD_SLOT, RECORD_SLOTS, last->head.session);
+        find_end(&last_lines);
+        find_end(&last_records);
+        session = last->head.session + 1;
+    }
+    mine = last == &bank[0] ? &bank[1] : &bank[0];
+    memset(mine, 0, sizeof(*mine));
+    my_lines = ring_of(mine->line[0], LINE_SLOT, LINE_SLOTS, session);
+    my_records = ring_of(mine->record[0], RECORD_SLOT, RECORD_SLOTS, session);
+    mine->head = (struct head){ .magic = MAGIC, .size = sizeof(*mine), .session = session };
+    crashlog_end(CRASH_SILENT); /* until something else is known */
+}
+
+void crashlog_line(const char *text) {
+    u32 len = 0;
+
+    if (!keeping) return;
+    while (len < CRASHLOG_LINE - 1 && text[len] && text[len] != '\n') len++;
+    put(&my_lines, text, len);
+}
+
+void crashlog_records(const struct trace_record *r, u32 n) {
+    for (u32 i = 0; keeping && i < n; i++) put(&my_records, &r[i], sizeof(r[i]));
+}
+
+void crashlog_drain_trace(void) {
+    struct trace_record r[8];
+    u32 n;
+
+    for (u32 cpu = 0; cpu < TAKT_MAX_CPUS; cpu++)
+        while ((n = trace_read(cpu, r, ARRAY_SIZE(r)))) crashlog_records(r, n);
+}
+
+/* ---- the last session ---- */
+
+enum crash_end crashlog_last(void) { return last ? (enum crash_end)last->head.end : CRASH_NONE; }
+
+bool crashlog_last_line(u32 *at, const char **text) {
+    const struct slot *s = next(&last_lines, at);
+
+    if (!s || s->body[CRASHLOG_LINE - 1]) return false;
+    *text = (const char *)s->body;
+    return true;
+}
+
+bool crashlog_last_record(u32 *at, struct trace_record *out) {
+    const struct slot *s = next(&last_records, at);
+
+    if (s) memcpy(out, s->body, sizeof(*out));
+    return s;
+}
+
+void crashlog_report(void) {
+    enum crash_end how = crashlog_last();
+    u32 at = last_lines.end > REPORT_LINES ? last_lines.end - REPORT_LINES : 0;
+    const char *text;
+
+    if (how == CRASH_STOPPED || how == CRASH_SILENT) {
+        if (how == CRASH_STOPPED)
+            log_warn("The last session could not go on. These were its last lines:");
+        else
+            log_warn("The last session was reset while it ran: did it hang? These were its last lines:");
+        while (crashlog_last_line(&at, &text)) log_warn("| %s", text);
+        log_warn("That was the last session. The command `crash` shows all that is kept of it.");
+    }
+    keeping = mine;
+}
