@@ -342,8 +342,24 @@ $(B)/tsan/test_pagecache_threads: guestlib/pagecache.c tests/unit/test_pagecache
 	@mkdir -p $(@D)
 	$(call say,CC)
 	$(Q)$(CC) $(filter-out -MMD -MP,$(HOST_CFLAGS)) -Iguestlib/include -fsanitize=thread -o $@ $(filter %.c,$^) -lcmocka
-TSAN := $(B)/tsan/test_net_threads $(B)/tsan/test_pagecache_threads
-tsan: $(TSAN) ## the contexts of network stack and page cache under ThreadSanitizer
+# And pCPUs that raise events for each other, with all of hv/ that they need.
+TSAN_SRC := $(filter-out $(HOST_SKIP) labs/%,$(HV_C)) $(DRIVERS_C) $(wildcard tests/unit/fake_*.c)
+TSAN_OBJ := $(TSAN_SRC:%.c=$(B)/tsan/obj/%.o)
+$(B)/tsan/obj/%.o: %.c $(B)/host/flags
+	@mkdir -p $(@D)
+	$(call say,CC)
+	$(Q)$(CC) $(HOST_CFLAGS) -fsanitize=thread -Wno-tsan -c $< -o $@
+$(B)/tsan/libhv.a: $(TSAN_OBJ)
+	@rm -f $@
+	$(call say,AR)
+	$(Q)ar rcs $@ $^
+$(addprefix $(B)/tsan/,test_evtchn test_event_race): $(B)/tsan/%: $(B)/tsan/obj/tests/unit/%.o \
+		$(B)/tsan/libhv.a
+	$(call say,CC)
+	$(Q)$(CC) -fsanitize=thread -o $@ $< -Wl,--start-group $(B)/tsan/libhv.a -Wl,--end-group -lcmocka
+
+TSAN := $(addprefix $(B)/tsan/,test_net_threads test_pagecache_threads test_evtchn test_event_race)
+tsan: $(TSAN) ## threads of network stack, page cache and event channels under ThreadSanitizer
 	@set -e; for t in $(TSAN); do TSAN_OPTIONS=halt_on_error=1 $$t; done
 
 # For guests.

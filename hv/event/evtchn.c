@@ -22,21 +22,33 @@ static bool clear(u64 *words, u32 port) {
     return __atomic_fetch_and(&words[port / 64], ~BIT(port % 64), __ATOMIC_SEQ_CST) & BIT(port % 64);
 }
 
-/* ---- ports, under the lock ---- */
+/* ---- ports, under the VM's lock ---- */
 
 /* Is it in use? Else the error. */
 static int port_used(struct evtchn_dom *d, u32 port) {
     return port == 0 || port >= TAKT_MAX_PORTS ? -EINVAL : test(d->used, port) ? 0 : -ENOENT;
 }
 
-/* The same with the lock taken, and kept unless the port is not in use. */
+/* The same with the VM's lock taken, and kept unless the port is not in use. */
 static int port_lock(struct evtchn_dom *d, u32 port) {
     int error;
 
-    spin_lock(&evtchn_lock);
+    spin_lock(&d->lock);
     error = port_used(d, port);
-    if (error) spin_unlock(&evtchn_lock);
+    if (error) spin_unlock(&d->lock);
     return error;
+}
+
+/* The locks of both ends of a pair, which may be one VM's. Nobody takes two without evtchn_lock, so
+ * their order does not matter. */
+static void lock_both(struct evtchn_dom *a, struct evtchn_dom *b) {
+    spin_lock(&a->lock);
+    if (b != a) spin_lock(&b->lock);
+}
+
+static void unlock_both(struct evtchn_dom *a, struct evtchn_dom *b) {
+    if (b != a) spin_unlock(&b->lock);
+    spin_unlock(&a->lock);
 }
 
 /* The lowest number that is free. */
@@ -58,7 +70,8 @@ static int port_take(struct evtchn_dom *d, int port, struct evtchn_port p) {
     return port;
 }
 
-/* `fixed`: with one of the hypervisor's, else with one that a guest has made for d. */
+/* With the locks of both. `fixed`: with a port of the hypervisor's, else with one that a guest has
+ * made for d. */
 static int join(struct evtchn_dom *d, struct evtchn_dom *r, u32 remote_port, bool fixed) {
     int error = port_used(r, remote_port), port = port_free(d);
     struct evtchn_port *q;
@@ -73,17 +86,21 @@ static int join(struct evtchn_dom *d, struct evtchn_dom *r, u32 remote_port, boo
     return port_take(d, port, (struct evtchn_port){ r, .remote_vm = r->vm, .peer_port = (u16)remote_port });
 }
 
-/* Since `sent` something is pending at `port`, if that is new. Gives up the lock; the VM stays while it is
- * told. */
-static void raise_and_unlock(struct evtchn_dom *d, u32 port, bool new, u64 sent, bool other) {
+/* Something is pending at `port` of d since `sent`, if that is new. Gives up the lock `held`, the
+ * sender's or that of d; `users` keeps d from being destroyed while its VM is told. */
+static void raise_and_unlock(struct spinlock *held, struct evtchn_dom *d, u32 port, bool new, u64 sent,
+                             bool other) {
     bool masked = test(d->shared->mask, port);
-    u8 vcpu = d->port[port].vcpu, vector = d->port[port].vector;
+    u16 target = __atomic_load_n(&d->port[port].target, __ATOMIC_RELAXED);
 
-    if (!new) return spin_unlock(&evtchn_lock);
-    d->port[port].sent_ns = sent;
+    if (!new) {
+        spin_unlock(held);
+        return;
+    }
+    __atomic_store_n(&d->port[port].sent_ns, sent, __ATOMIC_RELAXED);
     __atomic_fetch_add(&d->users, 1, __ATOMIC_SEQ_CST);
-    spin_unlock(&evtchn_lock);
-    if (!masked) d->raise(d, vcpu, vector, port, other);
+    spin_unlock(held);
+    if (!masked) d->raise(d, target >> 8, (u8)target, port, other);
     __atomic_fetch_sub(&d->users, 1, __ATOMIC_SEQ_CST);
 }
 
@@ -103,9 +120,9 @@ void evtchn_init(struct evtchn_dom *d, u32 vm, u32 nr_vcpus, struct takt_shared 
 static int make(struct evtchn_dom *d, struct evtchn_port p) {
     int port;
 
-    spin_lock(&evtchn_lock);
+    spin_lock(&d->lock);
     port = port_take(d, port_free(d), p);
-    spin_unlock(&evtchn_lock);
+    spin_unlock(&d->lock);
     return port;
 }
 
@@ -119,75 +136,112 @@ int evtchn_bind(struct evtchn_dom *d, u32 remote_vm, u32 remote_port) {
     int port = -ENOENT;
 
     spin_lock(&evtchn_lock);
-    list_for_each(r, &doms, struct evtchn_dom, link)
-        if (r->vm == remote_vm) port = join(d, r, remote_port, false);
+    list_for_each(r, &doms, struct evtchn_dom, link) {
+        if (r->vm != remote_vm) continue;
+        lock_both(d, r);
+        port = join(d, r, remote_port, false);
+        unlock_both(d, r);
+    }
     spin_unlock(&evtchn_lock);
     return port;
 }
 
 int evtchn_send(struct evtchn_dom *d, u32 port, u64 now) {
     int error = port_lock(d, port);
+    struct evtchn_dom *peer;
     struct evtchn_port *p;
+    bool new;
 
     if (error) return error;
     p = &d->port[port];
-    if (!p->peer) {
-        spin_unlock(&evtchn_lock);
+    peer = p->peer;
+    if (!peer) {
+        spin_unlock(&d->lock);
         return -ENOENT;
     }
-    raise_and_unlock(p->peer, p->peer_port, !set(p->peer->shared->pending, p->peer_port), now, p->peer != d);
+    /* The pair is broken under both locks, so the peer and its port stay as long as ours is
+     * held. */
+    new = !set(peer->shared->pending, p->peer_port);
+    raise_and_unlock(&d->lock, peer, p->peer_port, new, now, peer != d);
     return 0;
 }
 
 int evtchn_raise(struct evtchn_dom *d, u32 port, u64 now) {
     int error = port_lock(d, port);
 
-    if (!error) raise_and_unlock(d, port, !set(d->shared->pending, port), now, true);
+    if (!error) raise_and_unlock(&d->lock, d, port, !set(d->shared->pending, port), now, true);
     return error;
 }
 
 int evtchn_mask(struct evtchn_dom *d, u32 port, bool masked, u64 now) {
     int error = port_lock(d, port);
-    struct evtchn_port *p;
+    bool pending;
+    u64 sent;
 
     if (error) return error;
-    p = &d->port[port];
-    (masked ? set : clear)(d->shared->mask, port);
-    masked |= !test(d->shared->pending, port);
-    raise_and_unlock(d, port, !masked, p->sent_ns ? p->sent_ns : now, false);
+    if (masked)
+        set(d->shared->mask, port);
+    else
+        clear(d->shared->mask, port);
+    pending = test(d->shared->pending, port);
+    sent = __atomic_load_n(&d->port[port].sent_ns, __ATOMIC_RELAXED);
+    raise_and_unlock(&d->lock, d, port, pending && !masked, sent ? sent : now, false);
     return 0;
 }
 
-static int close_port(struct evtchn_dom *d, u32 port, bool guest) {
-    int error = port_lock(d, port);
-    struct evtchn_port *p;
+/* With evtchn_lock and the lock of d. */
+static void break_pair(struct evtchn_dom *d, struct evtchn_port *p) {
+    struct evtchn_dom *peer = p->peer;
 
-    if (error) return error;
-    p = &d->port[port];
-    if (guest && p->fixed) {
-        error = -EPERM;
-    } else {
-        if (p->peer) p->peer->port[p->peer_port].peer = NULL;
+    if (!peer) return;
+    if (peer != d) spin_lock(&peer->lock);
+    peer->port[p->peer_port].peer = NULL;
+    if (peer != d) spin_unlock(&peer->lock);
+}
+
+static int close_port(struct evtchn_dom *d, u32 port, bool guest) {
+    int error;
+
+    spin_lock(&evtchn_lock);
+    spin_lock(&d->lock);
+    error = port_used(d, port);
+    if (!error && guest && d->port[port].fixed) error = -EPERM;
+    if (!error) {
+        break_pair(d, &d->port[port]);
         clear(d->used, port);
         clear(d->shared->pending, port);
         clear(d->shared->mask, port);
     }
+    spin_unlock(&d->lock);
     spin_unlock(&evtchn_lock);
     return error;
 }
 
-int evtchn_close(struct evtchn_dom *d, u32 port) { return close_port(d, port, true); }
+/* A vCPU that polls a port which is gone would wait for ever: it is to look again, and is told. */
+static void wake_pollers(struct evtchn_dom *d, u32 port) {
+    __atomic_fetch_add(&d->users, 1, __ATOMIC_SEQ_CST);
+    d->raise(d, EVTCHN_NO_VCPU, 0, port, false);
+    __atomic_fetch_sub(&d->users, 1, __ATOMIC_SEQ_CST);
+}
 
-void evtchn_unmake(struct evtchn_dom *d, u32 port) { close_port(d, port, false); }
+int evtchn_close(struct evtchn_dom *d, u32 port) {
+    int error = close_port(d, port, true);
+
+    if (!error) wake_pollers(d, port);
+    return error;
+}
+
+void evtchn_unmake(struct evtchn_dom *d, u32 port) {
+    if (close_port(d, port, false) == 0) wake_pollers(d, port);
+}
 
 int evtchn_vector(struct evtchn_dom *d, u32 port, u32 vcpu, u32 vector) {
     bool valid = vcpu < d->nr_vcpus && (vector == 0 || (vector >= 32 && vector <= 255));
     int error = valid ? port_lock(d, port) : -EINVAL;
 
     if (error) return error;
-    d->port[port].vcpu = (u8)vcpu;
-    d->port[port].vector = (u8)vector;
-    spin_unlock(&evtchn_lock);
+    __atomic_store_n(&d->port[port].target, (u16)(vcpu << 8 | vector), __ATOMIC_RELAXED);
+    spin_unlock(&d->lock);
     return 0;
 }
 
@@ -195,32 +249,47 @@ int evtchn_connect(struct evtchn_dom *d, struct evtchn_dom *r, u32 remote_port) 
     int port;
 
     spin_lock(&evtchn_lock);
+    lock_both(d, r);
     if (r->port[remote_port].peer == d)
         port = r->port[remote_port].peer_port;
     else
         port = join(d, r, remote_port, true);
+    unlock_both(d, r);
     spin_unlock(&evtchn_lock);
     return port;
 }
 
-static bool any_pending(struct evtchn_dom *d, u32 vcpu) {
-    for (u32 w = 0; w < ARRAY_SIZE(d->used); w++) {
+static u32 first_pending(struct evtchn_dom *d, u32 vcpu, u32 from) {
+    for (u32 w = from / 64; w < ARRAY_SIZE(d->used); w++) {
         u64 bits = __atomic_load_n(&d->shared->pending[w], __ATOMIC_SEQ_CST) & d->used[w] &
                    ~__atomic_load_n(&d->shared->mask[w], __ATOMIC_RELAXED);
 
-        for (; bits; bits &= bits - 1)
-            if (d->port[w * 64 + (u32)__builtin_ctzll(bits)].vcpu == vcpu) return true;
+        for (; bits; bits &= bits - 1) {
+            u32 port = w * 64 + (u32)__builtin_ctzll(bits);
+
+            if (port >= from && evtchn_vcpu(d, port) == vcpu) return port;
+        }
     }
-    return false;
+    return 0;
+}
+
+u32 evtchn_first_pending(struct evtchn_dom *d, u32 vcpu, u32 from) {
+    u32 port;
+
+    spin_lock(&d->lock);
+    port = first_pending(d, vcpu, from);
+    spin_unlock(&d->lock);
+    return port;
 }
 
 int evtchn_pending(struct evtchn_dom *d, u32 vcpu, u32 port) {
     int r;
 
-    spin_lock(&evtchn_lock);
-    r = port == TAKT_PORT_ANY ? any_pending(d, vcpu) : port_used(d, port);
-    if (!r && port != TAKT_PORT_ANY) r = test(d->shared->pending, port) && !test(d->shared->mask, port);
-    spin_unlock(&evtchn_lock);
+    if (port == TAKT_PORT_ANY) return evtchn_first_pending(d, vcpu, 0) != 0;
+    r = port_lock(d, port);
+    if (r) return r;
+    r = test(d->shared->pending, port) && !test(d->shared->mask, port);
+    spin_unlock(&d->lock);
     return r;
 }
 

@@ -102,7 +102,7 @@ static void on_unmask(struct timer *t, u64 now) {
 static u32 cpu_for(const struct pci_vector *e) {
     const struct vm *vm = e->device->owner;
 
-    return vm->vcpu[vm->events.port[e->port].vcpu]->sched.cpu;
+    return vm->vcpu[evtchn_vcpu(&vm->events, e->port)]->sched.cpu;
 }
 
 /* PCI 3.0, 6.8.1: one message. */

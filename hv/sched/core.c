@@ -105,7 +105,7 @@ static void switch_to(struct sched_pool *p, struct sched_cpu *c, u32 cpu, struct
     }
     set_state(p, next, RS_RUNNING);
     next->switches++;
-    next->on_cpu = cpu;
+    __atomic_store_n(&next->on_cpu, cpu, __ATOMIC_RELAXED);
     c->current = next;
 }
 
@@ -142,7 +142,7 @@ void sched_saved(u32 cpu, struct sched_vcpu *prev) {
 
     record_input(p, IN_SAVED, sched_who(prev), 0, cpu);
     if (sched_cpus[cpu].current != prev && prev->on_cpu == cpu) {
-        prev->on_cpu = SCHED_NO_CPU;
+        __atomic_store_n(&prev->on_cpu, SCHED_NO_CPU, __ATOMIC_RELAXED);
         if (prev->migrating) {
             prev->migrating = false;
             sched_migrate(p, prev);
@@ -160,12 +160,16 @@ struct sched_vcpu *sched_current(u32 cpu) {
 /* ---- what vCPUs do ---- */
 
 void sched_wake(struct sched_vcpu *v) {
-    struct sched_pool *p = sched_enter(&v->dom->pool);
+    struct sched_pool *p;
+
+    /* One that does not sleep has nothing to be woken from: no lock of its pool for that. */
+    if (!sched_blocked(v)) return;
+    p = sched_enter(&v->dom->pool);
 
     if (v->blocked) {
         record_input(p, IN_WAKE, sched_who(v), 0, 0);
         sched_trace(p, v, TRC_WAKE, v->cpu, 0, 0);
-        v->blocked = false;
+        __atomic_store_n(&v->blocked, false, __ATOMIC_RELAXED);
         if (!is_current(v)) {
             v->wakes++;
             if (state_off_cpu(v) == RS_RUNNABLE) v->woken_at = p->now;
@@ -182,7 +186,7 @@ void sched_block(struct sched_vcpu *v) {
 
     record_input(p, IN_BLOCK, sched_who(v), 0, 0);
     sched_trace(p, v, TRC_BLOCK, 0, 0, 0);
-    v->blocked = true;
+    __atomic_store_n(&v->blocked, true, __ATOMIC_RELAXED);
     if (!is_current(v)) sched_update(p, v, SCHED_WAKE); /* stopped in the meantime */
     spin_unlock(&p->lock);
 }

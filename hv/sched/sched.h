@@ -38,7 +38,9 @@ struct sched_vcpu {
     u32 cpu;    /* the pCPU it is assigned to */
     u32 on_cpu; /* the pCPU that holds its state, SCHED_NO_CPU once saved: nobody else may run it before */
     enum run_state state;
-    bool blocked;   /* halted or waiting; what the guest asked for, apart from pausing */
+    /* Halted or waiting: what the guest asked for, apart from pausing. Written under the lock; also
+     * read without it, so atomically. */
+    bool blocked;
     bool parked;    /* kept from running by the policy (a cap) */
     bool migrating; /* to be moved as soon as its state is saved */
     bool queued;    /* runnable, not running, handed to the policy */
@@ -130,10 +132,18 @@ bool sched_dom_stopped(struct sched_dom *d); /* paused, and no pCPU holds the st
 int sched_set_affinity(struct sched_vcpu *v, const struct cpumask *m); /* -EINVAL: misses the pool's CPUs */
 
 /* ---- what vCPUs do ---- */
-void sched_wake(struct sched_vcpu *v); /* from anywhere; redundant wakes are harmless */
-/* The current vCPU wants to sleep. The caller then looks whether something is pending after all, and if so
- * wakes it; then sched_run. */
+/* From anywhere; redundant wakes are harmless, and take no lock while v does not sleep. The caller
+ * has first written down what v is woken for, with a full barrier behind it. */
+void sched_wake(struct sched_vcpu *v);
+/* The current vCPU wants to sleep. The caller then has a full barrier, looks whether something is
+ * pending after all, and if so wakes it; then sched_run. So of who wakes and who falls asleep one
+ * sees what the other wrote, and no wake is lost. */
 void sched_block(struct sched_vcpu *v);
+/* Does it sleep? Takes no lock: the answer may be old unless the caller is its pCPU, or has a
+ * barrier as above. */
+static inline bool sched_blocked(const struct sched_vcpu *v) {
+    return __atomic_load_n(&v->blocked, __ATOMIC_RELAXED);
+}
 void sched_yield(struct sched_vcpu *v); /* a hint for the next sched_run */
 
 /* Others raised n events for a VM: its devices, or other VMs. From anywhere, without a lock. */

@@ -227,8 +227,7 @@ static void events_raise(struct evtchn_dom *d, u32 vcpu, u8 vector, u32 port, bo
     if (vector) {
         struct vcpu *v = route(vm, vcpu);
 
-        v->event_port = port;
-        v->event_vector = vector;
+        __atomic_store_n(&v->event, port << 8 | vector, __ATOMIC_RELAXED);
         vlapic_raise(&v->lapic, vector);
     }
     for (u32 i = 0; i < vm->nr_vcpus; i++) { /* any of them may poll for this very port */

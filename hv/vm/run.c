@@ -38,7 +38,7 @@ void vcpu_notify(struct vcpu *v, u32 todo) {
     u32 on;
 
     /* On its own pCPU, and not asleep: it looks before it enters. */
-    if (this_cpu_vm(cpu)->loaded == v && !v->sched.blocked) return;
+    if (this_cpu_vm(cpu)->loaded == v && !sched_blocked(&v->sched)) return;
     sched_wake(&v->sched);
     if ((old & todo) == todo) return;
     on = __atomic_load_n(&v->sched.on_cpu, __ATOMIC_SEQ_CST);
@@ -47,9 +47,11 @@ void vcpu_notify(struct vcpu *v, u32 todo) {
 
 void vcpu_block(struct vcpu *v) {
     sched_block(&v->sched);
-    /* against vcpu_notify: it sees us asleep, or we see what it set */
+    /* Against vcpu_notify(), which sets `todo` by a locked instruction and then reads `blocked`
+     * without a lock. A store may pass a later load on x86, so without this fence both could read
+     * what was there before, and the vCPU would sleep with something to do. */
     __atomic_thread_fence(__ATOMIC_SEQ_CST);
-    if (v->todo) sched_wake(&v->sched);
+    if (__atomic_load_n(&v->todo, __ATOMIC_RELAXED)) sched_wake(&v->sched);
     this_cpu()->need_resched = true;
 }
 
@@ -94,7 +96,7 @@ static bool do_work(const struct percpu *cpu, struct cpu_vm *c) {
     c->work_waits = false;
     if (cpu->id != WORK_CPU || !work_due()) return false;
     start = rdtsc();
-    c->work_waits = c->loaded && !c->loaded->sched.blocked && start < c->work_at;
+    c->work_waits = c->loaded && !sched_blocked(&c->loaded->sched) && start < c->work_at;
     if (c->work_waits) return false;
     guest_rests(cpu, c, true);
     worked = work_run();
@@ -115,7 +117,7 @@ static __attribute__((noinline)) bool look_around(struct percpu *cpu, struct cpu
     if (cpu->need_resched) reschedule(cpu, c);
     if (do_work(cpu, c)) {
         c->mark = rdtsc();
-    } else if (c->loaded && !c->loaded->sched.blocked) {
+    } else if (c->loaded && !sched_blocked(&c->loaded->sched)) {
         /* It may have been woken late, for what it had seen to before it fell asleep. */
         if (c->loaded->waiting_sipi || c->loaded->halted)
             __atomic_fetch_or(&c->loaded->todo, TODO_EVENT, __ATOMIC_SEQ_CST);
@@ -155,7 +157,7 @@ static inline __attribute__((always_inline)) void pass(struct percpu *cpu, struc
 
     if (__builtin_expect(c->look | cpu->need_resched, 0) && !look_around(cpu, c)) return;
     v = c->loaded;
-    if (v->todo && !vcpu_prepare(v)) return;
+    if (__atomic_load_n(&v->todo, __ATOMIC_RELAXED) && !vcpu_prepare(v)) return;
     deadline = timers_next();
     if (__builtin_expect(c->work_waits, 0)) deadline = MIN(deadline, ns_of(c->work_at));
     if (__builtin_expect(trace_mask & TRACE_CLASS_EXIT, 0)) trace_pass(v, now_ns(), TRC_ENTRY, 0, 0, 0);

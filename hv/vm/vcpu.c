@@ -60,7 +60,7 @@ static const struct vlapic_ops lapic_ops = {
 /* The vCPU wrote to its own LAPIC: EOI or TPR may have let something through that was pending before. */
 void vcpu_lapic_written(struct vcpu *v) {
     v->virt.cr8 = (u8)vlapic_cr8(&v->lapic);
-    if (!(v->todo & TODO_EVENT) && vlapic_pending(&v->lapic) > 0)
+    if (!(__atomic_load_n(&v->todo, __ATOMIC_RELAXED) & TODO_EVENT) && vlapic_pending(&v->lapic) > 0)
         __atomic_fetch_or(&v->todo, TODO_EVENT, __ATOMIC_SEQ_CST);
 }
 
@@ -179,14 +179,16 @@ static void init_sipi(struct vcpu *v, u32 todo) {
 
 /* How long ago an event was sent is asked for the trace alone. */
 static __attribute__((noinline)) void trace_inject(struct vcpu *v, u8 vector) {
+    u32 event = __atomic_load_n(&v->event, __ATOMIC_RELAXED), same = event;
     u32 who = v->vm->id << 16 | v->id, cpu = this_cpu()->id;
     u64 now = now_ns();
 
     trace(cpu, now, TRC_INJECT, who, vector, EVENT_IRQ, 0, 0);
-    if (vector != v->event_vector) return;
-    v->event_vector = 0;
-    trace(cpu, now, TRC_EVTCHN_TAKE, who, v->event_port,
-          (u32)evtchn_taken(&v->vm->events, v->event_port, now), 0, 0);
+    if (vector != (u8)event) return;
+    /* Unless another one has been raised meanwhile, which is still to be told. */
+    __atomic_compare_exchange_n(&v->event, &same, 0, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
+    trace(cpu, now, TRC_EVTCHN_TAKE, who, event >> 8, (u32)evtchn_taken(&v->vm->events, event >> 8, now), 0,
+          0);
 }
 
 static void inject_irq(struct vcpu *v, u8 vector) {
@@ -253,7 +255,7 @@ bool vcpu_prepare(struct vcpu *v) {
     if (v->again_exits && v->exits == v->again_exits && v->virt.pending.type == EVENT_NONE) {
         /* It would enter the guest for nothing but the same hypercall. */
         exit_hypercall(v, &v->again);
-        return !v->sched.blocked;
+        return !sched_blocked(&v->sched);
     }
     return true;
 }

@@ -29,6 +29,9 @@ struct vcpu {
     struct virt_vcpu virt; /* first: hot */
     u32 todo;              /* TODO_*, set by anybody with an atomic or */
     u32 nmis_sent;         /* since TODO_NMI was taken last; by anybody with an atomic add */
+    /* The last event raised here, port << 8 | vector, to time its delivery; 0: none. Anybody writes
+     * it at once, so that no port is told with the vector of another. */
+    u32 event;
     u32 id;
     struct vm *vm;
     struct sched_vcpu sched;
@@ -37,9 +40,8 @@ struct vcpu {
     /* of its own pCPU */
     bool waiting_sipi, halted; /* the first: since INIT; the last: in HLT */
     u8 nmis;                   /* to be delivered: at most two, as a CPU keeps one beside that in progress */
-    u8 sipi_vector, event_vector;
-    u32 event_port; /* with its vector: the last event raised here, to time its delivery */
-    u32 poll_port;  /* TAKT_HC_POLL waits for it, or for TAKT_PORT_ANY; 0: no poll */
+    u8 sipi_vector;
+    u32 poll_port; /* TAKT_HC_POLL waits for it, or for TAKT_PORT_ANY; 0: no poll */
     /* A hypercall that is to be made again, and the number of exits then: if it is still that, the guest has
      * not been entered since. 0: none. */
     struct vm_exit again;

@@ -1,4 +1,9 @@
-/* Event channels: each call and each refusal, then a random walk of three VMs against a model. */
+/* Event channels: each call and each refusal, three VMs at once as threads, then a random walk of
+ * them against a model. */
+#pragma push_macro("sched_yield") /* the hypervisor has one of its own */
+#undef sched_yield
+#include <pthread.h>
+#pragma pop_macro("sched_yield")
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -20,8 +25,13 @@ static struct {
     bool other;
 } raised;
 
-static void raise_event(struct evtchn_dom *d, u32 vcpu, u8 vector, u32 port, bool other) {
+static void assert_no_lock(void) {
     assert_false(spin_is_locked(&evtchn_lock));
+    for (u32 i = 0; i < NR; i++) assert_false(spin_is_locked(&dom[i].lock));
+}
+
+static void raise_event(struct evtchn_dom *d, u32 vcpu, u8 vector, u32 port, bool other) {
+    assert_no_lock();
     assert_int_equal(d->users, 1); /* it is not destroyed meanwhile */
     raised.calls++;
     raised.vm = d->vm;
@@ -58,8 +68,8 @@ static int teardown(void **state) {
         dom_fini(i);
         for (u32 w = 0; w < ARRAY_SIZE(dom[i].used); w++) assert_int_equal(dom[i].used[w], 0);
         assert_int_equal(dom[i].users, 0);
-        assert_false(spin_is_locked(&evtchn_lock));
     }
+    assert_no_lock();
     return 0;
 }
 
@@ -172,6 +182,65 @@ static void test_close(void **state) {
     assert_int_equal(evtchn_close(&dom[1], (u32)b), 0);
 }
 
+/* A vCPU that polls a port is to hear that it is gone, whoever closed it. */
+static void test_close_tells_pollers(void **state) {
+    int a, b, made = evtchn_make(&dom[0]);
+
+    join(&a, &b);
+    assert_int_equal(evtchn_close(&dom[0], (u32)made), -EPERM);
+    assert_int_equal(raised.calls, 0);
+    assert_int_equal(evtchn_close(&dom[1], (u32)b), 0);
+    assert_int_equal(raised.calls, 1);
+    assert_int_equal(raised.vm, 2);
+    assert_int_equal(raised.vcpu, EVTCHN_NO_VCPU);
+    assert_int_equal(raised.vector, 0);
+    assert_int_equal(raised.port, b);
+    assert_false(raised.other);
+    evtchn_unmake(&dom[0], (u32)made);
+    assert_int_equal(raised.calls, 2);
+    assert_int_equal(raised.vm, 1);
+    assert_int_equal(raised.port, made);
+}
+
+/* What is hot takes the VM's own lock once, and no other: pairs of VMs do not wait for each
+ * other. */
+static void test_locks(void **state) {
+    u32 list, own, peer, stranger;
+    int a, b;
+
+    join(&a, &b);
+    list = evtchn_lock.next;
+    own = dom[0].lock.next;
+    peer = dom[1].lock.next;
+    stranger = dom[2].lock.next;
+    assert_int_equal(evtchn_send(&dom[0], (u32)a, 1), 0);
+    assert_int_equal(dom[0].lock.next, own + 1);
+    assert_int_equal(evtchn_raise(&dom[0], (u32)a, 1), 0);
+    assert_int_equal(evtchn_mask(&dom[0], (u32)a, true, 1), 0);
+    assert_int_equal(evtchn_pending(&dom[0], 0, (u32)a), 0);
+    assert_int_equal(evtchn_pending(&dom[0], 0, TAKT_PORT_ANY), 0);
+    assert_int_equal(dom[0].lock.next, own + 5);
+    assert_int_equal(dom[1].lock.next, peer);
+    assert_int_equal(dom[2].lock.next, stranger);
+    assert_int_equal(evtchn_lock.next, list);
+}
+
+static void test_first_pending(void **state) {
+    int a, b, c, d;
+
+    join(&a, &b);
+    join(&c, &d);
+    assert_int_equal(evtchn_vector(&dom[1], (u32)d, 1, 0x40), 0);
+    evtchn_send(&dom[0], (u32)a, 1);
+    evtchn_send(&dom[0], (u32)c, 1);
+    assert_int_equal(evtchn_first_pending(&dom[1], 0, 0), b);
+    assert_int_equal(evtchn_first_pending(&dom[1], 0, (u32)b), b);
+    assert_int_equal(evtchn_first_pending(&dom[1], 0, (u32)b + 1), 0);
+    assert_int_equal(evtchn_first_pending(&dom[1], 1, 0), d);
+    assert_int_equal(evtchn_mask(&dom[1], (u32)d, true, 2), 0);
+    assert_int_equal(evtchn_first_pending(&dom[1], 1, 0), 0);
+}
+
 static void test_quota(void **state) {
     u64 heap;
 
@@ -197,6 +266,66 @@ static void test_with_itself(void **state) {
     assert_int_equal(evtchn_close(&dom[0], (u32)a), 0);
     assert_int_equal(evtchn_send(&dom[0], (u32)b, 1), -ENOENT);
     assert_int_equal(evtchn_close(&dom[0], (u32)b), 0);
+}
+
+/* ---- pCPUs that do it all at once ---- */
+
+/* Each VM's. More would take long where pCPUs are more than the host's: a thread that waits for a
+ * ticket lock spins until the holder runs again. */
+#define STEPS 3000u
+
+static u32 mistakes;
+
+static void count_raised(struct evtchn_dom *d, u32 vcpu, u8 vector, u32 port, bool other) {
+    if (__atomic_load_n(&d->users, __ATOMIC_SEQ_CST) == 0 || port == 0 || port >= TAKT_MAX_PORTS)
+        __atomic_add_fetch(&mistakes, 1, __ATOMIC_SEQ_CST);
+}
+
+/* One VM's pCPU: it makes pairs with all three VMs, sends, masks and closes, and so do the
+ * others. */
+static void *act(void *arg) {
+    u32 i = (u32)(u64)arg;
+    unsigned seed = i + 1;
+
+    fake_cpu(i % FAKE_CPUS);
+    for (u32 n = 0; n < STEPS; n++) {
+        u32 r = (u32)rand_r(&seed) % NR, port = (u32)rand_r(&seed) % 8;
+
+        switch (rand_r(&seed) % 8) {
+        case 0: evtchn_alloc(&dom[i], r + 1); break;
+        case 1: evtchn_bind(&dom[i], r + 1, port); break;
+        case 2 ... 3: evtchn_send(&dom[i], port, n); break;
+        case 4: evtchn_mask(&dom[i], port, rand_r(&seed) & 1, n); break;
+        case 5: evtchn_vector(&dom[i], port, n & 1, 0x40); break;
+        case 6: __atomic_and_fetch(&shared[i].pending[0], rand_r(&seed), __ATOMIC_SEQ_CST); break;
+        case 7: evtchn_close(&dom[i], port); break;
+        }
+    }
+    return NULL;
+}
+
+/* Nobody waits for somebody who waits for him, and each end of a pair knows the other. */
+static void test_threads(void **state) {
+    pthread_t thread[NR];
+    u32 pairs = 0;
+
+    mistakes = 0;
+    for (u32 i = 0; i < NR; i++) dom[i].raise = count_raised;
+    for (u32 i = 0; i < NR; i++) pthread_create(&thread[i], NULL, act, (void *)(u64)i);
+    for (u32 i = 0; i < NR; i++) pthread_join(thread[i], NULL);
+    assert_int_equal(mistakes, 0);
+    assert_no_lock();
+    for (u32 i = 0; i < NR; i++) {
+        for (u32 port = 1; port < TAKT_MAX_PORTS; port++) {
+            const struct evtchn_port *p = &dom[i].port[port];
+
+            if (!(dom[i].used[port / 64] >> (port % 64) & 1) || !p->peer) continue;
+            assert_ptr_equal(p->peer->port[p->peer_port].peer, &dom[i]);
+            assert_int_equal(p->peer->port[p->peer_port].peer_port, port);
+            pairs++;
+        }
+    }
+    assert_int_equal(pairs % 2, 0);
 }
 
 /* ---- the model ---- */
@@ -266,9 +395,11 @@ static void walk_send(u32 i, u32 port) {
 
 static void walk_close(u32 i, u32 port) {
     struct model_port *p = model_at(i, port);
+    u32 calls = raised.calls;
     int got = evtchn_close(&dom[i], port);
 
     assert_int_equal(got, p ? 0 : port == 0 || port >= TAKT_MAX_PORTS ? -EINVAL : -ENOENT);
+    assert_int_equal(raised.calls, calls + (p != NULL)); /* for those that poll it */
     if (!p) return;
     if (p->vm >= 0) model[p->vm][p->port].vm = -1;
     memset(p, 0, sizeof(*p));
@@ -347,6 +478,10 @@ int main(void) {
         cmocka_unit_test_setup_teardown(test_mask, setup, teardown),
         cmocka_unit_test_setup_teardown(test_refusals, setup, teardown),
         cmocka_unit_test_setup_teardown(test_close, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_close_tells_pollers, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_locks, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_first_pending, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_threads, setup, teardown),
         cmocka_unit_test_setup_teardown(test_quota, setup, teardown),
         cmocka_unit_test_setup_teardown(test_with_itself, setup, teardown),
         cmocka_unit_test_setup_teardown(test_random_walk, setup, teardown),

@@ -341,6 +341,58 @@ static void test_hc_poll(void **state) {
     timers_run();
     assert_false(v->sched.blocked);
     assert_int_equal(hc(TAKT_HC_POLL, (u64)b, 5000, 0), -ETIMEDOUT);
+    fake_clock(1000);
+}
+
+/* Somebody else closes the port that a vCPU polls: it looks again, and the poll tells it. One that
+ * polls another port, or any, sleeps on. */
+static void test_poll_of_closed(void **state) {
+    i64 a = hc(TAKT_HC_EVTCHN_ALLOC, vm->id, 0, 0), b = hc(TAKT_HC_EVTCHN_ALLOC, vm->id, 0, 0);
+
+    hc(TAKT_HC_POLL, (u64)a, 0, 0);
+    assert_true(v->sched.blocked);
+    assert_int_equal(evtchn_close(&vm->events, (u32)b), 0);
+    assert_true(v->sched.blocked);
+    assert_int_equal(evtchn_close(&vm->events, (u32)a), 0);
+    assert_false(v->sched.blocked);
+    assert_int_equal(hc(TAKT_HC_POLL, (u64)a, 0, 0), -ENOENT);
+    assert_true(vcpu_prepare(v));
+    b = evtchn_make(&vm->events);
+    hc(TAKT_HC_POLL, TAKT_PORT_ANY, 0, 0);
+    assert_true(v->sched.blocked);
+    evtchn_unmake(&vm->events, (u32)b);
+    assert_true(v->sched.blocked);
+    sched_wake(&v->sched);
+    v->poll_port = 0;
+}
+
+static i64 late_port;
+
+static void send_from_elsewhere(struct virt_vcpu *x) {
+    u32 here = this_cpu()->id;
+
+    fake_cpu(1 - here);
+    evtchn_send(&vm->events, (u32)late_port, 1000);
+    fake_cpu(here);
+}
+
+/* An event that comes after a poll has looked and before the vCPU is asleep finds nobody to wake,
+ * so the vCPU has to see it by itself. Between the two the poll clears the interrupt shadow, which
+ * is where this test steps in. */
+static void test_event_before_sleep(void **state) {
+    i64 from = hc(TAKT_HC_EVTCHN_ALLOC, vm->id, 0, 0), to = hc(TAKT_HC_EVTCHN_BIND, vm->id, (u64)from, 0);
+    const struct virt_ops *usual = virt;
+    struct virt_ops late = *virt;
+
+    late_port = from;
+    late.clear_shadow = send_from_elsewhere;
+    virt = &late;
+    hc(TAKT_HC_POLL, (u64)to, 0, 0);
+    virt = usual;
+    assert_false(sched_blocked(&v->sched));
+    assert_int_equal(hc(TAKT_HC_POLL, (u64)to, 0, 0), 0);
+    assert_true(vcpu_prepare(v));
+    vm->events.shared->pending[0] = 0;
 }
 
 static void test_hc_random(void **state) {
@@ -643,6 +695,8 @@ int main(void) {
         TEST(test_hc_io_report),
         TEST(test_hc_io_class),
         TEST(test_hc_poll),
+        TEST(test_poll_of_closed),
+        TEST(test_event_before_sleep),
         TEST(test_hc_random),
         TEST(test_two_nmis_are_kept),
         TEST(test_pauses_are_counted),

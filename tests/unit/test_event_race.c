@@ -1,0 +1,174 @@
+/* Events with two real threads for pCPUs: one raises them, the other is the pCPU of the vCPU that
+ * takes them. What they write to each other must arrive whole, and no wake may be lost. */
+/* The hypervisor has a sched_yield of its own, by another name on the host (Makefile). */
+#pragma push_macro("sched_yield")
+#undef sched_yield
+#include <pthread.h>
+#pragma pop_macro("sched_yield")
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+#include <cmocka.h>
+#include "fake_machine.h"
+#include "trace/trace.h"
+
+#define EVENTS   300000u
+#define WAKES    40000u
+#define PATIENCE 20 /* s: after so long a wake is lost, however busy the machine is */
+
+/* ThreadSanitizer does not know that need_resched is volatile and a byte, which machine_kick() sets
+ * and the pCPU alone clears. */
+const char *__tsan_default_suppressions(void);
+const char *__tsan_default_suppressions(void) { return "race:machine_kick\n"; }
+
+static struct vm *vm;
+static struct vcpu *v;
+static u32 there, here; /* the vCPU's pCPU, and the other one */
+static bool stop;
+
+static int setup(void **state) {
+    struct config_vm c = fake_config("guest", 1);
+
+    fake_machine("null");
+    vm = fake_vm(&c);
+    assert_non_null(vm);
+    v = vm->vcpu[0];
+    there = v->sched.cpu;
+    here = 1 - there;
+    fake_cpu(there);
+    fake_current(v);
+    stop = false;
+    return 0;
+}
+
+static int teardown(void **state) {
+    fake_run = NULL;
+    fake_meanwhile = NULL;
+    fake_kick_may_stay = false;
+    fake_cpu(0);
+    fake_destroy(vm);
+    return 0;
+}
+
+/* ---- a port is told with its own vector ---- */
+
+static const u8 vectors[] = { 0x41, 0x91 }; /* each bound to the port of the same number */
+
+static void *raise_in_turn(void *arg) {
+    fake_cpu(here);
+    for (u32 i = 0; !__atomic_load_n(&stop, __ATOMIC_RELAXED); i++)
+        vm->events.raise(&vm->events, 0, vectors[i & 1], vectors[i & 1], false);
+    return NULL;
+}
+
+static void test_event_is_whole(void **state) {
+    static struct trace_record ring[8], got[8];
+    u32 told = 0, torn = 0;
+    pthread_t thread;
+
+    assert_true(evtchn_alloc(&vm->events, vm->id) > 0); /* the table of ports */
+    assert_int_equal(trace_init(there, ring, ARRAY_SIZE(ring)), 0);
+    trace_mask = TRACE_CLASS_EVENT;
+    pthread_create(&thread, NULL, raise_in_turn, NULL);
+    while (told < EVENTS) {
+        u32 vector, n;
+
+        if (!vcpu_prepare(v) || v->virt.pending.type != EVENT_IRQ) continue;
+        vector = v->virt.pending.vector;
+        v->virt.pending.type = EVENT_NONE;
+        vlapic_write(&v->lapic, R_EOI << 4, 0, 0);
+        n = trace_read(there, got, ARRAY_SIZE(got));
+        for (u32 i = 0; i < n; i++) {
+            if (got[i].event != TRC_EVTCHN_TAKE) continue;
+            told++;
+            torn += got[i].arg[0] != vector;
+        }
+    }
+    trace_mask = 0;
+    __atomic_store_n(&stop, true, __ATOMIC_RELAXED);
+    pthread_join(thread, NULL);
+    assert_int_equal(torn, 0);
+}
+
+/* ---- a vCPU that runs, or falls asleep ---- */
+
+/* Who notifies a vCPU that runs has nothing to ask of the scheduler: with one lock a pool, and many
+ * pCPUs that raise events for each other, that lock would be what they wait for. */
+static void test_running_takes_no_lock(void **state) {
+    struct sched_pool *p = v->sched.dom->pool;
+    u32 taken = p->lock.next, kicks = fake_kicks[there];
+
+    fake_cpu(here);
+    vcpu_notify(v, TODO_EVENT);
+    assert_int_equal(p->lock.next, taken);
+    assert_int_equal(fake_kicks[there], kicks + 1);
+    assert_int_equal(v->todo, TODO_EVENT);
+    vcpu_notify(v, TODO_EVENT); /* kicked for that already */
+    assert_int_equal(fake_kicks[there], kicks + 1);
+    fake_cpu(there);
+}
+
+static u32 entries;
+
+/* The guest takes the interrupt, if there was one, and halts. */
+static void take_and_halt(struct virt_vcpu *x, struct vm_exit *e) {
+    vlapic_write(&v->lapic, R_EOI << 4, 0, 0);
+    __atomic_add_fetch(&entries, 1, __ATOMIC_SEQ_CST);
+    e->reason = EXIT_HLT;
+    e->insn_len = 1;
+}
+
+/* They may share one CPU of the host. */
+static void let_the_other_run(void) { syscall(SYS_sched_yield); }
+
+static void *raise_and_wait(void *arg) {
+    time_t end = time(NULL) + PATIENCE;
+
+    fake_cpu(here);
+    for (u32 i = 0; i < WAKES; i++) {
+        u32 before = __atomic_load_n(&entries, __ATOMIC_SEQ_CST);
+
+        for (u32 n = i % 200; n; n--) __builtin_ia32_pause(); /* at all stages of falling asleep */
+        vlapic_raise(&v->lapic, 0x41);
+        while (__atomic_load_n(&entries, __ATOMIC_SEQ_CST) == before)
+            if (time(NULL) > end) {
+                *(bool *)arg = true;
+                i = WAKES;
+                break;
+            } else {
+                let_the_other_run();
+            }
+    }
+    __atomic_store_n(&stop, true, __ATOMIC_RELAXED);
+    return NULL;
+}
+
+/* Each round the vCPU falls asleep while it is notified: it sees what was set before it sleeps, or
+ * the other one sees that it sleeps and wakes it. */
+static void test_no_wake_is_lost(void **state) {
+    bool lost = false;
+    pthread_t thread;
+
+    entries = 0;
+    fake_run = take_and_halt;
+    fake_meanwhile = let_the_other_run;
+    fake_kick_may_stay = true; /* the other one kicks whenever it likes */
+    pthread_create(&thread, NULL, raise_and_wait, &lost);
+    while (!__atomic_load_n(&stop, __ATOMIC_RELAXED)) fake_pass(there);
+    pthread_join(thread, NULL);
+    assert_false(lost);
+    assert_true(entries >= WAKES);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_event_is_whole, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_running_takes_no_lock, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_no_wake_is_lost, setup, teardown),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
