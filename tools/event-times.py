@@ -3,8 +3,11 @@
 
   tools/event-times.py [--bytes-per-event N] [-j] STREAM
 
-STREAM is a recording of the trace stream with class `event` (docs/trace.md). Two VMs that talk to each other are two lines, one a
-direction. With --bytes-per-event also the time that a megabyte costs in waiting, as "Coexisting scheduling policies" reports it.
+STREAM is a recording of the trace stream with class `event` (docs/trace.md). Two VMs that talk to
+each other are two lines, one a direction. An event is taken when its vector reaches the vCPU, or
+when a poll for it ends. What a guest takes without either, because it was awake and looked by
+itself, is not in a trace. With --bytes-per-event also the time that a megabyte costs in waiting, as
+"Coexisting scheduling policies" reports it.
 """
 import argparse
 import json

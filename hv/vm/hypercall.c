@@ -49,12 +49,28 @@ static i64 poll_end(struct vcpu *v, i64 result) {
     return result;
 }
 
+/* A poll is how a guest takes events that have no vector. */
+static __attribute__((noinline)) void trace_polled(const struct vcpu *v, u32 port, u64 now) {
+    struct evtchn_dom *d = &v->vm->events;
+    u32 who = v->vm->id << 16 | v->id;
+    bool any = port == TAKT_PORT_ANY;
+
+    if (any) port = evtchn_first_pending(d, v->id, 0);
+    while (port) {
+        u32 ns = (u32)evtchn_taken(d, port, now);
+
+        if (ns) trace(this_cpu()->id, now, TRC_EVTCHN_TAKE, who, port, ns, 0, 0);
+        port = any ? evtchn_first_pending(d, v->id, port + 1) : 0;
+    }
+}
+
 static i64 hc_poll(struct vcpu *v, const u64 *a) {
     u64 now = now_ns();
     int pending;
 
     __atomic_store_n(&v->poll_port, (u32)a[0], __ATOMIC_SEQ_CST); /* before looking: then a sender wakes us */
     pending = evtchn_pending(&v->vm->events, v->id, (u32)a[0]);
+    if (pending > 0 && trace_mask & TRACE_CLASS_EVENT) trace_polled(v, (u32)a[0], now);
     if (pending) return poll_end(v, pending < 0 ? pending : 0);
     if (a[1] && now >= a[1]) return poll_end(v, -ETIMEDOUT);
     if (a[1]) timer_set(v->sched.cpu, &v->poll_timer, a[1]);

@@ -395,6 +395,37 @@ static void test_event_before_sleep(void **state) {
     vm->events.shared->pending[0] = 0;
 }
 
+/* A driver domain polls: that its poll ends is when it takes its events, each once. */
+static void test_poll_traced(void **state) {
+    static struct trace_record ring[8], got[8];
+    i64 from[2], to[2];
+
+    for (u32 i = 0; i < 2; i++) {
+        from[i] = hc(TAKT_HC_EVTCHN_ALLOC, vm->id, 0, 0);
+        to[i] = hc(TAKT_HC_EVTCHN_BIND, vm->id, (u64)from[i], 0);
+        evtchn_send(&vm->events, (u32)from[i], 1000 + 200 * i);
+    }
+    assert_int_equal(trace_init(v->sched.cpu, ring, ARRAY_SIZE(ring)), 0);
+    fake_clock(2000);
+    trace_mask = TRACE_CLASS_EVENT;
+    assert_int_equal(hc(TAKT_HC_POLL, TAKT_PORT_ANY, 0, 0), 0);
+    /* still pending, but told already */
+    assert_int_equal(hc(TAKT_HC_POLL, TAKT_PORT_ANY, 0, 0), 0);
+    vm->events.shared->pending[0] = 0;
+    evtchn_send(&vm->events, (u32)from[1], 1500);
+    assert_int_equal(hc(TAKT_HC_POLL, (u64)to[1], 0, 0), 0);
+    trace_mask = 0;
+    assert_int_equal(trace_read(v->sched.cpu, got, ARRAY_SIZE(got)), 3);
+    for (u32 i = 0; i < 3; i++) {
+        assert_int_equal(got[i].event, TRC_EVTCHN_TAKE);
+        assert_int_equal(got[i].who, vm->id << 16);
+        assert_int_equal(got[i].arg[0], to[i > 0]);
+        assert_int_equal(got[i].arg[1], i == 0 ? 1000 : i == 1 ? 800 : 500);
+    }
+    vm->events.shared->pending[0] = 0;
+    fake_clock(1000);
+}
+
 static void test_hc_random(void **state) {
     srand(3);
     for (int i = 0; i < 100000; i++) {
@@ -697,6 +728,7 @@ int main(void) {
         TEST(test_hc_poll),
         TEST(test_poll_of_closed),
         TEST(test_event_before_sleep),
+        TEST(test_poll_traced),
         TEST(test_hc_random),
         TEST(test_two_nmis_are_kept),
         TEST(test_pauses_are_counted),
