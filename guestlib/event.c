@@ -1,5 +1,6 @@
 #include <guest/event.h>
 #include <guest/guest.h>
+#include <guest/lapic.h>
 #include <guest/thread.h>
 #include <guest/time.h>
 #include <guest/trap.h>
@@ -27,10 +28,12 @@ bool event_take(u32 port) {
     return __atomic_fetch_and(&event_shared()->pending[port / 64], ~bit(port), __ATOMIC_ACQ_REL) & bit(port);
 }
 
-/* One vector serves all ports of a vCPU. */
+/* One vector serves all ports of a vCPU. With the VM's `route` other than fixed, Takt raises it on
+ * another vCPU than the one that the handler is bound to. Drivers rely on being interrupted on
+ * theirs alone, so the vector is then passed on to it. */
 static void on_event(void *arg) {
     struct takt_shared *s = event_shared();
-    u32 me = this_vcpu()->id;
+    u32 me = this_vcpu()->id, passed_to = me;
 
     for (u32 w = 0; w < TAKT_MAX_PORTS / 64; w++) {
         u64 bits = __atomic_load_n(&s->pending[w], __ATOMIC_ACQUIRE) & ~s->mask[w];
@@ -39,7 +42,13 @@ static void on_event(void *arg) {
             u32 port = w * 64 + __builtin_ctzll(bits);
             struct handler *h = &handlers[port];
 
-            if (h->fn && h->vcpu == me && event_take(port)) h->fn(port, h->arg);
+            if (!h->fn) continue;
+            if (h->vcpu == me) {
+                if (event_take(port)) h->fn(port, h->arg);
+            } else if (h->vcpu != passed_to) {
+                passed_to = h->vcpu;
+                lapic_ipi(h->vcpu, VECTOR_EVENT);
+            }
         }
     }
 }

@@ -207,7 +207,7 @@ void vlapic_accept(struct vlapic *l, u8 vector) {
     u32 word = vector >> 5, bit = 1u << (vector & 31);
 
     __atomic_fetch_and(&l->reg[R_IRR + word], ~bit, __ATOMIC_SEQ_CST);
-    if (!(__atomic_load_n(&l->no_eoi[word], __ATOMIC_RELAXED) & bit)) {
+    if (!vlapic_no_eoi(l, vector)) {
         l->reg[R_ISR + word] |= bit;
         l->isr_top = vector; /* it was above what was in service */
     }

@@ -101,5 +101,8 @@ int vlapic_pending(const struct vlapic *l);
 void vlapic_accept(struct vlapic *l, u8 vector); /* it is being delivered: IRR to ISR */
 /* From now on the vector is done with when it has been delivered; or wants an EOI, as others. Any pCPU. */
 void vlapic_set_no_eoi(struct vlapic *l, u8 vector, bool none);
+static inline bool vlapic_no_eoi(const struct vlapic *l, u8 vector) {
+    return __atomic_load_n(&l->no_eoi[vector >> 5], __ATOMIC_RELAXED) >> (vector & 31) & 1;
+}
 
 #endif

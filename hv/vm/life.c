@@ -227,6 +227,10 @@ static void events_raise(struct evtchn_dom *d, u32 vcpu, u8 vector, u32 port, bo
     if (vector) {
         struct vcpu *v = route(vm, vcpu);
 
+        /* The handler is the same on each vCPU: whether it makes an EOI was said of the bound
+         * one. */
+        if (v->id != vcpu)
+            vlapic_set_no_eoi(&v->lapic, vector, vlapic_no_eoi(&vm->vcpu[vcpu]->lapic, vector));
         __atomic_store_n(&v->event, port << 8 | vector, __ATOMIC_RELAXED);
         vlapic_raise(&v->lapic, vector);
     }

@@ -74,8 +74,10 @@ enum takt_hypercall {
     TAKT_HC_EVTCHN_SEND = 8,   /* (port) -> 0: raises the other end */
     TAKT_HC_EVTCHN_MASK = 9,   /* (port, 0 or 1) -> 0: unmasking delivers what is pending */
     TAKT_HC_EVTCHN_CLOSE = 10, /* (port) -> 0 */
-    /* (port, vCPU, vector 32..255, or 0 for none) -> 0. With TAKT_VECTOR_NO_EOI that vector of the vCPU is
-     * not in service after it was delivered, whatever raised it: its handler makes no EOI, and no exit. */
+    /* (port, vCPU, vector 32..255, or 0 for none) -> 0. With TAKT_VECTOR_NO_EOI that vector of the
+     * vCPU is not in service after it was delivered, whatever raised it: its handler makes no EOI,
+     * and no exit. That goes for other vCPUs, too, from the time that the VM's `route` first sends
+     * them the vector. */
     TAKT_HC_EVTCHN_VECTOR = 11,
     TAKT_HC_VCPU_INFO = 12, /* (vCPU, gpa of a struct takt_vcpu_info) -> 0 */
     TAKT_HC_SHUTDOWN = 13,  /* (TAKT_SHUTDOWN_*, code) -> does not return */

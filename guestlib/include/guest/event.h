@@ -11,8 +11,8 @@ int event_bind(u32 remote_vm, u32 remote_port); /* own port, joined; negative er
 int event_close(u32 port);
 int event_send(u32 port);
 int event_mask(u32 port, bool masked);
-/* Calls fn(port, arg) in an interrupt handler of `vcpu` for each event, also for one that is pending already;
- * fn NULL: none, to poll. */
+/* Calls fn(port, arg) in an interrupt handler of `vcpu`, and of no other, for each event, also for
+ * one that is pending already; fn NULL: none, to poll. */
 int event_set_handler(u32 port, u32 vcpu, event_handler fn, void *arg);
 
 /* Was it pending? Clears it. */
