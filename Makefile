@@ -82,6 +82,12 @@ $(B)/takt.elf: $(HV_OBJ) $(B)/image/objects boot/takt.ld tools/mksyms.sh
 	$(Q)$(NASM) -f elf64 -o $(B)/symbols.o $(B)/symbols.asm
 	$(Q)$(HV_LD) -o $@ $(HV_OBJ) $(B)/symbols.o $(LIBGCC)
 
+# The same image, which also checks each entry into a guest: tests/unit/entry_check.h.
+CHECKED_OBJ := $(patsubst %,$(B)/image/tests/unit/%.o,entry_vmx entry_svm image_entries)
+$(B)/takt-checked.elf: $(B)/takt.elf $(CHECKED_OBJ)
+	$(call say,LD)
+	$(Q)$(HV_LD) --wrap=vmx_enter --wrap=svm_enter -o $@ $(HV_OBJ) $(CHECKED_OBJ) $(B)/symbols.o $(LIBGCC)
+
 # ---- the boot image: VMS is the configuration, MKISO_ARGS is passed on (--cmdline, --module; see tools/mkiso.sh) ---
 
 ISO ?= $(B)/takt.iso
@@ -189,7 +195,8 @@ $(B)/libhv.a: $(HOST_OBJ) $(B)/host/objects
 
 # Unit tests: each tests/unit/test_*.c is one CMocka program; tests/unit/fake_*.c stand in for the machine.
 UNIT       := $(patsubst tests/unit/%.c,$(B)/unit/%,$(wildcard tests/unit/test_*.c))
-UNIT_FAKES := $(patsubst %.c,$(B)/host/%.o,$(wildcard tests/unit/fake_*.c))
+FAKES_C    := $(wildcard tests/unit/fake_*.c tests/unit/entry_*.c)
+UNIT_FAKES := $(patsubst %.c,$(B)/host/%.o,$(FAKES_C))
 
 $(B)/libfakes.a: $(UNIT_FAKES)
 	@rm -f $@
@@ -282,7 +289,7 @@ FUZZ        := $(patsubst tests/fuzz/%.c,$(B)/fuzz/%,$(wildcard tests/fuzz/fuzz_
 FUZZ_CC     ?= clang
 FUZZ_CFLAGS := $(filter-out -Werror,$(HOST_CFLAGS)) -O1 -Wno-missing-field-initializers \
 	-fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer
-FUZZ_OBJ    := $(patsubst %.c,$(B)/fuzz/obj/%.o,$(filter-out $(HOST_SKIP),$(HV_C)) $(DRIVERS_C) $(wildcard tests/unit/fake_*.c))
+FUZZ_OBJ    := $(patsubst %.c,$(B)/fuzz/obj/%.o,$(filter-out $(HOST_SKIP),$(HV_C)) $(DRIVERS_C) $(FAKES_C))
 FUZZ_TIME   ?= 20
 
 $(eval $(call stamp,$(B)/fuzz/flags,$(FUZZ_CC) $(FUZZ_CFLAGS)))
@@ -422,7 +429,7 @@ demo: ## ten virtual seconds of the same without a person: exit 0 if every vCPU 
 
 test-needs:
 	@tools/deps.sh build qemu bochs test net clients store
-	@$(SUBMAKE) -j2 all unit-build $(B)/machine-check $(B)/sim
+	@$(SUBMAKE) -j2 all unit-build $(B)/machine-check $(B)/sim $(B)/takt-checked.elf
 test-guest: ## guest tests alone (PLATFORM=qemu|bochs, GUEST=name)
 	@$(PYTEST) tests/guest $(if $(filter-out auto,$(PLATFORM)),--platform $(PLATFORM)) $(if $(GUEST),-k '$(GUEST)')
 pytest:

@@ -78,7 +78,7 @@ def write_boot(platform, directory, tests):
         script += [f"+0ms wait {vm} {limit}ms" for vm in names] + [f"+0ms list -j=after-{test.name}"]
         script += [f"+0ms destroy {vm}" for vm in names]
         worst += limit
-    script.append("+50ms poweroff")
+    script += ["+0ms counters -j=counters", "+50ms poweroff"]
     path = os.path.join(directory, "tests.cfg")
     with open(path, "w", encoding="ascii") as f:
         f.write("\n".join(config) + "\n")
@@ -87,13 +87,13 @@ def write_boot(platform, directory, tests):
     return path, worst
 
 
-def boot(platform, tests, directory):
-    """Boots once with these tests and returns the serial output and how the machine ended."""
+def boot(platform, tests, directory, image="takt.elf"):
+    """Boots `image` once with these tests and returns the serial output and how the machine ended."""
     os.makedirs(directory, exist_ok=True)
     config, worst = write_boot(platform, directory, tests)
     iso = os.path.join(directory, "tests.iso")
-    subprocess.run([os.path.join(ROOT, "tools", "mkiso.sh"), iso, config, "--guests", os.path.join(BUILD, "guests")],
-                   cwd=ROOT, check=True)
+    subprocess.run([os.path.join(ROOT, "tools", "mkiso.sh"), iso, config, "--guests", os.path.join(BUILD, "guests"),
+                    "--hv", os.path.join(BUILD, image)], cwd=ROOT, check=True)
     devices = {d for t in tests for d in t.devices}
     extra = [word for d in sorted(devices) if platform != "bochs" for word in QEMU_DEVICES.get(d, [])]
     nic = NIC_USER if "nic" in devices else None

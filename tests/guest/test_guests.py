@@ -1,6 +1,9 @@
 """One pytest item for each guest test and platform; all that are selected for a platform share its boots."""
+import os
+import re
+
 import pytest
-from conftest import platforms
+from conftest import BUILD, platforms
 
 import guest.runner as runner
 
@@ -8,6 +11,8 @@ pytestmark = pytest.mark.alone
 
 
 def pytest_generate_tests(metafunc):
+    if "guest_test" not in metafunc.fixturenames:
+        return
     pairs = [(p, t) for p in platforms(metafunc.config) for t in runner.all_tests() if not t.only or p in t.only.split()]
     metafunc.parametrize("place,guest_test", pairs, ids=[f"{t.name}-{p}" for p, t in pairs])
 
@@ -33,3 +38,26 @@ def test_guest(results, place, guest_test):
         pytest.skip(result.text)
     if result.verdict != "SUCCESS":
         pytest.fail(f"{result.verdict}: {result.text}\n{result.log}", pytrace=False)
+
+
+def checked_boot(platform, tests, name):
+    """Boots the image that checks each entry; returns {guest: broken rules} and how many entries it checked."""
+    text, how = runner.boot(platform, tests, os.path.join(BUILD, "results", "guest", name), "takt-checked.elf")
+    assert how == "ended", text[-2000:]
+    broken, guest = {}, None
+    for line in text.split("\n"):
+        created = re.search(r"create (\S+)", line)
+        guest = created[1] if created else guest
+        rule = re.search(r"an entry breaks a rule: (.*)", line)
+        if rule:
+            broken.setdefault(guest, set()).add(rule[1])
+    return broken, int(re.search(r'"entries_checked", *"value": *(\d+)', text)[1])
+
+
+@pytest.mark.long
+def test_each_entry_keeps_the_rules(platform):
+    """Neither the manuals nor KVM would refuse a VMCS or VMCB that a guest test enters."""
+    some = [t for t in runner.all_tests() if not t.devices and (not t.only or platform in t.only.split())]
+    for n in range(0, len(some), runner.PER_BOOT):
+        broken, checked = checked_boot(platform, some[n:n + runner.PER_BOOT], f"{platform}-checked-{n}")
+        assert checked > 1000 and not broken

@@ -8,6 +8,7 @@
 #include "virt/hw.h"
 #include "virt/vendor.h"
 #include "virt/vmcs.h"
+#include "vm/vm.h"
 
 #define MSR_VMX_BASIC 0x480
 
@@ -38,10 +39,13 @@ static bool intel(void) { return kind == HW_INTEL || kind == HW_KVM_INTEL; }
 static struct cpuid model_cpuid(u32 leaf, u32 sub) {
     switch (leaf) {
     case 0: return (struct cpuid){ .eax = 0xd };
-    case 1: return (struct cpuid){ .ecx = (u32)BIT(26) | (intel() ? (u32)BIT(5) : 0) }; /* XSAVE, VMX */
+    case 1: /* XSAVE, VMX; what each CPU with long mode has */
+        return (struct cpuid){ .ecx = (u32)BIT(26) | (intel() ? (u32)BIT(5) : 0), .edx = 0x078bfbff };
+    case 7: return (struct cpuid){ .ebx = (u32)(BIT(0) | BIT(7) | BIT(20)) }; /* FSGSBASE, SMEP, SMAP */
     case 0xd: return (struct cpuid){ .eax = 7, .ebx = 832, .ecx = 832 };
     case 0x80000000u: return (struct cpuid){ .eax = 0x8000000a };
-    case 0x80000001u: return (struct cpuid){ .ecx = intel() ? 0 : (u32)BIT(2), .edx = (u32)BIT(27) };
+    case 0x80000001u: return (struct cpuid){ .ecx = intel() ? 0 : (u32)BIT(2), .edx = 0x28100800 };
+    case 0x80000008u: return (struct cpuid){ .eax = 48 << 8 | HW_PHYSBITS };
     case 0x8000000au: /* nested paging; pause filter, its threshold */
         return (struct cpuid){ .ebx = 16,
                                .edx = (u32)(kind == HW_AMD ? BIT(0) | BIT(10) | BIT(12) : BIT(0)) };
@@ -107,10 +111,13 @@ static void intel_msrs(struct hw_cpu *c) {
 
     *hw_msr(c, MSR_FEATURE_CONTROL) = 5; /* locked, VMXON outside SMX */
     *hw_msr(c, MSR_VMX_BASIC) = 0x11e57ed0 | 4096ull << 32 | 6ull << 50 | BIT(55);
-    *hw_msr(c, 0x485) =
-        BIT(5) | BIT(6) | BIT(29) | (kvm ? 5 : 7); /* MISC: the rate of the preemption timer */
+    /* MISC: the rate of the preemption timer; EFER.LMA is saved; HLT; with KVM neither CR3 targets nor
+     * injected instructions without bytes. */
+    *hw_msr(c, 0x485) = BIT(5) | BIT(6) | BIT(29) | (kvm ? 5 : 7 | 4 << 16 | BIT(30));
     *hw_msr(c, 0x486) = CR0_PE | CR0_NE | CR0_PG;
+    *hw_msr(c, 0x487) = 0xffffffff;
     *hw_msr(c, 0x488) = BIT(13); /* CR4.VMXE */
+    *hw_msr(c, 0x489) = 0x27ff | CR4_FSGSBASE | CR4_OSXSAVE | CR4_SMEP | CR4_SMAP;
     *hw_msr(c, 0x48c) = ept | BIT(32) | BIT(40) | BIT(41) | BIT(42) | BIT(43);
     offer(c, 0x48d, PIN_ALWAYS, PIN_INTR | PIN_NMI | PIN_VIRTUAL_NMIS | PIN_PREEMPTION_TIMER);
     offer(c, 0x48e, PRIMARY_ALWAYS, primary);
@@ -169,6 +176,7 @@ void hw_enable(void) {
         fake_cpu(i);
         ASSERT(virt_cpu_enable() == 0);
     }
+    cpuid_policy_init();
 }
 
 /* ---- VMCSs ---- */
@@ -343,7 +351,7 @@ int vmx_enter(struct guest_regs *regs, bool launched) {
     for (u32 f = VMCS_ERROR; f <= 0x440e; f += 2) m->value[f] = 0;
     m->value[VMCS_QUALIFICATION] = 0;
     m->value[VMCS_GPA] = 0;
-    if (refused(vmx_broken_rule(hw_cpu(), m))) {
+    if (refused(vmx_broken_rule())) {
         m->value[VMCS_REASON] = BIT(31) | 33;
         m->launched = true; /* it is not, but nothing is lost */
         return 0;
@@ -367,7 +375,7 @@ void svm_enter(struct guest_regs *regs, u64 vmcb_pa, u64 host_pa) {
     struct vmcb *b = hpa_to_va(vmcb_pa);
 
     entered = b;
-    if (refused(svm_broken_rule(hw_cpu(), b))) {
+    if (refused(svm_broken_rule(b))) {
         b->exit_code = ~0ull; /* VMEXIT_INVALID */
         return;
     }

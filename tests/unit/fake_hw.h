@@ -11,7 +11,7 @@
 #ifndef FAKE_HW_H
 #define FAKE_HW_H
 
-#include "virt/vmcb.h"
+#include "entry_check.h"
 
 enum hw_kind {
     HW_INTEL,     /* a server of 2017: all that Takt can use */
@@ -71,9 +71,5 @@ struct vmcb *hw_vmcb(void); /* the one that VMRUN has entered */
 /* The rule that the last entry broke, or NULL. */
 extern const char *hw_broken;
 extern bool hw_expect_broken;
-
-/* fake_vmx_check.c, fake_svm_check.c: the first rule that is broken, or NULL. */
-const char *vmx_broken_rule(const struct hw_cpu *c, const struct hw_vmcs *m);
-const char *svm_broken_rule(const struct hw_cpu *c, const struct vmcb *b);
 
 #endif

@@ -5,6 +5,7 @@
 #include <stddef.h>
 #include <cmocka.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <takt/errno.h>
 #include "fake_hw.h"
@@ -271,6 +272,263 @@ static void test_vmx_flush_of_one_vm(void **state) {
     stop();
 }
 
+/* ---- the checker itself ---- */
+
+/* Starts over on `kind`, and enters once. */
+static void start_and_enter(enum hw_kind kind) {
+    start(kind);
+    enter(NULL);
+    hw_expect_broken = true;
+}
+
+static void assert_broken(const char *sentence) {
+    enter(NULL);
+    assert_non_null(hw_broken);
+    assert_string_equal(hw_broken, sentence);
+    hw_expect_broken = false;
+    stop();
+}
+
+/* What KVM refuses of a hypervisor in its guest. Each field is set behind the hypervisor's back. */
+static void test_vmx_rules_of_kvm(void **state) {
+    static const struct {
+        u32 field;
+        u64 set; /* these bits, in addition */
+        const char *sentence;
+    } faults[] = {
+        { VMCS_PIN, BIT(7), "pin-based controls that are not offered" }, /* posted interrupts */
+        { VMCS_SECONDARY, SEC_PLE, "secondary controls that are not offered" },
+        { VMCS_EXIT_CTL, BIT(24), "exit controls that are not offered" },
+        { VMCS_ENTRY_CTL, BIT(17), "entry controls that are not offered" },
+        { VMCS_CR3_TARGETS, 1, "more CR3 targets than are offered" },
+        { VMCS_MSR_BITMAP, 8, "the address of the MSR bitmap" },
+        { VMCS_TPR_THRESHOLD, 1, "a TPR threshold above the virtual TPR" },
+        { VMCS_EPTP, BIT(7), "reserved bits of the EPT pointer" },
+        { VMCS_ENTRY_EVENT, EVENT_VALID | 7 << 8, "an injected event of a reserved type" },
+        { VMCS_ENTRY_EVENT, EVENT_VALID | EVENT_TYPE_NMI << 8, "an injected NMI with another vector than 2" },
+        { VMCS_ENTRY_EVENT, EVENT_VALID | EVENT_TYPE_INTR << 8 | 0x30,
+          "an interrupt is injected with IF clear" },
+        { VMCS_HOST_CR0, BIT(40), "the host's CR0" },
+        { VMCS_HOST_CR4, BIT(14), "the host's CR4" },
+        { VMCS_HOST_CS, 3, "a selector of the host with RPL or TI" },
+        { VMCS_HOST_SYSENTER_EIP, BIT(62), "an address of the host that is not canonical" },
+        { VMCS_GUEST_CR4, BIT(12), "bits of CR4 that VT-x keeps set, or clear" }, /* LA57 */
+        { VMCS_GUEST_DR7, BIT(32), "the upper half of DR7" },
+        { VMCS_GUEST_PAT, BIT(3), "the guest's PAT" },
+        { VMCS_GUEST_EFER, BIT(1), "reserved bits of EFER" },
+        { VMCS_ACTIVITY, 3, "the activity state is not active" },
+    };
+
+    for (unsigned i = 0; i < ARRAY_SIZE(faults); i++) {
+        start_and_enter(HW_KVM_INTEL);
+        hw_set(faults[i].field, hw_get(faults[i].field) | faults[i].set);
+        assert_broken(faults[i].sentence);
+    }
+}
+
+static void test_svm_rules_of_kvm(void **state) {
+    static const struct {
+        u32 offset; /* of 8 bytes in the VMCB */
+        u64 flip;
+        const char *sentence;
+    } faults[] = {
+        { offsetof(struct vmcb, intercept[1]), BIT(0), "VMRUN is not intercepted" },
+        { offsetof(struct vmcb, n_cr3), BIT(50), "the address of the nested tables" },
+        { offsetof(struct vmcb, msrpm), BIT(50), "the MSR bitmap" },
+        { offsetof(struct vmcb, event_inj), EVENT_VALID | 1 << 8, "an injected event of a reserved type" },
+        { offsetof(struct vmcb, event_inj), EVENT_VALID | EVENT_TYPE_EXC << 8 | 15,
+          "the vector of an injected exception" },
+        { offsetof(struct vmcb, efer), EFER_SVME, "EFER.SVME is clear" },
+        { offsetof(struct vmcb, efer), BIT(1), "reserved bits of EFER" },
+        { offsetof(struct vmcb, cr0), CR0_NW, "CR0.NW without CR0.CD" },
+        { offsetof(struct vmcb, cr4), BIT(12), "bits of CR4 that this CPU does not have" }, /* LA57 */
+        { offsetof(struct vmcb, dr6), BIT(32), "the upper half of DR6 or DR7" },
+        { offsetof(struct vmcb, pat), 4, "the guest's PAT" },
+    };
+
+    for (unsigned i = 0; i < ARRAY_SIZE(faults); i++) {
+        u64 value;
+        u8 *field;
+
+        start_and_enter(HW_KVM_AMD);
+        field = (u8 *)hw_vmcb_of(&v->virt) + faults[i].offset;
+        memcpy(&value, field, sizeof(value));
+        value ^= faults[i].flip;
+        memcpy(field, &value, sizeof(value));
+        assert_broken(faults[i].sentence);
+    }
+}
+
+/* ---- random exits ---- */
+
+#define PICK(array) (array)[(u32)rand() % ARRAY_SIZE(array)]
+
+static bool one_in(int n) { return rand() % n == 0; }
+
+/* Values that mean something as a control register, an MSR's number or an MSR's value; at times with one
+ * more bit set, as most bits are reserved somewhere. */
+static u64 random_value(void) {
+    static const u64 values[] = {
+        0,
+        1,
+        2,
+        7,
+        0x10,
+        0x20,
+        0xffffffffu,
+        ~0ull,
+        BIT(47),
+        CR0_PE | CR0_PG,
+        CR0_PE | CR0_CD | CR0_NW,
+        CR0_PE | CR0_PG | CR0_CD,
+        CR4_PAE,
+        CR4_PAE | CR4_OSXSAVE,
+        BIT(13), /* CR4.VMXE */
+        EFER_SCE | EFER_LME,
+        EFER_SCE | EFER_LME | EFER_LMA | EFER_NXE,
+        0x0007040600070406ull, /* PAT */
+        0x1b,
+        0x6e0,
+        0x830,
+        MSR_PAT,
+        MSR_EFER,
+        0x6a0,
+        0xc0000081u,
+        0xc0000102u,
+    };
+
+    return one_in(3) ? BIT(rand() % 64) | PICK(values) : PICK(values);
+}
+
+static void random_registers(struct guest_regs *regs) {
+    for (unsigned i = 0; i < 16; i++)
+        if (i != REG_RSP && one_in(2)) regs->gpr[i] = random_value();
+}
+
+static u64 random_flags(void) {
+    return RFLAGS_ONE | (one_in(2) ? RFLAGS_IF : 0) | (one_in(8) ? RFLAGS_TF : 0);
+}
+
+/* At times the exit has cut the delivery of an event short. Then the CPU tells which event it was. */
+static u64 random_event(void) {
+    static const u64 events[] = { EVENT_TYPE_INTR << 8 | 0x30,
+                                  EVENT_TYPE_INTR << 8 | 0xfe,
+                                  EVENT_TYPE_NMI << 8 | 2,
+                                  EVENT_TYPE_EXC << 8 | EXC_UD,
+                                  EVENT_TYPE_EXC << 8 | EVENT_HAS_CODE | EXC_GP,
+                                  EVENT_TYPE_EXC << 8 | EVENT_HAS_CODE | EXC_PF,
+                                  EVENT_TYPE_EXC << 8 | EVENT_HAS_CODE | EXC_DF,
+                                  EVENT_TYPE_SOFT << 8 | 0x90 };
+
+    return one_in(8) ? EVENT_VALID | PICK(events) : 0;
+}
+
+/* An access to the local APIC, or to an address where nothing is. */
+static u64 random_gpa(void) { return one_in(2) ? TAKT_LAPIC_GPA + (u32)rand() % PAGE_SIZE : 0x70000000; }
+
+/* Reasons are those of SDM 3D appendix C: exception, interrupt, interrupt window, NMI window, CPUID, HLT,
+ * VMCALL, control register (more often), I/O, RDMSR, WRMSR (more often), PAUSE, EPT violation, preemption
+ * timer, WBINVD, XSETBV. */
+static void random_vmx_exit(struct guest_regs *regs) {
+    static const u8 reasons[] = {
+        0, 1, 7, 8, 10, 12, 18, 28, 28, 28, 30, 31, 32, 32, 32, 40, 48, 52, 54, 55
+    };
+    static const u8 control_registers[] = { 0, 0, 3, 4, 4, 8 };
+    u64 flags = random_flags(), shadow = 0, reason = PICK(reasons), event = random_event();
+
+    random_registers(regs);
+    hw_set(VMCS_REASON, reason);
+    hw_set(VMCS_INSN_LEN, 1 + (u32)rand() % 4);
+    hw_set(VMCS_QUALIFICATION, (u32)rand());
+    if (reason == 28) /* MOV from or to it: SDM 3C table 28-3 */
+        hw_set(VMCS_QUALIFICATION,
+               (u64)(rand() % 16) << 8 | (one_in(4) ? 1 << 4 : 0) | PICK(control_registers));
+    hw_set(VMCS_GPA, random_gpa());
+    hw_set(VMCS_EXIT_EVENT, EVENT_VALID | (one_in(2) ? EVENT_TYPE_EXC : EVENT_TYPE_ICEBP) << 8 | EXC_DB);
+    if (one_in(4) && !(flags & RFLAGS_TF)) shadow = flags & RFLAGS_IF ? SHADOW_STI : SHADOW_MOV_SS;
+    if (one_in(8)) shadow |= SHADOW_NMI;
+    if (event) { /* the CPU had begun to deliver it, so nothing can have held it back */
+        flags = RFLAGS_ONE | RFLAGS_IF;
+        shadow = 0;
+    }
+    hw_set(VMCS_IDT_EVENT, event);
+    hw_set(VMCS_GUEST_RFLAGS, flags);
+    hw_set(VMCS_SHADOW, shadow);
+}
+
+static void random_svm_exit(struct guest_regs *regs) {
+    static const struct {
+        u16 code; /* APM2 appendix C */
+        char insn[5];
+    } exits[] = {
+        { SVM_EXIT_CR0_SELECTIVE, "\x0f\x22\xc1" }, /* mov %ecx, %cr0 */
+        { SVM_EXIT_CR0_SELECTIVE, "\x0f\x01\xf0" }, /* lmsw %ax */
+        { SVM_EXIT_CR_WRITE, "\x0f\x06" },          /* clts */
+        { SVM_EXIT_CR_READ, "\x0f\x20\xc2" },       /* mov %cr0, %edx */
+        { SVM_EXIT_CR_WRITE + 4, "\x0f\x22\xe1" },  /* mov %ecx, %cr4 */
+        { SVM_EXIT_CR_WRITE + 4, "\x0f\x22\xe1" },
+        { SVM_EXIT_CR_READ + 4, "\x0f\x20\xe2" }, /* mov %cr4, %edx */
+        { SVM_EXIT_EXC + EXC_DB, "\x90" },
+        { 0x60, "\x90" },     /* interrupt */
+        { 0x64, "\x90" },     /* interrupt window */
+        { 0x72, "\x0f\xa2" }, /* cpuid */
+        { SVM_EXIT_IRET, "\xcf" },
+        { 0x77, "\xf3\x90" }, /* pause */
+        { 0x78, "\xf4" },     /* hlt */
+        { 0x7c, "\x0f\x30" }, /* wrmsr */
+        { 0x7c, "\x0f\x30" },
+        { 0x81, "\x0f\x01\xd9" },     /* vmmcall */
+        { SVM_EXIT_NPF, "\x89\x07" }, /* mov %eax, (%edi) */
+    };
+    struct vmcb *b = hw_vmcb();
+    unsigned i = (u32)rand() % ARRAY_SIZE(exits);
+
+    random_registers(regs);
+    guestmem_write(&vm->mem, CODE, exits[i].insn, 4);
+    b->rip = CODE;
+    b->exit_code = exits[i].code;
+    b->exit_info1 = exits[i].code == 0x7c ? 1 : (u32)rand() & 2; /* it is a write */
+    b->exit_info2 = random_gpa();
+    b->exit_int_info = random_event();
+    b->rflags = random_flags();
+    b->int_shadow = one_in(8);
+}
+
+/* Whatever a guest does, and whatever interrupts come meanwhile: the next entry is one that CPU and KVM
+ * accept, or the VM was stopped before it. */
+static void test_every_entry_is_valid(void **state) {
+    srand(20); /* always the same */
+    for (unsigned k = 0; k < ARRAY_SIZE(kinds); k++) {
+        bool intel = kinds[k] == HW_INTEL || kinds[k] == HW_KVM_INTEL;
+        u32 entries = 0;
+
+        start(kinds[k]);
+        for (unsigned n = 0; n < 4000; n++) {
+            if (vm->state != VM_RUNNING) {
+                stop();
+                vm = new_vm("guest", 2);
+                v = vm->vcpu[0];
+                fake_cpu(v->sched.cpu);
+            }
+            vlapic_write(&v->lapic, 0xf0, 0x1ff, 0); /* SVR: enabled, as the guest may have changed it */
+            if (one_in(4)) vlapic_raise(&v->lapic, (u8)(0x20 + rand() % 0xe0));
+            if (one_in(8)) vlapic_write(&vm->vcpu[1]->lapic, 0x300, 4 << 8 | 1 << 14, 0); /* NMI to vCPU 0 */
+            v->halted = v->waiting_sipi = false;
+            if (intel)
+                guest_once = random_vmx_exit;
+            else
+                guest_once = random_svm_exit;
+            hw_guest = run_once;
+            sched_wake(&v->sched);
+            this_cpu()->need_resched = true;
+            cpu_pass();
+        }
+        for (u32 i = 0; i < FAKE_CPUS; i++) entries += hw_cpu_nr(i)->entries;
+        assert_in_range(entries, 1000, 8000);
+        stop();
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_first_entries),
@@ -280,6 +538,9 @@ int main(void) {
         cmocka_unit_test(test_vmx_fault_has_rf),
         cmocka_unit_test(test_vmx_icebp),
         cmocka_unit_test(test_vmx_flush_of_one_vm),
+        cmocka_unit_test(test_vmx_rules_of_kvm),
+        cmocka_unit_test(test_svm_rules_of_kvm),
+        cmocka_unit_test(test_every_entry_is_valid),
     };
 
     return cmocka_run_group_tests_name("vendors", tests, NULL, NULL);

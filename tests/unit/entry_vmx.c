@@ -1,34 +1,43 @@
-/* The checks that VM entries make: SDM 3C 27.2 (controls, host state), 27.3 (guest state). Also those fields
- * are looked for that the CPU consults without checking them: a VMCS that was never written holds whatever it
- * holds (SDM 3C 25.11.3), and only emulators hand out zeros. */
-#include <stdio.h>
-#include <string.h>
-#include "boot/layout.h"
-#include "fake_hw.h"
-#include "fake_machine.h"
+/* The checks of VM entries: see entry_check.h. Also the fields are read that the CPU consults without
+ * checking them: a new VMCS holds anything (SDM 3C 25.11.3), and the model of a CPU refuses to read a
+ * field that nobody has written. */
+#include "entry_check.h"
+#include "virt/hw.h"
 #include "virt/vendor.h"
 #include "virt/vmcs.h"
 
-static const struct hw_vmcs *vmcs;
-static u32 unwritten; /* the first field that was consulted and never written, plus one */
+/* SDM 3D A.1 to A.10 */
+#define MSR_MISC         0x485
+#define MSR_CR0_FIXED0   0x486 /* CR0_FIXED1 and CR4_FIXED1 follow these */
+#define MSR_CR0_FIXED1   0x487
+#define MSR_CR4_FIXED0   0x488
+#define MSR_CR4_FIXED1   0x489
+#define MSR_EPT_VPID     0x48c
+#define MSR_PIN          0x48d
+#define MSR_PRIMARY      0x48e
+#define MSR_SECONDARY    0x48b
+#define MSR_EXIT         0x48f
+#define MSR_ENTRY        0x490
 
-static u64 get(u32 field) {
-    if (!vmcs->written[field] && !unwritten) unwritten = field + 1;
-    return vmcs->value[field];
-}
+#define MISC_ZERO_LENGTH BIT(30) /* software interrupts of instructions without bytes may be injected */
+#define EPT_DIRTY        BIT(21) /* accessed and dirty flags, which bit 6 of the EPT pointer turns on */
+#define EPTP_DIRTY       BIT(6)
+
+static u64 get(u32 field) { return vmread(field); }
 
 #define RULE(holds, text)                                                                                    \
     do {                                                                                                     \
         if (!(holds)) return text;                                                                           \
     } while (0)
 
-static bool within(const struct hw_cpu *c, u32 msr, u64 value) {
-    u64 offer = *hw_msr((struct hw_cpu *)c, msr);
+/* The lower half of such an MSR has the bits that must be 1, the upper half those that may be 1. */
+static bool within(u32 msr, u64 value) {
+    u64 offer = rdmsr(msr);
 
     return !((u32)offer & ~value) && !(value & ~(offer >> 32));
 }
 
-static bool page(u64 pa) { return !(pa & 0xfff) && !(pa >> HW_PHYSBITS); }
+static bool page(u64 pa) { return !(pa & 0xfff) && !(pa >> entry_physbits()); }
 
 /* UC, WC, WT, WP, WB, UC- */
 static bool pat_valid(u64 pat) {
@@ -39,13 +48,13 @@ static bool pat_valid(u64 pat) {
 
 /* ---- 27.2.1: controls ---- */
 
-static const char *execution(const struct hw_cpu *c) {
+static const char *execution(void) {
     u64 pin = get(VMCS_PIN), primary = get(VMCS_PRIMARY), secondary = get(VMCS_SECONDARY), eptp;
 
-    RULE(within(c, 0x48d, pin), "pin-based controls that are not offered");
-    RULE(within(c, 0x48e, primary), "primary controls that are not offered");
-    RULE(within(c, 0x48b, secondary), "secondary controls that are not offered");
-    RULE(get(VMCS_CR3_TARGETS) <= 4, "more than four CR3 targets");
+    RULE(within(MSR_PIN, pin), "pin-based controls that are not offered");
+    RULE(within(MSR_PRIMARY, primary), "primary controls that are not offered");
+    RULE(within(MSR_SECONDARY, secondary), "secondary controls that are not offered");
+    RULE(get(VMCS_CR3_TARGETS) <= (rdmsr(MSR_MISC) >> 16 & 0x1ff), "more CR3 targets than are offered");
     RULE(!(primary & PRI_MSR_BITMAP) || page(get(VMCS_MSR_BITMAP)), "the address of the MSR bitmap");
     RULE(!(primary & PRI_TPR_SHADOW) || page(get(VMCS_VAPIC)), "the address of the virtual-APIC page");
     if (primary & PRI_TPR_SHADOW) {
@@ -61,7 +70,8 @@ static const char *execution(const struct hw_cpu *c) {
     if (secondary & SEC_EPT) {
         eptp = get(VMCS_EPTP);
         RULE((eptp & 7) == 6 && (eptp >> 3 & 7) == 3, "the memory type or the levels of the EPT pointer");
-        RULE(!(eptp & 0xf80) && !(eptp >> HW_PHYSBITS), "reserved bits of the EPT pointer");
+        RULE(!(eptp & EPTP_DIRTY) || rdmsr(MSR_EPT_VPID) & EPT_DIRTY, "dirty flags that are not offered");
+        RULE(!(eptp & 0xf80) && !(eptp >> entry_physbits()), "reserved bits of the EPT pointer");
     }
     /* not checked, but consulted */
     get(VMCS_EXCEPTIONS);
@@ -86,40 +96,50 @@ static const char *event(bool protected_mode) {
     bool code = e & EVENT_HAS_CODE;
 
     if (!(e & EVENT_VALID)) return NULL;
-    RULE(type != 1, "an injected event of a reserved type");
+    RULE(type != 1 && type != 7, "an injected event of a reserved type");
     RULE(type != EVENT_TYPE_NMI || vector == 2, "an injected NMI with another vector than 2");
     RULE(type != EVENT_TYPE_EXC || vector < 32, "an injected exception with a vector above 31");
     RULE(code == (type == EVENT_TYPE_EXC && protected_mode && vector_has_code(vector)),
          "an error code where there is none, or none where there is one");
     RULE(!code || !(get(VMCS_ENTRY_CODE) >> 16), "an error code of more than 16 bits");
     RULE(!(e & 0x7ffff000), "reserved bits of an injected event");
-    if (type >= EVENT_TYPE_SOFT && type <= 6)
-        RULE(get(VMCS_ENTRY_INSN_LEN) - 1 < 15, "the length of an instruction that causes an injected event");
+    if (type >= EVENT_TYPE_SOFT && type <= 6) {
+        u64 length = get(VMCS_ENTRY_INSN_LEN);
+
+        RULE(length <= 15, "the length of an instruction that causes an injected event");
+        RULE(length || rdmsr(MSR_MISC) & MISC_ZERO_LENGTH,
+             "an injected event of an instruction without bytes");
+    }
     return NULL;
 }
 
-static const char *exit_and_entry(const struct hw_cpu *c) {
-    RULE(within(c, 0x48f, get(VMCS_EXIT_CTL)), "exit controls that are not offered");
-    RULE(within(c, 0x490, get(VMCS_ENTRY_CTL)), "entry controls that are not offered");
+static const char *exit_and_entry(void) {
+    RULE(within(MSR_EXIT, get(VMCS_EXIT_CTL)), "exit controls that are not offered");
+    RULE(within(MSR_ENTRY, get(VMCS_ENTRY_CTL)), "entry controls that are not offered");
     RULE(get(VMCS_EXIT_CTL) & EXIT_HOST_64, "a host without 64 bits");
     RULE(!get(VMCS_EXIT_MSR_STORES) && !get(VMCS_EXIT_MSR_LOADS) && !get(VMCS_ENTRY_MSR_LOADS),
          "lists of MSRs, which Takt does not have");
     return event(get(VMCS_GUEST_CR0) & CR0_PE);
 }
 
+/* Bits that VT-x keeps set, and bits that it keeps clear, in the MSR that follows: SDM 3D A.7, A.8. */
+static bool cr_fits(u64 value, u32 fixed0) {
+    return !(rdmsr(fixed0) & ~value) && !(value & ~rdmsr(fixed0 + 1));
+}
+
 /* ---- 27.2.2 to 27.2.4: the host ---- */
 
-static const char *host(const struct hw_cpu *c) {
+static const char *host(void) {
     static const u16 selectors[] = { VMCS_HOST_ES, VMCS_HOST_CS, VMCS_HOST_SS, VMCS_HOST_DS,
                                      VMCS_HOST_FS, VMCS_HOST_GS, VMCS_HOST_TR };
     static const u16 addresses[] = { VMCS_HOST_SYSENTER_ESP, VMCS_HOST_SYSENTER_EIP, VMCS_HOST_FS_BASE,
                                      VMCS_HOST_GS_BASE,      VMCS_HOST_GDTR,         VMCS_HOST_IDTR,
                                      VMCS_HOST_TR_BASE };
-    u64 cr0 = *hw_msr((struct hw_cpu *)c, 0x486), cr4 = *hw_msr((struct hw_cpu *)c, 0x488), efer;
+    u64 efer;
 
-    RULE((get(VMCS_HOST_CR0) & cr0) == cr0, "bits of the host's CR0 that VT-x keeps set");
-    RULE((get(VMCS_HOST_CR4) & cr4) == cr4 && get(VMCS_HOST_CR4) & CR4_PAE, "the host's CR4");
-    RULE(!(get(VMCS_HOST_CR3) >> HW_PHYSBITS), "the host's CR3");
+    RULE(cr_fits(get(VMCS_HOST_CR0), MSR_CR0_FIXED0), "the host's CR0");
+    RULE(cr_fits(get(VMCS_HOST_CR4), MSR_CR4_FIXED0) && get(VMCS_HOST_CR4) & CR4_PAE, "the host's CR4");
+    RULE(!(get(VMCS_HOST_CR3) >> entry_physbits()), "the host's CR3");
     RULE(pat_valid(get(VMCS_HOST_PAT)), "the host's PAT");
     efer = get(VMCS_HOST_EFER);
     RULE((efer & (EFER_LMA | EFER_LME)) == (EFER_LMA | EFER_LME), "the host's EFER");
@@ -136,20 +156,21 @@ static const char *host(const struct hw_cpu *c) {
 
 /* ---- 27.3.1: the guest ---- */
 
-static const char *guest_registers(const struct hw_cpu *c) {
+static const char *guest_registers(void) {
     u64 cr0 = get(VMCS_GUEST_CR0), cr3 = get(VMCS_GUEST_CR3), cr4 = get(VMCS_GUEST_CR4);
-    u64 fixed4 = *hw_msr((struct hw_cpu *)c, 0x488), efer = get(VMCS_GUEST_EFER);
+    u64 efer = get(VMCS_GUEST_EFER);
     bool ia32e = get(VMCS_ENTRY_CTL) & ENTRY_IA32E;
 
     RULE(cr0 & CR0_NE, "CR0.NE, which VT-x keeps set");
     RULE(cr0 & CR0_PE || !(cr0 & CR0_PG), "CR0.PG without CR0.PE");
     RULE(!(cr0 >> 32), "the upper half of CR0");
     RULE(!(cr0 & (CR0_CD | CR0_NW)), "CR0.CD or NW: a guest that runs the core uncached");
-    RULE((cr4 & fixed4) == fixed4, "bits of CR4 that VT-x keeps set");
+    RULE(!(cr0 & ~rdmsr(MSR_CR0_FIXED1)), "bits of CR0 that VT-x keeps clear");
+    RULE(cr_fits(cr4, MSR_CR4_FIXED0), "bits of CR4 that VT-x keeps set, or clear");
     RULE(cr4 & CR4_MCE, "CR4.MCE, without which a machine check is a shutdown");
     RULE(!ia32e || (cr0 & CR0_PG && cr4 & CR4_PAE), "IA-32e mode without paging or PAE");
     RULE(ia32e || !(cr4 & BIT(17)), "CR4.PCIDE outside IA-32e mode");
-    RULE(!(cr3 >> HW_PHYSBITS), "CR3 beyond the physical addresses");
+    RULE(!(cr3 >> entry_physbits()), "CR3 beyond the physical addresses");
     RULE(!(get(VMCS_GUEST_DR7) >> 32), "the upper half of DR7");
     RULE(!get(VMCS_GUEST_DEBUGCTL), "DEBUGCTL, which guests do not have");
     get(VMCS_GUEST_SYSENTER_CS);
@@ -276,20 +297,14 @@ static const char *pdptes(void) {
     return NULL;
 }
 
-const char *vmx_broken_rule(const struct hw_cpu *c, const struct hw_vmcs *m) {
-    static char text[80];
-    const char *rule;
+const char *vmx_broken_rule(void) {
+    const char *rule = execution();
 
-    vmcs = m;
-    unwritten = 0;
-    rule = execution(c);
-    if (!rule) rule = exit_and_entry(c);
-    if (!rule) rule = host(c);
-    if (!rule) rule = guest_registers(c);
+    if (!rule) rule = exit_and_entry();
+    if (!rule) rule = host();
+    if (!rule) rule = guest_registers();
     if (!rule) rule = segments();
     if (!rule) rule = guest_rest();
     if (!rule) rule = pdptes();
-    if (!unwritten) return rule;
-    snprintf(text, sizeof(text), "field %#x was never written", unwritten - 1);
-    return text;
+    return rule;
 }
