@@ -20,6 +20,7 @@ enum kind {
     MEMORY,
     COUNT,
     NUMBER,
+    SECONDS,
     CPUS,
     SHARE,
     BOOL,
@@ -49,6 +50,7 @@ static const struct {
     [MEMORY] = { "a multiple of 2M such as 16M, from 2M to 1T", 2 << 20, 1ull << 40 },
     [COUNT] = { "a number from 1 to 64", 1, 64 },
     [NUMBER] = { "a number below 2^64", 0, ~0ull },
+    [SECONDS] = { "a number of seconds from 0 to 600", 0, 600 },
     [CPUS] = { "a list of CPUs such as 0-3,^2, or all", 1, ~0ull },
     [SHARE] = { "a share such as 40% or 2.5%", 0, 1000 },
     [BOOL] = { "yes or no", 0, 1, { "no", "yes", "off", "on", "false", "true", "0", "1" } },
@@ -85,6 +87,7 @@ static const struct key {
     KEY(HYPERVISOR, config, "seed", NUMBER, seed),
     KEY(HYPERVISOR, config, "vfs", COUNT, vfs),
     KEY(HYPERVISOR, config, "noreboot", BOOL, noreboot),
+    KEY(HYPERVISOR, config, "watchdog", SECONDS, watchdog),
     KEY(HYPERVISOR, config, "smt", BOOL, smt),
     KEY(HYPERVISOR, config, "boot_fault", BOOT_FAULT, boot_fault),
     KEY(HYPERVISOR, config, "guest_console", GUEST_CONSOLE, guest_console_log),
@@ -201,6 +204,7 @@ static int read_number(enum kind kind, const char *value, u64 *v, const char **b
     switch (kind) {
     case MEMORY: error = parse_size(value, v, bad); break;
     case COUNT:
+    case SECONDS:
     case NUMBER: error = parse_u64(value, v, bad); break;
     case CPUS:
         error = parse_cpus(value, &cpus, bad);

@@ -104,6 +104,7 @@ struct config {
     u64 seed;
     u32 vfs; /* virtual functions that each physical one gets */
     bool noreboot;
+    u32 watchdog;              /* s without a sign of life, after which the machine is reset; 0: for ever */
     bool smt;                  /* all threads of a core are used; else the first of each */
     u32 boot_fault;            /* enum boot_fault: made at boot, to see that it is noticed */
     u32 guest_console_log;     /* guests' output to the log (`guest_console = log`); else kept until somebody

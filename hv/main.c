@@ -16,6 +16,7 @@
 #include "platform/screen.h"
 #include "platform/smp.h"
 #include "platform/timer.h"
+#include "platform/watchdog.h"
 #include "preflight.h"
 #include "sched/governor.h"
 #include "sched/setup.h"
@@ -245,6 +246,7 @@ static void go(void) {
     make_vms();
     log_info("%u pools, %u VMs; boot took %lu us", config.nr_pools, config.nr_vms, now_ns() / 1000);
     console_set_async();
+    watchdog_init(&acpi, config.watchdog);
     boot_done = true;
     cpu_loop();
 }

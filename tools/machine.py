@@ -150,16 +150,18 @@ class Machine:
     `igb`: so many 82576 (SR-IOV), each behind a root port of its own, all on one hub with `igb_net`, a -netdev without its id.
     `iommu`: IOMMU or the like, options of intel-iommu, "intremap=on|off,eim=on|off"; None: there is none.
     `exit_port`: QEMU has the port by which Takt ends it with an exit code. A real machine has none: there Takt uses ACPI.
+    `tftp`: (DIR, FILE[, MORE]): the machine has no disk, it boots FILE from its network, on which QEMU's own TFTP server
+    offers DIR; MORE: further options of -netdev user.
     `resets`: QEMU starts again after a reset, with its RAM as it was. Otherwise it ends."""
 
     def __init__(self, platform, iso, cpus=2, memory=256, directory=None, com1="file", com2=None, uefi=False, gdb=False,
                  extra=(), hz=BOCHS_HZ, nic=None, igb=0, igb_net=IGB_USER, iommu=None, model=BOCHS_CPU,
-                 exit_port=True, resets=False):
-        self.platform, self.iso = platform, os.path.abspath(iso)
+                 exit_port=True, resets=False, tftp=None):
+        self.platform, self.iso = platform, os.path.abspath(iso or "")
         self.cpus, self.memory, self.com1, self.com2 = cpus, memory, com1, com2
         self.uefi, self.gdb, self.extra, self.hz = uefi, gdb, list(extra), hz
         self.nic, self.igb, self.igb_net, self.iommu, self.model = nic, igb, igb_net, iommu, model
-        self.exit_port, self.resets = exit_port, resets
+        self.exit_port, self.resets, self.tftp = exit_port, resets, tftp
         if (igb or iommu) and platform == "bochs":
             raise ValueError("Bochs has neither igb nor an IOMMU: take QEMU")
         if igb and not qemu_has("igb"):
@@ -182,7 +184,7 @@ class Machine:
                  "icount": ["-accel", "tcg", "-icount", "shift=0,sleep=off", "-cpu", "EPYC,-x2apic"]}[self.platform]
         command = ["qemu-system-x86_64", "-M", "q35", *accel, "-smp", str(self.cpus), "-m", str(self.memory),
                    "-nodefaults", "-no-user-config", "-display", "none", "-vga", "std",
-                   "-cdrom", self.iso, "-boot", "d"]
+                   *self.boot_options()]
         if not self.resets:
             command += ["-no-reboot"]
         if self.exit_port:
@@ -209,6 +211,13 @@ class Machine:
         if self.nic:
             command += ["-netdev", self.nic["qemu"] + ",id=nic", "-device", f"e1000,netdev=nic,addr=3.0,mac={NIC_MAC}"]
         return command + self.sriov() + self.extra
+
+    def boot_options(self):
+        if not self.tftp:
+            return ["-cdrom", self.iso, "-boot", "d"]
+        directory, file, *more = self.tftp
+        netdev = ",".join([f"user,id=boot,tftp={os.path.abspath(directory)},bootfile={file}", *more])
+        return ["-netdev", netdev, "-device", "virtio-net-pci,netdev=boot,bootindex=0", "-boot", "n"]
 
     def sriov(self):
         """Options of QEMU for what SR-IOV takes. The IOMMU comes first: QEMU wants it before the devices that it translates for."""

@@ -261,6 +261,11 @@ static void parse_fadt(struct acpi_info *a, const u8 *t, u32 len) {
     if (p->reset_space == ACPI_SPACE_IO && p->reset_address > 0xffff) p->can_reset = false;
 }
 
+static void parse_wdat(struct acpi_info *a, const u8 *t, u32 len) {
+    a->wdat = t;
+    a->wdat_len = len;
+}
+
 static void parse_ivrs(struct acpi_info *a, const u8 *t, u32 len) { a->ivrs = true; }
 
 static void parse_table(struct acpi_info *a, u64 pa) {
@@ -268,11 +273,11 @@ static void parse_table(struct acpi_info *a, u64 pa) {
         char signature[5];
         u8 least;
         void (*parse)(struct acpi_info *a, const u8 *t, u32 len);
-    } kinds[] = { { "APIC", 44, parse_madt },    { "HPET", 56, parse_hpet },
-                  { "MCFG", 60, parse_mcfg },    { "SRAT", 48, parse_srat },
-                  { "DMAR", 48, parse_dmar },    { "IVRS", 48, parse_ivrs },
-                  { "SPCR", 64, parse_spcr },    { "FACP", FADT_V1_LEN, parse_fadt },
-                  { "SSDT", HEADER, parse_ssdt } };
+    } kinds[] = { { "APIC", 44, parse_madt },     { "HPET", 56, parse_hpet },
+                  { "MCFG", 60, parse_mcfg },     { "SRAT", 48, parse_srat },
+                  { "DMAR", 48, parse_dmar },     { "IVRS", 48, parse_ivrs },
+                  { "SPCR", 64, parse_spcr },     { "FACP", FADT_V1_LEN, parse_fadt },
+                  { "SSDT", HEADER, parse_ssdt }, { "WDAT", 68, parse_wdat } };
     u32 len;
     const u8 *t = table_at(a, pa, &len);
 

@@ -3,6 +3,7 @@
 #include <takt/io.h>
 #include "platform/clock.h"
 #include "platform/hostmap.h"
+#include "platform/pciport.h"
 #include "platform/timer.h"
 
 /* The PM1 control register: ACPI 6.5, 4.8.3.2.1. Two of its bits keep what they have: SCI_EN says that
@@ -16,11 +17,6 @@
 #define HANDOVER_POLL_NS  (10 * NS_PER_MS)
 #define OFF_NS            NS_PER_S
 #define RESET_NS          (100 * NS_PER_MS)
-
-/* PCI configuration by ports: PCI 3.0, 3.2.2.3.2 */
-#define PCI_ADDRESS 0xcf8
-#define PCI_DATA    0xcfc
-#define PCI_ENABLE  BIT(31)
 
 static struct acpi_power acpi;
 static volatile void *reset_register; /* NULL: it is not in memory, or cannot be mapped */
@@ -63,10 +59,9 @@ void acpi_off(void) {
 /* A register in PCI's configuration space is one of bus 0. Its address holds the device in bits 47:32,
  * the function in 31:16 and the offset in 15:0 (ACPI 6.5, 5.2.3.2). */
 static void reset_by_pci(u64 at) {
-    u32 device = at >> 32 & 0x1f, function = at >> 16 & 7, offset = at & 0xff;
+    u32 device = at >> 32 & 0x1f, function = at >> 16 & 7;
 
-    outl(PCI_ADDRESS, (u32)(PCI_ENABLE | device << 11 | function << 8 | (offset & ~3u)));
-    outb((u16)(PCI_DATA + (offset & 3)), acpi.reset_value);
+    outb(pci_port_select(device << 3 | function, at & 0xff), acpi.reset_value);
 }
 
 void acpi_reset(void) {

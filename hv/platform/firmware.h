@@ -137,6 +137,8 @@ struct acpi_info {
     } ecam[ACPI_MAX_ECAMS];
     const u8 *dmar; /* the table, for dmar_parse(); NULL: none */
     u32 dmar_len;
+    const u8 *wdat; /* the table of the watchdog, at least 68 bytes, for watchdog.c; NULL: none */
+    u32 wdat_len;
     bool ivrs;           /* there is AMD's */
     struct acpi_serial { /* the port on which the firmware speaks (SPCR) */
         bool there, in_memory;

@@ -11,6 +11,7 @@
 #include "platform/crashlog.h"
 #include "platform/smp.h"
 #include "platform/timer.h"
+#include "platform/watchdog.h"
 #include "x86/insn.h"
 #include "x86/percpu.h"
 
@@ -69,6 +70,7 @@ void platform_poweroff(void) {
     crashlog_end(CRASH_ORDERLY);
     emulator_off(0);
     acpi_off();
+    watchdog_stop();
     log_err("The machine does not switch itself off. Switch it off by hand.");
     console_flush();
     halt();
@@ -85,6 +87,7 @@ void stop_machine(const char *why) {
     last_words();
     crashlog_end(CRASH_STOPPED);
     if (!noreboot) emulator_off(1);
+    watchdog_stop();
     halt();
 }
 
@@ -113,7 +116,7 @@ void panic(const char *fmt, ...) {
 
 #define STRAY_VECTOR 0xd5
 
-const char fault_words[] = "pf|gp|ud|df|stack|mc|assert|nmi|stray|storm|hang|sleep|triple";
+const char fault_words[] = "pf|gp|ud|df|stack|mc|assert|nmi|stray|storm|hang|freeze|sleep|triple";
 
 /* A small address, which is not mapped; and one that is not canonical. */
 static void page_fault(void) { *(volatile int *)(u64)nr_cpus = 0; }
@@ -145,6 +148,10 @@ static void storm(void) {
 
 static void hang(void) { delay_ns(10 * NS_PER_S); }
 
+static void freeze(void) {
+    for (;;) cpu_relax();
+}
+
 /* Stops its timer and waits for it. */
 static void sleep(void) {
     lapic_timer_arm(~0ull);
@@ -156,13 +163,10 @@ int fault_inject(const char *what) {
         const char *word;
         void (*fn)(void);
     } faults[] = {
-        { "pf", page_fault },       { "gp", general_protection },
-        { "ud", undefined },        { "df", double_fault },
-        { "stack", deeper },        { "mc", machine_check },
-        { "assert", assertion },    { "nmi", nmi },
-        { "stray", stray },         { "storm", storm },
-        { "hang", hang },           { "sleep", sleep },
-        { "triple", triple_fault },
+        { "pf", page_fault }, { "gp", general_protection }, { "ud", undefined },     { "df", double_fault },
+        { "stack", deeper },  { "mc", machine_check },      { "assert", assertion }, { "nmi", nmi },
+        { "stray", stray },   { "storm", storm },           { "hang", hang },        { "freeze", freeze },
+        { "sleep", sleep },   { "triple", triple_fault },
     };
 
     for (u32 i = 0; i < ARRAY_SIZE(faults); i++) {

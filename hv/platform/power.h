@@ -17,9 +17,11 @@ void stop_machine(const char *why) __attribute__((noreturn));
 
 extern bool noreboot; /* panic() halts; otherwise it starts the machine again after 5 s */
 
-/* Faults of the hypervisor on request, to see that each is reported as it should be. Does on this CPU what
- * the word says: pf gp ud df stack mc assert (none of which returns), nmi, stray, storm, hang (which take
- * a while at most). -EINVAL for another word. */
+/* Makes a fault of the hypervisor on this CPU, to see that it is reported as it should be. `what`:
+ *   pf gp ud df stack mc assert   it does not return: the hypervisor panics;
+ *   triple freeze                 it does not return: the machine is reset, or this CPU hangs for ever;
+ *   nmi stray storm hang sleep    it returns, after some seconds at most.
+ * -EINVAL for another word. */
 int fault_inject(const char *what);
 extern const char fault_words[]; /* "pf|gp|..." */
 

@@ -4,33 +4,19 @@
 #include "lib/printf.h"
 #include "platform/hostmap.h"
 #include "platform/irq.h"
+#include "platform/pciport.h"
 
 #define UART_REGISTERS 8u
 
-/* ---- PCI, before anybody has enumerated it: by its two ports (PCI 3.0, 3.2.2.3.2) ---- */
-
-#define PCI_ADDRESS  0xcf8
-#define PCI_DATA     0xcfc
-#define PCI_ENABLE   BIT(31)
-#define PCI_ID       0x00
-#define PCI_COMMAND  0x04
-#define PCI_CLASS    0x08
-#define PCI_BAR0     0x10
-#define COMMAND_IO   BIT(0)
-#define COMMAND_MEM  BIT(1)
-#define BAR_IO       BIT(0)
-#define BAR_64       BIT(2) /* of a memory BAR: another register has the upper half */
-#define CLASS_SERIAL 0x0700 /* class 7, subclass 0 */
-
-static u32 pci_get(u32 bdf, u32 reg) {
-    outl(PCI_ADDRESS, (u32)PCI_ENABLE | bdf << 8 | reg);
-    return inl(PCI_DATA);
-}
-
-static void pci_set(u32 bdf, u32 reg, u32 v) {
-    outl(PCI_ADDRESS, (u32)PCI_ENABLE | bdf << 8 | reg);
-    outl(PCI_DATA, v);
-}
+#define PCI_ID         0x00
+#define PCI_COMMAND    0x04
+#define PCI_CLASS      0x08
+#define PCI_BAR0       0x10
+#define COMMAND_IO     BIT(0)
+#define COMMAND_MEM    BIT(1)
+#define BAR_IO         BIT(0)
+#define BAR_64         BIT(2) /* of a memory BAR: another register has the upper half */
+#define CLASS_SERIAL   0x0700 /* class 7, subclass 0 */
 
 static const char *map_registers(u64 addr, u32 stride, struct serial *s) {
     s->uart.regs = mmio_map(addr, (u64)UART_REGISTERS * stride);
@@ -46,14 +32,14 @@ static const char *find_pci(u32 bdf, struct serial *s) {
 
     hv_snprintf(s->name, sizeof(s->name), "pci:%02x:%02x.%u", bdf >> 8, bdf >> 3 & 31, bdf & 7);
     if (bdf >> 16) return "a PCI device of another segment than 0 cannot be reached so early";
-    if (pci_get(bdf, PCI_ID) == ~0u) return "there is no such PCI device";
-    if (pci_get(bdf, PCI_CLASS) >> 16 != CLASS_SERIAL) return "that PCI device is no serial port";
-    bar = pci_get(bdf, PCI_BAR0);
+    if (pci_port_read(bdf, PCI_ID) == ~0u) return "there is no such PCI device";
+    if (pci_port_read(bdf, PCI_CLASS) >> 16 != CLASS_SERIAL) return "that PCI device is no serial port";
+    bar = pci_port_read(bdf, PCI_BAR0);
     addr = bar & (bar & BAR_IO ? ~3u : ~15u);
-    if (!(bar & BAR_IO) && bar & BAR_64) addr |= (u64)pci_get(bdf, PCI_BAR0 + 4) << 32;
+    if (!(bar & BAR_IO) && bar & BAR_64) addr |= (u64)pci_port_read(bdf, PCI_BAR0 + 4) << 32;
     if (!addr) return "the firmware gave that PCI device no address";
-    command = pci_get(bdf, PCI_COMMAND) & 0xffff; /* the upper half, status, is cleared by ones */
-    pci_set(bdf, PCI_COMMAND, command | (u32)(bar & BAR_IO ? COMMAND_IO : COMMAND_MEM));
+    command = pci_port_read(bdf, PCI_COMMAND) & 0xffff; /* the upper half, status, is cleared by ones */
+    pci_port_write(bdf, PCI_COMMAND, command | (u32)(bar & BAR_IO ? COMMAND_IO : COMMAND_MEM));
     s->is_pci = true;
     s->bdf = bdf;
     if (!(bar & BAR_IO)) return map_registers(addr, 1, s);

@@ -24,6 +24,7 @@ DEFINE_COUNTER(kicks_by_nmi);
 #define FAULT_LAG        100000u
 #define CPUID_TSC_ADJUST BIT(1)         /* leaf 7, EBX */
 #define SILENT_NS        (2 * NS_PER_S) /* between two looks at a CPU's heartbeat */
+#define SILENT_DUMP      2              /* looks that found it silent, after which it is dumped */
 
 extern const u8 trampoline[], trampoline_end[];
 extern u64 ap_final_cr3, ap_stack;
@@ -243,11 +244,17 @@ static void on_heartbeat(struct timer *t, u64 now) {
     c->silent = is_silent(c, now) ? c->silent + 1 : 0;
     if (c->silent == 1 && c->halted) log_warn("CPU %u slept through its timer; waking it", c->p.id);
     if (c->silent == 1) cpu_kick(c->p.id);
-    if (c->silent == 2) {
+    if (c->silent == SILENT_DUMP) {
         c->dump_wanted = true;
         apic_send(c->p.apic_id, APIC_NMI, 0);
     }
     timer_set(me, t, now + SILENT_NS);
+}
+
+bool smp_all_alive(void) {
+    for (unsigned cpu = 0; cpu < nr_cpus; cpu++)
+        if (cpu_of(percpu_of[cpu])->silent >= SILENT_DUMP) return false;
+    return true;
 }
 
 void smp_watch(void) {

@@ -20,6 +20,8 @@ extern bool smp_fault_tsc, smp_fault_no_adjust;
 void ap_main(void); /* where boot.asm brings them to */
 /* On each CPU once its timers work: kicks and heartbeats are watched from now on. */
 void smp_watch(void);
+/* False while a CPU is silent that had to be dumped: it does not pass through its loop. */
+bool smp_all_alive(void);
 /* Makes `cpu` leave its guest or its halt and pass through its loop, soon. Harmless on itself. */
 void cpu_kick(unsigned cpu);
 /* Halts all other CPUs, for ever. */

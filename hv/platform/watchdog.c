@@ -1,0 +1,295 @@
+/* ACPI's table WDAT ("Hardware Watchdog Timers Design Specification", Microsoft 2006) describes a
+ * watchdog as a list of instructions: to start it, write this value to that register; and so on. That
+ * is also how the one chipset that is known without a table is written down here. */
+#include "platform/watchdog.h"
+
+#include <takt/errno.h>
+#include <takt/io.h>
+#include "lib/printf.h"
+#include "platform/hostmap.h"
+#include "platform/pciport.h"
+#include "platform/smp.h"
+#include "platform/timer.h"
+#include "trace/trace.h"
+#include "x86/tsc.h"
+
+DEFINE_COUNTER(watchdog_withheld); /* times that it got no sign of life, since a CPU was silent */
+
+enum action { /* what an instruction is for */
+              RESET_COUNTDOWN = 0x01,
+              GET_COUNTDOWN = 0x05,
+              SET_COUNTDOWN = 0x06,
+              SET_RUNNING = 0x09,
+              SET_STOPPED = 0x0b,
+              GET_REBOOT = 0x10,
+              SET_REBOOT = 0x11,
+              SET_STATUS = 0x21,
+};
+
+enum operation { READ_VALUE, READ_COUNTDOWN, WRITE_VALUE, WRITE_COUNTDOWN };
+#define PRESERVE      0x80 /* with a write: the register's other bits stay */
+
+#define MAX_ENTRIES   32u
+#define SIGNS_OF_LIFE 4u /* in the time after which it resets */
+
+/* Offsets in the table, and in each of its entries. */
+#define WDAT_PERIOD  48u /* ms of one count; then the most and the least count */
+#define WDAT_MOST    52u
+#define WDAT_LEAST   56u
+#define WDAT_FLAGS   60u
+#define WDAT_NR      64u
+#define WDAT_ENTRIES 68u
+#define WDAT_ENTRY   24u
+#define WDAT_ENABLED BIT(0)
+
+struct entry {
+    u8 action, operation;
+    u8 space, bytes, shift; /* ACPI_SPACE_MEMORY or _IO; of the register */
+    u64 addr;
+    volatile void *at; /* of a register in memory */
+    u32 value, mask;
+};
+
+static struct {
+    struct entry entry[MAX_ENTRIES];
+    u32 nr;
+    u32 period_ms, least, most; /* of a count */
+    const char *name;           /* NULL: there is none */
+} dog;
+
+static struct work sign_of_life;
+
+/* ---- instructions ---- */
+
+static u32 get(const struct entry *e) {
+    u16 port = (u16)e->addr;
+
+    if (e->space == ACPI_SPACE_MEMORY) {
+        if (e->bytes == 1) return *(volatile u8 *)e->at;
+        if (e->bytes == 2) return *(volatile u16 *)e->at;
+        return *(volatile u32 *)e->at;
+    }
+    if (e->bytes == 1) return inb(port);
+    if (e->bytes == 2) return inw(port);
+    return inl(port);
+}
+
+static void set(const struct entry *e, u32 v) {
+    u16 port = (u16)e->addr;
+
+    if (e->space == ACPI_SPACE_MEMORY) {
+        if (e->bytes == 1)
+            *(volatile u8 *)e->at = (u8)v;
+        else if (e->bytes == 2)
+            *(volatile u16 *)e->at = (u16)v;
+        else
+            *(volatile u32 *)e->at = v;
+    } else if (e->bytes == 1) {
+        outb(port, (u8)v);
+    } else if (e->bytes == 2) {
+        outw(port, (u16)v);
+    } else {
+        outl(port, v);
+    }
+}
+
+static void write_bits(const struct entry *e, u32 v) {
+    u32 bits = (v & e->mask) << e->shift;
+
+    if (e->operation & PRESERVE) bits |= get(e) & ~(e->mask << e->shift);
+    set(e, bits);
+}
+
+static bool has(enum action action) {
+    for (u32 i = 0; i < dog.nr; i++)
+        if (dog.entry[i].action == action) return true;
+    return false;
+}
+
+/* Executes the instructions of an action in their order. `count` is what a countdown is set to. Returns
+ * what the last one reads: the count; or 1 if the register has the value that is asked for, else 0. */
+static u32 act(enum action action, u32 count) {
+    u32 result = 0;
+
+    for (u32 i = 0; i < dog.nr; i++) {
+        const struct entry *e = &dog.entry[i];
+
+        if (e->action != action) continue;
+        switch (e->operation & ~PRESERVE) {
+        case READ_VALUE: result = (get(e) >> e->shift & e->mask) == e->value; break;
+        case READ_COUNTDOWN: result = get(e) >> e->shift & e->mask; break;
+        case WRITE_VALUE: write_bits(e, e->value); break;
+        case WRITE_COUNTDOWN: write_bits(e, count); break;
+        }
+    }
+    return result;
+}
+
+/* False: it cannot be reached, or there are too many. */
+static bool add(struct entry e) {
+    if (dog.nr == MAX_ENTRIES || e.space > ACPI_SPACE_IO || e.shift > 31) return false;
+    if (e.bytes != 1 && e.bytes != 2 && e.bytes != 4) return false;
+    if (e.space == ACPI_SPACE_IO && e.addr > 0x10000u - e.bytes) return false;
+    if (e.space == ACPI_SPACE_MEMORY) {
+        if (e.addr % e.bytes) return false;
+        e.at = mmio_map(e.addr, e.bytes);
+        if (!e.at) return false;
+    }
+    dog.entry[dog.nr++] = e;
+    return true;
+}
+
+/* ---- the firmware's table ---- */
+
+/* The bytes of a register, from a generic address: by its access size, else by its width in bits. */
+static u8 register_bytes(u8 access, u8 width) {
+    if (access >= 1 && access <= 3) return (u8)(1u << (access - 1));
+    return width / 8;
+}
+
+static bool read_table(const u8 *t, u32 len) {
+    u32 nr = (u32)table_get(t + WDAT_NR, 4);
+
+    if (!(t[WDAT_FLAGS] & WDAT_ENABLED)) return false;
+    dog.period_ms = (u32)table_get(t + WDAT_PERIOD, 4);
+    dog.most = (u32)table_get(t + WDAT_MOST, 4);
+    dog.least = (u32)table_get(t + WDAT_LEAST, 4);
+    if (!dog.period_ms || !dog.most || dog.least > dog.most) return false;
+    for (u32 at = WDAT_ENTRIES; nr && len - at >= WDAT_ENTRY; at += WDAT_ENTRY, nr--) {
+        const u8 *p = t + at;
+
+        if (!add((struct entry){ .action = p[0],
+                                 .operation = p[1],
+                                 .space = p[4],
+                                 .bytes = register_bytes(p[7], p[5]),
+                                 .shift = p[6],
+                                 .addr = table_get(p + 8, 8),
+                                 .value = (u32)table_get(p + 16, 4),
+                                 .mask = (u32)table_get(p + 20, 4) }))
+            return false;
+    }
+    return nr == 0 && has(RESET_COUNTDOWN) && has(SET_RUNNING);
+}
+
+/* ---- Intel's TCO timer: "Intel I/O Controller Hub 9 Family Datasheet" (316972), 13.9 ---- */
+
+#define LPC           (31u << 3) /* 00:1f.0, the bridge to the chipset's own devices */
+#define PCI_ID        0x00
+#define PCI_CLASS     0x08
+#define INTEL         0x8086
+#define CLASS_ISA     0x0601
+#define LPC_PMBASE    0x40 /* 13.1.13: base of the power management ports, and bit 0 */
+#define LPC_ACPI_CNTL 0x44 /* 13.1.14 */
+#define ACPI_EN       BIT(7)
+#define LPC_RCBA      0xf0 /* 13.1.35: base of the chipset's own registers, and whether they are on */
+#define RCBA_EN       BIT(0)
+#define RCBA_GCS      0x3410 /* 10.1.75 */
+#define GCS_NO_REBOOT BIT(5)
+#define TCO           0x60 /* from PMBASE on */
+#define TCO_RLD       0x00
+#define TCO1_STS      0x04
+#define STS_TIMEOUT   BIT(3)
+#define TCO2_STS      0x06
+#define STS_SECOND    BIT(1)
+#define TCO1_CNT      0x08
+#define CNT_TMR_HLT   BIT(11)
+#define TCO_TMR       0x12
+#define TMR_MOST      0x3ffu
+#define TMR_LEAST     4u
+#define TICK_MS       600u
+
+static bool port(enum action action, u8 operation, u32 addr, u32 value, u32 mask) {
+    return add((struct entry){ (u8)action, operation, ACPI_SPACE_IO, 2, 0, addr, NULL, value, mask });
+}
+
+/* The machine is reset when the timer has run down twice: each count is two ticks. Later chipsets have
+ * neither of the two base registers there, and describe their timer by WDAT. */
+static bool find_tco(void) {
+    u32 pm, rcba;
+    u64 gcs;
+    u32 tco;
+
+    if ((pci_port_read(LPC, PCI_ID) & 0xffff) != INTEL || pci_port_read(LPC, PCI_CLASS) >> 16 != CLASS_ISA)
+        return false;
+    pm = pci_port_read(LPC, LPC_PMBASE);
+    rcba = pci_port_read(LPC, LPC_RCBA);
+    if (!(pm & 1) || !(pm & 0xff80) || !(rcba & RCBA_EN) || !(pci_port_read(LPC, LPC_ACPI_CNTL) & ACPI_EN))
+        return false;
+    tco = (pm & 0xff80) + TCO;
+    gcs = (rcba & 0xffffc000u) + RCBA_GCS;
+    dog.period_ms = 2 * TICK_MS;
+    dog.most = TMR_MOST;
+    dog.least = TMR_LEAST;
+    return port(RESET_COUNTDOWN, WRITE_VALUE, tco + TCO_RLD, 1, 0xffff) &&
+           port(SET_COUNTDOWN, WRITE_COUNTDOWN | PRESERVE, tco + TCO_TMR, 0, TMR_MOST) &&
+           port(GET_COUNTDOWN, READ_COUNTDOWN, tco + TCO_TMR, 0, TMR_MOST) &&
+           port(SET_RUNNING, WRITE_VALUE | PRESERVE, tco + TCO1_CNT, 0, CNT_TMR_HLT) &&
+           port(SET_STOPPED, WRITE_VALUE | PRESERVE, tco + TCO1_CNT, CNT_TMR_HLT, CNT_TMR_HLT) &&
+           port(SET_STATUS, WRITE_VALUE, tco + TCO1_STS, STS_TIMEOUT, STS_TIMEOUT) &&
+           port(SET_STATUS, WRITE_VALUE, tco + TCO2_STS, STS_SECOND, STS_SECOND) &&
+           add((struct entry){ SET_REBOOT, WRITE_VALUE | PRESERVE, ACPI_SPACE_MEMORY, 4, 0, gcs, NULL, 0,
+                               GCS_NO_REBOOT }) &&
+           add((struct entry){ GET_REBOOT, READ_VALUE, ACPI_SPACE_MEMORY, 4, 0, gcs, NULL, 0,
+                               GCS_NO_REBOOT });
+}
+
+/* ---- life ---- */
+
+static u64 sign_every; /* ns */
+
+/* Once a CPU has been silent for so long that it was dumped, the machine is left to its watchdog. */
+static bool give_sign(struct work *w) {
+    if (!dog.name) return false;
+    if (smp_all_alive())
+        act(RESET_COUNTDOWN, 0);
+    else
+        counter_inc(&watchdog_withheld, WORK_CPU);
+    w->not_before = now_ns() + sign_every;
+    return true;
+}
+
+void watchdog_stop(void) {
+    if (dog.name) act(SET_STOPPED, 0);
+    dog.name = NULL;
+}
+
+/* NULL, or why it cannot be used. */
+static const char *start(u32 count) {
+    act(SET_REBOOT, 0);
+    if (has(GET_REBOOT) && !act(GET_REBOOT, 0)) return "it is wired not to reset the machine";
+    act(SET_COUNTDOWN, count);
+    if (has(GET_COUNTDOWN) && act(GET_COUNTDOWN, 0) != count) return "it does not keep its time";
+    act(SET_STATUS, 0);
+    act(SET_RUNNING, 0);
+    act(RESET_COUNTDOWN, 0);
+    return NULL;
+}
+
+void watchdog_init(const struct acpi_info *a, u32 seconds) {
+    const char *name = NULL, *why;
+    u64 count;
+
+    if (!seconds) return;
+    if (a->wdat && read_table(a->wdat, a->wdat_len)) name = "the firmware's table WDAT";
+    if (!name) {
+        dog.nr = 0;
+        if (find_tco()) name = "the chipset's TCO timer";
+    }
+    if (!name) {
+        log_warn("watchdog = %u: this machine has none that is known", seconds);
+        return;
+    }
+    count = ((u64)seconds * 1000 + dog.period_ms - 1) / dog.period_ms;
+    count = MAX(MIN(count, dog.most), dog.least);
+    why = start((u32)count);
+    if (why) {
+        log_warn("watchdog = %u: %s: %s", seconds, name, why);
+        return;
+    }
+    dog.name = name;
+    sign_every = count * dog.period_ms * NS_PER_MS / SIGNS_OF_LIFE;
+    log_info("watchdog: %s, %lu ms", name, count * dog.period_ms);
+    sign_of_life.step = give_sign;
+    sign_of_life.not_before = 0;
+    work_add(&sign_of_life);
+}
