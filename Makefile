@@ -119,6 +119,9 @@ NET_ELF     := $(NET_GUESTS:%=$(B)/guests/%.elf)
 LWIP        := $(B)/lwip
 
 $(eval $(call stamp,$(B)/guestlib/flags,$(CC) $(GUEST_CFLAGS)))
+# A guest that wants the C library or floating point is told so in a sentence (guestlib/no-libc/).
+NO_LIBC := -Iguestlib/no-libc -include guestlib/no-libc/no-float.h -Wunsuffixed-float-constants
+$(eval $(call stamp,$(B)/guests/flags,$(CC) $(NO_LIBC) $(GUEST_CFLAGS)))
 $(eval $(call stamp,$(B)/guestlib/objects,$(GUESTLIB_OBJ)))
 
 $(B)/guestlib/%.o: %.c $(B)/guestlib/flags
@@ -135,14 +138,14 @@ $(B)/libguest.a: $(GUESTLIB_OBJ) $(B)/guestlib/objects Makefile
 	@rm -f $@
 	$(call say,AR)
 	$(Q)ar rcs $@ $(GUESTLIB_OBJ)
-$(B)/guests/%.o: guests/%.c $(B)/guestlib/flags
+$(B)/guests/%.o: guests/%.c $(B)/guests/flags
 	@mkdir -p $(@D)
 	$(call say,CC)
-	$(Q)$(CC) $(GUEST_CFLAGS) -c $< -o $@
-$(B)/guests/test-%.o: tests/guest/%.c $(B)/guestlib/flags
+	$(Q)$(CC) $(NO_LIBC) $(GUEST_CFLAGS) -c $< -o $@
+$(B)/guests/test-%.o: tests/guest/%.c $(B)/guests/flags
 	@mkdir -p $(@D)
 	$(call say,CC)
-	$(Q)$(CC) $(GUEST_CFLAGS) -c $< -o $@
+	$(Q)$(CC) $(NO_LIBC) $(GUEST_CFLAGS) -c $< -o $@
 $(B)/guests/%.elf: $(B)/guests/%.o $(B)/libguest.a guestlib/guest.ld
 	$(call say,LD)
 	$(Q)$(GUEST_LD) -o $@ $< $(filter %/libguestnet.a,$^) $(B)/libguest.a

@@ -1,0 +1,2 @@
+/* Found instead of the C library's, which a guest does not have. */
+#error "A guest has no C library: <guest/thread.h> has threads, <guest/sync.h> locks."
