@@ -100,6 +100,8 @@ iso: $(B)/takt.elf $(B)/cfgdump guests ## the boot image alone: BIOS and UEFI, C
 
 GUEST_CFLAGS := -std=gnu11 -O2 -g $(WARN) -Iinclude -Iguestlib/include -I. -ffreestanding -fno-pic -fno-pie -mno-red-zone \
 	-mgeneral-regs-only -fno-stack-protector -fcf-protection=none -fno-asynchronous-unwind-tables -fno-strict-aliasing -MMD -MP
+# A function with large variables touches each page of them, so that none steps over the guard page of a stack.
+GUEST_CFLAGS += -fstack-clash-protection
 
 GUEST_LD := ld -nostdlib -z max-page-size=4096 -z noexecstack -T guestlib/guest.ld
 

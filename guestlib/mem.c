@@ -18,6 +18,7 @@ static struct mem_range pool[MAX_RANGES]; /* page-aligned; at the start only */
 static unsigned nr_pool;
 static size_t free_pages;
 static struct spinlock lock;
+static struct spinlock map_lock; /* of the page tables */
 
 /* Free pages in a row; it lies in the first of them. */
 struct run {
@@ -173,15 +174,16 @@ static u64 *below(u64 *entry, u64 page_size) {
 }
 
 int page_map(u64 va, u64 pa, u64 flags) {
-    u64 *t = boot_pml4;
+    u64 *t = boot_pml4, f = spin_lock_irqsave(&map_lock);
 
-    for (unsigned shift = 39; shift > 12; shift -= 9) {
+    for (unsigned shift = 39; t && shift > 12; shift -= 9)
         t = below(&t[va >> shift & 511], 1ull << (shift - 9));
-        if (!t) return -ENOMEM;
+    if (t) {
+        t[va >> 12 & 511] = pa | flags;
+        invlpg(va);
     }
-    t[va >> 12 & 511] = pa | flags;
-    invlpg(va);
-    return 0;
+    spin_unlock_irqrestore(&map_lock, f);
+    return t ? 0 : -ENOMEM;
 }
 
 int mem_map(u64 start, u64 end) {

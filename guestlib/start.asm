@@ -12,7 +12,7 @@ MSR_EFER    equ 0xc0000080
 EFER_LME    equ 0x100
 
 extern guest_start, vcpu_main
-global start32, ap_start, ap_end, ap_stack, ap_vcpu, boot_pml4
+global boot_guard, boot_stack, start32, ap_start, ap_end, ap_stack, ap_vcpu, boot_pml4
 
 ; The entry note (Xen, docs/misc/pvh.pandoc); the descriptor is 64 bits wide in a 64-bit container.
 section .note.pvh note alloc noexec nowrite align=4
@@ -132,5 +132,6 @@ section .bss nobits alloc write align=4096
 boot_pml4:      resb 4096
 boot_pdpt:      resb 4096
 boot_pd:        resb 4 * 4096
-boot_stack:     resb 16384
+boot_guard:     resb 4096               ; vcpu_init_first() takes it out of the mapping
+boot_stack:     resb 16384              ; THREAD_STACK
 boot_stack_top:

@@ -126,6 +126,8 @@ static void thread_main(void) {
     struct thread *t = v->current;
 
     spin_unlock(&v->lock);
+    /* Another vCPU took the guard page out of the mapping; this one may still remember it. */
+    invlpg((u64)t->stack - PAGE_SIZE);
     irq_enable();
     t->fn(t->arg);
     irq_disable();
@@ -137,12 +139,39 @@ static void thread_main(void) {
     __builtin_unreachable();
 }
 
+void *stack_alloc(void) {
+    char *p = page_alloc(1 + THREAD_STACK / PAGE_SIZE);
+
+    if (!p) return NULL;
+    if (page_map((u64)p, 0, 0)) {
+        page_free(p, 1 + THREAD_STACK / PAGE_SIZE);
+        return NULL;
+    }
+    return p + PAGE_SIZE;
+}
+
+void stack_free(void *stack) {
+    char *p = (char *)stack - PAGE_SIZE;
+
+    page_map((u64)p, (u64)p, PTE_P | PTE_W | PTE_U); /* cannot fail: the page table is there */
+    page_free(p, 1 + THREAD_STACK / PAGE_SIZE);
+}
+
+void stack_check(u64 address) {
+    const struct thread *t = this_vcpu()->current;
+    u64 stack = t ? (u64)t->stack : 0;
+
+    if (address < stack && address >= stack - PAGE_SIZE)
+        guest_panic("thread \"%s\" needs more than its stack of %u bytes (THREAD_STACK)", t->name,
+                    THREAD_STACK);
+}
+
 struct thread *thread_start(unsigned vcpu, const char *name, void (*fn)(void *), void *arg) {
     struct thread *t = calloc(1, sizeof(*t));
     u64 *sp;
 
     if (!t || !vcpu_get(vcpu)) goto fail;
-    t->stack = page_alloc(THREAD_STACK / PAGE_SIZE);
+    t->stack = stack_alloc();
     if (!t->stack) goto fail;
     t->name = name;
     t->fn = fn;
@@ -176,16 +205,17 @@ void thread_join(struct thread *t) {
         spin_unlock_irqrestore(&v->lock, f);
         if (!done) thread_yield();
     }
-    page_free(t->stack, THREAD_STACK / PAGE_SIZE);
+    stack_free(t->stack);
     free(t);
 }
 
-void thread_init_cpu(void) {
+void thread_init_cpu(void *stack) {
     struct vcpu *v = this_vcpu();
     struct thread *t = calloc(1, sizeof(*t));
 
     if (!t) guest_panic("no memory for the idle thread");
     t->name = "idle";
+    t->stack = stack;
     t->vcpu = v->id;
     t->state = THREAD_RUNNING;
     v->idle = v->current = t;

@@ -179,6 +179,8 @@ static void exception(struct vcpu *v, struct trap_frame *f) {
         return;
     }
     trap_dump(f);
+    /* The CPU pushes the frame of the page fault onto the same stack, which is a double fault. */
+    if (f->vector == EXC_DF) stack_check(read_cr2());
     guest_panic("unexpected %s at %lx", exception_name(f->vector), f->rip);
 }
 

@@ -15,7 +15,7 @@
 #define FW_CFG_DATA   0x511
 #define FW_CFG_CPUS   5
 
-extern char ap_start[], ap_end[];
+extern char ap_start[], ap_end[], boot_guard[], boot_stack[];
 extern u64 ap_stack;
 extern struct vcpu *ap_vcpu;
 
@@ -84,7 +84,8 @@ void vcpu_init_first(void) {
     lapic_init_cpu();
     time_init();
     time_init_cpu();
-    thread_init_cpu();
+    page_map((u64)boot_guard, 0, 0);
+    thread_init_cpu(boot_stack);
     irq_set_handler(VECTOR_CALL, on_call, NULL);
     first.online = true;
 }
@@ -93,7 +94,7 @@ void vcpu_main(struct vcpu *v) {
     init_tables(v);
     lapic_init_cpu();
     time_init_cpu();
-    thread_init_cpu();
+    thread_init_cpu(v->stack);
     __atomic_store_n(&v->online, true, __ATOMIC_RELEASE);
     sem_up(&came);
     thread_idle();
@@ -110,11 +111,12 @@ static u64 had(unsigned id, u64 start) { return on_takt() ? vcpu_times(id).run_n
 
 static bool start(unsigned id) {
     struct vcpu *v = calloc(1, sizeof(*v));
-    char *stack = page_alloc(THREAD_STACK / PAGE_SIZE);
+    char *stack = stack_alloc();
     u64 begin = time_ns();
 
     if (!v || !stack) return false;
     v->id = id;
+    v->stack = stack;
     ap_vcpu = v;
     ap_stack = (u64)stack + THREAD_STACK;
     vcpus[id] = v;

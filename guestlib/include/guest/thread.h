@@ -6,7 +6,7 @@
 #include <guest/time.h>
 
 #define THREAD_QUANTUM (10 * NS_PER_MS)
-#define THREAD_STACK   16384
+#define THREAD_STACK   16384 /* bytes; also in start.asm */
 
 enum thread_state { THREAD_RUNNING, THREAD_READY, THREAD_BLOCKED, THREAD_DONE };
 
@@ -18,7 +18,7 @@ struct thread {
     const char *name;
     void (*fn)(void *);
     void *arg;
-    void *stack;
+    void *stack; /* its lowest byte; the page below it is not mapped */
     struct timer timer;
     struct semaphore *waits; /* under that semaphore's lock */
     bool timed_out;
@@ -37,7 +37,15 @@ void sleep_ns(u64 ns);
 void preempt_disable(void);
 void preempt_enable(void);
 
-void thread_init_cpu(void); /* start-up only: makes the caller this vCPU's thread */
+/* A stack of THREAD_STACK bytes with a guard page below: whoever needs more gets a fault there, instead of
+ * writing over what lies below. Returns its lowest byte; NULL: no memory. */
+void *stack_alloc(void);
+void stack_free(void *stack);
+/* Ends the VM with a sentence if `address`, where a fault was, is in the guard page of this vCPU's thread. */
+void stack_check(u64 address);
+
+/* Start-up only: makes the caller, who runs on `stack`, this vCPU's thread. */
+void thread_init_cpu(void *stack);
 void thread_idle(void) __attribute__((noreturn));
 void thread_preempt(void); /* the tail of an interrupt */
 void thread_timer(u64 now);

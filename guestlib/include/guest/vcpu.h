@@ -22,6 +22,7 @@ struct vcpu {
     struct vcpu *self; /* GS:0 */
     u64 user_sp;       /* GS:8, kernel stack to return to from user_run(); 0: not in it */
     u64 try_sp;        /* GS:16, likewise of try_run() */
+    void *stack;       /* its first, which its idle thread keeps */
     u32 id;            /* also its LAPIC id */
     bool online;
     bool x2apic; /* the mode of its LAPIC */
@@ -41,7 +42,8 @@ struct vcpu {
     void *call_arg;
     u64 gdt[10];
     struct tss tss;
-    u8 df_stack[1024] __attribute__((aligned(16)));
+    /* For a double fault, which is how the end of a stack shows: printing the report needs much of it. */
+    u8 df_stack[8192] __attribute__((aligned(16)));
 };
 
 static inline struct vcpu *this_vcpu(void) {
