@@ -157,13 +157,13 @@ void stack_free(void *stack) {
     page_free(p, 1 + THREAD_STACK / PAGE_SIZE);
 }
 
-void stack_check(u64 address) {
+void stack_check(u64 rip, u64 address) {
     const struct thread *t = this_vcpu()->current;
     u64 stack = t ? (u64)t->stack : 0;
 
     if (address < stack && address >= stack - PAGE_SIZE)
-        guest_panic("thread \"%s\" needs more than its stack of %u bytes (THREAD_STACK)", t->name,
-                    THREAD_STACK);
+        guest_panic_at(rip, "thread \"%s\" needs more than its stack of %u bytes (THREAD_STACK)", t->name,
+                       THREAD_STACK);
 }
 
 struct thread *thread_start(unsigned vcpu, const char *name, void (*fn)(void *), void *arg) {

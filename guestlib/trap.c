@@ -180,8 +180,8 @@ static void exception(struct vcpu *v, struct trap_frame *f) {
     }
     trap_dump(f);
     /* The CPU pushes the frame of the page fault onto the same stack, which is a double fault. */
-    if (f->vector == EXC_DF) stack_check(read_cr2());
-    guest_panic("unexpected %s at %lx", exception_name(f->vector), f->rip);
+    if (f->vector == EXC_DF) stack_check(f->rip, read_cr2());
+    guest_panic_at(f->rip, "unexpected %s at %lx", exception_name(f->vector), f->rip);
 }
 
 static void interrupt(struct vcpu *v, u8 vector) {

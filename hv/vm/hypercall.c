@@ -129,7 +129,10 @@ static i64 hc_vcpu_info(struct vcpu *v, const u64 *a) {
 
 static i64 hc_shutdown(struct vcpu *v, const u64 *a) {
     if (a[0] > TAKT_SHUTDOWN_CRASH) return -EINVAL;
-    vm_shutdown(v->vm, (enum takt_shutdown)a[0], (int)a[1]);
+    if (a[0] == TAKT_SHUTDOWN_CRASH)
+        vm_gives_up(v->vm, (int)a[1], a[2]);
+    else
+        vm_shutdown(v->vm, (enum takt_shutdown)a[0], (int)a[1]);
     return 0;
 }
 

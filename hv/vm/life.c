@@ -442,11 +442,17 @@ void vm_crash(struct vm *vm, struct vcpu *v, const char *fmt, ...) {
         queue_destroy(vm, NULL, NULL, vm->config.on_crash == ON_CRASH_RESTART);
 }
 
+void vm_gives_up(struct vm *vm, int code, u64 where) {
+    const struct module *m = module_find(vm->config.image);
+    char symbol[IMAGE_SYMBOL] = "";
+
+    vm->exit_code = code;
+    if (m && where) image_symbol(m, where, symbol);
+    vm_crash(vm, NULL, "it says so itself, with code %d%s%s", code, *symbol ? ", in " : "", symbol);
+}
+
 void vm_shutdown(struct vm *vm, enum takt_shutdown how, int code) {
-    if (how == TAKT_SHUTDOWN_CRASH) {
-        vm->exit_code = code;
-        vm_crash(vm, NULL, "it says so itself, with code %d", code);
-    } else if (stop(vm, VM_SHUTDOWN)) {
+    if (stop(vm, VM_SHUTDOWN)) {
         vm->exit_code = code;
         log_info("%s: %s with code %d", vm->name, how == TAKT_SHUTDOWN_REBOOT ? "reboots" : "ends", code);
         queue_destroy(vm, NULL, NULL, how == TAKT_SHUTDOWN_REBOOT);

@@ -157,6 +157,80 @@ static const char *mb_load(struct loader *l, u64 at) {
     return add_segment(l, start, offset, filesz, memsz);
 }
 
+/* ---- symbols, for the report of a crash ---- */
+
+#define SHT_SYMTAB    2
+#define SHF_EXECINSTR 4u
+#define STT_NOTYPE    0 /* what assemblers make */
+#define STT_FUNC      2
+#define SECTIONS_MAX  64u
+#define SYMBOLS_MAX   4096u /* some ten instructions each, with interrupts off */
+#define SECTION       64u   /* bytes of Elf64_Shdr */
+
+struct symbol { /* Elf64_Sym */
+    u32 name;
+    u8 info, other;
+    u16 section;
+    u64 value, size;
+} __attribute__((packed)); /* a file may have it at any address */
+
+struct symtab {
+    u64 symbols, n, names, names_len; /* where they are in the file, and how many */
+};
+
+/* Finds the symbol table; false: there is none, or the address is not in the image's code. */
+static bool find_symtab(const struct loader *l, u64 address, struct symtab *t) {
+    u64 sections = get(l, 40, 8), n = MIN(get(l, 60, 2), SECTIONS_MAX);
+    bool code = false, found = false;
+
+    if (get(l, 0, 4) != ELF_MAGIC || get(l, 4, 1) != 2 || get(l, 58, 2) != SECTION) return false;
+    if (!in_file(l, sections, n * SECTION)) return false;
+    for (u64 i = 0, at = sections; i < n; i++, at += SECTION) {
+        u64 names = sections + get(l, at + 40, 4) * SECTION;
+
+        if (get(l, at + 8, 8) & SHF_EXECINSTR) code |= address - get(l, at + 16, 8) < get(l, at + 32, 8);
+        if (get(l, at + 4, 4) != SHT_SYMTAB || get(l, at + 56, 8) != sizeof(struct symbol)) continue;
+        if (get(l, at + 40, 4) >= n) continue;
+        *t = (struct symtab){ .symbols = get(l, at + 24, 8),
+                              .n = get(l, at + 32, 8) / sizeof(struct symbol),
+                              .names = get(l, names + 24, 8),
+                              .names_len = get(l, names + 32, 8) };
+        found = t->n <= SYMBOLS_MAX && in_file(l, t->symbols, t->n * sizeof(struct symbol)) &&
+                in_file(l, t->names, t->names_len);
+    }
+    return code && found;
+}
+
+void image_symbol(const struct module *m, u64 address, char text[IMAGE_SYMBOL]) {
+    struct loader l = { .image = m->data, .size = m->size };
+    u64 best = 0, name = 0;
+    char function[IMAGE_SYMBOL - 20]; /* the rest is for +0x and 16 digits */
+    const struct symbol *first;
+    struct symtab t = { 0 };
+    u32 len = 0;
+
+    text[0] = 0;
+    if (!find_symtab(&l, address, &t)) return;
+    first = (const void *)(l.image + t.symbols);
+    for (const struct symbol *s = first; s < first + t.n; s++) {
+        unsigned type = s->info & 15;
+
+        if (type != STT_FUNC && type != STT_NOTYPE) continue;
+        if (s->section == 0 || s->section >= SECTIONS_MAX) continue; /* undefined; a constant */
+        if (s->value > address || s->value < best) continue;
+        best = s->value;
+        name = s->name;
+    }
+    for (; name < t.names_len && len < sizeof(function) - 1; name++) {
+        char c = (char)get(&l, t.names + name, 1);
+
+        if (!c) break;
+        function[len++] = c < ' ' || c > '~' ? '?' : c; /* it goes to a terminal */
+    }
+    function[len] = 0;
+    if (len) hv_snprintf(text, IMAGE_SYMBOL, "%s+0x%lx", function, address - best);
+}
+
 /* ---- the whole ---- */
 
 /* Where the start page goes: in low memory that the image leaves free. 0: nowhere. */

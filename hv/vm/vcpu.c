@@ -312,7 +312,9 @@ static void dump_reach(struct vcpu *v) {
 }
 
 void vcpu_dump(struct vcpu *v) {
+    const struct module *m = module_find(v->vm->config.image);
     const struct guest_regs *r = &v->virt.regs;
+    char symbol[IMAGE_SYMBOL] = "";
     struct guest_seg cs;
 
     virt->get_seg(&v->virt, SEG_CS, &cs);
@@ -322,6 +324,8 @@ void vcpu_dump(struct vcpu *v) {
     for (unsigned i = 0; i < 16; i += 4)
         log_err("  r%u-%u: %016lx %016lx %016lx %016lx", i, i + 3, r->gpr[i], r->gpr[i + 1], r->gpr[i + 2],
                 r->gpr[i + 3]);
+    if (m) image_symbol(m, r->rip, symbol);
+    if (*symbol) log_err("  in %s of image %s", symbol, m->name);
     dump_reach(v);
     vcpu_dump_exits(v);
 }

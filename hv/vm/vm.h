@@ -92,6 +92,11 @@ struct loader {
 const char *load_start(struct loader *l, struct vm *vm,
                        const struct module *m); /* NULL, or why it is refused */
 bool load_step(struct loader *l);               /* true: call again */
+/* The function of an image that a virtual address is in, as "fill+0x14", by the ELF symbol table in the file
+ * (64 bits). Empty if that cannot be told: no table, more symbols than a pCPU may be held up for (4,096), or
+ * an address outside of the image's code. */
+#define IMAGE_SYMBOL 64
+void image_symbol(const struct module *m, u64 address, char text[IMAGE_SYMBOL]);
 
 /* Creation or destruction under way: at most one at a time. Of the housekeeping pCPU, once queued. */
 struct vm_job {
@@ -189,8 +194,11 @@ extern void (*vm_stopped)(struct vm *vm);
 /* What a guest did wrong is its problem: log one sentence with its state, stop it, act on on_crash. Callable
  * from an exit handler; the vCPU does not enter again. `v` may be NULL. */
 void vm_crash(struct vm *vm, struct vcpu *v, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
-/* The guest ends itself: it is destroyed, made anew (reboot), or treated as crashed. */
+/* The guest ends itself: it is destroyed, or made anew (reboot). */
 void vm_shutdown(struct vm *vm, enum takt_shutdown how, int code);
+/* The guest says that it cannot go on; `where` is the address of the instruction, 0: it does not say. As
+ * vm_crash. */
+void vm_gives_up(struct vm *vm, int code, u64 where);
 
 /* ---- the loop of a pCPU (run.c): never returns. The pCPU is online in the scheduler, its timers are set up
  * and virt->cpu_enable() is done ---- */

@@ -80,7 +80,9 @@ enum takt_hypercall {
      * them the vector. */
     TAKT_HC_EVTCHN_VECTOR = 11,
     TAKT_HC_VCPU_INFO = 12, /* (vCPU, gpa of a struct takt_vcpu_info) -> 0 */
-    TAKT_HC_SHUTDOWN = 13,  /* (TAKT_SHUTDOWN_*, code) -> does not return */
+    /* (TAKT_SHUTDOWN_*, code, of a crash the address of the instruction or 0) -> does not return. Takt tells
+     * the function that the address is in. */
+    TAKT_HC_SHUTDOWN = 13,
     TAKT_HC_IO_REPORT =
         14, /* (n <= TAKT_IO_REPORT_MAX) -> 0: the driver took n device interrupts since its last
                                    report that Takt did not see. They count as events that others raised. */

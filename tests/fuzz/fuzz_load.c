@@ -7,6 +7,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     struct vcpu *v = fuzz_vcpu();
     struct module m = { "fuzz", NULL, 0 };
     struct loader l;
+    char symbol[IMAGE_SYMBOL];
     u8 *file;
     bool raw = take(&in, 1) & 1;
 
@@ -24,6 +25,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         while (load_step(&l)) check(++steps < 100);
         check(v->virt.regs.rip < v->vm->mem.size);
     }
+    image_symbol(&m, take_value(&in), symbol);
+    check(strlen(symbol) < sizeof(symbol));
     free(file);
     return 0;
 }

@@ -2,6 +2,7 @@
 
 What a test needs stands in comments at the top of its file, each on a line of its own (in tests/guest32, after `;`):
   /* expect: crashed */    Takt has to stop this VM; the default is a RESULT: SUCCESS of its own
+  /* expect: crashed, X */ the same, and its report has to have the regular expression X
   /* vcpus: 2 */           virtual CPUs (1)
   /* memory: 4 */          MiB (4)
   /* args: one two */      its command line (empty); `platform=qemu` or the like is appended to it
@@ -103,6 +104,13 @@ def boot(platform, tests, directory, image="takt.elf"):
         return re.sub("\x1b\\[[0-9;]*[A-Za-z]", "", machine.serial()), how
 
 
+def reported(test, text):
+    """What is said of its crash: that line of the log, and the lines behind it that are set in."""
+    log = "".join(re.findall(r"\[ *\d+\.\d+\] .*\n", text))  # not what the shell says in between
+    m = re.search(rf"\] {re.escape(test.name)}: crashed: .*\n(?:.*?\]   .*\n)*", log)
+    return m[0] if m else ""
+
+
 def judge(test, text, how):
     """The result of one test from all that a boot printed."""
     lines = [l for l in text.split("\n") if re.search(rf"\]\s*{re.escape(test.name)}(-\d+)?: ", l)]
@@ -110,7 +118,10 @@ def judge(test, text, how):
     crashed = next((l for l in lines if re.search(r"crashed", l)), None)
     results = [re.search(r"RESULT: (SUCCESS|SKIP|ERROR|FAILURE)\s*(.*)", l) for l in lines]
     results = [r for r in results if r]
-    if test.expect == "crashed":
+    expect, _, words = test.expect.partition(", ")
+    if expect == "crashed":
+        if crashed and words and not re.search(words, reported(test, text)):
+            return Result("FAILURE", f"the report does not say {words}", log)
         if crashed:
             return Result("SUCCESS", crashed, log)
         if results:

@@ -334,6 +334,112 @@ static void test_modules(void **state) {
     fail();
 }
 
+/* ---- symbols ---- */
+
+static Elf64_Shdr *sh(unsigned n) { return (Elf64_Shdr *)(file + 0x900) + n; }
+
+static Elf64_Sym *sym(unsigned n) { return (Elf64_Sym *)(file + 0xa00) + n; }
+
+/* Of 0x2000 bytes of text at 0x100000: fill from 0x100010, spill (of assembler: no type) from 0x100800; a
+ * variable and a constant that are nearer to some addresses, but no functions; names at 0xb00. */
+static void good_symbols(void) {
+    static const char names[] = "\0fill\0spill\0variable";
+
+    eh()->e_shoff = 0x900;
+    eh()->e_shentsize = sizeof(Elf64_Shdr);
+    eh()->e_shnum = 4;
+    *sh(1) = (Elf64_Shdr){ .sh_type = SHT_PROGBITS,
+                           .sh_flags = SHF_ALLOC | SHF_EXECINSTR,
+                           .sh_addr = 0x100000,
+                           .sh_offset = 0x1000,
+                           .sh_size = 0x2000 };
+    *sh(2) = (Elf64_Shdr){ .sh_type = SHT_SYMTAB,
+                           .sh_offset = 0xa00,
+                           .sh_size = 5 * sizeof(Elf64_Sym),
+                           .sh_link = 3,
+                           .sh_entsize = sizeof(Elf64_Sym) };
+    *sh(3) = (Elf64_Shdr){ .sh_type = SHT_STRTAB, .sh_offset = 0xb00, .sh_size = sizeof(names) };
+    *sym(1) = (Elf64_Sym){ .st_name = 1, .st_info = STT_FUNC, .st_shndx = 1, .st_value = 0x100010 };
+    *sym(2) = (Elf64_Sym){ .st_name = 6, .st_info = STT_NOTYPE, .st_shndx = 1, .st_value = 0x100800 };
+    *sym(3) = (Elf64_Sym){ .st_name = 12, .st_info = STT_OBJECT, .st_shndx = 1, .st_value = 0x100900 };
+    *sym(4) = (Elf64_Sym){ .st_name = 12, .st_info = STT_NOTYPE, .st_shndx = SHN_ABS, .st_value = 0x100700 };
+    memcpy(file + 0xb00, names, sizeof(names));
+}
+
+static const char *symbol(u64 address) {
+    static char text[IMAGE_SYMBOL];
+    struct module m = { "test", file, file_size };
+
+    image_symbol(&m, address, text);
+    return text;
+}
+
+static void test_symbols(void **state) {
+    assert_string_equal(symbol(0x100010), ""); /* an image without a table */
+    good_symbols();
+    assert_string_equal(symbol(0x100010), "fill+0x0");
+    assert_string_equal(symbol(0x1007ff), "fill+0x7ef");
+    assert_string_equal(symbol(0x100800), "spill+0x0");
+    assert_string_equal(symbol(0x101fff), "spill+0x17ff");
+    assert_string_equal(symbol(0x10000f), ""); /* before the first */
+    assert_string_equal(symbol(0x102000), ""); /* behind the text */
+    assert_string_equal(symbol(~0ull), "");
+    memcpy(file + 0xb01, "fi\033l", 4);
+    assert_string_equal(symbol(0x100010), "fi?l+0x0");
+}
+
+/* Nothing in the table is believed; it costs no more than the bound, however large it says that it is. */
+static void test_symbols_that_lie(void **state) {
+    good_symbols();
+    eh()->e_shoff = FILE_SIZE - 64;
+    assert_string_equal(symbol(0x100010), "");
+    eh()->e_shoff = ~0ull;
+    assert_string_equal(symbol(0x100010), "");
+    good_symbols();
+    eh()->e_shentsize = 1;
+    assert_string_equal(symbol(0x100010), "");
+    good_symbols();
+    sh(2)->sh_offset = FILE_SIZE - 8;
+    assert_string_equal(symbol(0x100010), "");
+    good_symbols();
+    sh(2)->sh_entsize = 0;
+    assert_string_equal(symbol(0x100010), "");
+    good_symbols();
+    sh(2)->sh_link = 9;
+    assert_string_equal(symbol(0x100010), "");
+    good_symbols();
+    sh(3)->sh_offset = ~0ull;
+    assert_string_equal(symbol(0x100010), "");
+    good_symbols();
+    sym(1)->st_name = 0xffffffff;
+    assert_string_equal(symbol(0x100010), "");
+    good_symbols();
+    sh(3)->sh_size = 3; /* the name goes on behind its table */
+    assert_string_equal(symbol(0x100010), "fi+0x0");
+    good_symbols();
+    eh()->e_ident[EI_CLASS] = ELFCLASS32;
+    assert_string_equal(symbol(0x100010), "");
+    file_size = 70;
+    assert_string_equal(symbol(0x100010), "");
+}
+
+/* Linux has 100,000 symbols: to look through them would hold the pCPU up for milliseconds. */
+static void test_too_many_symbols(void **state) {
+    u64 n = 5000;
+
+    file_size = 0x1000 + n * sizeof(Elf64_Sym) + FILE_SIZE;
+    file = realloc(file, file_size);
+    good_elf();
+    good_symbols();
+    memset(file + FILE_SIZE, 0, file_size - FILE_SIZE);
+    memcpy(file + FILE_SIZE, file + 0xa00, 5 * sizeof(Elf64_Sym));
+    sh(2)->sh_offset = FILE_SIZE;
+    sh(2)->sh_size = n * sizeof(Elf64_Sym);
+    assert_string_equal(symbol(0x100010), "");
+    sh(2)->sh_size = 4096 * sizeof(Elf64_Sym);
+    assert_string_equal(symbol(0x100010), "fill+0x0");
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void) {
@@ -348,6 +454,9 @@ int main(void) {
         TEST(test_multiboot_lies),
         TEST(test_large_in_steps),
         TEST(test_second_note),
+        TEST(test_symbols),
+        TEST(test_symbols_that_lie),
+        TEST(test_too_many_symbols),
         TEST(test_modules),
     };
 

@@ -16,6 +16,8 @@ int main(void);
 void guest_exit(int code) __attribute__((noreturn));
 /* One sentence, then the end as a crash. */
 void guest_panic(const char *fmt, ...) __attribute__((noreturn, format(printf, 1, 2)));
+/* The same, about the instruction at `where`, not about the caller. Takt's report names its function. */
+void guest_panic_at(u64 where, const char *fmt, ...) __attribute__((noreturn, format(printf, 2, 3)));
 /* Called by guest_panic() with the sentence instead of crashing, if set. */
 extern void (*guest_panic_hook)(const char *why);
 

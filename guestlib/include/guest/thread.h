@@ -41,8 +41,9 @@ void preempt_enable(void);
  * writing over what lies below. Returns its lowest byte; NULL: no memory. */
 void *stack_alloc(void);
 void stack_free(void *stack);
-/* Ends the VM with a sentence if `address`, where a fault was, is in the guard page of this vCPU's thread. */
-void stack_check(u64 address);
+/* Ends the VM with a sentence if `address`, which the instruction at `rip` could not reach, is in the guard
+ * page of this vCPU's thread. */
+void stack_check(u64 rip, u64 address);
 
 /* Start-up only: makes the caller, who runs on `stack`, this vCPU's thread. */
 void thread_init_cpu(void *stack);
