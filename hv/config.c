@@ -86,6 +86,7 @@ static const struct key {
     KEY(HYPERVISOR, config, "loglvl", LOGLVL, loglvl),
     KEY(HYPERVISOR, config, "seed", NUMBER, seed),
     KEY(HYPERVISOR, config, "vfs", COUNT, vfs),
+    KEY(HYPERVISOR, config, "relax_rmrr", BOOL, relax_rmrr),
     KEY(HYPERVISOR, config, "noreboot", BOOL, noreboot),
     KEY(HYPERVISOR, config, "watchdog", SECONDS, watchdog),
     KEY(HYPERVISOR, config, "smt", BOOL, smt),

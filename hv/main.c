@@ -114,7 +114,7 @@ static void devices_init(void) {
     const char *how = pci_space_init(&acpi, &all_ram);
 
     pci_enumerate();
-    iommu_read(&acpi);
+    iommu_read(&acpi, config.relax_rmrr);
     pci_quiesce();
     if (sriov_enable(config.vfs)) {
         delay_ns(SRIOV_SETTLE_NS);

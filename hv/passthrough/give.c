@@ -301,7 +301,7 @@ static int switch_on(struct vm *vm, struct pci_device *d, u64 *at) {
 
 /* After its reset each BAR is one part or more, and what switches it on is one. */
 static int attach_part(struct vm *vm, struct pci_device *d, u64 *at) {
-    int r = d->confined ? iommu_prepare(vm) : 0;
+    int r = d->confined ? iommu_prepare(vm, d) : 0;
 
     if (!r) r = d->part < ARRAY_SIZE(d->bar) ? attach_bar(vm, d, d->part) : switch_on(vm, d, at);
     if (r) return r;

@@ -71,8 +71,10 @@ enum { REG_INTERRUPTS = 0xb8 };
 #define MAX_DOMAINS             64u
 #define FIRMWARE                1u /* its domain; 0 is for nobody, 6.1 */
 #define CHUNKS_A_PART           64u
-#define FAULT_PAUSE             NS_PER_MS /* from one interrupt about faults to the next */
-#define FAULT_SAYS              NS_PER_S  /* from one sentence about a device to the next */
+#define REGION_PART             (256ull << 10) /* of a region that firmware reserves, mapped in one part */
+#define REGION_MAX              (16ull << 20)  /* it is unmapped in one */
+#define FAULT_PAUSE             NS_PER_MS      /* from one interrupt about faults to the next */
+#define FAULT_SAYS              NS_PER_S       /* from one sentence about a device to the next */
 
 struct tables {
     struct tables *next;
@@ -93,12 +95,16 @@ struct iommu_unit {
 };
 
 struct iommu_domain {
-    u32 id, chunks; /* of RAM that is mapped */
+    u32 id, chunks;    /* of RAM that is mapped */
+    u32 regions;       /* of those that firmware reserves: a bit each that is mapped ... */
+    u64 region_mapped; /* ... and how much of the next one */
     struct npt npt;
 };
 
 static struct dmar_info dmar;
 static struct iommu_unit unit[DMAR_MAX_UNITS];
+static u32 regions_believed;   /* a bit each: those that devices are let reach */
+static bool relax;             /* devices that firmware goes on using may be given */
 static bool on, x2apic, eager; /* some unit is; APICs' ids have 32 bits; what is added is flushed, too */
 static const char *why_off = "no IOMMU is in use";
 static struct npt_format format;
@@ -253,6 +259,28 @@ static bool is_unsure(const struct pci_device *d) {
     return dmar.unsure;
 }
 
+/* Is this region one of the device's? */
+static bool has_region(const struct pci_device *d, u32 n) {
+    u32 bdf = d->pf ? d->pf->bdf : d->bdf;
+
+    for (const struct dmar_scope *s = dmar.scope; s < dmar.scope + dmar.nr_scopes; s++)
+        if (s->of_region && s->of == n && covers(s, bdf)) return true;
+    return false;
+}
+
+/* Was it mapped at boot, or is it not believed? */
+static bool region_is_good(u32 n) { return regions_believed >> n & 1; }
+
+static u64 region_len(u32 n) { return dmar.region[n].last + 1 - dmar.region[n].first; }
+
+static const char *region_refused(const struct pci_device *d) {
+    if (!relax) return "firmware goes on using it (RMRR; relax_rmrr allows it)";
+    for (u32 n = 0; n < dmar.nr_regions; n++)
+        if (has_region(d, n) && region_is_good(n) && region_len(n) > REGION_MAX)
+            return "firmware reserves more than 16 MiB of memory for it (RMRR)";
+    return NULL;
+}
+
 bool iommu_blocks(const struct pci_device *d) {
     const struct iommu_unit *u = on ? unit_of(d) : NULL;
 
@@ -265,7 +293,7 @@ const char *iommu_refused(const struct pci_device *d) {
     if (!on) return why_off;
     if (!u) return "no IOMMU is said to have it";
     if (is_unsure(d)) return "firmware's table of IOMMUs has a malformed entry";
-    if (!u->why && scope_of(d, true)) return "firmware goes on using it (RMRR)";
+    if (!u->why && scope_of(d, true)) return region_refused(d);
     return u->why;
 }
 
@@ -298,7 +326,59 @@ static int begin_domain(struct vm *vm) {
     return err;
 }
 
-int iommu_prepare(struct vm *vm) {
+/* The next part of what firmware reserves for the device: 1 if there is more. */
+static int map_region(struct vm *vm, const struct pci_device *d) {
+    struct iommu_domain *m = vm->dma;
+    u64 high_end = TAKT_HIGH_RAM + vm->mem.size - vm->mem.low_size, first, len;
+    u32 n = 0;
+
+    while (n < dmar.nr_regions && (m->regions >> n & 1 || !region_is_good(n) || !has_region(d, n))) n++;
+    if (n == dmar.nr_regions) return 0;
+    first = dmar.region[n].first;
+    if (first < vm->mem.low_size || (first + region_len(n) > TAKT_HIGH_RAM && first < high_end) ||
+        first + region_len(n) > TAKT_BAR_GPA)
+        return give_refuse(vm, -EINVAL,
+                           "memory that firmware reserves for PCI device %s lies where this VM has its own",
+                           d->name);
+    len = MIN(region_len(n) - m->region_mapped, REGION_PART);
+    first += m->region_mapped;
+    if (npt_map(&m->npt, first, first, len, NPT_RW, NPT_WB)) return -ENOMEM;
+    m->region_mapped += len;
+    if (m->region_mapped == region_len(n)) {
+        m->regions |= 1u << n;
+        m->region_mapped = 0;
+        log_warn("%s: relax_rmrr: who controls this VM can read and write %lx to %lx, which firmware"
+                 " uses by PCI device %s",
+                 vm->name, dmar.region[n].first, dmar.region[n].last, d->name);
+    }
+    return 1;
+}
+
+/* Does another device of the VM need it? */
+static bool region_shared(const struct vm *vm, const struct pci_device *d, u32 n) {
+    for (u32 i = 0; i < vm->nr_pci; i++)
+        if (vm->pci[i] && vm->pci[i] != d && vm->pci[i]->iommu && has_region(vm->pci[i], n)) return true;
+    return false;
+}
+
+/* Also one that was mapped in part. */
+static void unmap_regions(const struct vm *vm, const struct pci_device *d) {
+    struct iommu_domain *m = vm->dma;
+    bool any = false;
+
+    for (u32 n = 0; m && n < dmar.nr_regions; n++) {
+        if (!region_is_good(n) || !has_region(d, n) || region_shared(vm, d, n)) continue;
+        if (!(m->regions >> n & 1) && !m->region_mapped) continue;
+        npt_unmap(&m->npt, dmar.region[n].first, region_len(n));
+        m->regions &= ~(1u << n);
+        any = true;
+    }
+    if (!any) return;
+    m->region_mapped = 0;
+    FOR_UNITS(u) flush(u, FLUSH_DOMAIN(m->id));
+}
+
+int iommu_prepare(struct vm *vm, const struct pci_device *d) {
     u32 part = format.small ? 1 : CHUNKS_A_PART;
     int err = vm->dma ? 0 : begin_domain(vm);
     struct iommu_domain *m = vm->dma;
@@ -308,7 +388,7 @@ int iommu_prepare(struct vm *vm) {
         if (npt_map(&m->npt, guestmem_chunk_gpa(&vm->mem, m->chunks), vm->mem.chunk[m->chunks], CHUNK_SIZE,
                     NPT_RW, NPT_WB))
             return -ENOMEM;
-    return m->chunks < vm->mem.grown;
+    return m->chunks < vm->mem.grown ? 1 : map_region(vm, d);
 }
 
 void iommu_release(struct vm *vm) {
@@ -372,19 +452,26 @@ static int attach(struct pci_device *d, struct iommu_unit *u, const struct iommu
 
 int iommu_attach(struct pci_device *d, struct vm *vm) {
     struct iommu_unit *u = unit_of(d);
+    u64 *e = context_of(u, d->bdf);
 
     d->faults = 0;
+    if (e && *e & PRESENT) { /* that of the domain FIRMWARE, from boot */
+        entry_set(e, 0, 0);
+        flush_context(u, FIRMWARE);
+    }
     return attach(d, u, vm->dma);
 }
 
 void iommu_detach(struct pci_device *d) {
     u64 *e;
 
-    if (!d->iommu) return;
-    e = context_of(d->iommu, d->bdf);
-    entry_set(e, 0, 0);
-    flush_context(d->iommu, (u32)(e[1] >> 8));
-    d->iommu = NULL;
+    if (d->iommu) {
+        e = context_of(d->iommu, d->bdf);
+        entry_set(e, 0, 0);
+        flush_context(d->iommu, (u32)(e[1] >> 8));
+        d->iommu = NULL;
+    }
+    if (relax && d->owner) unmap_regions(d->owner, d);
 }
 
 /* ---- interrupts, 5.1.3 and 9.10 ---- */
@@ -609,6 +696,8 @@ static int map_regions(const struct memmap *ram) {
             log_warn("firmware wants devices to reach %lx, which is RAM: they do not", first);
         else if (npt_map(&m->npt, first, first, len, NPT_RW, NPT_WB))
             return -ENOMEM;
+        else
+            regions_believed |= 1u << i;
     }
     for (u32 i = 0; m && i < pci_count(); i++) {
         struct iommu_unit *u = unit_of(pci_at(i));
@@ -620,7 +709,8 @@ static int map_regions(const struct memmap *ram) {
     return 0;
 }
 
-void iommu_read(const struct acpi_info *a) {
+void iommu_read(const struct acpi_info *a, bool relax_rmrr) {
+    relax = relax_rmrr;
     if (a->dmar) dmar_parse(&dmar, a->dmar, a->dmar_len);
 }
 

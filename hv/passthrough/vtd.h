@@ -7,8 +7,10 @@
 #include "passthrough/pci.h"
 #include "platform/irq.h"
 
-/* Once at boot, after pci_enumerate(): reads firmware's tables, and changes nothing. */
-void iommu_read(const struct acpi_info *a);
+/* Once at boot, after pci_enumerate(): reads firmware's tables, and changes nothing. `relax`: a
+ * device that firmware goes on using (RMRR) may be given to a VM all the same, and all devices of
+ * that VM then reach the memory that firmware uses it by. */
+void iommu_read(const struct acpi_info *a, bool relax);
 /* Do the tables say that firmware goes on using this device (RMRR)? */
 bool iommu_firmware_uses(const struct pci_device *d);
 /* Once at boot, after iommu_read(). `ram`: all of the machine's. NULL: DMA and interrupts are
@@ -19,11 +21,12 @@ const char *iommu_refused(const struct pci_device *d);
 /* What is not attached is blocked: unsafe_dma would be of no use. */
 bool iommu_blocks(const struct pci_device *d);
 
-/* The domain of a VM: what its devices reach, at guest-physical addresses. iommu_prepare() makes it, of its
- * RAM, in parts: 1: call again; -ENOMEM; -EBUSY: there are windows already, which would not be in it; then
- * with vm->why. Not under backend_lock. iommu_release(), with no device attached any more, frees it, or what
- * there is of it. */
-int iommu_prepare(struct vm *vm);
+/* The domain of a VM: what its devices reach, at guest-physical addresses. iommu_prepare() makes
+ * it, of its RAM and of the memory that firmware reserves for the device `d`, in parts: 1: call
+ * again; -ENOMEM; -EBUSY: there are windows already, which would not be in it; then with
+ * vm->why. Not under backend_lock. iommu_release(), with no device attached any more, frees it,
+ * or what there is of it. */
+int iommu_prepare(struct vm *vm, const struct pci_device *d);
 void iommu_release(struct vm *vm);
 /* All devices of the VM reach [hpa, ...) at `gpa` instead of what was there, to read and to write; HPA_NONE:
  * nothing. At return none of them uses what was there before. A VM without a domain: does nothing. From any

@@ -129,14 +129,14 @@ static void test_region(void **state) {
     table[48 + 16] = 0xff;
     table[48 + 24 + 6] = 3;
     add(0x02000000);
-    iommu_read(&acpi);
+    iommu_read(&acpi, false);
     assert_true(stays());
     assert_string_equal(fake_log_last,
                         "PCI device 00:03.0 stays master of the bus: firmware goes on using it (RMRR)");
     table[48 + 24 + 6] = 4; /* another one's */
-    iommu_read(&acpi);
+    iommu_read(&acpi, false);
     assert_false(stays());
-    iommu_read(&no_tables);
+    iommu_read(&no_tables, false);
 }
 
 int main(void) {

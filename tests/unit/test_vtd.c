@@ -17,6 +17,7 @@ static u8 table[512];
 static u32 end;
 static const char *why;
 static u64 frames, heap;
+static bool relaxed;
 
 static void add(const void *bytes, u32 n) {
     memcpy(table + end, bytes, n);
@@ -75,7 +76,8 @@ static void boot(void) {
     give_init(&acpi, &ram);
     acpi.dmar = table;
     acpi.dmar_len = end;
-    iommu_read(&acpi);
+    iommu_read(&acpi, relaxed);
+    regions_believed = 0;
     why = iommu_init(&acpi, &ram);
     frames = frame_free_count();
     heap = heap_in_use();
@@ -92,6 +94,7 @@ static int group_setup(void **state) {
 static int setup(void **state) {
     struct fake_pci *bridge;
 
+    relaxed = false;
     model_reset();
     fake_timers_reset();
     fake_clock(1000);
@@ -310,14 +313,14 @@ static void test_windows_before(void **state) {
     boot();
     vm = driver();
     vm->back.nr_windows = 1;
-    assert_int_equal(iommu_prepare(vm), -EBUSY);
+    assert_int_equal(iommu_prepare(vm, pci_find(NIC)), -EBUSY);
     assert_string_equal(vm->why, "it has other VMs' RAM already, which its first device would not reach");
     assert_null(vm->dma);
     vm->back.nr_windows = 0;
-    while ((r = iommu_prepare(vm)) > 0) continue;
+    while ((r = iommu_prepare(vm, pci_find(NIC))) > 0) continue;
     assert_int_equal(r, 0);
     vm->back.nr_windows = 1;
-    assert_int_equal(iommu_prepare(vm), 0); /* they are in it */
+    assert_int_equal(iommu_prepare(vm, pci_find(NIC)), 0); /* they are in it */
     vm->back.nr_windows = 0;
     assert_false(spin_is_locked(&backend_lock));
     iommu_release(vm);
@@ -443,13 +446,61 @@ static void test_regions(void **state) {
     assert_int_equal(model_dma(model, NIC, 0x50000010, true), 0x50000010);
     assert_false(reaches(NIC, 0x10000010));
     assert_null(fake_vm(&config));
-    assert_string_equal(fake_why,
-                        "PCI device 00:03.0 cannot be given to VMs, as firmware goes on using it (RMRR)");
+    assert_string_equal(
+        fake_why, "PCI device 00:03.0 cannot be given to VMs, as firmware goes on using it (RMRR; relax_rmrr"
+                  " allows it)");
     config.unsafe_dma = true;
     assert_null(fake_vm(&config));
     forget_faults();
     model_reset(); /* teardown looks whether it reaches RAM */
     model->status = 0;
+    why = "done";
+}
+
+/* With relax_rmrr the device is given with what firmware reserves for it, and with nothing else;
+ * this goes when the device does. */
+static void test_relaxed_regions(void **state) {
+    struct vm *vm;
+    u64 at;
+
+    relaxed = true;
+    config.on_dma_fault = ON_DMA_FAULT_LOG;
+    config.pci[config.nr_pci++] = OTHER;
+    add_region_of(0x50000000, 0x50090fff, NIC); /* in three parts */
+    add_region_of(0x10000000, 0x10000fff, NIC); /* RAM of the machine: not believed */
+    add_region_of(0x60000000, 0x60000fff, CARD);
+    boot();
+    vm = driver();
+    reaches_ram(vm, NIC);
+    for (at = 0x50000000; at < 0x50091000; at += PAGE_SIZE)
+        assert_int_equal(model_dma(model, NIC, at, true), at);
+    assert_int_equal(model_dma(model, OTHER, 0x50000000, true), 0x50000000); /* one domain a VM */
+    assert_false(reaches(NIC, 0x50091000) || reaches(NIC, 0x10000000) || reaches(NIC, 0x60000000));
+    forget_faults();
+    for (u64 wait = at = 0; give_detach(vm, NIC, true, &wait) > 0; wait = 0)
+        if (wait) fake_clock(at = wait);
+    assert_false(reaches(OTHER, 0x50000000) || reaches(NIC, 0x50000000));
+    reaches_ram(vm, OTHER);
+    forget_faults();
+    fake_destroy(vm);
+
+    config.memory = 6 << 20;
+    setup(NULL);
+    relaxed = true;
+    ram.range[0].end = 1 << 20;
+    add_region_of(0x200000, 0x200fff, NIC); /* where the VM has RAM */
+    boot();
+    assert_null(fake_vm(&config));
+    assert_string_equal(
+        fake_why, "memory that firmware reserves for PCI device 00:03.0 lies where this VM has its own");
+    setup(NULL);
+    relaxed = true;
+    add_region_of(0x50000000, 0x51000fff, NIC); /* a page too much */
+    boot();
+    assert_null(fake_vm(&config));
+    assert_string_equal(fake_why, "PCI device 00:03.0 cannot be given to VMs, as firmware reserves more than"
+                                  " 16 MiB of memory for it (RMRR)");
+    forget_faults();
     why = "done";
 }
 
@@ -469,7 +520,9 @@ static void test_region_at_0(void **state) {
             forget_faults();
             assert_null(fake_vm(&config));
             assert_string_equal(
-                fake_why, "PCI device 00:03.0 cannot be given to VMs, as firmware goes on using it (RMRR)");
+                fake_why,
+                "PCI device 00:03.0 cannot be given to VMs, as firmware goes on using it (RMRR; relax_rmrr"
+                " allows it)");
         }
     }
     why = "done";
@@ -663,6 +716,7 @@ int main(void) {
         TEST(test_a_malformed_scope),
         TEST(test_segments),
         TEST(test_regions),
+        TEST(test_relaxed_regions),
         TEST(test_region_at_0),
         TEST(test_interrupts),
         TEST(test_interrupts_of_two_units),
