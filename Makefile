@@ -96,6 +96,20 @@ iso: $(B)/takt.elf $(B)/cfgdump guests ## the boot image alone: BIOS and UEFI, C
 	$(call say,ISO)
 	$(Q)tools/mkiso.sh $(ISO) $(VMS) --hv $(B)/takt.elf $(MKISO_ARGS)
 
+PXE ?= $(B)/pxe
+
+pxe: $(B)/takt.elf $(B)/cfgdump guests ## a tree to boot from over the network (VMS=file.cfg HTTP=server PXE=dir)
+	@tools/deps.sh build
+	$(call say,PXE)
+	$(Q)tools/mkiso.sh $(PXE) $(VMS) --hv $(B)/takt.elf --net $(if $(HTTP),--http $(HTTP)) $(MKISO_ARGS)
+	@echo "$(PXE) is ready to be served by TFTP$(if $(HTTP), and HTTP): docs/lab.md has the lines for dnsmasq"
+
+flash: ## writes the boot image to a USB stick: asks, checks, reads back (DEV=/dev/sdX VMS=file.cfg)
+	@$(if $(DEV),,echo 'which device? make flash DEV=/dev/sdX; lsblk lists them' >&2; exit 1)
+	@tools/deps.sh build
+	@$(SUBMAKE) iso
+	@$(PYTHON) tools/flash.py $(ISO) $(DEV)
+
 # ---- guests ---------------------------------------------------------------------------------------------------------
 
 GUEST_CFLAGS := -std=gnu11 -O2 -g $(WARN) -Iinclude -Iguestlib/include -I. -ffreestanding -fno-pic -fno-pie -mno-red-zone \
@@ -532,7 +546,7 @@ clean: ## remove build/
 help: ## this list
 	@sed -n 's/^\([a-z][a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | awk -F'\t' '{ printf "%-18s %s\n", $$1, $$2 }'
 
-.PHONY: all fresh trace sim sim-scale iso run demo test test-needs test-guest pytest check fuzz \
+.PHONY: all fresh trace sim sim-scale iso pxe flash run demo test test-needs test-guest pytest check fuzz \
 	bench compare net-demo net-experiments store-bench store-demo sriov-demo run-gdb machines \
 	guests unit unit-build net-guests lwip tsan lint size mutants clean help
 

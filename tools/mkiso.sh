@@ -1,7 +1,9 @@
 #!/usr/bin/env bash
 # mkiso.sh OUT CONFIG [--cmdline TEXT] [--module NAME=FILE]... [--guests DIR] [--hv FILE] [--cpus N] [--memory MIB]
-#          [--unchecked]
-# One image that boots by BIOS and by UEFI, from CD and from a USB stick: the hypervisor, CONFIG, and as modules the
+#          [--unchecked] [--net] [--http SERVER]
+# With --net, OUT becomes a directory for a TFTP server instead of an image: machines boot from it over the network, by
+# BIOS and by UEFI (docs/lab.md). --http: GRUB comes by TFTP, all that it loads by HTTP from SERVER, which serves OUT.
+# Else OUT is one image that boots by BIOS and by UEFI, from CD and from a USB stick: the hypervisor, CONFIG, and as modules the
 # files that CONFIG names (image = NAME, script = NAME). They are looked for among the --module options, beside CONFIG and in
 # DIR (build/guests).
 # build/cfgdump checks CONFIG before, with the policies of that hypervisor, and for a machine with so many CPUs and so
@@ -10,14 +12,16 @@ set -eu
 die() { echo "mkiso: $*" >&2; exit 1; }
 
 [ $# -ge 2 ] || die "usage: mkiso.sh OUT CONFIG [--cmdline TEXT] [--module NAME=FILE]... [--guests DIR] [--hv FILE]" \
-    "[--cpus N] [--memory MIB] [--unchecked]"
-out=$1 config=$2 cmdline= guests=build/guests hv=build/takt.elf unchecked=
+    "[--cpus N] [--memory MIB] [--unchecked] [--net] [--http SERVER]"
+out=$1 config=$2 cmdline= guests=build/guests hv=build/takt.elf unchecked= net= http=
 machine=()
 shift 2
 declare -A module
 while [ $# -gt 0 ]; do
     case $1 in
     --unchecked) unchecked=1; shift; continue ;;
+    --net) net=1; shift; continue ;;
+    --http) http=$2 ;;
     --cpus) machine+=(-p "$2") ;;
     --memory) machine+=(-m "$2") ;;
     --cmdline) cmdline=$2 ;;
@@ -41,6 +45,10 @@ while read -r name file; do
     [ -z "$name" ] || module[$name]=$file
 done <<< "$files"
 
+if [ -n "$net" ] && [ -e "$out/boot" ] && [ ! -e "$out/boot/takt.elf" ]; then
+    die "$out/boot is there and is not Takt's: it is left as it is. Give another directory"
+fi
+
 tree=$(mktemp -d) log=$(mktemp)
 trap 'rm -rf "$tree" "$log"' EXIT
 mkdir -p "$tree/boot/grub"
@@ -50,6 +58,7 @@ LC_ALL=C sed 's/FB\x01\x00\x14\x00\x00\x00/\x05\x00\x01\x00\x14\x00\x00\x00/' "$
 cp "$config" "$tree/boot/takt.cfg"
 {
     echo 'set timeout=0'
+    [ -z "$http" ] || printf 'insmod http\nset root=(http,%s)\n' "$http"
     echo 'set takt=/boot/takt.elf'
     echo 'if [ "$grub_platform" = efi ]; then insmod all_video; set takt=/boot/takt-efi.elf; fi'
     echo 'menuentry Takt {'
@@ -66,6 +75,24 @@ cp "$config" "$tree/boot/takt.cfg"
 } > "$tree/boot/grub/grub.cfg"
 
 mkdir -p "$(dirname "$out")"
+if [ -n "$net" ]; then
+    # One GRUB for each firmware, which loads its modules and grub.cfg from where it came.
+    if ! SOURCE_DATE_EPOCH=0 grub-mknetdir --compress=no --fonts= --locales= --themes= \
+        --install-modules="multiboot2 normal tftp http test all_video" --net-directory="$tree" --subdir=boot/grub \
+        > "$log" 2>&1; then
+        cat "$log" >&2
+        exit 1
+    fi
+    chmod -R a+rX "$tree"
+    mkdir -p "$out"
+    # What is there may be served at this moment: the new one is whole before it takes the place of the old one.
+    rm -rf "$out/boot.new" "$out/boot.old"
+    mv "$tree/boot" "$out/boot.new"
+    if [ -e "$out/boot" ]; then mv "$out/boot" "$out/boot.old"; fi
+    mv "$out/boot.new" "$out/boot"
+    rm -rf "$out/boot.old"
+    exit 0
+fi
 # Few GRUB modules: quick to make and to load. Dates fixed: the same input gives the same image.
 modules="multiboot2 iso9660 normal fat test all_video part_gpt part_msdos
     part_acorn part_amiga part_apple part_bsd part_dfly part_dvh part_plan part_sun part_sunpc"
