@@ -21,6 +21,7 @@
 #include "platform/firmware.h"
 #include "preflight.h"
 #include "virt/virt.h"
+#include "x86/place.h"
 
 #define MAX_LEAVES 1024u
 #define MAX_MSRS   128u
@@ -350,6 +351,36 @@ static void check_pci(void) {
     printf("pci groups: %u\n", alone);
 }
 
+/* How many different values the first `n` of `v` have. */
+static u32 different(const u64 *v, u32 n) {
+    u32 count = 0;
+
+    for (u32 i = 0; i < n; i++) {
+        u32 before = 0;
+
+        while (v[before] != v[i]) before++;
+        count += before == i;
+    }
+    return count;
+}
+
+/* The places of all CPUs, by their APIC ids and the first CPU's CPUID. */
+static void check_places(void) {
+    static u64 socket[MAX_CPUS], core[MAX_CPUS], thread[MAX_CPUS];
+    struct place_bits bits = place_bits_read();
+
+    for (u32 i = 0; i < nr_apic_ids; i++) {
+        struct place p = place_of(&bits, apic_ids[i]);
+
+        socket[i] = p.socket;
+        core[i] = (u64)p.socket << 32 | p.core;
+        thread[i] = core[i] << 8 | p.thread;
+    }
+    printf("sockets: %u\n", different(socket, nr_apic_ids));
+    printf("cores: %u\n", different(core, nr_apic_ids));
+    printf("threads: %u\n", different(thread, nr_apic_ids));
+}
+
 static void check_cpu(void) {
     const char *why;
 
@@ -382,6 +413,7 @@ int main(int argc, char **argv) {
     read_description();
     setvbuf(stdout, NULL, _IOLBF, 0);
     if (has_cpuid) check_cpu();
+    if (has_cpuid && nr_apic_ids) check_places();
     if (nr_tables) check_tables();
     if (has_pci) check_pci();
     return 0;

@@ -157,6 +157,12 @@ def hwloc_cpuid(root, path):
                 m.cpuid = cpu.cpuid
     text = open(os.path.join(root, path + ".output"), encoding="utf-8").read()
     m.sockets = text.count('<object type="Package"')
+    for key, kind in (("sockets", "Package"), ("cores", "Core"), ("threads", "PU")):
+        m.expect[key] = text.count(f'<object type="{kind}"')
+    if m.leaf(1)[0] >> 8 & 15 == 15 and m.leaf(1)[0] >> 20 & 0xff == 6:
+        # Family 15h: two cores of a module share fetch, decode and the FPU. To Takt, as to Linux, such a
+        # module is a core with two threads.
+        m.expect["cores"] //= (m.leaf(0x8000001e)[1] >> 8 & 0xff) + 1
     return m
 
 
