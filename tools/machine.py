@@ -495,6 +495,9 @@ def run(machine):
             witness.start()
             code = machine.process.wait()
             witness.join(1)
+            if code == 1 and not machine.serial():  # Takt ends it with 1, too, but never without a word
+                raise sentence.Problem("QEMU did not start: its own words are above, its command is in "
+                                       + os.path.join(machine.dir, "command"))
             print(f"\n{lastwords.sentence(machine.dir, code, witness.reason)}", flush=True)
             if lastwords.triple_fault(machine.dir):
                 return 1
@@ -534,6 +537,8 @@ def main():
         return 0
     if not args.iso:
         parser.error("which ISO?")
+    if not os.path.isfile(args.iso):
+        raise sentence.Problem(f"{args.iso}: there is no such image: `make iso` makes one")
     machine = Machine(platform, args.iso, cpus=args.cpus, memory=args.memory, directory=args.dir, uefi=args.uefi, gdb=args.gdb,
                       com1="stdio" if args.verb == "run" else "file", com2=args.com2,
                       nic=NIC_USER if args.nic else None, igb=args.igb, iommu=args.iommu,

@@ -62,6 +62,22 @@ def test_a_vm_file_that_is_not_there():
     assert done.stderr == "cfgdump: /nonexistent.cfg cannot be read: No such file or directory\n"
 
 
+def test_an_image_that_is_not_there():
+    done = tool("tools/machine.py", "run", "--platform", "qemu", "/nonexistent.iso")
+    assert_one_sentence(done, "machine: /nonexistent.iso: there is no such image: `make iso` makes one")
+
+
+def test_a_qemu_that_does_not_start(tmp_path):
+    """It ends with 1 then, as it does when Takt switches the machine off."""
+    (tmp_path / "empty.iso").write_bytes(b"")
+    done = tool("tools/machine.py", "run", "--platform", "qemu", "--dir", str(tmp_path / "run"),
+                "--com2", f"unix:{tmp_path}/none/socket", str(tmp_path / "empty.iso"))
+    assert done.returncode == 1 and "Traceback" not in done.stderr
+    assert "switched the machine off" not in done.stdout + done.stderr
+    assert f"machine: QEMU did not start: its own words are above, its command is in {tmp_path}/run/" \
+        in done.stderr, done.stderr
+
+
 def test_a_module_that_this_python_lacks(tmp_path):
     (tmp_path / "matplotlib.py").write_text("raise ImportError('as in a Python not of apt')\n")
     trace = tmp_path / "trace"
@@ -116,7 +132,9 @@ def test_interrupted(tmp_path):
     server.bind(path)
     server.listen(1)
     process = subprocess.Popen([sys.executable, "tools/taktctl", "-t", "60", "-s", f"unix:{path}",
-                                "list"], cwd=ROOT, stderr=subprocess.PIPE, text=True)
+                                "list"], cwd=ROOT, stderr=subprocess.PIPE, text=True,
+                               # where tests run in the background, Ctrl-C is ignored
+                               preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
     peer, _ = server.accept()
     peer.recv(100)
     time.sleep(0.3)  # the command is on its way, or sent
