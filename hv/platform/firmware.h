@@ -75,7 +75,7 @@ const char *bootinfo_parse(const void *mbi, size_t room, struct boot_info *out);
 
 /* ---- the firmware: acpi.c ---- */
 
-#define ACPI_MAX_CPUS      64
+#define ACPI_MAX_CPUS      1024 /* that are known; TAKT_MAX_CPUS of them are used */
 #define ACPI_MAX_IOAPICS   16
 #define ACPI_MAX_OVERRIDES 16
 #define ACPI_MAX_NODES     8

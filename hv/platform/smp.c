@@ -136,10 +136,9 @@ static bool start_one(struct cpu *c, hpa_t page) {
 }
 
 void smp_start(const struct acpi_info *a, hpa_t page, bool smt, void (*entry)(void)) {
-    u32 nr = page ? a->nr_cpus : 0, ids[ACPI_MAX_CPUS];
+    static u32 ids[ACPI_MAX_CPUS];
+    u32 nr = page ? a->nr_cpus : 0, left_out = a->cpus_left_out;
     struct place_bits bits = place_bits_read();
-
-    _Static_assert(ACPI_MAX_CPUS <= TAKT_MAX_CPUS, "each CPU of the table has its place in percpu_of");
 
     if (!page) log_warn("no page below 640 KiB is free: other CPUs cannot be started");
     ap_entry = entry;
@@ -152,6 +151,10 @@ void smp_start(const struct acpi_info *a, hpa_t page, bool smt, void (*entry)(vo
         u32 id = ids[i];
         struct cpu *c;
 
+        if (nr_cpus == TAKT_MAX_CPUS) {
+            left_out += nr - i;
+            break;
+        }
         c = heap_alloc(sizeof(*c));
         if (!c || cpu_give_stacks(c) < 0) {
             log_warn("no memory for more than %u CPUs", nr_cpus);
@@ -168,7 +171,7 @@ void smp_start(const struct acpi_info *a, hpa_t page, bool smt, void (*entry)(vo
         else
             log_warn("the CPU with APIC id %u does not answer: done without", id);
     }
-    if (a->cpus_left_out) log_warn("%u CPUs beyond %u are not used", a->cpus_left_out, ACPI_MAX_CPUS);
+    if (left_out) log_warn("%u CPUs beyond %u are not used", left_out, TAKT_MAX_CPUS);
     log_info("%u CPUs%s", nr_cpus, apic_x2 ? ", x2APIC" : "");
 }
 

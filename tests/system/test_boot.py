@@ -232,6 +232,17 @@ def test_places():
     assert abs(int(after["0"]) - int(before["0"])) <= 1, text
 
 
+@pytest.mark.long
+def test_more_cpus_than_are_used():
+    """The 64 CPUs that are used are whole sockets, as far as they go."""
+    text = boot("qemu", "many", "@20s topology\n@21s poweroff\n", timeout=300, memory=1024,
+                extra=["-smp", "72,sockets=4,cores=9,threads=2"])
+    assert "8 CPUs beyond 64 are not used" in text
+    assert "] 64 CPUs" in text
+    sockets = [int(s) for s in re.findall(r"\n +\d+ +(\d+) +\d+ +\d+ +\d+ +\d+ +\d+", text)]
+    assert sockets == sorted(sockets) and [sockets.count(s) for s in range(4)] == [18, 18, 18, 10], text
+
+
 def test_without_smt():
     text = boot("qemu", "smt", "@1s topology\n@1200ms poweroff\n", "smt = no", extra=NUMA)
     assert "] 4 CPUs" in text
