@@ -2,8 +2,9 @@
 
 A machine whose hypervisor takes a triple fault is reset by its CPU: nothing more comes over the serial line, and
 QEMU ends with exit code 0, as if somebody had closed it. So every QEMU of tools/machine.py writes a log of its own
-(`qemu.log`). An interactive one also stops before it ends: Witness then asks for the registers of all CPUs, appends
-them to that log, and lets QEMU go.
+(`qemu.log`). An interactive one also stops before it ends or is reset: Witness then looks why. A reset that Takt
+asked for is carried out. Otherwise Witness asks for the registers of all CPUs, appends them to that log, and lets
+QEMU go.
 """
 import json
 import os
@@ -52,10 +53,9 @@ class Witness(threading.Thread):
         with open(os.path.join(self.directory, "qemu.log"), "a", encoding="utf-8") as f:
             f.write("The CPUs when the machine ended:\n" + text)
 
-    def talk(self, qmp):
-        def send(command, **arguments):
-            qmp.write(json.dumps({"execute": command, "arguments": arguments}) + "\n")
-            qmp.flush()
+    def talk(self, link, qmp):
+        def send(command, **arguments):  # past `qmp`, which would forget lines that it has read ahead
+            link.sendall(json.dumps({"execute": command, "arguments": arguments}).encode() + b"\n")
 
         send("qmp_capabilities")
         for line in qmp:
@@ -64,7 +64,15 @@ class Witness(threading.Thread):
                 self.reason = message["data"]["reason"]
                 if not message["data"]["guest"]:
                     return  # it does not stop for those: the monitor's `quit`, a signal
+                if self.reason == "guest-reset" and not triple_fault(self.directory):
+                    self.reason = None  # `reboot`, or a panic
+                    send("set-action", reboot="reset")
+                    send("system_reset")
+                    continue
                 send("human-monitor-command", **{"command-line": "info registers -a"})
+            elif message.get("event") == "RESET":
+                send("set-action", reboot="shutdown")
+                send("cont")
             elif self.reason and isinstance(message.get("return"), str):
                 self.keep_registers(message["return"])
                 send("quit")
@@ -74,8 +82,8 @@ class Witness(threading.Thread):
         try:
             link = self.connect()
             if link:
-                with link, link.makefile("rw", encoding="utf-8") as qmp:
-                    self.talk(qmp)
+                with link, link.makefile("r", encoding="utf-8") as qmp:
+                    self.talk(link, qmp)
         except (OSError, ValueError, KeyError):
             pass
         # A QEMU that stopped for its shutdown and could not be told to quit would stay for ever.
@@ -117,7 +125,7 @@ def sentence(directory, code, reason=None):
     if reason == "host-signal":
         return "QEMU was ended by a signal (SIGINT, SIGHUP or SIGTERM)."
     if code == 0 and reason == "guest-reset":
-        return "Takt reset the machine, as `reboot` does."
+        return "Takt reset the machine."
     if code == 0:
         return "QEMU was closed (Ctrl-A x, or its monitor's `quit`)."
     return f"QEMU ended with exit code {code}: emulator.log and qemu.log in {directory} may say why."

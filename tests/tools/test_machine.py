@@ -126,25 +126,31 @@ class FakeQemu:
         threading.Thread(target=self.serve, daemon=True).start()
 
     def serve(self):
-        link = self.server.accept()[0].makefile("rw")
-        link.write('{"QMP": {}}\n')
-        link.flush()
-        for line in link:
-            self.asked.append(json.loads(line)["execute"])
-            if self.asked[-1] == "qmp_capabilities":
-                reason = "guest-reset" if self.guest else "host-signal"
-                data = {"guest": self.guest, "reason": reason}
-                link.write('{"return": {}}\n' + json.dumps({"event": "SHUTDOWN", "data": data}) + "\n")
-            elif not self.answers:
-                break
-            elif self.asked[-1] == "quit":
-                self.ended.set()
-            else:
-                link.write(json.dumps({"return": "RIP=0000000000001234"}) + "\n")
-            link.flush()
-        link.close()
+        with self.server.accept()[0] as link, link.makefile("r") as commands:
+            link.sendall(b'{"QMP": {}}\n')
+            for line in commands:
+                self.asked.append(json.loads(line)["execute"])
+                if not self.answer(link):
+                    break
         if not self.guest:
             self.ended.set()
+
+    def answer(self, link):
+        """To what was asked last; false: says no more."""
+        said, asked = [{"return": {}}], self.asked[-1]
+        if asked == "qmp_capabilities":
+            reason = "guest-reset" if self.guest else "host-signal"
+            said.append({"event": "SHUTDOWN", "data": {"guest": self.guest, "reason": reason}})
+        elif not self.answers:
+            return False
+        elif asked == "quit":
+            self.ended.set()
+        elif asked == "system_reset":
+            said.append({"event": "RESET", "data": {}})
+        elif asked == "human-monitor-command":
+            said = [{"return": "RIP=0000000000001234"}]
+        link.sendall("".join(json.dumps(x) + "\n" for x in said).encode())
+        return asked != "cont"  # as if the machine had been ended from outside, which is not what is tested
 
     def poll(self):
         return 0 if self.ended.is_set() else None
@@ -168,13 +174,22 @@ def witnessed(directory, guest=True, answers=True):
 
 
 def test_registers_are_kept_before_qemu_is_let_go(tmp_path):
+    (tmp_path / "qemu.log").write_text("Triple fault\n")
     qemu, witness = witnessed(tmp_path)
     assert qemu.asked == ["qmp_capabilities", "human-monitor-command", "quit"]
     assert witness.reason == "guest-reset"
     assert "RIP=0000000000001234" in (tmp_path / "qemu.log").read_text()
 
 
+def test_a_machine_that_takt_resets_goes_on(tmp_path):
+    (tmp_path / "qemu.log").write_text("CPU Reset (CPU 0)\n")
+    qemu, witness = witnessed(tmp_path)
+    assert qemu.asked == ["qmp_capabilities", "set-action", "system_reset", "set-action", "cont"]
+    assert witness.reason is None
+
+
 def test_a_qemu_that_does_not_answer_is_ended(tmp_path):
+    (tmp_path / "qemu.log").write_text("Triple fault\n")
     qemu, _ = witnessed(tmp_path, answers=False)
     assert qemu.asked[-1] == "terminate"
 
