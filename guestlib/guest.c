@@ -79,7 +79,7 @@ u64 cmdline_u64(const char *key, u64 otherwise) {
 }
 
 void guest_exit(int code) {
-    hypercall2(TAKT_HC_SHUTDOWN, TAKT_SHUTDOWN_POWEROFF, (u32)code << 1 | 1);
+    hypercall2(TAKT_HC_SHUTDOWN, TAKT_SHUTDOWN_POWEROFF, (u32)code);
     outl(TAKT_DEBUG_EXIT_PORT, code);
     irq_disable();
     for (;;) __asm__ volatile("hlt");

@@ -36,7 +36,7 @@ static void debugcon_access(void *dev, const struct bus_access *a, u64 *value) {
 }
 
 static void debug_exit_access(void *dev, const struct bus_access *a, u64 *value) {
-    if (a->write) vm_shutdown(dev, TAKT_SHUTDOWN_POWEROFF, (int)((u32)*value << 1 | 1));
+    if (a->write) vm_shutdown(dev, TAKT_SHUTDOWN_POWEROFF, (int)*value);
 }
 
 void vm_add_devices(struct vm *vm) {

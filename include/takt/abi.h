@@ -131,7 +131,7 @@ enum takt_hypercall {
 enum takt_shutdown { TAKT_SHUTDOWN_POWEROFF, TAKT_SHUTDOWN_REBOOT, TAKT_SHUTDOWN_CRASH };
 
 /* Optional devices, as QEMU has them: a byte written to TAKT_DEBUGCON_PORT goes to the VM's console; `outl x`
- * to TAKT_DEBUG_EXIT_PORT ends the VM with exit code (x << 1) | 1. */
+ * to TAKT_DEBUG_EXIT_PORT ends the VM with exit code x. (QEMU itself then ends with (x << 1) | 1.) */
 #define TAKT_DEBUGCON_PORT   0xe9
 #define TAKT_DEBUG_EXIT_PORT 0xf4
 #define TAKT_UART_PORT       0x3f8

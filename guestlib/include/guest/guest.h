@@ -12,7 +12,8 @@
 
 int main(void);
 
-/* Ends the VM; the code reaches the operator as (code << 1) | 1, as with QEMU's debug-exit device. */
+/* Ends the VM; the operator is told the code. On a bare QEMU, whose debug-exit device does it, QEMU ends with
+ * (code << 1) | 1. */
 void guest_exit(int code) __attribute__((noreturn));
 /* One sentence, then the end as a crash. */
 void guest_panic(const char *fmt, ...) __attribute__((noreturn, format(printf, 1, 2)));

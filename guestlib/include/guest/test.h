@@ -1,5 +1,5 @@
-/* A guest test ends with one line `RESULT: SUCCESS|SKIP|ERROR|FAILURE reason`, and with the VM's exit code:
- * the enum's value, as debug-exit passes it on (value << 1 | 1). ERROR: the test is broken, or what it stands
+/* A guest test ends with one line `RESULT: SUCCESS|SKIP|ERROR|FAILURE reason`, and with the
+ * enum's value as the VM's exit code. ERROR: the test is broken, or what it stands
  * on. FAILURE: Takt is. An exception that nobody expects, and any panic, is a FAILURE.
  *
  *     int main(void)
