@@ -20,7 +20,6 @@
 #define SAMPLES 100
 #define SAMPLE  (9700 * NS_PER_US) /* not a multiple of what guests do things by */
 #define RETRY   NS_PER_MS
-#define PARAMS  32 /* of a VM, at most */
 
 static u64 next_sample;
 static u32 nr_samples, load[SCHED_MAX_POOLS]; /* sums, in this window */
@@ -36,27 +35,10 @@ static struct sched_dom *find(struct sched_pool *p, u32 id) {
     return NULL;
 }
 
-/* Its parameters go with it by name, as far as the other pool's policy has them. */
 static void move_dom(struct sched_dom *d) {
-    const struct param *e[PARAMS], *x;
-    i64 value[PARAMS];
-    u32 n = 0;
-    int error;
+    struct param_values lost;
 
-    for (u32 i = 0; (x = param_at(move.from, i)); i++) {
-        if (x->scope != PARAM_DOM) continue;
-        ASSERT(n < PARAMS);
-        e[n] = x;
-        value[n++] = param_get(x, move.from, d);
-    }
-    error = sched_pool_move_dom(move.to, d);
-    if (error == -EAGAIN) return;
-    for (u32 i = 0; !error && i < n; i++) {
-        const struct param *same = param_find(move.to, e[i]->name);
-        const char *why;
-
-        if (same) param_set(same, move.to, d, value[i], &why);
-    }
+    if (param_move_dom(move.to, d, &lost) == -EAGAIN) return;
     sched_unpause(d);
     move.from = NULL;
 }

@@ -89,6 +89,38 @@ int param_set(const struct param *e, struct sched_pool *pool, void *object, i64 
     return error;
 }
 
+/* ---- a VM that goes to another pool ---- */
+
+static void all_of(struct sched_pool *pool, const struct sched_dom *d, struct param_values *all) {
+    const struct param *e;
+
+    all->nr = 0;
+    for (unsigned i = 0; (e = param_at(pool, i)); i++) {
+        if (e->scope != PARAM_DOM) continue;
+        ASSERT(all->nr < PARAM_OF_VM);
+        all->of[all->nr].param = e;
+        all->of[all->nr++].value = param_get(e, pool, d);
+    }
+}
+
+int param_move_dom(struct sched_pool *to, struct sched_dom *d, struct param_values *lost) {
+    struct param_values had;
+    int error;
+
+    lost->nr = 0;
+    all_of(d->pool, d, &had);
+    error = sched_pool_move_dom(to, d);
+    if (error) return error;
+    for (u32 i = 0; i < had.nr; i++) {
+        const struct param *same = param_find(to, had.of[i].param->name);
+        const char *why;
+
+        if (same && same->scope == PARAM_DOM && param_set(same, to, d, had.of[i].value, &why) == 0) continue;
+        if (had.of[i].value) lost->of[lost->nr++] = had.of[i];
+    }
+    return 0;
+}
+
 /* ---- text ---- */
 
 /* Appends to a text of PARAM_WHY characters; what does not fit is cut off. */

@@ -212,6 +212,19 @@ int param_set_text(const struct param *e, struct sched_pool *pool, void *object,
                    char why[PARAM_WHY]);
 /* The value as it is shown: a word, or decimal in `number`. */
 const char *param_text(const struct param *e, struct sched_pool *pool, const void *object, char number[24]);
+/* Parameters of a VM and their values. */
+#define PARAM_OF_VM 32u /* at most */
+struct param_values {
+    u32 nr;
+    struct {
+        const struct param *param;
+        i64 value;
+    } of[PARAM_OF_VM];
+};
+/* Moves a VM as sched_pool_move_dom() does, on WORK_CPU alone, and gives it the parameters that it had,
+ * by their names. `lost` then holds those with a value other than 0 that the other pool does not have or
+ * refuses. Any error is that of sched_pool_move_dom(), and nothing has changed. */
+int param_move_dom(struct sched_pool *to, struct sched_dom *d, struct param_values *lost);
 /* Called, perhaps with locks of pools, when something by that name is another one: of a VM, or (d NULL) of
  * the pool; name NULL: all that it has. Beside parameters: a VM's "pool" and "class" (what the monitor says),
  * a pool's "name" and "policy". NULL: nobody listens. */

@@ -173,7 +173,7 @@ int sched_pool_add_cpu(struct sched_pool *p, u32 cpu); /* -EBUSY if it is in a p
  * that could run nowhere else loses its affinity. */
 int sched_pool_remove_cpu(struct sched_pool *p, u32 cpu);
 /* -EINVAL no CPU there; -EAGAIN a vCPU is still on a pCPU (pause the VM, try again): nothing changed.
- * Parameters go back to their defaults, affinity to all. */
+ * Parameters go back to their defaults, affinity to all; see param_move_dom(). */
 int sched_pool_move_dom(struct sched_pool *p, struct sched_dom *d);
 struct sched_pool *sched_pool_find(const char *name);
 struct sched_pool *sched_pool_of_cpu(u32 cpu);                /* NULL: free */

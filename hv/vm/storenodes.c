@@ -348,10 +348,14 @@ static bool touch_pool(u32 id) {
 
 /* Where the VM is to go, once no pCPU has its state. */
 static void move(struct vm *vm) {
-    int error = sched_pool_move_dom(vm->store.move, &vm->sched);
+    struct param_values lost;
+    int error = param_move_dom(vm->store.move, &vm->sched, &lost);
 
     if (error == -EAGAIN) return;
     if (error) log_warn("%s: cannot be moved to pool %s", vm->name, vm->store.move->name);
+    for (u32 i = 0; !error && i < lost.nr; i++)
+        log_warn("%s: pool %s does not keep its %s, which was %ld", vm->name, vm->store.move->name,
+                 lost.of[i].param->name, lost.of[i].value);
     vm->store.move = NULL;
     sched_unpause(&vm->sched);
 }
