@@ -45,12 +45,22 @@ LABS   :=
 LABS_C := $(if $(LABS),$(LABS) $(wildcard labs/*.c))
 HV_C   := $(sort $(wildcard hv/*.c hv/*/*.c hv/*/*/*.c drivers/uart.c) $(LABS_C))
 HV_ASM := $(sort $(wildcard boot/*.asm hv/*/*.asm))
-HV_OBJ := $(patsubst %.c,$(B)/image/%.o,$(HV_C)) $(patsubst %.asm,$(B)/image/%.o,$(HV_ASM))
+HV_OBJ := $(patsubst %.c,$(B)/image/%.o,$(HV_C)) $(patsubst %.asm,$(B)/image/%.o,$(HV_ASM)) $(B)/image/version.o
 
 $(eval $(call stamp,$(B)/image/flags,$(CC) $(HV_CFLAGS)))
 $(eval $(call stamp,$(B)/image/objects,$(HV_OBJ)))
 
 $(B)/image/%.o: %.c $(B)/image/flags
+	@mkdir -p $(@D)
+	$(call say,CC)
+	$(Q)$(CC) $(HV_CFLAGS) -c $< -o $@
+
+# The commit that the image is built from. The file is written only when that changes, so that a build of
+# which nothing has changed does not link the image again.
+$(B)/version.c: FORCE
+	@mkdir -p $(@D)
+	@tools/version.sh > $@.new && { cmp -s $@.new $@ && rm $@.new || mv $@.new $@; }
+$(B)/image/version.o: $(B)/version.c $(B)/image/flags
 	@mkdir -p $(@D)
 	$(call say,CC)
 	$(Q)$(CC) $(HV_CFLAGS) -c $< -o $@

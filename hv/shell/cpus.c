@@ -25,7 +25,6 @@ static int cmd_pcpu_list(struct shell_call *c) {
 }
 
 const struct shell_command cpu_commands[] = {
-    { "pcpu-list", "", "pCPUs, and the time of each since boot for guests, Takt and nothing", cmd_pcpu_list,
-      "", "" },
+    { "pcpu-list", "", "lists pCPUs and their time since boot: guests, Takt, idle", cmd_pcpu_list, "", "" },
     { 0 },
 };

@@ -1,6 +1,7 @@
-/* Commands about the machine: help info dmesg crash counters fault reboot poweroff. */
+/* Commands about the machine, and help. */
 #include <takt/errno.h>
 #include "lib/string.h"
+#include "lib/version.h"
 #include "mm/frame.h"
 #include "platform/console.h"
 #include "platform/crashlog.h"
@@ -15,23 +16,68 @@
 #include "x86/topology.h"
 #include "x86/tsc.h"
 
-#define TAKT_VERSION "0.1"
-
 /* ---- help ---- */
 
-static int cmd_help(struct shell_call *c) {
-    COLUMNS(columns, COL("Command", "name", 's', -19), COL(NULL, "usage", 's', 0), COL("", "help", 's', 0));
-    const struct shell_command *cmd = shell_command_at(c->index++);
+COLUMNS(help_columns, COL("Command", "name", 's', -19), COL(NULL, "usage", 's', 0), COL("", "help", 's', 0));
 
-    c->columns = columns;
+static void help_row(struct shell_call *c, const struct shell_command *cmd) {
+    const char *end = strchr(cmd->help, '\n');
+    size_t length = end ? (size_t)(end - cmd->help) : strlen(cmd->help);
+    char line[HELP_WIDTH + 1];
+
+    hv_snprintf(line, MIN(length + 1, sizeof(line)), "%s", cmd->help);
+    table_row(c, CELLS(S(cmd->name), S(cmd->usage), S(line)));
+}
+
+/* The command whose name comes next behind `after` in the order of the alphabet; NULL at the end. */
+static const struct shell_command *next_by_name(const char *after) {
+    const struct shell_command *next = NULL, *cmd;
+
+    for (u32 i = 0; (cmd = shell_command_at(i)); i++) {
+        bool behind = strcmp(cmd->name, after) > 0;
+
+        if (behind && (!next || strcmp(cmd->name, next->name) < 0)) next = cmd;
+    }
+    return next;
+}
+
+/* One command: what it does, its arguments, and what there is to say of them. */
+static int help_for(struct shell_call *c) {
+    const struct shell_command *cmd = shell_command_find(c->argv[1]);
+
+    if (!cmd) return shell_fail(-ENOENT, "there is no command %s; help lists them all", c->argv[1]);
+    if (c->json) {
+        c->columns = help_columns;
+        help_row(c, cmd);
+    } else {
+        out("%s %s\n%s\n", cmd->name, cmd->usage, cmd->help);
+    }
+    return 0;
+}
+
+/* A command a step. */
+static int cmd_help(struct shell_call *c) {
+    static const char *last; /* the name that was listed last */
+    const struct shell_command *cmd;
+
+    if (c->argc > 1) return help_for(c);
+    cmd = next_by_name(c->step ? last : "");
+    c->columns = help_columns;
     if (!cmd) return 0;
-    if (c->argc > 1 && strcmp(c->argv[1], cmd->name) != 0) return SHELL_AGAIN;
-    table_row(c, CELLS(S(cmd->name), S(cmd->usage), S(cmd->help)));
-    if (c->argc > 1 && !c->json) out("    %s %s\n", cmd->name, cmd->usage);
+    last = cmd->name;
+    help_row(c, cmd);
     return SHELL_AGAIN;
 }
 
-/* ---- info ---- */
+/* ---- version, info ---- */
+
+static int cmd_version(struct shell_call *c) {
+    COLUMNS(columns, COL("version", "version", 's', 0), COL("commit", "commit", 's', 0),
+            COL("date", "date", 's', 0));
+
+    record(c, columns, CELLS(S(TAKT_VERSION), S(version_commit), S(version_date)));
+    return 0;
+}
 
 static u32 free_cpus(void) {
     u32 n = 0;
@@ -187,20 +233,30 @@ static int cmd_fault(struct shell_call *c) {
 }
 
 const struct shell_command host_commands[] = {
-    { "help", "[COMMAND]", "the commands, or one's arguments; nearly all answer in JSON with -j", cmd_help,
-      "?w", "" },
-    { "info", "", "the machine: CPUs, memory, scheduler", cmd_info, "", "" },
-    { "topology", "", "where each pCPU is: socket, core, thread, last-level cache, node", cmd_topology, "",
-      "" },
-    { "nodes", "", "free memory of each node; a VM's RAM is of the node of its first pCPU", cmd_nodes, "",
-      "" },
-    { "dmesg", "", "the hypervisor's log", cmd_dmesg, "", "" },
-    { "crash", "[-t]", "the last session's log, kept over a reset; -t: its last trace records", cmd_crash, "",
-      "t" },
-    { "counters", "", "named counters, summed over pCPUs", cmd_counters, "", "" },
-    { "fault", "WORD [VM]", "a fault of the hypervisor itself, or what it does to a VM, to see it reported",
+    { "help", "[COMMAND]",
+      "lists the commands, or explains one\n"
+      "Nearly all commands answer in JSON with -j.",
+      cmd_help, "?w", "" },
+    { "?", "[COMMAND]", "does what help does", cmd_help, "?w", "" },
+    { "info", "", "shows the machine: CPUs, memory, scheduler", cmd_info, "", "" },
+    { "version", "", "shows which Takt this is", cmd_version, "", "" },
+    { "topology", "", "lists pCPUs with their socket, core, thread, cache and node", cmd_topology, "", "" },
+    { "nodes", "",
+      "lists nodes of memory and what is free of each\n"
+      "A VM's RAM is of the node of its first pCPU.",
+      cmd_nodes, "", "" },
+    { "dmesg", "", "shows the hypervisor's log", cmd_dmesg, "", "" },
+    { "crash", "[-t]",
+      "shows the last session's log, kept over a reset\n"
+      "-t  shows its last trace records instead",
+      cmd_crash, "", "t" },
+    { "counters", "", "lists named counters, summed over pCPUs", cmd_counters, "", "" },
+    { "fault", "WORD [VM]",
+      "makes a fault of the hypervisor, to see it reported\n"
+      "WORD  docs/shell.md explains them; a wrong one makes the shell list them\n"
+      "VM    does the fault to this VM: npt, entry or flr",
       cmd_fault, "w?V", "" },
     { "reboot", "", "restarts the machine", cmd_end, "", "" },
-    { "poweroff", "", "ends the machine (also an emulator)", cmd_end, "", "" },
+    { "poweroff", "", "ends the machine, also an emulated one", cmd_end, "", "" },
     { 0 },
 };

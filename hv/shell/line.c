@@ -53,6 +53,15 @@ static void move(struct line *l, u32 to) {
     line_show(l);
 }
 
+/* Takes the word before the cursor away, and the blanks behind it. */
+static void drop_word(struct line *l) {
+    u32 from = l->at;
+
+    while (from && l->text[from - 1] == ' ') from--;
+    while (from && l->text[from - 1] != ' ') from--;
+    if (from < l->at) replace(l, from, l->at - from, "");
+}
+
 /* ---- history ---- */
 
 static void recall(struct line *l, u32 which) {
@@ -131,6 +140,11 @@ static void plain(struct line *l, char c) {
     case CTRL('A'): move(l, 0); break;
     case CTRL('E'): move(l, l->len); break;
     case CTRL('U'): replace(l, 0, l->len, ""); break;
+    case CTRL('W'): drop_word(l); break;
+    case CTRL('L'):
+        emit(l, SCREEN_CLEAR);
+        line_show(l);
+        break;
     case CTRL('H'):
     case DEL:
         if (l->at) replace(l, l->at - 1, 1, "");

@@ -1,5 +1,6 @@
 /* A line editor: bytes of a terminal in, finished lines out. Knows nothing of the machine: it writes through
- * `emit`. Keys: cursor keys, Home, End, Backspace, Tab, ^A ^E ^U ^C. */
+ * `emit`. Keys: cursor keys, Home, End, Backspace, Tab, ^A ^E ^U ^W ^L
+ * ^C. */
 #ifndef HV_SHELL_LINE_H
 #define HV_SHELL_LINE_H
 
@@ -33,6 +34,7 @@ void line_start(struct line *l);
 /* Draws prompt and line again, on an empty line of the screen or over itself. */
 void line_show(struct line *l);
 
-#define LINE_CLEAR "\r\x1b[K" /* takes the line off the screen */
+#define LINE_CLEAR   "\r\x1b[K"      /* takes the line off the screen */
+#define SCREEN_CLEAR "\x1b[H\x1b[2J" /* an empty screen, with the cursor at its beginning */
 
 #endif

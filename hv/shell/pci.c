@@ -11,12 +11,12 @@
 
 #define BDF_TEXT PCI_NAME
 
-COLUMNS(device_columns, COL("Device", "bdf", 's', -9), COL("ID", "id", 's', -11),
-        COL("Class", "class", 's', -8), COL("VM", "vm", 's', -16), COL("Interrupts", "interrupts", 'u', 12),
-        COL("By", "irq", 's', 6), COL("Group", "group", 's', 8), COL("VF of", "pf", 's', 8),
-        COL("Refused", "refused", 'u', 8), COL("Faults", "faults", 'u', 6), COL(NULL, "vfs", 'u', 0),
+COLUMNS(device_columns, COL("Device", "bdf", 's', -8), COL("ID", "id", 's', -9),
+        MORE("Class", "class", 's', -6), COL(NULL, "vm", 's', 0), COL("Interrupts", "interrupts", 'u', 10),
+        COL("By", "irq", 's', 5), MORE("Group", "group", 's', 8), MORE("VF of", "pf", 's', 8),
+        MORE("Refused", "refused", 'u', 8), MORE("Faults", "faults", 'u', 6), COL(NULL, "vfs", 'u', 0),
         COL(NULL, "vectors", 'u', 0), COL(NULL, "pin", 'd', 0), COL(NULL, "pin_source", 's', 0),
-        COL("", "why_not", 's', 0));
+        COL(NULL, "why_not", 's', 0), COL("VM, or why none", NULL, 's', 0));
 
 static const char *bdf_text(char text[BDF_TEXT], const struct pci_device *d) {
     *text = 0;
@@ -35,18 +35,26 @@ static const char *irq_name(const struct pci_device *d, i64 *gsi, const char **s
     return names[irq];
 }
 
-static void device_row(struct shell_call *c, const struct pci_device *d) {
+/* A row of the table; or, `alone`, for a person a line for each of its columns. */
+static void device_row(struct shell_call *c, const struct pci_device *d, bool alone) {
     char bdf[BDF_TEXT], group[BDF_TEXT], pf[BDF_TEXT], id[10], class[8];
-    const char *why = give_refused(d), *source;
+    const char *why = give_refused(d), *owner = d->owner ? d->owner->name : "", *source;
     i64 pin;
     const char *irq = irq_name(d, &pin, &source);
+    const union cell *cells;
 
     hv_snprintf(id, sizeof(id), "%04x:%04x", d->vendor, d->device);
     hv_snprintf(class, sizeof(class), "%06x", d->class_rev >> 8);
-    table_row(c, CELLS(S(bdf_text(bdf, d)), S(id), S(class), S(d->owner ? d->owner->name : ""),
-                       U(d->interrupts), S(irq), S(bdf_text(group, pci_find(d->group))),
-                       S(bdf_text(pf, d->pf)), U(d->refused), U(d->faults), U(d->nr_vfs), U(d->nr_vectors),
-                       D(pin), S(source ? source : ""), S(why ? why : "")));
+    cells = CELLS(S(bdf_text(bdf, d)), S(id), S(class), S(owner), U(d->interrupts), S(irq),
+                  S(bdf_text(group, pci_find(d->group))), S(bdf_text(pf, d->pf)), U(d->refused), U(d->faults),
+                  U(d->nr_vfs), U(d->nr_vectors), D(pin), S(source ? source : ""), S(why ? why : ""),
+                  S(d->owner || !why ? owner : why));
+    if (alone && !c->json) {
+        record(c, device_columns, cells);
+    } else {
+        c->columns = device_columns;
+        table_row(c, cells);
+    }
 }
 
 /* A device a step: all, those of one VM, or those that a VM could have now. */
@@ -57,7 +65,7 @@ static int cmd_list(struct shell_call *c) {
     c->columns = device_columns;
     if (c->index == pci_count()) return 0;
     d = pci_at(c->index++);
-    if (assignable ? !d->owner && !give_refused(d) : !c->only || d->owner == c->vm) device_row(c, d);
+    if (assignable ? !d->owner && !give_refused(d) : !c->only || d->owner == c->vm) device_row(c, d, false);
     return SHELL_AGAIN;
 }
 
@@ -70,8 +78,7 @@ static int cmd_info(struct shell_call *c) {
 
     if (parse_pci(c->argv[1], &bdf, NULL)) return expected(c->argv[1]);
     if (!pci_find((u32)bdf)) return shell_fail(-ENOENT, "there is no PCI device %s", c->argv[1]);
-    c->columns = device_columns;
-    device_row(c, pci_find((u32)bdf));
+    device_row(c, pci_find((u32)bdf), true);
     return 0;
 }
 
@@ -123,13 +130,23 @@ static int cmd_detach(struct shell_call *c) {
 }
 
 const struct shell_command pci_commands[] = {
-    { "pci-list", "[VM]", "PCI devices, who has them and how often they interrupted", cmd_list, "?V", "" },
-    { "pci-assignable-list", "", "PCI devices that a VM could be given", cmd_list, "", "" },
-    { "pci-info", "DEVICE", "what is known of a PCI device", cmd_info, "w", "" },
-    { "pci-attach", "VM DEVICE", "give a PCI device, or a virtual function (igb0/any), to a VM that runs",
+    { "pci-list", "[-l] [VM]",
+      "lists PCI devices, who has them and how they interrupt\n"
+      "-l  shows all columns, also where they are wider than a terminal",
+      cmd_list, "?V", "l" },
+    { "pci-assignable-list", "[-l]",
+      "lists PCI devices that a VM could be given\n"
+      "-l  shows all columns, also where they are wider than a terminal",
+      cmd_list, "", "l" },
+    { "pci-info", "DEVICE", "shows all that is known of a PCI device", cmd_info, "w", "" },
+    { "pci-attach", "VM DEVICE",
+      "gives a PCI device to a VM that runs\n"
+      "DEVICE  01:10.0, or a virtual function of a card: igb0/any",
       cmd_attach, "Vw", "" },
     { "pci-detach", "[-f] VM DEVICE",
-      "take a PCI device from a VM, which has 2 s to let go of it; -f: at once", cmd_detach, "Vw", "f" },
-    { "sriov", "", "physical functions and how many virtual ones they have", cmd_sriov, "", "" },
+      "takes a PCI device from a VM\n"
+      "-f  at once; without it the VM has 2 s to let go",
+      cmd_detach, "Vw", "f" },
+    { "sriov", "", "lists physical functions and their virtual ones", cmd_sriov, "", "" },
     { 0 },
 };

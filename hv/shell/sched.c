@@ -75,15 +75,15 @@ static int add_setting(struct sched_pool *pool, void *object, const char *name, 
 
 /* ---- sched-credit ---- */
 
-COLUMNS(pool_columns, COL("Cpupool", "pool", 's', -24), COL("Sched", "sched", 's', 10),
+COLUMNS(pool_columns, COL("Cpupool", "pool", 'n', -12), COL("Sched", "sched", 's', 6),
         COL("Tslice(us)", "tslice_us", 'd', 10), COL("Ratelimit(us)", "ratelimit_us", 'd', 13),
-        COL("Boost", "boost", 's', 12), COL("Slicer", "slicer", 's', 9), COL("Share", "share", 's', 10),
-        COL("ACA", "aca", 's', 3), COL("IO threshold", "io_threshold", 's', 12));
+        COL("Boost", "boost", 's', 12), COL("Slicer", "slicer", 's', 9), COL("Share", "share", 's', 7),
+        COL("ACA", "aca", 's', 3), MORE("IO threshold", "io_threshold", 's', 12));
 
-COLUMNS(weight_columns, COL("Name", "name", 's', -24), COL("ID", "id", 'u', 5),
+COLUMNS(weight_columns, COL("Name", "name", 'n', -16), COL("ID", "id", 'u', 4),
         COL("Weight", "weight", 'd', 6), COL("Cap", "cap", 'd', 5), COL("Micro(us)", "micro_us", 'd', 9),
         COL("Latency(us)", "latency_us", 'd', 11), COL("Share(%)", "share_pct", 'd', 8),
-        COL("I/O", "io", 's', 4), COL("Cpupool", "pool", 's', 0));
+        COL("I/O", "io", 's', 4), COL("Cpupool", "pool", 'n', -8));
 
 static int credit_check(struct shell_call *c) {
     const char *const *o = c->opt;
@@ -368,8 +368,12 @@ static void let_go(struct shell_call *c) {
     if (c->vm->sched.pool) sched_unpause(&c->vm->sched); /* it may be gone by now */
 }
 
-/* The VM stands still while it moves: it is held, tried again until no pCPU has its state, and let go. */
+COLUMNS(lost_columns, COL("Not kept", "name", 's', -20), COL("Value", "value", 'd', 10));
+
+/* The VM stands still while it moves: it is held, tried again until no pCPU has its state, and let go. It
+ * keeps its parameters; those that it cannot have in the other pool are the answer. */
 static int cmd_pool_migrate(struct shell_call *c) {
+    struct param_values lost;
     struct sched_pool *from;
     int error;
 
@@ -381,31 +385,42 @@ static int cmd_pool_migrate(struct shell_call *c) {
         sched_pause(&c->vm->sched);
         c->end = let_go;
     }
-    error = c->vm->state == VM_DYING ? -EBUSY : sched_pool_move_dom(c->pool, &c->vm->sched);
+    error = c->vm->state == VM_DYING ? -EBUSY : param_move_dom(c->pool, &c->vm->sched, &lost);
     if (error == -EINVAL) return shell_fail(error, "pool %s has no CPUs", c->pool->name);
-    return shell_done(error, "VM", c->vm->name);
+    if (error) return shell_done(error, "VM", c->vm->name);
+    if (lost.nr) c->columns = lost_columns;
+    for (u32 i = 0; i < lost.nr; i++) table_row(c, CELLS(S(lost.of[i].param->name), D(lost.of[i].value)));
+    return 0;
 }
 
 const struct shell_command sched_commands[] = {
     { "sched-credit",
-      "[-d VM [-w WEIGHT] [-c CAP] [--NAME VALUE...]] | [-p POOL] | -s [-p POOL] [-t MS] [-r US] [-m US] "
+      "[-d VM [-w WEIGHT] [-c CAP] [--NAME VALUE...]] | [-l] [-p POOL] | -s [-p POOL] [-t MS] [-r US] [-m "
+      "US] "
       "[--NAME VALUE...] "
       "| -s [-p POOL] --policy PRESET",
-      "shows or sets what VMs have, or with -s a pool; --NAME is any parameter, as in --micro-us 5000",
-      cmd_sched_credit, "", "d:w:c:p:st:r:m:-" },
+      "shows or sets what VMs have, or with -s what a pool has\n"
+      "--NAME VALUE  sets any parameter, as in --micro-us 5000\n"
+      "-l            shows all columns, also where they are wider than a terminal",
+      cmd_sched_credit, "", "ld:w:c:p:st:r:m:-" },
     { "param", "[-p POOL | -d VM] [NAME [VALUE]]", "shows or sets any entry of the parameter table",
       cmd_param, "?ww", "d:p:" },
     { "cpupool-create",
       "[name=]NAME [sched=POLICY] [preset=PRESET] [turbo_of=POOL] [cpus=CPUS|random:N|cache:N]",
-      "creates a pool; its scheduler is Pool-0's if not given", cmd_pool_create, "w*", "" },
+      "creates a pool, with Pool-0's scheduler unless told", cmd_pool_create, "w*", "" },
     { "cpupool-turbo", "POOL [SERVED]", "makes POOL the turbo pool of another, or of none", cmd_pool_turbo,
       "P?w", "" },
     /* -c is xl's: here the CPUs are always shown */
-    { "cpupool-list", "[-c] [POOL]", "pools and their CPUs", cmd_pool_list, "?P", "c" },
+    { "cpupool-list", "[-c] [POOL]", "lists pools and their CPUs", cmd_pool_list, "?P", "c" },
     { "cpupool-destroy", "POOL", "ends a pool without VMs; its CPUs become free", cmd_pool_destroy, "P", "" },
-    { "cpupool-rename", "POOL NAME", "gives it another name", cmd_pool_rename, "Pw", "" },
-    { "cpupool-cpu-add", "POOL CPUS", "adds free CPUs", cmd_cpu_add, "PC", "" },
-    { "cpupool-cpu-remove", "POOL CPUS", "takes CPUs out; they become free", cmd_cpu_remove, "PC", "" },
-    { "cpupool-migrate", "VM POOL", "moves a VM to another pool", cmd_pool_migrate, "VP", "" },
+    { "cpupool-rename", "POOL NAME", "gives a pool another name", cmd_pool_rename, "Pw", "" },
+    { "cpupool-cpu-add", "POOL CPUS", "adds free CPUs to a pool", cmd_cpu_add, "PC", "" },
+    { "cpupool-cpu-remove", "POOL CPUS", "takes CPUs out of a pool; they become free", cmd_cpu_remove, "PC",
+      "" },
+    { "cpupool-migrate", "VM POOL",
+      "moves a VM to another pool\n"
+      "It keeps weight, cap and the like; what is not kept is listed.\n"
+      "Its vCPUs may then run on all CPUs of the pool.",
+      cmd_pool_migrate, "VP", "" },
     { 0 },
 };

@@ -15,6 +15,7 @@
 #define CTRL_C    3
 #define DROP_LINE "\x15" /* ^U */
 #define AT_ONCE   64     /* bytes of a line that one step takes */
+#define NAME_MAX  32     /* of a name that is cut, with the terminator */
 
 static const struct shell_command *const families[] = {
     host_commands, vm_commands,  sched_commands, trace_commands,
@@ -101,45 +102,76 @@ static const char *cell_text(char type, const union cell *v, char buf[24]) {
     return buf;
 }
 
-/* A line of a table, or an object. Without `v`: the heads. */
-static void row(const struct shell_call *c, const struct column *col, const union cell *v) {
-    const char *before = c->json ? "{" : "";
+/* A cell of a table, or its head, and what comes before it. */
+static void put_cell(const struct column *col, const char *text, const char *before, bool all) {
+    size_t width = (size_t)(col->width < 0 ? -col->width : col->width);
+    char cut[NAME_MAX];
+
+    if (col->type == 'n' && !all && strlen(text) > width) {
+        hv_snprintf(cut, MIN(width, sizeof(cut)), "%s", text);
+        out("%s%s~", before, cut);
+    } else {
+        out("%s%*s", before, col->width, text);
+    }
+}
+
+/* A line of a table. Without `v`: the heads. */
+static void table_line(const struct shell_call *c, const struct column *col, const union cell *v) {
+    const char *before = "";
+    bool all = c->opt['l'];
+    char buf[24];
+
+    for (; col->type; col++) {
+        const char *text = v ? cell_text(col->type, v++, buf) : col->head;
+
+        if (!col->head || (col->more && !all)) continue;
+        put_cell(col, text, before, all);
+        before = " ";
+    }
+    put_text(c->eol);
+}
+
+/* An object. */
+static void object(const struct column *col, const union cell *v) {
+    const char *before = "{";
     char buf[24];
 
     answer_begin(0);
     for (; col->type; col++) {
-        const char *text = v ? cell_text(col->type, v++, buf) : col->head;
+        const char *text = cell_text(col->type, v++, buf);
 
-        if (c->json && col->key) {
+        if (!col->key && col->type != '}') continue;
+        if (col->key) {
             put_text(before);
             put_json_string(col->key);
             put_text(": ");
         }
-        if (c->json && col->type == 's')
+        if (col->type == 's' || col->type == 'n')
             put_json_string(text);
-        else if (c->json)
+        else
             put_text(text);
-        else if (col->head)
-            out("%s%*s", before, col->width, text);
-        before = col->type == '{' ? "" : c->json ? ", " : " ";
+        before = col->type == '{' ? "" : ", ";
     }
-    put_text(c->json ? "}" : c->eol);
+    put_text("}");
 }
 
 void table_row(struct shell_call *c, const union cell *v) {
     if (c->json)
         out(c->rows ? ", " : "[");
     else if (!c->rows)
-        row(c, c->columns, NULL);
+        table_line(c, c->columns, NULL);
     c->rows++;
-    row(c, c->columns, v);
+    if (c->json)
+        object(c->columns, v);
+    else
+        table_line(c, c->columns, v);
 }
 
 void table_end(struct shell_call *c) {
     if (c->columns && c->json)
         out(c->rows ? "]" : "[]");
     else if (c->columns && !c->rows)
-        row(c, c->columns, NULL);
+        table_line(c, c->columns, NULL);
     c->columns = NULL;
     c->rows = 0;
 }
@@ -147,8 +179,11 @@ void table_end(struct shell_call *c) {
 void record(struct shell_call *c, const struct column *col, const union cell *v) {
     char buf[24];
 
-    if (c->json) row(c, col, v);
-    for (; !c->json && col->type; col++, v++)
+    if (c->json) {
+        object(col, v);
+        return;
+    }
+    for (; col->type; col++, v++)
         if (col->head) out("%-16s: %s\n", col->head, cell_text(col->type, v, buf));
 }
 
@@ -284,6 +319,14 @@ const struct shell_command *shell_command_at(u32 index) {
     return NULL;
 }
 
+const struct shell_command *shell_command_find(const char *name) {
+    const struct shell_command *c;
+    u32 i = 0;
+
+    while ((c = shell_command_at(i)) && strcmp(c->name, name) != 0) i++;
+    return c;
+}
+
 static void finish(int error) {
     void (*end)(struct shell_call * c) = call.end;
 
@@ -324,7 +367,7 @@ static void start(const char *text) {
     if (n < 0) arg[0] = nothing;
     call = (struct shell_call){ .argv = arg, .argc = MAX(n, 1), .eol = "\n" };
     answer_begun = false;
-    for (u32 i = 0; (command = shell_command_at(i)) && strcmp(command->name, arg[0]) != 0;) i++;
+    command = shell_command_find(arg[0]);
     running = command ? command : &unknown;
     error = take_options(&call, running->options);
     if (n < 0)

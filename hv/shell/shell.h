@@ -17,6 +17,8 @@
 #include "lib/printf.h"
 
 #define SHELL_ARGS      16
+#define SHELL_COLUMNS   79 /* a table for a person is not wider: the 80th would wrap some terminals */
+#define HELP_WIDTH      59
 #define SHELL_STEP_ROOM 2048 /* what one call of a command may print */
 
 /* A command's result beside 0 (done) and a negative errno (failed; say why by shell_fail, and print nothing):
@@ -57,7 +59,10 @@ struct shell_call {
 struct shell_command {
     const char *name;
     const char *usage; /* "VM VCPU|all CPUS|all" */
-    const char *help;  /* one line */
+    /* What it does, as a sentence without subject and full stop: "shows the log". In the list of all
+     * commands it has HELP_WIDTH characters. What stands behind a newline is shown by `help COMMAND`
+     * alone, each line as wide as a terminal. */
+    const char *help;
     int (*fn)(struct shell_call *c);
     /* What each operand is: V a VM, P a pool, C a list of CPUs (they are in the call before it begins), w a
      * word. Those behind ? may be missing, * is any number of words. */
@@ -77,11 +82,12 @@ void out(const char *fmt, ...) PRINTF(1, 2);
  * and gives rows; the shell puts the heads before them and the end behind them. */
 struct column {
     const char *head; /* of the table; NULL: not in it */
-    const char *key;  /* of the object */
-    char type; /* s text, u number, d signed number, f hundredths, t nanoseconds shown as seconds, b yes or
-                  no, { begins an object in the object and } ends it, which are their cells' texts as well.
-                  0 ends the columns */
-    int width; /* as printf's: negative is flush left */
+    const char *key;  /* of the object; NULL: not in it */
+    char type;        /* s text, n a name, u number, d signed number, f hundredths, t nanoseconds shown as
+                  seconds, b yes or no, { begins an object in the object and } ends it, which are their
+                  cells' texts as well. 0 ends the columns */
+    int width;        /* as printf's: negative is flush left. A longer name is cut, but not with -l */
+    bool more;        /* of a table, this column is shown with -l alone, so that the others fit */
 };
 union cell {
     const char *s;
@@ -90,7 +96,9 @@ union cell {
 };
 #define COLUMNS(id, ...) static const struct column id[] = { __VA_ARGS__, { 0 } }
 #define COL(head, key, type, width)                                                                          \
-    { head, key, type, width }
+    { head, key, type, width, false }
+#define MORE(head, key, type, width)                                                                         \
+    { head, key, type, width, true }
 #define CELLS(...) ((const union cell[]){ __VA_ARGS__ })
 #define S(text)    ((union cell){ .s = (text) })
 #define U(number)  ((union cell){ .u = (number) })
@@ -104,9 +112,10 @@ int shell_usage(void);                                        /* -EINVAL, with t
 int shell_later(void);                                        /* SHELL_AGAIN, in a millisecond */
 /* What came of it: 0, shell_later() for -EAGAIN, else shell_fail: "pool x is in use". */
 int shell_done(int error, const char *kind, const char *name);
-int shell_key(void);                                     /* the next byte that was typed, or -1 */
-const struct shell_command *shell_command_at(u32 index); /* all in turn; NULL at the end */
-const struct config *shell_config(void);                 /* what shell_init was given */
+int shell_key(void);                                              /* the next byte that was typed, or -1 */
+const struct shell_command *shell_command_at(u32 index);          /* all in turn; NULL at the end */
+const struct shell_command *shell_command_find(const char *name); /* NULL: there is none */
+const struct config *shell_config(void);                          /* what shell_init was given */
 
 /* Each returns NULL or an error after shell_fail; a VM comes with a reference. */
 struct vm *shell_vm(const char *name);

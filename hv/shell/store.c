@@ -142,7 +142,10 @@ static int cmd_store(struct shell_call *c) {
 
 const struct shell_command store_commands[] = {
     { "store", "ls [PATH] | read PATH | write PATH VALUE | rm PATH | watch PATH | perms PATH [PERM...]",
-      "the store; PERM is n, r, w or b and the number of a VM, the first one's owner", cmd_store, "*", "" },
+      "reads and changes the store (docs/store.md)\n"
+      "watch  tells each change until a key is pressed\n"
+      "PERM   n, r, w or b and the number of a VM; the first one is the owner's",
+      cmd_store, "*", "" },
     { 0 },
 };
 

@@ -9,6 +9,7 @@
 #include "sched/machine.h"
 #include "sched/policy.h"
 #include "shell/entitle.h"
+#include "shell/line.h"
 #include "shell/shell.h"
 #include "vm/vm.h"
 #include "x86/percpu.h"
@@ -82,14 +83,14 @@ static struct claim claim_of(struct vcpu *v) {
     };
 }
 
-COLUMNS(columns, COL("VM", "vm", 's', -14), COL("vCPU", "vcpu", 'u', 4), COL("pCPU", "pcpu", 'u', 4),
-        COL("state", "state", 's', -8), COL("CPU %", "cpu_pct", 'f', 7),
+COLUMNS(columns, COL("VM", "vm", 'n', -14), COL("vCPU", "vcpu", 'u', 4), COL("pCPU", "pcpu", 'u', 4),
+        COL("state", "state", 's', -8), COL("CPU %", "cpu_pct", 'f', 6),
         COL("entitled", "entitled_pct", 'f', 8), COL(NULL, "wake_us", '{', 0), COL(NULL, "count", 'u', 0),
         COL("wake p50", "p50", 'f', 9), COL("p99", "p99", 'f', 9), COL("max us", "max", 'f', 9),
-        COL(NULL, NULL, '}', 0), COL("switch/s", "switches_per_s", 'f', 9),
-        COL("exit/s", "exits_per_s", 'f', 9), COL("class", "class", 's', -5),
-        COL("micro us", "micro_us", 'u', 8), COL("turbo %", "turbo_pct", 'f', 7),
-        COL("moved us", "moved_us", 'd', 8), COL("boost", "boost", 'u', 5));
+        COL(NULL, NULL, '}', 0), MORE("switch/s", "switches_per_s", 'f', 9),
+        MORE("exit/s", "exits_per_s", 'f', 9), MORE("class", "class", 's', -5),
+        MORE("micro us", "micro_us", 'u', 8), MORE("turbo %", "turbo_pct", 'f', 7),
+        MORE("moved us", "moved_us", 'd', 8), MORE("boost", "boost", 'u', 5));
 
 /* What the look before saw of it; NULL for a vCPU that is new: the next round shows it. Both looks are in the
  * order of VMs. */
@@ -203,7 +204,7 @@ static int begin(struct shell_call *c) {
     c->live = !c->json && !c->opt['b'];
     if (c->live) {
         c->eol = "\x1b[K\n"; /* takes away the rest of what stood there */
-        out("\x1b[H\x1b[2J");
+        out(SCREEN_CLEAR);
     }
     return SHELL_AGAIN;
 }
@@ -235,8 +236,13 @@ static int cmd_top(struct shell_call *c) {
 }
 
 const struct shell_command top_commands[] = {
-    { "top", "[-b] [-d SECONDS] [-w SECONDS]",
-      "what each vCPU gets; live until a key; -b: printed plainly; -w: warm up first; -j: one interval",
-      cmd_top, "", "bd:w:" },
+    { "top", "[-b] [-l] [-d SECONDS] [-w SECONDS]",
+      "shows what each vCPU gets, until a key is pressed\n"
+      "-d SECONDS  refreshes it so often (1)\n"
+      "-w SECONDS  measures nothing before so much time has passed\n"
+      "-b          prints plain tables one after another, until ^C\n"
+      "-l          shows all columns, also where they are wider than a terminal\n"
+      "-j          measures one interval",
+      cmd_top, "", "bld:w:" },
     { 0 },
 };

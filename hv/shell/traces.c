@@ -208,7 +208,9 @@ static int cmd_trace(struct shell_call *c) {
 
 const struct shell_command trace_commands[] = {
     { "trace", "start [sched|exit|event|replay|all...] | stop | status | stream [COM] | keep",
-      "records what happens; stream sends it through a second serial port, keep is for `crash`", cmd_trace,
-      "*", "" },
+      "records what happens (docs/trace.md)\n"
+      "stream  sends it through a second serial port\n"
+      "keep    keeps it over a reset, for crash -t",
+      cmd_trace, "*", "" },
     { 0 },
 };

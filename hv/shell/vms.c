@@ -44,7 +44,9 @@ struct vcpu *shell_next_vcpu(struct shell_call *c) {
 
 /* ---- list ---- */
 
-/* xl's six letters: running, blocked, paused, shut down, crashed, dying. */
+#define STATES "State: r running, b blocked, p paused, s shut down, c crashed, d dying"
+
+/* xl's six letters, as STATES explains them. */
 static void state_letters(struct vm *vm, char *s, u64 *run_ns) {
     bool running = false, blocked = vm->nr_vcpus > 0;
 
@@ -73,7 +75,11 @@ static int cmd_list(struct shell_call *c) {
     u64 run_ns;
 
     c->columns = vm_columns;
-    if (!shell_next_vm(c)) return 0;
+    if (!shell_next_vm(c)) {
+        table_end(c);
+        if (!c->json) out("%s\n", STATES);
+        return 0;
+    }
     vm = c->vm;
     state_letters(vm, letters, &run_ns);
     table_row(c,
@@ -85,16 +91,16 @@ static int cmd_list(struct shell_call *c) {
 
 /* ---- vcpu-list ---- */
 
-COLUMNS(vcpu_columns, COL("Name", "vm", 's', -24), COL("ID", "id", 'u', 5), COL("VCPU", "vcpu", 'u', 5),
-        COL("CPU", "cpu", 'u', 5), COL("State", "state", 's', 9), COL(NULL, "paused", 'b', 0),
-        COL("Time(s)", "time_s", 't', 11), COL(NULL, "running_ns", 'u', 0), COL(NULL, "runnable_ns", 'u', 0),
+COLUMNS(vcpu_columns, COL("Name", "vm", 'n', -16), COL("ID", "id", 'u', 4), COL("VCPU", "vcpu", 'u', 4),
+        COL("CPU", "cpu", 'u', 4), COL("State", "state", 's', 9), COL(NULL, "paused", 'b', 0),
+        COL("Time(s)", "time_s", 't', 10), COL(NULL, "running_ns", 'u', 0), COL(NULL, "runnable_ns", 'u', 0),
         COL(NULL, "blocked_ns", 'u', 0), COL(NULL, "offline_ns", 'u', 0), COL(NULL, "wake_ns", '{', 0),
         COL(NULL, "p50", 'u', 0), COL(NULL, "p99", 'u', 0), COL(NULL, "max", 'u', 0), COL(NULL, NULL, '}', 0),
         COL(NULL, "switches", 'u', 0), COL(NULL, "wakes", 'u', 0), COL(NULL, "migrations", 'u', 0),
-        COL(NULL, "exits", 'u', 0), COL(NULL, "interrupted", 'u', 0), COL("Pool", "pool", 's', -12),
-        COL("Class", "class", 's', -5), COL("Micro(us)", "micro_us", 'u', 9),
-        COL("Turbo %", "turbo_pct", 'f', 8), COL("Moved(us)", "moved_us", 'd', 9),
-        COL("Boost", "boost", 'u', 5), COL("Affinity", "affinity", 's', 0));
+        COL(NULL, "exits", 'u', 0), COL(NULL, "interrupted", 'u', 0), COL("Pool", "pool", 'n', -10),
+        MORE("Class", "class", 's', -5), MORE("Micro(us)", "micro_us", 'u', 9),
+        MORE("Turbo %", "turbo_pct", 'f', 8), MORE("Moved(us)", "moved_us", 'd', 9),
+        MORE("Boost", "boost", 'u', 5), COL("Affinity", "affinity", 's', 0));
 
 const char *run_state_name(u32 s) {
     static const char *const words[] = { "running", "runnable", "blocked", "offline" };
@@ -125,11 +131,11 @@ static int cmd_vcpu_list(struct shell_call *c) {
 
 /* ---- devices ---- */
 
-COLUMNS(device_columns, COL("Name", "vm", 's', -24), COL("ID", "id", 'u', 5), COL("Dev", "number", 'u', 4),
-        COL("Type", "type", 's', -5), COL("Back end", "back", 's', -24), COL("State", "state", 's', -8),
-        COL(NULL, "status", 'u', 0), COL("Queues", "queues", 'u', 6), COL("Notifies", "notifies", 'u', 10),
-        COL("Interrupts", "interrupts", 'u', 10), COL("Dropped", "dropped", 'u', 8),
-        COL("Resets", "resets", 'u', 6));
+COLUMNS(device_columns, COL("Name", "vm", 'n', -14), MORE("ID", "id", 'u', 4), COL("Dev", "number", 'u', 3),
+        COL("Type", "type", 's', -5), COL("Back end", "back", 'n', -14), COL("State", "state", 's', -8),
+        COL(NULL, "status", 'u', 0), MORE("Queues", "queues", 'u', 6), COL("Notifies", "notifies", 'u', 10),
+        COL("Interrupts", "interrupts", 'u', 10), COL("Dropped", "dropped", 'u', 7),
+        MORE("Resets", "resets", 'u', 6));
 
 static int cmd_devices(struct shell_call *c) {
     struct device_info d;
@@ -257,19 +263,26 @@ static int cmd_wait(struct shell_call *c) {
     return shell_later();
 }
 
+#define ALL_COLUMNS "-l  shows all columns, also where they are wider than a terminal"
+
 const struct shell_command vm_commands[] = {
-    { "list", "[VM]", "VMs, their memory, state (r b p s c d) and CPU time", cmd_list, "?V", "" },
-    { "vcpu-list", "[VM]", "vCPUs, where they are and may run", cmd_vcpu_list, "?V", "" },
-    { "devices", "[VM]", "virtio devices, who serves them, their state and counts", cmd_devices, "?V", "" },
+    { "list", "[VM]", "lists VMs, their memory, state and CPU time\n" STATES, cmd_list, "?V", "" },
+    { "vcpu-list", "[-l] [VM]", "lists vCPUs, where they are and where they may run\n" ALL_COLUMNS,
+      cmd_vcpu_list, "?V", "l" },
+    { "devices", "[-l] [VM]", "lists virtio devices and who serves them\n" ALL_COLUMNS, cmd_devices, "?V",
+      "l" },
     { "vcpu-pin", "VM VCPU|all CPUS|all", "sets where vCPUs may run", cmd_vcpu_pin, "VwC", "" },
     { "create", "VM [KEY=VALUE...]",
-      "creates a VM of the configuration file, or one described by keys of its [vm] section", cmd_create,
-      "w*", "" },
+      "creates a VM of the configuration, or a new one\n"
+      "KEY=VALUE  as in a [vm] section (docs/config.md); image= for a new one",
+      cmd_create, "w*", "" },
     { "destroy", "VM", "ends a VM at once and frees what it had", cmd_destroy, "V", "" },
     { "pause", "VM", "keeps a VM from running", cmd_pause, "V", "" },
-    { "unpause", "VM", "lets it run again", cmd_pause, "V", "" },
-    { "wait", "VM [TIME]", "until it is gone, or crashed and stays, at most so long (500ms)", cmd_wait, "w?w",
-      "" },
+    { "unpause", "VM", "lets a paused VM run again", cmd_pause, "V", "" },
+    { "wait", "VM [TIME]",
+      "waits until a VM is gone, or has crashed and stays\n"
+      "TIME  is the longest that it waits (500ms)",
+      cmd_wait, "w?w", "" },
     { "console", "VM", "connects the terminal to a VM's console; ^] leaves", cmd_console, "V", "" },
     { 0 },
 };

@@ -91,6 +91,18 @@ static void editing(void **state) {
     assert_string_equal(edit(&l, "a\xc3\xa4\x1b[99;5Z\x1bxb\x07\r"), "ab"); /* not understood: nothing */
 }
 
+/* ^W takes the word before the cursor, and the blanks behind it; ^L clears the screen and keeps the line. */
+static void words_and_screen(void **state) {
+    static struct line l = { .prompt = "> ", .emit = keep, .candidate = names };
+
+    assert_string_equal(edit(&l, "pause vm-a  \x17vm-b\r"), "pause vm-b");
+    assert_string_equal(edit(&l, "pause\x17list\r"), "list");
+    assert_string_equal(edit(&l, "one two\x1b[D\x17\x17\x17\r"), "o");
+    assert_string_equal(edit(&l, "\x17\r"), "");
+    assert_string_equal(edit(&l, "lit\x1b[D\x0cs\r"), "list");
+    assert_non_null(strstr(screen, "\x1b[H\x1b[2J\r\x1b[K> lit\x1b[1D"));
+}
+
 static void editing_limits(void **state) {
     static struct line l = { .prompt = "> ", .emit = keep, .candidate = names };
     char keys[LINE_MAX * 2];
@@ -132,10 +144,8 @@ static void completion(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(split),
-        cmocka_unit_test(editing),
-        cmocka_unit_test(editing_limits),
-        cmocka_unit_test(completion),
+        cmocka_unit_test(split),          cmocka_unit_test(editing),    cmocka_unit_test(words_and_screen),
+        cmocka_unit_test(editing_limits), cmocka_unit_test(completion),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
