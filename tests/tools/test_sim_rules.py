@@ -90,13 +90,14 @@ def test_a_broken_policy_is_told_what_it_broke(tmp_path, old, new, said):
 
 
 def test_a_vcpu_that_never_runs(tmp_path):
-    """It waits behind others for ever: no pCPU idles, so only the end of the run shows it."""
+    """No rule forbids that, as a weight may be low; but a vCPU that a policy lost looks just so."""
     config = tmp_path / "my.cfg"
     config.write_text(CONFIG)
     done = check(config, broken(tmp_path, "if (v->queued && sched",
                                 "if (d->in_pool.next != &p->doms && v->queued && sched"))
-    assert done.returncode == 1
-    assert "was ready for the whole 1 s and never ran" in done.stderr, done.stderr
+    assert done.returncode == 0
+    assert re.search(r"sim: note: VM naps, vCPU 0 .* was ready for the whole 1 s and never ran",
+                     done.stderr), done.stderr
 
 
 def test_the_worked_example_keeps_the_rules(tmp_path):
@@ -119,7 +120,7 @@ def test_the_image_s_own_policies_keep_the_rules(path, cpus):
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("settings", ["sched_preset=faithful-4.2", "sched_preset=faithful-3.4",
+@pytest.mark.parametrize("settings", ["sched_preset=faithful-4.2", "sched_preset=sc+aca",
                                       "sched_preset=vslicer", "sched_preset=pool-io"])
 def test_their_presets_too(settings):
     done = check("boot/demo.cfg", None, "-p", "2", "-c", settings)
