@@ -25,6 +25,9 @@
  * any case; FXRSTOR loads both. */
 #define FXSAVE_FCW   0
 #define FXSAVE_MXCSR 24
+#define FXSAVE_ST0   32
+#define FXSAVE_XMM0  160
+#define XSTATE_BV    512 /* of XSAVE alone: which components are not in their initial state */
 #define FCW_RESET    0x037f
 #define MXCSR_RESET  0x1f80
 
@@ -149,11 +152,32 @@ void state_load(struct virt_vcpu *v) {
     tlb_load(&v->vm->npt.tlb, &this_virt()->tags, &v->tlb, this_cpu()->id);
 }
 
+/* Returns whether the x87 unit in `area` is as after a reset (SDM 1 13.6). The first 24 bytes are FCW,
+ * FSW, the tags, the last opcode and its addresses; of these FCW alone is not 0 then. */
+static bool x87_is_initial(const void *area) {
+    const u64 *word = area;
+    u64 others = word[1] | word[2];
+
+    for (unsigned i = FXSAVE_ST0 / 8; i < FXSAVE_XMM0 / 8; i++) others |= word[i];
+    return word[0] == FCW_RESET && !others;
+}
+
+/* A CPU that does not keep track of x87 says in XSAVE that it is in use even if it is not, and XRSTOR
+ * then loads it. QEMU's CPUs are such, and there each load of x87 changes flags of the first CPU
+ * without a lock, which may crash what runs there (docs/virt.md). So x87 is loaded only for guests
+ * that use it. */
+static void mark_x87_unused(void *area) {
+    u64 *in_use = (u64 *)((u8 *)area + XSTATE_BV);
+
+    if (x87_is_initial(area)) *in_use &= ~XCR0_X87;
+}
+
 void state_save(struct virt_vcpu *v) {
     read_regs(v);
     if (virt_xcr0_mask) {
         set_xcr0(virt_xcr0_mask);
         xsave(v->xsave, virt_xcr0_mask);
+        mark_x87_unused(v->xsave);
     } else {
         fxsave(v->xsave);
     }

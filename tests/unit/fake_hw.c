@@ -11,6 +11,7 @@
 #include "vm/vm.h"
 
 #define MSR_VMX_BASIC 0x480
+#define XSTATE_BV     512 /* offset in the area of XSAVE */
 
 #define PAT_RESET     0x0007040600070406ull
 #define GARBAGE       0xdead0000ull /* in each field of a VMCS that was not written */
@@ -311,9 +312,19 @@ u64 xgetbv(void) { return hw_cpu()->xcr0; }
 
 void xsetbv(u64 v) { hw_cpu()->xcr0 = v; }
 
-void xsave(void *area, u64 mask) {}
+/* As QEMU's: it does not keep track of what is in use. */
+void xsave(void *area, u64 mask) {
+    memcpy(area, hw_cpu()->x87, sizeof(hw_cpu()->x87));
+    *(u64 *)((u8 *)area + XSTATE_BV) = mask;
+}
 
-void xrstor(const void *area, u64 mask) {}
+void xrstor(const void *area, u64 mask) {
+    static const u64 initial[20] = { 0x37f };
+    struct hw_cpu *c = hw_cpu();
+
+    c->loaded = *(const u64 *)((const u8 *)area + XSTATE_BV) & mask;
+    memcpy(c->x87, c->loaded & XCR0_X87 ? area : initial, sizeof(c->x87));
+}
 
 void fxsave(void *area) {}
 

@@ -26,6 +26,8 @@ enum hw_kind {
 /* One pCPU. */
 struct hw_cpu {
     u64 xcr0, dr[4], dr6;
+    u64 x87[20]; /* the x87 unit, as XSAVE stores it: the first 160 bytes */
+    u64 loaded;  /* XSTATE_BV of the last XRSTOR: what it loaded; all else became initial */
     struct {
         u32 msr;
         u64 value;

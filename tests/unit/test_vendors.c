@@ -272,6 +272,44 @@ static void test_vmx_flush_of_one_vm(void **state) {
     stop();
 }
 
+/* ---- x87 ---- */
+
+/* The guest's x87 unit is as after a reset but for one word, and is switched out and in again. Returns
+ * whether XRSTOR loaded x87. */
+static bool x87_loaded(unsigned word, u64 value) {
+    struct hw_cpu *c = hw_cpu();
+
+    enter(NULL);
+    memset(c->x87, 0, sizeof(c->x87));
+    c->x87[0] = 0x37f; /* FCW after a reset */
+    c->x87[word] = value;
+    virt->save(&v->virt);
+    memset(c->x87, 0xcc, sizeof(c->x87)); /* another guest */
+    virt->load(&v->virt);
+    for (unsigned i = 0; i < ARRAY_SIZE(c->x87); i++)
+        assert_int_equal(c->x87[i], i == word ? value : i == 0 ? 0x37f : 0);
+    return c->loaded & XCR0_X87;
+}
+
+/* Where a guest does not use x87 it is not loaded, but initialised, as QEMU loads it unsafely. Word 0
+ * holds FCW, FSW, tags and opcode, 1 and 2 the addresses of the last instruction and of its operand, 4
+ * and 5 the first register, 18 and 19 the last one. */
+static void test_x87_is_loaded_if_used(void **state) {
+    for (unsigned i = 0; i < ARRAY_SIZE(kinds); i++) {
+        start(kinds[i]);
+        assert_false(x87_loaded(0, 0x37f));
+        assert_true(x87_loaded(0, 0x27f));                 /* another precision */
+        assert_true(x87_loaded(0, 0x37f | 1ull << 16));    /* FSW: a flag */
+        assert_true(x87_loaded(0, 0x37f | 0x80ull << 32)); /* tags: ST(7) holds a value */
+        assert_true(x87_loaded(1, 0x1000));
+        assert_true(x87_loaded(2, 0x1000));
+        assert_true(x87_loaded(4, 1)); /* MM0: a guest may read it though its tag says "empty" */
+        assert_true(x87_loaded(19, 1));
+        assert_false(x87_loaded(0, 0x37f));
+        stop();
+    }
+}
+
 /* ---- the checker itself ---- */
 
 /* Starts over on `kind`, and enters once. */
@@ -538,6 +576,7 @@ int main(void) {
         cmocka_unit_test(test_vmx_fault_has_rf),
         cmocka_unit_test(test_vmx_icebp),
         cmocka_unit_test(test_vmx_flush_of_one_vm),
+        cmocka_unit_test(test_x87_is_loaded_if_used),
         cmocka_unit_test(test_vmx_rules_of_kvm),
         cmocka_unit_test(test_svm_rules_of_kvm),
         cmocka_unit_test(test_every_entry_is_valid),
