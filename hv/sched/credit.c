@@ -498,6 +498,7 @@ static void dom_add(struct sched_pool *p, struct sched_dom *d) {
     struct credit_dom *cd = credit_dom(d);
 
     cd->weight = CREDIT_DEFAULT_WEIGHT;
+    if (d->id & SCHED_TURBO) vturbo_copy(d->peer, d);
     cd->io = d->io;
     list_init(&cd->active);
     list_init(&cd->link);
@@ -534,6 +535,14 @@ static void label(struct sched_pool *p, struct sched_dom *d) {
     vslicer_recount(p);
 }
 
+/* A parameter of a VM was set: param_set() has locked both pools. */
+static void copy_to_turbo(struct sched_pool *p) {
+    list_for_each(d, &p->doms, struct sched_dom, in_pool) {
+        if (d->peer) vturbo_copy(d, d->peer);
+    }
+    credit_weights_changed(p->turbo);
+}
+
 static int changed(struct sched_pool *p, const struct param *e, const char **why) {
     struct credit_pool *cp = credit_pool(p);
     const struct credit_knobs *k = &cp->knob;
@@ -550,7 +559,10 @@ static int changed(struct sched_pool *p, const struct param *e, const char **why
     list_for_each(d, &p->doms, struct sched_dom, in_pool) classify(p, d);
     credit_weights_changed(p);
     vslicer_recount(p);
-    if (e && e->scope != PARAM_POOL) return 0;
+    if (e && e->scope != PARAM_POOL) {
+        if (p->turbo) copy_to_turbo(p);
+        return 0;
+    }
     cp->tslice = slice * NS_PER_US;
     cp->tick = tick * NS_PER_US;
     cp->period = cp->this_period = period * NS_PER_US;

@@ -161,6 +161,8 @@ void shared_credit(struct sched_pool *p);
 
 /* A pool's regular and its turbo share are brought together, once an accounting period (vturbo.c). */
 void vturbo_exchange(struct sched_pool *r);
+/* The turbo part has the weight and the cap of its VM's regular part. Both pools are locked. */
+void vturbo_copy(const struct sched_dom *regular, struct sched_dom *turbo);
 /* Counts W anew. */
 void credit_weights_changed(struct sched_pool *p);
 

@@ -68,7 +68,7 @@ const char *param_text(const struct param *e, struct sched_pool *pool, const voi
 }
 
 int param_set(const struct param *e, struct sched_pool *pool, void *object, i64 value, const char **why) {
-    struct sched_pool *owner;
+    struct sched_pool *owner, *turbo;
     int error = -EINVAL;
     u32 who, *at, old;
 
@@ -76,6 +76,7 @@ int param_set(const struct param *e, struct sched_pool *pool, void *object, i64 
     if (value < e->min || value > e->max) return -EINVAL;
     *why = "the object is not in that pool";
     sched_enter(&pool);
+    turbo = sched_enter(&pool->turbo); /* its part of a VM takes over weight and cap */
     at = field(e, object, &owner, &who);
     if (owner == pool && pool->policy) {
         record_input(pool, IN_PARAM, who, (u32)(e - pool->policy->params), (u64)value);
@@ -84,6 +85,7 @@ int param_set(const struct param *e, struct sched_pool *pool, void *object, i64 
         error = pool->policy->changed ? pool->policy->changed(pool, e, why) : 0;
         if (error) *at = old;
     }
+    if (turbo) spin_unlock(&turbo->lock);
     spin_unlock(&pool->lock);
     if (!error) param_changed(pool, e->scope == PARAM_POOL ? NULL : object, e->name);
     return error;

@@ -93,7 +93,8 @@ struct sched_policy {
     void (*affinity)(struct sched_pool *p, struct sched_vcpu *v);
     /* A timer of the policy, set by sched_timer_set, fired. May be NULL. */
     void (*timer)(struct sched_pool *p, u32 cpu, u32 kind);
-    /* A parameter was set, or (NULL) all the pool's were by a preset: take it into use. -EINVAL and *why, a
+    /* A parameter was set, or (NULL) all the pool's were by a preset: take it into use. With a
+     * parameter the pool's turbo pool, if it has one, is locked, too. -EINVAL and *why, a
      * sentence, if it does not go with the others; its old value is then put back. May be NULL. */
     int (*changed)(struct sched_pool *p, const struct param *e, const char **why);
     /* A pCPU may idle though a vCPU is ready that may run there: build/sim -C then does not complain. */

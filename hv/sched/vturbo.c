@@ -22,6 +22,13 @@ static u64 used_by(const struct sched_dom *d) {
     return ns;
 }
 
+/* At once when they change, and not with the exchange: that comes only while somebody runs in the
+ * regular pool, and a VM may work on its turbo vCPU alone. */
+void vturbo_copy(const struct sched_dom *regular, struct sched_dom *turbo) {
+    credit_dom(turbo)->weight = credit_dom(regular)->weight;
+    credit_dom(turbo)->cap = credit_dom(regular)->cap;
+}
+
 /* a b / c, of times of a period or two and weights. */
 static u64 scaled(u64 a, u64 b, u64 c) { return c ? a / c * b + a % c * b / c : 0; }
 
@@ -43,10 +50,7 @@ void vturbo_exchange(struct sched_pool *r) {
 
         cd->share_ns = all ? MAX(fair - MIN(fair, cd->turbo_ns), 1) : 0;
         if (!d->peer) continue;
-        credit_dom(d->peer)->weight = cd->weight;
-        credit_dom(d->peer)->cap = cd->cap;
         sched_trace(r, NULL, TRC_TURBO, d->id, (u32)(cd->turbo_ns / NS_PER_US), cd->share_ns);
     }
     credit_weights_changed(r);
-    credit_weights_changed(r->turbo);
 }

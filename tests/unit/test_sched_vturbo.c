@@ -52,7 +52,6 @@ static void test_table(void **state) {
         vturbo_exchange(regular);
         for (u32 i = 0; i < 2; i++) {
             assert_int_equal(credit_dom(&vm[i]->d)->share_ns, MAX(table[k].fs_r[i] * 300 * US, 1));
-            assert_int_equal(credit_dom(&tvm[i]->d)->weight, credit_dom(&vm[i]->d)->weight);
         }
         sim_stop();
     }
@@ -189,6 +188,119 @@ static void test_cap(void **state) {
     sim_stop();
 }
 
+/* Two regular cores and two turbo cores. */
+static void start_two(u64 seed) {
+    start_sim((struct sim_options){ .cpus = 4, .seed = seed });
+    regular = sim_pool("Pool-0", "credit", sim_cpus(0, 1));
+    turbo = sim_pool("turbo", "credit", sim_cpus(2, 3));
+    assert_int_equal(param_preset(turbo, "turbo"), 0);
+    assert_int_equal(sched_pool_pair(turbo, regular), 0);
+}
+
+/* The turbo parts have their VMs' weights and caps: here all compute there and nowhere else. */
+static void test_two_cores(void **state) {
+    static const struct {
+        i64 weight[3], cap[3];
+        double want[3];
+    } cases[] = {
+        { { 512, 256, 256 }, { 0 }, { 100, 50, 50 } },
+        { { 256, 256, 256 }, { 30, 0, 0 }, { 30, 85, 85 } },
+        { { 512, 256, 256 }, { 0, 0, 20 }, { 100, 80, 20 } },
+    };
+
+    for (u32 k = 0; k < ARRAY_SIZE(cases); k++) {
+        start_two(k);
+        for (u32 i = 0; i < 3; i++) {
+            add(i, IDLE, HOG);
+            sim_param(regular, &vm[i]->d, "weight", cases[k].weight[i]);
+            sim_param(regular, &vm[i]->d, "cap", cases[k].cap[i]);
+        }
+        measure(3, NS_PER_S, 4 * NS_PER_S);
+        for (u32 i = 0; i < 3; i++) near(share(tvm[i], 4 * NS_PER_S), cases[k].want[i], 1.5, "turbo");
+        sim_stop();
+    }
+}
+
+/* With both parts computing each VM gets by its weight and cap of all four cores. The VM with a cap
+ * spends it on its turbo vCPU. */
+static void test_two_cores_and_regular(void **state) {
+    static const double by_weight[] = { 200, 100, 100 }, by_cap[] = { 120, 120, 120, 40 };
+
+    for (u32 cap = 0; cap < 2; cap++) {
+        u32 n = cap ? 4 : 3;
+
+        start_two(cap);
+        for (u32 i = 0; i < n; i++) add(i, HOG, HOG);
+        if (cap)
+            sim_param(regular, &vm[3]->d, "cap", 40);
+        else
+            sim_param(regular, &vm[0]->d, "weight", 512);
+        measure(n, 2 * NS_PER_S, 4 * NS_PER_S);
+        for (u32 i = 0; i < n; i++)
+            near(share(vm[i], 4 * NS_PER_S) + share(tvm[i], 4 * NS_PER_S), cap ? by_cap[i] : by_weight[i], 4,
+                 cap ? "both parts, caps" : "both parts, weights");
+        sim_stop();
+    }
+}
+
+/* What a VM had before it got a turbo part goes for that, too. */
+static void test_copied_when_made(void **state) {
+    start(2, 1);
+    vm[0] = sim_vm(regular, "vm", 1, ALL, IDLE);
+    sim_param(regular, &vm[0]->d, "weight", 768);
+    sim_param(regular, &vm[0]->d, "cap", 60);
+    tvm[0] = sim_turbo(vm[0], HOG);
+    add(1, IDLE, HOG);
+    measure(2, NS_PER_S, 4 * NS_PER_S);
+    near(share(tvm[0], 4 * NS_PER_S), 60, 1, "a cap");
+    sim_param(regular, &vm[0]->d, "cap", 0);
+    measure(2, NS_PER_S, 4 * NS_PER_S);
+    near(share(tvm[0], 4 * NS_PER_S), 75, 1, "a weight");
+    sim_stop();
+}
+
+/* Two who compute on two turbo cores have one each, and are not sent to and fro. */
+static void test_placed_apart(void **state) {
+    u64 migrations[2];
+
+    start_two(1);
+    add(0, HOG, HOG);
+    add(1, HOG, HOG);
+    sim_run_until(NS_PER_S);
+    for (u32 i = 0; i < 2; i++) migrations[i] = tvm[i]->vcpu[0]->s.migrations;
+    measure(2, 0, NS_PER_S);
+    for (u32 i = 0; i < 2; i++) {
+        near(share(tvm[i], NS_PER_S), 100, 0.1, "turbo");
+        assert_int_equal(tvm[i]->vcpu[0]->s.migrations, migrations[i]);
+    }
+    sim_stop();
+}
+
+/* vTurbo with vSlicer in the regular pool keeps both bounds: the regular parts of two who are
+ * latency-sensitive wait T_N + T_m at most, each turbo part a turbo slice of each of the others.
+ * Nobody gets more than a quarter. */
+static void test_with_slicer(void **state) {
+    start(2, 1);
+    sim_param(regular, regular, "boost", BOOST_OFF);
+    sim_param(regular, regular, "slicer", SLICER_VSLICER);
+    for (u32 i = 0; i < 4; i++) {
+        add(i, HOG, (struct sim_work){ .kind = WORK_SERVER, .rate = 1000, .work_ns = 20 * US });
+        sim_param(regular, &vm[i]->d, "micro_us", i < 2 ? 5000 : 0);
+    }
+    measure(4, 3 * NS_PER_S, 30 * NS_PER_S);
+    for (u32 i = 0; i < 4; i++) {
+        u64 wait = sim_waits(vm[i]->vcpu[0]);
+
+        if (i < 2)
+            assert_in_range(wait, 30 * MS, 38 * MS); /* three micro-slices of 5 ms, and what is left of one */
+        else
+            assert_in_range(wait, 60 * MS, 95 * MS);
+        assert_in_range(sim_waits(tvm[i]->vcpu[0]), 0, 3 * 100 * US);
+        near(share(vm[i], 30 * NS_PER_S) + share(tvm[i], 30 * NS_PER_S), 27, 0.5, "both parts");
+    }
+    sim_stop();
+}
+
 /* A pool that has no turbo pool any more goes by weight again. */
 static void test_unpaired(void **state) {
     start(2, 1);
@@ -247,11 +359,21 @@ static void test_administration(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_table),         cmocka_unit_test(test_introduction),
-        cmocka_unit_test(test_table_in_time), cmocka_unit_test(test_fair),
-        cmocka_unit_test(test_wait),          cmocka_unit_test(test_liars),
-        cmocka_unit_test(test_cap),           cmocka_unit_test(test_unpaired),
-        cmocka_unit_test(test_large),         cmocka_unit_test(test_administration),
+        cmocka_unit_test(test_table),
+        cmocka_unit_test(test_introduction),
+        cmocka_unit_test(test_table_in_time),
+        cmocka_unit_test(test_fair),
+        cmocka_unit_test(test_wait),
+        cmocka_unit_test(test_liars),
+        cmocka_unit_test(test_cap),
+        cmocka_unit_test(test_unpaired),
+        cmocka_unit_test(test_large),
+        cmocka_unit_test(test_two_cores),
+        cmocka_unit_test(test_two_cores_and_regular),
+        cmocka_unit_test(test_copied_when_made),
+        cmocka_unit_test(test_placed_apart),
+        cmocka_unit_test(test_with_slicer),
+        cmocka_unit_test(test_administration),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
