@@ -9,9 +9,10 @@ pytestmark = pytest.mark.alone
 BYTES = 1_000_003  # no multiple of anything
 VF = {"vf": "igb0/any", "unsafe_dma": "yes"}
 
-CONFIG = SCRIPTED + "".join([
+TURBO = "[pool fast]\ncpus = 1\nturbo_of = Pool-0\n"
+CONFIG = SCRIPTED + TURBO + "".join([
     vm("iodom", "iodom", "12M", pci="01:00.0", unsafe_dma="yes", cmdline="report_s=1"),
-    vm("server", "iperf", "8M", cmdline="ip=10.0.0.2/24 check idle_ms=3000", start="no", **VF),
+    vm("server", "iperf", "8M", cmdline="ip=10.0.0.2/24 check idle_ms=3000", start="no", turbo="yes", **VF),
     vm("source", "load", "8M", cmdline=f"ip=10.0.0.3/24 to=10.0.0.2 tcp={BYTES} udp_ms=200 udp_rate=4000000 ping_ms=300",
        start="no", **VF),
     vm("bridged", "netping", cmdline="ip=0x0a000009 to=0x0a000002 batches=5 batch=32 timeout_ms=3000", net="iodom", start="no"),
@@ -24,6 +25,8 @@ SCRIPT = """\
 +0ms wait bridged 20s
 +0ms create source
 +0ms wait source 20s
++0ms vcpu-list -j=vcpus
++0ms pci-list -j=pci
 +0ms create out
 +0ms wait out 20s
 +0ms wait server 8s
@@ -45,6 +48,15 @@ def test_stream_between_virtual_functions(boot):
     assert boot.said(r"source: load: tcp (\d+) bytes in \d+ ns, end 0") == [str(BYTES)], boot.log[-3000:]
     assert boot.said(r"server: iperf: udp (\d+) bytes in .* (\d+) of (\d+) datagrams lost, (\d+)") == [("102900", "0", "70", "0")]
     assert boot.said("(server|source): ends with code 0\\b") == ["source", "server"]
+
+
+def test_turbo_core_takes_the_interrupts(boot):
+    """The server's function interrupts its turbo vCPU, which does what the stack has to do; the other one only waits for data."""
+    turbo, regular = (v for v in boot.results["vcpus"] if v["vm"] == "server")
+    interrupts = [f["interrupts"] for f in boot.results["pci"] if f["vm"] == "server"]
+    assert (turbo["vcpu"], turbo["pool"], turbo["class"], regular["pool"]) == (0, "fast", "turbo", "Pool-0")
+    assert len(interrupts) == 1 and interrupts[0] > 50, interrupts
+    assert turbo["wakes"] > 50 and turbo["running_ns"] > regular["running_ns"]
 
 
 def test_ping_from_behind_the_bridge(boot):
