@@ -87,6 +87,21 @@ static void test_queues(void **state) {
     sim_stop();
 }
 
+/* What a cap leaves an I/O VM is all that it may need: with 50 % of a pCPU 150 credits, of which
+ * 112.5 are its own. */
+static void test_capped_need(void **state) {
+    struct sched_pool *p = pool_of(3, 8, 1, 0, "faithful-4.2");
+    i64 got[8];
+
+    sim_param(p, p, "share", SHARE_PRORATA);
+    sim_param(p, &vm[0]->d, "cap", 50);
+    for (u32 i = 1; i < 8; i++) sim_param(p, &vm[i]->d, "share_pct", 50);
+    pass(p, 8, got);
+    about(got[0], 150, "an I/O VM with a cap");
+    for (u32 i = 1; i < 8; i++) about(got[i], (900 - 150) / 7.0, "a CPU VM");
+    sim_stop();
+}
+
 /* The table of mu: what an active vCPU gets without and with ACA. */
 static void test_aca_examples(void **state) {
     static const struct {
@@ -110,6 +125,27 @@ static void test_aca_examples(void **state) {
                       i < cases[c].inactive_io ? "an inactive I/O VM" : "an active VM");
             sim_stop();
         }
+}
+
+/* aca_shorten: a period is mu times as long, here with one of four asleep three quarters, and
+ * nothing is kept back: all that is granted in it goes to those who run. */
+static void test_aca_shorten(void **state) {
+    static const u64 passes[] = { 300, 400 }; /* in 9 s */
+
+    for (u32 on = 0; on < 2; on++) {
+        struct sched_pool *p = pool_of(1, 4, 1, 1, "faithful-4.2");
+        u32 epoch;
+
+        sim_param(p, p, "aca", 1);
+        sim_param(p, p, "aca_shorten", on);
+        sim_run_until(3 * NS_PER_S);
+        epoch = credit_pool(p)->epoch;
+        for (u32 i = 1; i < 4; i++) sim_mark(vm[i]);
+        sim_run_until(12 * NS_PER_S);
+        assert_in_range(credit_pool(p)->epoch - epoch, passes[on] - 1, passes[on] + 1);
+        for (u32 i = 1; i < 4; i++) near(share(vm[i], 9 * NS_PER_S), 100 / 3.0, 1, "one that runs");
+        sim_stop();
+    }
 }
 
 /* S1, over random pools: moved = min(need, offer), nobody pays more than P_i, no I/O VM above C_c V_i, the
@@ -275,6 +311,7 @@ int main(void) {
         cmocka_unit_test(test_aca_examples),   cmocka_unit_test(test_sc_properties),
         cmocka_unit_test(test_same_as_credit), cmocka_unit_test(test_label),
         cmocka_unit_test(test_liar),           cmocka_unit_test(test_effect),
+        cmocka_unit_test(test_capped_need),    cmocka_unit_test(test_aca_shorten),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -225,6 +225,72 @@ static void test_sizes(void **state) {
     }
 }
 
+/* Under frequency the next is who has used least of its time in this T_S: the small one catches up
+ * with each run of the large one. Taking turns instead, it would do so only when the large one has
+ * nothing left. */
+static void test_frequency(void **state) {
+    struct sched_pool *p = start(1, SLICER_FREQUENCY, true);
+    char seen[300];
+
+    vm(p, "large", 5000, HOG);
+    vm(p, "small", 1000, HOG);
+    vm(p, "n", 0, HOG);
+    vm(p, "n", 0, HOG);
+    sim_run_until(5 * NS_PER_S);
+    sequence(3 * NS_PER_S, 2, 7, seen, sizeof(seen));
+    assert_string_equal(seen, "N1:30 L1:5 L2:5 L1:5 L2:5 L1:5 L2:5");
+    sim_stop();
+}
+
+/* The counts m and n of a pCPU are right as soon as a vCPU has moved, and not only from the next
+ * accounting pass on: until then all slices on both pCPUs would be of a wrong length. */
+static void test_counts_follow(void **state) {
+    start_sim((struct sim_options){ .cpus = 2, .seed = 1 });
+    struct sched_pool *p = sim_pool("Pool-0", "credit", sim_cpus(0, 1));
+    struct cpumask other = sim_cpus(1, 1);
+    struct sim_dom *ls;
+
+    sim_param(p, p, "slicer", SLICER_VSLICER);
+    ls = vm(p, "ls", 5000, HOG);
+    for (u32 i = 0; i < 2; i++) sim_vm(p, "n", 1, sim_cpus(i, i), HOG);
+    sim_run_until(30 * 100 * MS + MS); /* a pass has just been */
+    assert_int_equal(credit_cpu(0)->ls, 1);
+    assert_int_equal(credit_cpu(1)->ls, 0);
+    assert_int_equal(sched_set_affinity(&ls->vcpu[0]->s, &other), 0);
+    sim_run_until(30 * 100 * MS + 20 * MS);
+    assert_int_equal(ls->vcpu[0]->s.cpu, 1);
+    assert_int_equal(credit_cpu(0)->ls, 0);
+    assert_int_equal(credit_cpu(1)->ls, 1);
+    sim_stop();
+}
+
+/* A disk's completion wakes who waits for it: a VM that computes for 0.3 ms, reads, and waits 0.2
+ * ms for the disk, among three who compute. It sleeps before its micro-slice is over, so each
+ * completion comes amid a slice that is not cut: it waits for the rest of that and no longer, and
+ * gets one read done a slice. In plain credit more are done while it has credit; then it waits for
+ * several slices. */
+static void test_disk_completions(void **state) {
+    static const struct sim_work reads = { .kind = WORK_SELF, .work_ns = 300 * US, .rest_ns = 200 * US };
+    u64 done[2], wait[2];
+
+    for (u32 on = 0; on < 2; on++) {
+        struct sched_pool *p = start(1, on ? SLICER_VSLICER : SLICER_OFF, false);
+        sim_param(p, p, "demote", DEMOTE_ACCOUNT); /* round robin */
+        struct sim_dom *d = vm(p, "disk", 5000, reads);
+
+        for (u32 k = 0; k < 3; k++) vm(p, "n", 0, HOG);
+        sim_run_until(3 * NS_PER_S);
+        sim_mark(d);
+        sim_run_until(33 * NS_PER_S);
+        done[on] = sim_ran(d->vcpu[0]) / reads.work_ns;
+        wait[on] = sim_waits(d->vcpu[0]);
+        sim_stop();
+    }
+    assert_in_range(wait[0], 55 * MS, 90 * MS);
+    assert_in_range(wait[1], 0, 30 * MS);
+    near((double)done[1], 30000 / 30.3, 10, "reads in 30 s");
+}
+
 /* A latency target gives the micro-slice: T_m = T_l / (m - 1). */
 static void test_latency_target(void **state) {
     struct sched_pool *p = start(1, SLICER_VSLICER, false);
@@ -284,11 +350,12 @@ static void test_sleeper(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_model),       cmocka_unit_test(test_mean_wait),
-        cmocka_unit_test(test_bounds),      cmocka_unit_test(test_sleeper),
-        cmocka_unit_test(test_nobody_asks), cmocka_unit_test(test_weights_and_caps),
-        cmocka_unit_test(test_sizes),       cmocka_unit_test(test_latency_target),
-        cmocka_unit_test(test_liars),
+        cmocka_unit_test(test_model),         cmocka_unit_test(test_mean_wait),
+        cmocka_unit_test(test_bounds),        cmocka_unit_test(test_sleeper),
+        cmocka_unit_test(test_nobody_asks),   cmocka_unit_test(test_weights_and_caps),
+        cmocka_unit_test(test_sizes),         cmocka_unit_test(test_latency_target),
+        cmocka_unit_test(test_liars),         cmocka_unit_test(test_frequency),
+        cmocka_unit_test(test_counts_follow), cmocka_unit_test(test_disk_completions),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
