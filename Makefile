@@ -101,10 +101,11 @@ $(B)/takt-checked.elf: $(B)/takt.elf $(CHECKED_OBJ)
 # ---- the boot image: VMS is the configuration, MKISO_ARGS is passed on (--cmdline, --module; see tools/mkiso.sh) ---
 
 ISO ?= $(B)/takt.iso
+MENU ?= --menu
 
 iso: $(B)/takt.elf $(B)/cfgdump guests ## the boot image alone: BIOS and UEFI, CD and USB stick
 	$(call say,ISO)
-	$(Q)tools/mkiso.sh $(ISO) $(VMS) --hv $(B)/takt.elf $(MKISO_ARGS)
+	$(Q)tools/mkiso.sh $(ISO) $(VMS) --hv $(B)/takt.elf $(MENU) $(MKISO_ARGS)
 
 PXE ?= $(B)/pxe
 
@@ -448,7 +449,7 @@ all: $(B)/takt.elf $(B)/cfgdump guests ## everything that goes into an image
 
 run: ## build and boot; a live table, any key leaves for the shell (PLATFORM=auto|kvm|qemu|bochs VMS=file.cfg CPUS=2)
 	@tools/deps.sh build $(EMULATOR)
-	@$(SUBMAKE) iso MKISO_ARGS="$(MACHINE) $(MKISO_ARGS)"
+	@$(SUBMAKE) iso MENU= MKISO_ARGS="$(MACHINE) $(MKISO_ARGS)"
 	@$(PYTHON) tools/machine.py run --platform $(PLATFORM) $(MACHINE) $(ISO)
 
 demo: ## ten virtual seconds of the same without a person: exit 0 if every vCPU got its share (FAULT=ignore_weight)
@@ -531,7 +532,7 @@ sriov-demo: ## VMs with virtual functions of two network cards, confined by VT-d
 
 run-gdb: ## QEMU waits for gdb, which is started with the image's symbols
 	@tools/deps.sh build qemu debug
-	@$(SUBMAKE) iso
+	@$(SUBMAKE) iso MENU=
 	@$(PYTHON) tools/machine.py watch --platform qemu --gdb --timeout 86400 $(MACHINE) --dir $(B)/run/gdb $(ISO) & m=$$!; \
 	    trap 'kill $$m 2>/dev/null' EXIT; sleep 1; \
 	    gdb -q -ex 'target remote :1234' -ex 'hbreak hv_main' -ex continue $(B)/takt.elf

@@ -90,6 +90,8 @@ static const struct key {
     KEY(HYPERVISOR, config, "noreboot", BOOL, noreboot),
     KEY(HYPERVISOR, config, "watchdog", SECONDS, watchdog),
     KEY(HYPERVISOR, config, "smt", BOOL, smt),
+    KEY(HYPERVISOR, config, "selftest", BOOL, selftest),
+    KEY(HYPERVISOR, config, "probe", BOOL, probe),
     KEY(HYPERVISOR, config, "boot_fault", BOOT_FAULT, boot_fault),
     KEY(HYPERVISOR, config, "guest_console", GUEST_CONSOLE, guest_console_log),
     KEY(HYPERVISOR, config, "top", BOOL, top),

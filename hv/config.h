@@ -107,6 +107,8 @@ struct config {
     bool noreboot;
     u32 watchdog;              /* s without a sign of life, after which the machine is reset; 0: for ever */
     bool smt;                  /* all threads of a core are used; else the first of each */
+    bool selftest;             /* instead of VMs the self test runs (selftest/selftest.h) */
+    bool probe;                /* instead of VMs the machine is described (probe.h) */
     u32 boot_fault;            /* enum boot_fault: made at boot, to see that it is noticed */
     u32 guest_console_log;     /* guests' output to the log (`guest_console = log`); else kept until somebody
                                   attaches */

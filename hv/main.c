@@ -19,8 +19,10 @@
 #include "platform/timer.h"
 #include "platform/watchdog.h"
 #include "preflight.h"
+#include "probe.h"
 #include "sched/governor.h"
 #include "sched/setup.h"
+#include "selftest/selftest.h"
 #include "shell/shell.h"
 #include "virt/virt.h"
 #include "vm/vm.h"
@@ -164,6 +166,7 @@ static void read_config(void) {
 static void check_machine(void) {
     const char *why = preflight(no_iommu);
 
+    if (config.probe) probe_run(&acpi, why);
     if (why) {
         log_err("%s", why);
         stop_machine("Guests cannot run on this machine.");
@@ -233,12 +236,16 @@ static void make_vms(void) {
 static void ap_start(void) {
     smp_watch();
     if (virt_cpu_enable() < 0) panic("CPU %u cannot run guests as the others can", this_cpu()->id);
-    while (!boot_done) cpu_relax();
+    while (!boot_done) {
+        selftest_serve();
+        cpu_relax();
+    }
     cpu_loop();
 }
 
 static void go(void) {
     smp_watch();
+    if (config.selftest) selftest_run(&acpi, no_iommu);
     if (config.record) traces_record(&config);
     pools_init();
     vm_init();

@@ -135,6 +135,8 @@ static void dump(void) {
     string("guest_console", cfg.guest_console_log ? "log" : "keep");
     boolean("noreboot", cfg.noreboot);
     boolean("smt", cfg.smt);
+    boolean("selftest", cfg.selftest);
+    boolean("probe", cfg.probe);
     boolean("top", cfg.top);
     boolean("record", cfg.record);
     printf("\"loglvl\": %u, \"seed\": %llu, ", cfg.loglvl, (unsigned long long)cfg.seed);

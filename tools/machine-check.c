@@ -181,39 +181,45 @@ static void seal(u8 *t, u32 len, u32 sum_at) {
     t[sum_at] = (u8)-sum;
 }
 
-/* Room for a table in the made-up memory, its header filled in; the caller seals it. */
-static u8 *new_table(const char *signature, u32 len) {
-    u8 *t = fake_low_memory + memory_used;
+/* Puts bytes, two digits each, behind the last table; blanks may stand between them. */
+static void add_bytes(const char *at) {
+    u8 *t = fake_low_memory + table_at[nr_tables - 1];
+    u32 len = memory_used - (u32)table_at[nr_tables - 1];
 
-    if (nr_tables == MAX_TABLES || memory_used + len > RSDP_AT) bad("no room for so many tables");
-    table_at[nr_tables++] = memory_used;
-    memory_used = ALIGN_UP(memory_used + len, 16);
-    memset(t, 0, len);
-    memcpy(t, signature, 4);
-    memcpy(t + 4, &len, 4);
-    return t;
-}
-
-/* SIGNATURE: the bytes behind the header, two digits each; blanks may stand between them */
-static void read_table(char *at) {
-    char signature[5] = "";
-    u8 *bytes = malloc(strlen(at) / 2 + 1), *t;
-    u32 n = 0;
-
-    memcpy(signature, at, strnlen(at, 4));
-    at += strlen(signature);
-    for (expect(&at, ':'); *at; at++) {
+    for (; *at; at++) {
         unsigned v;
 
         if (*at == ' ') continue;
         if (sscanf(at, "%2x", &v) != 1 || !at[1]) bad("two hexadecimal digits were expected at \"%.8s\"", at);
-        bytes[n++] = (u8)v;
+        if (memory_used == RSDP_AT) bad("no room for so many tables");
+        t[len++] = (u8)v;
+        memory_used++;
         at++;
     }
-    t = new_table(signature, TABLE_HEAD + n);
-    memcpy(t + TABLE_HEAD, bytes, n);
-    seal(t, TABLE_HEAD + n, SUM_AT);
-    free(bytes);
+    memcpy(t + 4, &len, 4);
+    seal(t, len, SUM_AT);
+}
+
+/* SIGNATURE: the bytes behind the header */
+static void read_table(char *at) {
+    u8 *t;
+
+    memory_used = ALIGN_UP(memory_used, 16);
+    if (nr_tables == MAX_TABLES || memory_used + TABLE_HEAD > RSDP_AT) bad("no room for so many tables");
+    table_at[nr_tables++] = memory_used;
+    t = fake_low_memory + memory_used;
+    memset(t, 0, TABLE_HEAD);
+    memcpy(t, at, strnlen(at, 4));
+    memory_used += TABLE_HEAD;
+    at += strnlen(at, 4);
+    expect(&at, ':');
+    add_bytes(at);
+}
+
+/* The last table goes on: a description that came over a serial line has it in pieces. */
+static void read_more(char *at) {
+    if (!nr_tables) bad("`more:` goes on with a table, and there is none before it");
+    add_bytes(at);
 }
 
 /* BUS:DEVICE.FUNCTION OFFSET=DWORD ... bar N=ADDR,SIZE,LOW ... */
@@ -261,11 +267,8 @@ static void read_line(char *line) {
     static const struct {
         const char *word;
         void (*read)(char *at);
-    } kinds[] = { { "cpuid ", read_cpuid },
-                  { "msr ", read_msr },
-                  { "apic-ids:", read_apic_ids },
-                  { "table ", read_table },
-                  { "pci ", read_pci } };
+    } kinds[] = { { "cpuid ", read_cpuid }, { "msr ", read_msr },   { "apic-ids:", read_apic_ids },
+                  { "table ", read_table }, { "more:", read_more }, { "pci ", read_pci } };
 
     line[strcspn(line, "\r\n")] = 0;
     for (u32 i = 0; i < ARRAY_SIZE(kinds); i++)

@@ -2,6 +2,8 @@
 """What Takt says of real machines: `make machines`.
 
   tools/machines.py [-v] [--json FILE] [DIRECTORY | FILE]...      tests/machines by default
+  tools/machines.py --from-log LOG FILE       writes the description that a machine booted with the word
+                                              `probe` has put into its serial log LOG
 
 Runs Takt's probes (build/machine-check) over each description and compares what they find with what
 the description expects. Prints a table (-v: also what Takt would log there); exits 1 if anything
@@ -25,6 +27,7 @@ TIMEOUT = 60  # seconds for one machine, which takes milliseconds
 KINDS = {"cpuid": "CPUID", "msr": "MSRs", "apic-ids": "APIC ids", "table": "ACPI", "pci": "PCI"}
 VERDICTS = ("yes", "no", "not known", "fault", "not asked")
 WIDTHS = (46, 9, 19)
+BEGINS, ENDS = (f"---- the description of this machine {word} ----" for word in ("begins", "ends"))
 
 
 def read(path):
@@ -91,6 +94,16 @@ def descriptions(places):
     return out
 
 
+def from_log(log, path):
+    """Cuts the description out of a serial log. What other tools put before its lines is not expected there."""
+    with open(log, encoding="utf-8", errors="replace", newline="") as f:
+        found = re.findall(BEGINS + r"\s*\n(.*?)" + ENDS, f.read(), re.DOTALL)
+    if not found:
+        sys.exit(f"machines: {log}: there is no whole description in it: it stands between `{BEGINS}` and `{ENDS}`")
+    with open(path, "w", encoding="utf-8") as f:
+        f.write(found[-1].replace("\r", ""))
+
+
 def check_all(paths):
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
         return list(pool.map(check, paths))
@@ -119,7 +132,13 @@ def main():
     parser.add_argument("--json", help="also write the table as JSON to this file")
     parser.add_argument("-v", "--verbose", action="store_true",
                         help="also print what Takt would log there")
+    parser.add_argument("--from-log", metavar="LOG",
+                        help="write the description that is in this serial log to the one FILE")
     args = parser.parse_args()
+    if args.from_log:
+        if len(args.place) != 1 or args.place == [MACHINES]:
+            parser.error("--from-log LOG takes the FILE to write")
+        return from_log(args.from_log, args.place[0])
     if not os.path.exists(CHECK):
         sys.exit("machines: build/machine-check is not built: make machines")
     paths = descriptions(args.place)

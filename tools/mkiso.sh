@@ -1,25 +1,28 @@
 #!/usr/bin/env bash
 # mkiso.sh OUT CONFIG [--cmdline TEXT] [--module NAME=FILE]... [--guests DIR] [--hv FILE] [--cpus N] [--memory MIB]
-#          [--unchecked] [--net] [--http SERVER]
+#          [--unchecked] [--menu] [--net] [--http SERVER]
 # With --net, OUT becomes a directory for a TFTP server instead of an image: machines boot from it over the network, by
 # BIOS and by UEFI (docs/lab.md). --http: GRUB comes by TFTP, all that it loads by HTTP from SERVER, which serves OUT.
 # Else OUT is one image that boots by BIOS and by UEFI, from CD and from a USB stick: the hypervisor, CONFIG, and as modules the
 # files that CONFIG names (image = NAME, script = NAME). They are looked for among the --module options, beside CONFIG and in
 # DIR (build/guests).
 # build/cfgdump checks CONFIG before, with the policies of that hypervisor, and for a machine with so many CPUs and so
-# much memory if that is known. --unchecked makes the image in spite of errors, to see what the hypervisor says of them.
+# much memory if that is known. --menu: GRUB waits 5 s, on the screen and on COM1, for another choice than to start Takt: to
+# test the machine, or to describe it (docs/boot.md). --unchecked makes the image in spite of errors, to see what the
+# hypervisor says of them.
 set -eu
 die() { echo "mkiso: $*" >&2; exit 1; }
 
 [ $# -ge 2 ] || die "usage: mkiso.sh OUT CONFIG [--cmdline TEXT] [--module NAME=FILE]... [--guests DIR] [--hv FILE]" \
-    "[--cpus N] [--memory MIB] [--unchecked] [--net] [--http SERVER]"
-out=$1 config=$2 cmdline= guests=build/guests hv=build/takt.elf unchecked= net= http=
+    "[--cpus N] [--memory MIB] [--unchecked] [--menu] [--net] [--http SERVER]"
+out=$1 config=$2 cmdline= guests=build/guests hv=build/takt.elf unchecked= menu= net= http=
 machine=()
 shift 2
 declare -A module
 while [ $# -gt 0 ]; do
     case $1 in
     --unchecked) unchecked=1; shift; continue ;;
+    --menu) menu=5; shift; continue ;;
     --net) net=1; shift; continue ;;
     --http) http=$2 ;;
     --cpus) machine+=(-p "$2") ;;
@@ -56,14 +59,7 @@ objcopy --strip-debug "$hv" "$tree/boot/takt.elf"
 # The copy for UEFI asks for a frame buffer: see the header in boot/boot.asm.
 LC_ALL=C sed 's/FB\x01\x00\x14\x00\x00\x00/\x05\x00\x01\x00\x14\x00\x00\x00/' "$tree/boot/takt.elf" > "$tree/boot/takt-efi.elf"
 cp "$config" "$tree/boot/takt.cfg"
-{
-    echo 'set timeout=0'
-    [ -z "$http" ] || printf 'insmod http\nset root=(http,%s)\n' "$http"
-    echo 'set takt=/boot/takt.elf'
-    echo 'if [ "$grub_platform" = efi ]; then insmod all_video; set takt=/boot/takt-efi.elf; fi'
-    echo 'menuentry Takt {'
-    echo "    multiboot2 \$takt $cmdline"
-    echo '    module2 /boot/takt.cfg takt.cfg'
+modules=$(
     for name in "${!module[@]}"; do
         cp "${module[$name]}" "$tree/boot/$name"
         case $name in
@@ -71,14 +67,32 @@ cp "$config" "$tree/boot/takt.cfg"
         esac
         echo "    module2 /boot/$name $name"
     done | sort
-    echo '}'
+)
+
+entry() { # TITLE WORDS: Takt with these words on its command line
+    printf 'menuentry "%s" {\n    multiboot2 $takt %s\n    module2 /boot/takt.cfg takt.cfg\n%s\n}\n' "$1" "$2" "$modules"
+}
+{
+    echo "set timeout=${menu:-0}"
+    [ -z "$http" ] || printf 'insmod http\nset root=(http,%s)\n' "$http"
+    echo 'set takt=/boot/takt.elf'
+    echo 'if [ "$grub_platform" = efi ]; then insmod all_video; set takt=/boot/takt-efi.elf; fi'
+    entry Takt "$cmdline"
+    if [ -n "$menu" ]; then
+        echo 'serial --unit=0 --speed=115200'
+        echo 'terminal_input --append serial'
+        echo 'terminal_output --append serial'
+        entry "Test this machine" "$cmdline selftest"
+        entry "Describe this machine" "$cmdline probe"
+    fi
 } > "$tree/boot/grub/grub.cfg"
 
 mkdir -p "$(dirname "$out")"
 if [ -n "$net" ]; then
     # One GRUB for each firmware, which loads its modules and grub.cfg from where it came.
     if ! SOURCE_DATE_EPOCH=0 grub-mknetdir --compress=no --fonts= --locales= --themes= \
-        --install-modules="multiboot2 normal tftp http test all_video" --net-directory="$tree" --subdir=boot/grub \
+        --install-modules="${menu:+serial terminal} multiboot2 normal tftp http test all_video" \
+        --net-directory="$tree" --subdir=boot/grub \
         > "$log" 2>&1; then
         cat "$log" >&2
         exit 1
@@ -94,10 +108,10 @@ if [ -n "$net" ]; then
     exit 0
 fi
 # Few GRUB modules: quick to make and to load. Dates fixed: the same input gives the same image.
-modules="multiboot2 iso9660 normal fat test all_video part_gpt part_msdos
+grub_modules="${menu:+serial terminal} multiboot2 iso9660 normal fat test all_video part_gpt part_msdos
     part_acorn part_amiga part_apple part_bsd part_dfly part_dvh part_plan part_sun part_sunpc"
 if ! SOURCE_DATE_EPOCH=0 grub-mkrescue --compress=no --fonts= --locales= --themes= \
-    --install-modules="$modules" -o "$out" "$tree" > "$log" 2>&1; then
+    --install-modules="$grub_modules" -o "$out" "$tree" > "$log" 2>&1; then
     cat "$log" >&2
     exit 1
 fi

@@ -281,6 +281,7 @@ static void parse_table(struct acpi_info *a, u64 pa) {
     u32 len;
     const u8 *t = table_at(a, pa, &len);
 
+    if (t && a->nr_tables < ACPI_MAX_TABLES) a->table[a->nr_tables++] = (struct acpi_table){ pa, len };
     for (u32 i = 0; t && i < ARRAY_SIZE(kinds); i++)
         if (!memcmp(t, kinds[i].signature, 4) && len >= kinds[i].least) kinds[i].parse(a, t, len);
 }

@@ -82,6 +82,7 @@ const char *bootinfo_parse(const void *mbi, size_t room, struct boot_info *out);
 #define ACPI_MAX_CPU_NODES 512
 #define ACPI_MAX_MEM_NODES 32
 #define ACPI_MAX_ECAMS     64
+#define ACPI_MAX_TABLES    64
 
 /* Where a register lies: the numbers of ACPI 6.5, 5.2.3.2. */
 enum { ACPI_SPACE_MEMORY, ACPI_SPACE_IO, ACPI_SPACE_PCI };
@@ -103,6 +104,11 @@ struct acpi_power {
 
 struct acpi_info {
     struct acpi_power power;
+    u32 nr_tables; /* those whose length and checksum hold, as many as there is room for */
+    struct acpi_table {
+        u64 addr;
+        u32 len;
+    } table[ACPI_MAX_TABLES];
     u32 nr_cpus, cpus_left_out; /* enabled ones; beyond ACPI_MAX_CPUS */
     u32 apic_id[ACPI_MAX_CPUS];
     u32 nr_ioapics, nr_overrides;

@@ -82,6 +82,12 @@ void platform_reboot(void) {
     reset();
 }
 
+void platform_halt(void) {
+    last_words();
+    emulator_off(0);
+    halt();
+}
+
 void stop_machine(const char *why) {
     log_err("%s", why);
     last_words();

@@ -1,4 +1,4 @@
-/* Ending the machine. None of the first three returns: they halt the other CPUs and send out what the
+/* Ending the machine. None of the first four returns: they halt the other CPUs and send out what the
  * console has queued, within a bounded time. */
 #ifndef HV_PLATFORM_POWER_H
 #define HV_PLATFORM_POWER_H
@@ -11,6 +11,9 @@ void platform_reboot(void) __attribute__((noreturn));
  * code 0): then its exit code tells a power-off from a reset. Else puts the machine into ACPI's state
  * S5. Where neither works, says so and halts. */
 void platform_poweroff(void) __attribute__((noreturn));
+/* Ends an emulator as platform_poweroff() does; a real machine halts, and what is on its screen can be
+ * read. */
+void platform_halt(void) __attribute__((noreturn));
 /* Says `why` and halts; ends an emulator (isa-debug-exit: code 1) unless noreboot is set. For what makes it
  * impossible to go on and is no bug of ours. */
 void stop_machine(const char *why) __attribute__((noreturn));

@@ -23,10 +23,10 @@ taktctl = load_taktctl()
 CommandError = taktctl.CommandError
 
 
-def make_iso(directory, config, cmdline="", modules=None, hv=None, checked=True):
+def make_iso(directory, config, cmdline="", modules=None, hv=None, checked=True, menu=False):
     """Writes the VM file (and modules, {name: text}) to `directory`, builds takt.iso there and returns its path.
 
-    A wrong file is refused, unless not `checked`: then the image has to refuse it."""
+    A wrong file is refused, unless not `checked`: then the image has to refuse it. `menu`: with GRUB's menu, as `make iso`."""
     os.makedirs(directory, exist_ok=True)
     path = os.path.join(directory, "test.cfg")
     with open(path, "w", encoding="ascii") as f:
@@ -36,6 +36,8 @@ def make_iso(directory, config, cmdline="", modules=None, hv=None, checked=True)
         command += ["--hv", hv]
     if not checked:
         command += ["--unchecked"]
+    if menu:
+        command += ["--menu"]
     for name, text in (modules or {}).items():
         file = os.path.join(directory, name)
         with open(file, "w", encoding="ascii") as f:
