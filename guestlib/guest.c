@@ -85,11 +85,10 @@ void guest_exit(int code) {
     for (;;) __asm__ volatile("hlt");
 }
 
-static __attribute__((noreturn)) void give_up(u64 where, const char *fmt, va_list ap) {
-    char why[256];
+#define PANIC_TEXT 256
 
+static __attribute__((noreturn)) void give_up(u64 where, const char *why) {
     irq_disable();
-    vsnprintf(why, sizeof(why), fmt, ap);
     if (guest_panic_hook) guest_panic_hook(why);
     printf("panic: %s\n", why);
     hypercall3(TAKT_HC_SHUTDOWN, TAKT_SHUTDOWN_CRASH, 0, where);
@@ -97,18 +96,24 @@ static __attribute__((noreturn)) void give_up(u64 where, const char *fmt, va_lis
 }
 
 void guest_panic(const char *fmt, ...) {
+    char why[PANIC_TEXT];
     va_list ap;
 
     va_start(ap, fmt);
+    vsnprintf(why, sizeof(why), fmt, ap);
+    va_end(ap);
     /* The call is often the last instruction of its function: one byte back is in it for sure. */
-    give_up((u64)__builtin_return_address(0) - 1, fmt, ap);
+    give_up((u64)__builtin_return_address(0) - 1, why);
 }
 
 void guest_panic_at(u64 where, const char *fmt, ...) {
+    char why[PANIC_TEXT];
     va_list ap;
 
     va_start(ap, fmt);
-    give_up(where, fmt, ap);
+    vsnprintf(why, sizeof(why), fmt, ap);
+    va_end(ap);
+    give_up(where, why);
 }
 
 static void run_main(void *arg) { guest_exit(main()); }
