@@ -253,7 +253,7 @@ static void go(void) {
     shell_init(&config);
     make_vms();
     log_info("%u pools, %u VMs; boot took %lu us", config.nr_pools, config.nr_vms, now_ns() / 1000);
-    console_set_async();
+    console_set_async(&acpi);
     watchdog_init(&acpi, config.watchdog);
     boot_done = true;
     cpu_loop();

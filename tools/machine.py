@@ -143,7 +143,8 @@ def bochs_version():
 
 class Machine:
     """One machine. Serial output is in `dir`/serial.txt; with com1="socket" it can be talked to at `dir`/com1.sock (QEMU),
-    com1="stdio" is this terminal. `com2` may be a path: COM2's output goes there; QEMU also takes unix:PATH, a socket.
+    com1="stdio" is this terminal, com1="none": it has no COM1 (QEMU).
+    `com2` may be a path: COM2's output goes there; QEMU also takes unix:PATH, a socket.
     `hz`: how many instructions Bochs executes a virtual second.
     `model`: the CPU that Bochs plays.
     `nic`: NIC_USER or the like, {"qemu": a -netdev without its id, "bochs": options of e1000}: there is a network card.
@@ -197,7 +198,7 @@ class Machine:
             command += ["-chardev", f"socket,id=com1,path={self.socket_path},server=on,wait=off,logfile={self.serial_path}"]
         else:
             command += ["-chardev", f"file,id=com1,path={self.serial_path}"]
-        command += ["-serial", "chardev:com1"]
+        command += ["-serial", "chardev:com1" if self.com1 != "none" else "none"]
         if self.com2:
             socket_at = self.com2.partition("unix:")[2]
             command += ["-serial", f"unix:{socket_at},server=on,wait=off" if socket_at else f"file:{self.com2}"]
@@ -330,7 +331,7 @@ class Machine:
         code = self.process.poll() if self.process else None
         if code == 0 and lastwords.triple_fault(self.dir):
             return f"machine: {lastwords.sentence(self.dir, code)}"
-        if code is None or (code >= 0 and os.path.getsize(self.serial_path)):
+        if code is None or (code >= 0 and (self.com1 == "none" or os.path.getsize(self.serial_path))):
             return None
         if code < 0:
             how = f"was ended by {signal.Signals(-code).name}"

@@ -2,6 +2,7 @@
  * only what ends a session is read: how the machine is switched off and how it is reset. */
 #include <takt/errno.h>
 #include "platform/firmware.h"
+#include "platform/irq.h"
 
 #define HEADER     36u
 #define MAX_TABLE  (1u << 20)
@@ -321,6 +322,19 @@ u32 acpi_node_of_cpu(const struct acpi_info *a, u32 apic_id) {
     for (u32 i = 0; i < a->nr_cpu_nodes; i++)
         if (a->cpu_node[i].apic_id == apic_id) return a->cpu_node[i].node;
     return 0;
+}
+
+u32 acpi_line(const struct acpi_info *a, u32 irq, u32 *flags) {
+    *flags = 0;
+    for (u32 i = 0; i < a->nr_overrides; i++) {
+        u32 polarity = a->override[i].flags & 3, trigger = a->override[i].flags >> 2 & 3;
+
+        if (a->override[i].irq != irq) continue;
+        if (polarity == 3) *flags |= IRQ_LOW;
+        if (trigger == 3) *flags |= IRQ_LEVEL;
+        return a->override[i].gsi;
+    }
+    return irq;
 }
 
 int acpi_parse(struct acpi_info *out, const u8 *rsdp, u32 rsdp_len) {

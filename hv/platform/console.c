@@ -4,6 +4,7 @@
 #include "lib/string.h"
 #include "platform/crashlog.h"
 #include "platform/irq.h"
+#include "platform/keyboard.h"
 #include "platform/screen.h"
 #include "platform/serial.h"
 #include "platform/timer.h"
@@ -180,6 +181,27 @@ static void fill_piece(void) {
     shell_sent = 0;
 }
 
+/* ---- the screen: after the first key a terminal that shows what goes over the line ---- */
+
+#define STALL_NS     NS_PER_S
+#define SCREEN_TAKES 256u /* bytes at once, where no transmitter sets the pace */
+
+static bool keyboard;                  /* there is one */
+static volatile bool keyboard_is_used; /* so the screen is a terminal */
+static u64 stalled_at;                 /* ns; when the port was seen to stand still; 0: it moves */
+static bool without_port;              /* it has stood still for long: the screen goes on alone */
+
+/* Gives the line what it takes now, and the screen the same. Without a port, or with one that
+ * stands still, the screen takes some alone; without a screen, too, that is lost. */
+static unsigned give(const char *s, unsigned n) {
+    unsigned taken = uart_write(&serial.uart, s, n);
+
+    if (taken) without_port = false;
+    if (!taken && (!uart_there(&serial.uart) || without_port)) taken = MIN(n, SCREEN_TAKES);
+    screen_feed(s, taken);
+    return taken;
+}
+
 /* Gives the transmitter what it takes now of a piece of the log or of the shell's; returns how many
  * bytes. Of the shell's it stops behind a line. */
 static unsigned push_some(void) {
@@ -188,14 +210,14 @@ static unsigned push_some(void) {
     unsigned line = 0; /* bytes of the shell up to the end of a line */
 
     if (piece_at < piece_len) {
-        n = uart_write(&serial.uart, piece + piece_at, piece_len - piece_at);
+        n = give(piece + piece_at, piece_len - piece_at);
         piece_at += n;
         return n;
     }
     if (!n) return 0;
     while (line < n && out_buf[at + line++] != '\n') {
     }
-    n = uart_write(&serial.uart, out_buf + at, line);
+    n = give(out_buf + at, line);
     if (n) last_sent = out_buf[at + n - 1];
     out_tail += n;
     shell_sent += n;
@@ -440,9 +462,55 @@ static void log_turn(void) {
     drop_lock(taken);
 }
 
+/* A key of the keyboard, as a handler of an interrupt. The first makes the screen a terminal. */
+static void on_keys(const char *s, unsigned n) {
+    if (!keyboard_is_used) {
+        screen_start_terminal();
+        keyboard_is_used = true;
+        console_redraw(); /* the prompt was drawn before the screen was a terminal */
+    }
+    console_input(s, n);
+}
+
+/* Says on the screen where the shell is. */
+static void tell_screen(void) {
+    const char *here = "There is no keyboard that Takt knows.";
+    char text[160];
+
+    if (keyboard) here = "To have it here as well, press a key.";
+    if (uart_there(&serial.uart))
+        hv_snprintf(text, sizeof(text), "The shell is on %s, %u baud, 8N1. %s\n", serial.name,
+                    serial.uart.baud, here);
+    else
+        hv_snprintf(text, sizeof(text), "There is no serial port for the shell. %s\n", here);
+    screen_write(text, strnlen(text, sizeof(text)));
+}
+
+/* With a screen and a keyboard, but without a port, the shell is there from the beginning. */
+static void start_screen(const struct acpi_info *acpi) {
+    keyboard = screen_there() && keyboard_start(acpi, on_keys);
+    if (!keyboard || uart_there(&serial.uart)) {
+        tell_screen();
+        return;
+    }
+    screen_start_terminal();
+    keyboard_is_used = true;
+    log_info("console: the shell is on the screen");
+}
+
+/* Has the port stood still for long, though there is something to send? */
+static void watch_port(bool moves, u64 now) {
+    if (moves || !anything_queued()) {
+        stalled_at = 0;
+        return;
+    }
+    if (!stalled_at) stalled_at = now;
+    without_port = keyboard_is_used && now - stalled_at > STALL_NS;
+}
+
 static bool pump(struct work *w) {
     u64 now = now_ns(), idle = interrupted || !uart_there(&serial.uart) ? PUMP_IDLE_NS : NS_PER_MS;
-    bool taken;
+    bool taken, moves = false;
 
     check_interrupts(now);
     take_input();
@@ -450,17 +518,20 @@ static bool pump(struct work *w) {
         log_turn();
         taken = take_lock();
         sent = push_some();
-        if (!uart_there(&serial.uart)) forget_queue();
         drop_lock(taken);
+        moves |= sent;
     }
+    watch_port(moves, now);
+    if (screen_step()) idle = MIN(idle, NS_PER_MS);
     w->not_before = now + (anything_queued() ? MIN(idle, PUMP_BUSY_NS) : idle);
     return true;
 }
 
-void console_set_async(void) {
+void console_set_async(const struct acpi_info *acpi) {
     static struct work work = { .step = pump };
 
     async = true;
     listen();
+    start_screen(acpi);
     work_add(&work);
 }

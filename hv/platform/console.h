@@ -1,5 +1,7 @@
-/* The console: a serial port that the log and the shell share, and the screen as a copy of it.
- * Output is queued and leaves as the port takes it; nothing waits after boot. */
+/* The console: a serial port that the log and the shell share. The screen shows a copy of the log
+ * during boot and in a panic. Between these it is a second terminal of the shell once somebody has
+ * pressed a key, or at once if there is no port. Output is queued and leaves as the port takes it;
+ * nothing waits after boot. */
 #ifndef HV_PLATFORM_CONSOLE_H
 #define HV_PLATFORM_CONSOLE_H
 
@@ -29,8 +31,9 @@ extern bool (*console_redraw)(void);
 void console_init(const char *spec, const struct acpi_info *acpi);
 bool console_is_port(u16 port); /* is the console at this port? */
 bool console_is_pci(u32 bdf);   /* is it this PCI device? */
-/* Until here output waits for the port; from now on it is buffered, and sent by a work item. */
-void console_set_async(void);
+/* Until here output waits for the port; from now on it is buffered, and sent by a work item. The
+ * keyboard's interrupt is looked up in `acpi`. */
+void console_set_async(const struct acpi_info *acpi);
 /* All output waits for the port again, and locks are not taken any more. */
 void console_set_panic(void);
 void console_set_level(enum log_level level); /* what goes from the log to the console */

@@ -174,6 +174,10 @@ int acpi_parse(struct acpi_info *out, const u8 *rsdp, u32 rsdp_len);
 void acpi_boot_cpu(struct acpi_info *a, u32 apic_id);
 /* The node of the CPU with this APIC id, 0 if the SRAT does not name it. */
 u32 acpi_node_of_cpu(const struct acpi_info *a, u32 apic_id);
+/* The IOAPIC pin (ACPI's GSI) of one of a PC's 16 interrupt lines, and how it signals, IRQ_* of
+ * irq.h. Active high and by edges, as on the ISA bus, unless an entry of the MADT says otherwise (ACPI
+ * 6.5, 5.2.12.5). */
+u32 acpi_line(const struct acpi_info *a, u32 irq, u32 *flags);
 /* Makes [pa, pa + len) readable, for ever; NULL if it cannot. hostmap.c's in the image. */
 const void *acpi_map(u64 pa, u64 len);
 

@@ -1,12 +1,18 @@
 #include "platform/screen.h"
 
 #include "lib/printf.h"
+#include "lib/string.h"
 #include "platform/hostmap.h"
+#include "platform/terminal.h"
 #include "x86/insn.h"
 
 #define CELL_W 6 /* pixels of a character, before they are doubled on large screens */
 #define CELL_H 9
 #define GREY   0xc0
+
+/* VGA text: foreground in bits 8 to 11, background in 12 to 14; 7 is light grey */
+#define TEXT_GREY    0x0700
+#define TEXT_INVERSE 0x7000
 
 /* ' ' to '~', 5 by 7: bit 5 * row + column. */
 static const u64 font[95] = {
@@ -44,25 +50,39 @@ void screen_init(const struct boot_screen *b) {
     log_info("screen: %u columns, %u rows%s", columns, rows, is_text ? "" : ", drawn");
 }
 
-static void draw(u32 y, u32 x, char c) {
+static void draw_pixels(u32 y, u32 x, char c, bool inverse) {
     u64 glyph = c > ' ' && c <= '~' ? font[c - ' '] : 0;
     u32 height = CELL_H * zoom, width = CELL_W * zoom;
 
-    if (kind == SCREEN_TEXT) {
-        *(volatile u16 *)(cells + y * pitch + x * 2) = (u16)(0x0700 | (u8)c); /* grey on black */
-        return;
-    }
-    for (u32 i = 0; i < height * width; i++) {
-        u32 py = i / width, px = i % width, gy = py / zoom, gx = px / zoom;
-        volatile u8 *p = cells + (u64)(y * height + py) * pitch + (x * width + px) * bytes_per_cell;
+    for (u32 py = 0; py < height; py++) {
+        volatile u8 *p = cells + (u64)(y * height + py) * pitch + (u64)x * width * bytes_per_cell;
+        u32 gy = py / zoom;
 
-        /* grey and black are the same in every order of colours */
-        p[0] = p[1] = p[2] = gy < 7 && gx < 5 && glyph >> (gy * 5 + gx) & 1 ? GREY : 0;
+        for (u32 px = 0; px < width; px++, p += bytes_per_cell) {
+            u32 gx = px / zoom;
+            bool lit = gy < 7 && gx < 5 && glyph >> (gy * 5 + gx) & 1;
+            u8 grey = lit != inverse ? GREY : 0;
+
+            /* grey and black are the same in every order of colours */
+            if (bytes_per_cell == 4)
+                *(volatile u32 *)p = grey * 0x010101u;
+            else
+                p[0] = p[1] = p[2] = grey;
+        }
     }
 }
 
+static void draw(u32 y, u32 x, char c, bool inverse) {
+    u16 colour = inverse ? TEXT_INVERSE : TEXT_GREY;
+
+    if (kind == SCREEN_TEXT)
+        *(volatile u16 *)(cells + y * pitch + x * 2) = (u16)(colour | (u8)c);
+    else
+        draw_pixels(y, x, c, inverse);
+}
+
 static void blank(u32 y) {
-    for (u32 x = 0; x < columns; x++) draw(y, x, ' ');
+    for (u32 x = 0; x < columns; x++) draw(y, x, ' ', false);
 }
 
 void screen_write(const char *s, size_t n) {
@@ -74,7 +94,68 @@ void screen_write(const char *s, size_t n) {
             blank(row);
             blank((row + 1) % rows);
         }
-        if (*s >= ' ') draw(row, column++, *s);
+        if (*s >= ' ') draw(row, column++, *s, false);
     }
     write_combined_flush();
+}
+
+/* ---- the terminal: what it shows, and what of it is drawn already ---- */
+
+#define CURSOR 0x80 /* added to the character that is under it */
+/* A step of a work item is short and pixels are slow to write: a step draws so many characters ... */
+#define TEXT_AT_ONCE   512u
+#define PIXELS_AT_ONCE 24u
+#define LOOK_AT_ONCE   2048u /* ... and compares so many. */
+
+static struct terminal terminal;
+static u8 drawn[TERMINAL_ROWS][TERMINAL_COLUMNS];
+static bool is_terminal;
+static u32 next_cell;    /* where the next step goes on */
+static u32 left_to_look; /* cells, from next_cell on, that may differ from what is drawn */
+
+bool screen_there(void) { return cells; }
+
+/* Every cell may have changed. A round that is under way goes on where it is. */
+static void look_at_all(void) { left_to_look = terminal.columns * terminal.rows; }
+
+void screen_start_terminal(void) {
+    if (!cells) return;
+    terminal_init(&terminal, columns, rows);
+    memset(drawn, 0, sizeof(drawn)); /* no character: all is drawn anew */
+    is_terminal = true;
+    next_cell = 0;
+    look_at_all();
+}
+
+void screen_feed(const char *s, size_t n) {
+    if (!is_terminal || !n) return;
+    terminal_write(&terminal, s, n);
+    look_at_all();
+}
+
+static u8 wanted(u32 y, u32 x) {
+    bool cursor = y == terminal.row && x == MIN(terminal.column, terminal.columns - 1);
+
+    return (u8)(terminal_at(&terminal, y, x) | (cursor ? CURSOR : 0));
+}
+
+bool screen_step(void) {
+    u32 all = terminal.columns * terminal.rows;
+    u32 to_draw = kind == SCREEN_TEXT ? TEXT_AT_ONCE : PIXELS_AT_ONCE;
+
+    if (!is_terminal) return false;
+    for (u32 i = 0; i < LOOK_AT_ONCE && left_to_look && to_draw; i++) {
+        u32 y = next_cell / terminal.columns, x = next_cell % terminal.columns;
+        u8 c = wanted(y, x);
+
+        if (drawn[y][x] != c) {
+            draw(y, x, (char)(c & ~CURSOR), c & CURSOR);
+            drawn[y][x] = c;
+            to_draw--;
+        }
+        next_cell = (next_cell + 1) % all;
+        left_to_look--;
+    }
+    write_combined_flush();
+    return left_to_look;
 }

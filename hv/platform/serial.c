@@ -49,20 +49,10 @@ static const char *find_pci(u32 bdf, struct serial *s) {
 
 /* ---- the others ---- */
 
-/* One of the PC's 16 interrupt lines: active high and by edges, unless ACPI says otherwise (ACPI
- * 6.5, 5.2.12.5; its flags are 0 or 1 for that of the ISA bus and for active high and edge). */
 static void use_irq(const struct acpi_info *a, u32 irq, struct serial *s) {
     if (!a) return;
     s->has_gsi = true;
-    s->gsi = irq;
-    s->irq_flags = 0;
-    for (u32 i = 0; i < a->nr_overrides; i++) {
-        u32 polarity = a->override[i].flags & 3, trigger = a->override[i].flags >> 2 & 3;
-
-        if (a->override[i].irq != irq) continue;
-        s->gsi = a->override[i].gsi;
-        s->irq_flags = (polarity == 3 ? IRQ_LOW : 0u) | (trigger == 3 ? IRQ_LEVEL : 0u);
-    }
+    s->gsi = acpi_line(a, irq, &s->irq_flags);
 }
 
 /* com1 and com3 have line 4, com2 and com4 line 3. */

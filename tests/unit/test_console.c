@@ -12,6 +12,7 @@
 #include "fake_machine.h"
 #include "platform/hostmap.h"
 #include "platform/irq.h"
+#include "platform/keyboard.h"
 #include "sched/machine.h"
 #include "sched/policy.h"
 #include "shell/shell.h"
@@ -95,7 +96,35 @@ const char fault_words[] = "none";
 
 int fault_inject(const char *what) { return -1; }
 
-void screen_write(const char *s, size_t n) {}
+static char on_screen[1 << 16], terminal_text[1 << 16]; /* at boot and in a panic; by the shell's terminal */
+static bool has_screen = true, terminal_began;
+static void (*typed)(const char *s, unsigned n); /* what hears of the keyboard; NULL: there is none */
+static bool has_keyboard;
+
+static void keep(char *all, size_t size, const char *s, size_t n) {
+    size_t len = strlen(all);
+
+    if (len + n >= size) len = 0;
+    memcpy(all + len, s, n);
+    all[len + n] = 0;
+}
+
+void screen_write(const char *s, size_t n) { keep(on_screen, sizeof(on_screen), s, n); }
+
+bool screen_there(void) { return has_screen; }
+
+void screen_start_terminal(void) { terminal_began = true; }
+
+void screen_feed(const char *s, size_t n) {
+    if (terminal_began) keep(terminal_text, sizeof(terminal_text), s, n);
+}
+
+bool screen_step(void) { return false; }
+
+bool keyboard_start(const struct acpi_info *a, void (*input)(const char *s, unsigned n)) {
+    typed = input;
+    return has_keyboard;
+}
 
 void panic(const char *fmt, ...) {
     fputs(fmt, stderr);
@@ -152,7 +181,8 @@ static int setup(void **state) {
     ASSERT(config_parse(&cfg, "rig", text, strlen(text), param_name_at, NULL, NULL) == 0);
     console_init("com1,115200", &acpi);
     shell_init(&cfg);
-    console_set_async();
+    has_keyboard = true;
+    console_set_async(&acpi);
     run_until(0, "takt> ", NS_PER_S);
     return 0;
 }
@@ -496,6 +526,67 @@ static void absent_port(void **state) {
     run_until(from, "console = 0x3e0: no serial port answers there: the console stays where it is", NS_PER_S);
 }
 
+/* ---- screen and keyboard ---- */
+
+static void type_key(const char *s) { typed(s, (unsigned)strlen(s)); }
+
+static void run_until_shown(const char *what, u64 limit) {
+    u64 began = fake_now;
+
+    while (!strstr(terminal_text, what)) {
+        if (fake_now - began > limit) fail_msg("no \"%s\" on the screen, but: %s", what, terminal_text);
+        run(NS_PER_MS);
+    }
+}
+
+/* The screen says where the shell is; with the first key it is there as well. */
+static void first_key_brings_the_shell(void **state) {
+    assert_non_null(
+        strstr(on_screen, "The shell is on com1, 115200 baud, 8N1. To have it here as well, press a key.\n"));
+    assert_string_equal(terminal_text, "");
+    type_key("i");
+    run_until_shown("takt> ", NS_PER_S);
+    type_key("nfo\r");
+    run_until_shown("takt> info\r\n", NS_PER_S);
+    run_until_shown("uptime s", NS_PER_S);
+    run(100 * NS_PER_MS);
+    assert_string_equal(terminal_text + strlen(terminal_text) - 6, "takt> ");
+}
+
+/* A port that stands still does not keep the screen from going on; when it moves again it has its part. */
+static void screen_goes_on_without_the_port(void **state) {
+    u32 from = model.len;
+
+    terminal_text[0] = 0;
+    model_stall(FOREVER);
+    type_key("counters\r");
+    run_until_shown("console_overruns", 5 * NS_PER_S);
+    model_stall(0);
+    model.sent_at = fake_now;
+    run(100 * NS_PER_MS);
+    type_key("list\r");
+    run_until(from, "list\r\nName ", NS_PER_S); /* the prompt before it went to the screen alone */
+    run(NS_PER_S);
+}
+
+/* Without a port the shell is on the screen from the beginning; without a keyboard the screen says so. */
+static void without_a_port(void **state) {
+    on_screen[0] = terminal_text[0] = 0;
+    console_init("none", &acpi);
+    keyboard_is_used = terminal_began = has_keyboard = false;
+    start_screen(&acpi);
+    assert_string_equal(on_screen,
+                        "There is no serial port for the shell. There is no keyboard that Takt knows.\n");
+    has_keyboard = true;
+    start_screen(&acpi);
+    assert_true(terminal_began);
+    type_key("\r");
+    run_until_shown("takt> ", NS_PER_S);
+    type_key("info\r");
+    run_until_shown("uptime s", NS_PER_S);
+    console_init("com1", &acpi);
+}
+
 /* The line stands still for a while, as behind a BMC: a panic is told all the same. */
 static void panic_after_a_stall(void **state) {
     u32 from = model.len;
@@ -543,6 +634,9 @@ int main(void) {
         cmocka_unit_test(firmwares_place),
         cmocka_unit_test(registers_in_memory),
         cmocka_unit_test(absent_port),
+        cmocka_unit_test(first_key_brings_the_shell),
+        cmocka_unit_test(screen_goes_on_without_the_port),
+        cmocka_unit_test(without_a_port),
         cmocka_unit_test(panic_after_a_stall),
     };
 

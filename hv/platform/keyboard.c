@@ -1,0 +1,185 @@
+/* The keyboard's controller (8042): IBM PS/2 Hardware Interface Technical Reference, keyboard
+ * and auxiliary device controller. Keyboards send scan codes of set 2, which the controller
+ * translates to set 1. */
+#include "platform/keyboard.h"
+
+#include <takt/io.h>
+#include "lib/printf.h"
+#include "lib/string.h"
+#include "platform/irq.h"
+#include "x86/insn.h"
+
+/* ---- from scan codes to bytes ---- */
+
+enum {
+    KEY_ENTER = 0x1c,
+    KEY_CTRL = 0x1d,
+    KEY_LEFT_SHIFT = 0x2a,
+    KEY_SLASH = 0x35,
+    KEY_RIGHT_SHIFT = 0x36,
+    KEY_CAPS = 0x3a,
+    KEYPAD = 0x47, /* its first key */
+};
+
+#define RELEASED   0x80 /* added to the code of a key that is let go */
+#define EXTENDED   0xe0 /* before the code of a key that the first keyboards did not have */
+#define PAUSE      0xe1 /* begins the code of the Pause key */
+#define PAUSE_REST 5    /* bytes of it that follow */
+
+/* What a key stands for, by scan code, alone and with Shift; 0: nothing. */
+static const char unshifted[] = "\0\x1b"
+                                "1234567890-=\x7f\tqwertyuiop[]\r\0asdfghjkl;'`\0\\zxcvbnm,./\0*\0 ";
+static const char shifted[] = "\0\x1b"
+                              "!@#$%^&*()_+\x7f\tQWERTYUIOP{}\r\0ASDFGHJKL:\"~\0|ZXCVBNM<>?\0*\0 ";
+
+/* The keys of the keypad without Num Lock. The cursor keys beside it have the same codes behind
+ * EXTENDED. Each is the last letter of a terminal's sequence; '-' and '+' are themselves, 'E' is
+ * Delete. */
+static const char keypad[] = "HA\0-D\0C+FB\0\0E";
+
+static void keypad_key(u8 key, char out[KEY_BYTES]) {
+    u32 n = key - KEYPAD;
+    char c = 0;
+
+    if (n < sizeof(keypad) - 1) c = keypad[n];
+    if (c == '-' || c == '+')
+        hv_snprintf(out, KEY_BYTES, "%c", c);
+    else if (c == 'E')
+        hv_snprintf(out, KEY_BYTES, "\x1b[3~");
+    else if (c)
+        hv_snprintf(out, KEY_BYTES, "\x1b[%c", c);
+}
+
+static bool is_letter(char c) { return c >= 'a' && c <= 'z'; }
+
+/* The byte for a key of the main field, given the keys that are held. */
+static char main_key(const struct keys *k, u8 key) {
+    bool shift = k->shift;
+    char c;
+
+    if (key >= sizeof(unshifted) - 1) return 0;
+    if (is_letter(unshifted[key])) shift = k->shift != k->caps;
+    if (shift)
+        c = shifted[key];
+    else
+        c = unshifted[key];
+    if (k->ctrl && c >= '@') c &= 0x1f; /* as a terminal does it: ^A is 1 */
+    return c;
+}
+
+/* Remembers what is held. The codes of Shift behind EXTENDED are made up by the keyboard. */
+static void modifier(struct keys *k, u8 key, bool down, bool extended) {
+    if (key == KEY_CTRL) k->ctrl = down;
+    if (!extended && (key == KEY_LEFT_SHIFT || key == KEY_RIGHT_SHIFT)) k->shift = down;
+    if (key == KEY_CAPS && down) k->caps = !k->caps;
+}
+
+void keys_feed(struct keys *k, u8 code, char out[KEY_BYTES]) {
+    bool extended = k->extended, down = !(code & RELEASED);
+    u8 key = code & (u8)~RELEASED;
+
+    *out = 0;
+    k->extended = false;
+    if (k->skip) {
+        k->skip--;
+    } else if (code == PAUSE) {
+        k->skip = PAUSE_REST;
+    } else if (code == EXTENDED) {
+        k->extended = true;
+    } else {
+        modifier(k, key, down, extended);
+        if (!down) return;
+        if (key >= KEYPAD) {
+            keypad_key(key, out);
+        } else if (!extended || key == KEY_ENTER || key == KEY_SLASH) {
+            out[0] = main_key(k, key);
+            out[1] = 0;
+        }
+    }
+}
+
+/* ---- the controller ---- */
+
+#define PORT_DATA      0x60
+#define PORT_STATUS    0x64   /* reads the status, writes a command */
+#define STATUS_OUT     BIT(0) /* it has a byte for us */
+#define STATUS_IN      BIT(1) /* it has not taken ours yet */
+#define STATUS_MOUSE   BIT(5) /* the byte is the mouse's */
+#define NOBODY_ANSWERS 0xff   /* what a port reads that no device drives */
+#define CMD_READ       0x20   /* the controller's configuration byte: */
+#define CMD_WRITE      0x60
+#define CONFIG_IRQ     BIT(0) /* the keyboard interrupts */
+#define CONFIG_MOUSE   BIT(1) /* the mouse interrupts */
+#define CONFIG_OFF     BIT(4) /* the keyboard is switched off */
+#define CONFIG_SET1    BIT(6) /* translates to scan code set 1 */
+#define ENABLE         0xf4   /* to the keyboard: report keys */
+#define POLLS          20000  /* about a microsecond each */
+#define KEYBOARD_IRQ   1
+#define AT_ONCE        16 /* bytes that one interrupt takes */
+
+static void (*heard)(const char *s, unsigned n);
+static struct keys keys;
+
+static bool wait(u8 bit, u8 value) {
+    for (u32 i = 0; i < POLLS; i++, cpu_relax())
+        if ((inb(PORT_STATUS) & bit) == value) return true;
+    return false;
+}
+
+static bool send(u16 port, u8 v) {
+    if (!wait(STATUS_IN, 0)) return false;
+    outb(port, v);
+    return true;
+}
+
+static void drain(void) {
+    for (u32 i = 0; i < AT_ONCE && inb(PORT_STATUS) & STATUS_OUT; i++) (void)inb(PORT_DATA);
+}
+
+static bool switch_on(void) {
+    u8 config;
+
+    if (inb(PORT_STATUS) == NOBODY_ANSWERS) return false;
+    drain();
+    if (!send(PORT_STATUS, CMD_READ) || !wait(STATUS_OUT, STATUS_OUT)) return false;
+    config = inb(PORT_DATA);
+    config |= CONFIG_IRQ | CONFIG_SET1;
+    config &= (u8) ~(CONFIG_OFF | CONFIG_MOUSE);
+    if (!send(PORT_STATUS, CMD_WRITE) || !send(PORT_DATA, config) || !send(PORT_DATA, ENABLE)) return false;
+    wait(STATUS_OUT, STATUS_OUT); /* its acknowledgement, which nobody needs */
+    drain();
+    return true;
+}
+
+static void on_key(void *arg) {
+    for (u32 i = 0; i < AT_ONCE; i++) {
+        u8 status = inb(PORT_STATUS), code;
+        char out[KEY_BYTES];
+
+        if (!(status & STATUS_OUT)) return;
+        code = inb(PORT_DATA);
+        if (status & STATUS_MOUSE) continue;
+        keys_feed(&keys, code, out);
+        if (*out) heard(out, (unsigned)strlen(out));
+    }
+}
+
+bool keyboard_start(const struct acpi_info *a, void (*input)(const char *s, unsigned n)) {
+    u32 flags = 0, gsi;
+    int vector;
+
+    heard = input;
+    if (!switch_on()) return false;
+    gsi = acpi_line(a, KEYBOARD_IRQ, &flags);
+    vector = irq_alloc(on_key, NULL);
+    if (vector < 0) return false;
+    if (irq_pin_connect(gsi, vector, flags)) {
+        irq_free(vector);
+        return false;
+    }
+    irq_pin_mask(gsi, false);
+    /* A byte that came before the pin was connected raised the line then, and there is no
+     * further edge as long as nobody reads it. */
+    drain();
+    return true;
+}

@@ -1,0 +1,113 @@
+/* Escape sequences: ECMA-48, 5.4 and 8.3. */
+#include "platform/terminal.h"
+
+#include "lib/string.h"
+
+#define ESC 0x1b
+
+enum { TEXT, AFTER_ESC, IN_SEQUENCE };
+
+static char *row_of(struct terminal *t, u32 row) { return t->cell[(t->first + row) % t->rows]; }
+
+char terminal_at(const struct terminal *t, u32 row, u32 column) {
+    return t->cell[(t->first + row) % t->rows][column];
+}
+
+static void blank(struct terminal *t, u32 row, u32 from, u32 to) {
+    memset(row_of(t, row) + from, ' ', to - from);
+}
+
+void terminal_init(struct terminal *t, u32 columns, u32 rows) {
+    memset(t, 0, sizeof(*t));
+    t->columns = MIN(columns, TERMINAL_COLUMNS);
+    t->rows = MIN(rows, TERMINAL_ROWS);
+    for (u32 i = 0; i < t->rows; i++) blank(t, i, 0, t->columns);
+}
+
+/* At the bottom everything moves up. */
+static void next_line(struct terminal *t) {
+    if (t->row + 1 < t->rows) {
+        t->row++;
+        return;
+    }
+    t->first = (t->first + 1) % t->rows;
+    blank(t, t->row, 0, t->columns);
+}
+
+static void plain(struct terminal *t, char c) {
+    switch (c) {
+    case ESC: t->state = AFTER_ESC; break;
+    case '\r': t->column = 0; break;
+    case '\n': next_line(t); break;
+    case '\b':
+        if (t->column) t->column--;
+        break;
+    default:
+        if (c < ' ' || c > '~') break;
+        if (t->column == t->columns) {
+            t->column = 0;
+            next_line(t);
+        }
+        row_of(t, t->row)[t->column++] = c;
+    }
+}
+
+/* The n-th number of the sequence, or `missing` if it is not there. */
+static u32 number(const struct terminal *t, u32 n, u32 missing) {
+    return n < t->nr && t->number[n] ? t->number[n] : missing;
+}
+
+static void erase_display(struct terminal *t) {
+    u32 from = MIN(t->column, t->columns - 1), what = number(t, 0, 0);
+
+    if (what == 0) blank(t, t->row, from, t->columns);
+    for (u32 row = what == 0 ? t->row + 1 : 0; row < t->rows && what != 1; row++)
+        blank(t, row, 0, t->columns);
+}
+
+static void finish(struct terminal *t, char c) {
+    u32 n = number(t, 0, 1), last = t->columns - 1;
+
+    switch (c) {
+    case 'A': t->row -= MIN(n, t->row); break;
+    case 'B': t->row = MIN(t->row + MIN(n, t->rows), t->rows - 1); break;
+    case 'C': t->column = MIN(t->column + MIN(n, t->columns), last); break;
+    case 'D': t->column -= MIN(n, t->column); break;
+    case 'H':
+        t->row = MIN(n, t->rows) - 1;
+        t->column = MIN(number(t, 1, 1), t->columns) - 1;
+        break;
+    case 'J': erase_display(t); break;
+    case 'K':
+        if (t->column < t->columns) blank(t, t->row, number(t, 0, 0) == 2 ? 0 : t->column, t->columns);
+        break;
+    }
+}
+
+/* A byte of a sequence: numbers with ';' between them, then a letter. */
+static void in_sequence(struct terminal *t, char c) {
+    u32 *n = &t->number[MIN(t->nr, 2u) - 1];
+
+    if (c >= '0' && c <= '9') {
+        *n = MIN(*n * 10 + (u32)(c - '0'), 9999u);
+    } else if (c == ';') {
+        if (t->nr < 2) t->number[t->nr++] = 0;
+    } else if (c >= '@') {
+        t->state = TEXT;
+        finish(t, c);
+    }
+}
+
+void terminal_write(struct terminal *t, const char *s, size_t n) {
+    for (; n; n--, s++) {
+        if (t->state == TEXT) {
+            plain(t, *s);
+        } else if (t->state == AFTER_ESC) {
+            t->state = *s == '[' ? IN_SEQUENCE : TEXT;
+            t->nr = 1;
+            t->number[0] = 0;
+        } else {
+            in_sequence(t, *s);
+        }
+    }
+}
