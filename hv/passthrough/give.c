@@ -364,8 +364,8 @@ static int hot_reset(struct pci_device *d, u64 *at) {
 static int unmap(struct vm *vm, struct pci_device *d) {
     u32 i = d->part++;
     const struct pci_bar *b = &d->bar[i];
-    gpa_t first = ALIGN_DOWN(d->gpa[i], PAGE_SIZE), last = ALIGN_UP(d->gpa[i] + b->size, PAGE_SIZE);
-    bool mapped = b->size && d->gpa[i] != PCI_NOWHERE;
+    gpa_t at = d->gpa[i], first = ALIGN_DOWN(at, PAGE_SIZE), last = ALIGN_UP(at + b->size, PAGE_SIZE);
+    bool mapped = b->size && at != PCI_NOWHERE;
 
     if (mapped && npt_unmap(&vm->virt.npt, first, last - first)) return -ENOMEM;
     if (d->part < ARRAY_SIZE(d->bar)) return 1;
