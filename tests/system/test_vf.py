@@ -84,6 +84,22 @@ def test_a_driver_domain_comes_back():
     assert boot.said(r"source: load: tcp (\d+) bytes in \d+ ns, end 0") == [str(BYTES)] * 2, boot.log[-3000:]
 
 
+@pytest.mark.long
+def test_driver_tells_the_scheduler():
+    """The driver counts its clean-ups, and tells the scheduler when they are more than io_busy a second. With a
+    threshold that nobody reaches the scheduler does not believe it, and names the VM in the log after three
+    seconds. So it has heard."""
+    config = SCRIPTED + "io_threshold = 1000000\n" + "".join([
+        vm("iodom", "iodom", "12M", pci="01:00.0", unsafe_dma="yes"),
+        vm("talks", "load", "8M", cmdline="ip=10.0.2.15/24 to=10.0.2.2 ping_ms=5500 io_busy=1",
+           start="no", **VF)])
+    script = ["@1500ms create talks", "+0ms wait talks 30s", "+0ms poweroff"]
+    boot = Boot("vf-word", config, script, "qemu", igb=1)
+    assert boot.said("talks: net: the VM is now I/O-intensive"), boot.log[-3000:]
+    (events,) = boot.said(r"talks: says that it is I/O-intensive, but gets (\d+) events a second")
+    assert 1 < int(events) < 1000
+
+
 def frames(name, role, **keys):
     return vm(name, "test-pci_frames", cmdline=f'"role={role}"', start="no", **keys)
 
