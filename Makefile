@@ -471,7 +471,7 @@ test: ## unit tests, guest tests on QEMU and Bochs, system tests; under ten minu
 	$(call pytest-all,)
 
 check: ## also the long ones: soak, fuzz for a bounded time, boot by UEFI, every lint, fresh systems
-	@tools/deps.sh build qemu bochs test net clients store check
+	@tools/deps.sh build qemu bochs test net clients store check lab
 	@$(SUBMAKE) lint
 	@$(SUBMAKE) fuzz tsan
 	@$(SUBMAKE) test-needs unit size

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs what is missing on Debian 12, 13 and Ubuntu 24.04, through apt; says what and why first; does nothing if all is there.
 #   tools/deps.sh [--print] GROUP...      GROUP: build qemu bochs test net clients store check cost compare debug
-#                                       picture fresh
+#                                       picture fresh lab
 # --print tells what it would do and does nothing. --backports prints the apt source that a QEMU older than 8 leads to,
 # --deb-src the one of this release's source packages, --source SUITE the one of another release of the same distribution;
 # the first line is its file format.
@@ -53,6 +53,8 @@ store|xenstore-utils|xenstore-ls|clients of the store
 store|python3-pyxs|py:pyxs|a client of the store in Python
 debug|gdb|gdb|debugger
 picture|python3-matplotlib|py:matplotlib|the picture of the demonstration
+lab|ipmitool|ipmitool|power and serial over LAN of servers, for tools/labhost
+lab|openipmi|ipmi_sim|plays a BMC in the tests of tools/labhost
 fresh|mmdebstrap|mmdebstrap|makes a fresh system of a supported release in a directory
 fresh|bubblewrap|bwrap|runs commands in that system, apart from this one
 fresh|python3-pexpect|py:pexpect|plays the person at make run
@@ -166,7 +168,9 @@ for a in "$@"; do
 	--print) print=1 ;;
 	--backports) code=$(os_field VERSION_CODENAME); derived_source "$code" "$code-backports" deb; exit ;;
 	--deb-src) code=$(os_field VERSION_CODENAME); derived_source "$code" "$code" deb-src; exit ;;
-	build | qemu | bochs | test | net | clients | store | check | cost | compare | debug | picture | fresh) groups="$groups $a" ;;
+	build | qemu | bochs | test | net | clients | store | check | cost | compare | debug | picture | fresh | lab)
+		groups="$groups $a"
+		;;
 	*) sed -n '2,7s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
 	esac
 done
