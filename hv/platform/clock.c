@@ -171,9 +171,16 @@ static void compare_once(bool boot_cpu) {
 }
 
 void clock_compare(volatile bool *done, bool mine) {
-    for (int i = 0; mine && i < 500; i++) compare_once(false);
-    if (mine) *done = true;
-    for (u64 end = rdtsc() + ns_to_tsc(100 * NS_PER_MS); !*done && rdtsc() < end;) compare_once(true);
+    u64 end = rdtsc() + ns_to_tsc(100 * NS_PER_MS);
+
+    if (mine) {
+        /* Until the boot CPU is there, too: all 500 looks could be over before it comes. */
+        while (!latest && rdtsc() < end) cpu_relax();
+        for (int i = 0; i < 500; i++) compare_once(false);
+        *done = true;
+        return;
+    }
+    while (!*done && rdtsc() < end) compare_once(true);
 }
 
 i64 clock_lag(void) {

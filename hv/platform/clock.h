@@ -12,7 +12,9 @@ int clock_calibrate(const struct acpi_info *a);
 /* Waits; for the start of other CPUs only. */
 void delay_ns(u64 ns);
 
-/* Are two CPUs' TSCs the same? Both call it at the same time, the boot CPU until the other one is done. */
+/* Looks whether two CPUs' TSCs are the same. Both call it: the other CPU (`mine`) waits until the boot
+ * CPU has begun, and the boot CPU goes on until *done, which the other one sets; neither for more than
+ * 100 ms. */
 void clock_compare(volatile bool *done, bool mine);
 /* By how many ticks the other CPU's TSC was seen behind the boot CPU's; negative if it was ahead, 0 if time
  * never went back from one to the other. Starts anew. */
