@@ -46,7 +46,7 @@ base() { # RELEASE
 	fi
 	# Without $source mmdebstrap takes the archive that it knows by itself, with keys of /usr/share/keyrings.
 	# shellcheck disable=SC2086
-	if ! mmdebstrap --format=tar --variant=minbase --include=ca-certificates,git,make \
+	if ! mmdebstrap --format=tar --variant=minbase --include=apt,ca-certificates,git,make \
 		--components=main,universe "$suite" "$tar.new" $source >"$log" 2>&1; then
 		echo "its archive cannot be reached: $(grep -m1 '^E:' "$log" || tail -1 "$log")"
 		return 1
