@@ -26,7 +26,7 @@ INC  := -Iinclude -Ihv -I.
 # ---- the hypervisor image -------------------------------------------------------------------------------------------
 
 HV_CFLAGS := -std=gnu11 -O2 -g $(WARN) $(INC) -ffreestanding -fno-pic -fno-pie -mcmodel=kernel \
-	-mgeneral-regs-only -mno-red-zone -fno-stack-protector -fcf-protection=none \
+	-mgeneral-regs-only -mno-red-zone -U_FORTIFY_SOURCE -fno-stack-protector -fcf-protection=none \
 	-fno-asynchronous-unwind-tables -fno-omit-frame-pointer -fno-strict-aliasing -fno-common -MMD -MP
 
 # $(call stamp,FILE,TEXT): FILE holds TEXT, and is written only when TEXT changes. What depends on FILE is
@@ -124,7 +124,8 @@ flash: ## writes the boot image to a USB stick: asks, checks, reads back (DEV=/d
 # ---- guests ---------------------------------------------------------------------------------------------------------
 
 GUEST_CFLAGS := -std=gnu11 -O2 -g $(WARN) -Iinclude -Iguestlib/include -I. -ffreestanding -fno-pic -fno-pie -mno-red-zone \
-	-mgeneral-regs-only -fno-stack-protector -fcf-protection=none -fno-asynchronous-unwind-tables -fno-strict-aliasing -MMD -MP
+	-mgeneral-regs-only -U_FORTIFY_SOURCE -fno-stack-protector -fcf-protection=none -fno-asynchronous-unwind-tables \
+	-fno-strict-aliasing -MMD -MP
 # A function with large variables touches each page of them, so that none steps over the guard page of a stack.
 GUEST_CFLAGS += -fstack-clash-protection
 
