@@ -45,7 +45,7 @@ static i64 hc_yield(struct vcpu *v, const u64 *a) {
 
 static i64 poll_end(struct vcpu *v, i64 result) {
     timer_cancel(&v->poll_timer);
-    v->poll_port = 0;
+    __atomic_store_n(&v->poll_port, 0, __ATOMIC_RELAXED);
     return result;
 }
 

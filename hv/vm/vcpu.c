@@ -159,7 +159,7 @@ static void init_sipi(struct vcpu *v, u32 todo) {
         timer_cancel(&v->poll_timer);
         v->halted = false;
         v->nmis = 0;
-        v->poll_port = 0;
+        __atomic_store_n(&v->poll_port, 0, __ATOMIC_RELAXED);
         v->again_exits = 0;
         v->waiting_sipi = true;
     }

@@ -13,11 +13,18 @@
 #include <time.h>
 #include <unistd.h>
 #include <cmocka.h>
+#include <takt/errno.h>
 #include "fake_machine.h"
 #include "trace/trace.h"
 
-#define EVENTS   300000u
-#define WAKES    40000u
+#ifdef __SANITIZE_THREAD__
+#define TIMES 1u /* that is ten times as slow, and finds a race in one meeting */
+#else
+#define TIMES 10u
+#endif
+#define EVENTS   (30000u * TIMES)
+#define WAKES    (4000u * TIMES)
+#define POLLS    (800u * TIMES)
 #define PATIENCE 20 /* s: after so long a wake is lost, however busy the machine is */
 
 /* ThreadSanitizer does not know that need_resched is volatile and a byte, which machine_kick() sets
@@ -164,11 +171,89 @@ static void test_no_wake_is_lost(void **state) {
     assert_true(entries >= WAKES);
 }
 
+/* ---- a vCPU that polls ---- */
+
+static u32 port, found, gone; /* polls that ended, by an event and because the port is gone */
+
+/* The guest takes what its poll has found, and polls again. */
+static void take_and_poll(struct virt_vcpu *x, struct vm_exit *e) {
+    u64 *gpr = v->virt.regs.gpr;
+
+    if (gpr[REG_RAX] == 0 && __atomic_fetch_and(&vm->events.shared->pending[0], ~BIT(port), __ATOMIC_SEQ_CST))
+        __atomic_add_fetch(&found, 1, __ATOMIC_SEQ_CST);
+    if ((i64)gpr[REG_RAX] == -ENOENT) __atomic_add_fetch(&gone, 1, __ATOMIC_SEQ_CST);
+    gpr[REG_RAX] = TAKT_HC_POLL;
+    gpr[REG_RBX] = port;
+    gpr[REG_RCX] = 0;
+    e->reason = EXIT_HYPERCALL;
+    e->insn_len = 3;
+    e->hc.mode = 64;
+}
+
+static bool more_than(const u32 *count, u32 before) {
+    time_t end = time(NULL) + PATIENCE;
+
+    for (u32 i = 0; __atomic_load_n(count, __ATOMIC_SEQ_CST) == before; i++) {
+        if (i < 1000) continue; /* so as to be there when it polls again */
+        if (time(NULL) > end) return false;
+        let_the_other_run();
+    }
+    return true;
+}
+
+/* Sends an event, or closes the port and makes it anew. */
+static void *send_and_close(void *arg) {
+    struct evtchn_dom *d = &vm->events;
+    u32 from = *(u32 *)arg;
+
+    fake_cpu(here);
+    for (u32 i = 0; i < POLLS && from; i++) {
+        u32 were_found = __atomic_load_n(&found, __ATOMIC_SEQ_CST);
+        u32 were_gone = __atomic_load_n(&gone, __ATOMIC_SEQ_CST);
+
+        for (u32 n = i % 200; n; n--) __builtin_ia32_pause();
+        if (i % 4) {
+            evtchn_send(d, from, i);
+            if (!more_than(&found, were_found)) from = 0;
+        } else {
+            evtchn_close(d, port);
+            if (!more_than(&gone, were_gone)) from = 0;
+            evtchn_close(d, from);
+            if (evtchn_alloc(d, vm->id) != (int)port) from = 0;
+            if (from) from = (u32)evtchn_bind(d, vm->id, port);
+        }
+    }
+    *(u32 *)arg = from;
+    __atomic_store_n(&stop, true, __ATOMIC_RELAXED);
+    return NULL;
+}
+
+/* Each poll ends, by the event or by the end of its port. */
+static void test_every_poll_ends(void **state) {
+    pthread_t thread;
+    u32 from;
+
+    found = gone = 0;
+    port = (u32)evtchn_alloc(&vm->events, vm->id);
+    from = (u32)evtchn_bind(&vm->events, vm->id, port);
+    v->virt.regs.gpr[REG_RAX] = 1;
+    fake_run = take_and_poll;
+    fake_meanwhile = let_the_other_run;
+    fake_kick_may_stay = true;
+    pthread_create(&thread, NULL, send_and_close, &from);
+    while (!__atomic_load_n(&stop, __ATOMIC_RELAXED)) fake_pass(there);
+    pthread_join(thread, NULL);
+    assert_int_not_equal(from, 0);
+    assert_true(found >= POLLS / 4 * 3 && gone >= POLLS / 4);
+    sched_wake(&v->sched);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_event_is_whole, setup, teardown),
         cmocka_unit_test_setup_teardown(test_running_takes_no_lock, setup, teardown),
         cmocka_unit_test_setup_teardown(test_no_wake_is_lost, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_every_poll_ends, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
