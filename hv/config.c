@@ -111,6 +111,7 @@ static const struct key {
     KEY(VM, config_vm, "net", NET, device),
     KEY(VM, config_vm, "disk", DISK, device),
     KEY(VM, config_vm, "on_crash", ON_CRASH, on_crash),
+    KEY(VM, config_vm, "observer", BOOL, observer),
     KEY(VM, config_vm, "debugcon", BOOL, debugcon),
     KEY(VM, config_vm, "debug_exit", BOOL, debug_exit),
     KEY(VM, config_vm, "start", BOOL, start),

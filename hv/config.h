@@ -71,6 +71,7 @@ struct config_vm {
     enum on_crash on_crash;
     struct config_device device[TAKT_MAX_DEVICES];
     u32 nr_devices;
+    bool observer;                    /* reads all of the store, the log among it */
     bool debugcon, debug_exit, start; /* optional devices; started at boot (default 1) */
     u32 nr_pci;                       /* devices of the machine that are given to it */
     u64 pci[CONFIG_MAX_PCI];          /* what they are asked for by: above */

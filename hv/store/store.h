@@ -69,6 +69,7 @@ struct store_cursor {
 struct store_client {
     u16 id;
     bool privileged;
+    bool observer;                          /* may read every node */
     void (*notify)(struct store_client *c); /* an event waits; or NULL */
     struct store_quota quota;
     u32 nodes, nr_watches, nr_transactions, nr_events, memory; /* in use */

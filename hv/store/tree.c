@@ -128,10 +128,12 @@ void node_set_perms(struct node *n, const struct store_perms *perms) {
 }
 
 u32 store_rights(const struct store_client *c, const struct store_perms *p) {
+    u32 seen = c->observer ? STORE_R : 0;
+
     if (c->privileged || p->of[0].id == c->id) return STORE_R | STORE_W | STORE_OWN;
     for (u32 i = 1; i < p->nr; i++)
-        if (p->of[i].id == c->id) return p->of[i].rights;
-    return p->of[0].rights;
+        if (p->of[i].id == c->id) return p->of[i].rights | seen;
+    return p->of[0].rights | seen;
 }
 
 void node_changed(struct node *n, u8 what) {

@@ -96,6 +96,8 @@ int vm_make_store(struct vm *vm) {
     if (vm->job.at == 0) {
         list_init(&vm->store.due);
         vm->store.client.notify = told;
+        vm->store.client.observer = vm->config.observer;
+        if (vm->config.observer) storenodes_keep_log();
         r = store_open(&vm->store.client, (u16)vm->id, false);
     } else {
         r = storenodes_vm(vm, vm->job.at - 1);

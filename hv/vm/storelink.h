@@ -55,6 +55,8 @@ void storelink_work(void); /* there is something to do; also without the lock */
 #define STORENODES_END 1
 int storenodes_vm(struct vm *vm, u32 at);
 int storenodes_host(u32 at);
+/* From now on the log is in the store, for observers. With the lock. */
+void storenodes_keep_log(void);
 /* Tells watches of one value that was set by another road, or moves a VM: false if there was nothing. */
 bool storenodes_step(void);
 

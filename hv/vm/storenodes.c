@@ -5,6 +5,8 @@
 #include "lib/parse.h"
 #include "lib/printf.h"
 #include "lib/string.h"
+#include "platform/console.h"
+#include "platform/timer.h"
 #include "sched/machine.h"
 #include "vm/vm.h"
 #include "x86/percpu.h"
@@ -161,6 +163,20 @@ static int write_quota(void *ctx, const char *name, const char *text) {
 
 /* ---- what else stands behind nodes ---- */
 
+/* Milliseconds of CPU that a VM has had, by all its vCPUs. */
+static void read_cpu_ms(void *ctx, const char *name, char *text) {
+    const struct vm *vm = ctx;
+    u64 ns = 0;
+
+    for (u32 i = 0; vm->state != VM_DYING && i < vm->nr_vcpus && vm->vcpu[i]; i++) {
+        struct sched_times t;
+
+        sched_times(&vm->vcpu[i]->sched, &t);
+        ns += t.state_ns[RS_RUNNING];
+    }
+    hv_snprintf(text, STORE_BOUND, "%llu", ns / NS_PER_MS);
+}
+
 /* "pool", "class" or "events_per_s" of a VM. */
 static void read_vm(void *ctx, const char *name, char *text) {
     const struct vm *vm = ctx;
@@ -229,9 +245,9 @@ static const struct store_binding param_node = { write_param, read_param },
                                   ceiling_node = { write_ceiling, read_limit },
                                   quota_node = { write_quota, read_limit },
                                   pool_node = { write_pool, read_vm }, monitor_node = { NULL, read_vm },
-                                  vcpu_node = { NULL, read_vcpu }, pci_node = { write_pci, read_pci },
-                                  cpu_node = { NULL, read_cpu }, counter_node = { NULL, read_counter },
-                                  uptime_node = { NULL, read_uptime },
+                                  cpu_ms_node = { NULL, read_cpu_ms }, vcpu_node = { NULL, read_vcpu },
+                                  pci_node = { write_pci, read_pci }, cpu_node = { NULL, read_cpu },
+                                  counter_node = { NULL, read_counter }, uptime_node = { NULL, read_uptime },
                                   pool_name_node = { NULL, read_pool_name };
 
 /* ---- which nodes there are ---- */
@@ -276,6 +292,7 @@ int storenodes_vm(struct vm *vm, u32 at) {
     if (at-- == 0) return store_set_perms(&self, 0, path(vm, "/data"), &own);
     if (at-- == 0) return store_mkdir(&self, 0, path(vm, "/io"));
     if (at-- == 0) return put(path(vm, "/sched/turbo"), vm->config.turbo ? "1" : "0");
+    if (at-- == 0) return store_bind(path(vm, "/cpu_ms"), &cpu_ms_node, vm, &reads);
     if (at-- == 0) return store_bind(path(vm, "/sched/pool"), &pool_node, vm, &reads);
     if (at-- == 0) return store_bind(path(vm, "/sched/class"), &monitor_node, vm, &reads);
     if (at-- == 0) return store_bind(path(vm, "/sched/events_per_s"), &monitor_node, vm, &reads);
@@ -321,7 +338,56 @@ int storenodes_host(u32 at) {
             return store_bind(path(NULL, "/counter/%s", c->name), &counter_node, (void *)c, &operator_only);
     for (u32 i = 0; i < ARRAY_SIZE(quotas); i++)
         if (at-- == 0) return bind_quota(NULL, i, &store_quota, &operator_only);
+    if (at-- == 0) return store_mkdir(&self, 0, path(NULL, "/log"));
+    if (at-- == 0) return store_set_perms(&self, 0, path(NULL, "/log"), &operator_only);
     return STORENODES_END;
+}
+
+/* ---- the log, for observers ---- */
+
+/* The last pieces of it, each some lines, are nodes log/0 to log/31 in turn. log/next is the number that the
+ * next piece will have; piece n is in node n modulo 32. */
+#define LOG_NODES    32u
+#define LOG_EVERY_NS (100 * NS_PER_MS)
+
+static struct {
+    char piece[1024];
+    size_t len;
+    bool written; /* the piece; but log/next not yet */
+    u64 position; /* in the log, of what comes next */
+    u64 next;
+} kept;
+
+/* A part: the store may be busy, then it goes on at the next call. */
+static void keep_log(void) {
+    char number[24];
+
+    if (!kept.len) kept.len = log_read(&kept.position, kept.piece, sizeof(kept.piece));
+    if (!kept.len) return;
+    if (!kept.written)
+        kept.written =
+            !store_write(&self, 0, path(NULL, "/log/%lu", kept.next % LOG_NODES), kept.piece, (u32)kept.len);
+    hv_snprintf(number, sizeof(number), "%lu", kept.next + 1);
+    if (!kept.written || put(path(NULL, "/log/next"), number)) return;
+    kept.len = 0;
+    kept.written = false;
+    kept.next++;
+}
+
+static bool log_step(struct work *w) {
+    storelink_enter();
+    keep_log();
+    storelink_leave();
+    w->not_before = machine_now() + LOG_EVERY_NS;
+    return true;
+}
+
+void storenodes_keep_log(void) {
+    static struct work work = { .step = log_step };
+    static bool begun;
+
+    if (!begun) work_add(&work);
+    begun = true;
 }
 
 /* ---- what changed by other roads ---- */

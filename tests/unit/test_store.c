@@ -17,6 +17,18 @@ static void test_values(void **state) {
         { 0, RM, 0, "/b/c|", "ENOENT|" }, { 0, RM, 0, "/|", "EINVAL|" }, { 0, DIR, 0, "/|", "a|m|" });
 }
 
+/* An observer reads everything, hears of everything, and changes nothing that is not its own. */
+static void test_observer(void **state) {
+    rig_client[3].observer = true;
+    RUN({ 0, WRITE, 0, "/host/secret|1", "OK|" }, { 0, SET, 0, "/host/secret|n0|", "OK|" },
+        { 2, READ, 0, "/host/secret|", "EACCES|" }, { 3, READ, 0, "/host/secret|", "1" },
+        { 3, DIR, 0, "/host|", "secret|" }, { 3, WRITE, 0, "/host/secret|2", "EACCES|" },
+        { 3, RM, 0, "/host/secret|", "EACCES|" }, { 3, SET, 0, "/host/secret|b3|", "EACCES|" },
+        { 3, READ, 0, "/host/none|", "ENOENT|" }, { 0, READ, 0, "/host/secret|", "1" });
+    rig_client[3].observer = false;
+    RUN({ 3, READ, 0, "/host/secret|", "EACCES|" });
+}
+
 static void test_paths(void **state) {
     char path[XS_ABS_PATH_MAX + 3] = "/";
 
@@ -610,25 +622,16 @@ static void test_no_memory(void **state) {
 
 int main(void) {
     static const struct CMUnitTest tests[] = {
-        TEST(test_values),
-        TEST(test_paths),
-        TEST(test_permissions),
-        TEST(test_bad_permissions),
-        TEST(test_hidden),
-        TEST(test_watches),
-        TEST(test_watch_rights),
-        TEST(test_transactions),
-        TEST(test_nested_transaction),
-        TEST(test_conflicts),
-        TEST(test_domains),
-        TEST(test_types),
-        TEST(test_gone),
-        TEST(test_quotas),
-        TEST(test_transaction_nodes),
-        TEST(test_unread_events),
-        TEST(test_directory_part),
-        TEST(test_bound),
-        TEST(test_no_memory),
+        TEST(test_values),          TEST(test_observer),
+        TEST(test_paths),           TEST(test_permissions),
+        TEST(test_bad_permissions), TEST(test_hidden),
+        TEST(test_watches),         TEST(test_watch_rights),
+        TEST(test_transactions),    TEST(test_nested_transaction),
+        TEST(test_conflicts),       TEST(test_domains),
+        TEST(test_types),           TEST(test_gone),
+        TEST(test_quotas),          TEST(test_transaction_nodes),
+        TEST(test_unread_events),   TEST(test_directory_part),
+        TEST(test_bound),           TEST(test_no_memory),
     };
 
     return cmocka_run_group_tests(tests, group_setup, NULL);

@@ -1,0 +1,146 @@
+/* Sends what the store holds, and the hypervisor's log, to a collector outside: TCP to=A.B.C.D,
+ * port=P (6514), every period_s=S (10) seconds. And what netstack/start.h has. Its VM is an observer
+ * (docs/config.md); without that it sees its own home alone.
+ *
+ * Each line is "SECONDS PATH VALUE", or "SECONDS log LINE" for a line of the hypervisor's log, the
+ * seconds since boot. If the connection is lost it makes it anew, and goes on with the log where it
+ * was; what was under way is lost.
+ */
+#include <guest/guest.h>
+#include <guest/printf.h>
+#include <guest/store.h>
+#include <guest/string.h>
+#include <guest/thread.h>
+#include <netstack/socket.h>
+#include <netstack/start.h>
+
+#define PATIENCE  (10 * NS_PER_S)
+#define DEPTH     6u  /* of nodes below /local/domain/ID/data */
+#define LOG_NODES 32u /* as in hv/vm/storenodes.c: the last so many pieces of the log are there */
+
+static const struct sock_options options = { NET_RCVBUF_MIN, 65536 };
+static struct sock *s; /* NULL: there is no connection */
+static u64 seconds;    /* since boot, at the beginning of this report */
+
+static void say(const char *text, u32 len) {
+    if (!s || sock_send(s, text, len, time_ns() + PATIENCE) == (i64)len) return;
+    sock_abort(s);
+    s = NULL;
+}
+
+static void line(const char *path, const char *value) {
+    char text[512];
+    int n = snprintf(text, sizeof(text), "%lu %s %s\n", seconds, path, value);
+
+    if (n < (int)sizeof(text)) say(text, (u32)n);
+}
+
+/* The value of a node as text of one line; false: it cannot be read. */
+static bool value_of(const char *path, char *value, u32 size) {
+    i64 n = store_read(0, path, value, size - 1);
+
+    if (n < 0) return false;
+    value[n] = 0;
+    for (char *c = value; *c; c++)
+        if (*c < ' ' || *c > '~') *c = '?';
+    return true;
+}
+
+static void node(const char *path) {
+    char value[256];
+
+    if (value_of(path, value, sizeof(value)) && value[0]) line(path, value);
+}
+
+/* A node and all below it. */
+static void tree(const char *path, u32 depth) {
+    static char names[DEPTH][XS_PAYLOAD_MAX];
+    char below[192];
+    i64 n;
+
+    node(path);
+    if (depth == DEPTH) return;
+    n = store_list(0, path, names[depth], sizeof(names[depth]));
+    for (i64 at = 0; at < n; at += (i64)strlen(names[depth] + at) + 1)
+        if (snprintf(below, sizeof(below), "%s/%s", path, names[depth] + at) < (int)sizeof(below))
+            tree(below, depth + 1);
+}
+
+static void vm(const char *home) {
+    static const char *const nodes[] = { "name", "cpu_ms", "sched/class", "sched/events_per_s",
+                                         "sched/weight" };
+    char path[192];
+
+    for (u32 i = 0; i < ARRAY_SIZE(nodes); i++) {
+        snprintf(path, sizeof(path), "%s/%s", home, nodes[i]);
+        node(path);
+    }
+    snprintf(path, sizeof(path), "%s/data", home);
+    tree(path, 0);
+}
+
+static void vms(void) {
+    static char ids[XS_PAYLOAD_MAX];
+    char home[64];
+    i64 n = store_list(0, "/local/domain", ids, sizeof(ids));
+
+    if (n < 0 && value_of("domid", ids, sizeof(ids))) { /* no observer: its own home */
+        snprintf(home, sizeof(home), "/local/domain/%s", ids);
+        vm(home);
+    }
+    for (i64 at = 0; at < n; at += (i64)strlen(ids + at) + 1) {
+        snprintf(home, sizeof(home), "/local/domain/%s", ids + at);
+        vm(home);
+    }
+}
+
+/* Sends each line of a piece of the log. */
+static void lines(char *text) {
+    while (*text) {
+        char *end = text;
+
+        while (*end && *end != '\n') end++;
+        if (*end) *end++ = 0;
+        line("log", text);
+        text = end;
+    }
+}
+
+/* The pieces of the log that are new since the last time. A piece is some lines. */
+static void log(void) {
+    static char piece[2048];
+    static u64 sent;
+    char path[64];
+    u64 next;
+
+    if (store_read_u64(0, "/takt/host/log/next", &next)) return;
+    if (next > sent + LOG_NODES) sent = next - LOG_NODES;
+    for (; sent < next && s; sent++) {
+        i64 n;
+
+        snprintf(path, sizeof(path), "/takt/host/log/%lu", sent % LOG_NODES);
+        n = store_read(0, path, piece, sizeof(piece) - 1);
+        if (n < 0) continue;
+        piece[n] = 0;
+        lines(piece);
+    }
+}
+
+int main(void) {
+    u32 to = net_cmdline_ip("to", 0);
+    u16 port = (u16)cmdline_u64("port", 6514);
+    u64 period = cmdline_u64("period_s", 10) * NS_PER_S, next = time_ns();
+
+    if (!to) guest_panic("report: to whom? to=A.B.C.D");
+    if (store_start()) guest_panic("report: no store");
+    if (net_start(2 * net_bufs_for(options.rcvbuf))) guest_panic("report: no network");
+    for (;; next += period) {
+        while (time_ns() < next) sleep_ns(next - time_ns());
+        if (!s) s = net_connect(to, port, &options);
+        if (store_read_u64(0, "/takt/host/uptime_s", &seconds)) seconds = time_ns() / NS_PER_S;
+        log();
+        tree("/takt/host/counter", DEPTH - 1);
+        vms();
+        line("end", "of this report");
+    }
+}
