@@ -130,9 +130,13 @@ def test_beside_a_serial_port():
         shows(screen.text, "takt> i")
         screen.press("nfo\n")
         shows(screen.text, "takt> info", r"nr_cpus +: 2", "takt>")
+        assert screen.wait(r"takt> info\n(.*\n)*nr_cpus +: 2", 20)[0] == "matched"
+        screen.press("pci-list\n")
+        table = screen.wait(r"takt> pci-list\n(Device .*\n(?:\d.*\n)+)", 20)[1][1]
+        assert "it is a part of the machine itself" in table
+        assert max(len(line) for line in table.splitlines()) < COLUMNS
         screen.press("fault ud\n")  # the machine stays as it is
         shows(screen.text, r".*PANIC on CPU 0: .*", r".*Stopped, since noreboot is set\.")
-        assert screen.wait(r"takt> info\n(.*\n)*nr_cpus +: 2", 20)[0] == "matched"
 
 
 @pytest.mark.long

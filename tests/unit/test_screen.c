@@ -61,6 +61,7 @@ static void scan_codes(void **state) {
     TYPES("\xe0\x47\xe0\x4f\xe0\x53\x4a\x4e", "\x1b[H\x1b[F\x1b[3~-+");
     TYPES("\xe0\x2a\xe0\x48\xe0\xc8\xe0\xaa\x1e", "\x1b[Aa");          /* the Shift that keyboards make up */
     TYPES("\xe1\x1d\x45\xe1\x9d\xc5\x1e", "a");                        /* Pause */
+    TYPES("\x1d\xe1\x1d\x45\xe1\x9d\xc5\x2e\x9d", "\x03");             /* lets go of no key that is held */
     TYPES("\x3b\x3c\x58\x38\x1e\xb8\xe0\x5b\xe0\x1c\xe0\x35", "a\r/"); /* F keys, Alt, Windows; keypad */
     for (u32 code = 0; code < 256 * 256; code++) {                     /* nothing is written beyond the end */
         char out[KEY_BYTES];
