@@ -84,6 +84,7 @@ void platform_reboot(void) {
 
 void platform_halt(void) {
     last_words();
+    crashlog_end(CRASH_ORDERLY);
     emulator_off(0);
     halt();
 }

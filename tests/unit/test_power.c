@@ -1,0 +1,87 @@
+/* How a session ends, as the next boot is told: each way of ending the machine notes it in the crash
+ * log before the machine is gone. The ports are the test's; the first access to one is where the
+ * machine goes. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+#include <takt/io.h>
+
+#define panic tested_panic /* the fakes have one of their own */
+#include "fake_log.h"
+#include "platform/acpi_power.h"
+#include "platform/apic.h"
+#include "platform/clock.h"
+#include "platform/console.h"
+#include "platform/crashlog.h"
+#include "platform/smp.h"
+#include "platform/timer.h"
+#include "platform/watchdog.h"
+#include "x86/percpu.h"
+
+static jmp_buf end;
+static u8 ram[CRASHLOG_SIZE] __attribute__((aligned(64)));
+static bool others_stopped;
+static struct percpu boot_cpu;
+u32 nr_cpus = 1;
+
+static u8 model_inb(u16 port) { longjmp(end, 1); }
+
+static void model_outb(u16 port, u8 v) { longjmp(end, 1); }
+
+void acpi_reset(void) { longjmp(end, 1); }
+
+void acpi_off(void) {}
+
+void watchdog_stop(void) {}
+
+void smp_stop_others(void) { others_stopped = true; }
+
+void console_set_panic(void) {}
+
+void console_flush(void) {}
+
+void delay_ns(u64 ns) {}
+
+void apic_send(u32 apic_id, enum apic_delivery how, u8 vector) {}
+
+void lapic_timer_arm(u64 when) {}
+
+void cpu_halt(void) {}
+
+void irq_window(void) {}
+
+#define inb        model_inb
+#define outb       model_outb
+#define this_cpu() (&boot_cpu)
+#include "hv/platform/power.c"
+
+/* What the boot after this end is told. */
+static enum crash_end told_after(void (*finish)(void)) {
+    crashlog_open(ram);
+    others_stopped = false;
+    if (!setjmp(end)) finish();
+    assert_true(others_stopped);
+    crashlog_open(ram);
+    return crashlog_last();
+}
+
+static void stop(void) { stop_machine("There is no configuration."); }
+
+static void crash(void) { tested_panic("an assertion does not hold"); }
+
+static void test_what_the_next_boot_is_told(void **state) {
+    assert_int_equal(told_after(platform_poweroff), CRASH_ORDERLY);
+    assert_int_equal(told_after(platform_reboot), CRASH_ORDERLY);
+    assert_int_equal(told_after(platform_halt), CRASH_ORDERLY); /* the self test and the probe end so */
+    assert_int_equal(told_after(stop), CRASH_STOPPED);
+    assert_int_equal(told_after(crash), CRASH_STOPPED);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_what_the_next_boot_is_told),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
