@@ -166,11 +166,20 @@ void crashlog_records(const struct trace_record *r, u32 n) {
 }
 
 void crashlog_drain_trace(void) {
-    struct trace_record r[8];
-    u32 n;
+    static struct trace_record next_of[TAKT_MAX_CPUS]; /* the oldest of each ring; event 0: it is empty */
+    u32 oldest = 0;
 
     for (u32 cpu = 0; cpu < TAKT_MAX_CPUS; cpu++)
-        while ((n = trace_read(cpu, r, ARRAY_SIZE(r)))) crashlog_records(r, n);
+        if (!trace_read(cpu, &next_of[cpu], 1)) next_of[cpu].event = 0;
+    for (;;) {
+        for (u32 cpu = 0; cpu < TAKT_MAX_CPUS; cpu++) {
+            if (!next_of[cpu].event) continue;
+            if (!next_of[oldest].event || next_of[cpu].ns < next_of[oldest].ns) oldest = cpu;
+        }
+        if (!next_of[oldest].event) return;
+        crashlog_records(&next_of[oldest], 1);
+        if (!trace_read(oldest, &next_of[oldest], 1)) next_of[oldest].event = 0;
+    }
 }
 
 /* ---- the last session ---- */

@@ -41,7 +41,8 @@ void crashlog_report(void);
 void crashlog_line(const char *text);
 /* Keeps `n` records. Calls must not overlap: on WORK_CPU, or with the others stopped. */
 void crashlog_records(const struct trace_record *r, u32 n);
-/* Keeps what is in the trace rings and has not been read. With the others stopped. */
+/* Keeps what is in the trace rings and has not been read, in the order of time: there is more than room
+ * for, and what happened last on any CPU is what tells why the machine stopped. With the others stopped. */
 void crashlog_drain_trace(void);
 /* Notes how this session ends. */
 void crashlog_end(enum crash_end how);

@@ -166,6 +166,25 @@ static void test_the_rings_are_drained(void **state) {
     assert_int_equal(got.cpu, 5);
 }
 
+/* There is room for fewer records than the rings hold: the last ones of all CPUs stay, and not those
+ * of the CPU whose ring is read last. */
+static void test_the_last_records_of_all_rings(void **state) {
+    static struct trace_record ring[3][1024];
+    static const u32 cpus[] = { 0, 3, 5 };
+    struct trace_record got;
+    u32 at = 0, n = 0, all = 3 * 400;
+
+    for (u32 i = 0; i < 3; i++) assert_int_equal(trace_init(cpus[i], ring[i], 1024), 0);
+    for (u32 i = 0; i < all; i++) trace_write(cpus[i % 3], i, TRC_WAKE, 0, i, 0, 0, 0);
+    crashlog_drain_trace();
+    reset();
+    for (; crashlog_last_record(&at, &got); n++) {
+        assert_int_equal(got.ns, all - RECORD_SLOTS + n);
+        assert_int_equal(got.cpu, cpus[got.ns % 3]);
+    }
+    assert_int_equal(n, RECORD_SLOTS);
+}
+
 /* Firmware has written over a part: that costs the lines that were there. */
 static void test_damage(void **state) {
     const char *text;
@@ -226,6 +245,7 @@ int main(void) {
         cmocka_unit_test_setup(test_long_lines, setup),
         cmocka_unit_test_setup(test_records, setup),
         cmocka_unit_test_setup(test_the_rings_are_drained, setup),
+        cmocka_unit_test_setup(test_the_last_records_of_all_rings, setup),
         cmocka_unit_test_setup(test_damage, setup),
         cmocka_unit_test_setup(test_damaged_heads, setup),
         cmocka_unit_test_setup(test_lines_of_an_older_session, setup),
