@@ -118,7 +118,11 @@ def flash(image, device):
     check(disk, os.path.getsize(image))
     if not confirmed(disk, image):
         raise Problem("The answer was not yes: nothing was written")
-    check(look(device), os.path.getsize(image))  # it may have been mounted, or another stick, while the person thought
+    # While the person thought, the stick may have been mounted, or another one may have taken its name.
+    now = look(device)
+    check(now, os.path.getsize(image))
+    if describe(now) != describe(disk):
+        raise Problem(f"{device} is not the disk any more that you were asked about: nothing was written")
     write(image, device)
     with progress.Line("reads it back"):
         good = same(image, device)

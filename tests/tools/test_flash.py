@@ -90,16 +90,21 @@ def test_what_is_refused(desk, children, fields, why):
     assert "Type yes" not in said and desk.untouched()
 
 
-def test_it_looks_again_after_the_answer(desk):
-    """The stick is mounted while the person thinks."""
+@pytest.mark.parametrize("fields, why", [
+    ({"mountpoints": ["/media/me"]}, "is in use at /media/me"),
+    ({"serial": "4711"}, "is not the disk any more"),
+    ({"children": [part()]}, "is not the disk any more"),
+])
+def test_it_looks_again_after_the_answer(desk, fields, why):
+    """While the person thinks, the stick is mounted, or another one has taken its name."""
     tool = subprocess.Popen([sys.executable, os.path.join(ROOT, "tools", "flash.py"), str(desk.image), str(desk.device)],
                             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     said = ""
     while "Type yes" not in said:
         said += tool.stdout.read(1)
-    desk.tell(mountpoints=["/media/me"])
+    desk.tell(**fields)
     _, wrong = tool.communicate("yes\n", 30)
-    assert tool.returncode == 1 and "is in use at /media/me" in wrong
+    assert tool.returncode == 1 and why in wrong
     assert desk.untouched()
 
 
