@@ -186,7 +186,7 @@ static void say_extended(u32 bdf) {
 
         if (!head || !~head) return;
         say_dwords(bdf, at, MIN(at + 4 * EXTENDED_WORDS, EXTENDED_SIZE));
-        at = head >> 20;
+        at = head >> 20 & 0xffc; /* its two lowest bits are reserved */
     }
 }
 

@@ -47,14 +47,6 @@ static void on_tick(void *arg) {
     ticks++;
 }
 
-/* Which pin the clock's interrupt comes in by: ISA's number unless the MADT says otherwise (ACPI 6.5,
- * 5.2.12.5). */
-static u32 rtc_pin(const struct acpi_info *a) {
-    for (u32 i = 0; i < a->nr_overrides; i++)
-        if (a->override[i].irq == RTC_IRQ) return a->override[i].gsi;
-    return RTC_IRQ;
-}
-
 /* Lets the clock tick for a while. Returns whether it ever raised its line and was not heard. */
 static bool let_tick(void) {
     u8 a = rtc_read(RTC_A), b = rtc_read(RTC_B);
@@ -74,12 +66,12 @@ static bool let_tick(void) {
 }
 
 void check_interrupt(struct finding *f, const struct acpi_info *acpi, const char *no_iommu) {
-    u32 pin = rtc_pin(acpi);
+    u32 flags, pin = acpi_line(acpi, RTC_IRQ, &flags);
     int vector = irq_alloc(on_tick, NULL);
     bool raised;
 
     if (vector < 0) return found(f, NOT_HERE, "there is no vector left");
-    if (irq_pin_connect(pin, vector, 0)) {
+    if (irq_pin_connect(pin, vector, flags)) {
         irq_free(vector);
         return found(f, NOT_HERE, "no IOAPIC has pin %u of the real-time clock", pin);
     }
@@ -112,9 +104,11 @@ enum { NVME_CAP = 0x00, NVME_CC = 0x14, NVME_CSTS = 0x1c, NVME_AQA = 0x24, NVME_
 
 /* xHCI 1.2, 5.3 to 5.5 */
 enum { XHCI_LENGTH = 0x00, XHCI_RUNTIME = 0x18, XHCI_COMMAND = 0x00, XHCI_STATUS = 0x04 };
-enum { XHCI_TABLE_SIZE = 0x28, XHCI_TABLE = 0x30 }; /* of the first interrupter, in the runtime registers */
+/* Of the first interrupter, in the runtime registers; and what is behind the last of these. */
+enum { XHCI_TABLE_SIZE = 0x28, XHCI_TABLE = 0x30, XHCI_TABLE_END = 0x38 };
 #define XHCI_RUN       BIT(0)
 #define XHCI_RESET     BIT(1)
+#define XHCI_HALTED    BIT(0) /* of the status, as XHCI_NOT_READY */
 #define XHCI_NOT_READY BIT(11)
 
 static void write64(volatile u8 *at, u64 value) {
@@ -143,12 +137,16 @@ static bool provoke_nvme(volatile u8 *regs, hpa_t memory) {
     return true;
 }
 
-/* The controller fetches its table of event rings from `memory`. */
+/* The controller fetches its table of event rings from `memory`. It may be reset only after it has
+ * halted (5.4.1). */
 static bool provoke_xhci(volatile u8 *regs, hpa_t memory) {
     volatile u8 *operational = regs + (mmio_read32(regs + XHCI_LENGTH) & 0xff);
-    volatile u8 *runtime = regs + (mmio_read32(regs + XHCI_RUNTIME) & (XHCI_BYTES - 1) & ~0x1fu);
+    u32 runtime_at = mmio_read32(regs + XHCI_RUNTIME) & ~0x1fu;
+    volatile u8 *runtime = regs + runtime_at;
 
+    if (runtime_at > XHCI_BYTES - XHCI_TABLE_END) return false; /* more is not mapped */
     mmio_write32(operational + XHCI_COMMAND, 0);
+    if (!becomes(operational + XHCI_STATUS, XHCI_HALTED, XHCI_HALTED)) return false;
     mmio_write32(operational + XHCI_COMMAND, XHCI_RESET);
     if (!becomes(operational + XHCI_COMMAND, XHCI_RESET, 0)) return false;
     if (!becomes(operational + XHCI_STATUS, (u32)XHCI_NOT_READY, 0)) return false;
