@@ -245,6 +245,7 @@ def test_a_panic_fails_and_its_last_words_are_kept(lab):
     assert "list" not in lab.server.commands
 
 
+@pytest.mark.long
 def test_a_restart_is_forgiven_once(lab):
     lab.server.tricks = ["restart"]
     script = "@boot\nlist\n@timeout 2\ntrick\nvcpu-list\n"
@@ -284,6 +285,7 @@ def test_it_goes_on_where_it_was_stopped(lab):
     assert lab.server.commands == ["list", "vcpu-list"] and lab.server.boots == 1
 
 
+@pytest.mark.long
 def test_after_a_stop_a_new_session_is_not_gone_on_with(lab):
     words = lab.script("@boot\nlist\n@sleep 1000\n")
     lab.stopped_at(words, "@sleep")

@@ -1,0 +1,60 @@
+/* The firmware's table WDAT, as any bytes: the input is the table, in memory that ends where it ends. The
+ * registers that it names are the fuzzer's. */
+#include <stdlib.h>
+#include <string.h>
+#include <takt/io.h>
+
+#include "platform/hostmap.h"
+#include "platform/smp.h"
+#include "platform/timer.h"
+#include "trace/trace.h"
+#include "x86/tsc.h"
+
+static u8 reg[4] __attribute__((aligned(4)));
+
+volatile void *mmio_map(hpa_t pa, u64 len) { return len <= sizeof(reg) ? reg : NULL; }
+
+bool smp_all_alive(void) { return true; }
+
+static struct work *added;
+
+/* A port that the table must not name ends the run. */
+static u32 model_in(u16 port, u32 bytes) {
+    if (port + bytes > 0x10000u) abort();
+    return port ^ 0x5a5a5a5au;
+}
+
+static void model_out(u16 port, u32 v, u32 bytes) {
+    if (port + bytes > 0x10000u) abort();
+}
+
+static void model_work_add(struct work *w) { added = w; }
+
+#define inb(port)     ((u8)model_in(port, 1))
+#define inw(port)     ((u16)model_in(port, 2))
+#define inl(port)     model_in(port, 4)
+#define outb(port, v) model_out(port, v, 1)
+#define outw(port, v) model_out(port, v, 2)
+#define outl(port, v) model_out(port, v, 4)
+#define work_add      model_work_add
+#define now_ns()      1000ull
+#include "hv/platform/watchdog.c"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+    struct acpi_info a = { 0 };
+    u8 *copy;
+
+    if (size < WDAT_ENTRIES || size > 4096) return 0;
+    copy = malloc(size);
+    memcpy(copy, data, size);
+    a.wdat = copy;
+    a.wdat_len = (u32)size;
+    added = NULL;
+    memset(&dog, 0, sizeof(dog));
+    watchdog_init(&a, 1 + data[0] * 3u);
+    if (added && (!sign_every || !added->step(added))) abort();
+    watchdog_stop();
+    free(copy);
+    return 0;
+}
