@@ -94,13 +94,16 @@ static bool holds(const struct ring *r, u32 number) {
     return s->number == number && s->sum == slot_sum(r, s);
 }
 
+/* The number is taken first: an NMI's handler that logs a line in the middle of this gets the next
+ * slot, and neither line is lost. */
 static void put(struct ring *r, const void *p, u32 len) {
-    struct slot *s = slot_of(r, r->end);
+    u32 number = r->end++;
+    struct slot *s = slot_of(r, number);
     u32 room = r->size - (u32)sizeof(*s);
 
     memset(s->body, 0, room);
     memcpy(s->body, p, MIN(len, room));
-    s->number = r->end++;
+    s->number = number;
     s->sum = slot_sum(r, s);
     cache_write_back(s, r->size);
 }

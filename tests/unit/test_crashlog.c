@@ -10,7 +10,21 @@
 
 #include "fake_cache.h"
 #include "fake_log.h"
+
+/* What an NMI does while a line is copied: once. */
+static void (*nmi)(void);
+
+static void *copy(void *to, const void *from, size_t n) {
+    void (*now)(void) = nmi;
+
+    nmi = NULL;
+    if (now) now();
+    return memcpy(to, from, n);
+}
+
+#define memcpy copy
 #include "hv/platform/crashlog.c"
+#undef memcpy
 
 static u8 *ram, *in_cache; /* what outlives a reset; what this session sees */
 
@@ -94,6 +108,22 @@ static void test_a_panic_and_an_orderly_end(void **state) {
     assert_int_equal(crashlog_last(), CRASH_ORDERLY);
     check_lines(7, 9); /* the shell shows them, the boot does not */
     assert_false(fake_log_said("last session"));
+}
+
+static void say_again(void) { say(3, 4); }
+
+/* An NMI hits the CPU that is about to keep a line, and its handler logs one, too. */
+static void test_a_line_within_a_line(void **state) {
+    u32 at = 0, n = 0;
+    const char *text;
+
+    say(0, 2);
+    nmi = say_again;
+    say(2, 3);
+    say(4, 5);
+    reset();
+    for (; crashlog_last_line(&at, &text); n++) assert_true(strlen(text) == strlen("line 0"));
+    assert_int_equal(n, 5);
 }
 
 /* Many sessions, one after the other: each sees the one before it, and nothing older. */
@@ -240,6 +270,7 @@ int main(void) {
         cmocka_unit_test_setup(test_nothing_at_power_on, setup),
         cmocka_unit_test_setup(test_a_silent_session, setup),
         cmocka_unit_test_setup(test_a_panic_and_an_orderly_end, setup),
+        cmocka_unit_test_setup(test_a_line_within_a_line, setup),
         cmocka_unit_test_setup(test_banks_take_turns, setup),
         cmocka_unit_test_setup(test_many_lines, setup),
         cmocka_unit_test_setup(test_long_lines, setup),
