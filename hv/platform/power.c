@@ -20,7 +20,16 @@
 #define QEMU_DEBUG_EXIT_PORT 0xf4
 #define CPUID_HYPERVISOR     BIT(31) /* leaf 1, ECX */
 
-#define READING_TIME         (5 * NS_PER_S) /* before a machine that panicked starts again */
+/* RST_CNT: "Intel I/O Controller Hub 9 Family Datasheet" (316972), 13.7.5. The reset is made when
+ * RESET_NOW becomes 1; RESET_SYSTEM, which is set before, makes it one of all the machine. */
+#define RESET_PORT   0xcf9
+#define RESET_SYSTEM 0x02
+#define RESET_NOW    0x04
+/* A command of the keyboard's controller (8042): pulses the line that resets the CPU. */
+#define KEYBOARD_PORT  0x64
+#define KEYBOARD_RESET 0xfe
+
+#define READING_TIME   (5 * NS_PER_S) /* before a machine that panicked starts again */
 
 bool noreboot;
 
@@ -56,9 +65,9 @@ static void triple_fault(void) {
  * fault, whichever comes first. */
 static void __attribute__((noreturn)) reset(void) {
     acpi_reset();
-    outb(0xcf9, 2);
-    outb(0xcf9, 6);
-    outb(0x64, 0xfe);
+    outb(RESET_PORT, RESET_SYSTEM);
+    outb(RESET_PORT, RESET_SYSTEM | RESET_NOW);
+    outb(KEYBOARD_PORT, KEYBOARD_RESET);
     delay_ns(NS_PER_S);
     triple_fault();
     __builtin_unreachable();

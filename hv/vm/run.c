@@ -118,7 +118,8 @@ static __attribute__((noinline)) bool look_around(struct percpu *cpu, struct cpu
     if (do_work(cpu, c)) {
         c->mark = rdtsc();
     } else if (c->loaded && !sched_blocked(&c->loaded->sched)) {
-        /* It may have been woken late, for what it had seen to before it fell asleep. */
+        /* The wake may be for a bit of `todo` that the vCPU handled before it blocked. So it checks
+         * again whether it is still halted. */
         if (c->loaded->waiting_sipi || c->loaded->halted)
             __atomic_fetch_or(&c->loaded->todo, TODO_EVENT, __ATOMIC_SEQ_CST);
         return true;
