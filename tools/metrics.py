@@ -10,8 +10,8 @@ FAMILIES = (  # name, type, help
      "The version of Takt, and what it runs on; the value is always 1."),
     ("takt_uptime_seconds", "gauge", "Time since boot."),
     ("takt_memory_bytes", "gauge", "Memory of the machine that Takt manages: all, and free."),
-    ("takt_console_lost_bytes_total", "counter",
-     "Output that the console dropped because the line was too slow."),
+    ("takt_console_lost_lines_total", "counter",
+     "Lines of the log that were overwritten before the console could carry them."),
     ("takt_pcpu_seconds_total", "counter",
      "Time of a pCPU by what it did: guest, hypervisor, idle."),
     ("takt_vm_info", "gauge", "A VM, its pool and its state; the value is always 1."),
@@ -68,7 +68,7 @@ def collect(run):
     e.add("takt_uptime_seconds", info["uptime_s"])
     e.add("takt_memory_bytes", info["total_memory_mib"] << 20, kind="total")
     e.add("takt_memory_bytes", info["free_memory_mib"] << 20, kind="free")
-    e.add("takt_console_lost_bytes_total", info["console_dropped"])
+    e.add("takt_console_lost_lines_total", info["console_dropped"])
     for cpu in run("pcpu-list"):
         for mode, key in (("guest", "guest_ns"), ("hypervisor", "hv_ns"), ("idle", "idle_ns")):
             e.add("takt_pcpu_seconds_total", seconds(cpu[key]), cpu=cpu["cpu"], pool=cpu["pool"],

@@ -58,6 +58,7 @@ def test_the_format():
     assert len(got) == 25
     about = (("scheduler", "credit"), ("version", "1.0"), ("virt", "svm"))
     assert got["takt_build_info", about] == 1
+    assert got["takt_console_lost_lines_total", ()] == 3  # hv/platform/console.h counts lines
     assert got["takt_vm_weight", (("vm", ODD),)] == 256
     assert ("takt_vm_weight", (("vm", "null-vm"),)) not in got
     guest = (("cpu", "0"), ("mode", "guest"), ("pool", "Pool-0"))
