@@ -78,8 +78,8 @@ void platform_poweroff(void) {
     last_words();
     crashlog_end(CRASH_ORDERLY);
     emulator_off(0);
+    watchdog_stop(); /* the next may take four seconds, and a reset instead is not what was asked for */
     acpi_off();
-    watchdog_stop();
     log_err("The machine does not switch itself off. Switch it off by hand.");
     console_flush();
     halt();

@@ -8,6 +8,7 @@
 #include <takt/io.h>
 
 #define panic tested_panic /* the fakes have one of their own */
+#include "fake_insn.h"
 #include "fake_log.h"
 #include "platform/acpi_power.h"
 #include "platform/apic.h"
@@ -25,15 +26,26 @@ static bool others_stopped;
 static struct percpu boot_cpu;
 u32 nr_cpus = 1;
 
-static u8 model_inb(u16 port) { longjmp(end, 1); }
+static bool is_real; /* the machine is no emulator, and has a watchdog that runs */
+static bool dog_runs, off_while_it_runs;
+
+static u8 model_inb(u16 port) {
+    if (!is_real) longjmp(end, 1);
+    return 0xff;
+}
+
+static struct cpuid no_hypervisor(u32 leaf, u32 sub) { return (struct cpuid){ 0 }; }
 
 static void model_outb(u16 port, u8 v) { longjmp(end, 1); }
 
 void acpi_reset(void) { longjmp(end, 1); }
 
-void acpi_off(void) {}
+void acpi_off(void) {
+    off_while_it_runs = dog_runs;
+    longjmp(end, 1);
+}
 
-void watchdog_stop(void) {}
+void watchdog_stop(void) { dog_runs = false; }
 
 void smp_stop_others(void) { others_stopped = true; }
 
@@ -78,9 +90,18 @@ static void test_what_the_next_boot_is_told(void **state) {
     assert_int_equal(told_after(crash), CRASH_STOPPED);
 }
 
+/* A watchdog must not start the machine again that is being switched off. */
+static void test_off_without_the_watchdog(void **state) {
+    is_real = dog_runs = true;
+    fake_cpuid = no_hypervisor;
+    assert_int_equal(told_after(platform_poweroff), CRASH_ORDERLY);
+    assert_false(off_while_it_runs);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_what_the_next_boot_is_told),
+        cmocka_unit_test(test_off_without_the_watchdog),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
