@@ -384,7 +384,9 @@ static int set_param(struct reader *r, const char *name, const char *value, cons
 static int set_key(struct reader *r, const char *name, const char *value) {
     const struct key *k = find_key(r->section, name);
 
+    _Static_assert(ARRAY_SIZE(keys) <= 64, "each key has a bit in `seen`");
     if (k) {
+        ASSERT(k - first_key(r->section) < CONFIG_MAX_KEYS);
         if (r->seen & BIT(k - keys) && !r->again && k->kind < PCI)
             return report(r, name, ERROR, "%s is given twice in this section", name);
         r->seen |= BIT(k - keys);

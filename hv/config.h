@@ -11,7 +11,7 @@
 #define CONFIG_MAX_POOLS  17 /* Pool-0 among them */
 #define CONFIG_MAX_PARAMS 16
 #define CONFIG_MAX_PCI    4
-#define CONFIG_MAX_KEYS   24 /* that one kind of section has */
+#define CONFIG_MAX_KEYS   32 /* that one kind of section has */
 
 /* How a VM asks for a device of the machine: a PCI device by its number (parse_pci() has the
  * form) in the lower 32 bits. With CONFIG_VF it asks for a virtual function. Then the lower 32

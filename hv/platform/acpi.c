@@ -240,13 +240,13 @@ static u16 pm1_port(const u8 *t, u32 len, u32 at, u32 generic_at) {
 
 static void parse_fadt(struct acpi_info *a, const u8 *t, u32 len) {
     struct acpi_power *p = &a->power;
-    u64 dsdt_at = len >= FADT_V2_LEN ? table_get(t + FADT_X_DSDT, 8) : 0;
+    u64 wide = len >= FADT_V2_LEN ? table_get(t + FADT_X_DSDT, 8) : 0, narrow = table_get(t + FADT_DSDT, 4);
     u64 smi = table_get(t + FADT_SMI_CMD, 4), flags = table_get(t + FADT_FLAGS, 4);
-    const u8 *dsdt;
+    const u8 *dsdt = NULL;
     u32 dsdt_len;
 
-    if (!dsdt_at) dsdt_at = table_get(t + FADT_DSDT, 4);
-    dsdt = table_at(a, dsdt_at, &dsdt_len);
+    if (wide) dsdt = table_at(a, wide, &dsdt_len);
+    if (!dsdt && narrow && narrow != wide) dsdt = table_at(a, narrow, &dsdt_len);
     if (dsdt) find_s5(p, dsdt, dsdt_len);
     if (!(flags & FADT_HW_REDUCED_ACPI)) {
         p->pm1a = pm1_port(t, len, FADT_PM1A_CNT, FADT_X_PM1A_CNT);

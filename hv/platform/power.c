@@ -29,6 +29,8 @@
 #define KEYBOARD_PORT  0x64
 #define KEYBOARD_RESET 0xfe
 
+#define NO_CPU         (~0u)
+
 #define READING_TIME   (5 * NS_PER_S) /* before a machine that panicked starts again */
 
 bool noreboot;
@@ -107,12 +109,21 @@ void stop_machine(const char *why) {
     halt();
 }
 
+/* The first CPU to panic tells why and starts the machine again; others that panic meanwhile stand still.
+ * If the first one panics once more, on its way, nothing that it has left to say is worth a machine that
+ * stays off. */
+static u32 panicking = NO_CPU;
+
 void panic(const char *fmt, ...) {
-    static u32 depth;
+    u32 known = NO_CPU;
     char text[192];
     va_list ap;
 
-    if (__atomic_fetch_add(&depth, 1, __ATOMIC_SEQ_CST) > 0) halt();
+    if (!__atomic_compare_exchange_n(&panicking, &known, this_cpu()->id, false, __ATOMIC_SEQ_CST,
+                                     __ATOMIC_SEQ_CST)) {
+        if (known == this_cpu()->id && !noreboot) reset();
+        halt();
+    }
     last_words();
     va_start(ap, fmt);
     hv_vsnprintf(text, sizeof(text), fmt, ap);

@@ -37,8 +37,12 @@ static struct sched_dom *find(struct sched_pool *p, u32 id) {
 
 static void move_dom(struct sched_dom *d) {
     struct param_values lost;
+    int error = param_move_dom(move.to, d, &lost);
 
-    if (param_move_dom(move.to, d, &lost) == -EAGAIN) return;
+    if (error == -EAGAIN) return;
+    for (u32 i = 0; !error && i < lost.nr; i++)
+        log_warn("%s: pool %s does not keep its %s, which was %ld", d->name, move.to->name,
+                 lost.of[i].param->name, lost.of[i].value);
     sched_unpause(d);
     move.from = NULL;
 }

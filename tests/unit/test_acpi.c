@@ -528,6 +528,12 @@ static void test_fadt_lies(void **state) {
     assert_false(info.power.can_reset);
 
     fadt_begin();
+    put(FADT + 140, 0xe0, 8); /* X_DSDT leads nowhere: then DSDT counts */
+    table(FADT, "FACP", 244);
+    assert_int_equal(parse(), 0);
+    assert_true(info.power.s5_known);
+
+    fadt_begin();
     table(FADT, "FACP", 128); /* the reset value is cut off; X_DSDT, too */
     assert_int_equal(parse(), 0);
     assert_false(info.power.can_reset);

@@ -38,7 +38,12 @@ static struct cpuid no_hypervisor(u32 leaf, u32 sub) { return (struct cpuid){ 0 
 
 static void model_outb(u16 port, u8 v) { longjmp(end, 1); }
 
-void acpi_reset(void) { longjmp(end, 1); }
+static bool was_reset;
+
+void acpi_reset(void) {
+    was_reset = true;
+    longjmp(end, 1);
+}
 
 void acpi_off(void) {
     off_while_it_runs = dog_runs;
@@ -51,7 +56,14 @@ void smp_stop_others(void) { others_stopped = true; }
 
 void console_set_panic(void) {}
 
-void console_flush(void) {}
+static bool trouble; /* what a panic does on its way panics, too */
+
+void console_flush(void) {
+    if (trouble) {
+        trouble = false;
+        tested_panic("another assertion does not hold");
+    }
+}
 
 void delay_ns(u64 ns) {}
 
@@ -72,6 +84,7 @@ void irq_window(void) {}
 static enum crash_end told_after(void (*finish)(void)) {
     crashlog_open(ram);
     others_stopped = false;
+    panicking = NO_CPU;
     if (!setjmp(end)) finish();
     assert_true(others_stopped);
     crashlog_open(ram);
@@ -90,6 +103,16 @@ static void test_what_the_next_boot_is_told(void **state) {
     assert_int_equal(told_after(crash), CRASH_STOPPED);
 }
 
+/* The machine starts again all the same. */
+static void test_a_panic_in_a_panic(void **state) {
+    panicking = NO_CPU;
+    was_reset = false;
+    trouble = true;
+    if (!setjmp(end)) crash();
+    assert_false(trouble);
+    assert_true(was_reset);
+}
+
 /* A watchdog must not start the machine again that is being switched off. */
 static void test_off_without_the_watchdog(void **state) {
     is_real = dog_runs = true;
@@ -102,6 +125,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_what_the_next_boot_is_told),
         cmocka_unit_test(test_off_without_the_watchdog),
+        cmocka_unit_test(test_a_panic_in_a_panic),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
