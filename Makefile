@@ -339,8 +339,9 @@ $(B)/fuzz/%: $(B)/fuzz/obj/tests/fuzz/%.o $(B)/fuzz/libhv.a
 
 # ---- the network stack: lwIP as it comes (tools/lwip.sh), netstack/ with it ------------------------------------------
 
-LWIP_C   := $(addprefix core/,def.c inet_chksum.c init.c ip.c mem.c memp.c netif.c pbuf.c stats.c tcp.c tcp_in.c tcp_out.c \
-	timeouts.c udp.c $(addprefix ipv4/,etharp.c icmp.c ip4.c ip4_addr.c)) netif/ethernet.c
+# netstack/heap.c takes the place of core/mem.c.
+LWIP_C   := $(addprefix core/,def.c inet_chksum.c init.c ip.c memp.c netif.c pbuf.c stats.c \
+	tcp.c tcp_in.c tcp_out.c timeouts.c udp.c $(addprefix ipv4/,etharp.c icmp.c ip4.c ip4_addr.c)) netif/ethernet.c
 NET_OWN  := netstack/guest.c netstack/iperf.c netstack/sendfile.c netstack/start.c netstack/virtio.c \
 	netstack/igbvf.c# of guests alone
 NET_C    := $(filter-out $(NET_OWN),$(wildcard netstack/*.c))

@@ -1,6 +1,7 @@
 /* Blocks of powers of two, 64 to 2,048 bytes, a free list for each; what is freed stays in its size. */
 #include <netstack/heap.h>
 #include <string.h>
+#include "lwip/mem.h"
 
 #define CLASSES 6
 #define SMALL   64u
@@ -23,7 +24,7 @@ void net_heap_init(void *arena, size_t size) {
     heap.end = heap.at + size;
 }
 
-void *net_heap_alloc(size_t size) {
+void *mem_malloc(mem_size_t size) {
     struct block *b;
     u32 class = 0;
 
@@ -42,14 +43,7 @@ void *net_heap_alloc(size_t size) {
     return b + 1;
 }
 
-void *net_heap_calloc(size_t n, size_t size) {
-    void *p = size && n > (SIZE_MAX / size) ? NULL : net_heap_alloc(n * size);
-
-    if (p) memset(p, 0, n * size);
-    return p;
-}
-
-void net_heap_free(void *p) {
+void mem_free(void *p) {
     struct block *b = p;
 
     if (!p) return;
@@ -58,5 +52,12 @@ void net_heap_free(void *p) {
     b->next = heap.free[b->class];
     heap.free[b->class] = b;
 }
+
+/* lwIP wants to give back the end of a block. The end stays with the block, because all blocks of
+ * one class have the same size. */
+void *mem_trim(void *p, mem_size_t size) { return p; }
+
+/* lwip_init() calls it. There is nothing left to do, because net_heap_init() was called before. */
+void mem_init(void) {}
 
 size_t net_heap_used(void) { return heap.used; }

@@ -3,8 +3,6 @@
 #ifndef NETSTACK_LWIPOPTS_H
 #define NETSTACK_LWIPOPTS_H
 
-#include <stddef.h>
-
 #define NO_SYS                       1
 #define SYS_LIGHTWEIGHT_PROT         0
 #define LWIP_NETCONN                 0
@@ -28,30 +26,18 @@
 #define LWIP_CHKSUM net_chksum
 unsigned short net_chksum(const void *data, int len);
 
-/* All memory out of net_heap_*: of the bottom half alone, so without a lock (heap.h). */
-#if __has_include("lwip/acd.h") /* 2.2: with a name of its own */
-#define MEM_CUSTOM_ALLOCATOR 1
-#define MEM_CUSTOM_MALLOC    net_heap_alloc
-#define MEM_CUSTOM_CALLOC    net_heap_calloc
-#define MEM_CUSTOM_FREE      net_heap_free
-#else
-#define MEM_LIBC_MALLOC 1
-#define mem_clib_malloc net_heap_alloc
-#define mem_clib_calloc net_heap_calloc
-#define mem_clib_free   net_heap_free
-#endif
+/* All memory comes from heap.c, which takes the place of lwIP's core/mem.c. MEM_SIZE only makes
+ * mem_size_t 32 bits wide: lwIP takes 16 bits if it is 64,000 or less. */
+#define MEM_SIZE        (256u << 10)
 #define MEMP_MEM_MALLOC 1
 #define MEM_ALIGNMENT   16
-void *net_heap_alloc(size_t size);
-void *net_heap_calloc(size_t n, size_t size);
-void net_heap_free(void *p);
 
 /* A received frame stays in the buffer that it came in (struct net_buf). */
 #define LWIP_SUPPORT_CUSTOM_PBUF       1
 #define PBUF_POOL_SIZE                 0
 
 #define TCP_MSS                        1460
-#define LWIP_TCP_RTO_TIME              1000 /* the first retransmission: RFC 6298, 2.1 */
+#define LWIP_TCP_RTO_TIME              1000 /* RFC 6298, 2.1; lwIP 2.1.3 knows only 3 seconds */
 #define LWIP_WND_SCALE                 1
 #define TCP_RCV_SCALE                  10
 #define TCP_WND                        (40u << 20) /* the most; a socket's own is less (NET_RCVBUF_*) */
