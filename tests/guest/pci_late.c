@@ -17,6 +17,8 @@
 #define EDU_BUFFER  0x40000
 #define EDU_TO_RAM  3
 
+extern char boot_guard[]; /* of the library: the page below the stack, which is not mapped */
+
 static volatile u8 *edu;
 
 static void edu_open(void) {
@@ -68,7 +70,8 @@ static int edu_heir(void) {
 
     for (u32 n = 1; time_ns() < end; sleep_ns(10 * NS_PER_MS), n++) {
         for (u64 at = ALIGN_UP(mem_image_end(), PAGE_SIZE); at < mem_ram(); at += PAGE_SIZE)
-            if (written(at)) test_fatal("the device wrote to %lx, after its VM had ended", at);
+            if (at != (u64)boot_guard && written(at))
+                test_fatal("the device wrote to %lx, after its VM had ended", at);
         if (n % 16 == 0) printf("nothing so far\n");
     }
     return test_end("nothing came");
