@@ -76,6 +76,9 @@ class Witness(threading.Thread):
             elif self.reason and isinstance(message.get("return"), str):
                 self.keep_registers(message["return"])
                 send("quit")
+                # QEMU forgets a command whose sender hangs up before it has come to it.
+                for _ in qmp:
+                    pass
                 return
 
     def run(self):

@@ -15,8 +15,9 @@ def run(name, command, *options):
     directory = place(f"{name}-qemu")
     iso = make_iso(directory, SCRIPTED, modules={"script": f"@200ms {command}\n"})
     done = subprocess.run([sys.executable, os.path.join(ROOT, "tools", "machine.py"), "run", "--platform", "qemu",
-                           "--dir", directory, *options, iso], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True,
-                          errors="replace", timeout=90, check=False)
+                           "--dir", directory, *options, iso], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                          stderr=subprocess.STDOUT, text=True, errors="replace", timeout=90, check=False)
+    assert "terminating on signal" not in done.stdout, "QEMU did not end when it was told to"
     with open(os.path.join(directory, "qemu.log"), encoding="utf-8") as f:
         return done.returncode, done.stdout.strip().splitlines()[-1], f.read()
 

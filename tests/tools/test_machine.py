@@ -144,7 +144,14 @@ class FakeQemu:
         elif not self.answers:
             return False
         elif asked == "quit":
-            self.ended.set()
+            link.settimeout(0.2)
+            try:
+                hung_up = not link.recv(1)  # then QEMU forgets the command
+            except TimeoutError:
+                hung_up = False
+            if not hung_up:
+                self.ended.set()
+            return False
         elif asked == "system_reset":
             said.append({"event": "RESET", "data": {}})
         elif asked == "human-monitor-command":
@@ -177,6 +184,7 @@ def test_registers_are_kept_before_qemu_is_let_go(tmp_path):
     (tmp_path / "qemu.log").write_text("Triple fault\n")
     qemu, witness = witnessed(tmp_path)
     assert qemu.asked == ["qmp_capabilities", "human-monitor-command", "quit"]
+    assert qemu.ended.is_set(), "Witness hung up before QEMU had come to quit"
     assert witness.reason == "guest-reset"
     assert "RIP=0000000000001234" in (tmp_path / "qemu.log").read_text()
 
