@@ -7,8 +7,8 @@
 # files that CONFIG names (image = NAME, script = NAME). They are looked for among the --module options, beside CONFIG and in
 # DIR (build/guests).
 # build/cfgdump checks CONFIG before, with the policies of that hypervisor, and for a machine with so many CPUs and so
-# much memory if that is known. --menu: GRUB waits 5 s, on the screen and on COM1, for another choice than to start Takt: to
-# test the machine, or to describe it (docs/boot.md). --unchecked makes the image in spite of errors, to see what the
+# much memory if that is known. --menu: GRUB waits 5 s, on the screen and on COM1, for Esc, which shows a menu: to start Takt,
+# to test the machine, or to describe it (docs/boot.md). --unchecked makes the image in spite of errors, to see what the
 # hypervisor says of them.
 set -eu
 die() { echo "mkiso: $*" >&2; exit 1; }
@@ -79,9 +79,13 @@ entry() { # TITLE WORDS: Takt with these words on its command line
     echo 'if [ "$grub_platform" = efi ]; then insmod all_video; set takt=/boot/takt-efi.elf; fi'
     entry Takt "$cmdline"
     if [ -n "$menu" ]; then
+        # The menu is hidden at first, and Esc alone shows it. GRUB stops waiting for any key at a menu that is shown, so
+        # a program that types commands on COM1 while the machine starts (tools/taktctl) would keep it from starting.
+        echo 'set timeout_style=countdown'
         echo 'serial --unit=0 --speed=115200'
         echo 'terminal_input --append serial'
         echo 'terminal_output --append serial'
+        echo 'echo "Press Esc for a menu: test or describe this machine. Takt starts in 5 s."'
         entry "Test this machine" "$cmdline selftest"
         entry "Describe this machine" "$cmdline probe"
     fi
@@ -91,7 +95,7 @@ mkdir -p "$(dirname "$out")"
 if [ -n "$net" ]; then
     # One GRUB for each firmware, which loads its modules and grub.cfg from where it came.
     if ! SOURCE_DATE_EPOCH=0 grub-mknetdir --compress=no --fonts= --locales= --themes= \
-        --install-modules="${menu:+serial terminal} multiboot2 normal tftp http test all_video" \
+        --install-modules="${menu:+serial terminal echo} multiboot2 normal tftp http test all_video" \
         --net-directory="$tree" --subdir=boot/grub \
         > "$log" 2>&1; then
         cat "$log" >&2
@@ -108,7 +112,7 @@ if [ -n "$net" ]; then
     exit 0
 fi
 # Few GRUB modules: quick to make and to load. Dates fixed: the same input gives the same image.
-grub_modules="${menu:+serial terminal} multiboot2 iso9660 normal fat test all_video part_gpt part_msdos
+grub_modules="${menu:+serial terminal echo} multiboot2 iso9660 normal fat test all_video part_gpt part_msdos
     part_acorn part_amiga part_apple part_bsd part_dfly part_dvh part_plan part_sun part_sunpc"
 if ! SOURCE_DATE_EPOCH=0 grub-mkrescue --compress=no --fonts= --locales= --themes= \
     --install-modules="$grub_modules" -o "$out" "$tree" > "$log" 2>&1; then

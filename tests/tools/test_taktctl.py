@@ -52,7 +52,9 @@ class Peer(threading.Thread):
             self.raw += data
             peer.sendall(data)  # the echo
             begun += data
-            begun = begun[begun.rfind(b"\x03") + 1:]  # ^C drops the line
+            if b"\x03" in begun:  # ^C drops the line
+                begun = begun[begun.rfind(b"\x03") + 1:]
+                peer.sendall(b"^C\r\ntakt> ")
             while b"\r" in begun:
                 line, _, begun = begun.partition(b"\r")
                 line = line.decode()
@@ -96,6 +98,24 @@ def test_result_amid_noise(peer):
     assert re.fullmatch(r"list -j=\w+ -x", p.lines[0])
     assert re.fullmatch(r'vcpu-pin -j=\w+ "a vm" 0 all', p.lines[1])
     assert p.lines[0].split()[1] != p.lines[1].split()[1]
+
+
+def test_nothing_is_typed_without_a_prompt(tmp_path):
+    """A boot loader may have the line. It takes letters and Enter for keys of its own."""
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(tmp_path / "grub"))
+        server.listen(1)
+        with taktctl.Takt(f"unix:{tmp_path}/grub", 0.3) as takt:
+            grub, _ = server.accept()
+            with grub:
+                grub.sendall(b"GNU GRUB  version 2.06")
+                with pytest.raises(taktctl.ConsoleError, match="shows no prompt, so nothing was typed"):
+                    takt.run("metrics")
+                assert grub.recv(4096) == b"\x1d\x03"
+                grub.sendall(b"\r\ntakt> ")
+                with pytest.raises(taktctl.ConsoleError, match="no answer in time"):
+                    takt.run("info")
+                assert re.fullmatch(rb"\x1d\x03info -j=\w+\r", grub.recv(4096))
 
 
 def test_error_is_told(peer):
@@ -163,6 +183,9 @@ def test_pty(tmp_path):
 
     def shell():
         got = b""
+        while b"\x03" not in got:
+            got += os.read(ours, 100)
+        os.write(ours, b"^C\r\ntakt> ")
         while b"\r" not in got:
             got += os.read(ours, 100)
         os.write(ours, envelope(re.search(rb"-j=(\w+)", got)[1].decode(), 42))
