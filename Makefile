@@ -251,9 +251,9 @@ unit: $(UNIT) ## unit and property tests, on the host
 	@printf '%s\n' $(UNIT) | xargs -P2 -n1 sh -c './$$0 > $$0.log 2>&1 || { cat $$0.log; exit 255; }; \
 	    echo "$$0: $$(grep "PASSED" $$0.log)"'
 
-# The configuration parser and the policies of the image, for scripts: checks a file, and prints it as JSON. It is a
+# The configuration parser, the policies and the loader of the image, for scripts: checks a file, and prints it as JSON. It is a
 # part of `make run`, so it links only the few objects that it needs.
-CFGDUMP_C   := tools/cfgdump.c hv/config.c hv/config_check.c $(wildcard hv/lib/*.c) $(wildcard hv/sched/*.c) \
+CFGDUMP_C   := tools/cfgdump.c hv/config.c hv/config_check.c hv/vm/load.c $(wildcard hv/lib/*.c) $(wildcard hv/sched/*.c) \
 	$(filter labs/%,$(HV_C))
 CFGDUMP_OBJ := $(patsubst %.c,$(B)/host/%.o,$(filter-out $(HOST_SKIP),$(CFGDUMP_C)))
 $(eval $(call stamp,$(B)/host/cfgdump-objects,$(CFGDUMP_OBJ)))

@@ -577,6 +577,7 @@ int config_parse(struct config *c, const char *file, const char *text, size_t le
         r.line++;
         read_line(&r, text + at, n);
     }
+    c->lines_are_good = !r.errors;
     return r.errors ? -EINVAL : config_check(c, report_fn, ctx);
 }
 

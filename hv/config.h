@@ -98,6 +98,7 @@ struct config {
         pool[CONFIG_MAX_POOLS]; /* first; the first of them is Pool-0, which [hypervisor] describes */
     u32 nr_pools;
     const char *file;           /* as config_parse was told; for messages */
+    bool lines_are_good;        /* config_parse understood each line */
     char console[CONFIG_VALUE]; /* "com1,115200" */
     char trace_console[CONFIG_VALUE];
     char store_console[CONFIG_VALUE];
@@ -132,7 +133,8 @@ void config_vm_defaults(struct config_vm *v, const char *name);
 const struct config_vm *config_find_vm(const struct config *c, const char *name);
 const struct config_pool *config_find_pool(const struct config *c, const char *name);
 /* Parses `len` bytes of `text`. `file` is what messages call it; the string must live as long as `c`. Returns
- * 0, or -EINVAL after at least one fatal report; `c` is then unusable. */
+ * 0, or -EINVAL after at least one fatal report. No machine may be made of `c` then; but if
+ * c->lines_are_good, other checks may go on to look for more errors. */
 int config_parse(struct config *c, const char *file, const char *text, size_t len, config_param_at param_at,
                  config_report report, void *ctx);
 /* Overrides from GRUB's command line, after config_parse: words separated by blanks, `key=value` or a bare

@@ -78,7 +78,9 @@ static const char *cpus_or_pool(const struct config_vm *v) {
     return at.line == v->head.line ? "pool" : "cpus";
 }
 
-static void check_vm(struct check *k, const struct config_vm *v) {
+/* `pools_are_good`: nothing was wrong with a pool. Else the CPUs of one may be, and what a VM has of
+ * them would be a second error for the same mistake. */
+static void check_vm(struct check *k, const struct config_vm *v, bool pools_are_good) {
     struct cpumask cpus;
 
     if (!*v->image)
@@ -100,16 +102,18 @@ static void check_vm(struct check *k, const struct config_vm *v) {
         ERROR(k, &v->head, "turbo", "VM %s is to have a turbo vCPU, but pool %s has no turbo pool",
               v->head.name, v->pool);
     cpus = cpus_of(k->c, v);
-    if (cpumask_empty(&cpus))
+    if (pools_are_good && cpumask_empty(&cpus))
         ERROR(k, &v->head, cpus_or_pool(v), "VM %s may run on none of the CPUs of pool %s", v->head.name,
               v->pool);
 }
 
 int config_check(struct config *c, config_report report, void *ctx) {
     struct check k = { c, report, ctx, 0 };
+    bool pools_are_good;
 
     for (u32 i = 1; i < c->nr_pools; i++) check_pool(&k, &c->pool[i]);
-    for (u32 i = 0; i < c->nr_vms && !k.error; i++) check_vm(&k, &c->vm[i]);
+    pools_are_good = !k.error;
+    for (u32 i = 0; i < c->nr_vms; i++) check_vm(&k, &c->vm[i], pools_are_good);
     return k.error;
 }
 
@@ -134,10 +138,13 @@ static void check_pool_cpus(struct check *k, const struct config_pool *p, const 
 }
 
 static void check_vm_cpus(struct check *k, const struct config_vm *v, const struct cpumask *there) {
-    struct cpumask cpus = cpus_of(k->c, v), have = cpumask_and(&cpus, there);
-    struct cpumask missing = cpumask_minus(&v->cpus, there);
+    struct cpumask missing = cpumask_minus(&v->cpus, there), cpus, have;
     u32 last = cpumask_weight(there) - 1;
 
+    if (!config_find_pool(k->c, v->pool)) return; /* config_check() has told it */
+    cpus = cpus_of(k->c, v);
+    have = cpumask_and(&cpus, there);
+    if (cpumask_empty(&cpus)) return; /* likewise */
     if (cpumask_empty(&have))
         ERROR(k, &v->head, cpus_or_pool(v), "VM %s can run on no CPU: the machine's are 0 to %u",
               v->head.name, last);
@@ -152,12 +159,14 @@ int config_check_machine(const struct config *config, u32 nr_cpus, u64 memory, c
     struct cpumask there = { nr_cpus < 64 ? BIT(nr_cpus) - 1 : ~0ull };
     struct cpumask free = cpumask_and(&config->pool[0].cpus, &there);
     u32 left = cpumask_weight(&free) - cpumask_test(&free, 0); /* CPU 0 stays in Pool-0 */
+    bool pools_are_good;
     u64 taken = 0;
 
     for (const struct config_pool *p = config->pool + 1; p < config->pool + config->nr_pools; p++)
         check_pool_cpus(&k, p, &there, &left);
-    for (const struct config_vm *v = config->vm; v < config->vm + config->nr_vms && !k.error; v++) {
-        check_vm_cpus(&k, v, &there);
+    pools_are_good = !k.error;
+    for (const struct config_vm *v = config->vm; v < config->vm + config->nr_vms; v++) {
+        if (pools_are_good) check_vm_cpus(&k, v, &there);
         if (!v->start) continue;
         if (taken + v->memory > memory) {
             ERROR(&k, &v->head, "memory",

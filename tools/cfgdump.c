@@ -4,24 +4,26 @@
  *   cfgdump [OPTIONS] FILE [COMMAND-LINE]   prints the configuration as one JSON value
  *     -p CPUS, -m MIB   also checks that a machine with so many CPUs and so much memory can run it
  *     -i DIRECTORY      also checks that the images of VMs and the script exist, beside FILE or in DIRECTORY,
- *                       as NAME or NAME.elf, and prints a line "NAME PATH" for each instead of the JSON
+ *                       as NAME or NAME.elf, and that the hypervisor can load each image into its VM;
+ *                       prints a line "NAME PATH" for each file instead of the JSON
  *     -f NAME           a file that exists elsewhere is not looked for; may be repeated
  *
- * Exit status: 0; 1 with every error on standard error; 2 if the file cannot be read or the usage is
- * wrong. */
+ * Exit status: 0; 1 with every error on standard error, in the order of the lines; 2 if the file cannot be
+ * read or the usage is wrong. */
 #include <errno.h>
 #include <getopt.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
+#include <sys/stat.h>
 #include <dirent.h>
 #include "config.h"
 #include "lib/nearest.h"
 #include "lib/printf.h"
 #include "sched/machine.h"
 #include "sched/setup.h"
+#include "vm/vm.h"
 
 static struct config cfg;
 
@@ -52,8 +54,42 @@ void panic(const char *fmt, ...) {
     abort();
 }
 
+/* ---- what the loader needs of a VM: here only load_start() is called, which copies nothing ---- */
+
+int guestmem_write(const struct guestmem *m, gpa_t gpa, const void *from, u64 len) { return -EFAULT; }
+
+void vcpu_start_state(struct vcpu *v, u32 entry, u32 eax, u32 ebx) {}
+
+/* ---- what is wrong with the file: kept, and at the end printed in the order of its lines ---- */
+
+static struct told {
+    unsigned long line; /* 0: the command line */
+    u32 nr;             /* as they came */
+    char *text;
+} * told;
+static u32 nr_told;
+
 static void hear(void *ctx, bool fatal, const char *text) {
-    fprintf(stderr, "%s%s\n", text, fatal ? "" : " (warning)");
+    size_t file = strlen(cfg.file);
+    struct told *t;
+
+    told = realloc(told, (nr_told + 1) * sizeof(*told));
+    t = told + nr_told;
+    *t = (struct told){ .nr = nr_told++ };
+    if (strncmp(text, cfg.file, file) == 0 && text[file] == ':') t->line = strtoul(text + file + 1, NULL, 10);
+    if (asprintf(&t->text, "%s%s", text, fatal ? "" : " (warning)") < 0) abort();
+}
+
+static int by_line(const void *a, const void *b) {
+    const struct told *x = a, *y = b;
+
+    if (x->line != y->line) return x->line < y->line ? -1 : 1;
+    return x->nr < y->nr ? -1 : 1;
+}
+
+static void print_told(void) {
+    qsort(told, nr_told, sizeof(*told), by_line);
+    for (u32 i = 0; i < nr_told; i++) fprintf(stderr, "%s\n", told[i].text);
 }
 
 /* ---- the configuration as JSON ---- */
@@ -177,9 +213,10 @@ static bool is_in(const char *name, const char *const *list, u32 nr) {
 /* The path of a file, in a buffer that the next call uses again; NULL: there is none. */
 static const char *look(const char *directory, size_t n, const char *name, const char *suffix) {
     static char path[4096];
+    struct stat st;
 
     snprintf(path, sizeof(path), "%.*s/%s%s", (int)n, directory, name, suffix);
-    return access(path, R_OK) ? NULL : path;
+    return stat(path, &st) == 0 && S_ISREG(st.st_mode) ? path : NULL;
 }
 
 static const char *find_file(const char *file, const char *name) {
@@ -209,18 +246,66 @@ static const char *like(const char *name) {
     return nearest.best;
 }
 
-/* `key` of section `h` names a file. Returns -EINVAL if it does not exist. */
-static int need_file(const char *file, const struct config_head *h, const char *key, const char *name) {
+static int complain(const struct config_head *h, const char *key, const char *name, const char *what) {
+    return config_complain(&cfg, config_place_of(h, key), true, hear, NULL, "%s: %s: %s", key, name, what);
+}
+
+/* The whole file, of *size bytes, to be freed; NULL: it cannot be read, errno says why. */
+static void *contents(const char *path, size_t *size) {
+    FILE *f = fopen(path, "rb");
+    struct stat st;
+    char *data;
+
+    if (!f) return NULL;
+    if (fstat(fileno(f), &st)) {
+        fclose(f);
+        return NULL;
+    }
+    *size = (size_t)st.st_size;
+    data = malloc(*size + 1);
+    if (data && fread(data, 1, *size, f) != *size) {
+        free(data);
+        data = NULL;
+    }
+    fclose(f);
+    return data;
+}
+
+/* Looks at the image of VM `v` as the hypervisor will before it copies it into the VM's memory. */
+static int check_image(const struct config_vm *v, const char *path) {
+    static struct vm vm;
+    struct module m = { .name = v->image };
+    struct loader l;
+    const char *why;
+
+    m.data = contents(path, &m.size);
+    if (!m.data) return complain(&v->head, "image", path, strerror(errno));
+    vm.mem = (struct guestmem){ .size = v->memory, .low_size = MIN(v->memory, TAKT_LOW_RAM_MAX) };
+    why = load_start(&l, &vm, &m);
+    free((void *)m.data);
+    return why ? complain(&v->head, "image", path, why) : 0;
+}
+
+/* `key` of section `h` names a file, of VM `v` if it is an image. Returns -EINVAL if it does not exist or
+ * is of no use. */
+static int need_file(const char *file, const struct config_head *h, const char *key, const char *name,
+                     const struct config_vm *v) {
     const char *path, *guess;
 
-    if (is_in(name, elsewhere, nr_elsewhere) || is_in(name, printed, nr_printed)) return 0;
+    if (!*name || is_in(name, elsewhere, nr_elsewhere)) return 0;
+    if (strpbrk(name, "/ \t"))
+        return complain(h, key, name,
+                        "expected the name alone of a file beside the configuration file or of a guest, "
+                        "without '/' and blanks");
     path = find_file(file, name);
     if (path) {
-        printf("%s %s\n", name, path);
-        printed[nr_printed++] = name;
-        return 0;
+        if (!is_in(name, printed, nr_printed)) {
+            printf("%s %s\n", name, path);
+            printed[nr_printed++] = name;
+        }
+        return v ? check_image(v, path) : 0;
     }
-    guess = strcmp(key, "image") == 0 ? like(name) : NULL;
+    guess = v ? like(name) : NULL;
     return config_complain(
         &cfg, config_place_of(h, key), true, hear, NULL,
         "%s: there is no file %s beside the configuration file and no guest %s in %s%s%s%s", key, name, name,
@@ -228,14 +313,18 @@ static int need_file(const char *file, const struct config_head *h, const char *
 }
 
 static int need_files(const char *file) {
-    int error = *cfg.script ? need_file(file, &cfg.pool[0].head, "script", cfg.script) : 0;
+    int error = *cfg.script ? need_file(file, &cfg.pool[0].head, "script", cfg.script, NULL) : 0;
 
     for (u32 i = 0; i < cfg.nr_vms; i++)
-        if (need_file(file, &cfg.vm[i].head, "image", cfg.vm[i].image)) error = -1;
+        if (need_file(file, &cfg.vm[i].head, "image", cfg.vm[i].image, &cfg.vm[i])) error = -1;
+    if (cfg.nr_vms == 0 && !cfg.selftest && !cfg.probe)
+        fprintf(stderr, "%s: there is no [vm NAME] in this file: Takt will run no VM (warning)\n", file);
     return error;
 }
 
 /* ---- main ---- */
+
+static bool machine_is_small; /* for what the file wants */
 
 static int check(const char *file, u32 cpus, u32 mib) {
     struct sched_pool *pool;
@@ -246,8 +335,7 @@ static int check(const char *file, u32 cpus, u32 mib) {
     error |= setup_check_vms(&cfg, hear, NULL);
     if ((cpus || mib) &&
         config_check_machine(&cfg, cpus ? cpus : TAKT_MAX_CPUS, mib ? (u64)mib << 20 : ~0ull, hear, NULL)) {
-        fprintf(stderr, "The machine is to have %u CPUs (CPUS=) and %u MiB of memory (MEMORY=).\n", cpus,
-                mib);
+        machine_is_small = true;
         error = -1;
     }
     if (images && need_files(file)) error = -1;
@@ -262,6 +350,7 @@ static int usage(void) {
 int main(int argc, char **argv) {
     static char text[1 << 20];
     u32 cpus = 0, mib = 0;
+    int error;
     const char *file;
     FILE *f;
     size_t n;
@@ -287,9 +376,14 @@ int main(int argc, char **argv) {
     }
     fclose(f);
     config_defaults(&cfg);
-    if (config_parse(&cfg, file, text, n, param_name_at, hear, NULL)) return 1;
-    if (argc - optind > 1 && config_cmdline(&cfg, argv[optind + 1], param_name_at, hear, NULL)) return 1;
-    if (check(file, cpus, mib)) return 1;
+    error = config_parse(&cfg, file, text, n, param_name_at, hear, NULL);
+    if (argc - optind > 1) error |= config_cmdline(&cfg, argv[optind + 1], param_name_at, hear, NULL);
+    if (cfg.lines_are_good) error |= check(file, cpus, mib);
+    print_told();
+    if (machine_is_small)
+        fprintf(stderr, "The machine is to have %u CPUs (CPUS=) and %u MiB of memory (MEMORY=).\n", cpus,
+                mib);
+    if (error) return 1;
     if (!images) dump();
     return 0;
 }

@@ -73,12 +73,6 @@ void guestmem_fini(struct guestmem *m) {
 }
 
 /* All of it is RAM if both ends are, and as far apart there as here. */
-bool guestmem_has(const struct guestmem *m, gpa_t gpa, u64 len) {
-    u64 first = guestmem_offset(m, gpa);
-
-    return first < m->size && len <= m->size && guestmem_offset(m, gpa + len - 1) - first == len - 1;
-}
-
 static int copy(const struct guestmem *m, gpa_t gpa, u8 *buf, u64 len, bool write) {
     if (len && !guestmem_has(m, gpa, len)) return -EFAULT;
     for (u64 n, room = 0; len; gpa += n, buf += n, len -= n) {

@@ -24,6 +24,13 @@ static inline u64 guestmem_offset(const struct guestmem *m, gpa_t gpa) {
     return gpa - TAKT_HIGH_RAM < m->size - m->low_size ? gpa - TAKT_HIGH_RAM + m->low_size : ~0ull;
 }
 
+/* Is all of it RAM? `len` is not 0. */
+static inline bool guestmem_has(const struct guestmem *m, gpa_t gpa, u64 len) {
+    u64 first = guestmem_offset(m, gpa);
+
+    return first < m->size && len <= m->size && guestmem_offset(m, gpa + len - 1) - first == len - 1;
+}
+
 /* The address of `gpa`, and in *room how many bytes follow it in the same chunk. NULL if it is not RAM. */
 static inline void *guestmem_at(const struct guestmem *m, gpa_t gpa, u64 *room) {
     u64 off = guestmem_offset(m, gpa);
@@ -47,7 +54,6 @@ void guestmem_shrink(struct guestmem *m); /* frees the last chunk */
 gpa_t guestmem_chunk_gpa(const struct guestmem *m, u32 n);
 void guestmem_fini(struct guestmem *m); /* frees what was added; contents must have been scrubbed */
 
-bool guestmem_has(const struct guestmem *m, gpa_t gpa, u64 len); /* is all of it RAM? len: not 0 */
 /* Copies that check every byte against RAM: 0, or -EFAULT with nothing copied. */
 int guestmem_read(const struct guestmem *m, gpa_t gpa, void *to, u64 len);
 int guestmem_write(const struct guestmem *m, gpa_t gpa, const void *from, u64 len);

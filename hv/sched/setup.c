@@ -30,9 +30,10 @@ static int set_params(const struct setup *s, const struct config_head *h, struct
 
 static int make_pair(const struct setup *s, const struct config_pool *c, struct sched_pool *p) {
     struct sched_pool *served = sched_pool_find(c->turbo_of);
-    const char *why = "that pool cannot be made";
+    const char *why;
 
-    if (served && !sched_pool_pair_why(p, served, &why)) return 0;
+    if (!served) return -EINVAL; /* what is wrong with that pool has been told */
+    if (!sched_pool_pair_why(p, served, &why)) return 0;
     return FATAL(s, config_place_of(&c->head, "turbo_of"), "pool %s cannot be the turbo pool of %s: %s",
                  c->head.name, c->turbo_of, why);
 }

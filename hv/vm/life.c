@@ -286,10 +286,17 @@ static int make_image(struct vm *vm) {
     const char *why;
 
     if (vm->job.at++) return load_step(&vm->job.loader);
-    if (!m) return failed(vm, -ENOENT, "its image is not among the boot modules");
+    if (!m) {
+        hv_snprintf(vm->why, sizeof(vm->why), "its image is not among the boot modules: %s",
+                    vm->config.image);
+        return failed(vm, -ENOENT, vm->why);
+    }
     vm_add_devices(vm);
     why = load_start(&vm->job.loader, vm, m);
-    return why ? failed(vm, -EINVAL, why) : 1;
+    if (!why) return 1;
+    /* The name comes last: of a very long one the end is lost, and the sentence is still whole. */
+    hv_snprintf(vm->why, sizeof(vm->why), "%s: %s", why, m->name);
+    return failed(vm, -EINVAL, vm->why);
 }
 
 /* Once it runs, the job is the one of whoever destroys it. */

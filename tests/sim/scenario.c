@@ -1,5 +1,6 @@
 /* Runs a VM file (docs/config.md), the very one that the image boots: read by the image's parser, and instead
  * of a guest there is a model of what it does, with the parameters of its command line. */
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -117,15 +118,25 @@ static void set_params(const struct config_head *h, struct sched_pool *p, void *
  * is not understood would measure something else. */
 static bool complained;
 
-static void hear(void *ctx, bool fatal, const char *text) {
-    fprintf(stderr, "%s\n", text);
-    complained = true;
-}
+static bool an_error; /* was among it */
 
-/* The same, but a warning stays one. */
+/* A warning that does not end the run. */
 static void hear_errors(void *ctx, bool fatal, const char *text) {
     fprintf(stderr, "%s%s\n", text, fatal ? "" : " (warning)");
     complained |= fatal;
+    an_error |= fatal;
+}
+
+static void hear(void *ctx, bool fatal, const char *text) {
+    hear_errors(ctx, fatal, text);
+    complained = true;
+}
+
+static void end_if_complained(const struct scenario *sc) {
+    if (!complained) return;
+    fprintf(stderr, "sim: %s cannot be used: see above%s\n", sc->file,
+            an_error ? "" : ". A simulation takes this warning for an error");
+    exit(2);
 }
 
 /* Four pCPUs share a cache. */
@@ -136,6 +147,7 @@ static void make_pool(u32 i) {
     struct sched_pool *p;
 
     if (setup_pool(&cfg, i, &p, hear, NULL)) return;
+    if (complained) return; /* two pools may want the same CPU */
     cpumask_for_each(cpu, &cpus) {
         if (sched_pool_add_cpu(p, cpu)) fail("a CPU cannot be added to pool", p->name, NULL);
     }
@@ -166,7 +178,7 @@ static void check_image(const struct config_vm *v) {
     char names[128] = "";
 
     for (u32 i = 0; i < ARRAY_SIZE(models); i++) {
-        if (strcmp(models[i].image, v->image) == 0) return;
+        if (!*v->image || strcmp(models[i].image, v->image) == 0) return;
         strcat(strcat(names, i ? ", " : ""), models[i].image);
     }
     config_complain(&cfg, config_place_of(&v->head, "image"), true, hear, NULL,
@@ -178,17 +190,17 @@ static void read_config(const struct scenario *sc) {
     FILE *f = fopen(sc->file, "rb");
     size_t n;
 
-    if (!f) fail("cannot read", sc->file, NULL);
+    if (!f) fail("cannot read", sc->file, strerror(errno));
     n = fread(text, 1, sizeof(text), f);
+    if (ferror(f)) fail("cannot read", sc->file, strerror(errno)); /* such as a directory */
     fclose(f);
     config_defaults(&cfg);
     config_parse(&cfg, sc->file, text, n, param_name_at, hear, NULL);
     if (sc->cmdline) config_cmdline(&cfg, sc->cmdline, param_name_at, hear, NULL);
-    if (complained) exit(2);
+    if (!cfg.lines_are_good) end_if_complained(sc);
     for (u32 i = 0; i < cfg.nr_vms; i++) check_image(&cfg.vm[i]);
     if (config_check_machine(&cfg, sc->cpus, ~0ull, hear_errors, NULL))
         fprintf(stderr, "sim: the machine has %u CPUs; -p N (make sim CPUS=N) gives it others\n", sc->cpus);
-    if (complained) exit(2);
 }
 
 /* ---- what came of it ---- */
@@ -302,7 +314,8 @@ int scenario_run(const struct scenario *sc) {
     config_choose_cpus(&cfg, &here, cache_of);
     for (u32 i = 0; i < cfg.nr_pools; i++) make_pool(i);
     setup_check_vms(&cfg, hear, NULL);
-    if (complained) exit(2);
+    end_if_complained(sc);
+    if (cfg.nr_vms == 0) fail("there is no [vm NAME] in", sc->file, NULL);
     for (u32 i = 0; i < cfg.nr_vms; i++) make_vm(i);
     if (!sc->check) {
         sim_run_until(sc->warm_up_ns);

@@ -1,6 +1,7 @@
 """build/cfgdump, by which make run, make iso and make demo check a VM file before anything boots."""
 import json
 import os
+import shutil
 import subprocess
 
 import pytest
@@ -45,7 +46,22 @@ def test_all_errors_are_told_at_once(tmp_path):
     assert code == 1
     assert [line.split()[0] for line in said.splitlines()] == ["my.cfg:2:9:", "my.cfg:5:9:"]  # a VM's need their pool
     code, _, said = check(tmp_path, VM + "weight = 0\n[vm b]\nimage = spin\ncap = no\n[hypervisor]\ndebit = x\n")
-    assert [line.split()[0] for line in said.splitlines()] == ["my.cfg:8:9:", "my.cfg:3:10:", "my.cfg:6:7:"]
+    assert [line.split()[0] for line in said.splitlines()] == ["my.cfg:3:10:", "my.cfg:6:7:", "my.cfg:8:9:"]
+    code, _, said = check(tmp_path, "[vm a]\nweight = 0\n[vm b]\nimage = spin\npool = nosuch\n[vm c]\nimage = spin\ncpus = 7\n" +
+                          "[vm d]\nimage = nosuch\nmemory = 1G\n[pool p]\ncpus = 0\nsched_preset = x\n",
+                          "-p", "2", "-m", "256", "-i", "build/guests")
+    assert code == 1
+    assert [line.split()[0] for line in said.splitlines()[:-1]] == [
+        "my.cfg:1:1:", "my.cfg:2:10:", "my.cfg:5:8:", "my.cfg:8:8:", "my.cfg:10:9:", "my.cfg:11:10:", "my.cfg:13:8:",
+        "my.cfg:14:16:"]
+
+
+def test_one_mistake_is_told_once(tmp_path):
+    """A pool that cannot be made, or has no CPU of the machine, is not told again for all that name it."""
+    text = "[pool p]\ncpus = 9\n[pool t]\ncpus = 1\nturbo_of = nosuch\n" + VM + "pool = p\n"
+    assert check(tmp_path, text, "-p", "2")[2].splitlines()[:-1] == [
+        "my.cfg:2:8: pool p has none of the machine's CPUs, which are 0 to 1",
+        "my.cfg:5:12: pool t is to be the turbo pool of nosuch, which is not described before it"]
 
 
 def test_the_command_line_counts(tmp_path):
@@ -66,6 +82,7 @@ def test_the_machine(tmp_path):
     code, _, said = check(tmp_path, VM + "cpus = 3\nmemory = 16M\n[vm b]\nimage = spin\nmemory = 256M\n", "-p", "2", "-m", "256")
     assert code == 1
     assert said == ("my.cfg:3:8: VM a can run on no CPU: the machine's are 0 to 1\n"
+                    "my.cfg:7:10: VM b wants 256 MiB after the VMs before it took 16, but the machine has 256 MiB\n"
                     "The machine is to have 2 CPUs (CPUS=) and 256 MiB of memory (MEMORY=).\n")
     code, _, said = check(tmp_path, VM + "memory = 16M\n[vm b]\nimage = spin\nmemory = 256M\n", "-p", "2", "-m", "256")
     assert code == 1 and said.startswith("my.cfg:6:10: VM b wants 256 MiB after the VMs before it took 16, but the machine has 256 ")
@@ -73,9 +90,9 @@ def test_the_machine(tmp_path):
 
 
 def test_images(tmp_path):
-    (tmp_path / "mine").write_bytes(b"")
     (tmp_path / "guests").mkdir()
-    (tmp_path / "guests" / "busy.elf").write_bytes(b"")
+    for name in ("mine", "guests/busy.elf"):
+        shutil.copy(os.path.join(BUILD, "guests", "hello.elf"), tmp_path / name)
     text = "[hypervisor]\nscript = s\n[vm a]\nimage = mine\n[vm b]\nimage = busy\n[vm c]\nimage = busy\n"
     where = ("-i", str(tmp_path / "guests"))
     assert check(tmp_path, text, *where, "-f", "s") == (0, f"mine {tmp_path}/mine\nbusy {tmp_path}/guests/busy.elf\n", "")
@@ -84,6 +101,32 @@ def test_images(tmp_path):
     assert said.replace("guests in ", "") == (
         "my.cfg:2:10: script: there is no file s beside the configuration file and no guest s in guests\n"
         "my.cfg:6:9: image: there is no file buzy beside the configuration file and no guest buzy in guests: is it busy?\n")
+    text = "[vm a]\nimage = mine\n[vm b]\nimage = /etc/passwd\n[vm c]\nimage = two words\n"
+    code, _, said = check(tmp_path, text, *where)
+    alone = "expected the name alone of a file beside the configuration file or of a guest, without '/' and blanks"
+    assert (code, said) == (1, f"my.cfg:4:9: image: /etc/passwd: {alone}\nmy.cfg:6:9: image: two words: {alone}\n")
+
+
+def test_an_image_that_cannot_be_loaded(tmp_path):
+    """The hypervisor's own loader looks at the file, for each VM with its memory."""
+    (tmp_path / "text").write_text("This is no program.\n")
+    (tmp_path / "directory").mkdir()
+    text = "[vm a]\nimage = text\n[vm b]\nimage = directory\n[vm c]\nimage = hello\n[vm d]\nimage = "
+    with open(os.path.join(BUILD, "guests", "hello.elf"), "rb") as f:
+        hello = f.read()
+    (tmp_path / "cut").write_bytes(hello[:5000])
+    code, _, said = check(tmp_path, text + "cut\n", "-i", os.path.join(BUILD, "guests"))
+    assert code == 1
+    assert [line.partition(" and no guest ")[0] for line in said.replace(f"{tmp_path}/", "").splitlines()] == [
+        "my.cfg:2:9: image: text: the image is neither ELF nor multiboot",
+        "my.cfg:4:9: image: there is no file directory beside the configuration file",
+        "my.cfg:8:9: image: cut: a segment of the image lies outside the file"]
+
+
+def test_a_file_without_a_vm(tmp_path):
+    code, _, said = check(tmp_path, "", "-i", "build/guests")
+    assert (code, said) == (0, "my.cfg: there is no [vm NAME] in this file: Takt will run no VM (warning)\n")
+    assert check(tmp_path, "[hypervisor]\nselftest = yes\n", "-i", "build/guests") == (0, "", "")
 
 
 def test_mkiso_refuses_before_anything_boots(tmp_path):

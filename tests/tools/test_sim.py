@@ -68,6 +68,25 @@ def test_command_line_overrides():
     assert "nosuch" in sim("-c", "nosuch=1", DEMO).stderr
 
 
+def test_what_is_no_file_of_vms(tmp_path):
+    for path, said in ((str(tmp_path), f"cannot read {tmp_path}: Is a directory"),
+                       (str(tmp_path / "nosuch"), f"cannot read {tmp_path}/nosuch: No such file or directory"),
+                       (one(tmp_path, ""), f"there is no [vm NAME] in {tmp_path}/one.cfg")):
+        done = sim(path)
+        assert (done.returncode, done.stdout) == (2, "") and said in done.stderr
+
+
+def test_all_that_is_wrong_is_told_at_once(tmp_path):
+    done = sim(one(tmp_path, "[vm a]\nimage = nosuch\nweight = 0\n[vm b]\npool = nosuch\n[vm c]\nimage = spin\ncpus = 7\n"
+                             "[pool p]\nsched = nosuch\ncpus = 1\nturbo_of = nosuch\n"))
+    assert done.returncode == 2 and not done.stdout
+    places = {line.split(":")[1] for line in done.stderr.splitlines() if "one.cfg:" in line}
+    assert places == {"2", "3", "4", "5", "8", "10", "12"}, done.stderr
+    warned = sim(one(tmp_path, "[vm a]\nimage = spin\nwieght = 3\n"))
+    assert warned.returncode == 2 and not warned.stdout
+    assert "is it weight? (warning)\n" in warned.stderr and "takes this warning for an error" in warned.stderr
+
+
 def test_events_wake_who_sleeps_and_interrupt_who_computes(tmp_path):
     text = ("[vm s]\nimage = mixed\ncpus = 0\ncmdline = client=2 work_us=100 percent={p}\n\n"
             "[vm c]\nimage = client\ncpus = 1\ncmdline = server=1\n")

@@ -278,7 +278,7 @@ static void test_registers(void **state) {
 static void test_undone(void **state) {
     strcpy(config.image, "absent");
     assert_null(fake_vm(&config));
-    assert_string_equal(fake_why, "its image is not among the boot modules");
+    assert_string_equal(fake_why, "its image is not among the boot modules: absent");
     strcpy(config.image, "null");
     config.memory = 2ull << 30;
     assert_null(fake_vm(&config));

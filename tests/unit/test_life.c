@@ -130,7 +130,7 @@ static void test_refused(void **state) {
     c.vcpus = 1;
     strcpy(c.image, "absent");
     assert_null(fake_vm(&c));
-    assert_string_equal(fake_why, "its image is not among the boot modules");
+    assert_string_equal(fake_why, "its image is not among the boot modules: absent");
     strcpy(c.image, "null");
     strcpy(c.pool, "nowhere");
     assert_null(fake_vm(&c));
