@@ -102,6 +102,8 @@ $(B)/takt-checked.elf: $(B)/takt.elf $(CHECKED_OBJ)
 
 ISO ?= $(B)/takt.iso
 MENU ?= --menu
+# `make run` does not replace what `make iso` made, which has a menu, and perhaps other VMs.
+RUN_ISO ?= $(B)/run.iso
 
 iso: $(B)/takt.elf $(B)/cfgdump guests ## the boot image alone: BIOS and UEFI, CD and USB stick
 	$(call say,ISO)
@@ -451,8 +453,8 @@ all: $(B)/takt.elf $(B)/cfgdump guests ## everything that goes into an image
 
 run: ## build and boot; a live table, any key leaves for the shell (PLATFORM=auto|kvm|qemu|bochs VMS=file.cfg CPUS=2)
 	@tools/deps.sh build $(EMULATOR)
-	@$(SUBMAKE) iso MENU= MKISO_ARGS="$(MACHINE) $(MKISO_ARGS)"
-	@$(PYTHON) tools/machine.py run --platform $(PLATFORM) $(MACHINE) $(ISO)
+	@$(SUBMAKE) iso ISO=$(RUN_ISO) MENU= MKISO_ARGS="$(MACHINE) $(MKISO_ARGS)"
+	@$(PYTHON) tools/machine.py run --platform $(PLATFORM) $(MACHINE) $(RUN_ISO)
 
 demo: ## ten virtual seconds of the same without a person: exit 0 if every vCPU got its share (FAULT=ignore_weight)
 	@tools/deps.sh build $(EMULATOR)
@@ -534,8 +536,8 @@ sriov-demo: ## VMs with virtual functions of two network cards, confined by VT-d
 
 run-gdb: ## QEMU waits for gdb, which is started with the image's symbols
 	@tools/deps.sh build qemu debug
-	@$(SUBMAKE) iso MENU=
-	@$(PYTHON) tools/machine.py watch --platform qemu --gdb --timeout 86400 $(MACHINE) --dir $(B)/run/gdb $(ISO) & m=$$!; \
+	@$(SUBMAKE) iso ISO=$(RUN_ISO) MENU=
+	@$(PYTHON) tools/machine.py watch --platform qemu --gdb --timeout 86400 $(MACHINE) --dir $(B)/run/gdb $(RUN_ISO) & m=$$!; \
 	    trap 'kill $$m 2>/dev/null' EXIT; sleep 1; \
 	    gdb -q -ex 'target remote :1234' -ex 'hbreak hv_main' -ex continue $(B)/takt.elf
 

@@ -86,3 +86,13 @@ def test_a_person_can_have_whole_commands_or_silence(make):
     assert make.said == []
     make(V=1, CC="cc -DOTHER")
     assert any(line.startswith("cc -DOTHER -std=") for line in make.said)
+
+
+@pytest.mark.parametrize("goal", ["run", "run-gdb"])
+def test_an_image_to_run_does_not_replace_that_of_make_iso(goal, tmp_path):
+    env = {k: v for k, v in os.environ.items() if not k.startswith(("MAKE", "MFLAGS"))}
+    done = subprocess.run(["make", "-n", goal, f"B={tmp_path}"], cwd=ROOT, env=env, capture_output=True,
+                          text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count(f"{tmp_path}/run.iso") == 2  # it is made, and booted
+    assert "takt.iso" not in done.stdout
