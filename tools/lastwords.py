@@ -1,4 +1,4 @@
-"""How a QEMU machine ended, and the evidence of it.
+"""How an emulated machine ended, and the evidence of it.
 
 A machine whose hypervisor takes a triple fault is reset by its CPU: nothing more comes over the serial line, and
 QEMU ends with exit code 0, as if somebody had closed it. So every QEMU of tools/machine.py writes a log of its own
@@ -8,6 +8,7 @@ QEMU go.
 """
 import json
 import os
+import re
 import signal
 import socket
 import threading
@@ -132,3 +133,20 @@ def sentence(directory, code, reason=None):
     if code == 0:
         return "QEMU was closed (Ctrl-A x, or its monitor's `quit`)."
     return f"QEMU ended with exit code {code}: emulator.log and qemu.log in {directory} may say why."
+
+
+BOCHS_SAYS = re.compile(r"Bochs is exiting with the following message:\n\[.{6}\] *(.*)")
+
+
+def of_bochs(said):
+    """(exit code, sentence) for a Bochs that ended. `said`: what it wrote on its terminal."""
+    found = BOCHS_SAYS.search(said)
+    why = found[1] if found else "it did not say why"
+    if "Shutdown port" in why:
+        return 0, "Takt ended the machine: its last line says why."
+    if why.startswith("Keyboard error"):
+        return 0, ("Takt reset the machine. The firmware of Bochs does not start a second time, "
+                   "so Bochs ended; QEMU (PLATFORM=qemu) restarts.")
+    if "3rd" in why and "exception" in why:
+        return 1, "The hypervisor ended by a triple fault, so it could say nothing. Please report it."
+    return 1, f"Bochs ended by itself: {why}"

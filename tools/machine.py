@@ -446,7 +446,7 @@ def check(platform, directory=None, timeout=60):
 
 
 def proxy(machine):
-    """This terminal as COM1 of a Bochs machine; Ctrl-A x ends it, as in QEMU."""
+    """This terminal as COM1 of a Bochs machine; Ctrl-A x ends it, as in QEMU. Returns whether that was so."""
     link = machine.connect()
     saved = termios.tcgetattr(0) if os.isatty(0) else None
     prefix = False
@@ -460,7 +460,7 @@ def proxy(machine):
                 if link in ready:
                     data = link.recv(4096)
                     if not data:
-                        return
+                        return False
                     log.write(data)
                     log.flush()
                     os.write(1, data)
@@ -470,7 +470,7 @@ def proxy(machine):
                         watched = [link]
                     for b in data:
                         if prefix and b in b"xX":
-                            return
+                            return True
                         if b == 1 and not prefix:
                             prefix = True
                             continue
@@ -489,9 +489,14 @@ def run(machine):
     with machine:
         try:
             if machine.platform == "bochs":
-                proxy(machine)
+                if proxy(machine):
+                    print("\nBochs was closed (Ctrl-A x).", flush=True)
+                    return 0
+                machine.process.wait(10)  # it has closed the line, and ends
                 machine.raise_if_dead()
-                return 0
+                code, told = lastwords.of_bochs(machine.log())
+                print(f"\n{told}", flush=True)
+                return code
             witness = lastwords.Witness(machine.dir, machine.process)
             witness.start()
             code = machine.process.wait()

@@ -76,7 +76,7 @@ static void __attribute__((noreturn)) reset(void) {
 }
 
 void platform_poweroff(void) {
-    log_info("The machine may be switched off.");
+    log_info("Switching the machine off.");
     last_words();
     crashlog_end(CRASH_ORDERLY);
     emulator_off(0);
@@ -97,6 +97,9 @@ void platform_halt(void) {
     last_words();
     crashlog_end(CRASH_ORDERLY);
     emulator_off(0);
+    /* A real machine, or an emulator without a port for its end: a person has to go on. */
+    log_info("The machine stands still now. Switch it off or reset it.");
+    console_flush();
     halt();
 }
 

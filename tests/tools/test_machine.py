@@ -105,6 +105,17 @@ def test_the_end_of_a_machine_in_a_sentence(tmp_path, code, reason, log, words):
     assert lastwords.triple_fault(str(tmp_path)) == ("triple" in words)
 
 
+@pytest.mark.parametrize("message, code, words", [
+    ("[UNMAP ] Shutdown port: shutdown requested", 0, "Takt ended the machine"),
+    ("[BIOS  ] Keyboard error:21", 0, "Takt reset the machine"),
+    ("[CPU0  ] exception(): 3rd (13) exception with no resolution", 1, "by a triple fault"),
+    ("[CDROM ] image is gone", 1, "Bochs ended by itself: image is gone"),
+])
+def test_the_end_of_bochs_in_a_sentence(message, code, words):
+    got, told = lastwords.of_bochs(f"=====\nBochs is exiting with the following message:\n{message}\n=====\n")
+    assert got == code and words in told, told
+
+
 def test_a_test_whose_machine_takes_a_triple_fault_is_told(tmp_path):
     m = machine.Machine("qemu", tmp_path / "no.iso", directory=str(tmp_path))
     (tmp_path / "serial.txt").write_text("what Takt said")

@@ -63,6 +63,7 @@ void console_flush(void) {
         trouble = false;
         tested_panic("another assertion does not hold");
     }
+    if (fake_log_said("stands still")) longjmp(end, 1); /* CLI and HLT follow, which a test cannot run */
 }
 
 void delay_ns(u64 ns) {}
@@ -121,10 +122,21 @@ static void test_off_without_the_watchdog(void **state) {
     assert_false(off_while_it_runs);
 }
 
+/* After the self test a machine that does not end says what a person has to do. */
+static void test_a_machine_that_stands_still(void **state) {
+    is_real = true;
+    fake_cpuid = no_hypervisor;
+    fake_log_forget();
+    assert_int_equal(told_after(platform_halt), CRASH_ORDERLY);
+    assert_true(fake_log_said("Switch it off or reset it."));
+    fake_log_forget();
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_what_the_next_boot_is_told),
         cmocka_unit_test(test_off_without_the_watchdog),
+        cmocka_unit_test(test_a_machine_that_stands_still),
         cmocka_unit_test(test_a_panic_in_a_panic),
     };
 
