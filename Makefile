@@ -7,7 +7,7 @@ PYTHON ?= $(firstword $(wildcard /usr/bin/python3) python3)
 
 PLATFORM ?= auto
 VMS      ?= boot/demo.cfg
-RELEASES ?= debian12 debian13 ubuntu24.04
+RELEASES ?= debian12 debian13
 CPUS     ?= 2
 MEMORY   ?= 256
 

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Installs what is missing on Debian 12, 13 and Ubuntu 24.04, through apt; says what and why first; does nothing if all is there.
+# Installs what is missing on Debian 12 and 13 (and, to build alone, on Ubuntu 24.04), through apt;
+# says what and why first; does nothing if all is there.
 #   tools/deps.sh [--print] GROUP...      GROUP: build qemu bochs test net clients store check cost compare debug
 #                                       picture fresh lab
 # --print tells what it would do and does nothing. --backports prints the apt source that a QEMU older than 8 leads to,
