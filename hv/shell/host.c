@@ -48,7 +48,7 @@ static int help_for(struct shell_call *c) {
     if (!cmd) return shell_fail(-ENOENT, "there is no command %s; help lists them all", c->argv[1]);
     if (c->json) {
         c->columns = help_columns;
-        help_row(c, cmd);
+        table_row(c, CELLS(S(cmd->name), S(cmd->usage), S(cmd->help)));
     } else {
         out("%s %s\n%s\n", cmd->name, cmd->usage, cmd->help);
     }

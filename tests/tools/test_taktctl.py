@@ -243,3 +243,46 @@ def test_metrics_that_cannot_be_had(peer):
     _, address = peer(lambda tag, line: envelope(tag, None, error=-2, message="there is no command info"))
     done = run_taktctl(address, "metrics")
     assert (done.returncode, done.stdout, done.stderr) == (1, "", "there is no command info\n")
+
+
+def test_json_is_asked_for_once(peer):
+    """A second -j would replace the tag by which the answer is known, and taktctl would wait for ever."""
+    p, address = peer(lambda tag, line: envelope(tag, line.count("-j")))
+    assert run_taktctl(address, "top", "-j", "-w", "1", "-j=mine", "-d", "2").stdout == "1\n"
+    assert re.fullmatch(r"top -j=\w+ -w 1 -d 2", p.lines[0])
+
+
+def test_metrics_takes_no_arguments(peer):
+    p, address = peer(lambda tag, line: envelope(tag))
+    done = run_taktctl(address, "metrics", "extra")
+    assert (done.returncode, done.stdout) == (2, "") and "metrics takes no arguments" in done.stderr
+    assert p.raw == b""
+
+
+def test_help_of_taktctl_itself():
+    said = subprocess.run([sys.executable, TAKTCTL, "--help"], capture_output=True, text=True, check=True).stdout
+    for words in ("unix:PATH, tcp:HOST:PORT", "how long to wait", "so many times", "as CSV", "taktctl metrics"):
+        assert words in " ".join(said.split()), said
+
+
+def on_a_terminal(address, *words):
+    ours, theirs = pty.openpty()
+    done = subprocess.run([sys.executable, TAKTCTL, "-t", "3", "-s", address, *words], stdout=theirs, check=False)
+    os.write(theirs, b"END")  # so that there is something to read
+    said = b""
+    while not said.endswith(b"END"):
+        said += os.read(ours, 4096)
+    os.close(ours)
+    os.close(theirs)
+    assert done.returncode == 0
+    return said.decode().replace("\r", "")[:-3]
+
+
+def test_a_person_reads_text(peer):
+    results = {"help": [{"name": "trace", "usage": "start|stop", "help": "records\nstart  begins"}],
+               "pause": None, "info": {"cpus": 2}}
+    _, address = peer(lambda tag, line: envelope(tag, results[line.split()[0]]))
+    assert on_a_terminal(address, "help", "trace") == "trace start|stop\nrecords\nstart  begins\n"
+    assert on_a_terminal(address, "pause", "x") == ""
+    assert on_a_terminal(address, "info") == '{\n  "cpus": 2\n}\n'
+    assert run_taktctl(address, "pause", "x").stdout == "null\n"  # a program reads JSON

@@ -117,6 +117,7 @@ static void lists(void **state) {
     answers("dmesg", "[    0.000003] third\ntakt> ");
     answers("help", "cpupool-migrate");
     answers("help pause", "pause VM\n");
+    answers("help -j top", "-j          measures one interval"); /* the last line of its help, too */
     answers("trace status -j", "{\"mask\": 0, \"streaming\": false");
     answers("counters -j", "\"error\": 0, \"result\": [");
 }
