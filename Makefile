@@ -10,6 +10,23 @@ VMS      ?= boot/demo.cfg
 RELEASES ?= debian12 debian13
 CPUS     ?= 2
 MEMORY   ?= 256
+SCENARIO ?= $(VMS)
+
+# Values that some program would refuse in words of its own, later, are refused here with the variable's name.
+# $(call without_digits,TEXT): what is left of it.
+without_digits = $(subst 9,,$(subst 8,,$(subst 7,,$(subst 6,,$(subst 5,,$(call without_0_to_4,$1))))))
+without_0_to_4 = $(subst 4,,$(subst 3,,$(subst 2,,$(subst 1,,$(subst 0,,$1)))))
+# $(call is_number,TEXT): not empty if it is one whole number that is not 0.
+is_number = $(if $(or $(word 2,$1),$(call without_digits,$1)),,$(strip $(subst 0,,$1)))
+expect = $(if $2,,$(error $1=$($1): expected $3))
+
+$(call expect,CPUS,$(and $(call is_number,$(CPUS)),$(filter $(CPUS),$(shell seq 64))),a whole number from 1 to 64)
+$(call expect,MEMORY,$(call is_number,$(MEMORY)),a whole number of MiB (such as 256))
+ifneq ($(origin SECONDS),undefined)
+$(call expect,SECONDS,$(call is_number,$(subst .,,$(SECONDS))),a number of seconds (such as 1 or 0.5))
+endif
+$(call expect,VMS,$(filter 1,$(words $(VMS))),the name of one VM file with no blank in it)
+$(call expect,SCENARIO,$(filter 1,$(words $(SCENARIO))),the name of one VM file with no blank in it)
 
 .DEFAULT_GOAL := all
 .DELETE_ON_ERROR:
@@ -120,6 +137,7 @@ pxe: $(B)/takt.elf $(B)/cfgdump guests ## a tree to boot from over the network (
 flash: ## writes the boot image to a USB stick: asks, checks, reads back (DEV=/dev/sdX VMS=file.cfg)
 	@$(if $(DEV),,echo 'which device? make flash DEV=/dev/sdX; lsblk lists them' >&2; exit 1)
 	@tools/deps.sh build
+	@$(PYTHON) tools/flash.py $(DEV)
 	@$(SUBMAKE) iso
 	@$(PYTHON) tools/flash.py $(ISO) $(DEV)
 
@@ -275,7 +293,6 @@ $(B)/store-bench: $(B)/host/tools/store-bench.o $(B)/libhv.a $(B)/libfakes.a
 
 # ---- the simulation of the scheduler: tests/sim with hv/sched ---------------------------------------------------------
 
-SCENARIO ?= $(VMS)
 SIM_OBJ  := $(patsubst %.c,$(B)/host/%.o,$(filter-out $(addprefix tests/sim/,main.c cost.c scale.c),$(wildcard tests/sim/*.c)))
 
 $(B)/host/tests/sim/%.o $(B)/host/tests/unit/test_sched%.o: HOST_CFLAGS += -Itests/sim -Iguestlib/include

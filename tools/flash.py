@@ -2,6 +2,7 @@
 """Writes the boot image to a USB stick, after it has made sure that it is one, and has asked.
 
   tools/flash.py IMAGE DEVICE         e.g. build/takt.iso /dev/sdc
+  tools/flash.py DEVICE               only looks whether it is such a disk: before an image is built
 
 DEVICE has to be a whole removable disk of which nothing is in use. The answer "yes" has to be typed; there is no option
 that gives it. What was written is read back from the device and compared. Exit status: 0 written and the same; 1 not; 2 usage.
@@ -22,12 +23,24 @@ BLKFLSBUF = 0x1261  # ioctl of Linux: forgets what is cached of a block device
 FIELDS = "PATH,TYPE,RM,HOTPLUG,RO,SIZE,MOUNTPOINTS,MODEL,SERIAL,TRAN,LABEL,FSTYPE"
 
 
+def no_disk(device, said):
+    """Why lsblk knows no such device."""
+    expected = "expected a device such as /dev/sdc (lsblk lists those of this machine)"
+    if not os.path.exists(device):
+        return f"{device}: there is no such device: {expected}"
+    if os.path.isdir(device):
+        return f"{device} is a directory: {expected}"
+    if os.path.isfile(device):
+        return f"{device} is a file: {expected}"
+    return f"{device}: {said or 'lsblk does not know it'}: {expected}"
+
+
 def look(device):
     """What lsblk knows of the device: a dictionary, with its partitions as `children`."""
     done = subprocess.run(["lsblk", "--json", "--bytes", "--output", FIELDS, device], capture_output=True, text=True,
                           stdin=subprocess.DEVNULL, check=False)
     if done.returncode:
-        raise Problem(f"{device}: {done.stderr.strip() or 'lsblk does not know it'}")
+        raise Problem(no_disk(device, done.stderr.strip()))
     found = json.loads(done.stdout)["blockdevices"]
     if len(found) != 1:
         raise Problem(f"{device}: lsblk knows {len(found)} devices by that name, expected one")
@@ -132,6 +145,9 @@ def flash(image, device):
 
 
 def main():
+    if len(sys.argv) == 2:
+        check(look(sys.argv[1]), 0)
+        return 0
     if len(sys.argv) != 3:
         print(__doc__.strip(), file=sys.stderr)
         return 2

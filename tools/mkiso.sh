@@ -36,13 +36,23 @@ while [ $# -gt 0 ]; do
     shift 2
 done
 
+# GRUB takes (http,SERVER) or (http,SERVER:PORT), and finds nothing at all by anything else.
+server='^[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?(:[0-9]{1,5})?$'
+if [ -n "$http" ] && ! [[ $http =~ $server ]]; then
+    die "HTTP=$http: expected the name or the address of a web server, perhaps with a port," \
+        "as 192.168.7.1 or boot.example.org:8080"
+fi
+if [ -n "$net" ] && [ -e "$out" ] && [ ! -d "$out" ]; then
+    die "PXE=$out: it is no directory: expected one for the files that machines boot from, or a new name"
+fi
+
 # An image that was built elsewhere (make B=build/labs LABS=...) has its own cfgdump beside it, with its own policies.
 cfgdump=$(dirname "$hv")/cfgdump
 [ -x "$cfgdump" ] || die "$cfgdump is missing: make it as you made $hv"
 given=()
 for name in "${!module[@]}"; do given+=(-f "$name"); done
 if ! files=$("$cfgdump" "${machine[@]}" -i "$guests" "${given[@]}" "$config" "$cmdline") && [ -z "$unchecked" ]; then
-    die "$config cannot be used: see above"
+    die "$config cannot be used${cmdline:+ with the command line \"$cmdline\"}: see above"
 fi
 while read -r name file; do
     [ -z "$name" ] || module[$name]=$file

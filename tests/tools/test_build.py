@@ -72,6 +72,32 @@ def test_other_flags_compile_anew_and_the_same_ones_do_not(make):
     assert not [path for path in before if after[path] == before[path]]
 
 
+@pytest.mark.parametrize("word, expected", [
+    ("CPUS=0", "a whole number from 1 to 64"),
+    ("CPUS=65", "a whole number from 1 to 64"),
+    ("CPUS=x", "a whole number from 1 to 64"),
+    ("CPUS=", "a whole number from 1 to 64"),
+    ("CPUS=1 2", "a whole number from 1 to 64"),
+    ("MEMORY=x", "a whole number of MiB (such as 256)"),
+    ("MEMORY=1G", "a whole number of MiB (such as 256)"),
+    ("MEMORY=0", "a whole number of MiB (such as 256)"),
+    ("SECONDS=x", "a number of seconds (such as 1 or 0.5)"),
+    ("SECONDS=0.0", "a number of seconds (such as 1 or 0.5)"),
+    ("VMS=", "the name of one VM file with no blank in it"),
+    ("VMS=my file.cfg", "the name of one VM file with no blank in it"),
+    ("SCENARIO=", "the name of one VM file with no blank in it"),
+])
+def test_a_wrong_value_is_refused_with_its_name(word, expected):
+    done = subprocess.run(["make", "-n", "help", word], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode and f"*** {word}: expected {expected}" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_right_values_are_taken():
+    words = ["CPUS=64", "MEMORY=1024", "SECONDS=0.25", "VMS=labs/shared.cfg", "SCENARIO=boot/demo.cfg"]
+    subprocess.run(["make", "-n", "help", *words], cwd=ROOT, capture_output=True, check=True)
+
+
 def test_a_build_says_what_it_does_in_short_lines(make):
     make()
     assert len(make.said) > 50

@@ -5,6 +5,7 @@ import pytest
 
 import demo
 import machine
+import sentence
 
 
 @pytest.fixture
@@ -43,3 +44,9 @@ def test_a_person_who_wants_bochs_is_not_asked_for_an_idle_host(host, capsys):
 
 def test_a_host_is_busy_when_more_compute_than_it_has_cpus():
     assert machine.host_busy(4 * os.cpu_count(), 0.2) > 0.5
+
+
+def test_an_unknown_fault_is_told_by_its_own_name():
+    with pytest.raises(sentence.Problem, match=r'^FAULT=nosuch: fault must be none or ignore_weight, not "nosuch"$'):
+        demo.check_fault(os.path.join(machine.ROOT, "boot", "demo.cfg"), "nosuch")
+    demo.check_fault(os.path.join(machine.ROOT, "boot", "demo.cfg"), "ignore_weight")

@@ -121,9 +121,18 @@ def test_a_stick_that_lost_a_byte_is_noticed(desk):
 
 def test_what_is_no_device(tmp_path):
     """By the real lsblk."""
-    for path in (tmp_path / "nothing", tmp_path):
-        with pytest.raises(flash.Problem, match=str(path)):
+    (tmp_path / "file").write_text("")
+    for path, what in ((tmp_path / "nothing", ": there is no such device: "), (tmp_path, " is a directory: "),
+                       (tmp_path / "file", " is a file: "), ("/dev/null", "not a block device: ")):
+        with pytest.raises(flash.Problem, match=f"^{path}.*{what}expected a device such as /dev/sdc"):
             flash.look(str(path))
+
+
+def test_make_looks_at_the_device_before_it_builds(tmp_path):
+    done = subprocess.run(["make", "flash", f"DEV={tmp_path}", f"B={tmp_path}/build"], cwd=ROOT, capture_output=True,
+                          text=True, check=False)
+    assert done.returncode and f"flash: {tmp_path} is a directory" in done.stderr
+    assert not list(tmp_path.rglob("*.iso")) and not list(tmp_path.rglob("*.o"))
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to make a loop device")
