@@ -172,7 +172,7 @@ for a in "$@"; do
 	build | qemu | bochs | test | net | clients | store | check | cost | compare | debug | picture | fresh | lab)
 		groups="$groups $a"
 		;;
-	*) sed -n '2,7s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
+	*) sed -n '2,8s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
 	esac
 done
 
