@@ -7,6 +7,7 @@ from conftest import ROOT
 
 INTEL = "fpu lm vmx xsave constant_tsc nonstop_tsc"
 AMD = "fpu lm svm npt xsave constant_tsc nonstop_tsc"
+NO = "no: Takt cannot run guests on this machine: "
 VMX = "vnmi preemption_timer ept vpid unrestricted_guest"
 
 
@@ -58,30 +59,30 @@ def test_a_server_of_intel(tmp_path):
 
 def test_locked_off(tmp_path):
     code, last, _ = check(machine(tmp_path, INTEL, msrs={0x3A: 1}))
-    assert (code, last) == (1, "no: VT-x is switched off and locked")
+    assert (code, last) == (1, NO + "VT-x is switched off and locked")
     code, last, _ = check(machine(tmp_path / "amd", AMD, None, msrs={0xC0010114: 0x18}))
-    assert (code, last) == (1, "no: AMD-V is switched off and locked")
+    assert (code, last) == (1, NO + "AMD-V is switched off and locked")
 
 
 def test_what_cannot_be_read_is_said(tmp_path):
     code, last, rows = check(machine(tmp_path, INTEL, vmx_flags=None))
-    assert (code, last) == (2, "cannot tell: EPT, VPID and unrestricted guest")
+    assert (code, last) == (2, "cannot tell: it is not known whether the CPU has EPT, VPID and unrestricted guest")
     assert rows["left on by firmware"] == ("unknown", "run this as root, after 'modprobe msr'")
 
 
 def test_what_is_missing(tmp_path):
     code, last, _ = check(machine(tmp_path, INTEL, vmx_flags="vnmi ept"))
-    assert (code, last) == (1, "no: vpid, unrestricted_guest")
+    assert (code, last) == (1, NO + "the CPU has no vpid, the CPU has no unrestricted_guest")
     code, last, _ = check(machine(tmp_path / "none", "fpu lm"))
-    assert (code, last) == (1, "no: VT-x or AMD-V")
+    assert (code, last) == (1, NO + "the CPU has neither VT-x nor AMD-V, or the firmware has switched it off")
     code, last, _ = check(machine(tmp_path / "npt", "fpu lm svm", None))
-    assert (code, last) == (1, "no: nested paging")
+    assert (code, last) == (1, NO + "the CPU has no nested paging")
 
 
 def test_secure_boot(tmp_path):
     variable = "sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c"
     code, last, _ = check(machine(tmp_path, AMD, None, files={variable: b"\6\0\0\0\1"}))
-    assert (code, last) == (1, "no: Secure Boot must be off")
+    assert (code, last) == (1, NO + "Secure Boot must be off")
     code, _, rows = check(machine(tmp_path / "off", AMD, None, files={variable: b"\6\0\0\0\0"}))
     assert code == 0 and rows["Secure Boot off"][0] == "yes"
 
@@ -100,3 +101,10 @@ def test_devices_are_those_with_a_driver():
 def test_where_there_is_nothing_to_read(tmp_path):
     code, last, _ = check(tmp_path)
     assert (code, last) == (2, "takt-check: there is no /proc/cpuinfo here: run this under Linux")
+
+
+def test_words_that_it_does_not_know():
+    done = subprocess.run([os.path.join(ROOT, "tools", "takt-check"), "--nosuch"], capture_output=True, text=True, check=False)
+    assert done.returncode == 2 and not done.stdout
+    assert done.stderr.startswith('takt-check: expected no words behind the command, not "--nosuch".')
+    assert "Tells whether this machine can run Takt" in done.stderr
