@@ -7,7 +7,7 @@ import subprocess
 import pytest
 from machine import IOMMU, ROOT, Machine
 
-from system.takt import make_iso, place, taktctl
+from system.takt import make_iso, place, taktctl, vm
 
 HOLDS = {"entry and exit", "TLB", "timer", "kicks", "NMIs", "device interrupt"}
 NVME = ["-drive", "if=none,id=d,driver=null-co,size=1M", "-device", "nvme,drive=d,serial=1"]
@@ -93,9 +93,9 @@ def test_menu(uefi):
 
 def test_taktctl_while_grub_waits():
     """The machine starts as if nobody had typed, though keys come that GRUB would know at its menu (e: edit, c: its shell),
-    and then answers taktctl, which began while GRUB waited."""
+    and then answers taktctl, which began while GRUB waited, and leaves the live table that Takt shows then."""
     directory = place("selftest-menu-taktctl")
-    iso = make_iso(directory, "[hypervisor]\ntop = no\n", menu=True)
+    iso = make_iso(directory, "[hypervisor]\ntop = yes\n" + vm("hello", "hello"), menu=True)
     m = Machine("qemu", iso, directory=directory, com1="socket")
     m.start()
     try:
@@ -104,7 +104,7 @@ def test_taktctl_while_grub_waits():
             line.connect(m.socket_path)
             line.sendall(b"\x1d\x03metrics\rec\r")
         with taktctl.Takt("unix:" + m.socket_path, 60) as takt:
-            assert takt.run("list") == []
+            assert [row["name"] for row in takt.run("list")] == ["hello"]
         assert "GNU GRUB" not in m.serial()
     finally:
         m.stop()
