@@ -97,6 +97,8 @@ class Server:
             buffer = b""
             try:
                 while data := self.link.recv(1000):
+                    if b"\x03" in data and self.hears():
+                        self.say("\r\ntakt> ")
                     buffer += data.replace(b"\x1d\x03", b"")
                     while b"\r" in buffer:
                         line, _, buffer = buffer.partition(b"\r")
@@ -104,8 +106,11 @@ class Server:
             except OSError:
                 pass
 
+    def hears(self):
+        return self.on and not self.silent and time.time() >= self.booted
+
     def typed(self, line):
-        if not self.on or self.silent or time.time() < self.booted:
+        if not self.hears():
             return
         tag = re.search(r"-j=(\S+)", line)[1]
         command = line.replace(f" -j={tag}", "")

@@ -14,7 +14,7 @@ from conftest import ROOT
 import sentence
 
 TOOLS = sorted(p for p in glob.glob(os.path.join(ROOT, "tools", "*"))
-               if open(p, "rb").read(2) == b"#!" and b"python" in open(p, "rb").readline())
+               if os.path.isfile(p) and open(p, "rb").read(2) == b"#!" and b"python" in open(p, "rb").readline())
 OWN = "import sys; sys.path.insert(0, 'tools'); import sentence, socket, subprocess\n"
 
 
