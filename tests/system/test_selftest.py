@@ -95,7 +95,7 @@ def test_taktctl_while_grub_waits():
     """The machine starts as if nobody had typed, though keys come that GRUB would know at its menu (e: edit, c: its shell),
     and then answers taktctl, which began while GRUB waited, and leaves the live table that Takt shows then."""
     directory = place("selftest-menu-taktctl")
-    iso = make_iso(directory, "[hypervisor]\ntop = yes\n" + vm("hello", "hello"), menu=True)
+    iso = make_iso(directory, "[hypervisor]\ntop = yes\n" + vm("stays", "spin"), menu=True)
     m = Machine("qemu", iso, directory=directory, com1="socket")
     m.start()
     try:
@@ -104,7 +104,7 @@ def test_taktctl_while_grub_waits():
             line.connect(m.socket_path)
             line.sendall(b"\x1d\x03metrics\rec\r")
         with taktctl.Takt("unix:" + m.socket_path, 60) as takt:
-            assert [row["name"] for row in takt.run("list")] == ["hello"]
+            assert [row["name"] for row in takt.run("list")] == ["stays"]
         assert "GNU GRUB" not in m.serial()
     finally:
         m.stop()
