@@ -162,7 +162,8 @@ static PRINTF(4, 5) int report(struct reader *r, const char *at, enum severity s
 
 /* Where the character is, for those who check the value later. */
 static struct config_place place(const struct reader *r, const char *at) {
-    u32 line = r->again ? 0 : r->line, column = r->text ? (u32)(at - r->text) + r->column : 0;
+    u32 line = r->again ? 0 : r->line;
+    u32 column = r->text ? (u32)(at - r->text) + r->column : 0;
 
     return (struct config_place){ (u16)MIN(line, 0xffffu), (u16)MIN(column, 0xffffu) };
 }

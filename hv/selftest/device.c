@@ -70,10 +70,14 @@ void check_interrupt(struct finding *f, const struct acpi_info *acpi, const char
     int vector = irq_alloc(on_tick, NULL);
     bool raised;
 
-    if (vector < 0) return found(f, NOT_HERE, "there is no vector left");
+    if (vector < 0) {
+        found(f, NOT_HERE, "there is no vector left");
+        return;
+    }
     if (irq_pin_connect(pin, vector, flags)) {
         irq_free(vector);
-        return found(f, NOT_HERE, "no IOAPIC has pin %u of the real-time clock", pin);
+        found(f, NOT_HERE, "no IOAPIC has pin %u of the real-time clock", pin);
+        return;
     }
     irq_pin_mask(pin, false);
     raised = let_tick();
@@ -190,7 +194,10 @@ static bool try_device(struct finding *f, struct pci_device *d, const struct pro
 }
 
 void check_dma(struct finding *f, const char *no_iommu) {
-    if (no_iommu) return found(f, NOT_HERE, "nothing confines devices: %s", no_iommu);
+    if (no_iommu) {
+        found(f, NOT_HERE, "nothing confines devices: %s", no_iommu);
+        return;
+    }
     for (u32 i = 0; i < pci_count(); i++) {
         const struct provoker *p = provoker_of(pci_at(i));
 

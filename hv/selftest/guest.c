@@ -277,7 +277,10 @@ void check_entry(struct finding *f) {
 
 /* The guest reads frame `i` in the window, which a translation of before would hide. */
 static void expect_frame(struct tester *t, u32 i) {
-    if (show_frame(i)) return wrong(t, "there is no memory for its page tables");
+    if (show_frame(i)) {
+        wrong(t, "there is no memory for its page tables");
+        return;
+    }
     t->vcpu.regs.rip = LOOK;
     if (!exits_by(t, EXIT_CPUID, LOOK + 5, "a read of new memory")) return;
     if ((u32)t->vcpu.regs.gpr[REG_RAX] != mark(i))
@@ -354,7 +357,10 @@ void check_tlb(struct finding *f) {
     u64 ns, longest = 0;
 
     if (!on_each_cpu(f, change_mapping)) return;
-    if (nr_cpus == 1) return found(f, HOLDS, "changed mappings are seen; there is no other CPU to tell");
+    if (nr_cpus == 1) {
+        found(f, HOLDS, "changed mappings are seen; there is no other CPU to tell");
+        return;
+    }
     for (u32 i = 0; i < ROUNDS; i++) {
         if (!take_away(f, &ns)) return;
         longest = MAX(longest, ns);
@@ -458,7 +464,10 @@ static u64 ask_one(u32 cpu, void (*send)(u32 cpu), bool (*answered)(u32 cpu)) {
 static void ask_all(struct finding *f, void (*send)(u32 cpu), bool (*answered)(u32 cpu)) {
     u64 best = ~0ull, worst = 0;
 
-    if (nr_cpus == 1) return found(f, NOT_HERE, "there is one CPU");
+    if (nr_cpus == 1) {
+        found(f, NOT_HERE, "there is one CPU");
+        return;
+    }
     for (u32 i = 0; i < 2 * (nr_cpus - 1); i++) {
         u32 cpu = 1 + i / 2;
         struct tester *t = tester[cpu];
@@ -474,8 +483,10 @@ static void ask_all(struct finding *f, void (*send)(u32 cpu), bool (*answered)(u
             worst = MAX(worst, took);
         }
         t->over = true;
-        if (took == ~0ull || !job_end(cpu, JOB_NS))
-            return found(f, FAILS, "CPU %u does not answer in %s", cpu, i & 1 ? "a guest" : "its halt");
+        if (took == ~0ull || !job_end(cpu, JOB_NS)) {
+            found(f, FAILS, "CPU %u does not answer in %s", cpu, i & 1 ? "a guest" : "its halt");
+            return;
+        }
     }
     found(f, HOLDS, "answered within %lu to %lu ns, in a guest and in a halt", best, worst);
 }
