@@ -71,9 +71,10 @@ static u32 nr_told;
 
 static void hear(void *ctx, bool fatal, const char *text) {
     size_t file = strlen(cfg.file);
-    struct told *t;
+    struct told *more = realloc(told, (nr_told + 1) * sizeof(*told)), *t;
 
-    told = realloc(told, (nr_told + 1) * sizeof(*told));
+    if (!more) abort();
+    told = more;
     t = told + nr_told;
     *t = (struct told){ .nr = nr_told++ };
     if (strncmp(text, cfg.file, file) == 0 && text[file] == ':') t->line = strtoul(text + file + 1, NULL, 10);

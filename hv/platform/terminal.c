@@ -86,7 +86,7 @@ static void finish(struct terminal *t, char c) {
 
 /* A byte of a sequence: numbers with ';' between them, then a letter. */
 static void in_sequence(struct terminal *t, char c) {
-    u32 *n = &t->number[MIN(t->nr, 2u) - 1];
+    u32 *n = &t->number[t->nr - 1]; /* a sequence begins with nr = 1, and it stays at 2 */
 
     if (c >= '0' && c <= '9') {
         *n = MIN(*n * 10 + (u32)(c - '0'), 9999u);
