@@ -61,7 +61,6 @@ static void use(struct pci_device *d, struct fake_pci *f, const u8 *at, size_t s
     }
     memcpy(before + PCI_COMMAND, f->space + PCI_COMMAND, 2);
     if (memcmp(before, f->space, sizeof(before)) != 0) abort();
-    pci_group(d);
     for (u32 phase = 0; pci_reset(d, phase); phase++)
         if (phase > PCI_RESET_PHASES) abort();
 }
