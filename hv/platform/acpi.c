@@ -1,5 +1,6 @@
-/* ACPI 6.5, section 5.2. Tables lie: nothing is read beyond what a checked length covers. Of the FADT
- * only what ends a session is read: how the machine is switched off and how it is reset. */
+/* ACPI 6.5, section 5.2. Tables lie: nothing is read beyond what a checked length covers. The FADT is
+ * read for what ends a session (how the machine is switched off, how it is reset), and for whether there
+ * is a keyboard controller. */
 #include <takt/errno.h>
 #include "platform/firmware.h"
 #include "platform/irq.h"
@@ -8,11 +9,14 @@
 #define MAX_TABLE  (1u << 20)
 #define MAX_TABLES 128u
 
+/* Offsets in the header of a table: ACPI 6.5, table 5.4. */
+enum { TABLE_LENGTH = 4, TABLE_REVISION = 8 };
+
 /* The whole table at `pa`, checked, and its length; NULL and counted as bad if it does not hold. */
 static const u8 *table_at(struct acpi_info *a, u64 pa, u32 *len) {
     const u8 *t = pa ? acpi_map(pa, HEADER) : NULL;
 
-    *len = t ? (u32)table_get(t + 4, 4) : 0;
+    *len = t ? (u32)table_get(t + TABLE_LENGTH, 4) : 0;
     t = *len < HEADER || *len > MAX_TABLE ? NULL : acpi_map(pa, *len);
     if (t && table_sums_to_zero(t, *len)) return t;
     a->bad_tables++;
@@ -213,6 +217,7 @@ enum {
     FADT_ACPI_ENABLE = 52,
     FADT_PM1A_CNT = 64,
     FADT_PM1B_CNT = 68,
+    FADT_IAPC_BOOT_ARCH = 109,
     FADT_FLAGS = 112,
     FADT_RESET_REG = 116,
     FADT_RESET_VALUE = 128,
@@ -224,6 +229,8 @@ enum {
 };
 #define FADT_RESET_REG_SUP   BIT(10)
 #define FADT_HW_REDUCED_ACPI BIT(20) /* there are no PM1 registers */
+#define BOOT_ARCH_REVISION   3       /* of the FADT, from which on IAPC_BOOT_ARCH is believed */
+#define BOOT_ARCH_8042       BIT(1)  /* ACPI 6.5, 5.2.9.3: ports 60h and 64h are a keyboard controller's */
 
 /* A Generic Address Structure (ACPI 6.5, 5.2.3.2): its address space, and the address. */
 enum { GAS_SPACE = 0, GAS_ADDRESS = 4 };
@@ -236,6 +243,13 @@ static u16 pm1_port(const u8 *t, u32 len, u32 at, u32 generic_at) {
     if (!port && len >= FADT_V2_LEN && t[generic_at + GAS_SPACE] == ACPI_SPACE_IO)
         port = table_get(t + generic_at + GAS_ADDRESS, 8);
     return port <= 0xffff ? (u16)port : 0;
+}
+
+/* Does the firmware say that there is no keyboard controller? In older tables the field is reserved and
+ * reads 0, although those machines have one. */
+static bool denies_8042(const u8 *t, u32 len) {
+    if (t[TABLE_REVISION] < BOOT_ARCH_REVISION || len < FADT_V2_LEN) return false;
+    return !(table_get(t + FADT_IAPC_BOOT_ARCH, 2) & BOOT_ARCH_8042);
 }
 
 static void parse_fadt(struct acpi_info *a, const u8 *t, u32 len) {
@@ -252,6 +266,7 @@ static void parse_fadt(struct acpi_info *a, const u8 *t, u32 len) {
         p->pm1a = pm1_port(t, len, FADT_PM1A_CNT, FADT_X_PM1A_CNT);
         p->pm1b = pm1_port(t, len, FADT_PM1B_CNT, FADT_X_PM1B_CNT);
     }
+    a->no_keyboard_controller = denies_8042(t, len);
     p->smi_command = smi <= 0xffff ? (u16)smi : 0;
     p->acpi_enable = t[FADT_ACPI_ENABLE];
     if (len <= FADT_RESET_VALUE || !(flags & FADT_RESET_REG_SUP)) return;

@@ -145,8 +145,9 @@ struct acpi_info {
     u32 dmar_len;
     const u8 *wdat; /* the table of the watchdog, at least 68 bytes, for watchdog.c; NULL: none */
     u32 wdat_len;
-    bool ivrs;           /* there is AMD's */
-    struct acpi_serial { /* the port on which the firmware speaks (SPCR) */
+    bool ivrs;                   /* there is AMD's */
+    bool no_keyboard_controller; /* the firmware says that ports 60h and 64h are no 8042's */
+    struct acpi_serial {         /* the port on which the firmware speaks (SPCR) */
         bool there, in_memory;
         u64 addr;   /* a port, or physical */
         u32 stride; /* bytes from register to register in memory: 1 or 4 */

@@ -169,7 +169,8 @@ bool keyboard_start(const struct acpi_info *a, void (*input)(const char *s, unsi
     int vector;
 
     heard = input;
-    if (!switch_on()) return false;
+    /* Without a controller the two ports may belong to any other device. */
+    if (a->no_keyboard_controller || !switch_on()) return false;
     gsi = acpi_line(a, KEYBOARD_IRQ, &flags);
     vector = irq_alloc(on_key, NULL);
     if (vector < 0) return false;

@@ -17,9 +17,10 @@ struct keys {
 void keys_feed(struct keys *k, u8 code, char out[KEY_BYTES]);
 
 /* Looks for the controller and switches the keyboard and its interrupt on; `input` then hears of
- * keys, on WORK_CPU as a handler of an interrupt does. False: there is no controller, or its
- * interrupt cannot be connected. Nothing is polled: on machines where the firmware imitates the
- * controller each access of its ports stops all CPUs for a while. */
+ * keys, on WORK_CPU as a handler of an interrupt does. Returns false if there is no controller or
+ * its interrupt cannot be connected. If the firmware says that there is none
+ * (a->no_keyboard_controller), no port is touched. Nothing is polled: on machines where the
+ * firmware imitates the controller each access of its ports stops all CPUs for a while. */
 bool keyboard_start(const struct acpi_info *a, void (*input)(const char *s, unsigned n));
 
 #endif

@@ -506,6 +506,38 @@ static void test_fadt_of_either_kind(void **state) {
     assert_true(info.power.can_reset);
 }
 
+/* Whether there is a keyboard controller: flag 8042 of IAPC_BOOT_ARCH (ACPI 6.5, 5.2.9.3), which tables
+ * before revision 3 do not have. */
+static void test_fadt_keyboard(void **state) {
+    static const struct {
+        u8 revision;
+        u32 len;
+        u8 flags; /* BIT(0): there are devices on the ISA bus, which says nothing of the keyboard */
+        bool none;
+    } cases[] = {
+        { 3, 244, BIT(1) | BIT(0), false },
+        { 3, 244, BIT(1), false },
+        { 3, 244, BIT(0), true },
+        { 6, 276, 0, true },
+        { 6, 276, BIT(1), false },
+        { 1, 116, 0, false },
+        { 2, 244, 0, false },
+        { 3, 243, 0, false },
+    };
+
+    for (u32 i = 0; i < ARRAY_SIZE(cases); i++) {
+        fadt_begin();
+        mem[FADT + 8] = cases[i].revision;
+        mem[FADT + 109] = cases[i].flags;
+        table(FADT, "FACP", cases[i].len);
+        assert_int_equal(parse(), 0);
+        if (info.no_keyboard_controller != cases[i].none) fail_msg("case %u", i);
+    }
+    root(true, 0, NULL); /* no FADT at all */
+    assert_int_equal(parse(), 0);
+    assert_false(info.no_keyboard_controller);
+}
+
 static void test_fadt_lies(void **state) {
     fadt_begin();
     put(FADT + 64, 0x10604, 4); /* no port */
@@ -742,6 +774,7 @@ int main(void) {
         cmocka_unit_test_setup(test_spcr, setup),
         cmocka_unit_test_setup(test_fadt, setup),
         cmocka_unit_test_setup(test_fadt_of_either_kind, setup),
+        cmocka_unit_test_setup(test_fadt_keyboard, setup),
         cmocka_unit_test_setup(test_fadt_lies, setup),
         cmocka_unit_test_setup(test_s5, setup),
         cmocka_unit_test_setup(test_s5_in_an_ssdt, setup),
