@@ -15,7 +15,7 @@
 
 DEFINE_COUNTER(watchdog_withheld); /* times that it got no sign of life, since a CPU was silent */
 
-enum action { /* what an instruction is for */
+enum action { /* what an instruction is for: those of the specification that Takt executes */
               RESET_COUNTDOWN = 0x01,
               GET_COUNTDOWN = 0x05,
               SET_COUNTDOWN = 0x06,
@@ -125,9 +125,11 @@ static u32 act(enum action action, u32 count) {
     return result;
 }
 
-/* False: it cannot be reached, or there are too many. */
+/* Returns false if the operation is none that we know, the register cannot be reached, or there are too
+ * many entries. */
 static bool add(struct entry e) {
     if (dog.nr == MAX_ENTRIES || e.space > ACPI_SPACE_IO || e.shift > 31) return false;
+    if ((e.operation & ~PRESERVE) > WRITE_COUNTDOWN) return false;
     if (e.bytes != 1 && e.bytes != 2 && e.bytes != 4) return false;
     if (e.space == ACPI_SPACE_IO && e.addr > 0x10000u - e.bytes) return false;
     if (e.space == ACPI_SPACE_MEMORY) {
@@ -147,6 +149,23 @@ static u8 register_bytes(u8 access, u8 width) {
     return width / 8;
 }
 
+static bool is_used(u8 action) {
+    switch (action) {
+    case RESET_COUNTDOWN:
+    case GET_COUNTDOWN:
+    case SET_COUNTDOWN:
+    case SET_RUNNING:
+    case SET_STOPPED:
+    case GET_REBOOT:
+    case SET_REBOOT:
+    case SET_STATUS: return true;
+    default: return false;
+    }
+}
+
+/* Each entry for an action that Takt executes has to be good, as a watchdog that obeys half of its
+ * instructions may reset a machine that lives. An entry for any other action is skipped unread: what
+ * is odd in it does no harm. */
 static bool read_table(const u8 *t, u32 len) {
     u32 nr = (u32)table_get(t + WDAT_NR, 4);
 
@@ -158,6 +177,7 @@ static bool read_table(const u8 *t, u32 len) {
     for (u32 at = WDAT_ENTRIES; nr && len - at >= WDAT_ENTRY; at += WDAT_ENTRY, nr--) {
         const u8 *p = t + at;
 
+        if (!is_used(p[0])) continue;
         if (!add((struct entry){ .action = p[0],
                                  .operation = p[1],
                                  .space = p[4],

@@ -2,21 +2,14 @@
  * registers that it names are the fuzzer's. */
 #include <stdlib.h>
 #include <string.h>
-#include <takt/io.h>
 
-#include "platform/hostmap.h"
-#include "platform/smp.h"
-#include "platform/timer.h"
-#include "trace/trace.h"
-#include "x86/tsc.h"
+#include "tests/unit/watchdog_rig.h"
 
 static u8 reg[4] __attribute__((aligned(4)));
 
 volatile void *mmio_map(hpa_t pa, u64 len) { return len <= sizeof(reg) ? reg : NULL; }
 
 bool smp_all_alive(void) { return true; }
-
-static struct work *added;
 
 /* A port that the table must not name ends the run. */
 static u32 model_in(u16 port, u32 bytes) {
@@ -27,18 +20,6 @@ static u32 model_in(u16 port, u32 bytes) {
 static void model_out(u16 port, u32 v, u32 bytes) {
     if (port + bytes > 0x10000u) abort();
 }
-
-static void model_work_add(struct work *w) { added = w; }
-
-#define inb(port)     ((u8)model_in(port, 1))
-#define inw(port)     ((u16)model_in(port, 2))
-#define inl(port)     model_in(port, 4)
-#define outb(port, v) model_out(port, v, 1)
-#define outw(port, v) model_out(port, v, 2)
-#define outl(port, v) model_out(port, v, 4)
-#define work_add      model_work_add
-#define now_ns()      1000ull
-#include "hv/platform/watchdog.c"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {

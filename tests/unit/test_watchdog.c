@@ -6,14 +6,9 @@
 #include <cmocka.h>
 #include <stdlib.h>
 #include <string.h>
-#include <takt/io.h>
 
 #include "fake_log.h"
-#include "platform/hostmap.h"
-#include "platform/smp.h"
-#include "platform/timer.h"
-#include "trace/trace.h"
-#include "x86/tsc.h"
+#include "watchdog_rig.h"
 
 enum { PM = 0x600, TCO_AT = PM + 0x60, RCBA = 0xfed1c000 };
 
@@ -24,8 +19,6 @@ static u32 gcs; /* the chipset's, whose bit 5 keeps the timer from resetting */
 
 static u32 pci_address, lpc[64], reloads;
 static bool alive, tmr_dead;
-static struct work *added;
-static u64 now;
 
 static u32 model_in(u16 port, u32 bytes) {
     u32 v = 0;
@@ -42,13 +35,6 @@ static void model_out(u16 port, u32 v, u32 bytes) {
     if (port + bytes <= sizeof(io)) memcpy(io + port, &v, bytes);
 }
 
-#define inb(port)     ((u8)model_in(port, 1))
-#define inw(port)     ((u16)model_in(port, 2))
-#define inl(port)     model_in(port, 4)
-#define outb(port, v) model_out(port, v, 1)
-#define outw(port, v) model_out(port, v, 2)
-#define outl(port, v) model_out(port, v, 4)
-
 volatile void *mmio_map(hpa_t pa, u64 len) {
     if (pa == RCBA + 0x3410) return &gcs;
     if (pa >> 32) return NULL;
@@ -57,12 +43,6 @@ volatile void *mmio_map(hpa_t pa, u64 len) {
 }
 
 bool smp_all_alive(void) { return alive; }
-
-static void model_work_add(struct work *w) { added = w; }
-
-#define work_add model_work_add
-#define now_ns() now
-#include "hv/platform/watchdog.c"
 
 static struct acpi_info acpi;
 static u8 table[1024];
@@ -228,9 +208,27 @@ static void test_wdat_that_does_not_reset(void **state) {
     assert_int_equal(memory[0] & 0x80, 0);
 }
 
+/* Firmware also describes what Takt never does, as to ask whether the watchdog runs. Such an entry may have a
+ * register that Takt cannot reach, and there may be many: the others are as good as without it. */
+static void test_wdat_with_entries_that_are_not_used(void **state) {
+    enum { QUERY_RUNNING = 0x08, GET_STATUS = 0x20 };
+
+    wdat();
+    entry(QUERY_RUNNING, 0, 2, 1, 0, 0x100, 1, 1);      /* in PCI's configuration space */
+    entry(QUERY_RUNNING, 0, 0, 1, 0, 1ull << 32, 1, 1); /* cannot be mapped */
+    entry(QUERY_RUNNING, 0, 1, 4, 0, 0xffff, 1, 1);     /* beyond the last port, and of no size */
+    entry(GET_STATUS, 9, 1, 1, 40, 0x100, 1, 1);        /* an operation and a shift that are none */
+    while (68 + 24 * (entries + 1) <= sizeof(table)) entry(GET_STATUS, 0, 1, 1, 0, 0x100, 1, 1);
+    assert_true(entries > MAX_ENTRIES);
+    watchdog_init(&acpi, 10);
+    assert_true(fake_log_said("the firmware's table WDAT, 10000 ms"));
+    assert_int_equal(memory[0], 0xd1);
+    assert_int_equal(io[0x100], 0x5a);
+}
+
 /* None of these is used. The TCO timer is instead, as it is there. */
 static void test_wdat_that_lies(void **state) {
-    for (u32 i = 0; i < 11; i++) {
+    for (u32 i = 0; i < 12; i++) {
         wdat();
         switch (i) {
         case 0: acpi.wdat_len -= 1; break;      /* cut within an entry */
@@ -244,6 +242,7 @@ static void test_wdat_that_lies(void **state) {
         case 8: table[68] = 2; break;                     /* no way to give a sign of life */
         case 9: u32_at(68 + 24 * 2 + 12, 1); break;       /* a register that cannot be mapped */
         case 10: u32_at(68 + 8, 0x10000); break;          /* no port */
+        case 11: table[68 + 24 * 2 + 1] = 4; break;       /* an operation that is not defined */
         }
         watchdog_init(&acpi, 10);
         if (!fake_log_said("TCO")) fail_msg("case %u", i);
@@ -265,6 +264,7 @@ int main(void) {
         cmocka_unit_test_setup(test_machines_without_tco, setup),
         cmocka_unit_test_setup(test_wdat, setup),
         cmocka_unit_test_setup(test_wdat_that_does_not_reset, setup),
+        cmocka_unit_test_setup(test_wdat_with_entries_that_are_not_used, setup),
         cmocka_unit_test_setup(test_wdat_that_lies, setup),
     };
 
