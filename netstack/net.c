@@ -15,6 +15,15 @@
 
 #define REPLAYS 32 /* segments from backlogs through TCP in a turn: the device's ring fills meanwhile */
 
+/* The heap of lwIP has three shares. HEAP_CONNECTIONS is for control blocks and for SYN, FIN and
+ * acknowledgements. What is sent is limited by tcp.c (NET_SENT_*). Of what is received, lwIP keeps a
+ * struct tcp_seg in the heap for each segment beyond a gap, so there is a block for each buffer.
+ * Without these limits peers who hold gaps open, or acknowledge nothing, would fill the heap, and
+ * nobody else would get a connection. */
+#define HEAP_CONNECTIONS (96u << 10)
+#define HEAP_SENT        ((NET_SENT_ALL + NET_SOCKETS * NET_SENT_EACH) * NET_SENT_PBUF)
+#define HEAP_PER_BUF     64u /* struct tcp_seg with its header in heap.c */
+
 struct net net;
 
 u32_t sys_now(void) { return net_now() / NS_PER_MS; }
@@ -155,7 +164,7 @@ static err_t netif_up(struct netif *netif) {
 /* ---- start ---- */
 
 int net_init(const struct net_config *config, const struct net_host *host) {
-    size_t heap = config->heap ? config->heap : 256u << 10;
+    size_t heap = HEAP_CONNECTIONS + HEAP_SENT + (size_t)config->bufs * HEAP_PER_BUF;
     ip4_addr_t ip = { lwip_htonl(config->ip) }, mask = { lwip_htonl(config->mask) },
                gateway = { lwip_htonl(config->gateway) };
     struct net_buf *nb;
@@ -236,7 +245,7 @@ void sock_clear(struct sock *s) {
     s->ip = s->port = 0;
     s->pcb.tcp = NULL;
     s->connected = s->eof = s->listening = s->closing = s->abort = false;
-    s->fin_wanted = s->fin_sent = s->ack_due = false;
+    s->fin_wanted = s->fin_sent = s->ack_due = s->held_back = false;
     backlog_init(&s->backlog, 0);
 }
 

@@ -64,7 +64,6 @@ struct net_config {
     bool tx_open;    /* checksums of UDP and TCP are left to the device */
     unsigned bufs;   /* buffers for received frames, NET_BUF_SIZE each; see net_bufs_for() */
     unsigned posted; /* of them, that the driver keeps empty with the device: no socket gets these */
-    size_t heap;     /* bytes for all that lwIP allocates; 0: 256 KiB */
 };
 
 /* Once. -ENOMEM; -EBUSY; -EINVAL: fewer buffers than posted + NET_BUFS_KEPT + net_bufs_for() of the smallest

@@ -67,7 +67,16 @@ struct sock {
     u32 given;      /* of tx: given to lwIP */
     bool listening; /* threads read it */
     bool closing, fin_wanted, fin_sent, ack_due;
+    bool held_back; /* lwIP was not given all of tx, as too much is queued to be sent */
 };
+
+/* What all connections together may have queued to be sent, in pbufs of lwIP: a segment is two, its
+ * headers and its data. With NET_SENT_EACH a connection goes on when others have used up
+ * NET_SENT_ALL, as their peers acknowledge nothing. */
+#define NET_SENT_ALL  1280u
+#define NET_SENT_EACH 16u
+/* Bytes of the heap for each: struct tcp_seg and the data's pbuf take 64, the headers' pbuf 128. */
+#define NET_SENT_PBUF 128u
 
 /* What an acknowledgement that goes out is counted as. */
 enum net_why { WHY_ARRIVAL, WHY_EARLY, WHY_PROCESS, WHY_TIMER };

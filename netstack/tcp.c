@@ -331,6 +331,7 @@ static err_t on_sent(void *arg, struct tcp_pcb *pcb, u16_t len) {
 
     byte_ring_done(&s->tx, len);
     sock_wake(s, EVENT_WRITE);
+    if (s->held_back) sock_notify(s);
     settle(s);
     return ERR_OK;
 }
@@ -398,6 +399,17 @@ static void attach(struct sock *s, struct tcp_pcb *t) {
 
 /* ---- what threads ask for ---- */
 
+/* How many pbufs more the connection may queue. */
+static u32 send_room(const struct tcp_pcb *t) {
+    u32 all = 0, shared = 0, own = 0;
+
+    for (const struct tcp_pcb *other = tcp_active_pcbs; other; other = other->next)
+        all += other->snd_queuelen;
+    if (all < NET_SENT_ALL) shared = NET_SENT_ALL - all;
+    if (t->snd_queuelen < NET_SENT_EACH) own = NET_SENT_EACH - t->snd_queuelen;
+    return MAX(shared, own);
+}
+
 /* Gives lwIP what it takes of the send buffer, by reference: the bytes stay there until they are
  * acknowledged. */
 static void send_more(struct sock *s) {
@@ -406,8 +418,12 @@ static void send_more(struct sock *s) {
     u32 n;
 
     if (!t || !s->connected || s->fin_sent) return;
+    s->held_back = false;
     while ((n = byte_ring_piece(&s->tx, s->given, &at))) {
-        n = MIN(MIN(n, tcp_sndbuf(t)), 0xffff);
+        u32 room = send_room(t) / 2 * tcp_mss(t);
+
+        s->held_back = room < n;
+        n = MIN(MIN(n, room), MIN(tcp_sndbuf(t), 0xffff));
         if (!n || tcp_write(t, at, n, 0) != ERR_OK) break;
         s->given += n;
     }
