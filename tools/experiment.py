@@ -1,0 +1,323 @@
+"""What every experiment needs: where its figures come from, what several runs allow us to say, and
+how long to wait before measuring.
+
+Provenance. provenance() says which program, inputs and settings made a result, so that somebody
+else can make the same one. It names no date: the same experiment gives the same bytes twice.
+
+Statistics. Runs differ only by their seed.
+  estimate()  the mean and its 95 % confidence interval, or why there cannot be one
+  points()    median and range, for percentiles and maxima, whose mean says little
+  paired()    the differences between two set-ups that ran with the same seeds
+
+Warm-up. settle() finds out how long the system needs until it behaves the same all the time.
+"""
+import collections
+import hashlib
+import os
+import platform as python
+import re
+import shlex
+import statistics
+import subprocess
+import sys
+
+import machine
+
+# ---- provenance ----
+
+
+def said(*command):
+    """What a program prints, or "" if it is not there or fails."""
+    try:
+        done = subprocess.run(command, cwd=machine.ROOT, capture_output=True, text=True,
+                              errors="replace", stdin=subprocess.DEVNULL, check=False)
+    except OSError:
+        return ""
+    return done.stdout.strip() if done.returncode == 0 else ""
+
+
+def commit():
+    """The commit of this tree, and whether its files are those of the commit (None: unknown)."""
+    name = said("git", "rev-parse", "HEAD")
+    if not name:
+        return {"commit": "unknown", "clean": None}
+    return {"commit": name, "clean": said("git", "status", "--porcelain") == ""}
+
+
+def compiler(path):
+    """The compilers that made an ELF file, as the file itself says; None if it does not."""
+    found = re.findall(r"\[ *[0-9a-f]+\]\s+(.*)", said("readelf", "-p", ".comment", path))
+    return ", ".join(sorted(set(found))) or None
+
+
+def emulator(platform):
+    """Name and version of what the machine is made of."""
+    if platform == "sim":
+        return "build/sim, of this tree"
+    if platform == "bochs":
+        package = said("dpkg-query", "-W", "-f", "${Version}", "bochs")
+        return "Bochs " + (package or ".".join(map(str, machine.bochs_version())))
+    first = said("qemu-system-x86_64", "--version").partition("\n")[0]
+    return first or "unknown"
+
+
+def lwip():
+    """The version of lwIP that guests were built with; None if there is none."""
+    path = os.path.join(machine.BUILD, "lwip", "VERSION")
+    if not os.path.exists(path):
+        return None
+    with open(path, encoding="ascii") as f:
+        return f.read().strip()
+
+
+def digest(path):
+    with open(path, "rb") as f:
+        return hashlib.sha256(f.read()).hexdigest()
+
+
+def files_of(vm_file):
+    """What an image of this VM file is made of: the file, the hypervisor, and the guests it names."""
+    with open(vm_file, encoding="utf-8") as f:
+        names = re.findall(r"(?m)^\s*image\s*=\s*([^\s#]+)", f.read())
+    guests = [os.path.join(machine.BUILD, "guests", name + ".elf") for name in sorted(set(names))]
+    return [vm_file, os.path.join(machine.BUILD, "takt.elf"), *(g for g in guests if os.path.exists(g))]
+
+
+def provenance(platform, program, inputs=(), **facts):
+    """What a results file has to begin with.
+
+    program   the ELF file that was measured (build/sim or build/takt.elf): it names its compiler
+    inputs    paths of files, of which the SHA-256 is written down; the program is always among them
+    facts     whatever else the result depends on: seeds, warm_up_s, seconds, knobs (all that are in
+              effect, not only those that were changed), trace (its hash)
+    """
+    paths = sorted({os.path.abspath(p) for p in (program, *inputs)})
+    result = {**commit(), "command": shlex.join([os.path.basename(sys.argv[0]), *sys.argv[1:]]),
+              "platform": platform,
+              "versions": {"emulator": emulator(platform), "compiler": compiler(program),
+                           "lwip": lwip(), "python": python.python_version()},
+              "ips": machine.BOCHS_HZ if platform == "bochs" else None}
+    result.update(facts)
+    result["inputs"] = {os.path.relpath(p, machine.ROOT): digest(p) for p in paths}
+    return result
+
+
+# ---- statistics ----
+
+# Student's t, 0.975, by degrees of freedom. Beyond 30 the last value would be too wide by at most 4 %.
+T975 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160,
+        2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056,
+        2.052, 2.048, 2.045, 2.042)
+
+# Of n values from one normal distribution, one sample in a thousand can be cut into two groups so
+# well that the groups keep no more than this part of its variance (measured, 20,000 samples each).
+# Four values or fewer can nearly always be cut so.
+TWO_GROUPS = {5: 0.002, 6: 0.008, 8: 0.031, 10: 0.054, 15: 0.092, 20: 0.137, 30: 0.174}
+APART = 0.01    # of the mean: groups that are closer are the same to any reader
+SCATTER = 0.5   # of the mean: a half-width beyond that says hardly more than the order of magnitude
+DIGITS = 3
+
+
+def half_width(samples):
+    """Half of the 95 % confidence interval of the mean, by Student's t."""
+    n = len(samples)
+    t = T975[min(n - 2, len(T975) - 1)]
+    return t * statistics.stdev(samples) / n ** 0.5
+
+
+def squares(samples):
+    mean = statistics.fmean(samples)
+    return sum((x - mean) ** 2 for x in samples)
+
+
+def two_groups(samples):
+    """The sample as two groups if it is made of two, else None.
+
+    It is cut where the groups then vary least (the sum of squares within them, as Otsu's threshold
+    does for pictures). They are two if one normal distribution would hardly ever look like that.
+    """
+    ordered, n = sorted(samples), len(samples)
+    limit = max((part for size, part in TWO_GROUPS.items() if size <= n), default=None)
+    total = squares(samples)
+    if limit is None or total == 0:
+        return None
+    within, at = min((squares(ordered[:k]) + squares(ordered[k:]), k) for k in range(1, n))
+    low, high = ordered[:at], ordered[at:]
+    if statistics.fmean(high) - statistics.fmean(low) <= APART * abs(statistics.fmean(samples)):
+        return None
+    return (low, high) if within <= limit * total else None
+
+
+def rounded(x):
+    return round(x, DIGITS)
+
+
+def estimate(samples, signed=False):
+    """What n runs say of a quantity; exactly one of these:
+
+    {"n", "mean", "ci95"}            the mean and half the width of its 95 % confidence interval
+    {"n", "value", "why"}            all runs gave the same value: there is nothing to be sure about
+    {"n", "groups": [g, g], "why"}   the runs are of two kinds, and a mean of both describes neither;
+                                     a group is {"n", "mean", "min", "max"}
+    {"n", "values", "why"}           a mean is of no use: one run, or the values scatter too much
+
+    signed: the quantity may be around zero, such as a difference, so it cannot be judged by how
+    much it scatters in relation to its mean.
+    """
+    n = len(samples)
+    if n == 1:
+        return {"n": 1, "values": [rounded(samples[0])], "why": "one run has no interval"}
+    if len({rounded(x) for x in samples}) == 1:
+        return {"n": n, "value": rounded(samples[0]), "why": f"all {n} runs gave the same value"}
+    groups = two_groups(samples)
+    if groups:
+        return {"n": n, "why": "the runs fall into two groups, and the mean is in neither",
+                "groups": [{"n": len(g), "mean": rounded(statistics.fmean(g)), "min": rounded(g[0]),
+                            "max": rounded(g[-1])} for g in groups]}
+    mean, half = statistics.fmean(samples), half_width(samples)
+    if not signed and half > SCATTER * abs(mean):
+        return {"n": n, "values": [rounded(x) for x in sorted(samples)],
+                "why": f"the values scatter: the interval would be {2 * half:.3g} wide around {mean:.3g}"}
+    return {"n": n, "mean": rounded(mean), "ci95": rounded(half)}
+
+
+def points(samples):
+    """Of a percentile or a maximum of each run: their median and range. No interval: a maximum has
+    no normal distribution, and grows with the length of a run."""
+    return {"n": len(samples), "median": rounded(statistics.median(samples)),
+            "min": rounded(min(samples)), "max": rounded(max(samples))}
+
+
+def paired(before, after):
+    """estimate() of after - before for the seeds that both have ({seed: value}), None if there are
+    none. What the seed does to both of them is not in the difference."""
+    seeds = sorted(set(before) & set(after))
+    if not seeds:
+        return None
+    return estimate([after[seed] - before[seed] for seed in seeds], signed=True)
+
+
+def same_trace(hashes):
+    """Why several runs are one run: their traces are the same, so the seed changed nothing. Else
+    None. `hashes` may have None for runs without a trace."""
+    if len(hashes) < 2 or None in hashes or len(set(hashes)) > 1:
+        return None
+    return f"the seed changes nothing: all {len(hashes)} runs have the trace {hashes[0]}"
+
+
+def text(e, digits=1, scale=1.0):
+    """An estimate(), points(), a plain number or None, as it stands in a table."""
+    def show(x):
+        return f"{x * scale:.{digits}f}"
+
+    if e is None:
+        return "-"
+    if not isinstance(e, dict):
+        return show(e)
+    if "mean" in e:
+        return f"{show(e['mean'])} ±{show(e['ci95'])}"
+    if "value" in e:
+        return f"{show(e['value'])} (all)"
+    if "groups" in e:
+        return " or ".join(f"{show(g['mean'])} ({g['n']})" for g in e["groups"])
+    if "median" in e:
+        return f"{show(e['median'])} ({show(e['min'])} to {show(e['max'])})"
+    if e["n"] == 1:
+        return show(e["values"][0])
+    return f"{show(statistics.median(e['values']))}, {show(e['values'][0])} to {show(e['values'][-1])}"
+
+
+LEGEND = ("a ±b: mean and 95 % confidence interval; a (all): every run gave a; a (n) or b (m): two "
+          "groups of n and m runs, and their means; a, b to c: the values scatter, median and range; "
+          "a (b to c): median and range of the runs")
+
+# ---- warm-up ----
+
+TOLERANCE = 0.05  # of a quantity: means that are this close agree
+
+# What a run looked like. `whole` and `halves` are {quantity: value}, of the measurement and of its
+# two halves. `labels` is a list of {VM: label of the I/O monitor}, seen at the beginning, at the end,
+# and perhaps between; `credit` is the pair of {vCPU: credit, ms} at beginning and end. Both may be
+# empty on a platform that does not tell them; then they are not judged.
+Look = collections.namedtuple("Look", "whole halves labels credit", defaults=((), ()))
+
+Settled = collections.namedtuple("Settled", "warm_up why looks tried")
+
+
+def differs(before, after, floor=0.0):
+    """Why two lists of values, of the same seeds, do not mean the same; None if they do.
+
+    They do if the mean difference is within TOLERANCE of the value, within its own 95 % interval,
+    or below `floor`. An interval of more than SCATTER of the value cannot tell, which is no reason
+    to believe: a system on its way into another state looks like that.
+    """
+    changes = [b - a for a, b in zip(before, after)]
+    change = statistics.fmean(changes)
+    half = half_width(changes) if len(changes) > 1 else 0.0
+    size = max(abs(statistics.fmean(before)), abs(statistics.fmean(after)))
+    if half > max(SCATTER * size, floor):
+        return f"is {size:.3g} and changes by {change:.3g} ±{half:.3g}, which scatters too much to tell"
+    if abs(change) > max(TOLERANCE * size, half, floor):
+        return f"changes from {statistics.fmean(before):.4g} to {statistics.fmean(after):.4g}"
+    return None
+
+
+def compared(before, after, floors):
+    """The first quantity that differs, as a sentence without its end; None. Lists of dictionaries."""
+    for name in before[0]:
+        why = differs([b[name] for b in before], [a[name] for a in after], floors.get(name, 0.0))
+        if why:
+            return f"{name} {why}"
+    return None
+
+
+def unsettled(looks, floors, credit_floor):
+    """Why these runs were not stationary while they were measured; None if they were."""
+    for look in looks:
+        for earlier, later in zip(look.labels, look.labels[1:]):
+            changed = sorted(vm for vm in later if earlier.get(vm) != later[vm])
+            if changed:
+                return f"the label of {changed[0]} changes during the measurement"
+    if all(look.credit for look in looks):
+        why = compared(*([look.credit[i] for look in looks] for i in (0, 1)),
+                       {name: credit_floor for name in looks[0].credit[0]})
+        if why:
+            return f"credit of {why} during the measurement"
+    why = compared(*([look.halves[i] for look in looks] for i in (0, 1)), floors)
+    return why and f"{why} from one half to the other"
+
+
+def changes(looks, later, floors, warm_up, longer):
+    """Why a longer warm-up gives something else; None if it does not."""
+    why = compared([x.whole for x in looks], [x.whole for x in later], floors)
+    return why and f"{why} from a warm-up of {warm_up:g} s to one of {longer:g} s"
+
+
+def settle(observe, first, most, floors=None, credit_floor=30.0):
+    """How long to warm up: the first of `first`, 2 `first`, 4 `first` ... below `most` seconds at
+    which
+
+      no label of the I/O monitor changes during the measurement,
+      the mean credit of no vCPU drifts by more than `credit_floor`, one accounting period in ms,
+      the halves of the measurement agree,
+      a warm-up twice as long gives the same, and so does one of `most` seconds.
+
+    The last comparison finds the system that stays in one state for a while and leaves it later.
+
+    observe(warm_up) returns a Look for each seed. `floors` is {quantity: difference that nobody
+    minds}. Returns a Settled: the warm-up; None, or why even `most` seconds do not do; the looks at
+    that warm-up; and [(warm-up, why not)] of those that were too short.
+    """
+    floors = floors or {}
+    warm_up, looks, tried = first, observe(first), []
+    last = observe(most)
+    while 2 * warm_up <= most:
+        later = observe(2 * warm_up) if 2 * warm_up < most else last
+        why = (unsettled(looks, floors, credit_floor)
+               or changes(looks, later, floors, warm_up, 2 * warm_up)
+               or changes(looks, last, floors, warm_up, most))
+        if why is None:
+            return Settled(warm_up, None, looks, tried)
+        tried.append((warm_up, why))
+        warm_up, looks = 2 * warm_up, later
+    return Settled(most, tried[-1][1] if tried else "there is nothing longer to compare with", last, tried)
