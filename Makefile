@@ -316,7 +316,7 @@ sim: $(B)/sim ## the VMs of a file in the simulation, in virtual time (SCENARIO=
 
 # How fast it is: a release build without assertions of its own, all in one, and one for machines of up to 512 pCPUs.
 RELEASE     := $(filter-out -O2 -g -MMD -MP,$(HOST_CFLAGS)) -O3 -flto -march=native -DNDEBUG -Itests/sim -Iguestlib/include
-RELEASE_SRC := tests/sim/scale.c tests/sim/sim.c $(filter-out hv/sched/machine.c,$(wildcard hv/sched/*.c)) \
+RELEASE_SRC := $(addprefix tests/sim/,scale.c sim.c measure.c) $(filter-out hv/sched/machine.c,$(wildcard hv/sched/*.c)) \
 	$(addprefix hv/lib/,timerq.c hist.c parse.c printf.c)
 RELEASE_DEP := $(RELEASE_SRC) $(wildcard hv/sched/*.h hv/lib/*.h tests/sim/*.h tests/sim/wide/lib/*.h)
 

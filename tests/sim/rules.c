@@ -168,12 +168,10 @@ void rules_start(void) {
  * and while others keep the pCPUs busy no rule shows it. */
 static void note_starved(const struct sched_vcpu *v) {
     u64 elapsed = sim.now - of(v)->marked;
-    struct sched_times t;
+    struct sim_span all;
 
-    sched_times((struct sched_vcpu *)v, &t);
-    if (v->dom->pool->policy->not_work_conserving ||
-        t.state_ns[RS_RUNNABLE] - of(v)->base[RS_RUNNABLE] < elapsed)
-        return;
+    sim_span(of((struct sched_vcpu *)v), 2, &all);
+    if (v->dom->pool->policy->not_work_conserving || all.state_ns[RS_RUNNABLE] < elapsed) return;
     fprintf(stderr,
             "sim: note: VM %s, vCPU %u (pool %s, policy %s) was ready for the whole %g s and never ran\n",
             v->dom->name, v->id, v->dom->pool->name, v->dom->pool->policy->name, (double)elapsed / 1e9);

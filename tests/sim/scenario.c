@@ -13,7 +13,7 @@
 #define CLIENT_NS (20 * NS_PER_US) /* and client.c */
 
 static struct config cfg;
-static struct sim_dom *vm[CONFIG_MAX_VMS], *turbo_vm[CONFIG_MAX_VMS];
+static struct report_vm vm[CONFIG_MAX_VMS];
 static struct sim_vcpu *server[CONFIG_MAX_VMS + 1]; /* vCPU 0 of a VM, by id */
 
 static void fail(const char *what, const char *name, const char *more) {
@@ -158,7 +158,9 @@ static void make_vm(u32 i) {
     struct sched_pool *p = sched_pool_find(c->pool);
     struct cpumask allowed = cpumask_and(&c->cpus, &p->cpus);
     struct sim_work w = work_of(c), serve = w;
+    struct sim_dom *d;
 
+    vm[i].config = c;
     if (!c->start) return;
     if (cpumask_empty(&allowed)) fail("its pool has none of its CPUs:", c->head.name, NULL);
     if (c->turbo && w.kind == WORK_MIXED) { /* vCPU 0 only serves, the others only compute */
@@ -167,11 +169,39 @@ static void make_vm(u32 i) {
     } else if (w.kind != WORK_HOG && w.kind != WORK_DUTY) { /* these guests do the same on every vCPU */
         serve.kind = WORK_IDLE;
     }
-    vm[i] = sim_vm(p, c->head.name, c->vcpus, c->cpus, w);
+    d = vm[i].d = sim_vm(p, c->head.name, c->vcpus, c->cpus, w);
     if (c->turbo && !p->turbo) fail(c->head.name, "its pool has no turbo pool", NULL);
-    if (c->turbo) turbo_vm[i] = sim_turbo(vm[i], serve);
-    set_params(&c->head, p, &vm[i]->d);
-    server[i + 1] = (c->turbo ? turbo_vm[i] : vm[i])->vcpu[0];
+    if (c->turbo) vm[i].turbo = sim_turbo(d, serve);
+    set_params(&c->head, p, &d->d);
+    server[i + 1] = (c->turbo ? vm[i].turbo : d)->vcpu[0];
+}
+
+/* The I/O monitor has changed a label. */
+static void hear_labels(struct sched_pool *p, struct sched_dom *d, const char *name) {
+    if (!d || !name || strcmp(name, "class") != 0) return;
+    for (u32 i = 0; i < cfg.nr_vms; i++) {
+        if (!vm[i].d || &vm[i].d->d != d) continue;
+        vm[i].label_changes++;
+        vm[i].label_changed = sim.now;
+    }
+}
+
+static void for_each_dom(void (*fn)(struct sim_dom *d)) {
+    for (u32 i = 0; i < cfg.nr_vms; i++) {
+        if (vm[i].d) fn(vm[i].d);
+        if (vm[i].turbo) fn(vm[i].turbo);
+    }
+}
+
+static void measure(const struct scenario *sc) {
+    sim_run_until(sc->warm_up_ns);
+    sim.marked_decisions = sim.decisions;
+    sim.marked_inputs = sim.inputs;
+    for_each_dom(sim_mark);
+    sim_run_until(sc->warm_up_ns + sc->run_ns / 2);
+    for_each_dom(sim_halfway);
+    sim_run_until(sc->warm_up_ns + sc->run_ns);
+    report(sc, vm, cfg.nr_vms);
 }
 
 static void check_image(const struct config_vm *v) {
@@ -203,91 +233,6 @@ static void read_config(const struct scenario *sc) {
         fprintf(stderr, "sim: the machine has %u CPUs; -p N (make sim CPUS=N) gives it others\n", sc->cpus);
 }
 
-/* ---- what came of it ---- */
-
-struct row {
-    double share, wait_max_ms, p50_us, p99_us, max_us, switches;
-};
-
-static struct row row_of(struct sim_vcpu *v, double seconds) {
-    struct sched_times t;
-
-    sched_times(&v->s, &t);
-    return (struct row){
-        .share = 100.0 * (double)sim_ran(v) / (seconds * 1e9),
-        .wait_max_ms = (double)sim_waits(v) / 1e6,
-        .p50_us = (double)t.wake_p50 / 1e3,
-        .p99_us = (double)t.wake_p99 / 1e3,
-        .max_us = (double)t.wake_max / 1e3,
-        .switches = (double)(t.switches - v->base_switches) / seconds,
-    };
-}
-
-static int by_size(const void *a, const void *b) {
-    u32 x = *(const u32 *)a, y = *(const u32 *)b;
-
-    return x < y ? -1 : x > y;
-}
-
-struct lateness {
-    double mean, p99, max; /* us */
-};
-
-static struct lateness lateness_of(const struct sim_late *l) {
-    double sum = 0;
-
-    qsort(l->ns, l->nr, sizeof(*l->ns), by_size);
-    for (u32 i = 0; i < l->nr; i++) sum += l->ns[i];
-    return (struct lateness){ sum / l->nr / 1e3, l->ns[(l->nr * 99 + 99) / 100 - 1] / 1e3,
-                              l->ns[l->nr - 1] / 1e3 };
-}
-
-static void print_vcpu(const struct scenario *sc, const char *name, u32 number, struct sim_vcpu *v) {
-    static const char *comma = "";
-    struct row r = row_of(v, (double)sc->run_ns / 1e9);
-    struct lateness l = v->late.nr ? lateness_of(&v->late) : (struct lateness){ 0 };
-
-    if (!sc->json) {
-        printf("%-16s %4u %4u %7.2f %6.1f ms %6.0f us %6.0f us %6.0f us %7.1f/s\n", name, number, v->s.cpu,
-               r.share, r.wait_max_ms, r.p50_us, r.p99_us, r.max_us, r.switches);
-        if (v->late.nr)
-            printf("%-16s %u events, us from raised to done: mean %.0f, p99 %.0f, max %.0f\n", "", v->late.nr,
-                   l.mean, l.p99, l.max);
-        return;
-    }
-    printf("%s\n {\"vm\": \"%s\", \"vcpu\": %u, \"pcpu\": %u, \"cpu_pct\": %.3f, \"wait_max_ms\": %.3f, "
-           "\"wake_us\": {\"p50\": %.1f, \"p99\": %.1f, \"max\": %.1f}, \"switches_per_s\": %.1f",
-           comma, name, number, v->s.cpu, r.share, r.wait_max_ms, r.p50_us, r.p99_us, r.max_us, r.switches);
-    if (v->late.nr)
-        printf(", \"events\": %u, \"event_us\": {\"mean\": %.1f, \"p99\": %.1f, \"max\": %.1f}", v->late.nr,
-               l.mean, l.p99, l.max);
-    printf("}");
-    comma = ",";
-}
-
-static void print(const struct scenario *sc) {
-    double seconds = (double)sc->run_ns / 1e9;
-
-    if (sc->json)
-        printf("{\"seconds\": %g, \"seed\": %lu, \"trace\": \"%016lx\", \"decisions\": %lu, \"vcpus\": [",
-               seconds, (unsigned long)sim.opt.seed, (unsigned long)sim.hash, (unsigned long)sim.decisions);
-    else
-        printf("%-16s %4s %4s %7s %9s %9s %9s %9s %9s\n", "VM", "vCPU", "pCPU", "CPU %", "wait max",
-               "wake p50", "p99", "max", "switches");
-    for (u32 i = 0; i < cfg.nr_vms; i++) {
-        u32 first = turbo_vm[i] ? 1 : 0;
-
-        if (turbo_vm[i]) print_vcpu(sc, cfg.vm[i].head.name, 0, turbo_vm[i]->vcpu[0]);
-        for (u32 k = 0; vm[i] && k < vm[i]->nr_vcpus; k++)
-            print_vcpu(sc, cfg.vm[i].head.name, first + k, vm[i]->vcpu[k]);
-    }
-    if (sc->json)
-        printf("]}\n");
-    else
-        printf("seed %lu, trace %016lx, %lu records, %g s\n", (unsigned long)sim.opt.seed,
-               (unsigned long)sim.hash, (unsigned long)sim.records, seconds);
-}
-
 static void write_records(const char *file) {
     FILE *f = fopen(file, "wb");
 
@@ -311,6 +256,7 @@ int scenario_run(const struct scenario *sc) {
                                      .rules = sc->rules,
                                      .keep = sc->record_to != NULL });
     if (sc->rules) rules_start();
+    param_hook = hear_labels;
     config_choose_cpus(&cfg, &here, cache_of);
     for (u32 i = 0; i < cfg.nr_pools; i++) make_pool(i);
     setup_check_vms(&cfg, hear, NULL);
@@ -318,13 +264,7 @@ int scenario_run(const struct scenario *sc) {
     if (cfg.nr_vms == 0) fail("there is no [vm NAME] in", sc->file, NULL);
     for (u32 i = 0; i < cfg.nr_vms; i++) make_vm(i);
     if (!sc->check) {
-        sim_run_until(sc->warm_up_ns);
-        for (u32 i = 0; i < cfg.nr_vms; i++) {
-            if (vm[i]) sim_mark(vm[i]);
-            if (turbo_vm[i]) sim_mark(turbo_vm[i]);
-        }
-        sim_run_until(sc->warm_up_ns + sc->run_ns);
-        print(sc);
+        measure(sc);
         if (sc->record_to) write_records(sc->record_to);
         if (sc->rules) status = rules_end();
     }

@@ -308,7 +308,7 @@ static void remember(struct sim_late *l, u64 ns) {
         l->max = l->max ? 2 * l->max : 1024;
         l->ns = realloc(l->ns, l->max * sizeof(*l->ns));
     }
-    l->ns[l->nr++] = (u32)MIN(ns, 0xffffffffull);
+    l->ns[l->nr++] = ns;
 }
 
 /* An event is done with: the next that is due, or what was interrupted, or sleep. */
@@ -330,12 +330,7 @@ static void event_done(struct sim_vcpu *v) {
 static void client_sends(struct sim_vcpu *v) {
     struct sim_work *w = &v->work;
 
-    if (*w->server) {
-        struct sched_dom *d = (*w->server)->s.dom;
-
-        sched_io_events(d->id & SCHED_TURBO ? d->peer : d, 1);
-        raise_event(*w->server);
-    }
+    if (*w->server) raise_event(*w->server);
     arrivals_advance(&v->due);
     v->remaining = w->work_ns;
     if (v->due.next <= sim.now)
@@ -584,33 +579,4 @@ struct cpumask sim_cpus(u32 first, u32 last) {
     cpumask_zero(&m);
     for (u32 cpu = first; cpu <= last; cpu++) cpumask_set(&m, cpu);
     return m;
-}
-
-/* ---- measuring ---- */
-
-void sim_mark(struct sim_dom *d) {
-    for (u32 i = 0; i < d->nr_vcpus; i++) {
-        struct sim_vcpu *v = d->vcpu[i];
-        struct sched_times t;
-
-        sched_times(&v->s, &t);
-        memcpy(v->base, t.state_ns, sizeof(v->base));
-        v->base_switches = t.switches;
-        v->wait_max = 0;
-        v->late.nr = 0;
-        v->marked = sim.now;
-        if (v->runnable_since != ~0ull) v->runnable_since = sim.now;
-        sched_reset_latency(&v->s);
-    }
-}
-
-u64 sim_ran(struct sim_vcpu *v) {
-    struct sched_times t;
-
-    sched_times(&v->s, &t);
-    return t.state_ns[RS_RUNNING] - v->base[RS_RUNNING];
-}
-
-u64 sim_waits(struct sim_vcpu *v) {
-    return v->runnable_since == ~0ull ? v->wait_max : MAX(v->wait_max, sim.now - v->runnable_since);
 }

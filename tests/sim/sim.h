@@ -4,6 +4,7 @@
 #define TESTS_SIM_SIM_H
 
 #include <guest/arrivals.h>
+#include "config.h"
 #include "sched/core.h"
 #include "trace/trace.h"
 
@@ -31,10 +32,20 @@ struct sim_work {
     struct sim_vcpu **server; /* CLIENT: whose events they are, when it is there */
 };
 
-/* How late events were done with, in ns: of those that were raised since sim_mark. */
+/* How late events were done with, in ns: of those that were raised since sim_mark, in the order in which they
+ * were done. */
 struct sim_late {
-    u32 *ns;
+    u64 *ns;
     u32 nr, max;
+};
+
+/* What a vCPU did in one part of a measurement. A wait and an event belong to the part in which they end. */
+struct sim_span {
+    u64 state_ns[RS_NR];
+    u64 switches, wakes, migrations;
+    u64 wait_max;            /* longest time runnable at a stretch, ns */
+    struct hist wake;        /* from wake to run, ns */
+    u32 first_late, nr_late; /* its events: late.ns[first_late] and those behind it */
 };
 
 struct sim_vcpu {
@@ -53,14 +64,16 @@ struct sim_vcpu {
     struct sim_late late;
     u64 marked;
     u64 rng;
-    u64 computed;                   /* ns of work done, without the cost of switches */
-    u64 runnable_since;             /* ~0: it is not runnable */
-    u64 wait_max;                   /* longest time runnable at a stretch */
-    u64 base[RS_NR], base_switches; /* at the end of the warm-up */
-    struct {                        /* rules.c */
-        enum run_state state;       /* before the present one */
-        u64 ran;                    /* state_ns[RS_RUNNING] then */
-        bool beside_idle, told;     /* ready while idle_cpu idles, since `since` */
+    u64 computed;               /* ns of work done, without the cost of switches */
+    u64 runnable_since;         /* ~0: it is not runnable */
+    struct sched_times mark;    /* when the present part of the measurement began */
+    u64 wait_max;               /* in that part: longest time runnable at a stretch */
+    u32 mark_late;              /* late.nr when it began */
+    struct sim_span first;      /* the first half; all 0 unless sim_halfway was called */
+    struct {                    /* rules.c */
+        enum run_state state;   /* before the present one */
+        u64 ran;                /* state_ns[RS_RUNNING] then */
+        bool beside_idle, told; /* ready while idle_cpu idles, since `since` */
         u32 idle_cpu;
         u64 since;
     } rules;
@@ -94,6 +107,7 @@ extern struct sim {
     u64 events, records, policy_timers;
     u64 decisions; /* calls of sched_run */
     u64 inputs;    /* whatever the scheduler is told: that, wakes, blocks, yields, saved states, its timers */
+    u64 marked_decisions, marked_inputs; /* how many there were when a scenario's warm-up was over */
     struct trace_record *kept;
     size_t nr_kept, max_kept;
     u64 rng;
@@ -122,9 +136,13 @@ int sim_move_vm(struct sched_pool *p, struct sim_dom *d);
 u64 sim_random(u64 *state); /* xorshift64* */
 static inline u64 sim_below(u64 *state, u64 n) { return sim_random(state) % n; }
 struct cpumask sim_cpus(u32 first, u32 last);
+/* measure.c */
+void sim_mark(struct sim_dom *d);    /* start to measure here */
+void sim_halfway(struct sim_dom *d); /* the first half of the measurement ends here, and the second begins */
+/* The first half (0), the second up to now (1), or both together (2). The present wait counts, too. */
+void sim_span(struct sim_vcpu *v, u32 half, struct sim_span *out);
 u64 sim_ran(struct sim_vcpu *v);   /* ns running since sim_mark */
 u64 sim_waits(struct sim_vcpu *v); /* longest wait since sim_mark, the present one included */
-void sim_mark(struct sim_dom *d);  /* start to measure here */
 
 /* check.c: what must hold between any two events (P2, P5, and the sums of P6); aborts with a sentence. */
 void sim_check(void);
@@ -156,5 +174,14 @@ struct scenario {
     const char *record_to;
 };
 int scenario_run(const struct scenario *sc);
+
+/* report.c: what a scenario prints. */
+struct report_vm {
+    const struct config_vm *config;
+    struct sim_dom *d, *turbo; /* NULL: it was not started; it has no turbo vCPU */
+    u32 label_changes;         /* by the I/O monitor, since the start */
+    u64 label_changed;         /* when the last one was, ns */
+};
+void report(const struct scenario *sc, const struct report_vm *vm, u32 nr_vms);
 
 #endif

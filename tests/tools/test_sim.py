@@ -99,12 +99,62 @@ def test_events_wake_who_sleeps_and_interrupt_who_computes(tmp_path):
         assert v["cpu_pct"] == pytest.approx(min(100, percent + 3 + 0.1), abs=0.5)
 
 
+def test_events_that_wait_for_seconds_are_told_as_they_are(tmp_path):
+    r = result("-t", "20s", one(tmp_path, "[vm s]\nimage = mixed\ncpus = 0\ncmdline = client=2 rate=1 work_us=5000000\n"
+                                          "[vm c]\nimage = client\ncpus = 1\ncmdline = server=1 rate=1\n"))
+    assert r["vcpus"][0]["event_us"]["max"] > 5e6
+
+
 def test_clients_of_one_seed_raise_events_at_the_same_times(tmp_path):
     vms = "".join(f"[vm s{i}]\nimage = mixed\ncmdline = client={i + 1} seed={seed}\n\n[vm c{i}]\nimage = client\n"
                   f"cmdline = server={i} seed={seed}\n" for i, seed in ((1, 5), (3, 5), (5, 6)))
     r = result("-p", "6", "-t", "4s", one(tmp_path, vms))
     events = [v["events"] for v in r["vcpus"] if "events" in v]
     assert events[0] == events[1] != events[2]
+
+
+def test_json_has_all_parameters_that_hold(tmp_path):
+    """Also those that nobody has named: a reader need not know the defaults of this build."""
+    r = result("-w", "1s", "-t", "2s", "-s", "3us", "-c", "sched_preset=faithful-4.2",
+               one(tmp_path, "[pool other]\nsched = null\ncpus = 1\n[vm a]\nimage = spin\ncap = 30\n"
+                             "[vm b]\nimage = spin\ncmdline = \"say=\\\"hi\\\"\"\npool = other\n"))
+    assert (r["warm_up_s"], r["seconds"], r["pcpus"], r["switch_us"], r["kick_us"]) == (1, 2, 2, 3, 2)
+    assert r["command_line"] == "sched_preset=faithful-4.2"
+    first, other = r["pools"]
+    assert (first["pool"], first["policy"], first["cpus"]) == ("Pool-0", "credit", [0])
+    assert first["params"]["ratelimit_exact"] == 0 and first["params"]["demote"] == "account"
+    assert first["params"]["io_threshold"] == 500
+    assert (other["policy"], other["cpus"], other["params"]["sleepless"]) == ("null", [1], "off")
+    assert [vm["params"].get("weight") for vm in r["vms"]] == [256, None]  # `null` has no weights
+    assert r["vms"][0]["params"]["cap"] == 30
+    assert (r["vms"][1]["pool"], r["vms"][1]["cmdline"]) == ("other", 'say="hi"')
+
+
+def test_the_halves_of_a_measurement(tmp_path):
+    """A run that is not settled is seen: shared credit begins to help when the monitor gives its label, after a second."""
+    vms = ("[hypervisor]\nsched_preset = sc\nio_threshold = 100\n[vm s]\nimage = mixed\ncpus = 0\ncmdline = client=2 "
+           "start_ms=0 percent=40\n[vm c]\nimage = client\ncpus = 1\ncmdline = server=1 start_ms=0\n")
+    hogs = "".join(f"[vm h{i}]\nimage = spin\ncpus = 0\nshare_pct = 50\n" for i in range(3))
+    r = result("-w", "0s", "-t", "2s", one(tmp_path, vms + hogs))
+    server = r["vms"][0]
+    assert (server["io_intensive"], server["label_changes"]) == (True, 1)
+    assert server["label_changed_s"] == pytest.approx(1, abs=0.001)
+    assert server["events_per_s"] == pytest.approx(300, abs=60)
+    assert all(vm["label_changed_s"] is None for vm in r["vms"][1:])
+    for v in r["vcpus"]:
+        first, second = v["halves"]
+        for part in (v, first, second):
+            assert sum(part[f"{s}_pct"] for s in ("cpu", "runnable", "blocked", "offline")) == pytest.approx(100, abs=0.01)
+        assert (first["cpu_pct"] + second["cpu_pct"]) / 2 == pytest.approx(v["cpu_pct"], abs=0.001)
+        assert max(h["wait_max_ms"] for h in v["halves"]) == v["wait_max_ms"]
+        assert max(h["wake_us"]["max"] for h in v["halves"]) == v["wake_us"]["max"]
+        for sum_of in ("wakes", "switches", "migrations"):
+            assert first[sum_of] + second[sum_of] == v[sum_of]
+    v = r["vcpus"][0]
+    first, second = v["halves"]
+    assert first["events"] + second["events"] == v["events"] and v["events_waiting"] < 30
+    assert first["event_us"]["p50"] > 10 * second["event_us"]["p50"]
+    assert second["cpu_pct"] > first["cpu_pct"] + 5
 
 
 @pytest.mark.parametrize("text, why", [

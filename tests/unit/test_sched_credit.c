@@ -618,7 +618,7 @@ static void test_short_slices(void **state) {
         for (u32 i = 0; i < 4; i++) {
             near(share(d[i], 10 * NS_PER_S), 25, 0.5, "share");
             assert_true(sim_waits(d[i]->vcpu[0]) <= expect[k].wait);
-            switches += (double)(d[i]->vcpu[0]->s.switches - d[i]->vcpu[0]->base_switches) / 10;
+            switches += (double)(d[i]->vcpu[0]->s.switches - d[i]->vcpu[0]->mark.switches) / 10;
         }
         near(switches, expect[k].switches, expect[k].switches / (k < 2 ? 50 : 10), expect[k].preset);
         sim_stop();
@@ -663,7 +663,7 @@ static void test_equals_do_not_preempt(void **state) {
     sim_run_until(3 * NS_PER_S);
     sim_mark(hog);
     sim_run_until(13 * NS_PER_S);
-    u64 switches = hog->vcpu[0]->s.switches - hog->vcpu[0]->base_switches;
+    u64 switches = hog->vcpu[0]->s.switches - hog->vcpu[0]->mark.switches;
 
     assert_in_range(switches, 320, 345); /* one a slice of 30 ms */
     sim_stop();

@@ -1,0 +1,86 @@
+/* What vCPUs did in a measurement, and in each half of it: whoever reads a result can then judge whether the
+ * warm-up was long enough, because the halves of a settled run agree. */
+#include <string.h>
+#include "sim.h"
+
+static void begin_part(struct sim_vcpu *v) {
+    sched_times(&v->s, &v->mark);
+    sched_reset_latency(&v->s);
+    v->wait_max = 0;
+    v->mark_late = v->late.nr;
+}
+
+void sim_mark(struct sim_dom *d) {
+    for (u32 i = 0; i < d->nr_vcpus; i++) {
+        struct sim_vcpu *v = d->vcpu[i];
+
+        v->first = (struct sim_span){ 0 };
+        v->late.nr = 0;
+        v->marked = sim.now;
+        if (v->runnable_since != ~0ull) v->runnable_since = sim.now;
+        begin_part(v);
+    }
+}
+
+static u64 present_wait(const struct sim_vcpu *v) {
+    return v->runnable_since == ~0ull ? 0 : sim.now - v->runnable_since;
+}
+
+/* From the last sim_mark or sim_halfway to now. */
+static void part_so_far(struct sim_vcpu *v, struct sim_span *out) {
+    struct sched_times t;
+
+    sched_times(&v->s, &t);
+    for (u32 i = 0; i < RS_NR; i++) out->state_ns[i] = t.state_ns[i] - v->mark.state_ns[i];
+    out->switches = t.switches - v->mark.switches;
+    out->wakes = t.wakes - v->mark.wakes;
+    out->migrations = t.migrations - v->mark.migrations;
+    out->wait_max = MAX(v->wait_max, present_wait(v));
+    out->wake = v->s.wake_latency;
+    out->first_late = v->mark_late;
+    out->nr_late = v->late.nr - v->mark_late;
+}
+
+void sim_halfway(struct sim_dom *d) {
+    for (u32 i = 0; i < d->nr_vcpus; i++) {
+        struct sim_vcpu *v = d->vcpu[i];
+
+        part_so_far(v, &v->first);
+        v->first.wait_max = v->wait_max; /* the present wait belongs to the half in which it ends */
+        begin_part(v);
+    }
+}
+
+static void add(struct sim_span *to, const struct sim_span *more) {
+    for (u32 i = 0; i < RS_NR; i++) to->state_ns[i] += more->state_ns[i];
+    to->switches += more->switches;
+    to->wakes += more->wakes;
+    to->migrations += more->migrations;
+    to->wait_max = MAX(to->wait_max, more->wait_max);
+    to->wake.count += more->wake.count;
+    to->wake.sum += more->wake.sum;
+    to->wake.max = MAX(to->wake.max, more->wake.max);
+    for (u32 b = 0; b < HIST_BUCKETS; b++) to->wake.bucket[b] += more->wake.bucket[b];
+    to->nr_late += more->nr_late;
+}
+
+void sim_span(struct sim_vcpu *v, u32 half, struct sim_span *out) {
+    struct sim_span second;
+
+    *out = v->first;
+    if (half == 0) return;
+    part_so_far(v, &second);
+    if (half == 1)
+        *out = second;
+    else
+        add(out, &second);
+}
+
+u64 sim_ran(struct sim_vcpu *v) {
+    struct sched_times t;
+
+    sched_times(&v->s, &t);
+    return v->first.state_ns[RS_RUNNING] + t.state_ns[RS_RUNNING] - v->mark.state_ns[RS_RUNNING];
+}
+
+u64 sim_waits(struct sim_vcpu *v) { return MAX(MAX(v->first.wait_max, v->wait_max), present_wait(v)); }
