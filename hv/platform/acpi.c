@@ -12,6 +12,11 @@
 /* Offsets in the header of a table: ACPI 6.5, table 5.4. */
 enum { TABLE_LENGTH = 4, TABLE_REVISION = 8 };
 
+/* Offsets in a Generic Address Structure (ACPI 6.5, 5.2.3.2): its address space, the width of the register
+ * in bits, the size of an access, and the address. */
+enum { GAS_SPACE = 0, GAS_WIDTH = 1, GAS_ACCESS = 3, GAS_ADDRESS = 4 };
+enum { GAS_ACCESS_DWORD = 3 };
+
 /* The whole table at `pa`, checked, and its length; NULL and counted as bad if it does not hold. */
 static const u8 *table_at(struct acpi_info *a, u64 pa, u32 *len) {
     const u8 *t = pa ? acpi_map(pa, HEADER) : NULL;
@@ -48,49 +53,99 @@ void acpi_boot_cpu(struct acpi_info *a, u32 apic_id) {
     a->apic_id[0] = apic_id;
 }
 
+/* MADT and SRAT are lists of entries, each of which begins with its kind and its length in bytes. */
+enum { ENTRY_KIND = 0, ENTRY_LENGTH = 1, ENTRY_HEAD = 2 };
+
+/* Calls `fn` for each entry of a known kind, from `at` to the end of the table, that is no shorter than
+ * `least` says for its kind. */
+static void parse_entries(struct acpi_info *a, const u8 *t, u32 len, u32 at, const u8 *least, u8 kinds,
+                          void (*fn)(struct acpi_info *a, const u8 *e)) {
+    for (; len - at >= ENTRY_HEAD; at += t[at + ENTRY_LENGTH]) {
+        const u8 *e = t + at;
+
+        if (e[ENTRY_LENGTH] < ENTRY_HEAD || e[ENTRY_LENGTH] > len - at) { /* the rest cannot be found */
+            a->bad_tables++;
+            return;
+        }
+        if (e[ENTRY_KIND] < kinds && e[ENTRY_LENGTH] >= least[e[ENTRY_KIND]]) fn(a, e);
+    }
+}
+
+/* The MADT: ACPI 6.5, 5.2.12. */
+enum { MADT_ENTRIES = 44 };
+enum {
+    MADT_LAPIC = 0,     /* 5.2.12.2 */
+    MADT_IOAPIC = 1,    /* 5.2.12.3 */
+    MADT_OVERRIDE = 2,  /* 5.2.12.5 */
+    MADT_LAPIC_NMI = 4, /* 5.2.12.7 */
+    MADT_X2APIC = 9,    /* 5.2.12.12 */
+    MADT_KINDS
+};
+
+/* Offsets in the entries of each kind. */
+enum { LAPIC_ID = 3, LAPIC_FLAGS = 4 };
+enum { IOAPIC_ID = 2, IOAPIC_ADDRESS = 4, IOAPIC_GSI_BASE = 8 };
+enum { OVERRIDE_IRQ = 3, OVERRIDE_GSI = 4, OVERRIDE_FLAGS = 8 };
+enum { NMI_LINT = 5 };
+enum { X2APIC_ID = 4, X2APIC_FLAGS = 8 };
+#define LAPIC_ALL 0xff /* in LAPIC_ID: not one CPU, but all of them */
+
 static void parse_madt_entry(struct acpi_info *a, const u8 *e) {
-    switch (e[0]) {
-    case 0: add_cpu(a, e[3] == 0xff ? ~0u : e[3], (u32)table_get(e + 4, 4)); break;
-    case 1:
-        if (a->nr_ioapics == ACPI_MAX_IOAPICS) break;
-        a->ioapic[a->nr_ioapics++] =
-            (struct acpi_ioapic){ table_get(e + 4, 4), (u32)table_get(e + 8, 4), e[2] };
+    switch (e[ENTRY_KIND]) {
+    case MADT_LAPIC:
+        if (e[LAPIC_ID] != LAPIC_ALL) add_cpu(a, e[LAPIC_ID], (u32)table_get(e + LAPIC_FLAGS, 4));
         break;
-    case 2:
+    case MADT_IOAPIC:
+        if (a->nr_ioapics == ACPI_MAX_IOAPICS) break;
+        a->ioapic[a->nr_ioapics++] = (struct acpi_ioapic){ .addr = table_get(e + IOAPIC_ADDRESS, 4),
+                                                           .gsi_base = (u32)table_get(e + IOAPIC_GSI_BASE, 4),
+                                                           .id = e[IOAPIC_ID] };
+        break;
+    case MADT_OVERRIDE:
         if (a->nr_overrides == ACPI_MAX_OVERRIDES) break;
         a->override[a->nr_overrides++] =
-            (struct acpi_override){ (u32)table_get(e + 4, 4), (u16)table_get(e + 8, 2), e[3] };
+            (struct acpi_override){ .gsi = (u32)table_get(e + OVERRIDE_GSI, 4),
+                                    .flags = (u16)table_get(e + OVERRIDE_FLAGS, 2),
+                                    .irq = e[OVERRIDE_IRQ] };
         break;
-    case 4: a->nmi_lint = e[5] & 1; break;
-    case 9: add_cpu(a, (u32)table_get(e + 4, 4), (u32)table_get(e + 8, 4)); break;
+    case MADT_LAPIC_NMI: a->nmi_lint = e[NMI_LINT] & 1; break; /* a local APIC has two pins */
+    case MADT_X2APIC:
+        add_cpu(a, (u32)table_get(e + X2APIC_ID, 4), (u32)table_get(e + X2APIC_FLAGS, 4));
+        break;
     }
 }
 
 static void parse_madt(struct acpi_info *a, const u8 *t, u32 len) {
-    static const u8 least[] = { 8, 12, 10, 8, 6, 12, 0, 0, 0, 16 };
+    static const u8 least[MADT_KINDS] = {
+        [MADT_LAPIC] = 8, [MADT_IOAPIC] = 12, [MADT_OVERRIDE] = 10, [MADT_LAPIC_NMI] = 6, [MADT_X2APIC] = 16,
+    };
 
-    for (u32 at = 44; len - at >= 2; at += t[at + 1]) {
-        const u8 *e = t + at;
-
-        if (e[1] < 2 || e[1] > len - at) { /* the rest cannot be found */
-            a->bad_tables++;
-            return;
-        }
-        if (e[0] < sizeof(least) && e[1] >= least[e[0]]) parse_madt_entry(a, e);
-    }
+    parse_entries(a, t, len, MADT_ENTRIES, least, MADT_KINDS, parse_madt_entry);
 }
+
+/* "IA-PC HPET Specification" 1.0a, 3.2.4: a generic address. */
+enum { HPET_ADDRESS = 40, HPET_LEAST = 56 };
 
 static void parse_hpet(struct acpi_info *a, const u8 *t, u32 len) {
-    if (t[40] == 0) a->hpet_addr = table_get(t + 44, 8);
+    const u8 *gas = t + HPET_ADDRESS;
+
+    if (gas[GAS_SPACE] == ACPI_SPACE_MEMORY) a->hpet_addr = table_get(gas + GAS_ADDRESS, 8);
 }
+
+/* PCI Firmware Specification 3.3, 4.1.2: where the entries begin, their size, and offsets in one. */
+enum { MCFG_ENTRIES = 44, MCFG_ENTRY = 16 };
+enum { MCFG_BASE = 0, MCFG_SEGMENT = 8, MCFG_FIRST_BUS = 10, MCFG_LAST_BUS = 11 };
 
 /* Whether they can be used is looked at where they are: hv/passthrough/space.c. */
 static void parse_mcfg(struct acpi_info *a, const u8 *t, u32 len) {
-    for (u32 at = 44; len - at >= 16 && a->nr_ecams < ACPI_MAX_ECAMS; at += 16)
-        a->ecam[a->nr_ecams++] = (struct acpi_ecam){ .base = table_get(t + at, 8),
-                                                     .segment = (u16)table_get(t + at + 8, 2),
-                                                     .first = t[at + 10],
-                                                     .last = t[at + 11] };
+    for (u32 at = MCFG_ENTRIES; len - at >= MCFG_ENTRY && a->nr_ecams < ACPI_MAX_ECAMS; at += MCFG_ENTRY) {
+        const u8 *e = t + at;
+
+        a->ecam[a->nr_ecams++] = (struct acpi_ecam){ .base = table_get(e + MCFG_BASE, 8),
+                                                     .segment = (u16)table_get(e + MCFG_SEGMENT, 2),
+                                                     .first = e[MCFG_FIRST_BUS],
+                                                     .last = e[MCFG_LAST_BUS] };
+    }
 }
 
 /* The number of a proximity domain; ACPI_MAX_NODES: there are too many. */
@@ -116,27 +171,37 @@ static void add_mem_node(struct acpi_info *a, u64 start, u64 len, u32 domain, u3
     a->mem_node[a->nr_mem_nodes++] = (struct acpi_mem_node){ start, start + len, node };
 }
 
-/* ACPI 6.5, 5.2.16: which CPUs and which memory are near each other. */
-static void parse_srat(struct acpi_info *a, const u8 *t, u32 len) {
-    enum { LOCAL_APIC, MEMORY, LOCAL_X2APIC, KINDS };
-    static const u8 least[KINDS] = { 16, 40, 24 };
+/* The SRAT (ACPI 6.5, 5.2.16): its entries have the same head as those of the MADT. */
+enum { SRAT_ENTRIES = 48 };
+enum { SRAT_LAPIC, SRAT_MEMORY, SRAT_X2APIC, SRAT_KINDS }; /* 5.2.16.1 to 5.2.16.3 */
 
-    for (u32 at = 48; len - at >= 2; at += t[at + 1]) {
-        const u8 *e = t + at;
+/* Offsets in the entries of each kind. The number of a LAPIC's domain is in two pieces. */
+enum { SRAT_LAPIC_DOMAIN = 2, SRAT_LAPIC_ID = 3, SRAT_LAPIC_FLAGS = 4, SRAT_LAPIC_DOMAIN_HIGH = 9 };
+enum { SRAT_MEMORY_DOMAIN = 2, SRAT_MEMORY_BASE = 8, SRAT_MEMORY_LENGTH = 16, SRAT_MEMORY_FLAGS = 28 };
+enum { SRAT_X2APIC_DOMAIN = 4, SRAT_X2APIC_ID = 8, SRAT_X2APIC_FLAGS = 12 };
 
-        if (e[1] < 2 || e[1] > len - at) { /* the rest cannot be found */
-            a->bad_tables++;
-            return;
-        }
-        if (e[0] >= KINDS || e[1] < least[e[0]]) continue;
-        if (e[0] == LOCAL_APIC)
-            add_cpu_node(a, e[3], e[2] | (u32)table_get(e + 9, 3) << 8, (u32)table_get(e + 4, 4));
-        else if (e[0] == MEMORY)
-            add_mem_node(a, table_get(e + 8, 8), table_get(e + 16, 8), (u32)table_get(e + 2, 4),
-                         (u32)table_get(e + 28, 4));
-        else
-            add_cpu_node(a, (u32)table_get(e + 8, 4), (u32)table_get(e + 4, 4), (u32)table_get(e + 12, 4));
+static void parse_srat_entry(struct acpi_info *a, const u8 *e) {
+    switch (e[ENTRY_KIND]) {
+    case SRAT_LAPIC:
+        add_cpu_node(a, e[SRAT_LAPIC_ID],
+                     e[SRAT_LAPIC_DOMAIN] | (u32)table_get(e + SRAT_LAPIC_DOMAIN_HIGH, 3) << 8,
+                     (u32)table_get(e + SRAT_LAPIC_FLAGS, 4));
+        break;
+    case SRAT_MEMORY:
+        add_mem_node(a, table_get(e + SRAT_MEMORY_BASE, 8), table_get(e + SRAT_MEMORY_LENGTH, 8),
+                     (u32)table_get(e + SRAT_MEMORY_DOMAIN, 4), (u32)table_get(e + SRAT_MEMORY_FLAGS, 4));
+        break;
+    case SRAT_X2APIC:
+        add_cpu_node(a, (u32)table_get(e + SRAT_X2APIC_ID, 4), (u32)table_get(e + SRAT_X2APIC_DOMAIN, 4),
+                     (u32)table_get(e + SRAT_X2APIC_FLAGS, 4));
+        break;
     }
+}
+
+static void parse_srat(struct acpi_info *a, const u8 *t, u32 len) {
+    static const u8 least[SRAT_KINDS] = { [SRAT_LAPIC] = 16, [SRAT_MEMORY] = 40, [SRAT_X2APIC] = 24 };
+
+    parse_entries(a, t, len, SRAT_ENTRIES, least, SRAT_KINDS, parse_srat_entry);
 }
 
 static void parse_dmar(struct acpi_info *a, const u8 *t, u32 len) {
@@ -145,24 +210,40 @@ static void parse_dmar(struct acpi_info *a, const u8 *t, u32 len) {
     a->x2apic_opt_out = dmar_opts_out_of_x2apic(t, len);
 }
 
-/* Microsoft's Serial Port Console Redirection Table, revisions 1 to 4. Only 16550s are understood:
- * kinds 0 and 1 are that, and 0x12 is one whose registers are as far apart as the address structure
- * says. A base address of 0 means that the firmware's redirection is switched off. */
+/* Offsets in Microsoft's "Serial Port Console Redirection Table", revisions 1 to 4. */
+enum {
+    SPCR_KIND = 36,
+    SPCR_ADDRESS = 40, /* a generic address */
+    SPCR_IRQ_KINDS = 52,
+    SPCR_IRQ = 53,
+    SPCR_GSI = 54,
+    SPCR_BAUD = 58,
+    SPCR_LEAST = 64, /* bytes of the shortest table that is read */
+};
+enum { SPCR_16550 = 0, SPCR_16550_LIKE = 1, SPCR_16550_GAS = 0x12 }; /* of SPCR_KIND */
+#define SPCR_HAS_IRQ BIT(0)                                          /* of SPCR_IRQ_KINDS */
+#define SPCR_HAS_GSI BIT(1)
+
+/* Only 16550s are understood. The registers of a SPCR_16550_GAS are as far apart as its address says. A
+ * base address of 0 means that the firmware's redirection is switched off. */
 static void parse_spcr(struct acpi_info *a, const u8 *t, u32 len) {
     static const u32 rate[] = { [3] = 9600, [4] = 19200, [6] = 57600, [7] = 115200 };
-    u8 kind = t[36], space = t[40], width = t[41], access = t[43], code = t[58];
+    u8 kind = t[SPCR_KIND], code = t[SPCR_BAUD], irqs = t[SPCR_IRQ_KINDS];
+    const u8 *gas = t + SPCR_ADDRESS;
+    u64 address = table_get(gas + GAS_ADDRESS, 8);
     struct acpi_serial *s = &a->serial;
 
-    if ((kind > 1 && kind != 0x12) || space > 1 || !table_get(t + 44, 8)) return;
+    if (kind != SPCR_16550 && kind != SPCR_16550_LIKE && kind != SPCR_16550_GAS) return;
+    if (gas[GAS_SPACE] > ACPI_SPACE_IO || !address) return;
     s->there = true;
-    s->in_memory = space == 0;
-    s->addr = table_get(t + 44, 8);
-    s->stride = access == 3 || width == 32 ? 4 : 1; /* access 3: 32 bits (ACPI 6.5, 5.2.3.2) */
-    if (t[52] & 1) s->irq = t[53];
-    if (t[52] & 2) s->gsi = (u32)table_get(t + 54, 4);
-    s->has_irq = t[52] & 1;
-    s->has_gsi = t[52] & 2;
-    s->baud = code < ARRAY_SIZE(rate) ? rate[code] : 0;
+    s->in_memory = gas[GAS_SPACE] == ACPI_SPACE_MEMORY;
+    s->addr = address;
+    s->stride = gas[GAS_ACCESS] == GAS_ACCESS_DWORD || gas[GAS_WIDTH] == 32 ? 4 : 1;
+    s->has_irq = irqs & SPCR_HAS_IRQ;
+    if (s->has_irq) s->irq = t[SPCR_IRQ];
+    s->has_gsi = irqs & SPCR_HAS_GSI;
+    if (s->has_gsi) s->gsi = (u32)table_get(t + SPCR_GSI, 4);
+    if (code < ARRAY_SIZE(rate)) s->baud = rate[code];
 }
 
 /* ---- how the machine is switched off and reset ---- */
@@ -232,9 +313,6 @@ enum {
 #define BOOT_ARCH_REVISION   3       /* of the FADT, from which on IAPC_BOOT_ARCH is believed */
 #define BOOT_ARCH_8042       BIT(1)  /* ACPI 6.5, 5.2.9.3: ports 60h and 64h are a keyboard controller's */
 
-/* A Generic Address Structure (ACPI 6.5, 5.2.3.2): its address space, and the address. */
-enum { GAS_SPACE = 0, GAS_ADDRESS = 4 };
-
 /* The port of a PM1 control register: the FADT has a field of 4 bytes for it, and from ACPI 2 on also a
  * generic address. Either may be empty. 0: there is no such register, or none that is a port. */
 static u16 pm1_port(const u8 *t, u32 len, u32 at, u32 generic_at) {
@@ -289,11 +367,16 @@ static void parse_table(struct acpi_info *a, u64 pa) {
         char signature[5];
         u8 least;
         void (*parse)(struct acpi_info *a, const u8 *t, u32 len);
-    } kinds[] = { { "APIC", 44, parse_madt },     { "HPET", 56, parse_hpet },
-                  { "MCFG", 60, parse_mcfg },     { "SRAT", 48, parse_srat },
-                  { "DMAR", 48, parse_dmar },     { "IVRS", 48, parse_ivrs },
-                  { "SPCR", 64, parse_spcr },     { "FACP", FADT_V1_LEN, parse_fadt },
-                  { "SSDT", HEADER, parse_ssdt }, { "WDAT", 68, parse_wdat } };
+    } kinds[] = { { "APIC", MADT_ENTRIES, parse_madt },
+                  { "HPET", HPET_LEAST, parse_hpet },
+                  { "MCFG", MCFG_ENTRIES + MCFG_ENTRY, parse_mcfg },
+                  { "SRAT", SRAT_ENTRIES, parse_srat },
+                  { "DMAR", 48, parse_dmar },
+                  { "IVRS", 48, parse_ivrs },
+                  { "SPCR", SPCR_LEAST, parse_spcr },
+                  { "FACP", FADT_V1_LEN, parse_fadt },
+                  { "SSDT", HEADER, parse_ssdt },
+                  { "WDAT", 68, parse_wdat } };
     u32 len;
     const u8 *t = table_at(a, pa, &len);
 
