@@ -46,18 +46,26 @@ size_t page_count_free(void) { return free_pages; }
 
 static struct run *after(struct run *r, size_t n) { return (struct run *)((char *)r + n * PAGE_SIZE); }
 
-/* From the low end of the first run that is long enough. Pages that nobody has had are as they came. */
+/* Takes the pages from the low end of the first run that is long enough. Pages that were never handed out
+ * before have what the VM's RAM came with. */
 void *page_alloc(size_t n) {
     u64 f = spin_lock_irqsave(&lock);
-    struct run **at = &runs, *r;
+    struct run **link = &runs, *r = runs; /* `link` points at what points at `r` */
 
-    while ((r = *at) && r->n < n) at = &r->next;
+    while (r && r->n < n) {
+        link = &r->next;
+        r = r->next;
+    }
     if (r) {
-        struct run was = *r;
+        if (r->n > n) {
+            struct run *rest = after(r, n);
 
+            *rest = (struct run){ r->next, r->n - n };
+            *link = rest;
+        } else {
+            *link = r->next;
+        }
         *r = (struct run){ 0 };
-        *at = was.n > n ? after(r, n) : was.next;
-        if (was.n > n) **at = (struct run){ was.next, was.n - n };
         free_pages -= n;
     }
     spin_unlock_irqrestore(&lock, f);
@@ -88,23 +96,23 @@ void page_free(void *p, size_t n) {
 #define MAX_SHIFT 11
 
 struct block {
-    u64 size; /* shift of the class, or number of pages if above MAX_SHIFT << 8 */
+    u64 size; /* the shift of its class, at most MAX_SHIFT; of whole pages, their number << 8 */
     struct block *next;
 };
 static struct block *free_blocks[MAX_SHIFT + 1];
 static struct spinlock block_lock;
 
-static bool refill(unsigned shift) {
+/* Cuts a page into free blocks of this class. Leaves the list as it is if there is no free page. */
+static void refill(unsigned shift) {
     char *page = page_alloc(1);
 
-    if (!page) return false;
+    if (!page) return;
     for (size_t at = 0; at < PAGE_SIZE; at += 1u << shift) {
         struct block *b = (struct block *)(page + at);
 
         b->next = free_blocks[shift];
         free_blocks[shift] = b;
     }
-    return true;
 }
 
 void *malloc(size_t size) {
@@ -123,7 +131,8 @@ void *malloc(size_t size) {
     }
     while (size + HEAD > 1u << shift) shift++;
     f = spin_lock_irqsave(&block_lock);
-    b = free_blocks[shift] || refill(shift) ? free_blocks[shift] : NULL;
+    if (!free_blocks[shift]) refill(shift);
+    b = free_blocks[shift];
     if (b) {
         free_blocks[shift] = b->next;
         b->size = shift;
@@ -159,16 +168,20 @@ void free(void *p) {
 
 /* ---- mapping ---- */
 
-/* The table that the entry points at, made if there is none; a large page is split. */
+/* Returns the table that the entry points at. If the entry maps a large page, or nothing, a new table takes
+ * its place, whose 512 pages of `page_size` bytes map the same. NULL: there is no free page for it. */
 static u64 *below(u64 *entry, u64 page_size) {
     u64 *table, old = *entry;
 
-    if (old & PTE_P && !(old & PTE_PS)) return (u64 *)(old & 0xffffffffff000);
+    if (old & PTE_P && !(old & PTE_PS)) return (u64 *)(old & PTE_ADDRESS);
     table = page_alloc(1);
     if (!table) return NULL;
-    for (unsigned i = 0; i < 512; i++)
-        table[i] =
-            !(old & PTE_P) ? 0 : (old & ~PTE_PS) + i * page_size + (page_size > PAGE_SIZE ? PTE_PS : 0);
+    for (unsigned i = 0; i < 512; i++) {
+        table[i] = 0;
+        if (!(old & PTE_P)) continue;
+        table[i] = (old & ~PTE_PS) + i * page_size;
+        if (page_size > PAGE_SIZE) table[i] |= PTE_PS;
+    }
     *entry = (u64)table | PTE_P | PTE_W | PTE_U;
     return table;
 }
@@ -190,7 +203,7 @@ int mem_map(u64 start, u64 end) {
     for (u64 pa = ALIGN_DOWN(start, 0x200000); pa < end; pa += 0x200000) {
         u64 *t = below(&boot_pml4[pa >> 39 & 511], 1ull << 30);
 
-        t = t ? below(&t[pa >> 30 & 511], 1ull << 21) : NULL;
+        if (t) t = below(&t[pa >> 30 & 511], 1ull << 21);
         if (!t) return -ENOMEM;
         t[pa >> 21 & 511] = pa | PTE_PS | PTE_U | PTE_W | PTE_P;
     }

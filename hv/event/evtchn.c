@@ -24,9 +24,11 @@ static bool clear(u64 *words, u32 port) {
 
 /* ---- ports, under the VM's lock ---- */
 
-/* Is it in use? Else the error. */
+/* Returns 0 if the port is in use, -EINVAL if there is no port of this number, -ENOENT if it is closed. */
 static int port_used(struct evtchn_dom *d, u32 port) {
-    return port == 0 || port >= TAKT_MAX_PORTS ? -EINVAL : test(d->used, port) ? 0 : -ENOENT;
+    if (port == 0 || port >= TAKT_MAX_PORTS) return -EINVAL;
+    if (!test(d->used, port)) return -ENOENT;
+    return 0;
 }
 
 /* The same with the VM's lock taken, and kept unless the port is not in use. */

@@ -80,12 +80,18 @@ static void reschedule(struct percpu *cpu, struct cpu_vm *c) {
     }
 }
 
-/* A vCPU that is loaded here uses no translation until it is entered again: who waits for that (tlbgen.h)
- * need not wait for a sleeper, nor for itself. */
+/* Tells the VM that is loaded here whether this pCPU may use its translations. A guest that is not running
+ * uses none until it is entered again. Without this, code that waits until every pCPU has dropped old
+ * translations (tlbgen.h) would wait for a pCPU that is halted, or for itself. */
 static void guest_rests(const struct percpu *cpu, const struct cpu_vm *c, bool rests) {
-    struct tlbgen *g = c->loaded ? &c->loaded->vm->virt.npt.tlb : NULL;
+    struct tlbgen *g;
 
-    if (g) (rests ? tlb_rest : tlb_resume)(g, cpu->id);
+    if (!c->loaded) return;
+    g = &c->loaded->vm->virt.npt.tlb;
+    if (rests)
+        tlb_rest(g, cpu->id);
+    else
+        tlb_resume(g, cpu->id);
 }
 
 /* A step of work, if one is due and the pCPU has the time for it. */

@@ -22,6 +22,8 @@ void free(void *p);
 #define PTE_D   BIT(6)
 #define PTE_PS  BIT(7)
 #define PTE_NX  BIT(63)
+/* Where the page or the next table lies: bits 51 to 12 (SDM 3A, 4.5.4). */
+#define PTE_ADDRESS 0x000ffffffffff000ull
 
 /* Maps the 4 KiB at `va` to `pa` with `flags` (0: not present), splitting a larger page; on this vCPU
  * at once, elsewhere after a flush of theirs. -ENOMEM. */
