@@ -1,0 +1,386 @@
+"""A reference model of Xen's Credit scheduler, 3.4 to 4.2, written from its rules and not from hv/sched.
+
+docs/scheduler.md ("Credit", "Where this is not Xen") says which rules Takt takes another way, and the
+model follows it there; docs/testing.md ("Reference models") lists what no text determines. One switch is
+not Takt's: with `unit = 100_000` all is counted in Xen's whole credits of 100 us, with `unit = 1` in ns.
+"""
+import dataclasses
+import itertools
+
+
+import tracestream
+
+from models.machine import Timer
+from models.scenario import Scenario, VmSpec, random_guest
+
+BOOST, UNDER, OVER = 0, 1, 2  # the lower comes first
+MS = 1_000_000
+
+
+def ceil_div(a, b):
+    return -(-a // b)
+
+
+@dataclasses.dataclass
+class Rules:
+    tslice: int = 30 * MS
+    tick: int = 10 * MS
+    period: int = 30 * MS       # from one accounting pass to the next
+    ratelimit: int = 1 * MS
+    unit: int = 1               # ns of a unit of credit
+    weight_of_vcpu: bool = True  # else a weight is the VM's, however many of its vCPUs are active
+    inactive_half: bool = True  # credit of who becomes inactive is halved; else it is 0
+    tickle_all: bool = False    # a wake kicks all idle pCPUs; else one
+    yield_hint: bool = True
+    tick_pays: bool = False     # who is current at a tick pays for all of it, and nobody else pays
+
+
+def rules_of(preset, **more):
+    """The Rules of a preset of docs/scheduler.md."""
+    if preset in ("faithful-3.4", "faithful-4.0"):
+        base = Rules(ratelimit=0, weight_of_vcpu=False, inactive_half=False, tickle_all=True, yield_hint=False,
+                     tick_pays=preset == "faithful-3.4")
+    elif preset == "faithful-4.1":
+        base = Rules(ratelimit=0)
+    else:
+        assert preset == "faithful-4.2"
+        base = Rules()
+    return dataclasses.replace(base, **more)
+
+
+class Vm:
+    def __init__(self, number, name, weight=256, cap=0):
+        self.number, self.name, self.weight, self.cap = number, name, weight, cap
+        self.active = []    # its active vCPUs
+        self.vcpus = []
+
+
+class Credit:
+    """One pool: its pCPUs `cpus` and whatever vCPUs are added to it."""
+
+    def __init__(self, machine, cpus, rules):
+        self.m, self.cpus, self.r = machine, sorted(cpus), rules
+        self.active = []    # VMs with an active vCPU, in the order in which accounting visits them
+        self.balance = 0    # sum of the active vCPUs' credit after the last pass
+        self.epoch = 0      # counts passes
+        self.grants = []    # (ns, credit there was to divide at last, balance after, {vCPU: granted})
+        self.seen = {c: 0 for c in self.cpus}
+        self.queue = {c: ([], [], []) for c in self.cpus}
+        self.ticker = {c: Timer(lambda c=c: self.tick(c)) for c in self.cpus}
+        self.master = Timer(self.account)
+        self.rotor = -1   # the idle pCPU that a wake kicked last
+        self.limit = rules.period // rules.unit  # "300": a pCPU's credit for a period
+        for c in self.cpus:
+            machine.policy[c] = self
+
+    def add(self, v):
+        v.credit, v.cls, v.active = 0, UNDER, False
+        v.unbilled = 0      # ns run and not yet charged, of less than half a unit
+        v.charged = 0       # up to when it was charged
+        v.picked = 0        # since when it runs
+        v.hint = False      # it yielded
+        v.queued = None     # the list that it waits in
+
+    # ---- charging ----
+
+    def burn(self, v, at_tick=False):
+        """Charges v for what it ran since it was charged last: the nearest number of whole units. What is
+        left over, or was charged too much, is remembered, also while v does not run."""
+        if self.r.tick_pays:
+            v.credit -= self.r.tick // self.r.unit if at_tick else 0
+            return
+        total = v.unbilled + self.m.now - v.charged
+        n = (total + self.r.unit // 2) // self.r.unit
+        v.credit -= n
+        v.unbilled = total - n * self.r.unit
+        v.charged = self.m.now
+
+    def activate(self, v):
+        v.active = True
+        v.vm.active.insert(0, v)
+        if len(v.vm.active) == 1:
+            self.active.insert(0, v.vm)
+        if self.master.seq is None:
+            self.m.at(self.m.now // self.r.period * self.r.period + self.r.period, self.master, self.cpus[0])
+
+    def deactivate(self, v):
+        v.active = False
+        v.vm.active.remove(v)
+        if not v.vm.active:
+            self.active.remove(v.vm)
+
+    # ---- the tick of a pCPU ----
+
+    def next_tick(self, cpu):
+        shift = self.r.tick // 64 * cpu
+        if self.m.now < shift:
+            return shift
+        return shift + ((self.m.now - shift) // self.r.tick + 1) * self.r.tick
+
+    def tick(self, cpu):
+        v = self.m.pcpus[cpu].current
+        if v:
+            if v.cls == BOOST:
+                v.cls = UNDER
+            self.burn(v, at_tick=True)
+            if not v.active:
+                self.activate(v)
+            elif v.runnable and self.place(v) != cpu:
+                v.migrating = True
+                self.m.kick(cpu)
+        if self.seen[cpu] != self.epoch:
+            self.seen[cpu] = self.epoch
+            self.sort(cpu)
+        if v:
+            self.m.at(self.next_tick(cpu), self.ticker[cpu], cpu)
+
+    def sort(self, cpu):
+        waiting = [v for q in self.queue[cpu] for v in q]
+        for cls, q in enumerate(self.queue[cpu]):
+            q[:] = [v for v in waiting if v.cls == cls]
+            for v in q:
+                v.queued = q
+
+    # ---- accounting ----
+
+    def weight(self, vm):
+        return vm.weight * (len(vm.active) if self.r.weight_of_vcpu else 1)
+
+    def peak_and_park(self, vm, overdrawn, total):
+        """The most that vm may get now, and below which credit its vCPUs are parked, None: never."""
+        peak = self.limit * len(vm.active)
+        if overdrawn:
+            peak += ceil_div(overdrawn * self.weight(vm), total)
+        if not vm.cap:
+            return peak, None
+        cap = ceil_div(vm.cap * self.limit, 100)
+        return min(peak, cap), ceil_div(cap, len(vm.active))
+
+    def divide(self):
+        """Returns [(VM, what it gets, park limit)], and the credit that there was, with all that was handed on."""
+        overdrawn = max(-self.balance, 0)
+        total = left = sum(self.weight(vm) for vm in self.active)
+        credit = self.limit * len(self.cpus) + overdrawn
+        could_use_more, shares = False, []
+        for vm in list(self.active):
+            w = self.weight(vm)
+            left -= w
+            peak, park = self.peak_and_park(vm, overdrawn, total)
+            fair = ceil_div(credit * w, total)
+            if fair < peak:
+                could_use_more = True
+            else:
+                if left:
+                    credit += ceil_div((fair - peak) * total, left)
+                if could_use_more:
+                    self.active.remove(vm)
+                    self.active.insert(0, vm)
+                fair = peak
+            shares.append((vm, fair, park))
+        return self.in_order(shares), credit
+
+    def in_order(self, shares):
+        """Takt gives when all has been computed, in the order that the list has then. In Xen each VM gets
+        its part when it is visited. Who is unparked first may differ by that, no amount does."""
+        return sorted(shares, key=lambda s: self.active.index(s[0]))
+
+    def account(self):
+        if self.active:
+            self.grant(*self.divide())
+            self.epoch += 1
+        else:
+            self.balance = 0
+        if self.active:
+            self.m.at(self.m.now + self.r.period, self.master, self.cpus[0])
+
+    def grant(self, shares, credit):
+        balance, given = 0, {}
+        for vm, fair, park in shares:
+            each = ceil_div(fair, len(vm.active))
+            for v in list(vm.active):
+                given[v] = each
+                balance += self.settle(v, each, park)
+        self.balance = balance
+        self.grants.append((self.m.now, credit, balance, given))
+
+    def settle(self, v, each, park):
+        """Gives v its part and says what follows from that; returns its credit."""
+        v.credit += each
+        if v.credit < 0:
+            v.cls = OVER
+            if park is not None and v.credit < -park and not v.parked:
+                self.m.park(v)
+            v.credit = max(v.credit, -self.limit)
+            return v.credit
+        v.cls = UNDER
+        if v.parked:
+            self.m.unpark(v)
+        if v.credit > self.limit:
+            self.deactivate(v)
+            v.credit = v.credit // 2 if self.r.inactive_half else 0
+        return v.credit
+
+    # ---- queues ----
+
+    def insert(self, v):
+        lists = self.queue[v.cpu]
+        q, at = lists[v.cls], len(lists[v.cls])
+        if v.hint:
+            v.hint = False
+            for worse in lists[v.cls + 1:]:
+                if worse:
+                    q, at = worse, 1
+                    break
+        q.insert(at, v)
+        v.queued = q
+
+    def remove(self, v):
+        v.queued.remove(v)
+        v.queued = None
+
+    def head(self, cpu):
+        for q in self.queue[cpu]:
+            if q:
+                return q[0]
+        return None
+
+    def wake(self, v, boost=True):
+        if boost and v.cls == UNDER:
+            v.cls = BOOST
+        self.insert(v)
+        self.tickle(v)
+
+    def tickle(self, v):
+        current = self.m.pcpus[v.cpu].current
+        if current is None or v.cls < current.cls:
+            self.m.kick(v.cpu)
+        if current is None:
+            return
+        idle = [c for c in self.cpus if self.m.pcpus[c].current is None and c in v.affinity]
+        if not idle:
+            return
+        if self.r.tickle_all:
+            for c in idle:
+                self.m.kick(c)
+            return
+        self.rotor = next((c for c in idle if c > self.rotor), idle[0])
+        self.m.kick(self.rotor)
+
+    def place(self, v):
+        """Where it is, unless it would have to wait there and an idle pCPU is allowed: the next such one."""
+        current = self.m.pcpus[v.cpu].current
+        others = current is not None and current is not v
+        if v.cpu in v.affinity and not others and self.head(v.cpu) is None:
+            return v.cpu
+        idle = [c for c in self.cpus if self.m.pcpus[c].current is None and c in v.affinity]
+        after = [c for c in idle if c > v.cpu]
+        return (after or idle or [v.cpu])[0]
+
+    def yielded(self, v):
+        v.hint = self.r.yield_hint
+
+    # ---- decisions ----
+
+    def decide(self, cpu):
+        v = self.m.pcpus[cpu].current
+        now = self.m.now
+        if v:
+            self.burn(v)
+            if v.runnable and now - v.picked < self.r.ratelimit:
+                v.hint = False
+                return v, self.r.ratelimit
+            if v.runnable:
+                self.insert(v)
+        best = self.head(cpu)
+        if best is None or best.cls == OVER:
+            stolen = self.steal(cpu, best.cls if best else OVER + 1)
+            best = stolen or best
+        if best is None:
+            return None, None
+        self.remove(best)
+        if best.cpu != cpu:
+            best.cpu = cpu
+        if best is not v:
+            best.picked = now
+        best.charged = now
+        if self.ticker[cpu].seq is None:
+            self.m.at(self.next_tick(cpu), self.ticker[cpu], cpu)
+        return best, self.slice_of(best)
+
+    def slice_of(self, _v):
+        return self.r.tslice
+
+    def cyclic(self, cpu):
+        """The other pCPUs, from the neighbour of `cpu` on."""
+        return [c for c in self.cpus if c > cpu] + [c for c in self.cpus if c < cpu]
+
+    def steal(self, cpu, worse):
+        """The first vCPU of a class before `worse` that waits for another pCPU and may run on this one."""
+        for c in self.cyclic(cpu):
+            if self.m.pcpus[c].current is None:
+                continue
+            for v in itertools.chain(*self.queue[c][:worse]):
+                if v.cls >= worse:
+                    break
+                if cpu in v.affinity and v.saved:
+                    return v
+        return None
+
+
+# ---- scenarios ----
+
+def credits(ns):
+    """As a trace record has it: whole credits of 100 us, cut off towards 0, in 32 bits."""
+    return int(ns / 100_000) & 0xFFFFFFFF
+
+
+def settings_and_rules(rng, presets=("faithful-3.4", "faithful-4.0", "faithful-4.1",
+                                             "faithful-4.2", "faithful-4.2")):
+    """Random [hypervisor] keys, and the Rules that they mean."""
+    preset = rng.choice(presets)
+    settings, more = {"sched_preset": preset}, {}
+    if rng.random() < 0.4:
+        tslice = rng.choice((3000, 5000, 10_000, 29_989))
+        tick = max(tslice // 3, 1000)  # as Xen: a third of the slice, in whole us
+        if rng.random() < 0.5:
+            tick = settings["tick_us"] = rng.choice((1000, 1501, 2503))
+        settings["tslice_us"] = tslice
+        more = {"tslice": tslice * 1000, "period": tslice * 1000, "tick": tick * 1000}
+    if preset == "faithful-4.2" and rng.random() < 0.3:
+        settings["ratelimit_us"] = rng.choice((0, 100, 2500))
+        more["ratelimit"] = settings["ratelimit_us"] * 1000
+    return settings, rules_of(preset, **more)
+
+
+def scenario(rng):
+    cpus = rng.choice((1, 1, 1, 2, 3))
+    settings, rules = settings_and_rules(rng)
+    vms, pinned = [], rng.random() < 0.5
+    for i in range(rng.randint(2, 4 + 2 * cpus)):
+        image, cmdline = random_guest(rng)
+        vms.append(VmSpec(f"v{i}", image, cmdline, rng.choice((256, 256, 128, 512, 777)),
+                          rng.choice((0, 0, 0, 20, 45)), rng.choice((1, 1, 1, 2)),
+                          rng.randrange(cpus) if pinned else None))
+    if rng.random() < 0.06:  # hundreds of thousands of yields a second: a tenth of a second will do
+        vms[0].image, vms[0].cmdline = "hostile", "mode=" + rng.choice(("yield", "selfwake"))
+        return Scenario(settings, vms, cpus, 100 * MS, rules=rules)
+    return Scenario(settings, vms, cpus, rules=rules)
+
+
+def pools(s, m):
+    return {"Pool-0": Credit(m, range(s.cpus), s.rules)}
+
+
+def vm(number, spec):
+    return Vm(number, spec.name, spec.weight, spec.cap)
+
+
+def check(run):
+    """Each accounting pass: the credit that there was to divide, and the balance after it."""
+    pool = run.pools["Pool-0"]
+    ours = [(ns, credits(total), credits(balance)) for ns, total, balance, _ in pool.grants]
+    theirs = [(r.ns, r.arg[1], r.arg[2]) for r in run.rec.of(tracestream.ACCOUNT)]
+    for a, b in zip(ours, theirs):
+        if a != b:
+            return [f"accounting (ns, credits, balance): the model has {a}, the simulation {b}"]
+    return [] if len(ours) == len(theirs) else [f"{len(ours)} accounting passes in the model, not {len(theirs)}"]

@@ -1,0 +1,331 @@
+"""A machine in virtual time for the reference models: pCPUs, vCPUs and an event loop.
+
+The machine knows no policy. It does what tests/sim/sim.c does around hv/sched: a kick takes `kick_ns`,
+a switch takes `switch_ns` (charged to the vCPU that comes), the state of the vCPU that leaves is
+saved half-way, and events of the same instant happen in the order in which they were planned.
+
+A policy is an object with these methods (credit.py has one):
+    wake(v)       v became runnable: it woke up or, with boost=False, it is no longer parked
+    remove(v)     v is runnable, waits, and must not wait any longer: it was parked
+    yielded(v)    v, which runs, gives the rest of its slice away
+    place(v)      returns the pCPU on which v had better be
+    decide(cpu)   returns (vCPU or None, slice in ns or None) for pCPU number `cpu`
+"""
+import collections
+import heapq
+
+RUNNING, RUNNABLE, BLOCKED, OFFLINE = range(4)
+
+
+class Timer:
+    __slots__ = ("fn", "seq")
+
+    def __init__(self, fn):
+        self.fn = fn
+        self.seq = None  # None: not planned
+
+
+class Vcpu:
+    """One vCPU. What a policy remembers of it is added by that policy."""
+
+    def __init__(self, vm, index, guest, affinity):
+        self.vm, self.index, self.guest, self.affinity = vm, index, guest, affinity
+        self.cpu = None         # the pCPU where it runs or waits
+        self.blocked = True     # it sleeps
+        self.parked = False     # its VM's cap is used up
+        self.migrating = False  # it runs where it had better not: it is to be taken off and put elsewhere
+        self.saved = True       # no pCPU holds its registers any more, or the one where it runs
+        self.on = False         # it is the current one of its pCPU
+        self.state = BLOCKED
+        self.since = 0          # of its state
+        self.time = [0, 0, 0, 0]
+        self.wait_max = 0       # longest stretch of being runnable
+        self.switches = 0       # how often it was switched to
+        self.remaining = 0      # ns that it still computes before it sleeps; None: for ever
+        self.starts = 0         # how often it has begun or gone on to compute since it woke
+        self.started = None     # since when it computes
+        self.done = None        # the timer of the end of that
+
+    @property
+    def runnable(self):
+        return not self.blocked and not self.parked and not self.migrating
+
+    def __str__(self):
+        return f"{self.vm.name}.{self.index}"
+
+
+class Pcpu:
+    def __init__(self, number):
+        self.number = number
+        self.current = None     # None: idle
+        self.kicked = self.switching = False
+        self.kick = self.slice = None
+
+
+class Machine:
+    def __init__(self, cpus, kick_ns, switch_ns):
+        self.now, self.here = 0, 0  # ns; the pCPU whose event is being handled
+        self.kick_ns, self.switch_ns = kick_ns, switch_ns
+        self.heap, self.seq = [], 0
+        self.vcpus = []
+        self.picks = []             # (ns, pCPU, vCPU or None): what decide() said, each time
+        self.pcpus = [Pcpu(n) for n in range(cpus)]
+        self.policy = [None] * cpus
+        for c in self.pcpus:
+            c.kick = Timer(lambda c=c: self._kicked(c))
+            c.slice = Timer(lambda c=c: self.kick(c.number))
+
+    # ---- time ----
+
+    def at(self, when, timer, cpu):
+        """Plans `timer` for `when`, on pCPU `cpu`; a plan that it had is forgotten."""
+        timer.seq = self.seq
+        heapq.heappush(self.heap, (max(when, self.now), self.seq, cpu, timer))
+        self.seq += 1
+
+    def run_until(self, end):
+        heap = self.heap
+        while heap and heap[0][0] <= end:
+            when, seq, cpu, timer = heapq.heappop(heap)
+            if timer.seq != seq:
+                continue
+            timer.seq = None
+            self.now, self.here = when, cpu
+            timer.fn()
+        self.now = end
+
+    # ---- what a policy may ask for ----
+
+    def kick(self, cpu):
+        c = self.pcpus[cpu]
+        if c.kicked:
+            return
+        c.kicked = True
+        if not c.switching:
+            self.at(self.now + (0 if cpu == self.here else self.kick_ns), c.kick, cpu)
+
+    def park(self, v):
+        v.parked = True
+        if v.on:
+            self.kick(v.cpu)
+        elif not v.blocked:
+            self.policy[v.cpu].remove(v)
+            self._state(v)
+
+    def unpark(self, v):
+        v.parked = False
+        if not v.on and not v.blocked:
+            self._state(v)
+            self.policy[v.cpu].wake(v, boost=False)
+
+    # ---- vCPUs ----
+
+    def add(self, v, cpu):
+        v.cpu = cpu
+        v.done = Timer(lambda: self._burst_over(v))
+        v.alarm = Timer(lambda: self._alarm(v))
+        self.vcpus.append(v)
+
+    def start(self, v):
+        """Its guest begins now: it wakes up, or will."""
+        when = v.guest.begin(v)
+        if when is None or when > self.now:
+            if when is not None:
+                self.at(when, v.alarm, v.cpu)
+            return
+        self.wake(v)
+
+    def wake(self, v):
+        v.blocked = False
+        if v.on or v.parked or v.migrating:
+            return
+        self._state(v)
+        self.policy[v.cpu].wake(v)
+
+    def _state(self, v):
+        if v.on:
+            state = RUNNING
+        elif v.blocked:
+            state = BLOCKED
+        elif v.parked:
+            state = OFFLINE
+        else:
+            state = RUNNABLE
+        if state == v.state:
+            return
+        ns = self.now - v.since
+        v.time[v.state] += ns
+        if v.state == RUNNABLE and ns > v.wait_max:
+            v.wait_max = ns
+        v.state, v.since = state, self.now
+
+    def mark(self):
+        """What is measured begins here."""
+        for v in self.vcpus:
+            v.time = [0, 0, 0, 0]
+            v.since = self.now
+            v.wait_max = v.switches = 0
+
+    def ran(self, v):
+        return v.time[RUNNING] + (self.now - v.since if v.state == RUNNING else 0)
+
+    def longest_wait(self, v):
+        return max(v.wait_max, self.now - v.since if v.state == RUNNABLE else 0)
+
+    # ---- guests ----
+
+    def _compute(self, v):
+        v.started = self.now
+        v.starts += 1
+        if v.remaining is not None:
+            self.at(self.now + v.remaining, v.done, v.cpu)
+
+    def _stop(self, v):
+        if v.started is None:
+            return
+        if v.remaining is not None:
+            v.remaining -= min(self.now - v.started, v.remaining)
+        v.started = None
+        v.done.seq = None
+
+    def _burst_over(self, v):
+        self._stop(v)
+        if not v.guest.is_over(v):
+            v.started, v.remaining = self.now, 0
+            return
+        what, arg = v.guest.next(v, self.now)
+        v.starts = 0
+        if what == "compute":
+            v.remaining = arg
+            self._compute(v)
+            return
+        if what == "yield":
+            v.remaining = arg
+            self.policy[v.cpu].yielded(v)
+        else:
+            v.blocked = True
+            if arg is not None:
+                self.at(arg, v.alarm, v.cpu)
+        self._decide(self.pcpus[v.cpu])
+
+    def _alarm(self, v):
+        self.here = v.cpu
+        v.guest.woke(v, self.now)
+        self.wake(v)
+
+    # ---- pCPUs ----
+
+    def _kicked(self, c):
+        if c.kicked and not c.switching:
+            self._decide(c)
+
+    def _decide(self, c):
+        c.kicked = False
+        c.kick.seq = None
+        prev = c.current
+        if prev:
+            self._stop(prev)
+        v, ns = self.policy[c.number].decide(c.number)
+        self.picks.append((self.now, c.number, v))
+        c.current = v
+        if v is None:
+            c.slice.seq = None
+        else:
+            self.at(self.now + ns, c.slice, c.number)
+        if v is prev:
+            if v and not v.blocked:
+                self._compute(v)
+            return
+        if prev:
+            prev.on = False
+            self._state(prev)
+        if v:
+            v.on = True
+            v.switches += 1
+            self._state(v)
+        c.switching = True
+        if prev:
+            prev.saved = False
+        self.at(self.now + self.switch_ns // 2, Timer(lambda: self._saved(c, prev)), c.number)
+
+    def _saved(self, c, prev):
+        self.here = c.number
+        if prev:
+            prev.saved = True
+            if prev.migrating:
+                self._migrate(prev)
+        rest = self.switch_ns - self.switch_ns // 2
+        self.at(self.now + rest, Timer(lambda: self._arrive(c)), c.number)
+
+    def _migrate(self, v):
+        v.migrating = False
+        v.cpu = self.policy[v.cpu].place(v)
+        if v.runnable:
+            self._state(v)
+            self.policy[v.cpu].wake(v)
+
+    def _arrive(self, c):
+        c.switching = False
+        if c.current:
+            self._compute(c.current)
+        if c.kicked:
+            self.at(self.now, c.kick, c.number)
+
+
+# ---- guests ----
+
+class Spin:
+    """It computes for ever."""
+
+    def begin(self, v):
+        v.remaining = None
+        return 0
+
+
+class Periodic:
+    """It wakes each `period` ns, from `phase` on, and computes for `work` ns, for all that it missed."""
+
+    def __init__(self, period, work, phase=0):
+        self.period, self.work, self.due = period, work, phase
+
+    def begin(self, v):
+        v.remaining = self.work
+        return self.due
+
+    def is_over(self, _v):
+        return True
+
+    def next(self, _v, now):
+        self.due += self.period
+        return ("compute", self.work) if self.due <= now else ("sleep", self.due)
+
+    def woke(self, v, _now):
+        v.remaining = self.work
+
+
+class Script:
+    """It does what it was seen to do. A step is (ns of computing, in how many stretches, "sleep", when it
+    woke then or None) or (ns, stretches, "yield", None). After the last it computes for ever.
+
+    The stretches decide only when a burst is over at the very ns of a preemption: whether the guest fell
+    asleep right before that, or as soon as it ran again (a guest that sleeps by the clock may)."""
+
+    def __init__(self, first_wake, steps):
+        self.first, self.steps = first_wake, collections.deque(steps)
+
+    def _burst(self):
+        return self.steps[0][0] if self.steps else None
+
+    def begin(self, v):
+        v.remaining = self._burst()
+        return self.first
+
+    def is_over(self, v):
+        return v.starts >= self.steps[0][1]
+
+    def next(self, _v, _now):
+        _, _, what, arg = self.steps.popleft()
+        return what, self._burst() if what == "yield" else arg
+
+    def woke(self, v, _now):
+        v.remaining = self._burst()
