@@ -97,6 +97,9 @@ static void read_firmware(void) {
     if (acpi_parse(&acpi, boot.rsdp, boot.rsdp_len) < 0) log_warn("no usable ACPI tables: one CPU");
     acpi_power_init(&acpi.power);
     if (acpi.bad_tables) log_warn("%u ACPI tables are malformed and were left out", acpi.bad_tables);
+    if (acpi.repeated_tables)
+        log_warn("of %u ACPI tables there was one of the same kind before: the first counts",
+                 acpi.repeated_tables);
 }
 
 static void platform_init(void) {

@@ -321,6 +321,7 @@ static void check_tables(void) {
     printf("ioapics: %u\n", info.nr_ioapics);
     printf("overrides: %u\n", info.nr_overrides);
     printf("malformed tables: %u\n", info.bad_tables);
+    if (info.repeated_tables) printf("repeated tables: %u\n", info.repeated_tables);
     printf("hpet: %lx\n", info.hpet_addr);
     printf("ecam: %lx\n", info.nr_ecams ? info.ecam[0].base : 0);
     printf("ecam windows: %u\n", info.nr_ecams);

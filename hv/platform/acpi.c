@@ -362,27 +362,39 @@ static void parse_wdat(struct acpi_info *a, const u8 *t, u32 len) {
 
 static void parse_ivrs(struct acpi_info *a, const u8 *t, u32 len) { a->ivrs = true; }
 
+/* Of tables that are there more than once the first counts, as in Linux: a second MADT numbers the same CPUs
+ * and IOAPICs differently, and both together describe a machine that does not exist. There may be many SSDTs. */
 static void parse_table(struct acpi_info *a, u64 pa) {
     static const struct {
         char signature[5];
         u8 least;
         void (*parse)(struct acpi_info *a, const u8 *t, u32 len);
-    } kinds[] = { { "APIC", MADT_ENTRIES, parse_madt },
-                  { "HPET", HPET_LEAST, parse_hpet },
-                  { "MCFG", MCFG_ENTRIES + MCFG_ENTRY, parse_mcfg },
-                  { "SRAT", SRAT_ENTRIES, parse_srat },
-                  { "DMAR", 48, parse_dmar },
-                  { "IVRS", 48, parse_ivrs },
-                  { "SPCR", SPCR_LEAST, parse_spcr },
-                  { "FACP", FADT_V1_LEN, parse_fadt },
-                  { "SSDT", HEADER, parse_ssdt },
-                  { "WDAT", 68, parse_wdat } };
+        bool many;
+    } kinds[] = {
+        { "APIC", MADT_ENTRIES, parse_madt, false },
+        { "HPET", HPET_LEAST, parse_hpet, false },
+        { "MCFG", MCFG_ENTRIES + MCFG_ENTRY, parse_mcfg, false },
+        { "SRAT", SRAT_ENTRIES, parse_srat, false },
+        { "DMAR", 48, parse_dmar, false },
+        { "IVRS", 48, parse_ivrs, false },
+        { "SPCR", SPCR_LEAST, parse_spcr, false },
+        { "FACP", FADT_V1_LEN, parse_fadt, false },
+        { "SSDT", HEADER, parse_ssdt, true },
+        { "WDAT", 68, parse_wdat, false },
+    };
     u32 len;
     const u8 *t = table_at(a, pa, &len);
 
     if (t && a->nr_tables < ACPI_MAX_TABLES) a->table[a->nr_tables++] = (struct acpi_table){ pa, len };
-    for (u32 i = 0; t && i < ARRAY_SIZE(kinds); i++)
-        if (!memcmp(t, kinds[i].signature, 4) && len >= kinds[i].least) kinds[i].parse(a, t, len);
+    for (u32 i = 0; t && i < ARRAY_SIZE(kinds); i++) {
+        if (memcmp(t, kinds[i].signature, 4) || len < kinds[i].least) continue;
+        if (a->kinds_seen & BIT(i) && !kinds[i].many) {
+            a->repeated_tables++;
+        } else {
+            kinds[i].parse(a, t, len);
+            a->kinds_seen |= BIT(i);
+        }
+    }
 }
 
 /* Reads the root table at `pa`, whose entries have `width` bytes. */

@@ -157,6 +157,8 @@ struct acpi_info {
     } serial;
     bool x2apic_opt_out; /* firmware asks that x2APIC is not switched on */
     u32 bad_tables;      /* a length or checksum did not hold: ignored, or what follows in it */
+    u32 repeated_tables; /* there was one of the same kind before: ignored */
+    u32 kinds_seen;      /* a bit for each kind of table that parse_table() knows */
 };
 
 /* Is x2APIC to be used by CPUs that have it? Firmware's wish counts, unless it has switched it

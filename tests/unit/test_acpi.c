@@ -310,6 +310,26 @@ static void test_root_falls_back(void **state) {
     assert_int_equal(info.bad_tables, 1);
 }
 
+/* Notebooks with two MADTs are known, for systems of which some do not know how to read the one. Both have
+ * all CPUs and IOAPICs, numbered differently: the first one counts, as in Linux. */
+static void test_two_madts(void **state) {
+    static const u32 at[] = { 0x2000, 0x4000, 0x2000 };
+
+    madt_begin();
+    madt_cpu(0, 1);
+    madt_end();
+    madt_at = 0x4000 + 44;
+    madt_cpu(4, 1);
+    madt_cpu(5, 1);
+    table(0x4000, "APIC", madt_at - 0x4000);
+    root(true, 3, at);
+    assert_int_equal(parse(), 0);
+    assert_int_equal(info.nr_cpus, 1);
+    assert_int_equal(info.apic_id[0], 0);
+    assert_int_equal(info.repeated_tables, 2);
+    assert_int_equal(info.bad_tables, 0);
+}
+
 /* The second checksum of the RSDP covers the XSDT's address. */
 static void test_second_checksum(void **state) {
     static const u32 at[] = { 0x2000 };
@@ -767,6 +787,7 @@ int main(void) {
         cmocka_unit_test_setup(test_boot_cpu_of_many, setup),
         cmocka_unit_test_setup(test_checksums, setup),
         cmocka_unit_test_setup(test_root_falls_back, setup),
+        cmocka_unit_test_setup(test_two_madts, setup),
         cmocka_unit_test_setup(test_second_checksum, setup),
         cmocka_unit_test_setup(test_length_beyond_memory, setup),
         cmocka_unit_test_setup(test_others, setup),
