@@ -25,11 +25,13 @@ struct net_buf *backlog_take(struct backlog *b) {
 void backlog_done(struct backlog *b) { __atomic_store_n(&b->count, b->count - 1, __ATOMIC_SEQ_CST); }
 
 /* Lines 4 to 13: what was acknowledged early has been taken over by TCP, so its rcv.nxt is where to go on
- * from. A gap that TCP still waits to be filled keeps this off. */
+ * from. A gap that TCP still waits to be filled keeps this off. So does a FIN in the backlog: what a peer sends
+ * behind its FIN is refused by TCP, and must not have been acknowledged. */
 static void resync(struct backlog *b, const struct rcv_view *rcv) {
+    if (!b->first) b->may_end = false;
     if ((b->first && b->online) || seq_before(rcv->nxt, b->nxt)) return;
     b->nxt = rcv->nxt;
-    b->online = !rcv->hole;
+    b->online = !rcv->hole && !b->may_end;
 }
 
 enum backlog_verdict backlog_add(struct backlog *b, const struct rcv_view *rcv, struct net_buf *nb,
@@ -48,6 +50,7 @@ enum backlog_verdict backlog_add(struct backlog *b, const struct rcv_view *rcv, 
     /* Lines 21 and 22; bl.nxt moves only over what is kept. */
     if (!room) return BACKLOG_DROPPED;
     append(b, nb);
+    if (!nb->plain) b->may_end = true;
     nb->early = b->online && in_order;
     if (!nb->early) return BACKLOG_KEPT;
     b->nxt += nb->len;

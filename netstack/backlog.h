@@ -18,8 +18,9 @@ struct backlog {
     u32 count; /* threads read it: a socket is not taken while segments wait */
     u32 nxt;   /* bl.nxt: what is next in order behind the backlog */
     bool online;
-    u32 acked; /* the highest acknowledgement number that was sent on this connection */
-    u32 edge;  /* the highest right edge of a window that was promised */
+    bool may_end; /* a segment that may end the stream waits here: where, TCP says on release */
+    u32 acked;    /* the highest acknowledgement number that was sent on this connection */
+    u32 edge;     /* the highest right edge of a window that was promised */
 };
 
 /* What Algorithm 1 reads of the connection. */

@@ -447,6 +447,26 @@ static void test_fin_with_data(void **state) {
     assert_int_equal(read_some(), 0);
 }
 
+/* A peer that ends its stream and then sends beyond that end. Where the end is, only TCP finds out, on release:
+ * nothing may be acknowledged early behind it. */
+static void test_data_behind_a_fin(void **state) {
+    for (u32 gap = 0; gap <= 280; gap += 280) {
+        open_with(NET_OWNER, true, 0);
+        sock_own(s);
+        peer_segment(&p, FIN | ACK, p.nxt + gap, NULL, 0);
+        for (u32 i = 0; i < 10; i++) peer_data(&p, i * 1000, 1000);
+        assert_int_equal(acked(), 0);
+        sock_release(s);
+        wire_pass(300);
+        assert_in_range(acked(), gap + 1, 1001); /* lwIP takes the whole segment in which the end is */
+        assert_false(p.flags & RST);
+        assert_int_equal(net_stats()->early_lost, 0);
+        expect_stream(acked() - 1);
+        assert_int_equal(read_some(), 0);
+        end(state);
+    }
+}
+
 static void test_rst(void **state) {
     open_with(NET_OWNER, true, 0);
     sock_own(s);
@@ -563,6 +583,7 @@ int main(void) {
         cmocka_unit_test_teardown(test_gap_leaves_room, end),
         cmocka_unit_test_teardown(test_fin, end),
         cmocka_unit_test_teardown(test_fin_with_data, end),
+        cmocka_unit_test(test_data_behind_a_fin),
         cmocka_unit_test_teardown(test_rst, end),
         cmocka_unit_test_teardown(test_rst_out_of_order, end),
         cmocka_unit_test_teardown(test_abort, end),
