@@ -25,8 +25,8 @@ struct net_buf *backlog_take(struct backlog *b) {
 void backlog_done(struct backlog *b) { __atomic_store_n(&b->count, b->count - 1, __ATOMIC_SEQ_CST); }
 
 /* Lines 4 to 13: what was acknowledged early has been taken over by TCP, so its rcv.nxt is where to go on
- * from. A gap that TCP still waits to be filled keeps this off. So does a FIN in the backlog: what a peer sends
- * behind its FIN is refused by TCP, and must not have been acknowledged. */
+ * from. A gap that TCP still waits to be filled keeps this off. So does a FIN in the backlog: what a peer
+ * sends behind its FIN is refused by TCP, and must not have been acknowledged. */
 static void resync(struct backlog *b, const struct rcv_view *rcv) {
     if (!b->first) b->may_end = false;
     if ((b->first && b->online) || seq_before(rcv->nxt, b->nxt)) return;

@@ -362,8 +362,9 @@ static void parse_wdat(struct acpi_info *a, const u8 *t, u32 len) {
 
 static void parse_ivrs(struct acpi_info *a, const u8 *t, u32 len) { a->ivrs = true; }
 
-/* Of tables that are there more than once the first counts, as in Linux: a second MADT numbers the same CPUs
- * and IOAPICs differently, and both together describe a machine that does not exist. There may be many SSDTs. */
+/* Of tables that are there more than once the first counts, as in Linux: a second MADT numbers the same
+ * CPUs and IOAPICs differently, and both together describe a machine that does not exist. Only of SSDTs
+ * there may be many. */
 static void parse_table(struct acpi_info *a, u64 pa) {
     static const struct {
         char signature[5];

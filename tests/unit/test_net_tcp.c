@@ -447,8 +447,8 @@ static void test_fin_with_data(void **state) {
     assert_int_equal(read_some(), 0);
 }
 
-/* A peer that ends its stream and then sends beyond that end. Where the end is, only TCP finds out, on release:
- * nothing may be acknowledged early behind it. */
+/* A peer that ends its stream and then sends beyond that end. Where the end is, only TCP finds out, on
+ * release: nothing may be acknowledged early behind it. */
 static void test_data_behind_a_fin(void **state) {
     for (u32 gap = 0; gap <= 280; gap += 280) {
         open_with(NET_OWNER, true, 0);
