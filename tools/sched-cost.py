@@ -3,7 +3,7 @@
 
 A decision is wake + insert + charge + pick + switch, a handover yield + pick + switch. Either may take 1.5 times what it
 takes plain credit, and must not grow by more than a factor of 2 from 2 to 256 vCPUs on a CPU, orders by credit or deadline by
-4. An accounting pass with the sorting that follows may take 150 instructions per active vCPU, beyond what a pass costs whoever
+4. An accounting pass with the sorting that follows may take 200 instructions per active vCPU, beyond what a pass costs whoever
 is active (two timers, the tick of the current vCPU), vTurbo's exchange of shares 1,500 for 8 VMs. The machine's part (clock,
 timer, kick) is left out. Prints a table; exits 1 if a limit is exceeded. With -j the table goes to stderr
 and JSON to stdout.
@@ -24,7 +24,7 @@ PROGRAM = os.path.join(ROOT, "build", "sched-cost")
 MODES = ("decision", "handover")
 PLAIN = "credit"
 ORDERED = ("order-credit", "vslicer-edf", "vslicer-frequency")
-MOST, GROWTH, ORDERED_GROWTH, PASS, EXCHANGE = 1.5, 2, 4, 150, 1500
+MOST, GROWTH, ORDERED_GROWTH, PASS, EXCHANGE = 1.5, 2, 4, 200, 1500
 
 
 def build():

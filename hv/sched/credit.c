@@ -93,11 +93,14 @@ static struct credit_vcpu *queue_head(struct credit_cpu *cc) {
     return cc->queues ? list_first(&cc->queue[next_queue(cc, 0)], struct credit_vcpu, link) : NULL;
 }
 
+/* Are there ranks by credit within UNDER? Micro-slices have an order of their own. */
+static bool ranked(const struct credit_pool *cp) { return cp->knob.order == ORDER_CREDIT && !cp->nr_ls; }
+
 /* The queue for a vCPU of its class, among those of UNDER by its credit. */
 static enum credit_queue queue_for(const struct credit_pool *cp, const struct credit_vcpu *cv) {
     u32 missing;
 
-    if (cv->cls != CLASS_UNDER || cp->knob.order != ORDER_CREDIT) return queue_of[cv->cls];
+    if (cv->cls != CLASS_UNDER || !ranked(cp)) return queue_of[cv->cls];
     missing =
         (u32)((cp->period - MIN((u64)MAX(cv->credit, 0), cp->period)) * (Q_LATER - Q_UNDER) / cp->period);
     return Q_UNDER + MIN(missing, Q_LATER - Q_UNDER - 1);
@@ -157,7 +160,7 @@ static void sort_queue(struct credit_pool *cp, u32 cpu) {
     for (int q = 0; q < Q_NR; q++) list_init(&sorted[q]);
     for (u32 q = next_queue(cc, 0); q < Q_NR; q = next_queue(cc, q + 1)) {
         enum credit_class cls = class_of_queue(q);
-        bool by_credit = (cp->knob.order == ORDER_CREDIT && q == Q_UNDER) || (q > Q_UNDER && q < Q_LATER);
+        bool by_credit = (ranked(cp) && q == Q_UNDER) || (q > Q_UNDER && q < Q_LATER);
 
         list_for_each_safe(cv, &cc->queue[q], struct credit_vcpu, link) {
             if (cls != cv->cls || by_credit) cv->queue = queue_for(cp, cv);

@@ -76,6 +76,7 @@ struct credit_dom {
     u32 share_pct, queues;    /* shared.c: P_i; V_i, 0 its active vCPUs */
     u32 io_setting;           /* auto: the label */
     bool io, kept;            /* kept: is granted credit whether it runs or not (aca) */
+    bool saturated;           /* its weight entitles all its active vCPUs to whole pCPUs */
     u64 given, need;          /* in the last pass, ns */
     i64 moved;                /* of it by sharing */
     /* vturbo.c, ns */

@@ -5,7 +5,7 @@
  *   peak(VM)   = min(T * active vCPUs + its share of what was overdrawn, cap)
  *
  * A VM gets fair or peak, whichever is less; what it cannot use raises C for those after it. All in ns,
- * rounded up. After a pass the credit of every active vCPU is in [-T, T].
+ * rounded up. After a pass the credit of every active vCPU is at most T and at least lowest().
  *
  * Above T a vCPU has not used its share. overflow = inactive (Xen): it leaves the list, keeps half or
  * nothing, and earns no more until it runs again; what it was given is lost to the others, and only
@@ -16,9 +16,11 @@
  */
 #include "sched/credit.h"
 
+#define FLOOR_PERIODS 4 /* of debt are remembered, see lowest() */
+
 struct pass {
     i64 credit;  /* C: what is still to be divided, as if among all */
-    u64 all;     /* T * pCPUs */
+    u64 all;     /* the same without steering: T * pCPUs, and what is handed on of that */
     u64 weight;  /* W */
     u64 left;    /* weight of the VMs not yet visited */
     bool wanted; /* an earlier VM could have used more */
@@ -47,17 +49,27 @@ static u64 peak_of(const struct credit_pool *cp, const struct credit_dom *cd, u6
     return credit_room(cp, cd);
 }
 
+/* What the VM is entitled to by weight, and by what others leave, before the sum of credit is
+ * steered. Says whether that is as much as its active vCPUs can run. `s->left` no longer counts
+ * this VM. */
+static u64 entitlement(const struct credit_pool *cp, struct credit_dom *cd, u64 peak, struct pass *s) {
+    u64 full = cp->period * cd->nr_active, most = MIN(peak, full);
+    u64 fair = credit_part(s->all, cd->counted, s->weight);
+
+    cd->saturated = fair >= full;
+    if (s->left && fair > most) s->all += credit_part(fair - most, s->weight, s->left);
+    return fair;
+}
+
 /* How much this VM gets. What it cannot use is handed on; a VM with such a surplus moves to the front if
  * it came too late for those before it. */
 static u64 grant(struct credit_pool *cp, struct credit_dom *cd, struct pass *s) {
     u64 w = cd->counted, peak = peak_of(cp, cd, w, s), fair = credit_part((u64)s->credit, w, s->weight);
 
     s->left -= w;
-    if (cd->cap) {
-        peak = MIN(peak, credit_cap(cp, cd));
-        if (cp->knob.overflow == OVERFLOW_HAND_ON && credit_part(s->all, w, s->weight) >= peak)
-            fair = MAX(fair, peak); /* steering is not to cut into what the cap leaves */
-    }
+    if (cd->cap) peak = MIN(peak, credit_cap(cp, cd));
+    if (cp->knob.overflow == OVERFLOW_HAND_ON && entitlement(cp, cd, peak, s) >= peak && cd->cap)
+        fair = MAX(fair, peak); /* Steering must not take away what the cap allows. */
     if (fair < peak) {
         s->wanted = true;
         return fair;
@@ -87,6 +99,32 @@ static u64 divide(const struct credit_pool *cp, const struct credit_dom *cd, u64
     return n ? (given + n - 1) / n : level;
 }
 
+/* May the vCPU run on every pCPU of the pool? Only then does credit, which is granted to the pool
+ * as a whole, say who of two vCPUs has run too much. */
+static bool roams(const struct sched_pool *p, const struct sched_vcpu *v) {
+    struct cpumask forbidden = cpumask_minus(&p->cpus, &v->affinity);
+
+    return cpumask_empty(&forbidden);
+}
+
+/* The least credit that a vCPU has after a pass. With overflow = hand_on nothing is forgiven to a
+ * vCPU before it owes FLOOR_PERIODS periods, because on several pCPUs one of a small weight often
+ * runs while it is OVER. */
+static i64 lowest(const struct sched_pool *p, const struct sched_vcpu *v) {
+    const struct credit_pool *cp = credit_pool(p);
+    bool remember = cp->knob.overflow == OVERFLOW_HAND_ON && roams(p, v);
+
+    return cp->over_below - (i64)cp->period * (remember ? FLOOR_PERIODS : 1);
+}
+
+/* Does a vCPU that has a period's credit left compete with others for a pCPU? Then its credit is
+ * part of the sum that is steered to 0. If it does not, it would push all the others below 0,
+ * where weights do not count: a vCPU that sleeps, and one that is entitled to a whole pCPU, and
+ * so keeps this credit although it runs all the time. */
+static bool competes(const struct sched_pool *p, const struct sched_vcpu *v) {
+    return sched_runnable(v) && !(credit_dom(v->dom)->saturated && roams(p, v));
+}
+
 /* Gives an active vCPU its part and draws the consequences; it is parked below `park`. Returns what counts
  * in the balance. */
 static i64 settle(struct sched_pool *p, struct credit_vcpu *cv, u64 part, i64 park) {
@@ -100,7 +138,7 @@ static i64 settle(struct sched_pool *p, struct credit_vcpu *cv, u64 part, i64 pa
     cv->cls = boosted ? cp->boost(p, cv, BOOST_CREDIT) : credit_class_of(cp, cv);
     if (cv->credit < 0) {
         if (cv->credit < park && !v->parked) sched_park(p, v, true);
-        cv->credit = MAX(cv->credit, cp->over_below - limit);
+        cv->credit = MAX(cv->credit, lowest(p, v));
         return cv->credit;
     }
     if (v->parked) sched_park(p, v, false);
@@ -108,7 +146,7 @@ static i64 settle(struct sched_pool *p, struct credit_vcpu *cv, u64 part, i64 pa
     if (credit_dom(v->dom)->kept) return cv->credit = limit;
     if (cv->credit > limit || (had >= limit && !sched_runnable(v))) credit_set_active(p, cv, false);
     if (cv->credit > limit) cv->credit = cp->knob.inactive_reset == RESET_HALF ? cv->credit / 2 : 0;
-    return !hand_on || cv->credit < limit || (!boosted && sched_runnable(v)) ? cv->credit : 0;
+    return !hand_on || cv->credit < limit || (!boosted && competes(p, v)) ? cv->credit : 0;
 }
 
 /* aca_shorten: the part of a period in which those that take part do not sleep. */

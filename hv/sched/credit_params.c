@@ -63,7 +63,9 @@ const struct param credit_params[] = {
     .ratelimit_exact = 1, .debit = DEBIT_TIME, .weight_scope = SCOPE_DOM, .inactive_reset = RESET_HALF,      \
     .tickle = TICKLE_SMART, .activate = ACTIVATE_BURN, .demote = DEMOTE_BURN, .yield_hint = 1,               \
     .balance = BALANCE_FULL, .overflow = OVERFLOW_HAND_ON, .requeue = REQUEUE_HEAD
-#define HARDENED TIMES(30000, 1000), BOOST(BOOST_STOCK), RULES
+/* Without a slicer, which has an order of its own. */
+#define RANKED   RULES, .order = ORDER_CREDIT
+#define HARDENED TIMES(30000, 1000), BOOST(BOOST_STOCK), RANKED
 #define XEN      BOOST(BOOST_STOCK), .boost_on_migrate = 1
 #define XEN_41                                                                                               \
     XEN, .debit = DEBIT_TIME, .weight_scope = SCOPE_VCPU, .inactive_reset = RESET_HALF, .yield_hint = 1,     \
@@ -79,16 +81,16 @@ const struct sched_preset credit_presets[] = {
     PRESET("faithful-4.0", TIMES(30000, 0), XEN, .debit = DEBIT_TIME),
     PRESET("faithful-4.1", TIMES(30000, 0), XEN_41),
     PRESET("faithful-4.2", TIMES(30000, 1000), XEN_41),
-    PRESET("uniform-1ms", TIMES(1000, 500), BOOST(BOOST_STOCK), RULES),
-    PRESET("aggressive", TIMES(30000, 1000), BOOST(BOOST_AGGRESSIVE), RULES),
-    PRESET("anticipatory", TIMES(30000, 1000), BOOST(BOOST_ANTICIPATORY), RULES),
+    PRESET("uniform-1ms", TIMES(1000, 500), BOOST(BOOST_STOCK), RANKED),
+    PRESET("aggressive", TIMES(30000, 1000), BOOST(BOOST_AGGRESSIVE), RANKED),
+    PRESET("anticipatory", TIMES(30000, 1000), BOOST(BOOST_ANTICIPATORY), RANKED),
     PRESET("vslicer", TIMES(30000, 1000), BOOST(BOOST_OFF), RULES, .slicer = SLICER_VSLICER),
     PRESET("vslicer-paper-prototype", TIMES(30000, 0), XEN, .debit = DEBIT_TIME, .slicer = SLICER_VSLICER),
     PRESET("sc", HARDENED, .share = SHARE_PRORATA),
     PRESET("aca", HARDENED, .aca = 1),
     PRESET("sc+aca", HARDENED, .share = SHARE_PRORATA, .aca = 1),
     /* "Coexisting scheduling policies", section 4: slices of 3 ms and ten times the accounting */
-    PRESET("pool-io", TIMES(3000, 500), BOOST(BOOST_STOCK), RULES),
+    PRESET("pool-io", TIMES(3000, 500), BOOST(BOOST_STOCK), RANKED),
     /* a turbo pool: short slices, and accounting as often (VT-22); who has credit goes round, nobody is
      * boosted */
     PRESET("turbo", TIMES(100, 0), .tick_us = 100, .period_us = 100, BOOST(BOOST_OFF), RULES),

@@ -21,7 +21,7 @@ pool = {pool}
 
 
 # Round robin: who runs is demoted before its slice ends, by accounting three times a slice, and not cut short by it.
-RING = "demote = account\nperiod_us = 10000\nboost = off"
+RING = "demote = account\nperiod_us = 10000\nboost = off\norder = fifo"
 
 SERVED = """\
 [hypervisor]

@@ -100,7 +100,8 @@ static void test_mean_wait(void **state) {
         double sum = 0;
         u64 off = 0;
 
-        sim_param(p, p, "demote", DEMOTE_ACCOUNT); /* round robin */
+        sim_param(p, p, "demote", DEMOTE_ACCOUNT); /* round robin, */
+        sim_param(p, p, "order", ORDER_FIFO);      /* whoever has more credit left */
         vm(p, "l", 10000, HOG);
         for (u32 k = 1; k < cases[c].n; k++) vm(p, "n", 0, HOG);
         sim_run_until(33 * NS_PER_S);
@@ -275,7 +276,8 @@ static void test_disk_completions(void **state) {
 
     for (u32 on = 0; on < 2; on++) {
         struct sched_pool *p = start(1, on ? SLICER_VSLICER : SLICER_OFF, false);
-        sim_param(p, p, "demote", DEMOTE_ACCOUNT); /* round robin */
+        sim_param(p, p, "demote", DEMOTE_ACCOUNT); /* round robin, */
+        sim_param(p, p, "order", ORDER_FIFO);      /* whoever has more credit left */
         struct sim_dom *d = vm(p, "disk", 5000, reads);
 
         for (u32 k = 0; k < 3; k++) vm(p, "n", 0, HOG);
