@@ -288,13 +288,22 @@ static struct credit_vcpu *steal(struct sched_pool *p, u32 cpu, enum credit_clas
 
 /* ---- burning ---- */
 
+/* Takes `ns` of credit, which a vCPU used, from it. */
 static void charge(struct sched_pool *p, struct credit_vcpu *cv, u64 ns) {
     const struct credit_pool *cp = credit_pool(p);
 
     cv->credit -= (i64)ns;
-    credit_dom(cv->vcpu->dom)->used += ns;
     if (cp->knob.activate == ACTIVATE_BURN && !is_active(cv)) credit_set_active(p, cv, true);
     if (cp->knob.demote == DEMOTE_BURN && cv->credit < cp->over_below) boost(p, cv, BOOST_CREDIT);
+}
+
+/* Of `ns` that a vCPU ran, what it is charged for: the nearest number of whole units of credit.
+ * What is over, or too much, is remembered for the next time, also while the vCPU does not run. */
+static u64 whole_units(const struct credit_pool *cp, struct credit_vcpu *cv, u64 ns) {
+    i64 unit = (i64)cp->unit, total = (i64)ns + cv->unbilled, billed = (total + unit / 2) / unit * unit;
+
+    cv->unbilled = total - billed;
+    return (u64)billed;
 }
 
 static void burn(struct sched_pool *p, struct credit_vcpu *cv) {
@@ -304,7 +313,8 @@ static void burn(struct sched_pool *p, struct credit_vcpu *cv) {
     cv->billed = p->now;
     cv->left = cv->left > ns + cp->tslice / 16 ? cv->left - ns : 0; /* a rest not worth a switch is none */
     cv->micro -= MIN(cv->micro, ns);
-    if (ns && cp->knob.debit == DEBIT_TIME) charge(p, cv, ns);
+    credit_dom(cv->vcpu->dom)->used += ns;
+    if (ns && cp->knob.debit == DEBIT_TIME) charge(p, cv, cp->unit ? whole_units(cp, cv, ns) : ns);
 }
 
 /* ---- tick and accounting ---- */
@@ -336,7 +346,7 @@ static void tick_current(struct sched_pool *p, u32 cpu, struct sched_vcpu *v) {
     boost(p, cv, BOOST_TICK);
     if (cv->cls != before) sched_trace(p, v, TRC_BOOST, 0, 0, 0);
     burn(p, cv);
-    if (cp->knob.debit == DEBIT_TICK) charge(p, cv, cp->tick);
+    if (cp->knob.debit == DEBIT_TICK) charge(p, cv, credit_cut_off(cp, cp->tick));
     if (!is_active(cv))
         credit_set_active(p, cv, true);
     else if (!v->migrating && sched_runnable(v) && place(p, v) != cpu)
@@ -546,18 +556,27 @@ static void copy_to_turbo(struct sched_pool *p) {
     credit_weights_changed(p->turbo);
 }
 
+/* Why the times do not go together, a sentence; NULL: they do. `tick` and `period` are those in
+ * use, in us. */
+static const char *times_conflict(const struct credit_knobs *k, u32 tick, u32 period) {
+    if (tick > period) return "tick_us is longer than period_us";
+    if (k->ratelimit_us > k->tslice_us) return "ratelimit_us is longer than tslice_us";
+    if (k->ratelimit_us && k->ratelimit_us < 100) return "ratelimit_us is 0 or at least 100";
+    if (k->credit_unit_us && period % k->credit_unit_us)
+        return "the accounting period is not a multiple of credit_unit_us";
+    return NULL;
+}
+
 static int changed(struct sched_pool *p, const struct param *e, const char **why) {
     struct credit_pool *cp = credit_pool(p);
     const struct credit_knobs *k = &cp->knob;
-    u32 slice = k->tslice_us, tick = k->tick_us, period = k->period_us, limit = k->ratelimit_us;
+    u32 slice = k->tslice_us, tick = k->tick_us, period = k->period_us;
 
     if (!tick) /* three a slice, one if the slice is short, but not more than a thousand a second */
         tick = MAX(slice >= 3000 ? slice / 3 : slice, 1000);
     if (!period) period = MAX(slice, tick);
-    *why = tick > period          ? "tick_us is longer than period_us"
-           : limit > slice        ? "ratelimit_us is longer than tslice_us"
-           : limit && limit < 100 ? "ratelimit_us is 0 or at least 100"
-                                  : credit_conflict(p);
+    *why = times_conflict(k, tick, period);
+    if (!*why) *why = credit_conflict(p);
     if (*why) return -EINVAL;
     list_for_each(d, &p->doms, struct sched_dom, in_pool) classify(p, d);
     credit_weights_changed(p);
@@ -569,7 +588,8 @@ static int changed(struct sched_pool *p, const struct param *e, const char **why
     cp->tslice = slice * NS_PER_US;
     cp->tick = tick * NS_PER_US;
     cp->period = cp->this_period = period * NS_PER_US;
-    cp->ratelimit = limit * NS_PER_US;
+    cp->ratelimit = k->ratelimit_us * NS_PER_US;
+    cp->unit = k->credit_unit_us * NS_PER_US;
     cp->boost = boost_policies[k->boost];
     cpumask_for_each(cpu, &p->cpus) {
         if (credit_cpu(cpu)->ticking) start_tick(p, cpu);

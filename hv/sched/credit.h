@@ -31,6 +31,7 @@ struct credit_knobs {
     u32 debit, weight_scope, inactive_reset, tickle, activate, demote;
     u32 boost, boost_levels, boost_hold_us, boost_on_migrate, yield_hint, balance, overflow, requeue;
     u32 order, slicer, slicer_infer_us, share, aca, aca_shorten;
+    u32 credit_unit_us;                            /* 0: to the ns */
     u32 turbo_max, turbo_low, turbo_high, auto_io; /* governor.c */
     u32 fault;
 };
@@ -57,6 +58,7 @@ struct credit_vcpu {
     struct list active; /* in credit_dom.active; empty: inactive */
     i64 credit;
     u64 billed;    /* running: charged up to here */
+    i64 unbilled;  /* ns that it ran and was not charged for, see `unit`; below 0: it was charged too much */
     u64 picked_at; /* running: since when */
     u64 left;      /* of its slice */
     u64 ran_until; /* last time it left a pCPU */
@@ -115,6 +117,7 @@ extern boost_policy *const boost_policies[]; /* by the knob */
 struct credit_pool {
     struct credit_knobs knob;            /* first: it is what presets set */
     u64 tslice, tick, period, ratelimit; /* derived from the knobs, ns */
+    u64 unit;                            /* credit is a multiple of so many ns; 0: of 1 */
     boost_policy *boost;
     u64 this_period; /* the one that runs: aca_shorten */
     i64 over_below;  /* whose credit is less is OVER */
@@ -145,15 +148,27 @@ static inline enum credit_class credit_class_of(const struct credit_pool *cp, co
     return cv->credit < cp->over_below ? CLASS_OVER : CLASS_UNDER;
 }
 
+/* ns of credit in whole units: rounded up, as all that is granted is, or cut off. */
+static inline u64 credit_round_up(const struct credit_pool *cp, u64 ns) {
+    return cp->unit ? (ns + cp->unit - 1) / cp->unit * cp->unit : ns;
+}
+static inline u64 credit_cut_off(const struct credit_pool *cp, u64 ns) {
+    return cp->unit ? ns - ns % cp->unit : ns;
+}
+
 /* What its cap leaves a VM of a period's credit. */
 static inline u64 credit_cap(const struct credit_pool *cp, const struct credit_dom *cd) {
-    u64 ns = (cd->cap * cp->period + 99) / 100;
+    u64 ns = credit_round_up(cp, (cd->cap * cp->period + 99) / 100);
 
     return cd->cap ? ns - MIN(ns, cd->turbo_ns) : ~0ull;
 }
 
 /* a * b / c rounded up, for a result that fits; b and c are below 2^32. */
 static inline u64 credit_part(u64 a, u64 b, u64 c) { return a / c * b + (a % c * b + c - 1) / c; }
+/* The same in whole units of credit. */
+static inline u64 credit_grant(const struct credit_pool *cp, u64 a, u64 b, u64 c) {
+    return credit_round_up(cp, credit_part(a, b, c));
+}
 
 /* How much more the active vCPUs of a VM can hold. */
 u64 credit_room(const struct credit_pool *cp, const struct credit_dom *cd);

@@ -1,19 +1,19 @@
 /* How the credit engine grants credit: one pass over the active VMs, every accounting period T.
  *
- *   C          = T * pCPUs - what all together have too much (if they overdrew: + what is missing)
- *   fair(VM)   = C * w / W        W: weights of the active VMs (weight_scope = vcpu: times active vCPUs)
- *   peak(VM)   = min(T * active vCPUs + its share of what was overdrawn, cap)
+ * * C = T * pCPUs - what all together have too much (if they overdrew: + what is missing)
+ * fair(VM) = C * w / W W: weights of the active VMs (weight_scope = vcpu: times active vCPUs)
+ * peak(VM) = min(T * active vCPUs + its share of what was overdrawn, cap)
  *
- * A VM gets fair or peak, whichever is less; what it cannot use raises C for those after it. All in ns,
- * rounded up. After a pass the credit of every active vCPU is at most T and at least lowest().
+ * * A VM gets fair or peak, whichever is less; what it cannot use raises C for those after it.
+ * All in ns, rounded up to a ns, or to a whole unit of credit (credit_unit_us). After a pass the
+ * credit of every active vCPU is at most T and at least lowest().
  *
- * Above T a vCPU has not used its share. overflow = inactive (Xen): it leaves the list, keeps half or
- * nothing, and earns no more until it runs again; what it was given is lost to the others, and only
- * overdrafts are made good. overflow = hand_on: it is granted no more than brings it to T, the rest goes
- * to the others, and the sum of the credit of those who are below T or compete is steered to 0 from both
- * sides: a light VM takes nothing from the heavy ones but what it runs, and after a time in which
- * everybody was rich weights count again.
- */
+ * * Above T a vCPU has not used its share. overflow = inactive (Xen): it leaves the list, keeps
+ * half or nothing, and earns no more until it runs again; what it was given is lost to the
+ * others, and only overdrafts are made good. overflow = hand_on: it is granted no more than
+ * brings it to T, the rest goes to the others, and the sum of the credit of those who are below T
+ * or compete is steered to 0 from both sides: a light VM takes nothing from the heavy ones but
+ * what it runs, and after a time in which everybody was rich weights count again. */
 #include "sched/credit.h"
 
 #define FLOOR_PERIODS 4 /* of debt are remembered, see lowest() */
@@ -45,7 +45,7 @@ static u64 peak_of(const struct credit_pool *cp, const struct credit_dom *cd, u6
     if (cd->kept) return ~0ull;
     if (cp->knob.overflow != OVERFLOW_HAND_ON)
         return cp->period * cd->nr_active +
-               (cp->balance < 0 ? credit_part((u64)-cp->balance, w, s->weight) : 0);
+               (cp->balance < 0 ? credit_grant(cp, (u64)-cp->balance, w, s->weight) : 0);
     return credit_room(cp, cd);
 }
 
@@ -54,17 +54,17 @@ static u64 peak_of(const struct credit_pool *cp, const struct credit_dom *cd, u6
  * this VM. */
 static u64 entitlement(const struct credit_pool *cp, struct credit_dom *cd, u64 peak, struct pass *s) {
     u64 full = cp->period * cd->nr_active, most = MIN(peak, full);
-    u64 fair = credit_part(s->all, cd->counted, s->weight);
+    u64 fair = credit_grant(cp, s->all, cd->counted, s->weight);
 
     cd->saturated = fair >= full;
-    if (s->left && fair > most) s->all += credit_part(fair - most, s->weight, s->left);
+    if (s->left && fair > most) s->all += credit_grant(cp, fair - most, s->weight, s->left);
     return fair;
 }
 
 /* How much this VM gets. What it cannot use is handed on; a VM with such a surplus moves to the front if
  * it came too late for those before it. */
 static u64 grant(struct credit_pool *cp, struct credit_dom *cd, struct pass *s) {
-    u64 w = cd->counted, peak = peak_of(cp, cd, w, s), fair = credit_part((u64)s->credit, w, s->weight);
+    u64 w = cd->counted, peak = peak_of(cp, cd, w, s), fair = credit_grant(cp, (u64)s->credit, w, s->weight);
 
     s->left -= w;
     if (cd->cap) peak = MIN(peak, credit_cap(cp, cd));
@@ -74,7 +74,7 @@ static u64 grant(struct credit_pool *cp, struct credit_dom *cd, struct pass *s) 
         s->wanted = true;
         return fair;
     }
-    if (s->left) s->credit += (i64)credit_part(fair - peak, s->weight, s->left);
+    if (s->left) s->credit += (i64)credit_grant(cp, fair - peak, s->weight, s->left);
     if (s->wanted) {
         list_del(&cd->link);
         list_add_head(&cp->active, &cd->link);
@@ -96,7 +96,7 @@ static u64 divide(const struct credit_pool *cp, const struct credit_dom *cd, u64
             given -= r <= level ? r : 0;
             n -= r <= level;
         }
-    return n ? (given + n - 1) / n : level;
+    return credit_round_up(cp, n ? (given + n - 1) / n : level);
 }
 
 /* May the vCPU run on every pCPU of the pool? Only then does credit, which is granted to the pool
@@ -145,7 +145,8 @@ static i64 settle(struct sched_pool *p, struct credit_vcpu *cv, u64 part, i64 pa
     if (cv->credit < limit) return cv->credit;
     if (credit_dom(v->dom)->kept) return cv->credit = limit;
     if (cv->credit > limit || (had >= limit && !sched_runnable(v))) credit_set_active(p, cv, false);
-    if (cv->credit > limit) cv->credit = cp->knob.inactive_reset == RESET_HALF ? cv->credit / 2 : 0;
+    if (cv->credit > limit)
+        cv->credit = cp->knob.inactive_reset == RESET_HALF ? (i64)credit_cut_off(cp, (u64)cv->credit / 2) : 0;
     return !hand_on || cv->credit < limit || (!boosted && competes(p, v)) ? cv->credit : 0;
 }
 
@@ -176,7 +177,7 @@ void credit_account(struct sched_pool *p) {
         u64 each = divide(cp, cd, cd->given), a = cd->nr_active;
         i64 park = INT64_MIN;
 
-        if (cd->cap) park = -(i64)((credit_cap(cp, cd) + a - 1) / a);
+        if (cd->cap) park = -(i64)credit_round_up(cp, (credit_cap(cp, cd) + a - 1) / a);
         list_for_each_safe(cv, &cd->active, struct credit_vcpu, active) {
             balance += settle(p, cv, each, park);
         }

@@ -50,6 +50,7 @@ const struct param credit_params[] = {
     NUM(turbo_low, "%", "one turbo core less if the others would be busy for less", 0, 100),
     NUM(turbo_high, "%", "one turbo core more if they are busy for more", 0, 100),
     NUM(auto_io, "", "1: I/O-intensive VMs move here, and pCPUs come and go by load", 0, 1),
+    NUM(credit_unit_us, "us", "credit is counted in whole units of so much, 0: to the ns", 0, 10000),
     WORD(fault, "a built-in fault, for tests", "none", "ignore_weight"),
     SCHED_POOL_PARAMS,
     { 0 },
@@ -66,7 +67,7 @@ const struct param credit_params[] = {
 /* Without a slicer, which has an order of its own. */
 #define RANKED   RULES, .order = ORDER_CREDIT
 #define HARDENED TIMES(30000, 1000), BOOST(BOOST_STOCK), RANKED
-#define XEN      BOOST(BOOST_STOCK), .boost_on_migrate = 1
+#define XEN      BOOST(BOOST_STOCK), .boost_on_migrate = 1, .credit_unit_us = CREDIT_XEN_UNIT / 1000
 #define XEN_41                                                                                               \
     XEN, .debit = DEBIT_TIME, .weight_scope = SCOPE_VCPU, .inactive_reset = RESET_HALF, .yield_hint = 1,     \
          .tickle = TICKLE_ONE

@@ -26,18 +26,20 @@ static u64 need_of(const struct credit_pool *cp, const struct credit_dom *cd) {
     return cd->io && want > cd->given ? want - cd->given : 0;
 }
 
-static u64 offer_of(const struct credit_dom *cd) { return cd->io ? 0 : cd->given * cd->share_pct / 100; }
+static u64 offer_of(const struct credit_pool *cp, const struct credit_dom *cd) {
+    return cd->io ? 0 : credit_cut_off(cp, cd->given * cd->share_pct / 100);
+}
 
 /* Parts of `all` in proportion, one after the other, which together are exactly `all`. */
 struct split {
     u64 all, total, seen, out; /* total, seen: us, so that products fit */
 };
 
-static u64 next_part(struct split *x, u64 ns) {
+static u64 next_part(const struct credit_pool *cp, struct split *x, u64 ns) {
     u64 before = x->out;
 
     x->seen += ns / NS_PER_US;
-    x->out = x->total ? credit_part(x->all, x->seen, x->total) : 0;
+    x->out = x->total ? MIN(credit_grant(cp, x->all, x->seen, x->total), x->all) : 0;
     return x->out - before;
 }
 
@@ -49,22 +51,23 @@ void shared_credit(struct sched_pool *p) {
     list_for_each(cd, &cp->active, struct credit_dom, link) {
         cd->need = need_of(cp, cd);
         need += cd->need;
-        offer += offer_of(cd);
+        offer += offer_of(cp, cd);
         give.total += cd->need / NS_PER_US;
-        take.total += offer_of(cd) / NS_PER_US;
+        take.total += offer_of(cp, cd) / NS_PER_US;
     }
     take.all = MIN(need, offer);
     list_for_each(cd, &cp->active, struct credit_dom, link) {
-        u64 mine = cp->knob.share == SHARE_PRORATA ? next_part(&take, offer_of(cd)) : take.all - taken;
+        u64 mine =
+            cp->knob.share == SHARE_PRORATA ? next_part(cp, &take, offer_of(cp, cd)) : take.all - taken;
 
-        mine = MIN(mine, offer_of(cd));
+        mine = MIN(mine, offer_of(cp, cd));
         cd->given -= mine;
         cd->moved = -(i64)mine;
         taken += mine;
     }
     give.all = taken;
     list_for_each(cd, &cp->active, struct credit_dom, link) {
-        u64 mine = cd->need ? next_part(&give, cd->need) : 0;
+        u64 mine = cd->need ? next_part(cp, &give, cd->need) : 0;
 
         cd->given += mine;
         cd->moved += (i64)mine;

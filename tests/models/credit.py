@@ -1,8 +1,8 @@
 """A reference model of Xen's Credit scheduler, 3.4 to 4.2, written from its rules and not from hv/sched.
 
 docs/scheduler.md ("Credit", "Where this is not Xen") says which rules Takt takes another way, and the
-model follows it there; docs/testing.md ("Reference models") lists what no text determines. One switch is
-not Takt's: with `unit = 100_000` all is counted in Xen's whole credits of 100 us, with `unit = 1` in ns.
+model follows it there; docs/testing.md ("Reference models") lists what no text determines. With
+`unit = 100_000` all is counted in Xen's whole credits of 100 us, with `unit = 1` in ns (credit_unit_us).
 """
 import dataclasses
 import itertools
@@ -45,7 +45,7 @@ def rules_of(preset, **more):
     else:
         assert preset == "faithful-4.2"
         base = Rules()
-    return dataclasses.replace(base, **more)
+    return dataclasses.replace(base, **{"unit": 100_000, **more})
 
 
 class Vm:
@@ -352,6 +352,14 @@ def settings_and_rules(rng, presets=("faithful-3.4", "faithful-4.0", "faithful-4
     return settings, rules_of(preset, **more)
 
 
+def in_some_unit(settings, rules, rng):
+    """In whole credits, as every preset named after a Xen counts, or to the ns: (settings, rules)."""
+    if rules.period % rules.unit == 0 and rng.random() < 0.6:
+        return settings, rules
+    exact = {"sched_preset": settings["sched_preset"], "credit_unit_us": 0}
+    return exact | settings, dataclasses.replace(rules, unit=1)
+
+
 def scenario(rng):
     cpus = rng.choice((1, 1, 1, 2, 3))
     settings, rules = settings_and_rules(rng)
@@ -361,10 +369,12 @@ def scenario(rng):
         vms.append(VmSpec(f"v{i}", image, cmdline, rng.choice((256, 256, 128, 512, 777)),
                           rng.choice((0, 0, 0, 20, 45)), rng.choice((1, 1, 1, 2)),
                           rng.randrange(cpus) if pinned else None))
+    end_ns = 2000 * MS
     if rng.random() < 0.06:  # hundreds of thousands of yields a second: a tenth of a second will do
         vms[0].image, vms[0].cmdline = "hostile", "mode=" + rng.choice(("yield", "selfwake"))
-        return Scenario(settings, vms, cpus, 100 * MS, rules=rules)
-    return Scenario(settings, vms, cpus, rules=rules)
+        end_ns = 100 * MS
+    settings, rules = in_some_unit(settings, rules, rng)
+    return Scenario(settings, vms, cpus, end_ns, rules=rules)
 
 
 def pools(s, m):
@@ -378,7 +388,8 @@ def vm(number, spec):
 def check(run):
     """Each accounting pass: the credit that there was to divide, and the balance after it."""
     pool = run.pools["Pool-0"]
-    ours = [(ns, credits(total), credits(balance)) for ns, total, balance, _ in pool.grants]
+    unit = pool.r.unit
+    ours = [(ns, credits(total * unit), credits(balance * unit)) for ns, total, balance, _ in pool.grants]
     theirs = [(r.ns, r.arg[1], r.arg[2]) for r in run.rec.of(tracestream.ACCOUNT)]
     for a, b in zip(ours, theirs):
         if a != b:

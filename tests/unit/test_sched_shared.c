@@ -15,6 +15,7 @@ static struct credit_vcpu *vcpu(u32 i) { return credit_vcpu(&vm[i]->vcpu[0]->s);
 static struct sched_pool *pool_of(u32 cpus, u32 n, u32 io, u32 inactive, const char *preset) {
     struct sched_pool *p = start_credit(cpus, 1, preset);
 
+    sim_param(p, p, "credit_unit_us", 0); /* the papers' fractions of a credit */
     for (u32 i = 0; i < n; i++) {
         vm[i] = sim_vm(p, "vm", 1, sim_cpus(0, 63), i < inactive ? IDLE : HOG);
         sim_param(p, &vm[i]->d, "io", i < io ? IO_YES : IO_NO);
@@ -157,6 +158,8 @@ static void test_sc_properties(void **state) {
         u32 cpus = 1 + (u32)sim_below(&rng, 4), n = 2 + (u32)sim_below(&rng, 8);
         struct sched_pool *p =
             start_credit(cpus, (u64)round, sim_below(&rng, 2) ? "hardened" : "faithful-4.2");
+
+        sim_param(p, p, "credit_unit_us", 0); /* as it is computed below */
         struct credit_pool *cp = credit_pool(p);
         i64 before = 0, after = 0, need = 0, offer = 0, moved = 0, limit[MAX_VMS];
 
