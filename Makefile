@@ -533,7 +533,7 @@ net-demo: ## a server's TCP, UDP and echo among VMs that compute, by the host's 
 	@$(SUBMAKE) -j2 all && $(SUBMAKE) net-guests
 	@$(PYTHON) tools/netdemo.py --platform $(PLATFORM) $(if $(SEEDS),--runs $(SEEDS))
 
-net-experiments: ## UDP and TCP goodput of a VM among others, from credit to early ACKs, on Bochs, means of three seeds (SEEDS=n)
+net-experiments: ## UDP and TCP goodput of a VM among others, from Credit to early ACKs, on Bochs, five seeds (SEEDS=n)
 	@tools/deps.sh build net bochs
 	@$(SUBMAKE) -j2 all && $(SUBMAKE) net-guests
 	@$(PYTHON) tools/netexp.py $(if $(SEEDS),--seeds $(SEEDS))

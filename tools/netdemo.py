@@ -1,19 +1,22 @@
 #!/usr/bin/env python3
-"""make net-demo: what a turbo core and early acknowledgements bring a VM that serves TCP among others that compute.
+"""make net-demo: what a turbo core and early acknowledgements bring a VM that serves TCP among others.
 
-boot/net-demo.cfg is the machine: four VMs share a core, a driver domain has one of its own, the traffic comes from inside the
-machine or, where this host has a tap device to give, from its own ping and iperf (tools/netdemo_host.py). Three set-ups are laid
-over it:
+boot/net-demo.cfg is the machine: four VMs share a core, a driver domain has one of its own. The
+traffic comes from inside the machine or, where this host has a tap device to give, from its own
+ping and iperf (tools/netdemo_host.py). These set-ups are laid over it:
 
-  credit            the four VMs under credit
+  faithful-4.1      Credit as in Xen 4.1, which is what vTurbo was measured against
+  hardened          our own Credit, which is what the turbo core is added to
+  hardened+core     the control: the turbo core is a second regular one, for all four VMs
   turbo             the server's interrupts and the bottom half of its network stack are on a turbo core
   turbo+early_ack   its stack acknowledges data in order while the reader owns the socket (Algorithm 1)
 
-From inside a TCP stream first, then datagrams; echo requests all the time. Writes build/results/net-demo-PLATFORM.json. On Bochs
-time is virtual, and what is claimed rests on that; by the host's clock (QEMU) figures are worth as much as the host was idle:
-medians of --runs, taken in turns.
+From inside there is a TCP stream first, then datagrams at the link's full rate, and echo requests
+all the time. Writes build/results/net-demo-PLATFORM.json, which has every run, and their medians. On
+Bochs time is virtual. By the host's clock (QEMU) figures are worth as much as the host was idle.
 
-  tools/netdemo.py [--platform auto|qemu|kvm|bochs] [--runs N]      from inside, each with a seed of its own
+  tools/netdemo.py [--platform auto|qemu|kvm|bochs] [--runs N] [--setup NAME]...
+                                                    from inside, each run has a seed of its own
 """
 import argparse
 import json
@@ -25,6 +28,7 @@ import sys
 
 import clients
 import compare
+import experiment
 import hostnet
 import machine
 import sentence
@@ -33,10 +37,20 @@ import progress
 
 BASE = os.path.join(machine.ROOT, "boot", "net-demo.cfg")
 PCPUS = 5  # the source's, the driver domain's, the core, the turbo core, the probe's
-TURBO = {"pool turbo": {"cpus": "3", "turbo_of": "core"}, "vm server": {"turbo": "yes"}}
-SETUPS = {"credit": ({}, 0), "turbo": (TURBO, 0), "turbo+early_ack": (TURBO, 1)}
-SCRIPT = "@0ms wait probe 60s\n+0ms wait source 60s\n+0ms destroy server\n+100ms poweroff\n"
+CORE = "pool core"
+BASELINE = {CORE: {"sched_preset": "faithful-4.1"}}
+HARDENED = {CORE: {"sched_preset": "hardened"}}
+EXTRA = {CORE: {"cpus": "2-3"}}
+TURBO = {**HARDENED, "pool turbo": {"cpus": "3", "turbo_of": "core"}, "vm server": {"turbo": "yes"}}
+SETUPS = {"faithful-4.1": (BASELINE, 0), "hardened": (HARDENED, 0),
+          "hardened+core": (compare.both(HARDENED, EXTRA), 0), "turbo": (TURBO, 0), "turbo+early_ack": (TURBO, 1)}
+SCRIPT = "+0ms wait probe 60s\n+0ms wait source 60s\n+0ms destroy server\n+100ms poweroff\n"
 WALL = {"bochs": 1800, "qemu": 120, "kvm": 120}
+LINK = 20_000_000  # bits a second, as in boot/net-demo.cfg
+WARM_UP = 0.5      # s from the network's being there to the traffic, without the seed's offset
+
+# What may go wrong with one run, while others are of use.
+FAILURES = (clients.Failed, machine.Died, LookupError, OSError, subprocess.SubprocessError)
 
 LINES = {
     "tcp": r"server: iperf: tcp (?P<tcp_bytes>\d+) bytes in (?P<tcp_ns>\d+) ns",
@@ -49,9 +63,39 @@ LINES = {
 }
 
 
-def start(seed):
-    """When the traffic begins, ms after the network is there: with each seed at another point of the VMs' slices, 30 ms each."""
-    return 500 + (seed - 1) * 37 % 120
+def line_rate(link, payload, headers):
+    """Bits of payload a second that fit through a link of `link` bits a second. It carries frames
+    without preamble and check sequence, so headers are 42 bytes for UDP and 54 for TCP."""
+    return link * payload // (payload + headers)
+
+
+DATAGRAMS, SEGMENTS = line_rate(LINK, 1470, 42), line_rate(LINK, 1460, 54)  # in boot/net-demo.cfg
+
+
+def start(seed, warm_up=WARM_UP):
+    """When the traffic begins, ms after the network is there. With each seed it does so at another
+    point of the VMs' slices, which are of 30 ms."""
+    return round(1000 * warm_up) + (seed - 1) * 37 % 120
+
+
+def knob_script(text):
+    """Commands that print all parameters of all pools and VMs of a VM file, as they are in effect.
+    At their time the VMs are made, and the traffic has not begun."""
+    pools = ["Pool-0", *re.findall(r"(?m)^\[pool\s+(\S+)\]", text)]
+    vms = re.findall(r"(?m)^\[vm\s+(\S+)\]", text)
+    return "".join([*(f"@400ms param -j=pool-{p} -p {p}\n" for p in pools),
+                    *(f"@400ms param -j=vm-{vm} -d {vm}\n" for vm in vms)])
+
+
+def knobs(said):
+    """What those commands have printed."""
+    found = {"pools": {}, "vms": {}}
+    for m in re.finditer("\x1e(\\{.*?\\})\n", said):  # RS opens an envelope (RFC 7464)
+        envelope = json.loads(m[1])
+        kind, _, name = envelope["id"].partition("-")
+        if kind + "s" in found:
+            found[kind + "s"][name] = envelope.get("message") or {r["name"]: r["value"] for r in envelope["result"]}
+    return found
 
 
 def vm_file(setup, seed=1):
@@ -112,68 +156,115 @@ def image(name, config, script):
 
 
 def boot(name, config, script, platform, cpus, reader):
-    """What `reader` makes of what a machine with that VM file and that script has printed when it ends."""
-    directory, iso = image(name, config, script)
+    """What `reader` makes of what a machine with that VM file and that script has printed when it
+    ends; "knobs" are the parameters that were in effect."""
+    directory, iso = image(name, config, knob_script(config) + script)
     with machine.Machine(platform, iso, cpus=cpus, directory=directory) as m:
         how, _ = m.wait(timeout=WALL[platform])
-        text = plain(m.serial())
+        serial = m.serial()
+    os.unlink(iso)  # 10 MB; its parts are in the results by their hashes
     try:
-        return reader(text)
+        found = reader(plain(serial))
     except LookupError as what:
         raise clients.Failed(f"no result of {what} ({how}); see {directory}") from None
+    return found | {"vm_file": experiment.digest(os.path.join(directory, "net-demo.cfg")), "knobs": knobs(serial)}
 
 
-def run(setup, platform, number):
-    return boot(f"net-demo-{platform}/{setup}-{number}", vm_file(setup, number), SCRIPT, platform, PCPUS,
+def run(setup, platform, number, name=""):
+    return boot(f"net-demo-{platform}/{setup}-{number}{name}", vm_file(setup, number), SCRIPT, platform, PCPUS,
                 lambda text: read(setup, text))
 
 
-def measured(setup, platform, number, net):
+def measured(setup, platform, number, net, name=""):
     """One run, measured by the host."""
     address = net.guest(2)
-    directory, iso = image(f"net-demo-{platform}-host/{setup}-{number}", netdemo_host.vm_file(vm_file(setup), address),
-                           "@10m poweroff\n")
+    config = netdemo_host.vm_file(vm_file(setup), address)
+    directory, iso = image(f"net-demo-{platform}-host/{setup}-{number}{name}", config,
+                           knob_script(config) + "@10m poweroff\n")
     with machine.Machine(platform, iso, cpus=netdemo_host.PCPUS, directory=directory, nic=net.nic) as m:
         said = netdemo_host.measure(address)
         for what, seconds in (("udp", 10), ("acks", 10), ("bridge", 3)):  # the counters come after it, and every second
             m.wait(LINES[what], seconds)
-        text = plain(m.serial())
+        serial = m.serial()
+    os.unlink(iso)
+    text = plain(serial)
     acks = last("acks", text)
     return {"setup": setup, **said, "ring_drops": ring_drops(text), "early_acks": int(acks["early"]),
-            "backlog_most": int(acks["backlog"])}
+            "backlog_most": int(acks["backlog"]), "knobs": knobs(serial)}
 
 
 def by_the_hosts_clock(measure, *turn):
-    """Once more if it fails, which is told: the host may have had other things to do."""
-    for again in (": once more", ""):
-        try:
-            return measure(*turn)
-        except (clients.Failed, LookupError) as what:
-            print(f"net-demo: {turn[0]}, run {turn[2]}{again}: {what}", file=sys.stderr)
-    sys.exit(1)
+    """Once more if it fails, which is told: the host may have had other things to do. Each try has
+    a directory of its own."""
+    try:
+        return measure(*turn)
+    except (clients.Failed, LookupError) as what:
+        print(f"net-demo: {turn[0]}, run {turn[2]}: once more: {what}", file=sys.stderr)
+    return measure(*turn, name="-again")
+
+
+def attempt(one_run, *turn):
+    """A run, or the exception that says why there is none: the others are of use without it."""
+    try:
+        return one_run(*turn)
+    except FAILURES as what:
+        return what
+
+
+def split(turns, results, columns):
+    """The runs that there are, and for each that there is not what it was and why."""
+    runs, missing = [], []
+    for turn, result in zip(turns, results):
+        what = dict(zip(columns, turn))
+        if isinstance(result, BaseException):
+            why = str(result) or type(result).__name__
+            missing.append(what | {"why": why.strip().splitlines()[-1]})
+        else:
+            runs.append(what | result)
+    return runs, missing
+
+
+def tell_missing(name, missing):
+    for m in missing:
+        print(f"{name}: missing: " + ", ".join(f"{k} {v}" for k, v in m.items()), file=sys.stderr)
+
+
+def write_results(name, result):
+    """Writes build/results/NAME.json and says so."""
+    path = os.path.join(machine.BUILD, "results", name + ".json")
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    with open(path, "w", encoding="utf-8") as f:
+        json.dump(result, f, indent=1)
+        f.write("\n")
+    print(path)
+
+
+def provenance(platform, **facts):
+    return experiment.provenance(platform, os.path.join(machine.BUILD, "takt.elf"), experiment.files_of(BASE), **facts)
 
 
 def all_runs(turns, platform):
     """In order, and where they come from. In virtual time side by side; by the host's clock one at a time."""
     def each(one_run, workers=1):
         """one_run(setup, platform, number) for each turn."""
-        return progress.run_all("net-demo", lambda turn: one_run(turn[0], platform, turn[1]), turns, workers,
+        return progress.run_all("net-demo", lambda turn: attempt(one_run, turn[0], platform, turn[1]), turns, workers,
                                 lambda turn: f"{turn[0]}, run {turn[1]}")
 
     if platform == "bochs":
         return each(run, os.cpu_count()), "20 Mb/s, 2 ms each way"
     try:
         with hostnet.HostNet() as net:
-            return each(lambda *turn: by_the_hosts_clock(measured, *turn, net)), netdemo_host.HOW
+            return each(lambda *turn: by_the_hosts_clock(
+                lambda *t, **name: measured(*t, net, **name), *turn)), netdemo_host.HOW
     except hostnet.Missing as why:
         print(f"net-demo: {why}: the traffic comes from inside the machine", file=sys.stderr)
     return each(lambda *turn: by_the_hosts_clock(run, *turn)), "20 Mb/s, 2 ms each way, from inside"
 
 
 def median(runs):
-    """Of every number."""
+    """Of every number. What says how a run was made is no result, and is left out."""
     if isinstance(runs[0], dict):
-        return {k: median([r[k] for r in runs]) for k in runs[0]}
+        return {k: median([r[k] for r in runs]) for k in runs[0] if k not in ("seed", "vm_file", "knobs")}
     return runs[0] if isinstance(runs[0], str) else statistics.median(runs)
 
 
@@ -191,25 +282,25 @@ def main():
     parser = argparse.ArgumentParser(description="a server's network among VMs that compute")
     parser.add_argument("--platform", default="auto", choices=["auto", *WALL])
     parser.add_argument("--runs", type=int, help="of each set-up, in turns; medians are told (bochs: 1, else 3)")
+    parser.add_argument("--setup", action="append", choices=list(SETUPS))
     args = parser.parse_args()
     platform = machine.choose(args.platform)
     virtual = platform == "bochs"  # by the host's clock, one at a time
-    turns = [(setup, n) for n in range(1, (args.runs or (1 if virtual else 3)) + 1) for setup in SETUPS]
-    try:
-        runs, how = all_runs(turns, platform)
-    except clients.Failed as what:
-        sys.exit(f"net-demo: {what}")
-    rows = [median([r for r in runs if r["setup"] == setup]) for setup in SETUPS]
-    print(f"Takt, {platform}: {how}; medians of {len(runs) // len(SETUPS)} run(s)")
-    print("\n".join(table(rows)))
+    count = args.runs or (1 if virtual else 3)
+    turns = [(setup, n) for n in range(1, count + 1) for setup in args.setup or SETUPS]
+    results, how = all_runs(turns, platform)
+    runs, missing = split(turns, results, ("setup", "seed"))
+    done = {setup: [r for r in runs if r["setup"] == setup] for setup in SETUPS}
+    rows = [median(mine) | {"runs": len(mine)} for mine in done.values() if mine]
+    print(f"Takt, {platform}: {how}; medians of {count} run(s)")
+    if rows:
+        print("\n".join(table(rows)))
+    tell_missing("net-demo", missing)
     if not virtual:
         print("The clock is the host's here: these figures are worth as much as the host was idle. PLATFORM=bochs is exact.")
-    path = os.path.join(machine.BUILD, "results", f"net-demo-{platform}.json")
-    os.makedirs(os.path.dirname(path), exist_ok=True)
-    with open(path, "w", encoding="utf-8") as f:
-        json.dump({"platform": platform, "runs": rows}, f, indent=1)
-        f.write("\n")
-    print(path)
+    facts = provenance(platform, seeds=list(range(1, count + 1)), warm_up_s=WARM_UP, link=how)
+    write_results(f"net-demo-{platform}", facts | {"runs": runs, "medians": rows, "missing": missing})
+    return 1 if missing else 0
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ import clients
 import compare
 
 PCPUS = 4  # one for what nobody else does, the driver domain's, the core, the turbo core
-RATE, DELAY, DATAGRAMS = "5M", "2ms", "4M"
+RATE, DELAY, DATAGRAMS = "5M", "2ms", "4861111"  # datagrams: payload at the full rate of the link
 HOW = "5 Mb/s, 2 ms each way; the host's ping and iperf"
 ECHO = ("-c", "200", "-i", "0.02", "-W", "2")
 TCP = ("-t", "4", "-w", "128K")  # a small send buffer: iperf waits for no more than 4 s until what is in it was taken

@@ -1,77 +1,100 @@
 #!/usr/bin/env python3
-"""make net-experiments: vTurbo's experiments on network I/O (section 5.1), with the traffic from inside the machine, in virtual time.
+"""make net-experiments: vTurbo's experiments on network I/O (section 5.1), in virtual time.
 
-  udp   goodput and drops of a stream of datagrams, with 3, 4 and 5 VMs a core: credit, and the server with a turbo core
-  tcp   goodput of a stream to a reader that computes on its data in place, a millisecond for whatever each call brings, so that it is
-        hardly ever off its core but as the owner of its socket, with 4 VMs a core: the set-ups of the paper's section 3.2 one after
-        the other, and last lwIP as it is, where nobody owns a socket
-  light the same stream to a reader that computes in place as long as there are data, and waits for more without owning anything
+  udp   goodput and drops of a stream of datagrams at the link's full rate, with 3, 4 and 5 VMs a
+        core
+  tcp   goodput of a stream to a reader that computes on its data in place, a millisecond for
+        whatever each call brings, so that it is hardly ever off its core but as the owner of its
+        socket, with 4 VMs a core: the set-ups of the paper's section 3.2 one after the other, and
+        last lwIP as it is, where nobody owns a socket
+  light the same stream to a reader that computes in place as long as there are data, and waits for
+        more without owning anything
 
-boot/net-demo.cfg is the machine; what is laid over it is in SETUPS and in text_of(). A seed is a run in which the traffic begins at
-another point of the VMs' slices. Means with a 95 % confidence interval; writes build/results/net-experiments-bochs.json.
+boot/net-demo.cfg is the machine, the traffic comes from inside it. What is laid over that file is in
+SETUPS and in text_of(). The baseline is faithful-4.1, Credit as in the Xen that the paper was measured
+with; `hardened` is our own Credit, to which the turbo core is added. With `+core` the turbo core is
+given back as a second regular one, which is the control: it shows what a core more brings by itself.
 
-  tools/netexp.py [--experiment udp|tcp|light]... [--setup NAME]... [--seeds N]
+A seed is a run in which the traffic begins at another point of the VMs' slices. All set-ups have the
+same seeds. Each run is made after each of WARM_UPS, and tools/experiment.py says which of them was
+long enough, and what may be said of several runs. Writes build/results/net-experiments-bochs.json with
+every run; if some fail it has the others, and says which are missing.
+
+  tools/netexp.py [--experiment udp|tcp|light]... [--setup NAME]... [--seeds N] [--quick]
+
+--quick: the shortest warm-up alone, and nothing is said about whether that is enough.
 """
 import argparse
-import json
 import os
 import re
-import sys
 
-import clients
 import compare
-import machine
+import experiment
 import netdemo
 import progress
 import sentence
+from netdemo import BASELINE, EXTRA, HARDENED, TURBO
 
 PLATFORM = "bochs"
 PCPUS = 4  # the source's, the driver domain's, the core, the turbo core
-SEEDS, MS = 3, {"udp": 1000, "tcp": 2000, "light": 2000}
+SEEDS, MS = 5, {"udp": 1000, "tcp": 2000, "light": 2000}
+WARM_UPS = (0.5, 1, 2)  # s; each twice the one before, as experiment.settle() wants them
+FLOOR = 0.1             # Mb/s that nobody minds
 
-# TCP is scaled down from 1 Gb/s by 100: Linux's largest buffers of the paper's time, 4 MiB on either side, become 64 KiB, the least
-# there is, at the receiver, and 32 KiB at the sender; the paper's 40 MB become 400 KiB. The light reader computes 6 instructions a
-# byte, which takes 30 % of a quarter of the core at the link's rate.
+# TCP is scaled down from 1 Gb/s by 100: Linux's largest buffers of the paper's time, 4 MiB on either
+# side, become 64 KiB, the least there is, at the receiver, and 32 KiB at the sender; the paper's 40 MB
+# become 400 KiB. The light reader computes 6 instructions a byte, which takes 30 % of a quarter of the
+# core at the link's rate.
 SMALL, LARGE, SENDER = "rcvbuf=65536", "rcvbuf=409600", "sndbuf=32768"
 READER, LIGHT = "in_place each=100000", "in_place work=6"
-LINK = "iodom rate=10M delay=2ms"
+TCP_LINK = 10_000_000
+LINE = {"udp": netdemo.DATAGRAMS, "tcp": netdemo.line_rate(TCP_LINK, 1460, 54)}
+LINE["light"] = LINE["tcp"]
+
+BASELINES = {"faithful-4.1": BASELINE, "faithful-4.1+core": compare.both(BASELINE, EXTRA), "hardened": HARDENED,
+             "hardened+core": compare.both(HARDENED, EXTRA)}
+
+
+def baselines(server):
+    return {name: (settings, server) for name, settings in BASELINES.items()}
+
 
 # name: (what is laid over the base, what the server is told)
 SETUPS = {
-    # Datagrams that come while the server waits up to 90 ms are 180 KB at 16 Mb/s. The paper needed 40 MB
-    # where 11 were enough by that sum; scaled by 50 that is 800 KiB.
-    "udp": {"credit": ({}, "rcvbuf=819200"), "turbo": (netdemo.TURBO, "rcvbuf=819200"),
-            "turbo, small buffer": (netdemo.TURBO, SMALL)},
+    # Datagrams that come while the server waits up to 90 ms are 220 KB. The paper needed 40 MB where
+    # 11 were enough by that sum; scaled by 50 that is 800 KiB.
+    "udp": {**baselines("rcvbuf=819200"), "turbo": (TURBO, "rcvbuf=819200"), "turbo, small buffer": (TURBO, SMALL)},
     "tcp": {
-        "credit": ({}, f"{READER} {SMALL} early_ack=0"),
-        "turbo": (netdemo.TURBO, f"{READER} {SMALL} early_ack=0"),
-        "turbo+buffers": (netdemo.TURBO, f"{READER} {LARGE} early_ack=0"),
-        "turbo+buffers+early_ack": (netdemo.TURBO, f"{READER} {LARGE} early_ack=1"),
-        "turbo+buffers, no owners": (netdemo.TURBO, f"{READER} {LARGE} plain"),
+        **baselines(f"{READER} {SMALL} early_ack=0"),
+        "turbo": (TURBO, f"{READER} {SMALL} early_ack=0"),
+        "turbo+buffers": (TURBO, f"{READER} {LARGE} early_ack=0"),
+        "turbo+buffers+early_ack": (TURBO, f"{READER} {LARGE} early_ack=1"),
+        "turbo+buffers, no owners": (TURBO, f"{READER} {LARGE} plain"),
     },
     "light": {
-        "turbo+buffers": (netdemo.TURBO, f"{LIGHT} {LARGE} early_ack=0"),
-        "turbo+buffers+early_ack": (netdemo.TURBO, f"{LIGHT} {LARGE} early_ack=1"),
+        "turbo+buffers": (TURBO, f"{LIGHT} {LARGE} early_ack=0"),
+        "turbo+buffers+early_ack": (TURBO, f"{LIGHT} {LARGE} early_ack=1"),
     },
 }
 VMS = {"udp": (3, 4, 5), "tcp": (4,), "light": (4,)}
-SCRIPT = "@0ms wait source 60s\n+0ms destroy server\n+100ms poweroff\n"
+SCRIPT = "+0ms wait source 60s\n+0ms destroy server\n+100ms poweroff\n"
 
 
 def without(text, section):
     return re.sub(rf"(?ms)^\[{section}\].*?(?=^\[|\Z)", "", text)
 
 
-def text_of(experiment, setup, vms, seed):
+def text_of(kind, setup, vms, seed, warm_up=WARM_UPS[0]):
     """The VM file of one run."""
-    ms = MS[experiment]
-    settings, server = SETUPS[experiment][setup]
-    traffic = f"udp_ms={ms} udp_rate=16000000" if experiment == "udp" else f"tcp_ms={ms} {SENDER}"
+    ms = MS[kind]
+    settings, server = SETUPS[kind][setup]
+    traffic = f"udp_ms={ms} udp_rate={LINE['udp']}" if kind == "udp" else f"tcp_ms={ms} {SENDER}"
+    start = netdemo.start(seed, warm_up)
     over = {"hypervisor": {"script": "net-demo.script", "top": "no", "seed": str(seed)},
             "vm server": {"cmdline": f"ip=10.0.0.2/24 ring=16 busy {server}"},
-            "vm source": {"cmdline": f"ip=10.0.0.3/24 to=10.0.0.2 start_ms={netdemo.start(seed)} {traffic}"}}
-    if experiment != "udp":
-        over["vm source"]["net"] = LINK
+            "vm source": {"cmdline": f"ip=10.0.0.3/24 to=10.0.0.2 start_ms={start} {traffic}"}}
+    if kind != "udp":
+        over["vm source"]["net"] = f"iodom rate={TCP_LINK} delay=2ms"
     for n in range(4, vms):
         over[f"vm hog-{n}"] = {"image": "spin", "memory": "4M", "pool": "core"}
     with open(netdemo.BASE, encoding="ascii") as f:
@@ -81,12 +104,12 @@ def text_of(experiment, setup, vms, seed):
     return compare.lay_over(text, compare.both(settings, over))
 
 
-def read(experiment, text):
+def read(kind, text):
     """What one run has printed. Goodput of datagrams is what arrived in the time that the source took: the reader may see the first
     late, and the last ones all at once."""
     acks, bridge = netdemo.last("acks", text), netdemo.bridge(text)
     drops = {"ring_drops": netdemo.ring_drops(text), "queue_drops": bridge.get("queue_full", 0)}
-    if experiment == "udp":
+    if kind == "udp":
         got, source = netdemo.last("udp", text), re.search(r"source: load: udp \d+ datagrams of \d+ bytes in (\d+) ns", text)
         if not source:
             raise LookupError("source")
@@ -96,27 +119,95 @@ def read(experiment, text):
         "early_acks": int(acks["early"]), "backlog_segments": int(acks["segments"]), "backlog_most": int(acks["backlog"])}
 
 
-def run(experiment, setup, vms, seed=1):
-    name = f"{experiment}-{vms}-{setup}-{seed}".replace(", ", "+").replace(" ", "-")
-    found = netdemo.boot("net-experiments/" + name, text_of(experiment, setup, vms, seed), SCRIPT, PLATFORM, PCPUS,
-                         lambda text: read(experiment, text))
-    return {"experiment": experiment, "setup": setup, "vms": vms, "seed": seed} | found
+COLUMNS = ("experiment", "setup", "vms", "seed", "warm_up_s")
 
 
-def summarise(runs):
-    """One row: every number that was measured, as mean and half-width."""
-    same = ("experiment", "setup", "vms")
-    row = {key: runs[0][key] for key in same} | {"runs": len(runs)}
-    return row | {key: compare.interval([r[key] for r in runs]) for key in runs[0] if key not in (*same, "seed")}
+def run(kind, setup, vms, seed=1, warm_up=WARM_UPS[0]):
+    name = f"{kind}-{vms}-{setup}-seed-{seed}-after-{warm_up:g}s".replace(", ", "+").replace(" ", "-")
+    found = netdemo.boot("net-experiments/" + name, text_of(kind, setup, vms, seed, warm_up), SCRIPT, PLATFORM,
+                         PCPUS, lambda text: read(kind, text))
+    return dict(zip(COLUMNS, (kind, setup, vms, seed, warm_up))) | found
+
+
+# ---- many runs ----
+
+QUICK = "one warm-up was run alone"
+
+
+def settled(runs, warm_ups):
+    """A set-up's runs after the warm-up that counts, and why it may be too short, or None."""
+    if len(warm_ups) < len(WARM_UPS):
+        return runs, QUICK
+    by = {w: {r["seed"]: r for r in runs if r["warm_up_s"] == w} for w in warm_ups}
+    seeds = sorted(set.intersection(*map(set, by.values())))
+    if not seeds:
+        return [], "no seed has a run after each warm-up"
+
+    def observe(warm_up):
+        looks = []
+        for seed in seeds:
+            whole = {"goodput in Mb/s": by[warm_up][seed]["goodput_mbps"]}
+            looks.append(experiment.Look(whole, (whole, whole)))  # nothing tells of halves of a stream
+        return looks
+
+    verdict = experiment.settle(observe, warm_ups[0], warm_ups[-1], {"goodput in Mb/s": FLOOR})
+    return list(by[verdict.warm_up].values()), verdict.why
+
+
+NOT_MEASURED = (*COLUMNS, "vm_file", "knobs")
+
+
+def summarise(runs, warm_ups=WARM_UPS[:1]):
+    """One row of a set-up: what its runs say of every number that was measured."""
+    chosen, why = settled(runs, warm_ups)
+    if not chosen:
+        return None
+    row = {key: runs[0][key] for key in COLUMNS[:3]} | {
+        "runs": len(chosen), "warm_up_s": chosen[0]["warm_up_s"], "unsettled": why}
+    row |= {key: experiment.estimate([r[key] for r in chosen]) for key in chosen[0] if key not in NOT_MEASURED}
+    row["of_line_rate"] = round(mean(row["goodput_mbps"]) * 1e6 / LINE[row["experiment"]], 3)
+    return row
+
+
+def mean(e):
+    """The middle of what experiment.estimate() says."""
+    if "mean" in e:
+        return e["mean"]
+    if "value" in e:
+        return e["value"]
+    if "values" in e:
+        return sorted(e["values"])[len(e["values"]) // 2]
+    return sum(g["mean"] * g["n"] for g in e["groups"]) / e["n"]
+
+
+def add_gains(rows, runs):
+    """How many times the goodput of the baseline each set-up has, and by how much it is better for
+    the seeds that both have."""
+    for row in rows:
+        base = next((r for r in rows if r["setup"] == "faithful-4.1" and
+                     all(r[key] == row[key] for key in ("experiment", "vms"))), None)
+        if not base:
+            continue
+        row["of_baseline"] = round(mean(row["goodput_mbps"]) / mean(base["goodput_mbps"]), 2)
+        row["more_than_baseline"] = experiment.paired(*(
+            {r["seed"]: r["goodput_mbps"] for r in runs
+             if all(r[key] == wanted[key] for key in ("experiment", "setup", "vms", "warm_up_s"))}
+            for wanted in (base, row)))
 
 
 def table(rows):
-    columns = [key for key in rows[0] if key not in ("experiment", "setup", "vms", "runs")]
-    lines = [["set-up", "VMs", *(key.replace("_", " ") for key in columns)]]
+    told = ("experiment", "setup", "vms", "runs", "unsettled", "of_line_rate", "of_baseline", "more_than_baseline",
+            "warm_up_s", "goodput_mbps")
+    columns = [key for key in rows[0] if key not in told]
+    lines = [["set-up", "VMs", "Mb/s", "of line", "of 4.1", "warm-up", *(key.replace("_", " ") for key in columns)]]
     for r in rows:
-        lines.append([r["setup"], str(r["vms"]), *(compare.number(r[key], 2 if key == "goodput_mbps" else 0) for key in columns)])
+        gain = f"{r['of_baseline']:.2f}x" if "of_baseline" in r else "-"
+        lines.append([r["setup"], str(r["vms"]), experiment.text(r["goodput_mbps"], 2), f"{r['of_line_rate']:.0%}",
+                      gain, f"{r['warm_up_s']:g} s", *(experiment.text(r[key], 0) for key in columns)])
     widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]
-    return ["  ".join(c.rjust(w) if i else c.ljust(w) for i, (c, w) in enumerate(zip(line, widths))) for line in lines]
+    found = ["  ".join(c.rjust(w) if i else c.ljust(w) for i, (c, w) in enumerate(zip(line, widths))) for line in lines]
+    return found + [f"{r['setup']}, {r['vms']} VMs: not known to have settled: {r['unsettled']}"
+                    for r in rows if r["unsettled"] not in (None, QUICK)]
 
 
 def main():
@@ -124,27 +215,37 @@ def main():
     parser.add_argument("--experiment", action="append", choices=list(SETUPS))
     parser.add_argument("--setup", action="append", metavar="NAME")
     parser.add_argument("--seeds", type=int, default=SEEDS)
+    parser.add_argument("--quick", action="store_true", help="one warm-up alone")
     args = parser.parse_args()
-    what = [(experiment, setup, vms) for experiment in args.experiment or SETUPS for vms in VMS[experiment]
-            for setup in SETUPS[experiment] if not args.setup or setup in args.setup]
-    turns = [(*w, seed) for seed in range(1, args.seeds + 1) for w in what]
-    try:
-        runs = progress.run_all("net-experiments", lambda turn: run(*turn), turns, os.cpu_count(),
-                                lambda turn: "{}, {}, {} VMs, seed {}".format(*turn))
-    except clients.Failed as what:
-        sys.exit(f"net-experiments: {what}")
-    rows = [summarise([r for r in runs if (r["experiment"], r["setup"], r["vms"]) == w]) for w in what]
-    print(f"Takt, {PLATFORM}: {args.seeds} seed(s); UDP: 1 s of 16 Mb/s over 20 Mb/s; TCP: 2 s over 10 Mb/s")
-    for experiment in SETUPS:
-        mine = [r for r in rows if r["experiment"] == experiment]
+    known = {setup for setups in SETUPS.values() for setup in setups}
+    for name in args.setup or ():
+        if name not in known:
+            raise sentence.Problem(f"--setup {name} is not known: {', '.join(sorted(known))}")
+    what = [(e, setup, vms) for e in args.experiment or SETUPS for vms in VMS[e]
+            for setup in SETUPS[e] if not args.setup or setup in args.setup]
+    warm_ups = WARM_UPS[:1] if args.quick else WARM_UPS
+    turns = [(*w, seed, warm_up) for seed in range(1, args.seeds + 1) for w in what for warm_up in warm_ups]
+    results = progress.run_all("net-experiments", lambda turn: netdemo.attempt(run, *turn), turns, os.cpu_count(),
+                               lambda turn: "{}, {}, {} VMs, seed {}, after {:g} s".format(*turn))
+    runs, missing = netdemo.split(turns, results, COLUMNS)
+    rows = []
+    for w in what:
+        mine = [r for r in runs if tuple(r[key] for key in COLUMNS[:3]) == w]
+        rows += [row for row in [summarise(mine, warm_ups)] if row] if mine else []
+    add_gains(rows, runs)
+    print(f"Takt, {PLATFORM}: {args.seeds} seed(s); UDP: 1 s at the full rate of 20 Mb/s; TCP: 2 s over 10 Mb/s")
+    for e in SETUPS:
+        mine = [r for r in rows if r["experiment"] == e]
         if mine:
-            print("\n".join(["", experiment.upper(), *table(mine)]))
-    path = os.path.join(machine.BUILD, "results", f"net-experiments-{PLATFORM}.json")
-    os.makedirs(os.path.dirname(path), exist_ok=True)
-    with open(path, "w", encoding="utf-8") as f:
-        json.dump({"platform": PLATFORM, "commit": compare.commit(), "runs": runs, "summary": rows}, f, indent=1)
-        f.write("\n")
-    print(f"\n{path}")
+            print("\n".join(["", f"{e.upper()}, line rate {LINE[e] / 1e6:.2f} Mb/s of payload", *table(mine)]))
+    if args.quick:
+        print(f"\nNot known to have settled: {QUICK}.")
+    print("\n" + experiment.LEGEND)
+    netdemo.tell_missing("net-experiments", missing)
+    facts = netdemo.provenance(PLATFORM, seeds=list(range(1, args.seeds + 1)), warm_ups_s=warm_ups, ms=MS,
+                               line_rate=LINE)
+    netdemo.write_results(f"net-experiments-{PLATFORM}", facts | {"summary": rows, "runs": runs, "missing": missing})
+    return 1 if missing else 0
 
 
 if __name__ == "__main__":

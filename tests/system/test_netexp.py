@@ -21,7 +21,7 @@ def both(experiment, *setups):
 def test_a_ring_is_finite():
     """A VM that waits for its turn for 90 ms has 120 datagrams come meanwhile and 16 buffers: the rest is dropped, and counted. One
     whose interrupts are taken on a turbo core loses nothing."""
-    credit, turbo = both("udp", "credit", "turbo")
+    credit, turbo = both("udp", "faithful-4.1", "turbo")
     assert credit["ring_drops"] > credit["sent"] / 4 and credit["lost"] >= credit["ring_drops"], credit
     assert turbo["ring_drops"] == 0 and turbo["lost"] < 10, turbo  # before the address was resolved
     assert turbo["goodput_mbps"] > 1.5 * credit["goodput_mbps"]

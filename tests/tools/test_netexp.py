@@ -2,7 +2,10 @@
 import json
 import os
 import subprocess
+import sys
 
+import clients
+import machine
 import netexp
 import pytest
 
@@ -25,24 +28,88 @@ def test_read():
             "goodput_mbps": 2.0, "ring_drops": 33, "queue_drops": 2, "early_acks": 7, "backlog_segments": 9, "backlog_most": 5}
 
 
+def made(seed, goodput, warm_up=0.5, setup="hardened", vms=4):
+    return {"experiment": "udp", "setup": setup, "vms": vms, "seed": seed, "warm_up_s": warm_up, "goodput_mbps": goodput,
+            "lost": 7, "vm_file": "ab", "knobs": {}}
+
+
 def test_summarise():
-    runs = [{"experiment": "udp", "setup": "credit", "vms": 4, "seed": n, "goodput_mbps": 6.0 + n} for n in (1, 2, 3)]
-    row = netexp.summarise(runs)
-    assert (row["setup"], row["vms"], row["runs"], row["goodput_mbps"]["mean"]) == ("credit", 4, 3, 8.0)
+    row = netexp.summarise([made(n, 6.0 + n) for n in (1, 2, 3)])
+    assert (row["setup"], row["vms"], row["runs"], row["goodput_mbps"]["mean"]) == ("hardened", 4, 3, 8.0)
     assert row["goodput_mbps"]["ci95"] == pytest.approx(2.484, abs=1e-3) and "seed" not in row
-    assert "8.00 ±2.48" in netexp.table([row])[1]
+    assert row["of_line_rate"] == pytest.approx(8 / 19.444, abs=1e-3)
+    assert row["unsettled"] == netexp.QUICK
+    assert "8.00 ±2.48" in netexp.table([row])[1] and "41%" in netexp.table([row])[1]
+    assert "vm_file" not in row and row["lost"]["why"] == "all 3 runs gave the same value"
+
+
+def test_the_warm_up_is_what_the_rule_says():
+    def row(at):
+        return netexp.summarise([made(n, at(w) + n / 10, w) for w in netexp.WARM_UPS for n in (1, 2, 3)], netexp.WARM_UPS)
+
+    steady = row(lambda w: 8.0)
+    assert (steady["warm_up_s"], steady["unsettled"], steady["runs"]) == (0.5, None, 3)
+    late = row(lambda w: 8.0 if w > 0.5 else 4.0)
+    assert (late["warm_up_s"], late["unsettled"], late["goodput_mbps"]["mean"]) == (1, None, 8.2)
+    never = row(lambda w: 4.0 * w)
+    assert never["warm_up_s"] == 2 and "changes from" in never["unsettled"]
+    assert "not known to have settled" in netexp.table([never])[-1]
+
+
+def test_gains_are_of_the_baseline_that_the_paper_had():
+    runs = [made(n, 4.0 + n / 10, setup="faithful-4.1") for n in (1, 2, 3)]
+    runs += [made(n, 12.0 + n / 10, setup="turbo") for n in (1, 2, 3)]
+    rows = [netexp.summarise(runs[:3]), netexp.summarise(runs[3:])]
+    netexp.add_gains(rows, runs)
+    assert [r["of_baseline"] for r in rows] == [1.0, 2.9]
+    assert rows[1]["more_than_baseline"] == {"n": 3, "value": 8.0, "why": "all 3 runs gave the same value"}
+
+
+def test_runs_do_not_overwrite_each_other(monkeypatch):
+    names = []
+    monkeypatch.setattr(netexp.netdemo, "boot", lambda name, *rest: names.append(name) or {})
+    turns = [(e, s, n, seed, w) for e, setups in netexp.SETUPS.items() for s in setups for n in netexp.VMS[e]
+             for seed in (1, 2) for w in netexp.WARM_UPS]
+    for turn in turns:
+        netexp.run(*turn)
+    assert len(set(names)) == len(turns)
+
+
+def test_one_run_that_fails_takes_no_other_with_it(monkeypatch, tmp_path, capsys):
+    def run(kind, setup, vms, seed, warm_up):
+        if (setup, seed) == ("turbo", 2):
+            raise clients.Failed("no result of udp (timeout); see there")
+        return made(seed, 8.0 + seed, warm_up, setup, vms)
+
+    monkeypatch.setattr(netexp, "run", run)
+    monkeypatch.setattr(machine, "BUILD", str(tmp_path))
+    monkeypatch.setattr(netexp.netdemo, "provenance", lambda *args, **facts: facts)
+    monkeypatch.setattr(sys, "argv", ["netexp.py", "--experiment", "udp", "--setup", "turbo", "--setup", "hardened",
+                                      "--seeds", "3", "--quick"])
+    assert netexp.main() == 1
+    with open(tmp_path / "results" / "net-experiments-bochs.json", encoding="utf-8") as f:
+        found = json.load(f)
+    assert len(found["runs"]) == 15 and len(found["missing"]) == 3
+    assert found["missing"][0] == {"experiment": "udp", "setup": "turbo", "vms": 3, "seed": 2, "warm_up_s": 0.5,
+                                   "why": "no result of udp (timeout); see there"}
+    assert [r["runs"] for r in found["summary"] if r["setup"] == "turbo"] == [2, 2, 2]
+    assert "missing: experiment udp, setup turbo, vms 3, seed 2" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("experiment, setup, vms",
                          [(e, s, n) for e, setups in netexp.SETUPS.items() for s in setups for n in netexp.VMS[e]])
 def test_vm_files(experiment, setup, vms, tmp_path):
-    """So many VMs share the core, a turbo core is there as the name says, and with another seed the traffic begins at another time."""
+    """So many VMs share the core, a turbo core or a second regular one is there as the name says, and
+    with another seed the traffic begins at another time."""
     files = [tmp_path / f"{seed}.cfg" for seed in (1, 2)]
     found = []
     for seed, path in enumerate(files, 1):
         path.write_text(netexp.text_of(experiment, setup, vms, seed))
         done = subprocess.run([os.path.join(BUILD, "cfgdump"), path], capture_output=True, text=True, check=True)
-        found.append({vm["name"]: vm for vm in json.loads(done.stdout)["vms"]})
+        dump = json.loads(done.stdout)
+        found.append({vm["name"]: vm for vm in dump["vms"]})
+        pools = {pool["name"]: pool for pool in dump["pools"]}
+    assert pools["core"]["cpus"] == ([2, 3] if "+core" in setup else [2])
     assert sum(vm["pool"] == "core" for vm in found[0].values()) == vms
     assert found[0]["server"]["turbo"] == ("turbo" in setup)
     assert ("early_ack=1" in found[0]["server"]["cmdline"]) == ("early_ack" in setup)
