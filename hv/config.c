@@ -87,6 +87,7 @@ static const struct key {
     KEY(HYPERVISOR, config, "seed", NUMBER, seed),
     KEY(HYPERVISOR, config, "vfs", COUNT, vfs),
     KEY(HYPERVISOR, config, "relax_rmrr", BOOL, relax_rmrr),
+    KEY(HYPERVISOR, config, "virtual_irqs", BOOL, virtual_irqs),
     KEY(HYPERVISOR, config, "noreboot", BOOL, noreboot),
     KEY(HYPERVISOR, config, "watchdog", SECONDS, watchdog),
     KEY(HYPERVISOR, config, "smt", BOOL, smt),

@@ -104,8 +104,9 @@ struct config {
     char store_console[CONFIG_VALUE];
     u32 loglvl;
     u64 seed;
-    u32 vfs;         /* virtual functions that each physical one gets */
-    bool relax_rmrr; /* devices that firmware goes on using may be given to VMs: vtd.h */
+    u32 vfs;           /* virtual functions that each physical one gets */
+    bool relax_rmrr;   /* devices that firmware goes on using may be given to VMs: vtd.h */
+    bool virtual_irqs; /* guests' interrupts are virtual ones: virt.h */
     bool noreboot;
     u32 watchdog;              /* s without a sign of life, after which the machine is reset; 0: for ever */
     bool smt;                  /* all threads of a core are used; else the first of each */

@@ -169,6 +169,7 @@ static void read_config(void) {
 static void check_machine(void) {
     const char *why = preflight(no_iommu);
 
+    svm_use_virtual_irqs(config.virtual_irqs);
     if (config.probe) probe_run(&acpi, why);
     if (why) {
         log_err("%s", why);

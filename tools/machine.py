@@ -148,21 +148,25 @@ class Machine:
     `hz`: how many instructions Bochs executes a virtual second.
     `model`: the CPU that Bochs plays.
     `nic`: NIC_USER or the like, {"qemu": a -netdev without its id, "bochs": options of e1000}: there is a network card.
-    `igb`: so many 82576 (SR-IOV), each behind a root port of its own, all on one hub with `igb_net`, a -netdev without its id.
+    `igb`: so many 82576 (SR-IOV), each behind a root port of its own, all on one hub with `igb_net`, a -netdev without its
+    id; None: with nothing else.
     `iommu`: IOMMU or the like, options of intel-iommu, "intremap=on|off,eim=on|off"; None: there is none.
     `exit_port`: QEMU has the port by which Takt ends it with an exit code. A real machine has none: there Takt uses ACPI.
     `tftp`: (DIR, FILE[, MORE]): the machine has no disk, it boots FILE from its network, on which QEMU's own TFTP server
     offers DIR; MORE: further options of -netdev user.
+    `kernel`: what tools/mkiso.sh --memory-disk makes, in place of `iso` (QEMU).
+    `shift`: with icount an instruction takes 2^shift ns of virtual time.
     `resets`: QEMU starts again after a reset, with its RAM as it was. Otherwise it ends."""
 
     def __init__(self, platform, iso, cpus=2, memory=256, directory=None, com1="file", com2=None, uefi=False, gdb=False,
                  extra=(), hz=BOCHS_HZ, nic=None, igb=0, igb_net=IGB_USER, iommu=None, model=BOCHS_CPU,
-                 exit_port=True, resets=False, tftp=None):
+                 exit_port=True, resets=False, tftp=None, kernel=None, shift=0):
         self.platform, self.iso = platform, os.path.abspath(iso or "")
         self.cpus, self.memory, self.com1, self.com2 = cpus, memory, com1, com2
         self.uefi, self.gdb, self.extra, self.hz = uefi, gdb, list(extra), hz
         self.nic, self.igb, self.igb_net, self.iommu, self.model = nic, igb, igb_net, iommu, model
         self.exit_port, self.resets, self.tftp = exit_port, resets, tftp
+        self.kernel, self.shift = kernel, shift
         if (igb or iommu) and platform == "bochs":
             raise ValueError("Bochs has neither igb nor an IOMMU: take QEMU")
         if igb and not qemu_has("igb"):
@@ -182,7 +186,7 @@ class Machine:
         kvm = "kvm,kernel-irqchip=split" if self.iommu else "kvm"
         accel = {"kvm": ["-accel", kvm, "-cpu", "host,migratable=off"],
                  "qemu": ["-accel", "tcg,thread=multi", "-cpu", "max"],
-                 "icount": ["-accel", "tcg", "-icount", "shift=0,sleep=off", "-cpu", "EPYC,-x2apic"]}[self.platform]
+                 "icount": ["-accel", "tcg", "-icount", f"shift={self.shift},sleep=off", "-cpu", "EPYC,-x2apic"]}[self.platform]
         command = ["qemu-system-x86_64", "-M", "q35", *accel, "-smp", str(self.cpus), "-m", str(self.memory),
                    "-nodefaults", "-no-user-config", "-display", "none", "-vga", "std",
                    *self.boot_options()]
@@ -214,6 +218,8 @@ class Machine:
         return command + self.sriov() + self.extra
 
     def boot_options(self):
+        if self.kernel:
+            return ["-kernel", self.kernel]
         if not self.tftp:
             return ["-cdrom", self.iso, "-boot", "d"]
         directory, file, *more = self.tftp
@@ -227,7 +233,7 @@ class Machine:
             options += ["-netdev", f"hubport,id=igb{n},hubid=0",
                         "-device", f"pcie-root-port,id=rp{n},bus=pcie.0,addr={7 + n:x}.0,chassis={n},slot={n}",
                         "-device", f"igb,bus=rp{n},netdev=igb{n},mac={IGB_MAC.format(n)}"]
-        if self.igb:
+        if self.igb and self.igb_net:
             options += ["-netdev", self.igb_net + ",id=hubnet", "-netdev", "hubport,id=hubup,hubid=0,netdev=hubnet"]
         return options
 

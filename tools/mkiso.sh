@@ -1,11 +1,14 @@
 #!/usr/bin/env bash
 # mkiso.sh OUT CONFIG [--cmdline TEXT] [--module NAME=FILE]... [--guests DIR] [--hv FILE] [--cpus N] [--memory MIB]
-#          [--unchecked] [--menu] [--net] [--http SERVER]
+#          [--unchecked] [--menu] [--net] [--http SERVER] [--memory-disk]
 # With --net, OUT becomes a directory for a TFTP server instead of an image: machines boot from it over the network, by
 # BIOS and by UEFI (docs/lab.md). --http: GRUB comes by TFTP, all that it loads by HTTP from SERVER, which serves OUT.
 # Else OUT is one image that boots by BIOS and by UEFI, from CD and from a USB stick: the hypervisor, CONFIG, and as modules the
 # files that CONFIG names (image = NAME, script = NAME). They are looked for among the --module options, beside CONFIG and in
 # DIR (build/guests).
+# With --memory-disk, OUT is a GRUB that has all of it in a disk in its memory, for `qemu -kernel`. No disk of QEMU's is read,
+# whose answers come when the host has time, so with -icount each boot is the same to the bit. OUT has room for 480 KiB,
+# compressed: Takt without its symbols and three or four guests.
 # build/cfgdump checks CONFIG before, with the policies of that hypervisor, and for a machine with so many CPUs and so
 # much memory if that is known. --menu: GRUB waits 5 s, on the screen and on COM1, for Esc, which shows a menu: to start Takt,
 # to test the machine, or to describe it (docs/boot.md). --unchecked makes the image in spite of errors, to see what the
@@ -14,8 +17,8 @@ set -eu
 die() { echo "mkiso: $*" >&2; exit 1; }
 
 [ $# -ge 2 ] || die "usage: mkiso.sh OUT CONFIG [--cmdline TEXT] [--module NAME=FILE]... [--guests DIR] [--hv FILE]" \
-    "[--cpus N] [--memory MIB] [--unchecked] [--menu] [--net] [--http SERVER]"
-out=$1 config=$2 cmdline= guests=build/guests hv=build/takt.elf unchecked= menu= net= http=
+    "[--cpus N] [--memory MIB] [--unchecked] [--menu] [--net] [--http SERVER] [--memory-disk]"
+out=$1 config=$2 cmdline= guests=build/guests hv=build/takt.elf unchecked= menu= net= http= memory_disk=
 machine=()
 shift 2
 declare -A module
@@ -24,6 +27,7 @@ while [ $# -gt 0 ]; do
     --unchecked) unchecked=1; shift; continue ;;
     --menu) menu=5; shift; continue ;;
     --net) net=1; shift; continue ;;
+    --memory-disk) memory_disk=1; shift; continue ;;
     --http) http=$2 ;;
     --cpus) machine+=(-p "$2") ;;
     --memory) machine+=(-m "$2") ;;
@@ -119,6 +123,19 @@ if [ -n "$net" ]; then
     if [ -e "$out/boot" ]; then mv "$out/boot" "$out/boot.old"; fi
     mv "$out/boot.new" "$out/boot"
     rm -rf "$out/boot.old"
+    exit 0
+fi
+if [ -n "$memory_disk" ]; then
+    rm "$tree/boot/takt-efi.elf"
+    for elf in "$tree"/boot/*; do [ ! -f "$elf" ] || strip --strip-all "$elf" 2>/dev/null || true; done
+    grub=/usr/lib/grub/i386-pc
+    tar --sort=name --mtime=@0 --owner=0 --group=0 --numeric-owner -C "$tree" -cf "$tree/disk.tar" boot
+    if ! grub-mkimage -O i386-pc -d "$grub" -p '(memdisk)/boot/grub' -m "$tree/disk.tar" -o "$tree/core.img" \
+        memdisk tar multiboot2 normal test > "$log" 2>&1; then
+        cat "$log" >&2
+        exit 1
+    fi
+    cat "$grub/lnxboot.img" "$tree/core.img" > "$out"
     exit 0
 fi
 # Few GRUB modules: quick to make and to load. Dates fixed: the same input gives the same image.

@@ -32,10 +32,12 @@ struct svm_vcpu {
     bool stepping;          /* over one instruction, in whose shadow an NMI waits: TF is ours */
     u64 step_rip, iret_rip; /* where that was; and where the last IRET was that exited */
     u64 cr0_hidden;         /* of CR0_OWNED: what the guest has set and reads back */
+    bool virq;              /* the interrupt of the last entry is a virtual one */
     bool cr0_free;          /* LMSW, SMSW or CLTS is let through: accesses to CR0 do not exit */
 };
 
 static u32 features;
+static bool virtual_irqs;          /* as svm_use_virtual_irqs() was told */
 static u8 *io_bitmap, *msr_bitmap; /* all VMs share them */
 
 static struct vmcb *vmcb_of(const struct virt_vcpu *v) { return ((struct svm_vcpu *)v->priv)->vmcb; }
@@ -146,6 +148,7 @@ static void set_cr_intercepts(struct virt_vcpu *v) {
     if (s->cr0_hidden && !s->cr0_free) b->intercept_cr |= CR0_ACCESS;
     /* With V_IRQ set too: there QEMU (up to 10.0 at least) ends by an assertion when the guest writes CR8. */
     if (v->want_cr8_exit || v->want_irq_window) b->intercept_cr |= CR_WRITE(8);
+    if (s->virq) b->intercept_cr |= CR_WRITE(8);
     b->intercept[0] |= selective;
     if (s->cr0_free) b->intercept[0] &= ~selective;
     b->clean &= ~CLEAN_INTERCEPTS;
@@ -255,12 +258,31 @@ static bool step_done(struct virt_vcpu *v, struct svm_vcpu *s) {
     return !(b->dr6 & 0xf); /* else a breakpoint was hit as well */
 }
 
+void svm_use_virtual_irqs(bool on) { virtual_irqs = on; }
+
+/* The pending interrupt as a virtual one, for the VMCB, if the guest can take it at once. 0: it is
+ * injected. A window is made by a virtual interrupt as well, and there is only one. */
+static u64 virtual_irq(const struct virt_vcpu *v, const struct vmcb *b) {
+    if (!virtual_irqs || v->pending.type != EVENT_IRQ || v->want_irq_window) return 0;
+    if (!(v->regs.rflags & RFLAGS_IF) || b->int_shadow & INT_SHADOW) return 0;
+    return INT_CTL_IRQ | INT_CTL_IGN_TPR | (u64)v->pending.vector << INT_CTL_VECTOR;
+}
+
 /* Windows are wanted or were wanted last time, or an event is to be delivered. */
 static void prepare_events(struct virt_vcpu *v, struct svm_vcpu *s) {
     struct vmcb *b = s->vmcb;
     bool event = v->pending.type != EVENT_NONE; /* which would take the step's TF to the guest's stack */
+    u64 irq = virtual_irq(v, b);
+    u32 vintr = 1u << (SVM_EXIT_VINTR - SVM_EXIT_WORD1);
 
-    if (event) {
+    s->virq = irq != 0;
+    b->intercept[0] |= vintr;
+    if (v->want_irq_window) irq = INT_CTL_IRQ | INT_CTL_IGN_TPR;
+    if (s->virq) {
+        s->cr0_free = false;
+        b->intercept[0] &= ~vintr;
+        v->pending.type = EVENT_NONE;
+    } else if (event) {
         s->cr0_free = false; /* it comes first; afterwards the instruction exits once more */
         b->event_inj = (u64)v->pending.code << 32 | event_encode(&v->pending, b->cr0 & CR0_PE);
         s->nmi_masked |= v->pending.type == EVENT_NMI;
@@ -270,9 +292,9 @@ static void prepare_events(struct virt_vcpu *v, struct svm_vcpu *s) {
     if (((v->want_nmi_window && !s->nmi_masked) || s->cr0_free) && !event && !(v->regs.rflags & RFLAGS_TF))
         step(v, s);
     set_cr_intercepts(v);
-    b->int_ctl = INT_CTL_MASKING | v->cr8 | (v->want_irq_window ? INT_CTL_IRQ | INT_CTL_IGN_TPR : 0);
+    b->int_ctl = INT_CTL_MASKING | v->cr8 | irq;
     b->clean &= ~CLEAN_TPR;
-    v->armed = v->want_irq_window | v->want_nmi_window | v->want_cr8_exit | s->cr0_free;
+    v->armed = v->want_irq_window | v->want_nmi_window | v->want_cr8_exit | s->cr0_free | s->virq;
 }
 
 /* The rare part of an entry. False if it is not to happen: a guest whose exceptions never end, each
@@ -426,7 +448,7 @@ static const struct {
     [0x60] = { decode_plain, EXIT_INTR },
     [0x61] = { decode_plain, EXIT_NMI },
     [0x63] = { decode_plain, EXIT_INIT },
-    [0x64] = { decode_plain, EXIT_IRQ_WINDOW },
+    [SVM_EXIT_VINTR] = { decode_plain, EXIT_IRQ_WINDOW },
     [SVM_EXIT_CR0_SELECTIVE] = { decode_cr0_selective },
     [0x6f] = { decode_plain, EXIT_RDPMC, 2, 0x330f },
     [0x72] = { decode_cpuid },
@@ -504,7 +526,11 @@ static __attribute__((noinline)) void decode_carefully(struct virt_vcpu *v, stru
                                                        struct vm_exit *e) {
     struct svm_vcpu *s = v->priv;
 
-    if (b->exit_int_info & EVENT_VALID) {
+    /* A virtual interrupt that was not delivered. If an exit cuts its delivery short a CPU reports
+     * that as it does for an injected one; QEMU leaves V_IRQ set, and reports an exception. */
+    if (s->virq && b->int_ctl & INT_CTL_IRQ) {
+        v->pending = (struct virt_event){ .type = EVENT_IRQ, .vector = (u8)(b->int_ctl >> INT_CTL_VECTOR) };
+    } else if (b->exit_int_info & EVENT_VALID) {
         event_requeue(v, (u32)b->exit_int_info, (u32)(b->exit_int_info >> 32));
         if (v->pending.type == EVENT_NMI) s->nmi_masked = false;
     }

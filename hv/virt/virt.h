@@ -242,6 +242,10 @@ struct virt_ops {
 #define BLOCKED_NMI    2u /* by an NMI whose handler has not come to its IRET */
 
 extern const struct virt_ops vmx_ops, svm_ops;
+
+/* AMD-V: from now on interrupts reach guests as virtual ones (APM2 15.21.4) and are not injected.
+ * Meant for QEMU with -icount, which delivers an injected one twice (docs/virt.md). */
+void svm_use_virtual_irqs(bool on);
 extern const struct virt_ops *virt; /* the chosen one; tests put a fake here */
 
 /* Chooses by CPUID. Returns 0, or -ENODEV with caps->reason set. */

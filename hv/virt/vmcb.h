@@ -54,10 +54,11 @@ _Static_assert(sizeof(struct vmcb) == 4096, "APM2 15.5.1");
 #define CR_READ(n)       (1u << (n)) /* of intercept_cr */
 #define CR_WRITE(n)      (1u << (16 + (n)))
 
-#define INT_CTL_TPR      0xfull
+#define INT_CTL_TPR      0xfull /* APM2 15.21.1 to 15.21.4 */
 #define INT_CTL_IRQ      BIT(8)
 #define INT_CTL_IGN_TPR  BIT(20)
 #define INT_CTL_MASKING  BIT(24)
+#define INT_CTL_VECTOR   32 /* the vector's lowest bit */
 
 #define INT_SHADOW       1ull
 
@@ -73,6 +74,7 @@ enum {
     SVM_EXIT_CR_WRITE = 0x10,
     SVM_EXIT_EXC = 0x40,
     SVM_EXIT_WORD1 = 0x60, /* from here on with a bit each in `intercept` */
+    SVM_EXIT_VINTR = 0x64,
     SVM_EXIT_CR0_SELECTIVE = 0x65,
     SVM_EXIT_IRET = 0x74,
     SVM_EXIT_NPF = 0x400,

@@ -63,3 +63,24 @@ def test_a_stranger_is_left_alone(mkpxe, tmp_path):
     done = mkpxe()
     assert done.returncode == 1 and "is not Takt's: it is left as it is" in done.stderr
     assert theirs.read_text() == "mine" and os.listdir(theirs.parent) == ["theirs"]
+
+
+def memory_disk(tmp_path, name, *options):
+    out = tmp_path / name
+    done = subprocess.run(["tools/mkiso.sh", str(out), str(tmp_path / "my.cfg"), "--memory-disk", *options],
+                          cwd=ROOT, capture_output=True, text=True, check=False)
+    return done, out
+
+
+def test_a_disk_in_memory(mkpxe, tmp_path):
+    """A kernel by Linux's boot protocol (HdrS, at 0x202), and the same one each time."""
+    done, out = memory_disk(tmp_path, "one")
+    assert done.returncode == 0, done.stderr
+    assert out.read_bytes()[0x202:0x206] == b"HdrS"
+    assert memory_disk(tmp_path, "two")[1].read_bytes() == out.read_bytes()
+
+
+def test_a_disk_in_memory_that_is_too_large(mkpxe, tmp_path):
+    (tmp_path / "large").write_bytes(os.urandom(600 << 10))
+    done, out = memory_disk(tmp_path, "one", "--module", f"large={tmp_path / 'large'}")
+    assert done.returncode == 1 and "too big" in done.stderr and not out.exists()

@@ -347,7 +347,7 @@ static void devices(void **state) {
 static void command_line(void **state) {
     assert_int_equal(parse("[hypervisor]\ntslice_us = 30000\n"), 0);
     assert_int_equal(cmdline(" sched=null sched_credit_tslice_ms=5 sched_ratelimit_us=500 console=com3,9600  "
-                             "noreboot relax_rmrr "
+                             "noreboot relax_rmrr virtual_irqs "
                              "loglvl=all seed=7 sched_preset=faithful-4.1 sched_debit=tick script=s.txt"),
                      0);
     assert_string_equal(said, "");
@@ -357,6 +357,7 @@ static void command_line(void **state) {
     assert_string_equal(cfg.script, "s.txt");
     assert_true(cfg.noreboot);
     assert_true(cfg.relax_rmrr);
+    assert_true(cfg.virtual_irqs);
     assert_int_equal(cfg.loglvl, 3);
     assert_int_equal(cfg.seed, 7);
     assert_int_equal(cfg.pool[0].head.nr_params, 3);
