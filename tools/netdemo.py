@@ -155,11 +155,11 @@ def image(name, config, script):
     return directory, paths[2]
 
 
-def boot(name, config, script, platform, cpus, reader):
+def boot(name, config, script, platform, cpus, reader, com2=None):
     """What `reader` makes of what a machine with that VM file and that script has printed when it
-    ends; "knobs" are the parameters that were in effect."""
+    ends; "knobs" are the parameters that were in effect. `com2`: a path for what COM2 prints."""
     directory, iso = image(name, config, knob_script(config) + script)
-    with machine.Machine(platform, iso, cpus=cpus, directory=directory) as m:
+    with machine.Machine(platform, iso, cpus=cpus, directory=directory, com2=com2) as m:
         how, _ = m.wait(timeout=WALL[platform])
         serial = m.serial()
     os.unlink(iso)  # 10 MB; its parts are in the results by their hashes
@@ -217,7 +217,8 @@ def split(turns, results, columns):
     for turn, result in zip(turns, results):
         what = dict(zip(columns, turn))
         if isinstance(result, BaseException):
-            why = str(result) or type(result).__name__
+            failed = isinstance(result, subprocess.CalledProcessError)
+            why = sentence.of_failed_command(result) if failed else str(result) or type(result).__name__
             missing.append(what | {"why": why.strip().splitlines()[-1]})
         else:
             runs.append(what | result)

@@ -9,6 +9,10 @@
         last lwIP as it is, where nobody owns a socket
   light the same stream to a reader that computes in place as long as there are data, and waits for
         more without owning anything
+  events  what a megabyte costs in waiting between a VM and the driver domain, as "Coexisting
+        scheduling policies" has it (figure 2): one of 4 VMs on the core sends a TCP stream for a
+        second. The driver domain is one more VM on the core, or has a pool of its own. By traces;
+        tools/event-times.py says what is counted
 
 boot/net-demo.cfg is the machine, the traffic comes from inside it. What is laid over that file is in
 SETUPS and in text_of(). The baseline is faithful-4.1, Credit as in the Xen that the paper was measured
@@ -20,24 +24,29 @@ same seeds. Each run is made after each of WARM_UPS, and tools/experiment.py say
 long enough, and what may be said of several runs. Writes build/results/net-experiments-bochs.json with
 every run; if some fail it has the others, and says which are missing.
 
-  tools/netexp.py [--experiment udp|tcp|light]... [--setup NAME]... [--seeds N] [--quick]
+  tools/netexp.py [--experiment udp|tcp|light|events]... [--setup NAME]... [--seeds N] [--quick]
 
 --quick: the shortest warm-up alone, and nothing is said about whether that is enough.
 """
 import argparse
+import importlib
 import os
 import re
 
 import compare
 import experiment
+import machine
 import netdemo
 import progress
 import sentence
+import tracestream
 from netdemo import BASELINE, EXTRA, HARDENED, TURBO
+
+event_times = importlib.import_module("event-times")
 
 PLATFORM = "bochs"
 PCPUS = 4  # the source's, the driver domain's, the core, the turbo core
-SEEDS, MS = 5, {"udp": 1000, "tcp": 2000, "light": 2000}
+SEEDS, MS = 5, {"udp": 1000, "tcp": 2000, "light": 2000, "events": 1000}
 WARM_UPS = (0.5, 1, 2)  # s; each twice the one before, as experiment.settle() wants them
 FLOOR = 0.1             # Mb/s that nobody minds
 
@@ -49,7 +58,7 @@ SMALL, LARGE, SENDER = "rcvbuf=65536", "rcvbuf=409600", "sndbuf=32768"
 READER, LIGHT = "in_place each=100000", "in_place work=6"
 TCP_LINK = 10_000_000
 LINE = {"udp": netdemo.DATAGRAMS, "tcp": netdemo.line_rate(TCP_LINK, 1460, 54)}
-LINE["light"] = LINE["tcp"]
+LINE["light"] = LINE["events"] = LINE["tcp"]
 
 BASELINES = {"faithful-4.1": BASELINE, "faithful-4.1+core": compare.both(BASELINE, EXTRA), "hardened": HARDENED,
              "hardened+core": compare.both(HARDENED, EXTRA)}
@@ -76,7 +85,12 @@ SETUPS = {
         "turbo+buffers+early_ack": (TURBO, f"{LIGHT} {LARGE} early_ack=1"),
     },
 }
-VMS = {"udp": (3, 4, 5), "tcp": (4,), "light": (4,)}
+ON_CORE = {"vm iodom": {"pool": "core"}}
+SETUPS["events"] = {
+    "faithful-4.1, one pool": (compare.both(BASELINE, ON_CORE), ""),
+    "faithful-4.1": (BASELINE, ""), "hardened": (HARDENED, ""), "turbo": (TURBO, ""),
+}
+VMS = {"udp": (3, 4, 5), "tcp": (4,), "light": (4,), "events": (4,)}
 SCRIPT = "+0ms wait source 60s\n+0ms destroy server\n+100ms poweroff\n"
 
 
@@ -93,7 +107,12 @@ def text_of(kind, setup, vms, seed, warm_up=WARM_UPS[0]):
     over = {"hypervisor": {"script": "net-demo.script", "top": "no", "seed": str(seed)},
             "vm server": {"cmdline": f"ip=10.0.0.2/24 ring=16 busy {server}"},
             "vm source": {"cmdline": f"ip=10.0.0.3/24 to=10.0.0.2 start_ms={start} {traffic}"}}
-    if kind != "udp":
+    if kind == "events":
+        # The VM on the core sends, and the one outside takes the stream.
+        over["vm server"] = {"cmdline": f"ip=10.0.0.2/24 ring=16 to=10.0.0.3 start_ms={start} tcp_ms={ms} sndbuf=65536",
+                             "image": "load", "memory": "16M"}
+        over["vm source"] = {"cmdline": "ip=10.0.0.3/24", "image": "iperf", "net": f"iodom rate={TCP_LINK} delay=2ms"}
+    elif kind != "udp":
         over["vm source"]["net"] = f"iodom rate={TCP_LINK} delay=2ms"
     for n in range(4, vms):
         over[f"vm hog-{n}"] = {"image": "spin", "memory": "4M", "pool": "core"}
@@ -119,13 +138,42 @@ def read(kind, text):
         "early_acks": int(acks["early"]), "backlog_segments": int(acks["segments"]), "backlog_most": int(acks["backlog"])}
 
 
+def read_events(text, trace):
+    """What one run of `events` has printed, and what its trace says."""
+    got = re.search(r"source: iperf: tcp (?P<tcp_bytes>\d+) bytes in (?P<tcp_ns>\d+) ns", text)
+    if not got:
+        raise LookupError("source")
+    if trace.lost or trace.gaps:
+        raise LookupError(f"all of the trace: {trace.lost} records were lost")
+    rows = {(r["direction"], r["to"]): r for r in event_times.directions(trace, text)}
+    there, back = rows["to", "iodom"], rows["from", "server"]
+    return {"goodput_mbps": netdemo.mbps(got, "tcp"), "events_to_driver_domain": there["events"],
+            "ms_per_mb_to_driver_domain": round(there["us_per_mb"] / 1000, 3), "events_to_vm": back["events"],
+            "ms_per_mb_to_vm": round(back["us_per_mb"] / 1000, 3)}
+
+
+# A trace is sent by COM2 when the traffic is over, at some 11 KB a second of virtual time.
+EVENTS = ("@450ms trace start event\n+0ms wait server 60s\n+0ms trace stop\n+0ms destroy source\n"
+          "+0ms trace stream com2\n+60s poweroff\n")
+
+
+def run_events(name, config):
+    path = os.path.join(machine.BUILD, "run", name, "trace.bin")
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    return netdemo.boot(name, config, EVENTS, PLATFORM, PCPUS,
+                        lambda text: read_events(text, tracestream.load(path)), com2=path)
+
+
 COLUMNS = ("experiment", "setup", "vms", "seed", "warm_up_s")
 
 
 def run(kind, setup, vms, seed=1, warm_up=WARM_UPS[0]):
     name = f"{kind}-{vms}-{setup}-seed-{seed}-after-{warm_up:g}s".replace(", ", "+").replace(" ", "-")
-    found = netdemo.boot("net-experiments/" + name, text_of(kind, setup, vms, seed, warm_up), SCRIPT, PLATFORM,
-                         PCPUS, lambda text: read(kind, text))
+    name, config = "net-experiments/" + name, text_of(kind, setup, vms, seed, warm_up)
+    if kind == "events":
+        found = run_events(name, config)
+    else:
+        found = netdemo.boot(name, config, SCRIPT, PLATFORM, PCPUS, lambda text: read(kind, text))
     return dict(zip(COLUMNS, (kind, setup, vms, seed, warm_up))) | found
 
 
@@ -200,10 +248,11 @@ def table(rows):
             "warm_up_s", "goodput_mbps")
     columns = [key for key in rows[0] if key not in told]
     lines = [["set-up", "VMs", "Mb/s", "of line", "of 4.1", "warm-up", *(key.replace("_", " ") for key in columns)]]
+    digits = {key: 2 if key.startswith("ms_per_mb") else 0 for key in columns}
     for r in rows:
         gain = f"{r['of_baseline']:.2f}x" if "of_baseline" in r else "-"
         lines.append([r["setup"], str(r["vms"]), experiment.text(r["goodput_mbps"], 2), f"{r['of_line_rate']:.0%}",
-                      gain, f"{r['warm_up_s']:g} s", *(experiment.text(r[key], 0) for key in columns)])
+                      gain, f"{r['warm_up_s']:g} s", *(experiment.text(r[key], digits[key]) for key in columns)])
     widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]
     found = ["  ".join(c.rjust(w) if i else c.ljust(w) for i, (c, w) in enumerate(zip(line, widths))) for line in lines]
     return found + [f"{r['setup']}, {r['vms']} VMs: not known to have settled: {r['unsettled']}"

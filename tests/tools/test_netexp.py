@@ -28,6 +28,22 @@ def test_read():
             "goodput_mbps": 2.0, "ring_drops": 33, "queue_drops": 2, "early_acks": 7, "backlog_segments": 9, "backlog_most": 5}
 
 
+def test_read_events():
+    class Trace:
+        lost, gaps, vms, records = 0, 0, {1: ("iodom", 1), 2: ("server", 1)}, [
+            netexp.tracestream.Record(0, netexp.tracestream.EVTCHN_TAKE, 0, who << 16, 3, ns, 0, 0)
+            for who, ns in ((1, 2_000_000), (1, 1_000_000), (2, 9_000_000))]
+
+    text = ("iodom: iodom: server.0: in=1 in_bytes=1048576 out=2 out_bytes=524288\n"
+            "iodom: iodom: source.0: in=1 in_bytes=524288\nsource: iperf: tcp 1000000 bytes in 4000000000 ns\n")
+    assert netexp.read_events(text, Trace) == {
+        "goodput_mbps": 2.0, "events_to_driver_domain": 2, "ms_per_mb_to_driver_domain": 2.0, "events_to_vm": 1,
+        "ms_per_mb_to_vm": 6.0}
+    Trace.lost = 3
+    with pytest.raises(LookupError, match="3 records were lost"):
+        netexp.read_events(text, Trace)
+
+
 def made(seed, goodput, warm_up=0.5, setup="hardened", vms=4):
     return {"experiment": "udp", "setup": setup, "vms": vms, "seed": seed, "warm_up_s": warm_up, "goodput_mbps": goodput,
             "lost": 7, "vm_file": "ab", "knobs": {}}
@@ -65,9 +81,10 @@ def test_gains_are_of_the_baseline_that_the_paper_had():
     assert rows[1]["more_than_baseline"] == {"n": 3, "value": 8.0, "why": "all 3 runs gave the same value"}
 
 
-def test_runs_do_not_overwrite_each_other(monkeypatch):
+def test_runs_do_not_overwrite_each_other(monkeypatch, tmp_path):
     names = []
-    monkeypatch.setattr(netexp.netdemo, "boot", lambda name, *rest: names.append(name) or {})
+    monkeypatch.setattr(machine, "BUILD", str(tmp_path))
+    monkeypatch.setattr(netexp.netdemo, "boot", lambda name, *rest, **more: names.append(name) or {})
     turns = [(e, s, n, seed, w) for e, setups in netexp.SETUPS.items() for s in setups for n in netexp.VMS[e]
              for seed in (1, 2) for w in netexp.WARM_UPS]
     for turn in turns:
@@ -110,8 +127,10 @@ def test_vm_files(experiment, setup, vms, tmp_path):
         found.append({vm["name"]: vm for vm in dump["vms"]})
         pools = {pool["name"]: pool for pool in dump["pools"]}
     assert pools["core"]["cpus"] == ([2, 3] if "+core" in setup else [2])
-    assert sum(vm["pool"] == "core" for vm in found[0].values()) == vms
+    on_core = {name for name, vm in found[0].items() if vm["pool"] == "core"}
+    assert len(on_core - {"iodom"}) == vms and ("iodom" in on_core) == ("one pool" in setup)
     assert found[0]["server"]["turbo"] == ("turbo" in setup)
     assert ("early_ack=1" in found[0]["server"]["cmdline"]) == ("early_ack" in setup)
-    assert found[0]["source"]["cmdline"] != found[1]["source"]["cmdline"]
-    assert found[0]["server"] == found[1]["server"]
+    sender, other = ("server", "source") if experiment == "events" else ("source", "server")
+    assert found[0][sender]["cmdline"] != found[1][sender]["cmdline"]
+    assert found[0][other] == found[1][other]

@@ -237,3 +237,30 @@ def test_event_times(tmp_path):
     assert [(r["port"], r["events"]) for r in rows] == [(3, 31), (5, 31)]
     assert rows[0]["p50_us"] == pytest.approx(4.31) and rows[1]["max_us"] == pytest.approx(2.6)
     assert rows[0]["mean_us"] == pytest.approx(4.31) and rows[0]["us_per_mb"] == pytest.approx(4.31 * 256)
+
+
+def test_event_time_of_a_megabyte_in_both_directions(tmp_path):
+    """Two VMs send by way of a driver domain, which has one port for both."""
+    iodom, server, source = 1 << 16, 2 << 16, 3 << 16
+    waits = [(iodom, 2, 100_000)] * 6 + [(server, 4, 3_000_000)] * 4 + [(server, 7, 500_000)]
+    records = [ts.Record(i * MS, ts.EVTCHN_TAKE, 0, who, port, ns, 0, 0) for i, (who, port, ns) in enumerate(waits)]
+    vms = b"".join(ts.frame("V", 1 + i, struct.pack("<II32s", who >> 16, 1, name)) for i, (who, name) in
+                   enumerate(((iodom, b"iodom"), (server, b"server"), (source, b"source"))))
+    stream, log = tmp_path / "s", tmp_path / "log"
+    stream.write_bytes(ts.frame("H", 0, struct.pack("<8sII", b"TAKTRACE", ts.VERSION, 1)) + vms +
+                       ts.frame("R", 4, b"".join(r.pack() for r in records)))
+    log.write_text("[    1.0] iodom: iodom: server.0: in=1 in_bytes=60 out=2 out_bytes=1000 irqs=1\n"
+                   "[    2.0] iodom: iodom: source.0: in=9 in_bytes=2097152 irqs=2\n"
+                   "[    3.0] iodom: iodom: server.0: in=4 in_bytes=1048576 out=8 out_bytes=4194304 irqs=4\n"
+                   "[    3.0] other: iodom: server.0: in=4 in_bytes=7 out=8 out_bytes=7\n", encoding="ascii")
+    command = [os.path.join(ROOT, "tools/event-times.py"), "--log", str(log), str(stream)]
+    said = json.loads(subprocess.run([*command, "-j"], check=True, stdout=subprocess.PIPE, text=True).stdout)
+    assert said["directions"] == [
+        {"direction": "to", "to": "iodom", "events": 6, "waited_us": 600.0, "mb": 3.0, "us_per_mb": 200.0},
+        {"direction": "from", "to": "server", "events": 5, "waited_us": 12500.0, "mb": 5.0, "us_per_mb": 2500.0},
+        {"direction": "from", "to": "source", "events": 0, "waited_us": 0, "mb": 2.0, "us_per_mb": 0.0}]
+    text = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+    assert re.search(r"from driver domain +server +5 +12\.5 +5\.00 +2\.50\n", text), text
+    log.write_text("nothing\n", encoding="ascii")
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    assert done.returncode == 1 and "it needs report_s=1" in done.stderr
