@@ -13,12 +13,14 @@ RUNSTATE, SWITCH, WAKE, BLOCK, YIELD, BOOST, KICK, MIGRATE, PARK, ACCOUNT = rang
 MICRO, SHARE, TURBO, LABEL = range(0x010B, 0x010F)
 EXIT, ENTRY, INJECT, HYPERCALL = range(0x0201, 0x0205)
 EVTCHN_SEND, EVTCHN_TAKE = 0x0301, 0x0302
+SCHED_INPUT, SCHED_DECISION = 0x0401, 0x0402
 
+# As trace_event_name() in hv/trace/trace.c has them; tests/tools/test_trace.py compares.
 NAMES = {LOST: "lost", RUNSTATE: "runstate", SWITCH: "switch", WAKE: "wake", BLOCK: "block", YIELD: "yield",
          BOOST: "boost", KICK: "kick", MIGRATE: "migrate", PARK: "park", ACCOUNT: "account", MICRO: "micro",
          SHARE: "share", TURBO: "turbo", LABEL: "label", EXIT: "exit", ENTRY: "entry",
          INJECT: "inject", HYPERCALL: "hypercall", EVTCHN_SEND: "event send",
-         EVTCHN_TAKE: "event take"}
+         EVTCHN_TAKE: "event take", SCHED_INPUT: "sched input", SCHED_DECISION: "sched decision"}
 STATES = ("running", "runnable", "blocked", "offline")
 # enum exit_reason of hv/virt/virt.h
 EXITS = ("unknown", "interrupt", "timer", "NMI", "irq window", "NMI window", "CPUID", "hypercall", "RDMSR", "WRMSR", "I/O", "HLT",

@@ -50,7 +50,9 @@ static int help_for(struct shell_call *c) {
         c->columns = help_columns;
         table_row(c, CELLS(S(cmd->name), S(cmd->usage), S(cmd->help)));
     } else {
-        out("%s %s\n%s\n", cmd->name, cmd->usage, cmd->help);
+        out("%s ", cmd->name);
+        out_wrapped(cmd->usage, (u32)strlen(cmd->name) + 1, "\n");
+        out("\n%s\n", cmd->help);
     }
     return 0;
 }
@@ -162,19 +164,25 @@ static int cmd_dmesg(struct shell_call *c) {
 
 /* ---- crash ---- */
 
+/* A person reads an event's name and its arguments in one column, a program their numbers in one each. */
 static int crash_records(struct shell_call *c) {
-    COLUMNS(columns, COL("Time ns", "ns", 'u', 16), COL("pCPU", "cpu", 'u', 5), COL("Event", "event", 'u', 6),
-            COL("VM", "vm", 'd', 6), COL("vCPU", "vcpu", 'd', 5), COL("Arg 0", "arg0", 'u', 11),
-            COL("Arg 1", "arg1", 'u', 11), COL("Arg 2", "arg2", 'u', 11), COL("Arg 3", "arg3", 'u', 11));
+    COLUMNS(columns, COL("Time ns", "ns", 'u', 16), COL("pCPU", "cpu", 'u', 4), COL(NULL, "event", 'u', 0),
+            COL("Event", "event_name", 's', -14), COL("VM", "vm", 'd', 5), COL("vCPU", "vcpu", 'd', 4),
+            COL("Arguments", NULL, 'w', 0), COL(NULL, "arg0", 'u', 0), COL(NULL, "arg1", 'u', 0),
+            COL(NULL, "arg2", 'u', 0), COL(NULL, "arg3", 'u', 0));
     struct trace_record r;
-    bool nobody;
+    i64 vm = -1, vcpu = -1;
+    char args[48];
 
     c->columns = columns;
     if (!crashlog_last_record(&c->index, &r)) return 0;
-    nobody = r.who == TRACE_NOBODY;
-    table_row(c, CELLS(U(r.ns), U(r.cpu), U(r.event), D(nobody ? -1 : (i64)(r.who >> 16)),
-                       D(nobody ? -1 : (i64)(r.who & 0xffff)), U(r.arg[0]), U(r.arg[1]), U(r.arg[2]),
-                       U(r.arg[3])));
+    if (r.who != TRACE_NOBODY) {
+        vm = r.who >> 16;
+        vcpu = r.who & 0xffff;
+    }
+    hv_snprintf(args, sizeof(args), "%u %u %u %u", r.arg[0], r.arg[1], r.arg[2], r.arg[3]);
+    table_row(c, CELLS(U(r.ns), U(r.cpu), U(r.event), S(trace_event_name(r.event)), D(vm), D(vcpu), S(args),
+                       U(r.arg[0]), U(r.arg[1]), U(r.arg[2]), U(r.arg[3])));
     return SHELL_AGAIN;
 }
 

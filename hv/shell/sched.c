@@ -184,7 +184,7 @@ static int cmd_sched_credit(struct shell_call *c) {
 /* ---- param ---- */
 
 COLUMNS(param_columns, COL("Name", "name", 's', -20), COL("Value", "value", 's', 10),
-        COL("Unit", "unit", 's', -4), COL("", "help", 's', 0));
+        COL("Unit", "unit", 's', -4), COL("", "help", 'w', 0));
 
 static int cmd_param(struct shell_call *c) {
     const char *name = c->argv[1];

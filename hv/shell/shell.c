@@ -87,6 +87,29 @@ void out(const char *fmt, ...) {
     put(text, MIN((size_t)n, sizeof(text) - 1));
 }
 
+/* How many bytes of `s` go into a line with `room` columns: up to the last blank that fits. */
+static size_t words_that_fit(const char *s, size_t room) {
+    size_t n = strlen(s), at;
+
+    if (n <= room) return n;
+    for (at = room; at && s[at] != ' ';) at--;
+    if (!at) /* not even the first word fits */
+        while (s[at] && s[at] != ' ') at++;
+    return at;
+}
+
+void out_wrapped(const char *text, u32 indent, const char *eol) {
+    for (;;) {
+        size_t n = words_that_fit(text, SHELL_COLUMNS - indent);
+
+        put(text, n);
+        text += n;
+        while (*text == ' ') text++;
+        if (!*text) return;
+        out("%s%*s", eol, (int)indent, "");
+    }
+}
+
 /* ---- tables ---- */
 
 /* A cell as text; `buf` is for numbers. */
@@ -102,31 +125,37 @@ static const char *cell_text(char type, const union cell *v, char buf[24]) {
     return buf;
 }
 
-/* A cell of a table, or its head, and what comes before it. */
-static void put_cell(const struct column *col, const char *text, const char *before, bool all) {
-    size_t width = (size_t)(col->width < 0 ? -col->width : col->width);
+/* Puts a cell of a table, or its head, at column `at` of the terminal. Returns the column behind it. */
+static u32 put_cell(const struct shell_call *c, const struct column *col, const char *text, u32 at) {
+    u32 width = (u32)(col->width < 0 ? -col->width : col->width), length = (u32)strlen(text);
     char cut[NAME_MAX];
 
-    if (col->type == 'n' && !all && strlen(text) > width) {
+    if (col->type == 'w') {
+        out_wrapped(text, at, c->eol);
+    } else if (col->type == 'n' && !c->opt['l'] && length > width) {
         hv_snprintf(cut, MIN(width, sizeof(cut)), "%s", text);
-        out("%s%s~", before, cut);
+        out("%s~", cut);
+        length = width;
     } else {
-        out("%s%*s", before, col->width, text);
+        out("%*s", col->width, text);
     }
+    return at + MAX(width, length);
 }
 
 /* A line of a table. Without `v`: the heads. */
 static void table_line(const struct shell_call *c, const struct column *col, const union cell *v) {
-    const char *before = "";
-    bool all = c->opt['l'];
     char buf[24];
+    u32 at = 0;
 
     for (; col->type; col++) {
         const char *text = v ? cell_text(col->type, v++, buf) : col->head;
 
-        if (!col->head || (col->more && !all)) continue;
-        put_cell(col, text, before, all);
-        before = " ";
+        if (!col->head || (col->more && !c->opt['l'])) continue;
+        if (at) {
+            put_text(" ");
+            at++;
+        }
+        at = put_cell(c, col, text, at);
     }
     put_text(c->eol);
 }
@@ -146,7 +175,7 @@ static void object(const struct column *col, const union cell *v) {
             put_json_string(col->key);
             put_text(": ");
         }
-        if (col->type == 's' || col->type == 'n')
+        if (col->type == 's' || col->type == 'w' || col->type == 'n')
             put_json_string(text);
         else
             put_text(text);

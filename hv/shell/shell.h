@@ -76,6 +76,10 @@ extern const struct shell_command host_commands[], vm_commands[], sched_commands
 
 /* ---- for commands ---- */
 void out(const char *fmt, ...) PRINTF(1, 2);
+/* Puts a text of words into lines of at most SHELL_COLUMNS. The cursor is `indent` columns from the left, and
+ * so far in begins each further line, which `eol` separates from the one before. A single word that is too
+ * long is put as it is. */
+void out_wrapped(const char *text, u32 indent, const char *eol);
 
 /* The answer is a list, a table for a person and an array of objects in JSON; or a record, a line "head:
  * value" for each column and one object. Both come from the same columns and cells. A command sets c->columns
@@ -83,10 +87,14 @@ void out(const char *fmt, ...) PRINTF(1, 2);
 struct column {
     const char *head; /* of the table; NULL: not in it */
     const char *key;  /* of the object; NULL: not in it */
-    char type;        /* s text, n a name, u number, d signed number, f hundredths, t nanoseconds shown as
-                  seconds, b yes or no, { begins an object in the object and } ends it, which are their
-                  cells' texts as well. 0 ends the columns */
-    int width;        /* as printf's: negative is flush left. A longer name is cut, but not with -l */
+    char type;        /* how the cell is told; 0 ends the columns:
+                         s  text
+                         n  a name, which is cut if it is longer than the column, but not with -l
+                         w  text that goes on in further lines; of the last column alone
+                         u  number            d  signed number     f  hundredths
+                         t  nanoseconds, shown as seconds          b  yes or no
+                         {  begins an object in the object, } ends it: their cells' texts as well */
+    int width;        /* as printf's: negative is flush left */
     bool more;        /* of a table, this column is shown with -l alone, so that the others fit */
 };
 union cell {

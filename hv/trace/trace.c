@@ -20,6 +20,41 @@ struct trace_ring {
 static struct trace_ring rings[TAKT_MAX_CPUS];
 u32 trace_mask;
 
+const char *trace_event_name(u16 event) {
+    static const struct {
+        u16 event;
+        const char *name;
+    } names[] = {
+        { TRC_LOST, "lost" },
+        { TRC_RUNSTATE, "runstate" },
+        { TRC_SWITCH, "switch" },
+        { TRC_WAKE, "wake" },
+        { TRC_BLOCK, "block" },
+        { TRC_YIELD, "yield" },
+        { TRC_BOOST, "boost" },
+        { TRC_KICK, "kick" },
+        { TRC_MIGRATE, "migrate" },
+        { TRC_PARK, "park" },
+        { TRC_ACCOUNT, "account" },
+        { TRC_MICRO, "micro" },
+        { TRC_SHARE, "share" },
+        { TRC_TURBO, "turbo" },
+        { TRC_LABEL, "label" },
+        { TRC_EXIT, "exit" },
+        { TRC_ENTRY, "entry" },
+        { TRC_INJECT, "inject" },
+        { TRC_HYPERCALL, "hypercall" },
+        { TRC_EVTCHN_SEND, "event send" },
+        { TRC_EVTCHN_TAKE, "event take" },
+        { TRC_SCHED_INPUT, "sched input" },
+        { TRC_SCHED_DECISION, "sched decision" },
+    };
+
+    for (u32 i = 0; i < ARRAY_SIZE(names); i++)
+        if (names[i].event == event) return names[i].name;
+    return "?";
+}
+
 int trace_init(unsigned cpu, struct trace_record *ring, u32 records) {
     struct trace_ring *r = &rings[cpu];
 

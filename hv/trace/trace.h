@@ -48,6 +48,10 @@ enum trace_event {
 #define TRACE_CLASS_EVENT  BIT(3)
 #define TRACE_CLASS_REPLAY BIT(4)
 
+/* What people call the event: "switch". "?" for a number that is none. The tools that read traces use the
+ * same names (tools/tracestream.py). Valid for ever. */
+const char *trace_event_name(u16 event);
+
 extern u32 trace_mask; /* 0: tracing is off */
 
 void trace_write(unsigned cpu, u64 ns, u16 event, u32 who, u32 a, u32 b, u32 c, u32 d);

@@ -52,6 +52,17 @@ def stream():
     return subprocess.run([os.path.join(ROOT, "build/unit/stream_dump")], input=raw, check=True, stdout=subprocess.PIPE).stdout
 
 
+def test_events_have_the_names_that_the_shell_has():
+    """`crash -t` and the tools call an event by the same name, and each event has one."""
+    with open(os.path.join(ROOT, "hv", "trace", "trace.h"), encoding="utf-8") as f:
+        numbers = {m[1]: int(m[2], 16) for m in re.finditer(r"\b(TRC_\w+) = (0x\w+)", f.read())}
+    with open(os.path.join(ROOT, "hv", "trace", "trace.c"), encoding="utf-8") as f:
+        names = dict(re.findall(r'\{ (TRC_\w+), "([^"]+)" \}', f.read()))
+    assert len(numbers) > 20
+    assert {numbers[event]: name for event, name in names.items()} == ts.NAMES
+    assert set(names) == set(numbers)
+
+
 def test_read_back(stream):
     trace = ts.parse(stream)
     want = sorted(made_up(), key=lambda r: r.ns)

@@ -5,7 +5,9 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <cmocka.h>
+#include <stdlib.h>
 #include "fake_log.h"
+#include "platform/crashlog.h"
 #include "shell_rig.h"
 
 static struct config cfg;
@@ -19,6 +21,12 @@ static int setup(void **state) {
     assert_string_equal(rig_say("create " LONGEST), "takt> ");
     assert_string_equal(rig_say("create short"), "takt> ");
     return 0;
+}
+
+static void says(const char *line, const char *expected) {
+    const char *said = rig_say(line);
+
+    if (!strstr(said, expected)) fail_msg("%s\n  said: %s\n  expected: %s", line, said, expected);
 }
 
 /* ---- 80 columns ---- */
@@ -36,11 +44,20 @@ static void fits(const char *command) {
 }
 
 static void tables_fit(void **state) {
-    static const char *const commands[] = { "list",     "vcpu-list",    "pcpu-list",       "devices",
-                                            "pci-list", "sched-credit", "sched-credit -s", "cpupool-list",
-                                            "help",     "version",      "topology",        "counters" };
+    static const char *const commands[] = {
+        "list",           "vcpu-list",       "pcpu-list",    "devices", "pci-list",
+        "sched-credit",   "sched-credit -s", "cpupool-list", "help",    "version",
+        "topology",       "counters",        "info",         "trace",   "param",
+        "param -d short", "nodes",           "store ls /",   "dmesg"
+    };
+    const struct shell_command *c;
+    char line[64];
 
     for (size_t i = 0; i < ARRAY_SIZE(commands); i++) fits(commands[i]);
+    for (u32 i = 0; (c = shell_command_at(i)); i++) {
+        snprintf(line, sizeof(line), "help %s", c->name);
+        fits(line);
+    }
     assert_non_null(strstr(rig_say("vcpu-list"), "the_longest_nam~    "));
     assert_non_null(strstr(rig_say("vcpu-list -l"), LONGEST " "));
     assert_null(strstr(rig_say("vcpu-list"), "Boost"));
@@ -49,6 +66,51 @@ static void tables_fit(void **state) {
     assert_non_null(strstr(rig_say("devices -l"), "Resets"));
     assert_non_null(strstr(rig_say("vcpu-list -j"), "\"vm\": \"" LONGEST "\""));
     assert_non_null(strstr(rig_say("vcpu-list -j"), "\"boost\": "));
+}
+
+/* The text of a parameter goes on below where it began. */
+static void texts_are_wrapped(void **state) {
+    const char *said = rig_say("param"), *line = strstr(said, "\nweight_scope "), *text, *more;
+    char number[24];
+
+    assert_non_null(line);
+    text = param_at(shell_pool("Pool-0"), 0)->help;
+    for (u32 i = 0; i < 100 && param_at(shell_pool("Pool-0"), i); i++) {
+        const struct param *p = param_at(shell_pool("Pool-0"), i);
+
+        if (strcmp(p->name, "boost_hold_us") == 0) text = p->help;
+    }
+    snprintf(number, sizeof(number), "%.12s", text);
+    line = strstr(said, "\nboost_hold_us ") + 1;
+    more = strchr(line, '\n') + 1;
+    assert_non_null(strstr(line, number));
+    assert_true(strlen(text) > 45);
+    assert_int_equal(strspn(more, " "), strstr(line, number) - line);
+    assert_non_null(strstr(rig_say("param -j boost_hold_us"), text)); /* whole */
+}
+
+/* What a crash left of the trace, with the widest numbers that there are. */
+static void crash_records_fit(void **state) {
+    const struct trace_record records[] = {
+        { 1234567890123456, TRC_SCHED_DECISION, 511, 0xfffe0001, { ~0u, ~0u, ~0u, ~0u } },
+        { 77, TRC_SWITCH, 1, TRACE_NOBODY, { 1, 2, 3, 4 } },
+        { 78, 0x7777, 1, 3 << 16 | 1, { 0 } },
+    };
+    void *ram = calloc(1, CRASHLOG_SIZE);
+
+    crashlog_open(ram);
+    crashlog_report();
+    crashlog_records(records, ARRAY_SIZE(records));
+    crashlog_open(ram);
+    fits("crash -t");
+    says("crash -t", "511 sched decision 65534    1 4294967295 4294967295");
+    says("crash -t", "\n                                                4294967295 4294967295\n");
+    says("crash -t", "  77    1 switch            -1   -1 1 2 3 4\n");
+    says("crash -t", "    1 ?                  3    1 0 0 0 0\n");
+    says("crash -t -j", "{\"ns\": 77, \"cpu\": 1, \"event\": 258, \"event_name\": \"switch\", \"vm\": -1, ");
+    says("crash -t -j", "\"arg0\": 1, \"arg1\": 2, \"arg2\": 3, \"arg3\": 4}");
+    memset(ram, 0, CRASHLOG_SIZE);
+    crashlog_open(ram);
 }
 
 static void top_fits(void **state) {
@@ -71,12 +133,6 @@ static void top_fits(void **state) {
 }
 
 /* ---- what explains itself ---- */
-
-static void says(const char *line, const char *expected) {
-    const char *said = rig_say(line);
-
-    if (!strstr(said, expected)) fail_msg("%s\n  said: %s\n  expected: %s", line, said, expected);
-}
 
 /* One style: a sentence without subject and full stop, as "lists ...", that fits beside the name. */
 static void help_is_of_one_style(void **state) {
@@ -183,6 +239,8 @@ static void top_tells_of_vms_not_made(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(tables_fit),
+        cmocka_unit_test(texts_are_wrapped),
+        cmocka_unit_test(crash_records_fit),
         cmocka_unit_test(top_fits),
         cmocka_unit_test(help_is_of_one_style),
         cmocka_unit_test(help_is_sorted),
