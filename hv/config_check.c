@@ -125,8 +125,8 @@ static void check_pool_cpus(struct check *k, const struct config_pool *p, const 
     u32 nr = cpumask_weight(there);
 
     if (p->choice.nr > *left)
-        ERROR(k, &p->head, "cpus", "pool %s wants %u CPUs, but of the machine's %u only %u are left for it",
-              p->head.name, p->choice.nr, nr, *left);
+        ERROR(k, &p->head, "cpus", "pool %s wants %u CPU%s, but of the machine's %u it can have only %u",
+              p->head.name, p->choice.nr, plural(p->choice.nr), nr, *left);
     *left -= MIN(*left, p->choice.nr);
     if (cpumask_empty(&missing)) return;
     if (cpumask_empty(&have))

@@ -96,10 +96,9 @@ static void nodes_init(void) {
 static void read_firmware(void) {
     if (acpi_parse(&acpi, boot.rsdp, boot.rsdp_len) < 0) log_warn("no usable ACPI tables: one CPU");
     acpi_power_init(&acpi.power);
-    if (acpi.bad_tables) log_warn("%u ACPI tables are malformed and were left out", acpi.bad_tables);
+    if (acpi.bad_tables) log_warn("ACPI tables left out, as they are malformed: %u", acpi.bad_tables);
     if (acpi.repeated_tables)
-        log_warn("of %u ACPI tables there was one of the same kind before: the first counts",
-                 acpi.repeated_tables);
+        log_warn("ACPI tables left out, as one of their kind came before: %u", acpi.repeated_tables);
 }
 
 static void platform_init(void) {
@@ -127,7 +126,7 @@ static void devices_init(void) {
         sriov_find();
     }
     give_init(&acpi, &all_ram);
-    log_info("%u PCI devices, by %s", pci_count(), how);
+    log_info("%u PCI device%s, by %s", pci_count(), plural(pci_count()), how);
     no_iommu = iommu_init(&acpi, &all_ram);
 }
 
@@ -256,7 +255,8 @@ static void go(void) {
     storelink_init();
     shell_init(&config);
     make_vms();
-    log_info("%u pools, %u VMs; boot took %lu us", config.nr_pools, config.nr_vms, now_ns() / 1000);
+    log_info("%u pool%s, %u VM%s; boot took %lu us", config.nr_pools, plural(config.nr_pools), config.nr_vms,
+             plural(config.nr_vms), now_ns() / 1000);
     console_set_async(&acpi);
     watchdog_init(&acpi, config.watchdog);
     boot_done = true;
@@ -273,7 +273,7 @@ void hv_main(u32 magic, u64 mbi) {
     read_boot_info(magic, mbi);
     memory_init();
     screen_init(&boot.screen);
-    log_info("%lu MiB of RAM, %u modules", frame_total() >> 8, boot.nr_modules);
+    log_info("%lu MiB of RAM, %u module%s", frame_total() >> 8, boot.nr_modules, plural(boot.nr_modules));
     read_firmware();
     read_config();
     platform_init();

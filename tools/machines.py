@@ -156,7 +156,7 @@ def main():
     count = {v: sum(r["verdict"] == v for r in results) for v in VERDICTS}
     wrong = sum(bool(r["wrong"]) for r in results)
     told = ", ".join(f"{n} {verdict}" for verdict, n in count.items() if n)
-    print(f"{len(results)} machines: {told}; {wrong} not as expected")
+    print(f"{sentence.count(len(results), 'machine')}: {told}; {wrong} not as expected")
     return wrong > 0
 
 

@@ -142,7 +142,7 @@ def main():
         for (name, _, _, test), verdict, took in pool.map(on_a_tree(judge), [f for f in chosen if f[3] in green]):
             print(f"{name:28} {test:24} {verdict} ({took:.0f} s)", flush=True)
             bad += verdict != "noticed"
-    print(f"mutants: {len(chosen)} faults, {bad} problems; logs in build/mutants")
+    print(f"mutants: {sentence.count(len(chosen), 'fault')}, {sentence.count(bad, 'problem')}; logs in build/mutants")
     return bad > 0
 
 

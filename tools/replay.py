@@ -25,7 +25,7 @@ def replay(path):
                 out.write(r.pack())
         out.flush()
         done = subprocess.run([os.path.join(ROOT, "build", "sim"), "replay", out.name], capture_output=True, text=True, check=False)
-    lost = f"{trace.gaps} frames of the stream are missing\n" if trace.gaps else ""
+    lost = f"missing of the stream: {sentence.count(trace.gaps, 'frame')}\n" if trace.gaps else ""
     return done.returncode or bool(trace.gaps), lost + done.stdout + done.stderr
 
 

@@ -20,6 +20,11 @@ class Problem(Exception):
     """One sentence: what is wrong, where, and what would help."""
 
 
+def count(number, noun):
+    """"1 machine", "2 machines"."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
 def need(module, package):
     """The module, imported. A Problem if this Python does not have it."""
     try:

@@ -107,7 +107,7 @@ def main():
     if how == "ended":
         sriovsched.show(demo.hold)
     if demo.failed or how != "ended":
-        print(f"{demo.failed} things did not hold ({how}); see {directory}")
+        print(f"{sentence.count(demo.failed, 'thing')} did not hold ({how}); see {directory}")
         return 1
     print("all of it held")
     return 0

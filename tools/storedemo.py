@@ -141,7 +141,7 @@ def main():
         finally:
             proxy.terminate()
             proxy.wait()
-    print("all of it held" if not demo.failed else f"{demo.failed} things did not hold")
+    print("all of it held" if not demo.failed else f"{sentence.count(demo.failed, 'thing')} did not hold")
     return demo.failed > 0
 
 

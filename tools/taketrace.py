@@ -104,7 +104,7 @@ def main():
                     args.out + ".bin", args.out + ".png", "--length",
                     str(min(args.seconds, recorded))], check=True)
     lost = f", {trace.lost} lost (a shorter --seconds loses fewer)" if trace.lost else ""
-    print(f"{len(trace.records)} records{lost}\n{args.out}.png   who ran where\n"
+    print(f"{sentence.count(len(trace.records), 'record')}{lost}\n{args.out}.png   who ran where\n"
           f"{args.out}.json  for ui.perfetto.dev or chrome://tracing\n"
           f"{args.out}.bin   the stream: docs/trace.md")
 

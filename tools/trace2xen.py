@@ -108,7 +108,7 @@ def main():
     data, without = convert_all(ts.load(args.stream))
     sys.stdout.buffer.write(data)
     if without:
-        print("%d records have no event in xentrace's format and were left out" % without, file=sys.stderr)
+        print(f"left out, as xentrace's format has no event for them: {sentence.count(without, 'record')}", file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -13,6 +13,9 @@
 int hv_vsnprintf(char *buf, size_t size, const char *fmt, va_list ap);
 int hv_snprintf(char *buf, size_t size, const char *fmt, ...) PRINTF(3, 4);
 
+/* The ending of a noun that is counted: "" for one thing, else "s", as in "%u VM%s", n, plural(n). */
+static inline const char *plural(u64 n) { return n == 1 ? "" : "s"; }
+
 enum log_level { LOG_ERR, LOG_WARN, LOG_INFO, LOG_DEBUG };
 
 /* One line to the log: time stamped, kept for `dmesg`, sent to the console if `level` is at most the

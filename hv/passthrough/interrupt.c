@@ -291,9 +291,10 @@ int interrupt_connect(struct vm *vm, struct pci_device *d) {
     while (!err && d->nr_vectors < most) err = add_vector(vm, d);
     if (err)
         return give_refuse(vm, err,
-                           err == -ENOSPC ? "PCI device %s: there are not %u interrupts left for it"
-                                          : "PCI device %s: not all of its %u interrupts can be set up",
-                           d->name, most);
+                           err == -ENOSPC
+                               ? "PCI device %s: it needs %u interrupt%s, and there are too few left"
+                               : "PCI device %s: it needs %u interrupt%s, which cannot be set up",
+                           d->name, most, plural(most));
     if (d->irq == PCI_INTX) return connect_line(vm, d);
     set_masked(d, false);
     log_info("%s: PCI device %s interrupts by %s", vm->name, d->name, d->irq == PCI_MSIX ? "MSI-X" : "MSI");

@@ -360,7 +360,8 @@ void pci_enumerate(void) {
     for (u32 bus = pci_next_bus(0); bus != PCI_NO_BUS; bus = pci_next_bus(bus + 1))
         for (u32 device = 0; device < 32; device++) probe_slot(bus << 8 | device << 3);
     for (u32 i = 0; i < nr_devices; i++) devices[i]->group = group_of(devices[i]);
-    if (left_out) log_warn("%u PCI functions beyond %u are not known", left_out, PCI_MAX_DEVICES);
+    if (left_out)
+        log_warn("PCI functions beyond the first %u, which are not known: %u", PCI_MAX_DEVICES, left_out);
 }
 
 /* ---- taking it back ---- */

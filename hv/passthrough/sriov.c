@@ -193,7 +193,7 @@ void sriov_find(void) {
         id |= get(pf, VF_DEVICE) << 16;
         for (u32 n = 0; n < pf->nr_vfs; n++)
             found += pci_add_vf(pf, n, pf->bdf + get(pf, OFFSET) + n * get(pf, STRIDE), id) != NULL;
-        log_info("PCI device %s: %u virtual functions", pf->name, found);
+        log_info("PCI device %s: %u virtual function%s", pf->name, found, plural(found));
     }
 }
 

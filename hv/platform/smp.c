@@ -157,7 +157,7 @@ void smp_start(const struct acpi_info *a, hpa_t page, bool smt, void (*entry)(vo
         }
         c = heap_alloc(sizeof(*c));
         if (!c || cpu_give_stacks(c) < 0) {
-            log_warn("no memory for more than %u CPUs", nr_cpus);
+            log_warn("no memory for more than %u CPU%s", nr_cpus, plural(nr_cpus));
             break;
         }
         c->p.self = &c->p;
@@ -171,8 +171,8 @@ void smp_start(const struct acpi_info *a, hpa_t page, bool smt, void (*entry)(vo
         else
             log_warn("the CPU with APIC id %u does not answer: done without", id);
     }
-    if (left_out) log_warn("%u CPUs beyond %u are not used", left_out, TAKT_MAX_CPUS);
-    log_info("%u CPUs%s", nr_cpus, apic_x2 ? ", x2APIC" : "");
+    if (left_out) log_warn("CPUs beyond the first %u, which are not used: %u", TAKT_MAX_CPUS, left_out);
+    log_info("%u CPU%s%s", nr_cpus, plural(nr_cpus), apic_x2 ? ", x2APIC" : "");
 }
 
 /* ---- kicking ---- */

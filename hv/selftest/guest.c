@@ -269,8 +269,8 @@ void check_entry(struct finding *f) {
         best = MIN(best, tester[cpu]->best_tsc);
         worst = MAX(worst, tester[cpu]->best_tsc);
     }
-    found(f, HOLDS, "real, 32-bit and 64-bit mode on %u CPUs; an exit takes %lu to %lu ticks", nr_cpus, best,
-          worst);
+    found(f, HOLDS, "real, 32-bit and 64-bit mode on %u CPU%s; an exit takes %lu to %lu ticks", nr_cpus,
+          plural(nr_cpus), best, worst);
 }
 
 /* ---- TLB ---- */

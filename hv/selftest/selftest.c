@@ -86,9 +86,12 @@ void selftest_run(const struct acpi_info *acpi, const char *no_iommu) {
     check_dma(&f, no_iommu);
     tell("DMA", &f, count);
 
-    log_info("Self test: %u checks hold, %u fail, %u could not be made; it took %lu ms", count[HOLDS],
-             count[FAILS], count[NOT_HERE], in_us(now_ns() - start) / 1000);
-    if (count[FAILS]) stop_machine("The self test failed: see the lines with FAILS.");
+    log_info("Self test: %u check%s held, %u failed, %u could not be made; it took %lu ms", count[HOLDS],
+             plural(count[HOLDS]), count[FAILS], count[NOT_HERE], in_us(now_ns() - start) / 1000);
+    if (count[FAILS]) {
+        log_err("The self test failed: no result from this machine can be trusted.");
+        stop_machine("Update its firmware and test again. Else see docs/boot.md.");
+    }
     log_info("The self test passed.");
     platform_halt();
 }

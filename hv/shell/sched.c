@@ -268,7 +268,8 @@ static int create_cpus(struct shell_call *c, const char *text) {
     if (!text) return 0;
     if (!parse_choice(text, &choice)) {
         if (cpumask_weight(&free) < choice.nr)
-            return shell_fail(-EBUSY, "only %u CPUs are free", cpumask_weight(&free));
+            return shell_fail(-EBUSY, "too few CPUs are free: %u of the %u that are wanted",
+                              cpumask_weight(&free), choice.nr);
         c->cpus = cpus_choose(&choice, &free, shell_config()->seed, cpu_cache);
         return 0;
     }

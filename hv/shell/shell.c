@@ -558,8 +558,8 @@ static bool step(struct work *w) {
     w->not_before = now + NS_PER_MS;
     if (console_room() < SHELL_STEP_ROOM) return true;
     if (input_lost && in_tail == in_head) {
-        log_warn("%u bytes that were typed are lost: the shell keeps %u until it comes to them", input_lost,
-                 IN_SIZE);
+        log_warn("%u byte%s typed too early: lost. The shell keeps %u until it comes to them", input_lost,
+                 plural(input_lost), IN_SIZE);
         input_lost = 0;
     }
     script_type(now);

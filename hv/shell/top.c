@@ -135,7 +135,7 @@ void shell_vm_not_made(void) { not_made++; }
 static void heading(struct shell_call *c, u64 up) {
     if (c->live) out("\x1b[H");
     out("Takt, up %lu s", up);
-    if (not_made) out("; %u VM%s could not be made: dmesg", not_made, not_made == 1 ? "" : "s");
+    if (not_made) out("; %u VM%s could not be made: dmesg", not_made, plural(not_made));
     if (c->live) out("; any key leaves for the shell");
     out("%s", c->eol);
 }

@@ -304,8 +304,8 @@ static int make_run(struct vm *vm) {
     vm_done done = vm->job.done;
     void *ctx = vm->job.ctx;
 
-    log_info("%s: id %u, %u vCPU%s, %u MiB, runs", vm->name, vm->id, vm->nr_vcpus,
-             vm->nr_vcpus == 1 ? "" : "s", (unsigned)(vm->mem.size >> 20));
+    log_info("%s: id %u, %u vCPU%s, %u MiB, runs", vm->name, vm->id, vm->nr_vcpus, plural(vm->nr_vcpus),
+             (unsigned)(vm->mem.size >> 20));
     sched_wake(&vm->vcpu[0]->sched);
     change(vm, BIT(VM_CREATING), VM_RUNNING);
     if (done) done(ctx, vm, 0, NULL);

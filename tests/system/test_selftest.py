@@ -42,7 +42,7 @@ def test_selftest(platform):
     assert holding(checks) == HOLDS, text[-3000:]
     assert "on 2 CPUs" in checks["entry and exit"][1]
     assert checks["DMA"] == ("-", "nothing confines devices: no IOMMU is in use")
-    assert "Self test: 6 checks hold, 0 fail, 1 could not be made" in text
+    assert "Self test: 6 checks held, 0 failed, 1 could not be made" in text
     assert "The self test passed." in text
 
 
@@ -63,6 +63,7 @@ def test_one_cpu():
     text = boot("qemu", "one", "selftest", cpus=1)
     checks = rows(text)
     assert holding(checks) == HOLDS - {"kicks", "NMIs"}, text[-3000:]
+    assert "on 1 CPU;" in checks["entry and exit"][1]
     assert checks["kicks"] == checks["NMIs"] == ("-", "there is one CPU")
 
 
@@ -134,4 +135,4 @@ def test_probe(platform, name, machine, tmp_path):
             f.write("expect iommu table: good\nexpect iommu units: 1\n")
     done = subprocess.run([os.path.join(ROOT, "tools", "machines.py"), "-v", path], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout
-    assert "1 machines: 1 yes; 0 not as expected" in done.stdout
+    assert "1 machine: 1 yes; 0 not as expected" in done.stdout

@@ -310,7 +310,7 @@ def test_another_script_is_refused(lab):
 
 @pytest.mark.parametrize("text, why", [
     ("list\n", ":1: expected @boot as the first step"),
-    ("@boot\n@sleep\n", ":2: @sleep takes 1 arguments"),
+    ("@boot\n@sleep\n", ":2: @sleep takes 1 argument"),
     ("@boot\n@sleep soon\n", ":2: could not convert"),
     ("@boot\n@until 5\n", ":2: @until takes 2 arguments"),
     ("@boot\n@until 5 (\n", ":2: missing )"),

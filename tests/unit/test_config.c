@@ -294,7 +294,7 @@ static void machine(void **state) {
         { "[pool p]\ncpus = 1-2\n", "warning: t.cfg:2:8: pool p names CPU 2, but the machine's are 0 to 1\n",
           2, 64 },
         { "[pool p]\ncpus = random:2\n[pool q]\ncpus = random:2\n",
-          "t.cfg:4:8: pool q wants 2 CPUs, but of the machine's 4 only 1 are left for it\n", 4, 64 },
+          "t.cfg:4:8: pool q wants 2 CPUs, but of the machine's 4 it can have only 1\n", 4, 64 },
         { "[pool p]\ncpus = random:2\n[pool q]\ncpus = random:1\n", "", 4, 64 },
         { "[vm a]\nimage = x\nmemory = 32M\n[vm b]\nimage = x\nstart = no\nmemory = 64M\n[vm c]\nimage = x\n"
           "memory = 34M\n",

@@ -400,7 +400,7 @@ static void too_much_is_told(void **state) {
     model_type(text);
     run(5 * NS_PER_S);
     model_type("\x03");
-    run_until(from, "bytes that were typed are lost", 20 * NS_PER_S);
+    run_until(from, "bytes typed too early: lost", 20 * NS_PER_S);
 }
 
 /* ---- where it is ---- */

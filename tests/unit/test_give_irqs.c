@@ -305,7 +305,7 @@ static void test_vectors_run_out(void **state) {
     while (fake_vectors_used < 64 - 5) taken[n++] = irq_alloc(on_nothing, NULL);
     assert_null(fake_vm(&config));
     assert_int_equal(fake_error, -ENOSPC);
-    assert_string_equal(fake_why, "PCI device 00:03.0: there are not 16 interrupts left for it");
+    assert_string_equal(fake_why, "PCI device 00:03.0: it needs 16 interrupts, and there are too few left");
     assert_int_equal(fake_vectors_used, n);
     assert_int_equal(fake_get(nic, 0x62, 2) & 0x8000, 0);
     while (n > 64 - 16) irq_free(taken[--n]);

@@ -56,6 +56,15 @@ static void test_strings(void **state) {
     SAME("[%s|%8s|%-8s|%*s|%2s]", "text", "text", "text", -6, "text", "text");
 }
 
+static void test_plural(void **state) {
+    char buf[32];
+
+    for (u32 n = 0; n < 3; n++) {
+        hv_snprintf(buf, sizeof(buf), "%u VM%s", n, plural(n));
+        assert_string_equal(buf, ((const char *[]){ "0 VMs", "1 VM", "2 VMs" })[n]);
+    }
+}
+
 static void test_bounds(void **state) {
     char buf[8];
 
@@ -96,9 +105,8 @@ static void test_string_functions(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_numbers),
-        cmocka_unit_test(test_strings),
-        cmocka_unit_test(test_bounds),
+        cmocka_unit_test(test_numbers),          cmocka_unit_test(test_strings),
+        cmocka_unit_test(test_plural),           cmocka_unit_test(test_bounds),
         cmocka_unit_test(test_string_functions),
     };
 

@@ -358,7 +358,7 @@ static void turbo(void **state) {
     answers("cpupool-create t turbo_of=Pool-0 preset=vslicer", "t cannot be the turbo pool of Pool-0: ");
     answers("cpupool-create t turbo_of=Pool-0 sched=null",
             "null has no preset \"turbo\": it has no presets\n");
-    answers("cpupool-create t cpus=random:2", "only 1 CPUs are free\n");
+    answers("cpupool-create t cpus=random:2", "too few CPUs are free: 1 of the 2 that are wanted\n");
     answers("cpupool-create t cpus=random:0", "usage: cpupool-create ");
     answers("cpupool-create t cpus=cache:x", "usage: cpupool-create ");
     answers("cpupool-list t", "there is no pool t\n"); /* nothing is left of all that */
