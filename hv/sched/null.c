@@ -99,8 +99,8 @@ static int changed(struct sched_pool *p, const struct param *e, const char **why
 }
 
 static const struct param params[] = {
-    { "sleepless", "", "a vCPU that halts keeps its pCPU", PARAM_POOL, offsetof(struct null_pool, sleepless),
-      0, PARAM_WORDS("off", "on") },
+    { "sleepless", "", "on: a vCPU that halts keeps its pCPU, so that waking it costs no switch.", PARAM_POOL,
+      offsetof(struct null_pool, sleepless), 0, PARAM_WORDS("off", "on") },
     SCHED_VM_PARAMS,
     SCHED_POOL_PARAMS,
     { 0 },

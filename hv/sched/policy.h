@@ -44,16 +44,22 @@ struct param {
 #define PARAM_OF(type, field) offsetof(struct type, field) - offsetof(struct type, priv)
 #define SCHED_VM_PARAMS                                                                                      \
     {                                                                                                        \
-        "route", "", "the vCPU that takes an event", PARAM_DOM, PARAM_OF(sched_dom, route), 0,               \
-            PARAM_WORDS("fixed", "spread", "running")                                                        \
+        "route", "",                                                                                         \
+            "Which vCPU gets an event. fixed: the one that the guest has chosen; spread: each in turn; "     \
+            "running: that one if it runs, else one that does.",                                             \
+            PARAM_DOM, PARAM_OF(sched_dom, route), 0, PARAM_WORDS("fixed", "spread", "running")              \
     }
 #define SCHED_POOL_PARAM(field, unit, help, min, max)                                                        \
     { #field, unit, help, PARAM_POOL, PARAM_OF(sched_pool, field), min, max, NULL }
 #define SCHED_POOL_PARAMS                                                                                    \
-    SCHED_POOL_PARAM(io_threshold, "/s", "I/O-intensive is who gets more events than this", 1, 1000000),     \
-        SCHED_POOL_PARAM(io_window_ms, "ms", "for which they are counted", 10, 10000),                       \
-        SCHED_POOL_PARAM(io_smoothing, "%", "of the rate before in the new one", 0, 90),                     \
-        SCHED_POOL_PARAM(io_hysteresis, "%", "the rate must fall so far below io_threshold", 0, 100)
+    SCHED_POOL_PARAM(io_threshold, "/s", "A VM that gets more events than this is I/O-intensive.", 1,        \
+                     1000000),                                                                               \
+        SCHED_POOL_PARAM(io_window_ms, "ms", "How long events are counted for one rate.", 10, 10000),        \
+        SCHED_POOL_PARAM(io_smoothing, "%", "How much of the rate before is kept in the next. 0: nothing.",  \
+                         0, 90),                                                                             \
+        SCHED_POOL_PARAM(io_hysteresis, "%",                                                                 \
+                         "A VM is no longer I/O-intensive when its rate is so far below io_threshold.", 0,   \
+                         100)
 
 /* A named group of the pool's parameters, e.g. "faithful-4.2": what its private data then begins with. */
 struct sched_preset {

@@ -199,6 +199,16 @@ static void help_of_one(void **state) {
     assert_null(strstr(rig_say("list -j"), "State:"));
 }
 
+/* What a parameter means is told in sentences. */
+static void params_are_explained(void **state) {
+    for (u32 k = 0; sched_policies[k]; k++)
+        for (const struct param *e = sched_policies[k]->params; e && e->name; e++) {
+            size_t n = strlen(e->help);
+
+            if (n < 30 || e->help[n - 1] != '.') fail_msg("%s: no sentence: %s", e->name, e->help);
+        }
+}
+
 static void version(void **state) {
     says("version", "version         : 0.1\ncommit          : 0123456789+\ndate            : 2026-01-31\n");
     says("version -j", "{\"version\": \"0.1\", \"commit\": \"0123456789+\", \"date\": \"2026-01-31\"}");
@@ -246,6 +256,7 @@ int main(void) {
         cmocka_unit_test(help_is_sorted),
         cmocka_unit_test(help_in_columns),
         cmocka_unit_test(help_of_one),
+        cmocka_unit_test(params_are_explained),
         cmocka_unit_test(version),
         cmocka_unit_test(top_tells_of_vms_not_made),
     };
