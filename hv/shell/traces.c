@@ -209,8 +209,12 @@ static int cmd_trace(struct shell_call *c) {
 const struct shell_command trace_commands[] = {
     { "trace", "start [sched|exit|event|replay|all...] | stop | status | stream [COM] | keep",
       "records what happens (docs/trace.md)\n"
-      "stream  sends it through a second serial port\n"
-      "keep    keeps it over a reset, for crash -t",
+      "start   records until the rings are full, which keeps the oldest records:\n"
+      "        type `trace keep` beside it (or `trace stream`) to have the newest\n"
+      "stream  sends the records through a second serial port as they are made\n"
+      "keep    keeps the last ones over a reset, for crash -t\n"
+      "stop    ends recording, sending and keeping\n"
+      "status  shows how many records were sent, and lost as a ring was full",
       cmd_trace, "*", "" },
     { 0 },
 };

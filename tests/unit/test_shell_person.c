@@ -193,6 +193,8 @@ static void help_of_one(void **state) {
     says("help top", "\n-w SECONDS  measures nothing before");
     says("help -j pause",
          "[{\"name\": \"pause\", \"usage\": \"VM\", \"help\": \"keeps a VM from running\"}]");
+    says("help trace", "\nstart   records until the rings are full, which keeps the oldest records:\n");
+    says("help trace", "`trace keep` beside it");
     says("?", "cpupool-migrate ");
     says("? pause", "pause VM\nkeeps a VM from running\n");
     says("list", "\nState: r running, b blocked, p paused, s shut down, c crashed, d dying\n");
