@@ -273,9 +273,16 @@ unit: $(UNIT) ## unit and property tests, on the host
 
 # The configuration parser, the policies and the loader of the image, for scripts: checks a file, and prints it as JSON. It is a
 # part of `make run`, so it links only the few objects that it needs.
-CFGDUMP_C   := tools/cfgdump.c hv/config.c hv/config_check.c hv/vm/load.c $(wildcard hv/lib/*.c) $(wildcard hv/sched/*.c) \
-	$(filter labs/%,$(HV_C))
+CFGDUMP_C   := tools/cfgdump.c hv/config.c hv/config_check.c hv/shell/script.c hv/vm/load.c $(wildcard hv/lib/*.c) \
+	$(wildcard hv/sched/*.c) $(filter labs/%,$(HV_C))
 CFGDUMP_OBJ := $(patsubst %.c,$(B)/host/%.o,$(filter-out $(HOST_SKIP),$(CFGDUMP_C)))
+# The names of the shell's commands, cut out of its tables, to check scripts with. The tables themselves would need all
+# of the hypervisor.
+$(B)/commands.inc: $(wildcard hv/shell/*.c)
+	@mkdir -p $(@D)
+	$(Q)sed -n '/^const struct shell_command .*_commands\[\] = {/,/^};/s/^    { "\([^"]*\)".*/"\1",/p' $^ > $@
+$(B)/host/tools/cfgdump.o $(B)/host/tests/unit/test_shell_person.o: $(B)/commands.inc
+$(B)/host/tools/cfgdump.o $(B)/host/tests/unit/test_shell_person.o: HOST_CFLAGS += -I$(B)
 $(eval $(call stamp,$(B)/host/cfgdump-objects,$(CFGDUMP_OBJ)))
 $(B)/cfgdump: $(CFGDUMP_OBJ) $(B)/host/cfgdump-objects
 	$(call say,CC)

@@ -4,7 +4,8 @@
  *   cfgdump [OPTIONS] FILE [COMMAND-LINE]   prints the configuration as one JSON value
  *     -p CPUS, -m MIB   also checks that a machine with so many CPUs and so much memory can run it
  *     -i DIRECTORY      also checks that the images of VMs and the script exist, beside FILE or in DIRECTORY,
- *                       as NAME or NAME.elf, and that the hypervisor can load each image into its VM;
+ *                       as NAME or NAME.elf, that the hypervisor can load each image into its VM, and that
+ *                       each line of the script has a time and one of the shell's commands;
  *                       prints a line "NAME PATH" for each file instead of the JSON
  *     -f NAME           a file that exists elsewhere is not looked for; may be repeated
  *
@@ -23,6 +24,7 @@
 #include "lib/printf.h"
 #include "sched/machine.h"
 #include "sched/setup.h"
+#include "shell/script.h"
 #include "vm/vm.h"
 
 static struct config cfg;
@@ -287,6 +289,53 @@ static int check_image(const struct config_vm *v, const char *path) {
     return why ? complain(&v->head, "image", path, why) : 0;
 }
 
+static const char *const commands[] = {
+#include "commands.inc"
+};
+
+/* Tells what is wrong with line `number` of the script: it has no time, or no command of the shell. What the
+ * command's arguments are worth is only known when it runs. */
+static bool script_line_is_good(const char *path, u32 number, const char *s, const char *end) {
+    struct nearest nearest;
+    struct script_line line;
+    char name[32], text[256];
+    size_t n = 0;
+
+    switch (script_line_read(s, end, &line)) {
+    case SCRIPT_NOTHING: return true;
+    case SCRIPT_WRONG:
+        snprintf(text, sizeof(text), "%s:%u: %s", path, number, SCRIPT_EXPECTED);
+        hear(NULL, true, text);
+        return false;
+    case SCRIPT_COMMAND: break;
+    }
+    while (n < line.length && n < sizeof(name) - 1 && !strchr(" \t\r", line.command[n])) n++;
+    memcpy(name, line.command, n);
+    name[n] = 0;
+    if (!n || *name == '#' || is_in(name, commands, ARRAY_SIZE(commands))) return true;
+    nearest = (struct nearest){ .wanted = name };
+    for (u32 i = 0; i < ARRAY_SIZE(commands); i++) nearest_offer(&nearest, commands[i]);
+    snprintf(text, sizeof(text), "%s:%u: the shell has no command %s%s%s%s", path, number, name,
+             nearest.best ? ": is it " : "", nearest.best ? nearest.best : "", nearest.best ? "?" : "");
+    hear(NULL, true, text);
+    return false;
+}
+
+static int check_script(const char *path) {
+    size_t size;
+    char *data = contents(path, &size), *end;
+    u32 number = 0;
+    int error = 0;
+
+    if (!data) return complain(&cfg.pool[0].head, "script", path, strerror(errno));
+    for (char *s = data; s < data + size; s = end + 1) {
+        for (end = s; end < data + size && *end != '\n';) end++;
+        if (!script_line_is_good(path, ++number, s, end)) error = -1;
+    }
+    free(data);
+    return error;
+}
+
 /* `key` of section `h` names a file, of VM `v` if it is an image. Returns -EINVAL if it does not exist or
  * is of no use. */
 static int need_file(const char *file, const struct config_head *h, const char *key, const char *name,
@@ -304,7 +353,7 @@ static int need_file(const char *file, const struct config_head *h, const char *
             printf("%s %s\n", name, path);
             printed[nr_printed++] = name;
         }
-        return v ? check_image(v, path) : 0;
+        return v ? check_image(v, path) : check_script(path);
     }
     guess = v ? like(name) : NULL;
     return config_complain(

@@ -9,6 +9,7 @@
 #include "platform/timer.h"
 #include "sched/machine.h"
 #include "shell/line.h"
+#include "shell/script.h"
 #include "vm/vm.h"
 
 #define IN_SIZE   16384u /* a script that is sent at once, while commands take their time */
@@ -504,24 +505,20 @@ static struct {
 /* Reads lines of the module until there is a command. */
 static void script_next(void) {
     for (script.length = 0; !script.length && script.text < script.end; script.line++) {
-        const char *s = script.text, *blank, *end;
-        char time[24] = "";
-        u64 ns;
+        const char *s = script.text, *end;
+        struct script_line line;
 
         for (end = s; end < script.end && *end != '\n';) end++;
-        for (blank = s; blank < end && *blank != ' ';) blank++;
         script.text = end + 1;
-        if (s == end || *s == '#') continue;
-        memcpy(time, s, MIN((size_t)(blank - s), sizeof(time) - 1));
-        if ((*s != '@' && *s != '+') || blank == end || parse_time(time + 1, &ns, NULL)) {
-            log_warn("script:%u: expected @TIME COMMAND or +TIME COMMAND, as in @1500ms pause vm2",
-                     script.line + 1);
-            continue;
+        switch (script_line_read(s, end, &line)) {
+        case SCRIPT_NOTHING: break;
+        case SCRIPT_WRONG: log_warn("script:%u: " SCRIPT_EXPECTED, script.line + 1); break;
+        case SCRIPT_COMMAND:
+            script.when = (line.since_before ? script.when : script.start) + line.ns;
+            script.command = line.command;
+            script.length = (unsigned)MIN(line.length, LINE_MAX);
+            break;
         }
-        while (blank < end && *blank == ' ') blank++;
-        script.when = (*s == '@' ? script.start : script.when) + ns;
-        script.command = blank;
-        script.length = (unsigned)MIN(end - blank, LINE_MAX);
     }
 }
 

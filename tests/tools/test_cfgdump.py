@@ -146,3 +146,19 @@ def test_what_is_in_the_tree_passes():
         done = subprocess.run([CFGDUMP, "-i", "build/guests", "-f", "script", path], cwd=ROOT, capture_output=True, text=True,
                               check=False)
         assert done.returncode == 0, done.stderr
+
+
+SCRIPT = "[hypervisor]\nscript = s\n" + VM
+
+
+@pytest.mark.parametrize("script, said", [
+    ("# first\n\n@1s lst\n", "s:3: the shell has no command lst: is it list?\n"),
+    ("@1s list\n2s list\n", "s:2: expected @TIME COMMAND or +TIME COMMAND, as in @1500ms pause vm2\n"),
+    ("@1s nonsense x\n+1ms poweroff now\n+5q list",
+     "s:1: the shell has no command nonsense\n"
+     "s:3: expected @TIME COMMAND or +TIME COMMAND, as in @1500ms pause vm2\n"),
+    ("+20ms   list -j=x  # why\n@1s ? list\n@2s # nothing\n", ""),
+])
+def test_a_script_is_checked_before_the_boot(tmp_path, script, said):
+    (tmp_path / "s").write_text(script)
+    assert check(tmp_path, SCRIPT, "-i", "build/guests")[::2] == (1 if said else 0, said)

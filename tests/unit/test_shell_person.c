@@ -150,6 +150,18 @@ static void help_is_of_one_style(void **state) {
     }
 }
 
+/* The names with which scripts are checked before a boot are cut out of the sources. */
+static void command_names(void **state) {
+    static const char *const names[] = {
+#include "commands.inc"
+    };
+    u32 nr = 0;
+
+    for (; shell_command_at(nr); nr++) continue;
+    assert_int_equal(nr, ARRAY_SIZE(names));
+    for (u32 i = 0; i < nr; i++) assert_non_null(shell_command_find(names[i]));
+}
+
 static void help_is_sorted(void **state) {
     const char *said = rig_say("help");
     char last[32] = "", name[32];
@@ -255,6 +267,7 @@ int main(void) {
         cmocka_unit_test(crash_records_fit),
         cmocka_unit_test(top_fits),
         cmocka_unit_test(help_is_of_one_style),
+        cmocka_unit_test(command_names),
         cmocka_unit_test(help_is_sorted),
         cmocka_unit_test(help_in_columns),
         cmocka_unit_test(help_of_one),
