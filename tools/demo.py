@@ -19,7 +19,6 @@ import sentence
 WARM_UP, SECONDS = 2, 8
 TOLERANCE = {"bochs": 1.0}  # points of one pCPU; elsewhere the clock is the host's
 OTHER_TOLERANCE = 2.0
-BUSY = 0.1  # of a virtual CPU's time, before anything is booted: QEMU is not tried then
 ATTEMPTS, DISTURBED = 3, 0.02  # measured again if the host took more than this part of a virtual CPU's time
 WALL = {"bochs": 600, "qemu": 90, "kvm": 60, "icount": 300}
 
@@ -82,7 +81,8 @@ def totals(rows, vms):
 
 def print_table(result, tolerance, turbo=()):
     """Returns how many did not get what they are entitled to: vCPUs, or VMs where they have a turbo vCPU."""
-    print(f"Takt on {result['platform']} ({result['vendor']}), {result['seconds']} s after {WARM_UP} s of warm-up")
+    print(f"Takt on {result['platform']} ({result['vendor']}), {result['seconds']} s after {WARM_UP} s of warm-up."
+          f" Each may be off by {tolerance:g} {'point' if tolerance == 1 else 'points'}.")
     print(f"{'VM':14} {'vCPU':>4} {'pCPU':>4} {'CPU %':>7} {'entitled':>8} {'wake p50':>9} {'p99':>9} {'max us':>9}"
           f" {'switch/s':>9} {'exit/s':>9}")
     bad = 0
@@ -125,10 +125,10 @@ def choose(wanted, cpus):
     platform = machine.choose(wanted)
     if platform == "bochs":
         return platform
-    took = machine.host_busy(cpus)
-    if took < BUSY:
+    told = machine.busy_host(cpus)
+    if not told:
         return platform
-    print(f"This host is busy: a virtual CPU would wait {took:.0%} of its time, while QEMU's clock goes on.")
+    print(told)
     if wanted in ("", "auto") and install_bochs():
         platform = "bochs"
         print("So this is measured on Bochs, whose time is virtual. That takes longer.", flush=True)

@@ -35,6 +35,8 @@ BUILD = os.path.join(ROOT, "build")
 PLATFORMS = ("kvm", "qemu", "bochs", "icount")
 KVM_GET_API_VERSION = 0xAE00
 BOCHS_CPU = "corei7_icelake_u"  # the CPU that Bochs plays; `bochs --help cpu` names them all
+BUSY = 0.1  # of a virtual CPU's time: if other programs take more, what QEMU's clock measures is not believed
+VIRTUAL_TIME = ("bochs", "icount")  # platforms whose clock stands still while the host does something else
 BOCHS_HZ = 100_000_000  # `ips` below: one instruction is one tick of the TSC
 
 BOCHSRC = """\
@@ -132,6 +134,22 @@ def host_busy(cpus, seconds=0.5):
             return max(pool.map(spin, [seconds] * cpus))
     except OSError:
         return 0.0  # a kernel without schedstat does not tell
+
+
+def busy_host(cpus):
+    """The sentence that tells that other programs of this host take so much time that what is measured on QEMU may be
+    wrong; None if they do not."""
+    took = host_busy(cpus)
+    if took < BUSY:
+        return None
+    return f"This host is busy: a virtual CPU would wait {took:.0%} of its time, while QEMU's clock goes on."
+
+
+def warn_if_busy(platform, cpus):
+    """Tells a person who will watch shares on this platform whether they can be right. Bochs' time is virtual."""
+    told = None if platform in VIRTUAL_TIME else busy_host(cpus)
+    if told:
+        print(f"{told}\nSo the shares may be wrong. PLATFORM=bochs runs in virtual time.", flush=True)
 
 
 def bochs_version():
@@ -556,6 +574,7 @@ def main():
                       nic=NIC_USER if args.nic else None, igb=args.igb, iommu=args.iommu,
                       exit_port=not args.no_exit_port)
     if args.verb == "run":
+        warn_if_busy(platform, args.cpus)
         return run(machine)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the machine ends with us
     with machine:

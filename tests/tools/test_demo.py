@@ -19,7 +19,7 @@ def host(monkeypatch):
 
 
 def test_an_idle_host_has_qemu(host, capsys):
-    host(demo.BUSY / 2)
+    host(machine.BUSY / 2)
     assert demo.choose("auto", 2) == "qemu" and not capsys.readouterr().out
 
 
@@ -40,6 +40,27 @@ def test_a_busy_host_is_told_at_once_where_it_stays_with_qemu(host, capsys, want
 def test_a_person_who_wants_bochs_is_not_asked_for_an_idle_host(host, capsys):
     host(1.0)
     assert demo.choose("bochs", 2) == "bochs" and not capsys.readouterr().out
+
+
+@pytest.mark.parametrize("where, busy, told", [
+    ("qemu", 0.5, True), ("kvm", 0.5, True), ("qemu", machine.BUSY / 2, False), ("bochs", 1.0, False), ("icount", 1.0, False),
+])
+def test_make_run_tells_that_the_host_is_busy(host, capsys, monkeypatch, tmp_path, where, busy, told):
+    host(busy)
+    (tmp_path / "takt.iso").write_text("")
+    monkeypatch.setattr(machine, "choose", lambda wanted: where)
+    monkeypatch.setattr(machine, "run", lambda m: 0)
+    monkeypatch.setattr("sys.argv", ["machine.py", "run", str(tmp_path / "takt.iso")])
+    assert machine.main() == 0
+    said = capsys.readouterr().out
+    assert ("would wait 50% of its time" in said and "PLATFORM=bochs runs in virtual time" in said) == told
+    assert told or not said
+
+
+@pytest.mark.parametrize("tolerance, said", [(2.0, "may be off by 2 points."), (1.0, "may be off by 1 point.")])
+def test_the_table_tells_its_limit(capsys, tolerance, said):
+    demo.print_table({"platform": "qemu", "vendor": "svm", "seconds": 8, "vcpus": []}, tolerance)
+    assert said in capsys.readouterr().out
 
 
 def test_a_host_is_busy_when_more_compute_than_it_has_cpus():
