@@ -29,6 +29,9 @@
 #define MAX_TABLES 64u
 #define MAX_LINE   (1u << 20)
 #define MSR_FAULTS 1u /* the machine does not have this MSR: reading it is a #GP */
+/* VT-x tells what it can do in these: SDM 3D A.1 to A.11. */
+#define MSR_VMX_FIRST 0x480u
+#define MSR_VMX_LAST  0x491u
 
 /* Where the tables lie in the 1 MiB of fake_low_memory. An RSDP may be at 0xe0000: ACPI 6.5, 5.2.5.1. */
 #define RSDP_AT    0xe0000u
@@ -68,7 +71,7 @@ static bool has_cpuid, has_msrs, has_pci;
 static const char *file;
 static u32 line_number;
 static jmp_buf not_known;
-static char why_not_known[128];
+static char why_not_known[192];
 
 static void __attribute__((noreturn, format(printf, 1, 2))) bad(const char *fmt, ...) {
     va_list ap;
@@ -115,7 +118,9 @@ static u64 machine_rdmsr(u32 msr) {
         note_assumption(i);
         return assumed[i].value;
     }
-    snprintf(why_not_known, sizeof(why_not_known), "MSR %x of this machine is not known.", msr);
+    snprintf(why_not_known, sizeof(why_not_known),
+             "MSR %x is missing here%s. On the machine, tools/takt-check or `probe` says yes or no.", msr,
+             msr >= MSR_VMX_FIRST && msr <= MSR_VMX_LAST ? ": VT-x tells there what it can do" : "");
     longjmp(not_known, 1);
 }
 
