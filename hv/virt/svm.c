@@ -346,12 +346,17 @@ static void let_through(struct virt_vcpu *v, struct vm_exit *e) {
     e->reason = EXIT_TIMER; /* nothing to do */
 }
 
+/* 0F 22 and 0F 20 as they stand in memory. ModRM.reg, which follows, is the control register's number. */
+#define MOV_TO_CR        0x220fu
+#define MOV_FROM_CR      0x200fu
+#define MODRM_REG(modrm) ((modrm) >> 3 & 7)
+
 static void decode_mov_cr(struct virt_vcpu *v, struct vmcb *b, struct vm_exit *e, u8 cr, bool write) {
     e->reason = EXIT_CR;
     e->cr.cr = cr;
     e->cr.write = write;
     e->cr.gpr = 0;
-    e->insn_len = (u8)length_walk(v, b, write ? 0x220f : 0x200f, &e->cr.gpr);
+    e->insn_len = (u8)length_walk(v, b, write ? MOV_TO_CR : MOV_FROM_CR, &e->cr.gpr);
     e->cr.value = v->regs.gpr[e->cr.gpr];
     if (mode_of(b) != 64) e->cr.value = (u32)e->cr.value;
     if (!e->insn_len && cr == 0) let_through(v, e);
@@ -590,4 +595,17 @@ static void svm_run(struct virt_vcpu *v, u64 deadline_ns, struct vm_exit *e) {
     after_exit(v, e);
 }
 
-const struct virt_ops svm_ops = { VIRT_OPS(svm), .npt_format = &npt_format_amd, .save = state_save };
+/* A MOV of a value beyond the physical addresses to CR3 is a #GP on CPUs (APM2 5.3.2). QEMU ends the guest
+ * there as if an entry had failed (helper_write_crN() in its misc_helper.c), and CR3 still has its old value:
+ * only the instruction can say why. */
+static const char *svm_why(struct virt_vcpu *v) {
+    unsigned physical_bits = cpuid_or_zero(0x80000008, 0).eax & 0xff, length;
+    u8 bytes[15], gpr;
+
+    length = insn_length(bytes, guest_fetch(v, bytes, sizeof(bytes)), guest_mode(v), MOV_TO_CR, &gpr);
+    if (!length || MODRM_REG(bytes[length - 1]) != 3) return NULL;
+    return v->regs.gpr[gpr] >> physical_bits ? "CR3 is beyond the physical addresses" : NULL;
+}
+
+const struct virt_ops svm_ops = { VIRT_OPS(svm), .npt_format = &npt_format_amd, .save = state_save,
+                                  .why = svm_why };
