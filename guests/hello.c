@@ -6,8 +6,8 @@
 #include <guest/vcpu.h>
 
 int main(void) {
-    printf("hello from %s: %u vCPUs, %lu KiB, TSC %lu kHz, command line \"%s\"\n",
-           on_takt() ? "a VM of Takt" : "a bare machine", vcpu_count(), mem_ram() / 1024, tsc_khz(),
-           cmdline());
+    printf("hello from %s: %u vCPU%s, %lu KiB, TSC %lu kHz, command line \"%s\"\n",
+           on_takt() ? "a VM of Takt" : "a bare machine", vcpu_count(), vcpu_count() == 1 ? "" : "s",
+           mem_ram() / 1024, tsc_khz(), cmdline());
     return 0;
 }

@@ -268,8 +268,7 @@ void hv_main(u32 magic, u64 mbi) {
     directmap_base = DIRECTMAP;
     cpu_load_tables(&boot_cpu);
     console_init("com1", NULL);
-    log_info("Takt, a small hypervisor: version %s, commit %s of %s", TAKT_VERSION, version_commit,
-             version_date);
+    log_info("Takt, a small hypervisor, %s (%s, %s)", TAKT_VERSION, version_commit, version_date);
     read_boot_info(magic, mbi);
     memory_init();
     screen_init(&boot.screen);

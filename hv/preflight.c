@@ -41,34 +41,33 @@ const char *preflight(const char *no_iommu) {
     struct virt_caps v = { 0 };
     int err = virt_probe(&v);
     struct cpu_kind kind = cpu_kind_read();
-    const char *no_timer = erratum_preemption_timer(&kind)
-                               ? "it is broken on this CPU; the APIC timer ends slices"
-                               : "the APIC timer ends slices";
-    char why_not[96], no_deadline[80];
+    const char *no_timer = erratum_preemption_timer(&kind) ? "it is broken: APIC timer ends slices"
+                                                           : "the APIC timer ends slices";
+    char no_deadline[80];
     const struct row rows[] = {
         { "VT-x or AMD-V", v.present, "guests can run", "none can" },
         { "left on by firmware", !v.locked_off, "", "switch it on in the firmware's set-up" },
         { "EPT or nested paging", v.second_level, "needed", "needed" },
         { "unrestricted guest", v.unrestricted, "needed: guests start without paging", "needed" },
         { "XSAVE", cpuid(1, 0).ecx & CPUID_1_ECX_XSAVE, "guests may have AVX",
-          "the FPU goes by FXSAVE, and guests have no AVX" },
+          "FXSAVE is used: guests have no AVX" },
         { "VPID or ASID", v.asid, "a switch of VMs keeps the TLB", "every switch flushes the TLB" },
         { "preemption timer", v.preemption_timer, "ends slices", no_timer },
-        { "x2APIC", apic_x2, "used", "the APIC is reached by MMIO, at most 255 CPUs" },
+        { "x2APIC", apic_x2, "used", "APIC by MMIO: at most 255 CPUs" },
         { "TSC deadline", apic_tsc_deadline, "used", no_deadline },
         { "invariant TSC", cpuid_or_zero(CPUID_LEAF_POWER, 0).edx & CPUID_80000007_EDX_ITSC,
-          "time is right in all power states", "time is right while the clock rate is fixed" },
-        { "IOMMU", !no_iommu, "confines the devices of VMs", why_not },
-        { "speculation: IBPB", has_ibpb(), "not used: VMs are not protected from each other's speculation",
-          "VMs are not protected from each other's speculation" },
+          "time is right in all power states", "time is right at a fixed clock rate" },
+        { "IOMMU", !no_iommu, "confines the devices of VMs", "unsafe_dma alone gives VMs devices" },
+        { "speculation: IBPB", has_ibpb(), "not used: VMs can spy on each other",
+          "VMs can spy on each other" },
         { "iTLB multihit", erratum_itlb_multihit(&kind, cpu_arch_capabilities()),
-          "a hostile guest can stop the machine (CVE-2018-12207)", "guests cannot stop this CPU by it" },
+          "a guest can stop it: CVE-2018-12207", "guests cannot stop this CPU by it" },
     };
 
     tell_deadline(&kind, no_deadline, sizeof(no_deadline));
-    hv_snprintf(why_not, sizeof(why_not), "devices are given to VMs by unsafe_dma alone: %s", no_iommu);
     log_info("What this machine has:");
     for (const struct row *r = rows; r < rows + ARRAY_SIZE(rows); r++)
         log_info("  %-22s %-3s  %s", r->what, r->found ? "yes" : "no", r->found ? r->yes : r->no);
+    if (no_iommu) log_info("Devices are not confined: %s", no_iommu);
     return err < 0 ? v.reason : NULL;
 }

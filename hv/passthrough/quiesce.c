@@ -78,7 +78,7 @@ static void quiesce(struct pci_device *d) {
         log_info("PCI device %s stays master of the bus: %s", d->name, why);
         return;
     }
-    log_info("PCI device %s was left master of the bus by firmware: it is not any more", d->name);
+    log_info("PCI device %s: firmware left bus mastering on; now it is off", d->name);
     pci_write(d->bdf, PCI_COMMAND, 2, command & ~(u32)PCI_COMMAND_MASTER);
 }
 

@@ -75,7 +75,7 @@ void selftest_run(const struct acpi_info *acpi, const char *no_iommu) {
     u32 count[] = { [HOLDS] = 0, [FAILS] = 0, [NOT_HERE] = 0 };
     u64 start = now_ns();
 
-    log_info("Self test. A check that is not followed by the next line has stopped the machine.");
+    log_info("Self test. If it stops, the check behind the last line did it.");
     if (guest_init() < 0) stop_machine("The self test needs more memory than there is.");
     for (u32 i = 0; i < ARRAY_SIZE(of_cpus); i++) {
         of_cpus[i].check(&f);
@@ -86,7 +86,7 @@ void selftest_run(const struct acpi_info *acpi, const char *no_iommu) {
     check_dma(&f, no_iommu);
     tell("DMA", &f, count);
 
-    log_info("Self test: %u check%s held, %u failed, %u could not be made; it took %lu ms", count[HOLDS],
+    log_info("Self test: %u check%s held, %u failed, %u could not be made, in %lu ms", count[HOLDS],
              plural(count[HOLDS]), count[FAILS], count[NOT_HERE], in_us(now_ns() - start) / 1000);
     if (count[FAILS]) {
         log_err("The self test failed: no result from this machine can be trusted.");
