@@ -67,6 +67,10 @@ def vm(name, image, memory="4M", **keys):
     return f"\n[vm {name}]\nimage = {image}\nmemory = {memory}\n" + "".join(f"{k} = {v}\n" for k, v in keys.items())
 
 
+# A driver domain on a pCPU of its own, with the network card of Machine(nic=...).
+IODOM = "\n[pool io]\ncpus = 1\n" + vm("iodom", "iodom", "12M", pool="io", pci="00:03.0", unsafe_dma="yes")
+
+
 class Boot:
     """A boot that a script (the VM file's `script = script`), text or lines, drives to its end.
 

@@ -13,26 +13,11 @@ from hostnet import DEVICES, HostNet, Missing
 from machine import Machine
 
 from conftest import ROOT
-from system.takt import make_iso, place
+from system.takt import IODOM, make_iso, place
 
 pytestmark = pytest.mark.alone
 
-CONFIG = """\
-[hypervisor]
-top = no
-guest_console = log
-script = net.script
-
-[pool io]
-cpus = 1
-
-[vm iodom]
-image = iodom
-memory = 12M
-pool = io
-pci = 00:03.0
-unsafe_dma = yes
-
+CONFIG = "[hypervisor]\ntop = no\nguest_console = log\nscript = net.script\n" + IODOM + """
 [vm server]
 image = iperf
 memory = 8M

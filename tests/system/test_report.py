@@ -8,23 +8,9 @@ import threading
 import pytest
 
 from machine import Machine
-from system.takt import make_iso, place
+from system.takt import IODOM, make_iso, place
 
-CONFIG = """[hypervisor]
-top = no
-guest_console = log
-script = s
-
-[pool io]
-cpus = 1
-
-[vm iodom]
-image = iodom
-memory = 12M
-pool = io
-pci = 00:03.0
-unsafe_dma = yes
-
+CONFIG = "[hypervisor]\ntop = no\nguest_console = log\nscript = s\n" + IODOM + """
 [vm report]
 image = report
 memory = 8M
