@@ -24,6 +24,8 @@ class Server:
     def __init__(self):
         self.on, self.booted, self.boots, self.commands = False, 0.0, 0, []
         self.link = self.silent = None
+        self.opening = 0.0  # seconds in which a new connection carries nothing, as with serial over LAN
+        self.open_from = 0.0
         self.tricks = []  # what the next "trick" commands do: panic, restart, silence, hang up
         self.requests = []
         self.listener = socket.create_server(("127.0.0.1", 0))
@@ -73,6 +75,8 @@ class Server:
             self.link.close()
 
     def say(self, text):
+        if time.monotonic() < self.open_from:
+            return
         try:
             self.link.sendall(text.encode())
         except (OSError, AttributeError):
@@ -94,7 +98,7 @@ class Server:
                 self.link, _ = self.listener.accept()
             except OSError:
                 return
-            buffer = b""
+            buffer, self.open_from = b"", time.monotonic() + self.opening
             try:
                 while data := self.link.recv(1000):
                     if b"\x03" in data and self.hears():
@@ -219,6 +223,13 @@ def test_a_script_passes(lab):
     assert lab.server.boots == 1  # there is a verdict already
 
 
+def test_a_console_that_opens_slowly(lab):
+    """Serial over LAN takes seconds to open: whoever opens it anew each second never hears anything."""
+    lab.server.opening = 3
+    code, _, wrong = lab.run("@boot\nlist\n")
+    assert (code, wrong) == (0, "")
+
+
 @pytest.mark.parametrize("line, why", [
     ("bad command", ":3: bad command: no VM is called x"),
     ("@until 0.3 RESULT: .*", ":3: the console did not say"),
@@ -325,7 +336,7 @@ def test_scripts_that_are_none(lab, text, why):
 @pytest.mark.long
 def test_no_shell_and_no_bmc(lab):
     lab.boot_timeout = 2
-    lab.server.listener.close()
+    lab.server.listener.shutdown(socket.SHUT_RDWR)  # to close it would let the waiting accept() have one more
     code, said, _ = lab.run("@boot\nlist\n")
     assert code == 1 and "no shell of Takt 2 s after power-on" in said
     lab.server.bmc.shutdown()
