@@ -2,6 +2,7 @@
 #include <guest/event.h>
 #include <guest/guest.h>
 #include <guest/mem.h>
+#include <guest/phase.h>
 #include <guest/printf.h>
 #include <guest/string.h>
 #include <guest/thread.h>
@@ -17,6 +18,21 @@ void (*guest_panic_hook)(const char *why);
 bool on_takt(void) { return takt; }
 
 u32 takt_vm_id(void) { return takt ? cpuid(TAKT_CPUID_ABI, 0).ecx : 0; }
+
+/* Two halves, the low one first. */
+static u64 whole(u32 low, u32 high) { return low | (u64)high << 32; }
+
+u64 takt_seed(void) {
+    struct cpuid c = cpuid(TAKT_CPUID_SEED, 0);
+
+    return takt ? whole(c.ecx, c.edx) : 0;
+}
+
+u64 takt_machine_seed(void) {
+    struct cpuid c = cpuid(TAKT_CPUID_SEED, 0);
+
+    return takt ? whole(c.eax, c.ebx) : 0;
+}
 
 i64 hypercall_vmcall(u32 number, u64 a, u64 b, u64 c, u64 d);
 i64 hypercall_vmmcall(u32 number, u64 a, u64 b, u64 c, u64 d);
@@ -76,6 +92,11 @@ u64 cmdline_u64(const char *key, u64 otherwise) {
         v = v * base + d;
     }
     return v;
+}
+
+u64 cmdline_phase(u32 vcpu, u64 span) {
+    if (cmdline_has("phase_us")) return cmdline_u64("phase_us", 0) * NS_PER_US;
+    return phase_of(takt_seed(), vcpu, span);
 }
 
 void guest_exit(int code) {

@@ -2,7 +2,7 @@
  *
  * Work is measured by the vCPU's own run time, so that time stolen by others does not count as work; in each
  * period it does its share or, if it does not get that far, goes on until the period is over. Without Takt
- * the clock is all there is. */
+ * the clock is all there is. The first period begins as <guest/phase.h> says (phase_us=N). */
 #include <guest/event.h>
 #include <guest/guest.h>
 #include <guest/thread.h>
@@ -14,8 +14,9 @@ static u64 worked(u32 id) { return on_takt() ? vcpu_times(id).run_ns : time_ns()
 
 static void busy(void *arg) {
     u32 id = (u64)arg;
-    u64 next = time_ns();
+    u64 next = time_ns() + cmdline_phase(id, period);
 
+    while (time_ns() < next) nap_until(next);
     for (;;) {
         u64 until = worked(id) + work;
 

@@ -1,5 +1,5 @@
 /* The client of mixed.c, in a VM of its own: raises events at random, rate=R (300) a second from start_ms=M
- * (1000, hypervisor's time), as seed=S (1) says, at port=P (1) of VM server=ID (1). */
+ * (1000, hypervisor's time), as seed=S says (else the machine's seed), at port=P (1) of VM server=ID (1). */
 #include <guest/arrivals.h>
 #include <guest/event.h>
 #include <guest/guest.h>
@@ -7,8 +7,9 @@
 
 int main(void) {
     u32 server = cmdline_u64("server", 1), port = cmdline_u64("port", 1);
-    struct arrivals due = arrivals_begin(cmdline_u64("seed", 1), cmdline_u64("rate", 300),
-                                         cmdline_u64("start_ms", 1000) * NS_PER_MS);
+    u64 seed = cmdline_u64("seed", arrivals_seed(takt_machine_seed(), server));
+    struct arrivals due =
+        arrivals_begin(seed, cmdline_u64("rate", 300), cmdline_u64("start_ms", 1000) * NS_PER_MS);
     u64 offset = hypercall0(TAKT_HC_TIME) - time_ns();
     int own;
 

@@ -2,7 +2,8 @@
  * nothing.
  *
  * The credit scheduler's ticks are at multiples of tick_us=T (10000) of the hypervisor's time, later by T/64
- * on each further pCPU; phase_us=P (0) is added. It goes to sleep lead_us=L (200) before a tick, for nap_us=N
+ * on each further pCPU; shift_us=S (0) is added. It begins as <guest/phase.h> says (phase_us=N), and goes to
+ * sleep lead_us=L (200) before a tick, for nap_us=N
  * (600). */
 #include <guest/guest.h>
 #include <guest/thread.h>
@@ -12,10 +13,12 @@ int main(void) {
     u64 tick = cmdline_u64("tick_us", 10000) * NS_PER_US;
     u64 lead = cmdline_u64("lead_us", 200) * NS_PER_US;
     u64 nap = cmdline_u64("nap_us", 600) * NS_PER_US;
-    u64 next = time_ns() + tick; /* time_ns() at a tick */
+    u64 next;
 
+    sleep_until(time_ns() + cmdline_phase(0, tick));
+    next = time_ns() + tick; /* time_ns() at a tick */
     if (on_takt()) next -= hypercall0(TAKT_HC_TIME) % tick;
-    next += cmdline_u64("phase_us", 0) * NS_PER_US;
+    next += cmdline_u64("shift_us", 0) * NS_PER_US;
     for (;;) {
         u64 now = time_ns();
 

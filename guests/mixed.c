@@ -1,8 +1,8 @@
 /* Computes, and serves: percent=P (100) of each period_us=T (10000) on every vCPU, and a client's events on
  * vCPU 0, each of which takes work_us=W (50) of its time. With more than one vCPU, vCPU 0 only serves.
  *
- * client=ID is the VM that sends; its guest is client.c, with the same rate=R (300/s), seed=S (1) and
- * start_ms=M (1000, hypervisor's time). For the events from from_ms=F (2000) to to_ms=E (10000) it tells how
+ * client=ID is the VM that sends; its guest is client.c, with the same rate=R (300/s), seed=S (as the
+ * machine's seed says) and start_ms=M (1000, hypervisor's time). phase_us=N: <guest/phase.h>. For the events from from_ms=F (2000) to to_ms=E (10000) it tells how
  * long after they were raised they were done with. */
 #include <guest/arrivals.h>
 #include <guest/event.h>
@@ -52,8 +52,9 @@ static void report(void) {
 
 /* `work` of each period. */
 static void compute(u32 id, u64 work) {
-    u64 next = time_ns();
+    u64 next = time_ns() + cmdline_phase(id, period);
 
+    while (time_ns() < next) nap_until(next);
     for (bool told = false;;) {
         u64 until = worked(id) + work;
 
@@ -82,8 +83,8 @@ int main(void) {
     service = cmdline_u64("work_us", 50) * NS_PER_US;
     from = cmdline_u64("from_ms", 2000) * NS_PER_MS;
     to = cmdline_u64("to_ms", 10000) * NS_PER_MS;
-    due = arrivals_begin(cmdline_u64("seed", 1), cmdline_u64("rate", 300),
-                         cmdline_u64("start_ms", 1000) * NS_PER_MS);
+    due = arrivals_begin(cmdline_u64("seed", arrivals_seed(takt_machine_seed(), takt_vm_id())),
+                         cmdline_u64("rate", 300), cmdline_u64("start_ms", 1000) * NS_PER_MS);
     port = event_alloc(cmdline_u64("client", 0));
     if (port < 0 || event_set_handler(port, 0, on_event, NULL))
         guest_panic("no port for client=%lu", cmdline_u64("client", 0));

@@ -1,9 +1,16 @@
-/* Computes for ever, on every vCPU. With `claims` on the command line it says that it is I/O-intensive. */
+/* Computes for ever, on every vCPU, after a wait of up to 30 ms (phase_us=N: <guest/phase.h>). With `claims`
+ * on the command line it says that it is I/O-intensive. */
+#include <guest/event.h>
 #include <guest/guest.h>
+#include <guest/phase.h>
 #include <guest/thread.h>
+#include <guest/time.h>
 #include <guest/vcpu.h>
 
 static void spin(void *arg) {
+    u64 begin = time_ns() + cmdline_phase((u32)(u64)arg, PHASE_SPAN);
+
+    while (time_ns() < begin) nap_until(begin);
     for (;;) __asm__ volatile("" : : : "memory");
 }
 
@@ -11,7 +18,7 @@ int main(void) {
     unsigned n = vcpu_start_all();
 
     if (cmdline_has("claims")) hypercall1(TAKT_HC_IO_CLASS, 1);
-    for (unsigned i = 1; i < n; i++) thread_start(i, "spin", spin, NULL);
-    spin(NULL);
+    for (u64 i = 1; i < n; i++) thread_start(i, "spin", spin, (void *)i);
+    spin((void *)0);
     return 0;
 }

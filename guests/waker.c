@@ -1,5 +1,6 @@
 /* Sleeps and wakes every period_us=T (10000) by the LAPIC timer, and reports how late it woke: every
- * report_s=R (5) seconds, and at the end if it has one (count=N wakes). */
+ * report_s=R (5) seconds, and at the end if it has one (count=N wakes). The first wake is as <guest/phase.h> says
+ * (phase_us=N). */
 #include <guest/event.h>
 #include <guest/guest.h>
 #include <guest/printf.h>
@@ -17,7 +18,7 @@ static void report(const char *what) {
 int main(void) {
     u64 period = cmdline_u64("period_us", 10000) * NS_PER_US, count = cmdline_u64("count", 0);
     u64 every = cmdline_u64("report_s", 5) * NS_PER_S;
-    u64 due = time_ns() + period, next_report = time_ns() + every;
+    u64 due = time_ns() + cmdline_phase(0, period), next_report = time_ns() + every;
 
     for (u64 i = 0; !count || i < count; i++) {
         u64 now;

@@ -206,6 +206,7 @@ static void pools_init(void) {
 
     config_check_machine(&config, nr_cpus, frame_total() * PAGE_SIZE, warn, NULL);
     sched_init();
+    sched_set_seed(config.seed);
     config_choose_cpus(&config, &there, cpu_cache);
     for (u32 cpu = 0; cpu < nr_cpus; cpu++) sched_cpu_online(cpu);
     config.pool[0].cpus = (struct cpumask){ BIT(0) }; /* and gets what the others leave */
@@ -251,6 +252,7 @@ static void go(void) {
     if (config.selftest) selftest_run(&acpi, no_iommu);
     if (config.record) traces_record(&config);
     pools_init();
+    vm_seed = config.seed;
     vm_init();
     storelink_init();
     shell_init(&config);

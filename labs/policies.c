@@ -3,6 +3,8 @@
  * to the end, because recordings name a policy by its number. */
 #include "sched/policy.h"
 
-extern const struct sched_policy stride_policy;
+extern const struct sched_policy stride_policy, lottery_policy;
 
-const struct sched_policy *const sched_policies[] = { &credit_policy, &null_policy, &stride_policy, NULL };
+const struct sched_policy *const sched_policies[] = {
+    &credit_policy, &null_policy, &stride_policy, &lottery_policy, NULL,
+};

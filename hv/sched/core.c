@@ -326,6 +326,7 @@ void sched_init(void) {
     memset(sched_cpus, 0, sizeof(sched_cpus));
     memset(sched_pools, 0, sizeof(sched_pools));
     sequence = 0;
+    sched_set_seed(0);
 }
 
 int sched_cpu_online(u32 cpu) {

@@ -21,7 +21,7 @@
 
 enum sched_input {
     IN_CPU_ONLINE = 1, /* arg: pCPU; pool: 0xff */
-    IN_POOL_CREATE,    /* small: index in sched_policies[] */
+    IN_POOL_CREATE,    /* small: index in sched_policies[]; arg: seed of random numbers */
     IN_POOL_DESTROY,
     IN_CPU_ADD,    /* arg: pCPU */
     IN_CPU_REMOVE, /* arg: pCPU */

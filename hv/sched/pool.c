@@ -2,12 +2,14 @@
  * serialised by sched_lock; a pool's own lock is taken where scheduling could look. Whatever leaves a pool is
  * first taken out of the policy's queues; whatever comes is placed, and then woken if it can run. */
 #include <takt/errno.h>
+#include <takt/seed.h>
 #include "lib/parse.h"
 #include "lib/string.h"
 #include "sched/core.h"
 #include "sched/machine.h"
 
 struct sched_pool sched_pools[SCHED_MAX_POOLS];
+static u64 seed;
 
 /* Weak: labs/policies.c has a longer list. */
 const struct sched_policy *const sched_policies[]
@@ -38,6 +40,12 @@ static void unlock_both(struct sched_pool *a, struct sched_pool *b) {
     spin_unlock(&a->lock);
     spin_unlock(&b->lock);
 }
+
+void sched_set_seed(u64 new_seed) { seed = new_seed; }
+
+u64 sched_random(struct sched_pool *p) { return seed_next(&p->random); }
+
+u64 sched_random_below(struct sched_pool *p, u64 n) { return seed_below(sched_random(p), n); }
 
 /* ---- pools ---- */
 
@@ -82,7 +90,8 @@ int sched_pool_create(const char *name, const char *policy, struct sched_pool **
         list_init(&p->doms);
         sched_monitor_init(p);
         memset(p->priv, 0, sizeof(p->priv));
-        record_input(p, IN_POOL_CREATE, TRACE_NOBODY, i, 0);
+        p->random = seed_of(seed, p->id);
+        record_input(p, IN_POOL_CREATE, TRACE_NOBODY, i, seed);
         if (p->policy->pool_init) p->policy->pool_init(p);
         param_changed(p, NULL, NULL);
         spin_unlock(&p->lock);

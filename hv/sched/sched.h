@@ -90,6 +90,7 @@ struct sched_pool {
     struct sched_pool *regular; /* a turbo pool's: the one that it serves; NULL */
     u32 rotor;                  /* where the next new vCPU is put */
     u32 sequence;               /* of the last input, for recording */
+    u64 random;                 /* state of sched_random() */
     u64 now;                    /* when the lock was last taken; does not go back */
     u64 window_start;           /* monitor.c */
     struct timer window;
@@ -100,6 +101,7 @@ struct sched_pool {
 
 /* ---- start-up and CPUs ---- */
 void sched_init(void);         /* Pool-0 does not exist yet: the first pool created is it */
+void sched_set_seed(u64 seed); /* of the random numbers of pools created from now on; 0 after sched_init */
 int sched_cpu_online(u32 cpu); /* free, with its idle vCPU current */
 /* The vCPU that is to run on `cpu` from now on, an idle one if nothing can; sets the slice timer. Called by
  * the pCPU itself when it was kicked for it, or its current vCPU blocked, yielded or was paused. The request

@@ -1,5 +1,6 @@
 /* CPUID by policy: what is not listed here reads 0, so nothing of the host leaks. A feature is shown only if
  * its instructions work in a guest. Leaves: SDM 2A CPUID; APM3 appendix E. */
+#include <takt/seed.h>
 #include "lib/string.h"
 #include "virt/bits.h"
 #include "vm/vm.h"
@@ -23,6 +24,8 @@
 #define F1D_HTT        BIT(28)
 
 #define XSAVE_FIXED    576u /* legacy region and header */
+
+u64 vm_seed;
 
 static struct cpuid basic[BASIC_MAX + 1], ext[EXT_MAX + 1], leaf7_1, leafd_1;
 static struct cpuid xstate[XSTATES]; /* size, offset, ECX bit 1: 64-byte aligned when compacted */
@@ -148,13 +151,18 @@ static __attribute__((noinline)) struct cpuid varying(struct vcpu *v, u32 leaf, 
         if (amd && n > 1) r.ecx = id_bits(n) << 12 | (n - 1);
         break;
     case TAKT_CPUID_BASE:
-        r.eax = TAKT_CPUID_INFO;
+        r.eax = TAKT_CPUID_SEED;
         memcpy(&r.ebx, TAKT_SIGNATURE, 12);
         break;
     case TAKT_CPUID_ABI:
         return (struct cpuid){ TAKT_ABI_VERSION, amd ? TAKT_FEAT_VMMCALL : 0, v->vm->id, v->id };
     case TAKT_CPUID_TIME: return (struct cpuid){ (u32)tsc_khz, VLAPIC_TIMER_KHZ, 0, 0 };
     case TAKT_CPUID_INFO: return (struct cpuid){ (u32)TAKT_SHARED_GPA, (u32)TAKT_INFO_GPA, n, 0 };
+    case TAKT_CPUID_SEED: {
+        u64 own = seed_of_vm(vm_seed, v->vm->name);
+
+        return (struct cpuid){ (u32)vm_seed, (u32)(vm_seed >> 32), (u32)own, (u32)(own >> 32) };
+    }
     }
     return r;
 }

@@ -4,6 +4,7 @@
  * leaf, nothing that is hidden. */
 #include <guest/string.h>
 #include <guest/test.h>
+#include <takt/seed.h>
 #include <guest/vcpu.h>
 #include <guest/x86.h>
 
@@ -79,11 +80,13 @@ static void takt_leaves(void) {
     struct cpuid c = cpuid(TAKT_CPUID_BASE, 0), time = cpuid(TAKT_CPUID_TIME, 0),
                  info = cpuid(TAKT_CPUID_INFO, 0);
 
-    CHECK(c.eax == TAKT_CPUID_INFO, "highest Takt leaf %x", c.eax);
+    CHECK(c.eax == TAKT_CPUID_SEED, "highest Takt leaf %x", c.eax);
     CHECK(cpuid(TAKT_CPUID_ABI, 0).eax == TAKT_ABI_VERSION, "ABI %x", cpuid(TAKT_CPUID_ABI, 0).eax);
     CHECK(cpuid(TAKT_CPUID_ABI, 0).edx == 0, "vCPU id %u", cpuid(TAKT_CPUID_ABI, 0).edx);
     CHECK(time.eax > 1000 && time.ebx > 1000, "TSC %u kHz, LAPIC timer %u kHz", time.eax, time.ebx);
     CHECK(info.eax == TAKT_SHARED_GPA && info.ebx == TAKT_INFO_GPA && info.ecx == vcpu_count(), "leaf 3");
+    CHECK(takt_machine_seed() == 2026, "seed of the machine %lu", takt_machine_seed());
+    CHECK(takt_seed() == seed_of_vm(2026, "cpuid_policy"), "seed of the VM %lx", takt_seed());
     CHECK(cpuid(TAKT_CPUID_ABI, 0xffffffff).eax == TAKT_ABI_VERSION, "a subleaf of ours matters");
 }
 

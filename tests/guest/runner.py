@@ -65,7 +65,7 @@ def vm_names(test):
 
 def write_boot(platform, directory, tests):
     """The configuration and the script of one boot; returns (configuration, virtual ms it takes at most)."""
-    config = ["[hypervisor]", "guest_console = log", "top = no", "script = tests.script", "noreboot = no", ""]
+    config = ["[hypervisor]", "seed = 2026", "guest_console = log", "top = no", "script = tests.script", "noreboot = no", ""]
     script, worst = [f"@{FIRST_MS}ms list"], FIRST_MS
     for test in tests:
         names, limit = vm_names(test), test.time * SLACK.get(platform, 1)

@@ -139,6 +139,7 @@ static void apply(const struct trace_record *r) {
     case IN_CPU_ONLINE: sched_cpu_online((u32)arg); break;
     case IN_POOL_CREATE:
         snprintf(name, sizeof(name), "pool%u", pool);
+        sched_set_seed(arg);
         sched_pool_create(name, sched_policies[small]->name, &p);
         break;
     case IN_POOL_DESTROY: sched_pool_destroy(p); break;

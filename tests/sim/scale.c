@@ -25,6 +25,8 @@ static struct sim_work mixed(u64 seed) {
                               .percent = 40,
                               .period_ns = 10 * NS_PER_MS,
                               .work_ns = 50 * NS_PER_US,
+                              .start_span = 10 * NS_PER_MS,
+                              .start_seed = seed,
                               .due = arrivals_begin(seed, 300, 0) };
 }
 

@@ -23,85 +23,120 @@ static void fail(const char *what, const char *name, const char *more) {
 
 /* ---- what a guest does ---- */
 
-/* The value of `key` on the guest's command line, as cmdline_u64() of the guest library. */
-static u64 number(const char *cmdline, const char *key, u64 otherwise) {
+/* What follows `key=` on the guest's command line; NULL: that has no such word. */
+static const char *find(const char *cmdline, const char *key) {
     size_t n = strlen(key);
 
     for (const char *p = cmdline; (p = strstr(p, key)); p += n)
-        if ((p == cmdline || p[-1] == ' ') && p[n] == '=') return strtoull(p + n + 1, NULL, 0);
-    return otherwise;
+        if ((p == cmdline || p[-1] == ' ') && p[n] == '=') return p + n + 1;
+    return NULL;
+}
+
+/* As cmdline_u64() of the guest library. */
+static u64 number(const char *cmdline, const char *key, u64 otherwise) {
+    const char *value = find(cmdline, key);
+
+    return value ? strtoull(value, NULL, 0) : otherwise;
 }
 
 static u64 micro(const char *cmdline, const char *key, u64 otherwise) {
     return number(cmdline, key, otherwise) * NS_PER_US;
 }
 
-static struct sim_work busy(const char *c) {
-    return (struct sim_work){ .kind = WORK_DUTY,
-                              .percent = (u32)number(c, "percent", 40),
-                              .period_ns = micro(c, "period_us", 10000) };
+/* When the vCPUs of a workload begin, as cmdline_phase() of the guest library. */
+static void set_start(struct sim_work *w, const struct config_vm *v, u64 span) {
+    w->start_ns = micro(v->cmdline, "phase_us", 0);
+    w->start_span = find(v->cmdline, "phase_us") ? 0 : span;
+    w->start_seed = seed_of_vm(cfg.seed, v->head.name);
 }
 
-static struct sim_work waker(const char *c) {
-    return (
-        struct sim_work){ .kind = WORK_WAKER, .period_ns = micro(c, "period_us", 10000), .work_ns = WAKE_NS };
+static struct arrivals due(const char *c, u64 server) {
+    return arrivals_begin(number(c, "seed", arrivals_seed(cfg.seed, server)), number(c, "rate", 300),
+                          number(c, "start_ms", 1000) * NS_PER_MS);
 }
 
-static struct sim_work evader(const char *c) {
-    u64 lead = micro(c, "lead_us", 200), nap = micro(c, "nap_us", 600);
+static struct sim_work busy(const struct config_vm *v, u32 id) {
+    struct sim_work w = { .kind = WORK_DUTY,
+                          .percent = (u32)number(v->cmdline, "percent", 40),
+                          .period_ns = micro(v->cmdline, "period_us", 10000) };
 
-    return (struct sim_work){ .kind = WORK_EVADER,
-                              .tick_ns = micro(c, "tick_us", 10000),
-                              .margin_ns = lead,
-                              .rest_ns = nap > lead ? nap - lead : 0 };
+    set_start(&w, v, w.period_ns);
+    return w;
 }
 
-static struct sim_work hostile(const char *c) {
-    const char *mode = strstr(c, "mode=");
+static struct sim_work waker(const struct config_vm *v, u32 id) {
+    struct sim_work w = { .kind = WORK_WAKER,
+                          .period_ns = micro(v->cmdline, "period_us", 10000),
+                          .work_ns = WAKE_NS };
 
-    if (mode && strncmp(mode + 5, "selfwake", 8) == 0)
+    set_start(&w, v, w.period_ns);
+    return w;
+}
+
+static struct sim_work evader(const struct config_vm *v, u32 id) {
+    u64 lead = micro(v->cmdline, "lead_us", 200), nap = micro(v->cmdline, "nap_us", 600);
+    struct sim_work w = { .kind = WORK_EVADER,
+                          .tick_ns = micro(v->cmdline, "tick_us", 10000),
+                          .margin_ns = lead,
+                          .rest_ns = nap > lead ? nap - lead : 0 };
+
+    set_start(&w, v, w.tick_ns);
+    return w;
+}
+
+static struct sim_work hostile(const struct config_vm *v, u32 id) {
+    const char *mode = find(v->cmdline, "mode");
+
+    if (mode && strncmp(mode, "selfwake", 8) == 0)
         return (struct sim_work){ .kind = WORK_SELF, .work_ns = 10 * NS_PER_US, .rest_ns = NS_PER_US };
-    if (mode && strncmp(mode + 5, "yield", 5) == 0)
+    if (mode && strncmp(mode, "yield", 5) == 0)
         return (struct sim_work){ .kind = WORK_YIELD, .work_ns = 5 * NS_PER_US };
     return (struct sim_work){ .kind = WORK_HOG };
 }
 
-static struct arrivals due(const char *c) {
-    return arrivals_begin(number(c, "seed", 1), number(c, "rate", 300),
-                          number(c, "start_ms", 1000) * NS_PER_MS);
+static struct sim_work mixed(const struct config_vm *v, u32 id) {
+    struct sim_work w = { .kind = WORK_MIXED,
+                          .percent = (u32)number(v->cmdline, "percent", 100),
+                          .period_ns = micro(v->cmdline, "period_us", 10000),
+                          .work_ns = micro(v->cmdline, "work_us", 50),
+                          .due = due(v->cmdline, id) };
+
+    set_start(&w, v, w.period_ns);
+    return w;
 }
 
-static struct sim_work mixed(const char *c) {
-    return (struct sim_work){ .kind = WORK_MIXED,
-                              .percent = (u32)number(c, "percent", 100),
-                              .period_ns = micro(c, "period_us", 10000),
-                              .work_ns = micro(c, "work_us", 50),
-                              .due = due(c) };
+static struct sim_work client(const struct config_vm *v, u32 id) {
+    u64 to = number(v->cmdline, "server", 1);
+
+    if (to > CONFIG_MAX_VMS) fail("there is no VM", v->cmdline, NULL);
+    return (struct sim_work){
+        .kind = WORK_CLIENT, .work_ns = CLIENT_NS, .due = due(v->cmdline, to), .server = &server[to]
+    };
 }
 
-static struct sim_work client(const char *c) {
-    u64 id = number(c, "server", 1);
+static struct sim_work spin(const struct config_vm *v, u32 id) {
+    struct sim_work w = { .kind = WORK_HOG };
 
-    if (id > CONFIG_MAX_VMS) fail("there is no VM", c, NULL);
-    return (
-        struct sim_work){ .kind = WORK_CLIENT, .work_ns = CLIENT_NS, .due = due(c), .server = &server[id] };
+    set_start(&w, v, PHASE_SPAN);
+    return w;
 }
 
-static struct sim_work spin(const char *c) { return (struct sim_work){ .kind = WORK_HOG }; }
-
-static struct sim_work hello(const char *c) { return (struct sim_work){ .kind = WORK_IDLE }; }
+static struct sim_work hello(const struct config_vm *v, u32 id) {
+    return (struct sim_work){ .kind = WORK_IDLE };
+}
 
 static const struct {
     const char *image;
-    struct sim_work (*work)(const char *cmdline);
+    struct sim_work (*work)(const struct config_vm *v, u32 id);
 } models[] = {
     { "spin", spin },       { "busy", busy },   { "waker", waker },   { "evader", evader },
     { "hostile", hostile }, { "mixed", mixed }, { "client", client }, { "hello", hello },
 };
 
-static struct sim_work work_of(const struct config_vm *v) {
+/* What the VM does, which is number `id` of the file, from 1. */
+static struct sim_work work_of(const struct config_vm *v, u32 id) {
     for (u32 i = 0; i < ARRAY_SIZE(models); i++)
-        if (strcmp(models[i].image, v->image) == 0) return models[i].work(v->cmdline);
+        if (strcmp(models[i].image, v->image) == 0) return models[i].work(v, id);
     abort(); /* check_image() has looked */
 }
 
@@ -157,7 +192,7 @@ static void make_vm(u32 i) {
     const struct config_vm *c = &cfg.vm[i];
     struct sched_pool *p = sched_pool_find(c->pool);
     struct cpumask allowed = cpumask_and(&c->cpus, &p->cpus);
-    struct sim_work w = work_of(c), serve = w;
+    struct sim_work w = work_of(c, i + 1), serve = w;
     struct sim_dom *d;
 
     vm[i].config = c;
@@ -169,6 +204,7 @@ static void make_vm(u32 i) {
     } else if (w.kind != WORK_HOG && w.kind != WORK_DUTY) { /* these guests do the same on every vCPU */
         serve.kind = WORK_IDLE;
     }
+    if (c->turbo) w.start_first = 1; /* the guest's vCPU 0 is the turbo one */
     d = vm[i].d = sim_vm(p, c->head.name, c->vcpus, c->cpus, w);
     if (c->turbo && !p->turbo) fail(c->head.name, "its pool has no turbo pool", NULL);
     if (c->turbo) vm[i].turbo = sim_turbo(d, serve);

@@ -63,15 +63,22 @@ void machine_timer_set(u32 cpu, struct timer *t, u64 when) {
 
 void machine_timer_cancel(struct timer *t) { timerq_remove(&queue, t); }
 
-void trace_write(unsigned cpu, u64 ns, u16 event, u32 who, u32 a, u32 b, u32 c, u32 d) {
-    struct trace_record r = { ns, event, (u16)cpu, who, { a, b, c, d } };
-
-    for (size_t i = 0; i < sizeof(r) / sizeof(u64); i++) {
-        sim.hash = (sim.hash ^ ((u64 *)&r)[i]) * 0x9e3779b97f4a7c15ull;
+static void hash_words(const struct trace_record *r, size_t bytes) {
+    for (size_t i = 0; i < bytes / sizeof(u64); i++) {
+        sim.hash = (sim.hash ^ ((const u64 *)r)[i]) * 0x9e3779b97f4a7c15ull;
         sim.hash ^= sim.hash >> 32;
     }
+}
+
+void trace_write(unsigned cpu, u64 ns, u16 event, u32 who, u32 a, u32 b, u32 c, u32 d) {
+    struct trace_record r = { ns, event, (u16)cpu, who, { a, b, c, d } };
+    u32 input = event == TRC_SCHED_INPUT ? a & 0xff : 0;
+
+    /* The seed itself is in the record of a pool's creation. It is not hashed, because two seeds that change
+     * nothing are to have one hash. */
+    hash_words(&r, input == IN_POOL_CREATE ? offsetof(struct trace_record, arg[2]) : sizeof(r));
     sim.records++;
-    if (event == TRC_SCHED_INPUT && (a & 0xff) == IN_TIMER) sim.policy_timers++;
+    if (input == IN_TIMER) sim.policy_timers++;
     if (!sim.opt.keep) return;
     if (sim.nr_kept == sim.max_kept) {
         sim.max_kept = sim.max_kept ? sim.max_kept * 2 : 4096;
@@ -430,6 +437,7 @@ void sim_start(const struct sim_options *o) {
     sim.rng = rng_seed(o->seed);
     trace_mask = o->quiet ? 0 : o->mask ? o->mask : TRACE_CLASS_SCHED | TRACE_CLASS_REPLAY;
     sched_init();
+    sched_set_seed(o->seed);
     sched_state_hook = on_state;
     for (u32 cpu = 0; cpu < o->cpus; cpu++) {
         sched_cpu_online(cpu);
@@ -456,6 +464,24 @@ struct sched_pool *sim_pool(const char *name, const char *policy, struct cpumask
     return p;
 }
 
+/* So many ns after it was made vCPU number i of the VM begins. */
+static u64 start_of(const struct sim_work *w, u32 i) {
+    return w->start_ns + phase_of(w->start_seed, w->start_first + i, w->start_span);
+}
+
+static void begin_work(struct sim_vcpu *v) {
+    switch (v->work.kind) {
+    case WORK_SERVER:
+    case WORK_IDLE:
+    case WORK_CLIENT: break; /* an event or their own alarm wakes them */
+    default:
+        if (v->next > sim.now)
+            alarm_at(v, v->next);
+        else
+            sched_wake(&v->s);
+    }
+}
+
 /* The vCPUs of d, whose dom is there, and off they go. */
 static struct sim_dom *populate(struct sim_dom *d, u32 vcpus, struct cpumask affinity, struct sim_work work) {
     if (work.kind == WORK_EVADER && !work.tick_ns) work.tick_ns = 10 * NS_PER_MS;
@@ -473,9 +499,7 @@ static struct sim_dom *populate(struct sim_dom *d, u32 vcpus, struct cpumask aff
         timer_init(&v->done, burst_over);
         timer_init(&v->alarm, alarm_rings);
         must(sched_vcpu_init(&v->s, &d->d, i, &affinity), "vCPU of", d->name);
-        v->next = sim.now;
-        if (work.kind == WORK_MIXED)
-            v->next -= sim_below(&v->rng, work.period_ns); /* in no phase with ticks */
+        v->next = sim.now + start_of(&v->work, i);
         next_burst(v);
         if (work.kind == WORK_SERVER) alarm_at(v, sim.now + exponential(&v->rng, NS_PER_S / work.rate));
         if (work.kind == WORK_CLIENT) alarm_at(v, work.due.next);
@@ -484,9 +508,7 @@ static struct sim_dom *populate(struct sim_dom *d, u32 vcpus, struct cpumask aff
     d->nr_vcpus = vcpus;
     doms[nr_doms++] = d;
     sched_unpause(&d->d);
-    for (u32 i = 0; i < vcpus; i++)
-        if (work.kind != WORK_SERVER && work.kind != WORK_IDLE && work.kind != WORK_CLIENT)
-            sched_wake(&d->vcpu[i]->s);
+    for (u32 i = 0; i < vcpus; i++) begin_work(d->vcpu[i]);
     return d;
 }
 

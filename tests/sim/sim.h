@@ -4,6 +4,7 @@
 #define TESTS_SIM_SIM_H
 
 #include <guest/arrivals.h>
+#include <guest/phase.h>
 #include "config.h"
 #include "sched/core.h"
 #include "trace/trace.h"
@@ -28,6 +29,10 @@ struct sim_work {
     enum work_kind kind;
     u64 period_ns, work_ns, margin_ns, rest_ns, tick_ns;
     u32 percent, rate;
+    /* When a vCPU begins: start_ns after it was made, and if start_span is not 0, as phase_of() says of
+     * start_seed for vCPU number start_first of the guest and those after it. */
+    u64 start_ns, start_span, start_seed;
+    u32 start_first;
     struct arrivals due;      /* MIXED, CLIENT: when events are to be raised */
     struct sim_vcpu **server; /* CLIENT: whose events they are, when it is there */
 };

@@ -30,13 +30,15 @@ pool = quiet
 [vm third]
 image = spin
 memory = 4M
+cmdline = phase_us=0
 """
 
 
 @pytest.fixture(scope="module")
 def takt():
     with Takt("sched", CONFIG, cpus=4) as t:
-        until(lambda: [v["switches"] for v in t("vcpu-list")] == [1, 0, 1])  # all are made, and two started
+        # All are made, and two started. The third never sleeps, as its phase is 0.
+        until(lambda: [v["switches"] for v in t("vcpu-list")] == [1, 0, 1])
         yield t
 
 

@@ -95,7 +95,7 @@ def test_what_was_not_counted():
     ({"pool core": {"sched_preset": "nosuch"}}, 'credit has no preset "nosuch": expected hardened'),
     ({"pool core": {"tslice_us": "7"}}, "tslice_us must be a whole number from 50 to"),
     ({"vm mixed": {"weight": "0"}}, "weight must be a whole number from 1"),
-    ({"pool core": {"sched": "nosuch"}}, "sched must be credit, null or stride"),
+    ({"pool core": {"sched": "nosuch"}}, "sched must be credit, null"),
 ])
 def test_refused(monkeypatch, settings, why):
     monkeypatch.setitem(compare.POLICIES, "new", settings)

@@ -13,24 +13,31 @@ CONFIG = """[hypervisor]
 sched = stride
 [vm a]
 image = spin
+cmdline = phase_us=0
 cpus = 0
 [vm b]
 image = spin
+cmdline = phase_us=0
 [vm c]
 image = spin
+cmdline = phase_us=0
 vcpus = 2
 [vm naps]
 image = waker
+cmdline = phase_us=0
 """
 ROOMY = """[hypervisor]
 sched = stride
 [vm one]
 image = spin
+cmdline = phase_us=0
 cpus = 0
 [vm naps]
 image = waker
+cmdline = phase_us=0
 [vm part]
 image = busy
+cmdline = phase_us=0
 """
 WAITS = r"at [\d.]+ ms: VM \w+, vCPU \d \(pool Pool-0, policy stride\) "
 

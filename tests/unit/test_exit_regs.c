@@ -1,4 +1,5 @@
 /* Exit handlers of what a guest sees of its CPU: CPUID, MSRs, control registers. */
+#include <takt/seed.h>
 #include "exit_rig.h"
 #include "x86/tsc.h"
 
@@ -17,7 +18,7 @@ static bool reads_zero(void) { return (gpr[REG_RAX] | gpr[REG_RBX] | gpr[REG_RCX
 static void test_cpuid_unlisted(void **state) {
     static const u32 hidden[] = { 3,          5,          6,          8,          9,          0xa,
                                   0xc,        0xe,        0xf,        0x10,       0x12,       0x14,
-                                  0x15,       0x16,       0x1f,       0x20,       0x40000004, 0x40000010,
+                                  0x15,       0x16,       0x1f,       0x20,       0x40000005, 0x40000010,
                                   0x400000ff, 0x8000000a, 0x8000001e, 0x8000001f, 0x8fffffff, ~0u };
     u32 seed = 1;
 
@@ -95,7 +96,7 @@ static void test_cpuid_xsave(void **state) {
 
 static void test_cpuid_takt(void **state) {
     cpuid_exit(TAKT_CPUID_BASE, 0);
-    assert_int_equal(gpr[REG_RAX], 0x40000003);
+    assert_int_equal(gpr[REG_RAX], 0x40000004);
     assert_memory_equal(&gpr[REG_RBX], "Takt", 4);
     cpuid_exit(TAKT_CPUID_ABI, 0);
     assert_int_equal(gpr[REG_RAX], TAKT_ABI_VERSION);
@@ -104,6 +105,11 @@ static void test_cpuid_takt(void **state) {
     cpuid_exit(TAKT_CPUID_INFO, 0);
     assert_int_equal(gpr[REG_RAX], TAKT_SHARED_GPA);
     assert_int_equal(gpr[REG_RCX], 3);
+    vm_seed = 0x1122334455667788;
+    cpuid_exit(TAKT_CPUID_SEED, 0);
+    assert_int_equal(gpr[REG_RAX], 0x55667788);
+    assert_int_equal(gpr[REG_RBX], 0x11223344);
+    assert_int_equal(gpr[REG_RCX] | gpr[REG_RDX] << 32, seed_of_vm(vm_seed, "guest"));
 }
 
 /* ---- MSRs ---- */

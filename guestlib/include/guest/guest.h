@@ -27,10 +27,17 @@ const char *cmdline(void);                                   /* the whole; never
 bool cmdline_has(const char *key);                           /* the word `key`, with or without value */
 u64 cmdline_u64(const char *key, u64 otherwise);             /* decimal, or hexadecimal after 0x */
 size_t cmdline_str(const char *key, char *buf, size_t size); /* length; 0 if not there */
+/* ns that this vCPU of a workload is to wait before it begins: phase_us=N if that is there, else below `span`
+ * as the VM's seed says (<guest/phase.h>). */
+u64 cmdline_phase(u32 vcpu, u64 span);
 
 /* ---- Takt ---- */
 bool on_takt(void);
 u32 takt_vm_id(void);
+/* This VM's seed of random numbers, and that of the whole machine, which all VMs see (TAKT_CPUID_SEED in
+ * <takt/abi.h>; <takt/seed.h> makes numbers of them). 0 if Takt is not below. */
+u64 takt_seed(void);
+u64 takt_machine_seed(void);
 
 /* By VMCALL or VMMCALL as CPUID says. Only on Takt: elsewhere it is -ENOSYS. */
 i64 hypercall(u32 number, u64 a, u64 b, u64 c, u64 d);

@@ -1,0 +1,75 @@
+/* Lottery scheduling: at each decision the winner is drawn at random among those who wait, and each has as
+ * many tickets as its VM has weight (C. Waldspurger and W. Weihl, "Lottery Scheduling: Flexible
+ * Proportional-Share Resource Management", OSDI 1994, section 2):
+ *
+ *   chance of v = tickets of v / tickets of all who wait
+ *
+ * So shares are by weight on average only: of n draws a VM with chance q wins n q, give or take
+ * sqrt(n q (1 - q)). It is here to show where a policy gets random numbers: from sched_random_below(), which
+ * makes a run depend on the seed of the VM file, and a replay draw the same winners again. */
+#include "sched/policy.h"
+
+#define SLICE (10 * NS_PER_MS)
+
+static u32 *weight_of(const struct sched_dom *d) { return (void *)d->priv; }
+
+static void dom_add(struct sched_pool *p, struct sched_dom *d) { *weight_of(d) = 256; }
+
+/* v waits: an idle pCPU may take it. Whoever runs is left alone until its slice is over. */
+static void offer(struct sched_pool *p, struct sched_vcpu *v) {
+    struct cpumask allowed = sched_allowed(p, v);
+
+    cpumask_for_each(cpu, &allowed) {
+        if (!sched_current_locked(cpu)) sched_kick(p, cpu);
+    }
+}
+
+static void wake(struct sched_pool *p, struct sched_vcpu *v, enum sched_why why) { offer(p, v); }
+
+/* Goes through those who wait and may run here, and takes away the tickets of each from `ticket`. Returns the
+ * one with whom it runs out, or NULL; *tickets is how many all have. */
+static struct sched_vcpu *holder(struct sched_pool *p, u32 cpu, u64 ticket, u64 *tickets) {
+    *tickets = 0;
+    list_for_each(d, &p->doms, struct sched_dom, in_pool)
+        for_each_vcpu(v, d) {
+            if (!v->queued || !sched_may_run(p, v, cpu)) continue;
+            *tickets += *weight_of(d);
+            if (*tickets > ticket) return v;
+        }
+    return NULL;
+}
+
+static struct sched_pick pick(struct sched_pool *p, u32 cpu, struct sched_vcpu *current) {
+    struct sched_vcpu *next;
+    u64 tickets;
+
+    holder(p, cpu, ~0ull, &tickets);
+    if (!tickets) return (struct sched_pick){ NULL, SCHED_NEVER };
+    next = holder(p, cpu, sched_random_below(p, tickets), &tickets);
+    sched_move(p, next, cpu);
+    return (struct sched_pick){ next, SLICE };
+}
+
+static u32 place(struct sched_pool *p, struct sched_vcpu *v) {
+    struct cpumask allowed = sched_allowed(p, v);
+
+    return cpumask_cycle(&allowed, v->cpu);
+}
+
+static const struct param params[] = {
+    { "weight", "", "share relative to other VMs", PARAM_DOM, 0, 1, 65535, NULL },
+    SCHED_VM_PARAMS,
+    SCHED_POOL_PARAMS,
+    { 0 },
+};
+
+const struct sched_policy lottery_policy = {
+    .name = "lottery",
+    .params = params,
+    .dom_add = dom_add,
+    .wake = wake,
+    .pick = pick,
+    .place = place,
+    .saved = offer,
+    .affinity = offer,
+};
