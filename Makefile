@@ -231,7 +231,7 @@ HOST_SKIP   := hv/main.c drivers/uart.c hv/lib/string.c hv/sched/machine.c \
 HOST_OBJ    := $(patsubst %.c,$(B)/host/%.o,$(filter-out $(HOST_SKIP) labs/%,$(HV_C)) $(DRIVERS_C) guestlib/pagecache.c)
 LABS_OBJ    := $(patsubst %.c,$(B)/host/%.o,$(wildcard labs/*.c))
 
-$(B)/host/guestlib/%.o $(B)/host/tests/unit/test_page%.o $(B)/host/tests/unit/test_seed.o: HOST_CFLAGS += -Iguestlib/include
+$(B)/host/guestlib/%.o $(addprefix $(B)/host/tests/unit/,test_page%.o test_seed.o test_duty.o): HOST_CFLAGS += -Iguestlib/include
 $(eval $(call stamp,$(B)/host/flags,$(CC) $(HOST_CFLAGS)))
 $(eval $(call stamp,$(B)/host/objects,$(HOST_OBJ)))
 $(B)/host/%.o: %.c $(B)/host/flags

@@ -94,6 +94,18 @@ u64 cmdline_u64(const char *key, u64 otherwise) {
     return v;
 }
 
+struct duty cmdline_duty(u64 percent) {
+    struct duty d = { .period = MAX(cmdline_u64("period_us", 10000), 1ull) * NS_PER_US,
+                      .percent = cmdline_u64("percent", percent),
+                      .jitter_pct = MIN(cmdline_u64("jitter_pct", DUTY_JITTER), 100ull) };
+    char loop[16];
+
+    if (!cmdline_str("loop", loop, sizeof(loop))) return d;
+    d.open = strcmp(loop, "open") == 0;
+    if (!d.open && strcmp(loop, "closed")) guest_panic("loop must be closed or open, not \"%s\"", loop);
+    return d;
+}
+
 u64 cmdline_phase(u32 vcpu, u64 span) {
     if (cmdline_has("phase_us")) return cmdline_u64("phase_us", 0) * NS_PER_US;
     return phase_of(takt_seed(), vcpu, span);

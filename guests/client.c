@@ -1,5 +1,6 @@
-/* The client of mixed.c, in a VM of its own: raises events at random, rate=R (300) a second from start_ms=M
- * (1000, hypervisor's time), as seed=S says (else the machine's seed), at port=P (1) of VM server=ID (1). */
+/* The client of mixed.c, in a VM of its own: raises events at random, rate=R (300) a second from
+ * start_ms=M (1000, hypervisor's time), as seed=S says (else the machine's seed), at port=P (1) of
+ * VM server=ID (1). */
 #include <guest/arrivals.h>
 #include <guest/event.h>
 #include <guest/guest.h>

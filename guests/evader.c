@@ -1,10 +1,9 @@
-/* Sleeps over the scheduler's ticks: where time is charged to whom the tick finds running, it runs for
- * nothing.
+/* Sleeps over the scheduler's ticks: where time is charged to whom the tick finds running, it runs
+ * for nothing.
  *
- * The credit scheduler's ticks are at multiples of tick_us=T (10000) of the hypervisor's time, later by T/64
- * on each further pCPU; shift_us=S (0) is added. It begins as <guest/phase.h> says (phase_us=N), and goes to
- * sleep lead_us=L (200) before a tick, for nap_us=N
- * (600). */
+ * The credit scheduler's ticks are at multiples of tick_us=T (10000) of the hypervisor's time,
+ * later by T/64 on each further pCPU; shift_us=S (0) is added. It begins as <guest/phase.h> says
+ * (phase_us=N), and goes to sleep lead_us=L (200) before a tick, for nap_us=N (600). */
 #include <guest/guest.h>
 #include <guest/thread.h>
 #include <guest/time.h>

@@ -1,12 +1,13 @@
-/* Lottery scheduling: at each decision the winner is drawn at random among those who wait, and each has as
- * many tickets as its VM has weight (C. Waldspurger and W. Weihl, "Lottery Scheduling: Flexible
- * Proportional-Share Resource Management", OSDI 1994, section 2):
+/* Lottery scheduling: at each decision the winner is drawn at random among those who wait, and each
+ * has as many tickets as its VM has weight (C. Waldspurger and W. Weihl, "Lottery Scheduling:
+ * Flexible Proportional-Share Resource Management", OSDI 1994, section 2):
  *
  *   chance of v = tickets of v / tickets of all who wait
  *
  * So shares are by weight on average only: of n draws a VM with chance q wins n q, give or take
- * sqrt(n q (1 - q)). It is here to show where a policy gets random numbers: from sched_random_below(), which
- * makes a run depend on the seed of the VM file, and a replay draw the same winners again. */
+ * sqrt(n q (1 - q)). It is here to show where a policy gets random numbers: from
+ * sched_random_below(), which makes a run depend on the seed of the VM file, and a replay draw the
+ * same winners again. */
 #include "sched/policy.h"
 
 #define SLICE (10 * NS_PER_MS)
@@ -26,8 +27,8 @@ static void offer(struct sched_pool *p, struct sched_vcpu *v) {
 
 static void wake(struct sched_pool *p, struct sched_vcpu *v, enum sched_why why) { offer(p, v); }
 
-/* Goes through those who wait and may run here, and takes away the tickets of each from `ticket`. Returns the
- * one with whom it runs out, or NULL; *tickets is how many all have. */
+/* Goes through those who wait and may run here, and takes away the tickets of each from `ticket`.
+ * Returns the one with whom it runs out, or NULL; *tickets is how many all have. */
 static struct sched_vcpu *holder(struct sched_pool *p, u32 cpu, u64 ticket, u64 *tickets) {
     *tickets = 0;
     list_for_each(d, &p->doms, struct sched_dom, in_pool)

@@ -178,9 +178,10 @@ void sched_trace_slow(const struct sched_pool *p, const struct sched_vcpu *v, u1
         if (__builtin_expect(trace_mask & TRACE_CLASS_SCHED, 0)) sched_trace_slow(__VA_ARGS__);              \
     } while (0)
 
-/* Random numbers for the policy: 64 bits, or one from 0 to n - 1 (n > 0). Each pool has a sequence of its own,
- * which follows from the seed of the VM file and the pool's id alone. A replay sees the same numbers, as long
- * as the policy asks for them only in hooks, and its asking depends on nothing but what hooks are told. */
+/* Random numbers for the policy: 64 bits, or one from 0 to n - 1 (n > 0). Each pool has a sequence
+ * of its own, which follows from the seed of the VM file and the pool's id alone. A replay sees the
+ * same numbers, as long as the policy asks for them only in hooks, and its asking depends on
+ * nothing but what hooks are told. */
 u64 sched_random(struct sched_pool *p);
 u64 sched_random_below(struct sched_pool *p, u64 n);
 

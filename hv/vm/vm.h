@@ -170,7 +170,8 @@ static inline struct vcpu *vcpu_of_sched(struct sched_vcpu *s) { return containe
 
 /* Once at boot, before the first VM and before cpu_loop(). */
 void vm_init(void);
-/* What guests' random numbers follow from: TAKT_CPUID_SEED. Set before the first VM, then constant. */
+/* What guests' random numbers follow from: TAKT_CPUID_SEED. Set before the first VM, then
+ * constant. */
 extern u64 vm_seed;
 
 /* ---- life (life.c). Creation and destruction are work items of many short steps; `done` (may be NULL) is

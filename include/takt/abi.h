@@ -15,12 +15,12 @@
 #define TAKT_ABI_VERSION 0x00010000u /* major << 16 | minor */
 
 /* ---- CPUID, from 0x40000000 ---- */
-#define TAKT_CPUID_BASE   0x40000000u /* eax: highest leaf; ebx, ecx, edx: "TaktTaktTakt" */
-#define TAKT_CPUID_ABI    0x40000001u /* eax: TAKT_ABI_VERSION; ebx: TAKT_FEAT_*; ecx: VM id; edx: vCPU id */
-#define TAKT_CPUID_TIME   0x40000002u /* eax: TSC kHz; ebx: LAPIC timer kHz before the divider */
-#define TAKT_CPUID_INFO   0x40000003u /* eax: TAKT_SHARED_GPA; ebx: TAKT_INFO_GPA; ecx: number of vCPUs */
-/* eax, ebx: the seed of the machine (`seed` in [hypervisor]), low and high half; ecx, edx: that of this VM,
- * which follows from it and the VM's name: <takt/seed.h> */
+#define TAKT_CPUID_BASE 0x40000000u /* eax: highest leaf; ebx, ecx, edx: "TaktTaktTakt" */
+#define TAKT_CPUID_ABI  0x40000001u /* eax: TAKT_ABI_VERSION; ebx: TAKT_FEAT_*; ecx: VM id; edx: vCPU id */
+#define TAKT_CPUID_TIME 0x40000002u /* eax: TSC kHz; ebx: LAPIC timer kHz before the divider */
+#define TAKT_CPUID_INFO 0x40000003u /* eax: TAKT_SHARED_GPA; ebx: TAKT_INFO_GPA; ecx: number of vCPUs */
+/* eax, ebx: the seed of the machine (`seed` in [hypervisor]), low and high half; ecx, edx: that of
+ * this VM, which follows from it and the VM's name: <takt/seed.h> */
 #define TAKT_CPUID_SEED   0x40000004u
 #define TAKT_SIGNATURE    "TaktTaktTakt"
 

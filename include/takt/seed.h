@@ -1,12 +1,12 @@
-/* Random numbers that follow from one seed, `seed` in the VM file's [hypervisor] section. The hypervisor,
- * its guests and the simulation compute them alike, so a run with the same file and the same seed is the same
- * run. A VM's seed follows from its name, not from its place in the file: moving a VM to another line of the
- * file then gives one more sample of the same experiment, not another experiment.
+/* Random numbers that follow from one seed, `seed` in the VM file's [hypervisor] section. The
+ * hypervisor, its guests and the simulation compute them alike, so a run with the same file and the
+ * same seed is the same run. A VM's seed follows from its name, not from its place in the file:
+ * moving a VM to another line of the file then gives one more sample of the same experiment, not
+ * another experiment.
  *
- * The mixing function is that of splitmix64 (G. Steele, D. Lea, C. Flood, "Fast Splittable Pseudorandom
- * Number Generators", OOPSLA 2014, figure 18): each bit of the result depends on every bit of the argument.
- * Nothing here is for secrets.
- */
+ * The mixing function is that of splitmix64 (G. Steele, D. Lea, C. Flood, "Fast Splittable
+ * Pseudorandom Number Generators", OOPSLA 2014, figure 18): each bit of the result depends on every
+ * bit of the argument. Nothing here is for secrets. */
 #ifndef TAKT_SEED_H
 #define TAKT_SEED_H
 
@@ -37,7 +37,8 @@ static inline u64 seed_of_vm(u64 seed, const char *name) {
     return seed;
 }
 
-/* A number from 0 to n - 1 that follows from a seed. The lowest ones are more frequent by n / 2^64. */
+/* A number from 0 to n - 1 that follows from a seed. The lowest ones are more frequent by n /
+ * 2^64. */
 static inline u64 seed_below(u64 seed, u64 n) { return n ? seed % n : 0; }
 
 #endif

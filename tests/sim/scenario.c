@@ -50,16 +50,28 @@ static void set_start(struct sim_work *w, const struct config_vm *v, u64 span) {
     w->start_seed = seed_of_vm(cfg.seed, v->head.name);
 }
 
+/* As cmdline_duty() of the guest library. */
+static void set_duty(struct sim_work *w, const struct config_vm *v, u64 percent) {
+    const char *loop = find(v->cmdline, "loop");
+    size_t n = loop ? strcspn(loop, " ") : 0;
+
+    w->period_ns = MAX(micro(v->cmdline, "period_us", 10000), NS_PER_US);
+    w->percent = (u32)number(v->cmdline, "percent", percent);
+    w->jitter_pct = MIN(number(v->cmdline, "jitter_pct", DUTY_JITTER), 100ull);
+    w->closed = !loop || n != 4 || strncmp(loop, "open", n) != 0;
+    if (loop && w->closed && (n != 6 || strncmp(loop, "closed", n) != 0))
+        fail("loop must be closed or open in the command line of VM", v->head.name, NULL);
+}
+
 static struct arrivals due(const char *c, u64 server) {
     return arrivals_begin(number(c, "seed", arrivals_seed(cfg.seed, server)), number(c, "rate", 300),
                           number(c, "start_ms", 1000) * NS_PER_MS);
 }
 
 static struct sim_work busy(const struct config_vm *v, u32 id) {
-    struct sim_work w = { .kind = WORK_DUTY,
-                          .percent = (u32)number(v->cmdline, "percent", 40),
-                          .period_ns = micro(v->cmdline, "period_us", 10000) };
+    struct sim_work w = { .kind = WORK_DUTY };
 
+    set_duty(&w, v, 40);
     set_start(&w, v, w.period_ns);
     return w;
 }
@@ -96,11 +108,10 @@ static struct sim_work hostile(const struct config_vm *v, u32 id) {
 
 static struct sim_work mixed(const struct config_vm *v, u32 id) {
     struct sim_work w = { .kind = WORK_MIXED,
-                          .percent = (u32)number(v->cmdline, "percent", 100),
-                          .period_ns = micro(v->cmdline, "period_us", 10000),
                           .work_ns = micro(v->cmdline, "work_us", 50),
                           .due = due(v->cmdline, id) };
 
+    set_duty(&w, v, 100);
     set_start(&w, v, w.period_ns);
     return w;
 }

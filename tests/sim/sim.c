@@ -74,8 +74,8 @@ void trace_write(unsigned cpu, u64 ns, u16 event, u32 who, u32 a, u32 b, u32 c, 
     struct trace_record r = { ns, event, (u16)cpu, who, { a, b, c, d } };
     u32 input = event == TRC_SCHED_INPUT ? a & 0xff : 0;
 
-    /* The seed itself is in the record of a pool's creation. It is not hashed, because two seeds that change
-     * nothing are to have one hash. */
+    /* The seed itself is in the record of a pool's creation. It is not hashed, because two seeds
+     * that change nothing are to have one hash. */
     hash_words(&r, input == IN_POOL_CREATE ? offsetof(struct trace_record, arg[2]) : sizeof(r));
     sim.records++;
     if (input == IN_TIMER) sim.policy_timers++;
@@ -119,6 +119,7 @@ static void stop_computing(struct sched_vcpu *s) {
     u64 ns = sim.now - v->started;
 
     v->computed += ns;
+    if (v->serving) v->served += ns;
     if (v->remaining != ~0ull) v->remaining -= MIN(ns, v->remaining);
     v->started = ~0ull;
     timerq_remove(&queue, &v->done);
@@ -243,6 +244,16 @@ static void go_to_sleep(struct sim_vcpu *v, u64 when) {
     resched(cpu);
 }
 
+/* What the duty of a vCPU leaves it to compute, and until when before it looks again. */
+static void duty_burst(struct sim_vcpu *v, u64 *remaining, u64 *until) {
+    u64 worked = v->computed - v->served;
+
+    v->duty.percent = v->work.percent; /* a test may have changed it */
+    duty_look(&v->duty, sim.now, worked);
+    *remaining = duty_left(&v->duty, worked);
+    *until = v->duty.next;
+}
+
 static void next_burst(struct sim_vcpu *v) {
     struct sim_work *w = &v->work;
 
@@ -252,10 +263,7 @@ static void next_burst(struct sim_vcpu *v) {
     case WORK_IDLE: v->remaining = 0; break;
     case WORK_HOG: v->remaining = ~0ull; break;
     case WORK_MIXED:
-    case WORK_DUTY:
-        v->remaining = w->period_ns * w->percent / 100;
-        v->until = v->next + w->period_ns;
-        break;
+    case WORK_DUTY: duty_burst(v, &v->remaining, &v->until); break;
     case WORK_EVADER:
         v->remaining = ~0ull;
         v->until = next_tick(v, sim.now + w->margin_ns) - w->margin_ns;
@@ -366,7 +374,7 @@ static void burst_over(struct timer *t, u64 now) {
             break;
         }
         __attribute__((fallthrough));
-    case WORK_DUTY:
+    case WORK_DUTY: burst_at(v, v->duty.next); break;
     case WORK_WAKER:
         v->next = MAX(v->next + w->period_ns, sim.now); /* late: lost time is lost */
         burst_at(v, v->next);
@@ -402,8 +410,7 @@ static void alarm_rings(struct timer *t, u64 now) {
         if (v->requests++) return;
     }
     if (v->serving) { /* the next period begins when that is done */
-        v->rest = v->work.period_ns * v->work.percent / 100;
-        v->rest_until = v->next + v->work.period_ns;
+        duty_burst(v, &v->rest, &v->rest_until);
         return;
     }
     next_burst(v);
@@ -500,6 +507,8 @@ static struct sim_dom *populate(struct sim_dom *d, u32 vcpus, struct cpumask aff
         timer_init(&v->alarm, alarm_rings);
         must(sched_vcpu_init(&v->s, &d->d, i, &affinity), "vCPU of", d->name);
         v->next = sim.now + start_of(&v->work, i);
+        v->duty = (struct duty){ work.period_ns, v->work.percent, work.jitter_pct, .open = !work.closed };
+        duty_begin(&v->duty, v->next, 0, seed_of(work.start_seed, work.start_first + i));
         next_burst(v);
         if (work.kind == WORK_SERVER) alarm_at(v, sim.now + exponential(&v->rng, NS_PER_S / work.rate));
         if (work.kind == WORK_CLIENT) alarm_at(v, work.due.next);

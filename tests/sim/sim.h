@@ -4,6 +4,7 @@
 #define TESTS_SIM_SIM_H
 
 #include <guest/arrivals.h>
+#include <guest/duty.h>
 #include <guest/phase.h>
 #include "config.h"
 #include "sched/core.h"
@@ -14,7 +15,7 @@
 enum work_kind {
     WORK_IDLE,   /* never wakes */
     WORK_HOG,    /* never sleeps */
-    WORK_DUTY,   /* computes percent of each period, by the clock on the wall, then sleeps till the next */
+    WORK_DUTY,   /* computes for percent of the time, in periods: <guest/duty.h> */
     WORK_WAKER,  /* wakes every period and computes for work_ns */
     WORK_SERVER, /* requests come at random, rate a second; each takes work_ns */
     WORK_EVADER, /* sleeps from margin_ns before each tick of its pCPU to rest_ns after it */
@@ -29,8 +30,10 @@ struct sim_work {
     enum work_kind kind;
     u64 period_ns, work_ns, margin_ns, rest_ns, tick_ns;
     u32 percent, rate;
-    /* When a vCPU begins: start_ns after it was made, and if start_span is not 0, as phase_of() says of
-     * start_seed for vCPU number start_first of the guest and those after it. */
+    bool closed;    /* DUTY, MIXED: the closed loop of <guest/duty.h>, */
+    u64 jitter_pct; /* and its jitter */
+    /* When a vCPU begins: start_ns after it was made, and if start_span is not 0, as phase_of()
+     * says of start_seed for vCPU number start_first of the guest and those after it. */
     u64 start_ns, start_span, start_seed;
     u32 start_first;
     struct arrivals due;      /* MIXED, CLIENT: when events are to be raised */
@@ -60,7 +63,8 @@ struct sim_vcpu {
     u64 remaining;       /* of the present burst, ~0 endless */
     u64 until;           /* the burst ends at this time whatever is left, ~0: not */
     u64 started;         /* since when it computes on a pCPU, ~0: it does not */
-    u64 next;            /* of its period */
+    u64 next;            /* when the next period begins, or began */
+    struct duty duty;    /* DUTY, MIXED */
     u64 requests;        /* waiting or being served */
     struct arrivals due; /* the events not yet done */
     bool leaving;        /* its pCPU, and its state is not yet saved */
@@ -70,6 +74,7 @@ struct sim_vcpu {
     u64 marked;
     u64 rng;
     u64 computed;               /* ns of work done, without the cost of switches */
+    u64 served;                 /* of that, for events */
     u64 runnable_since;         /* ~0: it is not runnable */
     struct sched_times mark;    /* when the present part of the measurement began */
     u64 wait_max;               /* in that part: longest time runnable at a stretch */

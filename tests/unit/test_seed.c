@@ -1,4 +1,5 @@
-/* <takt/seed.h> and <guest/phase.h>: numbers that hypervisor, guests and simulation compute alike. */
+/* <takt/seed.h> and <guest/phase.h>: numbers that hypervisor, guests and simulation compute
+ * alike. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -46,8 +47,8 @@ static void test_all_differ(void **state) {
     assert_int_not_equal(seed_of_vm(0, ""), seed_of_vm(0, "a"));
 }
 
-/* Phases are spread over the whole span: each tenth of it has its tenth of 10,000, within five standard
- * deviations (30 each). And they are below it. */
+/* Phases are spread over the whole span: each tenth of it has its tenth of 10,000, within five
+ * standard deviations (30 each). And they are below it. */
 static void test_phases(void **state) {
     u32 in[10] = { 0 };
 

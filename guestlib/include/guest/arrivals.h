@@ -24,8 +24,9 @@ static inline void arrivals_advance(struct arrivals *a) {
     a->next += a->mean * (((u64)(zeros + 1) << 16) - fraction) / (3u << 15) + 1;
 }
 
-/* The seed of the events that VM `server` gets, if no command line says another one: of the machine's seed,
- * which all VMs know, so that the VM that sends and the one that receives find the same. */
+/* The seed of the events that VM `server` gets, if no command line says another one: of the
+ * machine's seed, which all VMs know, so that the VM that sends and the one that receives find the
+ * same. */
 static inline u64 arrivals_seed(u64 machine_seed, u64 server) { return seed_of(machine_seed, server); }
 
 static inline struct arrivals arrivals_begin(u64 seed, u64 rate, u64 start_ns) {

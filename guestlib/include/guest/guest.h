@@ -8,6 +8,7 @@
 
 #include <takt/abi.h>
 #include <takt/errno.h>
+#include <guest/duty.h>
 #include <takt/types.h>
 
 int main(void);
@@ -27,15 +28,19 @@ const char *cmdline(void);                                   /* the whole; never
 bool cmdline_has(const char *key);                           /* the word `key`, with or without value */
 u64 cmdline_u64(const char *key, u64 otherwise);             /* decimal, or hexadecimal after 0x */
 size_t cmdline_str(const char *key, char *buf, size_t size); /* length; 0 if not there */
-/* ns that this vCPU of a workload is to wait before it begins: phase_us=N if that is there, else below `span`
- * as the VM's seed says (<guest/phase.h>). */
+/* What <guest/duty.h> is asked for: percent=P, period_us=T (10000), jitter_pct=J (10), loop=closed
+ * or open. */
+struct duty cmdline_duty(u64 percent);
+/* ns that this vCPU of a workload is to wait before it begins: phase_us=N if that is there, else
+ * below `span` as the VM's seed says (<guest/phase.h>). */
 u64 cmdline_phase(u32 vcpu, u64 span);
 
 /* ---- Takt ---- */
 bool on_takt(void);
 u32 takt_vm_id(void);
-/* This VM's seed of random numbers, and that of the whole machine, which all VMs see (TAKT_CPUID_SEED in
- * <takt/abi.h>; <takt/seed.h> makes numbers of them). 0 if Takt is not below. */
+/* This VM's seed of random numbers, and that of the whole machine, which all VMs see
+ * (TAKT_CPUID_SEED in <takt/abi.h>; <takt/seed.h> makes numbers of them). 0 if Takt is not
+ * below. */
 u64 takt_seed(void);
 u64 takt_machine_seed(void);
 

@@ -4,6 +4,8 @@
 
 #include <takt/types.h>
 
-void sort_u32(u32 *a, u64 n); /* ascending, in place */
+/* Ascending, in place. */
+void sort_u32(u32 *a, u64 n);
+void sort_u64(u64 *a, u64 n);
 
 #endif
