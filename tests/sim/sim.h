@@ -184,6 +184,7 @@ struct scenario {
     const char *record_to;
 };
 int scenario_run(const struct scenario *sc);
+void sim_measurement_begins(void); /* scenario.c's own; tools/compare.py knows its name */
 
 /* report.c: what a scenario prints. */
 struct report_vm {

@@ -2,6 +2,7 @@
 import json
 import os
 import re
+import shutil
 import subprocess
 
 import pytest
@@ -238,6 +239,18 @@ def test_the_halves_of_a_measurement(tmp_path):
 def test_refused(tmp_path, text, why):
     done = sim("-n", one(tmp_path, text))
     assert done.returncode == 2 and why in done.stderr
+
+
+@pytest.mark.skipif(not shutil.which("valgrind"), reason="needs valgrind")
+def test_instructions_can_be_counted_after_the_warm_up():
+    """What callgrind counts is of the same time as the `decisions` that it is divided by, so the warm-up is not in it."""
+    def cost(warm_up):
+        words = ["valgrind", "--tool=callgrind", "--callgrind-out-file=/dev/null", "--collect-atstart=no",
+                 "--toggle-collect=sched_run", "--zero-before=sim_measurement_begins"]
+        done = subprocess.run([*words, SIM, "-j", "-q", "-p", "3", "-w", warm_up, "-t", "2s", MIXED], capture_output=True,
+                              text=True, check=True)
+        return int(re.search(r"Collected\s*:\s*(\d+)", done.stderr)[1]) / json.loads(done.stdout)["decisions"]
+    assert cost("2s") == pytest.approx(cost("8s"), rel=0.1)
 
 
 def test_512_cores():
