@@ -577,6 +577,7 @@ static int changed(struct sched_pool *p, const struct param *e, const char **why
     if (!period) period = MAX(slice, tick);
     *why = times_conflict(k, tick, period);
     if (!*why) *why = credit_conflict(p);
+    if (!*why) *why = vslicer_refuses(p);
     if (*why) return -EINVAL;
     list_for_each(d, &p->doms, struct sched_dom, in_pool) classify(p, d);
     credit_weights_changed(p);

@@ -183,6 +183,9 @@ void vturbo_copy(const struct sched_dom *regular, struct sched_dom *turbo);
 void credit_weights_changed(struct sched_pool *p);
 
 /* vslicer.c, for the engine */
+#define VSLICER_LEAST_US 50 /* no slice is shorter; as long as the shortest tslice_us */
+/* Why the micro-slices that are asked for in the pool cannot be, a sentence; NULL: they can. */
+const char *vslicer_refuses(const struct sched_pool *p);
 void vslicer_count(struct sched_pool *p, struct credit_vcpu *cv, bool active);
 void vslicer_recount(struct sched_pool *p);
 u64 vslicer_slice(const struct credit_pool *cp, const struct credit_cpu *cc, const struct credit_vcpu *cv);

@@ -32,13 +32,15 @@ static u64 asked_for(const struct credit_pool *cp, const struct credit_cpu *cc, 
     u64 ns = micro_wanted(cp, cd);
 
     if (!ns) ns = cc->ls > 1 ? cd->latency_us * NS_PER_US / (cc->ls - 1) : cp->tslice;
-    return MAX(ns, MAX(cp->ratelimit, 50 * NS_PER_US));
+    return MAX(ns, VSLICER_LEAST_US * NS_PER_US); /* a latency among many VMs may ask for less */
 }
 
 /* What cv has in a round: T_N for the heaviest NL. */
 static u64 round_time(const struct credit_pool *cp, const struct credit_cpu *cc,
                       const struct credit_vcpu *cv) {
-    return cc->nl_weight ? MAX(cp->tslice * cv->counted_weight / cc->nl_weight, 50 * NS_PER_US) : cp->tslice;
+    u64 least = VSLICER_LEAST_US * NS_PER_US;
+
+    return cc->nl_weight ? MAX(cp->tslice * cv->counted_weight / cc->nl_weight, least) : cp->tslice;
 }
 
 static inline struct micro micro_of(const struct credit_pool *cp, const struct credit_cpu *cc,
@@ -104,6 +106,19 @@ u64 vslicer_slice(const struct credit_pool *cp, const struct credit_cpu *cc, con
     m = micro_of(cp, cc, cv);
     if (cv->micro < m.slice / 16) return m.slice; /* boosted, or OVER: it has none left */
     return MIN(m.slice, cv->micro);
+}
+
+const char *vslicer_refuses(const struct sched_pool *p) {
+    const struct credit_pool *cp = credit_pool(p);
+
+    if (cp->knob.slicer_infer_us && cp->knob.slicer_infer_us < VSLICER_LEAST_US)
+        return "slicer_infer_us is 0 or at least 50";
+    list_for_each(d, &p->doms, struct sched_dom, in_pool) {
+        u32 us = credit_dom(d)->micro_us;
+
+        if (us && us < VSLICER_LEAST_US) return "micro_us is 0 or at least 50";
+    }
+    return NULL;
 }
 
 u64 vslicer_micro(const struct credit_pool *cp, const struct credit_vcpu *cv) {

@@ -154,6 +154,37 @@ static void test_bounds(void **state) {
     }
 }
 
+/* A micro-slice is as long as it was asked for, also if the rate limit is longer: 2 + 2 with 0.5 ms
+ * take turns 60 times between two slices of the others, which is 500 runs a second for each. One
+ * that nobody could keep is refused. */
+static void test_short_micro_slices(void **state) {
+    struct sched_pool *p = start(1, SLICER_VSLICER, false);
+    const struct param *e = param_find(p, "micro_us"), *inferred = param_find(p, "slicer_infer_us");
+    struct sched_times before, after;
+    struct sim_dom *d[4];
+    const char *why = "";
+
+    assert_int_equal(param_get(param_find(p, "ratelimit_us"), p, p), 1000);
+    for (u32 i = 0; i < 4; i++) d[i] = vm(p, "vm", i < 2 ? 500 : 0, HOG);
+    sim_run_until(3 * NS_PER_S);
+    sched_times(&d[0]->vcpu[0]->s, &before);
+    assert_int_equal(before.micro_ns, 500 * NS_PER_US);
+    sim_mark(d[0]);
+    sim_run_until(13 * NS_PER_S);
+    sched_times(&d[0]->vcpu[0]->s, &after);
+    near((double)(after.switches - before.switches) / 10, 500, 5, "runs a second");
+    near(share(d[0], 10 * NS_PER_S), 25, 0.5, "share");
+    for (i64 us = 0; us < 60; us++) {
+        bool possible = us == 0 || us >= 50;
+
+        assert_int_equal(param_set(e, p, &d[2]->d, us, &why), possible ? 0 : -EINVAL);
+        if (!possible) assert_string_equal(why, "micro_us is 0 or at least 50");
+        assert_int_equal(param_set(inferred, p, p, us, &why), possible ? 0 : -EINVAL);
+        if (!possible) assert_string_equal(why, "slicer_infer_us is 0 or at least 50");
+    }
+    sim_stop();
+}
+
 /* V2: nobody asks for micro-slices: the same trace as plain credit, boost and sleepers included. */
 static void test_nobody_asks(void **state) {
     static const struct sim_work waker = { .kind = WORK_WAKER, .period_ns = 10 * MS, .work_ns = MS / 2 };
@@ -352,12 +383,19 @@ static void test_sleeper(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_model),         cmocka_unit_test(test_mean_wait),
-        cmocka_unit_test(test_bounds),        cmocka_unit_test(test_sleeper),
-        cmocka_unit_test(test_nobody_asks),   cmocka_unit_test(test_weights_and_caps),
-        cmocka_unit_test(test_sizes),         cmocka_unit_test(test_latency_target),
-        cmocka_unit_test(test_liars),         cmocka_unit_test(test_frequency),
-        cmocka_unit_test(test_counts_follow), cmocka_unit_test(test_disk_completions),
+        cmocka_unit_test(test_model),
+        cmocka_unit_test(test_mean_wait),
+        cmocka_unit_test(test_bounds),
+        cmocka_unit_test(test_sleeper),
+        cmocka_unit_test(test_short_micro_slices),
+        cmocka_unit_test(test_nobody_asks),
+        cmocka_unit_test(test_weights_and_caps),
+        cmocka_unit_test(test_sizes),
+        cmocka_unit_test(test_latency_target),
+        cmocka_unit_test(test_liars),
+        cmocka_unit_test(test_frequency),
+        cmocka_unit_test(test_counts_follow),
+        cmocka_unit_test(test_disk_completions),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
