@@ -67,32 +67,36 @@ def test_the_same_seed_is_the_same_trace():
 def four_busy(tmp_path, cmdline, seed):
     """Shares of four VMs that want 40 % each of one pCPU, on the rules of Xen 4.2."""
     vms = "".join(f"[vm {name}]\nimage = busy\ncmdline = {cmdline}\n" for name in "abcd")
-    return sorted(shares(result("-p", "1", "-c", f"sched_preset=faithful-4.2 seed={seed}", one(tmp_path, vms))).values())
+    settings = f"sched_preset=faithful-4.2 seed={seed}"
+    return sorted(shares(result("-p", "1", "-c", settings, one(tmp_path, vms))).values())
 
 
 def test_who_misses_something_makes_up_for_it(tmp_path):
-    """The closed loop. In the open one a VM asks for less when it is kept waiting, so the phase decides who gets what."""
+    """The closed loop. In the open one a VM that waits asks for less, so the phase decides."""
     for seed in range(5):
         assert four_busy(tmp_path, "percent=40", seed) == [pytest.approx(25, abs=0.5)] * 4
     exact = four_busy(tmp_path, "percent=40 loop=open jitter_pct=0 phase_us=0", 0)
     assert exact == [pytest.approx(share, abs=0.5) for share in (10, 10, 40, 40)]
     done = sim(one(tmp_path, "[vm a]\nimage = busy\ncmdline = loop=round\n"))
-    assert done.returncode == 2 and "loop must be closed or open in the command line of VM a" in done.stderr
+    assert done.returncode == 2
+    assert "loop must be closed or open in the command line of VM a" in done.stderr
 
 
 def test_events_are_served_beside_computing(tmp_path):
     """40 % and, for the events, 300 times 100 us a second more."""
-    path = one(tmp_path, "[vm s]\nimage = mixed\ncpus = 0\ncmdline = client=2 percent=40 work_us=100\n"
-                         "[vm c]\nimage = client\ncpus = 1\n")
+    server = "[vm s]\nimage = mixed\ncpus = 0\ncmdline = client=2 percent=40 work_us=100\n"
+    path = one(tmp_path, server + "[vm c]\nimage = client\ncpus = 1\n")
     v = result(path)["vcpus"][0]
     assert v["cpu_pct"] == pytest.approx(40 + v["events"] / 10 * 0.01, abs=0.3)
 
 
 def traces(tmp_path, cmdline, vms):
     """Of five seeds."""
-    path = one(tmp_path, "".join(f"[vm {name}]\nimage = {image}\ncpus = {cpus}\ncmdline = {cmdline}\n"
-                                 for name, image, cpus in vms))
-    return {result("-w", "0s", "-t", "1s", "-c", f"seed={seed}", path)["trace"] for seed in range(5)}
+    path = one(tmp_path, "".join(
+        f"[vm {name}]\nimage = {image}\ncpus = {cpus}\ncmdline = {cmdline}\n"
+        for name, image, cpus in vms))
+    runs = (result("-w", "0s", "-t", "1s", "-c", f"seed={seed}", path) for seed in range(5))
+    return {run["trace"] for run in runs}
 
 
 @pytest.mark.parametrize("image", ["spin", "busy", "waker", "evader"])
@@ -102,14 +106,17 @@ def test_each_seed_is_another_run(tmp_path, image):
     assert len(traces(tmp_path, "", vms)) == 5
     exact = "phase_us={} jitter_pct=0"
     assert len(traces(tmp_path, exact.format(0), vms)) == 1
-    assert traces(tmp_path, exact.format(0), vms).isdisjoint(traces(tmp_path, exact.format(700), vms))
+    later = traces(tmp_path, exact.format(700), vms)
+    assert traces(tmp_path, exact.format(0), vms).isdisjoint(later)
 
 
 def test_the_seed_says_when_events_come(tmp_path):
-    vms, common = [("s", "mixed", 0), ("c", "client", 1)], "client=2 server=1 start_ms=0 phase_us=0 jitter_pct=0"
+    vms = [("s", "mixed", 0), ("c", "client", 1)]
+    common = "client=2 server=1 start_ms=0 phase_us=0 jitter_pct=0"
     assert len(traces(tmp_path, common, vms)) == 5
     assert len(traces(tmp_path, common + " seed=3", vms)) == 1
-    r = result("-t", "4s", "-c", "seed=77", one(tmp_path, "[vm s]\nimage = mixed\ncpus = 0\n[vm c]\nimage = client\ncpus = 1\n"))
+    text = "[vm s]\nimage = mixed\ncpus = 0\n[vm c]\nimage = client\ncpus = 1\n"
+    r = result("-t", "4s", "-c", "seed=77", one(tmp_path, text))
     assert 1100 < r["vcpus"][0]["events"] < 1300  # both VMs find the same times: none is late
     assert r["vcpus"][0]["event_us"]["mean"] < 100
 
@@ -119,12 +126,14 @@ def test_permuting_the_vms_of_a_file_is_no_other_experiment(tmp_path):
     with open(os.path.join(ROOT, "labs", "wakers.cfg"), encoding="utf-8") as f:
         vms = re.split(r"(?m)^(?=\[vm )", f.read())[1:]
     def p99(order, seed):
-        r = result("-p", "1", "-w", "1s", "-t", "3s", "-c", f"seed={seed}", one(tmp_path, "".join(order)))
+        path = one(tmp_path, "".join(order))
+        r = result("-p", "1", "-w", "1s", "-t", "3s", "-c", f"seed={seed}", path)
         return next(v["wake_us"]["p99"] for v in r["vcpus"] if v["vm"] == "waker")
     seeds = [p99(vms, seed) for seed in range(8)]
     for order in (vms[::-1], vms[1:] + vms[:1], vms[2:] + vms[:2]):
         assert min(seeds) <= p99(order, 0) <= max(seeds)
-    alone = "".join(f"[vm {{}}]\nimage = busy\ncpus = {i}\ncmdline = percent=50\n" for i in range(3))
+    alone = "".join(f"[vm {{}}]\nimage = busy\ncpus = {i}\ncmdline = percent=50\n"
+                    for i in range(3))
     times = []
     for order in (("a", "b", "c"), ("c", "a", "b")):
         r = result("-p", "3", "-w", "0s", "-t", "7ms", one(tmp_path, alone.format(*order)))
@@ -243,13 +252,15 @@ def test_refused(tmp_path, text, why):
 
 @pytest.mark.skipif(not shutil.which("valgrind"), reason="needs valgrind")
 def test_instructions_can_be_counted_after_the_warm_up():
-    """What callgrind counts is of the same time as the `decisions` that it is divided by, so the warm-up is not in it."""
+    """What callgrind counts is of the same time as the `decisions` that it is divided by."""
     def cost(warm_up):
-        words = ["valgrind", "--tool=callgrind", "--callgrind-out-file=/dev/null", "--collect-atstart=no",
-                 "--toggle-collect=sched_run", "--zero-before=sim_measurement_begins"]
-        done = subprocess.run([*words, SIM, "-j", "-q", "-p", "3", "-w", warm_up, "-t", "2s", MIXED], capture_output=True,
-                              text=True, check=True)
-        return int(re.search(r"Collected\s*:\s*(\d+)", done.stderr)[1]) / json.loads(done.stdout)["decisions"]
+        valgrind = ["valgrind", "--tool=callgrind", "--callgrind-out-file=/dev/null",
+                    "--collect-atstart=no", "--toggle-collect=sched_run",
+                    "--zero-before=sim_measurement_begins"]
+        run = [SIM, "-j", "-q", "-p", "3", "-w", warm_up, "-t", "2s", MIXED]
+        done = subprocess.run([*valgrind, *run], capture_output=True, text=True, check=True)
+        counted = int(re.search(r"Collected\s*:\s*(\d+)", done.stderr)[1])
+        return counted / json.loads(done.stdout)["decisions"]
     assert cost("2s") == pytest.approx(cost("8s"), rel=0.1)
 
 
