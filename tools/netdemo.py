@@ -155,12 +155,17 @@ def image(name, config, script):
     return directory, paths[2]
 
 
-def boot(name, config, script, platform, cpus, reader, com2=None):
+def until_it_ends(platform):
+    return lambda m: m.wait(timeout=WALL[platform])[0]
+
+
+def boot(name, config, script, platform, cpus, reader, com2=None, wait=None):
     """What `reader` makes of what a machine with that VM file and that script has printed when it
-    ends; "knobs" are the parameters that were in effect. `com2`: a path for what COM2 prints."""
+    ends; "knobs" are the parameters that were in effect. `com2`: a path for what COM2 prints.
+    `wait`: waits for something else than the end, and returns what came."""
     directory, iso = image(name, config, knob_script(config) + script)
     with machine.Machine(platform, iso, cpus=cpus, directory=directory, com2=com2) as m:
-        how, _ = m.wait(timeout=WALL[platform])
+        how = (wait or until_it_ends(platform))(m)
         serial = m.serial()
     os.unlink(iso)  # 10 MB; its parts are in the results by their hashes
     try:
@@ -211,6 +216,21 @@ def attempt(one_run, *turn):
         return what
 
 
+def attempt_all(name, one_run, turns, workers, told):
+    """attempt(one_run, *turn) for each turn, `workers` at a time, in order; told(turn) is how a finished
+    one is told. If a person interrupts it, what is finished stays."""
+    done = {}
+
+    def keep(turn):
+        done[turn] = attempt(one_run, *turn)
+
+    try:
+        progress.run_all(name, keep, turns, workers, told)
+    except KeyboardInterrupt:
+        print(f"\n{name}: interrupted", file=sys.stderr)
+    return [done.get(turn, clients.Failed("interrupted before it was done")) for turn in turns]
+
+
 def split(turns, results, columns):
     """The runs that there are, and for each that there is not what it was and why."""
     runs, missing = [], []
@@ -248,8 +268,8 @@ def all_runs(turns, platform):
     """In order, and where they come from. In virtual time side by side; by the host's clock one at a time."""
     def each(one_run, workers=1):
         """one_run(setup, platform, number) for each turn."""
-        return progress.run_all("net-demo", lambda turn: attempt(one_run, turn[0], platform, turn[1]), turns, workers,
-                                lambda turn: f"{turn[0]}, run {turn[1]}")
+        return attempt_all("net-demo", lambda setup, number: one_run(setup, platform, number), turns, workers,
+                           lambda turn: f"{turn[0]}, run {turn[1]}")
 
     if platform == "bochs":
         return each(run, os.cpu_count()), "20 Mb/s, 2 ms each way"

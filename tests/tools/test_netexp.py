@@ -6,6 +6,7 @@ import sys
 
 import clients
 import machine
+import netdemo
 import netexp
 import pytest
 
@@ -111,6 +112,20 @@ def test_one_run_that_fails_takes_no_other_with_it(monkeypatch, tmp_path, capsys
                                    "why": "no result of udp (timeout); see there"}
     assert [r["runs"] for r in found["summary"] if r["setup"] == "turbo"] == [2, 2, 2]
     assert "missing: experiment udp, setup turbo, vms 3, seed 2" in capsys.readouterr().err
+
+
+def test_who_interrupts_keeps_what_is_finished(capsys):
+    def one_run(n):
+        if n == 3:
+            raise KeyboardInterrupt
+        return {"x": n}
+
+    turns = [(n,) for n in range(1, 6)]
+    runs, missing = netdemo.split(turns, netdemo.attempt_all("some", one_run, turns, 1, str), ("seed",))
+    assert runs[:2] == [{"seed": 1, "x": 1}, {"seed": 2, "x": 2}]
+    assert missing[0]["seed"] == 3 and "interrupted" in missing[0]["why"]
+    assert sorted(r["seed"] for r in runs + missing) == [1, 2, 3, 4, 5]  # what was under way may end
+    assert "some: interrupted" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("experiment, setup, vms",
