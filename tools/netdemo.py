@@ -185,7 +185,7 @@ def measured(setup, platform, number, net, name=""):
     address = net.guest(2)
     config = netdemo_host.vm_file(vm_file(setup), address)
     directory, iso = image(f"net-demo-{platform}-host/{setup}-{number}{name}", config,
-                           knob_script(config) + "@10m poweroff\n")
+                           knob_script(config) + "@600s poweroff\n")
     with machine.Machine(platform, iso, cpus=netdemo_host.PCPUS, directory=directory, nic=net.nic) as m:
         said = netdemo_host.measure(address)
         for what, seconds in (("udp", 10), ("acks", 10), ("bridge", 3)):  # the counters come after it, and every second

@@ -154,7 +154,7 @@ def read_events(text, trace):
 
 # A trace is sent by COM2 when the traffic is over. Then nobody computes any more, so that it is quick.
 EVENTS = ("@450ms trace start event\n+0ms wait server 60s\n+0ms trace stop\n+0ms destroy source\n"
-          "+0ms destroy hog-1\n+0ms destroy hog-2\n+0ms destroy hog-3\n+10ms trace stream com2\n+10m poweroff\n")
+          "+0ms destroy hog-1\n+0ms destroy hog-2\n+0ms destroy hog-3\n+10ms trace stream com2\n+600s poweroff\n")
 
 
 def run_events(name, config):
