@@ -29,6 +29,7 @@ import sentence
 import tracestream as ts
 
 MB = 1 << 20
+CREATED = re.compile(r"^.*\] (?P<vm>[\w.-]+): id (?P<id>\d+), \d+ vCPU", re.M)
 REPORT = re.compile(r"^.*?(?P<by>[\w.-]+): iodom: (?P<vm>[\w.-]+)\.\d+:(?P<counters>( \w+=\d+)+)", re.M)
 
 
@@ -74,9 +75,12 @@ def directions(trace, log, driver_domain="iodom"):
         return {"direction": direction, "to": to, "events": len(times), "waited_us": round(sum(times), 3),
                 "mb": round(size / MB, 3), "us_per_mb": round(sum(times) * MB / size, 3) if size else None}
 
+    # A VM that has gone before the trace was sent has no name there.
+    names = {int(m["id"]): m["vm"] for m in CREATED.finditer(log)}
+    names.update((number, name) for number, (name, _) in trace.vms.items())
     times = {}
     for (who, _), waits in taken(trace).items():
-        times.setdefault(trace.vms.get(ts.vm_of(who), ("", 0))[0], []).extend(waits)
+        times.setdefault(names.get(ts.vm_of(who)), []).extend(waits)
     sizes = moved(log, driver_domain)
     if not sizes:
         raise sentence.Problem(f"the log has no report of what devices of {driver_domain} did: "
