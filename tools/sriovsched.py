@@ -24,19 +24,19 @@ BASELINE = "faithful-4.2"  # Credit as in Xen 4.2, with which the paper was meas
 HOGS = ("hog-1", "hog-2", "liar")
 RUNS = 3
 SHIFT = 3       # an instruction takes 8 ns
-PATIENCE = 900  # s of the host's time
+PATIENCE = 600  # s of the host's time
 TIMERS = 40     # exits a second, whatever there is to do
 GAIN = 1.5      # of what shares credit, at least
 CLOCK = ("-rtc", "base=2020-01-01T00:00:00,clock=vm")  # else the host's clock gets in
 TCP = r"server: iperf: tcp (\d+) bytes in (\d+) ns"
 FRAMES = r"server: iperf: frames rx=(\d+) .* tx=(\d+)"
-STREAM = ("+0ms create source", "+0ms wait source 60s")
+STREAM = ("+0ms create source", "+0ms wait source 20s")
 
 
 def script(runs=RUNS, policies=tuple(POLICIES)):
     """The commands: one stream alone, then `runs` of each policy, in turns."""
     lines = ["@2000ms create source", "+800ms vcpu-list -j=alone-1", "+1000ms vcpu-list -j=alone-2",
-             "+0ms wait source 60s", *(f"+0ms create {vm}" for vm in HOGS)]
+             "+0ms wait source 20s", *(f"+0ms create {vm}" for vm in HOGS)]
     for _ in range(runs):
         for name in policies:
             lines += [f"+0ms sched-credit -s -p core --policy {POLICIES[name]}", *STREAM]
