@@ -106,6 +106,15 @@ static enum credit_queue queue_for(const struct credit_pool *cp, const struct cr
     return Q_UNDER + MIN(missing, Q_LATER - Q_UNDER - 1);
 }
 
+/* The same, for a pool that may have a slicer: a vCPU with micro-slices belongs into one of two lists of its
+ * own, also when it has credit again. In the list of the others it would end a T_S when it is picked. */
+static enum credit_queue queue_of_vcpu(struct sched_pool *p, struct credit_vcpu *cv) {
+    struct credit_pool *cp = credit_pool(p);
+
+    if (cv->cls == CLASS_UNDER && cp->nr_ls) return vslicer_queue(p, cv);
+    return queue_for(cp, cv);
+}
+
 /* Before whom it is put: behind its equals; after a yield, behind one of the next class too; before them, if
  * it was preempted and is to finish its slice. */
 static struct list *position(const struct credit_pool *cp, struct credit_cpu *cc, struct credit_vcpu *cv) {
@@ -133,7 +142,7 @@ static void enqueue(struct sched_pool *p, struct credit_vcpu *cv) {
     u32 cpu = cv->vcpu->cpu;
     struct credit_cpu *cc = credit_cpu(cpu);
 
-    cv->queue = cv->cls == CLASS_UNDER && cp->nr_ls ? vslicer_queue(p, cv) : queue_for(cp, cv);
+    cv->queue = queue_of_vcpu(p, cv);
     list_add_tail(position(cp, cc, cv), &cv->link);
     cc->queues |= BIT(cv->queue);
     cpumask_set(&cp->waiting, cpu);
@@ -153,7 +162,8 @@ static void dequeue(struct sched_pool *p, struct credit_vcpu *cv) {
 }
 
 /* A stable partition by what classes and credits are by now. */
-static void sort_queue(struct credit_pool *cp, u32 cpu) {
+static void sort_queue(struct sched_pool *p, u32 cpu) {
+    struct credit_pool *cp = credit_pool(p);
     struct credit_cpu *cc = credit_cpu(cpu);
     struct list sorted[Q_NR];
 
@@ -163,7 +173,7 @@ static void sort_queue(struct credit_pool *cp, u32 cpu) {
         bool by_credit = (ranked(cp) && q == Q_UNDER) || (q > Q_UNDER && q < Q_LATER);
 
         list_for_each_safe(cv, &cc->queue[q], struct credit_vcpu, link) {
-            if (cls != cv->cls || by_credit) cv->queue = queue_for(cp, cv);
+            if (cls != cv->cls || by_credit) cv->queue = queue_of_vcpu(p, cv);
             list_add_tail(&sorted[cv->queue], &cv->link);
         }
     }
@@ -361,7 +371,7 @@ static void tick(struct sched_pool *p, u32 cpu) {
     if (v) tick_current(p, cpu, v);
     if (cc->epoch != cp->epoch) {
         cc->epoch = cp->epoch;
-        sort_queue(cp, cpu);
+        sort_queue(p, cpu);
     }
     if (v && cp->knob.demote == DEMOTE_BURN && better_waits(p, cpu, v)) sched_kick(p, cpu);
     cc->ticking = false; /* idle: until the next pick */

@@ -35,12 +35,13 @@ static u64 asked_for(const struct credit_pool *cp, const struct credit_cpu *cc, 
     return MAX(ns, VSLICER_LEAST_US * NS_PER_US); /* a latency among many VMs may ask for less */
 }
 
-/* What cv has in a round: T_N for the heaviest NL. */
+/* What cv has in a round: T_N for the heaviest NL. A vCPU that is not active has no weight in the round yet.
+ * It gets a whole T_N: with less, no tick would ever find it running, and with `activate = tick` it would
+ * never become active. */
 static u64 round_time(const struct credit_pool *cp, const struct credit_cpu *cc,
                       const struct credit_vcpu *cv) {
-    u64 least = VSLICER_LEAST_US * NS_PER_US;
-
-    return cc->nl_weight ? MAX(cp->tslice * cv->counted_weight / cc->nl_weight, least) : cp->tslice;
+    if (!cc->nl_weight || !cv->counted) return cp->tslice;
+    return MAX(cp->tslice * cv->counted_weight / cc->nl_weight, VSLICER_LEAST_US * NS_PER_US);
 }
 
 static inline struct micro micro_of(const struct credit_pool *cp, const struct credit_cpu *cc,
