@@ -6,12 +6,13 @@ model follows it there; docs/testing.md ("Reference models") lists what no text 
 """
 import dataclasses
 import itertools
+import sys
 
 
 import tracestream
 
 from models.machine import Timer
-from models.scenario import Scenario, VmSpec, random_guest
+from models.scenario import Run, Scenario, VmSpec, random_guest
 
 BOOST, UNDER, OVER = 0, 1, 2  # the lower comes first
 MS = 1_000_000
@@ -32,6 +33,7 @@ class Rules:
     inactive_half: bool = True  # credit of who becomes inactive is halved; else it is 0
     tickle_all: bool = False    # a wake kicks all idle pCPUs; else one
     yield_hint: bool = True
+    activate_at_burn: bool = False  # not Xen's: who is charged anything becomes active
     tick_pays: bool = False     # who is current at a tick pays for all of it, and nobody else pays
 
 
@@ -53,6 +55,7 @@ class Vm:
         self.number, self.name, self.weight, self.cap = number, name, weight, cap
         self.active = []    # its active vCPUs
         self.vcpus = []
+        self.turbo = None   # vTurbo: its other part
 
 
 class Credit:
@@ -60,6 +63,7 @@ class Credit:
 
     def __init__(self, machine, cpus, rules):
         self.m, self.cpus, self.r = machine, sorted(cpus), rules
+        self.vms = []
         self.active = []    # VMs with an active vCPU, in the order in which accounting visits them
         self.balance = 0    # sum of the active vCPUs' credit after the last pass
         self.epoch = 0      # counts passes
@@ -94,6 +98,8 @@ class Credit:
         v.credit -= n
         v.unbilled = total - n * self.r.unit
         v.charged = self.m.now
+        if n and self.r.activate_at_burn and not v.active:
+            self.activate(v)
 
     def activate(self, v):
         v.active = True
@@ -385,9 +391,13 @@ def vm(number, spec):
     return Vm(number, spec.name, spec.weight, spec.cap)
 
 
-def check(run):
+def compare(s, path):
+    run = Run(sys.modules[__name__], s, path)
+    return run.differences() + account_differences(run, run.pools["Pool-0"])
+
+
+def account_differences(run, pool):
     """Each accounting pass: the credit that there was to divide, and the balance after it."""
-    pool = run.pools["Pool-0"]
     unit = pool.r.unit
     ours = [(ns, credits(total * unit), credits(balance * unit)) for ns, total, balance, _ in pool.grants]
     theirs = [(r.ns, r.arg[1], r.arg[2]) for r in run.rec.of(tracestream.ACCOUNT)]

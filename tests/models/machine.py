@@ -68,7 +68,7 @@ class Machine:
         self.kick_ns, self.switch_ns = kick_ns, switch_ns
         self.heap, self.seq = [], 0
         self.vcpus = []
-        self.picks = []             # (ns, pCPU, vCPU or None): what decide() said, each time
+        self.picks = []             # (ns, pCPU, vCPU or None, slice in ns): what decide() said, each time
         self.pcpus = [Pcpu(n) for n in range(cpus)]
         self.policy = [None] * cpus
         for c in self.pcpus:
@@ -226,7 +226,7 @@ class Machine:
         if prev:
             self._stop(prev)
         v, ns = self.policy[c.number].decide(c.number)
-        self.picks.append((self.now, c.number, v))
+        self.picks.append((self.now, c.number, v, ns))
         c.current = v
         if v is None:
             c.slice.seq = None

@@ -1,4 +1,4 @@
-"""The reference model of Credit 3.4 to 4.2 against build/sim: every pick, to the ns, and every grant."""
+"""The reference model of Credit 3.4 to 4.2 against build/sim: every pick, to the ns, and every accounting pass."""
 import pytest
 
 from models import credit, machine, scenario, units
