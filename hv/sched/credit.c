@@ -80,6 +80,13 @@ void credit_set_active(struct sched_pool *p, struct credit_vcpu *cv, bool active
     if (active && !cp->accounting) set_accounting(p);
 }
 
+void credit_set_over(struct sched_pool *p) {
+    struct credit_pool *cp = credit_pool(p);
+
+    cp->over_below = cp->nr_ls ? -(i64)cp->tslice : 0;
+    if (credit_rounds(p)) cp->over_below = INT64_MIN; /* nobody */
+}
+
 /* ---- queues ---- */
 
 static const enum credit_queue queue_of[CLASS_NR] = { Q_BOOST, Q_UNDER, Q_OVER };
@@ -412,8 +419,21 @@ static void timer(struct sched_pool *p, u32 cpu, u32 kind) {
 
 /* ---- the decision ---- */
 
-static u64 slice_of(const struct credit_pool *cp, const struct credit_vcpu *cv) {
-    return cp->nr_ls ? vslicer_slice(cp, credit_cpu(cv->vcpu->cpu), cv) : cp->tslice;
+/* In a round the heaviest runs for a whole slice, the others for less, but not for too little to
+ * be worth a switch. */
+static u64 slice_by_weight(const struct credit_pool *cp, const struct credit_vcpu *cv) {
+    const struct credit_dom *cd = credit_dom(cv->vcpu->dom);
+    u64 weight = cd->nr_active ? cd->counted / cd->nr_active : cp->heaviest;
+
+    if (weight >= cp->heaviest) return cp->tslice;
+    return MAX(cp->tslice * weight / cp->heaviest, cp->tslice / 8);
+}
+
+static u64 slice_of(const struct sched_pool *p, const struct credit_vcpu *cv) {
+    const struct credit_pool *cp = credit_pool(p);
+
+    if (cp->nr_ls) return vslicer_slice(cp, credit_cpu(cv->vcpu->cpu), cv);
+    return credit_rounds(p) ? slice_by_weight(cp, cv) : cp->tslice;
 }
 
 /* How much longer the current vCPU is not to be disturbed, 0 if it may be. */
@@ -463,7 +483,7 @@ static struct sched_pick pick(struct sched_pool *p, u32 cpu, struct sched_vcpu *
     if (helping && next && full) pass_on(p);
     if (!next) return (struct sched_pick){ NULL, SCHED_NEVER };
     if (next != cv) next->picked_at = next->billed = p->now;
-    if (!next->left || cp->knob.requeue == REQUEUE_TAIL) next->left = slice_of(cp, next);
+    if (!next->left || cp->knob.requeue == REQUEUE_TAIL) next->left = slice_of(p, next);
     if (!cc->ticking) start_tick(p, cpu);
     return (struct sched_pick){ next->vcpu, next->left };
 }
@@ -505,12 +525,14 @@ static void cpu_add(struct sched_pool *p, u32 cpu) {
     for (int q = 0; q < Q_NR; q++) list_init(&credit_cpu(cpu)->queue[q]);
     credit_cpu(cpu)->epoch = credit_pool(p)->epoch;
     if (cpumask_weight(&p->cpus) == 1) credit_pool(p)->master = cpu;
+    credit_set_over(p);
 }
 
 static void cpu_remove(struct sched_pool *p, u32 cpu) {
     struct credit_pool *cp = credit_pool(p);
 
     cpumask_clear(&cp->kicked, cpu);
+    credit_set_over(p);
     if (cp->master != cpu) return;
     cp->master = cpumask_next(&p->cpus, 0);
     cp->accounting &= !cpumask_empty(&p->cpus);
@@ -602,6 +624,7 @@ static int changed(struct sched_pool *p, const struct param *e, const char **why
     cp->ratelimit = k->ratelimit_us * NS_PER_US;
     cp->unit = k->credit_unit_us * NS_PER_US;
     cp->boost = boost_policies[k->boost];
+    credit_set_over(p);
     cpumask_for_each(cpu, &p->cpus) {
         if (credit_cpu(cpu)->ticking) start_tick(p, cpu);
         sched_kick(p, cpu); /* the slice that runs now is an old one */

@@ -19,7 +19,7 @@ enum { BOOST_OFF, BOOST_STOCK, BOOST_AGGRESSIVE, BOOST_ANTICIPATORY };
 enum { BALANCE_EVENTS, BALANCE_FULL };
 enum { OVERFLOW_INACTIVE, OVERFLOW_HAND_ON };
 enum { REQUEUE_TAIL, REQUEUE_HEAD };
-enum { ORDER_FIFO, ORDER_CREDIT };
+enum { ORDER_FIFO, ORDER_CREDIT, ORDER_ROUND };
 enum { SLICER_OFF, SLICER_VSLICER, SLICER_EDF, SLICER_FREQUENCY };
 enum { SHARE_OFF, SHARE_PRORATA, SHARE_SEQUENTIAL };
 enum { IO_AUTO, IO_YES, IO_NO };
@@ -120,7 +120,8 @@ struct credit_pool {
     u64 unit;                            /* credit is a multiple of so many ns; 0: of 1 */
     boost_policy *boost;
     u64 this_period; /* the one that runs: aca_shorten */
-    i64 over_below;  /* whose credit is less is OVER */
+    i64 over_below;  /* whose credit is less is OVER, credit_set_over() */
+    u64 heaviest;    /* order = round: the largest part of W that an active vCPU has */
     u32 nr_ls;       /* active vCPUs with micro-slices */
 
     struct list active;     /* doms with an active vCPU */
@@ -181,6 +182,15 @@ void vturbo_exchange(struct sched_pool *r);
 void vturbo_copy(const struct sched_dom *regular, struct sched_dom *turbo);
 /* Counts W anew. */
 void credit_weights_changed(struct sched_pool *p);
+/* Takes into use from which credit on a vCPU is OVER, after the pool's order, pCPUs or
+ * micro-slices have changed. */
+void credit_set_over(struct sched_pool *p);
+/* Do all runnable vCPUs of the pool take turns, each for a slice by its weight, whatever credit
+ * they have? So nobody waits for more than a slice of each other one. Only with one pCPU: with
+ * more, turns on each of them would not be by weight among all. */
+static inline bool credit_rounds(const struct sched_pool *p) {
+    return credit_pool(p)->knob.order == ORDER_ROUND && cpumask_weight(&p->cpus) == 1;
+}
 
 /* vslicer.c, for the engine */
 #define VSLICER_LEAST_US 50 /* no slice is shorter; as long as the shortest tslice_us */

@@ -113,8 +113,9 @@ static bool roams(const struct sched_pool *p, const struct sched_vcpu *v) {
 static i64 lowest(const struct sched_pool *p, const struct sched_vcpu *v) {
     const struct credit_pool *cp = credit_pool(p);
     bool remember = cp->knob.overflow == OVERFLOW_HAND_ON && roams(p, v);
+    i64 first = cp->nr_ls ? -(i64)cp->tslice : 0;
 
-    return cp->over_below - (i64)cp->period * (remember ? FLOOR_PERIODS : 1);
+    return first - (i64)cp->period * (remember ? FLOOR_PERIODS : 1);
 }
 
 /* Does a vCPU that has a period's credit left compete with others for a pCPU? Then its credit is
@@ -169,7 +170,9 @@ void credit_account(struct sched_pool *p) {
     struct pass s = { .all = (u64)all, .weight = cp->weight, .left = cp->weight };
 
     s.credit = cp->knob.overflow == OVERFLOW_HAND_ON ? MAX(all - cp->balance, 0) : all - MIN(cp->balance, 0);
+    cp->heaviest = 0;
     list_for_each_safe(cd, &cp->active, struct credit_dom, link) {
+        cp->heaviest = MAX(cp->heaviest, cd->counted / cd->nr_active);
         cd->given = grant(cp, cd, &s);
     }
     if (cp->knob.share) shared_credit(p);

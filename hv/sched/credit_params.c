@@ -84,8 +84,8 @@ const struct param credit_params[] = {
          "tail", "head"),
     WORD(order,
          "Which vCPU of a class goes first. fifo: the one that came first; credit: the one with most credit "
-         "left.",
-         "fifo", "credit"),
+         "left. round: on one pCPU all take turns, whatever their class.",
+         "fifo", "credit", "round"),
     WORD(slicer,
          "Short slices for VMs that ask for them (micro_us). vslicer: in turn; edf: by deadline; frequency: "
          "the one that has used least.",
@@ -149,9 +149,10 @@ const struct sched_preset credit_presets[] = {
     PRESET("sc+aca", HARDENED, .share = SHARE_PRORATA, .aca = 1),
     /* "Coexisting scheduling policies", section 4: slices of 3 ms and ten times the accounting */
     PRESET("pool-io", TIMES(3000, 500), BOOST(BOOST_STOCK), RANKED),
-    /* a turbo pool: short slices, and accounting as often (VT-22); who has credit goes round, nobody is
-     * boosted */
-    PRESET("turbo", TIMES(100, 0), .tick_us = 100, .period_us = 100, BOOST(BOOST_OFF), RULES),
+    /* A turbo pool: short slices, and accounting as often (VT-22). All take turns, and nobody is
+     * boosted. */
+    PRESET("turbo", TIMES(100, 0), .tick_us = 100, .period_us = 100, BOOST(BOOST_OFF), RULES,
+           .order = ORDER_ROUND),
     { NULL, NULL },
 };
 
@@ -175,6 +176,8 @@ const char *credit_conflict(const struct sched_pool *p) {
         { pair && (k->share || k->aca),
           "vTurbo goes with neither share nor aca: it would take back what they move" },
         { p->regular && k->slicer, "in a turbo pool slicer is off: all its slices are short" },
+        { k->slicer && k->order == ORDER_ROUND,
+          "with a slicer order is fifo or credit: micro-slices have an order of their own" },
     };
 
     for (u32 i = 0; i < ARRAY_SIZE(rules); i++)

@@ -84,7 +84,7 @@ void vslicer_count(struct sched_pool *p, struct credit_vcpu *cv, bool active) {
         cc->nl += !cv->counted_ls;
         if (!cv->counted_ls) cc->nl_weight = MAX(cc->nl_weight, cv->counted_weight);
     }
-    cp->over_below = cp->nr_ls ? -(i64)cp->tslice : 0;
+    credit_set_over(p);
 }
 
 /* All anew, once an accounting period and when what the counts are made of has changed. */

@@ -148,6 +148,50 @@ static void test_wait(void **state) {
     }
 }
 
+/* All VMs do I/O, from little to more than the core can do. In Credit's classes one that has just
+ * used more than its part is OVER and waits until nobody else wants the core, or until it was
+ * granted enough again: several times the bound. */
+static void test_wait_of_many(void **state) {
+    for (u64 seed = 1; seed <= 40; seed++) {
+        u64 rng = seed * 0x9e3779b97f4a7c15ull + 1;
+        u32 n = 2 + (u32)sim_below(&rng, 6);
+
+        start(2, seed);
+        for (u32 i = 0; i < n; i++)
+            add(i, HOG,
+                (struct sim_work){ .kind = WORK_SERVER,
+                                   .rate = 300 + (u32)sim_below(&rng, 3000),
+                                   .work_ns = (10 + sim_below(&rng, 150)) * US });
+        measure(n, 2 * NS_PER_S, 3 * NS_PER_S);
+        for (u32 i = 0; i < n; i++) {
+            u64 waited = sim_waits(tvm[i]->vcpu[0]);
+
+            if (waited > (n - 1) * 100 * US + 1000)
+                fail_msg("seed %lu: one of %u waited %lu ns", (unsigned long)seed, n, (unsigned long)waited);
+        }
+        sim_stop();
+    }
+}
+
+/* A turbo core that all want is divided by weight: lighter ones have shorter slices. With two turbo
+ * cores classes do that (test_two_cores), and slices are whole. */
+static void test_rounds_by_weight(void **state) {
+    static const u32 weight[] = { 512, 256, 128 };
+
+    start(2, 1);
+    for (u32 i = 0; i < 3; i++) {
+        add(i, IDLE, HOG);
+        sim_param(regular, &vm[i]->d, "weight", weight[i]);
+    }
+    assert_true(credit_rounds(turbo));
+    measure(3, NS_PER_S, 5 * NS_PER_S);
+    for (u32 i = 0; i < 3; i++) {
+        near(share(tvm[i], 5 * NS_PER_S), 100.0 * weight[i] / 896, 0.5, "by weight");
+        assert_in_range(sim_waits(tvm[i]->vcpu[0]), 0, 175 * US);
+    }
+    sim_stop();
+}
+
 /* Whoever computes or evades on its turbo vCPU gets no more of both pools than its share. */
 static void test_liars(void **state) {
     static const struct sim_work works[] = {
@@ -363,6 +407,8 @@ int main(void) {
         cmocka_unit_test(test_introduction),
         cmocka_unit_test(test_table_in_time),
         cmocka_unit_test(test_fair),
+        cmocka_unit_test(test_wait_of_many),
+        cmocka_unit_test(test_rounds_by_weight),
         cmocka_unit_test(test_wait),
         cmocka_unit_test(test_liars),
         cmocka_unit_test(test_cap),
