@@ -22,6 +22,11 @@ FAMILIES = (  # name, type, help
      "Time of a vCPU by state: running, runnable, blocked, offline."),
     ("takt_vcpu_switches_total", "counter", "How often the vCPU was switched to."),
     ("takt_vcpu_wakes_total", "counter", "How often the vCPU woke."),
+    ("takt_vcpu_preemptions_total", "counter",
+     "How often another vCPU got its pCPU before its slice was over."),
+    ("takt_vcpu_boosts_total", "counter", "How many of its wakes were boosted."),
+    ("takt_vcpu_grants_total", "counter", "How often the scheduler granted it credit."),
+    ("takt_vcpu_granted_seconds_total", "counter", "How much credit the scheduler granted it."),
     ("takt_vcpu_migrations_total", "counter", "How often the vCPU moved to another pCPU."),
     ("takt_vcpu_exits_total", "counter", "How often the vCPU left its guest for the hypervisor."),
     ("takt_vcpu_wake_latency_seconds", "gauge",
@@ -84,8 +89,9 @@ def collect(run):
         who = {"vm": v["vm"], "vcpu": v["vcpu"]}
         for state in ("running", "runnable", "blocked", "offline"):
             e.add("takt_vcpu_seconds_total", seconds(v[state + "_ns"]), **who, state=state)
-        for what in ("switches", "wakes", "migrations", "exits"):
+        for what in ("switches", "wakes", "preemptions", "boosts", "grants", "migrations", "exits"):
             e.add(f"takt_vcpu_{what}_total", v[what], **who)
+        e.add("takt_vcpu_granted_seconds_total", seconds(v["granted_ns"]), **who)
         for what in ("p50", "p99", "max"):
             e.add("takt_vcpu_wake_latency_seconds", seconds(v["wake_ns"][what]), **who, stat=what)
     for counter in run("counters"):

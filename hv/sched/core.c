@@ -93,11 +93,18 @@ static void slice_end(struct timer *t, u64 now) {
     machine_kick((u32)(container_of(t, struct sched_cpu, slice) - sched_cpus));
 }
 
+/* Does `prev`, which could run on, lose the pCPU before its slice is over? The slice's timer is
+ * queued until it is over. */
+static bool is_preempted(const struct sched_cpu *c, const struct sched_vcpu *prev) {
+    return !sched_is_idle(prev) && sched_runnable(prev) && !prev->yielded && c->slice.queued;
+}
+
 static void switch_to(struct sched_pool *p, struct sched_cpu *c, u32 cpu, struct sched_vcpu *next,
                       u64 slice) {
     struct sched_vcpu *prev = c->current;
 
     sched_trace(p, next, TRC_SWITCH, sched_who(prev), (u32)MIN(p->now - prev->since, 0xffffffffu), slice);
+    if (is_preempted(c, prev)) prev->preemptions++;
     set_state(p, prev, state_off_cpu(prev));
     if (next->woken_at) {
         hist_add(&next->wake_latency, p->now - next->woken_at);
@@ -128,6 +135,7 @@ struct sched_vcpu *sched_run(u32 cpu) {
     next->queued = false;
     record_decision(p, DEC_PICK, pick.vcpu ? sched_who(next) : TRACE_NOBODY, pick.slice);
     if (next != prev) switch_to(p, c, cpu, next, pick.slice);
+    prev->yielded = false;
     if (pick.slice != SCHED_NEVER)
         machine_timer_set(cpu, &c->slice, p->now + pick.slice);
     else if (c->slice.queued)
@@ -196,7 +204,8 @@ void sched_yield(struct sched_vcpu *v) {
 
     record_input(p, IN_YIELD, sched_who(v), 0, 0);
     sched_trace(p, v, TRC_YIELD, 0, 0, 0);
-    if (p->policy->yield && is_current(v)) p->policy->yield(p, v);
+    v->yielded = is_current(v);
+    if (p->policy->yield && v->yielded) p->policy->yield(p, v);
     spin_unlock(&p->lock);
 }
 
@@ -357,6 +366,10 @@ void sched_times(struct sched_vcpu *v, struct sched_times *out) {
     out->switches = v->switches;
     out->wakes = v->wakes;
     out->migrations = v->migrations;
+    out->preemptions = v->preemptions;
+    out->boosts = v->boosts;
+    out->grants = v->grants;
+    out->granted_ns = v->granted_ns;
     out->wake_p50 = hist_percentile(&v->wake_latency, 500);
     out->wake_p99 = hist_percentile(&v->wake_latency, 990);
     out->wake_max = v->wake_latency.max;

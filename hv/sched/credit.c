@@ -497,6 +497,7 @@ static void wake(struct sched_pool *p, struct sched_vcpu *v, enum sched_why why)
     if (why != SCHED_UNPARK && (why != SCHED_MIGRATE || credit_pool(p)->knob.boost_on_migrate))
         boost(p, cv, BOOST_WAKE);
     if (cv->cls != before) sched_trace(p, v, TRC_BOOST, 1, 0, 0);
+    if (why == SCHED_WAKE && cv->cls == CLASS_BOOST) v->boosts++;
     cv->left = 0;
     enqueue(p, cv);
     tickle(p, cv);

@@ -136,6 +136,8 @@ static i64 settle(struct sched_pool *p, struct credit_vcpu *cv, u64 part, i64 pa
 
     cv->credit += (i64)part;
     if (hand_on && cv->credit > limit) cv->credit = MAX(had, limit);
+    v->grants += cv->credit > had;
+    v->granted_ns += (u64)(cv->credit - had);
     cv->cls = boosted ? cp->boost(p, cv, BOOST_CREDIT) : credit_class_of(cp, cv);
     if (cv->credit < 0) {
         if (cv->credit < park && !v->parked) sched_park(p, v, true);

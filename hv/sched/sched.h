@@ -51,7 +51,11 @@ struct sched_vcpu {
     struct hist wake_latency; /* from wake to run, ns */
     u64 switches;             /* times it was switched to */
     u64 wakes, migrations;
-    u64 priv[SCHED_PRIV]; /* the policy's */
+    u64 preemptions;        /* times another one got its pCPU before its slice was over */
+    u64 boosts;             /* wakes that the policy boosted */
+    u64 grants, granted_ns; /* times the policy granted it credit, and how much */
+    bool yielded;           /* since it was picked */
+    u64 priv[SCHED_PRIV];   /* the policy's */
 };
 
 struct sched_dom {
@@ -186,7 +190,8 @@ struct sched_times {
     u64 state_ns[RS_NR]; /* with the time since `since` added */
     enum run_state state;
     u32 cpu;
-    u64 switches, wakes, migrations;
+    u64 switches, wakes, migrations, preemptions;
+    u64 boosts, grants, granted_ns;               /* 0 if the policy has no such thing */
     u64 wake_p50, wake_p99, wake_max, wake_count; /* ns */
     /* what its policy says of it; 0 and "" where that has no meaning */
     const char *kind; /* LS or NL (vSlicer), io (labelled), LS+io, turbo */

@@ -100,7 +100,9 @@ COLUMNS(vcpu_columns, COL("Name", "vm", 'n', -16), COL("ID", "id", 'u', 4), COL(
         COL(NULL, "exits", 'u', 0), COL(NULL, "interrupted", 'u', 0), COL("Pool", "pool", 'n', -10),
         MORE("Class", "class", 's', -5), MORE("Micro(us)", "micro_us", 'u', 9),
         MORE("Turbo %", "turbo_pct", 'f', 8), MORE("Moved(us)", "moved_us", 'd', 9),
-        MORE("Boost", "boost", 'u', 5), COL("Affinity", "affinity", 's', 0));
+        MORE("Boost", "boost", 'u', 5), MORE("Preempted", "preemptions", 'u', 9),
+        MORE("Boosts", "boosts", 'u', 8), MORE("Grants", "grants", 'u', 8), COL(NULL, "granted_ns", 'u', 0),
+        COL("Affinity", "affinity", 's', 0));
 
 const char *run_state_name(u32 s) {
     static const char *const words[] = { "running", "runnable", "blocked", "offline" };
@@ -125,7 +127,7 @@ static int cmd_vcpu_list(struct shell_call *c) {
                        S("{"), U(t.wake_p50), U(t.wake_p99), U(t.wake_max), S("}"), U(t.switches), U(t.wakes),
                        U(t.migrations), U(v->exits), U(v->interrupted), S(d->pool->name), S(t.kind),
                        U(t.micro_ns / NS_PER_US), U(t.turbo_pct), D(t.moved_ns / (i64)NS_PER_US), U(t.boost),
-                       S(cpus)));
+                       U(t.preemptions), U(t.boosts), U(t.grants), U(t.granted_ns), S(cpus)));
     return SHELL_AGAIN;
 }
 

@@ -35,6 +35,10 @@ static void part_so_far(struct sim_vcpu *v, struct sim_span *out) {
     out->switches = t.switches - v->mark.switches;
     out->wakes = t.wakes - v->mark.wakes;
     out->migrations = t.migrations - v->mark.migrations;
+    out->preemptions = t.preemptions - v->mark.preemptions;
+    out->boosts = t.boosts - v->mark.boosts;
+    out->grants = t.grants - v->mark.grants;
+    out->granted_ns = t.granted_ns - v->mark.granted_ns;
     out->wait_max = MAX(v->wait_max, present_wait(v));
     out->wake = v->s.wake_latency;
     out->first_late = v->mark_late;
@@ -56,6 +60,10 @@ static void add(struct sim_span *to, const struct sim_span *more) {
     to->switches += more->switches;
     to->wakes += more->wakes;
     to->migrations += more->migrations;
+    to->preemptions += more->preemptions;
+    to->boosts += more->boosts;
+    to->grants += more->grants;
+    to->granted_ns += more->granted_ns;
     to->wait_max = MAX(to->wait_max, more->wait_max);
     to->wake.count += more->wake.count;
     to->wake.sum += more->wake.sum;

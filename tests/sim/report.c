@@ -147,6 +147,9 @@ static void json_span(const struct sim_vcpu *v, const struct sim_span *s, double
            (double)s->wait_max / 1e6, (unsigned long)s->wakes, (double)hist_percentile(&s->wake, 500) / 1e3,
            (double)hist_percentile(&s->wake, 990) / 1e3, (double)s->wake.max / 1e3,
            (unsigned long)s->switches, (double)s->switches / seconds, (unsigned long)s->migrations);
+    printf(",\n  \"preemptions\": %lu, \"boosts\": %lu, \"grants\": %lu, \"granted_ms\": %.4f",
+           (unsigned long)s->preemptions, (unsigned long)s->boosts, (unsigned long)s->grants,
+           (double)s->granted_ns / 1e6);
     if (s->nr_late) {
         struct lateness l = lateness_of(v, s);
 

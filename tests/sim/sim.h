@@ -50,7 +50,7 @@ struct sim_late {
 /* What a vCPU did in one part of a measurement. A wait and an event belong to the part in which they end. */
 struct sim_span {
     u64 state_ns[RS_NR];
-    u64 switches, wakes, migrations;
+    u64 switches, wakes, migrations, preemptions, boosts, grants, granted_ns;
     u64 wait_max;            /* longest time runnable at a stretch, ns */
     struct hist wake;        /* from wake to run, ns */
     u32 first_late, nr_late; /* its events: late.ns[first_late] and those behind it */

@@ -17,6 +17,7 @@ ANSWERS = {
                      {"name": "null-vm", "weight": 0, "cap": 0}],
     "vcpu-list": [{"vm": ODD, "vcpu": 0, "running_ns": 1, "runnable_ns": 2, "blocked_ns": 3,
                    "offline_ns": 4, "switches": 5, "wakes": 6, "migrations": 7, "exits": 8,
+                   "preemptions": 9, "boosts": 10, "grants": 11, "granted_ns": 12_000_000_013,
                    "wake_ns": {"p50": 1000, "p99": 2000, "max": 30000}}],
     "counters": [{"name": "kicks", "value": 18446744073709551615},
                  {"name": "kicks by NMI", "value": 0}],
@@ -52,10 +53,10 @@ def assert_strict(text):
 
 def test_the_format():
     text = metrics.collect(ANSWERS.__getitem__)
-    assert assert_strict(text) == 1 + 1 + 2 + 1 + 3 + 1 + 1 + 2 + 4 + 4 + 3 + 2
+    assert assert_strict(text) == 1 + 1 + 2 + 1 + 3 + 1 + 1 + 2 + 4 + 8 + 3 + 2
     families = text_string_to_metric_families(text)
     got = {(s.name, tuple(sorted(s.labels.items()))): s.value for f in families for s in f.samples}
-    assert len(got) == 25
+    assert len(got) == 29
     about = (("scheduler", "credit"), ("version", "1.0"), ("virt", "svm"))
     assert got["takt_build_info", about] == 1
     assert got["takt_console_lost_lines_total", ()] == 3  # hv/platform/console.h counts lines

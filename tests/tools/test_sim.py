@@ -227,7 +227,7 @@ def test_the_halves_of_a_measurement(tmp_path):
         assert (first["cpu_pct"] + second["cpu_pct"]) / 2 == pytest.approx(v["cpu_pct"], abs=0.001)
         assert max(h["wait_max_ms"] for h in v["halves"]) == v["wait_max_ms"]
         assert max(h["wake_us"]["max"] for h in v["halves"]) == v["wake_us"]["max"]
-        for sum_of in ("wakes", "switches", "migrations"):
+        for sum_of in ("wakes", "switches", "migrations", "preemptions", "boosts", "grants"):
             assert first[sum_of] + second[sum_of] == v[sum_of]
     v = r["vcpus"][0]
     first, second = v["halves"]
