@@ -42,7 +42,7 @@ static const struct {
     { "sc", "sc", { 0 }, { "io", IO_YES } },
     { "aca", "aca", { 0 }, { "io", IO_YES } },
     { "sc+aca", "sc+aca", { 0 }, { "io", IO_YES } },
-    { "order-credit", "hardened", { "order", ORDER_CREDIT }, { 0 } },
+    { "order-fifo", "hardened", { "order", ORDER_FIFO }, { 0 } },
     { "pool-io", "pool-io", { 0 }, { 0 } },
     { "turbo", "turbo", { 0 }, { 0 } },
 };

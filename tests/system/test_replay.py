@@ -78,7 +78,8 @@ POLICIES = {
     "aggressive": {},
     "uniform-1ms": {},
     "pool-io": {},
-    "order-credit": {"pool": "order = credit"},
+    "order-fifo": {"pool": "order = fifo"},
+    "credit-to-the-ns": {"pool": "sched_preset = faithful-4.2\ncredit_unit_us = 0"},
     "vturbo": {**BOTH, "pool": ""},
     "vturbo+vslicer": {**BOTH, "pool": "sched_preset = vslicer", "waker": "turbo = yes\nmicro_us = 5000"},
 }
