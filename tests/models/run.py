@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Runs random scenarios in build/sim and in a reference model, and tells the first difference of each.
 
-    tests/models/run.py MODEL SEED...       MODEL: credit, vslicer, vturbo, workload
+    tests/models/run.py MODEL SEED...       MODEL: credit, vslicer, vturbo, vturbo_default, workload
     tests/models/run.py MODEL FIRST-LAST
     tests/models/run.py units FIRST-LAST    what whole credits do to longest waits, against ns
 """

@@ -8,24 +8,25 @@ from models import recording, scenario, vslicer
 
 
 def test_some_random_scenarios():
-    """Among the first ones are three LS with one NL, where NL once got 18 % and an LS waited 177 ms."""
-    scenario.must_agree(vslicer, "vslicer", range(7, 24))
+    """Of seed 28 a fault once made two LS wait 60 ms instead of 36 and 27."""
+    scenario.must_agree(vslicer, "vslicer", range(16, 32))
 
 
 @pytest.mark.long
 def test_two_hundred_random_scenarios():
-    found = scenario.must_agree(vslicer, "vslicer", range(24, 224))
+    found = scenario.must_agree(vslicer, "vslicer", range(32, 232))
     assert sum(s.exact for s in found) >= 150
 
 
-def test_who_is_not_active_yet_gets_its_share(tmp_path):
+@pytest.mark.parametrize("asked_us", ((1000, 0, 0, 5000), (0, 2000, 0, 0, 2000), (0, 1000, 0, 3700, 9000, 0)))
+def test_who_is_not_active_yet_gets_its_share(tmp_path, asked_us):
     """With Xen's rules a vCPU becomes active when a tick finds it running: a micro-slice has to last till then."""
     path = tmp_path / "prototype.cfg"
     path.write_text("[hypervisor]\nsched_preset = vslicer-paper-prototype\nboost = off\n" + "".join(
-        f"[vm v{i}]\nimage = spin\n{f'micro_us = {us}' if us else ''}\n" for i, us in enumerate((5000, 3700, 0, 0, 0))))
+        f"[vm v{i}]\nimage = spin\n{f'micro_us = {us}' if us else ''}\n" for i, us in enumerate(asked_us)))
     done = subprocess.run([recording.SIM, "-p", "1", "-w", "5s", "-t", "9s", "-j", path], capture_output=True, check=True)
     shares = [v["cpu_pct"] for v in json.loads(done.stdout)["vcpus"]]
-    assert shares == [pytest.approx(20, abs=0.5)] * 5
+    assert shares == [pytest.approx(100 / len(asked_us), abs=1)] * len(asked_us)
 
 
 @pytest.mark.parametrize("ls, nl, asked_ms, round_of_one", (

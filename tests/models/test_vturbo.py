@@ -1,7 +1,7 @@
 """The reference model of vTurbo against build/sim: every pick in both pools, and every exchange of shares."""
 import pytest
 
-from models import scenario, vturbo
+from models import scenario, vturbo, vturbo_default
 
 
 def test_some_random_scenarios():
@@ -11,6 +11,15 @@ def test_some_random_scenarios():
 @pytest.mark.long
 def test_two_hundred_random_scenarios():
     scenario.must_agree(vturbo, "vturbo", range(9, 209))
+
+
+def test_some_random_scenarios_under_the_default_presets():
+    scenario.must_agree(vturbo_default, "vturbo_default", range(1, 6))
+
+
+@pytest.mark.long
+def test_fifty_random_scenarios_under_the_default_presets():
+    scenario.must_agree(vturbo_default, "vturbo_default", range(6, 56))
 
 
 @pytest.mark.parametrize("rd, td, regular, turbo", (

@@ -109,8 +109,10 @@ def compare(s, path):
              for n, spec in enumerate(s.vms, 1)}
     model = Rounds(vcpus.values(), s.settings["tslice_us"] * 1000)
     theirs = [Pick(p.ns, p.who, p.slice) for p in rec.picks if p.ns >= WARM_UP]
-    while vcpus[theirs[0].who].is_ls:
+    while theirs and vcpus[theirs[0].who].is_ls:
         theirs.pop(0)
+    if not theirs:
+        return ["after the warm-up nobody runs but LS"]
     order = list(dict.fromkeys(p.who for p in theirs))
     waiting = [vcpus[who] for who in order[1:]]
     waiting.sort(key=lambda v: not v.is_ls)
