@@ -45,7 +45,11 @@ def commit():
 
 
 def compiler(path):
-    """The compilers that made an ELF file, as the file itself says; None if it does not."""
+    """The compilers that made an ELF file, as the file itself says; None if it does not. The image says
+    nothing of it, but the objects that it was linked from do."""
+    objects = os.path.join(os.path.dirname(path), "image", "hv", "main.o")
+    if os.path.basename(path) == "takt.elf" and os.path.exists(objects):
+        path = objects
     found = re.findall(r"\[ *[0-9a-f]+\]\s+(.*)", said("readelf", "-p", ".comment", path))
     return ", ".join(sorted(set(found))) or None
 

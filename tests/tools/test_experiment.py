@@ -81,6 +81,10 @@ def test_an_elf_file_names_its_compiler(tmp_path):
     assert experiment.compiler(str(source)) is None
 
 
+def test_the_image_names_its_compiler_by_its_objects():
+    assert experiment.compiler(os.path.join(machine.BUILD, "takt.elf"))
+
+
 def test_an_image_is_made_of_the_guests_that_its_file_names(vm_file):
     found = [os.path.relpath(path, machine.BUILD) for path in experiment.files_of(vm_file)[1:]]
     spin = ["guests/spin.elf"] if os.path.exists(os.path.join(machine.BUILD, "guests/spin.elf")) else []
