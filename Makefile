@@ -529,11 +529,14 @@ trace: ## records the scheduler for a second and draws who ran where: build/resu
 	@$(SUBMAKE) -j2 all
 	@$(PYTHON) tools/taketrace.py --platform $(PLATFORM) $(MACHINE) --vms $(VMS) $(if $(SECONDS),--seconds $(SECONDS))
 
-compare: ## the papers' policies side by side, in the simulation and on Bochs (PLATFORM=bochs|qemu|kvm SEEDS=n)
-	@tools/deps.sh build $(if $(filter qemu kvm,$(PLATFORM)),qemu,bochs) cost compare
-	@$(SUBMAKE) -j2 all $(B)/sim
-	@$(PYTHON) tools/compare.py --platform sim --platform $(if $(filter qemu kvm,$(PLATFORM)),$(PLATFORM),bochs) \
-	    $(if $(SEEDS),--seeds $(SEEDS))
+# With LABS the image that knows your policy is built in a directory of its own, and the usual one stays as it is.
+COMPARE_ON := $(if $(filter sim,$(PLATFORM)),,$(if $(filter qemu kvm,$(PLATFORM)),$(PLATFORM),bochs))
+compare: ## the papers' policies side by side, in the simulation and on Bochs (PLATFORM=sim|bochs|qemu|kvm SEEDS=n POLICY="a b" LABS=labs/mine.c)
+	@tools/deps.sh build $(subst kvm,qemu,$(COMPARE_ON)) cost compare
+	@$(SUBMAKE) -j2 LABS= all $(B)/sim $(B)/cfgdump
+	@$(if $(LABS),$(SUBMAKE) -j2 B=$(B)/labs $(B)/labs/takt.elf $(B)/labs/cfgdump)
+	@$(PYTHON) tools/compare.py $(addprefix --platform ,sim $(COMPARE_ON)) $(addprefix --policy ,$(POLICY)) \
+	    $(if $(SEEDS),--seeds $(SEEDS)) $(if $(LABS),--hv $(B)/labs/takt.elf)
 
 net-demo: ## a server's TCP, UDP and echo among VMs that compute, by the host's ping and iperf (PLATFORM=bochs: in virtual time)
 	@tools/deps.sh build net $(EMULATOR) $(if $(filter qemu,$(EMULATOR)),clients)

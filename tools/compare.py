@@ -1,44 +1,62 @@
 #!/usr/bin/env python3
-"""make compare: the papers' scheduling policies, and what they are measured against, side by side on one workload.
+"""make compare: the papers' scheduling policies, and what they are measured against, on one workload.
 
-boot/mixed.cfg is the workload: four VMs that share a core, of which one computes and serves a client's events. A policy is a few lines
-of settings that are laid over that file; the machine always has the same pCPUs. What is measured:
+boot/mixed.cfg is the workload: four VMs share a core. One of them computes and serves the events of a
+client. A policy is a few lines of settings that are laid over that file; the machine always has the
+same pCPUs. What is measured:
 
   CPU        of each VM, in percent of a pCPU
-  latency    from an event's being raised to its being done with: mean, 99th percentile, maximum
-  switches   a second, of all vCPUs on the core and the extra one
-  cost       instructions of the scheduler a decision, everything included (accounting, ticks, wakes), by callgrind in the simulation
+  latency    from the time that an event is raised to the time that it is done with: mean, 99th
+             percentile, maximum
+  switches   a second, of all vCPUs on the core and on the extra one
+  cost       instructions of the scheduler for a decision, everything included (accounting, ticks,
+             wakes), by callgrind in the simulation
 
   tools/compare.py [--platform sim|bochs|qemu|kvm]... [--policy NAME]... [--seeds N] [--seconds S]
+                   [--warm-up S] [--hv ELF]
 
-Ten seeds each: means with a 95 % confidence interval. Where time is virtual, runs go on side by side. Writes
-build/results/compare-PLATFORM.json and .png. A policy whose settings this build does not know is listed as missing.
+NAME is one of the policies below, or a scheduler of your own (labs/policies.c), which then runs the
+core. --hv is an image that knows it: `make compare LABS=labs/mine.c POLICY=mine` builds both.
+
+Each policy runs with the same seeds. How long it is warmed up before the measurement is found out for
+each policy, in the simulation; tools/experiment.py has that rule, and says what may be printed of
+several runs. Writes build/results/compare-PLATFORM.json and .png.
 """
 import argparse
 import json
 import os
 import re
-import statistics
 import subprocess
 import sys
+import textwrap
 
 import demo
+import experiment
 import machine
 import progress
 import sentence
 
 BASE = os.path.join(machine.ROOT, "boot", "mixed.cfg")
 SIM = os.path.join(machine.BUILD, "sim")
+HV = os.path.join(machine.BUILD, "takt.elf")
 PCPUS = 3  # the client's, the core, the extra one
 SEEDS = 10
 PERCENT = 40  # of a pCPU, beside serving: more than its share, and little enough to sleep at times
-WARM_UP, SECONDS = 2, {"sim": 10, "bochs": 2, "qemu": 4, "kvm": 4}
+SECONDS = {"sim": 30, "bochs": 4, "qemu": 4, "kvm": 4}
+
+# Warm-up, s. In the simulation up to LONGEST is tried. An image is measured after what the simulation
+# needed, and again after twice that, up to LONGEST_IMAGE, while its own figures say that it has not
+# settled: its VMs take some of the time to boot, and the I/O monitor sees them later.
+SHORTEST, LONGEST, LONGEST_IMAGE = 2, 64, 16
+# Differences that nobody minds: points of a pCPU, ms, switches a second.
+FLOORS = {"latency ms": 0.02, "switches/s": 5, "mixed %": 0.5, "hog-1 %": 0.5, "hog-2 %": 0.5, "hog-3 %": 0.5}
 
 CORE, SERVER, OTHERS = "pool core", "vm mixed", ("vm hog-1", "vm hog-2", "vm hog-3")
 IO = {CORE: {"io_threshold": "100"}}  # 300 events a second: I/O-intensive
 LENDERS = {vm: {"share_pct": "50"} for vm in OTHERS}
 MICRO = {SERVER: {"micro_us": "5000"}}
 TURBO = {"pool turbo": {"cpus": "2", "turbo_of": "core"}, SERVER: {"turbo": "yes"}}
+EXTRA = {CORE: {"cpus": "1-2"}}  # the second core, as a regular one
 
 
 def preset(name):
@@ -54,13 +72,16 @@ def both(*settings):
     return result
 
 
-# In the order of the table. {section: {key: value}}: a value that the base file has is replaced, a section that it has not is added.
+# In the order of the table. {section: {key: value}}: a value that the base file has is replaced, a
+# section that it has not is added.
 POLICIES = {
-    "credit": {},
-    "credit-faithful-3.4": preset("faithful-3.4"),
-    "credit-faithful-4.1": preset("faithful-4.1"),
-    "credit-faithful-4.2": preset("faithful-4.2"),
-    "credit+extra-core": {CORE: {"cpus": "1-2"}},
+    "faithful-3.4": preset("faithful-3.4"),
+    "faithful-4.0": preset("faithful-4.0"),
+    "faithful-4.1": preset("faithful-4.1"),
+    "faithful-4.2": preset("faithful-4.2"),
+    "hardened": preset("hardened"),
+    "faithful-4.1+core": both(preset("faithful-4.1"), EXTRA),
+    "hardened+core": both(preset("hardened"), EXTRA),
     "uniform-1ms": preset("uniform-1ms"),
     "aggressive": preset("aggressive"),
     "vslicer": both(preset("vslicer"), MICRO),
@@ -74,9 +95,29 @@ POLICIES = {
     "vturbo+vslicer": both(TURBO, preset("vslicer"), MICRO),
 }
 
+# What each policy is measured against: the Xen that its paper was written for, with the second core as
+# a regular one where the policy has a second core; and the rules that our own version is built on.
+BASELINES = {
+    "vslicer": ("faithful-3.4", "hardened"),
+    "vslicer-prototype": ("faithful-3.4",),
+    "vturbo": ("faithful-4.1", "faithful-4.1+core", "hardened+core"),
+    "sc": ("faithful-4.2", "hardened"),
+    "aca": ("faithful-4.2", "hardened"),
+    "sc+aca": ("faithful-4.2", "hardened"),
+    "pools": ("faithful-4.1", "faithful-4.1+core", "hardened+core"),
+    "anticipatory": ("faithful-4.1", "hardened"),
+    "vturbo+vslicer": ("hardened+core",),
+}
+
+
+def settings_of(policy):
+    """What is laid over the base file. A name that is none of ours is a scheduler that runs the core."""
+    return POLICIES.get(policy, {CORE: {"sched": policy}})
+
 
 def lay_over(base, settings):
-    """The text of a VM file with other values: what a section already has is replaced, what it has not follows its heading."""
+    """The text of a VM file with other values: what a section already has is replaced, what it has not
+    follows its heading."""
     lines, section, left = [], None, {s: dict(keys) for s, keys in settings.items()}
     for line in base.splitlines():
         heading = re.match(r"\s*\[(.*?)\]", line)
@@ -94,10 +135,11 @@ def lay_over(base, settings):
 
 
 def with_seed(text, seed, percent, warm_up, seconds):
-    """Of the events, and of the hypervisor; what the guests are to do, and when to measure. A quarter of the warm-up passes
-    before the first event, so that the I/O monitor, whose windows begin at boot, sees a whole one before the measurement."""
+    """The seed of the events and of the hypervisor; what the guests are to do, and when to measure.
+    The first event comes at the same time whatever the warm-up is, so that a longer one is the same
+    run, measured later."""
     text = re.sub(r"(?m)^seed\s*=.*", f"seed = {seed}", text)
-    times = {"start_ms": warm_up / 4, "from_ms": warm_up, "to_ms": warm_up + seconds}
+    times = {"start_ms": 0.5, "from_ms": warm_up, "to_ms": warm_up + seconds}
     guests = f"seed={seed} percent={percent} " + " ".join(f"{k}={int(1000 * s)}" for k, s in times.items())
     return re.sub(r"(?m)^(cmdline\s*=.*\b(?:client|server)=.*)$", rf"\1 {guests}", text)
 
@@ -112,132 +154,311 @@ def simulate(path, *options, tool=()):
     command = [*tool, SIM, "-p", str(PCPUS), *options, path]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
-        raise Refused(" ".join(done.stderr.split("\n")[0].removeprefix("sim: ").replace(path + ":", "line ").split()))
+        said = done.stderr.split("\n")[0].removeprefix("sim: ").replace(path + ":", "line ")
+        raise Refused(" ".join(said.split()))
     return done
 
 
-def in_simulation(path, args):
-    result = json.loads(simulate(path, "-j", "-w", f"{args.warm_up}s", "-t", f"{args.seconds}s").stdout)
-    served = next(v for v in result["vcpus"] if "events" in v)
-    return result["vcpus"], served["events"], served["event_us"]
-
-
-MEASURED = re.compile(r"mixed: (\d+) events, ns from raised to done: mean (\d+), p99 (\d+), max (\d+)")
-ENVELOPE = "\x1e\\{.*\"id\": *\"compare\".*\n"
-
-
-def in_image(path, args):
-    directory = os.path.dirname(path)
-    script, iso = os.path.join(directory, "compare.script"), os.path.join(directory, "compare.iso")
-    with open(script, "w", encoding="ascii") as f:
-        f.write(f"@0ms top -j=compare -w {args.warm_up} -d {args.seconds}\n")
-    subprocess.run([os.path.join(machine.ROOT, "tools", "mkiso.sh"), iso, path, "--cmdline", "script=compare.script",
-                    "--module", f"compare.script={script}"], cwd=machine.ROOT, check=True)
-    with machine.Machine(args.platform, iso, cpus=PCPUS, directory=directory) as m:
-        how, _ = m.wait(ENVELOPE, demo.WALL[args.platform])
-        if how == "matched":
-            m.seen = 0  # the guest may have reported before
-            how, _ = m.wait(MEASURED.pattern + r"\s", 60)
-        text = m.serial()
-    if how != "matched":
-        sys.exit(f"compare: nothing was measured ({how}); see {directory}")
-    events, mean, p99, worst = map(int, MEASURED.search(text).groups())
-    return demo.answer(text, "compare")["vcpus"], events, {"mean": mean / 1e3, "p99": p99 / 1e3, "max": worst / 1e3}
-
-
-def place(policy, seed, args):
-    return os.path.join(machine.BUILD, "run", f"compare-{args.platform}", str(seed), f"{policy}.cfg")
-
-
-def run(policy, seed, args):
-    """What is written down of one run."""
-    path = place(policy, seed, args)
-    os.makedirs(os.path.dirname(path), exist_ok=True)
-    with open(BASE, encoding="ascii") as f:
-        text = lay_over(with_seed(f.read(), seed, args.percent, args.warm_up, args.seconds), POLICIES[policy])
-    with open(path, "w", encoding="ascii") as f:
-        f.write(text)
-    if args.platform == "sim":
-        vcpus, events, latency = in_simulation(path, args)
-    else:
-        simulate(path, "-n")  # an image would only warn
-        vcpus, events, latency = in_image(path, args)
+def part(vcpus, event_us, events):
+    """A measurement, or a half of one, as it is written down. vCPUs are put together by VM."""
     vms = {}
     for v in vcpus:
         vm = vms.setdefault(v["vm"], {"vm": v["vm"], "cpu_pct": 0, "switches_per_s": 0})
         vm["cpu_pct"] = round(vm["cpu_pct"] + v["cpu_pct"], 3)
         vm["switches_per_s"] = round(vm["switches_per_s"] + v["switches_per_s"], 2)
-    return {"policy": policy, "seed": seed, "commit": args.commit, "knobs": POLICIES[policy], "pcpus": PCPUS,
-            "warm_up": args.warm_up, "seconds": args.seconds, "percent": args.percent, "vms": list(vms.values()), "events": events,
-            "latency_us": {k: round(latency[k], 1) for k in ("mean", "p99", "max")},
-            "switches_per_s": round(sum(vm["switches_per_s"] for vm in vms.values() if vm["vm"] != "client"), 2)}
+    switches = sum(vm["switches_per_s"] for vm in vms.values() if vm["vm"] != "client")
+    return {"vms": list(vms.values()), "events": events,
+            "latency_us": {k: round(event_us[k], 1) for k in ("mean", "p99", "max")},
+            "switches_per_s": round(switches, 2)}
+
+
+def in_simulation(path, args, warm_up):
+    said = json.loads(simulate(path, "-j", "-w", f"{warm_up}s", "-t", f"{args.seconds}s").stdout)
+    vcpus, served = said["vcpus"], next(v for v in said["vcpus"] if "events" in v)
+    parts = [part(vcpus, served["event_us"], served["events"])]
+    for half in (0, 1):
+        of_it = [dict(v["halves"][half], vm=v["vm"]) for v in vcpus]
+        parts.append(part(of_it, served["halves"][half]["event_us"], served["halves"][half]["events"]))
+        parts[-1]["credit_ms"] = {f"{v['vm']}/{v['vcpu']}": v["halves"][half]["credit_ms"] for v in vcpus
+                                  if "credit_ms" in v}
+    late = {vm["vm"]: vm["label_changed_s"] for vm in said["vms"]
+            if vm["label_changes"] and vm["label_changed_s"] > warm_up}
+    knobs = {"pools": {p["pool"]: dict(p["params"], policy=p["policy"]) for p in said["pools"]},
+             "vms": {vm["vm"]: vm["params"] for vm in said["vms"]}}
+    return parts[0] | {"halves": parts[1:], "labels_changed_s": late, "trace": said["trace"]}, knobs
+
+
+MEASURED = re.compile(r"mixed: (whole|half 1|half 2): (\d+) events, ns from raised to done: "
+                      r"mean (\d+), p99 (\d+), max (\d+)")
+TAGS = ("begin", "first", "second")
+
+
+def script(path, args, warm_up):
+    """What the image's shell is to do: tell all settings, then the monitor's labels, and measure both
+    halves. Returns the names of pools and VMs, too."""
+    with open(path, encoding="ascii") as f:
+        text = f.read()
+    pools = ["Pool-0", *re.findall(r"(?m)^\s*\[pool\s+(\S+)\]", text)]
+    vms = re.findall(r"(?m)^\s*\[vm\s+(\S+)\]", text)
+    half = args.seconds / 2
+    lines = [f"+0ms param -j=pool-{p} -p {p}" for p in pools]
+    lines += [f"+0ms param -j=vm-{vm} -d {vm}" for vm in vms]
+    lines[0] = lines[0].replace("+0ms", f"@{warm_up * 500:.0f}ms")  # by then all VMs are there
+    lines += [f"@{warm_up * 1000:.0f}ms vcpu-list -j={TAGS[0]}"]
+    lines += [f"+0ms top -j={tag} -d {half:g}" for tag in TAGS[1:]]
+    return pools, vms, "\n".join(lines) + "\n"
+
+
+def boot(path, args, warm_up):
+    """What the image has printed when it has measured."""
+    directory = os.path.dirname(path)
+    commands, iso = os.path.join(directory, "compare.script"), os.path.join(directory, "compare.iso")
+    pools, vms, text = script(path, args, warm_up)
+    with open(commands, "w", encoding="ascii") as f:
+        f.write(text)
+    subprocess.run([os.path.join(machine.ROOT, "tools", "mkiso.sh"), iso, path, "--hv", args.hv,
+                    "--cmdline", "script=compare.script", "--module", f"compare.script={commands}"],
+                   cwd=machine.ROOT, check=True)
+    wall = demo.WALL[args.platform] * max(1, (warm_up + args.seconds) / 4)
+    with machine.Machine(args.platform, iso, cpus=PCPUS, directory=directory) as m:
+        how, _ = m.wait(f"\x1e\\{{.*\"id\": *\"{TAGS[2]}\".*\n", wall)
+        if how == "matched":
+            m.seen = 0  # the guest may have reported before
+            how, _ = m.wait(r"mixed: whole: .* max \d+\s", wall)
+        said = m.serial()
+    os.unlink(iso)  # 10 MB, and its parts are in the results by their hashes
+    if how != "matched":
+        raise sentence.Problem(f"{path}: nothing was measured ({how}); see {directory}")
+    return pools, vms, said
+
+
+def in_image(path, args, warm_up):
+    pools, vms, said = boot(path, args, warm_up)
+    events = {m[0]: (int(m[1]), dict(zip(("mean", "p99", "max"), (int(ns) / 1e3 for ns in m[2:]))))
+              for m in MEASURED.findall(said)}
+    tops = [demo.answer(said, tag)["vcpus"] for tag in TAGS[1:]]
+    halves = [part(top, *reversed(events[f"half {n}"])) for n, top in enumerate(tops, 1)]
+    whole = part([dict(v, cpu_pct=v["cpu_pct"] / 2, switches_per_s=v["switches_per_s"] / 2)
+                  for top in tops for v in top], *reversed(events["whole"]))
+    late, before = {}, demo.answer(said, TAGS[0])
+    for time, after in zip((0.5, 1), tops):
+        old = {v["vm"]: v["class"] for v in before}
+        late |= {v["vm"]: warm_up + time * args.seconds for v in after if old.get(v["vm"]) != v["class"]}
+        before = after
+
+    def values(tag):
+        return {row["name"]: row["value"] for row in demo.answer(said, tag)}
+
+    knobs = {"pools": {p: values(f"pool-{p}") for p in pools}, "vms": {vm: values(f"vm-{vm}") for vm in vms}}
+    return whole | {"halves": halves, "labels_changed_s": late, "trace": None}, knobs
+
+
+def place(policy, seed, args, warm_up):
+    """The VM file of a run, in a directory of its own: runs go on side by side."""
+    run_of = f"seed-{seed}-after-{warm_up:g}s"
+    return os.path.join(machine.BUILD, "run", f"compare-{args.platform}", policy, run_of, "compare.cfg")
+
+
+def write_file(policy, seed, args, warm_up):
+    path = place(policy, seed, args, warm_up)
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    with open(BASE, encoding="ascii") as f:
+        text = with_seed(f.read(), seed, args.percent, warm_up, args.seconds)
+    with open(path, "w", encoding="ascii") as f:
+        f.write(lay_over(text, settings_of(policy)))
+    return path
+
+
+def run(policy, seed, args, warm_up):
+    """What is written down of one run, and every parameter that was in effect."""
+    path = write_file(policy, seed, args, warm_up)
+    if args.platform == "sim":
+        found, knobs = in_simulation(path, args, warm_up)
+    else:
+        found, knobs = in_image(path, args, warm_up)
+    return {"seed": seed, "warm_up_s": warm_up, "vm_file": experiment.digest(path)} | found, knobs
 
 
 SCHEDULER = ("hv_sched_yield", "sched_block", "sched_run", "sched_saved", "sched_timer_fire", "sched_wake")
 
 
-def cost(policy, args):
-    """Instructions of the scheduler for each decision, in the simulation, whatever the platform; None without valgrind."""
-    path = place(policy, 1, args)
+def cost(policy, args, warm_up):
+    """Instructions of the scheduler for each decision after the warm-up, in the simulation, whatever
+    the platform; None without valgrind. Two runs of different length: the warm-up is in both, and not
+    in the difference."""
+    path = write_file(policy, 1, args, warm_up)
     tool = ["valgrind", "--tool=callgrind", "--callgrind-out-file=/dev/null", "--collect-atstart=no",
             *(f"--toggle-collect={f}" for f in SCHEDULER)]
+
+    def counted(seconds):
+        done = simulate(path, "-j", "-q", "-w", "0s", "-t", f"{seconds}s", tool=tool)
+        instructions = int(re.search(r"Collected\s*:\s*(\d+)", done.stderr)[1])
+        return instructions, json.loads(done.stdout)["decisions"]
+
     try:
-        done = simulate(path, "-j", "-q", "-w", "0s", "-t", "2s", tool=tool)
-    except (FileNotFoundError, Refused):
+        begin, end = counted(warm_up), counted(warm_up + 2)
+    except FileNotFoundError:
         return None
-    return round(int(re.search(r"Collected\s*:\s*(\d+)", done.stderr)[1]) / json.loads(done.stdout)["decisions"])
+    return round((end[0] - begin[0]) / (end[1] - begin[1]))
 
 
-# ---- many runs ----
+# ---- warm-up ----
 
-# Student's t, 0.975, by degrees of freedom; beyond, the normal distribution's with what is missing at 30
-T975 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131, 2.120, 2.110,
-        2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042)
-
-
-def interval(samples):
-    """The mean, and half the width of its 95 % confidence interval: None for a single one."""
-    n = len(samples)
-    if n < 2:
-        return {"mean": round(samples[0], 3), "ci95": None}
-    t = T975[n - 2] if n - 2 < len(T975) else 1.96 + 0.082 * 30 / (n - 1)
-    return {"mean": round(statistics.fmean(samples), 3), "ci95": round(t * statistics.stdev(samples) / n ** 0.5, 3)}
+def quantities(measured):
+    """What has to be the same before a system counts as settled."""
+    result = {"latency ms": measured["latency_us"]["mean"] / 1e3, "switches/s": measured["switches_per_s"]}
+    return result | {f"{vm['vm']} %": vm["cpu_pct"] for vm in measured["vms"] if vm["vm"] != "client"}
 
 
-def summarise(runs):
+def look(one):
+    """A run as the rule for the warm-up wants it. A label is when it changed, if in the measurement."""
+    vms = [vm["vm"] for vm in one["vms"]]
+    labels = [dict.fromkeys(vms), {vm: one["labels_changed_s"].get(vm) for vm in vms}]
+    credit = [half.get("credit_ms") for half in one["halves"]]
+    return experiment.Look(quantities(one), [quantities(half) for half in one["halves"]], labels,
+                           credit if all(credit) else ())
+
+
+class Measured:
+    """A policy on one platform: all runs at the warm-up that counts, in the order of their seeds."""
+
+    def __init__(self, policy, found, warm_up, why=None, tried=()):
+        self.policy = policy
+        self.runs, self.knobs = [one for one, _ in found], found[0][1]
+        self.warm_up = warm_up    # s
+        self.why = why            # why it is not known to have settled, or None
+        self.tried = list(tried)  # (warm-up, why that was too short)
+        self.instructions = None  # a decision
+
+    def by_seed(self, value):
+        return {one["seed"]: value(one) for one in self.runs}
+
+
+def measure_in_simulation(policy, args):
+    """Finds out how long the policy has to be warmed up, unless that is given."""
+    known = {}
+
+    def observe(warm_up):
+        known[warm_up] = [run(policy, seed, args, warm_up) for seed in args.seed_list]
+        return [look(one) for one, _ in known[warm_up]]
+
+    if args.warm_up:
+        why, tried, warm_up = experiment.unsettled(observe(args.warm_up), FLOORS), (), args.warm_up
+    else:
+        warm_up, why, _, tried = experiment.settle(observe, SHORTEST, LONGEST, FLOORS)
+    return Measured(policy, known[warm_up], warm_up, why, tried)
+
+
+def measure_in_images(policies, warm_ups, never, args, label):
+    """Runs each policy with each seed, after the warm-up that is given for the policy. One that has not
+    settled by then is run once more after twice that time. `never` is {policy: why it does not settle
+    in the simulation}: that holds here, too."""
+    done, again, tried = {}, list(policies), {policy: [] for policy in policies}
+    # QEMU's clock is the host's, so nothing may run beside it.
+    workers = 1 if args.platform in ("qemu", "kvm") else os.cpu_count()
+    while again:
+        jobs = [(policy, seed) for policy in again for seed in args.seed_list]
+        found = progress.run_all(label, lambda job: run(*job, args, warm_ups[job[0]]), jobs, workers,
+                                 lambda job: f"{job[0]}, seed {job[1]}, after {warm_ups[job[0]]:g} s")
+        found = dict(zip(jobs, found))
+        turn, again = again, []
+        for policy in turn:
+            mine = [found[policy, seed] for seed in args.seed_list]
+            warm_up = warm_ups[policy]
+            why = experiment.unsettled([look(one) for one, _ in mine], FLOORS)
+            done[policy] = Measured(policy, mine, warm_up, why or never.get(policy), tried[policy])
+            if why and not args.warm_up and 2 * warm_up <= LONGEST_IMAGE:
+                tried[policy].append((warm_up, why))
+                warm_ups[policy] = 2 * warm_up
+                again.append(policy)
+    return done
+
+
+# ---- what came of it ----
+
+def summarise(measured):
     """A policy's runs as one row of the table."""
+    runs = measured.runs
     names = [vm["vm"] for vm in runs[0]["vms"]]
-    return {"policy": runs[0]["policy"], "runs": len(runs),
-            "cpu_pct": {name: interval([vm["cpu_pct"] for r in runs for vm in r["vms"] if vm["vm"] == name]) for name in names},
-            "latency_us": {k: interval([r["latency_us"][k] for r in runs]) for k in ("mean", "p99", "max")},
-            "switches_per_s": interval([r["switches_per_s"] for r in runs]),
-            "instructions_per_decision": runs[0].get("instructions_per_decision")}
+    shares = {name: [vm["cpu_pct"] for r in runs for vm in r["vms"] if vm["vm"] == name] for name in names}
+    latency = {k: [r["latency_us"][k] for r in runs] for k in ("mean", "p99", "max")}
+    return {"policy": measured.policy, "runs": len(runs), "warm_up_s": measured.warm_up,
+            "unsettled": measured.why,
+            "same_trace": experiment.same_trace([r["trace"] for r in runs]),
+            "cpu_pct": {name: experiment.estimate(values) for name, values in shares.items()},
+            "latency_us": {"mean": experiment.estimate(latency["mean"]),
+                           "p99": experiment.points(latency["p99"]),
+                           "max": experiment.points(latency["max"])},
+            "switches_per_s": experiment.estimate([r["switches_per_s"] for r in runs]),
+            "instructions_per_decision": measured.instructions}
 
 
-def number(x, digits=1, scale=1.0):
-    if x is None:
-        return "-"
-    if not isinstance(x, dict):
-        return f"{x * scale:.{digits}f}"
-    text = f"{x['mean'] * scale:.{digits}f}"
-    return text if x["ci95"] is None else f"{text} ±{x['ci95'] * scale:.{digits}f}"
+def share_of_server(one):
+    return next(vm["cpu_pct"] for vm in one["vms"] if vm["vm"] == SERVER.removeprefix("vm "))
+
+
+def differences(measured):
+    """Of each policy to what it is measured against, by runs of the same seed."""
+    rows = []
+    for policy, found in measured.items():
+        for baseline in BASELINES.get(policy, ()):
+            if baseline not in measured:
+                continue
+            row = {"policy": policy, "baseline": baseline}
+            for name, value in (("latency_us", lambda one: one["latency_us"]["mean"]),
+                                ("cpu_pct", share_of_server),
+                                ("switches_per_s", lambda one: one["switches_per_s"])):
+                row[name] = experiment.paired(measured[baseline].by_seed(value), found.by_seed(value))
+            rows.append(row)
+    return rows
+
+
+def columns(lines):
+    """Lines of cells, aligned: the first column to the left, the others to the right."""
+    widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]
+    return ["  ".join(c.rjust(w) if i else c.ljust(w) for i, (c, w) in enumerate(zip(line, widths))).rstrip()
+            for line in lines]
 
 
 def table(summaries, missing):
     """Lines of text."""
+    text = experiment.text
     vms = [name for name in summaries[0]["cpu_pct"] if name != "client"] if summaries else []
-    head = ["policy", *(f"{vm} %" for vm in vms), "latency ms", "p99", "max", "switches/s", "instr."]
-    rows = [[s["policy"], *(number(s["cpu_pct"][vm]) for vm in vms),
-             *(number(s["latency_us"][k], 2, 1e-3) for k in ("mean", "p99", "max")),
-             number(s["switches_per_s"], 0), number(s["instructions_per_decision"], 0)] for s in summaries]
-    widths = [max(len(r[i]) for r in [head, *rows]) for i in range(len(head))]
-    lines = ["  ".join(cell.ljust(w) if i == 0 else cell.rjust(w) for i, (cell, w) in enumerate(zip(r, widths))).rstrip()
-             for r in [head, *rows]]
-    return lines + [f"{policy.ljust(widths[0])}  missing: {why}" for policy, why in missing.items()]
+    lines = [["policy", "W s", *(f"{vm} %" for vm in vms), "latency ms", "p99", "max", "switches/s", "instr."]]
+    for s in summaries:
+        lines.append([s["policy"], f"{s['warm_up_s']:g}" + ("!" if s["unsettled"] else ""),
+                      *(text(s["cpu_pct"][vm]) for vm in vms),
+                      *(text(s["latency_us"][k], 2, 1e-3) for k in ("mean", "p99", "max")),
+                      text(s["switches_per_s"], 0), text(s["instructions_per_decision"], 0)])
+    result = columns(lines)
+    result += [f"{policy}  missing: {why}" for policy, why in missing.items()]
+    result += [f"! {s['policy']} did not settle: {s['unsettled']}" for s in summaries if s["unsettled"]]
+    result += [f"{s['policy']}: {s['same_trace']}" for s in summaries if s["same_trace"]]
+    return result
 
 
-def draw(summaries, platform, path):
-    """Shares as bars, latencies as points: what each policy gives the mixed VM, and what the others pay."""
+def table_of_differences(rows):
+    lines = [["policy", "less baseline", "latency ms", "mixed %", "switches/s"]]
+    lines += [[r["policy"], r["baseline"], experiment.text(r["latency_us"], 2, 1e-3),
+               experiment.text(r["cpu_pct"]), experiment.text(r["switches_per_s"], 0)] for r in rows]
+    return columns(lines) if rows else []
+
+
+CAPTION = ("Bars: CPU time, mean of {n} runs. Circles: mean latency of {n} runs with its 95 % interval; where there is "
+           "none,\nsmall dots: each run. Diamonds and crosses: median of the runs' 99th percentiles and maxima, "
+           "thin lines: their range.")
+
+
+def centre(e):
+    """Where the bar of an estimate ends: of several groups or values, their mean."""
+    values = [e["value"]] if "value" in e else e.get("values", [])
+    for g in e.get("groups", ()):
+        values += [g["mean"]] * g["n"]
+    return e["mean"] if "mean" in e else sum(values) / len(values)
+
+
+def draw(summaries, measured, platform, path):
+    """Shares as bars, latencies as points: what each policy gives the mixed VM, and what others pay."""
     try:
         import matplotlib
     except ImportError:
@@ -248,99 +469,162 @@ def draw(summaries, platform, path):
     names = [s["policy"] for s in summaries]
     y = range(len(names))
     vms = [vm for vm in summaries[0]["cpu_pct"] if vm != "client"]
-    fig, (left, right) = plt.subplots(1, 2, figsize=(11, 0.38 * len(names) + 1.6), sharey=True)
+    fig, (left, right) = plt.subplots(1, 2, figsize=(11, 0.38 * len(names) + 2.4), sharey=True)
     start = [0.0] * len(names)
     for vm, colour in zip(vms, ["#d95f02", "#1b6ca8", "#5a9bc8", "#a6c8e0"]):
-        width = [s["cpu_pct"][vm]["mean"] for s in summaries]
+        width = [centre(s["cpu_pct"][vm]) for s in summaries]
         left.barh(y, width, left=start, color=colour, label=vm, height=0.7)
         start = [a + b for a, b in zip(start, width)]
     left.set_xlabel("CPU, % of a pCPU")
     left.set_yticks(list(y), names)
     left.invert_yaxis()
-    left.legend(loc="upper right", fontsize=8)
-    for key, marker, colour in (("mean", "o", "#222222"), ("p99", "d", "#7570b3"), ("max", "x", "#c02020")):
-        x = [s["latency_us"][key]["mean"] / 1e3 for s in summaries]
-        error = [(s["latency_us"][key]["ci95"] or 0) / 1e3 for s in summaries]
-        low = [min(e, v * 0.99) for e, v in zip(error, x)]
-        right.errorbar(x, list(y), xerr=[low, error], fmt=marker, color=colour, markersize=5, elinewidth=1, label=key)
+    left.legend(loc="lower center", bbox_to_anchor=(0.5, 1), ncol=len(vms), fontsize=8)
+    for key, marker, colour in (("p99", "d", "#7570b3"), ("max", "x", "#c02020")):
+        of = [s["latency_us"][key] for s in summaries]
+        x = [p["median"] / 1e3 for p in of]
+        ends = [[(p["median"] - p["min"]) / 1e3 for p in of], [(p["max"] - p["median"]) / 1e3 for p in of]]
+        right.errorbar(x, list(y), xerr=ends, fmt=marker, color=colour, markersize=5, elinewidth=0.6, label=key)
+    for at, s in enumerate(summaries):
+        e = s["latency_us"]["mean"]
+        label = "mean" if at == 0 else None
+        if "mean" in e:
+            right.errorbar([e["mean"] / 1e3], [at], xerr=[e["ci95"] / 1e3], fmt="o", color="#222222",
+                           markersize=5, elinewidth=1.5, capsize=3, label=label)
+            continue
+        each = [one["latency_us"]["mean"] / 1e3 for one in measured[s["policy"]].runs]
+        right.plot(each, [at] * len(each), ".", color="#222222", markersize=4, label=label)
     right.set_xscale("log")
-    right.set_xlabel("from an event's being raised to its being done with, ms")
+    right.set_xlabel("latency of an event, ms")
     right.grid(axis="x", which="both", color="#e4e4e4")
     right.set_axisbelow(True)
-    right.legend(fontsize=8)
-    fig.suptitle(f"Four VMs a core, one of them serving 300 events a second ({platform}, {summaries[0]['runs']} runs each)",
-                 fontsize=10)
-    fig.tight_layout()
-    fig.savefig(path, dpi=110)
+    right.legend(loc="lower center", bbox_to_anchor=(0.5, 1), ncol=3, fontsize=8)
+    fig.suptitle(f"Four VMs on a core, one of them serving 300 events a second ({platform})", fontsize=10)
+    fig.text(0.01, 0.01, CAPTION.format(n=summaries[0]["runs"]), fontsize=7.5, va="bottom")
+    fig.tight_layout(rect=(0, 0.06, 1, 1))
+    fig.savefig(path, dpi=110, metadata={"Software": None})
     plt.close(fig)
 
 
-def attempt(policy, seed, args):
-    """What run() returns, or why the build refuses the policy. Seed 1 also counts a decision's instructions."""
-    try:
-        result = run(policy, seed, args)
-    except Refused as why:
-        return why
-    if seed == 1:
-        result["instructions_per_decision"] = cost(policy, args)
-    return result
+# ---- all of it ----
 
+def check(policies, args):
+    """Policies that can be run, and {policy: why not} of those that this build does not know.
 
-def compare(args, policies):
-    runs, summaries, missing = [], [], {}
-    jobs = [(policy, seed) for policy in policies for seed in range(1, args.seeds + 1)]
-    # QEMU's clock is the host's, so nothing may run beside it.
-    workers = 1 if args.platform in ("qemu", "kvm") else os.cpu_count()
-    results = progress.run_all(f"compare on {args.platform}", lambda job: attempt(*job, args), jobs, workers,
-                               lambda job: f"{job[0]}, seed {job[1]}")
-    results = dict(zip(jobs, results))
+    A name that is none of ours has to be known to all that will run: else this is the end, before
+    anything was booted."""
+    known, missing = [], {}
     for policy in policies:
-        mine = [results[policy, seed] for seed in range(1, args.seeds + 1)]
-        refused = next((r for r in mine if isinstance(r, Refused)), None)
-        if refused:
-            missing[policy] = str(refused)
-            continue
-        for r in mine:
-            r["instructions_per_decision"] = mine[0]["instructions_per_decision"]
-        runs += mine
-        summaries.append(summarise(mine))
-    print(f"Takt, {args.platform}: {args.seconds:g} s after {args.warm_up:g} s of warm-up, {args.seeds} seed(s), {PCPUS} pCPUs")
+        path = write_file(policy, 1, args, SHORTEST)
+        try:
+            simulate(path, "-n")
+            if args.platform != "sim":
+                check_image(path, policy, args)
+            known.append(policy)
+        except Refused as why:
+            if policy not in POLICIES:
+                raise sentence.Problem(f"policy {policy}: {why}. Policies of compare: {', '.join(POLICIES)}; "
+                                       "others are the names of schedulers (labs/policies.c)") from why
+            missing[policy] = str(why)
+    return known, missing
+
+
+def check_image(path, policy, args):
+    """Raises if the image does not know the policy. The program cfgdump beside it knows what it knows."""
+    cfgdump = os.path.join(os.path.dirname(args.hv), "cfgdump")
+    guests = os.path.join(machine.BUILD, "guests")
+    done = subprocess.run([cfgdump, "-p", str(PCPUS), "-i", guests, path], capture_output=True, text=True,
+                          check=False)
+    if done.returncode == 0:
+        return
+    said = " ".join(done.stderr.split("\n")[0].replace(path + ":", "line ").split())
+    if policy in POLICIES:
+        raise Refused(said)
+    raise sentence.Problem(f"policy {policy}: the image {os.path.relpath(args.hv, machine.ROOT)} does not "
+                           f"know it ({said}); `make compare LABS=labs/{policy}.c POLICY={policy}` builds "
+                           "one that does, if that is the file of the policy")
+
+
+def measure(args, known):
+    """{policy: Measured}. Where an image runs, the simulation finds the warm-up first."""
+    virtual = argparse.Namespace(**vars(args) | {"platform": "sim", "seconds": SECONDS["sim"]})
+    in_sim = virtual if args.platform != "sim" else args
+    if args.platform == "sim" or not args.warm_up:
+        label = "compare in the simulation"
+        if args.platform != "sim":
+            label = "how long to warm up, in the simulation"
+        found = progress.run_all(label, lambda policy: measure_in_simulation(policy, in_sim), known,
+                                 os.cpu_count())
+        measured = dict(zip(known, found))
+        warm_ups = {policy: m.warm_up for policy, m in measured.items()}
+        never = {policy: "in the simulation, " + m.why for policy, m in measured.items() if m.why}
+    else:
+        warm_ups, never = dict.fromkeys(known, args.warm_up), {}
+    if args.platform != "sim":
+        short = {policy: args.warm_up or min(w, LONGEST_IMAGE) for policy, w in warm_ups.items()}
+        measured = measure_in_images(known, short, never, args, f"compare on {args.platform}")
+    costs = progress.run_all("instructions a decision", lambda policy: cost(policy, in_sim, warm_ups[policy]),
+                             known, os.cpu_count())
+    for policy, instructions in zip(known, costs):
+        measured[policy].instructions = instructions
+    return measured
+
+
+def compare(args, known, missing):
+    measured = measure(args, known)
+    summaries = [summarise(m) for m in measured.values()]
+    rows = differences(measured)
+    print(f"Takt, {args.platform}: {args.seconds:g} s after a warm-up of W s, {args.seeds} seed(s), {PCPUS} pCPUs")
     print("\n".join(table(summaries, missing)))
+    print("\n".join(["", "Differences to what each policy is measured against, by runs of the same seed:",
+                     *table_of_differences(rows), ""]) if rows else "")
+    print("\n".join(textwrap.wrap(experiment.LEGEND, 100)))
     if args.platform in ("qemu", "kvm"):
-        print("The clock is the host's here: these figures are worth as much as the host was idle. PLATFORM=bochs is exact.")
-    path = os.path.join(machine.BUILD, "results", f"compare-{args.platform}")
-    os.makedirs(os.path.dirname(path), exist_ok=True)
-    with open(path + ".json", "w", encoding="utf-8") as f:
-        json.dump({"platform": args.platform, "runs": runs, "summary": summaries, "missing": missing}, f, indent=1)
-        f.write("\n")
-    if summaries:
-        draw(summaries, args.platform, path + ".png")
-    print(f"{path}.json, .png")
+        print("The clock is the host's here: these figures are worth as much as the host was idle. "
+              "PLATFORM=bochs is exact.")
+    write(args, measured, {"summary": summaries, "differences": rows, "missing": missing})
     return 0 if summaries else 1
 
 
-def commit():
-    done = subprocess.run(["git", "describe", "--always", "--dirty", "--abbrev=12"], cwd=machine.ROOT, capture_output=True, text=True,
-                          check=False)
-    return done.stdout.strip() or "unknown"
+def write(args, measured, result):
+    """The results file, and the picture."""
+    path = os.path.join(machine.BUILD, "results", f"compare-{args.platform}")
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    inputs = [BASE, SIM]
+    if args.platform != "sim":
+        inputs += experiment.files_of(BASE, args.hv)
+    head = experiment.provenance(args.platform, SIM if args.platform == "sim" else args.hv, inputs,
+                                 pcpus=PCPUS, seeds=args.seed_list, seconds=args.seconds, percent=args.percent)
+    policies = {name: {"settings": settings_of(name), "knobs": m.knobs, "warm_up_s": m.warm_up,
+                       "unsettled": m.why, "too_short": [{"warm_up_s": w, "why": why} for w, why in m.tried],
+                       "runs": m.runs} for name, m in measured.items()}
+    with open(path + ".json", "w", encoding="utf-8") as f:
+        json.dump({"provenance": head, **result, "policies": policies}, f, indent=1)
+        f.write("\n")
+    if measured:
+        draw(result["summary"], measured, args.platform, path + ".png")
+    print(f"{path}.json, .png")
 
 
 def main():
     parser = argparse.ArgumentParser(description="policies side by side")
-    parser.add_argument("--platform", action="append", choices=["sim", "bochs", "qemu", "kvm"])
-    parser.add_argument("--policy", action="append", choices=list(POLICIES), metavar="NAME", help=", ".join(POLICIES))
-    parser.add_argument("--seeds", type=int, help=f"how many runs of each ({SEEDS})")
-    parser.add_argument("--percent", type=int, default=PERCENT, help="how much the mixed VM computes beside serving")
-    parser.add_argument("--seconds", type=float)
-    parser.add_argument("--warm-up", type=float, default=WARM_UP)
+    parser.add_argument("--platform", action="append", choices=list(SECONDS))
+    parser.add_argument("--policy", action="append", metavar="NAME",
+                        help=", ".join(POLICIES) + "; or a scheduler, which then runs the core")
+    parser.add_argument("--seeds", type=int, default=SEEDS, help=f"how many runs of each ({SEEDS})")
+    parser.add_argument("--percent", type=int, default=PERCENT,
+                        help=f"how much the mixed VM computes beside serving ({PERCENT})")
+    parser.add_argument("--seconds", type=float, help="how long to measure")
+    parser.add_argument("--warm-up", type=float, help="s; without it, as long as it takes to settle")
+    parser.add_argument("--hv", default=HV, metavar="ELF", help="the image (build/takt.elf)")
     given = parser.parse_args()
-    failed = 0
+    plans = []
     for platform in given.platform or ["sim"]:
         args = argparse.Namespace(platform=platform, warm_up=given.warm_up, percent=given.percent,
-                                  seconds=given.seconds or SECONDS[platform], seeds=given.seeds or SEEDS,
-                                  commit=commit())
-        failed |= compare(args, given.policy or list(POLICIES))
-    return failed
+                                  seconds=given.seconds or SECONDS[platform], seeds=given.seeds,
+                                  seed_list=list(range(1, given.seeds + 1)), hv=os.path.abspath(given.hv))
+        plans.append((args, *check(given.policy or list(POLICIES), args)))
+    # Whatever is refused has been refused by now, for all platforms.
+    return max([compare(*plan) for plan in plans])
 
 
 if __name__ == "__main__":

@@ -25,6 +25,8 @@ import machine
 
 # ---- provenance ----
 
+FIRMWARE = {"bochs": ["/usr/share/bochs/BIOS-bochs-latest", "/usr/share/vgabios/vgabios.bin"]}
+
 
 def said(*command):
     """What a program prints, or "" if it is not there or fails."""
@@ -74,35 +76,43 @@ def lwip():
         return f.read().strip()
 
 
+def inside(path):
+    """The path as it is within this tree; others as they are."""
+    relative = os.path.relpath(path, machine.ROOT)
+    return path if relative.startswith("..") else relative
+
+
 def digest(path):
     with open(path, "rb") as f:
         return hashlib.sha256(f.read()).hexdigest()
 
 
-def files_of(vm_file):
+def files_of(vm_file, hv=None):
     """What an image of this VM file is made of: the file, the hypervisor, and the guests it names."""
     with open(vm_file, encoding="utf-8") as f:
         names = re.findall(r"(?m)^\s*image\s*=\s*([^\s#]+)", f.read())
     guests = [os.path.join(machine.BUILD, "guests", name + ".elf") for name in sorted(set(names))]
-    return [vm_file, os.path.join(machine.BUILD, "takt.elf"), *(g for g in guests if os.path.exists(g))]
+    hv = hv or os.path.join(machine.BUILD, "takt.elf")
+    return [vm_file, hv, *(g for g in guests if os.path.exists(g))]
 
 
 def provenance(platform, program, inputs=(), **facts):
     """What a results file has to begin with.
 
     program   the ELF file that was measured (build/sim or build/takt.elf): it names its compiler
-    inputs    paths of files, of which the SHA-256 is written down; the program is always among them
+    inputs    paths of files, of which the SHA-256 is written down; the program is always among them,
+              and so is the emulator's firmware where it is a package of its own
     facts     whatever else the result depends on: seeds, warm_up_s, seconds, knobs (all that are in
               effect, not only those that were changed), trace (its hash)
     """
-    paths = sorted({os.path.abspath(p) for p in (program, *inputs)})
+    paths = sorted({os.path.abspath(p) for p in (program, *inputs, *FIRMWARE.get(platform, ()))})
     result = {**commit(), "command": shlex.join([os.path.basename(sys.argv[0]), *sys.argv[1:]]),
               "platform": platform,
               "versions": {"emulator": emulator(platform), "compiler": compiler(program),
                            "lwip": lwip(), "python": python.python_version()},
               "ips": machine.BOCHS_HZ if platform == "bochs" else None}
     result.update(facts)
-    result["inputs"] = {os.path.relpath(p, machine.ROOT): digest(p) for p in paths}
+    result["inputs"] = {inside(p): digest(p) for p in paths}
     return result
 
 
@@ -241,7 +251,7 @@ TOLERANCE = 0.05  # of a quantity: means that are this close agree
 
 # What a run looked like. `whole` and `halves` are {quantity: value}, of the measurement and of its
 # two halves. `labels` is a list of {VM: label of the I/O monitor}, seen at the beginning, at the end,
-# and perhaps between; `credit` is the pair of {vCPU: credit, ms} at beginning and end. Both may be
+# and perhaps between; `credit` is a pair of {vCPU: its mean credit in ms}, of both halves. Both may be
 # empty on a platform that does not tell them; then they are not judged.
 Look = collections.namedtuple("Look", "whole halves labels credit", defaults=((), ()))
 
@@ -275,7 +285,7 @@ def compared(before, after, floors):
     return None
 
 
-def unsettled(looks, floors, credit_floor):
+def unsettled(looks, floors, credit_floor=30.0):
     """Why these runs were not stationary while they were measured; None if they were."""
     for look in looks:
         for earlier, later in zip(look.labels, look.labels[1:]):
@@ -286,7 +296,7 @@ def unsettled(looks, floors, credit_floor):
         why = compared(*([look.credit[i] for look in looks] for i in (0, 1)),
                        {name: credit_floor for name in looks[0].credit[0]})
         if why:
-            return f"credit of {why} during the measurement"
+            return f"the credit of {why} ms from one half to the other"
     why = compared(*([look.halves[i] for look in looks] for i in (0, 1)), floors)
     return why and f"{why} from one half to the other"
 

@@ -1,6 +1,7 @@
 /* What vCPUs did in a measurement, and in each half of it: whoever reads a result can then judge whether the
  * warm-up was long enough, because the halves of a settled run agree. */
 #include <string.h>
+#include "sched/credit.h"
 #include "sim.h"
 
 static void begin_part(struct sim_vcpu *v) {
@@ -8,6 +9,8 @@ static void begin_part(struct sim_vcpu *v) {
     sched_reset_latency(&v->s);
     v->wait_max = 0;
     v->mark_late = v->late.nr;
+    v->credit_sum = 0;
+    v->credit_samples = 0;
 }
 
 void sim_mark(struct sim_dom *d) {
@@ -43,6 +46,18 @@ static void part_so_far(struct sim_vcpu *v, struct sim_span *out) {
     out->wake = v->s.wake_latency;
     out->first_late = v->mark_late;
     out->nr_late = v->late.nr - v->mark_late;
+    out->credit_sum = v->credit_sum;
+    out->credit_samples = v->credit_samples;
+}
+
+void sim_sample_credit(struct sim_dom *d) {
+    if (d->d.pool->policy != &credit_policy) return;
+    for (u32 i = 0; i < d->nr_vcpus; i++) {
+        struct sim_vcpu *v = d->vcpu[i];
+
+        v->credit_sum += credit_vcpu(&v->s)->credit;
+        v->credit_samples++;
+    }
 }
 
 void sim_halfway(struct sim_dom *d) {
@@ -70,6 +85,8 @@ static void add(struct sim_span *to, const struct sim_span *more) {
     to->wake.max = MAX(to->wake.max, more->wake.max);
     for (u32 b = 0; b < HIST_BUCKETS; b++) to->wake.bucket[b] += more->wake.bucket[b];
     to->nr_late += more->nr_late;
+    to->credit_sum += more->credit_sum;
+    to->credit_samples += more->credit_samples;
 }
 
 void sim_span(struct sim_vcpu *v, u32 half, struct sim_span *out) {

@@ -150,6 +150,7 @@ static void json_span(const struct sim_vcpu *v, const struct sim_span *s, double
     printf(",\n  \"preemptions\": %lu, \"boosts\": %lu, \"grants\": %lu, \"granted_ms\": %.4f",
            (unsigned long)s->preemptions, (unsigned long)s->boosts, (unsigned long)s->grants,
            (double)s->granted_ns / 1e6);
+    if (s->credit_samples) printf(", \"credit_ms\": %.3f", (double)s->credit_sum / s->credit_samples / 1e6);
     if (s->nr_late) {
         struct lateness l = lateness_of(v, s);
 

@@ -9,8 +9,10 @@
 #include "sched/setup.h"
 #include "sim.h"
 
-#define WAKE_NS   (50 * NS_PER_US) /* what waker.c does each time */
-#define CLIENT_NS (20 * NS_PER_US) /* and client.c */
+#define WAKE_NS         (50 * NS_PER_US) /* what waker.c does each time */
+#define CLIENT_NS       (20 * NS_PER_US) /* and client.c */
+
+#define CREDIT_EVERY_NS (7 * NS_PER_MS)
 
 static struct config cfg;
 static struct report_vm vm[CONFIG_MAX_VMS];
@@ -240,6 +242,15 @@ static void for_each_dom(void (*fn)(struct sim_dom *d)) {
     }
 }
 
+/* Goes on until `end`, and looks at everybody's credit now and then. The steps are no multiple of a tick, so
+ * that the looks do not all fall into the same phase of it. */
+static void run_sampled(u64 end) {
+    while (sim.now < end) {
+        sim_run_until(MIN(sim.now + CREDIT_EVERY_NS, end));
+        for_each_dom(sim_sample_credit);
+    }
+}
+
 /* The warm-up is over. A function of its own, so that callgrind can begin to count here
  * (docs/scheduler.md). */
 __attribute__((noinline)) void sim_measurement_begins(void) {
@@ -251,9 +262,9 @@ __attribute__((noinline)) void sim_measurement_begins(void) {
 static void measure(const struct scenario *sc) {
     sim_run_until(sc->warm_up_ns);
     sim_measurement_begins();
-    sim_run_until(sc->warm_up_ns + sc->run_ns / 2);
+    run_sampled(sc->warm_up_ns + sc->run_ns / 2);
     for_each_dom(sim_halfway);
-    sim_run_until(sc->warm_up_ns + sc->run_ns);
+    run_sampled(sc->warm_up_ns + sc->run_ns);
     report(sc, vm, cfg.nr_vms);
 }
 

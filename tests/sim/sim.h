@@ -54,6 +54,8 @@ struct sim_span {
     u64 wait_max;            /* longest time runnable at a stretch, ns */
     struct hist wake;        /* from wake to run, ns */
     u32 first_late, nr_late; /* its events: late.ns[first_late] and those behind it */
+    i64 credit_sum;          /* of the samples of its credit, ns; see sim_sample_credit */
+    u32 credit_samples;
 };
 
 struct sim_vcpu {
@@ -73,12 +75,14 @@ struct sim_vcpu {
     struct sim_late late;
     u64 marked;
     u64 rng;
-    u64 computed;               /* ns of work done, without the cost of switches */
-    u64 served;                 /* of that, for events */
-    u64 runnable_since;         /* ~0: it is not runnable */
-    struct sched_times mark;    /* when the present part of the measurement began */
-    u64 wait_max;               /* in that part: longest time runnable at a stretch */
-    u32 mark_late;              /* late.nr when it began */
+    u64 computed;            /* ns of work done, without the cost of switches */
+    u64 served;              /* of that, for events */
+    u64 runnable_since;      /* ~0: it is not runnable */
+    struct sched_times mark; /* when the present part of the measurement began */
+    u64 wait_max;            /* in that part: longest time runnable at a stretch */
+    u32 mark_late;           /* late.nr when it began */
+    i64 credit_sum;          /* in that part, as in struct sim_span */
+    u32 credit_samples;
     struct sim_span first;      /* the first half; all 0 unless sim_halfway was called */
     struct {                    /* rules.c */
         enum run_state state;   /* before the present one */
@@ -149,6 +153,8 @@ struct cpumask sim_cpus(u32 first, u32 last);
 /* measure.c */
 void sim_mark(struct sim_dom *d);    /* start to measure here */
 void sim_halfway(struct sim_dom *d); /* the first half of the measurement ends here, and the second begins */
+/* Notes the credit that its vCPUs have now, for the mean in struct sim_span. Only if its pool runs Credit. */
+void sim_sample_credit(struct sim_dom *d);
 /* The first half (0), the second up to now (1), or both together (2). The present wait counts, too. */
 void sim_span(struct sim_vcpu *v, u32 half, struct sim_span *out);
 u64 sim_ran(struct sim_vcpu *v);   /* ns running since sim_mark */

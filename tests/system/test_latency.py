@@ -125,7 +125,7 @@ def test_mean(policy, n, mean_ms):
     script += "\n+15ms ".join(f"unpause {name}" for name in names) + "\n"
     directory = place(f"latency-mean-{policy}-{n}")
     with Machine("bochs", make_iso(directory, config, modules={"script": script}), cpus=2, directory=directory) as machine:
-        how, match = machine.wait(r"mixed: (\d+) events, ns from raised to done: mean (\d+), .*\n", 300)
+        how, match = machine.wait(r"mixed: whole: (\d+) events, ns from raised to done: mean (\d+), .*\n", 300)
         assert how == "matched", f"{how}: see {directory}"
     assert int(match[1]) > 1500
     assert int(match[2]) / 1e6 == pytest.approx(mean_ms, rel=0.15)

@@ -236,6 +236,18 @@ def test_the_halves_of_a_measurement(tmp_path):
     assert second["cpu_pct"] > first["cpu_pct"] + 5
 
 
+def test_the_mean_credit_of_a_measurement(tmp_path):
+    """Who sleeps keeps a period's credit, who computes all the time has none to spare. `null` has no credit."""
+    r = result("-w", "1s", "-t", "2s",
+               one(tmp_path, "[pool other]\nsched = null\ncpus = 1\n[vm light]\nimage = waker\n"
+                             "[vm hog]\nimage = spin\n[vm alone]\nimage = spin\npool = other\n"))
+    light, hog, alone = r["vcpus"]
+    assert 25 < light["credit_ms"] <= 30 and -10 < hog["credit_ms"] < 20
+    for v in (light, hog):
+        assert v["credit_ms"] == pytest.approx(sum(h["credit_ms"] for h in v["halves"]) / 2, abs=0.2)
+    assert "credit_ms" not in alone
+
+
 @pytest.mark.parametrize("text, why", [
     ("[vm a]\nimage = linux\n", ':2:9: image: the simulation has no model of the guest "linux", only of spin, busy, '),
     ("[vm a]\nimage = spin\nspeed = 1\n", 'unknown key "speed"'),
