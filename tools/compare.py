@@ -41,7 +41,7 @@ SIM = os.path.join(machine.BUILD, "sim")
 HV = os.path.join(machine.BUILD, "takt.elf")
 PCPUS = 3  # the client's, the core, the extra one
 SEEDS = 10
-PERCENT = 40  # of a pCPU, beside serving: more than its share, and little enough to sleep at times
+PERCENT = 40  # of a pCPU, beside serving: more than its share. Then it never sleeps, unless it forgets what it missed
 SECONDS = {"sim": 30, "bochs": 4, "qemu": 4, "kvm": 4}
 
 # Warm-up, s. In the simulation up to LONGEST is tried. An image is measured after what the simulation
@@ -134,13 +134,13 @@ def lay_over(base, settings):
     return "\n".join(lines) + "\n"
 
 
-def with_seed(text, seed, percent, warm_up, seconds):
+def with_seed(text, seed, work, warm_up, seconds):
     """The seed of the events and of the hypervisor; what the guests are to do, and when to measure.
     The first event comes at the same time whatever the warm-up is, so that a longer one is the same
     run, measured later."""
     text = re.sub(r"(?m)^seed\s*=.*", f"seed = {seed}", text)
     times = {"start_ms": 0.5, "from_ms": warm_up, "to_ms": warm_up + seconds}
-    guests = f"seed={seed} percent={percent} " + " ".join(f"{k}={int(1000 * s)}" for k, s in times.items())
+    guests = f"seed={seed} {work} " + " ".join(f"{k}={int(1000 * s)}" for k, s in times.items())
     return re.sub(r"(?m)^(cmdline\s*=.*\b(?:client|server)=.*)$", rf"\1 {guests}", text)
 
 
@@ -263,7 +263,8 @@ def write_file(policy, seed, args, warm_up):
     path = place(policy, seed, args, warm_up)
     os.makedirs(os.path.dirname(path), exist_ok=True)
     with open(BASE, encoding="ascii") as f:
-        text = with_seed(f.read(), seed, args.percent, warm_up, args.seconds)
+        work = f"percent={args.percent} loop={args.loop}"
+        text = with_seed(f.read(), seed, work, warm_up, args.seconds)
     with open(path, "w", encoding="ascii") as f:
         f.write(lay_over(text, settings_of(policy)))
     return path
@@ -284,22 +285,16 @@ SCHEDULER = ("hv_sched_yield", "sched_block", "sched_run", "sched_saved", "sched
 
 def cost(policy, args, warm_up):
     """Instructions of the scheduler for each decision after the warm-up, in the simulation, whatever
-    the platform; None without valgrind. Two runs of different length: the warm-up is in both, and not
-    in the difference."""
+    the platform; None without valgrind."""
     path = write_file(policy, 1, args, warm_up)
     tool = ["valgrind", "--tool=callgrind", "--callgrind-out-file=/dev/null", "--collect-atstart=no",
-            *(f"--toggle-collect={f}" for f in SCHEDULER)]
-
-    def counted(seconds):
-        done = simulate(path, "-j", "-q", "-w", "0s", "-t", f"{seconds}s", tool=tool)
-        instructions = int(re.search(r"Collected\s*:\s*(\d+)", done.stderr)[1])
-        return instructions, json.loads(done.stdout)["decisions"]
-
+            "--zero-before=sim_measurement_begins", *(f"--toggle-collect={f}" for f in SCHEDULER)]
     try:
-        begin, end = counted(warm_up), counted(warm_up + 2)
+        done = simulate(path, "-j", "-q", "-w", f"{warm_up}s", "-t", "2s", tool=tool)
     except FileNotFoundError:
         return None
-    return round((end[0] - begin[0]) / (end[1] - begin[1]))
+    instructions = int(re.search(r"Collected\s*:\s*(\d+)", done.stderr)[1])
+    return round(instructions / json.loads(done.stdout)["decisions"])
 
 
 # ---- warm-up ----
@@ -593,7 +588,7 @@ def write(args, measured, result):
     if args.platform != "sim":
         inputs += experiment.files_of(BASE, args.hv)
     head = experiment.provenance(args.platform, SIM if args.platform == "sim" else args.hv, inputs,
-                                 pcpus=PCPUS, seeds=args.seed_list, seconds=args.seconds, percent=args.percent)
+                                 pcpus=PCPUS, seeds=args.seed_list, seconds=args.seconds, percent=args.percent, loop=args.loop)
     policies = {name: {"settings": settings_of(name), "knobs": m.knobs, "warm_up_s": m.warm_up,
                        "unsettled": m.why, "too_short": [{"warm_up_s": w, "why": why} for w, why in m.tried],
                        "runs": m.runs} for name, m in measured.items()}
@@ -613,13 +608,15 @@ def main():
     parser.add_argument("--seeds", type=int, default=SEEDS, help=f"how many runs of each ({SEEDS})")
     parser.add_argument("--percent", type=int, default=PERCENT,
                         help=f"how much the mixed VM computes beside serving ({PERCENT})")
+    parser.add_argument("--loop", choices=["closed", "open"], default="closed",
+                        help="open: it forgets what it missed of that (guestlib/include/guest/duty.h)")
     parser.add_argument("--seconds", type=float, help="how long to measure")
     parser.add_argument("--warm-up", type=float, help="s; without it, as long as it takes to settle")
     parser.add_argument("--hv", default=HV, metavar="ELF", help="the image (build/takt.elf)")
     given = parser.parse_args()
     plans = []
     for platform in given.platform or ["sim"]:
-        args = argparse.Namespace(platform=platform, warm_up=given.warm_up, percent=given.percent,
+        args = argparse.Namespace(platform=platform, warm_up=given.warm_up, percent=given.percent, loop=given.loop,
                                   seconds=given.seconds or SECONDS[platform], seeds=given.seeds,
                                   seed_list=list(range(1, given.seeds + 1)), hv=os.path.abspath(given.hv))
         plans.append((args, *check(given.policy or list(POLICIES), args)))

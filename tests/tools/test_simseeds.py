@@ -61,7 +61,8 @@ def test_a_run_that_is_not_settled_is_told(tmp_path):
     """vSlicer's prototype boosts one VM for ever, and the debts of the other grow for ever."""
     path = os.path.join(ROOT, "boot", "mixed.cfg")
     path, text = tmp_path / "mixed.cfg", open(path, encoding="ascii").read()
-    path.write_text(text.replace("rate=300 work_us=50", "rate=300 work_us=50 percent=40 start_ms=500")
+    load = "percent=40 loop=open jitter_pct=0 phase_us=0 start_ms=500"
+    path.write_text(text.replace("rate=300 work_us=50", "rate=300 work_us=50 " + load)
                     .replace("server=1 rate=300", "server=1 rate=300 start_ms=500")
                     .replace("[vm mixed]\n", "[vm mixed]\nmicro_us = 5000\n"))
     done = subprocess.run(["tools/simseeds.py", "--seeds", "5", "--preset", "vslicer-paper-prototype",
