@@ -144,8 +144,9 @@ def squares(samples):
     return sum((x - mean) ** 2 for x in samples)
 
 
-def two_groups(samples):
-    """The sample as two groups if it is made of two, else None.
+def two_groups(samples, floor=0.0):
+    """The sample as two groups if it is made of two, else None. Groups that are no further apart than
+    `floor`, or than APART of the mean, are one.
 
     It is cut where the groups then vary least (the sum of squares within them, as Otsu's threshold
     does for pictures). They are two if one normal distribution would hardly ever look like that.
@@ -157,7 +158,7 @@ def two_groups(samples):
         return None
     within, at = min((squares(ordered[:k]) + squares(ordered[k:]), k) for k in range(1, n))
     low, high = ordered[:at], ordered[at:]
-    if statistics.fmean(high) - statistics.fmean(low) <= APART * abs(statistics.fmean(samples)):
+    if statistics.fmean(high) - statistics.fmean(low) <= max(APART * abs(statistics.fmean(samples)), floor):
         return None
     return (low, high) if within <= limit * total else None
 
@@ -166,7 +167,7 @@ def rounded(x):
     return round(x, DIGITS)
 
 
-def estimate(samples, signed=False):
+def estimate(samples, signed=False, floor=0.0):
     """What n runs say of a quantity; exactly one of these:
 
     {"n", "mean", "ci95"}            the mean and half the width of its 95 % confidence interval
@@ -176,14 +177,15 @@ def estimate(samples, signed=False):
     {"n", "values", "why"}           a mean is of no use: one run, or the values scatter too much
 
     signed: the quantity may be around zero, such as a difference, so it cannot be judged by how
-    much it scatters in relation to its mean.
+    much it scatters in relation to its mean. floor: a difference that nobody minds, for which two
+    groups are one.
     """
     n = len(samples)
     if n == 1:
         return {"n": 1, "values": [rounded(samples[0])], "why": "one run has no interval"}
     if len({rounded(x) for x in samples}) == 1:
         return {"n": n, "value": rounded(samples[0]), "why": f"all {n} runs gave the same value"}
-    groups = two_groups(samples)
+    groups = two_groups(samples, floor)
     if groups:
         return {"n": n, "why": "the runs fall into two groups, and the mean is in neither",
                 "groups": [{"n": len(g), "mean": rounded(statistics.fmean(g)), "min": rounded(g[0]),
@@ -202,13 +204,13 @@ def points(samples):
             "min": rounded(min(samples)), "max": rounded(max(samples))}
 
 
-def paired(before, after):
+def paired(before, after, floor=0.0):
     """estimate() of after - before for the seeds that both have ({seed: value}), None if there are
     none. What the seed does to both of them is not in the difference."""
     seeds = sorted(set(before) & set(after))
     if not seeds:
         return None
-    return estimate([after[seed] - before[seed] for seed in seeds], signed=True)
+    return estimate([after[seed] - before[seed] for seed in seeds], signed=True, floor=floor)
 
 
 def same_trace(hashes):

@@ -128,6 +128,10 @@ def test_groups_that_hardly_differ_are_one():
     # shares of a CPU in percent: nobody would act on 0.01
     found = experiment.estimate([25.0, 25.01] * 5)
     assert found["mean"] == 25.005 and found["ci95"] < 0.01
+    # a difference has no mean that it could be compared with
+    assert "groups" in experiment.estimate([0.0, 0.01] * 5, signed=True)
+    assert experiment.estimate([0.0, 0.01] * 5, signed=True, floor=0.1)["mean"] == 0.005
+    assert experiment.paired(dict.fromkeys(range(10), 1), {n: 1 + n % 2 / 100 for n in range(10)}, 0.1)["mean"] == 0.005
 
 
 def test_a_normal_sample_is_rarely_taken_for_two_groups():
