@@ -531,7 +531,7 @@ trace: ## records the scheduler for a second and draws who ran where: build/resu
 
 # With LABS the image that knows your policy is built in a directory of its own, and the usual one stays as it is.
 COMPARE_ON := $(if $(filter sim,$(PLATFORM)),,$(if $(filter qemu kvm,$(PLATFORM)),$(PLATFORM),bochs))
-compare: ## the papers' policies side by side, in the simulation and on Bochs (PLATFORM=sim|bochs|qemu|kvm SEEDS=n POLICY="a b" LABS=labs/mine.c)
+compare: ## the papers' policies side by side, in the simulation and on Bochs (PLATFORM=sim|bochs|qemu|kvm SEEDS= POLICY= LABS=)
 	@tools/deps.sh build $(subst kvm,qemu,$(COMPARE_ON)) cost compare
 	@$(SUBMAKE) -j2 LABS= all $(B)/sim $(B)/cfgdump
 	@$(if $(LABS),$(SUBMAKE) -j2 B=$(B)/labs $(B)/labs/takt.elf $(B)/labs/cfgdump)

@@ -71,8 +71,8 @@ static void report_part(const char *part, u64 *ns, u32 n) {
         printf("mixed: %s: no events\n", part);
 }
 
-/* The halves are told first, as sorting the whole mixes them. An event belongs to the half in which it is done
- * with. If the halves differ, the measurement began before the machine had settled. */
+/* The halves are told first, as sorting the whole mixes them. An event belongs to the half in which
+ * it is done with. If the halves differ, the measurement began before the machine had settled. */
 static void report(void) {
     irq_disable();
     report_part("half 1", late, first_samples);

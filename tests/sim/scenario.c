@@ -242,8 +242,8 @@ static void for_each_dom(void (*fn)(struct sim_dom *d)) {
     }
 }
 
-/* Goes on until `end`, and looks at everybody's credit now and then. The steps are no multiple of a tick, so
- * that the looks do not all fall into the same phase of it. */
+/* Goes on until `end`, and looks at everybody's credit now and then. The steps are no multiple of a
+ * tick, so that the looks do not all fall into the same phase of it. */
 static void run_sampled(u64 end) {
     while (sim.now < end) {
         sim_run_until(MIN(sim.now + CREDIT_EVERY_NS, end));
