@@ -108,7 +108,11 @@ static bool keep_step(struct work *w) {
     struct trace_record r[KEPT_A_STEP];
     static u32 cpu;
 
-    if (ring[cpu]) crashlog_records(r, trace_read(cpu, r, KEPT_A_STEP));
+    if (ring[cpu]) {
+        u32 n = trace_read(cpu, r, KEPT_A_STEP);
+
+        crashlog_records(r, n);
+    }
     cpu = (cpu + 1) % nr_cpus;
     if (cpu == 0) w->not_before = machine_now() + NS_PER_MS;
     keeper_queued = keeping;
