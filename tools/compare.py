@@ -429,7 +429,8 @@ def table(summaries, missing):
                       text(s["switches_per_s"], 0), text(s["instructions_per_decision"], 0)])
     result = columns(lines)
     result += [f"{policy}  missing: {why}" for policy, why in missing.items()]
-    result += [f"! {s['policy']} did not settle: {s['unsettled']}" for s in summaries if s["unsettled"]]
+    result += [f"! {s['policy']} is not known to have settled: {s['unsettled']}" for s in summaries
+               if s["unsettled"]]
     result += [f"{s['policy']}: {s['same_trace']}" for s in summaries if s["same_trace"]]
     return result
 

@@ -116,7 +116,7 @@ def test_table():
     assert "25.0, 24.0 to 26.0" in lines[1] and "1.00 (all)" in lines[1] and lines[1].split()[-1] == "900"
     assert "2.00 (2.00 to 2.00)" in lines[1]
     assert "±" not in lines[2] and " 2! " in lines[2]
-    assert lines[3:] == ["x  missing: no such key", "! vturbo did not settle: it drifts"]
+    assert lines[3:] == ["x  missing: no such key", "! vturbo is not known to have settled: it drifts"]
 
 
 def test_what_was_not_counted():
