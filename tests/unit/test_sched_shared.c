@@ -331,7 +331,8 @@ static void weights_beside(const char *preset, bool aca, u32 asleep, double *got
  * that compute. These run all the same, so each period they overdraw as much; at -T that is forgiven,
  * and whoever is OVER takes turns. With one VM asleep the heaviest of three still gains from its weight,
  * with three nobody does. In plain Credit none of this happens. The preset `aca` is on the rules of
- * `hardened`, which forgives less: there one VM asleep does no harm, but three do. */
+ * `hardened`, which forgives less: there one VM asleep does no harm, but three may do. Here all begin
+ * at one instant; in other phases the shares are others (docs/policies.md). */
 static void test_aca_voids_weights(void **state) {
     static const struct {
         const char *preset;
