@@ -205,6 +205,7 @@ static void run_viewer(u32 to) {
 
 int main(void) {
     u32 viewers = (u32)MIN(MAX(cmdline_u64("viewers", 2), 1ull), (u64)MOST), to = net_cmdline_ip("to", 0);
+    int error;
 
     base = cmdline_u64("at_kib", 0) << 10;
     chunk = MAX(cmdline_u64("chunk_kib", 16), 1ull) << 10;
@@ -212,8 +213,8 @@ int main(void) {
     size -= size % chunk;
     period = chunk * 8 * NS_PER_S / MAX(cmdline_u64("rate", 2000000), 1ull);
     port = (u16)cmdline_u64("port", 5002);
-    if (net_start((viewers + 3) * net_bufs_for((u32)cmdline_u64("rcvbuf", NET_RCVBUF_MIN))))
-        guest_panic("stream: no network");
+    error = net_start((viewers + 3) * net_bufs_for((u32)cmdline_u64("rcvbuf", NET_RCVBUF_MIN)));
+    if (error) guest_panic("stream: no network (error %d)", error);
     if (!to) {
         run_server(viewers);
         return 0;

@@ -20,7 +20,7 @@
  * struct tcp_seg in the heap for each segment beyond a gap, so there is a block for each buffer.
  * Without these limits peers who hold gaps open, or acknowledge nothing, would fill the heap, and
  * nobody else would get a connection. */
-#define HEAP_CONNECTIONS (96u << 10)
+#define HEAP_CONNECTIONS (64u << 10)
 #define HEAP_SENT        ((NET_SENT_ALL + NET_SOCKETS * NET_SENT_EACH) * NET_SENT_PBUF)
 #define HEAP_PER_BUF     64u /* struct tcp_seg with its header in heap.c */
 

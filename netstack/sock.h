@@ -73,8 +73,8 @@ struct sock {
 /* What all connections together may have queued to be sent, in pbufs of lwIP: a segment is two, its
  * headers and its data. With NET_SENT_EACH a connection goes on when others have used up
  * NET_SENT_ALL, as their peers acknowledge nothing. */
-#define NET_SENT_ALL  1280u
-#define NET_SENT_EACH 16u
+#define NET_SENT_ALL  640u
+#define NET_SENT_EACH 8u
 /* Bytes of the heap for each: struct tcp_seg and the data's pbuf take 64, the headers' pbuf 128. */
 #define NET_SENT_PBUF 128u
 
