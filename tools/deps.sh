@@ -58,6 +58,7 @@ lab|ipmitool|ipmitool|power and serial over LAN of servers, for tools/labhost
 lab|openipmi|ipmi_sim|plays a BMC in the tests of tools/labhost
 fresh|mmdebstrap|mmdebstrap|makes a fresh system of a supported release in a directory
 fresh|bubblewrap|bwrap|runs commands in that system, apart from this one
+fresh|iproute2|ip|switches on the loopback interface inside
 fresh|python3-pexpect|py:pexpect|plays the person at make run
 END
 }

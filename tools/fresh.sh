@@ -59,7 +59,8 @@ base() { # RELEASE
 inside() { # RELEASE [net] COMMAND...
 	root=$work/$1
 	shift
-	isolate=(unshare --net --mount sh -c 'mount -t sysfs sysfs /sys && exec "$@"' sh)
+	# A new network namespace has a loopback interface that is down, so 127.0.0.1 is switched on.
+	isolate=(unshare --net --mount sh -c 'mount -t sysfs sysfs /sys && ip link set lo up && exec "$@"' sh)
 	[ "$1" != net ] || { isolate=(); shift; }
 	"${isolate[@]}" bwrap --bind "$root" / --proc /proc --dev /dev --dev-bind-try /dev/net/tun /dev/net/tun \
 		--ro-bind /sys /sys --ro-bind /etc/resolv.conf /etc/resolv.conf \
