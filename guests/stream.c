@@ -205,6 +205,7 @@ static void run_viewer(u32 to) {
 
 int main(void) {
     u32 viewers = (u32)MIN(MAX(cmdline_u64("viewers", 2), 1ull), (u64)MOST), to = net_cmdline_ip("to", 0);
+    unsigned sockets;
     int error;
 
     base = cmdline_u64("at_kib", 0) << 10;
@@ -213,7 +214,8 @@ int main(void) {
     size -= size % chunk;
     period = chunk * 8 * NS_PER_S / MAX(cmdline_u64("rate", 2000000), 1ull);
     port = (u16)cmdline_u64("port", 5002);
-    error = net_start((viewers + 3) * net_bufs_for((u32)cmdline_u64("rcvbuf", NET_RCVBUF_MIN)));
+    sockets = to ? 2 : viewers + 3; /* some more than are open, as a closed one lingers */
+    error = net_start(sockets * net_bufs_for((u32)cmdline_u64("rcvbuf", NET_RCVBUF_MIN)));
     if (error) guest_panic("stream: no network (error %d)", error);
     if (!to) {
         run_server(viewers);
