@@ -1,19 +1,20 @@
 /* How the credit engine grants credit: one pass over the active VMs, every accounting period T.
  *
- * * C = T * pCPUs - what all together have too much (if they overdrew: + what is missing)
- * fair(VM) = C * w / W W: weights of the active VMs (weight_scope = vcpu: times active vCPUs)
- * peak(VM) = min(T * active vCPUs + its share of what was overdrawn, cap)
+ *   C        = T * pCPUs - what all together have too much (if they overdrew: + what is missing)
+ *   fair(VM) = C * w / W    W: weights of the active VMs (weight_scope = vcpu: times active vCPUs)
+ *   peak(VM) = min(T * active vCPUs + its share of what was overdrawn, cap)
  *
- * * A VM gets fair or peak, whichever is less; what it cannot use raises C for those after it.
- * All in ns, rounded up to a ns, or to a whole unit of credit (credit_unit_us). After a pass the
- * credit of every active vCPU is at most T and at least lowest().
+ * A VM gets fair or peak, whichever is less; what it cannot use raises C for those after it. All in ns,
+ * rounded up to a ns, or to a whole unit of credit (credit_unit_us). After a pass the credit of every
+ * active vCPU is at most T and at least lowest().
  *
- * * Above T a vCPU has not used its share. overflow = inactive (Xen): it leaves the list, keeps
- * half or nothing, and earns no more until it runs again; what it was given is lost to the
- * others, and only overdrafts are made good. overflow = hand_on: it is granted no more than
- * brings it to T, the rest goes to the others, and the sum of the credit of those who are below T
- * or compete is steered to 0 from both sides: a light VM takes nothing from the heavy ones but
- * what it runs, and after a time in which everybody was rich weights count again. */
+ * A vCPU whose credit is above T has not used its share. With overflow = inactive (Xen) it leaves the list,
+ * keeps half of its credit or nothing, and earns no more until it runs again; what it was given is lost to
+ * the others, and only overdrafts are made good. With overflow = hand_on it is granted no more than brings
+ * it to T, and the rest goes to the others. The sum of the credit of those that are below T or compete is
+ * steered to 0 from both sides: so a light VM takes nothing from the heavy ones but what it runs, and after
+ * a time in which everybody was rich weights count again.
+ */
 #include "sched/credit.h"
 
 #define FLOOR_PERIODS 4 /* of debt are remembered, see lowest() */
