@@ -5,7 +5,7 @@
 #include "lib/version.h"
 #include "passthrough/give.h"
 #include "passthrough/quiesce.h"
-#include "passthrough/sriov.h"
+#include "pci/sriov.h"
 #include "passthrough/vtd.h"
 #include "platform/acpi_power.h"
 #include "platform/apic.h"

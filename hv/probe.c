@@ -2,7 +2,7 @@
 
 #include "lib/printf.h"
 #include "lib/string.h"
-#include "passthrough/pci.h"
+#include "pci/pci.h"
 #include "platform/console.h"
 #include "platform/power.h"
 #include "x86/errata.h"

@@ -10,7 +10,7 @@
 #include "lib/string.h"
 #include "passthrough/interrupt.h"
 #include "passthrough/mediate.h"
-#include "passthrough/sriov.h"
+#include "pci/sriov.h"
 #include "passthrough/vtd.h"
 #include "platform/console.h"
 #include "trace/trace.h"

@@ -2,7 +2,7 @@
 #ifndef HV_PASSTHROUGH_GIVE_H
 #define HV_PASSTHROUGH_GIVE_H
 
-#include "passthrough/pci.h"
+#include "pci/pci.h"
 
 /* Once at boot, after pci_enumerate(). `ram`: all RAM of this machine, where no register of a
  * device is believed to be; it has to stay. */

@@ -2,7 +2,7 @@
 #ifndef HV_PASSTHROUGH_INTERRUPT_H
 #define HV_PASSTHROUGH_INTERRUPT_H
 
-#include "passthrough/pci.h"
+#include "pci/pci.h"
 #include "vdev/bus.h"
 
 /* Once at boot. */

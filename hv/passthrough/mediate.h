@@ -2,7 +2,7 @@
 #ifndef HV_PASSTHROUGH_MEDIATE_H
 #define HV_PASSTHROUGH_MEDIATE_H
 
-#include "passthrough/pci.h"
+#include "pci/pci.h"
 
 /* The value; -EINVAL: no register has this offset or size; -EPERM: it is not for VMs, which is counted. */
 i64 mediate_read(struct pci_device *d, u32 offset, u32 size);

@@ -5,7 +5,7 @@
 
 #include <takt/io.h>
 #include "lib/printf.h"
-#include "passthrough/pci.h"
+#include "pci/pci.h"
 #include "passthrough/vtd.h"
 #include "platform/hostmap.h"
 

@@ -4,7 +4,7 @@
 #ifndef HV_PASSTHROUGH_VTD_H
 #define HV_PASSTHROUGH_VTD_H
 
-#include "passthrough/pci.h"
+#include "pci/pci.h"
 #include "platform/irq.h"
 
 /* Once at boot, after pci_enumerate(): reads firmware's tables, and changes nothing. `relax`: a

@@ -136,7 +136,7 @@ static void parse_hpet(struct acpi_info *a, const u8 *t, u32 len) {
 enum { MCFG_ENTRIES = 44, MCFG_ENTRY = 16 };
 enum { MCFG_BASE = 0, MCFG_SEGMENT = 8, MCFG_FIRST_BUS = 10, MCFG_LAST_BUS = 11 };
 
-/* Whether they can be used is looked at where they are: hv/passthrough/space.c. */
+/* Whether they can be used is looked at where they are: hv/pci/space.c. */
 static void parse_mcfg(struct acpi_info *a, const u8 *t, u32 len) {
     for (u32 at = MCFG_ENTRIES; len - at >= MCFG_ENTRY && a->nr_ecams < ACPI_MAX_ECAMS; at += MCFG_ENTRY) {
         const u8 *e = t + at;

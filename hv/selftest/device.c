@@ -2,7 +2,7 @@
 #include <takt/io.h>
 #include "lib/printf.h"
 #include "lib/string.h"
-#include "passthrough/pci.h"
+#include "pci/pci.h"
 #include "passthrough/vtd.h"
 #include "platform/clock.h"
 #include "platform/hostmap.h"

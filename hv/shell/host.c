@@ -5,7 +5,7 @@
 #include "mm/frame.h"
 #include "platform/console.h"
 #include "platform/crashlog.h"
-#include "passthrough/pci.h"
+#include "pci/pci.h"
 #include "platform/power.h"
 #include "sched/machine.h"
 #include "sched/policy.h"

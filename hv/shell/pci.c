@@ -4,7 +4,7 @@
 #include "lib/string.h"
 #include "passthrough/give.h"
 #include "passthrough/interrupt.h"
-#include "passthrough/sriov.h"
+#include "pci/sriov.h"
 #include "platform/irq.h"
 #include "shell/shell.h"
 #include "vm/vm.h"

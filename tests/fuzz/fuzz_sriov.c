@@ -7,7 +7,7 @@
 #include "../unit/fake_machine.h"
 #include "../unit/fake_pci.h"
 #include "passthrough/mediate.h"
-#include "passthrough/sriov.h"
+#include "pci/sriov.h"
 
 static void machine(void) {
     struct fake_pci *port = fake_pci_add(PCI_BDF(0, 8, 0), 0x000c1b36, 0x06040000), *card;

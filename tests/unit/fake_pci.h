@@ -2,7 +2,7 @@
 #ifndef FAKE_PCI_H
 #define FAKE_PCI_H
 
-#include "passthrough/pci.h"
+#include "pci/pci.h"
 
 #define FAKE_DEVICES  4200
 #define FAKE_SEGMENTS 4

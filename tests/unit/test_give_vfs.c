@@ -5,7 +5,7 @@
 
 #include "give_rig.h"
 #include "passthrough/mediate.h"
-#include "passthrough/sriov.h"
+#include "pci/sriov.h"
 
 #define CARD PCI_BDF(1, 0, 0)
 #define VF0  (CARD + 0x80)

@@ -10,7 +10,7 @@
 #include "fake_machine.h"
 #include "fake_pci.h"
 #include "passthrough/mediate.h"
-#include "passthrough/sriov.h"
+#include "pci/sriov.h"
 
 static struct fake_pci *card;
 static struct pci_device *d;

@@ -44,7 +44,7 @@ static volatile void *model_map(u64 pa, u64 len) {
 #define outw(port, v) model_out(port, 2, v)
 #define outl(port, v) model_out(port, 4, v)
 #define mmio_map      model_map
-#include "hv/passthrough/space.c"
+#include "hv/pci/space.c"
 #undef mmio_map
 
 static struct acpi_info acpi;

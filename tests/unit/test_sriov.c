@@ -9,7 +9,7 @@
 #include "fake_log.h"
 #include "fake_machine.h"
 #include "fake_pci.h"
-#include "passthrough/sriov.h"
+#include "pci/sriov.h"
 
 #define PORT   PCI_BDF(0, 8, 0)
 #define CARD   PCI_BDF(1, 0, 0)

@@ -3,7 +3,7 @@
  * named by segment << 8 | number. */
 #include <takt/io.h>
 #include "lib/printf.h"
-#include "passthrough/pci.h"
+#include "pci/pci.h"
 #include "platform/hostmap.h"
 
 #define ADDRESS    0xcf8

@@ -1,10 +1,10 @@
-#include "passthrough/pci.h"
+#include "pci/pci.h"
 
 #include <takt/io.h>
 #include "lib/printf.h"
 #include "lib/string.h"
-#include "passthrough/quirks.h"
-#include "passthrough/sriov.h"
+#include "pci/quirks.h"
+#include "pci/sriov.h"
 #include "platform/hostmap.h"
 
 #define MULTIFUNCTION 0x80u

@@ -1,7 +1,7 @@
 /* The PCI functions of this machine, as firmware left them. PCI Local Bus 3.0, chapter 6; PCI Express Base
  * 3.0, chapter 7. */
-#ifndef HV_PASSTHROUGH_PCI_H
-#define HV_PASSTHROUGH_PCI_H
+#ifndef HV_PCI_PCI_H
+#define HV_PCI_PCI_H
 
 #include "lib/spinlock.h"
 #include "mm/frame.h"

@@ -1,9 +1,9 @@
 /* What is known of single devices that their configuration space does not tell, or tells
  * wrongly. */
-#ifndef HV_PASSTHROUGH_QUIRKS_H
-#define HV_PASSTHROUGH_QUIRKS_H
+#ifndef HV_PCI_QUIRKS_H
+#define HV_PCI_QUIRKS_H
 
-#include "passthrough/pci.h"
+#include "pci/pci.h"
 
 /* Its BARs are no BARs: what is written there does harm. */
 bool quirk_no_bars(const struct pci_device *d);

@@ -1,8 +1,8 @@
 /* Virtual functions: enabled at boot, their BARs placed by Takt. PCI Express SR-IOV 1.1, chapter 3. */
-#ifndef HV_PASSTHROUGH_SRIOV_H
-#define HV_PASSTHROUGH_SRIOV_H
+#ifndef HV_PCI_SRIOV_H
+#define HV_PCI_SRIOV_H
 
-#include "passthrough/pci.h"
+#include "pci/pci.h"
 
 #define SRIOV_SETTLE_NS (100 * NS_PER_MS) /* until virtual functions answer: 3.3.3.1 */
 

@@ -1,9 +1,10 @@
-#include "passthrough/sriov.h"
+#include "pci/sriov.h"
 
 #include "config.h"
 #include "lib/printf.h"
-#include "passthrough/give.h"
-#include "passthrough/interrupt.h"
+
+void give_tell(const struct pci_device *d);
+void interrupt_again(struct pci_device *d);
 
 /* SR-IOV 3.3, offsets in the capability. */
 enum {

@@ -1,4 +1,4 @@
-#include "passthrough/quirks.h"
+#include "pci/quirks.h"
 
 #define INTEL                0x8086
 
