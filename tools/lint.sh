@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Every check of the sources that needs no machine. Prints what is wrong, exits 1 if anything is.
-#   tools/lint.sh [format|headers|width|floors|cppcheck|scripts|mutants|words]...      all by default
+#   tools/lint.sh [format|headers|width|golf|floors|cppcheck|scripts|mutants|words]...      all by default
 set -u
 cd "$(dirname "$0")/.."
 CC=${CC:-gcc}
@@ -60,6 +60,9 @@ check_width() {
 	[ -z "$out" ] || fail "blanks at the end of lines:"$'\n'"$out"
 }
 
+# How hard the sources are to read, by room. It fails only where a limit was reached once (tools/golf.py).
+check_golf() { python3 tools/golf.py || fail "harder to read than the limits of tools/golf.py allow"; }
+
 check_floors() { out=$(python3 tools/floors.py) || fail "includes that go up:"$'\n'"$out"; }
 
 # What is no fault here. uninitvar: an array that a callee fills, passed beside the call. autoVariables: the
@@ -100,7 +103,7 @@ check_words() {
 	[ -z "$out" ] || fail "left-overs:"$'\n'"$out"
 }
 
-[ $# -gt 0 ] || set -- format headers width floors cppcheck scripts mutants words
+[ $# -gt 0 ] || set -- format headers width golf floors cppcheck scripts mutants words
 for what in "$@"; do shown "lint: $what"; "check_$what"; done
 shown
 [ $bad = 0 ] && echo "lint: clean ($*)"
