@@ -202,7 +202,7 @@ struct sched_times {
 };
 void sched_times(struct sched_vcpu *v, struct sched_times *out);
 void sched_reset_latency(struct sched_vcpu *v);
-/* Called under the pool's lock at every change of state of a VM's vCPU (hv/vm publishes its info page
+/* Called under the pool's lock at every change of state of a VM's vCPU (hv/vcpu publishes its info page
  * with it). NULL: none. */
 extern void (*sched_state_hook)(struct sched_vcpu *v, u64 now);
 

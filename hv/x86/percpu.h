@@ -16,7 +16,7 @@ struct percpu {
     /* written by interrupt handlers and by other CPUs; read by the CPU's own loop */
     volatile bool need_resched;
     volatile u64 heartbeat; /* TSC of the last pass of the loop; a silent CPU is dumped by NMI */
-    void *vm;               /* hv/vm's: struct cpu_vm */
+    void *vm;               /* hv/vcpu's: struct cpu_vm */
     void *virt;             /* the vendor's: VMXON region, host save area */
     void *timers;           /* hv/platform/timer.c's */
     u8 *stack_top;          /* of the one stack */

@@ -21,7 +21,7 @@ extern void (*irq_eoi)(void);
 /* Masks the source of `vector` if there is one; the IOAPICs' driver registers it. */
 extern void (*irq_mask_vector)(u8 vector);
 
-/* Prints the last exits of this CPU's vCPU, for dumps; set by hv/vm. */
+/* Prints the last exits of this CPU's vCPU, for dumps; set by hv/vcpu. */
 extern void (*dump_hook)(void);
 
 /* Takes interrupts, halts until one came, and returns with them off. None is slept through, whatever comes
