@@ -467,10 +467,11 @@ MACHINE  := --cpus $(CPUS) --memory $(MEMORY)
 PYTEST   := $(PYTHON) -m pytest -o cache_dir=$(abspath $(B))/pytest -q
 # Who judges times by the host's clock runs alone; the others, among them all that runs in Bochs, run side by side. What
 # failed (and only if tests failed) is run once more, in boots of its own: the host may have had other things to do.
+# There is one worker more than CPUs, because many tests spend a part of their time waiting.
 pytest-twice = $(PYTEST) $(1) || { test $$? = 1 && echo 'once more:' && $(PYTEST) --last-failed $(1); }
 pytest-all = @failed=0; \
     $(call pytest-twice,tests -m 'alone and not bochs' --durations=20 $(1)) || failed=1; \
-    $(call pytest-twice,tests -m 'bochs or not alone' -n auto --dist loadfile --durations=20 $(1)) || failed=1; \
+    $(call pytest-twice,tests -m 'bochs or not alone' -n $$(($$(nproc) + 1)) --dist loadfile --durations=20 $(1)) || failed=1; \
     exit $$failed
 
 all: $(B)/takt.elf $(B)/cfgdump guests ## everything that goes into an image

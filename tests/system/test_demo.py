@@ -17,6 +17,7 @@ def demo(platform, *options):
     return done.returncode, done.stdout
 
 
+@pytest.mark.long_on("bochs")
 def test_everybody_gets_his_share(platform):
     code, text = demo(platform)
     if code and "The host was busy" in text:

@@ -6,6 +6,8 @@ import pytest
 
 from system.takt import SCRIPTED, Boot, vm
 
+pytestmark = pytest.mark.long_on("bochs")  # test_io sends through the same drivers there
+
 BYTES = 1_000_003  # no multiple of anything
 
 CONFIG = SCRIPTED + "[pool io]\ncpus = 1\n" + "".join([
@@ -79,7 +81,6 @@ def test_udp_to_who_sleeps(boot, platform):
     assert boot.said(r"(patient): ends with code 0\b")
 
 
-@pytest.mark.long_on("bochs")
 def test_vcpu_that_waits_for_its_pcpu(platform):
     """Who starts a vCPU waits for it as long as others have its pCPU: three seconds here, as there is one for two in the pool. It
     sleeps meanwhile: its own pCPU may be a turbo core, that others wait for."""

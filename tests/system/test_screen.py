@@ -3,6 +3,7 @@ has in memory, or from a picture of the screen by the font that Takt draws with.
 import os
 import re
 import socket
+import time
 
 import pytest
 
@@ -59,8 +60,10 @@ class Screen(Machine):
         self.hear()
 
     def press(self, text):
+        """Types slowly: a controller keeps only 16 bytes, and loses keys if a busy host lets the machine wait."""
         for key in re.findall(r"<.+?>|.|\n", text):
             self.ask(f"sendkey {KEYS.get(key, key)} 1")
+            time.sleep(0.02)
 
     def text(self):
         """The lines of VGA's text mode."""
