@@ -11,7 +11,6 @@ Exits 1 if a measure is beyond its limit where it is strict (see MEASURES).
 """
 import os
 import re
-import subprocess
 import sys
 from collections import Counter, defaultdict
 
@@ -101,7 +100,7 @@ def functions_of(text):
 
 
 def question_marks(statement):
-    return [t for t in statement if t.text == "?" and t.kind == "mark"]
+    return [t for t in statement if t.text == "?"]
 
 
 def is_comma_return(statement):
@@ -148,7 +147,7 @@ def chosen_function(statement, functions):
     statement = [t for t in statement if t.text != "&"]
     for i, t in enumerate(statement):
         one, colon, other, follows = ([t.text for t in statement[i + 1:i + 5]] + [""] * 4)[:4]
-        if t.text != "?" or t.kind != "mark" or colon != ":" or follows not in ("", ",", ")"):
+        if t.text != "?" or colon != ":" or follows not in ("", ",", ")"):
             continue
         names = {one, other} - {"NULL"}
         if names and names <= functions:
@@ -156,8 +155,9 @@ def chosen_function(statement, functions):
 
 
 def raw_hex(tokens):
-    """Lines with a hexadecimal number that is neither in the definition of a name nor in the layout of
-    a structure (the size of a reserved member, a _Static_assert). 0xff, a byte of ones, is plain."""
+    """Lines with a hexadecimal number that is neither in the definition of a name nor in the layout
+    of a structure (the size of a reserved member, a _Static_assert). 0xff, a byte of ones, is
+    plain."""
     for statement in statements(tokens):
         first = statement[0].text
         if first in ("#", "_Static_assert"):
@@ -214,11 +214,16 @@ def room(path):
 
 
 def sources(paths):
-    """The files of the project that are measured, of those that `paths` name or hold."""
-    command = ["git", "ls-files", "-co", "--exclude-standard", "--", *paths]
-    out = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True).stdout
-    files = [path for path in out.split("\n") if path.endswith(WIDE + PROSE)]
-    return sorted(path for path in files if os.path.isfile(os.path.join(ROOT, path)))
+    """The files that are measured, of those that `paths` name or hold. What is built is no
+    source."""
+    out = set()
+    for path in paths or ["."]:
+        names = [os.path.join(ROOT, path)]
+        for directory, inner, files in os.walk(names[0]):
+            inner[:] = [name for name in inner if name not in ("build", ".git", "__pycache__")]
+            names += [os.path.join(directory, name) for name in files]
+        out.update(os.path.relpath(name, ROOT) for name in names if os.path.isfile(name))
+    return sorted(path for path in out if path.endswith(WIDE + PROSE))
 
 
 def read(path):
