@@ -20,7 +20,7 @@ static u32 gcs; /* the chipset's, whose bit 5 keeps the timer from resetting */
 static u32 pci_address, lpc[64], reloads;
 static bool alive, tmr_dead;
 
-static u32 model_in(u16 port, u32 bytes) {
+u32 model_in(u16 port, u32 bytes) {
     u32 v = 0;
 
     if (port == 0xcfc) return (pci_address >> 8 & 0xffff) == 31 << 3 ? lpc[pci_address >> 2 & 63] : ~0u;
@@ -28,7 +28,7 @@ static u32 model_in(u16 port, u32 bytes) {
     return v;
 }
 
-static void model_out(u16 port, u32 v, u32 bytes) {
+void model_out(u16 port, u32 v, u32 bytes) {
     if (port == 0xcf8) pci_address = v;
     reloads += port == TCO_AT;
     if (port == TCO_AT + 0x12 && tmr_dead) return;

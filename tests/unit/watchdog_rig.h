@@ -11,8 +11,8 @@
 #include "x86/tsc.h"
 
 /* What the driver reads from and writes to `bytes` bytes of ports from `port` on. */
-static u32 model_in(u16 port, u32 bytes);
-static void model_out(u16 port, u32 v, u32 bytes);
+u32 model_in(u16 port, u32 bytes);
+void model_out(u16 port, u32 v, u32 bytes);
 
 static struct work *added; /* the work item that gives signs of life; NULL: the driver added none */
 static u64 now = 1000;     /* ns */
