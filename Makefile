@@ -499,13 +499,16 @@ test: ## unit tests, guest tests on QEMU and Bochs, system tests; under ten minu
 	@$(SUBMAKE) unit
 	$(call pytest-all,)
 
+# It takes two hours, so a part that fails does not keep the others from being seen.
+CHECKS := lint fuzz tsan unit size test-long fresh
 check: ## also the long ones: soak, fuzz for a bounded time, boot by UEFI, every lint, fresh systems
 	@tools/deps.sh build qemu bochs test net clients store check lab
-	@$(SUBMAKE) lint
-	@$(SUBMAKE) fuzz tsan
-	@$(SUBMAKE) test-needs unit size
+	@$(SUBMAKE) test-needs
+	@failed=; for part in $(CHECKS); do $(SUBMAKE) $$part || failed="$$failed $$part"; done; \
+	    [ -z "$$failed" ] || { echo "make check: these parts failed:$$failed"; exit 1; }
+
+test-long:
 	$(call pytest-all,--long)
-	@$(SUBMAKE) fresh
 
 fresh: ## demo, run, test and lint on fresh systems of each release: an hour, needs root (RELEASES=debian13)
 	@tools/fresh.sh $(RELEASES)
@@ -589,7 +592,7 @@ clean: ## remove build/
 help: ## this list
 	@sed -n 's/^\([a-z][a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | awk -F'\t' '{ printf "%-18s %s\n", $$1, $$2 }'
 
-.PHONY: all fresh trace sim sim-scale iso pxe flash run demo test test-needs test-guest pytest check fuzz \
+.PHONY: all fresh trace sim sim-scale iso pxe flash run demo test test-needs test-guest pytest check test-long fuzz \
 	bench compare net-demo net-experiments store-bench store-demo sriov-demo run-gdb machines \
 	guests unit unit-build net-guests lwip tsan lint size mutants clean help
 

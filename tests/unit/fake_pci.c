@@ -141,8 +141,10 @@ static void function_reset(struct fake_pci *f) {
 
     for (u32 at = PCI_BAR0; at < PCI_BAR0 + 24; at++) f->space[at] &= (u8)~f->writable[at];
     fake_set(f, PCI_COMMAND, 2, 0);
-    while (cap && f->space[cap] != PCI_CAP_MSIX) cap = f->space[cap + 1];
-    if (cap) fake_set(f, cap + 2, 2, fake_get(f, cap + 2, 2) & 0x3fff);
+    /* A list that a fuzzer wrote may be a circle, so the search ends after as many steps as a list
+     * can have. */
+    for (u32 step = 0; step < 48 && cap && f->space[cap] != PCI_CAP_MSIX; step++) cap = f->space[cap + 1];
+    if (cap && f->space[cap] == PCI_CAP_MSIX) fake_set(f, cap + 2, 2, fake_get(f, cap + 2, 2) & 0x3fff);
     for (u32 i = 0; i < fake_nr_devices; i++)
         if (fake_device[i].pf == f) function_reset(&fake_device[i]);
     if (f->sriov) {
