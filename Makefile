@@ -60,7 +60,7 @@ endef
 # labs/, because labs/policies.c lists them all, and so recordings number policies as the simulation does.
 LABS   :=
 LABS_C := $(if $(LABS),$(LABS) $(wildcard labs/*.c))
-HV_C   := $(sort $(wildcard hv/*.c hv/*/*.c hv/*/*/*.c drivers/uart.c) $(LABS_C))
+HV_C   := $(sort $(wildcard hv/*.c hv/*/*.c hv/*/*/*.c common/*.c drivers/uart.c) $(LABS_C))
 HV_ASM := $(sort $(wildcard boot/*.asm hv/*/*.asm))
 HV_OBJ := $(patsubst %.c,$(B)/image/%.o,$(HV_C)) $(patsubst %.asm,$(B)/image/%.o,$(HV_ASM)) $(B)/image/version.o
 
@@ -154,8 +154,8 @@ GUEST_LD := ld -nostdlib -z max-page-size=4096 -z noexecstack -T guestlib/guest.
 # The drivers that guests link; the UART's is the hypervisor's own.
 DRIVERS_C    := $(filter-out drivers/uart.c,$(wildcard drivers/*.c))
 GUESTLIB_OBJ := $(patsubst %.c,$(B)/guestlib/%.o,$(wildcard guestlib/*.c)) \
-	$(patsubst %.asm,$(B)/guestlib/%.asm.o,$(wildcard guestlib/*.asm)) $(patsubst %.c,$(B)/guestlib/%.o,$(DRIVERS_C)) \
-	$(B)/guestlib/hv/lib/hist.o
+	$(patsubst %.asm,$(B)/guestlib/%.asm.o,$(wildcard guestlib/*.asm)) \
+	$(patsubst %.c,$(B)/guestlib/%.o,$(DRIVERS_C) $(wildcard common/*.c))
 GUESTS      := $(patsubst guests/%.c,$(B)/guests/%.elf,$(wildcard guests/*.c)) $(B)/guests/stamped-iodom.elf
 GUEST_TESTS := $(patsubst tests/guest/%.c,$(B)/guests/test-%.elf,$(wildcard tests/guest/*.c)) \
 	$(patsubst tests/guest32/%.asm,$(B)/guests/test-%.elf,$(wildcard tests/guest32/*.asm))
@@ -180,7 +180,6 @@ $(B)/guestlib/%.asm.o: %.asm
 	@mkdir -p $(@D)
 	$(call say,NASM)
 	$(Q)$(NASM) -f elf64 -o $@ $<
-$(B)/guestlib/hv/lib/hist.o: GUEST_CFLAGS += -Ihv # the hypervisor's own histogram
 # An archive, so that a guest has in it what it uses.
 $(B)/libguest.a: $(GUESTLIB_OBJ) $(B)/guestlib/objects Makefile
 	@rm -f $@
@@ -224,7 +223,7 @@ net-guests: $(NET_ELF)
 
 # libc has a sched_yield of its own, which sanitizers call.
 HOST_CFLAGS := -std=gnu11 -O2 -g $(WARN) $(INC) -D_GNU_SOURCE -Dsched_yield=hv_sched_yield -fno-strict-aliasing -MMD -MP
-HOST_SKIP   := hv/main.c drivers/uart.c hv/lib/string.c hv/sched/machine.c \
+HOST_SKIP   := hv/main.c drivers/uart.c common/string.c hv/sched/machine.c \
 	hv/pci/space.c $(filter-out hv/x86/errata.c hv/x86/place.c,$(wildcard hv/x86/*.c)) \
 	$(filter-out $(addprefix hv/platform/,acpi.c apic.c bootinfo.c crashlog.c dmar.c mptable.c terminal.c tscrate.c),\
 	$(wildcard hv/platform/*.c))
@@ -260,7 +259,8 @@ $(B)/unit/%: $(B)/host/tests/unit/%.o $(B)/libhv.a $(B)/libfakes.a
 	$(Q)$(CC) -o $@ $< -Wl,--start-group $(B)/libhv.a $(B)/libfakes.a -Wl,--end-group -lcmocka
 
 # What counts instructions counts those of the image.
-COUNTED := $(patsubst %.c,$(B)/image/%.o,$(wildcard hv/store/*.c) $(addprefix hv/,lib/parse.c lib/printf.c lib/string.c mm/heap.c))
+COUNTED := $(patsubst %.c,$(B)/image/%.o,$(wildcard hv/store/*.c common/format.c common/string.c) \
+	$(addprefix hv/,lib/parse.c lib/printf.c mm/heap.c))
 $(B)/unit/test_store_bounds: $(B)/unit/%: $(B)/host/tests/unit/%.o $(COUNTED) $(B)/libhv.a $(B)/libfakes.a
 	@mkdir -p $(@D)
 	$(call say,CC)
@@ -273,7 +273,7 @@ unit: $(UNIT) ## unit and property tests, on the host
 
 # The configuration parser, the policies and the loader of the image, for scripts: checks a file, and prints it as JSON. It is a
 # part of `make run`, so it links only the few objects that it needs.
-CFGDUMP_C   := tools/cfgdump.c hv/config.c hv/config_check.c hv/shell/script.c hv/vm/load.c $(wildcard hv/lib/*.c) \
+CFGDUMP_C   := tools/cfgdump.c hv/config.c hv/config_check.c hv/shell/script.c hv/vm/load.c $(wildcard common/*.c hv/lib/*.c) \
 	$(wildcard hv/sched/*.c) $(filter labs/%,$(HV_C))
 CFGDUMP_OBJ := $(patsubst %.c,$(B)/host/%.o,$(filter-out $(HOST_SKIP),$(CFGDUMP_C)))
 # The names of the shell's commands, cut out of its tables, to check scripts with. The tables themselves would need all
@@ -324,8 +324,8 @@ sim: $(B)/sim ## the VMs of a file in the simulation, in virtual time (SCENARIO=
 # How fast it is: a release build without assertions of its own, all in one, and one for machines of up to 512 pCPUs.
 RELEASE     := $(filter-out -O2 -g -MMD -MP,$(HOST_CFLAGS)) -O3 -flto -march=native -DNDEBUG -Itests/sim -Iguestlib/include
 RELEASE_SRC := $(addprefix tests/sim/,scale.c sim.c measure.c) $(filter-out hv/sched/machine.c,$(wildcard hv/sched/*.c)) \
-	$(addprefix hv/lib/,timerq.c hist.c parse.c printf.c)
-RELEASE_DEP := $(RELEASE_SRC) $(wildcard hv/sched/*.h hv/lib/*.h tests/sim/*.h tests/sim/wide/lib/*.h)
+	$(addprefix hv/lib/,timerq.c parse.c printf.c) common/format.c common/hist.c
+RELEASE_DEP := $(RELEASE_SRC) $(wildcard common/*.h hv/sched/*.h hv/lib/*.h tests/sim/*.h tests/sim/wide/lib/*.h)
 
 $(B)/release/scale: $(RELEASE_DEP)
 	@mkdir -p $(@D)

@@ -17,7 +17,7 @@
 #include <guest/thread.h>
 #include <netstack/socket.h>
 #include <netstack/start.h>
-#include "hv/lib/hist.h"
+#include "common/hist.h"
 
 #define MAX_WORKERS 16
 #define MOST        16384 /* bytes of a request, and of an answer */

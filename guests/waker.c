@@ -6,7 +6,7 @@
 #include <guest/printf.h>
 #include <guest/string.h>
 #include <guest/thread.h>
-#include "hv/lib/hist.h"
+#include "common/hist.h"
 
 static struct hist late;
 

@@ -59,7 +59,8 @@ def includes(path, text):
         if m:
             beside = os.path.join(os.path.dirname(path), m[1])
             is_beside = os.path.exists(os.path.join(ROOT, beside))
-            yield number, beside if is_beside else "hv/" + m[1], m[1]
+            above = "" if m[1].startswith(("common/", "hv/")) else "hv/"
+            yield number, beside if is_beside else above + m[1], m[1]
 
 
 def symbols(listing):

@@ -32,7 +32,7 @@ check_format() {
 # Each header compiles alone: hypervisor and guest library with their own flags.
 check_headers() {
 	tools/lwip.sh build/lwip >/dev/null || fail "without lwIP the headers of netstack/ cannot be looked at"
-	for f in $(sources 'hv/*.h' 'include/*.h' 'drivers/*.h' 'boot/*.h' 'guestlib/*.h' 'netstack/*.h' 'tests/*.h'); do
+	for f in $(sources 'common/*.h' 'hv/*.h' 'include/*.h' 'drivers/*.h' 'boot/*.h' 'guestlib/*.h' 'netstack/*.h' 'tests/*.h'); do
 		shown "lint: headers: $f"
 		case $f in
 		guestlib/no-libc/*) continue ;; # they are there to fail
@@ -87,7 +87,7 @@ check_cppcheck() {
 	cppcheck --std=c11 --language=c --enable=warning,portability --inline-suppr --error-exitcode=1 -j2 \
 		$(printf -- '--suppress=%s ' $SUPPRESS) --library=gnu \
 		-Iinclude -Ihv -Iguestlib/include -I. -Inetstack \
-		$(sources 'hv/*.c' 'netstack/*.c' 'drivers/*.c' 'guestlib/*.c' 'guests/*.c' 'tools/*.c') |
+		$(sources 'common/*.c' 'hv/*.c' 'netstack/*.c' 'drivers/*.c' 'guestlib/*.c' 'guests/*.c' 'tools/*.c') |
 		while read -r line; do shown "lint: cppcheck: $line"; done || fail "cppcheck"
 	set +o pipefail
 }

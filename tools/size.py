@@ -89,7 +89,8 @@ def git(*args):
 def code_at(commit):
     """{path: lines of code} then; nothing if git does not know it."""
     try:
-        files = git("ls-tree", "-r", "--name-only", commit, "boot", "drivers/uart.c", "drivers/uart.h", "hv", "include").split()
+        files = git("ls-tree", "-r", "--name-only", commit, "boot", "common", "drivers/uart.c", "drivers/uart.h", "hv",
+                    "include").split()
         return {p: code_of(p, git("show", f"{commit}:{p}"))[0] for p in files if p.endswith((".c", ".h", ".asm"))}
     except (OSError, subprocess.CalledProcessError):
         return {}

@@ -2,15 +2,11 @@
 #ifndef HV_LIB_PRINTF_H
 #define HV_LIB_PRINTF_H
 
-#include <stdarg.h>
-#include <takt/types.h>
+#include "common/format.h"
 
-#define PRINTF(fmt, args) __attribute__((format(printf, fmt, args)))
-
-/* %d %u %x %c %s %% with the flags '-', '0' and '#', a width, l and ll; no precision. Always terminates;
- * returns the length it would have had, as C's snprintf does. Named apart so that the host build can test it
- * beside libc's. */
-int hv_vsnprintf(char *buf, size_t size, const char *fmt, va_list ap);
+/* snprintf() and vsnprintf() of the image: common/format.h lists the conversions. They have names of
+ * their own so that the host build can compare them with libc's. */
+int hv_vsnprintf(char *buf, size_t size, const char *fmt, va_list ap) PRINTF(3, 0);
 int hv_snprintf(char *buf, size_t size, const char *fmt, ...) PRINTF(3, 4);
 
 /* The ending of a noun that is counted: "" for one thing, else "s", as in "%u VM%s", n, plural(n). */

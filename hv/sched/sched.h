@@ -15,8 +15,8 @@
 #ifndef HV_SCHED_SCHED_H
 #define HV_SCHED_SCHED_H
 
+#include "common/hist.h"
 #include "lib/cpumask.h"
-#include "lib/hist.h"
 #include "lib/list.h"
 #include "lib/spinlock.h"
 #include "lib/timerq.h"

@@ -2,18 +2,12 @@
 #ifndef HV_X86_TSC_H
 #define HV_X86_TSC_H
 
-#include <takt/types.h>
+#include "common/insn.h"
 
 extern u64 tsc_khz;       /* 0 until calibrated */
 extern u64 tsc_boot;      /* TSC at nanosecond 0 */
 extern u64 tsc_to_ns_mul; /* ns = ticks * mul >> 32 */
 extern u64 ns_to_tsc_mul; /* ticks = ns * mul >> 32 */
-
-static inline u64 rdtsc(void) {
-    u32 lo, hi;
-    __asm__ volatile("rdtsc" : "=a"(lo), "=d"(hi));
-    return (u64)hi << 32 | lo;
-}
 
 static inline u64 tsc_to_ns(u64 ticks) { return (u64)((unsigned __int128)ticks * tsc_to_ns_mul >> 32); }
 

@@ -2,7 +2,7 @@
 #include <stddef.h>
 #include <setjmp.h>
 #include <cmocka.h>
-#include "lib/hist.h"
+#include "common/hist.h"
 
 static void test_percentiles(void **state) {
     static struct hist h;

@@ -1,4 +1,4 @@
-/* Text to the VM's console. %d %i %u %x %p %s %c %% with -, 0, width, precision of strings, and l, ll, z. */
+/* Text to the VM's console. common/format.h lists the conversions. */
 #ifndef GUEST_PRINTF_H
 #define GUEST_PRINTF_H
 

@@ -1,6 +1,6 @@
 /* A log-linear histogram of nanoseconds: 8 buckets an octave, so a percentile is right within 1/8. */
-#ifndef HV_LIB_HIST_H
-#define HV_LIB_HIST_H
+#ifndef COMMON_HIST_H
+#define COMMON_HIST_H
 
 #include <takt/types.h>
 

@@ -1,4 +1,4 @@
-#include "lib/hist.h"
+#include "common/hist.h"
 
 /* Values below 2 * HIST_SUB have a bucket each; from there on, an octave has HIST_SUB buckets, so bucket
  * b holds the values whose top four bits are 8 + b % 8. The last bucket holds all that is larger. */

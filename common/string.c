@@ -1,7 +1,11 @@
-#include "lib/string.h"
+#include "common/string.h"
 
 #include <takt/types.h>
 
+#define ONE_IN_EACH_BYTE 0x0101010101010101ull
+#define TOP_BITS         (ONE_IN_EACH_BYTE << 7)
+
+/* Copies in words of 8 bytes: an emulator takes a step for each element of a string instruction. */
 void *memcpy(void *restrict to, const void *restrict from, size_t n) {
     void *d = to;
     size_t words = n / 8, rest = n % 8;
@@ -19,6 +23,8 @@ void *memmove(void *to, const void *from, size_t n) {
     char *d = to;
     const char *s = from;
 
+    /* A copy that goes upwards overwrites bytes that it has not yet read only if `to` lies within
+     * what is copied. */
     if (d <= s || d >= s + n) return memcpy(to, from, n);
     while (n--) d[n] = s[n];
     return to;
@@ -32,7 +38,7 @@ void *memset(void *to, int c, size_t n) {
                      "mov %3, %%rcx\n\t"
                      "rep stosb"
                      : "+D"(d), "+c"(words)
-                     : "a"((u8)c * 0x0101010101010101ull), "r"(rest)
+                     : "a"((u8)c * ONE_IN_EACH_BYTE), "r"(rest)
                      : "memory");
     return to;
 }
@@ -40,20 +46,30 @@ void *memset(void *to, int c, size_t n) {
 int memcmp(const void *a, const void *b, size_t n) {
     const u8 *x = a, *y = b;
 
-    for (; n >= 8 && *(const u64 *)x == *(const u64 *)y; n -= 8) x += 8, y += 8;
-    for (; n--; x++, y++)
+    while (n >= 8 && *(const u64 *)x == *(const u64 *)y) {
+        x += 8;
+        y += 8;
+        n -= 8;
+    }
+    for (; n; n--, x++, y++)
         if (*x != *y) return *x - *y;
     return 0;
 }
 
+/* Is one of the eight bytes of `word` zero? Subtracting 1 from each byte sets the top bit of those
+ * that were zero. It also sets it in bytes of 0x81 and above; `~word` takes those away. A byte above
+ * a zero one may be reported as well because of the borrow, which does not matter here. */
+static bool has_zero_byte(u64 word) { return ((word - ONE_IN_EACH_BYTE) & ~word & TOP_BITS) != 0; }
+
+/* Reads by words where it can: the shell and the store look at many long strings. A word that is
+ * aligned never lies in two pages, so reading a whole one cannot fault behind the end of the text. */
 size_t strnlen(const char *s, size_t max) {
-    const u64 ones = 0x0101010101010101;
     size_t n = 0;
 
     while (n < max && s[n] && (u64)(s + n) % 8) n++;
-    if ((u64)(s + n) % 8 == 0) /* then by words, none of which lies in two pages */
-        for (const u64 *w = (const u64 *)(s + n); n + 8 <= max && !((*w - ones) & ~*w & ones << 7); n += 8)
-            w++;
+    if ((u64)(s + n) % 8 == 0) {
+        while (n + 8 <= max && !has_zero_byte(*(const u64 *)(s + n))) n += 8;
+    }
     while (n < max && s[n]) n++;
     return n;
 }
@@ -61,8 +77,9 @@ size_t strnlen(const char *s, size_t max) {
 size_t strlen(const char *s) { return strnlen(s, ~0ul); }
 
 int strncmp(const char *a, const char *b, size_t n) {
-    for (; n && *a && *a == *b; n--) a++, b++;
-    return n ? (u8)*a - (u8)*b : 0;
+    for (; n; n--, a++, b++)
+        if (*a != *b || !*a) return (u8)*a - (u8)*b;
+    return 0;
 }
 
 int strcmp(const char *a, const char *b) { return strncmp(a, b, ~0ul); }
