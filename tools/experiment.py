@@ -46,6 +46,33 @@ def commit():
     return {"commit": name, "clean": said("git", "status", "--porcelain") == ""}
 
 
+def image_commit(path):
+    """The commit that an image was built from, as it says itself (hv/lib/version.h): the first digits,
+    with a "+" if files had been changed. None for a program that says nothing of the kind."""
+    symbol = re.search(r"(?m)^ *\d+: ([0-9a-f]+) +(\d+) OBJECT .* (\d+) version_commit$",
+                       said("readelf", "-W", "--syms", path))
+    if not symbol:
+        return None
+    section = re.search(rf"(?m)^ *\[ *{symbol[3]}\] \S+ +\S+ +([0-9a-f]+) ([0-9a-f]+) ",
+                        said("readelf", "-W", "--sections", path))
+    with open(path, "rb") as f:
+        f.seek(int(symbol[1], 16) - int(section[1], 16) + int(section[2], 16))
+        return f.read(int(symbol[2])).rstrip(b"\0").decode("ascii")
+
+
+def warn_of_another_image(tree, image):
+    """Says so if an image (its image_commit()) is not of the commit of this tree, as after a pull
+    without a make. One that was built from changed files is of this tree only while it has changes."""
+    if image is None or image == tree["commit"]:
+        return
+    built_of_changes = image.endswith("+")
+    if not tree["commit"].startswith(image.rstrip("+")) or (built_of_changes and tree["clean"]):
+        changed = " and changed files" if built_of_changes else ""
+        print(f"The image is of commit {image.rstrip('+')}{changed}, but this tree is at commit "
+              f"{tree['commit'][:10]}: the results are the image's. `make` builds it anew.",
+              file=sys.stderr)
+
+
 def compiler(path):
     """The compilers that made an ELF file, as the file itself says; None if it does not. The image says
     nothing of it, but the objects that it was linked from do."""
@@ -106,7 +133,9 @@ def provenance(platform, program, inputs=(), **facts):
               effect, not only those that were changed), trace (its hash)
     """
     paths = sorted({os.path.abspath(p) for p in (program, *inputs, *FIRMWARE.get(platform, ()))})
-    result = {**commit(), "command": shlex.join([os.path.basename(sys.argv[0]), *sys.argv[1:]]),
+    tree, image = commit(), image_commit(program)
+    warn_of_another_image(tree, image)
+    result = {**tree, "image_commit": image, "command": shlex.join([os.path.basename(sys.argv[0]), *sys.argv[1:]]),
               "platform": platform,
               "versions": {"emulator": emulator(platform), "compiler": compiler(program),
                            "lwip": lwip(), "python": python.python_version()},

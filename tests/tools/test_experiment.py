@@ -68,6 +68,44 @@ def test_a_changed_tree_is_not_clean(tmp_path, monkeypatch):
     assert experiment.commit()["clean"] is False
 
 
+@pytest.fixture
+def image(tmp_path):
+    """image(commit) is an ELF file that says it was built from that commit."""
+    def build(commit):
+        source, path = tmp_path / "version.c", tmp_path / f"image-{commit}"
+        source.write_text(f'const char before[] = "x", version_commit[] = "{commit}";\n', encoding="ascii")
+        subprocess.run(["cc", "-nostdlib", "-static", "-Wl,-e0", "-o", path, source], check=True)
+        return str(path)
+    return build
+
+
+@pytest.mark.parametrize("commit", ["0123456789", "0123456789+", "unknown"])
+def test_an_image_says_what_commit_it_is_of(image, commit):
+    assert experiment.image_commit(image(commit)) == commit
+
+
+def test_a_program_without_a_version_has_no_commit(vm_file):
+    assert experiment.image_commit(sys.executable) is None
+    assert experiment.image_commit(vm_file) is None
+
+
+@pytest.mark.parametrize("of_image, clean, told", [
+    ("0123456789", True, ""), ("0123456789", False, ""), ("0123456789+", False, ""),
+    ("0123456789+", True, "commit 0123456789 and changed files"), ("9876543210", True, "commit 9876543210,"),
+    ("9876543210+", False, "commit 9876543210 and changed files"), ("unknown", True, "commit unknown,")])
+def test_an_image_of_another_commit_is_told(image, monkeypatch, capsys, of_image, clean, told):
+    monkeypatch.setattr(experiment, "commit", lambda: {"commit": "0123456789" * 4, "clean": clean})
+    assert experiment.provenance("bochs", image(of_image))["image_commit"] == of_image
+    said = capsys.readouterr().err
+    assert told in said and bool(told) == bool(said)
+
+
+def test_an_image_from_outside_a_repository_is_not_told(image, monkeypatch, capsys):
+    monkeypatch.setattr(experiment, "commit", lambda: {"commit": "unknown", "clean": None})
+    experiment.provenance("bochs", image("unknown"))
+    assert capsys.readouterr().err == ""
+
+
 def test_outside_a_repository_the_commit_is_unknown(tmp_path, monkeypatch):
     monkeypatch.setattr(machine, "ROOT", str(tmp_path))
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
