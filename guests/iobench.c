@@ -131,7 +131,7 @@ int main(void) {
     rounds = (u32)cmdline_u64("rounds", 16);
     if (net_start((u32)bufs)) guest_panic("no network");
     printf("BENCH net_bytes %lu\n",
-           (u64)((before - page_count_free()) * PAGE_SIZE - (bufs + ring) * NET_BUF_SIZE));
+           (u64)((before - page_count_free()) * PAGE_SIZE - (bufs + ring) * (NET_BUF_SIZE + NET_BUF_HEAP)));
     if (!cmdline_has("to")) return serve();
     s = net_connect(net_cmdline_ip("to", 0), PORT, NULL);
     nr_stamps = 0;

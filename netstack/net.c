@@ -17,12 +17,11 @@
 
 /* The heap of lwIP has three shares. HEAP_CONNECTIONS is for control blocks and for SYN, FIN and
  * acknowledgements. What is sent is limited by tcp.c (NET_SENT_*). Of what is received, lwIP keeps a
- * struct tcp_seg in the heap for each segment beyond a gap, so there is a block for each buffer.
+ * struct tcp_seg in the heap for each segment beyond a gap, so each buffer has NET_BUF_HEAP bytes.
  * Without these limits peers who hold gaps open, or acknowledge nothing, would fill the heap, and
  * nobody else would get a connection. */
 #define HEAP_CONNECTIONS (64u << 10)
 #define HEAP_SENT        ((NET_SENT_ALL + NET_SOCKETS * NET_SENT_EACH) * NET_SENT_PBUF)
-#define HEAP_PER_BUF     64u /* struct tcp_seg with its header in heap.c */
 
 struct net net;
 
@@ -164,7 +163,7 @@ static err_t netif_up(struct netif *netif) {
 /* ---- start ---- */
 
 int net_init(const struct net_config *config, const struct net_host *host) {
-    size_t heap = HEAP_CONNECTIONS + HEAP_SENT + (size_t)config->bufs * HEAP_PER_BUF;
+    size_t heap = HEAP_CONNECTIONS + HEAP_SENT + (size_t)config->bufs * NET_BUF_HEAP;
     ip4_addr_t ip = { lwip_htonl(config->ip) }, mask = { lwip_htonl(config->mask) },
                gateway = { lwip_htonl(config->gateway) };
     struct net_buf *nb;

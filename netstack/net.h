@@ -80,6 +80,7 @@ void net_set_early_ack(bool on);          /* takes effect with the next segment 
 /* ---- received frames ---- */
 
 #define NET_BUF_SIZE  2048
+#define NET_BUF_HEAP  64 /* of lwIP's heap for each buffer: struct tcp_seg, with its header in heap.c */
 #define NET_BUF_ROOM  (NET_BUF_SIZE - 128)
 #define NET_BUFS_KEPT 32 /* buffers that no socket gets, so that segments without data are always served */
 
