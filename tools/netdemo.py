@@ -159,11 +159,12 @@ def until_it_ends(platform):
     return lambda m: m.wait(timeout=WALL[platform])[0]
 
 
-def boot(name, config, script, platform, cpus, reader, com2=None, wait=None):
+def boot(name, config, script, platform, cpus, reader, com2=None, wait=None, first=""):
     """What `reader` makes of what a machine with that VM file and that script has printed when it
     ends; "knobs" are the parameters that were in effect. `com2`: a path for what COM2 prints.
-    `wait`: waits for something else than the end, and returns what came."""
-    directory, iso = image(name, config, knob_script(config) + script)
+    `wait`: waits for something else than the end, and returns what came. `first`: commands that cannot
+    wait until the parameters are printed, which takes a serial line one to two seconds."""
+    directory, iso = image(name, config, first + knob_script(config) + script)
     with machine.Machine(platform, iso, cpus=cpus, directory=directory, com2=com2) as m:
         how = (wait or until_it_ends(platform))(m)
         serial = m.serial()

@@ -145,6 +145,12 @@ def read_events(text, trace):
         raise LookupError("source")
     if trace.lost or trace.gaps:
         raise LookupError(f"all of the trace: {trace.lost} records were lost")
+    sent = re.search(r"\[ *(\d+\.\d+)\] server: load: tcp \d+ bytes in (\d+) ns", text)
+    if not sent:
+        raise LookupError("server")
+    begin = float(sent[1]) - int(sent[2]) / 1e9
+    if not trace.records or min(r.ns for r in trace.records) / 1e9 > begin:
+        raise LookupError(f"all of the trace: it begins after the traffic, which began at {begin:.3f} s")
     rows = {(r["direction"], r["to"]): r for r in event_times.directions(trace, text)}
     there, back = rows["to", "iodom"], rows["from", "server"]
     return {"goodput_mbps": netdemo.mbps(got, "tcp"), "events_to_driver_domain": there["events"],
@@ -152,8 +158,10 @@ def read_events(text, trace):
             "ms_per_mb_to_vm": round(back["us_per_mb"] / 1000, 3)}
 
 
-# A trace is sent by COM2 when the traffic is over. Then nobody computes any more, so that it is quick.
-EVENTS = ("@450ms trace start event\n+0ms wait server 60s\n+0ms trace stop\n+0ms destroy source\n"
+# The trace begins before the traffic, and is sent by COM2 when that is over. Then nobody computes any
+# more, so that it is quick.
+EVENTS_FIRST = "@350ms trace start event\n"
+EVENTS = ("+0ms wait server 60s\n+0ms trace stop\n+0ms destroy source\n"
           "+0ms destroy hog-1\n+0ms destroy hog-2\n+0ms destroy hog-3\n+10ms trace stream com2\n+600s poweroff\n")
 
 
@@ -172,7 +180,8 @@ def run_events(name, config):
         return "it ended before the trace had come"
 
     return netdemo.boot(name, config, EVENTS, PLATFORM, PCPUS,
-                        lambda text: read_events(text, tracestream.load(path)), path, all_of_it_has_come)
+                        lambda text: read_events(text, tracestream.load(path)), path, all_of_it_has_come,
+                        EVENTS_FIRST)
 
 
 COLUMNS = ("experiment", "setup", "vms", "seed", "warm_up_s")

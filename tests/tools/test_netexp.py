@@ -32,17 +32,38 @@ def test_read():
 def test_read_events():
     class Trace:
         lost, gaps, vms, records = 0, 0, {1: ("iodom", 1), 2: ("server", 1)}, [
-            netexp.tracestream.Record(0, netexp.tracestream.EVTCHN_TAKE, 0, who << 16, 3, ns, 0, 0)
+            netexp.tracestream.Record(1_000_000, netexp.tracestream.EVTCHN_TAKE, 0, who << 16, 3, ns, 0, 0)
             for who, ns in ((1, 2_000_000), (1, 1_000_000), (2, 9_000_000))]
 
-    text = ("iodom: iodom: server.0: in=1 in_bytes=1048576 out=2 out_bytes=524288\n"
+    text = ("[    0.501000] server: load: tcp 1000000 bytes in 500000000 ns, end 0\n"
+            "iodom: iodom: server.0: in=1 in_bytes=1048576 out=2 out_bytes=524288\n"
             "iodom: iodom: source.0: in=1 in_bytes=524288\nsource: iperf: tcp 1000000 bytes in 4000000000 ns\n")
     assert netexp.read_events(text, Trace) == {
         "goodput_mbps": 2.0, "events_to_driver_domain": 2, "ms_per_mb_to_driver_domain": 2.0, "events_to_vm": 1,
         "ms_per_mb_to_vm": 6.0}
+    with pytest.raises(LookupError, match="begins after the traffic, which began at 0.000 s"):
+        netexp.read_events(text.replace("0.501000", "0.500500"), Trace)
     Trace.lost = 3
     with pytest.raises(LookupError, match="3 records were lost"):
         netexp.read_events(text, Trace)
+
+
+def test_a_trace_begins_before_all_parameters_are_printed(monkeypatch, tmp_path):
+    """They are some 30 KB, for which a serial line of 115,200 baud takes 2.6 s."""
+    scripts = []
+
+    def image(name, config, script):
+        scripts.append(script)
+        raise clients.Failed("this test boots nothing")
+
+    monkeypatch.setattr(machine, "BUILD", str(tmp_path))
+    monkeypatch.setattr(netdemo, "image", image)
+    for setup in netexp.SETUPS["events"]:
+        with pytest.raises(clients.Failed):
+            netexp.run("events", setup, 4)
+    for script in scripts:
+        assert "param -j=pool-core" in script
+        assert script.index("trace start event") < script.index("param -j")
 
 
 def made(seed, goodput, warm_up=0.5, setup="hardened", vms=4):
