@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Every check of the sources that needs no machine. Prints what is wrong, exits 1 if anything is.
-#   tools/lint.sh [format|headers|width|golf|floors|cppcheck|scripts|mutants|words]...      all by default
+#   tools/lint.sh [CHECK]...      CHECK: warnings format headers width golf floors cppcheck scripts mutants words
+# All checks by default.
 set -u
 cd "$(dirname "$0")/.."
 CC=${CC:-gcc}
@@ -29,6 +30,17 @@ check_format() {
 	done
 }
 
+# No warning of the compiler. What `make` has built stays as it is: this is built in a directory of its own, unless
+# make was told anyway to take warnings for errors, as `make check` does.
+check_warnings() {
+	dir=build/warnings
+	[ -z "${WERROR:-}" ] || dir=build
+	shown "lint: warnings: building"
+	tools/lwip.sh build/lwip >/dev/null || fail "without lwIP what needs netstack/ cannot be compiled"
+	out=$(make -s -j2 B=$dir LWIP=build/lwip WERROR=-Werror all unit-build $dir/sim $dir/machine-check 2>&1 >/dev/null) ||
+		fail "the compiler warns:"$'\n'"$(grep -m20 -E 'error|Error' <<<"$out")"
+}
+
 # Each header compiles alone: hypervisor and guest library with their own flags.
 check_headers() {
 	tools/lwip.sh build/lwip >/dev/null || fail "without lwIP the headers of netstack/ cannot be looked at"
@@ -54,7 +66,7 @@ too_wide() { # COLUMNS FILES...
 }
 
 check_width() {
-	out=$(too_wide 110 '*.c' '*.h' '*.asm' '*.inc' '*.ld'; too_wide 135 '*.py' '*.sh' Makefile)
+	out=$(too_wide 110 '*.c' '*.h' '*.asm' '*.inc' '*.ld'; too_wide 135 '*.py' '*.sh' '*.mk' Makefile)
 	[ -z "$out" ] || fail "lines that are too long:"$'\n'"$out"
 	out=$(sources '*.c' '*.h' '*.asm' '*.py' '*.sh' '*.md' '*.cfg' | xargs grep -nE '[[:space:]]+$')
 	[ -z "$out" ] || fail "blanks at the end of lines:"$'\n'"$out"
@@ -112,7 +124,7 @@ check_words() {
 	[ -z "$out" ] || fail "left-overs:"$'\n'"$out"
 }
 
-[ $# -gt 0 ] || set -- format headers width golf floors cppcheck scripts mutants words
+[ $# -gt 0 ] || set -- warnings format headers width golf floors cppcheck scripts mutants words
 for what in "$@"; do shown "lint: $what"; "check_$what"; done
 shown
 [ $bad = 0 ] && echo "lint: clean ($*)"

@@ -101,7 +101,7 @@ def commands(test):
         return make + [f"build/unit/{test}"], [f"build/unit/{test}"]
     name, _, platform = test.partition("@")
     if os.path.exists(os.path.join(ROOT, "tests", "guest", name + ".c")):
-        return make + ["all"], ["make", "-s", "test-guest", f"PLATFORM={platform or 'qemu'}", f"GUEST={name}"]
+        return make + ["with-lwip"], ["make", "-s", "test-guest", f"PLATFORM={platform or 'qemu'}", f"GUEST={name}"]
     if test == "demo":
         return make + ["iso"], ["make", "-s", "demo", f"PLATFORM={platform or 'qemu'}"]
     path = test.split("::")[0]

@@ -1,4 +1,5 @@
-"""The Makefile: what is built anew, and when. Compiler and linker are fakes that write down their arguments."""
+"""The Makefile and mk/*.mk: what is built anew, and when. Compiler, assembler and linker are fakes
+that write down their arguments."""
 import os
 import re
 import subprocess
@@ -14,45 +15,61 @@ while [ $# -gt 1 ]; do [ "$1" != -o ] || echo "$all" > "$2"; shift; done
 """
 
 
+def clean():
+    """The environment without what a make above this test has put there."""
+    return {k: v for k, v in os.environ.items() if not k.startswith(("MAKE", "MFLAGS", "WERROR"))}
+
+
+def dry(*words):
+    """What `make -n` says that it would do, its sub-makes included."""
+    done = subprocess.run(["make", "-n", "CC=cc", *words], cwd=ROOT, env=clean(), capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    return done.stdout
+
+
 @pytest.fixture
 def make(tmp_path, monkeypatch):
-    """make(VARIABLE=value ...) makes the image and returns the names of the objects that it was linked from."""
+    """make(VARIABLE=value ...) makes the image, or another `target`, and returns the names of the
+    objects that it was linked from."""
     tools = tmp_path / "bin"
     tools.mkdir()
-    for name in ("cc", "ld", "nasm", "nm"):
+    for name in ("cc", "ld", "nasm", "nm", "ar"):
         (tools / name).write_text(FAKE)
         (tools / name).chmod(0o755)
     monkeypatch.setenv("PATH", f"{tools}:{os.environ['PATH']}")
     build = tmp_path / "build"
 
-    def run(*options, **variables):
+    def run(*options, target=IMAGE, **variables):
         variables = {"CC": "cc", "NASM": "nasm", "B": build, **variables}
         words = [f"{name}={value}" for name, value in variables.items()]
-        env = {k: v for k, v in os.environ.items() if not k.startswith(("MAKE", "MFLAGS"))}
-        done = subprocess.run(["make", "-j2", *options, *words, str(build / IMAGE)], cwd=ROOT, env=env,
+        done = subprocess.run(["make", "-j2", *options, *words, str(build / target)], cwd=ROOT, env=clean(),
                               capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
         run.said = done.stdout.splitlines()
-        return set(re.findall(r"image/(\S+)\.o", (build / IMAGE).read_text()))
+        if target.endswith(".a"):
+            return None
+        return set(re.findall(r"(?:image|host)/(\S+)\.o", (build / target).read_text()))
 
     run.build = build
     return run
 
 
-def compiled(make):
-    """{object: when it was compiled} of all that are compiled from C."""
-    image = make.build / "image"
-    return {path: path.stat().st_mtime_ns for path in image.rglob("*.o")
-            if os.path.exists(os.path.join(ROOT, path.relative_to(image).with_suffix(".c")))}
+def compiled(make, suffix=".c", directory="image"):
+    """{object: when it was compiled} of all objects of sources of this kind."""
+    top = make.build / directory
+    return {path: path.stat().st_mtime_ns for path in top.rglob("*.o")
+            if os.path.exists(os.path.join(ROOT, path.relative_to(top).with_suffix(suffix)))}
 
 
-def test_an_image_has_the_policies_that_were_asked_for_last(make):
+@pytest.mark.parametrize("target", [IMAGE, "cfgdump"])
+def test_a_program_has_the_policies_that_were_asked_for_last(make, target):
     labs = {"labs/lottery", "labs/policies", "labs/stride"}
-    plain = make()
+    plain = make(target=target)
     assert not plain & labs
-    assert make(LABS="labs/stride.c") == plain | labs
-    assert make() == plain
-    assert make(LABS="labs/stride.c") == plain | labs
+    assert make(target=target, LABS="labs/stride.c") == plain | labs
+    assert make(target=target) == plain
+    assert make(target=target, LABS="labs/stride.c") == plain | labs
 
 
 def test_an_image_with_one_policy_of_labs_has_all_that_the_list_names(make, tmp_path):
@@ -70,6 +87,41 @@ def test_other_flags_compile_anew_and_the_same_ones_do_not(make):
     after = compiled(make)
     assert len(before) > 50 and before.keys() == after.keys()
     assert not [path for path in before if after[path] == before[path]]
+
+
+@pytest.mark.parametrize("target, suffix, directory, change", [
+    (IMAGE, ".asm", "image", {"NASM": "nasm -w"}),
+    ("libguest.a", ".c", "guestlib", {"CC": "cc -DOTHER"}),
+    ("libhv.a", ".c", "host", {"CC": "cc -DOTHER"}),
+    ("libhv.a", ".c", "host", {"WERROR": "-Werror"}),
+])
+def test_every_object_depends_on_its_flags(make, target, suffix, directory, change):
+    make(target=target)
+    before = compiled(make, suffix, directory)
+    make(target=target)
+    assert before and compiled(make, suffix, directory) == before
+    make(target=target, **change)
+    after = compiled(make, suffix, directory)
+    assert not [path for path in before if after[path] == before[path]]
+
+
+def test_warnings_end_a_build_only_in_make_check(tmp_path):
+    compilers = [line for line in dry("all", f"B={tmp_path}").splitlines() if line.startswith("cc ")]
+    assert len(compilers) > 50 and not [line for line in compilers if "-Werror " in line]
+    compilers = [line for line in dry("check", f"B={tmp_path}").splitlines() if line.startswith("cc ")]
+    warned = [line for line in compilers if "-Wall" in line]
+    assert len(warned) > 50 and not [line for line in warned if "-Werror " not in line]
+
+
+def test_a_build_gets_nothing_from_the_network(tmp_path):
+    said = dry("all", f"B={tmp_path}")
+    assert "lwip.sh" not in said and "the guests with a network stack are left out" in said
+    assert "lwip.sh" in dry("lwip", f"B={tmp_path}")
+
+
+def test_a_make_that_is_started_by_a_rule_shares_the_jobs_of_the_one_above(tmp_path):
+    assert "make -j2 all" in dry("test-needs", f"B={tmp_path}")
+    assert "make  all" in dry("-j2", "test-needs", f"B={tmp_path}")  # dry() sees that nothing is warned of
 
 
 @pytest.mark.parametrize("word, expected", [
@@ -116,9 +168,7 @@ def test_a_person_can_have_whole_commands_or_silence(make):
 
 @pytest.mark.parametrize("goal", ["run", "run-gdb"])
 def test_an_image_to_run_does_not_replace_that_of_make_iso(goal, tmp_path):
-    env = {k: v for k, v in os.environ.items() if not k.startswith(("MAKE", "MFLAGS"))}
-    done = subprocess.run(["make", "-n", goal, f"B={tmp_path}"], cwd=ROOT, env=env, capture_output=True,
-                          text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.count(f"{tmp_path}/run.iso") == 2  # it is made, and booted
-    assert "takt.iso" not in done.stdout
+    said = dry(goal, f"B={tmp_path}")
+    assert f"tools/mkiso.sh {tmp_path}/run.iso" in said
+    assert re.search(rf"tools/machine.py .* {tmp_path}/run.iso", said)
+    assert "takt.iso" not in said

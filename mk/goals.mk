@@ -1,0 +1,149 @@
+# What a person asks for. Each goal first installs what it needs and misses (tools/deps.sh says
+# what, and why), then builds, then runs a program of tools/.
+
+EMULATOR := $(if $(filter bochs,$(PLATFORM)),bochs,qemu)
+MACHINE  := --cpus $(CPUS) --memory $(MEMORY)
+
+# All that goes into an image, and before that lwIP if it can be had. It comes through the network,
+# so it is got here and by `make lwip` alone. Where it cannot be had, the guests that need it are
+# left out.
+with-lwip:
+	@tools/lwip.sh $(LWIP) || true
+	@$(MAKE) $(J) all
+
+run: ## build and boot; a live table, any key leaves for the shell (PLATFORM=auto|kvm|qemu|bochs VMS=file.cfg CPUS=2)
+	@tools/deps.sh build $(EMULATOR)
+	@$(MAKE) with-lwip
+	@$(MAKE) iso ISO=$(RUN_ISO) MENU= MKISO_ARGS="$(MACHINE) $(MKISO_ARGS)"
+	@$(PYTHON) tools/machine.py run --platform $(PLATFORM) $(MACHINE) $(RUN_ISO)
+
+demo: ## ten virtual seconds of the same without a person: exit 0 if every vCPU got its share (FAULT=ignore_weight)
+	@tools/deps.sh build $(EMULATOR)
+	@$(MAKE) with-lwip
+	@$(PYTHON) tools/demo.py --platform $(PLATFORM) $(MACHINE) --vms $(VMS) $(if $(FAULT),--fault $(FAULT))
+
+# ---- tests ----------------------------------------------------------------------------------------------------------
+
+PYTEST := $(PYTHON) -m pytest -o cache_dir=$(abspath $(B))/pytest -q
+# What fails (and only if tests failed, which is status 1) is run once more, in boots of its own:
+# the host may have had other things to do.
+pytest-twice = $(PYTEST) $(1) || { test $$? = 1 && echo 'once more:' && $(PYTEST) --last-failed $(1); }
+# Tests that judge by the host's clock (`alone`) run one after another. The others run side by side,
+# among them all that run in Bochs, in virtual time. There is one worker more than CPUs, because
+# many tests spend a part of their time waiting.
+pytest-all = @failed=0; \
+    $(call pytest-twice,tests -m 'alone and not bochs' --durations=20 $(1)) || failed=1; \
+    $(call pytest-twice,tests -m 'bochs or not alone' -n $$(($$(nproc) + 1)) --dist loadfile --durations=20 $(1)) || failed=1; \
+    exit $$failed
+
+test-needs:
+	@tools/deps.sh build qemu bochs test net clients store
+	@$(MAKE) lwip
+	@$(MAKE) $(J) all unit-build $(B)/machine-check $(B)/sim $(B)/takt-checked.elf
+test-guest: ## guest tests alone (PLATFORM=qemu|bochs, GUEST=name)
+	@$(PYTEST) tests/guest $(if $(filter-out auto,$(PLATFORM)),--platform $(PLATFORM)) $(if $(GUEST),-k '$(GUEST)')
+pytest:
+	@$(PYTEST) $(TESTS)
+
+test: ## unit tests, guest tests on QEMU and Bochs, system tests; under ten minutes on two cores
+	@$(MAKE) test-needs
+	@$(MAKE) unit
+	$(call pytest-all,)
+
+# Here a warning of the compiler is an error, also in what the tests build. It takes two hours, so a
+# part that fails does not keep the others from being seen.
+CHECKS := lint fuzz tsan unit size test-long fresh
+check: export WERROR := -Werror
+check: ## also the long ones: soak, fuzz for a bounded time, boot by UEFI, every lint, fresh systems
+	@tools/deps.sh build qemu bochs test net clients store check lab
+	@$(MAKE) test-needs
+	@failed=; for part in $(CHECKS); do $(MAKE) $$part || failed="$$failed $$part"; done; \
+	    [ -z "$$failed" ] || { echo "make check: these parts failed:$$failed"; exit 1; }
+
+test-long:
+	$(call pytest-all,--long)
+
+fresh: ## demo, run, test and lint on fresh systems of each release: an hour, needs root (RELEASES=debian13)
+	@tools/fresh.sh $(RELEASES)
+
+fuzz: $(FUZZ) ## every fuzz target for FUZZ_TIME seconds
+	@$(PYTHON) tests/fuzz/seeds.py $(B)/fuzz/seeds
+	@for t in $(FUZZ); do n=$${t##*/}; d=; echo "$$n: for $(FUZZ_TIME) s"; \
+	    mkdir -p $(B)/fuzz/corpus/$$n; \
+	    if [ -f tests/fuzz/$$n.dict ]; then d=-dict=tests/fuzz/$$n.dict; fi; \
+	    seeds=$$(find tests/fuzz/seeds $(B)/fuzz/seeds -name $$n); \
+	    $$t $$d -max_total_time=$(FUZZ_TIME) -timeout=10 -rss_limit_mb=2048 -print_final_stats=1 \
+	        -artifact_prefix=$(B)/fuzz/ $(B)/fuzz/corpus/$$n $$seeds > $(B)/fuzz/$$n.log 2>&1 || \
+	        { tail -40 $(B)/fuzz/$$n.log; exit 1; }; \
+	    echo "$$n: $$(sed -n 's/.*executed_units: *//p' $(B)/fuzz/$$n.log) inputs, no finding"; done
+
+lint: ## clang-format, cppcheck, compiler warnings, headers alone, line width, floors, faults out of date
+	@tools/lint.sh
+
+mutants: ## each fault of tests/mutants.txt must turn its test red: hours (tools/mutants.py NAME: one)
+	@$(PYTHON) tools/mutants.py
+
+# ---- experiments ----------------------------------------------------------------------------------------------------
+
+bench: ## what each operation costs in instructions, sizes, decisions, against the budgets (N=10000 iterations)
+	@tools/deps.sh build qemu net cost
+	@$(MAKE) lwip
+	@$(MAKE) $(J) all
+	@$(PYTHON) tools/bench.py $(if $(N),-n $(N))
+
+trace: ## records the scheduler for a second and draws who ran where: build/results/trace.png, .json (VMS= PLATFORM= SECONDS=1)
+	@tools/deps.sh build $(EMULATOR) picture
+	@$(MAKE) with-lwip
+	@$(PYTHON) tools/taketrace.py --platform $(PLATFORM) $(MACHINE) --vms $(VMS) $(if $(SECONDS),--seconds $(SECONDS))
+
+# With LABS the image that knows your policy is built in a directory of its own, and the usual one
+# stays as it is.
+COMPARE_ON := $(if $(filter sim,$(PLATFORM)),,$(if $(filter qemu kvm,$(PLATFORM)),$(PLATFORM),bochs))
+compare: ## the papers' policies side by side, in the simulation and on Bochs (PLATFORM=sim|bochs|qemu|kvm SEEDS= POLICY= LABS=)
+	@tools/deps.sh build $(subst kvm,qemu,$(COMPARE_ON)) cost compare
+	@$(MAKE) $(J) LABS= all $(B)/sim
+	@$(if $(LABS),$(MAKE) $(J) B=$(B)/labs $(B)/labs/takt.elf $(B)/labs/cfgdump)
+	@$(PYTHON) tools/compare.py $(addprefix --platform ,sim $(COMPARE_ON)) $(addprefix --policy ,$(POLICY)) \
+	    $(if $(SEEDS),--seeds $(SEEDS)) $(if $(LABS),--hv $(B)/labs/takt.elf)
+
+net-demo: ## a server's TCP, UDP and echo among VMs that compute, by the host's ping and iperf (PLATFORM=bochs: in virtual time)
+	@tools/deps.sh build net $(EMULATOR) $(if $(filter qemu,$(EMULATOR)),clients)
+	@$(MAKE) lwip
+	@$(MAKE) $(J) all
+	@$(PYTHON) tools/netdemo.py --platform $(PLATFORM) $(if $(SEEDS),--runs $(SEEDS))
+
+net-experiments: ## UDP and TCP goodput of a VM among others, from Credit to early ACKs, on Bochs, five seeds (SEEDS=n)
+	@tools/deps.sh build net bochs
+	@$(MAKE) lwip
+	@$(MAKE) $(J) all
+	@$(PYTHON) tools/netexp.py $(if $(SEEDS),--seeds $(SEEDS))
+
+store-bench: $(B)/store-bench ## the store's operations a second, beside Debian's xenstored where that runs
+	@tools/store-bench.sh
+
+store-demo: ## the store: guests, the shell, XenStore's own clients and pyxs see one tree; must all hold
+	@tools/deps.sh build qemu store
+	@$(MAKE) $(J) all
+	@$(PYTHON) tools/storedemo.py
+
+sriov-demo: ## VMs with virtual functions of two network cards, confined by VT-d, and what SC and ACA make of them; must all hold
+	@tools/deps.sh build qemu net
+	@$(MAKE) lwip
+	@$(MAKE) $(J) all
+	@$(PYTHON) tools/sriovdemo.py
+
+run-gdb: ## QEMU waits for gdb, which is started with the image's symbols
+	@tools/deps.sh build qemu debug
+	@$(MAKE) with-lwip
+	@$(MAKE) iso ISO=$(RUN_ISO) MENU=
+	@$(PYTHON) tools/machine.py watch --platform qemu --gdb --timeout 86400 $(MACHINE) --dir $(B)/run/gdb $(RUN_ISO) & m=$$!; \
+	    trap 'kill $$m 2>/dev/null' EXIT; sleep 1; \
+	    gdb -q -ex 'target remote :1234' -ex 'hbreak hv_main' -ex continue $(B)/takt.elf
+
+machines: ## what Takt says of real machines, by their CPUID, MSRs, tables and PCI (MACHINES=directory or file)
+	@tools/deps.sh build
+	@$(MAKE) $(J) $(B)/machine-check
+	@$(PYTHON) tools/machines.py --json $(B)/results/machines.json $(MACHINES)
+
+.PHONY: with-lwip run demo test-needs test-guest pytest test check test-long fresh fuzz lint mutants bench trace compare \
+	net-demo net-experiments store-bench store-demo sriov-demo run-gdb machines
