@@ -1,8 +1,9 @@
 /* The scheduler core: states, switching, waking, blocking, pausing, affinity, migration.
  *
- * What a vCPU may do is told by its flags (blocked, parked, migrating, its VM's pause count); sched_update()
- * draws the consequences for its state and for the policy's queue. A vCPU that is current on a pCPU is left
- * alone by everybody else: that pCPU is kicked, and sched_run() takes it off. */
+ * Flags say what a vCPU may do: blocked, parked, migrating, and its VM's pause count. After each
+ * change of a flag sched_update() draws the consequences for the vCPU's state and for the
+ * policy's queue. A vCPU that is current on a pCPU is the exception: its registers are in that
+ * pCPU, so nobody else touches it. The pCPU is kicked, and its sched_run() takes the vCPU off. */
 #include <takt/errno.h>
 #include "lib/string.h"
 #include "sched/core.h"
@@ -12,8 +13,8 @@ struct spinlock sched_lock;
 struct sched_cpu sched_cpus[TAKT_MAX_CPUS];
 void (*sched_state_hook)(struct sched_vcpu *v, u64 now);
 
-/* The pool of a dom or of a pCPU changes under the locks of both pools, so it is looked at again once
- * locked. */
+/* The pool of a VM or of a pCPU changes only under the locks of both pools. So if *where still
+ * names this pool when its lock has been taken, it will not change until the lock is given back. */
 struct sched_pool *sched_enter(struct sched_pool *const *where) {
     struct sched_pool *p;
 
@@ -32,7 +33,7 @@ struct sched_pool *sched_enter(struct sched_pool *const *where) {
 
 /* ---- tracing and recording ---- */
 
-static u32 sequence; /* of inputs to all pools */
+static u32 sequence; /* number of the last input to any pool */
 
 void sched_trace_slow(const struct sched_pool *p, const struct sched_vcpu *v, u16 event, u32 a, u32 b,
                       u64 c) {
@@ -40,6 +41,7 @@ void sched_trace_slow(const struct sched_pool *p, const struct sched_vcpu *v, u1
 }
 
 void sched_record(struct sched_pool *p, u16 event, u32 kind, u32 who, u32 small, u64 arg) {
+    if (p->id < SCHED_MAX_POOLS) ASSERT_HELD(&p->lock); /* the pool that stands for none has no lock */
     if (event == TRC_SCHED_INPUT) p->sequence = __atomic_add_fetch(&sequence, 1, __ATOMIC_RELAXED);
     trace_write(machine_cpu(), p->now, event, who, kind | p->id << 8 | small << 16, p->sequence, (u32)arg,
                 (u32)(arg >> 32));
@@ -47,7 +49,7 @@ void sched_record(struct sched_pool *p, u16 event, u32 kind, u32 who, u32 small,
 
 /* ---- states ---- */
 
-static void set_state(struct sched_pool *p, struct sched_vcpu *v, enum run_state state) {
+static void set_run_state(struct sched_pool *p, struct sched_vcpu *v, enum run_state state) {
     u64 spent = p->now - v->since;
 
     if (state == v->state) return;
@@ -61,7 +63,9 @@ static void set_state(struct sched_pool *p, struct sched_vcpu *v, enum run_state
 /* The state of a vCPU that is not running. */
 static enum run_state state_off_cpu(const struct sched_vcpu *v) {
     if (v->blocked) return RS_BLOCKED;
-    return v->parked || (!sched_is_idle(v) && v->dom->paused) ? RS_OFFLINE : RS_RUNNABLE;
+    if (v->parked) return RS_OFFLINE;
+    if (!sched_is_idle(v) && v->dom->paused) return RS_OFFLINE;
+    return RS_RUNNABLE;
 }
 
 static bool is_current(const struct sched_vcpu *v) { return sched_cpus[v->cpu].current == v; }
@@ -69,11 +73,12 @@ static bool is_current(const struct sched_vcpu *v) { return sched_cpus[v->cpu].c
 void sched_update(struct sched_pool *p, struct sched_vcpu *v, enum sched_why why) {
     bool may = sched_runnable(v);
 
+    ASSERT_HELD(&p->lock);
     if (is_current(v)) {
         if (!may) sched_kick(p, v->cpu);
         return;
     }
-    set_state(p, v, state_off_cpu(v));
+    set_run_state(p, v, state_off_cpu(v));
     if (!may) {
         sched_unqueue(p, v);
     } else if (!v->queued) {
@@ -83,18 +88,19 @@ void sched_update(struct sched_pool *p, struct sched_vcpu *v, enum sched_why why
 }
 
 void sched_unqueue(struct sched_pool *p, struct sched_vcpu *v) {
+    ASSERT_HELD(&p->lock);
     if (v->queued && p->policy->sleep) p->policy->sleep(p, v);
     v->queued = false;
 }
 
 /* ---- running ---- */
 
-static void slice_end(struct timer *t, u64 now) {
+static void slice_over(struct timer *t, u64 now) {
     machine_kick((u32)(container_of(t, struct sched_cpu, slice) - sched_cpus));
 }
 
-/* Does `prev`, which could run on, lose the pCPU before its slice is over? The slice's timer is
- * queued until it is over. */
+/* Does `prev`, which could run on, lose the pCPU before its slice is over? The timer of the
+ * slice is queued until then. */
 static bool is_preempted(const struct sched_cpu *c, const struct sched_vcpu *prev) {
     return !sched_is_idle(prev) && sched_runnable(prev) && !prev->yielded && c->slice.queued;
 }
@@ -105,12 +111,12 @@ static void switch_to(struct sched_pool *p, struct sched_cpu *c, u32 cpu, struct
 
     sched_trace(p, next, TRC_SWITCH, sched_who(prev), (u32)MIN(p->now - prev->since, 0xffffffffu), slice);
     if (is_preempted(c, prev)) prev->preemptions++;
-    set_state(p, prev, state_off_cpu(prev));
+    set_run_state(p, prev, state_off_cpu(prev));
     if (next->woken_at) {
         hist_add(&next->wake_latency, p->now - next->woken_at);
         next->woken_at = 0;
     }
-    set_state(p, next, RS_RUNNING);
+    set_run_state(p, next, RS_RUNNING);
     next->switches++;
     __atomic_store_n(&next->on_cpu, cpu, __ATOMIC_RELAXED);
     c->current = next;
@@ -121,19 +127,30 @@ struct sched_vcpu *sched_run(u32 cpu) {
     struct sched_vcpu *prev = c->current, *next;
     struct sched_pool *p = sched_enter(&c->pool);
     struct sched_pick pick;
-    bool idle = sched_is_idle(prev);
+    u32 who;
 
     if (!p) return prev;
     record_input(p, IN_RUN, TRACE_NOBODY, 0, cpu);
-    if (!idle) prev->queued = sched_runnable(prev);
-    /* A pCPU that decides is not idle: a policy that looks for an idle pCPU for somebody else would
-     * kick this one, and so make it decide twice while another idle pCPU sleeps on. */
+    /* A pCPU that decides is not idle. If it were marked so, a policy that looks for an idle
+     * pCPU for another vCPU could kick this one: it would decide twice, and an idle pCPU would
+     * sleep on. */
     cpumask_clear(&p->idlers, cpu);
-    pick = p->policy->pick(p, cpu, idle ? NULL : prev);
-    next = pick.vcpu ? pick.vcpu : &c->idle;
-    if (!pick.vcpu && !c->leaving) cpumask_set(&p->idlers, cpu);
+    if (sched_is_idle(prev)) {
+        pick = p->policy->pick(p, cpu, NULL);
+    } else {
+        prev->queued = sched_runnable(prev);
+        pick = p->policy->pick(p, cpu, prev);
+    }
+    if (pick.vcpu) {
+        next = pick.vcpu;
+        who = sched_who(next);
+    } else {
+        next = &c->idle;
+        who = TRACE_NOBODY;
+        if (!c->leaving) cpumask_set(&p->idlers, cpu);
+    }
     next->queued = false;
-    record_decision(p, DEC_PICK, pick.vcpu ? sched_who(next) : TRACE_NOBODY, pick.slice);
+    record_decision(p, DEC_PICK, who, pick.slice);
     if (next != prev) switch_to(p, c, cpu, next, pick.slice);
     prev->yielded = false;
     if (pick.slice != SCHED_NEVER)
@@ -170,7 +187,7 @@ struct sched_vcpu *sched_current(u32 cpu) {
 void sched_wake(struct sched_vcpu *v) {
     struct sched_pool *p;
 
-    /* One that does not sleep has nothing to be woken from: no lock of its pool for that. */
+    /* Most wakes find a vCPU that does not sleep. They cost no lock. */
     if (!sched_blocked(v)) return;
     p = sched_enter(&v->dom->pool);
 
@@ -183,7 +200,7 @@ void sched_wake(struct sched_vcpu *v) {
             if (state_off_cpu(v) == RS_RUNNABLE) v->woken_at = p->now;
             sched_update(p, v, SCHED_WAKE);
         } else if (v->cpu != machine_cpu()) {
-            sched_kick(p, v->cpu); /* it may be waiting in place */
+            sched_kick(p, v->cpu); /* it may be halted there with its state loaded */
         }
     }
     spin_unlock(&p->lock);
@@ -195,7 +212,7 @@ void sched_block(struct sched_vcpu *v) {
     record_input(p, IN_BLOCK, sched_who(v), 0, 0);
     sched_trace(p, v, TRC_BLOCK, 0, 0, 0);
     __atomic_store_n(&v->blocked, true, __ATOMIC_RELAXED);
-    if (!is_current(v)) sched_update(p, v, SCHED_WAKE); /* stopped in the meantime */
+    if (!is_current(v)) sched_update(p, v, SCHED_WAKE); /* it has been taken off its pCPU meanwhile */
     spin_unlock(&p->lock);
 }
 
@@ -222,9 +239,11 @@ void sched_pause(struct sched_dom *d) {
 
 int sched_unpause(struct sched_dom *d) {
     struct sched_pool *p = sched_enter(&d->pool);
-    int error = d->paused ? 0 : -EINVAL;
+    int error = 0;
 
-    if (!error) {
+    if (!d->paused) {
+        error = -EINVAL;
+    } else {
         record_input(p, IN_UNPAUSE, d->id << 16, 0, 0);
         if (--d->paused == 0)
             for_each_vcpu(v, d) sched_update(p, v, SCHED_UNPAUSE);
@@ -237,7 +256,8 @@ bool sched_dom_stopped(struct sched_dom *d) {
     struct sched_pool *p = sched_enter(&d->pool);
     bool stopped = d->paused > 0;
 
-    for_each_vcpu(v, d) stopped &= v->on_cpu == SCHED_NO_CPU;
+    for_each_vcpu(v, d)
+        if (v->on_cpu != SCHED_NO_CPU) stopped = false;
     spin_unlock(&p->lock);
     return stopped;
 }
@@ -245,6 +265,7 @@ bool sched_dom_stopped(struct sched_dom *d) {
 /* ---- affinity and migration ---- */
 
 void sched_move(struct sched_pool *p, struct sched_vcpu *v, u32 cpu) {
+    ASSERT_HELD(&p->lock);
     if (cpu == v->cpu) return;
     sched_trace(p, v, TRC_MIGRATE, v->cpu, cpu, 0);
     record_decision(p, DEC_MOVE, sched_who(v), cpu);
@@ -255,12 +276,15 @@ void sched_move(struct sched_pool *p, struct sched_vcpu *v, u32 cpu) {
 void sched_place(struct sched_pool *p, struct sched_vcpu *v) {
     struct cpumask allowed = sched_allowed(p, v);
 
-    if (cpumask_empty(&allowed))
-        cpumask_fill(&v->affinity); /* the last pCPU that it could use has left the pool */
+    ASSERT_HELD(&p->lock);
+    /* The last pCPU that it could use has left the pool. It would never run again with its
+     * affinity. */
+    if (cpumask_empty(&allowed)) cpumask_fill(&v->affinity);
     sched_move(p, v, p->policy->place(p, v));
 }
 
 void sched_migrate(struct sched_pool *p, struct sched_vcpu *v) {
+    ASSERT_HELD(&p->lock);
     if (v->on_cpu == SCHED_NO_CPU) {
         sched_unqueue(p, v);
         sched_place(p, v);
@@ -273,9 +297,11 @@ void sched_migrate(struct sched_pool *p, struct sched_vcpu *v) {
 int sched_set_affinity(struct sched_vcpu *v, const struct cpumask *m) {
     struct sched_pool *p = sched_enter(&v->dom->pool);
     struct cpumask allowed = cpumask_and(m, &p->cpus);
-    int error = cpumask_empty(&allowed) ? -EINVAL : 0;
+    int error = 0;
 
-    if (!error) {
+    if (cpumask_empty(&allowed)) {
+        error = -EINVAL;
+    } else {
         record_input(p, IN_AFFINITY, sched_who(v), 0, m->bits);
         v->affinity = *m;
         if (!cpumask_test(&allowed, v->cpu))
@@ -290,12 +316,14 @@ int sched_set_affinity(struct sched_vcpu *v, const struct cpumask *m) {
 /* ---- services for policies ---- */
 
 void sched_kick(struct sched_pool *p, u32 cpu) {
+    ASSERT_HELD(&p->lock);
     sched_trace(p, sched_cpus[cpu].current, TRC_KICK, cpu, 0, 0);
     record_decision(p, DEC_KICK, TRACE_NOBODY, cpu);
     machine_kick(cpu);
 }
 
 void sched_park(struct sched_pool *p, struct sched_vcpu *v, bool parked) {
+    ASSERT_HELD(&p->lock);
     sched_trace(p, v, TRC_PARK, parked, 0, 0);
     v->parked = parked;
     sched_update(p, v, SCHED_UNPARK);
@@ -306,13 +334,14 @@ void sched_timer_set(u32 cpu, u32 kind, u64 when) {
     machine_timer_set(cpu, &sched_cpus[cpu].timer[kind].t, when);
 }
 
-/* A timer may have been moved or cancelled by another CPU while this one waited for the lock. */
+/* Another pCPU may have moved or cancelled the timer while this one waited for the lock. So it
+ * counts only if it is still armed and not queued again. */
 void sched_timer_fire(u32 cpu, u32 kind) {
     struct policy_timer *t = &sched_cpus[cpu].timer[kind];
-    struct sched_pool *p = sched_enter(&sched_cpus[cpu].pool), *turbo;
+    struct sched_pool *p = sched_enter(&sched_cpus[cpu].pool), *turbo = NULL;
 
     if (!p) return;
-    turbo = kind == SCHED_TIMER_BOTH ? sched_enter(&p->turbo) : NULL;
+    if (kind == SCHED_TIMER_BOTH) turbo = sched_enter(&p->turbo);
     if (t->armed && !t->t.queued) {
         if (turbo) p->now = turbo->now = MAX(p->now, turbo->now);
         record_input(p, IN_TIMER, TRACE_NOBODY, kind, cpu);
@@ -323,7 +352,7 @@ void sched_timer_fire(u32 cpu, u32 kind) {
     spin_unlock(&p->lock);
 }
 
-static void policy_timer(struct timer *t, u64 now) {
+static void policy_timer_due(struct timer *t, u64 now) {
     struct policy_timer *pt = container_of(t, struct policy_timer, t);
 
     sched_timer_fire(pt->cpu, pt->kind);
@@ -339,7 +368,7 @@ void sched_init(void) {
 }
 
 int sched_cpu_online(u32 cpu) {
-    static struct sched_pool none = { .id = 0xff };
+    static struct sched_pool none = { .id = 0xff }; /* stands for no pool in the recording */
     struct sched_cpu *c = sched_cpus + cpu;
 
     if (cpu >= TAKT_MAX_CPUS || c->online) return -EINVAL;
@@ -347,10 +376,10 @@ int sched_cpu_online(u32 cpu) {
     record_input(&none, IN_CPU_ONLINE, TRACE_NOBODY, 0, cpu);
     c->idle = (struct sched_vcpu){ .id = cpu, .cpu = cpu, .on_cpu = cpu, .since = none.now };
     c->current = &c->idle;
-    timer_init(&c->slice, slice_end);
+    timer_init(&c->slice, slice_over);
     for (u32 i = 0; i < SCHED_TIMERS; i++) {
         c->timer[i] = (struct policy_timer){ .cpu = cpu, .kind = i };
-        timer_init(&c->timer[i].t, policy_timer);
+        timer_init(&c->timer[i].t, policy_timer_due);
     }
     c->online = true;
     return 0;

@@ -1,17 +1,19 @@
-/* Credit: the proportional-share scheduler of Xen 3.0 to today, with its history as knobs (credit.h).
+/* Credit: the proportional-share scheduler that Xen has had since 3.0, with its history as knobs
+ * (credit.h).
  *
- * Each accounting period a pool grants credit for the time of its pCPUs, divided by weight among the VMs
- * that are active (credit_account.c); running burns it. Who has some left is UNDER and goes before those
- * who are OVER; within a class it is first come, first served, a slice each. A wake may lift to BOOST
- * (boost.c).
+ * Once an accounting period a pool grants credit for the time of its pCPUs, divided by weight
+ * among the VMs that are active (credit_account.c). Running burns credit. A vCPU that has some
+ * left is of class UNDER and goes before those that have none, which are OVER. Within a class
+ * the vCPU that came first goes first, and each runs for a slice. A wake may lift a vCPU to the
+ * class BOOST (boost.c).
  *
- * Lock order: only the pool's lock, held by the core around every hook. Each pCPU has a queue of three
- * FIFO lists, one a class. A vCPU whose class changes while it waits keeps its place until the pCPU sorts
- * its queue, at its first tick after an accounting pass.
+ * Locks: only the pool's, which the core holds around every hook. Each pCPU has a queue, made of
+ * FIFO lists, one or more a class. A vCPU whose class changes while it waits keeps its place
+ * until the pCPU sorts its queue, at its first tick after an accounting pass.
  *
- * Where variations attach: slice_of() (how long a pick runs), position() (where in the queue one is put
- * back), credit_account() (how credit is granted), boost (what a wake earns).
- */
+ * Variations attach in four places: slice_of() (how long a vCPU runs), position() (where in a
+ * list it is put), credit_account() (how credit is granted) and boost_vcpu() (what a wake
+ * earns). */
 #include <takt/errno.h>
 #include "lib/string.h"
 #include "sched/credit.h"
@@ -20,27 +22,29 @@ enum { TIMER_TICK, TIMER_ACCOUNT = SCHED_TIMER_BOTH };
 
 static bool is_active(const struct credit_vcpu *cv) { return !list_empty(&cv->active); }
 
-static void boost(struct sched_pool *p, struct credit_vcpu *cv, enum boost_event event) {
+/* Lets the pool's boost policy say which class the vCPU has after `event`. */
+static void boost_vcpu(struct sched_pool *p, struct credit_vcpu *cv, enum boost_event event) {
     cv->cls = credit_pool(p)->boost(p, cv, event);
 }
 
 /* ---- timers ---- */
 
-/* The next multiple of `period` on the pool's clock, shifted a little from pCPU to pCPU so that they do not
- * all want the lock at once. */
+/* Returns the next multiple of `period` on the pool's clock. It is shifted a little from pCPU to
+ * pCPU, so that they do not all want the pool's lock at once. */
 static u64 next_beat(u64 period, u32 cpu, u64 now) {
     u64 shift = period / TAKT_MAX_CPUS * cpu;
 
-    return now < shift ? shift : shift + ((now - shift) / period + 1) * period;
+    if (now < shift) return shift;
+    return shift + ((now - shift) / period + 1) * period;
 }
 
 static void set_accounting(struct sched_pool *p) {
     struct credit_pool *cp = credit_pool(p);
+    u64 when = next_beat(cp->period, 0, p->now);
 
+    if (cp->this_period < cp->period) when = p->now + cp->this_period;
     cp->accounting = true;
-    sched_timer_set(cp->master, TIMER_ACCOUNT,
-                    cp->this_period < cp->period ? p->now + cp->this_period
-                                                 : next_beat(cp->period, 0, p->now));
+    sched_timer_set(cp->master, TIMER_ACCOUNT, when);
 }
 
 static void start_tick(struct sched_pool *p, u32 cpu) {
@@ -50,13 +54,21 @@ static void start_tick(struct sched_pool *p, u32 cpu) {
 
 /* ---- the active list ---- */
 
-/* Brings up to date what an active VM counts in W. */
-static void count_weight(struct credit_pool *cp, struct credit_dom *cd) {
-    u64 w = cp->knob.fault == FAULT_IGNORE_WEIGHT ? CREDIT_DEFAULT_WEIGHT : cd->weight;
+/* What one unit of weight_scope (a VM, or a vCPU) of an active VM counts in W. */
+static u64 weight_of(const struct credit_pool *cp, const struct credit_dom *cd) {
+    if (cd->share_ns) return MAX(cd->share_ns / NS_PER_US, 1);
+    if (cp->knob.fault == FAULT_IGNORE_WEIGHT) return CREDIT_DEFAULT_WEIGHT;
+    return cd->weight;
+}
 
-    if (cd->share_ns) w = MAX(cd->share_ns / NS_PER_US, 1);
+/* Brings up to date what a VM counts in W, the sum of the weights of active VMs. */
+static void count_weight(struct credit_pool *cp, struct credit_dom *cd) {
     cp->weight -= cd->counted;
-    cd->counted = cp->knob.weight_scope == SCOPE_VCPU ? w * cd->nr_active : cd->nr_active ? w : 0;
+    cd->counted = 0;
+    if (cp->knob.weight_scope == SCOPE_VCPU)
+        cd->counted = weight_of(cp, cd) * cd->nr_active;
+    else if (cd->nr_active)
+        cd->counted = weight_of(cp, cd);
     cp->weight += cd->counted;
 }
 
@@ -83,27 +95,30 @@ void credit_set_active(struct sched_pool *p, struct credit_vcpu *cv, bool active
 void credit_set_over(struct sched_pool *p) {
     struct credit_pool *cp = credit_pool(p);
 
-    cp->over_below = cp->nr_ls ? -(i64)cp->tslice : 0;
-    if (credit_rounds(p)) cp->over_below = INT64_MIN; /* nobody */
+    cp->over_below = 0;
+    if (cp->nr_ls) cp->over_below = -(i64)cp->tslice;
+    if (credit_rounds(p)) cp->over_below = INT64_MIN; /* no vCPU ever is */
 }
 
 /* ---- queues ---- */
 
 static const enum credit_queue queue_of[CLASS_NR] = { Q_BOOST, Q_UNDER, Q_OVER };
 
-/* The first that is not empty, from one on; Q_NR. */
+/* Returns the first queue from `from` on that is not empty, or Q_NR. */
 static u32 next_queue(const struct credit_cpu *cc, u32 from) {
     return (u32)__builtin_ctz((cc->queues | 1u << Q_NR) & (~0u << from));
 }
 
 static struct credit_vcpu *queue_head(struct credit_cpu *cc) {
-    return cc->queues ? list_first(&cc->queue[next_queue(cc, 0)], struct credit_vcpu, link) : NULL;
+    if (!cc->queues) return NULL;
+    return list_first(&cc->queue[next_queue(cc, 0)], struct credit_vcpu, link);
 }
 
-/* Are there ranks by credit within UNDER? Micro-slices have an order of their own. */
+/* Is UNDER divided into ranks by credit? Not with micro-slices, which have an order of their
+ * own. */
 static bool ranked(const struct credit_pool *cp) { return cp->knob.order == ORDER_CREDIT && !cp->nr_ls; }
 
-/* The queue for a vCPU of its class, among those of UNDER by its credit. */
+/* Returns the queue for a vCPU by its class, and within UNDER by its credit. */
 static enum credit_queue queue_for(const struct credit_pool *cp, const struct credit_vcpu *cv) {
     u32 missing;
 
@@ -113,8 +128,9 @@ static enum credit_queue queue_for(const struct credit_pool *cp, const struct cr
     return Q_UNDER + MIN(missing, Q_LATER - Q_UNDER - 1);
 }
 
-/* The same, for a pool that may have a slicer: a vCPU with micro-slices belongs into one of two lists of its
- * own, also when it has credit again. In the list of the others it would end a T_S when it is picked. */
+/* The same, for a pool that may have a slicer. A vCPU with micro-slices belongs into one of two
+ * lists of its kind, also when it has just got credit again: in the list of the others it would
+ * end a T_S when it is picked. */
 static enum credit_queue queue_of_vcpu(struct sched_pool *p, struct credit_vcpu *cv) {
     struct credit_pool *cp = credit_pool(p);
 
@@ -122,8 +138,9 @@ static enum credit_queue queue_of_vcpu(struct sched_pool *p, struct credit_vcpu 
     return queue_for(cp, cv);
 }
 
-/* Before whom it is put: behind its equals; after a yield, behind one of the next class too; before them, if
- * it was preempted and is to finish its slice. */
+/* Returns the list entry before which the vCPU is put. Normally that is the end of the list of
+ * its queue. After a yield it also lets one vCPU of the next worse queue go first. If it was
+ * preempted and is to finish its slice, it goes before the others of its queue. */
 static struct list *position(const struct credit_pool *cp, struct credit_cpu *cc, struct credit_vcpu *cv) {
     struct list *equals = &cc->queue[cv->queue], *at = equals;
 
@@ -141,7 +158,8 @@ static struct list *position(const struct credit_pool *cp, struct credit_cpu *cc
         while (at->prev != equals && list_entry(at->prev, struct credit_vcpu, link)->key > cv->key)
             at = at->prev;
     if (at != equals) return at;
-    return cv->left && cp->knob.requeue == REQUEUE_HEAD ? equals->next : equals;
+    if (cv->left && cp->knob.requeue == REQUEUE_HEAD) return equals->next;
+    return equals;
 }
 
 static void enqueue(struct sched_pool *p, struct credit_vcpu *cv) {
@@ -168,7 +186,8 @@ static void dequeue(struct sched_pool *p, struct credit_vcpu *cv) {
     if (!(cc->queues & QUEUES_AHEAD)) cpumask_clear(&cp->ahead, cpu);
 }
 
-/* A stable partition by what classes and credits are by now. */
+/* Puts each waiting vCPU into the queue that its class and credit now ask for; within a queue
+ * the order stays. */
 static void sort_queue(struct sched_pool *p, u32 cpu) {
     struct credit_pool *cp = credit_pool(p);
     struct credit_cpu *cc = credit_cpu(cpu);
@@ -194,7 +213,7 @@ static void sort_queue(struct sched_pool *p, u32 cpu) {
     if (cc->queues & QUEUES_AHEAD) cpumask_set(&cp->ahead, cpu);
 }
 
-/* Somebody without micro-slices runs, a T_S is over: those who waited for that come next. */
+/* A vCPU without micro-slices runs, so a T_S is over. Those that waited for that come next. */
 static void next_round(struct credit_cpu *cc) {
     cc->round++;
     if (!(cc->queues & BIT(Q_LATER))) return;
@@ -203,13 +222,15 @@ static void next_round(struct credit_cpu *cc) {
     cc->queues = (cc->queues & ~(u32)BIT(Q_LATER)) | BIT(Q_MICRO);
 }
 
-/* ---- who is to be kicked ---- */
+/* ---- which pCPUs are kicked ---- */
 
+/* The idle pCPUs that v may use and that have not been kicked for another vCPU already. */
 static struct cpumask idlers_for(const struct sched_pool *p, const struct sched_vcpu *v) {
     const struct credit_pool *cp = credit_pool(p);
     struct cpumask m = cpumask_and(&p->idlers, &v->affinity);
 
-    return cp->knob.balance == BALANCE_FULL ? cpumask_minus(&m, &cp->kicked) : m;
+    if (cp->knob.balance != BALANCE_FULL) return m;
+    return cpumask_minus(&m, &cp->kicked);
 }
 
 static bool outranks(const struct credit_vcpu *cv, const struct sched_vcpu *current) {
@@ -225,17 +246,21 @@ static void kick_one(struct sched_pool *p, const struct cpumask *idlers) {
     sched_kick(p, cpu);
 }
 
-/* Somebody new is in a queue: find it a pCPU. */
+/* A vCPU is new in a queue: kicks the pCPU that should run it, its own or an idle one. */
 static void tickle(struct sched_pool *p, struct credit_vcpu *cv) {
     struct credit_pool *cp = credit_pool(p);
     u32 own = cv->vcpu->cpu;
     const struct sched_vcpu *current = sched_current_locked(own);
     struct cpumask idlers = idlers_for(p, cv->vcpu);
-    bool others = current && !cpumask_empty(&idlers);
+    bool others = !cpumask_empty(&idlers);
 
-    if (!current) cpumask_set(&cp->kicked, own);
-    if (!current || (outranks(cv, current) && !(cp->knob.tickle == TICKLE_SMART && others)))
-        sched_kick(p, own); /* smart: leave the current one alone if there are others */
+    if (!current) {
+        cpumask_set(&cp->kicked, own);
+        sched_kick(p, own);
+        return;
+    }
+    /* smart: the current vCPU is left alone if an idle pCPU can take the new one. */
+    if (outranks(cv, current) && !(cp->knob.tickle == TICKLE_SMART && others)) sched_kick(p, own);
     if (!others) return;
     if (cp->knob.tickle != TICKLE_ALL)
         kick_one(p, &idlers);
@@ -243,10 +268,13 @@ static void tickle(struct sched_pool *p, struct credit_vcpu *cv) {
         cpumask_for_each(cpu, &idlers) sched_kick(p, cpu);
 }
 
-#define HELP_SCAN 16 /* so many waiting vCPUs are offered to idle pCPUs after a pick; the rest later */
+/* After a pick so many waiting vCPUs are offered to idle pCPUs. The others are at later picks: a
+ * decision must not take longer the longer the queue is. */
+#define HELP_SCAN 16
 
-/* Xen's balancing is driven by events alone: of several vCPUs that wake on one idle pCPU at once, all but one
- * wait, however many pCPUs idle. */
+/* Kicks an idle pCPU for each vCPU that waits in this queue. Xen balances only when an event
+ * makes it look: of several vCPUs that wake on one idle pCPU at once, all but one then wait,
+ * however many pCPUs idle. */
 static void call_for_help(struct sched_pool *p, struct credit_cpu *cc) {
     int left = HELP_SCAN;
 
@@ -259,8 +287,8 @@ static void call_for_help(struct sched_pool *p, struct credit_cpu *cc) {
         }
 }
 
-/* This pCPU was called for help and took somebody else: those who still wait need another one, or the
- * pCPU that they were to spare. */
+/* This pCPU was kicked to help a vCPU, and took another one. Those that still wait need another
+ * idle pCPU, or the one that they were kept from. */
 static void pass_on(struct sched_pool *p) {
     cpumask_for_each(peer, &credit_pool(p)->waiting) {
         const struct sched_vcpu *current = sched_current_locked(peer);
@@ -274,7 +302,8 @@ static void pass_on(struct sched_pool *p) {
 
 /* ---- stealing ---- */
 
-/* The first vCPU better than `limit` in the queue of `peer` that may run on `cpu`. */
+/* Returns the first vCPU better than `limit` in the queue of `peer` that may run on `cpu`, or
+ * NULL. */
 static struct credit_vcpu *steal_from(struct sched_pool *p, u32 peer, u32 cpu, enum credit_class limit) {
     struct credit_cpu *cc = credit_cpu(peer);
     u64 delay = credit_pool(p)->knob.migration_delay_us * NS_PER_US;
@@ -287,6 +316,8 @@ static struct credit_vcpu *steal_from(struct sched_pool *p, u32 peer, u32 cpu, e
     return NULL;
 }
 
+/* Looks in the queues of the other pCPUs for a vCPU better than `limit` that may run on `cpu`;
+ * NULL if there is none. */
 static struct credit_vcpu *steal(struct sched_pool *p, u32 cpu, enum credit_class limit) {
     const struct credit_pool *cp = credit_pool(p);
     struct cpumask peers = limit > CLASS_OVER ? cp->waiting : cp->ahead;
@@ -305,17 +336,17 @@ static struct credit_vcpu *steal(struct sched_pool *p, u32 cpu, enum credit_clas
 
 /* ---- burning ---- */
 
-/* Takes `ns` of credit, which a vCPU used, from it. */
+/* Takes from a vCPU the `ns` of credit that it has used. */
 static void charge(struct sched_pool *p, struct credit_vcpu *cv, u64 ns) {
     const struct credit_pool *cp = credit_pool(p);
 
     cv->credit -= (i64)ns;
     if (cp->knob.activate == ACTIVATE_BURN && !is_active(cv)) credit_set_active(p, cv, true);
-    if (cp->knob.demote == DEMOTE_BURN && cv->credit < cp->over_below) boost(p, cv, BOOST_CREDIT);
+    if (cp->knob.demote == DEMOTE_BURN && cv->credit < cp->over_below) boost_vcpu(p, cv, BOOST_CREDIT);
 }
 
-/* Of `ns` that a vCPU ran, what it is charged for: the nearest number of whole units of credit.
- * What is over, or too much, is remembered for the next time, also while the vCPU does not run. */
+/* Returns for how much a vCPU that ran for `ns` is charged: the nearest number of whole units of
+ * credit. The difference is remembered for the next time, also while the vCPU does not run. */
 static u64 whole_units(const struct credit_pool *cp, struct credit_vcpu *cv, u64 ns) {
     i64 unit = (i64)cp->unit, total = (i64)ns + cv->unbilled, billed = (total + unit / 2) / unit * unit;
 
@@ -323,21 +354,29 @@ static u64 whole_units(const struct credit_pool *cp, struct credit_vcpu *cv, u64
     return (u64)billed;
 }
 
+/* Accounts for the time that the current vCPU has run since it was last done. */
 static void burn(struct sched_pool *p, struct credit_vcpu *cv) {
     const struct credit_pool *cp = credit_pool(p);
     u64 ns = p->now - cv->billed;
 
     cv->billed = p->now;
-    cv->left = cv->left > ns + cp->tslice / 16 ? cv->left - ns : 0; /* a rest not worth a switch is none */
+    /* A rest of a slice that would not be worth a switch counts as none. */
+    if (cv->left > ns + cp->tslice / 16)
+        cv->left -= ns;
+    else
+        cv->left = 0;
     cv->micro -= MIN(cv->micro, ns);
     credit_dom(cv->vcpu->dom)->used += ns;
-    if (ns && cp->knob.debit == DEBIT_TIME) charge(p, cv, cp->unit ? whole_units(cp, cv, ns) : ns);
+    if (!ns || cp->knob.debit != DEBIT_TIME) return;
+    if (cp->unit) ns = whole_units(cp, cv, ns);
+    charge(p, cv, ns);
 }
 
 /* ---- tick and accounting ---- */
 
-/* The pCPU where it is, or the next that it may use; an idle one if it would have to wait there. */
-static u32 place(struct sched_pool *p, struct sched_vcpu *v) {
+/* Returns the pCPU where v is, or the next one that it may use; but an idle one if v would have
+ * to wait there. */
+static u32 credit_place(struct sched_pool *p, struct sched_vcpu *v) {
     struct cpumask allowed = sched_allowed(p, v), idle = idlers_for(p, v);
     u32 cpu = cpumask_cycle(&allowed, v->cpu);
     struct sched_vcpu *current = sched_current_locked(cpu);
@@ -346,7 +385,8 @@ static u32 place(struct sched_pool *p, struct sched_vcpu *v) {
     return cpumask_cycle(&idle, cpu + 1);
 }
 
-/* Somebody who has credit waits, here or where this pCPU could take it from, while one who has not runs. */
+/* Does a vCPU of a better class than v, which runs, wait here, or where this pCPU could take it
+ * from? */
 static bool better_waits(struct sched_pool *p, u32 cpu, const struct sched_vcpu *v) {
     struct credit_vcpu *head = queue_head(credit_cpu(cpu));
 
@@ -360,17 +400,17 @@ static void tick_current(struct sched_pool *p, u32 cpu, struct sched_vcpu *v) {
     struct credit_vcpu *cv = credit_vcpu(v);
     enum credit_class before = cv->cls;
 
-    boost(p, cv, BOOST_TICK);
+    boost_vcpu(p, cv, BOOST_TICK);
     if (cv->cls != before) sched_trace(p, v, TRC_BOOST, 0, 0, 0);
     burn(p, cv);
     if (cp->knob.debit == DEBIT_TICK) charge(p, cv, credit_cut_off(cp, cp->tick));
     if (!is_active(cv))
         credit_set_active(p, cv, true);
-    else if (!v->migrating && sched_runnable(v) && place(p, v) != cpu)
+    else if (!v->migrating && sched_runnable(v) && credit_place(p, v) != cpu)
         sched_migrate(p, v);
 }
 
-static void tick(struct sched_pool *p, u32 cpu) {
+static void credit_tick(struct sched_pool *p, u32 cpu) {
     struct credit_pool *cp = credit_pool(p);
     struct credit_cpu *cc = credit_cpu(cpu);
     struct sched_vcpu *v = sched_current_locked(cpu);
@@ -381,7 +421,7 @@ static void tick(struct sched_pool *p, u32 cpu) {
         sort_queue(p, cpu);
     }
     if (v && cp->knob.demote == DEMOTE_BURN && better_waits(p, cpu, v)) sched_kick(p, cpu);
-    cc->ticking = false; /* idle: until the next pick */
+    cc->ticking = false; /* an idle pCPU has no tick until its next pick */
     if (v || cc->queues) start_tick(p, cpu);
 }
 
@@ -390,11 +430,11 @@ static void burn_all(struct sched_pool *p) {
         if (sched_current_locked(cpu)) burn(p, credit_vcpu(sched_current_locked(cpu)));
 }
 
-static void account(struct sched_pool *p) {
+static void accounting_pass(struct sched_pool *p) {
     struct credit_pool *cp = credit_pool(p);
 
     if (p->turbo || cp->knob.overflow == OVERFLOW_HAND_ON)
-        burn_all(p); /* what is steered is measured up to now */
+        burn_all(p); /* so that what is steered is what was used up to now */
     if (p->turbo) {
         burn_all(p->turbo);
         vturbo_exchange(p);
@@ -404,14 +444,14 @@ static void account(struct sched_pool *p) {
     set_accounting(p);
 }
 
-static void timer(struct sched_pool *p, u32 cpu, u32 kind) {
+static void credit_timer(struct sched_pool *p, u32 cpu, u32 kind) {
     struct credit_pool *cp = credit_pool(p);
 
     if (kind == TIMER_TICK) {
-        tick(p, cpu);
+        credit_tick(p, cpu);
     } else if (cp->weight) {
-        account(p);
-    } else { /* until somebody is active again */
+        accounting_pass(p);
+    } else { /* no VM is active; credit_set_active() sets the timer again */
         cp->balance = 0;
         cp->accounting = false;
     }
@@ -419,12 +459,13 @@ static void timer(struct sched_pool *p, u32 cpu, u32 kind) {
 
 /* ---- the decision ---- */
 
-/* In a round the heaviest runs for a whole slice, the others for less, but not for too little to
- * be worth a switch. */
+/* With order = round the heaviest vCPU runs for a whole slice. The others run for less, but not for
+ * so little that it would not be worth a switch. */
 static u64 slice_by_weight(const struct credit_pool *cp, const struct credit_vcpu *cv) {
     const struct credit_dom *cd = credit_dom(cv->vcpu->dom);
-    u64 weight = cd->nr_active ? cd->counted / cd->nr_active : cp->heaviest;
+    u64 weight = cp->heaviest;
 
+    if (cd->nr_active) weight = cd->counted / cd->nr_active;
     if (weight >= cp->heaviest) return cp->tslice;
     return MAX(cp->tslice * weight / cp->heaviest, cp->tslice / 8);
 }
@@ -433,32 +474,41 @@ static u64 slice_of(const struct sched_pool *p, const struct credit_vcpu *cv) {
     const struct credit_pool *cp = credit_pool(p);
 
     if (cp->nr_ls) return vslicer_slice(cp, credit_cpu(cv->vcpu->cpu), cv);
-    return credit_rounds(p) ? slice_by_weight(cp, cv) : cp->tslice;
+    if (credit_rounds(p)) return slice_by_weight(cp, cv);
+    return cp->tslice;
 }
 
-/* How much longer the current vCPU is not to be disturbed, 0 if it may be. */
+/* For how many more ns ratelimit_us keeps others from preempting the current vCPU; 0: they may. */
 static u64 rate_limited(const struct credit_pool *cp, const struct credit_vcpu *cv, u64 now) {
     u64 ran = now - cv->picked_at;
 
-    if (ran >= cp->ratelimit || (cp->nr_ls && !cv->left))
-        return 0; /* a micro-slice may be shorter than the limit */
+    if (ran >= cp->ratelimit) return 0;
+    if (cp->nr_ls && !cv->left) return 0; /* a micro-slice may be shorter than the limit */
     if (!cp->knob.ratelimit_exact) return cp->ratelimit;
-    return cv->yielded ? 0 : cp->ratelimit - ran;
+    if (cv->yielded) return 0;
+    return cp->ratelimit - ran;
 }
 
+/* Takes the best vCPU for `cpu` off its queue: the first one of its own, unless that is OVER and
+ * one that waits elsewhere is not. Returns NULL if there is none. */
 static struct credit_vcpu *take_best(struct sched_pool *p, u32 cpu) {
     struct credit_vcpu *head = queue_head(credit_cpu(cpu)), *stolen = NULL;
+    enum credit_class limit = CLASS_NR;
 
-    if ((!head || head->cls >= CLASS_OVER) && !cpumask_empty(&credit_pool(p)->waiting))
-        stolen = steal(p, cpu, head ? head->cls : CLASS_NR);
-    if (stolen) head = stolen;
-    if (head) dequeue(p, head);
-    if (head && !stolen && head->queue >= Q_UNDER) next_round(credit_cpu(cpu));
-    if (stolen) sched_move(p, stolen->vcpu, cpu);
+    if (head) limit = head->cls;
+    if (limit >= CLASS_OVER && !cpumask_empty(&credit_pool(p)->waiting)) stolen = steal(p, cpu, limit);
+    if (stolen) {
+        dequeue(p, stolen);
+        sched_move(p, stolen->vcpu, cpu);
+        return stolen;
+    }
+    if (!head) return NULL;
+    dequeue(p, head);
+    if (head->queue >= Q_UNDER) next_round(credit_cpu(cpu));
     return head;
 }
 
-static struct sched_pick pick(struct sched_pool *p, u32 cpu, struct sched_vcpu *current) {
+static struct sched_pick credit_pick(struct sched_pool *p, u32 cpu, struct sched_vcpu *current) {
     struct credit_pool *cp = credit_pool(p);
     struct credit_cpu *cc = credit_cpu(cpu);
     struct credit_vcpu *cv = NULL, *next;
@@ -471,7 +521,7 @@ static struct sched_pick pick(struct sched_pool *p, u32 cpu, struct sched_vcpu *
         if (sched_runnable(current)) {
             u64 rest = rate_limited(cp, cv, p->now);
 
-            if (!cv->left) boost(p, cv, BOOST_SLICE_OVER);
+            if (!cv->left) boost_vcpu(p, cv, BOOST_SLICE_OVER);
             if (!rest) enqueue(p, cv);
             cv->yielded = false;
             if (rest) return (struct sched_pick){ current, rest };
@@ -490,12 +540,12 @@ static struct sched_pick pick(struct sched_pool *p, u32 cpu, struct sched_vcpu *
 
 /* ---- what happens to vCPUs ---- */
 
-static void wake(struct sched_pool *p, struct sched_vcpu *v, enum sched_why why) {
+static void credit_wake(struct sched_pool *p, struct sched_vcpu *v, enum sched_why why) {
     struct credit_vcpu *cv = credit_vcpu(v);
     enum credit_class before = cv->cls;
 
     if (why != SCHED_UNPARK && (why != SCHED_MIGRATE || credit_pool(p)->knob.boost_on_migrate))
-        boost(p, cv, BOOST_WAKE);
+        boost_vcpu(p, cv, BOOST_WAKE);
     if (cv->cls != before) sched_trace(p, v, TRC_BOOST, 1, 0, 0);
     if (why == SCHED_WAKE && cv->cls == CLASS_BOOST) v->boosts++;
     cv->left = 0;
@@ -503,33 +553,34 @@ static void wake(struct sched_pool *p, struct sched_vcpu *v, enum sched_why why)
     tickle(p, cv);
 }
 
-static void sleep(struct sched_pool *p, struct sched_vcpu *v) { dequeue(p, credit_vcpu(v)); }
+static void credit_sleep(struct sched_pool *p, struct sched_vcpu *v) { dequeue(p, credit_vcpu(v)); }
 
-static void yield(struct sched_pool *p, struct sched_vcpu *v) {
+static void credit_yield(struct sched_pool *p, struct sched_vcpu *v) {
     credit_vcpu(v)->yielded = credit_pool(p)->knob.yield_hint;
 }
 
-/* It was put back into a queue before its state was saved, and could not be taken by anybody until now. */
-static void saved(struct sched_pool *p, struct sched_vcpu *v) {
+/* v was put back into a queue before its state was saved. Only from now on can another pCPU take
+ * it. */
+static void credit_saved(struct sched_pool *p, struct sched_vcpu *v) {
     struct cpumask idlers = idlers_for(p, v);
 
     if (credit_pool(p)->knob.balance == BALANCE_FULL && !cpumask_empty(&idlers)) kick_one(p, &idlers);
 }
 
-static void affinity(struct sched_pool *p, struct sched_vcpu *v) {
+static void credit_affinity(struct sched_pool *p, struct sched_vcpu *v) {
     if (v->queued) tickle(p, credit_vcpu(v));
 }
 
 /* ---- membership and knobs ---- */
 
-static void cpu_add(struct sched_pool *p, u32 cpu) {
+static void credit_cpu_add(struct sched_pool *p, u32 cpu) {
     for (int q = 0; q < Q_NR; q++) list_init(&credit_cpu(cpu)->queue[q]);
     credit_cpu(cpu)->epoch = credit_pool(p)->epoch;
     if (cpumask_weight(&p->cpus) == 1) credit_pool(p)->master = cpu;
     credit_set_over(p);
 }
 
-static void cpu_remove(struct sched_pool *p, u32 cpu) {
+static void credit_cpu_remove(struct sched_pool *p, u32 cpu) {
     struct credit_pool *cp = credit_pool(p);
 
     cpumask_clear(&cp->kicked, cpu);
@@ -540,7 +591,7 @@ static void cpu_remove(struct sched_pool *p, u32 cpu) {
     if (cp->accounting) set_accounting(p);
 }
 
-static void dom_add(struct sched_pool *p, struct sched_dom *d) {
+static void credit_dom_add(struct sched_pool *p, struct sched_dom *d) {
     struct credit_dom *cd = credit_dom(d);
 
     cd->weight = CREDIT_DEFAULT_WEIGHT;
@@ -550,7 +601,7 @@ static void dom_add(struct sched_pool *p, struct sched_dom *d) {
     list_init(&cd->link);
 }
 
-static void vcpu_add(struct sched_pool *p, struct sched_vcpu *v) {
+static void credit_vcpu_add(struct sched_pool *p, struct sched_vcpu *v) {
     struct credit_vcpu *cv = credit_vcpu(v);
 
     cv->vcpu = v;
@@ -559,12 +610,12 @@ static void vcpu_add(struct sched_pool *p, struct sched_vcpu *v) {
     list_init(&cv->active);
 }
 
-static void vcpu_remove(struct sched_pool *p, struct sched_vcpu *v) {
+static void credit_vcpu_remove(struct sched_pool *p, struct sched_vcpu *v) {
     if (is_active(credit_vcpu(v))) credit_set_active(p, credit_vcpu(v), false);
 }
 
-/* What a VM's label, or what is said instead, means; with aca it then has all its vCPUs on the active list.
- */
+/* Takes over what a VM is labelled, or what the administrator says instead. With aca, all vCPUs
+ * of an I/O-intensive VM are on the active list from then on. */
 static void classify(struct sched_pool *p, struct sched_dom *d) {
     struct credit_dom *cd = credit_dom(d);
 
@@ -576,21 +627,23 @@ static void classify(struct sched_pool *p, struct sched_dom *d) {
             credit_set_active(p, credit_vcpu(d->vcpu[i]), true);
 }
 
-static void label(struct sched_pool *p, struct sched_dom *d) {
+static void credit_label(struct sched_pool *p, struct sched_dom *d) {
     classify(p, d);
     vslicer_recount(p);
 }
 
-/* A parameter of a VM was set: param_set() has locked both pools. */
+/* A parameter of a VM was set: the VM's part in the turbo pool has to have the same. param_set()
+ * has locked both pools. */
 static void copy_to_turbo(struct sched_pool *p) {
+    ASSERT_HELD(&p->turbo->lock);
     list_for_each(d, &p->doms, struct sched_dom, in_pool) {
         if (d->peer) vturbo_copy(d, d->peer);
     }
     credit_weights_changed(p->turbo);
 }
 
-/* Why the times do not go together, a sentence; NULL: they do. `tick` and `period` are those in
- * use, in us. */
+/* Returns why the times do not go together, a sentence, or NULL if they do. `tick` and `period` are
+ * those in use, in us. */
 static const char *times_conflict(const struct credit_knobs *k, u32 tick, u32 period) {
     if (tick > period) return "tick_us is longer than period_us";
     if (k->ratelimit_us > k->tslice_us) return "ratelimit_us is longer than tslice_us";
@@ -600,14 +653,38 @@ static const char *times_conflict(const struct credit_knobs *k, u32 tick, u32 pe
     return NULL;
 }
 
-static int changed(struct sched_pool *p, const struct param *e, const char **why) {
+/* The tick in us, if tick_us is 0: three times a slice, or once if the slice is short, but not more
+ * often than a thousand times a second. */
+static u32 derived_tick(u32 slice_us) {
+    if (slice_us >= 3000) slice_us /= 3;
+    return MAX(slice_us, 1000);
+}
+
+/* Takes the pool's knobs into use. */
+static void use_knobs(struct sched_pool *p, u32 tick_us, u32 period_us) {
     struct credit_pool *cp = credit_pool(p);
     const struct credit_knobs *k = &cp->knob;
-    u32 slice = k->tslice_us, tick = k->tick_us, period = k->period_us;
 
-    if (!tick) /* three a slice, one if the slice is short, but not more than a thousand a second */
-        tick = MAX(slice >= 3000 ? slice / 3 : slice, 1000);
-    if (!period) period = MAX(slice, tick);
+    cp->tslice = k->tslice_us * NS_PER_US;
+    cp->tick = tick_us * NS_PER_US;
+    cp->period = cp->this_period = period_us * NS_PER_US;
+    cp->ratelimit = k->ratelimit_us * NS_PER_US;
+    cp->unit = k->credit_unit_us * NS_PER_US;
+    cp->boost = boost_policies[k->boost];
+    credit_set_over(p);
+    cpumask_for_each(cpu, &p->cpus) {
+        if (credit_cpu(cpu)->ticking) start_tick(p, cpu);
+        sched_kick(p, cpu); /* the slice that runs now has the old length */
+    }
+    if (cp->accounting) set_accounting(p);
+}
+
+static int credit_changed(struct sched_pool *p, const struct param *e, const char **why) {
+    const struct credit_knobs *k = &credit_pool(p)->knob;
+    u32 tick = k->tick_us, period = k->period_us;
+
+    if (!tick) tick = derived_tick(k->tslice_us);
+    if (!period) period = MAX(k->tslice_us, tick);
     *why = times_conflict(k, tick, period);
     if (!*why) *why = credit_conflict(p);
     if (!*why) *why = vslicer_refuses(p);
@@ -615,50 +692,57 @@ static int changed(struct sched_pool *p, const struct param *e, const char **why
     list_for_each(d, &p->doms, struct sched_dom, in_pool) classify(p, d);
     credit_weights_changed(p);
     vslicer_recount(p);
-    if (e && e->scope != PARAM_POOL) {
-        if (p->turbo) copy_to_turbo(p);
-        return 0;
-    }
-    cp->tslice = slice * NS_PER_US;
-    cp->tick = tick * NS_PER_US;
-    cp->period = cp->this_period = period * NS_PER_US;
-    cp->ratelimit = k->ratelimit_us * NS_PER_US;
-    cp->unit = k->credit_unit_us * NS_PER_US;
-    cp->boost = boost_policies[k->boost];
-    credit_set_over(p);
-    cpumask_for_each(cpu, &p->cpus) {
-        if (credit_cpu(cpu)->ticking) start_tick(p, cpu);
-        sched_kick(p, cpu); /* the slice that runs now is an old one */
-    }
-    if (cp->accounting) set_accounting(p);
+    if (!e || e->scope == PARAM_POOL)
+        use_knobs(p, tick, period);
+    else if (p->turbo)
+        copy_to_turbo(p);
     return 0;
 }
 
-static void view(struct sched_pool *p, struct sched_vcpu *v, struct sched_times *out) {
-    const struct credit_pool *cp = credit_pool(p);
-    const struct credit_vcpu *cv = credit_vcpu(v);
-    const struct sched_dom *regular = v->dom->id & SCHED_TURBO ? v->dom->peer : v->dom;
-    const struct credit_dom *cd = credit_dom(regular);
+static bool credit_is_io(const struct sched_dom *d) { return credit_dom(d)->io; }
 
-    out->micro_ns = vslicer_micro(cp, cv);
-    if (regular != v->dom)
-        out->kind = "turbo";
-    else if (out->micro_ns)
-        out->kind = cd->io ? "LS+io" : "LS";
-    else
-        out->kind = cd->io ? "io" : cp->nr_ls ? "NL" : "";
-    out->turbo_pct =
-        cd->turbo_ns / NS_PER_US * 10000 / MAX(credit_pool(regular->pool)->period / NS_PER_US, 1);
-    out->moved_ns = cp->knob.share ? cd->moved : 0;
-    out->boost = cv->cls == CLASS_BOOST ? MAX(cv->level, 1) : 0;
+static void credit_wishes(const struct sched_pool *p, struct sched_wishes *out) {
+    const struct credit_knobs *k = &credit_pool(p)->knob;
+
+    *out = (struct sched_wishes){ .turbo_max = k->turbo_max,
+                                  .turbo_low = k->turbo_low,
+                                  .turbo_high = k->turbo_high,
+                                  .auto_io = k->auto_io };
 }
 
-static void pool_init(struct sched_pool *p) {
+/* How a vCPU is called in tables: what its VM is, and whether it has micro-slices. */
+static const char *kind_of(const struct credit_pool *cp, bool is_turbo, bool is_io, bool is_ls) {
+    if (is_turbo) return "turbo";
+    if (is_ls && is_io) return "LS+io";
+    if (is_ls) return "LS";
+    if (is_io) return "io";
+    if (cp->nr_ls) return "NL";
+    return "";
+}
+
+static void credit_view(struct sched_pool *p, struct sched_vcpu *v, struct sched_times *out) {
+    const struct credit_pool *cp = credit_pool(p);
+    const struct credit_vcpu *cv = credit_vcpu(v);
+    const struct sched_dom *regular = v->dom;
+    const struct credit_dom *cd;
+    u64 period_us;
+
+    if (v->dom->id & SCHED_TURBO) regular = v->dom->peer;
+    cd = credit_dom(regular);
+    period_us = MAX(credit_pool(regular->pool)->period / NS_PER_US, 1);
+    out->micro_ns = vslicer_micro(cp, cv);
+    out->kind = kind_of(cp, regular != v->dom, cd->io, out->micro_ns != 0);
+    out->turbo_pct = cd->turbo_ns / NS_PER_US * 10000 / period_us;
+    if (cp->knob.share) out->moved_ns = cd->moved;
+    if (cv->cls == CLASS_BOOST) out->boost = MAX(cv->level, 1);
+}
+
+static void credit_pool_init(struct sched_pool *p) {
     const char *why;
 
     list_init(&credit_pool(p)->active);
     memcpy(p->priv, credit_presets[0].values, sizeof(struct credit_knobs));
-    changed(p, NULL, &why);
+    credit_changed(p, NULL, &why);
 }
 
 const struct sched_policy credit_policy = {
@@ -666,23 +750,25 @@ const struct sched_policy credit_policy = {
     .params = credit_params,
     .presets = credit_presets,
     .preset_size = sizeof(struct credit_knobs),
-    .pool_init = pool_init,
-    .cpu_add = cpu_add,
-    .cpu_remove = cpu_remove,
-    .dom_add = dom_add,
-    .vcpu_add = vcpu_add,
-    .vcpu_remove = vcpu_remove,
-    .wake = wake,
-    .sleep = sleep,
-    .yield = yield,
-    .pick = pick,
-    .place = place,
-    .saved = saved,
-    .affinity = affinity,
-    .timer = timer,
-    .changed = changed,
-    .label = label,
-    .view = view,
+    .pool_init = credit_pool_init,
+    .cpu_add = credit_cpu_add,
+    .cpu_remove = credit_cpu_remove,
+    .dom_add = credit_dom_add,
+    .vcpu_add = credit_vcpu_add,
+    .vcpu_remove = credit_vcpu_remove,
+    .wake = credit_wake,
+    .sleep = credit_sleep,
+    .yield = credit_yield,
+    .pick = credit_pick,
+    .place = credit_place,
+    .saved = credit_saved,
+    .affinity = credit_affinity,
+    .timer = credit_timer,
+    .changed = credit_changed,
+    .label = credit_label,
+    .is_io = credit_is_io,
+    .wishes = credit_wishes,
+    .view = credit_view,
     .pairs = true,
     .conflict = credit_conflict,
 };

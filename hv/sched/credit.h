@@ -1,14 +1,16 @@
-/* The credit engine's data, for the files that vary it and for tests. Rules: docs/scheduler.md.
- * Everything is under the pool's lock. Credit is in nanoseconds of one pCPU (Xen's credit is 100 us). */
+/* The credit engine's data, for the files that vary it and for tests. docs/scheduler.md has the
+ * rules. All of it is under the pool's lock, and every function here is called with that lock
+ * held. Credit is in nanoseconds of one pCPU; what Xen calls one credit is 100 us. */
 #ifndef HV_SCHED_CREDIT_H
 #define HV_SCHED_CREDIT_H
 
 #include "sched/policy.h"
 
-#define CREDIT_XEN_UNIT       100000 /* ns that Xen calls one credit */
+#define CREDIT_XEN_UNIT       100000 /* ns: one credit of Xen */
 #define CREDIT_DEFAULT_WEIGHT 256
 
-/* The words of the knobs. 0 is what the oldest Xen does. */
+/* The values of those knobs that are words, in the order of their words. 0 is what the oldest
+ * Xen does. */
 enum { DEBIT_TICK, DEBIT_TIME };
 enum { SCOPE_DOM, SCOPE_VCPU };
 enum { RESET_ZERO, RESET_HALF };
@@ -26,12 +28,12 @@ enum { IO_AUTO, IO_YES, IO_NO };
 enum { FAULT_NONE, FAULT_IGNORE_WEIGHT };
 
 struct credit_knobs {
-    u32 tslice_us, tick_us, period_us; /* tick, period: 0 is derived from the slice */
+    u32 tslice_us, tick_us, period_us; /* tick, period: 0 means derived from the slice */
     u32 ratelimit_us, ratelimit_exact, migration_delay_us;
     u32 debit, weight_scope, inactive_reset, tickle, activate, demote;
     u32 boost, boost_levels, boost_hold_us, boost_on_migrate, yield_hint, balance, overflow, requeue;
     u32 order, slicer, slicer_infer_us, share, aca, aca_shorten;
-    u32 credit_unit_us;                            /* 0: to the ns */
+    u32 credit_unit_us;                            /* 0: credit is counted to the ns */
     u32 turbo_max, turbo_low, turbo_high, auto_io; /* governor.c */
     u32 fault;
 };
@@ -39,52 +41,64 @@ struct credit_knobs {
 /* The classes of the engine, best first; a vCPU's class by credit is UNDER or OVER. */
 enum credit_class { CLASS_BOOST, CLASS_UNDER, CLASS_OVER, CLASS_NR };
 
-/* The queues of a pCPU in the order in which they are served: the classes, and those with micro-slices, who
- * run before the next vCPU that is UNDER or after one of them (vslicer.c). UNDER has several, for order =
- * credit: who has more of a period's credit left is in an earlier one. */
+/* The queues of a pCPU, in the order in which they are served: those of the classes, and two for
+ * vCPUs with micro-slices, which run before the next vCPU of Q_UNDER (Q_MICRO) or after one of
+ * these (Q_LATER, see vslicer.c). UNDER has eight queues, for order = credit: a vCPU that has
+ * more of a period's credit left is in an earlier one. */
 enum credit_queue { Q_BOOST, Q_MICRO, Q_UNDER, Q_LATER = Q_UNDER + 8, Q_OVER, Q_NR };
-#define QUEUES_AHEAD ((u32)BIT(Q_OVER) - 1) /* bits: of those who are better than OVER */
+/* A bit for each queue that is better than Q_OVER. */
+#define QUEUES_AHEAD ((u32)BIT(Q_OVER) - 1)
 
 static inline enum credit_class class_of_queue(enum credit_queue q) {
-    return q == Q_BOOST ? CLASS_BOOST : q == Q_OVER ? CLASS_OVER : CLASS_UNDER;
+    if (q == Q_BOOST) return CLASS_BOOST;
+    if (q == Q_OVER) return CLASS_OVER;
+    return CLASS_UNDER;
 }
 
 struct credit_vcpu {
     struct sched_vcpu *vcpu;
     struct list link; /* in a queue */
     enum credit_class cls;
-    enum credit_queue queue; /* where it is, or was */
+    enum credit_queue queue; /* the queue that it is in, or was in last */
     bool yielded;
-    struct list active; /* in credit_dom.active; empty: inactive */
-    i64 credit;
-    u64 billed;    /* running: charged up to here */
-    i64 unbilled;  /* ns that it ran and was not charged for, see `unit`; below 0: it was charged too much */
-    u64 picked_at; /* running: since when */
-    u64 left;      /* of its slice */
-    u64 ran_until; /* last time it left a pCPU */
-    u32 level;     /* of BOOST, boost.c */
+    struct list active; /* in credit_dom.active; empty: it is inactive */
+    i64 credit;         /* ns */
+    u64 billed;         /* while it runs: the time up to which it has been charged */
+    /* ns that it ran and was not charged for, because credit comes in whole units (see `unit`).
+     * Below 0 if it was charged for more than it ran. */
+    i64 unbilled;
+    u64 picked_at; /* while it runs: since when */
+    u64 left;      /* ns left of its slice */
+    u64 ran_until; /* when it last left a pCPU */
+    u32 level;     /* of its boost (boost.c) */
     /* vslicer.c */
-    u64 micro;   /* left of its time in this T_S */
-    u32 round;   /* the T_S of its pCPU that this is for */
-    u32 counted; /* 1 + the pCPU that counts it, 0 none; as what: */
+    u64 micro;   /* ns left of its time in this T_S */
+    u32 round;   /* the T_S of its pCPU that `micro` is for */
+    u32 counted; /* 1 + the pCPU in whose counts it is; 0: in none. As what it was counted: */
     u32 counted_weight;
     bool counted_ls;
-    u64 key; /* order among those with micro-slices: edf, frequency */
+    u64 key; /* with slicer = edf or frequency: the vCPU with the least goes first */
 };
 
 struct credit_dom {
-    u32 weight, cap;          /* cap: % of one pCPU, 0 none */
-    u32 micro_us, latency_us; /* the micro-slice it asks for, or the latency that is to give one; 0 none */
-    u32 share_pct, queues;    /* shared.c: P_i; V_i, 0 its active vCPUs */
-    u32 io_setting;           /* auto: the label */
-    bool io, kept;            /* kept: is granted credit whether it runs or not (aca) */
-    bool saturated;           /* its weight entitles all its active vCPUs to whole pCPUs */
-    u64 given, need;          /* in the last pass, ns */
-    i64 moved;                /* of it by sharing */
-    /* vturbo.c, ns */
-    u64 used, used_before; /* charged in all, and up to the last exchange */
-    u64 turbo_ns;          /* of the turbo pool in the last period: a cap is of both */
-    u64 share_ns;          /* FS^R, in place of the weight; 0: none */
+    u32 weight;
+    u32 cap;        /* % of one pCPU; 0: none */
+    u32 micro_us;   /* the micro-slice that it asks for; 0: none */
+    u32 latency_us; /* the latency that its micro-slice shall give it; 0: none */
+    u32 share_pct;  /* shared.c: P_i */
+    u32 queues;     /* shared.c: V_i; 0: as many as it has active vCPUs */
+    u32 io_setting; /* IO_AUTO: the label counts */
+    bool io;        /* it counts as I/O-intensive */
+    bool kept;      /* aca: it is granted credit whether it runs or not */
+    bool saturated; /* by its weight all its active vCPUs could have whole pCPUs */
+    u64 given;      /* ns: what it was granted in the last pass */
+    u64 need;       /* ns: what it lacked in the last pass (shared.c) */
+    i64 moved;      /* ns: how much of `given` came, or (below 0) went, by sharing */
+    /* vturbo.c */
+    u64 used;        /* ns: all that it was charged */
+    u64 used_before; /* ns: `used` at the last exchange */
+    u64 turbo_ns;    /* what it used of the turbo pool in the last period; its cap is for both pools */
+    u64 share_ns;    /* FS^R, which takes the place of its weight; 0: there is none */
     u32 nr_active;
     u64 counted;        /* what it counts in credit_pool.weight */
     struct list active; /* its active vCPUs */
@@ -93,49 +107,50 @@ struct credit_dom {
 
 struct credit_cpu {
     struct list queue[Q_NR];
-    u32 queues; /* bits: those that are not empty */
-    u32 epoch;
+    u32 queues; /* a bit for each queue that is not empty */
+    u32 epoch;  /* credit_pool.epoch when the queue was last sorted */
     bool ticking;
     /* vslicer.c */
-    u32 round;     /* counts T_S, one for each run of somebody without micro-slices */
+    u32 round;     /* counts T_S: one begins whenever a vCPU without micro-slices runs */
     u32 ls, nl;    /* active vCPUs here with micro-slices, and without */
-    u32 nl_weight; /* the largest of the latter, a vCPU's part of its VM's */
+    u32 nl_weight; /* the largest weight among the latter, each a part of its VM's */
 };
 
-/* What a wake-up earns: a small policy of its own beside the engine (boost.c). Says the class of a vCPU to
- * which something has happened. */
+/* What a wake earns is decided by a small policy of its own beside the engine (boost.c). Such a
+ * function returns the class of a vCPU to which `event` has happened. */
 enum boost_event {
-    BOOST_WAKE,      /* woken, unpaused */
-    BOOST_TICK,      /* found running by a tick, before it is charged */
-    BOOST_CREDIT,    /* its credit was looked at */
-    BOOST_SLICE_OVER /* it ran for a whole slice */
+    BOOST_WAKE,      /* it was woken or unpaused */
+    BOOST_TICK,      /* a tick found it running; it has not been charged yet */
+    BOOST_CREDIT,    /* its credit has changed */
+    BOOST_SLICE_OVER /* it has run for a whole slice */
 };
 typedef enum credit_class boost_policy(const struct sched_pool *p, struct credit_vcpu *cv,
                                        enum boost_event event);
-extern boost_policy *const boost_policies[]; /* by the knob */
+extern boost_policy *const boost_policies[]; /* by the value of the knob `boost` */
 
 struct credit_pool {
-    struct credit_knobs knob;            /* first: it is what presets set */
-    u64 tslice, tick, period, ratelimit; /* derived from the knobs, ns */
+    struct credit_knobs knob;            /* first, because a preset is copied over it */
+    u64 tslice, tick, period, ratelimit; /* ns, derived from the knobs */
     u64 unit;                            /* credit is a multiple of so many ns; 0: of 1 */
     boost_policy *boost;
-    u64 this_period; /* the one that runs: aca_shorten */
-    i64 over_below;  /* whose credit is less is OVER, credit_set_over() */
+    u64 this_period; /* ns: the period that runs now; aca_shorten makes it shorter than `period` */
+    i64 over_below;  /* a vCPU with less credit is OVER; credit_set_over() */
     u64 heaviest;    /* order = round: the largest part of W that an active vCPU has */
     u32 nr_ls;       /* active vCPUs with micro-slices */
 
-    struct list active;     /* doms with an active vCPU */
-    u64 weight;             /* of them, as weight_scope counts */
-    i64 balance;            /* sum of the credit of active vCPUs after the last pass */
-    u32 epoch;              /* of accounting passes: queues are sorted at the first tick of a new one */
-    u32 master;             /* the pCPU of the accounting timer */
+    struct list active;     /* VMs with an active vCPU */
+    u64 weight;             /* W: their weights, as weight_scope counts */
+    i64 balance;            /* the sum of the credit of active vCPUs after the last pass */
+    u32 epoch;              /* counts accounting passes; queues are sorted at the first tick after one */
+    u32 master;             /* the pCPU that has the accounting timer */
     bool accounting;        /* that timer is set */
-    u32 rotor;              /* where the search for an idle pCPU starts */
-    struct cpumask waiting; /* pCPUs with somebody in their queue */
-    struct cpumask ahead;   /* of these, those with somebody better than OVER */
-    struct cpumask kicked;  /* idle pCPUs that were kicked and have not come yet */
+    u32 rotor;              /* where the search for an idle pCPU begins */
+    struct cpumask waiting; /* pCPUs with a vCPU in their queue */
+    struct cpumask ahead;   /* those of them that have one better than OVER */
+    struct cpumask kicked;  /* idle pCPUs that were kicked and have not decided yet */
 };
 
+_Static_assert(offsetof(struct credit_pool, knob) == 0, "presets are copied to the start of priv");
 _Static_assert(sizeof(struct credit_pool) <= SCHED_PRIV * 8, "room for private data");
 _Static_assert(sizeof(struct credit_vcpu) <= SCHED_PRIV * 8, "room for private data");
 
@@ -144,70 +159,88 @@ static inline struct credit_cpu *credit_cpu(u32 cpu) { return (void *)sched_cpus
 static inline struct credit_dom *credit_dom(const struct sched_dom *d) { return (void *)d->priv; }
 static inline struct credit_vcpu *credit_vcpu(const struct sched_vcpu *v) { return (void *)v->priv; }
 
-/* The class of a vCPU that is not boosted: every boost policy's, if it was not before. */
+/* The class of a vCPU that is not boosted, whatever the boost policy. */
 static inline enum credit_class credit_class_of(const struct credit_pool *cp, const struct credit_vcpu *cv) {
-    return cv->credit < cp->over_below ? CLASS_OVER : CLASS_UNDER;
+    if (cv->credit < cp->over_below) return CLASS_OVER;
+    return CLASS_UNDER;
 }
 
-/* ns of credit in whole units: rounded up, as all that is granted is, or cut off. */
+/* Turn ns into whole units of credit. What is granted is rounded up. */
 static inline u64 credit_round_up(const struct credit_pool *cp, u64 ns) {
-    return cp->unit ? (ns + cp->unit - 1) / cp->unit * cp->unit : ns;
+    if (!cp->unit) return ns;
+    return (ns + cp->unit - 1) / cp->unit * cp->unit;
 }
 static inline u64 credit_cut_off(const struct credit_pool *cp, u64 ns) {
-    return cp->unit ? ns - ns % cp->unit : ns;
+    if (!cp->unit) return ns;
+    return ns - ns % cp->unit;
 }
 
-/* What its cap leaves a VM of a period's credit. */
+/* Returns how much of a period's credit a VM may get at most, because of its cap and of what it
+ * used of the turbo pool. ~0 if it has no cap. */
 static inline u64 credit_cap(const struct credit_pool *cp, const struct credit_dom *cd) {
     u64 ns = credit_round_up(cp, (cd->cap * cp->period + 99) / 100);
 
-    return cd->cap ? ns - MIN(ns, cd->turbo_ns) : ~0ull;
+    if (!cd->cap) return ~0ull;
+    return ns - MIN(ns, cd->turbo_ns);
 }
 
-/* a * b / c rounded up, for a result that fits; b and c are below 2^32. */
+/* Returns a * b / c rounded up. The result has to fit, and b and c are below 2^32, so that no
+ * product overflows. */
 static inline u64 credit_part(u64 a, u64 b, u64 c) { return a / c * b + (a % c * b + c - 1) / c; }
-/* The same in whole units of credit. */
+/* The same, rounded up to whole units of credit. */
 static inline u64 credit_grant(const struct credit_pool *cp, u64 a, u64 b, u64 c) {
     return credit_round_up(cp, credit_part(a, b, c));
 }
 
-/* How much more the active vCPUs of a VM can hold. */
+/* Returns how much more credit the active vCPUs of a VM can hold. */
 u64 credit_room(const struct credit_pool *cp, const struct credit_dom *cd);
-/* Moves credit between the grants of a pass (shared.c). */
+/* Moves credit between the grants of an accounting pass (shared.c). */
 void shared_credit(struct sched_pool *p);
 
-/* A pool's regular and its turbo share are brought together, once an accounting period (vturbo.c). */
+/* Divides CPU time between a regular pool and its turbo pool, once an accounting period
+ * (vturbo.c). Both are locked and charged up to now. */
 void vturbo_exchange(struct sched_pool *r);
-/* The turbo part has the weight and the cap of its VM's regular part. Both pools are locked. */
+/* Gives the part of a VM in the turbo pool the weight and cap of the part in the regular pool.
+ * Both pools are locked. */
 void vturbo_copy(const struct sched_dom *regular, struct sched_dom *turbo);
-/* Counts W anew. */
+/* Computes W anew. */
 void credit_weights_changed(struct sched_pool *p);
-/* Takes into use from which credit on a vCPU is OVER, after the pool's order, pCPUs or
- * micro-slices have changed. */
+/* Decides below which credit a vCPU is OVER. To be called after the pool's order, its pCPUs or
+ * the number of vCPUs with micro-slices have changed. */
 void credit_set_over(struct sched_pool *p);
-/* Do all runnable vCPUs of the pool take turns, each for a slice by its weight, whatever credit
- * they have? So nobody waits for more than a slice of each other one. Only with one pCPU: with
- * more, turns on each of them would not be by weight among all. */
+/* Do all vCPUs of the pool that can run take turns, each for a slice by its weight and whatever
+ * credit it has? Then none waits for more than a slice of each other one. Only with one pCPU:
+ * with several, turns on each of them would not be by weight among all. */
 static inline bool credit_rounds(const struct sched_pool *p) {
     return credit_pool(p)->knob.order == ORDER_ROUND && cpumask_weight(&p->cpus) == 1;
 }
 
 /* vslicer.c, for the engine */
-#define VSLICER_LEAST_US 50 /* no slice is shorter; as long as the shortest tslice_us */
-/* Why the micro-slices that are asked for in the pool cannot be, a sentence; NULL: they can. */
+#define VSLICER_LEAST_US 50 /* no slice is shorter; the shortest tslice_us is as long */
+/* Returns why the micro-slices that VMs of the pool ask for cannot be, a sentence; NULL if they
+ * can. */
 const char *vslicer_refuses(const struct sched_pool *p);
+/* Takes cv out of the counts of the pCPU where it was counted, and, if it is active, into those
+ * of the pCPU where it is now. To be called whenever one of these has changed, or what its VM
+ * asks for. */
 void vslicer_count(struct sched_pool *p, struct credit_vcpu *cv, bool active);
+/* Counts all anew: once an accounting period, and when something that is counted has changed for
+ * many. */
 void vslicer_recount(struct sched_pool *p);
+/* Returns how long cv runs if it is picked now (ns). */
 u64 vslicer_slice(const struct credit_pool *cp, const struct credit_cpu *cc, const struct credit_vcpu *cv);
+/* Returns the queue for cv, which can run and is UNDER. */
 enum credit_queue vslicer_queue(struct sched_pool *p, struct credit_vcpu *cv);
-u64 vslicer_micro(const struct credit_pool *cp, const struct credit_vcpu *cv); /* its T_m, 0 if it has none */
+/* Returns the length of cv's micro-slice T_m in ns, 0 if it has none. */
+u64 vslicer_micro(const struct credit_pool *cp, const struct credit_vcpu *cv);
 
 /* Puts a vCPU among those that are granted credit, or takes it out. */
 void credit_set_active(struct sched_pool *p, struct credit_vcpu *cv, bool active);
 /* One accounting pass (credit_account.c). */
 void credit_account(struct sched_pool *p);
 
-/* Why the pool's knobs do not go together, a sentence (docs/policies.md has the table); NULL: they do. */
+/* Returns why the pool's knobs do not go together, a sentence (docs/policies.md has the table),
+ * or NULL if they do. */
 const char *credit_conflict(const struct sched_pool *p);
 
 extern const struct param credit_params[];

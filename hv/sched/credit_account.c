@@ -1,58 +1,65 @@
-/* How the credit engine grants credit: one pass over the active VMs, every accounting period T.
+/* How the credit engine grants credit: in one pass over the active VMs, every accounting period
+ * T.
  *
- *   C        = T * pCPUs - what all together have too much (if they overdrew: + what is missing)
- *   fair(VM) = C * w / W    W: weights of the active VMs (weight_scope = vcpu: times active vCPUs)
+ *   C        = T * pCPUs - what all vCPUs together have too much (or + what they have overdrawn)
+ *   fair(VM) = C * w / W    W: the weights of the active VMs (weight_scope = vcpu: times active vCPUs)
  *   peak(VM) = min(T * active vCPUs + its share of what was overdrawn, cap)
  *
- * A VM gets fair or peak, whichever is less; what it cannot use raises C for those after it. All in ns,
- * rounded up to a ns, or to a whole unit of credit (credit_unit_us). After a pass the credit of every
- * active vCPU is at most T and at least lowest().
+ * A VM gets fair or peak, whichever is less. What it cannot use raises C for the VMs after it.
+ * All is in ns, rounded up to a ns or to a whole unit of credit (credit_unit_us). After a pass
+ * the credit of every active vCPU is at most T and at least lowest_credit().
  *
- * A vCPU whose credit is above T has not used its share. With overflow = inactive (Xen) it leaves the list,
- * keeps half of its credit or nothing, and earns no more until it runs again; what it was given is lost to
- * the others, and only overdrafts are made good. With overflow = hand_on it is granted no more than brings
- * it to T, and the rest goes to the others. The sum of the credit of those that are below T or compete is
- * steered to 0 from both sides: so a light VM takes nothing from the heavy ones but what it runs, and after
- * a time in which everybody was rich weights count again.
- */
+ * A vCPU whose credit is above T has not used its share. The knob `overflow` says what becomes
+ * of it:
+ *
+ *   inactive (Xen)  The vCPU leaves the active list and keeps half of its credit or nothing. It earns no
+ *                   more until it runs again. What it was given is lost to the others; only overdrafts
+ *                   are made good.
+ *   hand_on         It is granted no more than brings it to T, and the rest goes to the others. The sum of
+ *                   the credit of those vCPUs that are below T, or that compete, is steered to 0 from
+ *                   both sides. So a light VM takes from the heavy ones only what it runs, and after a
+ *                   time in which all had plenty, weights count again. */
 #include "sched/credit.h"
 
-#define FLOOR_PERIODS 4 /* of debt are remembered, see lowest() */
+#define FLOOR_PERIODS 4 /* a vCPU is not forgiven the credit that it owes for so many periods */
 
 struct pass {
-    i64 credit;  /* C: what is still to be divided, as if among all */
-    u64 all;     /* the same without steering: T * pCPUs, and what is handed on of that */
+    i64 credit;  /* C, which grows by what VMs cannot use */
+    u64 all;     /* the same without steering: T * pCPUs, and what VMs cannot use of that */
     u64 weight;  /* W */
-    u64 left;    /* weight of the VMs not yet visited */
-    bool wanted; /* an earlier VM could have used more */
+    u64 left;    /* the weights of the VMs that have not been visited yet */
+    bool wanted; /* a VM that was visited could have used more */
 };
 
-static u64 room(const struct credit_pool *cp, const struct credit_vcpu *cv) {
+/* How much more credit a vCPU can hold. */
+static u64 room_of(const struct credit_pool *cp, const struct credit_vcpu *cv) {
     i64 n = (i64)cp->period - cv->credit;
 
-    return n > 0 ? (u64)n : 0;
+    return (u64)MAX(n, 0);
 }
 
 u64 credit_room(const struct credit_pool *cp, const struct credit_dom *cd) {
     u64 sum = 0;
 
     list_for_each(cv, &cd->active, struct credit_vcpu, active) {
-        sum += room(cp, cv);
+        sum += room_of(cp, cv);
     }
     return sum;
 }
 
+/* Returns the most that a VM of weight w can use, apart from its cap. */
 static u64 peak_of(const struct credit_pool *cp, const struct credit_dom *cd, u64 w, const struct pass *s) {
+    u64 peak = cp->period * cd->nr_active;
+
     if (cd->kept) return ~0ull;
-    if (cp->knob.overflow != OVERFLOW_HAND_ON)
-        return cp->period * cd->nr_active +
-               (cp->balance < 0 ? credit_grant(cp, (u64)-cp->balance, w, s->weight) : 0);
-    return credit_room(cp, cd);
+    if (cp->knob.overflow == OVERFLOW_HAND_ON) return credit_room(cp, cd);
+    if (cp->balance < 0) peak += credit_grant(cp, (u64)-cp->balance, w, s->weight);
+    return peak;
 }
 
-/* What the VM is entitled to by weight, and by what others leave, before the sum of credit is
- * steered. Says whether that is as much as its active vCPUs can run. `s->left` no longer counts
- * this VM. */
+/* Returns what the VM is entitled to by its weight and by what others leave, before the sum of
+ * credit is steered. Sets cd->saturated if its active vCPUs cannot run for more than that.
+ * `s->left` no longer counts this VM. */
 static u64 entitlement(const struct credit_pool *cp, struct credit_dom *cd, u64 peak, struct pass *s) {
     u64 full = cp->period * cd->nr_active, most = MIN(peak, full);
     u64 fair = credit_grant(cp, s->all, cd->counted, s->weight);
@@ -62,15 +69,20 @@ static u64 entitlement(const struct credit_pool *cp, struct credit_dom *cd, u64 
     return fair;
 }
 
-/* How much this VM gets. What it cannot use is handed on; a VM with such a surplus moves to the front if
- * it came too late for those before it. */
+/* Returns how much this VM gets. What it cannot use is left to those after it. If one before it
+ * could have used that, it moves to the front of the list, so that the next pass visits it
+ * first. */
 static u64 grant(struct credit_pool *cp, struct credit_dom *cd, struct pass *s) {
     u64 w = cd->counted, peak = peak_of(cp, cd, w, s), fair = credit_grant(cp, (u64)s->credit, w, s->weight);
 
     s->left -= w;
     if (cd->cap) peak = MIN(peak, credit_cap(cp, cd));
-    if (cp->knob.overflow == OVERFLOW_HAND_ON && entitlement(cp, cd, peak, s) >= peak && cd->cap)
-        fair = MAX(fair, peak); /* Steering must not take away what the cap allows. */
+    if (cp->knob.overflow == OVERFLOW_HAND_ON) {
+        u64 entitled = entitlement(cp, cd, peak, s);
+
+        /* Steering must not take away what the cap allows. */
+        if (cd->cap && entitled >= peak) fair = MAX(fair, peak);
+    }
     if (fair < peak) {
         s->wanted = true;
         return fair;
@@ -83,8 +95,9 @@ static u64 grant(struct credit_pool *cp, struct credit_dom *cd, struct pass *s) 
     return peak;
 }
 
-/* What each of the VM's active vCPUs gets of that: equal parts, but what one has no room for goes to the
- * others. */
+/* Returns what each active vCPU of a VM gets of the VM's grant: equal parts. With overflow =
+ * hand_on a vCPU that has no room for its part only takes what it has room for, so the others'
+ * parts are larger. */
 static u64 divide(const struct credit_pool *cp, const struct credit_dom *cd, u64 given) {
     u64 n = cd->nr_active, level;
 
@@ -92,79 +105,113 @@ static u64 divide(const struct credit_pool *cp, const struct credit_dom *cd, u64
     level = given / n;
     if (cp->knob.overflow == OVERFLOW_HAND_ON)
         list_for_each(cv, &cd->active, struct credit_vcpu, active) {
-            u64 r = room(cp, cv);
+            u64 room = room_of(cp, cv);
 
-            given -= r <= level ? r : 0;
-            n -= r <= level;
+            if (room > level) continue;
+            given -= room;
+            n--;
         }
-    return credit_round_up(cp, n ? (given + n - 1) / n : level);
+    if (n) level = (given + n - 1) / n;
+    return credit_round_up(cp, level);
 }
 
-/* May the vCPU run on every pCPU of the pool? Only then does credit, which is granted to the pool
- * as a whole, say who of two vCPUs has run too much. */
+/* May the vCPU run on every pCPU of the pool? Credit is granted for the pool as a whole. So only
+ * of two such vCPUs does it say which one has run too much. */
 static bool roams(const struct sched_pool *p, const struct sched_vcpu *v) {
     struct cpumask forbidden = cpumask_minus(&p->cpus, &v->affinity);
 
     return cpumask_empty(&forbidden);
 }
 
-/* The least credit that a vCPU has after a pass. With overflow = hand_on nothing is forgiven to a
- * vCPU before it owes FLOOR_PERIODS periods, because on several pCPUs one of a small weight often
- * runs while it is OVER. */
-static i64 lowest(const struct sched_pool *p, const struct sched_vcpu *v) {
+/* Returns the least credit that a vCPU has after a pass; debts beyond that are forgiven. With
+ * overflow = hand_on nothing is forgiven to a vCPU before it owes FLOOR_PERIODS periods, because
+ * on several pCPUs one of a small weight often runs while it is OVER. */
+static i64 lowest_credit(const struct sched_pool *p, const struct sched_vcpu *v) {
     const struct credit_pool *cp = credit_pool(p);
-    bool remember = cp->knob.overflow == OVERFLOW_HAND_ON && roams(p, v);
-    i64 first = cp->nr_ls ? -(i64)cp->tslice : 0;
+    i64 lowest = -(i64)cp->period;
 
-    return first - (i64)cp->period * (remember ? FLOOR_PERIODS : 1);
+    if (cp->knob.overflow == OVERFLOW_HAND_ON && roams(p, v)) lowest *= FLOOR_PERIODS;
+    if (cp->nr_ls) lowest -= (i64)cp->tslice; /* where OVER begins with micro-slices */
+    return lowest;
 }
 
 /* Does a vCPU that has a period's credit left compete with others for a pCPU? Then its credit is
- * part of the sum that is steered to 0. If it does not, it would push all the others below 0,
- * where weights do not count: a vCPU that sleeps, and one that is entitled to a whole pCPU, and
- * so keeps this credit although it runs all the time. */
+ * part of the sum that is steered to 0. A vCPU that sleeps does not compete, and neither does
+ * one that is entitled to a whole pCPU, which keeps this credit although it runs all the time.
+ * If these were part of the sum, they would push all the others below 0, where weights do not
+ * count. */
 static bool competes(const struct sched_pool *p, const struct sched_vcpu *v) {
     return sched_runnable(v) && !(credit_dom(v->dom)->saturated && roams(p, v));
 }
 
-/* Gives an active vCPU its part and draws the consequences; it is parked below `park`. Returns what counts
- * in the balance. */
+/* Whatever is above the limit is not the vCPU's own: it leaves the active list, and keeps half
+ * or nothing. It leaves also if it was at the limit all the time because it does not run. */
+static void overflow(struct sched_pool *p, struct credit_vcpu *cv, i64 had) {
+    struct credit_pool *cp = credit_pool(p);
+    i64 limit = (i64)cp->period;
+    bool above = cv->credit > limit;
+
+    if (above || (had >= limit && !sched_runnable(cv->vcpu))) credit_set_active(p, cv, false);
+    if (!above) return;
+    if (cp->knob.inactive_reset == RESET_HALF)
+        cv->credit = (i64)credit_cut_off(cp, (u64)cv->credit / 2);
+    else
+        cv->credit = 0;
+}
+
+/* Adds a part to the credit of a vCPU. Returns what it had before. */
+static i64 add_credit(struct credit_pool *cp, struct credit_vcpu *cv, u64 part) {
+    i64 limit = (i64)cp->period, had = cv->credit;
+
+    cv->credit += (i64)part;
+    if (cp->knob.overflow == OVERFLOW_HAND_ON && cv->credit > limit) cv->credit = MAX(had, limit);
+    if (cv->credit > had) cv->vcpu->grants++;
+    cv->vcpu->granted_ns += (u64)(cv->credit - had);
+    return had;
+}
+
+/* Gives an active vCPU its part and draws the consequences. It is parked if it then has less
+ * than `park`. Returns how much of its credit counts in the balance. */
 static i64 settle(struct sched_pool *p, struct credit_vcpu *cv, u64 part, i64 park) {
     struct credit_pool *cp = credit_pool(p);
     struct sched_vcpu *v = cv->vcpu;
-    i64 limit = (i64)cp->period, had = cv->credit;
-    bool hand_on = cp->knob.overflow == OVERFLOW_HAND_ON, boosted = cv->cls == CLASS_BOOST;
+    i64 limit = (i64)cp->period, had = add_credit(cp, cv, part);
+    bool boosted = cv->cls == CLASS_BOOST;
 
-    cv->credit += (i64)part;
-    if (hand_on && cv->credit > limit) cv->credit = MAX(had, limit);
-    v->grants += cv->credit > had;
-    v->granted_ns += (u64)(cv->credit - had);
-    cv->cls = boosted ? cp->boost(p, cv, BOOST_CREDIT) : credit_class_of(cp, cv);
+    if (boosted)
+        cv->cls = cp->boost(p, cv, BOOST_CREDIT);
+    else
+        cv->cls = credit_class_of(cp, cv);
     if (cv->credit < 0) {
         if (cv->credit < park && !v->parked) sched_park(p, v, true);
-        cv->credit = MAX(cv->credit, lowest(p, v));
+        cv->credit = MAX(cv->credit, lowest_credit(p, v));
         return cv->credit;
     }
     if (v->parked) sched_park(p, v, false);
     if (cv->credit < limit) return cv->credit;
-    if (credit_dom(v->dom)->kept) return cv->credit = limit;
-    if (cv->credit > limit || (had >= limit && !sched_runnable(v))) credit_set_active(p, cv, false);
-    if (cv->credit > limit)
-        cv->credit = cp->knob.inactive_reset == RESET_HALF ? (i64)credit_cut_off(cp, (u64)cv->credit / 2) : 0;
-    return !hand_on || cv->credit < limit || (!boosted && competes(p, v)) ? cv->credit : 0;
+    if (credit_dom(v->dom)->kept) {
+        cv->credit = limit;
+        return limit;
+    }
+    overflow(p, cv, had);
+    if (cp->knob.overflow != OVERFLOW_HAND_ON || cv->credit < limit) return cv->credit;
+    if (!boosted && competes(p, v)) return cv->credit;
+    return 0;
 }
 
-/* aca_shorten: the part of a period in which those that take part do not sleep. */
+/* Returns how long the next period is with aca_shorten: the shorter, the more of the vCPUs that
+ * are granted credit sleep. */
 static u64 shortened(const struct credit_pool *cp) {
     u64 all = 0, asleep = 0;
 
     list_for_each(cd, &cp->active, struct credit_dom, link) {
         list_for_each(cv, &cd->active, struct credit_vcpu, active) {
             all++;
-            asleep += cd->kept && !sched_runnable(cv->vcpu);
+            if (cd->kept && !sched_runnable(cv->vcpu)) asleep++;
         }
     }
-    return all ? MAX(cp->period * (all - asleep) / all, cp->tick) : cp->period;
+    if (!all) return cp->period;
+    return MAX(cp->period * (all - asleep) / all, cp->tick);
 }
 
 void credit_account(struct sched_pool *p) {
@@ -172,7 +219,10 @@ void credit_account(struct sched_pool *p) {
     i64 all = (i64)(cp->this_period * cpumask_weight(&p->cpus)), balance = 0;
     struct pass s = { .all = (u64)all, .weight = cp->weight, .left = cp->weight };
 
-    s.credit = cp->knob.overflow == OVERFLOW_HAND_ON ? MAX(all - cp->balance, 0) : all - MIN(cp->balance, 0);
+    if (cp->knob.overflow == OVERFLOW_HAND_ON)
+        s.credit = MAX(all - cp->balance, 0);
+    else
+        s.credit = all - MIN(cp->balance, 0);
     cp->heaviest = 0;
     list_for_each_safe(cd, &cp->active, struct credit_dom, link) {
         cp->heaviest = MAX(cp->heaviest, cd->counted / cd->nr_active);

@@ -113,7 +113,7 @@ const struct param credit_params[] = {
     { 0 },
 };
 
-/* What is not named is 0, the oldest. */
+/* The presets. A knob that a preset does not name is 0, which is what the oldest Xen does. */
 #define BOOST(kind)                                                                                          \
     .boost = kind, .boost_levels = 3, .boost_hold_us = 10000, .turbo_low = 40, .turbo_high = 80
 #define TIMES(slice, limit) .tslice_us = slice, .ratelimit_us = limit
@@ -121,7 +121,7 @@ const struct param credit_params[] = {
     .ratelimit_exact = 1, .debit = DEBIT_TIME, .weight_scope = SCOPE_DOM, .inactive_reset = RESET_HALF,      \
     .tickle = TICKLE_SMART, .activate = ACTIVATE_BURN, .demote = DEMOTE_BURN, .yield_hint = 1,               \
     .balance = BALANCE_FULL, .overflow = OVERFLOW_HAND_ON, .requeue = REQUEUE_HEAD
-/* Without a slicer, which has an order of its own. */
+/* For presets without a slicer, because that has an order of its own. */
 #define RANKED   RULES, .order = ORDER_CREDIT
 #define HARDENED TIMES(30000, 1000), BOOST(BOOST_STOCK), RANKED
 #define XEN      BOOST(BOOST_STOCK), .boost_on_migrate = 1, .credit_unit_us = CREDIT_XEN_UNIT / 1000
@@ -147,10 +147,11 @@ const struct sched_preset credit_presets[] = {
     PRESET("sc", HARDENED, .share = SHARE_PRORATA),
     PRESET("aca", HARDENED, .aca = 1),
     PRESET("sc+aca", HARDENED, .share = SHARE_PRORATA, .aca = 1),
-    /* "Coexisting scheduling policies", section 4: slices of 3 ms and ten times the accounting */
+    /* "Coexisting scheduling policies", section 4: slices of 3 ms, and accounting ten times as
+     * often. */
     PRESET("pool-io", TIMES(3000, 500), BOOST(BOOST_STOCK), RANKED),
-    /* A turbo pool: short slices, and accounting as often (VT-22). All take turns, and nobody is
-     * boosted. */
+    /* A turbo pool has short slices and is accounted for as often (VT-22). All its vCPUs take
+     * turns, and none is boosted. */
     PRESET("turbo", TIMES(100, 0), .tick_us = 100, .period_us = 100, BOOST(BOOST_OFF), RULES,
            .order = ORDER_ROUND),
     { NULL, NULL },

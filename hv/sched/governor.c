@@ -1,105 +1,132 @@
-/* Pools that change by themselves: how many turbo cores there are, by their load (vTurbo, section 3.1,
- * "future work"); which VMs are in a pool for I/O and how many pCPUs it has, by their label and the load
- * ("Coexisting scheduling policies", section 6). Once a window, at most one change is decided; it is
- * carried out in steps, as an administrator would do it.
+/* Pools that change by themselves: how many turbo cores there are, by their load (vTurbo,
+ * section 3.1, "future work"); which VMs are in a pool for I/O, by their label, and how many
+ * pCPUs it has, by load ("Coexisting scheduling policies", section 6). At the end of each window
+ * at most one change is decided. It is then carried out in steps, by the same calls that an
+ * administrator's commands make.
  *
- *   turbo_max N:  one core more, up to N, if the load of the turbo pool was more than turbo_high % of its
- *                 cores; one less, down to one, if it was less than turbo_low % of the others
- *   auto_io 1:    I/O-intensive VMs move into this pool, the others back to Pool-0; pCPUs are divided
- *                 between the two by load, and one changes sides when the division is off by 0.75 of it
+ *   turbo_max N:  a turbo pool gets one more core, up to N, if its load was more than turbo_high % of
+ *                 its cores. It loses one, but never the last, if the load was less than turbo_low %
+ *                 of what the other cores could carry.
+ *   auto_io 1:    I/O-intensive VMs move into this pool, the others back to Pool-0. pCPUs are divided
+ *                 between the two pools by load; one changes sides when a pool has 0.75 of a pCPU more
+ *                 or less than its load would give it.
  *
- * The load of a pool is how many of its vCPUs run or want to, on average: it tells also what a full pool
- * lacks.
- */
+ * The load of a pool is the average number of its vCPUs that run or want to run. So it also
+ * tells how much a pool lacks whose pCPUs are all busy. */
 #include <takt/errno.h>
 #include "lib/printf.h"
 #include "sched/core.h"
-#include "sched/credit.h"
 #include "sched/governor.h"
 
-#define SAMPLES 100
-#define SAMPLE  (9700 * NS_PER_US) /* not a multiple of what guests do things by */
-#define RETRY   NS_PER_MS
+#define SAMPLES       100                /* in a window */
+#define SAMPLE_PERIOD (9700 * NS_PER_US) /* not a multiple of the periods that guests use */
+#define RETRY         NS_PER_MS
+#define SLACK         75 /* % of a pCPU that the division between two pools may be off */
 
-static u64 next_sample;
-static u32 nr_samples, load[SCHED_MAX_POOLS]; /* sums, in this window */
+static u64 next_sample;                       /* ns */
+static u32 nr_samples, load[SCHED_MAX_POOLS]; /* load: the sum of this window's samples */
+/* The change that is under way. */
 static struct {
-    struct sched_pool *from, *to; /* from NULL: nothing is under way */
+    struct sched_pool *from, *to; /* from NULL: there is none */
     u32 cpu;
-    u32 dom; /* 0: the pCPU moves, else this VM, which is paused */
-} move;
+    u32 dom; /* the VM that moves, which is paused; 0: the pCPU moves */
+} change;
 
-static struct sched_dom *find(struct sched_pool *p, u32 id) {
+static struct sched_dom *dom_in(struct sched_pool *p, u32 id) {
     list_for_each(d, &p->doms, struct sched_dom, in_pool)
         if (d->id == id) return d;
     return NULL;
 }
 
-static void move_dom(struct sched_dom *d) {
-    struct param_values lost;
-    int error = param_move_dom(move.to, d, &lost);
+/* Ends a change of a VM that is not in change.from any more: somebody else has moved or
+ * destroyed it. */
+static void let_go_of_dom(u32 id) {
+    for (struct sched_pool *p = sched_pool_next(NULL); p; p = sched_pool_next(p)) {
+        struct sched_dom *d = dom_in(p, id);
 
+        if (!d) continue;
+        sched_unpause(d);
+        return;
+    }
+}
+
+static void go_on_with_dom(void) {
+    struct sched_dom *d = dom_in(change.from, change.dom);
+    struct param_values lost;
+    int error;
+
+    if (!d) {
+        change.from = NULL;
+        let_go_of_dom(change.dom);
+        return;
+    }
+    error = param_move_dom(change.to, d, &lost);
     if (error == -EAGAIN) return;
     for (u32 i = 0; !error && i < lost.nr; i++)
-        log_warn("%s: pool %s does not keep its %s, which was %ld", d->name, move.to->name,
+        log_warn("%s: pool %s does not keep its %s, which was %ld", d->name, change.to->name,
                  lost.of[i].param->name, lost.of[i].value);
     sched_unpause(d);
-    move.from = NULL;
+    change.from = NULL;
+}
+
+static void go_on_with_cpu(void) {
+    int error = sched_pool_remove_cpu(change.from, change.cpu);
+
+    if (error == -EAGAIN) return;
+    if (!error) sched_pool_add_cpu(change.to, change.cpu);
+    change.from = NULL;
 }
 
 static void go_on(void) {
-    if (move.dom) {
-        struct sched_dom *d = find(move.from, move.dom);
-        struct sched_pool *p = NULL;
-
-        if (d) return move_dom(d);
-        move.from = NULL; /* somebody else has moved or destroyed it meanwhile */
-        while (!d && (p = sched_pool_next(p))) d = find(p, move.dom);
-        if (d) sched_unpause(d);
-        return;
-    }
-    int error = sched_pool_remove_cpu(move.from, move.cpu);
-
-    if (error == -EAGAIN) return;
-    if (!error) sched_pool_add_cpu(move.to, move.cpu);
-    move.from = NULL;
+    if (change.dom)
+        go_on_with_dom();
+    else
+        go_on_with_cpu();
 }
 
-static void move_cpu(struct sched_pool *from, struct sched_pool *to) {
+/* Begins to move the last pCPU of `from`. CPU 0 stays where it is: it is the housekeeping pCPU. */
+static void begin_cpu(struct sched_pool *from, struct sched_pool *to) {
     for (u32 cpu = 1; cpu < TAKT_MAX_CPUS; cpu++)
-        if (cpumask_test(&from->cpus, cpu)) move.cpu = cpu; /* the last one; CPU 0 stays */
-    move.from = from;
-    move.to = to;
-    move.dom = 0;
+        if (cpumask_test(&from->cpus, cpu)) change.cpu = cpu;
+    change.from = from;
+    change.to = to;
+    change.dom = 0;
+}
+
+static void begin_dom(struct sched_pool *from, struct sched_pool *to, struct sched_dom *d) {
+    change.from = from;
+    change.to = to;
+    change.dom = d->id;
+    sched_pause(d);
 }
 
 static void sample(const struct sched_pool *p) {
     list_for_each(d, &p->doms, struct sched_dom, in_pool)
-        for_each_vcpu(v, d) load[p->id] += v->state == RS_RUNNING || v->state == RS_RUNNABLE;
+        for_each_vcpu(v, d)
+            if (v->state == RS_RUNNING || v->state == RS_RUNNABLE) load[p->id]++;
 }
 
-static void turbo_cores(struct sched_pool *t) {
-    const struct credit_knobs *k = &credit_pool(t)->knob;
+static void turbo_cores(struct sched_pool *t, const struct sched_wishes *w) {
     u32 n = cpumask_weight(&t->cpus), percent = load[t->id] * 100 / SAMPLES;
 
-    if (percent > n * k->turbo_high && n < k->turbo_max && cpumask_weight(&t->regular->cpus) > 1)
-        move_cpu(t->regular, t);
-    else if (n > 1 && percent < (n - 1) * k->turbo_low)
-        move_cpu(t, t->regular);
+    if (percent > n * w->turbo_high && n < w->turbo_max && cpumask_weight(&t->regular->cpus) > 1)
+        begin_cpu(t->regular, t);
+    else if (n > 1 && percent < (n - 1) * w->turbo_low)
+        begin_cpu(t, t->regular);
 }
 
-static bool labelled(const struct sched_dom *d) {
-    return d->pool->policy == &credit_policy ? credit_dom(d)->io : d->io;
+/* What the VM's policy makes of its label and of what the administrator says; else the label. */
+static bool is_io(const struct sched_dom *d) {
+    if (d->pool->policy->is_io) return d->pool->policy->is_io(d);
+    return d->io;
 }
 
-/* The first VM of `from` that belongs to the other side. */
-static bool misplaced(struct sched_pool *from, struct sched_pool *to, bool io) {
+/* Begins to move the first VM of `from` that belongs to `to`. Returns whether there is one. */
+static bool begin_misplaced(struct sched_pool *from, struct sched_pool *to, bool io) {
+    if (cpumask_empty(&to->cpus)) return false;
     list_for_each(d, &from->doms, struct sched_dom, in_pool)
-        if (labelled(d) == io && !d->peer && !cpumask_empty(&to->cpus)) {
-            move.from = from;
-            move.to = to;
-            move.dom = d->id;
-            sched_pause(d);
+        if (is_io(d) == io && !d->peer) {
+            begin_dom(from, to, d);
             return true;
         }
     return false;
@@ -110,12 +137,22 @@ static void io_pool(struct sched_pool *p) {
     u32 n = cpumask_weight(&p->cpus), all = n + cpumask_weight(&rest->cpus);
     u32 loads = load[p->id] + load[rest->id], percent;
 
-    if (misplaced(rest, p, true) || misplaced(p, rest, false) || !loads) return;
-    percent = load[p->id] * all * 100 / loads; /* of a pCPU, which it should have */
-    if (percent > n * 100 + 75 && all - n > 1)
-        move_cpu(rest, p);
-    else if (percent + 75 < n * 100 && n > 1)
-        move_cpu(p, rest);
+    if (begin_misplaced(rest, p, true) || begin_misplaced(p, rest, false) || !loads) return;
+    percent = load[p->id] * all * 100 / loads; /* of a pCPU, that p should have */
+    if (percent > n * 100 + SLACK && all - n > 1)
+        begin_cpu(rest, p);
+    else if (percent + SLACK < n * 100 && n > 1)
+        begin_cpu(p, rest);
+}
+
+/* Begins the change that the pool needs, if it needs one. */
+static void govern(struct sched_pool *p) {
+    struct sched_wishes wishes;
+
+    if (!p->policy->wishes) return;
+    p->policy->wishes(p, &wishes);
+    if (p->regular && wishes.turbo_max) turbo_cores(p, &wishes);
+    if (p->id && !change.from && wishes.auto_io) io_pool(p);
 }
 
 static void new_window(void) {
@@ -124,25 +161,20 @@ static void new_window(void) {
 }
 
 u64 governor_step(u64 now) {
-    struct sched_pool *p = NULL;
-
-    if (move.from) go_on();
-    if (move.from) return now + RETRY;
+    if (change.from) go_on();
+    if (change.from) return now + RETRY;
     if (now < next_sample) return next_sample;
-    next_sample = now + SAMPLE;
-    while ((p = sched_pool_next(p))) sample(p);
+    next_sample = now + SAMPLE_PERIOD;
+    for (struct sched_pool *p = sched_pool_next(NULL); p; p = sched_pool_next(p)) sample(p);
     if (++nr_samples < SAMPLES) return next_sample;
-    while (!move.from && (p = sched_pool_next(p))) {
-        if (p->policy != &credit_policy) continue;
-        if (p->regular && credit_pool(p)->knob.turbo_max) turbo_cores(p);
-        if (p->id && !move.from && credit_pool(p)->knob.auto_io) io_pool(p);
-    }
+    for (struct sched_pool *p = sched_pool_next(NULL); p && !change.from; p = sched_pool_next(p)) govern(p);
     new_window();
-    return move.from ? now : next_sample;
+    if (change.from) return now;
+    return next_sample;
 }
 
 void governor_reset(void) {
     next_sample = 0;
-    move.from = NULL;
+    change.from = NULL;
     new_window();
 }

@@ -1,28 +1,32 @@
-/* The I/O monitor: which VMs are I/O-intensive ("Workload-aware credit scheduler", section 4.1), the one
- * classifier of shared credit, ACA, vSlicer's inference and dynamic pools. For a VM that others raised n
- * events for in a window of t:
+/* The I/O monitor: says which VMs are I/O-intensive ("Workload-aware credit scheduler", section
+ * 4.1). Shared credit, ACA, vSlicer's inference and the governor all go by its labels. For a VM
+ * that others raised n events for in a window of length t:
  *
  *   rate = (1 - s) n / t + s rate       s: io_smoothing
- *   I/O-intensive from rate > theta on, until rate <= (1 - h) theta
+ *   it becomes I/O-intensive when rate > theta, and ceases to be when rate <= (1 - h) theta
  *
- * A VM's driver may count, too, and say that it is I/O-intensive (section 4.1): it counts receive and
- * transmit clean-ups, of which an interrupt is at most one of each. So half of theta does while it says so,
- * and a VM that says so, or reports events that nobody saw, is named in the log if it does not get as many.
+ * theta is io_threshold and h is io_hysteresis. In the paper theta is 500 a second, t a second,
+ * s = h = 0.
  *
- * theta: io_threshold, h: io_hysteresis; the paper has 500/s, a second, s = h = 0. Our reading: it counts for
- * the VM, all vCPUs together; "exceeds", not the "reaches" of another place. What a VM raises to itself does
- * not count, nor what it unmasks; no rate is above MOST, so that smoothing does not keep a lie for long.
+ * A VM's driver may count as well, and may say that its VM is I/O-intensive (section 4.1). It
+ * counts receive and transmit clean-ups, and an interrupt leads to at most one of each. So while
+ * a driver says so, half of theta is enough. A VM that says so, or that reports events which
+ * nobody saw, is named in the log if Takt does not see as many.
  *
- * Counting takes no lock. Windows are a pool's own timer, not the policy's, and only a change of a label is
- * an input of recordings: a replay needs no counts.
- */
+ * How we read the paper where it leaves something open: the rate is that of the VM, of all its
+ * vCPUs together. A rate has to exceed theta; in another place the paper says that it has to
+ * reach it. Events that a VM raises for itself, or by unmasking, do not count. No rate is above
+ * RATE_MAX: otherwise smoothing would keep one absurd report for many windows.
+ *
+ * Counting takes no lock. The windows are a timer of the pool and not of its policy. Recordings
+ * contain only changes of a label, so a replay needs no counts. */
 #include "lib/printf.h"
 #include "sched/core.h"
 #include "sched/machine.h"
 
-#define UNIT  1000 /* one event a second, as rates are kept */
-#define MOST  (1000000ull * UNIT)
-#define DOUBT 3000000 /* us: a driver that looks once a second has taken back what is over */
+#define EVENTS_PER_S 1000 /* rates are kept in events per 1000 s; so much is one a second */
+#define RATE_MAX     (1000000ull * EVENTS_PER_S)
+#define DOUBT_US     3000000 /* a driver that looks once a second has taken its claim back by then */
 
 void sched_io_events(struct sched_dom *d, u32 n) { __atomic_fetch_add(&d->io_events, n, __ATOMIC_RELAXED); }
 
@@ -30,9 +34,10 @@ void sched_io_report(struct sched_dom *d, u32 n) { __atomic_fetch_add(&d->io_rep
 
 void sched_io_says(struct sched_dom *d, bool io) { __atomic_store_n(&d->io_says, io, __ATOMIC_RELAXED); }
 
-static void set_label(struct sched_pool *p, struct sched_dom *d, bool io) {
+static void label_locked(struct sched_pool *p, struct sched_dom *d, bool io) {
+    ASSERT_HELD(&p->lock);
     record_input(p, IN_LABEL, d->id << 16, io, 0);
-    sched_trace(p, NULL, TRC_LABEL, d->id, io, d->io_rate / UNIT);
+    sched_trace(p, NULL, TRC_LABEL, d->id, io, d->io_rate / EVENTS_PER_S);
     d->io = io;
     if (p->policy->label) p->policy->label(p, d);
     param_changed(p, d, "class");
@@ -42,40 +47,49 @@ void sched_label(struct sched_dom *d, bool io) {
     struct sched_pool *p = sched_enter(&d->pool);
 
     if (!p) return;
-    set_label(p, d, io);
+    label_locked(p, d, io);
     spin_unlock(&p->lock);
 }
 
-static u64 rate_of(u64 *count, u64 us) {
+/* Takes what was counted in the last `us` and returns the rate. The count begins again at 0. */
+static u64 take_rate(u64 *count, u64 us) {
     u64 n = __atomic_exchange_n(count, 0, __ATOMIC_RELAXED);
 
-    return MIN(MIN(n, 0xffffffffu) * UNIT * 1000000 / us, MOST);
+    return MIN(MIN(n, 0xffffffffu) * EVENTS_PER_S * 1000000 / us, RATE_MAX);
 }
 
-/* A claim that nothing bears out for so long is told. */
+/* Notes for how long a VM has claimed more than Takt sees, and says so in the log once that is
+ * long. */
 static void doubt(struct sched_dom *d, bool doubtful, u64 seen, u64 us) {
     u64 before = d->io_doubt;
 
-    d->io_doubt = doubtful ? before + us : 0;
-    if (before < DOUBT && d->io_doubt >= DOUBT)
-        log_warn("%s: says that it is I/O-intensive, but gets %lu events a second", d->name, seen / UNIT);
+    d->io_doubt = 0;
+    if (doubtful) d->io_doubt = before + us;
+    if (before < DOUBT_US && d->io_doubt >= DOUBT_US)
+        log_warn("%s: says that it is I/O-intensive, but gets %lu events a second", d->name,
+                 seen / EVENTS_PER_S);
+}
+
+/* Does a VM with this label and rate get the other label? */
+static bool label_changes(const struct sched_pool *p, const struct sched_dom *d, u64 limit) {
+    if (d->io) return d->io_rate <= limit - limit * p->io_hysteresis / 100;
+    return d->io_rate > limit;
 }
 
 static void measure(struct sched_pool *p, struct sched_dom *d, u64 us) {
-    u64 seen = rate_of(&d->io_events, us), told = rate_of(&d->io_report, us);
-    u64 rate = MIN(seen + told, MOST), limit = (u64)p->io_threshold * UNIT;
+    u64 seen = take_rate(&d->io_events, us), told = take_rate(&d->io_report, us);
+    u64 rate = MIN(seen + told, RATE_MAX), limit = (u64)p->io_threshold * EVENTS_PER_S;
     bool says = __atomic_load_n(&d->io_says, __ATOMIC_RELAXED);
 
     doubt(d, (says || rate > limit) && 2 * seen <= limit, seen, us);
     if (says) limit /= 2;
     d->io_rate = (d->io_rate * p->io_smoothing + rate * (100 - p->io_smoothing)) / 100;
-    if (d->io ? d->io_rate <= limit - limit * p->io_hysteresis / 100 : d->io_rate > limit)
-        set_label(p, d, !d->io);
+    if (label_changes(p, d, limit)) label_locked(p, d, !d->io);
 }
 
 static u64 window_end(const struct sched_pool *p) { return p->window_start + p->io_window_ms * NS_PER_MS; }
 
-/* The pool may have changed or be gone since it was set. */
+/* The pool may have changed or be gone since the timer was set. */
 static void window_over(struct timer *t, u64 now) {
     struct sched_pool *p = container_of(t, struct sched_pool, window);
 
@@ -100,5 +114,6 @@ void sched_monitor_init(struct sched_pool *p) {
 }
 
 void sched_monitor_start(struct sched_pool *p, u32 cpu) {
+    ASSERT_HELD(&p->lock);
     if (!p->window.queued) machine_timer_set(cpu, &p->window, window_end(p));
 }

@@ -1,3 +1,4 @@
+/* The parameter table: finding, reading and setting parameters, and the sentences about them. */
 #include <takt/errno.h>
 #include "lib/parse.h"
 #include "lib/printf.h"
@@ -6,94 +7,119 @@
 
 void (*param_hook)(struct sched_pool *p, struct sched_dom *d, const char *name);
 
-static const struct param *find_in(const struct sched_policy *policy, const char *name) {
+static const struct param *param_of_policy(const struct sched_policy *policy, const char *name) {
     for (const struct param *e = policy->params; e && e->name; e++)
         if (strcmp(e->name, name) == 0) return e;
     return NULL;
 }
 
 const struct param *param_find(const struct sched_pool *pool, const char *name) {
-    return find_in(pool->policy, name);
+    return param_of_policy(pool->policy, name);
 }
 
 const struct param *param_at(const struct sched_pool *pool, unsigned index) {
     const struct param *e = pool->policy->params;
 
-    while (e && e->name && index--) e++;
-    return e && e->name ? e : NULL;
+    if (!e) return NULL;
+    for (; index && e->name; index--) e++;
+    if (!e->name) return NULL;
+    return e;
+}
+
+static char kind_of(const struct param *e) {
+    if (e->scope == PARAM_POOL) return 'p';
+    return 'v';
 }
 
 const char *param_name_at(u32 i, char *scope) {
+    u32 number = 0;
+
     for (u32 k = 0; sched_policies[k]; k++)
-        for (const struct param *e = sched_policies[k]->params; e && e->name; e++) {
-            if (i--) continue;
-            *scope = e->scope == PARAM_POOL ? 'p' : 'v';
-            return e->name;
-        }
+        for (const struct param *e = sched_policies[k]->params; e && e->name; e++, number++)
+            if (number == i) {
+                *scope = kind_of(e);
+                return e->name;
+            }
     return NULL;
 }
 
 char param_kind(const char *name) {
     for (u32 i = 0; sched_policies[i]; i++) {
-        const struct param *e = find_in(sched_policies[i], name);
+        const struct param *e = param_of_policy(sched_policies[i], name);
 
-        if (e) return e->scope == PARAM_POOL ? 'p' : 'v';
+        if (e) return kind_of(e);
     }
     return 0;
 }
 
-/* Where the value is; the pool that the object is in, and who that is in a recording. */
-static u32 *field(const struct param *e, void *object, struct sched_pool **owner, u32 *who) {
+/* Where the value of a parameter is, and whose it is. */
+struct param_place {
+    u32 *value;
+    struct sched_pool *pool; /* that the object is in, or is */
+    u32 who;                 /* the object in a recording */
+};
+
+static struct param_place place_of(const struct param *e, void *object) {
     struct sched_pool *p = object;
     struct sched_dom *d = object;
-    bool pool = e->scope == PARAM_POOL;
 
-    *owner = pool ? p : d->pool;
-    *who = pool ? TRACE_NOBODY : d->id << 16;
-    return (u32 *)((char *)(pool ? p->priv : d->priv) + e->offset);
+    if (e->scope == PARAM_POOL)
+        return (struct param_place){ (u32 *)((char *)p->priv + e->offset), p, TRACE_NOBODY };
+    return (struct param_place){ (u32 *)((char *)d->priv + e->offset), d->pool, d->id << 16 };
 }
 
 i64 param_get(const struct param *e, struct sched_pool *pool, const void *object) {
-    struct sched_pool *owner;
-    u32 who;
-
-    return *field(e, (void *)object, &owner, &who);
+    return *place_of(e, (void *)object).value;
 }
 
 const char *param_text(const struct param *e, struct sched_pool *pool, const void *object, char number[24]) {
     i64 v = param_get(e, pool, object);
 
+    if (e->names) return e->names[v];
     hv_snprintf(number, 24, "%ld", v);
-    return e->names ? e->names[v] : number;
+    return number;
+}
+
+/* Tries a new value. If the policy refuses it, the old one is put back. */
+static int try_value(const struct param *e, struct sched_pool *pool, u32 *at, u32 value, const char **why) {
+    u32 old = *at;
+    int error = 0;
+
+    *at = value;
+    if (pool->policy->changed) error = pool->policy->changed(pool, e, why);
+    if (error) *at = old;
+    return error;
 }
 
 int param_set(const struct param *e, struct sched_pool *pool, void *object, i64 value, const char **why) {
-    struct sched_pool *owner, *turbo;
+    struct sched_pool *turbo;
+    struct param_place at;
     int error = -EINVAL;
-    u32 who, *at, old;
 
     *why = "the value is out of range";
     if (value < e->min || value > e->max) return -EINVAL;
     *why = "the object is not in that pool";
     sched_enter(&pool);
-    turbo = sched_enter(&pool->turbo); /* its part of a VM takes over weight and cap */
-    at = field(e, object, &owner, &who);
-    if (owner == pool && pool->policy) {
-        record_input(pool, IN_PARAM, who, (u32)(e - pool->policy->params), (u64)value);
-        old = *at;
-        *at = (u32)value;
-        error = pool->policy->changed ? pool->policy->changed(pool, e, why) : 0;
-        if (error) *at = old;
+    turbo = sched_enter(&pool->turbo); /* the VM's part there takes over its weight and cap */
+    at = place_of(e, object);
+    if (at.pool == pool && pool->policy) {
+        record_input(pool, IN_PARAM, at.who, (u32)(e - pool->policy->params), (u64)value);
+        error = try_value(e, pool, at.value, (u32)value, why);
     }
     if (turbo) spin_unlock(&turbo->lock);
     spin_unlock(&pool->lock);
-    if (!error) param_changed(pool, e->scope == PARAM_POOL ? NULL : object, e->name);
-    return error;
+    if (error) return error;
+    if (e->scope == PARAM_POOL)
+        param_changed(pool, NULL, e->name);
+    else
+        param_changed(pool, object, e->name);
+    return 0;
 }
 
 /* ---- a VM that goes to another pool ---- */
 
-static void all_of(struct sched_pool *pool, const struct sched_dom *d, struct param_values *all) {
+/* Notes all parameters of a VM. */
+static void remember_params(struct sched_pool *pool, const struct sched_dom *d, struct param_values *all) {
     const struct param *e;
 
     all->nr = 0;
@@ -110,7 +136,7 @@ int param_move_dom(struct sched_pool *to, struct sched_dom *d, struct param_valu
     int error;
 
     lost->nr = 0;
-    all_of(d->pool, d, &had);
+    remember_params(d->pool, d, &had);
     error = sched_pool_move_dom(to, d);
     if (error) return error;
     for (u32 i = 0; i < had.nr; i++) {
@@ -125,7 +151,7 @@ int param_move_dom(struct sched_pool *to, struct sched_dom *d, struct param_valu
 
 /* ---- text ---- */
 
-/* Appends to a text of PARAM_WHY characters; what does not fit is cut off. */
+/* Appends to a text that has room for PARAM_WHY characters; what does not fit is left out. */
 static PRINTF(2, 3) void append(char text[PARAM_WHY], const char *fmt, ...) {
     size_t n = strlen(text);
     va_list ap;
@@ -135,10 +161,11 @@ static PRINTF(2, 3) void append(char text[PARAM_WHY], const char *fmt, ...) {
     va_end(ap);
 }
 
-/* Between the words of a list "a, b or c"; `left`: so many come behind. */
+/* What stands behind a word of a list such as "a, b or c" if `left` more words follow. */
 static const char *separator(u32 left) {
     if (left == 0) return "";
-    return left == 1 ? " or " : ", ";
+    if (left == 1) return " or ";
+    return ", ";
 }
 
 void param_expected(const struct param *e, char text[PARAM_WHY]) {
@@ -153,17 +180,27 @@ void param_expected(const struct param *e, char text[PARAM_WHY]) {
     }
 }
 
-/* -EINVAL: no value of `e`. */
+/* Reads the word of `e` that `text` is. Returns 0 or -EINVAL. */
+static int read_word(const struct param *e, const char *text, u64 *value) {
+    for (*value = 0; e->names[*value]; ++*value)
+        if (strcmp(e->names[*value], text) == 0) return 0;
+    return -EINVAL;
+}
+
+/* Reads a value of `e`. Returns 0, or -EINVAL if the text is none. */
 static int read_value(const struct param *e, const char *text, u64 *value) {
-    *value = 0;
-    if (e->names) {
-        while (e->names[*value] && strcmp(e->names[*value], text)) ++*value;
-    } else if (e->max == 1 && (strcmp(text, "on") == 0 || strcmp(text, "off") == 0)) {
-        *value = text[1] == 'n';
-    } else if (parse_u64(text, value, NULL) || (text[1] | ' ') == 'x') {
+    bool is_switch = e->max == 1 && !e->names;
+
+    if (e->names) return read_word(e, text, value);
+    if (is_switch && strcmp(text, "on") == 0) {
+        *value = 1;
+    } else if (is_switch && strcmp(text, "off") == 0) {
+        *value = 0;
+    } else if (parse_u64(text, value, NULL)) {
         return -EINVAL;
     }
-    return *value < e->min || *value > e->max ? -EINVAL : 0;
+    if (*value < e->min || *value > e->max) return -EINVAL;
+    return 0;
 }
 
 int param_check(const struct param *e, const char *text, char why[PARAM_WHY]) {
@@ -210,7 +247,10 @@ static void no_such_preset(const struct sched_policy *policy, const char *preset
     while (x && x[n].name) n++;
     why[0] = 0;
     append(why, "%s has no preset \"%s\": ", policy->name, preset);
-    append(why, n ? "expected " : "it has no presets");
+    if (n)
+        append(why, "expected ");
+    else
+        append(why, "it has no presets");
     for (u32 i = 0; i < n; i++) append(why, "%s%s", x[i].name, separator(n - 1 - i));
 }
 

@@ -1,14 +1,15 @@
-/* What a scheduling policy is: one const struct sched_policy, in one file that includes this header and
- * nothing of the machine. How to write one: docs/writing-a-policy.md. All hooks run under the pool's lock;
- * p->now is the time. Those marked "may be NULL" a small policy does without.
+/* What a scheduling policy is: one const struct sched_policy, in one file that includes this
+ * header and nothing of the machine. docs/writing-a-policy.md tells how to write one. All hooks
+ * run under the pool's lock, and p->now is the time. A policy may leave out the hooks marked
+ * "may be NULL".
  *
- * A policy keeps the runnable, not running vCPUs of its pool in queues of its own; the core keeps everything
- * else. `pick` returns what is to run. What the policy knows of a pool, a pCPU, a VM and a vCPU is in the
- * `priv` of each.
+ * A policy keeps the vCPUs of its pool that can run and do not in queues of its own; the core
+ * keeps everything else. `pick` returns what is to run. What the policy knows of a pool, a pCPU,
+ * a VM and a vCPU is in the `priv` of each.
  *
- * Below: the parameter table, the one way to set anything that schedules. The VM file, the command line, the
- * shell and the store bind to it.
- */
+ * The second half is the parameter table, the only way to set anything about scheduling. The VM
+ * file, the command line, the shell and the store all use it, so a value that one of them
+ * refuses is refused by all, with the same sentence. */
 #ifndef HV_SCHED_POLICY_H
 #define HV_SCHED_POLICY_H
 
@@ -16,31 +17,33 @@
 #include "trace/trace.h"
 
 struct sched_pick {
-    struct sched_vcpu *vcpu; /* NULL: nothing, the pCPU idles */
-    u64 slice;               /* ns until sched_run is called again; SCHED_NEVER */
+    struct sched_vcpu *vcpu; /* NULL: none, the pCPU idles */
+    u64 slice;               /* ns until the pCPU has to decide again, or SCHED_NEVER */
 };
 
-/* Why a vCPU became runnable: it decides what that earns. */
+/* Why a vCPU became runnable. A policy may favour a vCPU that was woken, for example. */
 enum sched_why { SCHED_WAKE, SCHED_UNPAUSE, SCHED_UNPARK, SCHED_MIGRATE };
 
 enum param_scope { PARAM_POOL, PARAM_DOM };
 
-/* A number, a u32 in the private data of a pool or VM. */
+/* A parameter: a u32 in the private data of a pool or of a VM. */
 struct param {
     const char *name; /* as in the VM file: "weight", "tslice_us" */
     const char *unit; /* "us", "%", "" */
     const char *help; /* one line */
     enum param_scope scope;
-    u32 offset;               /* in `priv` */
-    u32 min, max;             /* inclusive */
-    const char *const *names; /* NULL, or the values 0 to max by word, NULL-terminated */
+    u32 offset;               /* of the value in `priv`, in bytes */
+    u32 min, max;             /* both are allowed */
+    const char *const *names; /* NULL, or a word for each value from 0 to max, and a NULL */
 };
 
-/* max and names of a parameter whose values are words. */
+/* The members max and names of a parameter whose values are words. */
 #define PARAM_WORDS(...)                                                                                     \
     ARRAY_SIZE(((const char *const[]){ __VA_ARGS__ })) - 1, (const char *const[]) { __VA_ARGS__, NULL }
 
-/* The core's own entries, which the table of every policy has: behind what is the policy's in an object. */
+/* The core's own parameters, which the table of every policy has to list. Their values are not
+ * in the `priv` of the object but behind it, so their offset is larger than all of a policy's
+ * own. */
 #define PARAM_OF(type, field) offsetof(struct type, field) - offsetof(struct type, priv)
 #define SCHED_VM_PARAMS                                                                                      \
     {                                                                                                        \
@@ -61,10 +64,19 @@ struct param {
                          "A VM is no longer I/O-intensive when its rate is so far below io_threshold.", 0,   \
                          100)
 
-/* A named group of the pool's parameters, e.g. "faithful-4.2": what its private data then begins with. */
+/* A named set of values for all parameters of a pool, such as "faithful-4.2". Setting it copies
+ * `values` over the first preset_size bytes of the pool's private data. */
 struct sched_preset {
     const char *name;
     const void *values;
+};
+
+/* What a pool wants the governor (governor.c) to do for it. */
+struct sched_wishes {
+    u32 turbo_max;  /* a turbo pool may have up to so many pCPUs; 0: it keeps those that it has */
+    u32 turbo_low;  /* % of load below which it gives one back */
+    u32 turbo_high; /* % of load above which it wants one more */
+    bool auto_io;   /* I/O-intensive VMs shall move to this pool */
 };
 
 struct sched_policy {
@@ -73,66 +85,83 @@ struct sched_policy {
     const struct sched_preset *presets; /* ends with a NULL name; may be NULL */
     u32 preset_size;
 
-    void (*pool_init)(struct sched_pool *p);                    /* may be NULL */
-    void (*cpu_add)(struct sched_pool *p, u32 cpu);             /* may be NULL */
-    void (*cpu_remove)(struct sched_pool *p, u32 cpu);          /* its queue is empty by then; may be NULL */
+    /* Called when a pool is created, before it has pCPUs or VMs. May be NULL. */
+    void (*pool_init)(struct sched_pool *p);
+    void (*cpu_add)(struct sched_pool *p, u32 cpu); /* may be NULL */
+    /* Called when a pCPU leaves; its queue is empty by then. May be NULL. */
+    void (*cpu_remove)(struct sched_pool *p, u32 cpu);
     void (*dom_add)(struct sched_pool *p, struct sched_dom *d); /* may be NULL */
-    void (*vcpu_add)(struct sched_pool *p, struct sched_vcpu *v); /* before place(); may be NULL */
-    void (*vcpu_remove)(struct sched_pool *p,
-                        struct sched_vcpu *v); /* not queued, not running; may be NULL */
+    /* Called before place(). May be NULL. */
+    void (*vcpu_add)(struct sched_pool *p, struct sched_vcpu *v);
+    /* Called when a vCPU leaves the pool; it is neither queued nor running. May be NULL. */
+    void (*vcpu_remove)(struct sched_pool *p, struct sched_vcpu *v);
 
-    /* Runnable now, on v->cpu: queue it, kick whoever should run it. */
+    /* v can run from now on, on v->cpu: queue it, and kick the pCPU that should run it. */
     void (*wake)(struct sched_pool *p, struct sched_vcpu *v, enum sched_why why);
-    /* A queued vCPU is no longer runnable, or leaves v->cpu: off the queue. May be NULL: there is none, and
-     * `pick` looks at v->queued of all. */
+    /* A queued vCPU can no longer run, or leaves v->cpu: take it off the queue. May be NULL if the
+     * policy has no queues, and its pick() looks at v->queued of all vCPUs. */
     void (*sleep)(struct sched_pool *p, struct sched_vcpu *v);
-    void (*yield)(struct sched_pool *p, struct sched_vcpu *v); /* the current one; may be NULL */
-    /* Charge `current` (idle: NULL) up to now, put it back if it is sched_runnable(), take and return the
-     * next. Only a current vCPU that is no more than blocked may be kept although it cannot run. */
+    /* The current vCPU yields. May be NULL. */
+    void (*yield)(struct sched_pool *p, struct sched_vcpu *v);
+    /* Decides what `cpu` runs. Charge `current` (NULL if the pCPU idled) for its time up to now,
+     * put it back into a queue if it is sched_runnable(), then take the next vCPU off its queue
+     * and return it. A vCPU that cannot run may be returned only if it is `current` and nothing
+     * but blocked. */
     struct sched_pick (*pick)(struct sched_pool *p, u32 cpu, struct sched_vcpu *current);
-    /* The pCPU for v, within p->cpus and its affinity (their meeting is not empty). v is not queued; the core
-     * assigns it there. */
+    /* Returns the pCPU that v is to be assigned to, one that is both in p->cpus and in its
+     * affinity (at least one is). v is not queued. */
     u32 (*place)(struct sched_pool *p, struct sched_vcpu *v);
-    /* The state of v is in memory: other pCPUs may take it, if it is queued. May be NULL. */
+    /* The state of v is in memory: from now on other pCPUs may take v, if it is queued. May be
+     * NULL. */
     void (*saved)(struct sched_pool *p, struct sched_vcpu *v);
     /* v->affinity has changed, and v->cpu is still within it. May be NULL. */
     void (*affinity)(struct sched_pool *p, struct sched_vcpu *v);
-    /* A timer of the policy, set by sched_timer_set, fired. May be NULL. */
+    /* A timer that the policy has set by sched_timer_set() is due. May be NULL. */
     void (*timer)(struct sched_pool *p, u32 cpu, u32 kind);
-    /* A parameter was set, or (NULL) all the pool's were by a preset: take it into use. With a
-     * parameter the pool's turbo pool, if it has one, is locked, too. -EINVAL and *why, a
-     * sentence, if it does not go with the others; its old value is then put back. May be NULL. */
+    /* Parameter `e` was set, or (e NULL) all of the pool's were by a preset: take the new values
+     * into use. With `e`, the pool's turbo pool, if it has one, is locked as well. Returns 0, or
+     * -EINVAL with a sentence in *why if the values do not go together; the core then puts the
+     * old value back. May be NULL. */
     int (*changed)(struct sched_pool *p, const struct param *e, const char **why);
-    /* A pCPU may idle though a vCPU is ready that may run there: build/sim -C then does not complain. */
+    /* With this policy a pCPU may idle although a vCPU is ready that may run there. build/sim -C
+     * then does not complain about that. */
     bool not_work_conserving;
-    /* The policy can run a turbo pool and its regular one: timers of kind SCHED_TIMER_BOTH of the latter have
-     * the locks of both. */
+    /* The policy can run a pair of a turbo pool and its regular pool. Timers of kind
+     * SCHED_TIMER_BOTH of the regular pool are then called with the locks of both pools. */
     bool pairs;
-    const char *(*conflict)(
-        const struct sched_pool *p); /* with `pairs`: why p cannot be in a pair; NULL: it can */
+    /* With `pairs`: returns why p cannot be in a pair, a sentence, or NULL if it can. */
+    const char *(*conflict)(const struct sched_pool *p);
     /* d->io, whether the VM is I/O-intensive, has changed. May be NULL. */
     void (*label)(struct sched_pool *p, struct sched_dom *d);
-    /* Adds to *out what it has to say of v. May be NULL. */
+    /* Returns whether the VM counts as I/O-intensive, by d->io and by what the administrator has
+     * set. May be NULL: then it is d->io. */
+    bool (*is_io)(const struct sched_dom *d);
+    /* Says what the pool wants of the governor. Called without the pool's lock. May be NULL:
+     * nothing. */
+    void (*wishes)(const struct sched_pool *p, struct sched_wishes *out);
+    /* Fills in those members of *out that only the policy knows. May be NULL. */
     void (*view)(struct sched_pool *p, struct sched_vcpu *v, struct sched_times *out);
 };
 
 extern const struct sched_policy credit_policy, null_policy;
 extern const struct sched_policy *const sched_policies[]; /* NULL at the end */
 
-/* ---- the core's services for policies ---- */
+/* ---- the core's services for policies: to be called in hooks alone, as they need the pool's
+ * lock ---- */
 
 #define SCHED_TIMERS     4
 #define SCHED_TIMER_BOTH 1
 
 struct sched_cpu {
     /* under sched_lock and the pool's lock */
-    struct sched_pool *pool; /* NULL: free, and then idle */
-    bool online, leaving;    /* leaving: no longer in pool->cpus, but not yet rid of its last vCPU */
+    struct sched_pool *pool; /* NULL: it is in none, and idles */
+    bool online;
+    bool leaving; /* it is no longer in pool->cpus, but still holds a vCPU of the pool */
     u64 priv[SCHED_PRIV];
-    /* under the pool's lock; `current` is changed by the CPU itself alone */
+    /* under the pool's lock; only the pCPU itself changes `current` */
     struct sched_vcpu *current;
     struct sched_vcpu idle;
-    struct timer slice; /* set and run by the CPU itself alone */
+    struct timer slice; /* ends the slice; only the pCPU itself sets it and runs it */
     struct policy_timer {
         struct timer t;
         u32 cpu, kind;
@@ -141,13 +170,16 @@ struct sched_cpu {
 };
 extern struct sched_cpu sched_cpus[TAKT_MAX_CPUS];
 
-static inline struct sched_vcpu *sched_current_locked(u32 cpu) { /* NULL: idle */
+/* The vCPU that `cpu` runs, or NULL if it idles. The lock of the pCPU's pool is held. */
+static inline struct sched_vcpu *sched_current_locked(u32 cpu) {
     struct sched_vcpu *v = sched_cpus[cpu].current;
 
-    return sched_is_idle(v) ? NULL : v;
+    ASSERT_HELD(&sched_cpus[cpu].pool->lock);
+    if (sched_is_idle(v)) return NULL;
+    return v;
 }
 
-/* A VM's vCPUs; the VMs of a pool are in its list `doms`, by in_pool. */
+/* Visits the vCPUs of a VM. (The VMs of a pool are in its list `doms`, linked by in_pool.) */
 #define for_each_vcpu(v, d)                                                                                  \
     for (u32 v##_at = 0; v##_at < (d)->nr_vcpus; v##_at++)                                                   \
         for (struct sched_vcpu *v = (d)->vcpu[v##_at]; v; v = NULL)
@@ -156,7 +188,8 @@ static inline bool sched_runnable(const struct sched_vcpu *v) {
     return !v->blocked && !v->parked && !v->migrating && v->dom->paused == 0;
 }
 
-/* Within affinity and pool, and its state is saved, or held by `cpu` itself. */
+/* May `cpu` run v? It has to be in v's affinity and in the pool, and no other pCPU may hold v's
+ * state. */
 static inline bool sched_may_run(const struct sched_pool *p, const struct sched_vcpu *v, u32 cpu) {
     return cpumask_test(&v->affinity, cpu) && cpumask_test(&p->cpus, cpu) &&
            (v->on_cpu == SCHED_NO_CPU || v->on_cpu == cpu);
@@ -167,67 +200,75 @@ static inline struct cpumask sched_allowed(const struct sched_pool *p, const str
     return cpumask_and(&v->affinity, &p->cpus);
 }
 
+/* How a vCPU is called in traces and recordings. */
 static inline u32 sched_who(const struct sched_vcpu *v) {
-    return v->dom ? v->dom->id << 16 | v->id : 0xffff0000u | v->id;
+    if (sched_is_idle(v)) return 0xffff0000u | v->id;
+    return v->dom->id << 16 | v->id;
 }
 
-/* A record of class TRACE_CLASS_SCHED; v may be NULL. A macro: arguments cost nothing while that is off. */
+/* Writes a trace record of class TRACE_CLASS_SCHED; v may be NULL. sched_trace() is a macro so that
+ * its arguments are not even computed while that class is off. */
 void sched_trace_slow(const struct sched_pool *p, const struct sched_vcpu *v, u16 event, u32 a, u32 b, u64 c);
 #define sched_trace(...)                                                                                     \
     do {                                                                                                     \
         if (__builtin_expect(trace_mask & TRACE_CLASS_SCHED, 0)) sched_trace_slow(__VA_ARGS__);              \
     } while (0)
 
-/* Random numbers for the policy: 64 bits, or one from 0 to n - 1 (n > 0). Each pool has a sequence
- * of its own, which follows from the seed of the VM file and the pool's id alone. A replay sees the
- * same numbers, as long as the policy asks for them only in hooks, and its asking depends on
- * nothing but what hooks are told. */
+/* Random numbers: 64 bits, or a number from 0 to n - 1 (n > 0). Each pool has a sequence of its
+ * own, which follows from the seed of the VM file and the pool's id alone. A replay sees the
+ * same numbers as long as the policy asks for them only in hooks, and as long as nothing but
+ * what hooks are told decides whether it asks. */
 u64 sched_random(struct sched_pool *p);
 u64 sched_random_below(struct sched_pool *p, u64 n);
 
-void sched_kick(struct sched_pool *p, u32 cpu); /* that CPU decides anew */
-/* Assigns a vCPU that the policy has taken off its queue to the pCPU that is about to run it, e.g. because it
- * steals it. */
+/* Makes `cpu` decide anew. */
+void sched_kick(struct sched_pool *p, u32 cpu);
+/* Assigns v, which the policy has taken off its queue, to the pCPU that is about to run it. A
+ * policy calls this when one pCPU takes a vCPU that waited on another one. */
 void sched_move(struct sched_pool *p, struct sched_vcpu *v, u32 cpu);
-/* v may not stay on v->cpu, or had better not: it is placed anew and, if it can run, woken (SCHED_MIGRATE);
- * now or, if its state is on a pCPU, as soon as it is taken off and saved. */
+/* Sends v away from v->cpu: it is placed anew and, if it can run, woken with SCHED_MIGRATE. That
+ * happens now, or, if a pCPU holds its state, as soon as the state has been saved. */
 void sched_migrate(struct sched_pool *p, struct sched_vcpu *v);
-/* Keep from running, whatever its state; calls sleep or wake. */
+/* Keeps v from running, or no longer does, whatever else its state is; calls sleep() or wake(). */
 void sched_park(struct sched_pool *p, struct sched_vcpu *v, bool parked);
-
-/* Timers of the policy, named by (pCPU, kind); setting one that is set moves it. The core cancels them when
- * the pCPU leaves the pool. */
+/* Sets the policy's timer (cpu, kind) to `when` (ns); moves it if it is set. The core cancels the
+ * timers of a pCPU that leaves the pool. */
 void sched_timer_set(u32 cpu, u32 kind, u64 when);
 
-/* ---- parameters, for everybody ---- */
+/* ---- parameters, for everybody; the caller holds no lock of a pool ---- */
 
-/* The entry of `name` for the policy that `pool` runs, NULL if there is none. */
+/* Returns the parameter `name` of the policy that `pool` runs, or NULL if it has none. */
 const struct param *param_find(const struct sched_pool *pool, const char *name);
-/* All of a pool's entries in turn: index from 0, NULL at the end. */
+/* Returns the parameter number `index`, from 0, of the policy that `pool` runs; NULL at the end. */
 const struct param *param_at(const struct sched_pool *pool, unsigned index);
-/* Is `name` a parameter of any policy: 'p' pool, 'v' VM, 0 no. */
+/* Returns 'p' if some policy has a parameter `name` of pools, 'v' if one of VMs, 0 if none has. */
 char param_kind(const char *name);
-/* All parameters of all policies, by name, for the configuration parser: config_param_at in config.h. */
+/* Returns the name of parameter number `i`, counted over all policies, and its kind in *scope;
+ * NULL at the end. The configuration parser calls it (config_param_at in config.h). */
 const char *param_name_at(u32 i, char *scope);
-/* `object`: the struct sched_pool or sched_dom. A value with words is their index. Setting is
- * atomic under the pool's lock: 0, or -EINVAL with nothing changed and *why a sentence. */
+/* Returns the value of `e` in `object`, a struct sched_pool or sched_dom. A value that has words is
+ * the index of its word. */
 i64 param_get(const struct param *e, struct sched_pool *pool, const void *object);
+/* Sets `e` in `object`, at once for all that look under the pool's lock. Returns 0, or -EINVAL with
+ * nothing changed and a sentence in *why. */
 int param_set(const struct param *e, struct sched_pool *pool, void *object, i64 value, const char **why);
-/* Room for a sentence that tells a person why something cannot be set. All words about what is expected
- * come from here, so that the VM file, the shell, the store and the simulation say the same. */
+/* Room for a sentence that tells a person why something cannot be set. All words about what is
+ * expected come from the functions below, so that the VM file, the shell, the store and the
+ * simulation say the same. */
 #define PARAM_WHY 256
-/* What the values of `e` are: "a whole number from 1 to 65535 (us)", "tick or time". */
+/* Writes what the values of `e` are: "a whole number from 1 to 65535 (us)", "tick or time". */
 void param_expected(const struct param *e, char text[PARAM_WHY]);
-/* Is `text` a value of `e`, in any pool? 0, or -EINVAL and why. */
+/* Is `text` a value that `e` can have in some pool? Returns 0, or -EINVAL with a sentence in
+ * `why`. */
 int param_check(const struct param *e, const char *text, char why[PARAM_WHY]);
-/* As param_set, from text: a word of `names`, or a decimal number. -EINVAL: `why` tells parameter and
+/* As param_set(), from text: a word, or a decimal number. The sentence in `why` names parameter and
  * value. */
 int param_set_text(const struct param *e, struct sched_pool *pool, void *object, const char *text,
                    char why[PARAM_WHY]);
-/* The value as it is shown: a word, or decimal in `number`. */
+/* Returns the value as a person reads it: a word, or a number, which is written to `number`. */
 const char *param_text(const struct param *e, struct sched_pool *pool, const void *object, char number[24]);
-/* Parameters of a VM and their values. */
-#define PARAM_OF_VM 32u /* at most */
+/* Parameters of a VM, with values. */
+#define PARAM_OF_VM 32u /* no policy has more for VMs */
 struct param_values {
     u32 nr;
     struct {
@@ -235,21 +276,26 @@ struct param_values {
         i64 value;
     } of[PARAM_OF_VM];
 };
-/* Moves a VM as sched_pool_move_dom() does, on WORK_CPU alone, and gives it the parameters that it had,
- * by their names. `lost` then holds those with a value other than 0 that the other pool does not have or
- * refuses. Any error is that of sched_pool_move_dom(), and nothing has changed. */
+/* Moves a VM as sched_pool_move_dom() does, and then sets those of its former parameters that
+ * the new pool's policy has by the same name. In `lost` are afterwards those that the new pool
+ * does not have or refuses, unless their value was 0. Runs on WORK_CPU alone. Returns 0, or an
+ * error of sched_pool_move_dom(), with nothing changed. */
 int param_move_dom(struct sched_pool *to, struct sched_dom *d, struct param_values *lost);
-/* Called, perhaps with locks of pools, when something by that name is another one: of a VM, or (d NULL) of
- * the pool; name NULL: all that it has. Beside parameters: a VM's "pool" and "class" (what the monitor says),
- * a pool's "name" and "policy". NULL: nobody listens. */
+/* Called after something that has a name changed: of the VM `d`, or of the pool if `d` is NULL.
+ * If `name` is NULL, anything of it may have changed. Names are those of parameters, and beside
+ * them "pool" and "class" (the monitor's label) of a VM, "name" and "policy" of a pool. Locks of
+ * pools may be held. NULL: nobody wants to know. */
 extern void (*param_hook)(struct sched_pool *p, struct sched_dom *d, const char *name);
 static inline void param_changed(struct sched_pool *p, struct sched_dom *d, const char *name) {
     if (param_hook) param_hook(p, d, name);
 }
-/* NULL: the image has no policy of this name; `why` then tells those that it has. */
+/* Returns the policy of that name. If the image has none, returns NULL, and `why` says which it
+ * has. */
 const struct sched_policy *sched_policy_find(const char *name, char why[PARAM_WHY]);
-/* Sets a named group of pool parameters at once. -ENOENT: there is none of that name; -EINVAL: it does not
- * go with what the pool is, and nothing is changed. */
+/* Sets all parameters of a pool to those of a preset, at once. Returns 0, or with nothing
+ * changed and a sentence in `why`
+ *   -ENOENT  the policy has no preset of that name
+ *   -EINVAL  the preset does not go with what the pool is */
 int param_preset_why(struct sched_pool *pool, const char *preset, char why[PARAM_WHY]);
 static inline int param_preset(struct sched_pool *pool, const char *preset) {
     char why[PARAM_WHY];

@@ -1,6 +1,7 @@
-/* Pools, and what lives in them: creation, destruction, moves of pCPUs and of VMs. All of it is
- * serialised by sched_lock; a pool's own lock is taken where scheduling could look. Whatever leaves a pool is
- * first taken out of the policy's queues; whatever comes is placed, and then woken if it can run. */
+/* Pools, and what is in them: creation, destruction, moves of pCPUs and of VMs. sched_lock lets
+ * one of these happen at a time. A pool's own lock is taken for every change that scheduling
+ * could see. A vCPU that leaves a pool is first taken out of the policy's queue. One that comes
+ * is placed first, and then woken if it can run. */
 #include <takt/errno.h>
 #include <takt/seed.h>
 #include "lib/parse.h"
@@ -11,26 +12,28 @@
 struct sched_pool sched_pools[SCHED_MAX_POOLS];
 static u64 seed;
 
-/* Weak: labs/policies.c has a longer list. */
+/* Weak, because labs/policies.c has a longer list that takes its place where it is linked. */
 const struct sched_policy *const sched_policies[]
     __attribute__((weak)) = { &credit_policy, &null_policy, NULL };
 
-/* Takes both locks; end() gives them back, and returns what the caller is to. */
-static struct sched_pool *begin(struct sched_pool *const *where) {
+/* Takes sched_lock and the lock of the pool that *where points to, and returns that pool. */
+static struct sched_pool *pool_begin(struct sched_pool *const *where) {
     spin_lock(&sched_lock);
     return sched_enter(where);
 }
 
-static int end(struct sched_pool *p, int error) {
+/* Gives back what pool_begin() took. Returns `error`, so that a caller can end with it. */
+static int pool_end(struct sched_pool *p, int error) {
     spin_unlock(&p->lock);
     spin_unlock(&sched_lock);
     return error;
 }
 
-/* Two pools, by id, and one time for both. sched_lock is held. */
+/* Locks two pools, in the order of their ids, and gives both the same time. */
 static void lock_both(struct sched_pool *a, struct sched_pool *b) {
     struct sched_pool *low = MIN(a, b), *high = MAX(a, b);
 
+    ASSERT_HELD(&sched_lock);
     sched_enter(&low);
     sched_enter(&high);
     low->now = high->now = MAX(low->now, high->now);
@@ -43,14 +46,20 @@ static void unlock_both(struct sched_pool *a, struct sched_pool *b) {
 
 void sched_set_seed(u64 new_seed) { seed = new_seed; }
 
-u64 sched_random(struct sched_pool *p) { return seed_next(&p->random); }
+u64 sched_random(struct sched_pool *p) {
+    ASSERT_HELD(&p->lock);
+    return seed_next(&p->random);
+}
 
 u64 sched_random_below(struct sched_pool *p, u64 n) { return seed_below(sched_random(p), n); }
 
 /* ---- pools ---- */
 
 struct sched_pool *sched_pool_next(struct sched_pool *after) {
-    for (struct sched_pool *p = after ? after + 1 : sched_pools; p < &sched_pools[SCHED_MAX_POOLS]; p++)
+    struct sched_pool *p = sched_pools;
+
+    if (after) p = after + 1;
+    for (; p < &sched_pools[SCHED_MAX_POOLS]; p++)
         if (p->policy) return p;
     return NULL;
 }
@@ -62,36 +71,51 @@ struct sched_pool *sched_pool_find(const char *name) {
 }
 
 struct sched_pool *sched_pool_of_cpu(u32 cpu) {
-    return cpu < TAKT_MAX_CPUS ? sched_cpus[cpu].pool : NULL;
+    if (cpu >= TAKT_MAX_CPUS) return NULL;
+    return sched_cpus[cpu].pool;
 }
 
-static int set_name(struct sched_pool *p, const char *name) {
+static int pool_set_name(struct sched_pool *p, const char *name) {
+    ASSERT_HELD(&sched_lock);
     if (!valid_name(name)) return -EINVAL;
     if (sched_pool_find(name)) return -EEXIST;
     memcpy(p->name, name, strlen(name) + 1);
     return 0;
 }
 
-int sched_pool_create(const char *name, const char *policy, struct sched_pool **out) {
-    struct sched_pool *p = sched_pools;
+/* The number of a policy in sched_policies[], or of the NULL at its end. */
+static u32 policy_number(const char *name) {
     u32 i = 0;
-    int error;
 
-    while (sched_policies[i] && strcmp(sched_policies[i]->name, policy)) i++;
-    if (!sched_policies[i]) return -EINVAL;
+    while (sched_policies[i] && strcmp(sched_policies[i]->name, name)) i++;
+    return i;
+}
+
+static struct sched_pool *free_pool(void) {
+    for (u32 id = 0; id < SCHED_MAX_POOLS; id++)
+        if (!sched_pools[id].policy) return &sched_pools[id];
+    return NULL;
+}
+
+int sched_pool_create(const char *name, const char *policy, struct sched_pool **out) {
+    u32 number = policy_number(policy);
+    struct sched_pool *p;
+    int error = -ENOSPC;
+
+    if (!sched_policies[number]) return -EINVAL;
     spin_lock(&sched_lock);
-    while (p < &sched_pools[SCHED_MAX_POOLS] && p->policy) p++;
-    error = p < &sched_pools[SCHED_MAX_POOLS] ? set_name(p, name) : -ENOSPC;
+    p = free_pool();
+    if (p) error = pool_set_name(p, name);
     if (!error) {
         sched_enter(&p);
         p->id = (u32)(p - sched_pools);
         p->rotor = 0;
-        p->policy = sched_policies[i];
+        p->policy = sched_policies[number];
         list_init(&p->doms);
         sched_monitor_init(p);
         memset(p->priv, 0, sizeof(p->priv));
         p->random = seed_of(seed, p->id);
-        record_input(p, IN_POOL_CREATE, TRACE_NOBODY, i, seed);
+        record_input(p, IN_POOL_CREATE, TRACE_NOBODY, number, seed);
         if (p->policy->pool_init) p->policy->pool_init(p);
         param_changed(p, NULL, NULL);
         spin_unlock(&p->lock);
@@ -102,33 +126,73 @@ int sched_pool_create(const char *name, const char *policy, struct sched_pool **
 }
 
 int sched_pool_destroy(struct sched_pool *p) {
-    begin(&p);
+    pool_begin(&p);
     for (u32 cpu = 0; cpu < TAKT_MAX_CPUS; cpu++)
-        if (sched_cpus[cpu].pool == p) return end(p, -EBUSY);
-    if (p->id == 0 || p->nr_doms || p->turbo || p->regular) return end(p, -EBUSY);
+        if (sched_cpus[cpu].pool == p) return pool_end(p, -EBUSY);
+    if (p->id == 0 || p->nr_doms || p->turbo || p->regular) return pool_end(p, -EBUSY);
     record_input(p, IN_POOL_DESTROY, TRACE_NOBODY, 0, 0);
     p->policy = NULL;
     param_changed(p, NULL, NULL);
-    return end(p, 0);
+    return pool_end(p, 0);
 }
 
 int sched_pool_rename(struct sched_pool *p, const char *name) {
     int error;
 
-    begin(&p);
-    error = set_name(p, name);
+    pool_begin(&p);
+    error = pool_set_name(p, name);
     if (!error) {
         param_changed(p, NULL, "name");
         list_for_each(d, &p->doms, struct sched_dom, in_pool) param_changed(p, d, "pool");
     }
-    return end(p, error);
+    return pool_end(p, error);
+}
+
+/* Why `t` cannot become the turbo pool of `p`, or (p NULL) its pair cannot end; NULL if it can. */
+static const char *pair_is_busy(const struct sched_pool *t, const struct sched_pool *p) {
+    if (t->nr_doms) return "it has VMs";
+    if (p && (p->turbo || p->regular || t->turbo || t->regular)) return "one of the two is in a pair already";
+    return NULL;
+}
+
+/* Why the settings of the two pools, which have just become a pair, do not allow that; NULL:
+ * they do. */
+static const char *pair_conflict(const struct sched_pool *t, const struct sched_pool *p) {
+    const char *why = t->policy->conflict(t);
+
+    if (why) return why;
+    return p->policy->conflict(p);
+}
+
+/* Makes, or (p NULL) ends, the pair of `t` and `other`. Both are locked. */
+static int pair_locked(struct sched_pool *t, struct sched_pool *p, struct sched_pool *other,
+                       const char **why) {
+    const char *unused;
+
+    ASSERT_HELD(&t->lock);
+    ASSERT_HELD(&other->lock);
+    *why = pair_is_busy(t, p);
+    if (*why) return -EBUSY;
+    record_input(other, IN_PAIR, TRACE_NOBODY, p != NULL, t->id);
+    t->regular = p;
+    other->turbo = NULL;
+    if (p) {
+        p->turbo = t;
+        *why = pair_conflict(t, p);
+        if (*why) {
+            t->regular = p->turbo = NULL;
+            return -EINVAL;
+        }
+    }
+    other->policy->changed(other, NULL, &unused);
+    return 0;
 }
 
 int sched_pool_pair_why(struct sched_pool *t, struct sched_pool *p, const char **why) {
-    struct sched_pool *other = p ? p : t->regular;
-    const char *unused;
-    int error = 0;
+    struct sched_pool *other = p;
+    int error;
 
+    if (!other) other = t->regular;
     if (!other) return 0;
     *why = "the turbo pool has to be the newer one of the two";
     if (other >= t) return -EINVAL;
@@ -136,20 +200,7 @@ int sched_pool_pair_why(struct sched_pool *t, struct sched_pool *p, const char *
     if (t->policy != other->policy || !t->policy->pairs) return -EINVAL;
     spin_lock(&sched_lock);
     lock_both(t, other);
-    *why = t->nr_doms ? "it has VMs" : "one of the two is in a pair already";
-    if (t->nr_doms || (p && (p->turbo || p->regular || t->turbo || t->regular))) error = -EBUSY;
-    if (!error) {
-        record_input(other, IN_PAIR, TRACE_NOBODY, p != NULL, t->id);
-        t->regular = p;
-        other->turbo = p ? t : NULL;
-        *why = p ? t->policy->conflict(t) : NULL;
-        if (p && !*why) *why = p->policy->conflict(p);
-        if (*why) {
-            t->regular = other->turbo = NULL;
-            error = -EINVAL;
-        }
-        if (!error) other->policy->changed(other, NULL, &unused);
-    }
+    error = pair_locked(t, p, other, why);
     unlock_both(t, other);
     spin_unlock(&sched_lock);
     return error;
@@ -161,8 +212,8 @@ int sched_pool_add_cpu(struct sched_pool *p, u32 cpu) {
     struct sched_cpu *c = &sched_cpus[cpu];
 
     if (cpu >= TAKT_MAX_CPUS || !c->online) return -ENODEV;
-    begin(&p);
-    if (c->pool) return end(p, -EBUSY);
+    pool_begin(&p);
+    if (c->pool) return pool_end(p, -EBUSY);
     record_input(p, IN_CPU_ADD, TRACE_NOBODY, 0, cpu);
     memset(c->priv, 0, sizeof(c->priv));
     __atomic_store_n(&c->pool, p, __ATOMIC_RELEASE);
@@ -171,17 +222,18 @@ int sched_pool_add_cpu(struct sched_pool *p, u32 cpu) {
     if (p->policy->cpu_add) p->policy->cpu_add(p, cpu);
     sched_monitor_start(p, cpu);
     sched_kick(p, cpu);
-    return end(p, 0);
+    return pool_end(p, 0);
 }
 
-/* Sends every vCPU that is assigned to `cpu` elsewhere. True if one still has its state there. */
+/* Sends every vCPU that is assigned to `cpu` elsewhere. Returns whether one is still there
+ * because the pCPU holds its state; that one leaves as soon as its state has been saved. */
 static bool evacuate(struct sched_pool *p, u32 cpu) {
     bool busy = false;
 
     list_for_each(d, &p->doms, struct sched_dom, in_pool)
         for_each_vcpu(v, d) {
             if (v->cpu == cpu && !v->migrating) sched_migrate(p, v);
-            busy |= v->cpu == cpu;
+            if (v->cpu == cpu) busy = true;
         }
     return busy;
 }
@@ -190,15 +242,15 @@ int sched_pool_remove_cpu(struct sched_pool *p, u32 cpu) {
     struct sched_cpu *c = &sched_cpus[cpu];
 
     if (cpu >= TAKT_MAX_CPUS) return -EINVAL;
-    begin(&p);
-    if (c->pool != p) return end(p, -EINVAL);
-    if (p->id == 0 && cpu == 0) return end(p, -EBUSY);
-    if (!c->leaving && p->nr_doms && cpumask_weight(&p->cpus) == 1) return end(p, -EBUSY);
+    pool_begin(&p);
+    if (c->pool != p) return pool_end(p, -EINVAL);
+    if (p->id == 0 && cpu == 0) return pool_end(p, -EBUSY);
+    if (!c->leaving && p->nr_doms && cpumask_weight(&p->cpus) == 1) return pool_end(p, -EBUSY);
     record_input(p, IN_CPU_REMOVE, TRACE_NOBODY, 0, cpu);
     c->leaving = true;
     cpumask_clear(&p->cpus, cpu);
     cpumask_clear(&p->idlers, cpu);
-    if (evacuate(p, cpu) || c->current != &c->idle) return end(p, -EAGAIN);
+    if (evacuate(p, cpu) || c->current != &c->idle) return pool_end(p, -EAGAIN);
     if (p->policy->cpu_remove) p->policy->cpu_remove(p, cpu);
     for (u32 i = 0; i < SCHED_TIMERS; i++) {
         c->timer[i].armed = false;
@@ -206,7 +258,7 @@ int sched_pool_remove_cpu(struct sched_pool *p, u32 cpu) {
     }
     c->leaving = false;
     __atomic_store_n(&c->pool, NULL, __ATOMIC_RELEASE);
-    return end(p, 0);
+    return pool_end(p, 0);
 }
 
 /* ---- VMs ---- */
@@ -220,7 +272,8 @@ static void dom_join(struct sched_pool *p, struct sched_dom *d) {
     if (p->policy->dom_add) p->policy->dom_add(p, d);
 }
 
-/* A first pCPU for v, in turn among those it may use; then what the policy thinks best. */
+/* Gives v a first pCPU: the next one in turn among those that it may use, so that new vCPUs are
+ * spread; then the policy may choose a better one. */
 static void vcpu_join(struct sched_pool *p, struct sched_vcpu *v) {
     struct cpumask allowed = sched_allowed(p, v);
 
@@ -234,17 +287,17 @@ static void vcpu_join(struct sched_pool *p, struct sched_vcpu *v) {
 static void vcpu_leave(struct sched_pool *p, struct sched_vcpu *v) {
     sched_unqueue(p, v);
     if (p->policy->vcpu_remove) p->policy->vcpu_remove(p, v);
-    v->parked = false; /* by the policy that it leaves */
+    v->parked = false; /* only the policy that it leaves could unpark it */
 }
 
 int sched_dom_init(struct sched_dom *d, u32 id, const char *name, struct sched_vcpu **vcpus,
                    struct sched_pool *p) {
     *d = (struct sched_dom){ .id = id, .name = name, .vcpu = vcpus, .paused = 1 };
-    begin(&p);
-    if (!p->policy) return end(p, -EINVAL);
+    pool_begin(&p);
+    if (!p->policy) return pool_end(p, -EINVAL);
     record_input(p, IN_DOM_INIT, id << 16, 0, 0);
     dom_join(p, d);
-    return end(p, 0);
+    return pool_end(p, 0);
 }
 
 int sched_dom_init_turbo(struct sched_dom *t, struct sched_dom *d, struct sched_vcpu **vcpu) {
@@ -264,18 +317,21 @@ int sched_dom_init_turbo(struct sched_dom *t, struct sched_dom *d, struct sched_
         unlock_both(p, turbo);
     }
     spin_unlock(&sched_lock);
-    return turbo ? 0 : -EINVAL;
+    if (!turbo) return -EINVAL;
+    return 0;
 }
 
 void sched_dom_fini(struct sched_dom *d) {
     struct sched_dom *peer = d->peer;
-    struct sched_pool *p = d->pool, *other = peer ? peer->pool : NULL;
+    struct sched_pool *p = d->pool, *other = NULL;
 
     spin_lock(&sched_lock);
-    if (peer)
+    if (peer) {
+        other = peer->pool;
         lock_both(p, other);
-    else
+    } else {
         sched_enter(&p);
+    }
     record_input(p, IN_DOM_FINI, d->id << 16, 0, 0);
     if (peer) peer->peer = NULL;
     list_del(&d->in_pool);
@@ -289,10 +345,10 @@ void sched_dom_fini(struct sched_dom *d) {
 }
 
 int sched_vcpu_init(struct sched_vcpu *v, struct sched_dom *d, u32 id, const struct cpumask *affinity) {
-    struct sched_pool *p = begin(&d->pool);
+    struct sched_pool *p = pool_begin(&d->pool);
     struct cpumask allowed = cpumask_and(affinity, &p->cpus);
 
-    if (cpumask_empty(&allowed)) return end(p, -EINVAL);
+    if (cpumask_empty(&allowed)) return pool_end(p, -EINVAL);
     *v = (struct sched_vcpu){ .dom = d, .id = id, .on_cpu = SCHED_NO_CPU, .affinity = *affinity };
     v->state = RS_BLOCKED;
     v->blocked = true;
@@ -301,24 +357,26 @@ int sched_vcpu_init(struct sched_vcpu *v, struct sched_dom *d, u32 id, const str
     d->vcpu[id] = v;
     d->nr_vcpus = MAX(d->nr_vcpus, id + 1);
     vcpu_join(p, v);
-    return end(p, 0);
+    return pool_end(p, 0);
 }
 
 void sched_vcpu_fini(struct sched_vcpu *v) {
     struct sched_dom *d = v->dom;
-    struct sched_pool *p = begin(&d->pool);
+    struct sched_pool *p = pool_begin(&d->pool);
 
     record_input(p, IN_VCPU_FINI, sched_who(v), 0, 0);
     vcpu_leave(p, v);
     d->vcpu[v->id] = NULL;
     while (d->nr_vcpus && !d->vcpu[d->nr_vcpus - 1]) d->nr_vcpus--;
-    end(p, 0);
+    pool_end(p, 0);
 }
 
-/* Both pools are locked. */
-static int move(struct sched_pool *to, struct sched_dom *d) {
+static int move_dom_locked(struct sched_pool *to, struct sched_dom *d) {
     struct sched_pool *from = d->pool;
 
+    ASSERT_HELD(&from->lock);
+    ASSERT_HELD(&to->lock);
+    if (d->peer) return -EBUSY;
     if (!to->policy || cpumask_empty(&to->cpus)) return -EINVAL;
     for_each_vcpu(v, d)
         if (v->on_cpu != SCHED_NO_CPU) return -EAGAIN;
@@ -344,7 +402,7 @@ int sched_pool_move_dom(struct sched_pool *to, struct sched_dom *d) {
     from = d->pool;
     if (from != to) {
         lock_both(from, to);
-        error = d->peer ? -EBUSY : move(to, d);
+        error = move_dom_locked(to, d);
         if (!error) param_changed(to, d, NULL);
         unlock_both(from, to);
     }

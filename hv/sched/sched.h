@@ -1,17 +1,20 @@
-/* The scheduler core: run states and their times, slices, switching, affinity, migration, pools. Policies own
- * queues and credit (policy.h).
+/* The scheduler core: run states and how long they last, slices, switching, affinity, migration,
+ * pools. Queues and credit belong to the policies (policy.h).
  *
- * Locks: sched_lock (pools, which CPU and which VM is in which) -> pool->lock (everything about scheduling in
- * that pool). Two pool locks are taken in the order of their ids. Callers hold none. Every entry point reads
- * the clock once, under the lock, into pool->now; with recording on it is written down as an input (core.h),
- * so a run can be replayed.
+ * Locks: sched_lock (which pools there are, which pCPU and which VM is in which pool) ->
+ * pool->lock (everything about scheduling in that pool). The locks of two pools are taken in the
+ * order of their ids. Unless it says otherwise a function here is called without any of them and
+ * takes what it needs.
  *
- * Nothing here allocates: what the core and the policies know of a vCPU, a VM, a pCPU and a pool is in these
- * structures.
+ * Every entry point reads the clock once, under the pool's lock, into pool->now, so that all
+ * that one call decides is decided for one instant. With recording on that time is written down
+ * together with the call (core.h), so a run can be replayed.
  *
- * This header and all of hv/sched include no x86 header: the simulation on the host compiles the same
- * sources.
- */
+ * Nothing here allocates: what the core and the policies know of a vCPU, a VM, a pCPU and a pool
+ * is in the structures below.
+ *
+ * Neither this header nor any other file of hv/sched but machine.c includes an x86 header,
+ * because the simulation on the host compiles the same sources. */
 #ifndef HV_SCHED_SCHED_H
 #define HV_SCHED_SCHED_H
 
@@ -25,185 +28,252 @@
 #define SCHED_NO_CPU    (~0u)
 #define SCHED_MAX_POOLS 32
 #define POOL_NAME       32
-#define SCHED_TURBO     0x8000 /* in the id of the part of a VM that is in a turbo pool */
-#define SCHED_PRIV      56 /* words of room for what the policy knows of an object; 0 when that comes to it */
+/* Set in the id of that part of a VM which is in a turbo pool. */
+#define SCHED_TURBO 0x8000
+/* Words that a policy has in each object for data of its own. They are 0 when the object comes
+ * to it. */
+#define SCHED_PRIV 56
 
-enum run_state { RS_RUNNING, RS_RUNNABLE, RS_BLOCKED, RS_OFFLINE, RS_NR }; /* as enum takt_state */
+/* The values are those of enum takt_state, in which guests see them. */
+enum run_state { RS_RUNNING, RS_RUNNABLE, RS_BLOCKED, RS_OFFLINE, RS_NR };
 
 struct sched_vcpu {
     /* set by sched_vcpu_init, then constant */
     struct sched_dom *dom; /* NULL: an idle vCPU */
     u32 id;
     /* under the pool's lock */
-    u32 cpu;    /* the pCPU it is assigned to */
-    u32 on_cpu; /* the pCPU that holds its state, SCHED_NO_CPU once saved: nobody else may run it before */
+    u32 cpu; /* the pCPU that it is assigned to */
+    /* The pCPU whose registers hold its state, or SCHED_NO_CPU if the state has been saved in
+     * memory. No other pCPU may run the vCPU before that: it would run on with old registers. */
+    u32 on_cpu;
     enum run_state state;
-    /* Halted or waiting: what the guest asked for, apart from pausing. Written under the lock; also
-     * read without it, so atomically. */
+    /* The guest has halted it, or it waits for an event. Pausing is apart from this. Written
+     * under the lock; also read without it, so always atomically. */
     bool blocked;
-    bool parked;    /* kept from running by the policy (a cap) */
-    bool migrating; /* to be moved as soon as its state is saved */
-    bool queued;    /* runnable, not running, handed to the policy */
+    bool parked;    /* the policy keeps it from running, because of a cap */
+    bool migrating; /* it will be moved as soon as its state has been saved */
+    bool queued;    /* it can run, does not run, and is in the policy's hands */
     struct cpumask affinity;
-    u64 since;                /* when `state` was entered */
-    u64 state_ns[RS_NR];      /* without the time since then */
-    u64 woken_at;             /* when it became runnable by a wake; 0 otherwise */
-    struct hist wake_latency; /* from wake to run, ns */
-    u64 switches;             /* times it was switched to */
+    u64 since;                /* ns: when it entered `state` */
+    u64 state_ns[RS_NR];      /* ns spent in each state, without the time since `since` */
+    u64 woken_at;             /* ns: when a wake made it runnable; 0 if it has run since, or sleeps */
+    struct hist wake_latency; /* ns from a wake until it runs */
+    u64 switches;             /* how often a pCPU switched to it */
     u64 wakes, migrations;
-    u64 preemptions;        /* times another one got its pCPU before its slice was over */
-    u64 boosts;             /* wakes that the policy boosted */
-    u64 grants, granted_ns; /* times the policy granted it credit, and how much */
-    bool yielded;           /* since it was picked */
-    u64 priv[SCHED_PRIV];   /* the policy's */
+    u64 preemptions; /* how often another vCPU got its pCPU before its slice was over */
+    u64 boosts;      /* how many of its wakes the policy boosted */
+    u64 grants;      /* how often the policy granted it credit */
+    u64 granted_ns;  /* and how much in all */
+    bool yielded;    /* it has yielded since it was picked */
+    u64 priv[SCHED_PRIV];
 };
 
 struct sched_dom {
     u32 id;
-    const char *name;        /* the caller's, constant */
-    struct sched_pool *pool; /* NULL before sched_dom_init and after sched_dom_fini */
+    const char *name;        /* owned by the caller, constant */
+    struct sched_pool *pool; /* NULL before sched_dom_init() and after sched_dom_fini() */
     struct list in_pool;
-    u32 nr_vcpus;             /* up to the last one that exists */
-    struct sched_vcpu **vcpu; /* the caller's array; NULL where a vCPU is gone */
-    struct sched_dom *peer;   /* the VM's other part, where one is in a turbo pool; NULL */
-    u32 paused;               /* count: no vCPU runs while it is not 0 */
-    bool io;                  /* labelled I/O-intensive (monitor.c) */
-    u64 io_rate;              /* events in 1000 s, smoothed */
-    u64 io_doubt;             /* us that the VM has said more than Takt sees */
-    u64 io_events, io_report; /* in this window, atomically: seen, and told by the VM */
-    bool io_says;             /* what its driver says, atomically */
+    u32 nr_vcpus;             /* 1 + the number of the last vCPU that exists */
+    struct sched_vcpu **vcpu; /* an array of the caller; NULL where a vCPU is gone */
+    struct sched_dom *peer;   /* the other part of a VM that has one in a turbo pool; else NULL */
+    u32 paused;               /* no vCPU runs while this count is not 0 */
+    /* The I/O monitor's (monitor.c). */
+    bool io;       /* the VM is labelled I/O-intensive */
+    u64 io_rate;   /* events in 1000 s, smoothed */
+    u64 io_doubt;  /* us since when the VM claims more events than Takt sees */
+    u64 io_events; /* events of this window that Takt saw; changed atomically, without a lock */
+    u64 io_report; /* events of this window that the VM reported; likewise */
+    bool io_says;  /* the VM's driver says that it is I/O-intensive; likewise */
     u64 priv[SCHED_PRIV];
-    /* a parameter of every policy: which vCPU takes an event, enum sched_route */
+    /* A parameter of every policy: which vCPU gets an event, enum sched_route. */
     u32 route;
 };
 
-/* The one that it is bound to; each in turn; one that runs, else the one that it is bound to. */
-enum sched_route { ROUTE_FIXED, ROUTE_SPREAD, ROUTE_RUNNING };
+enum sched_route {
+    ROUTE_FIXED,  /* the vCPU that the event is bound to */
+    ROUTE_SPREAD, /* each vCPU in turn */
+    ROUTE_RUNNING /* the one that it is bound to if that runs, else one that does, else the first again */
+};
 
-/* Pools live in a static table, so that a pool that was found a moment ago can be locked, and looked at
- * again, without holding sched_lock. */
+/* Pools live in a static table. So a pool that was found without sched_lock is still memory of a
+ * pool when its lock has been taken, and the caller can then look whether it is the one that it
+ * wants. */
 struct sched_pool {
     u32 id;
     char name[POOL_NAME];
     const struct sched_policy *policy; /* NULL: this entry of the table is free */
     struct spinlock lock;
-    struct cpumask cpus, idlers; /* idlers: members whose current vCPU is idle */
+    struct cpumask cpus;
+    struct cpumask idlers; /* those of `cpus` whose current vCPU is the idle one */
     struct list doms;
     u32 nr_doms;
-    struct sched_pool *turbo;   /* its turbo pool; NULL. Changes under both locks */
-    struct sched_pool *regular; /* a turbo pool's: the one that it serves; NULL */
-    u32 rotor;                  /* where the next new vCPU is put */
-    u32 sequence;               /* of the last input, for recording */
+    struct sched_pool *turbo;   /* its turbo pool, or NULL; changes under the locks of both */
+    struct sched_pool *regular; /* of a turbo pool: the pool that it serves; else NULL */
+    u32 rotor;                  /* where the search for a pCPU for the next new vCPU begins */
+    u32 sequence;               /* number of the last input, for recordings */
     u64 random;                 /* state of sched_random() */
-    u64 now;                    /* when the lock was last taken; does not go back */
+    u64 now;                    /* ns: when the lock was last taken; never goes back */
     u64 window_start;           /* monitor.c */
     struct timer window;
     u64 priv[SCHED_PRIV];
-    /* parameters of every policy: events a second, ms, %, % (monitor.c) */
-    u32 io_threshold, io_window_ms, io_smoothing, io_hysteresis;
+    /* Parameters of every policy, for monitor.c. */
+    u32 io_threshold;  /* events a second */
+    u32 io_window_ms;  /* ms */
+    u32 io_smoothing;  /* % */
+    u32 io_hysteresis; /* % */
 };
 
 /* ---- start-up and CPUs ---- */
-void sched_init(void);         /* Pool-0 does not exist yet: the first pool created is it */
-void sched_set_seed(u64 seed); /* of the random numbers of pools created from now on; 0 after sched_init */
-int sched_cpu_online(u32 cpu); /* free, with its idle vCPU current */
-/* The vCPU that is to run on `cpu` from now on, an idle one if nothing can; sets the slice timer. Called by
- * the pCPU itself when it was kicked for it, or its current vCPU blocked, yielded or was paused. The request
- * (need_resched) is cleared before the call, never after: each call lets equals take turns, so one too many
- * costs the new vCPU its slice. Never returns a vCPU whose state another pCPU still holds.
- * A pool that runs `null` with `sleepless` gets back a vCPU that is `blocked`: the pCPU then halts in place,
- * its state loaded, until the vCPU is woken. */
+
+/* Forgets everything. There is no pool yet; the first one that is created becomes Pool-0. */
+void sched_init(void);
+/* Sets the seed of the random numbers of pools that are created from now on. 0 after
+ * sched_init(). */
+void sched_set_seed(u64 seed);
+/* Brings a pCPU to the scheduler: in no pool, with its idle vCPU as the current one. Returns 0, or
+ * -EINVAL if there is no such pCPU or it is known already. */
+int sched_cpu_online(u32 cpu);
+/* Returns the vCPU that `cpu` is to run from now on, its idle vCPU if none can run, and sets the
+ * timer that ends the slice. The pCPU itself calls this: after it was kicked, or after its
+ * current vCPU blocked, yielded or was paused. It has to clear the request (need_resched) before
+ * the call, never after it: each call lets vCPUs of equal rank take turns, so a needless second
+ * call would cost the new vCPU its slice.
+ *
+ * Never returns a vCPU whose state another pCPU still holds. In a pool that runs `null` with
+ * `sleepless` it may return a vCPU that is `blocked`: the pCPU then halts with that vCPU's state
+ * loaded, until the vCPU is woken. */
 struct sched_vcpu *sched_run(u32 cpu);
-/* The state of `prev` is saved; completes a migration that waited for that. After sched_run returned another
- * vCPU and before it is called again. */
+/* Says that the state of `prev` has been saved, so that other pCPUs may run it; carries out a
+ * migration that waited for that. To be called after sched_run() has returned another vCPU, and
+ * before it is called again. */
 void sched_saved(u32 cpu, struct sched_vcpu *prev);
+/* The vCPU that `cpu` runs. Takes no lock, so of another pCPU it may be out of date at once. */
 struct sched_vcpu *sched_current(u32 cpu);
 static inline bool sched_is_idle(const struct sched_vcpu *v) { return v->dom == NULL; }
 
 /* ---- VMs ---- */
-/* Adds a dom without vCPUs to `pool`, paused once. -EINVAL: the pool is gone. */
+
+/* Adds a VM without vCPUs to `pool`, paused once. `name` and the array `vcpu` stay the caller's
+ * and have to live as long as `d`. Returns 0, or -EINVAL if the pool is gone. */
 int sched_dom_init(struct sched_dom *d, u32 id, const char *name, struct sched_vcpu **vcpu,
                    struct sched_pool *pool);
-/* The part of the VM of `d` that holds its turbo vCPU: in the turbo pool of d's pool, with SCHED_TURBO in its
- * id, paused once. -EINVAL: there is none. Ends before d does. */
+/* Adds the second part of the VM `d`, the one that holds its turbo vCPU, to the turbo pool of
+ * d's pool: with SCHED_TURBO in its id, and paused once. It has to end before `d` does. Returns
+ * 0, or -EINVAL if d's pool has no turbo pool. */
 int sched_dom_init_turbo(struct sched_dom *t, struct sched_dom *d, struct sched_vcpu **vcpu);
-void sched_dom_fini(struct sched_dom *d); /* after all its vCPUs are gone */
-/* Adds vCPU `id` (the next number), blocked. `affinity` must meet the pool's CPUs: -EINVAL otherwise. */
+/* Takes a VM out of its pool. All its vCPUs have to be gone. */
+void sched_dom_fini(struct sched_dom *d);
+/* Adds vCPU `id`, which has to be the next number, in the blocked state. Returns 0, or -EINVAL if
+ * `affinity` has no pCPU of the pool. */
 int sched_vcpu_init(struct sched_vcpu *v, struct sched_dom *d, u32 id, const struct cpumask *affinity);
-/* It must not be on a pCPU: pause first and wait for sched_dom_stopped. */
+/* Removes a vCPU. No pCPU may hold its state: pause the VM first, and wait for
+ * sched_dom_stopped(). */
 void sched_vcpu_fini(struct sched_vcpu *v);
-void sched_pause(struct sched_dom *d);       /* counts; its pCPUs are kicked */
-int sched_unpause(struct sched_dom *d);      /* -EINVAL if it is not paused */
-bool sched_dom_stopped(struct sched_dom *d); /* paused, and no pCPU holds the state of one of its vCPUs */
-int sched_set_affinity(struct sched_vcpu *v, const struct cpumask *m); /* -EINVAL: misses the pool's CPUs */
+/* Keeps all vCPUs of the VM from running and kicks the pCPUs that run one. Calls are counted. */
+void sched_pause(struct sched_dom *d);
+/* Undoes one sched_pause(). Returns 0, or -EINVAL if the VM is not paused. */
+int sched_unpause(struct sched_dom *d);
+/* Is the VM paused, and does no pCPU hold the state of one of its vCPUs any more? */
+bool sched_dom_stopped(struct sched_dom *d);
+/* Returns 0, or -EINVAL with nothing changed if `m` has no pCPU of the pool. */
+int sched_set_affinity(struct sched_vcpu *v, const struct cpumask *m);
 
 /* ---- what vCPUs do ---- */
-/* From anywhere; redundant wakes are harmless, and take no lock while v does not sleep. The caller
- * has first written down what v is woken for, with a full barrier behind it. */
+
+/* Wakes a vCPU. May be called from anywhere. A wake of one that is awake does no harm and takes
+ * no lock. The caller has first written down what `v` is woken for, with a full barrier behind
+ * that write; see sched_block(). */
 void sched_wake(struct sched_vcpu *v);
-/* The current vCPU wants to sleep. The caller then has a full barrier, looks whether something is
- * pending after all, and if so wakes it; then sched_run. So of who wakes and who falls asleep one
- * sees what the other wrote, and no wake is lost. */
+/* The current vCPU wants to sleep. After the call the caller executes a full barrier and looks
+ * whether something is pending for the vCPU after all; if so it calls sched_wake(). Then it
+ * calls sched_run(). Since both sides write before they read, at least one of them sees what the
+ * other has written, and no wake is lost (docs/architecture.md, "Why no wake is lost"). */
 void sched_block(struct sched_vcpu *v);
-/* Does it sleep? Takes no lock: the answer may be old unless the caller is its pCPU, or has a
- * barrier as above. */
+/* Does it sleep? Takes no lock. The answer may be out of date, unless the caller is the vCPU's
+ * own pCPU or has a barrier as above. */
 static inline bool sched_blocked(const struct sched_vcpu *v) {
     return __atomic_load_n(&v->blocked, __ATOMIC_RELAXED);
 }
-void sched_yield(struct sched_vcpu *v); /* a hint for the next sched_run */
+/* The current vCPU lets others go first: a hint for the next sched_run(). */
+void sched_yield(struct sched_vcpu *v);
 
-/* Others raised n events for a VM: its devices, or other VMs. From anywhere, without a lock. */
+/* Counts `n` events that others (its devices, other VMs) raised for a VM. May be called from
+ * anywhere, and takes no lock. */
 void sched_io_events(struct sched_dom *d, u32 n);
-/* A VM tells of n that nobody saw, or that it is I/O-intensive. The same. */
+/* Counts `n` events that the VM reports and nobody else saw. The same. */
 void sched_io_report(struct sched_dom *d, u32 n);
+/* Notes whether the VM's driver says that the VM is I/O-intensive. The same. */
 void sched_io_says(struct sched_dom *d, bool io);
 
 /* ---- pools ---- */
-/* -EEXIST name, -EINVAL unknown policy or bad name, -ENOSPC. Without CPUs. */
+
+/* Creates a pool without pCPUs and returns it in *out. Returns
+ *   0
+ *   -EINVAL  there is no such policy, or the name is not valid
+ *   -EEXIST  there is a pool of that name
+ *   -ENOSPC  there are SCHED_MAX_POOLS pools */
 int sched_pool_create(const char *name, const char *policy, struct sched_pool **out);
-/* -EBUSY while it has VMs, CPUs or a turbo pool or is one, and always for Pool-0. */
+/* Returns 0, or -EBUSY while the pool has VMs, pCPUs or a turbo pool, or is one. Always -EBUSY for
+ * Pool-0. */
 int sched_pool_destroy(struct sched_pool *p);
-/* Makes t the turbo pool of p (vTurbo): VMs of p may have a turbo vCPU there, and the two divide CPU time
- * together. NULL: of none. -EINVAL unless both run a policy that can with the settings that they have, and
- * t was created after p; -EBUSY if one of them is in such a pair already, or t has VMs. */
-int sched_pool_pair_why(struct sched_pool *t, struct sched_pool *p, const char **why); /* *why: a sentence */
+/* Makes `t` the turbo pool of `p` (vTurbo): VMs of `p` may have a turbo vCPU there, and the two
+ * pools divide CPU time together. With `p` NULL, `t` is nobody's turbo pool any more. Returns
+ *   0
+ *   -EINVAL  a policy of the two, or a setting, does not allow it, or `t` is not the newer pool
+ *   -EBUSY   one of them is in a pair already, or `t` has VMs
+ * After an error *why is a sentence for the operator, and nothing has changed. */
+int sched_pool_pair_why(struct sched_pool *t, struct sched_pool *p, const char **why);
 static inline int sched_pool_pair(struct sched_pool *t, struct sched_pool *p) {
     const char *why;
 
     return sched_pool_pair_why(t, p, &why);
 }
+/* Returns 0, -EINVAL if the name is not valid, or -EEXIST if another pool has it. */
 int sched_pool_rename(struct sched_pool *p, const char *name);
-int sched_pool_add_cpu(struct sched_pool *p, u32 cpu); /* -EBUSY if it is in a pool; -ENODEV */
-/* -EBUSY last one with VMs, or Pool-0's CPU 0; -EINVAL not in this pool. -EAGAIN: its vCPUs have been sent
- * elsewhere, and it takes no more, but is not yet rid of the current one: call again until it is 0. A vCPU
- * that could run nowhere else loses its affinity. */
+/* Returns 0, -ENODEV if there is no such pCPU, or -EBUSY if it is in a pool. */
+int sched_pool_add_cpu(struct sched_pool *p, u32 cpu);
+/* Takes a pCPU out of its pool. Returns
+ *   0
+ *   -EINVAL  it is not in this pool
+ *   -EBUSY   it is the last pCPU of a pool that has VMs, or CPU 0 of Pool-0
+ *   -EAGAIN  it still holds a vCPU. It takes no new ones, and those that waited there have been sent
+ *            elsewhere: call again until the result is another one
+ * A vCPU that could run nowhere else loses its affinity. */
 int sched_pool_remove_cpu(struct sched_pool *p, u32 cpu);
-/* -EINVAL no CPU there; -EAGAIN a vCPU is still on a pCPU (pause the VM, try again): nothing changed.
- * Parameters go back to their defaults, affinity to all; see param_move_dom(). */
+/* Moves a VM to another pool. Its parameters go back to their defaults (param_move_dom() keeps
+ * them) and its vCPUs' affinity to all pCPUs. Returns 0, or with nothing changed
+ *   -EINVAL  the pool has no pCPU
+ *   -EAGAIN  a pCPU holds the state of one of its vCPUs: pause the VM and try again
+ *   -EBUSY   the VM has a part in a turbo pool */
 int sched_pool_move_dom(struct sched_pool *p, struct sched_dom *d);
+/* The pool of that name, or NULL. */
 struct sched_pool *sched_pool_find(const char *name);
-struct sched_pool *sched_pool_of_cpu(u32 cpu);                /* NULL: free */
-struct sched_pool *sched_pool_next(struct sched_pool *after); /* NULL: the first; returns NULL at the end */
+/* The pool that a pCPU is in, or NULL if it is in none. */
+struct sched_pool *sched_pool_of_cpu(u32 cpu);
+/* The pool after `after`, the first one if that is NULL; NULL at the end. */
+struct sched_pool *sched_pool_next(struct sched_pool *after);
 
 /* ---- reading ---- */
+
 struct sched_times {
-    u64 state_ns[RS_NR]; /* with the time since `since` added */
+    u64 state_ns[RS_NR]; /* ns in each state, up to now */
     enum run_state state;
     u32 cpu;
     u64 switches, wakes, migrations, preemptions;
     u64 boosts, grants, granted_ns;               /* 0 if the policy has no such thing */
-    u64 wake_p50, wake_p99, wake_max, wake_count; /* ns */
-    /* what its policy says of it; 0 and "" where that has no meaning */
+    u64 wake_p50, wake_p99, wake_max, wake_count; /* ns from a wake until it runs */
+    /* What the vCPU's policy says of it; 0 or "" if the policy has no such thing. */
     const char *kind; /* LS or NL (vSlicer), io (labelled), LS+io, turbo */
-    u64 micro_ns;     /* its micro-slice */
-    u64 turbo_pct;    /* what its VM used of turbo cores in the last period, 1/10000 of a pCPU */
-    i64 moved_ns;     /* credit that sharing gave to its VM in the last period, or took */
-    u32 boost;        /* level */
+    u64 micro_ns;     /* length of its micro-slice */
+    u64 turbo_pct;    /* how much its VM used of turbo cores in the last period, 1/10000 of a pCPU */
+    i64 moved_ns;     /* credit that sharing gave to its VM in the last period (below 0: took from it) */
+    u32 boost;        /* level of its boost */
 };
 void sched_times(struct sched_vcpu *v, struct sched_times *out);
+/* Forgets the times from wake to run that were measured so far. */
 void sched_reset_latency(struct sched_vcpu *v);
-/* Called under the pool's lock at every change of state of a VM's vCPU (hv/vcpu publishes its info page
- * with it). NULL: none. */
+/* Called at every change of state of a vCPU of a VM, with the pool's lock held. It publishes the
+ * vCPU's info page. NULL: there is no such function. */
 extern void (*sched_state_hook)(struct sched_vcpu *v, u64 now);
 
 #endif

@@ -1,8 +1,9 @@
+/* Makes the pools of a configuration file and sets their parameters. */
 #include <takt/errno.h>
 #include "lib/string.h"
 #include "sched/setup.h"
 
-/* The file, and who hears what is wrong with it. */
+/* The file, and the function that reports what is wrong with it. */
 struct setup {
     const struct config *c;
     config_report report;
@@ -12,7 +13,7 @@ struct setup {
 #define FATAL(s, at, ...)   config_complain((s)->c, at, true, (s)->report, (s)->ctx, __VA_ARGS__)
 #define WARNING(s, at, ...) config_complain((s)->c, at, false, (s)->report, (s)->ctx, __VA_ARGS__)
 
-static int set_params(const struct setup *s, const struct config_head *h, struct sched_pool *p) {
+static int setup_params(const struct setup *s, const struct config_head *h, struct sched_pool *p) {
     char why[PARAM_WHY];
     int error = 0;
 
@@ -28,11 +29,11 @@ static int set_params(const struct setup *s, const struct config_head *h, struct
     return error;
 }
 
-static int make_pair(const struct setup *s, const struct config_pool *c, struct sched_pool *p) {
+static int setup_pair(const struct setup *s, const struct config_pool *c, struct sched_pool *p) {
     struct sched_pool *served = sched_pool_find(c->turbo_of);
     const char *why;
 
-    if (!served) return -EINVAL; /* what is wrong with that pool has been told */
+    if (!served) return -EINVAL; /* what is wrong with that pool has been reported */
     if (!sched_pool_pair_why(p, served, &why)) return 0;
     return FATAL(s, config_place_of(&c->head, "turbo_of"), "pool %s cannot be the turbo pool of %s: %s",
                  c->head.name, c->turbo_of, why);
@@ -53,13 +54,13 @@ int setup_pool(const struct config *config, u32 i, struct sched_pool **pool, con
                      c->head.name);
     *pool = p;
     if (*c->turbo_of) {
-        error = make_pair(&s, c, p);
+        error = setup_pair(&s, c, p);
         if (error) return error;
-        param_preset(p, "turbo"); /* unless the file says otherwise */
+        param_preset(p, "turbo"); /* what the file says is set after this */
     }
     if (*c->preset && param_preset_why(p, c->preset, why))
         return FATAL(&s, config_place_of(&c->head, "sched_preset"), "%s", why);
-    return set_params(&s, &c->head, p);
+    return setup_params(&s, &c->head, p);
 }
 
 static int check_vm(const struct setup *s, const struct config_vm *v) {
@@ -68,7 +69,7 @@ static int check_vm(const struct setup *s, const struct config_vm *v) {
     char why[PARAM_WHY];
     int error = 0;
 
-    if (!p) return 0; /* setup_pool() has told why */
+    if (!p) return 0; /* setup_pool() has reported why */
     for (const struct config_param *c = h->param; c < h->param + h->nr_params; c++) {
         const struct param *e = param_find(p, c->name);
 

@@ -1,45 +1,56 @@
-/* Shared credit: VMs that compute lend credit to VMs labelled I/O-intensive, as far as they consent
- * ("Workload-aware credit scheduler", section 4.2). Right after the grants C_i of an accounting pass, for
- * I/O VMs j and CPU VMs i:
+/* Shared credit: VMs that compute lend credit to VMs labelled I/O-intensive, as far as they
+ * consent ("Workload-aware credit scheduler", section 4.2). It happens right after an accounting
+ * pass has made the grants C_i. For I/O-intensive VMs j and computing VMs i:
  *
- *   need   = sum max(0, C_c V_j - C_j)     C_c: a pCPU's credit of a period, V_j: queues (VFs; else vCPUs)
+ *   need   = sum max(0, C_c V_j - C_j)     C_c: a pCPU's credit of a period; V_j: queues (of virtual
+ *                                          functions; else the number of vCPUs)
  *   S_i    = P_i C_i                       what i offers; P_i: share_pct
- *   moved  = min(need, sum S_i)            taken prorata, or from one after the other; given by shortfall
+ *   moved  = min(need, sum S_i)            taken from all in proportion, or from one VM after the other;
+ *                                          given in proportion to what each lacks
  *
- * Our reading where the paper leaves it open: no need is below 0, and none is above what a vCPU may hold.
+ * How we read the paper where it leaves something open: no need is below 0, and none is above
+ * what a vCPU may hold.
  *
- * ACA (section 4.3): an I/O VM takes part in the grants though it sleeps, so that it has credit when it
- * wakes:
+ * ACA (section 4.3): an I/O-intensive VM takes part in the grants also while it sleeps, so that
+ * it has credit when it wakes:
  *
- *   mu = active / (active + inactive I/O)  the active share mu C, the rest is kept for the inactive
+ *   mu = active / (active + inactive I/O)  the active ones share mu C; the rest is kept for the inactive
  *
- * which is what comes of leaving its vCPUs on the active list, clipped at a period's credit. aca_shorten
- * also makes the period mu times as long.
- */
+ * That is what follows if its vCPUs are left on the active list and their credit is cut off at
+ * that of a period. aca_shorten also makes the period mu times as long. */
 #include "sched/credit.h"
 
 static u64 need_of(const struct credit_pool *cp, const struct credit_dom *cd) {
-    u64 want = cp->period * (cd->queues ? cd->queues : cd->nr_active);
+    u64 queues = cd->nr_active, want;
 
-    want = MIN(want, credit_cap(cp, cd));
+    if (cd->queues) queues = cd->queues;
+    want = MIN(cp->period * queues, credit_cap(cp, cd));
     if (cp->knob.overflow == OVERFLOW_HAND_ON) want = MIN(want, credit_room(cp, cd));
-    return cd->io && want > cd->given ? want - cd->given : 0;
+    if (!cd->io || want <= cd->given) return 0;
+    return want - cd->given;
 }
 
 static u64 offer_of(const struct credit_pool *cp, const struct credit_dom *cd) {
-    return cd->io ? 0 : credit_cut_off(cp, cd->given * cd->share_pct / 100);
+    if (cd->io) return 0;
+    return credit_cut_off(cp, cd->given * cd->share_pct / 100);
 }
 
-/* Parts of `all` in proportion, one after the other, which together are exactly `all`. */
+/* Divides `all` into parts in proportion to numbers that come one after the other. Together the
+ * parts are exactly `all`: each is the difference between what is due up to its number and what
+ * has been given. */
 struct split {
-    u64 all, total, seen, out; /* total, seen: us, so that products fit */
+    u64 all;
+    u64 total; /* the sum of all numbers, in us, so that products fit */
+    u64 seen;  /* the sum of those that have come, likewise */
+    u64 out;   /* the sum of the parts that have been given */
 };
 
 static u64 next_part(const struct credit_pool *cp, struct split *x, u64 ns) {
     u64 before = x->out;
 
     x->seen += ns / NS_PER_US;
-    x->out = x->total ? MIN(credit_grant(cp, x->all, x->seen, x->total), x->all) : 0;
+    if (!x->total) return 0;
+    x->out = MIN(credit_grant(cp, x->all, x->seen, x->total), x->all);
     return x->out - before;
 }
 
@@ -57,18 +68,19 @@ void shared_credit(struct sched_pool *p) {
     }
     take.all = MIN(need, offer);
     list_for_each(cd, &cp->active, struct credit_dom, link) {
-        u64 mine =
-            cp->knob.share == SHARE_PRORATA ? next_part(cp, &take, offer_of(cp, cd)) : take.all - taken;
+        u64 offered = offer_of(cp, cd), mine = take.all - taken;
 
-        mine = MIN(mine, offer_of(cp, cd));
+        if (cp->knob.share == SHARE_PRORATA) mine = next_part(cp, &take, offered);
+        mine = MIN(mine, offered);
         cd->given -= mine;
         cd->moved = -(i64)mine;
         taken += mine;
     }
     give.all = taken;
     list_for_each(cd, &cp->active, struct credit_dom, link) {
-        u64 mine = cd->need ? next_part(cp, &give, cd->need) : 0;
+        u64 mine = 0;
 
+        if (cd->need) mine = next_part(cp, &give, cd->need);
         cd->given += mine;
         cd->moved += (i64)mine;
         if (cd->moved)

@@ -1,43 +1,58 @@
-/* vSlicer: latency-sensitive VMs (LS) run more often for less long, at an equal share of the CPU (C. Xu et
- * al., HPDC 2012, sections 3.1 and 4, Algorithm 1). For m LS and n other vCPUs (NL) of a pCPU:
+/* vSlicer: latency-sensitive VMs (LS) run more often and for less long, with an equal share of
+ * the CPU (C. Xu et al., HPDC 2012, sections 3.1 and 4, Algorithm 1). For m LS and n other vCPUs
+ * (NL) of a pCPU:
  *
- *   T_N = tslice_us           an NL's slice, once a round of T_P = (m + n) T_N; it is not cut
- *   T_n = T_N / n             an LS's time in each T_S = m T_n, between two NL slices
- *   T_m = T_n / r             its micro-slice, r = ceil(T_n / what it asks for): micro_us, or for a
- *                             latency_us of T_l at most T_l / (m - 1)
- *   worst wait of an LS = T_N + (m - 1) T_m
+ *   T_N = tslice_us           an NL's slice, once in a round of T_P = (m + n) T_N; it is never cut
+ *   T_n = T_N / n             an LS's time in each T_S = m T_n, between two slices of NL
+ *   T_m = T_n / r             its micro-slice. r = ceil(T_n / what it asks for): that is micro_us, or, for
+ *                             a latency_us of T_l, at most T_l / (m - 1)
+ *   the longest wait of an LS is T_N + (m - 1) T_m
  *
- * Our reading where the paper leaves it open: an LS whose T_n is used up gets the next one and waits for
- * one NL to run first (Q_LATER, which follows Q_UNDER's first and then is Q_MICRO); m and n count active
- * vCPUs; T_n and T_N are by weight, relative to the heaviest NL; the classes of credit stay, so that
- * weights and caps hold, but OVER begins a slice below 0, for a round swings credit by as much. With n = 0
- * the LS take turns by what they ask for; with m = 0 this is plain credit. Micro-slices of different sizes
- * (section 6): `edf` runs first whose next is due first, T_S / r after the last; `frequency` who has used
- * least of its T_n, so that runs in a T_S are inverse to T_m.
- */
+ * How we read the paper where it leaves something open: - An LS that has used up its T_n gets
+ * the next one at once, but first waits until one NL has run. It
+ *   waits in Q_LATER, which is served after the first vCPU of Q_UNDER and then becomes part of Q_MICRO.
+ * - m and n count active vCPUs. T_n and T_N are by weight, relative to the heaviest NL. - The
+ * classes of credit stay, so that weights and caps hold. But OVER begins a slice below 0,
+ * because
+ *   credit goes up and down by as much within a round.
+ * - With n = 0 the LS take turns by what they ask for. With m = 0 this is plain credit.
+ *
+ * Micro-slices of different sizes (section 6): with `edf` the LS whose next micro-slice is due
+ * first goes first; one is due T_S / r after the last. With `frequency` the LS goes first that
+ * has used least of its T_n, so that the number of runs in a T_S is inverse to T_m. */
 #include "sched/credit.h"
 
 struct micro {
-    u64 budget, slice; /* T_n, T_m: ns */
+    u64 budget; /* T_n, ns */
+    u64 slice;  /* T_m, ns */
 };
 
-/* The micro-slice that a VM asks for, or that its label asks for (section 6: the class inferred); 0: none. */
+/* Below this part of a micro-slice what is left of a T_n counts as used up. */
+#define MICRO_REST 16
+
+/* Returns the micro-slice in ns that a VM asks for, or that its label asks for (section 6: the
+ * class is inferred); 0: neither does. */
 static u64 micro_wanted(const struct credit_pool *cp, const struct credit_dom *cd) {
     bool inferred = cd->io && !cd->micro_us && !cd->latency_us;
 
-    return (inferred ? cp->knob.slicer_infer_us : cd->micro_us) * NS_PER_US;
+    if (inferred) return cp->knob.slicer_infer_us * NS_PER_US;
+    return cd->micro_us * NS_PER_US;
 }
 
+/* Returns the micro-slice in ns that a VM with micro-slices asks for, directly or by a latency. */
 static u64 asked_for(const struct credit_pool *cp, const struct credit_cpu *cc, const struct credit_dom *cd) {
     u64 ns = micro_wanted(cp, cd);
 
-    if (!ns) ns = cc->ls > 1 ? cd->latency_us * NS_PER_US / (cc->ls - 1) : cp->tslice;
+    if (!ns) {
+        ns = cp->tslice;
+        if (cc->ls > 1) ns = cd->latency_us * NS_PER_US / (cc->ls - 1);
+    }
     return MAX(ns, VSLICER_LEAST_US * NS_PER_US); /* a latency among many VMs may ask for less */
 }
 
-/* What cv has in a round: T_N for the heaviest NL. A vCPU that is not active has no weight in the round yet.
- * It gets a whole T_N: with less, no tick would ever find it running, and with `activate = tick` it would
- * never become active. */
+/* Returns the time that cv has in a round: T_N for the heaviest NL. A vCPU that is not active
+ * has no weight in the round yet. It gets a whole T_N: with less, no tick would ever find it
+ * running, and with `activate = tick` it would never become active. */
 static u64 round_time(const struct credit_pool *cp, const struct credit_cpu *cc,
                       const struct credit_vcpu *cv) {
     if (!cc->nl_weight || !cv->counted) return cp->tslice;
@@ -54,40 +69,47 @@ static inline struct micro micro_of(const struct credit_pool *cp, const struct c
     return (struct micro){ budget, budget / ((budget + ns - 1) / ns) };
 }
 
+/* Does the vCPU get micro-slices? */
 static bool is_ls(const struct credit_pool *cp, const struct credit_vcpu *cv) {
     const struct credit_dom *cd = credit_dom(cv->vcpu->dom);
 
     return cp->knob.slicer && (micro_wanted(cp, cd) || cd->latency_us);
 }
 
-/* Takes cv out of the counts of the pCPU where it was, and into those of the one where it is now if it is
- * active. To be called whenever one of these has changed, or what its VM asks for. */
+static void uncount(struct credit_pool *cp, struct credit_vcpu *cv) {
+    struct credit_cpu *cc = credit_cpu(cv->counted - 1);
+
+    if (cv->counted_ls) {
+        cp->nr_ls--;
+        cc->ls--;
+    } else {
+        cc->nl--;
+    }
+    cv->counted = 0;
+}
+
 void vslicer_count(struct sched_pool *p, struct credit_vcpu *cv, bool active) {
     struct credit_pool *cp = credit_pool(p);
-    struct credit_cpu *cc;
 
-    if (cv->counted) {
-        cc = credit_cpu(cv->counted - 1);
-        cp->nr_ls -= cv->counted_ls;
-        cc->ls -= cv->counted_ls;
-        cc->nl -= !cv->counted_ls;
-    }
-    cv->counted = active ? cv->vcpu->cpu + 1 : 0;
+    if (cv->counted) uncount(cp, cv);
     if (active) {
         struct credit_dom *cd = credit_dom(cv->vcpu->dom);
+        struct credit_cpu *cc = credit_cpu(cv->vcpu->cpu);
 
-        cc = credit_cpu(cv->vcpu->cpu);
+        cv->counted = cv->vcpu->cpu + 1;
         cv->counted_ls = is_ls(cp, cv);
         cv->counted_weight = MAX((u32)(cd->counted / cd->nr_active), 1);
-        cp->nr_ls += cv->counted_ls;
-        cc->ls += cv->counted_ls;
-        cc->nl += !cv->counted_ls;
-        if (!cv->counted_ls) cc->nl_weight = MAX(cc->nl_weight, cv->counted_weight);
+        if (cv->counted_ls) {
+            cp->nr_ls++;
+            cc->ls++;
+        } else {
+            cc->nl++;
+            cc->nl_weight = MAX(cc->nl_weight, cv->counted_weight);
+        }
     }
     credit_set_over(p);
 }
 
-/* All anew, once an accounting period and when what the counts are made of has changed. */
 void vslicer_recount(struct sched_pool *p) {
     struct credit_pool *cp = credit_pool(p);
 
@@ -99,13 +121,16 @@ void vslicer_recount(struct sched_pool *p) {
     }
 }
 
-/* How long a pick of cv runs. */
 u64 vslicer_slice(const struct credit_pool *cp, const struct credit_cpu *cc, const struct credit_vcpu *cv) {
     struct micro m;
 
-    if (!is_ls(cp, cv)) return cc->ls && cv->counted ? MIN(round_time(cp, cc, cv), cp->tslice) : cp->tslice;
+    if (!is_ls(cp, cv)) {
+        if (!cc->ls || !cv->counted) return cp->tslice;
+        return MIN(round_time(cp, cc, cv), cp->tslice);
+    }
     m = micro_of(cp, cc, cv);
-    if (cv->micro < m.slice / 16) return m.slice; /* boosted, or OVER: it has none left */
+    /* It runs although it has used up its T_n, because it is boosted or OVER. */
+    if (cv->micro < m.slice / MICRO_REST) return m.slice;
     return MIN(m.slice, cv->micro);
 }
 
@@ -123,11 +148,12 @@ const char *vslicer_refuses(const struct sched_pool *p) {
 }
 
 u64 vslicer_micro(const struct credit_pool *cp, const struct credit_vcpu *cv) {
-    return is_ls(cp, cv) ? micro_of(cp, credit_cpu(cv->vcpu->cpu), cv).slice : 0;
+    if (!is_ls(cp, cv)) return 0;
+    return micro_of(cp, credit_cpu(cv->vcpu->cpu), cv).slice;
 }
 
-/* The queue for a runnable cv of class UNDER. A T_n is for one T_S: who has used it up has the next one,
- * and waits. */
+/* A T_n is for one T_S. A vCPU that has used it up gets the one for the next T_S, and waits for
+ * that. */
 enum credit_queue vslicer_queue(struct sched_pool *p, struct credit_vcpu *cv) {
     struct credit_pool *cp = credit_pool(p);
     struct credit_cpu *cc = credit_cpu(cv->vcpu->cpu);
@@ -137,12 +163,17 @@ enum credit_queue vslicer_queue(struct sched_pool *p, struct credit_vcpu *cv) {
     if (cv->counted && cv->counted != cv->vcpu->cpu + 1) vslicer_count(p, cv, true);
     if (!is_ls(cp, cv)) return Q_UNDER;
     m = micro_of(cp, cc, cv);
-    used_up = cv->round == cc->round && cv->micro < m.slice / 16;
+    used_up = cv->round == cc->round && cv->micro < m.slice / MICRO_REST;
     if (used_up || (i32)(cv->round - cc->round) < 0) {
         cv->micro = m.budget;
-        cv->round = cc->round + used_up;
+        cv->round = cc->round;
+        if (used_up) cv->round++;
         sched_trace(p, cv->vcpu, TRC_MICRO, cc->ls, cc->nl, m.budget);
     }
-    cv->key = cp->knob.slicer == SLICER_EDF ? p->now + cc->ls * m.slice : m.budget - MIN(cv->micro, m.budget);
-    return cv->round == cc->round ? Q_MICRO : Q_LATER;
+    if (cp->knob.slicer == SLICER_EDF)
+        cv->key = p->now + cc->ls * m.slice;
+    else
+        cv->key = m.budget - MIN(cv->micro, m.budget);
+    if (cv->round != cc->round) return Q_LATER;
+    return Q_MICRO;
 }

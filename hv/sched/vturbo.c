@@ -1,17 +1,18 @@
-/* vTurbo: a VM has a turbo vCPU on a core whose slices are a few hundred times shorter, for the interrupt
- * half of its I/O, and gets no more CPU by it (C. Xu et al., USENIX ATC 2013, section 3.1). For VMs i of
- * weights w_i that used rd_i of the regular pool and td_i of the turbo pool in the last accounting period:
+/* vTurbo: a VM has a turbo vCPU, for the interrupt half of its I/O, on a core whose slices are a
+ * few hundred times shorter, and gets no more CPU time by that (C. Xu et al., USENIX ATC 2013,
+ * section 3.1). For VMs i of weights w_i that used rd_i of the regular pool and td_i of the
+ * turbo pool in the last accounting period:
  *
  *   C^R = sum rd_i,  C^T = sum td_i,  C = C^R + C^T
- *   FS_i   = C w_i / W          what is fair in all; W: of the VMs that are active
- *   FS^T_i = C^T w_i / W^T      of the turbo pool; W^T: of the VMs that are active there
- *   FS^R_i = max(0, FS_i - td_i)   of the regular pool
+ *   FS_i   = C w_i / W          what is fair in both pools; W: the weights of the active VMs
+ *   FS^T_i = C^T w_i / W^T      what is fair in the turbo pool; W^T: of the VMs that are active there
+ *   FS^R_i = max(0, FS_i - td_i)   what is fair in the regular pool
  *
- * Each pool is an accounting group of its own and divides its credit by FS^T and FS^R; the engine does so
- * if they are the weights, and normalises them (section 4, Algorithm 2, which mixes the two up; our
- * reading). FS^T is in proportion to w_i, so the turbo pool's weights are the VMs' own. A cap is of both
- * together. A VM that used nothing is given what its weight would have got it, so that it can start.
- */
+ * Each pool is accounted for by itself and divides its credit by FS^T or FS^R. The engine does
+ * that if they take the place of the weights; it normalises them (section 4, Algorithm 2, which
+ * confuses the two pools; this is how we read it). FS^T is in proportion to w_i, so in the turbo
+ * pool the VMs' own weights do. A cap is for both pools together. A VM that used nothing is
+ * given what its weight would have got it, so that it can begin. */
 #include "sched/credit.h"
 
 static u64 used_by(const struct sched_dom *d) {
@@ -22,33 +23,43 @@ static u64 used_by(const struct sched_dom *d) {
     return ns;
 }
 
-/* At once when they change, and not with the exchange: that comes only while somebody runs in the
- * regular pool, and a VM may work on its turbo vCPU alone. */
+/* Called as soon as weight or cap change, and not with the next exchange: exchanges happen only
+ * while some vCPU runs in the regular pool, and a VM may work on its turbo vCPU alone. */
 void vturbo_copy(const struct sched_dom *regular, struct sched_dom *turbo) {
     credit_dom(turbo)->weight = credit_dom(regular)->weight;
     credit_dom(turbo)->cap = credit_dom(regular)->cap;
 }
 
-/* a b / c, of times of a period or two and weights. */
-static u64 scaled(u64 a, u64 b, u64 c) { return c ? a / c * b + a % c * b / c : 0; }
+/* Returns a * b / c for times of a period or two and weights, without an overflow; 0 if c is. */
+static u64 scaled(u64 a, u64 b, u64 c) {
+    if (!c) return 0;
+    return a / c * b + a % c * b / c;
+}
 
-/* Both pools are locked, and charged up to now. */
+static bool is_active_in_a_pool(const struct sched_dom *d) {
+    if (credit_dom(d)->nr_active) return true;
+    return d->peer && credit_dom(d->peer)->nr_active;
+}
+
 void vturbo_exchange(struct sched_pool *r) {
     u64 all = 0, weights = 0;
 
+    ASSERT_HELD(&r->lock);
+    ASSERT_HELD(&r->turbo->lock);
     list_for_each(d, &r->doms, struct sched_dom, in_pool) {
         struct credit_dom *cd = credit_dom(d);
-        u64 ran = used_by(d), turbo = d->peer ? used_by(d->peer) : 0;
 
-        all += ran + turbo;
-        cd->turbo_ns = turbo;
-        if (cd->nr_active || (d->peer && credit_dom(d->peer)->nr_active)) weights += cd->weight;
+        cd->turbo_ns = 0;
+        if (d->peer) cd->turbo_ns = used_by(d->peer);
+        all += used_by(d) + cd->turbo_ns;
+        if (is_active_in_a_pool(d)) weights += cd->weight;
     }
     list_for_each(d, &r->doms, struct sched_dom, in_pool) {
         struct credit_dom *cd = credit_dom(d);
         u64 fair = scaled(all, cd->weight, weights);
 
-        cd->share_ns = all ? MAX(fair - MIN(fair, cd->turbo_ns), 1) : 0;
+        cd->share_ns = 0;
+        if (all) cd->share_ns = MAX(fair - MIN(fair, cd->turbo_ns), 1);
         if (!d->peer) continue;
         sched_trace(r, NULL, TRC_TURBO, d->id, (u32)(cd->turbo_ns / NS_PER_US), cd->share_ns);
     }
