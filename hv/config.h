@@ -19,10 +19,11 @@
  * igbN. Bits 32 to 39 say which of its virtual functions, unless CONFIG_VF_ANY is set; bits 40
  * to 44 say how many thousand interrupts a second it may make, 0 if as many as the VM's other
  * devices. */
-#define CONFIG_VF_RATE(asked) (((asked) >> 40 & 31) * 1000)
-#define CONFIG_VF             BIT(63)
-#define CONFIG_VF_NAMED       BIT(62)
-#define CONFIG_VF_ANY         BIT(61)
+#define CONFIG_VF_NUMBER(asked) ((u32)((asked) >> 32 & 0xff))
+#define CONFIG_VF_RATE(asked)   (((asked) >> 40 & 31) * 1000)
+#define CONFIG_VF               BIT(63)
+#define CONFIG_VF_NAMED         BIT(62)
+#define CONFIG_VF_ANY           BIT(61)
 
 /* Where a value was written. Lines and columns count from 1. Line 0 is the command line; if the column is 0,
  * too, nobody wrote it: it is a default. */

@@ -1,6 +1,7 @@
-/* What a VM file's `pci =` asks for. A device has an owner from before the VM gets memory until after it
- * was freed; claim, release, attach and detach are parts of the making and destroying of a VM, on the
- * housekeeping pCPU, as are its interrupts: so none of them waits for another. */
+/* What a VM file's `pci =` asks for. A device has an owner from before the VM gets memory until
+ * after that memory was freed. Claim, release, attach and detach are parts of making and destroying
+ * a VM, on the housekeeping pCPU. Interrupts of devices arrive there too, so none of these waits
+ * for another. */
 #include "passthrough/give.h"
 
 #include <takt/device.h>
@@ -10,69 +11,67 @@
 #include "lib/string.h"
 #include "passthrough/interrupt.h"
 #include "passthrough/mediate.h"
-#include "pci/sriov.h"
+#include "passthrough/reset.h"
 #include "passthrough/vtd.h"
+#include "pci/sriov.h"
 #include "platform/console.h"
 #include "trace/trace.h"
 #include "vm/vm.h"
 #include "x86/tsc.h"
 
-#define FIXED_PLACES TAKT_IOAPIC_GPA /* from here to 4 GiB a VM has its own, and so has the machine */
+#define LET_GO_NS   (2 * NS_PER_S)   /* the time that a VM has to stop its driver */
+#define LET_GO_LOOK (10 * NS_PER_MS) /* between two looks whether it has */
+
+/* From here to 4 GiB VMs have devices of their own, as the machine has. Likewise below this port. */
+#define FIXED_PLACES TAKT_IOAPIC_GPA
+#define FIXED_PORTS  0x400u
+#define LAST_PORT    0xffffu
+
+#define BAR_MAX      BIT(30)        /* unmapping a BAR is one step, which must stay short */
+#define BAR_SPACE    (8 * BAR_MAX)  /* for one device, where VMs see BARs that cannot stay in place */
+#define MAP_LARGE    (64ull << 20)  /* the most that one step maps, in 2 MiB pages */
+#define MAP_SMALL    (256ull << 10) /* likewise in 4 KiB pages */
 
 static const struct memmap *ram; /* of the machine */
-static hpa_t low_end;            /* of what of it is below 4 GiB */
-
-#define LET_GO_NS   (2 * NS_PER_S) /* that a VM has to stop its driver */
-#define BAR_MAX     BIT(30)        /* so that tables for it are few: they are freed in one step */
-#define FIXED_PORTS 0x400u         /* below them too */
-#define BAR_SPACE   (8 * BAR_MAX)  /* of one device, in what a VM has for BARs that cannot stay */
-#define MAP_LARGE   (64ull << 20)  /* that a part maps, in 2 MiB pages */
-#define MAP_SMALL   (256ull << 10) /* in 4 KiB pages */
-
-int give_refuse(struct vm *vm, int error, const char *fmt, ...) {
-    va_list ap;
-
-    va_start(ap, fmt);
-    hv_vsnprintf(vm->why, sizeof(vm->why), fmt, ap);
-    va_end(ap);
-    vm->job.why = vm->why;
-    return error;
-}
+static hpa_t low_end;            /* where RAM below 4 GiB ends */
 
 static int refuse_device(struct vm *vm, int error, const struct pci_device *d, const char *why) {
-    return give_refuse(vm, error, "PCI device %s: %s", d->name, why);
+    return assign_refuse(vm, error, "PCI device %s: %s", d->name, why);
 }
 
 /* ---- who has it ---- */
 
-/* Firmware may have forgotten a BAR, and what is in it is then any address. */
+/* Firmware may have forgotten a BAR, which then holds any address. */
 static bool bar_can_be(hpa_t first, hpa_t last) {
     if (last < first || memmap_overlaps(ram, first, last + 1)) return false;
     if (first >= BIT(32)) return !(last >> cpuid_physical_bits());
     return first >= low_end && last < FIXED_PLACES;
 }
 
+static bool ports_can_be(u64 first, u64 last) { return first >= FIXED_PORTS && last <= LAST_PORT; }
+
 const char *give_refused(const struct pci_device *d) {
+    if (!d->assignment) return "there was no memory to keep account of it";
     if (d->lost) return "it did not come back from its reset";
     if (d->header == 1 || d->header == 2) return "it is a bridge";
     if (d->header) return "its configuration space is not understood";
     if (pci_part_of_machine(d)) return "it is a part of the machine itself";
     if (d->class_rev >> 24 == PCI_CLASS_DISPLAY) return "the screen shows the log";
     if (console_is_pci(d->bdf)) return "it is the console";
-    for (u32 i = 0; i < 6; i++) {
+    for (u32 i = 0; i < ARRAY_SIZE(d->bar); i++) {
         const struct pci_bar *b = &d->bar[i];
         hpa_t last = b->addr + b->size - 1;
 
         if (!b->size) continue;
         if (!b->addr) return "firmware gave a BAR of it no address";
         if (b->size > BAR_MAX) return "a BAR of it is larger than 1 GiB";
-        if (b->io ? last > 0xffff || b->addr < FIXED_PORTS : !bar_can_be(b->addr, last))
+        if (b->io ? !ports_can_be(b->addr, last) : !bar_can_be(b->addr, last))
             return "a BAR of it lies where none can be";
     }
     return NULL;
 }
 
-/* Has the VM nothing of its own there? */
+/* Is [first, last) free in the guest-physical space of the VM? */
 static bool is_free(const struct vm *vm, gpa_t first, gpa_t last) {
     u64 high = vm->mem.size - vm->mem.low_size;
 
@@ -81,35 +80,39 @@ static bool is_free(const struct vm *vm, gpa_t first, gpa_t last) {
     return first >= TAKT_HIGH_RAM + high;
 }
 
-/* Where the VM is to see BAR i: where it is, or else, if the register has 64 bits, in a GiB that
- * is kept for this BAR of this device. It has the same place within that, so that large pages
- * fit. */
-static int place_bar(const struct vm *vm, struct pci_device *d, u32 i) {
-    const struct pci_bar *b = &d->bar[i];
+/* Decides where the VM sees BAR i: where it is, if the VM has nothing of its own there. Or else, if
+ * the register has 64 bits, in a GiB that is kept for this BAR of this device. It has the same
+ * offset within that GiB as before, so that large pages still fit. -EINVAL: it can be at neither
+ * place. */
+static int place_bar(const struct vm *vm, struct assignment *a, u32 i) {
+    const struct pci_bar *b = &a->pci->bar[i];
     gpa_t first = ALIGN_DOWN(b->addr, PAGE_SIZE), last = ALIGN_UP(b->addr + b->size, PAGE_SIZE);
     u64 high = vm->mem.size - vm->mem.low_size;
     u32 index = 0;
 
     if (is_free(vm, first, last)) {
-        d->gpa[i] = b->addr;
+        a->gpa[i] = b->addr;
         return 0;
     }
     if (!b->wide || TAKT_HIGH_RAM + high > TAKT_BAR_GPA) return -EINVAL;
-    while (vm->pci[index] != d) index++;
-    d->gpa[i] = TAKT_BAR_GPA + index * BAR_SPACE + i * BAR_MAX + b->addr % BAR_MAX;
+    while (vm->pci[index] != a) index++;
+    a->gpa[i] = TAKT_BAR_GPA + index * BAR_SPACE + i * BAR_MAX + b->addr % BAR_MAX;
     return 0;
 }
 _Static_assert(TAKT_BAR_GPA + CONFIG_MAX_PCI * BAR_SPACE <= TAKT_FOREIGN_GPA, "they end before windows");
 
-/* The pages of a memory BAR of d may hold registers of another device. One that was not sized is
- * taken to end with its page: a BAR that is larger has whole pages of its own. */
-static const struct pci_device *page_shared(const struct pci_device *d, const struct pci_bar *a) {
-    hpa_t from = ALIGN_DOWN(a->addr, PAGE_SIZE), to = ALIGN_UP(a->addr + a->size, PAGE_SIZE);
+/* Returns another device with registers in a page of memory BAR `bar` of d, or NULL: a VM that has
+ * d would reach these registers too. A BAR that was not sized is taken to end with its page. If it
+ * is larger than that, it begins with a page of its own. */
+static const struct pci_device *page_shared(const struct pci_device *d, const struct pci_bar *bar) {
+    hpa_t from = ALIGN_DOWN(bar->addr, PAGE_SIZE), to = ALIGN_UP(bar->addr + bar->size, PAGE_SIZE);
 
-    for (u32 i = 0; i < pci_count() && a->size && !a->io; i++) {
+    for (u32 i = 0; i < pci_count() && bar->size && !bar->io; i++) {
         const struct pci_device *other = pci_at(i);
 
-        for (const struct pci_bar *b = other->bar; other != d && b < other->bar + 6; b++) {
+        if (other == d) continue;
+        for (u32 k = 0; k < ARRAY_SIZE(other->bar); k++) {
+            const struct pci_bar *b = &other->bar[k];
             u64 size = other->unsized && b->addr ? 1 : b->size;
 
             if (size && !b->io && from < b->addr + size && b->addr < to) return other;
@@ -118,147 +121,185 @@ static const struct pci_device *page_shared(const struct pci_device *d, const st
     return NULL;
 }
 
-/* Another device, which the VM neither has nor is about to get, and that this one can reach unseen. */
+/* Returns an endpoint that d can reach past the IOMMU, and that the VM neither has nor is about to
+ * get; NULL: there is none, or the VM's file allows it. */
 static const struct pci_device *group_shared(const struct vm *vm, const struct pci_device *d) {
-    for (u32 i = 0; i < pci_count() && !vm->config.allow_shared_group; i++) {
+    if (vm->config.allow_shared_group) return NULL;
+    for (u32 i = 0; i < pci_count(); i++) {
         const struct pci_device *other = pci_at(i);
-        bool its = other == d || other->owner == vm;
+        const struct vm *owner = assignment_of(other)->owner;
+        bool its = other == d || owner == vm;
 
-        for (u32 k = 0; k < vm->config.nr_pci; k++) its |= vm->config.pci[k] == other->bdf && !other->owner;
+        for (u32 k = 0; k < vm->config.nr_pci; k++) {
+            if (vm->config.pci[k] == other->bdf && !owner) its = true;
+        }
         if (!its && other->header == 0 && other->group == d->group) return other;
     }
     return NULL;
 }
 
-/* May the VM have what is asked for (config.h)? Looks at BAR `part` of it. */
-static int may_have(struct vm *vm, u64 asked, u32 part, struct pci_device **found) {
-    struct pci_device *d = *found = asked & CONFIG_VF ? sriov_asked(asked) : pci_find((u32)asked);
-    const struct pci_device *other = d ? page_shared(d, &d->bar[part]) : NULL;
-    const char *why = d ? iommu_refused(d) : NULL;
-    char name[PCI_NAME];
+/* May d reach what the IOMMU lets it reach? 0, or an error with vm->why. */
+static int check_dma(struct vm *vm, const struct pci_device *d) {
+    const char *why = iommu_refused(d);
 
-    if (!d && asked & CONFIG_VF)
-        return give_refuse(vm, -ENOENT, "there is no virtual function, or none left, as it is asked for");
-    if (!d) return give_refuse(vm, -ENOENT, "there is no PCI device %s", pci_name((u32)asked, name));
-    if (give_refused(d)) return refuse_device(vm, -EINVAL, d, give_refused(d));
-    if (d->owner) return give_refuse(vm, -EBUSY, "PCI device %s belongs to %s", d->name, d->owner->name);
-    if (other)
-        return give_refuse(vm, -EINVAL, "PCI device %s has registers in one page with %s", d->name,
-                           other->name);
-    other = part ? NULL : group_shared(vm, d);
-    if (other)
-        return give_refuse(vm, -EPERM,
-                           "PCI device %s could reach %s unseen: one VM gets both, or it needs"
-                           " allow_shared_group = yes",
-                           d->name, other->name);
-    if (why && iommu_blocks(d))
-        return give_refuse(vm, -EPERM, "PCI device %s cannot be given to VMs, as %s", d->name, why);
-    if (why && !vm->config.unsafe_dma)
-        return give_refuse(vm, -EPERM, "PCI device %s reaches all memory, as %s: it needs unsafe_dma = yes",
-                           d->name, why);
-    return 0;
+    if (!why) return 0;
+    if (iommu_blocks(d))
+        return assign_refuse(vm, -EPERM, "PCI device %s cannot be given to VMs, as %s", d->name, why);
+    if (vm->config.unsafe_dma) return 0;
+    return assign_refuse(vm, -EPERM, "PCI device %s reaches all memory, as %s: it needs unsafe_dma = yes",
+                         d->name, why);
 }
 
-static void take(struct vm *vm, struct pci_device *d, u32 index, u64 asked) {
-    d->owner = vm;
-    d->asked = asked;
-    d->part = d->offset = 0;
-    for (u32 i = 0; i < ARRAY_SIZE(d->gpa); i++) d->gpa[i] = PCI_NOWHERE;
-    d->leaving = d->released = false;
-    d->off = true;
-    d->confined = !iommu_refused(d);
-    if (!d->confined)
+/* May the VM have what is asked for (config.h)? Looks at BAR `part` of the device, as to look at
+ * all takes too long for one step. 0, with the device in *found; or an error with vm->why. */
+static int may_have(struct vm *vm, u64 asked, u32 part, struct assignment **found) {
+    const struct pci_device *d = assign_asked(asked), *other;
+    const struct vm *owner = assignment_of(d)->owner;
+    char name[PCI_NAME];
+
+    *found = assignment_of(d);
+    if (!d && asked & CONFIG_VF)
+        return assign_refuse(vm, -ENOENT, "there is no virtual function, or none left, as it is asked for");
+    if (!d) return assign_refuse(vm, -ENOENT, "there is no PCI device %s", pci_name((u32)asked, name));
+    if (give_refused(d)) return refuse_device(vm, -EINVAL, d, give_refused(d));
+    if (owner) return assign_refuse(vm, -EBUSY, "PCI device %s belongs to %s", d->name, owner->name);
+    other = page_shared(d, &d->bar[part]);
+    if (other)
+        return assign_refuse(vm, -EINVAL, "PCI device %s has registers in one page with %s", d->name,
+                             other->name);
+    other = part ? NULL : group_shared(vm, d);
+    if (other)
+        return assign_refuse(vm, -EPERM,
+                             "PCI device %s could reach %s unseen: one VM gets both, or it needs"
+                             " allow_shared_group = yes",
+                             d->name, other->name);
+    return check_dma(vm, d);
+}
+
+static void take(struct vm *vm, struct assignment *a, u32 index, u64 asked) {
+    a->owner = vm;
+    a->asked = asked;
+    a->part = a->offset = 0;
+    for (u32 i = 0; i < ARRAY_SIZE(a->gpa); i++) a->gpa[i] = PCI_NOWHERE;
+    a->leaving = a->released = false;
+    a->off = true;
+    a->confined = !iommu_refused(a->pci);
+    if (!a->confined)
         log_warn("%s: unsafe_dma: who controls this VM can read and write all memory of the machine, by PCI "
                  "device %s",
-                 vm->name, d->name);
-    vm->pci[index] = d;
+                 vm->name, a->pci->name);
+    vm->pci[index] = a;
     vm->nr_pci = MAX(vm->nr_pci, index + 1);
 }
 
-/* Looks at a BAR of the next device; after the last one the VM has the device. */
+/* Looks at one BAR of the next device that is asked for. After the last BAR the VM has the
+ * device. */
 static int claim(struct vm *vm) {
-    struct pci_device *d;
-    int err = may_have(vm, vm->config.pci[vm->nr_pci], vm->job.at, &d);
+    struct assignment *a;
+    int err = may_have(vm, vm->config.pci[vm->nr_pci], vm->job.at, &a);
 
     if (err) return err;
-    if (++vm->job.at < ARRAY_SIZE(d->bar)) return 1;
+    if (++vm->job.at < ARRAY_SIZE(a->gpa)) return 1;
     vm->job.at = 0;
-    take(vm, d, vm->nr_pci, vm->config.pci[vm->nr_pci]);
+    take(vm, a, vm->nr_pci, vm->config.pci[vm->nr_pci]);
     return vm->nr_pci < vm->config.nr_pci;
 }
 
-/* If it is made anew it asks for what it has now. */
+/* Nobody has its devices any more. A VM that is made anew from the same configuration asks for the
+ * devices that it has now, rather than for those that it had at first. */
 static void release(struct vm *vm) {
     vm->config.nr_pci = 0;
     for (u32 i = 0; i < vm->nr_pci; i++) {
-        struct pci_device *d = vm->pci[i];
+        struct assignment *a = vm->pci[i];
 
-        if (d && !d->leaving) vm->config.pci[vm->config.nr_pci++] = d->asked;
-        if (d) d->owner = NULL;
+        if (a && !a->leaving) vm->config.pci[vm->config.nr_pci++] = a->asked;
+        if (a) a->owner = NULL;
     }
     vm->nr_pci = 0;
 }
 
 /* ---- registers ---- */
 
-static void ports_access(void *dev, const struct bus_access *a, u64 *value) {
-    u16 port = (u16)a->addr;
+static void ports_access(void *dev, const struct bus_access *access, u64 *value) {
+    u16 port = (u16)access->addr;
 
-    if (a->write) {
-        if (a->size == 1) outb(port, (u8)*value);
-        if (a->size == 2) outw(port, (u16)*value);
-        if (a->size == 4) outl(port, (u32)*value);
-    } else {
-        *value = a->size == 1 ? inb(port) : a->size == 2 ? inw(port) : inl(port);
+    switch (access->size) {
+    case 1:
+        if (access->write)
+            outb(port, (u8)*value);
+        else
+            *value = inb(port);
+        return;
+    case 2:
+        if (access->write)
+            outw(port, (u16)*value);
+        else
+            *value = inw(port);
+        return;
+    default:
+        if (access->write)
+            outl(port, (u32)*value);
+        else
+            *value = inl(port);
     }
 }
 
-/* Maps the next part of a BAR, 1 if there is more: as far as 2 MiB pages go, or a few of 4 KiB. The pages of
- * the MSI-X table are not: who writes there interrupts by any vector. */
-static int map_bar(struct vm *vm, struct pci_device *d, u32 i) {
+/* Where the part of a BAR ends that begins at `from` and is mapped in one step: whole 2 MiB pages
+ * if `from` begins one, or else a few pages of 4 KiB. It ends at `limit` at the latest. */
+static hpa_t part_end(hpa_t from, hpa_t limit) {
+    hpa_t large = MIN(ALIGN_DOWN(limit, SIZE_2M), from + MAP_LARGE);
+
+    if (from % SIZE_2M == 0 && large > from) return large;
+    return MIN(limit, ALIGN_DOWN(from, MAP_SMALL) + MAP_SMALL);
+}
+
+/* Maps the next part of memory BAR i. 1: there is more; 0: all is mapped; or an error. Pages of the
+ * MSI-X table are not mapped, as a VM that writes there could interrupt by any vector:
+ * msix_access() serves them. */
+static int map_bar(struct vm *vm, struct assignment *a, u32 i) {
+    const struct pci_device *d = a->pci;
     const struct pci_bar *b = &d->bar[i];
     hpa_t first = ALIGN_DOWN(b->addr, PAGE_SIZE), last = ALIGN_UP(b->addr + b->size, PAGE_SIZE);
-    hpa_t from = first + d->offset, to, large, table, end;
+    hpa_t from = first + a->offset, to, table, end;
     u64 away; /* how far the VM sees it from where it is */
 
-    if (place_bar(vm, d, i))
-        return give_refuse(vm, -EINVAL, "BAR %u of PCI device %s lies where this VM has RAM", i, d->name);
-    away = d->gpa[i] - b->addr;
-    table = msix_pages(d, i, &table, &end) ? MIN(table, last) : (end = last);
+    if (place_bar(vm, a, i))
+        return assign_refuse(vm, -EINVAL, "BAR %u of PCI device %s lies where this VM has RAM", i, d->name);
+    away = a->gpa[i] - b->addr;
+    if (!msix_pages(d, i, &table, &end)) table = end = last;
+    table = MIN(table, last);
     end = MIN(end, last);
     if (from == table && table < end) {
-        d->msix_gpa = d->msix_addr + away;
-        bus_add(&vm->mmio, table + away, end - table, msix_access, d);
+        a->msix_gpa = d->msix_addr + away;
+        bus_add(&vm->mmio, table + away, end - table, msix_access, a);
         from = end;
     }
-    to = from < table ? table : last;
-    large = MIN(ALIGN_DOWN(to, SIZE_2M), from + MAP_LARGE);
-    to = from % SIZE_2M == 0 && large > from ? large : MIN(to, ALIGN_DOWN(from, MAP_SMALL) + MAP_SMALL);
-    d->offset = to - first;
+    to = part_end(from, from < table ? table : last);
+    a->offset = to - first;
     if (from < to && npt_map(&vm->virt.npt, from + away, from, to - from, NPT_RW, NPT_UC)) return -ENOMEM;
     return to < last;
 }
 
-static int attach_bar(struct vm *vm, struct pci_device *d, u32 i) {
-    const struct pci_bar *b = &d->bar[i];
+static int attach_bar(struct vm *vm, struct assignment *a, u32 i) {
+    const struct pci_bar *b = &a->pci->bar[i];
 
     if (!b->size) return 0;
-    if (!b->io) return map_bar(vm, d, i);
-    d->gpa[i] = b->addr;
+    if (!b->io) return map_bar(vm, a, i);
+    a->gpa[i] = b->addr;
     if (vm->ports.nr >= BUS_RANGES - 3) /* io.c adds three */
-        return refuse_device(vm, -ENOSPC, d, "it has too many ranges of ports");
+        return refuse_device(vm, -ENOSPC, a->pci, "it has too many ranges of ports");
     bus_add(&vm->ports, b->addr, b->size, ports_access, NULL);
     return 0;
 }
 
 /* ---- making and destroying ---- */
 
-/* A phase of the reset of all its devices: 1 until they are done. */
+/* Does one phase of the reset of all devices of the VM. 1: some are not done. */
 static int reset_all(struct vm *vm) {
     u64 wait = 0;
 
     for (u32 i = 0; i < vm->nr_pci; i++) {
-        u64 ns = vm->pci[i] ? pci_reset(vm->pci[i], vm->job.at) : 0;
+        u64 ns = vm->pci[i] ? assign_reset(vm->pci[i], vm->job.at) : 0;
 
         wait = MAX(wait, ns);
     }
@@ -267,48 +308,57 @@ static int reset_all(struct vm *vm) {
     return wait != 0;
 }
 
+/* The bits of COMMAND that the device needs to decode its BARs. */
 static u32 decoding(const struct pci_device *d) {
     u32 bits = 0;
 
-    for (u32 i = 0; i < 6; i++)
+    for (u32 i = 0; i < ARRAY_SIZE(d->bar); i++)
         if (d->bar[i].size) bits |= d->bar[i].io ? PCI_COMMAND_IO : PCI_COMMAND_MEMORY;
     return bits;
 }
 
-/* Called again at *at while its physical function is reset, which takes no longer than all its phases. */
-static int switch_on(struct vm *vm, struct pci_device *d, u64 *at) {
+/* The last part of attaching: DMA, interrupts, bus mastering. While the physical function is reset
+ * it returns 1 to be called again at *at; that takes no longer than all phases of a reset. */
+static int switch_on(struct vm *vm, struct assignment *a, u64 *at) {
+    struct pci_device *d = a->pci;
     u32 command = decoding(d) | PCI_COMMAND_NO_INTX;
-    int err;
+    int err = 0;
 
     if (d->lost) return refuse_device(vm, -EIO, d, give_refused(d));
     if (d->pf && d->pf->in_reset) {
         *at = now_ns() + SRIOV_SETTLE_NS;
-        if (d->offset++ < PCI_RESET_PHASES) return 1;
+        if (a->offset++ < PCI_RESET_PHASES) return 1;
         return refuse_device(vm, -EAGAIN, d, "its physical function stays in its reset");
     }
     if (!d->was_reset && !d->quiet)
         log_info("%s: PCI device %s cannot be reset: it may go on where it was left", vm->name, d->name);
     pci_write(d->bdf, PCI_COMMAND, 2, command);
-    if (d->confined && (err = iommu_attach(d, vm)))
-        return refuse_device(vm, err, d, "its IOMMU does not take it");
-    err = interrupt_connect(vm, d);
-    if (d->irq == PCI_INTX) command &= ~(u32)PCI_COMMAND_NO_INTX;
+    if (a->confined) err = iommu_attach(a, vm);
+    if (err) return refuse_device(vm, err, d, "its IOMMU does not take it");
+    err = interrupt_connect(vm, a);
     if (err) return err;
+    if (a->irq == PCI_INTX) command &= ~(u32)PCI_COMMAND_NO_INTX;
     pci_write(d->bdf, PCI_COMMAND, 2, command | PCI_COMMAND_MASTER);
-    d->off = false;
+    a->off = false;
     return 0;
 }
 
-/* After its reset each BAR is one part or more, and what switches it on is one. */
-static int attach_part(struct vm *vm, struct pci_device *d, u64 *at) {
-    int r = d->confined ? iommu_prepare(vm, d) : 0;
+/* One step of attaching a device that has been reset: what its DMA reaches, then each BAR in one or
+ * more parts, then switching it on. 1: there is more. */
+static int attach_part(struct vm *vm, struct assignment *a, u64 *at) {
+    const u32 bars = ARRAY_SIZE(a->gpa);
+    int r = a->confined ? iommu_prepare(vm, a->pci) : 0;
 
-    if (!r) r = d->part < ARRAY_SIZE(d->bar) ? attach_bar(vm, d, d->part) : switch_on(vm, d, at);
+    if (!r && a->part < bars)
+        r = attach_bar(vm, a, a->part);
+    else if (!r)
+        r = switch_on(vm, a, at);
     if (r) return r;
-    d->offset = 0;
-    return ++d->part <= ARRAY_SIZE(d->bar);
+    a->offset = 0;
+    return ++a->part <= bars;
 }
 
+/* vm->job.at counts the phases of the common reset, and then devices. */
 static int attach(struct vm *vm) {
     struct vm_job *j = &vm->job;
     int r = 1;
@@ -317,7 +367,9 @@ static int attach(struct vm *vm) {
         r = attach_part(vm, vm->pci[j->at - PCI_RESET_PHASES], &j->work.not_before);
     else if (!reset_all(vm))
         j->at = PCI_RESET_PHASES;
-    return r ? r : ++j->at < PCI_RESET_PHASES + vm->nr_pci;
+    if (r) return r;
+    j->at++;
+    return j->at < PCI_RESET_PHASES + vm->nr_pci;
 }
 
 static int detach(struct vm *vm) {
@@ -333,97 +385,101 @@ static int detach(struct vm *vm) {
     return 0;
 }
 
-/* ---- of a VM that runs: steps of the shell, which does one thing at a time ---- */
+/* ---- a VM that runs: steps of the shell, which does one thing at a time ---- */
 
 #define STAYS "it has ports, and comes and goes with its VM alone"
 
+/* The sequence of steps that is under way; `a` is NULL if none is. */
 static struct hot {
-    struct pci_device *d;
-    u32 index, step;
-    int failed;
-    u64 end, generation; /* of the wait for the VM to let go; after which no pCPU uses its registers */
+    struct assignment *a;
+    u32 index;      /* in vm->pci */
+    u32 step;       /* phase of the reset; PCI_RESET_PHASES: it is over */
+    int failed;     /* the error for which the device is being taken back */
+    u64 end;        /* of the VM's time to let go, in ns */
+    u64 generation; /* of the VM's tables, after which no pCPU uses the device's registers any more */
 } hot;
 
 static bool standing(const struct vm *vm) { return vm->state != VM_CREATING && vm->state != VM_DYING; }
 
-static int begin(struct vm *vm, struct pci_device *d, u32 index) {
-    hot = (struct hot){ .d = d, .index = index, .end = now_ns() + LET_GO_NS };
-    log_info("%s: PCI device %s %s", vm->name, d->name, d->leaving ? "is to be taken" : "comes");
+static int hot_start(struct vm *vm, struct assignment *a, u32 index) {
+    hot = (struct hot){ .a = a, .index = index, .end = now_ns() + LET_GO_NS };
+    log_info("%s: PCI device %s %s", vm->name, a->pci->name, a->leaving ? "is to be taken" : "comes");
     return 1;
 }
 
-/* A phase of its reset: *at is until when it waits. */
-static int hot_reset(struct pci_device *d, u64 *at) {
-    u64 wait = pci_reset(d, hot.step);
+static int hot_reset(struct assignment *a, u64 *at) {
+    u64 wait = assign_reset(a, hot.step);
 
     *at = wait ? now_ns() + wait : 0;
     hot.step = wait ? hot.step + 1 : PCI_RESET_PHASES;
     return 1;
 }
 
-static int unmap(struct vm *vm, struct pci_device *d) {
-    u32 i = d->part++;
-    const struct pci_bar *b = &d->bar[i];
-    gpa_t at = d->gpa[i], first = ALIGN_DOWN(at, PAGE_SIZE), last = ALIGN_UP(at + b->size, PAGE_SIZE);
-    bool mapped = b->size && at != PCI_NOWHERE;
+/* Unmaps one BAR; after the last one it takes interrupts and DMA away as well. */
+static int hot_unmap(struct vm *vm, struct assignment *a) {
+    u32 i = a->part++;
+    u64 size = a->pci->bar[i].size;
+    gpa_t at = a->gpa[i];
+    gpa_t first = ALIGN_DOWN(at, PAGE_SIZE), last = ALIGN_UP(at + size, PAGE_SIZE);
+    bool mapped = size && at != PCI_NOWHERE;
 
     if (mapped && npt_unmap(&vm->virt.npt, first, last - first)) return -ENOMEM;
-    if (d->part < ARRAY_SIZE(d->bar)) return 1;
+    if (a->part < ARRAY_SIZE(a->gpa)) return 1;
     hot.generation = vm->virt.npt.tlb.current;
-    bus_remove(&vm->mmio, d);
-    interrupt_disconnect(d);
-    iommu_detach(d);
+    bus_remove(&vm->mmio, a);
+    interrupt_disconnect(a);
+    iommu_detach(a);
     return 1;
 }
 
-/* Takes it from the VM, as detach() does, and then its registers, which are free when no pCPU uses them any
- * more. */
-static int take_back(struct vm *vm, struct pci_device *d, u64 *at) {
+/* A step of taking the device from a VM that goes on. It ends when no pCPU can use the device's
+ * registers any more by a translation that it still has. */
+static int take_back(struct vm *vm, struct assignment *a, u64 *at) {
     struct tlbgen *g = &vm->virt.npt.tlb;
 
     if (hot.step == 0) {
-        interrupt_quiet(d);
-        d->part = 0;
+        interrupt_quiet(a);
+        a->part = 0;
     }
-    if (hot.step < PCI_RESET_PHASES) return hot_reset(d, at);
-    if (d->part < ARRAY_SIZE(d->bar)) return unmap(vm, d);
+    if (hot.step < PCI_RESET_PHASES) return hot_reset(a, at);
+    if (a->part < ARRAY_SIZE(a->gpa)) return hot_unmap(vm, a);
     if (!tlbgen_passed(g, hot.generation)) {
         kick_users(g);
         *at = now_ns() + NS_PER_MS;
         return 1;
     }
-    d->owner = NULL;
+    a->owner = NULL;
     vm->pci[hot.index] = NULL;
     storelink_pci(vm, hot.index);
-    hot.d = NULL;
+    hot.a = NULL;
     return hot.failed;
 }
 
 static int hot_begin(struct vm *vm, u64 asked) {
-    struct pci_device *d;
+    struct assignment *a;
     u32 index = 0;
     int err = 0;
 
-    for (u32 i = 0; i < 6 && !err; i++) err = may_have(vm, asked, i, &d);
+    for (u32 i = 0; i < ARRAY_SIZE(a->gpa) && !err; i++) err = may_have(vm, asked, i, &a);
     if (err) return err;
-    if (decoding(d) & PCI_COMMAND_IO) return refuse_device(vm, -EINVAL, d, STAYS);
+    if (decoding(a->pci) & PCI_COMMAND_IO) return refuse_device(vm, -EINVAL, a->pci, STAYS);
     while (index < CONFIG_MAX_PCI && vm->pci[index]) index++;
-    if (index == CONFIG_MAX_PCI) return give_refuse(vm, -ENOSPC, "it has as many devices as a VM can have");
-    take(vm, d, index, asked);
-    give_refuse(vm, 0, "there is not enough free memory for it"); /* if nothing else is said */
-    return begin(vm, d, index);
+    if (index == CONFIG_MAX_PCI) return assign_refuse(vm, -ENOSPC, "it has as many devices as a VM can have");
+    take(vm, a, index, asked);
+    assign_refuse(vm, 0, "there is not enough free memory for it"); /* if nothing else is said */
+    return hot_start(vm, a, index);
 }
 
 int give_attach(struct vm *vm, u64 asked, u64 *at) {
-    struct pci_device *d = hot.d;
+    struct assignment *a = hot.a;
     int r;
 
-    if (!standing(vm) || (d && d->owner != vm))
-        return give_refuse(vm, -EAGAIN, "it is being made, or on its way out");
-    if (!d) return hot_begin(vm, asked);
-    if (hot.failed) return take_back(vm, d, at);
-    if (hot.step < PCI_RESET_PHASES) return hot_reset(d, at);
-    r = attach_part(vm, d, at);
+    if (!standing(vm) || (a && a->owner != vm))
+        return assign_refuse(vm, -EAGAIN, "it is being made, or on its way out");
+    if (!a) return hot_begin(vm, asked);
+    if (hot.failed) return take_back(vm, a, at);
+    if (hot.step < PCI_RESET_PHASES) return hot_reset(a, at);
+    r = attach_part(vm, a, at);
     if (r > 0) return r;
     if (r < 0) {
         hot.failed = r;
@@ -431,104 +487,108 @@ int give_attach(struct vm *vm, u64 asked, u64 *at) {
         return 1;
     }
     storelink_pci(vm, hot.index);
-    hot.d = NULL;
+    hot.a = NULL;
     return 0;
 }
 
 int give_detach(struct vm *vm, u32 bdf, bool force, u64 *at) {
-    struct pci_device *d = hot.d;
+    struct assignment *a = hot.a;
 
-    if (!standing(vm) || (d && d->owner != vm))
-        return give_refuse(vm, -EAGAIN, "it is being made, or on its way out");
-    for (u32 i = 0; !d && i < vm->nr_pci; i++) {
-        if (!vm->pci[i] || vm->pci[i]->bdf != bdf) continue;
-        if (decoding(vm->pci[i]) & PCI_COMMAND_IO) return refuse_device(vm, -EINVAL, vm->pci[i], STAYS);
-        vm->pci[i]->leaving = true;
+    if (!standing(vm) || (a && a->owner != vm))
+        return assign_refuse(vm, -EAGAIN, "it is being made, or on its way out");
+    for (u32 i = 0; !a && i < vm->nr_pci; i++) {
+        struct assignment *own = vm->pci[i];
+
+        if (!own || own->pci->bdf != bdf) continue;
+        if (decoding(own->pci) & PCI_COMMAND_IO) return refuse_device(vm, -EINVAL, own->pci, STAYS);
+        own->leaving = true;
         storelink_pci(vm, i);
-        return begin(vm, vm->pci[i], i);
+        return hot_start(vm, own, i);
     }
-    if (!d) return give_refuse(vm, -ENOENT, "it has no such device");
-    if (d->released || force || now_ns() >= hot.end) {
-        d->released = true;
-        return take_back(vm, d, at);
+    if (!a) return assign_refuse(vm, -ENOENT, "it has no such device");
+    if (a->released || force || now_ns() >= hot.end) {
+        a->released = true;
+        return take_back(vm, a, at);
     }
-    *at = now_ns() + 10 * NS_PER_MS;
+    *at = now_ns() + LET_GO_LOOK;
     return 1;
 }
 
-void give_stop(void) { hot.d = NULL; }
+void give_stop(void) { hot.a = NULL; }
 
-/* What the VM's node in the store says of device `index`, and what it can write there. */
-static void tell(const struct vm *vm, u32 index, char *text, u32 size) {
-    const struct pci_device *d = vm->pci[index];
+/* ---- the VM's node in the store: what it says of device `index`, and what the VM can write there ---- */
 
-    if (d)
-        hv_snprintf(text, size, "%s %s", d->name,
-                    d->leaving ? "leaving"
-                    : d->lost  ? "lost"
-                    : d->held  ? "reset"
-                               : "given");
-    else
-        *text = 0;
+static const char *state_name(const struct assignment *a) {
+    if (a->leaving) return "leaving";
+    if (a->pci->lost) return "lost";
+    return a->held ? "reset" : "given";
 }
 
-void give_tell(const struct pci_device *d) {
-    for (u32 i = 0; i < d->owner->nr_pci; i++)
-        if (d->owner->pci[i] == d) storelink_pci(d->owner, i);
+static void write_node(const struct vm *vm, u32 index, char *text, u32 size) {
+    const struct assignment *a = vm->pci[index];
+
+    *text = 0;
+    if (a) hv_snprintf(text, size, "%s %s", a->pci->name, state_name(a));
 }
 
 static int let_go(struct vm *vm, u32 index) {
-    struct pci_device *d = vm->pci[index];
+    struct assignment *a = vm->pci[index];
 
-    if (!d || !d->leaving) return -EINVAL;
-    d->released = true;
+    if (!a || !a->leaving) return -EINVAL;
+    a->released = true;
     return 0;
 }
 
-/* ---- hypercalls; the VM has, or had, a device `index` ---- */
+/* ---- hypercalls, from any pCPU; the VM has, or had, a device `index` ---- */
 
-static struct pci_device *of(const struct vm *vm, u32 index) {
+static struct assignment *device_of(const struct vm *vm, u32 index) {
     return __atomic_load_n(&vm->pci[index], __ATOMIC_RELAXED);
 }
 
 static i64 pci_eoi(struct vm *vm, u32 index) {
-    struct pci_device *d = of(vm, index);
+    struct assignment *a = device_of(vm, index);
 
-    if (d) interrupt_done(d);
-    return d ? 0 : -ENOENT;
+    if (!a) return -ENOENT;
+    interrupt_done(a);
+    return 0;
 }
 
 static i64 pci_info(struct vm *vm, u32 index, gpa_t to) {
-    const struct pci_device *d = of(vm, index);
+    const struct assignment *a = device_of(vm, index);
     struct takt_pci info = { 0 };
+    const struct pci_device *d;
 
-    if (!d) return -ENOENT;
-    info.dma_offset = d->confined ? 0 : vm->mem.chunk[0];
+    if (!a) return -ENOENT;
+    d = a->pci;
+    info.dma_offset = a->confined ? 0 : vm->mem.chunk[0];
     info.bdf = d->bdf;
     info.id = d->vendor | (u32)d->device << 16;
     info.class_rev = d->class_rev;
-    info.port = d->irq ? d->entry[0].port : 0;
-    for (u32 i = 0; i < 6; i++) {
+    info.port = a->irq ? a->entry[0].port : 0;
+    for (u32 i = 0; i < ARRAY_SIZE(d->bar); i++) {
         const struct pci_bar *b = &d->bar[i];
 
-        info.bar[i].addr = b->io || d->gpa[i] == PCI_NOWHERE ? 0 : d->gpa[i];
-        info.bar[i].size = b->io ? 0 : b->size;
-        info.bar[i].io = b->io ? (u32)b->addr : 0;
-        info.bar[i].io_size = b->io ? (u32)b->size : 0;
+        if (b->io) {
+            info.bar[i].io = (u32)b->addr;
+            info.bar[i].io_size = (u32)b->size;
+        } else {
+            info.bar[i].addr = a->gpa[i] == PCI_NOWHERE ? 0 : a->gpa[i];
+            info.bar[i].size = b->size;
+        }
     }
     return guestmem_write(&vm->mem, to, &info, sizeof(info));
 }
 
 static i64 pci_register_read(struct vm *vm, u32 index, u32 offset, u32 size) {
-    struct pci_device *d = of(vm, index);
+    struct assignment *a = device_of(vm, index);
 
-    return d ? mediate_read(d, offset, size) : -ENOENT;
+    return a ? mediate_read(a, offset, size) : -ENOENT;
 }
 
 static i64 pci_register_write(struct vm *vm, u32 index, u32 offset, u32 size, u32 value) {
-    struct pci_device *d = of(vm, index);
+    struct assignment *a = device_of(vm, index);
 
-    return d ? mediate_write(d, offset, size, value) : -ENOENT;
+    return a ? mediate_write(a, offset, size, value) : -ENOENT;
 }
 
 void give_init(const struct acpi_info *a, const struct memmap *all_ram) {
@@ -542,10 +602,11 @@ void give_init(const struct acpi_info *a, const struct memmap *all_ram) {
         .eoi = pci_eoi,
         .read = pci_register_read,
         .write = pci_register_write,
-        .tell = tell,
+        .tell = write_node,
         .let_go = let_go,
     };
 
+    assign_init();
     interrupt_init(a);
     ram = all_ram;
     low_end = 0;

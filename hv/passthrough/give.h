@@ -2,24 +2,21 @@
 #ifndef HV_PASSTHROUGH_GIVE_H
 #define HV_PASSTHROUGH_GIVE_H
 
-#include "pci/pci.h"
+#include "passthrough/assign.h"
 
-/* Once at boot, after pci_enumerate(). `ram`: all RAM of this machine, where no register of a
- * device is believed to be; it has to stay. */
+/* Once at boot, when all devices are known, virtual functions too. `ram`: all RAM of this machine,
+ * where no register of a device can be; it has to stay, as has `a`. */
 void give_init(const struct acpi_info *a, const struct memmap *ram);
-/* Why it can be given to nobody, one sentence; NULL: it can. */
+/* Returns why no VM can have this device, as one sentence; NULL if one can. */
 const char *give_refused(const struct pci_device *d);
-/* Why the VM cannot be made, or have the device: one sentence, in vm->why. Returns `error`. */
-int give_refuse(struct vm *vm, int error, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 
-/* Gives a device to a VM that runs, or takes it, in steps: 1: call again, at *at or soon (0). Else 0, or an
- * error with vm->why. `asked` as in config.h. A VM is told by its store that a device is `leaving`, and has
- * 2 s to let go, unless by force. give_stop(): there will be no more steps. On the housekeeping pCPU, one at
- * a time. */
+/* Give a device to a VM that runs, or take it away, in steps: they return 1 to be called again, at
+ * *at or soon (0); 0 when all is done; or an error with vm->why. `asked` is as in config.h.
+ * give_detach() tells the VM by its store that the device is `leaving`, and gives it 2 s to let go,
+ * unless by `force`. give_stop() ends a sequence of steps early. On the housekeeping pCPU, one
+ * sequence at a time. */
 int give_attach(struct vm *vm, u64 asked, u64 *at);
 int give_detach(struct vm *vm, u32 bdf, bool force, u64 *at);
 void give_stop(void);
-/* What the VM that has it is told of it by its store has changed. */
-void give_tell(const struct pci_device *d);
 
 #endif

@@ -3,7 +3,6 @@
 #include <takt/errno.h>
 #include <takt/io.h>
 #include "lib/printf.h"
-#include "passthrough/give.h"
 #include "passthrough/vtd.h"
 #include "trace/trace.h"
 #include "vm/vm.h"
@@ -16,7 +15,31 @@ DEFINE_COUNTER(device_interrupts_moved);
 
 #define RATE    20000u /* interrupts a second, if a VM file says nothing */
 #define RATE_VF 8000u
-#define STORM   64u /* in a millisecond, though it is masked: more than can have been on their way */
+#define STORM   64u /* interrupts in a millisecond after masking; no device has so many under way */
+
+/* Offsets in the MSI capability: PCI 3.0, 6.8.1. Wide ones (64-bit address) have the data later. */
+#define MSI_ADDRESS       4u
+#define MSI_ADDRESS_UPPER 8u
+#define MSI_DATA          8u
+#define MSI_MASK          12u
+#define MSI_WIDER         4u    /* by so much data and mask move in a wide one */
+#define MSI_MULTIPLE      0x70u /* of the control word: how many messages are on; 0: one */
+
+/* Offsets in the MSI-X capability, and in an entry of its table: PCI 3.0, 6.8.2. */
+#define MSIX_TABLE        4u /* lowest three bits: which BAR it is in */
+#define MSIX_BAR          7u
+#define MSIX_ENTRY_SIZE   16u
+#define MSIX_ADDRESS      0u
+#define MSIX_UPPER        4u
+#define MSIX_DATA         8u
+#define MSIX_CONTROL      12u
+#define MSIX_ENTRY_MASKED 1u
+
+/* MPS INTI flags: ACPI 6.5, table 5.24. */
+#define INTI_POLARITY(flags) ((flags)&3u)
+#define INTI_TRIGGER(flags)  ((flags) >> 2 & 3u)
+#define INTI_ACTIVE_HIGH     1u
+#define INTI_EDGE            1u
 
 static const struct acpi_info *acpi;
 static struct mp_info mp;
@@ -29,16 +52,21 @@ static const struct mp_route *mp_route(u32 bus, u32 device, u32 pin) {
     return NULL;
 }
 
-/* MPS INTI flags (ACPI 6.5, 5.2.12.5): what they leave to the bus is low and level for PCI. */
+/* Where the flags leave polarity or trigger to the bus, PCI has active low and level. */
 static u32 line_flags(u16 flags) {
-    return ((flags & 3) == 1 ? 0 : IRQ_LOW) | ((flags >> 2 & 3) == 1 ? 0 : IRQ_LEVEL);
+    u32 irq = 0;
+
+    if (INTI_POLARITY(flags) != INTI_ACTIVE_HIGH) irq |= IRQ_LOW;
+    if (INTI_TRIGGER(flags) != INTI_EDGE) irq |= IRQ_LEVEL;
+    return irq;
 }
 
 const char *interrupt_line(const struct pci_device *d, u32 *gsi, u32 *flags) {
     u32 bus = d->bdf >> 8, device = d->bdf >> 3 & 31, pin = d->pin - 1u;
 
     if (!d->pin) return NULL;
-    /* behind a bridge pins turn with the device's number: PCI-PCI Bridge 1.2, 9.1 */
+    /* Firmware may name the pins of the first bus only. A bridge connects pin n of device k behind
+     * it to its own pin (n + k) % 4: PCI-PCI Bridge 1.2, 9.1. */
     for (u32 up = 0; up < 8; up++) {
         const struct mp_route *r = mp_route(bus, device, pin);
         const struct pci_device *bridge = r || !bus ? NULL : pci_bridge_of(bus);
@@ -66,276 +94,333 @@ const char *interrupt_line(const struct pci_device *d, u32 *gsi, u32 *flags) {
 
 /* ---- masking ---- */
 
-static void set_bits(const struct pci_device *d, u32 offset, u32 bits, bool on) {
+static void change_bits(const struct pci_device *d, u32 offset, u32 bits, bool on) {
     u32 v = pci_read(d->bdf, offset, 2);
 
-    pci_write(d->bdf, offset, 2, on ? v | bits : v & ~bits);
+    if (on)
+        v |= bits;
+    else
+        v &= ~bits;
+    pci_write(d->bdf, offset, 2, v);
 }
 
-/* Of messages, under the lock of the device. */
-static void set_masked(struct pci_device *d, bool masked) {
-    /* The pin is masked when `masked` says so, also to an EOI that comes in between. */
-    if (!masked) __atomic_store_n(&d->masked, false, __ATOMIC_SEQ_CST);
-    if (d->irq == PCI_INTX) irq_pin_mask(d->gsi, masked);
-    if (d->irq == PCI_MSI && !(masked && d->mute)) set_bits(d, d->msi + 2u, PCI_MSI_ENABLE, !masked);
-    if (d->irq == PCI_MSIX && !(masked && d->mute)) set_bits(d, d->msix + 2u, PCI_MSIX_MASK, masked);
-    if (masked) __atomic_store_n(&d->masked, true, __ATOMIC_SEQ_CST);
+/* Masks or unmasks all interrupts of the device. For messages the caller holds the device's
+ * lock. */
+static void set_masked(struct assignment *a, bool masked) {
+    const struct pci_device *d = a->pci;
+    bool broken = masked && d->mute;
+
+    /* For a line a->masked tells interrupt_done() whether there is something to unmask. It is set
+     * after masking and cleared before unmasking. Otherwise an EOI in between would be lost, and
+     * the pin would stay masked for ever. */
+    if (!masked) __atomic_store_n(&a->masked, false, __ATOMIC_SEQ_CST);
+    if (a->irq == PCI_INTX) irq_pin_mask(a->gsi, masked);
+    if (a->irq == PCI_MSI && !broken) change_bits(d, d->msi + PCI_MSI_CONTROL, PCI_MSI_ENABLE, !masked);
+    if (a->irq == PCI_MSIX && !broken) change_bits(d, d->msix + PCI_MSI_CONTROL, PCI_MSIX_MASK, masked);
+    if (masked) __atomic_store_n(&a->masked, true, __ATOMIC_SEQ_CST);
 }
 
-static void wait_for_window(struct pci_device *d) {
+static void wait_for_window(struct assignment *a) {
     counter_inc(&device_interrupts_held, this_cpu()->id);
-    timer_set(WORK_CPU, &d->unmask, d->window + NS_PER_MS);
+    timer_set(WORK_CPU, &a->unmask, a->window + NS_PER_MS);
 }
 
-/* A message that came while they were held may be lost, if there is no bit for it. */
 static void on_unmask(struct timer *t, u64 now) {
-    struct pci_device *d = container_of(t, struct pci_device, unmask);
+    struct assignment *a = container_of(t, struct assignment, unmask);
 
-    spin_lock(&d->lock);
-    set_masked(d, false);
-    spin_unlock(&d->lock);
-    if (d->irq == PCI_MSI) evtchn_raise(&d->owner->events, d->entry[0].port, now);
+    spin_lock(&a->lock);
+    set_masked(a, false);
+    spin_unlock(&a->lock);
+    /* MSI without a pending bit may have lost a message meanwhile: let the VM look */
+    if (a->irq == PCI_MSI) evtchn_raise(&a->owner->events, a->entry[0].port, now);
 }
 
 /* ---- where messages go ---- */
 
 static u32 cpu_for(const struct pci_vector *e) {
-    const struct vm *vm = e->device->owner;
+    const struct vm *vm = e->assignment->owner;
 
     return vm->vcpu[evtchn_vcpu(&vm->events, e->port)]->sched.cpu;
 }
 
 /* PCI 3.0, 6.8.1: one message. */
 static void write_msi(const struct pci_device *d, struct irq_message m) {
-    u32 control = pci_read(d->bdf, d->msi + 2u, 2) & ~0x70u, wide = control & PCI_MSI_WIDE ? 4 : 0;
+    u32 control = pci_read(d->bdf, d->msi + PCI_MSI_CONTROL, 2) & ~MSI_MULTIPLE;
+    u32 wider = control & PCI_MSI_WIDE ? MSI_WIDER : 0;
 
-    pci_write(d->bdf, d->msi + 4u, 4, (u32)m.addr);
-    if (wide) pci_write(d->bdf, d->msi + 8u, 4, (u32)(m.addr >> 32));
-    pci_write(d->bdf, d->msi + 8u + wide, 2, m.data);
-    pci_write(d->bdf, d->msi + 2u, 2, control);
-    if (control & PCI_MSI_MASKS) pci_write(d->bdf, d->msi + 12u + wide, 4, ~1u);
+    pci_write(d->bdf, d->msi + MSI_ADDRESS, 4, (u32)m.addr);
+    if (wider) pci_write(d->bdf, d->msi + MSI_ADDRESS_UPPER, 4, (u32)(m.addr >> 32));
+    pci_write(d->bdf, d->msi + MSI_DATA + wider, 2, m.data);
+    pci_write(d->bdf, d->msi + PCI_MSI_CONTROL, 2, control);
+    /* message 0 alone is unmasked */
+    if (control & PCI_MSI_MASKS) pci_write(d->bdf, d->msi + MSI_MASK + wider, 4, ~1u);
 }
 
-/* 6.8.2: masked while it changes. */
+/* An entry must be masked while it changes: PCI 3.0, 6.8.2. */
 static void write_msix(const struct pci_vector *e, struct irq_message m) {
-    volatile u8 *at = e->device->msix_table + 16 * (e - e->device->entry);
+    const struct assignment *a = e->assignment;
+    volatile u8 *at = a->pci->msix_table + MSIX_ENTRY_SIZE * (e - a->entry);
 
-    mmio_write32(at + 12, 1);
-    mmio_write32(at, (u32)m.addr);
-    mmio_write32(at + 4, (u32)(m.addr >> 32));
-    mmio_write32(at + 8, m.data);
-    mmio_write32(at + 12, e->masked);
+    mmio_write32(at + MSIX_CONTROL, MSIX_ENTRY_MASKED);
+    mmio_write32(at + MSIX_ADDRESS, (u32)m.addr);
+    mmio_write32(at + MSIX_UPPER, (u32)(m.addr >> 32));
+    mmio_write32(at + MSIX_DATA, m.data);
+    mmio_write32(at + MSIX_CONTROL, e->masked ? MSIX_ENTRY_MASKED : 0);
 }
 
-/* -ENODEV: messages cannot reach that pCPU, and go where they went. */
+/* Sends the messages of this entry to `cpu`. 0; or an error of iommu_irq(), and they go where they
+ * went. */
 static int direct(struct pci_vector *e, u32 cpu) {
-    struct pci_device *d = e->device;
+    struct assignment *a = e->assignment;
     struct irq_message m;
-    int err = iommu_irq(d, (u32)e->vector, cpu, &m);
+    int err = iommu_irq(a, (u32)e->vector, cpu, &m);
 
     if (err) return err;
     e->cpu = cpu;
-    d->irq == PCI_MSIX ? write_msix(e, m) : write_msi(d, m);
+    if (a->irq == PCI_MSIX)
+        write_msix(e, m);
+    else
+        write_msi(a->pci, m);
     return 0;
 }
 
 static void on_move(struct timer *t, u64 now) {
-    struct pci_device *d = container_of(t, struct pci_device, move);
+    struct assignment *a = container_of(t, struct assignment, move);
 
-    spin_lock(&d->lock);
-    for (struct pci_vector *e = d->entry; e < d->entry + d->nr_vectors; e++)
-        if (!d->off && e->cpu != cpu_for(e) && !direct(e, cpu_for(e)))
+    spin_lock(&a->lock);
+    for (struct pci_vector *e = a->entry; e < a->entry + a->nr_vectors; e++)
+        if (!a->off && e->cpu != cpu_for(e) && !direct(e, cpu_for(e)))
             counter_inc(&device_interrupts_moved, this_cpu()->id);
-    spin_unlock(&d->lock);
+    spin_unlock(&a->lock);
 }
 
 /* ---- interrupts ---- */
 
-/* It does not obey, or writes messages as data. */
-static void stop_storm(struct pci_device *d) {
+/* Ends a device that interrupts though it is masked. Either it does not obey, or it writes messages
+ * as data. */
+static void stop_storm(struct assignment *a) {
+    const struct pci_device *d = a->pci;
+
     pci_write(d->bdf, PCI_COMMAND, 2, pci_idle_command(d));
-    vm_crash(d->owner, NULL, "PCI device %s goes on interrupting though it is masked", d->name);
+    vm_crash(a->owner, NULL, "PCI device %s goes on interrupting though it is masked", d->name);
 }
 
-/* Returns how many there were in this millisecond. */
-static u32 count(struct pci_device *d, u64 now) {
-    d->interrupts++;
-    if ((i64)(now - d->window) >= (i64)NS_PER_MS) {
-        d->window = now;
-        d->in_window = 0;
+/* Counts an interrupt. Returns how many there were in this millisecond. */
+static u32 count_interrupt(struct assignment *a, u64 now) {
+    a->interrupts++;
+    if ((i64)(now - a->window) >= (i64)NS_PER_MS) {
+        a->window = now;
+        a->in_window = 0;
     }
-    return ++d->in_window;
+    return ++a->in_window;
 }
 
-/* A line stays masked until the VM has done; so that storms of messages end too, these wait for their next
- * millisecond. */
+/* The line stays masked until the VM calls interrupt_done(): it is level triggered, and would
+ * interrupt again at once. */
 static void on_line(void *arg) {
     struct pci_vector *e = arg;
     u64 now = now_ns();
 
     counter_inc(&device_interrupts, this_cpu()->id);
-    count(e->device, now);
-    set_masked(e->device, true);
-    evtchn_raise(&e->device->owner->events, e->port, now);
+    count_interrupt(e->assignment, now);
+    set_masked(e->assignment, true);
+    evtchn_raise(&e->assignment->owner->events, e->port, now);
 }
 
+/* A device that has used up its burst has to wait for the next millisecond. Otherwise it could keep
+ * a pCPU busy with nothing but interrupts. */
 static void on_message(void *arg) {
     struct pci_vector *e = arg;
-    struct pci_device *d = e->device;
+    struct assignment *a = e->assignment;
     u64 now = now_ns();
     u32 n;
 
     counter_inc(&device_interrupts, this_cpu()->id);
-    spin_lock(&d->lock);
-    n = count(d, now);
-    if (n == d->burst) {
-        set_masked(d, true);
-        wait_for_window(d);
+    spin_lock(&a->lock);
+    n = count_interrupt(a, now);
+    if (n == a->burst) {
+        set_masked(a, true);
+        wait_for_window(a);
     }
-    if (n == 1 && cpu_for(e) != e->cpu) timer_set(WORK_CPU, &d->move, now);
-    spin_unlock(&d->lock);
-    evtchn_raise(&d->owner->events, e->port, now);
-    if (n == d->burst + STORM) stop_storm(d);
+    if (n == 1 && cpu_for(e) != e->cpu) timer_set(WORK_CPU, &a->move, now);
+    spin_unlock(&a->lock);
+    evtchn_raise(&a->owner->events, e->port, now);
+    if (n == a->burst + STORM) stop_storm(a);
 }
 
-void interrupt_done(struct pci_device *d) {
-    if (d->irq != PCI_INTX || !__atomic_load_n(&d->masked, __ATOMIC_SEQ_CST)) return;
-    if (d->in_window >= d->burst && now_ns() - d->window < NS_PER_MS)
-        wait_for_window(d);
+void interrupt_done(struct assignment *a) {
+    if (a->irq != PCI_INTX || !__atomic_load_n(&a->masked, __ATOMIC_SEQ_CST)) return;
+    if (a->in_window >= a->burst && now_ns() - a->window < NS_PER_MS)
+        wait_for_window(a);
     else
-        set_masked(d, false);
+        set_masked(a, false);
 }
 
 /* ---- MSI-X tables ---- */
 
 bool msix_pages(const struct pci_device *d, u32 i, u64 *from, u64 *to) {
     const struct pci_bar *b = &d->bar[i];
-    u32 where = d->msix ? pci_read(d->bdf, d->msix + 4u, 4) : 7;
-    u32 entries = d->msix ? (pci_read(d->bdf, d->msix + 2u, 2) & 0x7ff) + 1 : 0;
+    u32 where, entries;
+    u64 table;
 
-    *from = ALIGN_DOWN(b->addr + (where & ~7u), PAGE_SIZE);
-    *to = ALIGN_UP(b->addr + (where & ~7u) + 16 * entries, PAGE_SIZE);
-    return (where & 7) == i;
+    if (!d->msix) return false;
+    where = pci_read(d->bdf, d->msix + MSIX_TABLE, 4);
+    entries = (pci_read(d->bdf, d->msix + PCI_MSI_CONTROL, 2) & PCI_MSIX_SIZE) + 1;
+    table = b->addr + (where & ~MSIX_BAR);
+    *from = ALIGN_DOWN(table, PAGE_SIZE);
+    *to = ALIGN_UP(table + MSIX_ENTRY_SIZE * entries, PAGE_SIZE);
+    return (where & MSIX_BAR) == i;
 }
 
-void msix_access(void *dev, const struct bus_access *a, u64 *value) {
-    struct pci_device *d = dev;
-    u64 at = a->addr - d->msix_gpa;
-    struct pci_vector *e = &d->entry[at / 16 % PCI_MAX_VECTORS];
+/* What the VM reads in the word at `offset` of an entry. */
+static u64 msix_shown(const struct pci_vector *e, u64 offset) {
+    switch (offset) {
+    case MSIX_DATA: return e->port;
+    case MSIX_CONTROL: return e->masked ? MSIX_ENTRY_MASKED : 0;
+    default: return 0;
+    }
+}
 
-    spin_lock(&d->lock);
-    if (a->size == 4 && at / 16 < d->nr_vectors && d->irq == PCI_MSIX) {
-        if (a->write && at % 16 == 12) {
-            e->masked = *value & 1;
-            mmio_write32(d->msix_table + at, e->masked);
-        } else if (!a->write) {
-            *value = at % 16 == 8 ? e->port : at % 16 == 12 ? e->masked : 0;
+void msix_access(void *dev, const struct bus_access *access, u64 *value) {
+    struct assignment *a = dev;
+    u64 at = access->addr - a->msix_gpa, offset = at % MSIX_ENTRY_SIZE, n = at / MSIX_ENTRY_SIZE;
+    struct pci_vector *e = &a->entry[n % PCI_MAX_VECTORS];
+
+    spin_lock(&a->lock);
+    if (access->size == 4 && n < a->nr_vectors && a->irq == PCI_MSIX) {
+        if (access->write && offset == MSIX_CONTROL) {
+            e->masked = *value & MSIX_ENTRY_MASKED;
+            mmio_write32(a->pci->msix_table + at, e->masked ? MSIX_ENTRY_MASKED : 0);
+        } else if (!access->write) {
+            *value = msix_shown(e, offset);
         }
     }
-    spin_unlock(&d->lock);
+    spin_unlock(&a->lock);
 }
 
 /* ---- connecting ---- */
 
-static int connect_line(struct vm *vm, struct pci_device *d) {
+static int connect_line(struct vm *vm, struct assignment *a) {
+    const struct pci_device *d = a->pci;
     u32 flags = 0;
-    const char *source = interrupt_line(d, &d->gsi, &flags);
+    const char *source = interrupt_line(d, &a->gsi, &flags);
 
-    d->irq = PCI_NO_IRQ;
+    a->irq = PCI_NO_IRQ;
     if (!source) {
         log_warn("%s: PCI device %s has no interrupt that firmware tells of", vm->name, d->name);
         return 0;
     }
-    for (u32 i = 0; i < pci_count(); i++)
-        if (pci_at(i) != d && pci_at(i)->irq == PCI_INTX && pci_at(i)->gsi == d->gsi)
-            return give_refuse(vm, -EBUSY, "PCI device %s shares its interrupt line with %s", d->name,
-                               pci_at(i)->name);
-    if (irq_pin_connect(d->gsi, d->entry[0].vector, flags))
-        return give_refuse(vm, -ENODEV, "PCI device %s: there is no interrupt pin %u", d->name, d->gsi);
-    log_info("%s: PCI device %s interrupts by pin %u, active %s, %s, by %s", vm->name, d->name, d->gsi,
+    FOR_ASSIGNMENTS(other) {
+        if (other != a && other->irq == PCI_INTX && other->gsi == a->gsi)
+            return assign_refuse(vm, -EBUSY, "PCI device %s shares its interrupt line with %s", d->name,
+                                 other->pci->name);
+    }
+    if (irq_pin_connect(a->gsi, a->entry[0].vector, flags))
+        return assign_refuse(vm, -ENODEV, "PCI device %s: there is no interrupt pin %u", d->name, a->gsi);
+    log_info("%s: PCI device %s interrupts by pin %u, active %s, %s, by %s", vm->name, d->name, a->gsi,
              flags & IRQ_LOW ? "low" : "high", flags & IRQ_LEVEL ? "level" : "edge", source);
-    d->irq = PCI_INTX;
-    set_masked(d, false);
+    a->irq = PCI_INTX;
+    set_masked(a, false);
     return 0;
 }
 
-/* One more entry, masked unless it is the first, which a driver that knows of one interrupt uses. */
-static int add_vector(struct vm *vm, struct pci_device *d) {
-    struct pci_vector *e = &d->entry[d->nr_vectors];
+/* Adds one more entry. All are masked but the first one, as a driver that knows of one interrupt
+ * only does not unmask any. */
+static int add_vector(struct vm *vm, struct assignment *a) {
+    struct pci_vector *e = &a->entry[a->nr_vectors];
+    void (*handler)(void *) = on_message;
     int port = evtchn_make(&vm->events);
 
     if (port < 0) return port;
-    *e = (struct pci_vector){ .device = d, .port = (u32)port, .masked = e != d->entry };
-    e->vector = irq_alloc(d->irq == PCI_INTX ? on_line : on_message, e);
+    if (a->irq == PCI_INTX) handler = on_line;
+    *e = (struct pci_vector){ .assignment = a, .port = (u32)port, .masked = e != a->entry };
+    e->vector = irq_alloc(handler, e);
     if (e->vector < 0) {
         evtchn_unmake(&vm->events, e->port);
         return e->vector;
     }
-    d->nr_vectors++;
-    return d->irq == PCI_INTX || !direct(e, cpu_for(e)) ? 0 : direct(e, WORK_CPU);
+    a->nr_vectors++;
+    if (a->irq == PCI_INTX || !direct(e, cpu_for(e))) return 0;
+    return direct(e, WORK_CPU); /* messages may not reach the pCPU of the vCPU */
 }
 
-int interrupt_connect(struct vm *vm, struct pci_device *d) {
-    u64 rate = vm->config.irq_rate ? vm->config.irq_rate : d->pf ? RATE_VF : RATE;
-    u32 own = (u32)CONFIG_VF_RATE(d->asked);
+/* How many interrupts a second the device may raise: what was asked for this one device, or else
+ * for all devices of the VM, or else what Takt allows. */
+static u64 rate_of(const struct vm *vm, const struct assignment *a) {
+    u64 own = CONFIG_VF_RATE(a->asked);
+
+    if (own) return own;
+    if (vm->config.irq_rate) return vm->config.irq_rate;
+    return a->pci->pf ? RATE_VF : RATE;
+}
+
+static enum pci_irq best_irq(const struct pci_device *d) {
+    if (d->msix_table) return PCI_MSIX;
+    return d->msi ? PCI_MSI : PCI_INTX;
+}
+
+int interrupt_connect(struct vm *vm, struct assignment *a) {
+    const struct pci_device *d = a->pci;
     u32 most = d->msix_table ? d->msix_size : 1;
     int err = 0;
 
-    timer_init(&d->unmask, on_unmask);
-    timer_init(&d->move, on_move);
-    d->window = d->in_window = 0;
-    d->interrupts = d->refused = 0;
-    d->burst = (u32)MAX(MIN(own ? own : rate, (u64)UINT32_MAX) / 1000, 1ull);
-    d->irq = d->msix_table ? PCI_MSIX : d->msi ? PCI_MSI : PCI_INTX;
-    if (d->irq == PCI_MSIX) set_bits(d, d->msix + 2u, PCI_MSIX_ENABLE | PCI_MSIX_MASK, true);
-    while (!err && d->nr_vectors < most) err = add_vector(vm, d);
+    timer_init(&a->unmask, on_unmask);
+    timer_init(&a->move, on_move);
+    a->window = a->in_window = 0;
+    a->interrupts = a->refused = 0;
+    a->burst = (u32)MAX(MIN(rate_of(vm, a), (u64)UINT32_MAX) / 1000, 1ull);
+    a->irq = best_irq(d);
+    if (a->irq == PCI_MSIX) change_bits(d, d->msix + PCI_MSI_CONTROL, PCI_MSIX_ENABLE | PCI_MSIX_MASK, true);
+    while (!err && a->nr_vectors < most) err = add_vector(vm, a);
+    if (err == -ENOSPC)
+        return assign_refuse(vm, err, "PCI device %s: it needs %u interrupt%s, and there are too few left",
+                             d->name, most, plural(most));
     if (err)
-        return give_refuse(vm, err,
-                           err == -ENOSPC
-                               ? "PCI device %s: it needs %u interrupt%s, and there are too few left"
-                               : "PCI device %s: it needs %u interrupt%s, which cannot be set up",
-                           d->name, most, plural(most));
-    if (d->irq == PCI_INTX) return connect_line(vm, d);
-    set_masked(d, false);
-    log_info("%s: PCI device %s interrupts by %s", vm->name, d->name, d->irq == PCI_MSIX ? "MSI-X" : "MSI");
+        return assign_refuse(vm, err, "PCI device %s: it needs %u interrupt%s, which cannot be set up",
+                             d->name, most, plural(most));
+    if (a->irq == PCI_INTX) return connect_line(vm, a);
+    set_masked(a, false);
+    log_info("%s: PCI device %s interrupts by %s", vm->name, d->name, a->irq == PCI_MSIX ? "MSI-X" : "MSI");
     return 0;
 }
 
-void interrupt_again(struct pci_device *d) {
-    if (d->owner->state > VM_RUNNING) return;
-    spin_lock(&d->lock);
-    if (d->irq == PCI_MSIX) set_bits(d, d->msix + 2u, PCI_MSIX_ENABLE | PCI_MSIX_MASK, true);
-    for (u32 i = 0; i < d->nr_vectors && d->irq > PCI_INTX; i++) direct(&d->entry[i], d->entry[i].cpu);
-    set_masked(d, false);
-    d->held = d->off = false;
+void interrupt_again(struct assignment *a) {
+    const struct pci_device *d = a->pci;
+
+    if (a->owner->state > VM_RUNNING) return;
+    spin_lock(&a->lock);
+    if (a->irq == PCI_MSIX) change_bits(d, d->msix + PCI_MSI_CONTROL, PCI_MSIX_ENABLE | PCI_MSIX_MASK, true);
+    for (u32 i = 0; i < a->nr_vectors && a->irq > PCI_INTX; i++) direct(&a->entry[i], a->entry[i].cpu);
+    set_masked(a, false);
+    a->held = a->off = false;
     pci_write(d->bdf, PCI_COMMAND, 2, pci_idle_command(d) | PCI_COMMAND_MASTER);
-    spin_unlock(&d->lock);
+    spin_unlock(&a->lock);
 }
 
-void interrupt_quiet(struct pci_device *d) {
-    if (!d->nr_vectors) return;
-    timer_cancel(&d->unmask);
-    timer_cancel(&d->move);
+void interrupt_quiet(struct assignment *a) {
+    if (!a->nr_vectors) return; /* then the timers are not initialised */
+    timer_cancel(&a->unmask);
+    timer_cancel(&a->move);
 }
 
-void interrupt_disconnect(struct pci_device *d) {
-    u32 nr = d->nr_vectors;
+void interrupt_disconnect(struct assignment *a) {
+    u32 nr = a->nr_vectors;
 
-    if (d->irq == PCI_INTX && nr) irq_pin_mask(d->gsi, true);
+    if (a->irq == PCI_INTX && nr) irq_pin_mask(a->gsi, true);
     for (u32 i = 0; i < nr; i++) {
-        iommu_irq_free((u32)d->entry[i].vector);
-        irq_free(d->entry[i].vector);
+        iommu_irq_free((u32)a->entry[i].vector);
+        irq_free(a->entry[i].vector);
     }
     if (nr) {
-        timer_cancel_wait(&d->unmask);
-        timer_cancel_wait(&d->move);
+        timer_cancel_wait(&a->unmask);
+        timer_cancel_wait(&a->move);
     }
-    spin_lock(&d->lock);
-    d->irq = PCI_NO_IRQ;
-    d->nr_vectors = 0;
-    d->masked = false;
-    spin_unlock(&d->lock);
-    for (u32 i = 0; i < nr; i++) evtchn_unmake(&d->owner->events, d->entry[i].port);
+    spin_lock(&a->lock);
+    a->irq = PCI_NO_IRQ;
+    a->nr_vectors = 0;
+    a->masked = false;
+    spin_unlock(&a->lock);
+    for (u32 i = 0; i < nr; i++) evtchn_unmake(&a->owner->events, a->entry[i].port);
 }
 
 void interrupt_init(const struct acpi_info *a) {

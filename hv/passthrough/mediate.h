@@ -1,11 +1,13 @@
-/* Configuration space as VMs see it: docs/passthrough.md has the table. */
+/* Configuration space of a device as the VM that has it sees it. */
 #ifndef HV_PASSTHROUGH_MEDIATE_H
 #define HV_PASSTHROUGH_MEDIATE_H
 
-#include "pci/pci.h"
+#include "passthrough/assign.h"
 
-/* The value; -EINVAL: no register has this offset or size; -EPERM: it is not for VMs, which is counted. */
-i64 mediate_read(struct pci_device *d, u32 offset, u32 size);
-i64 mediate_write(struct pci_device *d, u32 offset, u32 size, u32 value); /* 0, or as above */
+/* Both return -EINVAL if no register has this offset and size, and -EPERM if the access is not for
+ * VMs (pci/rules.h), which is counted. Else mediate_read() returns the value and mediate_write() 0.
+ * From any pCPU; they take the lock of the assignment. */
+i64 mediate_read(struct assignment *a, u32 offset, u32 size);
+i64 mediate_write(struct assignment *a, u32 offset, u32 size, u32 value);
 
 #endif

@@ -10,7 +10,6 @@
 #include "lib/printf.h"
 #include "lib/string.h"
 #include "mm/npt.h"
-#include "passthrough/give.h"
 #include "platform/apic.h"
 #include "platform/hostmap.h"
 #include "trace/trace.h"
@@ -114,7 +113,6 @@ static struct tables *segments;
 static struct iommu_unit *unit_of_vector[256]; /* whose requests use that entry; NULL: none does */
 static int fault_vector;
 static struct timer fault_timer;
-static struct pci_device stranger; /* faults of a device that is not known */
 
 #define FOR_UNITS(u) for (struct iommu_unit *u = unit; u < unit + dmar.nr_units; u++)
 
@@ -183,8 +181,9 @@ static void flush(struct iommu_unit *u, u64 what) {
     spin_unlock(&u->lock);
     if (done) return;
     log_err("the IOMMU at %lx does not answer: its devices are taken away", dmar.unit[u - unit].base);
-    for (u32 i = 0; i < pci_count(); i++)
-        if (pci_at(i)->iommu == u) pci_write(pci_at(i)->bdf, PCI_COMMAND, 2, pci_idle_command(pci_at(i)));
+    FOR_ASSIGNMENTS(a) {
+        if (a->iommu == u) pci_write(a->pci->bdf, PCI_COMMAND, 2, pci_idle_command(a->pci));
+    }
     timer_set(WORK_CPU, &trouble, now_ns());
 }
 
@@ -195,12 +194,10 @@ static void flush_context(struct iommu_unit *u, u32 domain_id) {
 }
 
 static void on_trouble(struct timer *t, u64 now) {
-    for (u32 i = 0; i < pci_count(); i++) {
-        struct pci_device *d = pci_at(i);
-
-        if (!d->iommu || !d->iommu->why || !d->owner) continue;
-        pci_off(d, false); /* whatever its VM has written meanwhile */
-        vm_crash(d->owner, NULL, "the IOMMU of its devices does not answer any more");
+    FOR_ASSIGNMENTS(a) {
+        if (!a->iommu || !a->iommu->why || !a->owner) continue;
+        assign_off(a, false); /* its VM may have made it master again meanwhile */
+        vm_crash(a->owner, NULL, "the IOMMU of its devices does not answer any more");
     }
 }
 
@@ -318,10 +315,10 @@ static int begin_domain(struct vm *vm) {
 
     spin_lock(&backend_lock);
     if (vm->back.nr_windows)
-        err =
-            give_refuse(vm, -EBUSY, "it has other VMs' RAM already, which its first device would not reach");
+        err = assign_refuse(vm, -EBUSY,
+                            "it has other VMs' RAM already, which its first device would not reach");
     else if (!(vm->dma = make_domain()))
-        err = give_refuse(vm, -ENOMEM, "there is no memory for what its devices reach");
+        err = assign_refuse(vm, -ENOMEM, "there is no memory for what its devices reach");
     spin_unlock(&backend_lock);
     return err;
 }
@@ -337,9 +334,9 @@ static int map_region(struct vm *vm, const struct pci_device *d) {
     first = dmar.region[n].first;
     if (first < vm->mem.low_size || (first + region_len(n) > TAKT_HIGH_RAM && first < high_end) ||
         first + region_len(n) > TAKT_BAR_GPA)
-        return give_refuse(vm, -EINVAL,
-                           "memory that firmware reserves for PCI device %s lies where this VM has its own",
-                           d->name);
+        return assign_refuse(vm, -EINVAL,
+                             "memory that firmware reserves for PCI device %s lies where this VM has its own",
+                             d->name);
     len = MIN(region_len(n) - m->region_mapped, REGION_PART);
     first += m->region_mapped;
     if (npt_map(&m->npt, first, first, len, NPT_RW, NPT_WB)) return -ENOMEM;
@@ -354,10 +351,13 @@ static int map_region(struct vm *vm, const struct pci_device *d) {
     return 1;
 }
 
-/* Does another device of the VM need it? */
+/* Does another device of the VM need region n? */
 static bool region_shared(const struct vm *vm, const struct pci_device *d, u32 n) {
-    for (u32 i = 0; i < vm->nr_pci; i++)
-        if (vm->pci[i] && vm->pci[i] != d && vm->pci[i]->iommu && has_region(vm->pci[i], n)) return true;
+    for (u32 i = 0; i < vm->nr_pci; i++) {
+        const struct assignment *other = vm->pci[i];
+
+        if (other && other->pci != d && other->iommu && has_region(other->pci, n)) return true;
+    }
     return false;
 }
 
@@ -438,40 +438,40 @@ static void entry_set(u64 *e, u64 low, u64 high) {
 
 /* A unit whose tables have three levels begins with the second of ours, which covers 512 GiB, if it is there:
  * a device that reaches nothing stays blocked. */
-static int attach(struct pci_device *d, struct iommu_unit *u, const struct iommu_domain *m) {
-    u64 *e = context_of(u, d->bdf), *top = hpa_to_va(m->npt.root);
+static int attach(struct assignment *a, struct iommu_unit *u, const struct iommu_domain *m) {
+    u64 *e = context_of(u, a->pci->bdf), *top = hpa_to_va(m->npt.root);
     bool four = u->cap & CAP_LEVELS_4;
     hpa_t table = four ? m->npt.root : *top & ~(PAGE_SIZE - 1);
 
     if (!e) return -ENOMEM;
     if (table) entry_set(e, table | PRESENT, m->id << 8 | (four ? 2 : 1));
-    d->iommu = u;
+    a->iommu = u;
     flush_context(u, m->id);
     return u->why ? -EIO : 0;
 }
 
-int iommu_attach(struct pci_device *d, struct vm *vm) {
-    struct iommu_unit *u = unit_of(d);
-    u64 *e = context_of(u, d->bdf);
+int iommu_attach(struct assignment *a, struct vm *vm) {
+    struct iommu_unit *u = unit_of(a->pci);
+    u64 *e = context_of(u, a->pci->bdf);
 
-    d->faults = 0;
+    a->faults = 0;
     if (e && *e & PRESENT) { /* that of the domain FIRMWARE, from boot */
         entry_set(e, 0, 0);
         flush_context(u, FIRMWARE);
     }
-    return attach(d, u, vm->dma);
+    return attach(a, u, vm->dma);
 }
 
-void iommu_detach(struct pci_device *d) {
+void iommu_detach(struct assignment *a) {
     u64 *e;
 
-    if (d->iommu) {
-        e = context_of(d->iommu, d->bdf);
+    if (a->iommu) {
+        e = context_of(a->iommu, a->pci->bdf);
         entry_set(e, 0, 0);
-        flush_context(d->iommu, (u32)(e[1] >> 8));
-        d->iommu = NULL;
+        flush_context(a->iommu, (u32)(e[1] >> 8));
+        a->iommu = NULL;
     }
-    if (relax && d->owner) unmap_regions(d->owner, d);
+    if (relax && a->owner) unmap_regions(a->owner, a->pci);
 }
 
 /* ---- interrupts, 5.1.3 and 9.10 ---- */
@@ -490,14 +490,15 @@ static int interrupt_set(struct iommu_unit *u, u32 vector, u32 source, u32 cpu, 
     return 0;
 }
 
-int iommu_irq(const struct pci_device *d, u32 vector, u32 cpu, struct irq_message *m) {
+int iommu_irq(const struct assignment *a, u32 vector, u32 cpu, struct irq_message *m) {
     int err;
 
-    if (!d->iommu) return irq_message((int)vector, cpu, m);
-    err = interrupt_set(d->iommu, vector, d->bdf, cpu, false);
+    if (!a->iommu) return irq_message((int)vector, cpu, m);
+    err = interrupt_set(a->iommu, vector, a->pci->bdf, cpu, false);
     m->addr = 0xfee00000 | BIT(4) | BIT(3) | vector << 5; /* remapped, with a subhandle, which is 0 */
     m->data = 0;
-    return err ? err : d->iommu->why ? -EIO : 0;
+    if (err) return err;
+    return a->iommu->why ? -EIO : 0;
 }
 
 void iommu_irq_free(u32 vector) {
@@ -539,21 +540,21 @@ static void say(char *to, u32 size, u32 source, u32 reason, u64 info, bool read)
 /* 7.3, 11.4.13: of a VM that runs it is the end, unless its file wants it otherwise. */
 static void on_fault(u32 segment, u64 info, u64 high) {
     u32 source = segment << 16 | (high & 0xffff);
-    struct pci_device *d = pci_find(source) ? pci_find(source) : &stranger;
-    struct vm *vm = d->owner;
+    struct assignment *a = assignment_of(pci_find(source));
+    struct vm *vm = a->owner;
     u64 now = now_ns();
     char text[96];
 
     counter_inc(&dma_faults, this_cpu()->id);
-    d->faults++;
+    a->faults++;
     say(text, sizeof(text), source, high >> 32 & 0xff, info, high & FAULT_READ);
     if (vm && vm->config.on_dma_fault == ON_DMA_FAULT_STOP &&
         (vm->state == VM_RUNNING || vm->state == VM_PAUSED)) {
-        pci_write(d->bdf, PCI_COMMAND, 2, pci_idle_command(d));
+        pci_write(a->pci->bdf, PCI_COMMAND, 2, pci_idle_command(a->pci));
         vm_crash(vm, NULL, "%s", text);
-    } else if (!d->fault_said || now - d->fault_said >= FAULT_SAYS) {
-        d->fault_said = now;
-        log_warn("%s: %s; %lu so far", vm ? vm->name : "nobody's", text, d->faults);
+    } else if (!a->fault_said || now - a->fault_said >= FAULT_SAYS) {
+        a->fault_said = now;
+        log_warn("%s: %s; %lu so far", vm ? vm->name : "nobody's", text, a->faults);
     }
 }
 
@@ -699,12 +700,13 @@ static int map_regions(const struct memmap *ram) {
         else
             regions_believed |= 1u << i;
     }
-    for (u32 i = 0; m && i < pci_count(); i++) {
-        struct iommu_unit *u = unit_of(pci_at(i));
+    if (!m) return 0;
+    FOR_ASSIGNMENTS(a) {
+        struct iommu_unit *u = unit_of(a->pci);
 
-        if (!u || u->why || !scope_of(pci_at(i), true)) continue;
-        if (attach(pci_at(i), u, m)) return -ENOMEM;
-        pci_at(i)->iommu = NULL; /* it is nobody's */
+        if (!u || u->why || !scope_of(a->pci, true)) continue;
+        if (attach(a, u, m)) return -ENOMEM;
+        a->iommu = NULL; /* it is nobody's */
     }
     return 0;
 }
@@ -715,6 +717,8 @@ void iommu_read(const struct acpi_info *a, bool relax_rmrr) {
 }
 
 bool iommu_firmware_uses(const struct pci_device *d) { return scope_of(d, true); }
+
+u64 iommu_faults(const struct pci_device *d) { return assignment_of(d)->faults; }
 
 static const char *init(const struct acpi_info *a) {
     bool usable = false;

@@ -4,35 +4,18 @@
 #include "lib/printf.h"
 #include "lib/string.h"
 #include "pci/quirks.h"
-#include "pci/sriov.h"
 #include "platform/hostmap.h"
 
 #define MULTIFUNCTION 0x80u
 
 /* PCI Code and ID Assignment 1.11, 1.1 */
-#define CLASS_BRIDGE         0x06u
-#define CLASS_SYSTEM         0x08u
-#define CLASS_SD_HOST        0x0805u
-#define CLASS_SIGNAL         0x11u /* Intel's counters and registers beside the cores */
+#define CLASS_BRIDGE  0x06u
+#define CLASS_SYSTEM  0x08u
+#define CLASS_SD_HOST 0x0805u
+#define CLASS_SIGNAL  0x11u /* Intel's counters and registers beside the cores */
 
-#define STATUS_LIST          BIT(4)
-
-#define EXPRESS_DEVCAP       4
-#define EXPRESS_DEVCTL       8
-#define EXPRESS_STATUS       10
-#define TRANSACTIONS_PENDING BIT(5)
-#define DEVCAP_FLR           BIT(28)
-#define DEVCTL_FLR           BIT(15)
-#define AF_CAP               3 /* a byte: bit 0 transactions pending can be told, bit 1 FLR */
-#define AF_CONTROL           4
-#define ACS_ISOLATE                                                                                          \
-    0x1du /* source validation, redirection of requests and completions, forwarding up: 7.16.2 */
-#define PM_CONTROL  4
-#define PM_NO_RESET BIT(3)
-#define PM_D3       3u
-#define RESET_NS    (100 * NS_PER_MS) /* after FLR, PCI Express 6.6.2; more than D3 asks for */
-#define POWER_UP_NS (10 * NS_PER_MS)  /* from D3 to D0, PCI PM 5.4 */
-
+/* Source validation, redirection of requests and completions, forwarding up: PCI Express 7.16.2. */
+#define ACS_ISOLATE 0x1du
 #define FIRST_ROOM  64u /* entries that the table of devices begins with */
 
 static struct pci_device **devices; /* in order of bdf; it doubles when it is full */
@@ -85,7 +68,7 @@ char *pci_name(u32 bdf, char name[PCI_NAME]) {
 static void find_capabilities(struct pci_device *d) {
     u32 at = 0;
 
-    if (pci_read(d->bdf, PCI_STATUS, 2) & STATUS_LIST) at = pci_read(d->bdf, PCI_CAPABILITIES, 1) & 0xfc;
+    if (pci_read(d->bdf, PCI_STATUS, 2) & PCI_STATUS_LIST) at = pci_read(d->bdf, PCI_CAPABILITIES, 1) & 0xfc;
     for (u32 n = 0; n < PCI_MAX_CAPS && at >= 0x40; n++) {
         u32 head = pci_read(d->bdf, at, 2);
         u8 *where = NULL;
@@ -211,8 +194,8 @@ static void isolate(const struct pci_device *d) {
     if (d->acs) pci_write(d->bdf, control, 2, pci_read(d->bdf, d->acs + 4u, 2) & ACS_ISOLATE);
 }
 
-/* Can what is behind this bridge, or another function of its device, be reached from it but by way of the
- * root? What an endpoint cannot do by its capability it need not be kept from. */
+/* Can what is behind this bridge, or another function of its device, be reached from it but by way
+ * of the root? What an endpoint cannot do by its capability it need not be kept from. */
 static bool isolates(const struct pci_device *d) {
     u32 can = d->acs ? pci_read(d->bdf, d->acs + 4u, 2) & ACS_ISOLATE : 0;
     u32 does = d->acs ? pci_read(d->bdf, d->acs + quirk_acs_control(d), 2) : 0;
@@ -274,7 +257,7 @@ static struct pci_device *new_device(u32 bdf, u32 id) {
 static void save(struct pci_device *d) {
     map_registers(d);
     for (u32 i = 0; i < ARRAY_SIZE(d->saved); i++) d->saved[i] = pci_read(d->bdf, 4 * i, 4);
-    if (d->express) d->saved_devctl = (u16)pci_read(d->bdf, d->express + (u32)EXPRESS_DEVCTL, 2);
+    if (d->express) d->saved_devctl = (u16)pci_read(d->bdf, d->express + (u32)PCI_EXPRESS_DEVCTL, 2);
 }
 
 static void tell(const struct pci_device *d) {
@@ -332,7 +315,8 @@ struct pci_device *pci_add_vf(struct pci_device *pf, u32 vf, u32 bdf, u32 id) {
     }
     save(d);
     d->saved[PCI_ID / 4] = id;
-    /* memory is the physical function's to switch on; QEMU's functions heed their own bit as well */
+    /* memory is the physical function's to switch on; QEMU's functions heed their own bit as
+     * well */
     d->saved[PCI_COMMAND / 4] = PCI_COMMAND_MEMORY;
     pci_write(bdf, PCI_COMMAND, 2, pci_idle_command(d));
     d->group = group_of(d);
@@ -351,8 +335,8 @@ static void probe_slot(u32 bdf) {
     }
 }
 
-/* Every bus, whether a bridge leads there or not: a machine may have several host bridges, which only ACPI's
- * language tells. */
+/* Every bus, whether a bridge leads there or not: a machine may have several host bridges, which
+ * only ACPI's language tells. */
 void pci_enumerate(void) {
     while (nr_devices) heap_free(devices[--nr_devices]);
     left_out = 0;
@@ -362,94 +346,4 @@ void pci_enumerate(void) {
     for (u32 i = 0; i < nr_devices; i++) devices[i]->group = group_of(devices[i]);
     if (left_out)
         log_warn("PCI functions beyond the first %u, which are not known: %u", PCI_MAX_DEVICES, left_out);
-}
-
-/* ---- taking it back ---- */
-
-/* No message any more, and none of the interrupts of old: MSI 6.8.1.3, MSI-X 6.8.2.3. */
-static void messages_off(const struct pci_device *d) {
-    if (d->msi) pci_write(d->bdf, d->msi + 2u, 2, pci_read(d->bdf, d->msi + 2u, 2) & ~(u32)PCI_MSI_ENABLE);
-    if (d->msix)
-        pci_write(d->bdf, d->msix + 2u, 2, pci_read(d->bdf, d->msix + 2u, 2) & ~(u32)PCI_MSIX_ENABLE);
-}
-
-/* 8254x: interrupts masked, receiver and transmitter off (software developer's manual 317453, 13.4). */
-static void keep_quiet(const struct pci_device *d) {
-    if (!d->quiet) return;
-    mmio_write32(d->quiet + 0x0d8, ~0u);
-    mmio_write32(d->quiet + 0x100, 0);
-    mmio_write32(d->quiet + 0x400, 0);
-}
-
-static bool begin_reset(const struct pci_device *d) {
-    u32 af = d->af ? pci_read(d->bdf, d->af + (u32)AF_CAP, 1) : 0;
-    u32 pm = d->pm ? pci_read(d->bdf, d->pm + (u32)PM_CONTROL, 2) : (u32)PM_NO_RESET;
-
-    if (d->express && pci_read(d->bdf, d->express + (u32)EXPRESS_DEVCAP, 4) & DEVCAP_FLR)
-        pci_write(d->bdf, d->express + (u32)EXPRESS_DEVCTL, 2, d->saved_devctl | (u32)DEVCTL_FLR);
-    else if ((af & 3) == 3)
-        pci_write(d->bdf, d->af + (u32)AF_CONTROL, 1, 1);
-    else if (!(pm & PM_NO_RESET))
-        pci_write(d->bdf, d->pm + (u32)PM_CONTROL, 2, pm | PM_D3);
-    else
-        return false;
-    return true;
-}
-
-static void restore(const struct pci_device *d) {
-    for (u32 i = PCI_BAR0 / 4; i < 10; i++) pci_write(d->bdf, 4 * i, 4, d->saved[i]);
-    pci_write(d->bdf, PCI_CACHE_LINE, 2, d->saved[PCI_CACHE_LINE / 4] & 0xffff);
-    pci_write(d->bdf, PCI_LINE, 1, d->line);
-    if (d->express)
-        pci_write(d->bdf, d->express + (u32)EXPRESS_DEVCTL, 2, d->saved_devctl & ~(u32)DEVCTL_FLR);
-    pci_write(d->bdf, PCI_COMMAND, 2, pci_idle_command(d));
-}
-
-u32 pci_idle_command(const struct pci_device *d) {
-    return (d->saved[PCI_COMMAND / 4] & (PCI_COMMAND_IO | PCI_COMMAND_MEMORY)) | PCI_COMMAND_NO_INTX;
-}
-
-void pci_off(struct pci_device *d, bool hold) {
-    spin_lock(&d->lock);
-    d->held = hold && (d->held || !d->off);
-    d->off = true;
-    pci_write(d->bdf, PCI_COMMAND, 2, pci_idle_command(d));
-    spin_unlock(&d->lock);
-}
-
-/* Is the device there, and has it asked for nothing that is still to come? A virtual function whose physical
- * one is in its reset is reset by that, and nobody gets it before the end of it. */
-static bool answers(const struct pci_device *d) {
-    u32 status = d->express ? pci_read(d->bdf, d->express + (u32)EXPRESS_STATUS, 2) : 0;
-
-    if (d->mute || (d->pf && d->pf->in_reset)) return !d->mute;
-    if (d->pf ? pci_read(d->bdf, d->express, 1) != PCI_CAP_EXPRESS
-              : pci_read(d->bdf, PCI_ID, 4) != d->saved[0])
-        return false;
-    return !(status & TRANSACTIONS_PENDING);
-}
-
-u64 pci_reset(struct pci_device *d, u32 phase) {
-    if (phase == 0) {
-        keep_quiet(d);
-        pci_off(d, false);
-        messages_off(d);
-        if (d->nr_vfs) sriov_hold(d);
-        d->in_reset = d->was_reset = begin_reset(d);
-        return d->in_reset ? RESET_NS : 0;
-    }
-    if (!d->in_reset) return 0;
-    if (phase == 1 && d->pm && (pci_read(d->bdf, d->pm + (u32)PM_CONTROL, 2) & PM_D3) == PM_D3) {
-        pci_write(d->bdf, d->pm + (u32)PM_CONTROL, 2, 0);
-        return POWER_UP_NS;
-    }
-    if (!answers(d) && phase < PCI_RESET_TRIES) return RESET_NS;
-    d->in_reset = false;
-    d->lost = !answers(d);
-    if (d->lost)
-        log_err("PCI device %s did not come back from its reset; nobody gets it any more", d->name);
-    else
-        restore(d);
-    d->in_reset = phase + 1 < PCI_RESET_PHASES && sriov_again(d);
-    return d->in_reset ? SRIOV_SETTLE_NS : 0;
 }

@@ -1,12 +1,10 @@
-/* The PCI functions of this machine, as firmware left them. PCI Local Bus 3.0, chapter 6; PCI Express Base
- * 3.0, chapter 7. */
+/* The PCI functions of this machine, as firmware left them. PCI Local Bus 3.0, chapter 6; PCI
+ * Express Base 3.0, chapter 7. */
 #ifndef HV_PCI_PCI_H
 #define HV_PCI_PCI_H
 
-#include "lib/spinlock.h"
 #include "mm/frame.h"
 #include "platform/firmware.h"
-#include "platform/timer.h"
 
 #define PCI_MAX_DEVICES          4096
 #define PCI_MAX_VECTORS          16 /* of a device */
@@ -42,7 +40,8 @@ enum pci_reg {
     PCI_BAR0 = 0x10,
     PCI_SECONDARY = 0x19, /* of a bridge, as the next two */
     PCI_SUBORDINATE = 0x1a,
-    PCI_WINDOW = 0x20, /* of memory, 32 bits */
+    PCI_WINDOW = 0x20,  /* of a bridge: base and limit of the memory that it forwards, 32 bits */
+    PCI_CARDBUS = 0x28, /* the first register behind the BARs */
     PCI_CAPABILITIES = 0x34,
     PCI_LINE = 0x3c,
     PCI_PIN = 0x3d,
@@ -52,18 +51,22 @@ enum pci_reg {
 #define PCI_COMMAND_MEMORY  BIT(1)
 #define PCI_COMMAND_MASTER  BIT(2)
 #define PCI_COMMAND_NO_INTX BIT(10)
+#define PCI_STATUS_LIST     BIT(4) /* there is a list of capabilities */
 
-#define PCI_MSI_ENABLE      BIT(0) /* of the word behind the capability's head */
+#define PCI_MSI_CONTROL     2u     /* offset of the control word in both capabilities */
+#define PCI_MSI_ENABLE      BIT(0) /* bits of it: PCI 3.0, 6.8.1.3 and 6.8.2.3 */
 #define PCI_MSI_WIDE        BIT(7)
 #define PCI_MSI_MASKS       BIT(8)
 #define PCI_MSIX_ENABLE     BIT(15)
 #define PCI_MSIX_MASK       BIT(14)
+#define PCI_MSIX_SIZE       0x7ffu /* number of the last entry of the table */
 
 #define PCI_CAP_PM          0x01
 #define PCI_CAP_MSI         0x05
 #define PCI_CAP_EXPRESS     0x10
 #define PCI_CAP_MSIX        0x11
 #define PCI_CAP_AF          0x13
+#define PCI_EXPRESS_DEVCTL  8  /* offset in that capability: PCI Express 7.8.4 */
 #define PCI_MAX_CAPS        64 /* in a list; then it leads in a circle */
 #define PCI_EXT_ACS         0x0d
 #define PCI_EXT_ARI         0x0e
@@ -76,103 +79,72 @@ struct pci_bar {
     bool io, wide;  /* ports; 64 bits */
 };
 
-#define PCI_NOWHERE (~0ull)
+struct assignment;
 
-struct vm;
-struct iommu_unit;
-
+/* A function of the machine: what its configuration space says, and where it stands with resets.
+ * Who has it is hv/passthrough's to know (passthrough/assign.h). */
 struct pci_device {
-    /* set by pci_enumerate and sriov_find, then constant */
+    /* set by pci_enumerate() and sriov_find(), then constant */
     u32 bdf, class_rev;
     char name[PCI_NAME];
     u16 vendor, device;
-    u8 header;                     /* 0: a device, 1 and 2: bridges; all else is not understood */
-    u8 pin, line;                  /* its INTx pin, 1 to 4, 0: none; what firmware noted as its IRQ */
-    u8 msi, msix, express, pm, af; /* where these capabilities are; 0: it has not */
-    u16 acs, ari, sriov;
-    bool unsized; /* nobody is given it, so its BARs have no size */
-    bool multi;   /* function 0 of a device of several */
-    u32 group;    /* of those that reach each other unseen by an IOMMU: the bdf of one of them */
+    u8 header;                     /* 0: an endpoint; 1 and 2: bridges; anything else is not understood */
+    u8 pin, line;                  /* INTx pin, 1 to 4, or 0 for none; the IRQ that firmware noted for it */
+    u8 msi, msix, express, pm, af; /* offsets of these capabilities; 0: the device has none */
+    u16 acs, ari, sriov;           /* likewise, extended capabilities */
+    bool unsized;                  /* nobody can be given it, so its BARs were not sized */
+    bool multi;                    /* function 0 of a device with several functions */
+    u32 group; /* functions that reach each other past the IOMMU: all have the bdf of one of them */
     struct pci_device *next_bridge;
-    struct pci_device *pf;    /* of a virtual function: whose it is ... */
-    u32 vf;                   /* ... and which, from 0 on */
-    u32 nr_vfs;               /* of a physical function: so many are enabled (sriov.c); else 0 */
-    struct pci_bar vf_bar[6]; /* where theirs are: the first one's, and the size of each */
+    struct pci_device *pf;    /* of a virtual function: its physical function ... */
+    u32 vf;                   /* ... and its index there, from 0 */
+    u32 nr_vfs;               /* of a physical function: how many virtual ones are enabled; else 0 */
+    struct pci_bar vf_bar[6]; /* of a physical function: BARs of virtual function 0; all have this size */
     struct pci_bar bar[6];
-    u32 saved[16];           /* the header */
-    u16 saved_devctl;        /* and device control, PCI Express 7.8.4 */
+    u32 saved[16];           /* the header as firmware left it */
+    u16 saved_devctl;        /* and device control: PCI Express 7.8.4 */
     volatile u8 *msix_table; /* NULL: it cannot be reached */
-    u64 msix_addr;           /* where it is, and how many entries of it are used */
-    u32 msix_size;
-    volatile u8 *quiet; /* registers by which it is made to keep quiet; NULL: it obeys COMMAND */
+    u64 msix_addr;           /* physical address of the MSI-X table */
+    u32 msix_size;           /* entries of it that Takt uses, at most PCI_MAX_VECTORS */
+    volatile u8 *quiet;      /* registers that stop it; NULL: clearing bits of COMMAND suffices */
+
+    /* set by pci_reset(), on the housekeeping pCPU */
     bool in_reset, was_reset;
-    bool lost; /* it did not come back from a reset */
-    bool mute; /* for tests: it will not, nor can its messages be masked */
-    /* of the VM that has it (give.c), on the housekeeping pCPU; `owner` is read by the shell there too */
-    struct vm *owner;
-    u64 asked;    /* by what it was asked for: config.h */
-    u32 part;     /* of attaching, or of taking it back ... */
-    u64 offset;   /* ... and of that part */
-    u64 gpa[6];   /* where the VM sees each BAR; PCI_NOWHERE: it does not, or not yet */
-    u64 msix_gpa; /* and the MSI-X table */
-    bool leaving; /* the operator wants it back; the VM has let go of it */
-    bool released;
-    bool off;  /* it is not the VM's to make it master of the bus: not yet, not any more ... */
-    bool held; /* ... or not while its physical function is reset */
-    enum pci_irq { PCI_NO_IRQ, PCI_INTX, PCI_MSI, PCI_MSIX } irq;
-    u32 nr_vectors;
-    struct pci_vector {
-        struct pci_device *device;
-        u32 port; /* of the VM */
-        int vector;
-        u32 cpu;     /* that its messages go to */
-        bool masked; /* by the VM: an entry of an MSI-X table */
-    } entry[PCI_MAX_VECTORS];
-    u32 gsi; /* of INTx */
-    struct timer unmask, move;
-    u32 burst;  /* so many interrupts a millisecond, then it has to wait for the next */
-    u64 window; /* the millisecond that is counted in */
-    u32 in_window;
-    u64 interrupts;           /* since it was given */
-    u64 refused;              /* accesses to its configuration space since then, atomically */
-    bool confined;            /* by an IOMMU: it reaches what its VM has */
-    struct iommu_unit *iommu; /* it is attached to; NULL: none */
-    u64 faults,
-        fault_said; /* what it reached for and may not, since it was given; the last sentence about it */
-    struct spinlock lock; /* of messages, which any pCPU takes: a leaf but for timers */
-    bool masked;          /* atomically: until the VM has done, or its millisecond is over */
+    bool lost; /* it did not come back from a reset, or its physical function did not */
+
+    bool mute; /* a fault put in by tests: it stays away after a reset, and its messages cannot be masked */
+    struct assignment *assignment; /* hv/passthrough's; hv/pci leaves it alone */
 };
 
-/* Finds all functions, sizes their BARs, walks their capabilities. At boot, before any is used (tests:
- * again). */
+/* Finds all functions, sizes their BARs, walks their capabilities. At boot, before any is used
+ * (tests: again). */
 void pci_enumerate(void);
-/* A virtual function, whose configuration space answers: Takt tells what it leaves out (SR-IOV 1.1, 3.4.1).
- * NULL: it does not answer, or there is no memory. */
+/* A virtual function, whose configuration space answers: Takt tells what it leaves out (SR-IOV 1.1,
+ * 3.4.1). NULL: it does not answer, or there is no memory. */
 struct pci_device *pci_add_vf(struct pci_device *pf, u32 vf, u32 bdf, u32 id);
 u32 pci_count(void);
 struct pci_device *pci_at(u32 i); /* below pci_count(), in order of bdf */
 /* It belongs to the machine itself, which goes on using it: nobody is given it. */
 bool pci_part_of_machine(const struct pci_device *d);
 struct pci_device *pci_find(u32 bdf); /* NULL: there is none */
-/* Sizes the BAR whose register is at `at`, by writing there (PCI 3.0, 6.2.5.1: the lowest bit that can be
- * set is the size): it must not decode. `last`: no upper half can follow. Returns how many registers it
- * takes. */
+/* Sizes the BAR whose register is at `at`, by writing there (PCI 3.0, 6.2.5.1: the lowest bit that
+ * can be set is the size): it must not decode. `last`: no upper half can follow. Returns how many
+ * registers it takes. */
 u32 pci_size_bar(const struct pci_device *d, u32 at, bool last, struct pci_bar *b);
 /* The bridge whose secondary bus this is; NULL. */
 struct pci_device *pci_bridge_of(u32 bus);
 
-/* COMMAND of a device that nobody has: as firmware left it, but not master of the bus, and without INTx. */
+/* COMMAND of a device that nobody has: as firmware left it, but not master of the bus, and without
+ * INTx. */
 u32 pci_idle_command(const struct pci_device *d);
-/* So it is from now on; a VM that has it cannot change that. `hold`: what is not off already is `held`. */
-void pci_off(struct pci_device *d, bool hold);
 
 #define PCI_RESET_TRIES  11u                    /* phases in which it may come back: 1 s, PCI Express 6.6.1 */
 #define PCI_RESET_PHASES (PCI_RESET_TRIES + 4u) /* more than there are */
 
-/* Takes the device out of the hands of whoever used it, in phases from 0 on: after the first it neither
- * reads nor writes memory nor interrupts, as far as it obeys; then it is reset if it can be (PCI Express
- * 6.6.2, AF ECN, PCI PM 1.2 5.4.1). Returns for how many ns it must be left alone before the next phase;
- * 0: done, it is idle, or `lost`. */
+/* Takes the device out of the hands of whoever used it, in phases from 0 on: after the first it
+ * neither reads nor writes memory nor interrupts, as far as it obeys; then it is reset if it can be
+ * (PCI Express 6.6.2, AF ECN, PCI PM 1.2 5.4.1). Returns for how many ns it must be left alone
+ * before the next phase; 0: done, it is idle, or `lost`. */
 u64 pci_reset(struct pci_device *d, u32 phase);
 
 #endif

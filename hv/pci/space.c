@@ -3,6 +3,7 @@
  * named by segment << 8 | number. */
 #include <takt/io.h>
 #include "lib/printf.h"
+#include "lib/spinlock.h"
 #include "pci/pci.h"
 #include "platform/hostmap.h"
 

@@ -1,12 +1,8 @@
 #include "pci/sriov.h"
 
-#include "config.h"
 #include "lib/printf.h"
 
-void give_tell(const struct pci_device *d);
-void interrupt_again(struct pci_device *d);
-
-/* SR-IOV 3.3, offsets in the capability. */
+/* Offsets in the capability, and bits: SR-IOV 1.1, 3.3. */
 enum {
     CONTROL = 0x08,
     INITIAL_VFS = 0x0c,
@@ -18,58 +14,70 @@ enum {
     PAGE = 0x20,
     VF_BAR = 0x24,
 };
-#define VF_ENABLE      BIT(0)
-#define VF_MEMORY      BIT(3)
-#define ARI_HIERARCHY  BIT(4)
-#define PAGE_4K        BIT(0)
+#define VF_ENABLE     BIT(0)
+#define VF_MEMORY     BIT(3)
+#define ARI_HIERARCHY BIT(4)
+#define PAGE_4K       BIT(0)
 
-#define EXPRESS_CAP2   0x24 /* PCI Express 7.8.15, 7.8.16 */
+/* Offsets in the PCI Express capability, and a bit of both: PCI Express 7.8.15, 7.8.16. */
+#define EXPRESS_CAP2   0x24
 #define EXPRESS_CTL2   0x28
 #define ARI_FORWARDING BIT(5)
 
-static u32 get(const struct pci_device *pf, u32 reg) { return pci_read(pf->bdf, pf->sriov + reg, 2); }
+#define WINDOW_BITS    0xfff0ull /* of a bridge's base and limit: address bits 20 to 31 */
+#define WINDOW_SHIFT   16
+#define WINDOW_LAST    0xfffff /* a window ends with a whole MiB: PCI-PCI Bridge 1.2, 3.2.5.6 */
 
-static void set(const struct pci_device *pf, u32 reg, u32 v) { pci_write(pf->bdf, pf->sriov + reg, 2, v); }
+static u32 sriov_get(const struct pci_device *pf, u32 reg) { return pci_read(pf->bdf, pf->sriov + reg, 2); }
 
-/* ---- places ---- */
+static void sriov_set(const struct pci_device *pf, u32 reg, u32 v) {
+    pci_write(pf->bdf, pf->sriov + reg, 2, v);
+}
 
-/* The most that a BAR can cover: where it was not sized, as much as its address is aligned to, as
- * addresses are multiples of sizes. */
-static u64 most(const struct pci_device *d, const struct pci_bar *b) {
+/* ---- where BARs of virtual functions can be ---- */
+
+/* The most that a BAR can cover. One that was not sized covers at most what its address is aligned
+ * to, as addresses are multiples of sizes. */
+static u64 bar_reach(const struct pci_device *d, const struct pci_bar *b) {
     return d->unsized ? b->addr & -b->addr : b->size;
 }
 
-static bool meets(u64 at, u64 end, u64 first, u64 size) { return size && at < first + size && first < end; }
+static bool overlaps(u64 at, u64 end, u64 first, u64 size) {
+    return size && at < first + size && first < end;
+}
 
-/* What decodes somewhere in [at, end): the first address behind it; 0: nothing. */
+/* Returns the end of a range in [at, end) that some device decodes; 0 if there is none. */
 static u64 occupied(u64 at, u64 end) {
     for (u32 i = 0; i < pci_count(); i++) {
         const struct pci_device *d = pci_at(i);
 
-        for (u32 k = 0; k < 6; k++) {
+        for (u32 k = 0; k < ARRAY_SIZE(d->bar); k++) {
             const struct pci_bar *b = &d->bar[k], *v = &d->vf_bar[k];
-            u64 size = most(d, b), all = v->size * d->nr_vfs;
+            u64 size = bar_reach(d, b), all = v->size * d->nr_vfs;
 
-            if (!b->io && meets(at, end, b->addr, size)) return b->addr + size;
-            if (meets(at, end, v->addr, all)) return v->addr + all;
+            if (!b->io && overlaps(at, end, b->addr, size)) return b->addr + size;
+            if (overlaps(at, end, v->addr, all)) return v->addr + all;
         }
     }
     return 0;
 }
 
-/* The lowest free place in what the bridge hands on. */
+/* Gives *b the lowest address in the window of the bridge where `all` bytes are free. False: there
+ * is none. */
 static bool place(const struct pci_device *bridge, struct pci_bar *b, u64 all) {
-    u64 limit = (pci_read(bridge->bdf, PCI_WINDOW + 2, 2) & 0xfff0ull) << 16 | 0xfffff;
+    u64 first = (pci_read(bridge->bdf, PCI_WINDOW, 2) & WINDOW_BITS) << WINDOW_SHIFT;
+    u64 last = (pci_read(bridge->bdf, PCI_WINDOW + 2, 2) & WINDOW_BITS) << WINDOW_SHIFT | WINDOW_LAST;
     u64 align = MAX(b->size, (u64)PAGE_SIZE), next;
 
-    b->addr = ALIGN_UP((pci_read(bridge->bdf, PCI_WINDOW, 2) & 0xfff0ull) << 16, align);
+    b->addr = ALIGN_UP(first, align);
     while ((next = occupied(b->addr, b->addr + all))) b->addr = ALIGN_UP(next, align);
-    return b->addr && b->addr + all - 1 <= limit;
+    return b->addr && b->addr + all - 1 <= last;
 }
 
+/* Sizes and places the BARs of `nr` virtual functions. Returns NULL, or why that cannot be. */
 static const char *place_all(struct pci_device *pf, const struct pci_device *bridge, u32 nr) {
-    pf->nr_vfs = nr; /* what is placed counts as occupied */
-    for (u32 i = 0, n; i < 6; i += n) {
+    pf->nr_vfs = nr; /* from now on occupied() counts what is placed */
+    for (u32 i = 0, n; i < ARRAY_SIZE(pf->vf_bar); i += n) {
         struct pci_bar b;
 
         n = pci_size_bar(pf, pf->sriov + VF_BAR + 4 * i, i == 5, &b);
@@ -81,11 +89,13 @@ static const char *place_all(struct pci_device *pf, const struct pci_device *bri
     return NULL;
 }
 
-/* ---- switching on ---- */
+/* ---- enabling ---- */
 
-/* Their numbers on the bus follow from what was programmed, and have to be handed on by the bridge. */
-static const char *numbers(const struct pci_device *pf, const struct pci_device *bridge, u32 nr) {
-    u32 stride = get(pf, STRIDE), first = pf->bdf + get(pf, OFFSET), last = first + stride * (nr - 1);
+/* Returns NULL, or what is wrong with the bdfs that the virtual functions get. These follow from
+ * what was programmed, and the bridge above must forward their bus. */
+static const char *check_bdfs(const struct pci_device *pf, const struct pci_device *bridge, u32 nr) {
+    u32 stride = sriov_get(pf, STRIDE), first = pf->bdf + sriov_get(pf, OFFSET);
+    u32 last = first + stride * (nr - 1);
 
     if (first == pf->bdf || (nr > 1 && !stride)) return "they have no numbers of their own";
     if (last >> 8 > pci_read(bridge->bdf, PCI_SUBORDINATE, 1))
@@ -95,20 +105,27 @@ static const char *numbers(const struct pci_device *pf, const struct pci_device 
     return NULL;
 }
 
-static void program(const struct pci_device *pf) {
-    const struct pci_device *bridge = pci_bridge_of(pf->bdf >> 8);
-    u32 ctl2 = bridge->express + (u32)EXPRESS_CTL2, control = get(pf, CONTROL) & ~(u32)ARI_HIERARCHY;
-    bool ari =
-        bridge->express && pci_read(bridge->bdf, bridge->express + (u32)EXPRESS_CAP2, 4) & ARI_FORWARDING;
+/* With ARI on, the link may carry other device numbers than 0 (PCI Express 6.13), so that more
+ * virtual functions fit on the first bus. True: both ends can do it, and the bridge forwards them
+ * now. */
+static bool use_ari(const struct pci_device *pf, const struct pci_device *bridge) {
+    u32 control = bridge->express + (u32)EXPRESS_CTL2;
 
-    if (ari && pf->ari) { /* the number of a device may be other than 0 on a link: PCI Express 6.13 */
-        pci_write(bridge->bdf, ctl2, 2, pci_read(bridge->bdf, ctl2, 2) | (u32)ARI_FORWARDING);
-        control |= ARI_HIERARCHY;
-    }
-    set(pf, CONTROL, control);
+    if (!bridge->express || !pf->ari) return false;
+    if (!(pci_read(bridge->bdf, bridge->express + (u32)EXPRESS_CAP2, 4) & ARI_FORWARDING)) return false;
+    pci_write(bridge->bdf, control, 2, pci_read(bridge->bdf, control, 2) | (u32)ARI_FORWARDING);
+    return true;
+}
+
+/* Writes all registers of the capability but the bits that enable virtual functions. */
+static void program(const struct pci_device *pf) {
+    u32 control = sriov_get(pf, CONTROL) & ~(u32)ARI_HIERARCHY;
+
+    if (use_ari(pf, pci_bridge_of(pf->bdf >> 8))) control |= ARI_HIERARCHY;
+    sriov_set(pf, CONTROL, control);
     pci_write(pf->bdf, pf->sriov + PAGE, 4, PAGE_4K);
-    set(pf, NUM_VFS, pf->nr_vfs);
-    for (u32 i = 0; i < 6; i++) {
+    sriov_set(pf, NUM_VFS, pf->nr_vfs);
+    for (u32 i = 0; i < ARRAY_SIZE(pf->vf_bar); i++) {
         const struct pci_bar *b = &pf->vf_bar[i];
 
         if (!b->size) continue;
@@ -117,22 +134,28 @@ static void program(const struct pci_device *pf) {
     }
 }
 
+static void switch_vfs_on(const struct pci_device *pf) {
+    sriov_set(pf, CONTROL, sriov_get(pf, CONTROL) | (u32)(VF_ENABLE | VF_MEMORY));
+}
+
+/* Returns NULL, or why this physical function gets no virtual ones. */
 static const char *enable(struct pci_device *pf, u32 most) {
     const struct pci_device *bridge = pci_bridge_of(pf->bdf >> 8);
-    u32 nr = MIN(get(pf, INITIAL_VFS), most);
+    u32 nr = MIN(sriov_get(pf, INITIAL_VFS), most);
     const char *why;
 
     if (!nr) return "it has none to give";
     if (!bridge) return "there is no bridge above it, in whose window they could be";
     if (!(pci_read(pf->bdf, pf->sriov + PAGES_SUPPORTED, 4) & PAGE_4K)) return "it knows no pages of 4 KiB";
-    set(pf, CONTROL,
-        get(pf, CONTROL) & ~(u32)(VF_ENABLE | VF_MEMORY)); /* NumVFs and the BARs can be written */
-    pci_write(pf->bdf, pf->sriov + PAGE, 4, PAGE_4K);      /* which the sizes depend on */
+    /* NumVFs and the BARs can be written only while virtual functions are off: SR-IOV 1.1, 3.3.7,
+     * 3.3.14 */
+    sriov_set(pf, CONTROL, sriov_get(pf, CONTROL) & ~(u32)(VF_ENABLE | VF_MEMORY));
+    pci_write(pf->bdf, pf->sriov + PAGE, 4, PAGE_4K); /* the sizes of BARs depend on it */
     why = place_all(pf, bridge, nr);
     if (why) return why;
     program(pf);
-    why = numbers(pf, bridge, nr);
-    if (!why) set(pf, CONTROL, get(pf, CONTROL) | (u32)(VF_ENABLE | VF_MEMORY));
+    why = check_bdfs(pf, bridge, nr);
+    if (!why) switch_vfs_on(pf);
     return why;
 }
 
@@ -147,53 +170,39 @@ bool sriov_enable(u32 most) {
             log_warn("PCI device %s has no virtual functions: %s", pf->name, why);
             pf->nr_vfs = 0;
         }
-        any |= pf->nr_vfs;
+        if (pf->nr_vfs) any = true;
     }
     return any;
 }
 
-void sriov_hold(struct pci_device *pf) {
+bool sriov_restore(struct pci_device *pf) {
+    if (pf->nr_vfs && !pf->lost && !(sriov_get(pf, CONTROL) & VF_ENABLE)) {
+        program(pf);
+        switch_vfs_on(pf);
+        return true;
+    }
     for (u32 i = 0; i < pci_count(); i++) {
-        struct pci_device *d = pci_at(i);
+        struct pci_device *vf = pci_at(i);
 
-        if (d->pf != pf || !d->owner) continue;
-        pci_off(d, true);
-        give_tell(d);
+        if (vf->pf != pf) continue;
+        if (pf->lost) vf->lost = true;
+        pci_write(vf->bdf, PCI_COMMAND, 2, pci_idle_command(vf));
     }
-}
-
-/* They are there again, as after a reset of their own; those that were held go on, unless all is lost. */
-static void make_ready(struct pci_device *pf) {
-    for (u32 i = 0; i < pci_count(); i++) {
-        struct pci_device *d = pci_at(i);
-
-        if (d->pf != pf) continue;
-        d->lost |= pf->lost;
-        pci_write(d->bdf, PCI_COMMAND, 2, pci_idle_command(d));
-        if (d->held && !d->lost) interrupt_again(d);
-        if (d->owner) give_tell(d);
-    }
-}
-
-bool sriov_again(struct pci_device *pf) {
-    if (!pf->nr_vfs || pf->lost || get(pf, CONTROL) & VF_ENABLE) {
-        make_ready(pf);
-        return false;
-    }
-    program(pf);
-    set(pf, CONTROL, get(pf, CONTROL) | (u32)(VF_ENABLE | VF_MEMORY));
-    return true;
+    return false;
 }
 
 void sriov_find(void) {
-    for (u32 i = 0; i < pci_count(); i++) { /* theirs come behind it */
+    /* virtual functions have higher bdfs, so this loop meets those that it adds, and passes over
+     * them */
+    for (u32 i = 0; i < pci_count(); i++) {
         struct pci_device *pf = pci_at(i);
         u32 id = pf->vendor, found = 0;
 
         if (!pf->nr_vfs) continue;
-        id |= get(pf, VF_DEVICE) << 16;
+        id |= sriov_get(pf, VF_DEVICE) << 16;
         for (u32 n = 0; n < pf->nr_vfs; n++)
-            found += pci_add_vf(pf, n, pf->bdf + get(pf, OFFSET) + n * get(pf, STRIDE), id) != NULL;
+            found +=
+                pci_add_vf(pf, n, pf->bdf + sriov_get(pf, OFFSET) + n * sriov_get(pf, STRIDE), id) != NULL;
         log_info("PCI device %s: %u virtual function%s", pf->name, found, plural(found));
     }
 }
@@ -213,22 +222,8 @@ int sriov_number(const struct pci_device *pf) {
     return -1;
 }
 
-/* Of that number among Intel's, or NULL. */
-static const struct pci_device *named(u32 number) {
+const struct pci_device *sriov_named(u32 number) {
     for (u32 i = 0; i < pci_count(); i++)
         if (pci_at(i)->sriov && sriov_number(pci_at(i)) == (int)number) return pci_at(i);
-    return NULL;
-}
-
-struct pci_device *sriov_asked(u64 request) {
-    u32 vf = request >> 32 & 0xff;
-    const struct pci_device *pf = request & CONFIG_VF_NAMED ? named((u32)request) : pci_find((u32)request);
-
-    for (u32 i = 0; pf && i < pci_count(); i++) {
-        struct pci_device *d = pci_at(i);
-
-        if (d->pf != pf) continue;
-        if (request & CONFIG_VF_ANY ? !d->owner && !d->lost : d->vf == vf) return d;
-    }
     return NULL;
 }

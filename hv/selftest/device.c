@@ -2,7 +2,6 @@
 #include <takt/io.h>
 #include "lib/printf.h"
 #include "lib/string.h"
-#include "pci/pci.h"
 #include "passthrough/vtd.h"
 #include "platform/clock.h"
 #include "platform/hostmap.h"
@@ -177,16 +176,16 @@ static const struct provoker *provoker_of(const struct pci_device *d) {
 static bool try_device(struct finding *f, struct pci_device *d, const struct provoker *p) {
     volatile u8 *regs = mmio_map(d->bar[0].addr, p->bytes);
     hpa_t memory = frame_alloc_zeroed(1);
-    u64 before = d->faults, end;
+    u64 before = iommu_faults(d), end;
     bool asked;
 
     if (!regs || memory == HPA_NONE) return false;
     pci_write(d->bdf, PCI_COMMAND, 2, pci_idle_command(d) | PCI_COMMAND_MASTER | PCI_COMMAND_MEMORY);
     asked = p->provoke(regs, memory);
-    for (end = now_ns() + PATIENCE_NS; asked && d->faults == before && now_ns() < end;) irq_window();
+    for (end = now_ns() + PATIENCE_NS; asked && iommu_faults(d) == before && now_ns() < end;) irq_window();
     pci_write(d->bdf, PCI_COMMAND, 2, pci_idle_command(d));
     if (!asked) return false; /* the frames stay its own: it may yet do something with them */
-    if (d->faults != before)
+    if (iommu_faults(d) != before)
         found(f, HOLDS, "PCI device %s reached for memory, was stopped and was told of", d->name);
     else
         found(f, FAILS, "PCI device %s reached for memory and the IOMMU told of nothing", d->name);

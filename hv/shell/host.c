@@ -5,7 +5,7 @@
 #include "mm/frame.h"
 #include "platform/console.h"
 #include "platform/crashlog.h"
-#include "pci/pci.h"
+#include "passthrough/assign.h"
 #include "platform/power.h"
 #include "sched/machine.h"
 #include "sched/policy.h"
@@ -233,7 +233,7 @@ static int cmd_fault(struct shell_call *c) {
     else if (c->vm && strcmp(what, "entry") == 0)
         vcpu_notify(c->vm->vcpu[0], TODO_BREAK);
     else if (c->vm && strcmp(what, "flr") == 0 && c->vm->nr_pci && c->vm->pci[0])
-        c->vm->pci[0]->mute = true;
+        c->vm->pci[0]->pci->mute = true;
     else if (fault_inject(what))
         return shell_fail(-EINVAL, "expected one of %s, or npt, entry or flr and a VM, not %s", fault_words,
                           what);

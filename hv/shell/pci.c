@@ -38,17 +38,18 @@ static const char *irq_name(const struct pci_device *d, i64 *gsi, const char **s
 /* A row of the table; or, `alone`, for a person a line for each of its columns. */
 static void device_row(struct shell_call *c, const struct pci_device *d, bool alone) {
     char bdf[BDF_TEXT], group[BDF_TEXT], pf[BDF_TEXT], id[10], class[8];
-    const char *why = give_refused(d), *owner = d->owner ? d->owner->name : "", *source;
+    const struct assignment *a = assignment_of(d);
+    const char *why = give_refused(d), *owner = a->owner ? a->owner->name : "", *source;
     i64 pin;
     const char *irq = irq_name(d, &pin, &source);
     const union cell *cells;
 
     hv_snprintf(id, sizeof(id), "%04x:%04x", d->vendor, d->device);
     hv_snprintf(class, sizeof(class), "%06x", d->class_rev >> 8);
-    cells = CELLS(S(bdf_text(bdf, d)), S(id), S(class), S(owner), U(d->interrupts), S(irq),
-                  S(bdf_text(group, pci_find(d->group))), S(bdf_text(pf, d->pf)), U(d->refused), U(d->faults),
-                  U(d->nr_vfs), U(d->nr_vectors), D(pin), S(source ? source : ""), S(why ? why : ""),
-                  S(d->owner || !why ? owner : why));
+    cells = CELLS(S(bdf_text(bdf, d)), S(id), S(class), S(owner), U(a->interrupts), S(irq),
+                  S(bdf_text(group, pci_find(d->group))), S(bdf_text(pf, d->pf)), U(a->refused), U(a->faults),
+                  U(d->nr_vfs), U(a->nr_vectors), D(pin), S(source ? source : ""), S(why ? why : ""),
+                  S(a->owner || !why ? owner : why));
     if (alone && !c->json) {
         record(c, device_columns, cells);
     } else {
@@ -61,11 +62,18 @@ static void device_row(struct shell_call *c, const struct pci_device *d, bool al
 static int cmd_list(struct shell_call *c) {
     bool assignable = strcmp(c->argv[0], "pci-assignable-list") == 0;
     const struct pci_device *d;
+    const struct vm *owner;
+    bool show;
 
     c->columns = device_columns;
     if (c->index == pci_count()) return 0;
     d = pci_at(c->index++);
-    if (assignable ? !d->owner && !give_refused(d) : !c->only || d->owner == c->vm) device_row(c, d, false);
+    owner = assignment_of(d)->owner;
+    if (assignable)
+        show = !owner && !give_refused(d);
+    else
+        show = !c->only || owner == c->vm;
+    if (show) device_row(c, d, false);
     return SHELL_AGAIN;
 }
 
@@ -99,7 +107,7 @@ static int cmd_sriov(struct shell_call *c) {
         const struct pci_device *d = pci_at(i);
 
         if (d->pf != pf) continue;
-        given += d->owner != NULL;
+        given += assignment_of(d)->owner != NULL;
         lost += d->lost;
         if (d->vf == 0) bdf_text(at, d);
     }

@@ -112,7 +112,7 @@ struct vm_job {
     struct loader loader;
 };
 
-struct pci_device;
+struct assignment;
 struct iommu_domain;
 
 /* How a VM gets devices of the machine and loses them again: hv/passthrough's, set at boot before the
@@ -155,7 +155,7 @@ struct vm {
     struct vuart uart;
     u32 nr_pci;               /* devices of the machine that it has, with gaps (NULL) where some were taken */
     struct iommu_domain *dma; /* what they reach, if an IOMMU confines them; hv/passthrough's */
-    struct pci_device *pci[CONFIG_MAX_PCI];
+    struct assignment *pci[CONFIG_MAX_PCI];
     struct device *device[TAKT_MAX_DEVICES]; /* as in `config`; NULL: none, not yet, or no more */
     struct backend back;
     struct storelink store;

@@ -7,6 +7,7 @@
 #include "../unit/fake_machine.h"
 #include "../unit/fake_pci.h"
 #include "passthrough/mediate.h"
+#include "passthrough/reset.h"
 #include "pci/sriov.h"
 
 static void machine(void) {
@@ -56,12 +57,12 @@ static void use(struct pci_device *d, struct fake_pci *f, const u8 *at, size_t s
         u32 offset = at[0] | (u32)at[1] << 8, width = at[2], value;
 
         memcpy(&value, at + 4, 4);
-        mediate_read(d, offset, width);
-        mediate_write(d, offset, width, value);
+        mediate_read(assignment_of(d), offset, width);
+        mediate_write(assignment_of(d), offset, width, value);
     }
     memcpy(before + PCI_COMMAND, f->space + PCI_COMMAND, 2);
     if (memcmp(before, f->space, sizeof(before)) != 0) abort();
-    for (u32 phase = 0; pci_reset(d, phase); phase++)
+    for (u32 phase = 0; assign_reset(assignment_of(d), phase); phase++)
         if (phase > PCI_RESET_PHASES) abort();
 }
 
@@ -83,6 +84,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     }
     pci_enumerate();
     if (sriov_enable(size ? data[0] & 15 : 7)) sriov_find();
+    assign_init();
     check_places();
     for (u32 i = 0; i < pci_count(); i++)
         for (u32 k = 0; k < fake_nr_devices; k++)

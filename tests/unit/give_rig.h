@@ -65,7 +65,7 @@ static inline int teardown(void **state) {
     assert_int_equal(heap_in_use(), heap);
     assert_int_equal(fake_vectors_used, 0);
     assert_false(fake_get(nic, PCI_COMMAND, 2) & PCI_COMMAND_MASTER);
-    for (u32 i = 0; i < pci_count(); i++) assert_null(pci_at(i)->owner);
+    for (u32 i = 0; i < pci_count(); i++) assert_null(assignment_of(pci_at(i))->owner);
     return 0;
 }
 
@@ -85,7 +85,7 @@ static inline struct vm *driver(void) {
 
 /* Of the MSI-X table of its first device. */
 static inline u32 entry_word(const struct vm *vm, u32 n, u32 at) {
-    return *(volatile u32 *)(vm->pci[0]->msix_table + 16 * n + at);
+    return *(volatile u32 *)(vm->pci[0]->pci->msix_table + 16 * n + at);
 }
 
 #endif

@@ -106,7 +106,7 @@ static void test_other_places(void **state) {
         assert_int_equal(info.bar[3].addr, 0);
         assert_int_equal(vm_giver->read(vm, 0, PCI_BAR0 + 8, 4), (u32)info.bar[2].addr | 4);
         assert_int_equal(vm_giver->read(vm, 0, PCI_BAR0 + 12, 4), info.bar[2].addr >> 32);
-        assert_true(msix_pages(vm->pci[0], 2, &from, &to));
+        assert_true(msix_pages(vm->pci[0]->pci, 2, &from, &to));
         for (u64 n = 0; n < size; n += PAGE_SIZE)
             assert_int_equal(npt_lookup(&vm->virt.npt, info.bar[2].addr + n, NULL),
                              at[i] + n >= from && at[i] + n < to ? HPA_NONE : at[i] + n);
@@ -301,10 +301,11 @@ static void test_groups(void **state) {
     init();
     fake_destroy(driver());
     nic->master_once = false;
-    pci_find(NIC + 1)->owner = (void *)&config; /* what is asked for as well may be another VM's by now */
+    assignment_of(pci_find(NIC + 1))->owner =
+        (void *)&config; /* what is asked for as well may be another VM's by now */
     refused(-EPERM, "PCI device 00:03.0 could reach 00:03.1 unseen: one VM gets both, or it needs"
                     " allow_shared_group = yes");
-    pci_find(NIC + 1)->owner = NULL;
+    assignment_of(pci_find(NIC + 1))->owner = NULL;
 }
 
 /* Reset takes a tenth of a second, which nobody waits for; bus mastering is off all the while. */
@@ -322,7 +323,7 @@ static void test_reset_between(void **state) {
     assert_int_equal(nic->resets, 2);
     assert_false(fake_get(nic, PCI_COMMAND, 2) & PCI_COMMAND_MASTER);
     again = vm_find("driver");
-    assert_ptr_equal(pci_find(NIC)->owner, again);
+    assert_ptr_equal(assignment_of(pci_find(NIC))->owner, again);
     vm_put(again);
     assert_true(frame_free_count() < frames - 1536); /* not before the device is quiet */
     fake_work();

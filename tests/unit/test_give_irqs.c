@@ -218,27 +218,27 @@ static struct vm *msix_driver(void) {
 /* I4: the table is ours; of each entry there is an event, and a VM can mask it. */
 static void test_msix(void **state) {
     struct vm *vm = msix_driver();
-    struct pci_device *d = vm->pci[0];
+    struct assignment *a = vm->pci[0];
 
-    assert_int_equal(d->irq, PCI_MSIX);
+    assert_int_equal(a->irq, PCI_MSIX);
     assert_int_equal(fake_get(nic, 0x62, 2) & 0xc000, 0x8000);
     for (u64 at = 0; at < 0x8000; at += PAGE_SIZE)
         assert_int_equal(npt_lookup(&vm->virt.npt, 0xfe000000 + at, NULL),
                          at == 0x2000 || at == 0x3000 ? HPA_NONE : 0xfe000000 + at);
-    assert_int_equal(d->nr_vectors, PCI_MAX_VECTORS);
+    assert_int_equal(a->nr_vectors, PCI_MAX_VECTORS);
     for (u32 n = 0; n < PCI_MAX_VECTORS; n++) {
         assert_int_equal(entry_word(vm, n, 0), 0xfee00000 | vm->vcpu[0]->sched.cpu << 12);
         assert_int_equal(entry_word(vm, n, 4), 0);
-        assert_int_equal(entry_word(vm, n, 8), d->entry[n].vector);
+        assert_int_equal(entry_word(vm, n, 8), a->entry[n].vector);
         assert_int_equal(entry_word(vm, n, 12), n > 0);
         assert_int_equal(table_read(vm, TABLE + 16 * n, 4), 0);
-        assert_int_equal(table_read(vm, TABLE + 16 * n + 8, 4), d->entry[n].port);
+        assert_int_equal(table_read(vm, TABLE + 16 * n + 8, 4), a->entry[n].port);
         assert_int_equal(table_read(vm, TABLE + 16 * n + 12, 4), n > 0);
-        for (u32 k = 0; k < n; k++) assert_int_not_equal(d->entry[k].port, d->entry[n].port);
-        fake_interrupt(d->entry[n].vector);
-        for (u32 k = 0; k < PCI_MAX_VECTORS; k++) assert_int_equal(take(vm, d->entry[k].port), k == n);
+        for (u32 k = 0; k < n; k++) assert_int_not_equal(a->entry[k].port, a->entry[n].port);
+        fake_interrupt(a->entry[n].vector);
+        for (u32 k = 0; k < PCI_MAX_VECTORS; k++) assert_int_equal(take(vm, a->entry[k].port), k == n);
     }
-    assert_int_equal(*(volatile u32 *)(d->msix_table + 16 * PCI_MAX_VECTORS), ~0u); /* not ours */
+    assert_int_equal(*(volatile u32 *)(a->pci->msix_table + 16 * PCI_MAX_VECTORS), ~0u); /* not ours */
     table_write(vm, TABLE + 2 * 16 + 12, 4, 0);
     assert_int_equal(entry_word(vm, 2, 12), 0);
     assert_int_equal(table_read(vm, TABLE + 2 * 16 + 12, 4), 0);
@@ -253,7 +253,7 @@ static void test_msix_abuse(void **state) {
     struct vm *vm = msix_driver();
     u8 before[2 * PAGE_SIZE];
 
-    memcpy(before, (const void *)vm->pci[0]->msix_table, 16 * PCI_MAX_VECTORS);
+    memcpy(before, (const void *)vm->pci[0]->pci->msix_table, 16 * PCI_MAX_VECTORS);
     for (u32 size = 1; size <= 8; size *= 2)
         for (u64 at = TABLE; at + size <= TABLE + 0x2000; at += size) {
             if (size != 4 || at % 16 != 12 || at >= TABLE + 16 * PCI_MAX_VECTORS)
@@ -261,7 +261,7 @@ static void test_msix_abuse(void **state) {
             if (size != 4 || at >= TABLE + 16 * PCI_MAX_VECTORS)
                 assert_int_equal(table_read(vm, at, (u8)size), 0);
         }
-    assert_memory_equal((const void *)vm->pci[0]->msix_table, before, 16 * PCI_MAX_VECTORS);
+    assert_memory_equal((const void *)vm->pci[0]->pci->msix_table, before, 16 * PCI_MAX_VECTORS);
     fake_destroy(vm);
 }
 
@@ -315,18 +315,18 @@ static void test_vectors_run_out(void **state) {
 
 /* Messages go where the vCPU is that the event is bound to. */
 static void test_messages_follow(void **state) {
-    struct pci_device *d;
+    struct assignment *a;
     u32 first, other;
     struct vm *vm;
 
     config.vcpus = 2;
     vm = msix_driver();
-    d = vm->pci[0];
-    assert_int_equal(evtchn_vector(&vm->events, d->entry[1].port, 1, 0x40), 0);
-    first = d->entry[1].cpu;
+    a = vm->pci[0];
+    assert_int_equal(evtchn_vector(&vm->events, a->entry[1].port, 1, 0x40), 0);
+    first = a->entry[1].cpu;
     other = vm->vcpu[1]->sched.cpu = !first;
     fake_clock(1000 + 10 * NS_PER_MS);
-    fake_interrupt(d->entry[1].vector);
+    fake_interrupt(a->entry[1].vector);
     fake_advance(0);
     assert_int_equal(entry_word(vm, 1, 0), 0xfee00000 | other << 12);
     assert_int_equal(entry_word(vm, 0, 0), 0xfee00000 | vm->vcpu[0]->sched.cpu << 12);
@@ -334,7 +334,7 @@ static void test_messages_follow(void **state) {
     assert_int_equal(entry_word(vm, 0, 12), 0);
     fake_no_messages = vm->vcpu[1]->sched.cpu = first;
     fake_clock(1000 + 20 * NS_PER_MS);
-    fake_interrupt(d->entry[1].vector);
+    fake_interrupt(a->entry[1].vector);
     fake_advance(0);
     assert_int_equal(entry_word(vm, 1, 0), 0xfee00000 | other << 12); /* where they can */
     fake_no_messages = ~0u;

@@ -57,13 +57,14 @@ static void test_virtual_functions(void **state) {
     wants("igb0/any@3999");
     vm = driver();
     assert_int_equal(vm->pci[1]->burst, 3);
-    assert_int_equal(vm->pci[0]->bdf, VF0);
-    assert_int_equal(vm->pci[1]->bdf, VF0 + 2);
+    assert_int_equal(vm->pci[0]->pci->bdf, VF0);
+    assert_int_equal(vm->pci[1]->pci->bdf, VF0 + 2);
     assert_int_equal(vm->pci[0]->burst, 8);
     assert_int_equal(fake_get(&vf[0], PCI_COMMAND, 2) & 7, 6);
     assert_int_equal(vf[0].resets, 1);
-    assert_int_equal(npt_lookup(&vm->virt.npt, vm->pci[1]->bar[0].addr, NULL), vm->pci[1]->bar[0].addr);
-    assert_int_equal(npt_lookup(&vm->virt.npt, vm->pci[1]->bar[0].addr + 0x4000, NULL),
+    assert_int_equal(npt_lookup(&vm->virt.npt, vm->pci[1]->pci->bar[0].addr, NULL),
+                     vm->pci[1]->pci->bar[0].addr);
+    assert_int_equal(npt_lookup(&vm->virt.npt, vm->pci[1]->pci->bar[0].addr + 0x4000, NULL),
                      HPA_NONE); /* the next one's */
     strcpy(config.head.name, "other");
     refused(-ENOENT, "there is no virtual function, or none left, as it is asked for");
@@ -89,7 +90,7 @@ static void test_lost(void **state) {
     assert_int_equal(fake_error, -EIO);
     assert_string_equal(fake_why, "PCI device 01:10.0: it did not come back from its reset");
     vm = driver();
-    assert_int_equal(vm->pci[0]->bdf, VF0 + 2);
+    assert_int_equal(vm->pci[0]->pci->bdf, VF0 + 2);
     fake_destroy(vm);
     config.nr_pci = 0;
     wants("igb0/0");
@@ -133,7 +134,7 @@ static void says(struct vm *vm, u32 index, const char *what) {
 }
 
 static void test_hot(void **state) {
-    struct pci_device *d;
+    struct assignment *a;
     struct takt_pci info;
     struct vm *vm;
     u32 steps, ports = 0;
@@ -144,8 +145,8 @@ static void test_hot(void **state) {
     for (u32 round = 0; round < 3; round++) {
         assert_int_equal(attach(vm, "igb0/any"), 0);
         assert_int_equal(attach(vm, "igb0/any"), 0);
-        d = vm->pci[1];
-        assert_int_equal(d->bdf, VF0 + 2);
+        a = vm->pci[1];
+        assert_int_equal(a->pci->bdf, VF0 + 2);
         says(vm, 1, "01:10.2 given");
         assert_int_equal(vm_giver->info(vm, 1, 0x3000), 0);
         guestmem_read(&vm->mem, 0x3000, &info, sizeof(info));
@@ -156,15 +157,15 @@ static void test_hot(void **state) {
         assert_int_equal(vm_giver->let_go(vm, 1), -EINVAL); /* nobody asked */
         assert_int_equal(take_away(vm, VF0 + 2, false, &steps), 0);
         assert_in_range(steps, 200, 300); /* two seconds to let go */
-        assert_null(d->owner);
+        assert_null(a->owner);
         assert_int_equal(fake_get(&vf[1], PCI_COMMAND, 2) & 7, 2);
-        assert_int_equal(npt_lookup(&vm->virt.npt, d->bar[0].addr, NULL), HPA_NONE);
+        assert_int_equal(npt_lookup(&vm->virt.npt, a->pci->bar[0].addr, NULL), HPA_NONE);
         assert_int_equal(vm_giver->info(vm, 1, 0x3000), -ENOENT);
         assert_int_equal(vm_giver->eoi(vm, 1), -ENOENT);
         assert_int_equal(vm_giver->read(vm, 1, 0, 4), -ENOENT);
         assert_int_equal(vm_giver->write(vm, 1, 4, 2, 6), -ENOENT);
         /* who had it at hand */
-        assert_int_equal(mediate_write(d, 4, 2, fake_get(&vf[1], 4, 2) | PCI_COMMAND_MASTER), -EPERM);
+        assert_int_equal(mediate_write(a, 4, 2, fake_get(&vf[1], 4, 2) | PCI_COMMAND_MASTER), -EPERM);
         says(vm, 1, "");
         assert_int_equal(take_away(vm, VF0, true, &steps), 0);
         assert_in_range(steps, 1, 30);
@@ -179,7 +180,7 @@ static void test_hot(void **state) {
     assert_true(pci_find(VF0 + 2)->lost);
     assert_int_equal(attach(vm, "igb0/any"), -ENOENT);
     fake_destroy(vm); /* with a gap */
-    assert_null(pci_find(VF0)->owner);
+    assert_null(assignment_of(pci_find(VF0))->owner);
 }
 
 /* A VM that is made anew has what it had at its end. */
@@ -200,11 +201,11 @@ static void test_made_anew(void **state) {
     vm = vm_find("driver");
     assert_int_equal(vm->state, VM_RUNNING);
     assert_int_equal(vm->nr_pci, 2);
-    assert_ptr_equal(vm->pci[0], pci_find(VF0));
-    assert_ptr_equal(vm->pci[1], pci_find(VF0 + 2));
+    assert_ptr_equal(vm->pci[0]->pci, pci_find(VF0));
+    assert_ptr_equal(vm->pci[1]->pci, pci_find(VF0 + 2));
     assert_int_equal(vm->pci[0]->burst, 3);
     assert_int_equal(vm->pci[1]->burst, 8);
-    assert_null(pci_find(VF0 + 4)->owner);
+    assert_null(assignment_of(pci_find(VF0 + 4))->owner);
     assert_int_equal(take_away(vm, VF0, true, &steps), 0);
     assert_int_equal(take_away(vm, VF0 + 2, true, &steps), 0);
     vm_crash(vm, NULL, "of something");
@@ -222,7 +223,7 @@ static struct vm *card_is_reset(struct vm **second) {
     card_init();
     wants("igb0/1");
     vm = driver();
-    memset((void *)vm->pci[0]->msix_table, 0xff, 48);
+    memset((void *)vm->pci[0]->pci->msix_table, 0xff, 48);
     strcpy(config.head.name, "second");
     config.pci[0] = CARD;
     assert_int_equal(vm_create(&config, NULL, NULL), 0);
@@ -237,13 +238,13 @@ static u32 vf_command(void) { return pci_read(VF0 + 2, PCI_COMMAND, 2) & 7; }
 /* Who has one of the card's functions is told, waits, and goes on. */
 static void test_card_reset_under_a_vm(void **state) {
     struct vm *second, *vm = card_is_reset(&second);
-    struct pci_device *d = vm->pci[0];
+    struct assignment *a = vm->pci[0];
 
     says(vm, 0, "01:10.2 reset");
-    assert_false(d->msix_table[12] == 0);
-    assert_int_equal(mediate_write(d, 4, 2, PCI_COMMAND_MASTER), -EPERM);
+    assert_false(a->pci->msix_table[12] == 0);
+    assert_int_equal(mediate_write(a, 4, 2, PCI_COMMAND_MASTER), -EPERM);
     assert_false(fake_get(&vf[1], PCI_COMMAND, 2) & PCI_COMMAND_MASTER); /* not even before it was reset */
-    fake_interrupt(d->entry[0].vector);
+    fake_interrupt(a->entry[0].vector);
     fake_work();
     assert_int_equal(second->state, VM_RUNNING);
     says(vm, 0, "01:10.2 given");
@@ -251,10 +252,10 @@ static void test_card_reset_under_a_vm(void **state) {
     assert_int_equal(fake_get(&vf[1], 0x72, 2) & 0xc000, 0x8000);
     for (u32 n = 0; n < 3; n++) {
         assert_int_equal(entry_word(vm, n, 0), 0xfee00000 | vm->vcpu[0]->sched.cpu << 12);
-        assert_int_equal(entry_word(vm, n, 8), d->entry[n].vector);
+        assert_int_equal(entry_word(vm, n, 8), a->entry[n].vector);
         assert_int_equal(entry_word(vm, n, 12), n > 0);
     }
-    assert_int_equal(mediate_write(d, 4, 2, vf_command() | PCI_COMMAND_NO_INTX), 0);
+    assert_int_equal(mediate_write(a, 4, 2, vf_command() | PCI_COMMAND_NO_INTX), 0);
     fake_destroy(second); /* and once more */
     assert_int_equal(card->resets, 2);
     assert_int_equal(vf_command(), 6);
@@ -276,7 +277,7 @@ static void test_card_reset_at_the_end(void **state) {
     vm_destroy(second, NULL, NULL); /* both at once */
     fake_work();
     assert_int_equal(vf_command(), 2);
-    assert_null(pci_find(VF0 + 2)->owner);
+    assert_null(assignment_of(pci_find(VF0 + 2))->owner);
     vm_put(second);
     vm_put(vm);
 }
@@ -302,7 +303,7 @@ static void test_card_does_not_come_back(void **state) {
 /* The card begins its reset when all is ready but the function is not switched on yet. */
 static struct vm *card_in_between(struct vm *vm) {
     assert_int_equal(vm->pci[0]->part, 6);
-    assert_true(vm->pci[0]->was_reset);
+    assert_true(vm->pci[0]->pci->was_reset);
     strcpy(config.head.name, "second");
     config.nr_pci = 1;
     config.pci[0] = CARD;
@@ -374,7 +375,7 @@ static void test_card_stays_in_reset(void **state) {
     wants("igb0/any");
     refused(-EAGAIN, "PCI device 01:10.0: its physical function stays in its reset");
     assert_false(pci_find(VF0)->lost);
-    assert_null(pci_find(VF0)->owner);
+    assert_null(assignment_of(pci_find(VF0))->owner);
     fake_destroy(vm);
     fake_destroy(driver());
 }
@@ -390,7 +391,7 @@ static void test_hot_no_memory(void **state) {
     while ((held[n] = frame_alloc(0)) != HPA_NONE) n++;
     assert_int_equal(attach(vm, "igb0/any"), -ENOMEM);
     assert_string_equal(vm->why, "there is not enough free memory for it");
-    assert_null(pci_find(VF0)->owner);
+    assert_null(assignment_of(pci_find(VF0))->owner);
     while (n) frame_free(held[--n], 0);
     fake_destroy(vm);
 }
@@ -412,7 +413,7 @@ static void test_hot_ends(void **state) {
 
     vf[0].silent_ns = 3600 * NS_PER_S;
     assert_int_equal(attach(vm, "igb0/0"), -EIO);
-    assert_null(pci_find(VF0)->owner);
+    assert_null(assignment_of(pci_find(VF0))->owner);
     says(vm, 0, "");
     assert_int_equal(attach(vm, "igb0/0"), -EINVAL);
 
@@ -422,7 +423,7 @@ static void test_hot_ends(void **state) {
     give_stop();
     fake_work();
     vm_put(vm);
-    assert_null(pci_find(VF0 + 2)->owner);
+    assert_null(assignment_of(pci_find(VF0 + 2))->owner);
 }
 
 int main(void) {

@@ -13,7 +13,7 @@
 #include "pci/sriov.h"
 
 static struct fake_pci *card;
-static struct pci_device *d;
+static struct assignment *a;
 
 static int group_setup(void **state) {
     fake_machine("credit");
@@ -44,12 +44,13 @@ static int setup(void **state) {
     fake_pci_extended(card, 0x160, PCI_EXT_SRIOV);
     fake_pci_extended(card, 0x1a0, 0x0b); /* vendor's own */
     pci_enumerate();
-    d = pci_at(0);
+    assign_init();
+    a = assignment_of(pci_at(0));
     memset(card->writable, 0xff, sizeof(card->writable));
     return 0;
 }
 
-static i64 read(u32 at, u32 size) { return mediate_read(d, at, size); }
+static i64 read(u32 at, u32 size) { return mediate_read(a, at, size); }
 
 static void as_it_is(u32 from, u32 to) {
     for (u32 at = from; at < to; at++)
@@ -60,10 +61,10 @@ static void as_it_is(u32 from, u32 to) {
 static void refused(u32 from, u32 to) {
     for (u32 at = from; at < to; at++)
         for (u32 size = 1; size <= 4 && at % size == 0; size *= 2) {
-            u64 before = d->refused;
+            u64 before = a->refused;
 
             assert_int_equal(read(at, size), -EPERM);
-            assert_int_equal(d->refused, before + 1);
+            assert_int_equal(a->refused, before + 1);
         }
 }
 
@@ -90,12 +91,12 @@ static void test_reads(void **state) {
         for (u32 at = 0; at < 5000; at++)
             if (at >= 4096 || (size != 1 && size != 2 && size != 4) || at % size) {
                 assert_int_equal(read(at, size), -EINVAL);
-                assert_int_equal(mediate_write(d, at, size, 0), -EINVAL);
+                assert_int_equal(mediate_write(a, at, size, 0), -EINVAL);
             }
 }
 
 static void test_emulated(void **state) {
-    for (u32 i = 0; i < 6; i++) d->gpa[i] = d->bar[i].addr;
+    for (u32 i = 0; i < 6; i++) a->gpa[i] = a->pci->bar[i].addr;
     assert_int_equal(read(0x10, 4), 0xfe400000);
     assert_int_equal(read(0x12, 2), 0xfe40);
     assert_int_equal(read(0x18, 4), 0xc001);
@@ -105,8 +106,8 @@ static void test_emulated(void **state) {
     assert_int_equal(read(0x30, 4), 0);      /* no ROM */
     assert_int_equal(read(0x72, 2), 0x800f); /* 16 entries, and on */
     /* of a virtual function what it leaves out */
-    d->pf = d;
-    d->device = 0x10ca;
+    a->pci->pf = a->pci;
+    a->pci->device = 0x10ca;
     fake_set(card, 0, 4, ~0u);
     memset(card->space + 0x10, 0, 24);
     assert_int_equal(read(0, 4), 0x10ca8086);
@@ -117,24 +118,24 @@ static void test_emulated(void **state) {
 /* I4, I5: of all registers two bits of COMMAND. */
 static void test_writes(void **state) {
     u8 before[4096];
-    u64 n = d->refused;
+    u64 n = a->refused;
 
     memcpy(before, card->space, sizeof(before));
     for (u32 at = 0; at < 4096; at++)
         for (u32 size = 1; size <= 4 && at % size == 0; size *= 2, n += 2) {
             u32 old = fake_get(card, at, size);
 
-            assert_int_equal(mediate_write(d, at, size, at == PCI_COMMAND ? 0xf0f0 : ~old), -EPERM);
-            assert_int_equal(mediate_write(d, at, size, 0x0f0f0f0f), -EPERM);
+            assert_int_equal(mediate_write(a, at, size, at == PCI_COMMAND ? 0xf0f0 : ~old), -EPERM);
+            assert_int_equal(mediate_write(a, at, size, 0x0f0f0f0f), -EPERM);
         }
     assert_memory_equal(card->space, before, sizeof(before));
-    assert_int_equal(d->refused, n);
-    assert_int_equal(mediate_write(d, PCI_COMMAND, 2, 0x407), 0);
+    assert_int_equal(a->refused, n);
+    assert_int_equal(mediate_write(a, PCI_COMMAND, 2, 0x407), 0);
     assert_int_equal(fake_get(card, PCI_COMMAND, 2), 0x407);
-    assert_int_equal(mediate_write(d, PCI_COMMAND, 2, 7), -EPERM);
-    assert_int_equal(mediate_write(d, PCI_COMMAND, 2, 0x405), -EPERM);
-    d->irq = PCI_INTX;
-    assert_int_equal(mediate_write(d, PCI_COMMAND, 2, 3), 0);
+    assert_int_equal(mediate_write(a, PCI_COMMAND, 2, 7), -EPERM);
+    assert_int_equal(mediate_write(a, PCI_COMMAND, 2, 0x405), -EPERM);
+    a->irq = PCI_INTX;
+    assert_int_equal(mediate_write(a, PCI_COMMAND, 2, 3), 0);
     assert_int_equal(fake_get(card, PCI_COMMAND, 2), 3);
 }
 

@@ -9,6 +9,7 @@
 #include "fake_log.h"
 #include "fake_machine.h"
 #include "fake_pci.h"
+#include "passthrough/assign.h"
 #include "pci/sriov.h"
 
 #define PORT   PCI_BDF(0, 8, 0)
@@ -215,7 +216,7 @@ static struct pci_device *asked(const char *text) {
     u64 request;
 
     assert_int_equal(config_vf(text, &request), 0);
-    return sriov_asked(request);
+    return assign_asked(request);
 }
 
 static void test_names(void **state) {
@@ -244,6 +245,7 @@ static void test_names(void **state) {
     u64 request;
 
     enabled(7);
+    assign_init();
     assert_ptr_equal(asked("igb0/any"), pci_at(2));
     assert_ptr_equal(asked("01:00.0/any"), pci_at(2));
     assert_ptr_equal(asked("igb0/3"), pci_at(5));
@@ -254,7 +256,7 @@ static void test_names(void **state) {
     assert_null(asked("00:08.0/any"));
     for (u32 i = 2; i < 9; i++) {
         assert_ptr_equal(asked("igb0/any"), pci_at(i));
-        pci_at(i)->owner = &vm;
+        assignment_of(pci_at(i))->owner = &vm;
     }
     assert_null(asked("igb0/any"));
     assert_ptr_equal(asked("igb0/3"), pci_at(5)); /* who asks for one is told who has it */

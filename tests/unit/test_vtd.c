@@ -349,7 +349,7 @@ static void test_scopes(void **state) {
     add_unit_at(MODEL_BASE + PAGE_SIZE, true, 0, NULL);
     boot();
     vm = driver();
-    assert_ptr_equal(pci_find(CARD)->iommu, &unit[1]);
+    assert_ptr_equal(assignment_of(pci_find(CARD))->iommu, &unit[1]);
     assert_int_equal(model_dma(&model[1], CARD, 0x1000, false), vm->mem.chunk[0] + 0x1000);
     fake_destroy(vm);
     assert_int_equal(model_dma(&model[1], CARD, 0x1000, false), HPA_NONE);
@@ -369,7 +369,7 @@ static void test_an_odd_entry(void **state) {
     assert_null(why);
     vm = driver();
     reaches_ram(vm, NIC);
-    assert_ptr_equal(pci_find(CARD)->iommu, &unit[2]);
+    assert_ptr_equal(assignment_of(pci_find(CARD))->iommu, &unit[2]);
     fake_destroy(vm);
     config.nr_pci = 1;
     config.pci[0] = OTHER;
@@ -573,7 +573,7 @@ static void test_interrupts_of_two_units(void **state) {
     add_unit_at(MODEL_BASE + PAGE_SIZE, true, 0, NULL);
     boot();
     vm = driver();
-    assert_ptr_equal(pci_find(NIC)->iommu, &unit[1]);
+    assert_ptr_equal(assignment_of(pci_find(NIC))->iommu, &unit[1]);
     assert_int_equal(iommu_irq(vm->pci[0], 0x40, 0, &m), 0);
     assert_int_equal(model_message(&model[1], NIC, m.addr, m.data, &cpu), 0x40);
     assert_int_equal(iommu_irq(vm->pci[0], 0x41, 0, &m), 0);
@@ -646,7 +646,7 @@ static void test_stopped(void **state) {
     assert_int_equal(vm->state, VM_CRASHED);
     assert_string_equal(vm->why, "PCI device 00:03.0 may not write to 30000000 (VT-d fault 5)");
     assert_false(pci_read(NIC, PCI_COMMAND, 2) & PCI_COMMAND_MASTER);
-    assert_int_equal(pci_find(NIC)->faults, 1);
+    assert_int_equal(assignment_of(pci_find(NIC))->faults, 1);
     forget_faults();
     fake_destroy(vm);
 }
@@ -667,7 +667,8 @@ static void test_a_flood(void **state) {
     assert_in_range(fake_log_lines - lines, 1, 2); /* in 0.3 s */
     assert_non_null(
         strstr(fake_log_last, "driver: PCI device 00:03.0 may not read from 30000000 (VT-d fault 6)"));
-    assert_in_range(pci_find(NIC)->faults, 200, 700); /* one or two a millisecond are looked at */
+    assert_in_range(assignment_of(pci_find(NIC))->faults, 200,
+                    700); /* one or two a millisecond are looked at */
     assert_int_equal(vm->state, VM_RUNNING);
     forget_faults();
     fake_destroy(vm);

@@ -1,0 +1,87 @@
+#include "passthrough/assign.h"
+
+#include "config.h"
+#include "lib/printf.h"
+#include "pci/sriov.h"
+#include "vm/vm.h"
+
+struct assignment *assignments;
+static struct assignment stranger; /* of devices that are not known, or that there is no memory for */
+
+void assign_init(void) {
+    struct assignment **end = &assignments;
+
+    while (assignments) {
+        struct assignment *a = assignments;
+
+        assignments = a->next;
+        heap_free(a);
+    }
+    for (u32 i = 0; i < pci_count(); i++) {
+        struct pci_device *d = pci_at(i);
+        struct assignment *a = heap_alloc(sizeof(*a));
+
+        d->assignment = a;
+        if (!a) continue;
+        a->pci = d;
+        *end = a;
+        end = &a->next;
+    }
+}
+
+struct assignment *assignment_of(const struct pci_device *d) {
+    return d && d->assignment ? d->assignment : &stranger;
+}
+
+/* Of the virtual functions of `pf`: number `vf`, or with `any` the first that nobody has. */
+static struct pci_device *find_vf(const struct pci_device *pf, bool any, u32 vf) {
+    for (u32 i = 0; i < pci_count(); i++) {
+        struct pci_device *d = pci_at(i);
+
+        if (d->pf != pf) continue;
+        if (any && !assignment_of(d)->owner && !d->lost) return d;
+        if (!any && d->vf == vf) return d;
+    }
+    return NULL;
+}
+
+struct pci_device *assign_asked(u64 request) {
+    const struct pci_device *pf;
+
+    if (!(request & CONFIG_VF)) return pci_find((u32)request);
+    if (request & CONFIG_VF_NAMED)
+        pf = sriov_named((u32)request);
+    else
+        pf = pci_find((u32)request);
+    return pf ? find_vf(pf, request & CONFIG_VF_ANY, CONFIG_VF_NUMBER(request)) : NULL;
+}
+
+int assign_refuse(struct vm *vm, int error, const char *fmt, ...) {
+    va_list ap;
+
+    va_start(ap, fmt);
+    hv_vsnprintf(vm->why, sizeof(vm->why), fmt, ap);
+    va_end(ap);
+    vm->job.why = vm->why;
+    return error;
+}
+
+void assign_tell(const struct assignment *a) {
+    for (u32 i = 0; i < a->owner->nr_pci; i++)
+        if (a->owner->pci[i] == a) storelink_pci(a->owner, i);
+}
+
+void assign_forbid(struct assignment *a) {
+    spin_lock(&a->lock);
+    a->held = false;
+    a->off = true;
+    spin_unlock(&a->lock);
+}
+
+void assign_off(struct assignment *a, bool hold) {
+    spin_lock(&a->lock);
+    a->held = hold && (a->held || !a->off);
+    a->off = true;
+    pci_write(a->pci->bdf, PCI_COMMAND, 2, pci_idle_command(a->pci));
+    spin_unlock(&a->lock);
+}

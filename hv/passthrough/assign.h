@@ -1,0 +1,87 @@
+/* Who has a PCI device: what Takt keeps about each device of the machine beyond what hv/pci
+ * knows. */
+#ifndef HV_PASSTHROUGH_ASSIGN_H
+#define HV_PASSTHROUGH_ASSIGN_H
+
+#include "lib/spinlock.h"
+#include "pci/pci.h"
+#include "platform/timer.h"
+
+#define PCI_NOWHERE (~0ull)
+
+struct vm;
+struct iommu_unit;
+
+/* How a device interrupts its VM. */
+enum pci_irq { PCI_NO_IRQ, PCI_INTX, PCI_MSI, PCI_MSIX };
+
+/* One for each device, whether a VM has it or not. Where nothing else is said, the housekeeping
+ * pCPU alone uses it. */
+struct assignment {
+    struct pci_device *pci;
+    struct assignment *next; /* of the list `assignments` */
+    struct vm *owner;        /* NULL: nobody has the device */
+    u64 asked;               /* what the VM file or command asked for: config.h */
+
+    /* steps of giving it and of taking it back: give.c */
+    u32 part;               /* which BAR is next */
+    u64 offset;             /* how far that BAR is done */
+    u64 gpa[6];             /* where the VM sees each BAR; PCI_NOWHERE: not (yet) at all */
+    u64 msix_gpa;           /* and the MSI-X table */
+    bool leaving, released; /* the operator wants it back; the VM has let go of it */
+
+    /* under `lock`, which any pCPU takes: a leaf, but for the locks of timers */
+    struct spinlock lock;
+    bool off;  /* the VM may not make it master of the bus: not yet, or not any more */
+    bool held; /* `off` only until the reset of its physical function is over */
+    enum pci_irq irq;
+    u32 nr_vectors;
+    struct pci_vector {
+        struct assignment *assignment;
+        u32 port; /* of the VM */
+        int vector;
+        u32 cpu;     /* the pCPU that its messages go to */
+        bool masked; /* by the VM, in its MSI-X table */
+    } entry[PCI_MAX_VECTORS];
+    u32 gsi;     /* of INTx */
+    bool masked; /* atomically: until the VM is done, or its millisecond is over */
+    struct timer unmask, move;
+    u32 burst;      /* interrupts in one millisecond, after which the next have to wait */
+    u64 window;     /* start of the millisecond that is being counted, in ns */
+    u32 in_window;  /* interrupts in it so far */
+    u64 interrupts; /* since the device was given */
+    u64 refused;    /* accesses to configuration space since then; atomically */
+
+    /* the IOMMU's: vtd.c */
+    bool confined;            /* the device reaches nothing but what its VM has */
+    struct iommu_unit *iommu; /* the unit that it is attached to, or NULL */
+    u64 faults;               /* accesses that the IOMMU stopped since the device was given */
+    u64 fault_said;           /* when the last sentence about them was logged, in ns; 0: never */
+};
+
+/* All assignments, in order of bdf; a list. */
+extern struct assignment *assignments;
+#define FOR_ASSIGNMENTS(a) for (struct assignment *a = assignments; a; a = a->next)
+
+/* Once at boot, when all devices are known (tests: again, then what was there before is freed). */
+void assign_init(void);
+/* Returns the assignment of `d`. If d is NULL, or memory was short at boot, it is one that stands
+ * for all such devices: nobody ever owns it, and it has no `pci`. */
+struct assignment *assignment_of(const struct pci_device *d);
+/* Returns the device that a VM file or command asks for (config.h): a function, a certain virtual
+ * function, or any virtual function of a card that nobody has. NULL: there is none. */
+struct pci_device *assign_asked(u64 request);
+
+/* Writes one sentence to vm->why, and makes it the reason that the VM's job fails. Returns
+ * `error`. */
+int assign_refuse(struct vm *vm, int error, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+/* Updates what the store tells the owner about the device; there must be an owner. */
+void assign_tell(const struct assignment *a);
+
+/* From now on the VM cannot make the device master of the bus; the device itself stays as it is. */
+void assign_forbid(struct assignment *a);
+/* The same, and takes that right and INTx from the device. `hold`: if the device was not off
+ * before, interrupt_again() gives it back later. */
+void assign_off(struct assignment *a, bool hold);
+
+#endif

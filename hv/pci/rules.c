@@ -1,0 +1,84 @@
+#include "pci/rules.h"
+
+#define FIRST_CAPABILITY 0x40u  /* behind the header */
+#define FIRST_EXTENDED   0x100u /* and behind the space that PCI has without Express */
+
+#define HEADER           0u
+#define EXTENDED(n)      (0x100u | (n))
+#define EXT_AER          0x01
+#define EXT_SERIAL       0x03
+
+/* Registers [first, end) of a capability, or of the header. What is not here is refused, but for
+ * the heads of all capabilities, by which a VM finds those that it may see: PCI 3.0, 6.1; PCI
+ * Express 7.8 to 7.10. */
+static const struct range {
+    u16 capability;
+    u8 first, end;
+    u8 rule; /* enum pci_rule */
+} ranges[] = {
+    { HEADER, 0x00, 0x04, PCI_RULE_ID },
+    { HEADER, 0x04, 0x08, PCI_RULE_COMMAND },
+    { HEADER, 0x08, 0x10, PCI_RULE_AS_IT_IS },
+    { HEADER, 0x10, 0x28, PCI_RULE_BARS },
+    { HEADER, 0x28, 0x30, PCI_RULE_AS_IT_IS },
+    { HEADER, 0x30, 0x34, PCI_RULE_ZERO }, /* expansion ROM: VMs see none */
+    { HEADER, 0x34, 0x40, PCI_RULE_AS_IT_IS },
+    { PCI_CAP_PM, 0x00, 0x08, PCI_RULE_AS_IT_IS },
+    { PCI_CAP_MSIX, 0x00, 0x04, PCI_RULE_TABLE_SIZE },
+    { PCI_CAP_MSIX, 0x04, 0x0c, PCI_RULE_AS_IT_IS },
+    { PCI_CAP_EXPRESS, 0x00, 0x3c, PCI_RULE_AS_IT_IS },
+    { EXTENDED(EXT_AER), 0x00, 0x2c, PCI_RULE_AS_IT_IS },
+    { EXTENDED(EXT_SERIAL), 0x00, 0x0c, PCI_RULE_AS_IT_IS },
+    { EXTENDED(PCI_EXT_ARI), 0x00, 0x08, PCI_RULE_AS_IT_IS },
+    { EXTENDED(PCI_EXT_SRIOV), 0x00, 0x40, PCI_RULE_AS_IT_IS },
+};
+
+static enum pci_rule rule_at(u32 capability, u32 at) {
+    for (const struct range *r = ranges; r < ranges + ARRAY_SIZE(ranges); r++)
+        if (r->capability == capability && at >= r->first && at < r->end) return (enum pci_rule)r->rule;
+    return PCI_RULE_REFUSED;
+}
+
+bool pci_register_exists(u32 offset, u32 size) {
+    return (size == 1 || size == 2 || size == 4) && offset < 4096 && !(offset & (size - 1));
+}
+
+/* Walks the capabilities below 0x100. A list that leads in a circle ends after PCI_MAX_CAPS. */
+static enum pci_rule rule_of_capability(const struct pci_device *d, u32 offset, u32 size) {
+    u32 at = 0;
+
+    if (pci_read(d->bdf, PCI_STATUS, 2) & PCI_STATUS_LIST) at = pci_read(d->bdf, PCI_CAPABILITIES, 1) & 0xfc;
+    for (u32 n = 0; n < PCI_MAX_CAPS && at >= FIRST_CAPABILITY; n++) {
+        u32 word = pci_read(d->bdf, at, 4);
+        enum pci_rule rule = offset >= at ? rule_at(word & 0xff, offset - at) : PCI_RULE_REFUSED;
+
+        if (word == ~0u) return PCI_RULE_REFUSED;
+        if (rule != PCI_RULE_REFUSED) return rule;
+        if (offset >= at && offset + size <= at + 2) return PCI_RULE_AS_IT_IS; /* its head */
+        at = word >> 8 & 0xfc;
+    }
+    return PCI_RULE_REFUSED;
+}
+
+/* The same from 0x100 on, where heads have another form: PCI Express 7.9.3. */
+static enum pci_rule rule_of_extended(const struct pci_device *d, u32 offset, u32 size) {
+    u32 at = d->express ? FIRST_EXTENDED : 0;
+
+    for (u32 n = 0; n < PCI_MAX_CAPS && at >= FIRST_EXTENDED; n++) {
+        u32 word = pci_read(d->bdf, at, 4);
+        enum pci_rule rule = PCI_RULE_REFUSED;
+
+        if (word == ~0u) return PCI_RULE_REFUSED;
+        if (offset >= at) rule = rule_at(EXTENDED(word & 0xffff), offset - at);
+        if (rule != PCI_RULE_REFUSED) return rule;
+        if (offset >= at && offset + size <= at + 4) return PCI_RULE_AS_IT_IS; /* its head */
+        at = word >> 20 & 0xffc;
+    }
+    return PCI_RULE_REFUSED;
+}
+
+enum pci_rule pci_rule_of(const struct pci_device *d, u32 offset, u32 size) {
+    if (offset < FIRST_CAPABILITY) return rule_at(HEADER, offset);
+    if (offset < FIRST_EXTENDED) return rule_of_capability(d, offset, size);
+    return rule_of_extended(d, offset, size);
+}
