@@ -2,7 +2,7 @@
  * network, one after the other: what netstack/iperf.h has, and
  *
  *   ping_ms=T ping_rate=R    R (100) echo requests a second to to=A.B.C.D (10.0.0.2), at random with seed=S
- *                            (1), whatever has been answered
+ *                            (else the VM's own seed), whatever has been answered
  *
  * netstack/start.h has more words. The exit code is 0 if all of TCP was taken, the server has reported on
  * the datagrams, and an echo request was answered.
@@ -25,7 +25,7 @@ static u32 to;
 
 static struct {
     u64 sent[MOST];
-    u32 rtt[MOST]; /* ns; sorted at the end */
+    u64 rtt[MOST]; /* ns; sorted at the end */
     u32 requests, answers;
     u64 end;
     struct arrivals next;
@@ -35,7 +35,7 @@ static struct {
 
 static void on_reply(u32 ip, u16 id, u16 seq) {
     if (ip != to || seq >= echo.requests || !echo.sent[seq]) return;
-    echo.rtt[echo.answers++] = (u32)MIN(time_ns() - echo.sent[seq], 0xffffffffull);
+    echo.rtt[echo.answers++] = time_ns() - echo.sent[seq];
     echo.sent[seq] = 0;
 }
 
@@ -55,7 +55,7 @@ static bool ping(u64 ns, u64 rate) {
     u64 sum = 0, flags = irq_save();
 
     sem_init(&echo.over, 0);
-    echo.next = arrivals_begin(cmdline_u64("seed", 1), rate, time_ns());
+    echo.next = arrivals_begin(cmdline_u64("seed", takt_seed()), rate, time_ns());
     echo.end = time_ns() + ns;
     net_ping_on_reply(on_reply);
     timer_start(&echo.timer, echo.next.next, on_echo_timer, NULL);
@@ -65,13 +65,13 @@ static bool ping(u64 ns, u64 rate) {
     flags = irq_save();
     net_ping_on_reply(NULL);
     irq_restore(flags);
-    sort_u32(echo.rtt, echo.answers);
+    sort_u64(echo.rtt, echo.answers);
     for (u32 i = 0; i < echo.answers; i++) sum += echo.rtt[i];
     if (!echo.answers) {
         printf("load: echo %u requests, no answer\n", echo.requests);
         return false;
     }
-    printf("load: echo %u requests, %u answers, rtt ns p50 %u p99 %u max %u mean %lu\n", echo.requests,
+    printf("load: echo %u requests, %u answers, rtt ns p50 %lu p99 %lu max %lu mean %lu\n", echo.requests,
            echo.answers, echo.rtt[(echo.answers - 1) / 2], echo.rtt[(echo.answers * 99 + 99) / 100 - 1],
            echo.rtt[echo.answers - 1], sum / echo.answers);
     return true;

@@ -5,8 +5,8 @@
  * With to=A.B.C.D a client, over one connection:
  *
  *   count=N (1000)  requests of size=S (64) bytes, each answered by answer=A (1024) bytes
- *   rate=R          so many a second, at random with seed=S (1), each timed from when it was due; without it
- *                   the next one goes when the last has been answered
+ *   rate=R          so many a second, at random with seed=S (else the VM's own seed), each timed from when
+ *                   it was due; without it the next one goes when the last has been answered
  *
  * and what netstack/start.h has. The client's exit code is 0 if every answer came and was right.
  */
@@ -136,7 +136,7 @@ static int ask(u32 to) {
     if (net_start(2 * net_bufs_for(options.rcvbuf))) guest_panic("rr: no network");
     s = net_connect(to, port, &options);
     start = time_ns();
-    due = arrivals_begin(cmdline_u64("seed", 1), rate, start);
+    due = arrivals_begin(cmdline_u64("seed", takt_seed()), rate, start);
     for (; h.number < count; h.number++) {
         u64 from = rate ? due.next : time_ns();
 

@@ -95,6 +95,25 @@ def test_vcpu_that_waits_for_its_pcpu(platform):
     assert first["cpu_pct"] < 10 and first["exits_per_s"] < 1000, first
 
 
+@pytest.mark.bochs
+@pytest.mark.long
+def test_echo_of_two_who_wait_long():
+    """A round trip of 4.6 s is told as such: it does not end at 2^32 ns. When requests go follows from the
+    VM's seed, so two VMs that differ in their names send at other times, and so another number of them."""
+    pings = "to=10.0.0.2 ping_ms=10500 ping_rate=20"
+    config = SCRIPTED + "[pool io]\ncpus = 1\n" + "".join([
+        vm("iodom", "iodom", "12M", pool="io"), vm("server", "iperf", "8M", cmdline="ip=10.0.0.2/24", net="iodom"),
+        *(vm(name, "load", "8M", cmdline=f"ip=10.0.0.{n}/24 {pings}", net="iodom delay=2300ms")
+          for n, name in enumerate(("one", "two"), 3))])
+    boot = Boot("net-far", config, "+0ms wait one 20s\n+0ms wait two 20s\n+0ms poweroff\n", "bochs", cpus=3)
+    said = {name: boot.said(name + r": load: echo (\d+) requests, (\d+) answers, .* p50 (\d+) p99 (\d+) max (\d+) mean (\d+)")
+            for name in ("one", "two")}
+    requests = {name: int(line[0][0]) for name, line in said.items()}
+    assert 150 < requests["one"] != requests["two"] > 150, said
+    for ((_, answers, p50, _, most, mean),) in said.values():
+        assert int(answers) > 5 and 4.6e9 < int(p50) <= int(most) and 4.6e9 < int(mean) <= int(most), said
+
+
 def test_checksums_stay_open(boot):
     """Between VMs nobody sums up data: every segment and datagram comes with its checksum left open, and every one that goes
     out is left so."""
