@@ -28,7 +28,7 @@ enum trace_event {
     TRC_KICK = 0x0107,    /* pCPU kicked */
     TRC_MIGRATE = 0x0108, /* from, to pCPU */
     TRC_PARK = 0x0109,    /* 1 parked, 0 unparked */
-    TRC_ACCOUNT = 0x010a, /* pool, credit given, balance */
+    TRC_ACCOUNT = 0x010a, /* pool, credit to divide (all of it may be handed on), balance */
     TRC_MICRO = 0x010b,   /* vSlicer: LS and NL on its pCPU, a new T_n in ns (low, high) */
     TRC_SHARE = 0x010c,   /* shared credit: ns moved to the VM, signed (low, high), in the last two */
     TRC_TURBO = 0x010d,   /* vTurbo: VM, us on turbo cores, FS^R in ns (low, high) */
