@@ -11,7 +11,7 @@ NO_LIBC  := -Iguestlib/no-libc -include guestlib/no-libc/no-float.h -Werror=unsu
 GUEST_LD := ld -nostdlib -z max-page-size=4096 -z noexecstack -T guestlib/guest.ld
 
 # The drivers that guests link; the UART's is the hypervisor's own.
-DRIVERS_C    := $(filter-out drivers/uart.c,$(wildcard drivers/*.c))
+DRIVERS_C    := $(filter-out drivers/uart.c,$(wildcard drivers/*.c drivers/collab/*.c))
 GUESTLIB_OBJ := $(patsubst %.c,$(B)/guestlib/%.o,$(wildcard guestlib/*.c common/*.c) $(DRIVERS_C)) \
 	$(patsubst %.asm,$(B)/guestlib/%.asm.o,$(wildcard guestlib/*.asm))
 GUESTS      := $(patsubst guests/%.c,$(B)/guests/%.elf,$(wildcard guests/*.c)) $(B)/guests/stamped-iodom.elf
