@@ -118,6 +118,15 @@ bool option_mac(const char *options, const char *key, u8 mac[6]) {
 
 bool option_has(const char *options, const char *key) { return find(options, key); }
 
+bool option_word(const char *options, const char *key, char *buf, size_t size) {
+    const char *p = find(options, key);
+    size_t n = 0;
+
+    while (p && *p && *p != ' ' && n + 1 < size) buf[n++] = *p++;
+    buf[n] = 0;
+    return p;
+}
+
 bool option_is(const char *options, const char *key, const char *word) {
     const char *p = find(options, key);
 

@@ -12,6 +12,8 @@ u64 option_ns(const char *options, const char *key, u64 otherwise);     /* 5ms, 
 u32 option_share(const char *options, const char *key,
                  u32 otherwise); /* 0.1%, as a part of 2^32; at most 100% */
 bool option_has(const char *options, const char *key);
+/* The value of `key`, cut off after size - 1 bytes, terminated. False: it is not there. */
+bool option_word(const char *options, const char *key, char *buf, size_t size);
 /* Is the value of `key` this word? */
 bool option_is(const char *options, const char *key, const char *word);
 /* Six bytes such as 02:00:00:00:00:01. False: not there. */

@@ -3,7 +3,8 @@
  * NVMe controller that was given to it. One loop on one vCPU; it sleeps when there is nothing to do.
  *
  * Command line: frames=N (1024) that the bridge can hold, of 1.5 KiB each; report_s=R (none): what each
- * device did in the last R seconds, if it did anything.
+ * device did in the last R seconds, if it did anything; NAME=bw=50M,lat=100us,...: a modelled device that
+ * disks with on=NAME share (drivers/disk_model.h has the words).
  */
 #include <guest/device.h>
 #include <guest/event.h>
@@ -21,6 +22,7 @@
 #define MAX_SERVED 64
 #define MAX_DISKS  16
 #define MAX_CARDS  4
+#define MAX_SHARED 4
 
 struct served {
     struct takt_back info;
@@ -51,11 +53,18 @@ struct card {
     struct port_nic port;
 };
 
+/* A modelled device under disks of several VMs. */
+struct shared_device {
+    char name[16]; /* empty: free */
+    struct disk_model model;
+};
+
 static struct served *served[MAX_SERVED];
 static struct card *cards[MAX_CARDS];
 static u32 nr_cards;
 static u64 dma_offset; /* the same for all of our RAM */
 static struct ram_disk ram_disks[MAX_DISKS];
+static struct shared_device shared_devices[MAX_SHARED];
 static struct nvme_store store;
 static struct takt_pci store_pci; /* id 0: there is no NVMe controller */
 static u32 store_index;           /* of TAKT_HC_PCI_* */
@@ -174,10 +183,46 @@ static struct ram_disk *ram_disk_for(const struct takt_back *info) {
     return unused->data ? unused : NULL;
 }
 
-static struct disk *ram_disk(struct served *s) {
-    struct ram_disk *d = ram_disk_for(&s->info);
+/* Makes the device that our command line has by that name. NULL, told why: there is none. */
+static struct disk_model *make_shared(struct shared_device *d, const char *name) {
+    char words[128];
 
-    if (d) disk_ram_init(&d->ram, s->info.options, d->data);
+    if (!cmdline_str(name, words, sizeof(words))) {
+        printf("iodom: on=%s: the command line has no device %s=bw=...\n", name, name);
+        return NULL;
+    }
+    for (char *p = words; *p; p++)
+        if (*p == ',') *p = ' ';
+    if (option_unknown(words, disk_model_options)) {
+        printf("iodom: device %s: what is \"%s\"?\n", name, option_unknown(words, disk_model_options));
+        return NULL;
+    }
+    memcpy(d->name, name, sizeof(d->name));
+    disk_model_init(&d->model, words);
+    return &d->model;
+}
+
+/* The device that a disk with on=NAME is on; the first disk makes it, and it stays. */
+static struct disk_model *shared_device(const char *options) {
+    char name[sizeof(shared_devices[0].name)] = "";
+
+    option_word(options, "on", name, sizeof(name));
+    for (u32 i = 0; i < MAX_SHARED; i++) {
+        struct shared_device *d = &shared_devices[i];
+
+        if (!d->name[0]) return make_shared(d, name);
+        if (!strcmp(d->name, name)) return &d->model;
+    }
+    printf("iodom: on=%s: there can be %u devices\n", name, MAX_SHARED);
+    return NULL;
+}
+
+static struct disk *ram_disk(struct served *s) {
+    bool on = option_has(s->info.options, "on");
+    struct disk_model *device = on ? shared_device(s->info.options) : NULL;
+    struct ram_disk *d = on && !device ? NULL : ram_disk_for(&s->info);
+
+    if (d) disk_ram_init(&d->ram, s->info.options, device, d->data);
     return d ? &d->ram.disk : NULL;
 }
 
@@ -224,7 +269,8 @@ static void unmake(struct served *s) {
 
 static const struct option_kind *options_of(const struct takt_back *info) {
     if (info->type == VIRTIO_ID_NET) return back_net_options;
-    return is_nvme(info) ? disk_nvme_options : disk_ram_options;
+    if (is_nvme(info)) return disk_nvme_options;
+    return option_has(info->options, "on") ? disk_ram_shared_options : disk_ram_options;
 }
 
 static void add(struct served **slot, const struct takt_back *info) {

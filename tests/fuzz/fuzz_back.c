@@ -91,7 +91,7 @@ static void blk(const struct takt_window *w, const struct takt_front *front, con
     static struct disk_ram ram;
     u8 *disk = calloc(1, DISK);
 
-    disk_ram_init(&ram, options, disk);
+    disk_ram_init(&ram, options, NULL, disk);
     if (back_blk_init(&b, &env, &calls, &info, &ram.disk, &offer)) abort();
     b.dev.window = *w;
     back_blk_start(&b, front);

@@ -39,7 +39,7 @@ static void set_up_with(const char *options, u64 hidden) {
     rig_init(&rig, 1, start, stop);
     rig.hidden = hidden;
     assert_int_equal(disk_ram_bytes(options), DISK);
-    disk_ram_init(&ram, options, disk);
+    disk_ram_init(&ram, options, NULL, disk);
     assert_int_equal(back_blk_init(&back, &arena_env, &rig_calls, &info, &ram.disk, &rig.offer), 0);
     assert_int_equal(virtio_blk_start(&blk, &rig.dev, 64), 0);
     assert_int_equal(blk.capacity, SECTORS);

@@ -1,0 +1,50 @@
+#include "drivers/disk_model.h"
+#include <takt/seed.h>
+
+const struct option_kind disk_model_options[] = {
+    { "bw", OPTION_NUMBER },
+    { "lat", OPTION_NS },
+    { "depth", OPTION_NUMBER },
+    { "queue", OPTION_NUMBER },
+    { "vary", OPTION_SHARE },
+    { "seed", OPTION_NUMBER },
+    { NULL, 0 },
+};
+
+static u32 limited(const char *options, const char *key, u32 otherwise) {
+    u64 v = option_number(options, key, otherwise);
+
+    return (u32)MAX(MIN(v, (u64)DISK_MODEL_MOST), 1ull);
+}
+
+void disk_model_init(struct disk_model *m, const char *options) {
+    *m = (struct disk_model){ .bandwidth = option_number(options, "bw", 0),
+                              .latency = option_ns(options, "lat", 0),
+                              .depth = limited(options, "depth", DISK_MODEL_DEPTH),
+                              .queue = limited(options, "queue", DISK_MODEL_QUEUE),
+                              .vary = option_share(options, "vary", 0),
+                              .rng = option_number(options, "seed", 1) };
+}
+
+/* The latency of one request: evenly distributed around the mean. A latency is below 2^31 ns where
+ * it varies, so that the products fit. */
+static u64 latency_of(struct disk_model *m) {
+    u64 most = MIN(m->latency, BIT(31)) * m->vary >> 32;
+
+    return m->vary ? m->latency - most + seed_next(&m->rng) % (2 * most + 1) : m->latency;
+}
+
+u64 disk_model_begin(struct disk_model *m, u64 now, u64 bytes) {
+    u64 start = now;
+
+    if (m->depth) start = MAX(now, m->slot_free[m->slot]);
+    m->bus_free = MAX(start + latency_of(m), m->bus_free);
+    if (m->bandwidth) m->bus_free += bytes * NS_PER_S / m->bandwidth;
+    if (m->depth) {
+        m->slot_free[m->slot] = m->bus_free;
+        m->slot = (m->slot + 1) % m->depth;
+    }
+    m->in_queue++;
+    m->bytes += bytes;
+    return m->bus_free;
+}
