@@ -14,7 +14,8 @@ struct stride_vcpu {
     u64 pass, since; /* since: running, charged up to here */
 };
 
-static u64 *last_of(const struct sched_pool *p) { return (void *)p->priv; } /* pass of who was picked last */
+/* The pass of the vCPU that was picked last. */
+static u64 *last_of(const struct sched_pool *p) { return (void *)p->priv; }
 static u32 *weight_of(const struct sched_dom *d) { return (void *)d->priv; }
 static struct stride_vcpu *vcpu_of(const struct sched_vcpu *v) { return (void *)v->priv; }
 
@@ -22,14 +23,18 @@ static void dom_add(struct sched_pool *p, struct sched_dom *d) { *weight_of(d) =
 
 static u64 passes(const struct sched_vcpu *v, u64 ran) { return ran * SCALE / *weight_of(v->dom); }
 
-/* v waits: the pCPUs where it may run decide anew, if they idle or their vCPU is two slices ahead. */
+/* v waits. A pCPU where it may run decides again if it is idle or its vCPU is two slices ahead. */
 static void offer(struct sched_pool *p, struct sched_vcpu *v) {
     struct cpumask allowed = sched_allowed(p, v);
 
     cpumask_for_each(cpu, &allowed) {
         struct sched_vcpu *current = sched_current_locked(cpu);
 
-        if (current && vcpu_of(current)->pass < vcpu_of(v)->pass + passes(current, 2 * SLICE)) continue;
+        if (current) {
+            u64 ahead = vcpu_of(v)->pass + passes(current, 2 * SLICE);
+
+            if (vcpu_of(current)->pass < ahead) continue;
+        }
         sched_kick(p, cpu);
     }
 }

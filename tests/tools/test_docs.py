@@ -3,6 +3,7 @@ import glob
 import os
 import re
 
+import pytest
 import size
 from conftest import ROOT
 
@@ -39,3 +40,65 @@ def test_scenarios_can_be_run():
     subprocess.run(["make", "-s", "build/sim"], cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
     for path in glob.glob(os.path.join(ROOT, "labs", "*.cfg")):
         subprocess.run([os.path.join(ROOT, "build", "sim"), "-n", "-p", "8", path], check=True)
+
+
+PAGES = ["README.md", "tests/machines/README.md"]
+PAGES += [os.path.relpath(path, ROOT) for path in glob.glob(os.path.join(ROOT, "docs", "*.md"))]
+
+
+def prose(page):
+    """A page without its blocks of code."""
+    return re.sub(r"^( *)```.*?^\1```", "", text(page), flags=re.M | re.S)
+
+
+def anchors(page):
+    """The anchors of a page's headings, as GitHub makes them: lower case, blanks become hyphens, and
+    of the rest letters, digits, hyphens and underscores are kept."""
+    found, seen = set(), {}
+    for heading in re.findall(r"^#+ +(.*)$", prose(page), re.M):
+        heading = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", heading)
+        anchor = re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-")
+        seen[anchor] = seen.get(anchor, -1) + 1
+        found.add(f"{anchor}-{seen[anchor]}" if seen[anchor] else anchor)
+    return found
+
+
+def links(page):
+    """The targets of a page's links and pictures; not those of other sites."""
+    targets = re.findall(r"\]\(([^)\s]+)\)", re.sub(r"`[^`]*`", "", prose(page)))
+    return [t for t in targets if not re.match(r"\w+:", t)]
+
+
+@pytest.mark.parametrize("page", sorted(PAGES))
+def test_links_and_anchors_lead_somewhere(page):
+    for link in links(page):
+        path, _, anchor = link.partition("#")
+        target = os.path.normpath(os.path.join(os.path.dirname(page), path)) if path else page
+        assert os.path.exists(os.path.join(ROOT, target)), f"{page}: there is no {target}"
+        if anchor:
+            assert anchor in anchors(target), f"{page}: {target} has no heading #{anchor}"
+
+
+def test_every_page_is_reached_from_the_readme():
+    reached, todo = set(), ["README.md"]
+    while todo:
+        page = todo.pop()
+        if page in reached or not page.endswith(".md"):
+            continue
+        reached.add(page)
+        paths = [link.partition("#")[0] for link in links(page)]
+        todo += [os.path.normpath(os.path.join(os.path.dirname(page), p)) for p in paths if p]
+    assert not set(PAGES) - reached - {"tests/machines/README.md"}
+
+
+def test_files_that_pages_name_are_there():
+    """A path in `code` is one of the tree. guests/greet.c is what the reader is to write."""
+    rooms = "hv|common|docs|tools|tests|guests|guestlib|drivers|netstack|include|labs|mk"
+    rooms = rf"`((?:{rooms})/[\w./-]+)`"
+    missing = set()
+    for page in set(PAGES) - {"tests/machines/README.md"}:
+        for path in re.findall(rooms, prose(page)):
+            there = glob.glob(os.path.join(ROOT, path.rstrip(".")))
+            if not there and path != "guests/greet.c" and not glob.glob(os.path.join(ROOT, path + ".*")):
+                missing.add(f"{page}: {path}")
+    assert not missing, "\n".join(sorted(missing))
