@@ -1,10 +1,11 @@
 /* The backlog of a TCP socket that a thread owns, and Algorithm 1 of vTurbo (section 3.2): early
  * acknowledgements.
  *
- * While a thread owns the socket, also when it is off its pCPU meanwhile, the bottom half may read the state
- * of the connection and must not write it: segments are kept here, in order of arrival, and go through TCP on
- * release. What Algorithm 1 adds is that a segment that is next in order is acknowledged at once. docs/io.md
- * tells where this reading of it differs from the printed one.
+ * While a thread owns the socket, also when it is off its pCPU meanwhile, the bottom half may read
+ * the state of the connection and must not write it: segments are kept here, in order of arrival,
+ * and go through TCP on release. What Algorithm 1 adds is that a segment that is next in order is
+ * acknowledged at once. docs/netstack.md tells where this reading of it differs from the printed
+ * one.
  */
 #ifndef NETSTACK_BACKLOG_H
 #define NETSTACK_BACKLOG_H
