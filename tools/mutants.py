@@ -1,11 +1,18 @@
 #!/usr/bin/env python3
-"""Applies the faults of tests/mutants.txt, one at a time in each scratch copy; each has to turn its test red.
+"""Puts the faults of tests/mutants.txt into the sources, one at a time: each has to turn its test red.
 
-  tools/mutants.py [NAME...]      all by default; exits 1 if a fault goes unnoticed or the list is out of date
+  tools/mutants.py [NAME...]           all faults, or those with these names
+  tools/mutants.py --slice 3/10        the third of ten parts of the list, to run it piece by piece
 
-A line is `name|file|sed expression|test`. A test is the name of a unit test (test_sched), of a guest test (tests/guest/NAME.c;
-on QEMU, or NAME@bochs), `demo`, or a path for pytest. Before the faults every test named is run once as it is: it must pass.
+Works in scratch copies of the tree. Before the faults, every test that is named runs once without a
+fault: it must pass. For each fault the program prints whether its test noticed, and how long that
+took; at the end how many faults each test was red for. Exits 1 if a fault goes unnoticed, if a test
+fails without a fault, or if the list is out of date.
+
+A line is `name|file|sed expression|test`. A test is the name of a unit test (test_sched), of a guest
+test (tests/guest/NAME.c; on QEMU, or NAME@bochs), `demo`, or a path for pytest.
 """
+import argparse
 import concurrent.futures
 import os
 import queue
@@ -14,6 +21,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections import Counter
 
 import sentence
 
@@ -39,12 +47,14 @@ def faults():
 class Tree:
     """A scratch copy of the sources, in which one fault at a time is made, built and tested."""
 
-    emulator = threading.Lock()  # who judges times by the host's clock has the host for itself
+    emulator = threading.Lock()  # a test that judges by the host's clock has the host for itself
 
     def __init__(self, number):
         self.root = os.path.join(LOGS, f"tree-{number}")
-        self.log = open(os.path.join(LOGS, f"mutants-{number}.log"), "w", encoding="utf-8")  # pylint: disable=consider-using-with
-        files = subprocess.run(["git", "ls-files", "-co", "--exclude-standard", "-z"], cwd=ROOT, stdout=subprocess.PIPE, check=True)
+        log = os.path.join(LOGS, f"mutants-{number}.log")
+        self.log = open(log, "w", encoding="utf-8")  # pylint: disable=consider-using-with
+        files = subprocess.run(["git", "ls-files", "-co", "--exclude-standard", "-z"], cwd=ROOT,
+                               stdout=subprocess.PIPE, check=True)
         shutil.rmtree(self.root, ignore_errors=True)
         for name in files.stdout.decode().split("\0"):
             source, target = os.path.join(ROOT, name), os.path.join(self.root, name)
@@ -57,8 +67,9 @@ class Tree:
         self.log.write(f"$ {' '.join(command)}\n")
         self.log.flush()
         try:
-            return subprocess.run(command, cwd=self.root, stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log,
-                                  timeout=timeout, check=False).returncode == 0
+            done = subprocess.run(command, cwd=self.root, stdin=subprocess.DEVNULL, stdout=self.log,
+                                  stderr=self.log, timeout=timeout, check=False)
+            return done.returncode == 0
         except subprocess.TimeoutExpired:
             self.log.write("timeout\n")
             return False
@@ -101,7 +112,8 @@ def commands(test):
         return make + [f"build/unit/{test}"], [f"build/unit/{test}"]
     name, _, platform = test.partition("@")
     if os.path.exists(os.path.join(ROOT, "tests", "guest", name + ".c")):
-        return make + ["with-lwip"], ["make", "-s", "test-guest", f"PLATFORM={platform or 'qemu'}", f"GUEST={name}"]
+        run = ["make", "-s", "test-guest", f"PLATFORM={platform or 'qemu'}", f"GUEST={name}"]
+        return make + ["with-lwip"], run
     if test == "demo":
         return make + ["iso"], ["make", "-s", "demo", f"PLATFORM={platform or 'qemu'}"]
     path = test.split("::")[0]
@@ -110,10 +122,38 @@ def commands(test):
     sys.exit(f"tests/mutants.txt: no test is called {test}")
 
 
+def part(text):
+    """(number, of how many) of `3/10`, for argparse."""
+    number, _, of = text.partition("/")
+    if not (number.isdigit() and of.isdigit() and 1 <= int(number) <= int(of)):
+        raise argparse.ArgumentTypeError(f"{text}: expected a part such as 3/10")
+    return int(number), int(of)
+
+
+def cut(chosen, number, of):
+    """Part `number` of `of`. Faults of one test stay together as far as possible, so that few tests
+    have to run without a fault more than once."""
+    chosen = sorted(chosen, key=lambda fault: fault[3])
+    return chosen[len(chosen) * (number - 1) // of:len(chosen) * number // of]
+
+
 def main():
-    chosen = [f for f in faults() if not sys.argv[1:] or f[0] in sys.argv[1:]]
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--slice", type=part, metavar="K/N", help="part K of N of the list")
+    parser.add_argument("name", nargs="*", help="a fault of tests/mutants.txt")
+    args = parser.parse_args()
+    chosen = list(faults())
+    unknown = set(args.name) - {fault[0] for fault in chosen}
+    if unknown:
+        raise sentence.Problem(f"{', '.join(sorted(unknown))}: not in tests/mutants.txt")
+    if args.name:
+        chosen = [fault for fault in chosen if fault[0] in args.name]
+    if args.slice:
+        chosen = cut(chosen, *args.slice)
     if not chosen:
-        sys.exit("mutants: no such fault in tests/mutants.txt")
+        print("mutants: no fault is in this part of the list")
+        return False
+    begin, red = time.monotonic(), Counter()
     os.makedirs(LOGS, exist_ok=True)
     trees = queue.SimpleQueue()
     workers = min(os.cpu_count(), len(chosen))
@@ -135,14 +175,20 @@ def main():
 
     with concurrent.futures.ThreadPoolExecutor(workers) as pool:
         tests = dict.fromkeys(f[3] for f in chosen)
-        green = {test for test, ok in pool.map(on_a_tree(lambda tree, test: (tree.is_green(test),)), tests) if ok}
+        runs = pool.map(on_a_tree(lambda tree, test: (tree.is_green(test),)), tests)
+        green = {test for test, ok in runs if ok}
         for test in tests.keys() - green:
             print(f"{'-':28} {test:24} fails without any fault", flush=True)
         bad = len(tests.keys() - green)
-        for (name, _, _, test), verdict, took in pool.map(on_a_tree(judge), [f for f in chosen if f[3] in green]):
+        judged = pool.map(on_a_tree(judge), [f for f in chosen if f[3] in green])
+        for (name, _, _, test), verdict, took in judged:
             print(f"{name:28} {test:24} {verdict} ({took:.0f} s)", flush=True)
             bad += verdict != "noticed"
-    print(f"mutants: {sentence.count(len(chosen), 'fault')}, {sentence.count(bad, 'problem')}; logs in build/mutants")
+            red[test] += verdict == "noticed"
+    for test in tests:
+        print(f"{test}: red for {sentence.count(red[test], 'fault')}")
+    print(f"mutants: {sentence.count(len(chosen), 'fault')}, {sentence.count(bad, 'problem')} "
+          f"in {time.monotonic() - begin:.0f} s; logs in build/mutants")
     return bad > 0
 
 
