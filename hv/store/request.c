@@ -1,4 +1,4 @@
-/* One packet of a client: what it asks for is done, and the reply put in its place. */
+/* Carries out one packet of a client and makes the reply. */
 #include <takt/errno.h>
 #include "lib/parse.h"
 #include "lib/printf.h"
@@ -9,17 +9,19 @@
 struct call {
     struct store_client *c;
     u32 tx;
-    const char *in, *second; /* terminated; what follows the first zero */
-    u32 rest;                /* bytes at `second` */
-    char *out;               /* of the reply */
+    const char *in;     /* the first string, terminated */
+    const char *second; /* what follows it */
+    u32 rest;           /* bytes at `second` */
+    char *out;          /* room for the reply's data */
 };
 
+/* What a type of request is like. */
 enum {
-    TWO = 1,   /* two strings, both terminated */
-    MORE = 2,  /* something may follow the first string; else it is all there is */
-    PRIV = 4,  /* for privileged clients: -EACCES */
-    NO_TX = 8, /* tx_id is not looked at */
-    OK = 16,   /* that is the reply */
+    TWO = 1,   /* it consists of two strings, both terminated */
+    MORE = 2,  /* any bytes may follow the first string; without TWO and MORE none may */
+    PRIV = 4,  /* only privileged clients may send it: -EACCES */
+    NO_TX = 8, /* its tx_id means nothing */
+    OK = 16,   /* its reply is "OK" */
 };
 
 static const u8 flags[XS_TYPES] = {
@@ -36,7 +38,8 @@ static const u8 flags[XS_TYPES] = {
     [XS_DIRECTORY_PART] = TWO,
 };
 
-/* Generation, names from an offset on, and an empty one if these are the last. */
+/* Replies with the generation, the names from an offset on, and an empty name if these are the
+ * last ones. */
 static int directory_part(struct call *k) {
     u64 offset, generation;
     u32 from, head = 32; /* room for a generation */
@@ -63,22 +66,26 @@ static int parse_id(const char *text, u16 *id) {
 const char store_right[] = "nrwb";
 
 int store_parse_perm(const char *text, struct store_perms *p, u32 at) {
-    const char *r = *text ? strchr(store_right, *text) : NULL;
+    const char *letter;
 
-    if (r) p->of[at].rights = (u16)(r - store_right);
-    return r ? parse_id(text + 1, &p->of[at].id) : -EINVAL;
+    if (!*text) return -EINVAL; /* strchr() would find the end of store_right */
+    letter = strchr(store_right, *text);
+    if (!letter) return -EINVAL;
+    p->of[at].rights = (u16)(letter - store_right);
+    return parse_id(text + 1, &p->of[at].id);
 }
 
-static int get_perms(struct call *k) {
+static int request_get_perms(struct call *k) {
     struct store_perms p;
     int error = store_get_perms(k->c, k->tx, k->in, &p), len = 0;
 
-    for (u32 i = 0; !error && i < p.nr; i++)
+    if (error) return error;
+    for (u32 i = 0; i < p.nr; i++)
         len += hv_snprintf(k->out + len, 8, "%c%u", store_right[p.of[i].rights], p.of[i].id) + 1;
-    return error ? error : len;
+    return len;
 }
 
-static int set_perms(struct call *k) {
+static int request_set_perms(struct call *k) {
     struct store_perms p = { .nr = 0 };
     const char *s = k->second, *end = s + k->rest;
 
@@ -94,59 +101,78 @@ static int reply(struct call *k, const char *text) {
     return hv_snprintf(k->out, XS_PAYLOAD_MAX, "%s", text) + 1;
 }
 
-/* What names a VM. */
-static int domain(struct call *k, u32 type) {
+/* The requests that name a VM. */
+static int request_domain(struct call *k, u32 type) {
     const struct store_client *vm;
     u16 id;
 
     if (parse_id(k->in, &id)) return -EINVAL;
     if (type == XS_GET_DOMAIN_PATH) return hv_snprintf(k->out, STORE_HOME_LEN, STORE_HOME, id) + 1;
     vm = store_vm(id);
-    return reply(k, vm && !vm->left ? "T" : "F");
+    if (vm && !vm->left) return reply(k, "T");
+    return reply(k, "F");
 }
 
-/* A negative errno, or the length of the reply; of a new transaction its number. */
-static int run(struct call *k, u32 type) {
+/* Returns a negative errno, or the length of the reply. For a new transaction that is its
+ * number. */
+static int request_run(struct call *k, u32 type) {
     switch (type) {
     case XS_DIRECTORY: return store_list(k->c, k->tx, k->in, k->out, XS_PAYLOAD_MAX, NULL, NULL);
     case XS_DIRECTORY_PART: return directory_part(k);
     case XS_READ: return store_read(k->c, k->tx, k->in, k->out, XS_PAYLOAD_MAX);
-    case XS_GET_PERMS: return get_perms(k);
+    case XS_GET_PERMS: return request_get_perms(k);
     case XS_WATCH: return store_watch(k->c, k->in, k->second);
     case XS_UNWATCH: return store_unwatch(k->c, k->in, k->second);
-    case XS_TRANSACTION_START: return k->tx ? -EBUSY : store_begin(k->c);
+    case XS_TRANSACTION_START:
+        if (k->tx) return -EBUSY; /* there are no transactions within transactions */
+        return store_begin(k->c);
     case XS_TRANSACTION_END:
         if (strcmp(k->in, "T") && strcmp(k->in, "F")) return -EINVAL;
         return store_end(k->c, k->tx, *k->in == 'T');
     case XS_WRITE: return store_write(k->c, k->tx, k->in, k->second, k->rest);
     case XS_MKDIR: return store_mkdir(k->c, k->tx, k->in);
     case XS_RM: return store_rm(k->c, k->tx, k->in);
-    case XS_SET_PERMS: return set_perms(k);
+    case XS_SET_PERMS: return request_set_perms(k);
     case XS_RESET_WATCHES: return store_reset(k->c);
     case XS_GET_DOMAIN_PATH:
-    case XS_IS_DOMAIN_INTRODUCED: return domain(k, type);
+    case XS_IS_DOMAIN_INTRODUCED: return request_domain(k, type);
     default: return -ENOSYS;
     }
 }
 
-/* Are there as many strings as there must be? */
-static bool parse(struct call *k, const struct xs_header *h) {
-    u32 first = (u32)strnlen(k->in, h->len), how = h->type < XS_TYPES ? flags[h->type] : MORE;
+/* Finds the strings of a packet. Returns whether there are as many as there have to be. */
+static bool request_parse(struct call *k, const struct xs_header *h) {
+    u32 first = (u32)strnlen(k->in, h->len), how = flags[h->type];
 
     if (first == h->len) return false;
     k->rest = h->len - first - 1;
     k->second = k->in + first + 1;
-    k->tx = how & NO_TX ? 0 : h->tx_id;
+    k->tx = 0;
+    if (!(how & NO_TX)) k->tx = h->tx_id;
     if (how & TWO) return k->rest && strnlen(k->second, k->rest) + 1 == k->rest;
-    return how & MORE || !k->rest;
+    return (how & MORE) || !k->rest;
 }
 
-/* Of the errors that a client hears of; any other is EINVAL to it. */
+/* The names of the errors that a client may be told. */
 #define NAMED(error) [error] = #error
-static const char *const names[] = {
+static const char *const error_names[] = {
     NAMED(EPERM), NAMED(ENOENT), NAMED(EIO),    NAMED(E2BIG),  NAMED(EAGAIN), NAMED(ENOMEM), NAMED(EACCES),
     NAMED(EBUSY), NAMED(EEXIST), NAMED(EINVAL), NAMED(ENOSPC), NAMED(EROFS),  NAMED(ENOSYS),
 };
+
+/* Any error that a client may not be told is EINVAL to it. */
+static const char *name_of_error(u32 error) {
+    if (error >= ARRAY_SIZE(error_names) || !error_names[error]) return error_names[EINVAL];
+    return error_names[error];
+}
+
+/* Returns a negative errno, or what request_run() returns. */
+static int request_dispatch(struct call *k, const struct xs_header *h) {
+    if (h->type >= XS_TYPES) return -ENOSYS;
+    if ((flags[h->type] & PRIV) && !k->c->privileged) return -EACCES;
+    if (!request_parse(k, h)) return -EINVAL;
+    return request_run(k, h->type);
+}
 
 bool store_request(struct store_client *c) {
     struct call k = { .c = c, .in = (const char *)c->in.data, .out = (char *)c->out.data };
@@ -154,17 +180,12 @@ bool store_request(struct store_client *c) {
     int len;
 
     if (store_work()) return false;
-    if (type >= XS_TYPES)
-        len = -ENOSYS;
-    else if (flags[type] & PRIV && !c->privileged)
-        len = -EACCES;
-    else
-        len = parse(&k, &c->in.head) ? run(&k, type) : -EINVAL;
+    len = request_dispatch(&k, &c->in.head);
     if (len == -EBUSY && type == XS_DIRECTORY_PART) return false;
     c->out.head = c->in.head;
     if (len < 0) {
         c->out.head.type = XS_ERROR;
-        len = reply(&k, names[(u32)-len < ARRAY_SIZE(names) && names[-len] ? -len : EINVAL]);
+        len = reply(&k, name_of_error((u32)-len));
     } else if (type == XS_TRANSACTION_START) {
         len = hv_snprintf(k.out, 16, "%d", len) + 1;
     } else if (flags[type] & OK) {

@@ -1,13 +1,13 @@
-/* A connection as bytes: requests put together, replies and events taken apart; and the ring in a VM's page.
- * The page is the guest's to write at any time: what is read of it is read once, and of the indexes that are
- * the store's own the copies here count. */
+/* A connection as a stream of bytes: requests are put together, replies and events are taken
+ * apart. And the ring in a VM's page. The guest can write that page at any time: so whatever is
+ * read from it is read only once, and of the two indexes that are the store's own the copies in
+ * struct store_client count. */
 #include "lib/string.h"
-#include "store/store.h"
+#include "store/tree.h"
 
-#define HEAD  ((u32)sizeof(struct xs_header))
-#define VISIT 4000u /* instructions, roughly, after which no other request is taken */
+#define HEAD ((u32)sizeof(struct xs_header))
 
-/* The connection is over: nothing is taken or given any more. */
+/* Ends the connection: nothing is taken or given any more. The page tells the guest why. */
 static void break_up(struct store_client *c, u32 error) {
     c->bad = true;
     c->in_have = c->out_len = c->out_sent = 0;
@@ -18,7 +18,8 @@ u32 store_feed(struct store_client *c, const void *bytes, u32 n) {
     u32 taken = 0, want, part;
 
     while (!c->bad && !c->out_len) {
-        want = c->in_have < HEAD ? HEAD : HEAD + c->in.head.len;
+        want = HEAD;
+        if (c->in_have >= HEAD) want += c->in.head.len;
         part = MIN(want - c->in_have, n - taken);
         memcpy((u8 *)&c->in + c->in_have, (const u8 *)bytes + taken, part);
         c->in_have += part;
@@ -65,11 +66,14 @@ void store_connect(struct store_client *c, struct xs_page *p) {
     __atomic_store_n(&p->connection, XS_CONNECTED, __ATOMIC_RELEASE);
 }
 
-/* Bytes from the ring to the store: how many. */
-static u32 take(struct store_client *c) {
+/* Passes bytes from the ring to the store and returns how many. */
+static u32 ring_take(struct store_client *c) {
     u32 there = __atomic_load_n(&c->page->req_prod, __ATOMIC_ACQUIRE) - c->req_cons, at, n;
 
-    if (there > XS_RING_SIZE) return break_up(c, XS_RING_ERROR_INDEX), 0;
+    if (there > XS_RING_SIZE) {
+        break_up(c, XS_RING_ERROR_INDEX);
+        return 0;
+    }
     at = c->req_cons % XS_RING_SIZE;
     n = store_feed(c, c->page->req + at, MIN(there, XS_RING_SIZE - at));
     c->req_cons += n;
@@ -77,10 +81,14 @@ static u32 take(struct store_client *c) {
     return n;
 }
 
-static u32 give(struct store_client *c) {
+/* Passes bytes from the store to the ring and returns how many. */
+static u32 ring_give(struct store_client *c) {
     u32 there = c->rsp_prod - __atomic_load_n(&c->page->rsp_cons, __ATOMIC_ACQUIRE), at, n;
 
-    if (there > XS_RING_SIZE) return break_up(c, XS_RING_ERROR_INDEX), 0;
+    if (there > XS_RING_SIZE) {
+        break_up(c, XS_RING_ERROR_INDEX);
+        return 0;
+    }
     at = c->rsp_prod % XS_RING_SIZE;
     n = store_drain(c, c->page->rsp + at, MIN(XS_RING_SIZE - there, XS_RING_SIZE - at));
     c->rsp_prod += n;
@@ -88,11 +96,19 @@ static u32 give(struct store_client *c) {
     return n;
 }
 
+static unsigned pump_result(bool tell, bool more) {
+    unsigned result = 0;
+
+    if (tell) result |= STORE_TELL;
+    if (more) result |= STORE_MORE;
+    return result;
+}
+
 unsigned store_pump(struct store_client *c, bool asks) {
-    bool more = store_work() || store_spent > VISIT, was_bad = c->bad;
+    bool more = store_work() || store_spent > LIMIT_RING, was_bad = c->bad;
     u32 cost = store_spent, moved = 0, n;
 
-    if (!c->page || c->left) return more ? STORE_MORE : 0;
+    if (!c->page || c->left) return pump_result(false, more);
     if (__atomic_load_n(&c->page->connection, __ATOMIC_ACQUIRE) == XS_RECONNECT) {
         if (store_reset(c)) return STORE_MORE;
         store_connect(c, c->page);
@@ -100,18 +116,24 @@ unsigned store_pump(struct store_client *c, bool asks) {
     }
     for (u32 i = 1; !c->bad && !more; i++) {
         store_spent = 0;
-        n = asks ? take(c) : 0;
-        n += give(c);
+        n = 0;
+        if (asks) n = ring_take(c);
+        n += ring_give(c);
         moved += n;
-        cost += 1000 + 2 * n + store_spent;
-        more = cost > VISIT || store_work();
+        cost += COST_RING_VISIT + COST_RING_BYTE * n + store_spent;
+        more = cost > LIMIT_RING || store_work();
         if (!n) break;
-        more |= i == c->quota.requests || (cost += store_spent) > VISIT;
+        if (i == c->quota.requests) {
+            more = true;
+        } else {
+            cost += store_spent;
+            if (cost > LIMIT_RING) more = true;
+        }
     }
-    more |= !asks && __atomic_load_n(&c->page->req_prod, __ATOMIC_RELAXED) != c->req_cons;
+    if (!asks && __atomic_load_n(&c->page->req_prod, __ATOMIC_RELAXED) != c->req_cons) more = true;
     if (c->bad && !more && (c->nr_watches || c->nr_transactions)) {
         store_reset(c);
         more = true;
     }
-    return (moved || was_bad != c->bad ? STORE_TELL : 0) | (more ? STORE_MORE : 0);
+    return pump_result(moved || was_bad != c->bad, more);
 }

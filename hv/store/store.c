@@ -1,11 +1,21 @@
-/* The operations. Each looks first and allocates what it needs; only then it changes anything. */
+/* The operations. Each first looks whether it may and can, and allocates what it needs. Only
+ * then does it change anything, so one that fails has changed nothing. */
 #include <takt/errno.h>
 #include "lib/printf.h"
 #include "lib/string.h"
 #include "mm/frame.h"
 #include "store/tree.h"
 
-struct store_quota store_quota = { 1000, 128, 2048, 10, 5, 20, 64, 2u << 20 };
+struct store_quota store_quota = {
+    .nodes = 1000,
+    .watches = 128,
+    .value = 2048,
+    .transactions = 10,
+    .perms = 5,
+    .requests = 20,
+    .events = 64,
+    .memory = 2u << 20,
+};
 
 /* ---- clients ---- */
 
@@ -41,17 +51,24 @@ int store_reset(struct store_client *c) {
 
 bool store_close(struct store_client *c) {
     if (store_work()) return true;
-    if (c->left) return list_del(&c->link), false;
+    if (c->left) {
+        list_del(&c->link);
+        return false;
+    }
     store_reset(c);
     store.leaving = c;
     c->left = true;
     if (c->privileged) return true;
-    /* What they hold of it must not come back with a commit. */
+    /* Transactions of others may have copies of what is removed. A commit must not bring it
+     * back. */
     list_for_each(other, &store.clients, struct store_client, link) {
         list_for_each(tx, &other->transactions, struct transaction, link) tx->doomed = true;
     }
     store.sweep = store.root;
-    store.home = path_parse(c, "x", false) ? NULL : store.root;
+    store.home = NULL;
+    if (path_parse(c, "x", false)) return true;
+    /* The path of "x" is /local/domain/<id>/x; its home is all of that but the last component. */
+    store.home = store.root;
     for (u32 i = 0; store.home && i + 1 < store.depth; i++) store.home = node_below(store.home, i);
     return true;
 }
@@ -75,12 +92,14 @@ int store_read(struct store_client *c, u32 tx, const char *path, void *buf, u32 
     return (int)n->len;
 }
 
-/* Makes what is missing of the current path, its value will have `len` bytes. *node: its shadow, or NULL. */
-static int make(struct store_client *c, struct node **node, u32 len) {
+/* Makes the nodes of the current path that are missing, of which the last one will have a value
+ * of `len` bytes. *node is its shadow in a transaction; else NULL, and then becomes the node. */
+static int node_make(struct store_client *c, struct node **node, u32 len) {
     struct node *n = *node, *at;
     u64 bytes = len;
-    int error = n ? 0 : node_place(store.root, &n);
+    int error = 0;
 
+    if (!n) error = node_place(store.root, &n);
     if (error) return error;
     at = n;
     for (u32 i = 0; i < store.missing; i++, at = at->parent) bytes += node_size(at);
@@ -88,36 +107,64 @@ static int make(struct store_client *c, struct node **node, u32 len) {
         error = -EROFS;
     else if (!c->privileged && (c->nodes + store.missing > c->quota.nodes || !client_room(c, (i64)bytes)))
         error = -ENOSPC;
-    if (error) return node_vanish(n), error;
+    if (error) {
+        node_vanish(n);
+        return error;
+    }
     for (u32 i = store.depth - store.missing; i < store.depth; i++) node_appear(c, store.part[i].node);
     *node = n;
     return 0;
 }
 
-static int put(struct store_client *c, u32 tx, const char *path, const void *value, u32 len, bool keep) {
+/* Writes a bound node: its binding decides. */
+static int write_bound(struct node *n, const void *value, u32 len) {
     char text[STORE_BOUND];
+    int error;
+
+    if (n->tx || !n->bind->write) return -EROFS;
+    if (len >= STORE_BOUND) return -EINVAL;
+    memcpy(text, value, len);
+    text[len] = 0;
+    error = n->bind->write(n->bind_ctx, n->name, text);
+    if (!error) node_touched(n, NULL);
+    return error;
+}
+
+/* Copies a value to memory of the heap: *copy, NULL if `len` is 0. Returns 0 or -ENOMEM. */
+static int copy_value(const void *value, u32 len, void **copy) {
+    *copy = NULL;
+    if (!len) return 0;
+    *copy = heap_alloc(len);
+    if (!*copy) return -ENOMEM;
+    memcpy(*copy, value, len);
+    return 0;
+}
+
+/* Writes a node, or makes it. With `keep` one that exists is left as it is. */
+static int node_write(struct store_client *c, u32 tx, const char *path, const void *value, u32 len,
+                      bool keep) {
     struct node *n;
-    void *copy = NULL;
+    void *copy;
     int error = store_find(c, tx, path, STORE_W, false, &n);
+    bool exists = !error;
 
     if (error && !store.missing) return error;
-    if (!error && keep) return 0;
-    if (!error && node_bound(n)) {
-        if (n->tx || !n->bind->write) return -EROFS;
-        if (len >= STORE_BOUND) return -EINVAL;
-        memcpy(text, value, len);
-        text[len] = 0;
-        error = n->bind->write(n->bind_ctx, n->name, text);
-        if (!error) node_touched(n, NULL);
-        return error;
-    }
+    if (exists && keep) return 0;
+    if (exists && node_bound(n)) return write_bound(n, value, len);
     if (!c->privileged && len > c->quota.value) return -ENOSPC;
-    if (!error && !c->privileged && !client_room(n->payer, (i64)len - n->len)) return -ENOSPC;
-    if (len && !(copy = heap_alloc(len))) return -ENOMEM;
-    if (len) memcpy(copy, value, len);
-    if (error) error = make(c, &n, len);
-    if (error) return heap_free(copy), error;
-    if (n->tx && !n->dirty) n->perms = n->base->perms, n->dirty = true;
+    if (exists && !c->privileged && !client_room(n->payer, (i64)len - n->len)) return -ENOSPC;
+    if (copy_value(value, len, &copy)) return -ENOMEM;
+    if (!exists) {
+        error = node_make(c, &n, len);
+        if (error) {
+            heap_free(copy);
+            return error;
+        }
+    }
+    if (n->tx && !n->dirty) {
+        n->perms = n->base->perms;
+        n->dirty = true;
+    }
     node_set_value(n, copy, len);
     n->news = true;
     if (!n->tx) node_touched(n, NULL);
@@ -125,93 +172,157 @@ static int put(struct store_client *c, u32 tx, const char *path, const void *val
 }
 
 int store_write(struct store_client *c, u32 tx, const char *path, const void *value, u32 len) {
-    return put(c, tx, path, value, len, false);
+    return node_write(c, tx, path, value, len, false);
 }
 
-int store_mkdir(struct store_client *c, u32 tx, const char *path) { return put(c, tx, path, NULL, 0, true); }
+int store_mkdir(struct store_client *c, u32 tx, const char *path) {
+    return node_write(c, tx, path, NULL, 0, true);
+}
 
-int store_rm(struct store_client *c, u32 tx, const char *path) {
-    struct node *n;
-    u64 mark;
-    int error = store_find(c, tx, path, STORE_W, false, &n);
+/* Removes a node with all below it in its transaction: marks the shadows, and cuts them off from
+ * their bases. */
+static void remove_in_tx(struct node *n) {
+    u64 mark = ++store.generation;
 
-    if (error) return store.missing == 1 ? 0 : error;
-    if (!store.depth) return -EINVAL;
-    if (node_bound(n)) return -EROFS;
-    if (!n->tx) {
-        store.removing = n;
-        return 0;
-    }
-    n->parent->generation = mark = ++store.generation;
-    list_for_each(s, &n->tx->shadows, struct node, in_tx) { /* parents first: mark is of this node or below */
+    n->parent->generation = mark;
+    /* Parents come first in the list. So a shadow is below the node if its parent has the mark. */
+    list_for_each(s, &n->tx->shadows, struct node, in_tx) {
         if (s != n && (!s->parent || s->parent->mark != mark)) continue;
         list_del(&s->sibling);
         s->mark = s->generation = mark;
         s->cut = s->dirty = true;
         s->exists = s->news = false;
     }
-    store_spent += 30 * n->tx->nr;
+    store_spent += COST_RM_SHADOW * n->tx->nr;
+}
+
+int store_rm(struct store_client *c, u32 tx, const char *path) {
+    struct node *n;
+    int error = store_find(c, tx, path, STORE_W, false, &n);
+
+    if (error && store.missing == 1) return 0; /* it is not there, but its parent is: as in XenStore */
+    if (error) return error;
+    if (!store.depth) return -EINVAL;
+    if (node_bound(n)) return -EROFS;
+    if (n->tx)
+        remove_in_tx(n);
+    else
+        store.removing = n;
     return 0;
 }
 
-#define LIST_MOST 36000u /* instructions, roughly, after which a list ends */
+/* How far a list has come. */
+struct listing {
+    char *buf;
+    u32 size, len; /* of buf */
+    u32 start;     /* the list is to be written from this byte on */
+    u32 offset;    /* bytes of the list that have been passed */
+    u32 spent;
+    u64 removed; /* nodes with this mark are left out: the transaction has removed them */
+};
+
+/* Marks those children of n's base that n's transaction has removed. */
+static u64 mark_removed(struct node *n) {
+    u64 removed = ++store.generation;
+
+    list_for_each(s, &n->tx->shadows, struct node, in_tx) {
+        if (s->parent == n && s->cut) s->base->mark = removed;
+    }
+    return removed;
+}
+
+/* Copies the name of a node with its terminator, `bytes` in all, where `room` bytes are free. */
+static inline void copy_name(char *to, const struct node *n, u32 bytes, u32 room) {
+    if (bytes <= NAME_ROOM && room >= NAME_ROOM)
+        __builtin_memcpy(to, n->name, NAME_ROOM); /* one word: most names are short */
+    else
+        memcpy(to, n->name, bytes);
+}
+
+/* Lists the children of `dir` from the link `first` on. Returns the one that it stopped at,
+ * because there is no more room or it has taken long enough; NULL if it came to the end. Works
+ * on a copy of *state, which the compiler can keep in registers: a list may have thousands of
+ * names. */
+static struct node *list_children(struct listing *state, struct node *dir, struct list *first) {
+    struct listing s = *state;
+    struct node *stopped = NULL;
+
+    for (struct list *l = first; l != &dir->children; l = l->next) {
+        struct node *k = list_entry(l, struct node, sibling);
+        u32 bytes = k->name_len + 1u;
+
+        if (k->mark == s.removed) continue;
+        if (s.spent > LIMIT_LIST || (s.offset >= s.start && s.len + bytes > s.size)) {
+            stopped = k;
+            break;
+        }
+        if (s.offset >= s.start) {
+            copy_name(s.buf + s.len, k, bytes, s.size - s.len);
+            s.len += bytes;
+            s.spent += COST_LIST_COPY;
+        }
+        s.spent += COST_LIST_CHILD;
+        s.offset += bytes;
+    }
+    *state = s;
+    return stopped;
+}
+
+/* Lists the children of n from where `at` says. Those of a shadow are the children of its base
+ * that its transaction has not removed, and then those that the transaction has made. Returns as
+ * list_children(). */
+static struct node *list_from(struct listing *s, struct node *n, const struct store_cursor *at) {
+    struct node *dir = n, *stopped;
+    struct list *first;
+
+    if (at->child) {
+        dir = at->child->parent;
+        first = &at->child->sibling;
+    } else {
+        if (n->tx && !n->cut) dir = n->base;
+        first = dir->children.next;
+    }
+    stopped = list_children(s, dir, first);
+    if (stopped || dir == n) return stopped;
+    return list_children(s, n, n->children.next);
+}
 
 int store_list(struct store_client *c, u32 tx, const char *path, void *buf, u32 size, u32 *from,
                u64 *generation) {
-    u32 start = from ? *from : 0, len = 0, offset, spent, room;
+    struct listing s = { .buf = buf, .size = size, .removed = ~0ull };
     struct store_cursor at = c->cursor;
-    u64 now, removed = ~0ull;
-    struct list *l, *head;
-    struct node *n, *dir, *k;
+    u64 now;
+    struct node *n;
     int error = store_find(c, tx, path, STORE_R, false, &n);
 
     if (error) return error;
-    if (n->tx) n->looked |= LIST;
-    now = n->generation + (n->tx ? n->base->generation : 0);
-    if (at.node != n->id || at.generation != now || at.offset > start || !at.child)
+    if (from) s.start = *from;
+    now = n->generation;
+    if (n->tx) {
+        n->looked |= LIST;
+        now += n->base->generation;
+    }
+    if (at.node != n->id || at.generation != now || at.offset > s.start || !at.child)
         at = (struct store_cursor){ .node = n->id, .generation = now };
-    spent = store_spent;
-    offset = at.offset;
-    if (n->tx) { /* bases that its list is not to show: it has removed them */
-        removed = ++store.generation;
-        spent += 10 * n->tx->nr;
-        list_for_each(s, &n->tx->shadows, struct node, in_tx) {
-            if (s->parent == n && s->cut) s->base->mark = removed;
-        }
+    s.spent = store_spent;
+    s.offset = at.offset;
+    if (n->tx) {
+        s.removed = mark_removed(n);
+        s.spent += COST_LIST_SHADOW * n->tx->nr;
     }
-    dir = at.child ? at.child->parent : n->tx && !n->cut ? n->base : n;
-    head = &dir->children;
-    for (l = at.child ? &at.child->sibling : head->next;; l = l->next) {
-        k = l == head ? NULL : list_entry(l, struct node, sibling);
-        if (!k && dir == n) break;
-        if (!k) { /* after the base's children those that the transaction made */
-            dir = n;
-            l = head = &n->children;
-            continue;
-        }
-        if (k->mark == removed) continue;
-        room = k->name_len + 1u;
-        if (spent > LIST_MOST || (offset >= start && len + room > size)) break;
-        if (offset >= start) {
-            if (room <= NAME_ROOM && size - len >= NAME_ROOM)
-                __builtin_memcpy((char *)buf + len, k->name, NAME_ROOM); /* one word */
-            else
-                memcpy((char *)buf + len, k->name, room);
-            len += room;
-            spent += 10;
-        }
-        spent += 15;
-        offset += room;
-    }
-    store_spent = spent;
-    at.child = k;
-    at.offset = offset;
+    at.child = list_from(&s, n, &at);
+    at.offset = s.offset;
     c->cursor = at;
-    if (!from) return k ? -E2BIG : (int)len;
-    if (k && !len && spent > LIST_MOST) return -EBUSY;
+    store_spent = s.spent;
+    if (!from) {
+        if (at.child) return -E2BIG;
+        return (int)s.len;
+    }
+    if (at.child && !s.len && s.spent > LIMIT_LIST) return -EBUSY;
     *generation = now;
-    *from = k ? offset : 0;
-    return (int)len;
+    *from = 0;
+    if (at.child) *from = s.offset;
+    return (int)s.len;
 }
 
 int store_get_perms(struct store_client *c, u32 tx, const char *path, struct store_perms *perms) {
@@ -252,8 +363,15 @@ int store_set_perms(struct store_client *c, u32 tx, const char *path, const stru
     return 0;
 }
 
-static struct watch *find_watch(struct store_client *c, const char *token) {
-    struct node *n = store.path[0] == '@' ? store.special : store.root;
+/* The root that the current path begins at. */
+static struct node *path_root(void) {
+    if (store.path[0] == '@') return store.special;
+    return store.root;
+}
+
+/* Returns the client's watch on the current path with that token, or NULL. */
+static struct watch *watch_find(struct store_client *c, const char *token) {
+    struct node *n = path_root();
     u64 hash = part_of(token, (u32)strlen(token)).hash;
 
     for (u32 i = 0; n && i < store.depth; i++) n = node_child(n, &store.part[i]);
@@ -267,18 +385,23 @@ int store_watch(struct store_client *c, const char *path, const char *token) {
     struct part t = part_of(token, (u32)strlen(token));
     u32 size = (u32)sizeof(struct watch) + t.len + 1, len, cost;
     struct watch *w;
-    int error = store_busy() ? -EBUSY : path_parse(c, path, true);
+    int error;
 
+    if (store_busy()) return -EBUSY;
+    error = path_parse(c, path, true);
     if (error) return error;
     if (t.len > STORE_TOKEN_MAX) return -E2BIG;
-    if (find_watch(c, token)) return -EEXIST;
+    if (watch_find(c, token)) return -EEXIST;
     len = (u32)strlen(store.path);
     cost = size + len + store.depth * (u32)sizeof(struct node);
     if (!c->privileged && (c->nr_watches >= c->quota.watches || !client_room(c, cost))) return -ENOSPC;
     w = heap_alloc(size);
     if (!w) return -ENOMEM;
-    error = node_place(store.path[0] == '@' ? store.special : store.root, &w->node);
-    if (error) return heap_free(w), error;
+    error = node_place(path_root(), &w->node);
+    if (error) {
+        heap_free(w);
+        return error;
+    }
     memcpy(w->token, token, t.len + 1);
     w->hash = t.hash;
     w->client = c;
@@ -294,12 +417,16 @@ int store_watch(struct store_client *c, const char *path, const char *token) {
 }
 
 int store_unwatch(struct store_client *c, const char *path, const char *token) {
-    int error = store_busy() ? -EBUSY : path_parse(c, path, true);
     struct watch *w;
+    int error;
 
+    if (store_busy()) return -EBUSY;
+    error = path_parse(c, path, true);
     if (error) return error;
-    w = find_watch(c, token);
-    return w ? watch_free(w), 0 : -ENOENT;
+    w = watch_find(c, token);
+    if (!w) return -ENOENT;
+    watch_free(w);
+    return 0;
 }
 
 int store_event(struct store_client *c, void *buf) {
@@ -320,7 +447,7 @@ int store_event(struct store_client *c, void *buf) {
         return 0;
     }
     len = (u32)hv_snprintf(buf, XS_PAYLOAD_MAX, "%s%c%s", path + w->skip, 0, w->token) + 1;
-    store_spent += 500;
+    store_spent += COST_EVENT_READ;
     if (e) event_free(e);
     return (int)len;
 }
@@ -335,7 +462,10 @@ int store_begin(struct store_client *c) {
     tx = heap_alloc(sizeof(*tx));
     if (!tx) return -ENOMEM;
     tx->root = node_new(NULL, &(struct part){ .name = "" });
-    if (!tx->root) return heap_free(tx), -ENOMEM;
+    if (!tx->root) {
+        heap_free(tx);
+        return -ENOMEM;
+    }
     tx->root->tx = tx;
     tx->root->base = store.root;
     tx->root->exists = true;
@@ -344,8 +474,11 @@ int store_begin(struct store_client *c) {
     list_add_tail(&tx->shadows, &tx->root->in_tx);
     list_add_tail(&store.root->shadows, &tx->root->shadows);
     client_charge(c, size);
+    /* The next number from 1 to INT32_MAX, after which it is 1 again, that no open transaction
+     * has. */
     do {
-        c->last_tx = c->last_tx % INT32_MAX + 1;
+        if (c->last_tx == INT32_MAX) c->last_tx = 0;
+        c->last_tx++;
     } while (tx_find(c, c->last_tx));
     tx->id = c->last_tx;
     list_add_tail(&c->transactions, &tx->link);
@@ -364,7 +497,8 @@ int store_end(struct store_client *c, u32 id, bool commit) {
         return 0;
     }
     tx_end(tx);
-    return commit ? -EAGAIN : 0;
+    if (commit) return -EAGAIN;
+    return 0;
 }
 
 int store_bind(const char *path, const struct store_binding *b, void *ctx, const struct store_perms *perms) {
@@ -372,7 +506,7 @@ int store_bind(const char *path, const struct store_binding *b, void *ctx, const
     int error = store_find(&store.self, 0, path, STORE_W, false, &n);
 
     if (error && (!store.missing || !b)) return error;
-    if (error) error = make(&store.self, &n, 0);
+    if (error) error = node_make(&store.self, &n, 0);
     if (error) return error;
     n->bind = b;
     n->bind_ctx = ctx;

@@ -1,26 +1,34 @@
-/* The store: a tree of named values that VMs and hypervisor tell each other what they know by. Its meaning is
- * XenStore's; docs/store.md tells where it differs.
+/* The store: a tree of named values through which VMs and the hypervisor tell each other what
+ * they know. It means what XenStore means; docs/store.md tells where it differs.
  *
- * Lock: none in here. The caller holds one of its own over every call, and none of hv/sched's; the heap's is
- * taken inside. `notify` and a binding's functions are called with the caller's lock held and must not call
- * back. No call waits and none is longer than a part (docs/architecture.md). What takes longer, the removal
- * of many nodes, a transaction's commit, events to many watches, is told done at once and then carried out by
- * store_work(); meanwhile every other operation is refused with -EBUSY, so nobody sees half of it.
+ * Lock: there is none in here. The caller holds a lock of its own (store_lock) over every call,
+ * and none of hv/sched's. The heap's lock is taken inside. `notify` and the functions of a
+ * binding are called with the caller's lock held and must not call back.
  *
- * Operations return 0 or more, or: -EINVAL (no such path, no such argument), -ENOENT, -EACCES (may not; and
- * whoever may not read where a missing node would be hears this too), -ENOSPC (a quota), -ENOMEM, -E2BIG
- * (does not fit), -EROFS (a bound node), -EBUSY. An operation that fails has changed nothing. `tx` 0 is no
- * transaction; -ENOENT if the client has none of that number. Paths and tokens are terminated, values need
- * not be.
- */
+ * No call waits, and none is longer than a part may be (docs/architecture.md). Removing many
+ * nodes, committing a transaction and events for many watches take longer. Such an operation is
+ * told to be done at once, and store_work() then carries it out. Meanwhile every other operation
+ * is refused with -EBUSY, so nobody sees half of it.
+ *
+ * Operations return 0 or more, or one of these. An operation that fails has changed nothing.
+ *   -EINVAL  the path or another argument is not valid
+ *   -ENOENT  there is no such node; or the client has no transaction `tx`
+ *   -EACCES  the client may not do that; also if it may not read where a missing node would be
+ *   -ENOSPC  it would exceed a quota
+ *   -ENOMEM  there is no memory
+ *   -E2BIG   it does not fit
+ *   -EROFS   the node is bound
+ *   -EBUSY   something is in progress: call store_work(), then again
+ * `tx` is the number of a transaction, 0 for none. Paths and tokens are terminated; values need
+ * not be. */
 #ifndef HV_STORE_STORE_H
 #define HV_STORE_STORE_H
 
 #include <takt/store_wire.h>
 #include "lib/list.h"
 
-#define STORE_DEPTH     24  /* components of a path; -E2BIG beyond */
-#define STORE_TX_NODES  512 /* nodes that one transaction looks at or changes; -ENOSPC beyond */
+#define STORE_DEPTH     24  /* components of a path; with more: -E2BIG */
+#define STORE_TX_NODES  512 /* nodes that one transaction looks at or changes; with more: -ENOSPC */
 #define STORE_MAX_PERMS 8
 #define STORE_MAX_ID    0x7fef /* of a domain, as Xen has it */
 #define STORE_TOKEN_MAX (XS_PAYLOAD_MAX - XS_ABS_PATH_MAX - 2)
@@ -29,7 +37,8 @@
 
 enum { STORE_R = 1, STORE_W = 2, STORE_OWN = 4 };
 
-/* The first entry names the owner, who may all, and what those may who have no entry. */
+/* The first entry names the owner, which may do everything, and the rights of clients without an
+ * entry. */
 struct store_perms {
     u32 nr;
     struct {
@@ -38,17 +47,17 @@ struct store_perms {
     } of[STORE_MAX_PERMS];
 };
 
-/* What one client may have; store_quota is where new ones begin. A privileged client has no limits but
- * `events` and `requests`. */
+/* What one client may have. New clients begin with store_quota. For a privileged client only
+ * `events` and `requests` are limits. */
 struct store_quota {
     u32 nodes; /* that it owns */
     u32 watches;
-    u32 value;        /* bytes of one */
-    u32 transactions; /* open at a time */
-    u32 perms;        /* entries of a node, at most STORE_MAX_PERMS */
+    u32 value;        /* bytes of one value */
+    u32 transactions; /* that are open at a time */
+    u32 perms;        /* entries of a node's permissions, at most STORE_MAX_PERMS */
     u32 requests;     /* answered at one visit; then it is the turn of others */
-    u32 events;       /* that wait to be read; beyond, see docs/store.md */
-    u32 memory;       /* bytes of all that */
+    u32 events;       /* that wait to be read; docs/store.md tells what happens to more */
+    u32 memory;       /* bytes that all of that takes */
 };
 extern struct store_quota store_quota;
 
@@ -57,20 +66,21 @@ struct store_packet {
     u8 data[XS_PAYLOAD_MAX];
 };
 
-/* Where a client's last list went on; good as long as the node's list is of that generation. */
+/* Where a client's last list ended. It is good as long as the node's list is of that generation. */
 struct store_cursor {
     u64 node, generation; /* the node's id */
-    u32 offset;           /* bytes of the list before it */
-    struct node *child;
+    u32 offset;           /* bytes of the list before `child` */
+    struct node *child;   /* the next one to list */
 };
 
-/* A connection. VMs have one each, under the VM's id; the hypervisor's own and those from the host are
- * privileged and share id 0. Set by store_open(), which takes it zeroed; the rest is hv/store's. */
+/* A connection. Each VM has one, with the VM's id. The hypervisor's own and those from the host
+ * are privileged and share id 0. store_open() sets it and wants it zeroed; its members are
+ * hv/store's. */
 struct store_client {
     u16 id;
     bool privileged;
     bool observer;                          /* may read every node */
-    void (*notify)(struct store_client *c); /* an event waits; or NULL */
+    void (*notify)(struct store_client *c); /* called when an event waits; may be NULL */
     struct store_quota quota;
     u32 nodes, nr_watches, nr_transactions, nr_events, memory; /* in use */
     struct list link, watches, transactions, events, late;
@@ -85,89 +95,117 @@ struct store_client {
     struct store_packet in, out;
 };
 
-#define STORE_BOUND 64 /* of a bound node's value, which is text, terminated */
+#define STORE_BOUND 64 /* bytes of a bound node's value, which is terminated text */
 
 /* What stands behind a bound node. */
 struct store_binding {
-    /* Before a value is accepted: 0, or why not, but for -EBUSY; then all stays. NULL: nobody may write. */
+    /* Called before a value is accepted. Returns 0, or why it is refused (not -EBUSY); then
+     * nothing changes. NULL: nobody may write the node. */
     int (*write)(void *ctx, const char *name, const char *text);
-    /* The value to `text`, which has room for STORE_BOUND bytes and is empty. */
+    /* Writes the value to `text`, which has room for STORE_BOUND bytes and is empty. */
     void (*read)(void *ctx, const char *name, char *text);
 };
 
-int store_init(u64 seed); /* once; the seed hides how names are spread. -ENOMEM */
+/* To be called once. The seed decides how names are spread over the table, so that no client can
+ * choose names that all meet in one bucket. Returns 0 or -ENOMEM. */
+int store_init(u64 seed);
 
-/* The client joins; @introduceDomain is told for a VM. -EEXIST: a VM of that id is there. -EBUSY. */
+/* Adds a client. Watches of @introduceDomain are told of a VM. Returns 0, -EEXIST if there is a
+ * VM of that id, or -EBUSY. */
 int store_open(struct store_client *c, u16 id, bool privileged);
-/* A part of its end: true while there is more. Watches, transactions and events go; of a VM also the nodes
- * that it owns with all below, /local/domain/<id>, and every right that others gave it. Then @releaseDomain
- * is told, and the caller has `c` back. */
+/* Does a part of ending a client; returns true while there is more to do. Its watches,
+ * transactions and events go. If it is a VM, so do the nodes that it owns with all below,
+ * /local/domain/<id>, and every right that others gave it. Then watches of @releaseDomain are
+ * told, and `c` is the caller's again. */
 bool store_close(struct store_client *c);
-struct store_client *store_vm(u16 id);   /* NULL: none */
-int store_reset(struct store_client *c); /* its watches, events and transactions go */
+/* The client of a VM, or NULL. */
+struct store_client *store_vm(u16 id);
+/* Drops a client's watches, events and transactions. Returns 0 or -EBUSY. */
+int store_reset(struct store_client *c);
 
-/* A part of what was left to do: true while there is more. */
+/* Does a part of what is in progress; returns true while there is more to do. */
 bool store_work(void);
-extern u32 store_spent; /* instructions that the last part took, roughly */
+/* Instructions that the last call took, roughly. */
+extern u32 store_spent;
 
-/* `buf` gets the value: its length, -E2BIG if it is longer than `size`; a bound one's wants STORE_BOUND. */
+/* Copies the value to `buf` and returns its length; -E2BIG if it is longer than `size`. For a
+ * bound node `size` has to be at least STORE_BOUND. */
 int store_read(struct store_client *c, u32 tx, const char *path, void *buf, u32 size);
-/* Makes the nodes above as well, if there are none. */
+/* Sets the value of a node. Makes the node and those above it if they do not exist. */
 int store_write(struct store_client *c, u32 tx, const char *path, const void *value, u32 len);
+/* Makes a node, and those above it, if it does not exist. */
 int store_mkdir(struct store_client *c, u32 tx, const char *path);
-int store_rm(struct store_client *c, u32 tx, const char *path); /* with all below */
-/* Names of children, each terminated, oldest first: their length. From byte *from of the whole list; what
- * does not fit is left for the next call, unless `from` is NULL: then -E2BIG. *from becomes where the list
- * goes on, 0 if it does not; *generation is another one when the list has changed. -EBUSY also where *from is
- * so far on that it is not found in one part: the same call again goes on from there. */
+/* Removes a node with all below it. */
+int store_rm(struct store_client *c, u32 tx, const char *path);
+/* Writes the names of the children, each terminated, oldest first, and returns their length.
+ *
+ * With `from` NULL the whole list has to fit: -E2BIG otherwise. Else the list begins at its byte
+ * *from, and what does not fit is left for the next call: *from is then where the list goes on,
+ * 0 if it is complete, and *generation is another number when the list has changed between two
+ * calls. -EBUSY is also returned if *from is so far on that it is not found in one part: the
+ * same call again goes on from where this one came to. */
 int store_list(struct store_client *c, u32 tx, const char *path, void *buf, u32 size, u32 *from,
                u64 *generation);
 int store_get_perms(struct store_client *c, u32 tx, const char *path, struct store_perms *perms);
-/* The owner or a privileged client; another owner: -EPERM from others than the latter. */
+/* Only the node's owner and privileged clients may. Only a privileged client may name another
+ * owner: -EPERM. */
 int store_set_perms(struct store_client *c, u32 tx, const char *path, const struct store_perms *perms);
 
-int store_watch(struct store_client *c, const char *path, const char *token); /* -EEXIST */
+/* Has the client told of changes of the node and of all below it, with `token`. -EEXIST: it is
+ * already. */
+int store_watch(struct store_client *c, const char *path, const char *token);
 int store_unwatch(struct store_client *c, const char *path, const char *token);
-/* The next event, path and token, each terminated, to `buf` of XS_PAYLOAD_MAX bytes: its length; 0: none. */
+/* Writes the client's next event to `buf`, which has room for XS_PAYLOAD_MAX bytes: path and
+ * token, each terminated. Returns the length of both, or 0 if there is no event. */
 int store_event(struct store_client *c, void *buf);
 
-int store_begin(struct store_client *c);                    /* the number of a transaction */
-int store_end(struct store_client *c, u32 tx, bool commit); /* -EAGAIN: what it has seen has changed */
+/* Begins a transaction and returns its number. */
+int store_begin(struct store_client *c);
+/* Ends a transaction. -EAGAIN: it was to be committed, but something that it has seen has
+ * changed meanwhile. */
+int store_end(struct store_client *c, u32 tx, bool commit);
 
-/* Binds the node of that path, which is made if need be, owner 0, rights `others` for all others. Clients may
- * neither remove it nor make nodes below it, nor write it in a transaction: -EROFS. NULL lets go of it. */
+/* Binds the node of that path to functions of the hypervisor, and gives it these permissions.
+ * The node is made if it does not exist. Clients may neither remove it, nor make nodes below it,
+ * nor write it in a transaction: -EROFS. With `b` NULL the node is bound no longer. */
 int store_bind(const char *path, const struct store_binding *b, void *ctx, const struct store_perms *perms);
-/* A bound value is another one now: watches are told. -ENOENT. */
+/* Tells watches that the value of a bound node has changed. */
 int store_touch(const char *path);
 
-/* Rights of `c` on a node with these permissions. */
+/* Returns the rights that `c` has on a node with these permissions. */
 u32 store_rights(const struct store_client *c, const struct store_perms *p);
 
 /* ---- request.c: one packet of a client ---- */
 
-/* An entry as it is written, "r7", and back: store_right[rights] is its letter. -EINVAL */
+/* Reads one entry of permissions as people and XenStore write it: a letter and an id, as in
+ * "r7", into p->of[at]. Returns 0 or -EINVAL. The letter of some rights is store_right[rights]. */
 int store_parse_perm(const char *text, struct store_perms *p, u32 at);
 extern const char store_right[];
 
-/* Carries out c->in, which is complete; the reply is in c->out. False: store_work() has to go first. */
+/* Carries out the request in c->in, which is complete, and puts the reply into c->out. Returns
+ * false, with nothing done, while something is in progress that has to be finished first. */
 bool store_request(struct store_client *c);
 
 /* ---- ring.c: the connection as bytes ---- */
 
-/* Takes request bytes, gives bytes of replies and events: how many. store_feed() takes none while a reply
- * waits to be fetched or the store is busy, and ends the connection (c->bad) at a packet that is too long. */
+/* Takes bytes of requests and returns how many it took. It takes none while a reply has not been
+ * fetched or the store is busy, and ends the connection (c->bad) if a packet is too long. */
 u32 store_feed(struct store_client *c, const void *bytes, u32 n);
+/* Writes bytes of replies and events and returns how many. */
 u32 store_drain(struct store_client *c, void *bytes, u32 room);
-/* A whole request waits for the store: store_feed() takes nothing, and tries again, be it with no bytes. */
+/* Does a whole request wait because the store was busy? store_feed() then takes no more bytes;
+ * each call of it, also with no bytes, tries that request again. */
 static inline bool store_waits(const struct store_client *c) {
     return c->in_have >= sizeof(c->in.head) && c->in_have == sizeof(c->in.head) + c->in.head.len;
 }
 
-/* A VM's page, wholly in its RAM. The ring starts empty. */
+/* Connects a client to the ring in a page of its VM, which lies in that VM's RAM. The ring is
+ * empty then. */
 void store_connect(struct store_client *c, struct xs_page *p);
 enum { STORE_TELL = 1, STORE_MORE = 2 };
-/* Serves the ring, a part: STORE_TELL: the guest is to have an event; STORE_MORE: call again. Unless it
- * `asks`, the guest only gets what waits for it, which costs little. */
+/* Does a part of serving the ring. With `asks` it takes requests; without it only hands over
+ * what waits for the guest, which costs little. Returns STORE_TELL if the guest has to get an
+ * event, and STORE_MORE if there is more to do. */
 unsigned store_pump(struct store_client *c, bool asks);
 
 #endif

@@ -1,13 +1,14 @@
 /* The tree: nodes, paths, rights, shadows.
  *
- * Nodes are found by (parent, name) in one hash table, so a look-up costs what its path is long. A node that
- * does not exist is there nevertheless as long as somebody watches it or a transaction has looked for it.
+ * Nodes are found by parent and name in one hash table, so a look-up costs as much as its path
+ * is long. A node that does not exist is kept in the table as long as a watch is on it or a
+ * transaction has looked for it.
  *
- * A transaction has shadows of the nodes that it has looked at, a tree of their own in the same table. A
- * shadow reads through to its base until it is written. A base node that changes dooms the transactions whose
- * shadows have looked at what changed; so at its end a transaction is known to be good without looking, and
- * all that committing needs has been allocated before.
- */
+ * A transaction has a shadow of each node that it has looked at. The shadows are a tree of their
+ * own in the same table. A shadow reads through to its base until it is written. A base that
+ * changes dooms the transactions whose shadows have looked at what changed. So at its end a
+ * transaction is known to be good without another look, and all memory that committing needs was
+ * allocated before. */
 #include <takt/errno.h>
 #include "lib/printf.h"
 #include "lib/string.h"
@@ -21,7 +22,8 @@ struct store_state store;
 
 /* ---- nodes ---- */
 
-/* The product of 128 bits with a secret folds such that no two values are known to meet. */
+/* Hashes by a product of 128 bits with a secret number, so that no client can know two values
+ * that meet. */
 static u64 fold(u64 h) {
     unsigned __int128 product = (unsigned __int128)h * store.seed;
 
@@ -56,7 +58,7 @@ struct node *node_new(struct node *parent, const struct part *p) {
     struct node *n = heap_alloc(sizeof(*n) + MAX(p->len + 1, NAME_ROOM)), **bucket;
 
     if (!n) return NULL;
-    store_spent += 350;
+    store_spent += COST_NODE_NEW;
     n->id = ++store.ids;
     list_init(&n->children);
     list_init(&n->sibling);
@@ -91,7 +93,7 @@ void node_vanish(struct node *n) {
         parent = n->parent;
         node_unhash(n);
         heap_free(n);
-        store_spent += 100;
+        store_spent += COST_NODE_FREE;
     }
 }
 
@@ -103,12 +105,18 @@ void node_set_value(struct node *n, void *value, u32 len) {
     client_charge(n->payer, len);
 }
 
-/* Its owner, if that is a VM that is there, pays for a node. */
-static void node_pay(struct node *n) {
+/* Returns the VM that pays for a node: its owner, if that is a VM that is there; else NULL. */
+static struct store_client *payer_of(const struct node *n) {
     u16 owner = n->perms.of[0].id;
-    struct store_client *above = n->parent ? n->parent->payer : NULL; /* most often it is the same */
 
-    n->payer = !owner ? NULL : above && above->id == owner ? above : store_vm(owner);
+    if (!owner) return NULL;
+    /* Most often it is the one that pays for the parent. */
+    if (n->parent && n->parent->payer && n->parent->payer->id == owner) return n->parent->payer;
+    return store_vm(owner);
+}
+
+static void node_pay(struct node *n) {
+    n->payer = payer_of(n);
     client_charge(n->payer, node_size(n) + n->len);
     if (n->payer) n->payer->nodes++;
 }
@@ -128,9 +136,10 @@ void node_set_perms(struct node *n, const struct store_perms *perms) {
 }
 
 u32 store_rights(const struct store_client *c, const struct store_perms *p) {
-    u32 seen = c->observer ? STORE_R : 0;
+    u32 seen = 0;
 
     if (c->privileged || p->of[0].id == c->id) return STORE_R | STORE_W | STORE_OWN;
+    if (c->observer) seen = STORE_R;
     for (u32 i = 1; i < p->nr; i++)
         if (p->of[i].id == c->id) return p->of[i].rights | seen;
     return p->of[0].rights | seen;
@@ -147,7 +156,8 @@ void node_tell(struct node *n, bool exact, const struct store_perms *old) {
     store.telling.node = store.telling.at = n;
     store.telling.watch = n->watches.next;
     store.telling.exact = exact;
-    store.telling.old = old ? *old : n->perms;
+    store.telling.old = n->perms;
+    if (old) store.telling.old = *old;
 }
 
 void node_touched(struct node *n, const struct store_perms *old) {
@@ -162,7 +172,7 @@ void node_appear(struct store_client *c, struct node *n) {
     list_add_tail(&n->parent->children, &n->sibling);
     if (n->tx) {
         if (!n->counted) c->nodes++;
-        node_set_value(n, NULL, 0); /* it may have been there before */
+        node_set_value(n, NULL, 0); /* the shadow may have existed before, and been removed */
         n->dirty = n->counted = true;
         n->parent->generation = ++store.generation;
     } else {
@@ -195,7 +205,8 @@ static const bool legal[256] = {
 
 int path_parse(const struct store_client *c, const char *path, bool special) {
     u32 max = XS_REL_PATH_MAX, len, i = 0;
-    const char *s;
+    const char *name, *end;
+    bool is_last;
 
     store.depth = store.missing = 0;
     if (*path == '/' || *path == '@')
@@ -203,18 +214,23 @@ int path_parse(const struct store_client *c, const char *path, bool special) {
     else
         i = (u32)hv_snprintf(store.path, STORE_HOME_LEN, STORE_HOME "/", c->id);
     len = (u32)strnlen(path, max + 1);
-    store_spent = 7 * len; /* an operation begins */
+    store_spent = COST_PATH_BYTE * len; /* an operation begins here */
     if (!len || len > max || (*path == '@' && !special)) return -EINVAL;
     memcpy(store.path + i, path, len + 1);
     if (len == 1 && *path == '/') return 0;
-    s = store.path + (store.path[0] == '/');
-    for (const char *begin = s;; begin = ++s) {
-        while (legal[(u8)*s]) s++;
-        if (s == begin || (*s && *s != '/')) return -EINVAL; /* also two slashes, or one at the end */
+    name = store.path;
+    if (*name == '/') name++;
+    for (;;) {
+        end = name;
+        while (legal[(u8)*end]) end++;
+        if (end == name || (*end && *end != '/')) return -EINVAL; /* also two slashes, or one at the end */
         if (store.depth == STORE_DEPTH) return -E2BIG;
-        store.part[store.depth++] = part_of(begin, (u32)(s - begin));
-        store_spent += 100;
-        if (!*s) return 0;
+        store.part[store.depth] = part_of(name, (u32)(end - name));
+        store_spent += COST_PATH_PART;
+        is_last = *end == 0;
+        name += store.part[store.depth].len + 1; /* behind the slash */
+        store.depth++;
+        if (is_last) return 0;
     }
 }
 
@@ -237,7 +253,8 @@ u32 path_of(const struct node *n, char *path) {
     return len;
 }
 
-/* A shadow of `n`'s child, whose base is made if need be. -ENOSPC, -ENOMEM */
+/* Makes a shadow of n's child; n is a shadow itself. The child's base is made if there is none.
+ * Returns 0, -ENOSPC or -ENOMEM. */
 static int node_shadow(struct node *n, const struct part *p, struct node **shadow) {
     struct node *base = node_child(n->base, p), *s;
     struct transaction *tx = n->tx;
@@ -246,7 +263,10 @@ static int node_shadow(struct node *n, const struct part *p, struct node **shado
     if (!base) base = node_new(n->base, p);
     if (!base) return -ENOMEM;
     s = node_new(n, p);
-    if (!s) return node_vanish(base), -ENOMEM;
+    if (!s) {
+        node_vanish(base);
+        return -ENOMEM;
+    }
     s->tx = tx;
     s->base = base;
     s->cut = n->cut;
@@ -272,7 +292,10 @@ int node_place(struct node *n, struct node **placed) {
             error = node_shadow(n, p, &next);
         else if (!next)
             next = node_new(n, p);
-        if (!next) return node_vanish(n), error;
+        if (!next) {
+            node_vanish(n);
+            return error;
+        }
         p->node = n = next;
     }
     *placed = n;
@@ -283,7 +306,8 @@ struct node *node_below(struct node *n, u32 i) {
     struct node *next = node_child(n, &store.part[i]);
 
     if (!next && n->tx && !n->cut) next = node_child(n->base, &store.part[i]);
-    return next && next->exists ? next : NULL;
+    if (!next || !next->exists) return NULL;
+    return next;
 }
 
 struct transaction *tx_find(struct store_client *c, u32 id) {
@@ -299,33 +323,52 @@ bool store_busy(void) {
 }
 
 int store_find(struct store_client *c, u32 id, const char *path, u32 need, bool special, struct node **node) {
-    struct transaction *tx = id ? tx_find(c, id) : NULL;
-    struct node *n, *next;
+    struct transaction *tx = NULL;
+    struct node *n = store.root, *next;
     u32 i = 0;
     int error;
 
     *node = NULL;
     store.missing = 0;
     if (store_busy()) return -EBUSY;
-    if (id && !tx) return -ENOENT;
+    if (id) {
+        tx = tx_find(c, id);
+        if (!tx) return -ENOENT;
+    }
     error = path_parse(c, path, special);
     if (error) return error;
-    n = store.path[0] == '@' ? store.special : tx ? tx->root : store.root;
-    while (i < store.depth && (next = node_below(n, i))) n = next, i++;
+    if (store.path[0] == '@')
+        n = store.special;
+    else if (tx)
+        n = tx->root;
+    for (; i < store.depth; i++) {
+        next = node_below(n, i);
+        if (!next) break;
+        n = next;
+    }
+    /* Rights on the node, or on the nearest one above it that exists. */
     if (!(store_rights(c, &node_body(n)->perms) & need)) return -EACCES;
+    store.missing = store.depth - i;
     if (tx && store.path[0] != '@') {
         error = node_place(tx->root, &n);
-        if (error) return error;
-        for (next = n, next->looked |= BODY; i < store.depth - store.missing; store.missing++)
-            next = next->parent, next->looked |= BODY;
-    } else {
-        store.missing = store.depth - i;
+        if (error) {
+            store.missing = 0;
+            return error;
+        }
+        /* It has looked at each node that does not exist, and at the last one that does. */
+        next = n;
+        next->looked |= BODY;
+        for (u32 k = 0; k < store.missing; k++) {
+            next = next->parent;
+            next->looked |= BODY;
+        }
     }
     if (!store.missing || n->tx) *node = n;
-    return store.missing ? -ENOENT : 0;
+    if (store.missing) return -ENOENT;
+    return 0;
 }
 
-/* A node that is always there; owner 0, nothing for others. */
+/* Makes a node that always exists. The owner is 0, and others have no rights. */
 static struct node *root_new(struct node *parent, const char *name) {
     struct part p = part_of(name, (u32)strlen(name));
     struct node *n = node_new(parent, &p);
@@ -350,5 +393,6 @@ int store_init(u64 seed) {
     store.special = root_new(NULL, "");
     store.introduce = root_new(store.special, XS_SPECIAL_INTRODUCE);
     store.release = root_new(store.special, XS_SPECIAL_RELEASE);
-    return store.root && store.special && store.introduce && store.release ? 0 : -ENOMEM;
+    if (!store.root || !store.special || !store.introduce || !store.release) return -ENOMEM;
+    return 0;
 }

@@ -1,38 +1,75 @@
-/* Inside hv/store: nodes, watches, transactions, and what is in progress. */
+/* What the files of hv/store share: nodes, watches, transactions, and the work that is in
+ * progress. */
 #ifndef HV_STORE_TREE_H
 #define HV_STORE_TREE_H
 
 #include "store/store.h"
 
 /* What a transaction has looked at, or what of a node has changed. */
-enum { BODY = 1, /* value, permissions */ LIST = 2, /* which children */ ALL = 7 };
+enum {
+    BODY = 1, /* value and permissions */
+    LIST = 2, /* which children there are */
+    ALL = 7   /* the node itself has come or gone */
+};
+
+/* How many instructions things cost, roughly: estimated from counted runs, so that a call can
+ * stop before it has taken too long. tests/unit/test_store_bounds counts the instructions of
+ * whole calls and fails if one takes longer than a part may (docs/architecture.md). */
+enum {
+    COST_PATH_BYTE = 7,   /* a byte of a path is copied and checked */
+    COST_PATH_PART = 100, /* a component of a path is hashed */
+    COST_NODE_NEW = 350,
+    COST_NODE_FREE = 100,
+    COST_EVENT_QUEUE = 600, /* and 1 for each byte of the path */
+    COST_EVENT_READ = 500,
+    COST_EVENT_FREE = 100,
+    COST_REMOVE = 300,     /* a node is removed */
+    COST_COMMIT = 300,     /* a shadow is written to its base */
+    COST_TX_FREE = 200,    /* a shadow is freed */
+    COST_WATCH_FREE = 300, /* a watch of a client that is reset */
+    COST_WORK_STEP = 80,   /* a step of store_work() by itself */
+    COST_LIST_CHILD = 15,  /* a child is visited to list it */
+    COST_LIST_COPY = 10,   /* and its name is copied */
+    COST_LIST_SHADOW = 10, /* a shadow is visited before a transaction lists a node */
+    COST_RM_SHADOW = 30,   /* a shadow is visited to remove a node in a transaction */
+    COST_RING_VISIT = 1000,
+    COST_RING_BYTE = 2,
+
+    LIMIT_WORK = 20000, /* store_work() stops after so many */
+    LIMIT_LIST = 36000, /* a list ends after so many; the client asks for the rest */
+    LIMIT_RING = 4000   /* no further request of the ring is taken after so many */
+};
 
 struct node {
-    struct node *next, *parent;    /* in its bucket; NULL for roots */
-    u32 hash, held;                /* nodes in the table below this one */
-    struct list children, sibling; /* those that exist; of a shadow those that its transaction made */
-    struct list watches;
-    struct list shadows; /* of a base; of a shadow: its link there */
-    struct list in_tx;
-    struct node *base;      /* a shadow's */
-    struct transaction *tx; /* whose shadow; NULL: none */
+    struct node *next;      /* in its bucket of the table */
+    struct node *parent;    /* NULL: a root */
+    u32 hash;               /* of parent and name */
+    u32 held;               /* how many nodes of the table have this one as parent */
+    struct list children;   /* those that exist; of a shadow: those that its transaction has made */
+    struct list sibling;    /* in the parent's `children` */
+    struct list watches;    /* on this node */
+    struct list shadows;    /* of a base: its shadows; of a shadow: its link in that list */
+    struct list in_tx;      /* of a shadow: in its transaction's list */
+    struct node *base;      /* of a shadow: the node that it stands for */
+    struct transaction *tx; /* of a shadow: its transaction; else NULL */
     struct store_client *payer;
     const struct store_binding *bind;
     void *bind_ctx;
     void *value;
-    u64 id, generation;
-    u32 len;
+    u64 id;
+    u64 generation; /* changes whenever the node or its list of children does */
+    u32 len;        /* of the value, in bytes */
     u16 name_len;
     bool exists;
-    u8 looked;
+    u8 looked; /* of a shadow: what of the node its transaction has looked at */
     /* of a shadow */
     bool dirty;   /* value and permissions are its own */
     bool cut;     /* the transaction has removed what the base is and has below it */
-    bool news;    /* watches are to hear of it */
-    bool counted; /* among its client's nodes */
-    u64 mark;     /* of a base as well: the generation of the call that looks */
+    bool news;    /* watches are told when it is committed */
+    bool counted; /* it counts among the client's nodes */
+    u64 mark;     /* of a base as well: the generation of the call that last marked it */
     struct store_perms perms;
-    char name[]; /* terminated; NAME_ROOM bytes at least */
+    char name[]; /* terminated, with room for at least NAME_ROOM bytes */
 };
 #define NAME_ROOM 8u
 
@@ -45,20 +82,22 @@ struct transaction {
 };
 
 struct watch {
-    struct list in_node, link; /* of its node, its client */
-    struct list late;          /* of its client: an event with the watch's own path is due */
+    struct list in_node; /* in its node's list */
+    struct list link;    /* in its client's list */
+    struct list late;    /* in its client's list: an event with the watch's own path is due */
     struct store_client *client;
     struct node *node;
-    u32 cost, skip; /* bytes charged; of paths that are not told, as it was given relative */
-    u64 hash;       /* of the token */
+    u32 cost; /* bytes that the client is charged */
+    u32 skip; /* so many bytes of a path are not told, because the watch's path was relative */
+    u64 hash; /* of the token */
     char token[];
 };
 
 struct event {
     struct list link;
     struct watch *watch;
-    u64 node; /* its id */
-    u32 cost;
+    u64 node; /* the id of the node that changed */
+    u32 cost; /* bytes that the client is charged */
     char path[];
 };
 
@@ -67,85 +106,114 @@ struct part {
     const char *name;
     u32 len;
     u64 hash;          /* of the name alone */
-    struct node *node; /* by node_place() */
+    struct node *node; /* set by node_place() */
 };
 
 struct store_state {
-    struct node **table, *root, *special, *introduce, *release;
+    struct node **table;
+    struct node *root, *special; /* of paths that begin with '/', with '@' */
+    struct node *introduce, *release;
     u64 seed, ids, generation;
     struct list clients;
-    struct store_client self; /* the hypervisor */
+    struct store_client self; /* the hypervisor's own */
     /* the path of the current operation */
     char path[XS_ABS_PATH_MAX + STORE_HOME_LEN];
     struct part part[STORE_DEPTH];
-    u32 depth, missing; /* of which so many last ones do not exist */
-    /* in progress */
+    u32 depth;   /* components of the path */
+    u32 missing; /* so many of them, at its end, do not exist */
+    /* what is in progress: watches that are told of a node */
     struct {
-        struct node *node, *at; /* NULL: nothing to tell; whose watches are next */
+        struct node *node; /* NULL: none */
+        struct node *at;   /* `node` or one above it, whose watches are next */
         struct list *watch;
-        bool exact; /* only to watches on the node itself */
+        bool exact; /* only watches on the node itself */
         struct store_perms old;
     } telling;
     struct node *removing;
     struct transaction *committing;
     struct list *commit_at;
-    struct list ended; /* transactions */
+    struct list ended; /* transactions that are to be freed */
     struct store_client *resetting, *leaving;
-    struct node *sweep, *home;
+    struct node *sweep, *home; /* of `leaving`: the next node to look at; its /local/domain/<id> */
 };
 extern struct store_state store;
 
-/* Bytes on a client's account; NULL: nobody's. */
+/* Adds bytes to what a client has (or takes them away). NULL: nobody pays. */
 static inline void client_charge(struct store_client *c, i64 bytes) {
     if (c) c->memory += (u32)bytes;
 }
+/* May the client have so many bytes more? */
 static inline bool client_room(const struct store_client *c, i64 bytes) {
     return !c || c->privileged || bytes <= 0 || c->memory + bytes <= c->quota.memory;
 }
 
 static inline u32 node_size(const struct node *n) { return (u32)sizeof(*n) + n->name_len + 1; }
 
-/* Where value and permissions are. */
-static inline struct node *node_body(struct node *n) { return n->tx && !n->dirty ? n->base : n; }
+/* The node that has the value and permissions of n: a shadow that is not dirty has none of its
+ * own. */
+static inline struct node *node_body(struct node *n) {
+    if (n->tx && !n->dirty) return n->base;
+    return n;
+}
 
-static inline bool node_bound(const struct node *n) { return (n->tx ? n->base : n)->bind; }
+static inline bool node_bound(const struct node *n) {
+    if (n->tx) n = n->base;
+    return n->bind != NULL;
+}
 
-/* In the table, whether it exists or not; NULL: none. */
+/* Returns the child of that name, whether it exists or is only kept in the table; NULL if
+ * neither. */
 struct node *node_child(const struct node *parent, const struct part *p);
-struct node *node_new(struct node *parent, const struct part *p); /* does not exist yet. NULL: -ENOMEM */
+/* Makes a node that does not exist yet. NULL: no memory. */
+struct node *node_new(struct node *parent, const struct part *p);
+/* Takes a node out of the table. */
 void node_unhash(struct node *n);
-void node_vanish(struct node *n); /* if nobody needs it any more, nor then those above */
-void node_set_value(struct node *n, void *value, u32 len); /* which it then owns */
+/* Frees a node if it does not exist and nobody needs it; then likewise those above it. */
+void node_vanish(struct node *n);
+/* Gives a node a value, which it then owns. */
+void node_set_value(struct node *n, void *value, u32 len);
 void node_set_perms(struct node *n, const struct store_perms *perms);
-void node_changed(struct node *n, u8 what); /* of a base */
-/* It exists from now on, as `c` makes it; the parent does. */
+/* Notes that `what` of a base has changed: transactions that have looked at that are doomed. */
+void node_changed(struct node *n, u8 what);
+/* Makes a node exist, as one that `c` makes. Its parent does exist. */
 void node_appear(struct store_client *c, struct node *n);
-/* It has no children. `exact`: as node_tell(). */
+/* Makes a node no longer exist. It has no children. `exact`: as for node_tell(). */
 void node_disappear(struct node *n, bool exact);
-/* Watches hear of it, of those who may read the node, or could with its permissions of before. `exact`: only
- * those on the node itself. */
+/* Tells the watches on a node and on those above it that the node has changed; with `exact` only
+ * those on the node itself. Only clients hear of it that may read the node, or could with its
+ * permissions `old` (NULL: they are what they were). */
 void node_tell(struct node *n, bool exact, const struct store_perms *old);
-/* Value or permissions of a base have changed: transactions are doomed, watches told. */
+/* Notes that value or permissions of a base have changed: dooms transactions, and tells watches. */
 void node_touched(struct node *n, const struct store_perms *old);
-/* The node of the current path below `n`, a root, whether it exists or not; node_vanish() if it is not needed
- * after all. */
+/* Finds the node of the current path below the root `n`, whether it exists or not, and makes
+ * what is missing of it in the table. node_vanish() undoes that. Returns 0, -ENOSPC or -ENOMEM. */
 int node_place(struct node *n, struct node **placed);
-/* What `n` has below it by the name of part `i`, as seen by its transaction, if it exists; else NULL. */
+/* Returns the child of `n` with the name of component `i` of the current path, as n's
+ * transaction sees it, if it exists; else NULL. */
 struct node *node_below(struct node *n, u32 i);
 
 struct part part_of(const char *name, u32 len);
-int path_parse(const struct store_client *c, const char *path, bool special); /* to store.path, store.part */
-u32 path_of(const struct node *n, char *path);                                /* its length */
+/* Makes `path` the current path: store.path, store.part. `special`: it may begin with '@'.
+ * Returns 0, -EINVAL or -E2BIG. */
+int path_parse(const struct store_client *c, const char *path, bool special);
+/* Writes the path of a node. Returns its length. */
+u32 path_of(const struct node *n, char *path);
 
 struct transaction *tx_find(struct store_client *c, u32 id);
-void tx_end(struct transaction *tx); /* it has done what it had to */
+/* Ends a transaction, of which everything has been done that was to be done. store_work() frees
+ * it. */
+void tx_end(struct transaction *tx);
 void event_free(struct event *e);
-void watch_free(struct watch *w); /* and its events */
+/* Frees a watch and its events. */
+void watch_free(struct watch *w);
 
+/* Is something in progress? Then every operation is refused. */
 bool store_busy(void);
-/* The node of a path, on which `c` has one of the rights `need`. If it does not exist, but `c` may know that:
- * -ENOENT, with store.missing; then in a transaction there is its shadow, else NULL. A transaction gets
- * shadows only of what the client may see, or its end would tell of changes there. */
+/* Finds the node of a path on which `c` has one of the rights `need`. Returns 0 with *node, or
+ * an error of store.h. If the node does not exist and `c` may know that, returns -ENOENT with
+ * store.missing set; *node is then its shadow in a transaction, else NULL. A transaction gets
+ * shadows only of what the client may see: otherwise its end would tell the client of changes
+ * there. */
 int store_find(struct store_client *c, u32 id, const char *path, u32 need, bool special, struct node **node);
 
 #endif

@@ -1,22 +1,19 @@
-/* What may take long, in units. One thing is in progress at a time, and nobody sees half of it. */
+/* What may take long, done in small steps. One thing is in progress at a time, and no operation
+ * is carried out meanwhile, so nobody sees half of it. */
 #include <takt/errno.h>
 #include "lib/printf.h"
 #include "lib/string.h"
 #include "mm/frame.h"
 #include "store/tree.h"
 
-#define PART 20000u /* instructions of store_work(), roughly */
-
 u32 store_spent;
-
-/* ---- what is done in units ---- */
 
 void event_free(struct event *e) {
     struct store_client *c = e->watch->client;
 
     list_del(&e->link);
     c->nr_events--;
-    store_spent += 100;
+    store_spent += COST_EVENT_FREE;
     client_charge(c, -(i64)(e->cost));
     heap_free(e);
 }
@@ -36,14 +33,15 @@ void watch_free(struct watch *w) {
     node_vanish(n);
 }
 
-/* The watch's client hears of a change of `n`. What cannot be kept apart is told with the watch's own path,
- * for which there is always room: the client has to look at all that is below. */
+/* Queues an event for the watch's client: `n` has changed. If there is no room for it, an event
+ * with the watch's own path takes its place. There is always room for that one; the client then
+ * has to look at all that is below the path. */
 static void queue_event(struct watch *w, const struct node *n) {
     struct store_client *c = w->client;
     u32 len = path_of(n, store.path), cost = (u32)sizeof(struct event) + len + 1;
     struct event *e = NULL;
 
-    store_spent += 600 + len;
+    store_spent += COST_EVENT_QUEUE + len;
     list_for_each(old, &c->events, struct event, link) {
         if (old->watch == w && old->node == n->id) return;
     }
@@ -60,13 +58,14 @@ static void queue_event(struct watch *w, const struct node *n) {
     if (c->notify) c->notify(c);
 }
 
+/* Tells one watch, or goes on to the watches of the node above. */
 static void tell_one(void) {
     struct node *n = store.telling.node;
     struct watch *w;
 
     if (store.telling.watch == &store.telling.at->watches) {
-        store.telling.at = store.telling.exact ? NULL : store.telling.at->parent;
-        if (store.telling.at) {
+        store.telling.at = store.telling.at->parent;
+        if (store.telling.at && !store.telling.exact) {
             store.telling.watch = store.telling.at->watches.next;
         } else {
             store.telling.node = NULL;
@@ -80,10 +79,12 @@ static void tell_one(void) {
         queue_event(w, n);
 }
 
+/* Removes one node that has no children below the node that is to be removed, in the end that
+ * node itself. */
 static void remove_one(void) {
     struct node *n = store.removing;
 
-    store_spent += 300;
+    store_spent += COST_REMOVE;
     while (!list_empty(&n->children)) n = list_first(&n->children, struct node, sibling);
     if (n == store.removing) store.removing = NULL;
     node_disappear(n, store.removing);
@@ -95,12 +96,13 @@ void tx_end(struct transaction *tx) {
     tx->client->nr_transactions--;
 }
 
+/* Writes one shadow to its base. */
 static void commit_one(void) {
     struct transaction *tx = store.committing;
     struct node *s = list_entry(store.commit_at, struct node, in_tx), *n;
     struct store_perms old;
 
-    store_spent += 300;
+    store_spent += COST_COMMIT;
     if (store.commit_at == &tx->shadows) {
         store.committing = NULL;
         tx_end(tx);
@@ -109,7 +111,7 @@ static void commit_one(void) {
     n = s->base;
     old = n->perms;
     if (s->cut && n->exists) {
-        store.removing = n; /* then this one again */
+        store.removing = n; /* after that this shadow comes again */
         return;
     }
     store.commit_at = store.commit_at->next;
@@ -126,11 +128,12 @@ static void commit_one(void) {
     if (s->news) node_touched(n, &old);
 }
 
+/* Frees one shadow of a transaction that has ended, children first; in the end the transaction. */
 static void free_one(void) {
     struct transaction *tx = list_first(&store.ended, struct transaction, link);
     struct node *s = list_entry(tx->shadows.prev, struct node, in_tx);
 
-    store_spent += 200;
+    store_spent += COST_TX_FREE;
     if (list_empty(&tx->shadows)) {
         list_del(&tx->link);
         client_charge(tx->client, -(i64)(sizeof(*tx)));
@@ -151,22 +154,24 @@ static void free_one(void) {
 static void reset_one(void) {
     struct store_client *c = store.resetting;
 
-    store_spent += 300;
+    store_spent += COST_WATCH_FREE;
     if (!list_empty(&c->watches))
         watch_free(list_first(&c->watches, struct watch, link));
     else
         store.resetting = NULL;
 }
 
-/* What follows `n` in the tree, or follows all that is below it. */
-static struct node *after(struct node *n, bool skip) {
-    if (!skip && !list_empty(&n->children)) return list_first(&n->children, struct node, sibling);
+/* Returns the node that follows `n` in the tree; with `below_too` that may be its first child. */
+static struct node *next_in_tree(struct node *n, bool below_too) {
+    if (below_too && !list_empty(&n->children)) return list_first(&n->children, struct node, sibling);
     for (; n->parent; n = n->parent)
         if (n->sibling.next != &n->parent->children) return list_first(&n->sibling, struct node, sibling);
-    return n == store.root ? store.special : NULL;
+    if (n == store.root) return store.special;
+    return NULL;
 }
 
-/* A VM's id may be used again: nothing must be its then. */
+/* Takes from one node what a VM that leaves has there: the node, or its rights. The VM's id may
+ * be used again, and the next VM must not inherit anything. */
 static void leave_one(void) {
     struct store_client *c = store.leaving;
     struct node *n = store.sweep;
@@ -180,11 +185,11 @@ static void leave_one(void) {
     }
     owned = n->perms.of[0].id == c->id;
     if ((owned || n == store.home) && n->parent && n->parent != store.special) {
-        store.sweep = after(n, true);
+        store.sweep = next_in_tree(n, false);
         store.removing = n;
         return;
     }
-    store.sweep = after(n, false);
+    store.sweep = next_in_tree(n, true);
     left = n->perms;
     left.nr = 1;
     if (owned) left.of[0].id = 0;
@@ -196,7 +201,7 @@ static void leave_one(void) {
 }
 
 bool store_work(void) {
-    for (store_spent = 0; store_spent < PART; store_spent += 80) {
+    for (store_spent = 0; store_spent < LIMIT_WORK; store_spent += COST_WORK_STEP) {
         if (store.telling.node)
             tell_one();
         else if (store.removing)
