@@ -1,7 +1,8 @@
 #include "common/hist.h"
 
-/* Values below 2 * HIST_SUB have a bucket each; from there on, an octave has HIST_SUB buckets, so bucket
- * b holds the values whose top four bits are 8 + b % 8. The last bucket holds all that is larger. */
+/* Each value below 2 * HIST_SUB has a bucket of its own. From there on each octave has HIST_SUB
+ * buckets, so bucket b holds the values whose top four bits are 8 + b % 8. The last bucket holds
+ * all larger values. */
 static unsigned bucket_of(u64 ns) {
     if (ns < 2 * HIST_SUB) return (unsigned)ns;
     unsigned octave = 63 - (unsigned)__builtin_clzll(ns) - 3;
@@ -10,6 +11,7 @@ static unsigned bucket_of(u64 ns) {
     return MIN(b, HIST_BUCKETS - 1);
 }
 
+/* The largest value of a bucket. */
 static u64 upper_edge(unsigned b) {
     if (b < 2 * HIST_SUB) return b;
     unsigned octave = b / HIST_SUB - 1;
@@ -29,7 +31,9 @@ u64 hist_percentile(const struct hist *h, unsigned permille) {
 
     for (unsigned b = 0; b < HIST_BUCKETS && h->count; b++) {
         seen += h->bucket[b];
-        if (seen >= MAX(rank, 1)) return b == HIST_BUCKETS - 1 ? h->max : MIN(upper_edge(b), h->max);
+        if (seen < MAX(rank, 1)) continue;
+        if (b == HIST_BUCKETS - 1) return h->max;
+        return MIN(upper_edge(b), h->max);
     }
     return h->max;
 }

@@ -1,4 +1,5 @@
-/* A log-linear histogram of nanoseconds: 8 buckets an octave, so a percentile is right within 1/8. */
+/* A histogram of nanoseconds with eight buckets an octave: so a percentile is at most 1/8 too
+ * large. */
 #ifndef COMMON_HIST_H
 #define COMMON_HIST_H
 
@@ -14,8 +15,8 @@ struct hist {
 };
 
 void hist_add(struct hist *h, u64 ns);
-/* The value below which `permille`/1000 of the samples lie: the upper edge of its bucket, never above the
- * maximum seen. 0 if empty. */
+/* Returns the value that `permille`/1000 of the samples do not exceed: the upper edge of its
+ * bucket, but never more than the largest sample. 0 if there are none. */
 u64 hist_percentile(const struct hist *h, unsigned permille);
 
 #endif

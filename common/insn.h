@@ -8,8 +8,8 @@ struct cpuid {
     u32 eax, ebx, ecx, edx;
 };
 
-/* Unit tests and `make machines` run in an ordinary process, where these instructions fault, or tell
- * about the host. There they are functions of a model (tests/unit/fake_insn.c). */
+/* Unit tests and `make machines` run in an ordinary process, where these instructions fault, or
+ * tell about the host. There they are functions of a model (tests/unit/fake_insn.c). */
 #if __STDC_HOSTED__
 struct cpuid cpuid(u32 leaf, u32 sub);
 u64 rdmsr(u32 msr);
@@ -58,8 +58,8 @@ static inline u64 rdtsc(void) {
 /* Leaf 0, EBX of "GenuineIntel". */
 #define CPUID_GENU 0x756e6547u
 
-/* What CPUID says of a leaf, or zeros if the CPU does not have that leaf: EAX of the first leaf of each
- * range tells the last one that there is (SDM 2A, CPUID). */
+/* What CPUID says of a leaf, or zeros if the CPU does not have that leaf: EAX of the first leaf
+ * of each range tells the last one that there is (SDM 2A, CPUID). */
 static inline struct cpuid cpuid_or_zero(u32 leaf, u32 sub) {
     u32 first_of_range = leaf & 0xffff0000u;
 
@@ -71,7 +71,8 @@ static inline struct cpuid cpuid_or_zero(u32 leaf, u32 sub) {
  * Without it the last ones could stay in a buffer of the CPU for any time. */
 static inline void write_combined_flush(void) { __asm__ volatile("sfence" : : : "memory"); }
 
-/* For the body of a loop that waits for memory to change. The compiler reads memory again after it. */
+/* For the body of a loop that waits for memory to change. The compiler reads memory again after
+ * it. */
 static inline void cpu_relax(void) { __asm__ volatile("pause" : : : "memory"); }
 
 #endif

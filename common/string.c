@@ -56,13 +56,15 @@ int memcmp(const void *a, const void *b, size_t n) {
     return 0;
 }
 
-/* Is one of the eight bytes of `word` zero? Subtracting 1 from each byte sets the top bit of those
- * that were zero. It also sets it in bytes of 0x81 and above; `~word` takes those away. A byte above
- * a zero one may be reported as well because of the borrow, which does not matter here. */
+/* Is one of the eight bytes of `word` zero? Subtracting 1 from each byte sets the top bit of
+ * those that were zero. It also sets it in bytes of 0x81 and above; `~word` takes those away. A
+ * byte above a zero one may be reported as well because of the borrow, which does not matter
+ * here. */
 static bool has_zero_byte(u64 word) { return ((word - ONE_IN_EACH_BYTE) & ~word & TOP_BITS) != 0; }
 
 /* Reads by words where it can: the shell and the store look at many long strings. A word that is
- * aligned never lies in two pages, so reading a whole one cannot fault behind the end of the text. */
+ * aligned never lies in two pages, so reading a whole one cannot fault behind the end of the
+ * text. */
 size_t strnlen(const char *s, size_t max) {
     size_t n = 0;
 

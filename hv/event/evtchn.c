@@ -1,3 +1,4 @@
+/* Event channels: evtchn.h tells what they are, and which lock guards what. */
 #include "event/evtchn.h"
 #include <takt/errno.h>
 #include "lib/spinlock.h"
@@ -6,32 +7,34 @@
 struct spinlock evtchn_lock;
 static struct list doms = { &doms, &doms };
 
-/* ---- bits of 1024; the words of the shared page are the guest's as well: atomic, and nothing follows from
- * what they say but an interrupt of its own ---- */
+/* ---- bits of ports ---- The guest writes the words of the shared page, too. So they are
+ * changed atomically, and what they say may lead to nothing but an interrupt for that guest. */
 
-static bool test(const u64 *words, u32 port) {
+static bool port_bit(const u64 *words, u32 port) {
     return __atomic_load_n(&words[port / 64], __ATOMIC_SEQ_CST) >> (port % 64) & 1;
 }
 
-/* The bit as it was: these two. */
-static bool set(u64 *words, u32 port) {
+/* These two return the bit as it was before. */
+static bool port_bit_set(u64 *words, u32 port) {
     return __atomic_fetch_or(&words[port / 64], BIT(port % 64), __ATOMIC_SEQ_CST) & BIT(port % 64);
 }
 
-static bool clear(u64 *words, u32 port) {
+static bool port_bit_clear(u64 *words, u32 port) {
     return __atomic_fetch_and(&words[port / 64], ~BIT(port % 64), __ATOMIC_SEQ_CST) & BIT(port % 64);
 }
 
-/* ---- ports, under the VM's lock ---- */
+/* ---- ports; the VM's lock is held ---- */
 
-/* Returns 0 if the port is in use, -EINVAL if there is no port of this number, -ENOENT if it is closed. */
+/* Returns 0 if the port is in use, -EINVAL if there is no port of this number, -ENOENT if it is
+ * closed. */
 static int port_used(struct evtchn_dom *d, u32 port) {
+    ASSERT_HELD(&d->lock);
     if (port == 0 || port >= TAKT_MAX_PORTS) return -EINVAL;
-    if (!test(d->used, port)) return -ENOENT;
+    if (!port_bit(d->used, port)) return -ENOENT;
     return 0;
 }
 
-/* The same with the VM's lock taken, and kept unless the port is not in use. */
+/* Takes the VM's lock and does the same. Keeps the lock only if the port is in use. */
 static int port_lock(struct evtchn_dom *d, u32 port) {
     int error;
 
@@ -41,20 +44,22 @@ static int port_lock(struct evtchn_dom *d, u32 port) {
     return error;
 }
 
-/* The locks of both ends of a pair, which may be one VM's. Nobody takes two without evtchn_lock, so
- * their order does not matter. */
-static void lock_both(struct evtchn_dom *a, struct evtchn_dom *b) {
+/* Takes the locks of both ends of a pair, which may be the same VM. Nobody takes two without
+ * evtchn_lock, so their order does not matter. */
+static void lock_ends(struct evtchn_dom *a, struct evtchn_dom *b) {
+    ASSERT_HELD(&evtchn_lock);
     spin_lock(&a->lock);
     if (b != a) spin_lock(&b->lock);
 }
 
-static void unlock_both(struct evtchn_dom *a, struct evtchn_dom *b) {
+static void unlock_ends(struct evtchn_dom *a, struct evtchn_dom *b) {
     if (b != a) spin_unlock(&b->lock);
     spin_unlock(&a->lock);
 }
 
-/* The lowest number that is free. */
+/* Returns the lowest port number that is free, -ENOMEM or -ENOSPC. */
 static int port_free(struct evtchn_dom *d) {
+    ASSERT_HELD(&d->lock);
     if (!d->port) d->port = heap_alloc(TAKT_MAX_PORTS * sizeof(*d->port));
     if (!d->port) return -ENOMEM;
     for (u32 w = 0; w < ARRAY_SIZE(d->used); w++) {
@@ -65,16 +70,17 @@ static int port_free(struct evtchn_dom *d) {
     return -ENOSPC;
 }
 
+/* Puts `p` at a free port. `port` may be an error of port_free(), which is returned. */
 static int port_take(struct evtchn_dom *d, int port, struct evtchn_port p) {
     if (port < 0) return port;
     d->port[port] = p;
-    set(d->used, (u32)port);
+    port_bit_set(d->used, (u32)port);
     return port;
 }
 
-/* With the locks of both. `fixed`: with a port of the hypervisor's, else with one that a guest has
- * made for d. */
-static int join(struct evtchn_dom *d, struct evtchn_dom *r, u32 remote_port, bool fixed) {
+/* Joins a new port of d with one of r. With `fixed` that is a port that the hypervisor has made,
+ * without it one that r's guest has made for d. The locks of both are held. */
+static int port_join(struct evtchn_dom *d, struct evtchn_dom *r, u32 remote_port, bool fixed) {
     int error = port_used(r, remote_port), port = port_free(d);
     struct evtchn_port *q;
 
@@ -88,11 +94,12 @@ static int join(struct evtchn_dom *d, struct evtchn_dom *r, u32 remote_port, boo
     return port_take(d, port, (struct evtchn_port){ r, .remote_vm = r->vm, .peer_port = (u16)remote_port });
 }
 
-/* Something is pending at `port` of d since `sent`, if that is new. Gives up the lock `held`, the
- * sender's or that of d; `users` keeps d from being destroyed while its VM is told. */
+/* Tells the VM of d that something is pending at `port`, since the time `sent`, if that is new.
+ * Gives up the lock `held`, which is the sender's or that of d; `users` keeps d from being
+ * destroyed while its VM is told. */
 static void raise_and_unlock(struct spinlock *held, struct evtchn_dom *d, u32 port, bool new, u64 sent,
                              bool other) {
-    bool masked = test(d->shared->mask, port);
+    bool masked = port_bit(d->shared->mask, port);
     u16 target = __atomic_load_n(&d->port[port].target, __ATOMIC_RELAXED);
 
     if (!new) {
@@ -119,7 +126,7 @@ void evtchn_init(struct evtchn_dom *d, u32 vm, u32 nr_vcpus, struct takt_shared 
     spin_unlock(&evtchn_lock);
 }
 
-static int make(struct evtchn_dom *d, struct evtchn_port p) {
+static int port_make(struct evtchn_dom *d, struct evtchn_port p) {
     int port;
 
     spin_lock(&d->lock);
@@ -129,10 +136,10 @@ static int make(struct evtchn_dom *d, struct evtchn_port p) {
 }
 
 int evtchn_alloc(struct evtchn_dom *d, u32 remote_vm) {
-    return make(d, (struct evtchn_port){ .remote_vm = remote_vm });
+    return port_make(d, (struct evtchn_port){ .remote_vm = remote_vm });
 }
 
-int evtchn_make(struct evtchn_dom *d) { return make(d, (struct evtchn_port){ .fixed = 1 }); }
+int evtchn_make(struct evtchn_dom *d) { return port_make(d, (struct evtchn_port){ .fixed = 1 }); }
 
 int evtchn_bind(struct evtchn_dom *d, u32 remote_vm, u32 remote_port) {
     int port = -ENOENT;
@@ -140,9 +147,9 @@ int evtchn_bind(struct evtchn_dom *d, u32 remote_vm, u32 remote_port) {
     spin_lock(&evtchn_lock);
     list_for_each(r, &doms, struct evtchn_dom, link) {
         if (r->vm != remote_vm) continue;
-        lock_both(d, r);
-        port = join(d, r, remote_port, false);
-        unlock_both(d, r);
+        lock_ends(d, r);
+        port = port_join(d, r, remote_port, false);
+        unlock_ends(d, r);
     }
     spin_unlock(&evtchn_lock);
     return port;
@@ -163,7 +170,7 @@ int evtchn_send(struct evtchn_dom *d, u32 port, u64 now) {
     }
     /* The pair is broken under both locks, so the peer and its port stay as long as ours is
      * held. */
-    new = !set(peer->shared->pending, p->peer_port);
+    new = !port_bit_set(peer->shared->pending, p->peer_port);
     raise_and_unlock(&d->lock, peer, p->peer_port, new, now, peer != d);
     return 0;
 }
@@ -171,7 +178,7 @@ int evtchn_send(struct evtchn_dom *d, u32 port, u64 now) {
 int evtchn_raise(struct evtchn_dom *d, u32 port, u64 now) {
     int error = port_lock(d, port);
 
-    if (!error) raise_and_unlock(&d->lock, d, port, !set(d->shared->pending, port), now, true);
+    if (!error) raise_and_unlock(&d->lock, d, port, !port_bit_set(d->shared->pending, port), now, true);
     return error;
 }
 
@@ -182,19 +189,22 @@ int evtchn_mask(struct evtchn_dom *d, u32 port, bool masked, u64 now) {
 
     if (error) return error;
     if (masked)
-        set(d->shared->mask, port);
+        port_bit_set(d->shared->mask, port);
     else
-        clear(d->shared->mask, port);
-    pending = test(d->shared->pending, port);
+        port_bit_clear(d->shared->mask, port);
+    pending = port_bit(d->shared->pending, port);
     sent = __atomic_load_n(&d->port[port].sent_ns, __ATOMIC_RELAXED);
-    raise_and_unlock(&d->lock, d, port, pending && !masked, sent ? sent : now, false);
+    if (!sent) sent = now;
+    raise_and_unlock(&d->lock, d, port, pending && !masked, sent, false);
     return 0;
 }
 
-/* With evtchn_lock and the lock of d. */
+/* Unbinds the other end of a port. evtchn_lock and the lock of d are held. */
 static void break_pair(struct evtchn_dom *d, struct evtchn_port *p) {
     struct evtchn_dom *peer = p->peer;
 
+    ASSERT_HELD(&evtchn_lock);
+    ASSERT_HELD(&d->lock);
     if (!peer) return;
     if (peer != d) spin_lock(&peer->lock);
     peer->port[p->peer_port].peer = NULL;
@@ -210,16 +220,17 @@ static int close_port(struct evtchn_dom *d, u32 port, bool guest) {
     if (!error && guest && d->port[port].fixed) error = -EPERM;
     if (!error) {
         break_pair(d, &d->port[port]);
-        clear(d->used, port);
-        clear(d->shared->pending, port);
-        clear(d->shared->mask, port);
+        port_bit_clear(d->used, port);
+        port_bit_clear(d->shared->pending, port);
+        port_bit_clear(d->shared->mask, port);
     }
     spin_unlock(&d->lock);
     spin_unlock(&evtchn_lock);
     return error;
 }
 
-/* A vCPU that polls a port which is gone would wait for ever: it is to look again, and is told. */
+/* Wakes the vCPUs that poll a port which is gone, so that they look again. They would wait for
+ * ever. */
 static void wake_pollers(struct evtchn_dom *d, u32 port) {
     __atomic_fetch_add(&d->users, 1, __ATOMIC_SEQ_CST);
     d->raise(d, EVTCHN_NO_VCPU, 0, port, false);
@@ -238,9 +249,10 @@ void evtchn_unmake(struct evtchn_dom *d, u32 port) {
 }
 
 int evtchn_vector(struct evtchn_dom *d, u32 port, u32 vcpu, u32 vector) {
-    bool valid = vcpu < d->nr_vcpus && (vector == 0 || (vector >= 32 && vector <= 255));
-    int error = valid ? port_lock(d, port) : -EINVAL;
+    int error;
 
+    if (vcpu >= d->nr_vcpus || vector > 255 || (vector && vector < 32)) return -EINVAL;
+    error = port_lock(d, port);
     if (error) return error;
     __atomic_store_n(&d->port[port].target, (u16)(vcpu << 8 | vector), __ATOMIC_RELAXED);
     spin_unlock(&d->lock);
@@ -251,17 +263,18 @@ int evtchn_connect(struct evtchn_dom *d, struct evtchn_dom *r, u32 remote_port) 
     int port;
 
     spin_lock(&evtchn_lock);
-    lock_both(d, r);
+    lock_ends(d, r);
     if (r->port[remote_port].peer == d)
         port = r->port[remote_port].peer_port;
     else
-        port = join(d, r, remote_port, true);
-    unlock_both(d, r);
+        port = port_join(d, r, remote_port, true);
+    unlock_ends(d, r);
     spin_unlock(&evtchn_lock);
     return port;
 }
 
-static u32 first_pending(struct evtchn_dom *d, u32 vcpu, u32 from) {
+static u32 first_pending_locked(struct evtchn_dom *d, u32 vcpu, u32 from) {
+    ASSERT_HELD(&d->lock);
     for (u32 w = from / 64; w < ARRAY_SIZE(d->used); w++) {
         u64 bits = __atomic_load_n(&d->shared->pending[w], __ATOMIC_SEQ_CST) & d->used[w] &
                    ~__atomic_load_n(&d->shared->mask[w], __ATOMIC_RELAXED);
@@ -279,7 +292,7 @@ u32 evtchn_first_pending(struct evtchn_dom *d, u32 vcpu, u32 from) {
     u32 port;
 
     spin_lock(&d->lock);
-    port = first_pending(d, vcpu, from);
+    port = first_pending_locked(d, vcpu, from);
     spin_unlock(&d->lock);
     return port;
 }
@@ -290,7 +303,7 @@ int evtchn_pending(struct evtchn_dom *d, u32 vcpu, u32 port) {
     if (port == TAKT_PORT_ANY) return evtchn_first_pending(d, vcpu, 0) != 0;
     r = port_lock(d, port);
     if (r) return r;
-    r = test(d->shared->pending, port) && !test(d->shared->mask, port);
+    r = port_bit(d->shared->pending, port) && !port_bit(d->shared->mask, port);
     spin_unlock(&d->lock);
     return r;
 }

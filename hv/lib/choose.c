@@ -1,6 +1,7 @@
 #include "lib/choose.h"
 
-/* The upper bits of a linear congruential generator (Knuth's MMIX). */
+/* Chooses by the upper bits of a linear congruential generator (Knuth's MMIX): the lower ones
+ * repeat soon. */
 static u32 random_one(const struct cpumask *left, u64 *seed) {
     u32 cpu = cpumask_next(left, 0);
 
@@ -9,14 +10,17 @@ static u32 random_one(const struct cpumask *left, u64 *seed) {
     return cpu;
 }
 
+/* How many of `m` share that cache. */
 static u32 sharing(u32 cache, const struct cpumask *m, u32 (*cache_of)(u32 cpu)) {
     u32 n = 0;
 
-    cpumask_for_each(cpu, m) n += cache_of(cpu) == cache;
+    cpumask_for_each(cpu, m) {
+        if (cache_of(cpu) == cache) n++;
+    }
     return n;
 }
 
-/* Of the cache with most that are left for each that is chosen. */
+/* Picks from the cache with the highest ratio of CPUs left to CPUs already chosen. */
 static u32 next_by_cache(const struct cpumask *left, const struct cpumask *chosen, u32 (*cache_of)(u32 cpu)) {
     u32 best = TAKT_MAX_CPUS, most = 0;
 
@@ -35,9 +39,12 @@ struct cpumask cpus_choose(const struct cpu_choice *c, const struct cpumask *fro
     struct cpumask left = *from, chosen = { 0 };
 
     for (u32 n = 0; n < c->nr && !cpumask_empty(&left); n++) {
-        u32 cpu =
-            c->how == CHOOSE_RANDOM ? random_one(&left, &seed) : next_by_cache(&left, &chosen, cache_of);
+        u32 cpu;
 
+        if (c->how == CHOOSE_RANDOM)
+            cpu = random_one(&left, &seed);
+        else
+            cpu = next_by_cache(&left, &chosen, cache_of);
         cpumask_set(&chosen, cpu);
         cpumask_clear(&left, cpu);
     }

@@ -1,11 +1,13 @@
-/* Which pCPUs to take, when somebody wants so many and says how they are to be chosen. */
+/* Chooses pCPUs, when somebody wants a number of them and says how they are to be chosen. */
 #ifndef HV_LIB_CHOOSE_H
 #define HV_LIB_CHOOSE_H
 
 #include "lib/parse.h"
 
-/* As many of `from` as `c` says, or all if there are fewer. CHOOSE_RANDOM: by `seed`, always the same ones.
- * CHOOSE_CACHE: each cache gives in proportion to the pCPUs of `from` that share it, the last of them. */
+/* Returns as many pCPUs of `from` as `c` says, or all if there are fewer.
+ *   CHOOSE_RANDOM  at random, but the same ones for the same `seed`
+ *   CHOOSE_CACHE   from each last-level cache in proportion to how many of `from` share it,
+ *                  highest-numbered first. cache_of() returns the number of a pCPU's cache. */
 struct cpumask cpus_choose(const struct cpu_choice *c, const struct cpumask *from, u64 seed,
                            u32 (*cache_of)(u32 cpu));
 

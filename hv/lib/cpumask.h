@@ -26,7 +26,7 @@ static inline struct cpumask cpumask_and(const struct cpumask *a, const struct c
     return (struct cpumask){ a->bits & b->bits };
 }
 
-/* Those of `a` that are not in `b`. */
+/* The members of `a` that are not in `b`. */
 static inline struct cpumask cpumask_minus(const struct cpumask *a, const struct cpumask *b) {
     return (struct cpumask){ a->bits & ~b->bits };
 }
@@ -37,18 +37,23 @@ static inline unsigned cpumask_weight(const struct cpumask *m) {
     return (unsigned)__builtin_popcountll(m->bits);
 }
 
-/* The first member at or after `cpu`, TAKT_MAX_CPUS if there is none. */
+/* Returns the first member at or after `cpu`, or TAKT_MAX_CPUS if there is none. */
 static inline unsigned cpumask_next(const struct cpumask *m, unsigned cpu) {
-    u64 rest = cpu < TAKT_MAX_CPUS ? m->bits >> cpu : 0;
+    u64 rest;
 
-    return rest ? cpu + (unsigned)__builtin_ctzll(rest) : TAKT_MAX_CPUS;
+    if (cpu >= TAKT_MAX_CPUS) return TAKT_MAX_CPUS; /* a shift by 64 bits would shift by none */
+    rest = m->bits >> cpu;
+    if (!rest) return TAKT_MAX_CPUS;
+    return cpu + (unsigned)__builtin_ctzll(rest);
 }
 
-/* The first member at or after `cpu`, wrapping round; TAKT_MAX_CPUS if the set is empty. */
+/* Returns the first member at or after `cpu`, or before it if there is none; TAKT_MAX_CPUS if
+ * the set is empty. */
 static inline unsigned cpumask_cycle(const struct cpumask *m, unsigned cpu) {
     unsigned n = cpumask_next(m, cpu);
 
-    return n < TAKT_MAX_CPUS ? n : cpumask_next(m, 0);
+    if (n < TAKT_MAX_CPUS) return n;
+    return cpumask_next(m, 0);
 }
 
 #define cpumask_for_each(cpu, m)                                                                             \

@@ -1,4 +1,4 @@
-/* Circular doubly linked list, embedded in what it links. */
+/* A circular doubly linked list. The links are members of the structures that are in the list. */
 #ifndef HV_LIB_LIST_H
 #define HV_LIB_LIST_H
 
@@ -38,7 +38,7 @@ static inline void list_add_tail(struct list *head, struct list *l) {
     list_insert_between(l, head->prev, head);
 }
 
-/* Moves all of `from` behind all of `to`. */
+/* Moves all entries of `from` to the end of `to`. */
 static inline void list_join(struct list *to, struct list *from) {
     if (list_empty(from)) return;
     from->next->prev = to->prev;
@@ -48,7 +48,7 @@ static inline void list_join(struct list *to, struct list *from) {
     list_init(from);
 }
 
-/* Removes `l` and leaves it empty, so that removing twice is harmless. */
+/* Removes `l` from its list and makes it an empty list, so that removing it twice does no harm. */
 static inline void list_del(struct list *l) {
     l->prev->next = l->next;
     l->next->prev = l->prev;

@@ -2,12 +2,13 @@
 #include "lib/string.h"
 
 #define MAX_LENGTH 31 /* longer words are not compared */
-#define FAR        3  /* so many slips are too many */
+#define FAR        3  /* with so many slips a name is not meant */
 
-/* The number of slips between two words: the optimal string alignment distance, a table of which three rows
- * are kept. Row i holds the distances from the first i letters of `a` to every beginning of `b`. */
+/* Returns the number of slips between two words: the optimal string alignment distance. Row i of
+ * its table holds the distances from the first i letters of `a` to every beginning of `b`. Only
+ * three rows are kept. */
 static u32 distance(const char *a, const char *b) {
-    u32 rows[3][MAX_LENGTH + 1], *before = rows[0], *last = rows[1], *row = rows[2], *free;
+    u32 rows[3][MAX_LENGTH + 1], *before = rows[0], *last = rows[1], *row = rows[2], *oldest;
     size_t n = strlen(a), m = strlen(b);
 
     if (n > MAX_LENGTH || m > MAX_LENGTH) return FAR;
@@ -20,10 +21,10 @@ static u32 distance(const char *a, const char *b) {
             if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
                 row[j] = MIN(row[j], before[j - 2] + 1);
         }
-        free = before;
+        oldest = before;
         before = last;
         last = row;
-        row = free;
+        row = oldest;
     }
     return last[m];
 }
@@ -33,7 +34,7 @@ void nearest_offer(struct nearest *n, const char *name) {
     u32 d = distance(n->wanted, name);
 
     if (length >= 3 && strncmp(n->wanted, name, length) == 0) d = MIN(d, 1u);
-    /* Of a short word most letters would have to be right, or anything is like anything. */
+    /* Most letters have to be right: otherwise any short word would be like any other. */
     if (d >= FAR || d * 2 >= length || (n->best && n->distance <= d)) return;
     n->best = name;
     n->distance = d;

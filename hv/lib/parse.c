@@ -1,4 +1,5 @@
-/* Text to values. Nothing here allocates, and nothing reads beyond the terminator. */
+/* Turns text into values. Nothing here allocates memory, and nothing reads beyond the
+ * terminator. */
 #include <takt/errno.h>
 #include "lib/parse.h"
 #include "lib/printf.h"
@@ -9,14 +10,14 @@ struct unit {
     u64 factor;
 };
 
-/* What every function ends with: all of the text has to be used up. */
-static int done(int error, const char *at, const char **bad) {
+/* Ends every function: reports an error, also that text is left at `at`. */
+static int parse_end(int error, const char *at, const char **bad) {
     if (!error && *at) error = -EINVAL;
     if (error && bad) *bad = at;
     return error;
 }
 
-/* Reads digits from *s on and moves it behind them. */
+/* Reads decimal digits and moves *s behind them. */
 static int take_number(const char **s, u64 *value) {
     u64 v = 0;
 
@@ -32,11 +33,11 @@ static int take_number(const char **s, u64 *value) {
 int parse_u64(const char *s, u64 *value, const char **bad) {
     int error = take_number(&s, value);
 
-    return done(error, s, bad);
+    return parse_end(error, s, bad);
 }
 
-/* "12.5" and a unit: the value in the smallest unit, rounded down. At most nine digits behind the
- * point. */
+/* Reads a number such as "12.5" and a unit. The value is in the smallest unit, rounded down.
+ * There may be nine digits behind the point. */
 static int parse_scaled(const char *s, const struct unit *unit, u64 *value, const char **bad) {
     u64 whole, part = 0, scale = 1, v;
     int error = take_number(&s, &whole);
@@ -48,12 +49,12 @@ static int parse_scaled(const char *s, const struct unit *unit, u64 *value, cons
         for (; digits < s && scale <= NS_PER_S; digits++) scale *= 10;
         if (scale > NS_PER_S) error = -ERANGE;
     }
-    if (error) return done(error, s, bad);
+    if (error) return parse_end(error, s, bad);
     while (unit->name && strcmp(s, unit->name) != 0) unit++;
-    if (!unit->name) return done(-EINVAL, s, bad);
+    if (!unit->name) return parse_end(-EINVAL, s, bad);
     v = (u64)((unsigned __int128)part * unit->factor / scale);
     if (__builtin_mul_overflow(whole, unit->factor, &whole) || __builtin_add_overflow(whole, v, value))
-        return done(-ERANGE, s, bad);
+        return parse_end(-ERANGE, s, bad);
     return 0;
 }
 
@@ -77,44 +78,64 @@ int parse_permille(const char *s, u64 *permille, const char **bad) {
     static const struct unit units[] = { { "%", 10 }, { NULL, 0 } };
     int error = parse_scaled(s, units, permille, bad);
 
-    return !error && *permille > 1000 ? done(-ERANGE, s, bad) : error;
-}
-
-/* One item of a CPU list: "5", "0-3" or "all", or one of these with '^' before it. */
-static int take_cpus(const char **s, struct cpumask *m) {
-    const char *start = *s;
-    bool exclude = *start == '^';
-    u64 first = 0, last = TAKT_MAX_CPUS - 1;
-    int error = 0;
-
-    *s += exclude;
-    if (strncmp(*s, "all", 3) == 0) {
-        *s += 3;
-    } else {
-        error = take_number(s, &first);
-        last = first;
-        if (!error && **s == '-') {
-            (*s)++;
-            error = take_number(s, &last);
-        }
-    }
-    if (!error && (first > last || last >= TAKT_MAX_CPUS)) {
-        *s = start;
-        error = first > last ? -EINVAL : -ERANGE;
-    }
-    for (unsigned cpu = (unsigned)first; !error && cpu <= last; cpu++)
-        (exclude ? cpumask_clear : cpumask_set)(m, cpu);
+    if (!error && *permille > 1000) return parse_end(-ERANGE, s, bad);
     return error;
 }
 
-static int hex_digit(char c) {
-    return c >= '0' && c <= '9'   ? c - '0'
-           : c >= 'a' && c <= 'f' ? c - 'a' + 10
-           : c >= 'A' && c <= 'F' ? c - 'A' + 10
-                                  : -1;
+/* Reads the CPUs of one item: "5", "0-3" or "all". */
+static int take_range(const char **s, u64 *first, u64 *last) {
+    int error;
+
+    *first = 0;
+    *last = TAKT_MAX_CPUS - 1;
+    if (strncmp(*s, "all", 3) == 0) {
+        *s += 3;
+        return 0;
+    }
+    error = take_number(s, first);
+    *last = *first;
+    if (!error && **s == '-') {
+        (*s)++;
+        error = take_number(s, last);
+    }
+    return error;
 }
 
-/* Reads `digits` of them and the character behind (0: none) from *s on and moves it behind them. */
+/* Reads one item of a CPU list, and adds its CPUs to *m, or with a '^' before it takes them
+ * away. */
+static int take_cpus(const char **s, struct cpumask *m) {
+    const char *start = *s;
+    bool exclude = *start == '^';
+    u64 first, last;
+    int error;
+
+    if (exclude) (*s)++;
+    error = take_range(s, &first, &last);
+    if (error) return error;
+    if (first > last || last >= TAKT_MAX_CPUS) {
+        *s = start;
+        if (first > last) return -EINVAL;
+        return -ERANGE;
+    }
+    for (unsigned cpu = (unsigned)first; cpu <= last; cpu++) {
+        if (exclude)
+            cpumask_clear(m, cpu);
+        else
+            cpumask_set(m, cpu);
+    }
+    return 0;
+}
+
+/* Returns the value of a hexadecimal digit, or -1 if it is none. */
+static int hex_digit(char c) {
+    if (c >= '0' && c <= '9') return c - '0';
+    if (c >= 'a' && c <= 'f') return c - 'a' + 10;
+    if (c >= 'A' && c <= 'F') return c - 'A' + 10;
+    return -1;
+}
+
+/* Reads so many hexadecimal digits and the character that has to follow them (0: the end of the
+ * text), and moves *s behind both. */
 static int take_hex(const char **s, unsigned digits, char behind, u64 *value) {
     for (*value = 0; digits; digits--, ++*s) {
         int digit = hex_digit(**s);
@@ -123,20 +144,21 @@ static int take_hex(const char **s, unsigned digits, char behind, u64 *value) {
         *value = *value << 4 | (u64)digit;
     }
     if (**s != behind) return -EINVAL;
-    *s += behind != 0;
+    if (behind) (*s)++;
     return 0;
 }
 
 int parse_pci(const char *s, u64 *bdf, const char **bad) {
     u64 segment = 0, bus = 0, device = 0, function = 0;
-    int error = strlen(s) > 7 ? take_hex(&s, 4, ':', &segment) : 0;
+    int error = 0;
 
+    if (strlen(s) > strlen("00:03.0")) error = take_hex(&s, 4, ':', &segment);
     if (!error) error = take_hex(&s, 2, ':', &bus);
     if (!error) error = take_hex(&s, 2, '.', &device);
     if (!error) error = take_hex(&s, 1, 0, &function);
     if (!error && (device > 31 || function > 7)) error = -ERANGE;
     if (!error) *bdf = segment << 16 | bus << 8 | device << 3 | function;
-    return done(error, s, bad);
+    return parse_end(error, s, bad);
 }
 
 int parse_cpus(const char *s, struct cpumask *m, const char **bad) {
@@ -144,47 +166,65 @@ int parse_cpus(const char *s, struct cpumask *m, const char **bad) {
     int error;
 
     cpumask_zero(&set);
-    if (*s == '^') cpumask_fill(&set); /* nothing to take away from: all but these, as xl reads it */
-    do error = take_cpus(&s, &set);
-    while (!error && *s == ',' && s++);
-    error = done(error, s, bad);
+    /* A list that begins with '^' takes CPUs away from all of them, as Xen's xl reads it. */
+    if (*s == '^') cpumask_fill(&set);
+    error = take_cpus(&s, &set);
+    while (!error && *s == ',') {
+        s++;
+        error = take_cpus(&s, &set);
+    }
+    error = parse_end(error, s, bad);
     if (!error) *m = set;
     return error;
 }
 
+/* If *s begins with `word`, moves *s behind it and returns true. */
+static bool take_word(const char **s, const char *word) {
+    size_t n = strlen(word);
+
+    if (strncmp(*s, word, n)) return false;
+    *s += n;
+    return true;
+}
+
 int parse_choice(const char *s, struct cpu_choice *c) {
-    bool random = strncmp(s, "random:", 7) == 0;
     u64 nr;
 
     *c = (struct cpu_choice){ CHOOSE_NONE, 0 };
-    if (!random && strncmp(s, "cache:", 6) != 0) return -EINVAL;
-    if (parse_u64(s + 6 + random, &nr, NULL) || nr < 1 || nr > TAKT_MAX_CPUS) return -ERANGE;
-    *c = (struct cpu_choice){ random ? CHOOSE_RANDOM : CHOOSE_CACHE, (u32)nr };
+    if (take_word(&s, "random:"))
+        c->how = CHOOSE_RANDOM;
+    else if (take_word(&s, "cache:"))
+        c->how = CHOOSE_CACHE;
+    else
+        return -EINVAL;
+    if (parse_u64(s, &nr, NULL) || nr < 1 || nr > TAKT_MAX_CPUS) {
+        c->how = CHOOSE_NONE;
+        return -ERANGE;
+    }
+    c->nr = (u32)nr;
     return 0;
 }
 
-/* Reads "0x2f8" from *s on and moves it behind that. */
+/* Reads a number such as "0x2f8" and moves *s behind it. */
 static int take_address(const char **s, u64 *value) {
-    int digit, digits = 0;
+    bool empty = true;
 
     *value = 0;
-    if (strncmp(*s, "0x", 2) != 0) return -EINVAL;
-    for (*s += 2; (digit = hex_digit(**s)) >= 0; ++*s, digits++) {
+    if (!take_word(s, "0x")) return -EINVAL;
+    for (;;) {
+        int digit = hex_digit(**s);
+
+        if (digit < 0) break;
         if (*value >> 60) return -ERANGE;
         *value = *value << 4 | (u64)digit;
+        (*s)++;
+        empty = false;
     }
-    return digits ? 0 : -EINVAL;
+    if (empty) return -EINVAL;
+    return 0;
 }
 
-/* Does *s begin with `word`? Then moves it behind that. */
-static bool take_word(const char **s, const char *word) {
-    bool yes = strncmp(*s, word, strlen(word)) == 0;
-
-    if (yes) *s += strlen(word);
-    return yes;
-}
-
-/* A PCI device up to the end or a comma. */
+/* Reads a PCI device, up to the end or a comma. */
 static int take_pci(const char **s, u64 *bdf) {
     char text[16] = "";
     size_t n = 0;
@@ -197,14 +237,15 @@ static int take_pci(const char **s, u64 *bdf) {
     return 0;
 }
 
-/* The place, up to the rate. */
+/* Reads where a console is, up to the comma before the rate. */
 static int take_place(const char **s, struct console_spec *c) {
     int error;
 
     if (take_word(s, "com")) {
         if (**s < '1' || **s > '4') return -EINVAL;
         c->where = AT_COM;
-        c->com = (u32)(*(*s)++ - '0');
+        c->com = (u32)(**s - '0');
+        (*s)++;
         return 0;
     }
     if (take_word(s, "pci:")) {
@@ -222,8 +263,13 @@ static int take_place(const char **s, struct console_spec *c) {
     }
     c->where = AT_PORT;
     error = take_address(s, &c->addr);
-    return !error && (c->addr < 0x100 || c->addr > 0xfff8) ? -ERANGE : error; /* below are the board's own */
+    if (error) return error;
+    /* The ports below belong to devices on the board. A UART takes eight ports. */
+    if (c->addr < 0x100 || c->addr > 0x10000 - 8) return -ERANGE;
+    return 0;
 }
+
+#define UART_CLOCK 115200 /* the rates of a 16550 are this number divided by a whole one */
 
 int parse_console(const char *s, struct console_spec *c, const char **bad) {
     u64 baud;
@@ -234,26 +280,33 @@ int parse_console(const char *s, struct console_spec *c, const char **bad) {
     c->where = AT_FIRMWARES;
     if (strcmp(s, "auto") == 0) return 0;
     error = take_place(&s, c);
-    baud = c->where == AT_COM || c->where == AT_PORT ? 115200 : 0;
-    if (!error && *s == ',' && s++) {
+    baud = 0;
+    if (c->where == AT_COM || c->where == AT_PORT) baud = UART_CLOCK;
+    if (!error && *s == ',') {
+        s++;
         error = take_number(&s, &baud);
-        if (!error && (baud == 0 || 115200 % baud))
-            error = -ERANGE; /* what the divisor of a 16550 can make */
+        if (!error && (baud == 0 || UART_CLOCK % baud)) error = -ERANGE;
     }
     take_word(&s, ",8n1");
     c->baud = (u32)baud;
-    return done(error, s, bad);
+    return parse_end(error, s, bad);
 }
 
 void format_cpus(const struct cpumask *m, char buf[CPUS_TEXT]) {
+    const char *separator = "";
     size_t at = 0;
 
-    hv_snprintf(buf, CPUS_TEXT, cpumask_empty(m) ? "none" : "all");
-    if (cpumask_weight(m) == TAKT_MAX_CPUS) return;
+    hv_snprintf(buf, CPUS_TEXT, "none");
+    if (cpumask_weight(m) == TAKT_MAX_CPUS) {
+        hv_snprintf(buf, CPUS_TEXT, "all");
+        return;
+    }
     for (unsigned cpu = cpumask_next(m, 0), last; cpu < TAKT_MAX_CPUS; cpu = cpumask_next(m, last + 1)) {
-        for (last = cpu; cpumask_test(m, last + 1);) last++;
-        at += (size_t)hv_snprintf(buf + at, CPUS_TEXT - at, cpu == last ? "%s%u" : "%s%u-%u", at ? "," : "",
-                                  cpu, last);
+        last = cpu;
+        while (cpumask_test(m, last + 1)) last++;
+        at += (size_t)hv_snprintf(buf + at, CPUS_TEXT - at, "%s%u", separator, cpu);
+        if (last > cpu) at += (size_t)hv_snprintf(buf + at, CPUS_TEXT - at, "-%u", last);
+        separator = ",";
     }
 }
 

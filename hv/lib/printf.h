@@ -4,18 +4,21 @@
 
 #include "common/format.h"
 
-/* snprintf() and vsnprintf() of the image: common/format.h lists the conversions. They have names of
- * their own so that the host build can compare them with libc's. */
+/* snprintf() and vsnprintf() of the image: common/format.h lists the conversions. They have
+ * names of their own so that the host build can compare them with libc's. */
 int hv_vsnprintf(char *buf, size_t size, const char *fmt, va_list ap) PRINTF(3, 0);
 int hv_snprintf(char *buf, size_t size, const char *fmt, ...) PRINTF(3, 4);
 
-/* The ending of a noun that is counted: "" for one thing, else "s", as in "%u VM%s", n, plural(n). */
-static inline const char *plural(u64 n) { return n == 1 ? "" : "s"; }
+/* Returns the ending of a noun of which there are n, as in "%u VM%s", n, plural(n). */
+static inline const char *plural(u64 n) {
+    if (n == 1) return "";
+    return "s";
+}
 
 enum log_level { LOG_ERR, LOG_WARN, LOG_INFO, LOG_DEBUG };
 
-/* One line to the log: time stamped, kept for `dmesg`, sent to the console if `level` is at most the
- * console's. May be called from anywhere in root mode; never waits after boot. */
+/* One line to the log: time stamped, kept for `dmesg`, sent to the console if `level` is at most
+ * the console's. May be called from anywhere in root mode; never waits after boot. */
 void log_at(enum log_level level, const char *fmt, ...) PRINTF(2, 3);
 
 #define log_err(...)  log_at(LOG_ERR, __VA_ARGS__)

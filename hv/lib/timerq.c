@@ -1,24 +1,30 @@
-/* Skew heap (Sleator, Tarjan 1986): a heap-ordered binary tree without any balance kept; that each merge
- * swaps the children of every node that it passes makes it short on average, in O(log n) amortised. */
+/* A skew heap (Sleator, Tarjan 1986): a heap-ordered binary tree that keeps no balance. Each
+ * merge swaps the children of every node that it passes. That alone makes an operation cost
+ * O(log n) on average. */
 #include "lib/timerq.h"
 
-static bool before(const struct timer *a, const struct timer *b) {
+/* Is `a` due before `b`? Of two with the same deadline the one that came first is. */
+static bool is_before(const struct timer *a, const struct timer *b) {
     return a->when < b->when || (a->when == b->when && a->seq < b->seq);
 }
 
-/* Puts the two heaps, of which each may be empty, as one where *at points from. */
-static void merge(struct timer **at, struct timer *parent, struct timer *a, struct timer *b) {
+/* Makes one heap of two, either of which may be empty, and stores it in *at, a link of `parent`. */
+static void heap_merge(struct timer **at, struct timer *parent, struct timer *a, struct timer *b) {
     while (a && b) {
-        struct timer *first = before(b, a) ? b : a;
+        struct timer *first = a;
 
-        b = first == a ? b : a;
+        if (is_before(b, a)) {
+            first = b;
+            b = a;
+        }
         a = first->right;
         first->right = first->left;
         first->parent = parent;
         *at = parent = first;
         at = &first->left;
     }
-    *at = a ? a : b;
+    *at = b;
+    if (a) *at = a;
     if (*at) (*at)->parent = parent;
 }
 
@@ -27,14 +33,18 @@ void timerq_insert(struct timerq *q, struct timer *t, u64 when) {
     t->seq = q->seq++;
     t->left = t->right = NULL;
     t->queued = true;
-    merge(&q->root, NULL, q->root, t);
+    heap_merge(&q->root, NULL, q->root, t);
 }
 
 void timerq_remove(struct timerq *q, struct timer *t) {
-    struct timer *up = t->parent;
+    struct timer *up = t->parent, **at = &q->root;
 
     if (!t->queued) return;
-    merge(!up ? &q->root : up->left == t ? &up->left : &up->right, up, t->left, t->right);
+    if (up) {
+        at = &up->right;
+        if (up->left == t) at = &up->left;
+    }
+    heap_merge(at, up, t->left, t->right);
     t->queued = false;
 }
 

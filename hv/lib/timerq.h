@@ -1,5 +1,5 @@
-/* A priority queue of timers: a skew heap, embedded in what is timed. Pure data structure: who owns a
- * queue locks it and programs the hardware (hv/platform/timer.h) or the event loop (tests/sim). */
+/* A priority queue of timers. It is a pure data structure: its owner locks it and programs the
+ * hardware (hv/platform/timer.h), or runs an event loop (tests/sim). */
 #ifndef HV_LIB_TIMERQ_H
 #define HV_LIB_TIMERQ_H
 
@@ -7,11 +7,11 @@
 
 struct timer {
     u64 when;                                /* ns of the machine's clock */
-    void (*fn)(struct timer *t, u64 now_ns); /* called once, with the timer no longer queued */
+    void (*fn)(struct timer *t, u64 now_ns); /* called once; the timer is no longer queued then */
     struct timer *left, *right, *parent;     /* in the heap */
     u64 seq;                                 /* order of arrival, for equal deadlines */
     bool queued;
-    u16 cpu; /* whose queue it is in; set by the owner of the queues */
+    u16 cpu; /* the pCPU whose queue it is in; set by the owner of the queues */
 };
 
 struct timerq {
@@ -23,14 +23,19 @@ static inline void timer_init(struct timer *t, void (*fn)(struct timer *, u64)) 
     *t = (struct timer){ .fn = fn };
 }
 
-void timerq_insert(struct timerq *q, struct timer *t, u64 when); /* t must not be queued */
-void timerq_remove(struct timerq *q, struct timer *t);           /* harmless if not queued */
+/* Queues a timer, which must not be queued. */
+void timerq_insert(struct timerq *q, struct timer *t, u64 when);
+/* Does nothing if the timer is not queued. */
+void timerq_remove(struct timerq *q, struct timer *t);
 
-/* The earliest deadline, ~0 if none. */
-static inline u64 timerq_next(const struct timerq *q) { return q->root ? q->root->when : ~0ull; }
+/* Returns the earliest deadline, ~0 if there is none. */
+static inline u64 timerq_next(const struct timerq *q) {
+    if (!q->root) return ~0ull;
+    return q->root->when;
+}
 
-/* Takes off and returns the earliest timer that is due at `now`, or NULL. Equal deadlines leave in the order
- * in which they came. */
+/* Takes the earliest timer that is due at `now` off the queue and returns it, or NULL. Timers
+ * with the same deadline leave in the order in which they came. */
 struct timer *timerq_pop(struct timerq *q, u64 now);
 
 #endif

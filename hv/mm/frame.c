@@ -1,6 +1,6 @@
-/* A buddy allocator, with free lists for each node of the machine. Each range carries, in its own first
- * frames, one byte for every frame: 0, or one more than the order of the free block that begins there. Blocks
- * never reach across ranges, nor across nodes.
+/* A buddy allocator, with free lists for each node of the machine. Each range of memory begins
+ * with one byte for each of its frames: 0, or one more than the order of the free block that
+ * begins there. A block never reaches from one range or node into another.
  *
  * Lock: frame_lock, a leaf. */
 #include "mm/frame.h"
@@ -14,7 +14,7 @@
 #define ORDERS     (FRAME_ORDER_MAX + 1)
 
 struct range {
-    u64 first, end; /* frame numbers, the bytes' own frames included */
+    u64 first, end; /* frame numbers, with the frames of the bytes themselves */
     u8 *free;
 };
 
@@ -25,7 +25,7 @@ static u32 nr_ranges;
 static struct list free_list[FRAME_MAX_NODES][ORDERS]; /* initialised with the first range */
 static u64 nr_free, nr_total, node_free[FRAME_MAX_NODES];
 
-static struct frame_node node[FRAME_MAX_NODE_RANGES]; /* what none of them has belongs to node 0 */
+static struct frame_node node[FRAME_MAX_NODE_RANGES]; /* all other memory belongs to node 0 */
 static u32 nr_node_ranges;
 
 static struct range *range_of(u64 frame) {
@@ -45,6 +45,7 @@ static u32 node_of(u64 frame) {
 static struct list *block_at(u64 frame) { return hpa_to_va(frame << PAGE_SHIFT); }
 
 static void block_put(struct range *r, u64 frame, unsigned order) {
+    ASSERT_HELD(&frame_lock);
     r->free[frame - r->first] = (u8)(order + 1);
     list_add_head(&free_list[node_of(frame)][order], block_at(frame));
     nr_free += 1ull << order;
@@ -52,6 +53,7 @@ static void block_put(struct range *r, u64 frame, unsigned order) {
 }
 
 static void block_take(struct range *r, u64 frame, unsigned order) {
+    ASSERT_HELD(&frame_lock);
     r->free[frame - r->first] = 0;
     list_del(block_at(frame));
     nr_free -= 1ull << order;
@@ -62,14 +64,14 @@ static bool is_free(const struct range *r, u64 frame, unsigned order) {
     return frame >= r->first && frame < r->end && r->free[frame - r->first] == order + 1;
 }
 
-/* Is the block's buddy free, and may both be one block? */
+/* Is the block's buddy free, and may the two become one block? */
 static bool joins(const struct range *r, u64 frame, unsigned order) {
     u64 buddy = frame ^ (1ull << order);
 
     return order < FRAME_ORDER_MAX && is_free(r, buddy, order) && node_of(buddy) == node_of(frame);
 }
 
-/* Joins the block with its buddy as often as that is free too. */
+/* Joins the block with its buddy, and the result with its own, as long as the buddy is free. */
 void frame_free(hpa_t pa, unsigned order) {
     u64 frame = pa >> PAGE_SHIFT;
     struct range *r;
@@ -106,13 +108,15 @@ void frame_add(hpa_t start, hpa_t end) {
     nr_ranges++;
     nr_total += last - first - own;
     for (u64 f = first + own, o; f < last; f += 1ull << o) {
-        for (o = MIN((u64)__builtin_ctzll(f), FRAME_ORDER_MAX); f + (1ull << o) > last;) o--;
+        o = MIN((u64)__builtin_ctzll(f), FRAME_ORDER_MAX); /* a block is aligned to its size */
+        while (f + (1ull << o) > last) o--;
         frame_free(f << PAGE_SHIFT, (unsigned)o);
     }
 }
 
-/* The smallest block of at least order *order, of this node, whose first part ends at `limit` or before;
- * *order becomes its order. 0: there is none. */
+/* Returns the first frame of the smallest free block of this node that has at least order *order
+ * and whose first `frames` frames end at `limit` or before; *order becomes its order. 0: there
+ * is none. */
 static u64 find_free(u32 of_node, unsigned *order, u64 frames, u64 limit) {
     for (; *order < ORDERS && nr_free; ++*order) {
         struct list *head = &free_list[of_node][*order];
@@ -146,10 +150,15 @@ hpa_t frame_alloc_near(unsigned order, hpa_t limit, u32 wanted) {
     if (frame) {
         r = range_of(frame);
         block_take(r, frame, o);
-        while (o-- > order) block_put(r, frame + (1ull << o), o); /* the lower half stays ours */
+        /* As long as the block is too large, its upper half goes back. */
+        while (o > order) {
+            o--;
+            block_put(r, frame + (1ull << o), o);
+        }
     }
     spin_unlock(&frame_lock);
-    return frame ? frame << PAGE_SHIFT : HPA_NONE;
+    if (!frame) return HPA_NONE;
+    return frame << PAGE_SHIFT;
 }
 
 hpa_t frame_alloc_below(unsigned order, hpa_t limit) { return frame_alloc_near(order, limit, 0); }
@@ -176,7 +185,7 @@ static bool in_one_node(u64 frame, unsigned order) {
     return true;
 }
 
-/* Halves the block until each part lies in one node. */
+/* Frees a block in parts, each of which lies in one node. */
 static void put_by_node(struct range *r, u64 frame, unsigned order) {
     if (order == 0 || in_one_node(frame, order)) {
         block_put(r, frame, order);
@@ -215,7 +224,10 @@ void frame_set_nodes(const struct frame_node *ranges, u32 nr) {
     spin_unlock(&frame_lock);
 }
 
-u64 frame_node_free(u32 of_node) { return of_node < FRAME_MAX_NODES ? node_free[of_node] : 0; }
+u64 frame_node_free(u32 of_node) {
+    if (of_node >= FRAME_MAX_NODES) return 0;
+    return node_free[of_node];
+}
 
 u64 frame_free_count(void) { return nr_free; }
 

@@ -11,44 +11,56 @@ typedef u64 gpa_t; /* guest-physical */
 #define FRAME_ORDER_MAX 18 /* 1 GiB */
 #define HPA_NONE        (~0ull)
 
-/* All RAM is mapped at DIRECTMAP + hpa (boot/layout.h). On the host build, tests set directmap_base. */
+/* All RAM is mapped at DIRECTMAP + hpa (boot/layout.h). On the host build, tests set
+ * directmap_base. */
 extern u64 directmap_base;
 
 static inline void *hpa_to_va(hpa_t pa) { return (void *)(directmap_base + pa); }
 
 static inline hpa_t va_to_hpa(const void *va) { return (u64)va - directmap_base; }
 
-/* Gives the allocator [start, end); partial pages at the ends are dropped. Ranges must not overlap. */
+/* Gives the memory [start, end) to the allocator, without the parts of pages at its ends. Ranges
+ * must not overlap. */
 void frame_add(hpa_t start, hpa_t end);
-/* Which memory is near which CPUs: [start, end) belongs to `node`; what nobody names belongs to node 0. */
+/* Which memory is near which CPUs: [start, end) belongs to `node`. Memory that is in no range
+ * belongs to node 0. */
 #define FRAME_MAX_NODES       8u
 #define FRAME_MAX_NODE_RANGES 32u
 struct frame_node {
     hpa_t start, end;
     u32 node;
 };
-/* Called once, when all frames have been added: sorts the free frames by node. Ranges must not overlap;
- * those beyond FRAME_MAX_NODE_RANGES are left out. Takes the allocator's lock. */
+/* Sorts the free frames by node. To be called once, after all frames have been added. Ranges
+ * must not overlap; those beyond FRAME_MAX_NODE_RANGES are left out. */
 void frame_set_nodes(const struct frame_node *ranges, u32 nr);
-u64 frame_node_free(u32 node); /* free frames of that node, of 4 KiB */
+/* Returns how many frames of 4 KiB are free in that node. */
+u64 frame_node_free(u32 node);
 
-/* The order of frames that hold so many bytes. */
+/* Returns the smallest order of frames that hold so many bytes. */
 static inline unsigned frame_order(u64 bytes) {
-    return bytes > PAGE_SIZE ? 52 - (unsigned)__builtin_clzll(bytes - 1) : 0;
+    if (bytes <= PAGE_SIZE) return 0;
+    return 64 - PAGE_SHIFT - (unsigned)__builtin_clzll(bytes - 1);
 }
-/* 2^order frames, aligned to their size, contents undefined; HPA_NONE if there are none. Takes a lock. */
+/* These allocate 2^order frames, aligned to their size, with undefined contents. They return
+ * HPA_NONE if there are none, and take frame_lock. */
 hpa_t frame_alloc(unsigned order);
-hpa_t frame_alloc_below(unsigned order, hpa_t limit); /* all of them below `limit` */
-/* The same, of node `node` if that has them, else of another. */
+/* All of the frames are below `limit`. */
+hpa_t frame_alloc_below(unsigned order, hpa_t limit);
+/* The same, from node `node` if that has such frames, else from another one. */
 hpa_t frame_alloc_near(unsigned order, hpa_t limit, u32 node);
 hpa_t frame_alloc_zeroed(unsigned order);
+/* Takes back what was allocated with the same order. */
 void frame_free(hpa_t pa, unsigned order);
-u64 frame_free_count(void); /* in 4 KiB frames */
+/* Return how many frames of 4 KiB are free, and how many there are. */
+u64 frame_free_count(void);
 u64 frame_total(void);
 
-/* Small objects, zeroed, aligned to 16 bytes; NULL when memory is out. size <= 64 KiB. */
+/* Allocates a small object of at most 64 KiB, zeroed and aligned to 16 bytes. NULL: there is no
+ * memory. Takes heap_lock, which is a leaf but for frame_lock. */
 void *heap_alloc(size_t size);
-void heap_free(void *p); /* NULL is harmless */
-u64 heap_in_use(void);   /* bytes handed out: for leak tests */
+/* Frees what heap_alloc() returned, which may be NULL. */
+void heap_free(void *p);
+/* Returns how many bytes are allocated, for tests that look for leaks. */
+u64 heap_in_use(void);
 
 #endif

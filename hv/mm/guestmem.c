@@ -4,7 +4,7 @@
 
 static u32 nr_chunks(const struct guestmem *m) { return (u32)(m->size >> CHUNK_SHIFT); }
 
-/* The order of frames that holds the chunk table. */
+/* The order of the frames that hold the table of chunks. */
 static unsigned table_order(const struct guestmem *m) { return frame_order(nr_chunks(m) * sizeof(hpa_t)); }
 
 int guestmem_init(struct guestmem *m, u64 size) {
@@ -30,7 +30,7 @@ int guestmem_grow(struct guestmem *m) {
     return 0;
 }
 
-/* A block of a power of two; what is behind the last chunk goes back. */
+/* Allocates a block of a power of two, and gives back what is behind the last chunk. */
 int guestmem_reserve(struct guestmem *m, hpa_t limit) {
     unsigned order = frame_order(m->size);
     hpa_t pa;
@@ -61,7 +61,8 @@ void guestmem_shrink(struct guestmem *m) {
 gpa_t guestmem_chunk_gpa(const struct guestmem *m, u32 n) {
     u64 off = (u64)n << CHUNK_SHIFT;
 
-    return off < m->low_size ? off : off - m->low_size + TAKT_HIGH_RAM;
+    if (off < m->low_size) return off;
+    return off - m->low_size + TAKT_HIGH_RAM;
 }
 
 void guestmem_fini(struct guestmem *m) {
@@ -72,22 +73,24 @@ void guestmem_fini(struct guestmem *m) {
     m->chunk = NULL;
 }
 
-/* All of it is RAM if both ends are, and as far apart there as here. */
-static int copy(const struct guestmem *m, gpa_t gpa, u8 *buf, u64 len, bool write) {
+static int guestmem_copy(const struct guestmem *m, gpa_t gpa, u8 *buf, u64 len, bool write) {
     if (len && !guestmem_has(m, gpa, len)) return -EFAULT;
     for (u64 n, room = 0; len; gpa += n, buf += n, len -= n) {
         void *at = guestmem_at(m, gpa, &room);
 
         n = MIN(room, len);
-        memcpy(write ? at : buf, write ? buf : at, n);
+        if (write)
+            memcpy(at, buf, n);
+        else
+            memcpy(buf, at, n);
     }
     return 0;
 }
 
 int guestmem_read(const struct guestmem *m, gpa_t gpa, void *to, u64 len) {
-    return copy(m, gpa, to, len, false);
+    return guestmem_copy(m, gpa, to, len, false);
 }
 
 int guestmem_write(const struct guestmem *m, gpa_t gpa, const void *from, u64 len) {
-    return copy(m, gpa, (u8 *)from, len, true);
+    return guestmem_copy(m, gpa, (u8 *)from, len, true);
 }

@@ -1,5 +1,6 @@
-/* RAM of one VM: 2 MiB chunks, all present from the start. The one place where a guest-physical address
- * becomes memory that the hypervisor may touch; the second-level tables are built from it. */
+/* The RAM of one VM: chunks of 2 MiB, all of which are there before the VM starts. Only here
+ * does a guest-physical address become memory that the hypervisor may touch. The second-level
+ * tables are made from it. */
 #ifndef HV_MM_GUESTMEM_H
 #define HV_MM_GUESTMEM_H
 
@@ -11,27 +12,32 @@
 
 struct guestmem {
     u64 size;     /* bytes, a multiple of CHUNK_SIZE; constant after creation */
-    u64 low_size; /* of which below TAKT_LOW_RAM_MAX */
-    hpa_t *chunk; /* by chunk number, low RAM first */
-    u32 grown;    /* chunks that are there; guestmem_at() is for VMs with all of them */
-    u32 node;     /* whose frames are taken first (frame.h); set after guestmem_init(), 0 before */
-    u32 reserved; /* chunks that have their frames, if more than `grown` */
+    u64 low_size; /* bytes of it that are below TAKT_LOW_RAM_MAX */
+    hpa_t *chunk; /* where each chunk is, in the order of guest-physical addresses */
+    u32 grown;    /* chunks that are there; guestmem_at() is for VMs that have them all */
+    u32 node;     /* the node whose frames are taken first (frame.h); set after guestmem_init(), 0 before */
+    u32 reserved; /* chunks for which there are frames, if more than `grown` */
 };
 
-/* How far into RAM `gpa` is; ~0 if it is not RAM. */
+/* Returns how far into the VM's RAM `gpa` is, or ~0 if there is no RAM. */
 static inline u64 guestmem_offset(const struct guestmem *m, gpa_t gpa) {
+    u64 high = gpa - TAKT_HIGH_RAM; /* a large number if gpa is below that */
+
     if (gpa < m->low_size) return gpa;
-    return gpa - TAKT_HIGH_RAM < m->size - m->low_size ? gpa - TAKT_HIGH_RAM + m->low_size : ~0ull;
+    if (high >= m->size - m->low_size) return ~0ull;
+    return high + m->low_size;
 }
 
-/* Is all of it RAM? `len` is not 0. */
+/* Is all of [gpa, gpa + len) RAM? `len` is not 0. It is if both ends are, and are as far apart
+ * in RAM as in guest-physical space: then no hole is between them. */
 static inline bool guestmem_has(const struct guestmem *m, gpa_t gpa, u64 len) {
     u64 first = guestmem_offset(m, gpa);
 
     return first < m->size && len <= m->size && guestmem_offset(m, gpa + len - 1) - first == len - 1;
 }
 
-/* The address of `gpa`, and in *room how many bytes follow it in the same chunk. NULL if it is not RAM. */
+/* Returns the address of `gpa`, and in *room how many bytes from there on are in the same chunk.
+ * NULL if it is not RAM. */
 static inline void *guestmem_at(const struct guestmem *m, gpa_t gpa, u64 *room) {
     u64 off = guestmem_offset(m, gpa);
 
@@ -40,21 +46,24 @@ static inline void *guestmem_at(const struct guestmem *m, gpa_t gpa, u64 *room) 
     return hpa_to_va(m->chunk[off >> CHUNK_SHIFT] + (off & (CHUNK_SIZE - 1)));
 }
 
-/* Reserve the chunk table for `size` bytes: -EINVAL if size is 0 or no multiple of CHUNK_SIZE, -ENOMEM.
- * Chunks are then added one a step with guestmem_grow(), so that no step is long; each is scrubbed in steps
- * by the caller. */
+/* Allocates the table of chunks for `size` bytes. Chunks are then added one a step with
+ * guestmem_grow(), so that no step is long; the caller scrubs each, in steps. Returns 0, -EINVAL
+ * if size is 0 or not a multiple of CHUNK_SIZE, or -ENOMEM. */
 int guestmem_init(struct guestmem *m, u64 size);
-int guestmem_grow(
-    struct guestmem *m); /* one more chunk, contents undefined; -ENOMEM; -ENOSPC: has them all */
-/* Before the first guestmem_grow(), which will hand them out: takes the frames of all chunks, one after
- * the other, below `limit`. -ENOMEM. */
+/* Adds a chunk, with undefined contents. Returns 0, -ENOMEM, or -ENOSPC if all are there. */
+int guestmem_grow(struct guestmem *m);
+/* Takes the frames of all chunks, one after the other in memory and below `limit`, for
+ * guestmem_grow() to hand out. To be called before that. Returns 0 or -ENOMEM. */
 int guestmem_reserve(struct guestmem *m, hpa_t limit);
-void guestmem_shrink(struct guestmem *m); /* frees the last chunk */
-/* Where chunk `n` (below size / CHUNK_SIZE) is in the guest. */
+/* Frees the last chunk. */
+void guestmem_shrink(struct guestmem *m);
+/* Returns where chunk `n` (below size / CHUNK_SIZE) is in guest-physical space. */
 gpa_t guestmem_chunk_gpa(const struct guestmem *m, u32 n);
-void guestmem_fini(struct guestmem *m); /* frees what was added; contents must have been scrubbed */
+/* Frees all. The contents must have been scrubbed. */
+void guestmem_fini(struct guestmem *m);
 
-/* Copies that check every byte against RAM: 0, or -EFAULT with nothing copied. */
+/* Copy between the VM and the hypervisor. Return 0, or -EFAULT with nothing copied if not all of
+ * it is RAM. */
 int guestmem_read(const struct guestmem *m, gpa_t gpa, void *to, u64 len);
 int guestmem_write(const struct guestmem *m, gpa_t gpa, const void *from, u64 len);
 

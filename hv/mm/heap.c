@@ -1,6 +1,7 @@
-/* Objects in slabs by size class. A slab of small ones is one frame; what is larger has a slab of several
- * frames to itself. A header begins the slab, and every object begins in the slab's first frame, so its
- * header is found by rounding down. Empty slabs go back to the frames.
+/* Objects are in slabs, by classes of size. A slab of small objects is one frame; a larger
+ * object has a slab of several frames to itself. Each slab begins with a header, and every
+ * object begins in the first frame of its slab, so the header is found by rounding an address
+ * down. Empty slabs go back to the frames.
  *
  * Lock: heap_lock, a leaf but for frame_lock. */
 #include "lib/list.h"
@@ -12,14 +13,14 @@
 #define HEADER 64u
 
 struct slab {
-    struct list link; /* in partial[kind], while something is free in it */
+    struct list link; /* in partial[kind], while an object in it is free */
     u8 kind, order;
     u16 used;
-    void *free; /* chain through the first word of free objects */
+    void *free; /* the first free object; each holds the address of the next one */
     size_t size;
 };
 
-/* The last ones fill a frame with four, two and one object beside the header. */
+/* The last ones are chosen so that eight, four and two objects and the header fill a frame. */
 static const u16 class_size[] = { 32, 64, 128, 256, 496, 1008, 2016 };
 #define LARGE ARRAY_SIZE(class_size)
 
@@ -27,13 +28,14 @@ static struct spinlock heap_lock;
 static struct list partial[LARGE + 1];
 static u64 in_use;
 
-/* All of its objects are free. */
+/* Makes a slab, in which all objects are free. */
 static struct slab *slab_new(unsigned kind, size_t size) {
     unsigned order = frame_order(size + HEADER);
     hpa_t pa = frame_alloc(order);
     struct slab *s;
     char *p;
 
+    ASSERT_HELD(&heap_lock);
     if (pa == HPA_NONE) return NULL;
     s = hpa_to_va(pa);
     *s = (struct slab){ .kind = (u8)kind, .order = (u8)order, .size = size };
@@ -56,8 +58,12 @@ void *heap_alloc(size_t size) {
     while (kind < LARGE && class_size[kind] < size) kind++;
     spin_lock(&heap_lock);
     if (!partial[kind].next) list_init(&partial[kind]);
-    s = list_empty(&partial[kind]) ? slab_new(kind, kind < LARGE ? class_size[kind] : size)
-                                   : list_first(&partial[kind], struct slab, link);
+    if (!list_empty(&partial[kind]))
+        s = list_first(&partial[kind], struct slab, link);
+    else if (kind < LARGE)
+        s = slab_new(kind, class_size[kind]);
+    else
+        s = slab_new(kind, size);
     if (s) {
         p = s->free;
         s->free = *(void **)p;
@@ -66,7 +72,8 @@ void *heap_alloc(size_t size) {
         in_use += s->size;
     }
     spin_unlock(&heap_lock);
-    return p ? memset(p, 0, size) : NULL;
+    if (!p) return NULL;
+    return memset(p, 0, size);
 }
 
 void heap_free(void *p) {
@@ -74,7 +81,7 @@ void heap_free(void *p) {
 
     if (!p) return;
     spin_lock(&heap_lock);
-    ASSERT(s->used); /* else it was freed twice, or is none of ours */
+    ASSERT(s->used); /* otherwise it was freed twice, or is no object of this heap */
     in_use -= s->size;
     if (!s->free) list_add_head(&partial[s->kind], &s->link);
     *(void **)p = s->free;

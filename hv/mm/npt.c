@@ -3,14 +3,16 @@
 #include "mm/npt.h"
 #include "x86/cpu.h"
 
-/* Formats are data. An entry that maps nothing is 0, and bit 7 is that of a 2 MiB leaf, in all: EPT, SDM 3C
- * 29.3.2; nested paging, APM2 15.25.5 (nested walks are user accesses, so U/S is set everywhere), entries as
- * in APM2 5.3.3; the host's PAT has UC at PCD|PWT; VT-d 9.8, for devices: they
- * execute nothing, and take memory as it is. */
+/* What the entries of each kind of table look like. In all of them an entry that maps nothing is
+ * 0, and bit 7 marks a leaf that is a 2 MiB page.
+ *
+ * EPT: SDM 3C 29.3.2. Nested paging: APM2 15.25.5, with entries as in APM2 5.3.3. Nested walks
+ * are user accesses, so U/S is set in all entries. The host's PAT has uncached memory at PCD and
+ * PWT together. VT-d: 9.8. Devices execute nothing, and there is no memory type. */
 
 #define AMD_P     1ull
-#define AMD_PU    (AMD_P | 4)
-#define AMD_PUW   (AMD_P | 4 | 2)
+#define AMD_PU    (AMD_P | BIT(2))
+#define AMD_PUW   (AMD_PU | BIT(1))
 #define AMD_NX    BIT(63)
 
 #define LEVELS    4
@@ -31,6 +33,7 @@ const struct npt_format npt_format_amd = {
 
 const struct npt_format npt_format_vtd = { .table = NPT_RW, .right = { 0, 1, 0, 3, 0, 1, 0, 3 } };
 
+/* Makes what was written to a table visible to hardware that does not look into caches. */
 static void publish(const struct npt *t, const void *p, u64 len) {
     if (t->format->write_back) cache_write_back(p, len);
 }
@@ -44,7 +47,8 @@ static unsigned shift_of(unsigned level) { return PAGE_SHIFT + 9 * (level - 1); 
 
 static bool is_table(u64 e, unsigned level) { return e && level > 1 && !(e & LARGE); }
 
-/* Puts a table of 512 equal 4 KiB pages where a 2 MiB page or nothing was. NULL: no memory. */
+/* Puts a table where a 2 MiB page or nothing was. Its 512 pages of 4 KiB map what the 2 MiB page
+ * did. NULL: there is no memory. */
 static u64 *make_table(struct npt *t, u64 *e) {
     u64 old = *e, *table;
     hpa_t pa = frame_alloc_zeroed(0);
@@ -57,9 +61,10 @@ static u64 *make_table(struct npt *t, u64 *e) {
     return table;
 }
 
-/* The entry for `gpa` at *level; NULL: no memory. If a table hangs where a 2 MiB page was wanted, *level
- * becomes 1. Tables that are missing on the way are made if `make`; else *level is where the first is
- * missing. */
+/* Returns the entry for `gpa` at level *level; NULL: there is no memory. *level is lowered to 1
+ * if a page table already occupies the 2 MiB slot. With `make` tables that are missing on the
+ * way are made; without it the walk ends at the first one that is missing, and *level becomes
+ * that level. */
 static u64 *entry_for(struct npt *t, gpa_t gpa, unsigned *level, bool make) {
     u64 *table = hpa_to_va(t->root), *e;
 
@@ -70,32 +75,43 @@ static u64 *entry_for(struct npt *t, gpa_t gpa, unsigned *level, bool make) {
             return e;
         }
         *level = MIN(*level, l - 1);
-        table = is_table(*e, l) ? hpa_to_va(*e & ADDR_MASK) : make_table(t, e);
+        if (is_table(*e, l))
+            table = hpa_to_va(*e & ADDR_MASK);
+        else
+            table = make_table(t, e);
         if (!table) return NULL;
     }
 }
 
-/* Sets the leaves of [gpa, gpa + len) to `leaf`, whose address advances unless it is 0. */
+/* Sets the leaves of [gpa, gpa + len) to `leaf`, whose address advances from one to the next.
+ * With 0 they map nothing. */
 static int set_range(struct npt *t, gpa_t gpa, u64 len, u64 leaf) {
     bool stale = false;
     u64 size, *e = NULL;
 
     ASSERT(!((gpa | len) & (PAGE_SIZE - 1)) && gpa < NPT_LIMIT && len <= NPT_LIMIT - gpa);
     spin_lock(&t->lock);
-    for (; len; gpa += size, len -= size, leaf += leaf ? size : 0) {
-        bool fits = !((gpa | (leaf & ADDR_MASK)) & (SIZE_2M - 1)) && len >= SIZE_2M && !t->format->small;
-        unsigned level = fits ? 2 : 1;
+    while (len) {
+        bool aligned = !((gpa | (leaf & ADDR_MASK)) & (SIZE_2M - 1));
+        unsigned level = 1;
+        u64 entry = leaf;
 
+        if (aligned && len >= SIZE_2M && !t->format->small) level = 2;
         e = entry_for(t, gpa, &level, leaf);
         if (!e) break;
-        stale |= *e != 0;
-        entry_write(t, e, leaf && level == 2 ? leaf | LARGE : leaf);
+        if (*e) stale = true;
+        if (leaf && level == 2) entry |= LARGE;
+        entry_write(t, e, entry);
         size = BIT(shift_of(level));
         size = MIN(size - (gpa & (size - 1)), len);
+        gpa += size;
+        len -= size;
+        if (leaf) leaf += size;
     }
     spin_unlock(&t->lock);
     if (stale) tlbgen_bump(&t->tlb);
-    return len ? -ENOMEM : 0;
+    if (len) return -ENOMEM;
+    return 0;
 }
 
 int npt_map(struct npt *t, gpa_t gpa, hpa_t hpa, u64 len, unsigned prot, enum npt_memtype type) {
@@ -105,8 +121,8 @@ int npt_map(struct npt *t, gpa_t gpa, hpa_t hpa, u64 len, unsigned prot, enum np
 
 int npt_unmap(struct npt *t, gpa_t gpa, u64 len) { return set_range(t, gpa, len, 0); }
 
-/* Tables are only added to, and entries written whole. Bit 0 is "present" or "readable" and bit 1
- * "writable" in all formats. */
+/* Needs no lock: tables are only added, and entries are written as a whole. Bit 0 is "present"
+ * or "readable", and bit 1 is "writable", in all formats. */
 hpa_t npt_find(const struct npt *t, gpa_t gpa, bool *writable) {
     hpa_t table = t->root;
 
@@ -123,7 +139,8 @@ hpa_t npt_find(const struct npt *t, gpa_t gpa, bool *writable) {
     }
 }
 
-/* SDM 3C 29.3.2, APM2 5.3.3: the address of a 2 MiB page has no such bit, nor does one of a table need it. */
+/* Bit 13 has to be 0 in the entry of a 2 MiB page, whose address is aligned to 2 MiB (SDM 3C
+ * 29.3.2, APM2 5.3.3). */
 void npt_damage(struct npt *t, gpa_t gpa) {
     unsigned level = 2;
     u64 *e = entry_for(t, gpa, &level, false);

@@ -1,4 +1,5 @@
-/* Second-level page tables: EPT, nested paging and VT-d through one walker whose formats are data. */
+/* Second-level page tables: those of EPT, nested paging and VT-d. One walker serves all; what
+ * their entries look like is data. */
 #ifndef HV_MM_NPT_H
 #define HV_MM_NPT_H
 
@@ -15,15 +16,15 @@
 #define SIZE_2M   BIT(21)
 #define NPT_LIMIT BIT(48)
 
-/* NPT_WC: the hypervisor's own page tables alone have it. */
+/* Only the hypervisor's own page tables know NPT_WC. */
 enum npt_memtype { NPT_UC, NPT_WB, NPT_WC, NPT_TYPES };
 
 struct npt_format {
-    u64 table;              /* set in entries that point to tables: all rights */
-    u64 right[NPT_RWX + 1]; /* set in leaves, by NPT_R ... */
-    u64 type[NPT_TYPES];    /* and by enum npt_memtype */
+    u64 table;              /* bits of an entry that points to a table: it takes no right away */
+    u64 right[NPT_RWX + 1]; /* bits of a leaf, by its rights (NPT_R ...) */
+    u64 type[NPT_TYPES];    /* bits of a leaf, by its memory type */
     bool small;             /* there are no 2 MiB pages */
-    bool write_back;        /* who walks the tables does not look into caches */
+    bool write_back;        /* the hardware reads the tables from memory, without looking into caches */
 };
 extern const struct npt_format npt_format_ept, npt_format_amd, npt_format_vtd;
 
@@ -34,20 +35,25 @@ struct npt {
     struct tlbgen tlb; /* bumped whenever a mapping was replaced or taken away */
 };
 
-int npt_init(struct npt *t, const struct npt_format *format); /* -ENOMEM */
-void npt_fini(struct npt *t);                                 /* frees tables, not what they map */
+/* Makes an empty table. Returns 0 or -ENOMEM. */
+int npt_init(struct npt *t, const struct npt_format *format);
+/* Frees the tables, but not the memory that they map. */
+void npt_fini(struct npt *t);
 
-/* Maps [gpa, gpa + len) to [hpa, ...), 2 MiB pages where both sides and the length fit; all page aligned,
- * below NPT_LIMIT, `prot` with NPT_R. Replaces what was there; if there was anything, the generation is
- * bumped before the return. -ENOMEM leaves a mapping of a prefix. Tables are freed by npt_fini
- * alone: until then a pCPU may hold a pointer to them. */
+/* Maps [gpa, gpa + len) to [hpa, ...), with 2 MiB pages where both addresses and the length
+ * allow it. All are page aligned and below NPT_LIMIT; `prot` contains NPT_R. What was mapped
+ * there before is replaced; if there was anything, the generation is bumped before the return.
+ * Takes t->lock. Returns 0, or -ENOMEM if only a first part was mapped. Tables are freed by
+ * npt_fini() alone, because until then a pCPU may hold a pointer to them. */
 int npt_map(struct npt *t, gpa_t gpa, hpa_t hpa, u64 len, unsigned prot, enum npt_memtype type);
-/* -ENOMEM if a 2 MiB page had to be split and could not: then a prefix is unmapped. */
+/* Unmaps [gpa, gpa + len). Returns 0, or -ENOMEM if only a first part was unmapped because a 2
+ * MiB page had to be split and there was no memory for that. */
 int npt_unmap(struct npt *t, gpa_t gpa, u64 len);
-/* Where `gpa` is mapped to now, and whether with NPT_W; HPA_NONE if it is not. Valid as long as a vCPU that
- * uses `t` is loaded on this pCPU and is not entered (tlbgen.h). */
+/* Returns where `gpa` is mapped to now, or HPA_NONE if it is not; *writable: whether with NPT_W.
+ * Takes no lock. The answer is valid as long as a vCPU that uses `t` is loaded on this pCPU and
+ * is not entered (tlbgen.h). */
 hpa_t npt_find(const struct npt *t, gpa_t gpa, bool *writable);
-/* For tests: the entry of a 2 MiB page becomes one that no CPU accepts. */
+/* For tests: makes the entry of a 2 MiB page one that no CPU accepts. */
 void npt_damage(struct npt *t, gpa_t gpa);
 
 #endif

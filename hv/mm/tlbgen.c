@@ -13,8 +13,8 @@ bool tlbgen_passed(const struct tlbgen *g, u64 generation) {
 void tlb_tags_init(struct tlb_tags *t, u32 nr) { *t = (struct tlb_tags){ .next = 1, .nr = nr, .epoch = 1 }; }
 
 void tlb_load(struct tlbgen *g, const struct tlb_tags *t, struct tlb_user *u, unsigned cpu) {
-    /* What other pCPUs flushed says nothing about this one, and a tag of an earlier epoch may be another's.
-     */
+    /* What another pCPU has flushed says nothing about this one. And a tag of an earlier epoch
+     * may belong to another vCPU now. */
     if (u->cpu != cpu || u->epoch != t->epoch) {
         u->cpu = cpu;
         u->generation = 0;
@@ -22,7 +22,8 @@ void tlb_load(struct tlbgen *g, const struct tlb_tags *t, struct tlb_user *u, un
     tlb_resume(g, cpu);
 }
 
-/* Whoever bumps either sees us loaded, or we see the bump at the next entry. */
+/* Code that bumps the generation either sees that this vCPU is loaded, or this pCPU sees the
+ * bump before the next entry. */
 void tlb_resume(struct tlbgen *g, unsigned cpu) {
     __atomic_store_n(&g->loaded[cpu], 1, __ATOMIC_SEQ_CST);
     __atomic_thread_fence(__ATOMIC_SEQ_CST);
@@ -33,8 +34,9 @@ void tlb_save(struct tlbgen *g, unsigned cpu) { __atomic_store_n(&g->loaded[cpu]
 void tlb_prepare(struct tlbgen *g, struct tlb_tags *t, struct tlb_user *u, unsigned cpu,
                  void (*flush)(enum tlb_flush what, void *ctx), void *ctx) {
     u64 now = __atomic_load_n(&g->current, __ATOMIC_ACQUIRE);
-    enum tlb_flush what = g->flushed[cpu] == now ? TLB_KEEP : TLB_FLUSH_VM;
+    enum tlb_flush what = TLB_FLUSH_VM;
 
+    if (g->flushed[cpu] == now) what = TLB_KEEP;
     if (t->next == t->nr) {
         t->next = 1;
         t->epoch++;

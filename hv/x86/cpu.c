@@ -2,6 +2,7 @@
 
 #include "boot/layout.h"
 #include "x86/insn.h"
+#include "x86/trap.h"
 
 #define MSR_MISC_ENABLE         0x1a0
 #define MISC_ENABLE_LIMIT_CPUID BIT(22)
@@ -14,18 +15,29 @@ struct percpu *percpu_of[TAKT_MAX_CPUS] = { &boot_cpu.p };
 extern const u8 trap_stubs[256][16];
 static u64 idt[256][2]; /* all CPUs share it */
 
-/* 64-bit interrupt gates (SDM 3A 6.14.1). */
+/* The stack on which an exception is handled. Those that can come at any time, also while the
+ * stack is of no use, have stacks of their own. */
+static u64 ist_of(unsigned vector) {
+    switch (vector) {
+    case TRAP_NMI: return IST_NMI;
+    case TRAP_DF: return IST_DF;
+    case TRAP_MC: return IST_MC;
+    default: return IST_NONE;
+    }
+}
+
+/* Fills the table with 64-bit interrupt gates (SDM 3A 6.14.1). */
 static void fill_idt(void) {
     for (unsigned v = 0; v < 256; v++) {
-        u64 fn = (u64)trap_stubs[v], ist = v == 8 ? IST_DF : v == 2 ? IST_NMI : v == 18 ? IST_MC : IST_NONE;
+        u64 fn = (u64)trap_stubs[v], ist = ist_of(v);
 
         idt[v][0] = (fn & 0xffff) | SEL_CODE << 16 | ist << 32 | 0x8eull << 40 | (fn >> 16 & 0xffff) << 48;
         idt[v][1] = fn >> 32;
     }
 }
 
-/* Firmware can limit CPUID to leaf 3, for operating systems of the year 2000. What this file's users ask for
- * lies beyond (SDM 4 table 2-2, IA32_MISC_ENABLE). */
+/* Lifts a limit that firmware can put on CPUID, for operating systems of the year 2000: then
+ * there is no leaf beyond 3, and Takt needs some (SDM 4 table 2-2, IA32_MISC_ENABLE). */
 static void lift_cpuid_limit(void) {
     struct cpuid id = cpuid(0, 0);
 
@@ -33,15 +45,17 @@ static void lift_cpuid_limit(void) {
         wrmsr(MSR_MISC_ENABLE, rdmsr(MSR_MISC_ENABLE) & ~MISC_ENABLE_LIMIT_CPUID);
 }
 
-/* Entry 1 of the page attribute table, which a CPU has at write-through, becomes write-combining: for the
- * screen (hostmap.c). No page has used entry 1 before, so no cache holds lines of it (SDM 3A 12.12.4). */
+/* Makes entry 1 of the page attribute table write-combining, for the screen (hostmap.c); it is
+ * write-through at first. No page has used entry 1 before, so no cache holds lines of it (SDM 3A
+ * 12.12.4). */
 static void pat_init(void) {
     u64 pat = rdmsr(MSR_PAT) & ~0xff00ull;
 
     wrmsr(MSR_PAT, pat | PAT_WC << 8);
 }
 
-/* The segment registers keep what boot.asm gave them: its GDT has the same descriptors at the same places. */
+/* The segment registers keep the values that boot.asm gave them: its GDT has the same
+ * descriptors at the same places. */
 void cpu_load_tables(struct cpu *c) {
     u64 tss = (u64)&c->tss;
     struct table_register gdtr = { sizeof(c->gdt) - 1, (u64)c->gdt }, idtr = { sizeof(idt) - 1, (u64)idt };

@@ -18,24 +18,25 @@ struct __attribute__((packed)) tss {
     u16 reserved3, iomap;
 };
 
-/* What LGDT, LIDT and SIDT have as operand (SDM 3A 2.4). */
+/* The operand of LGDT, LIDT and SIDT (SDM 3A 2.4). */
 struct __attribute__((packed)) table_register {
     u16 limit;
     u64 base;
 };
 
-enum { IST_NONE, IST_DF, IST_NMI, IST_MC, IST_NR }; /* as in the IDT's gates */
+/* Stacks of their own for some exceptions, as the gates of the IDT number them. */
+enum { IST_NONE, IST_DF, IST_NMI, IST_MC, IST_NR };
 
 struct cpu {
-    struct percpu p;           /* first: GS points here */
+    struct percpu p;           /* GS points here */
     u64 gdt[5];                /* null, code, data, TSS (two entries): SEL_* of boot/layout.h */
     struct tss tss;            /* its ist[n - 1] is where stack IST_n ends */
-    volatile bool dump_wanted; /* an NMI was sent to learn what this CPU does */
-    u32 nmi_kicks;             /* NMIs sent instead of interrupts that it did not take; atomic */
-    volatile u64 kicked_at;    /* TSC of a kick that was not answered yet; 0: none */
-    volatile bool halted;      /* in cpu_halt(): its heartbeat stands still until its next deadline */
-    u32 silent;                /* how often it was found silent in a row */
-    struct timer kick_timer, heartbeat_timer; /* hv/platform/smp.c's */
+    volatile bool dump_wanted; /* an NMI was sent to find out what this CPU does */
+    u32 nmi_kicks;             /* NMIs that were sent because it did not take an interrupt; atomic */
+    volatile u64 kicked_at;    /* TSC of a kick that it has not answered; 0: there is none */
+    volatile bool halted;      /* it is in cpu_halt(): its heartbeat stands still until its next deadline */
+    u32 silent;                /* how many times in a row it was found silent */
+    struct timer kick_timer, heartbeat_timer; /* of hv/platform/smp.c */
 };
 
 static inline struct cpu *cpu_of(struct percpu *p) { return container_of(p, struct cpu, p); }
@@ -43,11 +44,12 @@ static inline struct cpu *cpu_of(struct percpu *p) { return container_of(p, stru
 /* The boot CPU's area, on whose early stack the hypervisor starts. */
 extern struct cpu boot_cpu;
 
-/* Memory then has what the caches have of these bytes. */
+/* Writes the cache lines of [p, p + len) back to memory. */
 void cache_write_back(const void *p, u64 len);
 
-/* The first thing on each CPU: loads GDT, IDT, TSS and GS of `c`, lifts a limit that firmware put on CPUID,
- * and sets up the page attribute table. c->tss.ist may still be empty. */
+/* Has to be the first call on each CPU: loads GDT, IDT, TSS and GS of `c`, lifts a limit that
+ * firmware may have put on CPUID, and sets up the page attribute table. c->tss.ist may still be
+ * empty. */
 void cpu_load_tables(struct cpu *c);
 /* Continues in `fn` on the stack that ends at `top`; never returns. */
 void stack_switch(u8 *top, void (*fn)(void)) __attribute__((noreturn));

@@ -14,8 +14,9 @@
 #define FAMILY_6(model, stepping) (((model) >> 4) << 16 | 6u << 8 | ((model)&15u) << 4 | (stepping))
 #define STEPPING                  15u
 
-/* The models whose timer is broken, with the first microcode that mends it: the list that Linux's driver of
- * the APIC checks, from Intel's specification updates. ANY stands for all steppings of a model. */
+/* The models whose timer is broken, with the first microcode that repairs it. It is the list
+ * that Linux's driver of the APIC checks, from Intel's specification updates. ANY stands for all
+ * steppings of a model. */
 #define ANY 16u
 static const struct {
     u32 model, stepping, microcode;
@@ -32,7 +33,7 @@ static const struct {
     { 0x8e, ANY, 0x52 },       { 0x9e, ANY, 0x52 },     /* Kaby Lake */
 };
 
-/* The first microcode with which this CPU's timer works; 0: it does with any. */
+/* Returns the first microcode with which this CPU's timer works; 0: it works with any. */
 static u32 deadline_microcode(const struct cpu_kind *k) {
     if (!k->intel || k->emulated) return 0;
     for (u32 i = 0; i < ARRAY_SIZE(deadline_mended); i++) {
@@ -60,18 +61,22 @@ struct cpu_kind cpu_kind_read(void) {
 }
 
 u64 cpu_arch_capabilities(void) {
-    return cpuid_or_zero(7, 0).edx & CPUID_ARCH_CAPS ? rdmsr(MSR_ARCH_CAPABILITIES) : 0;
+    if (!(cpuid_or_zero(7, 0).edx & CPUID_ARCH_CAPS)) return 0;
+    return rdmsr(MSR_ARCH_CAPABILITIES);
 }
 
 bool erratum_tsc_deadline(const struct cpu_kind *k, u32 *microcode) {
     u32 mended = deadline_microcode(k);
 
-    *microcode = k->microcode < mended ? mended : 0;
-    return *microcode;
+    *microcode = 0;
+    if (k->microcode >= mended) return false;
+    *microcode = mended;
+    return true;
 }
 
-/* Intel's specification updates 323344 (BA86), 323056 (AAX65), 322814 (AAT59), 322911 (AAU65), 322373
- * (AAO95), 322166 (AAN92), 320767 (AAP86), 321333 (AAM126), 320836 (AAJ124), 321324 (AAK139). */
+/* Intel's specification updates 323344 (BA86), 323056 (AAX65), 322814 (AAT59), 322911 (AAU65),
+ * 322373 (AAO95), 322166 (AAN92), 320767 (AAP86), 321333 (AAM126), 320836 (AAJ124), 321324
+ * (AAK139). */
 bool erratum_preemption_timer(const struct cpu_kind *k) {
     static const u32 broken[] = {
         FAMILY_6(0x2e, 6),                                                          /* Nehalem-EX */
@@ -87,8 +92,8 @@ bool erratum_preemption_timer(const struct cpu_kind *k) {
     return false;
 }
 
-/* Intel, "Machine Check Error Avoidance on Page Size Change": the Core line is affected up to the models
- * that set PSCHANGE_MC_NO; Atom's and Xeon Phi's cores are not. */
+/* Intel, "Machine Check Error Avoidance on Page Size Change": the Core line is affected up to
+ * the models that set PSCHANGE_MC_NO; Atom's and Xeon Phi's cores are not. */
 bool erratum_itlb_multihit(const struct cpu_kind *k, u64 arch_capabilities) {
     static const u8 unaffected[] = {
         0x1c, 0x26, 0x27, 0x35, 0x36,       /* Atom: Bonnell, Saltwell */

@@ -8,14 +8,14 @@
 struct sched_vcpu;
 
 struct percpu {
-    struct percpu *self; /* first: read with one GS-relative move */
-    u32 id;              /* 0 .. nr_cpus - 1, dense */
+    struct percpu *self; /* at offset 0, so that this_cpu() is one GS-relative move */
+    u32 id;              /* from 0 to nr_cpus - 1, without gaps */
     u32 apic_id;
-    u32 node; /* whose memory is near (mm/frame.h) */
+    u32 node; /* the node whose memory is near (mm/frame.h) */
     bool online;
-    /* written by interrupt handlers and by other CPUs; read by the CPU's own loop */
+    /* Interrupt handlers and other CPUs write this; the CPU's own loop reads it. */
     volatile bool need_resched;
-    volatile u64 heartbeat; /* TSC of the last pass of the loop; a silent CPU is dumped by NMI */
+    volatile u64 heartbeat; /* TSC of the loop's last pass; a CPU that is silent for long is dumped by NMI */
     void *vm;               /* hv/vcpu's: struct cpu_vm */
     void *virt;             /* the vendor's: VMXON region, host save area */
     void *timers;           /* hv/platform/timer.c's */
@@ -24,7 +24,9 @@ struct percpu {
         idle_tsc; /* where this CPU's time went: their sum is the time since it came online */
 };
 
-extern u32 nr_cpus; /* that answered */
+_Static_assert(offsetof(struct percpu, self) == 0, "this_cpu() reads GS:0");
+
+extern u32 nr_cpus; /* how many CPUs answered at boot */
 extern struct percpu *percpu_of[TAKT_MAX_CPUS];
 
 static inline struct percpu *this_cpu(void) {

@@ -9,11 +9,15 @@
 
 #define CPUID_HTT        BIT(28) /* leaf 1, EDX: the package has several logical CPUs */
 
-/* The number of bits that `n` different numbers need. */
-static u32 bits_for(u32 n) { return n > 1 ? 32 - (u32)__builtin_clz(n - 1) : 0; }
+/* Returns how many bits `n` different numbers need. */
+static u32 bits_for(u32 n) {
+    if (n <= 1) return 0;
+    return 32 - (u32)__builtin_clz(n - 1);
+}
 
-/* Level by level, from threads up, each tells how far an id is shifted to number what is above it. False:
- * the CPU does not have this leaf. */
+/* Reads the levels that the leaf has, from threads upwards. Each says by how many bits an APIC
+ * id has to be shifted to get the number of what is above that level. Returns false if the CPU
+ * does not have this leaf. */
 static bool read_levels(u32 leaf, struct place_bits *b) {
     *b = (struct place_bits){ 0 };
     for (u32 i = 0; i < MAX_LEVELS; i++) {
@@ -27,25 +31,26 @@ static bool read_levels(u32 leaf, struct place_bits *b) {
     return true;
 }
 
-/* Older CPUs of Intel: leaf 1 tells how many ids a package takes, leaf 4 how many of them are cores'. */
+/* For older CPUs of Intel: leaf 1 says how many ids a package takes, leaf 4 for how many cores. */
 static struct place_bits read_intel_legacy(void) {
     struct cpuid one = cpuid(1, 0);
-    u32 ids = one.edx & CPUID_HTT ? one.ebx >> 16 & 0xff : 1;
-    u32 cores = (cpuid_or_zero(4, 0).eax >> 26) + 1;
-    struct place_bits b = { .socket = bits_for(ids) };
+    u32 ids = 1, cores = (cpuid_or_zero(4, 0).eax >> 26) + 1;
+    struct place_bits b = { 0 };
 
+    if (one.edx & CPUID_HTT) ids = one.ebx >> 16 & 0xff;
+    b.socket = bits_for(ids);
     if (bits_for(cores) < b.socket) b.thread = b.socket - bits_for(cores);
     return b;
 }
 
-/* Older CPUs of AMD: 8000_0008 tells how many bits number the cores of a package, or how many cores there
- * are; none has threads before 8000_001E counts them. */
+/* For older CPUs of AMD: leaf 8000_0008 says how many bits number the cores of a package, or how
+ * many cores there are. Leaf 8000_001E counts threads; CPUs without it have none. */
 static struct place_bits read_amd(void) {
     u32 ecx = cpuid_or_zero(0x80000008, 0).ecx, size = ecx >> 12 & 15;
     u32 threads = (cpuid_or_zero(0x8000001e, 0).ebx >> 8 & 0xff) + 1;
 
-    return (struct place_bits){ .socket = size ? size : bits_for((ecx & 0xff) + 1),
-                                .thread = bits_for(threads) };
+    if (!size) size = bits_for((ecx & 0xff) + 1);
+    return (struct place_bits){ .socket = size, .thread = bits_for(threads) };
 }
 
 struct place_bits place_bits_read(void) {
@@ -53,7 +58,8 @@ struct place_bits place_bits_read(void) {
     struct place_bits b;
 
     if (read_levels(LEAF_TOPOLOGY_V2, &b) || read_levels(LEAF_TOPOLOGY, &b)) return b;
-    return intel ? read_intel_legacy() : read_amd();
+    if (intel) return read_intel_legacy();
+    return read_amd();
 }
 
 struct place place_of(const struct place_bits *b, u32 apic_id) {
@@ -72,7 +78,8 @@ static bool same_core(const struct place_bits *b, u32 x, u32 y) {
     return (u64)x >> b->thread == (u64)y >> b->thread;
 }
 
-/* Does `x` come before `y`? What shares more with `first` does; of equals, the lower id. */
+/* Does `x` come before `y`? The one that shares more with `first` does; if both share the same,
+ * the lower id does. */
 static bool comes_before(const struct place_bits *b, u32 x, u32 y, u32 first) {
     bool socket_x = same_socket(b, x, first), socket_y = same_socket(b, y, first);
     bool core_x = same_core(b, x, first), core_y = same_core(b, y, first);

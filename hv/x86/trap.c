@@ -2,13 +2,14 @@
 
 #include "boot/layout.h"
 #include "lib/printf.h"
-#include "lib/string.h"
 #include "x86/cpu.h"
 #include "x86/insn.h"
 
-#define STRAY_STORM 1000u
+#define STRAY_STORM     1000u /* a source with so many stray interrupts is masked */
 
-enum { TRAP_NMI = 2, TRAP_DF = 8, TRAP_MC = 18 };
+#define MCG_STATUS_RIPV BIT(0)  /* the interrupted program can be restarted (SDM 3B 16.3.1.2) */
+#define MC_STATUS_VALID BIT(63) /* this bank holds an error (SDM 3B 16.3.2.2) */
+#define MC_STATUS_PCC   BIT(57) /* the state of the processor is corrupt */
 
 /* What the stubs of traps.asm leave on the stack. */
 struct trap_frame {
@@ -23,12 +24,31 @@ void (*irq_mask_vector)(u8 vector);
 void (*dump_hook)(void);
 volatile bool cpus_stop;
 
-/* In order, each with its terminator; what is behind them has an empty name. */
-static const char trap_names[] =
-    "divide error\0debug\0NMI\0breakpoint\0overflow\0bound\0invalid opcode\0device not available\0"
-    "double fault\0reserved\0invalid TSS\0segment not present\0stack fault\0general protection\0"
-    "page fault\0reserved\0x87 error\0alignment check\0machine check\0SIMD error\0"
-    "virtualization exception\0control protection\0";
+/* By vector (SDM 3A table 6-1). */
+static const char *const trap_names[] = {
+    "divide error",
+    "debug",
+    "NMI",
+    "breakpoint",
+    "overflow",
+    "bound",
+    "invalid opcode",
+    "device not available",
+    "double fault",
+    "reserved",
+    "invalid TSS",
+    "segment not present",
+    "stack fault",
+    "general protection",
+    "page fault",
+    "reserved",
+    "x87 error",
+    "alignment check",
+    "machine check",
+    "SIMD error",
+    "virtualization exception",
+    "control protection",
+};
 
 void irq_register(u8 vector, void (*fn)(u8)) { irq_fn[vector] = fn; }
 
@@ -39,12 +59,15 @@ struct symbol {
     const char *name;
 };
 
-/* From nm, in order of address; the first link of two has none. */
+/* The table of symbols, in order of address (tools/mksyms.sh). The image is linked twice, and
+ * has none the first time. */
 extern const struct symbol symtab[] __attribute__((weak));
 extern const u64 symtab_count __attribute__((weak));
 extern const u8 image_text_end[];
 
-/* With the function that `in` lies in: for a return address the byte before it, which is the call's. */
+/* Logs an address with the function that contains `in`. For a return address that is the byte
+ * before it, which belongs to the call; the return address itself may belong to the next
+ * function. */
 static void log_address(u64 addr, u64 in) {
     u64 n = 0;
 
@@ -55,7 +78,7 @@ static void log_address(u64 addr, u64 in) {
         log_err("  %016lx ?", addr);
 }
 
-/* A frame pointer is followed only within the stack that it came from, upwards: a broken chain ends it. */
+/* Follows frame pointers, but only upwards and within one stack: so a broken chain ends it. */
 static void backtrace(u64 rip, u64 rbp) {
     log_address(rip, rip);
     for (int i = 0; i < 16 && rbp % 8 == 0 && rbp >= STACK_BASE; i++) {
@@ -80,38 +103,43 @@ static void dump_frame(const struct trap_frame *f) {
     if (dump_hook) dump_hook();
 }
 
-/* ---- dispatch; what is rare is apart, so that an interrupt's way saves few registers ---- */
+/* ---- dispatch; rare cases are functions of their own, so that the path of an interrupt saves
+ * few registers ---- */
 
 static __attribute__((noinline)) void handle_nmi(struct cpu *c, const struct trap_frame *f) {
     static u32 strangers;
-    u32 kicks;
+    u32 kicks = 0;
 
     while (cpus_stop) __asm__ volatile("cli; hlt");
     if (c->dump_wanted) {
         log_err("CPU %u was silent; it is here:", c->p.id);
         dump_frame(f);
         c->dump_wanted = false;
-    } else if ((kicks = __atomic_exchange_n(&c->nmi_kicks, 0, __ATOMIC_SEQ_CST))) {
-        /* while this one is handled one more is kept, however many were sent: SDM 3A 6.7.1 */
-        __atomic_fetch_add(&c->nmi_kicks, kicks > 1, __ATOMIC_SEQ_CST);
-    } else if (strangers++ < 16) {
+        return;
+    }
+    kicks = __atomic_exchange_n(&c->nmi_kicks, 0, __ATOMIC_SEQ_CST);
+    if (kicks > 1) {
+        /* While this NMI is handled the CPU keeps one more, however many were sent (SDM 3A
+         * 6.7.1). */
+        __atomic_fetch_add(&c->nmi_kicks, 1, __ATOMIC_SEQ_CST);
+    } else if (!kicks && strangers++ < 16) {
         log_warn("CPU %u: NMI that nobody sent, at %lx; going on", c->p.id, f->rip);
     }
 }
 
-/* Logs and clears the banks. What the CPU cannot go on from (MCG_STATUS.RIPV clear, or PCC in a bank, SDM
- * 3B 16.3.2.2) ends here. */
+/* Logs the banks and clears them. Panics if the CPU cannot go on: MCG_STATUS.RIPV is clear, or
+ * PCC is set in a bank (SDM 3B 16.3.2.2). */
 static __attribute__((noinline)) void handle_machine_check(const struct trap_frame *f) {
     u64 status = rdmsr(MSR_MCG_STATUS), banks = rdmsr(MSR_MCG_CAP) & 0xff;
-    bool fatal = !(status & 1);
+    bool fatal = !(status & MCG_STATUS_RIPV);
 
     log_err("CPU %u: machine check, MCG_STATUS %lx", this_cpu()->id, status);
     for (u32 i = 0; i < banks; i++) {
         u64 s = rdmsr(MSR_MC0_STATUS + 4 * i);
 
-        if (!(s & BIT(63))) continue;
+        if (!(s & MC_STATUS_VALID)) continue;
         log_err("  bank %u: status %016lx", i, s);
-        fatal |= s >> 57 & 1;
+        if (s & MC_STATUS_PCC) fatal = true;
         wrmsr(MSR_MC0_STATUS + 4 * i, 0);
     }
     if (fatal) {
@@ -121,8 +149,8 @@ static __attribute__((noinline)) void handle_machine_check(const struct trap_fra
     wrmsr(MSR_MCG_STATUS, 0);
 }
 
-/* An interrupt on a vector that nobody registered is counted; one that will not stop is masked at its source,
- * if that is known. */
+/* Counts an interrupt on a vector that nobody has registered. One that does not stop is masked
+ * at its source, if that is known. */
 static __attribute__((noinline)) void handle_stray(u8 v) {
     static u32 count[256];
 
@@ -143,9 +171,9 @@ static void handle_irq(u8 v) {
 }
 
 static __attribute__((noinline)) void die(const struct trap_frame *f) {
-    const char *name = trap_names;
+    const char *name = "";
 
-    for (u64 v = f->vector; v && *name; v--) name += strlen(name) + 1;
+    if (f->vector < ARRAY_SIZE(trap_names)) name = trap_names[f->vector];
     log_err("exception %lu (%s), error code %lx", f->vector, name, f->code);
     if (f->vector == TRAP_DF && f->rsp >= STACK_BASE && f->rsp - read_cr2() < PAGE_SIZE)
         log_err("the stack has run into its guard page");
@@ -158,9 +186,10 @@ extern const u8 irq_halt_insn[]; /* the HLT */
 void irq_halt(void) { __asm__ volatile(".globl irq_halt_insn; sti; irq_halt_insn: hlt; cli" : : : "memory"); }
 
 void trap_handle(struct trap_frame *f) {
-    /* The shadow of STI keeps interrupts off until the HLT, but not surely an NMI (SDM 2B, STI), nor a
-     * machine check; and once their handler is back there is no shadow. All that was pending would be taken
-     * then, and HLT wait for the next: so it is left out. */
+    /* The shadow of STI keeps interrupts off until the HLT. But an NMI (SDM 2B, STI) or a
+     * machine check may come between the two, and when its handler returns, the shadow is over.
+     * Interrupts that were pending would be taken before the HLT, which would then wait for the
+     * next one. So the HLT is left out. */
     if (f->rip == (u64)irq_halt_insn) f->rip++;
     if (f->vector >= 32)
         handle_irq((u8)f->vector);

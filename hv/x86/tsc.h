@@ -1,4 +1,5 @@
-/* The machine's clock: nanoseconds since boot, from the TSC, calibrated at boot by hv/platform/clock.c. */
+/* The machine's clock: nanoseconds since boot, from the TSC, calibrated at boot by
+ * hv/platform/clock.c. */
 #ifndef HV_X86_TSC_H
 #define HV_X86_TSC_H
 
