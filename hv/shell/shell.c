@@ -360,18 +360,20 @@ const struct shell_command *shell_command_find(const char *name) {
 static void finish(int error) {
     void (*end)(struct shell_call * c) = call.end;
 
-    if (!error)
-        table_end(&call);
-    else if (!call.json)
-        out("%s: %s\n", call.argv[0], failure);
-    if (call.json) {
-        bool empty = !answer_begun;
+    bool empty;
 
+    /* Rows that were printed before an error are a table too, so its bracket is closed. */
+    if (!error || call.rows) table_end(&call);
+    if (error && !call.json) out("%s: %s\n", call.argv[0], failure);
+    if (call.json) {
+        empty = !answer_begun;
         answer_begin(error);
-        if (empty && error)
+        if (error) {
+            if (!empty) put_text(", \"message\": ");
             put_json_string(failure);
-        else if (empty)
+        } else if (empty) {
             put_text("null");
+        }
         put_text("}\n");
     }
     if (line_begun) put_text("\n");

@@ -56,6 +56,27 @@ static void not_yet_made(void **state) {
     }
 }
 
+/* The VM ends while its parameters are being printed: the answer is whole JSON all the same, and says
+ * why it is short. */
+static void cut_off_answer(void **state) {
+    struct config_vm c = fake_config("early", 1);
+    struct vm *vm;
+    const char *said;
+
+    assert_int_equal(vm_create(&c, NULL, NULL), 0);
+    rig_run(100 * NS_PER_MS);
+    vm = vm_find("early");
+    fake_console_reset();
+    fake_console_type("param -j -d early\r");
+    for (u32 steps = 0; steps < 1000 && !strstr(fake_console_text, "\"help\""); steps++) work_run();
+    assert_int_equal(vm_destroy(vm, NULL, NULL), 0);
+    vm_put(vm);
+    rig_run(NS_PER_S);
+    said = strchr(fake_console_text, '\x1e');
+    if (!strstr(said, "\"}], \"message\": \"early is still being made, or on its way out\"}\n"))
+        fail_msg("%s", said);
+}
+
 /* Nor has it one to its end: its scheduling is gone while its memory is still being scrubbed. */
 static void on_its_way_out(void **state) {
     static const char *const lines[] = { "sched-credit", "sched-credit -d early -w 1000", "param -d early",
@@ -774,6 +795,7 @@ int main(void) {
         cmocka_unit_test(trace_stream),
         cmocka_unit_test(random_walk),
         cmocka_unit_test(not_yet_made),
+        cmocka_unit_test(cut_off_answer),
         cmocka_unit_test(on_its_way_out),
         cmocka_unit_test(last_words),
     };
