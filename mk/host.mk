@@ -21,8 +21,12 @@ $(B)/host/tests/sim/%.o $(B)/host/tests/unit/test_sched%.o: MORE := $(SIM_INC)
 $(B)/host/netstack/%.o $(B)/host/tests/unit/test_net%.o $(B)/host/tests/unit/net_wire.o: MORE := $(NET_INC)
 $(B)/host/tools/cfgdump.o $(B)/host/tests/unit/test_shell_person.o: MORE := -I$(B)
 
+# These check at the entry of functions that the lock is held which they need (hv/lib/spinlock.h).
+CHECKED := $(addprefix $(B)/host/hv/,event/%.o mm/%.o sched/%.o)
+$(CHECKED): MORE := -DTAKT_CHECKED
+
 $(B)/host/flags: FORCE
-	@tools/stamp.sh $@ '$(CC) $(HOST_CFLAGS) $(SIM_INC) $(NET_INC) -I$(B)'
+	@tools/stamp.sh $@ '$(CC) $(HOST_CFLAGS) -DTAKT_CHECKED $(SIM_INC) $(NET_INC) -I$(B)'
 $(B)/host/%.o: %.c $(B)/host/flags
 	@mkdir -p $(@D)
 	$(call say,CC)
@@ -134,9 +138,15 @@ $(B)/libsim.a: $(SIM_OBJ) $(B)/host/sim-objects
 $(B)/sim: $(B)/host/tests/sim/main.o $(LABS_OBJ) $(B)/libsim.a $(B)/libhv.a
 	$(call say,CC)
 	$(Q)$(CC) -o $@ $^
-$(B)/sched-cost: $(B)/host/tests/sim/cost.o $(B)/libhv.a
+# What a decision costs is counted without the checks that only the host build has.
+COST_FLAGS := $(filter-out -MMD -MP,$(HOST_CFLAGS)) $(SIM_INC)
+COST_SRC   := tests/sim/cost.c $(filter-out hv/sched/machine.c hv/sched/setup.c,$(wildcard hv/sched/*.c)) \
+	$(wildcard hv/lib/*.c) common/format.c common/hist.c
+$(B)/cost-flags: FORCE
+	@tools/stamp.sh $@ '$(CC) $(COST_FLAGS) $(COST_SRC)'
+$(B)/sched-cost: $(COST_SRC) $(B)/cost-flags $(wildcard common/*.h hv/sched/*.h hv/lib/*.h hv/trace/*.h tests/sim/*.h)
 	$(call say,CC)
-	$(Q)$(CC) -o $@ $^
+	$(Q)$(CC) $(COST_FLAGS) -o $@ $(COST_SRC)
 $(B)/unit/test_sched%: $(B)/host/tests/unit/test_sched%.o $(LABS_OBJ) $(B)/libsim.a $(B)/libhv.a
 	@mkdir -p $(@D)
 	$(call say,CC)

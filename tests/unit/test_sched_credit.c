@@ -36,7 +36,9 @@ static void check_grants(const struct grant_case *g) {
         for (u32 k = 0; k < g->vcpus[i]; k++) credit_vcpu(&d[i]->vcpu[k]->s)->credit = 0;
     }
     cp->balance = 0;
+    spin_lock(&p->lock);
     credit_account(p);
+    spin_unlock(&p->lock);
     for (u32 i = 0; i < g->n; i++)
         for (u32 k = 0; k < g->vcpus[i]; k++) {
             u64 ns = (u64)credit_vcpu(&d[i]->vcpu[k]->s)->credit;
@@ -102,7 +104,9 @@ static void test_reorder(void **state) {
         list_add_tail(&cp->active, &cd->link);
     }
     cp->balance = 0;
+    spin_lock(&p->lock);
     credit_account(p);
+    spin_unlock(&p->lock);
     assert_ptr_equal(list_first(&cp->active, struct credit_dom, link), d[2]->d.priv);
     sim_stop();
 }
@@ -116,7 +120,9 @@ static void test_full_vcpu(void **state) {
     sim_run_until(2 * NS_PER_S);
     rich->credit = credit_pool(p)->balance = 25 * MS;
     poor->credit = 0;
+    spin_lock(&p->lock);
     credit_account(p);
+    spin_unlock(&p->lock);
     assert_int_equal(rich->credit, 30 * MS);
     assert_int_equal(poor->credit, 30 * MS);
     assert_int_equal(credit_dom(&d->d)->nr_active, 2);
@@ -151,7 +157,9 @@ static void test_grant_sums(void **state) {
                 wanted += list_empty(&cv->active) ? 0 : (i64)cp->period;
             }
         cp->balance = 0;
+        spin_lock(&p->lock);
         credit_account(p);
+        spin_unlock(&p->lock);
         for (u32 i = 0; i < n; i++)
             for (u32 k = 0; k < d[i]->nr_vcpus; k++) {
                 struct credit_vcpu *cv = credit_vcpu(&d[i]->vcpu[k]->s);

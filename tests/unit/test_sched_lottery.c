@@ -45,6 +45,16 @@ static void test_seeds(void **state) {
     }
 }
 
+/* A random number of a pool, asked for as a policy asks: with the pool's lock held. */
+static u64 random_locked(struct sched_pool *p) {
+    u64 number;
+
+    spin_lock(&p->lock);
+    number = sched_random(p);
+    spin_unlock(&p->lock);
+    return number;
+}
+
 /* Pools draw apart: what one asks for does not change what another one is given. */
 static void test_pools_apart(void **state) {
     u64 alone[8], beside[8];
@@ -54,15 +64,15 @@ static void test_pools_apart(void **state) {
 
         other = sim_pool("other", "lottery", (struct cpumask){ 0 }); /* without a pCPU */
         for (u32 i = 0; i < 8; i++) {
-            if (both) sched_random(p);
-            *(both ? &beside[i] : &alone[i]) = sched_random(other);
+            if (both) random_locked(p);
+            *(both ? &beside[i] : &alone[i]) = random_locked(other);
         }
         sim_stop();
     }
     assert_memory_equal(alone, beside, sizeof(alone));
     struct sched_pool *p = start(2, 7);
 
-    assert_int_not_equal(sched_random(p), alone[0]); /* and each has numbers of its own */
+    assert_int_not_equal(random_locked(p), alone[0]); /* and each has numbers of its own */
     sim_stop();
 }
 

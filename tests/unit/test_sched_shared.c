@@ -28,7 +28,9 @@ static struct sched_pool *pool_of(u32 cpus, u32 n, u32 io, u32 inactive, const c
 static void pass(struct sched_pool *p, u32 n, i64 *got) {
     for (u32 i = 0; i < n; i++) vcpu(i)->credit = 0;
     credit_pool(p)->balance = 0;
+    spin_lock(&p->lock);
     credit_account(p);
+    spin_unlock(&p->lock);
     for (u32 i = 0; i < n; i++) got[i] = vcpu(i)->credit;
 }
 
@@ -83,7 +85,9 @@ static void test_queues(void **state) {
     sim_param(p, &vm[0]->d, "queues", 3);
     for (u32 i = 1; i < 4; i++) sim_param(p, &vm[i]->d, "share_pct", 100);
     credit_pool(p)->balance = 0;
+    spin_lock(&p->lock);
     credit_account(p);
+    spin_unlock(&p->lock);
     about((i64)dom(0)->given, 900, "three queues");
     sim_stop();
 }

@@ -106,7 +106,9 @@ static void test_worked_grants(void **state) {
         credit_vcpu(&d[i]->vcpu[0]->s)->credit = 0;
     }
     credit_pool(p)->balance = 0;
+    spin_lock(&p->lock);
     credit_account(p);
+    spin_unlock(&p->lock);
     for (u32 i = 0; i < 4; i++) assert_int_equal(credit_vcpu(&d[i]->vcpu[0]->s)->credit, credits[i] * UNIT);
     sim_stop();
 }

@@ -49,7 +49,11 @@ static void test_table(void **state) {
             credit_dom(&vm[i]->d)->used = credit_dom(&vm[i]->d)->used_before + table[k].rd[i] * 300 * US;
             credit_dom(&tvm[i]->d)->used = credit_dom(&tvm[i]->d)->used_before + table[k].td[i] * 300 * US;
         }
+        spin_lock(&regular->lock);
+        spin_lock(&regular->turbo->lock);
         vturbo_exchange(regular);
+        spin_unlock(&regular->turbo->lock);
+        spin_unlock(&regular->lock);
         for (u32 i = 0; i < 2; i++) {
             assert_int_equal(credit_dom(&vm[i]->d)->share_ns, MAX(table[k].fs_r[i] * 300 * US, 1));
         }
@@ -118,7 +122,11 @@ static void test_fair(void **state) {
             credit_dom(&tvm[i]->d)->used = credit_dom(&tvm[i]->d)->used_before + sim_below(&rng, 10 * MS);
             used += credit_dom(&vm[i]->d)->used - credit_dom(&vm[i]->d)->used_before;
         }
+        spin_lock(&regular->lock);
+        spin_lock(&regular->turbo->lock);
         vturbo_exchange(regular);
+        spin_unlock(&regular->turbo->lock);
+        spin_unlock(&regular->lock);
         for (u32 i = 0; i < n; i++) {
             fs += credit_dom(&vm[i]->d)->share_ns;
             clamped |= credit_dom(&vm[i]->d)->share_ns <= 1;
