@@ -1,5 +1,5 @@
 #include "lib/nearest.h"
-#include "lib/string.h"
+#include "common/string.h"
 
 #define MAX_LENGTH 31 /* longer words are not compared */
 #define FAR        3  /* with so many slips a name is not meant */

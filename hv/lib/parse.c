@@ -3,7 +3,7 @@
 #include <takt/errno.h>
 #include "lib/parse.h"
 #include "lib/printf.h"
-#include "lib/string.h"
+#include "common/string.h"
 
 struct unit {
     const char *name;

@@ -5,7 +5,7 @@
 #ifndef HV_LIB_SPINLOCK_H
 #define HV_LIB_SPINLOCK_H
 
-#include "lib/printf.h"
+#include "lib/log.h"
 
 struct spinlock {
     u16 next, owner;

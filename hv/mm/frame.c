@@ -6,9 +6,9 @@
 #include "mm/frame.h"
 
 #include "lib/list.h"
-#include "lib/printf.h"
+#include "lib/log.h"
 #include "lib/spinlock.h"
-#include "lib/string.h"
+#include "common/string.h"
 
 #define MAX_RANGES 130 /* a memory map has up to 128, and one may be cut at 4 GiB */
 #define ORDERS     (FRAME_ORDER_MAX + 1)

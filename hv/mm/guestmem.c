@@ -1,5 +1,5 @@
 #include <takt/errno.h>
-#include "lib/string.h"
+#include "common/string.h"
 #include "mm/guestmem.h"
 
 static u32 nr_chunks(const struct guestmem *m) { return (u32)(m->size >> CHUNK_SHIFT); }

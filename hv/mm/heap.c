@@ -5,9 +5,9 @@
  *
  * Lock: heap_lock, a leaf but for frame_lock. */
 #include "lib/list.h"
-#include "lib/printf.h"
+#include "lib/log.h"
 #include "lib/spinlock.h"
-#include "lib/string.h"
+#include "common/string.h"
 #include "mm/frame.h"
 
 #define HEADER 64u

@@ -1,5 +1,5 @@
 #include <takt/errno.h>
-#include "lib/printf.h"
+#include "lib/log.h"
 #include "mm/npt.h"
 #include "x86/cpu.h"
 

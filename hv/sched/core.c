@@ -5,7 +5,7 @@
  * policy's queue. A vCPU that is current on a pCPU is the exception: its registers are in that
  * pCPU, so nobody else touches it. The pCPU is kicked, and its sched_run() takes the vCPU off. */
 #include <takt/errno.h>
-#include "lib/string.h"
+#include "common/string.h"
 #include "sched/core.h"
 #include "sched/machine.h"
 

@@ -15,7 +15,7 @@
  * list it is put), credit_account() (how credit is granted) and boost_vcpu() (what a wake
  * earns). */
 #include <takt/errno.h>
-#include "lib/string.h"
+#include "common/string.h"
 #include "sched/credit.h"
 
 enum { TIMER_TICK, TIMER_ACCOUNT = SCHED_TIMER_BOTH };

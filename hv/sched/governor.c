@@ -14,7 +14,7 @@
  * The load of a pool is the average number of its vCPUs that run or want to run. So it also
  * tells how much a pool lacks whose pCPUs are all busy. */
 #include <takt/errno.h>
-#include "lib/printf.h"
+#include "lib/log.h"
 #include "sched/core.h"
 #include "sched/governor.h"
 

@@ -20,7 +20,7 @@
  *
  * Counting takes no lock. The windows are a timer of the pool and not of its policy. Recordings
  * contain only changes of a label, so a replay needs no counts. */
-#include "lib/printf.h"
+#include "lib/log.h"
 #include "sched/core.h"
 #include "sched/machine.h"
 

@@ -2,7 +2,7 @@
 #include <takt/errno.h>
 #include "lib/parse.h"
 #include "lib/printf.h"
-#include "lib/string.h"
+#include "common/string.h"
 #include "sched/core.h"
 
 void (*param_hook)(struct sched_pool *p, struct sched_dom *d, const char *name);

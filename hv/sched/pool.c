@@ -5,7 +5,7 @@
 #include <takt/errno.h>
 #include <takt/seed.h>
 #include "lib/parse.h"
-#include "lib/string.h"
+#include "common/string.h"
 #include "sched/core.h"
 #include "sched/machine.h"
 

@@ -1,6 +1,6 @@
 /* Makes the pools of a configuration file and sets their parameters. */
 #include <takt/errno.h>
-#include "lib/string.h"
+#include "common/string.h"
 #include "sched/setup.h"
 
 /* The file, and the function that reports what is wrong with it. */

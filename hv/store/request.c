@@ -2,7 +2,7 @@
 #include <takt/errno.h>
 #include "lib/parse.h"
 #include "lib/printf.h"
-#include "lib/string.h"
+#include "common/string.h"
 #include "store/store.h"
 
 /* What the packet holds. */

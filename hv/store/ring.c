@@ -2,7 +2,7 @@
  * apart. And the ring in a VM's page. The guest can write that page at any time: so whatever is
  * read from it is read only once, and of the two indexes that are the store's own the copies in
  * struct store_client count. */
-#include "lib/string.h"
+#include "common/string.h"
 #include "store/tree.h"
 
 #define HEAD ((u32)sizeof(struct xs_header))

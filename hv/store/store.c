@@ -2,7 +2,7 @@
  * then does it change anything, so one that fails has changed nothing. */
 #include <takt/errno.h>
 #include "lib/printf.h"
-#include "lib/string.h"
+#include "common/string.h"
 #include "mm/frame.h"
 #include "store/tree.h"
 

@@ -11,7 +11,7 @@
  * allocated before. */
 #include <takt/errno.h>
 #include "lib/printf.h"
-#include "lib/string.h"
+#include "common/string.h"
 #include "mm/frame.h"
 #include "store/tree.h"
 

@@ -1,8 +1,8 @@
 /* What may take long, done in small steps. One thing is in progress at a time, and no operation
  * is carried out meanwhile, so nobody sees half of it. */
 #include <takt/errno.h>
-#include "lib/printf.h"
-#include "lib/string.h"
+#include "lib/log.h"
+#include "common/string.h"
 #include "mm/frame.h"
 #include "store/tree.h"
 

@@ -1,4 +1,4 @@
-#include "lib/string.h"
+#include "common/string.h"
 #include "trace/stream.h"
 
 struct stream_header {
@@ -12,7 +12,7 @@ struct stream_vm {
     char name[32];
 };
 
-static unsigned frame(struct stream *s, u8 *out, char type, const void *payload, unsigned n) {
+static unsigned stream_frame(struct stream *s, u8 *out, char type, const void *payload, unsigned n) {
     const u8 head[] = { 0xa5, 0x54, (u8)type, s->seq++, (u8)n, (u8)(n >> 8) };
     u32 a = 0, b = 0;
 
@@ -30,16 +30,16 @@ static unsigned frame(struct stream *s, u8 *out, char type, const void *payload,
 unsigned stream_header(struct stream *s, u8 *out, u32 cpus, u64 now) {
     const struct stream_header h = { "TAKTRACE", 1, cpus, now };
 
-    return frame(s, out, 'H', &h, sizeof(h));
+    return stream_frame(s, out, 'H', &h, sizeof(h));
 }
 
 unsigned stream_vm(struct stream *s, u8 *out, u32 id, u32 vcpus, const char *name) {
     struct stream_vm v = { id, vcpus, "" };
 
     memcpy(v.name, name, strnlen(name, sizeof(v.name)));
-    return frame(s, out, 'V', &v, sizeof(v));
+    return stream_frame(s, out, 'V', &v, sizeof(v));
 }
 
 unsigned stream_records(struct stream *s, u8 *out, const struct trace_record *r, unsigned n) {
-    return frame(s, out, 'R', r, MIN(n, (unsigned)STREAM_RECORDS) * (unsigned)sizeof(*r));
+    return stream_frame(s, out, 'R', r, MIN(n, (unsigned)STREAM_RECORDS) * (unsigned)sizeof(*r));
 }

@@ -1,10 +1,10 @@
 /* Trace rings.
  *
- * A slot is reserved by moving `head` with one compare-and-swap, filled, and then published by storing its
- * event number, which is 0 while it is empty or half-written. So an NMI handler may write in the middle of a
- * write, and the rare record that one pCPU writes on behalf of another one does no harm; neither side waits.
- * The reader empties a slot before it gives it back by moving `tail`.
- */
+ * A writer reserves a slot by moving `head` with one compare-and-swap, fills it, and then
+ * publishes it by storing the event number, which is 0 while the slot is empty or half-written.
+ * So an NMI handler may write in the middle of another write, and so may a pCPU on behalf of
+ * another one; neither waits. The reader empties a slot before it gives it back by moving
+ * `tail`. */
 #include <takt/errno.h>
 #include "trace/trace.h"
 
@@ -69,8 +69,8 @@ static struct trace_record lost_record(unsigned cpu, u64 ns, u32 lost) {
     return (struct trace_record){ ns, 0, (u16)cpu, TRACE_NOBODY, { lost } };
 }
 
-/* A slot to fill; NULL: there is no room. */
-static struct trace_record *reserve(struct trace_ring *r) {
+/* Returns a slot to fill, or NULL if there is no room. */
+static struct trace_record *slot_reserve(struct trace_ring *r) {
     u32 head = __atomic_load_n(&r->head, __ATOMIC_RELAXED);
 
     do {
@@ -80,18 +80,18 @@ static struct trace_record *reserve(struct trace_ring *r) {
     return &r->slot[head & (r->size - 1)];
 }
 
-static void publish(struct trace_record *t, u16 event) {
+static void slot_publish(struct trace_record *t, u16 event) {
     __atomic_store_n(&t->event, event, __ATOMIC_RELEASE);
 }
 
 void trace_write(unsigned cpu, u64 ns, u16 event, u32 who, u32 a, u32 b, u32 c, u32 d) {
     struct trace_ring *r = &rings[cpu];
-    struct trace_record *t = reserve(r);
+    struct trace_record *t = slot_reserve(r);
 
     if (t && __builtin_expect(__atomic_load_n(&r->unreported, __ATOMIC_RELAXED) != 0, 0)) {
         *t = lost_record(cpu, ns, __atomic_exchange_n(&r->unreported, 0, __ATOMIC_RELAXED));
-        publish(t, TRC_LOST);
-        t = reserve(r);
+        slot_publish(t, TRC_LOST);
+        t = slot_reserve(r);
     }
     if (t == NULL) {
         __atomic_fetch_add(&r->unreported, 1, __ATOMIC_RELAXED);
@@ -99,7 +99,7 @@ void trace_write(unsigned cpu, u64 ns, u16 event, u32 who, u32 a, u32 b, u32 c, 
         return;
     }
     *t = (struct trace_record){ ns, 0, (u16)cpu, who, { a, b, c, d } };
-    publish(t, event);
+    slot_publish(t, event);
 }
 
 unsigned trace_read(unsigned cpu, struct trace_record *out, unsigned max) {
@@ -118,7 +118,7 @@ unsigned trace_read(unsigned cpu, struct trace_record *out, unsigned max) {
         __atomic_store_n(&t->event, 0, __ATOMIC_RELAXED);
         __atomic_store_n(&r->tail, r->tail + 1, __ATOMIC_RELEASE);
     }
-    /* Nothing follows the loss that could report it. */
+    /* Records were lost after the last one that is here, so no later record can report that. */
     if (n == max || !r->size || r->tail != __atomic_load_n(&r->head, __ATOMIC_RELAXED)) return n;
     lost = __atomic_exchange_n(&r->unreported, 0, __ATOMIC_RELAXED);
     if (lost == 0) return n;

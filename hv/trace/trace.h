@@ -1,12 +1,13 @@
-/* Trace records in per-CPU rings, and named counters. A full ring loses the new record and counts it; nothing
- * waits. */
+/* Trace records, in a ring for each pCPU, and named counters. When a ring is full the new record
+ * is lost, and counted; nothing waits. */
 #ifndef HV_TRACE_TRACE_H
 #define HV_TRACE_TRACE_H
 
 #include <takt/types.h>
 #include "lib/cpumask.h"
 
-struct trace_record { /* 32 bytes, little-endian; also what goes over the wire */
+/* 32 bytes, little-endian. The same bytes go over the wire (docs/trace.md). */
+struct trace_record {
     u64 ns;
     u16 event; /* enum trace_event */
     u16 cpu;
@@ -16,7 +17,8 @@ struct trace_record { /* 32 bytes, little-endian; also what goes over the wire *
 
 #define TRACE_NOBODY 0xffffffffu
 
-/* class << 8 | number; a class is one bit of trace_mask */
+/* class << 8 | number. A class is one bit of trace_mask. The comments name the arguments, from
+ * arg[0] on. */
 enum trace_event {
     TRC_LOST = 0x0001,     /* arg0: how many records were lost before this one */
     TRC_RUNSTATE = 0x0101, /* from, to, ns in `from` (low, high) */
@@ -48,31 +50,35 @@ enum trace_event {
 #define TRACE_CLASS_EVENT  BIT(3)
 #define TRACE_CLASS_REPLAY BIT(4)
 
-/* What people call the event: "switch". "?" for a number that is none. The tools that read traces use the
- * same names (tools/tracestream.py). Valid for ever. */
+/* Returns the name of an event, such as "switch", or "?" if there is no such event. The tools
+ * that read traces use the same names (tools/tracestream.py). The text is constant. */
 const char *trace_event_name(u16 event);
 
 extern u32 trace_mask; /* 0: tracing is off */
 
+/* Writes a record whatever the mask says. May be called from an NMI, and for another pCPU. */
 void trace_write(unsigned cpu, u64 ns, u16 event, u32 who, u32 a, u32 b, u32 c, u32 d);
 
+/* Writes a record if its class is on. */
 static inline void trace(unsigned cpu, u64 ns, u16 event, u32 who, u32 a, u32 b, u32 c, u32 d) {
     if (__builtin_expect(trace_mask & (1u << (event >> 8)), 0)) trace_write(cpu, ns, event, who, a, b, c, d);
 }
 
 /* ---- set-up and reading (hv/shell, main.c) ---- */
-/* Gives `cpu` its ring: `records` of them, a power of two; the owner keeps the memory. -EINVAL. Before that,
- * what is written there is gone. */
+/* Gives `cpu` a ring with room for `records`, which has to be a power of two. The memory stays
+ * the caller's. Until then all records of that pCPU are lost. Returns 0 or -EINVAL. */
 int trace_init(unsigned cpu, struct trace_record *ring, u32 records);
-/* Copies up to `max` records of `cpu` out, oldest first, with a TRC_LOST record in the place where some were
- * lost. Returns how many. One reader at a time. */
+/* Copies up to `max` records of `cpu` to `out`, oldest first, and returns how many. Where
+ * records were lost there is a TRC_LOST record. There may be only one reader at a time. */
 unsigned trace_read(unsigned cpu, struct trace_record *out, unsigned max);
-u64 trace_lost(unsigned cpu); /* all that were ever lost there */
+/* Returns how many records were ever lost there. */
+u64 trace_lost(unsigned cpu);
 
-/* ---- counters: DEFINE_COUNTER(name) in one file, counter_inc(&name, cpu) anywhere ---- */
+/* ---- counters: one file has DEFINE_COUNTER(name); any file may call counter_inc(&name, cpu)
+ * ---- */
 struct counter {
     const char *name;
-    u64 *value; /* one a pCPU */
+    u64 *value; /* one for each pCPU */
 };
 
 #define DEFINE_COUNTER(id)                                                                                   \
@@ -81,7 +87,7 @@ struct counter {
 
 static inline void counter_inc(const struct counter *c, unsigned cpu) { c->value[cpu]++; }
 
-/* The table of all counters, put together by the linker; empty if there are none. */
+/* The table of all counters, which the linker puts together. It is empty if there are none. */
 extern const struct counter __start_counters[] __attribute__((weak)), __stop_counters[] __attribute__((weak));
 
 #endif

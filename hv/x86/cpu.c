@@ -1,7 +1,7 @@
 #include "x86/cpu.h"
 
 #include "boot/layout.h"
-#include "x86/insn.h"
+#include "common/insn.h"
 #include "x86/trap.h"
 
 #define MSR_MISC_ENABLE         0x1a0

@@ -1,6 +1,6 @@
 #include "x86/errata.h"
 
-#include "x86/insn.h"
+#include "common/insn.h"
 
 #define CPUID_RESERVED        (3u << 14 | 15u << 28) /* SDM 2A, CPUID leaf 1: EAX */
 #define CPUID_HYPERVISOR      BIT(31)                /* leaf 1: ECX */

@@ -1,6 +1,6 @@
 #include "x86/place.h"
 
-#include "x86/insn.h"
+#include "common/insn.h"
 
 #define LEAF_TOPOLOGY    0x0bu /* SDM 2A, CPUID leaf 0Bh and its successor 1Fh */
 #define LEAF_TOPOLOGY_V2 0x1fu

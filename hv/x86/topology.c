@@ -1,5 +1,5 @@
 #include "x86/topology.h"
-#include "x86/insn.h"
+#include "common/insn.h"
 #include "x86/percpu.h"
 
 #define LEAF_CACHE_INTEL 4u

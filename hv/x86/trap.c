@@ -1,9 +1,9 @@
 #include "x86/trap.h"
 
 #include "boot/layout.h"
-#include "lib/printf.h"
+#include "lib/log.h"
 #include "x86/cpu.h"
-#include "x86/insn.h"
+#include "common/insn.h"
 
 #define STRAY_STORM     1000u /* a source with so many stray interrupts is masked */
 
