@@ -35,7 +35,8 @@ struct pass {
 static u64 room_of(const struct credit_pool *cp, const struct credit_vcpu *cv) {
     i64 n = (i64)cp->period - cv->credit;
 
-    return (u64)MAX(n, 0);
+    if (n < 0) return 0;
+    return (u64)n;
 }
 
 u64 credit_room(const struct credit_pool *cp, const struct credit_dom *cd) {
@@ -107,9 +108,10 @@ static u64 divide(const struct credit_pool *cp, const struct credit_dom *cd, u64
         list_for_each(cv, &cd->active, struct credit_vcpu, active) {
             u64 room = room_of(cp, cv);
 
-            if (room > level) continue;
-            given -= room;
-            n--;
+            if (room <= level) {
+                given -= room;
+                n--;
+            }
         }
     if (n) level = (given + n - 1) / n;
     return credit_round_up(cp, level);
@@ -162,11 +164,12 @@ static void overflow(struct sched_pool *p, struct credit_vcpu *cv, i64 had) {
 /* Adds a part to the credit of a vCPU. Returns what it had before. */
 static i64 add_credit(struct credit_pool *cp, struct credit_vcpu *cv, u64 part) {
     i64 limit = (i64)cp->period, had = cv->credit;
+    struct sched_vcpu *v = cv->vcpu;
 
     cv->credit += (i64)part;
     if (cp->knob.overflow == OVERFLOW_HAND_ON && cv->credit > limit) cv->credit = MAX(had, limit);
-    if (cv->credit > had) cv->vcpu->grants++;
-    cv->vcpu->granted_ns += (u64)(cv->credit - had);
+    if (cv->credit > had) v->grants++;
+    v->granted_ns += (u64)(cv->credit - had);
     return had;
 }
 
