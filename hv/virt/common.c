@@ -12,23 +12,46 @@ const u32 free_msrs[FREE_MSRS] = { MSR_SYSENTER_CS, MSR_SYSENTER_ESP,  MSR_SYSEN
                                    MSR_LSTAR,       MSR_CSTAR,         MSR_FMASK,        MSR_FS_BASE,
                                    MSR_GS_BASE,     MSR_KERNEL_GS_BASE };
 
+/* Attributes of segments after a reset, as struct guest_seg has them. */
+#define RESET_DATA  (ATTR_P | ATTR_S | ATTR_RW | ATTR_ACCESSED)
+#define RESET_CODE  (RESET_DATA | ATTR_CODE)
+#define RESET_LDT   (ATTR_P | ATTR_TYPE_LDT)
+#define RESET_TSS   (ATTR_P | ATTR_TYPE_TSS_BUSY)
+#define RESET_LIMIT 0xffffu
+#define RESET_CS    0xf000u /* with this base and RIP the first instruction is 16 bytes below 4 GiB */
+#define RESET_BASE  0xffff0000u
+#define RESET_RIP   0xfff0u
+
+#define DR6_ONES    0xffff0ff0u /* bits that are always set */
+#define DR7_ONES    0x400u
+#define FAMILY_6    0x600u
+#define PAT_RESET   0x0007040600070406ull /* WB, WT, UC-, UC, and the same again: SDM 3A 12.12.4 */
+
 /* SDM 3A table 10-1. */
 void guest_reset(struct virt_vcpu *v) {
     static const struct guest_seg segs[SEG_NR] = {
-        [SEG_ES] = { 0, 0x93, 0xffff, 0 },   [SEG_CS] = { 0xf000, 0x9b, 0xffff, 0xffff0000 },
-        [SEG_SS] = { 0, 0x93, 0xffff, 0 },   [SEG_DS] = { 0, 0x93, 0xffff, 0 },
-        [SEG_FS] = { 0, 0x93, 0xffff, 0 },   [SEG_GS] = { 0, 0x93, 0xffff, 0 },
-        [SEG_LDTR] = { 0, 0x82, 0xffff, 0 }, [SEG_TR] = { 0, 0x8b, 0xffff, 0 },
-        [SEG_GDTR] = { 0, 0, 0xffff, 0 },    [SEG_IDTR] = { 0, 0, 0xffff, 0 },
+        [SEG_ES] = { 0, RESET_DATA, RESET_LIMIT, 0 },
+        [SEG_CS] = { RESET_CS, RESET_CODE, RESET_LIMIT, RESET_BASE },
+        [SEG_SS] = { 0, RESET_DATA, RESET_LIMIT, 0 },
+        [SEG_DS] = { 0, RESET_DATA, RESET_LIMIT, 0 },
+        [SEG_FS] = { 0, RESET_DATA, RESET_LIMIT, 0 },
+        [SEG_GS] = { 0, RESET_DATA, RESET_LIMIT, 0 },
+        [SEG_LDTR] = { 0, RESET_LDT, RESET_LIMIT, 0 },
+        [SEG_TR] = { 0, RESET_TSS, RESET_LIMIT, 0 },
+        [SEG_GDTR] = { 0, 0, RESET_LIMIT, 0 },
+        [SEG_IDTR] = { 0, 0, RESET_LIMIT, 0 },
     };
     static const u64 regs[VREG_NR] = {
-        [VREG_CR0] = CR0_ET | CR0_NW | CR0_CD, [VREG_DR6] = 0xffff0ff0, [VREG_DR7] = 0x400,
-        [VREG_PAT] = 0x0007040600070406,       [VREG_XCR0] = 1,
+        [VREG_CR0] = CR0_ET | CR0_NW | CR0_CD,
+        [VREG_DR6] = DR6_ONES,
+        [VREG_DR7] = DR7_ONES,
+        [VREG_PAT] = PAT_RESET,
+        [VREG_XCR0] = XCR0_X87,
     };
 
     memset(&v->regs, 0, sizeof(v->regs));
-    v->regs.gpr[REG_RDX] = 0x600; /* family 6 */
-    v->regs.rip = 0xfff0;
+    v->regs.gpr[REG_RDX] = FAMILY_6;
+    v->regs.rip = RESET_RIP;
     v->regs.rflags = RFLAGS_ONE;
     v->cr8 = 0;
     v->pending.type = EVENT_NONE;
@@ -43,9 +66,10 @@ void event_requeue(struct virt_vcpu *v, u32 info, u32 code) {
     static const u8 types[8] = {
         [EVENT_TYPE_INTR] = EVENT_IRQ, [EVENT_TYPE_NMI] = EVENT_NMI, [EVENT_TYPE_EXC] = EVENT_EXCEPTION
     };
-    struct virt_event e = { types[info >> 8 & 7], (u8)info, 0, info & EVENT_HAS_CODE, code };
+    struct virt_event e = { types[EVENT_TYPE(info)], (u8)info, 0, info & EVENT_HAS_CODE, code };
 
-    /* AMD-V reports INT3 and INTO as exceptions; as faults they do not exist. */
+    /* AMD-V reports INT3 and INTO as exceptions. No fault has these vectors, so they can be told
+     * apart. */
     if (e.type == EVENT_EXCEPTION && (e.vector == EXC_BP || e.vector == EXC_OF)) return;
     if (e.type != EVENT_NONE) v->pending = e;
 }
@@ -61,14 +85,16 @@ static enum exc_class class_of(u8 vector) {
     return (enum exc_class)classes[vector & 31];
 }
 
-/* The others are traps or aborts. Instruction breakpoints, which are faults, push RF as it is. */
+/* Is it a fault that pushes RFLAGS with RF set? The others are traps or aborts. Instruction
+ * breakpoints (#DB) are faults, but push RF as it is. */
 static bool is_fault(u8 vector) {
     return vector != EXC_DB && vector != EXC_NMI && vector != EXC_BP && vector != EXC_OF &&
            vector != EXC_DF && vector != EXC_MC;
 }
 
-/* SDM 3A table 6-5. What was pending is lost where the two are delivered one after the other: as on
- * hardware, a fault is found again when its instruction is executed again. */
+/* SDM 3A table 6-5. Where that says that the two are delivered one after the other, the pending one
+ * is lost. As on hardware, the CPU finds that fault again when it executes the instruction
+ * again. */
 bool guest_raise(struct virt_vcpu *v, u8 vector, bool has_code, u32 code) {
     enum exc_class first = v->pending.type == EVENT_EXCEPTION ? class_of(v->pending.vector) : BENIGN;
     enum exc_class second = class_of(vector);
@@ -78,9 +104,9 @@ bool guest_raise(struct virt_vcpu *v, u8 vector, bool has_code, u32 code) {
     if ((first == CONTRIBUTORY && second == CONTRIBUTORY) ||
         (first == PAGE_FAULT && (second == CONTRIBUTORY || second == PAGE_FAULT)))
         v->pending = (struct virt_event){ EVENT_EXCEPTION, EXC_DF, 0, true, 0 };
-    /* What the CPU does for an exception of its own, but not for one that we inject: RFLAGS is pushed with RF
-     * for a fault (SDM 3B 18.3.1.1), so that an instruction breakpoint there is not hit twice; and DR7.GD is
-     * cleared for a #DB (SDM 3B 18.2.4). */
+    /* Two things the CPU does for its own exceptions, but not for those that we inject. It pushes
+     * RFLAGS with RF for a fault, so that an instruction breakpoint there is not hit twice (SDM 3B
+     * 18.3.1.1). And it clears DR7.GD for a #DB (SDM 3B 18.2.4). */
     if (is_fault(v->pending.vector)) v->regs.rflags |= RFLAGS_RF;
     if (vector == EXC_DB) virt->set_reg(v, VREG_DR7, virt->get_reg(v, VREG_DR7) & ~DR7_GD);
     return true;
@@ -95,9 +121,9 @@ unsigned guest_mode(struct virt_vcpu *v) {
     return code_mode(virt->get_reg(v, VREG_EFER), cs.attr);
 }
 
-/* Across a border beyond which RIP wraps, or with TF or RF set. An address that is not canonical is left to
- * the CPU, which faults when it fetches from there, behind the instruction that has been executed: VM entries
- * allow such a RIP (SDM 3C 27.3.1.4). */
+/* guest_skip() where RIP may wrap, or with TF or RF set. RIP may become an address that is not
+ * canonical. That is left to the CPU, which faults when it fetches from there, after the
+ * instruction that has been executed. VM entries allow such a RIP (SDM 3C 27.3.1.4). */
 static __attribute__((noinline)) void skip_carefully(struct virt_vcpu *v, const struct vm_exit *exit) {
     u64 next = v->regs.rip + exit->insn_len;
 
@@ -112,11 +138,10 @@ static __attribute__((noinline)) void skip_carefully(struct virt_vcpu *v, const 
 }
 
 void guest_skip(struct virt_vcpu *v, const struct vm_exit *exit) {
-    u64 next = v->regs.rip + exit->insn_len;
+    u64 next = v->regs.rip + exit->insn_len, flags = v->regs.rflags & (RFLAGS_TF | RFLAGS_RF);
+    u64 crosses_2g = (v->regs.rip ^ next) >> 31;
 
-    u64 flags = v->regs.rflags & (RFLAGS_TF | RFLAGS_RF);
-
-    if (__builtin_expect((v->regs.rip ^ next) >> 31 | flags, 0) || !exit->insn_len) {
+    if (__builtin_expect(crosses_2g | flags, 0) || !exit->insn_len) {
         skip_carefully(v, exit);
         return;
     }
@@ -124,14 +149,17 @@ void guest_skip(struct virt_vcpu *v, const struct vm_exit *exit) {
     virt->clear_shadow(v);
 }
 
-/* ---- why an entry failed: SDM 3C 27.3.1, APM2 15.5.1; the rules that registers can break ---- */
+/* ---- why an entry failed: the rules of SDM 3C 27.3.1 and APM2 15.5.1 that registers can break ---- */
+#define CPUID_ADDRESSES    0x80000008u
+#define PHYSICAL_BITS(eax) ((eax)&0xffu)
+#define RFLAGS_RESERVED    0xffffffffffc08028ull /* bits that must be 0 */
 
 const char *guest_why(struct virt_vcpu *v) {
     u64 cr0 = virt->get_reg(v, VREG_CR0), cr4 = virt->get_reg(v, VREG_CR4),
         efer = virt->get_reg(v, VREG_EFER);
     u64 rip = v->regs.rip, flags = v->regs.rflags;
     bool long_mode = cr0 & CR0_PG && efer & EFER_LME;
-    unsigned physical_bits = cpuid_or_zero(0x80000008, 0).eax & 0xff; /* the CPU's, not the guest's */
+    unsigned physical_bits = PHYSICAL_BITS(cpuid_or_zero(CPUID_ADDRESSES, 0).eax);
     const struct {
         bool broken;
         const char *rule;
@@ -143,7 +171,7 @@ const char *guest_why(struct virt_vcpu *v) {
         { long_mode && !(cr4 & CR4_PAE), "long mode with paging but without CR4.PAE" },
         { long_mode != !!(efer & EFER_LMA), "EFER.LMA is not EFER.LME under paging" },
         { rip >> 32 && guest_mode(v) != 64, "RIP is above 4 GiB outside 64-bit mode" },
-        { !(flags & RFLAGS_ONE) || flags & 0xffffffffffc08028ull, "RFLAGS has a reserved bit" },
+        { !(flags & RFLAGS_ONE) || flags & RFLAGS_RESERVED, "RFLAGS has a reserved bit" },
     };
     const char *why = virt->why ? virt->why(v) : NULL;
 

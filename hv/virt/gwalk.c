@@ -1,34 +1,46 @@
-/* The guest's own page tables, walked in software: SDM 3A chapter 4. Protection keys are not looked at. */
+/* Walks the guest's own page tables: SDM 3A chapter 4. It ignores protection keys. */
 #include <takt/errno.h>
 #include "lib/string.h"
 #include "virt/vendor.h"
 
-#define PTE_P   BIT(0)
-#define PTE_W   BIT(1)
-#define PTE_U   BIT(2)
-#define PTE_A   BIT(5)
-#define PTE_D   BIT(6)
-#define PTE_PS  BIT(7)
-#define PTE_NX  BIT(63)
+#define PTE_P  BIT(0)
+#define PTE_W  BIT(1)
+#define PTE_U  BIT(2)
+#define PTE_A  BIT(5)
+#define PTE_D  BIT(6)
+#define PTE_PS BIT(7)
+#define PTE_NX BIT(63)
 
-#define PF_P    1u
-#define PF_W    2u
-#define PF_U    4u
-#define PF_RSVD 8u
-#define PF_I    16u
+/* Bits that must be 0: SDM 3A tables 4-8 to 4-11. A PDPTE also has reserved bit 5, but QEMU's CPU
+ * sets it. */
+#define PDPTE_RESERVED    0xfff00000000001c6ull
+#define PAE_RESERVED      0x7ff0000000000000ull
+#define LARGE_PAE_IGNORE  0x1fffull /* of an entry for a large page: all below is used */
+#define LARGE_32_RESERVED BIT(21)
+/* PSE-36: a 4 MiB page's entry has address bits 32 to 39 in bits 13 to 20 (SDM 3A 4.3). */
+#define PSE36(e) (((e) >> 13 & 0xff) << 32)
+
+/* Bits of a #PF's error code: SDM 3A 4.7. */
+#define PF_P     1u
+#define PF_W     2u
+#define PF_U     4u
+#define PF_RSVD  8u
+#define PF_I     16u
+
+#define INSN_MAX 15u /* bytes of the longest instruction */
 
 /* One walk: what it depends on, and what it found. */
 struct walk {
     const struct guestmem *mem;
-    const struct npt *npt; /* for tables that are in no RAM of the VM; NULL: those count as empty */
+    const struct npt *npt; /* finds tables outside the VM's RAM; NULL: those count as empty */
     u64 cr0, cr3, cr4, efer;
-    unsigned levels; /* 0: no paging; 2: entries of 32 bits; 3: PAE */
+    unsigned levels; /* 0: no paging; 2: entries of 32 bits; 3: PAE; 4: long mode */
     unsigned depth;  /* how many entries it went through */
-    void *at[4];     /* where they are, and what they were */
+    void *at[4];     /* where these entries are, and what they were */
     u64 value[4];
-    bool read_only[4]; /* A and D bits are not written: the CPU could not either */
-    u64 all, any;      /* rights: bits that all of them had, bits that any had */
-    bool reserved;     /* one of them had a bit that must be 0 */
+    bool read_only[4]; /* the CPU could not set A and D there, so neither does the walk */
+    u64 all, any;      /* rights: bits that all entries have, bits that any of them has */
+    bool reserved;     /* one of them has a bit that must be 0 */
     gpa_t gpa;
 };
 
@@ -49,17 +61,17 @@ static struct walk walk_of(struct virt_vcpu *v) {
     return w;
 }
 
-/* Bits that must be 0 in an entry at `level` (1: of a 4 KiB page); `leaf`: it maps a page. Bits above the
- * guest's physical addresses lead out of its RAM and are found out there. */
+/* Returns the bits that must be 0 in an entry at `level` (1: of a 4 KiB page). `leaf`: it maps a
+ * page. Address bits beyond the guest's physical addresses are not looked at: they lead out of its
+ * RAM, and the access fails there. */
 static u64 reserved_bits(const struct walk *w, unsigned level, bool leaf) {
     u64 r = 0;
 
-    if (w->levels == 2) return leaf && level == 2 ? BIT(21) : 0;
-    /* of a PDPTE: SDM 3A table 4-8; but QEMU's CPU sets bit 5 */
-    if (w->levels == 3 && level == 3) return 0xfff00000000001c6ull;
+    if (w->levels == 2) return leaf && level == 2 ? LARGE_32_RESERVED : 0;
+    if (w->levels == 3 && level == 3) return PDPTE_RESERVED;
     if (!(w->efer & EFER_NXE)) r |= PTE_NX;
-    if (w->levels == 3) r |= 0x7ff0000000000000ull;
-    if (leaf && level > 1) r |= (BIT(12 + 9 * (level - 1)) - 1) & ~0x1fffull;
+    if (w->levels == 3) r |= PAE_RESERVED;
+    if (leaf && level > 1) r |= (BIT(12 + 9 * (level - 1)) - 1) & ~LARGE_PAE_IGNORE;
     if (level >= 4) r |= PTE_PS;
     return r;
 }
@@ -71,8 +83,9 @@ static bool maps_page(const struct walk *w, unsigned level, u64 e) {
     return level == 2 || (level == 3 && w->levels > 3);
 }
 
-/* Where the CPU finds an entry of a table: in RAM, or in a page that was mapped for the VM besides,
- * such as the shared page or a window on another VM's RAM. NULL: nowhere, and so it reads as empty. */
+/* Returns where the CPU finds an entry of a table: in the VM's RAM, or in another page that is
+ * mapped for it, such as the shared page or a window on another VM's RAM. NULL: nowhere, so that
+ * the entry reads as empty. */
 static void *entry_at(struct walk *w, gpa_t gpa) {
     u64 room;
     void *at = guestmem_at(w->mem, gpa, &room);
@@ -87,10 +100,10 @@ static void *entry_at(struct walk *w, gpa_t gpa) {
     return at;
 }
 
-/* Goes down the tables to w->gpa. False: an entry is not present. */
+/* Goes down the tables and sets w->gpa. False: an entry is not present. */
 static bool descend(struct walk *w, u64 va) {
     unsigned entry_size = w->levels == 2 ? 4 : 8, bits = w->levels == 2 ? 10 : 9, shift;
-    u64 table = w->levels == 3 ? w->cr3 & 0xffffffe0u : w->cr3 & ADDR_52;
+    u64 table = w->cr3 & (w->levels == 3 ? CR3_PAE_TABLE : ADDR_52);
     bool leaf = false;
     u64 e = 0;
 
@@ -102,25 +115,27 @@ static bool descend(struct walk *w, u64 va) {
         void *at = entry_at(w, table + (va >> shift & (BIT(bits) - 1)) * entry_size);
 
         if (!at) return false;
-        e = entry_size == 4 ? __atomic_load_n((u32 *)at, __ATOMIC_RELAXED)
-                            : __atomic_load_n((u64 *)at, __ATOMIC_RELAXED);
+        if (entry_size == 4)
+            e = __atomic_load_n((u32 *)at, __ATOMIC_RELAXED);
+        else
+            e = __atomic_load_n((u64 *)at, __ATOMIC_RELAXED);
         if (!(e & PTE_P)) return false;
         leaf = maps_page(w, level, e);
         w->at[w->depth] = at;
         w->value[w->depth++] = e;
-        w->reserved |= (e & reserved_bits(w, level, leaf)) != 0;
-        /* PDPTEs of PAE grant nothing and forbid nothing */
+        if (e & reserved_bits(w, level, leaf)) w->reserved = true;
+        /* a PDPTE of PAE has no bits for rights */
         if (w->levels == 3 && level == 3) e |= PTE_W | PTE_U;
         w->all &= e;
         w->any |= e;
         table = e & ADDR_52;
     }
     w->gpa = (table & ~(BIT(shift) - 1)) | (va & (BIT(shift) - 1));
-    if (w->levels == 2 && shift > PAGE_SHIFT) w->gpa |= (e >> 13 & 0xff) << 32; /* PSE-36 */
+    if (w->levels == 2 && shift > PAGE_SHIFT) w->gpa |= PSE36(e);
     return true;
 }
 
-/* Do the rights gathered on the way allow the access? */
+/* Do the rights that the entries grant allow the access? */
 static bool allowed(const struct walk *w, unsigned access, u64 rflags) {
     bool user = access & GA_USER, exec = access & GA_EXEC, user_page = w->all & PTE_U;
 
@@ -128,20 +143,37 @@ static bool allowed(const struct walk *w, unsigned access, u64 rflags) {
     if (access & GA_WRITE && !(w->all & PTE_W) && (user || w->cr0 & CR0_WP)) return false;
     if (exec && w->any & PTE_NX && w->efer & EFER_NXE) return false;
     if (user || !user_page) return true;
-    return !(exec ? w->cr4 & CR4_SMEP : w->cr4 & CR4_SMAP && !(rflags & RFLAGS_AC));
+    if (exec) return !(w->cr4 & CR4_SMEP);
+    return !(w->cr4 & CR4_SMAP) || rflags & RFLAGS_AC;
 }
 
-/* Sets A on the way and D in the leaf; both are in the lower half. False: an entry changed under us. */
+/* Sets A in all entries and D in the leaf; both bits are in the lower half. False: an entry has
+ * changed since the walk, which is to be repeated. */
 static bool set_accessed(const struct walk *w, bool write) {
     for (unsigned i = 0; i < w->depth; i++) {
-        u32 old = (u32)w->value[i], new = old | PTE_A | (i == w->depth - 1 && write ? PTE_D : 0);
+        u32 old = (u32)w->value[i], new = old | PTE_A;
 
+        if (write && i == w->depth - 1) new |= PTE_D;
         if (new == old || w->read_only[i] || (w->levels == 3 && i == 0)) continue;
         if (!__atomic_compare_exchange_n((u32 *)w->at[i], &old, new, false, __ATOMIC_RELAXED,
                                          __ATOMIC_RELAXED))
             return false;
     }
     return true;
+}
+
+/* Returns the error code for an access that a walk did not let through. */
+static u32 fault_code(const struct walk *w, bool present, unsigned access) {
+    u32 code = 0;
+
+    if (w->reserved)
+        code = PF_P | PF_RSVD;
+    else if (present)
+        code = PF_P;
+    if (access & GA_WRITE) code |= PF_W;
+    if (access & GA_USER) code |= PF_U;
+    if (access & GA_EXEC && (w->efer & EFER_NXE || w->cr4 & CR4_SMEP)) code |= PF_I;
+    return code;
 }
 
 int guest_translate(struct virt_vcpu *v, u64 gva, unsigned access, gpa_t *gpa, u32 *fault) {
@@ -156,17 +188,16 @@ int guest_translate(struct virt_vcpu *v, u64 gva, unsigned access, gpa_t *gpa, u
         bool present = descend(&w, gva);
 
         *gpa = w.gpa;
-        *fault = w.reserved ? PF_P | PF_RSVD : present ? PF_P : 0;
+        *fault = 0;
         if (w.reserved || !present || !allowed(&w, access, v->regs.rflags)) {
-            *fault |= (access & GA_WRITE ? PF_W : 0) | (access & GA_USER ? PF_U : 0);
-            if (access & GA_EXEC && (w.efer & EFER_NXE || w.cr4 & CR4_SMEP)) *fault |= PF_I;
+            *fault = fault_code(&w, present, access);
             return -EFAULT;
         }
     } while (!set_accessed(&w, access & GA_WRITE));
     return 0;
 }
 
-/* ---- code: the CPU has just fetched it, so rights are not looked at ---- */
+/* ---- code: the CPU has just fetched it, so it may be executed, and rights are not looked at ---- */
 
 void insn_forget(struct virt_vcpu *v) {
     for (unsigned i = 0; i < INSN_CACHE; i++) v->insn[i].cr3 = ~0ull;
@@ -178,12 +209,14 @@ const u8 *insn_find(struct virt_vcpu *v, u64 cr3, u64 rip) {
     u64 room;
 
     c->cr3 = ~0ull;
-    if ((rip & (PAGE_SIZE - 1)) > PAGE_SIZE - 15 || !descend(&w, rip)) return NULL;
+    if ((rip & (PAGE_SIZE - 1)) > PAGE_SIZE - INSN_MAX || !descend(&w, rip)) return NULL;
     c->bytes = guestmem_at(v->vm->mem, w.gpa, &room);
     if (!c->bytes) return NULL;
-    for (unsigned i = 0; i < INSN_LEVELS; i++) { /* a large page's missing levels: the last one again */
-        c->entry[i] = w.at[MIN(i, w.depth - 1)];
-        c->value[i] = w.value[MIN(i, w.depth - 1)];
+    for (unsigned i = 0; i < INSN_LEVELS; i++) {
+        unsigned at = MIN(i, w.depth - 1); /* a large page has fewer levels: the last one stands for them */
+
+        c->entry[i] = w.at[at];
+        c->value[i] = w.value[at];
     }
     c->rip = rip;
     c->cr3 = cr3;
@@ -211,18 +244,40 @@ unsigned guest_fetch(struct virt_vcpu *v, u8 *buf, unsigned max) {
     return n;
 }
 
-/* LOCK faults with all that exit but MOV CR, where AMD reads CR0 as CR8. */
-static bool is_prefix(u8 b) { return b && strchr("\x26\x2e\x36\x3e\x64\x65\x66\x67\xf0\xf2\xf3", b); }
+/* Prefixes: APM3 table 1-1. LOCK makes all instructions fault that exit, but MOV CR: there AMD's
+ * CPUs take CR0 with LOCK for CR8. */
+static bool is_prefix(u8 b) {
+    switch (b) {
+    case 0x26: /* ES, CS, SS, DS, FS, GS */
+    case 0x2e:
+    case 0x36:
+    case 0x3e:
+    case 0x64:
+    case 0x65:
+    case 0x66: /* operand size, address size */
+    case 0x67:
+    case 0xf0: /* LOCK, REPNE, REP */
+    case 0xf2:
+    case 0xf3: return true;
+    default: return false;
+    }
+}
+
+/* REX: 40 to 4F, in 64-bit mode. Its bit B is the highest one of the register number in ModRM.rm:
+ * APM3 1.2.7. */
+#define IS_REX(b)   (((b)&0xf0) == 0x40)
+#define REX_B       1u
+#define MODRM_RM(b) ((b)&7u)
 
 unsigned insn_length(const u8 *bytes, unsigned len, unsigned mode, u32 insn, u8 *gpr) {
     unsigned n = 0;
     u8 rex = 0;
 
     for (; n < len; n++) {
-        if (mode == 64 && (bytes[n] & 0xf0) == 0x40)
+        if (mode == 64 && IS_REX(bytes[n]))
             rex = bytes[n];
         else if (is_prefix(bytes[n]))
-            rex = 0; /* counts only right before the opcode */
+            rex = 0; /* a REX prefix counts only right before the opcode */
         else
             break;
     }
@@ -230,7 +285,8 @@ unsigned insn_length(const u8 *bytes, unsigned len, unsigned mode, u32 insn, u8 
         if (n >= len || bytes[n] != (u8)insn) return 0;
     if (gpr) {
         if (n >= len) return 0;
-        *gpr = (u8)((bytes[n++] & 7) | (rex & 1) << 3);
+        *gpr = (u8)(MODRM_RM(bytes[n]) | (rex & REX_B) << 3);
+        n++;
     }
-    return n <= 15 ? n : 0;
+    return n <= INSN_MAX ? n : 0;
 }

@@ -1,6 +1,5 @@
-/* The instructions that only vmx.c, svm.c and virt.c use: those of VT-x (SDM 3C chapter 31) and AMD-V
- * (APM3 chapter 4), and those that switch what neither VMCS nor VMCB holds.
- */
+/* The instructions that only vmx.c, svm.c and virt.c use: those of VT-x (SDM 3C chapter 31) and
+ * AMD-V (APM3 chapter 4), and those that switch what neither VMCS nor VMCB holds. */
 #ifndef HV_VIRT_HW_H
 #define HV_VIRT_HW_H
 

@@ -9,31 +9,50 @@
 #include "x86/insn.h"
 #include "x86/tsc.h"
 
-#define MSR_VM_HSAVE_PA 0xc0010117u
-#define VM_CR_LOCK      BIT(3)
+#define MSR_VM_HSAVE_PA 0xc0010117u /* where VMRUN saves the host's state: APM2 15.30.4 */
+#define VM_CR_LOCK      BIT(3)      /* of VM_CR: APM2 15.30.1 */
 #define VM_CR_SVMDIS    BIT(4)
 
-#define CR4_ACCESS      (CR_READ(4) | CR_WRITE(4)) /* what guests do not see must fault, or is not theirs */
-#define CR0_ACCESS      (CR_READ(0) | CR_WRITE(0))
+/* Every access to CR4 exits: bits that guests do not see must fault, and CR4.MCE is not theirs. */
+#define CR4_ACCESS (CR_READ(4) | CR_WRITE(4))
+#define CR0_ACCESS (CR_READ(0) | CR_WRITE(0))
 
-/* Bits of CR0 that never reach the CPU: with them a guest would run its core uncached, with all that shares
- * its caches (APM2 7.6.2). */
-#define CR0_OWNED      (CR0_CD | CR0_NW)
+/* Bits of CR0 that never reach the CPU. With them a guest would run its core without caches, and
+ * slow down all that share these (APM2 7.6.2). */
+#define CR0_OWNED (CR0_CD | CR0_NW)
 
-#define FEAT_NP        BIT(0) /* CPUID 8000000A EDX */
-#define FEAT_PAUSE     BIT(10)
-#define FEAT_THRESHOLD BIT(12)
+/* CPUID: APM3 E.4. SVM is a bit of leaf 80000001's ECX, the others are of leaf 8000000A's EDX. */
+#define CPUID_EXTENDED     0x80000001u
+#define CPUID_SVM          0x8000000au
+#define CPUID_ADDRESSES    0x80000008u
+#define EXTENDED_SVM       BIT(2)
+#define FEAT_NP            BIT(0)
+#define FEAT_PAUSE         BIT(10)
+#define FEAT_THRESHOLD     BIT(12)
+#define PHYSICAL_BITS(eax) ((eax)&0xffu) /* of leaf 80000008 */
+
+/* PAUSE exits after so many in one loop. That is a spin longer than most critical sections. PAUSEs
+ * that are more cycles apart than the threshold do not count as one loop: APM2 15.14.4. */
+#define PAUSES          3000
+#define PAUSE_THRESHOLD 128
+
+/* The bitmaps of ports and of MSRs: APM2 15.10.1, 15.11. Each has 2 KiB for MSRs from 0 and 2 KiB
+ * for those from C0000000, two bits an MSR: read and write. */
+#define IO_BITMAP_ORDER  2
+#define MSR_BITMAP_ORDER 1
+#define MSR_RANGE_BYTES  0x800u
+#define MSR_IN_RANGE(n)  ((n)&0x1fffu)
 
 /* struct virt_vcpu's priv. */
 struct svm_vcpu {
     struct vmcb *vmcb;
-    hpa_t pa, host;         /* of this VMCB, and of the pCPU's that it is loaded on */
-    bool nmi_masked;        /* one was delivered, and no IRET came yet */
-    bool stepping;          /* over one instruction, in whose shadow an NMI waits: TF is ours */
-    u64 step_rip, iret_rip; /* where that was; and where the last IRET was that exited */
-    u64 cr0_hidden;         /* of CR0_OWNED: what the guest has set and reads back */
+    hpa_t pa, host;         /* of this VMCB, and of the host's VMCB on the pCPU that has the vCPU loaded */
+    bool nmi_masked;        /* an NMI was delivered, and no IRET has come yet */
+    bool stepping;          /* the guest runs one instruction, with our TF: an NMI waits in its shadow */
+    u64 step_rip, iret_rip; /* where that instruction is; and where the last IRET was that exited */
+    u64 cr0_hidden;         /* those of CR0_OWNED that the guest has set and reads back */
     bool virq;              /* the interrupt of the last entry is a virtual one */
-    bool cr0_free;          /* LMSW, SMSW or CLTS is let through: accesses to CR0 do not exit */
+    bool cr0_free;          /* accesses to CR0 do not exit, so that LMSW, SMSW or CLTS gets through */
 };
 
 static u32 features;
@@ -44,8 +63,9 @@ static struct vmcb *vmcb_of(const struct virt_vcpu *v) { return ((struct svm_vcp
 
 /* ---- the CPU ---- */
 
-/* Each CPU has a VM_CR of its own, and firmware may have left them different. False: SVM is off here, and
- * stays so up to the next reset. APM2 15.30.1 */
+/* Switches SVM on if firmware has switched it off. Each CPU has a VM_CR of its own, and firmware
+ * may have left them different. False: firmware has locked it too, until the next reset (APM2
+ * 15.30.1). */
 static bool allow_svm(void) {
     u64 vm_cr = rdmsr(MSR_VM_CR);
 
@@ -56,9 +76,9 @@ static bool allow_svm(void) {
 }
 
 static void svm_probe(struct virt_caps *caps) {
-    struct cpuid svm = cpuid_or_zero(0x8000000a, 0);
+    struct cpuid svm = cpuid_or_zero(CPUID_SVM, 0);
 
-    caps->present = cpuid_or_zero(0x80000001, 0).ecx & BIT(2);
+    caps->present = cpuid_or_zero(CPUID_EXTENDED, 0).ecx & EXTENDED_SVM;
     if (!caps->present) return;
     features = svm.edx;
     caps->locked_off = !allow_svm();
@@ -74,29 +94,31 @@ static void svm_probe(struct virt_caps *caps) {
         caps->reason = "this CPU has AMD-V without address space identifiers.";
 }
 
-/* Two bits for each MSR: APM2 15.11. */
+/* All ports and MSRs exit but the MSRs of free_msrs[]. */
 static int make_bitmaps(void) {
-    hpa_t io = frame_alloc(2), msr = frame_alloc(1);
+    hpa_t io = frame_alloc(IO_BITMAP_ORDER), msr = frame_alloc(MSR_BITMAP_ORDER);
 
     if (io == HPA_NONE || msr == HPA_NONE) return -ENOMEM;
-    io_bitmap = memset(hpa_to_va(io), 0xff, 4 * PAGE_SIZE);
-    msr_bitmap = memset(hpa_to_va(msr), 0xff, 2 * PAGE_SIZE);
+    io_bitmap = memset(hpa_to_va(io), 0xff, PAGE_SIZE << IO_BITMAP_ORDER);
+    msr_bitmap = memset(hpa_to_va(msr), 0xff, PAGE_SIZE << MSR_BITMAP_ORDER);
     for (unsigned i = 0; i < FREE_MSRS; i++) {
-        u32 n = free_msrs[i] & 0x1fff;
+        u32 n = MSR_IN_RANGE(free_msrs[i]);
+        u8 *range = msr_bitmap + (free_msrs[i] >> 31) * MSR_RANGE_BYTES;
 
-        msr_bitmap[(free_msrs[i] >> 31) * 0x800 + n / 4] &= (u8) ~(3u << n % 4 * 2);
+        range[n / 4] &= (u8) ~(3u << n % 4 * 2);
     }
     return 0;
 }
 
-/* The host's save area, and what VMRUN does not switch: FS, GS, TR ... */
+/* Of the two pages the first is where VMRUN saves the host's state, and the second a VMCB for what
+ * VMRUN does not switch, such as FS, GS and TR. svm_enter() loads it after each exit. */
 static int svm_cpu_enable(u8 *pages) {
     if (!msr_bitmap && make_bitmaps()) return -ENOMEM;
     if (!allow_svm()) return -EPERM;
     wrmsr(MSR_EFER, rdmsr(MSR_EFER) | EFER_SVME);
     wrmsr(MSR_VM_HSAVE_PA, va_to_hpa(pages));
     vmsave(va_to_hpa(pages + PAGE_SIZE));
-    return (int)cpuid(0x8000000a, 0).ebx;
+    return (int)cpuid(CPUID_SVM, 0).ebx;
 }
 
 /* ---- VMs and vCPUs ---- */
@@ -111,20 +133,33 @@ static void svm_load(struct virt_vcpu *v) {
 
 /* ---- registers ---- */
 
-/* NULL: it is no field of the VMCB. */
-static u64 *field_of(struct virt_vcpu *v, enum virt_reg reg) {
-    struct vmcb *b = vmcb_of(v);
+/* Where registers are in the VMCB; 0: in no field of it. */
+#define FIELD(name) offsetof(struct vmcb, name)
+static const u16 reg_field[VREG_NR] = {
+    [VREG_CR3] = FIELD(cr3),
+    [VREG_CR0] = FIELD(cr0),
+    [VREG_DR7] = FIELD(dr7),
+    [VREG_DR6] = FIELD(dr6),
+    [VREG_STAR] = FIELD(star),
+    [VREG_LSTAR] = FIELD(lstar),
+    [VREG_CSTAR] = FIELD(cstar),
+    [VREG_FMASK] = FIELD(fmask),
+    [VREG_KERNEL_GS_BASE] = FIELD(kernel_gs_base),
+    [VREG_SYSENTER_CS] = FIELD(sysenter_cs),
+    [VREG_SYSENTER_ESP] = FIELD(sysenter_esp),
+    [VREG_SYSENTER_EIP] = FIELD(sysenter_eip),
+    [VREG_CR2] = FIELD(cr2),
+    [VREG_EFER] = FIELD(efer),
+    [VREG_PAT] = FIELD(pat),
+    [VREG_FS_BASE] = FIELD(fs.base),
+    [VREG_GS_BASE] = FIELD(gs.base),
+};
 
-    switch (reg) {
-    case VREG_CR4: return &v->reg[reg]; /* as the guest sees it */
-    case VREG_CR3 ... VREG_DR6: return &b->cr3 + (reg - VREG_CR3);
-    case VREG_STAR ... VREG_CR2: return &b->star + (reg - VREG_STAR);
-    case VREG_EFER: return &b->efer;
-    case VREG_PAT: return &b->pat;
-    case VREG_FS_BASE: return &b->fs.base;
-    case VREG_GS_BASE: return &b->gs.base;
-    default: return NULL;
-    }
+/* Where the value of a register is kept that the guest reads; NULL: state_get() has it. CR4 as the
+ * guest sees it is in v->reg, as the VMCB's has CR4.MCE in any case. */
+static u64 *field_of(struct virt_vcpu *v, enum virt_reg reg) {
+    if (reg == VREG_CR4) return &v->reg[VREG_CR4];
+    return reg_field[reg] ? (u64 *)((u8 *)vmcb_of(v) + reg_field[reg]) : NULL;
 }
 
 static u64 svm_get_reg(struct virt_vcpu *v, enum virt_reg reg) {
@@ -136,21 +171,30 @@ static u64 svm_get_reg(struct virt_vcpu *v, enum virt_reg reg) {
     return *field;
 }
 
-/* Which accesses to control registers exit, as the vCPU's state demands. Of CR0 those that change more than
- * TS and MP (the selective intercept, APM2 15.9); all of them while the guest has to read what the CPU does
- * not have. */
+static void watch_iret(struct vmcb *b, bool on) {
+    if (on)
+        b->intercept[0] |= SVM_INTERCEPT(SVM_EXIT_IRET);
+    else
+        b->intercept[0] &= ~SVM_INTERCEPT(SVM_EXIT_IRET);
+    b->clean &= ~CLEAN_INTERCEPTS;
+}
+
+/* Sets which accesses to control registers exit, as the vCPU's state demands. Of writes to CR0
+ * those exit that change more than TS and MP (the selective intercept, APM2 15.9). While the guest
+ * has to read other bits than the CPU has, all accesses to CR0 do. */
 static void set_cr_intercepts(struct virt_vcpu *v) {
     const struct svm_vcpu *s = v->priv;
     struct vmcb *b = s->vmcb;
-    u32 selective = 1u << (SVM_EXIT_CR0_SELECTIVE - SVM_EXIT_WORD1);
 
     b->intercept_cr = CR4_ACCESS;
     if (s->cr0_hidden && !s->cr0_free) b->intercept_cr |= CR0_ACCESS;
-    /* With V_IRQ set too: there QEMU (up to 10.0 at least) ends by an assertion when the guest writes CR8. */
-    if (v->want_cr8_exit || v->want_irq_window) b->intercept_cr |= CR_WRITE(8);
-    if (s->virq) b->intercept_cr |= CR_WRITE(8);
-    b->intercept[0] |= selective;
-    if (s->cr0_free) b->intercept[0] &= ~selective;
+    /* Writes of CR8 exit also while V_IRQ is set, for a window or a virtual interrupt: QEMU (up to
+     * 10.0 at least) would end there by an assertion. */
+    if (v->want_cr8_exit || v->want_irq_window || s->virq) b->intercept_cr |= CR_WRITE(8);
+    if (s->cr0_free)
+        b->intercept[0] &= ~SVM_INTERCEPT(SVM_EXIT_CR0_SELECTIVE);
+    else
+        b->intercept[0] |= SVM_INTERCEPT(SVM_EXIT_CR0_SELECTIVE);
     b->clean &= ~CLEAN_INTERCEPTS;
 }
 
@@ -159,6 +203,7 @@ static void svm_reset_events(struct virt_vcpu *v) {
 
     s->vmcb->int_shadow = 0;
     s->nmi_masked = s->stepping = s->cr0_free = false;
+    watch_iret(s->vmcb, false);
     set_cr_intercepts(v);
 }
 
@@ -170,8 +215,8 @@ static void set_cr0(struct virt_vcpu *v, u64 value) {
     set_cr_intercepts(v);
 }
 
-/* VMRUN demands EFER.SVME; guests do not see it. Nor that CR4.MCE is always set: a machine check, which is
- * the host's, would shut the machine down without it. */
+/* The CPU has two bits that guests do not see. EFER.SVME is set because VMRUN demands it. CR4.MCE
+ * is set because a machine check, which is the host's, would shut the machine down without it. */
 static void svm_set_reg(struct virt_vcpu *v, enum virt_reg reg, u64 value) {
     u64 *field = field_of(v, reg);
 
@@ -187,10 +232,13 @@ static void svm_set_reg(struct virt_vcpu *v, enum virt_reg reg, u64 value) {
 }
 
 static struct guest_seg *seg_of(const struct virt_vcpu *v, enum seg_name seg) {
-    static const u8 at[SEG_NR] = { [SEG_LDTR] = 7, [SEG_TR] = 9, [SEG_GDTR] = 6, [SEG_IDTR] = 8, [SEG_CS] = 1,
-                                   [SEG_SS] = 2,   [SEG_DS] = 3, [SEG_FS] = 4,   [SEG_GS] = 5 };
+    static const u16 seg_field[SEG_NR] = {
+        [SEG_ES] = FIELD(es),     [SEG_CS] = FIELD(cs),    [SEG_SS] = FIELD(ss),     [SEG_DS] = FIELD(ds),
+        [SEG_FS] = FIELD(fs),     [SEG_GS] = FIELD(gs),    [SEG_LDTR] = FIELD(ldtr), [SEG_TR] = FIELD(tr),
+        [SEG_GDTR] = FIELD(gdtr), [SEG_IDTR] = FIELD(idtr)
+    };
 
-    return &vmcb_of(v)->es + at[seg];
+    return (struct guest_seg *)((u8 *)vmcb_of(v) + seg_field[seg]);
 }
 
 static void svm_get_seg(struct virt_vcpu *v, enum seg_name seg, struct guest_seg *out) {
@@ -200,13 +248,15 @@ static void svm_get_seg(struct virt_vcpu *v, enum seg_name seg, struct guest_seg
 static void svm_set_seg(struct virt_vcpu *v, enum seg_name seg, const struct guest_seg *in) {
     vmcb_of(v)->clean = 0;
     *seg_of(v, seg) = *in;
-    if (seg == SEG_SS) vmcb_of(v)->cpl = in->attr >> 5 & 3;
+    if (seg == SEG_SS) vmcb_of(v)->cpl = ATTR_DPL(in->attr);
 }
 
 static unsigned svm_blocked(struct virt_vcpu *v) {
     const struct svm_vcpu *s = v->priv;
+    unsigned blocked = s->nmi_masked ? BLOCKED_NMI : 0;
 
-    return (s->vmcb->int_shadow & INT_SHADOW ? BLOCKED_SHADOW : 0) | (s->nmi_masked ? BLOCKED_NMI : 0);
+    if (s->vmcb->int_shadow & INT_SHADOW) blocked |= BLOCKED_SHADOW;
+    return blocked;
 }
 
 static void svm_clear_shadow(struct virt_vcpu *v) { vmcb_of(v)->int_shadow = 0; }
@@ -215,26 +265,21 @@ static unsigned svm_cpl(struct virt_vcpu *v) { return vmcb_of(v)->cpl; }
 
 /* ---- entry ---- */
 
-static void flush(enum tlb_flush what, void *ctx) {
-    /* All that is cached of a guest hangs on its ASID, and that is a new one: APM2 15.16. */
+/* For tlb_prepare(). All that the CPU caches of a guest is tagged with its ASID (APM2 15.16). The
+ * vCPU gets a new one, so there is nothing to flush unless ASIDs begin anew. */
+static void svm_flush(enum tlb_flush what, void *ctx) {
     if (what == TLB_FLUSH_ALL) ((struct vmcb *)ctx)->tlb_control = TLB_CTL_ALL;
 }
 
 static void prepare_tlb(struct virt_vcpu *v, struct svm_vcpu *s) {
-    tlb_prepare(&v->vm->npt.tlb, &this_virt()->tags, &v->tlb, this_cpu()->id, flush, s->vmcb);
+    tlb_prepare(&v->vm->npt.tlb, &this_virt()->tags, &v->tlb, this_cpu()->id, svm_flush, s->vmcb);
     s->vmcb->asid = v->tlb.tag;
     s->vmcb->clean = 0;
 }
 
-static void watch_iret(struct vmcb *b, bool on) {
-    u32 bit = 1u << (SVM_EXIT_IRET - SVM_EXIT_WORD1);
-
-    b->intercept[0] = on ? b->intercept[0] | bit : b->intercept[0] & ~bit;
-    b->clean &= ~CLEAN_INTERCEPTS;
-}
-
-/* Lets the guest execute one instruction, with a trap of our own behind it: there is no window for the end of
- * a shadow, which is all that keeps an NMI off now; or accesses to CR0 do not exit meanwhile. */
+/* Lets the guest execute one instruction, with a trap of our own behind it. That is needed when an
+ * NMI waits for the end of a shadow, for which AMD-V has no window; and while accesses to CR0 do
+ * not exit. */
 static void step(struct virt_vcpu *v, struct svm_vcpu *s) {
     s->stepping = true;
     s->step_rip = v->regs.rip;
@@ -243,50 +288,59 @@ static void step(struct virt_vcpu *v, struct svm_vcpu *s) {
     v->regs.rflags |= RFLAGS_TF;
 }
 
-/* After any exit. True if it was for the step alone. */
-static bool step_done(struct virt_vcpu *v, struct svm_vcpu *s) {
+/* Ends a step, after any exit. True: the exit was for the step alone. */
+static bool step_ends(struct virt_vcpu *v, struct svm_vcpu *s) {
     struct vmcb *b = s->vmcb;
     bool stepped = b->exit_code == SVM_EXIT_EXC + EXC_DB && b->dr6 & DR6_BS;
 
     s->stepping = false;
-    /* else an IRET has loaded its own */
+    /* if the instruction was an IRET, it has loaded a TF of the guest's own */
     if (v->regs.rip == s->step_rip || s->step_rip != s->iret_rip) v->regs.rflags &= ~RFLAGS_TF;
     if (!stepped) return false;
     svm_clear_shadow(v);
     b->dr6 &= ~DR6_BS;
     b->clean = 0;
-    return !(b->dr6 & 0xf); /* else a breakpoint was hit as well */
+    return !(b->dr6 & DR6_BREAKPOINTS); /* the guest may have hit a breakpoint of its own as well */
 }
 
 void svm_use_virtual_irqs(bool on) { virtual_irqs = on; }
 
-/* The pending interrupt as a virtual one, for the VMCB, if the guest can take it at once. 0: it is
- * injected. A window is made by a virtual interrupt as well, and there is only one. */
-static u64 virtual_irq(const struct virt_vcpu *v, const struct vmcb *b) {
-    if (!virtual_irqs || v->pending.type != EVENT_IRQ || v->want_irq_window) return 0;
-    if (!(v->regs.rflags & RFLAGS_IF) || b->int_shadow & INT_SHADOW) return 0;
+/* Makes the pending interrupt a virtual one, if the guest can take it at once. Returns the bits of
+ * int_ctl for it. 0: it is to be injected, or none is pending. As a window is made by a virtual
+ * interrupt as well, and there is only one, an interrupt cannot be virtual while a window is
+ * wanted. */
+static __attribute__((noinline)) u64 make_virtual_irq(struct virt_vcpu *v, struct svm_vcpu *s) {
+    struct vmcb *b = s->vmcb;
+    bool possible = v->regs.rflags & RFLAGS_IF && !(b->int_shadow & INT_SHADOW);
+
+    s->virq = possible && v->pending.type == EVENT_IRQ && !v->want_irq_window;
+    if (!s->virq) {
+        b->intercept[0] |= SVM_INTERCEPT(SVM_EXIT_VINTR);
+        return 0;
+    }
+    b->intercept[0] &= ~SVM_INTERCEPT(SVM_EXIT_VINTR);
+    s->cr0_free = false;
+    v->pending.type = EVENT_NONE;
     return INT_CTL_IRQ | INT_CTL_IGN_TPR | (u64)v->pending.vector << INT_CTL_VECTOR;
 }
 
-/* Windows are wanted or were wanted last time, or an event is to be delivered. */
-static void prepare_events(struct virt_vcpu *v, struct svm_vcpu *s) {
-    struct vmcb *b = s->vmcb;
-    bool event = v->pending.type != EVENT_NONE; /* which would take the step's TF to the guest's stack */
-    u64 irq = virtual_irq(v, b);
-    u32 vintr = 1u << (SVM_EXIT_VINTR - SVM_EXIT_WORD1);
+static inline void inject(struct virt_vcpu *v, struct vmcb *b) {
+    b->event_inj = (u64)v->pending.code << 32 | event_encode(&v->pending, b->cr0 & CR0_PE);
+    v->pending.type = EVENT_NONE;
+}
 
-    s->virq = irq != 0;
-    b->intercept[0] |= vintr;
-    if (v->want_irq_window) irq = INT_CTL_IRQ | INT_CTL_IGN_TPR;
-    if (s->virq) {
-        s->cr0_free = false;
-        b->intercept[0] &= ~vintr;
-        v->pending.type = EVENT_NONE;
-    } else if (event) {
-        s->cr0_free = false; /* it comes first; afterwards the instruction exits once more */
-        b->event_inj = (u64)v->pending.code << 32 | event_encode(&v->pending, b->cr0 & CR0_PE);
-        s->nmi_masked |= v->pending.type == EVENT_NMI;
-        v->pending.type = EVENT_NONE;
+/* Windows are wanted or were wanted at the last entry, or an NMI is to be delivered, or interrupts
+ * are virtual. */
+static __attribute__((noinline)) void prepare_windows(struct virt_vcpu *v, struct svm_vcpu *s) {
+    struct vmcb *b = s->vmcb;
+    bool event = v->pending.type != EVENT_NONE; /* its delivery would push the step's TF */
+    u64 irq = v->want_irq_window ? INT_CTL_IRQ | INT_CTL_IGN_TPR : 0;
+
+    if (virtual_irqs) irq |= make_virtual_irq(v, s);
+    if (v->pending.type != EVENT_NONE) {
+        s->cr0_free = false; /* the event comes first; afterwards the instruction exits once more */
+        if (v->pending.type == EVENT_NMI) s->nmi_masked = true;
+        inject(v, b);
     }
     watch_iret(b, s->nmi_masked);
     if (((v->want_nmi_window && !s->nmi_masked) || s->cr0_free) && !event && !(v->regs.rflags & RFLAGS_TF))
@@ -294,12 +348,22 @@ static void prepare_events(struct virt_vcpu *v, struct svm_vcpu *s) {
     set_cr_intercepts(v);
     b->int_ctl = INT_CTL_MASKING | v->cr8 | irq;
     b->clean &= ~CLEAN_TPR;
-    v->armed = v->want_irq_window | v->want_nmi_window | v->want_cr8_exit | s->cr0_free | s->virq;
+    v->armed = v->want_irq_window || v->want_nmi_window || v->want_cr8_exit || s->cr0_free || s->virq;
 }
 
-/* The rare part of an entry. False if it is not to happen: a guest whose exceptions never end, each
- * delivery causing the next, exits for each of them before the pending interrupt of the timer is
- * recognised. */
+/* Where no window is or was wanted, all intercepts are as they should be already. So the way of an
+ * interrupt of a device, which is all that most guests ever get, is short. */
+static void prepare_events(struct virt_vcpu *v, struct svm_vcpu *s) {
+    if (v->wants || virtual_irqs || v->pending.type == EVENT_NMI)
+        prepare_windows(v, s);
+    else if (v->pending.type != EVENT_NONE)
+        inject(v, s->vmcb);
+}
+
+/* What most entries do not need. False: the deadline has passed, so the guest must not be entered.
+ * Usually the timer's interrupt ends a stay in time. But a guest may have exceptions that never
+ * end, as each delivery causes the next. It exits for each of them before the CPU recognises that
+ * interrupt. */
 static __attribute__((noinline)) bool prepare(struct virt_vcpu *v, u64 deadline_ns) {
     struct svm_vcpu *s = v->priv;
 
@@ -310,6 +374,21 @@ static __attribute__((noinline)) bool prepare(struct virt_vcpu *v, u64 deadline_
 }
 
 /* ---- exit ---- */
+
+/* Instructions as they stand in memory, first byte in the lowest: APM3. */
+#define INSN_INVD        0x080fu
+#define INSN_WBINVD      0x090fu
+#define INSN_MOV_FROM_CR 0x200fu /* the ModRM byte follows */
+#define INSN_MOV_TO_CR   0x220fu
+#define INSN_WRMSR       0x300fu
+#define INSN_RDMSR       0x320fu
+#define INSN_RDPMC       0x330fu
+#define INSN_CPUID       0xa20fu
+#define INSN_PAUSE       0x90u /* with prefix F3; NOP, which is skipped as well, without it */
+#define INSN_HLT         0xf4u
+#define INSN_VMMCALL     0xd9010fu
+#define INSN_XSETBV      0xd1010fu
+#define MODRM_REG(modrm) ((modrm) >> 3 & 7) /* of a MOV: the number of the control register */
 
 static u8 mode_of(const struct vmcb *b) { return code_mode(b->efer, b->cs.attr); }
 
@@ -323,12 +402,14 @@ static unsigned length_walk(struct virt_vcpu *v, const struct vmcb *b, u32 insn,
 
 static __attribute__((noinline)) void set_length_slowly(struct virt_vcpu *v, const struct vmcb *b,
                                                         struct vm_exit *e, u32 insn) {
-    if (is_64bit(b)) insn_find(v, b->cr3, b->rip); /* for the next time */
+    if (is_64bit(b)) insn_find(v, b->cr3, b->rip); /* so that it is in the cache next time */
     e->insn_len = (u8)length_walk(v, b, insn, NULL);
 }
 
-/* The length of the instruction that exited; 0 if it is not there any more. The next RIP, which not all
- * CPUs give, is not needed for that. The common case (64-bit mode, no prefixes) is short. */
+/* Sets the length of the instruction that exited, which must be `insn`; 0 if another one is there
+ * by now. This does not need the next RIP, which not all CPUs give. `len` is its length without
+ * prefixes. The common case, 64-bit mode without prefixes, is short, as it is on the way of most
+ * exits. */
 static inline __attribute__((always_inline)) void set_length(struct virt_vcpu *v, const struct vmcb *b,
                                                              struct vm_exit *e, u32 insn, u32 len) {
     const u8 *p = is_64bit(b) ? insn_cached(v, b->cr3, b->rip) : NULL;
@@ -338,32 +419,29 @@ static inline __attribute__((always_inline)) void set_length(struct virt_vcpu *v
         set_length_slowly(v, b, e, insn);
 }
 
-/* LMSW, SMSW and CLTS reach neither CD nor NW. They exit where MOV does, and may have operands in memory; so
- * they are executed by the CPU, one step without these intercepts, rather than here. */
+/* LMSW, SMSW and CLTS cannot change CD and NW, but exit where MOV does. They may have operands in
+ * memory. So the CPU executes them, in one step without these intercepts, rather than Takt. */
 static void let_through(struct virt_vcpu *v, struct vm_exit *e) {
-    ((struct svm_vcpu *)v->priv)->cr0_free = true;
-    v->armed = true;
-    e->reason = EXIT_TIMER; /* nothing to do */
-}
+    struct svm_vcpu *s = v->priv;
 
-/* 0F 22 and 0F 20 as they stand in memory. ModRM.reg, which follows, is the control register's number. */
-#define MOV_TO_CR        0x220fu
-#define MOV_FROM_CR      0x200fu
-#define MODRM_REG(modrm) ((modrm) >> 3 & 7)
+    s->cr0_free = true;
+    v->armed = true;
+    e->reason = EXIT_TIMER; /* there is nothing to do but to enter again */
+}
 
 static void decode_mov_cr(struct virt_vcpu *v, struct vmcb *b, struct vm_exit *e, u8 cr, bool write) {
     e->reason = EXIT_CR;
     e->cr.cr = cr;
     e->cr.write = write;
     e->cr.gpr = 0;
-    e->insn_len = (u8)length_walk(v, b, write ? MOV_TO_CR : MOV_FROM_CR, &e->cr.gpr);
+    e->insn_len = (u8)length_walk(v, b, write ? INSN_MOV_TO_CR : INSN_MOV_FROM_CR, &e->cr.gpr);
     e->cr.value = v->regs.gpr[e->cr.gpr];
     if (mode_of(b) != 64) e->cr.value = (u32)e->cr.value;
     if (!e->insn_len && cr == 0) let_through(v, e);
 }
 
 static void decode_cr(struct virt_vcpu *v, struct vmcb *b, struct vm_exit *e) {
-    decode_mov_cr(v, b, e, b->exit_code & 15, b->exit_code >= SVM_EXIT_CR_WRITE);
+    decode_mov_cr(v, b, e, b->exit_code & 15, b->exit_code >= SVM_EXIT_CR_WRITE); /* bits 0 to 3: which */
 }
 
 static void decode_cr0_selective(struct virt_vcpu *v, struct vmcb *b, struct vm_exit *e) {
@@ -373,43 +451,44 @@ static void decode_cr0_selective(struct virt_vcpu *v, struct vmcb *b, struct vm_
 static void decode_exception(struct virt_vcpu *v, struct vmcb *b, struct vm_exit *e) {
     e->reason = EXIT_EXCEPTION;
     e->exc.vector = (u8)(b->exit_code - SVM_EXIT_EXC);
-    e->exc.icebp_len = 0; /* RIP is behind an ICEBP: it exits as the trap that it is (APM2 15.12.2) */
+    e->exc.icebp_len = 0; /* ICEBP exits as a trap, with RIP behind it: APM2 15.12.2 */
     e->exc.has_code = e->exc.vector == EXC_AC;
     e->exc.code = 0;
-    if (e->exc.vector == EXC_MC)
-        raise_mc(); /* the guest goes on if it returns */
-    else
-        svm_clear_shadow(v); /* the instruction that it shielded is the one that raised it */
+    if (e->exc.vector == EXC_MC) {
+        raise_mc(); /* if the host's handler returns, the guest goes on */
+        return;
+    }
+    svm_clear_shadow(v); /* the instruction in the shadow is the one that raised the exception */
 }
 
 static void decode_npf(struct virt_vcpu *v, struct vmcb *b, struct vm_exit *e) {
-    u64 info = b->exit_info1; /* APM2 15.25.6 */
+    u64 info = b->exit_info1;
 
     e->reason = EXIT_NPF;
     e->npf.gpa = b->exit_info2;
-    e->npf.present = info & BIT(0);
-    e->npf.write = info & BIT(1);
-    e->npf.exec = info & BIT(4);
-    e->npf.in_walk = info & BIT(33);
+    e->npf.present = info & NPF_PRESENT;
+    e->npf.write = info & NPF_WRITE;
+    e->npf.exec = info & NPF_EXEC;
+    e->npf.in_walk = info & NPF_IN_WALK;
     e->npf.in_delivery = false;
     npf_bytes(v, e, mode_of(b), b->cr3);
-    /* reserved bits in our own tables */
-    if (info & BIT(0) && info & BIT(3)) e->reason = EXIT_NPT_MISCONFIG;
+    /* an entry of our own tables has a reserved bit */
+    if (info & NPF_PRESENT && info & NPF_RESERVED) e->reason = EXIT_NPT_MISCONFIG;
 }
 
 static void decode_io(struct virt_vcpu *v, struct vmcb *b, struct vm_exit *e) {
-    u32 info = (u32)b->exit_info1; /* APM2 15.10.2 */
+    u32 info = (u32)b->exit_info1;
 
     e->reason = EXIT_IO;
-    e->insn_len = (u8)(b->exit_info2 - b->rip);
-    e->io.port = (u16)(info >> 16);
-    e->io.size = info >> 4 & 7;
-    e->io.in = info & 1;
-    e->io.string = info & 4;
-    e->io.rep = info & 8;
+    e->insn_len = (u8)(b->exit_info2 - b->rip); /* exit_info2 is the next RIP: APM2 15.10.2 */
+    e->io.port = IOIO_PORT(info);
+    e->io.size = IOIO_SIZE(info);
+    e->io.in = info & IOIO_IN;
+    e->io.string = info & IOIO_STRING;
+    e->io.rep = info & IOIO_REP;
 }
 
-/* It has not been executed yet. The shadow keeps the next NMI off until it has. */
+/* The IRET has not been executed yet. A shadow keeps the next NMI off until it has been. */
 static void decode_iret(struct virt_vcpu *v, struct vmcb *b, struct vm_exit *e) {
     struct svm_vcpu *s = v->priv;
 
@@ -422,7 +501,7 @@ static void decode_iret(struct virt_vcpu *v, struct vmcb *b, struct vm_exit *e) 
 
 static void decode_cpuid(struct virt_vcpu *v, struct vmcb *b, struct vm_exit *e) {
     e->reason = EXIT_CPUID;
-    set_length(v, b, e, 0xa20f, 2);
+    set_length(v, b, e, INSN_CPUID, 2);
 }
 
 static void decode_vmmcall(struct virt_vcpu *v, struct vmcb *b, struct vm_exit *e) {
@@ -430,51 +509,62 @@ static void decode_vmmcall(struct virt_vcpu *v, struct vmcb *b, struct vm_exit *
     e->hc.mode = mode_of(b);
     e->hc.cpl = b->cpl;
     e->hc.real = !(b->cr0 & CR0_PE);
-    set_length(v, b, e, 0xd9010f, 3);
+    set_length(v, b, e, INSN_VMMCALL, 3);
 }
 
 static void decode_msr(struct virt_vcpu *v, struct vmcb *b, struct vm_exit *e) {
-    bool write = b->exit_info1 & 1;
+    bool write = b->exit_info1 & MSR_EXIT_WRITE;
 
     e->reason = write ? EXIT_WRMSR : EXIT_RDMSR;
-    set_length(v, b, e, write ? 0x300f : 0x320f, 2);
+    set_length(v, b, e, write ? INSN_WRMSR : INSN_RDMSR, 2);
 }
 
 static void decode_plain(struct virt_vcpu *v, struct vmcb *b, struct vm_exit *e);
 
-/* What is in this table is intercepted: from 0x60 on each code has a bit. */
+/* How exits are decoded. What is in this table is intercepted, from SVM_EXIT_WORD1 on. `reason`,
+ * and the instruction with its length, if it is to be skipped, are decode_plain()'s. */
 static const struct {
     void (*decode)(struct virt_vcpu *v, struct vmcb *b, struct vm_exit *e);
     u8 reason, len;
-    u32 insn; /* its bytes without prefixes, first in the lowest */
+    u32 insn; /* an INSN_* */
 } exits[] = {
-    [0x00 ... 0x1f] = { decode_cr },
-    [0x40 ... 0x5f] = { decode_exception },
-    [0x60] = { decode_plain, EXIT_INTR },
-    [0x61] = { decode_plain, EXIT_NMI },
-    [0x63] = { decode_plain, EXIT_INIT },
+    [SVM_EXIT_CR_READ... SVM_EXIT_CR_WRITE15] = { decode_cr },
+    [SVM_EXIT_EXC... SVM_EXIT_EXC31] = { decode_exception },
+    [SVM_EXIT_INTR] = { decode_plain, EXIT_INTR },
+    [SVM_EXIT_NMI] = { decode_plain, EXIT_NMI },
+    [SVM_EXIT_INIT] = { decode_plain, EXIT_INIT },
     [SVM_EXIT_VINTR] = { decode_plain, EXIT_IRQ_WINDOW },
     [SVM_EXIT_CR0_SELECTIVE] = { decode_cr0_selective },
-    [0x6f] = { decode_plain, EXIT_RDPMC, 2, 0x330f },
-    [0x72] = { decode_cpuid },
-    [0x73] = { decode_plain, EXIT_HIDDEN }, /* RSM */
+    [SVM_EXIT_RDPMC] = { decode_plain, EXIT_RDPMC, 2, INSN_RDPMC },
+    [SVM_EXIT_CPUID] = { decode_cpuid },
+    [SVM_EXIT_RSM] = { decode_plain, EXIT_HIDDEN },
     [SVM_EXIT_IRET] = { decode_iret },
-    [0x76] = { decode_plain, EXIT_WBINVD, 2, 0x080f },
-    [0x77] = { decode_plain, EXIT_PAUSE, 1, 0x90 }, /* with F3; without, it may be skipped as well */
-    [0x78] = { decode_plain, EXIT_HLT, 1, 0xf4 },
-    [0x7a] = { decode_plain, EXIT_HIDDEN }, /* INVLPGA */
-    [0x7b] = { decode_io },
-    [0x7c] = { decode_msr },
-    [0x7d] = { decode_plain, EXIT_TASK_SWITCH },
-    [0x7f] = { decode_plain, EXIT_SHUTDOWN },
-    [0x80] = { decode_plain, EXIT_HIDDEN }, /* VMRUN, whose intercept VMRUN demands */
-    [0x81] = { decode_vmmcall },
-    [0x82 ... 0x86] = { decode_plain, EXIT_HIDDEN }, /* VMLOAD VMSAVE STGI CLGI SKINIT */
-    [0x89] = { decode_plain, EXIT_WBINVD, 2, 0x090f },
-    [0x8a ... 0x8c] = { decode_plain, EXIT_HIDDEN }, /* MONITOR, MWAIT, and MWAIT when armed */
-    [0x8d] = { decode_plain, EXIT_XSETBV, 3, 0xd1010f },
-    [0x8e] = { decode_plain, EXIT_HIDDEN },          /* RDPRU */
-    [0xa0 ... 0xa4] = { decode_plain, EXIT_HIDDEN }, /* INVLPGB (also illegal), INVPCID MCOMMIT TLBSYNC */
+    [SVM_EXIT_INVD] = { decode_plain, EXIT_WBINVD, 2, INSN_INVD },
+    [SVM_EXIT_PAUSE] = { decode_plain, EXIT_PAUSE, 1, INSN_PAUSE },
+    [SVM_EXIT_HLT] = { decode_plain, EXIT_HLT, 1, INSN_HLT },
+    [SVM_EXIT_INVLPGA] = { decode_plain, EXIT_HIDDEN },
+    [SVM_EXIT_IOIO] = { decode_io },
+    [SVM_EXIT_MSR] = { decode_msr },
+    [SVM_EXIT_TASK_SWITCH] = { decode_plain, EXIT_TASK_SWITCH },
+    [SVM_EXIT_SHUTDOWN] = { decode_plain, EXIT_SHUTDOWN },
+    [SVM_EXIT_VMRUN] = { decode_plain, EXIT_HIDDEN }, /* VMRUN itself demands this one */
+    [SVM_EXIT_VMMCALL] = { decode_vmmcall },
+    [SVM_EXIT_VMLOAD] = { decode_plain, EXIT_HIDDEN },
+    [SVM_EXIT_VMSAVE] = { decode_plain, EXIT_HIDDEN },
+    [SVM_EXIT_STGI] = { decode_plain, EXIT_HIDDEN },
+    [SVM_EXIT_CLGI] = { decode_plain, EXIT_HIDDEN },
+    [SVM_EXIT_SKINIT] = { decode_plain, EXIT_HIDDEN },
+    [SVM_EXIT_WBINVD] = { decode_plain, EXIT_WBINVD, 2, INSN_WBINVD },
+    [SVM_EXIT_MONITOR] = { decode_plain, EXIT_HIDDEN },
+    [SVM_EXIT_MWAIT] = { decode_plain, EXIT_HIDDEN },
+    [SVM_EXIT_MWAIT_ARMED] = { decode_plain, EXIT_HIDDEN },
+    [SVM_EXIT_XSETBV] = { decode_plain, EXIT_XSETBV, 3, INSN_XSETBV },
+    [SVM_EXIT_RDPRU] = { decode_plain, EXIT_HIDDEN },
+    [SVM_EXIT_INVLPGB] = { decode_plain, EXIT_HIDDEN },
+    [SVM_EXIT_INVLPGB_ILLEGAL] = { decode_plain, EXIT_HIDDEN },
+    [SVM_EXIT_INVPCID] = { decode_plain, EXIT_HIDDEN },
+    [SVM_EXIT_MCOMMIT] = { decode_plain, EXIT_HIDDEN },
+    [SVM_EXIT_TLBSYNC] = { decode_plain, EXIT_HIDDEN },
 };
 
 static void decode_plain(struct virt_vcpu *v, struct vmcb *b, struct vm_exit *e) {
@@ -493,27 +583,33 @@ static int svm_vcpu_init(struct virt_vcpu *v) {
     v->priv = s;
     s->vmcb = b;
     s->pa = va_to_hpa(pages);
-    /* #AC and #DB: a guest whose handler faults again while it is being entered would otherwise keep the CPU
-     * for ever, inside one instruction (CVE-2015-5307, CVE-2015-8104). #MC is the host's. */
+    /* #AC and #DB exit. Otherwise a guest whose handler faults again while it is being entered
+     * would keep the CPU for ever, inside one instruction (CVE-2015-5307, CVE-2015-8104). #MC is
+     * the host's. */
     b->intercept_exc = 1u << EXC_DB | 1u << EXC_AC | 1u << EXC_MC;
     for (unsigned code = SVM_EXIT_WORD1; code < ARRAY_SIZE(exits); code++)
-        if (exits[code].decode) b->intercept[(code - SVM_EXIT_WORD1) / 32] |= 1u << code % 32;
+        if (exits[code].decode) b->intercept[(code - SVM_EXIT_WORD1) / 32] |= SVM_INTERCEPT(code);
     watch_iret(b, false);
     if (features & FEAT_PAUSE) {
-        b->pause_count = 3000; /* a spin that is longer than most critical sections */
-        b->pause_threshold = features & FEAT_THRESHOLD ? 128 : 0;
+        b->pause_count = PAUSES;
+        b->pause_threshold = features & FEAT_THRESHOLD ? PAUSE_THRESHOLD : 0;
     }
     b->iopm = va_to_hpa(io_bitmap);
     b->msrpm = va_to_hpa(msr_bitmap);
     b->int_ctl = INT_CTL_MASKING;
     b->tsc_offset = v->tsc_offset;
-    b->np_enable = 1;
+    b->np_enable = NP_ENABLE;
     b->n_cr3 = v->vm->npt.root;
     return 0;
 }
 
+/* Codes that are negative, such as VMEXIT_INVALID, say that the guest was not entered: APM2
+ * appendix C. */
 static void decode_rest(struct virt_vcpu *v, struct vmcb *b, struct vm_exit *e) {
-    if (b->exit_code == SVM_EXIT_NPF) return decode_npf(v, b, e);
+    if (b->exit_code == SVM_EXIT_NPF) {
+        decode_npf(v, b, e);
+        return;
+    }
     e->reason = (i32)b->exit_code < 0 ? EXIT_ENTRY_FAILED : EXIT_UNKNOWN;
     e->info[0] = b->exit_info1;
     e->info[1] = b->exit_info2;
@@ -526,33 +622,36 @@ static inline void decode(struct virt_vcpu *v, struct vmcb *b, struct vm_exit *e
         decode_rest(v, b, e);
 }
 
-/* An event was on its way into the guest, or a window was wanted. */
+/* After an exit that cut the delivery of an event short, or when a window was wanted. */
 static __attribute__((noinline)) void decode_carefully(struct virt_vcpu *v, struct vmcb *b,
                                                        struct vm_exit *e) {
     struct svm_vcpu *s = v->priv;
 
-    /* A virtual interrupt that was not delivered. If an exit cuts its delivery short a CPU reports
-     * that as it does for an injected one; QEMU leaves V_IRQ set, and reports an exception. */
+    /* A virtual interrupt is still pending in the VMCB if it was not delivered. If an exit cut its
+     * delivery short, a CPU reports that as it does for an injected one. QEMU leaves V_IRQ set
+     * instead, and reports an exception. */
     if (s->virq && b->int_ctl & INT_CTL_IRQ) {
         v->pending = (struct virt_event){ .type = EVENT_IRQ, .vector = (u8)(b->int_ctl >> INT_CTL_VECTOR) };
     } else if (b->exit_int_info & EVENT_VALID) {
         event_requeue(v, (u32)b->exit_int_info, (u32)(b->exit_int_info >> 32));
         if (v->pending.type == EVENT_NMI) s->nmi_masked = false;
     }
-    if (s->cr0_free) { /* what it ran may have become another instruction meanwhile */
+    if (s->cr0_free) {
+        /* the instruction that was let through may have been another one by then, and have set CD
+         * or NW */
         s->cr0_free = false;
         set_cr0(v, b->cr0 | s->cr0_hidden);
         b->clean = 0;
     }
-    if (s->stepping && step_done(v, s))
+    if (s->stepping && step_ends(v, s))
         e->reason = EXIT_NMI_WINDOW;
     else
         decode(v, b, e);
     if (b->exit_int_info & EVENT_VALID && e->reason == EXIT_NPF) e->npf.in_delivery = true;
 }
 
-/* This and svm_run are written so that the common path keeps few registers across calls: it runs at every
- * exit. */
+/* This and svm_run() run at every exit. They are written so that the common path keeps few
+ * registers across calls, and so saves few. */
 static __attribute__((noinline)) void after_exit(struct virt_vcpu *v, struct vm_exit *e) {
     struct vmcb *b = vmcb_of(v);
 
@@ -595,17 +694,35 @@ static void svm_run(struct virt_vcpu *v, u64 deadline_ns, struct vm_exit *e) {
     after_exit(v, e);
 }
 
-/* A MOV of a value beyond the physical addresses to CR3 is a #GP on CPUs (APM2 5.3.2). QEMU ends the guest
- * there as if an entry had failed (helper_write_crN() in its misc_helper.c), and CR3 still has its old value:
- * only the instruction can say why. */
+/* A MOV to CR3 of a value beyond the physical addresses is a #GP on CPUs (APM2 5.3.2). QEMU ends
+ * the guest there as if the entry had failed (helper_write_crN() in its misc_helper.c), with the
+ * old value in CR3. So only the instruction can tell. */
 static const char *svm_why(struct virt_vcpu *v) {
-    unsigned physical_bits = cpuid_or_zero(0x80000008, 0).eax & 0xff, length;
+    unsigned physical_bits = PHYSICAL_BITS(cpuid_or_zero(CPUID_ADDRESSES, 0).eax), length;
     u8 bytes[15], gpr;
 
-    length = insn_length(bytes, guest_fetch(v, bytes, sizeof(bytes)), guest_mode(v), MOV_TO_CR, &gpr);
+    length = insn_length(bytes, guest_fetch(v, bytes, sizeof(bytes)), guest_mode(v), INSN_MOV_TO_CR, &gpr);
     if (!length || MODRM_REG(bytes[length - 1]) != 3) return NULL;
     return v->regs.gpr[gpr] >> physical_bits ? "CR3 is beyond the physical addresses" : NULL;
 }
 
-const struct virt_ops svm_ops = { VIRT_OPS(svm), .npt_format = &npt_format_amd, .save = state_save,
-                                  .why = svm_why };
+const struct virt_ops svm_ops = {
+    .name = "svm",
+    .probe = svm_probe,
+    .cpu_enable = svm_cpu_enable,
+    .npt_format = &npt_format_amd,
+    .vcpu_init = svm_vcpu_init,
+    .vcpu_fini = vcpu_free_pages,
+    .reset_events = svm_reset_events,
+    .load = svm_load,
+    .save = state_save,
+    .run = svm_run,
+    .get_reg = svm_get_reg,
+    .set_reg = svm_set_reg,
+    .get_seg = svm_get_seg,
+    .set_seg = svm_set_seg,
+    .blocked = svm_blocked,
+    .clear_shadow = svm_clear_shadow,
+    .cpl = svm_cpl,
+    .why = svm_why,
+};

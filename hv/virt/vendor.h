@@ -1,4 +1,4 @@
-/* What vmx.c and svm.c share with each other and with nobody else. */
+/* What the files of hv/virt share with each other and with nobody else. */
 #ifndef HV_VIRT_VENDOR_H
 #define HV_VIRT_VENDOR_H
 
@@ -6,43 +6,44 @@
 #include "virt/virt.h"
 #include "x86/percpu.h"
 
-#define DR6_BS  BIT(14)
-#define ADDR_52 0x000ffffffffff000ull
+#define DR6_BREAKPOINTS 0xfull /* B0 to B3: SDM 3B 18.2.3 */
+#define DR6_BS          BIT(14)
 
-/* An event as both vendors write it down: VMCB EVENTINJ and EXITINTINFO (APM2 15.20), VMX interruption
- * information (SDM 3C 25.8.3, 25.9.2) without the latter's software types beyond 4. */
-#define EVENT_HAS_CODE BIT(11)
-#define EVENT_VALID    BIT(31)
+/* Where CR3 and entries hold an address: SDM 3A 4.3 to 4.5. */
+#define ADDR_52       0x000ffffffffff000ull
+#define CR3_PAE_TABLE 0xffffffe0u /* of the table of four entries under PAE paging */
+
+/* An event as both vendors write it down: VMCB EVENTINJ and EXITINTINFO (APM2 15.20), VMX
+ * interruption information (SDM 3C 25.8.3, 25.9.2). VMX has more types than these. */
+#define EVENT_TYPE_SHIFT  8
+#define EVENT_TYPE_MASK   (7u << EVENT_TYPE_SHIFT)
+#define EVENT_TYPE(event) ((event) >> EVENT_TYPE_SHIFT & 7u)
+#define EVENT_HAS_CODE    BIT(11)
+#define EVENT_VALID       BIT(31)
 enum { EVENT_TYPE_INTR, EVENT_TYPE_NMI = 2, EVENT_TYPE_EXC, EVENT_TYPE_SOFT, EVENT_TYPE_ICEBP };
 
-/* Real mode delivers no error codes. */
+/* Returns an event in that form. Real mode delivers no error codes. */
 static inline u32 event_encode(const struct virt_event *e, bool protected_mode) {
     static const u8 type[] = {
         [EVENT_IRQ] = EVENT_TYPE_INTR, [EVENT_NMI] = EVENT_TYPE_NMI, [EVENT_EXCEPTION] = EVENT_TYPE_EXC
     };
 
-    return e->vector | (u32)type[e->type] << 8 | (u32)EVENT_VALID |
-           (e->has_code && protected_mode ? (u32)EVENT_HAS_CODE : 0);
+    u32 event = e->vector | (u32)type[e->type] << EVENT_TYPE_SHIFT | (u32)EVENT_VALID;
+
+    return e->has_code && protected_mode ? event | (u32)EVENT_HAS_CODE : event;
 }
 
-/* What an exit cut short, back into v->pending. INT n, INT3 and INTO are dropped: RIP still points at them,
- * and they are executed again. */
+/* Puts an event whose delivery an exit cut short back into v->pending, to be delivered at the next
+ * entry. INT n, INT3 and INTO are dropped: RIP still points at them, and the guest executes them
+ * again. `code` is the error code, if there is one. */
 void event_requeue(struct virt_vcpu *v, u32 info, u32 code);
 
-/* virt.c's: struct percpu's virt. */
+/* What virt.c keeps for each pCPU: struct percpu's virt. */
 struct virt_cpu {
     u8 *pages;              /* as given to cpu_enable() */
     struct virt_vcpu *vcpu; /* loaded, or NULL */
     struct tlb_tags tags;
 };
-
-/* Of a vendor's table of operations all that is a function of its own, by the name that it has there. */
-#define VIRT_OPS(vendor)                                                                                     \
-    .name = #vendor, .probe = vendor##_probe, .cpu_enable = vendor##_cpu_enable,                             \
-    .vcpu_init = vendor##_vcpu_init, .vcpu_fini = vcpu_free_pages, .reset_events = vendor##_reset_events,    \
-    .load = vendor##_load, .run = vendor##_run, .get_reg = vendor##_get_reg, .set_reg = vendor##_set_reg,    \
-    .get_seg = vendor##_get_seg, .set_seg = vendor##_set_seg, .blocked = vendor##_blocked,                   \
-    .clear_shadow = vendor##_clear_shadow, .cpl = vendor##_cpl
 
 /* entry.asm's */
 void svm_enter(struct guest_regs *regs, u64 vmcb_pa, u64 host_pa);
@@ -53,28 +54,33 @@ static inline struct virt_cpu *this_virt(void) { return this_cpu()->virt; }
 
 static inline bool is_loaded(const struct virt_vcpu *v) { return this_virt()->vcpu == v; }
 
-/* Four pages in a row, zeroed: VMCS or VMCB, XSAVE area, two that are the vendor's. NULL: no memory. */
+/* Allocates four pages in a row, zeroed: VMCS or VMCB, XSAVE area, two for the vendor. The area is
+ * as after a reset. Returns the first; NULL: there is no memory. vcpu_free_pages() takes v->xsave
+ * to find them. */
 u8 *vcpu_pages(struct virt_vcpu *v);
 void vcpu_free_pages(struct virt_vcpu *v);
-/* `v` becomes this pCPU's, and leaves it. */
+/* state_load() puts the state that no VMCS or VMCB holds into the CPU and makes `v` the current
+ * vCPU of this pCPU. state_save() takes it out again. */
 void state_load(struct virt_vcpu *v);
 void state_save(struct virt_vcpu *v);
-/* Those of v->reg. */
+/* Read and write registers of v->reg, whether the vCPU is loaded or not. */
 u64 state_get(struct virt_vcpu *v, enum virt_reg reg);
 void state_set(struct virt_vcpu *v, enum virt_reg reg, u64 value);
 
-/* The MSRs that are left to guests; each has its register among enum virt_reg (docs/virt.md). */
+/* The MSRs that guests read and write without an exit; each has its register in enum virt_reg
+ * (docs/virt.md). */
 #define FREE_MSRS 10
 extern const u32 free_msrs[FREE_MSRS];
 
-/* gwalk.c: at least 15 bytes at `rip` in 64-bit mode with 4 levels of tables, as the CPU has just fetched
- * them: no rights are checked. NULL if they are not there any more, or go on in the next page. Remembered
- * in v->insn. */
+/* gwalk.c: returns the bytes of the instruction at `rip`, at least 15, in 64-bit mode with 4 levels
+ * of tables. No rights are checked, as the CPU has just fetched it. NULL: it is not there any more,
+ * or may go on in the next page. insn_find() remembers it in v->insn; insn_forget() empties
+ * that. */
 const u8 *insn_find(struct virt_vcpu *v, u64 cr3, u64 rip);
 void insn_forget(struct virt_vcpu *v);
 
-/* The same if it was found before; else NULL. Guest RAM never moves, so as long as the entries that led to
- * a page hold what they held then, walking again would end at the same page. */
+/* The same if it was found before; else NULL. Guest RAM never moves. So as long as the entries that
+ * led to a page hold what they held then, a walk would end at the same page again. */
 static inline const u8 *insn_cached(const struct virt_vcpu *v, u64 cr3, u64 rip) {
     const struct insn_at *c = &v->insn[rip & (INSN_CACHE - 1)];
     u64 diff = 0;
@@ -92,12 +98,14 @@ static inline const u8 *insn_bytes(struct virt_vcpu *v, u64 cr3, u64 rip) {
     return __builtin_expect(p != NULL, 1) ? p : insn_find(v, cr3, rip);
 }
 
-/* The default operand size of a code segment. */
+/* Returns the default operand size of a code segment, whose attributes are as in struct
+ * guest_seg. */
 static inline u8 code_mode(u64 efer, u16 cs_attr) {
-    return efer & EFER_LMA && cs_attr & ATTR_LONG ? 64 : cs_attr & ATTR_BIG ? 32 : 16;
+    if (efer & EFER_LMA && cs_attr & ATTR_LONG) return 64;
+    return cs_attr & ATTR_BIG ? 32 : 16;
 }
 
-/* For EXIT_NPF: the bytes of an instruction that may have to be emulated. */
+/* Fills in the bytes of the instruction, for EXIT_NPF: it may have to be emulated. */
 static inline void npf_bytes(struct virt_vcpu *v, struct vm_exit *e, u8 mode, u64 cr3) {
     const u8 *p = mode == 64 ? insn_bytes(v, cr3, v->regs.rip) : NULL;
 
@@ -106,10 +114,10 @@ static inline void npf_bytes(struct virt_vcpu *v, struct vm_exit *e, u8 mode, u6
     if (p) __builtin_memcpy(e->npf.bytes, p, sizeof(e->npf.bytes));
 }
 
-/* The length of an instruction that the CPU has just exited on, checked against its bytes; 0 if they are
- * not `insn` after at most 14 legal prefixes. `insn` is the opcode as it stands in memory, first byte in
- * the lowest. `mode` is the default operand size of CS: 16, 32 or 64. `gpr`: NULL, or where the register
- * of the ModRM byte that follows goes. */
+/* Returns the length of an instruction that the CPU has just exited on, checked against its bytes.
+ * 0: they are not `insn` after at most 14 legal prefixes. `insn` is the opcode as it stands in
+ * memory, first byte in the lowest. `mode` is the default operand size of CS: 16, 32 or 64. `gpr`:
+ * NULL; or a ModRM byte follows the opcode, and the register that its rm field names goes there. */
 unsigned insn_length(const u8 *bytes, unsigned len, unsigned mode, u32 insn, u8 *gpr);
 
 #endif

@@ -1,10 +1,10 @@
-/* The vendor is chosen; and what neither VMCS nor VMCB holds and exits leave alone: FPU, debug addresses and
- * a few more registers stay the guest's while the hypervisor runs, which uses none of them. They are switched
- * by load and save.
+/* Chooses the vendor, and switches what neither VMCS nor VMCB holds. FPU, debug addresses and a few
+ * more registers stay the guest's while the hypervisor runs, which uses none of them. load() and
+ * save() switch them.
  *
- * The FPU goes by XSAVE, or by FXSAVE where a CPU has no XSAVE (Westmere, K10). Guests then have x87 and SSE
- * alone, neither XSAVE nor AVX: virt_xcr0_mask is 0, and cpuid.c shows none of them. Both instructions agree
- * about the first 512 bytes of the area (SDM 1 10.5.1, 13.4.1). */
+ * XSAVE switches the FPU, or FXSAVE where a CPU has no XSAVE (Westmere, K10). Guests then have x87
+ * and SSE alone, neither XSAVE nor AVX: virt_xcr0_mask is 0, and cpuid.c shows none of them. Both
+ * instructions agree about the first 512 bytes of the area (SDM 1 10.5.1, 13.4.1). */
 #include <takt/errno.h>
 #include "lib/printf.h"
 #include "virt/hw.h"
@@ -15,14 +15,18 @@
 #define CR0_EM         BIT(2)
 #define CR0_TS         BIT(3)
 #define CPUID_XSAVE    BIT(26) /* leaf 1, ECX */
+#define CPUID_STATE    0xdu    /* leaf: EAX of XCR0 can be set, EBX is the size that the area has now */
+#define CPUID_EXTENDED 0x80000001u
+#define CPUID_RDTSCP   BIT(27) /* of that leaf, EDX */
 #define CR4_OSFXSR     BIT(9)
 #define CR4_OSXMMEXCPT BIT(10)
 
-/* x87, SSE, AVX, AVX-512 (three), PKRU: SDM 1 13.1. MPX and AMX stay hidden. */
-#define XCR0_KNOWN (0x7ull | 0xe0 | BIT(9))
+/* SDM 1 13.1. MPX and AMX stay hidden. */
+#define XCR0_PKRU  BIT(9)
+#define XCR0_KNOWN (XCR0_X87 | XCR0_SSE | XCR0_AVX | XCR0_AVX512 | XCR0_PKRU)
 
-/* Offsets in the area (SDM 1 table 10-2), and what they hold after a reset. XRSTOR loads MXCSR from there in
- * any case; FXRSTOR loads both. */
+/* Offsets in the area (SDM 1 table 10-2), and what they hold after a reset. XRSTOR loads MXCSR from
+ * there even for a state that is marked as initial; FXRSTOR loads both. */
 #define FXSAVE_FCW   0
 #define FXSAVE_MXCSR 24
 #define FXSAVE_ST0   32
@@ -31,14 +35,26 @@
 #define FCW_RESET    0x037f
 #define MXCSR_RESET  0x1f80
 
-/* The pages of a vCPU: VMCS or VMCB, XSAVE area, the vendor's two. */
+/* The four pages of a vCPU: VMCS or VMCB, XSAVE area, the vendor's two. */
 #define VCPU_ORDER 2
 
-/* From VREG_STAR on. */
-static const u32 syscall_msrs[] = { MSR_STAR, MSR_LSTAR, MSR_CSTAR, MSR_FMASK, MSR_KERNEL_GS_BASE };
+/* MSRs that a VMCB holds and a VMCS does not. */
+static const struct {
+    enum virt_reg reg;
+    u32 msr;
+} syscall_msrs[] = {
+    { VREG_STAR, MSR_STAR },
+    { VREG_LSTAR, MSR_LSTAR },
+    { VREG_CSTAR, MSR_CSTAR },
+    { VREG_FMASK, MSR_FMASK },
+    { VREG_KERNEL_GS_BASE, MSR_KERNEL_GS_BASE },
+};
 
-static bool has_rdtscp, switch_all;
-static bool no_xsave; /* on a CPU that was enabled before: then none may have it */
+_Static_assert(VREG_DR3 == VREG_DR0 + 3, "read_debug_addresses() writes four in a row");
+
+static bool has_rdtscp;
+static bool switch_all; /* VT-x: also what a VMCB would hold */
+static bool no_xsave;   /* on a CPU that was enabled before: then none may have it */
 
 int virt_probe(struct virt_caps *caps) {
     static const struct virt_ops *const all[] = { &vmx_ops, &svm_ops };
@@ -59,16 +75,16 @@ static void set_xcr0(u64 v) {
     if (xgetbv() != v) xsetbv(v);
 }
 
-/* CR0, CR4 and XCR0 of this pCPU. NULL, or what is wrong. */
+/* Sets CR0, CR4 and XCR0 of this pCPU. Returns NULL, or what is wrong. */
 static const char *state_cpu_enable(void) {
     bool has_xsave = cpuid(1, 0).ecx & CPUID_XSAVE;
-    u64 mask = has_xsave ? cpuid_or_zero(0xd, 0).eax & XCR0_KNOWN : 0;
+    u64 mask = has_xsave ? cpuid_or_zero(CPUID_STATE, 0).eax & XCR0_KNOWN : 0;
 
-    if (has_xsave ? no_xsave : virt_xcr0_mask != 0)
+    if ((has_xsave && no_xsave) || (!has_xsave && virt_xcr0_mask))
         return "it differs from the first CPU in whether it has XSAVE";
     no_xsave = !has_xsave;
     switch_all = virt == &vmx_ops;
-    has_rdtscp = cpuid_or_zero(0x80000001, 0).edx & BIT(27);
+    has_rdtscp = cpuid_or_zero(CPUID_EXTENDED, 0).edx & CPUID_RDTSCP;
     write_cr0((read_cr0() & ~(CR0_EM | CR0_TS)) | CR0_MP);
     write_cr4(read_cr4() | CR4_OSFXSR | CR4_OSXMMEXCPT);
     if (!has_xsave) return NULL;
@@ -76,7 +92,7 @@ static const char *state_cpu_enable(void) {
     if (virt_xcr0_mask && virt_xcr0_mask != mask) return "its XCR0 differs from the first CPU's";
     virt_xcr0_mask = mask;
     set_xcr0(mask);
-    return cpuid(0xd, 0).ebx > PAGE_SIZE ? "its XSAVE area is larger than a page" : NULL;
+    return cpuid(CPUID_STATE, 0).ebx > PAGE_SIZE ? "its XSAVE area is larger than a page" : NULL;
 }
 
 int virt_cpu_enable(void) {
@@ -115,13 +131,15 @@ void vcpu_free_pages(struct virt_vcpu *v) {
     v->xsave = v->priv = NULL;
 }
 
-/* TSC_AUX and XCR0 are the guest's only through us. */
+/* Copies registers from the CPU to v->reg. TSC_AUX and XCR0 are there already, as the guest sets
+ * them only by an exit. */
 static void read_regs(struct virt_vcpu *v) {
     u64 *r = v->reg;
 
     read_debug_addresses(&r[VREG_DR0]);
     if (!switch_all) return;
-    for (unsigned i = 0; i < ARRAY_SIZE(syscall_msrs); i++) r[VREG_STAR + i] = rdmsr(syscall_msrs[i]);
+    for (unsigned i = 0; i < ARRAY_SIZE(syscall_msrs); i++)
+        r[syscall_msrs[i].reg] = rdmsr(syscall_msrs[i].msr);
     r[VREG_CR2] = read_cr2();
     r[VREG_DR6] = read_dr6();
 }
@@ -133,15 +151,16 @@ static void write_regs(const struct virt_vcpu *v) {
     write_debug_addresses(&r[VREG_DR0]);
     if (has_rdtscp) wrmsr(MSR_TSC_AUX, r[VREG_TSC_AUX]);
     if (!switch_all) return;
-    for (unsigned i = 0; i < ARRAY_SIZE(syscall_msrs); i++) wrmsr(syscall_msrs[i], r[VREG_STAR + i]);
+    for (unsigned i = 0; i < ARRAY_SIZE(syscall_msrs); i++)
+        wrmsr(syscall_msrs[i].msr, r[syscall_msrs[i].reg]);
     write_cr2(r[VREG_CR2]);
     write_dr6(r[VREG_DR6]);
 }
 
 void state_load(struct virt_vcpu *v) {
-    /* Where no x87 exception is pending AMD's CPUs leave the last instruction's opcode and addresses as they
-     * are when they restore, and so another VM's (CVE-2006-1056, CVE-2013-2076): put what tells nothing
-     * there. */
+    /* If no x87 exception is pending, AMD's CPUs do not restore the opcode and addresses of the
+     * last x87 instruction. So a guest would see those of another VM (CVE-2006-1056,
+     * CVE-2013-2076). Overwrite them. */
     if (!switch_all) x87_forget_pointers();
     if (virt_xcr0_mask)
         xrstor(v->xsave, virt_xcr0_mask);
@@ -152,8 +171,9 @@ void state_load(struct virt_vcpu *v) {
     tlb_load(&v->vm->npt.tlb, &this_virt()->tags, &v->tlb, this_cpu()->id);
 }
 
-/* Returns whether the x87 unit in `area` is as after a reset (SDM 1 13.6). The first 24 bytes are FCW,
- * FSW, the tags, the last opcode and its addresses; of these FCW alone is not 0 then. */
+/* Is the x87 unit in `area` as after a reset (SDM 1 13.6)? The first 24 bytes are FCW, FSW, the
+ * tags, the last opcode and its addresses. After a reset all of these are 0 but FCW, and so are the
+ * registers. */
 static bool x87_is_initial(const void *area) {
     const u64 *word = area;
     u64 others = word[1] | word[2];
@@ -162,10 +182,9 @@ static bool x87_is_initial(const void *area) {
     return word[0] == FCW_RESET && !others;
 }
 
-/* A CPU that does not keep track of x87 says in XSAVE that it is in use even if it is not, and XRSTOR
- * then loads it. QEMU's CPUs are such, and there each load of x87 changes flags of the first CPU
- * without a lock, which may crash what runs there (docs/virt.md). So x87 is loaded only for guests
- * that use it. */
+/* Makes XRSTOR load x87 only for guests that use it. A CPU that does not keep track of x87 says in
+ * XSAVE that it is in use even if it is not. QEMU's CPUs are such, and there each load of x87
+ * changes flags of the first CPU without a lock, which may crash what runs there (docs/virt.md). */
 static void mark_x87_unused(void *area) {
     u64 *in_use = (u64 *)((u8 *)area + XSTATE_BV);
 

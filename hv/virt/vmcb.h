@@ -5,10 +5,10 @@
 #include "virt/virt.h"
 
 struct vmcb {
-    u32 intercept_cr; /* low half reads, high half writes */
+    u32 intercept_cr; /* bits 0 to 15: reads of a register; 16 to 31: writes */
     u32 intercept_dr;
     u32 intercept_exc;
-    u32 intercept[3]; /* bit n of the first word is exit code 0x60 + n, and so on */
+    u32 intercept[3]; /* bit n of the first word is exit code SVM_EXIT_WORD1 + n, and so on */
     u8 reserved_018[0x3c - 0x18];
     u16 pause_threshold, pause_count;
     u64 iopm, msrpm;
@@ -51,33 +51,92 @@ _Static_assert(offsetof(struct vmcb, rip) == 0x578, "APM2 table B-2");
 _Static_assert(offsetof(struct vmcb, cr2) == 0x640, "APM2 table B-2");
 _Static_assert(sizeof(struct vmcb) == 4096, "APM2 15.5.1");
 
-#define CR_READ(n)       (1u << (n)) /* of intercept_cr */
-#define CR_WRITE(n)      (1u << (16 + (n)))
+_Static_assert(sizeof(struct guest_seg) == 16, "APM2 table B-2");
 
-#define INT_CTL_TPR      0xfull /* APM2 15.21.1 to 15.21.4 */
-#define INT_CTL_IRQ      BIT(8)
-#define INT_CTL_IGN_TPR  BIT(20)
-#define INT_CTL_MASKING  BIT(24)
-#define INT_CTL_VECTOR   32 /* the vector's lowest bit */
+#define CR_READ(n)  (1u << (n)) /* of intercept_cr */
+#define CR_WRITE(n) (1u << (16 + (n)))
 
-#define INT_SHADOW       1ull
+/* int_ctl: APM2 15.21.1 to 15.21.4 */
+#define INT_CTL_TPR     0xfull  /* the guest's CR8 */
+#define INT_CTL_IRQ     BIT(8)  /* a virtual interrupt is pending ... */
+#define INT_CTL_IGN_TPR BIT(20) /* ... whatever CR8 is */
+#define INT_CTL_MASKING BIT(24) /* the guest's IF and CR8 mask virtual interrupts alone */
+#define INT_CTL_VECTOR  32      /* the lowest bit of the virtual interrupt's vector */
 
-#define CLEAN_INTERCEPTS BIT(0) /* APM2 15.15.3; 1: unchanged since the last VMRUN */
+#define INT_SHADOW      1ull /* of int_shadow: APM2 15.21.5 */
+
+/* clean: APM2 15.15.3. A bit that is set says that these fields are as at the last VMRUN. */
+#define CLEAN_INTERCEPTS BIT(0)
 #define CLEAN_TPR        BIT(3)
 #define CLEAN_ALL        0x3ffull
 
-#define TLB_CTL_ALL      1
+#define TLB_CTL_ALL      1 /* of tlb_control: forget the translations of all ASIDs (APM2 15.16.2) */
 
-/* Exit codes: APM2 appendix C. */
+#define NP_ENABLE        1 /* of np_enable: APM2 15.25.3 */
+
+/* exit_info1 of SVM_EXIT_NPF: APM2 15.25.6 */
+#define NPF_PRESENT  BIT(0)
+#define NPF_WRITE    BIT(1)
+#define NPF_RESERVED BIT(3)
+#define NPF_EXEC     BIT(4)
+#define NPF_IN_WALK  BIT(33)
+
+/* exit_info1 of SVM_EXIT_IOIO: APM2 15.10.2 */
+#define IOIO_IN         BIT(0)
+#define IOIO_STRING     BIT(2)
+#define IOIO_REP        BIT(3)
+#define IOIO_SIZE(info) ((info) >> 4 & 7u) /* bytes: 1, 2 or 4 */
+#define IOIO_PORT(info) ((u16)((info) >> 16))
+
+#define MSR_EXIT_WRITE  1u /* exit_info1 of SVM_EXIT_MSR: APM2 15.11 */
+
+/* Exit codes: APM2 appendix C. Each from SVM_EXIT_WORD1 on has a bit in vmcb.intercept. */
 enum {
     SVM_EXIT_CR_READ = 0x00,
     SVM_EXIT_CR_WRITE = 0x10,
+    SVM_EXIT_CR_WRITE15 = 0x1f,
     SVM_EXIT_EXC = 0x40,
-    SVM_EXIT_WORD1 = 0x60, /* from here on with a bit each in `intercept` */
+    SVM_EXIT_EXC31 = 0x5f,
+    SVM_EXIT_WORD1 = 0x60,
+    SVM_EXIT_INTR = 0x60,
+    SVM_EXIT_NMI = 0x61,
+    SVM_EXIT_INIT = 0x63,
     SVM_EXIT_VINTR = 0x64,
     SVM_EXIT_CR0_SELECTIVE = 0x65,
+    SVM_EXIT_RDPMC = 0x6f,
+    SVM_EXIT_CPUID = 0x72,
+    SVM_EXIT_RSM = 0x73,
     SVM_EXIT_IRET = 0x74,
+    SVM_EXIT_INVD = 0x76,
+    SVM_EXIT_PAUSE = 0x77,
+    SVM_EXIT_HLT = 0x78,
+    SVM_EXIT_INVLPGA = 0x7a,
+    SVM_EXIT_IOIO = 0x7b,
+    SVM_EXIT_MSR = 0x7c,
+    SVM_EXIT_TASK_SWITCH = 0x7d,
+    SVM_EXIT_SHUTDOWN = 0x7f,
+    SVM_EXIT_VMRUN = 0x80,
+    SVM_EXIT_VMMCALL = 0x81,
+    SVM_EXIT_VMLOAD = 0x82,
+    SVM_EXIT_VMSAVE = 0x83,
+    SVM_EXIT_STGI = 0x84,
+    SVM_EXIT_CLGI = 0x85,
+    SVM_EXIT_SKINIT = 0x86,
+    SVM_EXIT_WBINVD = 0x89,
+    SVM_EXIT_MONITOR = 0x8a,
+    SVM_EXIT_MWAIT = 0x8b,
+    SVM_EXIT_MWAIT_ARMED = 0x8c,
+    SVM_EXIT_XSETBV = 0x8d,
+    SVM_EXIT_RDPRU = 0x8e,
+    SVM_EXIT_INVLPGB = 0xa0,
+    SVM_EXIT_INVLPGB_ILLEGAL = 0xa1,
+    SVM_EXIT_INVPCID = 0xa2,
+    SVM_EXIT_MCOMMIT = 0xa3,
+    SVM_EXIT_TLBSYNC = 0xa4,
     SVM_EXIT_NPF = 0x400,
 };
+
+/* The bit of an exit code within its word of vmcb.intercept. */
+#define SVM_INTERCEPT(code) (1u << ((code)-SVM_EXIT_WORD1) % 32)
 
 #endif

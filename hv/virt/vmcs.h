@@ -1,5 +1,5 @@
-/* The virtual machine control structure of VT-x: field encodings (SDM 3D appendix B), controls (SDM 3C
- * chapter 25) and exit reasons (appendix C). The instructions that reach it are in virt/hw.h. */
+/* The virtual machine control structure of VT-x: field encodings (SDM 3D appendix B), controls (SDM
+ * 3C chapter 25) and exit reasons (appendix C). The instructions that reach it are in virt/hw.h. */
 #ifndef HV_VIRT_VMCS_H
 #define HV_VIRT_VMCS_H
 
@@ -136,16 +136,83 @@ enum vmcs_field {
 #define SHADOW_MOV_SS   BIT(1)
 #define SHADOW_NMI      BIT(3)
 
-#define AR_UNUSABLE     BIT(16)
+/* Access rights: SDM 3C table 25-2. As struct guest_seg.attr, but for four reserved bits in
+ * between. */
+#define AR_LOW      0xffu
+#define AR_HIGH     0xf000u
+#define AR_GAP      4
+#define AR_UNUSABLE BIT(16)
 
-/* Basic exit reasons that take more than a table: SDM 3D appendix C. */
+/* Event information (VMCS_EXIT_EVENT) and EPT violations: an IRET had ended the blocking of NMIs,
+ * SDM 3C 28.2.3 */
+#define NMI_UNBLOCKED BIT(12)
+
+/* Exit qualifications. Debug exceptions: SDM 3C table 28-1. */
+#define QUAL_DEBUG_DR6 0xe00full /* as in DR6: B0 to B3, BD, BS and the one for tasks */
+/* Control registers: table 28-3. */
+#define QUAL_CR(q)        ((q)&15)
+#define QUAL_CR_ACCESS(q) ((q) >> 4 & 3)
+#define QUAL_CR_GPR(q)    ((q) >> 8 & 15)
+enum { CR_ACCESS_TO, CR_ACCESS_FROM, CR_ACCESS_CLTS, CR_ACCESS_LMSW };
+/* Ports: table 28-5. */
+#define QUAL_IO_SIZE(q) (((q)&7) + 1)
+#define QUAL_IO_IN      BIT(3)
+#define QUAL_IO_STRING  BIT(4)
+#define QUAL_IO_REP     BIT(5)
+#define QUAL_IO_PORT(q) ((u16)((q) >> 16))
+/* EPT violations: table 28-7. */
+#define QUAL_EPT_WRITE  BIT(1)
+#define QUAL_EPT_FETCH  BIT(2)
+#define QUAL_EPT_RIGHTS (7u << 3) /* any: there is a translation */
+#define QUAL_EPT_LINEAR BIT(7)    /* it was for a linear address ... */
+#define QUAL_EPT_FINAL  BIT(8)    /* ... and not for one of the guest's own tables on the way */
+
+/* VM-instruction errors: SDM 3C 31.4. 0 here: the guest's state was refused. */
+enum { VMX_ERROR_NONE = 0, VMX_ERROR_CONTROLS = 7, VMX_ERROR_HOST = 8, VMX_ERROR_MOV_SS = 26 };
+
+/* Basic exit reasons: SDM 3D appendix C. */
 enum {
     VMX_EXCEPTION = 0,
+    VMX_INTR = 1,
+    VMX_TRIPLE_FAULT = 2,
+    VMX_INIT = 3,
+    VMX_IRQ_WINDOW = 7,
+    VMX_NMI_WINDOW = 8,
+    VMX_TASK_SWITCH = 9,
+    VMX_CPUID = 10,
+    VMX_GETSEC = 11,
+    VMX_HLT = 12,
+    VMX_INVD = 13,
+    VMX_RDPMC = 15,
+    VMX_RSM = 17,
     VMX_VMCALL = 18,
+    VMX_VMCLEAR = 19, /* up to VMX_VMXON: the instructions of VMX */
+    VMX_VMXON = 27,
     VMX_CR = 28,
     VMX_IO = 30,
+    VMX_RDMSR = 31,
+    VMX_WRMSR = 32,
+    VMX_BAD_STATE = 33, /* the guest's, and the next: the entry failed */
+    VMX_BAD_MSR = 34,
+    VMX_MWAIT = 36,
+    VMX_MONITOR = 39,
+    VMX_PAUSE = 40,
     VMX_MC_ENTRY = 41,
-    VMX_EPT_VIOLATION = 48
+    VMX_EPT_VIOLATION = 48,
+    VMX_EPT_MISCONFIG = 49,
+    VMX_INVEPT = 50,
+    VMX_PREEMPTION_TIMER = 52,
+    VMX_INVVPID = 53,
+    VMX_WBINVD = 54,
+    VMX_XSETBV = 55,
+    VMX_INVPCID = 58,
+    VMX_VMFUNC = 59,
+    VMX_ENCLS = 60,
+    VMX_XSAVES = 63,
+    VMX_XRSTORS = 64,
+    VMX_PCONFIG = 65,
+    VMX_UMWAIT = 67,
+    VMX_TPAUSE = 68,
 };
 
 #endif

@@ -1,5 +1,5 @@
-/* VT-x: SDM 3C chapters 24 to 31. Needs EPT, unrestricted guest, VPID and the "true" control MSRs (2010 and
- * later). */
+/* VT-x: SDM 3C chapters 24 to 31. It needs EPT, unrestricted guests, VPID and the "true" MSRs of
+ * controls, which CPUs have since 2010. */
 #include <takt/errno.h>
 #include "boot/layout.h"
 #include "lib/printf.h"
@@ -13,66 +13,97 @@
 #include "x86/insn.h"
 #include "x86/tsc.h"
 
-#define MSR_VMX_BASIC      0x480
-#define MSR_VMX_MISC       0x485
-#define MSR_VMX_CR0_FIXED0 0x486
-#define MSR_VMX_CR4_FIXED0 0x488
-#define MSR_VMX_EPT_VPID   0x48c
+/* What the CPU offers: SDM 3D appendix A. The true ones allow to clear controls that once had to be
+ * set. */
+#define MSR_VMX_BASIC        0x480
+#define MSR_VMX_MISC         0x485
+#define MSR_VMX_CR0_FIXED0   0x486
+#define MSR_VMX_CR4_FIXED0   0x488
+#define MSR_VMX_SECONDARY    0x48b
+#define MSR_VMX_EPT_VPID     0x48c
+#define MSR_VMX_TRUE_PIN     0x48d
+#define MSR_VMX_TRUE_PRIMARY 0x48e
+#define MSR_VMX_TRUE_EXIT    0x48f
+#define MSR_VMX_TRUE_ENTRY   0x490
 
-#define FC_LOCK            BIT(0)
-#define FC_VMXON           BIT(2)
+#define CPUID_VMX            BIT(5) /* leaf 1, ECX */
 
-#define BASIC_TRUE_MSRS    BIT(55)
-#define EPT_LEVELS_4       BIT(6)
-#define EPT_WB             BIT(14)
-#define EPT_2M             BIT(16)
-#define EPT_INVEPT         BIT(20)
-#define EPT_INVEPT_SINGLE  BIT(25)
-#define EPT_INVEPT_ALL     BIT(26)
-#define EPT_INVVPID        BIT(32)
-#define EPT_INVVPID_ALL    BIT(42)
+/* IA32_FEATURE_CONTROL: SDM 3C 24.7 */
+#define FC_LOCK             BIT(0)
+#define FC_VMXON            BIT(2)
+
+#define BASIC_REVISION(v)   ((u32)(v)&0x7fffffffu) /* the VMCS begins with it: SDM 3C 25.2 */
+#define BASIC_TRUE_MSRS     BIT(55)
+#define MISC_TIMER_SHIFT(v) ((v)&31u) /* the preemption timer counts by this bit of the TSC: SDM 3D A.6 */
+
+/* IA32_VMX_EPT_VPID_CAP: SDM 3D A.10 */
+#define EPT_LEVELS_4      BIT(6)
+#define EPT_WB            BIT(14)
+#define EPT_2M            BIT(16)
+#define EPT_INVEPT        BIT(20)
+#define EPT_INVEPT_SINGLE BIT(25)
+#define EPT_INVEPT_ALL    BIT(26)
+#define EPT_INVVPID       BIT(32)
+#define EPT_INVVPID_ALL   BIT(42)
 #define EPT_NEEDED                                                                                           \
     (EPT_LEVELS_4 | EPT_WB | EPT_2M | EPT_INVEPT | EPT_INVEPT_ALL | EPT_INVVPID | EPT_INVVPID_ALL)
 
-/* Bits that are not the guest's. CR0: VT-x keeps NE set, and CD and NW of a guest would reach the host. CR4:
- * what VT-x keeps set, and MCE, without which a machine check, which is the host's, would shut the machine
- * down. */
+#define EPTP_WALK_4 (3ull << 3) /* SDM 3C 25.6.11 */
+#define EPTP_WB     6ull
+
+/* Bits that are not the guest's. CR0: VT-x keeps NE set, and the host would run with a guest's CD
+ * and NW. CR4: what VT-x keeps set; and MCE, as a machine check, which is the host's, would shut
+ * the machine down without it. */
 #define CR0_OWNED (CR0_NE | CR0_NW | CR0_CD)
 #define CR4_OWNED (rdmsr(MSR_VMX_CR4_FIXED0) | CR4_MCE)
 
 #define VPIDS     65536u
+
+/* A loop of PAUSEs exits: cycles between two PAUSEs of one loop, and how long the loop may last.
+ * SDM 3C 25.6.13 */
+#define PLE_GAP    128
+#define PLE_WINDOW 4096
+
+/* The bitmap of MSRs has a quarter for reads and one for writes of each range: SDM 3C 25.6.9. */
+#define MSR_RANGE_BYTES 1024u
+#define MSR_WRITES      2048u
+#define MSR_IN_RANGE(n) ((n)&0x1fffu)
+
+#define TIMER_MOST      0xffffffffull        /* of the preemption timer, which has 32 bits */
+#define VAPIC_TPR       (0x80 / sizeof(u32)) /* index of the word in the virtual-APIC page: SDM 3A 11.8.3.1 */
+#define TPR_CLASS_SHIFT 4                    /* CR8 is the upper half of TPR */
 
 /* struct virt_vcpu's priv. */
 struct vmx_vcpu {
     hpa_t vmcs;
     u32 *vapic; /* the page that holds the guest's TPR */
     bool launched;
-    u32 host_cpu; /* whose state the host fields hold, plus 1; 0: none's */
-    u32 primary;  /* as the VMCS has it, and these */
+    u32 host_cpu; /* the pCPU whose state the host fields hold, plus 1; 0: none */
+    u32 primary;  /* what the VMCS holds: primary controls, and the next three */
     u64 rip, rsp, rflags;
-    u64 deadline_ns, deadline_tsc;
-    u64 error; /* of an entry that failed: VM-instruction error; 0: the guest's state was refused */
+    u64 deadline_ns, deadline_tsc; /* the last deadline, and the same in TSC ticks */
+    u64 error;                     /* of an entry that failed: VMX_ERROR_* */
 };
 
-/* The controls, as chosen once by what this machine's CPUs offer: SDM 3D A.3 to A.5 ("true" MSRs). The
- * bits: SDM 3C 25.6.1 to 25.8.1. */
+/* The controls, chosen once by what this machine's CPUs offer: SDM 3D A.3 to A.5. Takt does without
+ * a wanted one that the CPU lacks, and cannot do without a needed one. */
 enum { PIN, PRIMARY, SECONDARY, EXIT, ENTRY, CONTROLS };
 static struct {
     u16 field, msr;
     u32 needed, wanted;
     u32 value;
 } controls[CONTROLS] = {
-    [PIN] = { VMCS_PIN, 0x48d, PIN_INTR | PIN_NMI | PIN_VIRTUAL_NMIS, PIN_PREEMPTION_TIMER, 0 },
-    [PRIMARY] = { VMCS_PRIMARY, 0x48e,
+    [PIN] = { VMCS_PIN, MSR_VMX_TRUE_PIN, PIN_INTR | PIN_NMI | PIN_VIRTUAL_NMIS, PIN_PREEMPTION_TIMER, 0 },
+    [PRIMARY] = { VMCS_PRIMARY, MSR_VMX_TRUE_PRIMARY,
                   PRI_TSC_OFFSET | PRI_HLT | PRI_MWAIT | PRI_RDPMC | PRI_TPR_SHADOW | PRI_IO |
                       PRI_MSR_BITMAP | PRI_MONITOR | PRI_SECONDARY,
                   PRI_PAUSE, 0 },
-    [SECONDARY] = { VMCS_SECONDARY, 0x48b, SEC_EPT | SEC_UNRESTRICTED | SEC_VPID,
+    [SECONDARY] = { VMCS_SECONDARY, MSR_VMX_SECONDARY, SEC_EPT | SEC_UNRESTRICTED | SEC_VPID,
                     SEC_RDTSCP | SEC_WBINVD | SEC_PLE | SEC_ENCLS, 0 },
-    [EXIT] = { VMCS_EXIT_CTL, 0x48f,
+    [EXIT] = { VMCS_EXIT_CTL, MSR_VMX_TRUE_EXIT,
                EXIT_DEBUG | EXIT_HOST_64 | EXIT_SAVE_PAT | EXIT_LOAD_PAT | EXIT_SAVE_EFER | EXIT_LOAD_EFER, 0,
                0 },
-    [ENTRY] = { VMCS_ENTRY_CTL, 0x490, ENTRY_DEBUG | ENTRY_LOAD_PAT | ENTRY_LOAD_EFER, 0, 0 }
+    [ENTRY] = { VMCS_ENTRY_CTL, MSR_VMX_TRUE_ENTRY, ENTRY_DEBUG | ENTRY_LOAD_PAT | ENTRY_LOAD_EFER, 0, 0 }
 };
 
 static unsigned timer_shift;
@@ -81,7 +112,9 @@ static u8 *msr_bitmap;     /* all VMs share it */
 
 /* ---- the CPU ---- */
 
-/* What is wanted and offered, with what the CPU demands. False if something that is needed is not offered. */
+/* Sets the values of all controls: what is needed or wanted and offered, with what the CPU demands.
+ * False: the CPU lacks something that is needed. The lower half of an MSR is what must be set, the
+ * upper what can be. */
 static bool choose_controls(void) {
     struct cpu_kind kind = cpu_kind_read();
     bool ok = true;
@@ -94,9 +127,9 @@ static bool choose_controls(void) {
         controls[i].value = (controls[i].needed | controls[i].wanted | (u32)offer) & (u32)(offer >> 32);
         ok &= !(controls[i].needed & ~controls[i].value);
     }
-    /* only spinning is of interest */
+    /* where the CPU finds loops of PAUSE, a single PAUSE need not exit */
     if (controls[SECONDARY].value & SEC_PLE) controls[PRIMARY].value &= ~PRI_PAUSE;
-    timer_shift = rdmsr(MSR_VMX_MISC) & 31;
+    timer_shift = MISC_TIMER_SHIFT(rdmsr(MSR_VMX_MISC));
     virt_counts_pauses = controls[SECONDARY].value & SEC_PLE;
     if (!ok || controls[PRIMARY].value & PRI_CR3) return false;
     ept_vpid = rdmsr(MSR_VMX_EPT_VPID); /* there is such an MSR if there is EPT or VPID: SDM 3D A.10 */
@@ -106,7 +139,7 @@ static bool choose_controls(void) {
 
 #define NO_EPT "VT-x of this CPU has no EPT, which Takt needs."
 
-/* Of what Takt needs and this CPU's VT-x does not offer, the first that its owner can look up. */
+/* Returns a sentence about what this CPU lacks. Names that its owner can look up come first. */
 static const char *missing(const struct virt_caps *caps) {
     if (!caps->second_level) return NO_EPT;
     if (!caps->asid) return "VT-x of this CPU has no VPID, which Takt needs.";
@@ -120,7 +153,7 @@ static void vmx_probe(struct virt_caps *caps) {
     bool enough;
     u64 fc;
 
-    caps->present = cpuid(1, 0).ecx & BIT(5);
+    caps->present = cpuid(1, 0).ecx & CPUID_VMX;
     if (!caps->present) return;
     fc = rdmsr(MSR_FEATURE_CONTROL);
     caps->locked_off = fc & FC_LOCK && !(fc & FC_VMXON);
@@ -140,17 +173,18 @@ static void vmx_probe(struct virt_caps *caps) {
     if (!enough) caps->reason = missing(caps);
 }
 
-/* The bitmap has a quarter for reads and one for writes of each range: SDM 3C 25.6.9. */
+/* All MSRs exit but those of free_msrs[]. */
 static int make_msr_bitmap(void) {
     hpa_t pa = frame_alloc(0);
 
     if (pa == HPA_NONE) return -ENOMEM;
     msr_bitmap = memset(hpa_to_va(pa), 0xff, PAGE_SIZE);
     for (unsigned i = 0; i < FREE_MSRS; i++) {
-        u8 *byte = msr_bitmap + (free_msrs[i] >> 31) * 1024 + (free_msrs[i] & 0x1fff) / 8;
+        u32 n = MSR_IN_RANGE(free_msrs[i]);
+        u8 *range = msr_bitmap + (free_msrs[i] >> 31) * MSR_RANGE_BYTES;
 
-        byte[0] &= (u8) ~(1u << free_msrs[i] % 8);
-        byte[2048] &= (u8) ~(1u << free_msrs[i] % 8);
+        range[n / 8] &= (u8) ~(1u << n % 8);
+        range[MSR_WRITES + n / 8] &= (u8) ~(1u << n % 8);
     }
     return 0;
 }
@@ -164,62 +198,69 @@ static int vmx_cpu_enable(u8 *pages) {
     if (!(rdmsr(MSR_FEATURE_CONTROL) & FC_VMXON)) return -EPERM;
     write_cr0(read_cr0() | rdmsr(MSR_VMX_CR0_FIXED0));
     write_cr4(read_cr4() | rdmsr(MSR_VMX_CR4_FIXED0));
-    *(u32 *)pages = (u32)rdmsr(MSR_VMX_BASIC) & 0x7fffffff;
+    *(u32 *)pages = BASIC_REVISION(rdmsr(MSR_VMX_BASIC));
     return vmxon(pa) ? (int)VPIDS : -ENODEV;
 }
 
 /* ---- which VMCS is current: that of the loaded vCPU, but for a moment ---- */
 
-/* Makes that of `v` current; `done` undoes it. */
-static void borrow(const struct virt_vcpu *v, bool done) {
+/* Makes the VMCS of `v` current. */
+static void borrow(const struct virt_vcpu *v) {
+    const struct vmx_vcpu *s = v->priv;
+
+    if (this_virt()->vcpu != v) vmptrld(s->vmcs);
+}
+
+/* Writes it back to memory, and makes that of the loaded vCPU current again. */
+static void give_back(const struct virt_vcpu *v) {
     const struct vmx_vcpu *s = v->priv;
     const struct virt_vcpu *own = this_virt()->vcpu;
 
     if (own == v) return;
-    if (!done) return vmptrld(s->vmcs);
     vmclear(s->vmcs);
-    if (own) vmptrld(((struct vmx_vcpu *)own->priv)->vmcs);
+    if (own) vmptrld(((const struct vmx_vcpu *)own->priv)->vmcs);
 }
 
 static u64 read_field(const struct virt_vcpu *v, u64 field) {
     u64 value;
 
-    borrow(v, false);
+    borrow(v);
     value = vmread(field);
-    borrow(v, true);
+    give_back(v);
     return value;
 }
 
 static void write_field(const struct virt_vcpu *v, u64 field, u64 value) {
-    borrow(v, false);
+    borrow(v);
     vmwrite(field, value);
-    borrow(v, true);
+    give_back(v);
 }
 
 /* ---- VMs and vCPUs ---- */
 
-/* Four levels, tables write-back: SDM 3C 25.6.11. */
-static u64 eptp(const struct virt_vcpu *v) { return v->vm->npt.root | 3 << 3 | 6; }
+static u64 eptp(const struct virt_vcpu *v) { return v->vm->npt.root | EPTP_WALK_4 | EPTP_WB; }
 
-/* Writes the fields that stay as they are. A new VMCS holds anything, not zeros (SDM 3C 25.11.3), so every
- * field that the CPU consults with these controls is written: here, by guest_reset(), by set_host_state(), or
- * before each entry. CR4 bits that are not in its mask are the guest's own to change. */
+/* Writes the fields that never change. A new VMCS holds anything rather than zeros (SDM 3C
+ * 25.11.3). So every field that the CPU consults with these controls must be written: here, by
+ * guest_reset(), by set_host_state(), or before each entry. The guest may change bits of CR4 that
+ * are not in VMCS_CR4_MASK without an exit. */
 static void set_controls(const struct virt_vcpu *v) {
     const struct vmx_vcpu *s = v->priv;
     const struct {
         u64 field, value;
     } fields[] = {
-        /* #AC and #DB: a guest whose handler faults again while it is being entered would otherwise keep the
-         * CPU for ever, inside one instruction (CVE-2015-5307, CVE-2015-8104). #MC is the host's. */
+        /* #AC and #DB exit. Otherwise a guest whose handler faults again while it is being entered
+         * would keep the CPU for ever, inside one instruction (CVE-2015-5307, CVE-2015-8104). #MC
+         * is the host's. */
         { VMCS_EXCEPTIONS, 1u << EXC_DB | 1u << EXC_AC | 1u << EXC_MC },
-        { VMCS_PF_MASK, 0 }, /* whether a #PF exits is up to VMCS_EXCEPTIONS alone: it does not */
+        { VMCS_PF_MASK, 0 }, /* VMCS_EXCEPTIONS alone decides whether a #PF exits: it does not */
         { VMCS_PF_MATCH, 0 },
         { VMCS_CR3_TARGETS, 0 },
         { VMCS_EXIT_MSR_STORES, 0 },
         { VMCS_EXIT_MSR_LOADS, 0 },
         { VMCS_ENTRY_MSR_LOADS, 0 },
         { VMCS_ENTRY_EVENT, 0 },
-        { VMCS_TPR_THRESHOLD, 0 }, /* never above the guest's TPR: writes of CR8 exit instead */
+        { VMCS_TPR_THRESHOLD, 0 }, /* no TPR is below it, so that it causes no exits */
         { VMCS_MSR_BITMAP, va_to_hpa(msr_bitmap) },
         { VMCS_TSC_OFFSET, v->tsc_offset },
         { VMCS_VAPIC, va_to_hpa(s->vapic) },
@@ -240,11 +281,11 @@ static void set_controls(const struct virt_vcpu *v) {
         { VMCS_HOST_RIP, (u64)vmx_exit },
         { VMCS_GUEST_DEBUGCTL, 0 },
         { VMCS_ACTIVITY, 0 },  /* active: HLT exits */
-        { VMCS_GUEST_CR0, 0 }, /* guest_reset() sets one register after the other, which reads these */
+        { VMCS_GUEST_CR0, 0 }, /* these four are read while guest_reset() sets one after the other */
         { VMCS_GUEST_CR3, 0 },
         { VMCS_GUEST_CR4, 0 },
         { VMCS_GUEST_EFER, 0 },
-        { VMCS_GUEST_RIP, s->rip }, /* from here on vmx_run() writes what differs from s->rip and so on */
+        { VMCS_GUEST_RIP, s->rip }, /* later, vmx_run() writes these three only if they changed */
         { VMCS_GUEST_RSP, s->rsp },
         { VMCS_GUEST_RFLAGS, s->rflags },
     };
@@ -252,9 +293,8 @@ static void set_controls(const struct virt_vcpu *v) {
     for (unsigned i = 0; i < CONTROLS; i++) write_field(v, controls[i].field, controls[i].value);
     for (unsigned i = 0; i < ARRAY_SIZE(fields); i++) write_field(v, fields[i].field, fields[i].value);
     if (controls[SECONDARY].value & SEC_PLE) {
-        write_field(v, VMCS_PLE_GAP,
-                    128); /* cycles between two PAUSEs of one loop, and how long it may last */
-        write_field(v, VMCS_PLE_WINDOW, 4096);
+        write_field(v, VMCS_PLE_GAP, PLE_GAP);
+        write_field(v, VMCS_PLE_WINDOW, PLE_WINDOW);
     }
     if (controls[SECONDARY].value & SEC_ENCLS) write_field(v, VMCS_ENCLS_BITMAP, ~0ull); /* all leaves */
 }
@@ -268,7 +308,7 @@ static int vmx_vcpu_init(struct virt_vcpu *v) {
     s->vapic = (u32 *)(pages + 2 * PAGE_SIZE);
     s->primary = controls[PRIMARY].value;
     v->priv = s;
-    *(u32 *)pages = (u32)rdmsr(MSR_VMX_BASIC) & 0x7fffffff;
+    *(u32 *)pages = BASIC_REVISION(rdmsr(MSR_VMX_BASIC));
     vmclear(s->vmcs);
     set_controls(v);
     return 0;
@@ -279,7 +319,8 @@ static void vmx_reset_events(struct virt_vcpu *v) {
     write_field(v, VMCS_PENDING_DEBUG, 0);
 }
 
-/* What the exits bring this pCPU back to. Its tables and its GS base never change. */
+/* Writes the state that exits load on this pCPU. What does not differ between pCPUs, set_controls()
+ * writes. */
 static void set_host_state(void) {
     const struct cpu *c = cpu_of(this_cpu());
 
@@ -313,7 +354,7 @@ static void vmx_save(struct virt_vcpu *v) {
 
 /* ---- registers ---- */
 
-/* Those that are fields of the VMCS; 0: not so. */
+/* Registers that are fields of the VMCS; 0: no field, state_get() has it. */
 static const u16 reg_field[VREG_NR] = { [VREG_CR0] = VMCS_GUEST_CR0,
                                         [VREG_CR3] = VMCS_GUEST_CR3,
                                         [VREG_CR4] = VMCS_GUEST_CR4,
@@ -327,33 +368,46 @@ static const u16 reg_field[VREG_NR] = { [VREG_CR0] = VMCS_GUEST_CR0,
                                         [VREG_SYSENTER_EIP] = VMCS_GUEST_SYSENTER_EIP };
 
 /* Access rights as struct guest_seg has them. */
-static u16 seg_attr(u64 ar) { return (u16)((ar & 0xff) | (ar >> 4 & 0xf00)); }
+static u16 seg_attr(u64 ar) { return (u16)((ar & AR_LOW) | (ar & AR_HIGH) >> AR_GAP); }
 
-/* MOV to CR0, CR3 or CR4 loads them under PAE paging: SDM 3A 4.4.1. */
+static u64 seg_ar(u16 attr) {
+    return attr & ATTR_P ? (attr & AR_LOW) | ((u64)attr << AR_GAP & AR_HIGH) : AR_UNUSABLE;
+}
+
+/* Under PAE paging a MOV to CR0, CR3 or CR4 loads the four entries of the top table into the CPU:
+ * SDM 3A 4.4.1. */
 static void load_pdptes(const struct virt_vcpu *v) {
     u64 pdpte[4] = { 0 };
 
     if (!(read_field(v, VMCS_GUEST_CR0) & CR0_PG) || !(read_field(v, VMCS_GUEST_CR4) & CR4_PAE) ||
         read_field(v, VMCS_GUEST_EFER) & EFER_LMA)
         return;
-    guestmem_read(v->vm->mem, read_field(v, VMCS_GUEST_CR3) & 0xffffffe0, pdpte, sizeof(pdpte));
+    guestmem_read(v->vm->mem, read_field(v, VMCS_GUEST_CR3) & CR3_PAE_TABLE, pdpte, sizeof(pdpte));
     for (unsigned i = 0; i < 4; i++) write_field(v, VMCS_GUEST_PDPTE + 2 * i, pdpte[i]);
 }
 
-/* Of CR0 and CR4 the guest reads our bits in the shadow. */
+/* Bits of CR0 and CR4 that the guest does not own are in a shadow register, as it has set them. */
+static u64 with_shadow(const struct virt_vcpu *v, u64 value, u64 mask_field, u64 shadow_field) {
+    u64 mask = read_field(v, mask_field);
+
+    return (value & ~mask) | (read_field(v, shadow_field) & mask);
+}
+
 static u64 vmx_get_reg(struct virt_vcpu *v, enum virt_reg reg) {
-    unsigned cr4 = reg == VREG_CR4 ? VMCS_CR4_MASK - VMCS_CR0_MASK : 0;
-    u64 mask, value;
+    u64 value;
 
     if (!reg_field[reg]) return state_get(v, reg);
     value = read_field(v, reg_field[reg]);
-    if (reg != VREG_CR0 && reg != VREG_CR4) return value;
-    mask = read_field(v, VMCS_CR0_MASK + cr4);
-    return (value & ~mask) | (read_field(v, VMCS_CR0_SHADOW + cr4) & mask);
+    if (reg == VREG_CR0) return with_shadow(v, value, VMCS_CR0_MASK, VMCS_CR0_SHADOW);
+    if (reg == VREG_CR4) return with_shadow(v, value, VMCS_CR4_MASK, VMCS_CR4_SHADOW);
+    return value;
 }
 
 static void vmx_set_reg(struct virt_vcpu *v, enum virt_reg reg, u64 value) {
-    if (!reg_field[reg]) return state_set(v, reg, value);
+    if (!reg_field[reg]) {
+        state_set(v, reg, value);
+        return;
+    }
     if (reg == VREG_CR0) {
         write_field(v, VMCS_CR0_SHADOW, value | CR0_ET);
         value = (value & ~CR0_OWNED) | CR0_NE | CR0_ET;
@@ -369,7 +423,7 @@ static void vmx_set_reg(struct virt_vcpu *v, enum virt_reg reg, u64 value) {
 }
 
 static void vmx_get_seg(struct virt_vcpu *v, enum seg_name seg, struct guest_seg *out) {
-    bool table = seg >= SEG_GDTR; /* base and limit alone */
+    bool table = seg >= SEG_GDTR; /* GDTR and IDTR have a base and a limit alone */
     u64 ar = table ? 0 : read_field(v, VMCS_GUEST_AR + 2 * seg);
 
     out->base = read_field(v, VMCS_GUEST_BASE + 2 * seg);
@@ -379,20 +433,20 @@ static void vmx_get_seg(struct virt_vcpu *v, enum seg_name seg, struct guest_seg
 }
 
 static void vmx_set_seg(struct virt_vcpu *v, enum seg_name seg, const struct guest_seg *in) {
-    u64 ar = in->attr & ATTR_P ? (in->attr & 0xffu) | (in->attr & 0xf00u) << 4 : AR_UNUSABLE;
-
     write_field(v, VMCS_GUEST_BASE + 2 * seg, in->base);
     write_field(v, VMCS_GUEST_LIMIT + 2 * seg, in->limit);
     if (seg >= SEG_GDTR) return;
     write_field(v, VMCS_GUEST_SEL + 2 * seg, in->sel);
-    write_field(v, VMCS_GUEST_AR + 2 * seg, ar);
+    write_field(v, VMCS_GUEST_AR + 2 * seg, seg_ar(in->attr));
 }
 
 static unsigned vmx_blocked(struct virt_vcpu *v) {
     u64 shadow = vmread(VMCS_SHADOW);
+    unsigned blocked = 0;
 
-    return (shadow & (SHADOW_STI | SHADOW_MOV_SS) ? BLOCKED_SHADOW : 0) |
-           (shadow & SHADOW_NMI ? BLOCKED_NMI : 0);
+    if (shadow & (SHADOW_STI | SHADOW_MOV_SS)) blocked |= BLOCKED_SHADOW;
+    if (shadow & SHADOW_NMI) blocked |= BLOCKED_NMI;
+    return blocked;
 }
 
 static void vmx_clear_shadow(struct virt_vcpu *v) {
@@ -401,13 +455,15 @@ static void vmx_clear_shadow(struct virt_vcpu *v) {
     if (shadow & (SHADOW_STI | SHADOW_MOV_SS)) vmwrite(VMCS_SHADOW, shadow & ~(SHADOW_STI | SHADOW_MOV_SS));
 }
 
-static unsigned vmx_cpl(struct virt_vcpu *v) { return vmread(VMCS_GUEST_AR + 2 * SEG_SS) >> 5 & 3; }
+static unsigned vmx_cpl(struct virt_vcpu *v) { return ATTR_DPL((u32)vmread(VMCS_GUEST_AR + 2 * SEG_SS)); }
 
 /* ---- entry ---- */
 
-/* A new VPID has no translations yet; but guest-physical ones hang on the EPT pointer alone (SDM 3C 29.4.1),
- * so those of this VM are forgotten, and only those: others would have to walk their tables again. */
-static void flush(enum tlb_flush what, void *ctx) {
+/* For tlb_prepare(). The vCPU gets a new VPID, for which the CPU has no translations yet. But
+ * translations of guest-physical addresses depend on the EPT pointer alone (SDM 3C 29.4.1), so the
+ * CPU has to forget those of this VM. It forgets no others, whose VMs would have to walk their
+ * tables again. */
+static void vmx_flush(enum tlb_flush what, void *ctx) {
     if (what == TLB_FLUSH_VM && invept_single) {
         invept(INVEPT_SINGLE, eptp(ctx));
         return;
@@ -417,29 +473,30 @@ static void flush(enum tlb_flush what, void *ctx) {
 }
 
 static void prepare_tlb(struct virt_vcpu *v) {
-    tlb_prepare(&v->vm->npt.tlb, &this_virt()->tags, &v->tlb, this_cpu()->id, flush, v);
+    tlb_prepare(&v->vm->npt.tlb, &this_virt()->tags, &v->tlb, this_cpu()->id, vmx_flush, v);
     vmwrite(VMCS_VPID, v->tlb.tag);
 }
 
-/* An NMI window may open in the shadow of STI, where none is delivered. There IF is set, so that the end of
- * the shadow is the next interrupt window. */
+/* Asks for the windows that are wanted. An NMI window may open in the shadow of STI, where no NMI
+ * can be delivered. STI has set IF, so that an interrupt window opens at the end of that shadow: it
+ * is asked for instead. */
 static void set_primary(struct virt_vcpu *v, struct vmx_vcpu *s) {
-    bool sti = v->want_nmi_window && vmread(VMCS_SHADOW) & SHADOW_STI;
-    u32 want = controls[PRIMARY].value | (v->want_irq_window || sti ? PRI_IRQ_WINDOW : 0) |
-               (v->want_nmi_window && !sti ? PRI_NMI_WINDOW : 0) | (v->want_cr8_exit ? PRI_CR8_LOAD : 0);
+    u32 want = controls[PRIMARY].value;
 
-    if (want != s->primary) {
-        s->primary = want;
-        vmwrite(VMCS_PRIMARY, want);
-    }
+    if (v->want_irq_window) want |= PRI_IRQ_WINDOW;
+    if (v->want_nmi_window) want |= vmread(VMCS_SHADOW) & SHADOW_STI ? PRI_IRQ_WINDOW : PRI_NMI_WINDOW;
+    if (v->want_cr8_exit) want |= PRI_CR8_LOAD;
+    if (want == s->primary) return;
+    s->primary = want;
+    vmwrite(VMCS_PRIMARY, want);
 }
 
 static void inject(struct virt_vcpu *v) {
     u32 event = event_encode(&v->pending, vmread(VMCS_GUEST_CR0) & CR0_PE);
 
-    if (v->pending
-            .icebp_len) { /* delivered as the instruction does: RIP moves over it only if all goes well */
-        event = (event & ~(7u << 8)) | EVENT_TYPE_ICEBP << 8;
+    if (v->pending.icebp_len) {
+        /* as the instruction delivers it: RIP moves over it only if the delivery succeeds */
+        event = (event & ~EVENT_TYPE_MASK) | EVENT_TYPE_ICEBP << EVENT_TYPE_SHIFT;
         vmwrite(VMCS_ENTRY_INSN_LEN, v->pending.icebp_len);
     }
     vmwrite(VMCS_ENTRY_EVENT, event);
@@ -447,9 +504,9 @@ static void inject(struct virt_vcpu *v) {
     v->pending.type = EVENT_NONE;
 }
 
-/* The preemption timer counts at the TSC's rate, shifted, and fires whatever IF is: SDM 3C 26.5.1. But
- * debug exceptions come before it, and a guest's may never end; so false if the deadline has passed
- * already. */
+/* Arms the preemption timer, or the LAPIC's if there is none. The former counts at the TSC's rate,
+ * shifted, and fires whatever IF is: SDM 3C 26.5.1. But debug exceptions come before it, and those
+ * of a guest may never end. So the deadline is looked at here: false if it has passed. */
 static bool arm_timer(struct vmx_vcpu *s, u64 deadline_ns) {
     u64 now = rdtsc(), left;
 
@@ -463,15 +520,16 @@ static bool arm_timer(struct vmx_vcpu *s, u64 deadline_ns) {
         return true;
     }
     left = ((s->deadline_tsc - now) >> timer_shift) + 1;
-    vmwrite(VMCS_PREEMPTION_TIMER, MIN(left, 0xffffffffull));
+    vmwrite(VMCS_PREEMPTION_TIMER, MIN(left, TIMER_MOST));
     return true;
 }
 
 /* ---- exit ---- */
 
-/* An IRET that had ended the blocking of NMIs is executed again: SDM 3C 28.2.3. */
+/* An IRET had ended the blocking of NMIs before it exited. It will be executed again, so NMIs must
+ * be blocked until then: SDM 3C 28.2.3. */
 static void block_nmi_again(u64 info) {
-    if (info & BIT(12) && !(vmread(VMCS_IDT_EVENT) & EVENT_VALID))
+    if (info & NMI_UNBLOCKED && !(vmread(VMCS_IDT_EVENT) & EVENT_VALID))
         vmwrite(VMCS_SHADOW, vmread(VMCS_SHADOW) | SHADOW_NMI);
 }
 
@@ -480,7 +538,7 @@ static u8 mode_now(void) {
 }
 
 static void decode_exception(struct virt_vcpu *v, struct vm_exit *e) {
-    u32 event = (u32)vmread(VMCS_EXIT_EVENT), type = event >> 8 & 7;
+    u32 event = (u32)vmread(VMCS_EXIT_EVENT), type = EVENT_TYPE(event);
 
     if (type == EVENT_TYPE_NMI) {
         raise_nmi();
@@ -497,36 +555,37 @@ static void decode_exception(struct virt_vcpu *v, struct vm_exit *e) {
         return;
     }
     block_nmi_again(event);
-    if (e->exc.vector == EXC_DB) { /* neither DR6 nor DR7 have changed yet: SDM 3C 28.1 */
-        vmx_set_reg(v, VREG_DR6,
-                    (vmx_get_reg(v, VREG_DR6) & ~0xfull) | (vmread(VMCS_QUALIFICATION) & 0xe00f));
+    if (e->exc.vector == EXC_DB) { /* the exit has left DR6 and DR7 as they were: SDM 3C 28.1 */
+        u64 dr6 = vmx_get_reg(v, VREG_DR6) & ~DR6_BREAKPOINTS;
+
+        vmx_set_reg(v, VREG_DR6, dr6 | (vmread(VMCS_QUALIFICATION) & QUAL_DEBUG_DR6));
         if (type == EVENT_TYPE_ICEBP) e->exc.icebp_len = e->insn_len;
     }
-    vmx_clear_shadow(v); /* the instruction that it shielded is the one that raised it */
+    vmx_clear_shadow(v); /* the instruction in the shadow is the one that raised the exception */
 }
 
 static void decode_cr(struct virt_vcpu *v, struct vm_exit *e) {
     u64 q = vmread(VMCS_QUALIFICATION);
 
-    /* CLTS and LMSW do not reach the bits that we own */
-    e->reason = (q >> 4 & 3) > 1 ? EXIT_UNKNOWN : EXIT_CR;
-    e->cr.cr = q & 15;
-    e->cr.write = (q >> 4 & 3) == 0;
-    e->cr.gpr = q >> 8 & 15;
+    /* CLTS and LMSW cannot change bits in VMCS_CR0_MASK, so they do not exit */
+    e->reason = QUAL_CR_ACCESS(q) > CR_ACCESS_FROM ? EXIT_UNKNOWN : EXIT_CR;
+    e->cr.cr = QUAL_CR(q);
+    e->cr.write = QUAL_CR_ACCESS(q) == CR_ACCESS_TO;
+    e->cr.gpr = QUAL_CR_GPR(q);
     e->cr.value = v->regs.gpr[e->cr.gpr];
     if (mode_now() != 64) e->cr.value = (u32)e->cr.value;
 }
 
 static void decode_npf(struct virt_vcpu *v, struct vm_exit *e) {
-    u64 q = vmread(VMCS_QUALIFICATION); /* SDM 3C table 28-7 */
+    u64 q = vmread(VMCS_QUALIFICATION);
 
     block_nmi_again(q);
     e->reason = EXIT_NPF;
     e->npf.gpa = vmread(VMCS_GPA);
-    e->npf.write = q & 2;
-    e->npf.exec = q & 4;
-    e->npf.present = q & 0x38;
-    e->npf.in_walk = q & BIT(7) && !(q & BIT(8));
+    e->npf.write = q & QUAL_EPT_WRITE;
+    e->npf.exec = q & QUAL_EPT_FETCH;
+    e->npf.present = q & QUAL_EPT_RIGHTS;
+    e->npf.in_walk = q & QUAL_EPT_LINEAR && !(q & QUAL_EPT_FINAL);
     e->npf.in_delivery = false;
     npf_bytes(v, e, mode_now(), vmread(VMCS_GUEST_CR3));
 }
@@ -535,11 +594,11 @@ static void decode_io(struct vm_exit *e) {
     u64 q = vmread(VMCS_QUALIFICATION);
 
     e->reason = EXIT_IO;
-    e->io.port = (u16)(q >> 16);
-    e->io.size = (q & 7) + 1;
-    e->io.in = q & 8;
-    e->io.string = q & 16;
-    e->io.rep = q & 32;
+    e->io.port = QUAL_IO_PORT(q);
+    e->io.size = QUAL_IO_SIZE(q);
+    e->io.in = q & QUAL_IO_IN;
+    e->io.string = q & QUAL_IO_STRING;
+    e->io.rep = q & QUAL_IO_REP;
 }
 
 static void decode_vmcall(struct virt_vcpu *v, struct vm_exit *e) {
@@ -549,23 +608,51 @@ static void decode_vmcall(struct virt_vcpu *v, struct vm_exit *e) {
     e->hc.real = !(vmread(VMCS_GUEST_CR0) & CR0_PE);
 }
 
-/* Exits that are told apart by their basic reason alone: SDM 3D appendix C. Hidden are GETSEC, RSM, the
- * instructions of VMX (19 to 27, 50, 53, 59), MWAIT, MONITOR, INVPCID, ENCLS, XSAVES, XRSTORS, PCONFIG,
- * UMWAIT and TPAUSE. */
-static const u8 simple_exits[] = { [1] = EXIT_INTR,           [2] = EXIT_SHUTDOWN,
-                                   [3] = EXIT_INIT,           [7] = EXIT_IRQ_WINDOW,
-                                   [8] = EXIT_NMI_WINDOW,     [9] = EXIT_TASK_SWITCH,
-                                   [10] = EXIT_CPUID,         [11] = EXIT_HIDDEN,
-                                   [12] = EXIT_HLT,           [13] = EXIT_WBINVD,
-                                   [15] = EXIT_RDPMC,         [17] = EXIT_HIDDEN,
-                                   [19 ... 27] = EXIT_HIDDEN, [31] = EXIT_RDMSR,
-                                   [32] = EXIT_WRMSR,         [33 ... 34] = EXIT_ENTRY_FAILED,
-                                   [36] = EXIT_HIDDEN,        [39] = EXIT_HIDDEN,
-                                   [40] = EXIT_PAUSE,         [49] = EXIT_NPT_MISCONFIG,
-                                   [50] = EXIT_HIDDEN,        [52] = EXIT_TIMER,
-                                   [53] = EXIT_HIDDEN,        [54] = EXIT_WBINVD,
-                                   [55] = EXIT_XSETBV,        [58 ... 60] = EXIT_HIDDEN,
-                                   [63 ... 65] = EXIT_HIDDEN, [67 ... 68] = EXIT_HIDDEN };
+/* Exits that their basic reason alone tells apart. Those that are hidden are of instructions that
+ * guests do not see. */
+static const u8 simple_exits[] = {
+    [VMX_INTR] = EXIT_INTR,
+    [VMX_TRIPLE_FAULT] = EXIT_SHUTDOWN,
+    [VMX_INIT] = EXIT_INIT,
+    [VMX_IRQ_WINDOW] = EXIT_IRQ_WINDOW,
+    [VMX_NMI_WINDOW] = EXIT_NMI_WINDOW,
+    [VMX_TASK_SWITCH] = EXIT_TASK_SWITCH,
+    [VMX_CPUID] = EXIT_CPUID,
+    [VMX_GETSEC] = EXIT_HIDDEN,
+    [VMX_HLT] = EXIT_HLT,
+    [VMX_INVD] = EXIT_WBINVD,
+    [VMX_RDPMC] = EXIT_RDPMC,
+    [VMX_RSM] = EXIT_HIDDEN,
+    [VMX_VMCLEAR... VMX_VMXON] = EXIT_HIDDEN,
+    [VMX_RDMSR] = EXIT_RDMSR,
+    [VMX_WRMSR] = EXIT_WRMSR,
+    [VMX_BAD_STATE] = EXIT_ENTRY_FAILED,
+    [VMX_BAD_MSR] = EXIT_ENTRY_FAILED,
+    [VMX_MWAIT] = EXIT_HIDDEN,
+    [VMX_MONITOR] = EXIT_HIDDEN,
+    [VMX_PAUSE] = EXIT_PAUSE,
+    [VMX_EPT_MISCONFIG] = EXIT_NPT_MISCONFIG,
+    [VMX_INVEPT] = EXIT_HIDDEN,
+    [VMX_PREEMPTION_TIMER] = EXIT_TIMER,
+    [VMX_INVVPID] = EXIT_HIDDEN,
+    [VMX_WBINVD] = EXIT_WBINVD,
+    [VMX_XSETBV] = EXIT_XSETBV,
+    [VMX_INVPCID] = EXIT_HIDDEN,
+    [VMX_VMFUNC] = EXIT_HIDDEN,
+    [VMX_ENCLS] = EXIT_HIDDEN,
+    [VMX_XSAVES] = EXIT_HIDDEN,
+    [VMX_XRSTORS] = EXIT_HIDDEN,
+    [VMX_PCONFIG] = EXIT_HIDDEN,
+    [VMX_UMWAIT] = EXIT_HIDDEN,
+    [VMX_TPAUSE] = EXIT_HIDDEN,
+};
+
+static void decode_simple(u32 reason, struct vm_exit *e) {
+    e->reason = reason < ARRAY_SIZE(simple_exits) ? simple_exits[reason] : EXIT_UNKNOWN;
+    if (e->reason != EXIT_UNKNOWN) return;
+    e->info[0] = vmread(VMCS_QUALIFICATION);
+    e->info[1] = 0;
+}
 
 static void decode(struct virt_vcpu *v, struct vm_exit *e) {
     u32 reason = (u16)vmread(VMCS_REASON);
@@ -573,20 +660,18 @@ static void decode(struct virt_vcpu *v, struct vm_exit *e) {
     e->raw = reason;
     e->insn_len = (u8)vmread(VMCS_INSN_LEN);
     switch (reason) {
-    case VMX_EXCEPTION: return decode_exception(v, e);
-    case VMX_VMCALL: return decode_vmcall(v, e);
-    case VMX_CR: return decode_cr(v, e);
-    case VMX_IO: return decode_io(e);
-    case VMX_EPT_VIOLATION: return decode_npf(v, e);
-    case VMX_MC_ENTRY: raise_mc(); break;
+    case VMX_EXCEPTION: decode_exception(v, e); break;
+    case VMX_VMCALL: decode_vmcall(v, e); break;
+    case VMX_CR: decode_cr(v, e); break;
+    case VMX_IO: decode_io(e); break;
+    case VMX_EPT_VIOLATION: decode_npf(v, e); break;
+    case VMX_MC_ENTRY: raise_mc(); /* fall through */
+    default: decode_simple(reason, e);
     }
-    e->reason = reason < ARRAY_SIZE(simple_exits) ? simple_exits[reason] : EXIT_UNKNOWN;
-    if (e->reason != EXIT_UNKNOWN) return;
-    e->info[0] = vmread(VMCS_QUALIFICATION);
-    e->info[1] = 0;
 }
 
-/* An exit cut the delivery of an event short. */
+/* After an exit that cut the delivery of an event short. An NMI whose delivery has begun blocks
+ * further ones, itself included. */
 static void requeue(struct virt_vcpu *v, u32 event) {
     event_requeue(v, event, (u32)vmread(VMCS_IDT_CODE));
     if (v->pending.type == EVENT_NMI) vmwrite(VMCS_SHADOW, vmread(VMCS_SHADOW) & ~SHADOW_NMI);
@@ -604,7 +689,7 @@ static void vmx_run(struct virt_vcpu *v, u64 deadline_ns, struct vm_exit *e) {
     if (v->regs.rip != s->rip) vmwrite(VMCS_GUEST_RIP, v->regs.rip);
     if (v->regs.gpr[REG_RSP] != s->rsp) vmwrite(VMCS_GUEST_RSP, v->regs.gpr[REG_RSP]);
     if (v->regs.rflags != s->rflags) vmwrite(VMCS_GUEST_RFLAGS, v->regs.rflags);
-    s->vapic[0x80 / 4] = (u32)v->cr8 << 4;
+    s->vapic[VAPIC_TPR] = (u32)v->cr8 << TPR_CLASS_SHIFT;
     set_primary(v, s);
     if (v->pending.type != EVENT_NONE) inject(v);
     if (vmx_enter(&v->regs, s->launched)) {
@@ -614,7 +699,7 @@ static void vmx_run(struct virt_vcpu *v, u64 deadline_ns, struct vm_exit *e) {
     }
 
     s->launched = true;
-    v->cr8 = (u8)(s->vapic[0x80 / 4] >> 4);
+    v->cr8 = (u8)(s->vapic[VAPIC_TPR] >> TPR_CLASS_SHIFT);
     v->regs.rip = s->rip = vmread(VMCS_GUEST_RIP);
     v->regs.gpr[REG_RSP] = s->rsp = vmread(VMCS_GUEST_RSP);
     v->regs.rflags = s->rflags = vmread(VMCS_GUEST_RFLAGS);
@@ -624,15 +709,36 @@ static void vmx_run(struct virt_vcpu *v, u64 deadline_ns, struct vm_exit *e) {
     if (__builtin_expect(event & EVENT_VALID, 0) && e->reason == EXIT_NPF) e->npf.in_delivery = true;
 }
 
-static const char *vmx_why(struct virt_vcpu *v) { /* SDM 3C 31.4 */
-    switch (((struct vmx_vcpu *)v->priv)->error) {
-    case 0: return NULL; /* the guest's state */
-    case 7: return "invalid control fields";
-    case 8: return "invalid host state";
-    case 26: return "events blocked by MOV SS";
+static const char *vmx_why(struct virt_vcpu *v) {
+    const struct vmx_vcpu *s = v->priv;
+
+    switch (s->error) {
+    case VMX_ERROR_NONE: return NULL;
+    case VMX_ERROR_CONTROLS: return "invalid control fields";
+    case VMX_ERROR_HOST: return "invalid host state";
+    case VMX_ERROR_MOV_SS: return "events blocked by MOV SS";
     default: return "VMLAUNCH or VMRESUME at the wrong time";
     }
 }
 
-const struct virt_ops vmx_ops = { VIRT_OPS(vmx), .npt_format = &npt_format_ept, .reads_pdptes = true,
-                                  .save = vmx_save, .why = vmx_why };
+const struct virt_ops vmx_ops = {
+    .name = "vmx",
+    .probe = vmx_probe,
+    .cpu_enable = vmx_cpu_enable,
+    .npt_format = &npt_format_ept,
+    .reads_pdptes = true,
+    .vcpu_init = vmx_vcpu_init,
+    .vcpu_fini = vcpu_free_pages,
+    .reset_events = vmx_reset_events,
+    .load = vmx_load,
+    .save = vmx_save,
+    .run = vmx_run,
+    .get_reg = vmx_get_reg,
+    .set_reg = vmx_set_reg,
+    .get_seg = vmx_get_seg,
+    .set_seg = vmx_set_seg,
+    .blocked = vmx_blocked,
+    .clear_shadow = vmx_clear_shadow,
+    .cpl = vmx_cpl,
+    .why = vmx_why,
+};
