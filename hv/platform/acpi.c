@@ -1,6 +1,6 @@
-/* ACPI 6.5, section 5.2. Tables lie: nothing is read beyond what a checked length covers. The FADT is
- * read for what ends a session (how the machine is switched off, how it is reset), and for whether there
- * is a keyboard controller. */
+/* Tables of ACPI 6.5, section 5.2. They may lie, so nothing is read beyond what a checked length
+ * covers. Of the FADT Takt needs how the machine is switched off and reset, and whether there is a
+ * keyboard controller. */
 #include <takt/errno.h>
 #include "platform/firmware.h"
 #include "platform/irq.h"
@@ -12,12 +12,13 @@
 /* Offsets in the header of a table: ACPI 6.5, table 5.4. */
 enum { TABLE_LENGTH = 4, TABLE_REVISION = 8 };
 
-/* Offsets in a Generic Address Structure (ACPI 6.5, 5.2.3.2): its address space, the width of the register
- * in bits, the size of an access, and the address. */
+/* Offsets in a Generic Address Structure (ACPI 6.5, 5.2.3.2): its address space, the width of the
+ * register in bits, the size of an access, and the address. */
 enum { GAS_SPACE = 0, GAS_WIDTH = 1, GAS_ACCESS = 3, GAS_ADDRESS = 4 };
 enum { GAS_ACCESS_DWORD = 3 };
 
-/* The whole table at `pa`, checked, and its length; NULL and counted as bad if it does not hold. */
+/* Returns the table at `pa`, with its length in *len. NULL: length or checksum are wrong, which is
+ * counted. */
 static const u8 *table_at(struct acpi_info *a, u64 pa, u32 *len) {
     const u8 *t = pa ? acpi_map(pa, HEADER) : NULL;
 
@@ -28,9 +29,13 @@ static const u8 *table_at(struct acpi_info *a, u64 pa, u32 *len) {
     return NULL;
 }
 
-/* ~0 is the address of all CPUs, not of one. Those that are "online capable" are not there yet. */
+/* Flag of an entry of MADT or SRAT: what it names is there now. A CPU that is "online capable"
+ * alone is not. */
+#define ENTRY_ENABLED BIT(0)
+#define APIC_ALL      0xffffffffu /* the address of all CPUs rather than of one */
+
 static void add_cpu(struct acpi_info *a, u32 apic_id, u32 flags) {
-    if (!(flags & 1) || apic_id == ~0u) return;
+    if (!(flags & ENTRY_ENABLED) || apic_id == APIC_ALL) return;
     for (u32 i = 0; i < a->nr_cpus; i++)
         if (a->apic_id[i] == apic_id) return;
     if (a->nr_cpus == ACPI_MAX_CPUS)
@@ -43,7 +48,7 @@ void acpi_boot_cpu(struct acpi_info *a, u32 apic_id) {
     u32 i = 0;
 
     while (i < a->nr_cpus && a->apic_id[i] != apic_id) i++;
-    if (i == ACPI_MAX_CPUS) { /* it takes the last one's place, which is left out instead */
+    if (i == ACPI_MAX_CPUS) { /* the last CPU of the list is left out instead */
         a->cpus_left_out = MAX(a->cpus_left_out, 1u);
         i--;
     } else if (i == a->nr_cpus) {
@@ -53,11 +58,12 @@ void acpi_boot_cpu(struct acpi_info *a, u32 apic_id) {
     a->apic_id[0] = apic_id;
 }
 
-/* MADT and SRAT are lists of entries, each of which begins with its kind and its length in bytes. */
+/* MADT and SRAT are lists of entries, each of which begins with its kind and its length in
+ * bytes. */
 enum { ENTRY_KIND = 0, ENTRY_LENGTH = 1, ENTRY_HEAD = 2 };
 
-/* Calls `fn` for each entry of a known kind, from `at` to the end of the table, that is no shorter than
- * `least` says for its kind. */
+/* Calls `fn` for the entries from `at` to the end of the table whose kind is below `kinds`, and
+ * which are at least as long as `least` says for their kind. */
 static void parse_entries(struct acpi_info *a, const u8 *t, u32 len, u32 at, const u8 *least, u8 kinds,
                           void (*fn)(struct acpi_info *a, const u8 *e)) {
     for (; len - at >= ENTRY_HEAD; at += t[at + ENTRY_LENGTH]) {
@@ -88,7 +94,7 @@ enum { IOAPIC_ID = 2, IOAPIC_ADDRESS = 4, IOAPIC_GSI_BASE = 8 };
 enum { OVERRIDE_IRQ = 3, OVERRIDE_GSI = 4, OVERRIDE_FLAGS = 8 };
 enum { NMI_LINT = 5 };
 enum { X2APIC_ID = 4, X2APIC_FLAGS = 8 };
-#define LAPIC_ALL 0xff /* in LAPIC_ID: not one CPU, but all of them */
+#define LAPIC_ALL 0xff /* in LAPIC_ID: all CPUs rather than one */
 
 static void parse_madt_entry(struct acpi_info *a, const u8 *e) {
     switch (e[ENTRY_KIND]) {
@@ -132,11 +138,12 @@ static void parse_hpet(struct acpi_info *a, const u8 *t, u32 len) {
     if (gas[GAS_SPACE] == ACPI_SPACE_MEMORY) a->hpet_addr = table_get(gas + GAS_ADDRESS, 8);
 }
 
-/* PCI Firmware Specification 3.3, 4.1.2: where the entries begin, their size, and offsets in one. */
+/* PCI Firmware Specification 3.3, 4.1.2: where the entries begin, their size, and offsets in
+ * one. */
 enum { MCFG_ENTRIES = 44, MCFG_ENTRY = 16 };
 enum { MCFG_BASE = 0, MCFG_SEGMENT = 8, MCFG_FIRST_BUS = 10, MCFG_LAST_BUS = 11 };
 
-/* Whether they can be used is looked at where they are: hv/pci/space.c. */
+/* Copies the entries as they are: hv/pci/space.c decides which can be true. */
 static void parse_mcfg(struct acpi_info *a, const u8 *t, u32 len) {
     for (u32 at = MCFG_ENTRIES; len - at >= MCFG_ENTRY && a->nr_ecams < ACPI_MAX_ECAMS; at += MCFG_ENTRY) {
         const u8 *e = t + at;
@@ -148,7 +155,8 @@ static void parse_mcfg(struct acpi_info *a, const u8 *t, u32 len) {
     }
 }
 
-/* The number of a proximity domain; ACPI_MAX_NODES: there are too many. */
+/* Returns Takt's number for a proximity domain, a new one if need be. ACPI_MAX_NODES: there are too
+ * many. */
 static u32 node_of(struct acpi_info *a, u32 domain) {
     for (u32 i = 0; i < a->nr_nodes; i++)
         if (a->domain[i] == domain) return i;
@@ -158,14 +166,15 @@ static u32 node_of(struct acpi_info *a, u32 domain) {
 }
 
 static void add_cpu_node(struct acpi_info *a, u32 apic_id, u32 domain, u32 flags) {
-    u32 node = flags & 1 ? node_of(a, domain) : ACPI_MAX_NODES;
+    u32 node = flags & ENTRY_ENABLED ? node_of(a, domain) : ACPI_MAX_NODES;
 
     if (node == ACPI_MAX_NODES || a->nr_cpu_nodes == ACPI_MAX_CPU_NODES) return;
     a->cpu_node[a->nr_cpu_nodes++] = (struct acpi_cpu_node){ apic_id, node };
 }
 
 static void add_mem_node(struct acpi_info *a, u64 start, u64 len, u32 domain, u32 flags) {
-    u32 node = flags & 1 && len && start + len > start ? node_of(a, domain) : ACPI_MAX_NODES;
+    bool there = flags & ENTRY_ENABLED && len && start + len > start;
+    u32 node = there ? node_of(a, domain) : ACPI_MAX_NODES;
 
     if (node == ACPI_MAX_NODES || a->nr_mem_nodes == ACPI_MAX_MEM_NODES) return;
     a->mem_node[a->nr_mem_nodes++] = (struct acpi_mem_node){ start, start + len, node };
@@ -224,10 +233,10 @@ enum { SPCR_16550 = 0, SPCR_16550_LIKE = 1, SPCR_16550_GAS = 0x12 }; /* of SPCR_
 #define SPCR_HAS_IRQ BIT(0)                                          /* of SPCR_IRQ_KINDS */
 #define SPCR_HAS_GSI BIT(1)
 
-/* Only 16550s are understood. The registers of a SPCR_16550_GAS are as far apart as its address says. A
- * base address of 0 means that the firmware's redirection is switched off. */
+/* Takt drives 16550s alone. The generic address says how far apart the registers are. A base
+ * address of 0 means that the firmware's redirection is switched off. */
 static void parse_spcr(struct acpi_info *a, const u8 *t, u32 len) {
-    static const u32 rate[] = { [3] = 9600, [4] = 19200, [6] = 57600, [7] = 115200 };
+    static const u32 rate[] = { [3] = 9600, [4] = 19200, [6] = 57600, [7] = 115200 }; /* by SPCR_BAUD */
     u8 kind = t[SPCR_KIND], code = t[SPCR_BAUD], irqs = t[SPCR_IRQ_KINDS];
     const u8 *gas = t + SPCR_ADDRESS;
     u64 address = table_get(gas + GAS_ADDRESS, 8);
@@ -251,8 +260,8 @@ static void parse_spcr(struct acpi_info *a, const u8 *t, u32 len) {
 /* Opcodes of AML, the language of DSDT and SSDT (ACPI 6.5, 20.2). */
 enum { AML_ZERO = 0, AML_ONE = 1, AML_NAME = 0x08, AML_BYTE = 0x0a, AML_PACKAGE = 0x12, AML_ROOT = '\\' };
 
-/* Reads the head of a package and its first two elements, small numbers, from [p, end). Returns false
- * if they do not lie there, or are something else (ACPI 6.5, 20.2.5.4: DefPackage). */
+/* Reads from [p, end) the head of a package and its first two elements, which must be small numbers
+ * (ACPI 6.5, 20.2.5.4: DefPackage). False: they are something else, or go beyond the end. */
 static bool read_package(const u8 *p, const u8 *end, u8 values[2]) {
     if (end - p < 2 || *p != AML_PACKAGE) return false;
     p++;
@@ -268,10 +277,10 @@ static bool read_package(const u8 *p, const u8 *end, u8 values[2]) {
     return true;
 }
 
-/* Looks in a DSDT or SSDT for the object \_S5_, whose first two elements are what the PM1 control
- * registers want for "off" (ACPI 6.5, 7.4.2). There is no interpreter of AML, and none is needed:
- * firmware writes the sleep states as constants. Nothing else is found by mistake, as a name in front
- * of which the opcode for "define a name" stands, and behind which a package, is not seen elsewhere. */
+/* Looks in a DSDT or SSDT for the object \_S5_. Its first two elements are the values that the PM1
+ * control registers want for "off" (ACPI 6.5, 7.4.2). That takes no interpreter of AML, as firmware
+ * writes the sleep states as constants. Nothing else is taken for it by mistake: the opcode for
+ * "define a name" must be in front of the name, and a package behind it. */
 static void find_s5(struct acpi_power *p, const u8 *t, u32 len) {
     const u8 *end = t + len;
 
@@ -313,8 +322,9 @@ enum {
 #define BOOT_ARCH_REVISION   3       /* of the FADT, from which on IAPC_BOOT_ARCH is believed */
 #define BOOT_ARCH_8042       BIT(1)  /* ACPI 6.5, 5.2.9.3: ports 60h and 64h are a keyboard controller's */
 
-/* The port of a PM1 control register: the FADT has a field of 4 bytes for it, and from ACPI 2 on also a
- * generic address. Either may be empty. 0: there is no such register, or none that is a port. */
+/* Returns the port of a PM1 control register. The FADT has a field of 4 bytes for it, and from ACPI
+ * 2 on also a generic address; either may be empty. 0: there is no such register, or it is no
+ * port. */
 static u16 pm1_port(const u8 *t, u32 len, u32 at, u32 generic_at) {
     u64 port = table_get(t + at, 4);
 
@@ -323,8 +333,8 @@ static u16 pm1_port(const u8 *t, u32 len, u32 at, u32 generic_at) {
     return port <= 0xffff ? (u16)port : 0;
 }
 
-/* Does the firmware say that there is no keyboard controller? In older tables the field is reserved and
- * reads 0, although those machines have one. */
+/* Does the firmware say that there is no keyboard controller? In older tables the field is reserved
+ * and reads 0, although those machines have one. */
 static bool denies_8042(const u8 *t, u32 len) {
     if (t[TABLE_REVISION] < BOOT_ARCH_REVISION || len < FADT_V2_LEN) return false;
     return !(table_get(t + FADT_IAPC_BOOT_ARCH, 2) & BOOT_ARCH_8042);
@@ -362,9 +372,9 @@ static void parse_wdat(struct acpi_info *a, const u8 *t, u32 len) {
 
 static void parse_ivrs(struct acpi_info *a, const u8 *t, u32 len) { a->ivrs = true; }
 
-/* Of tables that are there more than once the first counts, as in Linux: a second MADT numbers the same
- * CPUs and IOAPICs differently, and both together describe a machine that does not exist. Only of SSDTs
- * there may be many. */
+/* If there are several tables of one kind, only the first counts, as in Linux. A second MADT would
+ * number the same CPUs and IOAPICs in another way, and both together would describe a machine that
+ * does not exist. Of SSDTs there may be many. */
 static void parse_table(struct acpi_info *a, u64 pa) {
     static const struct {
         char signature[5];
@@ -409,9 +419,25 @@ static bool parse_root(struct acpi_info *a, u64 pa, const char *signature, unsig
     return true;
 }
 
+/* Offsets in the RSDP, and its size in ACPI 1 and from ACPI 2 on: ACPI 6.5, 5.2.5.3. */
+enum { RSDP_REVISION = 15, RSDP_RSDT = 16, RSDP_LENGTH = 20, RSDP_XSDT = 24 };
+#define RSDP_V1_SIZE  20u
+#define RSDP_V2_SIZE  36u
+#define RSDP_HAS_XSDT 2u /* from this revision on */
+
 static bool rsdp_ok(const u8 *p, u32 len) {
-    return len >= 20 && !memcmp(p, "RSD PTR ", 8) && table_sums_to_zero(p, 20) && (p[15] < 2 || len >= 36);
+    if (len < RSDP_V1_SIZE || memcmp(p, "RSD PTR ", 8) || !table_sums_to_zero(p, RSDP_V1_SIZE)) return false;
+    return p[RSDP_REVISION] < RSDP_HAS_XSDT || len >= RSDP_V2_SIZE;
 }
+
+/* Where a BIOS leaves such structures, on multiples of 16 bytes: the first KiB of the EBDA, whose
+ * segment the BIOS data area tells, and its ROM. */
+enum { BDA = 0x400, BDA_SIZE = 0x100, BDA_EBDA = 0x0e };
+#define EBDA_LOWEST  0x80000u /* an address outside is not believed */
+#define EBDA_HIGHEST 0x9fc00u
+#define EBDA_LOOK    1024u
+#define ROM_END      0x100000u
+#define ACPI_ROM     0xe0000u
 
 static const u8 *scan(u64 start, u64 end, u32 size, bool (*ok)(const u8 *p, u32 len)) {
     const u8 *p = acpi_map(start, end - start);
@@ -422,11 +448,11 @@ static const u8 *scan(u64 start, u64 end, u32 size, bool (*ok)(const u8 *p, u32 
 }
 
 const u8 *firmware_find(u64 rom, u32 size, bool (*ok)(const u8 *p, u32 len)) {
-    const u8 *bda = acpi_map(0x400, 0x100), *p = NULL;
-    u64 ebda = bda ? table_get(bda + 0x0e, 2) << 4 : 0;
+    const u8 *bda = acpi_map(BDA, BDA_SIZE), *p = NULL;
+    u64 ebda = bda ? table_get(bda + BDA_EBDA, 2) << 4 : 0;
 
-    if (ebda >= 0x80000 && ebda <= 0x9fc00) p = scan(ebda, ebda + 1024, size, ok);
-    return p ? p : scan(rom, 0x100000, size, ok);
+    if (ebda >= EBDA_LOWEST && ebda <= EBDA_HIGHEST) p = scan(ebda, ebda + EBDA_LOOK, size, ok);
+    return p ? p : scan(rom, ROM_END, size, ok);
 }
 
 u32 acpi_node_of_cpu(const struct acpi_info *a, u32 apic_id) {
@@ -435,28 +461,34 @@ u32 acpi_node_of_cpu(const struct acpi_info *a, u32 apic_id) {
     return 0;
 }
 
+/* MPS INTI flags: ACPI 6.5, table 5.24. */
+#define INTI_POLARITY(flags) ((flags)&3u)
+#define INTI_TRIGGER(flags)  ((flags) >> 2 & 3u)
+#define INTI_ACTIVE_LOW      3u
+#define INTI_LEVEL           3u
+
 u32 acpi_line(const struct acpi_info *a, u32 irq, u32 *flags) {
     *flags = 0;
     for (u32 i = 0; i < a->nr_overrides; i++) {
-        u32 polarity = a->override[i].flags & 3, trigger = a->override[i].flags >> 2 & 3;
-
         if (a->override[i].irq != irq) continue;
-        if (polarity == 3) *flags |= IRQ_LOW;
-        if (trigger == 3) *flags |= IRQ_LEVEL;
+        if (INTI_POLARITY(a->override[i].flags) == INTI_ACTIVE_LOW) *flags |= IRQ_LOW;
+        if (INTI_TRIGGER(a->override[i].flags) == INTI_LEVEL) *flags |= IRQ_LEVEL;
         return a->override[i].gsi;
     }
     return irq;
 }
 
 int acpi_parse(struct acpi_info *out, const u8 *rsdp, u32 rsdp_len) {
-    const u8 *p = rsdp_ok(rsdp, rsdp_len) ? rsdp : firmware_find(0xe0000, 36, rsdp_ok);
+    const u8 *p = rsdp_ok(rsdp, rsdp_len) ? rsdp : firmware_find(ACPI_ROM, RSDP_V2_SIZE, rsdp_ok);
+    bool has_xsdt;
 
     memset(out, 0, sizeof(*out));
     out->nmi_lint = 1;
     if (!p) return -ENOENT;
-    /* from revision 2 on the XSDT, under a checksum of its own; the RSDT if that does not hold */
-    if (p[15] >= 2 && table_get(p + 20, 4) == 36 && table_sums_to_zero(p, 36) &&
-        parse_root(out, table_get(p + 24, 8), "XSDT", 8))
-        return 0;
-    return parse_root(out, table_get(p + 16, 4), "RSDT", 4) ? 0 : -ENOENT;
+    /* the XSDT's address is under a second checksum; if that or the table is wrong, there is still
+     * the RSDT */
+    has_xsdt = p[RSDP_REVISION] >= RSDP_HAS_XSDT && table_get(p + RSDP_LENGTH, 4) == RSDP_V2_SIZE &&
+               table_sums_to_zero(p, RSDP_V2_SIZE);
+    if (has_xsdt && parse_root(out, table_get(p + RSDP_XSDT, 8), "XSDT", 8)) return 0;
+    return parse_root(out, table_get(p + RSDP_RSDT, 4), "RSDT", 4) ? 0 : -ENOENT;
 }

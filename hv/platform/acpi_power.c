@@ -6,8 +6,8 @@
 #include "platform/pciport.h"
 #include "platform/timer.h"
 
-/* The PM1 control register: ACPI 6.5, 4.8.3.2.1. Two of its bits keep what they have: SCI_EN says that
- * the firmware has handed ACPI over, and BM_RLD belongs to the power states of CPUs. */
+/* The PM1 control register: ACPI 6.5, 4.8.3.2.1. Two of its bits keep what they have: SCI_EN says
+ * that the firmware has handed ACPI over, and BM_RLD belongs to the power states of CPUs. */
 #define PM1_SCI_EN        BIT(0)
 #define PM1_BM_RLD        BIT(1)
 #define PM1_SLP_TYP(type) ((u32)(type) << 10)
@@ -39,7 +39,8 @@ static u16 with_type(u16 port, u8 type) {
     return (u16)((inw(port) & (PM1_SCI_EN | PM1_BM_RLD)) | PM1_SLP_TYP(type));
 }
 
-/* The type is written to both registers before either is told to go, as ACPI 6.5, 16.1.7 wants it. */
+/* The type is written to both registers before either is told to go, as ACPI 6.5, 16.1.7 wants
+ * it. */
 void acpi_off(void) {
     u16 a, b = 0;
 
@@ -56,8 +57,8 @@ void acpi_off(void) {
     delay_ns(OFF_NS);
 }
 
-/* A register in PCI's configuration space is one of bus 0. Its address holds the device in bits 47:32,
- * the function in 31:16 and the offset in 15:0 (ACPI 6.5, 5.2.3.2). */
+/* A register in PCI's configuration space is one of bus 0. Its address holds the device in bits
+ * 47:32, the function in 31:16 and the offset in 15:0 (ACPI 6.5, 5.2.3.2). */
 static void reset_by_pci(u64 at) {
     u32 device = at >> 32 & 0x1f, function = at >> 16 & 7;
 

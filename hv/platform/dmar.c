@@ -1,39 +1,59 @@
 #include "platform/firmware.h"
 
-#define HEADER         48u
-#define INTR_REMAP     1u
-#define X2APIC_OPT_OUT 2u
-#define ALL            1u /* flag INCLUDE_PCI_ALL of a unit */
-#define SCOPE_HEADER   6u
+/* Offsets in the table, and bits of its flags: VT-d 8.1. */
+enum { DMAR_FLAGS = 37, DMAR_ENTRIES = 48 };
+#define INTR_REMAP     BIT(0)
+#define X2APIC_OPT_OUT BIT(1)
 
-enum { UNIT, REGION }; /* VT-d 8.2; the other kinds tell nothing that is used */
+/* The head of each entry, and the kinds that are read: VT-d 8.2. */
+enum { ENTRY_KIND = 0, ENTRY_LENGTH = 2, ENTRY_HEAD = 4 };
+enum { KIND_UNIT = 0, KIND_REGION = 1 };
 
-/* VT-d 8.3.1: each is 6 bytes and its path. False: at least one of them is not known now. */
+/* An entry for a unit (DRHD): VT-d 8.3. */
+enum { UNIT_FLAGS = 4, UNIT_SEGMENT = 6, UNIT_BASE = 8, UNIT_SCOPES = 16 };
+#define UNIT_ALL BIT(0) /* INCLUDE_PCI_ALL */
+
+/* An entry for a region (RMRR): VT-d 8.4. */
+enum { REGION_SEGMENT = 6, REGION_FIRST = 8, REGION_LAST = 16, REGION_SCOPES = 24 };
+
+/* A scope, which names a device: VT-d 8.3.1. Its path has two bytes for each hop. */
+enum { SCOPE_KIND = 0, SCOPE_LENGTH = 1, SCOPE_ID = 4, SCOPE_BUS = 5, SCOPE_PATH = 6 };
+#define HOP_BYTES 2u
+
+/* Can dmar_info hold a scope of `size` bytes? */
+static bool scope_fits(const struct dmar_info *out, u32 size) {
+    if (size < SCOPE_PATH + HOP_BYTES || size % HOP_BYTES) return false;
+    if (size > SCOPE_PATH + HOP_BYTES * DMAR_MAX_HOPS) return false;
+    return out->nr_scopes < DMAR_MAX_SCOPES;
+}
+
+/* Adds the `len` bytes of scopes at `e`, which belong to unit or region `of`. False: some devices
+ * that they name are not known now. */
 static bool add_scopes(struct dmar_info *out, const u8 *e, u32 len, bool of_region, u32 of) {
     bool all = true;
 
     for (u32 size; len; e += size, len -= size) {
-        struct dmar_scope *s = &out->scope[out->nr_scopes];
+        struct dmar_scope *s;
 
-        size = len < SCOPE_HEADER ? 0 : e[1];
-        if (size < SCOPE_HEADER || size > len) return false;
-        if (size < SCOPE_HEADER + 2 || size % 2 || size > SCOPE_HEADER + 2 * DMAR_MAX_HOPS ||
-            out->nr_scopes == DMAR_MAX_SCOPES) {
+        size = len < SCOPE_PATH ? 0 : e[SCOPE_LENGTH];
+        if (size < SCOPE_PATH || size > len) return false; /* the rest cannot be found */
+        if (!scope_fits(out, size)) {
             all = false;
             continue;
         }
-        out->nr_scopes++;
+        s = &out->scope[out->nr_scopes++];
         *s = (struct dmar_scope){ .of_region = of_region,
                                   .of = (u8)of,
-                                  .kind = e[0],
-                                  .id = e[4],
-                                  .bus = e[5],
-                                  .hops = (u8)((size - SCOPE_HEADER) / 2) };
-        memcpy(s->path, e + SCOPE_HEADER, size - SCOPE_HEADER);
+                                  .kind = e[SCOPE_KIND],
+                                  .id = e[SCOPE_ID],
+                                  .bus = e[SCOPE_BUS],
+                                  .hops = (u8)((size - SCOPE_PATH) / HOP_BYTES) };
+        memcpy(s->path, e + SCOPE_PATH, size - SCOPE_PATH);
     }
     return all;
 }
 
+/* Returns why unit n cannot be used, or NULL. */
 static const char *odd_unit(const struct dmar_info *out, u32 n) {
     if (!out->unit[n].base || out->unit[n].base & (PAGE_SIZE - 1))
         return "firmware's table tells no address of its IOMMU";
@@ -46,55 +66,61 @@ static const char *odd_unit(const struct dmar_info *out, u32 n) {
     return NULL;
 }
 
-/* False: there may be devices of it that are not known to be its own. */
+/* False: this entry is left out, so nobody knows which devices the unit has. */
 static bool add_unit(struct dmar_info *out, const u8 *e, u32 len) {
     u32 n = out->nr_units;
 
-    if (len < 16 || n == DMAR_MAX_UNITS) return false;
+    if (len < UNIT_SCOPES || n == DMAR_MAX_UNITS) return false;
     out->nr_units++;
-    out->unit[n].base = table_get(e + 8, 8);
-    out->unit[n].segment = (u16)table_get(e + 6, 2);
-    out->unit[n].all = e[4] & ALL;
+    out->unit[n].base = table_get(e + UNIT_BASE, 8);
+    out->unit[n].segment = (u16)table_get(e + UNIT_SEGMENT, 2);
+    out->unit[n].all = e[UNIT_FLAGS] & UNIT_ALL;
     out->unit[n].odd = odd_unit(out, n);
-    out->unit[n].unsure = !add_scopes(out, e + 16, len - 16, false, n);
+    out->unit[n].unsure = !add_scopes(out, e + UNIT_SCOPES, len - UNIT_SCOPES, false, n);
     if (out->unit[n].unsure && !out->unit[n].odd)
         out->unit[n].odd = "the entry of its IOMMU in firmware's table is malformed";
     return true;
 }
 
+/* Does [first, last] consist of whole pages? */
+static bool whole_pages(u64 first, u64 last) {
+    return !(first & (PAGE_SIZE - 1)) && !((last + 1) & (PAGE_SIZE - 1)) && first < last;
+}
+
+/* False: this entry, or a device that it names, is left out. */
 static bool add_region(struct dmar_info *out, const u8 *e, u32 len) {
     u32 n = out->nr_regions;
 
-    if (len < 24 || n == DMAR_MAX_REGIONS) return false;
+    if (len < REGION_SCOPES || n == DMAR_MAX_REGIONS) return false;
     out->nr_regions++;
-    out->region[n].segment = (u16)table_get(e + 6, 2);
-    out->region[n].first = table_get(e + 8, 8);
-    out->region[n].last = table_get(e + 16, 8);
-    out->region[n].odd = out->region[n].first & (PAGE_SIZE - 1) ||
-                         (out->region[n].last + 1) & (PAGE_SIZE - 1) ||
-                         out->region[n].first >= out->region[n].last;
-    return add_scopes(out, e + 24, len - 24, true, n);
+    out->region[n].segment = (u16)table_get(e + REGION_SEGMENT, 2);
+    out->region[n].first = table_get(e + REGION_FIRST, 8);
+    out->region[n].last = table_get(e + REGION_LAST, 8);
+    out->region[n].odd = !whole_pages(out->region[n].first, out->region[n].last);
+    return add_scopes(out, e + REGION_SCOPES, len - REGION_SCOPES, true, n);
 }
 
 bool dmar_opts_out_of_x2apic(const u8 *t, u32 len) {
-    return len >= HEADER && (t[37] & (INTR_REMAP | X2APIC_OPT_OUT)) == (INTR_REMAP | X2APIC_OPT_OUT);
+    const u32 both = INTR_REMAP | X2APIC_OPT_OUT;
+
+    return len >= DMAR_ENTRIES && (t[DMAR_FLAGS] & both) == both;
 }
 
 void dmar_parse(struct dmar_info *out, const u8 *t, u32 len) {
     memset(out, 0, sizeof(*out));
-    out->unsure = len < HEADER;
+    out->unsure = len < DMAR_ENTRIES;
     if (out->unsure) return;
-    out->remaps_interrupts = t[37] & INTR_REMAP;
-    for (u32 at = HEADER, size; at < len; at += size) {
+    out->remaps_interrupts = t[DMAR_FLAGS] & INTR_REMAP;
+    for (u32 at = DMAR_ENTRIES, size; at < len; at += size) {
         u32 kind;
 
-        size = len - at < 4 ? 0 : (u32)table_get(t + at + 2, 2);
-        if (size < 4 || size > len - at) { /* what follows cannot be found */
+        size = len - at < ENTRY_HEAD ? 0 : (u32)table_get(t + at + ENTRY_LENGTH, 2);
+        if (size < ENTRY_HEAD || size > len - at) { /* what follows cannot be found */
             out->unsure = true;
             return;
         }
-        kind = (u32)table_get(t + at, 2);
-        if (kind == UNIT && !add_unit(out, t + at, size)) out->unsure = true;
-        if (kind == REGION && !add_region(out, t + at, size)) out->lost_regions++;
+        kind = (u32)table_get(t + at + ENTRY_KIND, 2);
+        if (kind == KIND_UNIT && !add_unit(out, t + at, size)) out->unsure = true;
+        if (kind == KIND_REGION && !add_region(out, t + at, size)) out->lost_regions++;
     }
 }

@@ -1,44 +1,59 @@
 #include "platform/firmware.h"
 
-#define FLOATING 16u
-#define HEADER   44u
+/* The floating pointer, which says where the table is: MP 1.4, 4.1. */
+enum { FLOATING_TABLE = 4, FLOATING_SIZE = 16 };
+#define BIOS_ROM 0xf0000u
 
+/* The table's header (4.2), and kinds and sizes of the entries behind it (4.3). */
+enum { MP_LENGTH = 4, MP_ENTRIES = 44 };
 enum { MP_CPU, MP_BUS, MP_IOAPIC, MP_INTERRUPT };
+enum { CPU_SIZE = 20, ENTRY_SIZE = 8 };
+
+/* Offsets in entries. All but MP_CPU have their own id in ENTRY_ID. */
+enum { ENTRY_KIND = 0, ENTRY_ID = 1, BUS_TYPE = 2, IOAPIC_ADDRESS = 4 };
+enum { INT_TYPE = 1, INT_FLAGS = 2, INT_BUS = 4, INT_SOURCE = 5, INT_IOAPIC = 6, INT_PIN = 7 };
+#define INT_ORDINARY     0                  /* of INT_TYPE: neither NMI nor SMI, 4.3.4 */
+#define PCI_DEVICE(from) ((from) >> 2 & 31) /* INT_SOURCE of a PCI bus: appendix D.3 */
+#define PCI_PIN(from)    ((from)&3)
 
 static bool floating_ok(const u8 *p, u32 len) { return !memcmp(p, "_MP_", 4) && table_sums_to_zero(p, len); }
 
 static const u8 *find_table(struct mp_info *out, u32 *len) {
-    const u8 *p = firmware_find(0xf0000, FLOATING, floating_ok), *t; /* 4.1 */
-    u64 pa = p ? table_get(p + 4, 4) : 0;
+    const u8 *p = firmware_find(BIOS_ROM, FLOATING_SIZE, floating_ok), *t;
+    u64 pa = p ? table_get(p + FLOATING_TABLE, 4) : 0;
 
-    t = pa ? acpi_map(pa, HEADER) : NULL;
-    *len = t ? (u32)table_get(t + 4, 2) : 0;
-    t = *len < HEADER ? NULL : acpi_map(pa, *len);
+    t = pa ? acpi_map(pa, MP_ENTRIES) : NULL;
+    *len = t ? (u32)table_get(t + MP_LENGTH, 2) : 0;
+    t = *len < MP_ENTRIES ? NULL : acpi_map(pa, *len);
     if (t && !memcmp(t, "PCMP", 4) && table_sums_to_zero(t, *len)) return t;
     out->bad = pa;
     return NULL;
 }
 
-/* The entry with this id: every kind but MP_CPU has it in its second byte. */
-static const u8 *find(const u8 *t, u32 len, u8 type, u8 id) {
-    for (u32 at = HEADER; at + 8 <= len; at += t[at] == MP_CPU ? 20 : 8)
-        if (t[at] == type && t[at + 1] == id) return t + at;
+static u32 entry_size(const u8 *e) { return e[ENTRY_KIND] == MP_CPU ? CPU_SIZE : ENTRY_SIZE; }
+
+/* Returns the bus or IOAPIC with this id; NULL if there is none. */
+static const u8 *find_entry(const u8 *t, u32 len, u8 kind, u8 id) {
+    for (u32 at = MP_ENTRIES; at + ENTRY_SIZE <= len; at += entry_size(t + at))
+        if (t[at + ENTRY_KIND] == kind && t[at + ENTRY_ID] == id) return t + at;
     return NULL;
 }
 
-/* 4.3.4: an ordinary interrupt from a PCI bus, to one IOAPIC. */
+/* Adds an interrupt if it is an ordinary one, from a PCI bus to an IOAPIC that `a` knows. */
 static void add_route(struct mp_info *out, const struct acpi_info *a, const u8 *t, u32 len, const u8 *e) {
-    const u8 *bus = find(t, len, MP_BUS, e[4]), *apic = find(t, len, MP_IOAPIC, e[6]);
+    const u8 *bus = find_entry(t, len, MP_BUS, e[INT_BUS]);
+    const u8 *apic = find_entry(t, len, MP_IOAPIC, e[INT_IOAPIC]);
 
-    if (e[1] != 0 || !bus || memcmp(bus + 2, "PCI", 3) || !apic || out->nr == MP_MAX_ROUTES) return;
+    if (e[INT_TYPE] != INT_ORDINARY || !bus || memcmp(bus + BUS_TYPE, "PCI", 3)) return;
+    if (!apic || out->nr == MP_MAX_ROUTES) return;
     for (u32 i = 0; i < a->nr_ioapics; i++) {
-        if (a->ioapic[i].addr != table_get(apic + 4, 4)) continue;
+        if (a->ioapic[i].addr != table_get(apic + IOAPIC_ADDRESS, 4)) continue;
         out->route[out->nr++] = (struct mp_route){
-            .bus = e[4],
-            .device = e[5] >> 2 & 31,
-            .pin = e[5] & 3,
-            .flags = (u16)table_get(e + 2, 2),
-            .gsi = a->ioapic[i].gsi_base + e[7],
+            .bus = e[INT_BUS],
+            .device = PCI_DEVICE(e[INT_SOURCE]),
+            .pin = PCI_PIN(e[INT_SOURCE]),
+            .flags = (u16)table_get(e + INT_FLAGS, 2),
+            .gsi = a->ioapic[i].gsi_base + e[INT_PIN],
         };
         return;
     }
@@ -50,10 +65,10 @@ void mp_parse(struct mp_info *out, const struct acpi_info *a) {
 
     memset(out, 0, sizeof(*out));
     t = find_table(out, &len);
-    for (u32 at = HEADER, size; t && at < len; at += size) {
-        size = t[at] == MP_CPU ? 20 : 8;
+    for (u32 at = MP_ENTRIES, size; t && at < len; at += size) {
+        size = entry_size(t + at);
         out->bad = size > len - at;
         if (out->bad) return;
-        if (t[at] == MP_INTERRUPT) add_route(out, a, t, len, t + at);
+        if (t[at + ENTRY_KIND] == MP_INTERRUPT) add_route(out, a, t, len, t + at);
     }
 }
