@@ -24,6 +24,7 @@ static volatile void *model_map(hpa_t pa, u64 len);
 #define mmio_read32  model_read
 #define mmio_write32 model_write
 #define mmio_map     model_map
+#include "hv/passthrough/vtd_unit.c"
 #include "hv/passthrough/vtd.c"
 #undef mmio_map
 

@@ -1,0 +1,91 @@
+#include "passthrough/vtd_unit.h"
+
+#include "lib/printf.h"
+#include "passthrough/assign.h"
+#include "platform/timer.h"
+#include "trace/trace.h"
+#include "vm/vm.h"
+#include "x86/cpu.h"
+#include "x86/tsc.h"
+
+DEFINE_COUNTER(iommu_flushes);
+
+#define QUEUE_ENTRIES 256u
+#define QUEUE_ENTRY   16u    /* bytes */
+#define PATIENCE      10000u /* reads of a register, some 100 ns to 1 us each */
+
+bool vtd_write_back;
+
+bool vtd_becomes(const struct iommu_unit *u, u32 reg, u32 bits, u32 value) {
+    for (u32 i = 0; i < PATIENCE; i++)
+        if ((vtd_read(u, reg) & bits) == value) return true;
+    return false;
+}
+
+bool vtd_command(const struct iommu_unit *u, u32 bit, bool yes) {
+    u32 others = vtd_read(u, REG_STATUS) & (u32)LASTING & ~bit, wanted = yes ? bit : 0;
+
+    vtd_write(u, REG_COMMAND, others | wanted);
+    return vtd_becomes(u, REG_STATUS, bit, wanted);
+}
+
+void vtd_publish(const volatile void *p, u64 len) {
+    if (vtd_write_back) cache_write_back((const void *)p, len);
+}
+
+/* ---- the queue ---- */
+
+static void submit(struct iommu_unit *u, u64 low, u64 high) {
+    u->queue[u->tail][0] = low;
+    u->queue[u->tail][1] = high;
+    vtd_publish(u->queue[u->tail], QUEUE_ENTRY);
+    u->tail = (u->tail + 1) % QUEUE_ENTRIES;
+}
+
+static void on_trouble(struct timer *t, u64 now) {
+    FOR_ASSIGNMENTS(a) {
+        if (!a->iommu || !a->iommu->why || !a->owner) continue;
+        assign_off(a, false); /* its VM may have made it master again meanwhile */
+        vm_crash(a->owner, NULL, "the IOMMU of its devices does not answer any more");
+    }
+}
+
+static struct timer trouble = { .fn = on_trouble };
+
+/* The caller may hold locks, so only the devices lose their right at once. The timer ends the
+ * VMs. */
+static void give_up(struct iommu_unit *u) {
+    log_err("the IOMMU at %lx does not answer: its devices are taken away", u->base);
+    FOR_ASSIGNMENTS(a) {
+        if (a->iommu == u) pci_write(a->pci->bdf, PCI_COMMAND, 2, pci_idle_command(a->pci));
+    }
+    timer_set(WORK_CPU, &trouble, now_ns());
+}
+
+/* Waits until the last wait is over. False: the queue has an error, or the unit takes too long. */
+static bool queue_is_done(const struct iommu_unit *u) {
+    for (u32 i = 0; i < PATIENCE && !(vtd_read(u, REG_FAULTS) & FAULTS_QUEUE); i++)
+        if (*u->done == u->serial) return true;
+    return *u->done == u->serial;
+}
+
+void vtd_flush(struct iommu_unit *u, u64 what) {
+    bool done;
+
+    if (u->why || !u->queue) return;
+    counter_inc(&iommu_flushes, this_cpu()->id);
+    spin_lock(&u->lock);
+    submit(u, what, 0);
+    u->serial++;
+    submit(u, WAIT(u->serial), va_to_hpa((const void *)u->done));
+    vtd_write(u, REG_QUEUE_TAIL, u->tail * QUEUE_ENTRY);
+    done = queue_is_done(u);
+    if (!done) u->why = "its IOMMU does not answer any more";
+    spin_unlock(&u->lock);
+    if (!done) give_up(u);
+}
+
+void vtd_flush_context(struct iommu_unit *u, u32 domain_id) {
+    vtd_flush(u, FLUSH_CONTEXTS);
+    vtd_flush(u, FLUSH_DOMAIN(domain_id));
+}
