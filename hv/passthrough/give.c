@@ -22,7 +22,8 @@
 #define LET_GO_NS   (2 * NS_PER_S)   /* the time that a VM has to stop its driver */
 #define LET_GO_LOOK (10 * NS_PER_MS) /* between two looks whether it has */
 
-/* From here to 4 GiB VMs have devices of their own, as the machine has. Likewise below this port. */
+/* From here to 4 GiB VMs have devices of their own, as the machine has. Likewise below this
+ * port. */
 #define FIXED_PLACES TAKT_IOAPIC_GPA
 #define FIXED_PORTS  0x400u
 #define LAST_PORT    0xffffu

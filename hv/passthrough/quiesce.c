@@ -1,6 +1,6 @@
-/* A network card that the machine was booted from still writes frames into buffers of the boot
- * loader, which are free memory by now. Most firmware stops such devices at the end of its boot
- * services, not all does. */
+/* A network card from which the machine was booted still writes frames into buffers of the boot
+ * loader, and these are free memory by now. Most firmware stops such devices at the end of its boot
+ * services, but not all does. */
 #include "passthrough/quiesce.h"
 
 #include <takt/io.h>
@@ -15,39 +15,46 @@
 #define CLASS_USB     0x0c03u
 enum { UHCI = 0x00, OHCI = 0x10, EHCI = 0x20, XHCI = 0x30 };
 
-#define UHCI_LEGACY          0xc0   /* register in configuration space: ICH7 data sheet, 13.1.19 */
-#define UHCI_LEGACY_SMI      BIT(4) /* its interrupt is one of system management */
-#define OHCI_CONTROL         0x04   /* OpenHCI 1.0a, 7.1.2 */
-#define OHCI_CONTROL_SMI     BIT(8) /* InterruptRouting: likewise */
-#define EHCI_PARAMETERS      0x08   /* EHCI 1.0, 2.2.4: where its list is, in configuration space */
-#define XHCI_PARAMETERS      0x10   /* xHCI 1.2, 5.3.6: where its list is, in units of 4 bytes */
-#define LEGACY_SUPPORT       1u     /* the capability: EHCI 2.1.7, xHCI 7.1.1 */
-#define LEGACY_FIRMWARE_OWNS BIT(16)
+#define UHCI_LEGACY           0xc0   /* register in configuration space: ICH7 data sheet, 13.1.19 */
+#define UHCI_LEGACY_SMI       BIT(4) /* its interrupt is one of system management */
+#define OHCI_CONTROL          0x04   /* OpenHCI 1.0a, 7.1.2 */
+#define OHCI_CONTROL_SMI      BIT(8) /* InterruptRouting: likewise */
+#define EHCI_PARAMETERS       0x08   /* EHCI 1.0, 2.2.4: where its list is, in configuration space */
+#define XHCI_PARAMETERS       0x10   /* xHCI 1.2, 5.3.6: where its list is, in units of 4 bytes */
+#define LEGACY_SUPPORT        1u     /* the capability: EHCI 2.1.7, xHCI 7.1.1 */
+#define LEGACY_FIRMWARE_OWNS  BIT(16)
 
-#define REGISTERS            0x10000u /* more than the lists above reach to */
+#define EHCI_LIST(parameters) ((parameters) >> 8 & 0xff)
+#define XHCI_LIST(parameters) ((parameters) >> 16 << 2)
+#define XHCI_NEXT(head)       (((head) >> 8 & 0xff) << 2) /* bytes to the next of the list; 0: the last */
+#define LEGACY_ID(head)       ((head)&0xff)
+#define FIRST_CAPABILITY      0x40u
+
+#define REGISTERS             0x10000u /* more than the lists above reach to */
 
 static bool ehci_owned(const struct pci_device *d, volatile u8 *regs) {
-    u32 at = mmio_read32(regs + EHCI_PARAMETERS) >> 8 & 0xff, head = 0;
+    u32 at = EHCI_LIST(mmio_read32(regs + EHCI_PARAMETERS)), head = 0;
 
-    if (at >= 0x40) head = pci_read(d->bdf, at & ~3u, 4);
-    return (head & 0xff) == LEGACY_SUPPORT && head & LEGACY_FIRMWARE_OWNS;
+    if (at >= FIRST_CAPABILITY) head = pci_read(d->bdf, at & ~3u, 4);
+    return LEGACY_ID(head) == LEGACY_SUPPORT && head & LEGACY_FIRMWARE_OWNS;
 }
 
 static bool xhci_owned(volatile u8 *regs, u64 size) {
-    u64 at = mmio_read32(regs + XHCI_PARAMETERS) >> 16 << 2;
+    u64 at = XHCI_LIST(mmio_read32(regs + XHCI_PARAMETERS));
 
     for (u32 n = 0; n < PCI_MAX_CAPS && at && at + 4 <= size; n++) {
         u32 head = mmio_read32(regs + at);
 
-        if ((head & 0xff) == LEGACY_SUPPORT) return head & LEGACY_FIRMWARE_OWNS;
-        if (!(head >> 8 & 0xff)) return false;
-        at += (head >> 8 & 0xff) << 2;
+        if (LEGACY_ID(head) == LEGACY_SUPPORT) return head & LEGACY_FIRMWARE_OWNS;
+        if (!XHCI_NEXT(head)) return false;
+        at += XHCI_NEXT(head);
     }
     return false;
 }
 
-/* Does firmware drive this USB controller in system management mode? It does to show a USB
- * keyboard as one of a PS/2 port, which may be the only one that the operator has. */
+/* Does firmware drive this USB controller in system management mode? It does so to make a USB
+ * keyboard look like one at a PS/2 port, and that may be the only keyboard that the operator
+ * has. */
 static bool keyboard_of_firmware(const struct pci_device *d) {
     u64 size = MIN(d->bar[0].size, (u64)REGISTERS);
     bool decodes = pci_read(d->bdf, PCI_COMMAND, 2) & PCI_COMMAND_MEMORY;
@@ -65,7 +72,7 @@ static bool keyboard_of_firmware(const struct pci_device *d) {
     }
 }
 
-static void quiesce(struct pci_device *d) {
+static void quiesce_device(struct pci_device *d) {
     u32 class = d->class_rev >> 24, command = pci_read(d->bdf, PCI_COMMAND, 2);
     bool usb = d->class_rev >> 16 == CLASS_USB;
     const char *why = NULL;
@@ -83,5 +90,5 @@ static void quiesce(struct pci_device *d) {
 }
 
 void pci_quiesce(void) {
-    for (u32 i = 0; i < pci_count(); i++) quiesce(pci_at(i));
+    for (u32 i = 0; i < pci_count(); i++) quiesce_device(pci_at(i));
 }

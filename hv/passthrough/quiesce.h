@@ -4,9 +4,9 @@
 
 #include <takt/types.h>
 
-/* Once at boot, after pci_enumerate() and iommu_read(): network cards, storage and USB
- * controllers lose the right to be master of the bus until a VM gets them, but for those that
- * firmware itself goes on using. What is done is in the log. */
+/* Once at boot, after pci_enumerate() and iommu_read(). Network cards, storage and USB controllers
+ * lose the right to be master of the bus until a VM gets them. Those that firmware itself goes on
+ * using keep it. The log says what was done. */
 void pci_quiesce(void);
 
 #endif

@@ -15,11 +15,37 @@
 #define CLASS_SIGNAL  0x11u /* Intel's counters and registers beside the cores */
 
 /* Source validation, redirection of requests and completions, forwarding up: PCI Express 7.16.2. */
-#define ACS_ISOLATE 0x1du
-#define FIRST_ROOM  64u /* entries that the table of devices begins with */
+#define ACS_ISOLATE    0x1du
 
-static struct pci_device **devices; /* in order of bdf; it doubles when it is full */
-static u32 nr_devices, room, left_out;
+#define FIRST_ROOM     64u /* entries of the table of devices at first; it doubles when it is full */
+
+#define HEADER_BRIDGE  1u
+#define HEADER_CARDBUS 2u
+
+/* Where capabilities can be: PCI 3.0, 6.7; PCI Express 7.9. */
+#define FIRST_CAPABILITY 0x40u
+#define LAST_CAPABILITY  0xecu /* the longest has 20 bytes, all of which must be below 0x100 */
+#define FIRST_EXTENDED   0x100u
+#define LAST_SRIOV       (0x1000u - 0x40u)
+
+/* Bits of a BAR: PCI 3.0, 6.2.5.1. */
+#define BAR_IO          1u
+#define BAR_TYPE        6u
+#define BAR_TYPE_64     4u
+#define BAR_IO_ADDRESS  0xfffcu /* the upper half of a register for ports may be missing */
+#define BAR_ADDRESS     (~0xfu)
+
+#define MSIX_TABLE      4u /* offset in that capability; the lowest three bits say which BAR */
+#define MSIX_BAR        7u
+#define MSIX_ENTRY_SIZE 16u
+
+/* The card of which Bochs has a model. */
+#define INTEL 0x8086u
+#define E1000 0x100eu
+
+static struct pci_device **devices; /* in order of bdf */
+static u32 nr_devices, room;        /* entries of it that are used, and that there are */
+static u32 left_out;                /* functions for which there was no room */
 static struct pci_device *bridges;
 
 u32 pci_count(void) { return nr_devices; }
@@ -28,7 +54,7 @@ struct pci_device *pci_at(u32 i) {
     return devices[i];
 }
 
-/* The index of the first device from bdf on. */
+/* Returns the index of the first device with this bdf or a higher one. */
 static u32 lower_bound(u32 bdf) {
     u32 from = 0, to = nr_devices;
 
@@ -49,9 +75,11 @@ struct pci_device *pci_find(u32 bdf) {
     return i < nr_devices && devices[i]->bdf == bdf ? devices[i] : NULL;
 }
 
+#define SECONDARY(bridge) ((bridge)->saved[PCI_SECONDARY / 4] >> 8 * (PCI_SECONDARY % 4) & 0xff)
+
 struct pci_device *pci_bridge_of(u32 bus) {
     for (struct pci_device *b = bridges; b; b = b->next_bridge)
-        if (b->bdf >> 16 == bus >> 8 && (b->saved[PCI_SECONDARY / 4] >> 8 & 0xff) == (bus & 0xff)) return b;
+        if (b->bdf >> 16 == bus >> 8 && SECONDARY(b) == (bus & 0xff)) return b;
     return NULL;
 }
 
@@ -64,12 +92,13 @@ char *pci_name(u32 bdf, char name[PCI_NAME]) {
 
 /* ---- what a function says about itself ---- */
 
-/* A list that leads in a circle, or into the header, ends the walk. */
+/* Finds the capabilities below 0x100. A list that leads in a circle, or into the header, ends the
+ * walk. */
 static void find_capabilities(struct pci_device *d) {
     u32 at = 0;
 
     if (pci_read(d->bdf, PCI_STATUS, 2) & PCI_STATUS_LIST) at = pci_read(d->bdf, PCI_CAPABILITIES, 1) & 0xfc;
-    for (u32 n = 0; n < PCI_MAX_CAPS && at >= 0x40; n++) {
+    for (u32 n = 0; n < PCI_MAX_CAPS && at >= FIRST_CAPABILITY; n++) {
         u32 head = pci_read(d->bdf, at, 2);
         u8 *where = NULL;
 
@@ -81,29 +110,29 @@ static void find_capabilities(struct pci_device *d) {
         case PCI_CAP_MSIX: where = &d->msix; break;
         case PCI_CAP_AF: where = &d->af; break;
         }
-        if (where && !*where && at <= 0xec)
-            *where = (u8)at; /* whole before the end: the longest has 20 bytes */
+        if (where && !*where && at <= LAST_CAPABILITY) *where = (u8)at;
         at = head >> 8 & 0xfc;
     }
 }
 
-/* PCI Express 7.9: from 0x100 on; the first of a kind counts. */
+/* Finds the extended capabilities, PCI Express 7.9. The first one of a kind counts. */
 static void find_extended(struct pci_device *d) {
-    u32 at = d->express ? 0x100 : 0;
+    u32 at = d->express ? FIRST_EXTENDED : 0;
 
-    for (u32 n = 0; n < PCI_MAX_CAPS && at >= 0x100; n++) {
-        u32 head = pci_read(d->bdf, at, 4);
+    for (u32 n = 0; n < PCI_MAX_CAPS && at >= FIRST_EXTENDED; n++) {
+        u32 head = pci_read(d->bdf, at, 4), id;
 
         if (head == ~0u) return;
-        if ((head & 0xffff) == PCI_EXT_ACS && !d->acs) d->acs = (u16)at;
-        if ((head & 0xffff) == PCI_EXT_ARI && !d->ari) d->ari = (u16)at;
-        if ((head & 0xffff) == PCI_EXT_SRIOV && !d->sriov && at <= 0x1000 - 0x40) d->sriov = (u16)at;
+        id = head & 0xffff;
+        if (id == PCI_EXT_ACS && !d->acs) d->acs = (u16)at;
+        if (id == PCI_EXT_ARI && !d->ari) d->ari = (u16)at;
+        if (id == PCI_EXT_SRIOV && !d->sriov && at <= LAST_SRIOV) d->sriov = (u16)at;
         at = head >> 20 & 0xffc;
     }
 }
 
 /* Writes all ones to a BAR and returns what stays of them. */
-static u32 probe(const struct pci_device *d, u32 offset) {
+static u32 probe_bar(const struct pci_device *d, u32 offset) {
     u32 old = pci_read(d->bdf, offset, 4), v;
 
     pci_write(d->bdf, offset, 4, ~0u);
@@ -113,25 +142,25 @@ static u32 probe(const struct pci_device *d, u32 offset) {
 }
 
 u32 pci_size_bar(const struct pci_device *d, u32 at, bool last, struct pci_bar *b) {
-    u32 low = pci_read(d->bdf, at, 4), mask = probe(d, at);
+    u32 low = pci_read(d->bdf, at, 4), mask = probe_bar(d, at);
     u64 bits;
 
-    b->io = mask & 1;
-    b->wide = !b->io && (mask & 6) == 4 && !last;
+    b->io = mask & BAR_IO;
+    b->wide = !b->io && (mask & BAR_TYPE) == BAR_TYPE_64 && !last;
     if (b->io) {
-        bits = mask & 0xfffcu; /* the upper half may not be there */
-        b->addr = low & 0xfffcu;
+        bits = mask & BAR_IO_ADDRESS;
+        b->addr = low & BAR_IO_ADDRESS;
     } else {
-        bits = mask & ~0xfu;
-        b->addr = low & ~0xfu;
+        bits = mask & BAR_ADDRESS;
+        b->addr = low & BAR_ADDRESS;
     }
     if (b->wide) {
-        bits |= (u64)probe(d, at + 4) << 32;
+        bits |= (u64)probe_bar(d, at + 4) << 32;
         b->addr |= (u64)pci_read(d->bdf, at + 4, 4) << 32;
     }
     b->size = bits & -bits;
     if (!mask || mask == ~0u || b->addr & (b->size - 1)) b->size = 0;
-    return 1 + b->wide;
+    return b->wide ? 2 : 1;
 }
 
 bool pci_part_of_machine(const struct pci_device *d) {
@@ -141,21 +170,21 @@ bool pci_part_of_machine(const struct pci_device *d) {
            (class == CLASS_SYSTEM && d->class_rev >> 16 != CLASS_SD_HOST);
 }
 
-/* Where it is, as it stands. */
+/* Notes where BAR i is, without its size. */
 static void read_bar(struct pci_device *d, u32 i) {
     u32 low = pci_read(d->bdf, PCI_BAR0 + 4 * i, 4);
     struct pci_bar *b = &d->bar[i];
 
     if (i && d->bar[i - 1].wide) return; /* the upper half of the one before */
-    b->io = low & 1;
-    b->wide = !b->io && (low & 6) == 4 && i < 5;
-    b->addr = low & (b->io ? 0xfffcu : ~0xfu);
+    b->io = low & BAR_IO;
+    b->wide = !b->io && (low & BAR_TYPE) == BAR_TYPE_64 && i < 5;
+    b->addr = low & (b->io ? BAR_IO_ADDRESS : BAR_ADDRESS);
     if (b->wide) b->addr |= (u64)pci_read(d->bdf, PCI_BAR0 + 4 * i + 4, 4) << 32;
 }
 
-/* What nobody is given is not sized: a part of the machine may not survive what is written to its
- * BARs, or that it decodes nothing for a moment. Of other devices it is done with decoding off, so
- * that they do not answer at the addresses that sizing makes. */
+/* Sizes the BARs of devices that a VM can be given. A part of the machine may not survive what is
+ * written to its BARs, or that it decodes nothing for a moment. So its BARs are only read. Other
+ * devices do not decode meanwhile, as they would answer at the addresses that sizing writes. */
 static void size_bars(struct pci_device *d) {
     u32 command = pci_read(d->bdf, PCI_COMMAND, 2);
 
@@ -169,33 +198,34 @@ static void size_bars(struct pci_device *d) {
     pci_write(d->bdf, PCI_COMMAND, 2, command);
 }
 
-/* Registers that the hypervisor writes itself are mapped now: later it cannot be. */
+/* Maps registers that the hypervisor writes itself: later no mapping can be made. */
 static void map_registers(struct pci_device *d) {
-    u32 table = d->msix ? pci_read(d->bdf, d->msix + 4u, 4) : 7;
-    const struct pci_bar *b = (table & 7) < 6 ? &d->bar[table & 7] : NULL;
-
-    u32 size = d->msix ? (pci_read(d->bdf, d->msix + 2u, 2) & 0x7ff) + 1 : 0;
+    u32 table = d->msix ? pci_read(d->bdf, d->msix + MSIX_TABLE, 4) : MSIX_BAR;
+    const struct pci_bar *b = (table & MSIX_BAR) < ARRAY_SIZE(d->bar) ? &d->bar[table & MSIX_BAR] : NULL;
+    u32 offset = table & ~MSIX_BAR;
+    u32 size = d->msix ? (pci_read(d->bdf, d->msix + PCI_MSI_CONTROL, 2) & PCI_MSIX_SIZE) + 1 : 0;
 
     d->msix_size = MIN(size, (u32)PCI_MAX_VECTORS);
-    d->msix_addr = b ? b->addr + (table & ~7u) : 0;
-    if (b && b->addr && !b->io && (table & ~7u) + 16ull * size <= b->size)
-        d->msix_table = mmio_map(d->msix_addr, 16 * d->msix_size);
-    /* 8254x: Bochs' goes on writing to memory without the right to be master of the bus */
-    if (d->vendor == 0x8086 && d->device == 0x100e && d->bar[0].addr && d->bar[0].size >= PAGE_SIZE)
+    d->msix_addr = b ? b->addr + offset : 0;
+    if (b && b->addr && !b->io && offset + (u64)MSIX_ENTRY_SIZE * size <= b->size)
+        d->msix_table = mmio_map(d->msix_addr, MSIX_ENTRY_SIZE * d->msix_size);
+    /* Bochs' 8254x goes on writing to memory without the right to be master of the bus */
+    if (d->vendor == INTEL && d->device == E1000 && d->bar[0].addr && d->bar[0].size >= PAGE_SIZE)
         d->quiet = mmio_map(d->bar[0].addr, PAGE_SIZE);
 }
 
 /* ---- isolation: PCI Express 6.12 ---- */
 
-/* Requests of one device go up, and not across to another. */
+/* Makes requests go up towards the root rather than across to another device. */
 static void isolate(const struct pci_device *d) {
     u32 control = d->acs + quirk_acs_control(d);
 
     if (d->acs) pci_write(d->bdf, control, 2, pci_read(d->bdf, d->acs + 4u, 2) & ACS_ISOLATE);
 }
 
-/* Can what is behind this bridge, or another function of its device, be reached from it but by way
- * of the root? What an endpoint cannot do by its capability it need not be kept from. */
+/* Does everything that comes through this function go up to the root: from behind it if it is a
+ * bridge, and to other functions of its device? An endpoint need not be kept from what it cannot do
+ * by its capability. */
 static bool isolates(const struct pci_device *d) {
     u32 can = d->acs ? pci_read(d->bdf, d->acs + 4u, 2) & ACS_ISOLATE : 0;
     u32 does = d->acs ? pci_read(d->bdf, d->acs + quirk_acs_control(d), 2) : 0;
@@ -205,7 +235,9 @@ static bool isolates(const struct pci_device *d) {
     return (does & ACS_ISOLATE) == (d->header ? ACS_ISOLATE : can);
 }
 
-/* Functions of one group can reach each other without going by way of the root. */
+/* Returns the group of a function. Functions of one group can reach each other without going
+ * through the root, and so past the IOMMU. Going up from the function, a bridge that does not
+ * isolate makes one group of all behind it. */
 static u32 group_of(const struct pci_device *d) {
     const struct pci_device *b = d;
     u32 group = d->bdf;
@@ -220,7 +252,7 @@ static u32 group_of(const struct pci_device *d) {
     return group;
 }
 
-/* Is there an entry left in the table, perhaps of one that is twice as large? */
+/* Is there room for one more device, perhaps in a table that is made twice as large? */
 static bool make_room(void) {
     u32 more = room ? 2 * room : FIRST_ROOM;
     struct pci_device **table;
@@ -235,7 +267,7 @@ static bool make_room(void) {
     return true;
 }
 
-/* In its place by bdf. NULL: there are too many, or there is no memory. */
+/* Adds a device in its place by bdf. NULL: there are too many, or there is no memory. */
 static struct pci_device *new_device(u32 bdf, u32 id) {
     struct pci_device *d = make_room() ? heap_alloc(sizeof(*d)) : NULL;
     u32 i = lower_bound(bdf);
@@ -254,30 +286,31 @@ static struct pci_device *new_device(u32 bdf, u32 id) {
     return d;
 }
 
-static void save(struct pci_device *d) {
+/* Notes the state that firmware left, to which a reset comes back. */
+static void save_state(struct pci_device *d) {
     map_registers(d);
     for (u32 i = 0; i < ARRAY_SIZE(d->saved); i++) d->saved[i] = pci_read(d->bdf, 4 * i, 4);
     if (d->express) d->saved_devctl = (u16)pci_read(d->bdf, d->express + (u32)PCI_EXPRESS_DEVCTL, 2);
 }
 
-static void tell(const struct pci_device *d) {
+static void log_device(const struct pci_device *d) {
     static const char *const kinds[] = { "device", "bridge", "bridge", "not understood" };
+    const char *kind = d->pf ? "virtual function" : kinds[MIN(d->header, 3)];
 
     log_at(LOG_DEBUG, "PCI %s: %04x:%04x, class %06x, %s%s%s", d->name, d->vendor, d->device,
-           d->class_rev >> 8, d->pf ? "virtual function" : kinds[MIN(d->header, 3)], d->msi ? ", MSI" : "",
-           d->msix ? ", MSI-X" : "");
+           d->class_rev >> 8, kind, d->msi ? ", MSI" : "", d->msix ? ", MSI-X" : "");
     for (u32 i = 0; i < 6; i++)
         if (d->bar[i].size)
             log_at(LOG_DEBUG, "  BAR %u: %s %lx, %lu bytes", i, d->bar[i].io ? "ports" : "memory",
                    d->bar[i].addr, d->bar[i].size);
 }
 
-static void add(u32 bdf, u32 id, u32 header) {
+static void add_function(u32 bdf, u32 id, u32 header) {
     struct pci_device *d = new_device(bdf, id);
 
     if (!d) return;
     d->header = header & ~MULTIFUNCTION;
-    if (d->header < 2) {
+    if (d->header < HEADER_CARDBUS) {
         size_bars(d);
         find_capabilities(d);
         find_extended(d);
@@ -288,16 +321,16 @@ static void add(u32 bdf, u32 id, u32 header) {
         d->line = (u8)pci_read(bdf, PCI_LINE, 1);
         d->pin = (u8)pci_read(bdf, PCI_PIN, 1);
         if (d->pin > 4) d->pin = 0;
-        /* Takt has no drivers: a device must not disturb one of a VM by a line that they share. */
+        /* nobody would serve its line, which a device of a VM may share */
         if (!pci_part_of_machine(d))
             pci_write(bdf, PCI_COMMAND, 2, pci_read(bdf, PCI_COMMAND, 2) | PCI_COMMAND_NO_INTX);
     }
-    if (d->header < 2) save(d);
-    if (d->header == 1) {
+    if (d->header < HEADER_CARDBUS) save_state(d);
+    if (d->header == HEADER_BRIDGE) {
         d->next_bridge = bridges;
         bridges = d;
     }
-    tell(d);
+    log_device(d);
 }
 
 struct pci_device *pci_add_vf(struct pci_device *pf, u32 vf, u32 bdf, u32 id) {
@@ -313,14 +346,14 @@ struct pci_device *pci_add_vf(struct pci_device *pf, u32 vf, u32 bdf, u32 id) {
         d->bar[i] = pf->vf_bar[i];
         d->bar[i].addr += vf * d->bar[i].size;
     }
-    save(d);
+    save_state(d);
     d->saved[PCI_ID / 4] = id;
-    /* memory is the physical function's to switch on; QEMU's functions heed their own bit as
+    /* the physical function switches memory on for all; QEMU's functions heed their own bit as
      * well */
     d->saved[PCI_COMMAND / 4] = PCI_COMMAND_MEMORY;
     pci_write(bdf, PCI_COMMAND, 2, pci_idle_command(d));
     d->group = group_of(d);
-    tell(d);
+    log_device(d);
     return d;
 }
 
@@ -331,12 +364,12 @@ static void probe_slot(u32 bdf) {
         if ((id & 0xffff) == 0xffff || (id & 0xffff) == 0) continue;
         header = pci_read(bdf + fn, PCI_HEADER, 1);
         if (fn == 0 && header & MULTIFUNCTION) functions = 8;
-        add(bdf + fn, id, header);
+        add_function(bdf + fn, id, header);
     }
 }
 
-/* Every bus, whether a bridge leads there or not: a machine may have several host bridges, which
- * only ACPI's language tells. */
+/* Looks at every bus, whether a bridge leads there or not. A machine may have several host bridges,
+ * and only the language of ACPI tells which buses these have. */
 void pci_enumerate(void) {
     while (nr_devices) heap_free(devices[--nr_devices]);
     left_out = 0;

@@ -1,5 +1,6 @@
-/* The PCI functions of this machine, as firmware left them. PCI Local Bus 3.0, chapter 6; PCI
- * Express Base 3.0, chapter 7. */
+/* The PCI functions of this machine, as firmware left them: PCI Local Bus 3.0, chapter 6; PCI
+ * Express Base 3.0, chapter 7. All of this is for the boot CPU at boot, and later for the
+ * housekeeping pCPU, where nothing else is said. */
 #ifndef HV_PCI_PCI_H
 #define HV_PCI_PCI_H
 
@@ -12,21 +13,23 @@
 #define PCI_NO_BUS               (~0u)
 #define PCI_NAME                 13 /* characters of "0001:03:00.0" with its end */
 
-/* A function is named by one number, called bdf: segment << 16 | bus << 8 | device << 3 |
- * function. Most machines have segment 0 alone. A bus is bdf >> 8. */
+/* A function is named by one number, called bdf: segment << 16 | bus << 8 | device << 3 | function.
+ * Most machines have segment 0 alone. A bus, with its segment, is bdf >> 8. */
 
-/* "03:00.0", or "0001:03:00.0" in another segment than 0. Returns `name`. */
+/* Writes "03:00.0", or "0001:03:00.0" if the segment is not 0. Returns `name`. */
 char *pci_name(u32 bdf, char name[PCI_NAME]);
 
-/* ---- configuration space (space.c; on the host the test's): `size` is 1, 2 or 4, `offset` a multiple of
- * it. What cannot be reached reads as all ones. From any pCPU; a leaf lock ---- */
+/* ---- configuration space: space.c ---- */
+
+/* Read and write a register: `size` is 1, 2 or 4, `offset` a multiple of it. What cannot be reached
+ * reads as all ones, and is not written. From any pCPU; they take a leaf lock. */
 u32 pci_read(u32 bdf, u32 offset, u32 size);
 void pci_write(u32 bdf, u32 offset, u32 size, u32 value);
-/* On the boot CPU, before others have left smp_start(). `ram`: all of the machine's. Windows of
- * memory (ECAM) that ACPI names are used if they can be true: space.c. Returns "ECAM", or
- * "ports" if there is none. */
+/* On the boot CPU, before others have left smp_start(). `ram`: all RAM of the machine. Uses the
+ * windows of memory (ECAM) that ACPI names and that can be true, and logs which are not used, and
+ * why. Returns how configuration space is reached: "ECAM", or "ports" if there is no window. */
 const char *pci_space_init(const struct acpi_info *a, const struct memmap *ram);
-/* The first bus from `bus` on that can be reached; PCI_NO_BUS if there is none. */
+/* Returns the first bus from `bus` on that can be reached; PCI_NO_BUS if there is none. */
 u32 pci_next_bus(u32 bus);
 
 /* Registers that more than one file uses. */
@@ -116,35 +119,35 @@ struct pci_device {
     struct assignment *assignment; /* hv/passthrough's; hv/pci leaves it alone */
 };
 
-/* Finds all functions, sizes their BARs, walks their capabilities. At boot, before any is used
- * (tests: again). */
+/* Finds all functions, sizes their BARs and walks their capabilities. At boot, before any of them
+ * is used (tests: again). */
 void pci_enumerate(void);
-/* A virtual function, whose configuration space answers: Takt tells what it leaves out (SR-IOV 1.1,
- * 3.4.1). NULL: it does not answer, or there is no memory. */
+/* Adds a virtual function. `id` is its vendor and device, which its configuration space does not
+ * tell (SR-IOV 1.1, 3.4.1). NULL: it does not answer, or there is no memory. */
 struct pci_device *pci_add_vf(struct pci_device *pf, u32 vf, u32 bdf, u32 id);
 u32 pci_count(void);
-struct pci_device *pci_at(u32 i); /* below pci_count(), in order of bdf */
-/* It belongs to the machine itself, which goes on using it: nobody is given it. */
+struct pci_device *pci_at(u32 i); /* i < pci_count(); in order of bdf */
+/* Is it a part of the machine itself, such as a bridge or a timer? No VM is given one. */
 bool pci_part_of_machine(const struct pci_device *d);
 struct pci_device *pci_find(u32 bdf); /* NULL: there is none */
 /* Sizes the BAR whose register is at `at`, by writing there (PCI 3.0, 6.2.5.1: the lowest bit that
- * can be set is the size): it must not decode. `last`: no upper half can follow. Returns how many
- * registers it takes. */
+ * can be set is the size). The function must not decode meanwhile. `last`: no upper half can
+ * follow. Returns how many registers the BAR takes. */
 u32 pci_size_bar(const struct pci_device *d, u32 at, bool last, struct pci_bar *b);
-/* The bridge whose secondary bus this is; NULL. */
+/* Returns the bridge whose secondary bus this is, or NULL. */
 struct pci_device *pci_bridge_of(u32 bus);
 
-/* COMMAND of a device that nobody has: as firmware left it, but not master of the bus, and without
- * INTx. */
+/* Returns what COMMAND is while nobody has the device: it decodes as firmware left it, but it is
+ * not master of the bus, and has no INTx. */
 u32 pci_idle_command(const struct pci_device *d);
 
 #define PCI_RESET_TRIES  11u                    /* phases in which it may come back: 1 s, PCI Express 6.6.1 */
 #define PCI_RESET_PHASES (PCI_RESET_TRIES + 4u) /* more than there are */
 
-/* Takes the device out of the hands of whoever used it, in phases from 0 on: after the first it
- * neither reads nor writes memory nor interrupts, as far as it obeys; then it is reset if it can be
- * (PCI Express 6.6.2, AF ECN, PCI PM 1.2 5.4.1). Returns for how many ns it must be left alone
- * before the next phase; 0: done, it is idle, or `lost`. */
+/* Takes the device from whoever used it, in phases from 0 on. After the first one it neither reads
+ * nor writes memory nor interrupts, as far as it obeys. Then it is reset if it can be (PCI Express
+ * 6.6.2, AF ECN, PCI PM 1.2 5.4.1). Returns for how many ns the device must be left alone before
+ * the next phase. 0: that was the last one, and the device is idle, or `lost`. */
 u64 pci_reset(struct pci_device *d, u32 phase);
 
 #endif

@@ -73,9 +73,9 @@ static const struct range isolated[] = {
     { 0x14e4, 0x1760, 0x1763 },
 };
 
-/* Root ports of Intel's 100 and 200 series chipsets and of its mobile processors of those years.
- * Their two registers of ACS have 32 bits each where the specification has 16 (erratum 23 of the
- * former). */
+/* Root ports of Intel's 100 and 200 series chipsets, and of its mobile processors of those years.
+ * Their two registers of ACS have 32 bits each, where the specification has 16 (erratum 23 of the
+ * 100 series). */
 static const struct range acs_of_dwords[] = { { INTEL, 0xa110, 0xa11f },
                                               { INTEL, 0xa167, 0xa16a },
                                               { INTEL, 0xa290, 0xa29f },
@@ -94,7 +94,7 @@ static bool is_type(const struct pci_device *d, u32 type) {
 
 bool quirk_no_bars(const struct pci_device *d) { return is_in(d, no_bars, ARRAY_SIZE(no_bars)); }
 
-/* Endpoints that are a part of Intel's root complex reach others by way of the root alone: VT-d
+/* Endpoints that are a part of Intel's root complex reach others through the root alone: VT-d
  * 3.16. */
 bool quirk_isolated(const struct pci_device *d) {
     if (d->header) return false;

@@ -1,25 +1,27 @@
-/* Configuration space as a PC has it: memory (ECAM, PCI Express 7.2.2), a window for some buses
- * of a segment each, or two ports (PCI 3.0, 3.2.2.3.2), which reach segment 0 alone. A bus is
- * named by segment << 8 | number. */
+/* Configuration space as a PC has it. Memory (ECAM, PCI Express 7.2.2) has a window for some buses
+ * of a segment each. Two ports (PCI 3.0, 3.2.2.3.2) reach segment 0 alone. A bus is segment << 8 |
+ * number. */
 #include <takt/io.h>
 #include "lib/printf.h"
 #include "lib/spinlock.h"
 #include "pci/pci.h"
 #include "platform/hostmap.h"
 
-#define ADDRESS    0xcf8
-#define DATA       0xcfc
-#define PORT_BUSES 256u    /* those of segment 0 */
-#define BUS_SIZE   BIT(20) /* of a window: 4 KiB for each of 256 functions */
+#define ADDRESS      0xcf8
+#define DATA         0xcfc
+#define PORTS_ENABLE 0x80000000u
+#define PORT_BUSES   256u    /* those of segment 0 */
+#define BUS_SIZE     BIT(20) /* of a window: 4 KiB for each of 256 functions */
 
-static struct spinlock lock; /* the ports are two */
+static struct spinlock lock; /* a register takes accesses to both ports */
 static struct window {
     volatile u8 *regs; /* of the first bus */
     u32 first, last;
 } window[ACPI_MAX_ECAMS];
 static u32 nr_windows;
 
-static volatile u8 *at(u32 bdf, u32 offset) {
+/* Returns where a register is in a window, or NULL. */
+static volatile u8 *register_at(u32 bdf, u32 offset) {
     u32 bus = bdf >> 8;
 
     for (const struct window *w = window; w < window + nr_windows && offset < 4096; w++)
@@ -37,8 +39,12 @@ static u32 ports_read(u32 bdf, u32 offset, u32 size) {
     u32 v;
 
     spin_lock(&lock);
-    outl(ADDRESS, (u32)BIT(31) | bdf << 8 | (offset & ~3u));
-    v = size == 1 ? inb(data) : size == 2 ? inw(data) : inl(data);
+    outl(ADDRESS, PORTS_ENABLE | bdf << 8 | (offset & ~3u));
+    switch (size) {
+    case 1: v = inb(data); break;
+    case 2: v = inw(data); break;
+    default: v = inl(data);
+    }
     spin_unlock(&lock);
     return v;
 }
@@ -46,14 +52,14 @@ static u32 ports_read(u32 bdf, u32 offset, u32 size) {
 static bool ports_reach(u32 bdf, u32 offset) { return bdf >> 8 < PORT_BUSES && offset < 256; }
 
 u32 pci_read(u32 bdf, u32 offset, u32 size) {
-    volatile u8 *p = at(bdf, offset);
+    volatile u8 *p = register_at(bdf, offset);
 
     if (p) return memory_read(p, size);
     return ports_reach(bdf, offset) ? ports_read(bdf, offset, size) : ~0u >> (32 - 8 * size);
 }
 
 void pci_write(u32 bdf, u32 offset, u32 size, u32 value) {
-    volatile u8 *p = at(bdf, offset);
+    volatile u8 *p = register_at(bdf, offset);
     u16 data = (u16)(DATA + (offset & 3));
 
     if (p) {
@@ -64,7 +70,7 @@ void pci_write(u32 bdf, u32 offset, u32 size, u32 value) {
     }
     if (!ports_reach(bdf, offset)) return;
     spin_lock(&lock);
-    outl(ADDRESS, (u32)BIT(31) | bdf << 8 | (offset & ~3u));
+    outl(ADDRESS, PORTS_ENABLE | bdf << 8 | (offset & ~3u));
     if (size == 1) outb(data, (u8)value);
     if (size == 2) outw(data, (u16)value);
     if (size == 4) outl(data, value);
@@ -81,14 +87,15 @@ u32 pci_next_bus(u32 bus) {
 
 /* ---- which windows are believed ---- */
 
-/* Does the window show on this bus what the ports show there? */
-static bool same(volatile u8 *p, u32 bus) {
+/* Does the window show the same devices on this bus as the ports? */
+static bool same_as_ports(volatile u8 *p, u32 bus) {
     for (u32 bdf = bus << 8; bdf < (bus + 1) << 8; bdf += 8)
         if (memory_read(p + ((u64)(bdf & 0xff) << 12), 4) != ports_read(bdf, PCI_ID, 4)) return false;
     return true;
 }
 
-static bool taken(const struct acpi_ecam *e, u64 from, u64 to, const struct acpi_info *a) {
+/* Does an earlier window have some of these buses, or some of the memory [from, to)? */
+static bool is_taken(const struct acpi_ecam *e, u64 from, u64 to, const struct acpi_info *a) {
     for (const struct acpi_ecam *o = a->ecam; o < e; o++) {
         u64 first = o->base + o->first * BUS_SIZE, end = o->base + (o->last + 1ull) * BUS_SIZE;
 
@@ -98,9 +105,9 @@ static bool taken(const struct acpi_ecam *e, u64 from, u64 to, const struct acpi
     return false;
 }
 
-/* A table may say anything. Of segment 0 the ports tell whether it is true. Of the others
- * nothing does, so they must at least lie where neither RAM nor another window is. NULL, or why
- * it is left out. */
+/* Uses a window if it can be true, as a table may say anything. For segment 0 the ports show
+ * whether it is. Nothing shows that for other segments, so their windows must at least lie where
+ * neither RAM nor another window is. Returns NULL, or why the window is not used. */
 static const char *add_window(const struct acpi_info *a, const struct acpi_ecam *e,
                               const struct memmap *ram) {
     u64 from = e->base + e->first * BUS_SIZE, to = e->base + (e->last + 1ull) * BUS_SIZE;
@@ -108,10 +115,10 @@ static const char *add_window(const struct acpi_info *a, const struct acpi_ecam 
 
     if (!e->base || e->base % BUS_SIZE || e->first > e->last || to < from) return "it is malformed";
     if (memmap_overlaps(ram, from, to)) return "there is RAM";
-    if (taken(e, from, to, a)) return "another one has these buses, or this memory";
+    if (is_taken(e, from, to, a)) return "another one has these buses, or this memory";
     w->regs = mmio_map(from, to - from);
     if (!w->regs) return "it is out of reach";
-    if (!e->segment && !same(w->regs, e->first)) return "it does not show what the ports show";
+    if (!e->segment && !same_as_ports(w->regs, e->first)) return "it does not show what the ports show";
     w->first = (u32)e->segment << 8 | e->first;
     w->last = (u32)e->segment << 8 | e->last;
     nr_windows++;
