@@ -73,7 +73,7 @@ const char *give_refused(const struct pci_device *d) {
 }
 
 /* Is [first, last) free in the guest-physical space of the VM? */
-static bool is_free(const struct vm *vm, gpa_t first, gpa_t last) {
+static bool gpa_is_free(const struct vm *vm, gpa_t first, gpa_t last) {
     u64 high = vm->mem.size - vm->mem.low_size;
 
     if (last > TAKT_BAR_GPA || first < vm->mem.low_size) return false;
@@ -91,7 +91,7 @@ static int place_bar(const struct vm *vm, struct assignment *a, u32 i) {
     u64 high = vm->mem.size - vm->mem.low_size;
     u32 index = 0;
 
-    if (is_free(vm, first, last)) {
+    if (gpa_is_free(vm, first, last)) {
         a->gpa[i] = b->addr;
         return 0;
     }
@@ -177,7 +177,7 @@ static int may_have(struct vm *vm, u64 asked, u32 part, struct assignment **foun
     return check_dma(vm, d);
 }
 
-static void take(struct vm *vm, struct assignment *a, u32 index, u64 asked) {
+static void take_device(struct vm *vm, struct assignment *a, u32 index, u64 asked) {
     a->owner = vm;
     a->asked = asked;
     a->part = a->offset = 0;
@@ -195,20 +195,20 @@ static void take(struct vm *vm, struct assignment *a, u32 index, u64 asked) {
 
 /* Looks at one BAR of the next device that is asked for. After the last BAR the VM has the
  * device. */
-static int claim(struct vm *vm) {
+static int claim_devices(struct vm *vm) {
     struct assignment *a;
     int err = may_have(vm, vm->config.pci[vm->nr_pci], vm->job.at, &a);
 
     if (err) return err;
     if (++vm->job.at < ARRAY_SIZE(a->gpa)) return 1;
     vm->job.at = 0;
-    take(vm, a, vm->nr_pci, vm->config.pci[vm->nr_pci]);
+    take_device(vm, a, vm->nr_pci, vm->config.pci[vm->nr_pci]);
     return vm->nr_pci < vm->config.nr_pci;
 }
 
 /* Nobody has its devices any more. A VM that is made anew from the same configuration asks for the
  * devices that it has now, rather than for those that it had at first. */
-static void release(struct vm *vm) {
+static void release_devices(struct vm *vm) {
     vm->config.nr_pci = 0;
     for (u32 i = 0; i < vm->nr_pci; i++) {
         struct assignment *a = vm->pci[i];
@@ -320,7 +320,7 @@ static u32 decoding(const struct pci_device *d) {
 
 /* The last part of attaching: DMA, interrupts, bus mastering. While the physical function is reset
  * it returns 1 to be called again at *at; that takes no longer than all phases of a reset. */
-static int switch_on(struct vm *vm, struct assignment *a, u64 *at) {
+static int switch_device_on(struct vm *vm, struct assignment *a, u64 *at) {
     struct pci_device *d = a->pci;
     u32 command = decoding(d) | PCI_COMMAND_NO_INTX;
     int err = 0;
@@ -353,14 +353,14 @@ static int attach_part(struct vm *vm, struct assignment *a, u64 *at) {
     if (!r && a->part < bars)
         r = attach_bar(vm, a, a->part);
     else if (!r)
-        r = switch_on(vm, a, at);
+        r = switch_device_on(vm, a, at);
     if (r) return r;
     a->offset = 0;
     return ++a->part <= bars;
 }
 
 /* vm->job.at counts the phases of the common reset, and then devices. */
-static int attach(struct vm *vm) {
+static int attach_devices(struct vm *vm) {
     struct vm_job *j = &vm->job;
     int r = 1;
 
@@ -373,7 +373,7 @@ static int attach(struct vm *vm) {
     return j->at < PCI_RESET_PHASES + vm->nr_pci;
 }
 
-static int detach(struct vm *vm) {
+static int detach_devices(struct vm *vm) {
     for (u32 i = 0; i < vm->nr_pci; i++)
         if (vm->pci[i]) interrupt_quiet(vm->pci[i]);
     if (reset_all(vm)) return 1;
@@ -466,7 +466,7 @@ static int hot_begin(struct vm *vm, u64 asked) {
     if (decoding(a->pci) & PCI_COMMAND_IO) return refuse_device(vm, -EINVAL, a->pci, STAYS);
     while (index < CONFIG_MAX_PCI && vm->pci[index]) index++;
     if (index == CONFIG_MAX_PCI) return assign_refuse(vm, -ENOSPC, "it has as many devices as a VM can have");
-    take(vm, a, index, asked);
+    take_device(vm, a, index, asked);
     assign_refuse(vm, 0, "there is not enough free memory for it"); /* if nothing else is said */
     return hot_start(vm, a, index);
 }
@@ -532,7 +532,7 @@ static void write_node(const struct vm *vm, u32 index, char *text, u32 size) {
     if (a) hv_snprintf(text, size, "%s %s", a->pci->name, state_name(a));
 }
 
-static int let_go(struct vm *vm, u32 index) {
+static int device_let_go(struct vm *vm, u32 index) {
     struct assignment *a = vm->pci[index];
 
     if (!a || !a->leaving) return -EINVAL;
@@ -594,17 +594,17 @@ static i64 pci_register_write(struct vm *vm, u32 index, u32 offset, u32 size, u3
 
 void give_init(const struct acpi_info *a, const struct memmap *all_ram) {
     static const struct vm_giver giver = {
-        .claim = claim,
-        .release = release,
-        .attach = attach,
-        .detach = detach,
+        .claim = claim_devices,
+        .release = release_devices,
+        .attach = attach_devices,
+        .detach = detach_devices,
         .map = iommu_map,
         .info = pci_info,
         .eoi = pci_eoi,
         .read = pci_register_read,
         .write = pci_register_write,
         .tell = write_node,
-        .let_go = let_go,
+        .let_go = device_let_go,
     };
 
     assign_init();

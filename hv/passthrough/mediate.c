@@ -36,7 +36,7 @@ static u32 register_shown(const struct assignment *a, u32 offset, enum pci_rule 
     }
 }
 
-static i64 refuse(struct assignment *a) {
+static i64 mediate_refuse(struct assignment *a) {
     counter_inc(&device_registers_refused, this_cpu()->id);
     __atomic_fetch_add(&a->refused, 1, __ATOMIC_RELAXED);
     return -EPERM;
@@ -48,7 +48,7 @@ i64 mediate_read(struct assignment *a, u32 offset, u32 size) {
 
     if (!pci_register_exists(offset, size)) return -EINVAL;
     rule = pci_rule_of(a->pci, offset, size);
-    if (rule == PCI_RULE_REFUSED) return refuse(a);
+    if (rule == PCI_RULE_REFUSED) return mediate_refuse(a);
     dword = register_shown(a, offset & ~3u, rule);
     return dword >> 8 * (offset & 3) & (~0u >> (32 - 8 * size));
 }
@@ -60,11 +60,11 @@ i64 mediate_write(struct assignment *a, u32 offset, u32 size, u32 value) {
     bool allowed;
 
     if (!pci_register_exists(offset, size)) return -EINVAL;
-    if (pci_rule_of(a->pci, offset, size) != PCI_RULE_COMMAND) return refuse(a);
-    if (offset != PCI_COMMAND || size != 2) return refuse(a);
+    if (pci_rule_of(a->pci, offset, size) != PCI_RULE_COMMAND) return mediate_refuse(a);
+    if (offset != PCI_COMMAND || size != 2) return mediate_refuse(a);
     spin_lock(&a->lock);
     allowed = !a->off && !((value ^ pci_read(bdf, PCI_COMMAND, 2)) & ~own);
     if (allowed) pci_write(bdf, PCI_COMMAND, 2, value);
     spin_unlock(&a->lock);
-    return allowed ? 0 : refuse(a);
+    return allowed ? 0 : mediate_refuse(a);
 }

@@ -346,7 +346,7 @@ static void entry_set(u64 *e, u64 low, u64 high) {
 /* Lets the device reach what is in domain m. A unit with tables of three levels begins with the
  * second of our four, which covers the first 512 GiB. If nothing is mapped there is no such table,
  * and the device stays blocked. */
-static int attach(struct assignment *a, struct iommu_unit *u, const struct iommu_domain *m) {
+static int context_attach(struct assignment *a, struct iommu_unit *u, const struct iommu_domain *m) {
     u64 *e = context_of(u, a->pci->bdf), *top = hpa_to_va(m->npt.root);
     bool four = u->cap & CAP_LEVELS_4;
     hpa_t table = four ? m->npt.root : *top & ~(PAGE_SIZE - 1);
@@ -368,7 +368,7 @@ int iommu_attach(struct assignment *a, struct vm *vm) {
         entry_set(e, 0, 0);
         vtd_flush_context(u, FIRMWARE);
     }
-    return attach(a, u, vm->dma);
+    return context_attach(a, u, vm->dma);
 }
 
 void iommu_detach(struct assignment *a) {
@@ -530,7 +530,7 @@ static const char *probe_unit(struct iommu_unit *u, u64 base) {
 
 /* Switches off what firmware left on, in an order in which no step takes away what a later one
  * needs. */
-static bool take_over(struct iommu_unit *u) {
+static bool take_over_unit(struct iommu_unit *u) {
     static const u32 off[] = { (u32)REMAP, (u32)TRANSLATE, (u32)QUEUE, (u32)COMPATIBLE };
     u32 was = vtd_read(u, REG_STATUS) & (u32)(TRANSLATE | REMAP | QUEUE);
 
@@ -635,7 +635,7 @@ static int map_regions(const struct memmap *ram) {
         struct iommu_unit *u = unit_of(a->pci);
 
         if (!u || u->why || !scope_of(a->pci, true)) continue;
-        if (attach(a, u, m)) return -ENOMEM;
+        if (context_attach(a, u, m)) return -ENOMEM;
         a->iommu = NULL; /* it is nobody's */
     }
     return 0;
@@ -681,7 +681,7 @@ static const char *prepare_units(const struct acpi_info *a) {
 
 /* Returns NULL, or why the unit is not in use. */
 static const char *switch_unit_on(struct iommu_unit *u) {
-    if (!take_over(u) || !start_unit(u)) {
+    if (!take_over_unit(u) || !start_unit(u)) {
         vtd_command(u, (u32)TRANSLATE, false);
         u->on = vtd_read(u, REG_STATUS) & TRANSLATE; /* if it stays on, it blocks all its devices */
         return "its IOMMU cannot be switched on";

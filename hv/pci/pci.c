@@ -199,7 +199,7 @@ static void size_bars(struct pci_device *d) {
 }
 
 /* Maps registers that the hypervisor writes itself: later no mapping can be made. */
-static void map_registers(struct pci_device *d) {
+static void map_device_registers(struct pci_device *d) {
     u32 table = d->msix ? pci_read(d->bdf, d->msix + MSIX_TABLE, 4) : MSIX_BAR;
     const struct pci_bar *b = (table & MSIX_BAR) < ARRAY_SIZE(d->bar) ? &d->bar[table & MSIX_BAR] : NULL;
     u32 offset = table & ~MSIX_BAR;
@@ -238,7 +238,7 @@ static bool isolates(const struct pci_device *d) {
 /* Returns the group of a function. Functions of one group can reach each other without going
  * through the root, and so past the IOMMU. Going up from the function, a bridge that does not
  * isolate makes one group of all behind it. */
-static u32 group_of(const struct pci_device *d) {
+static u32 pci_group_of(const struct pci_device *d) {
     const struct pci_device *b = d;
     u32 group = d->bdf;
 
@@ -288,7 +288,7 @@ static struct pci_device *new_device(u32 bdf, u32 id) {
 
 /* Notes the state that firmware left, to which a reset comes back. */
 static void save_state(struct pci_device *d) {
-    map_registers(d);
+    map_device_registers(d);
     for (u32 i = 0; i < ARRAY_SIZE(d->saved); i++) d->saved[i] = pci_read(d->bdf, 4 * i, 4);
     if (d->express) d->saved_devctl = (u16)pci_read(d->bdf, d->express + (u32)PCI_EXPRESS_DEVCTL, 2);
 }
@@ -352,7 +352,7 @@ struct pci_device *pci_add_vf(struct pci_device *pf, u32 vf, u32 bdf, u32 id) {
      * well */
     d->saved[PCI_COMMAND / 4] = PCI_COMMAND_MEMORY;
     pci_write(bdf, PCI_COMMAND, 2, pci_idle_command(d));
-    d->group = group_of(d);
+    d->group = pci_group_of(d);
     log_device(d);
     return d;
 }
@@ -376,7 +376,7 @@ void pci_enumerate(void) {
     bridges = NULL;
     for (u32 bus = pci_next_bus(0); bus != PCI_NO_BUS; bus = pci_next_bus(bus + 1))
         for (u32 device = 0; device < 32; device++) probe_slot(bus << 8 | device << 3);
-    for (u32 i = 0; i < nr_devices; i++) devices[i]->group = group_of(devices[i]);
+    for (u32 i = 0; i < nr_devices; i++) devices[i]->group = pci_group_of(devices[i]);
     if (left_out)
         log_warn("PCI functions beyond the first %u, which are not known: %u", PCI_MAX_DEVICES, left_out);
 }

@@ -42,7 +42,7 @@ static u64 bar_reach(const struct pci_device *d, const struct pci_bar *b) {
     return d->unsized ? b->addr & -b->addr : b->size;
 }
 
-static bool overlaps(u64 at, u64 end, u64 first, u64 size) {
+static bool ranges_overlap(u64 at, u64 end, u64 first, u64 size) {
     return size && at < first + size && first < end;
 }
 
@@ -55,8 +55,8 @@ static u64 occupied(u64 at, u64 end) {
             const struct pci_bar *b = &d->bar[k], *v = &d->vf_bar[k];
             u64 size = bar_reach(d, b), all = v->size * d->nr_vfs;
 
-            if (!b->io && overlaps(at, end, b->addr, size)) return b->addr + size;
-            if (overlaps(at, end, v->addr, all)) return v->addr + all;
+            if (!b->io && ranges_overlap(at, end, b->addr, size)) return b->addr + size;
+            if (ranges_overlap(at, end, v->addr, all)) return v->addr + all;
         }
     }
     return 0;
@@ -64,7 +64,7 @@ static u64 occupied(u64 at, u64 end) {
 
 /* Gives *b the lowest address in the window of the bridge where `all` bytes are free. False: there
  * is none. */
-static bool place(const struct pci_device *bridge, struct pci_bar *b, u64 all) {
+static bool place_vf_bar(const struct pci_device *bridge, struct pci_bar *b, u64 all) {
     u64 first = (pci_read(bridge->bdf, PCI_WINDOW, 2) & WINDOW_BITS) << WINDOW_SHIFT;
     u64 last = (pci_read(bridge->bdf, PCI_WINDOW + 2, 2) & WINDOW_BITS) << WINDOW_SHIFT | WINDOW_LAST;
     u64 align = MAX(b->size, (u64)PAGE_SIZE), next;
@@ -75,7 +75,7 @@ static bool place(const struct pci_device *bridge, struct pci_bar *b, u64 all) {
 }
 
 /* Sizes and places the BARs of `nr` virtual functions. Returns NULL, or why that cannot be. */
-static const char *place_all(struct pci_device *pf, const struct pci_device *bridge, u32 nr) {
+static const char *place_vf_bars(struct pci_device *pf, const struct pci_device *bridge, u32 nr) {
     pf->nr_vfs = nr; /* from now on occupied() counts what is placed */
     for (u32 i = 0, n; i < ARRAY_SIZE(pf->vf_bar); i += n) {
         struct pci_bar b;
@@ -83,7 +83,7 @@ static const char *place_all(struct pci_device *pf, const struct pci_device *bri
         n = pci_size_bar(pf, pf->sriov + VF_BAR + 4 * i, i == 5, &b);
         if (!b.size) continue;
         if (b.io) return "a BAR of theirs is for ports";
-        if (!place(bridge, &b, b.size * nr)) return "the bridge above it has no room for their BARs";
+        if (!place_vf_bar(bridge, &b, b.size * nr)) return "the bridge above it has no room for their BARs";
         pf->vf_bar[i] = b;
     }
     return NULL;
@@ -139,7 +139,7 @@ static void switch_vfs_on(const struct pci_device *pf) {
 }
 
 /* Returns NULL, or why this physical function gets no virtual ones. */
-static const char *enable(struct pci_device *pf, u32 most) {
+static const char *enable_vfs(struct pci_device *pf, u32 most) {
     const struct pci_device *bridge = pci_bridge_of(pf->bdf >> 8);
     u32 nr = MIN(sriov_get(pf, INITIAL_VFS), most);
     const char *why;
@@ -151,7 +151,7 @@ static const char *enable(struct pci_device *pf, u32 most) {
      * 3.3.14 */
     sriov_set(pf, CONTROL, sriov_get(pf, CONTROL) & ~(u32)(VF_ENABLE | VF_MEMORY));
     pci_write(pf->bdf, pf->sriov + PAGE, 4, PAGE_4K); /* the sizes of BARs depend on it */
-    why = place_all(pf, bridge, nr);
+    why = place_vf_bars(pf, bridge, nr);
     if (why) return why;
     program(pf);
     why = check_bdfs(pf, bridge, nr);
@@ -164,7 +164,7 @@ bool sriov_enable(u32 most) {
 
     for (u32 i = 0; i < pci_count() && most; i++) {
         struct pci_device *pf = pci_at(i);
-        const char *why = pf->sriov ? enable(pf, most) : NULL;
+        const char *why = pf->sriov ? enable_vfs(pf, most) : NULL;
 
         if (why) {
             log_warn("PCI device %s has no virtual functions: %s", pf->name, why);

@@ -157,7 +157,7 @@ static void parse_mcfg(struct acpi_info *a, const u8 *t, u32 len) {
 
 /* Returns Takt's number for a proximity domain, a new one if need be. ACPI_MAX_NODES: there are too
  * many. */
-static u32 node_of(struct acpi_info *a, u32 domain) {
+static u32 srat_node_of(struct acpi_info *a, u32 domain) {
     for (u32 i = 0; i < a->nr_nodes; i++)
         if (a->domain[i] == domain) return i;
     if (a->nr_nodes == ACPI_MAX_NODES) return ACPI_MAX_NODES;
@@ -166,7 +166,7 @@ static u32 node_of(struct acpi_info *a, u32 domain) {
 }
 
 static void add_cpu_node(struct acpi_info *a, u32 apic_id, u32 domain, u32 flags) {
-    u32 node = flags & ENTRY_ENABLED ? node_of(a, domain) : ACPI_MAX_NODES;
+    u32 node = flags & ENTRY_ENABLED ? srat_node_of(a, domain) : ACPI_MAX_NODES;
 
     if (node == ACPI_MAX_NODES || a->nr_cpu_nodes == ACPI_MAX_CPU_NODES) return;
     a->cpu_node[a->nr_cpu_nodes++] = (struct acpi_cpu_node){ apic_id, node };
@@ -174,7 +174,7 @@ static void add_cpu_node(struct acpi_info *a, u32 apic_id, u32 domain, u32 flags
 
 static void add_mem_node(struct acpi_info *a, u64 start, u64 len, u32 domain, u32 flags) {
     bool there = flags & ENTRY_ENABLED && len && start + len > start;
-    u32 node = there ? node_of(a, domain) : ACPI_MAX_NODES;
+    u32 node = there ? srat_node_of(a, domain) : ACPI_MAX_NODES;
 
     if (node == ACPI_MAX_NODES || a->nr_mem_nodes == ACPI_MAX_MEM_NODES) return;
     a->mem_node[a->nr_mem_nodes++] = (struct acpi_mem_node){ start, start + len, node };

@@ -29,7 +29,7 @@ void acpi_power_init(const struct acpi_power *p) {
 }
 
 /* The chipset obeys the PM1 registers only after the firmware has switched it to ACPI's mode. */
-static void take_over(void) {
+static void acpi_take_over(void) {
     if (!acpi.smi_command || !acpi.acpi_enable || (inw(acpi.pm1a) & PM1_SCI_EN)) return;
     outb(acpi.smi_command, acpi.acpi_enable);
     for (u32 i = 0; i < HANDOVER_POLLS && !(inw(acpi.pm1a) & PM1_SCI_EN); i++) delay_ns(HANDOVER_POLL_NS);
@@ -45,7 +45,7 @@ void acpi_off(void) {
     u16 a, b = 0;
 
     if (!acpi.s5_known || !acpi.pm1a) return;
-    take_over();
+    acpi_take_over();
     a = with_type(acpi.pm1a, acpi.type_a);
     outw(acpi.pm1a, a);
     if (acpi.pm1b) {

@@ -207,7 +207,7 @@ static void svm_reset_events(struct virt_vcpu *v) {
     set_cr_intercepts(v);
 }
 
-static void set_cr0(struct virt_vcpu *v, u64 value) {
+static void svm_set_cr0(struct virt_vcpu *v, u64 value) {
     struct svm_vcpu *s = v->priv;
 
     s->vmcb->cr0 = (value & ~CR0_OWNED) | CR0_ET;
@@ -223,7 +223,7 @@ static void svm_set_reg(struct virt_vcpu *v, enum virt_reg reg, u64 value) {
     if (!field)
         state_set(v, reg, value);
     else if (reg == VREG_CR0)
-        set_cr0(v, value);
+        svm_set_cr0(v, value);
     else
         *field = value | (reg == VREG_EFER ? EFER_SVME : 0);
     if (reg == VREG_CR4) vmcb_of(v)->cr4 = value | CR4_MCE;
@@ -271,7 +271,7 @@ static void svm_flush(enum tlb_flush what, void *ctx) {
     if (what == TLB_FLUSH_ALL) ((struct vmcb *)ctx)->tlb_control = TLB_CTL_ALL;
 }
 
-static void prepare_tlb(struct virt_vcpu *v, struct svm_vcpu *s) {
+static void svm_prepare_tlb(struct virt_vcpu *v, struct svm_vcpu *s) {
     tlb_prepare(&v->vm->npt.tlb, &this_virt()->tags, &v->tlb, this_cpu()->id, svm_flush, s->vmcb);
     s->vmcb->asid = v->tlb.tag;
     s->vmcb->clean = 0;
@@ -280,7 +280,7 @@ static void prepare_tlb(struct virt_vcpu *v, struct svm_vcpu *s) {
 /* Lets the guest execute one instruction, with a trap of our own behind it. That is needed when an
  * NMI waits for the end of a shadow, for which AMD-V has no window; and while accesses to CR0 do
  * not exit. */
-static void step(struct virt_vcpu *v, struct svm_vcpu *s) {
+static void svm_step(struct virt_vcpu *v, struct svm_vcpu *s) {
     s->stepping = true;
     s->step_rip = v->regs.rip;
     s->vmcb->clean = 0;
@@ -324,7 +324,7 @@ static __attribute__((noinline)) u64 make_virtual_irq(struct virt_vcpu *v, struc
     return INT_CTL_IRQ | INT_CTL_IGN_TPR | (u64)v->pending.vector << INT_CTL_VECTOR;
 }
 
-static inline void inject(struct virt_vcpu *v, struct vmcb *b) {
+static inline void svm_inject(struct virt_vcpu *v, struct vmcb *b) {
     b->event_inj = (u64)v->pending.code << 32 | event_encode(&v->pending, b->cr0 & CR0_PE);
     v->pending.type = EVENT_NONE;
 }
@@ -340,11 +340,11 @@ static __attribute__((noinline)) void prepare_windows(struct virt_vcpu *v, struc
     if (v->pending.type != EVENT_NONE) {
         s->cr0_free = false; /* the event comes first; afterwards the instruction exits once more */
         if (v->pending.type == EVENT_NMI) s->nmi_masked = true;
-        inject(v, b);
+        svm_inject(v, b);
     }
     watch_iret(b, s->nmi_masked);
     if (((v->want_nmi_window && !s->nmi_masked) || s->cr0_free) && !event && !(v->regs.rflags & RFLAGS_TF))
-        step(v, s);
+        svm_step(v, s);
     set_cr_intercepts(v);
     b->int_ctl = INT_CTL_MASKING | v->cr8 | irq;
     b->clean &= ~CLEAN_TPR;
@@ -357,7 +357,7 @@ static void prepare_events(struct virt_vcpu *v, struct svm_vcpu *s) {
     if (v->wants || virtual_irqs || v->pending.type == EVENT_NMI)
         prepare_windows(v, s);
     else if (v->pending.type != EVENT_NONE)
-        inject(v, s->vmcb);
+        svm_inject(v, s->vmcb);
 }
 
 /* What most entries do not need. False: the deadline has passed, so the guest must not be entered.
@@ -368,7 +368,7 @@ static __attribute__((noinline)) bool prepare(struct virt_vcpu *v, u64 deadline_
     struct svm_vcpu *s = v->priv;
 
     if (v->pending.type == EVENT_EXCEPTION && now_ns() >= deadline_ns) return false;
-    if (tlb_stale(&v->vm->npt.tlb, &v->tlb)) prepare_tlb(v, s);
+    if (tlb_stale(&v->vm->npt.tlb, &v->tlb)) svm_prepare_tlb(v, s);
     prepare_events(v, s);
     return true;
 }
@@ -440,7 +440,7 @@ static void decode_mov_cr(struct virt_vcpu *v, struct vmcb *b, struct vm_exit *e
     if (!e->insn_len && cr == 0) let_through(v, e);
 }
 
-static void decode_cr(struct virt_vcpu *v, struct vmcb *b, struct vm_exit *e) {
+static void svm_decode_cr(struct virt_vcpu *v, struct vmcb *b, struct vm_exit *e) {
     decode_mov_cr(v, b, e, b->exit_code & 15, b->exit_code >= SVM_EXIT_CR_WRITE); /* bits 0 to 3: which */
 }
 
@@ -448,7 +448,7 @@ static void decode_cr0_selective(struct virt_vcpu *v, struct vmcb *b, struct vm_
     decode_mov_cr(v, b, e, 0, true);
 }
 
-static void decode_exception(struct virt_vcpu *v, struct vmcb *b, struct vm_exit *e) {
+static void svm_decode_exception(struct virt_vcpu *v, struct vmcb *b, struct vm_exit *e) {
     e->reason = EXIT_EXCEPTION;
     e->exc.vector = (u8)(b->exit_code - SVM_EXIT_EXC);
     e->exc.icebp_len = 0; /* ICEBP exits as a trap, with RIP behind it: APM2 15.12.2 */
@@ -461,7 +461,7 @@ static void decode_exception(struct virt_vcpu *v, struct vmcb *b, struct vm_exit
     svm_clear_shadow(v); /* the instruction in the shadow is the one that raised the exception */
 }
 
-static void decode_npf(struct virt_vcpu *v, struct vmcb *b, struct vm_exit *e) {
+static void svm_decode_npf(struct virt_vcpu *v, struct vmcb *b, struct vm_exit *e) {
     u64 info = b->exit_info1;
 
     e->reason = EXIT_NPF;
@@ -476,7 +476,7 @@ static void decode_npf(struct virt_vcpu *v, struct vmcb *b, struct vm_exit *e) {
     if (info & NPF_PRESENT && info & NPF_RESERVED) e->reason = EXIT_NPT_MISCONFIG;
 }
 
-static void decode_io(struct virt_vcpu *v, struct vmcb *b, struct vm_exit *e) {
+static void svm_decode_io(struct virt_vcpu *v, struct vmcb *b, struct vm_exit *e) {
     u32 info = (u32)b->exit_info1;
 
     e->reason = EXIT_IO;
@@ -528,8 +528,8 @@ static const struct {
     u8 reason, len;
     u32 insn; /* an INSN_* */
 } exits[] = {
-    [SVM_EXIT_CR_READ... SVM_EXIT_CR_WRITE15] = { decode_cr },
-    [SVM_EXIT_EXC... SVM_EXIT_EXC31] = { decode_exception },
+    [SVM_EXIT_CR_READ... SVM_EXIT_CR_WRITE15] = { svm_decode_cr },
+    [SVM_EXIT_EXC... SVM_EXIT_EXC31] = { svm_decode_exception },
     [SVM_EXIT_INTR] = { decode_plain, EXIT_INTR },
     [SVM_EXIT_NMI] = { decode_plain, EXIT_NMI },
     [SVM_EXIT_INIT] = { decode_plain, EXIT_INIT },
@@ -543,7 +543,7 @@ static const struct {
     [SVM_EXIT_PAUSE] = { decode_plain, EXIT_PAUSE, 1, INSN_PAUSE },
     [SVM_EXIT_HLT] = { decode_plain, EXIT_HLT, 1, INSN_HLT },
     [SVM_EXIT_INVLPGA] = { decode_plain, EXIT_HIDDEN },
-    [SVM_EXIT_IOIO] = { decode_io },
+    [SVM_EXIT_IOIO] = { svm_decode_io },
     [SVM_EXIT_MSR] = { decode_msr },
     [SVM_EXIT_TASK_SWITCH] = { decode_plain, EXIT_TASK_SWITCH },
     [SVM_EXIT_SHUTDOWN] = { decode_plain, EXIT_SHUTDOWN },
@@ -607,7 +607,7 @@ static int svm_vcpu_init(struct virt_vcpu *v) {
  * appendix C. */
 static void decode_rest(struct virt_vcpu *v, struct vmcb *b, struct vm_exit *e) {
     if (b->exit_code == SVM_EXIT_NPF) {
-        decode_npf(v, b, e);
+        svm_decode_npf(v, b, e);
         return;
     }
     e->reason = (i32)b->exit_code < 0 ? EXIT_ENTRY_FAILED : EXIT_UNKNOWN;
@@ -615,7 +615,7 @@ static void decode_rest(struct virt_vcpu *v, struct vmcb *b, struct vm_exit *e) 
     e->info[1] = b->exit_info2;
 }
 
-static inline void decode(struct virt_vcpu *v, struct vmcb *b, struct vm_exit *e) {
+static inline void svm_decode(struct virt_vcpu *v, struct vmcb *b, struct vm_exit *e) {
     if (b->exit_code < ARRAY_SIZE(exits) && exits[b->exit_code].decode)
         exits[b->exit_code].decode(v, b, e);
     else
@@ -640,13 +640,13 @@ static __attribute__((noinline)) void decode_carefully(struct virt_vcpu *v, stru
         /* the instruction that was let through may have been another one by then, and have set CD
          * or NW */
         s->cr0_free = false;
-        set_cr0(v, b->cr0 | s->cr0_hidden);
+        svm_set_cr0(v, b->cr0 | s->cr0_hidden);
         b->clean = 0;
     }
     if (s->stepping && step_ends(v, s))
         e->reason = EXIT_NMI_WINDOW;
     else
-        decode(v, b, e);
+        svm_decode(v, b, e);
     if (b->exit_int_info & EVENT_VALID && e->reason == EXIT_NPF) e->npf.in_delivery = true;
 }
 
@@ -667,7 +667,7 @@ static __attribute__((noinline)) void after_exit(struct virt_vcpu *v, struct vm_
     if (__builtin_expect((b->exit_int_info & EVENT_VALID) | v->wants, 0))
         decode_carefully(v, b, e);
     else
-        decode(v, b, e);
+        svm_decode(v, b, e);
 }
 
 static void svm_run(struct virt_vcpu *v, u64 deadline_ns, struct vm_exit *e) {

@@ -205,14 +205,14 @@ static int vmx_cpu_enable(u8 *pages) {
 /* ---- which VMCS is current: that of the loaded vCPU, but for a moment ---- */
 
 /* Makes the VMCS of `v` current. */
-static void borrow(const struct virt_vcpu *v) {
+static void vmcs_borrow(const struct virt_vcpu *v) {
     const struct vmx_vcpu *s = v->priv;
 
     if (this_virt()->vcpu != v) vmptrld(s->vmcs);
 }
 
 /* Writes it back to memory, and makes that of the loaded vCPU current again. */
-static void give_back(const struct virt_vcpu *v) {
+static void vmcs_give_back(const struct virt_vcpu *v) {
     const struct vmx_vcpu *s = v->priv;
     const struct virt_vcpu *own = this_virt()->vcpu;
 
@@ -224,16 +224,16 @@ static void give_back(const struct virt_vcpu *v) {
 static u64 read_field(const struct virt_vcpu *v, u64 field) {
     u64 value;
 
-    borrow(v);
+    vmcs_borrow(v);
     value = vmread(field);
-    give_back(v);
+    vmcs_give_back(v);
     return value;
 }
 
 static void write_field(const struct virt_vcpu *v, u64 field, u64 value) {
-    borrow(v);
+    vmcs_borrow(v);
     vmwrite(field, value);
-    give_back(v);
+    vmcs_give_back(v);
 }
 
 /* ---- VMs and vCPUs ---- */
@@ -472,7 +472,7 @@ static void vmx_flush(enum tlb_flush what, void *ctx) {
     if (what == TLB_FLUSH_ALL) invvpid_all();
 }
 
-static void prepare_tlb(struct virt_vcpu *v) {
+static void vmx_prepare_tlb(struct virt_vcpu *v) {
     tlb_prepare(&v->vm->npt.tlb, &this_virt()->tags, &v->tlb, this_cpu()->id, vmx_flush, v);
     vmwrite(VMCS_VPID, v->tlb.tag);
 }
@@ -491,7 +491,7 @@ static void set_primary(struct virt_vcpu *v, struct vmx_vcpu *s) {
     vmwrite(VMCS_PRIMARY, want);
 }
 
-static void inject(struct virt_vcpu *v) {
+static void vmx_inject(struct virt_vcpu *v) {
     u32 event = event_encode(&v->pending, vmread(VMCS_GUEST_CR0) & CR0_PE);
 
     if (v->pending.icebp_len) {
@@ -537,7 +537,7 @@ static u8 mode_now(void) {
     return code_mode(vmread(VMCS_GUEST_EFER), seg_attr(vmread(VMCS_GUEST_AR + 2 * SEG_CS)));
 }
 
-static void decode_exception(struct virt_vcpu *v, struct vm_exit *e) {
+static void vmx_decode_exception(struct virt_vcpu *v, struct vm_exit *e) {
     u32 event = (u32)vmread(VMCS_EXIT_EVENT), type = EVENT_TYPE(event);
 
     if (type == EVENT_TYPE_NMI) {
@@ -564,7 +564,7 @@ static void decode_exception(struct virt_vcpu *v, struct vm_exit *e) {
     vmx_clear_shadow(v); /* the instruction in the shadow is the one that raised the exception */
 }
 
-static void decode_cr(struct virt_vcpu *v, struct vm_exit *e) {
+static void vmx_decode_cr(struct virt_vcpu *v, struct vm_exit *e) {
     u64 q = vmread(VMCS_QUALIFICATION);
 
     /* CLTS and LMSW cannot change bits in VMCS_CR0_MASK, so they do not exit */
@@ -576,7 +576,7 @@ static void decode_cr(struct virt_vcpu *v, struct vm_exit *e) {
     if (mode_now() != 64) e->cr.value = (u32)e->cr.value;
 }
 
-static void decode_npf(struct virt_vcpu *v, struct vm_exit *e) {
+static void vmx_decode_npf(struct virt_vcpu *v, struct vm_exit *e) {
     u64 q = vmread(VMCS_QUALIFICATION);
 
     block_nmi_again(q);
@@ -590,7 +590,7 @@ static void decode_npf(struct virt_vcpu *v, struct vm_exit *e) {
     npf_bytes(v, e, mode_now(), vmread(VMCS_GUEST_CR3));
 }
 
-static void decode_io(struct vm_exit *e) {
+static void vmx_decode_io(struct vm_exit *e) {
     u64 q = vmread(VMCS_QUALIFICATION);
 
     e->reason = EXIT_IO;
@@ -654,17 +654,17 @@ static void decode_simple(u32 reason, struct vm_exit *e) {
     e->info[1] = 0;
 }
 
-static void decode(struct virt_vcpu *v, struct vm_exit *e) {
+static void vmx_decode(struct virt_vcpu *v, struct vm_exit *e) {
     u32 reason = (u16)vmread(VMCS_REASON);
 
     e->raw = reason;
     e->insn_len = (u8)vmread(VMCS_INSN_LEN);
     switch (reason) {
-    case VMX_EXCEPTION: decode_exception(v, e); break;
+    case VMX_EXCEPTION: vmx_decode_exception(v, e); break;
     case VMX_VMCALL: decode_vmcall(v, e); break;
-    case VMX_CR: decode_cr(v, e); break;
-    case VMX_IO: decode_io(e); break;
-    case VMX_EPT_VIOLATION: decode_npf(v, e); break;
+    case VMX_CR: vmx_decode_cr(v, e); break;
+    case VMX_IO: vmx_decode_io(e); break;
+    case VMX_EPT_VIOLATION: vmx_decode_npf(v, e); break;
     case VMX_MC_ENTRY: raise_mc(); /* fall through */
     default: decode_simple(reason, e);
     }
@@ -685,13 +685,13 @@ static void vmx_run(struct virt_vcpu *v, u64 deadline_ns, struct vm_exit *e) {
         *e = (struct vm_exit){ .reason = EXIT_TIMER };
         return;
     }
-    if (tlb_stale(&v->vm->npt.tlb, &v->tlb)) prepare_tlb(v);
+    if (tlb_stale(&v->vm->npt.tlb, &v->tlb)) vmx_prepare_tlb(v);
     if (v->regs.rip != s->rip) vmwrite(VMCS_GUEST_RIP, v->regs.rip);
     if (v->regs.gpr[REG_RSP] != s->rsp) vmwrite(VMCS_GUEST_RSP, v->regs.gpr[REG_RSP]);
     if (v->regs.rflags != s->rflags) vmwrite(VMCS_GUEST_RFLAGS, v->regs.rflags);
     s->vapic[VAPIC_TPR] = (u32)v->cr8 << TPR_CLASS_SHIFT;
     set_primary(v, s);
-    if (v->pending.type != EVENT_NONE) inject(v);
+    if (v->pending.type != EVENT_NONE) vmx_inject(v);
     if (vmx_enter(&v->regs, s->launched)) {
         s->error = vmread(VMCS_ERROR);
         *e = (struct vm_exit){ .reason = EXIT_ENTRY_FAILED, .raw = (u32)s->error };
@@ -705,7 +705,7 @@ static void vmx_run(struct virt_vcpu *v, u64 deadline_ns, struct vm_exit *e) {
     v->regs.rflags = s->rflags = vmread(VMCS_GUEST_RFLAGS);
     event = (u32)vmread(VMCS_IDT_EVENT);
     if (__builtin_expect(event & EVENT_VALID, 0)) requeue(v, event);
-    decode(v, e);
+    vmx_decode(v, e);
     if (__builtin_expect(event & EVENT_VALID, 0) && e->reason == EXIT_NPF) e->npf.in_delivery = true;
 }
 
