@@ -300,6 +300,14 @@ void msix_access(void *dev, const struct bus_access *access, u64 *value) {
 
 /* ---- connecting ---- */
 
+static void log_line(const struct vm *vm, const struct assignment *a, u32 flags, const char *source) {
+    const char *level = flags & IRQ_LOW ? "low" : "high";
+    const char *trigger = flags & IRQ_LEVEL ? "level" : "edge";
+
+    log_info("%s: PCI device %s interrupts by pin %u, active %s, %s, by %s", vm->name, a->pci->name, a->gsi,
+             level, trigger, source);
+}
+
 static int connect_line(struct vm *vm, struct assignment *a) {
     const struct pci_device *d = a->pci;
     u32 flags = 0;
@@ -317,8 +325,7 @@ static int connect_line(struct vm *vm, struct assignment *a) {
     }
     if (irq_pin_connect(a->gsi, a->entry[0].vector, flags))
         return assign_refuse(vm, -ENODEV, "PCI device %s: there is no interrupt pin %u", d->name, a->gsi);
-    log_info("%s: PCI device %s interrupts by pin %u, active %s, %s, by %s", vm->name, d->name, a->gsi,
-             flags & IRQ_LOW ? "low" : "high", flags & IRQ_LEVEL ? "level" : "edge", source);
+    log_line(vm, a, flags, source);
     a->irq = PCI_INTX;
     set_masked(a, false);
     return 0;

@@ -15,9 +15,11 @@ DEFINE_COUNTER(device_registers_refused);
 /* What the VM reads in the register of BAR i. */
 static u32 bar_shown(const struct assignment *a, u32 i) {
     const struct pci_bar *b = &a->pci->bar[i];
+    u32 type = 0;
 
-    if (b->size && a->gpa[i] != PCI_NOWHERE)
-        return (u32)a->gpa[i] | (b->io ? BAR_IO : 0) | (b->wide ? BAR_64 : 0);
+    if (b->io) type |= BAR_IO;
+    if (b->wide) type |= BAR_64;
+    if (b->size && a->gpa[i] != PCI_NOWHERE) return (u32)a->gpa[i] | type;
     if (i && b[-1].size && b[-1].wide && a->gpa[i - 1] != PCI_NOWHERE) return (u32)(a->gpa[i - 1] >> 32);
     return 0;
 }

@@ -441,17 +441,18 @@ static void describe_fault(char *to, u32 size, u32 source, u32 reason, u64 info,
         [FAULT_IRQ_SOURCE - FAULT_IRQ_FIRST] = ": it is another device's",
     };
     u32 n = reason - FAULT_IRQ_FIRST;
-    const char *why = n < ARRAY_SIZE(irq_reasons) ? irq_reasons[n] : NULL;
+    const char *known = n < ARRAY_SIZE(irq_reasons) ? irq_reasons[n] : NULL;
+    const char *blocked = reason <= FAULT_CONTEXT_ABSENT ? ": it is blocked" : "";
+    const char *access = read ? "read from" : "write to";
     char name[PCI_NAME];
 
     pci_name(source, name);
     if (reason >= FAULT_IRQ_FIRST && reason <= FAULT_IRQ_LAST)
         hv_snprintf(to, size, "PCI device %s may not interrupt by entry %u%s (VT-d fault %x)", name,
-                    FAULT_IRQ_ENTRY(info), why ? why : "", reason);
+                    FAULT_IRQ_ENTRY(info), known ? known : "", reason);
     else
-        hv_snprintf(to, size, "PCI device %s may not %s %lx%s (VT-d fault %x)", name,
-                    read ? "read from" : "write to", (u64)ALIGN_DOWN(info, PAGE_SIZE),
-                    reason <= FAULT_CONTEXT_ABSENT ? ": it is blocked" : "", reason);
+        hv_snprintf(to, size, "PCI device %s may not %s %lx%s (VT-d fault %x)", name, access,
+                    (u64)ALIGN_DOWN(info, PAGE_SIZE), blocked, reason);
 }
 
 /* Handles one record of a fault: 7.3, 11.4.7.8. It ends the VM of the device, if that runs and its
@@ -679,6 +680,14 @@ static const char *prepare_units(const struct acpi_info *a) {
     return NULL;
 }
 
+static void log_unit(const struct iommu_unit *u) {
+    const char *pages = u->cap & CAP_2M ? "2 MiB" : "4 KiB";
+    const char *coherent = u->ecap & ECAP_COHERENT ? "coherent" : "not coherent";
+    const char *ids = x2apic ? "x2APIC" : "xAPIC";
+
+    log_info("the IOMMU at %lx: %s pages, %s, %s ids", u->base, pages, coherent, ids);
+}
+
 /* Returns NULL, or why the unit is not in use. */
 static const char *switch_unit_on(struct iommu_unit *u) {
     if (!take_over_unit(u) || !start_unit(u)) {
@@ -686,9 +695,7 @@ static const char *switch_unit_on(struct iommu_unit *u) {
         u->on = vtd_read(u, REG_STATUS) & TRANSLATE; /* if it stays on, it blocks all its devices */
         return "its IOMMU cannot be switched on";
     }
-    log_info("the IOMMU at %lx: %s pages, %scoherent, %s ids", dmar.unit[u - unit].base,
-             u->cap & CAP_2M ? "2 MiB" : "4 KiB", u->ecap & ECAP_COHERENT ? "" : "not ",
-             x2apic ? "x2APIC" : "xAPIC");
+    log_unit(u);
     return NULL;
 }
 

@@ -296,9 +296,11 @@ static void save_state(struct pci_device *d) {
 static void log_device(const struct pci_device *d) {
     static const char *const kinds[] = { "device", "bridge", "bridge", "not understood" };
     const char *kind = d->pf ? "virtual function" : kinds[MIN(d->header, 3)];
+    const char *msi = d->msi ? ", MSI" : "";
+    const char *msix = d->msix ? ", MSI-X" : "";
 
     log_at(LOG_DEBUG, "PCI %s: %04x:%04x, class %06x, %s%s%s", d->name, d->vendor, d->device,
-           d->class_rev >> 8, kind, d->msi ? ", MSI" : "", d->msix ? ", MSI-X" : "");
+           d->class_rev >> 8, kind, msi, msix);
     for (u32 i = 0; i < 6; i++)
         if (d->bar[i].size)
             log_at(LOG_DEBUG, "  BAR %u: %s %lx, %lu bytes", i, d->bar[i].io ? "ports" : "memory",

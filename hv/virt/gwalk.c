@@ -102,7 +102,8 @@ static void *entry_at(struct walk *w, gpa_t gpa) {
 
 /* Goes down the tables and sets w->gpa. False: an entry is not present. */
 static bool descend(struct walk *w, u64 va) {
-    unsigned entry_size = w->levels == 2 ? 4 : 8, bits = w->levels == 2 ? 10 : 9, shift;
+    unsigned entry_size = w->levels == 2 ? 4 : 8; /* a table is a page, so has 2^bits entries */
+    unsigned bits = w->levels == 2 ? 10 : 9, shift;
     u64 table = w->cr3 & (w->levels == 3 ? CR3_PAE_TABLE : ADDR_52);
     bool leaf = false;
     u64 e = 0;
@@ -244,37 +245,55 @@ unsigned guest_fetch(struct virt_vcpu *v, u8 *buf, unsigned max) {
     return n;
 }
 
-/* Prefixes: APM3 table 1-1. LOCK makes all instructions fault that exit, but MOV CR: there AMD's
- * CPUs take CR0 with LOCK for CR8. */
+/* Prefixes: APM3 table 1-1. */
+enum {
+    PREFIX_ES = 0x26,
+    PREFIX_CS = 0x2e,
+    PREFIX_SS = 0x36,
+    PREFIX_DS = 0x3e,
+    PREFIX_FS = 0x64,
+    PREFIX_GS = 0x65,
+    PREFIX_OPERAND_SIZE = 0x66,
+    PREFIX_ADDRESS_SIZE = 0x67,
+    PREFIX_LOCK = 0xf0,
+    PREFIX_REPNE = 0xf2,
+    PREFIX_REP = 0xf3,
+};
+
+/* LOCK is among them though it makes all instructions fault that exit but MOV CR: there AMD's CPUs
+ * take CR0 with LOCK for CR8. */
 static bool is_prefix(u8 b) {
     switch (b) {
-    case 0x26: /* ES, CS, SS, DS, FS, GS */
-    case 0x2e:
-    case 0x36:
-    case 0x3e:
-    case 0x64:
-    case 0x65:
-    case 0x66: /* operand size, address size */
-    case 0x67:
-    case 0xf0: /* LOCK, REPNE, REP */
-    case 0xf2:
-    case 0xf3: return true;
+    case PREFIX_ES:
+    case PREFIX_CS:
+    case PREFIX_SS:
+    case PREFIX_DS:
+    case PREFIX_FS:
+    case PREFIX_GS:
+    case PREFIX_OPERAND_SIZE:
+    case PREFIX_ADDRESS_SIZE:
+    case PREFIX_LOCK:
+    case PREFIX_REPNE:
+    case PREFIX_REP: return true;
     default: return false;
     }
 }
 
 /* REX: 40 to 4F, in 64-bit mode. Its bit B is the highest one of the register number in ModRM.rm:
  * APM3 1.2.7. */
-#define IS_REX(b)   (((b)&0xf0) == 0x40)
+#define REX_MASK    0xf0
+#define REX         0x40
 #define REX_B       1u
 #define MODRM_RM(b) ((b)&7u)
+
+static bool is_rex(u8 b) { return (b & REX_MASK) == REX; }
 
 unsigned insn_length(const u8 *bytes, unsigned len, unsigned mode, u32 insn, u8 *gpr) {
     unsigned n = 0;
     u8 rex = 0;
 
     for (; n < len; n++) {
-        if (mode == 64 && IS_REX(bytes[n]))
+        if (mode == 64 && is_rex(bytes[n]))
             rex = bytes[n];
         else if (is_prefix(bytes[n]))
             rex = 0; /* a REX prefix counts only right before the opcode */
