@@ -9,7 +9,8 @@ sys.path[:0] = [os.path.join(ROOT, "tools"), os.path.join(ROOT, "tests")]
 
 
 def pytest_addoption(parser):
-    parser.addoption("--platform", action="append", help="qemu, bochs or kvm; may be repeated (qemu and bochs)")
+    parser.addoption("--platform", action="append",
+                     help="qemu, bochs or kvm; may be repeated (qemu and bochs)")
     parser.addoption("--long", action="store_true", help="also the tests that take long")
 
 
@@ -21,7 +22,8 @@ def pytest_configure(config):
     config.addinivalue_line("markers", "long: takes long; only with --long")
     config.addinivalue_line("markers", "long_on(platform): takes long there")
     config.addinivalue_line("markers", "bochs: runs in Bochs, in virtual time")
-    config.addinivalue_line("markers", "alone: judges times or shares by the host's clock: nothing may run beside it")
+    config.addinivalue_line("markers",
+                            "alone: judges times or shares by the host's clock: nothing may run beside it")
 
 
 BOOTING = ("guest", "system")  # directories whose tests boot machines
@@ -31,11 +33,13 @@ def boots(arguments):
     """Returns whether one of these arguments of pytest selects tests that boot machines."""
     tests = os.path.join(ROOT, "tests")
     selected = [os.path.abspath(a.partition("::")[0]) for a in arguments]
-    return any(path == tests or os.path.relpath(path, tests).split(os.sep)[0] in BOOTING for path in selected)
+    return any(path == tests or os.path.relpath(path, tests).split(os.sep)[0] in BOOTING
+               for path in selected)
 
 
 def pytest_sessionstart(session):
-    """Ends the run with one sentence if an emulator does not work here: else each test that boots it would fail."""
+    """Ends the run with one sentence if an emulator does not work here: else each test that boots
+    it would fail."""
     config = session.config
     if hasattr(config, "workerinput") or config.option.collectonly or not boots(config.args):
         return  # the process that started this worker of xdist has already done it

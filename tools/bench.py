@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""make bench: what operations cost a guest, in instructions, against KVM, Xen and Takt's budgets; sizes; cost of decisions.
+"""make bench: what operations cost a guest, in instructions, against KVM, Xen and Takt's budgets;
+sizes; cost of decisions.
 
-Boots under QEMU with -icount, where a tick of the TSC is an executed instruction (one pCPU, xAPIC), once with tracing off and
-once with it on. The guest is guests/bench.c: medians over 10,000 iterations. Writes build/results/bench.json. Exits 1 if a
-budget is exceeded or a figure is missing.
+Boots under QEMU with -icount, where a tick of the TSC is an executed instruction (one pCPU, xAPIC),
+once with tracing off and once with it on. The guest is guests/bench.c: medians over 10,000
+iterations. Writes build/results/bench.json. Exits 1 if a budget is exceeded or a figure is missing.
 """
 import argparse
 import json
@@ -20,8 +21,9 @@ import progress
 import sentence
 import size
 
-# operation: (as printed, KVM, KVM with next-RIP, Xen, Xen with next-RIP, Takt at most). KVM is Linux 6.12 with mitigations off, Xen is
-# 4.17 with a PVH guest, both measured on this very machine model. QEMU gives no next-RIP, for which both decode in software.
+# operation: (as printed, KVM, KVM with next-RIP, Xen, Xen with next-RIP, Takt at most). KVM is
+# Linux 6.12 with mitigations off, Xen is 4.17 with a PVH guest, both measured on this very machine
+# model. QEMU gives no next-RIP, for which both decode in software.
 OPS = {
     "cpuid": ("CPUID", 2732, 1029, 5437, 805, 350),
     "hypercall_null": ("null hypercall", 3019, 1152, 5505, 729, 350),
@@ -40,11 +42,13 @@ OPS = {
     "vcpu_switch": ("handover between vCPUs by yield", 6020, 4160, 9780, 5030, 1800),
 }
 # Instructions of each frame or request, by tools/iobench.py, at most.
-IO = {("frame", "1"): 10500, ("frame", "32"): 5200, ("write", "1"): 12000, ("write", "32"): 2000, ("read", "1"): 12000,
+IO = {("frame", "1"): 10500, ("frame", "32"): 5200, ("write", "1"): 12000, ("write", "32"): 2000,
+      ("read", "1"): 12000,
       ("read", "32"): 2000}
 # Bytes of an idle VM beyond its RAM: 96 KiB, and 16 pages for its page tables.
 MEMORY_BUDGET = 96 * 1024 + 16 * 4096
-NET_BUDGET = 1 << 20  # of a network device, beyond the buffers asked for: hypervisor, driver domain and guest
+# of a network device, beyond the buffers asked for: hypervisor, driver domain and guest
+NET_BUDGET = 1 << 20
 
 CONFIG = """\
 [hypervisor]
@@ -144,7 +148,8 @@ def boot(name, script, until, n=10000, first="no", config=CONFIG):
         with open(os.path.join(directory, file), "w", encoding="ascii") as f:
             f.write(text)
     iso = os.path.join(directory, "bench.iso")
-    subprocess.run([os.path.join(machine.ROOT, "tools", "mkiso.sh"), iso, os.path.join(directory, "bench.cfg")],
+    subprocess.run([os.path.join(machine.ROOT, "tools", "mkiso.sh"), iso,
+                    os.path.join(directory, "bench.cfg")],
                    cwd=machine.ROOT, check=True)
     with machine.Machine("icount", iso, cpus=1, directory=directory) as m:
         how, _ = m.wait(until, 300)
@@ -179,7 +184,8 @@ def memory_between(text, before, after, ram):
 
 
 def measure_io(over):
-    """What I/O costs by stage, and a network device's memory; what there is no figure for goes to `over`."""
+    """What I/O costs by stage, and a network device's memory; what there is no figure for goes to
+    `over`."""
     try:
         for script in iobench.SCRIPTS:
             text = boot("io", script, iobench.END, config=iobench.CONFIG)
@@ -192,11 +198,14 @@ def measure_io(over):
     iobench.show(stages)
     print("at most: " + ", ".join(f"{what} of {batch} {n}" for (what, batch), n in IO.items()) +
           "; no copy but the bridge's and the reader's")
-    over += [f"{what} of {batch}" for (what, batch), most in IO.items() if stages[what][batch]["total"] > most]
+    over += [f"{what} of {batch}"
+             for (what, batch), most in IO.items() if stages[what][batch]["total"] > most]
     over += [f"a copy of each {what}" for what, each in stages.items() if each["32"]["driver copy"]]
     print()
-    text = boot("net-memory", "@20ms create idle4\n+0ms create iodom\n+50ms create net1\n+50ms info -j=before\n+0ms create net2\n"
-                "+50ms info -j=after\n+0ms destroy idle4\n+50ms info -j=less\n+0ms poweroff\n", r"\"id\": *\"less\".*\n")
+    text = boot("net-memory",
+                "@20ms create idle4\n+0ms create iodom\n+50ms create net1\n+50ms info -j=before\n+0ms create net2\n"
+                "+50ms info -j=after\n+0ms destroy idle4\n+50ms info -j=less\n+0ms poweroff\n",
+                r"\"id\": *\"less\".*\n")
     memory["hypervisor"] = memory_between(text, "before", "after", 4) + memory_between(text, "after", "less", -4)
     parts = ", ".join(f"{room} {n}" for room, n in memory.items())
     label = f"memory of a network device beyond its buffers ({parts})"
@@ -233,7 +242,8 @@ def main():
     end = r"BENCH end \d+"
     store = "create store\n+0ms wait store 10s\n+0ms create watcher\n+10ms create writer\n", r"BENCH store_watch \d+"
     pair, both = "create serve\n+0ms create notify\n", r"(?s)BENCH (queue_notify|back_irq).*BENCH (queue_notify|back_irq) \d+\n"
-    boots = {"off": ("@20ms create bench\n", end, args.n), "pair-off": (f"@20ms {pair}", both, args.n),
+    boots = {"off": ("@20ms create bench\n", end, args.n),
+             "pair-off": (f"@20ms {pair}", both, args.n),
              "store-off": (f"@20ms {store[0]}", store[1]),
              "on": ("@20ms trace start all\n+0ms create bench\n", end, args.n),
              "pair-on": (f"@20ms trace start all\n+0ms {pair}", both, args.n),
@@ -247,11 +257,14 @@ def main():
     print()
 
     text = boot("first", "@10ms poweroff\n", r"first: id .* runs", first="yes")
-    # the log's clock begins at the hypervisor's entry; a nanosecond is an instruction here, and the log shows microseconds
+    # the log's clock begins at the hypervisor's entry; a nanosecond is an instruction here, and the
+    # log shows microseconds
     start = round(float(re.search(r"\[ *([\d.]+)\] first: id .* runs", text)[1]) * 1e9)
     print(f"from the hypervisor's entry to the first guest instruction: {start:,} instructions (to the nearest thousand)")
 
-    text = boot("idle", "@20ms info -j=before\n+0ms create idle\n+50ms info -j=after\n+0ms poweroff\n", r"\"id\": *\"after\".*\n")
+    text = boot("idle",
+                "@20ms info -j=before\n+0ms create idle\n+50ms info -j=after\n+0ms poweroff\n",
+                r"\"id\": *\"after\".*\n")
     memory = memory_between(text, "before", "after", 2)
     if not within("memory of an idle VM beyond its RAM", memory, MEMORY_BUDGET):
         over.append("memory")
@@ -268,15 +281,18 @@ def main():
     if not decisions or not decisions.get("ok"):
         over.append("decisions")
 
-    result = {"platform": "icount", "ops": {k: off.get(k) for k in OPS}, "ops_traced": {k: on.get(k) for k in OPS},
-              "image": sizes, "idle_vm_bytes": memory, "to_first_guest_instruction": start, "decisions": decisions,
+    result = {"platform": "icount", "ops": {k: off.get(k) for k in OPS},
+              "ops_traced": {k: on.get(k) for k in OPS},
+              "image": sizes, "idle_vm_bytes": memory, "to_first_guest_instruction": start,
+              "decisions": decisions,
               "io": stages, "msi": msi, "net_device_bytes": net_memory}
     os.makedirs(os.path.join(machine.BUILD, "results"), exist_ok=True)
     path = os.path.join(machine.BUILD, "results", "bench.json")
     with open(path, "w", encoding="utf-8") as f:
         json.dump(result, f, indent=1)
         f.write("\n")
-    print(f"{path}: " + ("over budget or missing: " + ", ".join(over) if over else "all within budget"))
+    print(f"{path}: "
+          + ("over budget or missing: " + ", ".join(over) if over else "all within budget"))
     return bool(over)
 
 

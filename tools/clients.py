@@ -1,10 +1,12 @@
-"""This host's own ping and iperf (version 2) against guests (tools/hostnet.py), and what they say, as numbers."""
+"""This host's own ping and iperf (version 2) against guests (tools/hostnet.py), and what they say,
+as numbers."""
 import math
 import re
 import subprocess
 import time
 
-# With -f b: "[  1] 0.0000-2.0189 sec  267540 Bytes  1060133 bits/sec   0.004 ms 0/182 (0%)"; the last three of a report by the server.
+# With -f b: "[  1] 0.0000-2.0189 sec  267540 Bytes  1060133 bits/sec   0.004 ms 0/182 (0%)"; the
+# last three of a report by the server.
 INTERVAL = re.compile(r"^\[ *\d+\] +([\d.]+)-([\d.]+) sec +(\d+) Bytes +(\d+) bits/sec(?: +([\d.]+) ms +(\d+)/ *(\d+) )?", re.M)
 
 
@@ -14,7 +16,8 @@ class Failed(Exception):
 
 def run(command, timeout):
     try:
-        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=timeout, check=False,
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                              timeout=timeout, check=False,
                               stdin=subprocess.DEVNULL)
     except FileNotFoundError:
         raise Failed(f"{command[0]} is missing (tools/deps.sh clients)") from None
@@ -46,10 +49,12 @@ def quantile(times, part):
 
 
 def intervals(text):
-    """What iperf tells of each connection: bytes, seconds, Mb/s; of datagrams that are reported on jitter_ms, lost, sent."""
+    """What iperf tells of each connection: bytes, seconds, Mb/s; of datagrams that are reported on
+    jitter_ms, lost, sent."""
     found = []
     for m in INTERVAL.finditer(text):
-        found.append({"seconds": float(m[2]) - float(m[1]), "bytes": int(m[3]), "mbps": int(m[4]) / 1e6})
+        found.append({"seconds": float(m[2]) - float(m[1]), "bytes": int(m[3]),
+                      "mbps": int(m[4]) / 1e6})
         if m[5]:
             found[-1].update(jitter_ms=float(m[5]), lost=int(m[6]), sent=int(m[7]))
     return found

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""make compare: the papers' scheduling policies, and what they are measured against, on one workload.
+"""make compare: the papers' scheduling policies, and what they are measured against, on one
+workload.
 
-boot/mixed.cfg is the workload: four VMs share a core. One of them computes and serves the events of a
-client. A policy is a few lines of settings that are laid over that file; the machine always has the
-same pCPUs. What is measured:
+boot/mixed.cfg is the workload: four VMs share a core. One of them computes and serves the events of
+a client. A policy is a few lines of settings that are laid over that file; the machine always has
+the same pCPUs. What is measured:
 
   CPU        of each VM, in percent of a pCPU
   latency    from the time that an event is raised to the time that it is done with: mean, 99th
@@ -18,9 +19,9 @@ same pCPUs. What is measured:
 NAME is one of the policies below, or a scheduler of your own (labs/policies.c), which then runs the
 core. --hv is an image that knows it: `make compare LABS=labs/mine.c POLICY=mine` builds both.
 
-Each policy runs with the same seeds. How long it is warmed up before the measurement is found out for
-each policy, in the simulation; tools/experiment.py has that rule, and says what may be printed of
-several runs. Writes build/results/compare-PLATFORM.json and .png.
+Each policy runs with the same seeds. How long it is warmed up before the measurement is found out
+for each policy, in the simulation; tools/experiment.py has that rule, and says what may be printed
+of several runs. Writes build/results/compare-PLATFORM.json and .png.
 """
 import argparse
 import json
@@ -41,13 +42,14 @@ SIM = os.path.join(machine.BUILD, "sim")
 HV = os.path.join(machine.BUILD, "takt.elf")
 PCPUS = 3  # the client's, the core, the extra one
 SEEDS = 10
-# Of a pCPU, beside serving: more than its share, so that it sleeps only where it gets more than that.
+# Of a pCPU, beside serving: more than its share, so that it sleeps only where it gets more than
+# that.
 PERCENT = 40
 SECONDS = {"sim": 30, "bochs": 4, "qemu": 4, "kvm": 4}
 
-# Warm-up, s. In the simulation up to LONGEST is tried. An image is measured after what the simulation
-# needed, and again after twice that, up to LONGEST_IMAGE, while its own figures say that it has not
-# settled: its VMs take some of the time to boot, and the I/O monitor sees them later.
+# Warm-up, s. In the simulation up to LONGEST is tried. An image is measured after what the
+# simulation needed, and again after twice that, up to LONGEST_IMAGE, while its own figures say that
+# it has not settled: its VMs take some of the time to boot, and the I/O monitor sees them later.
 SHORTEST, LONGEST, LONGEST_IMAGE = 2, 64, 16
 # Differences that nobody minds: points of a pCPU, ms, switches a second.
 FLOORS = {"latency ms": 0.02, "switches/s": 5,
@@ -97,8 +99,9 @@ POLICIES = {
     "vturbo+vslicer": both(TURBO, preset("vslicer"), MICRO),
 }
 
-# What each policy is measured against: the Xen that its paper was written for, with the second core as
-# a regular one where the policy has a second core; and the rules that our own version is built on.
+# What each policy is measured against: the Xen that its paper was written for, with the second core
+# as a regular one where the policy has a second core; and the rules that our own version is built
+# on.
 BASELINES = {
     "vslicer": ("faithful-3.4", "hardened"),
     "vslicer-prototype": ("faithful-3.4",),
@@ -113,13 +116,14 @@ BASELINES = {
 
 
 def settings_of(policy):
-    """What is laid over the base file. A name that is none of ours is a scheduler that runs the core."""
+    """What is laid over the base file. A name that is none of ours is a scheduler that runs the
+    core."""
     return POLICIES.get(policy, {CORE: {"sched": policy}})
 
 
 def lay_over(base, settings):
-    """The text of a VM file with other values: what a section already has is replaced, what it has not
-    follows its heading."""
+    """The text of a VM file with other values: what a section already has is replaced, what it has
+    not follows its heading."""
     lines, section, left = [], None, {s: dict(keys) for s, keys in settings.items()}
     for line in base.splitlines():
         heading = re.match(r"\s*\[(.*?)\]", line)
@@ -180,7 +184,8 @@ def in_simulation(path, args, warm_up):
     parts = [part(vcpus, served["event_us"], served["events"])]
     for half in (0, 1):
         of_it = [dict(v["halves"][half], vm=v["vm"]) for v in vcpus]
-        parts.append(part(of_it, served["halves"][half]["event_us"], served["halves"][half]["events"]))
+        parts.append(part(of_it, served["halves"][half]["event_us"],
+                          served["halves"][half]["events"]))
         parts[-1]["credit_ms"] = {f"{v['vm']}/{v['vcpu']}": v["halves"][half]["credit_ms"] for v in vcpus
                                   if "credit_ms" in v}
     late = {vm["vm"]: vm["label_changed_s"] for vm in said["vms"]
@@ -196,8 +201,8 @@ TAGS = ("begin", "first", "second")
 
 
 def script(path, args, warm_up):
-    """What the image's shell is to do: tell all settings, then the monitor's labels, and measure both
-    halves. Returns the names of pools and VMs, too."""
+    """What the image's shell is to do: tell all settings, then the monitor's labels, and measure
+    both halves. Returns the names of pools and VMs, too."""
     with open(path, encoding="ascii") as f:
         text = f.read()
     pools = ["Pool-0", *re.findall(r"(?m)^\s*\[pool\s+(\S+)\]", text)]
@@ -245,20 +250,23 @@ def in_image(path, args, warm_up):
     late, before = {}, demo.answer(said, TAGS[0])
     for time, after in zip((0.5, 1), tops):
         old = {v["vm"]: v["class"] for v in before}
-        late |= {v["vm"]: warm_up + time * args.seconds for v in after if old.get(v["vm"]) != v["class"]}
+        late |= {v["vm"]: warm_up + time * args.seconds for v in after
+                 if old.get(v["vm"]) != v["class"]}
         before = after
 
     def values(tag):
         return {row["name"]: row["value"] for row in demo.answer(said, tag)}
 
-    knobs = {"pools": {p: values(f"pool-{p}") for p in pools}, "vms": {vm: values(f"vm-{vm}") for vm in vms}}
+    knobs = {"pools": {p: values(f"pool-{p}") for p in pools},
+             "vms": {vm: values(f"vm-{vm}") for vm in vms}}
     return whole | {"halves": halves, "labels_changed_s": late, "trace": None}, knobs
 
 
 def place(policy, seed, args, warm_up):
     """The VM file of a run, in a directory of its own: runs go on side by side."""
     run_of = f"seed-{seed}-after-{warm_up:g}s"
-    return os.path.join(machine.BUILD, "run", f"compare-{args.platform}", policy, run_of, "compare.cfg")
+    return os.path.join(machine.BUILD, "run", f"compare-{args.platform}", policy, run_of,
+                        "compare.cfg")
 
 
 def write_file(policy, seed, args, warm_up):
@@ -282,14 +290,16 @@ def run(policy, seed, args, warm_up):
     return {"seed": seed, "warm_up_s": warm_up, "vm_file": experiment.digest(path)} | found, knobs
 
 
-SCHEDULER = ("hv_sched_yield", "sched_block", "sched_run", "sched_saved", "sched_timer_fire", "sched_wake")
+SCHEDULER = ("hv_sched_yield", "sched_block", "sched_run", "sched_saved", "sched_timer_fire",
+             "sched_wake")
 
 
 def cost(policy, args, warm_up):
-    """Instructions of the scheduler for each decision after the warm-up, in the simulation, whatever
-    the platform; None without valgrind."""
+    """Instructions of the scheduler for each decision after the warm-up, in the simulation,
+    whatever the platform; None without valgrind."""
     path = write_file(policy, 1, args, warm_up)
-    tool = ["valgrind", "--tool=callgrind", "--callgrind-out-file=/dev/null", "--collect-atstart=no",
+    tool = ["valgrind", "--tool=callgrind", "--callgrind-out-file=/dev/null",
+            "--collect-atstart=no",
             "--zero-before=sim_measurement_begins", *(f"--toggle-collect={f}" for f in SCHEDULER)]
     try:
         done = simulate(path, "-j", "-q", "-w", f"{warm_up}s", "-t", "2s", tool=tool)
@@ -303,12 +313,14 @@ def cost(policy, args, warm_up):
 
 def quantities(measured):
     """What has to be the same before a system counts as settled."""
-    result = {"latency ms": measured["latency_us"]["mean"] / 1e3, "switches/s": measured["switches_per_s"]}
+    result = {"latency ms": measured["latency_us"]["mean"] / 1e3,
+              "switches/s": measured["switches_per_s"]}
     return result | {f"{vm['vm']} %": vm["cpu_pct"] for vm in measured["vms"] if vm["vm"] != "client"}
 
 
 def look(one):
-    """A run as the rule for the warm-up wants it. A label is when it changed, if in the measurement."""
+    """A run as the rule for the warm-up wants it. A label is when it changed, if in the
+    measurement."""
     vms = [vm["vm"] for vm in one["vms"]]
     labels = [dict.fromkeys(vms), {vm: one["labels_changed_s"].get(vm) for vm in vms}]
     credit = [half.get("credit_ms") for half in one["halves"]]
@@ -317,7 +329,8 @@ def look(one):
 
 
 class Measured:
-    """A policy on one platform: all runs at the warm-up that counts, in the order of their seeds."""
+    """A policy on one platform: all runs at the warm-up that counts, in the order of their
+    seeds."""
 
     def __init__(self, policy, found, warm_up, why=None, tried=()):
         self.policy = policy
@@ -347,15 +360,16 @@ def measure_in_simulation(policy, args):
 
 
 def measure_in_images(policies, warm_ups, never, args, label):
-    """Runs each policy with each seed, after the warm-up that is given for the policy. One that has not
-    settled by then is run once more after twice that time. `never` is {policy: why it does not settle
-    in the simulation}: that holds here, too."""
+    """Runs each policy with each seed, after the warm-up that is given for the policy. One that has
+    not settled by then is run once more after twice that time. `never` is {policy: why it does not
+    settle in the simulation}: that holds here, too."""
     done, again, tried = {}, list(policies), {policy: [] for policy in policies}
     # QEMU's clock is the host's, so nothing may run beside it.
     workers = 1 if args.platform in ("qemu", "kvm") else os.cpu_count()
     while again:
         jobs = [(policy, seed) for policy in again for seed in args.seed_list]
-        found = progress.run_all(label, lambda job: run(*job, args, warm_ups[job[0]]), jobs, workers,
+        found = progress.run_all(label, lambda job: run(*job, args, warm_ups[job[0]]), jobs,
+                                 workers,
                                  lambda job: f"{job[0]}, seed {job[1]}, after {warm_ups[job[0]]:g} s")
         found = dict(zip(jobs, found))
         turn, again = again, []
@@ -405,7 +419,8 @@ def differences(measured):
             for name, value, floor in (("latency_us", lambda one: one["latency_us"]["mean"], 20),
                                        ("cpu_pct", share_of_server, 0.5),
                                        ("switches_per_s", lambda one: one["switches_per_s"], 5)):
-                row[name] = experiment.paired(measured[baseline].by_seed(value), found.by_seed(value), floor)
+                row[name] = experiment.paired(measured[baseline].by_seed(value),
+                                              found.by_seed(value), floor)
             rows.append(row)
     return rows
 
@@ -413,7 +428,8 @@ def differences(measured):
 def columns(lines):
     """Lines of cells, aligned: the first column to the left, the others to the right."""
     widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]
-    return ["  ".join(c.rjust(w) if i else c.ljust(w) for i, (c, w) in enumerate(zip(line, widths))).rstrip()
+    return ["  ".join(c.rjust(w) if i
+                      else c.ljust(w) for i, (c, w) in enumerate(zip(line, widths))).rstrip()
             for line in lines]
 
 
@@ -421,7 +437,8 @@ def table(summaries, missing):
     """Lines of text."""
     text = experiment.text
     vms = [name for name in summaries[0]["cpu_pct"] if name != "client"] if summaries else []
-    lines = [["policy", "W s", *(f"{vm} %" for vm in vms), "latency ms", "p99", "max", "switches/s", "instr."]]
+    lines = [["policy", "W s", *(f"{vm} %" for vm in vms), "latency ms", "p99", "max", "switches/s",
+              "instr."]]
     for s in summaries:
         lines.append([s["policy"], f"{s['warm_up_s']:g}" + ("!" if s["unsettled"] else ""),
                       *(text(s["cpu_pct"][vm]) for vm in vms),
@@ -438,7 +455,8 @@ def table(summaries, missing):
 def table_of_differences(rows):
     lines = [["policy", "less baseline", "latency ms", "mixed %", "switches/s"]]
     lines += [[r["policy"], r["baseline"], experiment.text(r["latency_us"], 2, 1e-3),
-               experiment.text(r["cpu_pct"]), experiment.text(r["switches_per_s"], 0)] for r in rows]
+               experiment.text(r["cpu_pct"]),
+               experiment.text(r["switches_per_s"], 0)] for r in rows]
     return columns(lines) if rows else []
 
 
@@ -456,7 +474,8 @@ def centre(e):
 
 
 def draw(summaries, measured, platform, path):
-    """Shares as bars, latencies as points: what each policy gives the mixed VM, and what others pay."""
+    """Shares as bars, latencies as points: what each policy gives the mixed VM, and what others
+    pay."""
     try:
         import matplotlib
     except ImportError:
@@ -480,13 +499,16 @@ def draw(summaries, measured, platform, path):
     for key, marker, colour in (("p99", "d", "#7570b3"), ("max", "x", "#c02020")):
         of = [s["latency_us"][key] for s in summaries]
         x = [p["median"] / 1e3 for p in of]
-        ends = [[(p["median"] - p["min"]) / 1e3 for p in of], [(p["max"] - p["median"]) / 1e3 for p in of]]
-        right.errorbar(x, list(y), xerr=ends, fmt=marker, color=colour, markersize=5, elinewidth=0.6, label=key)
+        ends = [[(p["median"] - p["min"]) / 1e3 for p in of],
+                [(p["max"] - p["median"]) / 1e3 for p in of]]
+        right.errorbar(x, list(y), xerr=ends, fmt=marker, color=colour, markersize=5,
+                       elinewidth=0.6, label=key)
     for at, s in enumerate(summaries):
         e = s["latency_us"]["mean"]
         label = "mean" if at == 0 else None
         if "mean" in e:
-            right.errorbar([e["mean"] / 1e3], [at], xerr=[e["ci95"] / 1e3], fmt="o", color="#222222",
+            right.errorbar([e["mean"] / 1e3], [at], xerr=[e["ci95"] / 1e3], fmt="o",
+                           color="#222222",
                            markersize=5, elinewidth=1.5, capsize=3, label=label)
             continue
         each = [one["latency_us"]["mean"] / 1e3 for one in measured[s["policy"]].runs]
@@ -496,7 +518,8 @@ def draw(summaries, measured, platform, path):
     right.grid(axis="x", which="both", color="#e4e4e4")
     right.set_axisbelow(True)
     right.legend(loc="lower center", bbox_to_anchor=(0.5, 1), ncol=3, fontsize=8)
-    fig.suptitle(f"Four VMs on a core, one of them serving 300 events a second ({platform})", fontsize=10)
+    fig.suptitle(f"Four VMs on a core, one of them serving 300 events a second ({platform})",
+                 fontsize=10)
     fig.text(0.01, 0.01, CAPTION.format(n=summaries[0]["runs"]), fontsize=7.5, va="bottom")
     fig.tight_layout(rect=(0, 0.06, 1, 1))
     fig.savefig(path, dpi=110, metadata={"Software": None})
@@ -527,10 +550,12 @@ def check(policies, args):
 
 
 def check_image(path, policy, args):
-    """Raises if the image does not know the policy. The program cfgdump beside it knows what it knows."""
+    """Raises if the image does not know the policy. The program cfgdump beside it knows what it
+    knows."""
     cfgdump = os.path.join(os.path.dirname(args.hv), "cfgdump")
     guests = os.path.join(machine.BUILD, "guests")
-    done = subprocess.run([cfgdump, "-p", str(PCPUS), "-i", guests, path], capture_output=True, text=True,
+    done = subprocess.run([cfgdump, "-p", str(PCPUS), "-i", guests, path], capture_output=True,
+                          text=True,
                           check=False)
     if done.returncode == 0:
         return
@@ -560,7 +585,8 @@ def measure(args, known):
     if args.platform != "sim":
         short = {policy: args.warm_up or min(w, LONGEST_IMAGE) for policy, w in warm_ups.items()}
         measured = measure_in_images(known, short, never, args, f"compare on {args.platform}")
-    costs = progress.run_all("instructions a decision", lambda policy: cost(policy, in_sim, warm_ups[policy]),
+    costs = progress.run_all("instructions a decision",
+                             lambda policy: cost(policy, in_sim, warm_ups[policy]),
                              known, os.cpu_count())
     for policy, instructions in zip(known, costs):
         measured[policy].instructions = instructions
@@ -573,7 +599,8 @@ def compare(args, known, missing):
     rows = differences(measured)
     print(f"Takt, {args.platform}: {args.seconds:g} s after a warm-up of W s, {args.seeds} seed(s), {PCPUS} pCPUs")
     print("\n".join(table(summaries, missing)))
-    print("\n".join(["", "Differences to what each policy is measured against, by runs of the same seed:",
+    print("\n".join(["",
+                     "Differences to what each policy is measured against, by runs of the same seed:",
                      *table_of_differences(rows), ""]) if rows else "")
     print("\n".join(textwrap.wrap(experiment.LEGEND, 100)))
     if args.platform in ("qemu", "kvm"):
@@ -591,9 +618,11 @@ def write(args, measured, result):
     if args.platform != "sim":
         inputs += experiment.files_of(BASE, args.hv)
     head = experiment.provenance(args.platform, SIM if args.platform == "sim" else args.hv, inputs,
-                                 pcpus=PCPUS, seeds=args.seed_list, seconds=args.seconds, percent=args.percent, loop=args.loop)
+                                 pcpus=PCPUS, seeds=args.seed_list, seconds=args.seconds,
+                                 percent=args.percent, loop=args.loop)
     policies = {name: {"settings": settings_of(name), "knobs": m.knobs, "warm_up_s": m.warm_up,
-                       "unsettled": m.why, "too_short": [{"warm_up_s": w, "why": why} for w, why in m.tried],
+                       "unsettled": m.why,
+                       "too_short": [{"warm_up_s": w, "why": why} for w, why in m.tried],
                        "runs": m.runs} for name, m in measured.items()}
     with open(path + ".json", "w", encoding="utf-8") as f:
         json.dump({"provenance": head, **result, "policies": policies}, f, indent=1)
@@ -614,14 +643,17 @@ def main():
     parser.add_argument("--loop", choices=["closed", "open"], default="closed",
                         help="open: it forgets what it missed of that (guestlib/include/guest/duty.h)")
     parser.add_argument("--seconds", type=float, help="how long to measure")
-    parser.add_argument("--warm-up", type=float, help="s; without it, as long as it takes to settle")
+    parser.add_argument("--warm-up", type=float,
+                        help="s; without it, as long as it takes to settle")
     parser.add_argument("--hv", default=HV, metavar="ELF", help="the image (build/takt.elf)")
     given = parser.parse_args()
     plans = []
     for platform in given.platform or ["sim"]:
-        args = argparse.Namespace(platform=platform, warm_up=given.warm_up, percent=given.percent, loop=given.loop,
+        args = argparse.Namespace(platform=platform, warm_up=given.warm_up, percent=given.percent,
+                                  loop=given.loop,
                                   seconds=given.seconds or SECONDS[platform], seeds=given.seeds,
-                                  seed_list=list(range(1, given.seeds + 1)), hv=os.path.abspath(given.hv))
+                                  seed_list=list(range(1, given.seeds + 1)),
+                                  hv=os.path.abspath(given.hv))
         plans.append((args, *check(given.policy or list(POLICIES), args)))
     # Whatever is refused has been refused by now, for all platforms.
     return max([compare(*plan) for plan in plans])

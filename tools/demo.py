@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
-"""make demo: boots the VMs of a file, measures 8 virtual seconds after 2 of warm-up, and compares with what each vCPU is entitled to.
+"""make demo: boots the VMs of a file, measures 8 virtual seconds after 2 of warm-up, and compares
+with what each vCPU is entitled to.
 
-The image measures itself: a boot module holds one timed shell command, the same on every platform, and nobody types. Entitlement
-is computed here from the VM file alone (tools/entitlement.py). Prints the table once, writes
-build/results/demo-PLATFORM.json, and exits 0 only if every vCPU got its share within 1 point on Bochs, 2 elsewhere.
+The image measures itself: a boot module holds one timed shell command, the same on every platform,
+and nobody types. Entitlement is computed here from the VM file alone (tools/entitlement.py). Prints
+the table once, writes build/results/demo-PLATFORM.json, and exits 0 only if every vCPU got its
+share within 1 point on Bochs, 2 elsewhere.
 """
 import argparse
 import json
@@ -19,14 +21,17 @@ import sentence
 WARM_UP, SECONDS = 2, 8
 TOLERANCE = {"bochs": 1.0}  # points of one pCPU; elsewhere the clock is the host's
 OTHER_TOLERANCE = 2.0
-ATTEMPTS, DISTURBED = 3, 0.02  # measured again if the host took more than this part of a virtual CPU's time
+# measured again if the host took more than this part of a virtual CPU's time
+ATTEMPTS, DISTURBED = 3, 0.02
 WALL = {"bochs": 600, "qemu": 90, "kvm": 60, "icount": 300}
 
 
 def check_fault(vms, fault):
-    """The fault is a parameter of the scheduler, which the image's own code checks. The VM file itself has been found right."""
+    """The fault is a parameter of the scheduler, which the image's own code checks. The VM file
+    itself has been found right."""
     cfgdump = os.path.join(machine.BUILD, "cfgdump")
-    done = subprocess.run([cfgdump, vms, f"sched_fault={fault}"], capture_output=True, text=True, check=False)
+    done = subprocess.run([cfgdump, vms, f"sched_fault={fault}"], capture_output=True, text=True,
+                          check=False)
     if done.returncode:
         raise sentence.Problem(f"FAULT={fault}: {done.stderr.strip().rpartition(': ')[2]}")
 
@@ -39,14 +44,17 @@ def build_iso(args, directory):
     cmdline = "script=demo.script top=no"
     if args.fault:
         cmdline += f" sched_fault={args.fault}"
-    subprocess.run([os.path.join(machine.ROOT, "tools", "mkiso.sh"), iso, args.vms, "--cmdline", cmdline,
-                    "--module", f"demo.script={script}", "--cpus", str(args.cpus), "--memory", str(args.memory)],
+    subprocess.run([os.path.join(machine.ROOT, "tools", "mkiso.sh"), iso, args.vms, "--cmdline",
+                    cmdline,
+                    "--module", f"demo.script={script}", "--cpus", str(args.cpus), "--memory",
+                    str(args.memory)],
                    cwd=machine.ROOT, check=True)
     return iso
 
 
 def answer(text, tag):
-    """The result of the shell command that was given as -j=TAG; None if it is not there. RS opens an envelope (RFC 7464)."""
+    """The result of the shell command that was given as -j=TAG; None if it is not there. RS opens
+    an envelope (RFC 7464)."""
     for m in re.finditer("\x1e(\\{.*?\\})\n", text):
         try:
             envelope = json.loads(m[1])
@@ -60,7 +68,8 @@ def answer(text, tag):
 
 
 def report(platform, measured, entitled):
-    """The result as it is written down; complains about vCPUs that one side has and the other has not."""
+    """The result as it is written down; complains about vCPUs that one side has and the other has
+    not."""
     rows = []
     for v in measured["vcpus"]:
         rows.append({
@@ -70,7 +79,8 @@ def report(platform, measured, entitled):
             "switches_per_s": v["switches_per_s"], "exits_per_s": v["exits_per_s"]})
     if entitled:
         sys.exit(f"demo: not measured: {', '.join(f'{vm}/{n}' for vm, n in entitled)}")
-    return {"platform": platform, "vendor": measured["vendor"], "seconds": measured["seconds"], "vcpus": rows}
+    return {"platform": platform, "vendor": measured["vendor"], "seconds": measured["seconds"],
+            "vcpus": rows}
 
 
 def totals(rows, vms):
@@ -80,7 +90,8 @@ def totals(rows, vms):
 
 
 def print_table(result, tolerance, turbo=()):
-    """Returns how many did not get what they are entitled to: vCPUs, or VMs where they have a turbo vCPU."""
+    """Returns how many did not get what they are entitled to: vCPUs, or VMs where they have a turbo
+    vCPU."""
     print(f"Takt on {result['platform']} ({result['vendor']}), {result['seconds']} s after {WARM_UP} s of warm-up."
           f" Each may be off by {tolerance:g} {'point' if tolerance == 1 else 'points'}.")
     print(f"{'VM':14} {'vCPU':>4} {'pCPU':>4} {'CPU %':>7} {'entitled':>8} {'wake p50':>9} {'p99':>9} {'max us':>9}"
@@ -102,8 +113,10 @@ def print_table(result, tolerance, turbo=()):
 
 
 def measure(args, platform, iso, directory):
-    """Boots and returns what the image measured, and how much of a virtual CPU's time the host took for others."""
-    with machine.Machine(platform, iso, cpus=args.cpus, memory=args.memory, directory=directory) as m:
+    """Boots and returns what the image measured, and how much of a virtual CPU's time the host took
+    for others."""
+    with machine.Machine(platform, iso, cpus=args.cpus, memory=args.memory,
+                         directory=directory) as m:
         how, _ = m.wait("\x1e\\{.*\"id\": *\"demo\".*\n", WALL[platform])
         took = m.host_took()
         text = m.serial()
@@ -121,7 +134,8 @@ def install_bochs():
 
 
 def choose(wanted, cpus):
-    """The platform to measure on. On a busy host that is Bochs, unless the person named another one."""
+    """The platform to measure on. On a busy host that is Bochs, unless the person named another
+    one."""
     platform = machine.choose(wanted)
     if platform == "bochs":
         return platform
@@ -141,7 +155,8 @@ def main():
     parser = argparse.ArgumentParser(description="the demonstration, without a person")
     parser.add_argument("--platform", default="auto")
     parser.add_argument("--vms", default="boot/demo.cfg")
-    parser.add_argument("--fault", help="a fault that is built in, such as ignore_weight: the demonstration has to fail")
+    parser.add_argument("--fault",
+                        help="a fault that is built in, such as ignore_weight: the demonstration has to fail")
     parser.add_argument("--cpus", type=int, default=2)
     parser.add_argument("--memory", type=int, default=256)
     parser.add_argument("--warm-up", type=float, default=WARM_UP)
@@ -171,7 +186,8 @@ def main():
         f.write("\n")
     if bad and platform != "bochs" and took >= DISTURBED:
         print(f"The host was busy ({took:.0%} of a virtual CPU's time went elsewhere). On Bochs that does not matter: PLATFORM=bochs.")
-    print(f"{path}: " + (f"{bad} vCPUs did not get what they are entitled to" if bad else "everybody got what they are entitled to"))
+    print(f"{path}: " + (f"{bad} vCPUs did not get what they are entitled to" if bad
+                         else "everybody got what they are entitled to"))
     return bad > 0
 
 

@@ -87,8 +87,9 @@ qemu_candidate() {
 		sed -n 's/^\([0-9]*:\)\{0,1\}\([0-9]*\).*/\2/p' | grep . || echo 0
 }
 
-# The source of SUITE and TYPE (deb, deb-src), written as this machine writes the source of CODENAME itself: same URIs, same
-# key ring. Prints "sources" or "list" (its file format), then the source. Fails if the machine has no such source.
+# The source of SUITE and TYPE (deb, deb-src), written as this machine writes the source of CODENAME
+# itself: same URIs, same key ring. Prints "sources" or "list" (its file format), then the source.
+# Fails if the machine has no such source.
 derived_source() { # CODENAME SUITE TYPE
 	code=$1 suite=$2 type=$3
 	for f in "$APT_DIR"/sources.list.d/*.sources; do
@@ -173,7 +174,7 @@ for a in "$@"; do
 	build | qemu | bochs | test | net | clients | store | check | cost | compare | debug | picture | fresh | lab)
 		groups="$groups $a"
 		;;
-	*) sed -n '2,8s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
+	*) sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
 	esac
 done
 

@@ -1,14 +1,17 @@
 #!/usr/bin/env python3
-"""What each vCPU is entitled to: max-min by weight and cap over the configured demand, from the VM file alone.
+"""What each vCPU is entitled to: max-min by weight and cap over the configured demand, from the VM
+file alone.
 
-A vCPU asks for its VM's `demand` (of one pCPU). A VM's weight is shared evenly by its vCPUs, and so is its cap, and a vCPU never
-gets more than one pCPU. Within these limits everybody's share rises in proportion to weight until it meets a limit: its demand,
-its cap, or pCPUs that are full ("progressive filling", Bertsekas and Gallager, Data Networks, 6.5.2). Which sets of pCPUs are
-full is a question of flow, as affinities may overlap: a vCPU can use any mixture of the pCPUs it may run on. All
-arithmetic is in fractions, so the result is exact.
+A vCPU asks for its VM's `demand` (of one pCPU). A VM's weight is shared evenly by its vCPUs, and so
+is its cap, and a vCPU never gets more than one pCPU. Within these limits everybody's share rises in
+proportion to weight until it meets a limit: its demand, its cap, or pCPUs that are full
+("progressive filling", Bertsekas and Gallager, Data Networks, 6.5.2). Which sets of pCPUs are full
+is a question of flow, as affinities may overlap: a vCPU can use any mixture of the pCPUs it may run
+on. All arithmetic is in fractions, so the result is exact.
 
-A VM with a turbo vCPU is entitled to its share of both pools together (vTurbo's FS): each of its vCPUs counts as if it could run in
-either, and what is compared with a measurement is the sum over the VM, as what it computes where is its own affair.
+A VM with a turbo vCPU is entitled to its share of both pools together (vTurbo's FS): each of its
+vCPUs counts as if it could run in either, and what is compared with a measurement is the sum over
+the VM, as what it computes where is its own affair.
 
   tools/entitlement.py --cpus N FILE.cfg      prints a table (-j: JSON)
 """
@@ -25,15 +28,16 @@ import sentence
 DEFAULT_WEIGHT = 256
 DEFAULT_DEMAND = 1000
 
-# limit: Fraction of one pCPU, demand and cap in one; cpus: frozenset of pCPU numbers; weight: Fraction
+# limit: Fraction of one pCPU, demand and cap in one; cpus: frozenset of pCPU numbers; weight:
+# Fraction
 Vcpu = namedtuple("Vcpu", "vm vcpu weight limit cpus")
 
 
 def max_flow(want, cpus_of):
     """Flow from vCPUs (`want[i]` each, to any pCPU of `cpus_of[i]`) into pCPUs of capacity 1.
 
-    Returns (flow, reach): flow[i][cpu], and the set of vCPUs of the tight side, empty if all wants are met. With small
-    numbers of nodes, breadth-first augmenting paths do.
+    Returns (flow, reach): flow[i][cpu], and the set of vCPUs of the tight side, empty if all wants
+    are met. With small numbers of nodes, breadth-first augmenting paths do.
     """
     flow = [dict.fromkeys(cpus, Fraction(0)) for cpus in cpus_of]
     load = dict.fromkeys(set().union(*cpus_of) if cpus_of else (), Fraction(0))
@@ -80,13 +84,15 @@ def max_min(vcpus):
             share[i] = Fraction(0)
 
     def wants(level):
-        return [share[i] if share[i] is not None else min(v.limit, v.weight * level) for i, v in enumerate(vcpus)]
+        return [share[i] if share[i] is not None
+                else min(v.limit, v.weight * level) for i, v in enumerate(vcpus)]
 
     while None in share:
         free = [i for i in range(len(vcpus)) if share[i] is None]
         level = max(vcpus[i].limit / vcpus[i].weight for i in free)
-        # Lower the level until the flow fits: a set of vCPUs that lacks something fills all pCPUs it may use; at the level sought
-        # it just fills them. Each round finds a tighter set, so this ends.
+        # Lower the level until the flow fits: a set of vCPUs that lacks something fills all pCPUs
+        # it may use; at the level sought it just fills them. Each round finds a tighter set, so
+        # this ends.
         while True:
             want = wants(level)
             _, lacking = max_flow(want, cpus_of)
@@ -94,7 +100,8 @@ def max_min(vcpus):
                 break
             room = Fraction(len(set().union(*(cpus_of[i] for i in lacking))))
             level = level_that_fills(room, [(vcpus[i], share[i]) for i in lacking], level)
-        # Settle those at their own limit, and those that cannot rise however little, being in a full set.
+        # Settle those at their own limit, and those that cannot rise however little, being in a
+        # full set.
         flow, _ = max_flow(want, cpus_of)
         stuck = full_set(flow, cpus_of)
         settled = [i for i in free if want[i] == vcpus[i].limit or i in stuck]
@@ -110,7 +117,8 @@ def level_that_fills(room, members, below):
     for low in marks + [Fraction(0)]:
         fixed = sum((s if s is not None else v.limit for v, s in members
                      if s is not None or v.limit / v.weight <= low), Fraction(0))
-        slope = sum((v.weight for v, s in members if s is None and v.limit / v.weight > low), Fraction(0))
+        slope = sum((v.weight for v, s in members if s is None and v.limit / v.weight > low),
+                    Fraction(0))
         if slope and fixed + slope * low <= room:
             return (room - fixed) / slope
     raise AssertionError("settled shares alone do not fit")

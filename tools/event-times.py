@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""How long events took from their notification to their handling, for each VM and port that received some.
+"""How long events took from their notification to their handling, for each VM and port that
+received some.
 
   tools/event-times.py [--log FILE [--driver-domain VM]] [--bytes-per-event N] [-j] STREAM
 
@@ -8,10 +9,10 @@ each other are two lines, one a direction. An event is taken when its vector rea
 when a poll for it ends. What a guest takes without either, because it was awake and looked by
 itself, has waited for nobody, and is not in a trace.
 
-With --log, the console of the same machine, also the time that a megabyte costs in waiting in either
-direction, as figure 2 of "Coexisting scheduling policies" has it. The driver domain has to report
-what its devices did (`report_s` or the end of the device): the last report of each counts, so the
-trace has to begin before the traffic and to end after it.
+With --log, the console of the same machine, also the time that a megabyte costs in waiting in
+either direction, as figure 2 of "Coexisting scheduling policies" has it. The driver domain has to
+report what its devices did (`report_s` or the end of the device): the last report of each counts,
+so the trace has to begin before the traffic and to end after it.
 
   to the driver domain    from a VM's notification to its handling; the driver domain has one port for
                           all its devices. Events that it took, for the bytes that all VMs have sent
@@ -30,7 +31,8 @@ import tracestream as ts
 
 MB = 1 << 20
 CREATED = re.compile(r"^.*\] (?P<vm>[\w.-]+): id (?P<id>\d+), \d+ vCPU", re.M)
-REPORT = re.compile(r"^.*?(?P<by>[\w.-]+): iodom: (?P<vm>[\w.-]+)\.\d+:(?P<counters>( \w+=\d+)+)", re.M)
+REPORT = re.compile(r"^.*?(?P<by>[\w.-]+): iodom: (?P<vm>[\w.-]+)\.\d+:(?P<counters>( \w+=\d+)+)",
+                    re.M)
 
 
 def percentile(values, permille):
@@ -51,8 +53,10 @@ def measure(trace, bytes_per_event=0):
     rows = []
     for (who, port), times in sorted(taken(trace).items()):
         times.sort()
-        row = {"to": trace.name(who), "port": port, "events": len(times), "mean_us": round(sum(times) / len(times), 3),
-               "p50_us": percentile(times, 500), "p99_us": percentile(times, 990), "max_us": times[-1]}
+        row = {"to": trace.name(who), "port": port, "events": len(times),
+               "mean_us": round(sum(times) / len(times), 3),
+               "p50_us": percentile(times, 500), "p99_us": percentile(times, 990),
+               "max_us": times[-1]}
         if bytes_per_event:
             row["us_per_mb"] = round(sum(times) * MB / (len(times) * bytes_per_event), 3)
         rows.append(row)
@@ -72,8 +76,10 @@ def moved(log, driver_domain):
 def directions(trace, log, driver_domain="iodom"):
     """One dictionary for events to the driver domain, and one for those from it to each VM."""
     def row(direction, to, times, size):
-        return {"direction": direction, "to": to, "events": len(times), "waited_us": round(sum(times), 3),
-                "mb": round(size / MB, 3), "us_per_mb": round(sum(times) * MB / size, 3) if size else None}
+        return {"direction": direction, "to": to, "events": len(times),
+                "waited_us": round(sum(times), 3),
+                "mb": round(size / MB, 3),
+                "us_per_mb": round(sum(times) * MB / size, 3) if size else None}
 
     # A VM that has gone before the trace was sent has no name there.
     names = {int(m["id"]): m["vm"] for m in CREATED.finditer(log)}
@@ -85,12 +91,14 @@ def directions(trace, log, driver_domain="iodom"):
     if not sizes:
         raise sentence.Problem(f"the log has no report of what devices of {driver_domain} did: "
                                "it needs report_s=1 on its command line")
-    rows = [row("to", driver_domain, times.get(driver_domain, []), sum(sent for sent, _ in sizes.values()))]
+    rows = [row("to", driver_domain, times.get(driver_domain, []),
+                sum(sent for sent, _ in sizes.values()))]
     return rows + [row("from", vm, times.get(vm, []), sum(both)) for vm, both in sorted(sizes.items()) if sum(both)]
 
 
 def show(rows, by_size):
-    print("%-16s %5s %8s %10s %10s %10s %10s%s" % ("to", "port", "events", "mean us", "p50", "p99", "max",
+    print("%-16s %5s %8s %10s %10s %10s %10s%s" % ("to", "port", "events", "mean us", "p50", "p99",
+                                                   "max",
                                                    "  us per MB" if by_size else ""))
     for r in rows:
         print("%-16s %5u %8u %10.1f %10.1f %10.1f %10.1f%s" %
@@ -101,9 +109,12 @@ def show(rows, by_size):
 def main():
     p = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
     p.add_argument("stream")
-    p.add_argument("--log", metavar="FILE", help="the machine's console: event time per MB in both directions")
-    p.add_argument("--driver-domain", default="iodom", metavar="VM", help="the VM whose reports are in it (iodom)")
-    p.add_argument("--bytes-per-event", type=int, default=0, metavar="N", help="payload that each event announces")
+    p.add_argument("--log", metavar="FILE",
+                   help="the machine's console: event time per MB in both directions")
+    p.add_argument("--driver-domain", default="iodom", metavar="VM",
+                   help="the VM whose reports are in it (iodom)")
+    p.add_argument("--bytes-per-event", type=int, default=0, metavar="N",
+                   help="payload that each event announces")
     p.add_argument("-j", action="store_true", help="JSON")
     args = p.parse_args()
     trace = ts.load(args.stream)
@@ -119,10 +130,12 @@ def main():
         raise sentence.Problem("no event was handled in it; was it recorded with `trace start event`?")
     show(rows, args.bytes_per_event)
     if both:
-        print("\n%-18s %-10s %8s %12s %10s %12s" % ("direction", "taken by", "events", "waited ms", "MB", "ms per MB"))
+        print("\n%-18s %-10s %8s %12s %10s %12s" % ("direction", "taken by", "events", "waited ms",
+                                                    "MB", "ms per MB"))
     for r in both or ():
         print("%-18s %-10s %8u %12.1f %10.2f %12s" %
-              (r["direction"] + " driver domain", r["to"], r["events"], r["waited_us"] / 1000, r["mb"],
+              (r["direction"] + " driver domain", r["to"], r["events"], r["waited_us"] / 1000,
+               r["mb"],
                "-" if r["us_per_mb"] is None else f"{r['us_per_mb'] / 1000:.2f}"))
 
 

@@ -47,8 +47,9 @@ def commit():
 
 
 def image_commit(path):
-    """The commit that an image was built from, as it says itself (hv/lib/version.h): the first digits,
-    with a "+" if files had been changed. None for a program that says nothing of the kind."""
+    """The commit that an image was built from, as it says itself (hv/lib/version.h): the first
+    digits, with a "+" if files had been changed. None for a program that says nothing of the
+    kind."""
     symbol = re.search(r"(?m)^ *\d+: ([0-9a-f]+) +(\d+) OBJECT .* (\d+) version_commit$",
                        said("readelf", "-W", "--syms", path))
     if not symbol:
@@ -62,7 +63,8 @@ def image_commit(path):
 
 def warn_of_another_image(tree, image):
     """Says so if an image (its image_commit()) is not of the commit of this tree, as after a pull
-    without a make. One that was built from changed files is of this tree only while it has changes."""
+    without a make. One that was built from changed files is of this tree only while it has
+    changes."""
     if image is None or image == tree["commit"]:
         return
     built_of_changes = image.endswith("+")
@@ -74,8 +76,8 @@ def warn_of_another_image(tree, image):
 
 
 def compiler(path):
-    """The compilers that made an ELF file, as the file itself says; None if it does not. The image says
-    nothing of it, but the objects that it was linked from do."""
+    """The compilers that made an ELF file, as the file itself says; None if it does not. The image
+    says nothing of it, but the objects that it was linked from do."""
     objects = os.path.join(os.path.dirname(path), "image", "hv", "main.o")
     if os.path.basename(path) == "takt.elf" and os.path.exists(objects):
         path = objects
@@ -115,7 +117,8 @@ def digest(path):
 
 
 def files_of(vm_file, hv=None):
-    """What an image of this VM file is made of: the file, the hypervisor, and the guests it names."""
+    """What an image of this VM file is made of: the file, the hypervisor, and the guests it
+    names."""
     with open(vm_file, encoding="utf-8") as f:
         names = re.findall(r"(?m)^\s*image\s*=\s*([^\s#]+)", f.read())
     guests = [os.path.join(machine.BUILD, "guests", name + ".elf") for name in sorted(set(names))]
@@ -127,7 +130,8 @@ def provenance(platform, program, inputs=(), **facts):
     """What a results file has to begin with.
 
     program   the ELF file that was measured (build/sim or build/takt.elf): it names its compiler
-    inputs    paths of files, of which the SHA-256 is written down; the program is always among them,
+    inputs    paths of files, of which the SHA-256 is written down; the program is always among
+    them,
               and so is the emulator's firmware where it is a package of its own
     facts     whatever else the result depends on: seeds, warm_up_s, seconds, knobs (all that are in
               effect, not only those that were changed), trace (its hash)
@@ -135,7 +139,8 @@ def provenance(platform, program, inputs=(), **facts):
     paths = sorted({os.path.abspath(p) for p in (program, *inputs, *FIRMWARE.get(platform, ()))})
     tree, image = commit(), image_commit(program)
     warn_of_another_image(tree, image)
-    result = {**tree, "image_commit": image, "command": shlex.join([os.path.basename(sys.argv[0]), *sys.argv[1:]]),
+    result = {**tree, "image_commit": image,
+              "command": shlex.join([os.path.basename(sys.argv[0]), *sys.argv[1:]]),
               "platform": platform,
               "versions": {"emulator": emulator(platform), "compiler": compiler(program),
                            "lwip": lwip(), "python": python.python_version()},
@@ -147,7 +152,8 @@ def provenance(platform, program, inputs=(), **facts):
 
 # ---- statistics ----
 
-# Student's t, 0.975, by degrees of freedom. Beyond 30 the last value would be too wide by at most 4 %.
+# Student's t, 0.975, by degrees of freedom. Beyond 30 the last value would be too wide by at most 4
+# %.
 T975 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160,
         2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056,
         2.052, 2.048, 2.045, 2.042)
@@ -174,8 +180,8 @@ def squares(samples):
 
 
 def two_groups(samples, floor=0.0):
-    """The sample as two groups if it is made of two, else None. Groups that are no further apart than
-    `floor`, or than APART of the mean, are one.
+    """The sample as two groups if it is made of two, else None. Groups that are no further apart
+    than `floor`, or than APART of the mean, are one.
 
     It is cut where the groups then vary least (the sum of squares within them, as Otsu's threshold
     does for pictures). They are two if one normal distribution would hardly ever look like that.
@@ -187,7 +193,8 @@ def two_groups(samples, floor=0.0):
         return None
     within, at = min((squares(ordered[:k]) + squares(ordered[k:]), k) for k in range(1, n))
     low, high = ordered[:at], ordered[at:]
-    if statistics.fmean(high) - statistics.fmean(low) <= max(APART * abs(statistics.fmean(samples)), floor):
+    if statistics.fmean(high) - statistics.fmean(low) <= max(APART * abs(statistics.fmean(samples)),
+                                                             floor):
         return None
     return (low, high) if within <= limit * total else None
 
@@ -201,7 +208,8 @@ def estimate(samples, signed=False, floor=0.0):
 
     {"n", "mean", "ci95"}            the mean and half the width of its 95 % confidence interval
     {"n", "value", "why"}            all runs gave the same value: there is nothing to be sure about
-    {"n", "groups": [g, g], "why"}   the runs are of two kinds, and a mean of both describes neither;
+    {"n", "groups": [g, g], "why"}   the runs are of two kinds, and a mean of both describes
+    neither;
                                      a group is {"n", "mean", "min", "max"}
     {"n", "values", "why"}           a mean is of no use: one run, or the values scatter too much
 
@@ -281,9 +289,9 @@ LEGEND = ("a ±b: mean and 95 % confidence interval; a (all): every run gave a; 
 TOLERANCE = 0.05  # of a quantity: means that are this close agree
 
 # What a run looked like. `whole` and `halves` are {quantity: value}, of the measurement and of its
-# two halves. `labels` is a list of {VM: label of the I/O monitor}, seen at the beginning, at the end,
-# and perhaps between; `credit` is a pair of {vCPU: its mean credit in ms}, of both halves. Both may be
-# empty on a platform that does not tell them; then they are not judged.
+# two halves. `labels` is a list of {VM: label of the I/O monitor}, seen at the beginning, at the
+# end, and perhaps between; `credit` is a pair of {vCPU: its mean credit in ms}, of both halves.
+# Both may be empty on a platform that does not tell them; then they are not judged.
 Look = collections.namedtuple("Look", "whole halves labels credit", defaults=((), ()))
 
 Settled = collections.namedtuple("Settled", "warm_up why looks tried")
@@ -308,7 +316,8 @@ def differs(before, after, floor=0.0):
 
 
 def compared(before, after, floors):
-    """The first quantity that differs, as a sentence without its end; None. Lists of dictionaries."""
+    """The first quantity that differs, as a sentence without its end; None. Lists of
+    dictionaries."""
     for name in before[0]:
         why = differs([b[name] for b in before], [a[name] for a in after], floors.get(name, 0.0))
         if why:
@@ -365,4 +374,5 @@ def settle(observe, first, most, floors=None, credit_floor=30.0):
             return Settled(warm_up, None, looks, tried)
         tried.append((warm_up, why))
         warm_up, looks = 2 * warm_up, later
-    return Settled(most, tried[-1][1] if tried else "there is nothing longer to compare with", last, tried)
+    return Settled(most, tried[-1][1] if tried else "there is nothing longer to compare with", last,
+                   tried)

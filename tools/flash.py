@@ -4,8 +4,9 @@
   tools/flash.py IMAGE DEVICE         e.g. build/takt.iso /dev/sdc
   tools/flash.py DEVICE               only looks whether it is such a disk: before an image is built
 
-DEVICE has to be a whole removable disk of which nothing is in use. The answer "yes" has to be typed; there is no option
-that gives it. What was written is read back from the device and compared. Exit status: 0 written and the same; 1 not; 2 usage.
+DEVICE has to be a whole removable disk of which nothing is in use. The answer "yes" has to be
+typed; there is no option that gives it. What was written is read back from the device and compared.
+Exit status: 0 written and the same; 1 not; 2 usage.
 """
 import fcntl
 import json
@@ -37,7 +38,8 @@ def no_disk(device, said):
 
 def look(device):
     """What lsblk knows of the device: a dictionary, with its partitions as `children`."""
-    done = subprocess.run(["lsblk", "--json", "--bytes", "--output", FIELDS, device], capture_output=True, text=True,
+    done = subprocess.run(["lsblk", "--json", "--bytes", "--output", FIELDS, device],
+                          capture_output=True, text=True,
                           stdin=subprocess.DEVNULL, check=False)
     if done.returncode:
         raise Problem(no_disk(device, done.stderr.strip()))
@@ -91,7 +93,8 @@ def confirmed(disk, image):
 
 
 def write(image, device):
-    """Copies the image to the device. The kernel refuses to open a device that is in use (O_EXCL)."""
+    """Copies the image to the device. The kernel refuses to open a device that is in use
+    (O_EXCL)."""
     total, done = os.path.getsize(image), 0
     try:
         fd = os.open(device, os.O_WRONLY | os.O_EXCL | os.O_CLOEXEC)
@@ -131,7 +134,8 @@ def flash(image, device):
     check(disk, os.path.getsize(image))
     if not confirmed(disk, image):
         raise Problem("The answer was not yes: nothing was written")
-    # While the person thought, the stick may have been mounted, or another one may have taken its name.
+    # While the person thought, the stick may have been mounted, or another one may have taken its
+    # name.
     now = look(device)
     check(now, os.path.getsize(image))
     if describe(now) != describe(disk):

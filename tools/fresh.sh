@@ -1,10 +1,12 @@
 #!/usr/bin/env bash
-# Does what README.md says on a machine that has nothing. For each release it makes a fresh system in a
-# directory, puts a clone of the committed tree there, and runs make demo, run, test and lint inside.
+# Does what README.md says on a machine that has nothing. For each release it makes a fresh system
+# in a directory, puts a clone of the committed tree there, and runs make demo, run, test and lint
+# inside.
 #   tools/fresh.sh [--steps "demo run ..."] RELEASE...     RELEASE: debian12 debian13 ubuntu24.04
-# The inside has no sound card, no desktop and no /dev/kvm. All needs root. Packages come from where this
-# machine's own come from. A release whose archive cannot be reached is skipped, and the last line counts it
-# apart. The exit status is 1 if a step failed. Logs: build/results/fresh/RELEASE/STEP.log.
+# The inside has no sound card, no desktop and no /dev/kvm. All needs root. Packages come from where
+# this machine's own come from. A release whose archive cannot be reached is skipped, and the last
+# line counts it apart. The exit status is 1 if a step failed. Logs:
+# build/results/fresh/RELEASE/STEP.log.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 self=$PWD/tools/fresh.sh
@@ -19,7 +21,7 @@ fi
 
 steps="demo run needs demo-bochs test lint"
 [ "${1:-}" != --steps ] || { steps=$2; shift 2; }
-[ $# -gt 0 ] || { sed -n '2,8s/^# \{0,1\}//p' "$self" >&2; exit 2; }
+[ $# -gt 0 ] || { sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$self" >&2; exit 2; }
 
 codename() {
 	case $1 in
@@ -30,7 +32,8 @@ codename() {
 	esac
 }
 
-# Writes the base system of RELEASE to $work/RELEASE.tar, at most once a day. If it fails, prints why.
+# Writes the base system of RELEASE to $work/RELEASE.tar, at most once a day. If it fails, prints
+# why.
 base() { # RELEASE
 	tar=$work/$1.tar log=$results/$1/base.log
 	[ -z "$(find "$tar" -mtime -1 2>/dev/null)" ] || return 0
@@ -44,8 +47,8 @@ base() { # RELEASE
 		source=$work/$1.${text%%$'\n'*}
 		printf '%s\n' "${text#*$'\n'}" >"$source"
 	fi
-	# Without $source mmdebstrap takes the archive that it knows by itself, with keys of /usr/share/keyrings.
-	# shellcheck disable=SC2086
+	# Without $source mmdebstrap takes the archive that it knows by itself, with keys of
+	# /usr/share/keyrings. shellcheck disable=SC2086
 	if ! mmdebstrap --format=tar --variant=minbase --include=apt,ca-certificates,git,make \
 		--components=main,universe "$suite" "$tar.new" $source >"$log" 2>&1; then
 		echo "its archive cannot be reached: $(grep -m1 '^E:' "$log" || tail -1 "$log")"
@@ -54,8 +57,9 @@ base() { # RELEASE
 	mv "$tar.new" "$tar"
 }
 
-# Runs a command inside: with an empty environment, processes of its own, and a /dev that has what every
-# machine has. Unless "net" comes before it, there is no network but 127.0.0.1 and what the command makes.
+# Runs a command inside: with an empty environment, processes of its own, and a /dev that has what
+# every machine has. Unless "net" comes before it, there is no network but 127.0.0.1 and what the
+# command makes.
 inside() { # RELEASE [net] COMMAND...
 	root=$work/$1
 	shift
@@ -82,7 +86,8 @@ step() { # RELEASE STEP
 	esac
 }
 
-# Until the process ends: says what it does, on a terminal each second in one line, else a line a minute.
+# Until the process ends: says what it does, on a terminal each second in one line, else a line a
+# minute.
 follow() { # PID LABEL LOG
 	while kill -0 "$1" 2>/dev/null; do
 		sleep 1
@@ -95,7 +100,8 @@ follow() { # PID LABEL LOG
 	[ ! -t 1 ] || printf '\r\033[K'
 }
 
-# A step runs in the background and so does not see Ctrl-C. What runs inside ends with the step's process.
+# A step runs in the background and so does not see Ctrl-C. What runs inside ends with the step's
+# process.
 trap 'kill $(jobs -p) 2>/dev/null; exit 130' INT TERM
 
 if [ "$1" = --inside ]; then

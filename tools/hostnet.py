@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
-"""A network between this host and a machine in QEMU: a tap device, so that the host's own programs reach guests.
+"""A network between this host and a machine in QEMU: a tap device, so that the host's own programs
+reach guests.
 
     with HostNet() as net:                                # Missing: this host cannot, with the sentence that says why
         with Machine("qemu", iso, nic=net.nic):           # an e1000, 00:03.0, for the driver domain
             subprocess.run(["ping", net.guest(2)])        # a guest with ip=<that>/24 on its command line
 
-Device and network are nobody else's meanwhile: takt0 with 10.77.0.0/24, or the next one; the host has .1 in it. Needs
-/dev/net/tun, and root or a sudo that asks nothing. As a command: what this host is missing, exit code 1; or nothing.
+Device and network are nobody else's meanwhile: takt0 with 10.77.0.0/24, or the next one; the host
+has .1 in it. Needs /dev/net/tun, and root or a sudo that asks nothing. As a command: what this host
+is missing, exit code 1; or nothing.
 """
 import fcntl
 import getpass
@@ -26,7 +28,8 @@ class Missing(Exception):
 
 
 def owner_gone(name):
-    """Is this what a process left behind that could not clean up? It writes its number to the device."""
+    """Is this what a process left behind that could not clean up? It writes its number to the
+    device."""
     try:
         with open(f"{DEVICES}/{name}/ifalias", encoding="ascii") as f:
             pid = f.read().strip()
@@ -56,11 +59,13 @@ class HostNet:
     @staticmethod
     def _ip(*words):
         sudo = [] if os.geteuid() == 0 else ["sudo", "-n"]
-        done = subprocess.run([*sudo, "ip", *words], capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
+        done = subprocess.run([*sudo, "ip", *words], capture_output=True, text=True, check=False,
+                              stdin=subprocess.DEVNULL)
         return done.stderr.strip() if done.returncode else None
 
     def _add(self):
-        """Device and number. To make a device that is there is an error, so others who make some do no harm."""
+        """Device and number. To make a device that is there is an error, so others who make some do
+        no harm."""
         for left in filter(owner_gone, os.listdir(DEVICES)):
             self._ip("link", "delete", left)
         error = None
@@ -68,7 +73,8 @@ class HostNet:
             self.name = f"takt{self.number}"
             if os.path.exists(f"{DEVICES}/{self.name}"):
                 continue
-            error = self._ip("tuntap", "add", "dev", self.name, "mode", "tap", "user", getpass.getuser())
+            error = self._ip("tuntap", "add", "dev", self.name, "mode", "tap", "user",
+                             getpass.getuser())
             if not error:
                 return
             if "busy" not in error:
@@ -84,14 +90,16 @@ class HostNet:
             raise Missing("no tap device on this host: that takes root, and there is no sudo")
         lock = os.open(DEVICES, os.O_RDONLY | os.O_CLOEXEC)
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX)  # nobody deletes what was left behind and has been made anew meanwhile
+            # nobody deletes what was left behind and has been made anew meanwhile
+            fcntl.flock(lock, fcntl.LOCK_EX)
             self._add()
             self._ip("link", "set", "dev", self.name, "alias", str(os.getpid()))
         finally:
             os.close(lock)
         # No IPv6 address: the host would speak before anybody asked it.
         for words in (["link", "set", "dev", self.name, "addrgenmode", "none"],
-                      ["address", "add", f"{self.address}/24", "dev", self.name], ["link", "set", "dev", self.name, "up"]):
+                      ["address", "add", f"{self.address}/24", "dev", self.name],
+                      ["link", "set", "dev", self.name, "up"]):
             error = self._ip(*words)
             if error:
                 self.__exit__()

@@ -1,8 +1,10 @@
-"""What a frame or a disk request costs on its way, stage by stage, in instructions: the part of make bench that does I/O.
+"""What a frame or a disk request costs on its way, stage by stage, in instructions: the part of
+make bench that does I/O.
 
-Three VMs on one pCPU under QEMU with -icount: the driver domain and two of guests/iobench.c, linked with clocks at the borders of
-their layers (guests/stamped/). All clocks are one, and at any time one VM runs, so that every instruction between the first
-stamp of a round and its last belongs to exactly one stage. Of the rounds of a kind the one with the median sum is shown.
+Three VMs on one pCPU under QEMU with -icount: the driver domain and two of guests/iobench.c, linked
+with clocks at the borders of their layers (guests/stamped/). All clocks are one, and at any time
+one VM runs, so that every instruction between the first stamp of a round and its last belongs to
+exactly one stage. Of the rounds of a kind the one with the median sum is shown.
 """
 import re
 
@@ -30,21 +32,26 @@ net = iodom
 disk = iodom size=1M
 start = no
 """
-# iodom prints when the sink has gone. QEMU (up to 10.0 at least) delivers an interrupt that VMRUN injects once more, and even if
-# the guest has it off, if its own loop ends in that stay: with -icount it does so at its timers. That may cost the stack a segment,
-# so there are other times to begin at.
+# iodom prints when the sink has gone. QEMU (up to 10.0 at least) delivers an interrupt that VMRUN
+# injects once more, and even if the guest has it off, if its own loop ends in that stay: with
+# -icount it does so at its timers. That may cost the stack a segment, so there are other times to
+# begin at.
 SCRIPTS = [f"@{ms}ms create sink\n+0ms wait sink 20s\n+60s poweroff\n" for ms in (50, 53, 57)]
 END = r"iodom: STAMPS end|sink has not ended"
 
 # kinds of rounds by their letter in guests/iobench.c: (name, per batch)
-KINDS = {"a": ("frame", 1), "b": ("frame", 32), "c": ("write", 1), "d": ("write", 32), "e": ("read", 1), "f": ("read", 32)}
-STAGES = ("to back end", "back end", "bridge copy", "notify", "inject", "driver", "driver copy", "IP", "TCP", "socket", "copy", "else")
-LABELS = {"frame": "1,500-byte frame, back end's take to the reader", "write": "virtio-blk write of 4 KiB, submit to done",
+KINDS = {"a": ("frame", 1), "b": ("frame", 32), "c": ("write", 1), "d": ("write", 32),
+         "e": ("read", 1), "f": ("read", 32)}
+STAGES = ("to back end", "back end", "bridge copy", "notify", "inject", "driver", "driver copy",
+          "IP", "TCP", "socket", "copy", "else")
+LABELS = {"frame": "1,500-byte frame, back end's take to the reader",
+          "write": "virtio-blk write of 4 KiB, submit to done",
           "read": "virtio-blk read of 4 KiB, submit to done"}
 
 
 def stamps(text, vm):
-    """[(time, letter)] of what a VM has printed, in the hypervisor's time, and what a stamp costs."""
+    """[(time, letter)] of what a VM has printed, in the hypervisor's time, and what a stamp
+    costs."""
     found, count, base, cost, at = [], 0, 0, 0, 0
     for line in re.findall(rf"\] {vm}: STAMPS (.*)", text):
         head = re.match(r"(\d+) pair (\d+) base (-?\d+)", line)
@@ -139,28 +146,33 @@ def rounds(text):
 
 
 def stages_of(text, kinds=KINDS):
-    """{"frame": {"1": {stage: instructions, "total": n}, "32": ...}, "write": ..., "read": ...} of what a boot has printed."""
+    """{"frame": {"1": {stage: instructions, "total": n}, "32": ...}, "write": ..., "read": ...} of
+    what a boot has printed."""
     result = {}
     found = rounds(text)
     for letter in kinds:
         name, batch = KINDS[letter]
-        good = sorted((r for r in found[letter] if r.frames == batch), key=lambda r: sum(r.stages.values()))
+        good = sorted((r for r in found[letter] if r.frames == batch),
+                      key=lambda r: sum(r.stages.values()))
         if not good:
             raise LookupError(f"no round of {batch} {name}s")
         median = good[len(good) // 2]
         each = {stage: round(n / batch) for stage, n in median.stages.items()}
-        result.setdefault(name, {})[str(batch)] = {**each, "total": round(sum(median.stages.values()) / batch)}
+        result.setdefault(name, {})[str(batch)] = {**each,
+                                                   "total": round(sum(median.stages.values()) / batch)}
     return result
 
 
 def memory(text):
     """{whose: bytes} that one network device takes, beyond the buffers that were asked for."""
     free = [int(n) for n in re.findall(r"iodom: BENCH back_free (\d+)", text)]
-    return {"driver domain": free[0] - free[1], "guest": int(re.search(r"sink: BENCH net_bytes (\d+)", text)[1])}
+    return {"driver domain": free[0] - free[1],
+            "guest": int(re.search(r"sink: BENCH net_bytes (\d+)", text)[1])}
 
 
 def show(result):
-    print(f"{'instructions each':52}" + "".join(f"{s.replace(' ', '-'):>12}" for s in (*STAGES, "total")))
+    print(f"{'instructions each':52}"
+          + "".join(f"{s.replace(' ', '-'):>12}" for s in (*STAGES, "total")))
     for name, batches in result.items():
         for batch, each in batches.items():
             label = f"{LABELS[name]}, of {batch}"

@@ -1,10 +1,10 @@
 """How an emulated machine ended, and the evidence of it.
 
-A machine whose hypervisor takes a triple fault is reset by its CPU: nothing more comes over the serial line, and
-QEMU ends with exit code 0, as if somebody had closed it. So every QEMU of tools/machine.py writes a log of its own
-(`qemu.log`). An interactive one also stops before it ends or is reset: Witness then looks why. A reset that Takt
-asked for is carried out. Otherwise Witness asks for the registers of all CPUs, appends them to that log, and lets
-QEMU go.
+A machine whose hypervisor takes a triple fault is reset by its CPU: nothing more comes over the
+serial line, and QEMU ends with exit code 0, as if somebody had closed it. So every QEMU of
+tools/machine.py writes a log of its own (`qemu.log`). An interactive one also stops before it ends
+or is reset: Witness then looks why. A reset that Takt asked for is carried out. Otherwise Witness
+asks for the registers of all CPUs, appends them to that log, and lets QEMU go.
 """
 import json
 import os
@@ -25,8 +25,8 @@ def log_options(directory):
 class Witness(threading.Thread):
     """Waits for the end of an interactive QEMU, over QEMU's machine protocol (QMP).
 
-    `process` is the QEMU, started with options(). `reason` is QEMU's word for why it shut down ("guest-reset",
-    "host-qmp-quit" ...), None if it told none.
+    `process` is the QEMU, started with options(). `reason` is QEMU's word for why it shut down
+    ("guest-reset", "host-qmp-quit" ...), None if it told none.
     """
 
     def __init__(self, directory, process):
@@ -55,7 +55,8 @@ class Witness(threading.Thread):
             f.write("The CPUs when the machine ended:\n" + text)
 
     def talk(self, link, qmp):
-        def send(command, **arguments):  # past `qmp`, which would forget lines that it has read ahead
+        # past `qmp`, which would forget lines that it has read ahead
+        def send(command, **arguments):
             link.sendall(json.dumps({"execute": command, "arguments": arguments}).encode() + b"\n")
 
         send("qmp_capabilities")
@@ -106,7 +107,8 @@ def signal_name(number):
 
 
 def triple_fault(directory):
-    """Did a CPU reset the machine by a triple fault outside of all guests? (One in a guest is an exit.)"""
+    """Did a CPU reset the machine by a triple fault outside of all guests? (One in a guest is an
+    exit.)"""
     try:
         with open(os.path.join(directory, "qemu.log"), encoding="utf-8", errors="replace") as f:
             return any(line.startswith(TRIPLE_FAULT) for line in f)
@@ -115,8 +117,8 @@ def triple_fault(directory):
 
 
 def sentence(directory, code, reason=None):
-    """What to tell the person who ran the machine. `code` is QEMU's exit code, as subprocess has it; `reason` is
-    Witness.reason."""
+    """What to tell the person who ran the machine. `code` is QEMU's exit code, as subprocess has
+    it; `reason` is Witness.reason."""
     if triple_fault(directory):
         return ("The hypervisor ended by a triple fault, so it could say nothing. Please report qemu.log (what QEMU "
                 f"saw, the CPUs' registers) and serial.txt (what Takt had said), both in {directory}.")

@@ -30,8 +30,8 @@ check_format() {
 	done
 }
 
-# No warning of the compiler. What `make` has built stays as it is: this is built in a directory of its own, unless
-# make was told anyway to take warnings for errors, as `make check` does.
+# No warning of the compiler. What `make` has built stays as it is: this is built in a directory of
+# its own, unless make was told anyway to take warnings for errors, as `make check` does.
 check_warnings() {
 	dir=build/warnings
 	[ -z "${WERROR:-}" ] || dir=build
@@ -72,7 +72,8 @@ check_width() {
 	[ -z "$out" ] || fail "blanks at the end of lines:"$'\n'"$out"
 }
 
-# How hard the sources are to read, by room. It fails only where a limit was reached once (tools/golf.py).
+# How hard the sources are to read, by room. It fails only where a limit was reached once
+# (tools/golf.py).
 check_golf() { python3 tools/golf.py || fail "harder to read than the limits of tools/golf.py allow"; }
 
 # The symbols are those of the image's objects, so these are built first.
@@ -85,9 +86,10 @@ check_floors() {
 	fi
 }
 
-# What is no fault here. uninitvar: an array that a callee fills, passed beside the call. autoVariables: the
-# pointer to a line is not used after the function. nullPointerOutOfMemory: the error is looked at instead.
-# subtractPointers: two symbols of one section. normalCheckLevelMaxBranches: a remark.
+# What is no fault here. uninitvar: an array that a callee fills, passed beside the call.
+# autoVariables: the pointer to a line is not used after the function. nullPointerOutOfMemory: the
+# error is looked at instead. subtractPointers: two symbols of one section.
+# normalCheckLevelMaxBranches: a remark.
 SUPPRESS="missingIncludeSystem missingInclude unknownMacro comparePointers arrayIndexOutOfBoundsCond
 	nullPointerArithmeticRedundantCheck subtractPointers normalCheckLevelMaxBranches autoVariables:hv/config.c
 	uninitvar:hv/shell/host.c uninitvar:hv/config.c uninitvar:hv/virt/svm.c uninitvar:guestlib/store.c

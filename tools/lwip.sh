@@ -1,8 +1,10 @@
 #!/usr/bin/env bash
-# Gets the source of lwIP through apt, checks it against tools/lwip.sha256 and unpacks it, unmodified.
+# Gets the source of lwIP through apt, checks it against tools/lwip.sha256 and unpacks it,
+# unmodified.
 #   tools/lwip.sh DIR       DIR/src is there afterwards, DIR/VERSION says what; does nothing if it is there and not older than this
 #   LWIP_TARBALL=FILE       takes this file instead of asking apt: lwip_VERSION.orig.tar.xz of the source package
-# apt is used with a configuration of its own, below DIR: no root, and nothing of this machine's apt is changed.
+# apt is used with a configuration of its own, below DIR: no root, and nothing of this machine's apt
+# is changed.
 set -eu
 tools=$(cd "$(dirname "$0")" && pwd)
 
@@ -32,7 +34,7 @@ by_apt() {
 	ls lwip_*.orig.tar.xz
 }
 
-[ $# = 1 ] || { sed -n '2,5s/^# \{0,1\}//p' "$0" >&2; exit 2; }
+[ $# = 1 ] || { sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0" >&2; exit 2; }
 dir=$1
 mkdir -p "$(dirname "$dir")"
 exec 9>"$dir.lock"

@@ -35,8 +35,10 @@ BUILD = os.path.join(ROOT, "build")
 PLATFORMS = ("kvm", "qemu", "bochs", "icount")
 KVM_GET_API_VERSION = 0xAE00
 BOCHS_CPU = "corei7_icelake_u"  # the CPU that Bochs plays; `bochs --help cpu` names them all
-BUSY = 0.1  # of a virtual CPU's time: if other programs take more, what QEMU's clock measures is not believed
-VIRTUAL_TIME = ("bochs", "icount")  # platforms whose clock stands still while the host does something else
+# of a virtual CPU's time: if other programs take more, what QEMU's clock measures is not believed
+BUSY = 0.1
+# platforms whose clock stands still while the host does something else
+VIRTUAL_TIME = ("bochs", "icount")
 BOCHS_HZ = 100_000_000  # `ips` below: one instruction is one tick of the TSC
 
 BOCHSRC = """\
@@ -57,14 +59,17 @@ pci: enabled=1, chipset=i440fx{slots}
 port_e9_hack: enabled=1
 """
 NIC_MAC = "52:54:00:12:34:56"
-# What is behind the network card 00:03.0, an e1000: user-mode networks inside the emulators, that answer ARP, DHCP and ping.
+# What is behind the network card 00:03.0, an e1000: user-mode networks inside the emulators, that
+# answer ARP, DHCP and ping.
 NIC_USER = {"qemu": "user,restrict=on", "bochs": "ethmod=vnet, ethdev=/nonexistent"}
 IOMMU = "intremap=on,eim=on"  # of intel-iommu: all that it can do
-IGB_MAC = "52:54:00:00:{:02x}:01"  # of the igb behind root port 1, 2 ...: the functions 01:00.0, 02:00.0 ...
+# of the igb behind root port 1, 2 ...: the functions 01:00.0, 02:00.0 ...
+IGB_MAC = "52:54:00:00:{:02x}:01"
 IGB_USER = "user,restrict=on"
 
 
-# The firmware says this when it has looked at all disks. By then the emulator has started all of its parts.
+# The firmware says this when it has looked at all disks. By then the emulator has started all of
+# its parts.
 NOTHING_TO_BOOT = "No bootable device"
 # Lines that Bochs prints whether it fails or not.
 BOCHS_CHATTER = re.compile(r"\d+i\[|=+$|\(0\)|Next at t=")
@@ -72,7 +77,8 @@ LAST_WORDS = 3  # lines
 
 
 class Died(SystemExit):
-    """The emulator ended by itself. A tool that does not catch this exception ends with its sentence."""
+    """The emulator ended by itself. A tool that does not catch this exception ends with its
+    sentence."""
 
 
 def kvm_nested():
@@ -106,20 +112,23 @@ def choose(platform="auto"):
 
 def qemu_has(device):
     """Does this host's QEMU know the device?"""
-    done = subprocess.run(["qemu-system-x86_64", "-device", "help"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+    done = subprocess.run(["qemu-system-x86_64", "-device", "help"], stdout=subprocess.PIPE,
+                          stderr=subprocess.DEVNULL, text=True,
                           stdin=subprocess.DEVNULL, check=False)
     return f'name "{device}"' in done.stdout
 
 
 def waited(path="/proc/self/schedstat"):
-    """Nanoseconds that a thread has run, and has waited for a CPU (Linux, scheduler/sched-stats.rst)."""
+    """Nanoseconds that a thread has run, and has waited for a CPU (Linux,
+    scheduler/sched-stats.rst)."""
     with open(path, encoding="ascii") as f:
         ran, waiting, _ = map(int, f.read().split())
     return ran, waiting
 
 
 def spin(seconds):
-    """Computes for so long; returns the part of the time that this process waited for a CPU of the host."""
+    """Computes for so long; returns the part of the time that this process waited for a CPU of the
+    host."""
     end, (ran, waiting) = time.monotonic() + seconds, waited()
     while time.monotonic() < end:
         pass
@@ -128,7 +137,8 @@ def spin(seconds):
 
 
 def host_busy(cpus, seconds=0.5):
-    """The part of its time (0 to 1) that one of `cpus` virtual CPUs would wait for the host now, at worst."""
+    """The part of its time (0 to 1) that one of `cpus` virtual CPUs would wait for the host now, at
+    worst."""
     try:
         with concurrent.futures.ProcessPoolExecutor(cpus) as pool:
             return max(pool.map(spin, [seconds] * cpus))
@@ -137,8 +147,8 @@ def host_busy(cpus, seconds=0.5):
 
 
 def busy_host(cpus):
-    """The sentence that tells that other programs of this host take so much time that what is measured on QEMU may be
-    wrong; None if they do not."""
+    """The sentence that tells that other programs of this host take so much time that what is
+    measured on QEMU may be wrong; None if they do not."""
     took = host_busy(cpus)
     if took < BUSY:
         return None
@@ -146,38 +156,44 @@ def busy_host(cpus):
 
 
 def warn_if_busy(platform, cpus):
-    """Tells a person who will watch shares on this platform whether they can be right. Bochs' time is virtual."""
+    """Tells a person who will watch shares on this platform whether they can be right. Bochs' time
+    is virtual."""
     told = None if platform in VIRTUAL_TIME else busy_host(cpus)
     if told:
-        print(f"{told}\nSo the shares may be wrong. PLATFORM=bochs runs in virtual time.", flush=True)
+        print(f"{told}\nSo the shares may be wrong. PLATFORM=bochs runs in virtual time.",
+              flush=True)
 
 
 def bochs_version():
-    done = subprocess.run(["bochs", "--help"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+    done = subprocess.run(["bochs", "--help"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                          text=True,
                           errors="replace", stdin=subprocess.DEVNULL, check=False)
     m = re.search(r"Emulator (\d+)\.(\d+)", done.stdout)
     return (int(m[1]), int(m[2])) if m else (2, 7)
 
 
 class Machine:
-    """One machine. Serial output is in `dir`/serial.txt; with com1="socket" it can be talked to at `dir`/com1.sock (QEMU),
-    com1="stdio" is this terminal, com1="none": it has no COM1 (QEMU).
+    """One machine. Serial output is in `dir`/serial.txt; with com1="socket" it can be talked to at
+    `dir`/com1.sock (QEMU), com1="stdio" is this terminal, com1="none": it has no COM1 (QEMU).
     `com2` may be a path: COM2's output goes there; QEMU also takes unix:PATH, a socket.
     `hz`: how many instructions Bochs executes a virtual second.
     `model`: the CPU that Bochs plays.
-    `nic`: NIC_USER or the like, {"qemu": a -netdev without its id, "bochs": options of e1000}: there is a network card.
-    `igb`: so many 82576 (SR-IOV), each behind a root port of its own, all on one hub with `igb_net`, a -netdev without its
-    id; None: with nothing else.
-    `iommu`: IOMMU or the like, options of intel-iommu, "intremap=on|off,eim=on|off"; None: there is none.
-    `exit_port`: QEMU has the port by which Takt ends it with an exit code. A real machine has none: there Takt uses ACPI.
-    `tftp`: (DIR, FILE[, MORE]): the machine has no disk, it boots FILE from its network, on which QEMU's own TFTP server
-    offers DIR; MORE: further options of -netdev user.
+    `nic`: NIC_USER or the like, {"qemu": a -netdev without its id, "bochs": options of e1000}:
+    there is a network card. `igb`: so many 82576 (SR-IOV), each behind a root port of its own, all
+    on one hub with `igb_net`, a -netdev without its id; None: with nothing else.
+    `iommu`: IOMMU or the like, options of intel-iommu, "intremap=on|off,eim=on|off"; None: there is
+    none. `exit_port`: QEMU has the port by which Takt ends it with an exit code. A real machine has
+    none: there Takt uses ACPI. `tftp`: (DIR, FILE[, MORE]): the machine has no disk, it boots FILE
+    from its network, on which QEMU's own TFTP server offers DIR; MORE: further options of -netdev
+    user.
     `kernel`: what tools/mkiso.sh --memory-disk makes, in place of `iso` (QEMU).
     `shift`: with icount an instruction takes 2^shift ns of virtual time.
     `resets`: QEMU starts again after a reset, with its RAM as it was. Otherwise it ends."""
 
-    def __init__(self, platform, iso, cpus=2, memory=256, directory=None, com1="file", com2=None, uefi=False, gdb=False,
-                 extra=(), hz=BOCHS_HZ, nic=None, igb=0, igb_net=IGB_USER, iommu=None, model=BOCHS_CPU,
+    def __init__(self, platform, iso, cpus=2, memory=256, directory=None, com1="file", com2=None,
+                 uefi=False, gdb=False,
+                 extra=(), hz=BOCHS_HZ, nic=None, igb=0, igb_net=IGB_USER, iommu=None,
+                 model=BOCHS_CPU,
                  exit_port=True, resets=False, tftp=None, kernel=None, shift=0):
         self.platform, self.iso = platform, os.path.abspath(iso or "")
         self.cpus, self.memory, self.com1, self.com2 = cpus, memory, com1, com2
@@ -190,7 +206,8 @@ class Machine:
         if igb and not qemu_has("igb"):
             raise ValueError("this host's QEMU has no igb (7.2 has none, 8.0 and newer have it): install a newer one, "
                              "in Debian 12 qemu-system-x86 of bookworm-backports")
-        self.dir = os.path.abspath(directory or os.path.join(BUILD, "run", f"{platform}-{os.getpid()}"))
+        self.dir = os.path.abspath(directory
+                                   or os.path.join(BUILD, "run", f"{platform}-{os.getpid()}"))
         self.serial_path = os.path.join(self.dir, "serial.txt")
         self.socket_path = os.path.join(self.dir, "com1.sock")
         self.process = self.listener = None
@@ -199,13 +216,15 @@ class Machine:
     # ---- command lines ----
 
     def qemu_command(self):
-        # KVM's IOAPIC in the kernel cannot remap interrupts, and QEMU refuses to start with both. With "split" the
-        # IOAPIC is QEMU's. Without migratable=off the guest has no invariant TSC, and then no leaf 40000010h.
+        # KVM's IOAPIC in the kernel cannot remap interrupts, and QEMU refuses to start with both.
+        # With "split" the IOAPIC is QEMU's. Without migratable=off the guest has no invariant TSC,
+        # and then no leaf 40000010h.
         kvm = "kvm,kernel-irqchip=split" if self.iommu else "kvm"
         accel = {"kvm": ["-accel", kvm, "-cpu", "host,migratable=off"],
                  "qemu": ["-accel", "tcg,thread=multi", "-cpu", "max"],
                  "icount": ["-accel", "tcg", "-icount", f"shift={self.shift},sleep=off", "-cpu", "EPYC,-x2apic"]}[self.platform]
-        command = ["qemu-system-x86_64", "-M", "q35", *accel, "-smp", str(self.cpus), "-m", str(self.memory),
+        command = ["qemu-system-x86_64", "-M", "q35", *accel, "-smp", str(self.cpus), "-m",
+                   str(self.memory),
                    "-nodefaults", "-no-user-config", "-display", "none", "-vga", "std",
                    *self.boot_options()]
         if not self.resets:
@@ -215,15 +234,18 @@ class Machine:
         command += lastwords.log_options(self.dir)
         if self.com1 == "stdio":
             command += lastwords.Witness.options(self.dir)
-            command += ["-chardev", f"stdio,id=com1,mux=on,signal=off,logfile={self.serial_path}", "-mon", "chardev=com1"]
+            command += ["-chardev", f"stdio,id=com1,mux=on,signal=off,logfile={self.serial_path}",
+                        "-mon", "chardev=com1"]
         elif self.com1 == "socket":
-            command += ["-chardev", f"socket,id=com1,path={self.socket_path},server=on,wait=off,logfile={self.serial_path}"]
+            command += ["-chardev",
+                        f"socket,id=com1,path={self.socket_path},server=on,wait=off,logfile={self.serial_path}"]
         else:
             command += ["-chardev", f"file,id=com1,path={self.serial_path}"]
         command += ["-serial", "chardev:com1" if self.com1 != "none" else "none"]
         if self.com2:
             socket_at = self.com2.partition("unix:")[2]
-            command += ["-serial", f"unix:{socket_at},server=on,wait=off" if socket_at else f"file:{self.com2}"]
+            command += ["-serial", f"unix:{socket_at},server=on,wait=off" if socket_at
+                        else f"file:{self.com2}"]
         if self.uefi:
             code, variables = "/usr/share/OVMF/OVMF_CODE_4M.fd", os.path.join(self.dir, "vars.fd")
             shutil.copy("/usr/share/OVMF/OVMF_VARS_4M.fd", variables)
@@ -232,7 +254,8 @@ class Machine:
         if self.gdb:
             command += ["-s", "-S"]
         if self.nic:
-            command += ["-netdev", self.nic["qemu"] + ",id=nic", "-device", f"e1000,netdev=nic,addr=3.0,mac={NIC_MAC}"]
+            command += ["-netdev", self.nic["qemu"] + ",id=nic", "-device",
+                        f"e1000,netdev=nic,addr=3.0,mac={NIC_MAC}"]
         return command + self.sriov() + self.extra
 
     def boot_options(self):
@@ -241,18 +264,23 @@ class Machine:
         if not self.tftp:
             return ["-cdrom", self.iso, "-boot", "d"]
         directory, file, *more = self.tftp
-        netdev = ",".join([f"user,id=boot,tftp={os.path.abspath(directory)},bootfile={file}", *more])
-        return ["-netdev", netdev, "-device", "virtio-net-pci,netdev=boot,bootindex=0", "-boot", "n"]
+        netdev = ",".join([f"user,id=boot,tftp={os.path.abspath(directory)},bootfile={file}",
+                           *more])
+        return ["-netdev", netdev, "-device", "virtio-net-pci,netdev=boot,bootindex=0", "-boot",
+                "n"]
 
     def sriov(self):
-        """Options of QEMU for what SR-IOV takes. The IOMMU comes first: QEMU wants it before the devices that it translates for."""
+        """Options of QEMU for what SR-IOV takes. The IOMMU comes first: QEMU wants it before the
+        devices that it translates for."""
         options = ["-device", f"intel-iommu,{self.iommu}"] if self.iommu else []
         for n in range(1, self.igb + 1):
             options += ["-netdev", f"hubport,id=igb{n},hubid=0",
-                        "-device", f"pcie-root-port,id=rp{n},bus=pcie.0,addr={7 + n:x}.0,chassis={n},slot={n}",
+                        "-device",
+                        f"pcie-root-port,id=rp{n},bus=pcie.0,addr={7 + n:x}.0,chassis={n},slot={n}",
                         "-device", f"igb,bus=rp{n},netdev=igb{n},mac={IGB_MAC.format(n)}"]
         if self.igb and self.igb_net:
-            options += ["-netdev", self.igb_net + ",id=hubnet", "-netdev", "hubport,id=hubup,hubid=0,netdev=hubnet"]
+            options += ["-netdev", self.igb_net + ",id=hubnet", "-netdev",
+                        "hubport,id=hubup,hubid=0,netdev=hubnet"]
         return options
 
     def bochs_command(self):
@@ -263,14 +291,17 @@ class Machine:
         version = bochs_version()
         rc, script = os.path.join(self.dir, "bochsrc"), os.path.join(self.dir, "dbg")
         with open(rc, "w", encoding="ascii") as f:
-            f.write(BOCHSRC.format(memory=self.memory, cpus=self.cpus, hz=self.hz, dir=self.dir, com1=com1, iso=self.iso,
+            f.write(BOCHSRC.format(memory=self.memory, cpus=self.cpus, hz=self.hz, dir=self.dir,
+                                   com1=com1, iso=self.iso,
                                    model=self.model, slots=", slot2=e1000" if self.nic else "",
-                                   com2=f"mode=file, dev={self.com2}" if self.com2 else "mode=null"))
+                                   com2=f"mode=file, dev={self.com2}" if self.com2
+                                   else "mode=null"))
             if self.nic:
                 f.write(f"e1000: enabled=1, mac={NIC_MAC}, {self.nic['bochs']}\n")
         with open(script, "w", encoding="ascii") as f:
             f.write("c\n")
-        # Time on several CPUs is exact in the debugger's loop only: 2.7 is always in it, 3.0 has to be told.
+        # Time on several CPUs is exact in the debugger's loop only: 2.7 is always in it, 3.0 has to
+        # be told.
         return ["bochs", "-q", "-f", rc] + (["-debugger"] if version >= (3, 0) else []) + ["-rc", script]
 
     # ---- life ----
@@ -287,22 +318,26 @@ class Machine:
             f.write(" ".join(command) + "\n")
         stdio = self.com1 == "stdio" and self.platform != "bochs"
         with open(os.path.join(self.dir, "emulator.log"), "wb") as log, self.display():
-            self.process = subprocess.Popen(command, stdin=None if stdio else subprocess.DEVNULL, stdout=None if stdio else log,
-                                            stderr=None if stdio else subprocess.STDOUT, start_new_session=not stdio,
+            self.process = subprocess.Popen(command, stdin=None if stdio else subprocess.DEVNULL,
+                                            stdout=None if stdio else log,
+                                            stderr=None if stdio else subprocess.STDOUT,
+                                            start_new_session=not stdio,
                                             cwd=self.dir)
         self.raise_if_dead()
         return self
 
     @contextlib.contextmanager
     def display(self):
-        """Bochs, at the start, looks for a port for its display. Two that find the same one at the same time: one ends."""
+        """Bochs, at the start, looks for a port for its display. Two that find the same one at the
+        same time: one ends."""
         if self.platform != "bochs":
             yield
             return
         path = os.path.join(self.dir, "bochs.log")
         if os.path.exists(path):
             os.unlink(path)
-        with open(os.path.join(tempfile.gettempdir(), f"takt-bochs-{os.getuid()}.lock"), "wb") as lock:
+        with open(os.path.join(tempfile.gettempdir(), f"takt-bochs-{os.getuid()}.lock"),
+                  "wb") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
             end = time.monotonic() + 20
@@ -347,15 +382,18 @@ class Machine:
             return f.read().decode("utf-8", "replace")
 
     def death(self):
-        """Returns the sentence that tells how the emulator failed, or None if it runs or its guest ended it.
+        """Returns the sentence that tells how the emulator failed, or None if it runs or its guest
+        ended it.
 
-        A guest that ends its machine has said something on COM1 before. So the emulator has failed if a signal ended it
-        or if it ended while COM1 was empty. So has the hypervisor if it reset the machine by a triple fault.
+        A guest that ends its machine has said something on COM1 before. So the emulator has failed
+        if a signal ended it or if it ended while COM1 was empty. So has the hypervisor if it reset
+        the machine by a triple fault.
         """
         code = self.process.poll() if self.process else None
         if code == 0 and lastwords.triple_fault(self.dir):
             return f"machine: {lastwords.sentence(self.dir, code)}"
-        if code is None or (code >= 0 and (self.com1 == "none" or os.path.getsize(self.serial_path))):
+        if code is None or (code >= 0
+                            and (self.com1 == "none" or os.path.getsize(self.serial_path))):
             return None
         if code < 0:
             how = f"was ended by {signal.Signals(-code).name}"
@@ -372,9 +410,11 @@ class Machine:
         return "; ".join(said[-LAST_WORDS:]) or "none"
 
     def wait(self, until=None, timeout=60, echo=None):
-        """Until the regular expression `until` matches serial output that no earlier wait() has passed.
+        """Until the regular expression `until` matches serial output that no earlier wait() has
+        passed.
 
-        Returns ("matched", match), ("ended", exit code) or ("timeout", None). Raises Died if the emulator failed.
+        Returns ("matched", match), ("ended", exit code) or ("timeout", None). Raises Died if the
+        emulator failed.
         """
         if echo:
             return self.wait_shown(until, timeout, echo)
@@ -410,7 +450,8 @@ class Machine:
             raise Died(sentence)
 
     def host_took(self):
-        """The largest part of its running time that a thread of the emulator waited for a CPU of the host (0 to 1)."""
+        """The largest part of its running time that a thread of the emulator waited for a CPU of
+        the host (0 to 1)."""
         worst = 0.0
         for task in glob.glob(f"/proc/{self.process.pid}/task/*/schedstat"):
             try:
@@ -442,7 +483,8 @@ class Machine:
 
 
 def check(platform, directory=None, timeout=60):
-    """Starts the emulator with nothing to boot. Returns when its firmware has found that out; raises Died if it ends before.
+    """Starts the emulator with nothing to boot. Returns when its firmware has found that out;
+    raises Died if it ends before.
 
     timeout: wall-clock seconds.
     """
@@ -452,7 +494,8 @@ def check(platform, directory=None, timeout=60):
     for path, size in ((iso, 1 << 20), (said, 0)):
         with open(path, "wb") as f:
             f.truncate(size)
-    debugcon = ["-chardev", f"file,id=firmware,path={said}", "-device", "isa-debugcon,iobase=0x402,chardev=firmware"]
+    debugcon = ["-chardev", f"file,id=firmware,path={said}", "-device",
+                "isa-debugcon,iobase=0x402,chardev=firmware"]
     m = Machine(platform, iso, cpus=1, memory=32, directory=directory, extra=debugcon)
     if platform == "bochs":
         said = os.path.join(directory, "bochs.log")
@@ -470,7 +513,8 @@ def check(platform, directory=None, timeout=60):
 
 
 def proxy(machine):
-    """This terminal as COM1 of a Bochs machine; Ctrl-A x ends it, as in QEMU. Returns whether that was so."""
+    """This terminal as COM1 of a Bochs machine; Ctrl-A x ends it, as in QEMU. Returns whether that
+    was so."""
     link = machine.connect()
     saved = termios.tcgetattr(0) if os.isatty(0) else None
     prefix = False
@@ -525,7 +569,8 @@ def run(machine):
             witness.start()
             code = machine.process.wait()
             witness.join(1)
-            if code == 1 and not machine.serial():  # Takt ends it with 1, too, but never without a word
+            # Takt ends it with 1, too, but never without a word
+            if code == 1 and not machine.serial():
                 raise sentence.Problem("QEMU did not start: its own words are above, its command is in "
                                        + os.path.join(machine.dir, "command"))
             print(f"\n{lastwords.sentence(machine.dir, code, witness.reason)}", flush=True)
@@ -549,11 +594,15 @@ def main():
     parser.add_argument("--memory", type=int, default=256, help="MiB")
     parser.add_argument("--dir", help="where serial.txt, bochs.log and the like go")
     parser.add_argument("--com2", help="file for the output of COM2; QEMU: or unix:PATH, a socket")
-    parser.add_argument("--nic", action="store_true", help="a network card 00:03.0 at a network inside the emulator")
-    parser.add_argument("--igb", type=int, default=0, metavar="N", help="so many igb (SR-IOV) behind root ports, on one network")
-    parser.add_argument("--iommu", nargs="?", const=IOMMU, metavar="OPTIONS", help=f"an intel-iommu, as it is: {IOMMU}")
+    parser.add_argument("--nic", action="store_true",
+                        help="a network card 00:03.0 at a network inside the emulator")
+    parser.add_argument("--igb", type=int, default=0, metavar="N",
+                        help="so many igb (SR-IOV) behind root ports, on one network")
+    parser.add_argument("--iommu", nargs="?", const=IOMMU, metavar="OPTIONS",
+                        help=f"an intel-iommu, as it is: {IOMMU}")
     parser.add_argument("--uefi", action="store_true")
-    parser.add_argument("--no-exit-port", action="store_true", help="QEMU: Takt ends the machine by ACPI, as it ends a real one")
+    parser.add_argument("--no-exit-port", action="store_true",
+                        help="QEMU: Takt ends the machine by ACPI, as it ends a real one")
     parser.add_argument("--gdb", action="store_true", help="QEMU waits for gdb at :1234")
     parser.add_argument("--until", help="regular expression that ends `watch` with success")
     parser.add_argument("--timeout", type=float, default=120, help="wall-clock seconds")
@@ -569,7 +618,8 @@ def main():
         parser.error("which ISO?")
     if not os.path.isfile(args.iso):
         raise sentence.Problem(f"{args.iso}: there is no such image: `make iso` makes one")
-    machine = Machine(platform, args.iso, cpus=args.cpus, memory=args.memory, directory=args.dir, uefi=args.uefi, gdb=args.gdb,
+    machine = Machine(platform, args.iso, cpus=args.cpus, memory=args.memory, directory=args.dir,
+                      uefi=args.uefi, gdb=args.gdb,
                       com1="stdio" if args.verb == "run" else "file", com2=args.com2,
                       nic=NIC_USER if args.nic else None, igb=args.igb, iommu=args.iommu,
                       exit_port=not args.no_exit_port)
@@ -581,7 +631,8 @@ def main():
         how, what = machine.wait(args.until, args.timeout, echo=sys.stdout)
     if how == "matched" or (how == "ended" and not args.until):
         return 0
-    print(f"\nmachine: {how}{'' if what is None else f' ({what})'}; see {machine.dir}", file=sys.stderr)
+    print(f"\nmachine: {how}{'' if what is None else f' ({what})'}; see {machine.dir}",
+          file=sys.stderr)
     if how == "ended" and platform != "bochs":
         print(lastwords.sentence(machine.dir, what), file=sys.stderr)
     return 1

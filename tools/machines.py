@@ -95,7 +95,8 @@ def descriptions(places):
 
 
 def from_log(log, path):
-    """Cuts the description out of a serial log. What other tools put before its lines is not expected there."""
+    """Cuts the description out of a serial log. What other tools put before its lines is not
+    expected there."""
     with open(log, encoding="utf-8", errors="replace", newline="") as f:
         found = re.findall(BEGINS + r"\s*\n(.*?)" + ENDS, f.read(), re.DOTALL)
     if not found:

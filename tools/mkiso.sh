@@ -1,18 +1,22 @@
 #!/usr/bin/env bash
-# mkiso.sh OUT CONFIG [--cmdline TEXT] [--module NAME=FILE]... [--guests DIR] [--hv FILE] [--cpus N] [--memory MIB]
+# mkiso.sh OUT CONFIG [--cmdline TEXT] [--module NAME=FILE]... [--guests DIR] [--hv FILE] [--cpus N]
+# [--memory MIB]
 #          [--unchecked] [--menu] [--net] [--http SERVER] [--memory-disk]
-# With --net, OUT becomes a directory for a TFTP server instead of an image: machines boot from it over the network, by
-# BIOS and by UEFI (docs/lab.md). --http: GRUB comes by TFTP, all that it loads by HTTP from SERVER, which serves OUT.
-# Else OUT is one image that boots by BIOS and by UEFI, from CD and from a USB stick: the hypervisor, CONFIG, and as modules the
-# files that CONFIG names (image = NAME, script = NAME). They are looked for among the --module options, beside CONFIG and in
-# DIR (build/guests).
-# With --memory-disk, OUT is a GRUB that has all of it in a disk in its memory, for `qemu -kernel`. No disk of QEMU's is read,
-# whose answers come when the host has time, so with -icount each boot is the same to the bit. OUT has room for 480 KiB,
-# compressed: Takt without its symbols and three or four guests.
-# build/cfgdump checks CONFIG before, with the policies of that hypervisor, and for a machine with so many CPUs and so
-# much memory if that is known. --menu: GRUB waits 5 s, on the screen and on COM1, for Esc, which shows a menu: to start Takt,
-# to test the machine, or to describe it (docs/boot.md). --unchecked makes the image in spite of errors, to see what the
-# hypervisor says of them.
+# With --net, OUT becomes a directory for a TFTP server instead of an image: machines boot from it
+# over the network, by BIOS and by UEFI (docs/lab.md). --http: GRUB comes by TFTP, all that it loads
+# by HTTP from SERVER, which serves OUT. Else OUT is one image that boots by BIOS and by UEFI, from
+# CD and from a USB stick: the hypervisor, CONFIG, and as modules the files that CONFIG names (image
+# = NAME, script = NAME). They are looked for among the --module options, beside CONFIG and in DIR
+# (build/guests).
+# With --memory-disk, OUT is a GRUB that has all of it in a disk in its memory, for `qemu -kernel`.
+# No disk of QEMU's is read, whose answers come when the host has time, so with -icount each boot is
+# the same to the bit. OUT has room for 480 KiB, compressed: Takt without its symbols and three or
+# four guests.
+# build/cfgdump checks CONFIG before, with the policies of that hypervisor, and for a machine with
+# so many CPUs and so much memory if that is known. --menu: GRUB waits 5 s, on the screen and on
+# COM1, for Esc, which shows a menu: to start Takt, to test the machine, or to describe it
+# (docs/boot.md). --unchecked makes the image in spite of errors, to see what the hypervisor says of
+# them.
 set -eu
 die() { echo "mkiso: $*" >&2; exit 1; }
 
@@ -50,7 +54,8 @@ if [ -n "$net" ] && [ -e "$out" ] && [ ! -d "$out" ]; then
     die "PXE=$out: it is no directory: expected one for the files that machines boot from, or a new name"
 fi
 
-# An image that was built elsewhere (make B=build/labs LABS=...) has its own cfgdump beside it, with its own policies.
+# An image that was built elsewhere (make B=build/labs LABS=...) has its own cfgdump beside it, with
+# its own policies.
 cfgdump=$(dirname "$hv")/cfgdump
 [ -x "$cfgdump" ] || die "$cfgdump is missing: make it as you made $hv"
 given=()
@@ -93,8 +98,9 @@ entry() { # TITLE WORDS: Takt with these words on its command line
     echo 'if [ "$grub_platform" = efi ]; then insmod all_video; set takt=/boot/takt-efi.elf; fi'
     entry Takt "$cmdline"
     if [ -n "$menu" ]; then
-        # The menu is hidden at first, and Esc alone shows it. GRUB stops waiting for any key at a menu that is shown, so
-        # a program that types commands on COM1 while the machine starts (tools/taktctl) would keep it from starting.
+        # The menu is hidden at first, and Esc alone shows it. GRUB stops waiting for any key at a
+        # menu that is shown, so a program that types commands on COM1 while the machine starts
+        # (tools/taktctl) would keep it from starting.
         echo 'set timeout_style=countdown'
         echo 'serial --unit=0 --speed=115200'
         echo 'terminal_input --append serial'
@@ -117,7 +123,8 @@ if [ -n "$net" ]; then
     fi
     chmod -R a+rX "$tree"
     mkdir -p "$out"
-    # What is there may be served at this moment: the new one is whole before it takes the place of the old one.
+    # What is there may be served at this moment: the new one is whole before it takes the place of
+    # the old one.
     rm -rf "$out/boot.new" "$out/boot.old"
     mv "$tree/boot" "$out/boot.new"
     if [ -e "$out/boot" ]; then mv "$out/boot" "$out/boot.old"; fi

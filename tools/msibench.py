@@ -1,10 +1,11 @@
-"""What Takt adds to an interrupt of a VM's device, from the message to the first instruction of the guest's handler, by stage: a part
-of make bench.
+"""What Takt adds to an interrupt of a VM's device, from the message to the first instruction of the
+guest's handler, by stage: a part of make bench.
 
-guests/bench.c has QEMU's device for exercises, which interrupts when a register is written, on one pCPU under -icount: what RDTSC
-tells before and behind is the number of instructions. Then QEMU, told so by its monitor, logs the address of each instruction for a
-moment, and the names of functions make stages of them. The device's own way is the same for MSI and MSI-X, and for functions that
-are virtual: on_message() in hv/passthrough/interrupt.c.
+guests/bench.c has QEMU's device for exercises, which interrupts when a register is written, on one
+pCPU under -icount: what RDTSC tells before and behind is the number of instructions. Then QEMU,
+told so by its monitor, logs the address of each instruction for a moment, and the names of
+functions make stages of them. The device's own way is the same for MSI and MSI-X, and for functions
+that are virtual: on_message() in hv/passthrough/interrupt.c.
 """
 import bisect
 import os
@@ -31,23 +32,29 @@ unsafe_dma = yes
 irq_rate = 1000000000
 """
 MOST = 900
-LOGGED = 0.3  # seconds at a time: some 40 deliveries, and none at all on a host that has no time for QEMU
+# seconds at a time: some 40 deliveries, and none at all on a host that has no time for QEMU
+LOGGED = 0.3
 PATIENCE = 20  # times that it is logged before it is given up
-# Each stage begins where its function is first entered after the beginning of the one before; the first with the exit.
-STAGES = (("exit", None), ("host's handler", "trap_stubs"), ("device", "on_message"), ("event", "evtchn_raise"),
-          ("wake", "events_raise"), ("return", "on_message"), ("inject", "vcpu_prepare"), ("entry", "svm_run"))
+# Each stage begins where its function is first entered after the beginning of the one before; the
+# first with the exit.
+STAGES = (("exit", None), ("host's handler", "trap_stubs"), ("device", "on_message"),
+          ("event", "evtchn_raise"),
+          ("wake", "events_raise"), ("return", "on_message"), ("inject", "vcpu_prepare"),
+          ("entry", "svm_run"))
 HV = 1 << 63  # addresses from there on are the hypervisor's
 
 
 def functions(elf):
     """[address], [name], in order."""
     lines = subprocess.run(["nm", "-n", elf], stdout=subprocess.PIPE, text=True, check=True).stdout.splitlines()
-    found = [(int(words[0], 16), words[2]) for words in map(str.split, lines) if len(words) == 3 and words[1] in "tT"]
+    found = [(int(words[0], 16), words[2]) for words in map(str.split, lines) if len(words) == 3
+             and words[1] in "tT"]
     return [a for a, _ in found], [name for _, name in found]
 
 
 def stays(pcs):
-    """Each time that the hypervisor ran: the addresses of its instructions. Those at the ends may be cut off."""
+    """Each time that the hypervisor ran: the addresses of its instructions. Those at the ends may
+    be cut off."""
     found, now = [], []
     for pc in pcs:
         if pc >= HV:
@@ -73,7 +80,8 @@ def stages_of(names):
 def split(text, elf):
     """The stages of the delivery that there was most often, in a log of QEMU."""
     addresses, names = functions(elf)
-    found = stays(int(pc, 16) for pc in re.findall(r"^Trace .*\[[0-9a-f]+/([0-9a-f]+)/", text, re.M))
+    found = stays(int(pc, 16) for pc in re.findall(r"^Trace .*\[[0-9a-f]+/([0-9a-f]+)/", text,
+                                                   re.M))
     if not found:
         raise LookupError("nothing was logged")
     length = Counter(map(len, found)).most_common(1)[0][0]
@@ -96,7 +104,8 @@ def logged(directory):
 
 
 def logged_stages(log, elf):
-    """The stages of a delivery in what log() returns, which is called again while there is no delivery in it."""
+    """The stages of a delivery in what log() returns, which is called again while there is no
+    delivery in it."""
     for left in reversed(range(PATIENCE)):
         try:
             return split(log(), elf)
@@ -109,12 +118,14 @@ def measure(n):
     """{stage: instructions}, and "total" by the guest's own clock."""
     directory = os.path.join(machine.BUILD, "run", "bench-msi")
     os.makedirs(directory, exist_ok=True)
-    config, iso, log = (os.path.join(directory, name) for name in ("bench.cfg", "bench.iso", "exec.log"))
+    config, iso, log = (os.path.join(directory, name) for name in ("bench.cfg", "bench.iso",
+                                                                   "exec.log"))
     with open(config, "w", encoding="ascii") as f:
         f.write(CONFIG.format(n=n))
     if os.path.exists(log):
         os.unlink(log)
-    subprocess.run([os.path.join(machine.ROOT, "tools", "mkiso.sh"), iso, config], cwd=machine.ROOT, check=True)
+    subprocess.run([os.path.join(machine.ROOT, "tools", "mkiso.sh"), iso, config], cwd=machine.ROOT,
+                   check=True)
     extra = ["-device", "edu,addr=4.0", "-monitor", f"unix:{directory}/monitor,server=on,wait=off"]
     with machine.Machine("icount", iso, cpus=1, directory=directory, extra=extra) as m:
         how, total = m.wait(r"BENCH msi (\d+)", 300)

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Puts the faults of tests/mutants.txt into the sources, one at a time: each has to turn its test red.
+"""Puts the faults of tests/mutants.txt into the sources, one at a time: each has to turn its test
+red.
 
   tools/mutants.py [NAME...]           all faults, or those with these names
   tools/mutants.py --slice 3/10        the third of ten parts of the list, to run it piece by piece
@@ -9,8 +10,8 @@ fault: it must pass. For each fault the program prints whether its test noticed,
 took; at the end how many faults each test was red for. Exits 1 if a fault goes unnoticed, if a test
 fails without a fault, or if the list is out of date.
 
-A line is `name|file|sed expression|test`. A test is the name of a unit test (test_sched), of a guest
-test (tests/guest/NAME.c; on QEMU, or NAME@bochs), `demo`, or a path for pytest.
+A line is `name|file|sed expression|test`. A test is the name of a unit test (test_sched), of a
+guest test (tests/guest/NAME.c; on QEMU, or NAME@bochs), `demo`, or a path for pytest.
 """
 import argparse
 import concurrent.futures

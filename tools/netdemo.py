@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""make net-demo: what a turbo core and early acknowledgements bring a VM that serves TCP among others.
+"""make net-demo: what a turbo core and early acknowledgements bring a VM that serves TCP among
+others.
 
 boot/net-demo.cfg is the machine: four VMs share a core, a driver domain has one of its own. The
 traffic comes from inside the machine or, where this host has a tap device to give, from its own
@@ -12,8 +13,8 @@ ping and iperf (tools/netdemo_host.py). These set-ups are laid over it:
   turbo+early_ack   its stack acknowledges data in order while the reader owns the socket (Algorithm 1)
 
 From inside there is a TCP stream first, then datagrams at the link's full rate, and echo requests
-all the time. Writes build/results/net-demo-PLATFORM.json, which has every run, and their medians. On
-Bochs time is virtual. By the host's clock (QEMU) figures are worth as much as the host was idle.
+all the time. Writes build/results/net-demo-PLATFORM.json, which has every run, and their medians.
+On Bochs time is virtual. By the host's clock (QEMU) figures are worth as much as the host was idle.
 
   tools/netdemo.py [--platform auto|qemu|kvm|bochs] [--runs N] [--setup NAME]...
                                                     from inside, each run has a seed of its own
@@ -43,7 +44,8 @@ HARDENED = {CORE: {"sched_preset": "hardened"}}
 EXTRA = {CORE: {"cpus": "2-3"}}
 TURBO = {**HARDENED, "pool turbo": {"cpus": "3", "turbo_of": "core"}, "vm server": {"turbo": "yes"}}
 SETUPS = {"faithful-4.1": (BASELINE, 0), "hardened": (HARDENED, 0),
-          "hardened+core": (compare.both(HARDENED, EXTRA), 0), "turbo": (TURBO, 0), "turbo+early_ack": (TURBO, 1)}
+          "hardened+core": (compare.both(HARDENED, EXTRA), 0), "turbo": (TURBO, 0),
+          "turbo+early_ack": (TURBO, 1)}
 SCRIPT = "+0ms wait probe 60s\n+0ms wait source 60s\n+0ms destroy server\n+100ms poweroff\n"
 WALL = {"bochs": 1800, "qemu": 120, "kvm": 120}
 LINK = 20_000_000  # bits a second, as in boot/net-demo.cfg
@@ -119,7 +121,8 @@ def last(name, text):
 
 def bridge(text):
     """The counters of the server's port."""
-    return {name: int(n) for name, n in re.findall(r"(\w+)=(\d+)", last("bridge", text)["counters"])}
+    return {name: int(n) for name, n in re.findall(r"(\w+)=(\d+)",
+                                                   last("bridge", text)["counters"])}
 
 
 def ring_drops(text):
@@ -139,7 +142,8 @@ def read(setup, text):
     tcp, udp, echo, acks = (last(name, text) for name in ("tcp", "udp", "echo", "acks"))
     return {"setup": setup, "tcp_mbps": mbps(tcp, "tcp"), "udp_mbps": mbps(udp, "udp"),
             "rtt_ms": {k: round(int(echo[k]) / 1e6, 2) for k in ("p50", "p99", "max", "mean")},
-            "ring_drops": ring_drops(text), "early_acks": int(acks["early"]), "backlog_most": int(acks["backlog"]),
+            "ring_drops": ring_drops(text), "early_acks": int(acks["early"]),
+            "backlog_most": int(acks["backlog"]),
             "udp_lost": int(udp["udp_lost"]), "udp_sent": int(udp["udp_sent"]),
             "echo_requests": int(echo["requests"]), "echo_answers": int(echo["answers"])}
 
@@ -164,8 +168,8 @@ def until_it_ends(platform):
 def boot(name, config, script, platform, cpus, reader, com2=None, wait=None, first=""):
     """What `reader` makes of what a machine with that VM file and that script has printed when it
     ends; "knobs" are the parameters that were in effect. `com2`: a path for what COM2 prints.
-    `wait`: waits for something else than the end, and returns what came. `first`: commands that cannot
-    wait until the parameters are printed, which takes a serial line one to two seconds."""
+    `wait`: waits for something else than the end, and returns what came. `first`: commands that
+    cannot wait until the parameters are printed, which takes a serial line one to two seconds."""
     directory, iso = image(name, config, first + knob_script(config) + script)
     with machine.Machine(platform, iso, cpus=cpus, directory=directory, com2=com2) as m:
         how = (wait or until_it_ends(platform))(m)
@@ -175,11 +179,13 @@ def boot(name, config, script, platform, cpus, reader, com2=None, wait=None, fir
         found = reader(plain(serial))
     except LookupError as what:
         raise clients.Failed(f"no result of {what} ({how}); see {directory}") from None
-    return found | {"vm_file": experiment.digest(os.path.join(directory, "net-demo.cfg")), "knobs": knobs(serial)}
+    return found | {"vm_file": experiment.digest(os.path.join(directory, "net-demo.cfg")),
+                    "knobs": knobs(serial)}
 
 
 def run(setup, platform, number, name=""):
-    return boot(f"net-demo-{platform}/{setup}-{number}{name}", vm_file(setup, number), SCRIPT, platform, PCPUS,
+    return boot(f"net-demo-{platform}/{setup}-{number}{name}", vm_file(setup, number), SCRIPT,
+                platform, PCPUS,
                 lambda text: read(setup, text))
 
 
@@ -189,15 +195,18 @@ def measured(setup, platform, number, net, name=""):
     config = netdemo_host.vm_file(vm_file(setup), address)
     directory, iso = image(f"net-demo-{platform}-host/{setup}-{number}{name}", config,
                            knob_script(config) + "@600s poweroff\n")
-    with machine.Machine(platform, iso, cpus=netdemo_host.PCPUS, directory=directory, nic=net.nic) as m:
+    with machine.Machine(platform, iso, cpus=netdemo_host.PCPUS, directory=directory,
+                         nic=net.nic) as m:
         said = netdemo_host.measure(address)
-        for what, seconds in (("udp", 10), ("acks", 10), ("bridge", 3)):  # the counters come after it, and every second
+        # the counters come after it, and every second
+        for what, seconds in (("udp", 10), ("acks", 10), ("bridge", 3)):
             m.wait(LINES[what], seconds)
         serial = m.serial()
     os.unlink(iso)
     text = plain(serial)
     acks = last("acks", text)
-    return {"setup": setup, **said, "ring_drops": ring_drops(text), "early_acks": int(acks["early"]),
+    return {"setup": setup, **said, "ring_drops": ring_drops(text),
+            "early_acks": int(acks["early"]),
             "backlog_most": int(acks["backlog"]), "knobs": knobs(serial)}
 
 
@@ -220,8 +229,8 @@ def attempt(one_run, *turn):
 
 
 def attempt_all(name, one_run, turns, workers, told):
-    """attempt(one_run, *turn) for each turn, `workers` at a time, in order; told(turn) is how a finished
-    one is told. If a person interrupts it, what is finished stays."""
+    """attempt(one_run, *turn) for each turn, `workers` at a time, in order; told(turn) is how a
+    finished one is told. If a person interrupts it, what is finished stays."""
     done = {}
 
     def keep(turn):
@@ -264,14 +273,17 @@ def write_results(name, result):
 
 
 def provenance(platform, **facts):
-    return experiment.provenance(platform, os.path.join(machine.BUILD, "takt.elf"), experiment.files_of(BASE), **facts)
+    return experiment.provenance(platform, os.path.join(machine.BUILD, "takt.elf"),
+                                 experiment.files_of(BASE), **facts)
 
 
 def all_runs(turns, platform):
-    """In order, and where they come from. In virtual time side by side; by the host's clock one at a time."""
+    """In order, and where they come from. In virtual time side by side; by the host's clock one at
+    a time."""
     def each(one_run, workers=1):
         """one_run(setup, platform, number) for each turn."""
-        return attempt_all("net-demo", lambda setup, number: one_run(setup, platform, number), turns, workers,
+        return attempt_all("net-demo", lambda setup, number: one_run(setup, platform, number),
+                           turns, workers,
                            lambda turn: f"{turn[0]}, run {turn[1]}")
 
     if platform == "bochs":
@@ -293,10 +305,13 @@ def median(runs):
 
 
 def table(rows):
-    head = ["set-up", "TCP Mb/s", "UDP Mb/s", "UDP lost", "RTT p50", "p99", "max", "mean ms", "unanswered", "ring drops",
+    head = ["set-up", "TCP Mb/s", "UDP Mb/s", "UDP lost", "RTT p50", "p99", "max", "mean ms",
+            "unanswered", "ring drops",
             "early ACKs"]
-    lines = [[r["setup"], f"{r['tcp_mbps']:.2f}", f"{r['udp_mbps']:.2f}", f"{100 * r['udp_lost'] / r['udp_sent']:.1f} %",
-              *(f"{r['rtt_ms'][k]:.2f}" for k in ("p50", "p99", "max", "mean")), f"{r['echo_requests'] - r['echo_answers']:.0f}",
+    lines = [[r["setup"], f"{r['tcp_mbps']:.2f}", f"{r['udp_mbps']:.2f}",
+              f"{100 * r['udp_lost'] / r['udp_sent']:.1f} %",
+              *(f"{r['rtt_ms'][k]:.2f}" for k in ("p50", "p99", "max", "mean")),
+              f"{r['echo_requests'] - r['echo_answers']:.0f}",
               f"{r['ring_drops']:.0f}", f"{r['early_acks']:.0f}"] for r in rows]
     widths = [max(len(line[i]) for line in [head, *lines]) for i in range(len(head))]
     return ["  ".join(c.rjust(w) if i else c.ljust(w) for i, (c, w) in enumerate(zip(line, widths))) for line in [head, *lines]]
@@ -305,7 +320,8 @@ def table(rows):
 def main():
     parser = argparse.ArgumentParser(description="a server's network among VMs that compute")
     parser.add_argument("--platform", default="auto", choices=["auto", *WALL])
-    parser.add_argument("--runs", type=int, help="of each set-up, in turns; medians are told (bochs: 1, else 3)")
+    parser.add_argument("--runs", type=int,
+                        help="of each set-up, in turns; medians are told (bochs: 1, else 3)")
     parser.add_argument("--setup", action="append", choices=list(SETUPS))
     args = parser.parse_args()
     platform = machine.choose(args.platform)
@@ -323,7 +339,8 @@ def main():
     if not virtual:
         print("The clock is the host's here: these figures are worth as much as the host was idle. PLATFORM=bochs is exact.")
     facts = provenance(platform, seeds=list(range(1, count + 1)), warm_up_s=WARM_UP, link=how)
-    write_results(f"net-demo-{platform}", facts | {"runs": runs, "medians": rows, "missing": missing})
+    write_results(f"net-demo-{platform}",
+                  facts | {"runs": runs, "medians": rows, "missing": missing})
     return 1 if missing else 0
 
 

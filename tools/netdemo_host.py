@@ -1,8 +1,9 @@
-"""make net-demo by the host's own ping and iperf: what tools/netdemo.py measures from inside the machine, through a tap device
-(tools/hostnet.py). One after the other: echo requests while nobody else talks to the server, a TCP stream, datagrams.
+"""make net-demo by the host's own ping and iperf: what tools/netdemo.py measures from inside the
+machine, through a tap device (tools/hostnet.py). One after the other: echo requests while nobody
+else talks to the server, a TCP stream, datagrams.
 
-It runs by the host's clock, so the link is slower than in virtual time: who is off the core for 90 ms still misses 40 frames, and
-its ring holds 16.
+It runs by the host's clock, so the link is slower than in virtual time: who is off the core for 90
+ms still misses 40 frames, and its ring holds 16.
 """
 import re
 
@@ -13,7 +14,8 @@ PCPUS = 4  # one for what nobody else does, the driver domain's, the core, the t
 RATE, DELAY, DATAGRAMS = "5M", "2ms", "4861111"  # datagrams: payload at the full rate of the link
 HOW = "5 Mb/s, 2 ms each way; the host's ping and iperf"
 ECHO = ("-c", "200", "-i", "0.02", "-W", "2")
-TCP = ("-t", "4", "-w", "128K")  # a small send buffer: iperf waits for no more than 4 s until what is in it was taken
+# a small send buffer: iperf waits for no more than 4 s until what is in it was taken
+TCP = ("-t", "4", "-w", "128K")
 UDP = ("-t", "4", "-b", DATAGRAMS)
 BOOT_S = 60
 
@@ -39,6 +41,8 @@ def measure(address):
     if not times:
         raise clients.Failed(f"{address} has answered no echo request")
     return {"tcp_mbps": round(tcp["mbps"], 2), "udp_mbps": round(udp["mbps"], 2),
-            "rtt_ms": {"p50": clients.quantile(times, 0.5), "p99": clients.quantile(times, 0.99), "max": times[-1],
+            "rtt_ms": {"p50": clients.quantile(times, 0.5), "p99": clients.quantile(times, 0.99),
+                       "max": times[-1],
                        "mean": round(sum(times) / len(times), 2)},
-            "udp_lost": udp["lost"], "udp_sent": udp["sent"], "echo_requests": echo["requests"], "echo_answers": echo["answers"]}
+            "udp_lost": udp["lost"], "udp_sent": udp["sent"], "echo_requests": echo["requests"],
+            "echo_answers": echo["answers"]}

@@ -14,15 +14,17 @@
         second. The driver domain is one more VM on the core, or has a pool of its own. By traces;
         tools/event-times.py says what is counted
 
-boot/net-demo.cfg is the machine, the traffic comes from inside it. What is laid over that file is in
-SETUPS and in text_of(). The baseline is faithful-4.1, Credit as in the Xen that the paper was measured
-with; `hardened` is our own Credit, to which the turbo core is added. With `+core` the turbo core is
-given back as a second regular one, which is the control: it shows what a core more brings by itself.
+boot/net-demo.cfg is the machine, the traffic comes from inside it. What is laid over that file is
+in SETUPS and in text_of(). The baseline is faithful-4.1, Credit as in the Xen that the paper was
+measured with; `hardened` is our own Credit, to which the turbo core is added. With `+core` the
+turbo core is given back as a second regular one, which is the control: it shows what a core more
+brings by itself.
 
-A seed is a run in which the traffic begins at another point of the VMs' slices. All set-ups have the
-same seeds. Each run is made after each of WARM_UPS, and tools/experiment.py says which of them was
-long enough, and what may be said of several runs. Writes build/results/net-experiments-bochs.json with
-every run; if some fail it has the others, and says which are missing.
+A seed is a run in which the traffic begins at another point of the VMs' slices. All set-ups have
+the same seeds. Each run is made after each of WARM_UPS, and tools/experiment.py says which of them
+was long enough, and what may be said of several runs. Writes
+build/results/net-experiments-bochs.json with every run; if some fail it has the others, and says
+which are missing.
 
   tools/netexp.py [--experiment udp|tcp|light|events]... [--setup NAME]... [--seeds N] [--quick]
 
@@ -50,17 +52,18 @@ SEEDS, MS = 5, {"udp": 1000, "tcp": 2000, "light": 2000, "events": 1000}
 WARM_UPS = (0.5, 1, 2)  # s; each twice the one before, as experiment.settle() wants them
 FLOOR = 0.1             # Mb/s that nobody minds
 
-# TCP is scaled down from 1 Gb/s by 100: Linux's largest buffers of the paper's time, 4 MiB on either
-# side, become 64 KiB, the least there is, at the receiver, and 32 KiB at the sender; the paper's 40 MB
-# become 400 KiB. The light reader computes 6 instructions a byte, which takes 30 % of a quarter of the
-# core at the link's rate.
+# TCP is scaled down from 1 Gb/s by 100: Linux's largest buffers of the paper's time, 4 MiB on
+# either side, become 64 KiB, the least there is, at the receiver, and 32 KiB at the sender; the
+# paper's 40 MB become 400 KiB. The light reader computes 6 instructions a byte, which takes 30 % of
+# a quarter of the core at the link's rate.
 SMALL, LARGE, SENDER = "rcvbuf=65536", "rcvbuf=409600", "sndbuf=32768"
 READER, LIGHT = "in_place each=100000", "in_place work=6"
 TCP_LINK = 10_000_000
 LINE = {"udp": netdemo.DATAGRAMS, "tcp": netdemo.line_rate(TCP_LINK, 1460, 54)}
 LINE["light"] = LINE["events"] = LINE["tcp"]
 
-BASELINES = {"faithful-4.1": BASELINE, "faithful-4.1+core": compare.both(BASELINE, EXTRA), "hardened": HARDENED,
+BASELINES = {"faithful-4.1": BASELINE, "faithful-4.1+core": compare.both(BASELINE, EXTRA),
+             "hardened": HARDENED,
              "hardened+core": compare.both(HARDENED, EXTRA)}
 
 
@@ -70,9 +73,10 @@ def baselines(server):
 
 # name: (what is laid over the base, what the server is told)
 SETUPS = {
-    # Datagrams that come while the server waits up to 90 ms are 220 KB. The paper needed 40 MB where
-    # 11 were enough by that sum; scaled by 50 that is 800 KiB.
-    "udp": {**baselines("rcvbuf=819200"), "turbo": (TURBO, "rcvbuf=819200"), "turbo, small buffer": (TURBO, SMALL)},
+    # Datagrams that come while the server waits up to 90 ms are 220 KB. The paper needed 40 MB
+    # where 11 were enough by that sum; scaled by 50 that is 800 KiB.
+    "udp": {**baselines("rcvbuf=819200"), "turbo": (TURBO, "rcvbuf=819200"),
+            "turbo, small buffer": (TURBO, SMALL)},
     "tcp": {
         **baselines(f"{READER} {SMALL} early_ack=0"),
         "turbo": (TURBO, f"{READER} {SMALL} early_ack=0"),
@@ -111,7 +115,8 @@ def text_of(kind, setup, vms, seed, warm_up=WARM_UPS[0]):
         # The VM on the core sends, and the one outside takes the stream.
         over["vm server"] = {"cmdline": f"ip=10.0.0.2/24 ring=16 to=10.0.0.3 start_ms={start} tcp_ms={ms} sndbuf=65536",
                              "image": "load", "memory": "16M"}
-        over["vm source"] = {"cmdline": "ip=10.0.0.3/24", "image": "iperf", "net": f"iodom rate={TCP_LINK} delay=2ms"}
+        over["vm source"] = {"cmdline": "ip=10.0.0.3/24", "image": "iperf",
+                             "net": f"iodom rate={TCP_LINK} delay=2ms"}
     elif kind != "udp":
         over["vm source"]["net"] = f"iodom rate={TCP_LINK} delay=2ms"
     for n in range(4, vms):
@@ -124,8 +129,8 @@ def text_of(kind, setup, vms, seed, warm_up=WARM_UPS[0]):
 
 
 def read(kind, text):
-    """What one run has printed. Goodput of datagrams is what arrived in the time that the source took: the reader may see the first
-    late, and the last ones all at once."""
+    """What one run has printed. Goodput of datagrams is what arrived in the time that the source
+    took: the reader may see the first late, and the last ones all at once."""
     acks, bridge = netdemo.last("acks", text), netdemo.bridge(text)
     drops = {"ring_drops": netdemo.ring_drops(text), "queue_drops": bridge.get("queue_full", 0)}
     if kind == "udp":
@@ -133,9 +138,11 @@ def read(kind, text):
         if not source:
             raise LookupError("source")
         goodput = round(int(got["udp_bytes"]) * 8e3 / int(source[1]), 2)
-        return {"goodput_mbps": goodput} | drops | {"sent": int(got["udp_sent"]), "lost": int(got["udp_lost"])}
+        return {"goodput_mbps": goodput} | drops | {"sent": int(got["udp_sent"]),
+                                                    "lost": int(got["udp_lost"])}
     return {"goodput_mbps": netdemo.mbps(netdemo.last("tcp", text), "tcp")} | drops | {
-        "early_acks": int(acks["early"]), "backlog_segments": int(acks["segments"]), "backlog_most": int(acks["backlog"])}
+        "early_acks": int(acks["early"]), "backlog_segments": int(acks["segments"]),
+        "backlog_most": int(acks["backlog"])}
 
 
 def read_events(text, trace):
@@ -154,12 +161,13 @@ def read_events(text, trace):
     rows = {(r["direction"], r["to"]): r for r in event_times.directions(trace, text)}
     there, back = rows["to", "iodom"], rows["from", "server"]
     return {"goodput_mbps": netdemo.mbps(got, "tcp"), "events_to_driver_domain": there["events"],
-            "ms_per_mb_to_driver_domain": round(there["us_per_mb"] / 1000, 3), "events_to_vm": back["events"],
+            "ms_per_mb_to_driver_domain": round(there["us_per_mb"] / 1000, 3),
+            "events_to_vm": back["events"],
             "ms_per_mb_to_vm": round(back["us_per_mb"] / 1000, 3)}
 
 
-# The trace begins before the traffic, and is sent by COM2 when that is over. Then nobody computes any
-# more, so that it is quick.
+# The trace begins before the traffic, and is sent by COM2 when that is over. Then nobody computes
+# any more, so that it is quick.
 EVENTS_FIRST = "@350ms trace start event\n"
 EVENTS = ("+0ms wait server 60s\n+0ms trace stop\n+0ms destroy source\n"
           "+0ms destroy hog-1\n+0ms destroy hog-2\n+0ms destroy hog-3\n+10ms trace stream com2\n+600s poweroff\n")
@@ -180,7 +188,8 @@ def run_events(name, config):
         return "it ended before the trace had come"
 
     return netdemo.boot(name, config, EVENTS, PLATFORM, PCPUS,
-                        lambda text: read_events(text, tracestream.load(path)), path, all_of_it_has_come,
+                        lambda text: read_events(text, tracestream.load(path)), path,
+                        all_of_it_has_come,
                         EVENTS_FIRST)
 
 
@@ -215,7 +224,8 @@ def settled(runs, warm_ups):
         looks = []
         for seed in seeds:
             whole = {"goodput in Mb/s": by[warm_up][seed]["goodput_mbps"]}
-            looks.append(experiment.Look(whole, (whole, whole)))  # nothing tells of halves of a stream
+            # nothing tells of halves of a stream
+            looks.append(experiment.Look(whole, (whole, whole)))
         return looks
 
     verdict = experiment.settle(observe, warm_ups[0], warm_ups[-1], {"goodput in Mb/s": FLOOR})
@@ -264,15 +274,19 @@ def add_gains(rows, runs):
 
 
 def table(rows):
-    told = ("experiment", "setup", "vms", "runs", "unsettled", "of_line_rate", "of_baseline", "more_than_baseline",
+    told = ("experiment", "setup", "vms", "runs", "unsettled", "of_line_rate", "of_baseline",
+            "more_than_baseline",
             "warm_up_s", "goodput_mbps")
     columns = [key for key in rows[0] if key not in told]
-    lines = [["set-up", "VMs", "Mb/s", "of line", "of 4.1", "warm-up", *(key.replace("_", " ") for key in columns)]]
+    lines = [["set-up", "VMs", "Mb/s", "of line", "of 4.1", "warm-up",
+              *(key.replace("_", " ") for key in columns)]]
     digits = {key: 2 if key.startswith("ms_per_mb") else 0 for key in columns}
     for r in rows:
         gain = f"{r['of_baseline']:.2f}x" if "of_baseline" in r else "-"
-        lines.append([r["setup"], str(r["vms"]), experiment.text(r["goodput_mbps"], 2), f"{r['of_line_rate']:.0%}",
-                      gain, f"{r['warm_up_s']:g} s", *(experiment.text(r[key], digits[key]) for key in columns)])
+        lines.append([r["setup"], str(r["vms"]), experiment.text(r["goodput_mbps"], 2),
+                      f"{r['of_line_rate']:.0%}",
+                      gain, f"{r['warm_up_s']:g} s",
+                      *(experiment.text(r[key], digits[key]) for key in columns)])
     widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]
     found = ["  ".join(c.rjust(w) if i else c.ljust(w) for i, (c, w) in enumerate(zip(line, widths))) for line in lines]
     return found + [f"{r['setup']}, {r['vms']} VMs: not known to have settled: {r['unsettled']}"
@@ -293,7 +307,8 @@ def main():
     what = [(e, setup, vms) for e in args.experiment or SETUPS for vms in VMS[e]
             for setup in SETUPS[e] if not args.setup or setup in args.setup]
     warm_ups = WARM_UPS[:1] if args.quick else WARM_UPS
-    turns = [(*w, seed, warm_up) for seed in range(1, args.seeds + 1) for w in what for warm_up in warm_ups]
+    turns = [(*w, seed, warm_up) for seed in range(1, args.seeds + 1) for w in what
+             for warm_up in warm_ups]
     results = netdemo.attempt_all("net-experiments", run, turns, os.cpu_count(),
                                   lambda turn: "{}, {}, {} VMs, seed {}, after {:g} s".format(*turn))
     runs, missing = netdemo.split(turns, results, COLUMNS)
@@ -306,14 +321,17 @@ def main():
     for e in SETUPS:
         mine = [r for r in rows if r["experiment"] == e]
         if mine:
-            print("\n".join(["", f"{e.upper()}, line rate {LINE[e] / 1e6:.2f} Mb/s of payload", *table(mine)]))
+            print("\n".join(["", f"{e.upper()}, line rate {LINE[e] / 1e6:.2f} Mb/s of payload",
+                             *table(mine)]))
     if args.quick:
         print(f"\nNot known to have settled: {QUICK}.")
     print("\n" + experiment.LEGEND)
     netdemo.tell_missing("net-experiments", missing)
-    facts = netdemo.provenance(PLATFORM, seeds=list(range(1, args.seeds + 1)), warm_ups_s=warm_ups, ms=MS,
+    facts = netdemo.provenance(PLATFORM, seeds=list(range(1, args.seeds + 1)), warm_ups_s=warm_ups,
+                               ms=MS,
                                line_rate=LINE)
-    netdemo.write_results(f"net-experiments-{PLATFORM}", facts | {"summary": rows, "runs": runs, "missing": missing})
+    netdemo.write_results(f"net-experiments-{PLATFORM}",
+                          facts | {"summary": rows, "runs": runs, "missing": missing})
     return 1 if missing else 0
 
 

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Plays the person at `make run`: looks at the live table, leaves for the shell, lists the VMs, switches off.
+"""Plays the person at `make run`: looks at the live table, leaves for the shell, lists the VMs,
+switches off.
 
   tools/person.py COMMAND...        runs the command in a terminal of its own and prints what came
 

@@ -1,7 +1,8 @@
-"""Signs of life for the person who waits: what a command does now, how much is done, how long it may still take.
+"""Signs of life for the person who waits: what a command does now, how much is done, how long it
+may still take.
 
-On a terminal it is one line of stderr, written anew each second and erased at the end. Elsewhere, as in a log, only what has
-been finished is told, each on a line of its own.
+On a terminal it is one line of stderr, written anew each second and erased at the end. Elsewhere,
+as in a log, only what has been finished is told, each on a line of its own.
 """
 import concurrent.futures
 import sys
@@ -21,9 +22,11 @@ def duration(seconds):
 
 
 class Line:
-    """with Line("Bochs boots"): a terminal shows the text, or what it returns if it is a function, and the seconds so far.
+    """with Line("Bochs boots"): a terminal shows the text, or what it returns if it is a function,
+    and the seconds so far.
 
-    Within another Line, in whatever thread, it shows nothing: there is one line, and it is the outer one's.
+    Within another Line, in whatever thread, it shows nothing: there is one line, and it is the
+    outer one's.
     """
 
     taken = threading.Lock()
@@ -58,16 +61,18 @@ class Line:
 
 
 def run_all(label, function, jobs, workers, name=str):
-    """[function(job) for job in jobs], `workers` at a time, while stderr tells how many are done and what time is left.
+    """[function(job) for job in jobs], `workers` at a time, while stderr tells how many are done
+    and what time is left.
 
-    name(job) is how a finished job is told. The first exception of a function is raised; jobs that have not begun are
-    then dropped.
+    name(job) is how a finished job is told. The first exception of a function is raised; jobs that
+    have not begun are then dropped.
     """
     jobs, begin, done = list(jobs), time.monotonic(), 0
 
     def state():
         left = (time.monotonic() - begin) / done * (len(jobs) - done) if done else None
-        return f"{label}: {done} of {len(jobs)}" + (f", about {duration(left)} left" if left else "")
+        return f"{label}: {done} of {len(jobs)}" + (f", about {duration(left)} left" if left
+                                                    else "")
 
     with concurrent.futures.ThreadPoolExecutor(workers) as pool, Line(state) as line:
         futures = {pool.submit(function, job): job for job in jobs}

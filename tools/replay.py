@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""Replays a recording of the scheduler (`record = yes`, docs/scheduler.md) in the simulation: tools/replay.py TRACE.bin
+"""Replays a recording of the scheduler (`record = yes`, docs/scheduler.md) in the simulation:
+tools/replay.py TRACE.bin
 
-The recording is the stream of docs/trace.md. Exits 0 if the simulation, compiled from the same sources, made the very same
-decisions; 1 with the first that differs.
+The recording is the stream of docs/trace.md. Exits 0 if the simulation, compiled from the same
+sources, made the very same decisions; 1 with the first that differs.
 """
 import os
 import subprocess
@@ -24,7 +25,8 @@ def replay(path):
             if r.event in REPLAY:
                 out.write(r.pack())
         out.flush()
-        done = subprocess.run([os.path.join(ROOT, "build", "sim"), "replay", out.name], capture_output=True, text=True, check=False)
+        done = subprocess.run([os.path.join(ROOT, "build", "sim"), "replay", out.name],
+                              capture_output=True, text=True, check=False)
     lost = f"missing of the stream: {sentence.count(trace.gaps, 'frame')}\n" if trace.gaps else ""
     return done.returncode or bool(trace.gaps), lost + done.stdout + done.stderr
 

@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """What scheduling costs, in instructions, counted by callgrind on the host build, for every policy.
 
-A decision is wake + insert + charge + pick + switch, a handover yield + pick + switch. Either may take 1.5 times what it
-takes plain credit, and must not grow by more than a factor of 2 from 2 to 256 vCPUs on a CPU, orders by credit or deadline by
-4. An accounting pass with the sorting that follows may take 220 instructions per active vCPU, beyond what a pass costs whoever
-is active (two timers, the tick of the current vCPU), vTurbo's exchange of shares 1,500 for 8 VMs. The machine's part (clock,
-timer, kick) is left out. Prints a table; exits 1 if a limit is exceeded. With -j the table goes to stderr
-and JSON to stdout.
+A decision is wake + insert + charge + pick + switch, a handover yield + pick + switch. Either may
+take 1.5 times what it takes plain credit, and must not grow by more than a factor of 2 from 2 to
+256 vCPUs on a CPU, orders by credit or deadline by 4. An accounting pass with the sorting that
+follows may take 220 instructions per active vCPU, beyond what a pass costs whoever is active (two
+timers, the tick of the current vCPU), vTurbo's exchange of shares 1,500 for 8 VMs. The machine's
+part (clock, timer, kick) is left out. Prints a table; exits 1 if a limit is exceeded. With -j the
+table goes to stderr and JSON to stdout.
 """
 import json
 import os
@@ -56,7 +57,8 @@ def exceeded(name, costs, plain):
 
 
 def print_table(result, faults, growth, ok, file):
-    """Prints what main() measured. faults: {(mode, policy): what it exceeds}; growth: of plain credit's decision."""
+    """Prints what main() measured. faults: {(mode, policy): what it exceeds}; growth: of plain
+    credit's decision."""
     print(f"{'vCPUs on the CPU':28}" + "".join(f"{n:>8}" for n in SIZES), file=file)
     for mode in MODES:
         plain = result["policies"][mode][PLAIN]
@@ -65,11 +67,13 @@ def print_table(result, faults, growth, ok, file):
             fault = f": {faults[mode, p]}" if faults[mode, p] else ""
             print(f"{mode + ', ' + p:28}" + "".join(f"{of[n]:8.0f}" for n in SIZES) +
                   f"  instructions, at most {worst:.2f} times plain credit's{fault}", file=file)
-    print(f"{'accounting, a pass':28}" + "".join(f"{result['pass'][n]:8.0f}" for n in SIZES) + "  instructions", file=file)
+    print(f"{'accounting, a pass':28}"
+          + "".join(f"{result['pass'][n]:8.0f}" for n in SIZES) + "  instructions", file=file)
     print(f"a decision grows by {growth:.2f} (at most {GROWTH}, by {ORDERED_GROWTH} if ordered by deadline)"
           f" and takes at most {MOST} times plain credit's; accounting {result['pass_fixed']:.0f} and"
           f" {result['pass_per_vcpu']:.0f} per active vCPU (at most {PASS}); vTurbo's exchange for 8 VMs"
-          f" {result['exchange_8_vms']:.0f} (at most {EXCHANGE}): {'ok' if ok else 'EXCEEDED'}", file=file)
+          f" {result['exchange_8_vms']:.0f} (at most {EXCHANGE}): {'ok' if ok else 'EXCEEDED'}",
+          file=file)
 
 
 def main():
@@ -84,9 +88,11 @@ def main():
     passes = {n: j.result() for n, j in passes.items()}
     few, many = passes[SIZES[0]], passes[SIZES[-1]]
     per_vcpu = (many - few) / (SIZES[-1] - SIZES[0])
-    result = {**plain, "pass": passes, "pass_per_vcpu": round(per_vcpu, 1), "pass_fixed": round(few - SIZES[0] * per_vcpu, 1),
+    result = {**plain, "pass": passes, "pass_per_vcpu": round(per_vcpu, 1),
+              "pass_fixed": round(few - SIZES[0] * per_vcpu, 1),
               "policies": costs, "exchange_8_vms": exchange}
-    faults = {(mode, p): exceeded(p, costs[mode][p], plain[mode]) for mode in MODES for p in policies}
+    faults = {(mode, p): exceeded(p, costs[mode][p], plain[mode]) for mode in MODES
+              for p in policies}
     growth = plain["decision"][SIZES[-1]] / plain["decision"][SIZES[0]]
     ok = not any(faults.values()) and per_vcpu <= PASS and exchange <= EXCHANGE
     as_json = "-j" in sys.argv[1:]

@@ -3,13 +3,14 @@
 
   tools/simseeds.py [--seeds N] [--preset NAME] [--json FILE] OPTIONS-OF-build/sim FILE
 
-One run is one sample: a seed decides when each VM begins and when events come. A line a vCPU: its CPU
-time, its longest wait for a pCPU, the time from a wake to its running, and, if it serves events, the
-time from an event's being raised to its being done with. tools/experiment.py says what is printed where
-a mean would say nothing, and whether the runs had settled before they were measured.
+One run is one sample: a seed decides when each VM begins and when events come. A line a vCPU: its
+CPU time, its longest wait for a pCPU, the time from a wake to its running, and, if it serves
+events, the time from an event's being raised to its being done with. tools/experiment.py says what
+is printed where a mean would say nothing, and whether the runs had settled before they were
+measured.
 
---preset sets sched_preset in [hypervisor] and in each [pool] of the file. A seed that is given with -c
-is overridden. Example:
+--preset sets sched_preset in [hypervisor] and in each [pool] of the file. A seed that is given with
+-c is overridden. Example:
 
   tools/simseeds.py --preset faithful-4.2 -p 1 -w 3s -t 30s labs/wakers.cfg
 """
@@ -79,7 +80,8 @@ def summarise(runs):
         row = {"vm": first["vm"], "vcpu": first["vcpu"],
                "cpu_pct": experiment.estimate([v["cpu_pct"] for v in mine]),
                "wait_max_ms": experiment.points([v["wait_max_ms"] for v in mine]),
-               "switches_per_s": experiment.estimate([v["switches_per_s"] for v in mine]), "wake_us": None,
+               "switches_per_s": experiment.estimate([v["switches_per_s"] for v in mine]),
+               "wake_us": None,
                "event_us": None}
         if all(v["wakes"] for v in mine):
             row["wake_us"] = {k: experiment.points([v["wake_us"][k] for v in mine]) for k in ("p99", "max")}
@@ -92,11 +94,14 @@ def summarise(runs):
 
 def table(rows):
     text = experiment.text
-    lines = [["vCPU", "CPU %", "wait max ms", "switches/s", "wake p99 us", "max us", "event ms", "p99 ms", "max ms"]]
+    lines = [["vCPU", "CPU %", "wait max ms", "switches/s", "wake p99 us", "max us", "event ms",
+              "p99 ms", "max ms"]]
     for row in rows:
         wake, event = row["wake_us"] or {}, row["event_us"] or {}
-        lines.append([f"{row['vm']}/{row['vcpu']}", text(row["cpu_pct"], 2), text(row["wait_max_ms"]),
-                      text(row["switches_per_s"]), text(wake.get("p99"), 0), text(wake.get("max"), 0),
+        lines.append([f"{row['vm']}/{row['vcpu']}", text(row["cpu_pct"], 2),
+                      text(row["wait_max_ms"]),
+                      text(row["switches_per_s"]), text(wake.get("p99"), 0),
+                      text(wake.get("max"), 0),
                       *(text(event.get(k), 2, 1e-3) for k in ("mean", "p99", "max"))])
     return compare.columns(lines)
 
@@ -126,7 +131,8 @@ def main():
     same, why = experiment.same_trace([said["trace"] for said in runs]), None
     if len(runs) > 1:
         looks = [look(said) for said in runs]
-        why = experiment.unsettled(looks, {name: FLOORS[name.split(" ", 1)[1]] for name in looks[0].whole})
+        why = experiment.unsettled(looks,
+                                   {name: FLOORS[name.split(" ", 1)[1]] for name in looks[0].whole})
     for note in filter(None, (same, why and f"not settled: {why}")):
         print(note)
     if args.json:

@@ -2,10 +2,11 @@
 """Tells how large the image is: lines of code by room, bytes of text and data.
 
   tools/size.py [--since COMMIT] OBJECTS-DIR IMAGE SOURCE...
-A line of code is one that is neither blank nor a comment. The sources count, and the inline functions of the project's
-headers that they include (the objects' .d files name them); the rest of those headers is declarations, told apart.
-With --since the lines are compared with those of that commit. Lines are information. Exits 1 if the image's text is larger
-than TEXT_LIMIT, or if a file has more than FILE_LIMIT lines.
+A line of code is one that is neither blank nor a comment. The sources count, and the inline
+functions of the project's headers that they include (the objects' .d files name them); the rest of
+those headers is declarations, told apart. With --since the lines are compared with those of that
+commit. Lines are information. Exits 1 if the image's text is larger than TEXT_LIMIT, or if a file
+has more than FILE_LIMIT lines.
 """
 import argparse
 import glob
@@ -27,12 +28,14 @@ def lines_of(path, text):
     else:
         # comments go; strings and character constants stay, whatever they look like
         keep = re.compile(r'"(?:\\.|[^"\\])*"|\'(?:\\.|[^\'\\])*\'|/\*.*?\*/|//[^\n]*', re.S)
-        text = keep.sub(lambda m: re.sub(r"[^\n]", "", m[0]) if m[0].startswith("/") else m[0], text)
+        text = keep.sub(lambda m: re.sub(r"[^\n]", "", m[0]) if m[0].startswith("/") else m[0],
+                        text)
     return [line for line in text.split("\n") if line.strip()]
 
 
 def inline_lines(lines):
-    """How many of a header's lines are inline functions, from `static inline` to the brace that ends them."""
+    """How many of a header's lines are inline functions, from `static inline` to the brace that
+    ends them."""
     depth = count = 0
     inside = False
     for line in lines:
@@ -61,7 +64,8 @@ def linked(objects, sources):
             names = f.read().replace("\\\n", " ").split()
         names = [os.path.normpath(n) for n in names if not n.endswith(":")]
         if not files.isdisjoint(names):
-            files.update(n for n in names if not n.startswith(("/", "build/", "..")) and os.path.exists(n))
+            files.update(n for n in names
+                         if not n.startswith(("/", "build/", "..")) and os.path.exists(n))
     return sorted(files)
 
 
@@ -83,15 +87,18 @@ def section_bytes(image):
 
 
 def git(*args):
-    return subprocess.run(["git", *args], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=True).stdout
+    return subprocess.run(["git", *args], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+                          text=True, check=True).stdout
 
 
 def code_at(commit):
     """{path: lines of code} then; nothing if git does not know it."""
     try:
-        files = git("ls-tree", "-r", "--name-only", commit, "boot", "common", "drivers/uart.c", "drivers/uart.h", "hv",
+        files = git("ls-tree", "-r", "--name-only", commit, "boot", "common", "drivers/uart.c",
+                    "drivers/uart.h", "hv",
                     "include").split()
-        return {p: code_of(p, git("show", f"{commit}:{p}"))[0] for p in files if p.endswith((".c", ".h", ".asm"))}
+        return {p: code_of(p, git("show", f"{commit}:{p}"))[0] for p in files
+                if p.endswith((".c", ".h", ".asm"))}
     except (OSError, subprocess.CalledProcessError):
         return {}
 
@@ -106,7 +113,8 @@ def print_changes(then, now):
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("--since", metavar="COMMIT", help="compare with that commit, by file and by room")
+    parser.add_argument("--since", metavar="COMMIT",
+                        help="compare with that commit, by file and by room")
     parser.add_argument("objects")
     parser.add_argument("image")
     parser.add_argument("source", nargs="+")
@@ -130,8 +138,10 @@ def main():
         print_changes(then, files)
     print(f"{'room':14} {'lines':>6}" + (f" {args.since:>10} {'since':>6}" if then else ""))
     for name in sorted(rooms.keys() | before.keys()):
-        print(f"{name:14} {rooms[name]:6}" + (f" {before[name]:10} {rooms[name] - before[name]:+6}" if then else ""))
-    print(f"{'all':14} {total:6}" + (f" {sum(before.values()):10} {total - sum(before.values()):+6}" if then else ""))
+        print(f"{name:14} {rooms[name]:6}"
+              + (f" {before[name]:10} {rooms[name] - before[name]:+6}" if then else ""))
+    print(f"{'all':14} {total:6}"
+          + (f" {sum(before.values()):10} {total - sum(before.values()):+6}" if then else ""))
     print(f"{'declarations':14} {declarations:6} lines in headers; with the code {total + declarations}")
     b = section_bytes(args.image)
     print(f"{'text':14} {b['text']:6} bytes, limit {TEXT_LIMIT}; data {b['data']} bytes, bss {b['bss']} bytes")

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """make sriov-demo: VMs with virtual functions of two network cards, confined by VT-d.
 
-Boots boot/sriov-demo.cfg on QEMU (AMD-V by TCG, intel-iommu, two 82576 on one hub) with a script, and judges what was said. Driver
-domains have the physical functions. Then another machine for what the scheduler makes of the drivers' word: tools/sriovsched.py. Each
-line that begins with ok is one thing that has to hold; exits 0 only if all did.
+Boots boot/sriov-demo.cfg on QEMU (AMD-V by TCG, intel-iommu, two 82576 on one hub) with a script,
+and judges what was said. Driver domains have the physical functions. Then another machine for what
+the scheduler makes of the drivers' word: tools/sriovsched.py. Each line that begins with ok is one
+thing that has to hold; exits 0 only if all did.
 """
 import json
 import os
@@ -48,7 +49,8 @@ class Demo:
 
     def __init__(self, serial):
         self.log = re.sub("\x1b\\[[0-9;]*[A-Za-z]", "", serial)
-        self.answers = {a["id"]: a for a in (json.loads(m[1]) for m in re.finditer("\x1e(\\{.*\\})\n", serial))}
+        self.answers = {a["id"]: a
+                        for a in (json.loads(m[1]) for m in re.finditer("\x1e(\\{.*\\})\n", serial))}
         self.failed = 0
 
     def result(self, tag):
@@ -67,16 +69,22 @@ class Demo:
 
     def judge(self):
         owners = self.said(r"iodom2?: iodom: network card (0[12]:00\.0): igb, a port of the bridge")
-        self.hold("two driver domains have a physical function each", sorted(owners) == ["01:00.0", "02:00.0"])
-        self.hold("no VM needs unsafe_dma: VT-d confines what was given to it", "unsafe_dma" not in self.log)
+        self.hold("two driver domains have a physical function each",
+                  sorted(owners) == ["01:00.0", "02:00.0"])
+        self.hold("no VM needs unsafe_dma: VT-d confines what was given to it",
+                  "unsafe_dma" not in self.log)
         for vm in ("one", "two"):
-            self.hold(f"VM {vm} has the network by a virtual function", self.said(rf"{vm}: net: .* by igbvf"))
+            self.hold(f"VM {vm} has the network by a virtual function",
+                      self.said(rf"{vm}: net: .* by igbvf"))
         self.hold("a VM behind the bridge reaches one with a virtual function",
                   self.said("bridged: netping: 160 sent, 0 lost, 0 wrong"))
-        self.hold("a stream between two virtual functions of a card", self.said(LOAD.format("three")) and self.echoes("three"))
+        self.hold("a stream between two virtual functions of a card",
+                  self.said(LOAD.format("three")) and self.echoes("three"))
         first, second = ([d["bdf"] for d in self.result(tag) or []] for tag in ("three", "heir"))
-        self.hold(f"a VM is destroyed, and its virtual function {', '.join(first)} is another's", first and first == second)
-        # by datagrams: QEMU's user network hears all that is on the hub, and refuses connections to whomever
+        self.hold(f"a VM is destroyed, and its virtual function {', '.join(first)} is another's",
+                  first and first == second)
+        # by datagrams: QEMU's user network hears all that is on the hub, and refuses connections to
+        # whomever
         self.hold("who reaches a virtual function of the other card by it",
                   self.said(r"heir: load: the server says \d+ bytes in .* 0 of \d+ datagrams lost") and self.echoes("heir"))
         self.hold("and the outside is reached", self.echoes("outside"))

@@ -1,8 +1,9 @@
-"""The second half of make sriov-demo: what SC and ACA bring a VM with a virtual function among VMs that compute.
+"""The second half of make sriov-demo: what SC and ACA bring a VM with a virtual function among VMs
+that compute.
 
 Boots boot/sriov-sched.cfg on QEMU with -icount, which runs one instruction after the other on one
-thread, and in which time is the number of instructions. So the figures do not depend on the host, and
-repeat to the bit: the machine is loaded without a disk (tools/mkiso.sh --memory-disk), and its
+thread, and in which time is the number of instructions. So the figures do not depend on the host,
+and repeat to the bit: the machine is loaded without a disk (tools/mkiso.sh --memory-disk), and its
 commands are a script. First the VM has its pCPU for itself: exits for each 1,000 frames. Then the
 policy changes from stream to stream, in one boot.
 
@@ -19,7 +20,8 @@ import experiment
 import machine
 
 CONFIG = os.path.join(machine.ROOT, "boot", "sriov-sched.cfg")
-POLICIES = {"hardened": "hardened", "faithful-4.2": "faithful-4.2", "sc": "sc", "aca": "aca", "sc+aca": "sc+aca"}
+POLICIES = {"hardened": "hardened", "faithful-4.2": "faithful-4.2", "sc": "sc", "aca": "aca",
+            "sc+aca": "sc+aca"}
 BASELINE = "faithful-4.2"  # Credit as in Xen 4.2, with which the paper was measured
 HOGS = ("hog-1", "hog-2", "liar")
 RUNS = 3
@@ -49,9 +51,11 @@ def boot(directory, commands, config=CONFIG):
     kernel, path = os.path.join(directory, "sriov.grub"), os.path.join(directory, "script")
     with open(path, "w", encoding="ascii") as f:
         f.write(commands)
-    subprocess.run([os.path.join(machine.ROOT, "tools", "mkiso.sh"), kernel, config, "--memory-disk",
+    subprocess.run([os.path.join(machine.ROOT, "tools", "mkiso.sh"), kernel, config,
+                    "--memory-disk",
                     "--module", f"script={path}"], cwd=machine.ROOT, check=True)
-    with machine.Machine("icount", None, cpus=3, directory=directory, kernel=kernel, shift=SHIFT, igb=1, igb_net=None,
+    with machine.Machine("icount", None, cpus=3, directory=directory, kernel=kernel, shift=SHIFT,
+                         igb=1, igb_net=None,
                          iommu=machine.IOMMU, extra=CLOCK) as m:
         how, _ = m.wait(timeout=PATIENCE)
         return how, m.serial()
@@ -79,7 +83,8 @@ class Said:
         """What the server alone exits in a second to be interrupted, to sleep, and else."""
         one, two = (self.vcpu(tag, "server") for tag in ("alone-1", "alone-2"))
         s = sum(two[k] - one[k] for k in ("running_ns", "runnable_ns", "blocked_ns")) / 1e9
-        exits, interrupts, sleeps = ((two[k] - one[k]) / s for k in ("exits", "interrupted", "wakes"))
+        exits, interrupts, sleeps = ((two[k] - one[k]) / s
+                                     for k in ("exits", "interrupted", "wakes"))
         return interrupts, sleeps, exits - interrupts - sleeps
 
 
@@ -89,7 +94,8 @@ def ratio(found, name):
 
 def table(found):
     runs = range(max(map(len, found.values())))
-    print(f"        {'Mb/s':12}" + "".join(f"{f'run {n + 1}':>8}" for n in runs) + f"{'median':>9}{'of 4.2':>9}")
+    print(f"        {'Mb/s':12}"
+          + "".join(f"{f'run {n + 1}':>8}" for n in runs) + f"{'median':>9}{'of 4.2':>9}")
     for name, mine in found.items():
         print(f"        {name:12}" + "".join(f"{x:8.2f}" for x in mine) +
               f"{statistics.median(mine):9.2f}{ratio(found, name):8.2f}x")
@@ -98,7 +104,8 @@ def table(found):
 def write_results(said):
     path = os.path.join(machine.BUILD, "results", "sriov-sched-icount.json")
     os.makedirs(os.path.dirname(path), exist_ok=True)
-    facts = experiment.provenance("icount", os.path.join(machine.BUILD, "takt.elf"), experiment.files_of(CONFIG),
+    facts = experiment.provenance("icount", os.path.join(machine.BUILD, "takt.elf"),
+                                  experiment.files_of(CONFIG),
                                   instruction_ns=1 << SHIFT, script=script().splitlines())
     result = {"alone": {"mbps": said.alone_mbps, "frames_per_s": said.alone_frames,
                         "exits_per_s": dict(zip(("interrupts", "sleep", "others"), said.exits()))},
@@ -124,7 +131,8 @@ def show(hold):
                     for n, what in zip(exits, ("by interrupts", "to sleep", "others"))))
     hold(f"no frame costs an exit but by an interrupt: {exits[2]:.0f} others a second, for timers",
          exits[2] < max(exits[0] / 4, TIMERS))
-    hold("the driver says when its VM becomes I/O-intensive", "server: net: the VM is now I/O-intensive" in said.log)
+    hold("the driver says when its VM becomes I/O-intensive",
+         "server: net: the VM is now I/O-intensive" in said.log)
     table(said.found)
     for name in ("sc", "sc+aca"):
         gain = ratio(said.found, name)

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# build/store-bench beside an xenstored: Debian's packages are unpacked under build/xen, nothing is installed. xenstored and
-# oxenstored are each tried as a plain process; where neither answers a request, it tells how each ended and measures the store alone.
+# build/store-bench beside an xenstored: Debian's packages are unpacked under build/xen, nothing is
+# installed. xenstored and oxenstored are each tried as a plain process; where neither answers a
+# request, it tells how each ended and measures the store alone.
 set -u
 cd "$(dirname "$0")/.."
 dir=build/xen

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """make store-demo: guests, the operator and XenStore's own clients on the host see one tree.
 
-Boots boot/store.cfg in QEMU, takes the machine's second serial port as a UNIX socket (tools/takt-store), and runs Debian's
-xenstore-* and Python's pyxs against it, unmodified, while commands are typed into the shell. Each line printed is one thing that has
-to hold; exits 0 only if all did.
+Boots boot/store.cfg in QEMU, takes the machine's second serial port as a UNIX socket
+(tools/takt-store), and runs Debian's xenstore-* and Python's pyxs against it, unmodified, while
+commands are typed into the shell. Each line printed is one thing that has to hold; exits 0 only if
+all did.
 """
 import importlib.machinery
 import importlib.util
@@ -22,7 +23,8 @@ PATIENCE = 15  # s, for what happens in the machine
 
 def load(name):
     """A tool without .py as a module."""
-    loader = importlib.machinery.SourceFileLoader(name.replace("-", "_"), os.path.join(machine.ROOT, "tools", name))
+    loader = importlib.machinery.SourceFileLoader(name.replace("-", "_"),
+                                                  os.path.join(machine.ROOT, "tools", name))
     module = importlib.util.module_from_spec(importlib.util.spec_from_loader(loader.name, loader))
     loader.exec_module(module)
     return module
@@ -39,7 +41,8 @@ class Demo:
 
     def xs(self, *command):
         """Output of one of xenstore-utils; None if it fails."""
-        done = subprocess.run(command, env=self.env, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, timeout=PATIENCE,
+        done = subprocess.run(command, env=self.env, stdout=subprocess.PIPE,
+                              stderr=subprocess.DEVNULL, text=True, timeout=PATIENCE,
                               check=False)
         return done.stdout if done.returncode == 0 else None
 
@@ -55,7 +58,8 @@ class Demo:
         return True
 
     def watch(self, path):
-        return subprocess.Popen(["xenstore-watch", path], env=self.env, stdout=subprocess.PIPE, text=True)
+        return subprocess.Popen(["xenstore-watch", path], env=self.env, stdout=subprocess.PIPE,
+                                text=True)
 
     # ---- what is shown ----
 
@@ -66,39 +70,47 @@ class Demo:
         self.xs("xenstore-write", "/local/domain/2/data/key", "from the host")
         self.hold("xenstore-write, and the other guest sees: from the host",
                   self.said("two: storewatch: data/key = from the host"))
-        self.hold("a guest that asks for micro-slices beyond its ceiling is refused", "request/micro_us: refused" in
+        self.hold("a guest that asks for micro-slices beyond its ceiling is refused",
+                  "request/micro_us: refused" in
                   self.machine.serial())
 
     def tree(self):
         out = self.xs("xenstore-ls", "/local/domain/1") or ""
         print("".join(f"            {line}\n" for line in out.splitlines()), end="")
-        self.hold("xenstore-ls shows the home of VM 1", 'name = "one"' in out and 'weight = "256"' in out)
-        self.hold("xenstore-read reads its name", self.xs("xenstore-read", "/local/domain/1/name") == "one\n")
+        self.hold("xenstore-ls shows the home of VM 1",
+                  'name = "one"' in out and 'weight = "256"' in out)
+        self.hold("xenstore-read reads its name",
+                  self.xs("xenstore-read", "/local/domain/1/name") == "one\n")
         self.xs("xenstore-write", "/demo/a", "1", "/demo/b", "2")
         self.hold("xenstore-write and xenstore-list", self.xs("xenstore-list", "/demo") == "a\nb\n")
-        self.hold("xenstore-rm", self.xs("xenstore-rm", "/demo") is not None and self.xs("xenstore-exists", "/demo") is None)
+        self.hold("xenstore-rm", self.xs("xenstore-rm", "/demo") is not None
+                  and self.xs("xenstore-exists", "/demo") is None)
 
     def scheduler(self):
         weight = "/local/domain/1/sched/weight"
         with self.watch(weight) as watcher:
             first = watcher.stdout.readline()
             self.shell.run("sched-credit", "-d", "one", "-w", "300")
-            self.hold("xenstore-watch hears that the shell set a weight", first == watcher.stdout.readline() == weight + "\n")
+            self.hold("xenstore-watch hears that the shell set a weight",
+                      first == watcher.stdout.readline() == weight + "\n")
             watcher.terminate()
         self.hold("xenstore-read reads it", self.xs("xenstore-read", weight) == "300\n")
         self.xs("xenstore-write", weight, "700")
         credit = {vm["name"]: vm for vm in self.shell.run("sched-credit")}
-        self.hold("xenstore-write sets a weight, and the scheduler has it", credit["one"]["weight"] == 700)
+        self.hold("xenstore-write sets a weight, and the scheduler has it",
+                  credit["one"]["weight"] == 700)
         refused = self.xs("xenstore-write", weight, "70000") is None
         self.hold("a weight of 70000 is refused, and the old one stays",
                   refused and self.xs("xenstore-read", weight) == "700\n")
         self.xs("xenstore-write", "/takt/host/pool/0/tslice_us", "3000")
-        self.hold("the slice of a pool", self.shell.run("sched-credit", "-s")[0]["tslice_us"] == 3000)
+        self.hold("the slice of a pool",
+                  self.shell.run("sched-credit", "-s")[0]["tslice_us"] == 3000)
         self.xs("xenstore-write", "/local/domain/2/sched/pool", "fast")
         self.hold("the pool of a VM", self.until(
             lambda: {v["name"]: v for v in self.shell.run("sched-credit")}["two"]["pool"] == "fast"))
         self.xs("xenstore-write", "/local/domain/1/ceiling/micro_us", "1000")
-        self.hold("a ceiling", self.xs("xenstore-read", "/local/domain/1/ceiling/micro_us") == "1000\n")
+        self.hold("a ceiling",
+                  self.xs("xenstore-read", "/local/domain/1/ceiling/micro_us") == "1000\n")
 
     def pyxs(self):
         import pyxs  # pylint: disable=import-outside-toplevel
@@ -110,27 +122,32 @@ class Demo:
             events = monitor.wait()
             first = next(events)
             c.write(b"/demo/x", b"y")
-            self.hold("pyxs watches", first == (b"/demo", b"token") and next(events) == (b"/demo/x", b"token"))
+            self.hold("pyxs watches",
+                      first == (b"/demo", b"token") and next(events) == (b"/demo/x", b"token"))
             c.transaction()
             c.write(b"/demo/x", b"z")
             self.hold("pyxs commits a transaction", c.commit() and c.read(b"/demo/x") == b"z")
 
     def life(self):
         self.shell.run("destroy", "two")
-        self.hold("a VM's home goes with it", self.until(lambda: self.xs("xenstore-list", "/local/domain") == "1\n"))
+        self.hold("a VM's home goes with it",
+                  self.until(lambda: self.xs("xenstore-list", "/local/domain") == "1\n"))
 
 
 def main():
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the machine ends with us
     directory = os.path.join(machine.BUILD, "run", "store-demo")
     os.makedirs(directory, exist_ok=True)
-    iso, com2, socket = (os.path.join(directory, name) for name in ("store.iso", "com2.sock", "xenstored.sock"))
-    subprocess.run([os.path.join(machine.ROOT, "tools", "mkiso.sh"), iso, CONFIG], cwd=machine.ROOT, check=True)
+    iso, com2, socket = (os.path.join(directory, name) for name in ("store.iso", "com2.sock",
+                                                                    "xenstored.sock"))
+    subprocess.run([os.path.join(machine.ROOT, "tools", "mkiso.sh"), iso, CONFIG], cwd=machine.ROOT,
+                   check=True)
     with machine.Machine("qemu", iso, directory=directory, com1="socket", com2="unix:" + com2) as m:
         how, _ = m.wait("two: id .* runs", 60)
         if how != "matched":
             sys.exit(f"store-demo: the VMs do not run: {how}; see {directory}")
-        proxy = subprocess.Popen([os.path.join(machine.ROOT, "tools", "takt-store"), "-s", "unix:" + com2, "--socket", socket])
+        proxy = subprocess.Popen([os.path.join(machine.ROOT, "tools", "takt-store"), "-s",
+                                  "unix:" + com2, "--socket", socket])
         try:
             with load("taktctl").Takt("unix:" + m.socket_path) as shell:
                 demo = Demo(m, shell, socket)
@@ -141,7 +158,8 @@ def main():
         finally:
             proxy.terminate()
             proxy.wait()
-    print("all of it held" if not demo.failed else f"{sentence.count(demo.failed, 'thing')} did not hold")
+    print("all of it held" if not demo.failed
+          else f"{sentence.count(demo.failed, 'thing')} did not hold")
     return demo.failed > 0
 
 

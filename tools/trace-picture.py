@@ -3,8 +3,8 @@
 
   tools/trace-picture.py STREAM docs/img/demo.png [--from SECONDS] [--length SECONDS]
 
-One row a pCPU, a colour a vCPU; below, one row a vCPU with when it ran and when it had to wait. Without --from the stretch begins one
-length before the end of the trace, so that it is full.
+One row a pCPU, a colour a vCPU; below, one row a vCPU with when it ran and when it had to wait.
+Without --from the stretch begins one length before the end of the trace, so that it is full.
 """
 import argparse
 import importlib
@@ -18,7 +18,8 @@ PIXELS = 1000  # of the time axis, or so
 
 
 def clip(start, end, low, high):
-    """The part of [start, end) in [low, high) as matplotlib wants it, in ms from low; None if there is none."""
+    """The part of [start, end) in [low, high) as matplotlib wants it, in ms from low; None if there
+    is none."""
     start, end = max(start, low), min(end, high)
     return ((start - low) / 1e6, (end - start) / 1e6) if end > start else None
 
@@ -54,18 +55,22 @@ def draw(trace, low, high, path):
     colour = {who: matplotlib.colormaps["tab10" if len(whos) <= 10 else "tab20"](i) for i, who in enumerate(whos)}
     heights = [max(1, len(by_cpu)), max(1, len(whos))]
     fig, (top, below) = plt.subplots(2, 1, sharex=True, figsize=(11, 1.8 + 0.42 * sum(heights)),
-                                     gridspec_kw={"height_ratios": heights}, constrained_layout=True)
+                                     gridspec_kw={"height_ratios": heights},
+                                     constrained_layout=True)
     for y, cpu in enumerate(sorted(by_cpu)):
         for who, spans in by_cpu[cpu].items():
             top.broken_barh(visible(spans, ms), (y - 0.4, 0.8), color=colour[who], linewidth=0)
     top.set_yticks(range(len(by_cpu)), ["pCPU %d" % cpu for cpu in sorted(by_cpu)])
     for y, who in enumerate(whos):
         below.broken_barh(by_who[who].get(1, []), (y - 0.25, 0.5), color=WAITING, linewidth=0)
-        below.broken_barh(visible(by_who[who].get(0, []), ms), (y - 0.4, 0.8), color=colour[who], linewidth=0)
-    below.set_yticks(range(len(whos)), ["%s  %.1f %%" % (trace.name(who), 100 * ran(by_who[who], low, high)) for who in whos])
+        below.broken_barh(visible(by_who[who].get(0, []), ms), (y - 0.4, 0.8), color=colour[who],
+                          linewidth=0)
+    below.set_yticks(range(len(whos)),
+                     ["%s  %.1f %%" % (trace.name(who), 100 * ran(by_who[who], low, high)) for who in whos])
     below.set_xlabel("ms")
     below.set_xlim(0, ms)
-    below.legend(handles=[Patch(color=WAITING, label="ready, waiting for a pCPU")], loc="lower right", fontsize="small")
+    below.legend(handles=[Patch(color=WAITING, label="ready, waiting for a pCPU")],
+                 loc="lower right", fontsize="small")
     for axes in (top, below):
         axes.invert_yaxis()
         axes.spines[["top", "right"]].set_visible(False)
@@ -77,7 +82,8 @@ def ran(states, low, high):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("stream")
     parser.add_argument("picture")
     parser.add_argument("--from", dest="start", type=float, help="seconds after the first record")

@@ -3,7 +3,8 @@
 
   tools/trace2json.py STREAM > out.json
 
-One track a pCPU with who ran, one a vCPU with its run states; exits, wakes and the like are instants on the vCPU's track.
+One track a pCPU with who ran, one a vCPU with its run states; exits, wakes and the like are
+instants on the vCPU's track.
 """
 import argparse
 import json
@@ -20,7 +21,8 @@ def us(ns):
 
 
 def intervals(trace):
-    """(runs, states): [(cpu, who, start, end)] and [(who, state, start, end)], by what the records say began and ended."""
+    """(runs, states): [(cpu, who, start, end)] and [(who, state, start, end)], by what the records
+    say began and ended."""
     runs, states, current = [], [], {}
     for r in trace.records:
         if r.event == ts.LOST:
@@ -41,7 +43,8 @@ def intervals(trace):
 def describe(r):
     """What a click on an instant shows."""
     if r.event == ts.EXIT:
-        return {"reason": ts.EXITS[r.arg[0]] if r.arg[0] < len(ts.EXITS) else r.arg[0], "rip": hex(r.wide(1)), "raw": hex(r.arg[3])}
+        return {"reason": ts.EXITS[r.arg[0]] if r.arg[0] < len(ts.EXITS) else r.arg[0],
+                "rip": hex(r.wide(1)), "raw": hex(r.arg[3])}
     if r.event == ts.MICRO:
         return {"latency-sensitive here": r.arg[0], "others": r.arg[1], "T_n us": us(r.wide(2))}
     if r.event == ts.SHARE:
@@ -56,20 +59,24 @@ def describe(r):
 def convert(trace):
     events = [{"ph": "M", "pid": CPUS, "name": "process_name", "args": {"name": "pCPUs"}}]
     for cpu in range(trace.cpus):
-        events.append({"ph": "M", "pid": CPUS, "tid": cpu, "name": "thread_name", "args": {"name": "pCPU %d" % cpu}})
+        events.append({"ph": "M", "pid": CPUS, "tid": cpu, "name": "thread_name",
+                       "args": {"name": "pCPU %d" % cpu}})
     whos = sorted({r.about for r in trace.records if ts.is_vcpu(r.about)})
     for vm in sorted({ts.vm_of(w) for w in whos}):
         events.append({"ph": "M", "pid": VMS + vm, "name": "process_name",
                        "args": {"name": trace.vms.get(vm, ("vm%d" % vm, 1))[0]}})
     for who in whos:
-        events.append({"ph": "M", "pid": VMS + ts.vm_of(who), "tid": who & 0xFFFF, "name": "thread_name",
+        events.append({"ph": "M", "pid": VMS + ts.vm_of(who), "tid": who & 0xFFFF,
+                       "name": "thread_name",
                        "args": {"name": "vCPU %d" % (who & 0xFFFF)}})
     runs, states = intervals(trace)
     for cpu, who, start, end in runs:
         if ts.is_vcpu(who):
-            events.append({"ph": "X", "pid": CPUS, "tid": cpu, "name": trace.name(who), "ts": us(start), "dur": us(end - start)})
+            events.append({"ph": "X", "pid": CPUS, "tid": cpu, "name": trace.name(who),
+                           "ts": us(start), "dur": us(end - start)})
     for who, state, start, end in states:
-        events.append({"ph": "X", "pid": VMS + ts.vm_of(who), "tid": who & 0xFFFF, "ts": us(start), "dur": us(end - start),
+        events.append({"ph": "X", "pid": VMS + ts.vm_of(who), "tid": who & 0xFFFF, "ts": us(start),
+                       "dur": us(end - start),
                        "name": ts.STATES[state] if state < len(ts.STATES) else "state %d" % state})
     for r in trace.records:
         if r.event in (ts.SWITCH, ts.RUNSTATE, ts.ENTRY):
@@ -77,13 +84,16 @@ def convert(trace):
         where = {"pid": CPUS, "tid": r.cpu}
         if ts.is_vcpu(r.about):
             where = {"pid": VMS + ts.vm_of(r.about), "tid": r.about & 0xFFFF}
-        events.append({"ph": "i", "s": "t", "ts": us(r.ns), "name": ts.NAMES.get(r.event, hex(r.event)), "args": describe(r), **where})
+        events.append({"ph": "i", "s": "t", "ts": us(r.ns),
+                       "name": ts.NAMES.get(r.event, hex(r.event)), "args": describe(r), **where})
     return {"traceEvents": events, "displayTimeUnit": "ns",
-            "otherData": {"lost records": trace.lost, "lost frames": trace.gaps, "bytes skipped": trace.skipped}}
+            "otherData": {"lost records": trace.lost, "lost frames": trace.gaps,
+                          "bytes skipped": trace.skipped}}
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("stream")
     args = parser.parse_args()
     json.dump(convert(ts.load(args.stream)), sys.stdout, separators=(",", ":"))

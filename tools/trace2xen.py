@@ -4,9 +4,9 @@
   tools/trace2xen.py STREAM > out.xen
   xenalyze --cpu-hz 1G [--svm-mode] --summary out.xen
 
-A time stamp is one nanosecond, hence 1G. A record there is a word (event, number of extra words << 28, 1 << 31 if a time
-stamp follows), two words of time, and the extra words; a record that names the pCPU and its bytes comes before each pCPU's
-(public/trace.h of Xen 4.17).
+A time stamp is one nanosecond, hence 1G. A record there is a word (event, number of extra words <<
+28, 1 << 31 if a time stamp follows), two words of time, and the extra words; a record that names
+the pCPU and its bytes comes before each pCPU's (public/trace.h of Xen 4.17).
 """
 import argparse
 import struct
@@ -43,7 +43,9 @@ def convert(r):
     """The record's bytes in xentrace's format; empty if it has no event for it."""
     dom, vcpu = who(r.who, r.cpu)
     if r.event == ts.LOST:
-        return pack(LOST_RECORDS, (r.arg[0], UNKNOWN_DOMAIN | r.cpu << 16, r.arg[2], r.arg[3]), r.ns)  # and who runs by then
+        # and who runs by then
+        return pack(LOST_RECORDS, (r.arg[0], UNKNOWN_DOMAIN | r.cpu << 16, r.arg[2], r.arg[3]),
+                    r.ns)
     if r.event == ts.RUNSTATE:
         return pack(RUNSTATE_CHANGE | r.arg[0] << 8 | r.arg[1] << 4, (vcpu | dom << 16,), r.ns)
     if r.event in OURS:
@@ -52,7 +54,10 @@ def convert(r):
         return pack(VERBOSE[r.event], (dom, vcpu), r.ns)
     if r.event == ts.SWITCH:
         prev = who(r.arg[0], r.cpu)
-        return pack(INFPREV, prev + (r.arg[1],), r.ns) + pack(INFNEXT, (dom, vcpu, 0, min(r.wide(2), 0xFFFFFFFF)), r.ns) + \
+        return pack(INFPREV, prev + (r.arg[1],), r.ns) + pack(INFNEXT,
+                                                              (dom, vcpu, 0,
+                                                               min(r.wide(2), 0xFFFFFFFF)),
+                                                               r.ns) + \
             pack(SWITCH, prev + (dom, vcpu), r.ns)
     if r.event == ts.BOOST:
         return pack(BOOST if r.arg[0] else UNBOOST, (dom, vcpu), r.ns)
@@ -72,7 +77,8 @@ def convert(r):
 
 
 def from_first_departure(records):
-    """xenalyze wants to see who leaves a pCPU before it sees who comes: leave out what is before."""
+    """xenalyze wants to see who leaves a pCPU before it sees who comes: leave out what is
+    before."""
     for i, r in enumerate(records):
         if r.event == ts.RUNSTATE and r.arg[0] == 0:
             return records[i:]
@@ -80,11 +86,13 @@ def from_first_departure(records):
 
 
 def with_losses(records):
-    """xenalyze wants a lost record to be later than what is before it, and to say, in its last two words, when that was."""
+    """xenalyze wants a lost record to be later than what is before it, and to say, in its last two
+    words, when that was."""
     last = 0
     for r in records:
         if r.event == ts.LOST:
-            r = ts.Record(max(r.ns, last + 1), r.event, r.cpu, r.who, r.arg[0], 0, last & 0xFFFFFFFF, last >> 32)
+            r = ts.Record(max(r.ns, last + 1), r.event, r.cpu, r.who, r.arg[0], 0,
+                          last & 0xFFFFFFFF, last >> 32)
         last = max(last, r.ns)
         yield ts.Record(last, r.event, r.cpu, r.who, *r.arg)
 
@@ -102,7 +110,8 @@ def convert_all(trace):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("stream")
     args = parser.parse_args()
     data, without = convert_all(ts.load(args.stream))

@@ -1,4 +1,5 @@
-"""Reads the trace stream of hv/trace/stream.h (docs/trace.md): used by trace2json, trace2xen and trace-picture."""
+"""Reads the trace stream of hv/trace/stream.h (docs/trace.md): used by trace2json, trace2xen and
+trace-picture."""
 import struct
 
 import sentence
@@ -16,14 +17,17 @@ EVTCHN_SEND, EVTCHN_TAKE = 0x0301, 0x0302
 SCHED_INPUT, SCHED_DECISION = 0x0401, 0x0402
 
 # As trace_event_name() in hv/trace/trace.c has them; tests/tools/test_trace.py compares.
-NAMES = {LOST: "lost", RUNSTATE: "runstate", SWITCH: "switch", WAKE: "wake", BLOCK: "block", YIELD: "yield",
-         BOOST: "boost", KICK: "kick", MIGRATE: "migrate", PARK: "park", ACCOUNT: "account", MICRO: "micro",
+NAMES = {LOST: "lost", RUNSTATE: "runstate", SWITCH: "switch", WAKE: "wake", BLOCK: "block",
+         YIELD: "yield",
+         BOOST: "boost", KICK: "kick", MIGRATE: "migrate", PARK: "park", ACCOUNT: "account",
+         MICRO: "micro",
          SHARE: "share", TURBO: "turbo", LABEL: "label", EXIT: "exit", ENTRY: "entry",
          INJECT: "inject", HYPERCALL: "hypercall", EVTCHN_SEND: "event send",
          EVTCHN_TAKE: "event take", SCHED_INPUT: "sched input", SCHED_DECISION: "sched decision"}
 STATES = ("running", "runnable", "blocked", "offline")
 # enum exit_reason of hv/virt/virt.h
-EXITS = ("unknown", "interrupt", "timer", "NMI", "irq window", "NMI window", "CPUID", "hypercall", "RDMSR", "WRMSR", "I/O", "HLT",
+EXITS = ("unknown", "interrupt", "timer", "NMI", "irq window", "NMI window", "CPUID", "hypercall",
+         "RDMSR", "WRMSR", "I/O", "HLT",
          "PAUSE", "NPF", "CR", "XSETBV", "exception", "WBINVD", "hidden", "task switch", "RDPMC",
          "shutdown", "INIT", "NPT misconfiguration", "entry failed")
 
@@ -37,7 +41,8 @@ def vm_of(who):
 
 
 def is_vcpu(who):
-    """Is it a VM's vCPU? NOBODY and the idle vCPU of a pCPU (sched_who() in hv/sched/policy.h) are not."""
+    """Is it a VM's vCPU? NOBODY and the idle vCPU of a pCPU (sched_who() in hv/sched/policy.h) are
+    not."""
     return who >> 16 != NOBODY >> 16
 
 

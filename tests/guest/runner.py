@@ -1,6 +1,8 @@
-"""Runs guest tests: boots an image whose script creates the test VMs one after another, and reads their results from the log.
+"""Runs guest tests: boots an image whose script creates the test VMs one after another, and reads
+their results from the log.
 
-What a test needs stands in comments at the top of its file, each on a line of its own (in tests/guest32, after `;`):
+What a test needs stands in comments at the top of its file, each on a line of its own (in
+tests/guest32, after `;`):
   /* expect: crashed */    Takt has to stop this VM; the default is a RESULT: SUCCESS of its own
   /* expect: crashed, X */ the same, and its report has to have the regular expression X
   /* vcpus: 2 */           virtual CPUs (1)
@@ -25,7 +27,8 @@ from conftest import BUILD, ROOT
 from machine import IOMMU, NIC_USER, Machine
 
 DIRECTORY = os.path.join(ROOT, "tests", "guest")
-DEFAULTS = {"expect": "success", "vcpus": "1", "memory": "4", "args": "", "vms": "1", "time": "400", "only": "",
+DEFAULTS = {"expect": "success", "vcpus": "1", "memory": "4", "args": "", "vms": "1", "time": "400",
+            "only": "",
             "cpus": "", "keys": "", "keys1": "", "devices": ""}
 FIRST_MS = 300  # when the first test is created
 PER_BOOT = 24
@@ -50,8 +53,10 @@ def read_test(path):
             elif line.startswith("#include"):
                 break
     name = os.path.splitext(os.path.basename(path))[0]
-    return Test(name, values["expect"], int(values["vcpus"]), int(values["memory"]), values["args"], int(values["vms"]),
-                int(values["time"]), values["only"], values["cpus"], split(values["keys"]), split(values["keys1"]),
+    return Test(name, values["expect"], int(values["vcpus"]), int(values["memory"]), values["args"],
+                int(values["vms"]),
+                int(values["time"]), values["only"], values["cpus"], split(values["keys"]),
+                split(values["keys1"]),
                 values["devices"].split())
 
 
@@ -64,16 +69,21 @@ def vm_names(test):
 
 
 def write_boot(platform, directory, tests):
-    """The configuration and the script of one boot; returns (configuration, virtual ms it takes at most)."""
-    config = ["[hypervisor]", "seed = 2026", "guest_console = log", "top = no", "script = tests.script", "noreboot = no", ""]
+    """The configuration and the script of one boot; returns (configuration, virtual ms it takes at
+    most)."""
+    config = ["[hypervisor]", "seed = 2026", "guest_console = log", "top = no",
+              "script = tests.script", "noreboot = no", ""]
     script, worst = [f"@{FIRST_MS}ms list"], FIRST_MS
     for test in tests:
         names, limit = vm_names(test), test.time * SLACK.get(platform, 1)
         for number, vm in enumerate(names, 1):
-            args = (test.args + (f" vm={number}" if test.vms > 1 else "") + f" platform={platform}").strip()
-            config += [f"[vm {vm}]", f"image = test-{test.name}", f"memory = {test.memory}M", f"vcpus = {test.vcpus}",
+            args = (test.args
+                    + (f" vm={number}" if test.vms > 1 else "") + f" platform={platform}").strip()
+            config += [f"[vm {vm}]", f"image = test-{test.name}", f"memory = {test.memory}M",
+                       f"vcpus = {test.vcpus}",
                        "start = no", "on_crash = preserve", "debug_exit = yes", "debugcon = yes",
-                       f'cmdline = "{args}"'] + ([f"cpus = {test.cpus}"] if test.cpus else []) + test.keys
+                       f'cmdline = "{args}"'] + ([f"cpus = {test.cpus}"] if test.cpus
+                                                 else []) + test.keys
             config += (test.keys1 if number == 1 else []) + [""]
             script.append(f"+0ms create {vm}")
         script += [f"+0ms wait {vm} {limit}ms" for vm in names] + [f"+0ms list -j=after-{test.name}"]
@@ -89,16 +99,20 @@ def write_boot(platform, directory, tests):
 
 
 def boot(platform, tests, directory, image="takt.elf"):
-    """Boots `image` once with these tests and returns the serial output and how the machine ended."""
+    """Boots `image` once with these tests and returns the serial output and how the machine
+    ended."""
     os.makedirs(directory, exist_ok=True)
     config, worst = write_boot(platform, directory, tests)
     iso = os.path.join(directory, "tests.iso")
-    subprocess.run([os.path.join(ROOT, "tools", "mkiso.sh"), iso, config, "--guests", os.path.join(BUILD, "guests"),
+    subprocess.run([os.path.join(ROOT, "tools", "mkiso.sh"), iso, config, "--guests",
+                    os.path.join(BUILD, "guests"),
                     "--hv", os.path.join(BUILD, image)], cwd=ROOT, check=True)
     devices = {d for t in tests for d in t.devices}
-    extra = [word for d in sorted(devices) if platform != "bochs" for word in QEMU_DEVICES.get(d, [])]
+    extra = [word for d in sorted(devices) if platform != "bochs"
+             for word in QEMU_DEVICES.get(d, [])]
     nic = NIC_USER if "nic" in devices else None
-    with Machine(platform, iso, cpus=2, directory=directory, nic=nic, extra=extra, igb=2 if "igb" in devices else 0,
+    with Machine(platform, iso, cpus=2, directory=directory, nic=nic, extra=extra,
+                 igb=2 if "igb" in devices else 0,
                  iommu=IOMMU if "iommu" in devices else None) as machine:
         how, _ = machine.wait(timeout=30 + worst / 1000 * (12 if platform == "bochs" else 2))
         return re.sub("\x1b\\[[0-9;]*[A-Za-z]", "", machine.serial()), how
@@ -128,12 +142,16 @@ def judge(test, text, how):
             return Result("FAILURE", f"was to be stopped, but said {results[0][0]}", log)
     elif crashed:
         return Result("CRASH", crashed, log)
-    worst = max(results, key=lambda r: ["SUCCESS", "SKIP", "ERROR", "FAILURE"].index(r[1]), default=None)
+    worst = max(results, key=lambda r: ["SUCCESS", "SKIP", "ERROR", "FAILURE"].index(r[1]),
+                default=None)
     if worst and (len(results) >= test.vms or worst[1] != "SUCCESS"):
         return Result(worst[1], worst[2], log)
     if not any("create" in l or "RESULT" in l or l for l in lines) and how != "ended":
-        return Result("TIMEOUT", f"the machine did not get as far as this test: {how}", text[-3000:])
-    return Result("TIMEOUT", f"{len(results)} of {test.vms} VMs had a result after {test.time} virtual ms", log or text[-3000:])
+        return Result("TIMEOUT", f"the machine did not get as far as this test: {how}",
+                      text[-3000:])
+    return Result("TIMEOUT",
+                  f"{len(results)} of {test.vms} VMs had a result after {test.time} virtual ms",
+                  log or text[-3000:])
 
 
 def run(platform, tests):

@@ -1,4 +1,5 @@
-"""One pytest item for each guest test and platform; all that are selected for a platform share its boots."""
+"""One pytest item for each guest test and platform; all that are selected for a platform share its
+boots."""
 import os
 import re
 
@@ -13,19 +14,23 @@ pytestmark = pytest.mark.alone
 def pytest_generate_tests(metafunc):
     if "guest_test" not in metafunc.fixturenames:
         return
-    pairs = [(p, t) for p in platforms(metafunc.config) for t in runner.all_tests() if not t.only or p in t.only.split()]
+    pairs = [(p, t) for p in platforms(metafunc.config) for t in runner.all_tests() if not t.only
+             or p in t.only.split()]
     metafunc.parametrize("place,guest_test", pairs, ids=[f"{t.name}-{p}" for p, t in pairs])
 
 
 @pytest.fixture(scope="session")
 def results(request):
-    """The Result of a test: when first asked, of all that are selected; who asks again has it run again, alone."""
+    """The Result of a test: when first asked, of all that are selected; who asks again has it run
+    again, alone."""
     done = {}
 
     def get(platform, test):
         if platform not in done:
-            chosen = [i.callspec.params for i in request.session.items if "guest_test" in getattr(i, "fixturenames", ())]
-            done[platform] = runner.run(platform, [p["guest_test"] for p in chosen if p["place"] == platform])
+            chosen = [i.callspec.params for i in request.session.items
+                      if "guest_test" in getattr(i, "fixturenames", ())]
+            done[platform] = runner.run(platform,
+                                        [p["guest_test"] for p in chosen if p["place"] == platform])
         if test.name not in done[platform]:
             done[platform] = {**done[platform], **runner.run(platform, [test])}
         return done[platform].pop(test.name)
@@ -41,8 +46,10 @@ def test_guest(results, place, guest_test):
 
 
 def checked_boot(platform, tests, name):
-    """Boots the image that checks each entry; returns {guest: broken rules} and how many entries it checked."""
-    text, how = runner.boot(platform, tests, os.path.join(BUILD, "results", "guest", name), "takt-checked.elf")
+    """Boots the image that checks each entry; returns {guest: broken rules} and how many entries it
+    checked."""
+    text, how = runner.boot(platform, tests, os.path.join(BUILD, "results", "guest", name),
+                            "takt-checked.elf")
     assert how == "ended", text[-2000:]
     broken, guest = {}, None
     for line in text.split("\n"):
@@ -57,7 +64,9 @@ def checked_boot(platform, tests, name):
 @pytest.mark.long
 def test_each_entry_keeps_the_rules(platform):
     """Neither the manuals nor KVM would refuse a VMCS or VMCB that a guest test enters."""
-    some = [t for t in runner.all_tests() if not t.devices and (not t.only or platform in t.only.split())]
+    some = [t for t in runner.all_tests() if not t.devices
+            and (not t.only or platform in t.only.split())]
     for n in range(0, len(some), runner.PER_BOOT):
-        broken, checked = checked_boot(platform, some[n:n + runner.PER_BOOT], f"{platform}-checked-{n}")
+        broken, checked = checked_boot(platform, some[n:n + runner.PER_BOOT],
+                                       f"{platform}-checked-{n}")
         assert checked > 1000 and not broken

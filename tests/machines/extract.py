@@ -66,8 +66,8 @@ class Machine:
         return " ".join(raw.split(b"\0")[0].decode("ascii", "replace").split())
 
     def absent_msrs(self):
-        """MSRs of VT-x that this CPU does not have, so that reading them is a #GP: SDM 3D A.2, A.3.3,
-        A.10."""
+        """MSRs of VT-x that this CPU does not have, so that reading them is a #GP: SDM 3D A.2,
+        A.3.3, A.10."""
         if VMX_BASIC not in self.msr:
             return []
         out = []
@@ -161,8 +161,8 @@ def hwloc_cpuid(root, path):
     for key, kind in (("sockets", "Package"), ("cores", "Core"), ("threads", "PU")):
         m.expect[key] = text.count(f'<object type="{kind}"')
     if m.leaf(1)[0] >> 8 & 15 == 15 and m.leaf(1)[0] >> 20 & 0xff == 6:
-        # Family 15h: two cores of a module share fetch, decode and the FPU. To Takt, as to Linux, such a
-        # module is a core with two threads.
+        # Family 15h: two cores of a module share fetch, decode and the FPU. To Takt, as to Linux,
+        # such a module is a core with two threads.
         m.expect["cores"] //= (m.leaf(0x8000001e)[1] >> 8 & 0xff) + 1
     return m
 

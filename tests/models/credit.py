@@ -1,8 +1,10 @@
-"""A reference model of Xen's Credit scheduler, 3.4 to 4.2, written from its rules and not from hv/sched.
+"""A reference model of Xen's Credit scheduler, 3.4 to 4.2, written from its rules and not from
+hv/sched.
 
-docs/scheduler.md ("Credit", "Where this is not Xen") says which rules Takt takes another way, and the
-model follows it there; docs/testing.md ("Reference models") lists what no text determines. With
-`unit = 100_000` all is counted in Xen's whole credits of 100 us, with `unit = 1` in ns (credit_unit_us).
+docs/scheduler.md ("Credit", "Where this is not Xen") says which rules Takt takes another way, and
+the model follows it there; docs/testing.md ("Reference models") lists what no text determines. With
+`unit = 100_000` all is counted in Xen's whole credits of 100 us, with `unit = 1` in ns
+(credit_unit_us).
 """
 import dataclasses
 import itertools
@@ -40,7 +42,8 @@ class Rules:
 def rules_of(preset, **more):
     """The Rules of a preset of docs/scheduler.md."""
     if preset in ("faithful-3.4", "faithful-4.0"):
-        base = Rules(ratelimit=0, weight_of_vcpu=False, inactive_half=False, tickle_all=True, yield_hint=False,
+        base = Rules(ratelimit=0, weight_of_vcpu=False, inactive_half=False, tickle_all=True,
+                     yield_hint=False,
                      tick_pays=preset == "faithful-3.4")
     elif preset == "faithful-4.1":
         base = Rules(ratelimit=0)
@@ -67,7 +70,8 @@ class Credit:
         self.active = []    # VMs with an active vCPU, in the order in which accounting visits them
         self.balance = 0    # sum of the active vCPUs' credit after the last pass
         self.epoch = 0      # counts passes
-        self.grants = []    # (ns, credit there was to divide at last, balance after, {vCPU: granted})
+        # (ns, credit there was to divide at last, balance after, {vCPU: granted})
+        self.grants = []
         self.seen = {c: 0 for c in self.cpus}
         self.queue = {c: ([], [], []) for c in self.cpus}
         self.ticker = {c: Timer(lambda c=c: self.tick(c)) for c in self.cpus}
@@ -88,8 +92,8 @@ class Credit:
     # ---- charging ----
 
     def burn(self, v, at_tick=False):
-        """Charges v for what it ran since it was charged last: the nearest number of whole units. What is
-        left over, or was charged too much, is remembered, also while v does not run."""
+        """Charges v for what it ran since it was charged last: the nearest number of whole units.
+        What is left over, or was charged too much, is remembered, also while v does not run."""
         if self.r.tick_pays:
             v.credit -= self.r.tick // self.r.unit if at_tick else 0
             return
@@ -107,7 +111,8 @@ class Credit:
         if len(v.vm.active) == 1:
             self.active.insert(0, v.vm)
         if self.master.seq is None:
-            self.m.at(self.m.now // self.r.period * self.r.period + self.r.period, self.master, self.cpus[0])
+            self.m.at(self.m.now // self.r.period * self.r.period + self.r.period, self.master,
+                      self.cpus[0])
 
     def deactivate(self, v):
         v.active = False
@@ -153,7 +158,8 @@ class Credit:
         return vm.weight * (len(vm.active) if self.r.weight_of_vcpu else 1)
 
     def peak_and_park(self, vm, overdrawn, total):
-        """The most that vm may get now, and below which credit its vCPUs are parked, None: never."""
+        """The most that vm may get now, and below which credit its vCPUs are parked, None:
+        never."""
         peak = self.limit * len(vm.active)
         if overdrawn:
             peak += ceil_div(overdrawn * self.weight(vm), total)
@@ -163,7 +169,8 @@ class Credit:
         return min(peak, cap), ceil_div(cap, len(vm.active))
 
     def divide(self):
-        """Returns [(VM, what it gets, park limit)], and the credit that there was, with all that was handed on."""
+        """Returns [(VM, what it gets, park limit)], and the credit that there was, with all that
+        was handed on."""
         overdrawn = max(-self.balance, 0)
         total = left = sum(self.weight(vm) for vm in self.active)
         credit = self.limit * len(self.cpus) + overdrawn
@@ -186,8 +193,9 @@ class Credit:
         return self.in_order(shares), credit
 
     def in_order(self, shares):
-        """Takt gives when all has been computed, in the order that the list has then. In Xen each VM gets
-        its part when it is visited. Who is unparked first may differ by that, no amount does."""
+        """Takt gives when all has been computed, in the order that the list has then. In Xen each
+        VM gets its part when it is visited. Who is unparked first may differ by that, no amount
+        does."""
         return sorted(shares, key=lambda s: self.active.index(s[0]))
 
     def account(self):
@@ -273,7 +281,8 @@ class Credit:
         self.m.kick(self.rotor)
 
     def place(self, v):
-        """Where it is, unless it would have to wait there and an idle pCPU is allowed: the next such one."""
+        """Where it is, unless it would have to wait there and an idle pCPU is allowed: the next
+        such one."""
         current = self.m.pcpus[v.cpu].current
         others = current is not None and current is not v
         if v.cpu in v.affinity and not others and self.head(v.cpu) is None:
@@ -321,7 +330,8 @@ class Credit:
         return [c for c in self.cpus if c > cpu] + [c for c in self.cpus if c < cpu]
 
     def steal(self, cpu, worse):
-        """The first vCPU of a class before `worse` that waits for another pCPU and may run on this one."""
+        """The first vCPU of a class before `worse` that waits for another pCPU and may run on this
+        one."""
         for c in self.cyclic(cpu):
             if self.m.pcpus[c].current is None:
                 continue
@@ -359,7 +369,8 @@ def settings_and_rules(rng, presets=("faithful-3.4", "faithful-4.0", "faithful-4
 
 
 def in_some_unit(settings, rules, rng):
-    """In whole credits, as every preset named after a Xen counts, or to the ns: (settings, rules)."""
+    """In whole credits, as every preset named after a Xen counts, or to the ns: (settings,
+    rules)."""
     if rules.period % rules.unit == 0 and rng.random() < 0.6:
         return settings, rules
     exact = {"sched_preset": settings["sched_preset"], "credit_unit_us": 0}

@@ -1,8 +1,9 @@
 """A machine in virtual time for the reference models: pCPUs, vCPUs and an event loop.
 
-The machine knows no policy. It does what tests/sim/sim.c does around hv/sched: a kick takes `kick_ns`,
-a switch takes `switch_ns` (charged to the vCPU that comes), the state of the vCPU that leaves is
-saved half-way, and events of the same instant happen in the order in which they were planned.
+The machine knows no policy. It does what tests/sim/sim.c does around hv/sched: a kick takes
+`kick_ns`, a switch takes `switch_ns` (charged to the vCPU that comes), the state of the vCPU that
+leaves is saved half-way, and events of the same instant happen in the order in which they were
+planned.
 
 A policy is an object with these methods (credit.py has one):
     wake(v)       v became runnable: it woke up or, with boost=False, it is no longer parked
@@ -33,7 +34,8 @@ class Vcpu:
         self.cpu = None         # the pCPU where it runs or waits
         self.blocked = True     # it sleeps
         self.parked = False     # its VM's cap is used up
-        self.migrating = False  # it runs where it had better not: it is to be taken off and put elsewhere
+        # it runs where it had better not: it is to be taken off and put elsewhere
+        self.migrating = False
         self.saved = True       # no pCPU holds its registers any more, or the one where it runs
         self.on = False         # it is the current one of its pCPU
         self.state = BLOCKED
@@ -68,7 +70,8 @@ class Machine:
         self.kick_ns, self.switch_ns = kick_ns, switch_ns
         self.heap, self.seq = [], 0
         self.vcpus = []
-        self.picks = []             # (ns, pCPU, vCPU or None, slice in ns): what decide() said, each time
+        # (ns, pCPU, vCPU or None, slice in ns): what decide() said, each time
+        self.picks = []
         self.pcpus = [Pcpu(n) for n in range(cpus)]
         self.policy = [None] * cpus
         for c in self.pcpus:
@@ -283,7 +286,8 @@ class Spin:
 
 
 class Periodic:
-    """It wakes each `period` ns, from `phase` on, and computes for `work` ns, for all that it missed."""
+    """It wakes each `period` ns, from `phase` on, and computes for `work` ns, for all that it
+    missed."""
 
     def __init__(self, period, work, phase=0):
         self.period, self.work, self.due = period, work, phase
@@ -304,11 +308,13 @@ class Periodic:
 
 
 class Script:
-    """It does what it was seen to do. A step is (ns of computing, in how many stretches, "sleep", when it
-    woke then or None) or (ns, stretches, "yield", None). After the last it computes for ever.
+    """It does what it was seen to do. A step is (ns of computing, in how many stretches, "sleep",
+    when it woke then or None) or (ns, stretches, "yield", None). After the last it computes for
+    ever.
 
-    The stretches decide only when a burst is over at the very ns of a preemption: whether the guest fell
-    asleep right before that, or as soon as it ran again (a guest that sleeps by the clock may)."""
+    The stretches decide only when a burst is over at the very ns of a preemption: whether the guest
+    fell asleep right before that, or as soon as it ran again (a guest that sleeps by the clock
+    may)."""
 
     def __init__(self, first_wake, steps):
         self.first, self.steps = first_wake, collections.deque(steps)

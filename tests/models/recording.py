@@ -1,8 +1,8 @@
 """Runs a VM file in build/sim, reads its recording (-r), and makes of it what a model needs.
 
 What a guest does is not what the models are about. So a model's guests are scripts of what the
-simulation's guests did: when each woke up, and for how long it then computed. When it ran, and where,
-for how long at a stretch, with how much credit: that the model has to find out by itself.
+simulation's guests did: when each woke up, and for how long it then computed. When it ran, and
+where, for how long at a stretch, with how much credit: that the model has to find out by itself.
 """
 import collections
 import json
@@ -29,7 +29,8 @@ class Recording:
         self.printed = None                         # what build/sim -j said
         self.picks = []                             # Pick; who is None for idle
         self.first_wake = {}                        # who -> ns
-        self.first_cpu = {}                         # who -> the pCPU that it was given for its first wake
+        # who -> the pCPU that it was given for its first wake
+        self.first_cpu = {}
         self.steps = collections.defaultdict(list)  # who -> steps of machine.Script
         self._read(switch_ns)
 
@@ -74,13 +75,15 @@ class Recording:
 
 
 def options(cpus, end_ns, switch_ns, kick_ns):
-    return ["-p", str(cpus), "-w", "0ns", "-t", f"{end_ns}ns", "-s", f"{switch_ns}ns", "-k", f"{kick_ns}ns"]
+    return ["-p", str(cpus), "-w", "0ns", "-t", f"{end_ns}ns", "-s", f"{switch_ns}ns", "-k",
+            f"{kick_ns}ns"]
 
 
 def run(path, *args):
     """Returns the Recording of the VM file `path` from its very begin, with options(*args)."""
     out = path + ".rec"
-    done = subprocess.run([SIM, *options(*args), "-j", "-r", out, path], capture_output=True, text=True, check=False)
+    done = subprocess.run([SIM, *options(*args), "-j", "-r", out, path], capture_output=True,
+                          text=True, check=False)
     if done.returncode:
         raise AssertionError(f"build/sim does not take {path}: {done.stderr}")
     with open(out, "rb") as f:

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Runs random scenarios in build/sim and in a reference model, and tells the first difference of each.
+"""Runs random scenarios in build/sim and in a reference model, and tells the first difference of
+each.
 
     tests/models/run.py MODEL SEED...       MODEL: credit, vslicer, vturbo, vturbo_default, workload
     tests/models/run.py MODEL FIRST-LAST

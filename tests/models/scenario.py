@@ -1,4 +1,5 @@
-"""Random scenarios: VM files that the simulation runs and a model plays again, and what is compared.
+"""Random scenarios: VM files that the simulation runs and a model plays again, and what is
+compared.
 
 A model is a module with
     scenario(rng)              returns a Scenario
@@ -31,7 +32,8 @@ class VmSpec:
     more: dict = dataclasses.field(default_factory=dict)
 
     def text(self):
-        keys = {"image": self.image, "cmdline": self.cmdline, "weight": self.weight, "cap": self.cap,
+        keys = {"image": self.image, "cmdline": self.cmdline, "weight": self.weight,
+                "cap": self.cap,
                 "vcpus": self.vcpus, "cpus": "" if self.cpu is None else self.cpu, **self.more}
         return f"[vm {self.name}]\n" + "".join(f"{k} = {v}\n" for k, v in keys.items() if v != "")
 
@@ -127,13 +129,15 @@ class Run:
         return [first] if first else list(self.printed_differences())
 
     def printed_differences(self):
-        """What build/sim -j prints of each vCPU, against the model: share, longest wait, switches."""
+        """What build/sim -j prints of each vCPU, against the model: share, longest wait,
+        switches."""
         seconds = self.scenario.end_ns / 1e9
         in_order = []
         for vm in self.vms:
             in_order += (vm.turbo.vcpus if vm.turbo else []) + vm.vcpus
         for v, row in zip(in_order, self.rec.printed["vcpus"], strict=True):
-            mine = {"cpu_pct": self.m.ran(v) / seconds / 1e7, "wait_max_ms": self.m.longest_wait(v) / 1e6,
+            mine = {"cpu_pct": self.m.ran(v) / seconds / 1e7,
+                    "wait_max_ms": self.m.longest_wait(v) / 1e6,
                     "switches_per_s": v.switches / seconds}
             for key, value in mine.items():
                 if abs(value - row[key]) > (0.051 if key == "switches_per_s" else 0.00051):
@@ -154,7 +158,8 @@ def by_hand(name, seed, path, scenario):
 
 
 def differences(model, name, seed):
-    """Plays one scenario. Returns (sentences about what differs, and first how to see it by hand; Scenario)."""
+    """Plays one scenario. Returns (sentences about what differs, and first how to see it by hand;
+    Scenario)."""
     s = model.scenario(random.Random(f"{name} {seed}"))
     os.makedirs(OUT, exist_ok=True)
     path = os.path.join(OUT, f"{name}-{seed}.cfg")

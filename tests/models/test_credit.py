@@ -1,4 +1,5 @@
-"""The reference model of Credit 3.4 to 4.2 against build/sim: every pick, to the ns, and every accounting pass."""
+"""The reference model of Credit 3.4 to 4.2 against build/sim: every pick, to the ns, and every
+accounting pass."""
 import pytest
 
 from models import credit, machine, scenario, units
@@ -14,7 +15,8 @@ def test_two_hundred_random_scenarios():
 
 
 def test_whole_credits_are_another_schedule():
-    """Else the switch of the model would tell nothing; shares are the same within a point or two."""
+    """Else the switch of the model would tell nothing; shares are the same within a point or
+    two."""
     found = units.ratios(range(94, 99))
     assert any(abs(r[0] - 1) > 0.05 for r in found)
     assert max(r[5] for r in found) < 2
@@ -28,7 +30,8 @@ def test_whole_credits_are_another_schedule():
     (2, ((256, 0, 4), (256, 0, 1)), (120, 120)),
 ))
 def test_grants_worked_out_by_hand(cpus, vms, expected):
-    """VMs are (weight, cap, active vCPUs), in the order in which accounting visits them; in whole credits."""
+    """VMs are (weight, cap, active vCPUs), in the order in which accounting visits them; in whole
+    credits."""
     m = machine.Machine(cpus, 0, 0)
     pool = credit.Credit(m, range(cpus), credit.rules_of("faithful-4.2", unit=100_000))
     for number, (weight, cap, vcpus) in reversed(list(enumerate(vms))):

@@ -18,13 +18,17 @@ def test_two_hundred_random_scenarios():
     assert sum(s.exact for s in found) >= 150
 
 
-@pytest.mark.parametrize("asked_us", ((1000, 0, 0, 5000), (0, 2000, 0, 0, 2000), (0, 1000, 0, 3700, 9000, 0)))
+@pytest.mark.parametrize("asked_us",
+                         ((1000, 0, 0, 5000), (0, 2000, 0, 0, 2000), (0, 1000, 0, 3700, 9000, 0)))
 def test_who_is_not_active_yet_gets_its_share(tmp_path, asked_us):
-    """With Xen's rules a vCPU becomes active when a tick finds it running: a micro-slice has to last till then."""
+    """With Xen's rules a vCPU becomes active when a tick finds it running: a micro-slice has to
+    last till then."""
     path = tmp_path / "prototype.cfg"
     path.write_text("[hypervisor]\nsched_preset = vslicer-paper-prototype\nboost = off\n" + "".join(
-        f"[vm v{i}]\nimage = spin\n{f'micro_us = {us}' if us else ''}\n" for i, us in enumerate(asked_us)))
-    done = subprocess.run([recording.SIM, "-p", "1", "-w", "5s", "-t", "9s", "-j", path], capture_output=True, check=True)
+        f"[vm v{i}]\nimage = spin\n{f'micro_us = {us}' if us else ''}\n"
+        for i, us in enumerate(asked_us)))
+    done = subprocess.run([recording.SIM, "-p", "1", "-w", "5s", "-t", "9s", "-j", path],
+                          capture_output=True, check=True)
     shares = [v["cpu_pct"] for v in json.loads(done.stdout)["vcpus"]]
     assert shares == [pytest.approx(100 / len(asked_us), abs=1)] * len(asked_us)
 

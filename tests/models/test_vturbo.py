@@ -1,4 +1,5 @@
-"""The reference model of vTurbo against build/sim: every pick in both pools, and every exchange of shares."""
+"""The reference model of vTurbo against build/sim: every pick in both pools, and every exchange of
+shares."""
 import pytest
 
 from models import scenario, vturbo, vturbo_default

@@ -1,4 +1,5 @@
-"""The reference model of SC and ACA against build/sim: every pick, every pass, every amount of credit moved."""
+"""The reference model of SC and ACA against build/sim: every pick, every pass, every amount of
+credit moved."""
 import pytest
 
 from models import credit, machine, scenario, workload

@@ -1,5 +1,6 @@
-"""What Xen's whole credits of 100 us do to longest waits, against an exact account in ns: the model of
-Credit 4.2 in both units on the same random scenarios (run.py units FIRST-LAST). No simulation takes part."""
+"""What Xen's whole credits of 100 us do to longest waits, against an exact account in ns: the model
+of Credit 4.2 in both units on the same random scenarios (run.py units FIRST-LAST). No simulation
+takes part."""
 import random
 
 from models import credit, machine
@@ -19,7 +20,8 @@ def guests(rng):
             continue
         work = 50_000 if kind == "waker" else period * rng.randint(3, 40) // 100
         phase = rng.randrange(period)
-        found.append((f"{kind}-{i}", weight, lambda p=period, w=work, s=phase: machine.Periodic(p, w, s)))
+        found.append((f"{kind}-{i}", weight, lambda p=period, w=work,
+                      s=phase: machine.Periodic(p, w, s)))
     return found
 
 
@@ -39,12 +41,14 @@ def waits(found, unit):
 
 
 def ratios(seeds):
-    """[(longest wait in whole credits / that in ns, seed, name, both)] of who waits 1 ms or longer in ns."""
+    """[(longest wait in whole credits / that in ns, seed, name, both)] of who waits 1 ms or longer
+    in ns."""
     found = []
     for seed in seeds:
         vms = guests(random.Random(f"units {seed}"))
         exact, whole = waits(vms, 1), waits(vms, 100_000)
-        found += [(whole[n][0] / exact[n][0], seed, n, exact[n][0], whole[n][0], abs(whole[n][1] - exact[n][1]))
+        found += [(whole[n][0] / exact[n][0], seed, n, exact[n][0], whole[n][0],
+                   abs(whole[n][1] - exact[n][1]))
                   for n in exact if exact[n][0] >= 1]
     return sorted(found)
 

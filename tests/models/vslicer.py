@@ -1,18 +1,20 @@
-"""A reference model of vSlicer ("latency-aware virtual machine scheduling via differentiated-frequency CPU
-slicing", HPDC 2012): section 3 and Algorithm 1, for VMs that compute all the time.
+"""A reference model of vSlicer ("latency-aware virtual machine scheduling via
+differentiated-frequency CPU slicing", HPDC 2012): section 3 and Algorithm 1, for VMs that compute
+all the time.
 
-Of the vCPUs of a pCPU m are latency-sensitive (LS), n are not (NL). T_N is a slice. Between two slices of NL
-each LS runs for T_n = T_N / n, in r = ceil(T_n / request) micro-slices of T_m = T_n / r. There is one run
-queue. Whoever leaves the pCPU goes
+Of the vCPUs of a pCPU m are latency-sensitive (LS), n are not (NL). T_N is a slice. Between two
+slices of NL each LS runs for T_n = T_N / n, in r = ceil(T_n / request) micro-slices of T_m = T_n /
+r. There is one run queue. Whoever leaves the pCPU goes
     NL                                 to the tail;
     LS, with some of its T_n left      right before the first NL: it runs again in the same T_S;
     LS, with none left                 right before the second NL, with a new T_n: it runs in the next T_S.
 With weights, each has time in proportion to its weight, and the heaviest NL has T_N.
 
-Credit should take no part, as each vCPU gets its share in each round. It does where the start left somebody
-so far below the others that a round makes it OVER; then picks differ, and only time and longest waits are
-compared. The start, when not all are active yet, is no part of the paper: the model begins at a slice of an
-NL in the steady state and reads from the recording in which order the others wait.
+Credit should take no part, as each vCPU gets its share in each round. It does where the start left
+somebody so far below the others that a round makes it OVER; then picks differ, and only time and
+longest waits are compared. The start, when not all are active yet, is no part of the paper: the
+model begins at a slice of an NL in the steady state and reads from the recording in which order the
+others wait.
 """
 import collections
 
@@ -48,7 +50,8 @@ class Rounds:
         return ns // self.n if v.is_ls else ns
 
     def slices(self, v):
-        """In how many slices a turn is cut. What the division leaves, less than a ns each, is lost."""
+        """In how many slices a turn is cut. What the division leaves, less than a ns each, is
+        lost."""
         return -(-self.turn(v) // v.request) if v.is_ls else 1
 
     def slice_of(self, v):
@@ -67,7 +70,8 @@ class Rounds:
             queue.insert(nl[1] if len(nl) > 1 else len(queue), v)
 
     def picks(self, now, current, queue, end):
-        """Yields each Pick from `now` on, when `current`, an NL, is picked and `queue` waits, until `end`."""
+        """Yields each Pick from `now` on, when `current`, an NL, is picked and `queue` waits, until
+        `end`."""
         for v in queue:
             v.left = self.slices(v)
         while now < end:

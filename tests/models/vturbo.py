@@ -1,12 +1,14 @@
-"""A reference model of vTurbo ("accelerating virtual machine I/O processing using designated turbo-sliced
-core", USENIX ATC 2013): the shares of section 3 and Table 1, on two pools of the model of Credit.
+"""A reference model of vTurbo ("accelerating virtual machine I/O processing using designated
+turbo-sliced core", USENIX ATC 2013): the shares of section 3 and Table 1, on two pools of the model
+of Credit.
 
-The turbo pool has slices, ticks and accounting of 0.1 ms. A VM's turbo vCPU is a part of it with an account
-of its own. Once a period of the regular pool the use of the last one, rd on regular and td on turbo cores,
-gives
+The turbo pool has slices, ticks and accounting of 0.1 ms. A VM's turbo vCPU is a part of it with an
+account of its own. Once a period of the regular pool the use of the last one, rd on regular and td
+on turbo cores, gives
     C = sum (rd + td),  FS_i = C w_i / W,  FS^R_i = max(0, FS_i - td_i)
-and the regular pool divides its credit by FS^R until the next time. The turbo pool divides by weight among
-those active there, which is the paper's FS^T with W_T of those: else its Table 1, row 2, does not come out.
+and the regular pool divides its credit by FS^R until the next time. The turbo pool divides by
+weight among those active there, which is the paper's FS^T with W_T of those: else its Table 1, row
+2, does not come out.
 """
 import sys
 
@@ -20,7 +22,8 @@ vm_of_spec = credit.vm
 
 
 def shares(weights, active, rd, td):
-    """(FS^R, FS^T) of each VM. W is of the VMs that are active, in either pool; W_T of those with td > 0."""
+    """(FS^R, FS^T) of each VM. W is of the VMs that are active, in either pool; W_T of those with
+    td > 0."""
     whole = sum(w for w, a in zip(weights, active) if a)
     on_turbo = sum(w for w, t in zip(weights, td) if t)
     total = sum(rd) + sum(td)
@@ -58,7 +61,8 @@ class Regular(Turbo):
         turbo_parts = [vm.turbo or Absent for vm in self.vms]
         td = [t.used for t in turbo_parts]
         active = [bool(vm.active or t.active) for vm, t in zip(self.vms, turbo_parts)]
-        regular, _ = shares([vm.weight for vm in self.vms], active, [vm.used for vm in self.vms], td)
+        regular, _ = shares([vm.weight for vm in self.vms], active, [vm.used for vm in self.vms],
+                            td)
         for vm, t, share in zip(self.vms, td, regular):
             vm.share = max(share, 1)
             vm.used = 0
@@ -75,7 +79,8 @@ class Absent:
 # ---- scenarios ----
 
 REGULAR = {"sched_preset": "faithful-4.0", "credit_unit_us": 0}
-TURBO = {"turbo_of": "core", "sched_preset": "faithful-4.0", "tslice_us": 100, "tick_us": 100, "period_us": 100,
+TURBO = {"turbo_of": "core", "sched_preset": "faithful-4.0", "tslice_us": 100, "tick_us": 100,
+         "period_us": 100,
          "boost": "off", "credit_unit_us": 0}
 
 
@@ -90,7 +95,8 @@ def scenario(rng):
         more = {"pool": "core"}
         if rng.random() < 0.7:
             more["turbo"] = "yes"
-        vms.append(VmSpec(f"v{i}", image, cmdline, rng.choice((256, 256, 128, 512)), cpu=None, more=more))
+        vms.append(VmSpec(f"v{i}", image, cmdline, rng.choice((256, 256, 128, 512)), cpu=None,
+                          more=more))
     pools_text = section("core", 1, REGULAR) + section("turbo", 2, TURBO)
     return Scenario({}, vms, 3, 400 * MS, pools=pools_text)
 
@@ -104,7 +110,8 @@ def pools(_s, m):
     t = MS // 10
     return {"Pool-0": credit.Credit(m, [0], credit.rules_of("faithful-4.2")),
             "core": Regular(m, [1], credit.rules_of("faithful-4.0", unit=1)),
-            "turbo": NoBoost(m, [2], credit.rules_of("faithful-4.0", tslice=t, tick=t, period=t, unit=1))}
+            "turbo": NoBoost(m, [2],
+                             credit.rules_of("faithful-4.0", tslice=t, tick=t, period=t, unit=1))}
 
 
 def vm(number, spec):

@@ -1,6 +1,6 @@
-"""vTurbo's shares under the default presets (`hardened` and `turbo`), of which there is no second model: from
-what each VM ran in a period, as the picks of a recording tell, follow its FS^R and what it should get in all.
-Only for VMs that compute all the time, so that all are active."""
+"""vTurbo's shares under the default presets (`hardened` and `turbo`), of which there is no second
+model: from what each VM ran in a period, as the picks of a recording tell, follow its FS^R and what
+it should get in all. Only for VMs that compute all the time, so that all are active."""
 import bisect
 import collections
 

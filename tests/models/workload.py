@@ -1,13 +1,14 @@
 """A reference model of "Workload-aware credit scheduler for improving network I/O performance in
-virtualization environment": shared credit (SC) and agile credit allocation (ACA), on the model of Credit.
+virtualization environment": shared credit (SC) and agile credit allocation (ACA), on the model of
+Credit.
 
-SC, right after the grants C_i of an accounting pass are computed: I/O-intensive VMs need up to C_c V_i (a
-pCPU's credit for each of V queues, or active vCPUs, and no more than a cap), VMs that compute offer P_i C_i.
-The lesser of the sums moves: taken in proportion to what is offered (`prorata`) or from one VM after the
-other (`sequential`), given in proportion to what is needed.
+SC, right after the grants C_i of an accounting pass are computed: I/O-intensive VMs need up to C_c
+V_i (a pCPU's credit for each of V queues, or active vCPUs, and no more than a cap), VMs that
+compute offer P_i C_i. The lesser of the sums moves: taken in proportion to what is offered
+(`prorata`) or from one VM after the other (`sequential`), given in proportion to what is needed.
 
-ACA: a vCPU of an I/O-intensive VM takes part in the grants also when it has credit for a whole period: it
-stays on the active list, with that much.
+ACA: a vCPU of an I/O-intensive VM takes part in the grants also when it has credit for a whole
+period: it stays on the active list, with that much.
 """
 import sys
 
@@ -21,8 +22,8 @@ MS = 1_000_000
 
 
 def split(amount, parts):
-    """Divides `amount` ns in proportion to `parts`, with nothing left over. As in Takt the proportions are of
-    whole us, which is less than a hundredth of a credit off."""
+    """Divides `amount` ns in proportion to `parts`, with nothing left over. As in Takt the
+    proportions are of whole us, which is less than a hundredth of a credit off."""
     given, seen, out, whole = [], 0, 0, sum(part // 1000 for part in parts)
     for part in parts:
         seen += part // 1000
@@ -103,7 +104,8 @@ def scenario(rng):
                 more["queues"] = rng.randint(1, 3)
         else:
             more = {"io": "cpu", "share_pct": rng.choice((0, 30, 50, 100))}
-        vms.append(VmSpec(f"v{i}", image, cmdline, rng.choice((256, 256, 128, 512)), rng.choice((0, 0, 0, 0, 30)),
+        vms.append(VmSpec(f"v{i}", image, cmdline, rng.choice((256, 256, 128, 512)),
+                          rng.choice((0, 0, 0, 0, 30)),
                           rng.choice((1, 1, 1, 2)), None, more))
     s = Scenario(settings, vms, cpus, rules=rules)
     s.how, s.aca = how, aca

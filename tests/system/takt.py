@@ -24,14 +24,17 @@ CommandError = taktctl.CommandError
 
 
 def make_iso(directory, config, cmdline="", modules=None, hv=None, checked=True, menu=False):
-    """Writes the VM file (and modules, {name: text}) to `directory`, builds takt.iso there and returns its path.
+    """Writes the VM file (and modules, {name: text}) to `directory`, builds takt.iso there and
+    returns its path.
 
-    A wrong file is refused, unless not `checked`: then the image has to refuse it. `menu`: with GRUB's menu, as `make iso`."""
+    A wrong file is refused, unless not `checked`: then the image has to refuse it. `menu`: with
+    GRUB's menu, as `make iso`."""
     os.makedirs(directory, exist_ok=True)
     path = os.path.join(directory, "test.cfg")
     with open(path, "w", encoding="ascii") as f:
         f.write(config)
-    command = [os.path.join(ROOT, "tools", "mkiso.sh"), os.path.join(directory, "takt.iso"), path, "--cmdline", cmdline]
+    command = [os.path.join(ROOT, "tools", "mkiso.sh"), os.path.join(directory, "takt.iso"), path,
+               "--cmdline", cmdline]
     if hv:
         command += ["--hv", hv]
     if not checked:
@@ -68,7 +71,8 @@ def vm(name, image, memory="4M", **keys):
 
 
 # A driver domain on a pCPU of its own, with the network card of Machine(nic=...).
-IODOM = "\n[pool io]\ncpus = 1\n" + vm("iodom", "iodom", "12M", pool="io", pci="00:03.0", unsafe_dma="yes")
+IODOM = "\n[pool io]\ncpus = 1\n" + vm("iodom", "iodom", "12M", pool="io", pci="00:03.0",
+                                       unsafe_dma="yes")
 
 
 class Boot:
@@ -88,7 +92,8 @@ class Boot:
             how, code = m.wait(timeout=timeout or (600 if platform == "bochs" else 90))
             self.serial = m.serial()
         self.log = re.sub("\x1b\\[[0-9;]*[A-Za-z]", "", self.serial)
-        off = how == "ended" and (platform == "bochs" or code == 1)  # 0: a reset; 3: a panic; negative: the signal that ended QEMU
+        # 0: a reset; 3: a panic; negative: the signal that ended QEMU
+        off = how == "ended" and (platform == "bochs" or code == 1)
         assert off, f"{how}, code {code}: see {self.directory}/serial.txt\n{self.log[-3000:]}"
         self.answers = [json.loads(m[1]) for m in re.finditer("\x1e(\\{.*\\})\n", self.serial)]
         self.results = {a["id"]: a["result"] for a in self.answers if not a["error"]}
@@ -107,7 +112,8 @@ class Takt:
 
     def __init__(self, name, config, cmdline="", platform="qemu", hv=None, **machine):
         directory = place(name)
-        self.machine = Machine(platform, make_iso(directory, config, cmdline, hv=hv), directory=directory, com1="socket", **machine)
+        self.machine = Machine(platform, make_iso(directory, config, cmdline, hv=hv),
+                               directory=directory, com1="socket", **machine)
 
     def __enter__(self):
         self.machine.start()

@@ -1,5 +1,5 @@
-"""Guests and devices at their worst, on a machine with an IOMMU: a virtual function turned against everybody, a device that writes
-after its VM has ended, NMIs of devices."""
+"""Guests and devices at their worst, on a machine with an IOMMU: a virtual function turned against
+everybody, a device that writes after its VM has ended, NMIs of devices."""
 import re
 import socket
 import time
@@ -9,19 +9,26 @@ from machine import IOMMU, Machine, qemu_has
 
 from system.takt import SCRIPTED, Boot, make_iso, place, vm
 
-pytestmark = [pytest.mark.alone, pytest.mark.skipif(not qemu_has("igb"), reason="this host's QEMU has no igb")]
+pytestmark = [pytest.mark.alone,
+              pytest.mark.skipif(not qemu_has("igb"), reason="this host's QEMU has no igb")]
 
-ABUSE = SCRIPTED.replace("top = no", "top = no\nvfs = 2") + vm("iodom", "iodom", "12M", pci="01:00.0", start="no") + \
-    vm("victim", "test-pci_abuse", vf="igb0/0", start="no") + vm("other", "busy", cmdline="percent=5") + \
-    vm("abuser", "test-pci_abuse", vf="igb0/1", cmdline='"abuser to=0"', on_crash="preserve", start="no")
+ABUSE = SCRIPTED.replace("top = no", "top = no\nvfs = 2") + vm("iodom", "iodom", "12M",
+                                                               pci="01:00.0", start="no") + \
+    vm("victim", "test-pci_abuse", vf="igb0/0", start="no") + vm("other", "busy",
+                                                                 cmdline="percent=5") + \
+    vm("abuser", "test-pci_abuse", vf="igb0/1", cmdline='"abuser to=0"', on_crash="preserve",
+       start="no")
 
 
 @pytest.mark.long
 def test_a_virtual_function_turned_against_everybody():
-    """It changes nothing, and every attempt is counted; a forged message is named and is none; its function and its neighbour's work
-    afterwards. When it reaches for memory that is not its own, it is stopped, and nobody else."""
-    boot = Boot("abuse", ABUSE, ["@300ms create iodom", "+0ms create victim", "+0ms create abuser", "+0ms wait victim 30s",
-                                 "+0ms wait abuser 10s", "+0ms pci-list -j=pci abuser", "+0ms counters -j=counts",
+    """It changes nothing, and every attempt is counted; a forged message is named and is none; its
+    function and its neighbour's work afterwards. When it reaches for memory that is not its own, it
+    is stopped, and nobody else."""
+    boot = Boot("abuse", ABUSE, ["@300ms create iodom", "+0ms create victim", "+0ms create abuser",
+                                 "+0ms wait victim 30s",
+                                 "+0ms wait abuser 10s", "+0ms pci-list -j=pci abuser",
+                                 "+0ms counters -j=counts",
                                  "+0ms list -j=then", "+0ms poweroff"], "qemu", igb=1, iommu=IOMMU)
     for name in ("abuser", "victim"):
         assert boot.said(rf"\] {name}: RESULT: SUCCESS"), boot.log[-3000:]
@@ -45,7 +52,8 @@ LATE_SCRIPT = "@300ms create leaves\n+0ms wait leaves 20s\n+0ms wait leaves 20s\
 
 
 class Outside:
-    """A machine that is acted on from outside: by QEMU's monitor, and its protocol for tests (docs/devel/testing/qtest)."""
+    """A machine that is acted on from outside: by QEMU's monitor, and its protocol for tests
+    (docs/devel/testing/qtest)."""
 
     def __init__(self, name):
         directory = place(name)
@@ -86,8 +94,8 @@ def outside():
 
 
 def test_a_device_that_writes_after_its_vm_has_ended(outside):
-    """It has no reset, and here it does not heed what Takt says about the bus either: it is blocked, named and counted, and who has
-    that RAM now sees nothing of it."""
+    """It has no reset, and here it does not heed what Takt says about the bus either: it is
+    blocked, named and counted, and who has that RAM now sees nothing of it."""
     registers = int(outside.says("leaves: its registers are at ([0-9a-f]+)")[1], 16)
     outside.says("leaves: RESULT: SUCCESS")
     outside.says("heir: nothing so far")
@@ -101,7 +109,8 @@ def test_a_device_that_writes_after_its_vm_has_ended(outside):
 
 
 def test_nmis_of_devices(outside):
-    """As of SERR: logged, a few of them, by whichever pCPU; the VMs go on and hear nothing of it."""
+    """As of SERR: logged, a few of them, by whichever pCPU; the VMs go on and hear nothing of
+    it."""
     sentence = r"CPU {}: NMI that nobody sent, at [0-9a-f]+; going on"
     outside.says("heir: nothing so far")
     end = time.monotonic() + 30

@@ -1,4 +1,5 @@
-"""The boot: machines that lack something, and faults of the hypervisor itself, which are made on request."""
+"""The boot: machines that lack something, and faults of the hypervisor itself, which are made on
+request."""
 import re
 import socket
 import time
@@ -12,11 +13,13 @@ HYPERVISOR = "[hypervisor]\nscript = s\nguest_console = log\n{}\n"
 HELLO = "[vm hello]\nimage = hello\nmemory = 4M\n"
 
 
-def boot(platform, name, script="", settings="", vms=HELLO, until=None, timeout=90, cmdline="", checked=True,
+def boot(platform, name, script="", settings="", vms=HELLO, until=None, timeout=90, cmdline="",
+         checked=True,
          **machine):
     """Boots, waits for the end (or for `until`), returns what the serial port said."""
     directory = place(f"boot-{name}-{platform}")
-    iso = make_iso(directory, HYPERVISOR.format(settings) + vms, cmdline, {"s": script}, checked=checked)
+    iso = make_iso(directory, HYPERVISOR.format(settings) + vms, cmdline, {"s": script},
+                   checked=checked)
     m = Machine(platform, iso, directory=directory, **machine)
     m.start()
     try:
@@ -58,7 +61,8 @@ def test_fault_is_reported(word, says, function):
     assert re.search(says, report), report
     if function:
         assert re.search(rf"{function}\+0x", report), report
-        assert re.search(r"cpu_loop\+0x", report) or word == "stack", report  # the backtrace reaches the loop
+        # the backtrace reaches the loop
+        assert re.search(r"cpu_loop\+0x", report) or word == "stack", report
     assert "PANIC on CPU 0" in report
     assert "Rebooting." in report
 
@@ -71,7 +75,8 @@ def test_fault_on_bochs():
 
 
 def test_noreboot_stays():
-    text = boot("qemu", "noreboot", "@200ms fault ud\n", "noreboot = yes", until="Stopped, since noreboot is set")
+    text = boot("qemu", "noreboot", "@200ms fault ud\n", "noreboot = yes",
+                until="Stopped, since noreboot is set")
     assert "Rebooting" not in text
 
 
@@ -82,7 +87,8 @@ def test_noreboot_stays():
     ("storm", "1000 stray interrupts; masking it"),
 ])
 def test_fault_is_survived(platform, word, says):
-    text = boot(platform, f"fault-{word}", f"@200ms fault {word}\n@400ms create VM.cfg\n@600ms list\n@700ms poweroff\n")
+    text = boot(platform, f"fault-{word}",
+                f"@200ms fault {word}\n@400ms create VM.cfg\n@600ms list\n@700ms poweroff\n")
     assert says in text
     assert "PANIC" not in text
     assert text.count("stray interrupt, vector") <= 4
@@ -107,10 +113,13 @@ def test_no_virtualisation():
 
 
 def test_machine_check_in_a_guest():
-    """CR4.MCE is set while a guest runs that has it clear: else a machine check would shut the machine down."""
+    """CR4.MCE is set while a guest runs that has it clear: else a machine check would shut the
+    machine down."""
     directory = place("boot-mce")
-    iso = make_iso(directory, HYPERVISOR.format("") + "[vm spin]\nimage = spin\ncpus = 1\n", "", {"s": "@6s poweroff\n"})
-    m = Machine("qemu", iso, directory=directory, extra=["-monitor", f"unix:{directory}/monitor,server=on,wait=off"])
+    iso = make_iso(directory, HYPERVISOR.format("") + "[vm spin]\nimage = spin\ncpus = 1\n", "",
+                   {"s": "@6s poweroff\n"})
+    m = Machine("qemu", iso, directory=directory,
+                extra=["-monitor", f"unix:{directory}/monitor,server=on,wait=off"])
     m.start()
     try:
         assert m.wait("boot took", 60)[0] == "matched"
@@ -130,7 +139,8 @@ def test_machine_check_in_a_guest():
             ask()  # the greeting
             for _ in range(100):  # until it stops where the guest runs
                 ask("stop")
-                if re.search(r"RIP=0000000000[0-9a-f]{6}", ask("info registers -a").split("CPU#1")[1]):
+                if re.search(r"RIP=0000000000[0-9a-f]{6}",
+                             ask("info registers -a").split("CPU#1")[1]):
                     break
                 ask("cont")
             ask("mce 1 3 0xbe00000000000000 5 0 0")
@@ -167,9 +177,11 @@ def test_pools_of_the_configuration():
 
 
 def test_too_little_memory(platform):
-    """A guest that does not fit is refused; the others run. The live table tells of it, as it covers the log."""
+    """A guest that does not fit is refused; the others run. The live table tells of it, as it
+    covers the log."""
     script = "@200ms top -d 0.1\n@500ms poweroff\n"
-    text = boot(platform, "ram", script, vms=HELLO + "[vm huge]\nimage = spin\nmemory = 1G\n", memory=64)
+    text = boot(platform, "ram", script, vms=HELLO + "[vm huge]\nimage = spin\nmemory = 1G\n",
+                memory=64)
     assert re.search(r"VM huge cannot be made", text), text
     assert re.search(r"Takt, up \d+ s; 1 VM could not be made: dmesg; any key", text), text
     assert "hello from a VM of Takt" in text
@@ -182,7 +194,8 @@ def test_bad_configuration():
 
 
 def test_a_cpu_without_xsave():
-    """Westmere and K10 have none: the FPU is switched by FXSAVE, and guests are shown neither XSAVE nor AVX."""
+    """Westmere and K10 have none: the FPU is switched by FXSAVE, and guests are shown neither XSAVE
+    nor AVX."""
     guests = "".join(f"[vm fpu{n}]\nimage = test-fpu\nmemory = 4M\ncpus = 0\n" for n in (1, 2))
     text = boot("qemu", "no-xsave", "@4s poweroff\n", vms=guests, extra=["-cpu", "max,-xsave"])
     assert "XSAVE                  no" in text
@@ -212,7 +225,8 @@ def test_a_tsc_that_is_behind():
 def test_a_tsc_that_stays_behind():
     """The CPU is done without: what moved to it would see time go back."""
     text = boot("bochs", "tsc-stuck", "@300ms poweroff\n", "boot_fault = tsc-stuck", cpus=2)
-    assert re.search(r"APIC id 1 has a TSC that cannot be set right: time would go backwards", text), text
+    assert re.search(r"APIC id 1 has a TSC that cannot be set right: time would go backwards",
+                     text), text
     assert re.search(r"\] 1 CPU\b", text)
     assert "hello from a VM of Takt" in text
 
@@ -250,14 +264,17 @@ def test_without_smt():
     text = boot("qemu", "smt", "@1s topology\n@1200ms poweroff\n", "smt = no", extra=NUMA)
     assert "] 4 CPUs" in text
     assert re.findall(r"\n +(\d+) +(\d+) +(\d+) +(\d+) +\d+ +\d+ +(\d+)", text) == [
-        ("0", "0", "0", "0", "0"), ("1", "0", "1", "0", "2"), ("2", "1", "0", "0", "4"), ("3", "1", "1", "0", "6")]
+        ("0", "0", "0", "0", "0"), ("1", "0", "1", "0", "2"), ("2", "1", "0", "0", "4"),
+        ("3", "1", "1", "0", "6")]
 
 
 def test_bad_parameters():
-    """A file that nobody checked before (PXE, a stick): the image tells all that its policies do not take, and where."""
+    """A file that nobody checked before (PXE, a stick): the image tells all that its policies do
+    not take, and where."""
     vms = "[pool p]\ncpus = 1\nsched_preset = nosuch\n[vm x]\nimage = hello\nmemory = 4M\nweight = much\n"
     text = boot("qemu", "parameters", vms=vms, checked=False)
-    assert re.search(r'takt.cfg:7:16: credit has no preset "nosuch": expected hardened, ', text), text
+    assert re.search(r'takt.cfg:7:16: credit has no preset "nosuch": expected hardened, ',
+                     text), text
     assert 'takt.cfg:11:10: weight must be a whole number from 1 to 65535, not "much"' in text, text
     assert "The configuration cannot be used." in text
 

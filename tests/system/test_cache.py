@@ -10,17 +10,24 @@ FILM, RATE = 512, "rate=8000000"  # KiB; 1 MB/s: half a second
 
 CONFIG = SCRIPTED + "[pool io]\ncpus = 1\n" + "".join([
     vm("iodom", "iodom", "12M", pool="io"),
-    vm("files", "iozone", "8M", vcpus=2, cmdline=f"kib={KIB} record_kib={RECORD} cache={CACHE} dirty={DIRTY} tests=wWrRio fsync",
+    vm("files", "iozone", "8M", vcpus=2,
+       cmdline=f"kib={KIB} record_kib={RECORD} cache={CACHE} dirty={DIRTY} tests=wWrRio fsync",
        disk="iodom size=4M bw=50M lat=100us depth=8", start="no"),
-    vm("killed", "iozone", "8M", vcpus=2, cmdline="kib=512 cache=128 expire_ms=10 interval_ms=5 tests=vwmWWWWWWWWWW",
+    vm("killed", "iozone", "8M", vcpus=2,
+       cmdline="kib=512 cache=128 expire_ms=10 interval_ms=5 tests=vwmWWWWWWWWWW",
        disk="iodom size=1M bw=20M lat=100us", start="no"),
-    vm("server", "stream", "8M", vcpus=2, cmdline=f"ip=10.0.0.2/24 kib={FILM} {RATE} cache=128 idle_ms=1000 sndbuf=16384",
+    vm("server", "stream", "8M", vcpus=2,
+       cmdline=f"ip=10.0.0.2/24 kib={FILM} {RATE} cache=128 idle_ms=1000 sndbuf=16384",
        net="iodom", disk="iodom size=1M bw=5M lat=1ms", start="no"),
-    vm("one", "stream", cmdline=f"ip=10.0.0.3/24 to=10.0.0.2 kib={FILM} {RATE}", net="iodom", start="no"),
-    vm("two", "stream", cmdline=f"ip=10.0.0.4/24 to=10.0.0.2 kib={FILM} {RATE} start_ms=100", net="iodom", start="no"),
-    vm("slow", "stream", "8M", vcpus=2, cmdline=f"ip=10.0.0.5/24 kib={FILM} {RATE} cache=128 idle_ms=1000 copy regular",
+    vm("one", "stream", cmdline=f"ip=10.0.0.3/24 to=10.0.0.2 kib={FILM} {RATE}", net="iodom",
+       start="no"),
+    vm("two", "stream", cmdline=f"ip=10.0.0.4/24 to=10.0.0.2 kib={FILM} {RATE} start_ms=100",
+       net="iodom", start="no"),
+    vm("slow", "stream", "8M", vcpus=2,
+       cmdline=f"ip=10.0.0.5/24 kib={FILM} {RATE} cache=128 idle_ms=1000 copy regular",
        net="iodom", disk="iodom size=1M bw=500K lat=1ms", start="no"),
-    vm("stalled", "stream", cmdline=f"ip=10.0.0.6/24 to=10.0.0.5 kib={FILM} {RATE}", net="iodom", start="no"),
+    vm("stalled", "stream", cmdline=f"ip=10.0.0.6/24 to=10.0.0.5 kib={FILM} {RATE}", net="iodom",
+       start="no"),
 ])
 SCRIPT = """\
 @400ms list
@@ -58,22 +65,26 @@ def numbers(boot, line):
 
 
 def test_files(boot, platform):
-    """What was written is read back, through a cache of half the file; where time is exact, the disk's 50 MB/s are nearly reached
-    where requests are many, and not where a record is waited for."""
+    """What was written is read back, through a cache of half the file; where time is exact, the
+    disk's 50 MB/s are nearly reached where requests are many, and not where a record is waited
+    for."""
     assert boot.said(r"files: ends with code 0\b"), boot.log[-3000:]
     rates = {name: float(rate) for name, rate in boot.said(r"files: iozone: ([a-z ]+) \d+ KiB in .*: ([\d.]+) MB/s")}
     assert list(rates) == ["write", "rewrite", "read", "reread", "random read", "random write"]
     if platform == "bochs":
         assert all(rates[name] > 30 for name in ("write", "rewrite", "read", "reread")), rates
         assert rates["random read"] < 30, rates
-    assert all(rate < 50 for name, rate in rates.items() if name != "random write"), rates  # some records more than once
+    # some records more than once
+    assert all(rate < 50 for name, rate in rates.items() if name != "random write"), rates
 
 
 def test_what_reaches_the_disk(boot):
-    """Requests of several pages, fewer interrupts than requests, and writers that are held back at the dirty ratio."""
+    """Requests of several pages, fewer interrupts than requests, and writers that are held back at
+    the dirty ratio."""
     n = numbers(boot, "files: iozone: cache") | numbers(boot, "files: iozone: disk")
     assert n["wrong"] == 0 and n["throttled"] > 0 and n["evicted"] > 0
-    assert n["flushes"] == 6  # one for each test that writes, and the one after it, when nothing is left to write
+    # one for each test that writes, and the one after it, when nothing is left to write
+    assert n["flushes"] == 6
     assert 2 * KIB // 4 < n["pages_written"] <= 3 * KIB // 4 and n["writes"] < n["pages_written"] / 2, n
     assert n["ahead"] > KIB // 4 and n["reads"] < n["pages_read"] / 2, n
     served = numbers(boot, "iodom: files.0: reads")
@@ -87,7 +98,8 @@ def film(boot, vm, line):
 
 
 def test_stream(boot, platform):
-    """Two viewers of a file that is read from the disk once: every byte is right, and on time where time is exact."""
+    """Two viewers of a file that is read from the disk once: every byte is right, and on time where
+    time is exact."""
     sent, (one,), (two,) = film(boot, "server", "sent"), film(boot, "one", "got"), film(boot, "two", "got")
     assert len(sent) == 2 and one["wrong"] == two["wrong"] == 0, (sent, one, two)
     assert sorted(boot.said(r"(server|one|two): ends with code 0\b")) == ["one", "server", "two"]
@@ -98,15 +110,16 @@ def test_stream(boot, platform):
 
 
 def test_stream_from_a_slow_disk(boot):
-    """Half a MB/s is not enough: chunks are late, and the viewer stalls; what it sees is right nevertheless."""
+    """Half a MB/s is not enough: chunks are late, and the viewer stalls; what it sees is right
+    nevertheless."""
     (sent,), (got,) = film(boot, "slow", "sent"), film(boot, "stalled", "got")
     assert sent["late"] > sent["chunks"] / 2 and got["underruns"] > 0 and got["wrong"] == 0, (sent, got)
     assert got["stalled_us"] > 100_000, got
 
 
 def test_what_was_synced_survives(boot, platform):
-    """A VM is destroyed in the middle of rewriting its file. The next one of its name finds it whole: each word as it was synced,
-    or as it was written later."""
+    """A VM is destroyed in the middle of rewriting its file. The next one of its name finds it
+    whole: each word as it was synced, or as it was written later."""
     assert boot.said(r"killed: iozone: verified (\d+) KiB, (\d+) wrong") == [("512", "0")] or platform == "qemu"
     assert not boot.said(r"killed: iozone: verified .* [1-9]\d* wrong")
     assert boot.said(r"killed: ends with code 0\b")
@@ -116,7 +129,8 @@ def test_what_was_synced_survives(boot, platform):
 
 REVIVED = SCRIPTED.replace("script = script\n", "") + "[pool io]\ncpus = 1\n" + "".join([
     vm("iodom", "iodom", "12M", pool="io"),
-    vm("files", "iozone", "8M", vcpus=2, cmdline="kib=512 cache=200 background=80 dirty=90 expire_ms=600000 tests=wppppppppppWri",
+    vm("files", "iozone", "8M", vcpus=2,
+       cmdline="kib=512 cache=200 background=80 dirty=90 expire_ms=600000 tests=wppppppppppWri",
        disk="iodom size=1M"),
 ])
 
@@ -125,7 +139,8 @@ def test_back_end_dies():
     """The cache goes on with the next back end, and what is dirty then goes there."""
     with Takt("cache-back-end", REVIVED) as takt:
         def wait_for(line):
-            until(lambda: takt("list") and line in takt.serial(), 30)  # who does not read holds the console up
+            # who does not read holds the console up
+            until(lambda: takt("list") and line in takt.serial(), 30)
 
         wait_for("iozone: write ")
         takt("destroy iodom")
@@ -136,23 +151,27 @@ def test_back_end_dies():
         assert re.search(r"iozone: cache .* wrong=0", takt.serial())
 
 
-# A VM writes and reads, and computes as well, beside three that compute; the driver domain has a core of its own.
+# A VM writes and reads, and computes as well, beside three that compute; the driver domain has a
+# core of its own.
 POOLS = "[pool io]\nsched = null\ncpus = 1\n[pool core]\ncpus = 2\n[pool turbo]\ncpus = 3\nturbo_of = core\n"
 TURBO = SCRIPTED + POOLS + "".join([
     vm("iodom", "iodom", "12M", pool="io"),
     *(vm(f"hog-{i}", "spin", pool="core") for i in range(3)),
-    *(vm(name, "iozone", "8M", pool="core", start="no", disk="iodom size=2M bw=20M lat=1ms", turbo=turbo,
+    *(vm(name, "iozone", "8M", pool="core", start="no", disk="iodom size=2M bw=20M lat=1ms",
+         turbo=turbo,
          cmdline="kib=512 cache=128 tests=wri fsync busy") for name, turbo in (("plain", "no"), ("boosted", "yes"))),
 ])
 
 
 def test_turbo_core(platform):
-    """With flusher and completion on a turbo core writing waits for the disk and not for the core; a fresh read still waits for
-    the core, as its reader has to run again (vTurbo, section 5.1)."""
+    """With flusher and completion on a turbo core writing waits for the disk and not for the core;
+    a fresh read still waits for the core, as its reader has to run again (vTurbo, section 5.1)."""
     if platform != "bochs":
         pytest.skip("where time is exact")
-    script = ["@600ms create plain", "+0ms wait plain 30s", "+0ms create boosted", "+0ms wait boosted 30s", "+0ms poweroff"]
+    script = ["@600ms create plain", "+0ms wait plain 30s", "+0ms create boosted",
+              "+0ms wait boosted 30s", "+0ms poweroff"]
     boot = Boot("cache-turbo", TURBO, script, platform, cpus=4)
-    plain, boosted = ({name: float(rate) for name, rate in boot.said(vm + r": iozone: ([a-z ]+) \d+ KiB in .*: ([\d.]+) MB/s")}
+    line = r": iozone: ([a-z ]+) \d+ KiB in .*: ([\d.]+) MB/s"
+    plain, boosted = ({name: float(rate) for name, rate in boot.said(vm + line)}
                       for vm in ("plain", "boosted"))
     assert boosted["write"] > 3 * plain["write"] and boosted["random read"] < 1.5 * plain["random read"], (plain, boosted)

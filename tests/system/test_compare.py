@@ -1,4 +1,5 @@
-"""The same file in the simulation and on Bochs: the same shares within a point, and the same latency in kind."""
+"""The same file in the simulation and on Bochs: the same shares within a point, and the same
+latency in kind."""
 import argparse
 import os
 
@@ -13,7 +14,8 @@ pytestmark = [pytest.mark.bochs, pytest.mark.long]
 @pytest.mark.parametrize("policy", ["hardened", "vslicer", "uniform-1ms", "vturbo"])
 def test_same_file_same_shares(policy):
     (sim, knobs), (bochs, in_image) = (
-        compare.run(policy, 1, argparse.Namespace(platform=platform, percent=40, loop="closed", seconds=4,
+        compare.run(policy, 1,
+                    argparse.Namespace(platform=platform, percent=40, loop="closed", seconds=4,
                                                   hv=os.path.join(BUILD, "takt.elf")), 2)
         for platform in ("sim", "bochs"))
     for a, b in zip(sim["vms"], bochs["vms"]):

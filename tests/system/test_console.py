@@ -1,4 +1,5 @@
-"""Where the console is, and what it takes: ports that the firmware names or PCI has, and scripts that come without pauses."""
+"""Where the console is, and what it takes: ports that the firmware names or PCI has, and scripts
+that come without pauses."""
 import os
 import struct
 
@@ -12,7 +13,8 @@ SCRIPT = "@300ms info -j=seen\n+10ms poweroff\n"
 
 
 def spcr(port, irq):
-    """Microsoft's table, revision 2, that names a port of 115,200 baud: without its head, which QEMU makes."""
+    """Microsoft's table, revision 2, that names a port of 115,200 baud: without its head, which
+    QEMU makes."""
     address = struct.pack("<BBBBQ", 1, 8, 0, 1, port)
     body = struct.pack("<B3x", 0) + address + struct.pack("<BBIBBBBB", 1, irq, 0, 7, 0, 1, 0, 3)
     return (body + b"\0\xff\xff\xff\xff").ljust(44, b"\0")
@@ -35,7 +37,8 @@ def read(path):
 
 
 def test_the_firmwares_port():
-    """Without `console` it is where SPCR says. What was said before the table was read came on com1."""
+    """Without `console` it is where SPCR says. What was said before the table was read came on
+    com1."""
     directory = place("spcr")
     os.makedirs(directory, exist_ok=True)
     table = os.path.join(directory, "spcr.bin")
@@ -54,7 +57,8 @@ def test_a_port_on_pci():
     os.makedirs(directory, exist_ok=True)
     path = os.path.join(directory, "pci.txt")
     com1 = boot("pci-serial", "console = pci:00:05.0,115200",
-                extra=["-chardev", f"file,id=card,path={path}", "-device", "pci-serial,chardev=card,addr=5.0"])
+                extra=["-chardev", f"file,id=card,path={path}", "-device",
+                       "pci-serial,chardev=card,addr=5.0"])
     assert "takt> " not in com1
     text = read(path)
     assert "console: pci:00:05.0, 115200 baud" in text and '"id": "seen"' in text
@@ -84,5 +88,6 @@ def test_a_script_is_sent_at_once():
 
 @pytest.mark.bochs
 def test_bochs_interrupts():
-    boot_of = Boot("console-irq", "[hypervisor]\nscript = script\n", ["@200ms info -j=a", "+0ms poweroff"], "bochs", timeout=180)
+    boot_of = Boot("console-irq", "[hypervisor]\nscript = script\n",
+                   ["@200ms info -j=a", "+0ms poweroff"], "bochs", timeout=180)
     assert list(boot_of.results) == ["a"] and not boot_of.said("does not interrupt")

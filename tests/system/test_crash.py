@@ -1,5 +1,5 @@
-"""What a session said last is told by the next one: after a panic, a reset from outside, a hang. On QEMU, whose RAM
-outlives a reset as a real machine's may."""
+"""What a session said last is told by the next one: after a panic, a reset from outside, a hang. On
+QEMU, whose RAM outlives a reset as a real machine's may."""
 import json
 import os
 import re
@@ -19,8 +19,8 @@ ANSWER = r'\x1e({"id": "log", "command": "crash", "error": 0.*\]})\n'
 
 
 class TwoBoots:
-    """Boots a machine whose script asks for what was kept and then runs `script`; types `command` into QEMU's monitor at
-    `when`, if given. Ends when a boot has something to show.
+    """Boots a machine whose script asks for what was kept and then runs `script`; types `command`
+    into QEMU's monitor at `when`, if given. Ends when a boot has something to show.
 
         .text    all that came over COM1
         .told    the lines that the second boot printed of the first
@@ -32,7 +32,8 @@ class TwoBoots:
         iso = make_iso(directory, SETTINGS + settings + SPIN, modules={"s": ASK + script})
         monitor = f"{directory}/monitor.sock"
         extra = ["-monitor", f"unix:{monitor},server=on,wait=off", *machine.pop("extra", [])]
-        with Machine("qemu", iso, directory=directory, exit_port=False, resets=True, extra=extra, **machine) as m:
+        with Machine("qemu", iso, directory=directory, exit_port=False, resets=True, extra=extra,
+                     **machine) as m:
             if command:
                 assert m.wait(when, 60)[0] == "matched", m.serial()[-2000:]
                 with socket.socket(socket.AF_UNIX) as s:
@@ -53,7 +54,8 @@ class TwoBoots:
 
 @pytest.mark.parametrize("uefi", [False, pytest.param(True, marks=pytest.mark.long)])
 def test_a_panic_is_told_by_the_next_boot(uefi):
-    boots = TwoBoots("crash-panic" + "-uefi" * uefi, "@400ms trace start\n@410ms trace keep\n@2s fault pf\n", uefi=uefi)
+    boots = TwoBoots("crash-panic" + "-uefi" * uefi,
+                     "@400ms trace start\n@410ms trace keep\n@2s fault pf\n", uefi=uefi)
     assert "The last session could not go on." in boots.text
     assert boots.info["last_session"] == "could not go on"
     for lines in (boots.told, boots.log):
@@ -69,8 +71,9 @@ def test_a_panic_is_told_by_the_next_boot(uefi):
 
 
 def wdat(directory):
-    """Writes a table WDAT that describes the TCO timer of QEMU's q35, as firmware of newer machines does; returns the
-    options for QEMU. (Microsoft: Hardware Watchdog Timers Design Specification; ACPI 6.5, 5.2.3.2.)"""
+    """Writes a table WDAT that describes the TCO timer of QEMU's q35, as firmware of newer machines
+    does; returns the options for QEMU. (Microsoft: Hardware Watchdog Timers Design Specification;
+    ACPI 6.5, 5.2.3.2.)"""
     tco, gcs = 0x660, 0xfed1f410
     read, write, count, preserve = 0, 2, 3, 0x80
 
@@ -78,15 +81,19 @@ def wdat(directory):
         return struct.pack("<BBH BBBB Q II", action, operation, 0, 1, 16, 0, 2, port, value, mask)
 
     def in_memory(action, operation, address, value, mask):
-        return struct.pack("<BBH BBBB Q II", action, operation, 0, 0, 32, 0, 3, address, value, mask)
+        return struct.pack("<BBH BBBB Q II", action, operation, 0, 0, 32, 0, 3, address, value,
+                           mask)
 
-    entries = [entry(0x01, write, tco, 1, 0xffff), entry(0x06, count | preserve, tco + 0x12, 0, 0x3ff),
-               entry(0x08, read, tco + 8, 0, 0x800), entry(0x09, write | preserve, tco + 8, 0, 0x800),
+    entries = [entry(0x01, write, tco, 1, 0xffff),
+               entry(0x06, count | preserve, tco + 0x12, 0, 0x3ff),
+               entry(0x08, read, tco + 8, 0, 0x800),
+               entry(0x09, write | preserve, tco + 8, 0, 0x800),
                entry(0x0b, write | preserve, tco + 8, 0x800, 0x800),
                in_memory(0x11, write | preserve, gcs, 0, 0x20), in_memory(0x10, read, gcs, 0, 0x20)]
     path = os.path.join(directory, "wdat.bin")
     with open(path, "wb") as f:
-        f.write(struct.pack("<I HBBBBBB III B3s I", 32, 0xff, 0, 0, 0, 0, 0, 0, 1200, 0x3ff, 4, 1, b"", len(entries)))
+        f.write(struct.pack("<I HBBBBBB III B3s I", 32, 0xff, 0, 0, 0, 0, 0, 0, 1200, 0x3ff, 4, 1,
+                            b"", len(entries)))
         f.write(b"".join(entries))
     return ["-acpitable", f"sig=WDAT,rev=1,data={path}"]
 

@@ -1,5 +1,5 @@
-"""What a fault of the hypervisor's own does to a VM: damaged second-level tables, registers that no CPU enters. That VM is
-stopped with a dump and a reason; the others go on."""
+"""What a fault of the hypervisor's own does to a VM: damaged second-level tables, registers that no
+CPU enters. That VM is stopped with a dump and a reason; the others go on."""
 from system.takt import Boot
 
 CONFIG = """\

@@ -11,7 +11,8 @@ pytestmark = pytest.mark.alone
 
 
 def demo(platform, *options):
-    done = subprocess.run([sys.executable, os.path.join(ROOT, "tools", "demo.py"), "--platform", platform, *options], cwd=ROOT,
+    done = subprocess.run([sys.executable, os.path.join(ROOT, "tools", "demo.py"), "--platform",
+                           platform, *options], cwd=ROOT,
                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
     print(done.stdout)
     return done.returncode, done.stdout
@@ -29,9 +30,11 @@ def test_everybody_gets_his_share(platform):
     assert result["platform"] == platform
     assert result["vendor"] == {"bochs": "vmx", "qemu": "svm"}.get(platform, result["vendor"])
     assert abs(result["seconds"] - 8) < 0.5
-    assert [v["vm"] for v in result["vcpus"]] == ["hog-a", "hog-b", "part", "waker", "heavy", "light"]
+    assert [v["vm"] for v in result["vcpus"]] == ["hog-a", "hog-b", "part", "waker", "heavy",
+                                                  "light"]
     for v in result["vcpus"]:
-        assert set(v) == {"vm", "vcpu", "pcpu", "cpu_pct", "entitled_pct", "wake_us", "switches_per_s", "exits_per_s"}
+        assert set(v) == {"vm", "vcpu", "pcpu", "cpu_pct", "entitled_pct", "wake_us",
+                          "switches_per_s", "exits_per_s"}
         assert set(v["wake_us"]) == {"p50", "p99", "max"}
 
 

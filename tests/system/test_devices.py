@@ -1,22 +1,27 @@
-"""Front ends and back ends that come and go in every order, while the one writes into the other's RAM, leave no page behind."""
+"""Front ends and back ends that come and go in every order, while the one writes into the other's
+RAM, leave no page behind."""
 from system.takt import SCRIPTED, Boot, vm
 
 CONFIG = SCRIPTED + vm("back", "test-dev_front_ends", cmdline='"vm=2 forever"', start="no") \
-    + vm("front", "test-dev_front_ends", "6M", cmdline='"vm=1 forever"', net="back some options", start="no")
+    + vm("front", "test-dev_front_ends", "6M", cmdline='"vm=1 forever"', net="back some options",
+         start="no")
 
 
 def one_round(ms):
-    """The back end is there at its beginning and at its end; each step has that many ms, in which the two come together."""
+    """The back end is there at its beginning and at its end; each step has that many ms, in which
+    the two come together."""
     return ["+0ms create front", f"+{ms}ms destroy front",  # the back end goes on
-            "+0ms create front", f"+{ms}ms devices -j=runs", "+0ms destroy back", "+0ms devices -j=waits",
+            "+0ms create front", f"+{ms}ms devices -j=runs", "+0ms destroy back",
+            "+0ms devices -j=waits",
             "+0ms create back", f"+{ms}ms devices -j=broken",  # its driver has not looked yet
-            "+0ms destroy front", "+0ms create front", f"+{ms}ms destroy back", "+0ms destroy front",
+            "+0ms destroy front", "+0ms create front", f"+{ms}ms destroy back",
+            "+0ms destroy front",
             "+0ms create back", f"+{ms}ms list"]
 
 
 def test_no_page_is_left(platform):
-    # On Bochs the two come together in 30 to 40 ms of virtual time, of which making a VM takes up to 16. Other versions of
-    # Bochs and other compilers need some more.
+    # On Bochs the two come together in 30 to 40 ms of virtual time, of which making a VM takes up
+    # to 16. Other versions of Bochs and other compilers need some more.
     rounds, ms = (2, 120) if platform == "bochs" else (5, 200)
     script = ["@300ms create back"] + one_round(ms) + ["+0ms info -j=start"] + one_round(ms) * rounds
     script += ["+0ms info -j=end", "+0ms poweroff"]

@@ -1,5 +1,6 @@
-"""Virtio block devices on an NVMe controller that was given to the driver domain: what a guest writes is in the host's file, and
-what it flushed is there whatever happens then. QEMU alone has the controller."""
+"""Virtio block devices on an NVMe controller that was given to the driver domain: what a guest
+writes is in the host's file, and what it flushed is there whatever happens then. QEMU alone has the
+controller."""
 import io
 import os
 import re
@@ -56,7 +57,8 @@ start = no
 
 
 def machine(name):
-    """A machine with the disk, an empty file of the host's, whose writes and flushes the emulator logs."""
+    """A machine with the disk, an empty file of the host's, whose writes and flushes the emulator
+    logs."""
     directory = place(name)
     os.makedirs(directory, exist_ok=True)
     paths = [os.path.join(directory, f) for f in ("disk.img", "disk.log")]
@@ -64,7 +66,8 @@ def machine(name):
         with open(path, "wb") as f:
             f.truncate(size)
     extra = []
-    for node in (f"driver=file,node-name=file,discard=unmap,filename={paths[0]}", f"driver=file,node-name=log,filename={paths[1]}",
+    for node in (f"driver=file,node-name=file,discard=unmap,filename={paths[0]}",
+                 f"driver=file,node-name=log,filename={paths[1]}",
                  "driver=blklogwrites,node-name=disk,discard=unmap,file=file,log=log"):
         extra += ["-blockdev", node]
     extra += ["-device", "nvme,drive=disk,serial=takt-test,addr=4.0"]
@@ -85,27 +88,29 @@ def places(capacity, sectors, requests, seed=1):
 
 
 def sector_of(number):
-    return struct.pack("<64Q", *(((number << 32 | i) * 0x9E3779B97F4A7C15) % (1 << 64) for i in range(64)))
+    return struct.pack("<64Q",
+                       *(((number << 32 | i) * 0x9E3779B97F4A7C15) % (1 << 64) for i in range(64)))
 
 
 def said(takt, what):
-    """On the console since the first time that this was asked. Not from the emulator's log of it, which says some letters twice when
-    nobody reads fast enough."""
+    """On the console since the first time that this was asked. Not from the emulator's log of it,
+    which says some letters twice when nobody reads fast enough."""
     takt.link.log = takt.link.log or io.BytesIO()
     takt("list")  # all that comes before its answer is read
     return re.findall(what, takt.link.log.getvalue().decode("utf-8", "replace"))
 
 
 def test_a_pattern_is_in_the_file():
-    """Each sector, in requests that take two commands; nothing beside them; the next VM finds it, and the one after it discards it.
-    Three disks are refused."""
+    """Each sector, in requests that take two commands; nothing beside them; the next VM finds it,
+    and the one after it discards it. Three disks are refused."""
     takt, image, _ = machine("disk-pattern")
     with takt:
         said(takt, "")
         until(lambda: "iodom: NVMe controller 00:04.0: 65536 KiB" in takt.serial())
         for n, words in enumerate(("", "", " discard"), 1):
             takt(f"create disk 'cmdline=requests=100 depth=16 kib=80{words}'")
-            until(lambda n=n: len(said(takt, r"disk: blktest: 16384 KiB, .* ended, 0 errors, 0 bad")) == n, 60)
+            until(lambda n=n: len(said(takt,
+                                       r"disk: blktest: 16384 KiB, .* ended, 0 errors, 0 bad")) == n, 60)
             if not words:
                 written = part(image, 8 * MIB, 16 * MIB)
             takt("wait disk 5s")
@@ -116,12 +121,15 @@ def test_a_pattern_is_in_the_file():
         until(lambda: said(takt, "iodom: strange.0: cannot be served"))
         takt("destroy over")
         takt("destroy journal")
-        for sentence in (r"over\.0: its range overlaps that of journal\.0", r"beyond\.0: its range is not within the NVMe disk",
-                         r'strange\.0: what is "ofset=60M size=1M"', r"strange\.0: its options make no sense"):
+        for sentence in (r"over\.0: its range overlaps that of journal\.0",
+                         r"beyond\.0: its range is not within the NVMe disk",
+                         r'strange\.0: what is "ofset=60M size=1M"',
+                         r"strange\.0: its options make no sense"):
             assert said(takt, "iodom: " + sentence), sentence
     sectors = {s + i for s in places(16 * MIB // 512, 160, 100) for i in range(160)}
     assert len(sectors) > 3000
-    wrong = [s for s in range(32767) if written[512 * s:512 * s + 512] != (sector_of(s) if s in sectors else bytes(512))]
+    wrong = [s
+             for s in range(32767) if written[512 * s:512 * s + 512] != (sector_of(s) if s in sectors else bytes(512))]
     assert not wrong, (len(wrong), wrong[:10])
     data = part(image, 8 * MIB, 16 * MIB)
     assert not any(data[:512 * 32767]) and struct.unpack_from("<Q", data, 512 * 32767)[0] == 0x6B72616D64656D72
@@ -129,7 +137,8 @@ def test_a_pattern_is_in_the_file():
 
 
 def record_of(number):
-    return struct.pack("<512Q", *(((number << 9 | i) * 0x9E3779B97F4A7C15 + 1) % (1 << 64) for i in range(512)))
+    return struct.pack("<512Q",
+                       *(((number << 9 | i) * 0x9E3779B97F4A7C15 + 1) % (1 << 64) for i in range(512)))
 
 
 def records(data, first=0):
@@ -141,7 +150,8 @@ def records(data, first=0):
 
 
 def at_each_flush(log):
-    """How many records the disk had at each flush, were all lost that was written after it: from a log as dm-log-writes has it."""
+    """How many records the disk had at each flush, were all lost that was written after it: from a
+    log as dm-log-writes has it."""
     disk, pending, n, counts = bytearray(24 * MIB), [], 0, []
     with open(log, "rb") as f:
         magic, _, _, sector = struct.unpack("<QQQI", f.read(28))
@@ -176,8 +186,9 @@ def goes_on(takt, times, told):
 
 
 def test_what_was_flushed_is_there():
-    """The VM is destroyed again and again in the middle of what it does, then the driver domain is. Whatever was flushed is in the
-    file, is found by who comes next, and would be there had the disk lost its power."""
+    """The VM is destroyed again and again in the middle of what it does, then the driver domain is.
+    Whatever was flushed is in the file, is found by who comes next, and would be there had the disk
+    lost its power."""
     takt, image, log = machine("disk-flushed")
     told = 0
     with takt:

@@ -14,9 +14,12 @@ def run(name, command, *options):
     """tools/machine.py run, as a person has it, of a machine whose script gives one command."""
     directory = place(f"{name}-qemu")
     iso = make_iso(directory, SCRIPTED, modules={"script": f"@200ms {command}\n"})
-    done = subprocess.run([sys.executable, os.path.join(ROOT, "tools", "machine.py"), "run", "--platform", "qemu",
-                           "--dir", directory, *options, iso], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                          stderr=subprocess.STDOUT, text=True, errors="replace", timeout=90, check=False)
+    done = subprocess.run([sys.executable, os.path.join(ROOT, "tools", "machine.py"), "run",
+                           "--platform", "qemu",
+                           "--dir", directory, *options, iso], stdin=subprocess.DEVNULL,
+                           stdout=subprocess.PIPE,
+                          stderr=subprocess.STDOUT, text=True, errors="replace", timeout=90,
+                          check=False)
     assert "terminating on signal" not in done.stdout, "QEMU did not end when it was told to"
     with open(os.path.join(directory, "qemu.log"), encoding="utf-8") as f:
         return done.returncode, done.stdout.strip().splitlines()[-1], f.read()
@@ -54,7 +57,8 @@ def test_reboot_reboots():
     """The shell is there once more, and the machine still ends as it should."""
     directory = place("ends-reboot-qemu")
     iso = make_iso(directory, "[hypervisor]\ntop = no\n")
-    command = [sys.executable, os.path.join(ROOT, "tools", "machine.py"), "run", "--platform", "qemu", "--dir", directory, iso]
+    command = [sys.executable, os.path.join(ROOT, "tools", "machine.py"), "run", "--platform",
+               "qemu", "--dir", directory, iso]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as person:
         said = b""
 

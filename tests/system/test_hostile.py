@@ -1,4 +1,5 @@
-"""A guest that does its worst must not cost another VM its share. On Bochs, where time is exact: one boot, a script, no person."""
+"""A guest that does its worst must not cost another VM its share. On Bochs, where time is exact:
+one boot, a script, no person."""
 import pytest
 
 from system.takt import Boot
@@ -50,15 +51,18 @@ def measured(request):
     config = CONFIG + "".join(HOSTILE.format(mode=m) for m in modes) + EVADER
     script = ["@300ms list"]
     for mode in everyone:
-        script += [f"+0ms create {mode}", f"+0ms top -j={mode} -w 0.1 -d {SECONDS}", f"+0ms destroy {mode}"]
+        script += [f"+0ms create {mode}", f"+0ms top -j={mode} -w 0.1 -d {SECONDS}",
+                   f"+0ms destroy {mode}"]
     script += ["+0ms list -j=end", "+10ms poweroff"]
     return Boot("hostile", config, script, "bochs", timeout=400).results
 
 
-@pytest.mark.parametrize("mode", [m if m in SHORT else pytest.param(m, marks=pytest.mark.long) for m in MODES])
+@pytest.mark.parametrize("mode", [m if m in SHORT
+                                  else pytest.param(m, marks=pytest.mark.long) for m in MODES])
 def test_victim_keeps_its_half(measured, mode):
     shares = {v["vm"]: v["cpu_pct"] for v in measured[mode]["vcpus"]}
-    assert shares["victim"] >= 50 - TOLERANCE, shares  # more if the hostile one sleeps, waits or yields
+    # more if the hostile one sleeps, waits or yields
+    assert shares["victim"] >= 50 - TOLERANCE, shares
     other = next(p for p in measured[mode]["pcpus"] if p["cpu"] == 1)
     assert abs(sum(shares.values()) - other["guest_pct"] - other["hv_pct"]) < 3
 

@@ -1,5 +1,5 @@
-"""The host's own ping and iperf (version 2) talk to guests: tap device - e1000 - driver domain's bridge - virtio network device. On
-QEMU, where the host has a tap device to give."""
+"""The host's own ping and iperf (version 2) talk to guests: tap device - e1000 - driver domain's
+bridge - virtio network device. On QEMU, where the host has a tap device to give."""
 import glob
 import os
 import re
@@ -45,19 +45,22 @@ def net():
 def guest(net, name, words="", link="", script="", extra=()):
     """A machine whose server has number 2 of the network; when it is there."""
     directory = place(f"hostnet-{name}")
-    config = CONFIG.format(ip=net.guest(2), client=net.guest(3), host=net.address, words=words, link=link)
+    config = CONFIG.format(ip=net.guest(2), client=net.guest(3), host=net.address, words=words,
+                           link=link)
     iso = make_iso(directory, config, modules={"net.script": script + "@10m list\n"})
     return Machine("qemu", iso, directory=directory, nic=net.nic, extra=extra)
 
 
 def test_ping(net):
-    """Every request is answered, small ones and such as fill a frame, after what the emulated link takes: 5 ms up and 5 down."""
+    """Every request is answered, small ones and such as fill a frame, after what the emulated link
+    takes: 5 ms up and 5 down."""
     with guest(net, "ping", link="delay=5ms"):
         clients.until_answered(net.guest(2))
         for size in ("56", "1472"):
             said = clients.ping(net.guest(2), "-c", "20", "-i", "0.05", "-s", size)
             assert said["requests"] == said["answers"] == 20 and said["rtt_ms"][0] >= 10, said
-        assert clients.ping(net.guest(9), "-c", "2", "-i", "0.2", "-W", "1")["answers"] == 0  # nobody
+        # nobody
+        assert clients.ping(net.guest(9), "-c", "2", "-i", "0.2", "-W", "1")["answers"] == 0
 
 
 def told(machine, kind):
@@ -85,8 +88,8 @@ def test_iperf_as_server(net):
 
 @pytest.mark.long
 def test_iperf_udp_with_losses(net):
-    """Of ten datagrams three are lost, so are last ones and reports: the client asks again until it has one, which is the same as the
-    first."""
+    """Of ten datagrams three are lost, so are last ones and reports: the client asks again until it
+    has one, which is the same as the first."""
     with guest(net, "losses", link="loss=30% seed=3") as machine:
         clients.until_answered(net.guest(2))
         for _ in range(5):
@@ -99,7 +102,8 @@ def test_iperf_udp_with_losses(net):
 def test_iperf_as_client(net, kind):
     """The host's server understands the guest's client, and the client its report."""
     words = "tcp=500000" if kind == "tcp" else "udp_ms=500 udp_rate=2000000"
-    server = subprocess.Popen(["iperf", "-s", "-f", "b", "-B", net.address, *(["-u"] if kind == "udp" else [])], text=True,
+    server = subprocess.Popen(["iperf", "-s", "-f", "b", "-B", net.address,
+                               *(["-u"] if kind == "udp" else [])], text=True,
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     try:
         with guest(net, f"client-{kind}", words, script="@2s create client\n") as machine:
@@ -119,22 +123,25 @@ def test_iperf_as_client(net, kind):
         assert last["sent"] == sent, heard  # those before ARP's answer are lost
 
 
-BAD = " || ".join(["_ws.malformed", *(f'{p}.checksum.status == "Bad"' for p in ("ip", "icmp", "tcp", "udp"))])
+BAD = " || ".join(["_ws.malformed",
+                   *(f'{p}.checksum.status == "Bad"' for p in ("ip", "icmp", "tcp", "udp"))])
 
 
 def frames(capture, which):
     """What tshark, which verifies every sum, sees of that kind."""
     checks = [w for p in ("ip", "tcp", "udp") for w in ("-o", f"{p}.check_checksum:TRUE")]
-    done = subprocess.run(["tshark", "-n", "-r", capture, *checks, "-Y", which], capture_output=True, text=True, check=True)
+    done = subprocess.run(["tshark", "-n", "-r", capture, *checks, "-Y", which],
+                          capture_output=True, text=True, check=True)
     return done.stdout.splitlines()
 
 
 @pytest.mark.skipif(not shutil.which("tshark"), reason="tshark is missing (tools/deps.sh clients)")
 def test_nothing_is_malformed(net):
-    """In what QEMU has seen at the network card, of ping, TCP and UDP; the reports of the server are among it, and tshark would notice
-    a frame that was spoilt."""
+    """In what QEMU has seen at the network card, of ping, TCP and UDP; the reports of the server
+    are among it, and tshark would notice a frame that was spoilt."""
     capture = os.path.join(place("hostnet-capture"), "card.pcap")
-    with guest(net, "capture", extra=["-object", f"filter-dump,id=capture,netdev=nic,file={capture}"]):
+    with guest(net, "capture",
+               extra=["-object", f"filter-dump,id=capture,netdev=nic,file={capture}"]):
         clients.until_answered(net.guest(2))
         clients.ping(net.guest(2), "-c", "10", "-i", "0.05", "-s", "1000")
         clients.iperf_tcp(net.guest(2), "-n", "300000")
@@ -174,7 +181,8 @@ def owners():
 def test_left_behind(net):
     """What a process leaves that was killed is taken away by the next."""
     killed = "import os, hostnet; hostnet.HostNet().__enter__(); print(os.getpid()); os.close(1); os.kill(os.getpid(), 9)"
-    done = subprocess.run([sys.executable, "-uc", killed], cwd=os.path.join(ROOT, "tools"), stdout=subprocess.PIPE, text=True,
+    done = subprocess.run([sys.executable, "-uc", killed], cwd=os.path.join(ROOT, "tools"),
+                          stdout=subprocess.PIPE, text=True,
                           check=False)
     assert done.stdout.strip().isdigit()
     with HostNet():
@@ -184,7 +192,8 @@ def test_left_behind(net):
 def test_missing():
     """One sentence, where there is no tap device."""
     script = "import hostnet; hostnet.TUN = '/dev/net/nothing'; raise SystemExit(hostnet.main())"
-    done = subprocess.run([sys.executable, "-c", script], cwd=os.path.join(ROOT, "tools"), stdout=subprocess.PIPE, text=True,
+    done = subprocess.run([sys.executable, "-c", script], cwd=os.path.join(ROOT, "tools"),
+                          stdout=subprocess.PIPE, text=True,
                           check=False)
     assert done.returncode == 1
     assert done.stdout == "no tap device on this host: /dev/net/nothing is missing (modprobe tun; a container has to be given it)\n"

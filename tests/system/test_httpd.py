@@ -1,5 +1,6 @@
-"""The host's web clients, curl and ab, get pages from a guest through a network card of the driver domain's; what went over the
-wire is judged by tshark. On QEMU, where the host has a tap device to give."""
+"""The host's web clients, curl and ab, get pages from a guest through a network card of the driver
+domain's; what went over the wire is judged by tshark. On QEMU, where the host has a tap device to
+give."""
 import os
 import re
 import socket
@@ -29,7 +30,8 @@ def server():
     """The address of a guest that serves pages; all frames between host and card go to CAPTURE."""
     try:
         with HostNet() as net:
-            config = CONFIG + vm("web", "httpd", "8M", cmdline=f"ip={net.guest(2)}/24 name=Alice workers=5", net="iodom")
+            config = CONFIG + vm("web", "httpd", "8M",
+                                 cmdline=f"ip={net.guest(2)}/24 name=Alice workers=5", net="iodom")
             os.makedirs(place("httpd"), exist_ok=True)
             dump = ["-object", f"filter-dump,id=dump,netdev=nic,file={CAPTURE}"]
             with Takt("httpd", config, nic=net.nic, extra=dump):
@@ -49,21 +51,25 @@ def test_curl_gets_every_byte(server, size):
 
 
 def test_curl_keeps_its_connection(server):
-    """One connection for two pages. A HEAD is an answer without its body, the front page names the VM, and others are not there."""
+    """One connection for two pages. A HEAD is an answer without its body, the front page names the
+    VM, and others are not there."""
     pages = [word for size in (1000, 20) for word in ("-o", "/dev/null", f"http://{server}/{size}")]
     made = run("curl", "-sSf", "-w", "%{num_connects},", *pages)
     assert made == b"1,0,"
     assert b"Content-Length: 5000\r\n" in run("curl", "-sSfI", f"http://{server}/5000")
     assert b"Alice" in run("curl", "-sSf", f"http://{server}/")
-    assert run("curl", "-s", "-w", "%{http_code}", "-o", "/dev/null", f"http://{server}/nothing") == b"404"
+    assert run("curl", "-s", "-w", "%{http_code}", "-o", "/dev/null",
+               f"http://{server}/nothing") == b"404"
 
 
 def test_ab(server):
-    """200 requests over four connections that stay open, beside one that reads nothing and one that never ends its request."""
+    """200 requests over four connections that stay open, beside one that reads nothing and one that
+    never ends its request."""
     with socket.create_connection((server, 80), 10) as greedy, socket.create_connection((server, 80), 10) as slow:
         greedy.sendall(b"GET /100000000 HTTP/1.1\r\nHost: a\r\n\r\n")
         slow.sendall(b"GET / HT")
-        report = run("ab", "-q", "-n", "200", "-c", "3", "-k", f"http://{server}/10000", timeout=120).decode()
+        report = run("ab", "-q", "-n", "200", "-c", "3", "-k", f"http://{server}/10000",
+                     timeout=120).decode()
     number = {k.strip(): int(v) for k, v in re.findall(r"^([A-Z][\w\s-]+):\s+(\d+)", report, re.M)}
     assert number["Complete requests"] == number["Keep-Alive requests"] == 200 and number["Failed requests"] == 0, report
     assert number["HTML transferred"] == 200 * 10000 and "Non-2xx" not in report, report
@@ -77,7 +83,8 @@ def test_no_malformed_segment(server):
     while size != os.path.getsize(CAPTURE):  # who reads it amid a frame finds it cut short
         size = os.path.getsize(CAPTURE)
         time.sleep(0.5)
-    sums = ["-o", "tcp.check_checksum:TRUE", "-o", "ip.check_checksum:TRUE", "-o", "udp.check_checksum:TRUE"]
+    sums = ["-o", "tcp.check_checksum:TRUE", "-o", "ip.check_checksum:TRUE", "-o",
+            "udp.check_checksum:TRUE"]
     tshark = ["tshark", "-n", "-r", CAPTURE, *sums]
     bad = "_ws.malformed || tcp.checksum.status == Bad || ip.checksum.status == Bad || tcp.segment.error"
     segments = run(*tshark, "-Y", f"tcp && ip.src == {server}").splitlines()

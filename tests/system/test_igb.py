@@ -18,7 +18,8 @@ PF = ["01:00.0", "02:00.0"]
 def test_the_machine_has_them(iommu):
     """With an IOMMU and without, the card is where tests look for it, and may be given to a VM."""
     boot = Boot(f"igb-there-{(iommu or 'none').replace(',', '-')}", SCRIPTED,
-                ["@300ms pci-list -j=all", "+0ms pci-assignable-list -j=free", "+10ms poweroff"], "qemu", igb=2, iommu=iommu)
+                ["@300ms pci-list -j=all", "+0ms pci-assignable-list -j=free", "+10ms poweroff"],
+                "qemu", igb=2, iommu=iommu)
     found = {d["bdf"]: d for d in boot.results["all"]}
     assert [found[b]["id"] for b in PF] == ["8086:10c9"] * 2
     assert [found[b]["class"] for b in ("00:08.0", "00:09.0")] == ["060400"] * 2  # their root ports
@@ -41,19 +42,25 @@ def iodom(name, pci, **keys):
 
 
 def test_ping_and_be_pinged():
-    """Two driver domains with a card each, on one hub: a VM behind the first pings the one behind the second, and that one
-    the hub's gateway."""
+    """Two driver domains with a card each, on one hub: a VM behind the first pings the one behind
+    the second, and that one the hub's gateway."""
     config = SCRIPTED + iodom("iodom", PF[0]) + iodom("other", PF[1])
-    config += vm("ping", "netping", cmdline="ip=0x0a000001 to=0x0a000002 batches=5 batch=32 timeout_ms=3000", net="iodom", start="no")
+    config += vm("ping", "netping",
+                 cmdline="ip=0x0a000001 to=0x0a000002 batches=5 batch=32 timeout_ms=3000",
+                 net="iodom", start="no")
     config += vm("answer", "netping", cmdline="ip=0x0a000002", net="other")
-    config += vm("out", "netping", cmdline="ip=0x0a00020f to=0x0a000202 batches=5 batch=4 timeout_ms=3000", net="other", start="no")
-    boot = Boot("igb-ping", config, "@1500ms list\n+0ms create ping\n+0ms wait ping 9s\n+0ms create out\n+0ms wait out 9s\n"
+    config += vm("out", "netping",
+                 cmdline="ip=0x0a00020f to=0x0a000202 batches=5 batch=4 timeout_ms=3000",
+                 net="other", start="no")
+    boot = Boot("igb-ping", config,
+                "@1500ms list\n+0ms create ping\n+0ms wait ping 9s\n+0ms create out\n+0ms wait out 9s\n"
                 "+1200ms create ping\n+0ms wait ping 9s\n+1300ms poweroff\n", "qemu", igb=2)
     assert [said[:3] for said in boot.said(PINGS)] == [("160", "0", "0")] * 2, boot.log[-3000:]
     assert boot.said("out: netping: 20 sent, 0 lost, 0 wrong")
     assert boot.said("network card 01:00.0: igb, a port of the bridge")
     counts = [dict(c.split("=") for c in line.split()) for line in boot.said(r"iodom: network card 01:00.0: (in=.*)")]
-    assert int(counts[-1]["in"]) >= 161 and int(counts[-1]["out"]) >= 161, counts  # of the first time: pings, and ARP
+    # of the first time: pings, and ARP
+    assert int(counts[-1]["in"]) >= 161 and int(counts[-1]["out"]) >= 161, counts
     assert not {"ring_full", "bad", "damaged", "missed", "spoofed"} & set(counts[-1])
 
 
@@ -78,9 +85,11 @@ class Qmp:
 def test_link_goes_and_comes_back():
     monitor = os.path.join(place("igb-link"), "monitor")
     config = "[hypervisor]\ntop = no\nguest_console = log\n" + iodom("iodom", PF[0])
-    config += vm("ping", "netping", cmdline="ip=0x0a00020f to=0x0a000202 batches=100000 batch=1 timeout_ms=100 interval_ms=5",
+    config += vm("ping", "netping",
+                 cmdline="ip=0x0a00020f to=0x0a000202 batches=100000 batch=1 timeout_ms=100 interval_ms=5",
                  net="iodom")
-    with Takt("igb-link", config, igb=1, extra=["-qmp", f"unix:{monitor},server=on,wait=off"]) as takt:
+    with Takt("igb-link", config, igb=1,
+              extra=["-qmp", f"unix:{monitor},server=on,wait=off"]) as takt:
         def frames():
             return next((d["interrupts"] for d in takt("devices") if d["vm"] == "ping"), 0)
 

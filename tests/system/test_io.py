@@ -1,5 +1,6 @@
-"""Virtio devices served by the driver domain: guests that talk over its bridge, a disk in its memory, and who misbehaves or dies.
-A boot a platform, by a script; what needs a person's timing is on QEMU alone."""
+"""Virtio devices served by the driver domain: guests that talk over its bridge, a disk in its
+memory, and who misbehaves or dies. A boot a platform, by a script; what needs a person's timing is
+on QEMU alone."""
 import re
 
 import pytest
@@ -17,9 +18,12 @@ CONFIG = SCRIPTED + "[pool io]\ncpus = 1\n" + "".join([
     vm("many", "netping", cmdline="to=2 batches=300 batch=32", net="iodom", start="no"),
     vm("slow", "netping", cmdline="to=2 batches=10 batch=8 size=1472",
        net="iodom rate=20M delay=5ms queue=16 mac=02:00:00:00:00:aa", start="no"),
-    vm("burst", "netping", cmdline="to=3 batches=2 batch=64 size=1472 timeout_ms=200", net="iodom", start="no"),
-    vm("disk", "blktest", cmdline="requests=100 depth=16", disk="iodom size=4M bw=100M lat=100us depth=8", start="no"),
-    vm("hostile", "hostile", cmdline="mode=virtio", net="iodom", disk="iodom size=64K", vcpus=2, start="no"),
+    vm("burst", "netping", cmdline="to=3 batches=2 batch=64 size=1472 timeout_ms=200", net="iodom",
+       start="no"),
+    vm("disk", "blktest", cmdline="requests=100 depth=16",
+       disk="iodom size=4M bw=100M lat=100us depth=8", start="no"),
+    vm("hostile", "hostile", cmdline="mode=virtio", net="iodom", disk="iodom size=64K", vcpus=2,
+       start="no"),
     vm("notify", "hostile", cmdline="mode=notify", net="iodom", start="no"),
     vm("flood", "hostile", cmdline="mode=flood", net="iodom", start="no"),
 ])
@@ -96,7 +100,8 @@ END = """\
 @pytest.fixture(scope="module")
 def boot(platform):
     exact = platform == "bochs"
-    parts = (BEGIN, MEASURE if exact else "", LINKS_AND_DISK, BESIDE_HOSTILE if exact else HOSTILE, END)
+    parts = (BEGIN, MEASURE if exact else "", LINKS_AND_DISK, BESIDE_HOSTILE if exact else HOSTILE,
+             END)
     return Boot("io", CONFIG, "".join(parts), platform)
 
 
@@ -104,7 +109,8 @@ PINGS = r"ping: netping: (\d+) sent, (\d+) lost, (\d+) wrong, first answer of a 
 
 
 def test_ping(boot):
-    """Every request of 40 batches of 32 is answered, and a batch costs one notification and one interrupt."""
+    """Every request of 40 batches of 32 is answered, and a batch costs one notification and one
+    interrupt."""
     sent, lost, wrong, _, _, kicks = map(int, boot.said(PINGS)[0])
     assert (sent, lost, wrong) == (1280, 0, 0)
     assert kicks <= 40 + 6  # a few at the start, for receive buffers and ARP
@@ -114,23 +120,28 @@ def test_ping(boot):
 
 
 def test_exits_of_a_batch(boot, platform):
-    """For 32 frames, there and back, at most one interrupt, and these exits: who answers says so, and sleeps; who pings also
-    sets its timer now and then; the driver domain raises an interrupt and sleeps, for each of the two directions. What is more
-    is the pCPU's own: its ticks, the console. An exit for each frame would be 32."""
+    """For 32 frames, there and back, at most one interrupt, and these exits: who answers says so,
+    and sleeps; who pings also sets its timer now and then; the driver domain raises an interrupt
+    and sleeps, for each of the two directions. What is more is the pCPU's own: its ticks, the
+    console. An exit for each frame would be 32."""
     if platform != "bochs":
         pytest.skip("where time is exact")
     count = [next(d["interrupts"] for d in boot.results[when] if d["vm"] == "answer") for when in ("before", "after")]
     batches_per_s = (count[1] - count[0]) / 0.31
-    a_batch = {v["vm"]: v["exits_per_s"] / batches_per_s for v in boot.results["under-load"]["vcpus"]}
+    a_batch = {v["vm"]: v["exits_per_s"] / batches_per_s
+               for v in boot.results["under-load"]["vcpus"]}
     assert batches_per_s > 100
     assert a_batch["answer"] < 3 and a_batch["many"] < 3.5 and a_batch["iodom"] < 4.5, a_batch
 
 
-PINGERS = {"one": 0, "two": 200, "three": 500}  # and the size of what they send, so that they do not go in step
+# and the size of what they send, so that they do not go in step
+PINGERS = {"one": 0, "two": 200, "three": 500}
 LOADED = SCRIPTED + "".join(
-    [f"[pool {name}]\ncpus = {n}\nsched = null\n" for n, name in enumerate(("io", "answer", *PINGERS), 1)] +
+    [f"[pool {name}]\ncpus = {n}\nsched = null\n"
+     for n, name in enumerate(("io", "answer", *PINGERS), 1)] +
     [vm("iodom", "iodom", "12M", pool="io"), vm("answer", "netping", net="iodom", pool="answer")] +
-    [vm(name, "netping", cmdline=f"to=2 batches=100000000 batch=32 size={size}", net="iodom", pool=name)
+    [vm(name, "netping", cmdline=f"to=2 batches=100000000 batch=32 size={size}", net="iodom",
+        pool=name)
      for name, size in PINGERS.items()])
 LOAD = """\
 @500ms devices -j=before
@@ -143,15 +154,17 @@ LOAD = """\
 @pytest.mark.bochs
 @pytest.mark.long
 def test_exits_of_a_batch_under_load():
-    """Three send batches of 32 to one who answers, who so has always something to do: for 32 frames that it receives at most one
-    interrupt and one exit, ticks and sleep included, and for 32 that it sends at most one notification, which is one exit. The
-    driver domain makes less than two for each 32: it raises the interrupt, and sleeps."""
+    """Three send batches of 32 to one who answers, who so has always something to do: for 32 frames
+    that it receives at most one interrupt and one exit, ticks and sleep included, and for 32 that
+    it sends at most one notification, which is one exit. The driver domain makes less than two for
+    each 32: it raises the interrupt, and sleeps."""
     boot = Boot("io-load", LOADED, LOAD, "bochs", cpus=6)
     before, after = ({d["vm"]: d for d in boot.results[when]} for when in ("before", "after"))
 
     def per_s(vm, what):
         return (after[vm][what] - before[vm][what]) / 0.31
-    batches = sum(per_s(vm, "interrupts") for vm in PINGERS)  # each is told once of the answers to its 32
+    # each is told once of the answers to its 32
+    batches = sum(per_s(vm, "interrupts") for vm in PINGERS)
     exits = {v["vm"]: v["exits_per_s"] / batches for v in boot.results["load"]["vcpus"]}
     interrupts, notifies = (per_s("answer", what) / batches for what in ("interrupts", "notifies"))
     said = f"of {batches:.0f} batches/s: interrupts {interrupts:.2f}, notifications {notifies:.2f}, exits {exits}"
@@ -168,8 +181,8 @@ def test_who_has_nothing_to_do_costs_no_exits(boot):
 
 
 def test_emulated_link(boot, platform):
-    """1,514 bytes at 20 Mb/s take 606 us, up and down, and 5 ms of delay each way: 11.2 ms there and back, and computing. Eight
-    at once wait for the link in the sender's ring."""
+    """1,514 bytes at 20 Mb/s take 606 us, up and down, and 5 ms of delay each way: 11.2 ms there
+    and back, and computing. Eight at once wait for the link in the sender's ring."""
     said = boot.said("slow: " + PINGS[6:])
     sent, lost, wrong, mean, most, _ = map(int, said[0])
     assert (sent, lost, wrong) == (80, 0, 0)
@@ -183,13 +196,14 @@ def test_queue_of_a_link_drops(boot, platform):
     """64 frames at once for a link whose queue takes 16, twice."""
     sent, lost, wrong, *_ = map(int, boot.said("burst: " + PINGS[6:])[0])
     assert (sent, wrong) == (128, 0)
-    assert 96 <= lost <= (96 if platform == "bochs" else 100)  # by the host's clock ARP may be asked again
+    # by the host's clock ARP may be asked again
+    assert 96 <= lost <= (96 if platform == "bochs" else 100)
     assert boot.said(r"iodom: far\.0: in=\d+ .*queue_full=(\d+) queue_most=(\d+)") == [(str(lost), "16")]
 
 
 def test_disk(boot):
-    """What was written is read back, by the same VM and by the one that comes after it; there are no more requests at a time than
-    the disk takes, and not one interrupt for each."""
+    """What was written is read back, by the same VM and by the one that comes after it; there are
+    no more requests at a time than the disk takes, and not one interrupt for each."""
     said = boot.said(r"disk: blktest: 4096 KiB, .* in (\d+) ns, .*; (\d+) ended, 0 errors, 0 bad; (\d+) notifications")
     assert len(said) == 2 and int(said[0][0]) > 0 and said[1][0] == "0", said
     assert len(boot.said("disk: blktest: verifies")) == 1
@@ -227,8 +241,8 @@ def test_notify_storm(boot, platform):
 
 
 def test_flood(boot, platform):
-    """Broadcasts from new addresses, as fast as they go, are dropped where a ring is full, and counted; most of what others send
-    arrives."""
+    """Broadcasts from new addresses, as fast as they go, are dropped where a ring is full, and
+    counted; most of what others send arrives."""
     if platform != "bochs":
         pytest.skip("where time is exact")
     sent, lost, wrong, *_ = map(int, boot.said(PINGS)[3])
@@ -248,9 +262,11 @@ IDLE = SCRIPTED + "[pool io]\ncpus = 1\n[pool turbo]\ncpus = 2\nturbo_of = Pool-
 
 
 def test_idle_after_traffic(platform):
-    """Drivers that have had traffic and whose interrupts go to a turbo vCPU, a link and a disk with timers: when it is over,
-    nobody makes an exit."""
-    boot = Boot("io-idle", IDLE, "@0ms wait ping 5s\n+1s top -j=idle -w 0.1 -d 0.5\n+10ms poweroff\n", platform, cpus=3)
+    """Drivers that have had traffic and whose interrupts go to a turbo vCPU, a link and a disk with
+    timers: when it is over, nobody makes an exit."""
+    boot = Boot("io-idle", IDLE,
+                "@0ms wait ping 5s\n+1s top -j=idle -w 0.1 -d 0.5\n+10ms poweroff\n", platform,
+                cpus=3)
     sent, lost, wrong, *_ = map(int, boot.said(PINGS)[0])
     assert (sent, lost, wrong) == (160, 0, 0)
     assert len(boot.said(r"(?:disk|plain): blktest: 1024 KiB, .*; \d+ ended, 0 errors, 0 bad")) == 2
@@ -258,12 +274,14 @@ def test_idle_after_traffic(platform):
     assert len(rates) == 6 and not any(rates.values()), rates
 
 
-ENDLESS = (CONFIG.replace("script = script\n", "").replace("batches=40 batch=32", "batches=100000000 batch=32 timeout_ms=100")
+ENDLESS = (CONFIG.replace("script = script\n", "").replace("batches=40 batch=32",
+                                                           "batches=100000000 batch=32 timeout_ms=100")
            .replace("requests=100 depth=16", "requests=100000 depth=16"))
 
 
 def test_ends_that_die():
-    """Front ends are destroyed in the middle of what they do, then the driver domain is, and comes back."""
+    """Front ends are destroyed in the middle of what they do, then the driver domain is, and comes
+    back."""
     with Takt("io-dying", ENDLESS) as takt:
         free = set()
         for _ in range(4):
@@ -280,19 +298,23 @@ def test_ends_that_die():
         takt("destroy iodom")
         until(lambda: "ping: netping: the device is gone" in takt.serial())
         takt("create iodom")
-        until(lambda: device(takt, "ping")["state"] == "runs" and device(takt, "ping")["interrupts"] > 5)
+        until(lambda: device(takt, "ping")["state"] == "runs"
+              and device(takt, "ping")["interrupts"] > 5)
         assert ": crashed" not in takt.serial()
 
 
 @pytest.mark.long_on("bochs")
 def test_who_comes_and_goes_leaves_no_memory_behind(platform):
-    """Twenty times a VM with a disk and a network device of 40 pages of iodom's, which has 2 MiB: they are had again and again."""
-    config = SCRIPTED + vm("iodom", "iodom", "2M") + vm("disk", "blktest", cmdline="requests=1", net="iodom delay=1ms",
+    """Twenty times a VM with a disk and a network device of 40 pages of iodom's, which has 2 MiB:
+    they are had again and again."""
+    config = SCRIPTED + vm("iodom", "iodom", "2M") + vm("disk", "blktest", cmdline="requests=1",
+                                                        net="iodom delay=1ms",
                                                        disk="iodom size=64K depth=128", start="no")
     once = "+20ms create disk\n+0ms wait disk 5s\n"
     boot = Boot("io-memory", config, "@300ms list\n" + once * 20 + "+0ms poweroff\n", platform)
     read = len(boot.said(r"disk: blktest: 64 KiB, .* ended, 0 errors, 0 bad"))
-    late = len(boot.said("create: VM disk is there already"))  # by the host's clock it may not have been gone yet
+    # by the host's clock it may not have been gone yet
+    late = len(boot.said("create: VM disk is there already"))
     assert read + late == 20 and read > 15, (read, late, boot.log[-2000:])
     assert not boot.said("cannot be served|no window")
 
@@ -302,10 +324,14 @@ def device(takt, vm):
 
 
 def test_the_way_out(platform):
-    """A VM pings the gateway of the emulator's own network, through the bridge and a network card that was given to the driver domain.
-    It has the card's address, as Bochs's network answers nobody else."""
+    """A VM pings the gateway of the emulator's own network, through the bridge and a network card
+    that was given to the driver domain. It has the card's address, as Bochs's network answers
+    nobody else."""
     ip, gateway = ("0x0a00020f", "0x0a000202") if platform == "qemu" else ("0xc0a80a0f", "0xc0a80a01")
     config = SCRIPTED + vm("iodom", "iodom", "12M", pci="00:03.0", unsafe_dma="yes")
-    config += vm("ping", "netping", cmdline=f"ip={ip} to={gateway} batches=5 batch=4 timeout_ms=3000", net=f"iodom mac={NIC_MAC}")
-    boot = Boot("io-out", config, "@600ms list\n+0ms wait ping 9s\n+10ms poweroff\n", platform, nic=NIC_USER)
+    config += vm("ping", "netping",
+                 cmdline=f"ip={ip} to={gateway} batches=5 batch=4 timeout_ms=3000",
+                 net=f"iodom mac={NIC_MAC}")
+    boot = Boot("io-out", config, "@600ms list\n+0ms wait ping 9s\n+10ms poweroff\n", platform,
+                nic=NIC_USER)
     assert [said[:3] for said in boot.said(PINGS)] == [("20", "0", "0")], boot.log[-3000:]

@@ -1,4 +1,5 @@
-"""Devices of VMs under an IOMMU (QEMU's intel-iommu): they reach what their VM has, and who reaches for more is named and stopped."""
+"""Devices of VMs under an IOMMU (QEMU's intel-iommu): they reach what their VM has, and who reaches
+for more is named and stopped."""
 import re
 
 import pytest
@@ -13,12 +14,14 @@ MACHINE = {"nic": NIC_USER, "extra": ["-device", "edu,addr=4.0,dma_mask=0xffffff
 
 
 def run(name, config, script, iommu=IOMMU, **machine):
-    return Boot(f"iommu-{name}", SCRIPTED.replace("top = no", "top = no\nvfs = 7") + config, script + ["+10ms poweroff"], "qemu",
+    return Boot(f"iommu-{name}", SCRIPTED.replace("top = no", "top = no\nvfs = 7") + config,
+                script + ["+10ms poweroff"], "qemu",
                 timeout=150, iommu=iommu, **MACHINE, **machine)
 
 
 def gone(name):
-    """Commands that wait until it has ended, and then until it is no more: who has just ended may still be there."""
+    """Commands that wait until it has ended, and then until it is no more: who has just ended may
+    still be there."""
     return [f"+0ms wait {name} 8s"] * 2
 
 
@@ -29,12 +32,15 @@ def wild(name, device, **keys):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("options", ["intremap=on,eim=off", "intremap=on,eim=on,caching-mode=on,aw-bits=39"])
+@pytest.mark.parametrize("options",
+                         ["intremap=on,eim=off", "intremap=on,eim=on,caching-mode=on,aw-bits=39"])
 def test_a_card_works(options):
     """Given, taken back and given again, without unsafe_dma."""
     once = ["+0ms create nic"] + gone("nic")
-    boot = run(f"card-{len(options)}", vm("nic", "test-pci_nic", cmdline="platform=qemu", pci=NIC, start="no"),
-               ["@300ms pci-list"] + once + ["+0ms info -j=first"] + once + ["+0ms info -j=last"], iommu=options)
+    boot = run(f"card-{len(options)}",
+               vm("nic", "test-pci_nic", cmdline="platform=qemu", pci=NIC, start="no"),
+               ["@300ms pci-list"] + once + ["+0ms info -j=first"] + once + ["+0ms info -j=last"],
+               iommu=options)
     assert boot.said(f"coherent, {'xAPIC' if 'eim=off' in options else 'x2APIC'} ids")
     assert len(boot.said(r"\] nic: RESULT: SUCCESS")) == 2, boot.log[-3000:]
     assert not boot.said("VT-d fault|unsafe_dma")
@@ -45,21 +51,23 @@ def test_a_card_works(options):
 WILD = {  # VM: device, words, what is said of it
     "to-nowhere": ("edu", "at=0x30000000", "write to 30000000"),
     "from-nowhere": ("edu", "read at=0x200000000", "read from 200000000"),
-    "to-hypervisor": ("edu", "at=0x800000", "write to 800000"),  # its own RAM ends at 4 MiB: what is there in the machine is not its
+    # its own RAM ends at 4 MiB: what is there in the machine is not its
+    "to-hypervisor": ("edu", "at=0x800000", "write to 800000"),
     "ring": ("ring", "at=0x30000000", "read from 30000000"),
     "frame": ("frame", "at=0x31000000", "read from 31000000"),
 }
 
 
 def test_confined():
-    """A card works as ever, without unsafe_dma; whose device goes wild is named in a sentence and stopped, and nobody else; its
-    device can be given to the next. At the end nothing is missing."""
+    """A card works as ever, without unsafe_dma; whose device goes wild is named in a sentence and
+    stopped, and nobody else; its device can be given to the next. At the end nothing is missing."""
     config = vm("nic", "test-pci_nic", cmdline="platform=qemu", pci=NIC, start="no") + vm("other", "busy")
     script = ["@300ms create nic"] + gone("nic") + ["+0ms info -j=first"]
     for name, (device, words, _) in WILD.items():
         config += wild(name, device, words=words, on_crash="preserve")
         script += [f"+0ms create {name}", f"+0ms wait {name} 8s", "+0ms pci-list -j=pci-" + name, f"+0ms destroy {name}"] + gone(name)
-    boot = run("confined", config, script + ["+0ms create nic"] + gone("nic") + ["+0ms info -j=last", "+0ms list -j=then"])
+    boot = run("confined", config, script
+               + ["+0ms create nic"] + gone("nic") + ["+0ms info -j=last", "+0ms list -j=then"])
     assert boot.said(r"IOMMU +yes  confines the devices of VMs") and boot.said("not coherent, x2APIC ids")
     assert boot.said(r"nic: network card .*, DMA offset 0\n")
     assert len(boot.said(r"\] nic: RESULT: SUCCESS")) == 2, boot.log[-3000:]
@@ -77,7 +85,8 @@ def test_confined():
 
 @pytest.mark.long
 def test_logged_and_counted():
-    """on_dma_fault = log: it goes on, there is a sentence a second at the most, and all are counted."""
+    """on_dma_fault = log: it goes on, there is a sentence a second at the most, and all are
+    counted."""
     boot = run("log", wild("wild", "edu", words="at=0x30000000 times=40", on_dma_fault="log"),
                ["@300ms create wild", "+0ms wait wild 20s", "+0ms pci-list -j=pci"])
     assert boot.said(r"\] wild: RESULT: SUCCESS it is still here"), boot.log[-3000:]
@@ -96,7 +105,8 @@ def test_refused_without(options, why):
     """Boot goes on; without unsafe_dma no device is given, with it as ever."""
     boot = run(f"refused-{'off' if options else 'none'}",
                vm("safe", "hello", pci=NIC, start="no") +
-               vm("nic", "test-pci_nic", cmdline="platform=qemu", pci=NIC, unsafe_dma="yes", start="no"),
+               vm("nic", "test-pci_nic", cmdline="platform=qemu", pci=NIC, unsafe_dma="yes",
+                  start="no"),
                ["@300ms create -j=safe safe", "+0ms create nic", "+0ms wait nic 8s"], iommu=options)
     assert [a["message"] for a in boot.answers if a["id"] == "safe"] == [
         f"PCI device {NIC} reaches all memory, as {why}: it needs unsafe_dma = yes"]
@@ -106,8 +116,8 @@ def test_refused_without(options, why):
 
 @pytest.mark.long
 def test_interrupts_come_by_their_entry():
-    """edu interrupts by MSI through its own entry. One that it forges by DMA, of an entry that is not there, is none; QEMU tells only
-    of messages proper whose they were."""
+    """edu interrupts by MSI through its own entry. One that it forges by DMA, of an entry that is
+    not there, is none; QEMU tells only of messages proper whose they were."""
     boot = run("msi", vm("msi", "test-pci_msi", cmdline="platform=qemu", pci=EDU, start="no") +
                wild("wild", "edu", words="interrupt at=0xfee01ff0"),
                ["@300ms create msi"] + gone("msi") + ["+0ms create wild", "+0ms wait wild 8s"])
@@ -117,9 +127,10 @@ def test_interrupts_come_by_their_entry():
 
 
 def test_windows_of_a_back_end():
-    """Its device reaches what the back end has mapped of a front end, at the same address; when that has gone, nothing of whoever
-    has the frames then; and unmapped is unmapped."""
-    boot = run("window", vm("back", "test-pci_window", cmdline="vm=2", pci=EDU, on_crash="preserve", start="no") +
+    """Its device reaches what the back end has mapped of a front end, at the same address; when
+    that has gone, nothing of whoever has the frames then; and unmapped is unmapped."""
+    boot = run("window", vm("back", "test-pci_window", cmdline="vm=2", pci=EDU, on_crash="preserve",
+                            start="no") +
                vm("front", "test-pci_window", "8M", cmdline="vm=1", net="back", start="no") +
                vm("heir", "test-pci_late", "8M", cmdline='"role=heir edu"', start="no"),
                ["@300ms create back", "+0ms create front"] + gone("front") +
@@ -134,10 +145,13 @@ def test_windows_of_a_back_end():
 @pytest.mark.long
 @pytest.mark.skipif(not qemu_has("igb"), reason="this host's QEMU has no igb")
 def test_a_virtual_function_comes_and_goes():
-    """Confined by its own number, which no table of firmware's names, by way of its bridge; its VM had no device before."""
-    rounds = 3 * ["+300ms pci-attach hot igb0/any", "+300ms pci-list -j=has hot", "+0ms pci-detach hot 01:10.0"]
+    """Confined by its own number, which no table of firmware's names, by way of its bridge; its VM
+    had no device before."""
+    rounds = 3 * ["+300ms pci-attach hot igb0/any", "+300ms pci-list -j=has hot",
+                  "+0ms pci-detach hot 01:10.0"]
     boot = run("vf", vm("hot", "test-pci_hot", cmdline="touches", on_crash="preserve", start="no"),
-               ["@300ms create hot"] + rounds + ["+0ms wait hot 5s", "+0ms destroy hot"] + gone("hot"), igb=1)
+               ["@300ms create hot"] + rounds
+               + ["+0ms wait hot 5s", "+0ms destroy hot"] + gone("hot"), igb=1)
     assert boot.said(r"\] hot: RESULT: SUCCESS"), boot.log[-3000:]
     assert [d["bdf"] for d in boot.results["has"]] == ["01:10.0"]
     assert not boot.said("VT-d fault|unsafe_dma")

@@ -1,5 +1,5 @@
-"""tools/labhost with IPMI: a BMC that OpenIPMI plays (ipmi_sim), ipmitool, serial over LAN, and a QEMU that the BMC switches
-on and off and that has the BMC's other end (ipmi-bmc-extern)."""
+"""tools/labhost with IPMI: a BMC that OpenIPMI plays (ipmi_sim), ipmitool, serial over LAN, and a
+QEMU that the BMC switches on and off and that has the BMC's other end (ipmi-bmc-extern)."""
 import json
 import os
 import re
@@ -61,16 +61,20 @@ class Rack:
         shutil.rmtree(self.directory, ignore_errors=True)
         iso = make_iso(self.directory, CONFIG)
         self.lan, vm, sol = free_ports(3)
-        machine = Machine("qemu", iso, directory=self.directory, exit_port=False, resets=True, extra=[
-            "-chardev", f"socket,id=ipmi,host=127.0.0.1,port={vm},reconnect=1", "-device", "ipmi-bmc-extern,id=bmc,chardev=ipmi",
+        machine = Machine("qemu", iso, directory=self.directory, exit_port=False, resets=True,
+                          extra=[
+            "-chardev", f"socket,id=ipmi,host=127.0.0.1,port={vm},reconnect=1", "-device",
+            "ipmi-bmc-extern,id=bmc,chardev=ipmi",
             "-device", "isa-ipmi-kcs,bmc=bmc"])
         command = " ".join(machine.qemu_command())
         command = re.sub("-chardev file,id=com1,[^ ]*",
-                         f"-chardev socket,id=com1,host=127.0.0.1,port={sol},server=on,wait=off", command)
+                         f"-chardev socket,id=com1,host=127.0.0.1,port={sol},server=on,wait=off",
+                         command)
         self.write("lan.conf", LAN.format(lan=self.lan, vm=vm, sol=sol, command=command))
         self.write("emu", SIMULATION)
         self.write("password", "secret\n")
-        self.write("lab.ini", f"[rack1]\npower = ipmi\nbmc = 127.0.0.1\nbmc_port = {self.lan}\nuser = admin\n"
+        self.write("lab.ini",
+                   f"[rack1]\npower = ipmi\nbmc = 127.0.0.1\nbmc_port = {self.lan}\nuser = admin\n"
                               f"password_file = {self.directory}/password\nserial = sol\nipmi_options = -C 3\nboot_timeout = 90\n")
 
     def write(self, name, text):
@@ -79,8 +83,10 @@ class Rack:
 
     def __enter__(self):
         with open(os.path.join(self.directory, "ipmi_sim.log"), "wb") as log:
-            self.bmc = subprocess.Popen(["ipmi_sim", "-c", "lan.conf", "-f", "emu", "-s", os.path.join(self.directory, "state"), "-n"],
-                                        cwd=self.directory, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
+            self.bmc = subprocess.Popen(["ipmi_sim", "-c", "lan.conf", "-f", "emu", "-s",
+                                         os.path.join(self.directory, "state"), "-n"],
+                                        cwd=self.directory, stdin=subprocess.DEVNULL, stdout=log,
+                                        stderr=log, start_new_session=True)
         time.sleep(1)
         return self
 
@@ -98,20 +104,24 @@ class Rack:
         """(exit status, what was said, the directory of the results)"""
         out = os.path.join(self.directory, name)
         self.write(name + ".script", script)
-        code, said = self.labhost("run", os.path.join(self.directory, name + ".script"), "--out", out)
+        code, said = self.labhost("run", os.path.join(self.directory, name + ".script"), "--out",
+                                  out)
         return code, said, out
 
 
 def test_a_server_by_its_bmc():
     with Rack("ipmi") as rack:
         assert rack.labhost("power", "status") == (0, "off\n")
-        code, said, out = rack.run("good", "@boot\nlist\nsched-credit -d spin -w 512\n@boot\ninfo\nlist\n")
+        code, said, out = rack.run("good",
+                                   "@boot\nlist\nsched-credit -d spin -w 512\n@boot\ninfo\nlist\n")
         assert code == 0 and said.endswith("pass\n"), said
         with open(os.path.join(out, "results.jsonl"), encoding="utf-8") as f:
             results = [json.loads(line) for line in f]
-        assert [r["command"] for r in results] == ["list", "sched-credit -d spin -w 512", "info", "list"]
+        assert [r["command"] for r in results] == ["list", "sched-credit -d spin -w 512", "info",
+                                                   "list"]
         assert results[0]["result"][0]["name"] == "spin"
-        assert results[2]["result"]["last_session"] == "was reset while it ran"  # RAM outlived the BMC's reset
+        # RAM outlived the BMC's reset
+        assert results[2]["result"]["last_session"] == "was reset while it ran"
         code, said, out = rack.run("panic", "@boot\n@timeout 10\nfault pf\nlist\n")
         assert code == 1 and 'the console said "PANIC on CPU"' in said, said
         with open(os.path.join(out, "crash-1.json"), encoding="utf-8") as f:

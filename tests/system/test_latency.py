@@ -20,7 +20,8 @@ pool = {pool}
 """
 
 
-# Round robin: who runs is demoted before its slice ends, by accounting three times a slice, and not cut short by it.
+# Round robin: who runs is demoted before its slice ends, by accounting three times a slice, and not
+# cut short by it.
 RING = "demote = account\nperiod_us = 10000\nboost = off\norder = fifo"
 
 SERVED = """\
@@ -75,7 +76,8 @@ def check(vcpus, n, wakers, bound_us, least_us):
         wake = vcpus[f"waker{n}-{i}/0"]["wake_us"]
         assert wake["count"] >= 30, wake
         assert wake["max"] <= bound_us + n * SWITCH_US, f"{n} VMs: {wake}, bound {bound_us} us"
-    assert max(vcpus[f"waker{n}-{i}/0"]["wake_us"]["max"] for i in range(wakers)) >= least_us  # it did have to wait
+    # it did have to wait
+    assert max(vcpus[f"waker{n}-{i}/0"]["wake_us"]["max"] for i in range(wakers)) >= least_us
 
 
 @pytest.mark.long
@@ -83,13 +85,17 @@ def test_credit():
     """C5, without boost: a slice of each of the others, at most."""
     vcpus = measured("credit", pools("boost = off", lambda n: 1, ""), 4, 2, 0.5, 100_000_000)
     for n in (2, 3, 4, 5):
-        check(vcpus, n, 1, (n - 1) * SLICE_US, 5000 if n > 2 else 0)  # a single one that computes is OVER: no wait
+        # a single one that computes is OVER: no wait
+        check(vcpus, n, 1, (n - 1) * SLICE_US, 5000 if n > 2 else 0)
 
 
 @pytest.mark.long
 def test_vslicer():
-    """T_N + (m - 1) T_m, for one latency-sensitive VM beside one other, two of them beside one to three."""
-    vcpus = measured("vslicer", pools("sched_preset = vslicer", lambda n: min(n - 1, 2), "micro_us = 5000"), 4, 2, 0.5, 100_000_000)
+    """T_N + (m - 1) T_m, for one latency-sensitive VM beside one other, two of them beside one to
+    three."""
+    vcpus = measured("vslicer",
+                     pools("sched_preset = vslicer", lambda n: min(n - 1, 2), "micro_us = 5000"), 4,
+                     2, 0.5, 100_000_000)
     for n in (2, 3, 4, 5):
         m = min(n - 1, 2)
         budget = SLICE_US / (n - m)
@@ -102,7 +108,8 @@ def test_vslicer():
 def test_vturbo(n):
     """(l - 1) x 0.1 ms and l switches on a turbo core."""
     config = "[hypervisor]\ntop = no\nscript = script\n\n[pool fast]\ncpus = 1\nturbo_of = Pool-0\n\n"
-    config += VM.format(name="waker", image="waker", pool="Pool-0", keys="cmdline = period_us=1730 report_s=1000\nturbo = yes")
+    config += VM.format(name="waker", image="waker", pool="Pool-0",
+                        keys="cmdline = period_us=1730 report_s=1000\nturbo = yes")
     for i in range(1, n):
         config += VM.format(name=f"spin{i}", image="spin", pool="Pool-0", keys="turbo = yes")
     wake = measured(f"vturbo-{n}", config, 2, 0.2, 0.05, 1_000_000_000)["waker/0"]["wake_us"]
@@ -112,19 +119,25 @@ def test_vturbo(n):
 
 @pytest.mark.long
 @pytest.mark.parametrize("policy, n, mean_ms", [
-    ("credit", 2, 7.5), ("credit", 3, 20), ("credit", 4, 33.75), ("credit", 5, 48), ("vslicer", 4, 11.25)])
+    ("credit", 2, 7.5), ("credit", 3, 20), ("credit", 4, 33.75), ("credit", 5, 48),
+    ("vslicer", 4, 11.25)])
 def test_mean(policy, n, mean_ms):
-    """Of events at random for a VM that computes beside n - 1 others, round robin: T (n - 1)^2 / 2 n; vSlicer's 1 + 3 (section 3)."""
+    """Of events at random for a VM that computes beside n - 1 others, round robin: T (n - 1)^2 / 2
+    n; vSlicer's 1 + 3 (section 3)."""
     sliced = policy == "vslicer"
-    config = SERVED.format(settings="sched_preset = vslicer" if sliced else RING, keys="micro_us = 5000" if sliced else "")
-    config += "".join("\n" + VM.format(name=f"spin{i}", image="spin", pool="core", keys="") for i in range(1, n))
-    # The ring is begun by hand, half a slice apart: who begins a slice with most of the credit there is gets out of it only just
-    # before the slice ends, accounting sees that too late, and it runs for another. What each begins with stays as it is for ever.
+    config = SERVED.format(settings="sched_preset = vslicer" if sliced else RING,
+                           keys="micro_us = 5000" if sliced else "")
+    config += "".join("\n"
+                      + VM.format(name=f"spin{i}", image="spin", pool="core", keys="") for i in range(1, n))
+    # The ring is begun by hand, half a slice apart: who begins a slice with most of the credit
+    # there is gets out of it only just before the slice ends, accounting sees that too late, and it
+    # runs for another. What each begins with stays as it is for ever.
     names = ["mixed"] + [f"spin{i}" for i in range(1, n)]
     script = "@1000ms " + "\n+1ms ".join(f"pause {name}" for name in names) + "\n+100ms "
     script += "\n+15ms ".join(f"unpause {name}" for name in names) + "\n"
     directory = place(f"latency-mean-{policy}-{n}")
-    with Machine("bochs", make_iso(directory, config, modules={"script": script}), cpus=2, directory=directory) as machine:
+    with Machine("bochs", make_iso(directory, config, modules={"script": script}), cpus=2,
+                 directory=directory) as machine:
         how, match = machine.wait(r"mixed: whole: (\d+) events, ns from raised to done: mean (\d+), .*\n", 300)
         assert how == "matched", f"{how}: see {directory}"
     assert int(match[1]) > 1500

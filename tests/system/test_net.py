@@ -1,5 +1,5 @@
-"""Guests with the network stack, over the driver domain's bridge: what `load` sends is what `iperf` gets.
-A boot a platform, by a script."""
+"""Guests with the network stack, over the driver domain's bridge: what `load` sends is what `iperf`
+gets. A boot a platform, by a script."""
 import re
 
 import pytest
@@ -14,10 +14,13 @@ CONFIG = SCRIPTED + "[pool io]\ncpus = 1\n" + "".join([
     vm("iodom", "iodom", "12M", pool="io"),
     vm("server", "iperf", "8M", cmdline="ip=10.0.0.2/24 check idle_ms=2000", net="iodom"),
     # Its driver's interrupts come to either vCPU, whatever the driver has asked for.
-    vm("source", "load", "8M", cmdline=f"ip=10.0.0.3/24 to=10.0.0.2 tcp={BYTES} udp_ms=200 udp_rate=4000000 ping_ms=300", net="iodom",
+    vm("source", "load", "8M",
+       cmdline=f"ip=10.0.0.3/24 to=10.0.0.2 tcp={BYTES} udp_ms=200 udp_rate=4000000 ping_ms=300",
+       net="iodom",
        start="no", vcpus=2, route="spread"),
     vm("sleeper", "iperf", "8M", cmdline="ip=10.0.0.4/24 ring=16", net="iodom"),
-    vm("patient", "load", "8M", cmdline="ip=10.0.0.5/24 to=10.0.0.4 udp_ms=1000 udp_rate=2000000", net="iodom", start="no"),
+    vm("patient", "load", "8M", cmdline="ip=10.0.0.5/24 to=10.0.0.4 udp_ms=1000 udp_rate=2000000",
+       net="iodom", start="no"),
 ])
 SCRIPT = """\
 @2000ms create patient
@@ -59,8 +62,8 @@ def test_frames_are_taken_in_batches(boot):
 
 
 def test_udp_and_echo(boot):
-    """200 ms of 4 Mb/s are 69 datagrams of 1,470 bytes, and one ends them; the client gets the server's report on them.
-    lwIP answers every echo request."""
+    """200 ms of 4 Mb/s are 69 datagrams of 1,470 bytes, and one ends them; the client gets the
+    server's report on them. lwIP answers every echo request."""
     assert boot.said(r"server: iperf: udp (\d+) bytes in .* (\d+) of (\d+) datagrams lost, (\d+)") == [("102900", "0", "70", "0")]
     assert boot.said(r"source: load: the server says (\d+) bytes in .* (\d+) of (\d+) datagrams lost") == [("102900", "0", "70")]
     (requests, answers, most), = boot.said(r"load: echo (\d+) requests, (\d+) answers, .* max (\d+)")
@@ -68,8 +71,9 @@ def test_udp_and_echo(boot):
 
 
 def test_udp_to_who_sleeps(boot, platform):
-    """The server is off its pCPU when the datagrams end, with a ring that holds 16: the last one is repeated until it is back. Jitter
-    is that of RFC 3550, 6.4.1: the first that waited came 2.2 s late, each of the other 15 5.88 ms less."""
+    """The server is off its pCPU when the datagrams end, with a ring that holds 16: the last one is
+    repeated until it is back. Jitter is that of RFC 3550, 6.4.1: the first that waited came 2.2 s
+    late, each of the other 15 5.88 ms less."""
     if platform != "bochs":
         pytest.skip("a host may hold one of them up over the other's pause")
     said = boot.said(r"patient: load: the server says (\d+) bytes in .* (\d+) of (\d+) datagrams lost, jitter (\d+)")
@@ -82,8 +86,9 @@ def test_udp_to_who_sleeps(boot, platform):
 
 
 def test_vcpu_that_waits_for_its_pcpu(platform):
-    """Who starts a vCPU waits for it as long as others have its pCPU: three seconds here, as there is one for two in the pool. It
-    sleeps meanwhile: its own pCPU may be a turbo core, that others wait for."""
+    """Who starts a vCPU waits for it as long as others have its pCPU: three seconds here, as there
+    is one for two in the pool. It sleeps meanwhile: its own pCPU may be a turbo core, that others
+    wait for."""
     config = SCRIPTED + "[pool full]\ncpus = 1-2\nsched = null\n" + "".join([
         vm("hog", "spin", pool="full"), vm("iodom", "iodom", "12M"),
         vm("server", "iperf", "8M", vcpus=2, cmdline="ip=10.0.0.2/24", net="iodom", pool="full")])
@@ -115,8 +120,9 @@ def test_echo_of_two_who_wait_long():
 
 
 def test_checksums_stay_open(boot):
-    """Between VMs nobody sums up data: every segment and datagram comes with its checksum left open, and every one that goes
-    out is left so."""
+    """Between VMs nobody sums up data: every segment and datagram comes with its checksum left
+    open, and every one that goes out is left so."""
     n = numbers(boot, "server: iperf: frames")
-    assert n["rx_unsummed"] >= BYTES / 1460 + 69 and n["rx"] - n["rx_unsummed"] <= 5, n  # ARP, and no echo by then
+    # ARP, and no echo by then
+    assert n["rx_unsummed"] >= BYTES / 1460 + 69 and n["rx"] - n["rx_unsummed"] <= 5, n
     assert 0 < n["tx_unsummed"] <= n["tx"] <= n["tx_unsummed"] + 5, n

@@ -1,4 +1,5 @@
-"""The papers' mechanisms from the shell of a running image, and a policy that is not in it by default."""
+"""The papers' mechanisms from the shell of a running image, and a policy that is not in it by
+default."""
 import os
 import subprocess
 import time
@@ -68,7 +69,8 @@ def test_the_pair_is_made_at_boot(takt):
 
 
 def test_turbo_use_is_shown_and_charged(takt):
-    """Both compute on every vCPU: who has a whole turbo core leaves the regular one to the other, nearly all of it."""
+    """Both compute on every vCPU: who has a whole turbo core leaves the regular one to the other,
+    nearly all of it."""
     time.sleep(1)
     top = takt("top -w 0.5 -d 2", timeout=60)["vcpus"]
     both = [v for v in top if v["vm"] == "both"]
@@ -103,10 +105,12 @@ def test_settings_of_the_shell(takt):
 def test_refusals_change_nothing(takt):
     shown = ("sched-credit", "sched-credit -s -p core", "sched-credit -s -p turbo", "cpupool-list")
     before = [takt(c) for c in shown]
-    refused(takt, "sched-credit -s -p core --share prorata", "vTurbo goes with neither share nor aca")
+    refused(takt, "sched-credit -s -p core --share prorata",
+            "vTurbo goes with neither share nor aca")
     refused(takt, "sched-credit -s -p turbo --slicer edf", "slicer is off")
     refused(takt, "sched-credit -s -p core --policy faithful-3.4", "debit is time")
-    refused(takt, "sched-credit -d plain --weight 300 --share-pct 101", "share_pct must be a whole number from 0 to 100")
+    refused(takt, "sched-credit -d plain --weight 300 --share-pct 101",
+            "share_pct must be a whole number from 0 to 100")
     refused(takt, "sched-credit -d plain --no-such 1", "has no parameter no_such")
     refused(takt, "cpupool-turbo turbo", "has VMs")
     refused(takt, "cpupool-destroy turbo", "turbo is in use|half of a pair")
@@ -131,10 +135,12 @@ def test_a_pair_made_and_ended_by_command(takt):
 
 @pytest.mark.long
 def test_a_policy_of_labs_runs_in_the_image():
-    subprocess.run(["make", "-s", "-j2", "B=build/labs", "LABS=labs/stride.c", "build/labs/takt.elf", "build/labs/cfgdump"],
+    subprocess.run(["make", "-s", "-j2", "B=build/labs", "LABS=labs/stride.c",
+                    "build/labs/takt.elf", "build/labs/cfgdump"],
                    cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
     config = "[hypervisor]\ntop = no\nsched = stride\n" + "".join(
-        f"[vm {name}]\nimage = spin\nmemory = 4M\ncpus = 0\nweight = {weight}\n" for name, weight in (("light", 256), ("heavy", 768)))
+        f"[vm {name}]\nimage = spin\nmemory = 4M\ncpus = 0\nweight = {weight}\n"
+        for name, weight in (("light", 256), ("heavy", 768)))
     with Takt("labs", config, hv=os.path.join(BUILD, "labs", "takt.elf"), cpus=2) as t:
         until(lambda: all(v["switches"] for v in t("vcpu-list")))
         assert t("cpupool-list")[0]["sched"] == "stride"

@@ -1,5 +1,5 @@
-"""`make pxe`: machines without a disk that boot over the network, by BIOS and by UEFI, all by TFTP or the rest by HTTP.
-The servers are QEMU's own for TFTP and Python's for HTTP."""
+"""`make pxe`: machines without a disk that boot over the network, by BIOS and by UEFI, all by TFTP
+or the rest by HTTP. The servers are QEMU's own for TFTP and Python's for HTTP."""
 import functools
 import http.server
 import os
@@ -33,12 +33,14 @@ def make_tree(directory, *options):
     for path, text in ((config, CONFIG), (script, "@500ms list\n@700ms poweroff\n")):
         with open(path, "w", encoding="ascii") as f:
             f.write(text)
-    subprocess.run(["make", "-s", "pxe", f"PXE={tree}", f"VMS={config}", *options], cwd=ROOT, check=True)
+    subprocess.run(["make", "-s", "pxe", f"PXE={tree}", f"VMS={config}", *options], cwd=ROOT,
+                   check=True)
     return tree
 
 
 def boot(directory, tree, firmware, *more):
-    with Machine("qemu", None, directory=directory, uefi=firmware == "uefi", tftp=(tree, GRUB[firmware], *more)) as m:
+    with Machine("qemu", None, directory=directory, uefi=firmware == "uefi",
+                 tftp=(tree, GRUB[firmware], *more)) as m:
         how, code = m.wait(timeout=150)
         text = m.serial()
     assert (how, code) == ("ended", 1), f"{how}, {code}\n{text[-3000:]}"
@@ -78,7 +80,8 @@ class Handler(http.server.SimpleHTTPRequestHandler):
 def test_the_rest_by_http(firmware):
     directory = place(f"pxe-http-{firmware}")
     tree = make_tree(directory, f"HTTP={SERVER}")
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Handler, directory=tree)) as server:
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0),
+                                         functools.partial(Handler, directory=tree)) as server:
         server.served = []
         threading.Thread(target=server.serve_forever, daemon=True).start()
         try:

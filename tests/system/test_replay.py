@@ -1,4 +1,5 @@
-"""What the scheduler is told in the image, told again to the same sources on the host, must make it decide the same."""
+"""What the scheduler is told in the image, told again to the same sources on the host, must make it
+decide the same."""
 import os
 
 import pytest
@@ -59,7 +60,8 @@ cap = 30
 
 TURBO = "[pool fast]\ncpus = 2\nturbo_of = second"
 BOTH = {"waker": "turbo = yes", "part": "turbo = yes", "pools": TURBO}
-# What differs from one to the next: keys of the pool, of the VM that wakes and of one that computes, more pools.
+# What differs from one to the next: keys of the pool, of the VM that wakes and of one that
+# computes, more pools.
 POLICIES = {
     "hardened": {},
     "faithful-3.4": {},
@@ -67,8 +69,10 @@ POLICIES = {
     "faithful-4.1": {},
     "faithful-4.2": {},
     "vslicer": {"waker": "micro_us = 5000"},
-    "vslicer-edf": {"pool": "sched_preset = vslicer\nslicer = edf", "waker": "micro_us = 5000", "part": "latency_us = 15000"},
-    "vslicer-frequency": {"pool": "sched_preset = vslicer\nslicer = frequency", "waker": "micro_us = 5000",
+    "vslicer-edf": {"pool": "sched_preset = vslicer\nslicer = edf", "waker": "micro_us = 5000",
+                    "part": "latency_us = 15000"},
+    "vslicer-frequency": {"pool": "sched_preset = vslicer\nslicer = frequency",
+                          "waker": "micro_us = 5000",
                           "part": "latency_us = 15000"},
     "vslicer-paper-prototype": {"waker": "micro_us = 5000"},
     "sc": {"waker": "io = io", "part": "share_pct = 50"},
@@ -81,11 +85,13 @@ POLICIES = {
     "order-fifo": {"pool": "order = fifo"},
     "credit-to-the-ns": {"pool": "sched_preset = faithful-4.2\ncredit_unit_us = 0"},
     "vturbo": {**BOTH, "pool": ""},
-    "vturbo+vslicer": {**BOTH, "pool": "sched_preset = vslicer", "waker": "turbo = yes\nmicro_us = 5000"},
+    "vturbo+vslicer": {**BOTH, "pool": "sched_preset = vslicer",
+                       "waker": "turbo = yes\nmicro_us = 5000"},
 }
 QUICK = {"qemu": ("hardened", "sc+aca", "vturbo"), "bochs": ()}
 
-# The recording stops before its records are all on the line, which on Bochs carries 360 a virtual second.
+# The recording stops before its records are all on the line, which on Bochs carries 360 a virtual
+# second.
 SCRIPT = """\
 @{0}ms sched-credit -d hog -w 1000
 @{1}ms pause waker
@@ -103,13 +109,15 @@ SCRIPT = """\
 def test_replay(platform, policy, request):
     if policy not in QUICK[platform] and not request.config.getoption("--long"):
         pytest.skip("takes long; make check runs it")
-    keys = {"pool": f"sched_preset = {policy}", "waker": "", "part": "", "pools": "", **POLICIES[policy]}
+    keys = {"pool": f"sched_preset = {policy}", "waker": "", "part": "", "pools": "",
+            **POLICIES[policy]}
     directory = place(f"replay-{platform}-{policy}")
     stop = 1200 if platform == "qemu" else 150 if keys["pools"] else 500
     script = SCRIPT.format(stop * 4 // 10, stop * 6 // 10, stop * 7 // 10, stop=stop)
     iso = make_iso(directory, CONFIG.format(**keys), modules={"script": script})
     stream = os.path.join(directory, "trace.bin")
-    with Machine(platform, iso, cpus=3 if keys["pools"] else 2, directory=directory, com2=stream) as machine:
+    with Machine(platform, iso, cpus=3 if keys["pools"] else 2, directory=directory,
+                 com2=stream) as machine:
         how, match = machine.wait(r"streaming\s*: false\s+streamed\s*: (\d+)\s+lost\s*: (\d+)",
                                   170 if platform == "qemu" else 900)  # Bochs' seconds are virtual
         assert how == "matched", f"{how}\n{machine.serial()[-2000:]}"
@@ -118,5 +126,6 @@ def test_replay(platform, policy, request):
     status, text = replay(stream)
     assert status == 0, text
     assert "identical" in text
-    labels = [r.arg[0] >> 16 for r in tracestream.load(stream).records if r.event == SCHED_INPUT and r.arg[0] & 0xFF == IN_LABEL]
+    labels = [r.arg[0] >> 16 for r in tracestream.load(stream).records if r.event == SCHED_INPUT
+              and r.arg[0] & 0xFF == IN_LABEL]
     assert set(labels) == {0, 1}  # one came and went

@@ -1,5 +1,5 @@
-"""guests/report.c: the store, the log and the results of guests reach a collector on the host, through the driver domain and
-QEMU's network."""
+"""guests/report.c: the store, the log and the results of guests reach a collector on the host,
+through the driver domain and QEMU's network."""
 import os
 import re
 import socket
@@ -32,7 +32,8 @@ class Collector:
         self.lines, self.new, self.connections = [], threading.Condition(), 0
         self.server = socket.create_server(("127.0.0.1", 0))
         self.port = self.server.getsockname()[1]
-        self.hang_up_at, self.hung_up = None, 0  # a line that ends a connection; how many lines had come then
+        # a line that ends a connection; how many lines had come then
+        self.hang_up_at, self.hung_up = None, 0
         threading.Thread(target=self.serve, daemon=True).start()
 
     def serve(self):
@@ -76,7 +77,8 @@ def collector():
 def boot(name, collector, observer="yes"):
     directory = place(f"report-{name}")
     os.makedirs(directory, exist_ok=True)
-    iso = make_iso(directory, CONFIG.format(port=collector.port, observer=observer), modules={"s": SCRIPT})
+    iso = make_iso(directory, CONFIG.format(port=collector.port, observer=observer),
+                   modules={"s": SCRIPT})
     return Machine("qemu", iso, directory=directory, nic={"qemu": "user"})
 
 
@@ -90,7 +92,8 @@ def test_what_a_collector_gets(collector):
         collector.wait(r"^\d+ /local/domain/3/data/result 42$")
         collector.wait(r"^\d+ /local/domain/3/cpu_ms [1-9]\d\d+$")
         collector.wait(r"^[5-9] end of this report$")
-        # That may be the first report that came, if the network was late: then it ended the connection.
+        # That may be the first report that came, if the network was late: then it ended the
+        # connection.
         collector.wait(r" end of this report$", after=collector.hung_up)
     logged = [line.split(" ", 2)[2] for line in collector.lines if re.match(r"\d+ log ", line)]
     assert len(logged) == len(set(logged)) > 20  # each line once, although the connection was lost
@@ -102,4 +105,5 @@ def test_who_is_no_observer_sees_its_own_home(collector):
     with boot("own", collector, observer="no"):
         collector.wait(r"^\d+ /local/domain/2/name report$")
         collector.wait(r"^[3-9] end of this report")
-    assert not [line for line in collector.lines if "/domain/3" in line or "/takt/host" in line or " log " in line]
+    assert not [line for line in collector.lines if "/domain/3" in line or "/takt/host" in line
+                or " log " in line]

@@ -1,4 +1,5 @@
-"""Pools and policies of a running image. Shares are not measured here but by the demonstration: QEMU's clock is the host's."""
+"""Pools and policies of a running image. Shares are not measured here but by the demonstration:
+QEMU's clock is the host's."""
 import time
 
 import pytest
@@ -51,7 +52,8 @@ def test_null_runs_one_and_does_not_switch(takt):
     assert (first["state"], second["state"]) == ("running", "runnable")
     time.sleep(1)
     again = vcpu(takt, "first")
-    assert again["switches"] == first["switches"] == 1  # it sleeps two hundred times a second, and keeps its pCPU
+    # it sleeps two hundred times a second, and keeps its pCPU
+    assert again["switches"] == first["switches"] == 1
     assert again["running_ns"] > first["running_ns"]
     assert vcpu(takt, "second")["running_ns"] == 0
 

@@ -1,5 +1,6 @@
-"""The shell on the machine's own screen and keyboard. QEMU presses the keys; what its screen shows is read from the text that VGA
-has in memory, or from a picture of the screen by the font that Takt draws with."""
+"""The shell on the machine's own screen and keyboard. QEMU presses the keys; what its screen shows
+is read from the text that VGA has in memory, or from a picture of the screen by the font that Takt
+draws with."""
 import os
 import re
 import socket
@@ -12,7 +13,8 @@ from machine import Machine
 from system.takt import make_iso, place, until, vm
 
 CONFIG = "[hypervisor]\ntop = no\nnoreboot = yes\n" + vm("spinner", "spin")
-KEYS = {" ": "spc", "\n": "ret", "-": "minus", "|": "shift-backslash", "?": "shift-slash", "<up>": "up", "<^U>": "ctrl-u"}
+KEYS = {" ": "spc", "\n": "ret", "-": "minus", "|": "shift-backslash", "?": "shift-slash",
+        "<up>": "up", "<^U>": "ctrl-u"}
 TEXT, COLUMNS, ROWS = 0xB8000, 80, 25
 CELL_W, CELL_H = 6, 9  # as in hv/platform/screen.c
 
@@ -60,7 +62,8 @@ class Screen(Machine):
         self.hear()
 
     def press(self, text):
-        """Types slowly: a controller keeps only 16 bytes, and loses keys if a busy host lets the machine wait."""
+        """Types slowly: a controller keeps only 16 bytes, and loses keys if a busy host lets the
+        machine wait."""
         for key in re.findall(r"<.+?>|.|\n", text):
             self.ask(f"sendkey {KEYS.get(key, key)} 1")
             time.sleep(0.02)
@@ -73,10 +76,12 @@ class Screen(Machine):
         return [cells[i:i + COLUMNS].rstrip(" \0") for i in range(0, COLUMNS * ROWS, COLUMNS)]
 
     def drawn(self):
-        """The lines of a frame buffer: each cell's picture is looked up in the font, that of the cursor inverted."""
+        """The lines of a frame buffer: each cell's picture is looked up in the font, that of the
+        cursor inverted."""
         self.ask(f'screendump "{self.picture}"')
         with open(self.picture, "rb") as f:
-            magic, width, height, _, pixels = re.match(rb"(P6)\s(\d+)\s(\d+)\s(\d+)\s(.*)", f.read(), re.S).groups()
+            magic, width, height, _, pixels = re.match(rb"(P6)\s(\d+)\s(\d+)\s(\d+)\s(.*)",
+                                                       f.read(), re.S).groups()
         assert magic == b"P6"
         width, height, glyphs = int(width), int(height), font()
         zoom = 2 if width >= 1280 else 1
@@ -108,11 +113,13 @@ def operate(screen, read):
     """What somebody does who has no serial port: looks, errs, goes back, ends the machine."""
     shows(read, r".*console: the shell is on the screen", "takt>")
     screen.press("list spinner\n")
-    shows(read, "takt> list spinner", r"spinner +1 +4 +1 +r-----.*", "State: r running, .*", "takt>")
+    shows(read, "takt> list spinner", r"spinner +1 +4 +1 +r-----.*", "State: r running, .*",
+          "takt>")
     screen.press("help nosuch\n")
     shows(read, "help: there is no command nosuch; help lists them all", "takt>")
     screen.press("<up><up>\n")
-    shows(lambda: ["|".join(read())], r".*takt> list spinner.*takt> help nosuch.*takt> list spinner\|.*")
+    shows(lambda: ["|".join(read())],
+          r".*takt> list spinner.*takt> help nosuch.*takt> list spinner\|.*")
     screen.press("counters\n")  # more lines than there are
     shows(lambda: [s for s in read() if s][-1:], "takt>")
     screen.press("list -x<^U>poweroff\n")
@@ -127,7 +134,8 @@ def test_without_a_serial_port():
 def test_beside_a_serial_port():
     """The screen says where the shell is, and has it as well from the first key on."""
     with Screen("screen-beside") as screen:
-        shows(screen.text, r"The shell is on com1.*, 115200 baud, 8N1. To have it here as well, press a key.*")
+        shows(screen.text,
+              r"The shell is on com1.*, 115200 baud, 8N1. To have it here as well, press a key.*")
         assert "takt>" not in screen.text()
         screen.press("i")
         shows(screen.text, "takt> i")

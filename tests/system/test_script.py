@@ -1,4 +1,5 @@
-"""Timed commands from a boot module on Bochs: they come at their times, and a run repeats bit for bit."""
+"""Timed commands from a boot module on Bochs: they come at their times, and a run repeats bit for
+bit."""
 import pytest
 
 from system.takt import Boot
@@ -44,7 +45,8 @@ def test_timed_and_repeated():
     assert [a["id"] for a in first.answers] == list(results) == ["a", "b", "c", "d"], first.log[-2000:]
     assert {v["name"] for v in results["a"]} >= {"one", "two"}
     before, after = results["b"][0], results["c"][0]
-    assert before["paused"] and before["running_ns"] == after["running_ns"]  # paused: not a nanosecond more
+    # paused: not a nanosecond more
+    assert before["paused"] and before["running_ns"] == after["running_ns"]
     top = results["d"]
     assert 0.6 <= top["seconds"] < 0.61
     share = {v["vm"]: v["cpu_pct"] for v in top["vcpus"]}
@@ -68,8 +70,8 @@ cpus = 1
 
 
 def test_a_guest_cannot_lock_the_operator_out():
-    """A VM prints as fast as it can, and the serial line carries 11,520 bytes a second. Commands run when they are due all the
-    same, and the prompt is not drawn a thousand times."""
+    """A VM prints as fast as it can, and the serial line carries 11,520 bytes a second. Commands
+    run when they are due all the same, and the prompt is not drawn a thousand times."""
     script = ["@300ms info -j=a", "@700ms info -j=b", "@1100ms info -j=c", "+10ms poweroff"]
     boot = Boot("flood", FLOOD, script, "bochs", timeout=180)
     assert list(boot.results) == ["a", "b", "c"], boot.log[-2000:]

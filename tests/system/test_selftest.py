@@ -16,7 +16,8 @@ XHCI = ["-device", "qemu-xhci"]
 
 def boot(platform, name, word, **machine):
     directory = place(f"selftest-{name}-{platform}")
-    m = Machine(platform, make_iso(directory, "[hypervisor]\n", word), directory=directory, **machine)
+    m = Machine(platform, make_iso(directory, "[hypervisor]\n", word), directory=directory,
+                **machine)
     m.start()
     try:
         how, _ = m.wait(None, 90)
@@ -69,11 +70,13 @@ def test_one_cpu():
 
 @pytest.mark.parametrize("uefi", [False, pytest.param(True, marks=pytest.mark.long)])
 def test_menu(uefi):
-    """Of the image of `make iso` GRUB's menu can be worked from the serial port. Its second entry is the self test.
+    """Of the image of `make iso` GRUB's menu can be worked from the serial port. Its second entry
+    is the self test.
 
     What taktctl and other programs type before does nothing: only Esc shows the menu."""
     directory = place(f"selftest-menu{uefi}")
-    m = Machine("qemu", make_iso(directory, "[hypervisor]\n", menu=True), directory=directory, com1="socket", uefi=uefi)
+    m = Machine("qemu", make_iso(directory, "[hypervisor]\n", menu=True), directory=directory,
+                com1="socket", uefi=uefi)
     m.start()
     try:
         assert m.wait("Press Esc for a menu", 60)[0] == "matched", m.serial()[-2000:]
@@ -93,8 +96,9 @@ def test_menu(uefi):
 
 
 def test_taktctl_while_grub_waits():
-    """The machine starts as if nobody had typed, though keys come that GRUB would know at its menu (e: edit, c: its shell),
-    and then answers taktctl, which began while GRUB waited, and leaves the live table that Takt shows then."""
+    """The machine starts as if nobody had typed, though keys come that GRUB would know at its menu
+    (e: edit, c: its shell), and then answers taktctl, which began while GRUB waited, and leaves the
+    live table that Takt shows then."""
     directory = place("selftest-menu-taktctl")
     iso = make_iso(directory, "[hypervisor]\ntop = yes\n" + vm("stays", "spin"), menu=True)
     m = Machine("qemu", iso, directory=directory, com1="socket")
@@ -111,17 +115,19 @@ def test_taktctl_while_grub_waits():
         m.stop()
 
 
-@pytest.mark.parametrize("name, machine", [("plain", {}), ("pci", {"iommu": IOMMU, "extra": NVME + XHCI})])
+@pytest.mark.parametrize("name, machine",
+                         [("plain", {}), ("pci", {"iommu": IOMMU, "extra": NVME + XHCI})])
 def test_probe(platform, name, machine, tmp_path):
-    """The machine describes itself; Takt's probes on the host, which know no more than that, come to the same verdict, and find as
-    many CPUs and functions as the machine has."""
+    """The machine describes itself; Takt's probes on the host, which know no more than that, come
+    to the same verdict, and find as many CPUs and functions as the machine has."""
     if platform == "bochs" and machine:
         pytest.skip("Bochs has no IOMMU")
     text = boot(platform, f"probe-{name}", "probe", **machine)
     log, path = tmp_path / "log", tmp_path / "machine.txt"
     with open(log, "w", encoding="utf-8", newline="") as f:
         f.write(text)
-    done = subprocess.run([os.path.join(ROOT, "tools", "machines.py"), "--from-log", log, path], capture_output=True,
+    done = subprocess.run([os.path.join(ROOT, "tools", "machines.py"), "--from-log", log, path],
+                          capture_output=True,
                           text=True, check=False)
     assert done.returncode == 0, done.stderr
     with open(path, "a", encoding="utf-8") as f:
@@ -133,6 +139,7 @@ def test_probe(platform, name, machine, tmp_path):
                 f.write(f"expect row {what.strip()}: {verdict}\n")
         if machine:  # the table of the machine came whole
             f.write("expect iommu table: good\nexpect iommu units: 1\n")
-    done = subprocess.run([os.path.join(ROOT, "tools", "machines.py"), "-v", path], capture_output=True, text=True, check=False)
+    done = subprocess.run([os.path.join(ROOT, "tools", "machines.py"), "-v", path],
+                          capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout
     assert "1 machine: 1 yes; 0 not as expected" in done.stdout

@@ -1,4 +1,5 @@
-"""The operator's commands against a running image, over the serial line. QEMU: nobody types on Bochs."""
+"""The operator's commands against a running image, over the serial line. QEMU: nobody types on
+Bochs."""
 import time
 
 import metrics
@@ -198,11 +199,14 @@ def test_log(takt):
 
 
 def test_a_vm_that_is_still_being_made_is_left_alone():
-    """Commands that come while the boot still makes the VMs are refused or wait; none of them is fatal."""
+    """Commands that come while the boot still makes the VMs are refused or wait; none of them is
+    fatal."""
     config = "[hypervisor]\ntop = no\nscript = script\n" + "".join(
         f"[vm v{i}]\nimage = spin\nmemory = 8M\n" for i in range(8))
-    commands = ["sched-credit -d v7 -w 512", "param -d v7 weight", "param -d v7 weight 512", "cpupool-migrate v7 Pool-0",
-                "sched-credit", "vcpu-pin v7 0 0", "pause v7", "unpause v7", "top -d 0.1", "vcpu-list", "list", "console v7"]
+    commands = ["sched-credit -d v7 -w 512", "param -d v7 weight", "param -d v7 weight 512",
+                "cpupool-migrate v7 Pool-0",
+                "sched-credit", "vcpu-pin v7 0 0", "pause v7", "unpause v7", "top -d 0.1",
+                "vcpu-list", "list", "console v7"]
     script = "".join(f"@0ms {c}\n" for c in commands) + "+500ms list -j=end\n+0ms poweroff\n"
     boot = Boot("early", config, script, "qemu")
     assert not boot.said("PANIC") and boot.answers[-1]["id"] == "end", boot.log[-2500:]
@@ -212,16 +216,19 @@ def test_metrics(takt):
     """Counters only grow, and each pCPU's time is all accounted for."""
     def scrape():
         families = text_string_to_metric_families(metrics.collect(takt.link.run))
-        return {(s.name, tuple(sorted(s.labels.items()))): s.value for f in families for s in f.samples}
+        return {(s.name, tuple(sorted(s.labels.items()))): s.value for f in families
+                for s in f.samples}
 
     begun = scrape()
     time.sleep(0.5)
     ended = scrape()
-    grown = {key: ended[key] - begun[key] for key in begun if key[0].endswith("_total") and key in ended}
+    grown = {key: ended[key] - begun[key] for key in begun
+             if key[0].endswith("_total") and key in ended}
     assert min(grown.values()) >= 0
     up = ended["takt_uptime_seconds", ()] - begun["takt_uptime_seconds", ()]
     for cpu in ("0", "1"):
-        spent = sum(v for (name, labels), v in grown.items() if name == "takt_pcpu_seconds_total" and ("cpu", cpu) in labels)
+        spent = sum(v for (name, labels), v in grown.items() if name == "takt_pcpu_seconds_total"
+                    and ("cpu", cpu) in labels)
         assert up * 0.5 < spent < up * 1.5  # the two are asked for one after the other
     assert ended["takt_vm_weight", (("vm", "a"),)] == takt("sched-credit -d a")[0]["weight"]
     ran = grown["takt_vcpu_seconds_total", (("state", "running"), ("vcpu", "0"), ("vm", "a"))]

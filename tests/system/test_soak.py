@@ -1,4 +1,5 @@
-"""A VM with event channels live, created and destroyed ten thousand times, leaves no page behind. On QEMU, driven by a script."""
+"""A VM with event channels live, created and destroyed ten thousand times, leaves no page behind.
+On QEMU, driven by a script."""
 import pytest
 
 from system.takt import Boot

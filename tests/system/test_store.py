@@ -82,7 +82,8 @@ def test_what_the_table_refuses_changes_nothing(boot):
 
 def test_a_vm_moves_to_another_pool(boot):
     assert error(boot, "nopool") == error(boot, "stays_with_turbo") == -22
-    assert {v["name"]: v["pool"] for v in boot.results["moved"]} == {"one": "fast", "two": "Pool-0", "three": "fast"}
+    assert {v["name"]: v["pool"] for v in boot.results["moved"]} == {"one": "fast", "two": "Pool-0",
+                                                                     "three": "fast"}
 
 
 def test_rights(boot):
@@ -132,7 +133,8 @@ def heard(boot, name):
 
 @pytest.mark.bochs
 def test_a_move_keeps_parameters(changes):
-    """By the shell and by the store. Whoever watches one is told to look again, as the other pool might not have kept it."""
+    """By the shell and by the store. Whoever watches one is told to look again, as the other pool
+    might not have kept it."""
     assert heard(changes, "weight") == ["300", "300", "400", "400"]
 
 
@@ -152,14 +154,16 @@ def test_quotas_are_set(changes):
     assert heard(changes, "quota") == ["1000", "1200"]
     assert error(changes, "set") == 0 and error(changes, "none") == error(changes, "beyond") == -22
     assert {n["name"]: n["value"] for n in changes.results["quotas"]} == {
-        "nodes": "1200", "watches": "128", "value": "2048", "transactions": "10", "perms": "5", "requests": "20", "events": "64",
+        "nodes": "1200", "watches": "128", "value": "2048", "transactions": "10", "perms": "5",
+        "requests": "20", "events": "64",
         "memory": "2097152"}
     assert changes.results["new"]["value"] == "5", "what new VMs begin with"
 
 
 @pytest.mark.bochs
 def test_a_watch_reaches_another_cpu():
-    """From the write to the callback of a watcher that sleeps on an idle pCPU: at most 15,000 ticks of 10 ns."""
+    """From the write to the callback of a watcher that sleeps on an idle pCPU: at most 15,000 ticks
+    of 10 ns."""
     config = SCRIPTED + vm("watcher", "storebench", cmdline="watch writer=2 n=50", cpus=1) + vm(
         "writer", "storebench", cmdline="watcher=1 n=60", cpus=0)
     boot = Boot("store-watch", config, ["@0ms wait watcher 5s", "+0ms poweroff"], "bochs", cpus=2)
@@ -169,6 +173,7 @@ def test_a_watch_reaches_another_cpu():
 
 def test_clients_of_xenstore():
     """Debian's xenstore-* and pyxs, unmodified, by way of a serial line."""
-    done = subprocess.run([sys.executable, os.path.join(ROOT, "tools", "storedemo.py")], stdout=subprocess.PIPE, text=True,
+    done = subprocess.run([sys.executable, os.path.join(ROOT, "tools", "storedemo.py")],
+                          stdout=subprocess.PIPE, text=True,
                           timeout=300, check=False)
     assert done.returncode == 0, done.stdout

@@ -1,4 +1,5 @@
-"""Theft of service, with a real guest: it sleeps over the ticks, and what it gets depends on who is charged. On Bochs."""
+"""Theft of service, with a real guest: it sleeps over the ticks, and what it gets depends on who is
+charged. On Bochs."""
 import pytest
 
 from system.takt import Boot
@@ -50,7 +51,8 @@ def test_evader(preset, least, most):
 @pytest.mark.long
 @pytest.mark.parametrize("preset, evader", [
     ("vslicer", "micro_us = 5000"),  # it says that it is latency-sensitive
-    ("sc+aca", "io = io"),           # it says that it is I/O-intensive; the victim consents to nothing
+    # it says that it is I/O-intensive; the victim consents to nothing
+    ("sc+aca", "io = io"),
     ("anticipatory", ""),
 ])
 def test_evader_under_a_policy(preset, evader):
@@ -61,7 +63,8 @@ def test_evader_under_a_policy(preset, evader):
 
 @pytest.mark.long
 def test_evader_on_a_turbo_core():
-    """It sleeps over the ticks of the turbo core, where the other computes as well: half of that is its share."""
+    """It sleeps over the ticks of the turbo core, where the other computes as well: half of that is
+    its share."""
     shares = measure("vturbo", preset="hardened", cpus=0, pools=TURBO,
                      evader="turbo = yes\ncmdline = tick_us=100 lead_us=10 nap_us=20",
                      victim="turbo = yes")

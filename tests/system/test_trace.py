@@ -1,4 +1,5 @@
-"""The trace of a running image: a ring that nobody reads blocks nobody, and a stream says what happened."""
+"""The trace of a running image: a ring that nobody reads blocks nobody, and a stream says what
+happened."""
 import json
 import os
 import subprocess
@@ -63,7 +64,8 @@ def test_nobody_reads(takt):
 def test_counters(takt):
     before = {c["name"]: c["value"] for c in takt("counters")}
     assert {"exits", "interrupts_injected", "timers_fired", "hypercalls", "kicks", "work_steps"} <= set(before)
-    until(lambda: {c["name"]: c["value"] for c in takt("counters")}["exits"] > before["exits"] > 0, 20)
+    until(lambda: {c["name"]: c["value"] for c in takt("counters")}["exits"] > before["exits"] > 0,
+          20)
 
 
 def test_unknown_class_is_refused(takt):

@@ -1,4 +1,5 @@
-"""Virtual functions of an 82576, each given to a VM with the network stack; its physical function is the driver domain's."""
+"""Virtual functions of an 82576, each given to a VM with the network stack; its physical function
+is the driver domain's."""
 import pytest
 from machine import IGB_MAC, IOMMU
 
@@ -12,10 +13,14 @@ VF = {"vf": "igb0/any", "unsafe_dma": "yes"}
 TURBO = "[pool fast]\ncpus = 1\nturbo_of = Pool-0\n"
 CONFIG = SCRIPTED + TURBO + "".join([
     vm("iodom", "iodom", "12M", pci="01:00.0", unsafe_dma="yes", cmdline="report_s=1"),
-    vm("server", "iperf", "8M", cmdline="ip=10.0.0.2/24 check idle_ms=3000", start="no", turbo="yes", **VF),
-    vm("source", "load", "8M", cmdline=f"ip=10.0.0.3/24 to=10.0.0.2 tcp={BYTES} udp_ms=200 udp_rate=4000000 ping_ms=300",
+    vm("server", "iperf", "8M", cmdline="ip=10.0.0.2/24 check idle_ms=3000", start="no",
+       turbo="yes", **VF),
+    vm("source", "load", "8M",
+       cmdline=f"ip=10.0.0.3/24 to=10.0.0.2 tcp={BYTES} udp_ms=200 udp_rate=4000000 ping_ms=300",
        start="no", **VF),
-    vm("bridged", "netping", cmdline="ip=0x0a000009 to=0x0a000002 batches=5 batch=32 timeout_ms=3000", net="iodom", start="no"),
+    vm("bridged", "netping",
+       cmdline="ip=0x0a000009 to=0x0a000002 batches=5 batch=32 timeout_ms=3000", net="iodom",
+       start="no"),
     vm("out", "load", "8M", cmdline="ip=10.0.2.15/24 to=10.0.2.2 ping_ms=300", start="no", **VF),
 ])
 SCRIPT = """\
@@ -51,7 +56,8 @@ def test_stream_between_virtual_functions(boot):
 
 
 def test_turbo_core_takes_the_interrupts(boot):
-    """The server's function interrupts its turbo vCPU, which does what the stack has to do; the other one only waits for data."""
+    """The server's function interrupts its turbo vCPU, which does what the stack has to do; the
+    other one only waits for data."""
     turbo, regular = (v for v in boot.results["vcpus"] if v["vm"] == "server")
     interrupts = [f["interrupts"] for f in boot.results["pci"] if f["vm"] == "server"]
     assert (turbo["vcpu"], turbo["pool"], turbo["class"], regular["pool"]) == (0, "fast", "turbo", "Pool-0")
@@ -69,14 +75,18 @@ def test_ping_to_the_outside(boot):
 
 
 def test_a_driver_domain_comes_back():
-    """It crashes and is made anew, with the card; who has virtual functions of that is told, and goes on."""
+    """It crashes and is made anew, with the card; who has virtual functions of that is told, and
+    goes on."""
     config = SCRIPTED.replace("top = no", "top = no\nvfs = 7") + "".join([
-        vm("iodom", "iodom", "12M", pci="01:00.0", unsafe_dma="yes", on_crash="restart", start="no"),
+        vm("iodom", "iodom", "12M", pci="01:00.0", unsafe_dma="yes", on_crash="restart",
+           start="no"),
         vm("server", "iperf", "8M", cmdline="ip=10.0.0.2/24 check idle_ms=60000", start="no", **VF),
-        vm("source", "load", "8M", cmdline=f"ip=10.0.0.3/24 to=10.0.0.2 tcp={BYTES} ping_ms=300", start="no", **VF),
+        vm("source", "load", "8M", cmdline=f"ip=10.0.0.3/24 to=10.0.0.2 tcp={BYTES} ping_ms=300",
+           start="no", **VF),
     ])
     once = ["+0ms create source", "+0ms wait source 40s"]
-    boot = Boot("vf-again", config, ["@300ms create server", "+0ms create iodom"] + once + ["+0ms fault npt iodom"] + once +
+    boot = Boot("vf-again", config, ["@300ms create server", "+0ms create iodom"] + once
+                + ["+0ms fault npt iodom"] + once +
                 ["+0ms poweroff"], "qemu", igb=1, iommu=IOMMU, timeout=150)
     assert boot.said("iodom: crashed") and len(boot.said("network card 01:00.0: igb, a port of the bridge")) == 2, boot.log[-3000:]
     assert boot.said(r"server: net: the physical function was reset"), boot.log[-3000:]
@@ -86,9 +96,9 @@ def test_a_driver_domain_comes_back():
 
 @pytest.mark.long
 def test_driver_tells_the_scheduler():
-    """The driver counts its clean-ups, and tells the scheduler when they are more than io_busy a second. With a
-    threshold that nobody reaches the scheduler does not believe it, and names the VM in the log after three
-    seconds. So it has heard."""
+    """The driver counts its clean-ups, and tells the scheduler when they are more than io_busy a
+    second. With a threshold that nobody reaches the scheduler does not believe it, and names the VM
+    in the log after three seconds. So it has heard."""
     config = SCRIPTED + "io_threshold = 1000000\n" + "".join([
         vm("iodom", "iodom", "12M", pci="01:00.0", unsafe_dma="yes"),
         vm("talks", "load", "8M", cmdline="ip=10.0.2.15/24 to=10.0.2.2 ping_ms=5500 io_busy=1",
@@ -104,19 +114,24 @@ def frames(name, role, **keys):
     return vm(name, "test-pci_frames", cmdline=f'"role={role}"', start="no", **keys)
 
 
-IODOM = SCRIPTED.replace("top = no", "top = no\nvfs = 7") + vm("iodom", "iodom", "12M", pci="01:00.0")
+IODOM = SCRIPTED.replace("top = no", "top = no\nvfs = 7") + vm("iodom", "iodom", "12M",
+                                                               pci="01:00.0")
 
 
 @pytest.mark.parametrize("times", [1, pytest.param(100, marks=pytest.mark.long)])
 def test_nothing_is_left_for_the_next(times):
-    """A VM ends while frames come to it; who has its function then finds rings that are off, an empty mailbox, and no frame. Nothing
-    is missing at the end."""
-    config = IODOM + frames("sink", "sink", vf="igb0/0") + frames("source", "source to=0", vf="igb0/1")
+    """A VM ends while frames come to it; who has its function then finds rings that are off, an
+    empty mailbox, and no frame. Nothing is missing at the end."""
+    config = IODOM + frames("sink", "sink", vf="igb0/0") + frames("source", "source to=0",
+                                                                  vf="igb0/1")
     config += frames("heir", "heir", vf="igb0/0")
-    once = ["+0ms create sink", "+0ms create source", "+0ms wait sink 20s", "+0ms destroy source", "+0ms wait source 8s",
+    once = ["+0ms create sink", "+0ms create source", "+0ms wait sink 20s", "+0ms destroy source",
+            "+0ms wait source 8s",
             "+0ms create heir", "+0ms wait heir 8s"]
-    boot = Boot(f"vf-again-{times}", config, ["@1500ms list"] + once + ["+0ms info -j=first"] + times * once +
-                ["+0ms info -j=last", "+0ms sriov -j=cards", "+0ms poweroff"], "qemu", igb=1, iommu=IOMMU, timeout=60 + 10 * times)
+    boot = Boot(f"vf-again-{times}", config,
+                ["@1500ms list"] + once + ["+0ms info -j=first"] + times * once +
+                ["+0ms info -j=last", "+0ms sriov -j=cards", "+0ms poweroff"], "qemu", igb=1,
+                iommu=IOMMU, timeout=60 + 10 * times)
     assert len(boot.said(r"\] sink: RESULT: SUCCESS")) == times + 1, boot.log[-3000:]
     assert len(boot.said(r"\] heir: RESULT: SUCCESS")) == times + 1, boot.log[-3000:]
     assert not boot.said("FAILURE|VT-d fault|: crashed")
@@ -126,13 +141,20 @@ def test_nothing_is_left_for_the_next(times):
 
 
 def test_flood_of_a_mailbox():
-    """Who asks the physical function without end, and nonsense, holds up nobody: neither who is behind the bridge, nor who begins."""
+    """Who asks the physical function without end, and nonsense, holds up nobody: neither who is
+    behind the bridge, nor who begins."""
     config = IODOM + frames("flood", "flood", vf="igb0/any") + "".join([
-        vm("server", "iperf", "8M", vf="igb0/any", cmdline="ip=10.0.0.2/24 check idle_ms=4000", start="no"),
-        vm("bridged", "netping", cmdline="ip=0x0a000009 to=0x0a000002 batches=5 batch=32 timeout_ms=3000", net="iodom", start="no"),
-        vm("source", "load", "8M", vf="igb0/any", cmdline=f"ip=10.0.0.3/24 to=10.0.0.2 tcp={BYTES} ping_ms=300", start="no")])
-    boot = Boot("vf-flood", config, ["@1500ms create flood", "+0ms create server", "+0ms create bridged", "+0ms create source",
-                                     "+0ms wait bridged 20s", "+0ms wait source 20s", "+0ms list -j=then", "+0ms poweroff"],
+        vm("server", "iperf", "8M", vf="igb0/any", cmdline="ip=10.0.0.2/24 check idle_ms=4000",
+           start="no"),
+        vm("bridged", "netping",
+           cmdline="ip=0x0a000009 to=0x0a000002 batches=5 batch=32 timeout_ms=3000", net="iodom",
+           start="no"),
+        vm("source", "load", "8M", vf="igb0/any",
+           cmdline=f"ip=10.0.0.3/24 to=10.0.0.2 tcp={BYTES} ping_ms=300", start="no")])
+    boot = Boot("vf-flood", config, ["@1500ms create flood", "+0ms create server",
+                                     "+0ms create bridged", "+0ms create source",
+                                     "+0ms wait bridged 20s", "+0ms wait source 20s",
+                                     "+0ms list -j=then", "+0ms poweroff"],
                 "qemu", igb=1, iommu=IOMMU)
     assert int(boot.said(r"flood: asked (\d+) times")[-1]) >= 5000, boot.log[-3000:]
     assert boot.said("bridged: netping: 160 sent, 0 lost, 0 wrong"), boot.log[-3000:]
@@ -141,12 +163,16 @@ def test_flood_of_a_mailbox():
 
 
 def test_storm_of_interrupts():
-    """Who makes its function interrupt without end gets 8,000 a second; when that goes on though it is masked, the VM is stopped,
-    and nobody else. Where time is exact, so that there are as many a millisecond as it takes."""
+    """Who makes its function interrupt without end gets 8,000 a second; when that goes on though it
+    is masked, the VM is stopped, and nobody else. Where time is exact, so that there are as many a
+    millisecond as it takes."""
     config = IODOM.replace("12M\n", "12M\nunsafe_dma = yes\n") + frames("storm", "storm", **VF)
-    boot = Boot("vf-storm", config, ["@500ms create storm", "+200ms pci-info -j=before 01:10.0", "+100ms pci-info -j=after 01:10.0",
-                                     "+0ms counters -j=counts", "+0ms fault flr storm", "+20ms pci-list -j=pci storm",
-                                     "+0ms list -j=then", "+0ms poweroff"], "icount", igb=1, timeout=300)
+    boot = Boot("vf-storm", config, ["@500ms create storm", "+200ms pci-info -j=before 01:10.0",
+                                     "+100ms pci-info -j=after 01:10.0",
+                                     "+0ms counters -j=counts", "+0ms fault flr storm",
+                                     "+20ms pci-list -j=pci storm",
+                                     "+0ms list -j=then", "+0ms poweroff"], "icount", igb=1,
+                                     timeout=300)
     assert 750 <= boot.results["after"][0]["interrupts"] - boot.results["before"][0]["interrupts"] <= 850
     assert next(c["value"] for c in boot.results["counts"] if c["name"] == "device_interrupts_held") > 100
     assert boot.said(r"\] storm: crashed: PCI device 01:10.0 goes on interrupting though it is masked"), boot.log[-3000:]

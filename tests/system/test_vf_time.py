@@ -1,4 +1,5 @@
-"""Virtual functions in virtual time: the second machine of make sriov-demo (tools/sriovsched.py)."""
+"""Virtual functions in virtual time: the second machine of make sriov-demo
+(tools/sriovsched.py)."""
 import os
 from concurrent.futures import ThreadPoolExecutor
 
@@ -9,13 +10,14 @@ from conftest import BUILD
 
 @pytest.mark.long
 def test_virtual_functions_in_virtual_time_repeat():
-    """Two boots side by side, so that each disturbs the other: they say the same to the last byte, and
-    no interrupt comes twice, which would stop the stream."""
+    """Two boots side by side, so that each disturbs the other: they say the same to the last byte,
+    and no interrupt comes twice, which would stop the stream."""
     policies = ("faithful-4.2", "sc")
     commands = sriovsched.script(1, policies)
     directories = [os.path.join(BUILD, "run", f"vf-time-{n}") for n in (1, 2)]
     with ThreadPoolExecutor(2) as side_by_side:
-        (how, first), (_, second) = side_by_side.map(lambda d: sriovsched.boot(d, commands), directories)
+        (how, first), (_, second) = side_by_side.map(lambda d: sriovsched.boot(d, commands),
+                                                     directories)
     assert how == "ended" and first == second
     said = sriovsched.Said(first, policies)
     assert said.found["sc"][0] > sriovsched.GAIN * said.found["faithful-4.2"][0] > 1, said.found

@@ -1,5 +1,5 @@
-"""Pages and requests between VMs, over the driver domain's bridge: `fetch` gets from `httpd`, beside others who break the rules, and
-`rr` asks `rr`. A boot a platform, by a script."""
+"""Pages and requests between VMs, over the driver domain's bridge: `fetch` gets from `httpd`,
+beside others who break the rules, and `rr` asks `rr`. A boot a platform, by a script."""
 import re
 
 import pytest
@@ -8,11 +8,15 @@ from system.takt import SCRIPTED, Boot, vm
 
 CONFIG = SCRIPTED + "[pool io]\ncpus = 1\n" + "".join([
     vm("iodom", "iodom", "12M", pool="io"),
-    vm("web", "httpd", "8M", cmdline="ip=10.0.0.2/24 workers=5 timeout_ms=2000 idle_ms=5000", net="iodom"),
-    vm("client", "fetch", "8M", cmdline="ip=10.0.0.3/24 to=10.0.0.2 clients=3 count=8 size=20000 rude", net="iodom"),
+    vm("web", "httpd", "8M", cmdline="ip=10.0.0.2/24 workers=5 timeout_ms=2000 idle_ms=5000",
+       net="iodom"),
+    vm("client", "fetch", "8M",
+       cmdline="ip=10.0.0.3/24 to=10.0.0.2 clients=3 count=8 size=20000 rude", net="iodom"),
     vm("echo", "rr", "8M", cmdline="ip=10.0.0.4/24", net="iodom"),
-    vm("ask", "rr", "8M", cmdline="ip=10.0.0.5/24 to=10.0.0.4 count=100 size=64 answer=3000", net="iodom", start="no"),
-    vm("ask-paced", "rr", "8M", cmdline="ip=10.0.0.5/24 to=10.0.0.4 count=100 rate=100", net="iodom", start="no"),
+    vm("ask", "rr", "8M", cmdline="ip=10.0.0.5/24 to=10.0.0.4 count=100 size=64 answer=3000",
+       net="iodom", start="no"),
+    vm("ask-paced", "rr", "8M", cmdline="ip=10.0.0.5/24 to=10.0.0.4 count=100 rate=100",
+       net="iodom", start="no"),
 ])
 SCRIPT = """\
 @0ms wait client 30s
@@ -33,19 +37,21 @@ def log(platform):
 
 
 def test_pages_are_exact(log, platform):
-    """Three clients at a time get all their pages, byte for byte, whatever others do to the server meanwhile; those get 400,
-    404 and 501. Connections that are opened at the same time lose no segment: a retransmission takes a second."""
+    """Three clients at a time get all their pages, byte for byte, whatever others do to the server
+    meanwhile; those get 400, 404 and 501. Connections that are opened at the same time lose no
+    segment: a retransmission takes a second."""
     pages, size, ns, wrong = re.search(r"client: fetch: (.*) pages of (\d+) bytes in (\d+) ns, (\d+) wrong", log).groups()
     assert (pages, size, wrong) == ("24", "20000", "0") and (platform != "bochs" or int(ns) < 0.8e9), log[-3000:]
     assert "client: ends with code 0" in log
 
 
 def test_the_server_outlives_its_clients(log):
-    """Who asks for a page and reads nothing is given up after the timeout, the others are not: the server ends by itself, and
-    has seen each connection."""
+    """Who asks for a page and reads nothing is given up after the timeout, the others are not: the
+    server ends by itself, and has seen each connection."""
     (n,) = re.findall(r"web: httpd: (connections=.*)", log)
     n = {k: int(v) for k, v in re.findall(r"(\w+)=(\d+)", n)}
-    # 3 clients, 6 that are refused, one that reads nothing, one that goes in the middle, two with empty lines
+    # 3 clients, 6 that are refused, one that reads nothing, one that goes in the middle, two with
+    # empty lines
     assert n["connections"] == 13 and n["bad"] == 7 and n["timeouts"] == 2, n
     # 24 pages and 3 heads, 6 refusals and the flood's, the page that nobody reads
     assert n["requests"] == 35 and n["bytes"] >= 24 * 20000, n
@@ -53,8 +59,9 @@ def test_the_server_outlives_its_clients(log):
 
 
 def test_empty_lines_end(log):
-    """Who sends nothing but empty lines is refused once they are more than a request may have, and given up after the timeout
-    if they are not, as anybody whose request does not come. Half a second is for what is under way."""
+    """Who sends nothing but empty lines is refused once they are more than a request may have, and
+    given up after the timeout if they are not, as anybody whose request does not come. Half a
+    second is for what is under way."""
     found = [re.search(rf"client: fetch: a {who} gets (\d+) and its end after (\d+) ns", log) for who in ("flood", "trickle")]
     (flood, flood_ns), (trickle, trickle_ns) = [map(int, one.groups()) for one in found]
     assert flood == 400 and flood_ns < 10e9
@@ -68,7 +75,8 @@ def histogram(log, name):
 
 
 def test_latency(log):
-    """Every answer is right and timed: the histogram holds all of them, and the percentiles lie in it and in order."""
+    """Every answer is right and timed: the histogram holds all of them, and the percentiles lie in
+    it and in order."""
     for name in "ask", "ask-paced":
         answers, n, octaves = histogram(log, name)
         assert answers == 100 == sum(k for _, k in octaves) and ", 0 wrong;" in log and f"{name}: ends with code 0" in log
@@ -79,7 +87,7 @@ def test_latency(log):
 
 
 def test_pace(log):
-    """Requests come when they are due, not when the last one is answered: 100 of them at 100 a second take a second, but for
-    what the seed makes of it."""
+    """Requests come when they are due, not when the last one is answered: 100 of them at 100 a
+    second take a second, but for what the seed makes of it."""
     (ns,) = re.findall(r"ask-paced: rr: 100 answers in (\d+) ns", log)
     assert int(ns) > 0.7e9

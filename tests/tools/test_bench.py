@@ -1,4 +1,5 @@
-"""make bench, tools/sched-cost.py: what they install and build first; a limit printed is the one checked."""
+"""make bench, tools/sched-cost.py: what they install and build first; a limit printed is the one
+checked."""
 import importlib.util
 import os
 import shutil
@@ -10,14 +11,16 @@ from conftest import ROOT
 
 import bench
 
-spec = importlib.util.spec_from_file_location("sched_cost", os.path.join(ROOT, "tools", "sched-cost.py"))
+spec = importlib.util.spec_from_file_location("sched_cost",
+                                              os.path.join(ROOT, "tools", "sched-cost.py"))
 sched_cost = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(sched_cost)
 
 
 def groups(target):
     """The groups of tools/deps.sh that a target of the Makefile installs first."""
-    done = subprocess.run(["make", "-n", target], cwd=ROOT, capture_output=True, text=True, check=True)
+    done = subprocess.run(["make", "-n", target], cwd=ROOT, capture_output=True, text=True,
+                          check=True)
     return set(re.search(r"^tools/deps.sh (.*)", done.stdout, re.M)[1].split())
 
 
@@ -43,5 +46,6 @@ def test_what_is_measured_is_built_first():
 
 def test_without_valgrind_a_sentence_is_the_end(monkeypatch):
     monkeypatch.setattr(sched_cost.shutil, "which", lambda name: None)
-    with pytest.raises(SystemExit, match="valgrind, .* is not here: tools/deps.sh cost installs it"):
+    with pytest.raises(SystemExit,
+                       match="valgrind, .* is not here: tools/deps.sh cost installs it"):
         sched_cost.main()

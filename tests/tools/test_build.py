@@ -22,7 +22,8 @@ def clean():
 
 def dry(*words):
     """What `make -n` says that it would do, its sub-makes included."""
-    done = subprocess.run(["make", "-n", "CC=cc", *words], cwd=ROOT, env=clean(), capture_output=True, text=True, check=False)
+    done = subprocess.run(["make", "-n", "CC=cc", *words], cwd=ROOT, env=clean(),
+                          capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
     return done.stdout
@@ -43,7 +44,8 @@ def make(tmp_path, monkeypatch):
     def run(*options, target=IMAGE, **variables):
         variables = {"CC": "cc", "NASM": "nasm", "B": build, **variables}
         words = [f"{name}={value}" for name, value in variables.items()]
-        done = subprocess.run(["make", "-j2", *options, *words, str(build / target)], cwd=ROOT, env=clean(),
+        done = subprocess.run(["make", "-j2", *options, *words, str(build / target)], cwd=ROOT,
+                              env=clean(),
                               capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
         run.said = done.stdout.splitlines()
@@ -106,9 +108,11 @@ def test_every_object_depends_on_its_flags(make, target, suffix, directory, chan
 
 
 def test_warnings_end_a_build_only_in_make_check(tmp_path):
-    compilers = [line for line in dry("all", f"B={tmp_path}").splitlines() if line.startswith("cc ")]
+    compilers = [line
+                 for line in dry("all", f"B={tmp_path}").splitlines() if line.startswith("cc ")]
     assert len(compilers) > 50 and not [line for line in compilers if "-Werror " in line]
-    compilers = [line for line in dry("check", f"B={tmp_path}").splitlines() if line.startswith("cc ")]
+    compilers = [line
+                 for line in dry("check", f"B={tmp_path}").splitlines() if line.startswith("cc ")]
     warned = [line for line in compilers if "-Wall" in line]
     assert len(warned) > 50 and not [line for line in warned if "-Werror " not in line]
 
@@ -121,7 +125,8 @@ def test_a_build_gets_nothing_from_the_network(tmp_path):
 
 def test_a_make_that_is_started_by_a_rule_shares_the_jobs_of_the_one_above(tmp_path):
     assert "make -j2 all" in dry("test-needs", f"B={tmp_path}")
-    assert "make  all" in dry("-j2", "test-needs", f"B={tmp_path}")  # dry() sees that nothing is warned of
+    # dry() sees that nothing is warned of
+    assert "make  all" in dry("-j2", "test-needs", f"B={tmp_path}")
 
 
 @pytest.mark.parametrize("word, expected", [
@@ -140,13 +145,15 @@ def test_a_make_that_is_started_by_a_rule_shares_the_jobs_of_the_one_above(tmp_p
     ("SCENARIO=", "the name of one VM file with no blank in it"),
 ])
 def test_a_wrong_value_is_refused_with_its_name(word, expected):
-    done = subprocess.run(["make", "-n", "help", word], cwd=ROOT, capture_output=True, text=True, check=False)
+    done = subprocess.run(["make", "-n", "help", word], cwd=ROOT, capture_output=True, text=True,
+                          check=False)
     assert done.returncode and f"*** {word}: expected {expected}" in done.stderr
     assert len(done.stderr.splitlines()) == 1
 
 
 def test_right_values_are_taken():
-    words = ["CPUS=64", "MEMORY=1024", "SECONDS=0.25", "VMS=labs/shared.cfg", "SCENARIO=boot/demo.cfg"]
+    words = ["CPUS=64", "MEMORY=1024", "SECONDS=0.25", "VMS=labs/shared.cfg",
+             "SCENARIO=boot/demo.cfg"]
     subprocess.run(["make", "-n", "help", *words], cwd=ROOT, capture_output=True, check=True)
 
 

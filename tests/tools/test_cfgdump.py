@@ -1,4 +1,5 @@
-"""build/cfgdump, by which make run, make iso and make demo check a VM file before anything boots."""
+"""build/cfgdump, by which make run, make iso and make demo check a VM file before anything
+boots."""
 import json
 import os
 import shutil
@@ -11,10 +12,12 @@ CFGDUMP = os.path.join(BUILD, "cfgdump")
 
 
 def check(tmp_path, text, *options, cmdline=""):
-    """(exit status, standard output, standard error) for a file `my.cfg`, whose directory is left out of the messages."""
+    """(exit status, standard output, standard error) for a file `my.cfg`, whose directory is left
+    out of the messages."""
     path = tmp_path / "my.cfg"
     path.write_text(text)
-    done = subprocess.run([CFGDUMP, *options, str(path), cmdline], capture_output=True, text=True, check=False)
+    done = subprocess.run([CFGDUMP, *options, str(path), cmdline], capture_output=True, text=True,
+                          check=False)
     return done.returncode, done.stdout, done.stderr.replace(str(tmp_path) + "/", "")
 
 
@@ -23,12 +26,14 @@ VM = "[vm a]\nimage = spin\n"
 
 @pytest.mark.parametrize("text, said", [
     (VM + "weight = x\n", 'my.cfg:3:10: weight must be a whole number from 1 to 65535, not "x"\n'),
-    (VM + "cap = 6401\n", 'my.cfg:3:7: cap must be a whole number from 0 to 6400 (%), not "6401"\n'),
+    (VM + "cap = 6401\n",
+     'my.cfg:3:7: cap must be a whole number from 0 to 6400 (%), not "6401"\n'),
     (VM + "  io = maybe # yes\n", 'my.cfg:3:8: io must be auto, io or cpu, not "maybe"\n'),
     ("[hypervisor]\nsched = nosuch\n", 'my.cfg:2:9: sched must be credit or null, not "nosuch"\n'),
     ("[pool p]\ncpus = 1\nsched = null\nsched_preset = turbo\n",
      'my.cfg:4:16: null has no preset "turbo": it has no presets\n'),
-    ("[hypervisor]\ntslice_us = 500\n", "my.cfg:2:13: tslice_us = 500: ratelimit_us is longer than tslice_us\n"),
+    ("[hypervisor]\ntslice_us = 500\n",
+     "my.cfg:2:13: tslice_us = 500: ratelimit_us is longer than tslice_us\n"),
     ("[pool p]\ncpus = 1\nsched_preset = vslicer\nshare = prorata\n",
      "my.cfg:4:9: share = prorata: slicer and share exclude each other: a round is by weight, whatever credit was moved\n"),
     ("[pool p]\ncpus = 1\n[pool t]\ncpus = 2\nsched = null\nturbo_of = p\n",
@@ -41,23 +46,30 @@ def test_refused(tmp_path, text, said):
 
 
 def test_all_errors_are_told_at_once(tmp_path):
-    code, _, said = check(tmp_path, "[hypervisor]\nsched = x\n[pool p]\ncpus = 1\nsched = y\n" + VM + "pool = p\nweight = 0\n" +
+    code, _, said = check(tmp_path, "[hypervisor]\nsched = x\n[pool p]\ncpus = 1\nsched = y\n" + VM
+                          + "pool = p\nweight = 0\n" +
                           "[vm b]\nimage = spin\nweight = 3\ncap = no\n")
     assert code == 1
-    assert [line.split()[0] for line in said.splitlines()] == ["my.cfg:2:9:", "my.cfg:5:9:"]  # a VM's need their pool
-    code, _, said = check(tmp_path, VM + "weight = 0\n[vm b]\nimage = spin\ncap = no\n[hypervisor]\ndebit = x\n")
-    assert [line.split()[0] for line in said.splitlines()] == ["my.cfg:3:10:", "my.cfg:6:7:", "my.cfg:8:9:"]
-    code, _, said = check(tmp_path, "[vm a]\nweight = 0\n[vm b]\nimage = spin\npool = nosuch\n[vm c]\nimage = spin\ncpus = 7\n" +
+    # a VM's need their pool
+    assert [line.split()[0] for line in said.splitlines()] == ["my.cfg:2:9:", "my.cfg:5:9:"]
+    code, _, said = check(tmp_path, VM
+                          + "weight = 0\n[vm b]\nimage = spin\ncap = no\n[hypervisor]\ndebit = x\n")
+    assert [line.split()[0] for line in said.splitlines()] == ["my.cfg:3:10:", "my.cfg:6:7:",
+                                                               "my.cfg:8:9:"]
+    code, _, said = check(tmp_path,
+                          "[vm a]\nweight = 0\n[vm b]\nimage = spin\npool = nosuch\n[vm c]\nimage = spin\ncpus = 7\n" +
                           "[vm d]\nimage = nosuch\nmemory = 1G\n[pool p]\ncpus = 0\nsched_preset = x\n",
                           "-p", "2", "-m", "256", "-i", "build/guests")
     assert code == 1
     assert [line.split()[0] for line in said.splitlines()[:-1]] == [
-        "my.cfg:1:1:", "my.cfg:2:10:", "my.cfg:5:8:", "my.cfg:8:8:", "my.cfg:10:9:", "my.cfg:11:10:", "my.cfg:13:8:",
+        "my.cfg:1:1:", "my.cfg:2:10:", "my.cfg:5:8:", "my.cfg:8:8:", "my.cfg:10:9:",
+        "my.cfg:11:10:", "my.cfg:13:8:",
         "my.cfg:14:16:"]
 
 
 def test_one_mistake_is_told_once(tmp_path):
-    """A pool that cannot be made, or has no CPU of the machine, is not told again for all that name it."""
+    """A pool that cannot be made, or has no CPU of the machine, is not told again for all that name
+    it."""
     text = "[pool p]\ncpus = 9\n[pool t]\ncpus = 1\nturbo_of = nosuch\n" + VM + "pool = p\n"
     assert check(tmp_path, text, "-p", "2")[2].splitlines()[:-1] == [
         "my.cfg:2:8: pool p has none of the machine's CPUs, which are 0 to 1",
@@ -65,7 +77,8 @@ def test_one_mistake_is_told_once(tmp_path):
 
 
 def test_the_command_line_counts(tmp_path):
-    """It overrides the file, so what the file says may be wrong and right there, or the other way round."""
+    """It overrides the file, so what the file says may be wrong and right there, or the other way
+    round."""
     assert check(tmp_path, "[hypervisor]\nsched = nosuch\n", cmdline="sched=null")[0] == 0
     code, _, said = check(tmp_path, VM, cmdline="noreboot sched_debit=never sched=credit")
     assert (code, said) == (1, 'command line:1:22: debit must be tick or time, not "never"\n')
@@ -79,12 +92,15 @@ def test_a_parameter_of_another_policy_is_a_warning(tmp_path):
 
 
 def test_the_machine(tmp_path):
-    code, _, said = check(tmp_path, VM + "cpus = 3\nmemory = 16M\n[vm b]\nimage = spin\nmemory = 256M\n", "-p", "2", "-m", "256")
+    code, _, said = check(tmp_path,
+                          VM + "cpus = 3\nmemory = 16M\n[vm b]\nimage = spin\nmemory = 256M\n",
+                          "-p", "2", "-m", "256")
     assert code == 1
     assert said == ("my.cfg:3:8: VM a can run on no CPU: the machine's are 0 to 1\n"
                     "my.cfg:7:10: VM b wants 256 MiB after the VMs before it took 16, but the machine has 256 MiB\n"
                     "The machine is to have 2 CPUs (CPUS=) and 256 MiB of memory (MEMORY=).\n")
-    code, _, said = check(tmp_path, VM + "memory = 16M\n[vm b]\nimage = spin\nmemory = 256M\n", "-p", "2", "-m", "256")
+    code, _, said = check(tmp_path, VM + "memory = 16M\n[vm b]\nimage = spin\nmemory = 256M\n",
+                          "-p", "2", "-m", "256")
     assert code == 1 and said.startswith("my.cfg:6:10: VM b wants 256 MiB after the VMs before it took 16, but the machine has 256 ")
     assert check(tmp_path, VM + "cpus = 3\n")[0] == 0  # nobody said what machine it is for
 
@@ -95,7 +111,8 @@ def test_images(tmp_path):
         shutil.copy(os.path.join(BUILD, "guests", "hello.elf"), tmp_path / name)
     text = "[hypervisor]\nscript = s\n[vm a]\nimage = mine\n[vm b]\nimage = busy\n[vm c]\nimage = busy\n"
     where = ("-i", str(tmp_path / "guests"))
-    assert check(tmp_path, text, *where, "-f", "s") == (0, f"mine {tmp_path}/mine\nbusy {tmp_path}/guests/busy.elf\n", "")
+    assert check(tmp_path, text, *where, "-f", "s") == (0,
+                                                        f"mine {tmp_path}/mine\nbusy {tmp_path}/guests/busy.elf\n", "")
     code, _, said = check(tmp_path, text.replace("= busy", "= buzy", 1), *where)
     assert code == 1
     assert said.replace("guests in ", "") == (
@@ -104,7 +121,8 @@ def test_images(tmp_path):
     text = "[vm a]\nimage = mine\n[vm b]\nimage = /etc/passwd\n[vm c]\nimage = two words\n"
     code, _, said = check(tmp_path, text, *where)
     alone = "expected the name alone of a file beside the configuration file or of a guest, without '/' and blanks"
-    assert (code, said) == (1, f"my.cfg:4:9: image: /etc/passwd: {alone}\nmy.cfg:6:9: image: two words: {alone}\n")
+    assert (code, said) == (1,
+                            f"my.cfg:4:9: image: /etc/passwd: {alone}\nmy.cfg:6:9: image: two words: {alone}\n")
 
 
 def test_an_image_that_cannot_be_loaded(tmp_path):
@@ -125,7 +143,8 @@ def test_an_image_that_cannot_be_loaded(tmp_path):
 
 def test_a_file_without_a_vm(tmp_path):
     code, _, said = check(tmp_path, "", "-i", "build/guests")
-    assert (code, said) == (0, "my.cfg: there is no [vm NAME] in this file: Takt will run no VM (warning)\n")
+    assert (code, said) == (0,
+                            "my.cfg: there is no [vm NAME] in this file: Takt will run no VM (warning)\n")
     assert check(tmp_path, "[hypervisor]\nselftest = yes\n", "-i", "build/guests") == (0, "", "")
 
 
@@ -133,7 +152,8 @@ def test_mkiso_refuses_before_anything_boots(tmp_path):
     path = tmp_path / "my.cfg"
     path.write_text(VM + "weight = x\n")
     out = str(tmp_path / "out.iso")
-    done = subprocess.run(["tools/mkiso.sh", out, str(path)], cwd=ROOT, capture_output=True, text=True, check=False)
+    done = subprocess.run(["tools/mkiso.sh", out, str(path)], cwd=ROOT, capture_output=True,
+                          text=True, check=False)
     assert done.returncode == 1 and not os.path.exists(out)
     assert done.stderr == (f'{path}:3:10: weight must be a whole number from 1 to 65535, not "x"\n'
                            f"mkiso: {path} cannot be used: see above\n")
@@ -143,7 +163,8 @@ def test_what_is_in_the_tree_passes():
     files = [os.path.join(d, f) for d in ("boot", "labs") for f in os.listdir(os.path.join(ROOT, d)) if f.endswith(".cfg")]
     assert files
     for path in files:
-        done = subprocess.run([CFGDUMP, "-i", "build/guests", "-f", "script", path], cwd=ROOT, capture_output=True, text=True,
+        done = subprocess.run([CFGDUMP, "-i", "build/guests", "-f", "script", path], cwd=ROOT,
+                              capture_output=True, text=True,
                               check=False)
         assert done.returncode == 0, done.stderr
 
@@ -153,7 +174,8 @@ SCRIPT = "[hypervisor]\nscript = s\n" + VM
 
 @pytest.mark.parametrize("script, said", [
     ("# first\n\n@1s lst\n", "s:3: the shell has no command lst: is it list?\n"),
-    ("@1s list\n2s list\n", "s:2: expected @TIME COMMAND or +TIME COMMAND, as in @1500ms pause vm2\n"),
+    ("@1s list\n2s list\n",
+     "s:2: expected @TIME COMMAND or +TIME COMMAND, as in @1500ms pause vm2\n"),
     ("@1s nonsense x\n+1ms poweroff now\n+5q list",
      "s:1: the shell has no command nonsense\n"
      "s:3: expected @TIME COMMAND or +TIME COMMAND, as in @1500ms pause vm2\n"),

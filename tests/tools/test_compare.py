@@ -1,4 +1,5 @@
-"""tools/compare.py: settings laid over a file, the table, what is refused, and what two runs of it share."""
+"""tools/compare.py: settings laid over a file, the table, what is refused, and what two runs of it
+share."""
 import argparse
 import json
 import os
@@ -97,8 +98,10 @@ def test_a_policy_is_called_what_it_is():
 def test_each_paper_has_its_baseline():
     assert set(compare.BASELINES) <= set(compare.POLICIES)
     assert all(set(of) <= set(compare.POLICIES) for of in compare.BASELINES.values())
-    xen = {"vslicer": "3.4", "vturbo": "4.1", "pools": "4.1", "sc": "4.2", "aca": "4.2", "sc+aca": "4.2"}
-    assert all(compare.BASELINES[policy][0] == f"faithful-{version}" for policy, version in xen.items())
+    xen = {"vslicer": "3.4", "vturbo": "4.1", "pools": "4.1", "sc": "4.2", "aca": "4.2",
+           "sc+aca": "4.2"}
+    assert all(compare.BASELINES[policy][0] == f"faithful-{version}"
+               for policy, version in xen.items())
     # whoever has a second core is also compared with those who have it as a regular one
     for policy in ("vturbo", "pools"):
         assert {"faithful-4.1+core", "hardened+core"} <= set(compare.BASELINES[policy])
@@ -110,13 +113,15 @@ def test_each_paper_has_its_baseline():
 def test_table():
     runs = [one(share=24), one(seed=2, share=26)]
     lines = compare.table([compare.summarise(measured(runs=runs)),
-                           compare.summarise(measured("vturbo", why="it drifts"))], {"x": "no such key"})
+                           compare.summarise(measured("vturbo", why="it drifts"))],
+                           {"x": "no such key"})
     assert lines[0].split()[:4] == ["policy", "W", "s", "mixed"] and "client" not in lines[0]
     assert "25.0 ±12.7" not in lines[1]  # two runs: an interval as wide as the value
     assert "25.0, 24.0 to 26.0" in lines[1] and "1.00 (all)" in lines[1] and lines[1].split()[-1] == "900"
     assert "2.00 (2.00 to 2.00)" in lines[1]
     assert "±" not in lines[2] and " 2! " in lines[2]
-    assert lines[3:] == ["x  missing: no such key", "! vturbo is not known to have settled: it drifts"]
+    assert lines[3:] == ["x  missing: no such key",
+                         "! vturbo is not known to have settled: it drifts"]
 
 
 def test_what_was_not_counted():
@@ -136,17 +141,21 @@ def test_an_interval_over_identical_runs_is_refused():
 def test_differences_are_of_runs_with_the_same_seed():
     baseline = [one(seed, latency=1000.0 * seed) for seed in (1, 2, 3, 4)]
     found = [one(seed, latency=1000.0 * seed - 500 + seed) for seed in (2, 3, 4, 5)]
-    rows = compare.differences({"faithful-4.2": measured("faithful-4.2", baseline), "aca": measured("aca", found)})
+    rows = compare.differences({"faithful-4.2": measured("faithful-4.2", baseline),
+                                "aca": measured("aca", found)})
     assert [(r["policy"], r["baseline"]) for r in rows] == [("aca", "faithful-4.2")]
     assert rows[0]["latency_us"] == {"n": 3, "mean": -497.0, "ci95": 2.484}
-    assert compare.table_of_differences(rows)[1].split()[:4] == ["aca", "faithful-4.2", "-0.50", "±0.00"]
+    assert compare.table_of_differences(rows)[1].split()[:4] == ["aca", "faithful-4.2", "-0.50",
+                                                                 "±0.00"]
 
 
 def test_the_picture_says_what_is_drawn(tmp_path):
     pytest.importorskip("matplotlib")
     runs = [one(seed, latency=x) for seed, x in enumerate((70, 70, 71, 70, 20000, 21000), 1)]
-    for found in (measured(runs=runs), measured(runs=[one(), one(2, latency=1100), one(3, latency=900)])):
-        compare.draw([compare.summarise(found)], {"hardened": found}, "sim", str(tmp_path / "a.png"))
+    for found in (measured(runs=runs),
+                  measured(runs=[one(), one(2, latency=1100), one(3, latency=900)])):
+        compare.draw([compare.summarise(found)], {"hardened": found}, "sim",
+                     str(tmp_path / "a.png"))
         assert (tmp_path / "a.png").stat().st_size > 5000
     for word in ("Bars", "mean", "95 % interval", "median", "range"):
         assert word in compare.CAPTION
@@ -179,13 +188,15 @@ def test_an_unknown_policy_ends_it():
 
 def test_a_policy_that_the_image_does_not_know_is_refused_before_anything_boots(monkeypatch):
     monkeypatch.setattr(machine, "Machine", None)
-    with pytest.raises(sentence.Problem, match="the image build/takt.elf does not know it .*LABS=labs/stride.c"):
+    with pytest.raises(sentence.Problem,
+                       match="the image build/takt.elf does not know it .*LABS=labs/stride.c"):
         compare.check(["stride"], arguments("bochs"))
 
 
 def test_what_one_platform_refuses_none_begins(monkeypatch):
     monkeypatch.setattr(compare, "measure", None)
-    monkeypatch.setattr("sys.argv", ["compare", "--platform", "sim", "--platform", "bochs", "--policy", "stride"])
+    monkeypatch.setattr("sys.argv", ["compare", "--platform", "sim", "--platform", "bochs",
+                                     "--policy", "stride"])
     with pytest.raises(sentence.Problem, match="the image build/takt.elf does not know it"):
         compare.main()
 
@@ -213,16 +224,19 @@ def test_an_image_is_told_to_measure_both_halves(tmp_path):
     path.write_text(BASE)
     pools, vms, text = compare.script(str(path), arguments("bochs", seconds=3), 4)
     assert pools == ["Pool-0", "core"] and vms == ["mixed", "client"]
-    assert text.splitlines() == ["@2000ms param -j=pool-Pool-0 -p Pool-0", "+0ms param -j=pool-core -p core",
-                                 "+0ms param -j=vm-mixed -d mixed", "+0ms param -j=vm-client -d client",
+    assert text.splitlines() == ["@2000ms param -j=pool-Pool-0 -p Pool-0",
+                                 "+0ms param -j=pool-core -p core",
+                                 "+0ms param -j=vm-mixed -d mixed",
+                                 "+0ms param -j=vm-client -d client",
                                  "@4000ms vcpu-list -j=begin", "+0ms top -j=first -d 1.5",
                                  "+0ms top -j=second -d 1.5"]
 
 
 def test_a_policy_that_runs_away_is_told():
-    """vSlicer's prototype and a VM that keeps time with the ticks: after a while it is always boosted, and the debts
-    of the others grow for ever."""
-    found = compare.measure_in_simulation("vslicer-prototype", arguments(seeds=5, seconds=20, loop=IN_STEP))
+    """vSlicer's prototype and a VM that keeps time with the ticks: after a while it is always
+    boosted, and the debts of the others grow for ever."""
+    found = compare.measure_in_simulation("vslicer-prototype",
+                                          arguments(seeds=5, seconds=20, loop=IN_STEP))
     assert found.warm_up == compare.LONGEST and "the credit of hog-" in found.why
     assert [w for w, _ in found.tried] == [2, 4, 8, 16, 32]
 
@@ -233,7 +247,8 @@ def test_what_settles_at_once_is_not_warmed_up_longer():
 
 
 def test_a_given_warm_up_is_taken_and_judged():
-    found = compare.measure_in_simulation("vslicer-prototype", arguments(seeds=5, seconds=20, warm_up=3, loop=IN_STEP))
+    found = compare.measure_in_simulation("vslicer-prototype",
+                                          arguments(seeds=5, seconds=20, warm_up=3, loop=IN_STEP))
     assert found.warm_up == 3 and found.why
 
 
@@ -258,7 +273,8 @@ def permuted(text, order):
 @pytest.mark.long
 @pytest.mark.parametrize("policy", ["hardened", "faithful-4.2", "vslicer", "vturbo", "sc"])
 def test_the_order_of_the_vms_changes_nothing(policy, monkeypatch, tmp_path):
-    """Each order of the file is another run. Their means differ no more than those of other seeds do."""
+    """Each order of the file is another run. Their means differ no more than those of other seeds
+    do."""
     args = arguments(seeds=10, seconds=20)
     with open(compare.BASE, encoding="ascii") as f:
         text = f.read()
@@ -267,7 +283,8 @@ def test_the_order_of_the_vms_changes_nothing(policy, monkeypatch, tmp_path):
         path = tmp_path / "-".join(map(str, order))
         path.write_text(permuted(text, order))
         monkeypatch.setattr(compare, "BASE", str(path))
-        looks.append([compare.look(compare.run(policy, seed, args, 4)[0]).whole for seed in args.seed_list])
+        looks.append([compare.look(compare.run(policy, seed, args, 4)[0]).whole
+                      for seed in args.seed_list])
     for other in looks[1:]:
         assert experiment.compared(looks[0], other, compare.FLOORS) is None
 

@@ -7,13 +7,15 @@ import subprocess
 import pytest
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-SLOT = 15 + 16  # the bytes, then NOPs, so that a linear disassembly is in step again at the next slot
+# the bytes, then NOPs, so that a linear disassembly is in step again at the next slot
+SLOT = 15 + 16
 COUNT = 6000
 ARCH = {16: "i8086", 32: "i386", 64: "i386:x86-64"}
 SIZES = {"BYTE": 1, "WORD": 2, "DWORD": 4, "QWORD": 8}
 BARE_PREFIX = re.compile(r"^(rex\S*|data16|addr16|addr32|[c-g]s|es|ss|lock|repn?z?|bnd|xacquire|xrelease)$")
 
-LOW = [["al", "cl", "dl", "bl", "spl", "bpl", "sil", "dil"], ["ax", "cx", "dx", "bx", "sp", "bp", "si", "di"]]
+LOW = [["al", "cl", "dl", "bl", "spl", "bpl", "sil", "dil"],
+       ["ax", "cx", "dx", "bx", "sp", "bp", "si", "di"]]
 REGS = {"ah": (0, 1, "h"), "ch": (1, 1, "h"), "dh": (2, 1, "h"), "bh": (3, 1, "h")}
 for i in range(8):
     REGS[LOW[0][i]] = (i, 1, "")
@@ -26,7 +28,8 @@ for i in range(8, 16):
 
 
 def candidates(rng, mode):
-    """Byte strings that begin with some prefixes and then, mostly, with an opcode that the decoder knows."""
+    """Byte strings that begin with some prefixes and then, mostly, with an opcode that the decoder
+    knows."""
     known = [0x88, 0x89, 0x8A, 0x8B, 0xA0, 0xA1, 0xA2, 0xA3, 0xC6, 0xC7, 0x63]
     for _ in range(COUNT):
         out = []
@@ -52,10 +55,12 @@ def candidates(rng, mode):
 
 
 def disassemble(tmp_path, mode, strings):
-    """What objdump says of each string: (length, text), or None where it shows a prefix by itself."""
+    """What objdump says of each string: (length, text), or None where it shows a prefix by
+    itself."""
     blob = tmp_path / ("code%d.bin" % mode)
     blob.write_bytes(b"".join(s + b"\x90" * 16 for s in strings))
-    text = subprocess.run(["objdump", "-D", "-b", "binary", "-m", ARCH[mode], "-M", "intel", "--insn-width=16", str(blob)],
+    text = subprocess.run(["objdump", "-D", "-b", "binary", "-m", ARCH[mode], "-M", "intel",
+                           "--insn-width=16", str(blob)],
                           check=True, stdout=subprocess.PIPE, text=True).stdout
     at = {}
     for line in text.splitlines():
@@ -102,10 +107,12 @@ def expected(length, text):
 
 @pytest.mark.parametrize("mode", [16, 32, 64])
 def test_against_objdump(tmp_path, mode):
-    subprocess.run(["make", "-s", "build/unit/decode_dump"], cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
+    subprocess.run(["make", "-s", "build/unit/decode_dump"], cwd=ROOT, check=True,
+                   stdout=subprocess.DEVNULL)
     strings = list(candidates(random.Random(mode), mode))
     lines = "".join("%d %s\n" % (mode, s.hex()) for s in strings)
-    ours = subprocess.run([os.path.join(ROOT, "build/unit/decode_dump")], input=lines, text=True, check=True,
+    ours = subprocess.run([os.path.join(ROOT, "build/unit/decode_dump")], input=lines, text=True,
+                          check=True,
                           stdout=subprocess.PIPE).stdout.splitlines()
     compared = known = 0
     for s, theirs, got in zip(strings, disassemble(tmp_path, mode, strings), ours):

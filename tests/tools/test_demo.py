@@ -43,9 +43,11 @@ def test_a_person_who_wants_bochs_is_not_asked_for_an_idle_host(host, capsys):
 
 
 @pytest.mark.parametrize("where, busy, told", [
-    ("qemu", 0.5, True), ("kvm", 0.5, True), ("qemu", machine.BUSY / 2, False), ("bochs", 1.0, False), ("icount", 1.0, False),
+    ("qemu", 0.5, True), ("kvm", 0.5, True), ("qemu", machine.BUSY / 2, False),
+    ("bochs", 1.0, False), ("icount", 1.0, False),
 ])
-def test_make_run_tells_that_the_host_is_busy(host, capsys, monkeypatch, tmp_path, where, busy, told):
+def test_make_run_tells_that_the_host_is_busy(host, capsys, monkeypatch, tmp_path, where, busy,
+                                              told):
     host(busy)
     (tmp_path / "takt.iso").write_text("")
     monkeypatch.setattr(machine, "choose", lambda wanted: where)
@@ -53,11 +55,13 @@ def test_make_run_tells_that_the_host_is_busy(host, capsys, monkeypatch, tmp_pat
     monkeypatch.setattr("sys.argv", ["machine.py", "run", str(tmp_path / "takt.iso")])
     assert machine.main() == 0
     said = capsys.readouterr().out
-    assert ("would wait 50% of its time" in said and "PLATFORM=bochs runs in virtual time" in said) == told
+    assert ("would wait 50% of its time" in said
+            and "PLATFORM=bochs runs in virtual time" in said) == told
     assert told or not said
 
 
-@pytest.mark.parametrize("tolerance, said", [(2.0, "may be off by 2 points."), (1.0, "may be off by 1 point.")])
+@pytest.mark.parametrize("tolerance, said",
+                         [(2.0, "may be off by 2 points."), (1.0, "may be off by 1 point.")])
 def test_the_table_tells_its_limit(capsys, tolerance, said):
     demo.print_table({"platform": "qemu", "vendor": "svm", "seconds": 8, "vcpus": []}, tolerance)
     assert said in capsys.readouterr().out
@@ -68,6 +72,7 @@ def test_a_host_is_busy_when_more_compute_than_it_has_cpus():
 
 
 def test_an_unknown_fault_is_told_by_its_own_name():
-    with pytest.raises(sentence.Problem, match=r'^FAULT=nosuch: fault must be none or ignore_weight, not "nosuch"$'):
+    with pytest.raises(sentence.Problem,
+                       match=r'^FAULT=nosuch: fault must be none or ignore_weight, not "nosuch"$'):
         demo.check_fault(os.path.join(machine.ROOT, "boot", "demo.cfg"), "nosuch")
     demo.check_fault(os.path.join(machine.ROOT, "boot", "demo.cfg"), "ignore_weight")

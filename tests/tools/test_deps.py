@@ -45,7 +45,8 @@ deb [arch=amd64 signed-by=/keys/debian.gpg] http://mirror.example/debian bookwor
 
 
 WANT_SOURCES = WANT822.replace("Types: deb", "Types: deb-src").replace("bookworm-backports", "bookworm")
-WANT_SOURCE_LINE = WANT_LIST.replace("\ndeb ", "\ndeb-src ").replace("bookworm-backports", "bookworm")
+WANT_SOURCE_LINE = WANT_LIST.replace("\ndeb ", "\ndeb-src ").replace("bookworm-backports",
+                                                                     "bookworm")
 
 
 def backports(tmp_path, what="--backports", **files):
@@ -54,7 +55,8 @@ def backports(tmp_path, what="--backports", **files):
     for name, text in files.items():
         (tmp_path / name.replace("__", "/").replace("_dot_", ".")).write_text(text)
     env = dict(os.environ, TAKT_APT_DIR=str(tmp_path), TAKT_OS_RELEASE=str(tmp_path / "os-release"))
-    done = subprocess.run([ROOT + "/tools/deps.sh", what], env=env, stdout=subprocess.PIPE, text=True)
+    done = subprocess.run([ROOT + "/tools/deps.sh", what], env=env, stdout=subprocess.PIPE,
+                          text=True)
     return done.returncode, done.stdout
 
 

@@ -52,8 +52,8 @@ def prose(page):
 
 
 def anchors(page):
-    """The anchors of a page's headings, as GitHub makes them: lower case, blanks become hyphens, and
-    of the rest letters, digits, hyphens and underscores are kept."""
+    """The anchors of a page's headings, as GitHub makes them: lower case, blanks become hyphens,
+    and of the rest letters, digits, hyphens and underscores are kept."""
     found, seen = set(), {}
     for heading in re.findall(r"^#+ +(.*)$", prose(page), re.M):
         heading = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", heading)

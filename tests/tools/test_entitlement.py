@@ -22,7 +22,8 @@ def test_weights():
 
 
 def test_small_demand_is_met_and_the_rest_shared():
-    # the demonstration: two hogs, one of 40 %, one of 1 %: 40 is more than a third of 99, so all three get 33
+    # the demonstration: two hogs, one of 40 %, one of 1 %: 40 is more than a third of 99, so all
+    # three get 33
     assert shares((256, 100, {0}), (256, 100, {0}), (256, 40, {0}), (256, 1, {0})) == [33, 33, 33, 1]
 
 
@@ -36,10 +37,12 @@ def test_nobody_gets_more_than_one_cpu():
 
 
 def test_affinities_overlap():
-    # a may use 0, b both, c 1 with weight 2: pCPU 0 is a's and part of b's; all equal: 2/3 each would need c alone 4/3
+    # a may use 0, b both, c 1 with weight 2: pCPU 0 is a's and part of b's; all equal: 2/3 each
+    # would need c alone 4/3
     assert shares((1, 100, {0}), (1, 100, {0, 1}), (1, 100, {1})) == [
         float(F(200, 3))] * 3
-    # weight 2 for c: levels a=b=t, c=2t, t=1/2: c is at its limit of 1 pCPU then, a and b share pCPU 0
+    # weight 2 for c: levels a=b=t, c=2t, t=1/2: c is at its limit of 1 pCPU then, a and b share
+    # pCPU 0
     assert shares((1, 100, {0}), (1, 100, {0, 1}), (2, 100, {1})) == [50, 50, 100]
 
 
@@ -88,14 +91,16 @@ def of_vms(got):
 
 
 def test_turbo_is_entitled_in_both_pools_together():
-    # the paper's introduction: 100 on the regular core, or 50 and 50; max-min gives the one that may use both what the other cannot
+    # the paper's introduction: 100 on the regular core, or 50 and 50; max-min gives the one that
+    # may use both what the other cannot
     assert of_vms(e.entitlement(TURBO, 3)) == {"both": 100, "plain": 100}
     assert set(e.entitlement(TURBO, 3)) == {("both", 0), ("both", 1), ("plain", 0)}
     assert e.turbo_vms(TURBO) == {"both"}
 
 
 def test_turbo_by_weight():
-    # three VMs on a core and a turbo core, of which one cannot use the latter: 200 in thirds, as FS says
+    # three VMs on a core and a turbo core, of which one cannot use the latter: 200 in thirds, as FS
+    # says
     vms = [{"name": n, "vcpus": 1, "pool": "core", "turbo": n != "c", "params": {"weight": "256"}} for n in "abc"]
     got = of_vms(e.entitlement({**TURBO, "vms": vms}, 3))
     assert all(abs(pct - 200 / 3) < 1e-9 for pct in got.values())
@@ -111,7 +116,8 @@ def test_turbo_cap_is_of_both():
 
 def test_demo_compares_sums():
     import demo  # noqa: E402
-    rows = [{"vm": "both", "vcpu": n, "pcpu": n, "cpu_pct": pct, "entitled_pct": 50, "switches_per_s": 0, "exits_per_s": 0,
+    rows = [{"vm": "both", "vcpu": n, "pcpu": n, "cpu_pct": pct, "entitled_pct": 50,
+             "switches_per_s": 0, "exits_per_s": 0,
              "wake_us": {"p50": 0, "p99": 0, "max": 0}} for n, pct in enumerate((20, 80))]
     result = {"platform": "x", "vendor": "y", "seconds": 1, "vcpus": rows}
     assert demo.print_table(result, 1.0, {"both"}) == 0
@@ -126,7 +132,8 @@ def test_cpus_chosen_at_boot_are_not_known():
 
 
 def test_max_min_property():
-    """No vCPU below its limit could rise at the cost of only richer (per weight) ones, nor for free."""
+    """No vCPU below its limit could rise at the cost of only richer (per weight) ones, nor for
+    free."""
     rnd = random.Random(1)
     for _ in range(150):
         cpus = rnd.randint(1, 4)
@@ -140,7 +147,8 @@ def test_max_min_property():
         for i, v in enumerate(vcpus):
             if got[i] == v.limit:
                 continue
-            want = [min(s, max(0, s - tiny * len(got))) if j != i and s / vcpus[j].weight > got[i] / v.weight + 2 * tiny
+            want = [min(s, max(0, s - tiny * len(got))) if j != i
+                    and s / vcpus[j].weight > got[i] / v.weight + 2 * tiny
                     else s for j, s in enumerate(got)]
             want[i] += tiny
             assert e.max_flow(want, cpus_of)[1], (vcpus, got, i)

@@ -1,4 +1,5 @@
-"""tools/experiment.py: what a result says of itself, when a mean is allowed, when a system is settled."""
+"""tools/experiment.py: what a result says of itself, when a mean is allowed, when a system is
+settled."""
 import os
 import random
 import subprocess
@@ -15,7 +16,8 @@ from experiment import Look
 @pytest.fixture
 def vm_file(tmp_path):
     path = tmp_path / "one.cfg"
-    path.write_text("[vm a]\nimage = spin  # computes\n[vm b]\nimage = no-such-guest\n", encoding="ascii")
+    path.write_text("[vm a]\nimage = spin  # computes\n[vm b]\nimage = no-such-guest\n",
+                    encoding="ascii")
     return str(path)
 
 
@@ -45,7 +47,8 @@ def test_an_input_that_changes_has_another_hash(vm_file):
     after = experiment.provenance("sim", sys.executable, [vm_file])["inputs"]
     name = vm_file
     assert before[name] != after[name]
-    assert {k: v for k, v in before.items() if k != name} == {k: v for k, v in after.items() if k != name}
+    assert {k: v for k, v in before.items() if k != name} == {k: v
+                                                              for k, v in after.items() if k != name}
 
 
 def test_the_same_experiment_says_the_same_twice(vm_file):
@@ -73,7 +76,8 @@ def image(tmp_path):
     """image(commit) is an ELF file that says it was built from that commit."""
     def build(commit):
         source, path = tmp_path / "version.c", tmp_path / f"image-{commit}"
-        source.write_text(f'const char before[] = "x", version_commit[] = "{commit}";\n', encoding="ascii")
+        source.write_text(f'const char before[] = "x", version_commit[] = "{commit}";\n',
+                          encoding="ascii")
         subprocess.run(["cc", "-nostdlib", "-static", "-Wl,-e0", "-o", path, source], check=True)
         return str(path)
     return build
@@ -91,8 +95,10 @@ def test_a_program_without_a_version_has_no_commit(vm_file):
 
 @pytest.mark.parametrize("of_image, clean, told", [
     ("0123456789", True, ""), ("0123456789", False, ""), ("0123456789+", False, ""),
-    ("0123456789+", True, "commit 0123456789 and changed files"), ("9876543210", True, "commit 9876543210,"),
-    ("9876543210+", False, "commit 9876543210 and changed files"), ("unknown", True, "commit unknown,")])
+    ("0123456789+", True, "commit 0123456789 and changed files"),
+    ("9876543210", True, "commit 9876543210,"),
+    ("9876543210+", False, "commit 9876543210 and changed files"),
+    ("unknown", True, "commit unknown,")])
 def test_an_image_of_another_commit_is_told(image, monkeypatch, capsys, of_image, clean, told):
     monkeypatch.setattr(experiment, "commit", lambda: {"commit": "0123456789" * 4, "clean": clean})
     assert experiment.provenance("bochs", image(of_image))["image_commit"] == of_image
@@ -126,7 +132,8 @@ def test_the_image_names_its_compiler_by_its_objects():
 
 def test_an_image_is_made_of_the_guests_that_its_file_names(vm_file):
     found = [os.path.relpath(path, machine.BUILD) for path in experiment.files_of(vm_file)[1:]]
-    spin = ["guests/spin.elf"] if os.path.exists(os.path.join(machine.BUILD, "guests/spin.elf")) else []
+    spin = ["guests/spin.elf"] if os.path.exists(os.path.join(machine.BUILD,
+                                                              "guests/spin.elf")) else []
     assert found == ["takt.elf", *spin]
 
 

@@ -1,5 +1,5 @@
-"""tools/flash.py: what it refuses, that it asks, that it reads back what it wrote. lsblk is a fake that tells of a file as if
-it were a disk; the last tests have the real one."""
+"""tools/flash.py: what it refuses, that it asks, that it reads back what it wrote. lsblk is a fake
+that tells of a file as if it were a disk; the last tests have the real one."""
 import json
 import os
 import subprocess
@@ -30,14 +30,17 @@ class Desk:
 
     def tell(self, children=(), **fields):
         disk = {"path": str(self.device), "type": "disk", "rm": True, "hotplug": True, "ro": False,
-                "size": self.device.stat().st_size, "mountpoints": [None], "model": "DataTraveler", "serial": "0815",
+                "size": self.device.stat().st_size, "mountpoints": [None], "model": "DataTraveler",
+                "serial": "0815",
                 "tran": "usb", "label": None, "fstype": None, "children": list(children), **fields}
         (self.directory / "answer").write_text(json.dumps({"blockdevices": [disk]}))
 
     def run(self, typed="yes\n", device=None):
         """(exit status, standard output, standard error)"""
-        done = subprocess.run([sys.executable, os.path.join(ROOT, "tools", "flash.py"), str(self.image),
-                               str(device or self.device)], input=typed, capture_output=True, text=True, check=False)
+        done = subprocess.run([sys.executable, os.path.join(ROOT, "tools", "flash.py"),
+                               str(self.image),
+                               str(device or self.device)], input=typed, capture_output=True,
+                               text=True, check=False)
         return done.returncode, done.stdout, done.stderr
 
     def untouched(self):
@@ -50,7 +53,8 @@ def desk(tmp_path, monkeypatch):
 
 
 def part(path="/dev/sdx1", **fields):
-    return {"path": path, "type": "part", "size": 4 << 30, "mountpoints": [None], "fstype": "vfat", "label": "PHOTOS",
+    return {"path": path, "type": "part", "size": 4 << 30, "mountpoints": [None], "fstype": "vfat",
+            "label": "PHOTOS",
             "children": [], **fields}
 
 
@@ -77,10 +81,12 @@ def test_only_a_typed_yes_will_do(desk, typed):
     ([], {"rm": False, "hotplug": False}, "is not a removable disk"),
     ([], {"ro": True}, "is read-only"),
     ([], {"mountpoints": ["/media/stick"]}, "is in use at /media/stick"),
-    ([part(), part("/dev/sdx2", mountpoints=["/boot", "/srv"])], {}, "/dev/sdx2 is in use at /boot, /srv"),
+    ([part(), part("/dev/sdx2", mountpoints=["/boot", "/srv"])], {},
+     "/dev/sdx2 is in use at /boot, /srv"),
     ([part(mountpoints=["[SWAP]"])], {}, "is in use at [SWAP]"),
     ([part(children=[part("/dev/mapper/c", type="crypt")])], {}, "/dev/mapper/c on"),
-    ([part(children=[part("/dev/mapper/v", type="lvm", mountpoints=["/"])])], {}, "/dev/mapper/v is in use at /"),
+    ([part(children=[part("/dev/mapper/v", type="lvm", mountpoints=["/"])])], {},
+     "/dev/mapper/v is in use at /"),
     ([], {"size": len(IMAGE) - 1}, "is too small"),
 ])
 def test_what_is_refused(desk, children, fields, why):
@@ -97,8 +103,10 @@ def test_what_is_refused(desk, children, fields, why):
 ])
 def test_it_looks_again_after_the_answer(desk, fields, why):
     """While the person thinks, the stick is mounted, or another one has taken its name."""
-    tool = subprocess.Popen([sys.executable, os.path.join(ROOT, "tools", "flash.py"), str(desk.image), str(desk.device)],
-                            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    tool = subprocess.Popen([sys.executable, os.path.join(ROOT, "tools", "flash.py"),
+                             str(desk.image), str(desk.device)],
+                            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                            text=True)
     said = ""
     while "Type yes" not in said:
         said += tool.stdout.read(1)
@@ -122,14 +130,17 @@ def test_a_stick_that_lost_a_byte_is_noticed(desk):
 def test_what_is_no_device(tmp_path):
     """By the real lsblk."""
     (tmp_path / "file").write_text("")
-    for path, what in ((tmp_path / "nothing", ": there is no such device: "), (tmp_path, " is a directory: "),
+    for path, what in ((tmp_path / "nothing", ": there is no such device: "),
+                       (tmp_path, " is a directory: "),
                        (tmp_path / "file", " is a file: "), ("/dev/null", "not a block device: ")):
-        with pytest.raises(flash.Problem, match=f"^{path}.*{what}expected a device such as /dev/sdc"):
+        with pytest.raises(flash.Problem,
+                           match=f"^{path}.*{what}expected a device such as /dev/sdc"):
             flash.look(str(path))
 
 
 def test_make_looks_at_the_device_before_it_builds(tmp_path):
-    done = subprocess.run(["make", "flash", f"DEV={tmp_path}", f"B={tmp_path}/build"], cwd=ROOT, capture_output=True,
+    done = subprocess.run(["make", "flash", f"DEV={tmp_path}", f"B={tmp_path}/build"], cwd=ROOT,
+                          capture_output=True,
                           text=True, check=False)
     assert done.returncode and f"flash: {tmp_path} is a directory" in done.stderr
     assert not list(tmp_path.rglob("*.iso")) and not list(tmp_path.rglob("*.o"))
@@ -137,7 +148,8 @@ def test_make_looks_at_the_device_before_it_builds(tmp_path):
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to make a loop device")
 def test_a_block_device(desk):
-    made = subprocess.run(["losetup", "--find", "--show", str(desk.device)], capture_output=True, text=True, check=False)
+    made = subprocess.run(["losetup", "--find", "--show", str(desk.device)], capture_output=True,
+                          text=True, check=False)
     if made.returncode:
         pytest.skip(f"no loop device can be made here: {made.stderr.strip()}")
     loop = made.stdout.strip()
@@ -153,5 +165,6 @@ def test_a_block_device(desk):
 
 
 def test_make_wants_a_device():
-    done = subprocess.run(["make", "-s", "flash"], cwd=ROOT, capture_output=True, text=True, check=False)
+    done = subprocess.run(["make", "-s", "flash"], cwd=ROOT, capture_output=True, text=True,
+                          check=False)
     assert done.returncode and "which device?" in done.stderr

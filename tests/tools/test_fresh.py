@@ -1,4 +1,5 @@
-"""tools/fresh.sh: how it counts. Fakes stand in for what makes and runs a fresh system; `make fresh` is true."""
+"""tools/fresh.sh: how it counts. Fakes stand in for what makes and runs a fresh system; `make
+fresh` is true."""
 import os
 import subprocess
 
@@ -23,7 +24,8 @@ def fresh(tmp_path, monkeypatch):
             (tools / name).chmod(0o755)
         env = dict(os.environ, TAKT_FRESH_DIR=str(tmp_path / "fresh"),
                    PATH=f"{tools}:/usr/sbin:/usr/bin:/sbin:/bin")
-        done = subprocess.run([ROOT + "/tools/fresh.sh", *words], env=env, user=user, stdout=subprocess.PIPE,
+        done = subprocess.run([ROOT + "/tools/fresh.sh", *words], env=env, user=user,
+                              stdout=subprocess.PIPE,
                               stderr=subprocess.STDOUT, text=True, check=False)
         return done.returncode, done.stdout.splitlines()
     return run
@@ -43,7 +45,8 @@ def test_a_step_that_fails_is_told_with_its_last_words(fresh):
 
 @as_root
 def test_an_archive_out_of_reach_is_skipped_and_not_passed(fresh):
-    status, lines = fresh("debian12", "debian13", mmdebstrap="echo 'E: Failed to fetch InRelease'; exit 1")
+    status, lines = fresh("debian12", "debian13",
+                          mmdebstrap="echo 'E: Failed to fetch InRelease'; exit 1")
     assert status == 0
     assert "debian13: skipped: its archive cannot be reached: E: Failed to fetch InRelease" in lines
     assert lines[-1] == "0 passed, 0 failed, 2 skipped"
@@ -52,7 +55,8 @@ def test_an_archive_out_of_reach_is_skipped_and_not_passed(fresh):
 @as_root
 def test_without_root_it_says_so(fresh):
     try:
-        status, lines = fresh("debian12", user=65534, sudo="echo 'sudo: a password is required'; exit 1")
+        status, lines = fresh("debian12", user=65534,
+                              sudo="echo 'sudo: a password is required'; exit 1")
     except PermissionError:
         pytest.skip("this tree is where others than root may not read it")
     assert status == 0

@@ -15,7 +15,8 @@ def printed(vm, base, events):
     return HEAD.format(vm, len(events), base, vm, " ".join(tokens), vm)
 
 
-SINK = [("A", 0), ("I", 300), ("N", 320), ("R", 330), ("P", 350), ("p", 400), ("r", 410), ("n", 425), ("i", 430), ("<", 450),
+SINK = [("A", 0), ("I", 300), ("N", 320), ("R", 330), ("P", 350), ("p", 400), ("r", 410),
+        ("n", 425), ("i", 430), ("<", 450),
         (">", 480), ("a", 481), ("w", 250)]
 BACK = [("t", 5), ("Z", 50), ("T", 100), ("<", 120), (">", 140), ("Q", 190), ("Z", 220)]
 
@@ -24,7 +25,8 @@ def test_frame():
     """From the take on, each stage from its stamp to the next, in the one time of both."""
     text = printed("sink", 1000, SINK) + printed("iodom", 1050, BACK)
     stages = iobench.stages_of(text, ["a"])["frame"]["1"]
-    want = {"back end": 20 + 50, "bridge copy": 20, "notify": 10, "inject": 50, "driver": 20 + 10 + 15, "IP": 20 + 10, "TCP": 50,
+    want = {"back end": 20 + 50, "bridge copy": 20, "notify": 10, "inject": 50,
+            "driver": 20 + 10 + 15, "IP": 20 + 10, "TCP": 50,
             "socket": 5 + 20 + 1, "copy": 30, "total": 331}
     assert {k: n for k, n in stages.items() if n} == want
 
@@ -33,7 +35,8 @@ def test_a_disk_request():
     sink = [("C", 0), ("Q", 30), ("q", 60), ("I", 300), ("c", 350), ("w", 250)]
     back = [("z", 100), ("T", 110), ("<", 120), (">", 170), ("Q", 200), ("Z", 260)]
     stages = iobench.stages_of(printed("sink", 0, sink) + printed("iodom", 0, back), ["c"])["write"]["1"]
-    want = {"driver": 30 + 50, "to back end": 80, "back end": 10 + 30, "bridge copy": 50, "notify": 50, "inject": 50, "total": 350}
+    want = {"driver": 30 + 50, "to back end": 80, "back end": 10 + 30, "bridge copy": 50,
+            "notify": 50, "inject": 50, "total": 350}
     assert {k: n for k, n in stages.items() if n} == want
 
 

@@ -1,5 +1,6 @@
-"""tools/labhost against a server that is a model: a Redfish BMC, a console on a TCP port, and behind it a shell that
-answers as Takt's does, panics, restarts or falls silent when a script asks for that."""
+"""tools/labhost against a server that is a model: a Redfish BMC, a console on a TCP port, and
+behind it a shell that answers as Takt's does, panics, restarts or falls silent when a script asks
+for that."""
 import base64
 import http.server
 import json
@@ -19,12 +20,14 @@ BOOT_TIME = 0.3  # seconds that the model takes from power-on to its shell
 
 
 class Server:
-    """The model: `on`, `boots` and `commands` (all that was typed, without info) are what tests look at."""
+    """The model: `on`, `boots` and `commands` (all that was typed, without info) are what tests
+    look at."""
 
     def __init__(self):
         self.on, self.booted, self.boots, self.commands = False, 0.0, 0, []
         self.link = self.silent = None
-        self.opening = 0.0  # seconds in which a new connection carries nothing, as with serial over LAN
+        # seconds in which a new connection carries nothing, as with serial over LAN
+        self.opening = 0.0
         self.open_from = 0.0
         self.tricks = []  # what the next "trick" commands do: panic, restart, silence, hang up
         self.requests = []
@@ -216,7 +219,8 @@ def test_a_script_passes(lab):
     assert lab.server.commands == ["list", "sched-credit -d a -w 512"]
     assert [(r["line"], r["result"]["said"]) for r in lab.results()] == [(3, "list"), (6, "sched-credit -d a -w 512")]
     assert lab.verdict()["verdict"] == "pass" and lab.verdict()["boots"] == 1
-    assert ("/redfish/v1/Systems/1", {"Boot": {"BootSourceOverrideEnabled": "Once", "BootSourceOverrideTarget": "Pxe"}}) \
+    assert ("/redfish/v1/Systems/1",
+            {"Boot": {"BootSourceOverrideEnabled": "Once", "BootSourceOverrideTarget": "Pxe"}}) \
         in lab.server.requests
     assert "Takt, a small hypervisor" in (lab.out / "console.log").read_text()
     assert lab.run("# first\n@boot\nlist\n\n@sleep 0.1\nsched-credit -d a -w 512\n")[0] == 0
@@ -224,7 +228,8 @@ def test_a_script_passes(lab):
 
 
 def test_a_console_that_opens_slowly(lab):
-    """Serial over LAN takes seconds to open: whoever opens it anew each second never hears anything."""
+    """Serial over LAN takes seconds to open: whoever opens it anew each second never hears
+    anything."""
     lab.server.opening = 3
     code, _, wrong = lab.run("@boot\nlist\n")
     assert (code, wrong) == (0, "")
@@ -336,7 +341,8 @@ def test_scripts_that_are_none(lab, text, why):
 @pytest.mark.long
 def test_no_shell_and_no_bmc(lab):
     lab.boot_timeout = 2
-    lab.server.listener.shutdown(socket.SHUT_RDWR)  # to close it would let the waiting accept() have one more
+    # to close it would let the waiting accept() have one more
+    lab.server.listener.shutdown(socket.SHUT_RDWR)
     code, said, _ = lab.run("@boot\nlist\n")
     assert code == 1 and "no shell of Takt 2 s after power-on" in said
     lab.server.bmc.shutdown()
@@ -351,11 +357,13 @@ def test_no_shell_and_no_bmc(lab):
     ("[rack1]\npower = steam\n", "power: expected ipmi, redfish or command, not steam"),
     ("[rack1]\npower = ipmi\nserial = sol\nbmc = x\n", "user is missing"),
     ("[rack1]\npower = command\n", "serial is missing"),
-    ("[rack1]\npower = command\nserial = tcp:x:1\nbootdev = tape\n", "bootdev: expected pxe, disk or cdrom, not tape"),
+    ("[rack1]\npower = command\nserial = tcp:x:1\nbootdev = tape\n",
+     "bootdev: expected pxe, disk or cdrom, not tape"),
 ])
 def test_labs_that_are_none(tmp_path, text, why):
     (tmp_path / "lab.ini").write_text(text)
-    done = subprocess.run([sys.executable, os.path.join(ROOT, "tools", "labhost"), "-c", str(tmp_path / "lab.ini"), "rack1",
+    done = subprocess.run([sys.executable, os.path.join(ROOT, "tools", "labhost"), "-c",
+                           str(tmp_path / "lab.ini"), "rack1",
                            "power", "status"], capture_output=True, text=True, check=False)
     assert done.returncode == 2 and why in done.stderr
 
@@ -363,7 +371,8 @@ def test_labs_that_are_none(tmp_path, text, why):
 def test_power_by_commands(tmp_path):
     (tmp_path / "lab.ini").write_text(f"[desk]\npower = command\nserial = tcp:x:1\npower_status = cat {tmp_path}/state\n"
                                       f"power_on = echo on > {tmp_path}/state\npower_off = false\n")
-    tool = [sys.executable, os.path.join(ROOT, "tools", "labhost"), "-c", str(tmp_path / "lab.ini"), "desk", "power"]
+    tool = [sys.executable, os.path.join(ROOT, "tools", "labhost"), "-c", str(tmp_path / "lab.ini"),
+            "desk", "power"]
     assert subprocess.run([*tool, "on"], check=False).returncode == 0
     assert subprocess.run([*tool, "status"], capture_output=True, text=True, check=False).stdout == "on\n"
     done = subprocess.run([*tool, "off"], capture_output=True, text=True, check=False)

@@ -1,4 +1,5 @@
-"""tools/lwip.sh: what is not the lwIP that we know does not get in, and each way to fail is one sentence."""
+"""tools/lwip.sh: what is not the lwIP that we know does not get in, and each way to fail is one
+sentence."""
 import os
 import subprocess
 
@@ -17,7 +18,8 @@ def lwip(tmp_path, tarball=None, source=None):
     env.pop("LWIP_TARBALL", None)
     if tarball:
         env["LWIP_TARBALL"] = str(tarball)
-    done = subprocess.run([ROOT + "/tools/lwip.sh", str(tmp_path / "lwip")], env=env, stdout=subprocess.PIPE,
+    done = subprocess.run([ROOT + "/tools/lwip.sh", str(tmp_path / "lwip")], env=env,
+                          stdout=subprocess.PIPE,
                           stderr=subprocess.STDOUT, text=True, timeout=300)
     return done.returncode, done.stdout
 
@@ -54,7 +56,8 @@ def test_a_file_that_is_not_there(tmp_path):
 
 
 def test_offline(tmp_path):
-    code, output = lwip(tmp_path, source="deb [trusted=yes] http://127.0.0.1:9/debian bookworm main\n")
+    code, output = lwip(tmp_path,
+                        source="deb [trusted=yes] http://127.0.0.1:9/debian bookworm main\n")
     assert code == 1 and nothing_left(tmp_path)
     one_sentence(output, "apt cannot get the source package lwip")
 

@@ -42,18 +42,21 @@ def test_a_dead_emulator_is_told_by_its_last_words(dying_bochs, tmp_path):
     assert_told(str(told.value))
 
 
-@pytest.mark.parametrize("words", [["tools/machine.py", "run", "--platform", "bochs", "boot/demo.cfg"],
+@pytest.mark.parametrize("words",
+                         [["tools/machine.py", "run", "--platform", "bochs", "boot/demo.cfg"],
                                    ["tools/machine.py", "check", "--platform", "bochs"]])
 def test_a_command_tells_of_it_in_a_sentence(dying_bochs, words):
     """Any file will do for an image: nobody gets as far as to read it."""
-    done = subprocess.run([sys.executable, *words], cwd=ROOT, capture_output=True, text=True, check=False,
+    done = subprocess.run([sys.executable, *words], cwd=ROOT, capture_output=True, text=True,
+                          check=False,
                           stdin=subprocess.DEVNULL)
     assert done.returncode == 1
     assert_told(done.stderr)
 
 
 def test_tests_are_not_begun_with_a_dead_emulator(dying_bochs):
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--platform", "bochs", "tests/guest"]
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--platform",
+               "bochs", "tests/guest"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 3
     assert "no test was run, as bochs does not work here" in done.stdout + done.stderr
@@ -67,7 +70,8 @@ def test_emulators_live_long_enough_to_look_for_a_disk(platform, tmp_path):
 def test_bochs_leaves_the_sound_card_alone(tmp_path):
     machine.check("bochs", str(tmp_path))
     with open(tmp_path / "bochs.log", encoding="utf-8", errors="replace") as log:
-        drivers = {line.rpartition("libbx_sound")[2].strip() for line in log if "libbx_sound" in line}
+        drivers = {line.rpartition("libbx_sound")[2].strip() for line in log
+                   if "libbx_sound" in line}
     assert drivers == {"dummy.so"}
 
 
@@ -127,7 +131,8 @@ def test_a_test_whose_machine_takes_a_triple_fault_is_told(tmp_path):
 
 
 class FakeQemu:
-    """A QEMU's end as Witness sees it: its QMP socket, and a process that ends when it is told to quit."""
+    """A QEMU's end as Witness sees it: its QMP socket, and a process that ends when it is told to
+    quit."""
 
     def __init__(self, directory, guest, answers):
         self.server = socket.socket(socket.AF_UNIX)
@@ -168,7 +173,8 @@ class FakeQemu:
         elif asked == "human-monitor-command":
             said = [{"return": "RIP=0000000000001234"}]
         link.sendall("".join(json.dumps(x) + "\n" for x in said).encode())
-        return asked != "cont"  # as if the machine had been ended from outside, which is not what is tested
+        # as if the machine had been ended from outside, which is not what is tested
+        return asked != "cont"
 
     def poll(self):
         return 0 if self.ended.is_set() else None
@@ -222,7 +228,8 @@ def test_kvm_remaps_interrupts_only_outside_the_kernel(tmp_path):
     """QEMU refuses to start with KVM's own IOAPIC and an IOMMU that remaps interrupts."""
     def accelerator(**more):
         command = machine.Machine("kvm", tmp_path / "no.iso", directory=str(tmp_path), **more).qemu_command()
-        assert command[command.index("-cpu") + 1] == "host,migratable=off"  # else no CPUID leaf 40000010h
+        # else no CPUID leaf 40000010h
+        assert command[command.index("-cpu") + 1] == "host,migratable=off"
         return command[command.index("-accel") + 1]
 
     assert accelerator() == "kvm"

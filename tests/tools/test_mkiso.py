@@ -15,7 +15,8 @@ def mkpxe(tmp_path):
     (tmp_path / "s").write_text("@1s poweroff\n")
 
     def run(*options):
-        return subprocess.run(["tools/mkiso.sh", str(tmp_path / "pxe"), str(tmp_path / "my.cfg"), "--net", *options],
+        return subprocess.run(["tools/mkiso.sh", str(tmp_path / "pxe"), str(tmp_path / "my.cfg"),
+                               "--net", *options],
                               cwd=ROOT, capture_output=True, text=True, check=False)
 
     return run
@@ -24,7 +25,8 @@ def mkpxe(tmp_path):
 def test_the_tree(mkpxe, tmp_path):
     boot = tmp_path / "pxe" / "boot"
     assert mkpxe().returncode == 0
-    for name in ("grub/i386-pc/core.0", "grub/x86_64-efi/core.efi", "takt.elf", "takt-efi.elf", "takt.cfg", "hello", "s"):
+    for name in ("grub/i386-pc/core.0", "grub/x86_64-efi/core.efi", "takt.elf", "takt-efi.elf",
+                 "takt.cfg", "hello", "s"):
         assert (boot / name).stat().st_size > 0, name
     assert "http" not in (boot / "grub/grub.cfg").read_text()
     (boot / "hello").unlink()
@@ -35,7 +37,8 @@ def test_the_tree(mkpxe, tmp_path):
     assert "insmod http\nset root=(http,192.168.7.1)\n" in text and "multiboot2 $takt loglvl=debug" in text
 
 
-@pytest.mark.parametrize("server", ["http://192.168.7.1", "192.168.7.1/x", "a b", "a,b", "a:", "a:x", "-a", "a:123456"])
+@pytest.mark.parametrize("server", ["http://192.168.7.1", "192.168.7.1/x", "a b", "a,b", "a:",
+                                    "a:x", "-a", "a:123456"])
 def test_what_is_no_web_server(mkpxe, tmp_path, server):
     done = mkpxe("--http", server)
     assert done.returncode == 1 and not (tmp_path / "pxe").exists()
@@ -67,7 +70,8 @@ def test_a_stranger_is_left_alone(mkpxe, tmp_path):
 
 def memory_disk(tmp_path, name, *options):
     out = tmp_path / name
-    done = subprocess.run(["tools/mkiso.sh", str(out), str(tmp_path / "my.cfg"), "--memory-disk", *options],
+    done = subprocess.run(["tools/mkiso.sh", str(out), str(tmp_path / "my.cfg"), "--memory-disk",
+                           *options],
                           cwd=ROOT, capture_output=True, text=True, check=False)
     return done, out
 

@@ -2,13 +2,16 @@
 import msibench
 import pytest
 
-WAY = ["svm_enter", "svm_run", "trap_stubs", "trap_handle", "on_message", "on_message", "evtchn_raise", "port_lock", "evtchn_raise",
-       "events_raise", "vlapic_raise", "events_raise", "evtchn_raise", "on_message", "trap_handle", "vcpu_prepare", "hist_add",
+WAY = ["svm_enter", "svm_run", "trap_stubs", "trap_handle", "on_message", "on_message",
+       "evtchn_raise", "port_lock", "evtchn_raise",
+       "events_raise", "vlapic_raise", "events_raise", "evtchn_raise", "on_message", "trap_handle",
+       "vcpu_prepare", "hist_add",
        "vcpu_prepare", "svm_run", "prepare", "svm_enter"]
 
 
 def test_each_instruction_is_of_one_stage():
-    assert msibench.stages_of(WAY) == {"exit": 2, "host's handler": 2, "device": 2, "event": 3, "wake": 4, "return": 2, "inject": 3,
+    assert msibench.stages_of(WAY) == {"exit": 2, "host's handler": 2, "device": 2, "event": 3,
+                                       "wake": 4, "return": 2, "inject": 3,
                                        "entry": 3}
 
 

@@ -1,4 +1,5 @@
-"""tools/mutants.py: which faults are chosen. That faults are noticed is what `make mutants` is for."""
+"""tools/mutants.py: which faults are chosen. That faults are noticed is what `make mutants` is
+for."""
 import argparse
 import os
 import subprocess
@@ -17,7 +18,8 @@ def test_every_part_of_the_list_together_is_the_list():
 
 
 def test_faults_of_one_test_stay_together():
-    chosen = [("a", "f", "s", "x"), ("b", "f", "s", "y"), ("c", "f", "s", "x"), ("d", "f", "s", "y")]
+    chosen = [("a", "f", "s", "x"), ("b", "f", "s", "y"), ("c", "f", "s", "x"),
+              ("d", "f", "s", "y")]
     assert [fault[0] for fault in mutants.cut(chosen, 1, 2)] == ["a", "c"]
     assert [fault[0] for fault in mutants.cut(chosen, 2, 2)] == ["b", "d"]
 
@@ -36,7 +38,8 @@ def test_every_name_is_there_once_and_every_test_is_known():
 
 
 def test_a_name_that_is_not_in_the_list():
-    done = subprocess.run([os.path.join(ROOT, "tools", "mutants.py"), "no_such"], capture_output=True,
+    done = subprocess.run([os.path.join(ROOT, "tools", "mutants.py"), "no_such"],
+                          capture_output=True,
                           text=True, check=False)
     assert done.returncode == 1
     assert done.stderr == "mutants: no_such: not in tests/mutants.txt\n"

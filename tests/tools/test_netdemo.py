@@ -24,13 +24,16 @@ SAID = """\
 
 def test_read():
     assert netdemo.read("turbo", SAID) == {
-        "setup": "turbo", "tcp_mbps": 2.0, "udp_mbps": 4.0, "rtt_ms": {"p50": 4.5, "p99": 90.0, "max": 120.0, "mean": 30.0},
-        "ring_drops": 33, "early_acks": 7, "backlog_most": 5, "udp_lost": 10, "udp_sent": 350, "echo_requests": 400,
+        "setup": "turbo", "tcp_mbps": 2.0, "udp_mbps": 4.0,
+        "rtt_ms": {"p50": 4.5, "p99": 90.0, "max": 120.0, "mean": 30.0},
+        "ring_drops": 33, "early_acks": 7, "backlog_most": 5, "udp_lost": 10, "udp_sent": 350,
+        "echo_requests": 400,
         "echo_answers": 399}
     assert netdemo.read("turbo", SAID.replace("ring_full=33 ", ""))["ring_drops"] == 0
     for name in ("tcp", "udp", "echo"):
         with pytest.raises(LookupError, match=name):
-            netdemo.read("turbo", "\n".join(line for line in SAID.splitlines() if f": {name} " not in line))
+            netdemo.read("turbo",
+                         "\n".join(line for line in SAID.splitlines() if f": {name} " not in line))
 
 
 IPERF = """\
@@ -49,10 +52,12 @@ Client connecting to 10.77.0.2, UDP port 5001
 def test_what_iperf_says(monkeypatch):
     sent, got = clients.intervals(IPERF)
     assert sent == {"seconds": 2.0189, "bytes": 269010, "mbps": 1.065958}
-    assert got == {"seconds": 2.0011, "bytes": 264600, "mbps": 1.057819, "jitter_ms": 0.104, "lost": 2, "sent": 182}
+    assert got == {"seconds": 2.0011, "bytes": 264600, "mbps": 1.057819, "jitter_ms": 0.104,
+                   "lost": 2, "sent": 182}
     monkeypatch.setattr(clients, "run", lambda command, timeout: IPERF)
     assert clients.iperf_udp("10.77.0.2") == got
-    monkeypatch.setattr(clients, "run", lambda command, timeout: IPERF[:IPERF.find("[  1] Server Report")])
+    monkeypatch.setattr(clients, "run", lambda command,
+                        timeout: IPERF[:IPERF.find("[  1] Server Report")])
     with pytest.raises(clients.Failed):  # what the client has sent is no answer
         clients.iperf_udp("10.77.0.2")
 
@@ -62,12 +67,15 @@ def test_quantiles():
     assert clients.quantile([], 0.5) is None
 
 
-@pytest.mark.parametrize("words, where, needs", [([], "auto", "qemu clients"), (["PLATFORM=kvm"], "kvm", "qemu clients"),
+@pytest.mark.parametrize("words, where, needs",
+                         [([], "auto", "qemu clients"), (["PLATFORM=kvm"], "kvm", "qemu clients"),
                                                  (["PLATFORM=bochs"], "bochs", "bochs")])
 def test_who_measures(words, where, needs):
     """The host's own programs, unless Bochs is asked for."""
-    env = {k: v for k, v in os.environ.items() if k not in ("PLATFORM", "MAKEFLAGS")}  # of a make above us
-    said = subprocess.run(["make", "-n", "net-demo", *words], cwd=ROOT, env=env, capture_output=True, text=True, check=True).stdout
+    # of a make above us
+    env = {k: v for k, v in os.environ.items() if k not in ("PLATFORM", "MAKEFLAGS")}
+    said = subprocess.run(["make", "-n", "net-demo", *words], cwd=ROOT, env=env,
+                          capture_output=True, text=True, check=True).stdout
     assert f"tools/netdemo.py --platform {where} " in said and f"deps.sh build net {needs}" in said, said
 
 
@@ -93,7 +101,8 @@ def test_every_run_is_written_and_medians_are_called_so(monkeypatch, tmp_path):
     assert [r["seed"] for r in found["runs"] if r["setup"] == "turbo"] == [2, 3]
     assert [(r["setup"], r["runs"]) for r in found["medians"]] == \
         [(s, 2 if s == "turbo" else 3) for s in netdemo.SETUPS]
-    assert found["missing"] == [{"setup": "turbo", "seed": 1, "why": "no result of tcp (timeout); see there"}]
+    assert found["missing"] == [{"setup": "turbo", "seed": 1,
+                                 "why": "no result of tcp (timeout); see there"}]
 
 
 def test_a_second_try_has_its_own_logs():
@@ -121,28 +130,32 @@ def test_datagrams_are_offered_at_the_full_rate_of_the_link():
 def test_knobs_in_effect_are_asked_for_and_read():
     text = netdemo.vm_file("turbo")
     script = netdemo.knob_script(text)
-    for line in ("param -j=pool-core -p core", "param -j=pool-turbo -p turbo", "param -j=vm-server -d server"):
+    for line in ("param -j=pool-core -p core", "param -j=pool-turbo -p turbo",
+                 "param -j=vm-server -d server"):
         assert f"ms {line}\n" in script
     said = ('\x1e{"id": "pool-core", "error": 0, "result": [{"name": "tslice_us", "value": 30000}]}\n'
             '\x1e{"id": "vm-server", "error": 0, "result": [{"name": "weight", "value": 256}]}\n')
-    assert netdemo.knobs(said) == {"pools": {"core": {"tslice_us": 30000}}, "vms": {"server": {"weight": 256}}}
+    assert netdemo.knobs(said) == {"pools": {"core": {"tslice_us": 30000}},
+                                   "vms": {"server": {"weight": 256}}}
 
 
 def vms_of(text, path):
     path.write_text(text)
-    done = subprocess.run([os.path.join(BUILD, "cfgdump"), path], capture_output=True, text=True, check=True)
+    done = subprocess.run([os.path.join(BUILD, "cfgdump"), path], capture_output=True, text=True,
+                          check=True)
     return {vm["name"]: vm for vm in json.loads(done.stdout)["vms"]}
 
 
 @pytest.mark.parametrize("setup", netdemo.SETUPS)
 def test_vm_files(setup, tmp_path):
-    """Four VMs on the core; the set-ups differ in the turbo core and the switch, in nothing else. Measured by the host, there is no
-    traffic of its own, and the driver domain has a card."""
+    """Four VMs on the core; the set-ups differ in the turbo core and the switch, in nothing else.
+    Measured by the host, there is no traffic of its own, and the driver domain has a card."""
     vms = vms_of(netdemo.vm_file(setup), tmp_path / "inside.cfg")
     assert sum(vm["pool"] == "core" for vm in vms.values()) == 4
     assert vms["server"]["turbo"] == setup.startswith("turbo")
     assert f"early_ack={int(setup == 'turbo+early_ack')}" in vms["server"]["cmdline"]
-    other = vms_of(netdemo.vm_file(setup, 2), tmp_path / "seed.cfg")  # begins at another time, and is the same machine
+    # begins at another time, and is the same machine
+    other = vms_of(netdemo.vm_file(setup, 2), tmp_path / "seed.cfg")
     assert {name for name in vms if other[name] != vms[name]} == {"source", "probe"}
     host = vms_of(netdemo_host.vm_file(netdemo.vm_file(setup), "10.77.3.2"), tmp_path / "host.cfg")
     assert set(vms) - set(host) == {"source", "probe"} and set(host) < set(vms)

@@ -26,20 +26,23 @@ def test_read():
     tcp = "server: iperf: tcp 1000000 bytes in 4000000000 ns, 2.00 Mb/s, 0 wrong, end 0\n"
     for experiment in ("tcp", "light"):
         assert netexp.read(experiment, tcp + ACKS + BRIDGE) == {
-            "goodput_mbps": 2.0, "ring_drops": 33, "queue_drops": 2, "early_acks": 7, "backlog_segments": 9, "backlog_most": 5}
+            "goodput_mbps": 2.0, "ring_drops": 33, "queue_drops": 2, "early_acks": 7,
+            "backlog_segments": 9, "backlog_most": 5}
 
 
 def test_read_events():
     class Trace:
         lost, gaps, vms, records = 0, 0, {1: ("iodom", 1), 2: ("server", 1)}, [
-            netexp.tracestream.Record(1_000_000, netexp.tracestream.EVTCHN_TAKE, 0, who << 16, 3, ns, 0, 0)
+            netexp.tracestream.Record(1_000_000, netexp.tracestream.EVTCHN_TAKE, 0, who << 16, 3,
+                                      ns, 0, 0)
             for who, ns in ((1, 2_000_000), (1, 1_000_000), (2, 9_000_000))]
 
     text = ("[    0.501000] server: load: tcp 1000000 bytes in 500000000 ns, end 0\n"
             "iodom: iodom: server.0: in=1 in_bytes=1048576 out=2 out_bytes=524288\n"
             "iodom: iodom: source.0: in=1 in_bytes=524288\nsource: iperf: tcp 1000000 bytes in 4000000000 ns\n")
     assert netexp.read_events(text, Trace) == {
-        "goodput_mbps": 2.0, "events_to_driver_domain": 2, "ms_per_mb_to_driver_domain": 2.0, "events_to_vm": 1,
+        "goodput_mbps": 2.0, "events_to_driver_domain": 2, "ms_per_mb_to_driver_domain": 2.0,
+        "events_to_vm": 1,
         "ms_per_mb_to_vm": 6.0}
     with pytest.raises(LookupError, match="begins after the traffic, which began at 0.000 s"):
         netexp.read_events(text.replace("0.501000", "0.500500"), Trace)
@@ -67,7 +70,8 @@ def test_a_trace_begins_before_all_parameters_are_printed(monkeypatch, tmp_path)
 
 
 def made(seed, goodput, warm_up=0.5, setup="hardened", vms=4):
-    return {"experiment": "udp", "setup": setup, "vms": vms, "seed": seed, "warm_up_s": warm_up, "goodput_mbps": goodput,
+    return {"experiment": "udp", "setup": setup, "vms": vms, "seed": seed, "warm_up_s": warm_up,
+            "goodput_mbps": goodput,
             "lost": 7, "vm_file": "ab", "knobs": {}}
 
 
@@ -100,14 +104,17 @@ def test_gains_are_of_the_baseline_that_the_paper_had():
     rows = [netexp.summarise(runs[:3]), netexp.summarise(runs[3:])]
     netexp.add_gains(rows, runs)
     assert [r["of_baseline"] for r in rows] == [1.0, 2.9]
-    assert rows[1]["more_than_baseline"] == {"n": 3, "value": 8.0, "why": "all 3 runs gave the same value"}
+    assert rows[1]["more_than_baseline"] == {"n": 3, "value": 8.0,
+                                             "why": "all 3 runs gave the same value"}
 
 
 def test_runs_do_not_overwrite_each_other(monkeypatch, tmp_path):
     names = []
     monkeypatch.setattr(machine, "BUILD", str(tmp_path))
-    monkeypatch.setattr(netexp.netdemo, "boot", lambda name, *rest, **more: names.append(name) or {})
-    turns = [(e, s, n, seed, w) for e, setups in netexp.SETUPS.items() for s in setups for n in netexp.VMS[e]
+    monkeypatch.setattr(netexp.netdemo, "boot", lambda name, *rest,
+                        **more: names.append(name) or {})
+    turns = [(e, s, n, seed, w) for e, setups in netexp.SETUPS.items() for s in setups
+             for n in netexp.VMS[e]
              for seed in (1, 2) for w in netexp.WARM_UPS]
     for turn in turns:
         netexp.run(*turn)
@@ -123,13 +130,15 @@ def test_one_run_that_fails_takes_no_other_with_it(monkeypatch, tmp_path, capsys
     monkeypatch.setattr(netexp, "run", run)
     monkeypatch.setattr(machine, "BUILD", str(tmp_path))
     monkeypatch.setattr(netexp.netdemo, "provenance", lambda *args, **facts: facts)
-    monkeypatch.setattr(sys, "argv", ["netexp.py", "--experiment", "udp", "--setup", "turbo", "--setup", "hardened",
+    monkeypatch.setattr(sys, "argv", ["netexp.py", "--experiment", "udp", "--setup", "turbo",
+                                      "--setup", "hardened",
                                       "--seeds", "3", "--quick"])
     assert netexp.main() == 1
     with open(tmp_path / "results" / "net-experiments-bochs.json", encoding="utf-8") as f:
         found = json.load(f)
     assert len(found["runs"]) == 15 and len(found["missing"]) == 3
-    assert found["missing"][0] == {"experiment": "udp", "setup": "turbo", "vms": 3, "seed": 2, "warm_up_s": 0.5,
+    assert found["missing"][0] == {"experiment": "udp", "setup": "turbo", "vms": 3, "seed": 2,
+                                   "warm_up_s": 0.5,
                                    "why": "no result of udp (timeout); see there"}
     assert [r["runs"] for r in found["summary"] if r["setup"] == "turbo"] == [2, 2, 2]
     assert "missing: experiment udp, setup turbo, vms 3, seed 2" in capsys.readouterr().err
@@ -142,23 +151,27 @@ def test_who_interrupts_keeps_what_is_finished(capsys):
         return {"x": n}
 
     turns = [(n,) for n in range(1, 6)]
-    runs, missing = netdemo.split(turns, netdemo.attempt_all("some", one_run, turns, 1, str), ("seed",))
+    runs, missing = netdemo.split(turns, netdemo.attempt_all("some", one_run, turns, 1, str),
+                                  ("seed",))
     assert runs[:2] == [{"seed": 1, "x": 1}, {"seed": 2, "x": 2}]
     assert missing[0]["seed"] == 3 and "interrupted" in missing[0]["why"]
-    assert sorted(r["seed"] for r in runs + missing) == [1, 2, 3, 4, 5]  # what was under way may end
+    # what was under way may end
+    assert sorted(r["seed"] for r in runs + missing) == [1, 2, 3, 4, 5]
     assert "some: interrupted" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("experiment, setup, vms",
-                         [(e, s, n) for e, setups in netexp.SETUPS.items() for s in setups for n in netexp.VMS[e]])
+                         [(e, s, n) for e, setups in netexp.SETUPS.items() for s in setups
+                          for n in netexp.VMS[e]])
 def test_vm_files(experiment, setup, vms, tmp_path):
-    """So many VMs share the core, a turbo core or a second regular one is there as the name says, and
-    with another seed the traffic begins at another time."""
+    """So many VMs share the core, a turbo core or a second regular one is there as the name says,
+    and with another seed the traffic begins at another time."""
     files = [tmp_path / f"{seed}.cfg" for seed in (1, 2)]
     found = []
     for seed, path in enumerate(files, 1):
         path.write_text(netexp.text_of(experiment, setup, vms, seed))
-        done = subprocess.run([os.path.join(BUILD, "cfgdump"), path], capture_output=True, text=True, check=True)
+        done = subprocess.run([os.path.join(BUILD, "cfgdump"), path], capture_output=True,
+                              text=True, check=True)
         dump = json.loads(done.stdout)
         found.append({vm["name"]: vm for vm in dump["vms"]})
         pools = {pool["name"]: pool for pool in dump["pools"]}

@@ -20,7 +20,8 @@ def impatient(monkeypatch):
 def test_a_log_tells_each_job_that_is_done_and_the_time_left(capsys):
     assert progress.run_all("compare", lambda n: n * n, range(3), 1, lambda n: f"seed {n}") == [0, 1, 4]
     lines = capsys.readouterr().err.splitlines()
-    assert [line.partition(", about")[0] for line in lines[:2]] == ["compare: 1 of 3", "compare: 2 of 3"]
+    assert [line.partition(", about")[0] for line in lines[:2]] == ["compare: 1 of 3",
+                                                                    "compare: 2 of 3"]
     assert lines[0].endswith("left: seed 0") and lines[2] == "compare: 3 of 3: seed 2"
 
 
@@ -66,6 +67,7 @@ def test_a_failed_job_ends_the_rest(capsys):
     assert len(begun) < 50
 
 
-@pytest.mark.parametrize("seconds, text", [(3, "3 s"), (89, "89 s"), (125, "2 min"), (3000, "50 min"), (7200, "2.0 h")])
+@pytest.mark.parametrize("seconds, text", [(3, "3 s"), (89, "89 s"), (125, "2 min"),
+                                           (3000, "50 min"), (7200, "2.0 h")])
 def test_durations(seconds, text):
     assert progress.duration(seconds) == text

@@ -14,7 +14,8 @@ from conftest import ROOT
 import sentence
 
 TOOLS = sorted(p for p in glob.glob(os.path.join(ROOT, "tools", "*"))
-               if os.path.isfile(p) and open(p, "rb").read(2) == b"#!" and b"python" in open(p, "rb").readline())
+               if os.path.isfile(p) and open(p, "rb").read(2) == b"#!"
+               and b"python" in open(p, "rb").readline())
 OWN = "import sys; sys.path.insert(0, 'tools'); import sentence, socket, subprocess\n"
 
 
@@ -64,7 +65,8 @@ def test_a_vm_file_that_is_not_there():
 
 def test_an_image_that_is_not_there():
     done = tool("tools/machine.py", "run", "--platform", "qemu", "/nonexistent.iso")
-    assert_one_sentence(done, "machine: /nonexistent.iso: there is no such image: `make iso` makes one")
+    assert_one_sentence(done,
+                        "machine: /nonexistent.iso: there is no such image: `make iso` makes one")
 
 
 def test_a_qemu_that_does_not_start(tmp_path):

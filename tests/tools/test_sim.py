@@ -1,4 +1,5 @@
-"""build/sim: VM files in the simulation, and that it can be built for machines that the image has no room for."""
+"""build/sim: VM files in the simulation, and that it can be built for machines that the image has
+no room for."""
 import json
 import os
 import re
@@ -35,24 +36,29 @@ def one(tmp_path, text):
 
 
 def test_the_demonstration():
-    got, want = shares(result(DEMO)), {"hog-a": 29.8, "hog-b": 29.8, "part": 40, "waker": 0.5, "heavy": 60, "light": 40}
+    got, want = shares(result(DEMO)), {"hog-a": 29.8, "hog-b": 29.8, "part": 40, "waker": 0.5,
+                                       "heavy": 60, "light": 40}
     assert got == {vm: pytest.approx(share, abs=0.5) for vm, share in want.items()}
 
 
 def test_three_pools(tmp_path):
-    """5/8 of a pCPU for who computes, whatever the others do; who does I/O waits no longer than beside those in one pool."""
+    """5/8 of a pCPU for who computes, whatever the others do; who does I/O waits no longer than
+    beside those in one pool."""
     times = ("-p", "8", "-w", "10s", "-t", "60s")  # a slice of 30 ms is 0.05 % of that
     apart = result(*times, POOLS)
     with open(POOLS, encoding="utf-8") as f:
         text = f.read()
     for line in ("sched = null\n", "sched_preset = pool-io\n", "pool = io\n", "pool = cpu\n"):
         text = text.replace(line, "")
-    together = result(*times, one(tmp_path, re.sub(r"\[pool (io|cpu)\]\nsched = credit\ncpus = .*\n", "", text)))
+    together = result(*times,
+                      one(tmp_path,
+                          re.sub(r"\[pool (io|cpu)\]\nsched = credit\ncpus = .*\n", "", text)))
     for vm, share in shares(apart).items():
         if vm.startswith("cpu-"):
             assert share == pytest.approx(62.5, abs=0.3)
     assert shares(apart)["dom0"] == pytest.approx(30, abs=0.2)
-    assert sum(shares(together)[f"cpu-{c}"] for c in "abcdefgh") > 5.5 * 100  # nothing is kept for I/O there
+    # nothing is kept for I/O there
+    assert sum(shares(together)[f"cpu-{c}"] for c in "abcdefgh") > 5.5 * 100
     worst = {how: max(v["wake_us"]["max"] for v in r["vcpus"] if v["vm"].startswith("io-")) for how, r in
              (("apart", apart), ("together", together))}
     assert worst["apart"] <= 2 * 3000  # four on two pCPUs: a slice of each of two others
@@ -149,14 +155,16 @@ def test_command_line_overrides():
 
 def test_what_is_no_file_of_vms(tmp_path):
     for path, said in ((str(tmp_path), f"cannot read {tmp_path}: Is a directory"),
-                       (str(tmp_path / "nosuch"), f"cannot read {tmp_path}/nosuch: No such file or directory"),
+                       (str(tmp_path / "nosuch"),
+                        f"cannot read {tmp_path}/nosuch: No such file or directory"),
                        (one(tmp_path, ""), f"there is no [vm NAME] in {tmp_path}/one.cfg")):
         done = sim(path)
         assert (done.returncode, done.stdout) == (2, "") and said in done.stderr
 
 
 def test_all_that_is_wrong_is_told_at_once(tmp_path):
-    done = sim(one(tmp_path, "[vm a]\nimage = nosuch\nweight = 0\n[vm b]\npool = nosuch\n[vm c]\nimage = spin\ncpus = 7\n"
+    done = sim(one(tmp_path,
+                   "[vm a]\nimage = nosuch\nweight = 0\n[vm b]\npool = nosuch\n[vm c]\nimage = spin\ncpus = 7\n"
                              "[pool p]\nsched = nosuch\ncpus = 1\nturbo_of = nosuch\n"))
     assert done.returncode == 2 and not done.stdout
     places = {line.split(":")[1] for line in done.stderr.splitlines() if "one.cfg:" in line}
@@ -173,13 +181,16 @@ def test_events_wake_who_sleeps_and_interrupt_who_computes(tmp_path):
         r = result("-t", "4s", one(tmp_path, text.format(p=percent)))
         v = r["vcpus"][0]
         assert 1100 < v["events"] < 1300
-        # alone on its pCPU it serves at once: the client's work, and its own; more only if events come closely together
+        # alone on its pCPU it serves at once: the client's work, and its own; more only if events
+        # come closely together
         assert 120 <= v["event_us"]["mean"] < 160
         assert v["cpu_pct"] == pytest.approx(min(100, percent + 3 + 0.1), abs=0.5)
 
 
 def test_events_that_wait_for_seconds_are_told_as_they_are(tmp_path):
-    r = result("-t", "20s", one(tmp_path, "[vm s]\nimage = mixed\ncpus = 0\ncmdline = client=2 rate=1 work_us=5000000\n"
+    r = result("-t", "20s",
+               one(tmp_path,
+                   "[vm s]\nimage = mixed\ncpus = 0\ncmdline = client=2 rate=1 work_us=5000000\n"
                                           "[vm c]\nimage = client\ncpus = 1\ncmdline = server=1 rate=1\n"))
     assert r["vcpus"][0]["event_us"]["max"] > 5e6
 
@@ -195,7 +206,8 @@ def test_clients_of_one_seed_raise_events_at_the_same_times(tmp_path):
 def test_json_has_all_parameters_that_hold(tmp_path):
     """Also those that nobody has named: a reader need not know the defaults of this build."""
     r = result("-w", "1s", "-t", "2s", "-s", "3us", "-c", "sched_preset=faithful-4.2",
-               one(tmp_path, "[pool other]\nsched = null\ncpus = 1\n[vm a]\nimage = spin\ncap = 30\n"
+               one(tmp_path,
+                   "[pool other]\nsched = null\ncpus = 1\n[vm a]\nimage = spin\ncap = 30\n"
                              "[vm b]\nimage = spin\ncmdline = \"say=\\\"hi\\\"\"\npool = other\n"))
     assert (r["warm_up_s"], r["seconds"], r["pcpus"], r["switch_us"], r["kick_us"]) == (1, 2, 2, 3, 2)
     assert r["command_line"] == "sched_preset=faithful-4.2"
@@ -210,7 +222,8 @@ def test_json_has_all_parameters_that_hold(tmp_path):
 
 
 def test_the_halves_of_a_measurement(tmp_path):
-    """A run that is not settled is seen: shared credit begins to help when the monitor gives its label, after a second."""
+    """A run that is not settled is seen: shared credit begins to help when the monitor gives its
+    label, after a second."""
     vms = ("[hypervisor]\nsched_preset = sc\nio_threshold = 100\n[vm s]\nimage = mixed\ncpus = 0\ncmdline = client=2 "
            "start_ms=0 percent=40\n[vm c]\nimage = client\ncpus = 1\ncmdline = server=1 start_ms=0\n")
     hogs = "".join(f"[vm h{i}]\nimage = spin\ncpus = 0\nshare_pct = 50\n" for i in range(3))
@@ -237,23 +250,28 @@ def test_the_halves_of_a_measurement(tmp_path):
 
 
 def test_the_mean_credit_of_a_measurement(tmp_path):
-    """Who sleeps keeps a period's credit, who computes all the time has none to spare. `null` has no credit."""
+    """Who sleeps keeps a period's credit, who computes all the time has none to spare. `null` has
+    no credit."""
     r = result("-w", "1s", "-t", "2s",
                one(tmp_path, "[pool other]\nsched = null\ncpus = 1\n[vm light]\nimage = waker\n"
                              "[vm hog]\nimage = spin\n[vm alone]\nimage = spin\npool = other\n"))
     light, hog, alone = r["vcpus"]
     assert 25 < light["credit_ms"] <= 30 and -20 < hog["credit_ms"] < 20
     for v in (light, hog):
-        assert v["credit_ms"] == pytest.approx(sum(h["credit_ms"] for h in v["halves"]) / 2, abs=0.2)
+        assert v["credit_ms"] == pytest.approx(sum(h["credit_ms"] for h in v["halves"]) / 2,
+                                               abs=0.2)
     assert "credit_ms" not in alone
 
 
 @pytest.mark.parametrize("text, why", [
-    ("[vm a]\nimage = linux\n", ':2:9: image: the simulation has no model of the guest "linux", only of spin, busy, '),
+    ("[vm a]\nimage = linux\n",
+     ':2:9: image: the simulation has no model of the guest "linux", only of spin, busy, '),
     ("[vm a]\nimage = spin\nspeed = 1\n", 'unknown key "speed"'),
-    ("[vm a]\nimage = spin\nweight = 0\n", ':3:10: weight must be a whole number from 1 to 65535, not "0"'),
+    ("[vm a]\nimage = spin\nweight = 0\n",
+     ':3:10: weight must be a whole number from 1 to 65535, not "0"'),
     ("[pool b]\ncpus = 1\nturbo_of = x\n", "x"),
-    ("[hypervisor]\nsched = nosuch\n", ':2:9: sched must be credit, null, stride or lottery, not "nosuch"'),
+    ("[hypervisor]\nsched = nosuch\n",
+     ':2:9: sched must be credit, null, stride or lottery, not "nosuch"'),
     ("[vm a]\nimage = spin\ncpus = 7\n", ":3:8: VM a can run on no CPU: the machine's are 0 to 1\n"
      "sim: the machine has 2 CPUs; -p N (make sim CPUS=N)"),
 ])
@@ -277,6 +295,8 @@ def test_instructions_can_be_counted_after_the_warm_up():
 
 
 def test_512_cores():
-    subprocess.run(["make", "-s", "build/release/scale-wide"], cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
-    done = subprocess.run([os.path.join(BUILD, "release", "scale-wide"), "1"], capture_output=True, text=True, check=True)
+    subprocess.run(["make", "-s", "build/release/scale-wide"], cwd=ROOT, check=True,
+                   stdout=subprocess.DEVNULL)
+    done = subprocess.run([os.path.join(BUILD, "release", "scale-wide"), "1"], capture_output=True,
+                          text=True, check=True)
     assert re.search(r"512 cores, 4096 vCPUs, credit +[\d.]+ million events/s +[\d.]+ virtual s/s +[\d.]+ MiB", done.stdout)

@@ -26,7 +26,8 @@ pool = one
 
 def run(path, *options):
     path.write_text(FILE)
-    return subprocess.run(["tools/simseeds.py", "--seeds", "3", *options, "-p", "2", "-w", "1s", "-t", "4s", str(path)],
+    return subprocess.run(["tools/simseeds.py", "--seeds", "3", *options, "-p", "2", "-w", "1s",
+                           "-t", "4s", str(path)],
                           cwd=ROOT, capture_output=True, text=True, check=False)
 
 
@@ -38,7 +39,8 @@ def test_a_preset_is_of_every_pool():
 
 def test_each_seed_is_a_run_with_that_preset(tmp_path):
     out = str(tmp_path / "out.json")
-    done = run(tmp_path / "a.cfg", "--preset", "faithful-4.2", "--json", out, "-c", "seed=77", "-c", "io_threshold=9")
+    done = run(tmp_path / "a.cfg", "--preset", "faithful-4.2", "--json", out, "-c", "seed=77", "-c",
+               "io_threshold=9")
     assert done.returncode == 0, done.stderr
     with open(out, encoding="utf-8") as f:
         found = json.load(f)
@@ -46,7 +48,8 @@ def test_each_seed_is_a_run_with_that_preset(tmp_path):
     for said in found["runs"]:
         assert said["command_line"].startswith("seed=77 io_threshold=9 seed=")
         assert {p["params"]["requeue"] for p in said["pools"]} == {"tail"}
-    assert [(r["vm"], r["vcpu"]) for r in found["summary"]] == [("server", 0), ("client", 0), ("hog", 0)]
+    assert [(r["vm"], r["vcpu"]) for r in found["summary"]] == [("server", 0), ("client", 0),
+                                                                ("hog", 0)]
     assert found["summary"][0]["event_us"]["max"]["n"] == 3 and found["summary"][2]["event_us"] is None
     assert done.stdout.splitlines()[1].split()[:3] == ["vCPU", "CPU", "%"]
 
@@ -65,7 +68,9 @@ def test_a_run_that_is_not_settled_is_told(tmp_path):
     path.write_text(text.replace("rate=300 work_us=50", "rate=300 work_us=50 " + load)
                     .replace("server=1 rate=300", "server=1 rate=300 start_ms=500")
                     .replace("[vm mixed]\n", "[vm mixed]\nmicro_us = 5000\n"))
-    done = subprocess.run(["tools/simseeds.py", "--seeds", "5", "--preset", "vslicer-paper-prototype",
-                           "-p", "3", "-w", "2s", "-t", "30s", str(path)], cwd=ROOT, capture_output=True, text=True,
+    done = subprocess.run(["tools/simseeds.py", "--seeds", "5", "--preset",
+                           "vslicer-paper-prototype",
+                           "-p", "3", "-w", "2s", "-t", "30s", str(path)], cwd=ROOT,
+                           capture_output=True, text=True,
                           check=True)
     assert "not settled: the credit of hog-" in done.stdout

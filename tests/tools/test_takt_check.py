@@ -20,7 +20,8 @@ def write(path, text):
 
 
 def machine(tmp_path, flags, vmx_flags=VMX, cpus=2, msrs=(), files=()):
-    """A root directory with what the script reads. `msrs`: {number: value}; `files`: {path: text or bytes}."""
+    """A root directory with what the script reads. `msrs`: {number: value}; `files`: {path: text or
+    bytes}."""
     cpu = f"processor\t: 0\nmodel name\t: Made Up\nflags\t\t: {flags}\n"
     if vmx_flags:
         cpu += f"vmx flags\t: {vmx_flags}\n"
@@ -39,7 +40,8 @@ def machine(tmp_path, flags, vmx_flags=VMX, cpus=2, msrs=(), files=()):
 
 def check(root):
     """(exit code, last line, {what: (found, remark)})"""
-    done = subprocess.run([os.path.join(ROOT, "tools", "takt-check")], env=dict(os.environ, TAKT_ROOT=str(root)),
+    done = subprocess.run([os.path.join(ROOT, "tools", "takt-check")],
+                          env=dict(os.environ, TAKT_ROOT=str(root)),
                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
     rows = re.findall(r"^  (.{24}) (.{8}) ?(.*)$", done.stdout, re.M)
     return done.returncode, done.stdout.splitlines()[-1], {w.strip(): (f.strip(), r) for w, f, r in rows}
@@ -49,7 +51,8 @@ def test_a_server_of_intel(tmp_path):
     code, last, rows = check(machine(
         tmp_path, INTEL, msrs={0x3A: 5},
         files={"sys/firmware/acpi/tables/DMAR": "", "sys/firmware/acpi/tables/SPCR": "",
-               "sys/bus/pci/devices/0000:01:00.0/vendor": "0x8086\n", "sys/bus/pci/devices/0000:01:00.0/device": "0x10c9\n",
+               "sys/bus/pci/devices/0000:01:00.0/vendor": "0x8086\n",
+               "sys/bus/pci/devices/0000:01:00.0/device": "0x10c9\n",
                "sys/bus/pci/devices/0000:01:00.0/class": "0x020000\n"}))
     assert (code, last) == (0, "yes: Takt can run guests on this machine")
     assert rows["IOMMU"][0] == "VT-d"
@@ -66,7 +69,8 @@ def test_locked_off(tmp_path):
 
 def test_what_cannot_be_read_is_said(tmp_path):
     code, last, rows = check(machine(tmp_path, INTEL, vmx_flags=None))
-    assert (code, last) == (2, "cannot tell: it is not known whether the CPU has EPT, VPID and unrestricted guest")
+    assert (code, last) == (2,
+                            "cannot tell: it is not known whether the CPU has EPT, VPID and unrestricted guest")
     assert rows["left on by firmware"] == ("unknown", "run this as root, after 'modprobe msr'")
 
 
@@ -74,7 +78,8 @@ def test_what_is_missing(tmp_path):
     code, last, _ = check(machine(tmp_path, INTEL, vmx_flags="vnmi ept"))
     assert (code, last) == (1, NO + "the CPU has no vpid, the CPU has no unrestricted_guest")
     code, last, _ = check(machine(tmp_path / "none", "fpu lm"))
-    assert (code, last) == (1, NO + "the CPU has neither VT-x nor AMD-V, or the firmware has switched it off")
+    assert (code, last) == (1,
+                            NO + "the CPU has neither VT-x nor AMD-V, or the firmware has switched it off")
     code, last, _ = check(machine(tmp_path / "npt", "fpu lm svm", None))
     assert (code, last) == (1, NO + "the CPU has no nested paging")
 
@@ -90,7 +95,8 @@ def test_secure_boot(tmp_path):
 def test_devices_are_those_with_a_driver():
     """The script's list is the one of the drivers' headers."""
     ids = set()
-    for header, names in (("e1000.h", ["E1000_DEVICE"]), ("igb_regs.h", ["IGB_DEVICE", "IGB_VF_DEVICE"])):
+    for header, names in (("e1000.h", ["E1000_DEVICE"]),
+                          ("igb_regs.h", ["IGB_DEVICE", "IGB_VF_DEVICE"])):
         with open(os.path.join(ROOT, "drivers", header), encoding="utf-8") as f:
             text = f.read()
         ids |= {re.search(rf"#define {name}\s+(0x[0-9a-f]+)", text)[1] for name in names}
@@ -104,7 +110,8 @@ def test_where_there_is_nothing_to_read(tmp_path):
 
 
 def test_words_that_it_does_not_know():
-    done = subprocess.run([os.path.join(ROOT, "tools", "takt-check"), "--nosuch"], capture_output=True, text=True, check=False)
+    done = subprocess.run([os.path.join(ROOT, "tools", "takt-check"), "--nosuch"],
+                          capture_output=True, text=True, check=False)
     assert done.returncode == 2 and not done.stdout
     assert done.stderr.startswith('takt-check: expected no words behind the command, not "--nosuch".')
     assert "Tells whether this machine can run Takt" in done.stderr

@@ -16,14 +16,16 @@ import pytest
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 TAKTCTL = os.path.join(ROOT, "tools", "taktctl")
-spec = importlib.util.spec_from_loader("taktctl", importlib.machinery.SourceFileLoader("taktctl", TAKTCTL))
+spec = importlib.util.spec_from_loader("taktctl",
+                                       importlib.machinery.SourceFileLoader("taktctl", TAKTCTL))
 taktctl = importlib.util.module_from_spec(spec)
 sys.dont_write_bytecode = True
 spec.loader.exec_module(taktctl)
 
 
 class Peer(threading.Thread):
-    """Listens at a UNIX socket. `answer(tag, line)` returns the bytes to send for a line, or None to hang up."""
+    """Listens at a UNIX socket. `answer(tag, line)` returns the bytes to send for a line, or None
+    to hang up."""
 
     def __init__(self, path, answer):
         super().__init__(daemon=True)
@@ -87,7 +89,8 @@ def peer(tmp_path):
 
 def test_result_amid_noise(peer):
     def answer(tag, line):
-        return (b"\r\n[    1.234567] vm1: a line of the log\r\n\x1e{\"id\": \"cut sho" + b"\n" + envelope("999x1", "stale")
+        return (b"\r\n[    1.234567] vm1: a line of the log\r\n\x1e{\"id\": \"cut sho" + b"\n"
+                + envelope("999x1", "stale")
                 + b"\x1b[K" + envelope(tag, [1, {"a": "b"}]) + b"takt> ")
 
     p, address = peer(answer)
@@ -109,7 +112,8 @@ def test_nothing_is_typed_without_a_prompt(tmp_path):
             grub, _ = server.accept()
             with grub:
                 grub.sendall(b"GNU GRUB  version 2.06")
-                with pytest.raises(taktctl.ConsoleError, match="shows no prompt, so nothing was typed"):
+                with pytest.raises(taktctl.ConsoleError,
+                                   match="shows no prompt, so nothing was typed"):
                     takt.run("metrics")
                 assert grub.recv(4096) == b"\x1d\x03"
                 grub.sendall(b"\r\ntakt> ")
@@ -120,7 +124,8 @@ def test_nothing_is_typed_without_a_prompt(tmp_path):
 
 def test_error_is_told(peer):
     _, address = peer(lambda tag, line: envelope(tag, None, error=-2, message="there is no VM x"))
-    with taktctl.Takt(address, 5) as takt, pytest.raises(taktctl.CommandError, match="there is no VM x") as e:
+    with taktctl.Takt(address, 5) as takt, pytest.raises(taktctl.CommandError,
+                                                         match="there is no VM x") as e:
         takt.run("pause x")
     assert e.value.error == -2
 
@@ -171,7 +176,8 @@ def test_half_typed_line_of_somebody_is_dropped(peer):
 def test_what_the_shell_cannot_read_is_refused(peer):
     p, address = peer(lambda tag, line: envelope(tag))
     with taktctl.Takt(address, 5) as takt:
-        for words in (["list", "a\nb"], ["list", "x" * 256], ["list", "\x1e"], ["list", "'\""], ["list", "ä"]):
+        for words in (["list", "a\nb"], ["list", "x" * 256], ["list", "\x1e"], ["list", "'\""],
+                      ["list", "ä"]):
             with pytest.raises(ValueError):
                 takt.run(*words)
     assert p.lines == []
@@ -198,12 +204,14 @@ def test_pty(tmp_path):
 
 
 def command_line(address, *words, stdin=""):
-    return subprocess.run([sys.executable, TAKTCTL, "-t", "3", "-s", address, *words], input=stdin, capture_output=True, text=True,
+    return subprocess.run([sys.executable, TAKTCTL, "-t", "3", "-s", address, *words], input=stdin,
+                          capture_output=True, text=True,
                           check=False)
 
 
 def test_command_line(peer, tmp_path):
-    _, address = peer(lambda tag, line: envelope(tag, error=-22, message="no") if "bad" in line else envelope(tag, line.split()[0]))
+    _, address = peer(lambda tag, line: envelope(tag, error=-22, message="no") if "bad" in line
+                      else envelope(tag, line.split()[0]))
     done = command_line(address, "list", "-x")
     assert (done.returncode, done.stdout) == (0, '"list"\n')
     done = command_line(address, "-", stdin="list\n\ninfo\n")
@@ -214,12 +222,15 @@ def test_command_line(peer, tmp_path):
     assert command_line(address).returncode == 2
 
 
-TOP = {"seconds": 1.0, "pcpus": [{"cpu": 0}], "vcpus": [{"vm": "a,b", "vcpu": 0, "wake_us": {"p50": 1.5, "p99": 2}},
-                                                       {"vm": "c", "vcpu": 1, "wake_us": {"p50": 3, "p99": 4}}]}
+TOP = {"seconds": 1.0, "pcpus": [{"cpu": 0}],
+       "vcpus": [{"vm": "a,b", "vcpu": 0, "wake_us": {"p50": 1.5, "p99": 2}},
+                                                       {"vm": "c", "vcpu": 1,
+                                                        "wake_us": {"p50": 3, "p99": 4}}]}
 
 
 def run_taktctl(address, *words):
-    return subprocess.run([sys.executable, TAKTCTL, "-s", address, *words], capture_output=True, text=True, timeout=30, check=False)
+    return subprocess.run([sys.executable, TAKTCTL, "-s", address, *words], capture_output=True,
+                          text=True, timeout=30, check=False)
 
 
 def test_csv(peer):
@@ -239,14 +250,17 @@ def test_csv_of_what_is_no_table(peer):
 
 
 def test_metrics_that_cannot_be_had(peer):
-    """An older image, or one that is going down: a sentence, and nothing that looks like metrics."""
-    _, address = peer(lambda tag, line: envelope(tag, None, error=-2, message="there is no command info"))
+    """An older image, or one that is going down: a sentence, and nothing that looks like
+    metrics."""
+    _, address = peer(lambda tag,
+                      line: envelope(tag, None, error=-2, message="there is no command info"))
     done = run_taktctl(address, "metrics")
     assert (done.returncode, done.stdout, done.stderr) == (1, "", "there is no command info\n")
 
 
 def test_json_is_asked_for_once(peer):
-    """A second -j would replace the tag by which the answer is known, and taktctl would wait for ever."""
+    """A second -j would replace the tag by which the answer is known, and taktctl would wait for
+    ever."""
     p, address = peer(lambda tag, line: envelope(tag, line.count("-j")))
     assert run_taktctl(address, "top", "-j", "-w", "1", "-j=mine", "-d", "2").stdout == "1\n"
     assert re.fullmatch(r"top -j=\w+ -w 1 -d 2", p.lines[0])
@@ -260,14 +274,17 @@ def test_metrics_takes_no_arguments(peer):
 
 
 def test_help_of_taktctl_itself():
-    said = subprocess.run([sys.executable, TAKTCTL, "--help"], capture_output=True, text=True, check=True).stdout
-    for words in ("unix:PATH, tcp:HOST:PORT", "how long to wait", "so many times", "as CSV", "taktctl metrics"):
+    said = subprocess.run([sys.executable, TAKTCTL, "--help"], capture_output=True, text=True,
+                          check=True).stdout
+    for words in ("unix:PATH, tcp:HOST:PORT", "how long to wait", "so many times", "as CSV",
+                  "taktctl metrics"):
         assert words in " ".join(said.split()), said
 
 
 def on_a_terminal(address, *words):
     ours, theirs = pty.openpty()
-    done = subprocess.run([sys.executable, TAKTCTL, "-t", "3", "-s", address, *words], stdout=theirs, check=False)
+    done = subprocess.run([sys.executable, TAKTCTL, "-t", "3", "-s", address, *words],
+                          stdout=theirs, check=False)
     os.write(theirs, b"END")  # so that there is something to read
     said = b""
     while not said.endswith(b"END"):

@@ -1,4 +1,5 @@
-"""The trace stream and the tools that read it, on a made-up trace: two pCPUs, three VMs, ten seconds of round robin."""
+"""The trace stream and the tools that read it, on a made-up trace: two pCPUs, three VMs, ten
+seconds of round robin."""
 import json
 import os
 import random
@@ -29,12 +30,14 @@ def made_up(rounds=1000):
     def switch(ns, cpu, prev, ran, to, nxt, slice_ns, waited):
         out.append(ts.Record(ns, ts.SWITCH, cpu, nxt, prev, ran, slice_ns, 0))
         out.append(ts.Record(ns, ts.RUNSTATE, cpu, prev, 0, to, ran, 0))
-        out.append(ts.Record(ns, ts.RUNSTATE, cpu, nxt, 2 if nxt == WAKER and not waited else 1, 0, waited, 0))
+        out.append(ts.Record(ns, ts.RUNSTATE, cpu, nxt, 2 if nxt == WAKER and not waited else 1, 0,
+                             waited, 0))
 
     for _ in range(rounds):
         out.append(ts.Record(now + 5 * MS, ts.WAKE, 0, WAKER, 0, 0, 0, 0))
         out.append(ts.Record(now + 5 * MS, ts.RUNSTATE, 0, WAKER, 2, 1, 8 * MS, 0))
-        out.append(ts.Record(now + 6 * MS - 1000, ts.EXIT, 0, BUSY, ts.EXITS.index("HLT"), 0x1000, 0xFFFF8000, 0x78))
+        out.append(ts.Record(now + 6 * MS - 1000, ts.EXIT, 0, BUSY, ts.EXITS.index("HLT"), 0x1000,
+                             0xFFFF8000, 0x78))
         switch(now + 6 * MS, 0, BUSY, 6 * MS, 1, WAKER, 30 * MS, 1 * MS)
         switch(now + 7 * MS, 0, WAKER, 1 * MS, 2, IDLE, 0, 3 * MS)
         switch(now + 10 * MS, 0, IDLE, 3 * MS, 1, BUSY, 30 * MS, 4 * MS)
@@ -47,9 +50,11 @@ def made_up(rounds=1000):
 @pytest.fixture(scope="module")
 def stream():
     """The bytes that the hypervisor's own code makes of it."""
-    subprocess.run(["make", "-s", "build/unit/stream_dump"], cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
+    subprocess.run(["make", "-s", "build/unit/stream_dump"], cwd=ROOT, check=True,
+                   stdout=subprocess.DEVNULL)
     raw = b"".join(r.pack() for r in made_up())
-    return subprocess.run([os.path.join(ROOT, "build/unit/stream_dump")], input=raw, check=True, stdout=subprocess.PIPE).stdout
+    return subprocess.run([os.path.join(ROOT, "build/unit/stream_dump")], input=raw, check=True,
+                          stdout=subprocess.PIPE).stdout
 
 
 def test_events_have_the_names_that_the_shell_has():
@@ -87,7 +92,8 @@ def test_python_frames_as_c_does(stream):
 
 @pytest.mark.parametrize("seed", range(20))
 def test_damage_costs_only_what_it_hits(stream, seed):
-    """Bytes lost, changed and put in: every record that comes out is one that went in, and few are missing."""
+    """Bytes lost, changed and put in: every record that comes out is one that went in, and few are
+    missing."""
     rng = random.Random(seed)
     damaged = bytearray(stream)
     for _ in range(20):
@@ -125,12 +131,16 @@ def test_json(stream):
     for e in events:
         if e["ph"] == "X" and e["pid"] == trace2json.CPUS:
             ran[e["name"]] = ran.get(e["name"], 0) + e["dur"]
-    assert {k: round(v / 1e6, 2) for k, v in ran.items()} == {"busy": 6.0, "waker": 1.0, "web.0": 5.0, "web.1": 5.0}
-    waits = sum(e["dur"] for e in events if e["ph"] == "X" and e["pid"] == trace2json.VMS + 1 and e["name"] == "runnable")
+    assert {k: round(v / 1e6, 2) for k, v in ran.items()} == {"busy": 6.0, "waker": 1.0,
+                                                              "web.0": 5.0, "web.1": 5.0}
+    waits = sum(e["dur"] for e in events if e["ph"] == "X" and e["pid"] == trace2json.VMS + 1
+                and e["name"] == "runnable")
     assert round(waits / 1e6, 2) == 4.0
     exits = [e for e in events if e["name"] == "exit"]
-    assert len(exits) == 1000 and exits[0]["args"] == {"reason": "HLT", "rip": "0xffff800000001000", "raw": "0x78"}
-    on_cpu0 = sorted((e["ts"], e["ts"] + e["dur"]) for e in events if e["ph"] == "X" and e["pid"] == trace2json.CPUS and e["tid"] == 0)
+    assert len(exits) == 1000 and exits[0]["args"] == {"reason": "HLT", "rip": "0xffff800000001000",
+                                                       "raw": "0x78"}
+    on_cpu0 = sorted((e["ts"], e["ts"] + e["dur"]) for e in events if e["ph"] == "X"
+                     and e["pid"] == trace2json.CPUS and e["tid"] == 0)
     assert all(a[1] <= b[0] for a, b in zip(on_cpu0, on_cpu0[1:]))
 
 
@@ -146,10 +156,12 @@ def test_lost_records_are_a_gap_not_a_run():
 
 
 POLICY = [ts.Record(1000, ts.MICRO, 0, BUSY, 1, 3, 10_000_000, 0),
-          ts.Record(2000, ts.SHARE, 0, WAKER, 0, 0, *divmod(-5_000_000 & (1 << 64) - 1, 1 << 32)[::-1]),
+          ts.Record(2000, ts.SHARE, 0, WAKER, 0, 0,
+                    *divmod(-5_000_000 & (1 << 64) - 1, 1 << 32)[::-1]),
           ts.Record(3000, ts.TURBO, 0, ts.NOBODY, 3, 1500, 28_500_000, 0),
           ts.Record(4000, ts.LABEL, 0, ts.NOBODY, 3, 1, 700, 0),
-          ts.Record(5000, ts.WAKE, 1, WEB0 | ts.TURBO_PART << 16, 0, 0, 0, 0)]  # the turbo vCPU of web
+          # the turbo vCPU of web
+          ts.Record(5000, ts.WAKE, 1, WEB0 | ts.TURBO_PART << 16, 0, 0, 0, 0)]
 
 
 def test_records_of_policies():
@@ -197,11 +209,13 @@ def test_xentrace_records(stream):
     assert (0, 7 * MS, 0x21001 | 1 << 8 | 0 << 4, (32767 << 16,)) in records
 
 
-@pytest.mark.skipif(shutil.which("xenalyze") is None, reason="xenalyze is not installed (package xen-utils)")
+@pytest.mark.skipif(shutil.which("xenalyze") is None,
+                    reason="xenalyze is not installed (package xen-utils)")
 def test_xenalyze_reads_it(stream, tmp_path):
     path = tmp_path / "out.xen"
     path.write_bytes(trace2xen.convert_all(ts.parse(stream))[0])
-    done = subprocess.run(["xenalyze", "--cpu-hz", "1G", "--svm-mode", "--summary", str(path)], check=True, stdout=subprocess.PIPE,
+    done = subprocess.run(["xenalyze", "--cpu-hz", "1G", "--svm-mode", "--summary", str(path)],
+                          check=True, stdout=subprocess.PIPE,
                           stderr=subprocess.STDOUT, text=True, timeout=60)
     assert "FATAL" not in done.stdout
     lines = done.stdout.splitlines()
@@ -211,7 +225,8 @@ def test_xenalyze_reads_it(stream, tmp_path):
     assert 5.9 < seconds < 6.1
 
 
-@pytest.mark.skipif(shutil.which("xenalyze") is None, reason="xenalyze is not installed (package xen-utils)")
+@pytest.mark.skipif(shutil.which("xenalyze") is None,
+                    reason="xenalyze is not installed (package xen-utils)")
 def test_xenalyze_reads_losses(tmp_path):
     """Stretches that are missing on one pCPU, each with a lost record in its place."""
     gaps = [(t * MS, (t + 37) * MS) for t in range(200, 9000, 400)]
@@ -220,7 +235,8 @@ def test_xenalyze_reads_losses(tmp_path):
     records.sort(key=lambda r: r.ns)
     path = tmp_path / "out.xen"
     path.write_bytes(trace2xen.convert_all(ts.parse(b"".join(ts.frame("R", i, r.pack()) for i, r in enumerate(records))))[0])
-    done = subprocess.run(["xenalyze", "--cpu-hz", "1G", "--svm-mode", "--summary", str(path)], check=True, stdout=subprocess.PIPE,
+    done = subprocess.run(["xenalyze", "--cpu-hz", "1G", "--svm-mode", "--summary", str(path)],
+                          check=True, stdout=subprocess.PIPE,
                           stderr=subprocess.STDOUT, text=True, timeout=60)
     assert "FATAL" not in done.stdout and "Total time: 9.99 seconds" in done.stdout
     assert re.search(r"lost: +\d+ ", done.stdout)
@@ -229,20 +245,23 @@ def test_xenalyze_reads_losses(tmp_path):
 def test_picture(stream, tmp_path):
     pytest.importorskip("matplotlib")
     (tmp_path / "stream").write_bytes(stream)
-    subprocess.run([sys.executable, os.path.join(ROOT, "tools/trace-picture.py"), str(tmp_path / "stream"), str(tmp_path / "out.png"),
+    subprocess.run([sys.executable, os.path.join(ROOT, "tools/trace-picture.py"),
+                    str(tmp_path / "stream"), str(tmp_path / "out.png"),
                     "--length", "0.2"], check=True)
     assert (tmp_path / "out.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_event_times(tmp_path):
     """Both directions between two VMs, and what a megabyte of 4096-byte events waits."""
-    records = [ts.Record(i * MS, ts.EVTCHN_TAKE, 0, BUSY if i % 2 else WAKER, 3 if i % 2 else 5, 2000 * (1 + i % 2) + i * 10, 0, 0)
+    records = [ts.Record(i * MS, ts.EVTCHN_TAKE, 0, BUSY if i % 2 else WAKER, 3 if i % 2 else 5,
+                         2000 * (1 + i % 2) + i * 10, 0, 0)
                for i in range(200)]
     payload = b"".join(r.pack() for r in records[:31]), b"".join(r.pack() for r in records[31:62])
     stream = tmp_path / "s"
     head = struct.pack("<8sII", b"TAKTRACE", ts.VERSION, 1)
     stream.write_bytes(ts.frame("H", 0, head) + ts.frame("R", 1, payload[0]) + ts.frame("R", 2, payload[1]))
-    out = subprocess.run([os.path.join(ROOT, "tools/event-times.py"), "-j", "--bytes-per-event", "4096", str(stream)],
+    out = subprocess.run([os.path.join(ROOT, "tools/event-times.py"), "-j", "--bytes-per-event",
+                          "4096", str(stream)],
                          check=True, stdout=subprocess.PIPE, text=True).stdout
     rows = json.loads(out)
     assert [(r["port"], r["events"]) for r in rows] == [(3, 31), (5, 31)]
@@ -260,17 +279,23 @@ def test_event_time_of_a_megabyte_in_both_directions(tmp_path):
     stream, log = tmp_path / "s", tmp_path / "log"
     stream.write_bytes(ts.frame("H", 0, struct.pack("<8sII", b"TAKTRACE", ts.VERSION, 1)) + vms +
                        ts.frame("R", 4, b"".join(r.pack() for r in records)))
-    log.write_text("[    0.9] server: id 2, 1 vCPU, 16 MiB, runs\n"  # it has gone, so the trace does not name it
+    # it has gone, so the trace does not name it
+    log.write_text("[    0.9] server: id 2, 1 vCPU, 16 MiB, runs\n"
                    "[    1.0] iodom: iodom: server.0: in=1 in_bytes=60 out=2 out_bytes=1000 irqs=1\n"
                    "[    2.0] iodom: iodom: source.0: in=9 in_bytes=2097152 irqs=2\n"
                    "[    3.0] iodom: iodom: server.0: in=4 in_bytes=1048576 out=8 out_bytes=4194304 irqs=4\n"
-                   "[    3.0] other: iodom: server.0: in=4 in_bytes=7 out=8 out_bytes=7\n", encoding="ascii")
+                   "[    3.0] other: iodom: server.0: in=4 in_bytes=7 out=8 out_bytes=7\n",
+                   encoding="ascii")
     command = [os.path.join(ROOT, "tools/event-times.py"), "--log", str(log), str(stream)]
-    said = json.loads(subprocess.run([*command, "-j"], check=True, stdout=subprocess.PIPE, text=True).stdout)
+    said = json.loads(subprocess.run([*command, "-j"], check=True, stdout=subprocess.PIPE,
+                                     text=True).stdout)
     assert said["directions"] == [
-        {"direction": "to", "to": "iodom", "events": 6, "waited_us": 600.0, "mb": 3.0, "us_per_mb": 200.0},
-        {"direction": "from", "to": "server", "events": 5, "waited_us": 12500.0, "mb": 5.0, "us_per_mb": 2500.0},
-        {"direction": "from", "to": "source", "events": 0, "waited_us": 0, "mb": 2.0, "us_per_mb": 0.0}]
+        {"direction": "to", "to": "iodom", "events": 6, "waited_us": 600.0, "mb": 3.0,
+         "us_per_mb": 200.0},
+        {"direction": "from", "to": "server", "events": 5, "waited_us": 12500.0, "mb": 5.0,
+         "us_per_mb": 2500.0},
+        {"direction": "from", "to": "source", "events": 0, "waited_us": 0, "mb": 2.0,
+         "us_per_mb": 0.0}]
     text = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
     assert re.search(r"from driver domain +server +5 +12\.5 +5\.00 +2\.50\n", text), text
     log.write_text("nothing\n", encoding="ascii")

@@ -6,15 +6,18 @@ import subprocess
 from conftest import ROOT
 
 ENV = {**os.environ, "GIT_AUTHOR_NAME": "a", "GIT_AUTHOR_EMAIL": "a@b", "GIT_COMMITTER_NAME": "a",
-       "GIT_COMMITTER_EMAIL": "a@b", "GIT_COMMITTER_DATE": "2020-02-29T12:00:00+0000", "GIT_CONFIG_GLOBAL": "/dev/null"}
+       "GIT_COMMITTER_EMAIL": "a@b", "GIT_COMMITTER_DATE": "2020-02-29T12:00:00+0000",
+       "GIT_CONFIG_GLOBAL": "/dev/null"}
 
 
 def source(tree):
-    return subprocess.run([tree / "tools" / "version.sh"], cwd="/", env=ENV, capture_output=True, text=True, check=True).stdout
+    return subprocess.run([tree / "tools" / "version.sh"], cwd="/", env=ENV, capture_output=True,
+                          text=True, check=True).stdout
 
 
 def git(tree, *words):
-    return subprocess.run(["git", "-C", tree, *words], env=ENV, capture_output=True, text=True, check=True).stdout
+    return subprocess.run(["git", "-C", tree, *words], env=ENV, capture_output=True, text=True,
+                          check=True).stdout
 
 
 def test_commit_and_date(tmp_path):
