@@ -27,7 +27,8 @@ expect  = $(if $(call is_like,$($1),$2),,$(error $1=$($1): expected $3))
 $(call expect,CPUS,[1-9]|[1-5][0-9]|6[0-4],a whole number from 1 to 64)
 $(call expect,MEMORY,[1-9][0-9]*,a whole number of MiB (such as 256))
 ifneq ($(origin SECONDS),undefined)
-$(call expect,SECONDS,[0-9]*[1-9][0-9]*([.][0-9]*)?|[0-9]*[.][0-9]*[1-9][0-9]*,a number of seconds (such as 1 or 0.5))
+$(call expect,SECONDS,[0-9]*[1-9][0-9]*([.][0-9]*)?|[0-9]*[.][0-9]*[1-9][0-9]*,a number of \
+	seconds (such as 1 or 0.5))
 endif
 $(call expect,VMS,[^ ]+,the name of one VM file with no blank in it)
 $(call expect,SCENARIO,[^ ]+,the name of one VM file with no blank in it)
@@ -36,7 +37,8 @@ $(call expect,SCENARIO,[^ ]+,the name of one VM file with no blank in it)
 .DELETE_ON_ERROR:
 .SECONDARY:
 .SUFFIXES:# make's own rules would look for sources of each file that is included below
-.PHONY: FORCE# else .SECONDARY lets make do without it, and no stamp (tools/stamp.sh) is ever looked at
+.PHONY: FORCE# else .SECONDARY lets make do without it, and no stamp (tools/stamp.sh) is ever \
+	looked at
 
 # Each step of a build is told in a short line; V=1 shows its command instead, make -s nothing.
 Q    := $(if $(V),,@)
@@ -58,17 +60,19 @@ J = $(if $(filter -j%,$(MAKEFLAGS)),,-j2)
 
 include mk/image.mk mk/lwip.mk mk/guests.mk mk/host.mk mk/goals.mk
 
-all: $(B)/takt.elf $(B)/cfgdump guests ## everything that goes into an image; gets nothing from the network
+all: $(B)/takt.elf $(B)/cfgdump guests ## everything that goes into an image
 
 clean: ## remove build/
 	rm -rf $(B)
 
 help: ## this list
-	@sed -n 's/^\([a-z][a-z-]*\):.*## \(.*\)/  make \1\t\2/p' mk/goals.mk mk/image.mk mk/lwip.mk mk/host.mk Makefile | \
+	@sed -n 's/^\([a-z][a-z-]*\):.*## \(.*\)/  make \1\t\2/p' mk/goals.mk mk/image.mk mk/lwip.mk \
+	    mk/host.mk Makefile | \
 	    awk -F'\t' '{ printf "%-18s %s\n", $$1, $$2 }'
 
 .PHONY: all clean help
 
 # What each object includes. Other trees below build/ have files of these names, too.
 NOT_OURS := $(addprefix -o -path $(B)/,fresh mutants labs warnings)
--include $(shell find $(B) \( -false $(NOT_OURS) \) -prune -o -name '*.d' -type f -print 2>/dev/null)
+-include $(shell find $(B) \( -false $(NOT_OURS) \) -prune -o -name '*.d' -type f -print \
+	2>/dev/null)

@@ -11,29 +11,32 @@ with-lwip:
 	@tools/lwip.sh $(LWIP) || true
 	@$(MAKE) $(J) all
 
-run: ## build and boot; a live table, any key leaves for the shell (PLATFORM=auto|kvm|qemu|bochs VMS=file.cfg CPUS=2)
+run: ## boot, and show a live table; any key opens the shell (PLATFORM=qemu|bochs|kvm VMS= CPUS=)
 	@tools/deps.sh build $(EMULATOR)
 	@$(MAKE) with-lwip
 	@$(MAKE) iso ISO=$(RUN_ISO) MENU= MKISO_ARGS="$(MACHINE) $(MKISO_ARGS)"
 	@$(PYTHON) tools/machine.py run --platform $(PLATFORM) $(MACHINE) $(RUN_ISO)
 
-demo: ## ten virtual seconds of the same without a person: exit 0 if every vCPU got its share (FAULT=ignore_weight)
+demo: ## the same for ten virtual seconds: exit 0 if every vCPU got its share (FAULT=ignore_weight)
 	@tools/deps.sh build $(EMULATOR)
 	@$(MAKE) with-lwip
-	@$(PYTHON) tools/demo.py --platform $(PLATFORM) $(MACHINE) --vms $(VMS) $(if $(FAULT),--fault $(FAULT))
+	@$(PYTHON) tools/demo.py --platform $(PLATFORM) $(MACHINE) --vms $(VMS) \
+	    $(if $(FAULT),--fault $(FAULT))
 
-# ---- tests ----------------------------------------------------------------------------------------------------------
+# ---- tests -------------------------------------------------------------------------------------
 
 PYTEST := $(PYTHON) -m pytest -o cache_dir=$(abspath $(B))/pytest -q
 # What fails (and only if tests failed, which is status 1) is run once more, in boots of its own:
 # the host may have had other things to do.
-pytest-twice = $(PYTEST) $(1) || { test $$? = 1 && echo 'once more:' && $(PYTEST) --last-failed $(1); }
+pytest-twice = $(PYTEST) $(1) || \
+    { test $$? = 1 && echo 'once more:' && $(PYTEST) --last-failed $(1); }
 # Tests that judge by the host's clock (`alone`) run one after another. The others run side by side,
 # among them all that run in Bochs, in virtual time. There is one worker more than CPUs, because
 # many tests spend a part of their time waiting.
 pytest-all = @failed=0; \
     $(call pytest-twice,tests -m 'alone and not bochs' --durations=20 $(1)) || failed=1; \
-    $(call pytest-twice,tests -m 'bochs or not alone' -n $$(($$(nproc) + 1)) --dist loadfile --durations=20 $(1)) || failed=1; \
+    $(call pytest-twice,tests -m 'bochs or not alone' -n $$(($$(nproc) + 1)) --dist loadfile \
+        --durations=20 $(1)) || failed=1; \
     exit $$failed
 
 test-needs:
@@ -41,7 +44,8 @@ test-needs:
 	@$(MAKE) lwip
 	@$(MAKE) $(J) all unit-build $(B)/machine-check $(B)/sim $(B)/takt-checked.elf
 test-guest: ## guest tests alone (PLATFORM=qemu|bochs, GUEST=name)
-	@$(PYTEST) tests/guest $(if $(filter-out auto,$(PLATFORM)),--platform $(PLATFORM)) $(if $(GUEST),-k '$(GUEST)')
+	@$(PYTEST) tests/guest $(if $(filter-out auto,$(PLATFORM)),--platform $(PLATFORM)) \
+	    $(if $(GUEST),-k '$(GUEST)')
 pytest:
 	@$(PYTEST) $(TESTS)
 
@@ -63,7 +67,7 @@ check: ## also the long ones: soak, fuzz for a bounded time, boot by UEFI, every
 test-long:
 	$(call pytest-all,--long)
 
-fresh: ## demo, run, test and lint on fresh systems of each release: an hour, needs root (RELEASES=debian13)
+fresh: ## demo, run, test, lint on fresh systems: an hour, needs root (RELEASES=debian13)
 	@tools/fresh.sh $(RELEASES)
 
 fuzz: $(FUZZ) ## every fuzz target for FUZZ_TIME seconds
@@ -77,56 +81,59 @@ fuzz: $(FUZZ) ## every fuzz target for FUZZ_TIME seconds
 	        { tail -40 $(B)/fuzz/$$n.log; exit 1; }; \
 	    echo "$$n: $$(sed -n 's/.*executed_units: *//p' $(B)/fuzz/$$n.log) inputs, no finding"; done
 
-lint: ## clang-format, cppcheck, compiler warnings, headers alone, line width, floors, faults out of date
+lint: ## warnings, format, cppcheck, headers alone, floors, how easy the sources are to read
 	@tools/lint.sh
 
-mutants: ## each fault of tests/mutants.txt must turn its test red: hours (tools/mutants.py NAME: one)
+mutants: ## each fault of tests/mutants.txt must turn its test red: hours (or tools/mutants.py NAME)
 	@$(PYTHON) tools/mutants.py
 
-# ---- experiments ----------------------------------------------------------------------------------------------------
+# ---- experiments -------------------------------------------------------------------------------
 
-bench: ## what each operation costs in instructions, sizes, decisions, against the budgets (N=10000 iterations)
+bench: ## costs of operations in instructions, and sizes, against the budgets (N=10000 iterations)
 	@tools/deps.sh build qemu net cost
 	@$(MAKE) lwip
 	@$(MAKE) $(J) all
 	@$(PYTHON) tools/bench.py $(if $(N),-n $(N))
 
-trace: ## records the scheduler for a second and draws who ran where: build/results/trace.png, .json (VMS= PLATFORM= SECONDS=1)
+trace: ## draws which vCPU ran where: build/results/trace.png, .json (VMS= PLATFORM= SECONDS=1)
 	@tools/deps.sh build $(EMULATOR) picture
 	@$(MAKE) with-lwip
-	@$(PYTHON) tools/taketrace.py --platform $(PLATFORM) $(MACHINE) --vms $(VMS) $(if $(SECONDS),--seconds $(SECONDS))
+	@$(PYTHON) tools/taketrace.py --platform $(PLATFORM) $(MACHINE) --vms $(VMS) \
+	    $(if $(SECONDS),--seconds $(SECONDS))
 
 # With LABS the image that knows your policy is built in a directory of its own, and the usual one
 # stays as it is.
-COMPARE_ON := $(if $(filter sim,$(PLATFORM)),,$(if $(filter qemu kvm,$(PLATFORM)),$(PLATFORM),bochs))
-compare: ## the papers' policies side by side, in the simulation and on Bochs (PLATFORM=sim|bochs|qemu|kvm SEEDS= POLICY= LABS=)
+COMPARE_ON := \
+	$(if $(filter sim,$(PLATFORM)),,$(if $(filter qemu kvm,$(PLATFORM)),$(PLATFORM),bochs))
+compare: ## the policies side by side, simulated and on Bochs (PLATFORM= SEEDS= POLICY= LABS=)
 	@tools/deps.sh build $(subst kvm,qemu,$(COMPARE_ON)) cost compare
 	@$(MAKE) $(J) LABS= all $(B)/sim
 	@$(if $(LABS),$(MAKE) $(J) B=$(B)/labs $(B)/labs/takt.elf $(B)/labs/cfgdump)
-	@$(PYTHON) tools/compare.py $(addprefix --platform ,sim $(COMPARE_ON)) $(addprefix --policy ,$(POLICY)) \
+	@$(PYTHON) tools/compare.py $(addprefix --platform ,sim $(COMPARE_ON)) \
+	    $(addprefix --policy ,$(POLICY)) \
 	    $(if $(SEEDS),--seeds $(SEEDS)) $(if $(LABS),--hv $(B)/labs/takt.elf)
 
-net-demo: ## a server's TCP, UDP and echo among VMs that compute, by the host's ping and iperf (PLATFORM=bochs: in virtual time)
+net-demo: ## a server among VMs that compute, by the host's ping and iperf (or PLATFORM=bochs)
 	@tools/deps.sh build net $(EMULATOR) $(if $(filter qemu,$(EMULATOR)),clients)
 	@$(MAKE) lwip
 	@$(MAKE) $(J) all
 	@$(PYTHON) tools/netdemo.py --platform $(PLATFORM) $(if $(SEEDS),--runs $(SEEDS))
 
-net-experiments: ## UDP and TCP goodput of a VM among others, from Credit to early ACKs, on Bochs, five seeds (SEEDS=n)
+net-experiments: ## UDP and TCP goodput of a VM among others, on Bochs, five seeds (SEEDS=n)
 	@tools/deps.sh build net bochs
 	@$(MAKE) lwip
 	@$(MAKE) $(J) all
 	@$(PYTHON) tools/netexp.py $(if $(SEEDS),--seeds $(SEEDS))
 
-store-bench: $(B)/store-bench ## the store's operations a second, beside Debian's xenstored where that runs
+store-bench: $(B)/store-bench ## the store's operations a second, and xenstored's
 	@tools/store-bench.sh
 
-store-demo: ## the store: guests, the shell, XenStore's own clients and pyxs see one tree; must all hold
+store-demo: ## guests, the shell and XenStore's own clients see one tree; all of it must hold
 	@tools/deps.sh build qemu store
 	@$(MAKE) $(J) all
 	@$(PYTHON) tools/storedemo.py
 
-sriov-demo: ## VMs with virtual functions of two network cards, confined by VT-d, and what SC and ACA make of them; must all hold
+sriov-demo: ## virtual functions of two cards in VMs, confined by VT-d; all of it must hold
 	@tools/deps.sh build qemu net
 	@$(MAKE) lwip
 	@$(MAKE) $(J) all
@@ -136,14 +143,16 @@ run-gdb: ## QEMU waits for gdb, which is started with the image's symbols
 	@tools/deps.sh build qemu debug
 	@$(MAKE) with-lwip
 	@$(MAKE) iso ISO=$(RUN_ISO) MENU=
-	@$(PYTHON) tools/machine.py watch --platform qemu --gdb --timeout 86400 $(MACHINE) --dir $(B)/run/gdb $(RUN_ISO) & m=$$!; \
+	@$(PYTHON) tools/machine.py watch --platform qemu --gdb --timeout 86400 $(MACHINE) \
+	    --dir $(B)/run/gdb $(RUN_ISO) & m=$$!; \
 	    trap 'kill $$m 2>/dev/null' EXIT; sleep 1; \
 	    gdb -q -ex 'target remote :1234' -ex 'hbreak hv_main' -ex continue $(B)/takt.elf
 
-machines: ## what Takt says of real machines, by their CPUID, MSRs, tables and PCI (MACHINES=directory or file)
+machines: ## what Takt says of real machines, by their descriptions (MACHINES=directory or file)
 	@tools/deps.sh build
 	@$(MAKE) $(J) $(B)/machine-check
 	@$(PYTHON) tools/machines.py --json $(B)/results/machines.json $(MACHINES)
 
-.PHONY: with-lwip run demo test-needs test-guest pytest test check test-long fresh fuzz lint mutants bench trace compare \
+.PHONY: with-lwip run demo test-needs test-guest pytest test check test-long fresh fuzz lint \
+	mutants bench trace compare \
 	net-demo net-experiments store-bench store-demo sriov-demo run-gdb machines

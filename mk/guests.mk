@@ -1,20 +1,23 @@
 # The library of guests (guestlib/), the guests, and the guest tests.
 
-GUEST_CFLAGS := -std=gnu11 -O2 -g $(WARN) -Iinclude -Iguestlib/include -I. -ffreestanding -fno-pic -fno-pie \
+GUEST_CFLAGS := -std=gnu11 -O2 -g $(WARN) -Iinclude -Iguestlib/include -I. -ffreestanding \
+	-fno-pic -fno-pie \
 	-mno-red-zone -mgeneral-regs-only -U_FORTIFY_SOURCE -fno-stack-protector -fcf-protection=none \
 	-fno-asynchronous-unwind-tables -fno-strict-aliasing -MMD -MP
 # A function with large variables touches each page of them, so that none steps over the guard page
 # of a stack.
 GUEST_CFLAGS += -fstack-clash-protection
 # A guest that wants the C library or floating point is told so in a sentence (guestlib/no-libc/).
-NO_LIBC  := -Iguestlib/no-libc -include guestlib/no-libc/no-float.h -Werror=unsuffixed-float-constants
+NO_LIBC  := -Iguestlib/no-libc -include guestlib/no-libc/no-float.h \
+	-Werror=unsuffixed-float-constants
 GUEST_LD := ld -nostdlib -z max-page-size=4096 -z noexecstack -T guestlib/guest.ld
 
 # The drivers that guests link; the UART's is the hypervisor's own.
 DRIVERS_C    := $(filter-out drivers/uart.c,$(wildcard drivers/*.c drivers/collab/*.c))
 GUESTLIB_OBJ := $(patsubst %.c,$(B)/guestlib/%.o,$(wildcard guestlib/*.c common/*.c) $(DRIVERS_C)) \
 	$(patsubst %.asm,$(B)/guestlib/%.asm.o,$(wildcard guestlib/*.asm))
-GUESTS      := $(patsubst guests/%.c,$(B)/guests/%.elf,$(wildcard guests/*.c)) $(B)/guests/stamped-iodom.elf
+GUESTS      := $(patsubst guests/%.c,$(B)/guests/%.elf,$(wildcard guests/*.c)) \
+	$(B)/guests/stamped-iodom.elf
 GUEST_TESTS := $(patsubst tests/guest/%.c,$(B)/guests/test-%.elf,$(wildcard tests/guest/*.c)) \
 	$(patsubst tests/guest32/%.asm,$(B)/guests/test-%.elf,$(wildcard tests/guest32/*.asm))
 
@@ -75,14 +78,16 @@ $(B)/guests/stamped-iodom.elf: $(STAMPED_BACK) $(B)/libguest.a guestlib/guest.ld
 	$(Q)$(GUEST_LD) $(STAMPS_back:%=--wrap=%) -o $@ $(STAMPED_BACK) $(B)/libguest.a
 $(B)/guests/iobench.elf: $(STAMPED_FRONT) $(B)/libguest.a guestlib/guest.ld
 	$(call say,LD)
-	$(Q)$(GUEST_LD) $(STAMPS_front:%=--wrap=%) -o $@ $(STAMPED_FRONT) $(B)/libguestnet.a $(B)/libguest.a
+	$(Q)$(GUEST_LD) $(STAMPS_front:%=--wrap=%) -o $@ $(STAMPED_FRONT) $(B)/libguestnet.a \
+	    $(B)/libguest.a
 
 # 32-bit multiboot1 kernels, without the library.
 $(B)/guests/test-%.elf: tests/guest32/%.asm tests/guest32/kernel.inc
 	@mkdir -p $(@D)
 	$(call say,NASM)
 	$(Q)$(NASM) -f elf32 -Itests/guest32/ -o $(@:.elf=.o) $<
-	$(Q)ld -m elf_i386 -nostdlib -z noexecstack -Ttext-segment=0x100000 -e start32 -o $@ $(@:.elf=.o)
+	$(Q)ld -m elf_i386 -nostdlib -z noexecstack -Ttext-segment=0x100000 -e start32 -o $@ \
+	    $(@:.elf=.o)
 
 # Guests with the network stack are left out as long as lwIP's source is not there, so that all else
 # can be built.

@@ -2,14 +2,18 @@
 # tests, the simulation, checkers of files, and fuzzers.
 
 # libc has a sched_yield of its own, which sanitizers call.
-HOST_CFLAGS := -std=gnu11 -O2 -g $(WARN) -Iinclude -Ihv -I. -D_GNU_SOURCE -Dsched_yield=hv_sched_yield \
+HOST_CFLAGS := -std=gnu11 -O2 -g $(WARN) -Iinclude -Ihv -I. -D_GNU_SOURCE \
+	-Dsched_yield=hv_sched_yield \
 	-fno-strict-aliasing -MMD -MP
 # The machine itself, which tests/unit/fake_*.c and tests/sim play.
+HOST_PLATFORM := $(addprefix hv/platform/,acpi.c apic.c bootinfo.c crashlog.c dmar.c mptable.c \
+	terminal.c tscrate.c)
 HOST_SKIP   := hv/main.c drivers/uart.c common/string.c hv/sched/machine.c \
 	hv/pci/space.c $(filter-out hv/x86/errata.c hv/x86/place.c,$(wildcard hv/x86/*.c)) \
-	$(filter-out $(addprefix hv/platform/,acpi.c apic.c bootinfo.c crashlog.c dmar.c mptable.c terminal.c tscrate.c),\
+	$(filter-out $(HOST_PLATFORM),\
 	$(wildcard hv/platform/*.c))
-HOST_OBJ    := $(patsubst %.c,$(B)/host/%.o,$(filter-out $(HOST_SKIP) labs/%,$(HV_C)) $(DRIVERS_C) guestlib/pagecache.c)
+HOST_C      := $(filter-out $(HOST_SKIP) labs/%,$(HV_C)) $(DRIVERS_C) guestlib/pagecache.c
+HOST_OBJ    := $(HOST_C:%.c=$(B)/host/%.o)
 LABS_OBJ    := $(patsubst %.c,$(B)/host/%.o,$(wildcard labs/*.c))
 
 # MORE are flags of single objects, and all of them are in $(B)/host/flags as well.
@@ -18,7 +22,8 @@ SIM_INC   := -Itests/sim $(GUEST_INC)
 $(B)/host/guestlib/%.o: MORE := $(GUEST_INC)
 $(addprefix $(B)/host/tests/unit/,test_page%.o test_seed.o test_duty.o): MORE := $(GUEST_INC)
 $(B)/host/tests/sim/%.o $(B)/host/tests/unit/test_sched%.o: MORE := $(SIM_INC)
-$(B)/host/netstack/%.o $(B)/host/tests/unit/test_net%.o $(B)/host/tests/unit/net_wire.o: MORE := $(NET_INC)
+$(B)/host/netstack/%.o $(B)/host/tests/unit/test_net%.o $(B)/host/tests/unit/net_wire.o: \
+	MORE := $(NET_INC)
 $(B)/host/tools/cfgdump.o $(B)/host/tests/unit/test_shell_person.o: MORE := -I$(B)
 
 # These check at the entry of functions that the lock is held which they need (hv/lib/spinlock.h).
@@ -39,7 +44,7 @@ $(B)/libhv.a: $(HOST_OBJ) $(B)/host/objects
 	$(call say,AR)
 	$(Q)ar rcs $@ $(HOST_OBJ)
 
-# ---- unit tests: each tests/unit/test_*.c is one CMocka program; tests/unit/fake_*.c stand in for the machine -------
+# ---- unit tests: each tests/unit/test_*.c is one CMocka program; tests/unit/fake_*.c stand in fo
 
 UNIT      := $(patsubst tests/unit/%.c,$(B)/unit/%,$(wildcard tests/unit/test_*.c))
 FAKES_C   := $(wildcard tests/unit/fake_*.c tests/unit/entry_*.c)
@@ -63,23 +68,26 @@ $(B)/unit/%: $(B)/host/tests/unit/%.o $(B)/libhv.a $(B)/libfakes.a
 COUNTED_C := $(wildcard hv/store/*.c) $(addprefix common/,format.c string.c) \
 	hv/lib/parse.c hv/lib/printf.c hv/mm/heap.c
 COUNTED   := $(COUNTED_C:%.c=$(B)/image/%.o)
-$(B)/unit/test_store_bounds: $(B)/host/tests/unit/test_store_bounds.o $(COUNTED) $(B)/libhv.a $(B)/libfakes.a
+$(B)/unit/test_store_bounds: $(B)/host/tests/unit/test_store_bounds.o $(COUNTED) $(B)/libhv.a \
+	$(B)/libfakes.a
 	@mkdir -p $(@D)
 	$(call say,CC)
 	$(Q)$(CC) -no-pie -o $@ $< $(COUNTED) $(HV_AND_FAKES) -lcmocka
 
 unit-build: $(UNIT)
 unit: $(UNIT) ## unit and property tests, on the host
-	@printf '%s\n' $(UNIT) | xargs -P2 -n1 sh -c './$$0 > $$0.log 2>&1 || { cat $$0.log; exit 255; }; \
+	@printf '%s\n' $(UNIT) | \
+	    xargs -P2 -n1 sh -c './$$0 > $$0.log 2>&1 || { cat $$0.log; exit 255; }; \
 	    echo "$$0: $$(grep "PASSED" $$0.log)"'
 
-# ---- the network stack, in unit tests -------------------------------------------------------------------------------
+# ---- the network stack, in unit tests ----------------------------------------------------------
 
 NET_OBJ      := $(patsubst %.c,$(B)/host/%.o,$(NET_C)) $(addprefix $(B)/host/,$(LWIP_OBJ))
 NET_TEST_C   := $(wildcard tests/unit/test_net*.c) tests/unit/net_wire.c
 
 $(patsubst %.c,$(B)/host/%.o,$(NET_C) $(NET_TEST_C)): netstack/lwipopts.h | $(LWIP)/VERSION
-$(addprefix $(B)/host/,$(LWIP_OBJ)): $(B)/host/lwip/%.o: $(B)/host/flags $(LWIP)/VERSION netstack/lwipopts.h
+$(addprefix $(B)/host/,$(LWIP_OBJ)): $(B)/host/lwip/%.o: $(B)/host/flags $(LWIP)/VERSION \
+	netstack/lwipopts.h
 	@mkdir -p $(@D)
 	$(call say,CC)
 	$(Q)$(CC) $(filter-out $(WARN),$(HOST_CFLAGS)) $(NET_INC) -c $(LWIP)/src/$*.c -o $@
@@ -94,11 +102,12 @@ $(B)/unit/test_net%: $(B)/host/tests/unit/test_net%.o $(B)/host/tests/unit/net_w
 	$(call say,CC)
 	$(Q)$(CC) -o $@ $^ -lcmocka
 
-# ---- checkers ---------------------------------------------------------------------------------------------------------
+# ---- checkers ----------------------------------------------------------------------------------
 
 # The configuration parser, the policies and the loader of the image, for scripts: checks a file,
 # and prints it as JSON. It is a part of `make run`, so it links only the few objects that it needs.
-CFGDUMP_C   := tools/cfgdump.c $(wildcard hv/config*.c common/*.c hv/lib/*.c hv/sched/*.c) hv/shell/script.c hv/vm/load.c \
+CFGDUMP_C   := tools/cfgdump.c $(wildcard hv/config*.c common/*.c hv/lib/*.c hv/sched/*.c) \
+	hv/shell/script.c hv/vm/load.c \
 	$(filter labs/%,$(HV_C))
 CFGDUMP_OBJ := $(patsubst %.c,$(B)/host/%.o,$(filter-out $(HOST_SKIP),$(CFGDUMP_C)))
 
@@ -106,7 +115,8 @@ CFGDUMP_OBJ := $(patsubst %.c,$(B)/host/%.o,$(filter-out $(HOST_SKIP),$(CFGDUMP_
 # themselves would need all of the hypervisor.
 $(B)/commands.inc: $(wildcard hv/shell/*.c)
 	@mkdir -p $(@D)
-	$(Q)sed -n '/^const struct shell_command .*_commands\[\] = {/,/^};/s/^    { "\([^"]*\)".*/"\1",/p' $^ > $@
+	$(Q)sed -n -e '/^const struct shell_command .*_commands\[\] = {/,/^};/ {' \
+	    -e 's/^    { "\([^"]*\)".*/"\1",/p' -e '}' $^ > $@
 $(B)/host/tools/cfgdump.o $(B)/host/tests/unit/test_shell_person.o: $(B)/commands.inc
 $(B)/host/cfgdump-objects: FORCE
 	@tools/stamp.sh $@ '$(CFGDUMP_OBJ)'
@@ -124,7 +134,7 @@ $(B)/store-bench: $(B)/host/tools/store-bench.o $(B)/libhv.a $(B)/libfakes.a
 	$(call say,CC)
 	$(Q)$(CC) -o $@ $< $(HV_AND_FAKES)
 
-# ---- the simulation of the scheduler: tests/sim with hv/sched -------------------------------------------------------
+# ---- the simulation of the scheduler: tests/sim with hv/sched ----------------------------------
 
 SIM_C   := $(filter-out $(addprefix tests/sim/,main.c cost.c scale.c),$(wildcard tests/sim/*.c))
 SIM_OBJ := $(SIM_C:%.c=$(B)/host/%.o)
@@ -157,10 +167,13 @@ sim: $(B)/sim ## the VMs of a file in the simulation, in virtual time (SCENARIO=
 
 # How fast it is: a release build without assertions of its own, all in one, and one for machines of
 # up to 512 pCPUs, for which tests/sim/wide has other sizes.
-RELEASE     := $(filter-out -O2 -g -MMD -MP,$(HOST_CFLAGS)) -O3 -flto -march=native -DNDEBUG $(SIM_INC)
-RELEASE_SRC := $(addprefix tests/sim/,scale.c sim.c measure.c) $(filter-out hv/sched/machine.c,$(wildcard hv/sched/*.c)) \
+RELEASE     := $(filter-out -O2 -g -MMD -MP,$(HOST_CFLAGS)) -O3 -flto -march=native -DNDEBUG \
+	$(SIM_INC)
+RELEASE_SRC := $(addprefix tests/sim/,scale.c sim.c measure.c) \
+	$(filter-out hv/sched/machine.c,$(wildcard hv/sched/*.c)) \
 	$(addprefix hv/lib/,timerq.c parse.c printf.c) common/format.c common/hist.c
-RELEASE_DEP := $(RELEASE_SRC) $(wildcard common/*.h hv/sched/*.h hv/lib/*.h tests/sim/*.h tests/sim/wide/lib/*.h)
+RELEASE_DEP := $(RELEASE_SRC) \
+	$(wildcard common/*.h hv/sched/*.h hv/lib/*.h tests/sim/*.h tests/sim/wide/lib/*.h)
 
 $(B)/release/flags: FORCE
 	@tools/stamp.sh $@ '$(CC) $(RELEASE) $(RELEASE_SRC)'
@@ -173,18 +186,21 @@ $(B)/release/scale-wide: $(RELEASE_DEP) $(B)/release/flags
 	$(call say,CC)
 	$(Q)$(CC) $(patsubst -Ihv,-Itests/sim/wide -Ihv,$(RELEASE)) -o $@ $(RELEASE_SRC)
 
-sim-scale: $(B)/release/scale $(B)/release/scale-wide ## how fast the simulation is: 4 cores with 16 VMs, 512 with 4,096 vCPUs
+sim-scale: $(B)/release/scale $(B)/release/scale-wide ## how fast the simulation is
 	$(B)/release/scale
 	$(B)/release/scale-wide
 
-# ---- fuzz targets: tests/fuzz/fuzz_*.c with libFuzzer and sanitizers ------------------------------------------------
+# ---- fuzz targets: tests/fuzz/fuzz_*.c with libFuzzer and sanitizers ---------------------------
 
 FUZZ        := $(patsubst tests/fuzz/%.c,$(B)/fuzz/%,$(wildcard tests/fuzz/fuzz_*.c))
 FUZZ_CC     ?= clang
 FUZZ_CFLAGS := $(filter-out -Werror,$(HOST_CFLAGS)) -O1 -Wno-missing-field-initializers \
-	-fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer
-FUZZ_OBJ    := $(patsubst %.c,$(B)/fuzz/obj/%.o,$(filter-out $(HOST_SKIP),$(HV_C)) $(DRIVERS_C) $(FAKES_C))
-FUZZ_NET    := $(addprefix $(B)/fuzz/obj/,$(NET_C:.c=.o) tests/unit/net_wire.o tests/fuzz/fuzz_net.o)
+	-fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=undefined \
+	-fno-omit-frame-pointer
+FUZZ_OBJ    := \
+	$(patsubst %.c,$(B)/fuzz/obj/%.o,$(filter-out $(HOST_SKIP),$(HV_C)) $(DRIVERS_C) $(FAKES_C))
+FUZZ_NET    := \
+	$(addprefix $(B)/fuzz/obj/,$(NET_C:.c=.o) tests/unit/net_wire.o tests/fuzz/fuzz_net.o)
 FUZZ_LWIP   := $(addprefix $(B)/fuzz/obj/,$(LWIP_OBJ))
 FUZZ_TIME   ?= 20
 
@@ -201,7 +217,8 @@ $(B)/fuzz/obj/%.o: %.c $(B)/fuzz/flags
 $(FUZZ_LWIP): $(B)/fuzz/obj/lwip/%.o: $(B)/fuzz/flags $(LWIP)/VERSION netstack/lwipopts.h
 	@mkdir -p $(@D)
 	$(call say,CC)
-	$(Q)$(FUZZ_CC) $(filter-out $(WARN),$(FUZZ_CFLAGS)) -fno-sanitize=alignment $(NET_INC) -c $(LWIP)/src/$*.c -o $@
+	$(Q)$(FUZZ_CC) $(filter-out $(WARN),$(FUZZ_CFLAGS)) -fno-sanitize=alignment $(NET_INC) -c \
+	    $(LWIP)/src/$*.c -o $@
 
 $(B)/fuzz/objects: FORCE
 	@tools/stamp.sh $@ '$(FUZZ_OBJ)'
@@ -217,20 +234,23 @@ $(B)/fuzz/fuzz_net: $(FUZZ_NET) $(FUZZ_LWIP)
 	$(call say,CC)
 	$(Q)$(FUZZ_CC) -fsanitize=fuzzer,address,undefined -o $@ $^
 
-# ---- threads under ThreadSanitizer ----------------------------------------------------------------------------------
+# ---- threads under ThreadSanitizer -------------------------------------------------------------
 
 # The two contexts of the network stack, and those of the page cache, as threads of this machine.
-$(B)/tsan/test_net_threads: $(NET_C) tests/unit/net_wire.c tests/unit/test_net_threads.c $(wildcard netstack/*.h) \
+$(B)/tsan/test_net_threads: $(NET_C) tests/unit/net_wire.c tests/unit/test_net_threads.c \
+	$(wildcard netstack/*.h) \
 		$(B)/host/flags | $(LWIP)/VERSION
 	@mkdir -p $(@D)
 	$(call say,CC)
-	$(Q)$(CC) $(filter-out $(WARN) -MMD -MP,$(HOST_CFLAGS)) $(NET_INC) -fsanitize=thread -o $@ $(filter %.c,$^) \
+	$(Q)$(CC) $(filter-out $(WARN) -MMD -MP,$(HOST_CFLAGS)) $(NET_INC) -fsanitize=thread -o $@ \
+	    $(filter %.c,$^) \
 	    $(addprefix $(LWIP)/src/,$(LWIP_C)) -lcmocka
 $(B)/tsan/test_pagecache_threads: guestlib/pagecache.c tests/unit/test_pagecache_threads.c \
 		guestlib/include/guest/pagecache.h $(B)/host/flags
 	@mkdir -p $(@D)
 	$(call say,CC)
-	$(Q)$(CC) $(filter-out -MMD -MP,$(HOST_CFLAGS)) $(GUEST_INC) -fsanitize=thread -o $@ $(filter %.c,$^) -lcmocka
+	$(Q)$(CC) $(filter-out -MMD -MP,$(HOST_CFLAGS)) $(GUEST_INC) -fsanitize=thread -o $@ \
+	    $(filter %.c,$^) -lcmocka
 
 # pCPUs that raise events for each other, with all of hv/ that they need.
 TSAN_C   := $(filter-out $(HOST_SKIP) labs/%,$(HV_C)) $(DRIVERS_C) $(wildcard tests/unit/fake_*.c)
@@ -247,7 +267,8 @@ $(B)/tsan/libhv.a: $(TSAN_OBJ) $(B)/tsan/objects
 	$(Q)ar rcs $@ $(TSAN_OBJ)
 $(B)/tsan/test_ev%: $(B)/tsan/obj/tests/unit/test_ev%.o $(B)/tsan/libhv.a
 	$(call say,CC)
-	$(Q)$(CC) -fsanitize=thread -o $@ $< -Wl,--start-group $(B)/tsan/libhv.a -Wl,--end-group -lcmocka
+	$(Q)$(CC) -fsanitize=thread -o $@ $< -Wl,--start-group $(B)/tsan/libhv.a -Wl,--end-group \
+	    -lcmocka
 
 TSAN := $(addprefix $(B)/tsan/,test_net_threads test_pagecache_threads test_evtchn test_event_race)
 tsan: $(TSAN) ## threads of network stack, page cache and event channels under ThreadSanitizer

@@ -1,8 +1,10 @@
 # The image of the hypervisor, and the media that it boots from.
 
-HV_CFLAGS := -std=gnu11 -O2 -g $(WARN) -Iinclude -Ihv -I. -ffreestanding -fno-pic -fno-pie -mcmodel=kernel \
+HV_CFLAGS := -std=gnu11 -O2 -g $(WARN) -Iinclude -Ihv -I. -ffreestanding -fno-pic -fno-pie \
+	-mcmodel=kernel \
 	-mgeneral-regs-only -mno-red-zone -U_FORTIFY_SOURCE -fno-stack-protector -fcf-protection=none \
-	-fno-asynchronous-unwind-tables -fno-omit-frame-pointer -fno-strict-aliasing -fno-common -MMD -MP
+	-fno-asynchronous-unwind-tables -fno-omit-frame-pointer -fno-strict-aliasing -fno-common -MMD \
+	-MP
 
 # LABS names a policy of labs/ that the image is to have (docs/writing-a-policy.md). The image then
 # has all of labs/, because labs/policies.c lists them all, and so recordings number policies as the
@@ -11,7 +13,8 @@ LABS   :=
 LABS_C := $(if $(LABS),$(LABS) $(wildcard labs/*.c))
 HV_C   := $(sort $(wildcard hv/*.c hv/*/*.c hv/*/*/*.c common/*.c drivers/uart.c) $(LABS_C))
 HV_ASM := $(sort $(wildcard boot/*.asm hv/*/*.asm))
-HV_OBJ := $(patsubst %.c,$(B)/image/%.o,$(HV_C)) $(patsubst %.asm,$(B)/image/%.o,$(HV_ASM)) $(B)/image/version.o
+HV_OBJ := $(patsubst %.c,$(B)/image/%.o,$(HV_C)) $(patsubst %.asm,$(B)/image/%.o,$(HV_ASM)) \
+	$(B)/image/version.o
 
 $(B)/image/flags: FORCE
 	@tools/stamp.sh $@ '$(CC) $(HV_CFLAGS)'
@@ -68,9 +71,10 @@ $(B)/takt.elf: $(HV_OBJ) $(B)/image/objects boot/takt.ld tools/mksyms.sh
 CHECKED_OBJ := $(patsubst %,$(B)/image/tests/unit/%.o,entry_vmx entry_svm image_entries)
 $(B)/takt-checked.elf: $(B)/takt.elf $(CHECKED_OBJ)
 	$(call say,LD)
-	$(Q)$(HV_LD) --wrap=vmx_enter --wrap=svm_enter -o $@ $(HV_OBJ) $(CHECKED_OBJ) $(B)/symbols.o $(LIBGCC)
+	$(Q)$(HV_LD) --wrap=vmx_enter --wrap=svm_enter -o $@ $(HV_OBJ) $(CHECKED_OBJ) $(B)/symbols.o \
+	    $(LIBGCC)
 
-# ---- what it boots from: VMS is the configuration, MKISO_ARGS is passed on (--cmdline, --module; tools/mkiso.sh) ----
+# ---- what it boots from: VMS is the configuration, MKISO_ARGS is passed on (--cmdline, --module;
 
 ISO  ?= $(B)/takt.iso
 MENU ?= --menu
@@ -82,11 +86,13 @@ iso: $(B)/takt.elf $(B)/cfgdump guests ## the boot image alone: BIOS and UEFI, C
 	$(call say,ISO)
 	$(Q)tools/mkiso.sh $(ISO) $(VMS) --hv $(B)/takt.elf $(MENU) $(MKISO_ARGS)
 
-pxe: $(B)/takt.elf $(B)/cfgdump guests ## a tree to boot from over the network (VMS=file.cfg HTTP=server PXE=dir)
+pxe: $(B)/takt.elf $(B)/cfgdump guests ## a tree to boot over the network (VMS= HTTP=server PXE=dir)
 	@tools/deps.sh build
 	$(call say,PXE)
-	$(Q)tools/mkiso.sh $(PXE) $(VMS) --hv $(B)/takt.elf --net $(if $(HTTP),--http $(HTTP)) $(MKISO_ARGS)
-	@echo "$(PXE) is ready to be served by TFTP$(if $(HTTP), and HTTP): docs/lab.md has the lines for dnsmasq"
+	$(Q)tools/mkiso.sh $(PXE) $(VMS) --hv $(B)/takt.elf --net $(if $(HTTP),--http $(HTTP)) \
+	    $(MKISO_ARGS)
+	@echo "$(PXE) is ready to be served by TFTP$(if $(HTTP), and HTTP): docs/lab.md has the lines \
+	    for dnsmasq"
 
 flash: ## writes the boot image to a USB stick: asks, checks, reads back (DEV=/dev/sdX VMS=file.cfg)
 	@$(if $(DEV),,echo 'which device? make flash DEV=/dev/sdX; lsblk lists them' >&2; exit 1)
@@ -95,8 +101,9 @@ flash: ## writes the boot image to a USB stick: asks, checks, reads back (DEV=/d
 	@$(MAKE) iso
 	@$(PYTHON) tools/flash.py $(ISO) $(DEV)
 
-size: $(B)/takt.elf ## lines and bytes of the image by room (SINCE=commit: compared with that, by file)
-	@$(PYTHON) tools/size.py $(if $(SINCE),--since $(SINCE)) $(B)/image $(B)/takt.elf $(HV_C) $(HV_ASM) \
+size: $(B)/takt.elf ## lines and bytes of the image by room (SINCE=commit: compared with it)
+	@$(PYTHON) tools/size.py $(if $(SINCE),--since $(SINCE)) $(B)/image $(B)/takt.elf $(HV_C) \
+	    $(HV_ASM) \
 	    $(wildcard boot/*.inc)
 
 .PHONY: iso pxe flash size

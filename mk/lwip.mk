@@ -3,10 +3,12 @@
 LWIP     ?= $(B)/lwip
 # netstack/heap.c takes the place of core/mem.c.
 LWIP_C   := $(addprefix core/,def.c inet_chksum.c init.c ip.c memp.c netif.c pbuf.c stats.c \
-	tcp.c tcp_in.c tcp_out.c timeouts.c udp.c $(addprefix ipv4/,etharp.c icmp.c ip4.c ip4_addr.c)) netif/ethernet.c
+	tcp.c tcp_in.c tcp_out.c timeouts.c udp.c \
+	$(addprefix ipv4/,etharp.c icmp.c ip4.c ip4_addr.c)) netif/ethernet.c
 LWIP_OBJ := $(patsubst %.c,lwip/%.o,$(LWIP_C))
 # What of netstack/ only guests have.
-NET_OWN  := netstack/guest.c netstack/iperf.c netstack/sendfile.c netstack/start.c netstack/virtio.c netstack/igbvf.c
+NET_OWN  := netstack/guest.c netstack/iperf.c netstack/sendfile.c netstack/start.c \
+	netstack/virtio.c netstack/igbvf.c
 NET_C    := $(filter-out $(NET_OWN),$(wildcard netstack/*.c))
 # lwIP's headers are a system's to the compiler, so that it does not tell that they include
 # lwipopts.h.
@@ -26,7 +28,8 @@ $(B)/guestnet/netstack/%.o: netstack/%.c $(B)/guestnet/flags netstack/lwipopts.h
 	@mkdir -p $(@D)
 	$(call say,CC)
 	$(Q)$(CC) $(GUEST_LWIP) -c $< -o $@
-$(addprefix $(B)/guestnet/,$(LWIP_OBJ)): $(B)/guestnet/lwip/%.o: $(B)/guestnet/flags $(LWIP)/VERSION netstack/lwipopts.h
+$(addprefix $(B)/guestnet/,$(LWIP_OBJ)): $(B)/guestnet/lwip/%.o: $(B)/guestnet/flags \
+	$(LWIP)/VERSION netstack/lwipopts.h
 	@mkdir -p $(@D)
 	$(call say,CC)
 	$(Q)$(CC) $(filter-out $(WARN),$(GUEST_LWIP)) -c $(LWIP)/src/$*.c -o $@

@@ -36,13 +36,18 @@ EVERYWHERE = ("",)
 
 # The limits are not reached everywhere yet. Whoever reaches one in a room adds it to `strict`.
 MEASURES = {
-    "ternary": Measure("?/100", 0.99, (), "conditional expressions per 100 lines of code"),
-    "nested": Measure("many ?", 0, (), "statements with more than one conditional expression"),
-    "function": Measure("fn ?", 0, (), "functions chosen by a conditional expression"),
-    "comma": Measure("comma", 0, (), "comma expressions behind return"),
+    "ternary": Measure("?/100", 0.99, ("hv/sched/", "hv/trace/"),
+                       "conditional expressions per 100 lines of code"),
+    "nested": Measure("many ?", 0, ("hv/sched/", "hv/trace/", "hv/event/", "common/"),
+                      "statements with more than one conditional expression"),
+    "function": Measure("fn ?", 0, ("drivers/", "guests/", "guestlib/", "netstack/", "hv/sched/"),
+                        "functions chosen by a conditional expression"),
+    "comma": Measure("comma", 0, ("drivers/", "guests/", "guestlib/", "netstack/", "hv/sched/"),
+                     "comma expressions behind return"),
     "hex": Measure("hex", 0, (), "hexadecimal numbers without a name in hv/virt/"),
-    "wide": Measure("wide", 0, (), f"lines of code over {WIDTH} columns"),
-    "prose": Measure("wide md", 0, (), f"lines of Markdown over {WIDTH} columns, tables apart"),
+    "wide": Measure("wide", 0, ("Makefile", "mk/"), f"lines of code over {WIDTH} columns"),
+    "prose": Measure("wide md", 0, ("README.md", "docs/architecture.md", "docs/writing-"),
+                     f"lines of Markdown over {WIDTH} columns, tables apart"),
 }
 
 TOKEN = re.compile(r"""
