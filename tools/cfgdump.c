@@ -86,8 +86,10 @@ static void hear(void *ctx, bool fatal, const char *text) {
 static int by_line(const void *a, const void *b) {
     const struct told *x = a, *y = b;
 
-    if (x->line != y->line) return x->line < y->line ? -1 : 1;
-    return x->nr < y->nr ? -1 : 1;
+    if (x->line < y->line) return -1;
+    if (x->line > y->line) return 1;
+    if (x->nr < y->nr) return -1;
+    return 1;
 }
 
 static void print_told(void) {
@@ -126,15 +128,18 @@ static void cpus(const struct cpumask *m) {
 /* Closes the object: parameters come last. */
 static void params(const struct config_head *h) {
     printf("\"params\": {");
-    for (u32 i = 0; i < h->nr_params; i++)
-        printf("%s\"%s\": \"%s\"", i ? ", " : "", h->param[i].name, h->param[i].value);
+    for (u32 i = 0; i < h->nr_params; i++) {
+        if (i > 0) printf(", ");
+        printf("\"%s\": \"%s\"", h->param[i].name, h->param[i].value);
+    }
     printf("}}");
 }
 
 static void devices(const struct config_vm *v) {
     printf("\"devices\": [");
     for (u32 i = 0; i < v->nr_devices; i++) {
-        printf("%s{", i ? ", " : "");
+        if (i > 0) printf(", ");
+        putchar('{');
         string("type", v->device[i].type == VIRTIO_ID_NET ? "net" : "disk");
         string("options", v->device[i].options);
         printf("\"back\": \"%s\"}", v->device[i].back);
@@ -182,7 +187,8 @@ static void dump(void) {
     params(&cfg.pool[0].head);
     printf(",\n \"pools\": [");
     for (u32 i = 1; i < cfg.nr_pools; i++) {
-        printf("%s{", i > 1 ? ",\n  " : "");
+        if (i > 1) printf(",\n  ");
+        putchar('{');
         string("name", cfg.pool[i].head.name);
         string("sched", cfg.pool[i].sched);
         string("sched_preset", cfg.pool[i].preset);
@@ -193,7 +199,7 @@ static void dump(void) {
     }
     printf("],\n \"vms\": [");
     for (u32 i = 0; i < cfg.nr_vms; i++) {
-        printf("%s", i ? ",\n  " : "");
+        if (i > 0) printf(",\n  ");
         dump_vm(&cfg.vm[i]);
     }
     printf("]}\n");
@@ -219,15 +225,20 @@ static const char *look(const char *directory, size_t n, const char *name, const
     struct stat st;
 
     snprintf(path, sizeof(path), "%.*s/%s%s", (int)n, directory, name, suffix);
-    return stat(path, &st) == 0 && S_ISREG(st.st_mode) ? path : NULL;
+    if (stat(path, &st) != 0 || !S_ISREG(st.st_mode)) return NULL;
+    return path;
 }
 
 static const char *find_file(const char *file, const char *name) {
     const char *slash = strrchr(file, '/'), *path;
 
-    path = slash ? look(file, (size_t)(slash - file), name, "") : look(".", 1, name, "");
+    if (slash)
+        path = look(file, (size_t)(slash - file), name, "");
+    else
+        path = look(".", 1, name, "");
     if (!path) path = look(images, strlen(images), name, "");
-    return path ? path : look(images, strlen(images), name, ".elf");
+    if (!path) path = look(images, strlen(images), name, ".elf");
+    return path;
 }
 
 /* The guest in the directory of images whose name is most like this one; NULL: none is. */
@@ -286,7 +297,8 @@ static int check_image(const struct config_vm *v, const char *path) {
     vm.mem = (struct guestmem){ .size = v->memory, .low_size = MIN(v->memory, TAKT_LOW_RAM_MAX) };
     why = load_start(&l, &vm, &m);
     free((void *)m.data);
-    return why ? complain(&v->head, "image", path, why) : 0;
+    if (why) return complain(&v->head, "image", path, why);
+    return 0;
 }
 
 static const char *const commands[] = {
@@ -298,7 +310,7 @@ static const char *const commands[] = {
 static bool script_line_is_good(const char *path, u32 number, const char *s, const char *end) {
     struct nearest nearest;
     struct script_line line;
-    char name[32], text[256];
+    char name[32], text[4608], guess[64] = "";
     size_t n = 0;
 
     switch (script_line_read(s, end, &line)) {
@@ -315,8 +327,8 @@ static bool script_line_is_good(const char *path, u32 number, const char *s, con
     if (!n || *name == '#' || is_in(name, commands, ARRAY_SIZE(commands))) return true;
     nearest = (struct nearest){ .wanted = name };
     for (u32 i = 0; i < ARRAY_SIZE(commands); i++) nearest_offer(&nearest, commands[i]);
-    snprintf(text, sizeof(text), "%s:%u: the shell has no command %s%s%s%s", path, number, name,
-             nearest.best ? ": is it " : "", nearest.best ? nearest.best : "", nearest.best ? "?" : "");
+    if (nearest.best) snprintf(guess, sizeof(guess), ": is it %s?", nearest.best);
+    snprintf(text, sizeof(text), "%s:%u: the shell has no command %s%s", path, number, name, guess);
     hear(NULL, true, text);
     return false;
 }
@@ -340,7 +352,8 @@ static int check_script(const char *path) {
  * is of no use. */
 static int need_file(const char *file, const struct config_head *h, const char *key, const char *name,
                      const struct config_vm *v) {
-    const char *path, *guess;
+    const char *path, *guess = NULL;
+    char question[64] = "";
 
     if (!*name || is_in(name, elsewhere, nr_elsewhere)) return 0;
     if (strpbrk(name, "/ \t"))
@@ -353,18 +366,20 @@ static int need_file(const char *file, const struct config_head *h, const char *
             printf("%s %s\n", name, path);
             printed[nr_printed++] = name;
         }
-        return v ? check_image(v, path) : check_script(path);
+        if (v) return check_image(v, path);
+        return check_script(path);
     }
-    guess = v ? like(name) : NULL;
-    return config_complain(
-        &cfg, config_place_of(h, key), true, hear, NULL,
-        "%s: there is no file %s beside the configuration file and no guest %s in %s%s%s%s", key, name, name,
-        images, guess ? ": is it " : "", guess ? guess : "", guess ? "?" : "");
+    if (v) guess = like(name);
+    if (guess) snprintf(question, sizeof(question), ": is it %s?", guess);
+    return config_complain(&cfg, config_place_of(h, key), true, hear, NULL,
+                           "%s: there is no file %s beside the configuration file and no guest %s in %s%s",
+                           key, name, name, images, question);
 }
 
 static int need_files(const char *file) {
-    int error = *cfg.script ? need_file(file, &cfg.pool[0].head, "script", cfg.script, NULL) : 0;
+    int error = 0;
 
+    if (*cfg.script) error = need_file(file, &cfg.pool[0].head, "script", cfg.script, NULL);
     for (u32 i = 0; i < cfg.nr_vms; i++)
         if (need_file(file, &cfg.vm[i].head, "image", cfg.vm[i].image, &cfg.vm[i])) error = -1;
     if (cfg.nr_vms == 0 && !cfg.selftest && !cfg.probe)
@@ -378,13 +393,17 @@ static bool machine_is_small; /* for what the file wants */
 
 static int check(const char *file, u32 cpus, u32 mib) {
     struct sched_pool *pool;
+    u64 memory = (u64)mib << 20;
+    u32 most = cpus;
     int error = 0;
 
+    /* What is not told is no limit. */
+    if (!most) most = TAKT_MAX_CPUS;
+    if (!memory) memory = ~0ull;
     sched_init();
     for (u32 i = 0; i < cfg.nr_pools; i++) error |= setup_pool(&cfg, i, &pool, hear, NULL);
     error |= setup_check_vms(&cfg, hear, NULL);
-    if ((cpus || mib) &&
-        config_check_machine(&cfg, cpus ? cpus : TAKT_MAX_CPUS, mib ? (u64)mib << 20 : ~0ull, hear, NULL)) {
+    if ((cpus || mib) && config_check_machine(&cfg, most, memory, hear, NULL)) {
         machine_is_small = true;
         error = -1;
     }
@@ -403,7 +422,7 @@ int main(int argc, char **argv) {
     int error;
     const char *file;
     FILE *f;
-    size_t n;
+    size_t n = 0;
 
     for (int o; (o = getopt(argc, argv, "p:m:i:f:")) != -1;) {
         switch (o) {
@@ -419,7 +438,7 @@ int main(int argc, char **argv) {
     if (optind >= argc || argc - optind > 2) return usage();
     file = argv[optind];
     f = fopen(file, "rb");
-    n = f ? fread(text, 1, sizeof(text), f) : 0;
+    if (f) n = fread(text, 1, sizeof(text), f);
     if (!f || ferror(f)) {
         fprintf(stderr, "cfgdump: %s cannot be read: %s\n", file, strerror(errno));
         return 2;

@@ -33,16 +33,17 @@ class Measure:
 
 
 EVERYWHERE = ("",)
+NEARLY_ALL = ("drivers/", "guests/", "guestlib/", "netstack/", "hv/sched/", "tools/")
 
 # The limits are not reached everywhere yet. Whoever reaches one in a room adds it to `strict`.
 MEASURES = {
-    "ternary": Measure("?/100", 0.99, ("hv/sched/", "hv/trace/"),
+    "ternary": Measure("?/100", 0.99, ("hv/sched/", "hv/trace/", "tools/"),
                        "conditional expressions per 100 lines of code"),
-    "nested": Measure("many ?", 0, ("hv/sched/", "hv/trace/", "hv/event/", "common/"),
+    "nested": Measure("many ?", 0, ("hv/sched/", "hv/trace/", "hv/event/", "common/", "tools/"),
                       "statements with more than one conditional expression"),
-    "function": Measure("fn ?", 0, ("drivers/", "guests/", "guestlib/", "netstack/", "hv/sched/"),
+    "function": Measure("fn ?", 0, NEARLY_ALL,
                         "functions chosen by a conditional expression"),
-    "comma": Measure("comma", 0, ("drivers/", "guests/", "guestlib/", "netstack/", "hv/sched/"),
+    "comma": Measure("comma", 0, NEARLY_ALL,
                      "comma expressions behind return"),
     "hex": Measure("hex", 0, (), "hexadecimal numbers without a name in hv/virt/"),
     "wide": Measure("wide", 0, ("Makefile", "mk/"), f"lines of code over {WIDTH} columns"),

@@ -335,7 +335,12 @@ static void check_tables(void) {
     if (!info.dmar) return;
     dmar_parse(&dmar, info.dmar, info.dmar_len);
     for (u32 i = 0; i < dmar.nr_units; i++) odd += dmar.unit[i].odd != NULL;
-    printf("iommu table: %s\n", dmar.unsure ? "malformed" : odd || dmar.lost_regions ? "odd" : "good");
+    if (dmar.unsure)
+        printf("iommu table: malformed\n");
+    else if (odd || dmar.lost_regions)
+        printf("iommu table: odd\n");
+    else
+        printf("iommu table: good\n");
     printf("iommu units: %u\n", dmar.nr_units);
     printf("iommu regions: %u\n", dmar.nr_regions);
     printf("iommu scopes: %u\n", dmar.nr_scopes);
@@ -403,7 +408,10 @@ static void check_cpu(void) {
             return;
         }
         why = preflight("the description of this machine does not tell");
-        printf("verdict: %s\nsays: %s\n", why ? "no" : "yes", why ? why : "Guests can run.");
+        if (why)
+            printf("verdict: no\nsays: %s\n", why);
+        else
+            printf("verdict: yes\nsays: Guests can run.\n");
         break;
     case MSR_FAULTS + 1: printf("verdict: fault\nsays: %s\n", why_not_known); break;
     default: printf("verdict: not known\nsays: %s\n", why_not_known); break;

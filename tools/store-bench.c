@@ -251,8 +251,14 @@ int main(int argc, char **argv) {
     puts(argc > 1 ? " |  xenstored     by 16" : "");
     for (int op = 0; op < OPS; op++)
         for (u32 i = 0; i < 2; i++) {
-            printf("%-26s %7d %9.0f | %10.0f %9.0f", i ? "" : names[op], i ? 10000 : 10, direct[i][op],
-                   own[i][op], own_many[i][op]);
+            const char *name = "";
+            int nodes = 10000;
+
+            if (i == 0) {
+                name = names[op];
+                nodes = 10;
+            }
+            printf("%-26s %7d %9.0f | %10.0f %9.0f", name, nodes, direct[i][op], own[i][op], own_many[i][op]);
             if (argc > 1) printf(" | %10.0f %9.0f", xen[i][op], xen_many[i][op]);
             putchar('\n');
         }
