@@ -29,8 +29,6 @@ STRICT = False
 EXCEPTIONS = {
     "panic": "declared by hv/lib; the platform's ends the machine, a test's ends the test",
     "log_at": "declared by hv/lib; the platform's writes to the console, a test's to a buffer",
-    "give_tell": "hv/pci does not have a hook for it yet",
-    "interrupt_again": "hv/pci does not have a hook for it yet",
 }
 
 
