@@ -16,7 +16,7 @@
 
 #define PATIENCE  (10 * NS_PER_S)
 #define DEPTH     6u  /* of nodes below /local/domain/ID/data */
-#define LOG_NODES 32u /* as in hv/nodes/storenodes.c: the last so many pieces of the log are there */
+#define LOG_NODES 32u /* as in hv/nodes/keeplog.c: the last so many pieces of the log are there */
 
 static const struct sock_options options = { NET_RCVBUF_MIN, 65536 };
 static struct sock *s; /* NULL: there is no connection */

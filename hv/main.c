@@ -1,8 +1,10 @@
 /* The boot, from top to bottom. */
 #include "boot/layout.h"
 #include "config.h"
+#include "devices/devices.h"
 #include "lib/printf.h"
 #include "lib/version.h"
+#include "nodes/nodes.h"
 #include "passthrough/give.h"
 #include "passthrough/quiesce.h"
 #include "pci/sriov.h"
@@ -24,8 +26,8 @@
 #include "sched/setup.h"
 #include "selftest/selftest.h"
 #include "shell/shell.h"
+#include "vcpu/vcpu.h"
 #include "virt/virt.h"
-#include "vm/vm.h"
 #include "x86/cpu.h"
 #include "x86/topology.h"
 #include "x86/tsc.h"
@@ -162,6 +164,36 @@ static void read_config(void) {
     }
 }
 
+/* ---- what a VM is made of ---- */
+
+/* A VM is made of these parts in this order, and loses them in the opposite one. What can reach a
+ * VM's RAM comes after that RAM, and has gone when the RAM is freed. Each room defines its parts; its
+ * init function registers its hypercalls. */
+static const struct vm_part *const vm_parts[] = {
+    &pci_claim_part, /* hv/passthrough: devices of the machine are the VM's from here on */
+    &memory_part,    /* hv/vm: the table of RAM, the second-level page table */
+    &ram_part,       /* hv/vm: RAM, scrubbed and mapped */
+    &sched_part,     /* hv/vm: its place in a pool */
+    &vcpus_part,     /* hv/vcpu */
+    &events_part,    /* hv/vcpu: event channels, and how they reach vCPUs */
+    &board_part,     /* hv/vcpu: LAPIC page, UART, debug ports */
+    &devices_part,   /* hv/devices: virtio devices that other VMs serve */
+    &params_part,    /* hv/vm: scheduling parameters of the VM file */
+    &nodes_part,     /* hv/nodes: its home in the store */
+    &pci_part,       /* hv/passthrough: devices of the machine, with its RAM and its events */
+    &image_part,     /* hv/vcpu: its image, and the registers of vCPU 0 */
+    &run_part,       /* hv/vcpu */
+    NULL,
+};
+
+static void vms_init(void) {
+    vm_seed = config.seed;
+    vm_init(vm_parts);
+    vcpu_init();
+    back_ends_init();
+    storelink_init();
+}
+
 /* ---- what runs ---- */
 
 /* Ends here on a machine on which no guest can run. */
@@ -252,9 +284,7 @@ static void go(void) {
     if (config.selftest) selftest_run(&acpi, no_iommu);
     if (config.record) traces_record(&config);
     pools_init();
-    vm_seed = config.seed;
-    vm_init();
-    storelink_init();
+    vms_init();
     shell_init(&config);
     make_vms();
     log_info("%u pool%s, %u VM%s; boot took %lu us", config.nr_pools, plural(config.nr_pools), config.nr_vms,

@@ -107,7 +107,7 @@ $(B)/unit/test_net%: $(B)/host/tests/unit/test_net%.o $(B)/host/tests/unit/net_w
 # The configuration parser, the policies and the loader of the image, for scripts: checks a file,
 # and prints it as JSON. It is a part of `make run`, so it links only the few objects that it needs.
 CFGDUMP_C   := tools/cfgdump.c $(wildcard hv/config*.c common/*.c hv/lib/*.c hv/sched/*.c) \
-	hv/shell/script.c hv/vm/load.c \
+	hv/shell/script.c hv/image/load.c \
 	$(filter labs/%,$(HV_C))
 CFGDUMP_OBJ := $(patsubst %.c,$(B)/host/%.o,$(filter-out $(HOST_SKIP),$(CFGDUMP_C)))
 

@@ -20,12 +20,12 @@
 #include <sys/stat.h>
 #include <dirent.h>
 #include "config.h"
+#include "image/image.h"
 #include "lib/nearest.h"
 #include "lib/printf.h"
 #include "sched/machine.h"
 #include "sched/setup.h"
 #include "shell/script.h"
-#include "vm/vm.h"
 
 static struct config cfg;
 
@@ -59,8 +59,6 @@ void panic(const char *fmt, ...) {
 /* ---- what the loader needs of a VM: here only load_start() is called, which copies nothing ---- */
 
 int guestmem_write(const struct guestmem *m, gpa_t gpa, const void *from, u64 len) { return -EFAULT; }
-
-void vcpu_start_state(struct vcpu *v, u32 entry, u32 eax, u32 ebx) {}
 
 /* ---- what is wrong with the file: kept, and at the end printed in the order of its lines ---- */
 
@@ -287,15 +285,14 @@ static void *contents(const char *path, size_t *size) {
 
 /* Looks at the image of VM `v` as the hypervisor will before it copies it into the VM's memory. */
 static int check_image(const struct config_vm *v, const char *path) {
-    static struct vm vm;
+    struct guestmem mem = { .size = v->memory, .low_size = MIN(v->memory, TAKT_LOW_RAM_MAX) };
     struct module m = { .name = v->image };
     struct loader l;
     const char *why;
 
     m.data = contents(path, &m.size);
     if (!m.data) return complain(&v->head, "image", path, strerror(errno));
-    vm.mem = (struct guestmem){ .size = v->memory, .low_size = MIN(v->memory, TAKT_LOW_RAM_MAX) };
-    why = load_start(&l, &vm, &m);
+    why = load_start(&l, &mem, v->cmdline, &m);
     free((void *)m.data);
     if (why) return complain(&v->head, "image", path, why);
     return 0;

@@ -1,113 +1,121 @@
-/* The store's clients: the rules are in storelink.h. */
+/* The store's clients, and the work item that serves them: the rules are in nodes.h. */
 #include <takt/errno.h>
-#include "lib/printf.h"
-#include "platform/timer.h"
-#include "vm/vm.h"
-#include "x86/percpu.h"
+#include "nodes/node.h"
+#include "vcpu/hypercall.h"
 #include "x86/tsc.h"
 
 static struct spinlock store_lock;
+
+/* VMs for whom something waits in the store: the one that waits longest is first. */
 static struct list due = { &due, &due };
-static u32 working; /* atomically: the work item is queued */
-static bool again;  /* the store has something left to do */
+static bool store_again; /* the store has something left to do for one that was served */
+
+/* Whether the work item is queued. Changed by atomics. */
+enum { IDLE, ASKED, AT_WORK };
+static u32 working;
 
 /* ---- handing over ---- */
 
-static void told(struct store_client *c) {
+/* store_client.notify: something waits for the client. */
+static void storelink_due(struct store_client *c) {
     struct storelink *l = container_of(c, struct storelink, client);
 
     if (l->port && list_empty(&l->due)) list_add_tail(&due, &l->due);
 }
 
-/* Moves what can be moved on its ring (store_pump()). Is the VM to look? */
-static bool pump(struct storelink *l, bool asks) {
+/* Moves what can be moved on a VM's ring (store_pump()). Returns whether the VM is to look at it. */
+static bool storelink_pump(struct storelink *l, bool asks) {
     unsigned what;
 
     list_del(&l->due);
     what = store_pump(&l->client, asks);
     if (what & STORE_MORE) {
-        again = true;
-        told(&l->client);
+        store_again = true;
+        storelink_due(&l->client);
     }
     return what & STORE_TELL;
 }
 
-/* What the store has begun, else who has waited longest: is there more? */
-static bool serve(bool asks) {
-    struct storelink *l;
+static void serve_first(bool asks) {
+    struct storelink *l = list_first(&due, struct storelink, due);
 
-    if (store_work()) return true;
-    if (!list_empty(&due)) {
-        l = list_first(&due, struct storelink, due);
-        if (pump(l, asks)) evtchn_raise(&container_of(l, struct vm, store)->events, l->port, now_ns());
-    }
-    return again || !list_empty(&due);
+    if (storelink_pump(l, asks)) evtchn_raise(&container_of(l, struct vm, store)->events, l->port, now_ns());
 }
 
-/* A part: one of those, else what changed by another road. */
+/* Goes on with what the store has begun, or else serves the VM that has waited longest. Returns
+ * whether there is more. */
+static bool storelink_serve(bool asks) {
+    if (store_work()) return true;
+    if (!list_empty(&due)) serve_first(asks);
+    return store_again || !list_empty(&due);
+}
+
+/* Serves a VM, or else looks for what changed other than through the store. Whoever asks for work from
+ * the first line on gets another step. */
 static bool work_step(struct work *w) {
-    u32 expected = 2;
+    u32 expected = AT_WORK;
     bool more;
 
-    __atomic_store_n(&working, expected, __ATOMIC_SEQ_CST); /* who asks from now on gets another step */
+    __atomic_store_n(&working, AT_WORK, __ATOMIC_SEQ_CST);
     spin_lock(&store_lock);
-    again = false;
-    more = serve(true) || storenodes_step();
+    store_again = false;
+    more = storelink_serve(true) || changes_step();
     spin_unlock(&store_lock);
-    return more ||
-           !__atomic_compare_exchange_n(&working, &expected, 0, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
+    if (more) return true;
+    return !__atomic_compare_exchange_n(&working, &expected, IDLE, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
 }
 
 void storelink_work(void) {
     static struct work worker = { .step = work_step };
 
-    if (__atomic_exchange_n(&working, 1, __ATOMIC_SEQ_CST) == 0) work_add(&worker);
+    if (__atomic_exchange_n(&working, ASKED, __ATOMIC_SEQ_CST) == IDLE) work_add(&worker);
 }
 
 void storelink_enter(void) { spin_lock(&store_lock); }
 
 void storelink_leave(void) {
-    bool more = again || serve(false); /* what others ask for is not this one's to do */
+    bool more = store_again || storelink_serve(false); /* requests of others are left to the work item */
 
     spin_unlock(&store_lock);
     if (more) storelink_work();
 }
 
-void storelink_init(void) {
-    int r = store_init(rdtsc());
-
-    spin_lock(&store_lock);
-    for (u32 at = 0; r == 0 && (r = storenodes_host(at)) == 0; at++)
-        while (store_work())
-            ;
-    while (r == STORENODES_END && (store_work() || storenodes_step()))
-        ;
-    spin_unlock(&store_lock);
-    if (r < 0) log_err("the store lacks nodes of the host: error %d", -r);
-    param_hook = storelink_param;
-}
-
 /* ---- VMs ---- */
 
-int vm_make_store(struct vm *vm) {
+/* The first step opens the connection; then vm->job.at is 1 + the group of the next node. */
+static int nodes_step(struct vm *vm) {
+    struct vm_job *j = &vm->job;
+    struct node_walk walk;
+    int r;
+
+    if (j->at == 0) {
+        list_init(&vm->store.due);
+        vm->store.client.notify = storelink_due;
+        vm->store.client.observer = vm->config.observer;
+        if (vm->config.observer) keeplog_start();
+        r = store_open(&vm->store.client, (u16)vm->id, false);
+        if (r == 0) j->at = 1;
+        return r;
+    }
+    walk = (struct node_walk){ j->at - 1, (u32)j->offset };
+    r = nodes_make_next_of_vm(vm, &walk);
+    j->at = walk.group + 1;
+    j->offset = walk.item;
+    return r;
+}
+
+static int nodes_make(struct vm *vm) {
     int r;
 
     storelink_enter();
-    if (vm->job.at == 0) {
-        list_init(&vm->store.due);
-        vm->store.client.notify = told;
-        vm->store.client.observer = vm->config.observer;
-        if (vm->config.observer) storenodes_keep_log();
-        r = store_open(&vm->store.client, (u16)vm->id, false);
-    } else {
-        r = storenodes_vm(vm, vm->job.at - 1);
-    }
-    if (r == 0) vm->job.at++;
+    r = nodes_step(vm);
     storelink_leave();
-    return r == 0 || r == -EBUSY ? 1 : r == STORENODES_END ? 0 : r;
+    if (r == 0 || r == -EBUSY) return 1;
+    if (r == STORENODES_END) return 0;
+    return r;
 }
 
-int vm_undo_store(struct vm *vm) {
+static int nodes_undo(struct vm *vm) {
     bool more;
 
     if (!vm->store.client.link.next) return 0;
@@ -121,34 +129,76 @@ int vm_undo_store(struct vm *vm) {
     return more;
 }
 
-/* ---- hypercalls ---- */
+const struct vm_part nodes_part = { "store", nodes_make, nodes_undo };
 
-i64 hc_store_connect(struct vcpu *v, const u64 *a) {
-    struct storelink *l = &v->vm->store;
-    int port = -EAGAIN;
+/* ---- hypercalls: include/takt/abi.h ---- */
+
+/* Connects the page. Returns the port, or an errno. With the lock. */
+static int connect_page(struct vm *vm, gpa_t page) {
+    struct storelink *l = &vm->store;
+    int port = (int)l->port;
     u64 room;
+
+    if (l->client.page && store_reset(&l->client) != 0) return -EAGAIN;
+    if (!port) port = evtchn_make(&vm->events);
+    if (port <= 0) return port;
+    l->port = (u32)port;
+    store_connect(&l->client, guestmem_at(&vm->mem, page, &room));
+    return port;
+}
+
+static i64 hc_store_connect(struct vcpu *v, const u64 *a) {
+    int port;
 
     if (a[0] % PAGE_SIZE) return -EINVAL;
     if (!guestmem_has(&v->vm->mem, a[0], PAGE_SIZE)) return -EFAULT;
-    if (l->gone) return -ENODEV;
+    if (v->vm->store.gone) return -ENODEV;
     storelink_enter();
-    if (!l->client.page || store_reset(&l->client) == 0)
-        port = l->port ? (int)l->port : evtchn_make(&v->vm->events);
-    if (port > 0) {
-        l->port = (u32)port;
-        store_connect(&l->client, guestmem_at(&v->vm->mem, a[0], &room));
-    }
+    port = connect_page(v->vm, a[0]);
     storelink_leave();
     return port;
 }
 
-i64 hc_store_notify(struct vcpu *v, const u64 *a) {
+static i64 hc_store_notify(struct vcpu *v, const u64 *a) {
     struct storelink *l = &v->vm->store;
     bool look;
 
     if (!l->port) return -ENOENT;
     storelink_enter();
-    look = pump(l, true);
+    look = storelink_pump(l, true);
     storelink_leave();
     return look;
+}
+
+/* ---- boot ---- */
+
+/* Makes all nodes of the host. No VM is there yet, so this may take as long as it takes. */
+static int make_host_nodes(void) {
+    struct node_walk at = { 0 };
+    int r;
+
+    while ((r = nodes_make_next_of_host(&at)) == 0)
+        while (store_work())
+            ;
+    if (r != STORENODES_END) return r;
+    while (store_work() || changes_step())
+        ;
+    return 0;
+}
+
+void storelink_init(void) {
+    static const struct hypercall calls[] = {
+        { .nr = TAKT_HC_STORE_CONNECT, .fn = hc_store_connect },
+        { .nr = TAKT_HC_STORE_NOTIFY, .fn = hc_store_notify },
+    };
+    int r = store_init(rdtsc());
+
+    hypercalls_add(calls, ARRAY_SIZE(calls));
+    if (r == 0) {
+        spin_lock(&store_lock);
+        r = make_host_nodes();
+        spin_unlock(&store_lock);
+    }
+    if (r < 0) log_err("the store lacks nodes of the host: error %d", -r);
+    param_hook = storelink_param;
 }

@@ -3,7 +3,7 @@
 #include "config.h"
 #include "lib/printf.h"
 #include "pci/sriov.h"
-#include "vm/vm.h"
+#include "nodes/nodes.h"
 
 struct assignment *assignments;
 static struct assignment stranger; /* of devices that are not known, or that there is no memory for */

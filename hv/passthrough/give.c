@@ -7,8 +7,10 @@
 #include <takt/device.h>
 #include <takt/errno.h>
 #include <takt/io.h>
+#include "devices/devices.h"
 #include "lib/printf.h"
 #include "lib/string.h"
+#include "nodes/nodes.h"
 #include "passthrough/interrupt.h"
 #include "passthrough/mediate.h"
 #include "passthrough/reset.h"
@@ -16,7 +18,7 @@
 #include "pci/sriov.h"
 #include "platform/console.h"
 #include "trace/trace.h"
-#include "vm/vm.h"
+#include "vcpu/hypercall.h"
 #include "x86/tsc.h"
 
 #define LET_GO_NS   (2 * NS_PER_S)   /* the time that a VM has to stop its driver */
@@ -197,8 +199,10 @@ static void take_device(struct vm *vm, struct assignment *a, u32 index, u64 aske
  * device. */
 static int claim_devices(struct vm *vm) {
     struct assignment *a;
-    int err = may_have(vm, vm->config.pci[vm->nr_pci], vm->job.at, &a);
+    int err;
 
+    if (!vm->config.nr_pci) return 0;
+    err = may_have(vm, vm->config.pci[vm->nr_pci], vm->job.at, &a);
     if (err) return err;
     if (++vm->job.at < ARRAY_SIZE(a->gpa)) return 1;
     vm->job.at = 0;
@@ -208,7 +212,8 @@ static int claim_devices(struct vm *vm) {
 
 /* Nobody has its devices any more. A VM that is made anew from the same configuration asks for the
  * devices that it has now, rather than for those that it had at first. */
-static void release_devices(struct vm *vm) {
+static int release_devices(struct vm *vm) {
+    if (!vm->nr_pci) return 0;
     vm->config.nr_pci = 0;
     for (u32 i = 0; i < vm->nr_pci; i++) {
         struct assignment *a = vm->pci[i];
@@ -217,7 +222,10 @@ static void release_devices(struct vm *vm) {
         if (a) a->owner = NULL;
     }
     vm->nr_pci = 0;
+    return 0;
 }
+
+const struct vm_part pci_claim_part = { "claim", claim_devices, release_devices };
 
 /* ---- registers ---- */
 
@@ -287,7 +295,7 @@ static int attach_bar(struct vm *vm, struct assignment *a, u32 i) {
     if (!b->size) return 0;
     if (!b->io) return map_bar(vm, a, i);
     a->gpa[i] = b->addr;
-    if (vm->ports.nr >= BUS_RANGES - 3) /* io.c adds three */
+    if (vm->ports.nr >= BUS_RANGES)
         return refuse_device(vm, -ENOSPC, a->pci, "it has too many ranges of ports");
     bus_add(&vm->ports, b->addr, b->size, ports_access, NULL);
     return 0;
@@ -364,6 +372,7 @@ static int attach_devices(struct vm *vm) {
     struct vm_job *j = &vm->job;
     int r = 1;
 
+    if (!vm->nr_pci) return 0;
     if (j->at >= PCI_RESET_PHASES)
         r = attach_part(vm, vm->pci[j->at - PCI_RESET_PHASES], &j->work.not_before);
     else if (!reset_all(vm))
@@ -374,6 +383,7 @@ static int attach_devices(struct vm *vm) {
 }
 
 static int detach_devices(struct vm *vm) {
+    if (!vm->nr_pci) return 0;
     for (u32 i = 0; i < vm->nr_pci; i++)
         if (vm->pci[i]) interrupt_quiet(vm->pci[i]);
     if (reset_all(vm)) return 1;
@@ -385,6 +395,8 @@ static int detach_devices(struct vm *vm) {
     iommu_release(vm);
     return 0;
 }
+
+const struct vm_part pci_part = { "PCI", attach_devices, detach_devices };
 
 /* ---- a VM that runs: steps of the shell, which does one thing at a time ---- */
 
@@ -540,13 +552,15 @@ static int device_let_go(struct vm *vm, u32 index) {
     return 0;
 }
 
-/* ---- hypercalls, from any pCPU; the VM has, or had, a device `index` ---- */
+/* ---- hypercalls, from any pCPU ---- */
 
+/* The device `index` of the VM; NULL if it has none, or has it no longer. */
 static struct assignment *device_of(const struct vm *vm, u32 index) {
+    if (index >= vm->nr_pci) return NULL;
     return __atomic_load_n(&vm->pci[index], __ATOMIC_RELAXED);
 }
 
-static i64 pci_eoi(struct vm *vm, u32 index) {
+i64 give_eoi(struct vm *vm, u32 index) {
     struct assignment *a = device_of(vm, index);
 
     if (!a) return -ENOENT;
@@ -554,7 +568,7 @@ static i64 pci_eoi(struct vm *vm, u32 index) {
     return 0;
 }
 
-static i64 pci_info(struct vm *vm, u32 index, gpa_t to) {
+i64 give_info(struct vm *vm, u32 index, gpa_t to) {
     const struct assignment *a = device_of(vm, index);
     struct takt_pci info = { 0 };
     const struct pci_device *d;
@@ -580,31 +594,37 @@ static i64 pci_info(struct vm *vm, u32 index, gpa_t to) {
     return guestmem_write(&vm->mem, to, &info, sizeof(info));
 }
 
-static i64 pci_register_read(struct vm *vm, u32 index, u32 offset, u32 size) {
+i64 give_read(struct vm *vm, u32 index, u32 offset, u32 size) {
     struct assignment *a = device_of(vm, index);
 
     return a ? mediate_read(a, offset, size) : -ENOENT;
 }
 
-static i64 pci_register_write(struct vm *vm, u32 index, u32 offset, u32 size, u32 value) {
+i64 give_write(struct vm *vm, u32 index, u32 offset, u32 size, u32 value) {
     struct assignment *a = device_of(vm, index);
 
     return a ? mediate_write(a, offset, size, value) : -ENOENT;
 }
 
+static i64 hc_pci_info(struct vcpu *v, const u64 *a) { return give_info(v->vm, (u32)a[0], a[1]); }
+
+static i64 hc_pci_eoi(struct vcpu *v, const u64 *a) { return give_eoi(v->vm, (u32)a[0]); }
+
+static i64 hc_pci_read(struct vcpu *v, const u64 *a) {
+    return give_read(v->vm, (u32)a[0], (u32)a[1], (u32)a[2]);
+}
+
+static i64 hc_pci_write(struct vcpu *v, const u64 *a) {
+    return give_write(v->vm, (u32)a[0], (u32)a[1], (u32)a[2], (u32)a[3]);
+}
+
 void give_init(const struct acpi_info *a, const struct memmap *all_ram) {
-    static const struct vm_giver giver = {
-        .claim = claim_devices,
-        .release = release_devices,
-        .attach = attach_devices,
-        .detach = detach_devices,
-        .map = iommu_map,
-        .info = pci_info,
-        .eoi = pci_eoi,
-        .read = pci_register_read,
-        .write = pci_register_write,
-        .tell = write_node,
-        .let_go = device_let_go,
+    static const struct pci_nodes nodes = { .tell = write_node, .let_go = device_let_go };
+    static const struct hypercall calls[] = {
+        { .nr = TAKT_HC_PCI_INFO, .fn = hc_pci_info, .words = 1 },
+        { .nr = TAKT_HC_PCI_EOI, .fn = hc_pci_eoi, .words = 1 },
+        { .nr = TAKT_HC_PCI_READ, .fn = hc_pci_read, .words = 3 },
+        { .nr = TAKT_HC_PCI_WRITE, .fn = hc_pci_write, .words = 4 },
     };
 
     assign_init();
@@ -613,5 +633,7 @@ void give_init(const struct acpi_info *a, const struct memmap *all_ram) {
     low_end = 0;
     for (u32 i = 0; i < ram->nr; i++)
         if (ram->range[i].start < BIT(32)) low_end = MAX(low_end, MIN(ram->range[i].end, BIT(32)));
-    vm_giver = &giver;
+    devices_dma_map = iommu_map;
+    pci_nodes = &nodes;
+    hypercalls_add(calls, ARRAY_SIZE(calls));
 }

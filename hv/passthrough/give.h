@@ -7,6 +7,15 @@
 /* Once at boot, when all devices are known, virtual functions too. `ram`: all RAM of this machine,
  * where no register of a device can be; it has to stay, as has `a`. */
 void give_init(const struct acpi_info *a, const struct memmap *ram);
+/* Parts of a VM: before it has anything else, the claim on the devices that its section names; and
+ * these devices themselves, which come after RAM, vCPUs and event channels. When they are undone no
+ * device reaches the VM's RAM or raises its events. */
+extern const struct vm_part pci_claim_part, pci_part;
+/* The hypercalls TAKT_HC_PCI_* of a VM about its device `index`. -ENOENT: it has none. */
+i64 give_info(struct vm *vm, u32 index, gpa_t to);
+i64 give_eoi(struct vm *vm, u32 index);
+i64 give_read(struct vm *vm, u32 index, u32 offset, u32 size);
+i64 give_write(struct vm *vm, u32 index, u32 offset, u32 size, u32 value);
 /* Returns why no VM can have this device, as one sentence; NULL if one can. */
 const char *give_refused(const struct pci_device *d);
 

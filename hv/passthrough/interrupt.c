@@ -5,7 +5,7 @@
 #include "lib/printf.h"
 #include "passthrough/vtd.h"
 #include "trace/trace.h"
-#include "vm/vm.h"
+#include "vcpu/vcpu.h"
 #include "x86/percpu.h"
 #include "x86/tsc.h"
 
@@ -202,7 +202,7 @@ static void stop_storm(struct assignment *a) {
     const struct pci_device *d = a->pci;
 
     pci_write(d->bdf, PCI_COMMAND, 2, pci_idle_command(d));
-    vm_crash(a->owner, NULL, "PCI device %s goes on interrupting though it is masked", d->name);
+    vm_crash(a->owner, "PCI device %s goes on interrupting though it is masked", d->name);
 }
 
 /* Counts an interrupt. Returns how many there were in this millisecond. */

@@ -13,7 +13,7 @@
 #include "platform/apic.h"
 #include "platform/hostmap.h"
 #include "trace/trace.h"
-#include "vm/vm.h"
+#include "devices/devices.h"
 #include "x86/cpu.h"
 #include "x86/tsc.h"
 
@@ -470,7 +470,7 @@ static void on_fault(u32 segment, u64 info, u64 high) {
     if (vm && vm->config.on_dma_fault == ON_DMA_FAULT_STOP &&
         (vm->state == VM_RUNNING || vm->state == VM_PAUSED)) {
         pci_write(a->pci->bdf, PCI_COMMAND, 2, pci_idle_command(a->pci));
-        vm_crash(vm, NULL, "%s", text);
+        vm_crash(vm, "%s", text);
     } else if (!a->fault_said || now - a->fault_said >= FAULT_SAYS) {
         a->fault_said = now;
         log_warn("%s: %s; %lu so far", vm ? vm->name : "nobody's", text, a->faults);

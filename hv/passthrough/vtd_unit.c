@@ -46,7 +46,7 @@ static void on_trouble(struct timer *t, u64 now) {
     FOR_ASSIGNMENTS(a) {
         if (!a->iommu || !a->iommu->why || !a->owner) continue;
         assign_off(a, false); /* its VM may have made it master again meanwhile */
-        vm_crash(a->owner, NULL, "the IOMMU of its devices does not answer any more");
+        vm_crash(a->owner, "the IOMMU of its devices does not answer any more");
     }
 }
 

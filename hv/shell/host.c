@@ -11,7 +11,7 @@
 #include "sched/policy.h"
 #include "shell/shell.h"
 #include "trace/trace.h"
-#include "vm/vm.h"
+#include "vcpu/vcpu.h"
 #include "x86/percpu.h"
 #include "x86/topology.h"
 #include "x86/tsc.h"

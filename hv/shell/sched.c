@@ -5,7 +5,7 @@
 #include "lib/string.h"
 #include "sched/policy.h"
 #include "shell/shell.h"
-#include "vm/vm.h"
+#include "vcpu/vcpu.h"
 #include "x86/percpu.h"
 #include "x86/topology.h"
 

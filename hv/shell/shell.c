@@ -10,7 +10,7 @@
 #include "sched/machine.h"
 #include "shell/line.h"
 #include "shell/script.h"
-#include "vm/vm.h"
+#include "vcpu/vcpu.h"
 
 #define IN_SIZE   16384u /* a script that is sent at once, while commands take their time */
 #define CTRL_C    3

@@ -8,7 +8,7 @@
 #include "platform/timer.h"
 #include "sched/machine.h"
 #include "shell/shell.h"
-#include "vm/vm.h"
+#include "nodes/nodes.h"
 
 #define NAME_SHOWN 128 /* characters of a node's name */
 

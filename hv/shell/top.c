@@ -11,7 +11,7 @@
 #include "shell/entitle.h"
 #include "shell/line.h"
 #include "shell/shell.h"
-#include "vm/vm.h"
+#include "vcpu/vcpu.h"
 #include "x86/percpu.h"
 
 #define ROWS 256 /* vCPUs that a table can show */

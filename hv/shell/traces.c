@@ -11,7 +11,7 @@
 #include "sched/machine.h"
 #include "shell/shell.h"
 #include "trace/stream.h"
-#include "vm/vm.h"
+#include "vcpu/vcpu.h"
 #include "x86/percpu.h"
 
 #define RING_ORDER   5 /* 2^5 pages a pCPU */

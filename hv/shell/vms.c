@@ -6,7 +6,8 @@
 #include "sched/machine.h"
 #include "sched/policy.h"
 #include "shell/shell.h"
-#include "vm/vm.h"
+#include "devices/devices.h"
+#include "vcpu/vcpu.h"
 
 struct vm *shell_vm(const char *name) {
     struct vm *vm = vm_find(name);

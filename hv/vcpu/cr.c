@@ -1,11 +1,16 @@
 /* Control registers and XCR0: what the CPU would refuse is refused with #GP (SDM 3A 2.5, 4.1; APM2 3.1). */
+#include "vcpu/exits.h"
 #include "virt/bits.h"
-#include "vm/vm.h"
 
-#define CR4_ALWAYS 0x6ffull /* VME PVI TSD DE PSE PAE MCE PGE OSFXSR OSXMMEXCPT */
+/* CR4 bits that all guests may set: VME PVI TSD DE PSE PAE MCE PGE OSFXSR OSXMMEXCPT. */
+#define CR4_ALWAYS 0x6ffull
 
-/* Of a PDPTE, SDM 3A table 4-8: bits 2:1 and 8:5, and what is above the physical address bits. */
-#define PDPTE_RESERVED 0x1e6ull
+/* Of a PDPTE, SDM 3A table 4-8. What is above the physical address bits is reserved as well. */
+#define PDPTE_PRESENT  BIT(0)
+#define PDPTE_RESERVED 0x1e6ull    /* bits 2:1 and 8:5 */
+#define CR3_PAE_TABLE  0xffffffe0u /* the address of the four entries, SDM 3A table 4-7 */
+
+#define CR8_MAX        15 /* a task priority has four bits */
 
 /* With PAE paging outside long mode VT-x reads four entries at once, and refuses reserved bits (SDM 3A
  * 4.4.1). AMD-V with nested paging reads an entry when it needs it (APM2 15.25.10) and may have written
@@ -16,9 +21,9 @@ static bool pae_entries_valid(struct vcpu *v, u64 cr0, u64 cr4) {
 
     if (!virt->reads_pdptes) return true;
     if (!(cr0 & CR0_PG) || !(cr4 & CR4_PAE) || vcpu_reg(v, VREG_EFER) & EFER_LME) return true;
-    if (guestmem_read(&v->vm->mem, vcpu_reg(v, VREG_CR3) & 0xffffffe0, entry, sizeof(entry))) return false;
+    if (guestmem_read(&v->vm->mem, vcpu_reg(v, VREG_CR3) & CR3_PAE_TABLE, entry, sizeof(entry))) return false;
     for (unsigned i = 0; i < ARRAY_SIZE(entry); i++)
-        if (entry[i] & 1 && entry[i] & reserved) return false;
+        if (entry[i] & PDPTE_PRESENT && entry[i] & reserved) return false;
     return true;
 }
 
@@ -27,8 +32,9 @@ static bool set_cr0(struct vcpu *v, u64 value) {
     struct guest_seg cs;
 
     value |= CR0_ET;
-    if (value >> 32 || (value & CR0_PG && !(value & CR0_PE)) || (value & CR0_NW && !(value & CR0_CD)))
-        return false;
+    if (value >> 32) return false;
+    if (value & CR0_PG && !(value & CR0_PE)) return false;
+    if (value & CR0_NW && !(value & CR0_CD)) return false;
     if (!pae_entries_valid(v, value, cr4)) return false;
     virt->get_seg(&v->virt, SEG_CS, &cs);
     if (value & ~old & CR0_PG && efer & EFER_LME) { /* long mode begins */
@@ -43,16 +49,14 @@ static bool set_cr0(struct vcpu *v, u64 value) {
     return true;
 }
 
-/* Also the bits of features that guests see. */
 u64 cr4_guest_mask(void) {
     static const struct {
-        u8 leaf, reg, bit;
+        u8 leaf, reg, bit; /* as cpuid_guest_has() takes them */
         u64 cr4;
-    } feature[] = { { 1, 2, 26, CR4_OSXSAVE },
-                    { 7, 1, 0, CR4_FSGSBASE },
-                    { 7, 1, 7, CR4_SMEP },
-                    { 7, 1, 20, CR4_SMAP },
-                    { 7, 2, 2, CR4_UMIP } };
+    } feature[] = {
+        { 1, 2, 26, CR4_OSXSAVE }, { 7, 1, 0, CR4_FSGSBASE }, { 7, 1, 7, CR4_SMEP },
+        { 7, 1, 20, CR4_SMAP },    { 7, 2, 2, CR4_UMIP },
+    };
     u64 mask = CR4_ALWAYS;
 
     for (unsigned i = 0; i < ARRAY_SIZE(feature); i++)
@@ -77,7 +81,7 @@ static bool set_cr(struct vcpu *v, u8 cr, u64 value) {
         return true;
     case 4: return set_cr4(v, value);
     case 8:
-        if (value > 15) return false;
+        if (value > CR8_MAX) return false;
         vlapic_set_cr8(&v->lapic, value);
         vcpu_lapic_written(v);
         return true;

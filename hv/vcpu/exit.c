@@ -1,14 +1,24 @@
-/* What becomes of an exit. Handlers are functions of (vcpu, exit). */
+/* What becomes of an exit. Handlers are functions of the vCPU and its exit (exits.h). */
 #include "platform/smp.h"
 #include "trace/trace.h"
-#include "vm/vm.h"
+#include "vcpu/exits.h"
 #include "x86/percpu.h"
 #include "x86/tsc.h"
 
 DEFINE_COUNTER(pause_yields);
 
+void vcpu_crash(struct vcpu *v, const char *fmt, ...) {
+    va_list ap;
+    bool first;
+
+    va_start(ap, fmt);
+    first = vm_vcrash(v->vm, fmt, ap);
+    va_end(ap);
+    if (first) vcpu_dump(v);
+}
+
 void vcpu_fault(struct vcpu *v, u8 vector, bool has_code, u32 code) {
-    if (!guest_raise(&v->virt, vector, has_code, code)) vm_crash(v->vm, v, "triple fault");
+    if (!guest_raise(&v->virt, vector, has_code, code)) vcpu_crash(v, "triple fault");
 }
 
 void vcpu_page_fault(struct vcpu *v, u64 addr, u32 code) {
@@ -16,13 +26,14 @@ void vcpu_page_fault(struct vcpu *v, u64 addr, u32 code) {
     vcpu_fault(v, EXC_PF, true, code);
 }
 
-/* An instruction exited, and the vendor has to know its length. */
+/* An instruction exited, so the vendor has to know its length. */
 #define BY_INSN                                                                                              \
     (BIT(EXIT_CPUID) | BIT(EXIT_HYPERCALL) | BIT(EXIT_RDMSR) | BIT(EXIT_WRMSR) | BIT(EXIT_IO) |              \
      BIT(EXIT_HLT) | BIT(EXIT_PAUSE) | BIT(EXIT_CR) | BIT(EXIT_XSETBV) | BIT(EXIT_WBINVD))
 
-/* Where the CPU does not tell loops from single PAUSEs, so many within so short a time are a loop. KVM offers
- * no PAUSE-loop exiting to a hypervisor in its guest, where each exit takes some microseconds. */
+/* Where the CPU does not tell loops from single PAUSEs, so many of them within so short a time are a
+ * loop. KVM offers no PAUSE-loop exiting to a hypervisor in its guest, where each exit takes some
+ * microseconds. */
 #define SPIN_PAUSES 32
 #define SPIN_GAP    (100 * NS_PER_US) /* from one PAUSE to the next */
 
@@ -38,46 +49,52 @@ static bool spins(struct vcpu *v) {
     return true;
 }
 
-/* Apart, so that the frequent ones need no stack. */
+static void handle_pause(struct vcpu *v, const struct vm_exit *e) {
+    if (spins(v)) {
+        counter_inc(&pause_yields, this_cpu()->id);
+        sched_yield(&v->sched);
+        this_cpu()->need_resched = true;
+    }
+    guest_skip(&v->virt, e);
+}
+
+/* An exception that the vendor intercepts for its own reasons. */
+static void handle_exception(struct vcpu *v, const struct vm_exit *e) {
+    irq_window();                        /* exceptions that never end would keep interrupts out */
+    if (e->exc.vector == EXC_MC) return; /* the host's own, whose handler has run */
+    vcpu_fault(v, e->exc.vector, e->exc.has_code, e->exc.code);
+    v->virt.pending.icebp_len = e->exc.icebp_len;
+}
+
+/* Apart, so that the frequent exits need no stack frame. */
 static __attribute__((noinline)) void handle_rare(struct vcpu *v, const struct vm_exit *e) {
     if (!e->insn_len && BY_INSN & BIT(e->reason))
-        return vm_crash(v->vm, v, "exit %x by an instruction that was not to be read", e->raw);
+        return vcpu_crash(v, "exit %x by an instruction that was not to be read", e->raw);
     switch (e->reason) {
     case EXIT_TIMER:
     case EXIT_NMI:
     case EXIT_INIT: return;
     case EXIT_IRQ_WINDOW:
     case EXIT_NMI_WINDOW: break;
-    case EXIT_HLT: /* asleep until vcpu_prepare(), which comes next, finds something to deliver */
+    case EXIT_HLT: /* it sleeps unless vcpu_prepare(), which comes next, finds something to deliver */
         v->halted = true;
         guest_skip(&v->virt, e);
         break;
-    case EXIT_PAUSE:
-        if (spins(v)) {
-            counter_inc(&pause_yields, this_cpu()->id);
-            sched_yield(&v->sched);
-            this_cpu()->need_resched = true;
-        }
-        return guest_skip(&v->virt, e);
+    case EXIT_PAUSE: return handle_pause(v, e);
     case EXIT_WBINVD: return guest_skip(&v->virt, e);
     case EXIT_XSETBV: return exit_xsetbv(v, e);
     case EXIT_HIDDEN: return vcpu_fault(v, EXC_UD, false, 0);
     case EXIT_RDPMC: return vcpu_gp(v);
-    case EXIT_EXCEPTION:                     /* those that the vendor intercepts for its own reasons */
-        irq_window();                        /* exceptions that never end would keep interrupts out */
-        if (e->exc.vector == EXC_MC) return; /* the host's, whose handler has run */
-        vcpu_fault(v, e->exc.vector, e->exc.has_code, e->exc.code);
-        v->virt.pending.icebp_len = e->exc.icebp_len;
-        return;
-    case EXIT_TASK_SWITCH: return vm_crash(v->vm, v, "hardware task switch");
-    case EXIT_SHUTDOWN: return vm_crash(v->vm, v, "triple fault");
-    case EXIT_NPT_MISCONFIG:
-        return vm_crash(v->vm, v, "malformed second-level entry (a fault of the hypervisor)");
-    case EXIT_ENTRY_FAILED: return vm_crash(v->vm, v, "the CPU refuses to enter it: %s", guest_why(&v->virt));
+    case EXIT_EXCEPTION: return handle_exception(v, e);
+    case EXIT_TASK_SWITCH: return vcpu_crash(v, "hardware task switch");
+    case EXIT_SHUTDOWN: return vcpu_crash(v, "triple fault");
+    case EXIT_NPT_MISCONFIG: return vcpu_crash(v, "malformed second-level entry (a fault of the hypervisor)");
+    case EXIT_ENTRY_FAILED: return vcpu_crash(v, "the CPU refuses to enter it: %s", guest_why(&v->virt));
     default:
-        return vm_crash(v->vm, v, "exit %x that is not known, qualification %lx %lx", e->raw, e->info[0],
-                        e->info[1]);
+        return vcpu_crash(v, "exit %x that is not known, qualification %lx %lx", e->raw, e->info[0],
+                          e->info[1]);
     }
+    /* Something may be deliverable now: vcpu_prepare() is to look. */
     __atomic_fetch_or(&v->todo, TODO_EVENT, __ATOMIC_SEQ_CST);
 }
 

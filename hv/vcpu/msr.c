@@ -1,7 +1,7 @@
-/* MSRs by policy: what is not listed here is #GP. Which of them reach this file at all is the vendor's matter
- * (docs/virt.md): those left to the guest never do. Numbers: SDM 4, table 2-2; APM2 appendix A. */
+/* MSRs by policy: what is not listed here is #GP. Those that the vendor leaves to the guest never
+ * exit, and so never reach this file (docs/virt.md). Numbers: SDM 4, table 2-2; APM2 appendix A. */
+#include "vcpu/exits.h"
 #include "virt/bits.h"
-#include "vm/vm.h"
 #include "x86/tsc.h"
 
 enum msr_kind {
@@ -47,24 +47,37 @@ static const struct msr_rule {
     { 0xc0000103, 0xc0000103, KIND_REG, VREG_TSC_AUX, 0xffffffff },
 };
 
-#define MSR_X2APIC_COUNT 0x839u
+_Static_assert(ARRAY_SIZE(rules) < 255, "their numbers, plus one, fit into a byte");
 
-/* Where in `rules` an MSR is, plus one: by its number, the upper range behind the lower. */
+#define MSR_X2APIC_END   (MSR_X2APIC + 0x100u)
+#define MSR_X2APIC_COUNT 0x839u
+#define CPUID_NX_LEAF    0x80000001u
+#define CPUID_NX_REG     3 /* EDX */
+#define CPUID_NX_BIT     20
+
+/* Where in `rules` an MSR is, plus one; 0: it is not listed. The MSRs below LOW_END and those of the
+ * HIGH_NR from HIGH on have an entry each. */
 #define LOW_END 0x900u
 #define HIGH    0xc0000000u
-static u8 rule_index[LOW_END + 0x108];
+#define HIGH_NR 0x108u
+static u8 rule_index[LOW_END + HIGH_NR];
 
-static inline u32 slot(u32 msr) { return msr < LOW_END ? msr : msr - HIGH + LOW_END; }
+/* The entry of an MSR; the size of the table if it has none. */
+static inline u32 msr_slot(u32 msr) {
+    if (msr < LOW_END) return msr;
+    return msr - HIGH < HIGH_NR ? msr - HIGH + LOW_END : ARRAY_SIZE(rule_index);
+}
 
 void msr_policy_init(void) {
     for (u32 i = 0; i < ARRAY_SIZE(rules); i++)
-        for (u32 m = rules[i].first; m <= rules[i].last; m++) rule_index[slot(m)] = (u8)(i + 1);
+        for (u32 m = rules[i].first; m <= rules[i].last; m++) rule_index[msr_slot(m)] = (u8)(i + 1);
 }
 
-static const struct msr_rule *find(u32 msr) {
-    u32 at = slot(msr), i = (msr < LOW_END || msr >= HIGH) && at < sizeof(rule_index) ? rule_index[at] : 0;
+static const struct msr_rule *msr_find(u32 msr) {
+    u32 slot = msr_slot(msr);
 
-    return i ? &rules[i - 1] : NULL;
+    if (slot == ARRAY_SIZE(rule_index) || !rule_index[slot]) return NULL;
+    return &rules[rule_index[slot] - 1];
 }
 
 /* UC, WC, WT, WP, WB, UC- in each byte. */
@@ -74,11 +87,13 @@ static bool pat_valid(u64 pat) {
     return true;
 }
 
-/* SDM 3A 2.2.1. LMA is the CPU's, LME must not change while paging is on, and NXE is reserved without NX. */
+/* SDM 3A 2.2.1. LMA belongs to the CPU, LME must not change while paging is on, and NXE is reserved
+ * without NX. */
 static bool efer_write(struct vcpu *v, u64 value) {
-    u64 old = vcpu_reg(v, VREG_EFER), nxe = cpuid_guest_has(0x80000001, 3, 20) ? EFER_NXE : 0;
+    u64 old = vcpu_reg(v, VREG_EFER), known = EFER_SCE | EFER_LME | EFER_LMA;
 
-    if (value & ~(EFER_SCE | EFER_LME | EFER_LMA | nxe)) return false;
+    if (cpuid_guest_has(CPUID_NX_LEAF, CPUID_NX_REG, CPUID_NX_BIT)) known |= EFER_NXE;
+    if (value & ~known) return false;
     if ((value ^ old) & EFER_LME && vcpu_reg(v, VREG_CR0) & CR0_PG) return false;
     vcpu_set_reg(v, VREG_EFER, (value & ~EFER_LMA) | (old & EFER_LMA));
     return true;
@@ -87,10 +102,13 @@ static bool efer_write(struct vcpu *v, u64 value) {
 static bool msr_read(struct vcpu *v, u32 msr, u64 *value) {
     const struct msr_rule *r;
 
-    /* Of all that can be read of a LAPIC only the timer's count depends on the time. */
-    if (msr - MSR_X2APIC < 0x100)
-        return vlapic_rdmsr(vcpu_lapic(v), msr, value, msr == MSR_X2APIC_COUNT ? now_ns() : 0) == 0;
-    r = find(msr);
+    if (msr >= MSR_X2APIC && msr < MSR_X2APIC_END) {
+        u64 now = 0;
+
+        if (msr == MSR_X2APIC_COUNT) now = now_ns(); /* nothing else there depends on the time */
+        return vlapic_rdmsr(vcpu_lapic(v), msr, value, now) == 0;
+    }
+    r = msr_find(msr);
     if (!r) return false;
     switch (r->kind) {
     case KIND_FIXED:
@@ -102,7 +120,7 @@ static bool msr_read(struct vcpu *v, u32 msr, u64 *value) {
 }
 
 static bool msr_write(struct vcpu *v, u32 msr, u64 value) {
-    const struct msr_rule *r = find(msr);
+    const struct msr_rule *r = msr_find(msr);
     bool ok;
 
     if (!r) return false;

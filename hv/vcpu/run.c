@@ -1,43 +1,47 @@
 /* The loop of a pCPU: docs/architecture.md, "How a pCPU spends its life". */
-#include "lib/printf.h"
 #include "platform/smp.h"
-#include "platform/timer.h"
 #include "trace/trace.h"
-#include "vm/vm.h"
+#include "vcpu/vcpu.h"
 #include "x86/percpu.h"
 #include "x86/tsc.h"
 
 DEFINE_COUNTER(exits);
 DEFINE_COUNTER(sched_runs_again); /* decisions made anew, as the one before kicked its own pCPU */
 
-/* So often a pCPU decides anew at once when its decisions kick it. A policy that kicks the deciding
+/* How often a pCPU decides anew at once when its decisions kick it. A policy that kicks the deciding
  * pCPU every time would otherwise keep the pCPU here for ever, with interrupts off. */
 #define DECIDE_AGAIN 8
 
 /* While guests want to run, work items get one part in WORK_SHARE of the housekeeping pCPU. */
 #define WORK_SHARE 10
 
+/* What a pCPU's loop knows. Only that pCPU writes it. */
 struct cpu_vm {
     struct vcpu *loaded; /* its state is in this pCPU's hardware; NULL: none, the pCPU is idle */
-    /* TSC: when the loop was entered; up to which time is accounted; from which on a step of work may be put
-     * between two guests */
-    u64 start, mark, work_at;
-    bool look;       /* a timer or work may be due: there was an interrupt. No interrupt, nothing due */
-    bool work_waits; /* until work_at */
+    u64 start;           /* TSC: when the loop was entered */
+    u64 mark;            /* TSC: up to here the pCPU's time is accounted */
+    u64 work_at;         /* TSC: from here on a step of work may come between two guests */
+    bool look;           /* there was an interrupt, so a timer or work may be due */
+    bool work_waits;     /* work is due, and waits until work_at */
 };
 
 static struct cpu_vm cpu_vms[TAKT_MAX_CPUS];
 
 static inline struct cpu_vm *this_cpu_vm(const struct percpu *cpu) { return &cpu_vms[cpu->id]; }
 
-static inline u64 ns_of(u64 tsc) { return tsc_to_ns(tsc - tsc_boot); }
+static inline u64 ns_at(u64 tsc) { return tsc_to_ns(tsc - tsc_boot); }
+
+void kick_users(const struct tlbgen *g) {
+    for (u32 cpu = 0; cpu < nr_cpus; cpu++)
+        if (g->loaded[cpu] && cpu != this_cpu()->id) cpu_kick(cpu);
+}
 
 void vcpu_notify(struct vcpu *v, u32 todo) {
     u32 old = __atomic_fetch_or(&v->todo, todo, __ATOMIC_SEQ_CST);
     const struct percpu *cpu = this_cpu();
     u32 on;
 
-    /* On its own pCPU, and not asleep: it looks before it enters. */
+    /* This is its own pCPU, and it does not sleep: it looks before it enters its guest. */
     if (this_cpu_vm(cpu)->loaded == v && !sched_blocked(&v->sched)) return;
     sched_wake(&v->sched);
     if ((old & todo) == todo) return;
@@ -94,7 +98,7 @@ static void guest_rests(const struct percpu *cpu, const struct cpu_vm *c, bool r
         tlb_resume(g, cpu->id);
 }
 
-/* A step of work, if one is due and the pCPU has the time for it. */
+/* Makes a step of work, if one is due and the pCPU has the time for it. Returns whether it did. */
 static bool do_work(const struct percpu *cpu, struct cpu_vm *c) {
     u64 start, end;
     bool worked;
@@ -110,16 +114,16 @@ static bool do_work(const struct percpu *cpu, struct cpu_vm *c) {
     if (!worked) return false;
     end = rdtsc();
     c->work_at = end + (WORK_SHARE - 1) * (end - start);
-    irq_window(); /* with work enough nothing else would open it */
+    irq_window(); /* if there is always more work, nothing else opens it */
     return true;
 }
 
-/* All that need not be done between any two exits. False: begin the pass anew. */
+/* All that need not be done between every two exits. Returns false if the pass has to begin anew. */
 static __attribute__((noinline)) bool look_around(struct percpu *cpu, struct cpu_vm *c) {
     c->look = false;
     cpu->heartbeat = c->mark;
     cpu->hv_tsc = c->mark - c->start - cpu->guest_tsc - cpu->idle_tsc;
-    if (timers_next() <= ns_of(c->mark)) timers_run();
+    if (timers_next() <= ns_at(c->mark)) timers_run();
     if (cpu->need_resched) reschedule(cpu, c);
     if (do_work(cpu, c)) {
         c->mark = rdtsc();
@@ -146,7 +150,7 @@ static __attribute__((noinline)) bool look_around(struct percpu *cpu, struct cpu
 
 static __attribute__((noinline)) void trace_pass(const struct vcpu *v, u64 ns, u16 event, u32 reason, u64 rip,
                                                  u32 raw) {
-    trace(this_cpu()->id, ns, event, v->vm->id << 16 | v->id, reason, (u32)rip, (u32)(rip >> 32), raw);
+    trace(this_cpu()->id, ns, event, vcpu_trace_id(v), reason, (u32)rip, (u32)(rip >> 32), raw);
 }
 
 static inline void log_exit(struct vcpu *v, const struct vm_exit *e) {
@@ -166,7 +170,7 @@ static inline __attribute__((always_inline)) void pass(struct percpu *cpu, struc
     v = c->loaded;
     if (__atomic_load_n(&v->todo, __ATOMIC_RELAXED) && !vcpu_prepare(v)) return;
     deadline = timers_next();
-    if (__builtin_expect(c->work_waits, 0)) deadline = MIN(deadline, ns_of(c->work_at));
+    if (__builtin_expect(c->work_waits, 0)) deadline = MIN(deadline, ns_at(c->work_at));
     if (__builtin_expect(trace_mask & TRACE_CLASS_EXIT, 0)) trace_pass(v, now_ns(), TRC_ENTRY, 0, 0, 0);
     t = rdtsc();
     virt->run(&v->virt, deadline, &e);
@@ -178,11 +182,10 @@ static inline __attribute__((always_inline)) void pass(struct percpu *cpu, struc
     v->interrupted += e.reason <= EXIT_NMI_WINDOW;
     counter_inc(&exits, cpu->id);
     if (__builtin_expect(trace_mask & TRACE_CLASS_EXIT, 0))
-        trace_pass(v, ns_of(c->mark), TRC_EXIT, e.reason, v->virt.regs.rip, e.raw);
+        trace_pass(v, ns_at(c->mark), TRC_EXIT, e.reason, v->virt.regs.rip, e.raw);
     vcpu_handle_exit(v, &e);
 }
 
-/* For dumps: what this pCPU's guest did last. */
 void cpu_dump_exits(void) {
     struct vcpu *v = this_cpu_vm(this_cpu())->loaded;
 
@@ -201,7 +204,9 @@ void cpu_loop(void) {
     struct percpu *cpu = this_cpu();
     struct cpu_vm *c = this_cpu_vm(cpu);
 
-    c->start = c->mark = rdtsc();
-    c->look = cpu->need_resched = true;
+    c->start = rdtsc();
+    c->mark = c->start;
+    c->look = true;
+    cpu->need_resched = true;
     for (;;) pass(cpu, c);
 }

@@ -19,10 +19,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
 
         memcpy(file + at, &value, MIN(8, m.size - at));
     }
-    if (!load_start(&l, v->vm, &m)) {
+    if (!load_start(&l, &v->vm->mem, v->vm->config.cmdline, &m)) {
         unsigned steps = 0;
 
         while (load_step(&l)) check(++steps < 100);
+        vcpu_start_state(v, &l.start);
         check(v->virt.regs.rip < v->vm->mem.size);
     }
     image_symbol(&m, take_value(&in), symbol);

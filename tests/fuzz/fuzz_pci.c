@@ -54,6 +54,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     }
     pci_enumerate();
     give_init(&acpi, &ram);
+    fake_machine_gives(&pci_claim_part, &pci_part);
     c.unsafe_dma = true;
     for (u32 i = 0; i < pci_count() && c.nr_pci < CONFIG_MAX_PCI; i++)
         if (!give_refused(pci_at(i))) c.pci[c.nr_pci++] = pci_at(i)->bdf;
@@ -63,10 +64,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         for (u32 i = 0; i < vm->nr_pci; i++) {
             for (u32 n = 0; n < 25 && vm->pci[i]->nr_vectors; n++)
                 fake_interrupt(vm->pci[i]->entry[n % vm->pci[i]->nr_vectors].vector);
-            vm_giver->info(vm, i, 0x1000);
-            vm_giver->eoi(vm, i);
+            give_info(vm, i, 0x1000);
+            give_eoi(vm, i);
             for (const u8 *p = at; p + 8 <= data + size; p += 8)
-                vm_giver->write(vm, i, p[0] | (u32)p[1] << 8, p[2], p[3] | (u32)p[4] << 8);
+                give_write(vm, i, p[0] | (u32)p[1] << 8, p[2], p[3] | (u32)p[4] << 8);
         }
         fake_destroy(vm);
     }

@@ -8,7 +8,7 @@
 #include "virt/hw.h"
 #include "virt/vendor.h"
 #include "virt/vmcs.h"
-#include "vm/vm.h"
+#include "vcpu/vcpu.h"
 
 #define MSR_VMX_BASIC 0x480
 #define XSTATE_BV     512 /* offset in the area of XSAVE */

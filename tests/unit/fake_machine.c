@@ -333,6 +333,21 @@ void fake_current(struct vcpu *v) {
     vlapic_write(&v->lapic, 0xf0, 0x1ff, now_ns());
 }
 
+static const struct vm_part no_pci = { "none", NULL, NULL };
+
+/* As main.c has them. */
+enum { PART_CLAIM = 0, PART_PCI = 10 };
+static const struct vm_part *parts[] = {
+    [PART_CLAIM] = &no_pci, &memory_part, &ram_part,     &sched_part,  &vcpus_part,
+    &events_part,           &board_part,  &devices_part, &params_part, &nodes_part,
+    [PART_PCI] = &no_pci,   &image_part,  &run_part,     NULL,
+};
+
+void fake_machine_gives(const struct vm_part *claim, const struct vm_part *pci) {
+    parts[PART_CLAIM] = claim;
+    parts[PART_PCI] = pci;
+}
+
 void fake_machine(const char *policy) {
     static void *ram;
     struct sched_pool *pool;
@@ -353,7 +368,9 @@ void fake_machine(const char *policy) {
     sched_init();
     ASSERT(sched_pool_create("Pool-0", policy, &pool) == 0);
     for (u32 i = 0; i < FAKE_CPUS; i++) ASSERT(sched_cpu_online(i) == 0 && sched_pool_add_cpu(pool, i) == 0);
-    vm_init();
+    vm_init(parts);
+    vcpu_init();
+    back_ends_init();
     storelink_init();
     module_add(&fake_image);
 }

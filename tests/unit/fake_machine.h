@@ -1,12 +1,13 @@
-/* The machine under hv/vm on the host: two pCPUs that the test is by turns, 64 MiB of RAM, a clock that
- * stands still,
- * work items, and a CPU vendor whose guests do what the test says. */
+/* The machine under VMs on the host: two pCPUs that the test is by turns, 64 MiB of RAM, a clock that
+ * stands still, work items, and a CPU vendor whose guests do what the test says. */
 #ifndef FAKE_MACHINE_H
 #define FAKE_MACHINE_H
 
+#include "devices/devices.h"
 #include "mm/frame.h"
+#include "nodes/nodes.h"
+#include "vcpu/vcpu.h"
 #include "virt/virt.h"
-#include "vm/vm.h"
 #include "x86/percpu.h"
 
 #define FAKE_CPUS 2u
@@ -19,9 +20,11 @@ struct fake_vcpu { /* struct virt_vcpu's priv */
     bool shadow, nmi_masked, loaded;
 };
 
-/* Sets up RAM, clock, pCPUs in Pool-0 under `policy`, hv/vm. Once a program; fuzzers call it again, for
- * nothing. */
+/* Sets up RAM, clock, pCPUs in Pool-0 under `policy`, and the parts of VMs but for those of devices of
+ * the machine. Once a program; fuzzers call it again, for nothing. */
 void fake_machine(const char *policy);
+/* From now on VMs have these parts as well, which hv/passthrough defines. */
+void fake_machine_gives(const struct vm_part *claim, const struct vm_part *pci);
 void fake_cpu(u32 cpu);      /* this_cpu() from now on */
 void fake_clock(u64 ns);     /* now_ns() from now on: it stands still, for a second or so of real time */
 void fake_work(void);        /* runs all work items to their ends, without waiting for their times */

@@ -35,6 +35,7 @@ static inline void no_vms(void) {
 static inline void init(void) {
     pci_enumerate();
     give_init(&acpi, &ram);
+    fake_machine_gives(&pci_claim_part, &pci_part);
     no_vms();
 }
 

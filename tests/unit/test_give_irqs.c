@@ -26,7 +26,7 @@ static void test_line(void **state) {
     fake_interrupt(fake_pin.vector);
     assert_true(fake_pin.masked);
     assert_true(take(vm, port));
-    assert_int_equal(vm_giver->eoi(vm, 0), 0);
+    assert_int_equal(give_eoi(vm, 0), 0);
     assert_false(fake_pin.masked);
     assert_false(pending(vm, port));
     fake_interrupt(fake_pin.vector);
@@ -40,7 +40,7 @@ static struct vm *racer;
 
 static void interrupt_beside(void) { fake_interrupt(fake_pin.vector); }
 
-static void eoi_beside(void) { vm_giver->eoi(racer, 0); }
+static void eoi_beside(void) { give_eoi(racer, 0); }
 
 /* An EOI and an interrupt at the same instant, on two pCPUs: the next EOI opens the line. */
 static void test_eoi_beside_an_interrupt(void **state) {
@@ -48,14 +48,14 @@ static void test_eoi_beside_an_interrupt(void **state) {
 
     fake_interrupt(fake_pin.vector);
     fake_pin_race = interrupt_beside;
-    vm_giver->eoi(vm, 0); /* the line is unmasked, and it interrupts before the EOI is over */
+    give_eoi(vm, 0); /* the line is unmasked, and it interrupts before the EOI is over */
     assert_int_equal(vm->pci[0]->interrupts, 2);
-    vm_giver->eoi(vm, 0);
+    give_eoi(vm, 0);
     assert_false(fake_pin.masked);
 
     fake_pin_race = eoi_beside; /* of an event before */
     fake_interrupt(fake_pin.vector);
-    vm_giver->eoi(vm, 0);
+    give_eoi(vm, 0);
     assert_false(fake_pin.masked);
     fake_destroy(vm);
 }
@@ -68,21 +68,21 @@ static void test_storm_of_a_line(void **state) {
     for (; !fake_pin.masked && n < 100; n++) {
         fake_interrupt(fake_pin.vector);
         take(vm, port);
-        vm_giver->eoi(vm, 0);
+        give_eoi(vm, 0);
     }
     assert_int_equal(n, 20);
-    vm_giver->eoi(vm, 0);
+    give_eoi(vm, 0);
     assert_true(fake_pin.masked);
     fake_clock(1000 + NS_PER_MS);
     fake_advance(0);
     assert_false(fake_pin.masked);
     fake_interrupt(fake_pin.vector);
     assert_true(take(vm, port));
-    vm_giver->eoi(vm, 0);
+    give_eoi(vm, 0);
     assert_false(fake_pin.masked);
     for (u32 i = 0; i < 19; i++) { /* held again when it goes */
         fake_interrupt(fake_pin.vector);
-        vm_giver->eoi(vm, 0);
+        give_eoi(vm, 0);
     }
     assert_true(fake_pin.masked);
     fake_destroy(vm);
@@ -107,7 +107,7 @@ static void test_where_lines_lead(void **state) {
     config.pci[0] = PCI_BDF(0, 4, 0); /* it has none: so be it */
     vm = driver();
     assert_int_equal(vm->pci[0]->irq, PCI_NO_IRQ);
-    assert_int_equal(vm_giver->eoi(vm, 0), 0);
+    assert_int_equal(give_eoi(vm, 0), 0);
     fake_destroy(vm);
 
     fake_set(other, PCI_LINE, 1, 11); /* that of the network card */
@@ -179,7 +179,7 @@ static void test_msi(void **state) {
     for (n = 0; fake_get(nic, 0x42, 2) & 1 && n < 100; n++) fake_interrupt(vm->pci[0]->entry[0].vector);
     assert_int_equal(n, 20); /* a storm is held */
     assert_true(take(vm, port));
-    vm_giver->eoi(vm, 0); /* that is for lines */
+    give_eoi(vm, 0); /* that is for lines */
     assert_false(fake_get(nic, 0x42, 2) & 1);
     fake_clock(1000 + NS_PER_MS);
     fake_advance(0);

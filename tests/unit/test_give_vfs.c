@@ -38,6 +38,7 @@ static void card_init(void) {
     assert_true(sriov_enable(3));
     sriov_find();
     give_init(&acpi, &ram);
+    fake_machine_gives(&pci_claim_part, &pci_part);
     config.nr_pci = 0;
     no_vms();
 }
@@ -129,7 +130,7 @@ static int take_away(struct vm *vm, u32 bdf, bool force, u32 *steps) {
 static void says(struct vm *vm, u32 index, const char *what) {
     char text[32] = "?";
 
-    vm_giver->tell(vm, index, text, sizeof(text));
+    pci_nodes->tell(vm, index, text, sizeof(text));
     assert_string_equal(text, what);
 }
 
@@ -148,22 +149,22 @@ static void test_hot(void **state) {
         a = vm->pci[1];
         assert_int_equal(a->pci->bdf, VF0 + 2);
         says(vm, 1, "01:10.2 given");
-        assert_int_equal(vm_giver->info(vm, 1, 0x3000), 0);
+        assert_int_equal(give_info(vm, 1, 0x3000), 0);
         guestmem_read(&vm->mem, 0x3000, &info, sizeof(info));
         assert_int_equal(info.bdf, VF0 + 2);
         if (!round) ports = info.port;
         assert_int_equal(info.port, ports); /* none is lost */
         assert_int_equal(fake_get(&vf[1], PCI_COMMAND, 2) & 7, 6);
-        assert_int_equal(vm_giver->let_go(vm, 1), -EINVAL); /* nobody asked */
+        assert_int_equal(pci_nodes->let_go(vm, 1), -EINVAL); /* nobody asked */
         assert_int_equal(take_away(vm, VF0 + 2, false, &steps), 0);
         assert_in_range(steps, 200, 300); /* two seconds to let go */
         assert_null(a->owner);
         assert_int_equal(fake_get(&vf[1], PCI_COMMAND, 2) & 7, 2);
         assert_int_equal(npt_lookup(&vm->virt.npt, a->pci->bar[0].addr, NULL), HPA_NONE);
-        assert_int_equal(vm_giver->info(vm, 1, 0x3000), -ENOENT);
-        assert_int_equal(vm_giver->eoi(vm, 1), -ENOENT);
-        assert_int_equal(vm_giver->read(vm, 1, 0, 4), -ENOENT);
-        assert_int_equal(vm_giver->write(vm, 1, 4, 2, 6), -ENOENT);
+        assert_int_equal(give_info(vm, 1, 0x3000), -ENOENT);
+        assert_int_equal(give_eoi(vm, 1), -ENOENT);
+        assert_int_equal(give_read(vm, 1, 0, 4), -ENOENT);
+        assert_int_equal(give_write(vm, 1, 4, 2, 6), -ENOENT);
         /* who had it at hand */
         assert_int_equal(mediate_write(a, 4, 2, fake_get(&vf[1], 4, 2) | PCI_COMMAND_MASTER), -EPERM);
         says(vm, 1, "");
@@ -195,7 +196,7 @@ static void test_made_anew(void **state) {
     vm = driver();
     assert_int_equal(take_away(vm, VF0 + 4, true, &steps), 0);
     assert_int_equal(attach(vm, "igb0/1"), 0);
-    vm_crash(vm, NULL, "of something");
+    vm_crash(vm, "of something");
     vm_put(vm);
     fake_work();
     vm = vm_find("driver");
@@ -208,7 +209,7 @@ static void test_made_anew(void **state) {
     assert_null(assignment_of(pci_find(VF0 + 4))->owner);
     assert_int_equal(take_away(vm, VF0, true, &steps), 0);
     assert_int_equal(take_away(vm, VF0 + 2, true, &steps), 0);
-    vm_crash(vm, NULL, "of something");
+    vm_crash(vm, "of something");
     vm_put(vm);
     fake_work();
     vm = vm_find("driver");
@@ -270,7 +271,7 @@ static void test_card_reset_at_the_end(void **state) {
     struct vm *second, *vm = card_is_reset(&second);
 
     vm->config.on_crash = ON_CRASH_PRESERVE;
-    vm_crash(vm, NULL, "of something");
+    vm_crash(vm, "of something");
     fake_work();
     assert_int_equal(vf_command(), 2);
     vm_destroy(vm, NULL, NULL);
@@ -407,7 +408,7 @@ static void test_hot_ends(void **state) {
     assert_int_equal(attach(vm, "igb0/any"), 0);
     assert_int_equal(give_detach(vm, VF0, false, &at), 1);
     says(vm, 0, "01:10.0 leaving");
-    assert_int_equal(vm_giver->let_go(vm, 0), 0);
+    assert_int_equal(pci_nodes->let_go(vm, 0), 0);
     assert_int_equal(take_away(vm, VF0, false, &steps), 0);
     assert_in_range(steps, 1, 30);
 

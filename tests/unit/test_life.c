@@ -189,8 +189,8 @@ static void test_crash(void **state) {
     struct vm *vm = fake_vm(&c), *other = fake_vm(&d), *again;
     u32 id = vm->id;
 
-    vm_crash(vm, NULL, "it did %d", 7);
-    vm_crash(vm, NULL, "and again");
+    vm_crash(vm, "it did %d", 7);
+    vm_crash(vm, "and again");
     assert_int_equal(vm->state, VM_CRASHED);
     assert_string_equal(vm->why, "it did 7");
     fake_work();
@@ -201,7 +201,7 @@ static void test_crash(void **state) {
     c.on_crash = ON_CRASH_RESTART;
     vm = fake_vm(&c);
     id = vm->id;
-    vm_crash(vm, NULL, "it did");
+    vm_crash(vm, "it did");
     vm_put(vm);
     fake_work();
     again = vm_find("bad");
@@ -212,7 +212,7 @@ static void test_crash(void **state) {
 
     c.on_crash = ON_CRASH_DESTROY;
     vm = fake_vm(&c);
-    vm_crash(vm, NULL, "it did");
+    vm_crash(vm, "it did");
     vm_put(vm);
     fake_work();
     assert_null(vm_find("bad"));

@@ -69,7 +69,7 @@ static int teardown(void **state) {
 
 static const char *refused(void) {
     struct module m = { "test", file, file_size };
-    const char *why = load_start(&loader, vm, &m);
+    const char *why = load_start(&loader, &vm->mem, vm->config.cmdline, &m);
 
     return why ? why : "loads";
 }
@@ -79,6 +79,7 @@ static void load(void) {
 
     assert_string_equal(refused(), "loads");
     while (load_step(&loader)) assert_true(++steps < 100);
+    vcpu_start_state(vm->vcpu[0], &loader.start);
 }
 
 static u8 ram(gpa_t gpa) {

@@ -74,6 +74,7 @@ static void boot(void) {
     irq_remap_pin = NULL;
     pci_enumerate();
     give_init(&acpi, &ram);
+    fake_machine_gives(&pci_claim_part, &pci_part);
     acpi.dmar = table;
     acpi.dmar_len = end;
     iommu_read(&acpi, relaxed);
@@ -685,9 +686,9 @@ static void test_no_answer(void **state) {
     iommu_map(vm, TAKT_FOREIGN_GPA, HPA_NONE, CHUNK_SIZE);
     assert_false(pci_read(NIC, PCI_COMMAND, 2) & PCI_COMMAND_MASTER); /* at once */
     command = pci_read(NIC, PCI_COMMAND, 2) | PCI_COMMAND_MASTER;
-    vm_giver->write(vm, 0, PCI_COMMAND, 2, command); /* another vCPU goes on */
+    give_write(vm, 0, PCI_COMMAND, 2, command); /* another vCPU goes on */
     fake_advance(NS_PER_MS);
-    assert_int_equal(vm_giver->write(vm, 0, PCI_COMMAND, 2, command), -EPERM);
+    assert_int_equal(give_write(vm, 0, PCI_COMMAND, 2, command), -EPERM);
     assert_false(pci_read(NIC, PCI_COMMAND, 2) & PCI_COMMAND_MASTER);
     assert_int_equal(vm->state, VM_CRASHED);
     assert_string_equal(vm->why, "the IOMMU of its devices does not answer any more");

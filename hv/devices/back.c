@@ -1,0 +1,189 @@
+/* The hypercalls of back ends, TAKT_HC_BACK_* of include/takt/abi.h. */
+#include <takt/errno.h>
+#include "devices/device.h"
+#include "lib/string.h"
+#include "vcpu/hypercall.h"
+
+/* The number that names a device to back ends. */
+static u32 handle_of(const struct device *d) { return d->vm->id * TAKT_MAX_DEVICES + d->number; }
+
+static struct device *device_of_handle(u32 handle) {
+    list_for_each(d, &devices, struct device, link) {
+        if (handle_of(d) == handle) return d;
+    }
+    return NULL;
+}
+
+/* Takes the lock and returns the device, if v's VM is to serve it. Otherwise returns NULL without the
+ * lock, and *error is -ENOENT or, of a device that another VM serves, -EPERM. */
+static struct device *device_lock(struct vcpu *v, u32 handle, i64 *error) {
+    struct device *d;
+
+    spin_lock(&backend_lock);
+    d = device_of_handle(handle);
+    if (d && (d->back == v->vm || strcmp(d->config->back, v->vm->name) == 0)) return d;
+    spin_unlock(&backend_lock);
+    *error = d ? -EPERM : -ENOENT;
+    return NULL;
+}
+
+/* The same; and if nobody has offered the device *error is -EINVAL. */
+static struct device *offered_lock(struct vcpu *v, u32 handle, i64 *error) {
+    struct device *d = device_lock(v, handle, error);
+
+    if (!d || d->back) return d;
+    spin_unlock(&backend_lock);
+    *error = -EINVAL;
+    return NULL;
+}
+
+static i64 hc_back_port(struct vcpu *v, const u64 *a) {
+    struct backend *b = &v->vm->back;
+    int port;
+
+    spin_lock(&backend_lock);
+    port = (int)b->port;
+    if (!port) port = evtchn_make(&v->vm->events);
+    if (port > 0) b->port = (u32)port;
+    spin_unlock(&backend_lock);
+    return port;
+}
+
+/* The device number `index` of those whose section names `back`. */
+static struct device *nth_of_back_end(const char *back, u64 index) {
+    list_for_each(d, &devices, struct device, link) {
+        if (strcmp(d->config->back, back) != 0) continue;
+        if (index == 0) return d;
+        index--;
+    }
+    return NULL;
+}
+
+static i64 hc_back_list(struct vcpu *v, const u64 *a) {
+    struct takt_back out = { 0 };
+    const struct device *d;
+
+    spin_lock(&backend_lock);
+    d = nth_of_back_end(v->vm->name, a[0]);
+    if (d) {
+        out.handle = handle_of(d);
+        out.vm = d->vm->id;
+        out.type = d->regs.type;
+        out.number = d->number;
+        out.ram = d->vm->mem.size;
+        memcpy(out.name, d->vm->name, strlen(d->vm->name));
+        memcpy(out.options, d->config->options, strlen(d->config->options));
+    }
+    spin_unlock(&backend_lock);
+    if (!d) return -ENOENT;
+    return guestmem_write(&v->vm->mem, a[1], &out, sizeof(out));
+}
+
+/* Joins the ports and puts the offer into the registers. Returns the back end's port, or an errno. */
+static i64 take_offer(struct vm *vm, struct device *d, const struct takt_offer *offer) {
+    int error = virtio_mmio_offer_refused(&d->regs, offer), port;
+    unsigned whom;
+
+    if (error) return error; /* before it takes a port */
+    port = evtchn_connect(&vm->events, &d->vm->events, d->regs.port);
+    if (port < 0) return port;
+    error = virtio_mmio_offer(&d->regs, offer, &whom);
+    if (error) return error;
+    d->back = vm;
+    d->back_port = (u32)port;
+    device_tell(d, whom);
+    return port;
+}
+
+static i64 hc_back_offer(struct vcpu *v, const u64 *a) {
+    struct takt_offer offer;
+    struct device *d;
+    i64 result;
+
+    if (guestmem_read(&v->vm->mem, a[1], &offer, sizeof(offer))) return -EFAULT;
+    d = device_lock(v, (u32)a[0], &result);
+    if (!d) return result;
+    result = take_offer(v->vm, d, &offer);
+    spin_unlock(&backend_lock);
+    return result;
+}
+
+static i64 hc_back_state(struct vcpu *v, const u64 *a) {
+    struct takt_front out;
+    struct device *d;
+    i64 error;
+
+    if (a[2] >> 32) return -EINVAL;
+    if (!guestmem_has(&v->vm->mem, a[1], sizeof(out))) return -EFAULT;
+    d = offered_lock(v, (u32)a[0], &error);
+    if (!d) return error;
+    device_tell(d, virtio_mmio_state(&d->regs, (u32)a[2], &out));
+    spin_unlock(&backend_lock);
+    return guestmem_write(&v->vm->mem, a[1], &out, sizeof(out));
+}
+
+static i64 hc_back_map(struct vcpu *v, const u64 *a) {
+    struct takt_window out;
+    struct device *d;
+    i64 result;
+
+    if (!guestmem_has(&v->vm->mem, a[1], sizeof(out))) return -EFAULT;
+    d = device_lock(v, (u32)a[0], &result);
+    if (!d) return result;
+    result = window_map_step(v->vm, d->vm, &out);
+    spin_unlock(&backend_lock);
+    if (result > 0) return HC_AGAIN;
+    if (result < 0) return result;
+    return guestmem_write(&v->vm->mem, a[1], &out, sizeof(out));
+}
+
+/* The handle may be one of a VM that is gone: its window is still there. */
+static i64 hc_back_unmap(struct vcpu *v, const u64 *a) {
+    i64 result = -ENOENT;
+    struct window *w;
+
+    spin_lock(&backend_lock);
+    w = window_of_id(&v->vm->back, (u32)a[0] / TAKT_MAX_DEVICES);
+    if (w && (w->chunks || w->unmapping)) result = window_unmap_step(v->vm, w);
+    spin_unlock(&backend_lock);
+    return result > 0 ? HC_AGAIN : result;
+}
+
+/* The event is raised without the lock: this call is frequent. */
+static i64 hc_back_irq(struct vcpu *v, const u64 *a) {
+    i64 error;
+    struct device *d = offered_lock(v, (u32)a[0], &error);
+    u32 port = 0;
+
+    if (!d) return error;
+    if (virtio_mmio_used(&d->regs)) port = d->back_port;
+    spin_unlock(&backend_lock);
+    if (port) vcpu_send(v, port);
+    return 0;
+}
+
+static i64 hc_back_broken(struct vcpu *v, const u64 *a) {
+    i64 error;
+    struct device *d = offered_lock(v, (u32)a[0], &error);
+
+    if (!d) return error;
+    /* A device that is to be reset anyway is not broken afterwards. */
+    if (!virtio_mmio_resetting(&d->regs)) device_tell(d, virtio_mmio_break(&d->regs));
+    spin_unlock(&backend_lock);
+    return 0;
+}
+
+void back_ends_init(void) {
+    static const struct hypercall calls[] = {
+        { .nr = TAKT_HC_BACK_PORT, .fn = hc_back_port },
+        { .nr = TAKT_HC_BACK_LIST, .fn = hc_back_list, .words = 1 },
+        { .nr = TAKT_HC_BACK_OFFER, .fn = hc_back_offer, .words = 1 },
+        { .nr = TAKT_HC_BACK_STATE, .fn = hc_back_state, .words = 1 },
+        { .nr = TAKT_HC_BACK_MAP, .fn = hc_back_map, .words = 1 },
+        { .nr = TAKT_HC_BACK_UNMAP, .fn = hc_back_unmap, .words = 1 },
+        { .nr = TAKT_HC_BACK_IRQ, .fn = hc_back_irq, .words = 1 },
+        { .nr = TAKT_HC_BACK_BROKEN, .fn = hc_back_broken, .words = 1 },
+    };
+
+    hypercalls_add(calls, ARRAY_SIZE(calls));
+}

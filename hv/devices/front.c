@@ -1,0 +1,182 @@
+/* Devices: their life with the front VM, and their registers, as that VM's driver sees them. */
+#include <takt/errno.h>
+#include "devices/device.h"
+#include "lib/string.h"
+#include "vcpu/vcpu.h"
+#include "x86/tsc.h"
+
+struct spinlock backend_lock;
+struct list devices = { &devices, &devices }, back_ends = { &back_ends, &back_ends };
+
+/* ---- telling ---- */
+
+static void tell_back_end(struct vm *vm) {
+    if (vm->back.port) evtchn_raise(&vm->events, vm->back.port, now_ns());
+}
+
+void device_tell(struct device *d, unsigned whom) {
+    if (whom & VIRTIO_TELL_FRONT) evtchn_raise(&d->vm->events, d->regs.config_port, now_ns());
+    if (whom & VIRTIO_TELL_BACK && d->back) {
+        evtchn_send(&d->vm->events, d->regs.port, now_ns());
+        tell_back_end(d->back);
+    }
+}
+
+/* Does the section of `vm` name `back` as a back end? */
+static bool names_back_end(const struct vm *vm, const char *back) {
+    for (u32 i = 0; i < vm->config.nr_devices; i++)
+        if (strcmp(vm->config.device[i].back, back) == 0) return true;
+    return false;
+}
+
+/* Tells the back ends that the VM's section names: its devices have come or gone. */
+static void tell_named(const struct vm *vm) {
+    list_for_each(b, &back_ends, struct backend, in_all) {
+        if (names_back_end(vm, vm_of_backend(b)->name)) tell_back_end(vm_of_backend(b));
+    }
+}
+
+/* ---- registers ---- */
+
+static void device_register(struct device *d, u32 offset, const struct bus_access *a, u64 *value) {
+    spin_lock(&backend_lock);
+    if (a->write)
+        device_tell(d, virtio_mmio_write(&d->regs, offset, a->size, (u32)*value));
+    else
+        *value = virtio_mmio_read(&d->regs, offset, a->size);
+    spin_unlock(&backend_lock);
+}
+
+/* bus_fn. QueueNotify is frequent, and takes no lock of this room. */
+static void device_access(void *dev, const struct bus_access *a, u64 *value) {
+    struct vm *vm = dev;
+    u32 at = (u32)(a->addr - TAKT_VIRTIO_GPA), offset = at % PAGE_SIZE;
+    struct device *d = vm->device[at / PAGE_SIZE];
+
+    if (!d) {
+        if (!a->write && a->size == 4) *value = virtio_mmio_read_none(offset);
+    } else if (a->write && offset == VIRTIO_QUEUE_NOTIFY && a->size == 4) {
+        if (virtio_mmio_notify(&d->regs, (u32)*value)) vcpu_send(vm->vcpu[a->vcpu], d->regs.port);
+    } else {
+        device_register(d, offset, a, value);
+    }
+}
+
+/* ---- life ---- */
+
+static int device_make(struct vm *vm, u32 number) {
+    const struct config_device *c = &vm->config.device[number];
+    int port, config_port;
+    struct device *d;
+
+    if (strcmp(c->back, vm->name) == 0) return vm_part_failed(vm, -EINVAL, "it cannot serve its own devices");
+    port = evtchn_make(&vm->events);
+    if (port < 0) return port;
+    config_port = evtchn_make(&vm->events);
+    if (config_port < 0) return config_port;
+    d = heap_alloc(sizeof(*d));
+    if (!d) return -ENOMEM;
+    *d = (struct device){ .vm = vm, .number = number, .config = c };
+    d->regs = (struct virtio_mmio){
+        .mem = &vm->mem, .type = c->type, .port = (u32)port, .config_port = (u32)config_port
+    };
+    list_init(&d->link);
+    vm->device[number] = d;
+    return 0;
+}
+
+/* From the end of this on others can find the VM's devices, and the VM as a back end. */
+static int devices_make(struct vm *vm) {
+    list_init(&vm->back.windows);
+    bus_add(&vm->mmio, TAKT_VIRTIO_GPA, TAKT_MAX_DEVICES * PAGE_SIZE, device_access, vm);
+    for (u32 i = 0; i < vm->config.nr_devices; i++) {
+        int error = device_make(vm, i);
+
+        if (error) return error;
+    }
+    spin_lock(&backend_lock);
+    for (u32 i = 0; i < vm->config.nr_devices; i++) list_add_tail(&devices, &vm->device[i]->link);
+    list_add_tail(&back_ends, &vm->back.in_all);
+    tell_named(vm);
+    spin_unlock(&backend_lock);
+    return 0;
+}
+
+/* As a front VM: nobody finds its devices any more. */
+static void devices_free(struct vm *vm) {
+    for (u32 i = 0; i < vm->config.nr_devices; i++) {
+        if (vm->device[i]) list_del(&vm->device[i]->link);
+        heap_free(vm->device[i]);
+        vm->device[i] = NULL;
+    }
+}
+
+/* As a back end: withdraws one of the devices that it serves. Returns 1 if there was one. */
+static int withdraw_step(struct vm *vm) {
+    list_for_each(d, &devices, struct device, link) {
+        if (d->back != vm) continue;
+        d->back = NULL;
+        device_tell(d, virtio_mmio_withdraw(&d->regs));
+        return 1;
+    }
+    return 0;
+}
+
+/* The next step for the VM as a front VM, or else as a back end. With the lock. */
+static int undo_step(struct vm *vm) {
+    bool listed = vm->back.in_all.next; /* devices_make() came to its end */
+
+    devices_free(vm);
+    if (windows_revoke_step(vm)) return 1;
+    if (!listed) return waste_free_step(&vm->back);
+    if (withdraw_step(vm)) return 1;
+    windows_forget(vm);
+    if (waste_free_step(&vm->back)) return 1;
+    list_del(&vm->back.in_all);
+    tell_named(vm);
+    return 0;
+}
+
+static int devices_undo(struct vm *vm) {
+    int r;
+
+    spin_lock(&backend_lock);
+    r = undo_step(vm);
+    spin_unlock(&backend_lock);
+    return r;
+}
+
+const struct vm_part devices_part = { "devices", devices_make, devices_undo };
+
+/* ---- reports ---- */
+
+static const char *device_state(const struct device *d) {
+    u32 status = d->regs.front.status;
+
+    if (!d->back) return "waits";
+    if (status & VIRTIO_NEEDS_RESET) return "broken";
+    if (virtio_mmio_resetting(&d->regs)) return "resets";
+    return status & VIRTIO_DRIVER_OK ? "runs" : "offered";
+}
+
+static void device_report(const struct device *d, struct device_info *out) {
+    *out = (struct device_info){ .type = d->regs.type == VIRTIO_ID_NET ? "net" : "disk",
+                                 .back = d->config->back,
+                                 .state = device_state(d),
+                                 .status = d->regs.front.status,
+                                 .resets = d->regs.front.resets,
+                                 .notifies = d->regs.notifies,
+                                 .interrupts = d->regs.interrupts,
+                                 .dropped = d->regs.dropped };
+    for (u32 i = 0; i < TAKT_MAX_QUEUES; i++) out->queues += d->regs.front.queue[i].ready;
+}
+
+bool device_info(struct vm *vm, u32 number, struct device_info *out) {
+    const struct device *d = NULL;
+
+    spin_lock(&backend_lock);
+    if (number < TAKT_MAX_DEVICES) d = vm->device[number];
+    if (d) device_report(d, out);
+    spin_unlock(&backend_lock);
+    return d;
+}

@@ -1,0 +1,207 @@
+/* Windows: the RAM of a front VM in the second-level tables of its back end. */
+#include <takt/errno.h>
+#include "devices/device.h"
+#include "lib/string.h"
+#include "vcpu/vcpu.h"
+
+#define CHUNKS_A_STEP 16u     /* that a step maps or unmaps */
+#define SCRUB_STEP    65536u  /* bytes that a step scrubs */
+#define WINDOW_ALIGN  BIT(30) /* where windows begin */
+#define MAX_WINDOWS   64u     /* of a back end */
+
+int (*devices_dma_map)(struct vm *vm, gpa_t gpa, hpa_t hpa, u64 len);
+
+/* ---- where they are ---- */
+
+/* How many bytes of guest-physical addresses RAM takes, with the gap below 4 GiB if it reaches there. */
+static u64 ram_span(const struct guestmem *m) {
+    if (m->size == m->low_size) return m->size;
+    return TAKT_HIGH_RAM + m->size - m->low_size;
+}
+
+static u64 window_span(const struct guestmem *m) { return ALIGN_UP(ram_span(m), WINDOW_ALIGN); }
+
+/* Where chunk `n` of the front VM is in the back end. */
+static gpa_t window_gpa(const struct window *w, u32 n) { return w->base + guestmem_chunk_gpa(&w->ram, n); }
+
+struct window *window_of(struct backend *b, const struct vm *front) {
+    list_for_each(w, &b->windows, struct window, link) {
+        if (w->front == front) return w;
+    }
+    return NULL;
+}
+
+struct window *window_of_id(struct backend *b, u32 id) {
+    list_for_each(w, &b->windows, struct window, link) {
+        if (w->front_id == id) return w;
+    }
+    return NULL;
+}
+
+/* Makes an empty window in the first gap that is large enough, behind the back end's own RAM. */
+static int window_create(struct vm *vm, struct vm *front, struct window **out) {
+    const struct guestmem *own = &vm->mem, *mem = &front->mem;
+    u64 own_end = ALIGN_UP(TAKT_HIGH_RAM + own->size - own->low_size, WINDOW_ALIGN);
+    u64 span = window_span(mem), base = MAX(TAKT_FOREIGN_GPA, own_end);
+    struct list *before = &vm->back.windows;
+    struct window *w;
+
+    list_for_each(old, &vm->back.windows, struct window, link) {
+        if (old->base - base >= span) {
+            before = &old->link;
+            break;
+        }
+        base = old->base + window_span(&old->ram);
+    }
+    if (vm->back.nr_windows >= MAX_WINDOWS) return -ENOSPC;
+    if (base + span > BIT(cpuid_physical_bits())) return -ENOSPC;
+    w = heap_alloc(sizeof(*w));
+    if (!w) return -ENOMEM;
+    *w = (struct window){ .front = front, .front_id = front->id, .base = base };
+    w->ram = (struct guestmem){ .size = mem->size, .low_size = mem->low_size };
+    list_add_tail(before, &w->link);
+    vm->back.nr_windows++;
+    *out = w;
+    return 0;
+}
+
+static void window_free(struct backend *b, struct window *w) {
+    list_del(&w->link);
+    b->nr_windows--;
+    heap_free(w);
+}
+
+/* ---- waste ---- */
+
+static int waste_make_step(struct backend *b) {
+    if (!b->waste) {
+        hpa_t chunk = frame_alloc(FRAME_ORDER_2M);
+
+        if (chunk == HPA_NONE) return -ENOMEM;
+        b->waste = chunk;
+        b->scrubbed = 0;
+    }
+    if (b->scrubbed == CHUNK_SIZE) return 0;
+    memset((u8 *)hpa_to_va(b->waste) + b->scrubbed, 0, SCRUB_STEP);
+    b->scrubbed += SCRUB_STEP;
+    return 1;
+}
+
+int waste_free_step(struct backend *b) {
+    if (!b->waste) return 0;
+    b->scrubbed -= MIN(b->scrubbed, SCRUB_STEP);
+    memset((u8 *)hpa_to_va(b->waste) + b->scrubbed, 0, SCRUB_STEP);
+    if (b->scrubbed) return 1;
+    frame_free(b->waste, FRAME_ORDER_2M);
+    b->waste = 0;
+    return 0;
+}
+
+/* ---- what is in them ---- */
+
+/* Puts a chunk in its place, for the back end's vCPUs and for the devices of the machine that it has. */
+static int window_put(struct vm *vm, const struct window *w, u32 n, hpa_t chunk) {
+    gpa_t at = window_gpa(w, n);
+    int err = npt_map(&vm->virt.npt, at, chunk, CHUNK_SIZE, NPT_RW, NPT_WB);
+
+    if (err || !vm->dma) return err;
+    return devices_dma_map(vm, at, chunk, CHUNK_SIZE);
+}
+
+/* Translations of before may still be in use, until this generation is passed. */
+static void window_taken(const struct vm *vm, struct window *w) {
+    w->generation = vm->virt.npt.tlb.current;
+    w->kicked = false;
+}
+
+/* Takes the last chunk out. The window itself stays: until its front VM has gone, its generation says
+ * when that RAM can be freed. */
+static void unmap_last(struct vm *vm, struct window *w) {
+    gpa_t at = window_gpa(w, --w->chunks);
+
+    npt_unmap(&vm->virt.npt, at, CHUNK_SIZE); /* a whole chunk: this splits nothing, and cannot fail */
+    if (vm->dma) devices_dma_map(vm, at, HPA_NONE, CHUNK_SIZE);
+    w->waste = MIN(w->waste, w->chunks);
+    window_taken(vm, w);
+}
+
+/* If only the vCPUs or only the devices get a chunk, it is taken from them again. */
+static int map_step(struct vm *vm, struct window *w) {
+    u32 all = (u32)(w->ram.size >> CHUNK_SHIFT);
+
+    for (u32 i = 0; i < CHUNKS_A_STEP && w->chunks < all; i++) {
+        u32 n = w->chunks++;
+
+        if (!window_put(vm, w, n, w->front->mem.chunk[n])) continue;
+        unmap_last(vm, w);
+        return -ENOMEM;
+    }
+    return w->chunks < all;
+}
+
+int window_map_step(struct vm *vm, struct vm *front, struct takt_window *out) {
+    struct window *w = window_of(&vm->back, front);
+    int r = waste_make_step(&vm->back);
+
+    if (r) return r;
+    if (!w) {
+        r = window_create(vm, front, &w);
+        if (r) return r;
+    }
+    if (w->unmapping) return -EBUSY;
+    r = map_step(vm, w);
+    if (r) return r;
+    *out = (struct takt_window){ w->base, w->ram.low_size, w->ram.size - w->ram.low_size };
+    return 0;
+}
+
+int window_unmap_step(struct vm *vm, struct window *w) {
+    w->unmapping = true;
+    for (u32 i = 0; i < CHUNKS_A_STEP && w->chunks; i++) unmap_last(vm, w);
+    if (w->chunks) return 1;
+    w->unmapping = false;
+    if (!w->front) window_free(&vm->back, w);
+    return 0;
+}
+
+/* ---- an end goes ---- */
+
+/* Puts waste in the place of what is mapped, which needs no memory. */
+static int window_waste_step(struct vm *vm, struct window *w) {
+    if (w->waste == w->chunks) return 0;
+    for (u32 i = 0; i < CHUNKS_A_STEP && w->waste < w->chunks; i++) {
+        window_put(vm, w, w->waste, vm->back.waste);
+        w->waste++;
+    }
+    window_taken(vm, w);
+    return w->waste < w->chunks;
+}
+
+/* Takes the RAM of the front VM out of one window, and waits until nobody uses it there. */
+static int window_revoke_step(struct backend *b, struct window *w) {
+    struct vm *vm = vm_of_backend(b);
+    struct tlbgen *g = &vm->virt.npt.tlb;
+
+    if (window_waste_step(vm, w)) return 1;
+    if (!tlbgen_passed(g, w->generation)) {
+        if (!w->kicked) kick_users(g);
+        w->kicked = true;
+        return 1;
+    }
+    w->front = NULL;
+    if (!w->chunks) window_free(b, w);
+    return 0;
+}
+
+int windows_revoke_step(struct vm *vm) {
+    list_for_each(b, &back_ends, struct backend, in_all) {
+        struct window *w = window_of(b, vm);
+
+        if (w && window_revoke_step(b, w)) return 1;
+    }
+    return 0;
+}
+
+void windows_forget(struct vm *vm) {
+    list_for_each_safe(w, &vm->back.windows, struct window, link) window_free(&vm->back, w);
+}

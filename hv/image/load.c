@@ -1,0 +1,314 @@
+/* The loader of guest images. The checks return NULL, or why the image is refused. RAM is all zeros
+ * before, so what a segment has in memory beyond its bytes in the file needs no work. */
+#include <takt/start_info.h>
+#include "config.h"
+#include "image/image.h"
+#include "lib/string.h"
+
+#define COPY_STEP  65536u  /* bytes that one load_step() copies */
+#define NOTES_MAX  4096u   /* bytes of notes that are searched */
+#define START_LOW  0x6000u /* the start page goes here, or above it where the image leaves room */
+#define START_HIGH 0x90000u
+#define RAM_FROM   0x100000u /* where multiboot's "upper memory" begins */
+
+/* ELF: System V gABI, chapters 4 and 5. From 32 to 64 bits only the width of a word changes, and
+ * with it where the members are. */
+#define EH_DATA     5 /* in e_ident: the byte order */
+#define EH_DATA_LSB 1
+#define EH_MACHINE  18
+#define EM_386      3
+#define EM_X86_64   62
+#define EH_ENTRY    24
+#define EHDR32_SIZE 52
+#define EHDR64_SIZE 64
+#define PHDR32_SIZE 32
+#define PHDR64_SIZE 56
+#define PT_LOAD     1
+#define PT_NOTE     4
+
+/* A note: three words, the owner's name and the descriptor, each padded to four bytes. */
+#define NOTE_HEAD     12u
+#define NOTE_PAD      4u
+#define XEN_NAME      0x6e6558u /* "Xen" and its end */
+#define XEN_NAME_SIZE 4
+
+/* multiboot1, 3.1: the header and its members */
+#define MB_SEARCH      8192u /* the header is in this many bytes */
+#define MB_HEADER      12u   /* the least that a header has */
+#define MB_FLAGS       4
+#define MB_CHECKSUM    8
+#define MB_HEADER_ADDR 12
+#define MB_LOAD_ADDR   16
+#define MB_LOAD_END    20
+#define MB_BSS_END     24
+#define MB_ENTRY       28
+#define MB_UNKNOWN     0xfffcu /* flags that a loader has to know, but for page-aligned modules and memory */
+
+/* multiboot1, 3.3: what is valid in struct mb_info */
+#define MB_INFO_MEMORY  BIT(0)
+#define MB_INFO_CMDLINE BIT(2)
+#define MB_INFO_MODULES BIT(3)
+#define MB_INFO_MMAP    BIT(6)
+#define MB_INFO_LOADER  BIT(9)
+
+enum { E820_RAM = 1, E820_RESERVED = 2 };
+
+/* What a guest finds at its start, in a page that its memory map calls reserved. */
+struct start_page {
+    struct hvm_start_info info;
+    struct mb_info mb;
+    struct hvm_memmap_entry map[6];
+    struct mb_mmap mb_map[6];
+    char loader[8];
+    char cmdline[CONFIG_VALUE];
+};
+
+/* ---- segments ---- */
+
+/* Does a segment lie at any of the `len` bytes from `gpa`? */
+static bool load_overlaps(const struct loader *l, gpa_t gpa, u64 len) {
+    for (u32 i = 0; i < l->nr; i++) {
+        const struct load_segment *s = &l->segment[i];
+
+        if (gpa < s->gpa + s->memsz && s->gpa < gpa + len) return true;
+    }
+    return false;
+}
+
+static const char *add_segment(struct loader *l, gpa_t gpa, u64 offset, u64 filesz, u64 memsz) {
+    if (memsz == 0 && filesz == 0) return NULL;
+    if (l->nr == LOAD_SEGMENTS) return "the image has too many segments";
+    if (!image_has(l, offset, filesz)) return "a segment of the image lies outside the file";
+    if (memsz < filesz) return "a segment of the image is larger in the file than in memory";
+    if (!guestmem_has(l->mem, gpa, memsz)) return "a segment of the image lies outside the VM's memory";
+    if (load_overlaps(l, gpa, memsz)) return "segments of the image overlap";
+    l->segment[l->nr++] = (struct load_segment){ gpa, offset, filesz, memsz };
+    return NULL;
+}
+
+/* ---- ELF ---- */
+
+/* Looks for Xen's PHYS32_ENTRY in one PT_NOTE. If there are several, the last one counts. */
+static bool find_pvh(struct loader *l, u64 at, u64 len) {
+    bool found = false;
+    u64 end = at;
+
+    if (image_has(l, at, len)) end = at + MIN(len, NOTES_MAX);
+    while (end - at >= NOTE_HEAD) {
+        u64 name_size = image_number(l, at, 4), desc_size = image_number(l, at + 4, 4);
+        u64 type = image_number(l, at + 8, 4);
+        u64 desc = at + NOTE_HEAD + ALIGN_UP(name_size, NOTE_PAD);
+        u64 next = desc + ALIGN_UP(desc_size, NOTE_PAD);
+
+        if (next > end) break;
+        if (type == XEN_ELFNOTE_PHYS32_ENTRY && name_size == XEN_NAME_SIZE &&
+            image_number(l, at + NOTE_HEAD, XEN_NAME_SIZE) == XEN_NAME &&
+            (desc_size == 4 || desc_size == 8)) {
+            l->entry = image_number(l, desc, (unsigned)desc_size);
+            found = true;
+        }
+        at = next;
+    }
+    return found;
+}
+
+/* The members of an ELF header and of a program header that matter here. */
+struct elf_header {
+    unsigned word; /* bytes: 4 or 8 */
+    u64 machine, entry, phoff, phentsize, phnum;
+};
+
+struct elf_segment {
+    u64 type, offset, vaddr, paddr, filesz, memsz;
+};
+
+/* The first word after e_entry is e_phoff. After e_shoff follow e_flags (4 bytes) and e_ehsize (2). */
+static void read_elf_header(const struct loader *l, unsigned word, struct elf_header *h) {
+    u64 phentsize = EH_ENTRY + 3 * word + 6;
+
+    *h = (struct elf_header){ .word = word,
+                              .machine = image_number(l, EH_MACHINE, 2),
+                              .entry = image_number(l, EH_ENTRY, word),
+                              .phoff = image_number(l, EH_ENTRY + word, word),
+                              .phentsize = image_number(l, phentsize, 2),
+                              .phnum = image_number(l, phentsize + 2, 2) };
+}
+
+/* p_type and, with 64 bits, p_flags take the first word; then come offset, vaddr, paddr, filesz and
+ * memsz, a word each. */
+static struct elf_segment read_elf_segment(const struct loader *l, unsigned word, u64 at) {
+    return (struct elf_segment){ .type = image_number(l, at, 4),
+                                 .offset = image_number(l, at + word, word),
+                                 .vaddr = image_number(l, at + 2 * word, word),
+                                 .paddr = image_number(l, at + 3 * word, word),
+                                 .filesz = image_number(l, at + 4 * word, word),
+                                 .memsz = image_number(l, at + 5 * word, word) };
+}
+
+static const char *check_elf_header(const struct loader *l, const struct elf_header *h) {
+    u64 phdr_size = h->word == 8 ? PHDR64_SIZE : PHDR32_SIZE;
+
+    if (image_number(l, EH_DATA, 1) != EH_DATA_LSB) return "the image is not for x86";
+    if (h->machine != EM_386 && h->machine != EM_X86_64) return "the image is not for x86";
+    if (h->phentsize != phdr_size) return "the image's program headers have an odd size";
+    if (h->phnum > 2 * LOAD_SEGMENTS) return "the image has too many program headers";
+    if (!image_has(l, h->phoff, h->phnum * phdr_size))
+        return "the image's program headers lie outside the file";
+    return NULL;
+}
+
+static const char *elf_load(struct loader *l, bool multiboot) {
+    u64 class = image_number(l, ELF_CLASS, 1), entry;
+    bool pvh = false, entry_is_physical = false;
+    struct elf_header h;
+    const char *why;
+
+    if (class != ELF_CLASS32 && class != ELF_CLASS64)
+        return "the image's ELF header is cut off or of an unknown class";
+    if (l->size < (class == ELF_CLASS64 ? EHDR64_SIZE : EHDR32_SIZE))
+        return "the image's ELF header is cut off or of an unknown class";
+    read_elf_header(l, class == ELF_CLASS64 ? 8 : 4, &h);
+    why = check_elf_header(l, &h);
+    if (why) return why;
+    entry = h.entry;
+    for (u64 i = 0; i < h.phnum; i++) {
+        struct elf_segment s = read_elf_segment(l, h.word, h.phoff + i * h.phentsize);
+
+        if (s.type == PT_NOTE && find_pvh(l, s.offset, s.filesz)) pvh = true;
+        if (s.type != PT_LOAD) continue;
+        why = add_segment(l, s.paddr, s.offset, s.filesz, s.memsz);
+        if (why) return why;
+        /* e_entry may be a virtual address. The first segment that contains it tells which. */
+        if (!entry_is_physical && h.entry - s.vaddr < s.memsz) {
+            entry = h.entry - s.vaddr + s.paddr;
+            entry_is_physical = entry != h.entry;
+        }
+    }
+    if (l->nr == 0) return "the image has nothing to load";
+    if (pvh) return NULL;
+    if (!multiboot) return "the image has neither a PVH note nor a multiboot header";
+    l->multiboot = true;
+    l->entry = entry;
+    return NULL;
+}
+
+/* ---- multiboot1 ---- */
+
+/* Finds the header; *at becomes its place in the file. */
+static bool mb_find(const struct loader *l, u64 *at) {
+    for (*at = 0; *at + MB_HEADER <= MIN(l->size, MB_SEARCH); *at += 4) {
+        u64 sum = MB_MAGIC + image_number(l, *at + MB_FLAGS, 4) + image_number(l, *at + MB_CHECKSUM, 4);
+
+        if (image_number(l, *at, 4) == MB_MAGIC && (u32)sum == 0) return true;
+    }
+    return false;
+}
+
+/* 3.1.3: the header is at `at` in the file and at header_addr in memory. A load_end_addr of 0 means
+ * the whole rest of the file, and a bss_end_addr of 0 that there is no bss. */
+static const char *mb_load(struct loader *l, u64 at) {
+    u64 header = image_number(l, at + MB_HEADER_ADDR, 4), start = image_number(l, at + MB_LOAD_ADDR, 4);
+    u64 end = image_number(l, at + MB_LOAD_END, 4), bss_end = image_number(l, at + MB_BSS_END, 4);
+    u64 offset = at - (header - start), filesz = l->size - offset, memsz;
+
+    if (start > header || header - start > at || (end && end < start))
+        return "the multiboot header's addresses contradict each other";
+    if (end) filesz = end - start;
+    memsz = filesz;
+    if (bss_end) memsz = bss_end - start;
+    l->multiboot = true;
+    l->entry = image_number(l, at + MB_ENTRY, 4);
+    return add_segment(l, start, offset, filesz, memsz);
+}
+
+/* ---- the whole ---- */
+
+/* Where the start page goes: in low memory that the image leaves free. 0: nowhere. */
+static gpa_t start_page_at(const struct loader *l) {
+    gpa_t gpa = START_LOW;
+
+    while (load_overlaps(l, gpa, sizeof(struct start_page))) gpa += PAGE_SIZE;
+    return gpa + sizeof(struct start_page) <= START_HIGH ? gpa : 0;
+}
+
+const char *load_start(struct loader *l, const struct guestmem *mem, const char *cmdline,
+                       const struct module *m) {
+    const char *why;
+    bool multiboot;
+    u64 at, flags = 0;
+
+    *l = (struct loader){ .mem = mem, .cmdline = cmdline, .image = m->data, .size = m->size };
+    multiboot = mb_find(l, &at);
+    if (multiboot) flags = image_number(l, at + MB_FLAGS, 4);
+    if (flags & MB_UNKNOWN) return "the image's multiboot header asks for more than there is";
+    if (flags & MB_ADDRESSES)
+        why = mb_load(l, at);
+    else if (image_number(l, 0, 4) == ELF_MAGIC)
+        why = elf_load(l, multiboot);
+    else
+        why = "the image is neither ELF nor multiboot";
+    if (why) return why;
+    if (l->entry > UINT32_MAX || !load_overlaps(l, l->entry, 1))
+        return "the image's entry lies outside what is loaded";
+    if (!start_page_at(l))
+        return "the image leaves no room in low memory for what it is to find at its start";
+    return NULL;
+}
+
+/* Writes the start page, in the form of PVH and in that of multiboot1, and says how vCPU 0 begins. */
+static void finish(struct loader *l) {
+    const struct guestmem *m = l->mem;
+    u32 at = (u32)start_page_at(l), end = at + (u32)ALIGN_UP(sizeof(struct start_page), PAGE_SIZE);
+    struct start_page page = {
+        .info = { .magic = HVM_START_MAGIC,
+                  .version = 1,
+                  .cmdline_paddr = at + offsetof(struct start_page, cmdline),
+                  .memmap_paddr = at + offsetof(struct start_page, map),
+                  .memmap_entries = 4 },
+        .mb = { .flags = MB_INFO_MEMORY | MB_INFO_CMDLINE | MB_INFO_MODULES | MB_INFO_MMAP | MB_INFO_LOADER,
+                .mem_lower = 640,
+                .mem_upper = (u32)((m->low_size - RAM_FROM) / 1024),
+                .cmdline = at + offsetof(struct start_page, cmdline),
+                .mmap_addr = at + offsetof(struct start_page, mb_map),
+                .loader_name = at + offsetof(struct start_page, loader) },
+        .map = { { 0, at, E820_RAM, 0 },
+                 { at, end - at, E820_RESERVED, 0 },
+                 { end, m->low_size - end, E820_RAM, 0 },
+                 { TAKT_IOAPIC_GPA, TAKT_HIGH_RAM - TAKT_IOAPIC_GPA, E820_RESERVED, 0 },
+                 { TAKT_HIGH_RAM, m->size - m->low_size, E820_RAM, 0 } },
+        .loader = "Takt",
+    };
+
+    if (m->size > m->low_size) page.info.memmap_entries++; /* there is RAM above 4 GiB */
+    for (u32 i = 0; i < page.info.memmap_entries; i++)
+        page.mb_map[i] = (struct mb_mmap){ .size = sizeof(struct mb_mmap) - sizeof(u32),
+                                           .addr = page.map[i].addr,
+                                           .len = page.map[i].size,
+                                           .type = page.map[i].type };
+    page.mb.mmap_length = page.info.memmap_entries * sizeof(struct mb_mmap);
+    memcpy(page.cmdline, l->cmdline, sizeof(page.cmdline));
+    guestmem_write(m, at, &page, sizeof(page));
+    l->start = (struct image_start){ .entry = (u32)l->entry, .ebx = at };
+    if (l->multiboot) {
+        l->start.eax = MB_BOOTED;
+        l->start.ebx = at + (u32)offsetof(struct start_page, mb);
+    }
+}
+
+bool load_step(struct loader *l) {
+    const struct load_segment *s = &l->segment[l->at];
+    u64 n;
+
+    if (l->at == l->nr) {
+        finish(l);
+        return false;
+    }
+    n = MIN(s->filesz - l->done, COPY_STEP);
+    guestmem_write(l->mem, s->gpa + l->done, l->image + s->offset + l->done, n);
+    l->done += n;
+    if (l->done == s->filesz) {
+        l->at++;
+        l->done = 0;
+    }
+    return true;
+}

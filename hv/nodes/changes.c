@@ -1,0 +1,149 @@
+/* Values that change other than through the store. Whoever sets a parameter may hold locks that come
+ * after the store's, so it only leaves a bit; the work item tells the watches. */
+#include <takt/errno.h>
+#include "lib/string.h"
+#include "nodes/node.h"
+#include "x86/percpu.h"
+
+struct param_names vm_names = { NO_PARAMS, STORELINK_PARAMS, { "pool", "class" } };
+struct param_names pool_names = { NO_PARAMS, 64, { "name", "policy" } };
+
+static struct {
+    struct sched_pool *pool; /* NULL: there was none yet of this id */
+    u64 touched;             /* changed by atomics: bits by pool_names. A node that is made once stays */
+} pools[SCHED_MAX_POOLS];
+
+static u32 writer = SCHED_NO_CPU;
+
+void changes_from_store(u32 cpu) { __atomic_store_n(&writer, cpu, __ATOMIC_SEQ_CST); }
+
+/* ---- names ---- */
+
+u32 param_number(const struct param_names *names, const char *name) {
+    u32 i = 0;
+
+    while (i < names->nr && strcmp(names->of[i], name) != 0) i++;
+    return i;
+}
+
+static void add_name(struct param_names *names, const char *name) {
+    if (param_number(names, name) < names->nr) return; /* of another policy as well */
+    if (names->nr < names->max) names->of[names->nr++] = name;
+}
+
+static void collect_names(void) {
+    for (u32 i = 0; sched_policies[i]; i++) {
+        for (const struct param *p = sched_policies[i]->params; p && p->name; p++)
+            add_name(p->scope == PARAM_POOL ? &pool_names : &vm_names, p->name);
+    }
+}
+
+void changes_init(void) {
+    collect_names();
+    for (struct sched_pool *p = sched_pool_next(NULL); p; p = sched_pool_next(p))
+        storelink_param(p, NULL, NULL);
+}
+
+/* ---- leaving word: from anywhere, with any lock held ---- */
+
+/* Sets the bit of a name, or those of all names if it is NULL. A name that is not known has none. */
+static void leave_word(u64 *mask, const struct param_names *names, const char *name) {
+    u64 all = ~0ull >> (64 - names->nr), bits = all;
+
+    if (name) bits = all & BIT(param_number(names, name));
+    __atomic_fetch_or(mask, bits, __ATOMIC_SEQ_CST);
+    storelink_work();
+}
+
+void storelink_param(struct sched_pool *p, struct sched_dom *d, const char *name) {
+    if (writer == this_cpu()->id) return;
+    if (!d) {
+        pools[p->id].pool = p;
+        leave_word(&pools[p->id].touched, &pool_names, name);
+    } else if (!(d->id & SCHED_TURBO)) { /* a turbo dom has no parameters of its own */
+        leave_word(&container_of(d, struct vm, sched)->store.touched, &vm_names, name);
+    }
+}
+
+void storelink_pci(struct vm *vm, u32 index) {
+    __atomic_fetch_or(&vm->store.touched, BIT(STORELINK_PARAMS + index), __ATOMIC_SEQ_CST);
+    storelink_work();
+}
+_Static_assert(STORELINK_PARAMS + CONFIG_MAX_PCI <= 64, "each has a bit");
+
+/* ---- telling watches ---- */
+
+/* Clears the lowest bit of *mask and returns its number; -1 if no bit was set. */
+static int take_bit(u64 *mask) {
+    int n;
+
+    if (!*mask) return -1;
+    n = __builtin_ctzll(*mask);
+    __atomic_fetch_and(mask, ~BIT(n), __ATOMIC_SEQ_CST);
+    return n;
+}
+
+/* What stands behind the node of that number in pool_names. */
+static const struct store_binding *pool_binding(u32 n) {
+    if (n == 0) return &node_pool_name;
+    if (n == 1) return &node_pool_policy;
+    return &node_param;
+}
+
+/* One node of a pool, which is made the first time. Returns false if there was none. */
+static bool touch_pool(u32 id) {
+    int n = take_bit(&pools[id].touched);
+    const char *node;
+
+    if (n < 0) return false;
+    node = node_path(NULL, "/pool/%u/%s", id, pool_names.of[n]);
+    if (store_touch(node) == -ENOENT)
+        store_bind(node, pool_binding((u32)n), pools[id].pool, &node_operator_only);
+    return true;
+}
+
+/* Moves the VM to the pool where it is to go, if no pCPU has the state of one of its vCPUs any more. */
+static void move_vm(struct vm *vm) {
+    struct param_values lost;
+    int error = param_move_dom(vm->store.move, &vm->sched, &lost);
+
+    if (error == -EAGAIN) return;
+    if (error) {
+        log_warn("%s: cannot be moved to pool %s", vm->name, vm->store.move->name);
+        lost.nr = 0;
+    }
+    for (u32 i = 0; i < lost.nr; i++)
+        log_warn("%s: pool %s does not keep its %s, which was %ld", vm->name, vm->store.move->name,
+                 lost.of[i].param->name, lost.of[i].value);
+    vm->store.move = NULL;
+    sched_unpause(&vm->sched);
+}
+
+/* One node of a VM, or a step of its move. Returns false if there was nothing to do. */
+static bool touch_vm(struct vm *vm) {
+    int n;
+
+    if (vm->store.move) {
+        move_vm(vm);
+        return true;
+    }
+    n = take_bit(&vm->store.touched);
+    if (n < 0) return false;
+    if (n < STORELINK_PARAMS)
+        store_touch(node_path(vm, "/sched/%s", vm_names.of[n]));
+    else
+        store_touch(node_path(vm, "/device/pci/%u", (u32)n - STORELINK_PARAMS));
+    return true;
+}
+
+bool changes_step(void) {
+    for (u32 id = 0; id < SCHED_MAX_POOLS; id++)
+        if (touch_pool(id)) return true;
+    for (struct vm *vm = vm_next(NULL); vm; vm = vm_next(vm)) {
+        if (!vm->store.client.link.next || vm->store.gone) continue;
+        if (!touch_vm(vm)) continue;
+        vm_put(vm);
+        return true;
+    }
+    return false;
+}

@@ -1,0 +1,237 @@
+/* What stands behind bound nodes. Reading such a node asks the rest of the hypervisor; writing one
+ * does what the shell's command does, by the same table of parameters. The functions get the `ctx`
+ * that node.h names, and the last part of the node's path as `name`. */
+#include <takt/errno.h>
+#include "lib/parse.h"
+#include "lib/string.h"
+#include "nodes/node.h"
+#include "sched/machine.h"
+#include "trace/trace.h"
+#include "vcpu/vcpu.h"
+#include "x86/percpu.h"
+
+const struct pci_nodes *pci_nodes;
+
+/* ---- parameters ---- */
+
+char storelink_why[PARAM_WHY];
+
+static struct sched_pool *pool_of_vm(const struct vm *vm) {
+    if (vm->state == VM_DYING) return NULL;
+    return vm->sched.pool;
+}
+
+/* A parameter, with the pool whose policy has it, and the struct sched_pool or sched_dom that it is of. */
+struct found_param {
+    const struct param *param; /* NULL: the policy has none of that name, or there is no pool */
+    struct sched_pool *pool;
+    void *object;
+};
+
+/* The kind of a parameter, by its name, tells whether `ctx` is a pool or a VM. */
+static struct found_param find_param(void *ctx, const char *name) {
+    struct found_param f = { .pool = ctx, .object = ctx };
+    struct vm *vm = ctx;
+
+    if (param_kind(name) == 'v') {
+        f.pool = pool_of_vm(vm);
+        f.object = &vm->sched;
+    }
+    if (f.pool && f.pool->policy) f.param = param_find(f.pool, name);
+    return f;
+}
+
+static void read_param(void *ctx, const char *name, char *text) {
+    struct found_param f = find_param(ctx, name);
+    char number[24];
+
+    if (f.param) hv_snprintf(text, STORE_BOUND, "%s", param_text(f.param, f.pool, f.object, number));
+}
+
+static int write_param(void *ctx, const char *name, const char *text) {
+    struct found_param f = find_param(ctx, name);
+    int error;
+
+    storelink_why[0] = 0;
+    if (!f.param) return -EINVAL;
+    changes_from_store(this_cpu()->id);
+    error = param_set_text(f.param, f.pool, f.object, text, storelink_why);
+    changes_from_store(SCHED_NO_CPU);
+    return error;
+}
+
+const struct store_binding node_param = { write_param, read_param };
+
+/* A VM asks for a number, and gets it if that is no more than the administrator's ceiling for it. */
+static int write_request(void *ctx, const char *name, const char *text) {
+    struct vm *vm = ctx;
+    int error;
+    u64 n;
+
+    if (parse_u64(text, &n, NULL)) return -EINVAL;
+    if (n > vm->store.ceiling[param_number(&vm_names, name)]) return -EACCES;
+    error = write_param(ctx, name, text);
+    if (!error) storelink_param(NULL, &vm->sched, name); /* the parameter's own node changed with it */
+    return error;
+}
+
+const struct store_binding node_request = { write_request, read_param };
+
+/* ---- limits: numbers that are what `ctx` points to ---- */
+
+static void read_limit(void *ctx, const char *name, char *text) {
+    hv_snprintf(text, STORE_BOUND, "%u", *(const u32 *)ctx);
+}
+
+static int write_limit(u32 *limit, u64 least, u64 most, const char *text) {
+    u64 n;
+
+    if (parse_u64(text, &n, NULL) || n < least || n > most) return -EINVAL;
+    *limit = (u32)n;
+    return 0;
+}
+
+static int write_ceiling(void *ctx, const char *name, const char *text) {
+    return write_limit(ctx, 0, UINT32_MAX, text);
+}
+
+const struct store_binding node_ceiling = { write_ceiling, read_limit };
+
+#define QUOTA(field, most)                                                                                   \
+    { #field, offsetof(struct store_quota, field), most }
+const struct quota node_quotas[NR_QUOTAS] = {
+    QUOTA(nodes, 1000000),    QUOTA(watches, 1000),          QUOTA(value, XS_PAYLOAD_MAX),
+    QUOTA(transactions, 100), QUOTA(perms, STORE_MAX_PERMS), QUOTA(requests, 1000),
+    QUOTA(events, 200),       QUOTA(memory, 1u << 30),
+};
+
+/* A quota of one VM, or what VMs begin with. */
+static int write_quota(void *ctx, const char *name, const char *text) {
+    for (u32 i = 0; i < NR_QUOTAS; i++)
+        if (strcmp(node_quotas[i].name, name) == 0) return write_limit(ctx, 1, node_quotas[i].most, text);
+    return -EINVAL;
+}
+
+const struct store_binding node_quota = { write_quota, read_limit };
+
+/* ---- a VM ---- */
+
+/* Milliseconds of CPU that a VM has had, by all its vCPUs. */
+static void read_cpu_ms(void *ctx, const char *name, char *text) {
+    const struct vm *vm = ctx;
+    u64 ns = 0;
+
+    for (u32 i = 0; vm->state != VM_DYING && i < vm->nr_vcpus && vm->vcpu[i]; i++) {
+        struct sched_times t;
+
+        sched_times(&vm->vcpu[i]->sched, &t);
+        ns += t.state_ns[RS_RUNNING];
+    }
+    hv_snprintf(text, STORE_BOUND, "%llu", ns / NS_PER_MS);
+}
+
+const struct store_binding node_cpu_ms = { NULL, read_cpu_ms };
+
+static void read_vm_pool(void *ctx, const char *name, char *text) {
+    const struct sched_pool *pool = pool_of_vm(ctx);
+
+    if (pool) hv_snprintf(text, STORE_BOUND, "%s", pool->name);
+}
+
+/* The VM is paused until changes_step() has moved it, once no pCPU has the state of a vCPU of it. */
+static int write_vm_pool(void *ctx, const char *name, const char *text) {
+    struct sched_pool *to = sched_pool_find(text);
+    struct vm *vm = ctx;
+
+    if (!to || cpumask_empty(&to->cpus)) return -EINVAL;
+    if (!pool_of_vm(vm) || vm->state == VM_CREATING) return -EINVAL;
+    if (vm->turbo.pool) return -EINVAL; /* its turbo vCPU would stay behind */
+    if (!vm->store.move) sched_pause(&vm->sched);
+    vm->store.move = to;
+    storelink_work();
+    return 0;
+}
+
+const struct store_binding node_vm_pool = { write_vm_pool, read_vm_pool };
+
+static void read_vm_class(void *ctx, const char *name, char *text) {
+    const struct vm *vm = ctx;
+
+    hv_snprintf(text, STORE_BOUND, "%s", vm->sched.io ? "io" : "cpu");
+}
+
+const struct store_binding node_vm_class = { NULL, read_vm_class };
+
+static void read_vm_events(void *ctx, const char *name, char *text) {
+    const struct vm *vm = ctx;
+
+    hv_snprintf(text, STORE_BOUND, "%lu", vm->sched.io_rate / 1000);
+}
+
+const struct store_binding node_vm_events = { NULL, read_vm_events };
+
+static void read_vcpu(void *ctx, const char *name, char *text) {
+    const struct vcpu *v = ctx;
+
+    hv_snprintf(text, STORE_BOUND, "%s", v->sched.state == RS_OFFLINE ? "offline" : "online");
+}
+
+const struct store_binding node_vcpu = { NULL, read_vcpu };
+
+/* The name of the node is the index of the device, one digit. */
+_Static_assert(CONFIG_MAX_PCI <= 10, "one digit names a device of the machine");
+static u32 pci_index(const char *name) { return (u32)(name[0] - '0'); }
+
+static void read_pci(void *ctx, const char *name, char *text) {
+    pci_nodes->tell(ctx, pci_index(name), text, STORE_BOUND);
+}
+
+static int write_pci(void *ctx, const char *name, const char *text) {
+    if (strcmp(text, "released") != 0) return -EINVAL;
+    return pci_nodes->let_go(ctx, pci_index(name));
+}
+
+const struct store_binding node_pci = { write_pci, read_pci };
+
+/* ---- the host ---- */
+
+static void read_cpu(void *ctx, const char *name, char *text) {
+    const struct sched_pool *p = sched_pool_of_cpu((u32)(u64)ctx);
+
+    if (p) hv_snprintf(text, STORE_BOUND, "%s", p->name);
+}
+
+const struct store_binding node_cpu = { NULL, read_cpu };
+
+static void read_counter(void *ctx, const char *name, char *text) {
+    const struct counter *c = ctx;
+    u64 sum = 0;
+
+    for (u32 cpu = 0; cpu < nr_cpus; cpu++) sum += c->value[cpu];
+    hv_snprintf(text, STORE_BOUND, "%lu", sum);
+}
+
+const struct store_binding node_counter = { NULL, read_counter };
+
+static void read_uptime(void *ctx, const char *name, char *text) {
+    hv_snprintf(text, STORE_BOUND, "%llu", machine_now() / NS_PER_S);
+}
+
+const struct store_binding node_uptime = { NULL, read_uptime };
+
+/* A pool that is gone has no policy, and its nodes are empty. */
+static void read_pool_name(void *ctx, const char *name, char *text) {
+    const struct sched_pool *p = ctx;
+
+    if (p->policy) hv_snprintf(text, STORE_BOUND, "%s", p->name);
+}
+
+const struct store_binding node_pool_name = { NULL, read_pool_name };
+
+static void read_pool_policy(void *ctx, const char *name, char *text) {
+    const struct sched_pool *p = ctx;
+
+    if (p->policy) hv_snprintf(text, STORE_BOUND, "%s", p->policy->name);
+}
+
+const struct store_binding node_pool_policy = { NULL, read_pool_policy };

@@ -1,0 +1,43 @@
+/* What every VM has at fixed addresses: the page of its vCPUs' LAPICs, a UART, and, if its section
+ * says so, the ports of debugcon and debug-exit. */
+#include "vcpu/vcpu.h"
+#include "x86/tsc.h"
+
+static void lapic_access(void *dev, const struct bus_access *a, u64 *value) {
+    struct vcpu *v = ((struct vm *)dev)->vcpu[a->vcpu];
+    struct vlapic *l = vcpu_lapic(v);
+    u32 offset = (u32)(a->addr - TAKT_LAPIC_GPA);
+
+    if (a->size != 4) return;
+    if (!a->write) {
+        *value = vlapic_read(l, offset, now_ns());
+        return;
+    }
+    vlapic_write(l, offset, (u32)*value, now_ns());
+    vcpu_lapic_written(v);
+}
+
+static void debugcon_access(void *dev, const struct bus_access *a, u64 *value) {
+    char c = (char)*value;
+
+    if (a->write)
+        vconsole_put(dev, &c, 1);
+    else
+        *value = TAKT_DEBUGCON_PORT; /* how guests find out that it is there */
+}
+
+static void debug_exit_access(void *dev, const struct bus_access *a, u64 *value) {
+    if (a->write) vm_shutdown(dev, TAKT_SHUTDOWN_POWEROFF, (int)*value);
+}
+
+/* The LAPIC comes first on its bus, as it is used most. */
+static int board_make(struct vm *vm) {
+    vm->uart.console = &vm->console;
+    bus_add(&vm->ports, TAKT_UART_PORT, 8, vuart_access, &vm->uart);
+    if (vm->config.debugcon) bus_add(&vm->ports, TAKT_DEBUGCON_PORT, 1, debugcon_access, &vm->console);
+    if (vm->config.debug_exit) bus_add(&vm->ports, TAKT_DEBUG_EXIT_PORT, 4, debug_exit_access, vm);
+    bus_add(&vm->mmio, TAKT_LAPIC_GPA, PAGE_SIZE, lapic_access, vm);
+    return 0;
+}
+
+const struct vm_part board_part = { "board", board_make, NULL };

@@ -1,0 +1,129 @@
+/* What a vCPU has to do before it enters its guest: INIT and SIPI, NMIs, its LAPIC's timer, and
+ * interrupts to deliver. */
+#include "trace/trace.h"
+#include "vcpu/exits.h"
+#include "x86/percpu.h"
+#include "x86/tsc.h"
+
+DEFINE_COUNTER(interrupts_injected);
+
+/* ---- INIT and SIPI: SDM 3A 9.4.4. INIT makes a vCPU wait, and a SIPI starts it in real mode at the
+ * vector's page. Either alone, or in the wrong order, is dropped ---- */
+
+static void take_init(struct vcpu *v) {
+    guest_reset(&v->virt);
+    vlapic_reset(&v->lapic);
+    timer_cancel(&v->poll_timer);
+    v->halted = false;
+    v->nmis = 0;
+    __atomic_store_n(&v->poll_port, 0, __ATOMIC_RELAXED);
+    v->again_exits = 0;
+    v->waiting_sipi = true;
+}
+
+static void take_sipi(struct vcpu *v) {
+    struct guest_seg cs;
+
+    virt->get_seg(&v->virt, SEG_CS, &cs);
+    cs.sel = (u16)(v->sipi_vector << 8);
+    cs.base = (u64)v->sipi_vector << 12;
+    virt->set_seg(&v->virt, SEG_CS, &cs);
+    v->virt.regs.rip = 0;
+    v->waiting_sipi = false;
+}
+
+/* ---- interrupts ---- */
+
+/* How long ago an event was sent is of interest to the trace alone. */
+static __attribute__((noinline)) void trace_inject(struct vcpu *v, u8 vector) {
+    u32 event = __atomic_load_n(&v->event, __ATOMIC_RELAXED), same = event, port = event >> 8;
+    u32 cpu = this_cpu()->id;
+    u64 now = now_ns();
+
+    trace(cpu, now, TRC_INJECT, vcpu_trace_id(v), vector, EVENT_IRQ, 0, 0);
+    if (vector != (u8)event) return;
+    /* If another event was raised meanwhile it stays, as it is still to be delivered. */
+    __atomic_compare_exchange_n(&v->event, &same, 0, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
+    trace(cpu, now, TRC_EVTCHN_TAKE, vcpu_trace_id(v), port, (u32)evtchn_taken(&v->vm->events, port, now), 0,
+          0);
+}
+
+static void inject_irq(struct vcpu *v, u8 vector) {
+    counter_inc(&interrupts_injected, this_cpu()->id);
+    vlapic_accept(&v->lapic, vector);
+    v->virt.pending = (struct virt_event){ .type = EVENT_IRQ, .vector = vector };
+    if (__builtin_expect(trace_mask, 0)) trace_inject(v, vector);
+}
+
+/* Chooses what the next entry delivers, and which exits tell when the rest can be delivered. */
+static void deliver(struct vcpu *v) {
+    struct virt_vcpu *hw = &v->virt;
+    int vector;
+
+    hw->want_irq_window = false;
+    hw->want_cr8_exit = false;
+    if (v->nmis && guest_can_take_nmi(hw)) {
+        hw->pending = (struct virt_event){ .type = EVENT_NMI, .vector = EXC_NMI };
+        v->nmis--;
+    }
+    hw->want_nmi_window = v->nmis;
+    vector = vlapic_pending(vcpu_lapic(v));
+    if (vector == 0) return;
+    if (vector < 0) /* it waits for a lower priority, so it is looked at when CR8 is written */
+        hw->want_cr8_exit = hw->cr8;
+    else if (guest_can_take_irq(hw))
+        inject_irq(v, (u8)vector);
+    else
+        hw->want_irq_window = true;
+}
+
+/* ---- the rest ---- */
+
+/* A CPU that runs takes an NMI at once and keeps one more while its handler runs; the next are lost
+ * (SDM 3A 6.7.1). While a vCPU does not run it takes none, so up to two are kept for it. */
+static void take_nmis(struct vcpu *v) {
+    u32 sent = __atomic_exchange_n(&v->nmis_sent, 0, __ATOMIC_SEQ_CST), most = 2;
+
+    if (v->virt.pending.type == EVENT_NMI || virt->blocked(&v->virt) & BLOCKED_NMI) most = 1;
+    v->nmis = (u8)MIN(v->nmis + sent, most);
+}
+
+/* Makes a state that no CPU enters: RFLAGS.1 is clear (SDM 3C 27.3.1.4), and the upper half of DR7 is
+ * not 0 (APM2 15.5.1). */
+static void break_state(struct vcpu *v) {
+    v->virt.regs.rflags = 0;
+    vcpu_set_reg(v, VREG_DR7, BIT(32));
+}
+
+/* All but an interrupt to deliver. */
+static __attribute__((noinline)) void do_rare(struct vcpu *v, u32 todo) {
+    if (todo & TODO_INIT) take_init(v);
+    if (todo & TODO_SIPI && v->waiting_sipi) take_sipi(v);
+    if (todo & TODO_BREAK) break_state(v);
+    if (v->waiting_sipi) return;
+    if (todo & TODO_NMI) take_nmis(v);
+    if (todo & TODO_TICK) {
+        vlapic_tick(vcpu_lapic(v), now_ns());
+        /* What the timer raised is delivered now. If its bit stayed, the next one to notify this vCPU
+         * would believe that somebody had kicked it for that. */
+        __atomic_fetch_and(&v->todo, ~TODO_EVENT, __ATOMIC_SEQ_CST);
+    }
+}
+
+bool vcpu_prepare(struct vcpu *v) {
+    u32 todo = __atomic_exchange_n(&v->todo, 0, __ATOMIC_SEQ_CST);
+
+    if (todo & ~TODO_EVENT) do_rare(v, todo);
+    if (!v->waiting_sipi) deliver(v);
+    if (v->waiting_sipi || (v->halted && v->virt.pending.type == EVENT_NONE)) {
+        vcpu_block(v);
+        return false;
+    }
+    v->halted = false;
+    if (v->again_exits && v->exits == v->again_exits && v->virt.pending.type == EVENT_NONE) {
+        /* It would enter its guest only to make the same hypercall again. */
+        exit_hypercall(v, &v->again);
+        return !sched_blocked(&v->sched);
+    }
+    return true;
+}

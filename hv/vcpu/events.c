@@ -1,0 +1,74 @@
+/* How an event that a port of a VM gets reaches one of its vCPUs: as an interrupt, or by ending a poll. */
+#include <takt/errno.h>
+#include "lib/printf.h"
+#include "trace/trace.h"
+#include "vcpu/vcpu.h"
+#include "x86/percpu.h"
+#include "x86/tsc.h"
+
+/* The vCPU that takes an event which the guest has bound to vCPU `bound`, as the VM's `route` says:
+ *   fixed    that one,
+ *   running  that one if it runs, or the next one that does,
+ *   spread   each in turn.
+ * Only a vCPU that has switched its LAPIC on takes an event of another. */
+static struct vcpu *route(struct vm *vm, u32 bound) {
+    u32 how = vm->sched.route, n = vm->nr_vcpus, first = bound;
+
+    if (how == ROUTE_FIXED) return vm->vcpu[bound];
+    if (how == ROUTE_SPREAD) first = __atomic_fetch_add(&vm->routed, 1, __ATOMIC_RELAXED);
+    for (u32 i = 0; i < n; i++) {
+        struct vcpu *v = vm->vcpu[(first + i) % n];
+
+        if (!vlapic_on(&v->lapic)) continue;
+        if (how == ROUTE_SPREAD || v->sched.state == RS_RUNNING) return v;
+    }
+    return vm->vcpu[bound];
+}
+
+static void raise_vector(struct vm *vm, u32 bound, u8 vector, u32 port) {
+    struct vcpu *v = route(vm, bound);
+
+    /* Every vCPU has the same handler, so what the guest has said of the bound one, whether the
+     * handler makes an EOI, holds for the one that takes the event as well. */
+    if (v->id != bound) vlapic_set_no_eoi(&v->lapic, vector, vlapic_no_eoi(&vm->vcpu[bound]->lapic, vector));
+    __atomic_store_n(&v->event, port << 8 | vector, __ATOMIC_RELAXED);
+    vlapic_raise(&v->lapic, vector);
+}
+
+/* evtchn_raise_fn: a port of `d`, bound to vCPU `bound`, has become pending. `vector` is 0 if the
+ * guest polls for it instead; `other` tells that another VM, or the machine, has raised it. */
+static void events_raise(struct evtchn_dom *d, u32 bound, u8 vector, u32 port, bool other) {
+    struct vm *vm = container_of(d, struct vm, events);
+
+    if (other) sched_io_events(&vm->sched, 1);
+    if (vector) raise_vector(vm, bound, vector, port);
+    for (u32 i = 0; i < vm->nr_vcpus; i++) { /* any of them may poll for this very port */
+        u32 polled = __atomic_load_n(&vm->vcpu[i]->poll_port, __ATOMIC_SEQ_CST);
+
+        if (polled == port || (polled == TAKT_PORT_ANY && i == bound)) vcpu_notify(vm->vcpu[i], TODO_EVENT);
+    }
+}
+
+int vcpu_send(struct vcpu *v, u32 port) {
+    u64 now = now_ns();
+
+    trace(this_cpu()->id, now, TRC_EVTCHN_SEND, vcpu_trace_id(v), port, 0, 0, 0);
+    return evtchn_send(&v->vm->events, port, now);
+}
+
+static int events_make(struct vm *vm) {
+    hpa_t page = frame_alloc_zeroed(0);
+
+    if (page == HPA_NONE) return -ENOMEM;
+    evtchn_init(&vm->events, vm->id, vm->nr_vcpus, hpa_to_va(page), events_raise);
+    return npt_map(&vm->virt.npt, TAKT_SHARED_GPA, page, PAGE_SIZE, NPT_RW, NPT_WB);
+}
+
+static int events_undo(struct vm *vm) {
+    if (!vm->events.shared) return 0;
+    if (evtchn_fini(&vm->events)) return 1;
+    frame_free(va_to_hpa(vm->events.shared), 0);
+    return 0;
+}
+
+const struct vm_part events_part = { "events", events_make, events_undo };

@@ -1,0 +1,61 @@
+/* Accesses to guest-physical addresses that are not mapped: a device of the VM, or a fault of its guest. */
+#include "trace/trace.h"
+#include "vcpu/exits.h"
+#include "vdev/decode.h"
+#include "x86/percpu.h"
+
+DEFINE_COUNTER(mmio_emulated);
+
+static void bad_access(struct vcpu *v, const struct vm_exit *e, const char *what) {
+    const char *kind = "read";
+
+    if (e->npf.write) kind = "write";
+    if (e->npf.exec) kind = "execution";
+    vcpu_crash(v, "%s of guest-physical %lx: %s", kind, e->npf.gpa, what);
+}
+
+/* Another vCPU took the second page of an instruction away after the CPU had read it: if byte `n`
+ * cannot be fetched any more, the guest gets the fault that a new fetch takes. */
+static bool fetch_faults(struct vcpu *v, unsigned n) {
+    u64 va = v->virt.regs.rip + n;
+    struct guest_seg cs;
+    gpa_t gpa;
+
+    virt->get_seg(&v->virt, SEG_CS, &cs);
+    if (guest_mode(&v->virt) != 64) va = (u32)(va + cs.base);
+    return n < INSN_MAX && !insn_translate(v, SEG_CS, va, GA_EXEC, &gpa);
+}
+
+void exit_mmio(struct vcpu *v, const struct vm_exit *e) {
+    struct bus_access a = { .addr = e->npf.gpa, .vcpu = v->id };
+    struct mmio_insn in;
+    u8 fetched[INSN_MAX];
+    const u8 *bytes = e->npf.bytes;
+    unsigned n = e->npf.nr_bytes, mode = e->npf.mode;
+    u64 *gpr, value = 0;
+
+    if (e->npf.present) return bad_access(v, e, "it has no right to that");
+    if (e->npf.exec) return bad_access(v, e, "no RAM there");
+    if (e->npf.in_walk) return bad_access(v, e, "a page table has to be in RAM");
+    if (e->npf.in_delivery) return bad_access(v, e, "what an event is delivered by has to be in RAM");
+    counter_inc(&mmio_emulated, this_cpu()->id);
+    if (!n) {
+        n = guest_fetch(&v->virt, fetched, sizeof(fetched));
+        bytes = fetched;
+        mode = guest_mode(&v->virt);
+    }
+    if (mmio_decode(&in, bytes, n, mode)) {
+        if (!fetch_faults(v, n)) bad_access(v, e, "not by a MOV that is emulated, or no device there");
+        return;
+    }
+    /* Another vCPU changed the instruction meanwhile: the guest executes what is there now. */
+    if (in.write != e->npf.write) return;
+    gpr = &v->virt.regs.gpr[in.reg];
+    if (in.write) value = mmio_stored(&in, *gpr);
+    a.size = in.size;
+    a.write = in.write;
+    if ((e->npf.gpa & (PAGE_SIZE - 1)) + in.size > PAGE_SIZE) return bad_access(v, e, "no device there");
+    if (!bus_do(&v->vm->mmio, &a, &value)) return bad_access(v, e, "no device there");
+    if (!in.write) *gpr = mmio_loaded(&in, *gpr, value);
+    guest_skip(&v->virt, &(struct vm_exit){ .reason = EXIT_NPF, .insn_len = in.len });
+}
