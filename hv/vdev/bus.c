@@ -1,11 +1,11 @@
-/* Who answers at an address: so few ranges that the search is a short walk. */
+/* Which device answers at an address. There are so few ranges that the search is a short walk. */
 #include "lib/printf.h"
 #include "vdev/bus.h"
 
 void bus_add(struct bus *b, u64 start, u64 size, bus_fn fn, void *dev) {
     struct bus_range *r = b->range;
 
-    while (r < b->range + b->nr && r->size) r++; /* of one that went */
+    while (r < b->range + b->nr && r->size) r++; /* the place of one that went, or a new one */
     ASSERT(r < b->range + BUS_RANGES);
     *r = (struct bus_range){ start, 0, fn, dev };
     __atomic_store_n(&r->size, size, __ATOMIC_RELEASE);

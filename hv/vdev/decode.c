@@ -1,26 +1,42 @@
-/* MOV-class decoder. Encodings: SDM 2A 2.1 (prefixes, ModRM, SIB), 2.2.1 (REX), and the MOV, MOVZX, MOVSX
- * pages of 2B. */
+/* The decoder of MOV-class instructions. Encodings: SDM 2A 2.1 (prefixes, ModRM, SIB), 2.2.1 (REX), and
+ * the pages of MOV, MOVZX, MOVSX in 2B. */
 #include <takt/errno.h>
 #include "vdev/decode.h"
 
 struct cursor {
     const u8 *p;
     unsigned at, len; /* at > len: it ran off the end, and what it read there is 0 */
-    unsigned mode;
-    bool opsize16, addr_alt;
-    u8 rex;
+    unsigned mode;    /* 16, 32, 64 */
+    bool opsize16;    /* prefix 66: the other operand size */
+    bool addr_alt;    /* prefix 67: the other address size */
+    u8 rex;           /* 0: there is none */
 };
 
-#define REX_W 8
-#define REX_R 4
+#define PREFIX_OPERAND_SIZE 0x66
+#define PREFIX_ADDRESS_SIZE 0x67
+#define PREFIX_REX          0x40
+#define REX_MASK            0xf0
+#define REX_W               8
+#define REX_R               4
 
-static inline u8 next(struct cursor *c) {
+/* ES CS SS DS: 26 2E 36 3E; FS GS: 64 65 */
+static bool is_segment_prefix(u8 b) { return (b & 0xe7) == 0x26 || (b & 0xfe) == 0x64; }
+
+/* The operand or address size in bytes where a prefix exchanges 2 and 4. */
+static u8 size_2_or_4(unsigned mode, bool other) {
+    bool two = mode == 16;
+
+    if (other) two = !two;
+    return two ? 2 : 4;
+}
+
+static inline u8 next_byte(struct cursor *c) {
     unsigned at = c->at++;
 
     return at < c->len ? c->p[at] : 0;
 }
 
-static u64 next_le(struct cursor *c, unsigned bytes) {
+static u64 next_number(struct cursor *c, unsigned bytes) {
     u64 v = 0;
 
     c->at += bytes;
@@ -29,57 +45,62 @@ static u64 next_le(struct cursor *c, unsigned bytes) {
     return v;
 }
 
-/* Takes the prefixes off and returns the first opcode byte. LOCK and REP are left for the caller, to whom
- * they are unknown opcodes. */
+/* Takes the prefixes off and returns the first byte of the opcode. LOCK and REP are no prefixes here: for
+ * the caller they are unknown opcodes. */
 static inline u8 skip_prefixes(struct cursor *c) {
     for (;;) {
-        u8 b = next(c);
+        u8 b = next_byte(c);
 
-        switch (b) {
-        case 0x66: c->opsize16 = true; break;
-        case 0x67: c->addr_alt = true; break;
-        default:
-            if ((b & 0xe7) == 0x26 || (b & 0xfe) == 0x64) break; /* segments: ES CS SS DS, FS GS */
-            if (c->mode != 64 || (b & 0xf0) != 0x40) return b;
+        if (c->mode == 64 && (b & REX_MASK) == PREFIX_REX) {
             c->rex = b;
             continue;
         }
-        c->rex = 0; /* it counts only right before the opcode */
+        if (b == PREFIX_OPERAND_SIZE)
+            c->opsize16 = true;
+        else if (b == PREFIX_ADDRESS_SIZE)
+            c->addr_alt = true;
+        else if (!is_segment_prefix(b))
+            return b;
+        c->rex = 0; /* REX counts only right before the opcode */
     }
 }
 
 static u8 operand_size(const struct cursor *c) {
     if (c->rex & REX_W) return 8;
-    return (c->mode == 16) != c->opsize16 ? 2 : 4;
+    return size_2_or_4(c->mode, c->opsize16);
 }
 
 static unsigned address_size(const struct cursor *c) {
     if (c->mode == 64) return c->addr_alt ? 4 : 8;
-    return (c->mode == 16) != c->addr_alt ? 2 : 4;
+    return size_2_or_4(c->mode, c->addr_alt);
 }
 
-/* Moves over ModRM, SIB and displacement. Returns the reg field, or -EINVAL if the operand is a register. */
+/* Moves over ModRM, SIB and displacement. Returns the reg field, or -EINVAL if the operand is a register.
+ * SDM 2A tables 2-1 to 2-3. */
 static inline int skip_modrm(struct cursor *c) {
-    u8 modrm = next(c), mod = modrm >> 6, rm = modrm & 7;
-    unsigned disp = mod == 1 ? 1 : 0;
+    u8 modrm = next_byte(c), mod = modrm >> 6, base = modrm & 7;
+    bool only_disp; /* no base register, but a displacement */
+    u8 size = 4;    /* of a whole displacement */
 
     if (mod == 3) return -EINVAL;
     if (address_size(c) == 2) {
-        if (mod == 2 || (mod == 0 && rm == 6)) disp = 2;
+        only_disp = mod == 0 && base == 6;
+        size = 2;
     } else {
-        u8 base = rm == 4 ? next(c) & 7 : rm;
-
-        if (mod == 2 || (mod == 0 && base == 5)) disp = 4;
+        if (base == 4) base = next_byte(c) & 7; /* of SIB */
+        only_disp = mod == 0 && base == 5;
     }
-    c->at += disp;
+    if (mod == 1) c->at += 1;
+    if (mod == 2 || only_disp) c->at += size;
     return modrm >> 3 & 7;
 }
 
 int mmio_decode(struct mmio_insn *out, const u8 *bytes, unsigned len, unsigned mode) {
     struct cursor c = { .p = bytes, .len = MIN(len, INSN_MAX), .mode = mode };
-    u8 op = skip_prefixes(&c), operand = operand_size(&c), size = op & 1 ? operand : 1;
+    u8 op = skip_prefixes(&c), operand = operand_size(&c), size = 1;
     int field = 0;
 
+    if (op & 1) size = operand;
     *out = (struct mmio_insn){ .size = size, .reg_size = size };
     switch (op) {
     case 0x88 ... 0x8b:
@@ -94,8 +115,9 @@ int mmio_decode(struct mmio_insn *out, const u8 *bytes, unsigned len, unsigned m
         break;
     case 0xc6 ... 0xc7: /* an immediate: 4 bytes at most, extended by sign */
         if (skip_modrm(&c) != 0) return -EINVAL;
-        out->write = out->imm = true;
-        out->value = next_le(&c, MIN(size, 4u));
+        out->write = true;
+        out->imm = true;
+        out->value = next_number(&c, MIN(size, 4u));
         if (size == 8) out->value = (u64)(i64)(i32)out->value;
         break;
     case 0x63: /* MOVSXD; ARPL outside 64-bit mode. To 16 bits the vendors read different sizes. */
@@ -104,25 +126,33 @@ int mmio_decode(struct mmio_insn *out, const u8 *bytes, unsigned len, unsigned m
         field = skip_modrm(&c);
         break;
     case 0x0f: /* MOVZX, MOVSX of a byte or a word: B6 B7 BE BF */
-        op = next(&c);
+        op = next_byte(&c);
         if ((op & 0xf6) != 0xb6) return -EINVAL;
-        *out = (struct mmio_insn){ .size = op & 1 ? 2 : 1, .reg_size = operand, .sign = op & 8 };
+        *out = (struct mmio_insn){ .size = 1, .reg_size = operand, .sign = op & 8 };
+        if (op & 1) out->size = 2;
         field = skip_modrm(&c);
         break;
     default: return -EINVAL;
     }
     if (field < 0 || c.at > c.len) return -EINVAL;
-    out->reg = out->high ? (u8)field - 4 : (u8)field | (c.rex & REX_R) << 1;
+    out->reg = (u8)field | (c.rex & REX_R) << 1;
+    if (out->high) out->reg = (u8)field - 4; /* AH is a part of register 0 */
     out->len = (u8)c.at;
     return 0;
 }
 
-static u64 low_bytes(u64 v, unsigned bytes) { return bytes >= 8 ? v : v & (BIT(8 * bytes) - 1); }
+static u64 low_bytes(u64 v, unsigned bytes) {
+    if (bytes >= 8) return v;
+    return v & (BIT(8 * bytes) - 1);
+}
 
 u64 mmio_loaded(const struct mmio_insn *in, u64 old, u64 value) {
     unsigned unused = 64 - 8 * in->size;
 
-    value = in->sign ? (u64)((i64)(value << unused) >> unused) : value << unused >> unused;
+    if (in->sign)
+        value = (u64)((i64)(value << unused) >> unused);
+    else
+        value = low_bytes(value, in->size);
     if (in->high) return (old & ~0xff00ull) | (value & 0xff) << 8;
     if (in->reg_size >= 4) return low_bytes(value, in->reg_size);
     return (old & ~(BIT(8 * in->reg_size) - 1)) | low_bytes(value, in->reg_size);
@@ -130,5 +160,6 @@ u64 mmio_loaded(const struct mmio_insn *in, u64 old, u64 value) {
 
 u64 mmio_stored(const struct mmio_insn *in, u64 reg) {
     if (in->imm) return low_bytes(in->value, in->size);
-    return low_bytes(in->high ? reg >> 8 : reg, in->size);
+    if (in->high) reg >>= 8;
+    return low_bytes(reg, in->size);
 }

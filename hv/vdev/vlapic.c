@@ -1,8 +1,8 @@
 /* The virtual local APIC. Section numbers are of SDM 3A.
  *
- * Storms: an IPI reaches vCPUs of the sender's own VM only, is sent in the sender's own time, and tells a
- * target only if its IRR bit was clear; a periodic timer does not fire again before its last tick was taken,
- * nor more often than every 20 us. So a guest can waste no more than its own share.
+ * Storms: an IPI reaches vCPUs of the sender's own VM only, is sent in the sender's own time, and
+ * notifies a target only if its IRR bit was clear. A periodic timer does not fire again before its last
+ * tick was taken, nor more often than every 20 us. So a guest can waste no more than its own share.
  */
 #include <takt/abi.h>
 #include <takt/errno.h>
@@ -15,6 +15,7 @@ DEFINE_COUNTER(interrupts_dropped); /* to a disabled LAPIC, to nobody, of no kno
 
 #define NEVER            (~0ull)
 
+#define FIRST_VECTOR     16 /* lower ones are illegal: 11.5.2 */
 #define SVR_ENABLE       0x100u
 #define LVT_MASKED       0x10000u
 #define LVT_READ_ONLY    0x5000u /* delivery status, remote IRR */
@@ -25,7 +26,8 @@ DEFINE_COUNTER(interrupts_dropped); /* to a disabled LAPIC, to nobody, of no kno
 #define ESR_RECV_ILLEGAL BIT(6)
 #define ESR_ILLEGAL_REG  BIT(7)
 
-/* Whether the page (P) or an MSR (X) reads (R) or writes (W) a register. */
+/* How a register can be accessed: by the page (P) or by an MSR (X), for reading (R) or writing (W).
+ * COMPUTED: what is read is not what is kept in `reg`. */
 #define PR       1
 #define PW       2
 #define XR       4
@@ -34,7 +36,7 @@ DEFINE_COUNTER(interrupts_dropped); /* to a disabled LAPIC, to nobody, of no kno
 #define RO       (PR | XR)
 #define RW       (PR | PW | XR | XW)
 
-/* The bits that a write may set: others are dropped by the page, and #GP as an MSR. */
+/* `bits`: those that a write may set. The page drops others, and for an MSR they are #GP. */
 static const struct {
     u8 how;
     u32 bits;
@@ -74,13 +76,14 @@ static void set_irr(struct vlapic *l, u8 vector) {
         l->ops->notify(l, DM_FIXED, vector);
 }
 
-/* 11.5.3: an error raises LVT Error once, until ESR is written. That vector's being illegal is one more
- * error, and raises nothing. */
+/* 11.5.3: an error raises the interrupt of LVT Error once, until ESR is written. If that vector is
+ * illegal, this is one more error, and raises nothing. */
 static void set_error(struct vlapic *l, u32 bits) {
     u32 lvt = l->reg[R_LVT_ERROR];
 
-    if (__atomic_fetch_or(&l->errors, bits, __ATOMIC_RELAXED) || (lvt & LVT_MASKED)) return;
-    if ((u8)lvt < 16)
+    if (__atomic_fetch_or(&l->errors, bits, __ATOMIC_RELAXED)) return;
+    if (lvt & LVT_MASKED) return;
+    if ((u8)lvt < FIRST_VECTOR)
         __atomic_fetch_or(&l->errors, ESR_RECV_ILLEGAL, __ATOMIC_RELAXED);
     else
         set_irr(l, (u8)lvt);
@@ -91,13 +94,13 @@ bool vlapic_on(const struct vlapic *l) { return l->base & APIC_BASE_EN && enable
 void vlapic_raise(struct vlapic *l, u8 vector) {
     if (!vlapic_on(l))
         count_drop();
-    else if (vector < 16)
+    else if (vector < FIRST_VECTOR)
         set_error(l, ESR_RECV_ILLEGAL);
     else
         set_irr(l, vector);
 }
 
-/* The highest vector of IRR or ISR; 0: none. */
+/* The highest vector in IRR or ISR, `n`; 0: none. Four words of 64 bits are quicker than eight of 32. */
 static u32 highest(const struct vlapic *l, enum vlapic_reg n) {
 #pragma GCC unroll 4
     for (u32 i = 4; i-- > 0;) {
@@ -108,16 +111,21 @@ static u32 highest(const struct vlapic *l, enum vlapic_reg n) {
     return 0;
 }
 
-static u32 priority(const struct vlapic *l) {
-    u32 tpr = l->reg[R_TPR], service = l->isr_top & 0xf0;
+/* 11.8.3.1: PPR is TPR, or the class of what is in service if that is higher. */
+#define CLASS 0xf0u
 
-    return (tpr & 0xf0) >= service ? tpr : service;
+static u32 priority(const struct vlapic *l) {
+    u32 tpr = l->reg[R_TPR], service = l->isr_top & CLASS;
+
+    return (tpr & CLASS) >= service ? tpr : service;
 }
 
 int vlapic_pending(const struct vlapic *l) {
     u32 vector = highest(l, R_IRR);
 
-    return vector == 0 || vector >> 4 > priority(l) >> 4 ? (int)vector : -1;
+    if (vector == 0) return 0;
+    if ((vector & CLASS) <= (priority(l) & CLASS)) return -1;
+    return (int)vector;
 }
 
 /* ---- timer (11.5.4) ---- */
@@ -136,12 +144,20 @@ static u64 timer_period(const struct vlapic *l) {
     return timer_mode(l) == TIMER_PERIODIC ? MAX(ns, VLAPIC_MIN_PERIOD) : ns;
 }
 
+/* ns until the count is 0. A periodic timer that is held goes on counting. */
+static u64 timer_left(const struct vlapic *l, u64 now) {
+    u64 period = timer_period(l);
+
+    if (l->next > now) return l->next - now;
+    if (timer_mode(l) != TIMER_PERIODIC) return 0;
+    return period - (now - l->next) % period;
+}
+
 static u32 current_count(const struct vlapic *l, u64 now) {
-    u64 left = l->next - now, period = timer_period(l);
+    u32 shift = timer_shift(l);
 
     if (l->next == NEVER || timer_mode(l) == TIMER_DEADLINE) return 0;
-    if (l->next <= now) left = timer_mode(l) == TIMER_PERIODIC ? period - (now - l->next) % period : 0;
-    return (u32)MIN((left + BIT(timer_shift(l)) - 1) >> timer_shift(l), l->reg[R_INITIAL]);
+    return (u32)MIN((timer_left(l, now) + BIT(shift) - 1) >> shift, l->reg[R_INITIAL]);
 }
 
 /* A periodic timer is held while its last tick has not been taken. */
@@ -152,7 +168,10 @@ static bool timer_held(const struct vlapic *l) {
 }
 
 static void timer_arm(struct vlapic *l) {
-    l->ops->arm(l, timer_held(l) || l->reg[R_LVT_TIMER] & LVT_MASKED ? NEVER : l->next);
+    u64 when = l->next;
+
+    if (timer_held(l) || l->reg[R_LVT_TIMER] & LVT_MASKED) when = NEVER;
+    l->ops->arm(l, when);
 }
 
 static void timer_stop(struct vlapic *l) {
@@ -160,7 +179,7 @@ static void timer_stop(struct vlapic *l) {
     l->deadline = 0;
 }
 
-/* If the time has come. What a periodic timer missed is missed; its phase stays. */
+/* Fires if the time has come. Ticks that a periodic timer missed are lost; its phase stays. */
 static void timer_take(struct vlapic *l, u64 now) {
     u32 lvt = l->reg[R_LVT_TIMER];
     u64 period = timer_period(l);
@@ -178,26 +197,39 @@ void vlapic_tick(struct vlapic *l, u64 now) {
     timer_arm(l);
 }
 
-/* LVT, initial count, divider or deadline. What is due comes first; then the count goes on from where it was,
- * in the mode and with the divider that are set now. */
-static void timer_write(struct vlapic *l, enum vlapic_reg n, u64 value, u64 now) {
-    bool was = timer_mode(l) == TIMER_DEADLINE, is;
-    u64 count;
+/* Starts the timer in the mode that is set now. `count` is what is left of the count; `whole` tells that
+ * it is the initial one. */
+static void timer_start(struct vlapic *l, u64 count, bool whole, u64 now) {
+    bool deadline = timer_mode(l) == TIMER_DEADLINE;
 
-    if (n == (was ? R_INITIAL : R_DEADLINE)) return; /* 11.5.4.1 */
+    if (deadline && l->deadline)
+        l->next = l->ops->tsc_to_ns(l, l->deadline);
+    else if (deadline || !count)
+        timer_stop(l);
+    else if (whole)
+        l->next = now + timer_period(l);
+    else
+        l->next = now + (count << timer_shift(l));
+}
+
+/* Writes LVT, initial count, divider or deadline. What is due comes first; then the count goes on from
+ * where it was, in the mode and with the divider that are set now. */
+static void timer_write(struct vlapic *l, enum vlapic_reg n, u64 value, u64 now) {
+    bool was_deadline = timer_mode(l) == TIMER_DEADLINE;
+    u64 count = value;
+
+    if (n == R_INITIAL && was_deadline) return; /* 11.5.4.1 */
+    if (n == R_DEADLINE && !was_deadline) return;
     timer_take(l, now);
-    count = n == R_INITIAL ? value : current_count(l, now);
+    if (n != R_INITIAL) count = current_count(l, now);
     if (n == R_DEADLINE)
         l->deadline = value;
     else
         l->reg[n] = (u32)value;
-    is = timer_mode(l) == TIMER_DEADLINE;
-    if (was != is || !(is ? l->deadline : count))
+    if ((timer_mode(l) == TIMER_DEADLINE) != was_deadline)
         timer_stop(l);
-    else if (is)
-        l->next = l->ops->tsc_to_ns(l, l->deadline);
     else
-        l->next = now + (n == R_INITIAL ? timer_period(l) : count << timer_shift(l));
+        timer_start(l, count, n == R_INITIAL, now);
     timer_arm(l);
 }
 
@@ -230,14 +262,19 @@ static void end_of_interrupt(struct vlapic *l) {
 
 /* ---- interrupts out (11.6) ---- */
 
-enum { SH_NONE, SH_SELF, SH_ALL, SH_OTHERS };
+enum shorthand { SH_NONE, SH_SELF, SH_ALL, SH_OTHERS };
 
-#define ICR_LOGICAL 0x800u
-#define ICR_ASSERT  0x4000u
-#define ICR_LEVEL   0x8000u
-#define BROADCAST   0xffffffffu
+#define ICR_KIND_SHIFT      8
+#define ICR_SHORTHAND_SHIFT 18
+#define ICR_LOGICAL         0x800u
+#define ICR_ASSERT          0x4000u
+#define ICR_LEVEL           0x8000u
+#define BROADCAST           0xffffffffu
+#define XAPIC_BROADCAST     0xffu
+#define DFR_FLAT            0xfu
+#define DFR_CLUSTER         0u
 
-/* Is `dest` this one? In the receiver's mode (11.6.2, 11.12.10). */
+/* Does `dest` mean this LAPIC? That depends on the receiver's mode (11.6.2, 11.12.10). */
 static bool is_dest(const struct vlapic *l, u32 dest, bool logical) {
     u32 ldr = l->reg[R_LDR], model = l->reg[R_DFR] >> 28;
 
@@ -246,41 +283,52 @@ static bool is_dest(const struct vlapic *l, u32 dest, bool logical) {
     if (!logical) return dest == l->id;
     if (vlapic_x2(l)) return dest >> 16 == ldr >> 16 && (dest & ldr & 0xffff);
     ldr >>= 24;
-    if (dest > 0xff) return false;
-    return model == 0xf ? dest & ldr : model == 0 && dest >> 4 == ldr >> 4 && (dest & ldr & 0xf);
+    if (dest > XAPIC_BROADCAST) return false;
+    if (model == DFR_FLAT) return dest & ldr;
+    return model == DFR_CLUSTER && dest >> 4 == ldr >> 4 && (dest & ldr & 0xf);
 }
 
-/* To everyone whom shorthand or destination mean. "Lowest priority" depends on the model (11.6.2.4): here the
- * first that can take it. */
-static void send_ipi(struct vlapic *l, u32 icr, u32 dest) {
-    enum delivery_mode kind = icr >> 8 & 7;
-    u32 shorthand = icr >> 18 & 3;
-    bool logical = !shorthand && icr & ICR_LOGICAL, one, heard = false;
-    struct vlapic *to;
-    u32 id;
+/* Delivers an IPI of `l` to one LAPIC that it means. */
+static void ipi_to(struct vlapic *l, struct vlapic *to, enum delivery_mode kind, u8 vector) {
+    if (kind <= DM_LOWEST)
+        vlapic_raise(to, vector);
+    else if (kind == DM_NMI || to != l)
+        l->ops->notify(to, kind, vector);
+    else
+        count_drop(); /* it would reset itself in the middle of the instruction that says so */
+}
 
-    if (kind <= DM_LOWEST && (u8)icr < 16) return set_error(l, ESR_SEND_ILLEGAL);
-    /* INIT de-assert: nothing since the Pentium 4 */
+/* Table 11-3: kinds of IPIs that there are, with this shorthand. */
+static bool ipi_exists(enum delivery_mode kind, enum shorthand shorthand) {
+    if (kind == DM_SMI || kind == DM_RESERVED || kind == DM_EXTINT) return false;
+    return kind == DM_FIXED || (shorthand != SH_SELF && shorthand != SH_ALL);
+}
+
+/* Sends an IPI to every LAPIC that shorthand or destination mean. Which one takes "lowest priority"
+ * depends on the model (11.6.2.4): here it is the first that can. */
+static void send_ipi(struct vlapic *l, u32 icr, u32 dest) {
+    enum delivery_mode kind = icr >> ICR_KIND_SHIFT & 7;
+    enum shorthand shorthand = icr >> ICR_SHORTHAND_SHIFT & 3;
+    bool logical = shorthand == SH_NONE && icr & ICR_LOGICAL, one, heard = false;
+    struct vlapic *to;
+    u32 id = 0;
+
+    if (kind <= DM_LOWEST && (u8)icr < FIRST_VECTOR) return set_error(l, ESR_SEND_ILLEGAL);
+    /* INIT de-assert does nothing since the Pentium 4. */
     if (kind == DM_INIT && (icr & (ICR_LEVEL | ICR_ASSERT)) == ICR_LEVEL) return;
-    if (kind == DM_SMI || kind == DM_RESERVED || kind == DM_EXTINT ||
-        ((shorthand == SH_SELF || shorthand == SH_ALL) && kind != DM_FIXED)) /* table 11-3 */
-        return count_drop();
+    if (!ipi_exists(kind, shorthand)) return count_drop();
     if (shorthand == SH_SELF) return vlapic_raise(l, (u8)icr);
-    if (shorthand) dest = BROADCAST;
+    if (shorthand != SH_NONE) dest = BROADCAST;
     one = !logical && dest != BROADCAST;
-    id = one ? dest : 0;
+    if (one) id = dest;
     do {
         to = l->ops->peer(l, id++);
-        if (!to || !is_dest(to, dest, logical) || (shorthand == SH_OTHERS && to == l)) continue;
+        if (!to || !is_dest(to, dest, logical)) continue;
+        if (shorthand == SH_OTHERS && to == l) continue;
         if (kind == DM_LOWEST && !enabled(to)) continue;
         heard = true;
-        if (kind <= DM_LOWEST)
-            vlapic_raise(to, (u8)icr);
-        else if (kind == DM_NMI || to != l)
-            l->ops->notify(to, kind, (u8)icr);
-        else
-            count_drop(); /* it would reset itself in the middle of the instruction that says so */
-        one |= kind == DM_LOWEST;
+        ipi_to(l, to, kind, (u8)icr);
+        if (kind == DM_LOWEST) one = true;
     } while (to && !one);
     if (!heard) count_drop();
 }
@@ -290,8 +338,11 @@ static void send_ipi(struct vlapic *l, u32 icr, u32 dest) {
 static bool may(u32 n, u8 how) { return n < VLAPIC_REGS && regs[n].how & how; }
 
 static u64 computed(const struct vlapic *l, u32 n, u64 now) {
-    if (n == R_ICR) return (u64)l->reg[R_ICR_HI] << 32 | l->reg[R_ICR]; /* one register, as an MSR */
-    return n == R_PPR ? priority(l) : current_count(l, now);
+    switch (n) {
+    case R_ICR: return (u64)l->reg[R_ICR_HI] << 32 | l->reg[R_ICR]; /* as an MSR it is one register */
+    case R_PPR: return priority(l);
+    default: return current_count(l, now);
+    }
 }
 
 static inline u64 reg_read(const struct vlapic *l, u32 n, u64 now) {
@@ -299,32 +350,39 @@ static inline u64 reg_read(const struct vlapic *l, u32 n, u64 now) {
     return __atomic_load_n(&l->reg[n], __ATOMIC_RELAXED);
 }
 
-/* A register that may be written, with the bits that may be set. */
+/* The destination of an IPI that is sent by writing ICR. */
+static u32 icr_dest(const struct vlapic *l) {
+    u32 high = l->reg[R_ICR_HI], dest = high >> 24;
+
+    if (vlapic_x2(l)) return high;
+    return dest == XAPIC_BROADCAST ? BROADCAST : dest;
+}
+
+/* Writes a register that may be written. `value` has no bits but those that may be set. */
 static void reg_write(struct vlapic *l, u32 n, u32 value, u64 now) {
     switch (n) {
     case R_EOI: return end_of_interrupt(l);
     case R_DFR: value |= 0x0fffffff; break;
     case R_ESR: value = __atomic_exchange_n(&l->errors, 0, __ATOMIC_RELAXED); break;
     case R_LVT_TIMER ... R_LVT_ERROR:
-        value = (value & ~LVT_READ_ONLY) | (enabled(l) ? 0 : LVT_MASKED);
+        value &= ~LVT_READ_ONLY;
+        if (!enabled(l)) value |= LVT_MASKED;
         if (n != R_LVT_TIMER) break;
         if ((value & TIMER_MODE) == TIMER_MODE) value |= LVT_MASKED; /* reserved */
         /* fall through */
     case R_INITIAL:
     case R_DIVIDE: return timer_write(l, n, value, now);
-    case R_SELF_IPI: return send_ipi(l, SH_SELF << 18 | value, 0);
+    case R_SELF_IPI: return send_ipi(l, SH_SELF << ICR_SHORTHAND_SHIFT | value, 0);
     }
     l->reg[n] = value;
     if (n == R_ICR) {
-        u32 dest = l->reg[R_ICR_HI];
-
-        send_ipi(l, value, vlapic_x2(l) ? dest : dest >> 24 == 0xff ? BROADCAST : dest >> 24);
+        send_ipi(l, value, icr_dest(l));
     } else if (n == R_SVR && !enabled(l)) { /* 11.4.7.2: masks the LVT */
         for (u32 i = R_LVT_TIMER; i <= R_LVT_ERROR; i++) reg_write(l, i, l->reg[i], now);
     }
 }
 
-/* What x2APIC mode says of who it is (11.12.10.2). */
+/* In x2APIC mode its id and its logical destination follow from its number (11.12.10.2). */
 static void name_x2(struct vlapic *l) {
     if (!vlapic_x2(l)) return;
     l->reg[R_ID] = l->id;
@@ -343,7 +401,8 @@ static __attribute__((noinline)) u32 no_register(struct vlapic *l) {
 
 u32 vlapic_read(struct vlapic *l, u32 offset, u64 now) {
     if (!decodes(l, offset)) return ~0u;
-    return may(offset >> 4, PR) ? (u32)reg_read(l, offset >> 4, now) : no_register(l);
+    if (!may(offset >> 4, PR)) return no_register(l);
+    return (u32)reg_read(l, offset >> 4, now);
 }
 
 void vlapic_write(struct vlapic *l, u32 offset, u32 value, u64 now) {
@@ -352,21 +411,31 @@ void vlapic_write(struct vlapic *l, u32 offset, u32 value, u64 now) {
     if (!decodes(l, offset)) return;
     if (may(n, PW))
         reg_write(l, n, value & regs[n].bits, now);
-    else if (!may(n, PR)) /* one that is only read takes the write without complaint */
+    else if (!may(n, PR)) /* a write to a register that can only be read is no error */
         no_register(l);
 }
 
 /* ---- MSRs (11.12.1) ---- */
 
-/* 11.12.5: off (0) -> xAPIC (2) -> x2APIC (3) -> off, and xAPIC -> off; nothing else, and nothing but these
- * two bits. */
-static int write_base(struct vlapic *l, u64 value) {
-    static const u8 ways[4] = { BIT(0) | BIT(2), 0, BIT(0) | BIT(2) | BIT(3), BIT(0) | BIT(3) };
-    u32 from = l->base >> 10 & 3, to = value >> 10 & 3;
+/* Modes, as bits 11 (EN) and 10 (EXTD) of the base give them. */
+enum { MODE_OFF = 0, MODE_INVALID = 1, MODE_XAPIC = 2, MODE_X2APIC = 3 };
+#define BASE_MODE_SHIFT 10
 
-    if ((value ^ l->base) & ~(APIC_BASE_EN | APIC_BASE_EXTD) || !(ways[from] >> to & 1)) return -EINVAL;
+/* 11.12.5: off -> xAPIC -> x2APIC -> off, xAPIC -> off, and each to itself; nothing else, and nothing but
+ * these two bits may change. */
+static int write_base(struct vlapic *l, u64 value) {
+    static const u8 ways[] = {
+        [MODE_OFF] = BIT(MODE_OFF) | BIT(MODE_XAPIC),
+        [MODE_INVALID] = 0,
+        [MODE_XAPIC] = BIT(MODE_OFF) | BIT(MODE_XAPIC) | BIT(MODE_X2APIC),
+        [MODE_X2APIC] = BIT(MODE_OFF) | BIT(MODE_X2APIC),
+    };
+    u32 from = l->base >> BASE_MODE_SHIFT & 3, to = value >> BASE_MODE_SHIFT & 3;
+
+    if ((value ^ l->base) & ~(APIC_BASE_EN | APIC_BASE_EXTD)) return -EINVAL;
+    if (!(ways[from] >> to & 1)) return -EINVAL;
     l->base = value;
-    if (to == 0)
+    if (to == MODE_OFF)
         vlapic_reset(l);
     else
         name_x2(l);
@@ -389,6 +458,7 @@ int vlapic_rdmsr(struct vlapic *l, u32 msr, u64 *value, u64 now) {
 
 int vlapic_wrmsr(struct vlapic *l, u32 msr, u64 value, u64 now) {
     u32 n = msr - MSR_X2APIC;
+    u64 bits = value;
 
     if (msr == MSR_APIC_BASE) return write_base(l, value);
     if (msr == MSR_TSC_DEADLINE) {
@@ -396,7 +466,8 @@ int vlapic_wrmsr(struct vlapic *l, u32 msr, u64 value, u64 now) {
         return 0;
     }
     if (!vlapic_x2(l) || !may(n, XW)) return -EINVAL;
-    if ((n == R_ICR ? (u32)value : value) & ~(u64)regs[n].bits) return -EINVAL;
+    if (n == R_ICR) bits = (u32)value; /* the destination is above them */
+    if (bits & ~(u64)regs[n].bits) return -EINVAL;
     if (n == R_ICR) l->reg[R_ICR_HI] = (u32)(value >> 32);
     reg_write(l, n, (u32)value, now);
     return 0;
@@ -406,7 +477,8 @@ int vlapic_wrmsr(struct vlapic *l, u32 msr, u64 value, u64 now) {
 
 void vlapic_init(struct vlapic *l, u32 id, const struct vlapic_ops *ops) {
     *l = (struct vlapic){ .id = id, .ops = ops };
-    l->base = TAKT_LAPIC_GPA | APIC_BASE_EN | (id == 0 ? APIC_BASE_BSP : 0);
+    l->base = TAKT_LAPIC_GPA | APIC_BASE_EN;
+    if (id == 0) l->base |= APIC_BASE_BSP;
     vlapic_reset(l);
 }
 
@@ -419,7 +491,8 @@ void vlapic_reset(struct vlapic *l) {
     l->reg[R_SVR] = 0xff;
     for (u32 n = R_LVT_TIMER; n <= R_LVT_ERROR; n++) l->reg[n] = LVT_MASKED;
     name_x2(l);
-    l->errors = l->isr_top = 0;
+    l->errors = 0;
+    l->isr_top = 0;
     timer_stop(l);
     timer_arm(l);
 }

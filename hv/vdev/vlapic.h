@@ -11,14 +11,17 @@ struct vlapic;
 
 enum delivery_mode { DM_FIXED, DM_LOWEST, DM_SMI, DM_RESERVED, DM_NMI, DM_INIT, DM_SIPI, DM_EXTINT };
 
-/* What a LAPIC needs of the room above. */
+/* What a LAPIC needs of the room above. notify() is called from any pCPU, the others on the vCPU's own. */
 struct vlapic_ops {
-    struct vlapic *(*peer)(struct vlapic *l, u32 id); /* of the same VM; NULL: ids end below this one */
-    /* From any pCPU: its vCPU has to look at an interrupt that became pending (DM_FIXED), at an NMI, an INIT,
-     * or a SIPI with this vector. */
+    /* The LAPIC of the same VM that has this id; NULL if ids end below it. */
+    struct vlapic *(*peer)(struct vlapic *l, u32 id);
+    /* Its vCPU has to look at an interrupt that became pending (DM_FIXED), at an NMI, an INIT, or a
+     * SIPI with this vector. */
     void (*notify)(struct vlapic *l, enum delivery_mode what, u8 vector);
-    void (*arm)(struct vlapic *l, u64 when);     /* vlapic_tick() is due at `when` (ns); ~0: never */
-    u64 (*tsc_to_ns)(struct vlapic *l, u64 tsc); /* guest TSC to now_ns(); saturates */
+    /* vlapic_tick() is due at `when`, in ns; ~0: never. */
+    void (*arm)(struct vlapic *l, u64 when);
+    /* The time in ns at which the guest's TSC has this value; ~0 if never. */
+    u64 (*tsc_to_ns)(struct vlapic *l, u64 tsc);
 };
 
 #define VLAPIC_TIMER_KHZ  1000000u /* the timer counts nanoseconds before the divider */
@@ -54,22 +57,23 @@ enum vlapic_reg {
 };
 
 struct vlapic {
-    /* set by vlapic_init, then constant */
+    /* Set by vlapic_init(), then constant. */
     u32 id;
     const struct vlapic_ops *ops;
-    /* set by anyone, atomically, as is IRR: errors that ESR does not show yet */
-    u32 errors;
-    u32 no_eoi[8]; /* vectors that want none; also set by anyone */
-    /* of the vCPU's own pCPU; others look at base and registers */
+    /* Changed from any pCPU, by atomics; so is IRR in `reg`. */
+    u32 errors;    /* that ESR does not show yet */
+    u32 no_eoi[8]; /* a bit for each vector whose handler makes no EOI */
+    /* Changed by the vCPU's own pCPU. Others read base and registers. */
     u32 isr_top; /* the highest vector in service, 0 if none */
     u64 base;    /* IA32_APIC_BASE */
     union {
         u32 reg[VLAPIC_REGS];
-        u64 pair[VLAPIC_REGS / 2];
+        u64 pair[VLAPIC_REGS / 2]; /* the same, to look through IRR and ISR in fewer steps */
     };
     u64 next;     /* ns: when the count reaches 0, or the deadline; ~0: the timer is off */
-    u64 deadline; /* as written: guest TSC; 0: none */
+    u64 deadline; /* as the guest wrote it: a value of its TSC; 0: none */
 };
+_Static_assert(R_ISR % 2 == 0 && R_IRR % 2 == 0, "whole pairs of registers");
 
 static inline bool vlapic_x2(const struct vlapic *l) { return l->base & APIC_BASE_EXTD; }
 
@@ -79,27 +83,32 @@ static inline u64 vlapic_cr8(const struct vlapic *l) { return l->reg[R_TPR] >> 4
 static inline void vlapic_set_cr8(struct vlapic *l, u64 cr8) { l->reg[R_TPR] = (u32)(cr8 & 15) << 4; }
 
 void vlapic_init(struct vlapic *l, u32 id, const struct vlapic_ops *ops);
-void vlapic_reset(struct vlapic *l); /* INIT: keeps id and base */
+/* INIT: keeps id and base. */
+void vlapic_reset(struct vlapic *l);
 
-/* xAPIC page: offset < 4096, 32 bits wide. What is not at a 16-byte step, and everything while the LAPIC is
- * off or in x2APIC mode, reads as ones and takes no write. */
+/* The xAPIC page: `offset` is below 4096, and the access 32 bits wide. What is not at a 16-byte step, and
+ * everything while the LAPIC is off or in x2APIC mode, reads as ones and drops writes. `now` is in ns. */
 u32 vlapic_read(struct vlapic *l, u32 offset, u64 now);
 void vlapic_write(struct vlapic *l, u32 offset, u32 value, u64 now);
-/* x2APIC MSRs 0x800..0x8ff and IA32_TSC_DEADLINE, IA32_APIC_BASE: 0, or -EINVAL: #GP. */
+/* The x2APIC MSRs 0x800 to 0x8ff, IA32_TSC_DEADLINE and IA32_APIC_BASE. Return 0, or -EINVAL if the
+ * access is #GP. */
 int vlapic_rdmsr(struct vlapic *l, u32 msr, u64 *value, u64 now);
 int vlapic_wrmsr(struct vlapic *l, u32 msr, u64 value, u64 now);
 
-/* Takes interrupt messages: the guest has switched it on. */
+/* Does it take interrupt messages? It does if the guest has switched it on. */
 bool vlapic_on(const struct vlapic *l);
-/* An interrupt message, from any pCPU. Vectors below 16 set ESR instead. */
+/* An interrupt message. From any pCPU. Vectors below 16 set ESR instead. */
 void vlapic_raise(struct vlapic *l, u8 vector);
-/* The time that arm() asked for has come; one call too many does no harm. */
+/* To be called when the time that arm() asked for has come. One call too many does no harm. */
 void vlapic_tick(struct vlapic *l, u64 now);
 
-/* The vector to deliver now (its class above PPR's); 0: there is none; -1: it waits for a lower priority. */
+/* Returns the vector to deliver now, whose class is above that of PPR; 0: there is none; -1: the highest
+ * one waits for a lower priority. */
 int vlapic_pending(const struct vlapic *l);
-void vlapic_accept(struct vlapic *l, u8 vector); /* it is being delivered: IRR to ISR */
-/* From now on the vector is done with when it has been delivered; or wants an EOI, as others. Any pCPU. */
+/* The vector is being delivered: it goes from IRR to ISR. */
+void vlapic_accept(struct vlapic *l, u8 vector);
+/* `none`: from now on the vector is done with as soon as it is delivered. Otherwise it wants an EOI again.
+ * From any pCPU. */
 void vlapic_set_no_eoi(struct vlapic *l, u8 vector, bool none);
 static inline bool vlapic_no_eoi(const struct vlapic *l, u8 vector) {
     return __atomic_load_n(&l->no_eoi[vector >> 5], __ATOMIC_RELAXED) >> (vector & 31) & 1;

@@ -27,9 +27,10 @@ unsigned ring_get_line(struct console_ring *r, char *s, unsigned max) {
     bool whole = false;
 
     spin_lock(&r->lock);
-    for (; n < max && !whole && r->tail + n != r->head; n++) {
+    while (n < max && !whole && r->tail + n != r->head) {
         s[n] = r->data[(r->tail + n) % CONSOLE_RING];
         whole = s[n] == '\n';
+        n++;
     }
     if (n < max && !whole) n = 0;
     r->tail += n;
@@ -55,12 +56,21 @@ enum { DATA, IER, IIR, LCR, MCR, LSR, MSR, SCR, FCR = IIR };
 #define IIR_RDA     0x04
 #define FCR_ENABLE  0x01
 #define FCR_CLEAR_R 0x02
+#define IIR_FIFOS   0xc0 /* the FIFOs are on */
 #define LCR_DLAB    0x80
+#define MCR_DTR     0x01
+#define MCR_RTS     0x02
+#define MCR_OUT1    0x04
+#define MCR_OUT2    0x08
 #define MCR_LOOP    0x10
 #define LSR_READY   0x01
 #define LSR_EMPTY   0x60 /* holding register and transmitter */
-#define MSR_PRESENT 0xb0 /* carrier, data set ready, clear to send */
+#define MSR_CTS     0x10
+#define MSR_DSR     0x20
+#define MSR_RI      0x40
+#define MSR_DCD     0x80
 
+/* Has somebody typed something that the guest has not read? */
 static bool typed(const struct vuart *u) {
     return __atomic_load_n(&u->console->in.head, __ATOMIC_RELAXED) != u->console->in.tail;
 }
@@ -73,18 +83,32 @@ static u8 take_cause(struct vuart *u) {
     return IIR_THRE;
 }
 
+/* The other end is always there and ready. In loop mode RTS, DTR, OUT1 and OUT2 come back as CTS, DSR, RI
+ * and DCD. */
+static u8 modem_status(u8 mcr) {
+    u8 status = 0;
+
+    if (!(mcr & MCR_LOOP)) return MSR_DCD | MSR_DSR | MSR_CTS;
+    if (mcr & MCR_RTS) status |= MSR_CTS;
+    if (mcr & MCR_DTR) status |= MSR_DSR;
+    if (mcr & MCR_OUT1) status |= MSR_RI;
+    if (mcr & MCR_OUT2) status |= MSR_DCD;
+    return status;
+}
+
 static u8 read_reg(struct vuart *u, unsigned n) {
-    u8 mcr = u->reg[MCR];
     char c = 0;
 
     if (n <= IER && u->reg[LCR] & LCR_DLAB) return u->divisor[n];
     switch (n) {
     case DATA: ring_get(&u->console->in, &c, 1); return (u8)c;
-    case IIR: return take_cause(u) | (u->reg[FCR] & FCR_ENABLE ? 0xc0 : 0);
-    case LSR: return LSR_EMPTY | (typed(u) ? LSR_READY : 0);
-    case MSR: /* looped, RTS, DTR, OUT1, OUT2 come back as CTS, DSR, RI, DCD */
-        if (!(mcr & MCR_LOOP)) return MSR_PRESENT;
-        return (u8)((mcr & 2) << 3 | (mcr & 1) << 5 | (mcr & 4) << 4 | (mcr & 8) << 4);
+    case IIR:
+        if (u->reg[FCR] & FCR_ENABLE) return take_cause(u) | IIR_FIFOS;
+        return take_cause(u);
+    case LSR:
+        if (typed(u)) return LSR_EMPTY | LSR_READY;
+        return LSR_EMPTY;
+    case MSR: return modem_status(u->reg[MCR]);
     default: return u->reg[n];
     }
 }
@@ -97,13 +121,17 @@ static void write_reg(struct vuart *u, unsigned n, u8 v) {
         u->divisor[n] = v;
         return;
     }
-    if (n == DATA && u->reg[MCR] & MCR_LOOP)
-        ring_put(&u->console->in, &c, 1);
-    else if (n == DATA)
-        vconsole_put(u->console, &c, 1);
-    while (n == FCR && v & FCR_CLEAR_R && ring_get(&u->console->in, &c, 1))
-        ;
-    if (n == DATA || (n == IER && v & ~u->reg[IER] & IER_THRE)) u->thr_pending = true;
+    if (n == DATA) {
+        if (u->reg[MCR] & MCR_LOOP)
+            ring_put(&u->console->in, &c, 1);
+        else
+            vconsole_put(u->console, &c, 1);
+        u->thr_pending = true;
+    }
+    if (n == IER && v & ~u->reg[IER] & IER_THRE) u->thr_pending = true;
+    if (n == FCR && v & FCR_CLEAR_R)
+        while (ring_get(&u->console->in, &c, 1))
+            ;
     u->reg[n] = v & writable[n];
 }
 

@@ -1,4 +1,4 @@
-/* A 16550 whose output goes to the VM's console rings; also these rings themselves. */
+/* The console rings of a VM, and a 16550 UART on them. */
 #ifndef HV_VDEV_VUART_H
 #define HV_VDEV_VUART_H
 
@@ -17,22 +17,24 @@ struct vconsole {
     struct console_ring out, in; /* from the guest, to the guest; all zeros: empty */
 };
 
-/* Each returns how many bytes went; what does not fit is dropped. */
+/* Put bytes in, and take them out. Each returns how many it moved; what does not fit is dropped. They take
+ * the ring's lock. */
 unsigned ring_put(struct console_ring *r, const char *s, unsigned len);
 unsigned ring_get(struct console_ring *r, char *s, unsigned max);
-/* The same of one line, with its end; nothing until it has one, or fills `max`. */
+/* Takes one line out, with its end. Takes nothing while the line has no end and does not fill `max`. */
 unsigned ring_get_line(struct console_ring *r, char *s, unsigned max);
-unsigned vconsole_put(struct vconsole *c, const char *s, unsigned len); /* into `out` */
+/* Puts output of the guest in, and counts what is dropped. */
+unsigned vconsole_put(struct vconsole *c, const char *s, unsigned len);
 
-/* Registers 16550 drivers look for, without the interrupt line: there is no controller that it could lead to.
- * A guest whose vCPUs race for it sees nonsense, as on hardware; that hurts nobody else. */
+/* The registers that drivers of a 16550 look for, without the interrupt line: there is no controller that it
+ * could lead to. If vCPUs of a guest race for it they see nonsense, as on hardware. */
 struct vuart {
     struct vconsole *console;
     u8 reg[8], divisor[2];
-    bool thr_pending; /* the transmitter ran empty and nobody has read IIR since */
+    bool thr_pending; /* the transmitter ran empty, and IIR was not read since */
 };
 
-/* a->addr: TAKT_UART_PORT + 0..7; a wider access is one of each byte. */
+/* bus_fn of a struct vuart. a->addr is TAKT_UART_PORT + 0 to 7; a wider access is one of each byte. */
 void vuart_access(void *dev, const struct bus_access *a, u64 *value);
 
 #endif
