@@ -80,15 +80,29 @@ def start(seed, warm_up=WARM_UP):
     return round(1000 * warm_up) + (seed - 1) * 37 % 120
 
 
-def knob_script(text):
-    """Commands that print all parameters of all pools and VMs of a VM file, as they are in effect.
-    At their time the VMs are made, and the traffic has not begun."""
-    pools = ["Pool-0", *re.findall(r"(?m)^\[pool\s+(\S+)\]", text)]
-    vms = re.findall(r"(?m)^\[vm\s+(\S+)\]", text)
-    # A serial line of 115,200 baud needs a second or two for all that. VMs that send end by
-    # themselves and stand last in the file, so they are asked first.
-    return "".join([*(f"@400ms param -j=vm-{vm} -d {vm}\n" for vm in reversed(vms)),
-                    *(f"@400ms param -j=pool-{p} -p {p}\n" for p in pools)])
+def names(text):
+    """The pools and the VMs of a VM file."""
+    return (["Pool-0", *re.findall(r"(?m)^\[pool\s+(\S+)\]", text)],
+            re.findall(r"(?m)^\[vm\s+(\S+)\]", text))
+
+
+def knob_script(pools, vms, when):
+    """Commands that print all parameters of these pools and VMs, as they are in effect."""
+    return "".join([*(f"{when} param -j=pool-{p} -p {p}\n" for p in pools),
+                    *(f"{when} param -j=vm-{vm} -d {vm}\n" for vm in vms)])
+
+
+def with_knobs(script, text):
+    """The script, and commands that print all parameters of the VM file. These are 25 KB, for which a
+    serial line takes two seconds, and the pCPU that feeds it is the source's. So they are printed when
+    the traffic is over, before anything is destroyed, and nobody computes meanwhile. VMs that the
+    script waits for are gone by then: theirs are printed before the traffic begins."""
+    pools, vms = names(text)
+    gone = [vm for vm in re.findall(r" wait (\S+)", script) if vm in vms]
+    before, destroy, after = script.partition("+0ms destroy")
+    return (knob_script([], gone, "@400ms") + before +
+            "".join(f"+0ms pause {vm}\n" for vm in vms if vm.startswith("hog-")) +
+            knob_script(pools, [vm for vm in vms if vm not in gone], "+0ms") + destroy + after)
 
 
 def knobs(said):
@@ -165,12 +179,11 @@ def until_it_ends(platform):
     return lambda m: m.wait(timeout=WALL[platform])[0]
 
 
-def boot(name, config, script, platform, cpus, reader, com2=None, wait=None, first=""):
+def boot(name, config, script, platform, cpus, reader, com2=None, wait=None):
     """What `reader` makes of what a machine with that VM file and that script has printed when it
     ends; "knobs" are the parameters that were in effect. `com2`: a path for what COM2 prints.
-    `wait`: waits for something else than the end, and returns what came. `first`: commands that
-    cannot wait until the parameters are printed, which takes a serial line one to two seconds."""
-    directory, iso = image(name, config, first + knob_script(config) + script)
+    `wait`: waits for something else than the end, and returns what came."""
+    directory, iso = image(name, config, with_knobs(script, config))
     with machine.Machine(platform, iso, cpus=cpus, directory=directory, com2=com2) as m:
         how = (wait or until_it_ends(platform))(m)
         serial = m.serial()
@@ -194,9 +207,8 @@ def measured(setup, platform, number, net, name=""):
     address = net.guest(2)
     config = netdemo_host.vm_file(vm_file(setup), address)
     directory, iso = image(f"net-demo-{platform}-host/{setup}-{number}{name}", config,
-                           knob_script(config) + "@600s poweroff\n")
-    with machine.Machine(platform, iso, cpus=netdemo_host.PCPUS, directory=directory,
-                         nic=net.nic) as m:
+                           knob_script(*names(config), "@400ms") + "@600s poweroff\n")
+    with machine.Machine(platform, iso, cpus=netdemo_host.PCPUS, directory=directory, nic=net.nic) as m:
         said = netdemo_host.measure(address)
         # the counters come after it, and every second
         for what, seconds in (("udp", 10), ("acks", 10), ("bridge", 3)):

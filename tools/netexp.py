@@ -166,10 +166,9 @@ def read_events(text, trace):
             "ms_per_mb_to_vm": round(back["us_per_mb"] / 1000, 3)}
 
 
-# The trace begins before the traffic, and is sent by COM2 when that is over. Then nobody computes
-# any more, so that it is quick.
-EVENTS_FIRST = "@350ms trace start event\n"
-EVENTS = ("+0ms wait server 60s\n+0ms trace stop\n+0ms destroy source\n"
+# The trace begins before the traffic, and is sent by COM2 when that is over. Then nobody computes any
+# more, so that it is quick.
+EVENTS = ("@450ms trace start event\n+0ms wait server 60s\n+0ms trace stop\n+0ms destroy source\n"
           "+0ms destroy hog-1\n+0ms destroy hog-2\n+0ms destroy hog-3\n+10ms trace stream com2\n+600s poweroff\n")
 
 
@@ -188,9 +187,7 @@ def run_events(name, config):
         return "it ended before the trace had come"
 
     return netdemo.boot(name, config, EVENTS, PLATFORM, PCPUS,
-                        lambda text: read_events(text, tracestream.load(path)), path,
-                        all_of_it_has_come,
-                        EVENTS_FIRST)
+                        lambda text: read_events(text, tracestream.load(path)), path, all_of_it_has_come)
 
 
 COLUMNS = ("experiment", "setup", "vms", "seed", "warm_up_s")

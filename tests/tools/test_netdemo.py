@@ -129,9 +129,8 @@ def test_datagrams_are_offered_at_the_full_rate_of_the_link():
 
 def test_knobs_in_effect_are_asked_for_and_read():
     text = netdemo.vm_file("turbo")
-    script = netdemo.knob_script(text)
-    for line in ("param -j=pool-core -p core", "param -j=pool-turbo -p turbo",
-                 "param -j=vm-server -d server"):
+    script = netdemo.knob_script(*netdemo.names(text), "@400ms")
+    for line in ("param -j=pool-core -p core", "param -j=pool-turbo -p turbo", "param -j=vm-server -d server"):
         assert f"ms {line}\n" in script
     said = ('\x1e{"id": "pool-core", "error": 0, "result": [{"name": "tslice_us", "value": 30000}]}\n'
             '\x1e{"id": "vm-server", "error": 0, "result": [{"name": "weight", "value": 256}]}\n')
