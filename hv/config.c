@@ -2,7 +2,7 @@
  * (docs/config.md has the grammar). The command line goes through the same table. Nothing here
  * allocates; `struct config` holds copies of all text. */
 #include <takt/errno.h>
-#include "config.h"
+#include "config_keys.h"
 #include "lib/choose.h"
 #include "lib/nearest.h"
 #include "lib/parse.h"
@@ -11,119 +11,6 @@
 
 #define DEFAULT_VFS 7  /* if any are asked for: the 82576 has one more for its own use */
 #define MAX_ERRORS  20 /* then the rest of the file is not looked at */
-
-enum kind {
-    TEXT,
-    NAME,
-    CONSOLE,
-    COM,
-    MEMORY,
-    COUNT,
-    NUMBER,
-    SECONDS,
-    CPUS,
-    SHARE,
-    BOOL,
-    LOGLVL,
-    ON_CRASH,
-    GUEST_CONSOLE,
-    ON_DMA_FAULT,
-    BOOT_FAULT,
-    PCI, /* these may be repeated */
-    VF,
-    NET,
-    DISK,
-};
-
-/* What values there are. Up to COM they are text and kept as such, from PCI on one of several
- * devices; all others are kept as a number. Word n means n % (max + 1). */
-static const struct {
-    const char *expected; /* for the error */
-    u64 min, max;
-    const char *words[8];
-} kinds[] = {
-    [TEXT] = { "text of at most 255 characters" },
-    [NAME] = { "a name" },
-    [CONSOLE] = { "com1 to com4, a port such as 0x2f8, pci:00:16.3, mmio:0xfe03e000 or mmio32:0xfe03e000, "
-                  "each perhaps with a rate, as com1,115200; or auto, or none" },
-    [COM] = { "com1 to com4, perhaps with a rate, as com2,115200, or none" },
-    [MEMORY] = { "a multiple of 2M such as 16M, from 2M to 1T", 2 << 20, 1ull << 40 },
-    [COUNT] = { "a number from 1 to 64", 1, 64 },
-    [NUMBER] = { "a number below 2^64", 0, ~0ull },
-    [SECONDS] = { "a number of seconds from 0 to 600", 0, 600 },
-    [CPUS] = { "a list of CPUs such as 0-3,^2, or all", 1, ~0ull },
-    [SHARE] = { "a share such as 40% or 2.5%", 0, 1000 },
-    [BOOL] = { "yes or no", 0, 1, { "no", "yes", "off", "on", "false", "true", "0", "1" } },
-    /* with Xen's for the ends */
-    [LOGLVL] = { "error, warning, info or debug",
-                 0,
-                 3,
-                 { "error", "warning", "info", "debug", "none", [7] = "all" } },
-    [ON_CRASH] = { "destroy, restart or preserve", 0, 2, { "destroy", "restart", "preserve" } },
-    [GUEST_CONSOLE] = { "keep or log", 0, 1, { "keep", "log" } },
-    [ON_DMA_FAULT] = { "stop or log", 0, 1, { "stop", "log" } },
-    [BOOT_FAULT] = { "none, tsc or tsc-stuck", 0, 2, { "none", "tsc", "tsc-stuck" } },
-    [PCI] = { "a PCI device such as 00:03.0 or 0001:03:00.0", 0, ~0ull },
-    [VF] = { "a virtual function such as igb0/any or 01:00.0/2", 0, ~0ull },
-    [NET... DISK] = { "the name of the VM that serves it, perhaps with at most 95 characters of options" },
-};
-
-enum section { NO_SECTION, BAD_SECTION, HYPERVISOR, POOL, VM };
-
-#define KEY(section, type, name, kind, field)                                                                \
-    { name, section, kind, offsetof(struct type, field), sizeof(((struct type *)0)->field) }
-
-static const struct key {
-    const char *name;
-    u8 section, kind;
-    u16 offset, size; /* of the field in the section's structure */
-} keys[] = {
-    KEY(HYPERVISOR, config, "sched", NAME, pool[0].sched),
-    KEY(HYPERVISOR, config, "sched_preset", TEXT, pool[0].preset),
-    KEY(HYPERVISOR, config, "console", CONSOLE, console),
-    KEY(HYPERVISOR, config, "trace_console", COM, trace_console),
-    KEY(HYPERVISOR, config, "store_console", COM, store_console),
-    KEY(HYPERVISOR, config, "loglvl", LOGLVL, loglvl),
-    KEY(HYPERVISOR, config, "seed", NUMBER, seed),
-    KEY(HYPERVISOR, config, "vfs", COUNT, vfs),
-    KEY(HYPERVISOR, config, "relax_rmrr", BOOL, relax_rmrr),
-    KEY(HYPERVISOR, config, "virtual_irqs", BOOL, virtual_irqs),
-    KEY(HYPERVISOR, config, "noreboot", BOOL, noreboot),
-    KEY(HYPERVISOR, config, "watchdog", SECONDS, watchdog),
-    KEY(HYPERVISOR, config, "smt", BOOL, smt),
-    KEY(HYPERVISOR, config, "selftest", BOOL, selftest),
-    KEY(HYPERVISOR, config, "probe", BOOL, probe),
-    KEY(HYPERVISOR, config, "boot_fault", BOOT_FAULT, boot_fault),
-    KEY(HYPERVISOR, config, "guest_console", GUEST_CONSOLE, guest_console_log),
-    KEY(HYPERVISOR, config, "top", BOOL, top),
-    KEY(HYPERVISOR, config, "record", BOOL, record),
-    KEY(HYPERVISOR, config, "script", TEXT, script),
-    KEY(POOL, config_pool, "sched", NAME, sched),
-    KEY(POOL, config_pool, "sched_preset", TEXT, preset),
-    KEY(POOL, config_pool, "cpus", CPUS, cpus),
-    KEY(POOL, config_pool, "turbo_of", NAME, turbo_of),
-    KEY(VM, config_vm, "image", TEXT, image),
-    KEY(VM, config_vm, "cmdline", TEXT, cmdline),
-    KEY(VM, config_vm, "memory", MEMORY, memory),
-    KEY(VM, config_vm, "vcpus", COUNT, vcpus),
-    KEY(VM, config_vm, "turbo", BOOL, turbo),
-    KEY(VM, config_vm, "cpus", CPUS, cpus),
-    KEY(VM, config_vm, "pool", NAME, pool),
-    KEY(VM, config_vm, "net", NET, device),
-    KEY(VM, config_vm, "disk", DISK, device),
-    KEY(VM, config_vm, "on_crash", ON_CRASH, on_crash),
-    KEY(VM, config_vm, "observer", BOOL, observer),
-    KEY(VM, config_vm, "debugcon", BOOL, debugcon),
-    KEY(VM, config_vm, "debug_exit", BOOL, debug_exit),
-    KEY(VM, config_vm, "start", BOOL, start),
-    KEY(VM, config_vm, "pci", PCI, pci),
-    KEY(VM, config_vm, "vf", VF, pci),
-    KEY(VM, config_vm, "unsafe_dma", BOOL, unsafe_dma),
-    KEY(VM, config_vm, "on_dma_fault", ON_DMA_FAULT, on_dma_fault),
-    KEY(VM, config_vm, "allow_shared_group", BOOL, allow_shared_group),
-    KEY(VM, config_vm, "irq_rate", NUMBER, irq_rate),
-    KEY(VM, config_vm, "demand", SHARE, demand_permille),
-};
 
 /* What is being read, and where. */
 struct reader {
@@ -136,114 +23,56 @@ struct reader {
     void *ctx;
     u32 errors;
 
-    enum section section;
-    struct config_head *head; /* the section's structure begins with it */
-    u64 seen;                 /* keys given in this section, by index */
-    bool again;               /* what is set is replaced: not a file's */
+    enum config_section section;
+    void *object;             /* the section's structure: struct config, config_pool or config_vm */
+    struct config_head *head; /* the part of it that all kinds of sections have */
+    u64 seen;                 /* a bit for each key that this section has given, by its index in keys[] */
+    bool again; /* the command line or the shell: a value replaces the one before it, where a file
+                                 may give a key once only */
 };
 
 enum severity { WARNING, ERROR };
 
-/* `at`: the character that it is about. Returns 0 or -EINVAL. */
+/* Reports a sentence about the character `at` of the line. Returns -EINVAL if it is an error, 0 if
+ * it is a warning. */
 static PRINTF(4, 5) int report(struct reader *r, const char *at, enum severity severity, const char *fmt,
                                ...) {
     u32 column = (u32)(at - r->text) + r->column;
     char text[512];
-    int n = r->file ? hv_snprintf(text, sizeof(text), "%s:%u:%u: ", r->file, r->line, column) : 0;
     va_list ap;
+    int n = 0;
 
-    if (n >= (int)sizeof(text)) n = 0;
+    if (r->file) n = hv_snprintf(text, sizeof(text), "%s:%u:%u: ", r->file, r->line, column);
+    if (n >= (int)sizeof(text)) n = 0; /* a very long name of a file: the sentence matters more */
     va_start(ap, fmt);
     hv_vsnprintf(text + n, sizeof(text) - (size_t)n, fmt, ap);
     va_end(ap);
-    r->errors += severity == ERROR;
     if (r->report) r->report(r->ctx, severity == ERROR, text);
-    return severity == ERROR ? -EINVAL : 0;
+    if (severity == WARNING) return 0;
+    r->errors++;
+    return -EINVAL;
 }
 
-/* Where the character is, for those who check the value later. */
-static struct config_place place(const struct reader *r, const char *at) {
-    u32 line = r->again ? 0 : r->line;
-    u32 column = r->text ? (u32)(at - r->text) + r->column : 0;
+static int report_value(struct reader *r, const char *at, const struct config_key *k, const char *value) {
+    return report(r, at, ERROR, "%s: expected %s, not \"%s\"", k->name, config_expected(k), value);
+}
 
+/* The place of the character `at`, for checks that come after the whole file was read. */
+static struct config_place reader_place(const struct reader *r, const char *at) {
+    u32 line = r->line, column = 0;
+
+    if (r->again) line = 0; /* the command line, as struct config_place says */
+    if (r->text) column = (u32)(at - r->text) + r->column;
     return (struct config_place){ (u16)MIN(line, 0xffffu), (u16)MIN(column, 0xffffu) };
 }
 
 /* ---- values ---- */
 
-static bool blank(char c) { return c == ' ' || c == '\t' || c == '\r'; }
+static bool is_blank(char c) { return c == ' ' || c == '\t' || c == '\r'; }
 
-static int read_word(enum kind kind, const char *value, u64 *v) {
-    const char *const *words = kinds[kind].words;
-    u64 n = 0;
-
-    while (n < ARRAY_SIZE(kinds[0].words) && !(words[n] && strcmp(words[n], value) == 0)) n++;
-    *v = n % (kinds[kind].max + 1);
-    return n < ARRAY_SIZE(kinds[0].words) ? 0 : -EINVAL;
-}
-
-int config_vf(const char *s, u64 *request) {
-    const char *slash = strchr(s, '/'), *at = strchr(s, '@'), *end = at ? at : s + strlen(s);
-    bool named = strncmp(s, "igb", 3) == 0, any;
-    char text[32] = "";
-    u64 n, vf = 0, rate = 0;
-
-    if (!slash || slash > end || end - s >= (i64)sizeof(text)) return -EINVAL;
-    memcpy(text, s, (size_t)(end - s));
-    text[slash - s] = 0;
-    slash = text + (slash - s) + 1;
-    any = strcmp(slash, "any") == 0;
-    if (named ? parse_u64(text + 3, &n, NULL) : parse_pci(text, &n, NULL)) return -EINVAL;
-    if ((!any && parse_u64(slash, &vf, NULL)) || n > (named ? 0xffff : UINT32_MAX) || vf > 0xff)
-        return -EINVAL;
-    if (at && (parse_u64(at + 1, &rate, NULL) || rate < 1000 || rate >= 32000)) return -EINVAL;
-    *request = CONFIG_VF | (named ? CONFIG_VF_NAMED : 0) | (any ? CONFIG_VF_ANY : 0) | rate / 1000 << 40 |
-               vf << 32 | n;
-    return 0;
-}
-
-/* *bad becomes the character in the way. */
-static int read_number(enum kind kind, const char *value, u64 *v, const char **bad) {
-    struct cpumask cpus = { 0 };
-    int error;
-
-    switch (kind) {
-    case MEMORY: error = parse_size(value, v, bad); break;
-    case COUNT:
-    case SECONDS:
-    case NUMBER: error = parse_u64(value, v, bad); break;
-    case CPUS:
-        error = parse_cpus(value, &cpus, bad);
-        *v = cpus.bits;
-        break;
-    case SHARE: error = parse_permille(value, v, bad); break;
-    case PCI: error = parse_pci(value, v, bad); break;
-    case VF: error = config_vf(value, v); break;
-    default: error = read_word(kind, value, v);
-    }
-    if (error) return error;
-    *bad = value;
-    if (kind == MEMORY && *v % (2 << 20)) return -ERANGE; /* guest RAM is whole 2 MiB chunks */
-    return *v < kinds[kind].min || *v > kinds[kind].max ? -ERANGE : 0;
-}
-
-static int check_text(const struct key *k, const char *value, const char **bad) {
-    struct console_spec console;
-
-    if (strlen(value) >= k->size) return -ERANGE;
-    if (k->kind == CONSOLE || k->kind == COM) {
-        int error = parse_console(value, &console, bad);
-
-        if (!error && k->kind == COM && console.where != AT_COM && console.where != AT_NOTHING)
-            return -EINVAL;
-        return error;
-    }
-    return k->kind == NAME && !valid_name(value) ? -EINVAL : 0;
-}
-
-/* One device of the machine more. */
-static int add_pci(struct reader *r, const struct key *k, const char *value, u64 bdf) {
-    struct config_vm *vm = (struct config_vm *)r->head;
+/* Appends a device of the machine to those that the VM asks for. */
+static int add_pci(struct reader *r, const struct config_key *k, const char *value, u64 bdf) {
+    struct config_vm *vm = r->object;
 
     if (k->kind == VF && r->c && !r->c->vfs) r->c->vfs = DEFAULT_VFS;
     for (u32 i = 0; i < vm->nr_pci && !(bdf & CONFIG_VF_ANY); i++)
@@ -255,19 +84,19 @@ static int add_pci(struct reader *r, const struct key *k, const char *value, u64
     return 0;
 }
 
-/* One virtio device more. */
-static int add_device(struct reader *r, const struct key *k, const char *value) {
-    struct config_vm *vm = (struct config_vm *)r->head;
-    struct config_device d = { .type = k->kind == NET ? VIRTIO_ID_NET : VIRTIO_ID_BLOCK };
+/* Appends a virtio device to those of the VM. */
+static int add_device(struct reader *r, const struct config_key *k, const char *value) {
+    struct config_vm *vm = r->object;
+    struct config_device d = { .type = VIRTIO_ID_BLOCK };
     const char *options;
     size_t n = 0;
 
-    while (value[n] && !blank(value[n])) n++;
-    for (options = value + n; blank(*options);) options++;
+    if (k->kind == NET) d.type = VIRTIO_ID_NET;
+    while (value[n] && !is_blank(value[n])) n++;
+    for (options = value + n; is_blank(*options);) options++;
     memcpy(d.back, value, MIN(n, sizeof(d.back) - 1));
     if (n >= sizeof(d.back) || !valid_name(d.back) || strlen(options) >= sizeof(d.options))
-        return report(r, value, ERROR, "%s: expected %s, not \"%s\"", k->name, kinds[k->kind].expected,
-                      value);
+        return report_value(r, value, k, value);
     memcpy(d.options, options, strlen(options) + 1);
     if (vm->nr_devices == TAKT_MAX_DEVICES)
         return report(r, value, ERROR, "%s: it is one device too many: a VM can have %u", k->name,
@@ -276,61 +105,71 @@ static int add_device(struct reader *r, const struct key *k, const char *value) 
     return 0;
 }
 
-static int set_value(struct reader *r, const struct key *k, const char *value) {
+static int set_cpus(struct reader *r, const struct config_key *k, const char *value, struct cpumask *field) {
+    struct cpumask cpus = { 0 };
     const char *bad = value;
-    bool is_text = k->kind <= COM;
+
+    if (r->section == POOL) {
+        struct config_pool *p = r->object;
+
+        if (!parse_choice(value, &p->choice)) return 0; /* which CPUs is chosen at boot */
+    }
+    if (config_read_cpus(value, &cpus, &bad)) return report_value(r, bad, k, value);
+    *field = cpus;
+    return 0;
+}
+
+static int set_value(struct reader *r, const struct config_key *k, const char *value) {
+    void *field = (char *)r->object + k->offset;
+    const char *bad = value;
     u64 v;
 
-    if (k->kind >= NET) return add_device(r, k, value);
-    if (r->section == POOL && k->kind == CPUS) {
-        struct config_pool *p = (struct config_pool *)r->head;
-
-        if (!parse_choice(value, &p->choice)) return 0;
+    switch (config_storage_of(k)) {
+    case AS_VIRTIO_DEVICE: return add_device(r, k, value);
+    case AS_CPUS: return set_cpus(r, k, value, field);
+    case AS_TEXT:
+        if (config_check_text(k, value, &bad)) return report_value(r, bad, k, value);
+        memcpy(field, value, strlen(value) + 1);
+        return 0;
+    case AS_PCI_DEVICE:
+        if (config_read_number(k, value, &v, &bad)) return report_value(r, bad, k, value);
+        return add_pci(r, k, value, v);
+    case AS_NUMBER:
+        if (config_read_number(k, value, &v, &bad)) return report_value(r, bad, k, value);
+        config_store_number(k, r->object, v);
     }
-    if (is_text ? check_text(k, value, &bad) : read_number(k->kind, value, &v, &bad))
-        return report(r, bad, ERROR, "%s: expected %s, not \"%s\"", k->name, kinds[k->kind].expected, value);
-    if (k->kind >= PCI) return add_pci(r, k, value, v);
-    memcpy((char *)r->head + k->offset, is_text ? value : (char *)&v, is_text ? strlen(value) + 1 : k->size);
     return 0;
 }
 
 /* ---- keys ---- */
 
-/* NULL: the section has no such key. */
-static const struct key *find_key(enum section section, const char *name) {
-    for (const struct key *k = keys; k < keys + ARRAY_SIZE(keys); k++)
-        if (k->section == section && strcmp(k->name, name) == 0) return k;
-    return NULL;
-}
-
-static const struct key *first_key(enum section section) {
-    const struct key *k = keys;
-
-    while (k->section != section) k++;
-    return k;
-}
-
 struct config_place config_place_of(const struct config_head *h, const char *key) {
-    const struct key *k = h->section && key ? find_key(h->section, key) : NULL;
     struct config_place at = { 0 };
+    const struct config_key *k = NULL;
 
-    if (k) at = h->at[k - first_key(h->section)];
+    if (h->section && key) k = config_find_key(h->section, key);
+    if (k) at = h->at[k - config_first_key(h->section)];
     if (at.line || at.column) return at;
-    return (struct config_place){ (u16)MIN(h->line, 0xffffu), h->line ? 1 : 0 };
+    if (!h->line) return at; /* nobody wrote the section either */
+    return (struct config_place){ (u16)MIN(h->line, 0xffffu), 1 };
 }
 
-/* The parameters that a section of this kind can set; NULL after the last. */
-static const char *next_param(const struct reader *r, enum section section, u32 *i) {
+/* The name of the next parameter that a section of this kind can set, from number *i of all on;
+ * *i becomes the number after it. NULL: there is none left. */
+static const char *next_param(const struct reader *r, enum config_section section, u32 *i) {
+    char wanted = 'p', scope;
     const char *name;
-    char scope;
 
     if (!r->param_at) return NULL;
-    while ((name = r->param_at((*i)++, &scope)) && scope != (section == VM ? 'v' : 'p')) {
-    }
+    if (section == VM) wanted = 'v';
+    do {
+        name = r->param_at(*i, &scope);
+        ++*i;
+    } while (name && scope != wanted);
     return name;
 }
 
-static bool is_param(const struct reader *r, enum section section, const char *name) {
+static bool is_param(const struct reader *r, enum config_section section, const char *name) {
     const char *known;
     u32 i = 0;
 
@@ -339,24 +178,29 @@ static bool is_param(const struct reader *r, enum section section, const char *n
     return false;
 }
 
-/* What may have been meant by a key that this section does not have. */
+/* Reports a key that this section does not have, and says what may have been meant. */
 static int unknown_key(struct reader *r, const char *name) {
     static const char *const headings[] = {
         [HYPERVISOR] = "[hypervisor]", [POOL] = "[pool NAME]", [VM] = "[vm NAME]"
     };
-    const char *ignored = r->file ? " is ignored" : "", *known;
-    enum severity severity = r->file ? WARNING : ERROR;
+    const char *ignored = "", *known;
+    enum severity severity = ERROR;
     struct nearest nearest = { .wanted = name };
     u32 i = 0;
 
-    for (const struct key *k = keys; k < keys + ARRAY_SIZE(keys); k++)
+    if (r->file) { /* it may be meant for a later version of Takt */
+        severity = WARNING;
+        ignored = " is ignored";
+    }
+    for (const struct config_key *k; (k = config_key_at(i)); i++)
         if (k->section == r->section) nearest_offer(&nearest, k->name);
+    i = 0;
     while ((known = next_param(r, r->section, &i))) nearest_offer(&nearest, known);
     if (is_param(r, POOL, name))
         return report(r, name, severity, "unknown key \"%s\"%s: it belongs into [hypervisor] or [pool NAME]",
                       name, ignored);
-    for (enum section s = HYPERVISOR; s <= VM; s++)
-        if (find_key(s, name) || is_param(r, s, name))
+    for (enum config_section s = HYPERVISOR; s <= VM; s++)
+        if (config_find_key(s, name) || is_param(r, s, name))
             return report(r, name, severity, "unknown key \"%s\"%s: it belongs into %s", name, ignored,
                           headings[s]);
     if (nearest.best)
@@ -364,7 +208,8 @@ static int unknown_key(struct reader *r, const char *name) {
     return report(r, name, severity, "unknown key \"%s\"%s", name, ignored);
 }
 
-/* A setting of the parameter table: kept as text until its object exists. */
+/* Keeps a setting of the policies' parameter table as text. It is read when the VM or the pool
+ * exists, because only the policy knows what values there are. */
 static int set_param(struct reader *r, const char *name, const char *value, const char *at) {
     struct config_param *p = r->head->param, *end = p + r->head->nr_params;
 
@@ -376,23 +221,31 @@ static int set_param(struct reader *r, const char *name, const char *value, cons
     if (p == r->head->param + CONFIG_MAX_PARAMS)
         return report(r, at, ERROR, "%s is one parameter too many: a section can have %u", name,
                       CONFIG_MAX_PARAMS);
-    r->head->nr_params += p == end;
+    if (p == end) r->head->nr_params++;
     memcpy(p->name, name, strlen(name) + 1);
     memcpy(p->value, value, strlen(value) + 1);
-    p->at = place(r, at);
+    p->at = reader_place(r, at);
     return 0;
 }
 
-static int set_key(struct reader *r, const char *name, const char *value) {
-    const struct key *k = find_key(r->section, name);
+static bool may_be_repeated(const struct config_key *k) {
+    enum config_storage storage = config_storage_of(k);
 
-    _Static_assert(ARRAY_SIZE(keys) <= 64, "each key has a bit in `seen`");
+    return storage == AS_PCI_DEVICE || storage == AS_VIRTIO_DEVICE;
+}
+
+static int set_key(struct reader *r, const char *name, const char *value) {
+    const struct config_key *k = config_find_key(r->section, name);
+
+    _Static_assert(CONFIG_KEYS <= 64, "each key has a bit in `seen`");
     if (k) {
-        ASSERT(k - first_key(r->section) < CONFIG_MAX_KEYS);
-        if (r->seen & BIT(k - keys) && !r->again && k->kind < PCI)
+        u64 bit = BIT(config_key_index(k));
+
+        ASSERT(k - config_first_key(r->section) < CONFIG_MAX_KEYS);
+        if (r->seen & bit && !r->again && !may_be_repeated(k))
             return report(r, name, ERROR, "%s is given twice in this section", name);
-        r->seen |= BIT(k - keys);
-        r->head->at[k - first_key(r->section)] = place(r, value);
+        r->seen |= bit;
+        r->head->at[k - config_first_key(r->section)] = reader_place(r, value);
         return set_value(r, k, value);
     }
     if (is_param(r, r->section, name)) return set_param(r, name, value, value);
@@ -437,53 +290,67 @@ const struct config_pool *config_find_pool(const struct config *c, const char *n
     return NULL;
 }
 
-static int enter(struct reader *r, enum section section, struct config_head *head) {
+/* The keys that follow are for `object`, of which `head` is a part. */
+static void enter_section(struct reader *r, enum config_section section, void *object,
+                          struct config_head *head) {
     r->section = section;
+    r->object = object;
     r->head = head;
     r->seen = 0;
     if (!r->again) head->line = r->line;
     head->section = section;
+}
+
+static int start_pool(struct reader *r, const char *at, const char *name) {
+    struct config *c = r->c;
+    struct config_pool *p = &c->pool[c->nr_pools];
+    const struct config_pool *old = config_find_pool(c, name);
+
+    if (old == &c->pool[0])
+        return report(r, at, ERROR, "Pool-0 is always there: its settings belong into [hypervisor]");
+    if (old) return report(r, at, ERROR, "pool %s was already described on line %u", name, old->head.line);
+    if (c->nr_pools == CONFIG_MAX_POOLS)
+        return report(r, at, ERROR, "pool %s is one too many: %u are allowed", name, CONFIG_MAX_POOLS);
+    c->nr_pools++;
+    set_name(p->head.name, name);
+    enter_section(r, POOL, p, &p->head);
     return 0;
 }
 
-static int start_section(struct reader *r, const char *at, enum section section, const char *name) {
-    bool is_vm = section == VM;
+static int start_vm(struct reader *r, const char *at, const char *name) {
     struct config *c = r->c;
-    struct config_head *head = is_vm ? &c->vm[c->nr_vms].head : &c->pool[c->nr_pools].head;
-    const struct config_head *old = is_vm ? (const void *)config_find_vm(c, name) : config_find_pool(c, name);
-    const char *what = is_vm ? "VM" : "pool";
-    u32 *nr = is_vm ? &c->nr_vms : &c->nr_pools, most = is_vm ? CONFIG_MAX_VMS : CONFIG_MAX_POOLS;
+    struct config_vm *v = &c->vm[c->nr_vms];
+    const struct config_vm *old = config_find_vm(c, name);
 
-    if (old == &c->pool[0].head)
-        return report(r, at, ERROR, "Pool-0 is always there: its settings belong into [hypervisor]");
-    if (old) return report(r, at, ERROR, "%s %s was already described on line %u", what, name, old->line);
-    if (*nr == most) return report(r, at, ERROR, "%s %s is one too many: %u are allowed", what, name, most);
-    ++*nr;
-    if (is_vm) config_vm_defaults((struct config_vm *)head, name);
-    set_name(head->name, name);
-    return enter(r, section, head);
+    if (old) return report(r, at, ERROR, "VM %s was already described on line %u", name, old->head.line);
+    if (c->nr_vms == CONFIG_MAX_VMS)
+        return report(r, at, ERROR, "VM %s is one too many: %u are allowed", name, CONFIG_MAX_VMS);
+    c->nr_vms++;
+    config_vm_defaults(v, name);
+    enter_section(r, VM, v, &v->head);
+    return 0;
 }
 
 /* ---- lines ---- */
 
-/* Without the blanks at both ends, in place. */
+/* Cuts the blanks at both ends off, in place. Returns the first character that is left. */
 static char *trim(char *s) {
     size_t n;
 
-    while (blank(*s)) s++;
-    for (n = strlen(s); n && blank(s[n - 1]); n--) s[n - 1] = 0;
+    while (is_blank(*s)) s++;
+    for (n = strlen(s); n && is_blank(s[n - 1]); n--) s[n - 1] = 0;
     return s;
 }
 
-/* Without the comment either, which begins with '#' or ';' at the start or after a blank. */
+/* Cuts off the comment as well, which begins with '#' or ';' at the start or after a blank. */
 static char *trim_comment(char *s) {
     for (char *p = s; *p; p++)
-        if ((*p == '#' || *p == ';') && (p == s || blank(p[-1]))) *p = 0;
+        if ((*p == '#' || *p == ';') && (p == s || is_blank(p[-1]))) *p = 0;
     return trim(s);
 }
 
-/* The value behind a quotation mark, in place: \" and \\ are the characters themselves. Returns
- * what follows, NULL if the end is missing. */
+/* Reads a quoted value in place. `s` is what follows the opening quotation mark; \" and \\ stand
+ * for the second character. Returns what follows the closing mark, or NULL if there is none. */
 static char *unquote(char *s) {
     char *to = s;
 
@@ -514,12 +381,14 @@ static int read_assignment(struct reader *r, char *key) {
     }
     key = trim(key);
     if (!*key) return report(r, key, ERROR, "expected a key before '='");
-    return r->section == BAD_SECTION ? 0 : set_key(r, key, value);
+    if (r->section == BAD_SECTION) return 0; /* its heading was reported: one error is enough */
+    return set_key(r, key, value);
 }
 
-/* Keys of a section that cannot be entered are skipped, not reported one by one. */
+/* The keys of a section with a bad heading are skipped, not reported one by one. */
 static int read_heading(struct reader *r, char *s) {
     char *end = strchr(s, ']'), *text, *name;
+    bool is_pool;
 
     r->section = BAD_SECTION;
     if (!end) return report(r, s, ERROR, "expected ']' at the end of the section's heading");
@@ -527,11 +396,14 @@ static int read_heading(struct reader *r, char *s) {
     end = trim_comment(end + 1);
     if (*end) return report(r, end, ERROR, "expected the end of the line after ']', not \"%s\"", end);
     text = trim(s + 1);
-    if (strcmp(text, "hypervisor") == 0 && r->c->pool[0].head.line)
-        return report(r, s, ERROR, "[hypervisor] is given twice");
-    if (strcmp(text, "hypervisor") == 0) return enter(r, HYPERVISOR, &r->c->pool[0].head);
+    if (strcmp(text, "hypervisor") == 0) {
+        if (r->c->pool[0].head.line) return report(r, s, ERROR, "[hypervisor] is given twice");
+        enter_section(r, HYPERVISOR, r->c, &r->c->pool[0].head);
+        return 0;
+    }
     name = strchr(text, ' ');
-    if (!name || (strncmp(text, "pool ", 5) != 0 && strncmp(text, "vm ", 3) != 0))
+    is_pool = strncmp(text, "pool ", 5) == 0;
+    if (!name || (!is_pool && strncmp(text, "vm ", 3) != 0))
         return report(r, s, ERROR, "expected [hypervisor], [pool NAME] or [vm NAME], not \"[%s]\"", text);
     name = trim(name);
     if (!valid_name(name))
@@ -539,7 +411,8 @@ static int read_heading(struct reader *r, char *s) {
             r, s, ERROR,
             "\"%s\" is no name: expected at most %u letters, digits, '-', '_' or '.', and not a number", name,
             CONFIG_NAME - 1);
-    return start_section(r, s, *text == 'p' ? POOL : VM, name);
+    if (is_pool) return start_pool(r, s, name);
+    return start_vm(r, s, name);
 }
 
 static int read_line(struct reader *r, const char *text, size_t n) {
@@ -552,7 +425,7 @@ static int read_line(struct reader *r, const char *text, size_t n) {
         if (i + 1 == sizeof(line))
             return report(r, line + i, ERROR, "expected a line of at most %u characters",
                           (u32)sizeof(line) - 1);
-        if ((c < ' ' && !blank(text[i])) || c == 127)
+        if ((c < ' ' && !is_blank(text[i])) || c == 127)
             return report(r, line + i, ERROR, "expected text, not a control character");
         line[i] = text[i];
     }
@@ -561,7 +434,7 @@ static int read_line(struct reader *r, const char *text, size_t n) {
     if (!*s || *s == '#' || *s == ';') return 0;
     if (*s == '[') return read_heading(r, s);
     if (r->section != NO_SECTION) return read_assignment(r, s);
-    r->section = BAD_SECTION; /* once is enough */
+    r->section = BAD_SECTION; /* so that the next key is not reported as well */
     return report(r, s, ERROR, "expected a [section] before the first key");
 }
 
@@ -575,17 +448,20 @@ int config_parse(struct config *c, const char *file, const char *text, size_t le
 
     c->file = file;
     for (size_t at = 0, n; at < len && r.errors < MAX_ERRORS; at += n + 1) {
-        for (n = 0; at + n < len && text[at + n] != '\n';) n++;
+        n = 0;
+        while (at + n < len && text[at + n] != '\n') n++;
         r.line++;
         read_line(&r, text + at, n);
     }
     c->lines_are_good = !r.errors;
-    return r.errors ? -EINVAL : config_check(c, report_fn, ctx);
+    if (r.errors) return -EINVAL;
+    return config_check(c, report_fn, ctx);
 }
 
-/* A key of [hypervisor], or one of Xen's or ours that sets a parameter of Pool-0. */
+/* Reads a word of the command line: a key of [hypervisor], sched_X for parameter X of Pool-0, or a
+ * word that Xen has for one of these. A word without '=' means "yes". */
 static int read_cmdline_word(struct reader *r, const char *s, size_t n) {
-    char word[CONFIG_VALUE + 4], us[CONFIG_NAME], *value;
+    char word[CONFIG_VALUE + sizeof("yes")], us[CONFIG_NAME], *value;
     const char *bad;
     u64 v;
 
@@ -598,7 +474,8 @@ static int read_cmdline_word(struct reader *r, const char *s, size_t n) {
     if (value)
         *value++ = 0;
     else
-        value = memcpy(word + n + 1, "yes", 4);
+        value =
+            memcpy(word + n + 1, "yes", sizeof("yes")); /* behind the word: report() counts columns from it */
     if (strncmp(word, "sched_", 6) == 0 && is_param(r, HYPERVISOR, word + 6))
         return set_param(r, word + 6, value, value);
     if (strcmp(word, "sched_credit_tslice_ms") != 0) return set_key(r, word, value);
@@ -618,20 +495,23 @@ int config_cmdline(struct config *c, const char *cmdline, config_param_at param_
                         .report = report_fn,
                         .ctx = ctx };
 
-    enter(&r, HYPERVISOR, &c->pool[0].head);
-    for (size_t at = 0, n; cmdline[at]; at += n ? n : 1) {
-        for (n = 0; cmdline[at + n] && !blank(cmdline[at + n]);) n++;
+    enter_section(&r, HYPERVISOR, c, &c->pool[0].head);
+    for (size_t at = 0, n; cmdline[at]; at += n) {
+        n = 0;
+        while (is_blank(cmdline[at])) at++;
+        while (cmdline[at + n] && !is_blank(cmdline[at + n])) n++;
         r.column = (u32)at + 1;
         if (n) read_cmdline_word(&r, cmdline + at, n);
     }
-    return r.errors ? -EINVAL : 0;
+    if (r.errors) return -EINVAL;
+    return 0;
 }
 
 int config_vm_set(struct config_vm *v, const char *key, const char *value, config_param_at param_at,
                   config_report report_fn, void *ctx) {
     struct reader r = { .again = true, .param_at = param_at, .report = report_fn, .ctx = ctx };
 
-    enter(&r, VM, &v->head);
+    enter_section(&r, VM, v, &v->head);
     return set_key(&r, key, value);
 }
 

@@ -6,22 +6,27 @@
 
 int config_complain(const struct config *c, struct config_place at, bool fatal, config_report report,
                     void *ctx, const char *fmt, ...) {
+    const bool on_command_line = !at.line && at.column;
+    const char *file = "the file";
     char text[512];
-    const bool in_file = at.line || !at.column;
-    int n = in_file ? hv_snprintf(text, sizeof(text), "%s:%u:%u: ", c->file ? c->file : "the file",
-                                  MAX(at.line, 1), MAX(at.column, 1))
-                    : hv_snprintf(text, sizeof(text), "command line:1:%u: ", at.column);
     va_list ap;
+    int n;
 
+    if (c->file) file = c->file;
+    if (on_command_line)
+        n = hv_snprintf(text, sizeof(text), "command line:1:%u: ", at.column);
+    else
+        n = hv_snprintf(text, sizeof(text), "%s:%u:%u: ", file, MAX(at.line, 1), MAX(at.column, 1));
     if (n >= (int)sizeof(text)) n = 0; /* a very long name of a file: the sentence matters more */
     va_start(ap, fmt);
     hv_vsnprintf(text + n, sizeof(text) - (size_t)n, fmt, ap);
     va_end(ap);
     if (report) report(ctx, fatal, text);
-    return fatal ? -EINVAL : 0;
+    if (fatal) return -EINVAL;
+    return 0;
 }
 
-/* The file that is checked, and who hears of it. */
+/* The configuration that is checked, and the function that is told of each problem. */
 struct check {
     struct config *c;
     config_report report;
@@ -29,7 +34,8 @@ struct check {
     int error; /* becomes -EINVAL with the first fatal report */
 };
 
-/* `key`: what the sentence is about, or NULL for the whole section. */
+/* Reports a sentence about the value of `key` in the section `head`, or about the whole section if
+ * `key` is NULL. */
 #define ERROR(k, head, key, ...)                                                                             \
     ((k)->error =                                                                                            \
          config_complain((k)->c, config_place_of(head, key), true, (k)->report, (k)->ctx, __VA_ARGS__))
@@ -71,15 +77,17 @@ static struct cpumask cpus_of(const struct config *c, const struct config_vm *v)
     return cpumask_and(&v->cpus, &pool->cpus);
 }
 
-/* Whichever of the two the VM's section names. */
+/* The key that an error about the VM's CPUs points at: `cpus`, or `pool` if the section does not set
+ * `cpus`, whose place is then that of the heading. */
 static const char *cpus_or_pool(const struct config_vm *v) {
     struct config_place at = config_place_of(&v->head, "cpus");
 
-    return at.line == v->head.line ? "pool" : "cpus";
+    if (at.line == v->head.line) return "pool";
+    return "cpus";
 }
 
-/* `pools_are_good`: nothing was wrong with a pool. Else the CPUs of one may be, and what a VM has of
- * them would be a second error for the same mistake. */
+/* `pools_are_good` says that no pool has an error. If one has, its CPUs may be wrong. A VM's CPUs are
+ * not looked at then: that would report the same mistake twice. */
 static void check_vm(struct check *k, const struct config_vm *v, bool pools_are_good) {
     struct cpumask cpus;
 
@@ -132,7 +140,7 @@ static void check_pool_cpus(struct check *k, const struct config_pool *p, const 
     if (cpumask_empty(&have))
         ERROR(k, &p->head, "cpus", "pool %s has none of the machine's CPUs, which are 0 to %u", p->head.name,
               nr - 1);
-    else if (!cpumask_test(&missing, TAKT_MAX_CPUS - 1)) /* else it was "all but": ^1 */
+    else if (!cpumask_test(&missing, TAKT_MAX_CPUS - 1)) /* if that is set, the value was "all but": ^1 */
         WARNING(k, &p->head, "cpus", "pool %s names CPU %u, but the machine's are 0 to %u", p->head.name,
                 cpumask_next(&missing, 0), nr - 1);
 }
@@ -141,10 +149,10 @@ static void check_vm_cpus(struct check *k, const struct config_vm *v, const stru
     struct cpumask missing = cpumask_minus(&v->cpus, there), cpus, have;
     u32 last = cpumask_weight(there) - 1;
 
-    if (!config_find_pool(k->c, v->pool)) return; /* config_check() has told it */
+    if (!config_find_pool(k->c, v->pool)) return; /* config_check() has reported it */
     cpus = cpus_of(k->c, v);
     have = cpumask_and(&cpus, there);
-    if (cpumask_empty(&cpus)) return; /* likewise */
+    if (cpumask_empty(&cpus)) return; /* reported as well */
     if (cpumask_empty(&have))
         ERROR(k, &v->head, cpus_or_pool(v), "VM %s can run on no CPU: the machine's are 0 to %u",
               v->head.name, last);
@@ -156,12 +164,15 @@ static void check_vm_cpus(struct check *k, const struct config_vm *v, const stru
 int config_check_machine(const struct config *config, u32 nr_cpus, u64 memory, config_report report,
                          void *ctx) {
     struct check k = { (struct config *)config, report, ctx, 0 };
-    struct cpumask there = { nr_cpus < 64 ? BIT(nr_cpus) - 1 : ~0ull };
-    struct cpumask free = cpumask_and(&config->pool[0].cpus, &there);
-    u32 left = cpumask_weight(&free) - cpumask_test(&free, 0); /* CPU 0 stays in Pool-0 */
+    struct cpumask there = { 0 }, free;
     bool pools_are_good;
     u64 taken = 0;
+    u32 left;
 
+    for (u32 cpu = 0; cpu < MIN(nr_cpus, (u32)TAKT_MAX_CPUS); cpu++) cpumask_set(&there, cpu);
+    free = cpumask_and(&config->pool[0].cpus, &there);
+    cpumask_clear(&free, 0); /* CPU 0 stays in Pool-0 */
+    left = cpumask_weight(&free);
     for (const struct config_pool *p = config->pool + 1; p < config->pool + config->nr_pools; p++)
         check_pool_cpus(&k, p, &there, &left);
     pools_are_good = !k.error;
@@ -172,7 +183,7 @@ int config_check_machine(const struct config *config, u32 nr_cpus, u64 memory, c
             ERROR(&k, &v->head, "memory",
                   "VM %s wants %lu MiB after the VMs before it took %lu, but the machine has %lu MiB",
                   v->head.name, v->memory >> 20, taken >> 20, memory >> 20);
-            break; /* what comes behind it does not fit either */
+            break; /* the VMs after it do not fit either */
         }
         taken += v->memory;
     }

@@ -11,16 +11,17 @@ COLUMNS(columns, COL("CPU", "cpu", 'u', 4), COL("Pool", "pool", 's', -24),
 static int cmd_pcpu_list(struct shell_call *c) {
     u32 cpu = c->index++;
     const struct sched_pool *pool;
+    const char *name = "";
     u64 guest, hv, idle;
 
     c->columns = columns;
     if (cpu >= nr_cpus) return 0;
     pool = sched_pool_of_cpu(cpu);
+    if (pool) name = pool->name;
     guest = tsc_to_ns(percpu_of[cpu]->guest_tsc);
     hv = tsc_to_ns(percpu_of[cpu]->hv_tsc);
     idle = tsc_to_ns(percpu_of[cpu]->idle_tsc);
-    table_row(c,
-              CELLS(U(cpu), S(pool ? pool->name : ""), U(guest), U(guest), U(hv), U(hv), U(idle), U(idle)));
+    table_row(c, CELLS(U(cpu), S(name), U(guest), U(guest), U(hv), U(hv), U(idle), U(idle)));
     return SHELL_AGAIN;
 }
 

@@ -1,24 +1,26 @@
-/* Weighted max-min by water-filling: in a group that shares CPUs, everybody whose limit is below the fair
- * share gets the limit; what that leaves is divided among the others, until none is below. One round of one
- * group is a step. */
+/* Weighted max-min fairness by water-filling. Claims that compete for the same CPUs are a group. In a
+ * group each claim has a fair share of what is left, by its weight. A claim whose limit is below its
+ * fair share gets the limit and is settled. That leaves more to the others, so their fair shares are
+ * computed again, until no limit is below a fair share; then each of them gets its fair share.
+ * entitle_step() does one such round of one group. */
 #include "shell/entitle.h"
 
-static bool overlap(const struct cpumask *a, const struct cpumask *b) {
+static bool masks_overlap(const struct cpumask *a, const struct cpumask *b) {
     struct cpumask both = cpumask_and(a, b);
 
     return !cpumask_empty(&both);
 }
 
-/* The CPUs of everybody who competes with claim `i`, directly or through others. */
-static struct cpumask group_of(const struct claim *claims, u32 n, u32 i) {
+/* The CPUs of all claims that compete with claim `i`, directly or through others. */
+static struct cpumask claim_group(const struct claim *claims, u32 n, u32 i) {
     struct cpumask g = claims[i].cpus;
 
     for (u32 k = 0; k < n; k++) {
         struct cpumask more = cpumask_minus(&claims[k].cpus, &g);
 
-        if (cpumask_empty(&more) || !overlap(&g, &claims[k].cpus)) continue;
+        if (cpumask_empty(&more) || !masks_overlap(&g, &claims[k].cpus)) continue;
         g.bits |= more.bits;
-        k = ~0u; /* those before may now compete as well */
+        k = ~0u; /* start again from claim 0: those before k may compete with the larger set */
     }
     return g;
 }
@@ -27,35 +29,40 @@ bool entitle_step(struct claim *claims, u32 n) {
     struct cpumask g;
     u64 left, weights = 0;
     u32 first = 0;
-    bool some = false;
+    bool some_settled = false;
 
     while (first < n && claims[first].settled) first++;
     if (first == n) return false;
-    g = group_of(claims, n, first);
+    g = claim_group(claims, n, first);
     left = (u64)cpumask_weight(&g) * SHARE_ONE;
     for (u32 i = 0; i < n; i++) {
-        if (!overlap(&g, &claims[i].cpus)) continue;
+        if (!masks_overlap(&g, &claims[i].cpus)) continue;
         if (claims[i].settled)
             left -= claims[i].share;
         else
             weights += claims[i].weight;
     }
-    if (!weights) { /* an empty set of CPUs */
+    if (!weights) { /* claims[first] may run on no CPU, so that it overlaps with nothing */
         claims[first].share = 0;
         claims[first].settled = true;
         return true;
     }
-    for (int pass = 0; pass < 2 && !some; pass++) {
-        for (u32 i = 0; i < n; i++) {
-            struct claim *c = &claims[i];
-            u64 fair;
+    for (u32 i = 0; i < n; i++) {
+        struct claim *c = &claims[i];
+        u64 fair = left * c->weight / weights;
 
-            if (c->settled || !overlap(&g, &c->cpus)) continue;
-            fair = left * c->weight / weights;
-            if (pass == 0 && c->limit > fair) continue;
-            c->share = (u32)(pass ? fair : c->limit);
-            c->settled = some = true;
-        }
+        if (c->settled || !masks_overlap(&g, &c->cpus)) continue;
+        if (c->limit > fair) continue;
+        c->share = c->limit;
+        c->settled = some_settled = true;
+    }
+    if (some_settled) return true;
+    for (u32 i = 0; i < n; i++) {
+        struct claim *c = &claims[i];
+
+        if (c->settled || !masks_overlap(&g, &c->cpus)) continue;
+        c->share = (u32)(left * c->weight / weights);
+        c->settled = true;
     }
     return true;
 }

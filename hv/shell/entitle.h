@@ -1,5 +1,5 @@
-/* What each vCPU is entitled to: max-min by weight, within its demand and cap. Integers only; a share is in
- * parts per million of one pCPU. */
+/* What CPU time each vCPU is entitled to: the max-min fair share by its weight, within its demand and
+ * its cap. Everything is in integers; a share is in millionths of one pCPU. */
 #ifndef HV_SHELL_ENTITLE_H
 #define HV_SHELL_ENTITLE_H
 
@@ -8,16 +8,17 @@
 #define SHARE_ONE 1000000u /* a whole pCPU */
 
 struct claim {
-    struct cpumask cpus; /* where it may run; changed by entitle_step */
-    u64 weight;          /* at least 1; of the vCPU: its VM's over the number of its vCPUs, in any unit */
-    u32 limit;           /* what it can use at most: demand and cap, at most SHARE_ONE */
+    struct cpumask cpus; /* where the vCPU may run */
+    u64 weight;          /* the VM's weight divided among its vCPUs, at least 1, in any unit */
+    u32 limit;           /* the most that the vCPU can use, by its demand and its cap; up to SHARE_ONE */
     u32 share;           /* the result */
-    bool settled;
+    bool settled;        /* `share` is final */
 };
 
-/* Computes a little; false when all shares are there. Begin with `settled` false in all claims. Exact if any
- * two sets of CPUs are the same or have nothing in common; sets that overlap in part are taken as one, in
- * which everybody may run everywhere. */
+/* Computes a little of the shares of `n` claims, which begin with `settled` false. Returns false when
+ * all shares are final. The result is exact if any two sets of CPUs are the same or have nothing in
+ * common. Sets that overlap in part are taken as one set, all of whose CPUs each of the vCPUs may
+ * use. */
 bool entitle_step(struct claim *claims, u32 n);
 
 #endif

@@ -1,7 +1,7 @@
-/* Guests' consoles. Nothing that a guest prints reaches a terminal unescaped. A guest that prints
- * without end loses lines itself and costs the others no time: the log takes a line of each VM
- * every 10 ms, and fewer if the console cannot carry them all. What finds the VM's ring full is
- * lost and counted there. */
+/* Guests' consoles. What a guest prints is escaped before it reaches a terminal, because control
+ * sequences could forge the operator's screen. The log takes one line of each VM every 10 ms, or fewer
+ * if the console cannot carry them all. So a guest that prints without end fills its own ring, where
+ * further lines are lost and counted, and takes no time from the others. */
 #include <takt/errno.h>
 #include "platform/console.h"
 #include "shell/shell.h"
@@ -10,42 +10,53 @@
 #define LEAVE      0x1d /* ^], as xl */
 #define ROUND_NS   (10 * NS_PER_MS)
 #define LINE_CHARS 160u
-#define LAST_LINES 100 /* that a VM may leave behind */
+#define LAST_LINES 100 /* the most lines that are logged after a VM has stopped */
 
 static bool to_log;
 static struct vconsole *attached;
 
+/* Copies `n` characters to `to`, which has room for 4 n + 1. Control characters become \x and two
+ * digits; carriage returns are left out. */
 static void escape(char *to, const char *s, unsigned n) {
     for (*to = 0; n; n--, s++) {
         bool plain = (*s >= ' ' && *s < 127) || *s == '\n' || *s == '\t';
+        const char *format = "\\x%02x";
 
-        if (*s != '\r') to += hv_snprintf(to, 5, plain ? "%c" : "\\x%02x", (unsigned char)*s);
+        if (*s == '\r') continue;
+        if (plain) format = "%c";
+        to += hv_snprintf(to, 5, format, (unsigned char)*s);
     }
 }
 
 /* ---- to the log ---- */
 
-/* With `rest` also what has no end. */
+/* Logs a line that the VM has printed; with `rest` also one that does not end with a newline. Returns
+ * false if there is none. */
 static bool log_line(struct vm *vm, bool rest) {
     char raw[LINE_CHARS], text[4 * LINE_CHARS + 1];
     unsigned n = ring_get_line(&vm->console.out, raw, sizeof(raw));
 
     if (!n && rest) n = ring_get(&vm->console.out, raw, sizeof(raw));
-    escape(text, raw, n - (n && raw[n - 1] == '\n'));
-    if (n) log_of_guest("%s: %s", vm->name, text);
-    return n;
+    if (!n) return false;
+    if (raw[n - 1] == '\n') n--;
+    escape(text, raw, n);
+    log_of_guest("%s: %s", vm->name, text);
+    return true;
 }
 
 u64 guestcon_step(u64 now) {
-    static struct vm *vm;
-    static u64 round;
-    static u32 after; /* of the round that was broken off: the id of the VM that was the last */
+    static struct vm *vm; /* whose line was logged last, with a reference; NULL between two rounds */
+    static u64 round;     /* when the next round over all VMs may begin */
+    static u32 after;     /* the round that was broken off goes on behind the VM with this id */
 
     if (!to_log) return ~0ull;
     if (!vm && now < round) return round;
-    if (!log_takes_guests()) { /* meanwhile no VM is kept from being freed */
-        if (vm) after = vm->id;
-        if (vm) vm_put(vm);
+    if (!log_takes_guests()) {
+        /* This may last. Give the reference back, or the VM could not be freed meanwhile. */
+        if (vm) {
+            after = vm->id;
+            vm_put(vm);
+        }
         vm = NULL;
         return now + NS_PER_MS;
     }
@@ -71,7 +82,7 @@ void guestcon_init(bool log) {
 
 /* ---- attached ---- */
 
-static void detach(struct shell_call *c) {
+static void leave_console(struct shell_call *c) {
     attached = NULL;
     out("Disconnected from %s.\n", c->vm->name);
 }
@@ -83,7 +94,7 @@ int cmd_console(struct shell_call *c) {
     if (c->json) return shell_fail(-EINVAL, "a console is for a person: there is no JSON of it");
     if (c->step == 0) {
         c->live = true;
-        c->end = detach;
+        c->end = leave_console;
         attached = &c->vm->console;
         out("Connected to %s. ^] leaves.\n", c->vm->name);
     }
@@ -95,5 +106,6 @@ int cmd_console(struct shell_call *c) {
     n = ring_get(&attached->out, raw, sizeof(raw));
     escape(text, raw, n);
     out("%s", text);
-    return n ? SHELL_AGAIN : shell_later();
+    if (!n) return shell_later();
+    return SHELL_AGAIN;
 }

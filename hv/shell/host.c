@@ -21,15 +21,16 @@
 COLUMNS(help_columns, COL("Command", "name", 's', -19), COL(NULL, "usage", 's', 0), COL("", "help", 's', 0));
 
 static void help_row(struct shell_call *c, const struct shell_command *cmd) {
+    size_t length = strlen(cmd->help);
     const char *end = strchr(cmd->help, '\n');
-    size_t length = end ? (size_t)(end - cmd->help) : strlen(cmd->help);
     char line[HELP_WIDTH + 1];
 
+    if (end) length = (size_t)(end - cmd->help);
     hv_snprintf(line, MIN(length + 1, sizeof(line)), "%s", cmd->help);
     table_row(c, CELLS(S(cmd->name), S(cmd->usage), S(line)));
 }
 
-/* The command whose name comes next behind `after` in the order of the alphabet; NULL at the end. */
+/* The command whose name follows `after` in the order of the alphabet; NULL: there is none. */
 static const struct shell_command *next_by_name(const char *after) {
     const struct shell_command *next = NULL, *cmd;
 
@@ -41,7 +42,7 @@ static const struct shell_command *next_by_name(const char *after) {
     return next;
 }
 
-/* One command: what it does, its arguments, and what there is to say of them. */
+/* Explains one command: its arguments, what it does, and what there is to say about it. */
 static int help_for(struct shell_call *c) {
     const struct shell_command *cmd = shell_command_find(c->argv[1]);
 
@@ -57,13 +58,14 @@ static int help_for(struct shell_call *c) {
     return 0;
 }
 
-/* A command a step. */
+/* Lists one command at each step. */
 static int cmd_help(struct shell_call *c) {
     static const char *last; /* the name that was listed last */
     const struct shell_command *cmd;
 
     if (c->argc > 1) return help_for(c);
-    cmd = next_by_name(c->step ? last : "");
+    if (c->step == 0) last = "";
+    cmd = next_by_name(last);
     c->columns = help_columns;
     if (!cmd) return 0;
     last = cmd->name;
@@ -84,7 +86,8 @@ static int cmd_version(struct shell_call *c) {
 static u32 free_cpus(void) {
     u32 n = 0;
 
-    for (u32 cpu = 0; cpu < nr_cpus; cpu++) n += !sched_pool_of_cpu(cpu);
+    for (u32 cpu = 0; cpu < nr_cpus; cpu++)
+        if (!sched_pool_of_cpu(cpu)) n++;
     return n;
 }
 
@@ -100,9 +103,11 @@ static int cmd_info(struct shell_call *c) {
                                         [CRASH_SILENT] = "was reset while it ran",
                                         [CRASH_STOPPED] = "could not go on",
                                         [CRASH_ORDERLY] = "ended in order" };
+    const char *vendor = "none";
 
+    if (virt) vendor = virt->name;
     record(c, columns,
-           CELLS(S(TAKT_VERSION), S(virt ? virt->name : "none"), U(nr_cpus), U(free_cpus()), U(tsc_khz / 10),
+           CELLS(S(TAKT_VERSION), S(vendor), U(nr_cpus), U(free_cpus()), U(tsc_khz / 10),
                  U(frame_total() >> 8), U(frame_free_count() >> 8), U(frame_free_count()), U(heap_in_use()),
                  S(sched_pool_find("Pool-0")->policy->name), U(machine_now()), U(console_dropped()),
                  S(last[crashlog_last()])));
@@ -142,7 +147,7 @@ static int cmd_nodes(struct shell_call *c) {
 
 static int cmd_dmesg(struct shell_call *c) {
     COLUMNS(columns, COL("Log", "line", 's', 0));
-    static u64 position, last; /* what is logged from now on is not shown: it might never end */
+    static u64 position, last; /* what is logged after the command began is not shown: it might never end */
     char lines[1024];
     size_t n, end;
 
@@ -153,18 +158,20 @@ static int cmd_dmesg(struct shell_call *c) {
     c->columns = columns;
     if (position >= last) return 0;
     n = log_read(&position, lines, sizeof(lines));
+    if (n == 0) return 0;
     for (size_t i = 0; i < n; i = end + 1) {
-        for (end = i; end + 1 < n && lines[end] != '\n'; end++)
-            ;
+        end = i;
+        while (end + 1 < n && lines[end] != '\n') end++;
         lines[end] = 0;
         table_row(c, CELLS(S(lines + i)));
     }
-    return n ? SHELL_AGAIN : 0;
+    return SHELL_AGAIN;
 }
 
 /* ---- crash ---- */
 
-/* A person reads an event's name and its arguments in one column, a program their numbers in one each. */
+/* Lists one trace record of the last session at each step. A person gets the name of the event, and its
+ * arguments in one column; a program gets the event's number, and a column for each argument. */
 static int crash_records(struct shell_call *c) {
     COLUMNS(columns, COL("Time ns", "ns", 'u', 16), COL("pCPU", "cpu", 'u', 4), COL(NULL, "event", 'u', 0),
             COL("Event", "event_name", 's', -14), COL("VM", "vm", 'd', 5), COL("vCPU", "vcpu", 'd', 4),
@@ -211,30 +218,57 @@ static int cmd_counters(struct shell_call *c) {
     return SHELL_AGAIN;
 }
 
-/* ---- the end ---- */
+/* ---- the end: of the machine, so it comes after all that the command prints (c->end) ---- */
 
-static void end_machine(struct shell_call *c) {
-    for (struct vm *vm = NULL; (vm = vm_next(vm));) guestcon_rest(vm);
-    if (c->argv[0][0] == 'r') platform_reboot();
+static void log_last_words(void) {
+    for (struct vm *vm = vm_next(NULL); vm; vm = vm_next(vm)) guestcon_rest(vm);
+}
+
+static void end_by_reboot(struct shell_call *c) {
+    log_last_words();
+    platform_reboot();
+}
+
+static void end_by_poweroff(struct shell_call *c) {
+    log_last_words();
     platform_poweroff();
 }
 
-static int cmd_end(struct shell_call *c) {
-    c->end = end_machine;
+static int cmd_reboot(struct shell_call *c) {
+    c->end = end_by_reboot;
     return 0;
+}
+
+static int cmd_poweroff(struct shell_call *c) {
+    c->end = end_by_poweroff;
+    return 0;
+}
+
+/* ---- fault ---- */
+
+/* Does the fault `what` to the call's VM. Returns false if there is no such fault, or no VM was given. */
+static bool fault_of_vm(struct shell_call *c, const char *what) {
+    if (!c->vm) return false;
+    if (strcmp(what, "npt") == 0) {
+        npt_damage(&c->vm->virt.npt, 0);
+        return true;
+    }
+    if (strcmp(what, "entry") == 0) {
+        vcpu_notify(c->vm->vcpu[0], TODO_BREAK);
+        return true;
+    }
+    if (strcmp(what, "flr") == 0 && c->vm->nr_pci && c->vm->pci[0]) {
+        c->vm->pci[0]->pci->mute = true;
+        return true;
+    }
+    return false;
 }
 
 static int cmd_fault(struct shell_call *c) {
     const char *what = c->argv[1];
 
     if (c->vm && c->vm->state != VM_RUNNING) return shell_fail(-EINVAL, "%s does not run", c->vm->name);
-    if (c->vm && strcmp(what, "npt") == 0)
-        npt_damage(&c->vm->virt.npt, 0);
-    else if (c->vm && strcmp(what, "entry") == 0)
-        vcpu_notify(c->vm->vcpu[0], TODO_BREAK);
-    else if (c->vm && strcmp(what, "flr") == 0 && c->vm->nr_pci && c->vm->pci[0])
-        c->vm->pci[0]->pci->mute = true;
-    else if (fault_inject(what))
+    if (!fault_of_vm(c, what) && fault_inject(what))
         return shell_fail(-EINVAL, "expected one of %s, or npt, entry or flr and a VM, not %s", fault_words,
                           what);
     return 0;
@@ -264,7 +298,7 @@ const struct shell_command host_commands[] = {
       "WORD  docs/shell.md explains them; a wrong one makes the shell list them\n"
       "VM    does the fault to this VM: npt, entry or flr",
       cmd_fault, "w?V", "" },
-    { "reboot", "", "restarts the machine", cmd_end, "", "" },
-    { "poweroff", "", "ends the machine, also an emulated one", cmd_end, "", "" },
+    { "reboot", "", "restarts the machine", cmd_reboot, "", "" },
+    { "poweroff", "", "ends the machine, also an emulated one", cmd_poweroff, "", "" },
     { 0 },
 };

@@ -1,5 +1,5 @@
-/* The line editor. A change in the middle of a line draws all of it again: short, and right on any terminal.
- */
+/* The line editor. A change in the middle of a line draws the whole line again. That is simple, and
+ * right on any terminal. */
 #include "shell/line.h"
 
 #include "lib/printf.h"
@@ -29,7 +29,7 @@ void line_start(struct line *l) {
     emit(l, l->prompt);
 }
 
-/* Puts `s` in the place of `gone` characters from `from` on; the cursor ends up behind it. */
+/* Puts `s` in the place of the `gone` characters from position `from` on, and the cursor behind it. */
 static void replace(struct line *l, u32 from, u32 gone, const char *s) {
     u32 n = (u32)strlen(s);
     bool append = from == l->len && n;
@@ -45,15 +45,15 @@ static void replace(struct line *l, u32 from, u32 gone, const char *s) {
         line_show(l);
 }
 
-static void insert(struct line *l, const char *s) { replace(l, l->at, 0, s); }
+static void insert_text(struct line *l, const char *s) { replace(l, l->at, 0, s); }
 
-static void move(struct line *l, u32 to) {
+static void move_cursor(struct line *l, u32 to) {
     if (to > l->len) return;
     l->at = to;
     line_show(l);
 }
 
-/* Takes the word before the cursor away, and the blanks behind it. */
+/* Takes away the word before the cursor, and the blanks between it and the cursor. */
 static void drop_word(struct line *l) {
     u32 from = l->at;
 
@@ -64,15 +64,19 @@ static void drop_word(struct line *l) {
 
 /* ---- history ---- */
 
+/* Shows line number `which` of the history, or an empty line behind the last one. */
 static void recall(struct line *l, u32 which) {
-    u32 oldest = l->history_nr > LINE_HISTORY ? l->history_nr - LINE_HISTORY : 0;
+    const char *text = "";
+    u32 oldest = 0;
 
+    if (l->history_nr > LINE_HISTORY) oldest = l->history_nr - LINE_HISTORY;
     if (which < oldest || which > l->history_nr) return;
+    if (which < l->history_nr) text = l->history[which % LINE_HISTORY];
     l->history_at = which;
-    replace(l, 0, l->len, which == l->history_nr ? "" : l->history[which % LINE_HISTORY]);
+    replace(l, 0, l->len, text);
 }
 
-static void keep(struct line *l) {
+static void remember(struct line *l) {
     if (!l->len || (l->history_nr && strcmp(l->history[(l->history_nr - 1) % LINE_HISTORY], l->text) == 0))
         return;
     memcpy(l->history[l->history_nr++ % LINE_HISTORY], l->text, LINE_MAX);
@@ -80,8 +84,8 @@ static void keep(struct line *l) {
 
 /* ---- completion ---- */
 
-/* Adds what all candidates have in common; a single one gets a blank behind it; if there is nothing to add,
- * shows them all. */
+/* Completes the word before the cursor by what all candidates have in common, and a blank if there is
+ * only one. If that adds nothing, shows all candidates. */
 static void complete(struct line *l) {
     char word[LINE_MAX], common[LINE_MAX] = "";
     u32 start = l->at, n, len;
@@ -99,12 +103,15 @@ static void complete(struct line *l) {
         common[same] = 0;
     }
     if (n == 0) return;
-    insert(l, common + len);
+    insert_text(l, common + len);
     if (n == 1) {
-        insert(l, " ");
+        insert_text(l, " ");
     } else if (strlen(common) == len) {
         for (u32 i = 0; (c = l->candidate(word, start == 0, i)); i++) {
-            emit(l, i ? "  " : "\n");
+            const char *before = "  ";
+
+            if (i == 0) before = "\n";
+            emit(l, before);
             emit(l, c);
         }
         emit(l, "\n");
@@ -114,31 +121,38 @@ static void complete(struct line *l) {
 
 /* ---- keys ---- */
 
-/* A key by the last letter of its sequence, "ESC [ A" or "ESC O A". */
-static void special(struct line *l, char key) {
+/* Does what a key means that sends an escape sequence, "ESC [ A" or "ESC O A", by its last letter. */
+static void special_key(struct line *l, char key) {
     switch (key) {
     case 'A': recall(l, l->history_at - 1); break;
     case 'B': recall(l, l->history_at + 1); break;
-    case 'C': move(l, l->at + 1); break;
-    case 'D': move(l, l->at - 1); break;
-    case 'H': move(l, 0); break;
-    case 'F': move(l, l->len); break;
+    case 'C': move_cursor(l, l->at + 1); break;
+    case 'D': move_cursor(l, l->at - 1); break;
+    case 'H': move_cursor(l, 0); break;
+    case 'F': move_cursor(l, l->len); break;
     }
 }
 
-/* A byte of an escape sequence: '[' or 'O', then digits and the like, then a letter. */
+/* Takes a byte of an escape sequence: after ESC comes '[' or 'O', then perhaps digits and other
+ * characters below '@', then a letter that ends it. */
 static void in_escape(struct line *l, char c) {
-    bool begins = l->escape == ESC, goes_on = begins ? c == '[' || c == 'O' : c >= ' ' && c < '@';
+    bool goes_on;
 
-    l->escape = goes_on ? c : 0;
-    if (!begins && !goes_on) special(l, c);
+    if (l->escape == ESC) {
+        goes_on = c == '[' || c == 'O';
+    } else {
+        goes_on = c >= ' ' && c < '@';
+        if (!goes_on) special_key(l, c);
+    }
+    l->escape = 0;
+    if (goes_on) l->escape = c;
 }
 
-static void plain(struct line *l, char c) {
+static void ordinary_key(struct line *l, char c) {
     switch (c) {
     case ESC: l->escape = ESC; break;
-    case CTRL('A'): move(l, 0); break;
-    case CTRL('E'): move(l, l->len); break;
+    case CTRL('A'): move_cursor(l, 0); break;
+    case CTRL('E'): move_cursor(l, l->len); break;
     case CTRL('U'): replace(l, 0, l->len, ""); break;
     case CTRL('W'): drop_word(l); break;
     case CTRL('L'):
@@ -151,7 +165,7 @@ static void plain(struct line *l, char c) {
         break;
     case '\t': complete(l); break;
     default:
-        if (c >= ' ') insert(l, (char[]){ c, 0 });
+        if (c >= ' ') insert_text(l, (char[]){ c, 0 });
     }
 }
 
@@ -161,7 +175,7 @@ enum line_event line_feed(struct line *l, char c) {
     l->was_cr = c == '\r';
     if (c == '\n' && after_cr) return LINE_MORE;
     if (c == '\r' || c == '\n') {
-        keep(l);
+        remember(l);
         emit(l, "\n");
         return LINE_DONE;
     }
@@ -172,6 +186,6 @@ enum line_event line_feed(struct line *l, char c) {
     if (l->escape)
         in_escape(l, c);
     else
-        plain(l, c);
+        ordinary_key(l, c);
     return LINE_MORE;
 }

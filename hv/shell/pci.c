@@ -18,38 +18,48 @@ COLUMNS(device_columns, COL("Device", "bdf", 's', -8), COL("ID", "id", 's', -9),
         COL(NULL, "vectors", 'u', 0), COL(NULL, "pin", 'd', 0), COL(NULL, "pin_source", 's', 0),
         COL(NULL, "why_not", 's', 0), COL("VM, or why none", NULL, 's', 0));
 
+/* The name of a device, in `text`; "" if `d` is NULL. */
 static const char *bdf_text(char text[BDF_TEXT], const struct pci_device *d) {
     *text = 0;
     if (d) hv_snprintf(text, BDF_TEXT, "%s", d->name);
     return text;
 }
 
+/* How a device interrupts: the best way that it has. *gsi becomes the number of its interrupt line, -1 if
+ * it has none that is known; *source says how the line is known, "" if it is not. */
 static const char *irq_name(const struct pci_device *d, i64 *gsi, const char **source) {
-    static const char *const names[] = { "none", "INTx", "MSI", "MSI-X" };
     u32 pin = 0, flags;
-    enum pci_irq irq = d->msix_table ? PCI_MSIX : d->msi ? PCI_MSI : PCI_NO_IRQ;
 
+    *gsi = -1;
     *source = interrupt_line(d, &pin, &flags);
-    *gsi = *source ? (i64)pin : -1;
-    if (irq == PCI_NO_IRQ && *source) irq = PCI_INTX;
-    return names[irq];
+    if (*source)
+        *gsi = pin;
+    else
+        *source = "";
+    if (d->msix_table) return "MSI-X";
+    if (d->msi) return "MSI";
+    if (**source) return "INTx";
+    return "none";
 }
 
-/* A row of the table; or, `alone`, for a person a line for each of its columns. */
+/* Shows a device: as a row of the table, or, with `alone`, a person gets a line for each column. */
 static void device_row(struct shell_call *c, const struct pci_device *d, bool alone) {
     char bdf[BDF_TEXT], group[BDF_TEXT], pf[BDF_TEXT], id[10], class[8];
     const struct assignment *a = assignment_of(d);
-    const char *why = give_refused(d), *owner = a->owner ? a->owner->name : "", *source;
+    const char *why = give_refused(d), *owner = "", *source;
     i64 pin;
-    const char *irq = irq_name(d, &pin, &source);
+    const char *irq = irq_name(d, &pin, &source), *owner_or_why;
     const union cell *cells;
 
+    if (!why) why = "";
+    if (a->owner) owner = a->owner->name;
+    owner_or_why = owner;
+    if (!*owner) owner_or_why = why;
     hv_snprintf(id, sizeof(id), "%04x:%04x", d->vendor, d->device);
     hv_snprintf(class, sizeof(class), "%06x", d->class_rev >> 8);
     cells = CELLS(S(bdf_text(bdf, d)), S(id), S(class), S(owner), U(a->interrupts), S(irq),
                   S(bdf_text(group, pci_find(d->group))), S(bdf_text(pf, d->pf)), U(a->refused), U(a->faults),
-                  U(d->nr_vfs), U(a->nr_vectors), D(pin), S(source ? source : ""), S(why ? why : ""),
-                  S(a->owner || !why ? owner : why));
+                  U(d->nr_vfs), U(a->nr_vectors), D(pin), S(source), S(why), S(owner_or_why));
     if (alone && !c->json) {
         record(c, device_columns, cells);
     } else {
@@ -58,22 +68,25 @@ static void device_row(struct shell_call *c, const struct pci_device *d, bool al
     }
 }
 
-/* A device a step: all, those of one VM, or those that a VM could have now. */
-static int cmd_list(struct shell_call *c) {
-    bool assignable = strcmp(c->argv[0], "pci-assignable-list") == 0;
+/* Lists all devices, or those of one VM: one at each step. */
+static int cmd_pci_list(struct shell_call *c) {
     const struct pci_device *d;
-    const struct vm *owner;
-    bool show;
 
     c->columns = device_columns;
     if (c->index == pci_count()) return 0;
     d = pci_at(c->index++);
-    owner = assignment_of(d)->owner;
-    if (assignable)
-        show = !owner && !give_refused(d);
-    else
-        show = !c->only || owner == c->vm;
-    if (show) device_row(c, d, false);
+    if (!c->only || assignment_of(d)->owner == c->vm) device_row(c, d, false);
+    return SHELL_AGAIN;
+}
+
+/* Lists the devices that a VM could be given now: one at each step. */
+static int cmd_assignable_list(struct shell_call *c) {
+    const struct pci_device *d;
+
+    c->columns = device_columns;
+    if (c->index == pci_count()) return 0;
+    d = pci_at(c->index++);
+    if (!assignment_of(d)->owner && !give_refused(d)) device_row(c, d, false);
     return SHELL_AGAIN;
 }
 
@@ -81,7 +94,7 @@ static int expected(const char *s) {
     return shell_fail(-EINVAL, "expected a PCI device such as 01:10.0, or igb0/any, not %s", s);
 }
 
-static int cmd_info(struct shell_call *c) {
+static int cmd_pci_info(struct shell_call *c) {
     u64 bdf;
 
     if (parse_pci(c->argv[1], &bdf, NULL)) return expected(c->argv[1]);
@@ -93,7 +106,7 @@ static int cmd_info(struct shell_call *c) {
 COLUMNS(sriov_columns, COL("Name", "name", 's', -6), COL("Device", "bdf", 's', -8), COL("VFs", "vfs", 'u', 4),
         COL("Given", "given", 'u', 6), COL("Lost", "lost", 'u', 5), COL("First", "first", 's', -8));
 
-/* Physical functions. */
+/* Lists physical functions: one at each step. */
 static int cmd_sriov(struct shell_call *c) {
     char name[12] = "", bdf[BDF_TEXT], at[BDF_TEXT] = "";
     const struct pci_device *pf;
@@ -107,7 +120,7 @@ static int cmd_sriov(struct shell_call *c) {
         const struct pci_device *d = pci_at(i);
 
         if (d->pf != pf) continue;
-        given += assignment_of(d)->owner != NULL;
+        if (assignment_of(d)->owner) given++;
         lost += d->lost;
         if (d->vf == 0) bdf_text(at, d);
     }
@@ -116,37 +129,39 @@ static int cmd_sriov(struct shell_call *c) {
     return SHELL_AGAIN;
 }
 
-static void stop(struct shell_call *c) { give_stop(); }
+static void end_hot_plug(struct shell_call *c) { give_stop(); }
 
-static int hot(struct shell_call *c, int r) {
-    c->end = stop;
-    return r < 0 ? shell_fail(r, "%s: %s", c->vm->name, c->vm->why) : r;
+/* The result of a step of giving a device or taking it away: `r` is what that step returned. */
+static int hot_plug_result(struct shell_call *c, int r) {
+    c->end = end_hot_plug;
+    if (r < 0) return shell_fail(r, "%s: %s", c->vm->name, c->vm->why);
+    return r;
 }
 
 static int cmd_attach(struct shell_call *c) {
     u64 asked;
 
     if (parse_pci(c->argv[2], &asked, NULL) && config_vf(c->argv[2], &asked)) return expected(c->argv[2]);
-    return hot(c, give_attach(c->vm, asked, &c->at));
+    return hot_plug_result(c, give_attach(c->vm, asked, &c->at));
 }
 
 static int cmd_detach(struct shell_call *c) {
     u64 bdf;
 
     if (parse_pci(c->argv[2], &bdf, NULL)) return expected(c->argv[2]);
-    return hot(c, give_detach(c->vm, (u32)bdf, c->opt['f'], &c->at));
+    return hot_plug_result(c, give_detach(c->vm, (u32)bdf, c->opt['f'], &c->at));
 }
 
 const struct shell_command pci_commands[] = {
     { "pci-list", "[-l] [VM]",
       "lists PCI devices, who has them and how they interrupt\n"
       "-l  shows all columns, also where they are wider than a terminal",
-      cmd_list, "?V", "l" },
+      cmd_pci_list, "?V", "l" },
     { "pci-assignable-list", "[-l]",
       "lists PCI devices that a VM could be given\n"
       "-l  shows all columns, also where they are wider than a terminal",
-      cmd_list, "", "l" },
-    { "pci-info", "DEVICE", "shows all that is known of a PCI device", cmd_info, "w", "" },
+      cmd_assignable_list, "", "l" },
+    { "pci-info", "DEVICE", "shows all that is known of a PCI device", cmd_pci_info, "w", "" },
     { "pci-attach", "VM DEVICE",
       "gives a PCI device to a VM that runs\n"
       "DEVICE  01:10.0, or a virtual function of a card: igb0/any",

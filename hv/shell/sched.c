@@ -12,14 +12,16 @@
 i64 shell_param(struct sched_pool *pool, const char *name, const void *object) {
     const struct param *p = param_find(pool, name);
 
-    return p ? param_get(p, pool, object) : 0;
+    if (!p) return 0;
+    return param_get(p, pool, object);
 }
 
 /* A parameter as it is shown: a word or a number; "" if the pool's policy has none of that name. */
 static const char *text_of(struct sched_pool *pool, const char *name, const void *object, char number[24]) {
     const struct param *p = param_find(pool, name);
 
-    return p ? param_text(p, pool, object, number) : "";
+    if (!p) return "";
+    return param_text(p, pool, object, number);
 }
 
 /* ---- several at once ---- */
@@ -30,19 +32,22 @@ struct setting {
     i64 old;
 };
 
-/* Sets all or none, in an order in which none stands in another's way if there is one. */
+/* Sets all `n` settings or none. A value may be refused because of the old value of another parameter
+ * (a minimum above the maximum, say). So one that is refused is tried again after the others, until all
+ * those that are left were refused in turn; then those that were set get their old values back. */
 static int set_all(struct sched_pool *pool, void *object, struct setting *s, u32 n) {
     char why[PARAM_WHY];
     const char *unused;
     u32 done = 0, refused = 0;
 
-    while (done < n && refused < n - done) { /* those before `done` are set; the last `refused` were not */
+    /* Settings before number `done` are set; the last `refused` of them were refused since then. */
+    while (done < n && refused < n - done) {
         struct setting x = s[done];
 
         x.old = param_get(x.param, pool, object);
         if (param_set_text(x.param, pool, object, x.text, why)) {
             refused++;
-            memmove(&s[done], &s[done + 1], (n - done - 1) * sizeof(*s)); /* again, after the others */
+            memmove(&s[done], &s[done + 1], (n - done - 1) * sizeof(*s));
             s[n - 1] = x;
         } else {
             refused = 0;
@@ -55,7 +60,8 @@ static int set_all(struct sched_pool *pool, void *object, struct setting *s, u32
     return -EINVAL;
 }
 
-/* Adds NAME = TEXT to s[*n] unless text is NULL. `object`: the pool, or a VM of it. */
+/* Appends the setting NAME = TEXT to the *n that are in `s`, unless `text` is NULL. `object` is the pool
+ * itself, or the scheduling part of a VM in it. */
 static int add_setting(struct sched_pool *pool, void *object, const char *name, const char *text,
                        struct setting *s, u32 *n) {
     const struct param *p = param_find(pool, name);
@@ -65,8 +71,9 @@ static int add_setting(struct sched_pool *pool, void *object, const char *name, 
     if (!p)
         return shell_fail(-ENOENT, "pool %s, which runs %s, has no parameter %s", pool->name,
                           pool->policy->name, name);
-    if ((p->scope == PARAM_POOL) != of_pool)
-        return shell_fail(-EINVAL, "%s belongs to a %s", name, of_pool ? "VM: -d VM" : "pool: -s -p POOL");
+    if (p->scope == PARAM_POOL && !of_pool)
+        return shell_fail(-EINVAL, "%s belongs to a pool: -s -p POOL", name);
+    if (p->scope != PARAM_POOL && of_pool) return shell_fail(-EINVAL, "%s belongs to a VM: -d VM", name);
     for (u32 i = 0; i < *n; i++)
         if (s[i].param == p) return shell_fail(-EINVAL, "%s is given twice", name);
     s[(*n)++] = (struct setting){ p, text, 0 };
@@ -85,15 +92,24 @@ COLUMNS(weight_columns, COL("Name", "name", 'n', -16), COL("ID", "id", 'u', 4),
         COL("Latency(us)", "latency_us", 'd', 11), COL("Share(%)", "share_pct", 'd', 8),
         COL("I/O", "io", 's', 4), COL("Cpupool", "pool", 'n', -8));
 
+/* Which options may stand beside which, and the VM and the pool that they name. */
 static int credit_check(struct shell_call *c) {
-    const char *const *o = c->opt;
+    const char *const *o = c->opt, *pool = "Pool-0";
 
-    if (o['d'] ? o['s'] || o['p'] : o['w'] || o['c']) return shell_usage();
+    if (o['d'] && (o['s'] || o['p'])) return shell_usage();
+    if (!o['d'] && (o['w'] || o['c'])) return shell_usage();
     if (!o['s'] && (o['t'] || o['r'] || o['m'])) return shell_usage();
     if (c->nr_settings && !o['d'] && !o['s']) return shell_usage();
-    c->only = o['d'];
-    if (o['d'] && !(c->vm = shell_vm(o['d']))) return -ENOENT;
-    if ((o['s'] || o['p']) && !(c->pool = shell_pool(o['p'] ? o['p'] : "Pool-0"))) return -ENOENT;
+    if (o['d']) {
+        c->only = true;
+        c->vm = shell_vm(o['d']);
+        if (!c->vm) return -ENOENT;
+    }
+    if (o['s'] || o['p']) {
+        if (o['p']) pool = o['p'];
+        c->pool = shell_pool(pool);
+        if (!c->pool) return -ENOENT;
+    }
     return 0;
 }
 
@@ -101,10 +117,11 @@ static int set_preset(struct sched_pool *pool, const char *preset) {
     char why[PARAM_WHY];
     int error = param_preset_why(pool, preset, why);
 
-    return error ? shell_fail(error, "%s", why) : 0;
+    if (error) return shell_fail(error, "%s", why);
+    return 0;
 }
 
-/* Every option that sets something; `us`: -t in microseconds. */
+/* Sets what the options say. `us` is the value of -t in microseconds, or NULL. */
 static int credit_set(struct shell_call *c, struct sched_pool *pool, void *object, const char *us) {
     static const struct {
         char letter;
@@ -127,7 +144,8 @@ static int credit_set(struct shell_call *c, struct sched_pool *pool, void *objec
         else
             return set_preset(pool, c->setting[i].value);
     }
-    return error ? error : set_all(pool, object, s, n);
+    if (error) return error;
+    return set_all(pool, object, s, n);
 }
 
 static bool sets_something(const struct shell_call *c) {
@@ -137,18 +155,19 @@ static bool sets_something(const struct shell_call *c) {
 }
 
 static int credit_pool(struct shell_call *c) {
-    const char *ms = c->opt['t'];
+    const char *ms = c->opt['t'], *tslice_us = NULL;
     struct sched_pool *p = c->pool;
-    char us[24], text[5][24];
+    char time[24], text[5][24];
     u64 ns = 0;
 
-    if (ms) { /* xl's milliseconds, here perhaps with a fraction */
-        hv_snprintf(us, sizeof(us), "%sms", ms);
-        if (parse_time(us, &ns, NULL))
+    if (ms) { /* milliseconds as xl has them, but a fraction is allowed */
+        hv_snprintf(time, sizeof(time), "%sms", ms);
+        if (parse_time(time, &ns, NULL))
             return shell_fail(-EINVAL, "expected a number of milliseconds, not %s", ms);
-        hv_snprintf(us, sizeof(us), "%lu", ns / 1000);
+        hv_snprintf(time, sizeof(time), "%lu", ns / 1000);
+        tslice_us = time;
     }
-    if (sets_something(c)) return credit_set(c, p, p, ms ? us : NULL);
+    if (sets_something(c)) return credit_set(c, p, p, tslice_us);
     c->columns = pool_columns;
     table_row(c, CELLS(S(p->name), S(p->policy->name), D(shell_param(p, "tslice_us", p)),
                        D(shell_param(p, "ratelimit_us", p)), S(text_of(p, "boost", p, text[0])),
@@ -158,21 +177,23 @@ static int credit_pool(struct shell_call *c) {
 }
 
 static int cmd_sched_credit(struct shell_call *c) {
-    int error = c->step ? 0 : credit_check(c);
     struct sched_pool *pool;
     struct sched_dom *d;
+    int error = 0;
     char io[24];
 
+    if (c->step == 0) error = credit_check(c);
     if (error) return error;
     if (c->opt['s']) return credit_pool(c);
     if (sets_something(c)) {
         error = shell_vm_pool(c->vm, &pool);
-        return error ? error : credit_set(c, pool, &c->vm->sched, NULL);
+        if (error) return error;
+        return credit_set(c, pool, &c->vm->sched, NULL);
     }
     c->columns = weight_columns;
     if (!shell_next_vm(c)) return 0;
     d = &c->vm->sched;
-    pool = d->pool; /* NULL: still being made, or on its way out */
+    pool = d->pool; /* NULL: the VM is still being made, or being destroyed */
     if (pool && (!c->pool || pool == c->pool))
         table_row(c, CELLS(S(c->vm->name), U(c->vm->id), D(shell_param(pool, "weight", d)),
                            D(shell_param(pool, "cap", d)), D(shell_param(pool, "micro_us", d)),
@@ -186,29 +207,61 @@ static int cmd_sched_credit(struct shell_call *c) {
 COLUMNS(param_columns, COL("Name", "name", 's', -20), COL("Value", "value", 's', 10),
         COL("Unit", "unit", 's', -4), COL("", "help", 'w', 0));
 
-static int cmd_param(struct shell_call *c) {
-    const char *name = c->argv[1];
-    const struct param *p;
-    char number[24];
-    void *object;
+/* Finds the VM that -d names and its pool, or the pool that -p names; Pool-0 without either. *object
+ * becomes what the parameters belong to, *owner its name; *of_pool tells whether that is a pool. Called
+ * at each step, because VM and pool may go between two of them. */
+static int param_owner(struct shell_call *c, void **object, const char **owner, bool *of_pool) {
+    const char *pool = "Pool-0";
     int error;
 
-    if (!c->step && c->opt['d'] && !(c->vm = shell_vm(c->opt['d']))) return -ENOENT;
-    if (c->vm) { /* at each step: it may go meanwhile */
+    if (c->opt['d']) {
+        if (!c->step) c->vm = shell_vm(c->opt['d']);
+        if (!c->vm) return -ENOENT;
         error = shell_vm_pool(c->vm, &c->pool);
-        if (error) return error;
-    } else if (!(c->pool = shell_pool(c->opt['p'] ? c->opt['p'] : "Pool-0"))) {
-        return -ENOENT;
+        *object = &c->vm->sched;
+        *owner = c->vm->name;
+        *of_pool = false;
+        return error;
     }
-    p = name ? param_find(c->pool, name) : param_at(c->pool, c->index++);
-    object = !p || (p->scope == PARAM_POOL) == !!c->vm ? NULL : c->vm ? (void *)&c->vm->sched : c->pool;
-    if (name && !object)
-        return shell_fail(-ENOENT, "%s has no parameter %s", c->vm ? c->vm->name : c->pool->name, name);
-    if (c->argc > 2) return set_all(c->pool, object, &(struct setting){ p, c->argv[2], 0 }, 1);
+    if (c->opt['p']) pool = c->opt['p'];
+    c->pool = shell_pool(pool);
+    if (!c->pool) return -ENOENT;
+    *object = c->pool;
+    *owner = c->pool->name;
+    *of_pool = true;
+    return 0;
+}
+
+static void param_row(struct shell_call *c, const struct param *p, const void *object) {
+    char number[24];
+
+    table_row(c, CELLS(S(p->name), S(text_of(c->pool, p->name, object, number)), S(p->unit), S(p->help)));
+}
+
+static int cmd_param(struct shell_call *c) {
+    const char *name = c->argv[1], *owner;
+    const struct param *p;
+    bool of_pool;
+    void *object;
+    int error = param_owner(c, &object, &owner, &of_pool);
+
+    if (error) return error;
     c->columns = param_columns;
-    if (object)
-        table_row(c, CELLS(S(p->name), S(text_of(c->pool, p->name, object, number)), S(p->unit), S(p->help)));
-    return p && !name ? SHELL_AGAIN : 0;
+    if (!name) { /* all of them, one at each step */
+        p = param_at(c->pool, c->index++);
+        if (!p) return 0;
+        if ((p->scope == PARAM_POOL) == of_pool) param_row(c, p, object);
+        return SHELL_AGAIN;
+    }
+    p = param_find(c->pool, name);
+    if (!p || (p->scope == PARAM_POOL) != of_pool)
+        return shell_fail(-ENOENT, "%s has no parameter %s", owner, name);
+    if (c->argc > 2) {
+        c->columns = NULL;
+        return set_all(c->pool, object, &(struct setting){ p, c->argv[2], 0 }, 1);
+    }
+    param_row(c, p, object);
+    return 0;
 }
 
 /* ---- pools ---- */
@@ -220,45 +273,62 @@ struct sched_pool *shell_pool(const char *name) {
     return p;
 }
 
-/* Also called again: those that an earlier call took out are not in the pool any more. */
-static int each_cpu(struct shell_call *c, int (*move)(struct sched_pool *p, u32 cpu)) {
+/* The result of adding or removing a CPU. */
+static int cpu_result(u32 cpu, int error) {
     char number[12];
 
-    cpumask_for_each(cpu, &c->cpus) {
-        bool gone = c->step && sched_pool_of_cpu(cpu) != c->pool;
-        int error = gone ? 0 : move(c->pool, cpu);
+    hv_snprintf(number, sizeof(number), "%u", cpu);
+    return shell_done(error, "CPU", number);
+}
 
-        hv_snprintf(number, sizeof(number), "%u", cpu);
-        if (error) return shell_done(error, "CPU", number);
+static int cmd_cpu_add(struct shell_call *c) {
+    cpumask_for_each(cpu, &c->cpus) {
+        int error = sched_pool_add_cpu(c->pool, cpu);
+
+        if (error) return cpu_result(cpu, error);
     }
     return 0;
 }
 
-static int cmd_cpu_add(struct shell_call *c) { return each_cpu(c, sched_pool_add_cpu); }
+/* Called again while a CPU cannot go yet. The CPUs that an earlier call removed are not in the pool any
+ * more; to remove them again would be an error. */
+static int cmd_cpu_remove(struct shell_call *c) {
+    cpumask_for_each(cpu, &c->cpus) {
+        int error;
 
-static int cmd_cpu_remove(struct shell_call *c) { return each_cpu(c, sched_pool_remove_cpu); }
+        if (c->step && sched_pool_of_cpu(cpu) != c->pool) continue;
+        error = sched_pool_remove_cpu(c->pool, cpu);
+        if (error) return cpu_result(cpu, error);
+    }
+    return 0;
+}
 
-/* What cpupool-create is told, by key. */
+/* The KEY=VALUE words of cpupool-create. */
 enum { NAME, SCHED, CPUS, TURBO_OF, PRESET, NR_KEYS };
 
-/* The pool's name, alone or as name=, and the other words. */
+/* Sorts the words of cpupool-create by their keys. The first word may be the pool's name alone. */
 static int create_words(struct shell_call *c, const char *word[NR_KEYS]) {
     static const char *const keys[NR_KEYS] = { "name", "sched", "cpus", "turbo_of", "preset" };
 
     for (int i = 1; i < c->argc; i++) {
         char *value = strchr(c->argv[i], '=');
-        const char *key = value || i > 1 ? c->argv[i] : "name";
         u32 k = 0;
 
-        if (value) *value++ = 0;
-        while (k < NR_KEYS && strcmp(keys[k], key) != 0) k++;
-        if (k == NR_KEYS || (!value && (i > 1 || k))) return shell_usage();
-        word[k] = value ? value : c->argv[i];
+        if (!value) {
+            if (i > 1) return shell_usage();
+            word[NAME] = c->argv[i];
+            continue;
+        }
+        *value++ = 0;
+        while (k < NR_KEYS && strcmp(keys[k], c->argv[i]) != 0) k++;
+        if (k == NR_KEYS) return shell_usage();
+        word[k] = value;
     }
-    return word[NAME] ? shell_new_name(word[NAME]) : shell_usage();
+    if (!word[NAME]) return shell_usage();
+    return shell_new_name(word[NAME]);
 }
 
-/* A list, or random:N or cache:N of those that are free. */
+/* Sets c->cpus from a list, or chooses them from the free ones for "random:N" and "cache:N". */
 static int create_cpus(struct shell_call *c, const char *text) {
     struct cpumask free = { 0 };
     struct cpu_choice choice;
@@ -292,17 +362,24 @@ static int pair(struct sched_pool *turbo, struct sched_pool *pool) {
 }
 
 static int cmd_pool_turbo(struct shell_call *c) {
-    struct sched_pool *pool = c->argc > 2 ? shell_pool(c->argv[2]) : NULL;
+    struct sched_pool *pool = NULL;
 
-    if (c->argc > 2 && !pool) return -ENOENT;
+    if (c->argc > 2) {
+        pool = shell_pool(c->argv[2]);
+        if (!pool) return -ENOENT;
+    }
     return pair(c->pool, pool);
 }
 
+/* Sets up the pool that was just created. `served` is the pool that it is the turbo pool of, or NULL. */
 static int create_settings(struct shell_call *c, struct sched_pool *served, const char *preset) {
-    int error = served || preset ? set_preset(c->pool, preset ? preset : "turbo") : 0;
+    int error = 0;
 
+    if (served && !preset) preset = "turbo";
+    if (preset) error = set_preset(c->pool, preset);
     if (!error && served) error = pair(c->pool, served);
-    return error ? error : cmd_cpu_add(c);
+    if (error) return error;
+    return cmd_cpu_add(c);
 }
 
 static int cmd_pool_create(struct shell_call *c) {
@@ -312,8 +389,11 @@ static int cmd_pool_create(struct shell_call *c) {
     int error = create_words(c, word);
 
     if (!error) error = create_cpus(c, word[CPUS]);
-    if (!error && word[TURBO_OF] && !(served = shell_pool(word[TURBO_OF]))) error = -ENOENT;
     if (error) return error;
+    if (word[TURBO_OF]) {
+        served = shell_pool(word[TURBO_OF]);
+        if (!served) return -ENOENT;
+    }
     if (!sched_policy_find(word[SCHED], why)) return shell_fail(-EINVAL, "%s", why);
     error = sched_pool_create(word[NAME], word[SCHED], &c->pool);
     if (error) return shell_done(error, "pool", word[NAME]);
@@ -336,27 +416,32 @@ static int cmd_pool_list(struct shell_call *c) {
 
     c->columns = columns;
     for (struct sched_pool *p = sched_pool_next(NULL); p; p = sched_pool_next(p)) {
+        const char *turbo = "", *turbo_of = "";
+
         if (c->pool && p != c->pool) continue;
+        if (p->turbo) turbo = p->turbo->name;
+        if (p->regular) turbo_of = p->regular->name;
         format_cpus(&p->cpus, cpus);
-        table_row(c,
-                  CELLS(S(p->name), U(p->id), U(cpumask_weight(&p->cpus)), S(p->policy->name), U(p->nr_doms),
-                        S(cpus), S(p->turbo ? p->turbo->name : ""), S(p->regular ? p->regular->name : "")));
+        table_row(c, CELLS(S(p->name), U(p->id), U(cpumask_weight(&p->cpus)), S(p->policy->name),
+                           U(p->nr_doms), S(cpus), S(turbo), S(turbo_of)));
     }
     return 0;
 }
 
-/* As xl: the CPUs that it had become free. */
+/* As with xl, the CPUs that the pool had become free. */
 static int cmd_pool_destroy(struct shell_call *c) {
-    struct sched_pool *p = c->pool;
+    struct sched_pool *p = c->pool, *turbo = p;
     int error;
 
+    if (p->turbo) turbo = p->turbo; /* of the pair, if there is one */
     if (p->nr_doms || p->id == 0) return shell_done(-EBUSY, "pool", p->name);
     if (p->turbo || p->regular)
         return shell_fail(-EBUSY, "pool %s is half of a pair: cpupool-turbo %s ends that", p->name,
-                          p->turbo ? p->turbo->name : p->name);
+                          turbo->name);
     c->cpus = p->cpus;
     error = cmd_cpu_remove(c);
-    return error ? error : shell_done(sched_pool_destroy(p), "pool", c->argv[1]);
+    if (error) return error;
+    return shell_done(sched_pool_destroy(p), "pool", c->argv[1]);
 }
 
 static int cmd_pool_rename(struct shell_call *c) {
@@ -365,14 +450,15 @@ static int cmd_pool_rename(struct shell_call *c) {
     return shell_done(sched_pool_rename(c->pool, c->argv[2]), "pool", c->argv[2]);
 }
 
-static void let_go(struct shell_call *c) {
-    if (c->vm->sched.pool) sched_unpause(&c->vm->sched); /* it may be gone by now */
+static void end_migration(struct shell_call *c) {
+    if (c->vm->sched.pool) sched_unpause(&c->vm->sched); /* NULL: the VM was destroyed meanwhile */
 }
 
 COLUMNS(lost_columns, COL("Not kept", "name", 's', -20), COL("Value", "value", 'd', 10));
 
-/* The VM stands still while it moves: it is held, tried again until no pCPU has its state, and let go. It
- * keeps its parameters; those that it cannot have in the other pool are the answer. */
+/* A VM is paused while it moves. The move is tried until no pCPU holds the state of a vCPU any more;
+ * then the VM is unpaused. It keeps its parameters; those that it cannot have in the other pool are the
+ * answer of the command. */
 static int cmd_pool_migrate(struct shell_call *c) {
     struct param_values lost;
     struct sched_pool *from;
@@ -384,9 +470,10 @@ static int cmd_pool_migrate(struct shell_call *c) {
         if (c->vm->turbo.pool)
             return shell_fail(-EBUSY, "%s has a turbo vCPU, and stays where that is", c->vm->name);
         sched_pause(&c->vm->sched);
-        c->end = let_go;
+        c->end = end_migration;
     }
-    error = c->vm->state == VM_DYING ? -EBUSY : param_move_dom(c->pool, &c->vm->sched, &lost);
+    error = -EBUSY;
+    if (c->vm->state != VM_DYING) error = param_move_dom(c->pool, &c->vm->sched, &lost);
     if (error == -EINVAL) return shell_fail(error, "pool %s has no CPUs", c->pool->name);
     if (error) return shell_done(error, "VM", c->vm->name);
     if (lost.nr) c->columns = lost_columns;
@@ -396,9 +483,8 @@ static int cmd_pool_migrate(struct shell_call *c) {
 
 const struct shell_command sched_commands[] = {
     { "sched-credit",
-      "[-d VM [-w WEIGHT] [-c CAP] [--NAME VALUE...]] | [-l] [-p POOL] | -s [-p POOL] [-t MS] [-r US] [-m "
-      "US] "
-      "[--NAME VALUE...] "
+      "[-d VM [-w WEIGHT] [-c CAP] [--NAME VALUE...]] | [-l] [-p POOL] "
+      "| -s [-p POOL] [-t MS] [-r US] [-m US] [--NAME VALUE...] "
       "| -s [-p POOL] --policy PRESET",
       "shows or sets what VMs have, or with -s what a pool has\n"
       "--NAME VALUE  sets any parameter, as in --micro-us 5000\n"

@@ -33,47 +33,56 @@ static bool answer_begun; /* the JSON envelope's head is out */
 static bool line_begun;   /* the last byte put out was not a newline */
 static char in_buf[IN_SIZE];
 static u32 in_head, in_tail; /* free-running */
-static u32 input_lost;       /* bytes that found in_buf full, since the last that was said of it */
+static u32 input_lost;       /* bytes that found in_buf full and were not yet reported */
 
-static void put(const char *s, size_t n);
-static const char *candidate(const char *word, bool first, unsigned n);
-static struct line line = { .prompt = "takt> ", .emit = put, .candidate = candidate };
+static void put_bytes(const char *s, size_t n);
+static const char *completion(const char *word, bool first, unsigned n);
+static struct line line = { .prompt = "takt> ", .emit = put_bytes, .candidate = completion };
 
 /* ---- output ---- */
 
-static void put(const char *s, size_t n) {
+static void put_bytes(const char *s, size_t n) {
     console_write(s, (unsigned)n);
     if (n) line_begun = s[n - 1] != '\n';
 }
 
-static void put_text(const char *s) { put(s, strlen(s)); }
+static void put_text(const char *s) { put_bytes(s, strlen(s)); }
 
 static void put_json_string(const char *s) {
     put_text("\"");
     while (*s) {
         char escaped[8];
         size_t n = 0;
+        u8 c;
 
         while (s[n] >= ' ' && s[n] < 127 && s[n] != '"' && s[n] != '\\') n++;
-        put(s, n);
+        put_bytes(s, n);
         s += n;
-        if (!*s) break;
-        hv_snprintf(escaped, sizeof(escaped), *s == '"' || *s == '\\' ? "\\%c" : "\\u%04x",
-                    (unsigned char)*s);
+        c = (u8)*s;
+        if (!c) break;
+        if (c == '"' || c == '\\')
+            hv_snprintf(escaped, sizeof(escaped), "\\%c", c);
+        else
+            hv_snprintf(escaped, sizeof(escaped), "\\u%04x", c);
         s++;
         put_text(escaped);
     }
     put_text("\"");
 }
 
+/* Puts the head of the JSON envelope, unless that was done or the answer is for a person. */
 static void answer_begin(int error) {
+    const char *tag = call.opt['j'], *content = "result";
+
     if (!call.json || answer_begun) return;
     answer_begun = true;
+    if (*tag == '=') tag++;
+    if (error) content = "message";
     put_text("\x1e{\"id\": ");
-    put_json_string(call.opt['j'] + (call.opt['j'][0] == '='));
+    put_json_string(tag);
     put_text(", \"command\": ");
     put_json_string(call.argv[0]);
-    out(", \"error\": %d, \"%s\": ", error, error ? "message" : "result");
+    out(", \"error\": %d, \"%s\": ", error, content);
 }
 
 void out(const char *fmt, ...) {
@@ -85,10 +94,11 @@ void out(const char *fmt, ...) {
     va_start(ap, fmt);
     n = hv_vsnprintf(text, sizeof(text), fmt, ap);
     va_end(ap);
-    put(text, MIN((size_t)n, sizeof(text) - 1));
+    put_bytes(text, MIN((size_t)n, sizeof(text) - 1));
 }
 
-/* How many bytes of `s` go into a line with `room` columns: up to the last blank that fits. */
+/* How many bytes of `s` go into a line with `room` columns: up to the last blank that fits, or the
+ * whole first word if that is too long. */
 static size_t words_that_fit(const char *s, size_t room) {
     size_t n = strlen(s), at;
 
@@ -103,7 +113,7 @@ void out_wrapped(const char *text, u32 indent, const char *eol) {
     for (;;) {
         size_t n = words_that_fit(text, SHELL_COLUMNS - indent);
 
-        put(text, n);
+        put_bytes(text, n);
         text += n;
         while (*text == ' ') text++;
         if (!*text) return;
@@ -120,15 +130,18 @@ static const char *cell_text(char type, const union cell *v, char buf[24]) {
     case 'd': hv_snprintf(buf, 24, "%ld", v->d); break;
     case 'f': hv_snprintf(buf, 24, "%lu.%02lu", v->u / 100, v->u % 100); break;
     case 't': hv_snprintf(buf, 24, "%lu.%03lu", v->u / 1000000000, v->u / 1000000 % 1000); break;
-    case 'b': return v->u ? "true" : "false";
+    case 'b':
+        if (v->u) return "true";
+        return "false";
     default: return v->s;
     }
     return buf;
 }
 
-/* Puts a cell of a table, or its head, at column `at` of the terminal. Returns the column behind it. */
+/* Puts the text of a cell, or of a column's head, at column `at` of the terminal. Returns the column
+ * of the terminal that follows it. */
 static u32 put_cell(const struct shell_call *c, const struct column *col, const char *text, u32 at) {
-    u32 width = (u32)(col->width < 0 ? -col->width : col->width), length = (u32)strlen(text);
+    u32 width = (u32)MAX(col->width, -col->width), length = (u32)strlen(text);
     char cut[NAME_MAX];
 
     if (col->type == 'w') {
@@ -143,14 +156,15 @@ static u32 put_cell(const struct shell_call *c, const struct column *col, const 
     return at + MAX(width, length);
 }
 
-/* A line of a table. Without `v`: the heads. */
+/* Puts a line of a table: the cells `v`, or the heads of the columns if `v` is NULL. */
 static void table_line(const struct shell_call *c, const struct column *col, const union cell *v) {
     char buf[24];
     u32 at = 0;
 
     for (; col->type; col++) {
-        const char *text = v ? cell_text(col->type, v++, buf) : col->head;
+        const char *text = col->head;
 
+        if (v) text = cell_text(col->type, v++, buf);
         if (!col->head || (col->more && !c->opt['l'])) continue;
         if (at) {
             put_text(" ");
@@ -161,9 +175,9 @@ static void table_line(const struct shell_call *c, const struct column *col, con
     put_text(c->eol);
 }
 
-/* An object. */
-static void object(const struct column *col, const union cell *v) {
-    const char *before = "{";
+/* Puts the cells `v` as a JSON object. The texts of '{' and '}' cells are the braces themselves. */
+static void put_object(const struct column *col, const union cell *v) {
+    const char *before = "{"; /* what stands before the next key */
     char buf[24];
 
     answer_begin(0);
@@ -180,28 +194,35 @@ static void object(const struct column *col, const union cell *v) {
             put_json_string(text);
         else
             put_text(text);
-        before = col->type == '{' ? "" : ", ";
+        before = ", ";
+        if (col->type == '{') before = "";
     }
     put_text("}");
 }
 
-void table_row(struct shell_call *c, const union cell *v) {
+/* Puts what comes before the first row: the heads of the columns, or the array's opening bracket. */
+static void table_begin(struct shell_call *c) {
     if (c->json)
-        out(c->rows ? ", " : "[");
-    else if (!c->rows)
+        out("[");
+    else
         table_line(c, c->columns, NULL);
+}
+
+void table_row(struct shell_call *c, const union cell *v) {
+    if (!c->rows)
+        table_begin(c);
+    else if (c->json)
+        out(", ");
     c->rows++;
     if (c->json)
-        object(c->columns, v);
+        put_object(c->columns, v);
     else
         table_line(c, c->columns, v);
 }
 
 void table_end(struct shell_call *c) {
-    if (c->columns && c->json)
-        out(c->rows ? "]" : "[]");
-    else if (c->columns && !c->rows)
-        table_line(c, c->columns, NULL);
+    if (c->columns && !c->rows) table_begin(c);
+    if (c->columns && c->json) out("]");
     c->columns = NULL;
     c->rows = 0;
 }
@@ -210,7 +231,7 @@ void record(struct shell_call *c, const struct column *col, const union cell *v)
     char buf[24];
 
     if (c->json) {
-        object(col, v);
+        put_object(col, v);
         return;
     }
     for (; col->type; col++, v++)
@@ -235,17 +256,23 @@ int shell_later(void) {
     return SHELL_AGAIN;
 }
 
+/* The predicate of a sentence about the object that an operation failed for. */
+static const char *error_text(int error) {
+    switch (error) {
+    case -EEXIST: return "is there already";
+    case -EBUSY: return "is in use";
+    case -ENOMEM: return "finds not enough memory";
+    case -EINVAL: return "cannot be that";
+    case -EROFS: return "cannot be changed";
+    case -E2BIG: return "is too long";
+    default: return "is not there";
+    }
+}
+
 int shell_done(int error, const char *kind, const char *name) {
     if (error == -EAGAIN) return shell_later();
     if (!error) return 0;
-    return shell_fail(error, "%s %s %s", kind, name,
-                      error == -EEXIST   ? "is there already"
-                      : error == -EBUSY  ? "is in use"
-                      : error == -ENOMEM ? "finds not enough memory"
-                      : error == -EINVAL ? "cannot be that"
-                      : error == -EROFS  ? "cannot be changed"
-                      : error == -E2BIG  ? "is too long"
-                                         : "is not there");
+    return shell_fail(error, "%s %s %s", kind, name, error_text(error));
 }
 
 /* ---- arguments ---- */
@@ -261,20 +288,22 @@ int shell_split(char *s, char **argv) {
         if (n == SHELL_ARGS) return -E2BIG;
         argv[n++] = to = s;
         for (; *s && (quote || (*s != ' ' && *s != '\t')); s++) {
-            if (quote ? *s == quote : *s == '"' || *s == '\'')
-                quote = quote ? 0 : *s;
+            if (quote && *s == quote)
+                quote = 0;
+            else if (!quote && (*s == '"' || *s == '\''))
+                quote = *s;
             else
                 *to++ = *s;
         }
         if (quote) return -EINVAL;
-        s += *s != 0;
-        *to = 0;
+        if (*s) s++;
+        *to = 0; /* last, because without quotes *to is the blank that ended the word */
     }
     argv[n] = NULL;
     return n;
 }
 
-/* --NAME=VALUE, or --NAME and the next word. */
+/* Takes --NAME=VALUE, or --NAME and the next word, which then moves *i on. */
 static int take_setting(struct shell_call *c, char *name, int *i) {
     char *value = strchr(name, '=');
 
@@ -288,52 +317,93 @@ static int take_setting(struct shell_call *c, char *name, int *i) {
     return 0;
 }
 
-/* Takes -j, -j=TAG and the options that `letters` tells into c->opt, and out of argv, wherever they
- * stand. */
+/* Takes one option, argv[*i]: "-l", "-d 5", "-d5", "--NAME VALUE", "-j" or "-j=TAG". `letters` says
+ * which ones the command has. *i moves on if the value is the next word. */
+static int take_option(struct shell_call *c, const char *letters, int *i) {
+    char *rest = c->argv[*i] + 2, letter = c->argv[*i][1];
+    const char *l = NULL;
+    bool json = letter == 'j' && (!*rest || *rest == '=');
+
+    if (letter != ':') l = strchr(letters, letter);
+    if (l && letter == '-') return take_setting(c, rest, i);
+    if (json)
+        c->json = true;
+    else if (!l)
+        return shell_usage();
+    else if (l[1] == ':' && !*rest)
+        rest = c->argv[++*i]; /* NULL if there is no next word */
+    else if (l[1] != ':' && *rest)
+        return shell_usage(); /* "-lx": -l takes no value */
+    if (!rest) return shell_fail(-EINVAL, "-%c wants a value", letter);
+    c->opt[(u8)letter] = rest;
+    return 0;
+}
+
+/* Takes all options out of argv, wherever they stand, into c->opt, c->json and c->setting. */
 static int take_options(struct shell_call *c, const char *letters) {
     int n = 1;
 
     for (int i = 1; i < c->argc; i++) {
-        char *a = c->argv[i], letter = a[0] == '-' ? a[1] : 0;
-        const char *l = letter && letter != ':' ? strchr(letters, letter) : NULL;
-        bool json = letter == 'j' && (!a[2] || a[2] == '='), value = l && l[1] == ':';
+        int error;
 
-        if (!letter) {
-            c->argv[n++] = a;
+        if (c->argv[i][0] != '-' || !c->argv[i][1]) {
+            c->argv[n++] = c->argv[i];
             continue;
         }
-        if (l && letter == '-') {
-            int error = take_setting(c, a + 2, &i);
-
-            if (error) return error;
-            continue;
-        }
-        if (!json && (!l || (a[2] && !value))) return shell_usage();
-        c->json |= json;
-        c->opt[(u8)letter] = value && !a[2] ? c->argv[++i] : a + 2; /* argv ends with NULL */
-        if (!c->opt[(u8)letter]) return shell_fail(-EINVAL, "-%c wants a value", letter);
+        error = take_option(c, letters, &i);
+        if (error) return error;
     }
     c->argc = n;
     c->argv[n] = NULL;
     return 0;
 }
 
+/* Takes the operand `text`, which is of that kind: struct shell_command says what kinds there are. */
+static int take_operand(struct shell_call *c, char kind, const char *text) {
+    switch (kind) {
+    case 'V':
+        c->vm = shell_vm(text);
+        if (!c->vm) return -ENOENT;
+        return 0;
+    case 'P':
+        c->pool = shell_pool(text);
+        if (!c->pool) return -ENOENT;
+        return 0;
+    case 'C':
+        if (parse_cpus(text, &c->cpus, NULL) || cpumask_empty(&c->cpus))
+            return shell_fail(-EINVAL, "expected a list of CPUs such as 0-3,^2, or all, not %s", text);
+        return 0;
+    default: return 0;
+    }
+}
+
+/* How many operands there may be at most: one for each letter of `kinds`. */
+static int most_operands(const char *kinds) {
+    int n = 0;
+
+    for (; *kinds; kinds++) {
+        if (*kinds == '*') return SHELL_ARGS;
+        if (*kinds != '?') n++;
+    }
+    return n;
+}
+
 static int take_operands(struct shell_call *c, const char *kinds) {
-    size_t most = strlen(kinds) - (strchr(kinds, '?') != NULL);
     bool optional = false;
-    int i = 1;
+    int i = 1, error;
 
-    if ((size_t)c->argc - 1 > most && !strchr(kinds, '*')) return shell_usage();
+    if (c->argc - 1 > most_operands(kinds)) return shell_usage();
     for (; *kinds && *kinds != '*'; kinds++) {
-        const char *a = c->argv[i];
-
-        optional |= *kinds == '?';
-        if (*kinds == '?') continue;
-        if (!a) return optional ? 0 : shell_usage();
-        if (*kinds == 'V' && !(c->vm = shell_vm(a))) return -ENOENT;
-        if (*kinds == 'P' && !(c->pool = shell_pool(a))) return -ENOENT;
-        if (*kinds == 'C' && (parse_cpus(a, &c->cpus, NULL) || cpumask_empty(&c->cpus)))
-            return shell_fail(-EINVAL, "expected a list of CPUs such as 0-3,^2, or all, not %s", a);
+        if (*kinds == '?') {
+            optional = true;
+            continue;
+        }
+        if (!c->argv[i]) { /* argv ends with NULL */
+            if (optional) return 0;
+            return shell_usage();
+        }
+        error = take_operand(c, *kinds, c->argv[i]);
+        if (error) return error;
         i++;
     }
     return 0;
@@ -357,7 +427,8 @@ const struct shell_command *shell_command_find(const char *name) {
     return c;
 }
 
-static void finish(int error) {
+/* Ends the command that runs: prints the end of its answer or why it failed, and draws the prompt. */
+static void end_command(int error) {
     void (*end)(struct shell_call * c) = call.end;
 
     bool empty;
@@ -383,8 +454,8 @@ static void finish(int error) {
     line_start(&line);
 }
 
-/* Starts the command in `text`. */
-static void start(const char *text) {
+/* Starts the command in `text`. An error of the words themselves is shown as one of the command. */
+static void start_command(const char *text) {
     static const struct shell_command unknown = { "?", "", "", NULL, "*", "" };
     static char nothing[] = "?";
     const struct shell_command *command;
@@ -400,16 +471,19 @@ static void start(const char *text) {
     call = (struct shell_call){ .argv = arg, .argc = MAX(n, 1), .eol = "\n" };
     answer_begun = false;
     command = shell_command_find(arg[0]);
-    running = command ? command : &unknown;
-    error = take_options(&call, running->options);
-    if (n < 0)
-        error = shell_fail(n, n == -E2BIG ? "too many words" : "a quotation mark is not closed");
+    running = &unknown;
+    if (command) running = command;
+    error = take_options(&call, running->options); /* in any case: the error may have to be in JSON */
+    if (n == -E2BIG)
+        error = shell_fail(n, "too many words");
+    else if (n < 0)
+        error = shell_fail(n, "a quotation mark is not closed");
     else if (!command)
         error = shell_fail(-ENOENT, "there is no such command; help lists them all");
     else if (!error)
         error = take_operands(&call, running->operands);
     call.only = call.vm;
-    if (error) finish(error);
+    if (error) end_command(error);
 }
 
 static void call_command(void) {
@@ -418,13 +492,14 @@ static void call_command(void) {
     call.at = 0;
     result = running->fn(&call);
     call.step++;
-    if (result <= 0) finish(result);
+    if (result <= 0) end_command(result);
 }
 
 const struct config *shell_config(void) { return config; }
 
 /* ---- input ---- */
 
+/* The n-th name of a VM that begins with `word`. NULL: there are not so many. */
 static const char *vm_name_at(const char *word, unsigned n) {
     static char name[VM_NAME];
     size_t len = strlen(word);
@@ -438,7 +513,7 @@ static const char *vm_name_at(const char *word, unsigned n) {
     return NULL;
 }
 
-static const char *candidate(const char *word, bool first, unsigned n) {
+static const char *completion(const char *word, bool first, unsigned n) {
     const struct shell_command *c;
 
     if (!first) return vm_name_at(word, n);
@@ -447,10 +522,11 @@ static const char *candidate(const char *word, bool first, unsigned n) {
     return NULL;
 }
 
-static void heard(const char *s, unsigned n) {
+/* Called with what was typed. Wakes the work item. */
+static void shell_heard(const char *s, unsigned n) {
     for (; n; n--, s++) {
-        if (in_head - in_tail == IN_SIZE && *s == CTRL_C)
-            in_tail = in_head; /* it ends what was typed before */
+        /* ^C cancels what was typed before, so it must not be lost because of that. */
+        if (in_head - in_tail == IN_SIZE && *s == CTRL_C) in_tail = in_head;
         if (in_head - in_tail < IN_SIZE)
             in_buf[in_head++ % IN_SIZE] = *s;
         else
@@ -461,9 +537,12 @@ static void heard(const char *s, unsigned n) {
     work_add(&work);
 }
 
-int shell_key(void) { return in_tail == in_head ? -1 : (unsigned char)in_buf[in_tail++ % IN_SIZE]; }
+int shell_key(void) {
+    if (in_tail == in_head) return -1;
+    return (unsigned char)in_buf[in_tail++ % IN_SIZE];
+}
 
-/* ^C, and what was typed before it, are taken out. */
+/* Whether ^C was typed. Takes it out of the input, and what was typed before it. */
 static bool interrupted(void) {
     for (u32 i = in_tail; i != in_head; i++) {
         if (in_buf[i % IN_SIZE] != CTRL_C) continue;
@@ -473,50 +552,52 @@ static bool interrupted(void) {
     return false;
 }
 
-static void edit(void) {
+static void edit_line(void) {
     for (u32 i = 0; i < AT_ONCE && !running && in_tail != in_head; i++) {
         enum line_event e;
 
         if (console_room() < SHELL_STEP_ROOM) return;
         e = line_feed(&line, (char)shell_key());
         if (e == LINE_DONE)
-            start(line.text);
+            start_command(line.text);
         else if (e == LINE_CANCEL)
             line_start(&line);
     }
 }
 
-/* Lines of the log are about to go out: the line that is being edited makes room for them. */
-static bool redraw(void) {
+/* Draws the line that is being edited again, behind the lines of the log that are about to go out:
+ * console_redraw has more. Returns false if there is no such line because a command runs. */
+static bool redraw_line(void) {
     if (running) return false;
     line_show(&line);
     return true;
 }
 
-/* ---- timed commands: lines "@1500ms pause vm2", since the start, or "+10ms list", since the one
- * before was due ---- */
+/* ---- timed commands: lines such as "@1500ms pause vm2", whose time counts from the start, or "+10ms
+ * list", whose time counts from when the command before it was due ---- */
 
 static struct {
     const char *text, *end; /* what is left of the module */
     const char *command;    /* the next one */
-    unsigned length;        /* of it; 0: there is none */
-    u64 start, when;        /* time 0 of '@'; when the command is due */
-    u32 line;               /* of `text`, from 0 */
+    unsigned length;        /* its characters; 0: there is no command left */
+    u64 start, when;        /* the time from which '@' counts; when the command is due */
+    u32 line;               /* which line of the module `text` begins, from 0 */
 } script;
 
 /* Reads lines of the module until there is a command. */
 static void script_next(void) {
     for (script.length = 0; !script.length && script.text < script.end; script.line++) {
-        const char *s = script.text, *end;
+        const char *s = script.text, *end = s;
         struct script_line line;
 
-        for (end = s; end < script.end && *end != '\n';) end++;
+        while (end < script.end && *end != '\n') end++;
         script.text = end + 1;
         switch (script_line_read(s, end, &line)) {
         case SCRIPT_NOTHING: break;
         case SCRIPT_WRONG: log_warn("script:%u: " SCRIPT_EXPECTED, script.line + 1); break;
         case SCRIPT_COMMAND:
-            script.when = (line.since_before ? script.when : script.start) + line.ns;
+            if (!line.since_before) script.when = script.start;
+            script.when += line.ns;
             script.command = line.command;
             script.length = (unsigned)MIN(line.length, LINE_MAX);
             break;
@@ -540,18 +621,20 @@ static void script_start(const char *name) {
 /* Types the command that is due, as a person would. A live table or an attached console gives way
  * to it, and so does a line that somebody has begun. */
 static void script_type(u64 now) {
-    if (!script.length || script.when > now || (running ? !call.live : in_tail != in_head)) return;
-    if (running) finish(0);
+    if (!script.length || script.when > now) return;
+    if (running && !call.live) return;          /* it will end by itself */
+    if (!running && in_tail != in_head) return; /* what was typed before comes first */
+    if (running) end_command(0);
     in_tail = in_head;
-    heard(DROP_LINE, 1);
-    heard(script.command, script.length);
-    heard("\r", 1);
+    shell_heard(DROP_LINE, 1);
+    shell_heard(script.command, script.length);
+    shell_heard("\r", 1);
     script_next();
 }
 
 /* ---- the work item ---- */
 
-static bool step(struct work *w) {
+static bool shell_step(struct work *w) {
     u64 now = machine_now(), next = guestcon_step(now);
 
     w->not_before = now + NS_PER_MS;
@@ -563,9 +646,9 @@ static bool step(struct work *w) {
     }
     script_type(now);
     if (!running)
-        edit();
+        edit_line();
     else if (!call.live && interrupted())
-        finish(0);
+        end_command(0);
     else if (call.at <= now || (call.live && in_tail != in_head))
         call_command();
     console_hold(running && line_begun && !call.live);
@@ -583,9 +666,10 @@ void shell_init(const struct config *c) {
     guestcon_init(c->guest_console_log);
     store_host_init(c);
     if (*c->script) script_start(c->script);
-    console_input = heard;
-    console_redraw = redraw;
-    heard(DROP_LINE "top\r", c->top ? 5 : 1); /* which draws the prompt */
-    work.step = step;
+    console_input = shell_heard;
+    console_redraw = redraw_line;
+    shell_heard(DROP_LINE, 1); /* draws the prompt */
+    if (c->top) shell_heard("top\r", 4);
+    work.step = shell_step;
     work_add(&work);
 }

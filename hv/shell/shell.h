@@ -1,11 +1,12 @@
-/* The operator's shell: a line editor, and commands in tables, one file per family.
+/* The operator's shell: a line editor, and commands in tables, one file for each family.
  *
- * Everything here runs on the housekeeping pCPU, as steps of one work item. A command that may take long or
- * print much is called again and again: it does a little each time and says when it wants to go on. It is
- * called only when the console has room for SHELL_STEP_ROOM bytes.
+ * Everything here runs on the housekeeping pCPU, as steps of one work item, so that a command never keeps
+ * a pCPU from its guests for long. A command that may take long or print much is called again and again:
+ * it does a little each time and says when it wants to go on. It is called only when the console has room
+ * for SHELL_STEP_ROOM bytes.
  *
- * With -j a command prints one JSON value, which the shell puts into one line, an envelope that no other
- * output can imitate (RS is 0x1e, as in RFC 7464; TAG is what was given as -j=TAG, or empty):
+ * With -j a command answers with one JSON value. The shell puts it into an envelope of one line, which no
+ * other output can imitate (RS is the byte 0x1e, as in RFC 7464; TAG was given as -j=TAG, or is empty):
  *
  *   RS {"id": "TAG", "command": "list", "error": 0, "result": VALUE} LF
  *   RS {"id": "TAG", "command": "pause", "error": -2, "message": "one sentence"} LF
@@ -16,13 +17,14 @@
 #include "config.h"
 #include "lib/printf.h"
 
-#define SHELL_ARGS      16
-#define SHELL_COLUMNS   79 /* a table for a person is not wider: the 80th would wrap some terminals */
-#define HELP_WIDTH      59
-#define SHELL_STEP_ROOM 2048 /* what one call of a command may print */
+#define SHELL_ARGS      16   /* the most words of a command */
+#define SHELL_COLUMNS   79   /* a table for a person is not wider: the 80th would wrap some terminals */
+#define HELP_WIDTH      59   /* characters that a command's help has in the list of all commands */
+#define SHELL_STEP_ROOM 2048 /* bytes that one call of a command may print */
 
-/* A command's result beside 0 (done) and a negative errno (failed; say why by shell_fail, and print nothing):
- * call me again, at `at` or soon. */
+/* A command returns 0 when it is done, a negative errno if it failed (after shell_fail() with the reason,
+ * and without having printed anything), or SHELL_AGAIN to be called again: at the time `at` if it has set
+ * that, else soon. */
 #define SHELL_AGAIN 1
 
 struct column;
@@ -32,42 +34,46 @@ struct sched_pool;
 
 struct shell_call {
     int argc;
-    char **argv;          /* argv[0] is the command; options are taken out */
-    const char *opt[128]; /* by letter: what was given with it, "" if it takes nothing; NULL: not given */
+    char **argv;          /* argv[0] is the command's name; options are not in it; ends with NULL */
+    const char *opt[128]; /* by letter: the option's value, "" if it takes none; NULL: not given */
     struct {
         const char *name, *value;
     } setting[SHELL_ARGS]; /* --NAME VALUE or --NAME=VALUE, with '_' for '-' in the name */
     u32 nr_settings;
-    bool json;               /* opt['j'] */
-    struct vm *vm;           /* the command's, or where a walk is; the shell drops the reference at the end */
-    bool only;               /* a walk is over `vm` alone */
-    struct sched_pool *pool; /* the command's */
-    struct cpumask cpus;     /* the command's */
+    bool json; /* -j was given */
+    /* The VM of operand V, or the one that shell_next_vm() has come to. The shell gives the reference back
+     * at the end. */
+    struct vm *vm;
+    bool only;               /* shell_next_vm() and shell_next_vcpu() stay with `vm` */
+    struct sched_pool *pool; /* the pool of operand P */
+    struct cpumask cpus;     /* the CPUs of operand C */
     /* for commands of several steps; zero at the first call */
-    u32 step;                     /* counts the calls */
-    u64 at;                       /* ns; 0 before each call */
-    u32 index;                    /* the command's own; that of a vCPU in a walk */
-    const struct column *columns; /* of the list that is the answer */
-    u32 rows;                     /* of it so far */
+    u32 step;  /* how many calls there were before */
+    u64 at;    /* when the command wants to be called again, ns; 0 before each call */
+    u32 index; /* for the command's own use; shell_next_vcpu() has the number of the next vCPU here */
+    const struct column *columns; /* of the list that is the answer; NULL: it is none */
+    u32 rows;                     /* rows of the list so far */
     const char *eol; /* what ends a line of a table for a person: "\n", unless the command sets another */
-    /* What is typed meanwhile is the command's (shell_key), which is called when there is some, and a timed
-     * command ends it. Else ^C does, and the rest waits. */
+    /* If set, the command reads what is typed meanwhile (shell_key()) and is called when there is something,
+     * and a timed command ends it. If not, ^C ends the command, and what is typed waits for its end. */
     bool live;
-    void (*end)(struct shell_call *c); /* called last in any case; may be NULL */
+    void (*end)(struct shell_call *c); /* called last, however the command ends; may be NULL */
 };
 
 struct shell_command {
     const char *name;
-    const char *usage; /* "VM VCPU|all CPUS|all" */
-    /* What it does, as a sentence without subject and full stop: "shows the log". In the list of all
-     * commands it has HELP_WIDTH characters. What stands behind a newline is shown by `help COMMAND`
-     * alone, each line as wide as a terminal. */
+    const char *usage; /* its arguments: "VM VCPU|all CPUS|all" */
+    /* What it does, as a sentence without subject and full stop: "shows the log". The list of all commands
+     * has room for HELP_WIDTH characters of it. Only `help COMMAND` shows what follows a newline; each line
+     * may be as wide as a terminal. */
     const char *help;
     int (*fn)(struct shell_call *c);
-    /* What each operand is: V a VM, P a pool, C a list of CPUs (they are in the call before it begins), w a
-     * word. Those behind ? may be missing, * is any number of words. */
+    /* What each operand is: V a VM, P a pool, C a list of CPUs, w a word. The shell looks V, P and C up
+     * before it calls `fn`. Operands behind ? may be missing; * stands for any number of words. */
     const char *operands;
-    const char *options; /* as getopt's: "d:t:s"; all have -j as well. With a '-' at the end: --NAME VALUE */
+    /* Option letters as getopt has them ("d:t:s": -d and -t take a value). A '-' at the end stands for
+     * --NAME VALUE. -j need not be listed. */
+    const char *options;
 };
 
 /* Families, each ending with a NULL name; shell.c lists them. */
@@ -76,26 +82,26 @@ extern const struct shell_command host_commands[], vm_commands[], sched_commands
 
 /* ---- for commands ---- */
 void out(const char *fmt, ...) PRINTF(1, 2);
-/* Puts a text of words into lines of at most SHELL_COLUMNS. The cursor is `indent` columns from the left, and
- * so far in begins each further line, which `eol` separates from the one before. A single word that is too
- * long is put as it is. */
+/* Prints text, broken between words into lines of at most SHELL_COLUMNS. The cursor is `indent` columns from
+ * the left; further lines begin in that column, too. `eol` ends each line but the last. A word that is too
+ * long for a line is not broken. */
 void out_wrapped(const char *text, u32 indent, const char *eol);
 
-/* The answer is a list, a table for a person and an array of objects in JSON; or a record, a line "head:
- * value" for each column and one object. Both come from the same columns and cells. A command sets c->columns
- * and gives rows; the shell puts the heads before them and the end behind them. */
+/* An answer is a list or a record. A list is a table for a person, and an array of objects in JSON: the
+ * command sets c->columns and calls table_row(), and the shell adds the heads and the end. A record is a line
+ * "head: value" for each column, and one object in JSON: the command calls record(). */
 struct column {
-    const char *head; /* of the table; NULL: not in it */
-    const char *key;  /* of the object; NULL: not in it */
-    char type;        /* how the cell is told; 0 ends the columns:
+    const char *head; /* in the table; NULL: the table does not have this column */
+    const char *key;  /* in the object; NULL: the object does not have this column */
+    char type;        /* what the cell holds and how it is shown; 0 ends the columns:
                          s  text
                          n  a name, which is cut if it is longer than the column, but not with -l
                          w  text that goes on in further lines; of the last column alone
                          u  number            d  signed number     f  hundredths
                          t  nanoseconds, shown as seconds          b  yes or no
-                         {  begins an object in the object, } ends it: their cells' texts as well */
-    int width;        /* as printf's: negative is flush left */
-    bool more;        /* of a table, this column is shown with -l alone, so that the others fit */
+                         {  begins an object within the object, } ends it; the cell is S("{") or S("}") */
+    int width;        /* as in printf(): if it is negative, the text is flush left */
+    bool more;        /* a table has this column only with -l, so that the others fit into a line */
 };
 union cell {
     const char *s;
@@ -111,58 +117,72 @@ union cell {
 #define S(text)    ((union cell){ .s = (text) })
 #define U(number)  ((union cell){ .u = (number) })
 #define D(number)  ((union cell){ .d = (number) })
+/* Prints a row. `cells` has one cell for each of c->columns. */
 void table_row(struct shell_call *c, const union cell *cells);
-void table_end(struct shell_call *c); /* only to begin another one */
+/* Ends the list. Needed only if the command prints something after it. */
+void table_end(struct shell_call *c);
 void record(struct shell_call *c, const struct column *columns, const union cell *cells);
 
-int shell_fail(int error, const char *fmt, ...) PRINTF(2, 3); /* returns `error` */
-int shell_usage(void);                                        /* -EINVAL, with the usage */
-int shell_later(void);                                        /* SHELL_AGAIN, in a millisecond */
-/* What came of it: 0, shell_later() for -EAGAIN, else shell_fail: "pool x is in use". */
+/* Keeps the sentence that says why the command fails. Returns `error`. */
+int shell_fail(int error, const char *fmt, ...) PRINTF(2, 3);
+/* Fails with the command's usage. Returns -EINVAL. */
+int shell_usage(void);
+/* Asks to be called again in a millisecond. Returns SHELL_AGAIN. */
+int shell_later(void);
+/* Turns the result of an operation on an object into that of the command: 0 is 0, -EAGAIN is shell_later(),
+ * any other error is shell_fail() with a sentence such as "pool x is in use". */
 int shell_done(int error, const char *kind, const char *name);
-int shell_key(void);                                              /* the next byte that was typed, or -1 */
-const struct shell_command *shell_command_at(u32 index);          /* all in turn; NULL at the end */
-const struct shell_command *shell_command_find(const char *name); /* NULL: there is none */
-const struct config *shell_config(void);                          /* what shell_init was given */
+/* The next byte that was typed, or -1. */
+int shell_key(void);
+/* Command number `index` of all families. NULL: there are not so many. */
+const struct shell_command *shell_command_at(u32 index);
+/* The command of that name. NULL: there is none. */
+const struct shell_command *shell_command_find(const char *name);
+/* The configuration that shell_init() was given. */
+const struct config *shell_config(void);
 
-/* Each returns NULL or an error after shell_fail; a VM comes with a reference. */
+/* The VM of that name, with a reference, or the pool. NULL, after shell_fail(): there is none. */
 struct vm *shell_vm(const char *name);
 struct sched_pool *shell_pool(const char *name);
-/* The value of a parameter of the pool or of a VM of it; 0 if its policy has none of that name. */
+/* The value of a parameter of the pool or of a VM in it; 0 if the pool's policy has none of that name. */
 i64 shell_param(struct sched_pool *pool, const char *name, const void *object);
-/* -EAGAIN for a VM that is being made or on its way out: nothing of its scheduling can be set. */
+/* The pool of a VM. -EAGAIN, after shell_fail(): the VM is being made or destroyed, so that nothing of its
+ * scheduling can be set. */
 int shell_vm_pool(const struct vm *vm, struct sched_pool **pool);
-int shell_new_name(const char *name); /* -EINVAL for what can be no VM's or pool's */
-/* Walks, a call a step: to the next VM in c->vm, or the next vCPU; all there are, or those of the VM that
- * c->vm was at first, if c->only. False or NULL at the end. */
+/* Checks the name of a new VM or pool. -EINVAL, after shell_fail(): it cannot be one. */
+int shell_new_name(const char *name);
+/* Goes on to the next VM, in c->vm, or returns the next vCPU: one for each step of the command. Covers all
+ * VMs; if c->only, those of the first c->vm alone. False or NULL at the end. */
 bool shell_next_vm(struct shell_call *c);
 struct vcpu *shell_next_vcpu(struct shell_call *c);
+/* The name of an RS_* state. */
 const char *run_state_name(u32 state);
 
-/* ---- what guests print: to whoever is attached, or to the log (guestcon.c) ---- */
+/* ---- what guests print goes to the attached terminal or to the log (guestcon.c) ---- */
 void guestcon_init(bool to_log);
-/* Moves a little of it to the log. Returns when to call it again: 0 soon, ~0 never. */
+/* Moves a little of it to the log. Returns when to call it again, in ns: 0 soon, ~0 never. */
 u64 guestcon_step(u64 now);
-/* A VM's last words: all that it left behind, within reason. */
+/* Logs what a VM has printed and nobody has read, up to a limit. Called when it has stopped. */
 void guestcon_rest(struct vm *vm);
 int cmd_console(struct shell_call *c);
 
 /* ---- for main.c ---- */
 /* Starts the shell on the console, and the script module if there is one. */
 void shell_init(const struct config *c);
-/* The host's connection to the store, at c->store_console if there is one. */
+/* Starts the host's connection to the store, at c->store_console, if that names a port. */
 void store_host_init(const struct config *c);
-/* The scheduler is recorded from now on and the records go to c->trace_console; called before there are
- * pools. */
+/* Starts the recording of the scheduler; the records go to c->trace_console. Call it before there are
+ * pools: a replay begins with them. */
 void traces_record(const struct config *c);
-/* A VM of the configuration could not be made. The log says why, and `top`, whose live table covers
- * the log after boot, says that there is something to read. */
+/* Notes that a VM of the configuration could not be made. The log says why; but the live table of `top` may
+ * cover the log after boot, so it has a line that points there. */
 void shell_vm_not_made(void);
 
-/* ---- pieces that tests take apart ---- */
-/* Splits a line at blanks, in place; quotes of both kinds hold words together, '#' before a word begins a
- * comment. Returns the number of words, -E2BIG for more than SHELL_ARGS, -EINVAL for a quotation mark that is
- * not closed. argv ends with NULL. */
+/* ---- for tests ---- */
+/* Splits a line at blanks, in place. Quotes of both kinds hold words together; '#' at the beginning of a word
+ * begins a comment. Returns the number of words; argv then ends with NULL.
+ *   -E2BIG   there are more than SHELL_ARGS words
+ *   -EINVAL  a quotation mark is not closed */
 int shell_split(char *line, char **argv);
 
 #endif

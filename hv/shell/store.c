@@ -1,5 +1,6 @@
-/* store: the tree as the operator sees it, whose paths begin with / or below /local/domain/0; and the host's
- * connection, the same protocol as the guests' over a serial port. */
+/* The command `store`: the tree as the operator sees it. Paths begin with /, or are taken as below
+ * /local/domain/0. Also the host's connection to the store: it speaks the guests' protocol over a serial
+ * port. */
 #include <takt/errno.h>
 #include "drivers/uart.h"
 #include "lib/parse.h"
@@ -10,7 +11,7 @@
 #include "shell/shell.h"
 #include "nodes/nodes.h"
 
-#define NAME_SHOWN 128 /* characters of a node's name */
+#define NAME_SHOWN 128 /* the most characters of a node's name that are shown */
 
 static struct store_client operator;
 
@@ -19,19 +20,24 @@ COLUMNS(value_columns, COL("value", "value", 's', 0));
 COLUMNS(perms_columns, COL("VM", "vm", 'u', 5), COL("Rights", "rights", 's', 0));
 COLUMNS(event_columns, COL("Path", "path", 's', 0));
 
-static int done(struct shell_call *c, int error) {
-    return error == -EBUSY ? shell_later() : shell_done(MIN(error, 0), "node", c->argv[2]);
+/* The result of an operation on the node that the command names. The store refuses it while a long
+ * operation of somebody else goes on (hv/store/store.h): then the command is called again. */
+static int node_result(struct shell_call *c, int error) {
+    if (error == -EBUSY) return shell_later();
+    return shell_done(MIN(error, 0), "node", c->argv[2]);
 }
 
-/* What is not text is shown as dots; the value is terminated. */
-static char *shown(char *value, int len) {
+/* Makes text of a value of `len` bytes, in place: what is no character becomes a dot. There has to be
+ * room for the terminator. */
+static char *printable(char *value, int len) {
     for (int i = 0; i < len; i++)
         if (value[i] < ' ' || value[i] > '~') value[i] = '.';
     value[len] = 0;
     return value;
 }
 
-/* c->index is where in the list of names the next one begins. */
+/* Reads the next child's name of the node `of`. c->index is where it begins in the list of all names.
+ * Returns its length, 0 if there is none left or it has no room in `names`, or a negative errno. */
 static int next_name(struct shell_call *c, const char *of, char *names, u32 size) {
     u32 from = c->index;
     u64 generation;
@@ -39,52 +45,54 @@ static int next_name(struct shell_call *c, const char *of, char *names, u32 size
     return store_list(&operator, 0, of, names, size, &from, &generation);
 }
 
-/* A child a step. */
-static int list(struct shell_call *c) {
+/* Lists the children of a node: one at each step. */
+static int verb_ls(struct shell_call *c) {
     static char names[XS_ABS_PATH_MAX + 1], path[XS_ABS_PATH_MAX + 1];
-    const char *of = c->argv[2];
+    const char *of = c->argv[2], *parent = of;
     char value[256];
     int n = next_name(c, of, names, NAME_SHOWN);
 
     c->columns = node_columns;
-    if (n == 0) n = next_name(c, of, names, sizeof(names)); /* it may be a long one */
-    if (n <= 0) return done(c, n);
+    if (n == 0) n = next_name(c, of, names, sizeof(names)); /* the name may be a long one */
+    if (n <= 0) return node_result(c, n);
     c->index += (u32)strlen(names) + 1;
-    hv_snprintf(path, sizeof(path), "%s/%s", strcmp(of, "/") ? of : "", names);
+    if (strcmp(of, "/") == 0) parent = "";
+    hv_snprintf(path, sizeof(path), "%s/%s", parent, names);
     n = store_read(&operator, 0, path, value, sizeof(value) - 1);
     if (strlen(names) > NAME_SHOWN) memcpy(names + NAME_SHOWN, "...", 4);
-    table_row(c, CELLS(S(names), S(shown(value, MAX(n, 0)))));
+    table_row(c, CELLS(S(names), S(printable(value, MAX(n, 0)))));
     return SHELL_AGAIN;
 }
 
-static int read(struct shell_call *c) {
+static int verb_read(struct shell_call *c) {
     static char value[SHELL_STEP_ROOM - 64];
     int n = store_read(&operator, 0, c->argv[2], value, sizeof(value) - 1);
 
-    if (n < 0) return done(c, n);
-    record(c, value_columns, CELLS(S(shown(value, n))));
+    if (n < 0) return node_result(c, n);
+    record(c, value_columns, CELLS(S(printable(value, n))));
     return 0;
 }
 
-static int write(struct shell_call *c) {
+static int verb_write(struct shell_call *c) {
     int error;
 
     storelink_why[0] = 0;
     error = store_write(&operator, 0, c->argv[2], c->argv[3], (u32)strlen(c->argv[3]));
     if (error == -EINVAL && storelink_why[0]) return shell_fail(error, "%s", storelink_why);
-    return done(c, error);
+    return node_result(c, error);
 }
 
-static int rm(struct shell_call *c) { return done(c, store_rm(&operator, 0, c->argv[2])); }
+static int verb_rm(struct shell_call *c) { return node_result(c, store_rm(&operator, 0, c->argv[2])); }
 
-static int perms(struct shell_call *c) {
+/* Without permissions: lists those that the node has, one at each step. With: sets them. */
+static int verb_perms(struct shell_call *c) {
     struct store_perms p = { 0 };
 
     if (c->argc == 3) {
         int error = store_get_perms(&operator, 0, c->argv[2], &p);
         char letter[2] = "";
 
-        if (error || c->index == p.nr) return done(c, error);
+        if (error || c->index == p.nr) return node_result(c, error);
         c->columns = perms_columns;
         letter[0] = store_right[p.of[c->index].rights];
         table_row(c, CELLS(U(p.of[c->index++].id), S(letter)));
@@ -93,7 +101,7 @@ static int perms(struct shell_call *c) {
     for (int i = 3; i < c->argc; i++, p.nr++)
         if (p.nr == STORE_MAX_PERMS || store_parse_perm(c->argv[i], &p, p.nr))
             return shell_fail(-EINVAL, "expected n, r, w or b and the number of a VM, not %s", c->argv[i]);
-    return done(c, store_set_perms(&operator, 0, c->argv[2], &p));
+    return node_result(c, store_set_perms(&operator, 0, c->argv[2], &p));
 }
 
 static void end_watch(struct shell_call *c) {
@@ -102,7 +110,7 @@ static void end_watch(struct shell_call *c) {
     storelink_leave();
 }
 
-static int watch(struct shell_call *c) {
+static int verb_watch(struct shell_call *c) {
     static char event[XS_PAYLOAD_MAX];
     int error;
 
@@ -111,7 +119,7 @@ static int watch(struct shell_call *c) {
     c->columns = event_columns;
     if (!c->end) {
         error = store_watch(&operator, c->argv[2], "shell");
-        if (error) return done(c, error);
+        if (error) return node_result(c, error);
         c->end = end_watch;
     }
     while (store_event(&operator, event)) table_row(c, CELLS(S(event)));
@@ -120,12 +128,15 @@ static int watch(struct shell_call *c) {
 
 static const struct {
     const char *name;
-    int least, most; /* words */
+    int least, most; /* words of the command, with "store" and the verb itself */
     int (*fn)(struct shell_call *c);
 } verbs[] = {
-    { "ls", 3, 3, list }, { "read", 3, 3, read },   { "write", 4, 4, write },
-    { "rm", 3, 3, rm },   { "watch", 3, 3, watch }, { "perms", 3, 3 + STORE_MAX_PERMS, perms },
+    { "ls", 3, 3, verb_ls }, { "read", 3, 3, verb_read },   { "write", 4, 4, verb_write },
+    { "rm", 3, 3, verb_rm }, { "watch", 3, 3, verb_watch }, { "perms", 3, 3 + STORE_MAX_PERMS, verb_perms },
 };
+
+/* Opens the operator's connection, if that was not done. False: it cannot be opened now. */
+static bool is_open(struct store_client *c) { return c->link.next || store_open(c, 0, true) == 0; }
 
 static int cmd_store(struct shell_call *c) {
     u32 i = 0;
@@ -135,7 +146,10 @@ static int cmd_store(struct shell_call *c) {
     while (i < ARRAY_SIZE(verbs) && (c->argc < 2 || strcmp(c->argv[1], verbs[i].name))) i++;
     if (i == ARRAY_SIZE(verbs) || c->argc < verbs[i].least || c->argc > verbs[i].most) return shell_usage();
     storelink_enter();
-    r = operator.link.next || store_open(&operator, 0, true) == 0 ? verbs[i].fn(c) : shell_later();
+    if (is_open(&operator))
+        r = verbs[i].fn(c);
+    else
+        r = shell_later();
     storelink_leave();
     return r;
 }
@@ -152,7 +166,8 @@ const struct shell_command store_commands[] = {
 /* ---- the host ---- */
 
 #define PORT_PERIOD NS_PER_MS
-#define PORT_QUIET  NS_PER_S /* after which a packet that was begun is given up, as is a broken connection */
+/* After so much silence a packet that is not complete is given up, and a broken connection begins anew. */
+#define PORT_QUIET NS_PER_S
 
 static bool host_step(struct work *w);
 
@@ -161,19 +176,20 @@ static struct {
     struct store_client client;
     struct uart uart;
     u8 out[UART_FIFO];
-    u32 len, at; /* bytes of `out`, and those that are gone */
-    u64 heard;   /* ns */
+    u32 len, at; /* bytes of `out`, and how many of them are sent */
+    u64 heard;   /* when the last byte came, ns */
 } host = { .work.step = host_step };
 
-static void hear(u64 now) {
+/* Takes what has come over the port, and answers it. */
+static void host_receive(u64 now) {
     struct store_client *c = &host.client;
-    u8 byte;
-    int b;
 
     store_feed(c, NULL, 0);
-    for (u32 i = 0; i < UART_FIFO && !c->out_len && !store_waits(c) && (b = uart_read(&host.uart)) >= 0;
-         i++) {
-        byte = (u8)b;
+    for (u32 i = 0; i < UART_FIFO && !c->out_len && !store_waits(c); i++) {
+        int b = uart_read(&host.uart);
+        u8 byte = (u8)b;
+
+        if (b < 0) break;
         store_feed(c, &byte, 1);
         host.heard = now;
     }
@@ -187,8 +203,8 @@ static bool host_step(struct work *w) {
 
     w->not_before = now + PORT_PERIOD;
     storelink_enter();
-    if (host.client.link.next || store_open(&host.client, 0, true) == 0) {
-        hear(now);
+    if (is_open(&host.client)) {
+        host_receive(now);
         if (host.at == host.len) {
             host.len = store_drain(&host.client, host.out, sizeof(host.out));
             host.at = 0;

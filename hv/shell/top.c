@@ -1,8 +1,8 @@
-/* top: the live table, and measurements of an exact interval for scripts.
+/* The command `top`: the live table, and measurements of an exact interval for scripts.
  *
- * A look goes over all pCPUs and vCPUs, notes where each of them is, and prints the difference to the look
- * before; the first one prints nothing. A share is ns running over ns elapsed of that vCPU's own run-state
- * times, so how long a look takes does not matter. */
+ * A look goes over all pCPUs and vCPUs, notes the counters of each, and prints how much they grew since the
+ * look before; the first look prints nothing. The share of a vCPU is the time that it ran divided by the
+ * time that passed, both by its own clock of run states. So it does not matter how long a look takes. */
 #include <takt/errno.h>
 #include "lib/parse.h"
 #include "lib/string.h"
@@ -22,12 +22,13 @@ struct cpu_sample {
 
 struct sample {
     u32 vm, vcpu;
-    u64 total, run, switches, exits; /* ns, ns */
+    u64 total, run; /* ns since the vCPU was made; ns of these in which it ran */
+    u64 switches, exits;
 };
 
 struct look {
-    u64 began; /* ns */
-    u32 nr;    /* vCPUs */
+    u64 began; /* when, ns */
+    u32 nr;    /* vCPUs that it has seen */
     struct cpu_sample cpu[TAKT_MAX_CPUS];
     struct sample sample[ROWS];
     struct claim claim[ROWS];
@@ -36,17 +37,23 @@ struct look {
 static struct {
     enum { WAIT, CPUS, VCPUS } phase;
     u64 interval, next; /* ns; when the next look begins */
-    bool first;         /* nothing to print yet */
-    u32 row;            /* of this look: what comes next */
+    bool first;         /* there is no look before this one: it prints nothing */
+    u32 row; /* the pCPU that this look comes to next, or where it is in the samples of the last look */
 } top;
 
+/* What this look sees, and what the look before saw. */
 static struct look looks[2], *seen = &looks[0], *before = &looks[1];
 
-/* Both in hundredths. */
-static u64 percent(u64 part, u64 whole) { return whole ? part * 10000 / whole : 0; }
+/* In hundredths of a per cent. */
+static u64 percent(u64 part, u64 whole) {
+    if (!whole) return 0;
+    return part * 10000 / whole;
+}
 
+/* In hundredths of an event. Computes in units of 10 us, so that nothing overflows. */
 static u64 per_second(u64 events, u64 ns) {
-    return ns < 10000 ? 0 : events * (100 * NS_PER_S / 10000) / (ns / 10000);
+    if (ns < 10000) return 0;
+    return events * (100 * NS_PER_S / 10000) / (ns / 10000);
 }
 
 /* ---- pCPUs ---- */
@@ -67,20 +74,19 @@ static void look_at_cpu(struct shell_call *c, u32 cpu) {
 
 /* ---- vCPUs ---- */
 
+/* What the vCPU may claim of the CPUs: hv/shell/entitle.h. */
 static struct claim claim_of(struct vcpu *v) {
     const struct sched_dom *d = &v->vm->sched, *turbo = &v->vm->turbo;
     struct cpumask cpus = cpumask_and(&v->sched.affinity, &v->sched.dom->pool->cpus);
     u64 n = v->vm->nr_vcpus, weight = (u64)shell_param(d->pool, "weight", d);
-    u64 cap = (u64)shell_param(d->pool, "cap", d); /* percent of one pCPU, of all its vCPUs */
+    u64 cap =
+        (u64)shell_param(d->pool, "cap", d); /* per cent of one pCPU that all its vCPUs may have together */
     u64 limit = MIN(v->vm->config.demand_permille * 1000, SHARE_ONE);
 
-    /* what is fair is fair in both */
+    /* A VM with a turbo vCPU is in two pools, but gets no more than one share. */
     if (turbo->pool) cpus.bits |= d->pool->cpus.bits | turbo->pool->cpus.bits;
-    return (struct claim){
-        .cpus = cpus,
-        .weight = MAX(weight, 1) * 4096 / n,
-        .limit = (u32)(cap ? MIN(limit, cap * (SHARE_ONE / 100) / n) : limit),
-    };
+    if (cap) limit = MIN(limit, cap * (SHARE_ONE / 100) / n);
+    return (struct claim){ .cpus = cpus, .weight = MAX(weight, 1) * 4096 / n, .limit = (u32)limit };
 }
 
 COLUMNS(columns, COL("VM", "vm", 'n', -14), COL("vCPU", "vcpu", 'u', 4), COL("pCPU", "pcpu", 'u', 4),
@@ -92,14 +98,15 @@ COLUMNS(columns, COL("VM", "vm", 'n', -14), COL("vCPU", "vcpu", 'u', 4), COL("pC
         MORE("micro us", "micro_us", 'u', 8), MORE("turbo %", "turbo_pct", 'f', 7),
         MORE("moved us", "moved_us", 'd', 8), MORE("boost", "boost", 'u', 5));
 
-/* What the look before saw of it; NULL for a vCPU that is new: the next round shows it. Both looks are in the
- * order of VMs. */
+/* The sample of the same vCPU from the look before. NULL: the vCPU is new; the next look will show it. Both
+ * looks go over VMs and vCPUs in the order of their numbers, so the search goes on where it stopped. */
 static const struct sample *sample_before(const struct sample *s) {
     const struct sample *old = &before->sample[top.row], *end = &before->sample[before->nr];
 
     while (old < end && (old->vm < s->vm || (old->vm == s->vm && old->vcpu < s->vcpu))) old++;
     top.row = (u32)(old - before->sample);
-    return old < end && old->vm == s->vm && old->vcpu == s->vcpu ? old : NULL;
+    if (old == end || old->vm != s->vm || old->vcpu != s->vcpu) return NULL;
+    return old;
 }
 
 static void look_at_vcpu(struct shell_call *c, struct vcpu *v) {
@@ -114,7 +121,8 @@ static void look_at_vcpu(struct shell_call *c, struct vcpu *v) {
     *s = (struct sample){ v->vm->id, v->id, 0, t.state_ns[RS_RUNNING], t.switches, v->exits };
     for (u32 i = 0; i < RS_NR; i++) s->total += t.state_ns[i];
     seen->claim[seen->nr++] = claim_of(v);
-    old = top.first ? NULL : sample_before(s);
+    if (top.first) return;
+    old = sample_before(s);
     if (!old) return;
     ns = MAX(s->total - old->total, 1u);
     table_row(c, CELLS(S(v->vm->name), U(v->id), U(t.cpu), S(run_state_name(t.state)),
@@ -131,7 +139,7 @@ static u32 not_made; /* VMs of the configuration that could not be made */
 
 void shell_vm_not_made(void) { not_made++; }
 
-/* The first line of the table. */
+/* Puts the line above the table. */
 static void heading(struct shell_call *c, u64 up) {
     if (c->live) out("\x1b[H");
     out("Takt, up %lu s", up);
@@ -143,7 +151,9 @@ static void heading(struct shell_call *c, u64 up) {
 static void look_begin(struct shell_call *c) {
     struct look *old = seen;
     u64 now = machine_now(), ns = now - old->began;
+    const char *vendor = "none";
 
+    if (virt) vendor = virt->name;
     seen = before;
     before = old;
     seen->began = now;
@@ -153,13 +163,14 @@ static void look_begin(struct shell_call *c) {
     if (top.first) return;
     if (c->json)
         out("{\"seconds\": %lu.%03lu, \"vendor\": \"%s\", \"vms_not_made\": %u, \"pcpus\": ", ns / 1000000000,
-            ns / 1000000 % 1000, virt ? virt->name : "none", not_made);
+            ns / 1000000 % 1000, vendor, not_made);
     else
         heading(c, now / NS_PER_S);
     c->columns = cpu_columns;
 }
 
-static void look_on(struct shell_call *c) {
+/* All pCPUs were looked at: the vCPUs are next. */
+static void look_at_vcpus(struct shell_call *c) {
     top.row = 0;
     top.phase = VCPUS;
     if (top.first) return;
@@ -172,8 +183,14 @@ static int look_end(struct shell_call *c) {
     top.phase = WAIT;
     if (!top.first) {
         table_end(c);
-        out(c->json ? "}" : c->live ? "\x1b[J" : "\n");
-        if (c->json) return 0;
+        if (c->json) {
+            out("}");
+            return 0;
+        }
+        if (c->live)
+            out("\x1b[J"); /* clears what is left of a longer table */
+        else
+            out("\n");
     }
     top.first = false;
     return SHELL_AGAIN;
@@ -189,31 +206,31 @@ static int seconds(const char *text, u64 *ns) {
     return shell_fail(-EINVAL, "expected a number of seconds, not %s", text);
 }
 
-static int begin(struct shell_call *c) {
+static int top_begin(struct shell_call *c) {
     const char *interval = c->opt['d'], *warm_up = c->opt['w'];
     u64 wait = 0;
 
     memset(&top, 0, sizeof(top));
     top.interval = NS_PER_S;
     top.first = true;
-    seen->nr = 0; /* nothing to work out before the first look */
+    seen->nr = 0; /* so that entitle_step() has no claims before the first look */
     if ((interval && seconds(interval, &top.interval)) || (warm_up && seconds(warm_up, &wait)))
         return -EINVAL;
     if (!top.interval) return shell_fail(-EINVAL, "the interval cannot be 0");
     top.next = machine_now() + wait;
     c->live = !c->json && !c->opt['b'];
     if (c->live) {
-        c->eol = "\x1b[K\n"; /* takes away the rest of what stood there */
+        c->eol = "\x1b[K\n"; /* also clears the rest of the longer line that stood there */
         out(SCREEN_CLEAR);
     }
     return SHELL_AGAIN;
 }
 
-/* A pCPU or a vCPU a step. */
+/* Looks at one pCPU or one vCPU at each step. */
 static int cmd_top(struct shell_call *c) {
     struct vcpu *v;
 
-    if (c->step == 0) return begin(c);
+    if (c->step == 0) return top_begin(c);
     if (c->live && shell_key() >= 0) return 0;
     switch (top.phase) {
     case WAIT:
@@ -225,7 +242,7 @@ static int cmd_top(struct shell_call *c) {
         break;
     case CPUS:
         look_at_cpu(c, top.row++);
-        if (top.row == nr_cpus) look_on(c);
+        if (top.row == nr_cpus) look_at_vcpus(c);
         break;
     case VCPUS:
         v = shell_next_vcpu(c);

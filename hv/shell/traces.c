@@ -1,4 +1,4 @@
-/* trace: starts and stops the recording, streams records through a second serial port. */
+/* The command `trace`: starts and stops the recording, and streams records through a second serial port. */
 #include <takt/errno.h>
 #include "drivers/uart.h"
 #include "lib/parse.h"
@@ -14,8 +14,8 @@
 #include "vcpu/vcpu.h"
 #include "x86/percpu.h"
 
-#define RING_ORDER   5 /* 2^5 pages a pCPU */
-#define RECORD_ORDER 9 /* of a recording from boot, which has to be whole */
+#define RING_ORDER   5 /* 2^5 pages for each pCPU */
+#define RECORD_ORDER 9 /* for a recording from boot on, of which nothing may be lost */
 
 static struct trace_record *ring[TAKT_MAX_CPUS];
 
@@ -35,16 +35,17 @@ static const struct {
 static struct {
     struct work work;
     struct uart uart;
-    bool on, queued;
-    u32 cpu; /* whose turn it is */
+    bool on, queued; /* wanted; the work item is queued, as it is for some time after a stop */
+    u32 cpu;         /* modulo nr_cpus: the pCPU whose records are sent next */
     struct stream frames;
     u8 out[4096];
-    u32 len, at;     /* bytes of `out`, and those that are gone */
+    u32 len, at;     /* bytes of `out`, and how many of them are sent */
     u64 sent;        /* records */
-    u64 describe_at; /* when header and VMs are due again, for a reader that comes late */
+    u64 describe_at; /* when header and VMs are sent again, for a reader that was not there before */
 } stream;
 
-static void describe(u64 now) {
+/* Queues the header and the names of the VMs. */
+static void stream_describe(u64 now) {
     stream.describe_at = now + NS_PER_S;
     stream.len = stream_header(&stream.frames, stream.out, nr_cpus, now);
     for (struct vm *vm = vm_next(NULL); vm; vm = vm_next(vm)) {
@@ -53,16 +54,17 @@ static void describe(u64 now) {
     }
 }
 
-/* What is to be sent next. False: nothing. */
-static bool fill(void) {
+/* Fills `out` with what is to be sent next. False: there is nothing. */
+static bool stream_fill(void) {
     struct trace_record r[STREAM_RECORDS];
     u64 now = machine_now();
 
     stream.at = stream.len = 0;
-    if (now >= stream.describe_at) describe(now);
+    if (now >= stream.describe_at) stream_describe(now);
     for (u32 i = 0; i < nr_cpus && !stream.len; i++) {
-        u32 cpu = stream.cpu++ % nr_cpus, n = ring[cpu] ? trace_read(cpu, r, STREAM_RECORDS) : 0;
+        u32 cpu = stream.cpu++ % nr_cpus, n = 0;
 
+        if (ring[cpu]) n = trace_read(cpu, r, STREAM_RECORDS);
         if (n) stream.len = stream_records(&stream.frames, stream.out, r, n);
         stream.sent += n;
     }
@@ -74,7 +76,8 @@ static bool stream_step(struct work *w) {
 
     w->not_before = machine_now() + NS_PER_MS;
     for (u32 i = 0; i < 8 && n; i++) {
-        if (stream.at == stream.len && !fill()) { /* after a stop, what is in the rings still goes */
+        if (stream.at == stream.len && !stream_fill()) {
+            /* Only here the work item ends after a stop: first it sends what the rings hold. */
             w->not_before += 9 * NS_PER_MS;
             stream.queued = stream.on;
             return stream.on;
@@ -96,14 +99,14 @@ static bool open_stream(const struct console_spec *port) {
     return true;
 }
 
-/* ---- keeping: the last records go where the next boot finds them ---- */
+/* ---- keeping: the last records are copied to where the next boot reads them (platform/crashlog.h) ---- */
 
-#define KEPT_A_STEP 32 /* records: some 10,000 instructions */
+#define KEPT_A_STEP 32 /* records that one step copies; that takes some 10,000 instructions */
 
 static struct work keeper;
 static bool keeping, keeper_queued;
 
-/* The records of one pCPU; after the last one's there is a pause. */
+/* Copies records of one pCPU. After the last pCPU there is a pause. */
 static bool keep_step(struct work *w) {
     struct trace_record r[KEPT_A_STEP];
     static u32 cpu;
@@ -138,14 +141,18 @@ static int start_stream(const char *where) {
         return shell_fail(-EINVAL, "expected com1 to com4, perhaps with a rate, not %s", where);
     if (keeper_queued) return shell_fail(-EBUSY, "the records are being kept: trace stop ends that");
     if (console_is_port(uart_port(port.com))) return shell_fail(-EBUSY, "com%u is the console", port.com);
-    return open_stream(&port) ? 0 : shell_fail(-ENODEV, "nothing answers at com%u", port.com);
+    if (!open_stream(&port)) return shell_fail(-ENODEV, "nothing answers at com%u", port.com);
+    return 0;
 }
 
-/* Rings come with the first use: they are filled with zeros, and that takes a while. */
+/* Allocates the ring of a pCPU, unless it has one. That is done at the first use, because to fill the ring
+ * with zeros takes a while. False: there is no memory. */
 static bool add_ring(u32 cpu, unsigned order) {
-    hpa_t pa = ring[cpu] ? HPA_NONE : frame_alloc_zeroed(order);
+    hpa_t pa;
 
-    if (pa == HPA_NONE) return ring[cpu];
+    if (ring[cpu]) return true;
+    pa = frame_alloc_zeroed(order);
+    if (pa == HPA_NONE) return false;
     ring[cpu] = hpa_to_va(pa);
     return trace_init(cpu, ring[cpu], (u32)(PAGE_SIZE << order) / (u32)sizeof(struct trace_record)) == 0;
 }
@@ -164,7 +171,8 @@ void traces_record(const struct config *c) {
         log_warn("the recording stays in memory: no port at trace_console = %s", c->trace_console);
 }
 
-static int start(struct shell_call *c) {
+/* Allocates the ring of one pCPU at each step, and then starts the recording. */
+static int verb_start(struct shell_call *c) {
     u32 mask = 0;
 
     for (int i = 2; i < c->argc; i++) {
@@ -178,34 +186,38 @@ static int start(struct shell_call *c) {
     if (!add_ring(c->step, RING_ORDER))
         return shell_fail(-ENOMEM, "there is no memory for the trace of pCPU %u", c->step);
     if (c->step + 1 < nr_cpus) return SHELL_AGAIN;
-    trace_mask = mask ? mask : TRACE_CLASS_SCHED | TRACE_CLASS_EXIT | TRACE_CLASS_EVENT;
+    if (!mask) mask = TRACE_CLASS_SCHED | TRACE_CLASS_EXIT | TRACE_CLASS_EVENT;
+    trace_mask = mask;
     return 0;
 }
 
-static int stop(void) {
+static int verb_stop(void) {
     trace_mask = 0;
     stream.on = false;
     keeping = false;
     return 0;
 }
 
-static int status(struct shell_call *c) {
+static int verb_status(struct shell_call *c) {
     COLUMNS(columns, COL("mask", "mask", 'u', 0), COL("streaming", "streaming", 'b', 0),
             COL("streamed", "streamed", 'u', 0), COL("lost", "lost", 'u', 0));
     u64 lost = 0;
 
-    for (u32 cpu = 0; cpu < nr_cpus; cpu++) lost += ring[cpu] ? trace_lost(cpu) : 0;
+    for (u32 cpu = 0; cpu < nr_cpus; cpu++)
+        if (ring[cpu]) lost += trace_lost(cpu);
     record(c, columns, CELLS(U(trace_mask), U(stream.queued), U(stream.sent), U(lost)));
     return 0;
 }
 
 static int cmd_trace(struct shell_call *c) {
-    const char *what = c->argc > 1 ? c->argv[1] : "status", *more = c->argc > 2 ? c->argv[2] : NULL;
+    const char *what = "status", *port = shell_config()->trace_console;
 
-    if (strcmp(what, "start") == 0) return start(c);
-    if (strcmp(what, "stop") == 0) return stop();
-    if (strcmp(what, "status") == 0) return status(c);
-    if (strcmp(what, "stream") == 0) return start_stream(more ? more : shell_config()->trace_console);
+    if (c->argc > 1) what = c->argv[1];
+    if (c->argc > 2) port = c->argv[2];
+    if (strcmp(what, "start") == 0) return verb_start(c);
+    if (strcmp(what, "stop") == 0) return verb_stop();
+    if (strcmp(what, "status") == 0) return verb_status(c);
+    if (strcmp(what, "stream") == 0) return start_stream(port);
     if (strcmp(what, "keep") == 0) return start_keeping();
     return shell_usage();
 }

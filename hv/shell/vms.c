@@ -1,5 +1,5 @@
-/* Commands about VMs, named as in xl: list vcpu-list vcpu-pin create destroy pause unpause console; and their
- * devices. */
+/* Commands about VMs, named as in xl: list vcpu-list vcpu-pin create destroy pause unpause console; and a
+ * list of their devices. */
 #include <takt/errno.h>
 #include "lib/parse.h"
 #include "lib/string.h"
@@ -17,8 +17,10 @@ struct vm *shell_vm(const char *name) {
 }
 
 int shell_vm_pool(const struct vm *vm, struct sched_pool **pool) {
-    *pool = vm->state == VM_DYING ? NULL : vm->sched.pool;
-    return *pool ? 0 : shell_fail(-EAGAIN, "%s is still being made, or on its way out", vm->name);
+    *pool = NULL;
+    if (vm->state != VM_DYING) *pool = vm->sched.pool;
+    if (!*pool) return shell_fail(-EAGAIN, "%s is still being made, or on its way out", vm->name);
+    return 0;
 }
 
 int shell_new_name(const char *name) {
@@ -47,11 +49,13 @@ struct vcpu *shell_next_vcpu(struct shell_call *c) {
 
 #define STATES "State: r running, b blocked, p paused, s shut down, c crashed, d dying"
 
-/* xl's six letters, as STATES explains them. */
-static void state_letters(struct vm *vm, char *s, u64 *run_ns) {
+/* xl's six letters, as STATES explains them: those that hold, and '-' in the place of each other one.
+ * *run_ns becomes the time that the VM's vCPUs have run. */
+static void state_letters(struct vm *vm, char s[7], u64 *run_ns) {
     bool running = false, blocked = vm->nr_vcpus > 0;
 
     *run_ns = 0;
+    memcpy(s, "------", 7);
     for (u32 i = 0; vm->state != VM_DYING && i < vm->nr_vcpus && vm->vcpu[i]; i++) {
         struct sched_times t;
 
@@ -60,9 +64,12 @@ static void state_letters(struct vm *vm, char *s, u64 *run_ns) {
         running |= t.state == RS_RUNNING;
         blocked &= t.state == RS_BLOCKED;
     }
-    hv_snprintf(s, 7, "%c%c%c%c%c%c", running ? 'r' : '-', blocked ? 'b' : '-',
-                vm->state == VM_PAUSED ? 'p' : '-', vm->state == VM_SHUTDOWN ? 's' : '-',
-                vm->state == VM_CRASHED ? 'c' : '-', vm->state == VM_DYING ? 'd' : '-');
+    if (running) s[0] = 'r';
+    if (blocked) s[1] = 'b';
+    if (vm->state == VM_PAUSED) s[2] = 'p';
+    if (vm->state == VM_SHUTDOWN) s[3] = 's';
+    if (vm->state == VM_CRASHED) s[4] = 'c';
+    if (vm->state == VM_DYING) s[5] = 'd';
 }
 
 COLUMNS(vm_columns, COL("Name", "name", 's', -24), COL("ID", "id", 'u', 5), COL("Mem", "memory_mib", 'u', 6),
@@ -71,6 +78,7 @@ COLUMNS(vm_columns, COL("Name", "name", 's', -24), COL("ID", "id", 'u', 5), COL(
         COL(NULL, "why", 's', 0));
 
 static int cmd_list(struct shell_call *c) {
+    const char *pool = "";
     char letters[7];
     struct vm *vm;
     u64 run_ns;
@@ -82,11 +90,11 @@ static int cmd_list(struct shell_call *c) {
         return 0;
     }
     vm = c->vm;
+    if (vm->sched.pool) pool = vm->sched.pool->name;
     state_letters(vm, letters, &run_ns);
-    table_row(c,
-              CELLS(S(vm->name), U(vm->id), U(vm->config.memory >> 20),
-                    U(vm->config.vcpus + vm->config.turbo), S(vm_state_name(vm->state)), S(letters),
-                    U(run_ns), S(vm->sched.pool ? vm->sched.pool->name : ""), D(vm->exit_code), S(vm->why)));
+    table_row(c, CELLS(S(vm->name), U(vm->id), U(vm->config.memory >> 20),
+                       U(vm->config.vcpus + vm->config.turbo), S(vm_state_name(vm->state)), S(letters),
+                       U(run_ns), S(pool), D(vm->exit_code), S(vm->why)));
     return SHELL_AGAIN;
 }
 
@@ -156,7 +164,8 @@ static int cmd_devices(struct shell_call *c) {
     if (c->only) return 0;
     c->vm = vm_next(c->vm);
     c->index = 0;
-    return c->vm ? SHELL_AGAIN : 0;
+    if (!c->vm) return 0;
+    return SHELL_AGAIN;
 }
 
 /* ---- vcpu-pin ---- */
@@ -171,8 +180,9 @@ static int cmd_vcpu_pin(struct shell_call *c) {
         last = first;
     }
     for (u64 i = first; i <= last; i++) {
-        struct vcpu *v = vm->state == VM_DYING ? NULL : vm->vcpu[i];
+        struct vcpu *v = NULL;
 
+        if (vm->state != VM_DYING) v = vm->vcpu[i];
         if (!v || sched_set_affinity(&v->sched, &c->cpus))
             return shell_fail(-EINVAL, "vCPU %lu of %s cannot run there: its pool has none of these CPUs", i,
                               vm->name);
@@ -180,13 +190,18 @@ static int cmd_vcpu_pin(struct shell_call *c) {
     return 0;
 }
 
-/* ---- create, destroy: work of many steps; the command waits for its end, but ^C leaves it to itself ---- */
+/* ---- create, destroy: jobs of many steps that a work item of the VM does. The command waits for the end of
+ * the job; after ^C the job goes on alone. ---- */
 
-static u64 ticket; /* of the command that waits; a later answer to an earlier one is nobody's */
-static int outcome;
+static u64 ticket;  /* the number of the command that waits: the end of a job with an older one is ignored */
+static int outcome; /* of the job that the command waits for; SHELL_AGAIN until it ends */
 
+/* Called at the end of a job. `ctx` is the ticket that it began with. */
 static void job_done(void *ctx, struct vm *vm, int error, const char *why) {
-    if ((u64)ctx == ticket) outcome = error ? shell_fail(error, "%s", why ? why : "it failed") : 0;
+    if ((u64)ctx != ticket) return;
+    outcome = 0;
+    if (!why) why = "it failed";
+    if (error) outcome = shell_fail(error, "%s", why);
 }
 
 static void forget_job(struct shell_call *c) { ticket++; }
@@ -197,12 +212,16 @@ static void *new_job(struct shell_call *c) {
     return (void *)ticket;
 }
 
-static int await_job(struct shell_call *c) { return outcome == SHELL_AGAIN ? shell_later() : outcome; }
+static int await_job(struct shell_call *c) {
+    if (outcome == SHELL_AGAIN) return shell_later();
+    return outcome;
+}
 
 static void keep_complaint(void *ctx, bool fatal, const char *text) { shell_fail(-EINVAL, "%s", text); }
 
-/* The VM's section of the file, changed by key=value words. */
-static int describe(struct shell_call *c, struct config_vm *v) {
+/* Fills in the VM's section of the configuration, changed by the command's key=value words; or the
+ * defaults if the configuration has no such VM. */
+static int describe_vm(struct shell_call *c, struct config_vm *v) {
     const struct config_vm *known = config_find_vm(shell_config(), c->argv[1]);
 
     if (!known && shell_new_name(c->argv[1])) return -EINVAL;
@@ -224,10 +243,11 @@ static int cmd_create(struct shell_call *c) {
     int error;
 
     if (c->step) return await_job(c);
-    error = describe(c, &v);
+    error = describe_vm(c, &v);
     if (error) return error;
     error = vm_create(&v, job_done, new_job(c));
-    return error ? shell_done(error, "VM", c->argv[1]) : SHELL_AGAIN;
+    if (error) return shell_done(error, "VM", c->argv[1]);
+    return SHELL_AGAIN;
 }
 
 static int cmd_destroy(struct shell_call *c) {
@@ -235,21 +255,28 @@ static int cmd_destroy(struct shell_call *c) {
 
     if (c->step) return await_job(c);
     error = vm_destroy(c->vm, job_done, new_job(c));
-    vm_put(c->vm); /* the end waits for the last reference */
+    vm_put(c->vm); /* the job ends only when the last reference is gone */
     c->vm = NULL;
-    return error ? shell_fail(error, "%s is already on its way out", c->argv[1]) : SHELL_AGAIN;
+    if (error) return shell_fail(error, "%s is already on its way out", c->argv[1]);
+    return SHELL_AGAIN;
 }
 
 static int cmd_pause(struct shell_call *c) {
-    bool pause = c->argv[0][0] == 'p'; /* or unpause */
-    int error = pause ? vm_pause(c->vm) : vm_unpause(c->vm);
+    int error = vm_pause(c->vm);
 
     if (!error) return 0;
-    return shell_fail(error, "%s is %s: %s", c->vm->name, vm_state_name(c->vm->state),
-                      pause ? "it cannot be paused" : "only a paused VM can be unpaused");
+    return shell_fail(error, "%s is %s: it cannot be paused", c->vm->name, vm_state_name(c->vm->state));
 }
 
-/* Until the VM has ended or crashed, or the time is over. For scripts. */
+static int cmd_unpause(struct shell_call *c) {
+    int error = vm_unpause(c->vm);
+
+    if (!error) return 0;
+    return shell_fail(error, "%s is %s: only a paused VM can be unpaused", c->vm->name,
+                      vm_state_name(c->vm->state));
+}
+
+/* Waits until the VM has ended or crashed, or the time is over. For scripts. */
 static int cmd_wait(struct shell_call *c) {
     static u64 until;
     u64 ns = 1000000 * NS_PER_S;
@@ -281,7 +308,7 @@ const struct shell_command vm_commands[] = {
       cmd_create, "w*", "" },
     { "destroy", "VM", "ends a VM at once and frees what it had", cmd_destroy, "V", "" },
     { "pause", "VM", "keeps a VM from running", cmd_pause, "V", "" },
-    { "unpause", "VM", "lets a paused VM run again", cmd_pause, "V", "" },
+    { "unpause", "VM", "lets a paused VM run again", cmd_unpause, "V", "" },
     { "wait", "VM [TIME]",
       "waits until a VM is gone, or has crashed and stays\n"
       "TIME  is the longest that it waits (500ms)",
