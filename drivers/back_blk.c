@@ -8,7 +8,8 @@
 #define MAX_DISCARD 4096u /* sectors */
 #define MAX_BYTES   (4u << 20)
 
-/* Whole sectors within the disk, and not so many that others would wait long? */
+/* Whether [sector, sector + bytes) is whole sectors within the disk, and not so many that requests
+ * of others would wait long for them. */
 static bool within(const struct back_blk *b, u64 sector, u64 bytes) {
     return bytes % VIRTIO_BLK_SECTOR == 0 && bytes <= MAX_BYTES && sector <= b->disk->sectors &&
            bytes / VIRTIO_BLK_SECTOR <= b->disk->sectors - sector;
@@ -18,7 +19,7 @@ static u32 data_in(const struct vring_chain *c) { return c->in_len - 1; }
 
 static u32 data_out(const struct vring_chain *c) { return c->out_len - HDR; }
 
-/* ---- what a request asks for: VIRTIO_BLK_OK if that can be done ---- */
+/* ---- judging requests: VIRTIO_BLK_OK, or the status for one that cannot be done ---- */
 
 static u8 judge_discard(struct back_blk *b, struct disk_request *q) {
     u32 bytes = data_out(&q->c);
@@ -52,27 +53,40 @@ static u8 judge(struct back_blk *b, struct disk_request *q) {
     case VIRTIO_BLK_GET_ID: q->bytes = MIN(data_in(&q->c), VIRTIO_BLK_ID_BYTES); return VIRTIO_BLK_OK;
     default: return VIRTIO_BLK_UNSUPP;
     }
-    return within(b, q->sector, q->bytes) ? VIRTIO_BLK_OK : VIRTIO_BLK_IOERR;
+    if (!within(b, q->sector, q->bytes)) return VIRTIO_BLK_IOERR;
+    return VIRTIO_BLK_OK;
 }
 
 /* ---- requests ---- */
 
-static void count(struct back_blk *b, const struct disk_request *q) {
-    b->errors += q->status != VIRTIO_BLK_OK;
-    if (q->status != VIRTIO_BLK_OK) return;
-    b->reads += q->type == VIRTIO_BLK_IN;
-    b->writes += q->type == VIRTIO_BLK_OUT;
-    b->flushes += q->type == VIRTIO_BLK_FLUSH;
-    b->discards += q->type == VIRTIO_BLK_DISCARD;
-    if (q->type == VIRTIO_BLK_IN || q->type == VIRTIO_BLK_OUT) b->bytes += q->bytes;
+static void request_count(struct back_blk *b, const struct disk_request *q) {
+    if (q->status != VIRTIO_BLK_OK) {
+        b->errors++;
+        return;
+    }
+    switch (q->type) {
+    case VIRTIO_BLK_IN:
+        b->reads++;
+        b->bytes += q->bytes;
+        break;
+    case VIRTIO_BLK_OUT:
+        b->writes++;
+        b->bytes += q->bytes;
+        break;
+    case VIRTIO_BLK_FLUSH: b->flushes++; break;
+    case VIRTIO_BLK_DISCARD: b->discards++; break;
+    }
 }
 
-static void end(struct back_blk *b, struct disk_request *q) {
+/* Gives the request back to the driver, with its status. */
+static void request_end(struct back_blk *b, struct disk_request *q) {
     bool read = q->type == VIRTIO_BLK_IN || q->type == VIRTIO_BLK_GET_ID;
-    u32 written = read && q->status == VIRTIO_BLK_OK ? q->bytes : 0;
+    u32 written = 0;
 
-    count(b, q);
-    /* The last byte that may be written is the status, wherever that is. */
+    if (read && q->status == VIRTIO_BLK_OK) written = q->bytes;
+    request_count(b, q);
+    /* The status is the last byte that the device may write (5.2.6), in whichever segment that
+     * lies. */
     vring_copy_in(q->c.seg + q->c.nr_out, q->c.nr_in, data_in(&q->c), &q->status, 1);
     vring_back_put(&b->ring, q->c.head, written + 1);
     q->next = b->unused;
@@ -81,8 +95,19 @@ static void end(struct back_blk *b, struct disk_request *q) {
     b->done++;
 }
 
-/* Takes the next request: 1; 0: there is none, or the ring is broken. */
-static int begin(struct back_blk *b, u64 now) {
+/* Whether the disk has anything to do for a request that was judged to be possible. */
+static bool needs_disk(const struct disk_request *q) {
+    switch (q->type) {
+    case VIRTIO_BLK_FLUSH:
+    case VIRTIO_BLK_DISCARD: return true;
+    case VIRTIO_BLK_IN:
+    case VIRTIO_BLK_OUT: return q->bytes;
+    default: return false;
+    }
+}
+
+/* Takes the next request and begins it. Returns 1, or 0 if there is none or the ring is broken. */
+static int request_begin(struct back_blk *b, u64 now) {
     struct disk_request *q = b->unused;
     int r = vring_back_take(&b->ring, &q->c);
 
@@ -96,11 +121,10 @@ static int begin(struct back_blk *b, u64 now) {
     b->nr_most = MAX(b->nr_most, b->nr);
     q->status = judge(b, q);
     if (q->status == VIRTIO_BLK_OK && q->type == VIRTIO_BLK_GET_ID) disk_give(q, 0, b->disk->id, q->bytes);
-    if (q->status == VIRTIO_BLK_OK && (q->type == VIRTIO_BLK_FLUSH || q->type == VIRTIO_BLK_DISCARD ||
-                                       (q->type != VIRTIO_BLK_GET_ID && q->bytes)))
+    if (q->status == VIRTIO_BLK_OK && needs_disk(q))
         b->disk->ops->begin(b->disk, q, now);
     else
-        end(b, q);
+        request_end(b, q);
     return 1;
 }
 
@@ -109,15 +133,16 @@ u64 back_blk_serve(struct back_blk *b, u64 now) {
     struct disk_request *q;
 
     for (b->done = 0; b->dev.live && b->done < BACK_BLK_BATCH;) {
-        while (b->done < BACK_BLK_BATCH && (q = d->ended(b->disk, now))) end(b, q);
+        while (b->done < BACK_BLK_BATCH && (q = d->ended(b->disk, now))) request_end(b, q);
         if (b->done == BACK_BLK_BATCH) break;
-        if (!d->room(b->disk)) return d->due(b->disk); /* the others wait in the ring */
-        if (begin(b, now) || !b->dev.live) continue;
+        if (!d->room(b->disk)) return d->due(b->disk); /* further requests wait in the ring */
+        if (request_begin(b, now) || !b->dev.live) continue;
         if (d->due(b->disk) <= now) continue;
         if (vring_back_listen(&b->ring)) continue;
         return d->due(b->disk);
     }
-    return b->dev.live ? 0 : ~0ull;
+    if (!b->dev.live) return ~0ull;
+    return 0;
 }
 
 void back_blk_flush(struct back_blk *b) {
@@ -131,20 +156,21 @@ void back_blk_flush(struct back_blk *b) {
 int back_blk_init(struct back_blk *b, const struct driver_env *env, const struct back_calls *calls,
                   const struct takt_back *info, struct disk *disk, struct takt_offer *offer) {
     struct virtio_blk_config c = { .capacity = disk->sectors, .seg_max = VRING_MAX_SEGS - 2 };
+    u64 features = FEATURES;
 
     *b = (struct back_blk){ .dev = { .handle = info->handle, .calls = calls }, .env = env, .disk = disk };
     b->pages = (disk->depth * sizeof(*b->requests) + PAGE_SIZE - 1) / PAGE_SIZE;
     b->requests = env->pages(b->pages);
     if (!b->requests) return -ENOMEM;
     if (disk->discards) {
+        features |= VIRTIO_BLK_F_DISCARD;
         c.max_discard_sectors = MAX_DISCARD;
         c.max_discard_seg = DISK_RANGES;
         c.discard_alignment = 1;
     }
-    *offer = (struct takt_offer){ .features = FEATURES | (disk->discards ? VIRTIO_BLK_F_DISCARD : 0),
-                                  .nr_queues = 1,
-                                  .queue_max = TAKT_QUEUE_MAX,
-                                  .config_len = sizeof(c) };
+    *offer = (struct takt_offer){
+        .features = features, .nr_queues = 1, .queue_max = TAKT_QUEUE_MAX, .config_len = sizeof(c)
+    };
     __builtin_memcpy(offer->config, &c, sizeof(c));
     return 0;
 }

@@ -1,12 +1,12 @@
-/* What the back ends of all device types have in common: what they ask of the hypervisor, and the state of a
- * device. */
+/* What the back ends of all device types have in common: the calls that they make to the
+ * hypervisor, and the state of a device. */
 #ifndef DRIVERS_BACK_DEV_H
 #define DRIVERS_BACK_DEV_H
 
 #include "drivers/env.h"
 #include "drivers/vring_back.h"
 
-/* The hypervisor, or a test: TAKT_HC_BACK_* of the same names. */
+/* The hypercalls TAKT_HC_BACK_* of the same names, or their stand-ins in a test. */
 struct back_calls {
     void (*irq)(u32 handle);
     void (*broken)(u32 handle);
@@ -22,14 +22,15 @@ struct back_dev {
     u64 irqs;
 };
 
-/* The front end has broken the rules: nothing of it is touched until it has reset the device. */
+/* The front end has broken the rules. Its memory is not touched any more until it has reset the
+ * device. */
 static inline void back_broken(struct back_dev *d) {
     if (d->live) d->calls->broken(d->handle);
     d->live = false;
     d->irq = false;
 }
 
-/* The one interrupt of a round. */
+/* Raises the interrupt of this round, if one is due. */
 static inline void back_interrupt(struct back_dev *d) {
     if (!d->live || !d->irq) return;
     d->irq = false;
@@ -37,12 +38,13 @@ static inline void back_interrupt(struct back_dev *d) {
     d->calls->irq(d->handle);
 }
 
-/* The ring of queue `q` as the front end has set it up. False: it has not, or wrongly. */
+/* Sets up the ring of queue `q` as the front end describes it. False: the front end has not set it
+ * up, or has done so wrongly. */
 static inline bool back_ring(struct back_dev *d, struct vring_back *r, const struct takt_front *f, u32 q) {
     const struct takt_queue *k = &f->queue[q];
 
-    return q < f->nr_queues && k->ready &&
-           vring_back_init(r, &d->window, d->features, k->size, k->desc, k->avail, k->used) == 0;
+    if (q >= f->nr_queues || !k->ready) return false;
+    return vring_back_init(r, &d->window, d->features, k->size, k->desc, k->avail, k->used) == 0;
 }
 
 #endif

@@ -3,7 +3,7 @@
 
 #define HDR       ((u32)sizeof(struct virtio_net_hdr))
 #define MTU       1500
-#define MAX_MERGE 32 /* buffers of a frame; that many of 64 bytes hold the longest */
+#define MAX_MERGE 32 /* buffers that a frame may take; 32 buffers of 64 bytes hold the longest frame */
 #define FEATURES                                                                                             \
     (BIT(VIRTIO_F_VERSION_1) | BIT(VIRTIO_F_INDIRECT) | BIT(VIRTIO_F_EVENT_IDX) | VIRTIO_NET_F_CSUM |        \
      VIRTIO_NET_F_GUEST_CSUM | VIRTIO_NET_F_MTU | VIRTIO_NET_F_MAC | VIRTIO_NET_F_MRG_RXBUF)
@@ -15,7 +15,8 @@ const struct option_kind back_net_options[] = {
 
 /* ---- to the driver ---- */
 
-/* Bytes [from, from + len) of the frame to byte `at` of what the chain has to be written. */
+/* Copies bytes [from, from + len) of the frame into the chain's buffers, from their byte `at`
+ * on. */
 static void put_bytes(const struct vring_chain *c, u32 at, const struct frame *f, u32 from, u32 len) {
     const struct vring_seg *to = c->seg + c->nr_out;
     const u8 *piece = f->head;
@@ -45,13 +46,13 @@ static bool take_buffer(struct back_net *n, struct vring_chain *c) {
     return r && n->dev.live;
 }
 
-/* How many buffers the frame needs: the last that was taken is in *c, and all are but one. 0: there are not
- * enough. */
+/* Takes as many buffers as hold `bytes`. Returns how many; *c is then the last of them. If there
+ * are not enough, returns 0 and has taken none. */
 static u32 take_buffers(struct back_net *n, u32 bytes, struct vring_chain *c) {
-    const u32 most = n->dev.features & VIRTIO_NET_F_MRG_RXBUF ? MAX_MERGE : 1;
+    u32 most = 1, nr = 0;
     u64 room = 0;
-    u32 nr = 0;
 
+    if (n->dev.features & VIRTIO_NET_F_MRG_RXBUF) most = MAX_MERGE;
     while (nr < most && take_buffer(n, c)) {
         room += c->in_len;
         nr++;
@@ -61,26 +62,36 @@ static u32 take_buffers(struct back_net *n, u32 bytes, struct vring_chain *c) {
     return 0;
 }
 
-static int deliver(struct bridge_port *p, const struct frame *f) {
+static int back_net_deliver(struct bridge_port *p, const struct frame *f) {
     struct back_net *n = container_of(p, struct back_net, port);
-    struct virtio_net_hdr h = { .flags = f->partial ? VIRTIO_NET_HDR_F_CSUM : 0,
-                                .csum_start = f->partial ? f->csum_start : 0,
-                                .csum_offset = f->partial ? f->csum_offset : 0 };
+    struct virtio_net_hdr h = { 0 };
     struct vring_chain c;
-    u32 nr = n->dev.live ? take_buffers(n, HDR + f->len, &c) : 0;
+    u32 nr;
 
+    if (!n->dev.live) return -ENOSPC;
+    nr = take_buffers(n, HDR + f->len, &c);
     if (!nr) return -ENOSPC;
     h.num_buffers = (u16)nr;
-    if (nr > 1) vring_back_untake(&n->rx, nr); /* now that their number is known, which goes into the first */
+    if (f->partial) {
+        h.flags = VIRTIO_NET_HDR_F_CSUM;
+        h.csum_start = f->csum_start;
+        h.csum_offset = f->csum_offset;
+    }
+    /* The header, which goes into the first buffer, has to say how many there are. So several
+     * buffers are given back after they were counted, and taken again to be filled. */
+    if (nr > 1) vring_back_untake(&n->rx, nr);
     for (u32 i = 0, done = 0; i < nr; i++) {
-        u32 at = i ? 0 : HDR, len;
+        u32 at = 0, len;
 
         if (nr > 1 && !take_buffer(n, &c)) return -EINVAL;
-        if (c.in_len < at) {
-            back_broken(&n->dev); /* 5.1.6.3.1: each holds the header at least */
-            return -EINVAL;
+        if (i == 0) {
+            at = HDR;
+            if (c.in_len < HDR) { /* 5.1.6.3.1: a buffer holds the header at least */
+                back_broken(&n->dev);
+                return -EINVAL;
+            }
+            vring_copy_in(c.seg + c.nr_out, c.nr_in, 0, &h, HDR);
         }
-        if (!i) vring_copy_in(c.seg + c.nr_out, c.nr_in, 0, &h, HDR);
         len = MIN(c.in_len - at, f->len - done);
         put_bytes(&c, at, f, done, len);
         vring_back_put(&n->rx, c.head, at + len);
@@ -91,11 +102,12 @@ static int deliver(struct bridge_port *p, const struct frame *f) {
 
 /* ---- from the driver ---- */
 
-/* Takes `n` bytes off the front of the chain's segments; the first that is left. */
+/* Takes `n` bytes off the front of the chain's segments. Returns the first segment that has bytes
+ * left. */
 static u32 skip(struct vring_chain *c, u32 n) {
     u32 i = 0;
 
-    while (i < c->nr_out && n >= c->seg[i].len) n -= c->seg[i++].len;
+    for (; i < c->nr_out && n >= c->seg[i].len; i++) n -= c->seg[i].len;
     if (i < c->nr_out) {
         c->seg[i].p += n;
         c->seg[i].len -= n;
@@ -127,7 +139,7 @@ static void transmit(struct back_net *n, struct vring_chain *c, u64 now) {
         bridge_input(n->bridge, &n->port, &f, now);
 }
 
-/* One frame: 1; 0: there is none. */
+/* Takes one frame and sends it on. Returns 1, or 0 if there is none or the ring is broken. */
 static int serve_one(struct back_net *n, u64 now) {
     struct vring_chain c;
     int r = vring_back_take(&n->tx, &c);
@@ -145,14 +157,16 @@ static int serve_one(struct back_net *n, u64 now) {
 
 u64 back_net_serve(struct back_net *n, u64 now) {
     for (u32 i = 0; i < BACK_NET_BATCH && n->dev.live; i++) {
-        /* Only who has something to send has to wait for the wire. */
+        /* Ask for the wire only if there is something to send: bridge_wait() counts who has to
+         * wait. */
         if (netem_active(&n->port.up.netem) && vring_back_waiting(&n->tx)) {
             n->wait = bridge_wait(n->bridge, &n->port, now);
             if (n->wait) return n->wait;
         }
         if (!serve_one(n, now) && !(n->dev.live && vring_back_listen(&n->tx))) return ~0ull;
     }
-    return n->dev.live ? 0 : ~0ull;
+    if (!n->dev.live) return ~0ull;
+    return 0;
 }
 
 void back_net_flush(struct back_net *n) {
@@ -187,9 +201,10 @@ int back_net_init(struct back_net *n, struct bridge *b, const struct back_calls 
 
     *n = (struct back_net){ .bridge = b, .dev = { .handle = info->handle, .calls = calls } };
     n->port.name = info->name;
-    n->port.deliver = deliver;
+    n->port.deliver = back_net_deliver;
     if (!option_mac(o, "mac", n->port.mac)) {
-        u8 mac[6] = { 0x02, 'T', 'k', (u8)(info->vm >> 8), (u8)info->vm, (u8)info->number }; /* 0x02: by us */
+        /* Bit 1 of the first byte says that the address is not a manufacturer's (IEEE 802, 8.4). */
+        u8 mac[6] = { 0x02, 'T', 'k', (u8)(info->vm >> 8), (u8)info->vm, (u8)info->number };
 
         __builtin_memcpy(n->port.mac, mac, sizeof(mac));
     }
@@ -209,7 +224,9 @@ void back_net_start(struct back_net *n, const struct takt_front *f) {
         back_broken(&n->dev);
         return;
     }
-    vring_back_ignore(&n->rx); /* who has no buffers gets no frames: there is nothing to wait for */
+    /* Frames that find no buffer are dropped, so nobody waits for buffers: new ones need no
+     * notification. */
+    vring_back_ignore(&n->rx);
 }
 
 void back_net_stop(struct back_net *n) { n->dev.live = false; }

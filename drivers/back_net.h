@@ -1,5 +1,6 @@
-/* The back end of a virtio network device, a port of the bridge. What the front end sends goes on from its
- * own buffers; what comes for it is copied into them, and dropped if there are none: a ring is finite. */
+/* The back end of a virtio network device, which is a port of the bridge. Frames that the front end
+ * sends are read from its own buffers; frames for it are copied into its buffers, and dropped if
+ * there are none. */
 #ifndef DRIVERS_BACK_NET_H
 #define DRIVERS_BACK_NET_H
 
@@ -12,28 +13,30 @@
 #define BACK_NET_QUEUE 256
 
 struct back_net {
-    struct bridge_port port; /* first: deliver() knows */
+    struct bridge_port port;
     struct back_dev dev;
     struct bridge *bridge;
     struct vring_back rx, tx;
-    u64 wait; /* the link up is busy until then; 0: it is not */
+    u64 wait; /* when the link up can take the next frame, ns; 0: now */
 };
 
-/* What the words behind the back end's name may be: `rate=20M delay=5ms jitter=1ms loss=0.1% queue=256 seed=1
- * mac=...`, of both directions of the link. */
+/* The options that may follow the back end's name: `rate=20M delay=5ms jitter=1ms loss=0.1%
+ * queue=256 seed=1 mac=...`. Those of the link hold for both directions. */
 extern const struct option_kind back_net_options[];
 
-/* Plugs the device into the bridge and fills in what the front end is to see. */
+/* Plugs the device into the bridge and fills in what the front end is to see. Returns 0, or as
+ * bridge_add(). */
 int back_net_init(struct back_net *n, struct bridge *b, const struct back_calls *calls,
                   const struct takt_back *info, struct takt_offer *offer);
 void back_net_fini(struct back_net *n);
-/* The driver is there, and dev.window is mapped. */
+/* Begins to serve. Call it when the driver is there and dev.window is mapped. */
 void back_net_start(struct back_net *n, const struct takt_front *f);
 void back_net_stop(struct back_net *n);
-/* Sends on what the driver wants to send, as long as it is not too much. When to call again: 0 at once, ~0
- * after the next notification. */
+/* Sends frames of the driver on, up to BACK_NET_BATCH. Returns when to call it again (ns): 0 at
+ * once, ~0 after the next notification. */
 u64 back_net_serve(struct back_net *n, u64 now);
-/* The end of a round: shows the driver what has come. */
+/* Shows the driver what has come for it, and what was sent. Call it at the end of a round over all
+ * devices. */
 void back_net_flush(struct back_net *n);
 
 #endif

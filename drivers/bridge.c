@@ -1,9 +1,11 @@
 #include "drivers/bridge.h"
 #include <takt/errno.h>
 
-#define UDP_CHECKSUM 6 /* where it is in the header */
-#define WAYS         4
-#define AHEAD        NS_PER_MS /* of what the link takes: it must not run dry while its owner sleeps */
+#define UDP_CHECKSUM 6 /* offset of the checksum in the header */
+#define WAYS         4 /* an address can be in this many places of the table */
+/* A device may give its link frames for so much time in advance. Otherwise the link would run dry
+ * while the device's owner sleeps. */
+#define AHEAD NS_PER_MS
 
 static bool mac_same(const u8 *a, const u8 *b) { return !__builtin_memcmp(a, b, 6); }
 
@@ -26,7 +28,7 @@ void frame_checksum(u8 *data, u32 len, u32 start, u32 offset) {
     if ((len - start) & 1) sum += (u32)data[len - 1] << 8;
     while (sum >> 16) sum = (sum & 0xffff) + (sum >> 16);
     sum = ~sum & 0xffff;
-    if (!sum && offset == UDP_CHECKSUM) sum = 0xffff; /* there a zero means that there is none: RFC 768 */
+    if (!sum && offset == UDP_CHECKSUM) sum = 0xffff; /* in UDP a zero means "no checksum": RFC 768 */
     at[0] = (u8)(sum >> 8);
     at[1] = (u8)sum;
 }
@@ -39,7 +41,9 @@ static struct frame_buf *buf_alloc(struct bridge *b) {
         b->free = f->next;
         return f;
     }
-    if (b->buffers + PAGE_SIZE / sizeof(*f) > b->max_buffers || !(page = b->env->pages(1))) return NULL;
+    if (b->buffers + PAGE_SIZE / sizeof(*f) > b->max_buffers) return NULL;
+    page = b->env->pages(1);
+    if (!page) return NULL;
     for (u32 i = 0; i < PAGE_SIZE / sizeof(*f); i++) {
         f = (struct frame_buf *)(page + i * sizeof(*f));
         f->next = b->free;
@@ -54,14 +58,17 @@ static void buf_free(struct bridge *b, struct frame_buf *f) {
     b->free = f;
 }
 
-/* The frame as one in a buffer of ours: its own, which the caller gets, or a copy. */
+/* Returns the frame in a buffer of the bridge, which is then the caller's: the one in which it lies
+ * already, or a copy. NULL: there is no memory. */
 static struct frame_buf *buf_of(struct bridge *b, struct frame *f) {
-    struct frame_buf *buf = f->buf ? f->buf : buf_alloc(b);
+    struct frame_buf *buf = f->buf;
 
-    if (!buf || f->buf) {
+    if (buf) {
         f->buf = NULL;
         return buf;
     }
+    buf = buf_alloc(b);
+    if (!buf) return NULL;
     buf->len = f->len;
     buf->partial = f->partial;
     buf->csum_start = f->csum_start;
@@ -94,7 +101,7 @@ static void link_add(struct link *l, struct frame_buf *buf, u64 due) {
     l->last = buf;
 }
 
-/* The next frame that is due; NULL: none. */
+/* Takes the first frame off the link if it is due. NULL: there is none. */
 static struct frame_buf *link_take(struct link *l, u64 now) {
     struct frame_buf *buf = l->first;
 
@@ -110,7 +117,7 @@ static void link_empty(struct bridge *b, struct link *l) {
     while ((buf = link_take(l, ~0ull))) buf_free(b, buf);
 }
 
-/* The frame sets out on the link. */
+/* Sends the frame over the link. It lies in a buffer until it arrives. */
 static void link_send(struct bridge *b, struct link *l, struct frame *f, u64 now,
                       struct port_counts *counts) {
     u64 due = netem_send(&l->netem, now, f->len);
@@ -118,14 +125,19 @@ static void link_send(struct bridge *b, struct link *l, struct frame *f, u64 now
 
     if (due == NETEM_FULL) {
         counts->queue_full++;
-    } else if (due == NETEM_LOST) {
+        return;
+    }
+    if (due == NETEM_LOST) {
         counts->lost++;
-    } else if (!(buf = buf_of(b, f))) {
+        return;
+    }
+    buf = buf_of(b, f);
+    if (!buf) {
         counts->no_memory++;
         netem_arrived(&l->netem);
-    } else {
-        link_add(l, buf, due);
+        return;
     }
+    link_add(l, buf, due);
 }
 
 /* ---- addresses ---- */
@@ -142,7 +154,7 @@ static void mac_forget(struct bridge_mac *m) {
     m->port = NULL;
 }
 
-/* Whose device has this address, by right; NULL: nobody's. */
+/* The port whose device has this address of its own. NULL: there is none. */
 static struct bridge_port *mac_owner(struct bridge *b, const u8 *mac) {
     for (u32 i = 0; i < b->nr; i++)
         if (b->port[i] && mac_same(b->port[i]->mac, mac)) return b->port[i];
@@ -157,9 +169,10 @@ static struct bridge_port *mac_find(struct bridge *b, const u8 *mac, u64 now) {
     return mac_owner(b, mac);
 }
 
-/* Behind this port is `mac`. A port that has shown too many already shows no more, and only takes the place
- * of the oldest of its set: a flood of addresses costs others at most what they learn anew by being flooded.
- */
+/* Notes that `mac` is behind this port. A port may have PORT_MACS addresses, and a new address
+ * replaces only the oldest one of the WAYS places where it may be. So a flood of addresses from one
+ * port costs the others little: the addresses that they lose are learned again from the next
+ * frames. */
 static void mac_learn(struct bridge *b, struct bridge_port *p, const u8 *mac, u64 now) {
     struct bridge_mac *m = mac_slots(b, mac), *oldest = m;
 
@@ -202,7 +215,7 @@ int bridge_add(struct bridge *b, struct bridge_port *p, const struct netem_param
     p->counts = (struct port_counts){ 0 };
     b->port[i] = p;
     b->nr = MAX(b->nr, i + 1);
-    for (i = 0; i < BRIDGE_MACS; i++) /* a guest may have used it before */
+    for (i = 0; i < BRIDGE_MACS; i++) /* another port may have used the address before */
         if (mac_same(b->mac[i].mac, p->mac)) mac_forget(&b->mac[i]);
     return 0;
 }
@@ -216,7 +229,7 @@ void bridge_remove(struct bridge *b, struct bridge_port *p) {
     while (b->nr && !b->port[b->nr - 1]) b->nr--;
 }
 
-/* The frame has come to the end of the link. */
+/* Gives the port's device a frame that has come to the end of the link. */
 static void arrive(struct bridge *b, struct bridge_port *p, struct frame *f) {
     struct frame_buf *own = NULL;
     struct frame whole;
@@ -254,12 +267,13 @@ static void output(struct bridge *b, struct bridge_port *p, struct frame *f, u64
     p->counts.queue_most = MAX(p->counts.queue_most, p->down.netem.held);
 }
 
-/* From the end of the link up to where it belongs. */
+/* Sends a frame on that has come to the end of the link up: to the port that has its address, or to
+ * all ports. */
 static void forward(struct bridge *b, struct bridge_port *from, struct frame *f, u64 now) {
-    struct bridge_port *to;
+    struct bridge_port *to = NULL;
 
     mac_learn(b, from, f->head + 6, now);
-    to = mac_group(f->head) ? NULL : mac_find(b, f->head, now);
+    if (!mac_group(f->head)) to = mac_find(b, f->head, now);
     if (to) {
         if (to != from) output(b, to, f, now);
         return;
@@ -270,7 +284,7 @@ static void forward(struct bridge *b, struct bridge_port *from, struct frame *f,
 
 static bool acceptable(struct bridge *b, struct bridge_port *p, const struct frame *f) {
     const u8 *source = f->head + 6;
-    struct bridge_port *owner;
+    struct bridge_port *owner = NULL;
 
     if (f->len < FRAME_HEAD || f->len > FRAME_MAX || mac_group(source) ||
         (f->partial && (u32)f->csum_start + f->csum_offset + 2 > f->len)) {
@@ -278,8 +292,8 @@ static bool acceptable(struct bridge *b, struct bridge_port *p, const struct fra
         return false;
     }
     if (mac_same(source, p->mac)) return true;
-    owner = mac_none(source) ? NULL : mac_owner(b, source);
-    p->counts.spoofed += owner != NULL;
+    if (!mac_none(source)) owner = mac_owner(b, source);
+    if (owner) p->counts.spoofed++;
     return !owner;
 }
 
@@ -289,7 +303,7 @@ u64 bridge_wait(struct bridge *b, struct bridge_port *p, u64 now) {
 
     if (n->wire_free > now + AHEAD) until = n->wire_free - AHEAD / 2;
     if (netem_active(n) && n->held >= n->p.queue) until = MAX(until, MAX(p->up.first->due, now + 1));
-    p->counts.backpressure += until != 0;
+    if (until) p->counts.backpressure++;
     return until;
 }
 
@@ -304,20 +318,29 @@ void bridge_input(struct bridge *b, struct bridge_port *p, struct frame *f, u64 
         forward(b, p, f, now);
 }
 
-/* Frames that have come through the link: to the bridge, or to the device. */
-static void link_run(struct bridge *b, struct bridge_port *p, bool up, u64 now) {
-    struct link *l = up ? &p->up : &p->down;
+/* Takes the frames that are due off the link up, and sends them on to where they belong. */
+static void link_up_run(struct bridge *b, struct bridge_port *p, u64 now) {
     struct frame_buf *buf;
 
-    while ((buf = link_take(l, now))) {
+    while ((buf = link_take(&p->up, now))) {
         struct frame f;
 
         frame_in(&f, buf);
-        if (up)
-            forward(b, p, &f, buf->due);
-        else
-            arrive(b, p, &f);
-        if (f.buf) buf_free(b, f.buf); /* else another link has it */
+        forward(b, p, &f, buf->due);
+        if (f.buf) buf_free(b, f.buf); /* NULL: another link has taken the buffer */
+    }
+}
+
+/* Takes the frames that are due off the link down, and gives them to the device. */
+static void link_down_run(struct bridge *b, struct bridge_port *p, u64 now) {
+    struct frame_buf *buf;
+
+    while ((buf = link_take(&p->down, now))) {
+        struct frame f;
+
+        frame_in(&f, buf);
+        arrive(b, p, &f);
+        buf_free(b, buf);
     }
 }
 
@@ -325,12 +348,12 @@ u64 bridge_run(struct bridge *b, u64 now) {
     u64 next = ~0ull;
 
     for (u32 i = 0; i < b->nr; i++)
-        if (b->port[i]) link_run(b, b->port[i], true, now);
+        if (b->port[i]) link_up_run(b, b->port[i], now);
     for (u32 i = 0; i < b->nr; i++) {
         struct bridge_port *p = b->port[i];
 
         if (!p) continue;
-        link_run(b, p, false, now);
+        link_down_run(b, p, now);
         if (p->down.first) next = MIN(next, p->down.first->due);
         if (p->up.first) next = MIN(next, p->up.first->due);
     }

@@ -4,8 +4,8 @@
  *     device --[up: its rate holds the device back, then delay, loss]--> bridge --[down: a queue that
  * drops]--> device
  *
- * A frame is copied once, from the sender's memory into the receiver's, unless a link has to hold it
- * meanwhile. One context; time is the caller's, in ns.
+ * A frame is copied once, from the sender's memory into the receiver's, unless a link has to hold it for a
+ * while. One caller at a time. The caller says what time it is, in ns.
  */
 #ifndef DRIVERS_BRIDGE_H
 #define DRIVERS_BRIDGE_H
@@ -17,42 +17,43 @@
 #define FRAME_HEAD   14
 #define FRAME_MAX    1518 /* with a VLAN tag, without the check sequence */
 #define BRIDGE_PORTS 64
-#define BRIDGE_MACS  256 /* addresses that are known at a time */
-#define PORT_MACS    64  /* of these behind one port */
-#define MAC_AGE      (300 * NS_PER_S)
+#define BRIDGE_MACS  256              /* addresses that the bridge knows at a time */
+#define PORT_MACS    64               /* how many of them may be behind one port */
+#define MAC_AGE      (300 * NS_PER_S) /* an address is forgotten after so long without a frame from it */
 
-/* A buffer of the bridge's own, for a frame that has to wait. */
+/* A buffer of the bridge, for a frame that has to wait on a link. */
 struct frame_buf {
     struct frame_buf *next;
-    u64 due;
+    u64 due; /* when the frame arrives, ns */
     u32 len;
     bool partial;
     u16 csum_start, csum_offset;
     u8 data[FRAME_MAX];
 };
 
-/* A frame wherever it lies. Its Ethernet header is in memory of our own: what was judged is what travels. */
+/* A frame, wherever it lies. Its Ethernet header is a copy, so that its sender cannot change the
+ * addresses after they were checked. */
 struct frame {
     u8 head[FRAME_HEAD];
-    u32 len;                     /* of it all */
-    const struct vring_seg *seg; /* of what follows the header */
+    u32 len;                     /* bytes of the whole frame */
+    const struct vring_seg *seg; /* `nr` segments of what follows the header */
     u32 nr;
-    bool partial; /* a checksum is not filled in: virtio_net.h */
-    u16 csum_start, csum_offset;
-    struct frame_buf *buf; /* that it lies in, if it does */
-    struct vring_seg own;  /* seg may be this one */
+    bool partial;                /* a checksum is not filled in: virtio_net.h */
+    u16 csum_start, csum_offset; /* if `partial`: which one */
+    struct frame_buf *buf;       /* the buffer of the bridge in which it lies; NULL: it lies elsewhere */
+    struct vring_seg own;        /* room for one segment that `seg` may point at */
 };
 
 struct port_counts {
     u64 in_frames, in_bytes, out_frames, out_bytes;
     u64 bad;          /* malformed, too long, too short */
-    u64 spoofed;      /* from an address that is another port's */
-    u64 lost;         /* by the link, as it was asked to */
-    u64 queue_full;   /* dropped at the link down */
-    u64 ring_full;    /* dropped, as the device had no buffer */
-    u64 no_memory;    /* dropped, as the bridge had none */
+    u64 spoofed;      /* dropped: sent from the address of another port's device */
+    u64 lost;         /* lost by the emulated link on purpose */
+    u64 queue_full;   /* dropped because the link's queue was full */
+    u64 ring_full;    /* dropped because the device had no buffer */
+    u64 no_memory;    /* dropped because the bridge had no memory */
     u64 backpressure; /* times that the device had to wait for the link up */
-    u32 queue_most;   /* frames held for the device, at most */
+    u32 queue_most;   /* the most frames that were held for the device at a time */
 };
 
 struct link {
@@ -63,14 +64,15 @@ struct link {
 struct bridge_port {
     /* set before bridge_add(), then constant */
     const char *name;
-    u8 mac[6]; /* of the device, all zeros if it has none of its own; nobody else may use it */
-    bool takes_partial;
-    /* Copies the frame into the device. -ENOSPC: it has no room, -EINVAL: it is not in order. */
+    u8 mac[6];          /* the device's address, which no other port may use; all zeros: it has none */
+    bool takes_partial; /* the device takes frames whose checksum is not filled in */
+    /* Copies the frame into the device. Returns 0, -ENOSPC if the device has no room, or -EINVAL if
+     * it is not in order. */
     int (*deliver)(struct bridge_port *p, const struct frame *f);
-    /* the bridge's */
+    /* used by the bridge alone */
     struct link up, down;
-    u32 macs; /* learned */
-    u32 number;
+    u32 macs;   /* addresses that were learned to be behind it */
+    u32 number; /* its index in bridge.port[] */
     struct port_counts counts;
 };
 
@@ -84,31 +86,35 @@ struct bridge_mac {
 struct bridge {
     const struct driver_env *env;
     struct bridge_port *port[BRIDGE_PORTS];
-    u32 nr; /* of ports, with gaps */
+    u32 nr; /* the highest index of a port, plus 1: some between may be NULL */
     struct bridge_mac mac[BRIDGE_MACS];
     struct frame_buf *free;
-    u32 buffers, max_buffers; /* made so far */
+    u32 buffers, max_buffers; /* how many were allocated so far, and may be */
 };
 
-/* `max_buffers`: of 1.5 KiB each, made when they are needed. */
+/* An empty bridge. It allocates buffers of 1.5 KiB when it needs them, at most max_buffers. */
 void bridge_init(struct bridge *b, const struct driver_env *env, u32 max_buffers);
-/* `up` and `down` as the links are to be. -ENOSPC: too many ports; -EEXIST: the address is another port's. */
+/* Adds the port, with links as `up` and `down` describe them. Returns 0, or
+ *   -ENOSPC  there are too many ports
+ *   -EEXIST  another port has the address */
 int bridge_add(struct bridge *b, struct bridge_port *p, const struct netem_params *up,
                const struct netem_params *down);
-/* What is on its way to it or from it is gone. */
+/* Removes the port. Frames on their way to it or from it are dropped. */
 void bridge_remove(struct bridge *b, struct bridge_port *p);
 
-/* May the device behind the port send at `now`? 0, or when it may. Ask only if it wants to: that is counted.
- */
+/* When the device behind the port may send: 0 is at once, else a time. Call it only if the device
+ * wants to send, because it counts each time that a device has to wait. */
 u64 bridge_wait(struct bridge *b, struct bridge_port *p, u64 now);
 /* The device sends a frame. */
 void bridge_input(struct bridge *b, struct bridge_port *p, struct frame *f, u64 now);
-/* Frames that are due at `now` go on. When the next one is due; ~0: none. */
+/* Sends the frames on that are due at `now`. Returns when the next one is due; ~0: there is
+ * none. */
 u64 bridge_run(struct bridge *b, u64 now);
 
-/* All f->len bytes of it. */
+/* Copies all f->len bytes of a frame. */
 void frame_copy(void *to, const struct frame *f);
-/* Fills in the checksum from byte `start` on at start + offset (RFC 1071), both within the frame. */
+/* Computes the checksum (RFC 1071) of the bytes from `start` to the end of the frame, and stores it
+ * at byte start + offset. Both must be within the frame. */
 void frame_checksum(u8 *data, u32 len, u32 start, u32 offset);
 
 #endif

@@ -1,5 +1,5 @@
-/* A disk behind a virtio block device, as its back end asks for it: drivers/disk_ram.h, drivers/disk_nvme.h.
- */
+/* A disk behind a virtio block device, as its back end sees it. There are two kinds:
+ * drivers/disk_ram.h and drivers/disk_nvme.h. */
 #ifndef DRIVERS_DISK_H
 #define DRIVERS_DISK_H
 
@@ -8,40 +8,42 @@
 
 #define DISK_RANGES 4u /* of a discard */
 
-/* What the back end has judged: whole sectors within the disk, not so many that others would wait long. */
+/* A request that the back end has checked: it asks for whole sectors within the disk, and not for
+ * so many that others would wait long. */
 struct disk_request {
-    struct disk_request *next; /* whose it is at the time */
+    struct disk_request *next; /* in a list of whoever has the request at the time */
     u32 type;                  /* VIRTIO_BLK_IN, OUT, FLUSH, DISCARD */
-    u64 sector;                /* of IN and OUT */
-    u32 bytes;                 /* not 0 */
-    u32 nr_ranges;             /* of DISCARD */
+    u64 sector;                /* for IN and OUT */
+    u32 bytes;                 /* for IN and OUT; not 0 */
+    u32 nr_ranges;             /* for DISCARD */
     struct virtio_blk_range range[DISK_RANGES];
     struct vring_chain c;
-    u8 status; /* VIRTIO_BLK_*: set by the disk when it ends */
-    u64 due;   /* the disk's */
+    u8 status; /* VIRTIO_BLK_*: set by the disk when the request ends */
+    u64 due;   /* for the disk's own use */
 };
 
 struct disk {
     const struct disk_ops *ops;
     u64 sectors;
-    u32 depth; /* requests that may be begun at the most */
+    u32 depth; /* the most requests that may have begun and not ended */
     bool discards;
     char id[VIRTIO_BLK_ID_BYTES];
 };
 
 struct disk_ops {
-    /* May another request begin? */
+    /* Whether another request may begin. */
     bool (*room)(struct disk *d);
     void (*begin)(struct disk *d, struct disk_request *q, u64 now);
-    /* One that has ended by `now`, its data in place; NULL: none. */
+    /* Returns a request that has ended by `now`, with its data in place. NULL: there is none. */
     struct disk_request *(*ended)(struct disk *d, u64 now);
-    /* When there will be one, or room; ~0: the disk's owner is told by other means. */
+    /* When a request will have ended, or there will be room again (ns); ~0: the disk's owner learns
+     * that by other means, such as an interrupt. */
     u64 (*due)(const struct disk *d);
-    /* The requests and their memory are not touched any more. */
+    /* Gives up all requests that have begun: they and their memory are not touched any more. */
     void (*stop)(struct disk *d);
 };
 
-/* ---- data of a request, from byte `at` on ---- */
+/* ---- data of a request, from its byte `at` on: taken for the disk, or given to the driver ---- */
 
 static inline void disk_take(void *to, const struct disk_request *q, u32 at, u32 bytes) {
     vring_copy_out(to, q->c.seg, q->c.nr_out, (u32)sizeof(struct virtio_blk_hdr) + at, bytes);

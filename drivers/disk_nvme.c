@@ -12,17 +12,19 @@ const struct option_kind disk_nvme_options[] = {
 
 static struct disk_nvme *nvme_of(struct disk *d) { return container_of(d, struct disk_nvme, disk); }
 
-static bool overlap(u64 first, u64 blocks, u64 first2, u64 blocks2) {
+static bool ranges_overlap(u64 first, u64 blocks, u64 first2, u64 blocks2) {
     return first < first2 + blocks2 && first2 < first + blocks;
 }
 
 /* ---- requests ---- */
 
-/* Is a command under way that nobody waits for, in the range of this disk? */
+/* Whether a command is under way in the range of this disk that nobody waits for any more: it was
+ * begun for a VM that is gone. */
 static bool others_under_way(const struct disk_nvme *d) {
     for (const struct disk_nvme *o = d->store->disk; o < d->store->disk + DISK_NVME_MOST; o++)
         for (const struct disk_nvme_slot *s = o->slot; s < o->slot + DISK_NVME_DEPTH; s++)
-            if (s->busy && !s->q && overlap(s->first, s->blocks, d->first, d->disk.sectors)) return true;
+            if (s->busy && !s->q && ranges_overlap(s->first, s->blocks, d->first, d->disk.sectors))
+                return true;
     return false;
 }
 
@@ -32,21 +34,23 @@ static struct disk_nvme_slot *free_slot(struct disk_nvme *d) {
     return NULL;
 }
 
-static bool room(struct disk *disk) {
+static bool nvme_room(struct disk *disk) {
     struct disk_nvme *d = nvme_of(disk);
 
     if (d->waits) d->waits = others_under_way(d);
     return !d->waits && free_slot(d);
 }
 
-static void end(struct disk_nvme_slot *s, u8 status) {
+/* Hands the request of the slot back, and frees the slot. */
+static void slot_end(struct disk_nvme_slot *s, u8 status) {
     s->q->status = status;
     disk_row_add(&s->disk->ended, s->q);
     s->q = NULL;
     s->busy = false;
 }
 
-/* Ranges into the buffer; how many. */
+/* Writes the request's ranges to the buffer, as the device reads them. Returns how many there
+ * are. */
 static u32 put_ranges(struct disk_nvme_slot *s) {
     struct nvme_range *to = s->command.buffer;
     u32 n = 0;
@@ -59,8 +63,8 @@ static u32 put_ranges(struct disk_nvme_slot *s) {
     return n;
 }
 
-/* The next piece. */
-static void go(struct disk_nvme_slot *s) {
+/* Submits the next piece of the request, which is as much of it as one command moves. */
+static void slot_go(struct disk_nvme_slot *s) {
     struct nvme_store *store = s->disk->store;
     const struct disk_request *q = s->q;
     struct nvme_command *c = &s->command;
@@ -79,15 +83,15 @@ static void go(struct disk_nvme_slot *s) {
         c->op = NVME_DISCARD;
         c->blocks = put_ranges(s);
         if (!c->blocks) {
-            end(s, VIRTIO_BLK_OK);
+            slot_end(s, VIRTIO_BLK_OK);
             return;
         }
         break;
     }
-    if (nvme_submit(&store->nvme, c, store->now)) end(s, VIRTIO_BLK_IOERR);
+    if (nvme_submit(&store->nvme, c, store->now)) slot_end(s, VIRTIO_BLK_IOERR);
 }
 
-static void done(struct nvme_command *c, int error) {
+static void slot_done(struct nvme_command *c, int error) {
     struct disk_nvme_slot *s = container_of(c, struct disk_nvme_slot, command);
 
     if (!s->q) {
@@ -95,18 +99,18 @@ static void done(struct nvme_command *c, int error) {
         return;
     }
     if (error) {
-        end(s, VIRTIO_BLK_IOERR);
+        slot_end(s, VIRTIO_BLK_IOERR);
         return;
     }
     if (s->q->type == VIRTIO_BLK_IN) disk_give(s->q, s->at, c->buffer, s->bytes);
     s->at += s->bytes;
     if (s->at < s->q->bytes)
-        go(s);
+        slot_go(s);
     else
-        end(s, VIRTIO_BLK_OK);
+        slot_end(s, VIRTIO_BLK_OK);
 }
 
-static void begin(struct disk *disk, struct disk_request *q, u64 now) {
+static void nvme_begin(struct disk *disk, struct disk_request *q, u64 now) {
     struct disk_nvme *d = nvme_of(disk);
     struct disk_nvme_slot *s = free_slot(d);
 
@@ -116,16 +120,21 @@ static void begin(struct disk *disk, struct disk_request *q, u64 now) {
     s->at = 0;
     s->first = d->first;
     s->blocks = disk->sectors;
-    go(s);
+    slot_go(s);
 }
 
-static struct disk_request *ended(struct disk *disk, u64 now) { return disk_row_take(&nvme_of(disk)->ended); }
-
-static u64 due(const struct disk *disk) {
-    return container_of(disk, const struct disk_nvme, disk)->ended.first ? 0 : ~0ull;
+static struct disk_request *nvme_ended(struct disk *disk, u64 now) {
+    return disk_row_take(&nvme_of(disk)->ended);
 }
 
-static void stop(struct disk *disk) {
+static u64 nvme_disk_due(const struct disk *disk) {
+    const struct disk_nvme *d = container_of(disk, const struct disk_nvme, disk);
+
+    if (!d->ended.first) return ~0ull;
+    return 0;
+}
+
+static void nvme_stop(struct disk *disk) {
     struct disk_nvme *d = nvme_of(disk);
 
     d->ended.first = NULL;
@@ -135,7 +144,8 @@ static void stop(struct disk *disk) {
 
 /* ---- disks ---- */
 
-/* Buffers stay a disk's for ever, since a device that is broken might still write to them. */
+/* Allocates the buffers of a disk, unless it has some. They are never freed, because a device that
+ * is broken might still write to them. */
 static int get_buffers(struct disk_nvme *d) {
     u8 *p = d->slot[0].command.buffer;
 
@@ -144,41 +154,42 @@ static int get_buffers(struct disk_nvme *d) {
     if (!p) return -ENOMEM;
     for (u32 i = 0; i < DISK_NVME_DEPTH; i++) {
         d->slot[i].disk = d;
-        d->slot[i].command = (struct nvme_command){ .buffer = p + i * NVME_TRANSFER, .done = done };
+        d->slot[i].command = (struct nvme_command){ .buffer = p + i * NVME_TRANSFER, .done = slot_done };
     }
     return 0;
 }
 
-static struct disk *refuse(struct nvme_store *s, const char *why, const struct takt_back *other) {
+static struct disk *store_refuse(struct nvme_store *s, const char *why, const struct takt_back *other) {
     s->why = why;
     s->other = other;
     return NULL;
 }
 
 struct disk *nvme_store_open(struct nvme_store *s, const struct takt_back *owner) {
-    static const struct disk_ops ops = { room, begin, ended, due, stop };
+    static const struct disk_ops ops = { nvme_room, nvme_begin, nvme_ended, nvme_disk_due, nvme_stop };
     u64 all = s->nvme.blocks * NVME_BLOCK, offset = option_bytes(owner->options, "offset", 0);
     u64 size = option_bytes(owner->options, "size", all - MIN(offset, all));
     struct disk_nvme *d = NULL;
 
-    /* What it would have said is not known: better no disk than somebody else's data. */
+    /* An option that is not understood may have been the range. Better no disk than somebody else's
+     * data. */
     if (option_unknown(owner->options, disk_nvme_options))
-        return refuse(s, "its options make no sense", NULL);
-    if (s->nvme.why) return refuse(s, "the NVMe controller is broken", NULL);
+        return store_refuse(s, "its options make no sense", NULL);
+    if (s->nvme.why) return store_refuse(s, "the NVMe controller is broken", NULL);
     if (offset % NVME_BLOCK || size % NVME_BLOCK)
-        return refuse(s, "its offset and size have to be multiples of 512", NULL);
+        return store_refuse(s, "its offset and size have to be multiples of 512", NULL);
     if (!size || offset > all || size > all - offset)
-        return refuse(s, "its range is not within the NVMe disk", NULL);
+        return store_refuse(s, "its range is not within the NVMe disk", NULL);
     for (struct disk_nvme *o = s->disk; o < s->disk + DISK_NVME_MOST; o++) {
         if (!o->owner) {
             if ((u32)(o - s->disk) < s->nvme.depth / DISK_NVME_DEPTH && !d) d = o;
-        } else if (overlap(o->first, o->disk.sectors, offset / NVME_BLOCK, size / NVME_BLOCK)) {
-            return refuse(s, "its range overlaps that of", o->owner);
+        } else if (ranges_overlap(o->first, o->disk.sectors, offset / NVME_BLOCK, size / NVME_BLOCK)) {
+            return store_refuse(s, "its range overlaps that of", o->owner);
         }
     }
-    if (!d) return refuse(s, "the NVMe controller takes no more disks", NULL);
+    if (!d) return store_refuse(s, "the NVMe controller takes no more disks", NULL);
     d->store = s;
-    if (get_buffers(d)) return refuse(s, "there is no memory for its buffers", NULL);
+    if (get_buffers(d)) return store_refuse(s, "there is no memory for its buffers", NULL);
     d->owner = owner;
     d->first = offset / NVME_BLOCK;
     d->waits = true;
@@ -202,5 +213,6 @@ int nvme_store_init(struct nvme_store *s, volatile void *regs, u64 bytes, const 
     void *memory = driver->pages(NVME_MEMORY / PAGE_SIZE);
 
     *s = (struct nvme_store){ .env = driver };
-    return memory ? nvme_init(&s->nvme, regs, bytes, memory, env) : -ENOMEM;
+    if (!memory) return -ENOMEM;
+    return nvme_init(&s->nvme, regs, bytes, memory, env);
 }

@@ -14,30 +14,37 @@ static struct disk_ram *ram_of(struct disk *d) { return container_of(d, struct d
 
 static u8 *sector_at(struct disk_ram *r, u64 sector) { return r->data + sector * VIRTIO_BLK_SECTOR; }
 
-static bool room(struct disk *d) {
+static bool ram_room(struct disk *d) {
     const struct disk_ram *r = ram_of(d);
 
     return r->nr < d->depth && disk_model_room(r->device, r->nr);
 }
 
-static void begin(struct disk *d, struct disk_request *q, u64 now) {
+static void ram_begin(struct disk *d, struct disk_request *q, u64 now) {
     struct disk_ram *r = ram_of(d);
-    bool moves = q->type == VIRTIO_BLK_IN || q->type == VIRTIO_BLK_OUT;
+    u32 bytes = 0; /* that go over the bus */
 
-    q->due = disk_model_begin(r->device, now, moves ? q->bytes : 0);
+    if (q->type == VIRTIO_BLK_IN || q->type == VIRTIO_BLK_OUT) bytes = q->bytes;
+    q->due = disk_model_begin(r->device, now, bytes);
     disk_row_add(&r->begun, q);
     r->nr++;
 }
 
-/* A flush has nothing to do: what has ended is on the disk. */
-static void transfer(struct disk_ram *r, const struct disk_request *q) {
-    if (q->type == VIRTIO_BLK_IN) disk_give(q, 0, sector_at(r, q->sector), q->bytes);
-    if (q->type == VIRTIO_BLK_OUT) disk_take(sector_at(r, q->sector), q, 0, q->bytes);
-    for (u32 i = 0; q->type == VIRTIO_BLK_DISCARD && i < q->nr_ranges; i++)
-        __builtin_memset(sector_at(r, q->range[i].sector), 0, (u64)q->range[i].sectors * VIRTIO_BLK_SECTOR);
+/* Does what the request asks for. A flush has nothing to do: a write that has ended is on the
+ * disk. */
+static void ram_transfer(struct disk_ram *r, const struct disk_request *q) {
+    switch (q->type) {
+    case VIRTIO_BLK_IN: disk_give(q, 0, sector_at(r, q->sector), q->bytes); break;
+    case VIRTIO_BLK_OUT: disk_take(sector_at(r, q->sector), q, 0, q->bytes); break;
+    case VIRTIO_BLK_DISCARD:
+        for (u32 i = 0; i < q->nr_ranges; i++)
+            __builtin_memset(sector_at(r, q->range[i].sector), 0,
+                             (u64)q->range[i].sectors * VIRTIO_BLK_SECTOR);
+        break;
+    }
 }
 
-static struct disk_request *ended(struct disk *d, u64 now) {
+static struct disk_request *ram_ended(struct disk *d, u64 now) {
     struct disk_ram *r = ram_of(d);
     struct disk_request *q = r->begun.first;
 
@@ -45,19 +52,20 @@ static struct disk_request *ended(struct disk *d, u64 now) {
     disk_row_take(&r->begun);
     r->nr--;
     disk_model_end(r->device);
-    transfer(r, q);
+    ram_transfer(r, q);
     q->status = VIRTIO_BLK_OK;
     return q;
 }
 
-static u64 due(const struct disk *d) {
+static u64 ram_due(const struct disk *d) {
     const struct disk_request *q = container_of(d, const struct disk_ram, disk)->begun.first;
 
-    return q ? q->due : ~0ull;
+    if (!q) return ~0ull;
+    return q->due;
 }
 
-/* What has begun is not done. */
-static void stop(struct disk *d) {
+/* Requests that have begun are given up: they move no data. */
+static void ram_stop(struct disk *d) {
     struct disk_ram *r = ram_of(d);
 
     for (; r->nr; r->nr--) disk_model_end(r->device);
@@ -69,7 +77,7 @@ u64 disk_ram_bytes(const char *options) {
 }
 
 void disk_ram_init(struct disk_ram *d, const char *options, struct disk_model *device, u8 *data) {
-    static const struct disk_ops ops = { room, begin, ended, due, stop };
+    static const struct disk_ops ops = { ram_room, ram_begin, ram_ended, ram_due, ram_stop };
     u64 depth = MAX(option_number(options, "depth", DISK_RAM_DEPTH), 1ull);
 
     *d = (struct disk_ram){ .disk = { .ops = &ops,

@@ -1,4 +1,4 @@
-/* A disk in memory, as fast as a model says. */
+/* A disk in memory, which takes as long as a model of a disk says (drivers/disk_model.h). */
 #ifndef DRIVERS_DISK_RAM_H
 #define DRIVERS_DISK_RAM_H
 
@@ -6,9 +6,9 @@
 #include "drivers/disk_model.h"
 #include "drivers/options.h"
 
-#define DISK_RAM_SIZE  (1024 * 1024)
-#define DISK_RAM_DEPTH 32
-#define DISK_RAM_MOST  128 /* depth */
+#define DISK_RAM_SIZE  (1024 * 1024) /* bytes, without the option `size` */
+#define DISK_RAM_DEPTH 32            /* requests at a time, without the option `depth` */
+#define DISK_RAM_MOST  128           /* the most that `depth` may be */
 
 struct disk_ram {
     struct disk disk;
@@ -19,15 +19,17 @@ struct disk_ram {
     u32 nr;
 };
 
-/* What the words behind the back end's name may be: `size=16M bw=100M lat=100us depth=32`; bw in bytes a
- * second. */
+/* The options that may follow the back end's name: `size=16M bw=100M lat=100us depth=32`; bw is in
+ * bytes a second. */
 extern const struct option_kind disk_ram_options[];
 /* The same for a disk on a shared device: `on=ssd0 size=16M depth=32`. */
 extern const struct option_kind disk_ram_shared_options[];
 
+/* How many bytes the disk has by these options. */
 u64 disk_ram_bytes(const char *options);
-/* `data` has those bytes and stays the caller's, as does `device`, which the disk shares with others;
- * NULL: the disk has a model of its own, as the options say. */
+/* Makes a disk of `data`, which has disk_ram_bytes(options) bytes. `data` and `device` stay the
+ * caller's. The disk shares `device` with others; if it is NULL, the disk has a model of its own, as
+ * the options say. */
 void disk_ram_init(struct disk_ram *d, const char *options, struct disk_model *device, u8 *data);
 
 #endif

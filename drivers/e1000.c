@@ -3,7 +3,7 @@
 #include <takt/errno.h>
 #include <takt/io.h>
 
-/* 13.2 */
+/* Offsets of registers: 317453 13.2. */
 enum {
     CTRL = 0x0000,
     STATUS = 0x0008,
@@ -45,49 +45,51 @@ enum {
 
 #define IRQ_OVERRUN BIT(6)
 
-/* It answers within some ms after reset; a read of a register takes a microsecond or so. */
+/* Reads of a register until the device is given up. It answers within some ms after a reset, and a
+ * read takes about a microsecond. */
 #define PATIENCE 20000u
 
-static u32 get(const struct e1000 *n, u32 reg) { return mmio_read32(n->regs + reg); }
+static u32 e1000_get(const struct e1000 *n, u32 reg) { return mmio_read32(n->regs + reg); }
 
-static void set(struct e1000 *n, u32 reg, u32 v) { mmio_write32(n->regs + reg, v); }
+static void e1000_set(struct e1000 *n, u32 reg, u32 v) { mmio_write32(n->regs + reg, v); }
 
 /* ---- set-up ---- */
 
-static u32 eeprom(struct e1000 *n, u32 word) {
-    set(n, EERD, word << 8 | (u32)EERD_START);
+static u32 e1000_eeprom(struct e1000 *n, u32 word) {
+    e1000_set(n, EERD, word << 8 | (u32)EERD_START);
     for (u32 i = 0; i < PATIENCE; i++) {
-        u32 v = get(n, EERD);
+        u32 v = e1000_get(n, EERD);
 
         if (v & EERD_DONE) return v >> 16;
     }
     return 0;
 }
 
-/* Its registers have the address after reset; Bochs' only its EEPROM. */
-static bool read_mac(struct e1000 *n) {
-    u32 low = get(n, RAL), high = get(n, RAH);
+/* Reads the card's own address. After a reset it is in a register; on Bochs it is only in the
+ * EEPROM. */
+static bool e1000_read_mac(struct e1000 *n) {
+    u32 low = e1000_get(n, RAL), high = e1000_get(n, RAH);
 
     if (!(high & RAH_AV)) {
-        low = eeprom(n, 0) | eeprom(n, 1) << 16;
-        high = eeprom(n, 2);
+        low = e1000_eeprom(n, 0) | e1000_eeprom(n, 1) << 16;
+        high = e1000_eeprom(n, 2);
     }
-    for (u32 i = 0; i < 6; i++) n->mac[i] = (u8)(i < 4 ? low >> 8 * i : high >> 8 * (i - 4));
-    set(n, RAL, low);
-    set(n, RAH, (high & 0xffff) | (u32)RAH_AV);
+    nic_mac_of(low, high, n->mac);
+    e1000_set(n, RAL, low);
+    e1000_set(n, RAH, (high & 0xffff) | (u32)RAH_AV);
     return !(low & 1) && (low || high & 0xffff);
 }
 
-static bool reset(struct e1000 *n) {
-    set(n, IMC, ~0u);
-    set(n, RCTL, 0);
-    set(n, TCTL, 0);
-    set(n, CTRL, get(n, CTRL) | (u32)CTRL_RST);
-    for (u32 i = 0; i < PATIENCE; i++) get(n, STATUS);
-    if (get(n, CTRL) & CTRL_RST) return false; /* also when nobody is there, and all ones are read */
-    set(n, IMC, ~0u);
-    get(n, ICR);
-    set(n, CTRL, (get(n, CTRL) | (u32)CTRL_SLU) & ~(u32)CTRL_OFF);
+static bool e1000_reset(struct e1000 *n) {
+    e1000_set(n, IMC, ~0u);
+    e1000_set(n, RCTL, 0);
+    e1000_set(n, TCTL, 0);
+    e1000_set(n, CTRL, e1000_get(n, CTRL) | (u32)CTRL_RST);
+    for (u32 i = 0; i < PATIENCE; i++) e1000_get(n, STATUS);
+    if (e1000_get(n, CTRL) & CTRL_RST) return false; /* also if there is no device: all ones are read then */
+    e1000_set(n, IMC, ~0u);
+    e1000_get(n, ICR);
+    e1000_set(n, CTRL, (e1000_get(n, CTRL) | (u32)CTRL_SLU) & ~(u32)CTRL_OFF);
     return true;
 }
 
@@ -95,44 +97,50 @@ int e1000_init(struct e1000 *n, volatile void *regs, void *memory, u64 (*dma_add
     static const struct nic_ring_kind legacy = { .advanced = false, .report = 1 };
 
     *n = (struct e1000){ .regs = regs };
-    if (!reset(n) || !read_mac(n)) return -ENODEV;
-    for (u32 i = 0; i < 128; i++) set(n, MTA + 4 * i, 0);
-    set(n, FCAL, 0); /* no pauses on request of the other end */
-    set(n, FCAH, 0);
-    set(n, FCT, 0);
-    set(n, FCTTV, 0);
-    set(n, RDTR, 0);
+    if (!e1000_reset(n) || !e1000_read_mac(n)) return -ENODEV;
+    for (u32 i = 0; i < 128; i++) e1000_set(n, MTA + 4 * i, 0);
+    e1000_set(n, FCAL, 0); /* this and the next three: no pauses on request of the other end */
+    e1000_set(n, FCAH, 0);
+    e1000_set(n, FCT, 0);
+    e1000_set(n, FCTTV, 0);
+    e1000_set(n, RDTR, 0);
     nic_ring_init(&n->ring, &legacy, n->regs + RDBAL, n->regs + TDBAL, memory, dma_addr);
     nic_receive_refill(&n->ring);
-    set(n, TIPG, TIPG_COPPER);
-    set(n, TCTL, (u32)(TCTL_EN | TCTL_SHAPE));
+    e1000_set(n, TIPG, TIPG_COPPER);
+    e1000_set(n, TCTL, (u32)(TCTL_EN | TCTL_SHAPE));
     return 0;
 }
 
 void e1000_start(struct e1000 *n, bool all) {
-    set(n, RCTL, (u32)(RCTL_EN | RCTL_BAM | RCTL_SECRC | (all ? RCTL_ALL : 0)));
+    u64 control = RCTL_EN | RCTL_BAM | RCTL_SECRC;
+
+    if (all) control |= RCTL_ALL;
+    e1000_set(n, RCTL, (u32)control);
 }
 
 void e1000_stop(struct e1000 *n) {
-    set(n, IMC, ~0u);
-    set(n, RCTL, 0);
-    set(n, TCTL, 0);
-    get(n, STATUS); /* what was written has arrived */
+    e1000_set(n, IMC, ~0u);
+    e1000_set(n, RCTL, 0);
+    e1000_set(n, TCTL, 0);
+    e1000_get(n, STATUS); /* a read returns only after the writes before it have arrived */
 }
 
 /* ---- interrupts ---- */
 
 void e1000_interrupts(struct e1000 *n, u32 causes, u32 a_second) {
-    set(n, ITR, a_second ? (u32)MIN(NS_PER_S / 256 / a_second, 0xffffull) : 0); /* in 256 ns, 13.4.18 */
-    set(n, IMC, ~causes);
-    set(n, IMS, causes);
+    u64 interval = 0; /* in units of 256 ns: 13.4.18 */
+
+    if (a_second) interval = MIN(NS_PER_S / 256 / a_second, 0xffffull);
+    e1000_set(n, ITR, (u32)interval);
+    e1000_set(n, IMC, ~causes);
+    e1000_set(n, IMS, causes);
 }
 
 u32 e1000_causes(struct e1000 *n) {
-    u32 causes = get(n, ICR);
+    u32 causes = e1000_get(n, ICR);
 
-    n->overruns += (causes & IRQ_OVERRUN) != 0;
+    if (causes & IRQ_OVERRUN) n->overruns++;
     return causes;
 }
 
-bool e1000_link(struct e1000 *n) { return get(n, STATUS) & STATUS_LU; }
+bool e1000_link(struct e1000 *n) { return e1000_get(n, STATUS) & STATUS_LU; }

@@ -1,5 +1,6 @@
-/* Intel's 8254x, which QEMU and Bochs have as 82540EM (8086:100e). PCI/PCI-X Family of Gigabit Ethernet
- * Controllers, software developer's manual 317453.
+/* The driver of Intel's 8254x, which QEMU and Bochs emulate as 82540EM (8086:100e). Numbers of
+ * sections in e1000.c are those of "PCI/PCI-X Family of Gigabit Ethernet Controllers", software
+ * developer's manual 317453.
  *
  * One caller at a time. Frames go through `ring`: nic_ring.h.
  */
@@ -10,13 +11,13 @@
 
 #define E1000_VENDOR 0x8086
 #define E1000_DEVICE 0x100e
-#define E1000_BYTES  0x20000u /* of BAR 0 */
+#define E1000_BYTES  0x20000u /* size of BAR 0 */
 
 struct e1000 {
     volatile u8 *regs;
     u8 mac[6];
     struct nic_ring ring;
-    u64 overruns; /* interrupts that told of lost frames */
+    u64 overruns; /* interrupts that reported lost frames */
 };
 
 /* Causes of interrupts. */
@@ -24,17 +25,21 @@ struct e1000 {
 #define E1000_IRQ_LINK 0x04u
 #define E1000_IRQ_RX   0xd0u /* a frame; few buffers left; none left */
 
-/* Resets the device and sets it up, its receiver still off, no interrupt enabled. `regs`: BAR 0. `memory` and
- * dma_addr as nic_ring_init() has them. 0; -ENODEV: it does not answer, or tells no address of its own. */
+/* Resets the device and sets it up, with its receiver off and all interrupts disabled. `regs` is
+ * BAR 0; `memory` and dma_addr are as in nic_ring_init(). Returns 0, or -ENODEV if the device does
+ * not answer or has no address of its own. */
 int e1000_init(struct e1000 *n, volatile void *regs, void *memory, u64 (*dma_addr)(const void *p));
-/* Receiver on: frames for this address and broadcasts, or all frames. */
+/* Switches the receiver on, for all frames, or for frames to this address and broadcasts. */
 void e1000_start(struct e1000 *n, bool all);
-void e1000_stop(struct e1000 *n); /* neither receives nor sends nor interrupts any more */
+/* The device does not receive, send or interrupt any more. */
+void e1000_stop(struct e1000 *n);
 
-/* Which interrupts come (E1000_IRQ_*), and at most how many a second (0: at once). Bochs knows no limit. */
+/* Enables interrupts for these causes (E1000_IRQ_*), at most so many a second (0: without a limit,
+ * which Bochs never has). */
 void e1000_interrupts(struct e1000 *n, u32 causes, u32 a_second);
-/* Why it interrupted; takes them back, and so the line falls. */
+/* Returns the causes of the interrupt and clears them; the interrupt line falls. */
 u32 e1000_causes(struct e1000 *n);
-bool e1000_link(struct e1000 *n); /* is there somebody at the other end of the cable? */
+/* Whether there is a partner at the other end of the cable. */
+bool e1000_link(struct e1000 *n);
 
 #endif

@@ -1,22 +1,25 @@
-/* What a driver needs of the program that it is linked into: a guest, or a test on the host. */
+/* What a driver needs from the program that it is linked into: a guest, or a test on the host. */
 #ifndef DRIVERS_ENV_H
 #define DRIVERS_ENV_H
 
 #include <takt/types.h>
 
+/* For drivers of virtual devices. */
 struct driver_env {
-    void *(*pages)(size_t n); /* n zeroed pages in a row; NULL: none left */
+    /* Returns n zeroed pages in a row, which are the caller's. NULL: there is no memory. */
+    void *(*pages)(size_t n);
     void (*pages_free)(void *p, size_t n);
-    u64 (*dma_addr)(
-        const void *p);  /* where a virtual device finds what is at p: the guest-physical address */
-    void (*relax)(void); /* lets others run, while a register is waited for */
+    /* The guest-physical address of what is at p: where a virtual device finds it. */
+    u64 (*dma_addr)(const void *p);
+    /* Lets others run, while the driver waits for a register. */
+    void (*relax)(void);
 };
 
-/* And a driver of a device of the machine. */
+/* For drivers of devices of the machine. */
 struct device_env {
-    u64 (*dma_addr)(const void *p); /* where the device finds what is at p */
+    u64 (*dma_addr)(const void *p); /* the address at which the device finds what is at p */
     u64 (*now)(void);               /* ns */
-    void (*relax)(void);            /* lets others run, while the device is waited for */
+    void (*relax)(void);            /* lets others run, while the driver waits for the device */
 };
 
 #endif

@@ -17,7 +17,8 @@
 #define VT_CTL_DEFAULT 7                                /* the default pool from this bit on */
 #define VT_CTL_REPL    BIT(30) /* broadcasts and multicasts go to every pool that wants them */
 
-/* VMOLR: no check sequence; multicasts that no filter names, broadcasts, those by hash, without a VLAN */
+/* VMOLR: no check sequence; multicasts that no filter names, broadcasts, those by hash, without a
+ * VLAN */
 #define VMOLR_OWN (BIT(31) | BIT(28) | BIT(27) | BIT(25) | BIT(24))
 
 /* The PHY's control register (IEEE 802.3, 22.2.4.1): negotiates, and does so anew. */
@@ -25,7 +26,8 @@
 #define MDIC_READY    BIT(28)
 #define PHY_NEGOTIATE 0x1340u
 
-/* It answers within some ms after reset; a read of a register takes a microsecond or so. */
+/* Reads of a register until the device is given up. It answers within some ms after a reset, and a
+ * read takes about a microsecond. */
 #define PATIENCE 20000u
 
 static u32 rxq(u32 reg) { return IGB_RXQ + 0x40 * IGB_OWN + reg; }
@@ -34,7 +36,7 @@ static u32 txq(u32 reg) { return IGB_TXQ + 0x40 * IGB_OWN + reg; }
 
 /* ---- set-up ---- */
 
-static bool reset(struct igb *n) {
+static bool igb_reset(struct igb *n) {
     igb_write(n, IGB_IMC, ~0u);
     igb_write(n, IGB_EIMC, ~0u);
     igb_write(n, IGB_RCTL, 0);
@@ -42,7 +44,7 @@ static bool reset(struct igb *n) {
     igb_write(n, IGB_CTRL, igb_read(n, IGB_CTRL) | (u32)IGB_CTRL_RST);
     for (u32 i = 0; i < PATIENCE; i++) igb_read(n, IGB_STATUS);
     if (igb_read(n, IGB_CTRL) & IGB_CTRL_RST)
-        return false; /* also when nobody is there, and all ones are read */
+        return false; /* also if there is no device: all ones are read then */
     igb_write(n, IGB_IMC, ~0u);
     igb_write(n, IGB_EIMC, ~0u);
     igb_read(n, IGB_ICR);
@@ -50,11 +52,12 @@ static bool reset(struct igb *n) {
     return true;
 }
 
-/* The first of its addresses is the card's own, after reset. */
-static bool read_mac(struct igb *n) {
+/* Reads the card's own address, which is the first one of its filters after a reset, and makes it
+ * that of our pool. */
+static bool igb_read_mac(struct igb *n) {
     u32 low = igb_read(n, IGB_RA), high = igb_read(n, IGB_RA + 4);
 
-    for (u32 i = 0; i < 6; i++) n->mac[i] = (u8)(i < 4 ? low >> 8 * i : high >> 8 * (i - 4));
+    nic_mac_of(low, high, n->mac);
     igb_write(n, IGB_RA + 4, (high & 0xffff) | IGB_RAH_AV | 1u << (IGB_RAH_POOL + IGB_OWN));
     return high & IGB_RAH_AV && !(low & 1) && (low || high & 0xffff);
 }
@@ -64,8 +67,9 @@ static void negotiate(struct igb *n) {
     for (u32 i = 0; i < PATIENCE && !(igb_read(n, IGB_MDIC) & MDIC_READY);) i++;
 }
 
-/* What nobody's address matches comes to us. Multicasts go by a hash that has all bits set: who wants any
- * gets all. A table of unicasts by hash is not used: on QEMU it would show them to whoever has asked for
+/* Frames whose address is in no filter come to our pool. Multicasts are filtered by a hash table,
+ * in which all bits are set: a pool that wants any multicast gets all of them. The hash table for
+ * unicasts stays empty, because on QEMU it would show unicasts to every pool that has asked for
  * multicasts. */
 static void set_filters(struct igb *n) {
     for (u32 i = 0; i < 128; i++) {
@@ -78,14 +82,14 @@ static void set_filters(struct igb *n) {
     igb_write(n, IGB_VT_CTL, (u32)(VT_CTL_REPL | IGB_OWN << VT_CTL_DEFAULT));
     igb_write(n, IGB_VFRE, 1u << IGB_OWN);
     igb_write(n, IGB_VFTE, 1u << IGB_OWN);
-    igb_write(n, IGB_QDE, ~0u & 0xffff); /* who gives no buffers does not hold up others */
+    igb_write(n, IGB_QDE, 0xffff); /* a queue without buffers drops frames; it must not hold up the others */
 }
 
 int igb_init(struct igb *n, volatile void *regs, void *memory, u64 (*dma_addr)(const void *)) {
     static const struct nic_ring_kind kind = { .advanced = true, .report = NIC_RING / 4 };
 
     *n = (struct igb){ .regs = regs };
-    if (!reset(n) || !read_mac(n)) return -ENODEV;
+    if (!igb_reset(n) || !igb_read_mac(n)) return -ENODEV;
     set_filters(n);
     nic_ring_init(&n->ring, &kind, n->regs + rxq(0), n->regs + txq(0), memory, dma_addr);
     igb_write(n, rxq(IGB_SRRCTL), (u32)IGB_SRRCTL_RING);
@@ -106,7 +110,7 @@ void igb_stop(struct igb *n) {
     igb_write(n, IGB_EIMC, ~0u);
     igb_write(n, IGB_RCTL, 0);
     igb_write(n, IGB_TCTL, 0);
-    igb_read(n, IGB_STATUS); /* what was written has arrived */
+    igb_read(n, IGB_STATUS); /* a read returns only after the writes before it have arrived */
 }
 
 /* ---- interrupts ---- */

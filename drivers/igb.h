@@ -1,9 +1,9 @@
-/* Intel's 82576 (8086:10c9), its physical function: 82576 Gigabit Ethernet Controller data sheet
- * (2.63).
+/* The driver of the physical function of Intel's 82576 (8086:10c9). Numbers of sections are those
+ * of the "82576 Gigabit Ethernet Controller" data sheet, revision 2.63.
  *
- * It always is in VMDq mode, in which queues belong to pools and frames go to the pools of their address:
- * pool n is that of virtual function n, and the last one is ours, which gets what nobody else gets. So
- * nothing has to be stopped when virtual functions appear.
+ * The card is always in VMDq mode, in which queues belong to pools and a frame goes to the pool
+ * that has its address. Pool n belongs to virtual function n; the last pool is ours and gets all
+ * other frames. So nothing has to be stopped when virtual functions appear.
  *
  * One caller at a time. Frames go through `ring`: nic_ring.h.
  */
@@ -16,7 +16,7 @@
 
 #define IGB_POOLS 8u
 #define IGB_OWN   (IGB_POOLS - 1) /* the pool of the physical function */
-#define IGB_BYTES 0x20000u        /* of BAR 0 */
+#define IGB_BYTES 0x20000u        /* size of BAR 0 */
 
 struct igb {
     volatile u8 *regs;
@@ -33,19 +33,25 @@ static inline void igb_write(struct igb *n, u32 reg, u32 v) { mmio_write32(n->re
 #define IGB_IRQ_LINK 0x004u
 #define IGB_IRQ_VF   0x100u /* a virtual function has written to its mailbox, or was reset */
 
-/* Resets the device and sets it up, its receiver still off, no interrupt enabled; it then needs some time
- * until its link is up. `regs`: BAR 0. `memory` and dma_addr as nic_ring_init() has them. 0; -ENODEV: it does
- * not answer, or tells no address of its own. */
+/* Resets the device and sets it up, with its receiver off and all interrupts disabled; it then
+ * needs some time until its link is up. `regs` is BAR 0; `memory` and dma_addr are as in
+ * nic_ring_init(). Returns 0, or -ENODEV if the device does not answer or has no address of its
+ * own. */
 int igb_init(struct igb *n, volatile void *regs, void *memory, u64 (*dma_addr)(const void *p));
-void igb_start(struct igb *n); /* receiver on: all frames that are nobody else's */
-void igb_stop(struct igb *n);  /* neither receives nor sends nor interrupts any more */
+/* Switches the receiver on, for all frames that no other pool gets. */
+void igb_start(struct igb *n);
+/* The device does not receive, send or interrupt any more. */
+void igb_stop(struct igb *n);
 
-/* Interrupts by the first entry of its MSI-X table for what has come and for IGB_IRQ_*, at most so many a
- * second (0: at once). */
+/* Enables interrupts, by the first entry of the MSI-X table, for received frames and for IGB_IRQ_*,
+ * at most so many a second (0: without a limit). */
 void igb_interrupts(struct igb *n, u32 a_second);
-/* Which of IGB_IRQ_* there were since the last time; with none of them it is for frames that have come. */
+/* Returns which of IGB_IRQ_* there were since the last call. None: the interrupt was for received
+ * frames. */
 u32 igb_causes(struct igb *n);
-bool igb_link(struct igb *n);  /* is there somebody at the other end of the cable? */
-void igb_count(struct igb *n); /* brings `missed` up to date */
+/* Whether there is a partner at the other end of the cable. */
+bool igb_link(struct igb *n);
+/* Brings n->missed up to date. */
+void igb_count(struct igb *n);
 
 #endif

@@ -1,5 +1,5 @@
-/* Registers of the 82576 that more than one file knows. Intel 82576 Gigabit Ethernet Controller data sheet
- * (2.63), chapter 8; those of a virtual function 8.26. */
+/* Registers of the 82576 that more than one file knows. Intel 82576 Gigabit Ethernet Controller
+ * data sheet (2.63), chapter 8; those of a virtual function 8.26. */
 #ifndef DRIVERS_IGB_REGS_H
 #define DRIVERS_IGB_REGS_H
 
@@ -10,7 +10,7 @@
 #define IGB_VF_DEVICE 0x10ca
 
 enum igb_reg {
-    IGB_CTRL = 0x0000,   /* of a VF too, as are those that have "VF" behind them */
+    IGB_CTRL = 0x0000,   /* VF: a virtual function has this register as well */
     IGB_STATUS = 0x0008, /* VF */
     IGB_CTRL_EXT = 0x0018,
     IGB_MDIC = 0x0020,
@@ -43,14 +43,14 @@ enum igb_reg {
     IGB_TXQ = 0xe000, /* + 0x40 n: TDBAL of queue n */
 };
 
-/* From the first register of a queue; RXDCTL and TXDCTL have the same place. */
+/* Offsets from the first register of a queue. IGB_DCTL is RXDCTL or TXDCTL. */
 #define IGB_SRRCTL         0x0cu
 #define IGB_DCTL           0x28u
-#define IGB_TDWBAL         0x38u /* where the head is written to, if bit 0 is set; and the upper half */
+#define IGB_TDWBAL         0x38u /* address where the device writes the head to, if bit 0 is set; 64 bits */
 #define IGB_DROPPED        0x30u /* RQDPC: frames for which there was no descriptor; reading clears it */
 
-#define IGB_RAH_AV         0x80000000u /* of the upper half of an address: valid; its pools from: */
-#define IGB_RAH_POOL       18
+#define IGB_RAH_AV         0x80000000u /* in the upper half of a filter's address: the filter is valid */
+#define IGB_RAH_POOL       18 /* likewise: from this bit on, one bit for each pool that gets its frames */
 #define IGB_CTRL_RST       BIT(26)
 #define IGB_STATUS_LU      BIT(1)
 
@@ -59,12 +59,13 @@ enum igb_reg {
 #define IGB_DCTL_WRITEBACK BIT(16) /* one descriptor at a time */
 
 #define IGB_IVAR_VALID     0x80u
-#define IGB_EITR_US        2 /* its unit is a microsecond, from this bit on (8.8.14) */
+#define IGB_EITR_US        2 /* from this bit on EITR has the interval in microseconds (8.8.14) */
 #define IGB_EITR_MAX       0x7ffcu
 
-/* The interval of EITR for so many interrupts a second; 0: at once. */
+/* The value of EITR for at most so many interrupts a second; 0: without a limit. */
 static inline u32 igb_interval(u32 a_second) {
-    return a_second ? (u32)MIN(NS_PER_S / 1000 / a_second << IGB_EITR_US, (u64)IGB_EITR_MAX) : 0;
+    if (!a_second) return 0;
+    return (u32)MIN(NS_PER_S / 1000 / a_second << IGB_EITR_US, (u64)IGB_EITR_MAX);
 }
 
 #endif

@@ -3,10 +3,10 @@
 #include "drivers/igb_mailbox.h"
 
 #define WINDOW       (100 * NS_PER_MS)
-#define BURST        32u /* messages in it */
-#define BEHIND_AGE   (300 * NS_PER_S)
-#define ECHO_AGE     NS_PER_S
-#define LONGEST      1522u /* with its check sequence and a VLAN */
+#define BURST        32u              /* messages of a virtual function that are answered within WINDOW */
+#define BEHIND_AGE   (300 * NS_PER_S) /* an address behind us is forgotten after so long without a frame */
+#define ECHO_AGE     NS_PER_S         /* our own frame that the card shows us comes back within this time */
+#define LONGEST      1522u            /* bytes of a frame with its check sequence and a VLAN tag */
 
 #define STATUS_VFS   14 /* from this bit on, 4 bits: how many are on (8.2.2) */
 #define RCTL_VFE     BIT(18)
@@ -18,7 +18,8 @@
 #define VLAN_MASK    0xfffu
 #define WVBR         0x3554u /* which queues have sent from a wrong address or VLAN; reading clears it */
 
-/* DTXSWC (8.14.5): frames between pools; nobody sends from another's address, or from a VLAN not his own */
+/* DTXSWC (8.14.5): frames go from pool to pool; the card drops frames that a virtual function sends
+ * from an address or a VLAN that is not its own. */
 #define DTXSWC_LOOPBACK BIT(31)
 #define DTXSWC_SPOOF    ((1u << IGB_VFS) - 1)
 #define DTXSWC_SPOOF_V  8
@@ -26,34 +27,41 @@
 static void set_bit(struct igb_vfs *v, u32 reg, u32 bit, bool on) {
     u32 value = igb_read(v->nic, reg);
 
-    igb_write(v->nic, reg, on ? value | 1u << bit : value & ~(1u << bit));
+    if (on)
+        value |= 1u << bit;
+    else
+        value &= ~(1u << bit);
+    igb_write(v->nic, reg, value);
 }
 
-static bool same(const u8 *a, const u8 *b) { return !__builtin_memcmp(a, b, 6); }
+static bool same_mac(const u8 *a, const u8 *b) { return !__builtin_memcmp(a, b, 6); }
 
 /* ---- filters ---- */
 
-/* Address i of the card's 24 is that of `pool`; mac NULL: of nobody. Not valid while it changes. */
+/* Makes number i of the card's 24 address filters that of `pool`; `mac` NULL: clears it. The filter
+ * is switched off while it changes, so that no frame matches a half of each address. */
 static void set_address(struct igb_vfs *v, u32 i, const u8 *mac, u32 pool) {
-    u32 reg = i < 16 ? IGB_RA + 8 * i : IGB_RA2 + 8 * (i - 16);
+    u32 reg = IGB_RA + 8 * i;
 
+    if (i >= 16) reg = IGB_RA2 + 8 * (i - 16);
     igb_write(v->nic, reg + 4, 0);
     if (!mac) return;
     igb_write(v->nic, reg, (u32)mac[0] | (u32)mac[1] << 8 | (u32)mac[2] << 16 | (u32)mac[3] << 24);
     igb_write(v->nic, reg + 4, (u32)mac[4] | (u32)mac[5] << 8 | 1u << (IGB_RAH_POOL + pool) | IGB_RAH_AV);
 }
 
-static u32 first_behind(void) {
-    return 1 + IGB_VFS;
-} /* of the card's addresses; the first is the card's own */
+/* The first of the card's address filters that is for addresses behind us. Number 0 is the card's
+ * own address, and then comes one for each virtual function. */
+static u32 first_behind(void) { return 1 + IGB_VFS; }
 
 void igb_vfs_mac(const struct igb_vfs *v, u32 n, u8 mac[6]) {
     __builtin_memcpy(mac, v->nic->mac, 6);
-    mac[0] |= 2; /* locally administered: nobody's card */
+    mac[0] |= 2; /* locally administered: no card has it from its manufacturer */
     mac[3] ^= (u8)(0x80 | n << 4);
 }
 
-/* The entry of this VLAN, or an unused one; never are all used, as each VF has so few. */
+/* The index of the VLAN's entry in the table, or of an unused one. There always is one, because
+ * each virtual function has at most IGB_VF_VLANS. */
 static u32 vlan_entry(struct igb_vfs *v, u32 vlan) {
     u32 unused = VLVF_NR - 1;
 
@@ -68,26 +76,34 @@ static u32 vlan_entry(struct igb_vfs *v, u32 vlan) {
     return unused;
 }
 
-_Static_assert(IGB_VFS *IGB_VF_VLANS <= VLVF_NR, "VLVF");
+_Static_assert(IGB_VFS *IGB_VF_VLANS <= VLVF_NR, "the table has room for the VLANs of all virtual functions");
 
-/* We are of every VLAN that one of them is of. */
+/* Lets virtual function n into the VLAN, or takes it out. Our own pool is in every VLAN that one of
+ * them is in; when the last of them has left it, the entry is cleared. */
 static void vlan_set(struct igb_vfs *v, u32 n, u32 vlan, bool on) {
     u32 reg = IGB_VLVF + 4 * vlan_entry(v, vlan), e = igb_read(v->nic, reg);
     u32 own = 1u << (VLVF_POOL + IGB_OWN), bit = 1u << (VLVF_POOL + n);
 
     if (!(e & VLVF_ON)) e = vlan | own | (u32)VLVF_ON;
-    e = on ? e | bit : e & ~bit;
+    if (on)
+        e |= bit;
+    else
+        e &= ~bit;
     if ((e & ~VLAN_MASK) == (own | (u32)VLVF_ON)) e = 0;
     igb_write(v->nic, reg, e);
     set_bit(v, IGB_VFTA + 4 * (vlan / 32), vlan % 32, e);
 }
 
+/* Says which frames the pool of virtual function n takes. */
 static void set_pool(struct igb_vfs *v, u32 n) {
-    igb_write(v->nic, IGB_VMOLR + 4 * n, VMOLR_VF | (v->vf[n].multicast ? (u32)VMOLR_GROUPS : 0));
+    u32 takes = VMOLR_VF;
+
+    if (v->vf[n].multicast) takes |= (u32)VMOLR_GROUPS;
+    igb_write(v->nic, IGB_VMOLR + 4 * n, takes);
 }
 
-/* Nothing goes to it or comes from it any more, until it begins. */
-static void forget(struct igb_vfs *v, u32 n) {
+/* Cuts virtual function n off: no frames go to it or come from it, until it says that it begins. */
+static void vf_forget(struct igb_vfs *v, u32 n) {
     struct igb_vf *vf = &v->vf[n];
 
     set_bit(v, IGB_VFRE, n, false);
@@ -98,11 +114,15 @@ static void forget(struct igb_vfs *v, u32 n) {
     vf->ready = vf->multicast = vf->tell = vf->unread = false;
 }
 
-/* A reset leaves the addresses of its rings, which are off, and what is in the mailbox (QEMU's does): whoever
- * has it next need not know them. It leaves where the head of a ring is written to: that would be into the
- * next one's memory. And vectors, to which QEMU's only adds. It may be there already, and write; but not to
- * its rings before we answer. */
-static void scrub(struct igb_vfs *v, u32 n) {
+/* Clears what a reset of virtual function n leaves behind, so that its next owner neither sees it
+ * nor suffers from it:
+ *   the addresses of its rings (which are off), and the words in the mailbox, as QEMU leaves them;
+ *   the address where the device writes the head of a ring: that would be in the next owner's
+ *   memory;
+ *   its vectors, to which QEMU only adds.
+ * The next owner may be at work already and write to the mailbox, whose words are then not cleared;
+ * but it sets up no rings before we answer. */
+static void vf_scrub(struct igb_vfs *v, u32 n) {
     static const u8 regs[] = { 0x00, 0x04, 0x08, 0x10, 0x18 }; /* address, length, head, tail */
     u32 mailbox = IGB_PF_MAILBOX + 4 * n;
 
@@ -122,11 +142,12 @@ static void scrub(struct igb_vfs *v, u32 n) {
     igb_write(v->nic, mailbox, 0);
 }
 
-static void begin(struct igb_vfs *v, u32 n, u32 *word) {
+/* Virtual function n begins: it gets its filters, and its address in the answer. */
+static void vf_begin(struct igb_vfs *v, u32 n, u32 *word) {
     u8 mac[8] = { 0 };
 
     igb_vfs_mac(v, n, mac);
-    forget(v, n);
+    vf_forget(v, n);
     v->vf[n].resets++;
     set_pool(v, n);
     set_address(v, 1 + n, mac, n);
@@ -136,13 +157,13 @@ static void begin(struct igb_vfs *v, u32 n, u32 *word) {
     __builtin_memcpy(word + 1, mac, 8);
 }
 
-/* ---- what they ask for ---- */
+/* ---- what virtual functions ask for: true if they get it ---- */
 
 static bool ask_mac(struct igb_vfs *v, u32 n, const u32 *word) {
     u8 mac[6];
 
     igb_vfs_mac(v, n, mac);
-    return same((const u8 *)(word + 1), mac);
+    return same_mac((const u8 *)(word + 1), mac);
 }
 
 static bool ask_vlan(struct igb_vfs *v, u32 n, const u32 *word) {
@@ -150,7 +171,8 @@ static bool ask_vlan(struct igb_vfs *v, u32 n, const u32 *word) {
     u32 vlan = word[1], i = 0;
     bool on = word[0] >> IGB_MSG_INFO & 0xff;
 
-    if (vlan == 0 || vlan >= VLAN_MASK) return false; /* IEEE 802.1Q, 9.6: none, and the reserved one */
+    if (vlan == 0 || vlan >= VLAN_MASK)
+        return false; /* IEEE 802.1Q, 9.6: "no VLAN", and the reserved number */
     while (i < vf->vlans && vf->vlan[i] != vlan) i++;
     if (on == (i < vf->vlans)) return true;
     if (on && vf->vlans == IGB_VF_VLANS) return false;
@@ -162,8 +184,9 @@ static bool ask_vlan(struct igb_vfs *v, u32 n, const u32 *word) {
     return true;
 }
 
-/* The words are a copy: they do not change any more. True: yes. */
-static bool ask(struct igb_vfs *v, u32 n, const u32 *word) {
+/* Does what the message asks for. `word` is a copy, so that the virtual function cannot change the
+ * words after they were checked. */
+static bool pf_ask(struct igb_vfs *v, u32 n, const u32 *word) {
     switch (word[0] & IGB_MSG_TYPE) {
     case IGB_MSG_MAC: return !(word[0] >> IGB_MSG_INFO & 0xff) && ask_mac(v, n, word);
     case IGB_MSG_VLAN: return ask_vlan(v, n, word);
@@ -176,9 +199,10 @@ static bool ask(struct igb_vfs *v, u32 n, const u32 *word) {
     }
 }
 
-/* Takes the mailbox. It may be in use for as long as its user likes, which harms nobody else: what it had to
- * say is then lost. */
-static bool take(struct igb_vfs *v, u32 n) {
+/* Takes the mailbox of virtual function n. False: the virtual function holds it. We do not wait for
+ * it, since it might hold it for ever; we take the mailbox away instead, and its message is
+ * lost. */
+static bool pf_take_mailbox(struct igb_vfs *v, u32 n) {
     igb_write(v->nic, IGB_PF_MAILBOX + 4 * n, IGB_PF_PFU);
     if (igb_read(v->nic, IGB_PF_MAILBOX + 4 * n) & IGB_PF_PFU) return true;
     v->vf[n].stuck++;
@@ -186,25 +210,25 @@ static bool take(struct igb_vfs *v, u32 n) {
     return false;
 }
 
-static void answer(struct igb_vfs *v, u32 n) {
+static void pf_answer(struct igb_vfs *v, u32 n) {
     struct igb_vf *vf = &v->vf[n];
-    u32 word[3], nr = 1, memory = IGB_PF_MEMORY + 4 * IGB_MSG_WORDS * n, flags;
+    u32 word[3], nr = 1, memory = IGB_PF_MEMORY + 4 * IGB_MSG_WORDS * n, flags = IGB_MSG_NACK;
 
-    if (!take(v, n)) return;
+    if (!pf_take_mailbox(v, n)) return;
     for (u32 i = 0; i < ARRAY_SIZE(word); i++) word[i] = igb_read(v->nic, memory + 4 * i);
     vf->messages++;
     if ((word[0] & IGB_MSG_TYPE) == IGB_MSG_RESET) {
-        begin(v, n, word);
+        vf_begin(v, n, word);
         flags = IGB_MSG_ACK;
         nr = ARRAY_SIZE(word);
     } else if (!vf->ready) {
         vf->refused++;
-        flags = IGB_MSG_NACK;
     } else {
-        bool yes = ask(v, n, word);
-
-        vf->refused += !yes;
-        flags = (yes ? IGB_MSG_ACK : IGB_MSG_NACK) | IGB_MSG_CTS;
+        if (pf_ask(v, n, word))
+            flags = IGB_MSG_ACK;
+        else
+            vf->refused++;
+        flags |= IGB_MSG_CTS;
     }
     word[0] = (word[0] & IGB_MSG_TYPE) | flags;
     for (u32 i = 0; i < nr; i++) igb_write(v->nic, memory + 4 * i, word[i]);
@@ -212,7 +236,7 @@ static void answer(struct igb_vfs *v, u32 n) {
     vf->unread = true;
 }
 
-/* May it ask once more in this window? */
+/* Whether the virtual function may ask once more in this window of time; counts that. */
 static bool may_ask(struct igb_vf *vf, u64 now) {
     if (now - vf->window >= WINDOW) {
         vf->window = now;
@@ -223,11 +247,13 @@ static bool may_ask(struct igb_vf *vf, u64 now) {
     return true;
 }
 
-/* Not over an answer that it may not have read yet, nor over what it writes or asks: then another time. */
+/* Tells virtual function n that the link has changed. If the mailbox holds an answer that was
+ * perhaps not read yet, or a message of the virtual function, that must not be overwritten: it is
+ * told another time. */
 static void tell_link(struct igb_vfs *v, u32 n) {
     struct igb_vf *vf = &v->vf[n];
 
-    if (vf->unread || igb_read(v->nic, IGB_PF_MAILBOX + 4 * n) & IGB_PF_VFU || !take(v, n)) return;
+    if (vf->unread || igb_read(v->nic, IGB_PF_MAILBOX + 4 * n) & IGB_PF_VFU || !pf_take_mailbox(v, n)) return;
     if (igb_read(v->nic, IGB_MBVFICR) & 1u << n) {
         igb_write(v->nic, IGB_PF_MAILBOX + 4 * n, 0);
         return;
@@ -238,19 +264,20 @@ static void tell_link(struct igb_vfs *v, u32 n) {
     vf->unread = true;
 }
 
-/* ---- the way in ---- */
+/* ---- from outside ---- */
 
 void igb_vfs_init(struct igb_vfs *v, struct igb *nic) { *v = (struct igb_vfs){ .nic = nic }; }
 
-/* Sees them for the first time: frames go from pool to pool from here on. */
-static bool find(struct igb_vfs *v) {
+/* Looks how many virtual functions there are. When there are some for the first time, lets frames
+ * go from pool to pool. Returns whether there are any. */
+static bool find_vfs(struct igb_vfs *v) {
     u32 nr = MIN(igb_read(v->nic, IGB_STATUS) >> STATUS_VFS & 15, IGB_VFS);
 
     if (nr && !v->nr) {
         igb_write(v->nic, IGB_DTXSWC, (u32)DTXSWC_LOOPBACK | DTXSWC_SPOOF | DTXSWC_SPOOF << DTXSWC_SPOOF_V);
         igb_write(v->nic, IGB_RCTL, igb_read(v->nic, IGB_RCTL) | (u32)RCTL_VFE);
     }
-    for (u32 n = nr; n < v->nr; n++) forget(v, n);
+    for (u32 n = nr; n < v->nr; n++) vf_forget(v, n);
     v->nr = nr;
     return nr;
 }
@@ -259,24 +286,26 @@ u64 igb_vfs_serve(struct igb_vfs *v, u64 now) {
     u32 reset, asked, mask = ~0u;
     u64 due = ~0ull;
 
-    if (!find(v)) return ~0ull;
-    asked = igb_read(v->nic, IGB_MBVFICR); /* first: who is reset in between, and asks, is heard afterwards */
+    if (!find_vfs(v)) return ~0ull;
+    /* MBVFICR is read first. Otherwise a virtual function that is reset and asks between the two
+     * reads would be answered before its reset is seen, and then cut off. */
+    asked = igb_read(v->nic, IGB_MBVFICR);
     reset = igb_read(v->nic, IGB_VFLRE);
     igb_write(v->nic, IGB_VFLRE, reset);
-    igb_write(v->nic, IGB_MBVFICR,
-              asked & ~((1u << v->nr) - 1)); /* who is not there, and what was acknowledged */
+    /* Clears acknowledgements, and requests of functions that are not there. */
+    igb_write(v->nic, IGB_MBVFICR, asked & ~((1u << v->nr) - 1));
     for (u32 n = 0; n < v->nr; n++) {
         struct igb_vf *vf = &v->vf[n];
 
         if (reset & 1u << n) {
-            forget(v, n);
-            scrub(v, n);
+            vf_forget(v, n);
+            vf_scrub(v, n);
         }
         if (asked & 0x10000u << n) vf->unread = false;
         if (asked & 1u << n && may_ask(vf, now)) {
-            igb_write(v->nic, IGB_MBVFICR,
-                      1u << n); /* before the message is read: the next one sets it again */
-            answer(v, n);
+            /* Cleared before the message is read, so that the next message sets it again. */
+            igb_write(v->nic, IGB_MBVFICR, 1u << n);
+            pf_answer(v, n);
         } else if (asked & 1u << n) {
             vf->held++;
             mask &= ~(1u << n);
@@ -292,12 +321,12 @@ void igb_vfs_link(struct igb_vfs *v) {
     for (u32 n = 0; n < v->nr; n++) v->vf[n].tell = v->vf[n].ready;
 }
 
-/* ---- who is behind us ---- */
+/* ---- addresses behind us, on the bridge ---- */
 
 static struct igb_behind *find_behind(struct igb_vfs *v, const u8 *mac) {
-    if (v->behind[v->last].seen && same(v->behind[v->last].mac, mac)) return &v->behind[v->last];
+    if (v->behind[v->last].seen && same_mac(v->behind[v->last].mac, mac)) return &v->behind[v->last];
     for (u32 i = 0; i < IGB_BEHIND; i++)
-        if (v->behind[i].seen && same(v->behind[i].mac, mac)) {
+        if (v->behind[i].seen && same_mac(v->behind[i].mac, mac)) {
             v->last = i;
             return &v->behind[i];
         }
@@ -309,16 +338,18 @@ static bool is_theirs(const struct igb_vfs *v, const u8 *mac) {
 
     for (u32 n = 0; n < v->nr; n++) {
         igb_vfs_mac(v, n, its);
-        if (same(mac, its)) return true;
+        if (same_mac(mac, its)) return true;
     }
     return false;
 }
 
 bool igb_vfs_sends(struct igb_vfs *v, const u8 *mac, u64 now) {
-    struct igb_behind *b = v->nr ? find_behind(v, mac) : NULL, *oldest = v->behind;
+    struct igb_behind *b, *oldest = v->behind;
 
+    if (!v->nr) return true;
+    b = find_behind(v, mac);
     if (b) b->seen = MAX(now, 1ull);
-    if (b || !v->nr || mac[0] & 1) return true;
+    if (b || mac[0] & 1) return true;
     if (is_theirs(v, mac)) return false;
     for (b = v->behind; b < v->behind + IGB_BEHIND; b++) {
         if (b->seen && now - b->seen > BEHIND_AGE) {
@@ -335,17 +366,21 @@ bool igb_vfs_sends(struct igb_vfs *v, const u8 *mac, u64 now) {
 }
 
 bool igb_vfs_echo(struct igb_vfs *v, const u8 *mac, u64 now) {
-    struct igb_behind *b = v->nr ? find_behind(v, mac) : NULL;
+    struct igb_behind *b;
 
+    if (!v->nr) return false;
+    b = find_behind(v, mac);
     if (!b) return false;
     if (now - b->seen <= ECHO_AGE) return true;
-    b->seen = 0; /* it has moved */
+    b->seen = 0; /* not ours any more: its owner has moved to the other side of the cable */
     set_address(v, first_behind() + (u32)(b - v->behind), NULL, IGB_OWN);
     return false;
 }
 
 void igb_vfs_count(struct igb_vfs *v) {
-    u32 wrong = v->nr ? igb_read(v->nic, WVBR) : 0;
+    u32 wrong;
 
+    if (!v->nr) return;
+    wrong = igb_read(v->nic, WVBR);
     for (u32 n = 0; n < v->nr; n++) v->vf[n].spoofed += (wrong >> n | wrong >> (n + IGB_POOLS)) & 1;
 }

@@ -4,32 +4,34 @@
 #include <takt/io.h>
 #include "drivers/igb_mailbox.h"
 
-#define RX    0x2800u /* of queue 0 */
+#define RX    0x2800u /* registers of queue 0 */
 #define TX    0x3800u
-#define CLEAR (IGB_VF_PFSTS | IGB_VF_PFACK | IGB_VF_RSTD) /* by reading */
+#define CLEAR (IGB_VF_PFSTS | IGB_VF_PFACK | IGB_VF_RSTD) /* bits that reading clears */
 
 static u32 vf_get(const struct igbvf *n, u32 reg) { return mmio_read32(n->regs + reg); }
 
 static void vf_set(struct igbvf *n, u32 reg, u32 v) { mmio_write32(n->regs + reg, v); }
 
-static int broken(struct igbvf *n, int error, const char *why) {
+static int igbvf_broken(struct igbvf *n, int error, const char *why) {
     n->why = why;
     return error;
 }
 
 /* ---- the mailbox ---- */
 
-/* Its bits, with those that were read before and not used. */
-static u32 state(struct igbvf *n) {
+/* The mailbox's bits. Reading clears some of them, so these are kept in n->unused until somebody
+ * has used them. */
+static u32 mailbox_state(struct igbvf *n) {
     u32 v = vf_get(n, IGB_VF_MAILBOX);
 
     n->unused |= v & CLEAR;
     return v | n->unused;
 }
 
-/* Waits for one of these bits to be as wanted, and uses it up. */
-static bool wait(struct igbvf *n, u32 bit, bool on, u64 until) {
-    while (!(state(n) & bit) == on) {
+/* Waits until the bit is set (`on`) or clear, and uses it up. False: it is not by the time
+ * `until`. */
+static bool wait_for_bit(struct igbvf *n, u32 bit, bool on, u64 until) {
+    while (!(mailbox_state(n) & bit) == on) {
         if (n->env->now() >= until) return false;
         n->env->relax();
     }
@@ -40,38 +42,43 @@ static bool wait(struct igbvf *n, u32 bit, bool on, u64 until) {
 static bool take_mailbox(struct igbvf *n, u64 until) {
     for (;;) {
         vf_set(n, IGB_VF_MAILBOX, IGB_VF_VFU);
-        if (state(n) & IGB_VF_VFU) return true;
+        if (mailbox_state(n) & IGB_VF_VFU) return true;
         if (n->env->now() >= until) return false;
         n->env->relax();
     }
 }
 
-/* The message that has come, whole before it is looked at. */
-static bool fetch(struct igbvf *n, u32 *word, u32 nr, u64 until) {
+/* Reads the message that has come, all `nr` words of it, and acknowledges it. */
+static bool fetch_message(struct igbvf *n, u32 *word, u32 nr, u64 until) {
     if (!take_mailbox(n, until)) return false;
     for (u32 i = 0; i < nr; i++) word[i] = vf_get(n, IGB_VF_MEMORY + 4 * i);
     vf_set(n, IGB_VF_MAILBOX, IGB_VF_ACK);
     return true;
 }
 
-/* A request of `nr` words, and its answer in the same place. */
-static int request(struct igbvf *n, u32 *word, u32 nr) {
+/* Sends a request of `nr` words; its answer replaces it in `word`. Returns 0, or
+ *   -EPERM      the physical function refuses
+ *   -ETIMEDOUT  it does not answer
+ *   -EIO        it answers nonsense */
+static int pf_request(struct igbvf *n, u32 *word, u32 nr) {
     u64 until = n->env->now() + IGBVF_PATIENCE;
     u32 type = word[0] & IGB_MSG_TYPE;
 
-    if (!take_mailbox(n, until)) return broken(n, -ETIMEDOUT, "the physical function keeps the mailbox");
-    n->unused &= ~(u32)(IGB_VF_PFSTS | IGB_VF_PFACK); /* of a message that is written over */
+    if (!take_mailbox(n, until))
+        return igbvf_broken(n, -ETIMEDOUT, "the physical function keeps the mailbox");
+    n->unused &= ~(u32)(IGB_VF_PFSTS | IGB_VF_PFACK); /* of an earlier message, which is overwritten */
     for (u32 i = 0; i < nr; i++) vf_set(n, IGB_VF_MEMORY + 4 * i, word[i]);
     vf_set(n, IGB_VF_MAILBOX, IGB_VF_REQ);
-    if (!wait(n, IGB_VF_PFACK, true, until))
-        return broken(n, -ETIMEDOUT, "the physical function's driver does not listen");
+    if (!wait_for_bit(n, IGB_VF_PFACK, true, until))
+        return igbvf_broken(n, -ETIMEDOUT, "the physical function's driver does not listen");
     do {
-        if (!wait(n, IGB_VF_PFSTS, true, until) || !fetch(n, word, nr, until))
-            return broken(n, -ETIMEDOUT, "the physical function's driver does not answer");
+        if (!wait_for_bit(n, IGB_VF_PFSTS, true, until) || !fetch_message(n, word, nr, until))
+            return igbvf_broken(n, -ETIMEDOUT, "the physical function's driver does not answer");
     } while ((word[0] & IGB_MSG_TYPE) == IGB_MSG_CONTROL && n->env->now() < until);
     if ((word[0] & IGB_MSG_TYPE) != type || !(word[0] & IGB_MSG_ACK) == !(word[0] & IGB_MSG_NACK))
-        return broken(n, -EIO, "the physical function's driver answers something else");
-    return word[0] & IGB_MSG_ACK ? 0 : -EPERM;
+        return igbvf_broken(n, -EIO, "the physical function's driver answers something else");
+    if (!(word[0] & IGB_MSG_ACK)) return -EPERM;
+    return 0;
 }
 
 /* ---- set-up ---- */
@@ -81,20 +88,21 @@ static bool mac_given(struct igbvf *n, const u32 *word) {
     return !(n->mac[0] & 1) && (word[1] || word[2] & 0xffff);
 }
 
+/* Resets the function, waits for the physical one, and asks it for an address. */
 static int greet(struct igbvf *n) {
     u64 until = n->env->now() + IGBVF_PATIENCE;
     u32 word[3] = { IGB_MSG_RESET };
     int error;
 
-    if (vf_get(n, IGB_STATUS) == ~0u) return broken(n, -ENODEV, "there is no virtual function");
+    if (vf_get(n, IGB_STATUS) == ~0u) return igbvf_broken(n, -ENODEV, "there is no virtual function");
     vf_set(n, IGB_EIMC, ~0u);
     vf_set(n, IGB_CTRL, (u32)IGB_CTRL_RST);
-    if (!wait(n, IGB_VF_RSTI, false, until))
-        return broken(n, -ETIMEDOUT, "the physical function has no driver");
+    if (!wait_for_bit(n, IGB_VF_RSTI, false, until))
+        return igbvf_broken(n, -ETIMEDOUT, "the physical function has no driver");
     n->unused = 0;
-    error = request(n, word, ARRAY_SIZE(word));
-    if (error == -EPERM) return broken(n, -EIO, "the physical function's driver does not want it");
-    if (!error && !mac_given(n, word)) return broken(n, -EIO, "it was given no address");
+    error = pf_request(n, word, ARRAY_SIZE(word));
+    if (error == -EPERM) return igbvf_broken(n, -EIO, "the physical function's driver does not want it");
+    if (!error && !mac_given(n, word)) return igbvf_broken(n, -EIO, "it was given no address");
     return error;
 }
 
@@ -116,7 +124,7 @@ int igbvf_init(struct igbvf *n, volatile void *regs, void *memory, const struct 
     if (error) return error;
     queues(n, memory);
     while (!(vf_get(n, RX + IGB_DCTL) & IGB_DCTL_ON)) {
-        if (env->now() >= until) return broken(n, -ETIMEDOUT, "its queue does not start");
+        if (env->now() >= until) return igbvf_broken(n, -ETIMEDOUT, "its queue does not start");
         env->relax();
     }
     nic_receive_refill(&n->ring); /* not before the queue is on: 4.5.9 */
@@ -126,7 +134,7 @@ int igbvf_init(struct igbvf *n, volatile void *regs, void *memory, const struct 
 void igbvf_stop(struct igbvf *n) {
     vf_set(n, IGB_EIMC, ~0u);
     vf_set(n, IGB_CTRL, (u32)IGB_CTRL_RST);
-    vf_get(n, IGB_STATUS); /* what was written has arrived */
+    vf_get(n, IGB_STATUS); /* a read returns only after the writes before it have arrived */
 }
 
 void igbvf_interrupts(struct igbvf *n, u32 a_second) {
@@ -170,12 +178,12 @@ u32 igbvf_receive(struct igbvf *n, const void **frame) {
 /* ---- the physical function ---- */
 
 bool igbvf_check(struct igbvf *n) {
-    u32 word[1], v = state(n);
+    u32 word[1], v = mailbox_state(n);
 
     if (v & (IGB_VF_RSTI | IGB_VF_RSTD) || !(vf_get(n, RX + IGB_DCTL) & IGB_DCTL_ON)) return false;
     if (v & IGB_VF_PFSTS) {
         n->unused &= ~IGB_VF_PFSTS;
-        fetch(n, word, 1, 0); /* the link's state is in a register of our own */
+        fetch_message(n, word, 1, 0); /* the link's state is in a register of our own */
     }
     return true;
 }
@@ -185,11 +193,11 @@ bool igbvf_link(struct igbvf *n) { return vf_get(n, IGB_STATUS) & IGB_STATUS_LU;
 int igbvf_vlan(struct igbvf *n, u32 vlan, bool on) {
     u32 word[2] = { IGB_MSG_VLAN | (u32)on << IGB_MSG_INFO, vlan };
 
-    return request(n, word, ARRAY_SIZE(word));
+    return pf_request(n, word, ARRAY_SIZE(word));
 }
 
 int igbvf_multicasts(struct igbvf *n, bool on) {
     u32 word[2] = { IGB_MSG_MULTICAST | (u32)on << IGB_MSG_INFO, 0 };
 
-    return request(n, word, ARRAY_SIZE(word));
+    return pf_request(n, word, ARRAY_SIZE(word));
 }

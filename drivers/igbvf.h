@@ -1,9 +1,12 @@
-/* A virtual function of Intel's 82576 (8086:10ca): data sheet (2.63), 7.10.2 and 8.26.
+/* The driver of a virtual function of Intel's 82576 (8086:10ca): data sheet (2.63), 7.10.2 and
+ * 8.26.
  *
- * It has a pair of rings and a mailbox to the physical function, whose driver gives it an address. That
- * driver is another VM's: every word of its is checked, and nobody waits for it longer than IGBVF_PATIENCE.
+ * A virtual function has a pair of rings, and a mailbox to the physical function, whose driver
+ * gives it an address. That driver runs in another VM, so each of its words is checked, and we
+ * never wait for it longer than IGBVF_PATIENCE.
  *
- * One caller at a time. Frames are sent through `ring`, nic_ring.h, and received by igbvf_receive().
+ * One caller at a time. Frames are sent through `ring`, nic_ring.h, and received by
+ * igbvf_receive().
  */
 #ifndef DRIVERS_IGBVF_H
 #define DRIVERS_IGBVF_H
@@ -12,7 +15,7 @@
 #include "drivers/igb_regs.h"
 #include "drivers/nic_ring.h"
 
-#define IGBVF_BYTES    0x4000u /* of BAR 0 */
+#define IGBVF_BYTES    0x4000u /* size of BAR 0 */
 #define IGBVF_PATIENCE NS_PER_S
 
 struct igbvf {
@@ -20,39 +23,48 @@ struct igbvf {
     const struct device_env *env;
     u8 mac[6];
     struct nic_ring ring;
-    u32 unused;  /* bits of the mailbox that reading has cleared, and that nobody has looked at yet */
-    u32 cleaned; /* rings, by interrupts since `counted`, a time */
-    u64 counted;
-    u64 echoes;      /* frames of its own that it was shown (QEMU's shows broadcasts to who sends them) */
+    u32 unused;  /* bits of the mailbox that reading has cleared before anybody used them */
+    u32 cleaned; /* how often an interrupt found work in a ring since the time `counted` */
+    u64 counted; /* ns */
+    u64 echoes;  /* frames of its own that it received: QEMU's card sends broadcasts to their sender, too */
     const char *why; /* what is wrong with it; NULL: nothing */
 };
 
-/* Resets the function and sets it up; no interrupt is enabled. `regs`: BAR 0. `memory` as nic_ring_init() has
- * it; `env` stays. 0; -ENODEV: nobody is there; -ETIMEDOUT: the physical function has no driver that answers;
- * -EIO: it answers nonsense. `why` says which. */
+/* Resets the function and sets it up, with all interrupts disabled. `regs` is BAR 0; `memory` is as
+ * in nic_ring_init(); `env` must live as long as *n. Returns 0, or one of these; n->why then says
+ * what is wrong:
+ *   -ENODEV     there is no device
+ *   -ETIMEDOUT  the physical function has no driver that answers
+ *   -EIO        that driver answers nonsense */
 int igbvf_init(struct igbvf *n, volatile void *regs, void *memory, const struct device_env *env);
-void igbvf_stop(struct igbvf *n); /* neither receives nor sends nor interrupts any more */
+/* The device does not receive, send or interrupt any more. */
+void igbvf_stop(struct igbvf *n);
 
-/* Interrupts by the first entry of its MSI-X table for what has come, and with room to send after there was
- * none, at most so many a second (0: at once). */
+/* Enables interrupts, by the first entry of the MSI-X table, for received frames and for frames
+ * that were sent, at most so many a second (0: without a limit). */
 void igbvf_interrupts(struct igbvf *n, u32 a_second);
 
-/* At each interrupt, before anything is taken from the rings: counts whether it was for what has come, and
- * whether for what was sent ("Workload-aware credit scheduler", 4.1). */
+/* Counts whether an interrupt was for received frames and whether for sent ones ("Workload-aware
+ * credit scheduler", 4.1). Call it at each interrupt, before anything is taken from the rings. */
 void igbvf_interrupted(struct igbvf *n);
-/* Were there more than so many of those a second since this was last asked? */
+/* Whether there were more than so many of those a second since the last call. */
 bool igbvf_busy(struct igbvf *n, u32 a_second);
 
-/* As nic_receive(). */
+/* As nic_receive(), but without frames that this function has sent itself. */
 u32 igbvf_receive(struct igbvf *n, const void **frame);
 
-/* From time to time: takes what the physical function has to say. False: it was reset, and with it this one,
- * which is to be set up again. */
+/* Takes a message of the physical function, if there is one. Call it from time to time. False: the
+ * physical function was reset, and this one with it, which has to be set up again. */
 bool igbvf_check(struct igbvf *n);
-bool igbvf_link(struct igbvf *n); /* is there somebody at the other end of the cable? */
+/* Whether there is a partner at the other end of the cable. */
+bool igbvf_link(struct igbvf *n);
 
-/* Asks the physical function, and waits. 0; -EPERM: it says no; as igbvf_init(). */
-int igbvf_vlan(struct igbvf *n, u32 vlan, bool on); /* frames of this VLAN are for us, too */
-int igbvf_multicasts(struct igbvf *n, bool on);     /* all of them */
+/* The next two ask the physical function and wait for its answer. They return 0, -EPERM if it says
+ * no, or an error as igbvf_init(). */
+
+/* Frames of this VLAN are to come to us as well, or not any more. */
+int igbvf_vlan(struct igbvf *n, u32 vlan, bool on);
+/* All multicasts are to come to us, or none. */
+int igbvf_multicasts(struct igbvf *n, bool on);
 
 #endif

@@ -13,7 +13,8 @@ static u32 random32(struct netem *n) { /* xorshift64* */
     return (u32)(n->rng * 0x2545f4914f6cdd1dull >> 32);
 }
 
-/* Both are drawn for each frame, so that one of them switched off does not change the other's sequence. */
+/* Draws both random numbers for each frame, so that the sequence of delays is the same with and
+ * without loss. */
 u64 netem_send(struct netem *n, u64 now, u32 bytes) {
     u32 chance = random32(n), wobble = random32(n);
     u64 due;

@@ -1,36 +1,37 @@
-/* One direction of an emulated link, as Linux's netem has it but for the order, which it keeps: a wire of
- * some rate, behind it a delay with jitter, and loss. In whatever time the caller counts. */
+/* One direction of an emulated link: a wire of some rate, and behind it a delay with jitter, and
+ * loss. It is like Linux's netem, but keeps frames in order. The caller says what time it is. */
 #ifndef DRIVERS_NETEM_H
 #define DRIVERS_NETEM_H
 
 #include <takt/types.h>
 
 struct netem_params {
-    u64 rate;          /* bits a second; 0: any */
-    u64 delay, jitter; /* ns; the delay of each frame lies within delay +- jitter, evenly */
+    u64 rate;          /* bits a second; 0: without a limit */
+    u64 delay, jitter; /* ns; each frame's delay is drawn evenly from delay - jitter to delay + jitter */
     u32 loss;          /* probability, in parts of 2^32 */
-    u32 queue;         /* frames that it holds at most, waiting or under way */
+    u32 queue;         /* the most frames that the link holds, waiting or under way */
     u64 seed;
 };
 
 struct netem {
     struct netem_params p;
     u64 rng;
-    u64 wire_free; /* when the wire has sent all that it was given */
-    u64 last_due;
-    u32 held;
+    u64 wire_free; /* when the wire has sent all that it was given, ns */
+    u64 last_due;  /* when the last frame arrives, ns */
+    u32 held;      /* frames that the link holds */
 };
 
 #define NETEM_FULL 0ull    /* the queue is full */
 #define NETEM_LOST (~0ull) /* the frame was sent and will not arrive */
 
 void netem_init(struct netem *n, const struct netem_params *p);
-/* Does it do anything at all? */
+/* Whether the link changes anything: if not, frames need not go through it. */
 static inline bool netem_active(const struct netem *n) {
     return n->p.rate || n->p.delay || n->p.jitter || n->p.loss;
 }
-/* A frame of `bytes` is given to the link at `now`: when it arrives (never before one that went earlier), or
- * one of the two above. Each that is to arrive is held until netem_arrived(). */
+/* Gives a frame of `bytes` to the link at `now`. Returns when it arrives, never before a frame that
+ * was sent earlier; or NETEM_FULL or NETEM_LOST. The link holds a frame that is to arrive until
+ * netem_arrived(). */
 u64 netem_send(struct netem *n, u64 now, u32 bytes);
 void netem_arrived(struct netem *n);
 

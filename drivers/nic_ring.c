@@ -1,33 +1,37 @@
 #include "drivers/nic_ring.h"
 #include <takt/io.h>
 
-/* From the first register of a queue: 317453 13.2, 82576 8.10 and 8.12. */
+/* Offsets from the first register of a queue: 317453 13.2, 82576 8.10 and 8.12. */
 enum { BASE_LOW = 0x00, BASE_HIGH = 0x04, LENGTH = 0x08, HEAD = 0x10, TAIL = 0x18 };
 
-#define DONE           0x00000001u /* DD, of both kinds, both ways */
-#define LAST           0x00000002u /* EOP, of a receiver's */
-#define LEGACY_ERRORS  0x0000ff00u
-#define ERRORS         0x80000000u /* RXE: 7.1.5.2; checksums are for the stack to judge */
+/* Status that the device writes back. */
+#define DONE          0x00000001u /* DD, in both kinds of descriptors, both ways */
+#define LAST          0x00000002u /* EOP, in a receiver's descriptor: the end of the frame */
+#define LEGACY_ERRORS 0x0000ff00u
+#define ERRORS        0x80000000u /* RXE: 7.1.5.2; errors of checksums are left to the network stack */
 
-#define COMMAND_LAST   0x01000000u /* EOP, of a transmitter's */
+/* The command in a transmitter's descriptor. */
+#define COMMAND_LAST   0x01000000u /* EOP */
 #define COMMAND_SUM    0x02000000u
 #define COMMAND_REPORT 0x08000000u
 #define COMMAND_DATA   0x20300000u /* an advanced descriptor, of data */
 #define PAYLOAD_SHIFT  14
 
-/* A receiver's, legacy: `low` length and sum, `high` status and errors. Advanced: `high` length and VLAN,
- * `low` status and errors; as the device reads it, the two are the address of a buffer for heads, of which
- * there is none, and it writes over `addr` too. A transmitter's is the same but for bits of the command. */
+/* A descriptor. What the device writes back to a receiver's one: in the legacy kind, `low` has the
+ * length and a sum, `high` status and errors; in the advanced kind, `low` has status and errors,
+ * `high` the length and a VLAN. Before that, `low` and `high` of the advanced kind are the address
+ * of a buffer for headers, which we do not use; and the device overwrites `addr` as well. A
+ * transmitter's descriptor has the command and the length in `low`, in both kinds. */
 struct nic_desc {
     u64 addr;
     u32 low, high;
 };
 
-static u32 next(u32 i) { return (i + 1) % NIC_RING; }
+static u32 desc_after(u32 i) { return (i + 1) % NIC_RING; }
 
-/* What was written to descriptors and buffers is there before the device is told, and nothing is read
- * before the device said so. On x86 it is enough that the compiler keeps the order. */
-static void order(void) { __atomic_thread_fence(__ATOMIC_ACQ_REL); }
+/* Descriptors and buffers have to be written before the device is told of them, and may be read
+ * only after its "done" bit was seen. On x86 it is enough that the compiler keeps that order. */
+static void ring_order(void) { __atomic_thread_fence(__ATOMIC_ACQ_REL); }
 
 /* ---- set-up ---- */
 
@@ -39,8 +43,8 @@ static void set_ring(volatile u8 *regs, u64 addr) {
     mmio_write32(regs + TAIL, 0);
 }
 
-/* The device may have it again. */
-static void clear(struct nic_ring *r, u32 i) {
+/* Prepares descriptor `i` for the device to receive another frame. */
+static void rx_prepare(struct nic_ring *r, u32 i) {
     volatile struct nic_desc *d = &r->rx[i];
 
     d->addr = r->rx_addr + i * NIC_BUFFER;
@@ -55,70 +59,82 @@ void nic_ring_init(struct nic_ring *r, const struct nic_ring_kind *kind, volatil
     r->tx_buffer = r->rx_buffer + NIC_RING * NIC_BUFFER;
     r->rx_addr = dma_addr(r->rx_buffer);
     r->tx_addr = dma_addr(r->tx_buffer);
-    for (u32 i = 0; i < NIC_RING; i++) clear(r, i);
-    order();
+    for (u32 i = 0; i < NIC_RING; i++) rx_prepare(r, i);
+    ring_order();
     set_ring(rx_regs, dma_addr((const void *)r->rx));
     set_ring(tx_regs, dma_addr((const void *)r->tx));
 }
 
 /* ---- sending ---- */
 
-/* The device reports with the last of so many, and then it has sent those before. */
+/* Frees the buffers of frames that were sent. The device reports only on the last one of each group
+ * of kind.report frames; it sends in order, so it has then sent the whole group. */
 static void reclaim(struct nic_ring *r) {
     for (;;) {
         u32 last = r->tx_oldest | (r->kind.report - 1), n = last - r->tx_oldest + 1;
         u32 held = (r->tx_told + NIC_RING - r->tx_oldest) % NIC_RING;
 
         if (n > held || !(r->tx[last].high & DONE)) return;
-        r->tx_oldest = next(last);
+        r->tx_oldest = desc_after(last);
         r->sent += n;
     }
 }
 
 void *nic_send_buffer(struct nic_ring *r) {
     reclaim(r);
-    order();
-    return next(r->tx_at) == r->tx_oldest ? NULL : r->tx_buffer + r->tx_at * NIC_BUFFER;
+    ring_order();
+    if (desc_after(r->tx_at) == r->tx_oldest) return NULL;
+    return r->tx_buffer + r->tx_at * NIC_BUFFER;
 }
 
 void nic_send_put(struct nic_ring *r, u32 len) {
     volatile struct nic_desc *d = &r->tx[r->tx_at];
-    bool report = (r->tx_at & (r->kind.report - 1)) == r->kind.report - 1;
+    u32 command = COMMAND_LAST | COMMAND_SUM, high = 0;
 
     len = MIN(len, NIC_FRAME);
+    if ((r->tx_at & (r->kind.report - 1)) == r->kind.report - 1) command |= COMMAND_REPORT;
+    if (r->kind.advanced) {
+        command |= COMMAND_DATA;
+        high = len << PAYLOAD_SHIFT;
+    }
     d->addr = r->tx_addr + r->tx_at * NIC_BUFFER;
-    d->low = len | COMMAND_LAST | COMMAND_SUM | (report ? COMMAND_REPORT : 0) |
-             (r->kind.advanced ? COMMAND_DATA : 0);
-    d->high = r->kind.advanced ? len << PAYLOAD_SHIFT : 0;
-    r->tx_at = next(r->tx_at);
+    d->low = len | command;
+    d->high = high;
+    r->tx_at = desc_after(r->tx_at);
 }
 
 void nic_send_kick(struct nic_ring *r) {
     if (r->tx_told == r->tx_at) return;
     r->tx_told = r->tx_at;
-    order();
+    ring_order();
     mmio_write32(r->tx_regs + TAIL, r->tx_at);
 }
 
 /* ---- receiving ---- */
 
-static void release(struct nic_ring *r) {
-    clear(r, r->rx_at);
-    r->rx_at = next(r->rx_at);
+static void rx_release(struct nic_ring *r) {
+    rx_prepare(r, r->rx_at);
+    r->rx_at = desc_after(r->rx_at);
 }
 
 u32 nic_receive(struct nic_ring *r, const void **frame) {
-    for (;; release(r)) {
+    for (;; rx_release(r)) {
         volatile struct nic_desc *d = &r->rx[r->rx_at];
-        u32 status, errors, len;
+        volatile u32 *status_at = &d->high, *len_at = &d->low;
+        u32 error_bits = LEGACY_ERRORS, status, errors, len;
         bool last, bad;
 
         if (r->rx_at == r->rx_given) return 0;
-        status = r->kind.advanced ? d->low : d->high;
+        if (r->kind.advanced) {
+            status_at = &d->low;
+            len_at = &d->high;
+            error_bits = ERRORS;
+        }
+        status = *status_at;
         if (!(status & DONE)) return 0;
-        order();
-        len = (r->kind.advanced ? d->high : d->low) & 0xffff;
-        errors = status & (r->kind.advanced ? ERRORS : LEGACY_ERRORS);
+        ring_order(); /* the rest may be read only after DONE was seen */
+        len = *len_at & 0xffff;
+        errors = status & error_bits;
         last = status & LAST;
         bad = r->skip || !last || errors || len == 0 || len > NIC_FRAME;
         r->skip = !last;
@@ -132,7 +148,7 @@ u32 nic_receive(struct nic_ring *r, const void **frame) {
 
 void nic_receive_next(struct nic_ring *r) {
     r->received++;
-    release(r);
+    rx_release(r);
 }
 
 void nic_receive_refill(struct nic_ring *r) {
@@ -140,6 +156,6 @@ void nic_receive_refill(struct nic_ring *r) {
 
     if (tail == r->rx_given) return;
     r->rx_given = tail;
-    order();
+    ring_order();
     mmio_write32(r->rx_regs + TAIL, tail);
 }

@@ -1,11 +1,11 @@
-/* The rings of Intel's network cards, from the 8254x to the 82576 and its virtual functions: one to receive,
- * one to send. Descriptors are legacy ones (8254x software developer's manual 317453, 3.2.3 and 3.3.3) or
- * advanced ones, a frame to a buffer (82576 data sheet, 7.1.5 and 7.2.2.3).
+/* The rings of Intel's network cards, from the 8254x to the 82576 and its virtual functions: one to
+ * receive, one to send. Descriptors are legacy ones (8254x software developer's manual 317453,
+ * 3.2.3 and 3.3.3) or advanced ones, a frame to a buffer (82576 data sheet, 7.1.5 and 7.2.2.3).
  *
- * One caller at a time. Frames are without their check sequence, which the device adds and takes off. All
- * memory is the caller's, NIC_RING_MEMORY bytes, and all buffers lie in it: what is to be sent is written
- * there, what came is read there, so that only this memory has to be told to the device. Of what the device
- * writes back only the bits that it has done and a length are used, and the latter is checked.
+ * One caller at a time. Frames are without their check sequence, which the device adds and takes
+ * off. Frames to send are written to buffers in the caller's memory, and received frames are read
+ * there, so that the device needs to reach no other memory. Of what the device writes back, only
+ * its "done" bits and a length are used, and the length is checked.
  */
 #ifndef DRIVERS_NIC_RING_H
 #define DRIVERS_NIC_RING_H
@@ -21,8 +21,7 @@ struct nic_desc; /* as the device has it */
 
 struct nic_ring_kind {
     bool advanced;
-    u32 report; /* the device reports, and may interrupt, at every so many frames that it has sent: a power of
-                   two */
+    u32 report; /* a power of two: the device reports each time that it has sent so many frames */
 };
 
 struct nic_ring {
@@ -32,29 +31,45 @@ struct nic_ring {
     volatile struct nic_desc *rx, *tx;
     u8 *rx_buffer, *tx_buffer;
     u64 rx_addr, tx_addr; /* of the buffers, for the device */
-    /* where the next frame comes, and up to where the device has been given room (receiver); where the
-     * next goes, up to where the device was told, and the oldest that it may still hold (transmitter) */
-    u32 rx_at, rx_given, tx_at, tx_told, tx_oldest;
-    bool skip;               /* parts of a frame that is too long, until its last */
-    u64 received, sent, bad; /* frames; too long or with errors */
+    u32 rx_at;            /* where the next frame comes */
+    u32 rx_given;         /* up to here, the device may use the descriptors */
+    u32 tx_at;            /* where the next frame to send goes */
+    u32 tx_told;          /* up to here, the device was told of frames */
+    u32 tx_oldest;        /* the oldest frame that the device may still read */
+    bool skip; /* the next part belongs to a frame that is too long: it is skipped, up to the last one */
+    u64 received, sent;
+    u64 bad; /* frames received that were too long or had errors */
 };
 
-/* Tells the device of its rings, both empty. `rx_regs`, `tx_regs`: the registers of the queue, from the low
- * half of the ring's address on. `memory`: aligned to 4096, zeroed. dma_addr says at which address the device
- * finds what is at p, in one piece. */
+/* The bytes of an Ethernet address, from the two registers in which Intel's cards have it. */
+static inline void nic_mac_of(u32 low, u32 high, u8 mac[6]) {
+    for (u32 i = 0; i < 4; i++) mac[i] = (u8)(low >> 8 * i);
+    mac[4] = (u8)high;
+    mac[5] = (u8)(high >> 8);
+}
+
+/* Tells the device of its rings, both empty. `rx_regs`, `tx_regs`: the registers of the queue, from
+ * the low half of the ring's address on. `memory`: NIC_RING_MEMORY bytes, aligned to 4096, zeroed;
+ * the rings' from now on. dma_addr returns the address at which the device finds what is at p; all
+ * of `memory` must be in one piece there. */
 void nic_ring_init(struct nic_ring *r, const struct nic_ring_kind *kind, volatile u8 *rx_regs,
                    volatile u8 *tx_regs, void *memory, u64 (*dma_addr)(const void *p));
 
-/* Where the next frame may be written, NIC_BUFFER bytes; NULL: all are on their way. Then put it; after one
- * or many, kick. */
+/* Returns the buffer for the next frame to send, of NIC_BUFFER bytes. NULL: all buffers are on
+ * their way. */
 void *nic_send_buffer(struct nic_ring *r);
-void nic_send_put(struct nic_ring *r, u32 len); /* 1 to NIC_FRAME */
+/* Queues the frame of `len` bytes (1 to NIC_FRAME) that was written to that buffer. */
+void nic_send_put(struct nic_ring *r, u32 len);
+/* Tells the device of the frames that were queued, one or many. */
 void nic_send_kick(struct nic_ring *r);
 
-/* The frame that came first, which stays until `next`; returns its length, 0 if there is none. After one
- * or many, refill; once also at the start, when the queue is on. */
+/* Returns the length of the oldest frame received, and where it is, or 0 if there is none. The
+ * frame stays until nic_receive_next(). */
 u32 nic_receive(struct nic_ring *r, const void **frame);
+/* Done with that frame. */
 void nic_receive_next(struct nic_ring *r);
+/* Gives the device the buffers of frames that are done with. Call it after one or many frames; also
+ * once at the start, when the queue is on. */
 void nic_receive_refill(struct nic_ring *r);
 
 #endif

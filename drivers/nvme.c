@@ -3,7 +3,7 @@
 #include <takt/errno.h>
 #include <takt/io.h>
 
-/* 3.1 */
+/* Offsets of registers: 3.1. */
 enum {
     CAP = 0x00,
     CC = 0x14,
@@ -27,7 +27,7 @@ enum { CREATE_SQ = 1, CREATE_CQ = 5, IDENTIFY = 6, SET_FEATURES = 9 };
 #define NAMESPACE         1u
 #define ADMIN_QUEUE       8u /* entries */
 #define CHECK_NS          NS_PER_S
-#define RESET_UNIT        (500 * NS_PER_MS) /* of CAP.TO */
+#define RESET_UNIT        (500 * NS_PER_MS) /* the unit of CAP.TO, the time that a reset may take */
 
 struct nvme_entry { /* 4.2 */
     u8 opcode, flags;
@@ -44,20 +44,21 @@ struct nvme_completion { /* 4.6 */
     u32 last;  /* command id, phase << 16, status << 17 */
 };
 
-static u32 get(const struct nvme *n, u32 reg) { return mmio_read32(n->regs + reg); }
+static u32 nvme_get(const struct nvme *n, u32 reg) { return mmio_read32(n->regs + reg); }
 
-static void set(struct nvme *n, u32 reg, u32 v) { mmio_write32(n->regs + reg, v); }
+static void nvme_set(struct nvme *n, u32 reg, u32 v) { mmio_write32(n->regs + reg, v); }
 
-static void set64(struct nvme *n, u32 reg, u64 v) {
-    set(n, reg, (u32)v);
-    set(n, reg + 4, (u32)(v >> 32));
+static void nvme_set64(struct nvme *n, u32 reg, u64 v) {
+    nvme_set(n, reg, (u32)v);
+    nvme_set(n, reg + 4, (u32)(v >> 32));
 }
 
-/* What was written to queues and buffers is there before the device is told, and nothing is read before the
- * device said so. On x86 it is enough that the compiler keeps the order. */
-static void order(void) { __atomic_thread_fence(__ATOMIC_ACQ_REL); }
+/* Queues and buffers have to be written before the device is told of them, and may be read only
+ * after the phase of a completion was seen. On x86 it is enough that the compiler keeps that
+ * order. */
+static void nvme_order(void) { __atomic_thread_fence(__ATOMIC_ACQ_REL); }
 
-static int refuse(struct nvme *n, const char *why) {
+static int nvme_refuse(struct nvme *n, const char *why) {
     n->why = why;
     return -ENODEV;
 }
@@ -75,35 +76,36 @@ static void set_queue(struct nvme *n, struct nvme_queue *q, u32 id, void *entrie
                               .phase = 1 };
 }
 
-static void put(struct nvme_queue *q, const struct nvme_entry *e) {
+static void queue_put(struct nvme_queue *q, const struct nvme_entry *e) {
     q->entry[q->tail] = *e;
     q->tail = (q->tail + 1) % q->size;
 }
 
-static void tell(struct nvme_queue *q) {
+/* Tells the device of the commands that were put. */
+static void queue_tell(struct nvme_queue *q) {
     if (q->told == q->tail) return;
     q->told = q->tail;
-    order();
+    nvme_order();
     mmio_write32(q->doorbell, q->tail);
 }
 
-/* The next completion, as it was at one moment. */
-static bool take(struct nvme_queue *q, struct nvme_completion *c) {
+/* Copies the next completion to *c. False: there is none. */
+static bool queue_take(struct nvme_queue *q, struct nvme_completion *c) {
     volatile struct nvme_completion *e = &q->completion[q->head];
 
     c->last = e->last;
     if ((c->last >> 16 & 1) != q->phase) return false;
-    order();
+    nvme_order();
     c->queue = e->queue;
     q->head = (q->head + 1) % q->size;
     if (!q->head) q->phase ^= 1;
     return true;
 }
 
-/* 4.6.1: code and its type; 0: well done. */
+/* The status code and its type (4.6.1); 0: the command succeeded. */
 static u32 status_of(const struct nvme_completion *c) { return c->last >> 17 & 0x7ff; }
 
-/* Places of completions are free again. */
+/* Tells the device that it may use the places of completions that were taken. */
 static void give_back(struct nvme_queue *q) { mmio_write32(q->doorbell + q->stride, q->head); }
 
 /* ---- set-up ---- */
@@ -112,7 +114,7 @@ static bool wait_ready(struct nvme *n, const struct device_env *env, u32 want, u
     u64 end = env->now() + limit;
 
     for (;;) {
-        u32 status = get(n, CSTS);
+        u32 status = nvme_get(n, CSTS);
 
         if (status == GONE || (want && status & CSTS_CFS)) return false;
         if ((status & CSTS_RDY) == want) return true;
@@ -121,26 +123,27 @@ static bool wait_ready(struct nvme *n, const struct device_env *env, u32 want, u
     }
 }
 
-/* 7.6.1 */
-static int enable(struct nvme *n, const struct device_env *env, u32 stride, u64 limit, u8 *memory) {
-    set(n, CC, get(n, CC) & ~(u32)CC_EN);
-    if (!wait_ready(n, env, 0, limit)) return refuse(n, "it does not come out of reset");
+/* Resets the controller, gives it the admin queues and starts it: 7.6.1. */
+static int nvme_enable(struct nvme *n, const struct device_env *env, u32 stride, u64 limit, u8 *memory) {
+    nvme_set(n, CC, nvme_get(n, CC) & ~(u32)CC_EN);
+    if (!wait_ready(n, env, 0, limit)) return nvme_refuse(n, "it does not come out of reset");
     set_queue(n, &n->admin, 0, memory, memory + PAGE_SIZE, ADMIN_QUEUE, stride);
-    set(n, AQA, (ADMIN_QUEUE - 1) << 16 | (ADMIN_QUEUE - 1));
-    set64(n, ASQ, n->dma_addr(memory));
-    set64(n, ACQ, n->dma_addr(memory + PAGE_SIZE));
-    set(n, CC, CC_SIZES | (u32)CC_EN);
-    return wait_ready(n, env, CSTS_RDY, limit) ? 0 : refuse(n, "it does not become ready");
+    nvme_set(n, AQA, (ADMIN_QUEUE - 1) << 16 | (ADMIN_QUEUE - 1));
+    nvme_set64(n, ASQ, n->dma_addr(memory));
+    nvme_set64(n, ACQ, n->dma_addr(memory + PAGE_SIZE));
+    nvme_set(n, CC, CC_SIZES | (u32)CC_EN);
+    if (!wait_ready(n, env, CSTS_RDY, limit)) return nvme_refuse(n, "it does not become ready");
+    return 0;
 }
 
-/* One at a time. */
+/* Does an admin command and waits for its end. False: it failed, or did not end in time. */
 static bool admin(struct nvme *n, const struct device_env *env, const struct nvme_entry *e) {
     u64 end = env->now() + NVME_PATIENCE;
     struct nvme_completion c;
 
-    put(&n->admin, e);
-    tell(&n->admin);
-    while (!take(&n->admin, &c)) {
+    queue_put(&n->admin, e);
+    queue_tell(&n->admin);
+    while (!queue_take(&n->admin, &c)) {
         if (env->now() >= end) return false;
         env->relax();
     }
@@ -148,38 +151,44 @@ static bool admin(struct nvme *n, const struct device_env *env, const struct nvm
     return (u16)c.last == e->id && !status_of(&c);
 }
 
-/* Bytes of what IDENTIFY gave; in it, numbers need not be aligned as C wants it. */
-static u64 field(const u8 *page, u32 at, u32 bytes) {
+/* The number in bytes [at, at + bytes) of what IDENTIFY gave, little-endian. It need not be
+ * aligned. */
+static u64 page_field(const u8 *page, u32 at, u32 bytes) {
     u64 v = 0;
 
     while (bytes--) v = v << 8 | page[at + bytes];
     return v;
 }
 
-/* 5.15.2.2 */
+/* What IDENTIFY tells of the controller: 5.15.2.2. */
 static int identify_controller(struct nvme *n, const u8 *page) {
-    u32 sq = page[512], cq = page[513], shift = page[77];
+    u32 sq = page[512], cq = page[513]; /* log2 of the least size of entries, and << 4 of the largest */
+    u32 shift = page[77];               /* log2 of the pages that a command may move; 0: any number */
+    u32 transfer = NVME_TRANSFER;
 
-    for (u32 i = 0; i < sizeof(n->serial); i++)
-        n->serial[i] = page[4 + i] >= ' ' && page[4 + i] <= '~' ? (char)page[4 + i] : ' ';
+    for (u32 i = 0; i < sizeof(n->serial); i++) {
+        n->serial[i] = (char)page[4 + i];
+        if (n->serial[i] < ' ' || n->serial[i] > '~') n->serial[i] = ' ';
+    }
     if ((sq & 15) > 6 || sq >> 4 < 6 || (cq & 15) > 4 || cq >> 4 < 4)
-        return refuse(n, "its queues have entries of another size");
-    n->max_blocks = (shift && shift < 4 ? (u32)PAGE_SIZE << shift : NVME_TRANSFER) / NVME_BLOCK;
-    n->discards = field(page, 520, 2) & BIT(2);
+        return nvme_refuse(n, "its queues have entries of another size");
+    if (shift && shift < 4) transfer = (u32)PAGE_SIZE << shift;
+    n->max_blocks = transfer / NVME_BLOCK;
+    n->discards = page_field(page, 520, 2) & BIT(2);
     return 0;
 }
 
-/* 5.15.2.1 */
+/* What IDENTIFY tells of namespace 1: 5.15.2.1. */
 static int identify_namespace(struct nvme *n, const u8 *page) {
     u32 format = page[26] & 15, layout;
 
-    n->blocks = field(page, 0, 8);
-    if (!n->blocks) return refuse(n, "it has no namespace 1");
-    if (n->blocks > BIT(54)) return refuse(n, "it claims a size that there is not");
-    if (format > page[25]) return refuse(n, "its format is none of those that it has");
-    layout = (u32)field(page, 128 + 4 * format, 4);
+    n->blocks = page_field(page, 0, 8);
+    if (!n->blocks) return nvme_refuse(n, "it has no namespace 1");
+    if (n->blocks > BIT(54)) return nvme_refuse(n, "it claims a size that there is not");
+    if (format > page[25]) return nvme_refuse(n, "its format is none of those that it has");
+    layout = (u32)page_field(page, 128 + 4 * format, 4);
     if ((layout & 0xffff) || (layout >> 16 & 0xff) != 9)
-        return refuse(n, "its blocks are not of 512 bytes without metadata");
+        return nvme_refuse(n, "its blocks are not of 512 bytes without metadata");
     return 0;
 }
 
@@ -187,17 +196,19 @@ static int identify(struct nvme *n, const struct device_env *env, u8 *page) {
     struct nvme_entry e = { .opcode = IDENTIFY, .id = 1, .prp[0] = n->dma_addr(page), .dw[0] = 1 };
     int error;
 
-    if (!admin(n, env, &e)) return refuse(n, "it does not say what it is");
+    if (!admin(n, env, &e)) return nvme_refuse(n, "it does not say what it is");
     error = identify_controller(n, page);
     if (error) return error;
     e = (struct nvme_entry){ .opcode = IDENTIFY, .id = 2, .nsid = NAMESPACE, .prp[0] = n->dma_addr(page) };
     __builtin_memset(page, 0, PAGE_SIZE);
-    if (!admin(n, env, &e)) return refuse(n, "it does not tell of its namespace 1");
+    if (!admin(n, env, &e)) return nvme_refuse(n, "it does not tell of its namespace 1");
     return identify_namespace(n, page);
 }
 
-/* 5.21.1.7, 5.3, 5.4: queue 1 of each kind, in one piece, interrupts by vector 0. */
-static int make_queues(struct nvme *n, const struct device_env *env, u32 size, u8 *entries, u8 *completions) {
+/* Makes queue 1 of each kind, in one piece of memory, with interrupts by vector 0: 5.21.1.7, 5.3,
+ * 5.4. */
+static int nvme_make_queues(struct nvme *n, const struct device_env *env, u32 size, u8 *entries,
+                            u8 *completions) {
     struct nvme_entry all[] = {
         { .opcode = SET_FEATURES, .id = 3, .dw = { NR_QUEUES_FEATURE } },
         { .opcode = CREATE_CQ,
@@ -212,24 +223,24 @@ static int make_queues(struct nvme *n, const struct device_env *env, u32 size, u
 
     set_queue(n, &n->io, 1, entries, completions, size, n->admin.stride);
     for (u32 i = 0; i < ARRAY_SIZE(all); i++)
-        if (!admin(n, env, &all[i])) return refuse(n, "it makes no queues");
+        if (!admin(n, env, &all[i])) return nvme_refuse(n, "it makes no queues");
     return 0;
 }
 
-static int set_up(struct nvme *n, const struct device_env *env, u64 bytes, u8 *memory) {
-    u32 low = get(n, CAP), high = get(n, CAP + 4), size = MIN((low & 0xffff) + 1, NVME_QUEUE);
+static int nvme_set_up(struct nvme *n, const struct device_env *env, u64 bytes, u8 *memory) {
+    u32 low = nvme_get(n, CAP), high = nvme_get(n, CAP + 4), size = MIN((low & 0xffff) + 1, NVME_QUEUE);
     u32 stride = 4u << (high & 15);
     u64 cap = (u64)high << 32 | low, limit = MAX(low >> 24, 1u) * RESET_UNIT;
     int error;
 
-    if (low == GONE && high == GONE) return refuse(n, "it does not answer");
-    if (!(cap & CAP_CSS_NVM)) return refuse(n, "it has not the commands of a disk");
-    if (cap >> 48 & 15) return refuse(n, "its pages are larger than 4 KiB");
-    if (size < 2) return refuse(n, "its queues are too small");
-    if (DOORBELLS + 4ull * stride > bytes) return refuse(n, "its doorbells lie beyond its registers");
-    error = enable(n, env, stride, limit, memory);
+    if (low == GONE && high == GONE) return nvme_refuse(n, "it does not answer");
+    if (!(cap & CAP_CSS_NVM)) return nvme_refuse(n, "it has not the commands of a disk");
+    if (cap >> 48 & 15) return nvme_refuse(n, "its pages are larger than 4 KiB");
+    if (size < 2) return nvme_refuse(n, "its queues are too small");
+    if (DOORBELLS + 4ull * stride > bytes) return nvme_refuse(n, "its doorbells lie beyond its registers");
+    error = nvme_enable(n, env, stride, limit, memory);
     if (!error) error = identify(n, env, memory + 5 * PAGE_SIZE);
-    if (!error) error = make_queues(n, env, size, memory + 2 * PAGE_SIZE, memory + 4 * PAGE_SIZE);
+    if (!error) error = nvme_make_queues(n, env, size, memory + 2 * PAGE_SIZE, memory + 4 * PAGE_SIZE);
     n->list = (void *)(memory + 6 * PAGE_SIZE);
     n->depth = size - 1;
     return error;
@@ -239,15 +250,15 @@ int nvme_init(struct nvme *n, volatile void *regs, u64 bytes, void *memory, cons
     int error;
 
     *n = (struct nvme){ .regs = regs, .dma_addr = env->dma_addr };
-    if (bytes < DOORBELLS) return refuse(n, "it has too few registers");
-    error = set_up(n, env, bytes, memory);
-    if (error) set(n, CC, 0);
+    if (bytes < DOORBELLS) return nvme_refuse(n, "it has too few registers");
+    error = nvme_set_up(n, env, bytes, memory);
+    if (error) nvme_set(n, CC, 0);
     return error;
 }
 
 /* ---- commands ---- */
 
-static bool sensible(const struct nvme *n, const struct nvme_command *c) {
+static bool command_is_valid(const struct nvme *n, const struct nvme_command *c) {
     switch (c->op) {
     case NVME_FLUSH: return true;
     case NVME_DISCARD:
@@ -260,13 +271,14 @@ static bool sensible(const struct nvme *n, const struct nvme_command *c) {
     return false;
 }
 
-/* 4.3: one page, two, or one and a list of the others. */
+/* Tells the command of its buffer (4.3): one page, or two, or one and a list of the others. */
 static void set_pages(struct nvme *n, struct nvme_entry *e, u32 slot, const u8 *buffer, u32 bytes) {
     u32 more = (u32)((bytes - 1) / PAGE_SIZE);
 
     for (u32 i = 0; i < more; i++) n->list[slot][i] = n->dma_addr(buffer + (i + 1) * PAGE_SIZE);
     e->prp[0] = n->dma_addr(buffer);
-    e->prp[1] = more > 1 ? n->dma_addr(n->list[slot]) : more ? n->list[slot][0] : 0;
+    if (more == 1) e->prp[1] = n->list[slot][0];
+    if (more > 1) e->prp[1] = n->dma_addr(n->list[slot]);
 }
 
 int nvme_submit(struct nvme *n, struct nvme_command *c, u64 now) {
@@ -274,7 +286,7 @@ int nvme_submit(struct nvme *n, struct nvme_command *c, u64 now) {
     u32 slot = 0;
 
     if (n->why) return -EIO;
-    if (!sensible(n, c)) return -EINVAL;
+    if (!command_is_valid(n, c)) return -EINVAL;
     while (slot < n->depth && n->slot[slot].c) slot++;
     if (slot == n->depth) return -EBUSY;
     e.id = (u16)(slot | ++n->slot[slot].generation << 8);
@@ -290,58 +302,68 @@ int nvme_submit(struct nvme *n, struct nvme_command *c, u64 now) {
     }
     n->slot[slot].c = c;
     n->slot[slot].began = now;
-    if (!n->under_way++) n->check = now + CHECK_NS;
+    if (!n->under_way) n->check = now + CHECK_NS;
+    n->under_way++;
     n->commands++;
-    put(&n->io, &e);
+    queue_put(&n->io, &e);
     return 0;
 }
 
 void nvme_kick(struct nvme *n) {
-    if (!n->why) tell(&n->io);
+    if (!n->why) queue_tell(&n->io);
 }
 
-static void end(struct nvme *n, u32 slot, int error) {
+static void end_command(struct nvme *n, u32 slot, int error) {
     struct nvme_command *c = n->slot[slot].c;
 
     n->slot[slot].c = NULL;
     n->under_way--;
-    n->errors += error != 0;
+    if (error) n->errors++;
     c->done(c, error);
 }
 
-/* Switched off, so that it reads and writes nothing any more, if it still obeys. */
-static void die(struct nvme *n, const char *why) {
+/* The controller is broken: switches it off, so that it reads and writes nothing any more (if it
+ * still obeys), and ends all commands. */
+static void switch_off(struct nvme *n, const char *why) {
     n->why = why;
-    set(n, CC, 0);
+    nvme_set(n, CC, 0);
     for (u32 i = 0; i < n->depth; i++)
-        if (n->slot[i].c) end(n, i, -EIO);
+        if (n->slot[i].c) end_command(n, i, -EIO);
 }
 
-/* The slot of the command that a completion names; depth: there is no such command. */
-static u32 slot_of(const struct nvme *n, const struct nvme_completion *c) {
+/* The slot of the command that a completion names. Returns n->depth if there is no such command:
+ * each slot counts its commands, so that an old completion is not taken for that of the next
+ * command. */
+static u32 completed_slot(const struct nvme *n, const struct nvme_completion *c) {
     u32 slot = c->last & 0xff;
+    bool known = slot < n->depth && n->slot[slot].c &&
+                 (n->slot[slot].generation & 0xff) == (c->last >> 8 & 0xff) && c->queue >> 16 == n->io.id;
 
-    return slot < n->depth && n->slot[slot].c && (n->slot[slot].generation & 0xff) == (c->last >> 8 & 0xff) &&
-                   c->queue >> 16 == n->io.id
-               ? slot
-               : n->depth;
+    if (!known) return n->depth;
+    return slot;
 }
 
-/* No more than were under way at the start: what is submitted meanwhile has not been shown to the device. */
+/* Ends commands that have completed, but no more than were under way at the start: commands that
+ * are submitted meanwhile have not been shown to the device, so a completion of one of them would
+ * be false. */
 static bool reap(struct nvme *n) {
     struct nvme_completion c;
     bool some = false;
 
-    for (u32 left = n->under_way; left && !n->why && take(&n->io, &c); left--) {
-        u32 slot = slot_of(n, &c);
+    for (u32 left = n->under_way; left && !n->why && queue_take(&n->io, &c); left--) {
+        u32 slot = completed_slot(n, &c);
+        int error = 0;
 
         some = true;
         if (slot == n->depth) {
-            die(n, "it ended a command that it was not given");
-        } else {
-            if (status_of(&c)) n->last_error = status_of(&c);
-            end(n, slot, status_of(&c) ? -EIO : 0);
+            switch_off(n, "it ended a command that it was not given");
+            break;
         }
+        if (status_of(&c)) {
+            n->last_error = status_of(&c);
+            error = -EIO;
+        }
+        end_command(n, slot, error);
     }
     if (some && !n->why) give_back(&n->io);
     return some;
@@ -359,14 +381,17 @@ bool nvme_run(struct nvme *n, u64 now) {
 
     if (now < nvme_due(n)) return some;
     n->check = now + CHECK_NS;
-    status = get(n, CSTS);
+    status = nvme_get(n, CSTS);
     if (status == GONE)
-        die(n, "it is gone");
+        switch_off(n, "it is gone");
     else if (status & CSTS_CFS || !(status & CSTS_RDY))
-        die(n, "it reports a fatal error");
+        switch_off(n, "it reports a fatal error");
     else if (too_late(n, now))
-        die(n, "it does not answer");
+        switch_off(n, "it does not answer");
     return some || n->why;
 }
 
-u64 nvme_due(const struct nvme *n) { return n->under_way && !n->why ? n->check : ~0ull; }
+u64 nvme_due(const struct nvme *n) {
+    if (!n->under_way || n->why) return ~0ull;
+    return n->check;
+}

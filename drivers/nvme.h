@@ -1,43 +1,44 @@
-/* A disk behind an NVM Express controller: its namespace 1, by one pair of I/O queues. NVM Express base
- * specification, revision 1.4; its sections are in brackets here and in nvme.c: 3.1 registers, 4.2 to 4.6
- * commands, PRP lists and completions, 5.3, 5.4, 5.15, 5.21 admin commands, 6.7 to 6.9 and 6.15 I/O commands,
- * 7.6.1 initialization.
+/* The driver of the disk behind an NVM Express controller: its namespace 1, by one pair of I/O
+ * queues. Numbers of sections, here and in nvme.c, are those of the NVM Express base specification,
+ * revision 1.4: 3.1 registers, 4.2 to 4.6 commands, PRP lists and completions, 5.3, 5.4, 5.15, 5.21
+ * admin commands, 6.7 to 6.9 and 6.15 I/O commands, 7.6.1 initialization.
  *
- * One caller at a time. What the controller says is believed no further than it makes sense: a controller
- * that tells nonsense, reports a fatal error or no longer answers is switched off, `why` says what it did,
- * and every command ends with -EIO. Queues and lists of addresses lie in the caller's NVME_MEMORY bytes; data
- * go straight to and from the buffers of commands.
+ * One caller at a time. What the controller says is checked. A controller that answers nonsense,
+ * reports a fatal error or no longer answers is switched off; then `why` says what it did, and
+ * every command ends with -EIO. Queues and lists of addresses lie in the caller's NVME_MEMORY
+ * bytes; data move directly to and from the buffers of commands.
  */
 #ifndef DRIVERS_NVME_H
 #define DRIVERS_NVME_H
 
 #include "drivers/env.h"
 
-#define NVME_CLASS    0x010802u /* of a PCI function: class, subclass, interface */
+#define NVME_CLASS    0x010802u /* class, subclass and interface of the PCI function */
 
-#define NVME_BLOCK    512u   /* bytes: no other format is taken */
-#define NVME_TRANSFER 65536u /* bytes that a command moves at most; a controller may take less */
-#define NVME_QUEUE    128u   /* entries of each I/O queue at most; one of them is always free */
-#define NVME_RANGES   256u   /* of a discard at most */
+#define NVME_BLOCK    512u   /* bytes of a block; disks with another format are refused */
+#define NVME_TRANSFER 65536u /* the most bytes that a command moves; a controller may take less */
+#define NVME_QUEUE    128u   /* the most entries of an I/O queue; one of them is always free */
+#define NVME_RANGES   256u   /* the most ranges of a discard */
 #define NVME_MEMORY   (10 * PAGE_SIZE)
-#define NVME_PATIENCE (30 * NS_PER_S) /* for a command */
+#define NVME_PATIENCE (30 * NS_PER_S) /* a controller is broken if a command takes longer */
 
 enum nvme_op { NVME_FLUSH, NVME_WRITE, NVME_READ, NVME_DISCARD = 9 };
 
-struct nvme_range { /* 6.7: what the buffer of a discard has */
+struct nvme_range { /* the buffer of a discard is an array of these: 6.7 */
     u32 attributes; /* 0 */
     u32 blocks;
     u64 first;
 };
 
-/* It and its buffer are the caller's, and the driver's and the device's as well from submit until `done`. */
+/* A command. It and its buffer are the caller's, but must not be touched from nvme_submit() until
+ * `done`. */
 struct nvme_command {
     enum nvme_op op;
-    u64 first;    /* block */
-    u32 blocks;   /* read and write: 1 to max_blocks; discard: ranges, 1 to NVME_RANGES */
-    void *buffer; /* aligned to PAGE_SIZE; a device finds it where dma_addr() says, in one piece */
-    /* Called from nvme_run(): 0; -EIO. After -EIO of a controller that is broken (`why`), the device may
-     * still write to the buffer. May submit again. */
+    u64 first;    /* the first block */
+    u32 blocks;   /* for read and write blocks, 1 to max_blocks; for discard ranges, 1 to NVME_RANGES */
+    void *buffer; /* aligned to PAGE_SIZE; the device finds it where dma_addr() says, in one piece */
+    /* Called from nvme_run() with 0 or -EIO; may submit again. If the controller is broken
+     * (nvme.why), the device may write to the buffer even after -EIO. */
     void (*done)(struct nvme_command *c, int error);
 };
 
@@ -45,13 +46,14 @@ struct nvme_entry; /* of queues, as the device has them */
 struct nvme_completion;
 
 struct nvme_queue {
-    volatile u8 *doorbell; /* the submission queue's; the completion queue's is `stride` behind it */
+    volatile u8
+        *doorbell; /* of the submission queue; that of the completion queue is `stride` bytes behind */
     struct nvme_entry *entry;
     volatile struct nvme_completion *completion;
     u32 size, stride;
     u32 id;
-    u32 tail, told; /* where the next command goes; what the device was told */
-    u32 head, phase;
+    u32 tail, told;  /* where the next command goes; up to where the device was told of commands */
+    u32 head, phase; /* where the next completion comes; the phase that marks it as new */
 };
 
 struct nvme {
@@ -59,38 +61,43 @@ struct nvme {
     volatile u8 *regs;
     u64 (*dma_addr)(const void *p);
     u64 blocks;
-    u32 max_blocks; /* of a command */
-    u32 depth;      /* commands that may be under way */
+    u32 max_blocks; /* that a command may move */
+    u32 depth;      /* the most commands that may be under way */
     bool discards;
     char serial[20]; /* printable, filled with blanks */
     /* queues */
     struct nvme_queue admin, io;
-    u64 (*list)[16]; /* for each command the addresses of its second page and those behind it */
+    u64 (*list)[16]; /* for each slot: the addresses of the second and further pages of its buffer */
     struct {
-        struct nvme_command *c;
-        u64 began;
-        u32 generation;
+        struct nvme_command *c; /* NULL: the slot is free */
+        u64 began;              /* ns */
+        u32 generation;         /* counts the commands of the slot */
     } slot[NVME_QUEUE];
     u32 under_way;
-    u64 check;       /* when to look after it, if it is silent */
-    const char *why; /* it is broken: what it did, as a sentence about it ("it does not answer") */
+    u64 check; /* when to look whether the controller is alive, if it does not interrupt, ns */
+    const char
+        *why; /* the controller is broken: what it did, such as "it does not answer"; NULL: it is not */
     u64 commands, errors;
-    u32 last_error; /* code and type of the last one that failed (4.6.1) */
+    u32 last_error; /* status code and type of the last command that failed (4.6.1) */
 };
 
-/* Resets the controller and sets it up; its interrupts, all by vector 0 or its line, are on. `regs`: BAR 0,
- * of `bytes`. `memory`: NVME_MEMORY bytes, aligned to PAGE_SIZE, zeroed; the device's from now on, whatever
- * comes of it. 0; -ENODEV: `why` says what is wrong. */
+/* Resets the controller and sets it up, with interrupts enabled, all by vector 0 or by its line.
+ * `regs` is BAR 0, of `bytes`. `memory` is NVME_MEMORY bytes, aligned to PAGE_SIZE and zeroed; the
+ * device may write to it from now on, even if this fails. Returns 0, or -ENODEV; n->why then says
+ * what is wrong. */
 int nvme_init(struct nvme *n, volatile void *regs, u64 bytes, void *memory, const struct device_env *env);
 
-/* -EIO: it is broken; -EBUSY: `depth` commands are under way; -EINVAL: beyond the disk, too long, not
- * aligned, or a discard where there is none. The device sees it after nvme_kick(). */
+/* Submits a command, which the device sees after nvme_kick(). Returns 0, or
+ *   -EIO     the controller is broken
+ *   -EBUSY   n->depth commands are under way
+ *   -EINVAL  the command goes beyond the disk, is too long, is not aligned, or is a discard that
+ *            the disk cannot do */
 int nvme_submit(struct nvme *n, struct nvme_command *c, u64 now);
 void nvme_kick(struct nvme *n);
-/* Ends what the device is done with, and finds out whether it is alive. After an interrupt, and when
- * nvme_due() says so. True: something has ended. */
+/* Ends the commands that the device is done with, and looks whether the controller is alive. Call
+ * it after an interrupt, and when nvme_due() says so. Returns whether a command has ended. */
 bool nvme_run(struct nvme *n, u64 now);
-/* When to look after it though it does not interrupt; ~0: nothing is under way. */
+/* When to call nvme_run() even without an interrupt, ns; ~0: no command is under way. */
 u64 nvme_due(const struct nvme *n);
 
 #endif

@@ -1,21 +1,30 @@
 #include "drivers/options.h"
 
-/* What follows `key=`; NULL: it is not there. */
-static const char *find(const char *p, const char *key) {
+/* If the text at `p` begins with `prefix`, returns what follows, else NULL. */
+static const char *after(const char *p, const char *prefix) {
+    for (; *prefix; p++, prefix++)
+        if (*p != *prefix) return NULL;
+    return p;
+}
+
+/* Returns what follows `key=` in the options at `p`. NULL: the key is not there. */
+static const char *find_option(const char *p, const char *key) {
     while (*p) {
-        const char *k = key;
+        const char *rest;
 
         while (*p == ' ') p++;
-        while (*k && *p == *k) p++, k++;
-        if (!*k && *p == '=') return p + 1;
+        rest = after(p, key);
+        if (rest && *rest == '=') return rest + 1;
         while (*p && *p != ' ') p++;
     }
     return NULL;
 }
 
+/* Whether the next word at `p` is `word`. */
 static bool word_is(const char *p, const char *word) {
-    while (*word && *p == *word) p++, word++;
-    return !*word && (!*p || *p == ' ');
+    const char *rest = after(p, word);
+
+    return rest && (!*rest || *rest == ' ');
 }
 
 struct unit {
@@ -34,8 +43,9 @@ static const struct unit times[] = {
 };
 static const struct unit percent[] = { { "%", 1 }, { NULL, 0 } };
 
-/* digits [. digits] unit, in millionths of the unit times its factor; false: that is no such value. */
-static bool parse(const char *p, const struct unit *units, u64 *millionths) {
+/* Reads "digits [. digits] unit" to millionths of what the unit's factor is in. False: it is no
+ * such value, or too large. */
+static bool parse_value(const char *p, const struct unit *units, u64 *millionths) {
     u64 v = 0, scale = 1000000;
     bool point = false;
 
@@ -54,72 +64,80 @@ static bool parse(const char *p, const struct unit *units, u64 *millionths) {
     return false;
 }
 
-static bool whole(const char *p, const struct unit *units, u64 *v) {
+static bool whole_value(const char *p, const struct unit *units, u64 *v) {
     u64 m;
 
-    if (!parse(p, units, &m) || m % 1000000) return false;
+    if (!parse_value(p, units, &m) || m % 1000000) return false;
     *v = m / 1000000;
     return true;
 }
 
-static bool share(const char *p, u32 *v) {
+static bool share_value(const char *p, u32 *v) {
     u64 m;
 
-    if (!parse(p, percent, &m) || m > 100 * 1000000ull) return false;
+    if (!parse_value(p, percent, &m) || m > 100 * 1000000ull) return false;
     *v = (u32)MIN((m << 32) / 100000000, 0xffffffffull);
     return true;
 }
 
+/* The value of a hexadecimal digit; -1: it is none. */
 static int hex(char c) {
-    return c >= '0' && c <= '9'                     ? c - '0'
-           : (c | 0x20) >= 'a' && (c | 0x20) <= 'f' ? (c | 0x20) - 'a' + 10
-                                                    : -1;
+    if (c >= '0' && c <= '9') return c - '0';
+    if (c >= 'a' && c <= 'f') return c - 'a' + 10;
+    if (c >= 'A' && c <= 'F') return c - 'A' + 10;
+    return -1;
 }
 
 static bool mac_of(const char *p, u8 mac[6]) {
-    for (u32 i = 0; i < 6; i++, p += 3) {
-        if (hex(p[0]) < 0 || hex(p[1]) < 0 || (i < 5 ? p[2] != ':' : p[2] && p[2] != ' ')) return false;
+    for (u32 i = 0; i < 6; i++, p += 2) {
+        if (i > 0) {
+            if (*p != ':') return false;
+            p++;
+        }
+        if (hex(p[0]) < 0 || hex(p[1]) < 0) return false;
         mac[i] = (u8)(hex(p[0]) * 16 + hex(p[1]));
     }
-    return true;
+    return !*p || *p == ' ';
 }
 
-static u64 number(const char *options, const char *key, const struct unit *units, u64 otherwise) {
-    const char *p = find(options, key);
+static u64 value_of(const char *options, const char *key, const struct unit *units, u64 otherwise) {
+    const char *p = find_option(options, key);
     u64 v;
 
-    return p && whole(p, units, &v) ? v : otherwise;
+    if (!p || !whole_value(p, units, &v)) return otherwise;
+    return v;
 }
 
 u64 option_number(const char *options, const char *key, u64 otherwise) {
-    return number(options, key, thousands, otherwise);
+    return value_of(options, key, thousands, otherwise);
 }
 
 u64 option_bytes(const char *options, const char *key, u64 otherwise) {
-    return number(options, key, bytes, otherwise);
+    return value_of(options, key, bytes, otherwise);
 }
 
 u64 option_ns(const char *options, const char *key, u64 otherwise) {
-    return number(options, key, times, otherwise);
+    return value_of(options, key, times, otherwise);
 }
 
 u32 option_share(const char *options, const char *key, u32 otherwise) {
-    const char *p = find(options, key);
+    const char *p = find_option(options, key);
     u32 v;
 
-    return p && share(p, &v) ? v : otherwise;
+    if (!p || !share_value(p, &v)) return otherwise;
+    return v;
 }
 
 bool option_mac(const char *options, const char *key, u8 mac[6]) {
-    const char *p = find(options, key);
+    const char *p = find_option(options, key);
 
     return p && mac_of(p, mac);
 }
 
-bool option_has(const char *options, const char *key) { return find(options, key); }
+bool option_has(const char *options, const char *key) { return find_option(options, key); }
 
 bool option_word(const char *options, const char *key, char *buf, size_t size) {
-    const char *p = find(options, key);
+    const char *p = find_option(options, key);
     size_t n = 0;
 
     while (p && *p && *p != ' ' && n + 1 < size) buf[n++] = *p++;
@@ -128,21 +146,21 @@ bool option_word(const char *options, const char *key, char *buf, size_t size) {
 }
 
 bool option_is(const char *options, const char *key, const char *word) {
-    const char *p = find(options, key);
+    const char *p = find_option(options, key);
 
     return p && word_is(p, word);
 }
 
-static bool sensible(const char *p, const struct option_kind *k) {
+static bool makes_sense(const char *p, const struct option_kind *k) {
     u8 mac[6];
     u64 v;
     u32 s;
 
     switch (k->kind) {
-    case OPTION_NUMBER: return whole(p, thousands, &v);
-    case OPTION_BYTES: return whole(p, bytes, &v);
-    case OPTION_NS: return whole(p, times, &v);
-    case OPTION_SHARE: return share(p, &s);
+    case OPTION_NUMBER: return whole_value(p, thousands, &v);
+    case OPTION_BYTES: return whole_value(p, bytes, &v);
+    case OPTION_NS: return whole_value(p, times, &v);
+    case OPTION_SHARE: return share_value(p, &s);
     case OPTION_MAC: return mac_of(p, mac);
     case OPTION_WORD: return *p && *p != ' ';
     }
@@ -156,11 +174,9 @@ const char *option_unknown(const char *options, const struct option_kind *known)
         while (*p == ' ') p++;
         if (!*p) return NULL;
         for (k = known; k->key; k++) {
-            const char *value = find(p, k->key);
-            u32 n = 0;
+            const char *rest = after(p, k->key);
 
-            while (k->key[n] && p[n] == k->key[n]) n++;
-            if (!k->key[n] && p[n] == '=' && sensible(value, k)) break;
+            if (rest && *rest == '=' && makes_sense(rest + 1, k)) break;
         }
         if (!k->key) return p;
         while (*p && *p != ' ') p++;

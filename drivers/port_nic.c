@@ -7,18 +7,19 @@
 struct port_nic_kind {
     u32 id;
     const char *name;
-    u64 size; /* of BAR 0, at the least */
+    u64 size; /* bytes that BAR 0 has at least */
     int (*init)(struct port_nic *p, volatile void *regs, u64 (*dma_addr)(const void *p));
     void (*start)(struct port_nic *p);
     void (*interrupt)(struct port_nic *p);
     u64 (*missed)(struct port_nic *p);
-    /* or NULL: what is due; is this address none that others have; has the card shown us our own frame? */
-    void (*run)(struct port_nic *p);
-    bool (*may_send)(struct port_nic *p, const u8 *from);
-    bool (*is_echo)(struct port_nic *p, const u8 *from);
+    /* These three are NULL for cards that need them not. */
+    void (*run)(struct port_nic *p); /* does what is due */
+    bool (*may_send)(struct port_nic *p,
+                     const u8 *from); /* false: the address is that of a virtual function */
+    bool (*is_echo)(struct port_nic *p, const u8 *from); /* the card shows us a frame that we have sent */
 };
 
-static int deliver(struct bridge_port *port, const struct frame *f) {
+static int card_deliver(struct bridge_port *port, const struct frame *f) {
     struct port_nic *p = container_of(port, struct port_nic, port);
     u8 *to;
 
@@ -67,8 +68,9 @@ static void igb_run(struct port_nic *p) { p->due = igb_vfs_serve(&p->card.vfs, p
 
 static void igb_interrupted(struct port_nic *p) {
     u32 causes = igb_causes(&p->card.igb);
-    bool link = causes & IGB_IRQ_LINK ? igb_link(&p->card.igb) : p->link;
+    bool link = p->link;
 
+    if (causes & IGB_IRQ_LINK) link = igb_link(&p->card.igb);
     if (link != p->link) igb_vfs_link(&p->card.vfs);
     p->link = link;
     if (causes) p->due = 0;
@@ -104,12 +106,12 @@ bool port_nic_known(u32 id) { return kind_of(id); }
 
 int port_nic_init(struct port_nic *p, struct bridge *b, u32 id, volatile void *regs, u64 size,
                   u64 (*dma_addr)(const void *p)) {
-    static const struct netem_params wire = { .queue = 1 }; /* it has one of its own */
+    static const struct netem_params wire = { .queue = 1 }; /* emulates nothing: the card has a real wire */
     const size_t pages = NIC_RING_MEMORY / PAGE_SIZE;
     int error;
 
     *p = (struct port_nic){
-        .port = { .deliver = deliver }, .bridge = b, .kind = kind_of(id), .again = true, .due = ~0ull
+        .port = { .deliver = card_deliver }, .bridge = b, .kind = kind_of(id), .again = true, .due = ~0ull
     };
     if (!p->kind || size < p->kind->size) return -ENODEV;
     p->port.name = p->kind->name;
@@ -138,14 +140,16 @@ u64 port_nic_missed(struct port_nic *p) { return p->kind->missed(p); }
 
 /* ---- frames ---- */
 
-static void receive(struct port_nic *p) {
+static void card_receive(struct port_nic *p) {
     const void *data;
-    u32 i, len;
+    u32 i;
 
-    for (i = 0; i < PORT_NIC_BATCH && (len = nic_receive(p->ring, &data)); i++) {
+    for (i = 0; i < PORT_NIC_BATCH; i++) {
+        u32 len = nic_receive(p->ring, &data);
         struct vring_seg seg = { (u8 *)data + FRAME_HEAD, len - FRAME_HEAD };
         struct frame f = { .len = len, .seg = &seg, .nr = 1 };
 
+        if (!len) break;
         if (len >= FRAME_HEAD) {
             __builtin_memcpy(f.head, data, FRAME_HEAD);
             if (!p->kind->is_echo || !p->kind->is_echo(p, f.head + 6))
@@ -160,8 +164,9 @@ static void receive(struct port_nic *p) {
 u64 port_nic_serve(struct port_nic *p, u64 now) {
     p->now = now;
     if (p->due <= now) p->kind->run(p);
-    if (p->again) receive(p);
-    return p->again ? 0 : p->due;
+    if (p->again) card_receive(p);
+    if (p->again) return 0;
+    return p->due;
 }
 
 void port_nic_flush(struct port_nic *p) {

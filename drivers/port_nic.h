@@ -1,4 +1,5 @@
-/* A network card, whichever it is, as a port of the bridge: the way out of the machine. */
+/* A network card, of any kind that there is a driver for, as a port of the bridge: the way out of
+ * the machine. */
 #ifndef DRIVERS_PORT_NIC_H
 #define DRIVERS_PORT_NIC_H
 
@@ -7,13 +8,13 @@
 #include "drivers/igb.h"
 #include "drivers/igb_vfs.h"
 
-#define PORT_NIC_BATCH 64 /* frames before others have their turn */
+#define PORT_NIC_BATCH 64 /* frames received in one turn, before other devices have theirs */
 
 struct port_nic {
-    struct bridge_port port; /* first: deliver() knows */
+    struct bridge_port port;
     struct bridge *bridge;
     const struct port_nic_kind *kind;
-    struct nic_ring *ring; /* the card's */
+    struct nic_ring *ring; /* the one within `card` */
     union {
         struct e1000 e1000;
         struct {
@@ -22,26 +23,31 @@ struct port_nic {
         };
     } card;
     void *memory;
-    u64 now;    /* of this turn */
-    bool again; /* the card may have received more */
-    bool put;   /* something waits for the card to be told */
-    u64 due;    /* when there is something to do without an interrupt; ~0: never */
-    bool link;  /* is there somebody at the other end of the cable? Only of cards that tell of a change */
+    u64 now;    /* the time of this turn, ns */
+    bool again; /* the card may have received more frames */
+    bool put;   /* frames were queued that the card was not told of */
+    u64 due;    /* when there is something to do even without an interrupt, ns; ~0: never */
+    bool link;  /* the cable has a partner; only for cards that interrupt when that changes */
 };
 
-/* Is there a driver for a card with this PCI id (vendor | device << 16)? */
+/* Whether there is a driver for a card with this PCI id (vendor | device << 16). */
 bool port_nic_known(u32 id);
-/* `regs`, `size`: BAR 0; dma_addr as nic_ring_init() has it. -ENOMEM, -ENODEV, -ENOSPC. */
+/* Sets the card up and adds it to the bridge. `regs` and `size` are BAR 0; dma_addr is as in
+ * nic_ring_init(). Returns 0, or
+ *   -ENODEV  there is no driver for the card, or it does not answer
+ *   -ENOMEM
+ *   -ENOSPC  the bridge has no port left */
 int port_nic_init(struct port_nic *p, struct bridge *b, u32 id, volatile void *regs, u64 size,
                   u64 (*dma_addr)(const void *p));
-/* The card has interrupted: takes that back. True: `link` has changed. */
+/* Call it when the card has interrupted: clears the interrupt. Returns whether `link` has
+ * changed. */
 bool port_nic_interrupt(struct port_nic *p, u64 now);
-/* Frames for which the card had no buffer. */
+/* How many frames the card had no buffer for. */
 u64 port_nic_missed(struct port_nic *p);
-/* A turn: what the card has received goes to the bridge. When the next one is due: 0 at once, ~0 after an
- * interrupt. */
+/* Gives the frames that the card has received to the bridge, up to PORT_NIC_BATCH. Returns when to
+ * call it again (ns): 0 at once, ~0 after an interrupt. */
 u64 port_nic_serve(struct port_nic *p, u64 now);
-/* The end of a round: the card sends what it was given. */
+/* Tells the card of the frames to send. Call it at the end of a round over all devices. */
 void port_nic_flush(struct port_nic *p);
 
 #endif

@@ -18,23 +18,23 @@ enum { REG_DIVISOR_LOW, REG_DIVISOR_HIGH }; /* while LCR_DLAB is set */
 #define LSR_GONE     0xff /* nothing drives the bus: no 16550 has all bits set */
 #define BASE_RATE    115200u
 
-/* The FIFOs on, and what was in them dropped. The receiver's interrupt would come at 14 bytes. QEMU
- * keeps that many ready for somebody who polls; at a level of 1 it would hand out one byte a poll.
- * */
+/* Switches the FIFOs on and empties them. The receiver's interrupt would come at 14 bytes. QEMU
+ * keeps that many bytes ready for somebody who polls; with a level of 1 each poll would find one
+ * byte. */
 #define FCR_EMPTY_AT_14 0xc7
-/* On as they are. The interrupt comes at 8 bytes: there is time for 8 more, 0.7 ms at 115,200 baud.
- * */
+/* Leaves the FIFOs as they are. The interrupt comes at 8 bytes, which leaves time until 8 more have
+ * come: 0.7 ms at 115,200 baud. */
 #define FCR_AT_8 0x81
 
 static volatile u8 *in_memory(const struct uart *u, unsigned reg) { return u->regs + reg * u->stride; }
 
-static u8 get(const struct uart *u, unsigned reg) {
+static u8 uart_get(const struct uart *u, unsigned reg) {
     if (!u->regs) return inb((u16)(u->port + reg));
     if (u->stride == 4) return (u8)mmio_read32(in_memory(u, reg));
     return mmio_read8(in_memory(u, reg));
 }
 
-static void set(const struct uart *u, unsigned reg, u8 v) {
+static void uart_set(const struct uart *u, unsigned reg, u8 v) {
     if (!u->regs)
         outb((u16)(u->port + reg), v);
     else if (u->stride == 4)
@@ -46,22 +46,24 @@ static void set(const struct uart *u, unsigned reg, u8 v) {
 u16 uart_port(unsigned com) {
     static const u16 port[] = { 0x3f8, 0x2f8, 0x3e8, 0x2e8 };
 
-    return com >= 1 && com <= 4 ? port[com - 1] : 0;
+    if (com < 1 || com > 4) return 0;
+    return port[com - 1];
 }
 
 bool uart_there(const struct uart *u) { return u->port || u->regs; }
 
-/* Sets the rate, or reads it if baud is 0. A divisor that the firmware left at 0 or 65535 is none.
- * */
+/* Sets the rate, or keeps it if baud is 0, and returns it. If the firmware left the divisor at 0 or
+ * 65535, it has set no rate: then the divisor is 1. */
 static u32 set_rate(const struct uart *u, u32 baud) {
-    u32 divisor = baud ? BASE_RATE / baud : 0;
+    u32 divisor = 0;
 
-    set(u, REG_LCR, LCR_DLAB);
-    if (!divisor) divisor = get(u, REG_DIVISOR_LOW) | (u32)get(u, REG_DIVISOR_HIGH) << 8;
+    if (baud) divisor = BASE_RATE / baud;
+    uart_set(u, REG_LCR, LCR_DLAB);
+    if (!divisor) divisor = uart_get(u, REG_DIVISOR_LOW) | (u32)uart_get(u, REG_DIVISOR_HIGH) << 8;
     if (divisor == 0 || divisor == 0xffff) divisor = 1;
-    set(u, REG_DIVISOR_LOW, (u8)divisor);
-    set(u, REG_DIVISOR_HIGH, (u8)(divisor >> 8));
-    set(u, REG_LCR, LCR_8N1);
+    uart_set(u, REG_DIVISOR_LOW, (u8)divisor);
+    uart_set(u, REG_DIVISOR_HIGH, (u8)(divisor >> 8));
+    uart_set(u, REG_LCR, LCR_8N1);
     return BASE_RATE / divisor;
 }
 
@@ -70,45 +72,49 @@ bool uart_open(struct uart *u, const struct uart *where, u32 baud) {
 
     *u = (struct uart){ 0 };
     if (!uart_there(&at)) return false;
-    set(&at, REG_LCR, LCR_8N1); /* so that the next write is not one of the divisor */
-    set(&at, REG_IER, 0);
-    set(&at, REG_SCRATCH, 0x5a);
-    if (get(&at, REG_SCRATCH) != 0x5a || get(&at, REG_LSR) == LSR_GONE) return false;
+    uart_set(&at, REG_LCR, LCR_8N1); /* so that the next write is not one of the divisor */
+    uart_set(&at, REG_IER, 0);
+    uart_set(&at, REG_SCRATCH, 0x5a);
+    if (uart_get(&at, REG_SCRATCH) != 0x5a || uart_get(&at, REG_LSR) == LSR_GONE) return false;
     at.baud = set_rate(&at, baud);
-    set(&at, REG_FCR, FCR_EMPTY_AT_14);
-    set(&at, REG_MCR, MCR_ON);
+    uart_set(&at, REG_FCR, FCR_EMPTY_AT_14);
+    uart_set(&at, REG_MCR, MCR_ON);
     *u = at;
     return true;
 }
 
 bool uart_init(struct uart *u, u16 port, u32 baud) {
-    return uart_open(u, &(struct uart){ .port = port }, baud ? baud : BASE_RATE);
+    if (!baud) baud = BASE_RATE;
+    return uart_open(u, &(struct uart){ .port = port }, baud);
 }
 
 void uart_listen(struct uart *u) {
     if (!uart_there(u)) return;
-    set(u, REG_FCR, FCR_AT_8);
-    set(u, REG_IER, IER_RECEIVED | IER_EMPTY);
+    uart_set(u, REG_FCR, FCR_AT_8);
+    uart_set(u, REG_IER, IER_RECEIVED | IER_EMPTY);
 }
 
 void uart_interrupted(struct uart *u) {
-    (void)get(u, REG_IIR);
-    set(u, REG_IER, IER_RECEIVED);
+    (void)uart_get(u, REG_IIR);
+    uart_set(u, REG_IER, IER_RECEIVED);
 }
 
 unsigned uart_write(struct uart *u, const char *s, unsigned n) {
-    if (!uart_there(u) || !(get(u, REG_LSR) & LSR_EMPTY)) return 0;
-    n = n < UART_FIFO ? n : UART_FIFO;
-    for (unsigned i = 0; i < n; i++) set(u, REG_DATA, (u8)s[i]);
+    if (!uart_there(u) || !(uart_get(u, REG_LSR) & LSR_EMPTY)) return 0;
+    if (n > UART_FIFO) n = UART_FIFO;
+    for (unsigned i = 0; i < n; i++) uart_set(u, REG_DATA, (u8)s[i]);
     return n;
 }
 
-bool uart_drained(struct uart *u) { return !uart_there(u) || (get(u, REG_LSR) & LSR_IDLE); }
+bool uart_drained(struct uart *u) { return !uart_there(u) || (uart_get(u, REG_LSR) & LSR_IDLE); }
 
 int uart_read(struct uart *u) {
-    u8 lsr = uart_there(u) ? get(u, REG_LSR) : LSR_GONE;
+    u8 lsr;
 
+    if (!uart_there(u)) return -1;
+    lsr = uart_get(u, REG_LSR);
     if (lsr == LSR_GONE) return -1;
     if (lsr & LSR_OVERRUN) u->overruns++;
-    return lsr & LSR_DATA ? get(u, REG_DATA) : -1;
+    if (!(lsr & LSR_DATA)) return -1;
+    return uart_get(u, REG_DATA);
 }

@@ -11,7 +11,7 @@ struct uart {
     volatile u8 *regs; /* the first register in memory; NULL: it is not in memory */
     u8 stride;         /* bytes from one register in memory to the next: 1, or 4 with 32-bit accesses */
     u32 baud;          /* as uart_open() found or set it */
-    u32 overruns;      /* times that the receiver lost bytes, since nobody read them in time */
+    u32 overruns;      /* times that the receiver lost bytes because nobody read them in time */
 };
 
 /* The port of "com1".."com4"; 0 for another number. */
@@ -21,20 +21,21 @@ u16 uart_port(unsigned com);
  * MHz; 0 keeps the rate that the firmware has set. Returns false, and *u is all zeros, if nothing
  * answers there. */
 bool uart_open(struct uart *u, const struct uart *where, u32 baud);
-/* The same for a port. */
+/* The same for the 16550 whose first I/O port is `port`; `baud` 0 is 115200. */
 bool uart_init(struct uart *u, u16 port, u32 baud);
 bool uart_there(const struct uart *u);
-/* From now on it interrupts when bytes have come: at half a FIFO, or when the line falls silent. It
- * also interrupts as soon as it has nothing to send, until uart_interrupted(): so that one sees
- * whether its interrupts arrive. */
+/* Switches interrupts on. They come when half a FIFO of bytes has come, or when the line falls
+ * silent. Until uart_interrupted() there is also one as soon as the port has nothing to send: it
+ * shows whether interrupts of the port arrive at all. */
 void uart_listen(struct uart *u);
 /* For the handler of its interrupts, which then reads all bytes that there are. */
 void uart_interrupted(struct uart *u);
-/* Gives the transmitter what it takes now, at most one FIFO: how many bytes went. */
+/* Gives the transmitter as many of `n` bytes as it takes now, at most one FIFO. Returns how
+ * many. */
 unsigned uart_write(struct uart *u, const char *s, unsigned n);
-/* Has the last bit left? Also true where there is no port. */
+/* Whether the last bit has left. Also true if there is no port. */
 bool uart_drained(struct uart *u);
-/* The next byte received, -1 if there is none. */
+/* The next byte received, or -1 if there is none. */
 int uart_read(struct uart *u);
 
 #endif

@@ -1,5 +1,6 @@
-/* Layouts of rings, network and block devices in "Virtual I/O Device (VIRTIO) Version 1.2" (sections in
- * brackets). All is little-endian, as x86 is. Registers and device types are in takt/device.h. */
+/* Layouts of rings, network and block devices of "Virtual I/O Device (VIRTIO) Version 1.2", whose
+ * sections are in brackets. Everything is little-endian, as x86 is. takt/device.h has the registers
+ * and device types. */
 #ifndef DRIVERS_VIRTIO_H
 #define DRIVERS_VIRTIO_H
 
@@ -8,12 +9,12 @@
 /* ---- the split ring (2.7) ---- */
 
 #define VRING_DESC_NEXT         1
-#define VRING_DESC_WRITE        2 /* for the device to write */
+#define VRING_DESC_WRITE        2 /* the device writes to the buffer */
 #define VRING_DESC_INDIRECT     4
 #define VRING_AVAIL_NO_IRQ      1
 #define VRING_USED_NO_NOTIFY    1
 
-#define VRING_AVAIL_BYTES(size) (6 + 2 * (u64)(size)) /* with the event index behind */
+#define VRING_AVAIL_BYTES(size) (6 + 2 * (u64)(size)) /* both with the event index at the end */
 #define VRING_USED_BYTES(size)  (6 + 8 * (u64)(size))
 
 struct vring_desc {
@@ -24,7 +25,7 @@ struct vring_desc {
 
 struct vring_avail {
     u16 flags, idx;
-    u16 ring[]; /* then u16 used_event: which used index the front end wants to be interrupted after */
+    u16 ring[]; /* behind it: u16 used_event, the used index after which the driver wants an interrupt */
 };
 
 struct vring_used_elem {
@@ -33,10 +34,10 @@ struct vring_used_elem {
 
 struct vring_used {
     u16 flags, idx;
-    struct vring_used_elem ring[]; /* then u16 avail_event, likewise for notifications */
+    struct vring_used_elem ring[]; /* behind it: u16 avail_event, likewise for notifications of the device */
 };
 
-/* Has the index, on its way from `old` to `now`, passed `event`? (2.7.7.2, 2.7.10.1) */
+/* Whether an index has passed `event` on its way from `old` to `now` (2.7.7.2, 2.7.10.1). */
 static inline bool vring_need_event(u16 event, u16 now, u16 old) {
     return (u16)(now - event - 1) < (u16)(now - old);
 }
@@ -50,10 +51,10 @@ static inline bool vring_need_event(u16 event, u16 now, u16 old) {
 #define VIRTIO_NET_F_MRG_RXBUF  BIT(15)
 #define VIRTIO_NET_RX           0 /* queues */
 #define VIRTIO_NET_TX           1
-#define VIRTIO_NET_HDR_F_CSUM                                                                                \
-    1 /* the checksum from csum_start on is to be put at csum_start + csum_offset \
-                                   */
-#define VIRTIO_NET_HDR_F_CSUM_OK 2
+/* The checksum of the bytes from csum_start on is not filled in; it belongs at csum_start +
+ * csum_offset. */
+#define VIRTIO_NET_HDR_F_CSUM    1
+#define VIRTIO_NET_HDR_F_CSUM_OK 2 /* checksums were checked */
 
 struct virtio_net_config {
     u8 mac[6];

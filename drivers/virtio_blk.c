@@ -19,7 +19,7 @@ int virtio_blk_start(struct virtio_blk *b, struct virtio_dev *dev, u32 size) {
     b->read_only = dev->features & VIRTIO_BLK_F_RO;
     b->can_flush = dev->features & VIRTIO_BLK_F_FLUSH;
     b->can_discard = dev->features & VIRTIO_BLK_F_DISCARD;
-    b->max_discard = b->can_discard ? c.max_discard_sectors : 0;
+    if (b->can_discard) b->max_discard = c.max_discard_sectors;
     error = virtio_queue(dev, 0, &b->ring, size);
     if (error) {
         virtio_reset(dev);
@@ -40,14 +40,23 @@ int virtio_blk_stop(struct virtio_blk *b) {
     return 0;
 }
 
-/* Bytes of data; -EINVAL: that is no request of this disk. */
-static i64 check(struct virtio_blk *b, const struct virtio_blk_request *q) {
+/* Whether the disk has requests of that type. */
+static bool has_type(const struct virtio_blk *b, enum virtio_blk_type type) {
+    switch (type) {
+    case VIRTIO_BLK_IN:
+    case VIRTIO_BLK_OUT: return true;
+    case VIRTIO_BLK_FLUSH: return b->can_flush;
+    case VIRTIO_BLK_DISCARD: return b->can_discard;
+    default: return false;
+    }
+}
+
+/* Bytes of data that the request moves; -EINVAL or -ENOSYS as virtio_blk_submit() has them. */
+static i64 request_bytes(struct virtio_blk *b, const struct virtio_blk_request *q) {
     u64 bytes = 0, sectors;
 
-    if (q->type == VIRTIO_BLK_FLUSH) return b->can_flush ? 0 : -ENOSYS;
-    if (q->type == VIRTIO_BLK_DISCARD && !b->can_discard) return -ENOSYS;
-    if (q->type != VIRTIO_BLK_DISCARD && q->type != VIRTIO_BLK_IN && q->type != VIRTIO_BLK_OUT)
-        return -ENOSYS;
+    if (!has_type(b, q->type)) return -ENOSYS;
+    if (q->type == VIRTIO_BLK_FLUSH) return 0;
     if (q->type != VIRTIO_BLK_IN && b->read_only) return -EINVAL;
     if (q->type == VIRTIO_BLK_DISCARD) {
         sectors = q->sectors;
@@ -58,20 +67,21 @@ static i64 check(struct virtio_blk *b, const struct virtio_blk_request *q) {
         sectors = bytes / VIRTIO_BLK_SECTOR;
     }
     if (!sectors || bytes % VIRTIO_BLK_SECTOR || q->sector > b->capacity) return -EINVAL;
-    return sectors <= b->capacity - q->sector ? (i64)bytes : -EINVAL;
+    if (sectors > b->capacity - q->sector) return -EINVAL;
+    return (i64)bytes;
 }
 
 int virtio_blk_submit(struct virtio_blk *b, struct virtio_blk_request *q) {
     u64 (*dma)(const void *) = b->dev->env->dma_addr;
     struct vring_sg sg[VIRTIO_BLK_PARTS + 2];
-    bool in = q->type == VIRTIO_BLK_IN;
-    u32 nr = 0;
-    i64 bytes = check(b, q);
+    u32 nr = 0, nr_out;
+    i64 bytes = request_bytes(b, q);
     int error;
 
     if (bytes < 0) return (int)bytes;
-    q->hdr = (struct virtio_blk_hdr){ q->type, 0, in || q->type == VIRTIO_BLK_OUT ? q->sector : 0 };
-    q->status = 0xff;
+    q->hdr = (struct virtio_blk_hdr){ .type = q->type };
+    if (q->type == VIRTIO_BLK_IN || q->type == VIRTIO_BLK_OUT) q->hdr.sector = q->sector;
+    q->status = 0xff; /* none of the statuses that a device may give */
     sg[nr++] = (struct vring_sg){ dma(&q->hdr), sizeof(q->hdr) };
     if (q->type == VIRTIO_BLK_DISCARD) {
         q->range = (struct virtio_blk_range){ q->sector, q->sectors, 0 };
@@ -80,7 +90,9 @@ int virtio_blk_submit(struct virtio_blk *b, struct virtio_blk_request *q) {
     for (u32 i = 0; bytes && i < q->nr; i++)
         sg[nr++] = (struct vring_sg){ dma(q->part[i].p), q->part[i].len };
     sg[nr++] = (struct vring_sg){ dma(&q->status), 1 };
-    error = vring_front_add(&b->ring, sg, in ? 1 : nr - 1, in ? nr - 1 : 1, q);
+    nr_out = nr - 1;                          /* the device reads all but the status, */
+    if (q->type == VIRTIO_BLK_IN) nr_out = 1; /* or of a read only the header */
+    error = vring_front_add(&b->ring, sg, nr_out, nr - nr_out, q);
     if (error) return error;
     b->in_flight++;
     b->requests++;
@@ -90,20 +102,29 @@ int virtio_blk_submit(struct virtio_blk *b, struct virtio_blk_request *q) {
 bool virtio_blk_flush_ring(struct virtio_blk *b) {
     bool wanted = virtio_kick(b->dev, 0, &b->ring);
 
-    b->kicks += wanted;
+    if (wanted) b->kicks++;
     return wanted;
+}
+
+static int error_of_status(u8 status) {
+    switch (status) {
+    case VIRTIO_BLK_OK: return 0;
+    case VIRTIO_BLK_UNSUPP: return -ENOSYS;
+    default: return -EIO;
+    }
 }
 
 u32 virtio_blk_poll(struct virtio_blk *b) {
     struct virtio_blk_request *q;
     u32 n = 0, len;
 
-    for (; (q = vring_front_take(&b->ring, &len)); n++) {
-        u8 status = __atomic_load_n(&q->status, __ATOMIC_RELAXED);
+    while ((q = vring_front_take(&b->ring, &len))) {
+        int error = error_of_status(__atomic_load_n(&q->status, __ATOMIC_RELAXED));
 
         b->in_flight--;
-        b->errors += status != VIRTIO_BLK_OK;
-        q->done(q, status == VIRTIO_BLK_OK ? 0 : status == VIRTIO_BLK_UNSUPP ? -ENOSYS : -EIO);
+        if (error) b->errors++;
+        q->done(q, error);
+        n++;
     }
     return n;
 }

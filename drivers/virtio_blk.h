@@ -1,28 +1,29 @@
-/* The driver of a virtio block device (virtio 1.2, 5.2). One context at a time; many requests at once, which
- * may complete in any order. Nothing is shown to the device before virtio_blk_flush_ring(), so that a batch
- * costs one notification. */
+/* The driver of a virtio block device (virtio 1.2, 5.2). One caller at a time. Many requests may be
+ * under way, and complete in any order. The device sees nothing before virtio_blk_flush_ring(), so
+ * that a batch costs one notification. */
 #ifndef DRIVERS_VIRTIO_BLK_H
 #define DRIVERS_VIRTIO_BLK_H
 
 #include "drivers/virtio_dev.h"
 
-#define VIRTIO_BLK_PARTS 32 /* pieces of memory of a request */
+#define VIRTIO_BLK_PARTS 32 /* the most pieces of memory of a request */
 
-/* The caller's, and the device's as well from submit until `done`: it must lie in memory that the device may
- * reach. */
+/* A request. It is the caller's, but must not be touched from virtio_blk_submit() until `done`. It
+ * must lie in memory that the device can reach. */
 struct virtio_blk_request {
     enum virtio_blk_type type;
     u64 sector;
-    u32 nr; /* parts: IN and OUT; their sum a multiple of VIRTIO_BLK_SECTOR */
+    u32 nr; /* parts of IN and OUT; their lengths together are a multiple of VIRTIO_BLK_SECTOR */
     struct {
         void *p;
         u32 len;
     } part[VIRTIO_BLK_PARTS];
     u32 sectors; /* of a DISCARD */
-    /* Called from virtio_blk_poll(): 0, -EIO, or -ENOSYS if the device does not know the type. */
+    /* Called from virtio_blk_poll() with 0, -EIO, or -ENOSYS if the device does not know the
+     * type. */
     void (*done)(struct virtio_blk_request *q, int error);
-    void *arg;
-    /* the driver's */
+    void *arg; /* for the caller's own use */
+    /* for the driver's own use */
     struct virtio_blk_hdr hdr;
     struct virtio_blk_range range;
     u8 status;
@@ -34,27 +35,31 @@ struct virtio_blk {
     u64 capacity; /* sectors */
     u32 max_parts, max_discard;
     bool read_only, can_flush, can_discard;
-    /* the caller's context */
+    /* changed by the calls below */
     struct vring_front ring;
-    u32 in_flight;
+    u32 in_flight; /* requests that are under way */
     u64 requests, errors, kicks;
 };
 
-/* Brings the device up, with a ring of `size`. Negative errno. */
+/* Brings the device up, with a ring of `size` descriptors. Returns 0, or an error of virtio_begin()
+ * or virtio_queue(). */
 int virtio_blk_start(struct virtio_blk *b, struct virtio_dev *dev, u32 size);
-/* Resets the device; what is in flight ends with -EIO. -ETIMEDOUT: the back end does not let go; nothing was
- * freed. */
+/* Resets the device; requests that are under way end with -EIO. Returns 0, or -ETIMEDOUT if the
+ * back end does not release the memory: nothing was freed then. */
 int virtio_blk_stop(struct virtio_blk *b);
 
-/* -ENOSPC: the ring is full; -EINVAL: beyond the disk, not whole sectors, too many parts; -ENOSYS: the device
- * did not offer that. A device that cannot flush has nothing to flush: that is -ENOSYS too. */
+/* Submits a request. Returns 0, or
+ *   -ENOSPC  the ring is full
+ *   -EINVAL  the request goes beyond the disk, is not of whole sectors, or has too many parts
+ *   -ENOSYS  the device did not offer such requests; one that did not offer FLUSH has nothing to
+ *            flush */
 int virtio_blk_submit(struct virtio_blk *b, struct virtio_blk_request *q);
-/* Shows the device what was submitted. True: a notification was due. */
+/* Shows the device what was submitted. Returns whether that took a notification. */
 bool virtio_blk_flush_ring(struct virtio_blk *b);
-/* Ends what the device is done with: how many requests. */
+/* Ends the requests that the device is done with. Returns how many there were. */
 u32 virtio_blk_poll(struct virtio_blk *b);
-/* Asks for an interrupt when the next `n` requests are done (at most all that are in flight). True: they are.
- */
+/* Asks for an interrupt when the next `n` requests are done, or all that are under way if these are
+ * fewer. True: they are done already, and there may be no interrupt. */
 bool virtio_blk_listen(struct virtio_blk *b, u32 n);
 
 #endif

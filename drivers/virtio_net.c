@@ -17,14 +17,15 @@ static u32 power_of_two(u32 at_least) {
     return n;
 }
 
-/* A buffer's token is its address. */
+/* Gives a receive buffer to the device. The token in the ring is the buffer's address. */
 void virtio_net_recycle(struct virtio_net *n, u8 *p) {
     struct vring_sg sg = { n->dev->env->dma_addr(p), n->buffer_size };
 
-    vring_front_add(&n->rx, &sg, 0, 1, p); /* there are not more of them than the ring has room for */
+    vring_front_add(&n->rx, &sg, 0, 1,
+                    p); /* cannot fail: there are no more buffers than places in the ring */
 }
 
-static void release(struct virtio_net *n) {
+static void release_memory(struct virtio_net *n) {
     const struct driver_env *env = n->dev->env;
 
     vring_front_fini(&n->rx);
@@ -35,7 +36,7 @@ static void release(struct virtio_net *n) {
     n->slots = NULL;
 }
 
-static int make_queues(struct virtio_net *n) {
+static int net_make_queues(struct virtio_net *n) {
     const struct driver_env *env = n->dev->env;
     int error = virtio_queue(n->dev, VIRTIO_NET_RX, &n->rx, power_of_two(n->nr_buffers));
 
@@ -45,7 +46,9 @@ static int make_queues(struct virtio_net *n) {
     n->slot_pages = pages_of(n->tx.size * sizeof(*n->slots));
     if (!n->put) n->buffers = env->pages(pages_of((u64)n->nr_buffers * n->buffer_size));
     n->slots = env->pages(n->slot_pages);
-    return (n->put || n->buffers) && n->slots ? 0 : -ENOMEM;
+    if (!n->put && !n->buffers) return -ENOMEM;
+    if (!n->slots) return -ENOMEM;
+    return 0;
 }
 
 int virtio_net_start_own(struct virtio_net *n, struct virtio_dev *dev, u32 nr, u32 size,
@@ -60,9 +63,9 @@ int virtio_net_start_own(struct virtio_net *n, struct virtio_dev *dev, u32 nr, u
     if (dev->features & VIRTIO_NET_F_MAC) virtio_config(dev, 0, n->mac, sizeof(n->mac));
     if (dev->features & VIRTIO_NET_F_MTU)
         virtio_config(dev, offsetof(struct virtio_net_config, mtu), &n->mtu, sizeof(n->mtu));
-    error = make_queues(n);
+    error = net_make_queues(n);
     if (error) {
-        if (virtio_reset(dev) == 0) release(n);
+        if (virtio_reset(dev) == 0) release_memory(n);
         return error;
     }
     for (u32 i = 0; i < n->tx.size; i++) {
@@ -91,11 +94,11 @@ int virtio_net_stop(struct virtio_net *n, void (*sent)(void *token)) {
         if (n->put) n->put(buffer);
     while ((s = vring_front_drain(&n->tx)))
         if (sent) sent(s->token);
-    release(n);
+    release_memory(n);
     return 0;
 }
 
-/* One buffer that the device has filled: false if there is none. */
+/* Takes a buffer that the device has filled. False: there is none. */
 static bool take_part(struct virtio_net *n, struct virtio_net_part *part) {
     u8 *p = vring_front_take(&n->rx, &part->len);
 
@@ -104,12 +107,13 @@ static bool take_part(struct virtio_net *n, struct virtio_net_part *part) {
     return true;
 }
 
-static void drop(struct virtio_net *n, const struct virtio_net_frame *f) {
+static void drop_frame(struct virtio_net *n, const struct virtio_net_frame *f) {
     for (u32 i = 0; i < f->nr; i++) virtio_net_recycle(n, f->part[i].buffer);
     n->rx_bad++;
 }
 
-/* The other buffers of a frame that takes `count`. */
+/* Takes the further buffers of a frame that fills `count` buffers. False: the frame is not in
+ * order, or has too many buffers; those that do not fit into *f are given back to the device. */
 static bool take_rest(struct virtio_net *n, struct virtio_net_frame *f, u32 count) {
     bool ok = count <= VIRTIO_NET_PARTS;
     struct virtio_net_part extra;
@@ -148,7 +152,7 @@ bool virtio_net_receive(struct virtio_net *n, struct virtio_net_frame *f) {
         *f = (struct virtio_net_frame){ .nr = 1 };
         if (!take_part(n, &f->part[0])) return false;
         if (take_frame(n, f)) break;
-        drop(n, f);
+        drop_frame(n, f);
     }
     n->rx_frames++;
     n->rx_bytes += f->len;
@@ -163,9 +167,8 @@ int virtio_net_send(struct virtio_net *n, const struct virtio_net_seg *seg, u32 
 
     if (!nr || nr > VIRTIO_NET_SEGS || (csum_start && !virtio_net_can_csum(n))) return -EINVAL;
     if (!s) goto full;
-    s->hdr = (struct virtio_net_hdr){ .flags = csum_start ? VIRTIO_NET_HDR_F_CSUM : 0,
-                                      .csum_start = csum_start,
-                                      .csum_offset = csum_offset };
+    s->hdr = (struct virtio_net_hdr){ .csum_start = csum_start, .csum_offset = csum_offset };
+    if (csum_start) s->hdr.flags = VIRTIO_NET_HDR_F_CSUM;
     s->token = token;
     sg[0] = (struct vring_sg){ n->dev->env->dma_addr(&s->hdr), sizeof(s->hdr) };
     for (u32 i = 0; i < nr; i++) sg[1 + i] = (struct vring_sg){ n->dev->env->dma_addr(seg[i].p), seg[i].len };
@@ -202,6 +205,6 @@ bool virtio_net_listen_sent(struct virtio_net *n) {
 bool virtio_net_flush(struct virtio_net *n) {
     bool rx = virtio_kick(n->dev, VIRTIO_NET_RX, &n->rx), tx = virtio_kick(n->dev, VIRTIO_NET_TX, &n->tx);
 
-    n->kicks += rx + tx;
+    n->kicks += (u64)rx + (u64)tx;
     return rx || tx;
 }

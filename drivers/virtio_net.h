@@ -1,31 +1,33 @@
-/* The driver of a virtio network device (virtio 1.2, 5.1). One context at a time.
+/* The driver of a virtio network device (virtio 1.2, 5.1). One caller at a time.
  *
- * Received frames stay in the driver's buffers until they are recycled; frames that are sent stay the
- * caller's until their token comes back. Nothing is shown to the device before virtio_net_flush(), so that a
- * batch costs one notification.
+ * A received frame stays in the driver's buffers until they are recycled. The memory of a frame
+ * that is sent must not change until its token comes back. The device sees nothing before
+ * virtio_net_flush(), so that a batch costs one notification.
  */
 #ifndef DRIVERS_VIRTIO_NET_H
 #define DRIVERS_VIRTIO_NET_H
 
 #include "drivers/virtio_dev.h"
 
-#define VIRTIO_NET_PARTS 6 /* buffers that a received frame may take */
-#define VIRTIO_NET_SEGS  6 /* segments that a frame to send may have */
+#define VIRTIO_NET_PARTS 6 /* the most buffers of a received frame */
+#define VIRTIO_NET_SEGS  6 /* the most segments of a frame to send */
 #define VIRTIO_NET_MTU   1500
 
 struct virtio_net_part {
     u8 *data;
     u32 len;
-    u8 *buffer; /* to be given back by virtio_net_recycle() */
+    u8 *buffer; /* give it back by virtio_net_recycle() */
 };
 
 struct virtio_net_frame {
-    u32 nr, len; /* of parts; bytes of all */
+    u32 nr, len; /* how many parts; bytes of all of them */
     struct virtio_net_part part[VIRTIO_NET_PARTS];
-    /* The sender's word for it that data is whole: transport checksums need no look. `partial`: they are not
-     * even filled in, but for the pseudo header, as among VMs of one machine: the sum from byte csum_start on
-     * belongs at csum_start + csum_offset, should the frame travel on. */
-    bool csum_ok, partial;
+    /* The back end says that the data is whole: the transport checksum need not be checked. */
+    bool csum_ok;
+    /* The transport checksum is not even filled in, except for the pseudo header, as is usual
+     * between VMs of one machine. If the frame is to leave the machine, the sum of the bytes from
+     * csum_start on has to be stored at csum_start + csum_offset. */
+    bool partial;
     u16 csum_start, csum_offset;
 };
 
@@ -34,7 +36,7 @@ struct virtio_net_seg {
     u32 len;
 };
 
-struct virtio_net_slot { /* of a frame that is being sent */
+struct virtio_net_slot { /* what the driver keeps of a frame that is being sent */
     struct virtio_net_hdr hdr;
     struct virtio_net_slot *next;
     void *token;
@@ -46,48 +48,58 @@ struct virtio_net {
     u8 mac[6];
     u16 mtu;
     u32 nr_buffers, buffer_size;
-    u8 *buffers; /* NULL: they are the caller's */
-    void (*put)(void *buffer);
+    u8 *buffers;               /* receive buffers; NULL: they are the caller's */
+    void (*put)(void *buffer); /* as virtio_net_start_own() was given it */
     struct virtio_net_slot *slots;
     u32 slot_pages;
-    /* the caller's context */
+    /* changed by the calls below */
     struct vring_front rx, tx;
     struct virtio_net_slot *free;
     u64 rx_frames, rx_bytes, rx_bad, tx_frames, tx_bytes, tx_full, kicks;
 };
 
-/* Brings the device up with `nr` receive buffers of `size` bytes each, 12 of which are the header; frames
- * that do not fit into one take several. Sizes of rings follow. Negative errno. */
+/* Brings the device up with `nr` receive buffers of `size` bytes each, of which the header takes
+ * 12; a frame that does not fit into one takes several. Returns 0, or
+ *   -EINVAL  nr or size is too small or too large
+ *   an error of virtio_begin() or virtio_queue() */
 int virtio_net_start(struct virtio_net *n, struct virtio_dev *dev, u32 nr, u32 size);
-/* The same with buffers of the caller's, who posts up to n->nr_buffers by virtio_net_recycle() and may
- * keep those that come back with frames as long as it posts others. What the device has when it is stopped
- * comes back through `put`. */
+/* The same with buffers of the caller, which posts up to n->nr_buffers by virtio_net_recycle(). It
+ * may keep buffers that come back with frames, as long as it posts others. The buffers that the
+ * device has when it is stopped come back through `put`. */
 int virtio_net_start_own(struct virtio_net *n, struct virtio_dev *dev, u32 nr, u32 size,
                          void (*put)(void *buffer));
-/* Resets the device and frees all. Tokens that are out come back through `sent`, if it is not NULL.
- * -ETIMEDOUT: the back end does not let go; nothing was freed. */
+/* Resets the device and frees all memory. Tokens of frames that were not sent yet come back through
+ * `sent`, if it is not NULL. Returns 0, or -ETIMEDOUT if the back end does not release the memory:
+ * nothing was freed then. */
 int virtio_net_stop(struct virtio_net *n, void (*sent)(void *token));
 
-/* The next frame that has come; false: none. Its buffers are the caller's. */
+/* Takes the next frame that was received. False: there is none. Its buffers are the caller's until
+ * it recycles them. */
 bool virtio_net_receive(struct virtio_net *n, struct virtio_net_frame *f);
 void virtio_net_recycle(struct virtio_net *n, u8 *buffer);
-/* Asks for an interrupt for the next frame. True: one is there already. */
+/* Asks for an interrupt for the next frame. True: there is a frame already, and there may be no
+ * interrupt. */
 static inline bool virtio_net_listen(struct virtio_net *n) { return vring_front_listen(&n->rx, 1); }
+/* Asks for no interrupts for frames. */
 static inline void virtio_net_ignore(struct virtio_net *n) { vring_front_ignore(&n->rx); }
 
-/* A frame of up to VIRTIO_NET_SEGS segments. csum_start 0: its checksums are complete; else the device
- * completes the one at csum_start + csum_offset, if virtio_net_can_csum(). -ENOSPC: the ring is full. */
+/* Sends a frame of 1 to VIRTIO_NET_SEGS segments. If csum_start is 0, its checksums are complete.
+ * If not, the device completes the checksum at csum_start + csum_offset; only if
+ * virtio_net_can_csum(). Returns 0, or
+ *   -ENOSPC  the ring is full
+ *   -EINVAL  there are too many segments, or the device cannot complete checksums */
 int virtio_net_send(struct virtio_net *n, const struct virtio_net_seg *seg, u32 nr, u16 csum_start,
                     u16 csum_offset, void *token);
 static inline bool virtio_net_can_csum(const struct virtio_net *n) {
     return n->dev->features & VIRTIO_NET_F_CSUM;
 }
-/* Whether a frame that was sent is done with; *token is what came with it. */
+/* Takes the token of a frame that the device is done with. False: there is none. */
 bool virtio_net_sent(struct virtio_net *n, void **token);
-/* After -ENOSPC: asks for an interrupt when half of what is out is done with. True: it is already. */
+/* After -ENOSPC: asks for an interrupt when the device is done with half of the frames that it has.
+ * True: it is done with them already, and there may be no interrupt. */
 bool virtio_net_listen_sent(struct virtio_net *n);
 
-/* Shows the device what was sent and recycled. True: a notification was due. */
+/* Shows the device what was sent and recycled. Returns whether that took a notification. */
 bool virtio_net_flush(struct virtio_net *n);
 
 #endif

@@ -2,18 +2,20 @@
 #include <takt/abi.h>
 #include <takt/errno.h>
 
-static u16 load(const u16 *p) { return __atomic_load_n(p, __ATOMIC_RELAXED); }
+static u16 load16(const u16 *p) { return __atomic_load_n(p, __ATOMIC_RELAXED); }
 
-static void store(u16 *p, u16 v) { __atomic_store_n(p, v, __ATOMIC_RELAXED); }
+static void store16(u16 *p, u16 v) { __atomic_store_n(p, v, __ATOMIC_RELAXED); }
 
-static u16 used_event(struct vring_back *r) { return load(&r->avail->ring[r->size]); }
+static u16 used_event(struct vring_back *r) { return load16(&r->avail->ring[r->size]); }
 
 static u16 *avail_event(struct vring_back *r) { return (u16 *)&r->used->ring[r->size]; }
 
 void *window_at(const struct takt_window *w, u64 gpa, u64 len) {
-    u64 end = gpa < TAKT_HIGH_RAM ? w->low : TAKT_HIGH_RAM + w->high;
+    u64 end = w->low; /* of the part of the window that gpa is in */
 
-    return gpa <= end && len <= end - gpa ? (void *)(w->base + gpa) : NULL;
+    if (gpa >= TAKT_HIGH_RAM) end = TAKT_HIGH_RAM + w->high;
+    if (gpa > end || len > end - gpa) return NULL;
+    return (void *)(w->base + gpa);
 }
 
 int vring_back_init(struct vring_back *r, const struct takt_window *w, u64 features, u32 size, u64 desc,
@@ -31,7 +33,8 @@ int vring_back_init(struct vring_back *r, const struct takt_window *w, u64 featu
     return 0;
 }
 
-/* One copy, which the compiler may not replace by another look at the original. */
+/* Copies descriptor i. The barrier keeps the compiler from reading the original again, which the
+ * front end may have changed meanwhile: what was checked must be what is used. */
 static struct vring_desc snapshot(const u8 *table, u32 i) {
     struct vring_desc d;
 
@@ -42,22 +45,24 @@ static struct vring_desc snapshot(const u8 *table, u32 i) {
 
 static bool add_segment(struct vring_back *r, struct vring_chain *c, const struct vring_desc *d) {
     u32 n = c->nr_out + c->nr_in;
-    bool in = d->flags & VRING_DESC_WRITE;
     void *p = window_at(r->window, d->addr, d->len);
 
     if (n == VRING_MAX_SEGS || !p || !d->len) return false;
-    if (!in && c->nr_in) return false; /* 2.7.4.2: all to read come first */
-    if (__builtin_add_overflow(in ? c->in_len : c->out_len, d->len, in ? &c->in_len : &c->out_len))
-        return false;
-    if (in)
+    if (d->flags & VRING_DESC_WRITE) {
+        if (__builtin_add_overflow(c->in_len, d->len, &c->in_len)) return false;
         c->nr_in++;
-    else
+    } else {
+        if (c->nr_in) return false; /* 2.7.4.2: those that the device reads come first */
+        if (__builtin_add_overflow(c->out_len, d->len, &c->out_len)) return false;
         c->nr_out++;
+    }
     c->seg[n] = (struct vring_seg){ p, d->len };
     return true;
 }
 
-/* The chain from descriptor `i` on. Each turn but one adds a segment, and their number is bounded. */
+/* Reads the chain that begins with descriptor i. False: it breaks the rules. The loop ends even if
+ * the chain goes round in a circle: each turn but one adds a segment, and their number is
+ * bounded. */
 static bool walk(struct vring_back *r, struct vring_chain *c, u32 i) {
     const u8 *table = r->desc;
     u32 limit = r->size;
@@ -81,7 +86,7 @@ static bool walk(struct vring_back *r, struct vring_chain *c, u32 i) {
     }
 }
 
-static int broken(struct vring_back *r) {
+static int vring_break(struct vring_back *r) {
     r->broken = true;
     return -EINVAL;
 }
@@ -92,7 +97,7 @@ static int available(struct vring_back *r) {
     if (r->avail_next == r->avail_seen) {
         u16 seen = __atomic_load_n(&r->avail->idx, __ATOMIC_ACQUIRE);
 
-        if ((u16)(seen - r->avail_next) > r->size) return broken(r);
+        if ((u16)(seen - r->avail_next) > r->size) return vring_break(r);
         r->avail_seen = seen;
     }
     return (u16)(r->avail_seen - r->avail_next);
@@ -102,10 +107,10 @@ int vring_back_take(struct vring_back *r, struct vring_chain *c) {
     int n = available(r);
 
     if (n <= 0) return n;
-    c->head = load(&r->avail->ring[r->avail_next & (r->size - 1)]);
+    c->head = load16(&r->avail->ring[r->avail_next & (r->size - 1)]);
     c->nr_out = c->nr_in = 0;
     c->out_len = c->in_len = 0;
-    if (!walk(r, c, c->head)) return broken(r);
+    if (!walk(r, c, c->head)) return vring_break(r);
     r->avail_next++;
     return 1;
 }
@@ -127,17 +132,20 @@ bool vring_back_flush(struct vring_back *r) {
     if (r->broken || old == now) return false;
     __atomic_store_n(&r->used->idx, now, __ATOMIC_RELEASE);
     r->used_shown = now;
-    __atomic_thread_fence(__ATOMIC_SEQ_CST); /* the driver sees the index, or we see what it asks for */
+    /* The driver writes what it wants to be told of, and then reads the index; here it is the other
+     * way round. With a fence on both sides at least one of us sees what the other one has
+     * written. */
+    __atomic_thread_fence(__ATOMIC_SEQ_CST);
     if (r->event_idx) return vring_need_event(used_event(r), now, old);
-    return !(load(&r->avail->flags) & VRING_AVAIL_NO_IRQ);
+    return !(load16(&r->avail->flags) & VRING_AVAIL_NO_IRQ);
 }
 
 bool vring_back_listen(struct vring_back *r) {
     if (r->broken) return false;
     if (r->event_idx)
-        store(avail_event(r), r->avail_next);
+        store16(avail_event(r), r->avail_next);
     else
-        store(&r->used->flags, 0);
+        store16(&r->used->flags, 0);
     __atomic_thread_fence(__ATOMIC_SEQ_CST);
     return available(r) != 0;
 }
@@ -145,12 +153,13 @@ bool vring_back_listen(struct vring_back *r) {
 void vring_back_ignore(struct vring_back *r) {
     if (r->broken) return;
     if (r->event_idx)
-        store(avail_event(r), (u16)(r->avail_next - 1));
+        store16(avail_event(r), (u16)(r->avail_next - 1));
     else
-        store(&r->used->flags, VRING_USED_NO_NOTIFY);
+        store16(&r->used->flags, VRING_USED_NO_NOTIFY);
 }
 
-/* Copies the part of the segments that is [offset, offset + len) out to `to`, or into it from `from`. */
+/* Copies bytes [offset, offset + len) of the segments to `to`; if that is NULL, copies `from` into
+ * them. Returns how many bytes there were. */
 static u32 for_parts(const struct vring_seg *seg, u32 nr, u32 offset, u32 len, u8 *to, const u8 *from) {
     u32 done = 0;
 
@@ -172,7 +181,8 @@ static u32 for_parts(const struct vring_seg *seg, u32 nr, u32 offset, u32 len, u
     return done;
 }
 
-/* Nearly all copies lie within the first segment. */
+/* Whether the bytes lie within the first segment, as nearly all copies do: that case need not be
+ * slow. */
 static bool in_first(const struct vring_seg *seg, u32 nr, u32 offset, u32 len) {
     return nr && offset <= seg->len && len <= seg->len - offset;
 }

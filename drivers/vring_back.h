@@ -1,7 +1,7 @@
-/* The device's side of a split ring (virtio 1.2, 2.7), in the memory of a front end that may be hostile and
- * changes what it likes while we look: every index and every descriptor is copied once and judged by the
- * copy, and every address must lie in the window. Whoever breaks a rule has a broken ring, which gives
- * nothing any more.
+/* The device's side of a split ring (virtio 1.2, 2.7). The ring lies in the memory of a front end
+ * that may be hostile and change it while we read. So each index and each descriptor is copied once
+ * and the copy is checked, and every address must lie in the window. If the front end breaks a rule
+ * the ring is broken: it gives no more chains.
  */
 #ifndef DRIVERS_VRING_BACK_H
 #define DRIVERS_VRING_BACK_H
@@ -9,19 +9,19 @@
 #include <takt/device.h>
 #include "drivers/virtio.h"
 
-#define VRING_MAX_SEGS 64 /* longest chain that we serve; a longer one breaks the ring */
+#define VRING_MAX_SEGS 64 /* the longest chain that we serve; a longer one breaks the ring */
 
 struct vring_seg {
     u8 *p; /* in the window */
     u32 len;
 };
 
-/* A chain as it was when it was taken: first what the device reads, then what it writes. The bytes behind it
- * may still change at any time. */
+/* A chain as it was when it was taken: first the segments that the device reads, then those that it
+ * writes. The front end may still change the bytes of the segments at any time. */
 struct vring_chain {
-    u16 head;
-    u16 nr_out, nr_in;
-    u32 out_len, in_len;
+    u16 head;            /* its first descriptor, by which it is given back */
+    u16 nr_out, nr_in;   /* segments that the device reads, and writes */
+    u32 out_len, in_len; /* bytes of these */
     struct vring_seg seg[VRING_MAX_SEGS];
 };
 
@@ -33,36 +33,41 @@ struct vring_back {
     const u8 *desc;
     struct vring_avail *avail;
     struct vring_used *used;
-    /* ours alone */
-    u16 avail_next, avail_seen;
-    u16 used_next, used_shown;
+    /* in our own memory, where the front end cannot change them */
+    u16 avail_next, avail_seen; /* the next chain to take; up to where the front end has shown chains */
+    u16 used_next, used_shown;  /* where the next used chain goes; up to where we have shown them */
     bool broken;
 };
 
-/* Where front end memory [gpa, gpa + len) is; NULL: not wholly within the window. */
+/* The place of the front end's memory [gpa, gpa + len) in ours. NULL: it is not wholly within the
+ * window. */
 void *window_at(const struct takt_window *w, u64 gpa, u64 len);
 
-/* As the front end has set the queue up: guest-physical addresses. -EINVAL: size, alignment or place is
- * wrong. */
+/* Sets the ring up as the front end describes it, by guest-physical addresses. Returns 0, or
+ * -EINVAL if its size, its alignment or its place is wrong. */
 int vring_back_init(struct vring_back *r, const struct takt_window *w, u64 features, u32 size, u64 desc,
                     u64 avail, u64 used);
-/* The next chain: 1; 0: there is none; -EINVAL: the ring is broken. */
+/* Takes the next chain. Returns 1, 0 if there is none, or -EINVAL if the ring is broken. */
 int vring_back_take(struct vring_back *r, struct vring_chain *c);
-/* Is there one? */
+/* Whether there is a chain to take. */
 bool vring_back_waiting(struct vring_back *r);
-/* Gives the last n chains that were taken, and not put, back to be taken again. */
+/* Undoes the last `n` calls that took a chain: these chains, which must not have been put, are
+ * taken again. */
 void vring_back_untake(struct vring_back *r, u32 n);
-/* Done with the chain, in which `len` bytes were written. The front end does not see it yet. */
+/* Gives a chain back after `len` bytes were written to it. The front end sees it after
+ * vring_back_flush(). */
 void vring_back_put(struct vring_back *r, u16 head, u32 len);
-/* Shows what was put since the last time. True: the front end wants an interrupt. */
+/* Shows the chains that were put since the last time. Returns whether the front end wants an
+ * interrupt. */
 bool vring_back_flush(struct vring_back *r);
-/* Asks to be notified of the next chain. True: there is one already, and there may be no notification. */
+/* Asks to be notified of the next chain. True: there is one already, and there may be no
+ * notification. */
 bool vring_back_listen(struct vring_back *r);
-/* No notifications, as far as it lies with us. */
+/* Asks for no notifications. Some may come nevertheless. */
 void vring_back_ignore(struct vring_back *r);
 
-/* Copies up to `len` bytes out of the segments, from byte `offset` of them all on; how many there were. And
- * into them. */
+/* Copies up to `len` bytes out of `nr` segments, or into them, from byte `offset` of all of them
+ * on. Returns how many bytes there were. */
 u32 vring_copy_out(void *to, const struct vring_seg *seg, u32 nr, u32 offset, u32 len);
 u32 vring_copy_in(const struct vring_seg *seg, u32 nr, u32 offset, const void *from, u32 len);
 

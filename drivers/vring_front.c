@@ -21,10 +21,10 @@ int vring_front_init(struct vring_front *r, const struct driver_env *env, u32 si
     p = env->pages(r->pages);
     if (!p) return -ENOMEM;
     r->desc = (void *)p;
-    r->avail = (void *)(p += desc);
-    r->used = (void *)(p += avail);
-    r->table = (void *)(p += used);
-    r->slot = (void *)(p + table);
+    r->avail = (void *)(p + desc);
+    r->used = (void *)(p + desc + avail);
+    r->table = (void *)(p + desc + avail + used);
+    r->slot = (void *)(p + desc + avail + used + table);
     for (u32 i = 0; i < size; i++) r->slot[i].next = (u16)(i + 1);
     r->nr_free = r->size;
     return 0;
@@ -35,10 +35,16 @@ void vring_front_fini(struct vring_front *r) {
     *r = (struct vring_front){ 0 };
 }
 
+/* A descriptor of a chain. `write`: the device writes to it. `next` is not used in the last one. */
 static struct vring_desc desc_of(const struct vring_sg *sg, bool write, u16 next, bool last) {
-    u16 flags = (u16)((write ? VRING_DESC_WRITE : 0) | (last ? 0 : VRING_DESC_NEXT));
+    struct vring_desc d = { .addr = sg->addr, .len = sg->len };
 
-    return (struct vring_desc){ sg->addr, sg->len, flags, last ? 0 : next };
+    if (write) d.flags |= VRING_DESC_WRITE;
+    if (!last) {
+        d.flags |= VRING_DESC_NEXT;
+        d.next = next;
+    }
+    return d;
 }
 
 static void add_indirect(struct vring_front *r, u16 head, const struct vring_sg *sg, u32 nr_out, u32 n) {
@@ -54,7 +60,8 @@ int vring_front_add(struct vring_front *r, const struct vring_sg *sg, u32 nr_out
     u16 head = r->free, at = head, last = head;
 
     if (!n || n > r->size || !token) return -EINVAL;
-    count = indirect ? 1 : n;
+    count = n;
+    if (indirect) count = 1;
     if (r->broken || count > r->nr_free) return -ENOSPC;
     if (indirect) add_indirect(r, head, sg, nr_out, n);
     for (u32 i = 0; i < count; i++) {
@@ -76,13 +83,16 @@ bool vring_front_publish(struct vring_front *r) {
     if (old == now) return false;
     __atomic_store_n(&r->avail->idx, now, __ATOMIC_RELEASE);
     r->avail_shown = now;
-    __atomic_thread_fence(__ATOMIC_SEQ_CST); /* the device sees the index, or we see what it asks for */
+    /* The device writes what it wants to be told of, and then reads the index; here it is the other
+     * way round. With a fence on both sides at least one of us sees what the other one has
+     * written. */
+    __atomic_thread_fence(__ATOMIC_SEQ_CST);
     if (r->event_idx) return vring_need_event(avail_event(r), now, old);
     return !(__atomic_load_n(&r->used->flags, __ATOMIC_RELAXED) & VRING_USED_NO_NOTIFY);
 }
 
-/* The chain's descriptors back to the free list; its token. */
-static void *release(struct vring_front *r, u32 head) {
+/* Gives the chain's descriptors back to the free list. Returns its token. */
+static void *free_chain(struct vring_front *r, u32 head) {
     void *token = r->slot[head].token;
     u16 last = (u16)head;
 
@@ -108,7 +118,7 @@ void *vring_front_take(struct vring_front *r, u32 *len) {
         return NULL;
     }
     r->used_next++;
-    return release(r, id);
+    return free_chain(r, id);
 }
 
 bool vring_front_listen(struct vring_front *r, u16 after) {
@@ -129,13 +139,14 @@ void vring_front_ignore(struct vring_front *r) {
 
 void *vring_front_drain(struct vring_front *r) {
     for (u32 i = 0; i < r->size; i++)
-        if (r->slot[i].token) return release(r, i);
+        if (r->slot[i].token) return free_chain(r, i);
     return NULL;
 }
 
 u32 vring_front_outstanding(const struct vring_front *r) {
     u32 n = 0;
 
-    for (u32 i = 0; i < r->size; i++) n += r->slot[i].token != NULL;
+    for (u32 i = 0; i < r->size; i++)
+        if (r->slot[i].token) n++;
     return n;
 }

@@ -1,13 +1,13 @@
-/* The driver's side of a split ring (virtio 1.2, 2.7): buffers are added, shown to the device in batches, and
- * taken back. One context at a time. The device is not trusted to keep the rules: a ring that it breaks gives
- * nothing any more. */
+/* The driver's side of a split ring (virtio 1.2, 2.7): buffers are added, shown to the device in
+ * batches, and taken back. One caller at a time. The device is not trusted. If it breaks the rules
+ * the ring is broken: it gives no more chains back. */
 #ifndef DRIVERS_VRING_FRONT_H
 #define DRIVERS_VRING_FRONT_H
 
 #include "drivers/env.h"
 #include "drivers/virtio.h"
 
-#define VRING_INDIRECT 8 /* longest chain that goes into a table of its own */
+#define VRING_INDIRECT 8 /* the longest chain that goes into a table of its own (indirect descriptors) */
 
 struct vring_sg {
     u64 addr; /* as the device knows it */
@@ -15,9 +15,9 @@ struct vring_sg {
 };
 
 struct vring_slot {
-    void *token; /* of the chain that begins here; NULL: none */
-    u16 next;    /* in the free list, or in the chain */
-    u16 count;   /* descriptors of that chain */
+    void *token; /* of the chain that begins with this descriptor; NULL: none does */
+    u16 next;    /* the next descriptor in the free list, or in the chain */
+    u16 count;   /* how many descriptors that chain has */
 };
 
 struct vring_front {
@@ -25,36 +25,43 @@ struct vring_front {
     const struct driver_env *env;
     u16 size;
     bool event_idx, indirect;
-    struct vring_desc *desc, *table; /* table: VRING_INDIRECT descriptors a slot */
+    struct vring_desc *desc, *table; /* `table` has VRING_INDIRECT descriptors for each slot */
     struct vring_avail *avail;
     struct vring_used *used;
     struct vring_slot *slot;
     size_t pages;
-    /* ours alone: what is in the rings is for the device */
-    u16 free, nr_free;
-    u16 avail_next, avail_shown, used_next;
+    /* Not in the rings, where the device could change them. */
+    u16 free, nr_free;           /* the first free descriptor; how many there are */
+    u16 avail_next, avail_shown; /* where the next chain goes; up to where the device was shown chains */
+    u16 used_next;               /* the next used chain to take */
     bool broken;
 };
 
-/* `size`: a power of two up to TAKT_QUEUE_MAX; `features` as negotiated. -EINVAL, -ENOMEM. */
+/* Allocates a ring of `size` descriptors, a power of two up to TAKT_QUEUE_MAX. `features` are those
+ * that were negotiated. Returns 0, -EINVAL if the size is wrong, or -ENOMEM. */
 int vring_front_init(struct vring_front *r, const struct driver_env *env, u32 size, u64 features);
 void vring_front_fini(struct vring_front *r);
 
-/* A chain of nr_out buffers that the device reads, then nr_in that it writes. `token` (not NULL) comes back
- * from vring_front_take(). -ENOSPC: the ring is full; -EINVAL: no such chain. */
+/* Adds a chain of nr_out buffers that the device reads, and then nr_in buffers that it writes.
+ * `token`, not NULL, comes back from vring_front_take(). Returns 0, or
+ *   -ENOSPC  the ring is full
+ *   -EINVAL  the chain is empty or too long, or has no token */
 int vring_front_add(struct vring_front *r, const struct vring_sg *sg, u32 nr_out, u32 nr_in, void *token);
-/* Shows the device what was added since the last time. True: it wants to be notified. */
+/* Shows the device the chains that were added since the last time. Returns whether it wants to be
+ * notified. */
 bool vring_front_publish(struct vring_front *r);
-/* The token of a chain that the device is done with, and how many bytes it says it wrote; NULL: none. */
+/* Takes a chain that the device is done with. Returns its token; *len is how many bytes the device
+ * claims to have written. NULL: there is none. */
 void *vring_front_take(struct vring_front *r, u32 *len);
-/* Asks for an interrupt when the device is done with the `after`th chain from now (1: the next). True: it is
- * already, and there may be no interrupt. */
+/* Asks for an interrupt when the device is done with the next `after` chains. True: it is done with
+ * them already, and there may be no interrupt. */
 bool vring_front_listen(struct vring_front *r, u16 after);
-/* No interrupts, as far as it lies with us. */
+/* Asks for no interrupts. Some may come nevertheless. */
 void vring_front_ignore(struct vring_front *r);
-/* Any chain that the device has not given back, after it was reset; NULL: none. */
+/* Takes back a chain that the device has not given back; call it after the device was reset.
+ * Returns its token. NULL: there is none left. */
 void *vring_front_drain(struct vring_front *r);
-/* Chains that are with the device. */
+/* How many chains the device has. */
 u32 vring_front_outstanding(const struct vring_front *r);
 
 #endif

@@ -1,5 +1,5 @@
-/* The configuration: the machine and its VMs, as one text file describes them. docs/config.md has the
- * grammar. Host programs use this parser as well (tools/cfgdump.c). */
+/* The configuration: the machine and its VMs, as one text file describes them. docs/config.md has
+ * the grammar. Host programs use this parser as well (tools/cfgdump.c). */
 #ifndef HV_CONFIG_H
 #define HV_CONFIG_H
 
@@ -25,14 +25,14 @@
 #define CONFIG_VF_NAMED         BIT(62)
 #define CONFIG_VF_ANY           BIT(61)
 
-/* Where a value was written. Lines and columns count from 1. Line 0 is the command line. If the column
- * is 0 as well, the value is a default that nobody wrote. */
+/* Where a value was written. Lines and columns count from 1. Line 0 is the command line. If the
+ * column is 0 as well, the value is a default that nobody wrote. */
 struct config_place {
     u16 line, column;
 };
 
-/* A setting that the parameter table (hv/sched/policy.h) knows by name. It is kept as text, because it
- * can be applied only when the VM or the pool exists. */
+/* A setting that the parameter table (hv/sched/policy.h) knows by name. It is kept as text, because
+ * it can be applied only when the VM or the pool exists. */
 struct config_param {
     char name[CONFIG_NAME];
     char value[CONFIG_NAME];
@@ -49,8 +49,8 @@ struct config_head {
     struct config_param param[CONFIG_MAX_PARAMS];
 };
 
-/* `net = VM options`, `disk = VM options`: VM `back` serves the device. It may map all RAM of the VM
- * that has the device. */
+/* `net = VM options`, `disk = VM options`: VM `back` serves the device. It may map all RAM of the
+ * VM that has the device. */
 struct config_device {
     u32 type; /* VIRTIO_ID_* */
     char back[CONFIG_NAME];
@@ -80,16 +80,16 @@ struct config_vm {
     bool start;                /* the VM is started at boot; the default is true */
     u32 nr_pci;                /* devices of the machine that the VM asks for */
     u64 pci[CONFIG_MAX_PCI];   /* which they are: see CONFIG_VF */
-    /* The VM may have its PCI devices without an IOMMU that confines them, so that they can reach all
-     * memory. Its RAM is then one block below 4 GiB. */
+    /* The VM may have its PCI devices without an IOMMU that confines them, so that they can reach
+     * all memory. Its RAM is then one block below 4 GiB. */
     bool unsafe_dma;
     /* The VM may have a PCI device that could reach a device of somebody else without the IOMMU's
      * seeing it. */
     bool allow_shared_group;
     enum on_dma_fault on_dma_fault; /* what happens to the VM when a device reaches for what it may not */
     u64 irq_rate;                   /* interrupts a second that each device may make; 0: as its kind has it */
-    /* What each vCPU will ask for, in thousandths of a pCPU (`demand = 40%`); the default is 1000. For
-     * reports only. */
+    /* What each vCPU will ask for, in thousandths of a pCPU (`demand = 40%`); the default is 1000.
+     * For reports only. */
     u32 demand_permille;
 };
 
@@ -129,12 +129,12 @@ struct config {
     u32 nr_vms;
 };
 
-/* Called with each problem, which is an error if `fatal`, else a warning. `text` is one sentence that
- * begins with "file:line:column: ". It is valid during the call only. */
+/* Called with each problem, which is an error if `fatal`, else a warning. `text` is one sentence
+ * that begins with "file:line:column: ". It is valid during the call only. */
 typedef void (*config_report)(void *ctx, bool fatal, const char *text);
-/* Returns the name of parameter number `i` (from 0) of the policies, which the grammar itself does not
- * know; NULL after the last. *scope becomes 'p' if pools have it, 'v' if VMs have it. A name may come
- * more than once. */
+/* Returns the name of parameter number `i` (from 0) of the policies, which the grammar itself does
+ * not know; NULL after the last. *scope becomes 'p' if pools have it, 'v' if VMs have it. A name
+ * may come more than once. */
 typedef const char *(*config_param_at)(u32 i, char *scope);
 
 /* Fills in the values of a file that says nothing: Pool-0 alone, and no VM. */
@@ -144,43 +144,44 @@ void config_vm_defaults(struct config_vm *v, const char *name);
 /* The VM or pool of that name. NULL: there is none. */
 const struct config_vm *config_find_vm(const struct config *c, const char *name);
 const struct config_pool *config_find_pool(const struct config *c, const char *name);
-/* Parses `len` bytes of `text` into `c`, which config_defaults() has filled in. `file` is what messages
- * call it; the string must live as long as `c`. Returns 0, or -EINVAL after at least one fatal report.
- * `c` must not be used to run VMs then; but if c->lines_are_good, other checks may go on to look for more
- * errors. */
+/* Parses `len` bytes of `text` into `c`, which config_defaults() has filled in. `file` is what
+ * messages call it; the string must live as long as `c`. Returns 0, or -EINVAL after at least one
+ * fatal report. `c` must not be used to run VMs then; but if c->lines_are_good, other checks may go
+ * on to look for more errors. */
 int config_parse(struct config *c, const char *file, const char *text, size_t len, config_param_at param_at,
                  config_report report, void *ctx);
-/* Applies the boot loader's command line, after config_parse(). Its words, with blanks between them, are
- * `key=value`, or a bare `key` for "yes". Keys are those of [hypervisor], Xen's sched_credit_tslice_ms= and
- * sched_ratelimit_us=, and sched_X= for any pool parameter X. An unknown word is a warning. Reports begin
- * with "command line:1:column: ". Returns as config_parse(). */
+/* Applies the boot loader's command line, after config_parse(). Its words, with blanks between
+ * them, are `key=value`, or a bare `key` for "yes". Keys are those of [hypervisor], Xen's
+ * sched_credit_tslice_ms= and sched_ratelimit_us=, and sched_X= for any pool parameter X. An
+ * unknown word is a warning. Reports begin with "command line:1:column: ". Returns as
+ * config_parse(). */
 int config_cmdline(struct config *c, const char *cmdline, config_param_at param_at, config_report report,
                    void *ctx);
-/* Reads "igb0/any" or "01:00.0/2@4000" (4000 interrupts a second) to a CONFIG_VF. Returns 0, or -EINVAL
- * if it is neither; *request is then undefined. */
+/* Reads "igb0/any" or "01:00.0/2@4000" (4000 interrupts a second) to a CONFIG_VF. Returns 0, or
+ * -EINVAL if it is neither; *request is then undefined. */
 int config_vf(const char *s, u64 *request);
-/* Gives CPUs to the pools that say how many they want, not which. They get them from those in `there`
- * that no pool names, without CPU 0; if these are too few, as many as there are. Pool-0 loses them.
- * lib/choose.h says what cache_of is. */
+/* Gives CPUs to the pools that say how many they want, not which. They get them from those in
+ * `there` that no pool names, without CPU 0; if these are too few, as many as there are. Pool-0
+ * loses them. lib/choose.h says what cache_of is. */
 void config_choose_cpus(struct config *c, const struct cpumask *there, u32 (*cache_of)(u32 cpu));
-/* Sets one key of a [vm] section, which replaces the value that it has. Returns as config_parse(); an
- * unknown key is an error here. The reported sentence has no place in front. */
+/* Sets one key of a [vm] section, which replaces the value that it has. Returns as config_parse();
+ * an unknown key is an error here. The reported sentence has no place in front. */
 int config_vm_set(struct config_vm *v, const char *key, const char *value, config_param_at param_at,
                   config_report report, void *ctx);
 
 /* ---- what only the whole file can tell: hv/config_check.c ---- */
 
-/* Where the value of a section's key was written. If the section does not set it, or `key` is NULL, the
- * place of the section's heading. */
+/* Where the value of a section's key was written. If the section does not set it, or `key` is NULL,
+ * the place of the section's heading. */
 struct config_place config_place_of(const struct config_head *h, const char *key);
 /* Reports a sentence about that place. Returns -EINVAL if it is fatal, else 0. */
 int config_complain(const struct config *c, struct config_place at, bool fatal, config_report report,
                     void *ctx, const char *fmt, ...) __attribute__((format(printf, 6, 7)));
-/* Checks whether the sections go together, and takes from Pool-0 the CPUs that other pools name. Only
- * config_parse() calls it. Returns as config_parse(). */
+/* Checks whether the sections go together, and takes from Pool-0 the CPUs that other pools name.
+ * Only config_parse() calls it. Returns as config_parse(). */
 int config_check(struct config *c, config_report report, void *ctx);
-/* Checks whether a machine with `nr_cpus` CPUs and `memory` bytes of RAM can have these pools and VMs.
- * Call it after the command line was read. Returns as config_parse(), but `c` stays usable. */
+/* Checks whether a machine with `nr_cpus` CPUs and `memory` bytes of RAM can have these pools and
+ * VMs. Call it after the command line was read. Returns as config_parse(), but `c` stays usable. */
 int config_check_machine(const struct config *c, u32 nr_cpus, u64 memory, config_report report, void *ctx);
 
 #endif

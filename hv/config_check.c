@@ -77,8 +77,8 @@ static struct cpumask cpus_of(const struct config *c, const struct config_vm *v)
     return cpumask_and(&v->cpus, &pool->cpus);
 }
 
-/* The key that an error about the VM's CPUs points at: `cpus`, or `pool` if the section does not set
- * `cpus`, whose place is then that of the heading. */
+/* The key that an error about the VM's CPUs points at: `cpus`, or `pool` if the section does not
+ * set `cpus`, whose place is then that of the heading. */
 static const char *cpus_or_pool(const struct config_vm *v) {
     struct config_place at = config_place_of(&v->head, "cpus");
 
@@ -86,8 +86,8 @@ static const char *cpus_or_pool(const struct config_vm *v) {
     return "cpus";
 }
 
-/* `pools_are_good` says that no pool has an error. If one has, its CPUs may be wrong. A VM's CPUs are
- * not looked at then: that would report the same mistake twice. */
+/* `pools_are_good` says that no pool has an error. If one has, its CPUs may be wrong. A VM's CPUs
+ * are not looked at then: that would report the same mistake twice. */
 static void check_vm(struct check *k, const struct config_vm *v, bool pools_are_good) {
     struct cpumask cpus;
 

@@ -1,4 +1,5 @@
-/* pcpu-list: what each pCPU did since boot, in totals that only grow, as tools/metrics.py wants them. */
+/* pcpu-list: what each pCPU did since boot, in totals that only grow, as tools/metrics.py wants
+ * them. */
 #include "sched/policy.h"
 #include "shell/shell.h"
 #include "x86/percpu.h"

@@ -1,8 +1,8 @@
-/* Weighted max-min fairness by water-filling. Claims that compete for the same CPUs are a group. In a
- * group each claim has a fair share of what is left, by its weight. A claim whose limit is below its
- * fair share gets the limit and is settled. That leaves more to the others, so their fair shares are
- * computed again, until no limit is below a fair share; then each of them gets its fair share.
- * entitle_step() does one such round of one group. */
+/* Weighted max-min fairness by water-filling. Claims that compete for the same CPUs are a group. In
+ * a group each claim has a fair share of what is left, by its weight. A claim whose limit is below
+ * its fair share gets the limit and is settled. That leaves more to the others, so their fair
+ * shares are computed again, until no limit is below a fair share; then each of them gets its fair
+ * share. entitle_step() does one such round of one group. */
 #include "shell/entitle.h"
 
 static bool masks_overlap(const struct cpumask *a, const struct cpumask *b) {

@@ -1,7 +1,7 @@
 /* Guests' consoles. What a guest prints is escaped before it reaches a terminal, because control
- * sequences could forge the operator's screen. The log takes one line of each VM every 10 ms, or fewer
- * if the console cannot carry them all. So a guest that prints without end fills its own ring, where
- * further lines are lost and counted, and takes no time from the others. */
+ * sequences could forge the operator's screen. The log takes one line of each VM every 10 ms, or
+ * fewer if the console cannot carry them all. So a guest that prints without end fills its own
+ * ring, where further lines are lost and counted, and takes no time from the others. */
 #include <takt/errno.h>
 #include "platform/console.h"
 #include "shell/shell.h"
@@ -30,8 +30,8 @@ static void escape(char *to, const char *s, unsigned n) {
 
 /* ---- to the log ---- */
 
-/* Logs a line that the VM has printed; with `rest` also one that does not end with a newline. Returns
- * false if there is none. */
+/* Logs a line that the VM has printed; with `rest` also one that does not end with a newline.
+ * Returns false if there is none. */
 static bool log_line(struct vm *vm, bool rest) {
     char raw[LINE_CHARS], text[4 * LINE_CHARS + 1];
     unsigned n = ring_get_line(&vm->console.out, raw, sizeof(raw));

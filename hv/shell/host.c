@@ -170,8 +170,9 @@ static int cmd_dmesg(struct shell_call *c) {
 
 /* ---- crash ---- */
 
-/* Lists one trace record of the last session at each step. A person gets the name of the event, and its
- * arguments in one column; a program gets the event's number, and a column for each argument. */
+/* Lists one trace record of the last session at each step. A person gets the name of the event, and
+ * its arguments in one column; a program gets the event's number, and a column for each
+ * argument. */
 static int crash_records(struct shell_call *c) {
     COLUMNS(columns, COL("Time ns", "ns", 'u', 16), COL("pCPU", "cpu", 'u', 4), COL(NULL, "event", 'u', 0),
             COL("Event", "event_name", 's', -14), COL("VM", "vm", 'd', 5), COL("vCPU", "vcpu", 'd', 4),
@@ -246,7 +247,8 @@ static int cmd_poweroff(struct shell_call *c) {
 
 /* ---- fault ---- */
 
-/* Does the fault `what` to the call's VM. Returns false if there is no such fault, or no VM was given. */
+/* Does the fault `what` to the call's VM. Returns false if there is no such fault, or no VM was
+ * given. */
 static bool fault_of_vm(struct shell_call *c, const char *what) {
     if (!c->vm) return false;
     if (strcmp(what, "npt") == 0) {

@@ -29,7 +29,8 @@ void line_start(struct line *l) {
     emit(l, l->prompt);
 }
 
-/* Puts `s` in the place of the `gone` characters from position `from` on, and the cursor behind it. */
+/* Puts `s` in the place of the `gone` characters from position `from` on, and the cursor behind
+ * it. */
 static void replace(struct line *l, u32 from, u32 gone, const char *s) {
     u32 n = (u32)strlen(s);
     bool append = from == l->len && n;
@@ -84,8 +85,8 @@ static void remember(struct line *l) {
 
 /* ---- completion ---- */
 
-/* Completes the word before the cursor by what all candidates have in common, and a blank if there is
- * only one. If that adds nothing, shows all candidates. */
+/* Completes the word before the cursor by what all candidates have in common, and a blank if there
+ * is only one. If that adds nothing, shows all candidates. */
 static void complete(struct line *l) {
     char word[LINE_MAX], common[LINE_MAX] = "";
     u32 start = l->at, n, len;
@@ -121,7 +122,8 @@ static void complete(struct line *l) {
 
 /* ---- keys ---- */
 
-/* Does what a key means that sends an escape sequence, "ESC [ A" or "ESC O A", by its last letter. */
+/* Does what a key means that sends an escape sequence, "ESC [ A" or "ESC O A", by its last
+ * letter. */
 static void special_key(struct line *l, char key) {
     switch (key) {
     case 'A': recall(l, l->history_at - 1); break;

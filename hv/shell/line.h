@@ -1,5 +1,6 @@
 /* A line editor: it takes the bytes of a terminal and gives finished lines. It knows nothing of the
- * machine and writes through `emit`. Keys: cursor keys, Home, End, Backspace, Tab, ^A ^E ^U ^W ^L ^C. */
+ * machine and writes through `emit`. Keys: cursor keys, Home, End, Backspace, Tab, ^A ^E ^U ^W ^L
+ * ^C. */
 #ifndef HV_SHELL_LINE_H
 #define HV_SHELL_LINE_H
 
@@ -19,7 +20,8 @@ struct line {
     const char *prompt;
     void (*emit)(const char *s, size_t n);
     /* Returns the n-th word (from 0) that begins with `word`, for Tab; NULL: there are not so many.
-     * `first` says that `word` is the first one of the line. The text is valid until the next call. */
+     * `first` says that `word` is the first one of the line. The text is valid until the next
+     * call. */
     const char *(*candidate)(const char *word, bool first, unsigned n);
 
     char text[LINE_MAX]; /* always terminated */
@@ -35,8 +37,8 @@ struct line {
 enum line_event line_feed(struct line *l, char c);
 /* Begins a new, empty line, and draws the prompt. */
 void line_start(struct line *l);
-/* Draws prompt and line again. The cursor may be on an empty line of the screen, or on the line that
- * is being edited, which is then overwritten. */
+/* Draws prompt and line again. The cursor may be on an empty line of the screen, or on the line
+ * that is being edited, which is then overwritten. */
 void line_show(struct line *l);
 
 #define LINE_CLEAR   "\r\x1b[K"      /* takes the line off the screen */

@@ -25,8 +25,8 @@ static const char *bdf_text(char text[BDF_TEXT], const struct pci_device *d) {
     return text;
 }
 
-/* How a device interrupts: the best way that it has. *gsi becomes the number of its interrupt line, -1 if
- * it has none that is known; *source says how the line is known, "" if it is not. */
+/* How a device interrupts: the best way that it has. *gsi becomes the number of its interrupt line,
+ * -1 if it has none that is known; *source says how the line is known, "" if it is not. */
 static const char *irq_name(const struct pci_device *d, i64 *gsi, const char **source) {
     u32 pin = 0, flags;
 

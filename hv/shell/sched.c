@@ -1,5 +1,5 @@
-/* Commands that set how things are scheduled: sched-credit and cpupool-* as xl has them, and param for every
- * entry of the parameter table. */
+/* Commands that set how things are scheduled: sched-credit and cpupool-* as xl has them, and param
+ * for every entry of the parameter table. */
 #include <takt/errno.h>
 #include "lib/choose.h"
 #include "lib/string.h"
@@ -32,9 +32,10 @@ struct setting {
     i64 old;
 };
 
-/* Sets all `n` settings or none. A value may be refused because of the old value of another parameter
- * (a minimum above the maximum, say). So one that is refused is tried again after the others, until all
- * those that are left were refused in turn; then those that were set get their old values back. */
+/* Sets all `n` settings or none. A value may be refused because of the old value of another
+ * parameter (a minimum above the maximum, say). So one that is refused is tried again after the
+ * others, until all those that are left were refused in turn; then those that were set get their
+ * old values back. */
 static int set_all(struct sched_pool *pool, void *object, struct setting *s, u32 n) {
     char why[PARAM_WHY];
     const char *unused;
@@ -60,8 +61,8 @@ static int set_all(struct sched_pool *pool, void *object, struct setting *s, u32
     return -EINVAL;
 }
 
-/* Appends the setting NAME = TEXT to the *n that are in `s`, unless `text` is NULL. `object` is the pool
- * itself, or the scheduling part of a VM in it. */
+/* Appends the setting NAME = TEXT to the *n that are in `s`, unless `text` is NULL. `object` is the
+ * pool itself, or the scheduling part of a VM in it. */
 static int add_setting(struct sched_pool *pool, void *object, const char *name, const char *text,
                        struct setting *s, u32 *n) {
     const struct param *p = param_find(pool, name);
@@ -207,9 +208,9 @@ static int cmd_sched_credit(struct shell_call *c) {
 COLUMNS(param_columns, COL("Name", "name", 's', -20), COL("Value", "value", 's', 10),
         COL("Unit", "unit", 's', -4), COL("", "help", 'w', 0));
 
-/* Finds the VM that -d names and its pool, or the pool that -p names; Pool-0 without either. *object
- * becomes what the parameters belong to, *owner its name; *of_pool tells whether that is a pool. Called
- * at each step, because VM and pool may go between two of them. */
+/* Finds the VM that -d names and its pool, or the pool that -p names; Pool-0 without either.
+ * *object becomes what the parameters belong to, *owner its name; *of_pool tells whether that is a
+ * pool. Called at each step, because VM and pool may go between two of them. */
 static int param_owner(struct shell_call *c, void **object, const char **owner, bool *of_pool) {
     const char *pool = "Pool-0";
     int error;
@@ -290,8 +291,8 @@ static int cmd_cpu_add(struct shell_call *c) {
     return 0;
 }
 
-/* Called again while a CPU cannot go yet. The CPUs that an earlier call removed are not in the pool any
- * more; to remove them again would be an error. */
+/* Called again while a CPU cannot go yet. The CPUs that an earlier call removed are not in the pool
+ * any more; to remove them again would be an error. */
 static int cmd_cpu_remove(struct shell_call *c) {
     cpumask_for_each(cpu, &c->cpus) {
         int error;
@@ -371,7 +372,8 @@ static int cmd_pool_turbo(struct shell_call *c) {
     return pair(c->pool, pool);
 }
 
-/* Sets up the pool that was just created. `served` is the pool that it is the turbo pool of, or NULL. */
+/* Sets up the pool that was just created. `served` is the pool that it is the turbo pool of, or
+ * NULL. */
 static int create_settings(struct shell_call *c, struct sched_pool *served, const char *preset) {
     int error = 0;
 
@@ -456,9 +458,9 @@ static void end_migration(struct shell_call *c) {
 
 COLUMNS(lost_columns, COL("Not kept", "name", 's', -20), COL("Value", "value", 'd', 10));
 
-/* A VM is paused while it moves. The move is tried until no pCPU holds the state of a vCPU any more;
- * then the VM is unpaused. It keeps its parameters; those that it cannot have in the other pool are the
- * answer of the command. */
+/* A VM is paused while it moves. The move is tried until no pCPU holds the state of a vCPU any
+ * more; then the VM is unpaused. It keeps its parameters; those that it cannot have in the other
+ * pool are the answer of the command. */
 static int cmd_pool_migrate(struct shell_call *c) {
     struct param_values lost;
     struct sched_pool *from;

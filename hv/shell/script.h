@@ -1,5 +1,6 @@
-/* Timed commands: the lines of a boot module that the shell types when they are due (docs/shell.md).
- * Needs nothing of the machine, so tools check a script before a machine boots with it. */
+/* Timed commands: the lines of a boot module that the shell types when they are due
+ * (docs/shell.md). Needs nothing of the machine, so tools check a script before a machine boots
+ * with it. */
 #ifndef HV_SHELL_SCRIPT_H
 #define HV_SHELL_SCRIPT_H
 

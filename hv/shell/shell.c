@@ -138,8 +138,8 @@ static const char *cell_text(char type, const union cell *v, char buf[24]) {
     return buf;
 }
 
-/* Puts the text of a cell, or of a column's head, at column `at` of the terminal. Returns the column
- * of the terminal that follows it. */
+/* Puts the text of a cell, or of a column's head, at column `at` of the terminal. Returns the
+ * column of the terminal that follows it. */
 static u32 put_cell(const struct shell_call *c, const struct column *col, const char *text, u32 at) {
     u32 width = (u32)MAX(col->width, -col->width), length = (u32)strlen(text);
     char cut[NAME_MAX];
@@ -200,7 +200,8 @@ static void put_object(const struct column *col, const union cell *v) {
     put_text("}");
 }
 
-/* Puts what comes before the first row: the heads of the columns, or the array's opening bracket. */
+/* Puts what comes before the first row: the heads of the columns, or the array's opening
+ * bracket. */
 static void table_begin(struct shell_call *c) {
     if (c->json)
         out("[");
@@ -358,7 +359,8 @@ static int take_options(struct shell_call *c, const char *letters) {
     return 0;
 }
 
-/* Takes the operand `text`, which is of that kind: struct shell_command says what kinds there are. */
+/* Takes the operand `text`, which is of that kind: struct shell_command says what kinds there
+ * are. */
 static int take_operand(struct shell_call *c, char kind, const char *text) {
     switch (kind) {
     case 'V':
@@ -427,7 +429,8 @@ const struct shell_command *shell_command_find(const char *name) {
     return c;
 }
 
-/* Ends the command that runs: prints the end of its answer or why it failed, and draws the prompt. */
+/* Ends the command that runs: prints the end of its answer or why it failed, and draws the
+ * prompt. */
 static void end_command(int error) {
     void (*end)(struct shell_call * c) = call.end;
 

@@ -1,6 +1,6 @@
 /* The command `store`: the tree as the operator sees it. Paths begin with /, or are taken as below
- * /local/domain/0. Also the host's connection to the store: it speaks the guests' protocol over a serial
- * port. */
+ * /local/domain/0. Also the host's connection to the store: it speaks the guests' protocol over a
+ * serial port. */
 #include <takt/errno.h>
 #include "drivers/uart.h"
 #include "lib/parse.h"
@@ -27,8 +27,8 @@ static int node_result(struct shell_call *c, int error) {
     return shell_done(MIN(error, 0), "node", c->argv[2]);
 }
 
-/* Makes text of a value of `len` bytes, in place: what is no character becomes a dot. There has to be
- * room for the terminator. */
+/* Makes text of a value of `len` bytes, in place: what is no character becomes a dot. There has to
+ * be room for the terminator. */
 static char *printable(char *value, int len) {
     for (int i = 0; i < len; i++)
         if (value[i] < ' ' || value[i] > '~') value[i] = '.';
@@ -36,8 +36,9 @@ static char *printable(char *value, int len) {
     return value;
 }
 
-/* Reads the next child's name of the node `of`. c->index is where it begins in the list of all names.
- * Returns its length, 0 if there is none left or it has no room in `names`, or a negative errno. */
+/* Reads the next child's name of the node `of`. c->index is where it begins in the list of all
+ * names. Returns its length, 0 if there is none left or it has no room in `names`, or a negative
+ * errno. */
 static int next_name(struct shell_call *c, const char *of, char *names, u32 size) {
     u32 from = c->index;
     u64 generation;
@@ -166,7 +167,8 @@ const struct shell_command store_commands[] = {
 /* ---- the host ---- */
 
 #define PORT_PERIOD NS_PER_MS
-/* After so much silence a packet that is not complete is given up, and a broken connection begins anew. */
+/* After so much silence a packet that is not complete is given up, and a broken connection begins
+ * anew. */
 #define PORT_QUIET NS_PER_S
 
 static bool host_step(struct work *w);

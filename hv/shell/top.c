@@ -1,8 +1,9 @@
 /* The command `top`: the live table, and measurements of an exact interval for scripts.
  *
- * A look goes over all pCPUs and vCPUs, notes the counters of each, and prints how much they grew since the
- * look before; the first look prints nothing. The share of a vCPU is the time that it ran divided by the
- * time that passed, both by its own clock of run states. So it does not matter how long a look takes. */
+ * A look goes over all pCPUs and vCPUs, notes the counters of each, and prints how much they grew
+ * since the look before; the first look prints nothing. The share of a vCPU is the time that it ran
+ * divided by the time that passed, both by its own clock of run states. So it does not matter how
+ * long a look takes. */
 #include <takt/errno.h>
 #include "lib/parse.h"
 #include "lib/string.h"
@@ -98,8 +99,9 @@ COLUMNS(columns, COL("VM", "vm", 'n', -14), COL("vCPU", "vcpu", 'u', 4), COL("pC
         MORE("micro us", "micro_us", 'u', 8), MORE("turbo %", "turbo_pct", 'f', 7),
         MORE("moved us", "moved_us", 'd', 8), MORE("boost", "boost", 'u', 5));
 
-/* The sample of the same vCPU from the look before. NULL: the vCPU is new; the next look will show it. Both
- * looks go over VMs and vCPUs in the order of their numbers, so the search goes on where it stopped. */
+/* The sample of the same vCPU from the look before. NULL: the vCPU is new; the next look will show
+ * it. Both looks go over VMs and vCPUs in the order of their numbers, so the search goes on where
+ * it stopped. */
 static const struct sample *sample_before(const struct sample *s) {
     const struct sample *old = &before->sample[top.row], *end = &before->sample[before->nr];
 

@@ -1,4 +1,5 @@
-/* The command `trace`: starts and stops the recording, and streams records through a second serial port. */
+/* The command `trace`: starts and stops the recording, and streams records through a second serial
+ * port. */
 #include <takt/errno.h>
 #include "drivers/uart.h"
 #include "lib/parse.h"
@@ -145,8 +146,8 @@ static int start_stream(const char *where) {
     return 0;
 }
 
-/* Allocates the ring of a pCPU, unless it has one. That is done at the first use, because to fill the ring
- * with zeros takes a while. False: there is no memory. */
+/* Allocates the ring of a pCPU, unless it has one. That is done at the first use, because to fill
+ * the ring with zeros takes a while. False: there is no memory. */
 static bool add_ring(u32 cpu, unsigned order) {
     hpa_t pa;
 

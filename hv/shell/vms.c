@@ -1,5 +1,5 @@
-/* Commands about VMs, named as in xl: list vcpu-list vcpu-pin create destroy pause unpause console; and a
- * list of their devices. */
+/* Commands about VMs, named as in xl: list vcpu-list vcpu-pin create destroy pause unpause console;
+ * and a list of their devices. */
 #include <takt/errno.h>
 #include "lib/parse.h"
 #include "lib/string.h"
@@ -49,8 +49,8 @@ struct vcpu *shell_next_vcpu(struct shell_call *c) {
 
 #define STATES "State: r running, b blocked, p paused, s shut down, c crashed, d dying"
 
-/* xl's six letters, as STATES explains them: those that hold, and '-' in the place of each other one.
- * *run_ns becomes the time that the VM's vCPUs have run. */
+/* xl's six letters, as STATES explains them: those that hold, and '-' in the place of each other
+ * one. *run_ns becomes the time that the VM's vCPUs have run. */
 static void state_letters(struct vm *vm, char s[7], u64 *run_ns) {
     bool running = false, blocked = vm->nr_vcpus > 0;
 
