@@ -6,7 +6,9 @@
 #define UART_LSR  (TAKT_UART_PORT + 5)
 #define LSR_DATA  0x01
 #define LSR_EMPTY 0x20
-#define RETRIES   100000 /* yields until output is dropped: the operator's side may be slow, never dead */
+/* Tries until output is dropped: the terminal may be slow, but a guest must not wait for it for
+ * ever. */
+#define RETRIES 100000
 
 static bool have_debugcon, have_uart;
 static struct spinlock lock;
@@ -61,7 +63,7 @@ size_t console_read(char *s, size_t max) {
     if (on_takt()) {
         i64 got = hypercall2(TAKT_HC_CONSOLE_READ, (u64)s, MIN(max, (size_t)4096));
 
-        return got > 0 ? got : 0;
+        return (size_t)MAX(got, 0);
     }
     while (have_uart && n < max && inb(UART_LSR) & LSR_DATA) s[n++] = inb(TAKT_UART_PORT);
     return n;

@@ -17,7 +17,7 @@ static void *pages(size_t n) {
 
 static u64 dma_addr(const void *p) { return (u64)p; }
 
-/* The back end may be on the same pCPU. */
+/* Lets other VMs run: the back end may be on the same pCPU. */
 static void relax(void) { nap_until(time_ns() + RELAX_NS); }
 
 const struct driver_env guest_env = { pages, page_free, dma_addr, relax };
@@ -28,14 +28,14 @@ static u32 config_port(volatile u8 *regs) { return mmio_read32(regs + TAKT_VIRTI
 
 static void on_offer(u32 port, void *arg) { sem_up(arg); }
 
-/* The type of a device; 0: it was not offered in time. */
+/* Waits until the device is offered. Returns its type; 0: it was not offered in time. */
 static u32 wait_for_type(volatile u8 *regs, u64 deadline) {
     struct semaphore offered = SEMAPHORE(0);
     u32 port = config_port(regs), type;
 
     event_set_handler(port, thread_self()->vcpu, on_offer, &offered);
-    while (!(type = virtio_mmio_type(regs)))
-        if (!sem_down_until(&offered, deadline)) break;
+    do type = virtio_mmio_type(regs);
+    while (!type && sem_down_until(&offered, deadline));
     event_set_handler(port, thread_self()->vcpu, NULL, NULL);
     return type;
 }
@@ -72,10 +72,12 @@ int window_map(const struct takt_window *w) {
     return error;
 }
 
-/* The library maps the first 4 GiB at start, and BARs may be anywhere. */
+/* The library maps the first 4 GiB at the start. BARs may be anywhere, so they are mapped here. */
 int pci_get(u32 index, struct takt_pci *pci) {
-    int error = on_takt() ? (int)hypercall2(TAKT_HC_PCI_INFO, index, (u64)pci) : -ENOENT;
+    int error;
 
+    if (!on_takt()) return -ENOENT;
+    error = (int)hypercall2(TAKT_HC_PCI_INFO, index, (u64)pci);
     for (u32 i = 0; i < 6 && !error; i++)
         if (pci->bar[i].addr >= TAKT_HIGH_RAM)
             error = mem_map(pci->bar[i].addr, pci->bar[i].addr + pci->bar[i].size);

@@ -1,8 +1,8 @@
 /* The page cache in a guest: guest/disk.h.
  *
- * Threads and bottom half call each other by an interrupt, VECTOR_DISK, and a word that says why. So a
- * semaphore's lock, and that of a vCPU's threads, is taken on the thread's own vCPU: vCPU 0 waits for nobody
- * who is off his pCPU.
+ * Threads and the bottom half call each other by an interrupt, VECTOR_DISK, and a word that says
+ * why. So the lock of a semaphore, and that of a vCPU's threads, is always taken on the thread's
+ * own vCPU. Otherwise vCPU 0 might wait for a lock whose holder does not run.
  */
 #include <guest/disk.h>
 #include <guest/guest.h>
@@ -21,13 +21,13 @@ struct waiter {
     struct semaphore sem;
 };
 
-/* What a vCPU's threads wait for. */
+/* What the threads of each vCPU wait for. */
 static struct bell {
-    struct waiter *waiters; /* that vCPU's, interrupts off */
-    u32 waited, rung;       /* events; atomic */
+    struct waiter *waiters; /* used on that vCPU only, with interrupts off */
+    u32 waited, rung;       /* events that threads wait for; that have happened; atomic */
 } bells[TAKT_MAX_VCPUS];
 
-static struct disk *disks; /* vCPU 0's, interrupts off */
+static struct disk *disks; /* used on vCPU 0 only, with interrupts off */
 
 u32 disk_thread_vcpu(void) { return vcpu_count() - 1; }
 
@@ -41,15 +41,18 @@ static void run(struct disk *d) {
         pagecache_run(&d->cache);
         if (!d->up) return;
         virtio_blk_flush_ring(&d->blk);
-        /* Of what nobody waits for, half ends at a time. */
-        n = pagecache_urgent(&d->cache) ? 1 : d->blk.in_flight / 2;
+        /* If a thread waits, interrupt for each request; if none does, when half of them are
+         * done. */
+        n = d->blk.in_flight / 2;
+        if (pagecache_urgent(&d->cache)) n = 1;
     } while (d->blk.in_flight && virtio_blk_listen(&d->blk, n));
 }
 
 static int submit(void *arg, struct virtio_blk_request *q) {
     struct disk *d = arg;
 
-    return d->up ? virtio_blk_submit(&d->blk, q) : -EIO;
+    if (!d->up) return -EIO;
+    return virtio_blk_submit(&d->blk, q);
 }
 
 static void on_used(u32 port, void *arg) {
@@ -84,7 +87,7 @@ static void wake(void *arg, u32 events) {
     }
 }
 
-/* One interrupt for all that is wanted until it is taken. */
+/* Sends an interrupt, unless one was sent that has not been taken yet. */
 static void call(u32 *wanted) {
     if (!__atomic_exchange_n(wanted, 1, __ATOMIC_SEQ_CST)) lapic_ipi(VCPU, VECTOR_DISK);
 }
@@ -120,8 +123,8 @@ static void wait(void *arg, enum pagecache_event event, pagecache_ready ready, c
     irq_restore(f);
     while (!ready(c, what)) sem_down(&me.sem);
     f = irq_save();
-    for (at = &b->waiters; *at != &me; at = &(*at)->next)
-        ;
+    at = &b->waiters;
+    while (*at != &me) at = &(*at)->next;
     *at = me.next;
     for (struct waiter *w = b->waiters; w; w = w->next) left |= w->event;
     __atomic_store_n(&b->waited, left, __ATOMIC_SEQ_CST);
@@ -141,7 +144,8 @@ static void on_config(u32 port, void *arg) { sem_up(&((struct disk *)arg)->chang
 static int open(struct disk *d) {
     int error = device_open(&d->dev, VIRTIO_ID_BLOCK, d->index, FOREVER / 2);
 
-    return error ? error : virtio_blk_start(&d->blk, &d->dev, RING);
+    if (error) return error;
+    return virtio_blk_start(&d->blk, &d->dev, RING);
 }
 
 static void go(struct disk *d) {
@@ -154,7 +158,7 @@ static void go(struct disk *d) {
     irq_restore(f);
 }
 
-/* The back end goes, and another comes. */
+/* The thread that waits for the back end to go, and then for another one. */
 static void watch(void *arg) {
     struct disk *d = arg;
 

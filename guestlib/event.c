@@ -28,9 +28,9 @@ bool event_take(u32 port) {
     return __atomic_fetch_and(&event_shared()->pending[port / 64], ~bit(port), __ATOMIC_ACQ_REL) & bit(port);
 }
 
-/* One vector serves all ports of a vCPU. With the VM's `route` other than fixed, Takt raises it on
- * another vCPU than the one that the handler is bound to. Drivers rely on being interrupted on
- * theirs alone, so the vector is then passed on to it. */
+/* One vector serves all ports of a vCPU. If the VM's parameter `route` is not `fixed`, Takt may
+ * raise it on another vCPU than the one that the handler is bound to. Drivers rely on being
+ * interrupted on their own vCPU only, so the interrupt is then passed on to that vCPU. */
 static void on_event(void *arg) {
     struct takt_shared *s = event_shared();
     u32 me = this_vcpu()->id, passed_to = me;
@@ -53,7 +53,8 @@ static void on_event(void *arg) {
     }
 }
 
-void event_init(void) { irq_set_raw_handler(VECTOR_EVENT, on_event, NULL); } /* it wants no EOI */
+/* Raw, because Takt raises the vector without asking for an EOI (TAKT_VECTOR_NO_EOI). */
+void event_init(void) { irq_set_raw_handler(VECTOR_EVENT, on_event, NULL); }
 
 int event_alloc(u32 remote_vm) { return hypercall1(TAKT_HC_EVTCHN_ALLOC, remote_vm); }
 
@@ -71,23 +72,27 @@ int event_send(u32 port) { return hypercall1(TAKT_HC_EVTCHN_SEND, port); }
 int event_mask(u32 port, bool masked) { return hypercall2(TAKT_HC_EVTCHN_MASK, port, masked); }
 
 int event_set_handler(u32 port, u32 vcpu, event_handler fn, void *arg) {
+    u32 vector = 0; /* none */
     int error;
 
+    if (fn) vector = VECTOR_EVENT | TAKT_VECTOR_NO_EOI;
     if (port >= TAKT_MAX_PORTS) return -EINVAL;
     handlers[port].fn = NULL;
     handlers[port].arg = arg;
     handlers[port].vcpu = vcpu;
     __atomic_store_n(&handlers[port].fn, fn, __ATOMIC_RELEASE);
-    error = hypercall3(TAKT_HC_EVTCHN_VECTOR, port, vcpu, fn ? VECTOR_EVENT | TAKT_VECTOR_NO_EOI : 0);
-    /* What came while there was no vector raised none, nor will what comes on top of it. */
+    error = hypercall3(TAKT_HC_EVTCHN_VECTOR, port, vcpu, vector);
+    /* An event that came while the port had no vector is pending and has raised none; nor will
+     * further events, because the port is pending already. Unmasking the port raises the vector. */
     if (!error && fn && event_is_pending(port) && !(event_shared()->mask[port / 64] & bit(port)))
         error = event_mask(port, false);
     return error;
 }
 
 int event_poll(u32 port, u64 timeout_ns) {
-    u64 deadline = timeout_ns ? hypercall0(TAKT_HC_TIME) + timeout_ns : 0;
+    u64 deadline = 0; /* none */
 
+    if (timeout_ns) deadline = hypercall0(TAKT_HC_TIME) + timeout_ns;
     return hypercall2(TAKT_HC_POLL, port, deadline);
 }
 

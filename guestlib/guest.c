@@ -17,21 +17,23 @@ void (*guest_panic_hook)(const char *why);
 
 bool on_takt(void) { return takt; }
 
-u32 takt_vm_id(void) { return takt ? cpuid(TAKT_CPUID_ABI, 0).ecx : 0; }
-
-/* Two halves, the low one first. */
-static u64 whole(u32 low, u32 high) { return low | (u64)high << 32; }
+u32 takt_vm_id(void) {
+    if (!takt) return 0;
+    return cpuid(TAKT_CPUID_ABI, 0).ecx;
+}
 
 u64 takt_seed(void) {
     struct cpuid c = cpuid(TAKT_CPUID_SEED, 0);
 
-    return takt ? whole(c.ecx, c.edx) : 0;
+    if (!takt) return 0;
+    return c.ecx | (u64)c.edx << 32;
 }
 
 u64 takt_machine_seed(void) {
     struct cpuid c = cpuid(TAKT_CPUID_SEED, 0);
 
-    return takt ? whole(c.eax, c.ebx) : 0;
+    if (!takt) return 0;
+    return c.eax | (u64)c.ebx << 32;
 }
 
 i64 hypercall_vmcall(u32 number, u64 a, u64 b, u64 c, u64 d);
@@ -39,7 +41,8 @@ i64 hypercall_vmmcall(u32 number, u64 a, u64 b, u64 c, u64 d);
 
 i64 hypercall(u32 number, u64 a, u64 b, u64 c, u64 d) {
     if (!takt) return -ENOSYS;
-    return vmmcall ? hypercall_vmmcall(number, a, b, c, d) : hypercall_vmcall(number, a, b, c, d);
+    if (vmmcall) return hypercall_vmmcall(number, a, b, c, d);
+    return hypercall_vmcall(number, a, b, c, d);
 }
 
 static void detect(void) {
@@ -51,8 +54,9 @@ static void detect(void) {
 
 const char *cmdline(void) { return line; }
 
-/* What follows the key: at '=', ' ' or the end; NULL if the key is not there. */
-static const char *find(const char *key) {
+/* Finds the word `key` of the command line. Returns what follows the key: '=', a blank, or the end.
+ * NULL: it is not there. */
+static const char *find_word(const char *key) {
     size_t n = strlen(key);
 
     for (const char *p = line; *p;) {
@@ -63,16 +67,26 @@ static const char *find(const char *key) {
     return NULL;
 }
 
-bool cmdline_has(const char *key) { return find(key) != NULL; }
+bool cmdline_has(const char *key) { return find_word(key) != NULL; }
 
 size_t cmdline_str(const char *key, char *buf, size_t size) {
-    const char *p = find(key);
+    const char *p = find_word(key);
     size_t n = 0;
 
-    if (p && *p == '=')
-        for (p++; *p && *p != ' ' && n + 1 < size;) buf[n++] = *p++;
+    if (p && *p == '=') {
+        p++;
+        while (*p && *p != ' ' && n + 1 < size) buf[n++] = *p++;
+    }
     if (size) buf[n] = 0;
     return n;
+}
+
+/* The value of a digit; 16 or more: it is none. */
+static unsigned digit_value(char c) {
+    if (c >= '0' && c <= '9') return (unsigned)(c - '0');
+    if (c >= 'a' && c <= 'f') return (unsigned)(c - 'a') + 10;
+    if (c >= 'A' && c <= 'F') return (unsigned)(c - 'A') + 10;
+    return 16;
 }
 
 u64 cmdline_u64(const char *key, u64 otherwise) {
@@ -86,7 +100,7 @@ u64 cmdline_u64(const char *key, u64 otherwise) {
         p += 2;
     }
     for (; *p; p++) {
-        unsigned d = *p >= '0' && *p <= '9' ? *p - '0' : (*p | 0x20) - 'a' + 10;
+        unsigned d = digit_value(*p);
 
         if (d >= base) return otherwise;
         v = v * base + d;
@@ -135,7 +149,8 @@ void guest_panic(const char *fmt, ...) {
     va_start(ap, fmt);
     vsnprintf(why, sizeof(why), fmt, ap);
     va_end(ap);
-    /* The call is often the last instruction of its function: one byte back is in it for sure. */
+    /* This call is often the last instruction of its function, so that the return address is behind
+     * the function. One byte before it is within the function for sure. */
     give_up((u64)__builtin_return_address(0) - 1, why);
 }
 

@@ -35,7 +35,8 @@ void lapic_write(u32 offset, u32 value) {
 u32 lapic_id(void) {
     u32 id = lapic_read(LAPIC_ID);
 
-    return lapic_is_x2() ? id : id >> 24;
+    if (lapic_is_x2()) return id;
+    return id >> 24;
 }
 
 void lapic_eoi(void) { lapic_write(LAPIC_EOI, 0); }
@@ -80,7 +81,7 @@ void lapic_init_cpu(void) {
     bool x2 = base & BASE_X2 || (lapic_has_x2() && !cmdline_has("xapic"));
 
     this_vcpu()->x2apic = x2;
-    if (!on_takt()) { /* the 8259s would go on with what firmware made them do */
+    if (!on_takt()) { /* the 8259s would interrupt as the firmware has set them up */
         outb(PIC1_MASK, 0xff);
         outb(PIC2_MASK, 0xff);
     }

@@ -6,23 +6,23 @@
 #include <takt/start_info.h>
 
 #define MAX_RANGES 32
-#define LOW        0x100000ull /* below: start-up data, pages for real-mode code; never handed out */
-#define MAPPED     0x100000000ull
+#define LOW        0x100000ull /* RAM below has start-up data and pages for real-mode code; never allocated */
+#define MAPPED     0x100000000ull /* start.asm maps all addresses below */
 
 extern char image_end[];
 extern u64 boot_pml4[512];
 
 static struct mem_range ranges[MAX_RANGES];
 static unsigned nr_ranges;
-static struct mem_range pool[MAX_RANGES]; /* page-aligned; at the start only */
+static struct mem_range pool[MAX_RANGES]; /* RAM that is to be freed, page-aligned; used at the start only */
 static unsigned nr_pool;
 static size_t free_pages;
 static struct spinlock lock;
 static struct spinlock map_lock; /* of the page tables */
 
-/* Free pages in a row; it lies in the first of them. */
+/* Free pages in a row. This structure lies in the first of them. */
 struct run {
-    struct run *next; /* by address; two that touch are one */
+    struct run *next; /* in the order of addresses; runs that touch are merged */
     size_t n;
 };
 static struct run *runs;
@@ -46,8 +46,8 @@ size_t page_count_free(void) { return free_pages; }
 
 static struct run *after(struct run *r, size_t n) { return (struct run *)((char *)r + n * PAGE_SIZE); }
 
-/* Takes the pages from the low end of the first run that is long enough. Pages that were never handed out
- * before have what the VM's RAM came with. */
+/* Takes the pages from the low end of the first run that is long enough. Pages that were never
+ * allocated before hold what the VM's RAM held at the start. */
 void *page_alloc(size_t n) {
     u64 f = spin_lock_irqsave(&lock);
     struct run **link = &runs, *r = runs; /* `link` points at what points at `r` */
@@ -89,20 +89,21 @@ void page_free(void *p, size_t n) {
     spin_unlock_irqrestore(&lock, f);
 }
 
-/* ---- the small allocator: blocks of a power of two, 16 bytes of head; from half a page on, pages ---- */
+/* ---- the small allocator: blocks of 2^n bytes with a head of 16 bytes; pages for larger ones ---- */
 
 #define HEAD      16
 #define MIN_SHIFT 5
 #define MAX_SHIFT 11
 
 struct block {
-    u64 size; /* the shift of its class, at most MAX_SHIFT; of whole pages, their number << 8 */
+    u64 size; /* log2 of its size, at most MAX_SHIFT; or for whole pages their number << 8 */
     struct block *next;
 };
 static struct block *free_blocks[MAX_SHIFT + 1];
 static struct spinlock block_lock;
 
-/* Cuts a page into free blocks of this class. Leaves the list as it is if there is no free page. */
+/* Cuts a page into free blocks of 1 << shift bytes. If there is no free page, the list stays
+ * empty. */
 static void refill(unsigned shift) {
     char *page = page_alloc(1);
 
@@ -138,7 +139,8 @@ void *malloc(size_t size) {
         b->size = shift;
     }
     spin_unlock_irqrestore(&block_lock, f);
-    return b ? (char *)b + HEAD : NULL;
+    if (!b) return NULL;
+    return (char *)b + HEAD;
 }
 
 void *calloc(size_t n, size_t size) {
@@ -168,8 +170,9 @@ void free(void *p) {
 
 /* ---- mapping ---- */
 
-/* Returns the table that the entry points at. If the entry maps a large page, or nothing, a new table takes
- * its place, whose 512 pages of `page_size` bytes map the same. NULL: there is no free page for it. */
+/* Returns the table that the entry points at. If the entry maps a large page, or nothing, a new
+ * table takes its place, whose 512 pages of `page_size` bytes map the same. NULL: there is no free
+ * page for it. */
 static u64 *below(u64 *entry, u64 page_size) {
     u64 *table, old = *entry;
 
@@ -196,7 +199,8 @@ int page_map(u64 va, u64 pa, u64 flags) {
         invlpg(va);
     }
     spin_unlock_irqrestore(&map_lock, f);
-    return t ? 0 : -ENOMEM;
+    if (!t) return -ENOMEM;
+    return 0;
 }
 
 int mem_map(u64 start, u64 end) {
@@ -219,7 +223,7 @@ static void add_pool(u64 start, u64 end) {
     pool[nr_pool++] = (struct mem_range){ start, end, 1 };
 }
 
-/* What is in the pool may be handed out from now on. */
+/* Frees the pages of the pool, so that they can be allocated. */
 static void open_pool(void) {
     for (unsigned i = 0; i < nr_pool; i++)
         if (pool[i].end > pool[i].start)

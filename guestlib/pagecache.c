@@ -1,17 +1,17 @@
 /* The page cache: see guest/pagecache.h.
  *
- * A frame's flags say what its page is. BUSY: its contents are on their way, from the device or from a
- * thread that overwrites all of it; they are VALID after that, unless reading failed. DIRTY is set by threads
- * after they have changed the contents, and cleared by the bottom half before the device reads them; so what
- * changes while WRITING makes the page dirty again. Only a frame that is none of these, and that nobody has
- * pinned, is taken for another page.
+ * The flags of a frame say in which state its page is. BUSY: its contents are on their way, from
+ * the device or from a thread that overwrites all of the page; after that the page is VALID, unless
+ * reading failed. Threads set DIRTY after they have changed the contents; the bottom half clears it
+ * before the device reads them. So a change during WRITING makes the page dirty again. A frame is
+ * taken for another page only if it is BUSY, DIRTY or WRITING no more and no thread has pinned it.
  *
- * Frames are evicted by the clock: a hand goes round, takes the first that has not been used since it last
- * came by (USED), and forgives the others.
+ * Frames are evicted by the clock algorithm: a hand goes round and takes the first frame that was
+ * not used since it last came by (USED is clear); it clears USED of the others.
  *
- * A pass of the flusher writes a list of frames in the order of the disk; there is one at a time, and it ends
- * when all of it has been written. One that threads wait for takes all that is dirty, then empties the
- * device's own cache.
+ * A pass of the flusher writes a list of frames in the order of the disk. There is one pass at a
+ * time, and it ends when all frames were written. A pass that threads wait for takes all dirty
+ * pages, and then empties the device's own cache.
  */
 #include <guest/pagecache.h>
 #include <guest/string.h>
@@ -28,22 +28,24 @@ enum {
     DIRTY = 4,
     WRITING = 8,
     USED = 16,
-    REFUSED = 32, /* the last transfer failed: the next one is for this page alone */
+    REFUSED = 32, /* the last transfer failed: the next request has this page alone */
 };
 
 enum pass { PASS_NONE, PASS_AGE, PASS_BACKGROUND, PASS_ALL, PASS_SYNC };
 
-static u32 load(const u32 *p) { return __atomic_load_n(p, __ATOMIC_SEQ_CST); }
-static void set(struct pagecache_frame *f, u32 bits) { __atomic_fetch_or(&f->flags, bits, __ATOMIC_SEQ_CST); }
-static void clear(struct pagecache_frame *f, u32 bits) {
+static u32 count_load(const u32 *p) { return __atomic_load_n(p, __ATOMIC_SEQ_CST); }
+static void flags_set(struct pagecache_frame *f, u32 bits) {
+    __atomic_fetch_or(&f->flags, bits, __ATOMIC_SEQ_CST);
+}
+static void flags_clear(struct pagecache_frame *f, u32 bits) {
     __atomic_fetch_and(&f->flags, ~bits, __ATOMIC_SEQ_CST);
 }
-static void add(u32 *p, u32 n) { __atomic_fetch_add(p, n, __ATOMIC_SEQ_CST); }
-static void sub(u32 *p, u32 n) { __atomic_fetch_sub(p, n, __ATOMIC_SEQ_CST); }
+static void count_add(u32 *p, u32 n) { __atomic_fetch_add(p, n, __ATOMIC_SEQ_CST); }
+static void count_sub(u32 *p, u32 n) { __atomic_fetch_sub(p, n, __ATOMIC_SEQ_CST); }
 
-static u64 now(const struct pagecache *c) { return c->host.now_ns(c->host.arg); }
+static u64 cache_now(const struct pagecache *c) { return c->host.now_ns(c->host.arg); }
 
-static void *contents(const struct pagecache *c, const struct pagecache_frame *f) {
+static void *frame_contents(const struct pagecache *c, const struct pagecache_frame *f) {
     return c->data + (u64)(f - c->frame) * PAGE_SIZE;
 }
 
@@ -91,7 +93,7 @@ int pagecache_init(struct pagecache *c, const struct pagecache_host *host,
         requests[i].next = c->free;
         c->free = &requests[i];
     }
-    c->look = now(c) + c->config.interval_ns;
+    c->look = cache_now(c) + c->config.interval_ns;
     return 0;
 }
 
@@ -107,37 +109,37 @@ static struct pagecache_frame *lookup(struct pagecache *c, u64 block) {
     return NULL;
 }
 
-static void forget(struct pagecache *c, struct pagecache_frame *f) {
+static void frame_forget(struct pagecache *c, struct pagecache_frame *f) {
     u32 *at = bucket_of(c, f->block), i = (u32)(f - c->frame);
 
     while (*at != i) at = &c->frame[*at].chain;
     *at = f->chain;
     f->block = NOWHERE;
-    clear(f, ~0u);
+    flags_clear(f, ~0u);
 }
 
-static bool in_use(const struct pagecache_frame *f) {
-    return load(&f->flags) & (BUSY | DIRTY | WRITING) || load(&f->pins);
+static bool frame_in_use(const struct pagecache_frame *f) {
+    return count_load(&f->flags) & (BUSY | DIRTY | WRITING) || count_load(&f->pins);
 }
 
-/* A frame for that page, without contents; NULL: none can be had. */
+/* Takes a frame for that page, without contents. NULL: all frames are in use. */
 static struct pagecache_frame *new_frame(struct pagecache *c, u64 block) {
     for (u32 n = 0; n < 2 * c->config.pages; n++) {
         struct pagecache_frame *f = &c->frame[c->hand];
         u32 *b = bucket_of(c, block);
 
         c->hand = (c->hand + 1) % c->config.pages;
-        if (in_use(f)) continue;
-        if (load(&f->flags) & USED) {
-            clear(f, USED);
+        if (frame_in_use(f)) continue;
+        if (count_load(&f->flags) & USED) {
+            flags_clear(f, USED);
             continue;
         }
         if (f->block != NOWHERE) {
-            forget(c, f);
+            frame_forget(c, f);
             c->stats.evicted++;
         }
         f->block = block;
-        set(f, USED); /* or what is read ahead would go before it was used once */
+        flags_set(f, USED); /* otherwise a page that is read ahead could be evicted before it is used */
         f->chain = *b;
         *b = (u32)(f - c->frame);
         return f;
@@ -145,9 +147,9 @@ static struct pagecache_frame *new_frame(struct pagecache *c, u64 block) {
     return NULL;
 }
 
-/* Has it read. It is not in use, or new. */
+/* Has the frame read, which is new or not in use. */
 static void queue_read(struct pagecache *c, struct pagecache_frame *f) {
-    set(f, BUSY);
+    flags_set(f, BUSY);
     c->reads[c->reads_tail & c->mask] = (u32)(f - c->frame);
     __atomic_store_n(&c->reads_tail, c->reads_tail + 1, __ATOMIC_SEQ_CST);
 }
@@ -155,20 +157,22 @@ static void queue_read(struct pagecache *c, struct pagecache_frame *f) {
 /* ---- threads: waiting ---- */
 
 static bool is_there(const struct pagecache *c, const void *what) {
-    return !(load(&((const struct pagecache_frame *)what)->flags) & BUSY);
+    return !(count_load(&((const struct pagecache_frame *)what)->flags) & BUSY);
 }
 
 static bool is_stuck(const struct pagecache *c) { return __atomic_load_n(&c->stuck, __ATOMIC_SEQ_CST); }
 
 static bool progressed(const struct pagecache *c, const void *what) {
-    return load(&c->progress) != *(const u32 *)what;
+    return count_load(&c->progress) != *(const u32 *)what;
 }
 
-static bool below_limit(const struct pagecache *c) { return load(&c->dirty) + load(&c->writing) < c->limit; }
+static bool below_limit(const struct pagecache *c) {
+    return count_load(&c->dirty) + count_load(&c->writing) < c->limit;
+}
 static bool may_write(const struct pagecache *c, const void *what) { return below_limit(c) || is_stuck(c); }
 
 static bool is_synced(const struct pagecache *c, const void *what) {
-    return load(&((const struct pagecache_sync *)what)->done);
+    return count_load(&((const struct pagecache_sync *)what)->done);
 }
 
 static void wait_for(struct pagecache *c, enum pagecache_event event, pagecache_ready ready,
@@ -176,30 +180,31 @@ static void wait_for(struct pagecache *c, enum pagecache_event event, pagecache_
     if (!ready(c, what)) c->host.wait(c->host.arg, event, ready, c, what);
 }
 
-/* Every frame was in use when `progress` was `seen`: waits until one may not be. That comes: what is dirty
- * leaves some, which are read or pinned. */
+/* Every frame was in use when c->progress was `seen`. Waits until a frame may have become free. One
+ * will, because not all frames can be dirty (`limit`): the others are being read or are pinned, and
+ * both end. */
 static void wait_for_frame(struct pagecache *c, u32 seen) {
     __atomic_fetch_add(&c->stats.short_of, 1, __ATOMIC_RELAXED);
-    add(&c->starved, 1);
+    count_add(&c->starved, 1);
     c->host.flusher(c->host.arg);
     wait_for(c, PAGECACHE_ROOM, progressed, &seen);
-    sub(&c->starved, 1);
+    count_sub(&c->starved, 1);
 }
 
 static void unpin(struct pagecache *c, struct pagecache_frame *f) {
-    sub(&f->pins, 1);
-    if (!load(&c->starved)) return;
-    add(&c->progress, 1);
+    count_sub(&f->pins, 1);
+    if (!count_load(&c->starved)) return;
+    count_add(&c->progress, 1);
     c->host.wake(c->host.arg, PAGECACHE_ROOM);
 }
 
 /* ---- threads: pages ---- */
 
-/* The frame of that page, pinned. It is VALID, or, if `overwrite`, BUSY for the caller to fill. Negative
- * errno. */
-static int get(struct pagecache *c, u64 block, bool overwrite, struct pagecache_frame **out) {
+/* *out becomes the frame of that page, pinned. It is VALID; or BUSY, if `overwrite`, and the caller
+ * fills it. Returns 0, or -EIO if the page cannot be read. */
+static int get_frame(struct pagecache *c, u64 block, bool overwrite, struct pagecache_frame **out) {
     for (u32 tries = 0;;) {
-        u32 seen = load(&c->progress), flags;
+        u32 seen = count_load(&c->progress), flags;
         struct pagecache_frame *f;
         bool asked = false;
 
@@ -211,34 +216,37 @@ static int get(struct pagecache *c, u64 block, bool overwrite, struct pagecache_
             wait_for_frame(c, seen);
             continue;
         }
-        add(&f->pins, 1);
-        flags = load(&f->flags);
-        if (flags & VALID)
-            c->stats.hits += !tries;
-        else
-            c->stats.misses += !tries;
-        if (!(flags & (BUSY | VALID))) { /* nobody else brings its contents */
+        count_add(&f->pins, 1);
+        flags = count_load(&f->flags);
+        if (!tries) { /* counted once, not again after waiting */
+            if (flags & VALID)
+                c->stats.hits++;
+            else
+                c->stats.misses++;
+        }
+        if (!(flags & (BUSY | VALID))) { /* no other context brings its contents */
             if (overwrite) {
-                set(f, BUSY);
+                flags_set(f, BUSY);
             } else if (tries++ < READ_TRIES) {
                 queue_read(c, f);
                 asked = true;
             }
         }
-        set(f, USED);
+        flags_set(f, USED);
         c->host.unlock(c->host.arg);
         *out = f;
         if (flags & VALID || (overwrite && !(flags & BUSY))) return 0;
         if (asked) c->host.kick(c->host.arg);
         if (asked || flags & BUSY) wait_for(c, PAGECACHE_PAGE, is_there, f);
-        if (load(&f->flags) & VALID) return 0;
+        if (count_load(&f->flags) & VALID) return 0;
         unpin(c, f);
         if (!asked && !(flags & BUSY)) return -EIO;
     }
 }
 
-/* Starts reading what is not there of [from, to), as far as there are frames. */
-static u32 start(struct pagecache *c, u64 from, u64 to) {
+/* Starts reading the pages [from, to) that are not in the cache, as far as there are frames.
+ * Returns how many. */
+static u32 queue_reads(struct pagecache *c, u64 from, u64 to) {
     u32 n = 0;
 
     c->host.lock(c->host.arg);
@@ -256,8 +264,9 @@ static u32 start(struct pagecache *c, u64 from, u64 to) {
     return n;
 }
 
-/* `nr` pages from `first` are wanted: has those read that are not there, together; and, of a stream that goes
- * on where it was, those behind them: a window that doubles, the next one when half of the last is left. */
+/* A thread wants `nr` pages from `first` on. Has those read together that are not in the cache. If
+ * the stream goes on where it was, pages behind them are read ahead: a window that doubles, the
+ * next one when half of the last one is left. */
 static void start_reading(struct pagecache *c, struct pagecache_stream *s, u64 first, u32 nr) {
     u64 to = first + nr, from = first;
 
@@ -281,7 +290,7 @@ static void start_reading(struct pagecache *c, struct pagecache_stream *s, u64 f
         s->ahead = MAX(s->ahead, to);
     }
     if (to > from + 1 || to > first + nr) {
-        u32 n = start(c, from, to);
+        u32 n = queue_reads(c, from, to);
 
         if (to > first + nr) __atomic_fetch_add(&c->stats.ahead, MIN(n, to - first - nr), __ATOMIC_RELAXED);
     }
@@ -294,7 +303,7 @@ static bool outside(const struct pagecache *c, u64 offset, size_t len) {
 }
 
 int pagecache_read(struct pagecache *c, struct pagecache_stream *s, u64 offset, void *to, size_t len) {
-    u64 asked = 0; /* pages before this one */
+    u64 asked = 0; /* pages before this one were asked for */
 
     if (outside(c, offset, len)) return -EINVAL;
     for (size_t done = 0, n; done < len; done += n) {
@@ -309,29 +318,30 @@ int pagecache_read(struct pagecache *c, struct pagecache_stream *s, u64 offset, 
             start_reading(c, s, block, nr);
             asked = block + nr;
         }
-        error = get(c, block, false, &f);
+        error = get_frame(c, block, false, &f);
         if (error) return error;
-        memcpy((u8 *)to + done, (u8 *)contents(c, f) + at % PAGE_SIZE, n);
+        memcpy((u8 *)to + done, (u8 *)frame_contents(c, f) + at % PAGE_SIZE, n);
         unpin(c, f);
     }
     return 0;
 }
 
-/* The contents have changed. */
+/* Marks a page dirty whose contents a thread has changed. */
 static void make_dirty(struct pagecache *c, struct pagecache_frame *f) {
     u32 old;
 
-    if (!(load(&f->flags) & DIRTY)) __atomic_store_n(&f->since, now(c), __ATOMIC_RELAXED);
-    add(&c->dirty, 1); /* before it can be written, or the count would pass below 0 */
+    if (!(count_load(&f->flags) & DIRTY)) __atomic_store_n(&f->since, cache_now(c), __ATOMIC_RELAXED);
+    count_add(&c->dirty, 1); /* before the page can be written: otherwise the count could go below 0 */
     old = __atomic_fetch_or(&f->flags, DIRTY | VALID, __ATOMIC_SEQ_CST);
-    if (old & DIRTY) sub(&c->dirty, 1);
+    if (old & DIRTY) count_sub(&c->dirty, 1);
     if (old & BUSY) {
-        clear(f, BUSY);
+        flags_clear(f, BUSY);
         c->host.wake(c->host.arg, PAGECACHE_PAGE);
     }
     if (old & DIRTY) return;
     if (is_stuck(c)) __atomic_store_n(&c->stuck, false, __ATOMIC_SEQ_CST); /* this one may be taken */
-    if (load(&c->dirty) > c->background && load(&c->pass) == PASS_NONE) c->host.flusher(c->host.arg);
+    if (count_load(&c->dirty) > c->background && count_load(&c->pass) == PASS_NONE)
+        c->host.flusher(c->host.arg);
 }
 
 /* Waits while too much is dirty. */
@@ -339,14 +349,15 @@ static int throttle(struct pagecache *c) {
     u64 since;
 
     if (below_limit(c)) return 0;
-    since = now(c);
+    since = cache_now(c);
     while (!below_limit(c) && !is_stuck(c)) {
         c->host.flusher(c->host.arg);
         wait_for(c, PAGECACHE_ROOM, may_write, NULL);
     }
     __atomic_fetch_add(&c->stats.throttled, 1, __ATOMIC_RELAXED);
-    __atomic_fetch_add(&c->stats.throttled_ns, now(c) - since, __ATOMIC_RELAXED);
-    return below_limit(c) ? 0 : -EIO;
+    __atomic_fetch_add(&c->stats.throttled_ns, cache_now(c) - since, __ATOMIC_RELAXED);
+    if (!below_limit(c)) return -EIO;
+    return 0;
 }
 
 int pagecache_write(struct pagecache *c, u64 offset, const void *from, size_t len) {
@@ -358,9 +369,9 @@ int pagecache_write(struct pagecache *c, u64 offset, const void *from, size_t le
 
         n = MIN(len - done, PAGE_SIZE - at % PAGE_SIZE);
         error = throttle(c);
-        if (!error) error = get(c, at / PAGE_SIZE, n == PAGE_SIZE, &f);
+        if (!error) error = get_frame(c, at / PAGE_SIZE, n == PAGE_SIZE, &f);
         if (error) return error;
-        memcpy((u8 *)contents(c, f) + at % PAGE_SIZE, (const u8 *)from + done, n);
+        memcpy((u8 *)frame_contents(c, f) + at % PAGE_SIZE, (const u8 *)from + done, n);
         make_dirty(c, f);
         unpin(c, f);
     }
@@ -370,8 +381,10 @@ int pagecache_write(struct pagecache *c, u64 offset, const void *from, size_t le
 int pagecache_sync(struct pagecache *c) {
     struct pagecache_sync me = { .next = __atomic_load_n(&c->syncs, __ATOMIC_RELAXED) };
 
-    while (!__atomic_compare_exchange_n(&c->syncs, &me.next, &me, false, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED))
-        ;
+    while (
+        !__atomic_compare_exchange_n(&c->syncs, &me.next, &me, false, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED)) {
+        /* me.next is now what c->syncs was: try again with that */
+    }
     c->host.flusher(c->host.arg);
     wait_for(c, PAGECACHE_SYNC, is_synced, &me);
     return me.result;
@@ -382,8 +395,8 @@ u32 pagecache_drop(struct pagecache *c) {
 
     c->host.lock(c->host.arg);
     for (struct pagecache_frame *f = c->frame; f < c->frame + c->config.pages; f++) {
-        if (f->block == NOWHERE || in_use(f)) continue;
-        forget(c, f);
+        if (f->block == NOWHERE || frame_in_use(f)) continue;
+        frame_forget(c, f);
         n++;
     }
     c->host.unlock(c->host.arg);
@@ -409,24 +422,31 @@ static void count_request(struct pagecache *c, int change) {
 }
 
 static void read_done(struct pagecache *c, struct pagecache_frame *f, int error) {
-    if (error)
-        set(f, REFUSED);
-    else
-        set(f, VALID);
-    clear(f, BUSY | (error ? 0 : REFUSED));
+    u32 over = BUSY; /* flags that are cleared, after those that are set */
+
+    if (error) {
+        flags_set(f, REFUSED);
+    } else {
+        flags_set(f, VALID);
+        over |= REFUSED;
+    }
+    flags_clear(f, over);
     c->wakes |= PAGECACHE_PAGE;
 }
 
 static void write_done(struct pagecache *c, struct pagecache_frame *f, int error) {
+    u32 over = WRITING;
+
     if (error) {
-        __atomic_store_n(&f->since, now(c), __ATOMIC_RELAXED);
-        add(&c->dirty, 1);
-        if (__atomic_fetch_or(&f->flags, DIRTY | REFUSED, __ATOMIC_SEQ_CST) & DIRTY) sub(&c->dirty, 1);
+        __atomic_store_n(&f->since, cache_now(c), __ATOMIC_RELAXED);
+        count_add(&c->dirty, 1);
+        if (__atomic_fetch_or(&f->flags, DIRTY | REFUSED, __ATOMIC_SEQ_CST) & DIRTY) count_sub(&c->dirty, 1);
     } else {
         __atomic_store_n(&c->stuck, false, __ATOMIC_SEQ_CST);
+        over |= REFUSED;
     }
-    clear(f, WRITING | (error ? 0 : REFUSED));
-    sub(&c->writing, 1);
+    flags_clear(f, over);
+    count_sub(&c->writing, 1);
     if (below_limit(c)) c->wakes |= PAGECACHE_ROOM;
 }
 
@@ -434,7 +454,7 @@ static void on_done(struct virtio_blk_request *q, int error) {
     struct pagecache_request *r = container_of(q, struct pagecache_request, q);
     struct pagecache *c = r->cache;
 
-    c->stats.errors += error != 0;
+    if (error) c->stats.errors++;
     if (error && q->type != VIRTIO_BLK_IN) c->failures++;
     if (q->type == VIRTIO_BLK_FLUSH) c->flush_ended = true;
     if (q->type == VIRTIO_BLK_IN) c->reading--;
@@ -446,23 +466,24 @@ static void on_done(struct virtio_blk_request *q, int error) {
         else
             write_done(c, f, error);
     }
-    add(&c->progress, 1);
-    if (load(&c->starved)) c->wakes |= PAGECACHE_ROOM;
+    count_add(&c->progress, 1);
+    if (count_load(&c->starved)) c->wakes |= PAGECACHE_ROOM;
     r->next = c->free;
     c->free = r;
     count_request(c, -1);
 }
 
-/* Gives r to the device. False: its ring is full, and r is still the caller's. */
-static bool submit(struct pagecache *c, struct pagecache_request *r) {
+/* Submits the request. False: the device's ring is full, and `r` is still the caller's. */
+static bool submit_request(struct pagecache *c, struct pagecache_request *r) {
     struct virtio_blk_request *q = &r->q;
     int error;
 
     q->done = on_done;
     q->nr = 0;
-    q->sector = r->nr ? c->frame[r->frame[0]].block * (PAGE_SIZE / VIRTIO_BLK_SECTOR) : 0;
+    q->sector = 0;
+    if (r->nr) q->sector = c->frame[r->frame[0]].block * (PAGE_SIZE / VIRTIO_BLK_SECTOR);
     for (u32 i = 0; i < r->nr; i++) {
-        u8 *p = contents(c, &c->frame[r->frame[i]]);
+        u8 *p = frame_contents(c, &c->frame[r->frame[i]]);
 
         if (q->nr && (u8 *)q->part[q->nr - 1].p + q->part[q->nr - 1].len == p) {
             q->part[q->nr - 1].len += PAGE_SIZE;
@@ -480,14 +501,14 @@ static bool submit(struct pagecache *c, struct pagecache_request *r) {
     return true;
 }
 
-/* Is b the page behind a, and may they share a request? */
+/* Whether b is the page after a, and both may be in one request. */
 static bool follows(const struct pagecache_frame *a, const struct pagecache_frame *b) {
-    return b->block == a->block + 1 && !((load(&a->flags) | load(&b->flags)) & REFUSED);
+    return b->block == a->block + 1 && !((count_load(&a->flags) | count_load(&b->flags)) & REFUSED);
 }
 
-/* Threads wait for these. */
+/* Submits reads, before writes: threads wait for them. */
 static void read_more(struct pagecache *c) {
-    u32 tail = load(&c->reads_tail);
+    u32 tail = count_load(&c->reads_tail);
 
     while (c->reads_head != tail && c->free) {
         struct pagecache_request *r = c->free;
@@ -497,11 +518,12 @@ static void read_more(struct pagecache *c) {
             r->frame[r->nr] = c->reads[(c->reads_head + r->nr) & c->mask];
             if (r->nr && !follows(&c->frame[r->frame[r->nr - 1]], &c->frame[r->frame[r->nr]])) break;
         }
-        /* Before it is submitted: what ends at once may be asked for again. */
+        /* Before it is submitted, because a request that ends at once may ask for further
+         * frames. */
         c->reads_head += r->nr;
         c->stats.reads++;
         c->stats.pages_read += r->nr;
-        if (submit(c, r)) continue;
+        if (submit_request(c, r)) continue;
         c->reads_head -= r->nr;
         c->stats.reads--;
         c->stats.pages_read -= r->nr;
@@ -509,7 +531,7 @@ static void read_more(struct pagecache *c) {
     }
 }
 
-/* Of the plan. False: the rest has to wait. */
+/* Writes the next frames of the plan, as many as one request takes. False: the rest has to wait. */
 static bool write_run(struct pagecache *c) {
     struct pagecache_request *r = c->free;
 
@@ -519,26 +541,26 @@ static bool write_run(struct pagecache *c) {
         if (r->nr && !follows(&c->frame[r->frame[r->nr - 1]], &c->frame[r->frame[r->nr]])) break;
     }
     for (u32 i = 0; i < r->nr; i++) {
-        set(&c->frame[r->frame[i]], WRITING); /* first: nobody may find it neither dirty nor being written */
-        clear(&c->frame[r->frame[i]], DIRTY);
+        flags_set(&c->frame[r->frame[i]], WRITING); /* first: a frame with neither flag could be evicted */
+        flags_clear(&c->frame[r->frame[i]], DIRTY);
     }
-    add(&c->writing, r->nr);
-    sub(&c->dirty, r->nr);
+    count_add(&c->writing, r->nr);
+    count_sub(&c->dirty, r->nr);
     c->plan_at += r->nr;
     c->stats.writes++;
     c->stats.pages_written += r->nr;
-    if (submit(c, r)) return true;
+    if (submit_request(c, r)) return true;
     c->plan_at -= r->nr;
     c->stats.writes--;
     c->stats.pages_written -= r->nr;
     for (u32 i = 0; i < r->nr; i++) {
         struct pagecache_frame *f = &c->frame[r->frame[i]];
 
-        add(&c->dirty, 1);
-        if (__atomic_fetch_or(&f->flags, DIRTY, __ATOMIC_SEQ_CST) & DIRTY) sub(&c->dirty, 1);
-        clear(f, WRITING);
+        count_add(&c->dirty, 1);
+        if (__atomic_fetch_or(&f->flags, DIRTY, __ATOMIC_SEQ_CST) & DIRTY) count_sub(&c->dirty, 1);
+        flags_clear(f, WRITING);
     }
-    sub(&c->writing, r->nr);
+    count_sub(&c->writing, r->nr);
     return false;
 }
 
@@ -550,43 +572,44 @@ static bool flush_device(struct pagecache *c) {
     if (!r) return false;
     r->q.type = VIRTIO_BLK_FLUSH;
     r->nr = 0;
-    c->flush_sent = true; /* before: it may end at once */
-    c->flush_sent = submit(c, r);
-    c->stats.flushes += c->flush_sent;
+    c->flush_sent = true; /* before it is submitted, because it may end at once */
+    c->flush_sent = submit_request(c, r);
+    if (c->flush_sent) c->stats.flushes++;
     return c->flush_sent;
 }
 
-/* Tells who waited, and lets the flusher begin anew. */
+/* Ends the syncs that waited for this pass, and lets the flusher begin another one. */
 static void end_pass(struct pagecache *c) {
     struct pagecache_sync *s = c->syncing, *next;
-    int result = c->failures != c->reported ? -EIO : 0;
+    int result = 0;
 
+    if (c->failures != c->reported) result = -EIO;
     if (s) {
         c->reported = c->failures;
         c->wakes |= PAGECACHE_SYNC;
     }
     for (; s; s = next) {
-        next = s->next; /* it is gone when `done` is set */
+        next = s->next; /* read first: *s is on the stack of a thread that goes on when `done` is set */
         s->result = result;
         __atomic_store_n(&s->done, 1, __ATOMIC_SEQ_CST);
     }
     c->syncing = NULL;
     __atomic_store_n(&c->pass, PASS_NONE, __ATOMIC_SEQ_CST);
-    if (__atomic_load_n(&c->syncs, __ATOMIC_SEQ_CST) || load(&c->wanted) || load(&c->starved) ||
-        load(&c->dirty) > c->background)
+    if (__atomic_load_n(&c->syncs, __ATOMIC_SEQ_CST) || count_load(&c->wanted) || count_load(&c->starved) ||
+        count_load(&c->dirty) > c->background)
         c->host.flusher(c->host.arg);
 }
 
 static void write_more(struct pagecache *c) {
-    u32 pass = load(&c->pass);
+    u32 pass = count_load(&c->pass);
 
     if (pass == PASS_NONE) return;
     while (c->plan_at < c->plan_nr) {
-        if (pass == PASS_BACKGROUND && load(&c->dirty) <= c->background && !load(&c->starved)) {
+        if (pass == PASS_BACKGROUND && count_load(&c->dirty) <= c->background && !count_load(&c->starved)) {
             c->plan_nr = c->plan_at;
             break;
         }
-        if (!c->free || (c->congested && pass != PASS_SYNC && !load(&c->starved))) return;
+        if (!c->free || (c->congested && pass != PASS_SYNC && !count_load(&c->starved))) return;
         if (!write_run(c)) return;
     }
     if (c->writing) return;
@@ -608,14 +631,16 @@ void pagecache_run(struct pagecache *c) {
 
 static enum pass choose(struct pagecache *c, u64 time) {
     if (c->syncing) return PASS_SYNC;
-    if (load(&c->wanted)) return PASS_ALL;
-    if (load(&c->dirty) > c->background || load(&c->starved)) return PASS_BACKGROUND;
-    return time >= c->look ? PASS_AGE : PASS_NONE;
+    if (count_load(&c->wanted)) return PASS_ALL;
+    if (count_load(&c->dirty) > c->background || count_load(&c->starved)) return PASS_BACKGROUND;
+    if (time >= c->look) return PASS_AGE;
+    return PASS_NONE;
 }
 
-/* Whether the pass is to write this one. What was refused is tried again when it is old, or asked for. */
+/* Whether the pass is to write this frame. A page that was refused is tried again when it is old,
+ * or when a thread asks for it. */
 static bool belongs(const struct pagecache *c, const struct pagecache_frame *f, enum pass pass, u64 time) {
-    u32 flags = load(&f->flags);
+    u32 flags = count_load(&f->flags);
     bool old = time - __atomic_load_n(&f->since, __ATOMIC_RELAXED) >= c->config.expire_ns;
 
     if (!(flags & DIRTY)) return false;
@@ -623,23 +648,32 @@ static bool belongs(const struct pagecache *c, const struct pagecache_frame *f, 
     return true;
 }
 
-/* By their place on the disk. They come nearly in order mostly, as frames are taken in order. */
-static void sort(struct pagecache *c, u32 *a, u32 n) {
-    for (u32 gap = n / 2; gap; gap = gap == 2 ? 1 : gap * 5 / 11)
+/* Sorts frames by their place on the disk (Shell's sort). They are mostly in order already, because
+ * frames are taken in order. */
+static void sort_by_block(struct pagecache *c, u32 *a, u32 n) {
+    u32 gap = n / 2;
+
+    while (gap) {
         for (u32 i = gap; i < n; i++) {
             u32 v = a[i], j = i;
 
             for (; j >= gap && c->frame[a[j - gap]].block > c->frame[v].block; j -= gap) a[j] = a[j - gap];
             a[j] = v;
         }
+        if (gap == 2)
+            gap = 1; /* 2 * 5 / 11 would be 0, and skip the last round */
+        else
+            gap = gap * 5 / 11;
+    }
 }
 
 u64 pagecache_flusher(struct pagecache *c) {
-    u64 time = now(c);
+    u64 time = cache_now(c);
     enum pass pass;
     u32 n = 0;
 
-    if (load(&c->pass) != PASS_NONE) return time + c->config.interval_ns; /* its end calls for the next */
+    if (count_load(&c->pass) != PASS_NONE)
+        return time + c->config.interval_ns; /* end_pass() calls us again */
     c->syncing = __atomic_exchange_n(&c->syncs, NULL, __ATOMIC_SEQ_CST);
     pass = choose(c, time);
     if (pass == PASS_ALL) __atomic_store_n(&c->wanted, 0, __ATOMIC_SEQ_CST);
@@ -648,15 +682,15 @@ u64 pagecache_flusher(struct pagecache *c) {
     for (u32 i = 0; i < c->config.pages; i++)
         if (belongs(c, &c->frame[i], pass, time)) c->plan[n++] = i;
     if (!n && pass != PASS_SYNC) {
-        /* Who waits for room has to know when none will come. */
-        if (pass == PASS_BACKGROUND && load(&c->dirty) > c->background) {
+        /* Threads that wait for room would wait for ever: all dirty pages were refused. */
+        if (pass == PASS_BACKGROUND && count_load(&c->dirty) > c->background) {
             __atomic_store_n(&c->stuck, true, __ATOMIC_SEQ_CST);
             c->host.wake(c->host.arg, PAGECACHE_ROOM);
         }
         return c->look;
     }
     __atomic_store_n(&c->stuck, false, __ATOMIC_SEQ_CST);
-    sort(c, c->plan, n);
+    sort_by_block(c, c->plan, n);
     c->plan_nr = n;
     c->plan_at = 0;
     c->flush_sent = c->flush_ended = false;

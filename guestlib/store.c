@@ -8,9 +8,9 @@
 
 #define HEAD ((u32)sizeof(struct xs_header))
 
-static struct mutex one = MUTEX; /* request at a time */
-static struct semaphore moved = SEMAPHORE(0);
-static struct spinlock lock; /* taken with interrupts off: the rest, but for requests' bytes */
+static struct mutex one = MUTEX;              /* held during a request: there is one at a time */
+static struct semaphore moved = SEMAPHORE(0); /* the store has taken or given bytes */
+static struct spinlock lock; /* taken with interrupts off; guards all but the bytes of requests */
 static struct xs_page *page;
 static u32 port;
 
@@ -20,14 +20,15 @@ static struct watch {
     void *ctx;
 } watches[STORE_WATCHES];
 
-/* What comes: the packet so far. */
+/* The packet that comes in, as far as it has come: its first `have` bytes. */
 static struct {
     struct xs_header head;
     char data[XS_PAYLOAD_MAX + 1];
 } in;
 static u32 have;
+_Static_assert(offsetof(__typeof__(in), data) == sizeof(struct xs_header), "head and data are one packet");
 
-/* The request that waits. */
+/* The request that waits for its answer. */
 static struct {
     u32 id;
     bool answered;
@@ -51,35 +52,50 @@ static i64 error_of(const char *name) {
     return -EIO;
 }
 
-/* ---- what comes, with the lock ---- */
+/* ---- packets that come in; with the lock held ---- */
+
+/* A watch has fired. The packet has its path and its token, which is the letter 'A' + index. */
+static void on_watch_event(void) {
+    const char *token = in.data + strlen(in.data) + 1;
+    u32 i;
+
+    if (token >= in.data + in.head.len) return;
+    i = (u32)(token[0] - 'A');
+    if (i < STORE_WATCHES && watches[i].path) watches[i].fn(watches[i].ctx, in.data);
+}
+
+static void on_answer(void) {
+    if (in.head.req_id != call.id || call.answered) return; /* the answer to a request that was given up */
+    if (in.head.type == XS_ERROR)
+        call.result = error_of(in.data);
+    else
+        call.result = in.head.len;
+    if (call.result > call.size)
+        call.result = -E2BIG;
+    else if (call.result > 0)
+        memcpy(call.buf, in.data, (u32)call.result);
+    call.answered = true;
+}
 
 static void on_packet(void) {
     in.data[in.head.len] = 0;
-    if (in.head.type == XS_WATCH_EVENT) {
-        const char *token = in.data + strlen(in.data) + 1;
-        u32 i = token < in.data + in.head.len ? (u32)(token[0] - 'A') : STORE_WATCHES;
-
-        if (i < STORE_WATCHES && watches[i].path) watches[i].fn(watches[i].ctx, in.data);
-    } else if (in.head.req_id == call.id && !call.answered) { /* else it is late */
-        call.result = in.head.type == XS_ERROR ? error_of(in.data) : in.head.len;
-        if (call.result > call.size)
-            call.result = -E2BIG;
-        else if (call.result > 0)
-            memcpy(call.buf, in.data, (u32)call.result);
-        call.answered = true;
-    }
+    if (in.head.type == XS_WATCH_EVENT)
+        on_watch_event();
+    else
+        on_answer();
 }
 
-static void drain(void) {
+/* Takes all bytes that the store has sent. */
+static void receive_packets(void) {
     u64 flags = spin_lock_irqsave(&lock);
-    u32 there;
 
-    while ((there = __atomic_load_n(&page->rsp_prod, __ATOMIC_ACQUIRE) - page->rsp_cons)) {
-        u32 want = have < HEAD ? HEAD : HEAD + in.head.len, at = page->rsp_cons % XS_RING_SIZE,
-            n = want - have;
+    for (;;) {
+        u32 there = __atomic_load_n(&page->rsp_prod, __ATOMIC_ACQUIRE) - page->rsp_cons;
+        u32 at = page->rsp_cons % XS_RING_SIZE, n = HEAD - have;
 
-        if (n > there) n = there;
-        if (n > XS_RING_SIZE - at) n = XS_RING_SIZE - at;
+        if (!there) break;
+        if (have >= HEAD) n = HEAD + in.head.len - have;
+        n = MIN(MIN(n, there), XS_RING_SIZE - at);
         memcpy((char *)&in + have, page->rsp + at, n);
         have += n;
         __atomic_store_n(&page->rsp_cons, page->rsp_cons + n, __ATOMIC_RELEASE);
@@ -92,41 +108,47 @@ static void drain(void) {
 }
 
 static void on_event(u32 p, void *arg) {
-    drain();
+    receive_packets();
     sem_up(&moved);
 }
 
-/* ---- requests, with the mutex ---- */
+/* ---- requests; with the mutex held ---- */
 
-/* Lets the store see what there is; waits if nothing has moved. */
-static i64 notify(u64 deadline) {
+/* Lets the store look at the rings. If it neither takes nor gives bytes at once, waits until it
+ * does. Returns 0, -EIO if the connection is broken, or -ETIMEDOUT. */
+static i64 store_notify(u64 deadline) {
     i64 moves = hypercall0(TAKT_HC_STORE_NOTIFY);
 
     if (moves < 0) return -EIO;
-    if (moves) drain();
+    if (moves) receive_packets();
     if (page->error) return -EIO;
-    return moves || sem_down_until(&moved, deadline) ? 0 : -ETIMEDOUT;
+    if (moves) return 0;
+    if (!sem_down_until(&moved, deadline)) return -ETIMEDOUT;
+    return 0;
 }
 
-static i64 put(const void *bytes, u32 n, u64 deadline) {
+/* Sends `n` bytes of a request. */
+static i64 send_bytes(const void *bytes, u32 n, u64 deadline) {
     const char *from = bytes;
-    i64 error;
 
     while (n) {
         u32 room = XS_RING_SIZE - (page->req_prod - __atomic_load_n(&page->req_cons, __ATOMIC_ACQUIRE));
-        u32 at = page->req_prod % XS_RING_SIZE, part = n < room ? n : room;
+        u32 at = page->req_prod % XS_RING_SIZE, part = MIN(MIN(n, room), XS_RING_SIZE - at);
 
-        if (part > XS_RING_SIZE - at) part = XS_RING_SIZE - at;
+        if (!part) { /* the ring is full */
+            i64 error = store_notify(deadline);
+
+            if (error) return error;
+        }
         memcpy(page->req + at, from, part);
         __atomic_store_n(&page->req_prod, page->req_prod + part, __ATOMIC_RELEASE);
         from += part;
         n -= part;
-        if (!part && (error = notify(deadline))) return error;
     }
     return 0;
 }
 
-/* One request of up to two parts, and its reply to `buf`. */
+/* Sends a request, of the parts `a` and `b`, and waits for its answer, which goes to `buf`. */
 static i64 ask(enum xs_type type, u32 tx, const void *a, u32 na, const void *b, u32 nb, char *buf, u32 size) {
     u64 deadline = time_ns() + STORE_TIMEOUT;
     struct xs_header head = { type, ++call.id, tx, na + nb };
@@ -135,13 +157,14 @@ static i64 ask(enum xs_type type, u32 tx, const void *a, u32 na, const void *b, 
     call.buf = buf;
     call.size = size;
     call.answered = false;
-    while (sem_try(&moved))
-        ;
-    error = put(&head, HEAD, deadline);
-    if (!error) error = put(a, na, deadline);
-    if (!error) error = put(b, nb, deadline);
-    while (!error && !__atomic_load_n(&call.answered, __ATOMIC_ACQUIRE)) error = notify(deadline);
-    return error ? error : call.result;
+    while (sem_try(&moved)) { /* what it counted was about earlier requests */
+    }
+    error = send_bytes(&head, HEAD, deadline);
+    if (!error) error = send_bytes(a, na, deadline);
+    if (!error) error = send_bytes(b, nb, deadline);
+    while (!error && !__atomic_load_n(&call.answered, __ATOMIC_ACQUIRE)) error = store_notify(deadline);
+    if (error) return error;
+    return call.result;
 }
 
 static i64 ask_watch(enum xs_type type, u32 i) {
@@ -155,13 +178,17 @@ static i64 connect(void) {
     i64 p, error = 0;
 
     have = 0;
-    while ((p = hypercall1(TAKT_HC_STORE_CONNECT, (u64)page)) == -EAGAIN) thread_yield();
+    for (;;) {
+        p = hypercall1(TAKT_HC_STORE_CONNECT, (u64)page);
+        if (p != -EAGAIN) break;
+        thread_yield();
+    }
     if (p < 0) return p;
     if (!port) error = event_set_handler((u32)p, thread_self()->vcpu, on_event, NULL);
     port = (u32)p;
     for (u32 i = 0; i < STORE_WATCHES && error >= 0; i++)
         if (watches[i].path) error = ask_watch(XS_WATCH, i);
-    return error < 0 ? error : 0;
+    return MIN(error, 0);
 }
 
 static i64 request(enum xs_type type, u32 tx, const char *path, const void *b, u32 nb, char *buf, u32 size) {
@@ -176,16 +203,16 @@ static i64 request(enum xs_type type, u32 tx, const char *path, const void *b, u
     return r;
 }
 
-/* One whose answer is "OK". */
+/* A request whose answer is "OK". */
 static i64 command(enum xs_type type, u32 tx, const char *path, const void *b, u32 nb) {
     char ok[8];
     i64 r = request(type, tx, path, b, nb, ok, sizeof(ok));
 
-    return r < 0 ? r : 0;
+    return MIN(r, 0);
 }
 
 int store_start(void) {
-    i64 error;
+    i64 error = -ENOMEM;
 
     if (!on_takt()) return -ENODEV;
     mutex_lock(&one);
@@ -193,7 +220,7 @@ int store_start(void) {
         page = page_alloc(1);
         if (page) memset(page, 0, PAGE_SIZE);
     }
-    error = page ? connect() : -ENOMEM;
+    if (page) error = connect();
     mutex_unlock(&one);
     return (int)error;
 }
@@ -224,14 +251,16 @@ static i64 number(const char *s, i64 len, u64 *value) {
         if (s[i] < '0' || s[i] > '9') return -EINVAL;
         *value = *value * 10 + (u64)(s[i] - '0');
     }
-    return len ? 0 : -EINVAL;
+    if (!len) return -EINVAL;
+    return 0;
 }
 
 i64 store_read_u64(u32 tx, const char *path, u64 *value) {
     char digits[21];
     i64 n = store_read(tx, path, digits, sizeof(digits) - 1);
 
-    return n < 0 ? n : number(digits, n, value);
+    if (n < 0) return n;
+    return number(digits, n, value);
 }
 
 i64 store_write_u64(u32 tx, const char *path, u64 value) {
@@ -246,10 +275,16 @@ i64 store_begin(void) {
     i64 n = request(XS_TRANSACTION_START, 0, "", NULL, 0, digits, sizeof(digits));
 
     if (n > 0) n = number(digits, n, &tx);
-    return n < 0 ? n : (i64)tx;
+    if (n < 0) return n;
+    return (i64)tx;
 }
 
-i64 store_end(u32 tx, bool commit) { return command(XS_TRANSACTION_END, tx, commit ? "T" : "F", NULL, 0); }
+i64 store_end(u32 tx, bool commit) {
+    const char *how = "F";
+
+    if (commit) how = "T";
+    return command(XS_TRANSACTION_END, tx, how, NULL, 0);
+}
 
 i64 store_watch(const char *path, void (*fn)(void *ctx, const char *path), void *ctx) {
     u32 i = 0;
@@ -260,15 +295,19 @@ i64 store_watch(const char *path, void (*fn)(void *ctx, const char *path), void 
     while (i < STORE_WATCHES && watches[i].path) i++;
     if (i < STORE_WATCHES) {
         watches[i] = (struct watch){ malloc(strlen(path) + 1), fn, ctx };
-        r = watches[i].path ? 0 : -ENOMEM;
+        r = -ENOMEM;
+        if (watches[i].path) r = 0;
     }
     if (!r) {
         memcpy(watches[i].path, path, strlen(path) + 1);
         r = ask_watch(XS_WATCH, i);
-        if (r < 0) free(watches[i].path), watches[i].path = NULL;
+        if (r < 0) {
+            free(watches[i].path);
+            watches[i].path = NULL;
+        }
     }
     mutex_unlock(&one);
-    return r < 0 ? r : 0;
+    return MIN(r, 0);
 }
 
 i64 store_unwatch(const char *path, void (*fn)(void *ctx, const char *path), void *ctx) {
@@ -284,5 +323,5 @@ i64 store_unwatch(const char *path, void (*fn)(void *ctx, const char *path), voi
         w->path = NULL;
     }
     mutex_unlock(&one);
-    return r < 0 ? r : 0;
+    return MIN(r, 0);
 }

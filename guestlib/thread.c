@@ -1,8 +1,9 @@
 /* Threads and what they wait with.
  *
- * A vCPU's ready queue and the states of its threads are under its lock, interrupts off; a semaphore's lock
- * comes before it. A thread that blocks sets its state under that lock too, then calls schedule(); a wake in
- * between finds it BLOCKED, queues it, and schedule() picks it again.
+ * A vCPU's lock, taken with interrupts off, guards its ready queue and the states of its threads.
+ * The lock of a semaphore is taken before it. A thread that blocks sets its state under the vCPU's
+ * lock, and then calls schedule(). If another vCPU wakes it in between, the thread is put into the
+ * ready queue, and schedule() picks it again: no wake is lost.
  */
 #include <guest/guest.h>
 #include <guest/lapic.h>
@@ -41,13 +42,15 @@ static struct thread *dequeue(struct vcpu *v) {
     return t;
 }
 
-/* Somebody else wants to run here: see that the quantum ends. The idle thread has none, it goes at once. */
+/* If another thread is ready, sees to it that the quantum of the current one ends. The idle thread
+ * has no quantum: it gives way at once. */
 static void arm_quantum(struct vcpu *v) {
     if (v->ready_first && v->current != v->idle && (!v->timer_armed || v->timer_armed > v->quantum_end))
         time_arm(v->quantum_end);
 }
 
-/* Takes the next thread; interrupts are off. Returns when the caller is the next again. */
+/* Switches to the next thread. Called with interrupts off. Returns when it is the caller's turn
+ * again. */
 static void schedule(void) {
     struct vcpu *v = this_vcpu();
     struct thread *prev, *next;
@@ -62,7 +65,7 @@ static void schedule(void) {
     v->quantum_end = time_ns() + THREAD_QUANTUM;
     arm_quantum(v);
     if (next != prev) thread_switch(&prev->rsp, next->rsp);
-    spin_unlock(&v->lock); /* the lock that the thread before us took */
+    spin_unlock(&v->lock); /* which the thread that ran before us has taken */
 }
 
 static void wake(struct thread *t) {
@@ -83,8 +86,11 @@ static void wake(struct thread *t) {
 void thread_timer(u64 now) {
     struct vcpu *v = this_vcpu();
 
+    u64 quantum_end = 0; /* without other threads there is no need to end the quantum */
+
     if (v->ready_first && now >= v->quantum_end) v->need_resched = true;
-    time_arm(v->ready_first ? MAX(v->quantum_end, now + NS_PER_MS) : 0);
+    if (v->ready_first) quantum_end = MAX(v->quantum_end, now + NS_PER_MS);
+    time_arm(quantum_end);
 }
 
 void thread_preempt(void) {
@@ -120,13 +126,13 @@ void thread_yield(void) {
 static void on_resched(void *arg) { /* thread_preempt() follows every interrupt. */
 }
 
-/* Where a new thread begins, out of schedule(). */
+/* A new thread begins here, when schedule() switches to it for the first time. */
 static void thread_main(void) {
     struct vcpu *v = this_vcpu();
     struct thread *t = v->current;
 
     spin_unlock(&v->lock);
-    /* Another vCPU took the guard page out of the mapping; this one may still remember it. */
+    /* Another vCPU may have unmapped the guard page; the TLB of this one may still have it. */
     invlpg((u64)t->stack - PAGE_SIZE);
     irq_enable();
     t->fn(t->arg);
@@ -159,8 +165,10 @@ void stack_free(void *stack) {
 
 void stack_check(u64 rip, u64 address) {
     const struct thread *t = this_vcpu()->current;
-    u64 stack = t ? (u64)t->stack : 0;
+    u64 stack;
 
+    if (!t) return;
+    stack = (u64)t->stack;
     if (address < stack && address >= stack - PAGE_SIZE)
         guest_panic_at(rip, "thread \"%s\" needs more than its stack of %u bytes (THREAD_STACK)", t->name,
                        THREAD_STACK);
@@ -179,7 +187,8 @@ struct thread *thread_start(unsigned vcpu, const char *name, void (*fn)(void *),
     t->vcpu = vcpu;
     t->state = THREAD_BLOCKED;
     sem_init(&t->done, 0);
-    /* As thread_switch() leaves it: six registers and a return address, the stack aligned as after a call. */
+    /* What thread_switch() leaves on a stack: six registers and a return address, aligned as after
+     * a call. */
     sp = (u64 *)((char *)t->stack + THREAD_STACK);
     *--sp = 0;
     *--sp = (u64)thread_main;
@@ -198,7 +207,8 @@ void thread_join(struct thread *t) {
     bool done = false;
 
     sem_down(&t->done);
-    /* It still stands on its stack until its vCPU has switched away: the lock says when. */
+    /* The thread uses its stack until its vCPU has switched to another one. It must not be freed
+     * before. */
     while (!done) {
         u64 f = spin_lock_irqsave(&v->lock);
         done = t->state == THREAD_DONE && v->current != t;
@@ -265,7 +275,7 @@ bool sem_try(struct semaphore *s) {
 /* In the timer's interrupt, on the vCPU of the thread. */
 static void on_timeout(struct timer *timer) {
     struct thread *t = timer->arg, **at;
-    struct semaphore *s = t->waits; /* it can only become NULL meanwhile */
+    struct semaphore *s = t->waits; /* sem_up() on another vCPU may set it to NULL meanwhile */
     bool mine;
 
     if (!s) return;
@@ -333,9 +343,12 @@ void mutex_lock(struct mutex *m) {
 }
 
 void mutex_unlock(struct mutex *m) {
-    if (m->owner != thread_self())
-        guest_panic("mutex of thread %s unlocked by %s", m->owner ? m->owner->name : "none",
-                    thread_self()->name);
+    if (m->owner != thread_self()) {
+        const char *owner = "none";
+
+        if (m->owner) owner = m->owner->name;
+        guest_panic("mutex of thread %s unlocked by %s", owner, thread_self()->name);
+    }
     m->owner = NULL;
     sem_up(&m->sem);
 }

@@ -8,12 +8,11 @@
 #define PIT_COUNT   (PIT_HZ / 50) /* 20 ms */
 #define PIT_DATA2   0x42
 #define PIT_COMMAND 0x43
-#define PIT_GATE    0x61 /* bit 0 gate of counter 2, bit 5 its output */
+#define PIT_GATE    0x61 /* bit 0 is the gate of counter 2, bit 5 its output */
 
 static u64 khz, tsc_start;
-static u64 ns_per_tsc; /* << 32 */
-static u64 tsc_per_ns; /* << 32 */
-static u64 lapic_per_ns;
+/* Factors in parts of 2^32: see scale(). */
+static u64 ns_per_tsc, tsc_per_ns, lapic_per_ns;
 static bool deadline_mode;
 
 static u64 scale(u64 v, u64 factor) { return (unsigned __int128)v * factor >> 32; }
@@ -32,7 +31,8 @@ void delay_ns(u64 ns) {
     while (time_ns() < end) cpu_relax();
 }
 
-/* On a bare machine: TSC and LAPIC timer against counter 2 of the PIT. */
+/* Measures the rates of the TSC and the LAPIC's timer by counter 2 of the PIT. On a bare machine;
+ * Takt tells the rates. */
 static void calibrate(void) {
     u64 t;
 
@@ -43,8 +43,8 @@ static void calibrate(void) {
     lapic_write(LAPIC_TIMER_INITIAL, ~0u);
     outb(PIT_DATA2, PIT_COUNT >> 8);
     t = rdtsc();
-    while (!(inb(PIT_GATE) & 0x20))
-        ;
+    while (!(inb(PIT_GATE) & 0x20)) {
+    }
     khz = (rdtsc() - t) / 20;
     lapic_set_timer_khz((~0u - lapic_read(LAPIC_TIMER_CURRENT)) / 20);
     lapic_write(LAPIC_TIMER_INITIAL, 0);
@@ -53,13 +53,14 @@ static void calibrate(void) {
 static void on_timer(void *arg) {
     struct vcpu *v = this_vcpu();
     u64 now = time_ns();
-    struct timer *t;
 
     v->timer_armed = 0;
-    while ((t = v->timers) && t->deadline <= now) {
+    while (v->timers && v->timers->deadline <= now) {
+        struct timer *t = v->timers;
+
         v->timers = t->next;
         t->active = false;
-        if (t->period) /* periods that were missed are missed */
+        if (t->period) /* periods that were missed are not made up for */
             timer_start_periodic(t, MAX(t->deadline + t->period, now + t->period / 2), t->period, t->fn,
                                  t->arg);
         t->fn(t);
@@ -87,9 +88,11 @@ void time_init(void) {
 
 void time_init_cpu(void) {
     u64 f = irq_save();
+    u32 lvt = VECTOR_TIMER;
 
     deadline_mode = lapic_has_deadline() && !cmdline_has("nodeadline");
-    lapic_write(LAPIC_LVT_TIMER, VECTOR_TIMER | (deadline_mode ? LVT_DEADLINE : 0));
+    if (deadline_mode) lvt |= LVT_DEADLINE;
+    lapic_write(LAPIC_LVT_TIMER, lvt);
     this_vcpu()->timer_armed = 0;
     time_arm(0);
     irq_restore(f);
@@ -97,24 +100,27 @@ void time_init_cpu(void) {
 
 void time_arm(u64 not_after) {
     struct vcpu *v = this_vcpu();
-    u64 deadline = not_after, now;
+    u64 deadline = not_after, now, ticks = 1;
 
     if (v->timers && (!deadline || v->timers->deadline < deadline)) deadline = v->timers->deadline;
     if (deadline == v->timer_armed) return;
     v->timer_armed = deadline;
-    if (deadline_mode) {
-        /* A zero would disarm; a time that has passed fires at once. */
-        wrmsr(MSR_TSC_DEADLINE, deadline ? MAX(tsc_of_time(deadline), 1ull) : 0);
+    if (!deadline) {
+        if (deadline_mode)
+            wrmsr(MSR_TSC_DEADLINE, 0);
+        else
+            lapic_write(LAPIC_TIMER_INITIAL, 0);
         return;
     }
-    if (!deadline) {
-        lapic_write(LAPIC_TIMER_INITIAL, 0);
+    if (deadline_mode) {
+        /* 0 would disarm the timer; with any time that has passed it fires at once. */
+        wrmsr(MSR_TSC_DEADLINE, MAX(tsc_of_time(deadline), 1ull));
         return;
     }
     now = time_ns();
-    /* Rounded up, or the timer fires a tick early and again at once. */
-    deadline = deadline > now ? scale(deadline - now, lapic_per_ns) + 1 : 1;
-    lapic_write(LAPIC_TIMER_INITIAL, MIN(deadline, 0xffffffffull));
+    /* Rounded up. Otherwise the timer would fire a tick early, and then again at once. */
+    if (deadline > now) ticks = scale(deadline - now, lapic_per_ns) + 1;
+    lapic_write(LAPIC_TIMER_INITIAL, MIN(ticks, 0xffffffffull));
 }
 
 static void insert(struct timer *t) {
@@ -132,7 +138,7 @@ void timer_start_periodic(struct timer *t, u64 first_ns, u64 period_ns, void (*f
     u64 f = irq_save();
 
     if (t->active) timer_stop(t);
-    t->deadline = MAX(first_ns, 1ull); /* 0 would be none */
+    t->deadline = MAX(first_ns, 1ull); /* 0 means "none" to time_arm() */
     t->period = period_ns;
     t->fn = fn;
     t->arg = arg;
@@ -149,7 +155,7 @@ void timer_stop(struct timer *t) {
     struct timer **at;
     u64 f = irq_save();
 
-    /* The hardware timer stays armed: on_timer() will find nothing due. */
+    /* The hardware timer stays armed: on_timer() will find that nothing is due. */
     for (at = &this_vcpu()->timers; *at; at = &(*at)->next)
         if (*at == t) {
             *at = t->next;

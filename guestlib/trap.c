@@ -90,7 +90,8 @@ u8 rdmsr_fault(u32 msr, u64 *value) {
 
     exception_clear();
     __asm__ volatile(FIXUP("rdmsr") : "+a"(lo), "+d"(hi) : "c"(msr));
-    *value = this_vcpu()->exc.vector == EXC_NONE ? (u64)hi << 32 | lo : 0;
+    *value = 0;
+    if (this_vcpu()->exc.vector == EXC_NONE) *value = (u64)hi << 32 | lo;
     return this_vcpu()->exc.vector;
 }
 
@@ -109,12 +110,12 @@ struct exception try_run(void (*fn)(void *), void *arg) {
 struct exception user_run(const void *rip, u64 arg, bool compat, u64 *rax) {
     static u8 stack[4096] __attribute__((aligned(16)));
     struct vcpu *v = this_vcpu();
-    u64 f = irq_save(), r;
+    u64 f = irq_save(), cs = SEL_USER_CODE64, r;
 
+    if (compat) cs = SEL_USER_CODE32;
     exception_clear();
     v->tss.rsp[0] = (u64)__builtin_frame_address(0) - 4096; /* well below what user_enter() pushes */
-    r = user_enter((u64)rip, arg, compat ? SEL_USER_CODE32 : SEL_USER_CODE64, SEL_USER_DATA,
-                   (u64)stack + sizeof(stack) - 64);
+    r = user_enter((u64)rip, arg, cs, SEL_USER_DATA, (u64)stack + sizeof(stack) - 64);
     v->user_sp = 0;
     if (rax) *rax = r;
     irq_restore(f);
@@ -126,7 +127,9 @@ const char *exception_name(u8 vector) {
                                          "#DF", "9",   "#TS", "#NP", "#SS", "#GP", "#PF", "15",
                                          "#MF", "#AC", "#MC", "#XM", "#VE", "#CP" };
 
-    return vector == EXC_NONE ? "none" : vector < ARRAY_SIZE(names) ? names[vector] : "reserved";
+    if (vector == EXC_NONE) return "none";
+    if (vector >= ARRAY_SIZE(names)) return "reserved";
+    return names[vector];
 }
 
 void trap_dump(const struct trap_frame *f) {
@@ -156,7 +159,7 @@ static bool fixed_up(struct vcpu *v, struct trap_frame *f) {
     return false;
 }
 
-/* To `rip` with the stack pointer kept there, at CPL 0 with interrupts off. */
+/* Lets execution go on at `rip` with that stack pointer, at CPL 0 with interrupts off. */
 static void go_back(struct trap_frame *f, const void *rip, u64 rsp) {
     f->rip = (u64)rip;
     f->cs = SEL_CODE64;
@@ -179,7 +182,8 @@ static void exception(struct vcpu *v, struct trap_frame *f) {
         return;
     }
     trap_dump(f);
-    /* The CPU pushes the frame of the page fault onto the same stack, which is a double fault. */
+    /* A stack that is used up ends here: the CPU cannot push the frame of the page fault onto that
+     * stack either. */
     if (f->vector == EXC_DF) stack_check(f->rip, read_cr2());
     guest_panic_at(f->rip, "unexpected %s at %lx", exception_name(f->vector), f->rip);
 }

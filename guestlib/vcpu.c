@@ -8,10 +8,10 @@
 #include <guest/x86.h>
 #include <takt/io.h>
 
-#define AP_PAGE       0x8000 /* also in start.asm */
+#define AP_PAGE       0x8000 /* where other vCPUs begin; start.asm has the same number */
 #define AP_WAIT_NS    (2 * NS_PER_S)
 #define AP_LOOK_NS    (AP_WAIT_NS / 4)
-#define FW_CFG_SELECT 0x510 /* QEMU's configuration device: where Takt is not */
+#define FW_CFG_SELECT 0x510 /* QEMU's configuration device, for guests without Takt */
 #define FW_CFG_DATA   0x511
 #define FW_CFG_CPUS   5
 
@@ -27,7 +27,8 @@ static struct semaphore came = SEMAPHORE(0); /* a vCPU is online */
 void vcpu_main(struct vcpu *v);
 
 struct vcpu *vcpu_get(unsigned id) {
-    return id < TAKT_MAX_VCPUS && vcpus[id] && vcpus[id]->online ? vcpus[id] : NULL;
+    if (id >= TAKT_MAX_VCPUS || !vcpus[id] || !vcpus[id]->online) return NULL;
+    return vcpus[id];
 }
 
 unsigned vcpu_count(void) {
@@ -39,10 +40,11 @@ unsigned vcpu_count(void) {
         outw(FW_CFG_SELECT, FW_CFG_CPUS);
         n = inb(FW_CFG_DATA);
     }
-    return n >= 1 && n <= TAKT_MAX_VCPUS ? n : 1;
+    if (n < 1 || n > TAKT_MAX_VCPUS) return 1;
+    return n;
 }
 
-/* Descriptor tables, GS and traps of the vCPU that calls. */
+/* Sets up the descriptor tables, GS and the traps of the vCPU that calls. */
 static void init_tables(struct vcpu *v) {
     u64 base = (u64)&v->tss;
     struct {
@@ -106,10 +108,15 @@ void vcpu_start_raw(unsigned id, u8 page) {
     lapic_icr(id, ICR_SIPI | ICR_ASSERT | page);
 }
 
-/* How long it could have been running since `start`: on Takt others may have its pCPU for any time. */
-static u64 had(unsigned id, u64 start) { return on_takt() ? vcpu_times(id).run_ns : time_ns() - start; }
+/* How long the vCPU has run since the time `begin`. On Takt that is less than the time that has
+ * passed, because others may have its pCPU. */
+static u64 time_run(unsigned id, u64 begin) {
+    if (on_takt()) return vcpu_times(id).run_ns;
+    return time_ns() - begin;
+}
 
-static bool start(unsigned id) {
+/* Starts a vCPU, and waits until it is online. False: it does not come, or there is no memory. */
+static bool start_vcpu(unsigned id) {
     struct vcpu *v = calloc(1, sizeof(*v));
     char *stack = stack_alloc();
     u64 begin = time_ns();
@@ -122,7 +129,7 @@ static bool start(unsigned id) {
     vcpus[id] = v;
     vcpu_start_raw(id, AP_PAGE >> 12);
     while (!__atomic_load_n(&v->online, __ATOMIC_ACQUIRE)) {
-        if (had(id, begin) > AP_WAIT_NS) return false;
+        if (time_run(id, begin) > AP_WAIT_NS) return false;
         sem_down_until(&came, time_ns() + AP_LOOK_NS);
     }
     return true;
@@ -133,7 +140,7 @@ unsigned vcpu_start_all(void) {
 
     memcpy((void *)AP_PAGE, ap_start, ap_end - ap_start);
     for (unsigned id = 1; id < vcpu_count(); id++)
-        if (vcpu_get(id) || start(id)) n++;
+        if (vcpu_get(id) || start_vcpu(id)) n++;
     return n;
 }
 
@@ -157,15 +164,20 @@ struct vcpu_times vcpu_times(unsigned id) {
 
     if (!on_takt()) return t;
     p = (const volatile void *)(TAKT_INFO_GPA + id * PAGE_SIZE);
-    do {
-        while ((seq = p->seq) & 1) cpu_relax();
+    do { /* Takt makes seq odd while it changes the page, so a copy is good if seq was even and is the same */
+        seq = p->seq;
+        while (seq & 1) {
+            cpu_relax();
+            seq = p->seq;
+        }
         __atomic_thread_fence(__ATOMIC_ACQUIRE);
         state = p->state;
         since = rdtsc() - p->since_tsc;
         t = (struct vcpu_times){ p->run_ns, p->runnable_ns, p->blocked_ns, p->wakes, p->wake_tsc };
         __atomic_thread_fence(__ATOMIC_ACQUIRE);
     } while (p->seq != seq);
-    since = (i64)since > 0 ? since * 1000000 / tsc_khz() : 0;
+    if ((i64)since < 0) since = 0; /* the TSC of another pCPU may be a little ahead */
+    since = since * 1000000 / tsc_khz();
     if (state == TAKT_STATE_RUNNING)
         t.run_ns += since;
     else if (state == TAKT_STATE_RUNNABLE)

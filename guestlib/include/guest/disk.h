@@ -1,16 +1,17 @@
-/* A virtio block device of this VM behind a page cache (guest/pagecache.h). Bottom half and flusher are on
- * vCPU 0, which is the turbo vCPU where there is one; whoever uses the cache had better be on another. Words
- * of the command line, for all disks:
+/* A virtio block device of this VM behind a page cache (guest/pagecache.h). Its bottom half and its
+ * flusher run on vCPU 0, which is the turbo vCPU if there is one; threads that use the cache should
+ * run on another vCPU. These words of the command line hold for all disks:
  *
  *   cache=N        pages of the cache (256)
  *   queue=N        requests at a time (32)
- *   background=P   per cent of the pages that may be dirty before the flusher writes (10)
- *   dirty=P        per cent at which writers wait (20)
- *   expire_ms=T    age at which a dirty page is written (30000)
- *   interval_ms=T  how often the flusher looks for those (5000)
- *   ahead=N        pages read ahead at most (32); 0: none
+ *   background=P   with more dirty pages than this per cent, the flusher writes (10)
+ *   dirty=P        with so many, writers wait (20)
+ *   expire_ms=T    a page is written after it has been dirty for so long (30000)
+ *   interval_ms=T  how often the flusher looks for such pages (5000)
+ *   ahead=N        the most pages that are read ahead (32); 0: none
  *
- * A device that loses its back end refuses everything until there is another; what is dirty then goes there.
+ * A device that loses its back end refuses all requests until it has another one. Dirty pages are
+ * then written to the new one.
  */
 #ifndef GUEST_DISK_H
 #define GUEST_DISK_H
@@ -25,7 +26,7 @@
 
 struct disk {
     struct pagecache cache;
-    /* the rest is disk.c's */
+    /* used by disk.c alone */
     struct disk *next;
     u32 index;
     struct virtio_dev dev;
@@ -37,10 +38,15 @@ struct disk {
     u32 run_wanted, flush_wanted; /* atomic */
 };
 
-/* The index-th block device (from 0); waits for it for as long as it takes. From a thread of vCPU 0; all
- * vCPUs that are to use it have been started. `d` stays. Negative errno: no such device, no memory. */
+/* Opens the index-th block device (from 0), and waits for it without a limit. Call it from a thread
+ * of vCPU 0, after all vCPUs were started that are to use the disk. *d must not move afterwards.
+ * Returns 0, or
+ *   -ENODEV  the VM has no such device
+ *   -EINVAL  the words of the command line make no sense
+ *   -ENOMEM */
 int disk_open(struct disk *d, u32 index);
-/* The vCPU for threads that do not serve interrupts: the last. */
+/* The vCPU where threads should run that use a disk: the last one, because vCPU 0 serves
+ * interrupts. */
 u32 disk_thread_vcpu(void);
 
 #endif

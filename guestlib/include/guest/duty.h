@@ -54,11 +54,12 @@ static inline void duty_begin(struct duty *d, u64 start, u64 worked, u64 seed) {
 static inline u64 duty_draw(struct duty *d) {
     u64 most = d->period * d->jitter_pct / 100;
 
-    return most ? d->period - most + seed_below(seed_next(&d->random), 2 * most + 1) : d->period;
+    if (!most) return d->period;
+    return d->period - most + seed_below(seed_next(&d->random), 2 * most + 1);
 }
 
-/* It is `now`, and the vCPU has worked `worked` ns: periods that have begun bring their work. Call
- * it before duty_left(). */
+/* Adds the work of periods that have begun by `now`. `worked` is what the vCPU has worked so far,
+ * in ns. Call it before duty_left(). */
 static inline void duty_look(struct duty *d, u64 now, u64 worked) {
     u64 most = MAX(DUTY_MEMORY, 2 * d->period) * d->percent / 100, length;
 
@@ -79,10 +80,11 @@ static inline void duty_look(struct duty *d, u64 now, u64 worked) {
     d->until = MIN(d->until, worked + most);
 }
 
-/* ns that are left to compute. Nothing: sleep until d->next. If something is left when d->next
- * comes, call duty_look() all the same. */
+/* How long the vCPU has to compute now, in ns. If that is 0, sleep until d->next. When d->next has
+ * come, call duty_look() again, also if the work is not done. */
 static inline u64 duty_left(const struct duty *d, u64 worked) {
-    return d->until > worked ? d->until - worked : 0;
+    if (d->until <= worked) return 0;
+    return d->until - worked;
 }
 
 #endif

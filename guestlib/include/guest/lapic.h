@@ -1,4 +1,5 @@
-/* The local APIC: x2APIC if the CPU has it (and the command line does not say `xapic`), else xAPIC. */
+/* The local APIC of the vCPU that calls. It is in x2APIC mode if the CPU has that and the command
+ * line does not say `xapic`, else in xAPIC mode. */
 #ifndef GUEST_LAPIC_H
 #define GUEST_LAPIC_H
 
@@ -47,21 +48,28 @@ u32 lapic_read(u32 offset);
 void lapic_write(u32 offset, u32 value);
 u32 lapic_id(void);
 void lapic_eoi(void);
-void lapic_icr(u32 id, u32 command); /* command: vector | ICR_* */
+/* Writes the interrupt command register. `command` is a vector and ICR_*. */
+void lapic_icr(u32 id, u32 command);
+/* Interrupts the vCPU with that LAPIC id, or this one. */
 void lapic_ipi(u32 id, u8 vector);
 void lapic_self_ipi(u8 vector);
 
+/* Whether the CPU has the x2APIC mode. */
 bool lapic_has_x2(void);
-bool lapic_is_x2(void); /* the mode of this vCPU */
-/* Switches this vCPU's mode by way of `disabled`, as the manual demands (SDM 3A 11.12.5), and sets the
- * registers up again. */
+/* Whether this vCPU's LAPIC is in it. */
+bool lapic_is_x2(void);
+/* Switches this vCPU's mode and sets the registers up again. The LAPIC is disabled in between, as
+ * the manual demands (SDM 3A 11.12.5). */
 void lapic_set_mode(bool x2);
 
-/* Raw timer of this vCPU, for those who do not use time.h's: count before the divider 1. */
+/* How fast the timer counts with the divider 1. For those who use the timer itself instead of
+ * <guest/time.h>. */
 u64 lapic_timer_khz(void);
+/* Whether the timer has the TSC-deadline mode. */
 bool lapic_has_deadline(void);
 
-void lapic_init_cpu(void); /* start-up only */
+/* ---- for the start of the guest ---- */
+void lapic_init_cpu(void);
 void lapic_set_timer_khz(u64 khz);
 
 #endif

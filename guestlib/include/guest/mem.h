@@ -1,15 +1,18 @@
-/* Memory: pages, a small allocator, and the mapping. All RAM is mapped one to one, readable, writable,
- * executable, and by CPL 3 too: a library OS has one address space. */
+/* Memory: pages, a small allocator, and the mapping. All RAM is mapped one to one; it is readable,
+ * writable and executable, also at CPL 3, because a library OS has one address space. */
 #ifndef GUEST_MEM_H
 #define GUEST_MEM_H
 
 #include <takt/types.h>
 
-void *page_alloc(size_t n);        /* n pages in a row, not zeroed; NULL: none left */
-void page_free(void *p, size_t n); /* n as allocated */
+/* Allocates n pages in a row, which are not zeroed. NULL: there is no memory. */
+void *page_alloc(size_t n);
+/* Frees what page_alloc(n) returned, with the same n. */
+void page_free(void *p, size_t n);
 size_t page_count_free(void);
 
-void *malloc(size_t size); /* 16-byte aligned; NULL: no memory */
+/* As in C. Memory is aligned to 16 bytes. NULL: there is none. */
+void *malloc(size_t size);
 void *calloc(size_t n, size_t size);
 void free(void *p);
 
@@ -22,25 +25,29 @@ void free(void *p);
 #define PTE_D   BIT(6)
 #define PTE_PS  BIT(7)
 #define PTE_NX  BIT(63)
-/* Where the page or the next table lies: bits 51 to 12 (SDM 3A, 4.5.4). */
+/* The bits of the address of the page or of the next table, 51 to 12 (SDM 3A, 4.5.4). */
 #define PTE_ADDRESS 0x000ffffffffff000ull
 
-/* Maps the 4 KiB at `va` to `pa` with `flags` (0: not present), splitting a larger page; on this vCPU
- * at once, elsewhere after a flush of theirs. -ENOMEM. */
+/* Maps the 4 KiB at `va` to `pa` with `flags` (PTE_*; 0: not present), and splits a larger page if
+ * it has to. The change holds at once on this vCPU; other vCPUs see it after they have flushed
+ * their TLBs. Returns 0, or -ENOMEM. */
 int page_map(u64 va, u64 pa, u64 flags);
-/* Maps all of [start, end), above 4 GiB, one to one in 2 MiB pages, cached. -ENOMEM. */
+/* Maps [start, end), which is above 4 GiB, one to one in 2 MiB pages, cached. Returns 0, or
+ * -ENOMEM. */
 int mem_map(u64 start, u64 end);
 
-/* A range of the start-up memory map. */
+/* A range of the memory map that the VM was started with. */
 struct mem_range {
     u64 start, end; /* [start, end) */
-    u32 type;       /* as in E820: 1 RAM */
+    u32 type;       /* as in E820: 1 is RAM */
 };
 const struct mem_range *mem_ranges(unsigned *n);
-u64 mem_ram(void);       /* bytes of RAM */
-u64 mem_image_end(void); /* RAM from here on (page-aligned) is free at the start */
+/* Bytes of RAM. */
+u64 mem_ram(void);
+/* The end of the guest's image, page-aligned. */
+u64 mem_image_end(void);
 
 struct hvm_start_info;
-void mem_init(const struct hvm_start_info *si); /* start-up only */
+void mem_init(const struct hvm_start_info *si); /* for the start of the guest */
 
 #endif

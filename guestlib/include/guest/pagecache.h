@@ -1,17 +1,21 @@
-/* A page cache with write-behind over one block device: pages of 4 KiB, in memory that is given at the start.
+/* A page cache with write-behind over one block device: pages of 4 KiB, in memory that it is given
+ * at the start.
  *
- * There are two kinds of context. Threads, on whatever vCPU, look pages up, copy and wait; they share a lock
- * that may sleep. The *bottom half* is one context, on the vCPU that takes the device's interrupts, the turbo
- * vCPU where there is one: it gives requests to the device and ends them, and completion of one issues the
- * next (vTurbo, sections 1 and 2). The flusher is a thread of that vCPU; it finds what is to be written. Both
- * take no lock that a thread may hold: a page's state is a word that all change atomically, so that the turbo
- * vCPU never waits for a vCPU that is off its pCPU.
+ * There are two kinds of context. Threads, on any vCPU, look pages up, copy and wait; they share a
+ * lock under which they may sleep. The *bottom half* is one context, on the vCPU that takes the
+ * device's interrupts, which is the turbo vCPU if there is one. It gives requests to the device and
+ * ends them, and the end of one request issues the next (vTurbo, sections 1 and 2). The flusher is
+ * a thread of that vCPU; it finds the pages that are to be written. Neither of these two takes a
+ * lock that a thread may hold: the state of a page is a word that all change atomically. Otherwise
+ * the turbo vCPU would wait for a vCPU that does not run.
  *
- * What becomes of a write: it is in the cache when pagecache_write() returns, on its way to the device when
- * too much is dirty or it is old, and safe when a pagecache_sync() that began after it has returned 0. A page
- * that the device refuses stays dirty and is tried again; nothing is forgotten because it failed.
+ * A write is in the cache when pagecache_write() returns. It goes to the device when too many pages
+ * are dirty or the page is old. It is safe when a pagecache_sync() that began after it has returned
+ * 0. A page that the device refuses stays dirty and is tried again; nothing is given up because it
+ * failed.
  *
- * The engine knows neither threads nor the transport: guest/disk.h runs it in a guest.
+ * The cache knows neither threads nor the transport of requests: guest/disk.h provides both in a
+ * guest.
  */
 #ifndef GUEST_PAGECACHE_H
 #define GUEST_PAGECACHE_H
@@ -19,9 +23,9 @@
 #include <takt/types.h>
 #include "drivers/virtio_blk.h"
 
-#define PAGECACHE_MIN   64               /* pages, more than threads that use it */
-#define PAGECACHE_RUN   VIRTIO_BLK_PARTS /* pages of a request at most */
-#define PAGECACHE_AHEAD 64               /* pages of read-ahead at most */
+#define PAGECACHE_MIN   64               /* the least pages: more than there are threads that use the cache */
+#define PAGECACHE_RUN   VIRTIO_BLK_PARTS /* the most pages of a request */
+#define PAGECACHE_AHEAD 64               /* the most pages that are read ahead */
 
 struct pagecache;
 
@@ -29,75 +33,85 @@ struct pagecache;
 enum pagecache_event {
     PAGECACHE_PAGE = 1, /* a page's contents have come */
     PAGECACHE_ROOM = 2, /* a page has become free, or clean */
-    PAGECACHE_SYNC = 4,
+    PAGECACHE_SYNC = 4, /* a sync has ended */
 };
 
+/* Whether a thread need not wait any longer for `what`. */
 typedef bool (*pagecache_ready)(const struct pagecache *c, const void *what);
 
-/* What the cache needs of who runs it. `arg` comes first everywhere. */
+/* What the cache needs from its user. `arg` is the first argument of each function. */
 struct pagecache_host {
     void *arg;
     u64 (*now_ns)(void *arg);
-    void *(*pages)(void *arg, size_t n); /* at the start: n zeroed pages that the device may reach; NULL */
-    /* In the bottom half: as virtio_blk_submit(). */
+    /* Returns n zeroed pages that the device can reach; NULL: there is no memory. Called by
+     * pagecache_init(). */
+    void *(*pages)(void *arg, size_t n);
+    /* As virtio_blk_submit(). Called in the bottom half. */
     int (*submit)(void *arg, struct virtio_blk_request *q);
-    /* Calls of these two return at once, from anywhere: threads that wait for any of `events` look again; the
-     * flusher thread is to call pagecache_flusher(). */
+    /* Called in any context; must not wait. Lets threads that wait for any of `events` look
+     * again. */
     void (*wake)(void *arg, u32 events);
+    /* Called in any context; must not wait. Lets the flusher thread call pagecache_flusher(). */
     void (*flusher)(void *arg);
-    /* From threads. kick: pagecache_run() is wanted in the bottom half. wait: until ready(c, what), which may
-     * have become so when wake() was called for that event. */
+    /* The rest is called from threads. */
     void (*lock)(void *arg);
     void (*unlock)(void *arg);
+    /* Lets the bottom half call pagecache_run(). */
     void (*kick)(void *arg);
+    /* Waits until ready(c, what). That may become true when wake() is called for `event`. */
     void (*wait)(void *arg, enum pagecache_event event, pagecache_ready ready, const struct pagecache *c,
                  const void *what);
 };
 
 struct pagecache_config {
-    u64 capacity;    /* of the device, bytes; what does not fill a page at its end is not used */
-    u32 pages;       /* of the cache, PAGECACHE_MIN or more */
+    u64 capacity;    /* bytes of the device; a rest at its end that does not fill a page is not used */
+    u32 pages;       /* pages of the cache, PAGECACHE_MIN or more */
     u32 queue;       /* requests at a time, 4 or more; 0: 32 */
     u32 max_parts;   /* pieces of memory of a request; 0: PAGECACHE_RUN */
-    bool can_flush;  /* the device has a cache that a FLUSH request empties */
-    u32 background;  /* per cent of the pages: with more dirty ones the flusher writes; 0: 10 */
-    u32 dirty;       /* per cent: with so many dirty or being written, writers wait; 0: 20 */
-    u64 expire_ns;   /* a page that has been dirty for so long is written; 0: 30 s */
-    u64 interval_ns; /* how often the flusher looks for those; 0: 5 s */
-    u32 ahead;       /* pages of read-ahead at most; 0: 32 */
-    bool no_ahead;
+    bool can_flush;  /* the device has a cache, which a FLUSH request empties */
+    u32 background;  /* with more dirty pages than this per cent, the flusher writes; 0: 10 */
+    u32 dirty;       /* with so many dirty pages or pages being written, writers wait; 0: 20 per cent */
+    u64 expire_ns;   /* a page is written after it has been dirty for so long; 0: 30 s */
+    u64 interval_ns; /* how often the flusher looks for such pages; 0: 5 s */
+    u32 ahead;       /* the most pages that are read ahead; 0: 32 */
+    bool no_ahead;   /* no pages are read ahead */
 };
 
-/* Counters. Each is written in one context; read them whenever you like. */
+/* Counters. Each is written in one context only; they may be read at any time. */
 struct pagecache_stats {
-    u64 hits, misses;           /* pages that a thread wanted: there; to be waited for, or overwritten */
-    u64 ahead, ahead_congested; /* pages read ahead; times that it was left because of congestion */
+    u64 hits;            /* pages that a thread wanted and that were in the cache */
+    u64 misses;          /* pages that it had to wait for, or overwrote */
+    u64 ahead;           /* pages that were read ahead */
+    u64 ahead_congested; /* times that nothing was read ahead because of congestion */
     u64 evicted;
-    u64 reads, pages_read, writes, pages_written, flushes; /* requests, pages */
-    u64 errors;                                            /* requests that failed */
-    u64 passes, aged;                      /* of the flusher; those for nothing but the age of pages */
-    u64 throttled, throttled_ns, short_of; /* times that writers waited; that there was no page to evict */
-    u64 congestions;                       /* times that the queue became congested */
-    u64 flush_now;                         /* times that it was asked for */
+    u64 reads, writes, flushes; /* requests */
+    u64 pages_read, pages_written;
+    u64 errors;                  /* requests that failed */
+    u64 passes, aged;            /* passes of the flusher; those that wrote old pages only */
+    u64 throttled, throttled_ns; /* times that writers waited, and for how long */
+    u64 short_of;                /* times that there was no page to evict */
+    u64 congestions;             /* times that the queue became congested */
+    u64 flush_now;               /* calls of pagecache_flush_now() */
 };
 
+/* A page of the cache, and what is in it. */
 struct pagecache_frame {
-    u64 block; /* which page of the device; written under the lock while nobody else refers to it */
-    u64 since; /* dirty since, or when the device refused it */
+    u64 block; /* which page of the device; written under the lock, while only the writer refers to it */
+    u64 since; /* when it became dirty, or the device refused it, ns */
     u32 flags; /* atomic */
-    u32 pins;  /* atomic; raised under the lock */
-    u32 chain; /* under the lock */
+    u32 pins;  /* threads that use it; atomic; raised under the lock */
+    u32 chain; /* the next frame in the bucket; under the lock */
 };
 
 struct pagecache_request {
     struct virtio_blk_request q;
-    struct pagecache_request *next; /* free */
+    struct pagecache_request *next; /* in the list of free ones */
     struct pagecache *cache;
-    u32 nr;
+    u32 nr; /* of the frames that it moves */
     u32 frame[PAGECACHE_RUN];
 };
 
-/* Who waits for a sync: on that thread's stack. */
+/* A thread that waits for a sync; on its stack. */
 struct pagecache_sync {
     struct pagecache_sync *next;
     int result;
@@ -108,94 +122,106 @@ struct pagecache {
     /* set at the start, then constant */
     struct pagecache_host host;
     struct pagecache_config config;
-    u64 blocks;
+    u64 blocks;            /* pages of the device */
     u32 background, limit; /* pages */
-    u32 congested_on, congested_off;
-    u32 mask; /* of buckets and of `reads` */
+    u32 congested_on;      /* with more requests in use than this, the queue becomes congested */
+    u32 congested_off;     /* with fewer than this, it is congested no more */
+    u32 mask;              /* one less than the number of buckets, and than the size of `reads` */
     u8 *data;
     struct pagecache_frame *frame;
     /* under the lock */
-    u32 *bucket;
-    u32 hand;
-    /* frames to read: threads add, under the lock, the bottom half takes */
+    u32 *bucket; /* by hash of the block: the first frame of a chain */
+    u32 hand;    /* the frame that the clock looks at next */
+    /* Frames to read. Threads add them under the lock, the bottom half takes them. */
     u32 *reads, reads_tail, reads_head;
     /* atomic */
-    u32 dirty;    /* frames; never less than there are */
-    u32 writing;  /* the bottom half writes it */
-    u32 progress; /* changes when a frame may have become free */
-    u32 starved;  /* threads that wait for a frame */
-    u32 wanted;   /* flush_now */
-    bool stuck;   /* all that could be written was refused */
-    bool congested;
-    struct pagecache_sync *syncs; /* who waits for the next pass */
-    /* the flusher's while pass is 0, else the bottom half's */
-    u32 pass; /* atomic */
-    u32 *plan, plan_nr, plan_at;
-    struct pagecache_sync *syncing;
+    u32 dirty;                    /* dirty frames; never less than there are */
+    u32 writing;                  /* frames being written; only the bottom half changes it */
+    u32 progress;                 /* changes when a frame may have become free */
+    u32 starved;                  /* threads that wait for a frame */
+    u32 wanted;                   /* pagecache_flush_now() was called */
+    bool stuck;                   /* the device has refused all that could be written */
+    bool congested;               /* see pagecache_congested() */
+    struct pagecache_sync *syncs; /* threads that wait for the next pass */
+    /* These belong to the flusher while `pass` is 0, else to the bottom half. */
+    u32 pass;                       /* enum pass; atomic */
+    u32 *plan, plan_nr, plan_at;    /* the frames that the pass writes; the one that comes next */
+    struct pagecache_sync *syncing; /* threads that wait for this pass */
     bool flush_sent, flush_ended;
-    /* the flusher's */
-    u64 look; /* when to look for old pages */
-    /* the bottom half's */
+    /* used by the flusher alone */
+    u64 look; /* when to look for old pages, ns */
+    /* used by the bottom half alone */
     struct pagecache_request *free;
-    u32 in_use, reading; /* requests; those of them that read */
-    u32 failures, reported;
-    u32 wakes; /* events to tell at the end of the turn */
+    u32 in_use, reading;    /* requests that are under way; those of them that read */
+    u32 failures, reported; /* writes that failed; how many of them a sync has reported */
+    u32 wakes;              /* events for host.wake() at the end of this turn */
 
     struct pagecache_stats stats;
 };
 
-/* -EINVAL: the configuration makes no sense; -ENOMEM. The structures need not stay. */
+/* Sets the cache up. `host` and `config` are copied. Returns 0, or
+ *   -EINVAL  the configuration makes no sense
+ *   -ENOMEM */
 int pagecache_init(struct pagecache *c, const struct pagecache_host *host,
                    const struct pagecache_config *config);
 
-/* ---- threads; offsets and lengths in bytes, any ---- */
+/* ---- for threads; offsets and lengths are any number of bytes ---- */
 
-/* Where one reader is, so that its next pages can be read before it asks. */
+/* Where one reader is, so that the pages that it will want can be read before it asks for them. */
 struct pagecache_stream {
-    u64 next, ahead; /* pages: after the last one read; after the last one asked for */
-    u64 end;         /* what it reads ends there */
-    u32 window;
+    u64 next;   /* the page after the last one that was read */
+    u64 ahead;  /* the page after the last one that was asked for */
+    u64 end;    /* the page where the stream ends */
+    u32 window; /* how many pages are read ahead */
 };
-/* It is about to read `len` bytes from `offset` on. */
+/* A stream that begins at `offset` and is `len` bytes long. */
 static inline struct pagecache_stream pagecache_stream(u64 offset, u64 len) {
     u64 first = offset / PAGE_SIZE;
 
     return (struct pagecache_stream){ first, first, (offset + len + PAGE_SIZE - 1) / PAGE_SIZE, 0 };
 }
 
-/* 0; -EINVAL: beyond the device; -EIO: it cannot be read. `s` NULL: nothing is read ahead. */
+/* Reads. If `s` is NULL, nothing is read ahead. Returns 0, or
+ *   -EINVAL  that is beyond the device
+ *   -EIO     the device cannot read it */
 int pagecache_read(struct pagecache *c, struct pagecache_stream *s, u64 offset, void *to, size_t len);
-/* 0; -EINVAL; -EIO: not all was taken, because the device refuses what it would have to take first, or a page
- * that is written in part cannot be read. */
+/* Writes to the cache; waits while too many pages are dirty. Returns 0, or
+ *   -EINVAL  that is beyond the device
+ *   -EIO     not all was written: the device refuses the pages that are dirty, or a page that is
+ *            only partly overwritten cannot be read */
 int pagecache_write(struct pagecache *c, u64 offset, const void *from, size_t len);
-/* All that was written before is on the device and will stay there: 0. -EIO: something was refused since the
- * last call that told so; who waits at the same time is told the same. What was refused is still dirty. */
+/* Waits until all that was written before is on the device, and will stay there. Returns 0, or -EIO
+ * if the device has refused something since the last sync that returned -EIO. Threads that wait at
+ * the same time get the same result. Pages that were refused are still dirty. */
 int pagecache_sync(struct pagecache *c);
-/* Forgets what is clean and nobody uses: how many pages. Reads are fresh after that. */
+/* Drops all pages that are clean and not in use, so that they are read anew. Returns how many there
+ * were. */
 u32 pagecache_drop(struct pagecache *c);
 
-/* ---- anybody ---- */
+/* ---- for any context ---- */
 
-/* All that is dirty is to be written now (IOrchestra, section 3.1: flush_now); does not wait. */
+/* Has all dirty pages written now (IOrchestra, section 3.1: flush_now). Does not wait. */
 void pagecache_flush_now(struct pagecache *c);
-/* Pages that are dirty, and not on their way. */
+/* How many pages are dirty and not being written. */
 static inline u32 pagecache_dirty(const struct pagecache *c) {
     return __atomic_load_n(&c->dirty, __ATOMIC_RELAXED);
 }
-/* More than 7/8 of the requests are in use, or were and it is not less than 13/16 yet (IOrchestra, section
- * 3.2). Meanwhile nothing is read ahead, and of writing only what somebody waits for goes on. */
+/* Whether the queue is congested: it is from when more than 7/8 of the requests are in use until
+ * less than 13/16 are (IOrchestra, section 3.2). Meanwhile nothing is read ahead, and only pages
+ * are written that a thread waits for. */
 static inline bool pagecache_congested(const struct pagecache *c) {
     return __atomic_load_n(&c->congested, __ATOMIC_RELAXED);
 }
-/* Is somebody likely to wait for the next request that ends? */
+/* Whether a thread probably waits for the next request that ends. */
 static inline bool pagecache_urgent(const struct pagecache *c) { return c->reading || c->syncing; }
 
-/* ---- the bottom half and the flusher ---- */
+/* ---- for the bottom half and the flusher ---- */
 
-/* Gives the device what there is for it. After requests have ended, and when kick() asks. */
+/* Submits requests to the device. Call it in the bottom half, after requests have ended and after
+ * host.kick(). */
 void pagecache_run(struct pagecache *c);
-/* Looks for what is to be written, and has pagecache_run() called for it. Returns when it wants to be called
- * again, if nobody does before. */
+/* Looks for pages that are to be written, and calls host.kick() if there are some. Returns when it
+ * has to be called again at the latest, ns. */
 u64 pagecache_flusher(struct pagecache *c);
 
 #endif

@@ -10,10 +10,11 @@ int vprintf(const char *fmt, va_list ap);
 int snprintf(char *buf, size_t size, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 int vsnprintf(char *buf, size_t size, const char *fmt, va_list ap);
 
-/* By hypercall under Takt, else to the debug console, else to the UART. Waits a while for room, then drops.
- */
+/* Writes to the console: by hypercall on Takt, else to the debug console, else to the UART. Waits
+ * for room for a while; then the rest is dropped. */
 void console_write(const char *s, size_t len);
-size_t console_read(char *s, size_t max); /* what is there; 0 if nothing */
-void console_init(void);                  /* start-up only */
+/* Reads what was typed, without waiting. Returns how many characters there were. */
+size_t console_read(char *s, size_t max);
+void console_init(void); /* for the start of the guest */
 
 #endif

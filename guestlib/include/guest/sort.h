@@ -1,10 +1,10 @@
-/* For samples that are sorted once, at the end. */
+/* Sorting, for samples of a measurement that are sorted once, at the end. */
 #ifndef GUEST_SORT_H
 #define GUEST_SORT_H
 
 #include <takt/types.h>
 
-/* Ascending, in place. */
+/* Both sort the `n` numbers at `a` in place, in ascending order. */
 void sort_u32(u32 *a, u64 n);
 void sort_u64(u64 *a, u64 n);
 

@@ -1,9 +1,20 @@
 /* The store: a tree of named values that this VM shares with the hypervisor and with other VMs
- * (docs/store.md). Paths begin with /, or below /local/domain/<this VM>/. Only on Takt.
+ * (docs/store.md). A path begins with /, or is taken as below /local/domain/<this VM>/. Only on
+ * Takt.
  *
- * Calls block the thread, for at most STORE_TIMEOUT. They return 0 or more, or -ENOENT, -EACCES, -EINVAL,
- * -ENOSPC (a quota), -E2BIG, -EROFS, -EAGAIN (only store_end()), -ETIMEDOUT, -EIO (the connection broke
- * and could not be made anew), -ENODEV (store_start() has not been called).
+ * Calls block the thread, for at most STORE_TIMEOUT. Each takes the number of a transaction, or 0
+ * for none. They return 0 or more, or
+ *   -ENOENT     there is no such node
+ *   -EACCES     this VM has no right to do that
+ *   -EINVAL     the path or the value is malformed
+ *   -ENOSPC     a quota is used up
+ *   -E2BIG      the answer does not fit into the buffer, or the request is too long
+ *   -EROFS      the node cannot be changed
+ *   -EAGAIN     store_end() only: another client has changed what the transaction has seen; do it
+ *               again
+ *   -ETIMEDOUT  the store does not answer in time
+ *   -EIO        the connection broke and could not be made anew
+ *   -ENODEV     store_start() was not called
  */
 #ifndef GUEST_STORE_H
 #define GUEST_STORE_H
@@ -14,29 +25,31 @@
 #define STORE_TIMEOUT NS_PER_S
 #define STORE_WATCHES 32
 
-/* Connects, from a thread; events are taken on its vCPU. Again: makes the connection anew, with all
- * watches. */
+/* Connects. Call it from a thread; its vCPU takes the store's interrupts. A further call makes the
+ * connection anew, with all watches. */
 int store_start(void);
 
-/* Number of a transaction, 0: none, in each. */
-i64 store_read(u32 tx, const char *path, void *buf,
-               u32 size); /* length of the value, which is not terminated */
-i64 store_list(u32 tx, const char *path, char *buf, u32 size); /* names, each terminated: their length */
+/* Reads a value, which is not terminated. Returns its length. */
+i64 store_read(u32 tx, const char *path, void *buf, u32 size);
+/* Reads the names of the children, each terminated. Returns the length of all of them. */
+i64 store_list(u32 tx, const char *path, char *buf, u32 size);
 i64 store_write(u32 tx, const char *path, const void *value, u32 len);
 i64 store_mkdir(u32 tx, const char *path);
 i64 store_rm(u32 tx, const char *path);
-/* Each entry is n, r, w or b and the number of a VM, terminated; the first one's is the owner. */
+/* Sets the rights of a node. Each entry is n, r, w or b and the number of a VM, terminated. The
+ * first entry names the owner; its letter holds for all VMs that have no entry. */
 i64 store_set_perms(u32 tx, const char *path, const char *perms, u32 len);
-/* A number in decimal. */
+/* The same for a number in decimal. */
 i64 store_read_u64(u32 tx, const char *path, u64 *value);
 i64 store_write_u64(u32 tx, const char *path, u64 value);
 
-i64 store_begin(void);              /* the number of a transaction */
-i64 store_end(u32 tx, bool commit); /* -EAGAIN: what it has seen has changed: do all of it again */
+/* Begins a transaction. Returns its number. */
+i64 store_begin(void);
+i64 store_end(u32 tx, bool commit);
 
-/* fn(ctx, path) at once, and then whenever the node or one below it changes: in an interrupt handler or
- * with interrupts off, so that it had better wake a thread. `path` is as it was given here, or below it.
- * -ENOSPC: there are STORE_WATCHES. */
+/* Calls fn(ctx, path) at once, and then whenever the node or one below it changes. It is called
+ * with interrupts off, often in an interrupt handler, so it should only wake a thread. The path
+ * that it gets begins as `path` does here. -ENOSPC: there are STORE_WATCHES already. */
 i64 store_watch(const char *path, void (*fn)(void *ctx, const char *path), void *ctx);
 i64 store_unwatch(const char *path, void (*fn)(void *ctx, const char *path), void *ctx);
 

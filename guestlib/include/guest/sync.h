@@ -31,7 +31,7 @@ struct thread;
 struct semaphore {
     struct spinlock lock;
     u32 count;
-    struct thread *first, *last; /* who waits, in order */
+    struct thread *first, *last; /* threads that wait, in order */
 };
 
 #define SEMAPHORE(n)                                                                                         \
@@ -39,10 +39,13 @@ struct semaphore {
 #define FOREVER (~0ull)
 
 void sem_init(struct semaphore *s, u32 count);
-void sem_up(struct semaphore *s); /* from anywhere, interrupt handlers too */
+/* May be called in any context, also in an interrupt handler. */
+void sem_up(struct semaphore *s);
 void sem_down(struct semaphore *s);
+/* Takes the semaphore if it can without waiting. Returns whether it could. */
 bool sem_try(struct semaphore *s);
-bool sem_down_until(struct semaphore *s, u64 deadline_ns); /* false: the deadline (time_ns()) came first */
+/* Waits until the deadline (in time_ns(); FOREVER: none). False: the deadline came first. */
+bool sem_down_until(struct semaphore *s, u64 deadline_ns);
 
 struct mutex {
     struct semaphore sem;

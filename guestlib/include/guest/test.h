@@ -1,6 +1,6 @@
-/* A guest test ends with one line `RESULT: SUCCESS|SKIP|ERROR|FAILURE reason`, and with the
- * enum's value as the VM's exit code. ERROR: the test is broken, or what it stands
- * on. FAILURE: Takt is. An exception that nobody expects, and any panic, is a FAILURE.
+/* A guest test ends with one line `RESULT: SUCCESS|SKIP|ERROR|FAILURE reason`, and with the value
+ * of enum test_result as the VM's exit code. ERROR means that the test itself or its environment is
+ * broken, FAILURE that Takt is. A panic and an exception that is not expected are a FAILURE.
  *
  *     int main(void)
  *     {
@@ -9,7 +9,7 @@
  *         return test_end("arithmetic works");
  *     }
  *
- * What the runner has to know is in comment lines at the top of the file: docs/writing-a-guest.md.
+ * Comment lines at the top of the file tell the runner what it needs: docs/writing-a-guest.md.
  */
 #ifndef GUEST_TEST_H
 #define GUEST_TEST_H
@@ -21,15 +21,16 @@
 enum test_result { TEST_SUCCESS = 0, TEST_SKIP = 1, TEST_ERROR = 2, TEST_FAILURE = 3 };
 
 void test_begin(void);
-/* One thing went wrong: printed, and the test goes on. */
+/* Prints what went wrong and counts it. The test goes on. */
 void test_fail(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
-/* The last line of main(): SUCCESS with this reason if nothing failed, else FAILURE. */
+/* For the last line of main(): prints SUCCESS with this reason if nothing failed, else FAILURE.
+ * Returns the exit code. */
 int test_end(const char *reason);
 void test_skip(const char *reason) __attribute__((noreturn));
 void test_error(const char *reason) __attribute__((noreturn));
 /* Ends at once as FAILURE. */
 void test_fatal(const char *fmt, ...) __attribute__((noreturn, format(printf, 1, 2)));
-/* For tests that are meant to be killed: they should never get here. */
+/* For tests that Takt is meant to kill: fails, because the VM should not have come here. */
 void test_survived(void) __attribute__((noreturn));
 
 #define CHECK(cond, ...)                                                                                     \
@@ -40,10 +41,11 @@ void test_survived(void) __attribute__((noreturn));
 /* `got` must be the exception `want` (a vector, or EXC_NONE). */
 void check_exception(u8 got, u8 want, const char *what);
 
-/* Is this the platform of that name (`platform=` of the command line, from the runner)? For checks that an
- * emulator cannot show, because its CPU forgets them; say which at the place. */
+/* Whether the test runs on that platform, which the runner names on the command line (`platform=`).
+ * For checks that fail on an emulator because it does not do what the CPU does; a comment there
+ * says which. */
 bool test_on(const char *platform);
-/* Skips unless Takt is below. */
+/* Skips the test if the VM does not run on Takt. */
 void test_needs_takt(void);
 
 #endif

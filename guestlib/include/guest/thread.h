@@ -6,12 +6,12 @@
 #include <guest/time.h>
 
 #define THREAD_QUANTUM (10 * NS_PER_MS)
-#define THREAD_STACK   16384 /* bytes; also in start.asm */
+#define THREAD_STACK   16384 /* bytes; boot_stack in start.asm has the same size */
 
 enum thread_state { THREAD_RUNNING, THREAD_READY, THREAD_BLOCKED, THREAD_DONE };
 
 struct thread {
-    u64 rsp; /* first: the switch knows */
+    u64 rsp; /* while it does not run: its stack pointer, as thread_switch() has left it */
     struct thread *next;
     enum thread_state state; /* under its vCPU's lock */
     u32 vcpu;
@@ -25,30 +25,38 @@ struct thread {
     struct semaphore done;
 };
 
-/* On a started vCPU. NULL: no memory, no such vCPU. The handle is valid until thread_join(). */
+/* Starts a thread on a vCPU that was started. `name` must live as long as the thread. NULL: there
+ * is no memory, or no such vCPU. The result is valid until thread_join(). */
 struct thread *thread_start(unsigned vcpu, const char *name, void (*fn)(void *), void *arg);
-void thread_join(struct thread *t); /* waits for its end and frees it; once */
+/* Waits for the end of the thread and frees it. */
+void thread_join(struct thread *t);
 struct thread *thread_self(void);
 void thread_yield(void);
 void sleep_until(u64 deadline_ns);
 void sleep_ns(u64 ns);
 
-/* While off, this vCPU does not switch threads by itself. Nests. */
+/* Between these two, this vCPU switches threads only if the thread blocks or yields. Calls may be
+ * nested. */
 void preempt_disable(void);
 void preempt_enable(void);
 
-/* A stack of THREAD_STACK bytes with a guard page below: whoever needs more gets a fault there, instead of
- * writing over what lies below. Returns its lowest byte; NULL: no memory. */
+/* Allocates a stack of THREAD_STACK bytes with a guard page below. A thread that needs more gets a
+ * fault there, instead of overwriting other memory. Returns the lowest byte of the stack; NULL:
+ * there is no memory. */
 void *stack_alloc(void);
 void stack_free(void *stack);
-/* Ends the VM with a sentence if `address`, which the instruction at `rip` could not reach, is in the guard
- * page of this vCPU's thread. */
+/* Panics if `address` is in the guard page of this vCPU's thread. Called after the instruction at
+ * `rip` could not reach that address. */
 void stack_check(u64 rip, u64 address);
 
-/* Start-up only: makes the caller, who runs on `stack`, this vCPU's thread. */
+/* ---- for the start of a vCPU, and for interrupt handlers ---- */
+
+/* Makes the caller, which runs on `stack`, the idle thread of this vCPU. */
 void thread_init_cpu(void *stack);
 void thread_idle(void) __attribute__((noreturn));
-void thread_preempt(void); /* the tail of an interrupt */
+/* Switches threads if one is due. The last call of an interrupt handler. */
+void thread_preempt(void);
+/* Called at each timer interrupt. */
 void thread_timer(u64 now);
 
 #endif

@@ -1,20 +1,23 @@
-/* Time and timers. Nanoseconds since the guest started, from the TSC. */
+/* Time and timers. Times are nanoseconds since the guest started, from the TSC. */
 #ifndef GUEST_TIME_H
 #define GUEST_TIME_H
 
 #include <guest/x86.h>
 
+/* The time now. */
 u64 time_ns(void);
-u64 time_of_tsc(u64 tsc); /* a TSC value as nanoseconds of time_ns() */
+/* A value of the TSC as a time, and the other way round. */
+u64 time_of_tsc(u64 tsc);
 u64 tsc_of_time(u64 ns);
 u64 tsc_khz(void);
-void delay_ns(u64 ns); /* busy */
+/* Computes for so long, without sleeping. */
+void delay_ns(u64 ns);
 
-/* A timer belongs to the vCPU that starts it, and only that one may stop it. The function runs in the
+/* A timer belongs to the vCPU that starts it, and only that vCPU may stop it. `fn` runs in an
  * interrupt handler and may start the timer again. */
 struct timer {
     struct timer *next;
-    u64 deadline, period;
+    u64 deadline, period; /* ns; period 0: once */
     void (*fn)(struct timer *t);
     void *arg;
     bool active;
@@ -25,8 +28,12 @@ void timer_start_periodic(struct timer *t, u64 first_ns, u64 period_ns, void (*f
                           void *arg);
 void timer_stop(struct timer *t);
 
-void time_init(void);         /* start-up only */
-void time_init_cpu(void);     /* on each vCPU; again for who has used the LAPIC timer himself */
-void time_arm(u64 not_after); /* the hardware timer for the first of timers and `not_after`, 0: none */
+/* For the start of the guest. */
+void time_init(void);
+/* For the start of each vCPU; and again after a guest has used the LAPIC's timer itself. */
+void time_init_cpu(void);
+/* Arms the hardware timer for the earlier of the first timer and the time not_after (0: only the
+ * first timer). */
+void time_arm(u64 not_after);
 
 #endif

@@ -1,8 +1,8 @@
 /* Exceptions and interrupts.
  *
- * An exception goes to the first of these that takes it: the hook of its vector; the fixup of its very
- * instruction (FIXUP); user_run() if it came from CPL 3; try_run(). One that nobody takes prints the
- * registers and ends the VM.
+ * An exception goes to the first of these that takes it: the hook of its vector; user_run(), if it
+ * came from CPL 3; the fixup of the instruction (FIXUP); try_run(). If none takes it, the registers
+ * are printed and the VM ends.
  */
 #ifndef GUEST_TRAP_H
 #define GUEST_TRAP_H
@@ -48,17 +48,17 @@ struct exception {
     u64 rip, cr2;
 };
 
-/* The last exception that a fixup took on this vCPU. */
+/* The last exception on this vCPU that a fixup, user_run() or try_run() took. */
 void exception_clear(void);
 struct exception exception_get(void);
 
-/* In inline assembly: FIXUP("rdmsr") is the instruction; if it faults, execution goes on after it and
- * exception_get() tells. */
+/* For inline assembly: FIXUP("rdmsr") is the instruction. If it faults, execution goes on after it,
+ * and exception_get() returns the exception. */
 #define FIXUP(insn)                                                                                          \
     "661: " insn "\n662:\n"                                                                                  \
     ".pushsection .fixup,\"a\"\n.balign 8\n.quad 661b, 662b\n.popsection\n"
 
-/* The vector that `insn` (without operands that the compiler must fill in) faults with, or EXC_NONE. */
+/* Executes `insn`, and is the vector that it faults with, or EXC_NONE. */
 #define FAULT_OF(insn, ...)                                                                                  \
     ({                                                                                                       \
         exception_clear();                                                                                   \
@@ -66,39 +66,50 @@ struct exception exception_get(void);
         exception_get().vector;                                                                              \
     })
 
-u8 rdmsr_fault(u32 msr, u64 *value); /* *value is 0 if it faulted */
+/* Both return the vector that the instruction faults with, or EXC_NONE. *value is 0 after a
+ * fault. */
+u8 rdmsr_fault(u32 msr, u64 *value);
 u8 wrmsr_fault(u32 msr, u64 value);
 
-/* Runs fn(arg) and returns what it stumbled over. Locks that it held stay held. */
+/* Runs fn(arg). Returns the exception that ended it; vector EXC_NONE: it has returned. Locks that
+ * it held at an exception stay held. */
 struct exception try_run(void (*fn)(void *), void *arg);
 
-/* Runs the code at `rip` with `arg` in RDI at CPL 3 (compat: in a 32-bit segment, arg in EDI), interrupts
- * off, on a stack of its own, until `int $0x81` or an exception; *rax, if not NULL, receives RAX. */
+/* Runs the code at `rip` at CPL 3, with `arg` in RDI, with interrupts off and on a stack of its
+ * own, until `int $0x81` or an exception, which it returns. compat: in a 32-bit segment, with arg
+ * in EDI. *rax, if not NULL, becomes RAX. */
 struct exception user_run(const void *rip, u64 arg, bool compat, u64 *rax);
 
-/* Calls the code at `rip` at CPL 0 in a 32-bit (compatibility mode) segment: it gets EAX, EBX, ECX, EDX and
- * ESI from `regs`, may change all but ESP and returns by a plain RET; the registers are stored back. */
+/* Calls the code at `rip` at CPL 0 in a 32-bit segment (compatibility mode). It gets EAX, EBX, ECX,
+ * EDX and ESI from `regs`, may change all registers but ESP, and returns by a plain RET. Then
+ * `regs` has what is in the registers. */
 struct compat_regs {
-    u64 rax, rbx, rcx, rdx, rsi; /* whole, so that dirty upper halves can be passed */
+    u64 rax, rbx, rcx, rdx, rsi; /* 64 bits, so that upper halves that are not 0 can be passed */
 };
 void compat_call(const void *rip, struct compat_regs *regs);
 
-typedef bool (*exception_hook)(struct trap_frame *f); /* true: handled, go on with f */
+/* True: the exception is handled, and execution goes on as *f says. */
+typedef bool (*exception_hook)(struct trap_frame *f);
+/* Sets the hook of an exception; NULL: none. Returns the one before it. */
 exception_hook exception_set_hook(u8 vector, exception_hook hook);
 
-/* Handler of an interrupt, 32..255, on every vCPU; runs with interrupts off, after EOI. NULL: none (counted
- * as unexpected). */
+/* Sets the handler of an interrupt, 32 to 255, for all vCPUs. It is called with interrupts off,
+ * after the EOI. NULL: none, so that the interrupt counts as unexpected. */
 typedef void (*irq_handler)(void *arg);
 void irq_set_handler(u8 vector, irq_handler fn, void *arg);
-/* The same, but the function has to call lapic_eoi(). */
+/* The same, but the function has to call lapic_eoi() itself. */
 void irq_set_raw_handler(u8 vector, irq_handler fn, void *arg);
-/* Makes the assembly code at `entry` the vector's own: it is entered from the gate and ends with IRETQ. */
+/* Makes the vector's gate enter the assembly code at `entry`, which has to end with IRETQ. */
 void trap_set_entry(u8 vector, const void *entry);
-u64 irq_unexpected(void); /* interrupts that had no handler, all vCPUs */
+/* How many interrupts had no handler, on all vCPUs. */
+u64 irq_unexpected(void);
 
-void trap_init(void);     /* the IDT, once */
-void trap_init_cpu(void); /* load it */
+/* For the start of the guest: makes the IDT; and of each vCPU: loads it. */
+void trap_init(void);
+void trap_init_cpu(void);
+/* Prints the registers. */
 void trap_dump(const struct trap_frame *f);
-const char *exception_name(u8 vector); /* "#GP"; "none" of EXC_NONE */
+/* The name of an exception, such as "#GP"; "none" for EXC_NONE. */
+const char *exception_name(u8 vector);
 
 #endif

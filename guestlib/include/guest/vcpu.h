@@ -20,31 +20,36 @@ struct tss {
 
 struct vcpu {
     struct vcpu *self; /* GS:0 */
-    u64 user_sp;       /* GS:8, kernel stack to return to from user_run(); 0: not in it */
-    u64 try_sp;        /* GS:16, likewise of try_run() */
-    void *stack;       /* its first, which its idle thread keeps */
+    u64 user_sp;       /* GS:8: the stack pointer for the return from user_run(); 0: it does not run */
+    u64 try_sp;        /* GS:16: likewise for try_run() */
+    void *stack;       /* the stack that it was started with, which the idle thread keeps */
     u32 id;            /* also its LAPIC id */
     bool online;
     bool x2apic; /* the mode of its LAPIC */
     struct exception exc;
-    /* threads: under lock */
+    /* threads: under `lock` */
     struct spinlock lock;
     struct thread *current, *idle;
     struct thread *ready_first, *ready_last;
     bool need_resched;
     u32 preempt_off;
     u64 quantum_end;
-    /* timers: this vCPU only, interrupts off */
+    /* timers: used on this vCPU only, with interrupts off */
     struct timer *timers;
-    u64 timer_armed; /* deadline in ns, 0: none */
-    /* a function that another vCPU wants run here */
+    u64 timer_armed; /* the deadline of the hardware timer, ns; 0: it is not armed */
+    /* vcpu_call(): the function that another vCPU wants to run here */
     void (*volatile call_fn)(void *);
     void *call_arg;
     u64 gdt[10];
     struct tss tss;
-    /* For a double fault, which is how the end of a stack shows: printing the report needs much of it. */
+    /* The stack for double faults, which happen when a thread has used up its stack. To print the
+     * report takes much of it. */
     u8 df_stack[8192] __attribute__((aligned(16)));
 };
+/* entry.asm uses these offsets. */
+_Static_assert(offsetof(struct vcpu, self) == 0, "GS:0");
+_Static_assert(offsetof(struct vcpu, user_sp) == 8, "VCPU_USER_SP");
+_Static_assert(offsetof(struct vcpu, try_sp) == 16, "VCPU_TRY_SP");
 
 static inline struct vcpu *this_vcpu(void) {
     struct vcpu *v;
@@ -52,23 +57,27 @@ static inline struct vcpu *this_vcpu(void) {
     return v;
 }
 
-unsigned vcpu_count(void);          /* that the VM has */
-struct vcpu *vcpu_get(unsigned id); /* NULL: not started */
+/* How many vCPUs the VM has. */
+unsigned vcpu_count(void);
+/* vCPU number `id`. NULL: there is none, or it was not started. */
+struct vcpu *vcpu_get(unsigned id);
 
-/* Starts all vCPUs that have not been; they run the idle thread. Returns how many are online. */
+/* Starts all vCPUs that were not started yet; they run their idle threads. Returns how many are
+ * online. */
 unsigned vcpu_start_all(void);
-/* Sends INIT and SIPI to a vCPU that has not been started; it begins in real mode at page << 12, and it is
- * the caller who has put code there. */
+/* Sends INIT and SIPI to a vCPU that was not started yet. It begins in real mode at address page <<
+ * 12, where the caller has put code. */
 void vcpu_start_raw(unsigned id, u8 page);
 /* Runs fn(arg) in the interrupt handler of another started vCPU and waits until it has returned. */
 void vcpu_call(unsigned id, void (*fn)(void *), void *arg);
 
-/* Of the info page; zeros if there is none. The three sums are up to now. */
+/* What the vCPU's info page says (struct takt_vcpu_info), with its sums brought up to the present.
+ * All 0 if the VM does not run on Takt. */
 struct vcpu_times {
     u64 run_ns, stolen_ns, blocked_ns, wakes, wake_tsc;
 };
 struct vcpu_times vcpu_times(unsigned id);
 
-void vcpu_init_first(void); /* start-up only */
+void vcpu_init_first(void); /* for the start of the guest */
 
 #endif

@@ -25,8 +25,9 @@ static inline void irq_enable(void) { __asm__ volatile("sti" : : : "memory"); }
 
 static inline void irq_disable(void) { __asm__ volatile("cli" : : : "memory"); }
 
-/* Waits for an interrupt; one that came after the caller's irq_disable() is not lost. Returns with
- * interrupts on. */
+/* Waits for an interrupt, and returns with interrupts on. STI takes effect only after the next
+ * instruction, so an interrupt that has come since the caller's irq_disable() wakes the HLT and is
+ * not lost. */
 static inline void irq_enable_and_halt(void) { __asm__ volatile("sti; hlt" : : : "memory"); }
 
 static inline u64 irq_save(void) {
