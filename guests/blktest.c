@@ -94,8 +94,13 @@ static bool mark(bool write) {
     struct virtio_blk_request *q = requests[0];
     u64 *p = q->part[0].p;
 
-    *p = write ? MARK : 0;
-    q->type = write ? VIRTIO_BLK_OUT : VIRTIO_BLK_IN;
+    if (write) {
+        *p = MARK;
+        q->type = VIRTIO_BLK_OUT;
+    } else {
+        *p = 0;
+        q->type = VIRTIO_BLK_IN;
+    }
     q->sector = blk.capacity - 1;
     q->part[0].len = VIRTIO_BLK_SECTOR;
     if (virtio_blk_submit(&blk, q)) guest_panic("no mark");

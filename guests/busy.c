@@ -9,7 +9,10 @@
 
 static struct duty asked;
 
-static u64 worked(u32 id) { return on_takt() ? vcpu_times(id).run_ns : time_ns(); }
+static u64 worked(u32 id) {
+    if (on_takt()) return vcpu_times(id).run_ns;
+    return time_ns();
+}
 
 static void busy(void *arg) {
     u32 id = (u64)arg;

@@ -6,8 +6,11 @@
 #include <guest/vcpu.h>
 
 int main(void) {
-    printf("hello from %s: %u vCPU%s, %lu KiB, TSC %lu kHz, command line \"%s\"\n",
-           on_takt() ? "a VM of Takt" : "a bare machine", vcpu_count(), vcpu_count() == 1 ? "" : "s",
-           mem_ram() / 1024, tsc_khz(), cmdline());
+    const char *below = "a bare machine", *plural = "s";
+
+    if (on_takt()) below = "a VM of Takt";
+    if (vcpu_count() == 1) plural = "";
+    printf("hello from %s: %u vCPU%s, %lu KiB, TSC %lu kHz, command line \"%s\"\n", below, vcpu_count(),
+           plural, mem_ram() / 1024, tsc_khz(), cmdline());
     return 0;
 }

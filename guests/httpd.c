@@ -54,7 +54,10 @@ static u32 line(const char *p, u32 n) {
     return 0;
 }
 
-static u32 line_text(const char *p, u32 n) { return n >= 2 && p[n - 2] == '\r' ? n - 2 : n - 1; }
+static u32 line_text(const char *p, u32 n) {
+    if (n >= 2 && p[n - 2] == '\r') return n - 2;
+    return n - 1;
+}
 
 /* Bytes of the empty lines that it begins with. */
 static u32 empty_lines(const char *p, u32 n) {
@@ -75,7 +78,10 @@ static u32 head_length(const char *p, u32 n) {
     return 0;
 }
 
-static char lower(char c) { return c >= 'A' && c <= 'Z' ? (char)(c + 32) : c; }
+static char lower(char c) {
+    if (c < 'A' || c > 'Z') return c;
+    return (char)(c - 'A' + 'a');
+}
 
 static bool same(const char *p, u32 n, const char *word) {
     if (n != strlen(word)) return false;
@@ -209,18 +215,21 @@ static bool answer(struct worker *w, const struct request *r) {
         int status;
         const char *text;
     } known[] = { { 200, "OK" }, { 400, "Bad Request" }, { 404, "Not Found" }, { 501, "Not Implemented" } };
-    const char *text = "", *page = r->front ? front : NULL;
+    const char *text = "", *type = "text/plain", *connection = "close", *page = NULL;
     u64 size;
     int n;
 
     for (u32 i = 0; i < ARRAY_SIZE(known); i++)
         if (known[i].status == r->status) text = known[i].text;
+    if (r->front) page = front;
     if (r->status != 200) page = text;
-    size = page ? strlen(page) : r->size;
+    size = r->size;
+    if (page) size = strlen(page);
+    if (r->front) type = "text/html";
+    if (r->keep) connection = "keep-alive";
     n = snprintf(w->out, sizeof(w->out),
                  "HTTP/1.1 %d %s\r\nContent-Type: %s\r\nContent-Length: %lu\r\nConnection: %s\r\n\r\n",
-                 r->status, text, r->front ? "text/html" : "text/plain", size,
-                 r->keep ? "keep-alive" : "close");
+                 r->status, text, type, size, connection);
     w->requests++;
     w->bad += r->status != 200;
     if (!send(w, w->out, (u64)n)) return false;

@@ -84,7 +84,10 @@ static const struct back_calls calls = { call_irq, call_broken };
 
 static bool is_net(const struct served *s) { return s->info.type == VIRTIO_ID_NET; }
 
-static struct back_dev *dev_of(struct served *s) { return is_net(s) ? &s->net.dev : &s->blk.dev; }
+static struct back_dev *dev_of(struct served *s) {
+    if (is_net(s)) return &s->net.dev;
+    return &s->blk.dev;
+}
 
 /* ---- reports ---- */
 
@@ -223,7 +226,8 @@ static struct disk *ram_disk(struct served *s) {
     struct ram_disk *d = on && !device ? NULL : ram_disk_for(&s->info);
 
     if (d) disk_ram_init(&d->ram, s->info.options, device, d->data);
-    return d ? &d->ram.disk : NULL;
+    if (!d) return NULL;
+    return &d->ram.disk;
 }
 
 static bool is_nvme(const struct takt_back *info) { return option_is(info->options, "dev", "nvme"); }
@@ -244,18 +248,24 @@ static struct disk *nvme_disk(struct served *s) {
 
 static int make_disk(struct served *s, struct takt_offer *offer) {
     bool in_ram = option_is(s->info.options, "dev", "ram") || !option_has(s->info.options, "dev");
-    struct disk *d = in_ram ? ram_disk(s) : is_nvme(&s->info) ? nvme_disk(s) : NULL;
-    int error = d        ? back_blk_init(&s->blk, &guest_env, &calls, &s->info, d, offer)
-                : in_ram ? -ENOMEM
-                         : -ENODEV;
+    struct disk *d = NULL;
+    int error = -ENODEV;
 
+    if (in_ram) {
+        error = -ENOMEM;
+        d = ram_disk(s);
+    } else if (is_nvme(&s->info)) {
+        d = nvme_disk(s);
+    }
+    if (d) error = back_blk_init(&s->blk, &guest_env, &calls, &s->info, d, offer);
     if (error && s->on_nvme) nvme_store_close(d);
     return error;
 }
 
 static int make(struct served *s, struct takt_offer *offer) {
     if (is_net(s)) return back_net_init(&s->net, &bridge, &calls, &s->info, offer);
-    return s->info.type == VIRTIO_ID_BLOCK ? make_disk(s, offer) : -ENODEV;
+    if (s->info.type != VIRTIO_ID_BLOCK) return -ENODEV;
+    return make_disk(s, offer);
 }
 
 static void unmake(struct served *s) {
@@ -270,7 +280,8 @@ static void unmake(struct served *s) {
 static const struct option_kind *options_of(const struct takt_back *info) {
     if (info->type == VIRTIO_ID_NET) return back_net_options;
     if (is_nvme(info)) return disk_nvme_options;
-    return option_has(info->options, "on") ? disk_ram_shared_options : disk_ram_options;
+    if (option_has(info->options, "on")) return disk_ram_shared_options;
+    return disk_ram_options;
 }
 
 static void add(struct served **slot, const struct takt_back *info) {
@@ -470,7 +481,10 @@ static void serve(struct served *s, u64 now) {
     if (event_take(s->port)) s->next = 0;
     if (s->next > now) return;
     s->sum++;
-    s->next = is_net(s) ? back_net_serve(&s->net, now) : back_blk_serve(&s->blk, now);
+    if (is_net(s))
+        s->next = back_net_serve(&s->net, now);
+    else
+        s->next = back_blk_serve(&s->blk, now);
 }
 
 /* One turn for everybody. When the next one is due: 0 at once. */

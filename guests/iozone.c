@@ -104,9 +104,15 @@ static void run(const char *name, bool writes, bool at_random, bool with_sync) {
     u64 start = time_ns(), ns, checking = 0;
 
     for (u64 i = 0; i < nr; i++) {
-        u64 which = at_random ? noise(nr) : i, began = time_ns(), ended;
-        int error = writes ? write_record(&s, which) : read_record(&s, which);
+        u64 which = i, began, ended;
+        int error;
 
+        if (at_random) which = noise(nr);
+        began = time_ns();
+        if (writes)
+            error = write_record(&s, which);
+        else
+            error = read_record(&s, which);
         ended = time_ns();
         latency[i] = (u32)MIN(ended - began, 0xffffffffull);
         if (error) guest_panic("iozone: %s of record %lu: %d", name, which, error);

@@ -43,7 +43,10 @@ static void print_counters(void) {
 }
 
 /* bits a second, in 1/100 Mb/s */
-static u64 mbps100(u64 bytes, u64 ns) { return ns ? bytes * 8 * 100 * 1000 / ns : 0; }
+static u64 mbps100(u64 bytes, u64 ns) {
+    if (!ns) return 0;
+    return bytes * 8 * 100 * 1000 / ns;
+}
 
 /* ---- TCP ---- */
 
@@ -141,7 +144,7 @@ static void count(const struct iperf_head *h, u64 n, u64 now) {
     if (!flow.datagrams++)
         flow.first = now;
     else if (!h->last)
-        flow.jitter += ((d < 0 ? -d : d) - (i64)flow.jitter) / 16;
+        flow.jitter += (MAX(d, -d) - (i64)flow.jitter) / 16;
     if (h->last) return;
     flow.transit = transit;
     flow.last = now;

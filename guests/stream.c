@@ -57,7 +57,8 @@ static i64 send_chunk(struct sender *me, struct pagecache_stream *at, u64 offset
 
     if (!copies) return sock_send_file(me->s, &disk.cache, at, offset, chunk, NET_FOREVER);
     error = pagecache_read(&disk.cache, at, offset, me->buffer, chunk);
-    return error ? error : sock_send(me->s, me->buffer, chunk, NET_FOREVER);
+    if (error) return error;
+    return sock_send(me->s, me->buffer, chunk, NET_FOREVER);
 }
 
 static void send_file(struct sender *me) {

@@ -6,7 +6,6 @@
 #include <netstack/nic.h>
 #include <takt/errno.h>
 #include "drivers/igbvf.h"
-#include "lwip/priv/tcp_priv.h"
 
 #define SHORTEST 60 /* bytes of a frame on a wire, without its checksum (IEEE 802.3) */
 #define RETRY    (100 * NS_PER_MS)
@@ -49,7 +48,7 @@ static void poll(void *arg) {
     if (!up) return;
     if (tx_full && nic_send_buffer(&nic.ring)) {
         tx_full = false;
-        tcp_txnow();
+        tcp_send_again();
     }
     /* No more than a ring of them, which is not refilled before done(): timers and threads get their turn. */
     for (; (len = igbvf_receive(&nic, &frame)); n++) {
@@ -64,9 +63,10 @@ static void poll(void *arg) {
 }
 
 static bool tx(void *arg, const struct net_frag *piece, unsigned n, struct net_open_sum open) {
-    u8 *p = up ? nic_send_buffer(&nic.ring) : NULL;
+    u8 *p = NULL;
     u32 len = 0;
 
+    if (up) p = nic_send_buffer(&nic.ring);
     if (!p) {
         tx_full = up;
         return false;
@@ -135,7 +135,10 @@ static bool look(void) {
     irq_restore(flags);
     if (busy != told) {
         hypercall1(TAKT_HC_IO_CLASS, busy);
-        printf("net: the VM is %s I/O-intensive\n", busy ? "now" : "no longer");
+        if (busy)
+            printf("net: the VM is now I/O-intensive\n");
+        else
+            printf("net: the VM is no longer I/O-intensive\n");
     }
     told = busy;
     return up;

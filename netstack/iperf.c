@@ -29,9 +29,9 @@ static void put(u8 *p, u32 n, u64 v) {
 
 /* The upper half of the number is in the fourth word: of 2^31 and more we do not hear. */
 struct iperf_head iperf_head(const u8 *p) {
-    int32_t number = (int32_t)word(p, 0);
+    i64 number = (int32_t)word(p, 0);
 
-    return (struct iperf_head){ .number = (u32)(number < 0 ? -(i64)number : number),
+    return (struct iperf_head){ .number = (u32)MAX(number, -number),
                                 .last = number < 0,
                                 .ns = word(p, 1) * NS_PER_S + word(p, 2) * NS_PER_US };
 }
@@ -142,7 +142,11 @@ bool iperf_client(const char *who) {
     bool ok = true;
 
     for (u32 i = 0; i < PIECE; i++) digits[i] = (u8)('0' + i % 10);
-    if (bytes || ns) ok = stream(who, ip, port, bytes ? bytes : ~0ull, ns ? ns : ~0ull);
+    if (bytes || ns) {
+        if (!bytes) bytes = ~0ull; /* without a limit */
+        if (!ns) ns = ~0ull;
+        ok = stream(who, ip, port, bytes, ns);
+    }
     if (cmdline_has("udp_ms"))
         ok &= datagrams(who, ip, port, cmdline_u64("udp_ms", 0) * NS_PER_MS,
                         MAX(cmdline_u64("udp_rate", 1000000), 1ull),

@@ -152,7 +152,8 @@ static err_t netif_up(struct netif *netif) {
     netif->name[1] = 'n';
     netif->output = ip_output;
     netif->linkoutput = link_output;
-    netif->mtu = net.config.mtu ? net.config.mtu : 1500;
+    netif->mtu = 1500;
+    if (net.config.mtu) netif->mtu = net.config.mtu;
     netif->hwaddr_len = 6;
     memcpy(netif->hwaddr, net.config.mac, 6);
     netif->flags = NETIF_FLAG_BROADCAST | NETIF_FLAG_ETHARP | NETIF_FLAG_ETHERNET | NETIF_FLAG_LINK_UP;

@@ -109,6 +109,8 @@ void net_buf_put(struct net_buf *nb); /* unused */
 /* A frame of `len` bytes at data + offset; the buffer is the stack's from here on, also if the frame is no
  * good. */
 void net_rx(struct net_buf *nb, u32 offset, u32 len);
+/* Lets TCP send what it could not: the driver has room for frames again. In the bottom half. */
+void tcp_send_again(void);
 
 /* ---- counters ---- */
 

@@ -18,7 +18,8 @@ i64 sock_send_file(struct sock *s, struct pagecache *c, struct pagecache_stream 
             error = pagecache_read(c, at, offset + done, to, (size_t)n);
             if (error) n = error;
         }
-        if (n < 0) return done ? (i64)done : n;
+        if (n < 0 && done) return (i64)done; /* the error comes again at the next call */
+        if (n < 0) return n;
         sock_filled(s, (u32)n);
         done += (u64)n;
     }

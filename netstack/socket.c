@@ -21,8 +21,10 @@ static bool resize(void *mem, u32 *size, u32 n, size_t each) {
     if (*p && *size == n) return true;
     if (*p) net.host.free(net.host.arg, *p);
     *p = net.host.alloc(net.host.arg, n * each);
-    *size = *p ? n : 0;
-    return *p != NULL;
+    *size = 0;
+    if (!*p) return false;
+    *size = n;
+    return true;
 }
 
 static bool reserve(u32 bufs) {
@@ -34,11 +36,12 @@ static bool reserve(u32 bufs) {
 }
 
 int sock_open(enum sock_type type, const struct sock_options *options, struct sock **out) {
-    u32 rcvbuf = options && options->rcvbuf ? options->rcvbuf : 256u << 10;
-    u32 sndbuf = options && options->sndbuf ? options->sndbuf : 64u << 10;
+    u32 rcvbuf = 256u << 10, sndbuf = 64u << 10;
     struct sock *s;
     u32 taken;
 
+    if (options && options->rcvbuf) rcvbuf = options->rcvbuf;
+    if (options && options->sndbuf) sndbuf = options->sndbuf;
     rcvbuf = MIN(MAX(rcvbuf, NET_RCVBUF_MIN), NET_RCVBUF_MAX);
     sndbuf = MIN(MAX(sndbuf, 4096), 1u << 20);
     for (s = net.socks; s < net.socks + NET_SOCKETS; s++) {
@@ -91,7 +94,8 @@ static int command(struct sock *s, enum sock_cmd cmd, u64 deadline) {
     s->cmd_result = 1;
     __atomic_store_n(&s->cmd, cmd, __ATOMIC_RELEASE);
     sock_notify(s);
-    return wait_for(s, EVENT_READ, deadline, is_done) ? s->cmd_result : -EAGAIN;
+    if (!wait_for(s, EVENT_READ, deadline, is_done)) return -EAGAIN;
+    return s->cmd_result;
 }
 
 /* ---- making connections ---- */
@@ -276,7 +280,8 @@ static bool flushed(const struct sock *s) { return byte_ring_count(&s->tx) == 0 
 int sock_flush(struct sock *s, u64 deadline) {
     if (!s->connected || s->type != SOCK_TCP) return -NET_ENOTCONN;
     if (!wait_for(s, EVENT_WRITE, deadline, flushed)) return -EAGAIN;
-    return byte_ring_count(&s->tx) ? s->error : 0;
+    if (!byte_ring_count(&s->tx)) return 0;
+    return s->error;
 }
 
 i64 sock_room(struct sock *s, void **at, u64 deadline) {
@@ -306,13 +311,15 @@ i64 sock_send(struct sock *s, const void *from, size_t size, u64 deadline) {
     if (s->type == SOCK_UDP) {
         int err = sock_send_to(s, from, size, s->ip, s->port, deadline);
 
-        return err ? err : (i64)size;
+        if (err) return err;
+        return (i64)size;
     }
     while (done < size) {
         void *at;
         i64 n = sock_room(s, &at, deadline);
 
-        if (n < 0) return done ? (i64)done : n;
+        if (n < 0 && done) return (i64)done; /* the error comes again at the next call */
+        if (n < 0) return n;
         n = MIN((u64)n, size - done);
         memcpy(at, data + done, n);
         byte_ring_written(&s->tx, n);

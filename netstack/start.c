@@ -38,7 +38,8 @@ static bool parse_ip(const char *p, u32 *ip, u32 *bits) {
     for (; n < 5; n++, p++) {
         if (*p < '0' || *p > '9') return false;
         for (; *p >= '0' && *p <= '9' && value[n] < 256; p++) value[n] = value[n] * 10 + (u32)(*p - '0');
-        if (*p != (n < 3 ? '.' : '/')) break;
+        if (n < 3 && *p != '.') break;
+        if (n >= 3 && *p != '/') break;
     }
     if (*p || n < 3 || n > 4 || value[4] > 32) return false;
     for (u32 i = 0; i < 4; i++)
@@ -64,18 +65,25 @@ u32 net_cmdline_ip(const char *key, u32 otherwise) {
 }
 
 int net_start(unsigned bufs) {
-    const struct net_nic *nic = net_igbvf.present() ? &net_igbvf : &net_virtio;
+    const struct net_nic *nic = &net_virtio;
+    const char *acknowledges = "the backlog waits";
     struct net_nic_info info = { .mtu = 0 };
     u32 bits = 24, ip = cmdline_ip("ip", 0x0a000000 | (u8)takt_vm_id(), &bits);
     struct net_config config = { .ip = ip,
-                                 .mask = bits ? ~0u << (32 - bits) : 0,
                                  .gateway = net_cmdline_ip("gw", 0),
-                                 .model = cmdline_has("plain") ? NET_PLAIN : NET_OWNER,
+                                 .model = NET_OWNER,
                                  .early_ack = cmdline_u64("early_ack", 1),
-                                 .tx_open = nic->tx_open,
                                  .bufs = NET_BUFS_KEPT + bufs };
     int error;
 
+    if (net_igbvf.present()) nic = &net_igbvf;
+    config.tx_open = nic->tx_open;
+    if (bits) config.mask = ~0u << (32 - bits);
+    if (config.early_ack) acknowledges = "early acknowledgements";
+    if (cmdline_has("plain")) {
+        config.model = NET_PLAIN;
+        acknowledges = "nobody owns a socket";
+    }
     vcpu_start_all();
     error = nic->open((u32)cmdline_u64("ring", 256), &info);
     if (error) return error;
@@ -89,9 +97,6 @@ int net_start(unsigned bufs) {
     nic->go();
     printf("net: %u.%u.%u.%u/%u, %02x:%02x:%02x:%02x:%02x:%02x by %s, %s\n", ip >> 24, ip >> 16 & 255,
            ip >> 8 & 255, ip & 255, bits, info.mac[0], info.mac[1], info.mac[2], info.mac[3], info.mac[4],
-           info.mac[5], nic->name,
-           config.model == NET_PLAIN ? "nobody owns a socket"
-           : config.early_ack        ? "early acknowledgements"
-                                     : "the backlog waits");
+           info.mac[5], nic->name, acknowledges);
     return 0;
 }

@@ -1,10 +1,10 @@
-/* The bottom half of TCP sockets: segments for an owned one go to its backlog, and what Algorithm 1 wants
- * is sent. */
+/* The bottom half of TCP sockets: segments for an owned one go to its backlog, and what Algorithm 1
+ * wants is sent. */
 #include <netstack/hooks.h>
 #include <netstack/ping.h>
 #include <netstack/sock.h>
 #include "lwip/inet_chksum.h"
-#include "lwip/priv/tcp_priv.h"
+#include <netstack/lwip_private.h>
 #include "lwip/prot/ip4.h"
 #include "lwip/prot/tcp.h"
 
@@ -22,7 +22,8 @@ struct segment {
     u8 flags;
 };
 
-/* A TCP segment behind an IP header without options, all of it in p. What is not is for lwIP to drop. */
+/* A TCP segment behind an IP header without options, all of it in p. What is not is for lwIP to
+ * drop. */
 static bool parse(const struct pbuf *p, struct segment *g) {
     u16 header;
 
@@ -66,14 +67,18 @@ static void fill_in_sum(struct pbuf *p, struct tcp_hdr *h, const struct tcp_pcb 
 }
 
 /* The socket of a connection; ports and address as on the wire. */
-static struct sock *find(u16 local, u16 remote, u32 remote_ip) {
+static struct sock *find_sock(u16 local, u16 remote, u32 remote_ip) {
+    struct tcp_pcb *t;
+
     local = lwip_ntohs(local);
     remote = lwip_ntohs(remote);
-    for (struct tcp_pcb *t = tcp_active_pcbs; t; t = t->next)
-        if (t->local_port == local && t->remote_port == remote && t->remote_ip.addr == remote_ip)
-            return t->recv == on_recv ? t->callback_arg : NULL;
-    return NULL;
+    for (t = tcp_active_pcbs; t; t = t->next)
+        if (t->local_port == local && t->remote_port == remote && t->remote_ip.addr == remote_ip) break;
+    if (!t || t->recv != on_recv) return NULL;
+    return t->callback_arg;
 }
+
+void tcp_send_again(void) { tcp_txnow(); }
 
 /* ---- acknowledgements ---- */
 
@@ -84,7 +89,7 @@ bool tcp_may_send(struct pbuf *p, struct tcp_told *told) {
     bool pure;
 
     if (!parse(p, &g) || g.flags & TCP_SYN || !(g.flags & TCP_ACK)) return true;
-    s = find(g.tcp->src, g.tcp->dest, g.ip->dest.addr);
+    s = find_sock(g.tcp->src, g.tcp->dest, g.ip->dest.addr);
     if (!s) return true;
     b = &s->backlog;
     told->s = s;
@@ -103,8 +108,9 @@ bool tcp_may_send(struct pbuf *p, struct tcp_told *told) {
             return false;
         }
     } else if (seq_before(g.ack, b->acked)) {
-        u32 window = seq_before(b->acked, told->edge) ? told->edge - b->acked : 0;
+        u32 window = 0;
 
+        if (seq_before(b->acked, told->edge)) window = told->edge - b->acked;
         g.tcp->ackno = lwip_htonl(b->acked);
         g.tcp->wnd = lwip_htons(MIN(window >> s->pcb.tcp->rcv_scale, 0xffff));
         pbuf_remove_header(p, IP_HLEN);
@@ -132,8 +138,8 @@ void tcp_was_sent(const struct tcp_told *told) {
     if (seq_before(b->edge, told->edge)) b->edge = told->edge;
 }
 
-/* Acknowledges all before bl.nxt; of the connection it only reads. The right edge of the window stays
- * where it is. */
+/* Acknowledges all before bl.nxt; of the connection it only reads. The right edge of the window
+ * stays where it is. */
 static void ack_early(const struct sock *s) {
     const struct tcp_pcb *t = s->pcb.tcp;
     u32 window = (t->rcv_ann_right_edge - s->backlog.nxt) >> t->rcv_scale;
@@ -159,13 +165,16 @@ static void ack_early(const struct sock *s) {
 
 /* ---- what arrives ---- */
 
-/* May the socket hold one buffer more? Segments beyond a gap leave room for the one that closes it. */
+/* Whether the socket may hold one more buffer. Segments beyond a gap may take only three quarters,
+ * so that there is room for the segment that closes the gap. */
 static bool has_room(const struct sock *s, u32 seq, u32 expected) {
-    return s->held < (seq_before(expected, seq) ? s->quota / 4 * 3 : s->quota);
+    if (seq_before(expected, seq)) return s->held < s->quota / 4 * 3;
+    return s->held < s->quota;
 }
 
-/* The backlog goes through TCP as if it arrived now. What is more than a turn's share waits for the next, so
- * that the device's ring is emptied in between. The socket may be without a connection afterwards, or free.
+/* The backlog goes through TCP as if it arrived now. What is more than a turn's share waits for the
+ * next, so that the device's ring is emptied in between. The socket may be without a connection
+ * afterwards, or free.
  */
 static void replay(struct sock *s) {
     u32 generation = s->generation;
@@ -266,7 +275,7 @@ int net_ip4_input(struct pbuf *p, struct netif *inp) {
 
     if (net.replaying) return 0;
     if (!parse(p, &g)) return net_ping_input(p);
-    s = find(g.tcp->dest, g.tcp->src, g.ip->src.addr);
+    s = find_sock(g.tcp->dest, g.tcp->src, g.ip->src.addr);
     if (!s || g.ip->dest.addr != net.netif.ip_addr.addr) return 0;
     if (sock_owned(s)) return to_backlog(s, p, &g);
     replay(s);
@@ -300,8 +309,8 @@ static void detach(struct sock *s) {
     s->pcb.tcp = NULL;
 }
 
-/* Nothing more can come for the thread, and nothing of its memory is referred to: the rest is lwIP's
- * affair. */
+/* Nothing more can come for the thread, and nothing of its memory is referred to: the rest is
+ * lwIP's affair. */
 static void settle(struct sock *s) {
     struct tcp_pcb *t = s->pcb.tcp;
 
@@ -348,7 +357,8 @@ static void on_error(void *arg, err_t err) {
 
     if (!s) return;
     s->pcb.tcp = NULL;
-    s->error = err == ERR_RST ? -NET_ECONNRESET : -NET_ECONNABORTED;
+    s->error = -NET_ECONNABORTED;
+    if (err == ERR_RST) s->error = -NET_ECONNRESET;
     __atomic_store_n(&s->eof, true, __ATOMIC_RELEASE);
     if (__atomic_load_n(&s->cmd, __ATOMIC_ACQUIRE) == CMD_CONNECT) sock_done(s, s->error);
     sock_wake(s, EVENT_READ);
@@ -379,8 +389,8 @@ static err_t on_accept(void *arg, struct tcp_pcb *pcb, err_t err) {
     return ERR_OK;
 }
 
-/* The connection is there: its window is the socket's from here on. What SYN said of it was at most 64
- * KiB. */
+/* The connection is there: its window is the socket's from here on. What SYN said of it was at most
+ * 64 KiB. */
 static void attach(struct sock *s, struct tcp_pcb *t) {
     s->pcb.tcp = t;
     s->ip = lwip_ntohl(t->remote_ip.addr);
@@ -490,26 +500,41 @@ static void close_sock(struct sock *s) {
     }
 }
 
+/* The socket's connection block, which is made when it is first wanted. NULL: there is no
+ * memory. */
+static struct tcp_pcb *tcp_pcb_of(struct sock *s) {
+    if (!s->pcb.tcp) s->pcb.tcp = tcp_new();
+    return s->pcb.tcp;
+}
+
+static int bind_sock(struct sock *s) {
+    struct tcp_pcb *t = tcp_pcb_of(s);
+
+    if (!t) return -ENOMEM;
+    ip_set_option(t, SOF_REUSEADDR);
+    if (tcp_bind(t, IP_ADDR_ANY, s->cmd_port) != ERR_OK) return -NET_EADDRINUSE;
+    return 0;
+}
+
 void tcp_sock_command(struct sock *s, enum sock_cmd cmd) {
     ip_addr_t to = { lwip_htonl(s->cmd_ip) };
     struct tcp_pcb *t;
+    int result;
 
     switch (cmd) {
     case CMD_NONE: break;
-    case CMD_BIND:
-        t = s->pcb.tcp ? s->pcb.tcp : tcp_new();
-        s->pcb.tcp = t;
-        if (t) ip_set_option(t, SOF_REUSEADDR);
-        sock_done(s, !t ? -ENOMEM : tcp_bind(t, IP_ADDR_ANY, s->cmd_port) == ERR_OK ? 0 : -NET_EADDRINUSE);
+    case CMD_BIND: sock_done(s, bind_sock(s)); break;
+    case CMD_LISTEN:
+        result = -EINVAL;
+        if (s->pcb.tcp && !s->listening) result = listen_on(s);
+        sock_done(s, result);
         break;
-    case CMD_LISTEN: sock_done(s, s->pcb.tcp && !s->listening ? listen_on(s) : -EINVAL); break;
     case CMD_CONNECT:
         if (s->connected || s->listening) {
             sock_done(s, -EINVAL);
             break;
         }
-        t = s->pcb.tcp ? s->pcb.tcp : tcp_new();
-        s->pcb.tcp = t;
+        t = tcp_pcb_of(s);
         if (!t) {
             sock_done(s, -ENOMEM);
             break;
@@ -524,7 +549,9 @@ void tcp_sock_command(struct sock *s, enum sock_cmd cmd) {
         break;
     case CMD_SHUTDOWN:
         s->fin_wanted = true;
-        sock_done(s, s->pcb.tcp && s->connected ? 0 : -NET_ENOTCONN);
+        result = -NET_ENOTCONN;
+        if (s->pcb.tcp && s->connected) result = 0;
+        sock_done(s, result);
         send_more(s);
         break;
     case CMD_CLOSE: close_sock(s); break;

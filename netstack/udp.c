@@ -57,7 +57,7 @@ void udp_sock_service(struct sock *s) {
     udp_sock_command(s, __atomic_load_n(&s->cmd, __ATOMIC_ACQUIRE));
 }
 
-/* The pcb, made when it is first wanted. */
+/* The socket's control block, which is made when it is first wanted. NULL: there is no memory. */
 static struct udp_pcb *pcb_of(struct sock *s) {
     if (s->pcb.udp) return s->pcb.udp;
     s->pcb.udp = udp_new();
@@ -65,22 +65,24 @@ static struct udp_pcb *pcb_of(struct sock *s) {
     return s->pcb.udp;
 }
 
+static int bind_to(struct sock *s, u16 port) {
+    if (!pcb_of(s)) return -ENOMEM;
+    if (udp_bind(s->pcb.udp, IP_ADDR_ANY, port) != ERR_OK) return -NET_EADDRINUSE;
+    return 0;
+}
+
 void udp_sock_command(struct sock *s, enum sock_cmd cmd) {
     switch (cmd) {
     case CMD_NONE: break;
-    case CMD_BIND:
-        sock_done(s, !pcb_of(s)                                                 ? -ENOMEM
-                     : udp_bind(s->pcb.udp, IP_ADDR_ANY, s->cmd_port) == ERR_OK ? 0
-                                                                                : -NET_EADDRINUSE);
-        break;
+    case CMD_BIND: sock_done(s, bind_to(s, s->cmd_port)); break;
     case CMD_CONNECT: /* from any port if it is not bound */
         s->ip = s->cmd_ip;
         s->port = s->cmd_port;
         s->connected = true;
-        sock_done(s, !pcb_of(s)                                       ? -ENOMEM
-                     : s->pcb.udp->local_port                         ? 0
-                     : udp_bind(s->pcb.udp, IP_ADDR_ANY, 0) == ERR_OK ? 0
-                                                                      : -NET_EADDRINUSE);
+        if (s->pcb.udp && s->pcb.udp->local_port)
+            sock_done(s, 0);
+        else
+            sock_done(s, bind_to(s, 0));
         break;
     case CMD_CLOSE:
         s->cmd = CMD_NONE;

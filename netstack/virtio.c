@@ -6,7 +6,6 @@
 #include <netstack/nic.h>
 #include "drivers/bridge.h"
 #include "drivers/virtio_net.h"
-#include "lwip/priv/tcp_priv.h"
 
 #define TX_FRAMES 256
 #define TX_SIZE   2048
@@ -47,10 +46,11 @@ static void post(void) {
 
 static void take(const struct virtio_net_frame *f) {
     const struct virtio_net_part *part = &f->part[0];
-    struct net_buf *fresh = f->nr == 1 ? net_buf_get() : NULL; /* one holds any frame of the MTU */
+    struct net_buf *fresh = NULL;
 
+    if (f->nr == 1) fresh = net_buf_get(); /* one buffer holds any frame of the MTU */
     if (!fresh) {
-        net_nic_stats.bad += f->nr > 1;
+        if (f->nr > 1) net_nic_stats.bad++;
         for (u32 i = 0; i < f->nr; i++) virtio_net_recycle(&nic, f->part[i].buffer);
         return;
     }
@@ -68,7 +68,7 @@ static void poll(void *arg) {
     while (virtio_net_sent(&nic, &token)) sent(token);
     if (tx_full && nr_free_tx) {
         tx_full = false;
-        tcp_txnow();
+        tcp_send_again();
     }
     while (n < BATCH && virtio_net_receive(&nic, &f)) {
         take(&f);

@@ -18,18 +18,22 @@ int __wrap_event_close(u32 port);
 int __real_event_close(u32 port);
 
 int __wrap_vring_back_take(struct vring_back *r, struct vring_chain *c) {
-    int taken;
     u64 t = rdtsc();
+    int taken = __real_vring_back_take(r, c);
+    char letter = 't';
 
-    taken = __real_vring_back_take(r, c);
-    if (taken > 0) stamp_at(c->out_len >= STAMP_BYTES || (c->out_len && c->in_len) ? 'T' : 't', t);
+    if (taken <= 0) return taken;
+    if (c->out_len >= STAMP_BYTES || (c->out_len && c->in_len)) letter = 'T';
+    stamp_at(letter, t);
     return taken;
 }
 
 i64 __wrap_hypercall(u32 number, u64 a, u64 b, u64 c, u64 d) {
-    char letter = number == TAKT_HC_BACK_IRQ ? 'Q' : number == TAKT_HC_POLL ? 'Z' : 0;
+    char letter = 0;
     i64 result;
 
+    if (number == TAKT_HC_BACK_IRQ) letter = 'Q';
+    if (number == TAKT_HC_POLL) letter = 'Z';
     if (number == TAKT_HC_BACK_OFFER)
         printf("BENCH back_free %lu\n", (unsigned long)(page_count_free() * PAGE_SIZE));
     if (!letter) return __real_hypercall(number, a, b, c, d);

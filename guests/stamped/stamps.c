@@ -59,8 +59,10 @@ void stamps_print(void) {
 
         for (; i < n && at < LINE - ONE; i++) {
             i64 d = (i64)((stamps[i] >> 8) - last);
+            const char *sign = "";
 
-            at += snprintf(line + at, ONE, " %c%s%lx", (char)stamps[i], d < 0 ? "-" : "", d < 0 ? -d : d);
+            if (d < 0) sign = "-";
+            at += snprintf(line + at, ONE, " %c%s%lx", (char)stamps[i], sign, MAX(d, -d));
             last = stamps[i] >> 8;
         }
         sleep_ns(LINE_NS);

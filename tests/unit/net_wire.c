@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#include "lwip/priv/tcp_priv.h"
+#include <netstack/lwip_private.h>
 
 #define LOG 8192
 

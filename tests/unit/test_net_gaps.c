@@ -3,7 +3,7 @@
  * connection. */
 #include <string.h>
 #include "net_rig.h"
-#include "lwip/priv/tcp_priv.h"
+#include <netstack/lwip_private.h>
 
 #define SEGMENT 100
 #define SILENT  40

@@ -15,7 +15,7 @@
 #include <cmocka.h>
 #include "net_wire.h"
 #include <netstack/sock.h>
-#include "lwip/priv/tcp_priv.h"
+#include <netstack/lwip_private.h>
 
 #define SCHEDULES 2000
 #define PORT      5001

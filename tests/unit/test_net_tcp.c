@@ -2,7 +2,7 @@
  * peer. */
 #include <string.h>
 #include "net_rig.h"
-#include "lwip/priv/tcp_priv.h"
+#include <netstack/lwip_private.h>
 
 /* ---- Algorithm 1 by itself: each row is a line of it ---- */
 
