@@ -1,5 +1,5 @@
-; The roads to 64-bit C: the boot CPU's from GRUB (multiboot2 specification 3.1, header, and 3.3, machine
-; state), the others' from their SIPI.
+; How a CPU gets to 64-bit C code: the boot CPU from GRUB (multiboot2 specification, 3.1 header and
+; 3.3 machine state), the others from their SIPI.
 %include "layout.inc"
 
 MB2_MAGIC  equ 0xe85250d6
@@ -13,9 +13,11 @@ align 8
 header:
         dd MB2_MAGIC, 0, header_end - header, -(MB2_MAGIC + 0 + (header_end - header))
         align 8
-        ; type 5, a frame buffer of 32 bits, in the copy that tools/mkiso.sh
-        db 'FB'                 ; of no meaning
-        dw 1                    ; makes for UEFI. BIOS keeps its text mode: GRUB fails to set others in Bochs.
+        ; GRUB ignores this tag. In the copy of the image for UEFI, tools/mkiso.sh makes it a tag of
+        ; type 5, which asks for a frame buffer of 32 bits. With BIOS the text mode stays: in Bochs,
+        ; GRUB fails to set another.
+        db 'FB'                 ; by which tools/mkiso.sh finds the tag
+        dw 1                    ; optional
         dd 20, 0, 0, 32
         align 8
         dw 6, 1                 ; modules on page boundaries
@@ -54,7 +56,8 @@ start32:
         jnc no_long_mode
         mov esi, PHYS(bsp64)
 
-; Goes on at ESI in long mode, with the registers as every CPU has them.
+; Switches to long mode, with control registers as every CPU has them, and goes on at physical
+; address ESI.
 long_mode:
         mov eax, PHYS(boot_pml4)
         mov cr3, eax
@@ -90,7 +93,8 @@ no_long_mode:
 .stop:  hlt
         jmp .stop
 
-; ESI: text. Waits a bounded time for the transmitter.
+; Prints the text at ESI, up to and with its 0. Waits for the transmitter for a bounded time only,
+; because there may be no port.
 puts32: mov ecx, 100000
         mov edx, COM1 + 5
 .wait:  in al, dx
@@ -103,7 +107,8 @@ puts32: mov ecx, 100000
         jnz puts32
         ret
 
-; 115200 baud 8n1, FIFO on, no interrupts: value and low half of the port's number (PC16550D 8.0)
+; Sets 115200 baud, 8n1, FIFO on, no interrupts. Each word is the low byte of a port's number and
+; the value that is written there (PC16550D 8.0).
 uart_setup:     dw 0xf900, 0xfb80, 0xf801, 0xf900, 0xfb03, 0xfa07, 0xfc03
 uart_setup_end:
 hello:          db 13, 10, "Takt", 13, 10, 0
@@ -124,8 +129,8 @@ bsp64:  mov rsp, boot_stack_top
         call hv_main
         ud2
 
-; ---- an AP. What lies between trampoline and trampoline_end is copied to a page below 640 KiB, where the
-; SIPI finds it in real mode; one AP takes it at a time ----
+; ---- the other CPUs. The code from trampoline to trampoline_end is copied to a page below 640 KiB,
+; where the SIPI starts it in real mode. One CPU goes through it at a time ----
 
 section .rodata
 bits 16
@@ -157,7 +162,8 @@ ap64:   mov rax, [ap_final_cr3]
         call ap_main
         ud2
 
-; ---- 4 GiB in 2 MiB pages: identity, at DIRECTMAP, and the first 2 GiB at LINK_BASE ----
+; ---- page tables for the first 4 GiB, in 2 MiB pages: at their physical addresses and at
+; DIRECTMAP, and the first 2 GiB also at LINK_BASE ----
 
 section .data
 align 4096

@@ -42,12 +42,13 @@ static inline bool seq_before(u32 a, u32 b) { return (int32_t)(a - b) < 0; }
 
 void backlog_init(struct backlog *b, u32 rcv_nxt);
 
-/* Algorithm 1, for a segment in `nb` (its seq, len and plain are set) of an owned socket. `early` is the
- * switch, `room` whether the buffer may be kept. */
+/* Algorithm 1, for a segment in `nb` (its seq, len and plain are set) of an owned socket. `early`
+ * is the switch, `room` whether the buffer may be kept. */
 enum backlog_verdict backlog_add(struct backlog *b, const struct rcv_view *rcv, struct net_buf *nb,
                                  bool early, bool room);
 
-/* The first segment, which is the caller's from here on; NULL: none. It counts until backlog_done(). */
+/* The first segment, which is the caller's from here on; NULL: none. It counts until
+ * backlog_done(). */
 struct net_buf *backlog_take(struct backlog *b);
 void backlog_done(struct backlog *b);
 

@@ -1,6 +1,7 @@
-/* The stack in a guest of the guest library. The bottom half runs in interrupt handlers of one vCPU, threads
- * on the others (or on the same). Threads and bottom half call each other by interprocessor interrupts: a
- * semaphore's lock, and that of a vCPU's threads, is taken on the thread's own vCPU only.
+/* The network stack in a guest with the guest library. The bottom half runs in interrupt handlers
+ * of one vCPU, threads on any. They call each other by interprocessor interrupts, so that the lock
+ * of a semaphore, and that of a vCPU's threads, is taken on the thread's own vCPU only: nobody
+ * waits for a lock whose holder does not run.
  */
 #ifndef NETSTACK_GUEST_H
 #define NETSTACK_GUEST_H
@@ -10,23 +11,23 @@
 #define VECTOR_NET 0xe0
 
 struct net_guest {
-    unsigned vcpu; /* of the bottom half: where the device's interrupts go */
-    void (*poll)(
-        void *arg); /* the driver hands in what came, by net_rx(), and takes back what was sent; or NULL */
+    unsigned vcpu; /* where the bottom half runs and the device interrupts */
+    /* The driver gives received frames to net_rx(), and takes back what was sent. May be NULL. */
+    void (*poll)(void *arg);
     /* as in struct net_host */
     bool (*tx)(void *arg, const struct net_frag *piece, unsigned n, struct net_open_sum open);
-    /* After each turn: what was sent and taken is shown to the device, which may interrupt from here on.
-     * True: another turn is wanted at once. Or NULL. */
+    /* Called after each turn: shows the device what was sent and taken, and lets it interrupt from
+     * now on. Returns true if another turn is needed at once. May be NULL. */
     bool (*done)(void *arg);
     void *arg;
 };
 
-/* Once, on the vCPU of the bottom half, when all vCPUs have started. The structures need not stay. As
- * net_init(). */
+/* Starts the stack. Call it once, on the vCPU of the bottom half, after all vCPUs have started.
+ * Both structures are copied. Returns as net_init(). */
 int net_guest_start(const struct net_guest *guest, const struct net_config *config);
 
-/* The bottom half once: poll(), net_poll(), and the timer for the next time. From the device's interrupt
- * handler, on that vCPU. */
+/* Runs the bottom half once: poll(), net_poll(), and sets the timer for the next time. Call it in
+ * the device's interrupt handler, on the vCPU of the bottom half. */
 void net_guest_run(void);
 
 #endif

@@ -1,6 +1,6 @@
-/* The memory that lwIP asks for: headers of what is sent, segments, protocol control blocks. Its own and
- * of one context, so that the bottom half never waits for a lock of the guest's malloc(), whose holder may
- * be off its pCPU. */
+/* The memory that lwIP asks for: headers of what is sent, segments, protocol control blocks. Only
+ * the bottom half uses it. With the guest's malloc() the bottom half might wait for a lock whose
+ * holder does not run. */
 #ifndef NETSTACK_HEAP_H
 #define NETSTACK_HEAP_H
 
@@ -14,8 +14,9 @@
  * mem_malloc() gives memory that is aligned to 16 bytes. It gives NULL if the arena is full, or
  * if it was asked for more than 2,032 bytes. */
 
-/* `arena` is all it will ever have, aligned to 16 bytes. */
+/* Sets the heap up in `arena`, which is aligned to 16 bytes. It never gets more memory. */
 void net_heap_init(void *arena, size_t size);
-size_t net_heap_used(void); /* bytes handed out, with their headers */
+/* Bytes that are allocated, with their headers. */
+size_t net_heap_used(void);
 
 #endif

@@ -1,5 +1,5 @@
-/* lwIP as Takt's guests use it: IPv4 with ARP, ICMP, UDP and TCP, called from one context, no threads of
- * its own. */
+/* lwIP as Takt's guests use it: IPv4 with ARP, ICMP, UDP and TCP, called from one context, no
+ * threads of its own. */
 #ifndef NETSTACK_LWIPOPTS_H
 #define NETSTACK_LWIPOPTS_H
 

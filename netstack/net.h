@@ -1,9 +1,9 @@
 /* The network stack of a guest: lwIP, one Ethernet interface, and the sockets of socket.h.
  *
- * There are two kinds of context. The bottom half is one, on the vCPU that takes the interrupts: every
- * function of this header belongs to it, and all of lwIP. Threads use socket.h, on whatever vCPU; they share
- * with the bottom half the queues of spsc.h and single words, never a lock, so that neither waits for a vCPU
- * that is off its pCPU.
+ * There are two kinds of context. The bottom half is one, on the vCPU that takes the interrupts:
+ * every function of this header belongs to it, and all of lwIP. Threads use socket.h, on whatever
+ * vCPU; they share with the bottom half the queues of spsc.h and single words, never a lock, so
+ * that neither waits for a vCPU that is off its pCPU.
  *
  * There is one stack in a guest, as lwIP keeps its state in global variables.
  */
@@ -22,8 +22,8 @@ struct net_frag {
     u32 len;
 };
 
-/* A checksum that is left to the device (virtio 1.2, 5.1.6.2): of the frame's bytes from `start` on, to be
- * put at start + offset, where the sum of the pseudo header is. start 0: none. */
+/* A checksum that is left to the device (virtio 1.2, 5.1.6.2): of the frame's bytes from `start`
+ * on, to be put at start + offset, where the sum of the pseudo header is. start 0: none. */
 struct net_open_sum {
     u16 start, offset;
 };
@@ -32,20 +32,20 @@ struct net_open_sum {
 struct net_host {
     void *arg;
     u64 (*now_ns)(void *arg);
-    /* A frame without FCS, in `n` pieces that are valid until this returns. False: no room, it is dropped
-     * and counted. */
+    /* A frame without FCS, in `n` pieces that are valid until this returns. False: no room, it is
+     * dropped and counted. */
     bool (*tx)(void *arg, const struct net_frag *piece, unsigned n, struct net_open_sum open);
     /* From a thread: net_poll() is wanted soon in the bottom half. */
     void (*kick)(void *arg);
-    /* Event number `event` (below 2 * NET_SOCKETS) may have come; called in the bottom half. It must not
-     * take a lock that is held with a thread's vCPU off its pCPU. Kept until the wait, if nobody waits
-     * yet. */
+    /* Event number `event` (below 2 * NET_SOCKETS) may have come; called in the bottom half. It
+     * must not take a lock that is held with a thread's vCPU off its pCPU. Kept until the wait, if
+     * nobody waits yet. */
     void (*wake)(void *arg, unsigned event);
-    /* From a thread: waits for that event; false if now_ns() reaches the deadline before. Nobody else
-     * waits for it. */
+    /* From a thread: waits for that event; false if now_ns() reaches the deadline before. Nobody
+     * else waits for it. */
     bool (*wait)(void *arg, unsigned event, u64 deadline_ns);
-    /* From threads and net_init(), never from the bottom half. alloc: 16-byte aligned, NULL if there is
-     * none. */
+    /* From threads and net_init(), never from the bottom half. alloc: 16-byte aligned, NULL if
+     * there is none. */
     void *(*alloc)(void *arg, size_t size);
     void (*free)(void *arg, void *p);
 };
@@ -66,12 +66,12 @@ struct net_config {
     unsigned posted; /* of them, that the driver keeps empty with the device: no socket gets these */
 };
 
-/* Once. -ENOMEM; -EBUSY; -EINVAL: fewer buffers than posted + NET_BUFS_KEPT + net_bufs_for() of the smallest
- * socket. */
+/* Once. -ENOMEM; -EBUSY; -EINVAL: fewer buffers than posted + NET_BUFS_KEPT + net_bufs_for() of the
+ * smallest socket. */
 int net_init(const struct net_config *config, const struct net_host *host);
 
-/* Takes what threads ask for, runs the timers that are due. Returns the time at which it wants to be
- * called again. */
+/* Takes what threads ask for, runs the timers that are due. Returns the time at which it wants to
+ * be called again. */
 u64 net_poll(void);
 
 void net_set_model(enum net_model model); /* of sockets that are opened from now on */
@@ -106,8 +106,8 @@ struct net_buf {
 /* An empty buffer for the driver, which fills `data` from any offset on; NULL: none is free. */
 struct net_buf *net_buf_get(void);
 void net_buf_put(struct net_buf *nb); /* unused */
-/* A frame of `len` bytes at data + offset; the buffer is the stack's from here on, also if the frame is no
- * good. */
+/* A frame of `len` bytes at data + offset; the buffer is the stack's from here on, also if the
+ * frame is no good. */
 void net_rx(struct net_buf *nb, u32 offset, u32 len);
 /* Lets TCP send what it could not: the driver has room for frames again. In the bottom half. */
 void tcp_send_again(void);

@@ -1,11 +1,11 @@
-/* A network card, as the stack of a guest uses one. */
+/* A network card, as the network stack of a guest sees it. */
 #ifndef NETSTACK_NIC_H
 #define NETSTACK_NIC_H
 
 #include <netstack/guest.h>
 #include <netstack/start.h>
 
-#define NET_VCPU 0 /* of the bottom half */
+#define NET_VCPU 0 /* the vCPU of the bottom half */
 
 struct net_nic_info {
     u8 mac[6];
@@ -15,16 +15,16 @@ struct net_nic_info {
 
 struct net_nic {
     const char *name;
-    bool tx_open;          /* it can fill in checksums of UDP and TCP */
-    bool (*present)(void); /* the VM has one; NULL: that is found out by open() */
-    /* From a thread of NET_VCPU: waits for the device. 0, or a negative errno. */
+    bool tx_open;          /* the card can fill in checksums of UDP and TCP */
+    bool (*present)(void); /* whether the VM has such a card; NULL: open() finds that out */
+    /* Waits for the device. Called by a thread of NET_VCPU. Returns 0, or a negative errno. */
     int (*open)(u32 ring, struct net_nic_info *info);
-    void (*go)(void);         /* the stack is there: frames and interrupts may come */
-    void (*watch)(void *arg); /* a thread, on NET_VCPU, which opens the device again when it has to be */
-    struct net_guest guest;   /* of NET_VCPU */
+    void (*go)(void);         /* lets frames and interrupts come; called when the stack is ready for them */
+    void (*watch)(void *arg); /* a thread on NET_VCPU that opens the device again after it was lost */
+    struct net_guest guest;   /* its functions for the stack */
 };
 
 extern const struct net_nic net_virtio, net_igbvf;
-extern struct net_device_stats net_nic_stats; /* theirs to count */
+extern struct net_device_stats net_nic_stats; /* counted by the cards' drivers */
 
 #endif

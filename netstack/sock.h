@@ -1,5 +1,5 @@
-/* Inside the stack: the socket, and what net.c, tcp.c, udp.c (the bottom half) and socket.c (threads) ask
- * of each other. */
+/* Inside the stack: the socket, and what net.c, tcp.c, udp.c (the bottom half) and socket.c
+ * (threads) ask of each other. */
 #ifndef NETSTACK_SOCK_H
 #define NETSTACK_SOCK_H
 

@@ -1,6 +1,6 @@
-/* Bounded queues between one producer and one consumer, without a lock: either side may stop for as long
- * as it likes and the other finds the queue as it was. Indices run freely and wrap at 2^32; sizes are
- * powers of two. */
+/* Bounded queues between one producer and one consumer, without a lock: if the vCPU of one side
+ * does not run for a while, the other side need not wait for it. Indices are not reduced to the
+ * size but wrap at 2^32; sizes are powers of two. */
 #ifndef NETSTACK_SPSC_H
 #define NETSTACK_SPSC_H
 

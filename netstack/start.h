@@ -18,9 +18,9 @@
 
 #include <netstack/guest.h>
 
-/* Waits for the device. Starts all vCPUs. From a thread of vCPU 0, once. `bufs`: the sum of net_bufs_for() of
- * all sockets that there will be at a time, listening ones and those that they keep in reserve included.
- * Negative errno: no device, no memory. */
+/* Waits for the device. Starts all vCPUs. From a thread of vCPU 0, once. `bufs`: the sum of
+ * net_bufs_for() of all sockets that there will be at a time, listening ones and those that they
+ * keep in reserve included. Negative errno: no device, no memory. */
 int net_start(unsigned bufs);
 /* The vCPU for threads that do not serve interrupts: the last. */
 u32 net_thread_vcpu(void);
@@ -30,7 +30,8 @@ u32 net_cmdline_ip(const char *key, u32 otherwise);
 
 struct sock;
 struct sock_options;
-/* From a thread: a TCP connection to a server that may not be there yet. Panics if no socket is left. */
+/* From a thread: a TCP connection to a server that may not be there yet. Panics if no socket is
+ * left. */
 struct sock *net_connect(u32 ip, u16 port, const struct sock_options *options);
 
 struct net_device_stats {
