@@ -150,11 +150,13 @@ $(B)/sim: $(B)/host/tests/sim/main.o $(LABS_OBJ) $(B)/libsim.a $(B)/libhv.a
 	$(Q)$(CC) -o $@ $^
 # What a decision costs is counted without the checks that only the host build has.
 COST_FLAGS := $(filter-out -MMD -MP,$(HOST_CFLAGS)) $(SIM_INC)
-COST_SRC   := tests/sim/cost.c $(filter-out hv/sched/machine.c hv/sched/setup.c,$(wildcard hv/sched/*.c)) \
+COST_SRC   := tests/sim/cost.c \
+	$(filter-out hv/sched/machine.c hv/sched/setup.c,$(wildcard hv/sched/*.c)) \
 	$(wildcard hv/lib/*.c) common/format.c common/hist.c
 $(B)/cost-flags: FORCE
 	@tools/stamp.sh $@ '$(CC) $(COST_FLAGS) $(COST_SRC)'
-$(B)/sched-cost: $(COST_SRC) $(B)/cost-flags $(wildcard common/*.h hv/sched/*.h hv/lib/*.h hv/trace/*.h tests/sim/*.h)
+COST_H     := $(wildcard common/*.h hv/sched/*.h hv/lib/*.h hv/trace/*.h tests/sim/*.h)
+$(B)/sched-cost: $(COST_SRC) $(B)/cost-flags $(COST_H)
 	$(call say,CC)
 	$(Q)$(CC) $(COST_FLAGS) -o $@ $(COST_SRC)
 $(B)/unit/test_sched%: $(B)/host/tests/unit/test_sched%.o $(LABS_OBJ) $(B)/libsim.a $(B)/libhv.a
