@@ -102,7 +102,7 @@ static u64 grant(struct credit_pool *cp, struct credit_dom *cd, struct pass *s) 
 static u64 divide(const struct credit_pool *cp, const struct credit_dom *cd, u64 given) {
     u64 n = cd->nr_active, level;
 
-    if (n == 1) return given;
+    if (n <= 1) return given;
     level = given / n;
     if (cp->knob.overflow == OVERFLOW_HAND_ON)
         list_for_each(cv, &cd->active, struct credit_vcpu, active) {
