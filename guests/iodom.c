@@ -216,7 +216,7 @@ static struct disk_model *shared_device(const char *options) {
         if (!d->name[0]) return make_shared(d, name);
         if (!strcmp(d->name, name)) return &d->model;
     }
-    printf("iodom: on=%s: there can be %u devices\n", name, MAX_SHARED);
+    printf("iodom: on=%s: there can be %d devices\n", name, MAX_SHARED);
     return NULL;
 }
 
