@@ -92,7 +92,7 @@ static void physical(void) {
     u64 answers = 0;
 
     pf = (struct igb){ .regs = model_pf }; /* without the reset, which takes long */
-    CHECK(read_mac(&pf));
+    CHECK(igb_read_mac(&pf));
     set_filters(&pf);
     igb_vfs_init(&vfs, &pf);
     for (; end - at >= 6; at += 6) {
