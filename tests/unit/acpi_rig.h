@@ -56,7 +56,10 @@ static inline int setup(void **state) {
 /* A root table that names these. */
 static inline void root(bool xsdt, unsigned n, const u32 *at) {
     for (unsigned i = 0; i < n; i++) put(ROOT + 36 + i * (xsdt ? 8 : 4), at[i], xsdt ? 8 : 4);
-    table(ROOT, xsdt ? "XSDT" : "RSDT", 36 + n * (xsdt ? 8 : 4));
+    if (xsdt)
+        table(ROOT, "XSDT", 36 + 8 * n);
+    else
+        table(ROOT, "RSDT", 36 + 4 * n);
 }
 
 static inline int parse(void) { return acpi_parse(&info, mem, 0); }
