@@ -326,6 +326,21 @@ int pagecache_read(struct pagecache *c, struct pagecache_stream *s, u64 offset, 
     return 0;
 }
 
+/* Calls on_dirty if as many frames are dirty as it was to be called for. */
+static void tell_dirty(struct pagecache *c) {
+    u32 at = count_load(&c->tell_at);
+
+    if (!at || count_load(&c->dirty) < at) return;
+    if (__atomic_exchange_n(&c->tell_at, 0, __ATOMIC_SEQ_CST)) c->on_dirty(c->on_dirty_arg);
+}
+
+void pagecache_tell_at(struct pagecache *c, u32 n, void (*fn)(void *arg), void *arg) {
+    c->on_dirty = fn;
+    c->on_dirty_arg = arg;
+    __atomic_store_n(&c->tell_at, n, __ATOMIC_SEQ_CST);
+    tell_dirty(c);
+}
+
 /* Marks a page dirty whose contents a thread has changed. */
 static void make_dirty(struct pagecache *c, struct pagecache_frame *f) {
     u32 old;
@@ -339,6 +354,7 @@ static void make_dirty(struct pagecache *c, struct pagecache_frame *f) {
         c->host.wake(c->host.arg, PAGECACHE_PAGE);
     }
     if (old & DIRTY) return;
+    tell_dirty(c);
     if (is_stuck(c)) __atomic_store_n(&c->stuck, false, __ATOMIC_SEQ_CST); /* this one may be taken */
     if (count_load(&c->dirty) > c->background && count_load(&c->pass) == PASS_NONE)
         c->host.flusher(c->host.arg);

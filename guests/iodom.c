@@ -4,11 +4,13 @@
  *
  * Command line: frames=N (1024) that the bridge can hold, of 1.5 KiB each; report_s=R (none): what each
  * device did in the last R seconds, if it did anything; NAME=bw=50M,lat=100us,...: a modelled device that
- * disks with on=NAME share (drivers/disk_model.h has the words).
+ * disks with on=NAME share (drivers/disk_model.h has the words); collab: manage them together
+ * with their guests (docs/collab.md), judging a device by its last collab_ms=T (100).
  */
 #include <guest/device.h>
 #include <guest/event.h>
 #include <guest/guest.h>
+#include <guest/manager.h>
 #include <guest/mem.h>
 #include <guest/printf.h>
 #include <guest/string.h>
@@ -24,6 +26,12 @@
 #define MAX_CARDS  4
 #define MAX_SHARED 4
 
+/* A modelled device under disks of several VMs. */
+struct shared_device {
+    char name[16]; /* empty: free */
+    struct disk_model model;
+};
+
 struct served {
     struct takt_back info;
     u32 port;
@@ -33,7 +41,8 @@ struct served {
     u64 sum, told; /* of what it has done, and what was reported of that */
     struct back_net net;
     struct back_blk blk;
-    bool on_nvme; /* its disk is a range of the NVMe disk */
+    bool on_nvme;             /* its disk is a range of the NVMe disk */
+    struct shared_device *on; /* NULL: its disk is on none */
 };
 
 /* A disk in memory belongs to a device of a VM of that name, whoever that is. */
@@ -51,12 +60,6 @@ struct card {
     u32 index;     /* of TAKT_HC_PCI_*; cards that are not ours to drive leave gaps */
     u64 sum, told; /* interrupts, and of them those before the last report */
     struct port_nic port;
-};
-
-/* A modelled device under disks of several VMs. */
-struct shared_device {
-    char name[16]; /* empty: free */
-    struct disk_model model;
 };
 
 static struct served *served[MAX_SERVED];
@@ -187,7 +190,7 @@ static struct ram_disk *ram_disk_for(const struct takt_back *info) {
 }
 
 /* Makes the device that our command line has by that name. NULL, told why: there is none. */
-static struct disk_model *make_shared(struct shared_device *d, const char *name) {
+static struct shared_device *make_shared(struct shared_device *d, const char *name) {
     char words[128];
 
     if (!cmdline_str(name, words, sizeof(words))) {
@@ -202,11 +205,11 @@ static struct disk_model *make_shared(struct shared_device *d, const char *name)
     }
     memcpy(d->name, name, sizeof(d->name));
     disk_model_init(&d->model, words);
-    return &d->model;
+    return d;
 }
 
 /* The device that a disk with on=NAME is on; the first disk makes it, and it stays. */
-static struct disk_model *shared_device(const char *options) {
+static struct shared_device *shared_device(const char *options) {
     char name[sizeof(shared_devices[0].name)] = "";
 
     option_word(options, "on", name, sizeof(name));
@@ -214,7 +217,7 @@ static struct disk_model *shared_device(const char *options) {
         struct shared_device *d = &shared_devices[i];
 
         if (!d->name[0]) return make_shared(d, name);
-        if (!strcmp(d->name, name)) return &d->model;
+        if (!strcmp(d->name, name)) return d;
     }
     printf("iodom: on=%s: there can be %d devices\n", name, MAX_SHARED);
     return NULL;
@@ -222,11 +225,13 @@ static struct disk_model *shared_device(const char *options) {
 
 static struct disk *ram_disk(struct served *s) {
     bool on = option_has(s->info.options, "on");
-    struct disk_model *device = on ? shared_device(s->info.options) : NULL;
-    struct ram_disk *d = on && !device ? NULL : ram_disk_for(&s->info);
+    struct ram_disk *d;
 
-    if (d) disk_ram_init(&d->ram, s->info.options, device, d->data);
+    if (on) s->on = shared_device(s->info.options);
+    if (on && !s->on) return NULL;
+    d = ram_disk_for(&s->info);
     if (!d) return NULL;
+    disk_ram_init(&d->ram, s->info.options, s->on ? &s->on->model : NULL, d->data);
     return &d->ram.disk;
 }
 
@@ -309,6 +314,7 @@ static void add(struct served **slot, const struct takt_back *info) {
     }
     s->port = (u32)error;
     *slot = s;
+    if (s->on) manager_add(info->vm, info->number, &s->on->model, s->on->name);
     printf("iodom: %s.%u: %s, options \"%s\"\n", info->name, info->number, is_net(s) ? "network" : "disk",
            info->options);
 }
@@ -349,6 +355,7 @@ static void forget(struct served **slot) {
     report(s);
     unmake(s);
     event_close(s->port);
+    if (s->on) manager_remove(s->info.vm, s->info.number);
     *slot = NULL;
     for (u32 i = 0; i < MAX_SERVED; i++) last &= !served[i] || served[i]->info.vm != s->info.vm;
     if (last) hypercall1(TAKT_HC_BACK_UNMAP, s->info.handle);
@@ -509,6 +516,7 @@ static u64 turn(u64 now) {
             back_blk_flush(&s->blk);
     }
     for (u32 i = 0; i < nr_cards; i++) port_nic_flush(&cards[i]->port);
+    due = MIN(due, manager_run(now));
     if (!store_pci.id) return MIN(next, due);
     nvme_kick(&store.nvme);
     return MIN(MIN(next, due), nvme_due(&store.nvme));
@@ -527,6 +535,8 @@ int main(void) {
     next_report = time_ns() + report_ns;
     bridge_init(&bridge, &guest_env, (u32)cmdline_u64("frames", 1024));
     find_devices();
+    if (cmdline_has("collab") && manager_start(cmdline_u64("collab_ms", 100) * NS_PER_MS))
+        printf("iodom: no store, so no manager\n");
     look_around();
     for (;;) {
         u64 next, now;

@@ -69,7 +69,7 @@ void storelink_pci(struct vm *vm, u32 index) {
     __atomic_fetch_or(&vm->store.touched, BIT(STORELINK_PARAMS + index), __ATOMIC_SEQ_CST);
     storelink_work();
 }
-_Static_assert(STORELINK_PARAMS + CONFIG_MAX_PCI <= 64, "each has a bit");
+_Static_assert(STORELINK_PARAMS + CONFIG_MAX_PCI <= 63, "each has a bit, and STORELINK_IO is the last");
 
 /* ---- telling watches ---- */
 
@@ -125,6 +125,11 @@ static bool touch_vm(struct vm *vm) {
 
     if (vm->store.move) {
         move_vm(vm);
+        return true;
+    }
+    if (vm->store.touched & STORELINK_IO) {
+        __atomic_fetch_and(&vm->store.touched, ~STORELINK_IO, __ATOMIC_SEQ_CST);
+        nodes_share_io(vm);
         return true;
     }
     n = take_bit(&vm->store.touched);

@@ -65,6 +65,39 @@ static struct store_perms perms_write(const struct vm *vm) {
     return (struct store_perms){ 2, { { 0, 0 }, { (u16)vm->id, STORE_R | STORE_W } } };
 }
 
+/* ---- io/: what a VM and those that serve its devices tell each other (docs/collab.md) ---- */
+
+/* Whether `back` serves a device of `front`, by the configuration of `front`. */
+static bool serves(const struct vm *back, const struct vm *front) {
+    for (u32 i = 0; i < front->config.nr_devices; i++)
+        if (strcmp(front->config.device[i].back, back->name) == 0) return true;
+    return false;
+}
+
+/* A back end can write to all RAM of the VM anyway, so this right gives it nothing new. */
+int nodes_share_io(const struct vm *vm) {
+    struct store_perms perms = perms_write(vm);
+
+    for (struct vm *other = vm_next(NULL); other; other = vm_next(other)) {
+        if (other == vm || !serves(other, vm) || perms.nr == STORE_MAX_PERMS) continue;
+        perms.of[perms.nr].id = (u16)other->id;
+        perms.of[perms.nr].rights = STORE_R | STORE_W;
+        perms.nr++;
+    }
+    return set_perms(node_path(vm, "/io"), &perms);
+}
+
+/* `back` is new. The VMs whose devices it serves get their rights on io/ set anew, and their watches
+ * of io/ fire. */
+static int share_io_of_fronts(const struct vm *back) {
+    for (struct vm *vm = vm_next(NULL); vm; vm = vm_next(vm))
+        if (serves(back, vm)) __atomic_fetch_or(&vm->store.touched, STORELINK_IO, __ATOMIC_SEQ_CST);
+    storelink_work();
+    return 0;
+}
+
+/* ---- groups of nodes of a VM's home ---- */
+
 static int vm_home(struct vm *vm, u32 item) {
     const struct store_perms own = perms_own(vm), reads = perms_read(vm);
 
@@ -78,11 +111,13 @@ static int vm_home(struct vm *vm, u32 item) {
     case 6: return make_dir(node_path(vm, "/data"));
     case 7: return set_perms(node_path(vm, "/data"), &own);
     case 8: return make_dir(node_path(vm, "/io"));
-    case 9: return node_put(node_path(vm, "/sched/turbo"), vm->config.turbo ? "1" : "0");
-    case 10: return store_bind(node_path(vm, "/cpu_ms"), &node_cpu_ms, vm, &reads);
-    case 11: return store_bind(node_path(vm, "/sched/pool"), &node_vm_pool, vm, &reads);
-    case 12: return store_bind(node_path(vm, "/sched/class"), &node_vm_class, vm, &reads);
-    case 13: return store_bind(node_path(vm, "/sched/events_per_s"), &node_vm_events, vm, &reads);
+    case 9: return nodes_share_io(vm);
+    case 10: return share_io_of_fronts(vm);
+    case 11: return node_put(node_path(vm, "/sched/turbo"), vm->config.turbo ? "1" : "0");
+    case 12: return store_bind(node_path(vm, "/cpu_ms"), &node_cpu_ms, vm, &reads);
+    case 13: return store_bind(node_path(vm, "/sched/pool"), &node_vm_pool, vm, &reads);
+    case 14: return store_bind(node_path(vm, "/sched/class"), &node_vm_class, vm, &reads);
+    case 15: return store_bind(node_path(vm, "/sched/events_per_s"), &node_vm_events, vm, &reads);
     default: return STORENODES_END;
     }
 }

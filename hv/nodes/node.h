@@ -30,6 +30,9 @@ int nodes_make_next_of_host(struct node_walk *at);
 /* The path of a node in the home of `vm`, or of the host if it is NULL: that, and then `fmt`. There
  * is one buffer: it is valid until the next call. */
 const char *node_path(const struct vm *vm, const char *fmt, ...) PRINTF(2, 3);
+/* Sets the rights on io/ of `vm`: the VM itself may write there, and so may each VM that serves one
+ * of its devices now. Returns 0, or -EBUSY or another errno as nodes_make_next_of_vm() does. */
+int nodes_share_io(const struct vm *vm);
 /* Writes a value that is not bound. */
 int node_put(const char *path, const char *text);
 

@@ -85,13 +85,16 @@ struct backend {
 
 #define STORELINK_PARAMS 32 /* parameters of VMs, of all policies, that have nodes */
 
+#define STORELINK_IO     BIT(63) /* in `touched`: the rights on io/ are to be set anew */
+
 /* hv/nodes: what a VM has as a client of the store. Under the store's lock, but for `touched`. */
 struct storelink {
     struct store_client client; /* client.link.next is NULL until the store part is made */
     struct list due;            /* in the list of those for whom something waits in the store */
     u32 port;                   /* the VM's own, which tells it so; 0: it has given no page yet */
     u64 touched; /* changed by atomics: a bit for each parameter that was set other than through the
-                  * store, and from bit STORELINK_PARAMS on for each device of the machine */
+                  * store, from bit STORELINK_PARAMS on for each device of the machine, and
+                  * STORELINK_IO */
     u32 ceiling[STORELINK_PARAMS]; /* the most that the VM may ask for, by parameter */
     struct sched_pool *move;       /* the VM is on its way to this pool, and paused for it; or NULL */
     bool gone;                     /* the VM is being destroyed */

@@ -157,6 +157,26 @@ static void flush_now(void **state) {
     assert_int_equal(disk.writes, 4);
 }
 
+/* Somebody is called once when so many pages are dirty, not for pages that were dirty already, and
+ * at once if they are when he asks. */
+static u32 told;
+static void count_told(void *arg) { ++*(u32 *)arg; }
+static void tell_at(void **state) {
+    start();
+    told = 0;
+    pagecache_tell_at(&cache, 3, count_told, &told);
+    write_pages(1, 1, 5);
+    write_pages(2, 1, 5);
+    write_pages(2, 1, 6);
+    assert_int_equal(told, 0);
+    write_pages(3, 1, 5);
+    assert_int_equal(told, 1);
+    write_pages(4, 1, 5);
+    assert_int_equal(told, 1);
+    pagecache_tell_at(&cache, 3, count_told, &told);
+    assert_int_equal(told, 2);
+}
+
 /* What changes while it is being written is written again. */
 static void changed_meanwhile(void **state) {
     start();
@@ -434,6 +454,7 @@ int main(void) {
         cmocka_unit_test_setup(throttled, set_up),
         cmocka_unit_test_setup(sync_is_stable, set_up),
         cmocka_unit_test_setup(flush_now, set_up),
+        cmocka_unit_test_setup(tell_at, set_up),
         cmocka_unit_test_setup(changed_meanwhile, set_up),
         cmocka_unit_test_setup(in_order, set_up),
         cmocka_unit_test_setup(read_ahead, set_up),

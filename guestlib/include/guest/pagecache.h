@@ -129,6 +129,8 @@ struct pagecache {
     u32 mask;              /* one less than the number of buckets, and than the size of `reads` */
     u8 *data;
     struct pagecache_frame *frame;
+    void (*on_dirty)(void *arg); /* set before tell_at, as is its argument */
+    void *on_dirty_arg;
     /* under the lock */
     u32 *bucket; /* by hash of the block: the first frame of a chain */
     u32 hand;    /* the frame that the clock looks at next */
@@ -140,6 +142,7 @@ struct pagecache {
     u32 progress;                 /* changes when a frame may have become free */
     u32 starved;                  /* threads that wait for a frame */
     u32 wanted;                   /* pagecache_flush_now() was called */
+    u32 tell_at;                  /* on_dirty is called with so many dirty frames; 0: it is not */
     bool stuck;                   /* the device has refused all that could be written */
     bool congested;               /* see pagecache_congested() */
     struct pagecache_sync *syncs; /* threads that wait for the next pass */
@@ -202,6 +205,10 @@ u32 pagecache_drop(struct pagecache *c);
 
 /* Has all dirty pages written now (IOrchestra, section 3.1: flush_now). Does not wait. */
 void pagecache_flush_now(struct pagecache *c);
+/* Calls fn(arg) once, as soon as `n` pages (not 0) are dirty: perhaps at once, else from the thread
+ * that makes the last of them dirty. Only the last such call counts, and all of them must have the
+ * same fn and arg. From a thread. */
+void pagecache_tell_at(struct pagecache *c, u32 n, void (*fn)(void *arg), void *arg);
 /* How many pages are dirty and not being written. */
 static inline u32 pagecache_dirty(const struct pagecache *c) {
     return __atomic_load_n(&c->dirty, __ATOMIC_RELAXED);

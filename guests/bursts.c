@@ -1,0 +1,80 @@
+/* Writes a file in bursts, with pauses between them in which the disk could do what it has not done
+ * yet: how fast depends on how many dirty pages of the burst before are left when the next begins.
+ *
+ * Command line: kib=N (400) of a burst, bursts=N (6), pause_ms=T (200); collab: dirty pages are
+ * flushed when the driver domain says so (docs/collab.md). Bursts write two places by turns, so that
+ * none only changes pages that are dirty already. And what guest/disk.h has. The exit code is 0 if
+ * the last burst was read back as it was written.
+ */
+#include <guest/collab.h>
+#include <guest/disk.h>
+#include <guest/guest.h>
+#include <guest/printf.h>
+#include <guest/thread.h>
+#include <guest/vcpu.h>
+
+#define WORDS (PAGE_SIZE / sizeof(u64))
+
+static struct disk disk;
+static u64 page[WORDS];
+static u32 wrong;
+
+static u64 place_of(u64 burst, u64 pages) { return burst % 2 * pages * PAGE_SIZE; }
+static u64 word_of(u64 burst, u64 at) { return burst << 48 ^ at * 0x9e3779b97f4a7c15ull; }
+
+static void write_burst(u64 burst, u64 pages) {
+    for (u64 i = 0; i < pages; i++) {
+        for (u64 k = 0; k < WORDS; k++) page[k] = word_of(burst, i * WORDS + k);
+        if (pagecache_write(&disk.cache, place_of(burst, pages) + i * PAGE_SIZE, page, PAGE_SIZE))
+            guest_panic("bursts: page %lu cannot be written", i);
+    }
+}
+
+static void check_burst(u64 burst, u64 pages) {
+    pagecache_drop(&disk.cache);
+    for (u64 i = 0; i < pages; i++) {
+        if (pagecache_read(&disk.cache, NULL, place_of(burst, pages) + i * PAGE_SIZE, page, PAGE_SIZE))
+            guest_panic("bursts: page %lu cannot be read", i);
+        for (u64 k = 0; k < WORDS; k++) wrong += page[k] != word_of(burst, i * WORDS + k);
+    }
+}
+
+static void worker(void *arg) {
+    u64 kib = cmdline_u64("kib", 400), pages = kib * 1024 / PAGE_SIZE, bursts = cmdline_u64("bursts", 6);
+    u64 pause = cmdline_u64("pause_ms", 200) * NS_PER_MS, began, writing = 0, took;
+    const struct pagecache_stats *c = &disk.cache.stats;
+
+    began = time_ns();
+    for (u64 i = 0; i < bursts; i++) {
+        u64 since;
+
+        if (i) sleep_ns(pause);
+        since = time_ns();
+        write_burst(i, pages);
+        writing += time_ns() - since;
+    }
+    took = time_ns() - began;
+    if (pagecache_sync(&disk.cache)) guest_panic("bursts: the file cannot be made safe");
+    check_burst(bursts - 1, pages);
+    printf("bursts: wrote %lu KiB in %lu us, of that writing %lu us; throttled=%lu flush_asked=%lu "
+           "pages_written=%lu wrong=%u\n",
+           bursts * kib, took / 1000, writing / 1000, c->throttled, collab_flushes(), c->pages_written,
+           wrong);
+}
+
+int main(void) {
+    struct thread *t;
+    int error;
+
+    vcpu_start_all();
+    error = disk_open(&disk, 0);
+    if (error) guest_panic("bursts: no disk: %d", error);
+    if (cmdline_has("collab")) {
+        error = collab_start(&disk);
+        if (error) guest_panic("bursts: no store: %d", error);
+    }
+    t = thread_start(disk_thread_vcpu(), "worker", worker, NULL);
+    if (!t) guest_panic("bursts: no memory");
+    thread_join(t);
+    return wrong != 0;
+}
