@@ -22,8 +22,9 @@ def pytest_configure(config):
     config.addinivalue_line("markers", "long: takes long; only with --long")
     config.addinivalue_line("markers", "long_on(platform): takes long there")
     config.addinivalue_line("markers", "bochs: runs in Bochs, in virtual time")
-    config.addinivalue_line("markers",
-                            "alone: judges times or shares by the host's clock: nothing may run beside it")
+    config.addinivalue_line(
+        "markers", "alone: judges times or shares by the host's clock: nothing may run beside it"
+    )
 
 
 BOOTING = ("guest", "system")  # directories whose tests boot machines

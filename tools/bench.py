@@ -166,7 +166,10 @@ def figures(text):
 
 def print_ops(off, on):
     """Returns the names of operations over budget or without a figure."""
-    print(f"{'instructions a round trip':32} {'KVM':>7} {'nRIP':>7} {'Xen':>7} {'nRIP':>7} {'at most':>8} {'Takt':>7} {'traced':>7}")
+    print(
+        f"{'instructions a round trip':32} {'KVM':>7} {'nRIP':>7} {'Xen':>7} {'nRIP':>7} "
+        f"{'at most':>8} {'Takt':>7} {'traced':>7}"
+    )
     bad = []
     for key, (label, *others, budget) in OPS.items():
         got = off.get(key)
@@ -174,13 +177,18 @@ def print_ops(off, on):
             bad.append(key)
         cells = "".join(f" {x if x is not None else 'none':>7}" for x in others)
         mark = "" if key not in bad else "   NO FIGURE" if got is None else "   OVER BUDGET"
-        print(f"{label:32}{cells} {budget:8} {got if got is not None else '-':>7} {on.get(key, '-'):>7}{mark}")
+        print(
+            f"{label:32}{cells} {budget:8} {got if got is not None else '-':>7} "
+            f"{on.get(key, '-'):>7}{mark}"
+        )
     return bad
 
 
 def memory_between(text, before, after, ram):
     """Bytes that a VM created between two answers costs beyond its RAM."""
-    return (demo.answer(text, before)["free_frames"] - demo.answer(text, after)["free_frames"]) * 4096 - (ram << 20)
+    return (
+        demo.answer(text, before)["free_frames"] - demo.answer(text, after)["free_frames"]
+    ) * 4096 - (ram << 20)
 
 
 def measure_io(over):
@@ -202,11 +210,16 @@ def measure_io(over):
              for (what, batch), most in IO.items() if stages[what][batch]["total"] > most]
     over += [f"a copy of each {what}" for what, each in stages.items() if each["32"]["driver copy"]]
     print()
-    text = boot("net-memory",
-                "@20ms create idle4\n+0ms create iodom\n+50ms create net1\n+50ms info -j=before\n+0ms create net2\n"
-                "+50ms info -j=after\n+0ms destroy idle4\n+50ms info -j=less\n+0ms poweroff\n",
-                r"\"id\": *\"less\".*\n")
-    memory["hypervisor"] = memory_between(text, "before", "after", 4) + memory_between(text, "after", "less", -4)
+    text = boot(
+        "net-memory",
+        "@20ms create idle4\n+0ms create iodom\n+50ms create net1\n+50ms info -j=before\n"
+        "+0ms create net2\n"
+        "+50ms info -j=after\n+0ms destroy idle4\n+50ms info -j=less\n+0ms poweroff\n",
+        r"\"id\": *\"less\".*\n",
+    )
+    memory["hypervisor"] = memory_between(text, "before", "after", 4) + memory_between(
+        text, "after", "less", -4
+    )
     parts = ", ".join(f"{room} {n}" for room, n in memory.items())
     label = f"memory of a network device beyond its buffers ({parts})"
     if not within(label, sum(memory.values()), NET_BUDGET):
@@ -240,8 +253,14 @@ def main():
     args = parser.parse_args()
 
     end = r"BENCH end \d+"
-    store = "create store\n+0ms wait store 10s\n+0ms create watcher\n+10ms create writer\n", r"BENCH store_watch \d+"
-    pair, both = "create serve\n+0ms create notify\n", r"(?s)BENCH (queue_notify|back_irq).*BENCH (queue_notify|back_irq) \d+\n"
+    store = (
+        "create store\n+0ms wait store 10s\n+0ms create watcher\n+10ms create writer\n",
+        r"BENCH store_watch \d+",
+    )
+    pair, both = (
+        "create serve\n+0ms create notify\n",
+        r"(?s)BENCH (queue_notify|back_irq).*BENCH (queue_notify|back_irq) \d+\n",
+    )
     boots = {"off": ("@20ms create bench\n", end, args.n),
              "pair-off": (f"@20ms {pair}", both, args.n),
              "store-off": (f"@20ms {store[0]}", store[1]),
@@ -251,8 +270,10 @@ def main():
     # Side by side, as time is the count of instructions.
     texts = progress.run_all("bench", lambda name: boot(name, *boots[name]), boots, os.cpu_count())
     texts = dict(zip(boots, texts))
-    off, on = (figures(texts[state]) | figures(texts["pair-" + state]) | figures(texts["store-" + state])
-               for state in ("off", "on"))
+    off, on = (
+        figures(texts[state]) | figures(texts["pair-" + state]) | figures(texts["store-" + state])
+        for state in ("off", "on")
+    )
     over = print_ops(off, on)
     print()
 
@@ -260,7 +281,10 @@ def main():
     # the log's clock begins at the hypervisor's entry; a nanosecond is an instruction here, and the
     # log shows microseconds
     start = round(float(re.search(r"\[ *([\d.]+)\] first: id .* runs", text)[1]) * 1e9)
-    print(f"from the hypervisor's entry to the first guest instruction: {start:,} instructions (to the nearest thousand)")
+    print(
+        f"from the hypervisor's entry to the first guest instruction: {start:,} instructions (to "
+        "the nearest thousand)"
+    )
 
     text = boot("idle",
                 "@20ms info -j=before\n+0ms create idle\n+50ms info -j=after\n+0ms poweroff\n",
@@ -271,7 +295,9 @@ def main():
     sizes = size.section_bytes(os.path.join(machine.BUILD, "takt.elf"))
     if not within("text of the image", sizes["text"], size.TEXT_LIMIT):
         over.append("text")
-    print(f"data of the image: {sizes['data']} bytes, and {sizes['bss']} that are zeroed at the start")
+    print(
+        f"data of the image: {sizes['data']} bytes, and {sizes['bss']} that are zeroed at the start"
+    )
 
     print()
     msi = measure_msi(args.n, over)

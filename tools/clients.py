@@ -7,7 +7,11 @@ import time
 
 # With -f b: "[  1] 0.0000-2.0189 sec  267540 Bytes  1060133 bits/sec   0.004 ms 0/182 (0%)"; the
 # last three of a report by the server.
-INTERVAL = re.compile(r"^\[ *\d+\] +([\d.]+)-([\d.]+) sec +(\d+) Bytes +(\d+) bits/sec(?: +([\d.]+) ms +(\d+)/ *(\d+) )?", re.M)
+INTERVAL = re.compile(
+    r"^\[ *\d+\] +([\d.]+)-([\d.]+) sec +(\d+) Bytes +(\d+) bits/sec(?: +([\d.]+) ms +(\d+)/ "
+    r"*(\d+) )?",
+    re.M,
+)
 
 
 class Failed(Exception):

@@ -186,8 +186,11 @@ def in_simulation(path, args, warm_up):
         of_it = [dict(v["halves"][half], vm=v["vm"]) for v in vcpus]
         parts.append(part(of_it, served["halves"][half]["event_us"],
                           served["halves"][half]["events"]))
-        parts[-1]["credit_ms"] = {f"{v['vm']}/{v['vcpu']}": v["halves"][half]["credit_ms"] for v in vcpus
-                                  if "credit_ms" in v}
+        parts[-1]["credit_ms"] = {
+            f"{v['vm']}/{v['vcpu']}": v["halves"][half]["credit_ms"]
+            for v in vcpus
+            if "credit_ms" in v
+        }
     late = {vm["vm"]: vm["label_changed_s"] for vm in said["vms"]
             if vm["label_changes"] and vm["label_changed_s"] > warm_up}
     knobs = {"pools": {p["pool"]: dict(p["params"], policy=p["policy"]) for p in said["pools"]},
@@ -219,7 +222,9 @@ def script(path, args, warm_up):
 def boot(path, args, warm_up):
     """What the image has printed when it has measured."""
     directory = os.path.dirname(path)
-    commands, iso = os.path.join(directory, "compare.script"), os.path.join(directory, "compare.iso")
+    commands, iso = os.path.join(directory, "compare.script"), os.path.join(
+        directory, "compare.iso"
+    )
     pools, vms, text = script(path, args, warm_up)
     with open(commands, "w", encoding="ascii") as f:
         f.write(text)
@@ -315,7 +320,9 @@ def quantities(measured):
     """What has to be the same before a system counts as settled."""
     result = {"latency ms": measured["latency_us"]["mean"] / 1e3,
               "switches/s": measured["switches_per_s"]}
-    return result | {f"{vm['vm']} %": vm["cpu_pct"] for vm in measured["vms"] if vm["vm"] != "client"}
+    return result | {
+        f"{vm['vm']} %": vm["cpu_pct"] for vm in measured["vms"] if vm["vm"] != "client"
+    }
 
 
 def look(one):
@@ -368,9 +375,13 @@ def measure_in_images(policies, warm_ups, never, args, label):
     workers = 1 if args.platform in ("qemu", "kvm") else os.cpu_count()
     while again:
         jobs = [(policy, seed) for policy in again for seed in args.seed_list]
-        found = progress.run_all(label, lambda job: run(*job, args, warm_ups[job[0]]), jobs,
-                                 workers,
-                                 lambda job: f"{job[0]}, seed {job[1]}, after {warm_ups[job[0]]:g} s")
+        found = progress.run_all(
+            label,
+            lambda job: run(*job, args, warm_ups[job[0]]),
+            jobs,
+            workers,
+            lambda job: f"{job[0]}, seed {job[1]}, after {warm_ups[job[0]]:g} s",
+        )
         found = dict(zip(jobs, found))
         turn, again = again, []
         for policy in turn:
@@ -391,7 +402,9 @@ def summarise(measured):
     """A policy's runs as one row of the table."""
     runs = measured.runs
     names = [vm["vm"] for vm in runs[0]["vms"]]
-    shares = {name: [vm["cpu_pct"] for r in runs for vm in r["vms"] if vm["vm"] == name] for name in names}
+    shares = {
+        name: [vm["cpu_pct"] for r in runs for vm in r["vms"] if vm["vm"] == name] for name in names
+    }
     latency = {k: [r["latency_us"][k] for r in runs] for k in ("mean", "p99", "max")}
     return {"policy": measured.policy, "runs": len(runs), "warm_up_s": measured.warm_up,
             "unsettled": measured.why,
@@ -460,9 +473,13 @@ def table_of_differences(rows):
     return columns(lines) if rows else []
 
 
-CAPTION = ("Bars: CPU time, mean of {n} runs. Circles: mean latency of {n} runs with its 95 % interval; where there is "
-           "none,\nsmall dots: each run. Diamonds and crosses: median of the runs' 99th percentiles and maxima, "
-           "thin lines: their range.")
+CAPTION = (
+    "Bars: CPU time, mean of {n} runs. Circles: mean latency of {n} runs with its 95 % interval; "
+    "where there is "
+    "none,\n"
+    "small dots: each run. Diamonds and crosses: median of the runs' 99th percentiles and maxima, "
+    "thin lines: their range."
+)
 
 
 def centre(e):
@@ -543,8 +560,10 @@ def check(policies, args):
             known.append(policy)
         except Refused as why:
             if policy not in POLICIES:
-                raise sentence.Problem(f"policy {policy}: {why}. Policies of compare: {', '.join(POLICIES)}; "
-                                       "others are the names of schedulers (labs/policies.c)") from why
+                raise sentence.Problem(
+                    f"policy {policy}: {why}. Policies of compare: {', '.join(POLICIES)}; "
+                    "others are the names of schedulers (labs/policies.c)"
+                ) from why
             missing[policy] = str(why)
     return known, missing
 
@@ -562,9 +581,11 @@ def check_image(path, policy, args):
     said = " ".join(done.stderr.split("\n")[0].replace(path + ":", "line ").split())
     if policy in POLICIES:
         raise Refused(said)
-    raise sentence.Problem(f"policy {policy}: the image {os.path.relpath(args.hv, machine.ROOT)} does not "
-                           f"know it ({said}); `make compare LABS=labs/{policy}.c POLICY={policy}` builds "
-                           "one that does, if that is the file of the policy")
+    raise sentence.Problem(
+        f"policy {policy}: the image {os.path.relpath(args.hv, machine.ROOT)} does not "
+        f"know it ({said}); `make compare LABS=labs/{policy}.c POLICY={policy}` builds "
+        "one that does, if that is the file of the policy"
+    )
 
 
 def measure(args, known):
@@ -597,11 +618,23 @@ def compare(args, known, missing):
     measured = measure(args, known)
     summaries = [summarise(m) for m in measured.values()]
     rows = differences(measured)
-    print(f"Takt, {args.platform}: {args.seconds:g} s after a warm-up of W s, {args.seeds} seed(s), {PCPUS} pCPUs")
+    print(
+        f"Takt, {args.platform}: {args.seconds:g} s after a warm-up of W s, {args.seeds} seed(s), "
+        f"{PCPUS} pCPUs"
+    )
     print("\n".join(table(summaries, missing)))
-    print("\n".join(["",
-                     "Differences to what each policy is measured against, by runs of the same seed:",
-                     *table_of_differences(rows), ""]) if rows else "")
+    print(
+        "\n".join(
+            [
+                "",
+                "Differences to what each policy is measured against, by runs of the same seed:",
+                *table_of_differences(rows),
+                "",
+            ]
+        )
+        if rows
+        else ""
+    )
     print("\n".join(textwrap.wrap(experiment.LEGEND, 100)))
     if args.platform in ("qemu", "kvm"):
         print("The clock is the host's here: these figures are worth as much as the host was idle. "
@@ -640,8 +673,12 @@ def main():
     parser.add_argument("--seeds", type=int, default=SEEDS, help=f"how many runs of each ({SEEDS})")
     parser.add_argument("--percent", type=int, default=PERCENT,
                         help=f"how much the mixed VM computes beside serving ({PERCENT})")
-    parser.add_argument("--loop", choices=["closed", "open"], default="closed",
-                        help="open: it forgets what it missed of that (guestlib/include/guest/duty.h)")
+    parser.add_argument(
+        "--loop",
+        choices=["closed", "open"],
+        default="closed",
+        help="open: it forgets what it missed of that (guestlib/include/guest/duty.h)",
+    )
     parser.add_argument("--seconds", type=float, help="how long to measure")
     parser.add_argument("--warm-up", type=float,
                         help="s; without it, as long as it takes to settle")

@@ -85,25 +85,41 @@ def report(platform, measured, entitled):
 
 def totals(rows, vms):
     """A row for each of these VMs, of all its vCPUs."""
-    return [{"vm": vm, "cpu_pct": sum(v["cpu_pct"] for v in rows if v["vm"] == vm),
-             "entitled_pct": sum(v["entitled_pct"] for v in rows if v["vm"] == vm)} for vm in sorted(vms)]
+    return [
+        {
+            "vm": vm,
+            "cpu_pct": sum(v["cpu_pct"] for v in rows if v["vm"] == vm),
+            "entitled_pct": sum(v["entitled_pct"] for v in rows if v["vm"] == vm),
+        }
+        for vm in sorted(vms)
+    ]
 
 
 def print_table(result, tolerance, turbo=()):
     """Returns how many did not get what they are entitled to: vCPUs, or VMs where they have a turbo
     vCPU."""
-    print(f"Takt on {result['platform']} ({result['vendor']}), {result['seconds']} s after {WARM_UP} s of warm-up."
-          f" Each may be off by {tolerance:g} {'point' if tolerance == 1 else 'points'}.")
-    print(f"{'VM':14} {'vCPU':>4} {'pCPU':>4} {'CPU %':>7} {'entitled':>8} {'wake p50':>9} {'p99':>9} {'max us':>9}"
-          f" {'switch/s':>9} {'exit/s':>9}")
+    print(
+        f"Takt on {result['platform']} ({result['vendor']}), {result['seconds']} s after {WARM_UP} "
+        "s of warm-up."
+        f" Each may be off by {tolerance:g} {'point' if tolerance == 1 else 'points'}."
+    )
+    print(
+        f"{'VM':14} {'vCPU':>4} {'pCPU':>4} {'CPU %':>7} {'entitled':>8} {'wake p50':>9} "
+        f"{'p99':>9} {'max us':>9}"
+        f" {'switch/s':>9} {'exit/s':>9}"
+    )
     bad = 0
     for v in result["vcpus"]:
         off = v["vm"] not in turbo and abs(v["cpu_pct"] - v["entitled_pct"]) > tolerance
         bad += off
         wake = v["wake_us"]
-        print(f"{v['vm']:14} {v['vcpu']:4} {v['pcpu']:4} {v['cpu_pct']:7.2f} {v['entitled_pct']:8.2f} {wake['p50']:9.1f}"
-              f" {wake['p99']:9.1f} {wake['max']:9.1f} {v['switches_per_s']:9.0f} {v['exits_per_s']:9.0f}"
-              f"{'   off by more than ' + str(tolerance) if off else ''}")
+        print(
+            f"{v['vm']:14} {v['vcpu']:4} {v['pcpu']:4} {v['cpu_pct']:7.2f} "
+            f"{v['entitled_pct']:8.2f} {wake['p50']:9.1f}"
+            f" {wake['p99']:9.1f} {wake['max']:9.1f} {v['switches_per_s']:9.0f} "
+            f"{v['exits_per_s']:9.0f}"
+            f"{'   off by more than ' + str(tolerance) if off else ''}"
+        )
     for vm in totals(result["vcpus"], turbo):
         off = abs(vm["cpu_pct"] - vm["entitled_pct"]) > tolerance
         bad += off
@@ -155,8 +171,10 @@ def main():
     parser = argparse.ArgumentParser(description="the demonstration, without a person")
     parser.add_argument("--platform", default="auto")
     parser.add_argument("--vms", default="boot/demo.cfg")
-    parser.add_argument("--fault",
-                        help="a fault that is built in, such as ignore_weight: the demonstration has to fail")
+    parser.add_argument(
+        "--fault",
+        help="a fault that is built in, such as ignore_weight: the demonstration has to fail",
+    )
     parser.add_argument("--cpus", type=int, default=2)
     parser.add_argument("--memory", type=int, default=256)
     parser.add_argument("--warm-up", type=float, default=WARM_UP)
@@ -178,14 +196,20 @@ def main():
         bad = print_table(result, tolerance, turbo)
         if not bad or platform == "bochs" or took < DISTURBED or attempt == ATTEMPTS:
             break
-        print(f"The host took {took:.0%} of its time from a virtual CPU, whose clock went on: measuring again.")
+        print(
+            f"The host took {took:.0%} of its time from a virtual CPU, whose clock went on: "
+            "measuring again."
+        )
     os.makedirs(os.path.join(machine.BUILD, "results"), exist_ok=True)
     path = os.path.join(machine.BUILD, "results", f"{name}.json")
     with open(path, "w", encoding="utf-8") as f:
         json.dump(result, f, indent=1)
         f.write("\n")
     if bad and platform != "bochs" and took >= DISTURBED:
-        print(f"The host was busy ({took:.0%} of a virtual CPU's time went elsewhere). On Bochs that does not matter: PLATFORM=bochs.")
+        print(
+            f"The host was busy ({took:.0%} of a virtual CPU's time went elsewhere). On Bochs that "
+            "does not matter: PLATFORM=bochs."
+        )
     print(f"{path}: " + (f"{bad} vCPUs did not get what they are entitled to" if bad
                          else "everybody got what they are entitled to"))
     return bad > 0

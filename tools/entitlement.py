@@ -113,7 +113,10 @@ def max_min(vcpus):
 
 def level_that_fills(room, members, below):
     """The highest level under `below` at which the members together want exactly `room`."""
-    marks = sorted({v.limit / v.weight for v, s in members if s is None and v.limit / v.weight < below}, reverse=True)
+    marks = sorted(
+        {v.limit / v.weight for v, s in members if s is None and v.limit / v.weight < below},
+        reverse=True,
+    )
     for low in marks + [Fraction(0)]:
         fixed = sum((s if s is not None else v.limit for v, s in members
                      if s is not None or v.limit / v.weight <= low), Fraction(0))
@@ -149,8 +152,13 @@ def vcpus_of_config(config, nr_cpus):
     turbo = {p["turbo_of"]: p["name"] for p in config.get("pools", ()) if p.get("turbo_of")}
     for p in config.get("pools", ()):
         if p.get("chosen_cpus"):
-            sys.exit(f"entitlement: the CPUs of pool {p['name']} are chosen at boot; name them to compute shares")
-    taken = frozenset().union(*(c for n, c in pools.items() if n != "Pool-0")) if pools else frozenset()
+            sys.exit(
+                f"entitlement: the CPUs of pool {p['name']} are chosen at boot; name them to "
+                "compute shares"
+            )
+    taken = (
+        frozenset().union(*(c for n, c in pools.items() if n != "Pool-0")) if pools else frozenset()
+    )
     pools.setdefault("Pool-0", every - taken)
     out = []
     for vm in config["vms"]:
@@ -200,7 +208,11 @@ def main():
     args = args.parse_args()
     got = entitlement(load_config(args.file), args.cpus)
     if args.j:
-        print(json.dumps([{"vm": vm, "vcpu": n, "entitled_pct": round(x, 3)} for (vm, n), x in got.items()]))
+        print(
+            json.dumps(
+                [{"vm": vm, "vcpu": n, "entitled_pct": round(x, 3)} for (vm, n), x in got.items()]
+            )
+        )
         return
     for (vm, n), x in got.items():
         print(f"{vm:20} {n:3} {x:8.2f} %")

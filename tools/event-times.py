@@ -9,18 +9,19 @@ each other are two lines, one a direction. An event is taken when its vector rea
 when a poll for it ends. What a guest takes without either, because it was awake and looked by
 itself, has waited for nobody, and is not in a trace.
 
-With --log, the console of the same machine, also the time that a megabyte costs in waiting in
-either direction, as figure 2 of "Coexisting scheduling policies" has it. The driver domain has to
-report what its devices did (`report_s` or the end of the device): the last report of each counts,
-so the trace has to begin before the traffic and to end after it.
+With --log FILE, the console log of the same machine, it also prints how long the events that carry
+a megabyte wait in each direction, as figure 2 of "Coexisting scheduling policies" does. The driver
+domain has to report what its devices did (`report_s`, or the end of the device). The last report of
+each device counts, so the trace has to begin before the traffic and to end after it.
 
-  to the driver domain    from a VM's notification to its handling; the driver domain has one port for
-                          all its devices. Events that it took, for the bytes that all VMs have sent
-  from the driver domain  from its interrupt to its handling by the VM: events that the VM took, of
-                          whatever port, for the bytes that it has sent and received. A VM that sends
-                          a stream receives acknowledgements, and waits for these too
+  to the driver domain    the time from a VM's notification to its handling. The driver domain has
+                          one port for all its devices, so the events that it took are divided by
+                          the bytes that all VMs have sent
+  from the driver domain  the time from its interrupt to the handling by the VM: the events that the
+                          VM took at any port, divided by the bytes that it has sent and received. A
+                          VM that sends a stream receives acknowledgements, and waits for these too
 
-With --bytes-per-event, for traffic without a driver domain, a megabyte is so many events.
+With --bytes-per-event N, for traffic without a driver domain, each N bytes count as one event.
 """
 import argparse
 import json
@@ -93,7 +94,11 @@ def directions(trace, log, driver_domain="iodom"):
                                "it needs report_s=1 on its command line")
     rows = [row("to", driver_domain, times.get(driver_domain, []),
                 sum(sent for sent, _ in sizes.values()))]
-    return rows + [row("from", vm, times.get(vm, []), sum(both)) for vm, both in sorted(sizes.items()) if sum(both)]
+    return rows + [
+        row("from", vm, times.get(vm, []), sum(both))
+        for vm, both in sorted(sizes.items())
+        if sum(both)
+    ]
 
 
 def show(rows, by_size):
@@ -127,7 +132,9 @@ def main():
         print(json.dumps({"ports": rows, "directions": both} if args.log else rows, indent=1))
         return
     if not rows:
-        raise sentence.Problem("no event was handled in it; was it recorded with `trace start event`?")
+        raise sentence.Problem(
+            "no event was handled in it; was it recorded with `trace start event`?"
+        )
     show(rows, args.bytes_per_event)
     if both:
         print("\n%-18s %-10s %8s %12s %10s %12s" % ("direction", "taken by", "events", "waited ms",

@@ -229,8 +229,12 @@ def estimate(samples, signed=False, floor=0.0):
                             "max": rounded(g[-1])} for g in groups]}
     mean, half = statistics.fmean(samples), half_width(samples)
     if not signed and half > SCATTER * abs(mean):
-        return {"n": n, "values": [rounded(x) for x in sorted(samples)],
-                "why": f"the values scatter: the interval would be {2 * half:.3g} wide around {mean:.3g}"}
+        return {
+            "n": n,
+            "values": [rounded(x) for x in sorted(samples)],
+            "why": f"the values scatter: the interval would be {2 * half:.3g} wide around "
+                   f"{mean:.3g}",
+        }
     return {"n": n, "mean": rounded(mean), "ci95": rounded(half)}
 
 
@@ -277,12 +281,16 @@ def text(e, digits=1, scale=1.0):
         return f"{show(e['median'])} ({show(e['min'])} to {show(e['max'])})"
     if e["n"] == 1:
         return show(e["values"][0])
-    return f"{show(statistics.median(e['values']))}, {show(e['values'][0])} to {show(e['values'][-1])}"
+    return (
+        f"{show(statistics.median(e['values']))}, {show(e['values'][0])} to {show(e['values'][-1])}"
+    )
 
 
-LEGEND = ("a ±b: mean and 95 % confidence interval; a (all): every run gave a; a (n) or b (m): two "
-          "groups of n and m runs, and their means; a, b to c: the values scatter, median and range; "
-          "a (b to c): median and range of the runs")
+LEGEND = (
+    "a ±b: mean and 95 % confidence interval; a (all): every run gave a; a (n) or b (m): two "
+    "groups of n and m runs, and their means; a, b to c: the values scatter, median and range; "
+    "a (b to c): median and range of the runs"
+)
 
 # ---- warm-up ----
 
@@ -309,7 +317,8 @@ def differs(before, after, floor=0.0):
     half = half_width(changes) if len(changes) > 1 else 0.0
     size = max(abs(statistics.fmean(before)), abs(statistics.fmean(after)))
     if half > max(SCATTER * size, floor):
-        return f"is {size:.3g} and changes by {change:.3g} ±{half:.3g}, which scatters too much to tell"
+        return (f"is {size:.3g} and changes by {change:.3g} ±{half:.3g}, which scatters too much "
+                "to tell")
     if abs(change) > max(TOLERANCE * size, half, floor):
         return f"changes from {statistics.fmean(before):.4g} to {statistics.fmean(after):.4g}"
     return None

@@ -60,7 +60,10 @@ def check(disk, image_size):
     """Raises Problem unless the disk may be overwritten by an image of so many bytes."""
     path = disk["path"]
     if disk["type"] != "disk":
-        raise Problem(f"{path} is not a whole disk but of type '{disk['type']}': expected a device such as /dev/sdc")
+        raise Problem(
+            f"{path} is not a whole disk but of type '{disk['type']}': expected a device such as "
+            "/dev/sdc"
+        )
     if not disk["rm"] and not disk["hotplug"]:
         raise Problem(f"{path} is not a removable disk: it may be this machine's own")
     if disk["ro"]:
@@ -70,15 +73,24 @@ def check(disk, image_size):
         if mounted:
             raise Problem(f"{part['path']} is in use at {', '.join(mounted)}: umount it first")
         if part["type"] not in ("disk", "part"):
-            raise Problem(f"{part['path']} on {path} is in use, as '{part['type']}': close it first")
+            raise Problem(
+                f"{part['path']} on {path} is in use, as '{part['type']}': close it first"
+            )
     if int(disk["size"]) < image_size:
-        raise Problem(f"{path} is too small: it has {disk['size']} bytes, the image has {image_size}")
+        raise Problem(
+            f"{path} is too small: it has {disk['size']} bytes, the image has {image_size}"
+        )
 
 
 def describe(disk):
     """What the person who is asked should see."""
-    name = " ".join((disk.get(key) or "").strip() for key in ("model", "serial")).strip() or "no name"
-    lines = [f"{disk['path']}: {name}, {int(disk['size']) / 1e9:.1f} GB, {disk.get('tran') or 'unknown bus'}"]
+    name = (
+        " ".join((disk.get(key) or "").strip() for key in ("model", "serial")).strip() or "no name"
+    )
+    lines = [
+        f"{disk['path']}: {name}, {int(disk['size']) / 1e9:.1f} GB, "
+        f"{disk.get('tran') or 'unknown bus'}"
+    ]
     for part in list(everything_on(disk))[1:]:
         what = " ".join(filter(None, (part.get("fstype"), part.get("label")))) or "unknown contents"
         lines.append(f"  {part['path']}: {int(part['size']) / 1e9:.1f} GB, {what}")
@@ -139,12 +151,17 @@ def flash(image, device):
     now = look(device)
     check(now, os.path.getsize(image))
     if describe(now) != describe(disk):
-        raise Problem(f"{device} is not the disk any more that you were asked about: nothing was written")
+        raise Problem(
+            f"{device} is not the disk any more that you were asked about: nothing was written"
+        )
     write(image, device)
     with progress.Line("reads it back"):
         good = same(image, device)
     if not good:
-        raise Problem(f"{device} does not hold what was written to it: the stick is broken, or not as large as it says")
+        raise Problem(
+            f"{device} does not hold what was written to it: the stick is broken, or not as large "
+            "as it says"
+        )
     print(f"{device} has the image, and reads as it was written. It may be taken out.")
 
 

@@ -2,13 +2,14 @@
 """A network between this host and a machine in QEMU: a tap device, so that the host's own programs
 reach guests.
 
-    with HostNet() as net:                                # Missing: this host cannot, with the sentence that says why
-        with Machine("qemu", iso, nic=net.nic):           # an e1000, 00:03.0, for the driver domain
-            subprocess.run(["ping", net.guest(2)])        # a guest with ip=<that>/24 on its command line
+    with HostNet() as net:                           # raises Missing if this host has no tap device
+        with Machine("qemu", iso, nic=net.nic):      # an e1000, 00:03.0, for the driver domain
+            subprocess.run(["ping", net.guest(2)])   # a guest with ip=<that>/24 in its command line
 
-Device and network are nobody else's meanwhile: takt0 with 10.77.0.0/24, or the next one; the host
-has .1 in it. Needs /dev/net/tun, and root or a sudo that asks nothing. As a command: what this host
-is missing, exit code 1; or nothing.
+While it is open, nobody else gets the same device and network: takt0 with 10.77.0.0/24, or the next
+ones that are free. The host has the address .1 in it. This needs /dev/net/tun, and either root or a
+sudo that asks for no password. Started as a command, this file prints what the host is missing and
+exits with 1; if nothing is missing, it prints nothing.
 """
 import fcntl
 import getpass
@@ -79,11 +80,16 @@ class HostNet:
                 return
             if "busy" not in error:
                 break
-        raise Missing(f"no tap device on this host: {error or f'takt0 to takt{MOST - 1} are there already'}")
+        raise Missing(
+            f"no tap device on this host: {error or f'takt0 to takt{MOST - 1} are there already'}"
+        )
 
     def __enter__(self):
         if not os.path.exists(TUN):
-            raise Missing(f"no tap device on this host: {TUN} is missing (modprobe tun; a container has to be given it)")
+            raise Missing(
+                f"no tap device on this host: {TUN} is missing (modprobe tun; a container has to "
+                "be given it)"
+            )
         if not shutil.which("ip", path=os.environ.get("PATH", "") + ":/usr/sbin:/sbin"):
             raise Missing("no tap device on this host: ip is missing (tools/deps.sh clients)")
         if os.geteuid() and not shutil.which("sudo"):

@@ -131,8 +131,10 @@ def rounds(text):
     """{letter of the kind: [Round]}"""
     sink, cost = stamps(text, "sink")
     back, _ = stamps(text, "iodom")
-    all_stamps = sorted([(at, False, letter) for at, letter in sink] + [(at, True, letter) for at, letter in back],
-                        key=lambda e: e[0])
+    all_stamps = sorted(
+        [(at, False, letter) for at, letter in sink] + [(at, True, letter) for at, letter in back],
+        key=lambda e: e[0],
+    )
     found = {letter: [] for letter in KINDS}
     begin = None
     for i, (_, of_back, letter) in enumerate(all_stamps):
@@ -158,8 +160,10 @@ def stages_of(text, kinds=KINDS):
             raise LookupError(f"no round of {batch} {name}s")
         median = good[len(good) // 2]
         each = {stage: round(n / batch) for stage, n in median.stages.items()}
-        result.setdefault(name, {})[str(batch)] = {**each,
-                                                   "total": round(sum(median.stages.values()) / batch)}
+        result.setdefault(name, {})[str(batch)] = {
+            **each,
+            "total": round(sum(median.stages.values()) / batch),
+        }
     return result
 
 

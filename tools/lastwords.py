@@ -120,8 +120,11 @@ def sentence(directory, code, reason=None):
     """What to tell the person who ran the machine. `code` is QEMU's exit code, as subprocess has
     it; `reason` is Witness.reason."""
     if triple_fault(directory):
-        return ("The hypervisor ended by a triple fault, so it could say nothing. Please report qemu.log (what QEMU "
-                f"saw, the CPUs' registers) and serial.txt (what Takt had said), both in {directory}.")
+        return (
+            "The hypervisor ended by a triple fault, so it could say nothing. Please report "
+            "qemu.log (what QEMU "
+            f"saw, the CPUs' registers) and serial.txt (what Takt had said), both in {directory}."
+        )
     if code == 1 or (code == 0 and reason == "guest-shutdown"):
         return "Takt switched the machine off."
     if code == 3:
@@ -134,7 +137,9 @@ def sentence(directory, code, reason=None):
         return "Takt reset the machine."
     if code == 0:
         return "QEMU was closed (Ctrl-A x, or its monitor's `quit`)."
-    return f"QEMU ended with exit code {code}: emulator.log and qemu.log in {directory} may say why."
+    return (
+        f"QEMU ended with exit code {code}: emulator.log and qemu.log in {directory} may say why."
+    )
 
 
 BOCHS_SAYS = re.compile(r"Bochs is exiting with the following message:\n\[.{6}\] *(.*)")
@@ -150,5 +155,8 @@ def of_bochs(said):
         return 0, ("Takt reset the machine. The firmware of Bochs does not start a second time, "
                    "so Bochs ended; QEMU (PLATFORM=qemu) restarts.")
     if "3rd" in why and "exception" in why:
-        return 1, "The hypervisor ended by a triple fault, so it could say nothing. Please report it."
+        return (
+            1,
+            "The hypervisor ended by a triple fault, so it could say nothing. Please report it.",
+        )
     return 1, f"Bochs ended by itself: {why}"

@@ -3,10 +3,13 @@
 
 As a module: `Machine(platform, iso, ...)` with start(), wait(), stop(). As a command:
 
-  tools/machine.py platform                     prints the best platform that this host has
-  tools/machine.py run [options] ISO            interactive: this terminal is COM1; Ctrl-A x ends the machine
-  tools/machine.py watch [options] ISO          prints COM1 until --until matches, the machine ends, or time is up
-  tools/machine.py check [--platform P]         starts the emulator with nothing to boot: does it live?
+  tools/machine.py platform               prints the best platform that this host has
+  tools/machine.py run [options] ISO      is interactive: this terminal is COM1, and Ctrl-A x ends
+                                          the machine
+  tools/machine.py watch [options] ISO    prints COM1 until --until matches, the machine ends, or
+                                          the time is over
+  tools/machine.py check [--platform P]   starts the emulator with nothing to boot, to see whether
+                                          it works at all
 """
 import argparse
 import concurrent.futures
@@ -106,7 +109,10 @@ def choose(platform="auto"):
     if platform not in PLATFORMS:
         sys.exit(f"PLATFORM={platform} is not known: kvm, qemu, bochs or icount")
     if platform == "kvm" and not kvm_nested():
-        sys.exit("PLATFORM=kvm: this host has no nested KVM (/sys/module/kvm_*/parameters/nested, /dev/kvm)")
+        sys.exit(
+            "PLATFORM=kvm: this host has no nested KVM (/sys/module/kvm_*/parameters/nested, "
+            "/dev/kvm)"
+        )
     return platform
 
 
@@ -152,7 +158,8 @@ def busy_host(cpus):
     took = host_busy(cpus)
     if took < BUSY:
         return None
-    return f"This host is busy: a virtual CPU would wait {took:.0%} of its time, while QEMU's clock goes on."
+    return (f"This host is busy: a virtual CPU would wait {took:.0%} of its time, while QEMU's "
+            "clock goes on.")
 
 
 def warn_if_busy(platform, cpus):
@@ -204,8 +211,11 @@ class Machine:
         if (igb or iommu) and platform == "bochs":
             raise ValueError("Bochs has neither igb nor an IOMMU: take QEMU")
         if igb and not qemu_has("igb"):
-            raise ValueError("this host's QEMU has no igb (7.2 has none, 8.0 and newer have it): install a newer one, "
-                             "in Debian 12 qemu-system-x86 of bookworm-backports")
+            raise ValueError(
+                "this host's QEMU has no igb (7.2 has none, 8.0 and newer have it): install a "
+                "newer one, "
+                "in Debian 12 qemu-system-x86 of bookworm-backports"
+            )
         self.dir = os.path.abspath(directory
                                    or os.path.join(BUILD, "run", f"{platform}-{os.getpid()}"))
         self.serial_path = os.path.join(self.dir, "serial.txt")
@@ -220,9 +230,18 @@ class Machine:
         # With "split" the IOAPIC is QEMU's. Without migratable=off the guest has no invariant TSC,
         # and then no leaf 40000010h.
         kvm = "kvm,kernel-irqchip=split" if self.iommu else "kvm"
-        accel = {"kvm": ["-accel", kvm, "-cpu", "host,migratable=off"],
-                 "qemu": ["-accel", "tcg,thread=multi", "-cpu", "max"],
-                 "icount": ["-accel", "tcg", "-icount", f"shift={self.shift},sleep=off", "-cpu", "EPYC,-x2apic"]}[self.platform]
+        accel = {
+            "kvm": ["-accel", kvm, "-cpu", "host,migratable=off"],
+            "qemu": ["-accel", "tcg,thread=multi", "-cpu", "max"],
+            "icount": [
+                "-accel",
+                "tcg",
+                "-icount",
+                f"shift={self.shift},sleep=off",
+                "-cpu",
+                "EPYC,-x2apic",
+            ],
+        }[self.platform]
         command = ["qemu-system-x86_64", "-M", "q35", *accel, "-smp", str(self.cpus), "-m",
                    str(self.memory),
                    "-nodefaults", "-no-user-config", "-display", "none", "-vga", "std",
@@ -237,8 +256,11 @@ class Machine:
             command += ["-chardev", f"stdio,id=com1,mux=on,signal=off,logfile={self.serial_path}",
                         "-mon", "chardev=com1"]
         elif self.com1 == "socket":
-            command += ["-chardev",
-                        f"socket,id=com1,path={self.socket_path},server=on,wait=off,logfile={self.serial_path}"]
+            command += [
+                "-chardev",
+                f"socket,id=com1,path={self.socket_path},server=on,wait=off,"
+                f"logfile={self.serial_path}",
+            ]
         else:
             command += ["-chardev", f"file,id=com1,path={self.serial_path}"]
         command += ["-serial", "chardev:com1" if self.com1 != "none" else "none"]
@@ -302,7 +324,11 @@ class Machine:
             f.write("c\n")
         # Time on several CPUs is exact in the debugger's loop only: 2.7 is always in it, 3.0 has to
         # be told.
-        return ["bochs", "-q", "-f", rc] + (["-debugger"] if version >= (3, 0) else []) + ["-rc", script]
+        return (
+            ["bochs", "-q", "-f", rc]
+            + (["-debugger"] if version >= (3, 0) else [])
+            + ["-rc", script]
+        )
 
     # ---- life ----
 
@@ -399,14 +425,19 @@ class Machine:
             how = f"was ended by {signal.Signals(-code).name}"
         else:
             how = f"ended with exit code {code} before the machine had said a word"
-        return f"machine: {self.emulator()} {how}; its last words: {self.last_words()} (see {self.dir}/emulator.log)"
+        return (f"machine: {self.emulator()} {how}; its last words: {self.last_words()} (see "
+                f"{self.dir}/emulator.log)")
 
     def emulator(self):
         return "Bochs" if self.platform == "bochs" else "QEMU"
 
     def last_words(self):
         """The last lines that the emulator itself said, as one."""
-        said = [line.strip() for line in self.log().splitlines() if line.strip() and not BOCHS_CHATTER.match(line)]
+        said = [
+            line.strip()
+            for line in self.log().splitlines()
+            if line.strip() and not BOCHS_CHATTER.match(line)
+        ]
         return "; ".join(said[-LAST_WORDS:]) or "none"
 
     def wait(self, until=None, timeout=60, echo=None):
@@ -509,7 +540,9 @@ def check(platform, directory=None, timeout=60):
             if ended:
                 m.raise_if_dead()
             time.sleep(0.05)
-    raise Died(f"machine: {m.emulator()} did not get through its firmware in {timeout} s (see {directory})")
+    raise Died(
+        f"machine: {m.emulator()} did not get through its firmware in {timeout} s (see {directory})"
+    )
 
 
 def proxy(machine):
@@ -552,7 +585,11 @@ def proxy(machine):
 
 def run(machine):
     """Interactive. Returns the exit code for the shell."""
-    print(f"PLATFORM={machine.platform}, {machine.cpus} CPUs, {machine.memory} MiB; Ctrl-A x ends the machine", flush=True)
+    print(
+        f"PLATFORM={machine.platform}, {machine.cpus} CPUs, {machine.memory} MiB; Ctrl-A x ends "
+        "the machine",
+        flush=True,
+    )
     saved = termios.tcgetattr(0) if os.isatty(0) else None
     with machine:
         try:
@@ -571,8 +608,10 @@ def run(machine):
             witness.join(1)
             # Takt ends it with 1, too, but never without a word
             if code == 1 and not machine.serial():
-                raise sentence.Problem("QEMU did not start: its own words are above, its command is in "
-                                       + os.path.join(machine.dir, "command"))
+                raise sentence.Problem(
+                    "QEMU did not start: its own words are above, its command is in "
+                    + os.path.join(machine.dir, "command")
+                )
             print(f"\n{lastwords.sentence(machine.dir, code, witness.reason)}", flush=True)
             if lastwords.triple_fault(machine.dir):
                 return 1

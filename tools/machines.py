@@ -2,8 +2,9 @@
 """What Takt says of real machines: `make machines`.
 
   tools/machines.py [-v] [--json FILE] [DIRECTORY | FILE]...      tests/machines by default
-  tools/machines.py --from-log LOG FILE       writes the description that a machine booted with the word
-                                              `probe` has put into its serial log LOG
+  tools/machines.py --from-log LOG FILE       writes to FILE the description that is in LOG, the
+                                              serial log of a machine that was booted with the word
+                                              `probe`
 
 Runs Takt's probes (build/machine-check) over each description and compares what they find with what
 the description expects. Prints a table (-v: also what Takt would log there); exits 1 if anything
@@ -100,7 +101,10 @@ def from_log(log, path):
     with open(log, encoding="utf-8", errors="replace", newline="") as f:
         found = re.findall(BEGINS + r"\s*\n(.*?)" + ENDS, f.read(), re.DOTALL)
     if not found:
-        sys.exit(f"machines: {log}: there is no whole description in it: it stands between `{BEGINS}` and `{ENDS}`")
+        sys.exit(
+            f"machines: {log}: there is no whole description in it: it stands between `{BEGINS}` "
+            f"and `{ENDS}`"
+        )
     with open(path, "w", encoding="utf-8") as f:
         f.write(found[-1].replace("\r", ""))
 
@@ -159,8 +163,11 @@ def main():
     told = ", ".join(f"{n} {verdict}" for verdict, n in count.items() if n)
     print(f"{sentence.count(len(results), 'machine')}: {told}; {wrong} not as expected")
     if count["not known"]:
-        print("not known: what is written down here lacks a number that decides. If you have such a machine, "
-              "tools/takt-check under its Linux tells.")
+        print(
+            "not known: what is written down here lacks a number that decides. If you have such a "
+            "machine, "
+            "tools/takt-check under its Linux tells."
+        )
     return wrong > 0
 
 

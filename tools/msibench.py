@@ -46,7 +46,9 @@ HV = 1 << 63  # addresses from there on are the hypervisor's
 
 def functions(elf):
     """[address], [name], in order."""
-    lines = subprocess.run(["nm", "-n", elf], stdout=subprocess.PIPE, text=True, check=True).stdout.splitlines()
+    lines = subprocess.run(
+        ["nm", "-n", elf], stdout=subprocess.PIPE, text=True, check=True
+    ).stdout.splitlines()
     found = [(int(words[0], 16), words[2]) for words in map(str.split, lines) if len(words) == 3
              and words[1] in "tT"]
     return [a for a, _ in found], [name for _, name in found]

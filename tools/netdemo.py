@@ -9,8 +9,10 @@ ping and iperf (tools/netdemo_host.py). These set-ups are laid over it:
   faithful-4.1      Credit as in Xen 4.1, which is what vTurbo was measured against
   hardened          our own Credit, which is what the turbo core is added to
   hardened+core     the control: the turbo core is a second regular one, for all four VMs
-  turbo             the server's interrupts and the bottom half of its network stack are on a turbo core
-  turbo+early_ack   its stack acknowledges data in order while the reader owns the socket (Algorithm 1)
+  turbo             the server's interrupts and the bottom half of its network stack run on a turbo
+                    core
+  turbo+early_ack   also, the stack acknowledges data in order while the reader owns the socket
+                    (Algorithm 1 of the vTurbo paper)
 
 From inside there is a TCP stream first, then datagrams at the link's full rate, and echo requests
 all the time. Writes build/results/net-demo-PLATFORM.json, which has every run, and their medians.
@@ -57,10 +59,12 @@ FAILURES = (clients.Failed, machine.Died, LookupError, OSError, subprocess.Subpr
 LINES = {
     "tcp": r"server: iperf: tcp (?P<tcp_bytes>\d+) bytes in (?P<tcp_ns>\d+) ns",
     "udp": r"server: iperf: udp (?P<udp_bytes>\d+) bytes in (?P<udp_ns>\d+) ns, .*, "
-           r"(?P<udp_lost>\d+) of (?P<udp_sent>\d+) datagrams lost",
-    "echo": r"probe: load: echo (?P<requests>\d+) requests, (?P<answers>\d+) answers, rtt ns p50 (?P<p50>\d+) p99 (?P<p99>\d+) "
-            r"max (?P<max>\d+) mean (?P<mean>\d+)",
-    "acks": r"server: iperf: acks early=(?P<early>\d+).* backlog=(?P<segments>\d+) backlog_most=(?P<backlog>\d+)",
+    r"(?P<udp_lost>\d+) of (?P<udp_sent>\d+) datagrams lost",
+    "echo": r"probe: load: echo (?P<requests>\d+) requests, (?P<answers>\d+) answers, rtt ns p50 "
+            r"(?P<p50>\d+) p99 (?P<p99>\d+) "
+    r"max (?P<max>\d+) mean (?P<mean>\d+)",
+    "acks": r"server: iperf: acks early=(?P<early>\d+).* backlog=(?P<segments>\d+) "
+            r"backlog_most=(?P<backlog>\d+)",
     "bridge": r"iodom: iodom: server\.0: (?P<counters>.*)",
 }
 
@@ -93,10 +97,11 @@ def knob_script(pools, vms, when):
 
 
 def with_knobs(script, text):
-    """The script, and commands that print all parameters of the VM file. These are 25 KB, for which a
-    serial line takes two seconds, and the pCPU that feeds it is the source's. So they are printed when
-    the traffic is over, before anything is destroyed, and nobody computes meanwhile. VMs that the
-    script waits for are gone by then: theirs are printed before the traffic begins."""
+    """The script, with commands that print all parameters of the VM file. These are 25 KB, for
+    which a serial line takes two seconds, and the pCPU that feeds the line is the source's. So they
+    are printed when the traffic is over and nobody computes, before anything is destroyed. A VM
+    that the script waits for has ended by then, so its parameters are printed before the traffic
+    begins."""
     pools, vms = names(text)
     gone = [vm for vm in re.findall(r" wait (\S+)", script) if vm in vms]
     before, destroy, after = script.partition("+0ms destroy")
@@ -112,7 +117,9 @@ def knobs(said):
         envelope = json.loads(m[1])
         kind, _, name = envelope["id"].partition("-")
         if kind + "s" in found:
-            found[kind + "s"][name] = envelope.get("message") or {r["name"]: r["value"] for r in envelope["result"]}
+            found[kind + "s"][name] = envelope.get("message") or {
+                r["name"]: r["value"] for r in envelope["result"]
+            }
     return found
 
 
@@ -121,7 +128,9 @@ def vm_file(setup, seed=1):
     hypervisor = {"script": "net-demo.script", "top": "no", "seed": str(seed)}
     with open(BASE, encoding="ascii") as f:
         text = compare.lay_over(f.read(), compare.both(settings, {"hypervisor": hypervisor}))
-    text = text.replace("start_ms=500", f"start_ms={start(seed)}").replace("ping_rate=100 seed=1", f"ping_rate=100 seed={seed}")
+    text = text.replace("start_ms=500", f"start_ms={start(seed)}").replace(
+        "ping_rate=100 seed=1", f"ping_rate=100 seed={seed}"
+    )
     return text.replace("early_ack=0", f"early_ack={early_ack}")
 
 
@@ -208,7 +217,9 @@ def measured(setup, platform, number, net, name=""):
     config = netdemo_host.vm_file(vm_file(setup), address)
     directory, iso = image(f"net-demo-{platform}-host/{setup}-{number}{name}", config,
                            knob_script(*names(config), "@400ms") + "@600s poweroff\n")
-    with machine.Machine(platform, iso, cpus=netdemo_host.PCPUS, directory=directory, nic=net.nic) as m:
+    with machine.Machine(
+        platform, iso, cpus=netdemo_host.PCPUS, directory=directory, nic=net.nic
+    ) as m:
         said = netdemo_host.measure(address)
         # the counters come after it, and every second
         for what, seconds in (("udp", 10), ("acks", 10), ("bridge", 3)):
@@ -262,7 +273,11 @@ def split(turns, results, columns):
         what = dict(zip(columns, turn))
         if isinstance(result, BaseException):
             failed = isinstance(result, subprocess.CalledProcessError)
-            why = sentence.of_failed_command(result) if failed else str(result) or type(result).__name__
+            why = (
+                sentence.of_failed_command(result)
+                if failed
+                else str(result) or type(result).__name__
+            )
             missing.append(what | {"why": why.strip().splitlines()[-1]})
         else:
             runs.append(what | result)
@@ -312,7 +327,11 @@ def all_runs(turns, platform):
 def median(runs):
     """Of every number. What says how a run was made is no result, and is left out."""
     if isinstance(runs[0], dict):
-        return {k: median([r[k] for r in runs]) for k in runs[0] if k not in ("seed", "vm_file", "knobs")}
+        return {
+            k: median([r[k] for r in runs])
+            for k in runs[0]
+            if k not in ("seed", "vm_file", "knobs")
+        }
     return runs[0] if isinstance(runs[0], str) else statistics.median(runs)
 
 
@@ -326,7 +345,10 @@ def table(rows):
               f"{r['echo_requests'] - r['echo_answers']:.0f}",
               f"{r['ring_drops']:.0f}", f"{r['early_acks']:.0f}"] for r in rows]
     widths = [max(len(line[i]) for line in [head, *lines]) for i in range(len(head))]
-    return ["  ".join(c.rjust(w) if i else c.ljust(w) for i, (c, w) in enumerate(zip(line, widths))) for line in [head, *lines]]
+    return [
+        "  ".join(c.rjust(w) if i else c.ljust(w) for i, (c, w) in enumerate(zip(line, widths)))
+        for line in [head, *lines]
+    ]
 
 
 def main():
@@ -349,7 +371,10 @@ def main():
         print("\n".join(table(rows)))
     tell_missing("net-demo", missing)
     if not virtual:
-        print("The clock is the host's here: these figures are worth as much as the host was idle. PLATFORM=bochs is exact.")
+        print(
+            "The clock is the host's here: these figures are worth as much as the host was idle. "
+            "PLATFORM=bochs is exact."
+        )
     facts = provenance(platform, seeds=list(range(1, count + 1)), warm_up_s=WARM_UP, link=how)
     write_results(f"net-demo-{platform}",
                   facts | {"runs": runs, "medians": rows, "missing": missing})

@@ -113,8 +113,12 @@ def text_of(kind, setup, vms, seed, warm_up=WARM_UPS[0]):
             "vm source": {"cmdline": f"ip=10.0.0.3/24 to=10.0.0.2 start_ms={start} {traffic}"}}
     if kind == "events":
         # The VM on the core sends, and the one outside takes the stream.
-        over["vm server"] = {"cmdline": f"ip=10.0.0.2/24 ring=16 to=10.0.0.3 start_ms={start} tcp_ms={ms} sndbuf=65536",
-                             "image": "load", "memory": "16M"}
+        over["vm server"] = {
+            "cmdline": f"ip=10.0.0.2/24 ring=16 to=10.0.0.3 start_ms={start} tcp_ms={ms} "
+                       "sndbuf=65536",
+            "image": "load",
+            "memory": "16M",
+        }
         over["vm source"] = {"cmdline": "ip=10.0.0.3/24", "image": "iperf",
                              "net": f"iodom rate={TCP_LINK} delay=2ms"}
     elif kind != "udp":
@@ -134,7 +138,9 @@ def read(kind, text):
     acks, bridge = netdemo.last("acks", text), netdemo.bridge(text)
     drops = {"ring_drops": netdemo.ring_drops(text), "queue_drops": bridge.get("queue_full", 0)}
     if kind == "udp":
-        got, source = netdemo.last("udp", text), re.search(r"source: load: udp \d+ datagrams of \d+ bytes in (\d+) ns", text)
+        got, source = netdemo.last("udp", text), re.search(
+            r"source: load: udp \d+ datagrams of \d+ bytes in (\d+) ns", text
+        )
         if not source:
             raise LookupError("source")
         goodput = round(int(got["udp_bytes"]) * 8e3 / int(source[1]), 2)
@@ -157,7 +163,9 @@ def read_events(text, trace):
         raise LookupError("server")
     begin = float(sent[1]) - int(sent[2]) / 1e9
     if not trace.records or min(r.ns for r in trace.records) / 1e9 > begin:
-        raise LookupError(f"all of the trace: it begins after the traffic, which began at {begin:.3f} s")
+        raise LookupError(
+            f"all of the trace: it begins after the traffic, which began at {begin:.3f} s"
+        )
     rows = {(r["direction"], r["to"]): r for r in event_times.directions(trace, text)}
     there, back = rows["to", "iodom"], rows["from", "server"]
     return {"goodput_mbps": netdemo.mbps(got, "tcp"), "events_to_driver_domain": there["events"],
@@ -166,10 +174,13 @@ def read_events(text, trace):
             "ms_per_mb_to_vm": round(back["us_per_mb"] / 1000, 3)}
 
 
-# The trace begins before the traffic, and is sent by COM2 when that is over. Then nobody computes any
-# more, so that it is quick.
-EVENTS = ("@450ms trace start event\n+0ms wait server 60s\n+0ms trace stop\n+0ms destroy source\n"
-          "+0ms destroy hog-1\n+0ms destroy hog-2\n+0ms destroy hog-3\n+10ms trace stream com2\n+600s poweroff\n")
+# The trace begins before the traffic. It is sent over COM2 when the traffic is over: then nobody
+# computes any more, so sending is quick.
+EVENTS = (
+    "@450ms trace start event\n+0ms wait server 60s\n+0ms trace stop\n+0ms destroy source\n"
+    "+0ms destroy hog-1\n+0ms destroy hog-2\n+0ms destroy hog-3\n+10ms trace stream com2\n"
+    "+600s poweroff\n"
+)
 
 
 def run_events(name, config):
@@ -186,15 +197,25 @@ def run_events(name, config):
                 return "it came"
         return "it ended before the trace had come"
 
-    return netdemo.boot(name, config, EVENTS, PLATFORM, PCPUS,
-                        lambda text: read_events(text, tracestream.load(path)), path, all_of_it_has_come)
+    return netdemo.boot(
+        name,
+        config,
+        EVENTS,
+        PLATFORM,
+        PCPUS,
+        lambda text: read_events(text, tracestream.load(path)),
+        path,
+        all_of_it_has_come,
+    )
 
 
 COLUMNS = ("experiment", "setup", "vms", "seed", "warm_up_s")
 
 
 def run(kind, setup, vms, seed=1, warm_up=WARM_UPS[0]):
-    name = f"{kind}-{vms}-{setup}-seed-{seed}-after-{warm_up:g}s".replace(", ", "+").replace(" ", "-")
+    name = f"{kind}-{vms}-{setup}-seed-{seed}-after-{warm_up:g}s".replace(", ", "+").replace(
+        " ", "-"
+    )
     name, config = "net-experiments/" + name, text_of(kind, setup, vms, seed, warm_up)
     if kind == "events":
         found = run_events(name, config)
@@ -239,7 +260,11 @@ def summarise(runs, warm_ups=WARM_UPS[:1]):
         return None
     row = {key: runs[0][key] for key in COLUMNS[:3]} | {
         "runs": len(chosen), "warm_up_s": chosen[0]["warm_up_s"], "unsettled": why}
-    row |= {key: experiment.estimate([r[key] for r in chosen]) for key in chosen[0] if key not in NOT_MEASURED}
+    row |= {
+        key: experiment.estimate([r[key] for r in chosen])
+        for key in chosen[0]
+        if key not in NOT_MEASURED
+    }
     row["of_line_rate"] = round(mean(row["goodput_mbps"]) * 1e6 / LINE[row["experiment"]], 3)
     return row
 
@@ -285,13 +310,18 @@ def table(rows):
                       gain, f"{r['warm_up_s']:g} s",
                       *(experiment.text(r[key], digits[key]) for key in columns)])
     widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]
-    found = ["  ".join(c.rjust(w) if i else c.ljust(w) for i, (c, w) in enumerate(zip(line, widths))) for line in lines]
+    found = [
+        "  ".join(c.rjust(w) if i else c.ljust(w) for i, (c, w) in enumerate(zip(line, widths)))
+        for line in lines
+    ]
     return found + [f"{r['setup']}, {r['vms']} VMs: not known to have settled: {r['unsettled']}"
                     for r in rows if r["unsettled"] not in (None, QUICK)]
 
 
 def main():
-    parser = argparse.ArgumentParser(description="UDP and TCP goodput of a VM among VMs that compute")
+    parser = argparse.ArgumentParser(
+        description="UDP and TCP goodput of a VM among VMs that compute"
+    )
     parser.add_argument("--experiment", action="append", choices=list(SETUPS))
     parser.add_argument("--setup", action="append", metavar="NAME")
     parser.add_argument("--seeds", type=int, default=SEEDS)
@@ -306,15 +336,23 @@ def main():
     warm_ups = WARM_UPS[:1] if args.quick else WARM_UPS
     turns = [(*w, seed, warm_up) for seed in range(1, args.seeds + 1) for w in what
              for warm_up in warm_ups]
-    results = netdemo.attempt_all("net-experiments", run, turns, os.cpu_count(),
-                                  lambda turn: "{}, {}, {} VMs, seed {}, after {:g} s".format(*turn))
+    results = netdemo.attempt_all(
+        "net-experiments",
+        run,
+        turns,
+        os.cpu_count(),
+        lambda turn: "{}, {}, {} VMs, seed {}, after {:g} s".format(*turn),
+    )
     runs, missing = netdemo.split(turns, results, COLUMNS)
     rows = []
     for w in what:
         mine = [r for r in runs if tuple(r[key] for key in COLUMNS[:3]) == w]
         rows += [row for row in [summarise(mine, warm_ups)] if row] if mine else []
     add_gains(rows, runs)
-    print(f"Takt, {PLATFORM}: {args.seeds} seed(s); UDP: 1 s at the full rate of 20 Mb/s; TCP: 2 s over 10 Mb/s")
+    print(
+        f"Takt, {PLATFORM}: {args.seeds} seed(s); UDP: 1 s at the full rate of 20 Mb/s; TCP: 2 s "
+        "over 10 Mb/s"
+    )
     for e in SETUPS:
         mine = [r for r in rows if r["experiment"] == e]
         if mine:

@@ -69,21 +69,31 @@ def print_table(result, faults, growth, ok, file):
                   f"  instructions, at most {worst:.2f} times plain credit's{fault}", file=file)
     print(f"{'accounting, a pass':28}"
           + "".join(f"{result['pass'][n]:8.0f}" for n in SIZES) + "  instructions", file=file)
-    print(f"a decision grows by {growth:.2f} (at most {GROWTH}, by {ORDERED_GROWTH} if ordered by deadline)"
-          f" and takes at most {MOST} times plain credit's; accounting {result['pass_fixed']:.0f} and"
-          f" {result['pass_per_vcpu']:.0f} per active vCPU (at most {PASS}); vTurbo's exchange for 8 VMs"
-          f" {result['exchange_8_vms']:.0f} (at most {EXCHANGE}): {'ok' if ok else 'EXCEEDED'}",
-          file=file)
+    print(
+        f"a decision grows by {growth:.2f} (at most {GROWTH}, by {ORDERED_GROWTH} if ordered by "
+        "deadline)"
+        f" and takes at most {MOST} times plain credit's; accounting {result['pass_fixed']:.0f} and"
+        f" {result['pass_per_vcpu']:.0f} per active vCPU (at most {PASS}); vTurbo's exchange for 8 "
+        "VMs"
+        f" {result['exchange_8_vms']:.0f} (at most {EXCHANGE}): {'ok' if ok else 'EXCEEDED'}",
+        file=file,
+    )
 
 
 def main():
     build()
     policies = subprocess.run([PROGRAM], capture_output=True, text=True, check=True).stdout.split()
     with ThreadPoolExecutor(2) as pool:
-        jobs = {mode: {p: {n: pool.submit(measure, mode, n, p) for n in SIZES} for p in policies} for mode in MODES}
+        jobs = {
+            mode: {p: {n: pool.submit(measure, mode, n, p) for n in SIZES} for p in policies}
+            for mode in MODES
+        }
         passes = {n: pool.submit(measure, "pass", n) for n in SIZES}
         exchange = pool.submit(measure, "exchange", 8).result()
-    costs = {mode: {p: {n: j.result() for n, j in of.items()} for p, of in jobs[mode].items()} for mode in MODES}
+    costs = {
+        mode: {p: {n: j.result() for n, j in of.items()} for p, of in jobs[mode].items()}
+        for mode in MODES
+    }
     plain = {mode: costs[mode][PLAIN] for mode in MODES}
     passes = {n: j.result() for n, j in passes.items()}
     few, many = passes[SIZES[0]], passes[SIZES[-1]]

@@ -50,12 +50,16 @@ def result(options, seed):
     command = [SIM, "-j", "-c", " ".join([*given, f"seed={seed}"]), *rest]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
-        raise sentence.Problem(done.stderr.strip() or f"build/sim ended with exit status {done.returncode}")
+        raise sentence.Problem(
+            done.stderr.strip() or f"build/sim ended with exit status {done.returncode}"
+        )
     return json.loads(done.stdout)
 
 
 def quantities(v):
-    return {"CPU %": v["cpu_pct"]} | ({"mean ms": v["event_us"]["mean"] / 1e3} if v.get("events") else {})
+    return {"CPU %": v["cpu_pct"]} | (
+        {"mean ms": v["event_us"]["mean"] / 1e3} if v.get("events") else {}
+    )
 
 
 def look(said):
@@ -84,10 +88,14 @@ def summarise(runs):
                "wake_us": None,
                "event_us": None}
         if all(v["wakes"] for v in mine):
-            row["wake_us"] = {k: experiment.points([v["wake_us"][k] for v in mine]) for k in ("p99", "max")}
+            row["wake_us"] = {
+                k: experiment.points([v["wake_us"][k] for v in mine]) for k in ("p99", "max")
+            }
         if all(v.get("events") for v in mine):
             row["event_us"] = {"mean": experiment.estimate([v["event_us"]["mean"] for v in mine])}
-            row["event_us"] |= {k: experiment.points([v["event_us"][k] for v in mine]) for k in ("p99", "max")}
+            row["event_us"] |= {
+                k: experiment.points([v["event_us"][k] for v in mine]) for k in ("p99", "max")
+            }
         rows.append(row)
     return rows
 
@@ -125,8 +133,10 @@ def main():
                 f.write(text)
         runs = [result([*options[:-1], path], seed) for seed in seeds]
     rows = summarise(runs)
-    print(f"{options[-1]}{', ' + args.preset if args.preset else ''}: {runs[0]['seconds']:g} s after "
-          f"{runs[0]['warm_up_s']:g} s, {len(seeds)} seeds")
+    print(
+        f"{options[-1]}{', ' + args.preset if args.preset else ''}: {runs[0]['seconds']:g} s after "
+        f"{runs[0]['warm_up_s']:g} s, {len(seeds)} seeds"
+    )
     print("\n".join(table(rows)))
     same, why = experiment.same_trace([said["trace"] for said in runs]), None
     if len(runs) > 1:

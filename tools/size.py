@@ -77,7 +77,9 @@ def room(path):
 def section_bytes(image):
     """{"text", "data", "bss"} of what is loaded."""
     sums = {"text": 0, "data": 0, "bss": 0}
-    for line in subprocess.run(["size", "-A", image], stdout=subprocess.PIPE, text=True, check=True).stdout.splitlines():
+    for line in subprocess.run(
+        ["size", "-A", image], stdout=subprocess.PIPE, text=True, check=True
+    ).stdout.splitlines():
         m = re.match(r"(\.\S+)\s+(\d+)\s+(\d+)$", line)
         if not m or m[1].startswith((".debug", ".comment", ".note")):
             continue
@@ -142,9 +144,15 @@ def main():
               + (f" {before[name]:10} {rooms[name] - before[name]:+6}" if then else ""))
     print(f"{'all':14} {total:6}"
           + (f" {sum(before.values()):10} {total - sum(before.values()):+6}" if then else ""))
-    print(f"{'declarations':14} {declarations:6} lines in headers; with the code {total + declarations}")
+    print(
+        f"{'declarations':14} {declarations:6} lines in headers; with the code "
+        f"{total + declarations}"
+    )
     b = section_bytes(args.image)
-    print(f"{'text':14} {b['text']:6} bytes, limit {TEXT_LIMIT}; data {b['data']} bytes, bss {b['bss']} bytes")
+    print(
+        f"{'text':14} {b['text']:6} bytes, limit {TEXT_LIMIT}; data {b['data']} bytes, bss "
+        f"{b['bss']} bytes"
+    )
     if b["text"] > TEXT_LIMIT:
         wrong.append(f"the image has {b['text']} bytes of text, limit {TEXT_LIMIT}")
     for what in wrong:

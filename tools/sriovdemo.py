@@ -49,8 +49,9 @@ class Demo:
 
     def __init__(self, serial):
         self.log = re.sub("\x1b\\[[0-9;]*[A-Za-z]", "", serial)
-        self.answers = {a["id"]: a
-                        for a in (json.loads(m[1]) for m in re.finditer("\x1e(\\{.*\\})\n", serial))}
+        self.answers = {
+            a["id"]: a for a in (json.loads(m[1]) for m in re.finditer("\x1e(\\{.*\\})\n", serial))
+        }
         self.failed = 0
 
     def result(self, tag):
@@ -85,14 +86,21 @@ class Demo:
                   first and first == second)
         # by datagrams: QEMU's user network hears all that is on the hub, and refuses connections to
         # whomever
-        self.hold("who reaches a virtual function of the other card by it",
-                  self.said(r"heir: load: the server says \d+ bytes in .* 0 of \d+ datagrams lost") and self.echoes("heir"))
+        self.hold(
+            "who reaches a virtual function of the other card by it",
+            self.said(r"heir: load: the server says \d+ bytes in .* 0 of \d+ datagrams lost")
+            and self.echoes("heir"),
+        )
         self.hold("and the outside is reached", self.echoes("outside"))
         caught = self.said(r"wild: crashed: (PCI device .*)")
         self.hold(f"a VM that programs a wild address is stopped: {caught[0] if caught else ''}",
                   caught and not self.said("nobody minded"))
-        self.hold("the others go on", len(self.said(LOAD.format("three"))) == 2 and
-                  {"iodom", "iodom2", "one", "two"} <= {vm["name"] for vm in self.result("end") or []})
+        self.hold(
+            "the others go on",
+            len(self.said(LOAD.format("three"))) == 2
+            and {"iodom", "iodom2", "one", "two"}
+            <= {vm["name"] for vm in self.result("end") or []},
+        )
 
 
 def main():
@@ -102,8 +110,17 @@ def main():
     iso, script = os.path.join(directory, "sriov.iso"), os.path.join(directory, "script")
     with open(script, "w", encoding="ascii") as f:
         f.write(SCRIPT)
-    subprocess.run([os.path.join(machine.ROOT, "tools", "mkiso.sh"), iso, CONFIG, "--module", f"script={script}"], cwd=machine.ROOT,
-                   check=True)
+    subprocess.run(
+        [
+            os.path.join(machine.ROOT, "tools", "mkiso.sh"),
+            iso,
+            CONFIG,
+            "--module",
+            f"script={script}",
+        ],
+        cwd=machine.ROOT,
+        check=True,
+    )
     try:
         m = machine.Machine("qemu", iso, directory=directory, igb=2, iommu=machine.IOMMU)
     except ValueError as error:

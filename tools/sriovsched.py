@@ -126,9 +126,14 @@ def show(hold):
         hold(f"the second machine: {what} ({how}); see {directory}", False)
         return
     exits, cpu = said.exits(), {vm: said.vcpu("end", vm)["running_ns"] for vm in HOGS}
-    print(f"        alone: {said.alone_mbps:.1f} Mb/s, {said.alone_frames:.0f} frames/s; exits for each 1,000 frames: " +
-          ", ".join(f"{n / said.alone_frames * 1000:.1f} {what}"
-                    for n, what in zip(exits, ("by interrupts", "to sleep", "others"))))
+    print(
+        f"        alone: {said.alone_mbps:.1f} Mb/s, {said.alone_frames:.0f} frames/s; exits for "
+        "each 1,000 frames: "
+        + ", ".join(
+            f"{n / said.alone_frames * 1000:.1f} {what}"
+            for n, what in zip(exits, ("by interrupts", "to sleep", "others"))
+        )
+    )
     hold(f"no frame costs an exit but by an interrupt: {exits[2]:.0f} others a second, for timers",
          exits[2] < max(exits[0] / 4, TIMERS))
     hold("the driver says when its VM becomes I/O-intensive",
@@ -136,7 +141,11 @@ def show(hold):
     table(said.found)
     for name in ("sc", "sc+aca"):
         gain = ratio(said.found, name)
-        hold(f"{name}: {gain:.2f} times the goodput of {BASELINE}, medians of {RUNS} (at least {GAIN})", gain >= GAIN)
+        hold(
+            f"{name}: {gain:.2f} times the goodput of {BASELINE}, medians of {RUNS} (at least "
+            f"{GAIN})",
+            gain >= GAIN,
+        )
     liar = re.search(r"liar: says that.*", said.log)
     hold("who says so without interrupts is named: " + (liar[0] if liar else ""),
          liar and "says that it is I/O-intensive, but gets 0 events" in liar[0])

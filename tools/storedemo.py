@@ -106,8 +106,13 @@ class Demo:
         self.hold("the slice of a pool",
                   self.shell.run("sched-credit", "-s")[0]["tslice_us"] == 3000)
         self.xs("xenstore-write", "/local/domain/2/sched/pool", "fast")
-        self.hold("the pool of a VM", self.until(
-            lambda: {v["name"]: v for v in self.shell.run("sched-credit")}["two"]["pool"] == "fast"))
+        self.hold(
+            "the pool of a VM",
+            self.until(
+                lambda: {v["name"]: v for v in self.shell.run("sched-credit")}["two"]["pool"]
+                == "fast"
+            ),
+        )
         self.xs("xenstore-write", "/local/domain/1/ceiling/micro_us", "1000")
         self.hold("a ceiling",
                   self.xs("xenstore-read", "/local/domain/1/ceiling/micro_us") == "1000\n")

@@ -48,11 +48,17 @@ def visible(spans, high_ms):
 def draw(trace, low, high, path):
     matplotlib = sentence.need("matplotlib", "python3-matplotlib")
     matplotlib.use("Agg")  # no display is needed; before pyplot is imported
-    plt, Patch = importlib.import_module("matplotlib.pyplot"), importlib.import_module("matplotlib.patches").Patch
+    plt, Patch = (
+        importlib.import_module("matplotlib.pyplot"),
+        importlib.import_module("matplotlib.patches").Patch,
+    )
     by_cpu, by_who = rows(trace, low, high)
     ms = (high - low) / 1e6
     whos = sorted(by_who)
-    colour = {who: matplotlib.colormaps["tab10" if len(whos) <= 10 else "tab20"](i) for i, who in enumerate(whos)}
+    colour = {
+        who: matplotlib.colormaps["tab10" if len(whos) <= 10 else "tab20"](i)
+        for i, who in enumerate(whos)
+    }
     heights = [max(1, len(by_cpu)), max(1, len(whos))]
     fig, (top, below) = plt.subplots(2, 1, sharex=True, figsize=(11, 1.8 + 0.42 * sum(heights)),
                                      gridspec_kw={"height_ratios": heights},
@@ -65,8 +71,10 @@ def draw(trace, low, high, path):
         below.broken_barh(by_who[who].get(1, []), (y - 0.25, 0.5), color=WAITING, linewidth=0)
         below.broken_barh(visible(by_who[who].get(0, []), ms), (y - 0.4, 0.8), color=colour[who],
                           linewidth=0)
-    below.set_yticks(range(len(whos)),
-                     ["%s  %.1f %%" % (trace.name(who), 100 * ran(by_who[who], low, high)) for who in whos])
+    below.set_yticks(
+        range(len(whos)),
+        ["%s  %.1f %%" % (trace.name(who), 100 * ran(by_who[who], low, high)) for who in whos],
+    )
     below.set_xlabel("ms")
     below.set_xlim(0, ms)
     below.legend(handles=[Patch(color=WAITING, label="ready, waiting for a pCPU")],
@@ -91,7 +99,9 @@ def main():
     args = parser.parse_args()
     trace = ts.load(args.stream)
     if not trace.records:
-        raise sentence.Problem("%s is a trace without a record: was `trace start` given?" % args.stream)
+        raise sentence.Problem(
+            "%s is a trace without a record: was `trace start` given?" % args.stream
+        )
     first, last = trace.records[0].ns, trace.records[-1].ns
     length = int(args.length * 1e9)
     low = max(first, last - length) if args.start is None else first + int(args.start * 1e9)

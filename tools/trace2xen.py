@@ -23,7 +23,13 @@ SWITCH, INFPREV, INFNEXT = 0x0002800A, 0x0002800E, 0x0002800F
 STOLEN, TICKLE, BOOST, UNBOOST = 0x00022004, 0x00022006, 0x00022007, 0x00022008
 # of the credit policy's events (class 0x22000) numbers that Xen does not use
 OURS = {ts.MICRO: 0x00022040, ts.SHARE: 0x00022041, ts.TURBO: 0x00022042, ts.LABEL: 0x00022043}
-VMENTRY, VMEXIT64, INJ_EXC, INJ_VIRQ, VMMCALL = 0x00081001, 0x00081102, 0x00082003, 0x00082004, 0x00082012
+VMENTRY, VMEXIT64, INJ_EXC, INJ_VIRQ, VMMCALL = (
+    0x00081001,
+    0x00081102,
+    0x00082003,
+    0x00082004,
+    0x00082012,
+)
 EVENT_IRQ = 1
 
 
@@ -101,7 +107,10 @@ def convert_all(trace):
     """(the whole file, records that have no equivalent there)."""
     out, without = b"", 0
     for cpu in range(trace.cpus):
-        part = [convert(r) for r in with_losses(from_first_departure([r for r in trace.records if r.cpu == cpu]))]
+        part = [
+            convert(r)
+            for r in with_losses(from_first_departure([r for r in trace.records if r.cpu == cpu]))
+        ]
         without += sum(not p for p in part)
         body = b"".join(part)
         if body:
@@ -117,7 +126,11 @@ def main():
     data, without = convert_all(ts.load(args.stream))
     sys.stdout.buffer.write(data)
     if without:
-        print(f"left out, as xentrace's format has no event for them: {sentence.count(without, 'record')}", file=sys.stderr)
+        print(
+            "left out, as xentrace's format has no event for them: "
+            f"{sentence.count(without, 'record')}",
+            file=sys.stderr,
+        )
 
 
 if __name__ == "__main__":

@@ -142,7 +142,9 @@ def parse(data):
         if kind == "H":
             magic, version, cpus = struct.unpack_from("<8sII", payload)
             if magic != b"TAKTRACE" or version != VERSION:
-                raise ValueError("version %d of the trace stream; this program reads %d" % (version, VERSION))
+                raise ValueError(
+                    "version %d of the trace stream; this program reads %d" % (version, VERSION)
+                )
             trace.cpus = max(trace.cpus, cpus)
         elif kind == "V":
             vm, vcpus, name = struct.unpack_from("<II32s", payload)

@@ -54,44 +54,92 @@ def udp(data, length=None, port=5001):
     return struct.pack(">HHHH", 4000, port, 8 + len(data) if length is None else length, 0) + data
 
 
-ARP = b"\xff" * 6 + PEER + b"\x08\x06\0\1\x08\0\6\4\0\1" + PEER + bytes([10, 0, 0, 2]) + b"\0" * 6 + bytes([10, 0, 0, 1])
+ARP = (
+    b"\xff" * 6
+    + PEER
+    + b"\x08\x06\0\1\x08\0\6\4\0\1"
+    + PEER
+    + bytes([10, 0, 0, 2])
+    + b"\0" * 6
+    + bytes([10, 0, 0, 1])
+)
 DATA = bytes(range(256))
 
 SEEDS = {
-    "in-order": OWNER + segment(data=DATA) + segment(data=DATA) + READ + segment(data=DATA) + READ
+    "in-order": OWNER
+    + segment(data=DATA)
+    + segment(data=DATA)
+    + READ
+    + segment(data=DATA)
+    + READ
     + wait(40),
     "plain": PLAIN + segment(data=DATA) + READ + send(200) + segment(ack=200) + wait(40),
     "owned": OWNER + OWN + segment(data=DATA) * 4 + RELEASE + READ + wait(40),
-    "owned-gap": OWNER + OWN
-    + segment(data=DATA) + segment(data=DATA, offset=256) + segment(data=DATA) * 3 + RELEASE + READ,
+    "owned-gap": OWNER
+    + OWN
+    + segment(data=DATA)
+    + segment(data=DATA, offset=256)
+    + segment(data=DATA) * 3
+    + RELEASE
+    + READ,
     "gap": OWNER
-    + segment(data=DATA, offset=256) + segment(data=DATA, offset=768) + segment(data=DATA) * 4
+    + segment(data=DATA, offset=256)
+    + segment(data=DATA, offset=768)
+    + segment(data=DATA) * 4
     + READ,
     "overlap": OWNER
-    + segment(data=DATA) + segment(data=DATA, offset=-100) + segment(data=DATA, offset=-256) + READ,
+    + segment(data=DATA)
+    + segment(data=DATA, offset=-100)
+    + segment(data=DATA, offset=-256)
+    + READ,
     "fin": OWNER + segment(data=DATA) + segment(FIN | ACK) + READ + READ + wait(200),
     "fin-owned": OWNER + OWN + segment(FIN | ACK, DATA) + segment(data=DATA) + RELEASE + READ,
     "reset": OWNER + OWN + segment(data=DATA) + segment(RST) + RELEASE + READ + send(10),
     "syn-again": OWNER
-    + segment(SYN) + segment(SYN | ACK, offset=100) + segment(URG | ACK, DATA) + READ,
+    + segment(SYN)
+    + segment(SYN | ACK, offset=100)
+    + segment(URG | ACK, DATA)
+    + READ,
     "send": OWNER + send(255) * 6 + segment(ack=255) + wait(255) + segment(ack=600) + wait(20),
-    "send-owned": OWNER + OWN
-    + segment(data=DATA) + send(255) + segment(data=DATA, ack=255) + wait(60) + RELEASE + READ,
+    "send-owned": OWNER
+    + OWN
+    + segment(data=DATA)
+    + send(255)
+    + segment(data=DATA, ack=255)
+    + wait(60)
+    + RELEASE
+    + READ,
     "flood": OWNER + flood(63) + READ + flood(63) + OWN + flood(63) + RELEASE + READ * 8,
-    "switch": OWNER + early_ack(0) + OWN
-    + segment(data=DATA) + early_ack(1) + segment(data=DATA) + RELEASE + READ,
-    "datagram": OWNER + packet(17, udp(DATA)) + frame(ip(17, udp(DATA))) + READ
-    + packet(17, udp(DATA, length=4)) + READ,
+    "switch": OWNER
+    + early_ack(0)
+    + OWN
+    + segment(data=DATA)
+    + early_ack(1)
+    + segment(data=DATA)
+    + RELEASE
+    + READ,
+    "datagram": OWNER
+    + packet(17, udp(DATA))
+    + frame(ip(17, udp(DATA)))
+    + READ
+    + packet(17, udp(DATA, length=4))
+    + READ,
     "tcp-options": OWNER
-    + packet(6,
-             struct.pack(">HHIIBBHHH", 0, 0, 1, 1, 0x80, SYN, 1000, 0, 0) + b"\2\4\5\xb4\1\3\3\7\4\2\0\0", 1),
+    + packet(
+        6,
+        struct.pack(">HHIIBBHHH", 0, 0, 1, 1, 0x80, SYN, 1000, 0, 0)
+        + b"\2\4\5\xb4\1\3\3\7\4\2\0\0",
+        1,
+    ),
     "arp": OWNER + frame(ARP) + frame(ARP[:30]) + wait(255),
     "icmp": OWNER
-    + frame(ip(1, b"\x08\0\0\0\0\1\0\1" + DATA)) + frame(ip(1, b"\3\3\0\0\0\0\0\0"
-                                                            + ip(17, udp(b"", port=1))[14:])),
+    + frame(ip(1, b"\x08\0\0\0\0\1\0\1" + DATA))
+    + frame(ip(1, b"\3\3\0\0\0\0\0\0" + ip(17, udp(b"", port=1))[14:])),
     "ip-odd": OWNER
-    + frame(ip(6, DATA, head=b"\x4f\0")) + frame(ip(17, udp(DATA), fragment=0x2000)) + frame(ip(6, b"")) +
-              packet(6, DATA, change=b"\1\2\xff"),
+    + frame(ip(6, DATA, head=b"\x4f\0"))
+    + frame(ip(17, udp(DATA), fragment=0x2000))
+    + frame(ip(6, b""))
+    + packet(6, DATA, change=b"\1\2\xff"),
 }
 
 

@@ -9,13 +9,16 @@ tests/guest32, after `;`):
   /* memory: 4 */          MiB (4)
   /* args: one two */      its command line (empty); `platform=qemu` or the like is appended to it
   /* cpus: 0 */            pCPUs that its VMs may use, as in a VM file (any)
-  /* vms: 2 */             that many VMs at once; the second is called NAME-2 and gets `vm=2` in its command line
-  /* time: 800 */          virtual ms it may take (400); on QEMU, whose clock is the host's, several times as many
+  /* vms: 2 */             that many VMs at once; the second is called NAME-2 and gets `vm=2` in its
+                           command line
+  /* time: 800 */          virtual ms that it may take (400); on QEMU, whose clock is the host's,
+                           several times as many
   /* keys: a = b; c = d */ more lines of its VM file (none)
   /* keys1: a = b */       the same for the first VM alone
   /* only: bochs */        a platform that it makes sense on (all)
-  /* devices: nic edu */   what the machine has to have: a network card 00:03.0; on QEMU also edu 00:04.0, e1000e 00:05.0,
-                            igb: two 82576, 01:00.0 and 02:00.0; iommu: VT-d with all it has (none)
+  /* devices: nic edu */   what the machine has to have (nothing): nic, a network card at 00:03.0;
+                           on QEMU also edu at 00:04.0, e1000e at 00:05.0, igb, two 82576 at 01:00.0
+                           and 02:00.0, and iommu, VT-d with all its features
 """
 import glob
 import os
@@ -61,7 +64,12 @@ def read_test(path):
 
 
 def all_tests():
-    return [read_test(p) for p in sorted(glob.glob(os.path.join(DIRECTORY, "*.c")) + glob.glob(DIRECTORY + "32/*.asm"))]
+    return [
+        read_test(p)
+        for p in sorted(
+            glob.glob(os.path.join(DIRECTORY, "*.c")) + glob.glob(DIRECTORY + "32/*.asm")
+        )
+    ]
 
 
 def vm_names(test):
@@ -86,7 +94,9 @@ def write_boot(platform, directory, tests):
                                                  else []) + test.keys
             config += (test.keys1 if number == 1 else []) + [""]
             script.append(f"+0ms create {vm}")
-        script += [f"+0ms wait {vm} {limit}ms" for vm in names] + [f"+0ms list -j=after-{test.name}"]
+        script += [f"+0ms wait {vm} {limit}ms" for vm in names] + [
+            f"+0ms list -j=after-{test.name}"
+        ]
         script += [f"+0ms destroy {vm}" for vm in names]
         worst += limit
     script += ["+0ms counters -j=counters", "+50ms poweroff"]

@@ -105,8 +105,10 @@ class Machine:
         if control & FEATURE_LOCKED and not control & FEATURE_VMXON:
             return "no", VTX_LOCKED
         if VMX_BASIC not in self.msr:
-            return "not known", (f"MSR {VMX_BASIC:x} is missing here: VT-x tells there what it can do. "
-                                 "On the machine, tools/takt-check or `probe` says yes or no.")
+            return "not known", (
+                f"MSR {VMX_BASIC:x} is missing here: VT-x tells there what it can do. "
+                "On the machine, tools/takt-check or `probe` says yes or no."
+            )
         offered = self.msr.get(VMX_SECONDARY, 0) >> 32
         if not self.msr[VMX_BASIC] & BASIC_TRUE_CONTROLS:
             offered = 0  # a first generation, which has no EPT either

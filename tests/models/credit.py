@@ -410,9 +410,16 @@ def compare(s, path):
 def account_differences(run, pool):
     """Each accounting pass: the credit that there was to divide, and the balance after it."""
     unit = pool.r.unit
-    ours = [(ns, credits(total * unit), credits(balance * unit)) for ns, total, balance, _ in pool.grants]
+    ours = [
+        (ns, credits(total * unit), credits(balance * unit))
+        for ns, total, balance, _ in pool.grants
+    ]
     theirs = [(r.ns, r.arg[1], r.arg[2]) for r in run.rec.of(tracestream.ACCOUNT)]
     for a, b in zip(ours, theirs):
         if a != b:
             return [f"accounting (ns, credits, balance): the model has {a}, the simulation {b}"]
-    return [] if len(ours) == len(theirs) else [f"{len(ours)} accounting passes in the model, not {len(theirs)}"]
+    return (
+        []
+        if len(ours) == len(theirs)
+        else [f"{len(ours)} accounting passes in the model, not {len(theirs)}"]
+    )

@@ -32,7 +32,9 @@ def main():
             if said:
                 print("\n".join(said[:6]))
             elif len(sys.argv) == 3 and not last:
-                print(f"{name}, seed {seed}: {'all the same' if s.exact else 'within the tolerance'}")
+                print(
+                    f"{name}, seed {seed}: {'all the same' if s.exact else 'within the tolerance'}"
+                )
     return 1 if bad else 0
 
 

@@ -116,7 +116,9 @@ class Run:
     def first_difference(self):
         """A sentence about the first pick that is not the same, None if all are."""
         ours = [(ns, cpu, v.who if v else None, for_ns) for ns, cpu, v, for_ns in self.m.picks]
-        theirs = [(p.ns, p.cpu, p.who, p.slice if p.who is not None else None) for p in self.rec.picks]
+        theirs = [
+            (p.ns, p.cpu, p.who, p.slice if p.who is not None else None) for p in self.rec.picks
+        ]
         for i, (a, b) in enumerate(zip(ours, theirs)):
             if a != b:
                 return f"pick {i}: the model has {told(a)}, the simulation {told(b)}"

@@ -61,4 +61,7 @@ def report(seeds):
           f"{sum(abs(r - 1) > 0.05 for r in only)} differ by more than 5 %; "
           f"shares differ by up to {max(r[5] for r in found):.2f} points")
     for ratio, seed, name, exact, whole, _ in (found[0], found[-1]):
-        print(f"  {ratio:.2f}: seed {seed}, {name}: {exact:.2f} ms in ns, {whole:.2f} ms in whole credits")
+        print(
+            f"  {ratio:.2f}: seed {seed}, {name}: {exact:.2f} ms in ns, {whole:.2f} ms in whole "
+            "credits"
+        )

@@ -7,7 +7,8 @@ slices of NL each LS runs for T_n = T_N / n, in r = ceil(T_n / request) micro-sl
 r. There is one run queue. Whoever leaves the pCPU goes
     NL                                 to the tail;
     LS, with some of its T_n left      right before the first NL: it runs again in the same T_S;
-    LS, with none left                 right before the second NL, with a new T_n: it runs in the next T_S.
+    LS, with none left                 right before the second NL, with a new T_n: it runs in the
+                                       next T_S.
 With weights, each has time in proportion to its weight, and the heaviest NL has T_N.
 
 Credit should take no part, as each vCPU gets its share in each round. It does where the start left
@@ -88,7 +89,10 @@ def scenario(rng):
     tslice = rng.choice((30_000, 30_000, 10_000, 20_011))
     settings = {"sched_preset": "vslicer", "tslice_us": tslice, "ratelimit_us": 0}
     equal = rng.random() < 0.6
-    vms = [VmSpec(f"v{i}", weight=256 if equal else rng.choice((256, 384, 512))) for i in range(ls + nl)]
+    vms = [
+        VmSpec(f"v{i}", weight=256 if equal else rng.choice((256, 384, 512)))
+        for i in range(ls + nl)
+    ]
     for vm in vms[:ls]:
         vm.more["micro_us"] = rng.choice((2000, 5000, 10_000, rng.randint(1000, 20_000)))
     rng.shuffle(vms)
@@ -131,5 +135,7 @@ def compare(s, path):
         if abs(ran - model_ran) > 2 * model.turn(vcpus[who]):
             said.append(f"VM {who >> 16} ran {ran / MS} ms, in the model {model_ran / MS}")
         if waited > model_waited * 1.25:
-            said.append(f"VM {who >> 16} waited {waited / MS} ms, in the model at most {model_waited / MS}")
+            said.append(
+                f"VM {who >> 16} waited {waited / MS} ms, in the model at most {model_waited / MS}"
+            )
     return said

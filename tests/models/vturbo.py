@@ -128,7 +128,9 @@ def compare(s, path):
     ours = [(ns, number, td // 1000, share) for ns, number, td, share in ours]
     for a, b in zip(ours, theirs):
         if a != b:
-            return said + [f"exchange (ns, VM, us on turbo cores, FS^R): the model has {a}, the simulation {b}"]
+            return said + [
+                f"exchange (ns, VM, us on turbo cores, FS^R): the model has {a}, the simulation {b}"
+            ]
     if len(ours) != len(theirs):
         said.append(f"{len(ours)} shares in the model, {len(theirs)} in the simulation")
     return said

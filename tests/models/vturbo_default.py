@@ -66,7 +66,10 @@ def compare(s, path):
             clamped |= share == 0
             expected = (t // 1000, max(share, 1))
             if told.get((ns, n), expected) != expected:
-                return [f"VM {n} at {ns} ns (us on turbo cores, FS^R): {expected}, the simulation has {told[ns, n]}"]
+                return [
+                    f"VM {n} at {ns} ns (us on turbo cores, FS^R): {expected}, the simulation has "
+                    f"{told[ns, n]}"
+                ]
     if clamped:
         return []
     got = [total[n] / sum(total.values()) for n in numbers]

@@ -132,5 +132,7 @@ def compare(s, path):
         if a != b:
             return said + [f"moved (ns, VM, ns of credit): the model has {a}, the simulation {b}"]
     if len(pool.moved) != len(theirs):
-        said.append(f"{len(pool.moved)} amounts moved in the model, {len(theirs)} in the simulation")
+        said.append(
+            f"{len(pool.moved)} amounts moved in the model, {len(theirs)} in the simulation"
+        )
     return said

@@ -67,7 +67,9 @@ SCRIPTED = "[hypervisor]\ntop = no\nguest_console = log\nnoreboot = no\nscript =
 
 def vm(name, image, memory="4M", **keys):
     """A VM's section of a VM file."""
-    return f"\n[vm {name}]\nimage = {image}\nmemory = {memory}\n" + "".join(f"{k} = {v}\n" for k, v in keys.items())
+    return f"\n[vm {name}]\nimage = {image}\nmemory = {memory}\n" + "".join(
+        f"{k} = {v}\n" for k, v in keys.items()
+    )
 
 
 # A driver domain on a pCPU of its own, with the network card of Machine(nic=...).
@@ -79,8 +81,9 @@ class Boot:
     """A boot that a script (the VM file's `script = script`), text or lines, drives to its end.
 
         .serial     all that came over COM1
-        .log        that, without the terminal's escapes
-        .answers    of its commands, in their order: [{"id", "command", "error", "result" or "message"}]
+        .log        the same without the escape sequences for the terminal
+        .answers    what its commands answered, in their order:
+                    [{"id", "command", "error", "result" or "message"}]
         .results    {tag: result} of the commands with -j=tag that did not fail
     """
 
@@ -107,7 +110,8 @@ class Takt:
     """An image that is driven through its console on QEMU.
 
         with Takt("name", config) as takt:
-            takt("list")            the command's JSON; CommandError with the shell's sentence if it fails
+            takt("list")            returns the command's JSON; if the command fails, raises
+                                    CommandError with the shell's sentence
     """
 
     def __init__(self, name, config, cmdline="", platform="qemu", hv=None, **machine):

@@ -36,11 +36,19 @@ def test_a_virtual_function_turned_against_everybody():
     refused = int(boot.said(r"abuser: (\d+) registers refused")[0])
     counts = {c["name"]: c["value"] for c in boot.results["counts"]}
     assert counts["device_registers_refused"] == boot.results["pci"][0]["refused"] == refused > 2000
-    assert boot.said(r"\] nobody's: PCI device ff:1f.7 may not interrupt by entry 255: there is none \(VT-d fault 22\); 1 so far")
-    assert boot.said(r"\] abuser: crashed: PCI device 01:10.2 may not read from 30000000 \(VT-d fault [56]\)"), boot.log[-3000:]
+    assert boot.said(
+        r"\] nobody's: PCI device ff:1f.7 may not interrupt by entry 255: there is none \(VT-d "
+        r"fault 22\); 1 so far"
+    )
+    assert boot.said(
+        r"\] abuser: crashed: PCI device 01:10.2 may not read from 30000000 \(VT-d fault [56]\)"
+    ), boot.log[-3000:]
     assert counts["dma_faults"] == len(boot.said(r"\] .*VT-d fault")) == 2
     assert not boot.said("stray interrupt|it is still here|goes on interrupting")
-    assert {v["name"] for v in boot.results["then"] if v["state"] == "running"} == {"iodom", "other"}
+    assert {v["name"] for v in boot.results["then"] if v["state"] == "running"} == {
+        "iodom",
+        "other",
+    }
 
 
 EDU, ECAM = "00:04.0", 0xb0000000
@@ -103,7 +111,10 @@ def test_a_device_that_writes_after_its_vm_has_ended(outside):
         time.sleep(1.1 * (n - 1))  # there is a sentence a second
         outside.write(ECAM + (4 << 15) + 4, MASTER, "w")
         outside.write(registers + EDU_RUN, TO_RAM, "q")
-        outside.says(rf"nobody's: PCI device {EDU} may not write to [0-9a-f]+: it is blocked \(VT-d fault 2\); {n} so far")
+        outside.says(
+            rf"nobody's: PCI device {EDU} may not write to [0-9a-f]+: it is blocked \(VT-d fault "
+            rf"2\); {n} so far"
+        )
     outside.says("heir: nothing so far")
     assert "FAILURE" not in outside.machine.serial()
 

@@ -173,7 +173,9 @@ def test_pools_of_the_configuration():
                 vms="[pool a]\ncpus = 2\n[pool b]\ncpus = 1,9\n" + HELLO)
     assert re.findall(r"\n(Pool-0|a|b) +\d+ +\S+ +\d+ +(\S+)", text.replace("\r", "")) == [
         ("Pool-0", "0,3"), ("a", "2"), ("b", "1")], text
-    assert re.findall(r"takt.cfg:\d+:8: pool (\S+) names CPU (\d+), but the machine's are 0 to 3", text) == [("b", "9")]
+    assert re.findall(
+        r"takt.cfg:\d+:8: pool (\S+) names CPU (\d+), but the machine's are 0 to 3", text
+    ) == [("b", "9")]
 
 
 def test_too_little_memory(platform):
@@ -244,7 +246,9 @@ def test_places():
     places = re.findall(r"\n +(\d+) +(\d+) +(\d+) +(\d+) +\d+ +(\d+) +(\d+)", text)
     assert [tuple(map(int, p)) for p in places] == [
         (cpu, cpu // 4, cpu // 2 % 2, cpu % 2, cpu // 4, cpu) for cpu in range(8)], text
-    before, after = [dict(re.findall(r"\n +(\d) +(\d+)(?=\n)", part)) for part in text.split("nodes\n")[1:]]
+    before, after = [
+        dict(re.findall(r"\n +(\d) +(\d+)(?=\n)", part)) for part in text.split("nodes\n")[1:]
+    ]
     assert int(before["1"]) - int(after["1"]) in (64, 65), text
     assert abs(int(after["0"]) - int(before["0"])) <= 1, text
 
@@ -257,7 +261,12 @@ def test_more_cpus_than_are_used():
     assert "CPUs beyond the first 64, which are not used: 8" in text
     assert "] 64 CPUs" in text
     sockets = [int(s) for s in re.findall(r"\n +\d+ +(\d+) +\d+ +\d+ +\d+ +\d+ +\d+", text)]
-    assert sockets == sorted(sockets) and [sockets.count(s) for s in range(4)] == [18, 18, 18, 10], text
+    assert sockets == sorted(sockets) and [sockets.count(s) for s in range(4)] == [
+        18,
+        18,
+        18,
+        10,
+    ], text
 
 
 def test_without_smt():
@@ -271,7 +280,8 @@ def test_without_smt():
 def test_bad_parameters():
     """A file that nobody checked before (PXE, a stick): the image tells all that its policies do
     not take, and where."""
-    vms = "[pool p]\ncpus = 1\nsched_preset = nosuch\n[vm x]\nimage = hello\nmemory = 4M\nweight = much\n"
+    vms = ("[pool p]\ncpus = 1\nsched_preset = nosuch\n[vm x]\nimage = hello\nmemory = 4M\n"
+           "weight = much\n")
     text = boot("qemu", "parameters", vms=vms, checked=False)
     assert re.search(r'takt.cfg:7:16: credit has no preset "nosuch": expected hardened, ',
                      text), text

@@ -69,7 +69,10 @@ def test_files(boot, platform):
     disk's 50 MB/s are nearly reached where requests are many, and not where a record is waited
     for."""
     assert boot.said(r"files: ends with code 0\b"), boot.log[-3000:]
-    rates = {name: float(rate) for name, rate in boot.said(r"files: iozone: ([a-z ]+) \d+ KiB in .*: ([\d.]+) MB/s")}
+    rates = {
+        name: float(rate)
+        for name, rate in boot.said(r"files: iozone: ([a-z ]+) \d+ KiB in .*: ([\d.]+) MB/s")
+    }
     assert list(rates) == ["write", "rewrite", "read", "reread", "random read", "random write"]
     if platform == "bochs":
         assert all(rates[name] > 30 for name in ("write", "rewrite", "read", "reread")), rates
@@ -85,10 +88,16 @@ def test_what_reaches_the_disk(boot):
     assert n["wrong"] == 0 and n["throttled"] > 0 and n["evicted"] > 0
     # one for each test that writes, and the one after it, when nothing is left to write
     assert n["flushes"] == 6
-    assert 2 * KIB // 4 < n["pages_written"] <= 3 * KIB // 4 and n["writes"] < n["pages_written"] / 2, n
+    assert (
+        2 * KIB // 4 < n["pages_written"] <= 3 * KIB // 4 and n["writes"] < n["pages_written"] / 2
+    ), n
     assert n["ahead"] > KIB // 4 and n["reads"] < n["pages_read"] / 2, n
     served = numbers(boot, "iodom: files.0: reads")
-    assert (served["reads"], served["writes"], served["flushes"]) == (n["reads"], n["writes"], n["flushes"])
+    assert (served["reads"], served["writes"], served["flushes"]) == (
+        n["reads"],
+        n["writes"],
+        n["flushes"],
+    )
     assert served["irqs"] < n["reads"] + n["writes"], (served, n)
 
 
@@ -100,31 +109,47 @@ def film(boot, vm, line):
 def test_stream(boot, platform):
     """Two viewers of a file that is read from the disk once: every byte is right, and on time where
     time is exact."""
-    sent, (one,), (two,) = film(boot, "server", "sent"), film(boot, "one", "got"), film(boot, "two", "got")
+    sent, (one,), (two,) = (
+        film(boot, "server", "sent"),
+        film(boot, "one", "got"),
+        film(boot, "two", "got"),
+    )
     assert len(sent) == 2 and one["wrong"] == two["wrong"] == 0, (sent, one, two)
     assert sorted(boot.said(r"(server|one|two): ends with code 0\b")) == ["one", "server", "two"]
     cache = numbers(boot, "server: stream: cache")
     assert cache["pages_read"] == FILM // 4 and cache["ahead"] > 0, cache
     if platform == "bochs":
-        assert sum(s["late"] for s in sent) == one["underruns"] == two["underruns"] == 0, (sent, one, two)
+        assert sum(s["late"] for s in sent) == one["underruns"] == two["underruns"] == 0, (
+            sent,
+            one,
+            two,
+        )
 
 
 def test_stream_from_a_slow_disk(boot):
     """Half a MB/s is not enough: chunks are late, and the viewer stalls; what it sees is right
     nevertheless."""
     (sent,), (got,) = film(boot, "slow", "sent"), film(boot, "stalled", "got")
-    assert sent["late"] > sent["chunks"] / 2 and got["underruns"] > 0 and got["wrong"] == 0, (sent, got)
+    assert sent["late"] > sent["chunks"] / 2 and got["underruns"] > 0 and got["wrong"] == 0, (
+        sent,
+        got,
+    )
     assert got["stalled_us"] > 100_000, got
 
 
 def test_what_was_synced_survives(boot, platform):
     """A VM is destroyed in the middle of rewriting its file. The next one of its name finds it
     whole: each word as it was synced, or as it was written later."""
-    assert boot.said(r"killed: iozone: verified (\d+) KiB, (\d+) wrong") == [("512", "0")] or platform == "qemu"
+    assert (
+        boot.said(r"killed: iozone: verified (\d+) KiB, (\d+) wrong") == [("512", "0")]
+        or platform == "qemu"
+    )
     assert not boot.said(r"killed: iozone: verified .* [1-9]\d* wrong")
     assert boot.said(r"killed: ends with code 0\b")
     if platform == "bochs":
-        assert len(boot.said("killed: iozone: rewrite")) < 20, "it was not in the middle of anything"
+        assert (
+            len(boot.said("killed: iozone: rewrite")) < 20
+        ), "it was not in the middle of anything"
 
 
 REVIVED = SCRIPTED.replace("script = script\n", "") + "[pool io]\ncpus = 1\n" + "".join([
@@ -153,14 +178,31 @@ def test_back_end_dies():
 
 # A VM writes and reads, and computes as well, beside three that compute; the driver domain has a
 # core of its own.
-POOLS = "[pool io]\nsched = null\ncpus = 1\n[pool core]\ncpus = 2\n[pool turbo]\ncpus = 3\nturbo_of = core\n"
-TURBO = SCRIPTED + POOLS + "".join([
-    vm("iodom", "iodom", "12M", pool="io"),
-    *(vm(f"hog-{i}", "spin", pool="core") for i in range(3)),
-    *(vm(name, "iozone", "8M", pool="core", start="no", disk="iodom size=2M bw=20M lat=1ms",
-         turbo=turbo,
-         cmdline="kib=512 cache=128 tests=wri fsync busy") for name, turbo in (("plain", "no"), ("boosted", "yes"))),
-])
+POOLS = ("[pool io]\nsched = null\ncpus = 1\n[pool core]\ncpus = 2\n[pool turbo]\ncpus = 3\n"
+         "turbo_of = core\n")
+TURBO = (
+    SCRIPTED
+    + POOLS
+    + "".join(
+        [
+            vm("iodom", "iodom", "12M", pool="io"),
+            *(vm(f"hog-{i}", "spin", pool="core") for i in range(3)),
+            *(
+                vm(
+                    name,
+                    "iozone",
+                    "8M",
+                    pool="core",
+                    start="no",
+                    disk="iodom size=2M bw=20M lat=1ms",
+                    turbo=turbo,
+                    cmdline="kib=512 cache=128 tests=wri fsync busy",
+                )
+                for name, turbo in (("plain", "no"), ("boosted", "yes"))
+            ),
+        ]
+    )
+)
 
 
 def test_turbo_core(platform):
@@ -174,4 +216,7 @@ def test_turbo_core(platform):
     line = r": iozone: ([a-z ]+) \d+ KiB in .*: ([\d.]+) MB/s"
     plain, boosted = ({name: float(rate) for name, rate in boot.said(vm + line)}
                       for vm in ("plain", "boosted"))
-    assert boosted["write"] > 3 * plain["write"] and boosted["random read"] < 1.5 * plain["random read"], (plain, boosted)
+    assert (
+        boosted["write"] > 3 * plain["write"]
+        and boosted["random read"] < 1.5 * plain["random read"]
+    ), (plain, boosted)

@@ -19,7 +19,11 @@ def test_same_file_same_shares(policy):
                                                   hv=os.path.join(BUILD, "takt.elf")), 2)
         for platform in ("sim", "bochs"))
     for a, b in zip(sim["vms"], bochs["vms"]):
-        assert a["vm"] == b["vm"] and abs(a["cpu_pct"] - b["cpu_pct"]) < 1, (policy, sim["vms"], bochs["vms"])
+        assert a["vm"] == b["vm"] and abs(a["cpu_pct"] - b["cpu_pct"]) < 1, (
+            policy,
+            sim["vms"],
+            bochs["vms"],
+        )
     assert abs(sim["events"] - bochs["events"]) <= 10  # those that wait when the measurement ends
     assert sim["latency_us"]["mean"] == pytest.approx(bochs["latency_us"]["mean"], rel=0.5)
     assert sum(half["events"] for half in bochs["halves"]) == bochs["events"]

@@ -66,7 +66,10 @@ def test_a_port_on_pci():
 
 def test_a_device_that_is_no_port():
     com1 = boot("pci-no-serial", "console = pci:00:1f.2")
-    assert "console = pci:00:1f.2: that PCI device is no serial port: the console stays where it is" in com1
+    assert (
+        "console = pci:00:1f.2: that PCI device is no serial port: the console stays where it is"
+        in com1
+    )
     assert '"id": "seen"' in com1
 
 

@@ -49,7 +49,9 @@ class TwoBoots:
 
     def answer(self, tag):
         """The last one with this tag that is no error."""
-        return json.loads(re.findall(rf'\x1e({{"id": "{tag}".*"error": 0.*}})\n', self.text)[-1])["result"]
+        return json.loads(re.findall(rf'\x1e({{"id": "{tag}".*"error": 0.*}})\n', self.text)[-1])[
+            "result"
+        ]
 
 
 @pytest.mark.parametrize("uefi", [False, pytest.param(True, marks=pytest.mark.long)])

@@ -23,9 +23,17 @@ SCRIPT = """\
 def test_damage(platform):
     boot = Boot("damage", CONFIG, SCRIPT, platform, timeout=180)
     states = {v["name"]: v["state"] for v in boot.results["after"]}
-    assert states == {"tables": "crashed", "registers": "crashed", "bystander": "running"}, boot.log[-3000:]
+    assert states == {
+        "tables": "crashed",
+        "registers": "crashed",
+        "bystander": "running",
+    }, boot.log[-3000:]
     # QEMU does not tell that bits were reserved when the guest's own page walk meets them
-    why = "malformed second-level entry" if platform == "bochs" else "(malformed|.*a page table has to be in RAM)"
+    why = (
+        "malformed second-level entry"
+        if platform == "bochs"
+        else "(malformed|.*a page table has to be in RAM)"
+    )
     assert boot.said("tables: crashed: " + why)
     assert boot.said(r"registers: crashed: the CPU refuses to enter it: \S")
     assert boot.said("vCPU 0: rip ")

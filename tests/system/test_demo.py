@@ -22,7 +22,9 @@ def demo(platform, *options):
 def test_everybody_gets_his_share(platform):
     code, text = demo(platform)
     if code and "The host was busy" in text:
-        pytest.skip("the host is busy: on QEMU, whose clock is the host's, shares cannot be measured")
+        pytest.skip(
+            "the host is busy: on QEMU, whose clock is the host's, shares cannot be measured"
+        )
     assert code == 0, text
     with open(os.path.join(BUILD, "results", f"demo-{platform}.json"), encoding="utf-8") as f:
         result = json.load(f)

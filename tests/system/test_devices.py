@@ -23,7 +23,9 @@ def test_no_page_is_left(platform):
     # On Bochs the two come together in 30 to 40 ms of virtual time, of which making a VM takes up
     # to 16. Other versions of Bochs and other compilers need some more.
     rounds, ms = (2, 120) if platform == "bochs" else (5, 200)
-    script = ["@300ms create back"] + one_round(ms) + ["+0ms info -j=start"] + one_round(ms) * rounds
+    script = (
+        ["@300ms create back"] + one_round(ms) + ["+0ms info -j=start"] + one_round(ms) * rounds
+    )
     script += ["+0ms info -j=end", "+0ms poweroff"]
     boot = Boot("devices", CONFIG, script, platform, timeout=300)
     assert not boot.said("PANIC|: crashed|create: |destroy: "), f"see {boot.directory}/serial.txt"
@@ -38,6 +40,11 @@ def test_no_page_is_left(platform):
     for a in seen:
         device, = a["result"]
         assert device["state"] == a["id"], device
-        assert (device["vm"], device["number"], device["type"], device["back"]) == ("front", 0, "net", "back")
+        assert (device["vm"], device["number"], device["type"], device["back"]) == (
+            "front",
+            0,
+            "net",
+            "back",
+        )
         if a["id"] == "runs":
             assert device["queues"] == 1 and device["notifies"] == 1 and device["interrupts"] == 1

@@ -109,8 +109,11 @@ def test_a_pattern_is_in_the_file():
         until(lambda: "iodom: NVMe controller 00:04.0: 65536 KiB" in takt.serial())
         for n, words in enumerate(("", "", " discard"), 1):
             takt(f"create disk 'cmdline=requests=100 depth=16 kib=80{words}'")
-            until(lambda n=n: len(said(takt,
-                                       r"disk: blktest: 16384 KiB, .* ended, 0 errors, 0 bad")) == n, 60)
+            until(
+                lambda n=n: len(said(takt, r"disk: blktest: 16384 KiB, .* ended, 0 errors, 0 bad"))
+                == n,
+                60,
+            )
             if not words:
                 written = part(image, 8 * MIB, 16 * MIB)
             takt("wait disk 5s")
@@ -128,17 +131,24 @@ def test_a_pattern_is_in_the_file():
             assert said(takt, "iodom: " + sentence), sentence
     sectors = {s + i for s in places(16 * MIB // 512, 160, 100) for i in range(160)}
     assert len(sectors) > 3000
-    wrong = [s
-             for s in range(32767) if written[512 * s:512 * s + 512] != (sector_of(s) if s in sectors else bytes(512))]
+    wrong = [
+        s
+        for s in range(32767)
+        if written[512 * s : 512 * s + 512] != (sector_of(s) if s in sectors else bytes(512))
+    ]
     assert not wrong, (len(wrong), wrong[:10])
     data = part(image, 8 * MIB, 16 * MIB)
-    assert not any(data[:512 * 32767]) and struct.unpack_from("<Q", data, 512 * 32767)[0] == 0x6B72616D64656D72
+    assert (
+        not any(data[: 512 * 32767])
+        and struct.unpack_from("<Q", data, 512 * 32767)[0] == 0x6B72616D64656D72
+    )
     assert not any(part(image, 0, 8 * MIB)) and not any(part(image, 24 * MIB, 8 * MIB))
 
 
 def record_of(number):
-    return struct.pack("<512Q",
-                       *(((number << 9 | i) * 0x9E3779B97F4A7C15 + 1) % (1 << 64) for i in range(512)))
+    return struct.pack(
+        "<512Q", *(((number << 9 | i) * 0x9E3779B97F4A7C15 + 1) % (1 << 64) for i in range(512))
+    )
 
 
 def records(data, first=0):
@@ -203,7 +213,10 @@ def test_what_was_flushed_is_there():
         goes_on(takt, 5, told)
         takt("destroy iodom")
         told = safe(takt)[-1]
-        assert said(takt, "journal: the device is gone") and records(part(image, 32 * MIB, 24 * MIB)) >= told
+        assert (
+            said(takt, "journal: the device is gone")
+            and records(part(image, 32 * MIB, 24 * MIB)) >= told
+        )
         takt("create iodom")
         goes_on(takt, 6, told)
         takt("destroy journal")

@@ -33,7 +33,9 @@ def test_a_triple_fault_leaves_evidence():
     # both CPUs; the one that did it has no IDT and is in the hypervisor, at the top 2 GiB
     assert len(re.findall(r"RIP=[0-9a-f]{16}", end)) == 2
     faulty = re.split(r"CPU#\d", end)
-    assert any(re.search(r"RIP=ffffffff[8-f]", cpu) and re.search(r"IDT= +0+ 0+\s", cpu) for cpu in faulty), end
+    assert any(
+        re.search(r"RIP=ffffffff[8-f]", cpu) and re.search(r"IDT= +0+ 0+\s", cpu) for cpu in faulty
+    ), end
 
 
 @pytest.mark.parametrize("command, code, words", [

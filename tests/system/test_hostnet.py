@@ -65,7 +65,10 @@ def test_ping(net):
 
 def told(machine, kind):
     """What the server prints of the next connection: [bytes] or [bytes, lost, sent]."""
-    how, said = machine.wait(rf"server: iperf: {kind} (\d+) bytes in \d+ ns, .*?(?: (\d+) of (\d+) datagrams.*|end 0)\n", 20)
+    how, said = machine.wait(
+        rf"server: iperf: {kind} (\d+) bytes in \d+ ns, .*?(?: (\d+) of (\d+) datagrams.*|end 0)\n",
+        20,
+    )
     assert how == "matched", machine.serial()[-2000:]
     return [int(n) for n in said.groups() if n]
 
@@ -79,7 +82,9 @@ def test_iperf_as_server(net):
             assert abs(told(machine, "tcp")[0] - sent) <= 128
         for _ in range(3):
             said = clients.iperf_udp(net.guest(2), "-b", "1M", "-t", "0.5")
-            assert said["bytes"] == 1470 * (said["sent"] - said["lost"]) > 50000 and said["lost"] < 3, said
+            assert (
+                said["bytes"] == 1470 * (said["sent"] - said["lost"]) > 50000 and said["lost"] < 3
+            ), said
             assert told(machine, "udp") == [said["bytes"], said["lost"], said["sent"]]
         both = clients.run(["iperf", "-f", "b", "-c", net.guest(2), "-n", "200000", "-P", "2"], 30)
         assert all(abs(told(machine, "tcp")[0] - 200000) <= 128 for _ in range(2)), both
@@ -118,7 +123,10 @@ def test_iperf_as_client(net, kind):
         assert abs(last["bytes"] - 500000) <= 128, heard
     else:
         sent = 1 + int(re.search(r"client: iperf: udp (\d+) datagrams of 1470 bytes", text)[1])
-        said = re.search(r"client: iperf: the server says (\d+) bytes in \d+ ns, (\d+) of (\d+) datagrams lost", text)
+        said = re.search(
+            r"client: iperf: the server says (\d+) bytes in \d+ ns, (\d+) of (\d+) datagrams lost",
+            text,
+        )
         assert [last["bytes"], last["lost"], last["sent"]] == [int(n) for n in said.groups()], heard
         assert last["sent"] == sent, heard  # those before ARP's answer are lost
 
@@ -147,8 +155,14 @@ def test_nothing_is_malformed(net):
         clients.iperf_tcp(net.guest(2), "-n", "300000")
         clients.iperf_udp(net.guest(2), "-b", "2M", "-t", "0.5")
     server = f"ip.src == {net.guest(2)}"
-    assert len(frames(capture, f"tcp && {server}")) > 20 and len(frames(capture, f"icmp && {server}")) >= 10
-    assert len(frames(capture, f"udp && {server}")) >= 1 and len(frames(capture, f"tcp && ip.dst == {net.guest(2)}")) > 200
+    assert (
+        len(frames(capture, f"tcp && {server}")) > 20
+        and len(frames(capture, f"icmp && {server}")) >= 10
+    )
+    assert (
+        len(frames(capture, f"udp && {server}")) >= 1
+        and len(frames(capture, f"tcp && ip.dst == {net.guest(2)}")) > 200
+    )
     assert not frames(capture, f"{server} && ({BAD})")  # Linux sends 0xffff for a TCP checksum of 0
     with open(capture, "rb") as f:
         spoilt = bytearray(f.read())
@@ -180,7 +194,8 @@ def owners():
 
 def test_left_behind(net):
     """What a process leaves that was killed is taken away by the next."""
-    killed = "import os, hostnet; hostnet.HostNet().__enter__(); print(os.getpid()); os.close(1); os.kill(os.getpid(), 9)"
+    killed = ("import os, hostnet; hostnet.HostNet().__enter__(); print(os.getpid()); "
+              "os.close(1); os.kill(os.getpid(), 9)")
     done = subprocess.run([sys.executable, "-uc", killed], cwd=os.path.join(ROOT, "tools"),
                           stdout=subprocess.PIPE, text=True,
                           check=False)
@@ -196,4 +211,8 @@ def test_missing():
                           stdout=subprocess.PIPE, text=True,
                           check=False)
     assert done.returncode == 1
-    assert done.stdout == "no tap device on this host: /dev/net/nothing is missing (modprobe tun; a container has to be given it)\n"
+    assert (
+        done.stdout
+        == "no tap device on this host: /dev/net/nothing is missing (modprobe tun; a container has "
+           "to be given it)\n"
+    )

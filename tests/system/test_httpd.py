@@ -35,7 +35,12 @@ def server():
             os.makedirs(place("httpd"), exist_ok=True)
             dump = ["-object", f"filter-dump,id=dump,netdev=nic,file={CAPTURE}"]
             with Takt("httpd", config, nic=net.nic, extra=dump):
-                until(lambda: subprocess.run(["ping", "-c1", "-W1", net.guest(2)], capture_output=True, check=False).returncode == 0)
+                until(
+                    lambda: subprocess.run(
+                        ["ping", "-c1", "-W1", net.guest(2)], capture_output=True, check=False
+                    ).returncode
+                    == 0
+                )
                 yield net.guest(2)
     except Missing as why:
         pytest.skip(str(why))
@@ -65,19 +70,25 @@ def test_curl_keeps_its_connection(server):
 def test_ab(server):
     """200 requests over four connections that stay open, beside one that reads nothing and one that
     never ends its request."""
-    with socket.create_connection((server, 80), 10) as greedy, socket.create_connection((server, 80), 10) as slow:
+    with socket.create_connection((server, 80), 10) as greedy, socket.create_connection(
+        (server, 80), 10
+    ) as slow:
         greedy.sendall(b"GET /100000000 HTTP/1.1\r\nHost: a\r\n\r\n")
         slow.sendall(b"GET / HT")
         report = run("ab", "-q", "-n", "200", "-c", "3", "-k", f"http://{server}/10000",
                      timeout=120).decode()
     number = {k.strip(): int(v) for k, v in re.findall(r"^([A-Z][\w\s-]+):\s+(\d+)", report, re.M)}
-    assert number["Complete requests"] == number["Keep-Alive requests"] == 200 and number["Failed requests"] == 0, report
+    assert (
+        number["Complete requests"] == number["Keep-Alive requests"] == 200
+        and number["Failed requests"] == 0
+    ), report
     assert number["HTML transferred"] == 200 * 10000 and "Non-2xx" not in report, report
 
 
 def test_no_malformed_segment(server):
-    """tshark finds nothing malformed in what the server sent, and every checksum right. What the host
-    sent is left out: Linux writes 0xffff where a TCP checksum is 0, which tshark takes for a fault."""
+    """tshark finds nothing malformed in what the server sent, and every checksum is right. What the
+    host sent is not looked at: Linux writes 0xffff where a TCP checksum is 0, and tshark calls that
+    a fault."""
     for _ in range(6):  # a server that was started anew for this test has its traffic too
         run("curl", "-sSf", "-o", "/dev/null", f"http://{server}/300003")
     size = 0
@@ -87,7 +98,8 @@ def test_no_malformed_segment(server):
     sums = ["-o", "tcp.check_checksum:TRUE", "-o", "ip.check_checksum:TRUE", "-o",
             "udp.check_checksum:TRUE"]
     tshark = ["tshark", "-n", "-r", CAPTURE, *sums]
-    bad = "_ws.malformed || tcp.checksum.status == Bad || ip.checksum.status == Bad || tcp.segment.error"
+    bad = ("_ws.malformed || tcp.checksum.status == Bad || ip.checksum.status == Bad || "
+           "tcp.segment.error")
     segments = run(*tshark, "-Y", f"tcp && ip.src == {server}").splitlines()
     assert len(segments) > 1000 and run(*tshark, "-Y", "tcp.checksum.status == Unverified") == b""
     assert run(*tshark, "-Y", f"ip.src == {server} && ({bad})") == b""

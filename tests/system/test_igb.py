@@ -34,7 +34,9 @@ def test_a_qemu_without_igb(monkeypatch, tmp_path):
 
 def test_addresses_of_cards_differ():
     options = Machine("qemu", "takt.iso", igb=2).sriov()
-    assert [o for o in options if o.startswith("igb,")] == [f"igb,bus=rp{n},netdev=igb{n},mac={IGB_MAC.format(n)}" for n in (1, 2)]
+    assert [o for o in options if o.startswith("igb,")] == [
+        f"igb,bus=rp{n},netdev=igb{n},mac={IGB_MAC.format(n)}" for n in (1, 2)
+    ]
 
 
 def iodom(name, pci, **keys):
@@ -52,13 +54,21 @@ def test_ping_and_be_pinged():
     config += vm("out", "netping",
                  cmdline="ip=0x0a00020f to=0x0a000202 batches=5 batch=4 timeout_ms=3000",
                  net="other", start="no")
-    boot = Boot("igb-ping", config,
-                "@1500ms list\n+0ms create ping\n+0ms wait ping 9s\n+0ms create out\n+0ms wait out 9s\n"
-                "+1200ms create ping\n+0ms wait ping 9s\n+1300ms poweroff\n", "qemu", igb=2)
+    boot = Boot(
+        "igb-ping",
+        config,
+        "@1500ms list\n+0ms create ping\n+0ms wait ping 9s\n+0ms create out\n+0ms wait out 9s\n"
+        "+1200ms create ping\n+0ms wait ping 9s\n+1300ms poweroff\n",
+        "qemu",
+        igb=2,
+    )
     assert [said[:3] for said in boot.said(PINGS)] == [("160", "0", "0")] * 2, boot.log[-3000:]
     assert boot.said("out: netping: 20 sent, 0 lost, 0 wrong")
     assert boot.said("network card 01:00.0: igb, a port of the bridge")
-    counts = [dict(c.split("=") for c in line.split()) for line in boot.said(r"iodom: network card 01:00.0: (in=.*)")]
+    counts = [
+        dict(c.split("=") for c in line.split())
+        for line in boot.said(r"iodom: network card 01:00.0: (in=.*)")
+    ]
     # of the first time: pings, and ARP
     assert int(counts[-1]["in"]) >= 161 and int(counts[-1]["out"]) >= 161, counts
     assert not {"ring_full", "bad", "damaged", "missed", "spoofed"} & set(counts[-1])
@@ -85,9 +95,12 @@ class Qmp:
 def test_link_goes_and_comes_back():
     monitor = os.path.join(place("igb-link"), "monitor")
     config = "[hypervisor]\ntop = no\nguest_console = log\n" + iodom("iodom", PF[0])
-    config += vm("ping", "netping",
-                 cmdline="ip=0x0a00020f to=0x0a000202 batches=100000 batch=1 timeout_ms=100 interval_ms=5",
-                 net="iodom")
+    config += vm(
+        "ping",
+        "netping",
+        cmdline="ip=0x0a00020f to=0x0a000202 batches=100000 batch=1 timeout_ms=100 interval_ms=5",
+        net="iodom",
+    )
     with Takt("igb-link", config, igb=1,
               extra=["-qmp", f"unix:{monitor},server=on,wait=off"]) as takt:
         def frames():

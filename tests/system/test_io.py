@@ -105,7 +105,8 @@ def boot(platform):
     return Boot("io", CONFIG, "".join(parts), platform)
 
 
-PINGS = r"ping: netping: (\d+) sent, (\d+) lost, (\d+) wrong, first answer of a batch after (\d+) ns, at most (\d+); (\d+) notif"
+PINGS = (r"ping: netping: (\d+) sent, (\d+) lost, (\d+) wrong, first answer of a batch after "
+         r"(\d+) ns, at most (\d+); (\d+) notif")
 
 
 def test_ping(boot):
@@ -126,7 +127,10 @@ def test_exits_of_a_batch(boot, platform):
     console. An exit for each frame would be 32."""
     if platform != "bochs":
         pytest.skip("where time is exact")
-    count = [next(d["interrupts"] for d in boot.results[when] if d["vm"] == "answer") for when in ("before", "after")]
+    count = [
+        next(d["interrupts"] for d in boot.results[when] if d["vm"] == "answer")
+        for when in ("before", "after")
+    ]
     batches_per_s = (count[1] - count[0]) / 0.31
     a_batch = {v["vm"]: v["exits_per_s"] / batches_per_s
                for v in boot.results["under-load"]["vcpus"]}
@@ -167,7 +171,8 @@ def test_exits_of_a_batch_under_load():
     batches = sum(per_s(vm, "interrupts") for vm in PINGERS)
     exits = {v["vm"]: v["exits_per_s"] / batches for v in boot.results["load"]["vcpus"]}
     interrupts, notifies = (per_s("answer", what) / batches for what in ("interrupts", "notifies"))
-    said = f"of {batches:.0f} batches/s: interrupts {interrupts:.2f}, notifications {notifies:.2f}, exits {exits}"
+    said = (f"of {batches:.0f} batches/s: interrupts {interrupts:.2f}, notifications "
+            f"{notifies:.2f}, exits {exits}")
     print(said)
     assert batches > 500, said
     assert interrupts < 0.8 and notifies < 0.8 and exits["answer"] - notifies < 0.9, said
@@ -198,16 +203,25 @@ def test_queue_of_a_link_drops(boot, platform):
     assert (sent, wrong) == (128, 0)
     # by the host's clock ARP may be asked again
     assert 96 <= lost <= (96 if platform == "bochs" else 100)
-    assert boot.said(r"iodom: far\.0: in=\d+ .*queue_full=(\d+) queue_most=(\d+)") == [(str(lost), "16")]
+    assert boot.said(r"iodom: far\.0: in=\d+ .*queue_full=(\d+) queue_most=(\d+)") == [
+        (str(lost), "16")
+    ]
 
 
 def test_disk(boot):
     """What was written is read back, by the same VM and by the one that comes after it; there are
     no more requests at a time than the disk takes, and not one interrupt for each."""
-    said = boot.said(r"disk: blktest: 4096 KiB, .* in (\d+) ns, .*; (\d+) ended, 0 errors, 0 bad; (\d+) notifications")
+    said = boot.said(
+        r"disk: blktest: 4096 KiB, .* in (\d+) ns, .*; (\d+) ended, 0 errors, 0 bad; (\d+) "
+        r"notifications"
+    )
     assert len(said) == 2 and int(said[0][0]) > 0 and said[1][0] == "0", said
     assert len(boot.said("disk: blktest: verifies")) == 1
-    done = re.findall(r"iodom: disk\.0: reads=(\d+) (?:writes=(\d+) flushes=1 )?bytes=\d+ depth_most=8 irqs=(\d+)", boot.log)
+    done = re.findall(
+        r"iodom: disk\.0: reads=(\d+) (?:writes=(\d+) flushes=1 )?bytes=\d+ depth_most=8 "
+        r"irqs=(\d+)",
+        boot.log,
+    )
     assert [d[:2] for d in done] == [("101", "101"), ("101", "")]
     assert all(int(irqs) < 60 for _, _, irqs in done), done
 
@@ -237,7 +251,9 @@ def test_notify_storm(boot, platform):
     sent, lost, wrong, *_ = map(int, boot.said(PINGS)[2])
     assert (sent, lost, wrong) == (1280, 0, 0)
     storm = next(d for d in boot.results["notified"] if d["vm"] == "notify")
-    assert storm["notifies"] > 1000 and storm["interrupts"] < 100 and storm["state"] == "runs", storm
+    assert (
+        storm["notifies"] > 1000 and storm["interrupts"] < 100 and storm["state"] == "runs"
+    ), storm
 
 
 def test_flood(boot, platform):
@@ -274,9 +290,11 @@ def test_idle_after_traffic(platform):
     assert len(rates) == 6 and not any(rates.values()), rates
 
 
-ENDLESS = (CONFIG.replace("script = script\n", "").replace("batches=40 batch=32",
-                                                           "batches=100000000 batch=32 timeout_ms=100")
-           .replace("requests=100 depth=16", "requests=100000 depth=16"))
+ENDLESS = (
+    CONFIG.replace("script = script\n", "")
+    .replace("batches=40 batch=32", "batches=100000000 batch=32 timeout_ms=100")
+    .replace("requests=100 depth=16", "requests=100000 depth=16")
+)
 
 
 def test_ends_that_die():
@@ -327,7 +345,9 @@ def test_the_way_out(platform):
     """A VM pings the gateway of the emulator's own network, through the bridge and a network card
     that was given to the driver domain. It has the card's address, as Bochs's network answers
     nobody else."""
-    ip, gateway = ("0x0a00020f", "0x0a000202") if platform == "qemu" else ("0xc0a80a0f", "0xc0a80a01")
+    ip, gateway = (
+        ("0x0a00020f", "0x0a000202") if platform == "qemu" else ("0xc0a80a0f", "0xc0a80a01")
+    )
     config = SCRIPTED + vm("iodom", "iodom", "12M", pci="00:03.0", unsafe_dma="yes")
     config += vm("ping", "netping",
                  cmdline=f"ip={ip} to={gateway} batches=5 batch=4 timeout_ms=3000",

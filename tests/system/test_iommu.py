@@ -61,19 +61,30 @@ WILD = {  # VM: device, words, what is said of it
 def test_confined():
     """A card works as ever, without unsafe_dma; whose device goes wild is named in a sentence and
     stopped, and nobody else; its device can be given to the next. At the end nothing is missing."""
-    config = vm("nic", "test-pci_nic", cmdline="platform=qemu", pci=NIC, start="no") + vm("other", "busy")
+    config = vm("nic", "test-pci_nic", cmdline="platform=qemu", pci=NIC, start="no") + vm(
+        "other", "busy"
+    )
     script = ["@300ms create nic"] + gone("nic") + ["+0ms info -j=first"]
     for name, (device, words, _) in WILD.items():
         config += wild(name, device, words=words, on_crash="preserve")
-        script += [f"+0ms create {name}", f"+0ms wait {name} 8s", "+0ms pci-list -j=pci-" + name, f"+0ms destroy {name}"] + gone(name)
+        script += [
+            f"+0ms create {name}",
+            f"+0ms wait {name} 8s",
+            "+0ms pci-list -j=pci-" + name,
+            f"+0ms destroy {name}",
+        ] + gone(name)
     boot = run("confined", config, script
                + ["+0ms create nic"] + gone("nic") + ["+0ms info -j=last", "+0ms list -j=then"])
-    assert boot.said(r"IOMMU +yes  confines the devices of VMs") and boot.said("not coherent, x2APIC ids")
+    assert boot.said(r"IOMMU +yes  confines the devices of VMs") and boot.said(
+        "not coherent, x2APIC ids"
+    )
     assert boot.said(r"nic: network card .*, DMA offset 0\n")
     assert len(boot.said(r"\] nic: RESULT: SUCCESS")) == 2, boot.log[-3000:]
     for name, (device, _, sentence) in WILD.items():
         bdf = EDU if device == "edu" else NIC
-        assert boot.said(rf"\] {name}: crashed: PCI device {bdf} may not {sentence} \(VT-d fault [56]\)"), (name, boot.log[-3000:])
+        assert boot.said(
+            rf"\] {name}: crashed: PCI device {bdf} may not {sentence} \(VT-d fault [56]\)"
+        ), (name, boot.log[-3000:])
         assert boot.said(rf"\] {name}: now it goes wild")
         assert next(d for d in boot.results["pci-" + name] if d["bdf"] == bdf)["faults"] >= 1
     assert len(boot.said(r"\] .*VT-d fault")) == len(WILD)
@@ -90,8 +101,12 @@ def test_logged_and_counted():
     boot = run("log", wild("wild", "edu", words="at=0x30000000 times=40", on_dma_fault="log"),
                ["@300ms create wild", "+0ms wait wild 20s", "+0ms pci-list -j=pci"])
     assert boot.said(r"\] wild: RESULT: SUCCESS it is still here"), boot.log[-3000:]
-    sentences = boot.said(r"\] wild: PCI device 00:04.0 may not write to 30000000 \(VT-d fault 5\); (\d+) so far")
-    span = boot.said(r"\[ *([\d.]+)\] wild: now it goes wild") + boot.said(r"\[ *([\d.]+)\] wild: RESULT")
+    sentences = boot.said(
+        r"\] wild: PCI device 00:04.0 may not write to 30000000 \(VT-d fault 5\); (\d+) so far"
+    )
+    span = boot.said(r"\[ *([\d.]+)\] wild: now it goes wild") + boot.said(
+        r"\[ *([\d.]+)\] wild: RESULT"
+    )
     assert 1 <= len(sentences) <= 2 + float(span[1]) - float(span[0])
     assert next(d for d in boot.results["pci"] if d["bdf"] == EDU)["faults"] >= 10
 
@@ -110,7 +125,9 @@ def test_refused_without(options, why):
                ["@300ms create -j=safe safe", "+0ms create nic", "+0ms wait nic 8s"], iommu=options)
     assert [a["message"] for a in boot.answers if a["id"] == "safe"] == [
         f"PCI device {NIC} reaches all memory, as {why}: it needs unsafe_dma = yes"]
-    assert boot.said("IOMMU +no   unsafe_dma alone gives VMs devices") and boot.said(f"Devices are not confined: {why}")
+    assert boot.said("IOMMU +no   unsafe_dma alone gives VMs devices") and boot.said(
+        f"Devices are not confined: {why}"
+    )
     assert boot.said(r"\] nic: RESULT: SUCCESS"), boot.log[-3000:]
 
 
@@ -122,7 +139,9 @@ def test_interrupts_come_by_their_entry():
                wild("wild", "edu", words="interrupt at=0xfee01ff0"),
                ["@300ms create msi"] + gone("msi") + ["+0ms create wild", "+0ms wait wild 8s"])
     assert boot.said(r"\] msi: RESULT: SUCCESS"), boot.log[-3000:]
-    assert boot.said(r"may not interrupt by entry 255: there is none \(VT-d fault 22\); 1 so far"), boot.log[-3000:]
+    assert boot.said(
+        r"may not interrupt by entry 255: there is none \(VT-d fault 22\); 1 so far"
+    ), boot.log[-3000:]
     assert not boot.said("stray interrupt")
 
 
@@ -138,7 +157,9 @@ def test_windows_of_a_back_end():
     assert boot.said(r"\] front: RESULT: SUCCESS"), boot.log[-3000:]
     assert boot.said(r"\] heir: RESULT: SUCCESS"), boot.log[-3000:]
     assert boot.said(r"\] back: it wrote all the time"), boot.log[-3000:]
-    assert boot.said(r"\] back: crashed: PCI device 00:04.0 may not write to 4000[0-9a-f]+ \(VT-d fault 5\)"), boot.log[-3000:]
+    assert boot.said(
+        r"\] back: crashed: PCI device 00:04.0 may not write to 4000[0-9a-f]+ \(VT-d fault 5\)"
+    ), boot.log[-3000:]
     assert not boot.said("it is still here")
 
 

@@ -73,9 +73,12 @@ class Rack:
         self.write("lan.conf", LAN.format(lan=self.lan, vm=vm, sol=sol, command=command))
         self.write("emu", SIMULATION)
         self.write("password", "secret\n")
-        self.write("lab.ini",
-                   f"[rack1]\npower = ipmi\nbmc = 127.0.0.1\nbmc_port = {self.lan}\nuser = admin\n"
-                              f"password_file = {self.directory}/password\nserial = sol\nipmi_options = -C 3\nboot_timeout = 90\n")
+        self.write(
+            "lab.ini",
+            f"[rack1]\npower = ipmi\nbmc = 127.0.0.1\nbmc_port = {self.lan}\nuser = admin\n"
+            f"password_file = {self.directory}/password\nserial = sol\nipmi_options = -C 3\n"
+            "boot_timeout = 90\n",
+        )
 
     def write(self, name, text):
         with open(os.path.join(self.directory, name), "w", encoding="ascii") as f:

@@ -64,8 +64,12 @@ def pools(preset, wakers, keys):
         pool = "Pool-0" if n == 2 else f"pool{n}"
         for i in range(n):
             if i < wakers(n):
-                config += VM.format(name=f"waker{n}-{i}", image="waker", pool=pool,
-                                    keys=f"cmdline = period_us={17300 + 1900 * i} report_s=1000\n{keys}")
+                config += VM.format(
+                    name=f"waker{n}-{i}",
+                    image="waker",
+                    pool=pool,
+                    keys=f"cmdline = period_us={17300 + 1900 * i} report_s=1000\n{keys}",
+                )
             else:
                 config += VM.format(name=f"spin{n}-{i}", image="spin", pool=pool, keys="")
     return config
@@ -107,14 +111,18 @@ def test_vslicer():
 @pytest.mark.parametrize("n", [2, 3, 4, 5])
 def test_vturbo(n):
     """(l - 1) x 0.1 ms and l switches on a turbo core."""
-    config = "[hypervisor]\ntop = no\nscript = script\n\n[pool fast]\ncpus = 1\nturbo_of = Pool-0\n\n"
+    config = (
+        "[hypervisor]\ntop = no\nscript = script\n\n[pool fast]\ncpus = 1\nturbo_of = Pool-0\n\n"
+    )
     config += VM.format(name="waker", image="waker", pool="Pool-0",
                         keys="cmdline = period_us=1730 report_s=1000\nturbo = yes")
     for i in range(1, n):
         config += VM.format(name=f"spin{i}", image="spin", pool="Pool-0", keys="turbo = yes")
     wake = measured(f"vturbo-{n}", config, 2, 0.2, 0.05, 1_000_000_000)["waker/0"]["wake_us"]
     assert wake["count"] >= 50, wake
-    assert (30 if n > 2 else 0) <= wake["max"] <= (n - 1) * 100 + n * TURBO_SWITCH_US, f"{n} VMs: {wake}"
+    assert (
+        (30 if n > 2 else 0) <= wake["max"] <= (n - 1) * 100 + n * TURBO_SWITCH_US
+    ), f"{n} VMs: {wake}"
 
 
 @pytest.mark.long
@@ -127,8 +135,9 @@ def test_mean(policy, n, mean_ms):
     sliced = policy == "vslicer"
     config = SERVED.format(settings="sched_preset = vslicer" if sliced else RING,
                            keys="micro_us = 5000" if sliced else "")
-    config += "".join("\n"
-                      + VM.format(name=f"spin{i}", image="spin", pool="core", keys="") for i in range(1, n))
+    config += "".join(
+        "\n" + VM.format(name=f"spin{i}", image="spin", pool="core", keys="") for i in range(1, n)
+    )
     # The ring is begun by hand, half a slice apart: who begins a slice with most of the credit
     # there is gets out of it only just before the slice ends, accounting sees that too late, and it
     # runs for another. What each begins with stays as it is for ever.
@@ -138,7 +147,9 @@ def test_mean(policy, n, mean_ms):
     directory = place(f"latency-mean-{policy}-{n}")
     with Machine("bochs", make_iso(directory, config, modules={"script": script}), cpus=2,
                  directory=directory) as machine:
-        how, match = machine.wait(r"mixed: whole: (\d+) events, ns from raised to done: mean (\d+), .*\n", 300)
+        how, match = machine.wait(
+            r"mixed: whole: (\d+) events, ns from raised to done: mean (\d+), .*\n", 300
+        )
         assert how == "matched", f"{how}: see {directory}"
     assert int(match[1]) > 1500
     assert int(match[2]) / 1e6 == pytest.approx(mean_ms, rel=0.15)

@@ -28,7 +28,9 @@ def test_a_ring_is_finite():
     """A VM that waits for its turn for 90 ms has 120 datagrams come meanwhile and 16 buffers: the
     rest is dropped, and counted. One whose interrupts are taken on a turbo core loses nothing."""
     credit, turbo = both("udp", "faithful-4.1", "turbo")
-    assert credit["ring_drops"] > credit["sent"] / 4 and credit["lost"] >= credit["ring_drops"], credit
+    assert (
+        credit["ring_drops"] > credit["sent"] / 4 and credit["lost"] >= credit["ring_drops"]
+    ), credit
     assert turbo["ring_drops"] < AT_THE_START and turbo["lost"] < AT_THE_START, turbo
     assert turbo["goodput_mbps"] > 1.5 * credit["goodput_mbps"]
 

@@ -41,7 +41,9 @@ def test_given_back_and_given_again(platform):
     assert len(re.findall(r"\] nic: RESULT: SUCCESS", text)) == 3, text[-3000:]
     for what in ("free_frames", "heap_bytes"):
         assert answers["first"]["result"][what] == answers["last"]["result"][what], what
-    card = {a: next(d for d in answers[a]["result"] if d["bdf"] == NIC) for a in ("before", "after")}
+    card = {
+        a: next(d for d in answers[a]["result"] if d["bdf"] == NIC) for a in ("before", "after")
+    }
     # of the last who had it
     assert card["before"]["interrupts"] == 0 and card["after"]["interrupts"] >= 3
     assert card["after"]["vm"] == ""
@@ -57,7 +59,10 @@ def test_refusals(platform):
         "+0ms pci-assignable-list -j=free",
         "+0ms wait nic 8s", DESTROYED, "+0ms create -j=then rival", "+100ms list"])
     said = {i: a.get("message") for i, a in answers.items()}
-    assert said["trusted"] == "PCI device 00:03.0 reaches all memory, as no IOMMU is in use: it needs unsafe_dma = yes"
+    assert (
+        said["trusted"]
+        == "PCI device 00:03.0 reaches all memory, as no IOMMU is in use: it needs unsafe_dma = yes"
+    )
     assert said["bridge"] == "PCI device 00:00.0: it is a part of the machine itself"
     assert said["gone"] == "there is no PCI device 07:00.0"
     assert said["rival"] == "PCI device 00:03.0 belongs to nic"

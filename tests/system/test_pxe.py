@@ -94,4 +94,6 @@ def test_the_rest_by_http(firmware):
             server.shutdown()
     assert "hello from a VM of Takt" in text
     takt = "takt-efi.elf" if firmware == "uefi" else "takt.elf"
-    assert {f"/boot/{name}" for name in (takt, "takt.cfg", "hello", "s")} <= set(server.served), server.served
+    assert {f"/boot/{name}" for name in (takt, "takt.cfg", "hello", "s")} <= set(
+        server.served
+    ), server.served

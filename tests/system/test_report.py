@@ -60,8 +60,9 @@ class Collector:
     def wait(self, pattern, seconds=40, after=0):
         """Until a line has come that matches, with `after` others before it."""
         with self.new:
-            assert self.new.wait_for(lambda: any(re.search(pattern, line) for line in self.lines[after:]), seconds), \
-                f"no {pattern} in\n" + "\n".join(self.lines[-50:])
+            assert self.new.wait_for(
+                lambda: any(re.search(pattern, line) for line in self.lines[after:]), seconds
+            ), f"no {pattern} in\n" + "\n".join(self.lines[-50:])
 
     def close(self):
         self.server.close()

@@ -32,7 +32,9 @@ class Screen(Machine):
     def __init__(self, name, **machine):
         directory = place(name)
         iso = make_iso(directory, CONFIG)
-        self.memory_file, self.picture = os.path.join(directory, "vga.bin"), os.path.join(directory, "screen.ppm")
+        self.memory_file, self.picture = os.path.join(directory, "vga.bin"), os.path.join(
+            directory, "screen.ppm"
+        )
         super().__init__("qemu", iso, directory=directory, **machine,
                          extra=["-monitor", f"unix:{directory}/monitor,server=on,wait=off"])
 
@@ -87,8 +89,12 @@ class Screen(Machine):
         zoom = 2 if width >= 1280 else 1
 
         def cell(x, y):
-            bits = [(pixels[3 * ((y * CELL_H + gy) * zoom * width + (x * CELL_W + gx) * zoom)] > 0) << (5 * gy + gx)
-                    for gy in range(7) for gx in range(5)]
+            bits = [
+                (pixels[3 * ((y * CELL_H + gy) * zoom * width + (x * CELL_W + gx) * zoom)] > 0)
+                << (5 * gy + gx)
+                for gy in range(7)
+                for gx in range(5)
+            ]
             return glyphs.get(sum(bits)) or glyphs.get(sum(bits) ^ (1 << 35) - 1, "\0")
 
         return ["".join(cell(x, y) for x in range(width // (CELL_W * zoom))).rstrip()

@@ -42,7 +42,9 @@ SCRIPT = """\
 def test_timed_and_repeated():
     first, second = (Boot(f"script-{n}", CONFIG, SCRIPT, "bochs", timeout=180) for n in (1, 2))
     results = first.results
-    assert [a["id"] for a in first.answers] == list(results) == ["a", "b", "c", "d"], first.log[-2000:]
+    assert [a["id"] for a in first.answers] == list(results) == ["a", "b", "c", "d"], first.log[
+        -2000:
+    ]
     assert {v["name"] for v in results["a"]} >= {"one", "two"}
     before, after = results["b"][0], results["c"][0]
     # paused: not a nanosecond more

@@ -29,7 +29,10 @@ def boot(platform, name, word, **machine):
 
 def rows(text):
     """{check: (verdict, sentence)}"""
-    return {m[1].strip(): (m[2], m[3]) for m in re.finditer(r"\]   (\S.{17}) (ok|FAILS|-) +(.*?)\r?\n", text)}
+    return {
+        m[1].strip(): (m[2], m[3])
+        for m in re.finditer(r"\]   (\S.{17}) (ok|FAILS|-) +(.*?)\r?\n", text)
+    }
 
 
 def holding(checks):
@@ -54,7 +57,9 @@ def test_dma_is_stopped(controller, slot):
     checks = rows(text)
     assert holding(checks) == HOLDS | {"DMA"}, text[-3000:]
     assert checks["device interrupt"][1].endswith("remapped by the IOMMU")
-    assert re.search(r"nobody's: PCI device \S+ may not read from [0-9a-f]+.*VT-d fault", text), text[-3000:]
+    assert re.search(
+        r"nobody's: PCI device \S+ may not read from [0-9a-f]+.*VT-d fault", text
+    ), text[-3000:]
     assert "The self test passed." in text
 
 

@@ -28,7 +28,10 @@ def soak(rounds, timeout):
     script = ["@300ms create mayfly", "+5ms destroy mayfly", "+0ms info -j=start"]
     for i in range(1, 11):
         # some live long enough to have their ports, most die young
-        script += ["+0ms create mayfly", "+20ms destroy mayfly"] + ["+0ms create mayfly", "+0ms destroy mayfly"] * (rounds // 10)
+        script += ["+0ms create mayfly", "+20ms destroy mayfly"] + [
+            "+0ms create mayfly",
+            "+0ms destroy mayfly",
+        ] * (rounds // 10)
         script.append(f"+0ms info -j=at{i}")
     script.append("+0ms poweroff")
     boot = Boot(f"soak-{rounds}", CONFIG, script, "qemu", timeout)

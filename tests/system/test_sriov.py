@@ -65,21 +65,36 @@ def test_not_let_go_of():
         "+0ms destroy deaf"])
     assert {t: [d["bdf"] for d in boot.results[t]] for t in ("has", "left", "gone", "other")} == \
         {"has": [VF[0], VF[3]], "left": [VF[0]], "gone": [], "other": [VF[1]]}
-    assert message(boot, "none") == "deaf: there is no virtual function, or none left, as it is asked for"
+    assert (
+        message(boot, "none")
+        == "deaf: there is no virtual function, or none left, as it is asked for"
+    )
     assert message(boot, "lost") == "deaf: PCI device 01:10.0: it did not come back from its reset"
-    assert "PCI device 01:10.0 did not come back from its reset; nobody gets it any more" in boot.log
+    assert (
+        "PCI device 01:10.0 did not come back from its reset; nobody gets it any more" in boot.log
+    )
     assert boot.results["sriov"][0]["lost"] == 1
 
 
 def test_seven_of_them_and_four_gigabytes():
     """All have their registers below 4 GiB, also where firmware would put them above; each is what
     it says."""
-    boot = run("all",
-               [vm("a", "test-pci_vf", vf="igb0/any\nvf = igb0/any\nvf = igb0/any", **UNSAFE),
-                       vm("b", "hello", vf="igb0/any\nvf = igb0/6\nvf = 01:00.0/5\nvf = igb0/any",
-                          **UNSAFE),
-                       vm("c", "hello", vf="igb0/any", **UNSAFE)],
-               ["@300ms create a", "+0ms create b", "+0ms create -j=c c", "+0ms pci-list -j=all", "+0ms wait a 8s"], memory=4096)
+    boot = run(
+        "all",
+        [
+            vm("a", "test-pci_vf", vf="igb0/any\nvf = igb0/any\nvf = igb0/any", **UNSAFE),
+            vm("b", "hello", vf="igb0/any\nvf = igb0/6\nvf = 01:00.0/5\nvf = igb0/any", **UNSAFE),
+            vm("c", "hello", vf="igb0/any", **UNSAFE),
+        ],
+        [
+            "@300ms create a",
+            "+0ms create b",
+            "+0ms create -j=c c",
+            "+0ms pci-list -j=all",
+            "+0ms wait a 8s",
+        ],
+        memory=4096,
+    )
     owners = {d["bdf"]: d["vm"] for d in boot.results["all"] if d["bdf"] in VF}
     assert sorted(owners) == VF and all(owners.values()) and sum(o == "a"
                                                                  for o in owners.values()) == 3

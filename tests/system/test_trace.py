@@ -63,7 +63,14 @@ def test_nobody_reads(takt):
 
 def test_counters(takt):
     before = {c["name"]: c["value"] for c in takt("counters")}
-    assert {"exits", "interrupts_injected", "timers_fired", "hypercalls", "kicks", "work_steps"} <= set(before)
+    assert {
+        "exits",
+        "interrupts_injected",
+        "timers_fired",
+        "hypercalls",
+        "kicks",
+        "work_steps",
+    } <= set(before)
     until(lambda: {c["name"]: c["value"] for c in takt("counters")}["exits"] > before["exits"] > 0,
           20)
 
@@ -85,7 +92,11 @@ def test_stream(takt):
     trace = tracestream.load(STREAM)
     status = takt("trace status")
     assert (trace.gaps, trace.skipped) == (0, 0)
-    assert len(trace.records) - sum(r.event == tracestream.LOST for r in trace.records) <= status["streamed"] <= len(trace.records) + 8
+    assert (
+        len(trace.records) - sum(r.event == tracestream.LOST for r in trace.records)
+        <= status["streamed"]
+        <= len(trace.records) + 8
+    )
     assert trace.lost == status["lost"] > 0
     assert {name for name, _ in trace.vms.values()} == {"a", "b", "naps"}
     for cpu in range(trace.cpus):

@@ -45,13 +45,19 @@ def boot():
 
 
 def test_the_same_guest_picks_its_card(boot):
-    assert boot.said(r"server: net: 10.0.0.2/24, 52:54:00:[89a-f]\d:01:01 by igbvf"), boot.log[-3000:]
+    assert boot.said(r"server: net: 10.0.0.2/24, 52:54:00:[89a-f]\d:01:01 by igbvf"), boot.log[
+        -3000:
+    ]
     assert IGB_MAC.format(1) == "52:54:00:00:01:01"  # from which that comes
 
 
 def test_stream_between_virtual_functions(boot):
-    assert boot.said(r"source: load: tcp (\d+) bytes in \d+ ns, end 0") == [str(BYTES)], boot.log[-3000:]
-    assert boot.said(r"server: iperf: udp (\d+) bytes in .* (\d+) of (\d+) datagrams lost, (\d+)") == [("102900", "0", "70", "0")]
+    assert boot.said(r"source: load: tcp (\d+) bytes in \d+ ns, end 0") == [str(BYTES)], boot.log[
+        -3000:
+    ]
+    assert boot.said(
+        r"server: iperf: udp (\d+) bytes in .* (\d+) of (\d+) datagrams lost, (\d+)"
+    ) == [("102900", "0", "70", "0")]
     assert boot.said("(server|source): ends with code 0\\b") == ["source", "server"]
 
 
@@ -60,7 +66,12 @@ def test_turbo_core_takes_the_interrupts(boot):
     other one only waits for data."""
     turbo, regular = (v for v in boot.results["vcpus"] if v["vm"] == "server")
     interrupts = [f["interrupts"] for f in boot.results["pci"] if f["vm"] == "server"]
-    assert (turbo["vcpu"], turbo["pool"], turbo["class"], regular["pool"]) == (0, "fast", "turbo", "Pool-0")
+    assert (turbo["vcpu"], turbo["pool"], turbo["class"], regular["pool"]) == (
+        0,
+        "fast",
+        "turbo",
+        "Pool-0",
+    )
     assert len(interrupts) == 1 and interrupts[0] > 50, interrupts
     assert turbo["wakes"] > 50 and turbo["running_ns"] > regular["running_ns"]
 
@@ -88,10 +99,15 @@ def test_a_driver_domain_comes_back():
     boot = Boot("vf-again", config, ["@300ms create server", "+0ms create iodom"] + once
                 + ["+0ms fault npt iodom"] + once +
                 ["+0ms poweroff"], "qemu", igb=1, iommu=IOMMU, timeout=150)
-    assert boot.said("iodom: crashed") and len(boot.said("network card 01:00.0: igb, a port of the bridge")) == 2, boot.log[-3000:]
+    assert (
+        boot.said("iodom: crashed")
+        and len(boot.said("network card 01:00.0: igb, a port of the bridge")) == 2
+    ), boot.log[-3000:]
     assert boot.said(r"server: net: the physical function was reset"), boot.log[-3000:]
     assert boot.said(r"server: net: the device is back"), boot.log[-3000:]
-    assert boot.said(r"source: load: tcp (\d+) bytes in \d+ ns, end 0") == [str(BYTES)] * 2, boot.log[-3000:]
+    assert (
+        boot.said(r"source: load: tcp (\d+) bytes in \d+ ns, end 0") == [str(BYTES)] * 2
+    ), boot.log[-3000:]
 
 
 @pytest.mark.long
@@ -158,7 +174,9 @@ def test_flood_of_a_mailbox():
                 "qemu", igb=1, iommu=IOMMU)
     assert int(boot.said(r"flood: asked (\d+) times")[-1]) >= 5000, boot.log[-3000:]
     assert boot.said("bridged: netping: 160 sent, 0 lost, 0 wrong"), boot.log[-3000:]
-    assert boot.said(r"source: load: tcp (\d+) bytes in \d+ ns, end 0") == [str(BYTES)], boot.log[-3000:]
+    assert boot.said(r"source: load: tcp (\d+) bytes in \d+ ns, end 0") == [str(BYTES)], boot.log[
+        -3000:
+    ]
     assert "flood" in [v["name"] for v in boot.results["then"]]
 
 
@@ -173,7 +191,16 @@ def test_storm_of_interrupts():
                                      "+20ms pci-list -j=pci storm",
                                      "+0ms list -j=then", "+0ms poweroff"], "icount", igb=1,
                                      timeout=300)
-    assert 750 <= boot.results["after"][0]["interrupts"] - boot.results["before"][0]["interrupts"] <= 850
-    assert next(c["value"] for c in boot.results["counts"] if c["name"] == "device_interrupts_held") > 100
-    assert boot.said(r"\] storm: crashed: PCI device 01:10.0 goes on interrupting though it is masked"), boot.log[-3000:]
+    assert (
+        750
+        <= boot.results["after"][0]["interrupts"] - boot.results["before"][0]["interrupts"]
+        <= 850
+    )
+    assert (
+        next(c["value"] for c in boot.results["counts"] if c["name"] == "device_interrupts_held")
+        > 100
+    )
+    assert boot.said(
+        r"\] storm: crashed: PCI device 01:10.0 goes on interrupting though it is masked"
+    ), boot.log[-3000:]
     assert [v["name"] for v in boot.results["then"] if v["state"] == "running"] == ["iodom"]

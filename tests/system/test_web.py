@@ -40,8 +40,12 @@ def test_pages_are_exact(log, platform):
     """Three clients at a time get all their pages, byte for byte, whatever others do to the server
     meanwhile; those get 400, 404 and 501. Connections that are opened at the same time lose no
     segment: a retransmission takes a second."""
-    pages, size, ns, wrong = re.search(r"client: fetch: (.*) pages of (\d+) bytes in (\d+) ns, (\d+) wrong", log).groups()
-    assert (pages, size, wrong) == ("24", "20000", "0") and (platform != "bochs" or int(ns) < 0.8e9), log[-3000:]
+    pages, size, ns, wrong = re.search(
+        r"client: fetch: (.*) pages of (\d+) bytes in (\d+) ns, (\d+) wrong", log
+    ).groups()
+    assert (pages, size, wrong) == ("24", "20000", "0") and (
+        platform != "bochs" or int(ns) < 0.8e9
+    ), log[-3000:]
     assert "client: ends with code 0" in log
 
 
@@ -62,7 +66,10 @@ def test_empty_lines_end(log):
     """Who sends nothing but empty lines is refused once they are more than a request may have, and
     given up after the timeout if they are not, as anybody whose request does not come. Half a
     second is for what is under way."""
-    found = [re.search(rf"client: fetch: a {who} gets (\d+) and its end after (\d+) ns", log) for who in ("flood", "trickle")]
+    found = [
+        re.search(rf"client: fetch: a {who} gets (\d+) and its end after (\d+) ns", log)
+        for who in ("flood", "trickle")
+    ]
     (flood, flood_ns), (trickle, trickle_ns) = [map(int, one.groups()) for one in found]
     assert flood == 400 and flood_ns < 10e9
     assert trickle == 0 and 2e9 <= trickle_ns < 10e9
@@ -71,7 +78,11 @@ def test_empty_lines_end(log):
 def histogram(log, name):
     (line,) = re.findall(rf"{name}: rr: (\d+ answers .*)", log)
     n = {k: int(v) for k, v in re.findall(r"(\S+) (\d+)", line)}
-    return int(line.split()[0]), n, [(int(e), int(k)) for e, k in re.findall(rf"{name}: rr: under (\d+) ns (\d+)", log)]
+    return (
+        int(line.split()[0]),
+        n,
+        [(int(e), int(k)) for e, k in re.findall(rf"{name}: rr: under (\d+) ns (\d+)", log)],
+    )
 
 
 def test_latency(log):
@@ -79,8 +90,14 @@ def test_latency(log):
     it and in order."""
     for name in "ask", "ask-paced":
         answers, n, octaves = histogram(log, name)
-        assert answers == 100 == sum(k for _, k in octaves) and ", 0 wrong;" in log and f"{name}: ends with code 0" in log
-        assert 0 < n["p50"] <= n["p90"] <= n["p99"] <= n["p99.9"] == n["max"] and n["mean"] <= n["max"], n
+        assert (
+            answers == 100 == sum(k for _, k in octaves)
+            and ", 0 wrong;" in log
+            and f"{name}: ends with code 0" in log
+        )
+        assert (
+            0 < n["p50"] <= n["p90"] <= n["p99"] <= n["p99.9"] == n["max"] and n["mean"] <= n["max"]
+        ), n
         assert octaves[-1][0] / 2 <= n["max"] < octaves[-1][0], (octaves, n)
         below = sum(k for edge, k in octaves if edge <= n["p50"])
         assert below < 50 <= sum(k for edge, k in octaves if edge / 2 <= n["p50"]), (octaves, n)

@@ -24,23 +24,46 @@ def check(tmp_path, text, *options, cmdline=""):
 VM = "[vm a]\nimage = spin\n"
 
 
-@pytest.mark.parametrize("text, said", [
-    (VM + "weight = x\n", 'my.cfg:3:10: weight must be a whole number from 1 to 65535, not "x"\n'),
-    (VM + "cap = 6401\n",
-     'my.cfg:3:7: cap must be a whole number from 0 to 6400 (%), not "6401"\n'),
-    (VM + "  io = maybe # yes\n", 'my.cfg:3:8: io must be auto, io or cpu, not "maybe"\n'),
-    ("[hypervisor]\nsched = nosuch\n", 'my.cfg:2:9: sched must be credit or null, not "nosuch"\n'),
-    ("[pool p]\ncpus = 1\nsched = null\nsched_preset = turbo\n",
-     'my.cfg:4:16: null has no preset "turbo": it has no presets\n'),
-    ("[hypervisor]\ntslice_us = 500\n",
-     "my.cfg:2:13: tslice_us = 500: ratelimit_us is longer than tslice_us\n"),
-    ("[pool p]\ncpus = 1\nsched_preset = vslicer\nshare = prorata\n",
-     "my.cfg:4:9: share = prorata: slicer and share exclude each other: a round is by weight, whatever credit was moved\n"),
-    ("[pool p]\ncpus = 1\n[pool t]\ncpus = 2\nsched = null\nturbo_of = p\n",
-     "my.cfg:6:12: pool t cannot be the turbo pool of p: both pools have to run credit\n"),
-    ("[hypervisor]\nslicer = vslicer\nboost = off\n[pool t]\ncpus = 2\nturbo_of = Pool-0\nslicer = edf\n",
-     "my.cfg:7:10: slicer = edf: in a turbo pool slicer is off: all its slices are short\n"),
-])
+@pytest.mark.parametrize(
+    "text, said",
+    [
+        (
+            VM + "weight = x\n",
+            'my.cfg:3:10: weight must be a whole number from 1 to 65535, not "x"\n',
+        ),
+        (
+            VM + "cap = 6401\n",
+            'my.cfg:3:7: cap must be a whole number from 0 to 6400 (%), not "6401"\n',
+        ),
+        (VM + "  io = maybe # yes\n", 'my.cfg:3:8: io must be auto, io or cpu, not "maybe"\n'),
+        (
+            "[hypervisor]\nsched = nosuch\n",
+            'my.cfg:2:9: sched must be credit or null, not "nosuch"\n',
+        ),
+        (
+            "[pool p]\ncpus = 1\nsched = null\nsched_preset = turbo\n",
+            'my.cfg:4:16: null has no preset "turbo": it has no presets\n',
+        ),
+        (
+            "[hypervisor]\ntslice_us = 500\n",
+            "my.cfg:2:13: tslice_us = 500: ratelimit_us is longer than tslice_us\n",
+        ),
+        (
+            "[pool p]\ncpus = 1\nsched_preset = vslicer\nshare = prorata\n",
+            "my.cfg:4:9: share = prorata: slicer and share exclude each other: a round is by "
+            "weight, whatever credit was moved\n",
+        ),
+        (
+            "[pool p]\ncpus = 1\n[pool t]\ncpus = 2\nsched = null\nturbo_of = p\n",
+            "my.cfg:6:12: pool t cannot be the turbo pool of p: both pools have to run credit\n",
+        ),
+        (
+            "[hypervisor]\nslicer = vslicer\nboost = off\n[pool t]\ncpus = 2\nturbo_of = Pool-0\n"
+            "slicer = edf\n",
+            "my.cfg:7:10: slicer = edf: in a turbo pool slicer is off: all its slices are short\n",
+        ),
+    ],
+)
 def test_refused(tmp_path, text, said):
     assert check(tmp_path, text) == (1, "", said)
 
@@ -56,10 +79,17 @@ def test_all_errors_are_told_at_once(tmp_path):
                           + "weight = 0\n[vm b]\nimage = spin\ncap = no\n[hypervisor]\ndebit = x\n")
     assert [line.split()[0] for line in said.splitlines()] == ["my.cfg:3:10:", "my.cfg:6:7:",
                                                                "my.cfg:8:9:"]
-    code, _, said = check(tmp_path,
-                          "[vm a]\nweight = 0\n[vm b]\nimage = spin\npool = nosuch\n[vm c]\nimage = spin\ncpus = 7\n" +
-                          "[vm d]\nimage = nosuch\nmemory = 1G\n[pool p]\ncpus = 0\nsched_preset = x\n",
-                          "-p", "2", "-m", "256", "-i", "build/guests")
+    code, _, said = check(
+        tmp_path,
+        "[vm a]\nweight = 0\n[vm b]\nimage = spin\npool = nosuch\n[vm c]\nimage = spin\ncpus = 7\n"
+        + "[vm d]\nimage = nosuch\nmemory = 1G\n[pool p]\ncpus = 0\nsched_preset = x\n",
+        "-p",
+        "2",
+        "-m",
+        "256",
+        "-i",
+        "build/guests",
+    )
     assert code == 1
     assert [line.split()[0] for line in said.splitlines()[:-1]] == [
         "my.cfg:1:1:", "my.cfg:2:10:", "my.cfg:5:8:", "my.cfg:8:8:", "my.cfg:10:9:",
@@ -96,12 +126,17 @@ def test_the_machine(tmp_path):
                           VM + "cpus = 3\nmemory = 16M\n[vm b]\nimage = spin\nmemory = 256M\n",
                           "-p", "2", "-m", "256")
     assert code == 1
-    assert said == ("my.cfg:3:8: VM a can run on no CPU: the machine's are 0 to 1\n"
-                    "my.cfg:7:10: VM b wants 256 MiB after the VMs before it took 16, but the machine has 256 MiB\n"
-                    "The machine is to have 2 CPUs (CPUS=) and 256 MiB of memory (MEMORY=).\n")
+    assert said == (
+        "my.cfg:3:8: VM a can run on no CPU: the machine's are 0 to 1\n"
+        "my.cfg:7:10: VM b wants 256 MiB after the VMs before it took 16, but the machine has 256 "
+        "MiB\n"
+        "The machine is to have 2 CPUs (CPUS=) and 256 MiB of memory (MEMORY=).\n"
+    )
     code, _, said = check(tmp_path, VM + "memory = 16M\n[vm b]\nimage = spin\nmemory = 256M\n",
                           "-p", "2", "-m", "256")
-    assert code == 1 and said.startswith("my.cfg:6:10: VM b wants 256 MiB after the VMs before it took 16, but the machine has 256 ")
+    assert code == 1 and said.startswith(
+        "my.cfg:6:10: VM b wants 256 MiB after the VMs before it took 16, but the machine has 256 "
+    )
     assert check(tmp_path, VM + "cpus = 3\n")[0] == 0  # nobody said what machine it is for
 
 
@@ -109,42 +144,60 @@ def test_images(tmp_path):
     (tmp_path / "guests").mkdir()
     for name in ("mine", "guests/busy.elf"):
         shutil.copy(os.path.join(BUILD, "guests", "hello.elf"), tmp_path / name)
-    text = "[hypervisor]\nscript = s\n[vm a]\nimage = mine\n[vm b]\nimage = busy\n[vm c]\nimage = busy\n"
+    text = ("[hypervisor]\nscript = s\n[vm a]\nimage = mine\n[vm b]\nimage = busy\n[vm c]\n"
+            "image = busy\n")
     where = ("-i", str(tmp_path / "guests"))
-    assert check(tmp_path, text, *where, "-f", "s") == (0,
-                                                        f"mine {tmp_path}/mine\nbusy {tmp_path}/guests/busy.elf\n", "")
+    assert check(tmp_path, text, *where, "-f", "s") == (
+        0,
+        f"mine {tmp_path}/mine\nbusy {tmp_path}/guests/busy.elf\n",
+        "",
+    )
     code, _, said = check(tmp_path, text.replace("= busy", "= buzy", 1), *where)
     assert code == 1
     assert said.replace("guests in ", "") == (
-        "my.cfg:2:10: script: there is no file s beside the configuration file and no guest s in guests\n"
-        "my.cfg:6:9: image: there is no file buzy beside the configuration file and no guest buzy in guests: is it busy?\n")
+        "my.cfg:2:10: script: there is no file s beside the configuration file and no guest s in "
+        "guests\n"
+        "my.cfg:6:9: image: there is no file buzy beside the configuration file and no guest buzy "
+        "in guests: is it busy?\n"
+    )
     text = "[vm a]\nimage = mine\n[vm b]\nimage = /etc/passwd\n[vm c]\nimage = two words\n"
     code, _, said = check(tmp_path, text, *where)
-    alone = "expected the name alone of a file beside the configuration file or of a guest, without '/' and blanks"
-    assert (code, said) == (1,
-                            f"my.cfg:4:9: image: /etc/passwd: {alone}\nmy.cfg:6:9: image: two words: {alone}\n")
+    alone = ("expected the name alone of a file beside the configuration file or of a guest, "
+             "without '/' and blanks")
+    assert (code, said) == (
+        1,
+        f"my.cfg:4:9: image: /etc/passwd: {alone}\nmy.cfg:6:9: image: two words: {alone}\n",
+    )
 
 
 def test_an_image_that_cannot_be_loaded(tmp_path):
     """The hypervisor's own loader looks at the file, for each VM with its memory."""
     (tmp_path / "text").write_text("This is no program.\n")
     (tmp_path / "directory").mkdir()
-    text = "[vm a]\nimage = text\n[vm b]\nimage = directory\n[vm c]\nimage = hello\n[vm d]\nimage = "
+    text = (
+        "[vm a]\nimage = text\n[vm b]\nimage = directory\n[vm c]\nimage = hello\n[vm d]\nimage = "
+    )
     with open(os.path.join(BUILD, "guests", "hello.elf"), "rb") as f:
         hello = f.read()
     (tmp_path / "cut").write_bytes(hello[:5000])
     code, _, said = check(tmp_path, text + "cut\n", "-i", os.path.join(BUILD, "guests"))
     assert code == 1
-    assert [line.partition(" and no guest ")[0] for line in said.replace(f"{tmp_path}/", "").splitlines()] == [
+    assert [
+        line.partition(" and no guest ")[0]
+        for line in said.replace(f"{tmp_path}/", "").splitlines()
+    ] == [
         "my.cfg:2:9: image: text: the image is neither ELF nor multiboot",
         "my.cfg:4:9: image: there is no file directory beside the configuration file",
-        "my.cfg:8:9: image: cut: a segment of the image lies outside the file"]
+        "my.cfg:8:9: image: cut: a segment of the image lies outside the file",
+    ]
 
 
 def test_a_file_without_a_vm(tmp_path):
     code, _, said = check(tmp_path, "", "-i", "build/guests")
-    assert (code, said) == (0,
-                            "my.cfg: there is no [vm NAME] in this file: Takt will run no VM (warning)\n")
+    assert (code, said) == (
+        0,
+        "my.cfg: there is no [vm NAME] in this file: Takt will run no VM (warning)\n",
+    )
     assert check(tmp_path, "[hypervisor]\nselftest = yes\n", "-i", "build/guests") == (0, "", "")
 
 
@@ -160,7 +213,12 @@ def test_mkiso_refuses_before_anything_boots(tmp_path):
 
 
 def test_what_is_in_the_tree_passes():
-    files = [os.path.join(d, f) for d in ("boot", "labs") for f in os.listdir(os.path.join(ROOT, d)) if f.endswith(".cfg")]
+    files = [
+        os.path.join(d, f)
+        for d in ("boot", "labs")
+        for f in os.listdir(os.path.join(ROOT, d))
+        if f.endswith(".cfg")
+    ]
     assert files
     for path in files:
         done = subprocess.run([CFGDUMP, "-i", "build/guests", "-f", "script", path], cwd=ROOT,

@@ -64,7 +64,10 @@ def test_a_value_is_replaced_and_a_new_one_follows_its_heading():
 
 def test_a_new_section():
     text = compare.lay_over(BASE, {"pool io": {"cpus": "2"}, "vm mixed": {"pool": "io"}})
-    assert text.endswith("\n[pool io]\ncpus = 2\n") and "[vm mixed]\npool = io\nimage = mixed\n" in text
+    assert (
+        text.endswith("\n[pool io]\ncpus = 2\n")
+        and "[vm mixed]\npool = io\nimage = mixed\n" in text
+    )
 
 
 def test_nothing_laid_over():
@@ -74,7 +77,10 @@ def test_nothing_laid_over():
 def test_seed_goes_to_both_ends():
     text = compare.with_seed(BASE, 7, "percent=40 loop=open", 2, 4)
     assert "seed = 7\n" in text
-    assert "client=5 rate=300 seed=7 percent=40 loop=open start_ms=500 from_ms=2000 to_ms=6000\n" in text
+    assert (
+        "client=5 rate=300 seed=7 percent=40 loop=open start_ms=500 from_ms=2000 to_ms=6000\n"
+        in text
+    )
     assert "server=1 rate=300 seed=7" in text
 
 
@@ -117,7 +123,11 @@ def test_table():
                            {"x": "no such key"})
     assert lines[0].split()[:4] == ["policy", "W", "s", "mixed"] and "client" not in lines[0]
     assert "25.0 ±12.7" not in lines[1]  # two runs: an interval as wide as the value
-    assert "25.0, 24.0 to 26.0" in lines[1] and "1.00 (all)" in lines[1] and lines[1].split()[-1] == "900"
+    assert (
+        "25.0, 24.0 to 26.0" in lines[1]
+        and "1.00 (all)" in lines[1]
+        and lines[1].split()[-1] == "900"
+    )
     assert "2.00 (2.00 to 2.00)" in lines[1]
     assert "±" not in lines[2] and " 2! " in lines[2]
     assert lines[3:] == ["x  missing: no such key",
@@ -243,7 +253,11 @@ def test_a_policy_that_runs_away_is_told():
 
 def test_what_settles_at_once_is_not_warmed_up_longer():
     found = compare.measure_in_simulation("hardened", arguments(seeds=5, seconds=20))
-    assert found.warm_up == 2 and found.why is None and [r["seed"] for r in found.runs] == [1, 2, 3, 4, 5]
+    assert (
+        found.warm_up == 2
+        and found.why is None
+        and [r["seed"] for r in found.runs] == [1, 2, 3, 4, 5]
+    )
 
 
 def test_a_given_warm_up_is_taken_and_judged():
@@ -266,7 +280,10 @@ def permuted(text, order):
     """The VM file with its VMs in another order. They name each other by their numbers in it."""
     head, *vms = re.split(r"(?m)^(?=\[vm )", text)
     number = {old + 1: order.index(old) + 1 for old in range(len(vms))}
-    vms = [re.sub(r"\b(client|server)=(\d+)", lambda m: f"{m[1]}={number[int(m[2])]}", vms[at]) for at in order]
+    vms = [
+        re.sub(r"\b(client|server)=(\d+)", lambda m: f"{m[1]}={number[int(m[2])]}", vms[at])
+        for at in order
+    ]
     return head + "".join(vm.rstrip("\n") + "\n\n" for vm in vms)
 
 
@@ -302,7 +319,10 @@ def test_the_same_bytes_twice():
             found.append(f.read())
     assert found[0] == found[1]
     result = json.loads(found[0])
-    assert result["provenance"]["seeds"] == [1, 2] and "boot/mixed.cfg" in result["provenance"]["inputs"]
+    assert (
+        result["provenance"]["seeds"] == [1, 2]
+        and "boot/mixed.cfg" in result["provenance"]["inputs"]
+    )
     vturbo = result["policies"]["vturbo"]
     assert vturbo["knobs"]["pools"]["turbo"]["tslice_us"] == 100 and vturbo["warm_up_s"] >= 2
     traces = {r["trace"] for policy in result["policies"].values() for r in policy["runs"]}

@@ -12,7 +12,9 @@ SLOT = 15 + 16
 COUNT = 6000
 ARCH = {16: "i8086", 32: "i386", 64: "i386:x86-64"}
 SIZES = {"BYTE": 1, "WORD": 2, "DWORD": 4, "QWORD": 8}
-BARE_PREFIX = re.compile(r"^(rex\S*|data16|addr16|addr32|[c-g]s|es|ss|lock|repn?z?|bnd|xacquire|xrelease)$")
+BARE_PREFIX = re.compile(
+    r"^(rex\S*|data16|addr16|addr32|[c-g]s|es|ss|lock|repn?z?|bnd|xacquire|xrelease)$"
+)
 
 LOW = [["al", "cl", "dl", "bl", "spl", "bpl", "sil", "dil"],
        ["ax", "cx", "dx", "bx", "sp", "bp", "si", "di"]]

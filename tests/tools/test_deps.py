@@ -40,11 +40,14 @@ deb [arch=amd64 signed-by=/keys/debian.gpg] http://mirror.example/debian bookwor
 
 WANT_LIST = """\
 list
-deb [arch=amd64 signed-by=/keys/debian.gpg] http://mirror.example/debian bookworm-backports main contrib
+deb [arch=amd64 signed-by=/keys/debian.gpg] http://mirror.example/debian \
+bookworm-backports main contrib
 """
 
 
-WANT_SOURCES = WANT822.replace("Types: deb", "Types: deb-src").replace("bookworm-backports", "bookworm")
+WANT_SOURCES = WANT822.replace("Types: deb", "Types: deb-src").replace(
+    "bookworm-backports", "bookworm"
+)
 WANT_SOURCE_LINE = WANT_LIST.replace("\ndeb ", "\ndeb-src ").replace("bookworm-backports",
                                                                      "bookworm")
 
@@ -61,7 +64,10 @@ def backports(tmp_path, what="--backports", **files):
 
 
 def test_deb822(tmp_path):
-    assert backports(tmp_path, **{"sources_dot_list_dot_d__debian_dot_sources": DEB822}) == (0, WANT822)
+    assert backports(tmp_path, **{"sources_dot_list_dot_d__debian_dot_sources": DEB822}) == (
+        0,
+        WANT822,
+    )
 
 
 @pytest.mark.parametrize("name", ["sources_dot_list", "sources_dot_list_dot_d__main_dot_list"])
@@ -79,7 +85,9 @@ def test_no_source(tmp_path):
 
 
 def test_source_packages(tmp_path):
-    assert backports(tmp_path, "--deb-src", **{"sources_dot_list_dot_d__debian_dot_sources": DEB822}) == (0, WANT_SOURCES)
+    assert backports(
+        tmp_path, "--deb-src", **{"sources_dot_list_dot_d__debian_dot_sources": DEB822}
+    ) == (0, WANT_SOURCES)
 
 
 def test_source_packages_one_line(tmp_path):

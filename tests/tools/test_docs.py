@@ -30,7 +30,9 @@ def test_files_of_labs_that_are_named_are_there():
 def test_parameters_and_presets_of_the_docs():
     """Every parameter of Credit is in docs/scheduler.md, and so is every preset."""
     source, doc = text("hv", "sched", "credit_params.c"), text("docs", "scheduler.md")
-    names = re.findall(r"^    (?:VM|NUM|WORD)\((\w+),", source, re.M) + re.findall(r'PRESET\("([^"]+)"', source)
+    names = re.findall(r"^    (?:VM|NUM|WORD)\((\w+),", source, re.M) + re.findall(
+        r'PRESET\("([^"]+)"', source
+    )
     assert len(names) > 40
     assert not [n for n in names if f"`{n}`" not in doc and n not in ("ratelimit_exact",)]
 
@@ -99,6 +101,10 @@ def test_files_that_pages_name_are_there():
     for page in set(PAGES) - {"tests/machines/README.md"}:
         for path in re.findall(rooms, prose(page)):
             there = glob.glob(os.path.join(ROOT, path.rstrip(".")))
-            if not there and path != "guests/greet.c" and not glob.glob(os.path.join(ROOT, path + ".*")):
+            if (
+                not there
+                and path != "guests/greet.c"
+                and not glob.glob(os.path.join(ROOT, path + ".*"))
+            ):
                 missing.add(f"{page}: {path}")
     assert not missing, "\n".join(sorted(missing))

@@ -9,7 +9,10 @@ import entitlement as e
 
 def shares(*specs):
     """specs: (weight, limit in percent, cpus)"""
-    vcpus = [e.Vcpu("v", i, F(w), F(limit, 100), frozenset(cpus)) for i, (w, limit, cpus) in enumerate(specs)]
+    vcpus = [
+        e.Vcpu("v", i, F(w), F(limit, 100), frozenset(cpus))
+        for i, (w, limit, cpus) in enumerate(specs)
+    ]
     return [float(s * 100) for s in e.max_min(vcpus)]
 
 
@@ -24,7 +27,12 @@ def test_weights():
 def test_small_demand_is_met_and_the_rest_shared():
     # the demonstration: two hogs, one of 40 %, one of 1 %: 40 is more than a third of 99, so all
     # three get 33
-    assert shares((256, 100, {0}), (256, 100, {0}), (256, 40, {0}), (256, 1, {0})) == [33, 33, 33, 1]
+    assert shares((256, 100, {0}), (256, 100, {0}), (256, 40, {0}), (256, 1, {0})) == [
+        33,
+        33,
+        33,
+        1,
+    ]
 
 
 def test_cap_leaves_the_rest_to_others():
@@ -101,7 +109,10 @@ def test_turbo_is_entitled_in_both_pools_together():
 def test_turbo_by_weight():
     # three VMs on a core and a turbo core, of which one cannot use the latter: 200 in thirds, as FS
     # says
-    vms = [{"name": n, "vcpus": 1, "pool": "core", "turbo": n != "c", "params": {"weight": "256"}} for n in "abc"]
+    vms = [
+        {"name": n, "vcpus": 1, "pool": "core", "turbo": n != "c", "params": {"weight": "256"}}
+        for n in "abc"
+    ]
     got = of_vms(e.entitlement({**TURBO, "vms": vms}, 3))
     assert all(abs(pct - 200 / 3) < 1e-9 for pct in got.values())
     vms[2]["params"] = {"weight": "128"}  # 2:2:1
@@ -137,8 +148,16 @@ def test_max_min_property():
     rnd = random.Random(1)
     for _ in range(150):
         cpus = rnd.randint(1, 4)
-        vcpus = [e.Vcpu("v", i, F(rnd.choice([1, 2, 3, 64, 256])), F(rnd.randint(1, 100), 100),
-                        frozenset(rnd.sample(range(cpus), rnd.randint(1, cpus)))) for i in range(rnd.randint(1, 7))]
+        vcpus = [
+            e.Vcpu(
+                "v",
+                i,
+                F(rnd.choice([1, 2, 3, 64, 256])),
+                F(rnd.randint(1, 100), 100),
+                frozenset(rnd.sample(range(cpus), rnd.randint(1, cpus))),
+            )
+            for i in range(rnd.randint(1, 7))
+        ]
         got = e.max_min(vcpus)
         cpus_of = [v.cpus for v in vcpus]
         assert all(0 <= s <= v.limit for s, v in zip(got, vcpus))

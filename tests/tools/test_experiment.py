@@ -47,8 +47,9 @@ def test_an_input_that_changes_has_another_hash(vm_file):
     after = experiment.provenance("sim", sys.executable, [vm_file])["inputs"]
     name = vm_file
     assert before[name] != after[name]
-    assert {k: v for k, v in before.items() if k != name} == {k: v
-                                                              for k, v in after.items() if k != name}
+    assert {k: v for k, v in before.items() if k != name} == {
+        k: v for k, v in after.items() if k != name
+    }
 
 
 def test_the_same_experiment_says_the_same_twice(vm_file):
@@ -159,7 +160,10 @@ def test_an_interval_over_identical_runs_is_refused():
 
 def test_an_interval_over_two_groups_is_refused():
     found = experiment.estimate([0.07, 21.0, 0.07, 0.08, 20.5, 0.07, 0.07, 0.08, 21.5, 0.07])
-    assert [(g["n"], g["min"], g["max"]) for g in found["groups"]] == [(7, 0.07, 0.08), (3, 20.5, 21.5)]
+    assert [(g["n"], g["min"], g["max"]) for g in found["groups"]] == [
+        (7, 0.07, 0.08),
+        (3, 20.5, 21.5),
+    ]
     assert "ci95" not in found and "mean" not in found
     assert experiment.text(found) == "0.1 (7) or 21.0 (3)"
 
@@ -176,7 +180,12 @@ def test_groups_that_hardly_differ_are_one():
     # a difference has no mean that it could be compared with
     assert "groups" in experiment.estimate([0.0, 0.01] * 5, signed=True)
     assert experiment.estimate([0.0, 0.01] * 5, signed=True, floor=0.1)["mean"] == 0.005
-    assert experiment.paired(dict.fromkeys(range(10), 1), {n: 1 + n % 2 / 100 for n in range(10)}, 0.1)["mean"] == 0.005
+    assert (
+        experiment.paired(
+            dict.fromkeys(range(10), 1), {n: 1 + n % 2 / 100 for n in range(10)}, 0.1
+        )["mean"]
+        == 0.005
+    )
 
 
 def test_a_normal_sample_is_rarely_taken_for_two_groups():
@@ -188,8 +197,10 @@ def test_a_normal_sample_is_rarely_taken_for_two_groups():
 
 def test_two_groups_are_nearly_always_found():
     draw = random.Random(1)
-    found = sum(bool(experiment.two_groups([draw.gauss(100 if i % 2 else 10, 6) for i in range(10)]))
-                for _ in range(1000))
+    found = sum(
+        bool(experiment.two_groups([draw.gauss(100 if i % 2 else 10, 6) for i in range(10)]))
+        for _ in range(1000)
+    )
     assert found >= 990
 
 
@@ -240,7 +251,9 @@ def looks(value, warm_up, labels=(), credit=()):
     """A Look for each seed at value(time, seed), of a measurement of 10 s in two halves."""
     found = []
     for seed in SEEDS:
-        halves = [{"latency": sum(value(warm_up + at + s, seed) for s in range(5)) / 5} for at in (0, 5)]
+        halves = [
+            {"latency": sum(value(warm_up + at + s, seed) for s in range(5)) / 5} for at in (0, 5)
+        ]
         whole = {"latency": (halves[0]["latency"] + halves[1]["latency"]) / 2}
         found.append(Look(whole, tuple(halves), labels, credit))
     return found
@@ -330,12 +343,17 @@ def test_credit_that_drifts_is_waited_for():
         return looks(lambda time, seed: 1.0, warm_up, credit=credit)
 
     found = experiment.settle(observe, 2, 64)
-    assert found.warm_up == 32 and found.tried[0][1].startswith("the credit of mixed changes from -30 to -180 ms")
+    assert found.warm_up == 32 and found.tried[0][1].startswith(
+        "the credit of mixed changes from -30 to -180 ms"
+    )
 
 
 def test_credit_may_move_within_an_accounting_period():
     credit = ({"mixed": -10}, {"mixed": 15})
-    assert experiment.settle(lambda w: looks(lambda time, seed: 1.0, w, credit=credit), 2, 64).warm_up == 2
+    assert (
+        experiment.settle(lambda w: looks(lambda time, seed: 1.0, w, credit=credit), 2, 64).warm_up
+        == 2
+    )
 
 
 def test_a_difference_that_nobody_minds():

@@ -20,7 +20,11 @@ class Desk:
     """A host with an image, and a device that lsblk tells of as a test wants."""
 
     def __init__(self, directory, monkeypatch):
-        self.image, self.device, self.directory = directory / "takt.iso", directory / "stick", directory
+        self.image, self.device, self.directory = (
+            directory / "takt.iso",
+            directory / "stick",
+            directory,
+        )
         self.image.write_bytes(IMAGE)
         self.device.write_bytes(b"\xee" * (len(IMAGE) + 5000))
         (directory / "lsblk").write_text(FAKE)
@@ -62,7 +66,11 @@ def test_it_writes_and_reads_back(desk):
     desk.tell([part()])
     code, said, wrong = desk.run()
     assert (code, wrong) == (0, "")
-    assert "DataTraveler 0815" in said and "vfat PHOTOS" in said and "Everything on it will be lost" in said
+    assert (
+        "DataTraveler 0815" in said
+        and "vfat PHOTOS" in said
+        and "Everything on it will be lost" in said
+    )
     assert "reads as it was written" in said
     got = desk.device.read_bytes()
     assert got[:len(IMAGE)] == IMAGE and got[len(IMAGE):] == b"\xee" * 5000

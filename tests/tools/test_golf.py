@@ -6,7 +6,9 @@ import pytest
 def counted(text, path="hv/x.c"):
     """{measure: lines} of a file with this text."""
     counters, found = golf.measure({path: text})
-    return {what: [int(place.rpartition(":")[2]) for place in where] for what, where in found.items()}
+    return {
+        what: [int(place.rpartition(":")[2]) for place in where] for what, where in found.items()
+    }
 
 
 def test_conditional_expressions_are_counted_and_strings_and_comments_are_not():

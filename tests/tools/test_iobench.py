@@ -34,7 +34,9 @@ def test_frame():
 def test_a_disk_request():
     sink = [("C", 0), ("Q", 30), ("q", 60), ("I", 300), ("c", 350), ("w", 250)]
     back = [("z", 100), ("T", 110), ("<", 120), (">", 170), ("Q", 200), ("Z", 260)]
-    stages = iobench.stages_of(printed("sink", 0, sink) + printed("iodom", 0, back), ["c"])["write"]["1"]
+    stages = iobench.stages_of(printed("sink", 0, sink) + printed("iodom", 0, back), ["c"])[
+        "write"
+    ]["1"]
     want = {"driver": 30 + 50, "to back end": 80, "back end": 10 + 30, "bridge copy": 50,
             "notify": 50, "inject": 50, "total": 350}
     assert {k: n for k, n in stages.items() if n} == want

@@ -158,9 +158,11 @@ class Lab:
     def start(self, *words):
         (self.directory / "pw").write_text("secret\n")
         (self.directory / "lab.ini").write_text(
-            f"[rack1]\npower = redfish\nbmc = http://127.0.0.1:{self.server.bmc.server_port}\nuser = admin\n"
+            f"[rack1]\npower = redfish\nbmc = http://127.0.0.1:{self.server.bmc.server_port}\n"
+            "user = admin\n"
             f"password_file = {self.directory}/pw\nserial = tcp:127.0.0.1:{self.server.port}\n"
-            f"boot_timeout = {self.boot_timeout}\n{self.extra}")
+            f"boot_timeout = {self.boot_timeout}\n{self.extra}"
+        )
         return subprocess.Popen([sys.executable, os.path.join(ROOT, "tools", "labhost"), "-c",
                                  str(self.directory / "lab.ini"), *words], stdout=subprocess.PIPE,
                                 stderr=subprocess.PIPE, text=True)
@@ -217,7 +219,10 @@ def test_a_script_passes(lab):
     code, said, wrong = lab.run("# first\n@boot\nlist\n\n@sleep 0.1\nsched-credit -d a -w 512\n")
     assert (code, wrong) == (0, "") and said.endswith("pass\n")
     assert lab.server.commands == ["list", "sched-credit -d a -w 512"]
-    assert [(r["line"], r["result"]["said"]) for r in lab.results()] == [(3, "list"), (6, "sched-credit -d a -w 512")]
+    assert [(r["line"], r["result"]["said"]) for r in lab.results()] == [
+        (3, "list"),
+        (6, "sched-credit -d a -w 512"),
+    ]
     assert lab.verdict()["verdict"] == "pass" and lab.verdict()["boots"] == 1
     assert ("/redfish/v1/Systems/1",
             {"Boot": {"BootSourceOverrideEnabled": "Once", "BootSourceOverrideTarget": "Pxe"}}) \
@@ -369,12 +374,17 @@ def test_labs_that_are_none(tmp_path, text, why):
 
 
 def test_power_by_commands(tmp_path):
-    (tmp_path / "lab.ini").write_text(f"[desk]\npower = command\nserial = tcp:x:1\npower_status = cat {tmp_path}/state\n"
-                                      f"power_on = echo on > {tmp_path}/state\npower_off = false\n")
+    (tmp_path / "lab.ini").write_text(
+        f"[desk]\npower = command\nserial = tcp:x:1\npower_status = cat {tmp_path}/state\n"
+        f"power_on = echo on > {tmp_path}/state\npower_off = false\n"
+    )
     tool = [sys.executable, os.path.join(ROOT, "tools", "labhost"), "-c", str(tmp_path / "lab.ini"),
             "desk", "power"]
     assert subprocess.run([*tool, "on"], check=False).returncode == 0
-    assert subprocess.run([*tool, "status"], capture_output=True, text=True, check=False).stdout == "on\n"
+    assert (
+        subprocess.run([*tool, "status"], capture_output=True, text=True, check=False).stdout
+        == "on\n"
+    )
     done = subprocess.run([*tool, "off"], capture_output=True, text=True, check=False)
     assert done.returncode == 3 and "power_off failed with exit status 1" in done.stderr
     done = subprocess.run([*tool, "cycle"], capture_output=True, text=True, check=False)

@@ -79,7 +79,10 @@ def test_bochs_leaves_the_sound_card_alone(tmp_path):
 def test_bochs_has_its_display_when_the_next_one_starts(tmp_path):
     iso = tmp_path / "empty.iso"
     iso.write_bytes(bytes(1 << 20))
-    machines = [machine.Machine("bochs", iso, cpus=1, memory=32, directory=str(tmp_path / str(n))) for n in range(4)]
+    machines = [
+        machine.Machine("bochs", iso, cpus=1, memory=32, directory=str(tmp_path / str(n)))
+        for n in range(4)
+    ]
 
     def displays(m):
         with m:
@@ -116,7 +119,9 @@ def test_the_end_of_a_machine_in_a_sentence(tmp_path, code, reason, log, words):
     ("[CDROM ] image is gone", 1, "Bochs ended by itself: image is gone"),
 ])
 def test_the_end_of_bochs_in_a_sentence(message, code, words):
-    got, told = lastwords.of_bochs(f"=====\nBochs is exiting with the following message:\n{message}\n=====\n")
+    got, told = lastwords.of_bochs(
+        f"=====\nBochs is exiting with the following message:\n{message}\n=====\n"
+    )
     assert got == code and words in told, told
 
 
@@ -227,7 +232,9 @@ def test_a_qemu_that_ends_by_itself_is_left_alone(tmp_path):
 def test_kvm_remaps_interrupts_only_outside_the_kernel(tmp_path):
     """QEMU refuses to start with KVM's own IOAPIC and an IOMMU that remaps interrupts."""
     def accelerator(**more):
-        command = machine.Machine("kvm", tmp_path / "no.iso", directory=str(tmp_path), **more).qemu_command()
+        command = machine.Machine(
+            "kvm", tmp_path / "no.iso", directory=str(tmp_path), **more
+        ).qemu_command()
         # else no CPUID leaf 40000010h
         assert command[command.index("-cpu") + 1] == "host,migratable=off"
         return command[command.index("-accel") + 1]

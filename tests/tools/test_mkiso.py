@@ -34,7 +34,10 @@ def test_the_tree(mkpxe, tmp_path):
     assert done.returncode == 0, done.stderr
     assert (boot / "hello").exists() and sorted(os.listdir(tmp_path / "pxe")) == ["boot"]
     text = (boot / "grub/grub.cfg").read_text()
-    assert "insmod http\nset root=(http,192.168.7.1)\n" in text and "multiboot2 $takt loglvl=debug" in text
+    assert (
+        "insmod http\nset root=(http,192.168.7.1)\n" in text
+        and "multiboot2 $takt loglvl=debug" in text
+    )
 
 
 @pytest.mark.parametrize("server", ["http://192.168.7.1", "192.168.7.1/x", "a b", "a,b", "a:",
@@ -42,20 +45,27 @@ def test_the_tree(mkpxe, tmp_path):
 def test_what_is_no_web_server(mkpxe, tmp_path, server):
     done = mkpxe("--http", server)
     assert done.returncode == 1 and not (tmp_path / "pxe").exists()
-    assert done.stderr == (f"mkiso: HTTP={server}: expected the name or the address of a web server, perhaps with a "
-                           "port, as 192.168.7.1 or boot.example.org:8080\n")
+    assert done.stderr == (
+        f"mkiso: HTTP={server}: expected the name or the address of a web server, perhaps with a "
+        "port, as 192.168.7.1 or boot.example.org:8080\n"
+    )
 
 
 def test_a_web_server_with_a_port(mkpxe, tmp_path):
     done = mkpxe("--http", "boot-1.example.org:8080")
     assert done.returncode == 0, done.stderr
-    assert "set root=(http,boot-1.example.org:8080)\n" in (tmp_path / "pxe/boot/grub/grub.cfg").read_text()
+    assert (
+        "set root=(http,boot-1.example.org:8080)\n"
+        in (tmp_path / "pxe/boot/grub/grub.cfg").read_text()
+    )
 
 
 def test_a_file_in_the_place_of_the_tree(mkpxe, tmp_path):
     (tmp_path / "pxe").write_text("mine")
     done = mkpxe()
-    assert done.returncode == 1 and done.stderr.startswith(f"mkiso: PXE={tmp_path}/pxe: it is no directory: expected")
+    assert done.returncode == 1 and done.stderr.startswith(
+        f"mkiso: PXE={tmp_path}/pxe: it is no directory: expected"
+    )
     assert (tmp_path / "pxe").read_text() == "mine"
 
 

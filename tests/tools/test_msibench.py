@@ -22,7 +22,10 @@ def test_another_way_is_no_delivery():
 
 def test_stays_are_whole():
     hv = msibench.HV
-    assert msibench.stays([hv, 1, hv + 1, hv + 2, 2, 3, hv + 3, 4, hv + 4]) == [[hv + 1, hv + 2], [hv + 3]]
+    assert msibench.stays([hv, 1, hv + 1, hv + 2, 2, 3, hv + 3, 4, hv + 4]) == [
+        [hv + 1, hv + 2],
+        [hv + 3],
+    ]
 
 
 def test_a_busy_host_is_given_time(monkeypatch):

@@ -13,11 +13,15 @@ import pytest
 from conftest import BUILD, ROOT
 
 SAID = """\
-[ 1.0] server: iperf: acks early=0 bottom_half=1 process=2 timer=0 suppressed=0 backlog=0 backlog_most=0
-[ 2.0] probe: load: echo 400 requests, 399 answers, rtt ns p50 4500000 p99 90000000 max 120000000 mean 30000000
+[ 1.0] server: iperf: acks early=0 bottom_half=1 process=2 timer=0 suppressed=0 backlog=0 \
+backlog_most=0
+[ 2.0] probe: load: echo 400 requests, 399 answers, rtt ns p50 4500000 p99 90000000 max 120000000 \
+mean 30000000
 [ 3.0] server: iperf: tcp 1000000 bytes in 4000000000 ns, 2.00 Mb/s, 0 wrong, end 0
-[ 3.0] server: iperf: acks early=7 bottom_half=1 process=2 timer=0 suppressed=0 backlog=9 backlog_most=5
-[ 4.0] server: iperf: udp 500000 bytes in 1000000000 ns, 4.00 Mb/s, 10 of 350 datagrams lost, 0 out of order, jitter 1 ns
+[ 3.0] server: iperf: acks early=7 bottom_half=1 process=2 timer=0 suppressed=0 backlog=9 \
+backlog_most=5
+[ 4.0] server: iperf: udp 500000 bytes in 1000000000 ns, 4.00 Mb/s, 10 of 350 datagrams lost, \
+0 out of order, jitter 1 ns
 [ 5.0] iodom: iodom: server.0: in=1 out=2 ring_full=33 irqs=4
 """
 
@@ -76,7 +80,9 @@ def test_who_measures(words, where, needs):
     env = {k: v for k, v in os.environ.items() if k not in ("PLATFORM", "MAKEFLAGS")}
     said = subprocess.run(["make", "-n", "net-demo", *words], cwd=ROOT, env=env,
                           capture_output=True, text=True, check=True).stdout
-    assert f"tools/netdemo.py --platform {where} " in said and f"deps.sh build net {needs}" in said, said
+    assert (
+        f"tools/netdemo.py --platform {where} " in said and f"deps.sh build net {needs}" in said
+    ), said
 
 
 def test_medians():
@@ -88,7 +94,10 @@ def test_every_run_is_written_and_medians_are_called_so(monkeypatch, tmp_path):
     def run(setup, platform, number):
         if (setup, number) == ("turbo", 1):
             raise clients.Failed("no result of tcp (timeout); see there")
-        return netdemo.read(setup, SAID.replace("2.00 Mb/s", f"{number} Mb/s")) | {"knobs": {"pools": {}}, "vm_file": "ab"}
+        return netdemo.read(setup, SAID.replace("2.00 Mb/s", f"{number} Mb/s")) | {
+            "knobs": {"pools": {}},
+            "vm_file": "ab",
+        }
 
     monkeypatch.setattr(netdemo, "run", run)
     monkeypatch.setattr(machine, "BUILD", str(tmp_path))
@@ -124,16 +133,26 @@ def test_datagrams_are_offered_at_the_full_rate_of_the_link():
     with open(netdemo.BASE, encoding="ascii") as f:
         text = f.read()
     assert f"udp_rate={netdemo.DATAGRAMS}" in text and f"rate={netdemo.LINK // 10**6}M" in text
-    assert netdemo.DATAGRAMS * 1512 // 1470 <= netdemo.LINK < (netdemo.DATAGRAMS + 1) * 1512 // 1470 + 2
+    assert (
+        netdemo.DATAGRAMS * 1512 // 1470
+        <= netdemo.LINK
+        < (netdemo.DATAGRAMS + 1) * 1512 // 1470 + 2
+    )
 
 
 def test_knobs_in_effect_are_asked_for_and_read():
     text = netdemo.vm_file("turbo")
     script = netdemo.knob_script(*netdemo.names(text), "@400ms")
-    for line in ("param -j=pool-core -p core", "param -j=pool-turbo -p turbo", "param -j=vm-server -d server"):
+    for line in (
+        "param -j=pool-core -p core",
+        "param -j=pool-turbo -p turbo",
+        "param -j=vm-server -d server",
+    ):
         assert f"ms {line}\n" in script
-    said = ('\x1e{"id": "pool-core", "error": 0, "result": [{"name": "tslice_us", "value": 30000}]}\n'
-            '\x1e{"id": "vm-server", "error": 0, "result": [{"name": "weight", "value": 256}]}\n')
+    said = (
+        '\x1e{"id": "pool-core", "error": 0, "result": [{"name": "tslice_us", "value": 30000}]}\n'
+        '\x1e{"id": "vm-server", "error": 0, "result": [{"name": "weight", "value": 256}]}\n'
+    )
     assert netdemo.knobs(said) == {"pools": {"core": {"tslice_us": 30000}},
                                    "vms": {"server": {"weight": 256}}}
 
@@ -158,6 +177,9 @@ def test_vm_files(setup, tmp_path):
     assert {name for name in vms if other[name] != vms[name]} == {"source", "probe"}
     host = vms_of(netdemo_host.vm_file(netdemo.vm_file(setup), "10.77.3.2"), tmp_path / "host.cfg")
     assert set(vms) - set(host) == {"source", "probe"} and set(host) < set(vms)
-    assert "ip=10.77.3.2/24" in host["server"]["cmdline"] and host["server"]["turbo"] == vms["server"]["turbo"]
+    assert (
+        "ip=10.77.3.2/24" in host["server"]["cmdline"]
+        and host["server"]["turbo"] == vms["server"]["turbo"]
+    )
     assert f"early_ack={int(setup == 'turbo+early_ack')}" in host["server"]["cmdline"]
     assert all(host[name] == vms[name] for name in host if name not in ("server", "iodom"))

@@ -12,12 +12,14 @@ import pytest
 
 from conftest import BUILD
 
-ACKS = "server: iperf: acks early=7 bottom_half=1 process=2 timer=0 suppressed=0 backlog=9 backlog_most=5\n"
+ACKS = ("server: iperf: acks early=7 bottom_half=1 process=2 timer=0 suppressed=0 backlog=9 "
+        "backlog_most=5\n")
 BRIDGE = "iodom: iodom: server.0: in=1 out=2 ring_full=33 queue_full=2 irqs=4\n"
 
 
 def test_read():
-    udp = "server: iperf: udp 500000 bytes in 1000000000 ns, 4.00 Mb/s, 35 of 350 datagrams lost, 0 out of order, jitter 1 ns\n"
+    udp = ("server: iperf: udp 500000 bytes in 1000000000 ns, 4.00 Mb/s, 35 of 350 datagrams "
+           "lost, 0 out of order, jitter 1 ns\n")
     source = "source: load: udp 350 datagrams of 1470 bytes in 1250000000 ns\n"
     assert netexp.read("udp", source + udp + ACKS + BRIDGE) == {
         "goodput_mbps": 3.2, "ring_drops": 33, "queue_drops": 2, "sent": 350, "lost": 35}
@@ -37,9 +39,12 @@ def test_read_events():
                                       ns, 0, 0)
             for who, ns in ((1, 2_000_000), (1, 1_000_000), (2, 9_000_000))]
 
-    text = ("[    0.501000] server: load: tcp 1000000 bytes in 500000000 ns, end 0\n"
-            "iodom: iodom: server.0: in=1 in_bytes=1048576 out=2 out_bytes=524288\n"
-            "iodom: iodom: source.0: in=1 in_bytes=524288\nsource: iperf: tcp 1000000 bytes in 4000000000 ns\n")
+    text = (
+        "[    0.501000] server: load: tcp 1000000 bytes in 500000000 ns, end 0\n"
+        "iodom: iodom: server.0: in=1 in_bytes=1048576 out=2 out_bytes=524288\n"
+        "iodom: iodom: source.0: in=1 in_bytes=524288\n"
+        "source: iperf: tcp 1000000 bytes in 4000000000 ns\n"
+    )
     assert netexp.read_events(text, Trace) == {
         "goodput_mbps": 2.0, "events_to_driver_domain": 2, "ms_per_mb_to_driver_domain": 2.0,
         "events_to_vm": 1,
@@ -53,8 +58,9 @@ def test_read_events():
 
 @pytest.mark.parametrize("experiment", netexp.SETUPS)
 def test_parameters_are_printed_when_the_traffic_is_over(experiment, monkeypatch, tmp_path):
-    """They are 25 KB, for which a serial line of 115,200 baud takes two seconds. Those of a VM that is gone
-    by then come first, but they are few. A trace begins before the traffic."""
+    """The parameters are 25 KB, which take two seconds on a serial line of 115,200 baud. The
+    parameters of a VM that has ended by then are printed first, but these are few. A trace begins
+    before the traffic."""
     scripts = []
 
     def image(name, config, script):
@@ -68,13 +74,20 @@ def test_parameters_are_printed_when_the_traffic_is_over(experiment, monkeypatch
             netexp.run(experiment, setup, 4)
     for config, script in scripts:
         pools, vms = netdemo.names(config)
-        asked = [f"param -j=pool-{p} -p {p}\n" for p in pools] + [f"param -j=vm-{vm} -d {vm}\n" for vm in vms]
+        asked = [f"param -j=pool-{p} -p {p}\n" for p in pools] + [
+            f"param -j=vm-{vm} -d {vm}\n" for vm in vms
+        ]
         assert all(script.count(line) == 1 for line in asked)
         over = script.index(" wait ")
         assert sum(script.index(line) < over for line in asked) == 1 < len(asked)
         assert max(map(script.index, asked)) < script.index("destroy")
         if experiment == "events":
-            assert script.index("trace start event") < over < script.index("trace stop") < script.index("param -j=pool")
+            assert (
+                script.index("trace start event")
+                < over
+                < script.index("trace stop")
+                < script.index("param -j=pool")
+            )
 
 
 def made(seed, goodput, warm_up=0.5, setup="hardened", vms=4):
@@ -85,7 +98,12 @@ def made(seed, goodput, warm_up=0.5, setup="hardened", vms=4):
 
 def test_summarise():
     row = netexp.summarise([made(n, 6.0 + n) for n in (1, 2, 3)])
-    assert (row["setup"], row["vms"], row["runs"], row["goodput_mbps"]["mean"]) == ("hardened", 4, 3, 8.0)
+    assert (row["setup"], row["vms"], row["runs"], row["goodput_mbps"]["mean"]) == (
+        "hardened",
+        4,
+        3,
+        8.0,
+    )
     assert row["goodput_mbps"]["ci95"] == pytest.approx(2.484, abs=1e-3) and "seed" not in row
     assert row["of_line_rate"] == pytest.approx(8 / 19.444, abs=1e-3)
     assert row["unsettled"] == netexp.QUICK
@@ -95,7 +113,10 @@ def test_summarise():
 
 def test_the_warm_up_is_what_the_rule_says():
     def row(at):
-        return netexp.summarise([made(n, at(w) + n / 10, w) for w in netexp.WARM_UPS for n in (1, 2, 3)], netexp.WARM_UPS)
+        return netexp.summarise(
+            [made(n, at(w) + n / 10, w) for w in netexp.WARM_UPS for n in (1, 2, 3)],
+            netexp.WARM_UPS,
+        )
 
     steady = row(lambda w: 8.0)
     assert (steady["warm_up_s"], steady["unsettled"], steady["runs"]) == (0.5, None, 3)

@@ -18,7 +18,11 @@ def impatient(monkeypatch):
 
 
 def test_a_log_tells_each_job_that_is_done_and_the_time_left(capsys):
-    assert progress.run_all("compare", lambda n: n * n, range(3), 1, lambda n: f"seed {n}") == [0, 1, 4]
+    assert progress.run_all("compare", lambda n: n * n, range(3), 1, lambda n: f"seed {n}") == [
+        0,
+        1,
+        4,
+    ]
     lines = capsys.readouterr().err.splitlines()
     assert [line.partition(", about")[0] for line in lines[:2]] == ["compare: 1 of 3",
                                                                     "compare: 2 of 3"]

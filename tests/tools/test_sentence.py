@@ -76,8 +76,10 @@ def test_a_qemu_that_does_not_start(tmp_path):
                 "--com2", f"unix:{tmp_path}/none/socket", str(tmp_path / "empty.iso"))
     assert done.returncode == 1 and "Traceback" not in done.stderr
     assert "switched the machine off" not in done.stdout + done.stderr
-    assert f"machine: QEMU did not start: its own words are above, its command is in {tmp_path}/run/" \
-        in done.stderr, done.stderr
+    assert (
+        f"machine: QEMU did not start: its own words are above, its command is in {tmp_path}/run/"
+        in done.stderr
+    ), done.stderr
 
 
 def test_a_module_that_this_python_lacks(tmp_path):

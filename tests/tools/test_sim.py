@@ -59,8 +59,10 @@ def test_three_pools(tmp_path):
     assert shares(apart)["dom0"] == pytest.approx(30, abs=0.2)
     # nothing is kept for I/O there
     assert sum(shares(together)[f"cpu-{c}"] for c in "abcdefgh") > 5.5 * 100
-    worst = {how: max(v["wake_us"]["max"] for v in r["vcpus"] if v["vm"].startswith("io-")) for how, r in
-             (("apart", apart), ("together", together))}
+    worst = {
+        how: max(v["wake_us"]["max"] for v in r["vcpus"] if v["vm"].startswith("io-"))
+        for how, r in (("apart", apart), ("together", together))
+    }
     assert worst["apart"] <= 2 * 3000  # four on two pCPUs: a slice of each of two others
     assert worst["apart"] < worst["together"]
 
@@ -163,15 +165,23 @@ def test_what_is_no_file_of_vms(tmp_path):
 
 
 def test_all_that_is_wrong_is_told_at_once(tmp_path):
-    done = sim(one(tmp_path,
-                   "[vm a]\nimage = nosuch\nweight = 0\n[vm b]\npool = nosuch\n[vm c]\nimage = spin\ncpus = 7\n"
-                             "[pool p]\nsched = nosuch\ncpus = 1\nturbo_of = nosuch\n"))
+    done = sim(
+        one(
+            tmp_path,
+            "[vm a]\nimage = nosuch\nweight = 0\n[vm b]\npool = nosuch\n[vm c]\nimage = spin\n"
+            "cpus = 7\n"
+            "[pool p]\nsched = nosuch\ncpus = 1\nturbo_of = nosuch\n",
+        )
+    )
     assert done.returncode == 2 and not done.stdout
     places = {line.split(":")[1] for line in done.stderr.splitlines() if "one.cfg:" in line}
     assert places == {"2", "3", "4", "5", "8", "10", "12"}, done.stderr
     warned = sim(one(tmp_path, "[vm a]\nimage = spin\nwieght = 3\n"))
     assert warned.returncode == 2 and not warned.stdout
-    assert "is it weight? (warning)\n" in warned.stderr and "takes this warning for an error" in warned.stderr
+    assert (
+        "is it weight? (warning)\n" in warned.stderr
+        and "takes this warning for an error" in warned.stderr
+    )
 
 
 def test_events_wake_who_sleeps_and_interrupt_who_computes(tmp_path):
@@ -188,16 +198,25 @@ def test_events_wake_who_sleeps_and_interrupt_who_computes(tmp_path):
 
 
 def test_events_that_wait_for_seconds_are_told_as_they_are(tmp_path):
-    r = result("-t", "20s",
-               one(tmp_path,
-                   "[vm s]\nimage = mixed\ncpus = 0\ncmdline = client=2 rate=1 work_us=5000000\n"
-                                          "[vm c]\nimage = client\ncpus = 1\ncmdline = server=1 rate=1\n"))
+    r = result(
+        "-t",
+        "20s",
+        one(
+            tmp_path,
+            "[vm s]\nimage = mixed\ncpus = 0\ncmdline = client=2 rate=1 work_us=5000000\n"
+            "[vm c]\nimage = client\ncpus = 1\ncmdline = server=1 rate=1\n",
+        ),
+    )
     assert r["vcpus"][0]["event_us"]["max"] > 5e6
 
 
 def test_clients_of_one_seed_raise_events_at_the_same_times(tmp_path):
-    vms = "".join(f"[vm s{i}]\nimage = mixed\ncmdline = client={i + 1} seed={seed}\n\n[vm c{i}]\nimage = client\n"
-                  f"cmdline = server={i} seed={seed}\n" for i, seed in ((1, 5), (3, 5), (5, 6)))
+    vms = "".join(
+        f"[vm s{i}]\nimage = mixed\ncmdline = client={i + 1} seed={seed}\n\n[vm c{i}]\n"
+        "image = client\n"
+        f"cmdline = server={i} seed={seed}\n"
+        for i, seed in ((1, 5), (3, 5), (5, 6))
+    )
     r = result("-p", "6", "-t", "4s", one(tmp_path, vms))
     events = [v["events"] for v in r["vcpus"] if "events" in v]
     assert events[0] == events[1] != events[2]
@@ -209,7 +228,13 @@ def test_json_has_all_parameters_that_hold(tmp_path):
                one(tmp_path,
                    "[pool other]\nsched = null\ncpus = 1\n[vm a]\nimage = spin\ncap = 30\n"
                              "[vm b]\nimage = spin\ncmdline = \"say=\\\"hi\\\"\"\npool = other\n"))
-    assert (r["warm_up_s"], r["seconds"], r["pcpus"], r["switch_us"], r["kick_us"]) == (1, 2, 2, 3, 2)
+    assert (r["warm_up_s"], r["seconds"], r["pcpus"], r["switch_us"], r["kick_us"]) == (
+        1,
+        2,
+        2,
+        3,
+        2,
+    )
     assert r["command_line"] == "sched_preset=faithful-4.2"
     first, other = r["pools"]
     assert (first["pool"], first["policy"], first["cpus"]) == ("Pool-0", "credit", [0])
@@ -224,8 +249,11 @@ def test_json_has_all_parameters_that_hold(tmp_path):
 def test_the_halves_of_a_measurement(tmp_path):
     """A run that is not settled is seen: shared credit begins to help when the monitor gives its
     label, after a second."""
-    vms = ("[hypervisor]\nsched_preset = sc\nio_threshold = 100\n[vm s]\nimage = mixed\ncpus = 0\ncmdline = client=2 "
-           "start_ms=0 percent=40\n[vm c]\nimage = client\ncpus = 1\ncmdline = server=1 start_ms=0\n")
+    vms = (
+        "[hypervisor]\nsched_preset = sc\nio_threshold = 100\n[vm s]\nimage = mixed\ncpus = 0\n"
+        "cmdline = client=2 "
+        "start_ms=0 percent=40\n[vm c]\nimage = client\ncpus = 1\ncmdline = server=1 start_ms=0\n"
+    )
     hogs = "".join(f"[vm h{i}]\nimage = spin\ncpus = 0\nshare_pct = 50\n" for i in range(3))
     r = result("-w", "0s", "-t", "2s", one(tmp_path, vms + hogs))
     server = r["vms"][0]
@@ -236,7 +264,9 @@ def test_the_halves_of_a_measurement(tmp_path):
     for v in r["vcpus"]:
         first, second = v["halves"]
         for part in (v, first, second):
-            assert sum(part[f"{s}_pct"] for s in ("cpu", "runnable", "blocked", "offline")) == pytest.approx(100, abs=0.01)
+            assert sum(
+                part[f"{s}_pct"] for s in ("cpu", "runnable", "blocked", "offline")
+            ) == pytest.approx(100, abs=0.01)
         assert (first["cpu_pct"] + second["cpu_pct"]) / 2 == pytest.approx(v["cpu_pct"], abs=0.001)
         assert max(h["wait_max_ms"] for h in v["halves"]) == v["wait_max_ms"]
         assert max(h["wake_us"]["max"] for h in v["halves"]) == v["wake_us"]["max"]
@@ -299,4 +329,7 @@ def test_512_cores():
                    stdout=subprocess.DEVNULL)
     done = subprocess.run([os.path.join(BUILD, "release", "scale-wide"), "1"], capture_output=True,
                           text=True, check=True)
-    assert re.search(r"512 cores, 4096 vCPUs, credit +[\d.]+ million events/s +[\d.]+ virtual s/s +[\d.]+ MiB", done.stdout)
+    assert re.search(
+        r"512 cores, 4096 vCPUs, credit +[\d.]+ million events/s +[\d.]+ virtual s/s +[\d.]+ MiB",
+        done.stdout,
+    )

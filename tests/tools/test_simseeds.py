@@ -34,7 +34,10 @@ def run(path, *options):
 def test_a_preset_is_of_every_pool():
     text = simseeds.with_preset(FILE, "faithful-4.2")
     assert text.count("sched_preset = faithful-4.2") == 2
-    assert "[pool one]\nsched_preset = faithful-4.2\n" in text and "[hypervisor]\nsched_preset = faithful-4.2" in text
+    assert (
+        "[pool one]\nsched_preset = faithful-4.2\n" in text
+        and "[hypervisor]\nsched_preset = faithful-4.2" in text
+    )
 
 
 def test_each_seed_is_a_run_with_that_preset(tmp_path):
@@ -50,13 +53,19 @@ def test_each_seed_is_a_run_with_that_preset(tmp_path):
         assert {p["params"]["requeue"] for p in said["pools"]} == {"tail"}
     assert [(r["vm"], r["vcpu"]) for r in found["summary"]] == [("server", 0), ("client", 0),
                                                                 ("hog", 0)]
-    assert found["summary"][0]["event_us"]["max"]["n"] == 3 and found["summary"][2]["event_us"] is None
+    assert (
+        found["summary"][0]["event_us"]["max"]["n"] == 3 and found["summary"][2]["event_us"] is None
+    )
     assert done.stdout.splitlines()[1].split()[:3] == ["vCPU", "CPU", "%"]
 
 
 def test_what_the_simulation_refuses_is_one_sentence(tmp_path):
     done = run(tmp_path / "a.cfg", "--preset", "nosuch")
-    assert done.returncode == 1 and done.stderr.startswith("simseeds: ") and "no preset \"nosuch\"" in done.stderr
+    assert (
+        done.returncode == 1
+        and done.stderr.startswith("simseeds: ")
+        and "no preset \"nosuch\"" in done.stderr
+    )
     assert "Traceback" not in done.stderr
 
 

@@ -33,7 +33,11 @@ def test_of_headers_inline_functions_are_code():
 
 
 def test_rooms():
-    assert [size.room(p) for p in ("hv/main.c", "hv/sched/core.c", "boot/boot.asm")] == ["hv", "hv/sched", "boot"]
+    assert [size.room(p) for p in ("hv/main.c", "hv/sched/core.c", "boot/boot.asm")] == [
+        "hv",
+        "hv/sched",
+        "boot",
+    ]
 
 
 def test_what_was_there_at_a_commit():

@@ -44,7 +44,11 @@ def check(root):
                           env=dict(os.environ, TAKT_ROOT=str(root)),
                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
     rows = re.findall(r"^  (.{24}) (.{8}) ?(.*)$", done.stdout, re.M)
-    return done.returncode, done.stdout.splitlines()[-1], {w.strip(): (f.strip(), r) for w, f, r in rows}
+    return (
+        done.returncode,
+        done.stdout.splitlines()[-1],
+        {w.strip(): (f.strip(), r) for w, f, r in rows},
+    )
 
 
 def test_a_server_of_intel(tmp_path):
@@ -69,8 +73,10 @@ def test_locked_off(tmp_path):
 
 def test_what_cannot_be_read_is_said(tmp_path):
     code, last, rows = check(machine(tmp_path, INTEL, vmx_flags=None))
-    assert (code, last) == (2,
-                            "cannot tell: it is not known whether the CPU has EPT, VPID and unrestricted guest")
+    assert (code, last) == (
+        2,
+        "cannot tell: it is not known whether the CPU has EPT, VPID and unrestricted guest",
+    )
     assert rows["left on by firmware"] == ("unknown", "run this as root, after 'modprobe msr'")
 
 
@@ -78,8 +84,10 @@ def test_what_is_missing(tmp_path):
     code, last, _ = check(machine(tmp_path, INTEL, vmx_flags="vnmi ept"))
     assert (code, last) == (1, NO + "the CPU has no vpid, the CPU has no unrestricted_guest")
     code, last, _ = check(machine(tmp_path / "none", "fpu lm"))
-    assert (code, last) == (1,
-                            NO + "the CPU has neither VT-x nor AMD-V, or the firmware has switched it off")
+    assert (code, last) == (
+        1,
+        NO + "the CPU has neither VT-x nor AMD-V, or the firmware has switched it off",
+    )
     code, last, _ = check(machine(tmp_path / "npt", "fpu lm svm", None))
     assert (code, last) == (1, NO + "the CPU has no nested paging")
 
@@ -113,5 +121,7 @@ def test_words_that_it_does_not_know():
     done = subprocess.run([os.path.join(ROOT, "tools", "takt-check"), "--nosuch"],
                           capture_output=True, text=True, check=False)
     assert done.returncode == 2 and not done.stdout
-    assert done.stderr.startswith('takt-check: expected no words behind the command, not "--nosuch".')
+    assert done.stderr.startswith(
+        'takt-check: expected no words behind the command, not "--nosuch".'
+    )
     assert "Tells whether this machine can run Takt" in done.stderr

@@ -71,7 +71,11 @@ class Peer(threading.Thread):
 
 
 def envelope(tag, result=None, **more):
-    return b"\x1e" + json.dumps({"id": tag, "command": "x", "error": 0, "result": result, **more}).encode() + b"\n"
+    return (
+        b"\x1e"
+        + json.dumps({"id": tag, "command": "x", "error": 0, "result": result, **more}).encode()
+        + b"\n"
+    )
 
 
 @pytest.fixture
@@ -240,7 +244,10 @@ def test_csv(peer):
     lines = done.stdout.splitlines()
     assert done.returncode == 0 and len(p.lines) == 2 and p.lines[0].endswith(" -d 1"), done.stderr
     assert lines[0] == "time,vm,vcpu,wake_us.p50,wake_us.p99" and len(lines) == 5
-    assert [re.sub(r"^\d+\.\d{3},", "", line) for line in lines[1:3]] == ['"a,b",0,1.5,2', "c,1,3,4"]
+    assert [re.sub(r"^\d+\.\d{3},", "", line) for line in lines[1:3]] == [
+        '"a,b",0,1.5,2',
+        "c,1,3,4",
+    ]
 
 
 def test_csv_of_what_is_no_table(peer):

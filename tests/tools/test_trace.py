@@ -104,7 +104,9 @@ def test_damage_costs_only_what_it_hits(stream, seed):
         elif what == 1:
             damaged[at] ^= 1 << rng.randrange(8)
         else:
-            damaged[at:at] = bytes(rng.randrange(256) for _ in range(rng.randrange(1, 50))) + ts.MARKS
+            damaged[at:at] = (
+                bytes(rng.randrange(256) for _ in range(rng.randrange(1, 50))) + ts.MARKS
+            )
     trace = ts.parse(bytes(damaged))
     good = {r.pack() for r in made_up()}
     assert all(r.pack() in good for r in trace.records)
@@ -152,7 +154,10 @@ def test_lost_records_are_a_gap_not_a_run():
     trace = ts.parse(data)
     assert trace.lost == 5
     runs, _ = trace2json.intervals(trace)
-    assert sum(end - start for cpu, who, start, end in runs if cpu == 0 and who == BUSY) == 6 * MS + 6 * MS
+    assert (
+        sum(end - start for cpu, who, start, end in runs if cpu == 0 and who == BUSY)
+        == 6 * MS + 6 * MS
+    )
 
 
 POLICY = [ts.Record(1000, ts.MICRO, 0, BUSY, 1, 3, 10_000_000, 0),
@@ -234,7 +239,11 @@ def test_xenalyze_reads_losses(tmp_path):
     records += [r for r in made_up() if r.cpu == 1 or not any(a <= r.ns < b for a, b in gaps)]
     records.sort(key=lambda r: r.ns)
     path = tmp_path / "out.xen"
-    path.write_bytes(trace2xen.convert_all(ts.parse(b"".join(ts.frame("R", i, r.pack()) for i, r in enumerate(records))))[0])
+    path.write_bytes(
+        trace2xen.convert_all(
+            ts.parse(b"".join(ts.frame("R", i, r.pack()) for i, r in enumerate(records)))
+        )[0]
+    )
     done = subprocess.run(["xenalyze", "--cpu-hz", "1G", "--svm-mode", "--summary", str(path)],
                           check=True, stdout=subprocess.PIPE,
                           stderr=subprocess.STDOUT, text=True, timeout=60)
@@ -259,33 +268,44 @@ def test_event_times(tmp_path):
     payload = b"".join(r.pack() for r in records[:31]), b"".join(r.pack() for r in records[31:62])
     stream = tmp_path / "s"
     head = struct.pack("<8sII", b"TAKTRACE", ts.VERSION, 1)
-    stream.write_bytes(ts.frame("H", 0, head) + ts.frame("R", 1, payload[0]) + ts.frame("R", 2, payload[1]))
+    stream.write_bytes(
+        ts.frame("H", 0, head) + ts.frame("R", 1, payload[0]) + ts.frame("R", 2, payload[1])
+    )
     out = subprocess.run([os.path.join(ROOT, "tools/event-times.py"), "-j", "--bytes-per-event",
                           "4096", str(stream)],
                          check=True, stdout=subprocess.PIPE, text=True).stdout
     rows = json.loads(out)
     assert [(r["port"], r["events"]) for r in rows] == [(3, 31), (5, 31)]
     assert rows[0]["p50_us"] == pytest.approx(4.31) and rows[1]["max_us"] == pytest.approx(2.6)
-    assert rows[0]["mean_us"] == pytest.approx(4.31) and rows[0]["us_per_mb"] == pytest.approx(4.31 * 256)
+    assert rows[0]["mean_us"] == pytest.approx(4.31) and rows[0]["us_per_mb"] == pytest.approx(
+        4.31 * 256
+    )
 
 
 def test_event_time_of_a_megabyte_in_both_directions(tmp_path):
     """Two VMs send by way of a driver domain, which has one port for both."""
     iodom, server, source = 1 << 16, 2 << 16, 3 << 16
     waits = [(iodom, 2, 100_000)] * 6 + [(server, 4, 3_000_000)] * 4 + [(server, 7, 500_000)]
-    records = [ts.Record(i * MS, ts.EVTCHN_TAKE, 0, who, port, ns, 0, 0) for i, (who, port, ns) in enumerate(waits)]
-    vms = b"".join(ts.frame("V", 1 + i, struct.pack("<II32s", who >> 16, 1, name)) for i, (who, name) in
-                   enumerate(((iodom, b"iodom"), (source, b"source"))))
+    records = [
+        ts.Record(i * MS, ts.EVTCHN_TAKE, 0, who, port, ns, 0, 0)
+        for i, (who, port, ns) in enumerate(waits)
+    ]
+    vms = b"".join(
+        ts.frame("V", 1 + i, struct.pack("<II32s", who >> 16, 1, name))
+        for i, (who, name) in enumerate(((iodom, b"iodom"), (source, b"source")))
+    )
     stream, log = tmp_path / "s", tmp_path / "log"
     stream.write_bytes(ts.frame("H", 0, struct.pack("<8sII", b"TAKTRACE", ts.VERSION, 1)) + vms +
                        ts.frame("R", 4, b"".join(r.pack() for r in records)))
     # it has gone, so the trace does not name it
-    log.write_text("[    0.9] server: id 2, 1 vCPU, 16 MiB, runs\n"
-                   "[    1.0] iodom: iodom: server.0: in=1 in_bytes=60 out=2 out_bytes=1000 irqs=1\n"
-                   "[    2.0] iodom: iodom: source.0: in=9 in_bytes=2097152 irqs=2\n"
-                   "[    3.0] iodom: iodom: server.0: in=4 in_bytes=1048576 out=8 out_bytes=4194304 irqs=4\n"
-                   "[    3.0] other: iodom: server.0: in=4 in_bytes=7 out=8 out_bytes=7\n",
-                   encoding="ascii")
+    log.write_text(
+        "[    0.9] server: id 2, 1 vCPU, 16 MiB, runs\n"
+        "[    1.0] iodom: iodom: server.0: in=1 in_bytes=60 out=2 out_bytes=1000 irqs=1\n"
+        "[    2.0] iodom: iodom: source.0: in=9 in_bytes=2097152 irqs=2\n"
+        "[    3.0] iodom: iodom: server.0: in=4 in_bytes=1048576 out=8 out_bytes=4194304 irqs=4\n"
+        "[    3.0] other: iodom: server.0: in=4 in_bytes=7 out=8 out_bytes=7\n",
+        encoding="ascii",
+    )
     command = [os.path.join(ROOT, "tools/event-times.py"), "--log", str(log), str(stream)]
     said = json.loads(subprocess.run([*command, "-j"], check=True, stdout=subprocess.PIPE,
                                      text=True).stdout)

@@ -24,7 +24,9 @@ def test_commit_and_date(tmp_path):
     """The date is the commit's, so the same commit gives the same image; a changed file shows."""
     (tmp_path / "tools").mkdir()
     shutil.copy(os.path.join(ROOT, "tools", "version.sh"), tmp_path / "tools")
-    assert 'version_commit[] = "unknown"' in source(tmp_path) and 'version_date[] = "unknown"' in source(tmp_path)
+    assert 'version_commit[] = "unknown"' in source(
+        tmp_path
+    ) and 'version_date[] = "unknown"' in source(tmp_path)
     git(tmp_path, "init")
     git(tmp_path, "add", ".")
     git(tmp_path, "commit", "-m", "first")
