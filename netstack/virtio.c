@@ -8,7 +8,9 @@
 #include "drivers/virtio_net.h"
 
 #define TX_FRAMES 256
-#define TX_SIZE   2048
+#define TX_SIZE   1536u /* a frame may lie across two pages, which are contiguous */
+#define ETH_BYTES 14u
+#define MTU_MOST  (TX_SIZE - ETH_BYTES)
 #define BATCH     64 /* frames taken before timers and threads get their turn */
 
 static struct virtio_dev dev;
@@ -140,7 +142,7 @@ static int open(u32 frames, struct net_nic_info *info) {
     ring = frames;
     error = reopen();
     info->posted = nic.nr_buffers;
-    info->mtu = nic.mtu;
+    info->mtu = (u16)MIN((u32)nic.mtu, MTU_MOST); /* a longer frame would fit into no buffer */
     memcpy(info->mac, nic.mac, sizeof(info->mac));
     return error;
 }
