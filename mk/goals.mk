@@ -84,7 +84,7 @@ fuzz: $(FUZZ) ## every fuzz target for FUZZ_TIME seconds
 lint: ## warnings, format, cppcheck, headers alone, floors, how easy the sources are to read
 	@tools/lint.sh
 
-mutants: ## each fault of tests/mutants.txt must turn its test red: hours (or tools/mutants.py NAME)
+mutants: ## each fault of tests/mutants must turn its test red: hours (or tools/mutants.py NAME)
 	@$(PYTHON) tools/mutants.py
 
 # ---- experiments -------------------------------------------------------------------------------

@@ -111,14 +111,8 @@ check_scripts() {
 	for f in $(sources '*.sh') .ci/run; do bash -n "$f" || fail "$f"; done
 }
 
-# An expression of tests/mutants.txt that changes nothing any more.
-check_mutants() {
-	while IFS='|' read -r name file rest; do
-		shown "lint: mutants: $name"
-		[ -f "$file" ] || { fail "tests/mutants.txt: $name is a fault of $file, which is not there"; continue; }
-		sed "${rest%|*}" "$file" | cmp -s - "$file" && fail "tests/mutants.txt: $name changes nothing in $file"
-	done < <(grep -v '^#' tests/mutants.txt)
-}
+# A fault of tests/mutants that cannot be made any more.
+check_mutants() { python3 tools/faults.py || fail "a fault of the list no longer fits the sources"; }
 
 # What a published tree must not hold.
 check_words() {

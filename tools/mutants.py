@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Puts the faults of tests/mutants.txt into the sources, one at a time: each has to turn its test
+"""Puts the faults of tests/mutants/ into the sources, one at a time: each has to turn its test
 red.
 
   tools/mutants.py [NAME...]           all faults, or those with these names
@@ -10,8 +10,8 @@ fault: it must pass. For each fault the program prints whether its test noticed,
 took; at the end how many faults each test was red for. Exits 1 if a fault goes unnoticed, if a test
 fails without a fault, or if the list is out of date.
 
-A line is `name|file|sed expression|test`. A test is the name of a unit test (test_sched), of a
-guest test (tests/guest/NAME.c; on QEMU, or NAME@bochs), `demo`, or a path for pytest.
+How a fault is written is told in tools/faults.py. A test is the name of a unit test (test_sched),
+of a guest test (tests/guest/NAME.c; on QEMU, or NAME@bochs), `demo`, or a path for pytest.
 """
 import argparse
 import concurrent.futures
@@ -25,24 +25,11 @@ import time
 from collections import Counter
 
 import sentence
+from faults import SHORT, all_faults
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-LIST = os.path.join(ROOT, "tests", "mutants.txt")
 LOGS = os.path.join(ROOT, "build", "mutants")
 TIMEOUT, UNIT_TIMEOUT = 600, 120  # seconds: a fault may well make a test hang
-
-
-def faults():
-    with open(LIST, encoding="utf-8") as f:
-        for number, line in enumerate(f, 1):
-            line = line.strip()
-            if not line or line.startswith("#"):
-                continue
-            name, path, rest = line.split("|", 2)
-            expression, _, test = rest.rpartition("|")  # the expression itself may hold a bar
-            if not expression:
-                sys.exit(f"tests/mutants.txt:{number}: expected name|file|sed expression|test")
-            yield name, path, expression, test
 
 
 class Tree:
@@ -85,19 +72,20 @@ class Tree:
         build, command = commands(test)
         return self.run(build) and self.test(command)
 
-    def verdict(self, name, path, expression, test):
-        target = os.path.join(self.root, path)
+    def verdict(self, fault):
+        target = os.path.join(self.root, fault.path)
         with open(target, encoding="utf-8") as f:
             original = f.read()
-        self.log.write(f"==== {name}\n")
+        self.log.write(f"==== {fault.name}\n")
         self.log.flush()
-        done = subprocess.run(["sed", "-i", expression, target], stderr=self.log, check=False)
-        with open(target, encoding="utf-8") as f:
-            changed = f.read() != original
-        build, command = commands(test)
         try:
-            if done.returncode or not changed:
-                return "OUT OF DATE: the expression changes nothing"
+            changed = fault.apply(original)
+        except ValueError as why:
+            return f"OUT OF DATE: {why}"
+        build, command = commands(fault.test)
+        try:
+            with open(target, "w", encoding="utf-8") as f:
+                f.write(changed)
             if not self.run(build):
                 return "DOES NOT BUILD"
             return "NOT NOTICED" if self.test(command) else "noticed"
@@ -120,7 +108,7 @@ def commands(test):
     path = test.split("::")[0]
     if os.path.exists(os.path.join(ROOT, path)):
         return make + ["test-needs"], ["make", "-s", "pytest", f"TESTS=--long {test}"]
-    sys.exit(f"tests/mutants.txt: no test is called {test}")
+    raise sentence.Problem(f"{SHORT}: no test is called {test}")
 
 
 def part(text):
@@ -134,21 +122,21 @@ def part(text):
 def cut(chosen, number, of):
     """Part `number` of `of`. Faults of one test stay together as far as possible, so that few tests
     have to run without a fault more than once."""
-    chosen = sorted(chosen, key=lambda fault: fault[3])
+    chosen = sorted(chosen, key=lambda fault: fault.test)
     return chosen[len(chosen) * (number - 1) // of:len(chosen) * number // of]
 
 
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--slice", type=part, metavar="K/N", help="part K of N of the list")
-    parser.add_argument("name", nargs="*", help="a fault of tests/mutants.txt")
+    parser.add_argument("name", nargs="*", help="a fault of tests/mutants")
     args = parser.parse_args()
-    chosen = list(faults())
-    unknown = set(args.name) - {fault[0] for fault in chosen}
+    chosen = all_faults()
+    unknown = set(args.name) - {fault.name for fault in chosen}
     if unknown:
-        raise sentence.Problem(f"{', '.join(sorted(unknown))}: not in tests/mutants.txt")
+        raise sentence.Problem(f"{', '.join(sorted(unknown))}: not in {SHORT}")
     if args.name:
-        chosen = [fault for fault in chosen if fault[0] in args.name]
+        chosen = [fault for fault in chosen if fault.name in args.name]
     if args.slice:
         chosen = cut(chosen, *args.slice)
     if not chosen:
@@ -172,20 +160,23 @@ def main():
 
     def judge(tree, fault):
         start = time.monotonic()
-        return tree.verdict(*fault), time.monotonic() - start
+        return tree.verdict(fault), time.monotonic() - start
 
     with concurrent.futures.ThreadPoolExecutor(workers) as pool:
-        tests = dict.fromkeys(f[3] for f in chosen)
+        tests = dict.fromkeys(f.test for f in chosen)
         runs = pool.map(on_a_tree(lambda tree, test: (tree.is_green(test),)), tests)
         green = {test for test, ok in runs if ok}
         for test in tests.keys() - green:
             print(f"{'-':28} {test:24} fails without any fault", flush=True)
         bad = len(tests.keys() - green)
-        judged = pool.map(on_a_tree(judge), [f for f in chosen if f[3] in green])
-        for (name, _, _, test), verdict, took in judged:
-            print(f"{name:28} {test:24} {verdict} ({took:.0f} s)", flush=True)
-            bad += verdict != "noticed"
-            red[test] += verdict == "noticed"
+        judged = pool.map(on_a_tree(judge), [f for f in chosen if f.test in green])
+        for fault, verdict, took in judged:
+            print(f"{fault.name:28} {fault.test:24} {verdict} ({took:.0f} s)", flush=True)
+            if verdict == "noticed":
+                red[fault.test] += 1
+            else:
+                print(f"    {fault.why} ({fault.path})", flush=True)
+                bad += 1
     for test in tests:
         print(f"{test}: red for {sentence.count(red[test], 'fault')}")
     print(f"mutants: {sentence.count(len(chosen), 'fault')}, {sentence.count(bad, 'problem')} "
